@@ -17,7 +17,8 @@ from conformance.meaning import meaning_of
 from conformance.variants import Variant, picked, variants_of
 from onnx_tflite_plugin import source
 from onnx_tflite_plugin.conversion import Conversion, convert_model
-from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.errors import ConversionError, OnnxTooOld
+from onnx_tflite_plugin.graph.kernels import too_old
 from onnx_tflite_plugin.guard import Terminated, debug, raised
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.host.host import NOBODY
@@ -236,6 +237,8 @@ class CaseTrial:
             try:
                 self.converted(variant)
                 said.add(variant, f"it was converted, not refused with {self.case.refused!r}")
+            except OnnxTooOld:
+                continue
             except ConversionError as error:
                 if self.case.refused not in str(error):
                     said.add(variant, f"refused for another reason: {_line(error)}")
@@ -248,6 +251,7 @@ class CaseTrial:
         tried: dict[bytes, Outcome] = {}
         moved: dict[Variant, int] = {}
         wrong: dict[Variant, tuple[Conversion | None, str]] = {}
+        newer: dict[str, None] = {}
         for variant in variants:
             least = variant._replace(plan="least")
             turned = self.turned() if variant.plan == "turned" else {}
@@ -255,6 +259,9 @@ class CaseTrial:
                 continue
             try:
                 conversion = self.converted(variant, turned)
+                if old := too_old(conversion.model):
+                    newer.setdefault(old)
+                    continue
                 moved[variant] = conversion.report.moved
                 meaning = meaning_of(conversion.proto)
                 if meaning not in tried:
@@ -263,6 +270,9 @@ class CaseTrial:
                     differing = tuple(self.mismatches(actual, expected)) if known is None else known
                     tried[meaning] = Outcome(actual, differing)
                 outputs[variant], differing = tried[meaning]
+            except OnnxTooOld as error:
+                newer.setdefault(_line(error))
+                continue
             except ConversionError as error:
                 wrong[variant] = None, _line(error)
                 said.add(variant, _line(error))
@@ -279,6 +289,8 @@ class CaseTrial:
             plain = variant._replace(plan="least" if moved.get(variant._replace(plan="least")) == 0 else "local")
             if plain not in wrong and (plain in outputs or (len(variants) > 1 and self._right(plain))):
                 said.add(variant, *self._blame(conversion_or_none, text))
+        if newer and not outputs and said.status == "passed":
+            return "skipped", [*newer]
         return said.status, said.lines
 
     # --- one variant --------------------------------------------------------------------------

@@ -17,7 +17,10 @@ from conformance.case import Case
 from conformance.cases import builtin
 from conformance.coverage import Coverage, coverage, declarations, formless
 from conformance.declared import instances
+from conformance.runner import CaseTrial
+from conformance.variants import Variant
 from onnx_tflite_plugin.api import Handler, Operator
+from onnx_tflite_plugin.graph.kernels import LOADED_FROM, OLDEST_RUNTIME, first_runtime_of
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source import read
 
@@ -25,6 +28,7 @@ ROOT = Path(__file__).parent.parent
 FILE, README = ROOT / "docs" / "operators.md", ROOT / "README.md"
 COVERED = "<!-- coverage -->"  # the line of the README below it is made here
 STEPPED = {"int8", "uint8", "int16", "uint16"}
+NARROW = {"int4", "int2", "uint4"}
 COLUMNS = ("float32", "float16", "int8", "uint8", "int16", "int4")
 
 INTRODUCTION = """\
@@ -60,6 +64,11 @@ insists on.
 """
 
 
+VERSIONS = f"""\
+What is written loads in ONNX Runtime {OLDEST_RUNTIME} and later, in the default opset, but for what follows. Of opsets asked for,
+{", ".join(f"{opset} loads from {version} on" for opset, version in LOADED_FROM.items())}."""
+
+
 def table(host: Host | None = None) -> str:
     """The file's text."""
     host = host or Host(packs="builtin")
@@ -71,6 +80,7 @@ def table(host: Host | None = None) -> str:
     taken = [(code, handler) for code, handler in handlers if code not in refused]
     lines += [_row(_cells(code, handler, [case for case in cases if case.op == code], host)) for code, handler in taken]
     lines += _coverage(coverage(dict(handlers), cases), refused)
+    lines += ["", "## Newer versions of ONNX Runtime", VERSIONS, *_versions(dict(taken), cases, host)]
     for title, rows in _notes(cases, {code for code, _ in taken}):
         if rows:
             lines += ["", f"## {title}", *rows]
@@ -150,6 +160,22 @@ def _declared(handler: Handler, cases: Sequence[Case], host: Host) -> list[str]:
     layouts = [one.layout for one in each] if callable(handler.layout) else [handler.layout]
     quantizations = [one.quantization for one in each] if callable(handler.quantization) else [handler.quantization]
     return [" / ".join(sorted({type(kind).__name__ for kind in kinds})) for kinds in (layouts, quantizations)]
+
+
+def _versions(handlers: Mapping[str, Handler], cases: Sequence[Case], host: Host) -> Iterator[str]:
+    """The operators and dtypes of which some conversion in the default opset needs a newer ONNX Runtime than the oldest."""
+    needed: dict[tuple[str, str, str], set[str]] = {}
+    for case in cases:
+        suspected = case.dtype in NARROW or callable(handlers[case.op].min_opset) if case.op in handlers else False
+        for target in case.targets if suspected and case.counts else ():
+            model = CaseTrial(case, host).converted(Variant(target, None, "least")).model
+            if version := first_runtime_of(model):
+                needed.setdefault((case.op, case.dtype, version), set()).add(target)
+    rows: dict[tuple[str, str, str], list[str]] = {}
+    for (op, dtype, version), targets in sorted(needed.items()):
+        rows.setdefault((op, version, " and ".join(sorted(targets))), []).append(dtype)
+    for (op, version, under), dtypes in rows.items():
+        yield f"- **{op}**, some of {', '.join(dtypes)} under {under}: from {version} on."
 
 
 def _notes(cases: Sequence[Case], codes: set[str]) -> Iterator[tuple[str, list[str]]]:

@@ -102,6 +102,10 @@ class UnsupportedOption(ConversionError):
     exit_code = 2
 
 
+class OnnxTooOld(UnsupportedOption):
+    """The installed package onnx does not have the opset that the model needs."""
+
+
 class InvalidInputs(ConversionError):
     """Data given for a verification or a benchmark that does not fit the model's inputs."""
 

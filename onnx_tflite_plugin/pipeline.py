@@ -32,6 +32,7 @@ from onnx_tflite_plugin.lowering.lower import lower
 from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.passes import PASSES
 from onnx_tflite_plugin.passes.declared import run_all
+from onnx_tflite_plugin.passes.images import captured
 from onnx_tflite_plugin.passes.recurrent import unroll
 from onnx_tflite_plugin.passes.rules import check_model
 from onnx_tflite_plugin.passes.weights import float_weights, separate
@@ -217,6 +218,7 @@ class Pipeline:
         changed |= run_all((PASSES[name] for name in selected), model, self.options.weights_dtype)
         if self.target.quantizes_weights:
             float_weights.run(model)
+            captured.run(model)
         model = self.host.hooks.finish(model, packs_of(planned.model))
         return Rewritten(model, transposes, {n: c for n, c in changed.items() if c}, self.settled(model))
 

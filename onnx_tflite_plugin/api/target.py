@@ -47,6 +47,7 @@ class Target(Checked):
     ``fused_blocks``: the smallest and largest power of two of elements with one scale that a product takes as stored;
     any where there is none. ``last_axes_only``: ONNX operators that work on the last axes, whatever they are told.
     ``no_int8_from``: the opset from which ONNX Runtime does not load int8 that ``no_int8_moves`` move between Q and DQ.
+    ``wraps_int8``: ONNX operators whose int8 kernel between Q and DQ wraps around beyond the largest number, in some versions.
     ``lacks``: ONNX operators the runtime does not have, with what to do about it.
     ``passes``: names of rewrites of the finished model for speed, in their order.
     ``saturates``: on some processors the runtime adds two uint8 x int8 products in 16 bits.
@@ -77,6 +78,7 @@ class Target(Checked):
     last_axes_only: frozenset[str] = frozenset()
     no_int8_moves: frozenset[str] = frozenset()
     no_int8_from: int = 99
+    wraps_int8: frozenset[str] = frozenset()
     lacks: Mapping[str, str] = field(default_factory=dict)
     prices: Mapping[str, Price] = field(default_factory=dict)
     passes: Sequence[str] = ()

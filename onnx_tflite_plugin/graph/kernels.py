@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
+
+from packaging.version import Version
 
 if TYPE_CHECKING:
     import onnx
@@ -15,7 +18,7 @@ _CHECKED_ALL_THE_SAME = "--check standard writes it all the same"
 
 def advice(model: ir.Model, reason: str, opsets: tuple[int, int]) -> str:
     """What would help where ONNX Runtime opens a model not for this ``reason``; ``opsets``: the least and the newest to choose."""
-    said = []
+    said = [old] if (old := too_old(model)) else []
     lacking = _LACKING.search(reason)
     nodes = [node for node in model.graph.all_nodes() if lacking is not None and node.op_type == lacking[1]]
     versions = sorted(set.intersection(*(_opsets(node, opsets) for node in nodes))) if nodes else []
@@ -63,3 +66,38 @@ def _dtypes(node: ir.Node, schema: onnx.defs.OpSchema) -> dict[str, set[str]]:
             if value is not None and value.type is not None:
                 dtypes.setdefault(formal.type_str, set()).add(f"tensor({value.type.dtype.name.lower()})")
     return dtypes
+
+
+OLDEST_RUNTIME = "1.22"
+"""The oldest ONNX Runtime that the package runs with and that what it writes loads in; setup.cfg says the same."""
+LOADED_FROM = {23: "1.23", 24: "1.24", 25: "1.24", 26: "1.25"}
+"""The first ONNX Runtime that loads an opset; older opsets load in 1.22. Measured by opening a model in each."""
+NIBBLES_FROM = "1.23"
+"""The first that casts int4 and uint4."""
+
+
+def first_runtime(opset: int, casts: Iterable[str]) -> str:
+    """The first ONNX Runtime that loads a model of this opset that casts to or from dtypes; empty where every supported one does."""
+    nibbles = NIBBLES_FROM if {"int4", "uint4"} & {*casts} else ""
+    return max(LOADED_FROM.get(opset, ""), nibbles)
+
+
+def first_runtime_of(model: ir.Model) -> str:
+    """The first ONNX Runtime that loads a finished model."""
+    casts = (
+        value.type.dtype.name.lower()
+        for node in model.graph.all_nodes()
+        if node.op_type == "Cast"
+        for value in (*node.inputs, *node.outputs)
+        if value is not None and value.type is not None
+    )
+    return first_runtime(model.graph.opset_imports[""], casts)
+
+
+def too_old(model: ir.Model) -> str:
+    """Why the installed ONNX Runtime does not load a finished model; empty where it does."""
+    import onnxruntime
+
+    needed = first_runtime_of(model)
+    old = needed and Version(onnxruntime.__version__) < Version(needed)
+    return f"it needs ONNX Runtime {needed} or later, {onnxruntime.__version__} is installed" if old else ""

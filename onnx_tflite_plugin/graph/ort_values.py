@@ -47,7 +47,7 @@ def from_value(value: Any, dtype: str) -> Array:
     if dtype not in UNKNOWN_TO_NUMPY:
         return np.asarray(value.numpy())
     own = np.dtype(UNKNOWN_TO_NUMPY[dtype][0])
-    count = value.tensor_size_in_bytes()
+    count = _bytes_of(value, dtype)
     stored = np.frombuffer(ctypes.string_at(value.data_ptr(), count) if count else b"", np.uint8)
     if bits := _BITS.get(dtype):
         elements = (stored[:, None] >> np.arange(0, 8, bits, dtype=np.uint8)) & (1 << bits) - 1
@@ -57,6 +57,14 @@ def from_value(value: Any, dtype: str) -> Array:
             flat = (flat ^ sign).astype(np.int8) - np.int8(sign)
         return np.asarray(flat.astype(own).reshape(value.shape()))
     return np.array(stored.view(own).reshape(value.shape()))
+
+
+def _bytes_of(value: Any, dtype: str) -> int:
+    """The size of the value's memory; ONNX Runtime tells it from 1.23 on."""
+    if hasattr(value, "tensor_size_in_bytes"):
+        return int(value.tensor_size_in_bytes())
+    bits = _BITS.get(dtype) or 8 * np.dtype(UNKNOWN_TO_NUMPY[dtype][0]).itemsize
+    return -(-int(np.prod(value.shape())) * bits // 8)
 
 
 def _packed(bytes_: Array, bits: int) -> Array:

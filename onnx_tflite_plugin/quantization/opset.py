@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.binding.bound import BoundModel
-from onnx_tflite_plugin.errors import Problem, UnsupportedOperator
+from onnx_tflite_plugin.errors import OnnxTooOld, Problem, UnsupportedOperator
 from onnx_tflite_plugin.quantization.plan import StoragePlan
 from onnx_tflite_plugin.source.affine import affine
 
@@ -12,7 +12,8 @@ from onnx_tflite_plugin.source.affine import affine
 def opset_of(model: BoundModel, storage: StoragePlan, asked: int | None, target: Target) -> int:
     """The asked-for opset, or the target's default raised to what operators and dtypes need.
 
-    Raises UnsupportedOperator naming the operators that need a newer one than was asked for.
+    Raises UnsupportedOperator naming the operators that need a newer one than was asked for, OnnxTooOld where the installed
+    package onnx does not have the opset.
     """
     low, default, high = target.opsets
     problems, needed = [], low
@@ -27,7 +28,19 @@ def opset_of(model: BoundModel, storage: StoragePlan, asked: int | None, target:
             problems.append(Problem(bound.label, f"needs opset {least}", hint))
     if problems:
         raise UnsupportedOperator(f"operators that opset {asked or high} cannot express:", problems)
-    return asked or max(default, needed)
+    opset = asked or max(default, needed)
+    _check_installed(opset)
+    return opset
+
+
+def _check_installed(opset: int) -> None:
+    import onnx
+
+    if opset > (newest := onnx.defs.onnx_opset_version()):
+        raise OnnxTooOld(
+            f"the model needs opset {opset}, but the installed package onnx {onnx.__version__} has opsets up to {newest}: "
+            "install a newer onnx, or choose an older --opset"
+        )
 
 
 def _dtype_opset(dtype: str, quantized: bool) -> int:

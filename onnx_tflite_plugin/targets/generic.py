@@ -12,6 +12,8 @@ GENERIC = Target(
     no_int8_from=21,
     # ONNX Runtime 1.31 carries Q and DQ across these, writes the dtype on the Q it puts in, and then makes it uint8.
     no_int8_moves=frozenset({"MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}),
+    # ONNX Runtime before 1.29: a share of 1 became -128.
+    wraps_int8=frozenset({"Softmax"}),
     widens=WIDER,
     quantizes_weights=True,  # ONNX Runtime does
     no_integer_kernel={

@@ -181,12 +181,11 @@ def unfit(op: Operator) -> Decline | None:
     activation="fused_activation_function",
     accepts=lambda at: bias_of_32_bits(at.op, 3) or unfit(at.op) or moved_weights(at.op, 2),
     sizes=asked_image,
+    reshapes=lambda at: {} if biased_in_a_row(at) else {3: (at.op[1].shape[0],)},
     holds_batch={0: -1},
 )
 def transpose_conv(ctx: Context, shape: Value, w: Value, x: Value, b: Value | None = None) -> Value:
     """ConvTranspose."""
-    if b is not None and not biased_in_a_row(ctx):
-        b = ctx.ops.Reshape(b, [ctx.op[1].shape[0]])
     return transposed(ctx, shape, x, symmetric(ctx, w, 2), b)
 
 

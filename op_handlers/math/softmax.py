@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import isfinite
 
+import numpy as np
+
 from onnx_tflite_plugin.api import (
     Along,
     Attribute,
@@ -14,8 +16,12 @@ from onnx_tflite_plugin.api import (
     Integer,
     Value,
     handler,
+    out,
 )
 from op_handlers.kernels.softmax import softmax_int16
+
+LARGEST = np.float32(254.75 / 256)
+"""What rounds to the largest of 256 steps, as everything above it does; a bound keeps the kernel from being chosen that wraps."""
 
 
 def bounded(at: Instance) -> Decline | None:
@@ -51,7 +57,10 @@ def softmax(ctx: Context, x: Value) -> Value:
         return ctx.ops.Add(ctx.ops.Mul(x, 0.0), 1.0)  # ONNX Runtime's quantized Softmax of one element is 0 before 1.32
     if ctx.quantized and ctx.op[0].dims[-1] is None:
         x = ctx.ops.Sub(x, ctx.ops.ReduceMax(x, [ctx.axis(-1)]))  # for the same reason: which it computes in float32
-    return ctx.ops.Softmax(x if beta == 1.0 else ctx.ops.Mul(x, ctx.scalar(beta)), axis=ctx.axis(-1))
+    y = ctx.ops.Softmax(x if beta == 1.0 else ctx.ops.Mul(x, ctx.scalar(beta)), axis=ctx.axis(-1))
+    if ctx.quantized and ctx.dtype(out(0)) == "int8" and "Softmax" in ctx.target.wraps_int8:
+        return ctx.ops.Min(y, LARGEST)
+    return y
 
 
 @handler(

@@ -111,7 +111,8 @@ def inside(at: Instance) -> Decline | None:
 def reverse_sequence(ctx: Context, x: Value, lengths: Value) -> Value:
     """ReverseSequence; what lies behind a sequence's end stays (reference_ops.h)."""
     time, batch = ctx.axis(ctx.options.seq_dim), ctx.axis(ctx.options.batch_dim)
-    return ctx.ops.ReverseSequence(x, as_int64(ctx, 1, lengths), time_axis=time, batch_axis=batch)
+    at_least_one = ctx.ops.Max(as_int64(ctx, 1, lengths), 1)  # the same; before 1.28 ONNX Runtime is wrong for 0
+    return ctx.ops.ReverseSequence(x, at_least_one, time_axis=time, batch_axis=batch)
 
 
 # --- without repeats --------------------------------------------------------------------------

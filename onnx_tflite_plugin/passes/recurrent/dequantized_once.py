@@ -13,6 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_tflite_plugin.passes.graph import Editor, constant, only_user, producer, rewrite_nodes, sizes
+from onnx_tflite_plugin.source.model import Array
 
 _EACH = frozenset({"Add", "Div", "HardSigmoid", "HardSwish", "Mul", "Sigmoid", "Sub", "Tanh"})
 _OPSET = 21  # from which on 16 bits are dequantized
@@ -37,18 +38,21 @@ def _replace(editor: Editor, node: ir.Node) -> bool:
         or only_user(cast.outputs[0], "Mul") is None
     ):
         return False
+    points: tuple[Array, ...]
     integers, users = cast.inputs[0], node.outputs[0].uses()
     if integers is None or integers.dtype != ir.DataType.INT16 or constant(integers) is not None or len(users) != 1:
         return False
     if next(iter(users)).node.op_type in _EACH:
-        scales, along = np.asarray(scale.item(), np.float32), None
+        scales, points, along = np.asarray(scale.item(), np.float32), (), None
     else:
         shape = sizes(node.outputs[0]) or []
         axis = next((k for k, size in enumerate(shape) if size is not None and size > 1), len(shape))
         if math.prod(size or 1 for size in shape[axis + 1 :]) < _RUN or (shape[axis] or 0) > _LONGEST:
             return False
         scales, along = np.full(shape[axis] or 0, scale.item(), np.float32), axis
+        # Before 1.24 ONNX Runtime takes integers without a zero point for uint8 where it moves such a node.
+        points = (np.zeros(scales.shape, np.int16),)
     with editor.replacing(node):
-        floats = editor.emit("DequantizeLinear", integers, scales, axis=along)
+        floats = editor.emit("DequantizeLinear", integers, scales, *points, axis=along)
     editor.replace_value(node.outputs[0], floats)
     return True
