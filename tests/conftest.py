@@ -6,10 +6,12 @@ import gc
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from importlib.metadata import version as installed
 
 import pytest
 from command import Ran, Run
 from hypothesis import settings
+from packaging.version import Version
 
 from onnx_tflite_plugin import conversion
 from onnx_tflite_plugin.cli import cli
@@ -106,3 +108,11 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
             tried.add(operator)
         if module not in APART.get(folder, "").split():
             item.add_marker("quick")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what ``needs(package, version, why)`` marks where the package is older."""
+    for marker in item.iter_markers("needs"):
+        package, version, why = marker.args
+        if Version(installed(package)) < Version(version):
+            pytest.skip(f"{why}: needs {package} {version}, {installed(package)} is installed")

@@ -277,6 +277,7 @@ def test_what_numpy_has_no_name_for_goes_in_and_out(number: int, dtype: Any, val
         session.run({"x": np.zeros(5, np.int8)})
 
 
+@pytest.mark.needs("onnxruntime", "1.24", "int2")
 @pytest.mark.parametrize(
     ("number", "dtype", "values"),
     [(TensorProto.INT2, ml_dtypes.int2, [-2, -1, 0, 1, 1]), (TensorProto.UINT2, ml_dtypes.uint2, [3, 2, 1, 0, 3])],

@@ -52,7 +52,11 @@ def test_plain_numbers_become_float32_and_int32() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "low", "high", "columns"), [("int4", -8, 8, 5), ("int2", -2, 2, 8)], ids=["int4", "int2"]
+    ("dtype", "low", "high", "columns"),
+    [
+        pytest.param("int4", -8, 8, 5, id="int4"),
+        pytest.param("int2", -2, 2, 8, id="int2", marks=pytest.mark.needs("ai-edge-litert", "2.1.6", "int2")),
+    ],
 )
 def test_packed_integers_are_weights_of_a_hybrid_layer(dtype: str, low: int, high: int, columns: int) -> None:
     values = np.random.default_rng(0).integers(low, high, (3, columns))

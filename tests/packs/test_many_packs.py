@@ -134,6 +134,7 @@ def supplied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
     sys.modules.pop("family_pack", None)
 
 
+@pytest.mark.needs("ai-edge-litert", "2.1.6", "TILE of int16")
 def test_a_pack_can_supply_a_family_of_which_no_handler_is_built_in(supplied: Host) -> None:
     codes = {offer.code for offer in supplied.offers if offer.pack == "family-pack"}
     assert len(codes) > 1

@@ -254,7 +254,7 @@ def test_where_it_is_refused_or_for_another_target_nothing_is_rewritten(options:
     assert len([node for node in conversion.proto.graph.node if node.op_type == "ConvTranspose"]) == 1
 
 
-@pytest.mark.parametrize("opset", [13, 21, 26])
+@pytest.mark.parametrize("opset", [13, 21, pytest.param(26, marks=pytest.mark.needs("onnx", "1.21", "opset 26"))])
 def test_passes_write_what_every_opset_has(opset: int) -> None:
     older = opset < 21  # where nothing quantizes to 16 bits
     conversion = otp.convert(built(narrow if older else everything), optimize="speed", opset=opset, verify=True)

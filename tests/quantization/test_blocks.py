@@ -51,6 +51,7 @@ def fused(conversion: otp.Conversion, folder: Path) -> Counter[str]:
     return Counter(node.op_type for node in onnx.load(folder / "optimized.onnx").graph.node)
 
 
+@pytest.mark.needs("onnxruntime", "1.25", "fusing weights with a scale per block")
 @pytest.mark.parametrize(("size", "kept"), [(16, 16), (32, 32), (48, 16), (96, 32), (256, 256), (768, 256)])
 def test_onnxruntime_multiplies_by_blocks_as_they_are_stored(size: int, kept: int, tmp_path: Path) -> None:
     conversion = otp.convert(layer(size))

@@ -65,7 +65,9 @@ def test_a_size_beyond_32_bits_is_litert_s_error() -> None:
         runtime.run([np.zeros((2, 0, 2**31 + 1), np.float32)])
 
 
-@pytest.mark.parametrize("dtype", ["int4", "uint4", "int2"])
+@pytest.mark.parametrize(
+    "dtype", ["int4", pytest.param("uint4", marks=pytest.mark.needs("ai-edge-litert", "2.1.6", "uint4")), "int2"]
+)
 def test_litert_is_handed_small_integers_in_bytes(dtype: str) -> None:
     """As numbers: its Python API knows no narrower dtype."""
     net = Net()

@@ -43,7 +43,8 @@ def transformed(op: Operator, x: Array) -> Array:
 def rfft(ctx: Context, x: Value) -> Value:
     """DFT of one side."""
     ops, length, sizes = ctx.ops, ctx.options.fft_length, frames(ctx)
-    parts = ops.DFT(ops.Unsqueeze(x, [-1]), np.asarray(length), np.asarray(len(sizes)), onesided=1)
+    # Before 1.25 ONNX Runtime takes the axis of a single frame for another.
+    parts = ops.DFT(ops.Unsqueeze(x, [0, -1]), np.asarray(length), np.asarray(len(sizes) + 1), onesided=1)
     return ops.Reshape(parts, [*sizes, length + 2])
 
 
@@ -67,8 +68,8 @@ def restored(op: Operator, x: Array) -> Array:
 def irfft(ctx: Context, x: Value) -> Value:
     """DFT backwards, of the spectrum and its mirror image, whose imaginary parts change sign."""
     ops, length, sizes = ctx.ops, ctx.options.fft_length, frames(ctx)
-    last, half = len(sizes), length // 2
-    parts = ops.Reshape(x, [*sizes, half + 1, 2])
+    last, half = len(sizes) + 1, length // 2
+    parts = ops.Reshape(x, [1, *sizes, half + 1, 2])
     mirrored = ops.Mul(ops.Slice(parts, [half - 1], [0], [last], [-1]), np.asarray([1, -1], np.float32))
     kept = np.ones((half + 1, 2), np.float32)
     kept[[0, half], 1] = 0
