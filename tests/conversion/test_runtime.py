@@ -303,7 +303,8 @@ def test_bfloat16_states_are_carried() -> None:
     assert session.run({"x": given})["y"].tolist() == [0.5, -2]
     kept = session.save()
     assert kept["v"].dtype == ml_dtypes.bfloat16
-    assert session.run({"x": given * 2})["y"].tolist() == [1.5, 3]
+    twice = np.array([3, 6], ml_dtypes.bfloat16)
+    assert session.run({"x": twice})["y"].tolist() == [1.5, 3]
     session.restore(kept)
     assert session.run({"x": given})["y"].tolist() == [1.5, 3]
 
