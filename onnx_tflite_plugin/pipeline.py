@@ -218,7 +218,7 @@ class Pipeline:
         changed |= run_all((PASSES[name] for name in selected), model, self.options.weights_dtype)
         if self.target.quantizes_weights:
             float_weights.run(model)
-            captured.run(model)
+        captured.run(model)
         model = self.host.hooks.finish(model, packs_of(planned.model))
         return Rewritten(model, transposes, {n: c for n, c in changed.items() if c}, self.settled(model))
 

@@ -159,11 +159,24 @@ class Operands:
         values = self.scope.values
         has_float_weights = self._weights(self.bound.op[weight]) is not Weights.DEQUANTIZED
         if tensor.constant and (tensor.dtype == "int64" or has_float_weights or self.scope.target.float_biases):
-            floats = tensor.array.astype(np.float64) * np.asarray(scale)
+            floats = self._reshape_array(slot, tensor.array).astype(np.float64) * np.asarray(scale)
             return self.scope.emitter.constant(floats.astype(np.float32), values.name(tensor))
+        integers = self._bias_integers(slot, tensor)
         if tensor.dtype == "int64" or self.scope.target.float_biases:
-            return self._node(
-                "Mul", self._node("Cast", values.get(tensor), to="float32"), np.asarray(scale, np.float32)
-            )
+            return self._node("Mul", self._node("Cast", integers, to="float32"), np.asarray(scale, np.float32))
         storage = Storage("int32", 0, Quantization(tuple(scale), (0,) * len(scale), 0))
-        return values.dequantize(values.get(tensor), storage, source_order(tensor.dims))
+        dims = self.bound.declared.reshapes.get(slot, tensor.dims)
+        return values.dequantize(integers, storage, source_order(dims))
+
+    def _bias_integers(self, slot: int, tensor: Tensor) -> ir.Value:
+        """Return the quantized values of a bias in the shape that the handler declares for them."""
+        value, dims = self.scope.values.get(tensor), self.bound.declared.reshapes.get(slot)
+        if dims is None:
+            return value
+        if tensor.constant:
+            return self.scope.emitter.constant(self._reshape_array(slot, tensor.array), self.scope.values.name(tensor))
+        return self._node("Reshape", value, [-1 if size is None else size for size in dims])
+
+    def _reshape_array(self, slot: int, array: Array) -> Array:
+        dims = self.bound.declared.reshapes.get(slot)
+        return array if dims is None else array.reshape([-1 if size is None else size for size in dims])

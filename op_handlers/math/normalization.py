@@ -72,9 +72,10 @@ def local_response_normalization(ctx: Context, x: Value) -> Value:
     size = 2 * radius + 1
     # ONNX Runtime's LRN takes neither, and carries a sum from channel to channel, which cancels where each is alone.
     if min(o.alpha, o.beta) <= 0 or not radius:  # padding with zeros counts towards the mean
-        # Before 1.25 ONNX Runtime's AveragePool of opset 19 leaves pads at the end out of the mean whatever it is told.
-        padded = ops.Pad(ops.Unsqueeze(ops.Mul(x, x), [1]), [0, 0, radius, 0, 0] * 2, np.float32(0))
-        mean = ops.AveragePool(padded, kernel_shape=[size, 1, 1])
+        # Before 1.25 ONNX Runtime's AveragePool of opset 19 leaves pads at the end out of the mean whatever it is told, and a Pad
+        # in front of it becomes its pads.
+        padded = ops.Pad(x, [0, radius, 0, 0] * 2, np.float32(0))
+        mean = ops.AveragePool(ops.Unsqueeze(ops.Mul(padded, padded), [1]), kernel_shape=[size, 1, 1])
         total = ops.Add(ops.Mul(ops.Squeeze(mean, [1]), o.alpha * size), o.bias)
         return ops.Mul(x, ops.Pow(total, -o.beta))
     return ctx.ops.LRN(x, size=size, alpha=o.alpha * size, beta=o.beta, bias=o.bias)

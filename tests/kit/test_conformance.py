@@ -36,7 +36,7 @@ def host() -> Host:
     return Host(packs="builtin")
 
 
-@pytest.mark.parametrize(("case", "place"), parameters())
+@pytest.mark.parametrize(("case", "place"), [*parameters()])
 def test_case(case: Case, place: int, host: Host, thorough: bool) -> None:
     """In some of its variants; ``--thorough`` tries all."""
     result = run_case(case, host, place=None if thorough else place)
