@@ -66,7 +66,8 @@ insists on.
 
 VERSIONS = f"""\
 What is written loads in ONNX Runtime {OLDEST_RUNTIME} and later, in the default opset, but for what follows. Of opsets asked for,
-{", ".join(f"{opset} loads from {version} on" for opset, version in LOADED_FROM.items())}."""
+{", ".join(f"{opset} loads from {version} on" for opset, version in LOADED_FROM.items())}.
+SPACE_TO_BATCH_ND with a block or paddings known at runtime, before a convolution of images of one row, loads from 1.31 on."""
 
 
 def table(host: Host | None = None) -> str:
