@@ -162,7 +162,8 @@ def target_of(options: ConvertOptions, host: Host) -> Target:
     if options.weights_dtype in ("uint8", "int8") and not target.saturates:
         raise UnsupportedOption(f"target {target.name} has one dtype for weights: --weights-dtype auto or keep")
     if options.weights_dtype == "keep":
-        target = replace(target, weights={})
+        # No integer kernel of ONNX Runtime loads int2 weights.
+        target = replace(target, weights={dtype: kept for dtype, kept in target.weights.items() if dtype == "int2"})
     if options.fold or options.optimize == "speed":
         target = replace(target, rounds_activations=False)
     return replace(target, multiplies_dynamically=False) if options.fold else target
