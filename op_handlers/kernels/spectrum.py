@@ -59,8 +59,10 @@ def _factored(ctx: Context, rows: Value, width: int, points: int) -> Value:
     inner = _angles(np.arange(half), np.arange(steps), first)
     stages = np.stack([np.cos(inner), -np.sin(inner)], axis=1).reshape(2 * half, steps)
     partial = ops.MatMul(stages, ops.Reshape(rows, [-1, steps, second]))
-    by_frequency = ops.Transpose(ops.Reshape(partial, [-1, half, 2 * second]), perm=[1, 0, 2])
-    powers = _squares(ctx, ops.MatMul(by_frequency, _twiddled(first, second)), second, axis=2)
+    by_frequency = ops.Transpose(ops.Reshape(partial, [-1, half, 2, second]), perm=[1, 0, 2, 3])
+    # Reshaped after the Transpose: ONNX Runtime 1.22 fuses the two neighbours into a product that it has no float64 kernel of.
+    joined = ops.Reshape(by_frequency, [half, -1, 2 * second])
+    powers = _squares(ctx, ops.MatMul(joined, _twiddled(first, second)), second, axis=2)
     flat = ops.Reshape(ops.Transpose(powers, perm=[1, 0, 2]), [-1, half * second])
     return ops.Gather(flat, _places(first, second), axis=1)
 

@@ -13,6 +13,7 @@ import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
 from conformance.case import Case
 from conformance.cases import builtin
+from onnx_tflite_plugin.graph.kernels import too_old
 from onnx_tflite_plugin.verify import verify
 
 PROBE = "int8_products_are_exact"
@@ -48,8 +49,9 @@ def test_every_form_loads_with_x64quantprecision(part: int, thorough: bool) -> N
     for case in tried(part, thorough):
         if "onnxruntime" not in case.targets:
             continue
-        proto = otp.convert(case.build(), **options(case)).proto  # type: ignore[arg-type]
-        assert loads(proto), case.id
+        conversion = otp.convert(case.build(), **options(case))  # type: ignore[arg-type]
+        if not too_old(conversion.model):
+            assert loads(conversion.proto), case.id
 
 
 def loads(proto: onnx.ModelProto) -> bool:

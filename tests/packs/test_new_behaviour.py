@@ -117,6 +117,7 @@ def test_refusal_of_a_pack_behaviour_is_reported_with_the_operator(site: Path) -
         otp.convert(halve_between_sums(scale=0.07))
 
 
+@pytest.mark.needs("onnx", "1.21", "opset 26, which a row of the table needs")
 def test_support_table_names_the_behaviour_of_a_pack(site: Path) -> None:
     row = next(line for line in table(Host(packs="halve-pack")).splitlines() if line.startswith("| CUSTOM.Halve |"))
     assert "| Terminate | Offsets |" in row
