@@ -16,7 +16,7 @@ from onnx_tflite_plugin.binding.evaluation import Evaluation
 from onnx_tflite_plugin.errors import ConversionError, Problem
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.shapes.contents import complete_lists
+from onnx_tflite_plugin.normalize.contents import complete_lists
 from onnx_tflite_plugin.source import check_source, read
 from onnx_tflite_plugin.source.authored import Described, TensorMetadata
 from onnx_tflite_plugin.source.metadata import described

@@ -53,6 +53,7 @@ class ConvertOptions:
     keep_unknown: bool = False
     verify: bool | VerifyOptions = False
     check: str = "auto"
+    on_fusion_error: str = "skip"
     prefer: Sequence[str] = ()
     block: Sequence[str] = ()
     packs: str | None = None
@@ -79,6 +80,7 @@ CHOICES: Mapping[str, Sequence[str]] = {
     "layout_plan": ("least", "local"),
     "state": ("io", "reset"),
     "check": ("auto", "full", "standard"),
+    "on_fusion_error": ("skip", "raise"),
 }
 
 

@@ -194,7 +194,8 @@ class Handler(Checked):
     all: the operator has no form in ONNX.
     ``evaluate``: output 0 where it is known at conversion time, or None; who uses it then sees a constant of the file
     (``Widened`` where the file keeps an operand in its place). A variable tensor begins with it.
-    ``sizes``: output 0's, where the lowering takes them from the file instead of letting them follow from its operands';
+    ``sizes``: output 0's, if the lowering takes them from the file instead of letting them follow from its operands', or
+    if they follow more cheaply than by lowering the operator in isolation;
     raises Refused where there are none.
     ``holds_batch``: operands, or options, whose first number is the size of axis 0 that output 0 has from its operand, and
     the number that stands for whatever size that is: ``{1: -1}`` of a RESHAPE. So an axis that is left open stays open.

@@ -30,12 +30,12 @@ from onnx_tflite_plugin.layout.spread import Edges
 from onnx_tflite_plugin.lowering.emitter import Emitter
 from onnx_tflite_plugin.lowering.interface import InterfaceNames
 from onnx_tflite_plugin.lowering.lower import lower
+from onnx_tflite_plugin.normalize.changes import sized_as, with_main
+from onnx_tflite_plugin.normalize.inference import infer, skeleton
 from onnx_tflite_plugin.quantization.plan import plan_storage
-from onnx_tflite_plugin.shapes.changes import sized_as, with_main
-from onnx_tflite_plugin.shapes.inference import infer, skeleton
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.dtypes import HANDLES
-from onnx_tflite_plugin.source.model import Array, Dims, Model, Operator, Subgraph, Tensor
+from onnx_tflite_plugin.source.model import Array, Dims, Model, Operator, Subgraph, Tensor, agree
 from onnx_tflite_plugin.targets import Target
 
 HIGHEST_RANK = 6  # the rank that is tried last
@@ -143,12 +143,26 @@ class Sizes:
         self.freed[op] = replace(op, inputs=tuple(inputs), options=op.options.with_fields(options))
         return self.freed[op]
 
-    def results(
-        self, op: Operator, dims: Mapping[Tensor, Dims], numbers: Mapping[Tensor, Array], rank: int | None = None
-    ) -> dict[Tensor, tuple[Dims, Array | None]]:
-        """Sizes, and small integers that nothing at run time changes, of an operator's results.
+    def shapes(self, op: Operator) -> dict[Tensor, Dims]:
+        """Return the shapes of an operator's results that follow from the stored ones of its operands.
 
-        ``rank``: of results of which the file tells none. Raises ConversionError and Refused where nothing follows.
+        Raises ConversionError and Refused if none follow.
+        """
+        return {tensor: dims for tensor, (dims, _) in self.results(op, {}, {}, values=False).items()}
+
+    def results(
+        self,
+        op: Operator,
+        dims: Mapping[Tensor, Dims],
+        numbers: Mapping[Tensor, Array],
+        rank: int | None = None,
+        *,
+        values: bool = True,
+    ) -> dict[Tensor, tuple[Dims, Array | None]]:
+        """Return the shape of each of an operator's results, and the value of small integers that no runtime value changes.
+
+        ``rank``: that of results of which the file stores none. ``values``: False returns shapes alone. Raises
+        ConversionError and Refused if nothing follows.
         """
         operands = {
             tensor: _valued(sized_as(tensor, dims.get(tensor, tensor.dims)), numbers.get(tensor))
@@ -179,9 +193,9 @@ class Sizes:
             alone = replace(alone, outputs=tuple(opened))
         model = self._lowered(alone)
         tensors = [tensor for tensor in op.outputs if tensor is not None]  # states follow them
-        values = _constant_results(model) if all(_small(t) for t in op.outputs) else [None] * len(tensors)
+        computed = _constant_results(model) if values and all(_small(t) for t in op.outputs) else [None] * len(tensors)
         results: dict[Tensor, tuple[Dims, Array | None]] = {}
-        for tensor, inferred, value in zip(tensors, infer(skeleton(model)), values, strict=False):
+        for tensor, inferred, value in zip(tensors, infer(skeleton(model)), computed, strict=False):
             declared = declared_rank(bound, op.outputs.index(tensor))
             if inferred is None and not tensor.has_rank and (declared is None or declared != rank):
                 raise Refused(f"the rank of {tensor.name!r} is known only at run time")
@@ -226,6 +240,11 @@ class Sizes:
         names = InterfaceNames(tuple(f"x{k}" for k in range(len(inputs))), tuple(f"y{k}" for k in range(len(outputs))))
         emitter = Emitter(opset, UniqueNames(), self.target.widens)
         return lower(model, layout, plan_storage(model, self.target), self.target, emitter, names=names)
+
+
+def follows(stored: Dims, derived: Dims) -> bool:
+    """True if a stored shape may stay: no size is another one, and none is 0 where the derived one is dynamic."""
+    return agree(derived, stored) and (0, None) not in zip(stored, derived, strict=True)
 
 
 def _check_free(bound: Bound, changed: Collection[Tensor]) -> None:
