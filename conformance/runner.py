@@ -302,6 +302,7 @@ class CaseTrial:
         if turned:
             options["layout"] = {**turned, **options.get("layout", {})}
         options.setdefault("check", "standard")  # what follows opens it
+        options.setdefault("on_fusion_error", "raise")
         self.conversions += 1
         try:
             return convert_model(self.source, self.host, ConvertOptions(**options))
