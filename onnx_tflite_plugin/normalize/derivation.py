@@ -175,7 +175,7 @@ class Sizes:
         ]
         alone = replace(op, inputs=tuple(None if t is None else operands[t] for t in op.inputs), outputs=tuple(opened))
         bound = self.bound(alone)
-        sizes = sized(final(bound, self.target, self.target.opsets[2]), self.target, self.target.opsets[2])
+        sizes = self._declared(bound)
         handles = any(tensor.dtype in HANDLES for tensor in operands)
         if handles and sizes is not None:
             return {op[~0]: (sizes, None)}
@@ -226,6 +226,14 @@ class Sizes:
             return resolved(bound, self.target, self.target.opsets[2])
         except Failed as failed:
             raise UnsupportedOperator(self.message, [failed.problem(label(op))]) from failed
+
+    def _declared(self, bound: Bound) -> Dims | None:
+        """Return the shape of output 0 that the handler declares; None if it declares none."""
+        opset = self.target.opsets[2]
+        try:
+            return sized(final(bound, self.target, opset), self.target, opset)
+        except Failed as failed:
+            raise UnsupportedOperator(self.message, [failed.problem(label(bound.op))]) from failed
 
     def _lowered(self, op: Operator) -> ir.Model:
         """One operator as an ONNX model of its own, all of it in the file's order."""
