@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from onnx_tflite_plugin.api import Raw, Terminate, handler
-from onnx_tflite_plugin.api.checked import described, did_you_mean, fits, spelled
+from onnx_tflite_plugin.checked import described, did_you_mean, fits, spelled
 
 
 @pytest.mark.parametrize(
