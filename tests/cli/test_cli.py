@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 import pytest
 from command import Run
@@ -354,23 +353,3 @@ def test_a_terminal_gets_colours_and_names_are_no_markup(
     out = run("convert", path).out
     assert "\x1b[" in out
     assert "[red]markup[-1].onnx" in out
-
-
-def test_a_label_stands_beside_its_first_line_alone(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from onnx_tflite_plugin.cli.output import Row, print_rows
-
-    for terminal in (False, True):
-        monkeypatch.setattr(sys.stdout, "isatty", lambda terminal=terminal: terminal)
-        print_rows([Row("inputs", ("x float32", "z int8"))])
-        assert capsys.readouterr().out.count("inputs") == 1
-
-
-def test_numbers_of_numpy_and_infinity_fit_into_json() -> None:
-    from onnx_tflite_plugin.cli.output import _plain
-
-    plain = _plain(
-        {"a": np.float32(1.5), 2: (np.int64(3), float("inf"), np.array([1.0, np.nan])), "s": frozenset({"x"})}
-    )
-    assert plain == {"a": 1.5, "2": [3, None, [1.0, None]], "s": ["x"]}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -165,9 +164,3 @@ def test_the_value_of_verify_is_attached_so_that_the_model_may_follow(
     with convert.make_context("convert", arguments) as context:
         assert context.params["verify"] == verification
         assert context.params["model"] == Path("m.tflite")
-
-
-def test_fields_are_documented_and_in_the_order_of_their_groups() -> None:
-    groups = [option.group for option in CONVERT]
-    assert groups == sorted(groups, key=list(dict.fromkeys(groups)).index)
-    assert all(each.metadata["help"] for each in fields(ConvertOptions))

@@ -39,28 +39,6 @@ def test_a_size_is_a_number_or_the_name_it_is_left_open_under(shape: Any) -> Non
     assert wanted(input_shape={"x": shape}) == wanted()
 
 
-@pytest.mark.parametrize("shapes", [{"x": "1,2"}, {"x": b"12"}, {0: [1]}, {"x": [1.5]}, {"x": [True]}, [("x", [1])]])
-def test_what_is_no_shape_of_a_named_input_is_a_type_error(shapes: Any) -> None:
-    with pytest.raises(TypeError, match=r"^input_shape is .*; give a mapping of str to a sequence of int or str"):
-        ConvertOptions(input_shape=shapes)
-
-
-@pytest.mark.parametrize("option", ["prefer", "block", "outputs", "inputs_at"])
-@pytest.mark.parametrize("names", ["a", b"a", ["a", 3], 3, {"a"}])
-def test_names_are_a_sequence_of_text(option: str, names: Any) -> None:
-    given: dict[str, Any] = {option: names}
-    with pytest.raises(TypeError, match=f"^{option} is .*; give a sequence of str"):
-        ConvertOptions(**given)
-    given[option] = ["a", "b"]
-    ConvertOptions(**given)
-
-
-@pytest.mark.parametrize("layout", [{"x": 5}, {5: "NHWC:NCHW"}, "x=NHWC:NCHW", [("x", "NHWC:NCHW")]])
-def test_what_is_no_layout_of_a_named_edge_is_a_type_error(layout: Any) -> None:
-    with pytest.raises(TypeError, match="layout"):
-        ConvertOptions(layout=layout)
-
-
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 def test_weights_have_a_choice_of_dtypes_where_sums_saturate_alone(dtype: str) -> None:
     for name, target in TARGETS.items():
