@@ -5,12 +5,12 @@ from __future__ import annotations
 import gc
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from onnx_tflite_plugin import files
 from onnx_tflite_plugin.api.budget import budget
@@ -22,11 +22,12 @@ from onnx_tflite_plugin.graph.validity import LARGEST_PROTO, check_valid, weight
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.normalize.stage import normalize
-from onnx_tflite_plugin.options import ConvertOptions, Shape, VerifyOptions, target_of
+from onnx_tflite_plugin.options import ConvertKeywords, ConvertOptions, VerifyOptions, document_keywords, merge
 from onnx_tflite_plugin.progress import LOG, Progress, Stages
 from onnx_tflite_plugin.report import Report
 from onnx_tflite_plugin.source import Section, check_source, read
 from onnx_tflite_plugin.source.model import Model
+from onnx_tflite_plugin.target_options import target_of
 from onnx_tflite_plugin.targets import Target
 
 if TYPE_CHECKING:
@@ -81,63 +82,20 @@ class Conversion:
         return [path]
 
 
+@document_keywords
 def convert(
     source: str | os.PathLike[str] | bytes | Section,
+    options: ConvertOptions | None = None,
     *,
-    opset: int | None = None,
-    target: str = "onnxruntime",
-    quantization: str = "qdq",
-    optimize: str = "faithful",
-    weights: str = "keep",
-    weights_dtype: str = "auto",
-    io_layout: str = "source",
-    layout: Mapping[str, str] | None = None,
-    layout_plan: str = "least",
-    input_shape: Mapping[str, Shape] | None = None,
-    dynamic_batch: bool = False,
-    state: str = "io",
-    unroll: int = 0,
-    signature: str | None = None,
-    inputs_at: Sequence[str] = (),
-    outputs: Sequence[str] = (),
-    keep_unknown: bool = False,
-    verify: bool | VerifyOptions = False,
-    check: str = "auto",
-    on_fusion_error: str = "skip",
-    prefer: Sequence[str] = (),
-    block: Sequence[str] = (),
-    packs: str | None = None,
     host: Host | None = None,
     progress: Progress | None = None,
+    **keywords: Unpack[ConvertKeywords],
 ) -> Conversion:
     """Convert a TFLite model, given by path or content, to ONNX.
 
     Args:
         source: a path, or the bytes of a .tflite file.
-        opset: ONNX opset; by default the target's, raised where an operator needs it.
-        target: runtime to write for: "onnxruntime", "generic", "openvino", "tvm" or "tensorrt".
-        quantization: "qdq" keeps it as QuantizeLinear and DequantizeLinear, "float" drops it: float32 throughout.
-        optimize: "faithful" rearranges convolutions where the runtime gains and no number changes, "speed" also where a
-            rounding is skipped, "none" leaves every operator as it is written.
-        weights: weight-only quantization stays as in the file ("keep") or becomes float32 ("fold").
-        weights_dtype: weights of 8-bit products: "auto", "uint8", "int8" or "keep".
-        io_layout: axis order of inputs and outputs: "source", or "onnx" for whichever costs least.
-        layout: axis order of single inputs and outputs by name, ``{"image": "NHWC:NCHW"}``.
-        layout_plan: "least", or "local" for the source's order everywhere between operators.
-        input_shape: shapes of inputs by name; a size given as a str is left open under that name.
-        dynamic_batch: leave the first axis of the inputs open.
-        state: states as extra inputs and outputs ("io"), or reset in every run ("reset").
-        unroll: spell out loops that are known to run this often at most, each time anew; 0 leaves them loops.
-        signature: key of the signature to convert; by default the main subgraph's.
-        inputs_at: tensors that become the inputs; what computes them is left out.
-        outputs: tensors that become the outputs; what they do not need is left out.
-        keep_unknown: write operators that nobody converts as nodes of the domain "tflite.custom".
-        verify: compare with LiteRT; a ``VerifyOptions`` says on which data and how closely.
-        check: whether ONNX Runtime must open the result: "auto" where that is cheap or in doubt, "full", "standard" for never.
-        on_fusion_error: "skip" converts without fusions where the conversion fails with them, "raise" does not.
-        prefer: op packs that win where several claim an operator.
-        block: op packs to leave out.
-        packs: "builtin", or a comma-separated list of the only other packs to use.
+        options: the options of the conversion; each may be given by keyword instead, which takes precedence.
         host: the op packs themselves, where they are not those that are installed.
         progress: called with the name of each stage as it begins.
 
@@ -146,8 +104,7 @@ def convert(
         TypeError: an argument of another type than it takes.
         OSError: the file cannot be read.
     """
-    given = {name: value for name, value in locals().items() if name not in ("source", "host", "progress")}
-    chosen = ConvertOptions(**{**given, "layout": layout or {}, "input_shape": input_shape or {}})
+    chosen = merge(options, keywords)
     check_source(source)
     if progress is not None and not callable(progress):
         raise TypeError(f"progress is called with the name of each stage; {type(progress).__name__} cannot be called")
