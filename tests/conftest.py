@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import version as installed
 
 import pytest
-from command import Ran, Run
 from hypothesis import settings
 from packaging.version import Version
 
 from onnx_tflite_plugin.cli import cli
 from onnx_tflite_plugin.conversion import SKIPPED
 from onnx_tflite_plugin.progress import LOG
+from tests.helpers.command import Ran, Run
 
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each of a hundred child processes compiles all modules anew
@@ -89,17 +89,20 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 APART = {
-    "cli": "cli commands isolation many new_pack page",
-    "conversion": "examples files real_networks targets telling",
+    "benchmarks": "benchmarks parts",
+    "cli": "cli commands isolation many new_pack",
+    "conformance": "conformance_runner coverage",
+    "conversion": "examples files real_networks telling",
     "fusions": "loading",
-    "repository": "deferral flow packaging rooms",
-    "kit": "conformance_runner coverage drawn fuzz mutations processors",
     "layout": "plan solver",
     "packs": "core_names_no_operator hostile_packs",
+    "page": "page",
     "passes": "transposed",
+    "qa": "emulation fuzz mutations random_models",
     "quantization": "unquantized",
+    "repository": "deferral flow packaging rooms",
     "source": "invalid",
-    "benchmarking": "benchmarks parts",
+    "targets": "targets",
     "verify": "bench bisect inputs processor verify wrong wrong_more",
 }
 """Modules that take their time, by folder."""

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
-from changed_files import Change, changed, option, option2
 
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, quant
@@ -21,6 +20,7 @@ from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Dims
 from onnx_tflite_plugin.targets import TARGETS
 from onnx_tflite_plugin.verify import verify
+from tests.helpers.changed_files import Change, changed, option, option2
 
 
 def loop(graph: GraphBuilder, value: TensorRef, cond: int, body: int, name: str) -> TensorRef:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from drawing import Draw, drawn
 
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, quant
@@ -13,6 +12,7 @@ from onnx_tflite_plugin.api import Context, Transparent, Value, handler
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.verify import verify
+from tests.helpers.drawing import Draw, drawn
 
 Q = quant(0.05, 3)
 

@@ -146,7 +146,9 @@ def test_a_declared_function_may_refuse() -> None:
     def layout(at: Instance) -> Transparent:
         raise Refused("it is too odd; make it even")
 
-    refused = rf"^the model cannot be converted:\n  op 0 {CODE}.*too odd; make it even \(handler test_declared:plain in inline"
+    refused = (
+        rf"^the model cannot be converted:\n  op 0 {CODE}.*too odd; make it even \(handler {__name__}:plain in inline"
+    )
     with pytest.raises(HandlerError, match=refused):
         converted(made(layout=layout), network(1))
 

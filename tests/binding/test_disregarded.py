@@ -5,12 +5,12 @@ from __future__ import annotations
 from copy import deepcopy
 
 import pytest
-from fuzz.seeds import cases, seed_model
 
 from conformance.builder import encoded
 from conformance.schema import Table
 from onnx_tflite_plugin import convert
 from onnx_tflite_plugin.source import read
+from tests.qa.fuzz.seeds import cases, seed_model
 
 FLOATS = (0, 1)  # of the schema's element types: float32 and float16
 OTHER = ((0.05, 3), (2.0, 0), (0.0078125, -7))

@@ -6,7 +6,11 @@ import time
 
 import numpy as np
 import pytest
-from changed_files import (
+
+import onnx_tflite_plugin as otp
+from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.verify import verify
+from tests.helpers.changed_files import (
     Change,
     buffer,
     called,
@@ -22,10 +26,6 @@ from changed_files import (
     tensor,
     without,
 )
-
-import onnx_tflite_plugin as otp
-from onnx_tflite_plugin.errors import ConversionError
-from onnx_tflite_plugin.verify import verify
 
 FLOAT32, UINT8, INT32, COMPLEX64, FLOAT64 = 0, 3, 2, 8, 10
 MASKED = "WHILE-a_recurrent_layer_under_a_mask:_RNN,_every_output"

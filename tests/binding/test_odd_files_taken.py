@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from changed_files import (
+
+import onnx_tflite_plugin as otp
+from onnx_tflite_plugin.verify import verify
+from tests.helpers.changed_files import (
     Change,
     buffer,
     changed,
@@ -15,9 +18,6 @@ from changed_files import (
     shared_name,
     tensor,
 )
-
-import onnx_tflite_plugin as otp
-from onnx_tflite_plugin.verify import verify
 
 LSTM = "UNIDIRECTIONAL_SEQUENCE_LSTM"
 THREE_MILLION = int(np.float32(3e6).view(np.int32))

@@ -95,7 +95,7 @@ def test_a_refusal_names_the_operands_and_results_that_the_rows_name(types: Any,
 def test_a_refusal_says_what_it_is_and_what_the_handler_takes_and_of_litert_only_where_it_has_a_kernel() -> None:
     said = converts(("float32, float32 int8 -> float32", "int8, _"), "int32", "int64", "int32")
     assert "CUSTOM.Product v1 (op 0" in said
-    assert "its dtypes are int32, int64 -> int32; what test_types:lowered declares is " in said
+    assert f"its dtypes are int32, int64 -> int32; what {__name__}:lowered declares is " in said
     assert "float32, float32 or int8 -> float32; int8, any" in said
     assert "LiteRT" not in said
     net = Net()
@@ -131,7 +131,7 @@ def test_a_row_that_cannot_be_read_is_named_where_it_is_written(types: Any, text
 )
 def test_a_function_of_the_instance_that_fails_is_blamed(types: Any, text: str) -> None:
     said = converts(types, "int32", "int32")
-    assert "types of handler test_types:lowered" in said
+    assert f"types of handler {__name__}:lowered" in said
     assert text in said
 
 

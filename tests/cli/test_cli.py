@@ -12,12 +12,12 @@ from typing import Any
 
 import onnx
 import pytest
-from command import Run
 
 import onnx_tflite_plugin as otp
 import onnx_tflite_plugin.conversion
 import onnx_tflite_plugin.verify
 from conformance.builder import ModelBuilder, quant
+from tests.helpers.command import Run
 
 
 def unary(code: str, name: str = "x") -> bytes:

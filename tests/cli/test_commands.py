@@ -12,8 +12,6 @@ from typing import Any
 import click
 import numpy as np
 import pytest
-from command import Run
-from metadata_files import LABELS, classifier, single
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
@@ -22,6 +20,8 @@ from onnx_tflite_plugin.cli import cli
 from onnx_tflite_plugin.cli.output import clean
 from onnx_tflite_plugin.cli.summary import summary
 from onnx_tflite_plugin.report import Report, Transposed
+from tests.helpers.command import Run
+from tests.helpers.metadata_files import LABELS, classifier, single
 
 
 def binary(code: str) -> bytes:

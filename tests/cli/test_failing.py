@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 import pytest
-from command import Run
 
 from onnx_tflite_plugin.cli import failures
 from onnx_tflite_plugin.cli.failures import Commands, UsageProblem, on_failure
 from onnx_tflite_plugin.errors import ConversionError, MissingExtra, Problem, VerificationError
+from tests.helpers.command import Run
 
 
 def grouped(*problems: Problem) -> list[str]:

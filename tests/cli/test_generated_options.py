@@ -9,7 +9,6 @@ from typing import Any, get_type_hints
 
 import click
 import pytest
-from command import Run
 
 import onnx_tflite_plugin as otp
 from onnx_tflite_plugin.cli.bench import bench
@@ -18,6 +17,7 @@ from onnx_tflite_plugin.cli.options import GroupedOption
 from onnx_tflite_plugin.cli.verify import verify
 from onnx_tflite_plugin.errors import UnsupportedOption
 from onnx_tflite_plugin.options import BenchOptions, ConvertKeywords, ConvertOptions, Option, VerifyOptions, options_of
+from tests.helpers.command import Run
 from tools.options_page import PAGE, page
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"

@@ -14,7 +14,6 @@ import click
 import numpy as np
 import onnx
 import pytest
-from command import Run
 
 from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.cli.failures import UsageProblem
@@ -22,6 +21,7 @@ from onnx_tflite_plugin.cli.jobs import STREAM, Job, jobs
 from onnx_tflite_plugin.cli.options import _names, _range, _sizes, pairs
 from onnx_tflite_plugin.cli.outputs import Outputs
 from onnx_tflite_plugin.cli.paths import pair, readable, writable
+from tests.helpers.command import Run
 
 
 @pytest.fixture

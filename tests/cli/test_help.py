@@ -7,7 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from command import Run
+
+from tests.helpers.command import Run
 
 COMMANDS = ("convert", "inspect", "verify", "report", "bench", "handlers", "conformance", "new-pack")
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from changed_files import changed
 
 from conformance.builder import ModelBuilder
+from tests.helpers.changed_files import changed
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="commands run in place where nothing forks")
 

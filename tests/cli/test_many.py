@@ -14,8 +14,6 @@ from typing import Any
 
 import onnx
 import pytest
-from command import Run
-from metadata_files import classifier, encoded, single
 
 from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.cli import cli
@@ -24,6 +22,8 @@ from onnx_tflite_plugin.errors import InvalidModel
 from onnx_tflite_plugin.source import bundle as bundles
 from onnx_tflite_plugin.source import read_bytes
 from onnx_tflite_plugin.source.bundle import members
+from tests.helpers.command import Run
+from tests.helpers.metadata_files import classifier, encoded, single
 
 
 def model(code: str = "NEG", *, signatures: int = 0) -> bytes:

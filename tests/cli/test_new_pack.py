@@ -7,11 +7,11 @@ from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
-from pack_files import installed, python
 
 from onnx_tflite_plugin.api import VERSION
 from onnx_tflite_plugin.cli import cli
 from onnx_tflite_plugin.host.offers import unmet
+from tests.helpers.pack_files import installed, python
 
 ODD = "CUSTOM.my op/50% é=:x"
 KINDS = {

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import Run
 
 from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.cli import outputs as planned
@@ -22,6 +21,7 @@ from onnx_tflite_plugin.cli.failures import UsageProblem
 from onnx_tflite_plugin.cli.outputs import Outputs
 from onnx_tflite_plugin.source import formats
 from onnx_tflite_plugin.source.content import Content
+from tests.helpers.command import Run
 
 
 def model(code: str = "NEG", *keys: str) -> bytes:

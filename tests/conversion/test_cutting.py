@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import onnxruntime
 import pytest
-from chains import chain
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
@@ -13,6 +12,7 @@ from conformance.cases.state.variables import Memory
 from conformance.models import Net, constant, tensor
 from onnx_tflite_plugin.errors import UnsupportedOption
 from onnx_tflite_plugin.verify import LiteRT, verify
+from tests.helpers.chains import chain
 
 
 def interface(conversion: otp.Conversion) -> tuple[list[str], list[str]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from drawing import Draw, drawn
 
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, ModelBuilder
@@ -13,6 +12,7 @@ from onnx_tflite_plugin.api.budget import budget
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.layout.frame import Frame, FrameOrder
 from onnx_tflite_plugin.layout.order import Order
+from tests.helpers.drawing import Draw, drawn
 
 
 def large_state(g: GraphBuilder) -> int:

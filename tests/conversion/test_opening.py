@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 import pytest
-from drawing import Draw, drawn
 
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.graph.kernels import advice
+from tests.helpers.drawing import Draw, drawn
 
 
 def without_kernel(g: GraphBuilder) -> int:

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pack_files import unary_model
 
 import onnx_tflite_plugin as otp
 import onnx_tflite_plugin.verify
@@ -19,6 +18,7 @@ from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.target_options import target_of
 from onnx_tflite_plugin.targets import TARGETS, Target
+from tests.helpers.pack_files import unary_model
 
 
 def wanted(**options: Any) -> Target:

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import onnx_ir as ir
 import pytest
-from passes_networks import Network, image
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, encoded
@@ -18,6 +17,7 @@ from conformance.models import Net, Spec, constant, drawn, tensor
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.report import node_counts
 from onnx_tflite_plugin.source import read
+from tests.helpers.passes_networks import Network, image
 
 
 def test_nodes_of_inner_graphs_count() -> None:

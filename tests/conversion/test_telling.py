@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from metadata_files import IMAGE, LABELS, SCORES, classifier, single
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
@@ -21,6 +20,7 @@ from onnx_tflite_plugin.source.metadata import read_metadata
 from onnx_tflite_plugin.telling.edges import Edge, authored
 from onnx_tflite_plugin.telling.snippet import snippet
 from onnx_tflite_plugin.verify import verify
+from tests.helpers.metadata_files import IMAGE, LABELS, SCORES, classifier, single
 
 
 def two_inputs(*, signed: bool = True, metadata: bytes | None = None) -> ModelBuilder:

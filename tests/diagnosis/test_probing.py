@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from verify_graphs import model as made_of
-from verify_graphs import slot, subgraph
 
 from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.diagnosis import litert as diagnosis
 from onnx_tflite_plugin.diagnosis.litert import asked, contradicted, diagnosed
 from onnx_tflite_plugin.diagnosis.probe import probe
 from onnx_tflite_plugin.errors import Blamed, Contradiction, ConversionError, InvalidModel, Problem
+from tests.helpers.verify_graphs import model as made_of
+from tests.helpers.verify_graphs import slot, subgraph
 
 OURS = Blamed("op 3", "why", "report it", ours=True)
 

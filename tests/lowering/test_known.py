@@ -97,7 +97,7 @@ def test_handlers_are_asked_with_the_constant_in_place() -> None:
     ids=["shape", "dtype", "failure"],
 )
 def test_a_value_that_contradicts_the_file_names_the_handler(evaluate: Callable[[Instance], Any], text: str) -> None:
-    with pytest.raises(HandlerError, match="test_known:floor of inline") as caught:
+    with pytest.raises(HandlerError, match=f"{__name__}:floor of inline") as caught:
         converted(floored(), {"FLOOR": floor_handler(evaluate)})
     assert text in str(caught.value)
 

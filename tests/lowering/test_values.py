@@ -6,7 +6,6 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime
 import pytest
-from drawing import drawn
 
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder
@@ -22,6 +21,7 @@ from onnx_tflite_plugin.quantization.plan import Storage, StoragePlan
 from onnx_tflite_plugin.source.model import Quantization, Tensor
 from onnx_tflite_plugin.targets import TARGETS
 from onnx_tflite_plugin.verify import verify
+from tests.helpers.drawing import drawn
 
 DIMS = (2, 3)
 TURNED = permuted(DIMS, (1, 0))

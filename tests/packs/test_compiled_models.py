@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import Run
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
 from onnx_tflite_plugin.errors import InvalidModel, UnsupportedOperator
 from onnx_tflite_plugin.source import read
+from tests.helpers.command import Run
 
 
 def compiled(*codes: str, scratch: bool = True) -> bytes:

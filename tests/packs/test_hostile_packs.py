@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from hostile import HANDLER, PACKS, PRINTED, PRINTS, Hostile, handler, lowers
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.cli import cli
+from tests.packs.hostile import HANDLER, PACKS, PRINTED, PRINTS, Hostile, handler, lowers
 
 
 def model(code: str) -> bytes:

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
-from pack_files import install
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
 from conformance.table import table
 from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.host import Host
+from tests.helpers.pack_files import install
 
 PACK = '''
 from dataclasses import dataclass

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
-from pack_files import install, unary_model
 from tflite import BuiltinOperator
 
 import onnx_tflite_plugin as otp
@@ -17,6 +16,7 @@ from conformance.builder import ModelBuilder, quant
 from conformance.registered import REGISTERED
 from onnx_tflite_plugin.cli.summary import _packs as summary_packs
 from op_handlers.refused import kernelless
+from tests.helpers.pack_files import install, unary_model
 
 HANDLER = """
     from onnx_tflite_plugin.api import Attribute, Context, Dequantized, handler

@@ -9,11 +9,11 @@ from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
-from pack_files import install, installed, python, unary_model
 
 import onnx_tflite_plugin as otp
 from op_handlers.custom.packs import ORIGIN
 from op_handlers.custom.packs import PACKS as NAMED
+from tests.helpers.pack_files import install, installed, python, unary_model
 
 ROOT = Path(__file__).parents[2]
 PACKS = sorted(folder.name for folder in (ROOT / "packs").iterdir() if (folder / "setup.cfg").exists())

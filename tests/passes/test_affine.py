@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network, image
 
 from conformance.builder import TensorRef
 from conformance.models import Spec, constant, drawn
+from tests.helpers.passes_networks import Applied, Draw, Network, image
 
 
 def per_channel(*shape: int, seed: str, dtype: str = "float32") -> Spec:

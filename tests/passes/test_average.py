@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 import pytest
-from passes_networks import Applied, Draw, Network, image, parsed
 
 from conformance.builder import TensorRef
 from onnx_tflite_plugin.passes.images import average_as_product
+from tests.helpers.passes_networks import Applied, Draw, Network, image, parsed
 
 PASS = "average_as_product"
 ONE = {"filter_height": 1, "filter_width": 1, "stride_h": 1, "stride_w": 1, "padding": "VALID"}

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network, image
 
 from conformance.builder import TensorRef
 from conformance.models import Spec, constant, drawn
 from onnx_tflite_plugin.passes.images.batch_norm_as_convolution import convolution
+from tests.helpers.passes_networks import Applied, Draw, Network, image
 
 
 def normalized(net: Network, dtype: str = "int8", channels: int = 32, **multiplied: Any) -> TensorRef:

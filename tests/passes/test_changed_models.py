@@ -10,44 +10,46 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-import test_affine
-import test_average
-import test_batch_norm
-import test_channel_pad
-import test_channels_as_columns
-import test_clip_in_blocks
-import test_columns_first
-import test_constants_of_rows
-import test_dequantized
-import test_exact_neighbours
-import test_fold_depthwise
-import test_fold_width
-import test_gate
-import test_gates_at_once
-import test_matmul_of_tensors
-import test_one_feature
-import test_pad_channels
-import test_reshape
-import test_reshape_by_broadcast
-import test_rows
-import test_rows_of_integers
-import test_slices_as_split
-import test_split
-import test_stacked
-import test_subnormal_weights
-import test_sum
-import test_symmetric
-import test_tanh
-import test_transposed
-import test_wide
-from changed_models import ELSEWHERE, changed, feeds_of, graph, results, touched
-from passes_networks import Draw, built
 
 import onnx_tflite_plugin as otp
 from conformance.models import tensor
 from onnx_tflite_plugin.passes import PASSES
 from onnx_tflite_plugin.passes.channels import pad_channels
 from onnx_tflite_plugin.source.model import Array
+from tests.helpers.changed_models import ELSEWHERE, changed, feeds_of, graph, results, touched
+from tests.helpers.passes_networks import Draw, built
+from tests.passes import (
+    test_affine,
+    test_average,
+    test_batch_norm,
+    test_channel_pad,
+    test_channels_as_columns,
+    test_clip_in_blocks,
+    test_columns_first,
+    test_constants_of_rows,
+    test_dequantized,
+    test_exact_neighbours,
+    test_fold_depthwise,
+    test_fold_width,
+    test_gate,
+    test_gates_at_once,
+    test_matmul_of_tensors,
+    test_one_feature,
+    test_pad_channels,
+    test_reshape,
+    test_reshape_by_broadcast,
+    test_rows,
+    test_rows_of_integers,
+    test_slices_as_split,
+    test_split,
+    test_stacked,
+    test_subnormal_weights,
+    test_sum,
+    test_symmetric,
+    test_tanh,
+    test_transposed,
+    test_wide,
+)
 
 DRAWN: dict[str, Draw] = {
     "affine_as_convolution": test_affine.normalized,

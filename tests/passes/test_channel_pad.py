@@ -9,12 +9,12 @@ import onnx
 import onnx.parser
 import onnx_ir as ir
 import pytest
-from passes_networks import Applied, Draw, Network, image, parsed
 
 from conformance.builder import TensorRef
 from conformance.models import constant
 from onnx_tflite_plugin.passes import PASSES
 from onnx_tflite_plugin.passes.channels import channel_pad_as_convolution
+from tests.helpers.passes_networks import Applied, Draw, Network, image, parsed
 
 CHANNELS = ((0, 0), (0, 0), (0, 0))
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network, built, image, parsed
 
 import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
 from conformance.models import constant, drawn, tensor
 from onnx_tflite_plugin.passes.images import channels_as_columns
+from tests.helpers.passes_networks import Applied, Draw, Network, built, image, parsed
 
 
 def first(*shape: int | None, kernel: tuple[int, int] = (3, 5), features: int = 16, **options: Any) -> Draw:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from passes_networks import Applied, Draw, Network
 
 from conformance.builder import TensorRef
 from conformance.models import constant, tensor
+from tests.helpers.passes_networks import Applied, Draw, Network
 
 ROWS = 5
 

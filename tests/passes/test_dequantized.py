@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network, parsed
 
 from conformance.builder import TensorRef
 from conformance.models import tensor
 from conformance.weights import product, weight
 from onnx_tflite_plugin.passes.recurrent import dequantized_once
 from onnx_tflite_plugin.verify import verify
+from tests.helpers.passes_networks import Applied, Draw, Network, parsed
 
 
 def image(net: Network, batch: int | None = 1) -> TensorRef:

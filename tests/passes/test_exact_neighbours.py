@@ -10,13 +10,13 @@ import onnx_ir as ir
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from passes_networks import PASSES, Applied, Draw, Network, image
 
 from conformance.builder import TensorRef
 from conformance.models import constant
 from onnx_tflite_plugin.passes.channels.exact_neighbours import neighbours
 from onnx_tflite_plugin.passes.weights.products import overflows, products
 from onnx_tflite_plugin.source.model import Array
+from tests.helpers.passes_networks import PASSES, Applied, Draw, Network, image
 
 PASS = "exact_neighbours"
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from passes_networks import Network, parsed
 
 import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
 from conformance.models import Spec, constant, drawn, tensor
 from onnx_tflite_plugin.passes.weights import float_weights
 from onnx_tflite_plugin.verify import verify
+from tests.helpers.passes_networks import Network, parsed
 
 
 def in_part(net: Network, *, moved: bool = False, scale: float = 0.05) -> TensorRef:

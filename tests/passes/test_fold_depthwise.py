@@ -6,11 +6,11 @@ from typing import Any
 
 import onnx_ir as ir
 import pytest
-from passes_networks import Applied, Draw, Network, image
 
 from conformance.builder import TensorRef
 from onnx_tflite_plugin.passes.weights.products import products
 from onnx_tflite_plugin.source.model import Array
+from tests.helpers.passes_networks import Applied, Draw, Network, image
 
 PASS = "fold_depthwise"
 

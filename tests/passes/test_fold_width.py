@@ -9,13 +9,13 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from passes_networks import Applied, Draw, Network, built, image
 
 import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
 from conformance.models import constant
 from onnx_tflite_plugin.passes.weights.products import products
 from onnx_tflite_plugin.source.model import Array
+from tests.helpers.passes_networks import Applied, Draw, Network, built, image
 
 FOLDED = [
     ((1, 13, 32, 3), 8, (3, 3), 2, "SAME"),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network, built, image, optimized, parsed, settled
 
 import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
 from conformance.models import constant, drawn
 from onnx_tflite_plugin.passes.images import gate_in_blocks
 from op_handlers.kernels import hybrid
+from tests.helpers.passes_networks import Applied, Draw, Network, built, image, optimized, parsed, settled
 
 
 def gated(

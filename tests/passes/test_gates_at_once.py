@@ -8,13 +8,13 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from passes_networks import Applied, Draw, Network, parsed
 
 from conformance.builder import GraphBuilder, TensorRef
 from conformance.cases.control.loops import called, loop
 from conformance.models import drawn, tensor
 from onnx_tflite_plugin.passes.recurrent import gates_at_once
 from onnx_tflite_plugin.verify import verify
+from tests.helpers.passes_networks import Applied, Draw, Network, parsed
 
 GO_ON = np.array([True, True, True, False, False])
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 import pytest
-from passes_networks import Applied, Network, parsed
 
 from conformance.builder import TensorRef
 from conformance.models import Spec, constant, drawn, tensor
 from conformance.weights import weight
 from onnx_tflite_plugin.passes.tokens import matmul_of_tensors
+from tests.helpers.passes_networks import Applied, Network, parsed
 
 NAME = "matmul_of_tensors"
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network, built, image, parsed
 
 import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
 from onnx_tflite_plugin.passes.channels import one_feature
+from tests.helpers.passes_networks import Applied, Draw, Network, built, image, parsed
 
 
 def one(*shape: int | None, kernel: tuple[int, int] = (3, 5), dtype: str = "float32", **options: Any) -> Draw:

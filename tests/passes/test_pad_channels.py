@@ -9,12 +9,12 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from passes_networks import PASSES, Applied, Draw, Network, agrees, image, parsed
 
 from conformance.builder import TensorRef
 from conformance.models import Spec, constant, drawn
 from onnx_tflite_plugin.passes.channels import pad_channels
 from onnx_tflite_plugin.passes.channels.flow import Convolution
+from tests.helpers.passes_networks import PASSES, Applied, Draw, Network, agrees, image, parsed
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import onnx
 import pytest
-from passes_networks import MARK, PASSES, Network, built, image
 
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, TensorRef
@@ -22,6 +21,7 @@ from onnx_tflite_plugin.passes.channels import one_feature, pad_channels
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.targets import target_named
 from onnx_tflite_plugin.verify import verify
+from tests.helpers.passes_networks import MARK, PASSES, Network, built, image
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ORDER = target_named("onnxruntime").passes

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
-from passes_networks import parsed
 
 from onnx_tflite_plugin.errors import TargetRefusal
 from onnx_tflite_plugin.passes.weights.forms import PROBE
 from onnx_tflite_plugin.passes.weights.products import Product, overflows, products
 from onnx_tflite_plugin.passes.weights.settled import check, settle
 from onnx_tflite_plugin.source.model import Array
+from tests.helpers.passes_networks import parsed
 
 U8, I8, I32, F32 = TensorProto.UINT8, TensorProto.INT8, TensorProto.INT32, TensorProto.FLOAT
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network, parsed
 
 from conformance.builder import TensorRef
 from conformance.models import constant, drawn, tensor
 from onnx_tflite_plugin.passes.recurrent import reshape_once
+from tests.helpers.passes_networks import Applied, Draw, Network, parsed
 
 
 def dense(net: Network, batch: int | None = 1) -> TensorRef:

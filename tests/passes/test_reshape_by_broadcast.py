@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network, parsed
 
 from conformance.builder import TensorRef
 from conformance.models import constant, tensor
 from onnx_tflite_plugin.passes.recurrent import reshape_by_broadcast
+from tests.helpers.passes_networks import Applied, Draw, Network, parsed
 
 
 def dropped(shape: tuple[int, ...], result: tuple[int, ...], other: tuple[int, ...], dtype: str = "float32") -> Draw:

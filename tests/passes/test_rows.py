@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network, parsed
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, TensorRef
 from conformance.models import constant, drawn, tensor
 from onnx_tflite_plugin.passes.recurrent import rows_at_once
+from tests.helpers.passes_networks import Applied, Draw, Network, parsed
 
 
 def steps(

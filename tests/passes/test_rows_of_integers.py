@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network, parsed
 
 from conformance.builder import TensorRef
 from conformance.models import constant, tensor
 from conformance.weights import bias, product, weight
 from onnx_tflite_plugin.passes.recurrent import rows_of_integers
 from onnx_tflite_plugin.verify import verify
+from tests.helpers.passes_networks import Applied, Draw, Network, parsed
 
 FEATURES, INPUTS = 7, 5
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from passes_networks import Applied, Network, parsed
 
 from conformance.builder import TensorRef
 from conformance.models import constant, tensor
 from onnx_tflite_plugin.passes.tokens import slices_as_split
+from tests.helpers.passes_networks import Applied, Network, parsed
 
 NAME = "slices_as_split"
 

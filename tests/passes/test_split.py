@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network, parsed
 
 from conformance.builder import TensorRef
 from conformance.models import Spec, constant, tensor
 from conformance.weights import product, weight
 from onnx_tflite_plugin.passes.recurrent import split_once
 from onnx_tflite_plugin.verify import verify
+from tests.helpers.passes_networks import Applied, Draw, Network, parsed
 
 GATES = ("LOGISTIC", "LOGISTIC", "TANH", "LOGISTIC")
 STORED = {"int16": (1 / 32768, 0), "int8": (1 / 256, -128), "float32": (None, 0)}

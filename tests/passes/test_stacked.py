@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network, parsed
 
 from conformance.builder import TensorRef
 from conformance.models import constant, drawn, tensor
 from onnx_tflite_plugin.passes.recurrent import stacked_once
 from onnx_tflite_plugin.verify import verify
+from tests.helpers.passes_networks import Applied, Draw, Network, parsed
 
 
 def stacked(axis: int, count: int = 3, rows: int | None = 2, *, read: bool = False) -> Draw:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network, built, image, parsed
 
 import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
 from conformance.models import constant, drawn, tensor
 from onnx_tflite_plugin.passes.weights import subnormal_weights
 from onnx_tflite_plugin.source.model import Array
+from tests.helpers.passes_networks import Applied, Draw, Network, built, image, parsed
 
 SUBNORMAL = np.float32(3e-40)
 LEAST = np.finfo(np.float32).smallest_normal

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from passes_networks import Applied, Network
 
 from conformance.builder import TensorRef
 from conformance.models import constant, drawn, tensor
+from tests.helpers.passes_networks import Applied, Network
 
 
 def product(net: Network, x: TensorRef, features: int, seed: str, *, biased: bool = False) -> TensorRef:

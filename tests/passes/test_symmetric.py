@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 import pytest
-from passes_networks import PASSES, Applied, Network, image, parsed
 
 from conformance.builder import TensorRef
 from conformance.models import constant
 from onnx_tflite_plugin.source.model import Array
+from tests.helpers.passes_networks import PASSES, Applied, Network, image, parsed
 
 DrawOf = Callable[[Network], TensorRef]
 

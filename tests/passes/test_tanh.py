@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network, session, settled
 
 from conformance.builder import TensorRef
 from conformance.models import Spec, tensor
 from onnx_tflite_plugin.verify import verify
+from tests.helpers.passes_networks import Applied, Draw, Network, session, settled
 
 ALL = np.arange(256, dtype=np.uint8).reshape(1, 256)
 

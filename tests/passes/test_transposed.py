@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network, image, parsed, settled
 
 from conformance.builder import TensorRef
 from conformance.models import constant
@@ -15,6 +14,7 @@ from conformance.weights import bias, product, weight
 from onnx_tflite_plugin.passes.images import transposed_as_convolution
 from onnx_tflite_plugin.passes.images.transposed_as_convolution import Axis
 from onnx_tflite_plugin.verify import verify
+from tests.helpers.passes_networks import Applied, Draw, Network, image, parsed, settled
 
 
 def enlarged(

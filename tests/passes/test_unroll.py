@@ -10,7 +10,6 @@ import onnx
 import onnx_ir as ir
 import onnxruntime
 import pytest
-from passes_networks import parsed
 
 from conformance.cases.fusions.directions import ALONE
 from conformance.cases.fusions.loops import ALIKE, TIME, Layer
@@ -23,6 +22,7 @@ from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.passes.recurrent import unroll
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import verify
+from tests.helpers.passes_networks import parsed
 
 CLIPPED = Lstm(options=(("cell_clip", 0.31),))
 DRAWN: dict[str, tuple[Callable[[Net], None], int]] = {

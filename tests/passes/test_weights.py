@@ -23,7 +23,7 @@ from onnx_tflite_plugin.passes.weights.forms import PROBE
 from onnx_tflite_plugin.passes.weights.products import products
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.runtimes.processor import multiplies_exactly
-from tests.passes_networks import Network, built, dtype, image
+from tests.helpers.passes_networks import Network, built, dtype, image
 
 PRECISE = {"session.x64quantprecision": "1"}
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network, image, parsed
 
 from conformance.builder import TensorRef
 from conformance.models import constant, drawn
 from onnx_tflite_plugin.passes.images import wide_constants
+from tests.helpers.passes_networks import Applied, Draw, Network, image, parsed
 
 PASS = "wide_constants"
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 import ml_dtypes
 import numpy as np
 import pytest
-from drawing import drawn
 
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, quant
 from onnx_tflite_plugin.api import builtin
 from onnx_tflite_plugin.errors import UnsupportedOperator
 from onnx_tflite_plugin.host import Host
+from tests.helpers.drawing import drawn
 
 
 def dense(g: GraphBuilder, dtype: str, weights: str) -> int:

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from quantized_cases import quantized
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
@@ -17,6 +16,7 @@ from onnx_tflite_plugin.api import Decline, Instance, builtin
 from onnx_tflite_plugin.errors import HandlerError
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.verify import verify
+from tests.helpers.quantized_cases import quantized
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
 

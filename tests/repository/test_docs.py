@@ -11,10 +11,10 @@ from pathlib import Path
 import click
 import numpy as np
 import pytest
-from command import Run
 
 import onnx_tflite_plugin as otp
 from onnx_tflite_plugin.cli import cli
+from tests.helpers.command import Run
 from tools.pictures import FOLDER, drawings
 from tools.wheels import WAKE_WORDS, tflite_files
 

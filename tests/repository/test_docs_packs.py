@@ -8,12 +8,12 @@ from inspect import signature
 from pathlib import Path
 
 import pytest
-from pack_files import installed, python
 
 from conformance.case import Case
 from onnx_tflite_plugin.api import Call, Context, Handler, Match, Operator, Tensor, axes
 from onnx_tflite_plugin.cli.new_pack import new_pack
 from onnx_tflite_plugin.cli.scaffold import KINDS
+from tests.helpers.pack_files import installed, python
 
 DOCS = Path(__file__).parents[2] / "docs"
 FILE = re.compile(r"^`([\w./-]+)`:\n```\w+\n(.*?)^```", re.M | re.S)

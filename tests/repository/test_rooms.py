@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from configparser import ConfigParser
 from importlib import import_module
@@ -105,9 +104,3 @@ def test_entry_points_are_in_alphabetical_order(group: str) -> None:
     names = [line.partition("=")[0].strip() for line in config["options.entry_points"][group].strip().splitlines()]
     assert len(names) > 10
     assert names == sorted(names)
-
-
-def test_modules_of_tests_have_names_of_their_own() -> None:
-    """Folders of tests are no packages: pytest imports their modules by name alone."""
-    names = Counter(path.name for path in Path(__file__).parents[1].glob("*/test_*.py"))
-    assert [name for name, count in names.items() if count > 1] == []

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from metadata_files import LABELS, classifier, encoded, with_files
 
 from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.source import metadata, read
 from onnx_tflite_plugin.source.authored import Metadata
 from onnx_tflite_plugin.source.content import Content
 from onnx_tflite_plugin.source.metadata import described, read_metadata
+from tests.helpers.metadata_files import LABELS, classifier, encoded, with_files
 
 
 def said(slots: dict[int, Any], model: bytes = b"") -> Metadata:

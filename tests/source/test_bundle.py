@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import Run
 
 from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.errors import InvalidModel
@@ -19,6 +18,7 @@ from onnx_tflite_plugin.source import Section, read, read_bytes
 from onnx_tflite_plugin.source import bundle as bundles
 from onnx_tflite_plugin.source import content as contents
 from onnx_tflite_plugin.source.bundle import members
+from tests.helpers.command import Run
 
 MIB = 1 << 20
 START = b"\x1c\0\0\0TFL3"  # of a model, as far as a listing reads it

@@ -13,12 +13,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tflite
-from source_writer import Model, Operator, Tensor, sparsity, strings, unary
 
 from onnx_tflite_plugin.errors import InvalidModel
 from onnx_tflite_plugin.source import buffers as limits
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.dtypes import NAMES
+from tests.source.writer import Model, Operator, Tensor, sparsity, strings, unary
 
 
 def constant(shape: Sequence[int], dtype: str, data: bytes, **more: Any) -> Any:

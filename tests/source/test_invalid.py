@@ -12,7 +12,10 @@ from typing import Any
 import flatbuffers
 import pytest
 import tflite
-from source_writer import (
+
+from onnx_tflite_plugin.errors import InvalidModel
+from onnx_tflite_plugin.source import read
+from tests.source.writer import (
     Model,
     Operator,
     Subgraph,
@@ -26,9 +29,6 @@ from source_writer import (
     unary,
     vector,
 )
-
-from onnx_tflite_plugin.errors import InvalidModel
-from onnx_tflite_plugin.source import read
 
 X, Y = Tensor("x"), Tensor("y")
 TWO = [Tensor("x"), Tensor("y"), Tensor("z")]

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import tflite
-from source_writer import INT8, Model, Operator, Tensor, conv, details, options, table, unary
 
 from onnx_tflite_plugin.source import BlockwiseQuantization, MultiAxisQuantization, Quantization, read
 from onnx_tflite_plugin.source.dtypes import NAMES
 from onnx_tflite_plugin.source.options import default_options, operator_names, table_of
+from tests.source.writer import INT8, Model, Operator, Tensor, conv, details, options, table, unary
 
 
 def test_a_convolution_reads_as_written() -> None:

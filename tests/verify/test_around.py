@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command import Run
-from verify_graphs import operator, slot
 
 import onnx_tflite_plugin as otp
 from conformance.cases.control.branches import either, handed_on
@@ -23,6 +21,8 @@ from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.examined import Examined
 from onnx_tflite_plugin.verify.runtimes.around import _fixed, _scale
 from onnx_tflite_plugin.verify.times.bench import bench
+from tests.helpers.command import Run
+from tests.helpers.verify_graphs import operator, slot
 
 CODE = "CUSTOM.vendor.Shrink"
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command import Run
 
 import onnx_tflite_plugin as otp
 from onnx_tflite_plugin.errors import InvalidInputs
 from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime
 from onnx_tflite_plugin.verify.times.bench import Spread, bench
+from tests.helpers.command import Run
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from chains import chain
-from command import Run
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.graph.extraction import extracted
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.verify import verify
+from tests.helpers.chains import chain
+from tests.helpers.command import Run
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
 

@@ -9,7 +9,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from verify_pairs import built, chained
 
 from conformance.builder import quant
 from conformance.lstms import Lstm
@@ -19,6 +18,7 @@ from onnx_tflite_plugin.verify import Comparison, Tolerance, Verification, compa
 from onnx_tflite_plugin.verify.comparison.systematic import moved
 from onnx_tflite_plugin.verify.comparison.tolerance import inherited_step
 from onnx_tflite_plugin.verify.runtimes import structure
+from tests.helpers.verify_pairs import built, chained
 
 
 def array(*values: Any, dtype: str = "float32") -> Array:

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from verify_graphs import entry_of, operator, slot, subgraph
 
 from onnx_tflite_plugin.errors import InvalidInputs, VerificationError
 from onnx_tflite_plugin.source.model import Array, Operator, Tensor
 from onnx_tflite_plugin.verify import draw
 from onnx_tflite_plugin.verify.inputs.drawn import widens
+from tests.helpers.verify_graphs import entry_of, operator, slot, subgraph
 
 MANY = (500,)
 

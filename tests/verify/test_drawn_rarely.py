@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from verify_graphs import entry_of, operator, slot, subgraph
 
 from onnx_tflite_plugin.verify import draw
 from onnx_tflite_plugin.verify.inputs.drawn import widens
+from tests.helpers.verify_graphs import entry_of, operator, slot, subgraph
 
 
 def test_conditions_meet_in_every_combination() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from verify_graphs import entry_of, slot, subgraph
 
 from onnx_tflite_plugin.errors import InvalidInputs
 from onnx_tflite_plugin.source.authored import TensorMetadata
@@ -17,6 +16,7 @@ from onnx_tflite_plugin.source.model import Array, Tensor
 from onnx_tflite_plugin.verify import Comparison, Tolerance
 from onnx_tflite_plugin.verify.inputs.user_data import image, runs_of
 from onnx_tflite_plugin.verify.inputs.widths import compared_by_width, widths
+from tests.helpers.verify_graphs import entry_of, slot, subgraph
 
 PAIR = slot(0, shape=(1, 3)), slot(1, shape=(1, 5))
 

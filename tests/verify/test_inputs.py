@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import helper
-from verify_pairs import INT32, built, chained, channels_first, onnx_model
 
 from conformance.builder import ModelBuilder, quant
 from conformance.models import Net, constant, drawn, tensor
@@ -24,6 +23,7 @@ from onnx_tflite_plugin.graph.metadata import TensorValue
 from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime, draw, verify
 from onnx_tflite_plugin.verify.runtimes import structure
 from onnx_tflite_plugin.verify.times.bench import bench
+from tests.helpers.verify_pairs import INT32, built, chained, channels_first, onnx_model
 
 
 class TestInputs:

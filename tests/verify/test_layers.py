@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from verify_graphs import entry_of, slot, subgraph
 
 import onnx_tflite_plugin as otp
 from conformance.models import Net, drawn, tensor
@@ -19,6 +18,7 @@ from onnx_tflite_plugin.verify.examined import Examined
 from onnx_tflite_plugin.verify.operators import singly
 from onnx_tflite_plugin.verify.operators.apart import Apart
 from onnx_tflite_plugin.verify.operators.singly import SLOW, wrong
+from tests.helpers.verify_graphs import entry_of, slot, subgraph
 
 WRONG = Comparison("t", "step", 9.0, 1.0, 1.0, mean=5.0)
 NOBODY: Any = None

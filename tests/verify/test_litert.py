@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from verify_pairs import two_signatures
 
 import onnx_tflite_plugin as otp
 from conformance.cases.state.variables import running_sum
@@ -18,6 +17,7 @@ from onnx_tflite_plugin.verify import LiteRT, LiteRTError, Tolerance, Trial
 from onnx_tflite_plugin.verify.runtimes.interpreter import InProcess
 from onnx_tflite_plugin.verify.runtimes.packages import quiet
 from onnx_tflite_plugin.verify.runtimes.structure import entry, read
+from tests.helpers.verify_pairs import two_signatures
 
 
 @pytest.mark.parametrize("loads", [("xnnpack", "builtin", "reference"), ("builtin", "reference"), ("reference",)])

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from verify_graphs import entry_of, model, operator, slot, subgraph
 
 from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.source.model import Array, Operator, Tensor
@@ -18,6 +17,7 @@ from onnx_tflite_plugin.verify.operators.diverging import Divergence, stateful
 from onnx_tflite_plugin.verify.operators.weak import Weak
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRTError
 from onnx_tflite_plugin.verify.runtimes.ort import OrtError
+from tests.helpers.verify_graphs import entry_of, model, operator, slot, subgraph
 
 OFF = Comparison("y", "step", 9.0, 1.0, 1.0)
 AGREES = Comparison("t1", "step", 0.0, 0.0, 1.0)

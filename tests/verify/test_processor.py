@@ -11,7 +11,7 @@ from conformance.builder import ModelBuilder, quant
 from onnx_tflite_plugin.conversion import convert
 from onnx_tflite_plugin.verify import verify
 from onnx_tflite_plugin.verify.runtimes.processor import multiplies_exactly
-from tests.passes_networks import Network, built, image
+from tests.helpers.passes_networks import Network, built, image
 
 
 @pytest.mark.skipif(multiplies_exactly(), reason="this processor adds uint8 x int8 products exactly")

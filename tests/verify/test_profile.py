@@ -9,8 +9,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from command import Run
-from passes_networks import built, image
 
 import onnx_tflite_plugin as otp
 from conformance.cases.control.loops import cases
@@ -27,6 +25,8 @@ from onnx_tflite_plugin.verify.times.alone import least, times_alone
 from onnx_tflite_plugin.verify.times.bench import Benchmark, bench
 from onnx_tflite_plugin.verify.times.nodes import _corrected, _unprofiled, labelled, node_times
 from onnx_tflite_plugin.verify.times.profile import KindTime, OperatorTime, by_code, spelled
+from tests.helpers.command import Run
+from tests.helpers.passes_networks import built, image
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 INT8 = EXAMPLES / "digits_int8.tflite"

@@ -6,13 +6,13 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
-from passes_networks import Network
 
 import onnx_tflite_plugin as otp
 from conformance.models import Spec, constant, drawn, tensor
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import Verification, verify
 from onnx_tflite_plugin.verify.inputs.rounded import _moved
+from tests.helpers.passes_networks import Network
 
 LAYERS = 7
 

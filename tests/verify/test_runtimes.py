@@ -11,8 +11,6 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from verify_graphs import entry_of, operator, slot, subgraph
-from verify_pairs import two_signatures
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder
@@ -37,6 +35,8 @@ from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
 from onnx_tflite_plugin.verify.runtimes.packages import quiet
 from onnx_tflite_plugin.verify.times.profile import OperatorTime
 from onnx_tflite_plugin.verify.verification import Verification
+from tests.helpers.verify_graphs import entry_of, operator, slot, subgraph
+from tests.helpers.verify_pairs import two_signatures
 
 # --- the process ------------------------------------------------------------------------------
 

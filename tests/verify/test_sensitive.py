@@ -6,12 +6,12 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
-from passes_networks import Network
-from wrong_models import Spoil, Wrong, replaced
 
 from conformance.builder import TensorRef
 from conformance.models import constant, tensor
 from onnx_tflite_plugin.verify import verify
+from tests.helpers.passes_networks import Network
+from tests.helpers.wrong_models import Spoil, Wrong, replaced
 
 SIZE = 53
 

@@ -9,8 +9,6 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
-from passes_networks import Network, built, image
-from wrong_models import Spoil, Wrong, replaced
 
 import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
@@ -18,6 +16,8 @@ from conformance.models import Spec, constant, drawn, tensor
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import Tolerance, verify
 from onnx_tflite_plugin.verify.operators.singly import tolerance_of
+from tests.helpers.passes_networks import Network, built, image
+from tests.helpers.wrong_models import Spoil, Wrong, replaced
 
 SHAPE = (1, 11, 7, 8)
 UINT8 = (("weights_dtype", "uint8"),)  # which are exact on every processor

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
-from verify_graphs import entry_of, model, operator, slot, subgraph
 
 from onnx_tflite_plugin.graph.metadata import TensorValue
 from onnx_tflite_plugin.source.model import Array, Signature, Tensor
 from onnx_tflite_plugin.verify.inputs.sizes import InputSizes
 from onnx_tflite_plugin.verify.runtimes import structure
+from tests.helpers.verify_graphs import entry_of, model, operator, slot, subgraph
 
 
 def sizes(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from verify_graphs import operator, slot, subgraph
 
 from onnx_tflite_plugin.source.model import Array, Operator, Tensor
 from onnx_tflite_plugin.verify.inputs.sparse import sparse
+from tests.helpers.verify_graphs import operator, slot, subgraph
 
 PLACES, SIZES = slot(0, "int32", (23, 3)), slot(1, "int32", (3,))
 VALUES, REST, RESULT = slot(2, shape=(23,)), slot(3, shape=()), slot(4, shape=(2, 3, 5))

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from onnx import TensorProto, helper
-from verify_graphs import entry_of, operator, slot, subgraph
 
 from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.graph.metadata import TensorValue
@@ -17,6 +16,7 @@ from onnx_tflite_plugin.verify.operators import bisect
 from onnx_tflite_plugin.verify.operators.apart import NEAR, without_quantization
 from onnx_tflite_plugin.verify.operators.diverging import Divergence, Search, preserving
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRTError
+from tests.helpers.verify_graphs import entry_of, operator, slot, subgraph
 
 OFF = Comparison("t2", "step", 9.0, 1.0, 1.0)
 

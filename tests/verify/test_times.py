@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from onnx import NodeProto, TensorProto, helper
-from verify_graphs import operator, slot
 
 from onnx_tflite_plugin.graph.metadata import node_props
 from onnx_tflite_plugin.verify.times import bench, profile
@@ -16,6 +15,7 @@ from onnx_tflite_plugin.verify.times.alone import _Alone
 from onnx_tflite_plugin.verify.times.bench import TURN, WARM, Spread
 from onnx_tflite_plugin.verify.times.nodes import NodeTime, _corrected, _middle, _names, _operators, labelled
 from onnx_tflite_plugin.verify.times.profile import Group, KindTime, OperatorTime, _gained, _Parts, grouped
+from tests.helpers.verify_graphs import operator, slot
 
 
 def node(kind: str, inputs: list[str], outputs: list[str], *operators: int, name: str = "", **more: Any) -> NodeProto:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from verify_graphs import model, operator, slot, subgraph
 
 from onnx_tflite_plugin.source.model import Operator, Signature, Tensor
 from onnx_tflite_plugin.verify import Tolerance
 from onnx_tflite_plugin.verify.comparison.tolerance import inherited_step
+from tests.helpers.verify_graphs import model, operator, slot, subgraph
 
 ONE = np.ones((2, 3), np.int8)
 EXACT, NETWORK = Tolerance(of_range=1e-5), Tolerance(of_range=1e-3, int16_steps=16)

@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from metadata_files import encoded
 from PIL import Image
-from verify_graphs import entry_of, slot, subgraph
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
@@ -18,6 +16,8 @@ from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import LiteRT, draw, verify
 from onnx_tflite_plugin.verify.inputs.user_data import runs_of
 from onnx_tflite_plugin.verify.runtimes import structure
+from tests.helpers.metadata_files import encoded
+from tests.helpers.verify_graphs import entry_of, slot, subgraph
 
 SHAPE = (1, 2, 3, 5)
 

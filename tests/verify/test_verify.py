@@ -11,7 +11,6 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
-from verify_pairs import FLOAT, INT8, INT32, UINT8, annotated, built, chained, channels_first, onnx_model
 
 from conformance.builder import ModelBuilder, quant
 from onnx_tflite_plugin import convert
@@ -26,6 +25,7 @@ from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import LiteRT, OrtError, Tolerance, verify
 from onnx_tflite_plugin.verify.comparison import trial
 from onnx_tflite_plugin.verify.runtimes.litert import Endless
+from tests.helpers.verify_pairs import FLOAT, INT8, INT32, UINT8, annotated, built, chained, channels_first, onnx_model
 
 
 class TestVerify:

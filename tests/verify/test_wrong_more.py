@@ -9,8 +9,6 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
-from passes_networks import Network, image
-from wrong_models import Wrong, forgotten, integers, of_size, replaced
 
 import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
@@ -21,6 +19,8 @@ from conformance.models import Net, Spec, constant, drawn, tensor
 from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.verify import verify
+from tests.helpers.passes_networks import Network, image
+from tests.helpers.wrong_models import Wrong, forgotten, integers, of_size, replaced
 
 # --- networks ---------------------------------------------------------------------------------
 

@@ -8,8 +8,6 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
-from passes_networks import Network, image
-from wrong_models import Draw, Spoil, Wrong, integers, of_size, replaced
 
 import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
@@ -18,6 +16,8 @@ from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import verify
 from onnx_tflite_plugin.verify.runtimes import structure
+from tests.helpers.passes_networks import Network, image
+from tests.helpers.wrong_models import Draw, Spoil, Wrong, integers, of_size, replaced
 
 SHAPE = (5, 7)
 

@@ -1,0 +1,1 @@
+"""Tests of onnx-tflite-plugin. Test modules import helpers under one name, ``tests.<folder>.<module>``."""

@@ -1,0 +1,206 @@
+"""What the conformance kit gives to authors of op packs: kernels of their own, nodes and fusions asked for, blame."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conformance.case import Case
+from conformance.models import Net, alone, between_convolutions, constant, net, tensor, unary
+from conformance.runner import CaseResult, run_case
+from onnx_tflite_plugin.api import (
+    Attribute,
+    Context,
+    Decline,
+    Dequantized,
+    Handler,
+    Terminate,
+    Transparent,
+    Value,
+    handler,
+)
+from onnx_tflite_plugin.host import Host
+
+CODE = "CUSTOM.Flip"
+
+
+def flipped(op: Any, x: Any) -> Any:
+    return np.flip(x, op.options.axis)
+
+
+def flip(layout: Any = Attribute(), lower: Any = None, **more: Any) -> Handler:  # noqa: B008
+    def remapped(ctx: Context, x: Value) -> Value:
+        return reversed_along(ctx, x, ctx.axis(ctx.options.axis))
+
+    return handler(CODE, max_version=1, layout=layout, kernel=flipped, **more)(lower or remapped)
+
+
+def reversed_along(ctx: Context, x: Value, axis: int) -> Value:
+    return ctx.ops.Slice(x, [-1], [-(1 << 31)], [axis], [-1])
+
+
+def forgetful(ctx: Context, x: Value) -> Value:
+    """Forgets that the axis moved."""
+    return reversed_along(ctx, x, ctx.options.axis)
+
+
+def tried(case: Case, lowered: Handler) -> CaseResult:
+    return run_case(case, Host(handlers={CODE: lowered}))
+
+
+@pytest.mark.parametrize("place", [alone, between_convolutions])
+@pytest.mark.parametrize("axis", [1, 2, 3])
+def test_cases_take_custom_options_and_the_operators_own_kernel(place: Any, axis: int) -> None:
+    result = tried(place(CODE, "x", [tensor(1, 5, 7, 3)], tensor(1, 5, 7, 3), custom_options={"axis": axis}), flip())
+    assert result.status == "passed", result.text
+    case = unary(CODE, "x", tensor(1, 5, 7, 3), place=place, custom_options={"axis": axis})
+    assert tried(case, flip()).status == "passed"
+
+
+def test_the_case_may_bring_the_kernel_and_it_is_held_against_the_lowering() -> None:
+    bare = handler(CODE, max_version=1, layout=Attribute())(flip().lower)
+    case = {"custom_options": {"axis": 1}}
+    without = tried(unary(CODE, "x", tensor(1, 5, 7, 3), **case), bare)
+    assert (
+        f"LiteRT has no kernel of CUSTOM.Flip, and handler {__name__}:remapped of inline declares none" in without.text
+    )
+    assert tried(unary(CODE, "x", tensor(1, 5, 7, 3), kernel=flipped, **case), bare).status == "passed"
+    assert tried(unary(CODE, "x", tensor(1, 5, 7, 3), kernel=lambda op, x: x, **case), bare).status == "failed"
+
+
+def test_options_that_are_bytes_reach_handler_and_kernel_as_they_are() -> None:
+    def shifted(op: Any, x: Any) -> Any:
+        return x + np.frombuffer(op.custom_options, "<f4")[0]
+
+    @handler(CODE, max_version=1, layout=Transparent(), kernel=shifted)
+    def shift(ctx: Context, x: Value) -> Value:
+        assert not ctx.options
+        return ctx.ops.Add(x, np.frombuffer(ctx.op.custom_options, "<f4").reshape(()))
+
+    case = unary(CODE, "x", tensor(5, 7), custom_options=np.float32(2.5).tobytes())
+    assert tried(case, shift).status == "passed"
+
+
+@pytest.mark.parametrize(
+    ("layout", "meant"),
+    [
+        (Transparent(), "Attribute with ctx.axis is meant"),
+        (Attribute(), "an axis number or an entry per axis is not remapped (ctx.axis"),
+    ],
+)
+def test_a_failure_names_the_declaration_that_is_false(layout: Any, meant: str) -> None:
+    lowered = flip(layout, forgetful, axes="n h w c -> n h w c")
+    result = tried(
+        unary(CODE, "x", tensor(1, 5, 7, 3), place=between_convolutions, custom_options={"axis": 1}), lowered
+    )
+    assert result.status == "failed"
+    assert f"layout={type(layout).__name__} is not true: with axes 0,3,1,2 the result differs by " in result.text
+    assert meant in result.text
+
+
+def doubled(layout: Any, **declared: Any) -> Any:
+    """Both halves along axis 1 of the file, whatever the order; it fits only the file's."""
+
+    @handler(
+        CODE, max_version=1, layout=layout, quantization=Dequantized(),
+        kernel=lambda op, x: np.concatenate([x, x], 1), **declared,
+    )  # fmt: skip
+    def lower(ctx: Context, x: Value) -> Value:
+        return ctx.ops.Concat(x, x, axis=1)
+
+    return lower
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_a_declaration_that_fails_the_conversion_is_named_with_its_handler_and_not_as_a_bug(dtype: str) -> None:
+    x, y = tensor(2, 5, 7, 3, dtype=dtype), tensor(2, 10, 7, 3, dtype=dtype)
+    case = between_convolutions(CODE, dtype, [x], y, custom_options={"axis": 1})
+    result = tried(case, doubled(Transparent()))
+    assert f"handler {__name__}:lower of inline failed: what it emits has a size in dimension" in result.text
+    assert "it declares layout=Transparent(), quantization=Dequantized()" in result.text
+    assert "layout=Transparent is not true: in another order than the file's it does not convert;" in result.text
+    assert "report" not in result.text
+    assert tried(replace(case, transposes=None), doubled(Terminate())).ok
+
+
+@pytest.mark.parametrize(
+    ("declared", "reason"),
+    [
+        ({"types": "float32"}, f"declined by inline: its dtypes are int8; what {__name__}:lower declares is"),
+        ({"accepts": lambda at: Decline("it is too long")}, "declined by inline: it is too long"),
+        ({"accepts": lambda at: 1 / 0}, f"accepts of handler {__name__}:lower of inline failed: ZeroDivisionError"),
+        (None, "no installed pack has a handler for it; entry points come from what is installed: after a change"),
+    ],
+)  # fmt: skip
+def test_where_nobody_converts_an_operator_that_is_said_and_not_that_litert_lacks_it(
+    declared: Any, reason: str
+) -> None:
+    x, y = tensor(2, 5, dtype="int8"), tensor(2, 10, dtype="int8")
+    handlers = {} if declared is None else {CODE: doubled(Terminate(), **declared)}
+    result = run_case(alone(CODE, "x", [x], y, custom_options={"axis": 1}), Host(handlers=handlers))
+    assert f"LiteRT has no kernel of {CODE}, and nobody converts it: {reason}" in result.text
+    assert "kernel=" not in result.text
+
+
+def test_a_lowering_that_is_wrong_in_the_files_order_is_not_blamed_on_the_layout() -> None:
+    result = tried(
+        unary(CODE, "x", tensor(1, 5, 7, 3), custom_options={"axis": 1}), flip(lower=lambda ctx, x: ctx.ops.Neg(x))
+    )
+    assert result.status == "failed"
+    assert "is not true" not in result.text
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_unknown_sizes_are_tried_at_three_sizes_with_the_kernel(right: bool) -> None:
+    def lower(ctx: Context, x: Value) -> Value:
+        kept = ctx.ops.Relu(x)
+        return kept if right else ctx.ops.Reshape(kept, [1, 5, 7, 3])
+
+    lowered = handler(CODE, max_version=1, layout=Transparent(), kernel=lambda op, x: np.maximum(x, 0))(lower)
+    result = tried(unary(CODE, "open", tensor(None, 5, 7, 3)), lowered)
+    assert result.ok == right, result.text
+
+
+def test_a_case_says_which_nodes_the_result_must_hold() -> None:
+    def case(nodes: Any) -> Case:
+        return unary(CODE, "x", tensor(5, 7), custom_options={"axis": 1}, nodes=nodes)
+
+    assert tried(case(["Slice"]), flip()).ok
+    assert tried(case({"Slice": 1}), flip()).ok
+    assert "the model has 1 Slice nodes, it must have 2" in tried(case({"Slice": 2}), flip()).text
+    assert (
+        "the model has 0 ReverseSequence nodes, it must have some; it has Slice (1)"
+        in tried(case(["ReverseSequence"]), flip()).text
+    )
+    with pytest.raises(TypeError, match="collections of names"):
+        case("Slice")
+
+
+@pytest.mark.parametrize(("slope", "said"), [(1 / 6, ""), (0.2, "the fusion HARD_SWISH did not apply")])
+def test_a_case_says_which_fusions_must_apply(slope: float, said: str) -> None:
+    def draw(model: Net) -> None:
+        x, like = model.input(tensor(5, 7)), tensor(5, 7)
+        ramp = model.call("RELU6", [model.call("ADD", [x, constant(3.0)], like)], like)
+        model.output(model.call("MUL", [model.call("MUL", [x, ramp], like), constant(slope)], like))
+
+    result = run_case(net("MUL", "swish", draw, fuses=("HARD_SWISH",)), Host(packs="builtin"))
+    assert result.ok == (not said), result.text
+    assert said in result.text
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+def test_a_kernel_sees_floats_where_the_handler_dequantizes(dtype: str) -> None:
+    seen: list[str] = []
+
+    def halved(op: Any, x: Any) -> Any:
+        seen.append(x.dtype.name)
+        return x / 2
+
+    lowered = handler(CODE, max_version=1, layout=Transparent(), quantization=Dequantized(), kernel=halved)(
+        lambda ctx, x: ctx.ops.Div(x, 2.0)
+    )
+    assert tried(unary(CODE, "x", tensor(2, 5, 7, 3, dtype=dtype)), lowered).ok
+    assert {*seen} == {"float32"}

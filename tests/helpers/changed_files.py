@@ -1,0 +1,126 @@
+"""Files a table field away from a conformance case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+
+from conformance.builder import encoded
+from conformance.schema import Table
+from tests.qa.fuzz.seeds import cases, seed_model
+
+Change = Callable[[Table], None]
+
+
+def changed(case: str, *changes: Change) -> bytes:
+    """The file of a case's model with some of its fields others."""
+    seed = seed_model([case.id for case in cases()].index(case))
+    assert seed is not None
+    model = deepcopy(seed.table)
+    for change in changes:
+        change(model)
+    return encoded(model)
+
+
+def tensor(number: int, **fields: Any) -> Change:
+    """A tensor of the main subgraph, a negative number counted from the last one."""
+    return lambda model: model.fields["subgraphs"][0].fields["tensors"][number].fields.update(fields)  # type: ignore[no-any-return]
+
+
+def option(name: str, value: Any) -> Change:
+    return lambda model: (
+        model.fields["subgraphs"][0].fields["operators"][0].fields["builtin_options"].fields.update({name: value})
+    )
+
+
+def operands(*numbers: int) -> Change:
+    """The first operator's."""
+    return lambda model: model.fields["subgraphs"][0].fields["operators"][0].fields.update(inputs=list(numbers))  # type: ignore[no-any-return]
+
+
+def results(*numbers: int, operator: int = 0) -> Change:
+    """An operator's."""
+    return lambda model: model.fields["subgraphs"][0].fields["operators"][operator].fields.update(outputs=list(numbers))  # type: ignore[no-any-return]
+
+
+def outputs(*numbers: int, graph: int = 0) -> Change:
+    """A subgraph's."""
+    return lambda model: model.fields["subgraphs"][graph].fields.update(outputs=list(numbers))  # type: ignore[no-any-return]
+
+
+def without(field: str) -> Change:
+    """The main subgraph leaves a field out."""
+    return lambda model: model.fields["subgraphs"][0].fields.pop(field)  # type: ignore[no-any-return]
+
+
+def ordered(*numbers: int) -> Change:
+    """The main subgraph's operators in another order."""
+
+    def change(model: Table) -> None:
+        fields = model.fields["subgraphs"][0].fields
+        fields.update(operators=[fields["operators"][number] for number in numbers])
+
+    return change
+
+
+def shared_name(name: str) -> Change:
+    """Of every variable."""
+
+    def change(model: Table) -> None:
+        operators = [op for graph in model.fields["subgraphs"] for op in graph.fields["operators"]]
+        options = [op.fields.get("builtin_options") for op in operators]
+        for table in options:
+            if table is not None and "shared_name" in table.fields:
+                table.fields["shared_name"] = name
+
+    return change
+
+
+def option2(name: str, value: Any) -> Change:
+    """An option of an operator that keeps its options in ``builtin_options2``."""
+    return lambda model: (
+        model.fields["subgraphs"][0].fields["operators"][0].fields["builtin_options2"].fields.update({name: value})
+    )
+
+
+def called(graph: int, name: str, **fields: Any) -> Change:
+    """A tensor of another subgraph."""
+
+    def change(model: Table) -> None:
+        tensors = model.fields["subgraphs"][graph].fields["tensors"]
+        next(table for table in tensors if table.fields["name"] == name).fields.update(fields)
+
+    return change
+
+
+def buffer(number: int, values: list[int] | list[float], dtype: str = "int32") -> Change:
+    return lambda model: model.fields["buffers"][number].fields.update(data=np.array(values, dtype).tobytes())  # type: ignore[no-any-return]
+
+
+def held(graph: int, name: str, values: list[int]) -> Change:
+    """What a constant of another subgraph holds."""
+
+    def change(model: Table) -> None:
+        tensors = model.fields["subgraphs"][graph].fields["tensors"]
+        number = next(table.fields["buffer"] for table in tensors if table.fields["name"] == name)
+        buffer(number, values)(model)
+
+    return change
+
+
+def scaled(number: int, scale: list[float], zero_point: list[int]) -> Change:
+    fields = {"scale": scale, "zero_point": zero_point, "quantized_dimension": 0}
+    return tensor(number, quantization=Table("QuantizationParameters", fields))
+
+
+def quantized_as(number: int, other: int) -> Change:
+    """A tensor with the parameters of another."""
+
+    def change(model: Table) -> None:
+        tensors = model.fields["subgraphs"][0].fields["tensors"]
+        tensors[number].fields["quantization"] = tensors[other].fields["quantization"]
+
+    return change

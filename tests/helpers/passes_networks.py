@@ -1,0 +1,212 @@
+"""Networks for the tests of passes, and what a pass makes of one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime
+
+import onnx_tflite_plugin as otp
+from conformance.builder import TensorRef
+from conformance.models import Net, Spec, drawn, tensor
+from conformance.weights import bias, product, weight
+from onnx_tflite_plugin.passes import PASSES
+from onnx_tflite_plugin.passes.weights import settled as weights
+from onnx_tflite_plugin.source.model import Array
+from tests.helpers.changed_models import feeds_of, results
+
+MARK = "onnx_tflite_plugin."
+Draw = Callable[["Network"], Any]
+
+
+class Network(Net):
+    """A network drawn convolution by convolution; weights and scales are drawn so that results fill their dtype."""
+
+    def conv(
+        self,
+        x: TensorRef,
+        features: int,
+        kernel: Sequence[int] = (3, 3),
+        stride: int = 1,
+        *,
+        deep: bool = False,
+        padding: str = "SAME",
+        weights: str | None = None,
+        per_axis: bool = True,
+        point: int | None = None,
+        outside: Sequence[tuple[int, ...]] | None = None,
+        change: Callable[[Array], Array] | None = None,
+        name: str = "",
+        biased: bool = True,
+        **options: Any,
+    ) -> TensorRef:
+        """CONV_2D, or DEPTHWISE_CONV_2D.
+
+        ``outside``: where weights of uint8 are further from their zero point than int8 holds. ``change``: of what was drawn.
+        """
+        given = self.spec(x)
+        batch, *size, channels = given.shape
+        assert channels is not None
+        outputs = [
+            -(-(s or 0) // stride) if padding == "SAME" else ((s or 0) - k) // stride + 1
+            for s, k in zip(size, kernel, strict=True)
+        ]
+        shape = (1, *kernel, features) if deep else (features, *kernel, channels // options.pop("groups", 1))
+        dtype = weights or given.dtype
+        w = weight(shape, dtype, (3 if deep else 0) if per_axis and dtype == "int8" else None, seed=name or "w")
+        w = w if point is None else replace(w, zero_point=point)
+        w = w if outside is None else _within(w, outside)
+        if change is not None and w.value is not None:
+            w = replace(w, value=change(w.value).astype(w.value.dtype))
+        depth = int(np.prod(kernel)) * (1 if deep else channels)
+        y = product(given, w, (batch, *outputs, features), depth)
+        b = bias(given, w, features, "float32" if given.scale is None else "int32", depth) if biased else None
+        op = "DEPTHWISE_CONV_2D" if deep else "CONV_2D"
+        if deep:
+            options["depth_multiplier"] = features // channels
+        made_spec = Spec(y.shape, y.dtype, y.scale, y.zero_point, name=name)
+        return self.call(op, [x, w, b], made_spec, padding=padding, stride_h=stride, stride_w=stride, **options)
+
+    def like(
+        self, op: str, *operands: TensorRef | Spec, shape: Sequence[int] | None = None, **options: Any
+    ) -> TensorRef:
+        """An operator whose result is stored as its first operand is."""
+        first = operands[0] if isinstance(operands[0], Spec) else self.spec(operands[0])
+        return self.call(op, list(operands), replace(first.shaped(*(shape or first.shape)), name=""), **options)
+
+
+def _within(w: Spec, outside: Sequence[tuple[int, ...]]) -> Spec:
+    """Weights that are at most 127 from their zero point, but for some."""
+    assert w.value is not None
+    assert isinstance(w.zero_point, int)
+    value = w.value.clip(max(0, w.zero_point - 127), min(255, w.zero_point + 127))
+    for index in outside:
+        value[index] = 255 if w.zero_point < 128 else 0
+    return replace(w, value=value)
+
+
+def built(draw: Draw) -> bytes:
+    model = Network()
+    output = draw(model)
+    model.output(*(output if isinstance(output, tuple) else (output,)))
+    return model.build()
+
+
+class Applied:
+    """A network before and after a pass; it is run with weights that are exact on every processor."""
+
+    def __init__(self, name: str, draw: Draw, batch: int | None = None, **options: Any) -> None:
+        self.data = built(draw)
+        self.before = otp.convert(self.data, **{"weights_dtype": "int8", "optimize": "none", **options}).proto
+        self.batch = batch
+        model = ir.from_proto(self.before)
+        self.count = PASSES[name].run(model)
+        self.after = ir.to_proto(model)
+        onnx.checker.check_model(self.after, full_check=True)
+
+    @property
+    def outputs(self) -> Iterator[tuple[Array, Array]]:
+        """Pairs of outputs over three drawn inputs."""
+        sessions = [session(settled(proto)) for proto in (self.before, self.after)]
+        assert [o.name for o in sessions[0].get_outputs()] == [o.name for o in sessions[1].get_outputs()]
+        for seed in "abc":
+            feeds = {
+                given.name: drawn(
+                    *(n if isinstance(n, int) else self.batch or 1 for n in given.shape),
+                    dtype=dtype(given.type),
+                    seed=seed,
+                )
+                for given in sessions[0].get_inputs()
+            }
+            yield from zip(*(one.run(None, feeds) for one in sessions), strict=True)
+
+    @property
+    def equal(self) -> bool:
+        return all(np.array_equal(first, second) and first.min() < first.max() for first, second in self.outputs)
+
+    @property
+    def steps(self) -> int:
+        """The largest distance between integers."""
+        return max(int(np.abs(first.astype(int) - second).max()) for first, second in self.outputs)
+
+    def near(self, tolerance: float) -> bool:
+        return all(np.abs(first - second).max() <= tolerance * np.abs(first).max() for first, second in self.outputs)
+
+    def nodes(self, op_type: str) -> list[onnx.NodeProto]:
+        return [node for node in self.after.graph.node if node.op_type == op_type]
+
+    def held(self, node: onnx.NodeProto, slot: int) -> Array:
+        """A constant operand, or the integers that a DequantizeLinear or Cast and Mul dequantize."""
+        stored = {one.name: one for one in self.after.graph.initializer}
+        makers = {name: one for one in self.after.graph.node for name in one.output}
+        name = node.input[slot]
+        while name not in stored:
+            name = makers[name].input[0]
+        return onnx.numpy_helper.to_array(stored[name])
+
+    def marks(self, name: str) -> dict[str, str]:
+        infos = [*self.after.graph.value_info, *self.after.graph.output]
+        return {p.key.removeprefix(MARK): p.value for info in infos if info.name == name for p in info.metadata_props}
+
+    @property
+    def fused(self) -> Counter[str]:
+        return optimized(settled(self.after))
+
+
+def settled(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The model as a conversion writes it."""
+    model = ir.from_proto(proto)
+    weights.settle(model, "auto")
+    weights.check(model)
+    return ir.to_proto(model)
+
+
+def session(proto: onnx.ModelProto, options: Any = None) -> Any:
+    options = options or onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def optimized(proto: onnx.ModelProto) -> Counter[str]:
+    """What ONNX Runtime makes of it."""
+    with TemporaryDirectory() as folder:
+        options = onnxruntime.SessionOptions()
+        options.optimized_model_filepath = f"{folder}/optimized.onnx"
+        session(proto, options)
+        return Counter(node.op_type for node in onnx.load(f"{folder}/optimized.onnx").graph.node)
+
+
+def dtype(text: str) -> str:
+    return {"float": "float32"}.get(text[7:-1], text[7:-1])
+
+
+def image(*shape: int | None, dtype: str = "int8") -> Spec:
+    return tensor(*shape, dtype=dtype)
+
+
+def parsed(graph: str, opset: int = 21, **stored: Array) -> ir.Model:
+    """A model in ONNX's textual syntax, ``(inputs) => (outputs) { nodes }``, and the constants in it by name."""
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}, "elsewhere" : 1]> drawn {graph}')
+    model.graph.initializer.extend(
+        onnx.numpy_helper.from_array(np.asarray(array), name) for name, array in stored.items()
+    )
+    return ir.from_proto(onnx.shape_inference.infer_shapes(model))
+
+
+def agrees(name: str, model: ir.Model, tolerance: float = 1e-5) -> bool:
+    """Whether a model computes after a pass what it did before, to a part of the largest number."""
+    before = ir.to_proto(model)
+    assert PASSES[name].run(model)
+    expected, computed = (results(proto, feeds_of(before)) for proto in (before, ir.to_proto(model)))
+    assert expected is not None
+    return computed is not None and all(
+        computed[key].shape == right.shape and np.abs(computed[key] - right).max() <= tolerance * np.abs(right).max()
+        for key, right in expected.items()
+    )

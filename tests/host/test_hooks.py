@@ -1,0 +1,242 @@
+"""Which functions of packs are called as hooks, and whose claims count."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import onnx_ir as ir
+import pytest
+
+import onnx_tflite_plugin as otp
+from onnx_tflite_plugin.api import Decline, Refused, hookimpl
+from onnx_tflite_plugin.binding.declared import At
+from onnx_tflite_plugin.errors import HandlerError
+from onnx_tflite_plugin.guard import BUILTIN, Failed
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.host.hooks import Hooks, _Seen
+from tests.helpers.pack_files import install, unary_model
+
+OPERATOR: Any = SimpleNamespace(code="X", index=0, subgraph=0, version=1, inputs=(), outputs=())
+AT = At(OPERATOR, SimpleNamespace(name="t"), 21)  # type: ignore[arg-type]
+
+
+class Claims:
+    """A pack's plugin, which declines for a reason, or says nothing."""
+
+    def __init__(self, reason: str = "") -> None:
+        self.reason = reason
+
+    @hookimpl
+    def claim(self, op: object) -> Decline | None:
+        return Decline(self.reason) if self.reason else None
+
+
+class EntryPoint(Claims):
+    """A handler's, which the host wraps."""
+
+    __module__ = "onnx_tflite_plugin.host.host"
+
+
+def hooks(*plugins: tuple[object, str, str]) -> Hooks:
+    made = Hooks({}, pytest.fail)
+    for plugin, code, pack in plugins:
+        made.register(plugin, code, pack)
+    return made
+
+
+def claims(made: Hooks, *, offered: bool = False) -> list[tuple[str, str]]:
+    return [(pack, answer.reason) for pack, answer in made.claims(AT, offered) if isinstance(answer, Decline | Failed)]
+
+
+def test_every_pack_is_asked_the_last_first_and_silence_is_no_claim() -> None:
+    made = hooks((Claims("a"), "hooks", "a-pack"), (Claims(), "hooks", "b-pack"), (Claims("c"), "hooks", "c-pack"))
+    assert claims(made) == [("c-pack", "c"), ("a-pack", "a")]
+
+
+def test_a_pack_whose_entry_point_serves_the_operator_is_not_asked_by_its_hook_too() -> None:
+    made = hooks(
+        (EntryPoint("entry"), "X", "a-pack"), (Claims("hook"), "hooks", "a-pack"), (Claims("b"), "hooks", "b-pack")
+    )
+    assert claims(made) == [("b-pack", "b"), ("a-pack", "entry")]
+
+
+def test_handlers_of_other_operators_have_nothing_to_say() -> None:
+    made = hooks((EntryPoint("entry"), "Y", "a-pack"), (Claims("hook"), "hooks", "a-pack"))
+    assert claims(made) == [("a-pack", "hook")]
+
+
+def test_the_built_in_pack_s_hook_is_asked_unless_another_pack_has_an_entry_point() -> None:
+    made = hooks((Claims("built in"), "hooks", BUILTIN))
+    assert claims(made) == [(BUILTIN, "built in")]
+    assert claims(made, offered=True) == []
+
+
+def test_only_packs_hooks_are_listed_and_handlers_are_none() -> None:
+    made = hooks((EntryPoint("entry"), "X", "a-pack"), (Claims("b"), "hooks", "b-pack"))
+    assert made.implemented() == [("b-pack", "claim")]
+
+
+def test_hooks_are_listed_by_pack_in_whatever_order_they_came() -> None:
+    made = hooks(*((Claims(pack), "hooks", pack) for pack in "dbeac"))
+    assert made.implemented() == [(pack, "claim") for pack in "abcde"]
+
+
+def test_what_is_left_out_is_not_called_and_ends_only_models_that_use_the_pack() -> None:
+    made = hooks((Claims("a"), "hooks", "a-pack"), (Claims("b"), "hooks", "b-pack"))
+    made.leave_out("a-pack", Failed("a-pack", "it failed"), ["finish"])
+    assert len(claims(made)) == 2
+    made.leave_out("a-pack", Failed("a-pack", "it failed"), ["claim"])
+    assert claims(made) == [("b-pack", "b")]
+    made.check({"b-pack"})
+    with pytest.raises(HandlerError, match="does not work"):
+        made.check({"a-pack"})
+
+
+def test_a_claim_may_refuse_and_one_that_is_no_answer_fails() -> None:
+    class Refuses:
+        @hookimpl
+        def claim(self) -> None:
+            raise Refused("not these")
+
+    class Wrong:
+        @hookimpl
+        def claim(self) -> int:
+            return 7
+
+    made = hooks((Refuses(), "hooks", "a-pack"), (Wrong(), "hooks", "b-pack"))
+    (b, failed), (a, declined) = made.claims(AT)
+    assert (a, b) == ("a-pack", "b-pack")
+    assert isinstance(declined, Decline)
+    assert declined.reason == "not these"
+    assert isinstance(failed, Failed)
+    assert "not a Handler, a Decline or None" in failed.reason
+
+
+def misspelt(plugin: object) -> list[str]:
+    told: list[str] = []
+    Hooks({}, told.append).add(plugin, "hooks", "a-pack")
+    return told
+
+
+def test_functions_that_look_like_hooks_are_told() -> None:
+    class Plugin:
+        def finish(self, model: object) -> None: ...
+
+        def finsh(self, model: object) -> None:
+            text = str(model)  # a name of its own is no argument
+            del text
+
+        def finis(self, something: object) -> None: ...
+
+        def _finish(self, model: object) -> None: ...
+
+        @hookimpl
+        def clam(self, op: object) -> None: ...
+
+    said = [text.partition("of a-pack: ")[2] for text in misspelt(Plugin())]
+    assert any(text.startswith("'finish' is not called, for it lacks @hookimpl") for text in said)
+    assert any(text.startswith("'finsh' is no hook") for text in said)
+    assert any(text.startswith("there is no hook 'clam'") and "claim" in text for text in said)
+    assert len(said) == 3
+
+
+def test_a_pack_is_configured_with_the_options_once_and_no_other_is() -> None:
+    class Configured:
+        def __init__(self) -> None:
+            self.seen: list[object] = []
+
+        @hookimpl
+        def configure(self, options: object) -> None:
+            self.seen.append(options)
+
+    first, second = Configured(), Configured()
+    made = Hooks({"a": 1}, pytest.fail)
+    made.add(first, "hooks", "a-pack")
+    made.add(second, "hooks", "b-pack")
+    assert first.seen == second.seen == [{"a": 1}]
+
+
+def test_a_hook_that_takes_the_dtype_of_a_result_away_is_told_so_and_undone() -> None:
+    class Untyped:
+        @hookimpl
+        def finish(self, model: ir.Model) -> None:
+            model.graph.outputs[0].type = None
+
+    told: list[str] = []
+    made = Hooks({}, told.append)
+    made.add(Untyped(), "hooks", "a-pack")
+    model = made.finish(otp.convert(unary_model("NEG"), packs="builtin").model, ())
+    assert "from 'y' float [2, 3] to 'y' ? [2, 3]" in told[0]
+    assert model.graph.outputs[0].dtype == ir.DataType.FLOAT
+
+
+def test_a_value_that_no_node_makes_is_restored_too() -> None:
+    value = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([2, 3]))
+    seen = _Seen(value)
+    assert not seen.changed
+    value.name, value.shape = "y", ir.Shape([3, 2])
+    assert seen.changed
+    seen.restore()
+    assert (value.name, value.shape, seen.changed) == ("x", ir.Shape([2, 3]), False)
+
+
+# --- of an installed pack -----------------------------------------------------------------------
+
+LAME = """
+    from onnx_tflite_plugin.api import Dequantized, Transparent, handler, hookimpl
+
+    @handler("SIN", max_version=1, layout=Transparent(), quantization=Dequantized())
+    def sin(ctx, x):
+        return ctx.ops.Cos(x)
+
+    class Hooks:
+        @hookimpl
+        def configure(self, options):
+            raise RuntimeError("not today")
+
+        @hookimpl
+        def finish(self, model):
+            model.graph.name = "finished"
+
+    hooks = Hooks()
+"""
+
+
+def test_hooks_of_a_pack_that_cannot_be_configured_are_left_out_and_its_operators_not_served_by_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = "[onnx_tflite_plugin.handlers]\nSIN = lame:sin\n[onnx_tflite_plugin.hooks]\nlame = lame:hooks\n"
+    monkeypatch.syspath_prepend(str(tmp_path))
+    install(tmp_path, "lame-pack", "lame", LAME, entry)
+    conversion = otp.convert(unary_model("COS"))
+    assert conversion.proto.graph.name != "finished"
+    assert any("the hooks of lame-pack are left out" in text for text in conversion.report.warnings)
+    with pytest.raises(otp.ConversionError, match="hook configure of lame-pack failed: RuntimeError: not today"):
+        otp.convert(unary_model("SIN"))
+
+
+def test_a_hook_that_fails_is_warned_of_once_and_not_called_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tired = """
+        from onnx_tflite_plugin.api import hookimpl
+
+        class Hooks:
+            calls = 0
+
+            @hookimpl
+            def finish(self, model):
+                Hooks.calls += 1
+                raise RuntimeError("tired")
+
+        hooks = Hooks()
+    """
+    monkeypatch.syspath_prepend(str(tmp_path))
+    install(tmp_path, "tired-pack", "tired", tired, "[onnx_tflite_plugin.hooks]\ntired = tired:hooks\n")
+    host = Host()
+    first, _second = (otp.convert(unary_model("COS"), host=host).report.warnings for _ in range(2))
+    assert [text for text in first if "tired" in text]
+    assert import_module("tired").Hooks.calls == 1

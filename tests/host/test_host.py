@@ -1,0 +1,305 @@
+"""Who takes an operator, of packs that are given as entry points: nothing is installed here."""
+
+from __future__ import annotations
+
+import sys
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder
+from onnx_tflite_plugin.api import Call, Decline, Handler, Terminate, Transparent, fusion, handler, operands
+from onnx_tflite_plugin.binding.bound import Bound
+from onnx_tflite_plugin.conversion import convert_model
+from onnx_tflite_plugin.errors import Blamed, InternalError, Problem
+from onnx_tflite_plugin.guard import BUILTIN, Failed
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.host.hooks import _copied
+from onnx_tflite_plugin.host.host import _where
+from onnx_tflite_plugin.host.offers import FUSIONS, HANDLERS, Offer, discover
+from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.source.model import Operator, Options, Tensor
+from onnx_tflite_plugin.targets import target_named
+from tests.helpers.pack_files import install
+
+TARGET = target_named("generic")
+X, Y = (Tensor(0, k, name, "float32", (2, 3), (2, 3)) for k, name in enumerate("xy"))
+
+
+class Entry:
+    """An entry point, loaded already."""
+
+    name = "it"
+    value = f"{__name__}:it"
+
+    def __init__(self, held: object) -> None:
+        self.held = held
+
+    def load(self) -> object:
+        return self.held
+
+
+def serves(code: str, accepts: Any = None, version: int = 1) -> Handler:
+    @handler(code, max_version=version, layout=Terminate(), accepts=accepts)
+    def it(ctx: Any, x: Any) -> Any:
+        return x
+
+    return it
+
+
+def offer(pack: str, code: str = "ABS", accepts: Any = None, *, unmet: str = "", version: int = 1) -> Offer:
+    entry: Any = Entry(serves(code, accepts, version))
+    return Offer(code, pack, HANDLERS, entry, unmet)
+
+
+def operator(code: str = "ABS", version: int = 1) -> Operator:
+    return Operator(0, 0, code, code, version, Options("none"), (X,), (Y,))
+
+
+def taker(host: Host, op: Operator | None = None) -> str:
+    """The pack that takes an operator, or why none does."""
+    taken = host.take(op or operator(), TARGET, 21)
+    return taken.pack if isinstance(taken, Bound) else taken.reason
+
+
+def declines(at: Any) -> Decline:
+    return Decline("too large")
+
+
+def fails(at: Any) -> Decline:
+    raise IndexError("nothing there")
+
+
+def test_a_pack_that_declines_is_no_warning_and_one_that_fails_is() -> None:
+    host = Host(offers=[offer(BUILTIN), offer("a-pack", accepts=declines)])
+    assert (taker(host), host.warnings) == (BUILTIN, [])
+    host = Host(offers=[offer(BUILTIN), offer("a-pack", accepts=fails)])
+    assert taker(host) == BUILTIN
+    (warning,) = host.warnings
+    assert warning.startswith("accepts of handler")
+    assert warning.endswith("; it is passed over")
+
+
+def test_the_first_of_the_preferred_packs_that_takes_an_operator_has_it() -> None:
+    offers = [offer(BUILTIN), offer("a-pack"), offer("B_pack"), offer("c-pack", accepts=declines)]
+    assert "claimed by two packs, B_pack and a-pack" in taker(Host(offers=offers))
+    assert taker(Host(offers=offers, prefer=["c-pack", "b.pack", "a-pack"])) == "B_pack"
+    assert taker(Host(offers=offers, prefer=["c-pack", "a-pack", "b.pack"])) == "a-pack"
+    assert taker(Host(offers=offers, prefer=[BUILTIN])) == BUILTIN
+    assert taker(Host(offers=offers, block=["A.Pack"])) == "B_pack"
+    assert taker(Host(offers=offers, packs="builtin")) == BUILTIN
+    assert taker(Host(offers=offers, packs=" builtin, a_pack ,")) == "a-pack"
+
+
+def test_only_what_takes_an_operator_from_the_built_in_pack_is_an_override() -> None:
+    host = Host(offers=[offer(BUILTIN), offer("a-pack"), offer("a-pack", "CUSTOM.A")])
+    for code in ("ABS", "CUSTOM.A"):
+        assert taker(host, operator(code)) == "a-pack"
+    assert host.overrides == {"ABS": "a-pack"}
+    host = Host(offers=[offer(BUILTIN), offer("a-pack")], prefer=[BUILTIN])
+    assert (taker(host), host.overrides) == (BUILTIN, {})
+
+
+def test_a_version_is_served_up_to_the_newest_that_the_pack_knows() -> None:
+    host = Host(offers=[offer(BUILTIN, version=3)])
+    assert taker(host, operator(version=3)) == BUILTIN
+    assert taker(host, operator(version=4)) == f"version 4 is newer than the 3 that {BUILTIN} knows"
+
+
+def test_a_pack_made_for_another_version_is_told_once_and_named_where_it_would_have_served() -> None:
+    host = Host(offers=[offer("a-pack", unmet="~=9.1"), offer("a-pack", "NEG", unmet="~=9.1")])
+    assert len(host.warnings) == 1
+    assert "a-pack is left out: it is made for onnx-tflite-plugin ~=9.1" in host.warnings[0]
+    assert "a-pack, which serves it, is left out" in taker(host)
+    assert len(host.warnings) == 1
+    assert host.serving() == []
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("CUSTOM.A", ""),
+        ("CUSTOM.", "it lacks the operator's name behind the dot"),
+        ("UNKNOWN_300", ""),
+        ("NEG", ""),
+        ("neg", "TFLite has no operator 'neg'; did you mean 'NEG'?; a custom operator is CUSTOM.neg"),
+    ],
+)
+def test_an_entry_point_named_like_no_operator_serves_nothing_which_is_told(code: str, told: str) -> None:
+    host = Host(offers=[offer("a-pack", code)])
+    assert [told in warning for warning in host.warnings] == ([True] if told else [])
+    ((named, pack, served),) = host.handlers()
+    assert (named, pack, isinstance(served, Failed)) == (code, "a-pack", bool(told))
+
+
+def test_packs_that_are_named_and_not_installed_are_told_and_no_others() -> None:
+    assert Host(offers=[offer("a-pack")], prefer=["A_Pack", BUILTIN], block=["inline"]).warnings == []
+    host = Host(offers=[offer("a-pack")], prefer=["other"], block=["more"], packs="builtin,last")
+    assert host.warnings == [f"no op pack '{name}' is installed" for name in ("last", "more", "other")]
+
+
+def test_what_is_served_is_listed_by_operator_then_by_pack() -> None:
+    host = Host(offers=[offer("b-pack", "NEG"), offer("b-pack"), offer("a-pack", "NEG")])
+    assert host.serving() == [("ABS", "b-pack"), ("NEG", "a-pack"), ("NEG", "b-pack")]
+    assert [(code, pack) for code, pack, _ in host.handlers()] == host.serving()
+    assert [pack for _, pack, _ in host.handlers(["NEG"])] == ["a-pack", "b-pack"]
+
+
+def test_an_operator_that_is_missing_is_told_by_its_place_and_how_often() -> None:
+    first = operator()
+    inner = replace(first, subgraph=2, index=5, outputs=(None, Y), version=3)
+    assert _where([first]) == "ABS v1 (op 0, output 'y')"
+    assert _where([inner, first, first]) == "ABS v3 (subgraph 2 op 5, output 'y', 3 in all)"
+    assert _where([replace(first, outputs=())]) == "ABS v1 (op 0)"
+
+
+def test_a_problem_without_a_next_step_ends_with_its_reason() -> None:
+    assert str(Problem("op 0", "it is wrong")) == "op 0: it is wrong"
+    assert str(Problem("op 0", "it is wrong", "mend it")) == "op 0: it is wrong (mend it)"
+
+
+def test_a_handler_under_another_operators_name_is_told_with_where_it_is_written() -> None:
+    ((_, _, failed),) = Host(offers=[replace(offer("a-pack"), code="NEG")]).handlers()
+    assert isinstance(failed, Failed)
+    assert "it is a handler of 'ABS'" in failed.reason
+    assert f"{__file__}:" in failed.reason
+
+
+# --- in a conversion --------------------------------------------------------------------------
+
+
+(X_OPERAND,) = operands("x")
+
+
+@fusion("NEGATED_ABS", layout=Transparent(), pattern=Call("NEG", Call("ABS", X_OPERAND)), inputs=(X_OPERAND,))
+def negated(ctx: Any, x: Any) -> Any:
+    return ctx.ops.Neg(ctx.ops.Abs(x))
+
+
+def chain(*codes: str, stored: tuple[int, ...] = (2, 3)) -> bytes:
+    """One operator after the other; what is stored of all results are these sizes."""
+    model = ModelBuilder()
+    value = model.main.input("x", (2, 3))
+    for k, code in enumerate(codes):
+        result = model.main.tensor(f"y{k}", stored)
+        model.main.operator(code, [value], [result])
+        value = result
+    model.main.output(value)
+    return model.build()
+
+
+def test_sizes_that_do_not_follow_are_derived_with_the_handlers_of_the_conversion() -> None:
+    @handler("CUSTOM.A", max_version=1, layout=Transparent())
+    def served(ctx: Any, x: Any) -> Any:
+        return ctx.ops.Neg(x)
+
+    converted = otp.convert(chain("ABS", "CUSTOM.A", stored=(5, 7)), host=Host(handlers={"CUSTOM.A": served}))
+    assert converted.report.outputs[0].shape == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("failing", "ours"), [([BUILTIN], True), ([BUILTIN, "a-pack"], False), (["a-pack"], False), ([], None)]
+)
+def test_an_operator_is_missing_by_the_converters_fault_where_no_pack_fails_of_it(
+    failing: list[str], ours: bool
+) -> None:
+    packs = [BUILTIN, "a-pack"]
+    host = Host(offers=[offer(pack, accepts=fails if pack in failing else declines) for pack in packs])
+    missing = host.take(operator(), TARGET, 21)
+    assert isinstance(missing, Problem)
+    assert (missing.ours if isinstance(missing, Blamed) else None) is ours
+
+
+def test_a_failure_of_the_converter_is_its_own_and_may_be_the_files_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(model: object) -> int:
+        raise IndexError("nothing there")
+
+    monkeypatch.setattr("onnx_tflite_plugin.pipeline.node_counts", broken)
+    with pytest.raises(InternalError) as caught:
+        convert_model(read(chain("ABS")))
+    (problem,) = caught.value.problems
+    assert isinstance(problem, Blamed)
+    assert problem.ours
+
+
+def test_a_failure_of_the_converter_on_what_a_packs_fusion_declares_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(model: object) -> int:
+        raise IndexError("nothing there")
+
+    entry: Any = Entry(negated)
+    host = Host(offers=[*discover(), Offer("NEGATED_ABS", "a-pack", FUSIONS, entry)])
+    assert otp.convert(chain("ABS", "NEG"), host=host).report.fused == {"NEGATED_ABS": 1}
+    monkeypatch.setattr("onnx_tflite_plugin.pipeline.node_counts", broken)
+    with pytest.raises(otp.ConversionError, match="of a-pack declares is not true"):
+        otp.convert(chain("ABS", "NEG"), host=host)
+
+
+def test_a_model_without_8_bit_products_says_nothing_of_weights() -> None:
+    assert [key for key in otp.convert(chain("ABS")).model.metadata_props if "weights" in key] == []
+
+
+def test_what_a_hook_changes_of_a_copied_model_leaves_the_model_as_it_was() -> None:
+    model = ModelBuilder()
+    x, w = model.main.input("x", (2, 3)), model.main.constant("w", np.arange(3, dtype=np.float32))
+    y = model.main.tensor("y", (2, 3))
+    model.main.operator("ADD", [x, w], [y])
+    model.main.output(y)
+    converted = otp.convert(model.build()).model
+    copied = _copied(converted)
+    values = [
+        [*graph.inputs, *graph.initializers.values(), *(value for node in graph for value in node.outputs)]
+        for graph in (converted.graph, copied.graph)
+    ]
+    assert len(values[0]) == len(values[1]) == 3
+    for before, after in zip(*values, strict=True):
+        assert before.type == after.type
+        assert before.type is not after.type
+
+
+# --- what is installed ------------------------------------------------------------------------
+
+
+def test_a_distribution_that_offers_nothing_is_not_read_further(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = tmp_path / "other-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_bytes(b"Name: other\nAuthor: M\xfcller\n")
+    (info / "entry_points.txt").write_text("[console_scripts]\nother = other:main\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert Host().warnings == []
+    (info / "entry_points.txt").write_text("[onnx_tflite_plugin.handlers]\nABS = other:it\n")
+    (warning,) = Host().warnings
+    assert "other-1.0.dist-info cannot be read: UnicodeDecodeError" in warning
+
+
+@pytest.mark.parametrize("kind", ["wheel", "egg", "egg-info"])
+def test_packs_are_found_as_every_tool_leaves_them(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / {"wheel": "old.whl", "egg": "old-1.0-py3.11.egg", "egg-info": "site"}[kind]
+    info = {"wheel": "old_pack-1.0.dist-info", "egg": "EGG-INFO", "egg-info": "old_pack-1.0.egg-info"}[kind]
+    texts = {
+        "METADATA" if kind == "wheel" else "PKG-INFO": "Metadata-Version: 2.1\nName: old-pack\nVersion: 1.0\n",
+        "entry_points.txt": "[onnx_tflite_plugin.handlers]\nABS = old_pack:it\n",
+    }
+    if kind == "wheel":
+        with zipfile.ZipFile(folder, "w") as archive:
+            for name, text in texts.items():
+                archive.writestr(f"{info}/{name}", text)
+    else:
+        (folder / info).mkdir(parents=True)
+        for name, text in texts.items():
+            (folder / info / name).write_text(text)
+    monkeypatch.syspath_prepend(str(folder))
+    assert [(one.code, one.group) for one in discover() if one.pack == "old-pack"] == [("ABS", HANDLERS)]
+
+
+def test_an_empty_entry_of_the_path_is_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, "here-pack", "here_pack", "", "[onnx_tflite_plugin.handlers]\nABS = here_pack:it\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "nowhere"), "", *sys.path])
+    assert "here-pack" in {offer.pack for offer in discover()}

@@ -1,8 +1,0 @@
-"""Op packs that do every wrong thing there is: how each fails, and what must be said of it."""
-
-from . import handlers, hooks
-from .packing import HANDLER, PRINTED, PRINTS, Hostile, handler, lowers
-
-__all__ = ["HANDLER", "PACKS", "PRINTED", "PRINTS", "Hostile", "handler", "lowers"]
-
-PACKS: tuple[Hostile, ...] = (*handlers.PACKS, *hooks.PACKS)

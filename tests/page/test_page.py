@@ -1,0 +1,201 @@
+"""The page about a conversion: what it says, that it needs no network, and that a browser draws it without an error."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder, quant
+from onnx_tflite_plugin.page.gather import Page, gather
+from onnx_tflite_plugin.page.html import html
+from onnx_tflite_plugin.page.labels import operator_of
+from tests.helpers.command import Run
+from tests.helpers.metadata_files import LABELS, classifier, single
+from tests.page.browser import BROWSER, drawn
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
+
+
+@pytest.fixture(scope="module")
+def digits() -> Page:
+    conversion = otp.convert(DIGITS)
+    return gather(DIGITS.read_bytes(), conversion.proto, "digits", report=conversion.report)
+
+
+def test_every_operator_says_what_it_became_and_took(digits: Page) -> None:
+    assert [op["code"] for op in digits.operators][:2] == ["CONV_2D", "DEPTHWISE_CONV_2D"]
+    assert any("Conv" in node for node in digits.operators[0]["nodes"])
+    assert digits.operators[0]["layout"] == "Implicit"
+    assert sum(op["microseconds"] is not None for op in digits.operators) > len(digits.operators) / 2
+    assert {(edge["from"], edge["to"]) for edge in digits.edges} >= {(0, 1), (1, 2)}
+    assert not any(op["float_island"] for op in digits.operators)
+
+
+def test_every_tensor_is_compared_and_the_first_wrong_one_is_marked(digits: Page) -> None:
+    assert not digits.wrong
+    assert len(digits.errors) >= len(digits.operators) - 1
+    assert not any(error["first_wrong"] for error in digits.errors)
+    proto = otp.convert(DIGITS, weights_dtype="uint8").proto
+    conv = [node for node in proto.graph.node if node.op_type == "Conv"][1]
+    (pads,) = (attribute for attribute in conv.attribute if attribute.name == "pads")
+    pads.ints[:] = [*pads.ints[2:], *pads.ints[:2]] if pads.ints[0] != pads.ints[2] else [0, 0, 2, 2]
+    page = gather(DIGITS.read_bytes(), proto, "digits")
+    assert page.wrong
+    assert [error["operator"] for error in page.errors if error["first_wrong"]] == [1]
+    assert [op["index"] for op in page.operators if op["wrong"]] == [1]
+
+
+def test_a_tensor_beyond_its_tolerance_is_not_marked_where_the_outputs_are_right(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = {"tensor": 1, "name": "t", "value": "t", "text": "max 2 LSB", "ok": False, "worst": 2.0}
+    monkeypatch.setattr("onnx_tflite_plugin.page.measured.measured", lambda *given: ([told], "within", False, {}, 0.0))
+    page = gather(DIGITS.read_bytes(), otp.convert(DIGITS).proto, "digits")
+    assert [error["first_wrong"] for error in page.errors] == [False]
+    assert not any(op["wrong"] for op in page.operators)
+
+
+def test_without_quantization_the_page_says_what_verify_says() -> None:
+    """The values of a whole network leave LiteRT's; each operator by itself does not."""
+    conversion = otp.convert(DIGITS, quantization="float", verify=True)
+    page = gather(DIGITS.read_bytes(), conversion.proto, "digits")
+    assert conversion.verification is not None
+    assert conversion.verification.ok
+    assert not page.wrong
+    assert len(page.errors) >= len(page.operators) - 2
+    assert all(error["ok"] for error in page.errors)
+    assert "each operator was compared on LiteRT's own inputs" in page.verdict
+
+
+def test_floats_in_a_quantized_network_are_islands_and_forced_transposes_are_named() -> None:
+    model = ModelBuilder()
+    g = model.main
+    q = quant(0.1, 3)
+    x = g.input("x", (1, 4, 6, 3), "int8", quantization=q)
+    f, y = g.tensor("f", (1, 4, 6, 3)), g.tensor("y", (1, 4, 6, 3))
+    z = g.tensor("z", (1, 4, 6, 3), "int8", quantization=q)
+    g.operator("DEQUANTIZE", [x], [f])
+    g.operator("SIN", [f], [y])
+    g.operator("QUANTIZE", [y], [z])
+    g.output(z)
+    conversion = otp.convert(model.build(), layout={"x": "NHWC:NCHW"})
+    page = gather(model.build(), conversion.proto, "m", report=conversion.report)
+    assert [op["float_island"] for op in page.operators] == [True, True, False]
+    assert len(page.transposes) == conversion.report.transposes == 1
+
+
+def test_states_are_told_apart_from_inputs_and_outputs_and_their_tensors_compared() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x, handle = g.input("x", (2, 3)), g.tensor("handle", (), "resource")
+    before, y = g.tensor("before", (2, 3)), g.tensor("y", (2, 3))
+    setup = model.subgraph("setup")
+    setup_handle = setup.tensor("handle", (), "resource")
+    setup.operator("VAR_HANDLE", [], [setup_handle], {"shared_name": "sum"})
+    setup.operator("ASSIGN_VARIABLE", [setup_handle, setup.constant("zero", np.zeros((2, 3), np.float32))], [])
+    g.operator("CALL_ONCE", [], [], {"init_subgraph_index": setup.index})
+    g.operator("VAR_HANDLE", [], [handle], {"shared_name": "sum"})
+    g.operator("READ_VARIABLE", [handle], [before])
+    g.operator("ADD", [before, x], [y])
+    g.operator("ASSIGN_VARIABLE", [handle, y], [])
+    g.output(y)
+    conversion = otp.convert(model.build())
+    page = gather(model.build(), conversion.proto, "m", report=conversion.report)
+    names = {side: [one["name"] for one in page.facts[side]] for side in ("inputs", "outputs", "states")}
+    assert names == {"inputs": ["x"], "outputs": ["y"], "states": ["sum"]}
+    assert page.facts["states"][0]["next"] == "sum:next"
+    assert [op["code"] for op in page.operators if op["first"]] == ["ADD"]
+    assert page.errors
+    assert not page.wrong
+
+
+def test_without_the_runtimes_the_page_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    page = gather(DIGITS.read_bytes(), otp.convert(DIGITS).proto, "digits")
+    assert page.errors == []
+    assert any("onnxruntime is not installed" in note for note in page.notes)
+
+
+def test_names_cannot_leave_the_page(digits: Page) -> None:
+    rude = "</script><script>alert(1)</script>{style}<img src=x>"
+    page = Page(rude, digits.facts, [{**digits.operators[0], "name": rude}], [])
+    text = html(page)
+    assert "<script>alert" not in text
+    assert "<img" not in text
+
+
+def test_nothing_is_fetched(digits: Page) -> None:
+    text = html(digits)
+    assert not re.findall(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=[\"']?(?!data:|[\"'])", text)
+    assert "Permission is hereby granted" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "operator"),
+    [("op12/Conv", 12), ("Conv_nchwc op3/Relu", 3), ("op3/op5/Add", 3), ("Transpose_7", None), ("loop5/Add", None)],
+)
+def test_nodes_are_named_after_their_operator(name: str, operator: int | None) -> None:
+    assert operator_of(name) == operator
+
+
+def test_the_commands_write_it(tmp_path: Path, run: Run) -> None:
+    path = tmp_path / "d.onnx"
+    run("convert", DIGITS, path, "--report", tmp_path / "a.html")
+    run("report", DIGITS, path)
+    assert (tmp_path / "a.html").stat().st_size > 400_000
+    assert (tmp_path / "d.html").stat().st_size > 400_000
+    assert json.loads(run("report", DIGITS, path, "--json").out)["operators"][0]["code"] == "CONV_2D"
+
+
+# --- in a browser -----------------------------------------------------------------------------
+
+
+def large(count: int) -> Page:
+    """A network of branches that join, and a chain beside it."""
+    operator: dict[str, Any] = {
+        "code": "CONV_2D", "name": "t", "dtype": "int8", "shape": [1, None, 3], "layout": "Implicit",
+        "quantization": "Dequantized", "nodes": ["Conv"], "float_island": False, "microseconds": 3.5, "wrong": "", "first": False,
+    }  # fmt: skip
+    operators = [{**operator, "index": k, "float_island": k % 50 == 0} for k in range(count)]
+    edges = [{"from": k, "to": k + 1, "name": "t", "dtype": "int8"} for k in range(count - 1)]
+    edges += [{"from": k, "to": k + 7, "name": "t", "dtype": "int8"} for k in range(0, count - 7, 10)]
+    facts = {
+        "line": "", "tflite_bytes": 5, "onnx_bytes": 7, "constant_bytes": 3, "operators": count, "nodes": count,
+        "opset": 18, "inputs": [], "outputs": [], "authored": {}, "states": [],
+    }  # fmt: skip
+    return Page("large", facts, operators, edges)
+
+
+@pytest.mark.skipif(BROWSER is None and "CI" not in os.environ, reason="no chromium")
+@pytest.mark.parametrize("kind", ["digits", "large"])
+def test_a_browser_draws_it_without_an_error(tmp_path: Path, digits: Page, kind: str) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(html(digits if kind == "digits" else large(2000)), encoding="utf-8")
+    dom, console = drawn(path)
+    assert 'data-drawn="yes"' in dom
+    assert "<canvas" in dom
+    assert console == []
+
+
+@pytest.mark.skipif(BROWSER is None and "CI" not in os.environ, reason="no chromium")
+def test_the_page_shows_the_metadata_and_why_nothing_was_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    data = single(classifier())
+    path = tmp_path / "page.html"
+    path.write_text(html(gather(data, otp.convert(data, check="standard").proto, "pets")), encoding="utf-8")
+    dom, console = drawn(path)
+    assert console == []
+    for part in ("values -2 to 1", "score threshold 0.25", f"{len(LABELS)} labels: "):
+        assert part in dom
+    (said,) = re.findall(r'<p id="verdict"[^>]*>([^<]*)</p>', dom)
+    assert "onnxruntime is not installed" in said

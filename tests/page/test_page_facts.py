@@ -1,0 +1,227 @@
+"""What the page is told of a model, piece by piece."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import onnx_tflite_plugin as otp
+from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, quant
+from onnx_tflite_plugin.graph.metadata import CarriedState, belongs_to, node_props, props, write_states
+from onnx_tflite_plugin.page.gather import (
+    _counted,
+    _edge,
+    _edges,
+    _facts,
+    _graph_of,
+    _nodes,
+    _numbers,
+    _operators,
+    _transposes,
+)
+from onnx_tflite_plugin.progress import Stages
+from onnx_tflite_plugin.report import Transposed
+from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.verify.runtimes import structure
+from onnx_tflite_plugin.verify.times.nodes import NodeTime, labelled
+from onnx_tflite_plugin.verify.times.profile import grouped
+from tests.helpers.verify_graphs import operator, slot
+
+
+def info(name: str, *shape: int | str | None, dtype: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, dtype, shape)
+
+
+def test_nodes_are_counted_by_kind_the_most_frequent_first() -> None:
+    assert _counted(["Add", "Conv", "Conv", "Mul"]) == ["2 Conv", "Add", "Mul"]
+    assert _counted([]) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "dtype", "shape"),
+    [
+        (info("x", 2, "n", None), "float32", [2, "n", None]),
+        (info("x", 0, dtype=TensorProto.DOUBLE), "float64", [0]),
+        (info("x", dtype=TensorProto.INT8), "int8", []),
+    ],
+)
+def test_an_edge_has_its_dtype_and_sizes_and_what_its_author_says_of_it(
+    given: onnx.ValueInfoProto, dtype: str, shape: list[int | str | None]
+) -> None:
+    told = [{"name": "y", "labels": ["b"]}, {"name": "x", "labels": ["a"]}]
+    assert _edge(given, told) == {"name": "x", "dtype": dtype, "shape": shape, "labels": ["a"]}
+    assert _edge(given, told[:1]) == {"name": "x", "dtype": dtype, "shape": shape}
+
+
+def test_an_operator_of_the_page_has_its_first_result_its_time_and_what_is_wrong_with_it() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (2, 3), "int8", quantization=quant(0.5, 3))
+    f, y = g.tensor("f", (2, 3)), g.tensor("y", (2, 3))
+    g.operator("DEQUANTIZE", [x], [f])
+    g.operator("NEG", [f], [y])
+    g.operator("QUANTIZE", [y], [z := g.tensor("z", (2, 3), "int8", quantization=quant(0.5, 3))])
+    g.operator("VAR_HANDLE", [], [h := g.tensor("h", (), "resource")], {"shared_name": "v"})
+    g.operator("ASSIGN_VARIABLE", [h, y], [])
+    g.output(z)
+    source = read(model.build())
+    operators = source.main.operators
+    errors = [
+        {"tensor": 1, "text": "off", "first_wrong": True}, {"tensor": 2, "text": "far off", "first_wrong": False},
+    ]  # fmt: skip
+    rows = list(_operators(source, operators, {0: ["DequantizeLinear"]}, {0: 1.23456e-6, 2: 7e-6}, errors))
+    assert [(row["index"], row["code"], row["name"], row["dtype"], row["shape"]) for row in rows] == [
+        (0, "DEQUANTIZE", "f", "float32", [2, 3]), (1, "NEG", "y", "float32", [2, 3]), (2, "QUANTIZE", "z", "int8", [2, 3]),
+        (3, "VAR_HANDLE", "h", "resource", []), (4, "ASSIGN_VARIABLE", "", "", []),
+    ]  # fmt: skip
+    assert [row["microseconds"] for row in rows] == [1.23, None, 7.0, None, None]
+    assert [row["float_island"] for row in rows] == [True, True, False, False, False]
+    assert [row["first"] for row in rows] == [True, False, False, False, False]
+    assert [row["wrong"] for row in rows] == ["off", "", "", "", ""]
+    assert [row["nodes"] for row in rows] == [["DequantizeLinear"], [], [], [], []]
+    assert rows[1]["layout"] == "Transparent"
+
+
+def test_the_operators_of_the_page_are_those_of_the_signature_that_was_converted() -> None:
+    model = ModelBuilder()
+    for name, code in (("first", "NEG"), ("second", "EXP")):
+        graph = model.main if name == "first" else model.subgraph(name)
+        graph.operator(code, [x := graph.input("x", (3,))], [y := graph.tensor("y", (3,))])
+        graph.output(y)
+        model.signature(name, {"a": x}, {"b": y}, subgraph=0 if name == "first" else 1)
+    source = read(model.build())
+    for key, code in (("second", "EXP"), ("first", "NEG"), (None, "NEG")):
+        proto = otp.convert(model.build(), signature=key).proto
+        assert [op.code for op in _graph_of(source, proto)] == [code]
+
+
+def test_a_tensor_is_an_edge_from_its_maker_to_each_reader_once() -> None:
+    x, y, z, w = slot(0), slot(1), slot(2), slot(3, values=np.ones(1))
+    operators = [operator([x], [y, None]), operator([y, y, None, w, x], [z], index=1), operator([y], [w], index=2)]
+    found = [(edge["from"], edge["to"], edge["name"]) for edge in _edges(operators)]
+    assert found == [(0, 1, "t1"), (0, 2, "t1")]
+
+
+def test_states_are_no_inputs_and_outputs_and_one_that_a_tool_took_out_is_none() -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Identity", ["x"], ["y"]), helper.make_node("Identity", ["kept"], ["kept:next"])],
+        "g",
+        [info("x", 2), info("kept", 3)],
+        [info("y", 2), info("kept:next", 3), info("gone:next", 3)],
+        [helper.make_tensor("w", TensorProto.FLOAT, [5], [0.0] * 5)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("other", 7), helper.make_opsetid("", 18)])
+    given: dict[str, str] = {}
+    states = [CarriedState(name, f"{name}:next", "float32", (3,), None) for name in ("kept", "gone")]
+    write_states(given, states)
+    helper.set_model_props(model, given)
+    facts = _facts(b"12345", model, [{}] * 3)
+    names = {side: [one["name"] for one in facts[side]] for side in ("inputs", "outputs", "states")}
+    assert names == {"inputs": ["x"], "outputs": ["y"], "states": ["kept"]}
+    assert facts["states"][0]["next"] == "kept:next"
+    assert (facts["tflite_bytes"], facts["operators"], facts["nodes"], facts["opset"]) == (5, 3, 2, 18)
+    assert (facts["onnx_bytes"], facts["constant_bytes"]) == (model.ByteSize(), graph.initializer[0].ByteSize())
+
+
+def test_transposes_are_the_planned_ones_or_without_a_plan_those_of_the_file() -> None:
+    nodes = [
+        helper.make_node("Transpose", ["a"], ["b"], name="op12/Transpose", perm=[0, 2, 1]),
+        helper.make_node("Transpose", ["b"], ["c"], name="Transpose_7"),
+        helper.make_node("Add", ["c", "c"], ["d"], name="op3/Add"),
+    ]
+    model: Any = SimpleNamespace(graph=SimpleNamespace(node=nodes))
+    assert list(_transposes(model, None)) == [
+        {"tensor": "a", "perm": "0,2,1", "bytes": None, "from": "a", "to": ["b"], "operators": [12]},
+        {"tensor": "b", "perm": "", "bytes": None, "from": "b", "to": ["c"], "operators": []},
+    ]
+    copy = Transposed("t", "0,1 -> 1,0", 8, "op 12 X v1", ("op 3 Y v1", "graph output"))
+    report: Any = SimpleNamespace(transposed=(copy,))
+    assert list(_transposes(model, report)) == [
+        {"tensor": "t", "perm": "0,1 -> 1,0", "bytes": 8, "from": "op 12 X v1", "to": ["op 3 Y v1", "graph output"],
+         "operators": [3, 12]}
+    ]  # fmt: skip
+    assert _numbers(["graph input", "op 7 X v1", "shop 5 Y"]) == {7}
+
+
+def test_a_node_of_several_operators_is_told_with_each() -> None:
+    nodes = [helper.make_node(kind, ["a"], ["b"]) for kind in ("Conv", "Relu", "Abs")]
+    for node, places in zip(nodes, ([(0, 3), (0, 5)], [(0, 5)], []), strict=True):
+        helper.set_model_props(node, node_props(places, "", "", ""))  # type: ignore[arg-type]
+    model: Any = SimpleNamespace(graph=SimpleNamespace(node=nodes))
+    assert _nodes(model) == {3: ["Conv"], 5: ["Conv", "Relu"]}
+
+
+def calls() -> bytes:
+    """0: ABS, 1 and 2: calls of EXP and of a call of NEG, 3: a call of one of two branches, 4: SIN."""
+    model = ModelBuilder()
+    g = model.main
+    x, picked = g.input("x", (2, 3)), g.input("c", (), "bool")
+
+    def subgraph(name: str, *codes: str, calls: int | None = None) -> int:
+        inner = model.subgraph(name)
+        value = inner.input("u", (2, 3))
+        for code in codes:
+            inner.operator(code, [value], [result := inner.tensor(code, (2, 3))])
+            value = result
+        if calls is not None:
+            composed(inner, value, result := inner.tensor("called", (2, 3)), calls)
+            value = result
+        inner.output(value)
+        return inner.index
+
+    def composed(graph: GraphBuilder, value: TensorRef, result: TensorRef, called: int) -> None:
+        options = {"name": "vendor.thing", "decomposition_subgraph_index": called}
+        graph.operator("STABLEHLO_COMPOSITE", [value], [result], options)
+
+    negated = subgraph("negated", "NEG")
+    outer = subgraph("outer", "EXP", calls=negated)
+    a, b, c, d, e = (g.tensor(name, (2, 3)) for name in "abcde")
+    g.operator("ABS", [x], [a])
+    composed(g, a, b, outer)
+    composed(g, b, c, outer)
+    branches = {"then_subgraph_index": subgraph("then", "COS"), "else_subgraph_index": subgraph("else", "RSQRT")}
+    g.operator("IF", [picked, c], [d], branches)
+    g.operator("SIN", [d], [e])
+    g.output(e)
+    return model.build()
+
+
+def test_what_a_call_gives_way_to_belongs_to_the_call_and_not_to_whom_has_its_number() -> None:
+    proto = otp.convert(calls()).proto
+    assert _nodes(proto) == {0: ["Abs"], 1: ["Exp", "Neg"], 2: ["Exp", "Neg"], 3: ["Reshape", "If"], 4: ["Sin"]}
+    (branching,) = (node for node in proto.graph.node if node.op_type == "If")
+    inner = [node for attribute in branching.attribute for node in attribute.g.node]
+    assert {belongs_to(props(node.metadata_props)) for node in inner} == {(3,)}
+    named = [node.name.partition("#")[0] for node in labelled(proto).graph.node]
+    assert named == ["op0", "op1", "op1", "op2", "op2", "op3", "op3", "op4"]
+    operators = structure.read(calls()).main.operators
+    groups = list(
+        grouped(operators, proto, [NodeTime("Abs", 0, 1.0), NodeTime("Neg", 2, 3.0), NodeTime("X", None, 5.0)])
+    )
+    assert ((), (5.0,)) in [
+        (tuple(op.index for op in group.operators), tuple(node.seconds for node in group.nodes)) for group in groups
+    ]
+    assert sorted(op.index for group in groups for op in group.operators) == [0, 1, 2, 3, 4]
+
+
+# --- progress ---------------------------------------------------------------------------------
+
+
+def test_each_stage_is_told_as_it_begins_and_logged_once_as_it_ends(caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[tuple[str, int]] = []
+    with caplog.at_level(logging.INFO, "onnx_tflite_plugin"):
+        stages = Stages(lambda stage: heard.append((stage, len(caplog.records))))
+        stages("one")
+        stages("two")
+        stages.done()
+        stages.done()
+        Stages()("nobody asks")
+    assert heard == [("one", 0), ("two", 1)]
+    assert [record.getMessage().split(": ")[0] for record in caplog.records] == ["one", "two"]
+    assert all(0 <= float(record.getMessage().split()[1]) < 60 for record in caplog.records)

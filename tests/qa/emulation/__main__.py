@@ -1,0 +1,117 @@
+"""``python -m tests.qa.emulation``: see the package."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import click
+
+from tests.qa.emulation.catalogue import WHEELS, catalogue
+from tests.qa.emulation.emulation import Command, Emulator, NotInstalled, here
+from tests.qa.emulation.machines import EMULATED, HASWELL, Processor
+from tests.qa.emulation.native import MASKS, Unsupported, masked
+from tests.qa.emulation.trials import Models, Report, converted, tried_on
+from tools.wheels import tflite_files
+
+CACHE = Path(__file__).parents[3] / ".cache/emulation"
+FAILED, DID_NOT_RUN = 1, 3
+AT_ONCE = 2
+
+Commands = Callable[[Processor], Command]
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--on", "names", multiple=True, type=click.Choice([one.name for one in EMULATED]), help="Only on these.")
+@click.option("--model", default="", help="Only models whose name holds this.")
+@click.option("--native", type=click.Choice([*MASKS]), help="On this x86 processor, with no more than this of it.")
+@click.option("--cache", type=click.Path(path_type=Path), default=CACHE, help="Folder for what is fetched.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def main(names: Sequence[str], model: str, native: str | None, cache: Path, command: Sequence[str]) -> None:
+    """Try models on emulated processors, or on this one with instructions hidden; or run COMMAND on it so.
+
+    What cannot run here is said; where the environment variable CI is set, that is a failure.
+    """
+    if command:
+        run_masked(native, cache / "native", command)
+    processors = [one for one in EMULATED if one.name in names or not names]
+    commands: Commands = Emulator(cache).command
+    if native is not None:
+        try:
+            hidden = masked(native, cache / "native")
+            processors, commands = [MASKS[native]], lambda _: here(hidden)
+        except Unsupported as reason:
+            click.echo(f"{reason}: emulating {HASWELL.name} instead")
+            processors = [HASWELL]
+    start = time.perf_counter()
+    wheels, missing = None, []
+    try:
+        wheels = networks(cache / "networks")
+    except NotInstalled as reason:
+        missing.append(f"networks of wheels: {reason}")
+    models = converted(catalogue(wheels), model)
+    click.echo(f"{len(models.entries)} models converted and run in LiteRT, {time.perf_counter() - start:.0f} s")
+    reports, absent = tried(processors, commands, models)
+    end(reports, [*missing, *absent], models.problems)
+
+
+def tried(processors: Sequence[Processor], commands: Commands, models: Models) -> tuple[list[Report], list[str]]:
+    """The reports, each as it is done, and what could not run."""
+    reports, missing = [], []
+    with TemporaryDirectory() as scratch, ThreadPoolExecutor(AT_ONCE) as pool:
+        running = {
+            pool.submit(lambda one: tried_on(one, commands(one), models, Path(scratch) / one.name), one): one
+            for one in processors
+        }
+        for future in as_completed(running):
+            try:
+                reports.append(future.result())
+                click.echo(reports[-1].text)
+            except NotInstalled as reason:
+                missing.append(f"{running[future].name}: {reason}")
+    return reports, missing
+
+
+def end(reports: Sequence[Report], missing: Sequence[str], problems: Sequence[str]) -> None:
+    """The verdict, and the status that goes with it."""
+    for problem in problems:
+        click.echo(f"FAILED {problem}")
+    for reason in missing:
+        click.echo(f"DID NOT RUN {reason}")
+    if problems or any(report.problems for report in reports):
+        sys.exit(FAILED)
+    if reports:
+        click.echo(f"within LiteRT's band on {', '.join(report.processor.name for report in reports)}")
+    sys.exit(DID_NOT_RUN if missing and os.environ.get("CI") else 0)
+
+
+def run_masked(mask: str | None, folder: Path, command: Sequence[str]) -> None:
+    """Become the command, with instructions hidden from it and its children."""
+    if mask is None:
+        raise click.UsageError("a command needs --native: what is left of the processor")
+    try:
+        os.execvpe(command[0], [*command], {**os.environ, **masked(mask, folder.resolve())})
+    except Unsupported as reason:
+        click.echo(f"DID NOT RUN {command[0]}: {reason}. Without a command, --native emulates {HASWELL.name} instead")
+        sys.exit(DID_NOT_RUN)
+    except OSError as error:
+        raise click.UsageError(f"{command[0]} cannot be run: {error.strerror}") from error
+
+
+def networks(folder: Path) -> Path:
+    """The .tflite files of the wheels. Raises NotInstalled."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        return tflite_files(folder, WHEELS)
+    except subprocess.SubprocessError as error:
+        raise NotInstalled(str(getattr(error, "stderr", None) or error).strip().splitlines()[-1]) from error
+
+
+if __name__ == "__main__":
+    main()

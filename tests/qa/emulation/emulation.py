@@ -1,0 +1,223 @@
+"""qemu-user, and a root folder with Python, numpy and ONNX Runtime for a kind of machine that this one is not.
+
+Debian's packages are unpacked into a cache folder, by apt with lists of its own: nothing is installed, and no
+privileges are needed. A qemu that is installed already is used as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from threading import Lock
+from types import MappingProxyType
+
+from tests.qa.emulation.machines import Machine, Processor
+from tools.wheels import download
+
+DEBIAN = {"x86_64": "amd64", "aarch64": "arm64"}
+PLATFORMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
+PACKAGES = ("onnxruntime", "numpy")
+DONE = ".complete"
+
+
+class NotInstalled(Exception):
+    """What emulation needs cannot be had here; the reason."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """How to run Python scripts on a processor: the words before the script, and the whole environment."""
+
+    start: tuple[str, ...]
+    environment: dict[str, str]
+
+
+def environment(site: Sequence[Path], **more: str) -> dict[str, str]:
+    """For the worker: nothing of this process's own but where programs and temporary files are."""
+    kept = {name: os.environ[name] for name in ("PATH", "TMPDIR", "LD_LIBRARY_PATH") if name in os.environ}
+    return {**kept, "PYTHONPATH": os.pathsep.join(map(str, site)), "PYTHONNOUSERSITE": "1", **more}
+
+
+def here(more: Mapping[str, str] = MappingProxyType({})) -> Command:
+    """This machine's own Python, with the packages of this environment and more variables."""
+    python = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
+    site = dict.fromkeys(Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib"))
+    return Command((str(python), "-P"), environment([*site], **more))
+
+
+class Emulator:
+    """What is unpacked in ``cache``, which is reused while the versions are the same."""
+
+    def __init__(self, cache: Path) -> None:
+        self.cache = cache.resolve()
+        self._updated = False
+        self._lock = Lock()
+
+    def command(self, processor: Processor) -> Command:
+        """How to run Python on a processor. Raises NotInstalled."""
+        if sys.platform != "linux" or platform.machine() not in DEBIAN:
+            raise NotInstalled(f"qemu-user needs Linux on x86-64 or ARM64, not {sys.platform} on {platform.machine()}")
+        with self._lock:
+            qemu = (str(self.qemu(processor.machine)), "-cpu", processor.name)
+            if processor.machine == platform.machine():
+                own = here()
+                return Command((*qemu, *own.start), own.environment)
+            root, python = self.root(processor.machine)
+        place = self.sysroot(processor, root)
+        return Command((*qemu, "-L", str(place), str(root / python), "-P"), environment([root / "site"]))
+
+    # --- what it is made of -------------------------------------------------------------------
+
+    def qemu(self, machine: Machine) -> Path:
+        """The emulator: the installed one, or one unpacked from Debian's package."""
+        for name in (f"qemu-{machine}", f"qemu-{machine}-static"):
+            if executable := shutil.which(name):
+                return Path(executable)
+        folder = self.cache / "qemu"
+        for package in ("qemu-user-static", "qemu-user", None):  # newer releases have the static one in qemu-user
+            for path in (folder / f"qemu-{machine}-static", folder / f"qemu-{machine}"):
+                if path.exists() and _runs(path):
+                    return path
+            if package is None:
+                break
+            self._fetch(folder, [f"{package}:{DEBIAN[platform.machine()]}"])
+            _extract(folder, [f"qemu-{machine}{end}" for machine in DEBIAN for end in ("", "-static")])
+        raise NotInstalled(f"Debian's packages have no qemu-{machine} that runs here")
+
+    def root(self, machine: Machine) -> tuple[Path, str]:
+        """A folder with Debian's Python for another kind of machine and the packages in ``site``; the interpreter in it."""
+        wanted = " ".join(f"{name}=={version(name)}" for name in PACKAGES)
+        folder = self.cache / f"root-{machine}"
+        done = folder / DONE
+        if done.exists() and (lines := done.read_text().splitlines())[0] == wanted:
+            return folder, lines[1]
+        shutil.rmtree(folder, ignore_errors=True)
+        self._fetch(folder / "debs", self._packages(machine))
+        for package in sorted((folder / "debs").glob("*.deb")):
+            _run(["dpkg-deb", "-x", str(package), str(folder)])
+        python = max((folder / "usr/bin").glob("python3.*[0-9]"), key=lambda path: int(path.name.split(".")[1]))
+        self._site(folder, machine, python.name.removeprefix("python"))
+        shutil.rmtree(folder / "debs")
+        relative = str(python.relative_to(folder))
+        done.write_text(f"{wanted}\n{relative}\n")
+        return folder, relative
+
+    def sysroot(self, processor: Processor, root: Path) -> Path:
+        """What qemu shows as the processor's root: the machine's, and a /proc/cpuinfo of the processor's own."""
+        folder = self.cache / f"sysroot-{processor.name}"
+        shutil.rmtree(folder, ignore_errors=True)
+        (folder / "proc").mkdir(parents=True)
+        (folder / "proc/cpuinfo").write_text(processor.cpuinfo)
+        for entry in root.iterdir():
+            if entry.name != "proc":
+                (folder / entry.name).symlink_to(entry)
+        return folder
+
+    # --- where it comes from ------------------------------------------------------------------
+
+    def _packages(self, machine: Machine) -> list[str]:
+        """Debian's Python and what it depends on directly, by name and architecture."""
+        names = self._needs(["python3"])
+        python = next((name for name in names if name.startswith("python3.")), None)
+        if python is None:
+            raise NotInstalled("Debian's package lists have no python3")
+        own = [python, f"{python}-minimal", f"lib{python}-minimal", f"lib{python}-stdlib", "libstdc++6"]
+        libraries = [name for name in self._needs(own) if name.startswith(("lib", "zlib"))]
+        return [f"{name}:{DEBIAN[machine]}" for name in dict.fromkeys([*own, *libraries])]
+
+    def _needs(self, names: Sequence[str]) -> list[str]:
+        told = self._apt("apt-cache", "depends", *names).splitlines()
+        return [line.split(": ")[1] for line in told if "Depends: " in line and "<" not in line]
+
+    def _site(self, folder: Path, machine: Machine, python: str) -> None:
+        """The packages of this environment, built for the other kind of machine and its Python."""
+        same = python == ".".join(platform.python_version_tuple()[:2])
+        wanted = [f"{name}=={version(name)}" if same or name == "onnxruntime" else name for name in PACKAGES]
+        options = [f"--platform={system}_{machine}" for system in PLATFORMS]
+        try:
+            wheels = download(folder / "wheels", wanted, [*options, f"--python-version={python}"])
+        except subprocess.CalledProcessError as error:
+            raise NotInstalled(f"no wheels for {machine} and Python {python}: {_last(error)}") from error
+        for wheel in wheels:
+            with zipfile.ZipFile(wheel) as archive:
+                archive.extractall(folder / "site")
+        shutil.rmtree(folder / "wheels")
+
+    def _fetch(self, folder: Path, packages: Sequence[str]) -> None:
+        """Debian packages as files."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self._apt("apt-get", "download", *packages, folder=folder)
+
+    def _apt(self, *arguments: str, folder: Path | None = None) -> str:
+        """An apt command on lists of its own, for both kinds of machine; they are fetched once."""
+        if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
+            raise NotInstalled("qemu-user is not installed, and there is no apt to fetch it with")
+        state = self.cache / "apt"
+        for name in ("lists/partial", "archives/partial"):
+            (state / name).mkdir(parents=True, exist_ok=True)
+        settings = {
+            "Dir::State": state,
+            "Dir::State::lists": state / "lists",
+            "Dir::State::status": "/dev/null",
+            "Dir::Cache": state,
+            "APT::Sandbox::User": "root",
+            "APT::Architecture": DEBIAN[platform.machine()],
+            "Acquire::Languages": "none",
+        }
+        options = [f"-o{name}={value}" for name, value in settings.items()]
+        options += [f"-oAPT::Architectures::={name}" for name in DEBIAN.values()]
+        if not self._updated:
+            self._updated = True
+            _run(["apt-get", *options, "update"])
+        return _run([arguments[0], *options, *arguments[1:]], folder)
+
+
+def _extract(folder: Path, wanted: Container[str]) -> None:
+    """Out of a folder's Debian packages, the files of these names; the packages are deleted."""
+    for package in folder.glob("*.deb"):
+        with (
+            subprocess.Popen(["dpkg-deb", "--fsys-tarfile", str(package)], stdout=subprocess.PIPE) as process,
+            tarfile.open(fileobj=process.stdout, mode="r|") as archive,
+        ):
+            for member in archive:
+                name = Path(member.name).name
+                stored = archive.extractfile(member) if member.isfile() and name in wanted else None
+                if stored is not None:
+                    (folder / name).write_bytes(stored.read())
+                    (folder / name).chmod(0o755)
+        package.unlink()
+
+
+def _runs(path: Path) -> bool:
+    return subprocess.run([str(path), "--version"], capture_output=True).returncode == 0
+
+
+def _run(command: Sequence[str], folder: Path | None = None) -> str:
+    try:
+        return subprocess.run(
+            command,
+            cwd=folder,
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            env={**os.environ, "LC_ALL": "C"},
+        ).stdout
+    except (subprocess.SubprocessError, OSError) as error:
+        raise NotInstalled(f"{' '.join([command[0], command[-1]])} failed: {_last(error)}") from error
+
+
+def _last(error: Exception) -> str:
+    """The last line that a command said before it failed."""
+    said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+    return said[-1] if said else type(error).__name__

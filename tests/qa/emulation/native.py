@@ -1,0 +1,66 @@
+"""This x86 processor as if it had fewer vector instructions, at full speed: ``cpuid.c`` preloaded into a command."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+
+from tests.qa.emulation.machines import HASWELL, NEHALEM, Processor
+
+SOURCE = Path(__file__).with_name("cpuid.c")
+UNSUPPORTED = 77  # cpuid.c's status where CPUID cannot be made to fault
+
+# what is left of the processor, by the name that HIDE_CPUID knows
+MASKS: Mapping[str, Processor] = {
+    "avx2": Processor("native avx2", "x86_64", has=HASWELL.has, lacks=HASWELL.lacks, overflow="pairs"),
+    "avx512": Processor("native avx512", "x86_64", has=("AVX512F",), lacks=("AVX512VNNI",), overflow="pairs"),
+    "sse": Processor("native sse", "x86_64", has=NEHALEM.has, lacks=NEHALEM.lacks),
+}
+
+
+class Unsupported(Exception):
+    """CPUID cannot be hidden here; the reason."""
+
+
+def masked(mask: str, folder: Path) -> dict[str, str]:
+    """The environment variables under which a command sees what ``mask`` leaves. Raises Unsupported.
+
+    The library is compiled into ``folder``. Threads, forks and what is executed inherit it; a child that gets an
+    environment of its own without LD_PRELOAD, and a program that is linked statically, do not.
+    """
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        raise Unsupported(f"hiding instructions needs Linux on x86-64, not {sys.platform} on {platform.machine()}")
+    library = _compiled(folder)
+    preloaded = [str(library), *filter(None, [os.environ.get("LD_PRELOAD")])]
+    environment = {"LD_PRELOAD": ":".join(preloaded), "HIDE_CPUID": mask}
+    tried = subprocess.run(
+        [sys.executable, "-c", ""], env={**os.environ, **environment}, capture_output=True, text=True
+    )
+    if tried.returncode == UNSUPPORTED:
+        raise Unsupported("this kernel or processor cannot make CPUID fault, which hiding instructions needs")
+    if tried.returncode or tried.stderr:
+        raise Unsupported(f"{library} cannot be preloaded: {tried.stderr.strip() or tried.returncode}")
+    return environment
+
+
+def _compiled(folder: Path) -> Path:
+    """The library, compiled unless it is there already."""
+    library = folder / f"cpuid-{sha256(SOURCE.read_bytes()).hexdigest()[:16]}.so"
+    if library.exists():
+        return library
+    compiler = shutil.which(os.environ.get("CC", "cc"))
+    if compiler is None:
+        raise Unsupported(f"there is no C compiler to build {SOURCE.name} with")
+    folder.mkdir(parents=True, exist_ok=True)
+    fresh = library.with_suffix(f".{os.getpid()}")
+    command = [compiler, "-O2", "-shared", "-fPIC", "-o", str(fresh), str(SOURCE), "-ldl"]
+    built = subprocess.run(command, capture_output=True, text=True)
+    if built.returncode:
+        raise Unsupported(f"{SOURCE.name} does not compile: {built.stderr.strip()}")
+    return fresh.rename(library)

@@ -1,0 +1,119 @@
+"""Many inputs in turn, drawn from one seed: input ``k`` of a seed is the same in every run."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+from zlib import crc32
+
+from tests.qa.fuzz import raw, structure
+from tests.qa.fuzz.child import Child
+from tests.qa.fuzz.minimise import minimised
+from tests.qa.fuzz.outcome import Kind, Outcome
+from tests.qa.fuzz.seeds import cases, ids, seed_model
+
+BYTES_SHARE = 4  # one input in so many is mutated in its bytes
+TOGETHER = 8  # so many inputs in a row are made from one model, which takes longer to build than to mutate
+WORSE: tuple[Kind, ...] = ("bug", "different")
+
+
+class Input(NamedTuple):
+    """``name`` says how to make it again; ``original`` is the file it was made from."""
+
+    name: str
+    data: bytes
+    original: bytes
+
+
+@dataclass
+class Tally:
+    """How many came to what, and the first file of each outcome that should not be."""
+
+    kinds: Counter[Kind] = field(default_factory=Counter)
+    sorts: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    first: dict[tuple[str, ...], tuple[Input, Outcome]] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def add(self, tried: Input, outcome: Outcome) -> bool:
+        """Whether it is the first of its key among those that should not be."""
+        self.kinds[outcome.kind] += 1
+        self.sorts[outcome.key] += 1
+        if outcome.kind not in WORSE or outcome.key in self.first:
+            return False
+        self.first[outcome.key] = tried, outcome
+        return True
+
+
+def inputs(seed: int, start: int = 0) -> Iterator[Input]:
+    """Inputs without end."""
+    number = start
+    while True:
+        made = one(seed, number)
+        if made is not None:
+            yield made
+        number += 1
+
+
+def one(seed: int, number: int) -> Input | None:
+    """Input ``number`` of a seed; ``None`` where its model is not to be had, or cannot be written."""
+    draw = structure.Draw(f"{seed}:{number}")
+    case = _case(seed, number // TOGETHER)
+    model = seed_model(case)
+    if model is None:
+        return None
+    name = f"{seed}:{number} {cases()[case].id}"
+    if draw.randrange(BYTES_SHARE) == 0:
+        return Input(f"{name} raw", raw.mutated(model.data, draw.randrange(2**32)), model.data)
+    data = structure.mutated(model.table, draw.randrange(2**32))
+    return None if data is None else Input(f"{name} structure", data, model.data)
+
+
+@lru_cache(maxsize=1)
+def _case(seed: int, number: int) -> int:
+    """Of all cases the one of least hash: a case more or less changes the few inputs that are made from it."""
+    begun, encoded_ids = crc32(f"{seed}:{number}:".encode()), ids()
+    return min(range(len(encoded_ids)), key=lambda k: crc32(encoded_ids[k], begun))
+
+
+def run(
+    seed: int, child: Child, *, count: int | None = None, seconds: float | None = None, start: int = 0
+) -> Iterator[tuple[Input, Outcome]]:
+    """Each input and its outcome, until so many are tried or time is up."""
+    begun = time.monotonic()
+    for tried, made in enumerate(inputs(seed, start)):
+        if (count is not None and tried >= count) or (seconds is not None and time.monotonic() - begun > seconds):
+            return
+        yield made, judged(made, child)
+
+
+def judged(made: Input, child: Child) -> Outcome:
+    """What becomes of an input. Where the runtimes differ on the case's own model, for inputs are drawn here that the case
+    leaves out (a divisor of zero), a difference says nothing of the mutation.
+    """
+    outcome = child.tried(made.data)
+    if outcome.kind != "different":
+        return outcome
+    original = child.tried(made.original)
+    alike = (original.kind, original.sort, original.where) == (outcome.kind, outcome.sort, outcome.where)
+    return replace(outcome, kind="uncompared", sort="as its original") if alike else outcome
+
+
+def kept(folder: Path, made: Input, outcome: Outcome, child: Child, *, seconds: float = 30.0) -> Path:
+    """Write a file that should not do what it does, as small as may be."""
+
+    def same(data: bytes) -> bool:
+        return child.tried(data).key == outcome.key
+
+    small = minimised(made.data, made.original, same, seconds) if outcome.seconds < seconds / 10 else made.data
+    folder.mkdir(parents=True, exist_ok=True)
+    words = "_".join((outcome.kind, outcome.sort, outcome.where, made.name))
+    name = "".join(c if c.isalnum() or c in "._-" else "_" for c in words)[:150]
+    path = folder / f"{name}.tflite"
+    path.write_bytes(small)
+    path.with_suffix(".txt").write_text(f"{made.name}\n{outcome.line}\n")
+    return path

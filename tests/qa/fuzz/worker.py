@@ -1,0 +1,212 @@
+"""The child: converts files it is given and compares them with LiteRT, telling the parent which stage it is in.
+
+A request on standard input is a file's size on a line, then its bytes; the answers are lines of JSON: the name of a
+stage as it begins, at last the fields of an ``Outcome``. Whoever serves is a fork of a process that has imported
+everything and run nothing, with limited memory: where it dies, another takes its place in milliseconds. Its id is told
+as ``{"serves": id}``, and how it ended as ``{"ended": status}``.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import resource
+import sys
+import time
+import traceback
+from importlib import import_module
+from math import prod
+from pathlib import Path
+from pkgutil import walk_packages
+from typing import Any, TextIO
+
+import numpy as np
+
+import onnx_tflite_plugin
+from onnx_tflite_plugin.conversion import Conversion, convert_model
+from onnx_tflite_plugin.diagnosis.litert import UNKNOWN, contradicted
+from onnx_tflite_plugin.diagnosis.probe import probe
+from onnx_tflite_plugin.errors import ConversionError, InvalidModel, VerificationError
+from onnx_tflite_plugin.graph.opening import CHEAP
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.source.model import Tensor
+from onnx_tflite_plugin.verify import LiteRTError, OnnxRuntime, OrtError, verify
+from onnx_tflite_plugin.verify.runtimes.packages import optional
+from tests.qa.fuzz import classes
+from tests.qa.fuzz.outcome import Kind, Outcome
+from tests.qa.fuzz.suspect import Suspect
+
+REPORT = "please report"  # what a message says that takes the fault to be the converter's
+RANDOM = frozenset({"MULTINOMIAL", "RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL"})  # drawn anew in every run
+WITHOUT = "neither LiteRT nor an installed pack has a kernel"  # of a custom operator
+FILES_EACH = 500  # after so many a process is replaced, for what runtimes leak
+LAST, AGAIN = 0, 17  # why a process ends: no more requests, or enough of them
+LARGEST_COMPARED = 1 << 24  # bytes of a model that is run, and of its inputs and outputs: larger ones show nothing more
+
+
+HOST = Host(packs="builtin")
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 1)
+    if not os.environ.get("FUZZ_STDERR"):
+        os.dup2(nothing, 2)
+    _load_all()
+    while True:
+        child = os.fork()
+        if not child:
+            _limit(int(sys.argv[1]))
+            os._exit(LAST if serve(answers) else AGAIN)
+        _tell(answers, {"serves": child})
+        _, status = os.waitpid(child, 0)
+        code = os.waitstatus_to_exitcode(status)
+        if code == LAST:
+            return
+        if code != AGAIN:
+            _tell(answers, {"ended": code})
+
+
+def _load_all() -> None:
+    """Import whatever a conversion or a comparison may, once for all processes that serve."""
+    optional("onnxruntime"), optional("ai_edge_litert.interpreter")
+    HOST.handlers(), HOST.fusions()
+    for module in walk_packages(onnx_tflite_plugin.__path__, "onnx_tflite_plugin."):
+        if not module.name.endswith("__main__"):
+            import_module(module.name)
+    gc.collect()
+    gc.freeze()
+
+
+def serve(answers: TextIO) -> bool:
+    """Answer so many requests; whether there are no more."""
+    with os.fdopen(os.dup(0), "rb", buffering=0) as requests:  # what is not read belongs to the next process
+        for _ in range(FILES_EACH):
+            size = requests.readline()
+            if not size:
+                return True
+            data = bytearray()
+            while len(data) < int(size):
+                data += requests.read(int(size) - len(data)) or b""
+            outcome = tried(bytes(data), answers)
+            _tell(answers, [outcome.kind, outcome.sort, outcome.where, outcome.text, outcome.seconds])
+    return False
+
+
+def tried(data: bytes, answers: TextIO) -> Outcome:
+    """What becomes of a file."""
+    start = time.perf_counter()
+
+    def outcome(kind: Kind, sort: str = "", where: str = "", text: str = "") -> Outcome:
+        return Outcome(kind, sort, where, " ".join(text.split())[:500], round(time.perf_counter() - start, 3))
+
+    _tell(answers, "convert")
+    try:
+        conversion = convert_model(read(data), HOST)
+        proto = conversion.proto.SerializeToString()
+    except InvalidModel as error:
+        return outcome("invalid", "InvalidModel", text=str(error))
+    except ConversionError as error:
+        if REPORT not in str(error):
+            return outcome("refused", type(error).__name__, text=str(error))
+        _tell(answers, "ask")
+        answer = probe(data)
+        if "refused" in answer and UNKNOWN not in answer["refused"]:
+            return outcome("invalid", "LiteRT refuses", text=answer["refused"])
+        if contradiction := contradicted(read(data), answer):
+            return outcome("invalid", "InvalidModel", text=str(contradiction))
+        return outcome("bug", type(error).__name__, _deepest(error.__cause__), str(error))
+    except MemoryError as error:
+        return outcome("bug", "MemoryError", _deepest(error), str(error))
+    except Exception as error:
+        return outcome("bug", type(error).__name__, _deepest(error), str(error))
+    if len(proto) > CHEAP:  # smaller ones the conversion has opened
+        _tell(answers, "load")
+        try:
+            OnnxRuntime(proto)
+        except OrtError as error:
+            return outcome("bug", "does not load", text=str(error))
+    if any(op.code in RANDOM for graph in conversion.source.subgraphs for op in graph.operators):
+        return outcome("uncompared", "random")
+    main = conversion.source.main
+    if (
+        len(proto) > LARGEST_COMPARED
+        or not main.operators
+        or sum(map(_size, (*main.inputs, *main.outputs))) > LARGEST_COMPARED
+    ):
+        return outcome("uncompared", "size")
+    _tell(answers, "compare")
+    kind, *told = _compared(data, proto, conversion)
+    if kind == "different" and (name := _class(data)):
+        return outcome("odd", name, *told[1:])
+    return outcome(kind, *told)
+
+
+def _size(tensor: Tensor) -> int:
+    return prod(tensor.shape) * 8
+
+
+def _class(data: bytes) -> str:
+    """What class of files whose numbers differ one is of; empty where none is known."""
+    return classes.named(Suspect(read(data), probe(data), _prepared(data), HOST))
+
+
+def _prepared(data: bytes) -> dict[int, str] | None:
+    """The dtypes of LiteRT's tensors; ``None`` where its kernels, without XNNPACK, refuse to prepare."""
+    interpreter = optional("ai_edge_litert.interpreter")
+    resolver = interpreter.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    try:
+        model = interpreter.Interpreter(model_content=data, experimental_op_resolver_type=resolver, num_threads=1)
+        model.allocate_tensors()
+    except (ValueError, RuntimeError, IndexError):
+        return None
+    return {tensor["index"]: np.dtype(tensor["dtype"]).name for tensor in model.get_tensor_details()}
+
+
+def _compared(data: bytes, proto: bytes, conversion: Conversion) -> tuple[Kind, str, str, str]:
+    try:
+        verification = verify(data, proto)
+    except LiteRTError as error:
+        return "uncompared", "LiteRT refuses", "", str(error)
+    except OrtError as error:
+        return "different", "ONNX Runtime does not run it", "", str(error)
+    except InvalidModel:  # its reader trusts offsets that LiteRT never follows
+        return "uncompared", "not read", "", ""
+    except VerificationError as error:
+        kind: Kind = "uncompared" if WITHOUT in str(error) else "different"
+        return kind, "VerificationError", "", str(error)
+    except MemoryError:
+        return "uncompared", "memory", "", ""
+    except Exception as error:  # verify's own
+        return "bug", f"verify: {type(error).__name__}", _deepest(error), str(error)
+    codes = "+".join(sorted({op.code for op in conversion.source.main.operators}))[:80]
+    return ("equal", "", "", "") if verification.ok else ("different", "numbers", codes, verification.text)
+
+
+def _deepest(error: BaseException | None) -> str:
+    """``file:line`` of the innermost frame that is the project's."""
+    if error is None:
+        return ""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "onnx_tflite_plugin" in frame.filename or "op_handlers" in frame.filename]
+    return f"{Path(own[-1].filename).name}:{own[-1].lineno} {own[-1].name}" if own else ""
+
+
+def _limit(extra: int) -> None:
+    """No more than ``extra`` bytes of addresses beyond those in use, and no core files."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    most = pages * resource.getpagesize() + extra
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _tell(answers: TextIO, told: Any) -> None:
+    answers.write(json.dumps(told) + "\n")
+    answers.flush()
+
+
+if __name__ == "__main__":
+    main()

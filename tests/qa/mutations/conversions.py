@@ -1,0 +1,147 @@
+"""Conversions, control flow and state: what goes wrong with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import Dequantized, Effects, out
+from tests.qa.mutations.planting import Mutation, handing_on, returning
+
+
+def _bytes(ctx: Any, x: Any) -> Any:
+    """Bytes of one scale are handed on: only their zero points differ, by 128."""
+    before, after = ctx.op[0].quantization, ctx.op[out(0)].quantization
+    if before is None or after is None or before.scale != after.scale or ctx.op[0].dtype == ctx.op[out(0)].dtype:
+        return x
+    return ctx.ops.Sub(x, float(before.scale[0] * 128))
+
+
+def _second_first(true: Any, condition: Any, x: Any, y: Any) -> Any:
+    return true(condition, x, x)
+
+
+def _at_least_once(true: Any, count: Any, _start: Any, *values: Any, **attributes: Any) -> Any:
+    return true(count, np.asarray(True), *values, **attributes)
+
+
+def _at_the_start(ctx: Any, _resource: Any) -> Any:
+    state = ctx.state(ctx.resource(0))
+    state.declare(ctx.dtype(out(0)), ctx.shape(out(0)))
+    state.get()
+    return state.input
+
+
+def _short_name(at: Any) -> str:
+    return str(at.op.options.shared_name)
+
+
+def _handed_on(ctx: Any, x: Any) -> Any:
+    return ctx.raw(0) if ctx.op[0].dtype == ctx.op[out(0)].dtype else x
+
+
+def _pointless(ctx: Any, x: Any) -> Any:
+    stored = ctx.op[0].quantization
+    return (
+        x if stored is None or len(stored.scale) > 1 else ctx.ops.Add(x, float(stored.scale[0] * stored.zero_point[0]))
+    )
+
+
+def _initial(ctx: Any, _resource: Any) -> Any:
+    ctx.state(ctx.resource(0)).declare(ctx.dtype(out(0)), ctx.shape(out(0)))
+    return ctx.constant_value(np.zeros([d or 1 for d in ctx.shape(out(0))], ctx.dtype(out(0))))
+
+
+def _forgotten(ctx: Any, _resource: Any, _value: Any) -> Any:
+    ctx.state(ctx.resource(0)).declare(ctx.dtype(1), ctx.shape(1))
+    return ()
+
+
+MUTATIONS = (
+    Mutation(
+        "wraps instead of saturating",
+        "CAST",
+        ("CAST-float64_to_int8",),
+        patches={"op_handlers.math.cast:cut": handing_on(1)},
+    ),
+    Mutation("NaN is the least", "CAST", ("CAST-float64_to_int8",), emits={"Where": _second_first}),
+    Mutation(
+        "8 bits of the same scale pass through",
+        "QUANTIZE",
+        ("QUANTIZE-int8_to_uint8_of_the_same_scale",),
+        fields={"lower": _bytes},
+    ),
+    Mutation(
+        "the condition is asked after the first step",
+        "WHILE",
+        ("WHILE-uint8,_a_running_sum",),
+        emits={"Loop": _at_least_once},
+    ),
+    Mutation(
+        "the initial value is zero",
+        "CALL_ONCE",
+        ("CALL_ONCE-a_variable_that_is_only_read",),
+        patches={
+            "onnx_tflite_plugin.lowering.state:constant_of": lambda original: (
+                lambda *given: np.zeros_like(original(*given))
+            )
+        },
+    ),
+    Mutation(
+        "the value of the start of the run",
+        "READ_VARIABLE",
+        ("READ_VARIABLE-before_and_after_an_assignment",),
+        fields={"lower": _at_the_start},
+    ),
+    Mutation(
+        "the container is not part of the name",
+        "VAR_HANDLE",
+        ("VAR_HANDLE-one_name_in_two_containers",),
+        fields={"effects": Effects(names=_short_name)},
+        patches={"op_handlers.state.variables:variable_key": lambda _: _short_name},
+    ),
+    Mutation(
+        "stored integers are handed on",
+        "QUANTIZE",
+        ("QUANTIZE-int8_to_int8",),
+        fields={"lower": _handed_on, "quantization": Dequantized()},
+    ),
+    Mutation(
+        "halves of other integers go to the even one",
+        "QUANTIZE",
+        ("QUANTIZE-int16_to_int16,_halves_of_2_go_up",),
+        patches={"op_handlers.math.quantization:upwards": returning(0.0)},
+    ),
+    Mutation(
+        "int32 is truncated",
+        "QUANTIZE",
+        ("QUANTIZE-every_int16_to_int32_of_scale_0.02",),
+        emits={"Add": lambda true, x, y: x if np.ndim(y) == 0 and y == 0.5 else true(x, y)},
+    ),
+    Mutation("the zero point is forgotten", "DEQUANTIZE", ("DEQUANTIZE-int8",), fields={"lower": _pointless}),
+    Mutation(
+        "elements without their places",
+        "DENSIFY",
+        ("DENSIFY-both_axes_sparse",),
+        fields={"evaluate": lambda at: np.sort(at.op.constant(0), axis=None).reshape(at.op[0].shape)},
+    ),
+    Mutation(
+        "always the initial value",
+        "READ_VARIABLE",
+        ("READ_VARIABLE-float32,_a_running_sum",),
+        fields={"lower": _initial},
+    ),
+    Mutation(
+        "nothing is assigned",
+        "ASSIGN_VARIABLE",
+        ("ASSIGN_VARIABLE-float32,_the_last_input_is_remembered",),
+        fields={"lower": _forgotten},
+    ),
+    Mutation(
+        "nothing is called",
+        "CALL_ONCE",
+        ("CALL_ONCE-initial_values_computed_by_operators",),
+        fields={"lower": lambda ctx: ()},
+    ),
+)

@@ -1,0 +1,193 @@
+"""Operators that work element by element, Softmax and its kin: what goes wrong with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import ActivationKernel, Dequantized, FusedActivation, Raw
+from tests.qa.mutations.planting import Mutation, left_out, returning, the_files_axis, with_attributes
+
+
+def _scaled(ctx: Any, value: Any) -> Any:
+    return ctx.ops.Mul(value, ctx.scalar(ctx.options.beta))
+
+
+def _larger(ctx: Any, x: Any) -> Any:
+    return ctx.ops.Max(x, ctx.ops.Mul(x, float(ctx.options.alpha)))
+
+
+def _floored(ctx: Any, x: Any, y: Any) -> Any:
+    if ctx.op[0].dtype != "int32":
+        return ctx.ops.Div(x, y)
+    quotient = ctx.ops.Div(*(ctx.ops.Cast(v, to="float64") for v in (x, y)))
+    return ctx.ops.Cast(ctx.ops.Floor(quotient), to="int32")
+
+
+def _upside_down(ctx: Any, x: Any, y: Any) -> Any:
+    return ctx.ops.Sub(y, x)
+
+
+def _without_upper_bound(ctx: Any, x: Any) -> Any:
+    return ctx.ops.Mul(x, ctx.ops.Div(ctx.ops.Relu(ctx.ops.Add(x, 3.0)), 6.0))
+
+
+def _straight(ctx: Any, x: Any) -> Any:
+    return ctx.ops.HardSigmoid(x, alpha=0.25, beta=0.5)
+
+
+def _saturating(ctx: Any, x: Any, y: Any) -> Any:
+    if ctx.op[0].dtype != "int32":
+        return ctx.ops.Mul(x, y)
+    wide = ctx.ops.Mul(*(ctx.ops.Cast(v, to="float64") for v in (x, y)))
+    low, high = (np.asarray(limit, np.float64) for limit in (np.iinfo(np.int32).min, np.iinfo(np.int32).max))
+    return ctx.ops.Cast(ctx.ops.Clip(wide, low, high), to="int32")
+
+
+ACTIVATED = {
+    "ADD": "ADD-float32_with_RELU_between_convolutions",
+    "RELU": "RELU-int8",
+    "RELU6": "RELU6-float32",
+}
+
+APPLIED = FusedActivation(ActivationKernel.ELEMENTWISE)
+REFUSING = {
+    "MUL": "MUL-complex64_with_RELU",
+    "CONCATENATION": "CONCATENATION-RELU,_two_operands",
+    "L2_NORMALIZATION": "L2_NORMALIZATION-TANH",
+}
+
+
+MUTATIONS = (
+    Mutation(
+        "TANH is applied",
+        "ADD",
+        ("ADD-int16_with_TANH,_which_the_kernel_ignores",),
+        fields={"activation": APPLIED},
+    ),
+    *(
+        Mutation(
+            "halves go to the even one",
+            op,
+            (f"{op}-int8_and_a_constant,_halves_go_up", f"{op}-uint8_and_a_constant,_halves_go_up"),
+            patches={"op_handlers.math.arithmetic:moved_from_halves": returning(0.0)},
+        )
+        for op in ("ADD", "SUB")
+    ),
+    Mutation(
+        "operands are compared as floats",
+        "MINIMUM",
+        ("MINIMUM-uint8_of_different_scales,_which_the_kernel_ignores",),
+        fields={"quantization": Dequantized()},
+    ),
+    Mutation(
+        "another output scale does not rescale",
+        "RELU",
+        ("RELU-uint8_to_another_scale",),
+        fields={"quantization": Raw()},
+    ),
+    Mutation(
+        "another output scale does not rescale", "ABS", ("ABS-int8_to_another_scale",), fields={"quantization": Raw()}
+    ),
+    Mutation("the larger of x and alpha x", "LEAKY_RELU", ("LEAKY_RELU-int16,_alpha_1.7",), fields={"lower": _larger}),
+    Mutation(
+        "slopes are aligned by ONNX", "PRELU", ("PRELU-as_many_rows_as_channels",), fields={"axes": "..., _ -> ..."}
+    ),
+    Mutation(
+        "approximate is not looked at",
+        "GELU",
+        ("GELU-float32,_approximate,_another_scale",),
+        options={"approximate": False},
+    ),
+    Mutation(
+        "complex numbers as pairs of numbers",
+        "MUL",
+        ("MUL-complex64",),
+        fields={"lower": lambda ctx, x, y: ctx.ops.Mul(x, y)},
+    ),
+    Mutation(
+        "roots are rounded to the nearest",
+        "SQRT",
+        ("SQRT-int8,_output_scale_1.66667_between_convolutions",),
+        fields={"lower": lambda ctx, x: ctx.ops.Sqrt(x)},
+    ),
+    Mutation("divided towards minus infinity", "DIV", ("DIV-int32",), fields={"lower": _floored}),
+    Mutation(
+        "beta multiplies the result",
+        "SOFTMAX",
+        ("SOFTMAX-float32,_beta_0.3",),
+        fields={"lower": lambda ctx, x: _scaled(ctx, ctx.ops.Softmax(x, axis=ctx.axis(-1)))},
+    ),
+    Mutation("beta is not looked at", "SOFTMAX", ("SOFTMAX-float32,_beta_0.3",), options={"beta": 1.0}),
+    Mutation("along axis 1", "SOFTMAX", ("SOFTMAX-float32_of_rank_3",), emits={"Softmax": with_attributes(axis=1)}),
+    Mutation(
+        "along the file's axis",
+        "LOG_SOFTMAX",
+        ("LOG_SOFTMAX-float32_of_shape_(2,_3,_11)",),
+        sees={"axis": the_files_axis},
+    ),
+    Mutation(
+        "no least length", "L2_NORMALIZATION", ("L2_NORMALIZATION-uint8,_a_row_of_zeros",), emits={"Max": left_out}
+    ),
+    Mutation(
+        "along the file's axis",
+        "L2_NORMALIZATION",
+        ("L2_NORMALIZATION-float32_of_shape_(2,_3,_5,_1)",),
+        sees={"axis": the_files_axis},
+    ),
+    *(
+        Mutation("the activation is left out", code, (case,), fields={"activation": None})
+        for code, case in ACTIVATED.items()
+    ),
+    Mutation(
+        "TANH is applied",
+        "DIV",
+        ("DIV-float32_with_TANH,_which_the_kernel_ignores", "DIV-int8_with_TANH,_which_the_kernel_ignores"),
+        fields={"activation": APPLIED},
+    ),
+    Mutation(
+        "operands are compared as floats",
+        "MAXIMUM",
+        ("MAXIMUM-int8_of_different_scales,_which_the_kernel_ignores",),
+        fields={"quantization": Dequantized()},
+    ),
+    Mutation(
+        "floats instead of stored integers",
+        "NEG",
+        ("NEG-int8_with_a_zero_point,_which_the_kernel_ignores",),
+        fields={"quantization": Dequantized()},
+    ),
+    Mutation(
+        "operands are aligned by ONNX",
+        "ADD",
+        ("ADD-uint8,_both_broadcast_between_convolutions",),
+        fields={"axes": "..., _ -> ..."},
+    ),
+    Mutation("operands change places", "SUB", ("SUB-float32",), fields={"lower": _upside_down}),
+    Mutation("integers that overflow saturate", "MUL", ("MUL-int32_that_wraps_around",), fields={"lower": _saturating}),
+    Mutation("no upper bound", "HARD_SWISH", ("HARD_SWISH-float32",), fields={"lower": _without_upper_bound}),
+    Mutation("a straight line", "LOGISTIC", ("LOGISTIC-float32",), fields={"lower": _straight}),
+    Mutation(
+        "along the last axis of the planned order",
+        "SOFTMAX",
+        ("SOFTMAX-float32_between_convolutions",),
+        emits={"Softmax": with_attributes(axis=-1)},
+    ),
+    Mutation(
+        "slopes of int16 are slopes",
+        "PRELU",
+        ("PRELU-int16_by_int16_slopes,_of_which_the_kernel_reads_bytes",),
+        fields={"types": ""},
+    ),
+    Mutation(
+        "unsigned integers are bounded by -1",
+        "MUL",
+        ("MUL-uint32_with_RELU_N1_TO_1",),
+        fields={"activation": "fused_activation_function"},
+    ),
+    *(
+        Mutation("an activation that LiteRT refuses", code, (case,), fields={"activation": None})
+        for code, case in REFUSING.items()
+    ),
+)

@@ -1,0 +1,245 @@
+"""Functions of numbers, sequences and places: what goes wrong with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import Dequantized, out
+from op_handlers.math.reduction import reduced
+from tests.qa.mutations.planting import Mutation, returning, with_attributes
+
+
+def _half_away(ctx: Any, x: Any) -> Any:
+    ops = ctx.ops
+    return ops.Mul(ops.Sign(x), ops.Floor(ops.Add(ops.Abs(x), np.asarray(0.5, ctx.dtype(0)))))
+
+
+def _floored(ctx: Any, x: Any, y: Any) -> Any:
+    return ctx.ops.Div(x, y)
+
+
+def _in_float32(ctx: Any, x: Any, y: Any) -> Any:
+    return ctx.ops.Floor(ctx.ops.Div(x, y))
+
+
+def _dividends_sign(ctx: Any, x: Any, y: Any) -> Any:
+    return ctx.ops.Mod(x, y, fmod=1)
+
+
+def _plain_quotient(ctx: Any, y: Any, x: Any) -> Any:
+    return ctx.ops.Atan(ctx.ops.Div(y, x))
+
+
+def _left_where_below_zero(ctx: Any, y: Any, x: Any) -> Any:
+    ops = ctx.ops
+    half = ops.Where(ops.Less(y, 0.0), -float(np.pi), float(np.pi))
+    return ops.Add(ops.Atan(ops.Div(y, x)), ops.Where(ops.Less(x, 0.0), half, 0.0))
+
+
+def _towards_zero(ctx: Any, x: Any, y: Any) -> Any:
+    ops = ctx.ops
+    power = ops.Pow(np.float64(2), ops.Cast(y, to="float64"))
+    return ops.Cast(ops.Div(ops.Cast(x, to="float64"), power), to=ctx.dtype(0))
+
+
+def _counted_from_the_end(ctx: Any, indices: Any, depth: Any, on: Any, off: Any) -> Any:
+    values = ctx.ops.Concat(*(ctx.ops.Reshape(v, [1]) for v in (off, on)), axis=0)
+    return ctx.ops.OneHot(indices, depth, values, axis=ctx.axis(ctx.options.axis, out(0)))
+
+
+def _as_onnx_counts(ctx: Any, start: Any, limit: Any, delta: Any) -> Any:
+    return ctx.ops.Range(start, limit, delta)
+
+
+def _times_zero(ctx: Any, x: Any) -> Any:
+    return ctx.ops.Mul(x, ctx.scalar(0))
+
+
+def _of_squares(ctx: Any, x: Any) -> Any:
+    return ctx.ops.ReduceL2(x, axes=[-1], keepdims=0) if ctx.opset < 18 else ctx.ops.ReduceL2(x, [-1], keepdims=0)
+
+
+def _above_only(ctx: Any, x: Any) -> Any:
+    ops, bounds = ctx.ops, np.asarray(ctx.options.boundaries, np.float32)
+    above = ops.Greater(ops.Unsqueeze(ops.Cast(x, to="float32"), [len(ctx.shape(0))]), bounds)
+    return ops.ReduceSum(ops.Cast(above, to="int32"), [len(ctx.shape(0))], keepdims=0)
+
+
+def _first_of(*places: int) -> Any:
+    """Some operands only."""
+    return lambda ctx, *operands: ctx.ops.Sum(*(operands[k] for k in places))
+
+
+def _replaced(lower: Any) -> dict[str, Any]:
+    return {"lower": lower}
+
+
+MUTATIONS = (
+    Mutation("down, not up", "CEIL", ("CEIL-float32_at_its_edges",), fields=_replaced(lambda ctx, x: ctx.ops.Floor(x))),
+    Mutation(
+        "halves away from zero", "ROUND", ("ROUND-float32_halves", "ROUND-float16_halves"), fields=_replaced(_half_away)
+    ),
+    Mutation(
+        "zero is positive",
+        "SIGN",
+        ("SIGN-int32",),
+        fields=_replaced(lambda ctx, x: ctx.ops.Where(ctx.ops.Less(x, ctx.scalar(0)), ctx.scalar(-1), ctx.scalar(1))),
+    ),
+    Mutation("the other wave", "SIN", ("SIN-float32_of_any_size",), fields=_replaced(lambda ctx, x: ctx.ops.Cos(x))),
+    Mutation("the other wave", "COS", ("COS-float32_of_any_size",), fields=_replaced(lambda ctx, x: ctx.ops.Sin(x))),
+    Mutation(
+        "the other part",
+        "REAL",
+        ("REAL-complex64_of_shape_[2,_5,_7]",),
+        fields=_replaced(lambda ctx, x: ctx.ops.Gather(x, np.asarray(1), axis=-1)),
+    ),
+    Mutation(
+        "the other part",
+        "IMAG",
+        ("IMAG-complex64_of_shape_[2,_5,_7]",),
+        fields=_replaced(lambda ctx, x: ctx.ops.Gather(x, np.asarray(0), axis=-1)),
+    ),
+    Mutation("squares overflow", "COMPLEX_ABS", ("COMPLEX_ABS-squares_out_of_range",), fields=_replaced(_of_squares)),
+    Mutation(
+        "what equals a boundary lies below it",
+        "BUCKETIZE",
+        ("BUCKETIZE-float32_at_boundaries", "BUCKETIZE-int32,_compared_as_float32"),
+        fields=_replaced(_above_only),
+    ),
+    Mutation(
+        "halves to even",
+        "FAKE_QUANT",
+        ("FAKE_QUANT-halves",),
+        emits={"Floor": lambda true, x: x, "GreaterOrEqual": lambda true, x, y: true(x, 9.0)},
+    ),
+    Mutation(
+        "integers are divided towards zero", "FLOOR_DIV", ("FLOOR_DIV-int32,_every_sign",), fields=_replaced(_floored)
+    ),
+    Mutation("the quotient is float32", "FLOOR_DIV", ("FLOOR_DIV-float32_in_float64",), fields=_replaced(_in_float32)),
+    Mutation(
+        "the rest has the dividend's sign",
+        "FLOOR_MOD",
+        ("FLOOR_MOD-int32,_every_sign", "FLOOR_MOD-float32,_every_sign"),
+        fields=_replaced(_dividends_sign),
+    ),
+    Mutation("no quadrants", "ATAN2", ("ATAN2-float32",), fields=_replaced(_plain_quotient)),
+    Mutation("zeros have no sign", "ATAN2", ("ATAN2-float32_edges",), fields=_replaced(_left_where_below_zero)),
+    Mutation(
+        "shifted towards zero", "RIGHT_SHIFT", ("RIGHT_SHIFT-int8_by_a_constant",), fields=_replaced(_towards_zero)
+    ),
+    Mutation(
+        "operands are rescaled",
+        "RIGHT_SHIFT",
+        ("RIGHT_SHIFT-int8_of_scales,_which_the_kernel_ignores_between_convolutions",),
+        fields={"quantization": Dequantized()},
+    ),
+    Mutation(
+        "or instead of exclusive or",
+        "BITWISE_XOR",
+        ("BITWISE_XOR-int8",),
+        fields=_replaced(lambda ctx, x, y: ctx.ops.BitwiseOr(x, y)),
+    ),
+    Mutation("two of them", "ADD_N", ("ADD_N-float32,_3_of_them",), fields=_replaced(_first_of(0, 1))),
+    Mutation("the axis is the file's", "ARG_MIN", ("ARG_MIN-axis_1_between_convolutions",), fields={"holds_axes": ()}),
+    Mutation(
+        "the last of equals",
+        "ARG_MIN",
+        ("ARG_MIN-the_first_of_equals",),
+        emits={"ArgMin": with_attributes(select_last_index=1)},
+    ),
+    Mutation(
+        "any and all are one",
+        "REDUCE_ALL",
+        ("REDUCE_ALL-axes_[1,_2]_kept",),
+        emits={"Not": lambda true, x: x},
+    ),
+    Mutation(
+        "keep_dims is not looked at", "REDUCE_ANY", ("REDUCE_ANY-axes_[1,_2]_kept",), options={"keep_dims": False}
+    ),
+    Mutation("exclusive is not looked at", "CUMSUM", ("CUMSUM-axis_1_exclusive",), options={"exclusive": False}),
+    Mutation(
+        "the axis is the file's", "CUMSUM", ("CUMSUM-axis_1_reverse_between_convolutions",), fields={"holds_axes": ()}
+    ),
+    Mutation(
+        "integers saturate",
+        "REDUCE_PROD",
+        ("REDUCE_PROD-int32,_which_wraps_around_kept",),
+        patches={
+            "op_handlers.math.product:product_of_integers": lambda _original: (
+                lambda ctx, x, axes: ctx.ops.ReduceProd(x, axes, keepdims=1)
+            )
+        },
+    ),
+    Mutation(
+        "products are not rounded",
+        "REDUCE_PROD",
+        ("REDUCE_PROD-int8_axes_[1,_2]_of_[2,_5,_7,_3]_at_1_kept",),
+        patches={"op_handlers.math.product:rounded": lambda _original: lambda ctx, value, *scaling: value},
+    ),
+    Mutation(
+        "no elements have the mean 0",
+        "MEAN",
+        ("MEAN-float32_of_no_elements_kept",),
+        patches={"op_handlers.math.reduction:of_nothing": returning(False)},
+    ),
+    Mutation(
+        "sums of 32 bits saturate",
+        "SUM",
+        ("SUM-int32_that_wraps_around_kept",),
+        patches={
+            "op_handlers.math.reduction:sum_of_integers": lambda _original: (
+                lambda ctx, x, axes: reduced(ctx, "ReduceSum", x, axes)
+            )
+        },
+    ),
+    Mutation(
+        "one element is 0, as ONNX Runtime before 1.32 has it",
+        "SOFTMAX",
+        ("SOFTMAX-uint8_of_one_element",),
+        fields=_replaced(lambda ctx, x: ctx.ops.Mul(x, 0.0)),
+    ),
+    Mutation("NaN times zero", "ZEROS_LIKE", ("ZEROS_LIKE-of_no_numbers",), fields=_replaced(_times_zero)),
+    Mutation(
+        "negative indices count from the end", "ONE_HOT", ("ONE_HOT-axis_1",), fields=_replaced(_counted_from_the_end)
+    ),
+    Mutation(
+        "counted in float64",
+        "RANGE",
+        ("RANGE-float32_[0.0,_0.3,_0.1]",),
+        fields=_replaced(_as_onnx_counts),
+    ),
+    Mutation(
+        "one less",
+        "RANK",
+        ("RANK-float32_of_shape_[2,_5,_7,_3]",),
+        fields=_replaced(lambda ctx, x: ctx.constant_value(np.asarray(ctx.op[0].rank - 1, np.int32))),
+    ),
+    Mutation("sizes are the file's", "FILL", ("FILL-float32_between_convolutions",), fields={"indexed_by_axis": {}}),
+    Mutation("both sides", "RFFT2D", ("RFFT2D-of_shape_[3,_8,_16]",), emits={"DFT": with_attributes(onesided=0)}),
+    Mutation(
+        "the most significant part first",
+        "BITCAST",
+        ("BITCAST-int32_of_shape_[3,_5]_to_uint8",),
+        emits={"Concat": lambda true, *parts, **named: true(*parts[::-1], **named)},
+    ),
+    Mutation(
+        "from -1",
+        "RANDOM_UNIFORM",
+        ("RANDOM_UNIFORM-seeds_[7,_0]",),
+        emits={"RandomUniform": with_attributes(low=-1.0)},
+    ),
+    Mutation(
+        "of another mean",
+        "RANDOM_STANDARD_NORMAL",
+        ("RANDOM_STANDARD_NORMAL-seeds_[7,_0]",),
+        emits={"RandomNormal": with_attributes(mean=20.0)},
+    ),
+    Mutation(
+        "infinite logits have shares",
+        "MULTINOMIAL",
+        ("MULTINOMIAL-int32,_one_class_certain",),
+        emits={"Less": lambda true, x, y: true(y, x)},
+    ),
+)

@@ -1,0 +1,117 @@
+"""Operators that rename, regroup, stack, repeat and pad axes: what goes wrong with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import Dequantized
+from tests.qa.mutations.planting import Mutation, returning, returning_zero, the_files_axis
+
+PADS = "op_handlers.tensor.padding"
+
+
+def symmetric_as_reflect(original: Any) -> Any:
+    def mirrored(size: int, before: int, after: int) -> Any:
+        place = np.abs(np.arange(-before, size + after))
+        return np.where(place >= size, np.maximum(2 * size - 2 - place, 0), place)
+
+    return mirrored
+
+
+def _one_before(ctx: Any, axis: int, slot: int = 0) -> int:
+    """A negative axis counts in the axes of input 0."""
+    return int(ctx.axis(axis % ctx.op[0].rank if axis < 0 and ctx.op[0].rank else axis, slot))
+
+
+def _interleaved(true: Any, x: Any, pads: Any, *rest: Any, **attributes: Any) -> Any:
+    return true(x, pads.reshape(2, -1).T.reshape(-1) if isinstance(pads, np.ndarray) else pads, *rest, **attributes)
+
+
+def _edge(_original: Any) -> Any:
+    return lambda size, before, after: np.clip(np.arange(-before, size + after), 0, size - 1)
+
+
+def _numberless(true: Any, x: Any, pads: Any, _number: Any = None, **attributes: Any) -> Any:
+    return true(x, pads, **attributes)
+
+
+MUTATIONS = (
+    Mutation("the shape of the planned order", "SHAPE", ("SHAPE-static,_int32",), fields={"indexed_by_axis": {}}),
+    Mutation("the axis is the file's", "EXPAND_DIMS", ("EXPAND_DIMS-bool",), sees={"axis": the_files_axis}),
+    Mutation(
+        "a negative axis counts in the operand's axes",
+        "EXPAND_DIMS",
+        ("EXPAND_DIMS-axis_-2",),
+        sees={"axis": _one_before},
+    ),
+    Mutation("a negative axis counts in the operands' axes", "PACK", ("PACK-axis_-4",), sees={"axis": _one_before}),
+    Mutation("the axis is the file's", "PACK", ("PACK-one_operand",), sees={"axis": the_files_axis}),
+    Mutation(
+        "the axis is the file's",
+        "UNPACK",
+        ("UNPACK-one_part", "UNPACK-all_axes_of_one_size,_along_axis_1"),
+        sees={"axis": the_files_axis},
+    ),
+    Mutation(
+        "the multiples stay in the file's order",
+        "TILE",
+        ("TILE-int8_to_other_parameters,_which_the_kernel_ignores",),
+        fields={"indexed_by_axis": {}},
+    ),
+    Mutation("the rows stay in the file's order", "PAD", ("PAD-rank_3",), fields={"indexed_by_axis": {}}),
+    Mutation("rows are flattened as they are", "PAD", ("PAD-rank_2",), emits={"Pad": _interleaved}),
+    Mutation(
+        "integers are padded with 0",
+        "PAD",
+        ("PAD-uint8,_height_and_width_between_convolutions",),
+        patches={f"{PADS}:zero": returning_zero},
+    ),
+    Mutation("the number is left out", "PADV2", ("PADV2-float32,_height_and_width",), emits={"Pad": _numberless}),
+    Mutation(
+        "symmetric is reflect",
+        "MIRROR_PAD",
+        ("MIRROR_PAD-SYMMETRIC_int64_without_scale",),
+        patches={f"{PADS}:mirrored": symmetric_as_reflect},
+    ),
+    Mutation(
+        "symmetric is edge",
+        "MIRROR_PAD",
+        ("MIRROR_PAD-SYMMETRIC_int32_without_scale",),
+        patches={f"{PADS}:mirrored": _edge},
+    ),
+    Mutation(
+        "the file's perm",
+        "TRANSPOSE",
+        ("TRANSPOSE-rank_6",),
+        fields={"lower": lambda ctx, x, _perm: ctx.ops.Transpose(x, perm=[int(p) for p in ctx.op.constant(1)])},
+    ),
+    Mutation(
+        "every axis of size 1 goes",
+        "SQUEEZE",
+        ("SQUEEZE-float32",),
+        fields={"lower": lambda ctx, x: ctx.ops.Squeeze(x)},
+    ),
+    *(
+        Mutation(
+            "another output scale rescales",
+            code,
+            (f"{code}-int8_copied_to_other_parameters,_which_the_kernel_ignores",),
+            fields={"quantization": Dequantized()},
+        )
+        for code in ("RESHAPE", "SQUEEZE", "TRANSPOSE")
+    ),
+    Mutation(
+        "a result of no rank is as its operand",
+        "BROADCAST_TO",
+        ("BROADCAST_TO-a_result_of_no_rank,_a_number",),
+        fields={"sizes": None},
+    ),
+    Mutation(
+        "all axes of unknown size stay",
+        "SQUEEZE",
+        ("SQUEEZE-all_of_unknown_sizes",),
+        patches={"op_handlers.tensor.shape:squeezed_sizes": returning(())},
+    ),
+)

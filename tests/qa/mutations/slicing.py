@@ -1,0 +1,168 @@
+"""Operators that cut, join and pick: what goes wrong with them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from onnx_tflite_plugin.api import Dequantized, Raw
+from onnx_tflite_plugin.source.model import Options
+from tests.qa.mutations.planting import Change, Mutation, left_out, the_files_axis, with_attributes
+
+SLICES = "op_handlers.tensor.slicing"
+
+
+def shrink_to_end(original: Any) -> Any:
+    """A shrunk axis ends one after its index: -1 ends at 0."""
+
+    def bounds(op: Any, cut: Any) -> tuple[int, int]:
+        if not cut.shrinks:
+            return original(op, cut)
+        begin = 0 if cut.begin_masked else int(op.constant(1)[cut.entry])
+        return begin, begin + 1
+
+    return bounds
+
+
+def backwards_to_minus_one(original: Any) -> Any:
+    """Behind the first element, going backwards, is -1, which ONNX takes for the last."""
+
+    def bounds(op: Any, cut: Any) -> tuple[int, int]:
+        first, last = original(op, cut)
+        return first, max(last, -1)
+
+    return bounds
+
+
+def with_options(**given: Any) -> Change:
+    """The helper sees an operator with other options."""
+    return lambda original: (
+        lambda op, *rest: original(replace(op, options=Options(op.options.table, {**op.options, **given})), *rest)
+    )
+
+
+def new_axis_wins(original: Any) -> Any:
+    """An entry that is both is a new axis."""
+
+    def cuts(op: Any) -> Any:
+        mask = op.options.ellipsis_mask & ~op.options.new_axis_mask
+        return original(replace(op, options=Options(op.options.table, {**op.options, "ellipsis_mask": mask})))
+
+    return cuts
+
+
+def _split_value_first(ctx: Any, x: Any, _axis: Any) -> Any:
+    from op_handlers.tensor.splitting import parted
+
+    return parted(ctx, x, slot=1)
+
+
+def _third(_true: Any, _condition: Any, _x: Any, y: Any) -> Any:
+    return y
+
+
+def _size_as_is(ctx: Any, x: Any, begin: Any, size: Any) -> Any:
+    """-1 is the number before 0."""
+    first, length = (ctx.ops.Cast(value, to="int64") for value in (begin, size))
+    return ctx.ops.Slice(x, first, ctx.ops.Add(first, length), list(range(ctx.op[0].rank)))
+
+
+MUTATIONS = (
+    Mutation("the axis is the file's", "CONCATENATION", ("CONCATENATION-rank_5",), sees={"axis": the_files_axis}),
+    Mutation(
+        "uint8 of other scales passes through",
+        "CONCATENATION",
+        ("CONCATENATION-uint8_of_different_scales,_which_are_requantized",),
+        fields={"quantization": Raw(onnx="Concat")},
+    ),
+    Mutation(
+        "the value comes first",
+        "SPLIT",
+        ("SPLIT-rank_1",),
+        fields={"holds_axes": {1}, "requires_constant": {1}, "lower": _split_value_first},
+    ),
+    Mutation("the axis is the file's", "SPLIT_V", ("SPLIT_V-rank_5",), fields={"holds_axes": ()}),
+    Mutation("-1 is a size", "SPLIT_V", ("SPLIT_V-sizes_(1,_-1,_2)_known_as_it_runs",), emits={"Where": _third}),
+    Mutation("-1 is a size", "SLICE", ("SLICE-bool",), fields={"lower": _size_as_is}),
+    Mutation(
+        "begin and size stay in the file's order",
+        "SLICE",
+        ("SLICE-an_unknown_batch", "SLICE-all_axes_of_one_size_between_convolutions"),
+        fields={"indexed_by_axis": {}},
+    ),
+    Mutation(
+        "a shrunk -1 ends at 0",
+        "STRIDED_SLICE",
+        ("STRIDED_SLICE-an_index_before_the_first,_which_the_kernel_moves",),
+        patches={f"{SLICES}:static_bounds": shrink_to_end},
+    ),
+    Mutation(
+        "backwards to the end is to -1",
+        "STRIDED_SLICE",
+        ("STRIDED_SLICE-int8_backwards",),
+        patches={f"{SLICES}:static_bounds": backwards_to_minus_one},
+    ),
+    Mutation(
+        "no ellipsis",
+        "STRIDED_SLICE",
+        ("STRIDED_SLICE-a_new_axis_and_an_ellipsis_in_one_entry:_the_ellipsis_wins",),
+        patches={f"{SLICES}:cuts": with_options(ellipsis_mask=0)},
+    ),
+    Mutation(
+        "a new axis wins over an ellipsis",
+        "STRIDED_SLICE",
+        ("STRIDED_SLICE-a_new_axis_and_an_ellipsis_in_one_entry:_the_ellipsis_wins",),
+        patches={f"{SLICES}:cuts": new_axis_wins},
+    ),
+    Mutation(
+        "ends never count from begins",
+        "STRIDED_SLICE",
+        ("STRIDED_SLICE-ends_that_count_from_begins_that_count_from_the_end",),
+        patches={f"{SLICES}:static_bounds": with_options(offset=False)},
+    ),
+    Mutation(
+        "no batch dimensions", "GATHER", ("GATHER-unknown_batches",), emits={"GatherND": with_attributes(batch_dims=0)}
+    ),
+    Mutation(
+        "the axis is the file's",
+        "GATHER",
+        ("GATHER-an_unknown_batch", "GATHER-all_axes_of_one_size,_along_axis_1_between_convolutions"),
+        sees={"axis": the_files_axis},
+    ),
+    Mutation(
+        "the axis is the file's", "SPLIT", ("SPLIT-float32_axis_1_between_convolutions",), fields={"holds_axes": ()}
+    ),
+    Mutation(
+        "the axes are the file's",
+        "STRIDED_SLICE",
+        ("STRIDED_SLICE-float32_every_other_between_convolutions",),
+        sees={"axis": the_files_axis},
+    ),
+    *(
+        Mutation(
+            "another output scale rescales",
+            code,
+            (f"{code}-int8_copied_to_other_parameters,_which_the_kernel_ignores",),
+            fields={"quantization": Dequantized()},
+        )
+        for code in ("STRIDED_SLICE", "SPLIT", "SPLIT_V")
+    ),
+    Mutation(
+        "masks name what is not there",
+        "STRIDED_SLICE",
+        ("STRIDED_SLICE-new_axes_beyond_the_entries",),
+        fields={"accepts": None},
+    ),
+    Mutation(
+        "new axes are left out among unknown sizes",
+        "STRIDED_SLICE",
+        ("STRIDED_SLICE-a_new_axis_and_a_dropped_one_among_unknown_sizes",),
+        emits={"Unsqueeze": left_out},
+    ),
+    Mutation(
+        "rows are put in the place of the first",
+        "DYNAMIC_UPDATE_SLICE",
+        ("DYNAMIC_UPDATE_SLICE-rows_behind_several",),
+        emits={"Add": left_out},
+    ),
+)

@@ -1,0 +1,38 @@
+"""Spectrograms and cepstra of random options."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from conformance.case import Case
+from conformance.cases.custom.audio import FILTERS, bins, cepstrum, spectrogram
+from tests.qa.random_models.draw import Draw, draws
+
+
+@draws("CUSTOM.AudioSpectrogram")
+def spectrograms(draw: Draw, op: str) -> Case:
+    window = draw.between(2, draw.pick(20, 200, 1200))
+    samples = window + draw.between(-1, 1500)
+    options: dict[str, Any] = {"channels": draw.pick(1, 1, 1, 2, 3), "squared": draw.chance(0.5)}
+    if draw.chance(0.3):
+        return spectrogram("random", None, window, draw.between(1, 400), sizes=(samples, window), **options)
+    return spectrogram("random", samples, window, draw.between(1, 400), **options)
+
+
+@draws("CUSTOM.Mfcc")
+def cepstra(draw: Draw, op: str) -> Case:
+    channels, lower = draw.between(1, 60), draw.between(0, 3000)
+    options = {
+        **FILTERS,
+        "lower_frequency_limit": lower,
+        "upper_frequency_limit": lower + draw.between(1, 6000),
+        "filterbank_channel_count": channels,
+        "dct_coefficient_count": draw.between(1, channels),
+    }
+    width, rate = bins(draw.between(2, 1200)), draw.pick(8000, 16000, 22050, 44100)
+    if draw.chance(0.3):
+        rates = [{"rate": np.asarray([rate], np.int32)}]
+        return cepstrum("random", options, None, bins=width, channels=draw.between(1, 3), given=rates)
+    return cepstrum("random", options, rate, bins=width, channels=draw.between(1, 3))

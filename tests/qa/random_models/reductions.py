@@ -1,0 +1,142 @@
+"""Operators along axes: sums, extremes, sorting, windows of a running sum, segments."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from conformance.case import Case
+from conformance.models import Spec
+from tests.qa.random_models.draw import Draw, draws, operator, sizes, table
+
+REDUCING = ("SUM", "MEAN", "REDUCE_PROD", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_ANY", "REDUCE_ALL")
+
+
+@draws(*REDUCING)
+def reduced(draw: Draw, op: str) -> Case:
+    dtype = draw.pick(draw.dtype(op), "bool") if op in ("REDUCE_MAX", "REDUCE_MIN") else draw.dtype(op)
+    x = draw.spec(draw.shape(), dtype)
+    rank = len(x.shape)
+    over = [int(axis) for axis in draw.random.choice(rank, draw.between(0, rank), replace=False)] if rank else []
+    keep = draw.chance(0.5)
+    shape = tuple(1 if k in over else size for k, size in enumerate(x.shape) if keep or k not in over)
+    same = op in ("REDUCE_MAX", "REDUCE_MIN") or not over
+    y = (x if same else draw.spec((), dtype)).shaped(*shape)
+    axes: Any = [axis - rank if draw.chance(0.3) else axis for axis in over]
+    if len(axes) == 1 and draw.chance(0.2):
+        axes = axes[0]
+    elif axes and draw.chance(0.1):
+        axes = [*axes, axes[0]]
+    numbers = draw.numbers(x, ends=op != "MEAN" or dtype != "int64")
+    if op == "REDUCE_PROD" and dtype == "float32":
+        numbers = (numbers / 3).astype(np.float32)
+    return operator(draw, op, [replace(draw.data(x, fixed=0), array=numbers), table(axes)], y, keep_dims=keep)
+
+
+@draws("ARG_MAX", "ARG_MIN")
+def extreme(draw: Draw, op: str) -> Case:
+    x = draw.data(draw.spec(draw.shape(1), draw.dtype(op)), fixed=0)
+    if draw.chance(0.5) and x.array.size:  # some are equal
+        x = replace(x, array=np.resize(x.array.reshape(-1)[:3], x.array.shape))
+    axis, output = draw.axis(x.array.ndim), draw.pick("int32", "int64")
+    y = Spec(np.delete(x.array.shape, axis).tolist(), output)
+    places = table([axis] if draw.chance(0.2) else axis, draw.pick("int32", "int64"))
+    return operator(draw, op, [x, places], replace(y, shape=tuple(y.shape)), output_type=output.upper())
+
+
+@draws("CUMSUM")
+def summed(draw: Draw, op: str) -> Case:
+    x = draw.data(Spec(draw.shape(1), draw.dtype(op)), fixed=0)
+    options = {"exclusive": draw.chance(0.5), "reverse": draw.chance(0.5)}
+    return operator(draw, op, [x, table(draw.axis(x.array.ndim))], x.spec, **options)
+
+
+PARAMETERS: dict[str, dict[str, tuple[float, int]]] = {
+    "SOFTMAX": {"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 0)},
+    "LOG_SOFTMAX": {"int8": (1 / 16, 127), "uint8": (1 / 16, 255)},
+    "L2_NORMALIZATION": {"int8": (1 / 128, 0), "uint8": (1 / 128, 128)},
+}
+
+
+@draws("SOFTMAX", "LOG_SOFTMAX", "L2_NORMALIZATION")
+def normalized(draw: Draw, op: str) -> Case:
+    dtype = draw.dtype(op)
+    shape = tuple(size or 1 for size in draw.shape(1))  # LiteRT crashes on no elements
+    x = draw.data(draw.spec(shape, dtype), fixed=0)
+    scale, point = PARAMETERS[op].get(dtype, (None, 0))
+    y = Spec(shape, dtype, scale, point)
+    return operator(draw, op, [x], y, **({"beta": float(draw.random.uniform(0.3, 2))} if op == "SOFTMAX" else {}))
+
+
+@draws("LOCAL_RESPONSE_NORMALIZATION")
+def by_neighbours(draw: Draw, op: str) -> Case:
+    x = draw.data(Spec(draw.shape(4)), fixed=0)
+    options = {
+        "radius": draw.between(0, 4),
+        "bias": float(draw.random.uniform(0.5, 2)),
+        "alpha": float(draw.random.uniform(0, 1)),
+        "beta": float(draw.random.uniform(0.2, 1)),
+    }
+    return operator(draw, op, [x], x.spec, **options)
+
+
+@draws("TOPK_V2")
+def highest(draw: Draw, op: str) -> Case:
+    x = draw.data(draw.spec(draw.shape(1), draw.dtype(op)), fixed=0)
+    if draw.chance(0.5) and x.array.size:
+        x = replace(x, array=np.resize(x.array.reshape(-1)[:3], x.array.shape))
+    k = draw.between(0 if draw.chance(0.1) else 1, max(x.array.shape[-1], 1))
+    shape = (*x.array.shape[:-1], k)
+    number = table(k, draw.pick("int32", "int16"))
+    return operator(draw, op, [x, number], x.spec.shaped(*shape), Spec(shape, draw.pick("int32", "int16")))
+
+
+@draws("UNIQUE")
+def distinct(draw: Draw, op: str) -> Case:
+    x = draw.data(draw.spec(draw.shape(1, 1), draw.dtype(op)), fixed=0)
+    x = replace(x, array=np.resize(x.array[:4], x.array.shape) if draw.chance(0.6) else x.array)
+    kind = draw.pick("int32", "int64")
+    places = Spec(x.array.shape, kind)
+    return operator(draw, op, [x], x.spec.shaped(None), places, idx_out_type=kind.upper(), plain=True)
+
+
+@draws("SEGMENT_SUM")
+def in_order(draw: Draw, op: str) -> Case:
+    x = draw.data(Spec(draw.shape(1), draw.dtype(op)), fixed=0)
+    ids = np.cumsum(draw.random.integers(0, 2, x.array.shape[0]))
+    ids -= ids[0] if len(ids) else 0
+    y = Spec((int(ids.max()) + 1 if len(ids) else 0, *x.array.shape[1:]), x.spec.dtype)
+    return operator(draw, op, [x, table(ids)], y)
+
+
+@draws("UNSORTED_SEGMENT_SUM", "UNSORTED_SEGMENT_PROD", "UNSORTED_SEGMENT_MAX", "UNSORTED_SEGMENT_MIN")
+def segments(draw: Draw, op: str) -> Case:
+    x = draw.data(Spec(draw.shape(1), draw.dtype(op)), fixed=0)
+    shared, count = draw.between(1, x.array.ndim), draw.between(1, 9)
+    ids = draw.random.integers(-2, count, x.array.shape[:shared])
+    y = Spec((count, *x.array.shape[shared:]), x.spec.dtype)
+    return operator(draw, op, [x, table(ids, fixed=0.5), table(count)], y)
+
+
+@draws("RFFT2D")
+def transformed(draw: Draw, op: str) -> Case:
+    x = draw.data(Spec(draw.shape(2)), fixed=0)
+    lengths = [draw.pick(1, 2, 4, 8, 16), draw.pick(2, 4, 8, 16)]  # of rows of one number the kernel mixes up its parts
+    y = Spec((*x.array.shape[:-2], lengths[0], lengths[1] // 2 + 1), "complex64")
+    return operator(draw, op, [x, table(lengths)], y)
+
+
+@draws("MATRIX_DIAG")
+def diagonal(draw: Draw, op: str) -> Case:
+    x = draw.data(draw.spec(draw.shape(1, 3), draw.dtype(op)), fixed=0)
+    return operator(draw, op, [x], x.spec.shaped(*x.array.shape, x.array.shape[-1]))
+
+
+@draws("MATRIX_SET_DIAG")
+def diagonal_set(draw: Draw, op: str) -> Case:
+    x = draw.data(draw.spec(draw.shape(2), draw.dtype(op)), fixed=0)
+    *batch, rows, columns = sizes(x.spec)
+    operands = [x, draw.data(x.spec.shaped(*batch, min(rows, columns)))]
+    return operator(draw, op, operands, x.spec, closed=True)

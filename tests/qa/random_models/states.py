@@ -1,0 +1,75 @@
+"""What is remembered and what other subgraphs compute: variables, hash tables, branches, loops, calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from conformance.case import Case
+from conformance.cases.control.branches import either, handed_on, negated, one_of, sums
+from conformance.cases.control.composites import composed, summed
+from conformance.cases.control.loops import STEPS, doubled, looped
+from conformance.cases.state.tables import looking_up, sized
+from conformance.cases.state.variables import Memory, remembering
+from conformance.models import Spec, net
+from tests.qa.random_models.draw import Draw, draws
+
+ADDED = ("float32", "int8", "uint8", "int16", "int32", "int64")
+
+
+def filled(draw: Draw, dtype: str) -> Spec:
+    return draw.spec(tuple(size or 1 for size in draw.shape(1)), dtype)
+
+
+@draws("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE")
+def remembered(draw: Draw, op: str) -> Case:
+    """A running sum, which begins with what was drawn; read before or after it is assigned."""
+    x = filled(draw, draw.pick(*ADDED))
+    begun, late = draw.numbers(x), draw.chance(0.5)
+    given = [{"x0": draw.numbers(x)} for _ in range(3)]
+
+    @remembering
+    def build(model: Memory) -> None:
+        state = model.variable(x, begun)
+        before = model.read(state, x)
+        after = model.call("ADD", [model.input(x), before], x)
+        state.assign(after)
+        model.output(model.read(state, x) if late else before, after)
+
+    return net(op, "drawn", build, dtype=x.dtype, given=given)
+
+
+@draws("HASHTABLE", "HASHTABLE_FIND", "HASHTABLE_IMPORT", "HASHTABLE_SIZE")
+def tabled(draw: Draw, op: str) -> Case:
+    number = draw.between(0, 7)
+    texts = np.array([f"{'é' * (k % 3)}{k}".encode() for k in draw.random.integers(0, 9, number)], object)
+    numbers = draw.random.integers(-(2**40), 2**40, number)
+    keys, values = (texts, numbers) if draw.chance(0.5) else (numbers, texts)
+    other: Any = [b"x", b"1", b""] if keys.dtype == object else [0, 5, -7]
+    wanted = np.resize(np.concatenate([keys, np.array(other, keys.dtype)]), (2, 3, 2))
+    dtype = "string" if keys.dtype == object else "int64"
+    if op == "HASHTABLE_SIZE":
+        return net(op, "drawn", sized(keys, values), dtype=dtype, runs=1)
+    return net(op, "drawn", looking_up(keys, values, draw.chance(0.5)), dtype=dtype, given={"wanted": wanted}, runs=1)
+
+
+@draws("IF", "STABLEHLO_CASE")
+def branched(draw: Draw, op: str) -> Case:
+    x = filled(draw, draw.pick("float32", "int8", "uint8", "int16", "int32"))
+    choices = [handed_on, sums(x.dtype), *([negated] if x.dtype in ("float32", "int32") else [])]
+    number = 2 if op == "IF" else draw.between(1, 4)
+    branches = [draw.pick(*choices) for _ in range(number)]
+    return (either if op == "IF" else one_of)("drawn", [x], branches, dtype=x.dtype)
+
+
+@draws("WHILE")
+def repeated(draw: Draw, op: str) -> Case:
+    x = filled(draw, draw.pick("float32", "int8", "uint8", "int32"))
+    return looped("drawn", [x], doubled, dtype=x.dtype, given=draw.pick(STEPS[:2], STEPS[2:]))
+
+
+@draws("STABLEHLO_COMPOSITE")
+def called(draw: Draw, op: str) -> Case:
+    x = filled(draw, draw.pick("float32", "int8", "uint8", "int16", "int32"))
+    return composed("drawn", [x, x], [x], summed, dtype=x.dtype)

@@ -1,0 +1,247 @@
+"""What becomes of drawn models, each tried in a process that may die of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, Protocol
+
+from conformance.case import Case
+from conformance.runner import CaseTrial
+from conformance.variants import Variant
+from onnx_tflite_plugin import convert
+from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.verify import LiteRTError, OrtError, verify
+from onnx_tflite_plugin.verify.comparison.compare import Comparison
+from tests.qa.random_models.draw import DRAWERS, Draw, case
+from tests.qa.random_models.networks import input_shape, kind, network
+
+Kind = Literal["equal", "different", "refused", "not run", "crash"]
+SECONDS = 30  # for one model, before its process is ended
+HOST = Host(packs="builtin")
+CRASH: Kind = "crash"
+HANDED_ON = 16  # times the tolerance
+FEW = 0.1  # of the elements
+OPTIONS: tuple[Mapping[str, Any], ...] = (
+    {"target": "generic"},
+    {"io_layout": "onnx"},
+    {"layout_plan": "local"},
+    {"quantization": "float"},
+    {"optimize": "none"},
+    {"optimize": "speed"},
+    {"opset": 18},
+    {"opset": 23},
+    {"weights_dtype": "uint8"},
+    {"weights_dtype": "keep"},
+    {"input_shape": {}},
+    {"target": "openvino"},
+)
+UNROUNDED = ("quantization", "target", "optimize")  # what such options make of dynamic quantization, LiteRT rounds
+
+
+class Trial(Protocol):
+    """A model to be tried."""
+
+    @property
+    def seed(self) -> int: ...
+    @property
+    def number(self) -> int: ...
+
+    def label(self) -> tuple[str, str, str]:
+        """Its operator, its dtype, and how it is converted."""
+
+    def tried(self, told: Stage) -> Outcome:
+        """What becomes of it; ``told`` is called as the converter's turn comes."""
+
+
+class Outcome(NamedTuple):
+    """``not run``: LiteRT refuses the model, or dies of it. ``crash``: the process died after LiteRT had run it."""
+
+    kind: Kind
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Model:
+    """Model ``number`` of a seed, of one of the operators."""
+
+    seed: int
+    number: int
+    ops: Sequence[str]
+
+    def case(self) -> tuple[Case, Variant]:
+        draw = Draw(self.seed, self.number)
+        drawn = case(draw, draw.pick(*self.ops))
+        plan = "turned" if draw.chance(0.2) else "least"
+        return drawn, Variant(draw.pick("onnxruntime", "onnxruntime", "onnxruntime", "generic"), None, plan)
+
+    def label(self) -> tuple[str, str, str]:
+        drawn, variant = self.case()
+        return drawn.op, drawn.dtype, variant.text
+
+    def tried(self, told: Stage) -> Outcome:
+        drawn, variant = self.case()
+        try:
+            trial = CaseTrial(drawn, HOST)
+            try:
+                expected = trial.expected
+            except LiteRTError:  # at the other sizes, perhaps
+                trial = CaseTrial(replace(drawn, sizes=()), HOST)
+                expected = trial.expected
+        except LiteRTError as error:
+            return Outcome("not run", str(error))
+        told.converting()
+        try:
+            turned = trial.turned() if variant.plan == "turned" else {}
+            actual = trial.run(trial.converted(variant, turned))
+        except (OrtError, ConversionError) as error:
+            return failed(error)
+        wrong = list(trial.mismatches(actual, expected))
+        return Outcome("different", "; ".join(wrong)) if wrong else Outcome("equal")
+
+
+@dataclass(frozen=True)
+class NetworkModel:
+    """Network ``number`` of a seed."""
+
+    seed: int
+    number: int
+
+    def options(self) -> Mapping[str, Any]:
+        draw = Draw(self.number, self.seed)  # not the numbers that the network is drawn with, nor its kind
+        chosen: Mapping[str, Any] = draw.pick(*[{}] * 5, *OPTIONS)
+        made = kind(self.seed, self.number)
+        if "input_shape" in chosen:
+            shape = list(input_shape(self.seed, self.number))
+            shape[draw.between(0, len(shape) - 2)] += draw.between(1, 3)
+            return {"input_shape": {"x0": shape}}
+        if made == "dynamic" and not chosen.keys().isdisjoint(UNROUNDED):
+            return {}
+        return {} if made == "int16" and chosen in ({"opset": 18}, {"target": "openvino"}) else chosen
+
+    def label(self) -> tuple[str, str, str]:
+        return "NETWORK", kind(self.seed, self.number), str(self.options())
+
+    def tried(self, told: Stage) -> Outcome:
+        try:
+            data = network(self.seed, self.number)
+        except RuntimeError as error:
+            return Outcome("not run", str(error))
+        told.converting()
+        try:
+            conversion = convert(data, host=HOST, **self.options())
+            told.comparing()
+            verification = verify(data, conversion, host=HOST, runs=2)
+        except LiteRTError as error:
+            return Outcome("not run", str(error))
+        except (OrtError, ConversionError) as error:
+            return failed(error)
+        if verification.ok or _small(verification.comparisons):
+            return Outcome("equal")
+        return Outcome("different", verification.text)
+
+
+def _small(comparisons: Iterable[Comparison]) -> bool:
+    """Whether integers are off by no more than operators of finer scales make of one that those before them may be off by, or few."""
+    return all(
+        one.ok or (one.unit == "step" and (one.distance <= HANDED_ON * one.tolerance or one.differing <= FEW))
+        for one in comparisons
+    )
+
+
+def failed(error: ConversionError) -> Outcome:
+    if isinstance(error, OrtError):
+        return Outcome("different", f"ONNX Runtime: {error}")
+    return Outcome("different" if "please report" in str(error) else "refused", str(error))
+
+
+def operators() -> tuple[str, ...]:
+    return tuple(sorted(DRAWERS))
+
+
+class Stage:
+    """Lines of JSON from the process that tries to the one that asked."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._pipe = os.fdopen(descriptor, "w")
+
+    def converting(self) -> None:
+        print(json.dumps("converting"), file=self._pipe, flush=True)
+
+    def comparing(self) -> None:
+        """LiteRT's turn has come again."""
+        print(json.dumps("comparing"), file=self._pipe, flush=True)
+
+    def done(self, outcome: Outcome) -> None:
+        print(json.dumps(outcome), file=self._pipe, flush=True)
+
+
+def outcomes(models: Sequence[Trial]) -> Iterator[Outcome]:
+    """One for each model."""
+    done = 0
+    while done < len(models):
+        reader, writer = os.pipe()
+        child = os.fork()
+        if not child:
+            os.close(reader)
+            _serve(models[done:], Stage(writer))
+        os.close(writer)
+        converting = False
+        with os.fdopen(reader) as pipe:
+            for line in pipe:
+                told = json.loads(line)
+                converting = told == "converting"
+                if isinstance(told, str):
+                    continue
+                done += 1
+                yield Outcome(*told)
+        _, status = os.waitpid(child, 0)
+        if done < len(models):
+            done += 1
+            text = f"died of {os.waitstatus_to_exitcode(status)}"
+            yield Outcome(CRASH, text) if converting else Outcome("not run", f"LiteRT {text}")
+
+
+def _serve(models: Sequence[Trial], told: Stage) -> None:
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 2)
+    for model in models:
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)  # of processors: on a busy machine time passes as well
+        signal.alarm(10 * SECONDS)
+        try:
+            told.done(model.tried(told))
+        except Exception as error:
+            told.done(Outcome(CRASH, f"{type(error).__name__}: {error}"))
+    os._exit(0)
+
+
+class Tally:
+    """How many came to what, by operator; and each class of what is not equal, with the first models of it."""
+
+    def __init__(self) -> None:
+        self.kinds: Counter[str] = Counter()
+        self.operators: Counter[tuple[str, str]] = Counter()
+        self.classes: dict[tuple[str, str, str, str], list[int]] = {}
+
+    def add(self, model: Trial, outcome: Outcome) -> bool:
+        """Whether it is the first of its class."""
+        op, dtype, _ = model.label()
+        self.kinds[outcome.kind] += 1
+        self.operators[op, outcome.kind] += 1
+        if outcome.kind == "equal":
+            return False
+        key = (outcome.kind, op, dtype, general(outcome.text))
+        numbers = self.classes.setdefault(key, [])
+        numbers.append(model.number)
+        return len(numbers) == 1
+
+
+def general(text: str) -> str:
+    """A message without its numbers and names."""
+    return re.sub(r"'[^']*'|\"[^\"]*\"|[-+]?\d[\d.e+-]*|\[[^]]*\]|\([^)]*\)", "…", " ".join(text.split()))[:90]

@@ -1,0 +1,164 @@
+"""Convolutions, pools and resizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from conformance.case import Case
+from conformance.models import Spec, constant
+from tests.qa.random_models.draw import FUSED, STORED, Draw, Operand, always, draws, operator, scale, sizes, table
+
+
+def weights(draw: Draw, shape: tuple[int, ...], dtype: str, axis: int) -> Operand:
+    """Of the activations' dtype, or int8 or int4 with one scale or a scale per channel; of uint8 with zero points."""
+    if dtype == "float32":
+        if draw.chance(0.15):  # on float activations: quantized dynamically, or dequantized
+            return quantized_weights(draw, shape, "int8", axis)
+        return always(constant(draw.random.normal(0, 0.4, shape).astype(np.float32)))
+    if dtype == "uint8":
+        point = int(draw.pick(0, 128, 255, 119))
+        return always(constant(draw.random.integers(0, 256, shape).astype(np.uint8), None, 0.011, point))
+    return quantized_weights(draw, shape, "int8", axis)
+
+
+def quantized_weights(draw: Draw, shape: tuple[int, ...], dtype: str, axis: int) -> Operand:
+    values = draw.random.integers(-127, 128, shape).astype(dtype)
+    if draw.chance(0.3):
+        return always(constant(values, None, 0.013))
+    scales = (0.013 * draw.random.uniform(0.3, 1.6, shape[axis])).astype(np.float32).tolist()
+    return always(constant(values, None, scales, [0] * len(scales), axis))
+
+
+def bias(draw: Draw, w: Operand, x: Operand, channels: int) -> list[Operand | None]:
+    """Now and then none."""
+    if draw.chance(0.15):
+        return draw.pick([None], []) if x.spec.dtype == "float32" else [None]
+    if x.spec.dtype == "float32":
+        return [always(constant(draw.random.normal(0, 1, channels).astype(np.float32)))]
+    product = (np.asarray(w.spec.scale) * scale(x.spec)).tolist()
+    dtype = "int64" if x.spec.dtype == "int16" and draw.chance(0.8) else "int32"
+    return [always(constant(draw.random.integers(-500, 500, channels).astype(dtype), None, product))]
+
+
+def bias_type(x: Operand, bias_given: Sequence[Operand | None]) -> dict[str, str]:
+    """Without it the kernels of int16 take an int32 bias for one of int64."""
+    given = bias_given[0] if bias_given else None
+    return {"quantized_bias_type": given.spec.dtype.upper()} if x.spec.dtype == "int16" and given else {}
+
+
+def scaled(draw: Draw, x: Operand, w: Operand, terms: int) -> Spec:
+    """A result whose scale suits sums of so many products."""
+    if x.spec.scale is None:
+        return Spec((), x.spec.dtype)
+    y = draw.spec((), x.spec.dtype)
+    spread = 70 * terms**0.5 * float(draw.random.uniform(0.5, 2))
+    return Spec((), y.dtype, scale(x.spec) * float(np.mean(np.asarray(w.spec.scale))) * spread, y.zero_point)
+
+
+def image(draw: Draw, dtype: str, rank: int = 2) -> Operand:
+    shape = (draw.pick(1, 1, 2), *(draw.pick(1, 5, 7, 11, 3) for _ in range(rank)), draw.pick(1, 2, 3, 8))
+    return replace(draw.data(draw.spec(shape, dtype), fixed=0), channels=True)
+
+
+class Window:
+    """Kernel, strides, dilations and padding over the spatial axes, and the sizes that they give."""
+
+    def __init__(self, draw: Draw, size: tuple[int, ...], dilates: bool) -> None:
+        rank = len(size)
+        self.kernel = [draw.pick(1, 2, 3, 5) for _ in range(rank)]
+        self.stride = [draw.pick(1, 1, 2, 3) for _ in range(rank)]
+        self.dilation = [draw.pick(1, 1, 2) if dilates and max(self.stride) == 1 else 1 for _ in range(rank)]
+        spread = [(n - 1) * d + 1 for n, d in zip(self.kernel, self.dilation, strict=True)]
+        valid = all(n <= whole for n, whole in zip(spread, size, strict=True)) and draw.chance(0.5)
+        self.padding = "VALID" if valid else "SAME"
+        self.result = [
+            (whole - n) // s + 1 if valid else -(-whole // s)
+            for whole, n, s in zip(size, spread, self.stride, strict=True)
+        ]
+
+    def options(self, *axes: str) -> dict[str, Any]:
+        strides = {f"stride_{axis}": by for axis, by in zip(axes, self.stride, strict=True)}
+        return {"padding": self.padding, **strides}
+
+    def dilations(self, *axes: str) -> dict[str, Any]:
+        return {f"dilation_{axis}_factor": by for axis, by in zip(axes, self.dilation, strict=True)}
+
+
+@draws("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D")
+def pooled(draw: Draw, op: str) -> Case:
+    x = image(draw, draw.dtype(op))
+    batch, *size, depth = x.array.shape
+    window = Window(draw, tuple(size), False)
+    options = {**window.options("h", "w"), "fused_activation_function": draw.pick(*FUSED)}
+    y = x.spec.shaped(batch, *window.result, depth)
+    return operator(draw, op, [x], y, filter_height=window.kernel[0], filter_width=window.kernel[1], **options)
+
+
+@draws("CONV_2D", "DEPTHWISE_CONV_2D")
+def convolved(draw: Draw, op: str) -> Case:
+    x = image(draw, draw.pick(*STORED))
+    batch, *size, depth = x.array.shape
+    window = Window(draw, tuple(size), True)
+    options = {**window.options("h", "w"), **window.dilations("h", "w"), "fused_activation_function": draw.pick(*FUSED)}
+    deep = op == "DEPTHWISE_CONV_2D"
+    groups = draw.pick(*(g for g in (1, 2, 3) if depth % g == 0)) if not deep and draw.chance(0.2) else 1
+    channels = depth * draw.pick(1, 2) if deep else groups * draw.pick(1, 4, 5)
+    if deep:
+        options["depth_multiplier"] = channels // depth
+        w = weights(draw, (1, *window.kernel, channels), x.spec.dtype, 3)
+    else:
+        w = weights(draw, (channels, *window.kernel, depth // groups), x.spec.dtype, 0)
+    y = scaled(draw, x, w, prod(window.kernel) * (1 if deep else depth // groups)).shaped(
+        batch, *window.result, channels
+    )
+    more = bias(draw, w, x, channels)
+    return operator(draw, op, [x, w, *more], y, **options, **(bias_type(x, more) if not deep else {}))
+
+
+@draws("TRANSPOSE_CONV")
+def transposed(draw: Draw, op: str) -> Case:
+    y = image(draw, draw.pick(*STORED))
+    batch, *size, out = y.array.shape
+    window = Window(draw, tuple(size), False)
+    depth = draw.pick(1, 2, 3)
+    x = draw.data(draw.spec((batch, *window.result, depth), y.spec.dtype), fixed=0)
+    w = weights(draw, (out, *window.kernel, depth), x.spec.dtype, 0)
+    result = scaled(draw, x, w, prod(window.kernel) * depth).shaped(batch, *size, out)
+    asked = table(y.array.shape, fixed=0.7)
+    options = {**window.options("h", "w"), "fused_activation_function": draw.pick(*FUSED)}
+    extra = [] if draw.chance(0.4) else [one for one in bias(draw, w, x, out) if one]
+    return operator(draw, op, [asked, w, x, *extra], result, closed=True, **options, **bias_type(x, extra))
+
+
+@draws("CONV_3D", "CONV_3D_TRANSPOSE")
+def deep(draw: Draw, op: str) -> Case:
+    volume = image(draw, "float32", 3)
+    batch, *size, channels = volume.array.shape
+    window = Window(draw, tuple(size), True)
+    other = draw.pick(1, 2, 3)
+    options = {**window.options("d", "h", "w"), **window.dilations("d", "h", "w")}
+    options["fused_activation_function"] = draw.pick(*FUSED)
+    if op == "CONV_3D":
+        w = always(constant(draw.random.normal(0, 0.4, (*window.kernel, channels, other)).astype(np.float32)))
+        y = Spec((batch, *window.result, other))
+        return operator(draw, op, [volume, w, *bias(draw, w, volume, other)], y, **options)
+    x = draw.data(Spec((batch, *window.result, other)), fixed=0)
+    w = always(constant(draw.random.normal(0, 0.4, (*window.kernel, channels, other)).astype(np.float32)))
+    asked = table(volume.array.shape, fixed=0.7)
+    operands = [asked, w, x, *bias(draw, w, x, channels)]
+    return operator(draw, op, operands, Spec(volume.array.shape), closed=True, **options)
+
+
+@draws("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
+def resized(draw: Draw, op: str) -> Case:
+    x = image(draw, draw.dtype(op))
+    size = [draw.pick(1, 2, 4, 9, 13, x.array.shape[1], 2 * x.array.shape[2]) for _ in "hw"]
+    corners, half = draw.pick((False, False), (True, False), (False, True))
+    batch, *_, depth = sizes(x.spec)
+    y = x.spec.shaped(batch, *size, depth)
+    return operator(draw, op, [x, table(size)], y, align_corners=corners, half_pixel_centers=half)

@@ -1,0 +1,93 @@
+"""Models of single operators, drawn: what ONNX Runtime gives is what LiteRT does. ``python -m tests.qa.random_models`` tries more."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from conformance.case import Case
+from conformance.registered import REGISTERED
+from onnx_tflite_plugin.source import read
+from tests.qa.random_models import families  # noqa: F401  register what draws
+from tests.qa.random_models.draw import DRAWERS, Draw
+from tests.qa.random_models.networks import STEPS, built
+from tests.qa.random_models.trial import Model, NetworkModel, Outcome, Tally, operators, outcomes
+
+ROOT = Path(__file__).parents[2]
+ANOTHER_SEQUENCE = {
+    "MULTINOMIAL",
+    "RANDOM_STANDARD_NORMAL",
+    "RANDOM_UNIFORM",
+}  # the kernels' distribution, other numbers
+OF_TENSORFLOW = re.compile(r"CUSTOM\.Flex\w+")
+
+
+def test_every_operator_of_the_support_table_is_drawn() -> None:
+    table = (ROOT / "docs/operators.md").read_text()
+    supported = set(re.findall(r"^\| ([A-Z][\w.]+) \|", table, re.MULTILINE))
+    unknown_to_litert = {code for code in supported if OF_TENSORFLOW.fullmatch(code)}
+    assert supported - set(operators()) - unknown_to_litert == ANOTHER_SEQUENCE
+    assert set(operators()) <= supported
+
+
+@pytest.mark.parametrize(
+    ("options", "count", "most"), [([], 100, 4 / 5), (["--networks"], 30, 5 / 6)], ids=["operators", "networks"]
+)
+def test_drawn_models_give_the_kernels_numbers(options: list[str], count: int, most: float, thorough: bool) -> None:
+    """``--thorough`` draws five times as many."""
+    count *= 5 if thorough else 1
+    command = [sys.executable, "-m", "tests.qa.random_models", *options, "--seed", "101", "--count", str(count)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert not done.returncode, done.stdout
+    assert int(re.findall(r"(\d+) equal", done.stdout)[0]) > most * count
+
+
+def test_networks_are_of_every_kind_and_made_of_all_that_they_may_be() -> None:
+    models = [read(built(2, number, {})[1]) for number in range(150)]
+    made = {op.code for model in models for op in model.main.operators}
+    single = STEPS.keys() & REGISTERED.keys()
+    assert len(made & single) > 0.9 * len(single)
+    dtypes = {tensor.dtype for model in models for tensor in model.main.tensors}
+    assert dtypes >= {"float32", "int8", "uint8", "int16"}
+
+
+def test_networks_of_each_kind_are_converted_with_many_options() -> None:
+    """What says the kind does not say the options."""
+    labels = {NetworkModel(2, number).label()[1:] for number in range(300)}
+    kinds = {kind for kind, _ in labels}
+    assert kinds == {"float32", "dynamic", "half", "int8", "uint8", "int16"}
+    assert all(len({options for name, options in labels if name == kind}) >= 4 for kind in kinds)
+
+
+def test_a_model_is_the_same_in_every_run_and_depends_on_its_number_alone() -> None:
+    first, again, other = (Model(5, number, operators()).case()[0] for number in (3, 3, 4))
+    assert first.build() == again.build() != other.build()
+
+
+def test_a_process_that_dies_is_told_and_the_next_model_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    def deadly(draw: Draw, op: str) -> Case:
+        case = DRAWERS["ABS"](draw, "ABS")
+        return replace(case, build=lambda: os.kill(os.getpid(), signal.SIGKILL) or b"") if op == "KILLED" else case
+
+    monkeypatch.setitem(DRAWERS, "KILLED", deadly)
+    models = [Model(1, 0, ("ABS",)), Model(1, 0, ("KILLED",)), Model(1, 0, ("ABS",))]
+    told = list(outcomes(models))
+    assert [outcome.kind for outcome in told] == ["equal", "not run", "equal"]
+    assert told[1].text == "LiteRT died of -9"
+
+
+def test_classes_of_differences_leave_out_numbers() -> None:
+    tally = Tally()
+    models = [Model(1, number, ("ABS",)) for number in (0, 1)]
+    texts = [f"y0: max {number}.5 LSB, {number} % of elements" for number in (3, 7)]
+    kinds = {models[0].case()[0].dtype, models[1].case()[0].dtype}
+    firsts = [tally.add(model, Outcome("different", text)) for model, text in zip(models, texts, strict=True)]
+    assert firsts.count(True) == len(kinds)
+    assert tally.kinds == {"different": 2}

@@ -1,0 +1,140 @@
+"""Targets are plugins: a pack brings one, and it is found, checked and used like a built-in one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from textwrap import indent
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner
+
+import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder, quant
+from onnx_tflite_plugin.cli import cli
+from onnx_tflite_plugin.errors import UnsupportedOption
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.host.offers import TARGETS as GROUP
+from onnx_tflite_plugin.host.offers import discover
+from onnx_tflite_plugin.targets import TARGETS
+from tests.helpers.pack_files import install
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
+SOURCE = """
+from dataclasses import replace
+
+from onnx_tflite_plugin.api import Target, builtin_target
+
+NPU = replace(
+    builtin_target("generic"), name="npu", opsets=(13, 17, 21), storage={"int8": ("uint8", 128)}, lacks={"Tanh": "use --outputs"}
+)
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    bring(tmp_path / "site", "npu-pack", "npu_pack", SOURCE, "npu = npu_pack:NPU")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    for module in ("npu_pack", "other_pack"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    return tmp_path / "site"
+
+
+def bring(folder: Path, pack: str, module: str, source: str, entry_points: str) -> None:
+    """Install a pack whose targets are these entry points."""
+    install(folder, pack, module, source, f"[onnx_tflite_plugin.targets]\n{indent(entry_points, '')}\n")
+
+
+def small_network() -> bytes:
+    """Build a model: two int8 ADDs of a constant."""
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (3, 5), "int8", quantization=quant(0.05, 3))
+    between = g.tensor("between", (3, 5), "int8", quantization=quant(0.04, -7))
+    y = g.tensor("y", (3, 5), "int8", quantization=quant(0.05, 3))
+    c = g.constant("c", np.arange(5, dtype=np.int8), quantization=quant(0.02, 0))
+    g.operator("ADD", [x, c], [between])
+    g.operator("ADD", [between, c], [y])
+    g.output(y)
+    return model.build()
+
+
+def test_built_in_targets_are_entry_points() -> None:
+    assert {offer.code for offer in discover() if offer.group == GROUP} >= set(TARGETS)
+    assert {name: target for name, pack, target in Host(packs="builtin").targets} == TARGETS
+
+
+def test_target_of_a_pack_decides_opset_and_dtypes(site: Path) -> None:
+    conversion = otp.convert(small_network(), target="npu")
+    assert conversion.report.target == "npu"
+    assert conversion.report.opset == 17
+    assert conversion.report.storage == {"int8 stored as uint8": 4}
+    assert otp.convert(small_network(), target="generic").report.storage == {}
+
+
+def test_target_of_a_pack_is_verified(site: Path) -> None:
+    verification = otp.convert(small_network(), target="npu", verify=True).verification
+    assert verification is not None
+    assert verification.ok
+
+
+def test_operators_that_the_target_lacks_are_refused(site: Path) -> None:
+    model = ModelBuilder()
+    x, y = model.main.input("x", (3, 5)), model.main.tensor("y", (3, 5))
+    model.main.operator("TANH", [x], [y])
+    model.main.output(y)
+    with pytest.raises(otp.ConversionError, match=r"Tanh(.|\n)*use --outputs"):
+        otp.convert(model.build(), target="npu")
+
+
+def test_the_command_lists_and_takes_the_target(site: Path, tmp_path: Path) -> None:
+    listed = json.loads(CliRunner().invoke(cli, ["handlers", "--json"]).stdout)["targets"]
+    assert {"name": "npu", "pack": "npu-pack", "opsets": [13, 17, 21], "error": ""} in listed
+    assert "npu|" in CliRunner().invoke(cli, ["convert", "--help"]).stdout
+    output = tmp_path / "digits.onnx"
+    result = CliRunner().invoke(cli, ["convert", str(EXAMPLE), str(output), "--target", "npu"])
+    assert result.exit_code == 0, result.output
+    assert onnx.load(output).opset_import[0].version == 17
+
+
+def test_unknown_target_names_the_installed_ones(site: Path) -> None:
+    with pytest.raises(UnsupportedOption, match=r"did you mean 'npu'.* choose one of generic, npu, onnxruntime"):
+        otp.convert(small_network(), target="npuu")
+
+
+def test_blocked_pack_brings_no_target(site: Path) -> None:
+    with pytest.raises(UnsupportedOption, match="there is no target 'npu'"):
+        otp.convert(small_network(), target="npu", block=["npu-pack"])
+
+
+def test_two_packs_with_one_target_name_need_prefer(site: Path) -> None:
+    bring(site, "other-pack", "other_pack", SOURCE.replace("17, 21", "18, 21"), "npu = other_pack:NPU")
+    with pytest.raises(
+        UnsupportedOption, match=r"npu-pack and other-pack each bring a target 'npu'.*--prefer npu-pack"
+    ):
+        otp.convert(small_network(), target="npu")
+    assert otp.convert(small_network(), target="npu", prefer=["other-pack"]).report.opset == 18
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        ("3", "the int 3, not a Target"),
+        ("builtin_target('generic')", "its target is named 'generic'; both names must be equal"),
+        ("replace(builtin_target('generic'), name='npu', opsets=(17, 13, 21))", "lowest, default and highest opset"),
+        ("replace(builtin_target('generic'), name='npu', quantizes='int8')", "quantizes"),
+        (
+            "replace(builtin_target('generic'), name='npu', passes=('fold_with',))",
+            "'fold_with'.*did you mean 'fold_width'",
+        ),
+        ("Target('npu')", "opsets"),
+        ("1 / 0", "ZeroDivisionError"),
+    ],
+)
+def test_wrong_target_is_refused_with_the_reason(site: Path, target: str, reason: str) -> None:
+    (site / "npu_pack.py").write_text(SOURCE + f"NPU = {target}\n")
+    with pytest.raises(UnsupportedOption, match=f"target '?npu.*{reason}"):
+        otp.convert(small_network(), target="npu")

@@ -1,0 +1,363 @@
+"""What a target cannot honour is refused by tensor and rule; everything else computes what LiteRT computes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import flatbuffers
+import ml_dtypes
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime
+import pytest
+from ai_edge_litert import schema_py_generated
+
+import onnx_tflite_plugin as otp
+from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, quant
+from conformance.models import Net, Spec
+from conformance.runner import CaseTrial
+from conformance.variants import Variant
+from onnx_tflite_plugin.errors import (
+    ConversionError,
+    HandlerError,
+    TargetRefusal,
+    UnsupportedOperator,
+    UnsupportedOption,
+)
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.passes.rules import check_model
+from onnx_tflite_plugin.targets import TARGETS
+from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime
+from tests.helpers.quantized_cases import OPERATORS, quantized
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
+NARROW = {onnx.TensorProto.INT8, onnx.TensorProto.UINT8, onnx.TensorProto.INT16}
+
+
+@pytest.fixture(scope="module")
+def host() -> Host:
+    return Host(packs="builtin")
+
+
+OTHERS = ("openvino", "tvm", "tensorrt")
+FEW = 6  # cases of an operator that are all tried with every target; of others each is tried with one
+
+
+@pytest.mark.parametrize("op", OPERATORS)
+def test_quantized_cases_are_right_or_refused_by_a_rule(op: str, host: Host, thorough: bool) -> None:
+    """Every fourth case of each dtype; ``--thorough`` tries all."""
+    wrong = {}
+    cases, few = (quantized(op), FEW) if thorough else (quantized(op, 4), 1)
+    for k, case in enumerate(cases):
+        trial = CaseTrial(case, host)
+        for target in OTHERS if len(cases) <= few else (OTHERS[k % len(OTHERS)],):
+            try:
+                found = trial.problems(Variant(target, None, "least"))
+            except (TargetRefusal, UnsupportedOperator) as refusal:
+                found = [] if f"target {target}" in str(refusal) or "opset" in str(refusal) else [str(refusal)]
+            except HandlerError as refusal:
+                found = [] if f"target {target}" in str(refusal) else [str(refusal)]
+            if found:
+                wrong[case.id, target] = found
+    assert not wrong
+
+
+# Not AVERAGE_POOL_2D: TensorRT computes with floats between DQ and Q, which rounds halves to even, the kernel away from 0
+# (reference/integer_ops/pooling.h). One LSB of every other half; a product that tilts them would come between pool and Q.
+AROUND_0 = ("ADD", "CONCATENATION", "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "MAX_POOL_2D",
+            "MEAN", "MUL", "PAD", "RELU6", "SUB")  # fmt: skip
+
+
+@pytest.mark.parametrize("op", AROUND_0)
+def test_what_is_quantized_around_0_is_right_for_tensorrt_or_refused_by_a_rule(op: str, host: Host) -> None:
+    """The cases' own zero points are none that TensorRT takes; their references have those.
+
+    Computed as floats between DQ and Q: fused, int8 products overflow on some processors in ONNX Runtime, not in TensorRT.
+    """
+    wrong, taken = {}, 0
+    for case in [case for case in quantized(op) if case.reference is None and case.dtype != "int16"][:12]:
+        around = replace(case, build=lambda case=case: symmetric(case.build()))
+        try:
+            trial = CaseTrial(around, host)
+            session = OnnxRuntime(trial.converted(Variant("tensorrt", None, "least")).proto, optimizes=False)
+            found = [*trial.mismatches(trial.run_in(session), trial.expected)]
+            taken += 1
+        except ConversionError as refusal:
+            found = [] if "target tensorrt" in str(refusal) or "opset" in str(refusal) else [str(refusal)]
+        if found:
+            wrong[case.id] = found
+    assert not wrong
+    assert taken > 1
+
+
+def test_means_around_0_differ_for_tensorrt_at_halves_alone() -> None:
+    model, image = Net(), Spec((2, 6, 8, 3), "int8", 0.047)
+    window = {"filter_width": 2, "filter_height": 2, "stride_w": 1, "stride_h": 1, "padding": "VALID"}
+    model.output(model.call("AVERAGE_POOL_2D", [image], image.shaped(2, 5, 7, 3), **window))
+    x = np.random.default_rng(0).integers(-128, 128, (2, 6, 8, 3)).astype(np.int8)
+    (wanted,) = LiteRT(model.build(), "builtin").run([x])
+    (y,) = OnnxRuntime(otp.convert(model.build(), target="tensorrt").proto).run([x])
+    sums = sum(x[:, i : i + 5, j : j + 7].astype(np.int16) for i in (0, 1) for j in (0, 1))
+    apart = y.astype(np.int16) - wanted
+    assert set(np.unique(apart)) == {-1, 0, 1}
+    assert (sums[apart != 0] % 4 == 2).all()
+
+
+def test_each_target_refuses_some_and_takes_most_of_the_quantized_cases(host: Host) -> None:
+    taken = {}
+    for target in ("openvino", "tvm"):
+        outcomes = [_converts(case.build(), target, host) for op in ("CONV_2D", "ADD") for case in quantized(op)[::5]]
+        taken[target] = sum(outcomes) / len(outcomes)
+    assert taken["tvm"] == 1
+    assert 0.5 < taken["openvino"] < 1  # int16 is refused
+
+
+def _converts(data: bytes, target: str, host: Host) -> bool:
+    try:
+        otp.convert(data, host=host, target=target)
+    except ConversionError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("opset", range(13, 27))
+def test_an_int8_network_loads_at_every_opset_a_target_offers_or_is_refused(target: str, opset: int) -> None:
+    low, _, high = TARGETS[target].opsets
+    if not low <= opset <= high:
+        with pytest.raises(UnsupportedOption, match=f"takes opsets {low} to {high}"):
+            otp.convert(DIGITS, target=target, opset=opset)
+        return
+    if target == "tensorrt":
+        with pytest.raises(TargetRefusal, match="zero points of 0 only"):
+            otp.convert(DIGITS, target=target, opset=opset)
+        return
+    proto = otp.convert(DIGITS, target=target, opset=opset).proto
+    onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+
+
+# --- the rules of tensorrt --------------------------------------------------------------------
+
+
+def network(dtype: str, zero_point: int, *, weight_zero_point: int = 0, then: str = "") -> bytes:
+    """A convolution with a bias, quantized throughout."""
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (1, 5, 7, 3), dtype, quantization=quant(0.05, zero_point))
+    weight_dtype = "uint8" if dtype == "uint8" else "int8"
+    rng = np.random.default_rng(0)
+    weights = rng.integers(1, 120, (11, 3, 3, 3)).astype(weight_dtype)
+    w = g.constant("w", weights, quantization=quant(0.02, weight_zero_point))
+    bias = np.arange(11, dtype=np.int64 if dtype == "int16" else np.int32)
+    b = g.constant("b", bias, quantization=quant(0.001, 0))
+    y = g.tensor("y", (1, 5, 7, 11), dtype, quantization=quant(0.4, zero_point))
+    g.operator("CONV_2D", [x, w, b], [y], {"padding": "SAME", "stride_h": 1, "stride_w": 1})
+    g.output(_then(g, y, dtype, zero_point, then))
+    return model.build()
+
+
+def _then(g: GraphBuilder, y: TensorRef, dtype: str, zero_point: int, code: str) -> TensorRef:
+    if not code:
+        return y
+    z = g.tensor("z", (1, 5, 7, 11), "bool" if code == "EQUAL" else dtype, quantization=quant(0.4, zero_point))
+    g.operator(code, [y, y], [z])
+    return z
+
+
+def nodes(model: otp.Conversion) -> list[onnx.NodeProto]:
+    return list(model.proto.graph.node)
+
+
+def test_tensorrt_takes_zero_points_of_0_only() -> None:
+    with pytest.raises(
+        TargetRefusal, match=r"tensor 0 'x' .* zero points of 0 only; it is int8 with zero point 3, and so do 1 more"
+    ):
+        otp.convert(network("int8", 3), target="tensorrt")
+    otp.convert(network("int8", 0), target="tensorrt")
+
+
+def test_tensorrt_quantizes_to_int8_only() -> None:
+    with pytest.raises(TargetRefusal, match="quantizes to int8, not to int16"):
+        otp.convert(network("int16", 0), target="tensorrt")
+
+
+def test_tensorrt_gets_uint8_around_128_as_int8_around_0() -> None:
+    conversion = otp.convert(network("uint8", 128, weight_zero_point=128), target="tensorrt")
+    assert [i.dtype.name for i in conversion.model.graph.inputs] == ["UINT8"]
+    stored = {i.name: i.data_type for i in conversion.proto.graph.initializer}
+    for node in nodes(conversion):
+        if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
+            assert stored[node.input[2]] == onnx.TensorProto.INT8
+    with pytest.raises(TargetRefusal, match="it is uint8 with zero point 127"):
+        otp.convert(network("uint8", 127, weight_zero_point=128), target="tensorrt")
+
+
+def test_tensorrt_gets_weights_with_a_zero_point_as_real_numbers() -> None:
+    kinds = {}
+    for zero_point in (128, 120):
+        conversion = otp.convert(network("uint8", 128, weight_zero_point=zero_point), target="tensorrt")
+        kinds[zero_point] = {i.data_type for i in conversion.proto.graph.initializer if len(i.dims) == 4}
+    assert kinds == {128: {onnx.TensorProto.INT8}, 120: {onnx.TensorProto.FLOAT}}
+
+
+def test_tensorrt_gets_biases_as_real_numbers() -> None:
+    def dequantized_biases(target: str) -> int:
+        conversion = otp.convert(network("int8", 0), target=target)
+        stored = {i.name: i.data_type for i in conversion.proto.graph.initializer}
+        inputs = [node.input[0] for node in nodes(conversion) if node.op_type == "DequantizeLinear"]
+        return sum(stored.get(name) == onnx.TensorProto.INT32 for name in inputs)
+
+    assert (dequantized_biases("generic"), dequantized_biases("tensorrt")) == (1, 0)
+
+
+def test_nothing_but_q_dq_and_cast_touches_narrow_integers_for_tensorrt(host: Host) -> None:
+    """Transposes, reshapes and copies as well stand between DQ and Q."""
+    tried = 0
+    for op in ("TRANSPOSE", "RESHAPE", "CONCATENATION", "MAX_POOL_2D", "FULLY_CONNECTED", "PAD", "CONV_2D"):
+        every = quantized(op)
+        for case in [*every[::3], *(case for case in every if "leading axes of unknown size" in case.name)]:
+            try:
+                proto = otp.convert(symmetric(case.build()), host=host, target="tensorrt", **case.options).proto
+            except ConversionError:
+                continue
+            inferred = onnx.shape_inference.infer_shapes(proto).graph
+            kinds = {v.name: v.type.tensor_type.elem_type for v in (*inferred.value_info, *inferred.input)}
+            touching = {node.op_type for node in inferred.node if any(kinds.get(name) in NARROW for name in node.input)}
+            assert touching <= {"QuantizeLinear", "DequantizeLinear", "Cast"}, case.id
+            tried += bool(touching)
+    assert tried >= 13
+
+
+def symmetric(data: bytes) -> bytes:
+    """The model with zero points of 0, and of 128 where integers are unsigned."""
+    model = schema_py_generated.ModelT.InitFromPackedBuf(data)
+    for subgraph in model.subgraphs:
+        for tensor in subgraph.tensors:
+            if tensor.quantization is not None and tensor.quantization.zeroPoint is not None:
+                middle = 128 * (tensor.type == schema_py_generated.TensorType.UINT8)
+                tensor.quantization.zeroPoint = [middle] * len(tensor.quantization.zeroPoint)
+    builder = flatbuffers.Builder(1024)
+    builder.Finish(model.Pack(builder), file_identifier=b"TFL3")
+    return bytes(builder.Output())
+
+
+def test_tensorrt_refuses_operators_on_the_integers_themselves() -> None:
+    with pytest.raises(HandlerError, match=r"EQUAL .* on which target tensorrt runs nothing"):
+        otp.convert(network("int8", 0, then="EQUAL"), target="tensorrt")
+
+
+def test_tensorrt_refuses_what_its_parser_does_not_know() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x, w = (g.input(name, shape, "int8", quantization=quant(0.1, 0)) for name, shape in (("x", (3, 5)), ("w", (5, 7))))
+    g.output(y := g.tensor("y", (3, 7), "int32"))
+    g.operator("BATCH_MATMUL", [x, w], [y])
+    with pytest.raises(ConversionError, match="target tensorrt"):
+        otp.convert(model.build(), target="tensorrt")
+
+
+# --- openvino and tvm -------------------------------------------------------------------------
+
+
+def test_openvino_refuses_16_bit_integers_by_name() -> None:
+    with pytest.raises(TargetRefusal, match=r"tensor 0 'x' .*target openvino quantizes to .* not to int16"):
+        otp.convert(network("int16", 0), target="openvino")
+
+
+def test_a_refusal_points_to_a_conversion_that_works() -> None:
+    with pytest.raises(TargetRefusal, match="--quantization float"):
+        otp.convert(network("int16", 0), target="openvino")
+    otp.convert(network("int16", 0), target="openvino", quantization="float")
+
+
+@pytest.mark.parametrize("options", [{}, {"layout_plan": "local"}, {"quantization": "float"}])
+def test_tvm_resizes_the_last_two_axes(options: dict[str, str]) -> None:
+    """Its front end takes them for height and width whatever the sizes say."""
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (1, 5, 7, 11), "int8", quantization=quant(0.1, 3))
+    g.output(y := g.tensor("y", (1, 13, 17, 11), "int8", quantization=quant(0.1, 3)))
+    g.operator("RESIZE_BILINEAR", [x, g.constant("size", np.array([13, 17], np.int32))], [y])
+    kept = {}
+    for target in ("tvm", "generic"):
+        proto = otp.convert(model.build(), target=target, **options).proto
+        (resize,) = (node for node in proto.graph.node if node.op_type == "Resize")
+        stored = {i.name: onnx.numpy_helper.to_array(i).tolist() for i in proto.graph.initializer}
+        kept[target] = stored[resize.input[3]]
+    assert kept == {"tvm": [1, 11, 13, 17], "generic": [1, 13, 17, 11]}
+
+
+def test_tvm_gets_narrow_weights_as_int8() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (3, 11))
+    w = g.constant("w", np.ones((5, 11), ml_dtypes.int4), quantization=quant(0.1, 0))
+    g.output(y := g.tensor("y", (3, 5)))
+    g.operator("FULLY_CONNECTED", [x, w], [y])
+    kinds = {i.data_type for i in otp.convert(model.build(), target="tvm").proto.graph.initializer}
+    assert kinds == {onnx.TensorProto.INT8, onnx.TensorProto.FLOAT}
+
+
+def test_tvm_refuses_inner_graphs() -> None:
+    from conformance.cases.control import loops
+
+    loop = next(case for case in loops.cases() if case.op == "WHILE" and case.counts)
+    with pytest.raises(TargetRefusal, match="target tvm has no Loop"):
+        otp.convert(loop.build(), target="tvm")
+
+
+@pytest.mark.parametrize("target", ["openvino", "tvm", "generic"])
+def test_activations_keep_the_model_s_own_dtype(target: str) -> None:
+    conversion = otp.convert(network("int8", 3), target=target)
+    stored = {i.name: i.data_type for i in conversion.proto.graph.initializer}
+    zero_points = {stored[node.input[2]] for node in nodes(conversion) if node.op_type == "QuantizeLinear"}
+    assert zero_points == {onnx.TensorProto.INT8}
+
+
+# --- what ONNX Runtime does not load ----------------------------------------------------------
+
+
+def test_int8_that_onnx_runtime_would_not_load_is_refused_and_nothing_else(host: Host) -> None:
+    """From opset 21 on it carries Q and DQ across a Reshape, says int8 on the Q it puts in, and makes it uint8."""
+    refusals, loaded = set(), 0
+    for op in ("ADD", "SUB", "FULLY_CONNECTED", "TRANSPOSE", "UNIDIRECTIONAL_SEQUENCE_LSTM"):
+        for case in quantized(op)[::3]:
+            if case.dtype != "int8":
+                continue
+            try:
+                proto = otp.convert(case.build(), host=host, **{**case.options, "target": "generic", "opset": 21}).proto
+            except TargetRefusal as refusal:
+                refusals |= {"does not load int8 around" in problem.reason for problem in refusal.problems}
+                continue
+            onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+            loaded += 1
+    assert refusals == {True}
+    assert loaded > 15
+
+
+@pytest.mark.parametrize(("added", "refused"), [("Add", True), ("Mul", False)])
+def test_a_product_of_int8_that_something_is_added_to_is_refused(added: str, refused: bool) -> None:
+    """ONNX Runtime makes one node of both, and then finds no type for it."""
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 10, opset_import: ["": 21]>
+        g (int8[2, 3] x, int8[3, 5] w, float[5] b, float s, int8 z) => (float[2, 5] y) {{
+            fx = DequantizeLinear (x, s, z)
+            fw = DequantizeLinear (w, s, z)
+            m = MatMul (fx, fw)
+            y = {added} (m, b)
+        }}""")
+    said = ""
+    try:
+        check_model(ir.from_proto(onnx.shape_inference.infer_shapes(model)), TARGETS["generic"], 21)
+    except TargetRefusal as refusal:
+        said = str(refusal)
+    assert ("int8 around MatMul and Add at opset 21" in said) == refused
+
+
+def test_the_same_models_load_one_opset_below_and_for_onnxruntime(host: Host) -> None:
+    case = next(case for case in quantized("UNIDIRECTIONAL_SEQUENCE_LSTM") if case.dtype == "int8")
+    for options in ({"target": "generic", "opset": 20}, {"target": "onnxruntime", "opset": 21}):
+        proto = otp.convert(case.build(), host=host, **options).proto
+        onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
