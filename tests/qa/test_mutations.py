@@ -36,8 +36,7 @@ def test_a_trap_planted_as_a_bug_fails_the_case_written_for_it(
     mutant = Host(offers=offers, handlers={**handlers, mutation.code: mutation.mutated(handlers[mutation.code])})
 
     def kills(case: Case, variant: Variant) -> bool:
-        with mutation.planted():
-            result = run_case(case, mutant, [variant])
+        result = run_case(case, mutant, [variant])
         assert not any(ours in result.text for ours in OURS), f"the bug has a bug: {result.text}"
         return result.status == "failed"
 

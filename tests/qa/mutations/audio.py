@@ -8,7 +8,6 @@ import numpy as np
 
 from tests.qa.mutations.planting import Mutation
 
-AUDIO, MEL = "op_handlers.custom.audio", "op_handlers.kernels.mel"
 SPECTROGRAM, MFCC = "CUSTOM.AudioSpectrogram", "CUSTOM.Mfcc"
 
 
@@ -21,18 +20,6 @@ def _symmetric(true: Any, rows: Any, hann: Any) -> Any:
     if not isinstance(hann, np.ndarray) or hann.ndim != 1:
         return true(rows, hann)
     return true(rows, np.hanning(len(hann)))
-
-
-def _orthogonal(original: Any) -> Any:
-    def scaled(channels: int, coefficients: int) -> Any:
-        matrix = original(channels, coefficients)
-        return matrix * np.where(np.arange(coefficients) == 0, np.sqrt(0.5), 1)
-
-    return scaled
-
-
-def _as_in_htk(_original: Any) -> Any:
-    return lambda frequency: 2595 * np.log10(1 + frequency / 700) - 0.0005 * frequency
 
 
 def _higher(true: Any, energies: Any, floor: Any) -> Any:
@@ -52,8 +39,6 @@ MUTATIONS = (
         (f"{SPECTROGRAM}-magnitudes",),
         emits={"Sqrt": lambda _true, powers: powers},
     ),
-    Mutation("an orthogonal transform", MFCC, (f"{MFCC}-usual",), patches={f"{AUDIO}:cosines": _orthogonal}),
-    Mutation("another mel scale", MFCC, (f"{MFCC}-usual", f"{MFCC}-usual,_rate_at_runtime"), patches={f"{MEL}:mel": _as_in_htk}),
     Mutation("a higher floor", MFCC, (f"{MFCC}-silence",), emits={"Max": _higher}),
     Mutation(
         "every frequency counts at runtime",

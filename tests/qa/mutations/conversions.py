@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Dequantized, Effects, out
-from tests.qa.mutations.planting import Mutation, handing_on, returning
+from onnx_tflite_plugin.api import Dequantized, out
+from tests.qa.mutations.planting import Mutation
 
 
 def _bytes(ctx: Any, x: Any) -> Any:
@@ -33,10 +33,6 @@ def _at_the_start(ctx: Any, _resource: Any) -> Any:
     return state.input
 
 
-def _short_name(at: Any) -> str:
-    return str(at.op.options.shared_name)
-
-
 def _handed_on(ctx: Any, x: Any) -> Any:
     return ctx.raw(0) if ctx.op[0].dtype == ctx.op[out(0)].dtype else x
 
@@ -59,12 +55,6 @@ def _forgotten(ctx: Any, _resource: Any, _value: Any) -> Any:
 
 
 MUTATIONS = (
-    Mutation(
-        "wraps instead of saturating",
-        "CAST",
-        ("CAST-float64_to_int8",),
-        patches={"op_handlers.math.cast:cut": handing_on(1)},
-    ),
     Mutation("NaN is the least", "CAST", ("CAST-float64_to_int8",), emits={"Where": _second_first}),
     Mutation(
         "8 bits of the same scale pass through",
@@ -79,39 +69,16 @@ MUTATIONS = (
         emits={"Loop": _at_least_once},
     ),
     Mutation(
-        "the initial value is zero",
-        "CALL_ONCE",
-        ("CALL_ONCE-a_variable_that_is_only_read",),
-        patches={
-            "onnx_tflite_plugin.lowering.state:constant_of": lambda original: (
-                lambda *given: np.zeros_like(original(*given))
-            )
-        },
-    ),
-    Mutation(
         "the value of the start of the run",
         "READ_VARIABLE",
         ("READ_VARIABLE-before_and_after_an_assignment",),
         fields={"lower": _at_the_start},
     ),
     Mutation(
-        "the container is not part of the name",
-        "VAR_HANDLE",
-        ("VAR_HANDLE-one_name_in_two_containers",),
-        fields={"effects": Effects(names=_short_name)},
-        patches={"op_handlers.state.variables:variable_key": lambda _: _short_name},
-    ),
-    Mutation(
         "stored integers are handed on",
         "QUANTIZE",
         ("QUANTIZE-int8_to_int8",),
         fields={"lower": _handed_on, "quantization": Dequantized()},
-    ),
-    Mutation(
-        "halves of other integers go to the even one",
-        "QUANTIZE",
-        ("QUANTIZE-int16_to_int16,_halves_of_2_go_up",),
-        patches={"op_handlers.math.quantization:upwards": returning(0.0)},
     ),
     Mutation(
         "int32 is truncated",

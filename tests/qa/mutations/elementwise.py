@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from onnx_tflite_plugin.api import ActivationKernel, Dequantized, FusedActivation, Raw
-from tests.qa.mutations.planting import Mutation, left_out, returning, the_files_axis, with_attributes
+from tests.qa.mutations.planting import Mutation, left_out, the_files_axis, with_attributes
 
 
 def _scaled(ctx: Any, value: Any) -> Any:
@@ -65,15 +65,6 @@ MUTATIONS = (
         "ADD",
         ("ADD-int16_with_TANH,_which_the_kernel_ignores",),
         fields={"activation": APPLIED},
-    ),
-    *(
-        Mutation(
-            "halves go to the even one",
-            op,
-            (f"{op}-int8_and_a_constant,_halves_go_up", f"{op}-uint8_and_a_constant,_halves_go_up"),
-            patches={"op_handlers.math.arithmetic:moved_from_halves": returning(0.0)},
-        )
-        for op in ("ADD", "SUB")
     ),
     Mutation(
         "operands are compared as floats",

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from onnx_tflite_plugin.api import Dequantized, out
-from op_handlers.math.reduction import reduced
-from tests.qa.mutations.planting import Mutation, returning, with_attributes
+from tests.qa.mutations.planting import Mutation, with_attributes
 
 
 def _half_away(ctx: Any, x: Any) -> Any:
@@ -161,38 +160,6 @@ MUTATIONS = (
     Mutation("exclusive is not looked at", "CUMSUM", ("CUMSUM-axis_1_exclusive",), options={"exclusive": False}),
     Mutation(
         "the axis is the file's", "CUMSUM", ("CUMSUM-axis_1_reverse_between_convolutions",), fields={"holds_axes": ()}
-    ),
-    Mutation(
-        "integers saturate",
-        "REDUCE_PROD",
-        ("REDUCE_PROD-int32,_which_wraps_around_kept",),
-        patches={
-            "op_handlers.math.product:product_of_integers": lambda _original: (
-                lambda ctx, x, axes: ctx.ops.ReduceProd(x, axes, keepdims=1)
-            )
-        },
-    ),
-    Mutation(
-        "products are not rounded",
-        "REDUCE_PROD",
-        ("REDUCE_PROD-int8_axes_[1,_2]_of_[2,_5,_7,_3]_at_1_kept",),
-        patches={"op_handlers.math.product:rounded": lambda _original: lambda ctx, value, *scaling: value},
-    ),
-    Mutation(
-        "no elements have the mean 0",
-        "MEAN",
-        ("MEAN-float32_of_no_elements_kept",),
-        patches={"op_handlers.math.reduction:of_nothing": returning(False)},
-    ),
-    Mutation(
-        "sums of 32 bits saturate",
-        "SUM",
-        ("SUM-int32_that_wraps_around_kept",),
-        patches={
-            "op_handlers.math.reduction:sum_of_integers": lambda _original: (
-                lambda ctx, x, axes: reduced(ctx, "ReduceSum", x, axes)
-            )
-        },
     ),
     Mutation(
         "one element is 0, as ONNX Runtime before 1.32 has it",

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from tests.qa.mutations.planting import Mutation, left_out, returning, returning_zero, the_files_axis, with_attributes
-
-TENSOR = "op_handlers.tensor"
-TABLES = "op_handlers.state.tables"
-DETECTION = "op_handlers.image.detection"
+from tests.qa.mutations.planting import Mutation, left_out, the_files_axis, with_attributes
 
 OVERWRITING = {"ScatterElements": with_attributes(reduction=None)}
 ADDING = {"ScatterElements": with_attributes(reduction="add")}
-INFINITE = {f"{TENSOR}.segments:limits": returning(SimpleNamespace(min=-np.inf, max=np.inf))}
-
-
-def _unclamped(_original: Any) -> Any:
-    return lambda ctx, starts, axis, size, length: (int(starts[axis]), int(starts[axis]) + length)
 
 
 def _second(_true: Any, _condition: Any, first: Any, _second: Any) -> Any:
@@ -50,50 +40,7 @@ def _every_import(ctx: Any, *_operands: Any) -> Any:
     return ()
 
 
-def _with_repeats(_original: Any) -> Any:
-    from op_handlers.state.tables import columns
-
-    return lambda ctx: tuple(list(state.initial) for state in columns(ctx))
-
-
-def _last_stays(original: Any) -> Any:
-    def backwards(array: Any) -> Any:
-        return original(array)[::-1]
-
-    return backwards
-
-
-def _default_of_zero(original: Any) -> Any:
-    return lambda ctx, x, keys, values, default: original(ctx, x, keys, values, "" if isinstance(default, str) else 0)
-
-
-def _at(_original: Any) -> Any:
-    return np.float32
-
-
-def _hard(original: Any) -> Any:
-    return lambda ctx, *operands: original(ctx, *operands[:-1], np.float32(0))
-
-
-def _by_best_class(original: Any) -> Any:
-    return lambda op: {**original(op), "use_regular_nms": False}
-
-
-def _inverse(original: Any) -> Any:
-    def gathered(ctx: Any, x: Any, perm: Any) -> Any:
-        _, back = ctx.ops.TopK(perm, [ctx.op[0].rank], largest=0, outputs=2)
-        return original(ctx, x, back)
-
-    return gathered
-
-
 MUTATIONS = (
-    Mutation(
-        "a start that reaches out stays",
-        "DYNAMIC_UPDATE_SLICE",
-        ("DYNAMIC_UPDATE_SLICE-behind_the_end",),
-        patches={f"{TENSOR}.slicing:update_bounds": _unclamped},
-    ),
     Mutation(
         "starts stay in the file's order",
         "DYNAMIC_UPDATE_SLICE",
@@ -136,21 +83,9 @@ MUTATIONS = (
         )
         for code in ("UNSORTED_SEGMENT_SUM", "UNSORTED_SEGMENT_PROD")
     ),
-    *(
-        Mutation("an empty segment is infinite", code, (f"{code}-all_negative",), patches=INFINITE)
-        for code in ("UNSORTED_SEGMENT_MAX", "UNSORTED_SEGMENT_MIN")
-    ),
     Mutation("repeats add up", "SPARSE_TO_DENSE", ("SPARSE_TO_DENSE-places_in_1_axes",), emits=ADDING),
     Mutation("sorted", "UNIQUE", ("UNIQUE-numbers_beyond_32_bits",), emits={"Unique": with_attributes(sorted=1)}),
     Mutation("the zero point elsewhere", "MATRIX_DIAG", ("MATRIX_DIAG-int8_[2,_3,_5]",), sees={"scalar": _zero_point}),
-    Mutation(
-        "the diagonal runs from the other corner",
-        "MATRIX_SET_DIAG",
-        ("MATRIX_SET_DIAG-float32_[3,_2,_7,_5]",),
-        patches={
-            f"{TENSOR}.diagonals:diagonal_places": lambda original: lambda ctx, dims: original(ctx, dims)[:, ::-1]
-        },
-    ),
     Mutation(
         "never divided",
         "EMBEDDING_LOOKUP_SPARSE",
@@ -159,64 +94,10 @@ MUTATIONS = (
     ),
     Mutation("a miss is the first row", "HASHTABLE_LOOKUP", ("HASHTABLE_LOOKUP-a_vector",), emits={"Where": _second}),
     Mutation(
-        "one table for all",
-        "HASHTABLE",
-        ("HASHTABLE-string_keys,_two_tables",),
-        patches={f"{TABLES}:table_key": returning("table")},
-    ),
-    Mutation(
         "the second import counts",
         "HASHTABLE_IMPORT",
         ("HASHTABLE_IMPORT-string_keys,_the_second_is_ignored",),
         fields={"lower": _every_import},
-    ),
-    Mutation(
-        "the last of equal keys stays",
-        "HASHTABLE_IMPORT",
-        ("HASHTABLE_IMPORT-int64_keys,_repeated",),
-        patches={f"{TABLES}:listed": _last_stays},
-    ),
-    Mutation(
-        "repeats count",
-        "HASHTABLE_SIZE",
-        ("HASHTABLE_SIZE-int64_keys,_repeated",),
-        patches={f"{TABLES}:contents": _with_repeats},
-    ),
-    Mutation(
-        "a miss is 0 or empty",
-        "HASHTABLE_FIND",
-        ("HASHTABLE_FIND-string_keys,_filled_once", "HASHTABLE_FIND-int64_keys,_filled_once"),
-        patches={f"{TABLES}:encoded": _default_of_zero},
-    ),
-    Mutation(
-        "an overlap at the threshold stays",
-        "NON_MAX_SUPPRESSION_V4",
-        ("NON_MAX_SUPPRESSION_V4-an_overlap_at_the_threshold",),
-        patches={f"{DETECTION}:below": _at},
-    ),
-    Mutation(
-        "scores stay as they are",
-        "NON_MAX_SUPPRESSION_V5",
-        ("NON_MAX_SUPPRESSION_V5-every_box,_softened",),
-        patches={f"{DETECTION}:in_turn": _hard},
-    ),
-    Mutation(
-        "classes suppress each other",
-        "CUSTOM.TFLite_Detection_PostProcess",
-        ("CUSTOM.TFLite_Detection_PostProcess-by_class",),
-        patches={"op_handlers.custom.detection:settings": _by_best_class},
-    ),
-    Mutation(
-        "the inverse perm at run time",
-        "TRANSPOSE",
-        ("TRANSPOSE-perm_[2,_0,_1]_known_as_it_runs",),
-        patches={f"{TENSOR}.shape:transposed_at_run_time": _inverse},
-    ),
-    Mutation(
-        "integers are padded with 0 at run time",
-        "SPACE_TO_BATCH_ND",
-        ("SPACE_TO_BATCH_ND-uint8,_rows_known_as_it_runs",),
-        patches={f"{TENSOR}.blocks:zero": returning_zero},
     ),
     Mutation(
         "rows below the diagonal have a number of their own",

@@ -5,19 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from onnx_tflite_plugin.api import Dequantized, Raw, SameScale
-from tests.qa.mutations.planting import Mutation, left_out, returning, with_attributes
-
-
-def _all_of_none(original: Any) -> Any:
-    """No axes are all axes, which is ONNX's default."""
-
-    def reduced(ctx: Any, onnx: str, x: Any, axes: Any) -> Any:
-        held = ctx.constant(1)
-        if held is None or held.size or not ctx.op[0].rank:
-            return original(ctx, onnx, x, axes)
-        return getattr(ctx.ops, onnx)(x, keepdims=int(bool(ctx.options.keep_dims)))
-
-    return reduced
+from tests.qa.mutations.planting import Mutation, left_out, with_attributes
 
 
 def _rounded(ctx: Any, x: Any, axes: Any) -> Any:
@@ -29,42 +17,7 @@ def _rounded(ctx: Any, x: Any, axes: Any) -> Any:
     return ctx.ops.Cast(ctx.ops.Round(mean), to=ctx.op[0].dtype)
 
 
-def _along_the_last(_original: Any) -> Any:
-    """Elements along the last axis, whatever axes are before it."""
-    return lambda match, operand: match[operand].shape[-1] if operand in match.tensors else None
-
-
 MUTATIONS = (
-    Mutation(
-        "a normalization's scale and offset may have several rows",
-        "MEAN",
-        (
-            "MEAN-no_LayerNormalization_of_PyTorch_with_a_scale_of_7x3",
-            "MEAN-no_LayerNormalization_of_PyTorch_with_an_offset_of_5x7x3",
-            "MEAN-no_LayerNormalization_of_litert-torch,_with_a_scale_of_5x7",
-            "MEAN-no_RMSNormalization_with_a_scale_of_5x1x3",
-        ),
-        patches={"op_handlers.fusions.normalization:_elements": _along_the_last},
-        fusions=True,
-    ),
-    Mutation(
-        "one axis of one element is enough",
-        "REDUCE_ALL",
-        ("REDUCE_ALL-axes_of_one_element_and_of_several_dropped",),
-        patches={"op_handlers.math.reduction:of_single_elements": returning(True)},
-    ),
-    Mutation(
-        "no axes are all axes",
-        "REDUCE_MAX",
-        ("REDUCE_MAX-no_axes_dropped",),
-        patches={"op_handlers.math.reduction:reduced": _all_of_none},
-    ),
-    Mutation(
-        "no axes are all axes",
-        "SUM",
-        ("SUM-uint8_without_axes_kept",),
-        patches={"op_handlers.math.reduction:reduced": _all_of_none},
-    ),
     *(
         Mutation(
             "a scalar axis is no list", code, (f"{code}-a_scalar_axis_known_as_it_runs",), emits={"Reshape": left_out}
@@ -72,12 +25,6 @@ MUTATIONS = (
         for code in ("SUM", "REDUCE_MAX")
     ),
     Mutation("keep_dims is not looked at", "MEAN", ("MEAN-axes_[1]_kept",), options={"keep_dims": False}),
-    Mutation(
-        "the pool of integers takes every scale",
-        "MEAN",
-        ("MEAN-int8_axes_[1,_2]_at_1e+09_of_the_scale_kept_between_convolutions",),
-        patches={"op_handlers.math.reduction:pools": returning(True)},
-    ),
     Mutation("the axes are the file's", "MEAN", ("MEAN-rank_3_kept",), fields={"holds_axes": ()}),
     Mutation(
         "another output scale rescales",
@@ -91,12 +38,6 @@ MUTATIONS = (
         "ARG_MAX",
         ("ARG_MAX-int8_axis_1",),
         emits={"ArgMax": with_attributes(select_last_index=1)},
-    ),
-    Mutation(
-        "no axes are all axes",
-        "MEAN",
-        ("MEAN-no_axes_kept_between_convolutions",),
-        patches={"op_handlers.math.reduction:reduced": _all_of_none},
     ),
     Mutation("integers are rounded", "MEAN", ("MEAN-int32,_divided_towards_zero_kept",), fields={"lower": _rounded}),
     Mutation("stored integers are summed", "SUM", ("SUM-int8_kept",), fields={"quantization": Raw()}),
@@ -133,16 +74,6 @@ MUTATIONS = (
         "REDUCE_PROD",
         ("REDUCE_PROD-one_axis_twice,_known_as_it_runs",),
         emits={"Min": left_out},
-    ),
-    Mutation(
-        "factors are taken from other results",
-        "REDUCE_PROD",
-        ("REDUCE_PROD-int8,_axes_[[1,_-1],_[3,_-2],_[0,_2]]_known_as_it_runs_at_1_kept",),
-        patches={
-            "op_handlers.math.product:strides_of": lambda original: (
-                lambda sizes, reduces: original(sizes, [1 - reduced for reduced in reduces])
-            )
-        },
     ),
     Mutation(
         "rows of one number are rows as others",

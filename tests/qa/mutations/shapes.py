@@ -7,17 +7,7 @@ from typing import Any
 import numpy as np
 
 from onnx_tflite_plugin.api import Dequantized
-from tests.qa.mutations.planting import Mutation, returning, returning_zero, the_files_axis
-
-PADS = "op_handlers.tensor.padding"
-
-
-def symmetric_as_reflect(original: Any) -> Any:
-    def mirrored(size: int, before: int, after: int) -> Any:
-        place = np.abs(np.arange(-before, size + after))
-        return np.where(place >= size, np.maximum(2 * size - 2 - place, 0), place)
-
-    return mirrored
+from tests.qa.mutations.planting import Mutation, the_files_axis
 
 
 def _one_before(ctx: Any, axis: int, slot: int = 0) -> int:
@@ -27,10 +17,6 @@ def _one_before(ctx: Any, axis: int, slot: int = 0) -> int:
 
 def _interleaved(true: Any, x: Any, pads: Any, *rest: Any, **attributes: Any) -> Any:
     return true(x, pads.reshape(2, -1).T.reshape(-1) if isinstance(pads, np.ndarray) else pads, *rest, **attributes)
-
-
-def _edge(_original: Any) -> Any:
-    return lambda size, before, after: np.clip(np.arange(-before, size + after), 0, size - 1)
 
 
 def _numberless(true: Any, x: Any, pads: Any, _number: Any = None, **attributes: Any) -> Any:
@@ -62,25 +48,7 @@ MUTATIONS = (
     ),
     Mutation("the rows stay in the file's order", "PAD", ("PAD-rank_3",), fields={"indexed_by_axis": {}}),
     Mutation("rows are flattened as they are", "PAD", ("PAD-rank_2",), emits={"Pad": _interleaved}),
-    Mutation(
-        "integers are padded with 0",
-        "PAD",
-        ("PAD-uint8,_height_and_width_between_convolutions",),
-        patches={f"{PADS}:zero": returning_zero},
-    ),
     Mutation("the number is left out", "PADV2", ("PADV2-float32,_height_and_width",), emits={"Pad": _numberless}),
-    Mutation(
-        "symmetric is reflect",
-        "MIRROR_PAD",
-        ("MIRROR_PAD-SYMMETRIC_int64_without_scale",),
-        patches={f"{PADS}:mirrored": symmetric_as_reflect},
-    ),
-    Mutation(
-        "symmetric is edge",
-        "MIRROR_PAD",
-        ("MIRROR_PAD-SYMMETRIC_int32_without_scale",),
-        patches={f"{PADS}:mirrored": _edge},
-    ),
     Mutation(
         "the file's perm",
         "TRANSPOSE",
@@ -107,11 +75,5 @@ MUTATIONS = (
         "BROADCAST_TO",
         ("BROADCAST_TO-a_result_of_no_rank,_a_number",),
         fields={"sizes": None},
-    ),
-    Mutation(
-        "all axes of unknown size stay",
-        "SQUEEZE",
-        ("SQUEEZE-all_of_unknown_sizes",),
-        patches={"op_handlers.tensor.shape:squeezed_sizes": returning(())},
     ),
 )

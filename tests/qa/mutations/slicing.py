@@ -2,53 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from onnx_tflite_plugin.api import Dequantized, Raw
-from onnx_tflite_plugin.source.model import Options
-from tests.qa.mutations.planting import Change, Mutation, left_out, the_files_axis, with_attributes
-
-SLICES = "op_handlers.tensor.slicing"
-
-
-def shrink_to_end(original: Any) -> Any:
-    """A shrunk axis ends one after its index: -1 ends at 0."""
-
-    def bounds(op: Any, cut: Any) -> tuple[int, int]:
-        if not cut.shrinks:
-            return original(op, cut)
-        begin = 0 if cut.begin_masked else int(op.constant(1)[cut.entry])
-        return begin, begin + 1
-
-    return bounds
-
-
-def backwards_to_minus_one(original: Any) -> Any:
-    """Behind the first element, going backwards, is -1, which ONNX takes for the last."""
-
-    def bounds(op: Any, cut: Any) -> tuple[int, int]:
-        first, last = original(op, cut)
-        return first, max(last, -1)
-
-    return bounds
-
-
-def with_options(**given: Any) -> Change:
-    """The helper sees an operator with other options."""
-    return lambda original: (
-        lambda op, *rest: original(replace(op, options=Options(op.options.table, {**op.options, **given})), *rest)
-    )
-
-
-def new_axis_wins(original: Any) -> Any:
-    """An entry that is both is a new axis."""
-
-    def cuts(op: Any) -> Any:
-        mask = op.options.ellipsis_mask & ~op.options.new_axis_mask
-        return original(replace(op, options=Options(op.options.table, {**op.options, "ellipsis_mask": mask})))
-
-    return cuts
+from tests.qa.mutations.planting import Mutation, left_out, the_files_axis, with_attributes
 
 
 def _split_value_first(ctx: Any, x: Any, _axis: Any) -> Any:
@@ -89,36 +46,6 @@ MUTATIONS = (
         "SLICE",
         ("SLICE-an_unknown_batch", "SLICE-all_axes_of_one_size_between_convolutions"),
         fields={"indexed_by_axis": {}},
-    ),
-    Mutation(
-        "a shrunk -1 ends at 0",
-        "STRIDED_SLICE",
-        ("STRIDED_SLICE-an_index_before_the_first,_which_the_kernel_moves",),
-        patches={f"{SLICES}:static_bounds": shrink_to_end},
-    ),
-    Mutation(
-        "backwards to the end is to -1",
-        "STRIDED_SLICE",
-        ("STRIDED_SLICE-int8_backwards",),
-        patches={f"{SLICES}:static_bounds": backwards_to_minus_one},
-    ),
-    Mutation(
-        "no ellipsis",
-        "STRIDED_SLICE",
-        ("STRIDED_SLICE-a_new_axis_and_an_ellipsis_in_one_entry:_the_ellipsis_wins",),
-        patches={f"{SLICES}:cuts": with_options(ellipsis_mask=0)},
-    ),
-    Mutation(
-        "a new axis wins over an ellipsis",
-        "STRIDED_SLICE",
-        ("STRIDED_SLICE-a_new_axis_and_an_ellipsis_in_one_entry:_the_ellipsis_wins",),
-        patches={f"{SLICES}:cuts": new_axis_wins},
-    ),
-    Mutation(
-        "ends never count from begins",
-        "STRIDED_SLICE",
-        ("STRIDED_SLICE-ends_that_count_from_begins_that_count_from_the_end",),
-        patches={f"{SLICES}:static_bounds": with_options(offset=False)},
     ),
     Mutation(
         "no batch dimensions", "GATHER", ("GATHER-unknown_batches",), emits={"GatherND": with_attributes(batch_dims=0)}
