@@ -10,10 +10,16 @@ from itertools import cycle
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from conformance.builder import ModelBuilder
-from tests.qa.fuzz import campaign, structure
+from conformance.schema import enum
+from onnx_tflite_plugin.conversion import convert_model
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.source import read
+from tests.helpers.changed_files import Change, buffer, changed, outputs, scaled, tensor
+from tests.qa.fuzz import campaign, excuses, structure
 from tests.qa.fuzz.campaign import Tally, inputs, one, run
 from tests.qa.fuzz.child import Child
 from tests.qa.fuzz.minimise import minimised
@@ -114,3 +120,75 @@ def test_what_is_not_needed_for_an_outcome_is_left_out() -> None:
     data[20], data[50] = 7, 9
     small = minimised(bytes(data), original, lambda trial: trial[20] == 7)
     assert [at for at, byte in enumerate(small) if byte] == [20]
+
+
+def wrong(model: onnx.ModelProto) -> bytes:
+    """The model with other outputs: the differences of the right ones from themselves, or their complements."""
+    types = onnx.TensorProto
+    opposites = {types.FLOAT: "Sub", types.BOOL: "Not"}
+    for output in model.graph.output:
+        right = f"{output.name}/right"
+        for node in model.graph.node:
+            for names in (node.input, node.output):
+                names[:] = [right if name == output.name else name for name in names]
+        made = opposites.get(output.type.tensor_type.elem_type, "BitwiseNot")
+        operands = [right, right] if made == "Sub" else [right]
+        model.graph.node.append(onnx.helper.make_node(made, operands, [output.name]))
+    return model.SerializeToString()
+
+
+def another(code: str) -> Change:
+    """The model's first kind of operator is another."""
+    number = enum("BuiltinOperator")[code]
+    return lambda model: model.fields["operator_codes"][0].fields.update(
+        builtin_code=number, deprecated_builtin_code=min(number, 127)
+    )
+
+
+HOST = Host(packs="builtin")
+INFINITE = int(np.float32("inf").view(np.int32))
+EXCUSED: list[tuple[str, str, Change]] = [
+    ("numbers that are not finite or beyond 1e8", "DIV-float32_with_SIGN_BIT,_which_the_kernel_ignores", buffer(1, [INFINITE] * 210)),
+    ("numbers that are not finite or beyond 1e8", "CONV_2D-one_image_rounded", scaled(1, [-7e34] * 13, [0] * 13)),
+    (
+        "stored shapes that LiteRT does not compute",
+        "L2_POOL_2D-float32_of_open_sizes,_SAME_3x2_stride_1x1",
+        tensor(1, shape_signature=[-1, 1, 1, 3]),
+    ),
+    ("division by zero", "DIV-float32_with_SIGN_BIT,_which_the_kernel_ignores", buffer(1, [0] * 210)),
+    ("integer overflow", "MUL-int16", scaled(1, [65504.0], [0])),
+    ("reads beyond a constant", "EMBEDDING_LOOKUP-int8_as_it_is", tensor(1, shape=[5, 11])),
+    ("booleans other than 0 and 1", "LOGICAL_AND-bool_and_a_constant_(7,_1)", buffer(1, [2] * 7, "int8")),
+    ("sparse constants read as dense", "DENSIFY-int8_weights_of_a_convolution", another("RELU6")),
+    ("aliased inputs", "LSTM-uint8_of_five_operands,_states_handed_in", outputs(5, 2)),
+    ("shifts and sizes undefined in C++", "BROADCAST_ARGS-int64_[]_and_[2,_3],_a_and_b_constant", buffer(2, [1 << 40, 3], "int64")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("reason", "case", "change"), EXCUSED, ids=[f"{row[0]}: {row[1]}" for row in EXCUSED])
+def test_a_difference_is_excused_by_what_litert_does_with_the_file(reason: str, case: str, change: Change) -> None:
+    """The outputs are wrong on purpose: what is excused does not depend on them."""
+    data = changed(case, change)
+    assert excuses.excuse(data, wrong(convert_model(read(data), HOST).proto)) == reason
+
+
+SOUND = [
+    "ADD-int8",
+    "AVERAGE_POOL_2D-float32_with_RELU_N1_TO_1",
+    "CONV_2D-int8_with_a_bias_scale_in_the_file_that_is_off,_which_the_kernel_ignores",
+    "EMBEDDING_LOOKUP-int8_as_it_is",
+    "LSTM-float32_in_a_loop",
+    "TRANSPOSE_CONV-float32_SAME_stride_2x3",
+]
+
+
+@pytest.mark.parametrize("case", SOUND)
+def test_a_wrong_conversion_of_a_sound_file_is_not_excused(case: str) -> None:
+    data = changed(case)
+    assert excuses.excuse(data, wrong(convert_model(read(data), HOST).proto)) == ""
+
+
+def test_what_lies_within_the_spread_of_the_kernel_sets_counts_as_equal() -> None:
+    sets = [np.array(values, np.float32) for values in ([1, 1, np.inf, 1], [2, 1, 5, 1])]
+    settled = excuses._settled(np.array([1.5, 3, 7, np.nan], np.float32), sets)
+    np.testing.assert_array_equal(settled, np.array([1, 3, np.inf, np.nan], np.float32))

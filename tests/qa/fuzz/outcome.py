@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Kind = Literal["equal", "different", "odd", "uncompared", "invalid", "refused", "bug"]
+Kind = Literal["equal", "different", "excused", "uncompared", "invalid", "refused", "bug"]
 
 KINDS: dict[Kind, str] = {
     "equal": "converted, and LiteRT agrees",
     "different": "converted, and LiteRT computes something else",
-    "odd": "converted, and LiteRT computes something else of a model of a named class (classes.py)",
+    "excused": "converted, and LiteRT computes something else for a reason that excuses.py names",
     "uncompared": "converted; LiteRT does not run it",
     "invalid": "InvalidModel",
     "refused": "another ConversionError",
