@@ -20,6 +20,23 @@ def steps(ctx: Context, x: Value, w: Value) -> Value:
     raise NotImplementedError
 
 
+@handler("CUSTOM.Batched", max_version=1, layout=Terminate(unordered="n b"), axes="n b t -> n b t")
+def batched(ctx: Context, x: Value) -> Value:
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize(("order", "admitted"), [("nbt", True), ("bnt", True), ("ntb", False), ("tnb", False)])
+def test_neighboring_unordered_axes_change_places_only_with_each_other(order: str, admitted: bool) -> None:
+    model = ModelBuilder()
+    g = model.main
+    g.operator("CUSTOM.Batched", [g.input("x", (2, 3, 5))], [y := g.tensor("y", (2, 3, 5))])
+    g.output(y)
+    target = TARGETS["generic"]
+    bound = Host(packs="builtin", handlers={"CUSTOM.Batched": batched}).bind(read(model.build()), target, 18)
+    (operator,) = resolve(bound, target, 18).operators()
+    assert freedom(operator).admits(tuple(Part(letter) for letter in order)) == admitted
+
+
 def test_an_order_that_a_result_alone_shows_is_none_of_an_operator_that_ends_orders() -> None:
     model = ModelBuilder()
     g = model.main

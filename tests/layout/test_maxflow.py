@@ -21,14 +21,30 @@ def least_sink_side(excess: list[int], capacities: dict[tuple[int, int], int]) -
     return min(cuts)[2]
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_what_can_still_send_to_the_sink_is_the_least_sink_side(seed: int) -> None:
-    """Arcs of one direction, and of both."""
-    random = np.random.default_rng(seed)
-    excess = [int(amount) for amount in random.integers(-7, 8, 6)]
+@pytest.mark.parametrize("largest", [1, 2, 7])
+@pytest.mark.parametrize("seed", range(20))
+def test_what_can_still_send_to_the_sink_is_the_least_sink_side(seed: int, largest: int) -> None:
+    """Arcs of one direction, and of both; ``largest`` is the largest excess and capacity."""
+    random = np.random.default_rng([seed, largest])
+    excess = [int(amount) for amount in random.integers(-largest, largest + 1, 6)]
     arcs = {(int(a), int(b)) for a, b in random.integers(0, 6, (9, 2)) if a != b}
-    capacities = {arc: int(random.integers(1, 6)) for arc in sorted(arcs)}
+    capacities = {arc: int(random.integers(1, largest + 1)) for arc in sorted(arcs)}
     assert Network([*excess], capacities).saturate(Work(100_000)) == least_sink_side(excess, capacities)
+
+
+def test_a_single_unit_reaches_the_sink_over_a_chain_of_arcs_in_both_directions() -> None:
+    network = Network([1, 0, 0, -1], {(0, 1): 1, (1, 0): 1, (1, 2): 1, (2, 1): 1, (2, 3): 1})
+    assert network.demand() == 1
+    network.saturate(Work(1000))
+    assert network.demand() == 0
+
+
+def test_an_allowance_may_be_used_up() -> None:
+    work = Work(2)
+    work.spend(2)
+    assert work.left == 0
+    with pytest.raises(WorkLimitReached):
+        work.spend(1)
 
 
 def test_work_beyond_the_allowance_ends_it() -> None:

@@ -13,7 +13,13 @@ import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, ModelBuilder, TensorRef
+from onnx_tflite_plugin.api import Handler, builtin
+from onnx_tflite_plugin.binding.declared import resolve
+from onnx_tflite_plugin.errors import ConversionError, HandlerError, InvalidModel
+from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout import plan, solver, spread
+from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.targets import TARGETS
 
 
 class Network:
@@ -213,3 +219,26 @@ def test_a_constant_carries_no_order_from_one_operator_to_another(
         network.g.output(network.pool[-1])
     otp.convert(network.model.build())
     assert counts == {"ADD": 2, "MUL": orders}
+
+
+@pytest.mark.parametrize(
+    ("handlers", "error", "text"),
+    [
+        ({}, InvalidModel, "the file stores no shape for 'y', made of operands of rank 2"),
+        ({"ADD": builtin("ADD")}, HandlerError, "the declaration of .* in inline"),
+    ],
+    ids=["built-in", "of a pack"],
+)
+def test_a_rank_that_a_declaration_does_not_fit_is_due_to_the_file_unless_a_pack_declared_it(
+    handlers: dict[str, Handler], error: type[ConversionError], text: str
+) -> None:
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (2, 3))
+    g.operator("ADD", [x, x], [y := g.tensor("y", ())])
+    g.output(y)
+    target = TARGETS["onnxruntime"]
+    bound = resolve(Host(packs="builtin", handlers=handlers).bind(read(model.build()), target, 18), target, 18)
+    with pytest.raises(error, match=text) as caught:
+        plan.plan_layout(bound, bytes_of=lambda *_: 0, prices={}, edges=spread.Edges({}))  # type: ignore[arg-type]
+    assert "op 0 ADD" in str(caught.value)

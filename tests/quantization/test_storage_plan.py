@@ -349,6 +349,22 @@ def test_weights_have_a_scale_for_each_channel_of_the_result_or_are_refused(
         planned(convolved)
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_channels_are_those_of_the_result_where_no_bias_is_declared(axis: int) -> None:
+    def multiplied(g: GraphBuilder) -> None:
+        w = g.constant("w", np.ones((3, 3), np.int8), quantization=quant([0.1, 0.2, 0.3], axis=axis))
+        y = g.tensor("y", SHAPE, "int8", quantization=Q)
+        g.operator("FULLY_CONNECTED", [int8_input(g), w], [y])
+        g.output(y)
+
+    without_bias = replace(builtin("FULLY_CONNECTED"), axes="n i, o i -> n o")
+    if axis == 0:
+        assert planned(multiplied, FULLY_CONNECTED=without_bias)[1].arithmetic
+        return
+    with pytest.raises(HandlerError, match="a scale for each of axis 1, the kernel takes them for those of axis 0"):
+        planned(multiplied, FULLY_CONNECTED=without_bias)
+
+
 def test_every_operator_that_cannot_take_integers_is_named_at_once() -> None:
     def soft(g: GraphBuilder) -> None:
         for name in ("one", "two"):
