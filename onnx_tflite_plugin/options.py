@@ -137,7 +137,7 @@ def target_of(options: ConvertOptions, host: Host) -> Target:
     Raises UnsupportedOption for what does not exist or does not go together.
     """
     from onnx_tflite_plugin.api.checked import did_you_mean
-    from onnx_tflite_plugin.passes import PASSES
+    from onnx_tflite_plugin.rewrite import RULES
 
     for name, choices in CHOICES.items():
         if getattr(options, name) not in choices:
@@ -147,10 +147,10 @@ def target_of(options: ConvertOptions, host: Host) -> Target:
     if options.keep_unknown and options.verify:
         raise UnsupportedOption("--verify runs the model, which no runtime here can do with --keep-unknown")
     target = host.targets.named(options.target)
-    unknown = next((name for name in target.passes if name not in PASSES), None)
+    unknown = next((name for name in target.passes if name not in RULES), None)
     if unknown is not None:
         raise UnsupportedOption(
-            f"target {target.name} names a pass {unknown!r}, and there is none{did_you_mean(unknown, PASSES)}"
+            f"target {target.name} names a pass {unknown!r}, and there is none{did_you_mean(unknown, RULES)}"
         )
     low, _, high = target.opsets
     if options.opset is not None and not low <= options.opset <= high:

@@ -30,13 +30,13 @@ from onnx_tflite_plugin.lowering.emitter import Emitter
 from onnx_tflite_plugin.lowering.interface import InterfaceNames, check_outputs, chosen, entered, graph_edges
 from onnx_tflite_plugin.lowering.lower import lower
 from onnx_tflite_plugin.options import ConvertOptions
-from onnx_tflite_plugin.passes import PASSES
-from onnx_tflite_plugin.passes.declared import run_all
-from onnx_tflite_plugin.passes.images import captured
-from onnx_tflite_plugin.passes.recurrent import unroll
-from onnx_tflite_plugin.passes.rules import check_model
-from onnx_tflite_plugin.passes.weights import float_weights, separate
-from onnx_tflite_plugin.passes.weights.settled import check, settle
+from onnx_tflite_plugin.rewrite import RULES
+from onnx_tflite_plugin.rewrite.images import captured
+from onnx_tflite_plugin.rewrite.recurrent import unroll
+from onnx_tflite_plugin.rewrite.rule import RewriteOptions, apply_rules
+from onnx_tflite_plugin.rewrite.target_check import check_model
+from onnx_tflite_plugin.rewrite.weights import float_weights, separate
+from onnx_tflite_plugin.rewrite.weights.settled import check, settle
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.quantization.opset import opset_of
 from onnx_tflite_plugin.quantization.plan import StoragePlan, plan_storage
@@ -214,8 +214,10 @@ class Pipeline:
         check_model(model, self.target, planned.opset)
         transposes = node_counts(model).get("Transpose", 0)
         asked = self.options.optimize
-        selected = [n for n in self.target.passes if asked == "speed" or (PASSES[n].exact and asked == "faithful")]
-        changed |= run_all((PASSES[name] for name in selected), model, self.options.weights_dtype)
+        rules = [RULES[name] for name in self.target.passes]
+        selected = [rule for rule in rules if asked == "speed" or (rule.exact and asked == "faithful")]
+        outcomes = apply_rules(selected, model, RewriteOptions(self.options.weights_dtype))
+        changed |= {name: outcome.applied for name, outcome in outcomes.items()}
         if self.target.quantizes_weights:
             float_weights.run(model)
         captured.run(model)

@@ -18,8 +18,8 @@ import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
 from conformance.models import Net, Spec, drawn, tensor
 from conformance.weights import bias, product, weight
-from onnx_tflite_plugin.passes import PASSES
-from onnx_tflite_plugin.passes.weights import settled as weights
+from onnx_tflite_plugin.rewrite import PASSES
+from onnx_tflite_plugin.rewrite.weights import settled as weights
 from onnx_tflite_plugin.source.model import Array
 
 MARK = "onnx_tflite_plugin."

@@ -16,7 +16,7 @@ from onnx_tflite_plugin.cli.jobs import Job
 from onnx_tflite_plugin.cli.output import Row
 from onnx_tflite_plugin.cli.summary import summary, verified, warned
 from onnx_tflite_plugin.errors import ConversionError, Problem
-from onnx_tflite_plugin.passes import PASSES
+from onnx_tflite_plugin.rewrite import PASSES
 from onnx_tflite_plugin.report import Report, Transposed
 from onnx_tflite_plugin.telling.edges import Edge
 from onnx_tflite_plugin.verify.times.bench import Benchmark, Spread

@@ -1,0 +1,157 @@
+"""A pass keeps what a model computes whatever else is so near where it rewrites: a shape that nobody knows, a tensor that
+others read, a constant that is fed, another number or attribute, an operator of another domain.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+import test_affine
+import test_average
+import test_batch_norm
+import test_channel_pad
+import test_channels_as_columns
+import test_clip_in_blocks
+import test_columns_first
+import test_constants_of_rows
+import test_dequantized
+import test_exact_neighbours
+import test_fold_depthwise
+import test_fold_width
+import test_gate
+import test_gates_at_once
+import test_matmul_of_tensors
+import test_one_feature
+import test_pad_channels
+import test_reshape
+import test_reshape_by_broadcast
+import test_rows
+import test_rows_of_integers
+import test_slices_as_split
+import test_split
+import test_stacked
+import test_subnormal_weights
+import test_sum
+import test_symmetric
+import test_tanh
+import test_transposed
+import test_wide
+from changed_models import ELSEWHERE, changed, feeds_of, graph, results, touched
+from passes_networks import Draw, built
+
+import onnx_tflite_plugin as otp
+from conformance.models import tensor
+from onnx_tflite_plugin.rewrite import PASSES
+from onnx_tflite_plugin.rewrite.channels import pad_channels
+from onnx_tflite_plugin.source.model import Array
+
+DRAWN: dict[str, Draw] = {
+    "affine_as_convolution": test_affine.normalized,
+    "average_as_product": test_average.average((1, 12, 18, 4), (2, 2), (2, 2)),
+    "batch_norm_as_convolution": lambda net: test_batch_norm.normalized(net, channels=16),
+    "channel_pad_as_convolution": test_channel_pad.residual,
+    "channels_as_columns": test_channels_as_columns.first(1, 11, 13, 3),
+    "clip_in_blocks": test_clip_in_blocks.bounded,
+    "columns_first": test_columns_first.parted(((7, 2, 3),) * 4),
+    "constants_of_rows": test_constants_of_rows.scaled(),
+    "dequantized_once": test_dequantized.dense(3, both=True),
+    "exact_neighbours": test_exact_neighbours.chain(),
+    "fold_depthwise": test_fold_depthwise.deep(per_axis=False),
+    "fold_width": test_fold_width.first((1, 13, 32, 3), 8, (3, 3), 2, "SAME"),
+    "gate_in_blocks": test_gate.gated,
+    "gates_at_once": test_gates_at_once.layer(3),
+    "matmul_of_tensors": lambda net: test_matmul_of_tensors.dense(net, net.input(tensor(2, 3, 5)), 7),
+    "one_feature": test_one_feature.one(1, 41, 37, 16),
+    "pad_channels": test_pad_channels.separable,
+    "reshape_by_broadcast": test_reshape_by_broadcast.dropped((1, 7), (7,), (5, 7), "int8"),
+    "reshape_once": lambda net: test_reshape.split(net, (-1, 5, 3, 4)),
+    "rows_at_once": test_rows.steps((2, 0, 3, 1)),
+    "rows_of_integers": test_rows_of_integers.steps((2, 0, 3, 1), "int8", biased=(0, 2)),
+    "slices_as_split": lambda net: test_slices_as_split.slices(net, (0, 4), (4, 7)),
+    "split_once": test_split.gates(),
+    "stacked_once": test_stacked.stacked(0),
+    "subnormal_weights": test_subnormal_weights.conv,
+    "sum_in_gemm": test_sum.unrolled,
+    "symmetric_weights": lambda net: test_symmetric.chain(net, (7, 0, 0, 5), (31, 0, 0, 22)),
+    "tanh_as_sigmoid": test_tanh.bounded(0.1, 0),
+    "transposed_as_convolution": lambda net: test_transposed.enlarged(net, (3, 3), (2, 2), "SAME"),
+    "wide_constants": test_wide.scaled(),
+}
+MANY = 60
+BODIES = {"gates_at_once": "Loop"}
+"""The operator in whose body a pass rewrites."""
+
+
+class Bounds(NamedTuple):
+    """How far results may be off: integers in steps, floats as a part of the largest."""
+
+    steps: int = 1
+    part: float = 1e-5
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_pass_keeps_what_is_computed(name: str, monkeypatch: pytest.MonkeyPatch, thorough: bool) -> None:
+    """Of many changes every third, so that each kind is among them; ``--thorough`` tries all."""
+    monkeypatch.setattr(pad_channels, "LITTLE", 0)
+    bounds, inner = Bounds() if PASSES[name].exact else Bounds(2, 0.02), BODIES.get(name, "")
+    proto = otp.convert(built(DRAWN[name]), weights_dtype="int8", optimize="none").proto
+    rewritten = _rewritten(name, proto)
+    assert rewritten is not None
+    changes = list(changed(proto, touched(graph(proto, inner), graph(rewritten, inner)), inner))
+    wrong = []
+    for what, model in changes[:: 1 if thorough or len(changes) <= MANY else 3]:
+        fault = _fault(name, model, bounds)
+        if fault:
+            wrong.append(f"{what}: {fault}")
+    assert not wrong
+
+
+def _rewritten(name: str, proto: onnx.ModelProto) -> onnx.ModelProto | None:
+    """``None`` where a pass finds nothing to rewrite."""
+    model = ir.from_proto(proto)
+    return ir.to_proto(model) if PASSES[name].run(model) else None
+
+
+def _fault(name: str, before: onnx.ModelProto, bounds: Bounds) -> str:
+    """What is wrong with what a pass makes of a model; nothing where the model cannot be run."""
+    try:
+        after = _rewritten(name, before)
+    except Exception as error:
+        return repr(error) if results(before, feeds_of(before)) is not None else ""
+    if after is None:
+        return ""
+    if [*after.graph.node] == [*before.graph.node]:
+        return "it says that it rewrote something"
+    if _unread(after) - _unread(before):
+        return "it leaves behind constants that nobody reads"
+    apart = [[node for node in one.graph.node if node.domain == ELSEWHERE] for one in (before, after)]
+    if apart[0]:
+        kinds = [[(node.op_type, node.attribute, len(node.input)) for node in nodes] for nodes in apart]
+        return "" if kinds[0] == kinds[1] else "it is taken for one of the standard"
+    feeds = feeds_of(before)
+    expected, computed = results(before, feeds), results(after, feeds)
+    if expected is None:
+        return ""
+    if computed is None or [*computed] != [*expected]:
+        return "it cannot be run, or has other outputs"
+    return ", ".join(key for key, right in expected.items() if not _near(computed[key], right, bounds))
+
+
+def _unread(proto: onnx.ModelProto) -> set[str]:
+    graphs = [proto.graph]
+    for one in graphs:
+        graphs += [a.g for node in one.node for a in node.attribute if a.HasField("g")]
+    read = {name for one in graphs for node in one.node for name in node.input}
+    kept = {one.name for one in (*proto.graph.input, *proto.graph.output)}
+    return {one.name for one in proto.graph.initializer} - read - kept
+
+
+def _near(computed: Array, right: Array, bounds: Bounds) -> bool:
+    if computed.shape != right.shape or computed.dtype != right.dtype:
+        return False
+    off = np.abs(computed.astype(np.float64) - right).max(initial=0)
+    return bool(off <= (bounds.part * np.abs(right).max(initial=0) if right.dtype.kind == "f" else bounds.steps))
