@@ -31,7 +31,6 @@ from onnx_tflite_plugin.lowering.interface import InterfaceNames, check_outputs,
 from onnx_tflite_plugin.lowering.lower import lower
 from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.rewrite import RULES
-from onnx_tflite_plugin.rewrite.images import captured
 from onnx_tflite_plugin.rewrite.recurrent import unroll
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, apply_rules
 from onnx_tflite_plugin.rewrite.target_check import check_model
@@ -220,7 +219,7 @@ class Pipeline:
         changed |= {name: outcome.applied for name, outcome in outcomes.items()}
         if self.target.quantizes_weights:
             float_weights.run(model)
-        captured.run(model)
+        apply_rules([RULES["reshape_before_if"]], model)
         model = self.host.hooks.finish(model, packs_of(planned.model))
         return Rewritten(model, transposes, {n: c for n, c in changed.items() if c}, self.settled(model))
 

@@ -18,8 +18,6 @@ from onnx_tflite_plugin.rewrite.matching import Affine, constant, label_of
 from onnx_tflite_plugin.source.model import Array
 
 
-
-
 class Editor:
     """Writer of nodes into a model, in its main graph unless a node of another graph is replaced."""
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from onnx_tflite_plugin.rewrite.editor import *  # noqa: F403
-from onnx_tflite_plugin.rewrite.editor import Editor, clear_metadata as forget, remove_unused_outputs as drop_idle_results  # noqa: F401
+from onnx_tflite_plugin.rewrite.editor import (
+    Editor,
+    clear_metadata as forget,
+    remove_unused_outputs as drop_idle_results,
+)  # noqa: F401
 from onnx_tflite_plugin.rewrite.matching import *  # noqa: F403
 from onnx_tflite_plugin.rewrite.matching import QuantizedConv, first_node as first, nodes_of  # noqa: F401
 

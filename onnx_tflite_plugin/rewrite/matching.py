@@ -16,8 +16,6 @@ DIVISOR = 4  # of the numbers of channels that are kept in blocks, or rounded up
 _DEQUANTIZING = ("Cast", "DequantizeLinear", "Mul", "Sub")  # how stored weights become float, in three nodes at most
 
 
-
-
 def constant(value: ir.Value | None) -> Array | None:
     """Return the array of a stored constant; ``None`` for a computed value or a graph input."""
     if value is None or value.const_value is None or value.is_graph_input():

@@ -57,7 +57,9 @@ def check(place: tuple[ir.Value, Mapping[ir.Node, Layer], set[ir.Value]]) -> Reo
     if shared is None:
         return Decline("the channels are an output, or another operator than convolutions mixes them")
     order, gaining = _order([layers[reader] for reader in shared.readers])
-    return Reordering(shared, order, gaining) if gaining else Decline("no order was found in which no products overflow")
+    return (
+        Reordering(shared, order, gaining) if gaining else Decline("no order was found in which no products overflow")
+    )
 
 
 def rewrite(editor: Editor, reordering: Reordering) -> int:

@@ -39,7 +39,9 @@ def check(layers: Mapping[ir.Node, Layer]) -> Mapping[ir.Node, Written] | Declin
     written = {node: Written.of(layer).around_zero() for node, layer in layers.items() if layer.fits}
     for doubling in _doublings(layers):
         doubling.write(written)
-    return written or Decline("weights do not fit int8, and more input channels are impossible or cost more than they gain")
+    return written or Decline(
+        "weights do not fit int8, and more input channels are impossible or cost more than they gain"
+    )
 
 
 def rewrite(editor: Editor, written: Mapping[ir.Node, Written]) -> int:

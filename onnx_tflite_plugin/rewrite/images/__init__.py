@@ -13,7 +13,6 @@ RULES = (
         "a quantized transposed convolution becomes a convolution that computes several output positions at once",
         Gain(2, 13.4, 16.8, 10.1),
         frozenset({"ConvTranspose", "QuantizeLinear"}),
-        module="transposed_as_convolution",
     ),
     RuleDeclaration(
         __name__,
@@ -22,7 +21,7 @@ RULES = (
         Gain(4, 10.5, 28.8, -0.8),
         frozenset({"Add", "Mul", "QuantizeLinear"}),
         exact=False,
-        module="batch_norm_as_convolution",
+        module="scale_offset_to_conv",
     ),
     RuleDeclaration(
         __name__,
@@ -30,7 +29,6 @@ RULES = (
         "a float scale and offset per channel become one depthwise convolution",
         Gain(8, 17.4, 34.8, 0.4),
         frozenset({"Add", "Mul"}),
-        module="affine_as_convolution",
     ),
     RuleDeclaration(
         __name__,
@@ -38,7 +36,6 @@ RULES = (
         "a quantized average becomes a depthwise convolution or, with padding, a product of matrices",
         Gain(4, 7.4, 20.2, -3.7),
         frozenset({"AveragePool", "QuantizeLinear"}),
-        module="average_as_product",
     ),
     RuleDeclaration(
         __name__,
@@ -47,7 +44,6 @@ RULES = (
         Gain(5, 8.3, 16.0, 2.7),
         frozenset({"Conv"}),
         after=("pad_channels",),
-        module="clip_in_blocks",
     ),
     RuleDeclaration(
         __name__,
@@ -56,7 +52,6 @@ RULES = (
         Gain(6, 6.3, 17.1, 0.5),
         frozenset({"Conv", "Mul"}),
         after=("pad_channels",),
-        module="gate_in_blocks",
     ),
     RuleDeclaration(
         __name__,
@@ -66,7 +61,6 @@ RULES = (
         frozenset({"Conv", "Transpose"}),
         # Scales follow the batch size from the graph inputs, and lose it at the Reshape that this rule writes.
         after=("squeeze_excite_blocks",),
-        module="channels_as_columns",
     ),
     RuleDeclaration(
         __name__,
@@ -92,7 +86,7 @@ RULES = (
         frozenset({"DequantizeLinear", "QuantizeLinear"}),
         # Both write Reshapes, behind which they do not look for a Transpose.
         after=("fold_width", "fold_depthwise"),
-        module="wide_constants",
+        module="widen_constants",
     ),
     RuleDeclaration(
         __name__,
@@ -100,6 +94,11 @@ RULES = (
         "a float constant per channel is repeated for the pixels of a row",
         Gain(9, 10.8, 24.7, 1.2),
         after=("batch_norm_to_conv", "scale_offset_to_conv"),
-        module="constants_of_rows",
+    ),
+    RuleDeclaration(
+        __name__,
+        "reshape_before_if",
+        "a Reshape keeps convolutions apart from the inner graphs that read them",
+        Needed("ONNX Runtime before 1.23 ends the process when it loads the model"),
     ),
 )

@@ -7,7 +7,7 @@ from typing import Self
 
 import onnx_ir as ir
 
-from onnx_tflite_plugin.rewrite.graph import Affine, only_user, producer, sizes
+from onnx_tflite_plugin.rewrite.matching import Affine, only_user, producer, sizes
 from onnx_tflite_plugin.source.model import Array
 
 
@@ -24,7 +24,7 @@ class WithConstant:
 
     @classmethod
     def of(cls, node: ir.Node | None, *op_types: str) -> Self | None:
-        """The unit around a node; ``None`` where it is of another operator, a scale is per-axis, or the constant is of more axes."""
+        """Return the unit around a node; ``None`` for other operators, per-axis scales, or if the data is broadcast."""
         if node is None or node.domain or node.op_type not in op_types:
             return None
         makers = [producer(value, "DequantizeLinear") for value in node.inputs]
@@ -41,6 +41,6 @@ class WithConstant:
 
     @property
     def integers(self) -> Array:
-        """The constant as it is stored."""
+        """The integers of the constant."""
         assert self.constant.integers is not None
         return self.constant.integers

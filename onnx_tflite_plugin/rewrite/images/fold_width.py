@@ -1,46 +1,47 @@
-"""Integer kernels take input channels four at a time and cost most per position of the result; an image has few channels
-and many positions. M columns of C channels side by side are one column of M·C: ``[N, H, W, C]`` read as
-``[N, H, W/M, M·C]``, the same memory. A convolution with stride s then makes M/s columns of its result at once, with
-weights that are zero where a column does not reach. The sums are the same, so are the results.
+"""Integer kernels take input channels four at a time and cost most per output position; an image has few channels and many
+positions. M columns of C channels side by side are one column of M * C: ``[N, H, W, C]`` read as ``[N, H, W/M, M * C]``, the same
+memory. A convolution with stride s then makes M/s output columns at once, with weights of zero where a column does not reach.
+The sums and the results are the same.
 
-Most of the products are with 0, and without VNNI products cost more than positions. So where weights are int8 only on processors
-that add them exactly (see ``weights``), these fold and the others need not: one ``If`` on the probe holds both convolutions.
-Where one dtype was asked for, one convolution is written: weights that become uint8 fold only if that is cheaper for uint8.
+Most of the products are with 0, and without VNNI products cost more than positions. If weights are int8 only on processors that
+add them exactly (see ``weights``), one ``If`` on the probe holds the folded convolution for these and the original for others.
+Under another ``--weights-dtype`` one convolution is written: weights that become uint8 fold only if that is cheaper for uint8.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.rewrite.graph import (
+from onnx_tflite_plugin.api.declarations import Decline
+from onnx_tflite_plugin.rewrite.editor import Editor
+from onnx_tflite_plugin.rewrite.matching import (
     CHANNELS_FIRST,
     CHANNELS_LAST,
     Affine,
-    Editor,
     QuantizedConv,
     integer,
     ints,
+    nodes_of,
     producer,
-    rewrite_units,
     sizes,
 )
+from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require, required
 from onnx_tflite_plugin.rewrite.weights.choice import chosen, probed
 from onnx_tflite_plugin.rewrite.weights.products import LEAST, overflows
 from onnx_tflite_plugin.source.model import Array
 
 MOST_CHANNELS, MOST_COLUMNS = 4, 16
-NODES = 100_000  # what the Reshapes cost, in multiplications
+NODES = 100_000  # cost of the Reshapes, in multiplications
 
 
 @dataclass(frozen=True)
 class Work:
-    """A convolution of ``channels`` channels that makes so many ``positions``, each of so many ``features``."""
+    """The work of a convolution with so many input ``channels``, output ``positions`` and ``features``."""
 
     positions: int
     channels: int
@@ -48,8 +49,10 @@ class Work:
     taps: int
 
     def cost(self, symmetric: bool) -> int:
-        """Of int8 weights, in multiplications (5 ps with AVX512-VNNI). Where channels come in fours and weights have zero
-        points of 0, the kernel reads its input in place; else it gathers it first and rounds the sums afterwards.
+        """Return the cost with int8 weights, in multiplications (5 ps with AVX512-VNNI; a heuristic).
+
+        With channels in multiples of 4 and zero points of 0 the kernel reads its input in place; otherwise it gathers it
+        first, and rounds the sums afterwards.
         """
         in_place = symmetric and self.channels % 4 == 0 and self.features % 4 == 0 and self.features >= 16
         a_tap, a_feature = (60, 15) if in_place else (140, 50)
@@ -58,14 +61,14 @@ class Work:
 
     @property
     def cost_of_uint8(self) -> float:
-        """Of uint8 weights with AVX2, in the same unit; each kernel gathers its input."""
+        """The cost with uint8 weights and AVX2, in the same unit; every kernel gathers its input."""
         summed = self.channels * self.taps
         return self.positions * (2900 + 530 * self.taps + 100 * summed + 5.5 * self.features * summed)
 
 
 @dataclass(frozen=True)
 class Window:
-    """How a convolution slides over ``[N, H, W, C]``; sizes are (height, width, channels), pads (top, left, bottom, right)."""
+    """A convolution of ``[N, H, W, C]``; shapes are (height, width, channels), pads (top, left, bottom, right)."""
 
     image: tuple[int, int, int]
     result: tuple[int, int, int]
@@ -76,7 +79,7 @@ class Window:
 
     @classmethod
     def of(cls, unit: QuantizedConv, image: Sequence[int | None] | None) -> Self | None:
-        """``None`` where a size is unknown or the convolution is of a kind that is left alone."""
+        """Return the window; ``None`` if a size is dynamic, or the convolution is dilated or padded automatically."""
         weights = unit.weights.integers
         if image is None or None in image[1:] or weights is None or weights.ndim != 4:
             return None
@@ -102,8 +105,8 @@ class Window:
 
 @dataclass(frozen=True)
 class Folding:
-    """``columns`` of the result from ``width`` of the image at a time; ``low`` is the first folded column reached
-    from the position of the result, ``reach`` their number.
+    """``columns`` output columns from ``width`` image columns at a time; ``low``: the first folded column that an output
+    position reads, ``reach``: their number.
     """
 
     width: int
@@ -115,7 +118,7 @@ class Folding:
 
     @classmethod
     def of(cls, window: Window, at_once: int) -> Self | None:
-        """``None`` where columns do not divide evenly."""
+        """Return the folding; ``None`` if columns do not divide evenly."""
         (_, columns, channels), (rows, across, features) = window.image, window.result
         stride, taps, left = window.strides[1], window.kernel[1], window.pads[1]
         width = at_once * stride
@@ -127,7 +130,7 @@ class Folding:
         return cls(width, at_once, low, reach, pads, work)
 
     def weights_of(self, unit: QuantizedConv, window: Window) -> Array:
-        """``[o, c, y, x]`` as ``[columns·o, width·c, y, reach]``."""
+        """Return weights ``[o, c, y, x]`` as ``[columns * o, width * c, y, reach]``."""
         array, zero_point = unit.weights.integers, unit.weights.zero_point
         assert array is not None
         features, channels, tall, wide = array.shape
@@ -141,7 +144,7 @@ class Folding:
 
 
 def best(window: Window) -> Folding | None:
-    """The cheapest folding in kernels of int8, where it costs less than none; of equals the narrowest."""
+    """Return the cheapest folding with int8 weights, the narrowest of equals; ``None`` if no folding is cheaper."""
     if window.image[2] > MOST_CHANNELS:
         return None
     possible = [folding for columns in range(1, MOST_COLUMNS + 1) if (folding := Folding.of(window, columns))]
@@ -150,61 +153,76 @@ def best(window: Window) -> Folding | None:
     return cheapest if cheapest and cheapest.work.cost(window.symmetric) + NODES < unfolded else None
 
 
-def run(model: ir.Model, weights_dtype: str = "auto") -> int:
-    """Fold the width of quantized convolutions that read channels-last images. ``weights_dtype``: the option of that name."""
-    return rewrite_units(model, "Conv", partial(_fold, weights_dtype))
+class Match(NamedTuple):
+    """A quantized convolution that reads ``image``, channels last, through the nodes ``between``, and its folding.
+
+    ``by_processor``: it folds only if int8 products are exact where the model is loaded.
+    """
+
+    unit: QuantizedConv
+    window: Window
+    folding: Folding
+    image: ir.Value | None
+    between: Sequence[ir.Node]
+    by_processor: bool = False
 
 
-def _fold(weights_dtype: str, editor: Editor, unit: QuantizedConv) -> bool:
-    if integer(unit.conv, "group", 1) != 1:
-        return False
+def pattern(model: ir.Model, options: RewriteOptions) -> Iterable[tuple[QuantizedConv, str]]:
+    """Yield the quantized convolutions, with the option ``weights_dtype``."""
+    units = [unit for node in nodes_of(model.graph, "Conv") if (unit := QuantizedConv.of(node))]
+    return [(unit, options.weights_dtype) for unit in units]
+
+
+def check(place: tuple[QuantizedConv, str]) -> Match | Decline:
+    """Return the match, if the convolution of a channels-last image is cheaper folded."""
+    unit, weights_dtype = place
+    require(integer(unit.conv, "group", 1) == 1)
     image, between = channels_last(unit.data)
-    window = Window.of(unit, sizes(image))
-    folding = best(window) if window else None
-    if window is None or folding is None:
-        return False
-
-    def emit() -> ir.Value:
-        return folded(editor, unit, window, folding, image, between)
-
+    window = required(Window.of(unit, sizes(image)))
+    folding = required(best(window), "no number of columns divides the image and costs less")
     weights = folding.weights_of(unit, window)
-    stays_int8 = _exact(weights) or (weights.dtype == np.int8 and weights_dtype in ("int8", "keep"))
+    stays_int8 = _is_exact(weights) or (weights.dtype == np.int8 and weights_dtype in ("int8", "keep"))
     if stays_int8 or folding.work.cost_of_uint8 < window.work.cost_of_uint8:
-        with editor.replacing(unit.conv):
-            value = emit()
-    elif weights.dtype == np.int8 and weights_dtype == "auto" and not (weights == LEAST).any():
-        probe = probed(editor)
-        with editor.replacing(unit.conv):
-            [value] = chosen(editor, probe, lambda: [emit()], lambda: [_unfolded(editor, unit, image, between)])
-    else:  # uint8 on every processor
-        return False
+        return Match(unit, window, folding, image, between)
+    if weights.dtype == np.int8 and weights_dtype == "auto" and not (weights == LEAST).any():
+        return Match(unit, window, folding, image, between, by_processor=True)
+    return Decline("the weights become uint8, for which folding costs more")
+
+
+def rewrite(editor: Editor, match: Match) -> None:
+    """Emit the folded convolution, or an If with both on the probe."""
+    unit = match.unit
+    probe = probed(editor) if match.by_processor else None
+    with editor.replacing(unit.conv):
+        if probe is None:
+            value = emit_folded(editor, match)
+        else:
+            [value] = chosen(
+                editor, probe, lambda: [emit_folded(editor, match)], lambda: [_emit_unfolded(editor, match)]
+            )
     editor.replace_value(unit.quantize.outputs[0], value)
-    return True
 
 
-def _exact(weights: Array) -> bool:
-    """Whether int8 weights [o, c, y, x] overflow on no processor."""
+fold_width = RewriteRule(pattern, check, rewrite)
+
+
+def _is_exact(weights: Array) -> bool:
+    """True for int8 weights [o, c, y, x] that overflow on no processor."""
     if weights.dtype != np.int8 or (weights == LEAST).any():
         return False
     return not overflows(np.moveaxis(weights, 1, -1).reshape(len(weights), -1))
 
 
-def folded(
-    editor: Editor,
-    unit: QuantizedConv,
-    window: Window,
-    folding: Folding,
-    image: ir.Value | None,
-    between: Sequence[ir.Node],
-) -> ir.Value:
-    """The unit's result by the folded convolution; ``image`` is channels last, ``between`` are nodes that quantize it again."""
+def emit_folded(editor: Editor, match: Match) -> ir.Value:
+    """Emit the folded convolution; returns its quantized result."""
+    unit, window, folding = match.unit, match.window, match.folding
     (height, columns, channels), (rows, across, features) = window.image, window.result
     weights = folding.weights_of(unit, window)
-    value = editor.emit("Reshape", image, [-1, height, columns // folding.width, folding.width * channels])
-    value = _channels_first(editor, value, between)
-    operands = [editor.dequantized(unit.weights.repeated(folding.columns, weights))]
+    value = editor.emit("Reshape", match.image, [-1, height, columns // folding.width, folding.width * channels])
+    value = _channels_first(editor, value, match.between)
+    operands = [editor.dequantize(unit.weights.repeated(folding.columns, weights))]
     if unit.bias is not None:
-        operands.append(editor.dequantized(unit.bias.repeated(folding.columns)))
+        operands.append(editor.dequantize(unit.bias.repeated(folding.columns)))
     value = editor.emit(
         "Conv", value, *operands, like=unit.conv, kernel_shape=weights.shape[2:], strides=[window.strides[0], 1],
         pads=[window.pads[0], folding.pads[0], window.pads[2], folding.pads[1]], group=1,
@@ -215,10 +233,11 @@ def folded(
     return editor.emit("Transpose", value, perm=CHANNELS_FIRST)
 
 
-def _unfolded(editor: Editor, unit: QuantizedConv, image: ir.Value | None, between: Sequence[ir.Node]) -> ir.Value:
-    """The unit's result as it was."""
-    operands = [editor.dequantized(affine) for affine in (unit.weights, unit.bias) if affine is not None]
-    value = editor.emit("Conv", _channels_first(editor, image, between), *operands, like=unit.conv)
+def _emit_unfolded(editor: Editor, match: Match) -> ir.Value:
+    """Emit the convolution as it was; returns its quantized result."""
+    unit = match.unit
+    operands = [editor.dequantize(affine) for affine in (unit.weights, unit.bias) if affine is not None]
+    value = editor.emit("Conv", _channels_first(editor, match.image, match.between), *operands, like=unit.conv)
     return editor.clone_on(unit.quantize, value)
 
 
@@ -230,7 +249,7 @@ def _channels_first(editor: Editor, image: ir.Value | None, between: Sequence[ir
 
 
 def channels_last(data: ir.Node) -> tuple[ir.Value | None, list[ir.Node]]:
-    """The channels-last value that a convolution reads, and what quantizes it again on the way, in order."""
+    """Return the channels-last value that a convolution reads, and the nodes that quantize it on the way, in order."""
     between: list[ir.Node] = []
     value = data.outputs[0]
     while node := producer(value, "QuantizeLinear", "DequantizeLinear"):
@@ -239,14 +258,14 @@ def channels_last(data: ir.Node) -> tuple[ir.Value | None, list[ir.Node]]:
             return None, []
         between.insert(0, node)
         value = node.inputs[0]
-    turned = producer(value, "Reshape", "Transpose")
-    if turned is None or not _brings_channels_first(turned):
+    transposed = producer(value, "Reshape", "Transpose")
+    if transposed is None or not _makes_channels_first(transposed):
         return None, []
-    return turned.inputs[0], between
+    return transposed.inputs[0], between
 
 
-def _brings_channels_first(node: ir.Node) -> bool:
-    """Whether a node makes ``[N, C, H, W]`` of ``[N, H, W, C]``; for one channel a Reshape does."""
+def _makes_channels_first(node: ir.Node) -> bool:
+    """True if a node makes ``[N, C, H, W]`` of ``[N, H, W, C]``; for one channel a Reshape does."""
     if node.op_type == "Transpose":
         return ints(node, "perm", []) == CHANNELS_FIRST
     before, after = sizes(node.inputs[0]), sizes(node.outputs[0])

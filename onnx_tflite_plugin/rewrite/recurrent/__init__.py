@@ -56,11 +56,19 @@ RULES = (
         module="split_once",
     ),
     RuleDeclaration(
-        __name__, "columns_first", "columns first", Gain(1, 2.4, 2.4, 2.4), frozenset({"Split"}),
-        after=("activations_before_split",)
+        __name__,
+        "columns_first",
+        "columns first",
+        Gain(1, 2.4, 2.4, 2.4),
+        frozenset({"Split"}),
+        after=("activations_before_split",),
     ),
     RuleDeclaration(
-        __name__, "stacked_once", "stack", Gain(1, 2.4, 2.4, 2.4), frozenset({"Concat", "Unsqueeze"}),
+        __name__,
+        "stacked_once",
+        "stack",
+        Gain(1, 2.4, 2.4, 2.4),
+        frozenset({"Concat", "Unsqueeze"}),
     ),
     RuleDeclaration(__name__, "reshape_by_broadcast", "", Gain(1, 2.4, 2.4, 2.4), frozenset({"Reshape"})),
     RuleDeclaration(__name__, "reshape_once", "", Gain(1, 2.4, 2.4, 2.4), frozenset({"Reshape"})),
