@@ -30,17 +30,16 @@ from onnx_tflite_plugin.lowering.emitter import Emitter
 from onnx_tflite_plugin.lowering.interface import InterfaceNames, check_outputs, chosen, entered, graph_edges
 from onnx_tflite_plugin.lowering.lower import lower
 from onnx_tflite_plugin.options import ConvertOptions
-from onnx_tflite_plugin.rewrite import RULES
-from onnx_tflite_plugin.rewrite.recurrent import unroll
-from onnx_tflite_plugin.rewrite.rule import RewriteOptions, apply_rules
-from onnx_tflite_plugin.rewrite.target_check import check_model
-from onnx_tflite_plugin.rewrite.weights import float_weights, separate
-from onnx_tflite_plugin.rewrite.weights.settled import check, settle
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.quantization.opset import opset_of
 from onnx_tflite_plugin.quantization.plan import StoragePlan, plan_storage
 from onnx_tflite_plugin.quantization.unquantized import unquantized
 from onnx_tflite_plugin.report import Report, Transposed, node_counts
+from onnx_tflite_plugin.rewrite import RULES
+from onnx_tflite_plugin.rewrite.rule import RewriteOptions, apply_rules, run_passes
+from onnx_tflite_plugin.rewrite.target_check import check_model
+from onnx_tflite_plugin.rewrite.weights.assign_dtypes import AssignWeightDtypes
+from onnx_tflite_plugin.rewrite.weights.separate_constants import SeparateConstants
 from onnx_tflite_plugin.shapes.cutting import cut
 from onnx_tflite_plugin.shapes.dimensions import name_dimensions
 from onnx_tflite_plugin.shapes.resizing import resized
@@ -207,33 +206,35 @@ class Pipeline:
         return lowered
 
     def rewritten(self, model: ir.Model, planned: Planned) -> Rewritten:
-        """The model after the target's passes and the packs' hooks, the dtypes of int8 weights settled."""
+        """Rewrite by the target's rules and the packs' hooks, and assign the dtypes of int8 weights."""
         self.stages("rewriting")
-        changed = {"unroll": unroll.run(model, self.options.unroll)} if self.options.unroll else {}
-        check_model(model, self.target, planned.opset)
+        asked, target, options = (
+            self.options.optimize,
+            self.target,
+            RewriteOptions(self.options.weights_dtype, self.options.unroll),
+        )
+        outcomes = apply_rules([RULES["unroll_loops"]] if options.unroll else [], model, options)
+        check_model(model, target, planned.opset)
         transposes = node_counts(model).get("Transpose", 0)
-        asked = self.options.optimize
-        rules = [RULES[name] for name in self.target.passes]
+        rules = [RULES[name] for name in target.passes]
         selected = [rule for rule in rules if asked == "speed" or (rule.exact and asked == "faithful")]
-        outcomes = apply_rules(selected, model, RewriteOptions(self.options.weights_dtype))
-        changed |= {name: outcome.applied for name, outcome in outcomes.items()}
-        if self.target.quantizes_weights:
-            float_weights.run(model)
-        apply_rules([RULES["reshape_before_if"]], model)
+        outcomes |= apply_rules(selected, model, options)
+        if target.quantizes_weights:
+            apply_rules([RULES["keep_float_weights"]], model, options)
+        apply_rules([RULES["reshape_before_if"]], model, options)
         model = self.host.hooks.finish(model, packs_of(planned.model))
-        return Rewritten(model, transposes, {n: c for n, c in changed.items() if c}, self.settled(model))
+        changed = {name: outcome.applied for name, outcome in outcomes.items() if outcome.applied}
+        return Rewritten(model, transposes, changed, self._assign_weight_dtypes(model))
 
-    def settled(self, model: ir.Model) -> Mapping[str, int]:
-        """The dtypes of int8 weights of products, settled where the target's sums depend on the processor."""
+    def _assign_weight_dtypes(self, model: ir.Model) -> Mapping[str, int]:
+        """Assign the dtypes of int8 weights of products, if the target's sums depend on the processor."""
         if not self.target.saturates:
             return {}
-        forms = settle(model, self.options.weights_dtype)
-        if self.options.weights_dtype in ("auto", "uint8"):
-            check(model)
-        separate.run(model)
-        if forms:
-            write_weights(model.metadata_props, forms)
-        return forms
+        assign = AssignWeightDtypes(self.options.weights_dtype)
+        run_passes(model, [assign, SeparateConstants()])
+        if assign.dtypes:
+            write_weights(model.metadata_props, assign.dtypes)
+        return assign.dtypes
 
     # --- what is told of it -------------------------------------------------------------------
 

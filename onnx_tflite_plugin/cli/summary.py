@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from onnx_tflite_plugin.cli.edges import edge_lines
 from onnx_tflite_plugin.cli.output import Row, at_most, counted, plural, short, size
 from onnx_tflite_plugin.rewrite import RULES
-from onnx_tflite_plugin.rewrite.weights import forms
+from onnx_tflite_plugin.rewrite.weights import dtypes as forms
 
 if TYPE_CHECKING:
     from onnx_tflite_plugin.conversion import Conversion

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from onnx_tflite_plugin.rewrite.rule import RewriteRule
+from typing import NamedTuple
 
 ZEN_5 = "AMD Zen 5 (AVX-512 VNNI)"
 ZEN_4 = "AMD Zen 4 (AVX-512 VNNI)"
@@ -48,18 +44,6 @@ class RuleDeclaration(NamedTuple):
     after: tuple[str, ...] = ()
     exact: bool = True
     module: str = ""
-
-    def load(self) -> RewriteRule[Any, Any]:
-        """Import the rule."""
-        module = import_module(f"{self.package}.{self.module or self.name}")
-        if hasattr(module, "run"):
-            from onnx_tflite_plugin.rewrite.rule import RewriteRule
-
-            takes = self.name == "fold_width"
-            run = (lambda e, p: module.run(p[0], p[1].weights_dtype)) if takes else (lambda e, p: module.run(p[0]))
-            return RewriteRule(lambda model, options: [(model, options)], lambda place: place, run)
-        rule: RewriteRule[Any, Any] = getattr(module, self.name)
-        return rule
 
 
 def sort_rules(rules: Iterable[RuleDeclaration]) -> list[RuleDeclaration]:

@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from onnx_tflite_plugin.graph.metadata import own, remove_own

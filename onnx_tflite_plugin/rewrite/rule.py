@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, TypeVar
+from importlib import import_module
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import onnx_ir as ir
 from onnx_ir.passes import InPlacePass, InvariantError, PassBase, PassError, PassResult, Sequential
@@ -28,6 +29,8 @@ class RewriteOptions(NamedTuple):
     weights_dtype: str = "auto"
     unroll: int = 0
 
+
+DEFAULTS = RewriteOptions()
 
 Pattern = Callable[[ir.Model, RewriteOptions], Iterable[Place]]
 
@@ -53,7 +56,7 @@ class RewriteRule(Generic[Place, Match]):
     check: Callable[[Place], Match | Decline]
     rewrite: Callable[[Editor, Match], int | None]
 
-    def apply(self, model: ir.Model, options: RewriteOptions = RewriteOptions()) -> Outcome:
+    def apply(self, model: ir.Model, options: RewriteOptions = DEFAULTS) -> Outcome:
         """Rewrite every place that passes the check, in the order of the pattern."""
         outcome = Outcome()
         editor = Editor(model)
@@ -98,6 +101,13 @@ def require(condition: object, reason: str = "") -> None:
         raise Refused(reason)
 
 
+def load_rule(declaration: RuleDeclaration) -> RewriteRule[Any, Any]:
+    """Import a rule."""
+    module = import_module(f"{declaration.package}.{declaration.module or declaration.name}")
+    rule: RewriteRule[Any, Any] = getattr(module, declaration.name)
+    return rule
+
+
 class RewritePass(InPlacePass):
     """Apply one rule, if the model has the operators that it needs; ``outcome`` is then the result."""
 
@@ -106,14 +116,14 @@ class RewritePass(InPlacePass):
 
     def call(self, model: ir.Model) -> PassResult:
         if self.rule.operators <= operators(model):
-            self.outcome = self.rule.load().apply(model, self.options)
+            self.outcome = load_rule(self.rule).apply(model, self.options)
             for line in _report(self.rule.name, self.outcome):
                 LOG.debug("%s", line)
         return PassResult(model, bool(self.outcome.applied))
 
 
 def apply_rules(
-    rules: Iterable[RuleDeclaration], model: ir.Model, options: RewriteOptions = RewriteOptions()
+    rules: Iterable[RuleDeclaration], model: ir.Model, options: RewriteOptions = DEFAULTS
 ) -> dict[str, Outcome]:
     """Apply rules in their order (see :func:`sort_rules`); returns the outcome of each by name."""
     passes = [RewritePass(rule, options) for rule in sort_rules(rules)]

@@ -16,8 +16,8 @@ from onnx_tflite_plugin.cli.jobs import Job
 from onnx_tflite_plugin.cli.output import Row
 from onnx_tflite_plugin.cli.summary import summary, verified, warned
 from onnx_tflite_plugin.errors import ConversionError, Problem
-from onnx_tflite_plugin.rewrite import PASSES
 from onnx_tflite_plugin.report import Report, Transposed
+from onnx_tflite_plugin.rewrite import RULES
 from onnx_tflite_plugin.telling.edges import Edge
 from onnx_tflite_plugin.verify.times.bench import Benchmark, Spread
 from onnx_tflite_plugin.verify.times.profile import OperatorTime
@@ -170,8 +170,8 @@ def test_products_are_told_by_the_dtype_of_their_weights_and_rewrites_by_place(t
     ]
     assert "rewritten" not in rows(tmp_path, nodes={"Transpose": 5}, transposes=2)
     assert "rewritten" not in rows(tmp_path, nodes={}, transposes=2)
-    name = next(iter(PASSES))
-    assert rows(tmp_path, passes={name: 3})["rewritten"] == [f"{PASSES[name].summary}: 3 places"]
+    name = next(iter(RULES))
+    assert rows(tmp_path, passes={name: 3})["rewritten"] == [f"{RULES[name].summary}: 3 places"]
 
 
 def test_fused_operators_are_counted_with_those_they_were_made_of(tmp_path: Path) -> None:

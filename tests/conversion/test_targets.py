@@ -28,7 +28,7 @@ from onnx_tflite_plugin.errors import (
     UnsupportedOption,
 )
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.rewrite.rules import check_model
+from onnx_tflite_plugin.rewrite.target_check import check_model
 from onnx_tflite_plugin.targets import TARGETS
 from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime
 

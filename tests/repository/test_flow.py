@@ -36,7 +36,7 @@ ROOMS = (
     "quantization",
     "layout",
     "lowering",
-    "passes",
+    "rewrite",
     "shapes",
     "telling",
     "verify",

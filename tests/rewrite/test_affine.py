@@ -24,7 +24,7 @@ def normalized(net: Network, channels: int = 16, shape: tuple[int, ...] = (), ro
 
 @pytest.mark.parametrize("shape", [(1, 1, 1, 16), (16,)])
 def test_a_scale_and_an_offset_are_one_convolution(shape: tuple[int, ...]) -> None:
-    applied = Applied("affine_as_convolution", lambda net: normalized(net, shape=shape))
+    applied = Applied("scale_offset_to_conv", lambda net: normalized(net, shape=shape))
     assert applied.count == 1
     assert applied.near(1e-6)
     assert len(applied.nodes("Conv")) == 3
@@ -39,7 +39,7 @@ def test_what_was_normalized_may_be_read_by_others_too() -> None:
         y = net.like("ADD", net.like("MUL", x, per_channel(1, 1, 1, 16, seed="a")), per_channel(1, 1, 1, 16, seed="b"))
         return net.like("ADD", net.conv(net.like("EXP", y), 32, (1, 1)), net.conv(x, 32, (1, 1)))
 
-    applied = Applied("affine_as_convolution", draw)
+    applied = Applied("scale_offset_to_conv", draw)
     assert applied.count == 1
     assert applied.near(1e-6)
 
@@ -83,7 +83,7 @@ def one_channel(net: Network) -> TensorRef:
 
 
 def test_any_image_in_the_blocked_layout_is_taken() -> None:
-    assert Applied("affine_as_convolution", scaled_and_shifted(1, 16, 5, 7)).count == 1
+    assert Applied("scale_offset_to_conv", scaled_and_shifted(1, 16, 5, 7)).count == 1
 
 
 ALONE: dict[str, Draw] = {
@@ -101,4 +101,4 @@ ALONE: dict[str, Draw] = {
 
 @pytest.mark.parametrize("name", ALONE)
 def test_others_are_left_alone(name: str) -> None:
-    assert Applied("affine_as_convolution", ALONE[name]).count == 0
+    assert Applied("scale_offset_to_conv", ALONE[name]).count == 0

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 import pytest
-from passes_networks import Applied, Draw, Network, image, parsed
+from passes_networks import Applied, Draw, Network, apply, image, parsed
 
 from conformance.builder import TensorRef
-from onnx_tflite_plugin.rewrite.images import average_as_product
 
-PASS = "average_as_product"
+PASS = "average_pool_to_conv"
 ONE = {"filter_height": 1, "filter_width": 1, "stride_h": 1, "stride_w": 1, "padding": "VALID"}
 
 
@@ -127,7 +126,7 @@ def test_others_are_left_alone(draw: Draw) -> None:
 def test_averages_of_another_kind_are_left_alone(shape: str, options: str, count: int) -> None:
     nodes = f"a = DequantizeLinear (x, s, p) b = AveragePool <{options}> (a) y = QuantizeLinear (b, s, p)"
     model = parsed(f"(uint8[{shape}] x) => (uint8[1,c,h,w] y) {{ {nodes} }}", s=np.float32(0.05), p=np.uint8(120))
-    assert average_as_product.run(model) == count
+    assert apply("average_pool_to_conv", model) == count
 
 
 def test_an_average_of_what_has_no_rank_is_left_alone() -> None:
@@ -138,4 +137,4 @@ def test_an_average_of_what_has_no_rank_is_left_alone() -> None:
     assert taken is not None
     taken.dtype = ir.DataType.UINT8
     assert taken.shape is None
-    assert average_as_product.run(model) == 0
+    assert apply("average_pool_to_conv", model) == 0

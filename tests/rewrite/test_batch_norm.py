@@ -10,7 +10,7 @@ from passes_networks import Applied, Draw, Network, image
 
 from conformance.builder import TensorRef
 from conformance.models import Spec, constant, drawn
-from onnx_tflite_plugin.rewrite.images.batch_norm_as_convolution import convolution
+from onnx_tflite_plugin.rewrite.images.scale_offset_to_conv import depthwise_constants
 
 
 def normalized(net: Network, dtype: str = "int8", channels: int = 32, **multiplied: Any) -> TensorRef:
@@ -31,7 +31,7 @@ def normalized(net: Network, dtype: str = "int8", channels: int = 32, **multipli
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_a_scale_and_an_offset_are_one_convolution_within_a_step(dtype: str) -> None:
-    applied = Applied("batch_norm_as_convolution", lambda net: normalized(net, dtype))
+    applied = Applied("batch_norm_to_conv", lambda net: normalized(net, dtype))
     assert applied.count == 1
     assert applied.steps <= 1
     assert applied.fused["QLinearConv"] == 3
@@ -43,7 +43,7 @@ def test_a_scale_and_an_offset_are_one_convolution_within_a_step(dtype: str) -> 
 )
 def test_the_convolution_rounds_what_factor_and_offset_give(factor: float, offset: float) -> None:
     x, scale = np.arange(-128, 128), 0.05
-    weights, bias_ = convolution(np.full(1, factor), np.full(1, offset), scale)
+    weights, bias_ = depthwise_constants(np.full(1, factor), np.full(1, offset), scale)
     assert weights.integers is not None
     assert bias_.integers is not None
     assert np.allclose(bias_.scale, scale * weights.scale)
@@ -83,7 +83,7 @@ UNMERGED: dict[str, Draw] = {
 
 @pytest.mark.parametrize("name", UNMERGED)
 def test_other_products_and_sums_are_left_alone(name: str) -> None:
-    assert Applied("batch_norm_as_convolution", UNMERGED[name]).count == 0
+    assert Applied("batch_norm_to_conv", UNMERGED[name]).count == 0
 
 
 def test_a_product_that_somebody_else_needs_is_kept() -> None:
@@ -92,4 +92,4 @@ def test_a_product_that_somebody_else_needs_is_kept() -> None:
         y = net.like("MUL", x, per_channel("factor"))
         return net.drained(net.like("ADD", y, per_channel("offset"))), net.drained(y)
 
-    assert Applied("batch_norm_as_convolution", draw).count == 0
+    assert Applied("batch_norm_to_conv", draw).count == 0

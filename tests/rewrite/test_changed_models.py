@@ -16,7 +16,6 @@ import test_batch_norm
 import test_channel_pad
 import test_channels_as_columns
 import test_clip_in_blocks
-import test_columns_first
 import test_constants_of_rows
 import test_dequantized
 import test_exact_neighbours
@@ -29,60 +28,53 @@ import test_one_feature
 import test_pad_channels
 import test_reshape
 import test_reshape_by_broadcast
-import test_rows
 import test_rows_of_integers
 import test_slices_as_split
 import test_split
-import test_stacked
-import test_subnormal_weights
 import test_sum
 import test_symmetric
 import test_tanh
 import test_transposed
 import test_wide
 from changed_models import ELSEWHERE, changed, feeds_of, graph, results, touched
-from passes_networks import Draw, built
+from passes_networks import Draw, apply, built
 
 import onnx_tflite_plugin as otp
 from conformance.models import tensor
-from onnx_tflite_plugin.rewrite import PASSES
+from onnx_tflite_plugin.rewrite import RULES
 from onnx_tflite_plugin.rewrite.channels import pad_channels
 from onnx_tflite_plugin.source.model import Array
 
 DRAWN: dict[str, Draw] = {
-    "affine_as_convolution": test_affine.normalized,
-    "average_as_product": test_average.average((1, 12, 18, 4), (2, 2), (2, 2)),
-    "batch_norm_as_convolution": lambda net: test_batch_norm.normalized(net, channels=16),
-    "channel_pad_as_convolution": test_channel_pad.residual,
-    "channels_as_columns": test_channels_as_columns.first(1, 11, 13, 3),
-    "clip_in_blocks": test_clip_in_blocks.bounded,
-    "columns_first": test_columns_first.parted(((7, 2, 3),) * 4),
-    "constants_of_rows": test_constants_of_rows.scaled(),
-    "dequantized_once": test_dequantized.dense(3, both=True),
-    "exact_neighbours": test_exact_neighbours.chain(),
+    "scale_offset_to_conv": test_affine.normalized,
+    "average_pool_to_conv": test_average.average((1, 12, 18, 4), (2, 2), (2, 2)),
+    "batch_norm_to_conv": lambda net: test_batch_norm.normalized(net, channels=16),
+    "pad_to_conv": test_channel_pad.residual,
+    "image_channels_to_width": test_channels_as_columns.first(1, 11, 13, 3),
+    "clip_to_conv": test_clip_in_blocks.bounded,
+    "widen_constants": test_constants_of_rows.scaled(),
+    "dequantize_int16": test_dequantized.dense(3, both=True),
+    "reorder_channels": test_exact_neighbours.chain(),
     "fold_depthwise": test_fold_depthwise.deep(per_axis=False),
     "fold_width": test_fold_width.first((1, 13, 32, 3), 8, (3, 3), 2, "SAME"),
-    "gate_in_blocks": test_gate.gated,
-    "gates_at_once": test_gates_at_once.layer(3),
-    "matmul_of_tensors": lambda net: test_matmul_of_tensors.dense(net, net.input(tensor(2, 3, 5)), 7),
-    "one_feature": test_one_feature.one(1, 41, 37, 16),
+    "squeeze_excite_blocks": test_gate.gated,
+    "merge_gate_convs": test_gates_at_once.layer(3),
+    "gemm_to_matmul": lambda net: test_matmul_of_tensors.dense(net, net.input(tensor(2, 3, 5)), 7),
+    "split_single_feature_conv": test_one_feature.one(1, 41, 37, 16),
     "pad_channels": test_pad_channels.separable,
-    "reshape_by_broadcast": test_reshape_by_broadcast.dropped((1, 7), (7,), (5, 7), "int8"),
-    "reshape_once": lambda net: test_reshape.split(net, (-1, 5, 3, 4)),
-    "rows_at_once": test_rows.steps((2, 0, 3, 1)),
-    "rows_of_integers": test_rows_of_integers.steps((2, 0, 3, 1), "int8", biased=(0, 2)),
-    "slices_as_split": lambda net: test_slices_as_split.slices(net, (0, 4), (4, 7)),
-    "split_once": test_split.gates(),
-    "stacked_once": test_stacked.stacked(0),
-    "subnormal_weights": test_subnormal_weights.conv,
-    "sum_in_gemm": test_sum.unrolled,
+    "drop_unit_axes": test_reshape_by_broadcast.dropped((1, 7), (7,), (5, 7), "int8"),
+    "merge_reshapes": lambda net: test_reshape.split(net, (-1, 5, 3, 4)),
+    "merge_step_gemms": test_rows_of_integers.steps((2, 0, 3, 1), "int8", biased=(0, 2)),
+    "slices_to_split": lambda net: test_slices_as_split.slices(net, (0, 4), (4, 7)),
+    "activations_before_split": test_split.gates(),
+    "add_to_gemm": test_sum.unrolled,
     "symmetric_weights": lambda net: test_symmetric.chain(net, (7, 0, 0, 5), (31, 0, 0, 22)),
-    "tanh_as_sigmoid": test_tanh.bounded(0.1, 0),
-    "transposed_as_convolution": lambda net: test_transposed.enlarged(net, (3, 3), (2, 2), "SAME"),
-    "wide_constants": test_wide.scaled(),
+    "tanh_to_sigmoid": test_tanh.bounded(0.1, 0),
+    "conv_transpose_to_conv": lambda net: test_transposed.enlarged(net, (3, 3), (2, 2), "SAME"),
+    "widen_quantized_constants": test_wide.scaled(),
 }
 MANY = 60
-BODIES = {"gates_at_once": "Loop"}
+BODIES = {"merge_gate_convs": "Loop"}
 """The operator in whose body a pass rewrites."""
 
 
@@ -97,7 +89,7 @@ class Bounds(NamedTuple):
 def test_a_pass_keeps_what_is_computed(name: str, monkeypatch: pytest.MonkeyPatch, thorough: bool) -> None:
     """Of many changes every third, so that each kind is among them; ``--thorough`` tries all."""
     monkeypatch.setattr(pad_channels, "LITTLE", 0)
-    bounds, inner = Bounds() if PASSES[name].exact else Bounds(2, 0.02), BODIES.get(name, "")
+    bounds, inner = Bounds() if RULES[name].exact else Bounds(2, 0.02), BODIES.get(name, "")
     proto = otp.convert(built(DRAWN[name]), weights_dtype="int8", optimize="none").proto
     rewritten = _rewritten(name, proto)
     assert rewritten is not None
@@ -113,7 +105,7 @@ def test_a_pass_keeps_what_is_computed(name: str, monkeypatch: pytest.MonkeyPatc
 def _rewritten(name: str, proto: onnx.ModelProto) -> onnx.ModelProto | None:
     """``None`` where a pass finds nothing to rewrite."""
     model = ir.from_proto(proto)
-    return ir.to_proto(model) if PASSES[name].run(model) else None
+    return ir.to_proto(model) if apply(name, model) else None
 
 
 def _fault(name: str, before: onnx.ModelProto, bounds: Bounds) -> str:

@@ -9,12 +9,10 @@ import onnx
 import onnx.parser
 import onnx_ir as ir
 import pytest
-from passes_networks import Applied, Draw, Network, image, parsed
+from passes_networks import Applied, Draw, Network, apply, image, parsed
 
 from conformance.builder import TensorRef
 from conformance.models import constant
-from onnx_tflite_plugin.rewrite import PASSES
-from onnx_tflite_plugin.rewrite.channels import channel_pad_as_convolution
 
 CHANNELS = ((0, 0), (0, 0), (0, 0))
 
@@ -36,7 +34,7 @@ def residual(
 
 @pytest.mark.parametrize("pads", [(0, 16), (16, 0), (4, 12), (0, 8)], ids=str)
 def test_zeros_come_from_a_convolution_by_the_identity(pads: tuple[int, int]) -> None:
-    applied = Applied("channel_pad_as_convolution", lambda net: residual(net, pads))
+    applied = Applied("pad_to_conv", lambda net: residual(net, pads))
     assert applied.count == 1
     assert applied.near(1e-6)
     assert not applied.nodes("Pad")
@@ -63,7 +61,7 @@ def unsummed(net: Network) -> TensorRef:
     ids=["no sum", "rows too", "integers", "channels that no block divides", "too many products", "nothing to append"],
 )
 def test_others_are_left_alone(draw: Draw) -> None:
-    assert Applied("channel_pad_as_convolution", draw).count == 0
+    assert Applied("pad_to_conv", draw).count == 0
 
 
 @pytest.mark.parametrize(("channels", "count"), [((0, 16), 1), ((-4, 16), 0), ((16, -4), 0)])
@@ -81,7 +79,7 @@ def test_channels_that_a_pad_cuts_off_are_no_zeros(channels: tuple[int, int], co
             y = Add(other, appended)
         }}
     """)
-    assert PASSES["channel_pad_as_convolution"].run(ir.from_proto(model)) == count
+    assert apply("pad_to_conv", ir.from_proto(model)) == count
 
 
 @pytest.mark.parametrize(
@@ -101,4 +99,4 @@ def test_zeros_behind_channels_are_made_for_sums_with_convolutions(nodes: str, k
     stored = {"pads": np.array([0, 0, 0, 0, 0, 8, 0, 0]), "axes": np.array([0, 1, 3, 2]), "w": np.ones((16, 3, 1, 1), dtype),
               "one": np.ones((), dtype), "zero": np.zeros((), dtype)}  # fmt: skip
     model = parsed(f"({kind}[1,8,5,7] x, {kind}[1,3,5,7] z) => ({kind}[1,16,5,7] y) {{ {nodes} }}", **stored)
-    assert channel_pad_as_convolution.run(model) == count
+    assert apply("pad_to_conv", model) == count

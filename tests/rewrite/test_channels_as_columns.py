@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network, built, image, parsed
+from passes_networks import Applied, Draw, Network, apply, built, image, parsed
 
 import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
 from conformance.models import constant, drawn, tensor
-from onnx_tflite_plugin.rewrite.images import channels_as_columns
 
 
 def first(*shape: int | None, kernel: tuple[int, int] = (3, 5), features: int = 16, **options: Any) -> Draw:
@@ -36,7 +35,7 @@ READ: dict[str, Draw] = {
 
 @pytest.mark.parametrize("name", READ)
 def test_an_image_of_few_channels_is_not_transposed(name: str) -> None:
-    applied = Applied("channels_as_columns", READ[name])
+    applied = Applied("image_channels_to_width", READ[name])
     assert applied.count == 1
     assert applied.near(1e-6)
     [conv] = applied.nodes("Conv")
@@ -47,7 +46,7 @@ def test_an_image_of_few_channels_is_not_transposed(name: str) -> None:
 
 @pytest.mark.parametrize("shape", [(None, 11, 13, 3), (None, None, 13, 3)], ids=str)
 def test_open_sizes_stay_open(shape: tuple[int | None, ...]) -> None:
-    applied = Applied("channels_as_columns", first(*shape, features=8), batch=7)
+    applied = Applied("image_channels_to_width", first(*shape, features=8), batch=7)
     assert applied.count == 1
     assert applied.near(1e-6)
 
@@ -58,7 +57,7 @@ def both(net: Network) -> tuple[TensorRef, TensorRef]:
 
 
 def test_several_convolutions_read_one_plane() -> None:
-    applied = Applied("channels_as_columns", both)
+    applied = Applied("image_channels_to_width", both)
     assert applied.count == 1
     assert applied.near(1e-6)
     assert len({conv.input[0] for conv in applied.nodes("Conv")}) == 1
@@ -71,7 +70,7 @@ def test_float16_weights_stay_float16() -> None:
         y = replace(tensor(1, 11, 13, 7), name="")
         return net.call("CONV_2D", [x, w, constant(drawn(7, seed="b"))], y, padding="SAME", stride_h=1, stride_w=1)
 
-    applied = Applied("channels_as_columns", draw)
+    applied = Applied("image_channels_to_width", draw)
     assert applied.count == 1
     assert applied.near(1e-6)
     [conv] = applied.nodes("Conv")
@@ -81,7 +80,7 @@ def test_float16_weights_stay_float16() -> None:
 
 def test_it_agrees_with_the_original() -> None:
     data = built(first(1, 41, 37, 3, stride=2, fused_activation_function="RELU"))
-    assert otp.convert(data, verify=True).report.passes["channels_as_columns"] == 1
+    assert otp.convert(data, verify=True).report.passes["image_channels_to_width"] == 1
 
 
 def transposed_as_well(net: Network) -> tuple[TensorRef, TensorRef]:
@@ -103,7 +102,7 @@ LEFT: dict[str, Draw] = {
 
 @pytest.mark.parametrize("name", LEFT)
 def test_what_does_not_gain_is_left_alone(name: str) -> None:
-    assert Applied("channels_as_columns", LEFT[name]).count == 0
+    assert Applied("image_channels_to_width", LEFT[name]).count == 0
 
 
 @pytest.mark.parametrize(
@@ -121,4 +120,4 @@ def test_what_reads_the_image_are_plain_convolutions(nodes: str, count: int) -> 
     graph = (
         f"(float[1,11,13,3] x) => (float[1,5,h,w] y) {{ a = Transpose <perm = [0, 3, 1, 2]> (x) {nodes} y = Relu (b) }}"
     )
-    assert channels_as_columns.run(parsed(graph, **stored)) == count
+    assert apply("image_channels_to_width", parsed(graph, **stored)) == count

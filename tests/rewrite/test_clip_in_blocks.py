@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network, built, image, parsed
+from passes_networks import Applied, Draw, Network, apply, built, image, parsed
 
 import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
 from conformance.models import constant, drawn
-from onnx_tflite_plugin.rewrite.images import clip_in_blocks
 from onnx_tflite_plugin.source.model import Array
 
 
@@ -26,7 +25,7 @@ def bounded(
 @pytest.mark.parametrize("bound", ["RELU6", "RELU_N1_TO_1"])
 @pytest.mark.parametrize("channels", [8, 20, 48])
 def test_a_bound_of_a_sum_stays_in_the_blocked_layout(channels: int, bound: str) -> None:
-    applied = Applied("clip_in_blocks", lambda net: bounded(net, channels, bound=bound))
+    applied = Applied("clip_to_conv", lambda net: bounded(net, channels, bound=bound))
     assert applied.count == 1
     assert applied.near(1e-6)
     assert "Clip" not in applied.fused
@@ -42,7 +41,7 @@ def activated(net: Network, op: str = "MAXIMUM", bound: float | Array = -0.25) -
 
 @pytest.mark.parametrize(("op", "bound"), [("MAXIMUM", -0.25), ("MINIMUM", 0.5)])
 def test_a_number_that_bounds_an_activation_stays_in_the_blocked_layout(op: str, bound: float) -> None:
-    applied = Applied("clip_in_blocks", lambda net: activated(net, op, bound))
+    applied = Applied("clip_to_conv", lambda net: activated(net, op, bound))
     assert applied.count == 1
     assert applied.near(1e-6)
     assert not {"Max", "Min", "Clip", "ReorderInput"} & applied.fused.keys()
@@ -50,13 +49,13 @@ def test_a_number_that_bounds_an_activation_stays_in_the_blocked_layout(op: str,
 
 @pytest.mark.parametrize("batch", [None, 5])
 def test_any_number_of_images(batch: int | None) -> None:
-    applied = Applied("clip_in_blocks", lambda net: bounded(net, batch=batch), batch=5)
+    applied = Applied("clip_to_conv", lambda net: bounded(net, batch=batch), batch=5)
     assert applied.count == 1
     assert applied.near(1e-6)
 
 
 def test_it_agrees_with_the_original() -> None:
-    assert otp.convert(built(bounded), verify=True).report.passes["clip_in_blocks"] == 1
+    assert otp.convert(built(bounded), verify=True).report.passes["clip_to_conv"] == 1
 
 
 def of_a_constant(net: Network) -> TensorRef:
@@ -86,7 +85,7 @@ LEFT: dict[str, Draw] = {
 
 @pytest.mark.parametrize("name", LEFT)
 def test_others_are_left_alone(name: str) -> None:
-    assert Applied("clip_in_blocks", LEFT[name]).count == 0
+    assert Applied("clip_to_conv", LEFT[name]).count == 0
 
 
 SUM = "a = Conv (x, w) b = Conv (x, w) c = Add (a, b) d = Clip (c, low, high) y = Conv (d, v)"
@@ -113,4 +112,4 @@ def test_images_that_are_added_pixel_by_pixel_and_stay_floats_are_bounded_in_blo
         "w": drawn(8, 3, 1, 1), "v": drawn(7, 8, 1, 1), "each": drawn(1, 8, 1, 1), "low": np.float32(-0.5),
         "high": np.float32(0.5), "s": np.float32(0.05), "p": np.uint8(120),
     }  # fmt: skip
-    assert clip_in_blocks.run(parsed(f"(float[1,3,5,7] x) => (float[1,7,5,7] y) {{ {nodes} }}", **stored)) == count
+    assert apply("clip_to_conv", parsed(f"(float[1,3,5,7] x) => (float[1,7,5,7] y) {{ {nodes} }}", **stored)) == count

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network, image, parsed
+from passes_networks import Applied, Draw, Network, apply, image, parsed
 
 from conformance.builder import TensorRef
 from conformance.models import Spec, constant, drawn
-from onnx_tflite_plugin.rewrite.images import constants_of_rows
 
-PASS = "constants_of_rows"
+PASS = "widen_constants"
 ONNX = {"ADD": "Add", "DIV": "Div", "MUL": "Mul", "SUB": "Sub"}
 
 
@@ -126,10 +125,10 @@ def test_numbers_of_channels_alone_are_repeated(kind: str, nodes: str, count: in
     each = np.arange(1, 4, dtype=dtype)
     stored = {"each": each, "columns": each[:, None], "eps": np.full(1, 1e-3, dtype), "last": np.array([3])}
     model = parsed(f"({kind}[1,23,3,3] x, {kind}[1,23,3,3] image) => ({kind}[1,23,3,3] y) {{ {nodes} }}", **stored)
-    assert constants_of_rows.run(model) == count
+    assert apply("widen_constants", model) == count
 
 
 def test_two_constants_have_no_rows_to_gain() -> None:
     stored = {"image": np.ones((1, 23, 29, 3), np.float32), "each": np.ones(3, np.float32)}
     model = parsed("(float[1,23,29,3] x) => (float[1,23,29,3] y) { k = Add (image, each) y = Neg (k) }", **stored)
-    assert constants_of_rows.run(model) == 0
+    assert apply("widen_constants", model) == 0

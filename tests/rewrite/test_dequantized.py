@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network, parsed
+from passes_networks import Applied, Draw, Network, apply, parsed
 
 from conformance.builder import TensorRef
 from conformance.models import tensor
 from conformance.weights import product, weight
-from onnx_tflite_plugin.rewrite.recurrent import dequantized_once
 from onnx_tflite_plugin.verify import verify
 
 
@@ -47,7 +46,7 @@ def dense(rows: int, both: bool = False, columns: int = 7) -> Draw:
 
 @pytest.mark.parametrize("batch", [1, None])
 def test_an_image_is_dequantized_with_a_scale_for_each_channel(batch: int | None) -> None:
-    applied = Applied("dequantized_once", convolutions(batch), batch=2)
+    applied = Applied("dequantize_int16", convolutions(batch), batch=2)
     assert applied.count == 2
     assert applied.equal
     assert verify(applied.data, applied.after).ok
@@ -58,13 +57,13 @@ def test_an_image_is_dequantized_with_a_scale_for_each_channel(batch: int | None
 
 def test_weights_stay_float32_in_onnx_runtime() -> None:
     """What ONNX Runtime had quantized anew, it would dequantize in each run."""
-    applied = Applied("dequantized_once", convolutions(1))
+    applied = Applied("dequantize_int16", convolutions(1))
     assert applied.fused["Conv"] == 2
     assert applied.fused["DequantizeLinear"] == len(applied.nodes("DequantizeLinear"))
 
 
 def test_what_operators_take_element_by_element_has_one_scale() -> None:
-    applied = Applied("dequantized_once", dense(3, both=True))
+    applied = Applied("dequantize_int16", dense(3, both=True))
     assert applied.count == 2
     assert applied.equal
     made = [node for node in applied.nodes("DequantizeLinear") if node.output[0] in applied.nodes("Add")[0].input]
@@ -73,7 +72,7 @@ def test_what_operators_take_element_by_element_has_one_scale() -> None:
 
 
 def test_what_several_operators_take_is_multiplied_once() -> None:
-    applied = Applied("dequantized_once", residual)
+    applied = Applied("dequantize_int16", residual)
     assert applied.equal
     casts = [node.output[0] for node in applied.nodes("Cast")]
     several = [node for node in applied.nodes("Mul") if node.input[0] in casts and taken(applied, node.output[0]) > 1]
@@ -86,7 +85,7 @@ def taken(applied: Applied, name: str) -> int:
 
 @pytest.mark.parametrize("rows", [1, 3])
 def test_a_few_numbers_in_front_of_a_product_are_multiplied(rows: int) -> None:
-    applied = Applied("dequantized_once", dense(rows))
+    applied = Applied("dequantize_int16", dense(rows))
     gemm = applied.nodes("Gemm")[0]
     makers = {name: node.op_type for node in applied.after.graph.node for name in node.output}
     assert makers[gemm.input[0]] == "Mul"
@@ -94,7 +93,7 @@ def test_a_few_numbers_in_front_of_a_product_are_multiplied(rows: int) -> None:
 
 @pytest.mark.parametrize(("rows", "count"), [(3, 1), (2**16 + 1, 0)])
 def test_one_scale_is_not_written_once_for_each_of_many_rows(rows: int, count: int) -> None:
-    assert Applied("dequantized_once", dense(rows, columns=17)).count == count
+    assert Applied("dequantize_int16", dense(rows, columns=17)).count == count
 
 
 @pytest.mark.parametrize(
@@ -116,4 +115,4 @@ def test_a_cast_and_a_product_with_one_scale_are_dequantized(nodes: str, opset: 
         "each": np.full(5, 0.5, np.float32),
         "stored": np.arange(15, dtype=np.int16).reshape(3, 5),
     }
-    assert dequantized_once.run(parsed(graph, opset, **stored)) == count
+    assert apply("dequantize_int16", parsed(graph, opset, **stored)) == count

@@ -10,15 +10,15 @@ import onnx_ir as ir
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from passes_networks import PASSES, Applied, Draw, Network, image
+from passes_networks import Applied, Draw, Network, apply, image
 
 from conformance.builder import TensorRef
 from conformance.models import constant
-from onnx_tflite_plugin.rewrite.channels.exact_neighbours import neighbours
+from onnx_tflite_plugin.rewrite.channels.reorder_channels import neighbours
 from onnx_tflite_plugin.rewrite.weights.products import overflows, products
 from onnx_tflite_plugin.source.model import Array
 
-PASS = "exact_neighbours"
+PASS = "reorder_channels"
 
 
 def large(*groups: tuple[int, ...], size: int = 90) -> Callable[[Array], Array]:
@@ -207,7 +207,7 @@ def test_a_scale_for_each_channel_on_the_way_keeps_their_order() -> None:
     arrays = np.linspace(scale, 2 * scale, 24, dtype=scale.dtype), np.full(24, point)
     proto.graph.initializer.extend(map(onnx.numpy_helper.from_array, arrays, each))
     del proto.graph.value_info[:]
-    assert PASSES[PASS].run(ir.from_proto(onnx.shape_inference.infer_shapes(proto))) == 0
+    assert apply(PASS, ir.from_proto(onnx.shape_inference.infer_shapes(proto))) == 0
 
 
 def test_channels_in_another_order_are_no_tensor_of_the_file() -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from passes_networks import Network, parsed
+from passes_networks import RULES, Network, apply, parsed
 
 import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
 from conformance.models import Spec, constant, drawn, tensor
-from onnx_tflite_plugin.rewrite.weights import float_weights
 from onnx_tflite_plugin.verify import verify
 
 
@@ -49,7 +48,9 @@ def test_float_weights_are_not_quantized(target: str, scale: float, moved: bool)
 @pytest.mark.parametrize("moved", [False, True])
 def test_without_the_rewrite_they_are(moved: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once ONNX Runtime leaves float weights alone, the rewrite can go."""
-    monkeypatch.setattr(float_weights, "run", lambda model: 0)
+    monkeypatch.setitem(
+        RULES, "keep_float_weights", RULES["keep_float_weights"]._replace(operators=frozenset({"none"}))
+    )
     data = built(moved=moved)
     assert not verify(data, otp.convert(data)).ok
 
@@ -102,7 +103,7 @@ def test_what_onnx_runtime_would_quantize_is_kept_from_it(nodes: str, count: int
     outputs = "uint8[1,3,c,h] y" + (", float[1,3,c,h] z" if " z = " in nodes else "")
     stored["w"] = drawn(3, 3, 1, 1) if "MatMul" not in nodes else drawn(1, 3, 1, 1)
     model = parsed(f"(uint8[1,3,1,1] x) => ({outputs}) {{ {nodes} }}", **stored)
-    assert float_weights.run(model) == count
+    assert apply("keep_float_weights", model) == count
 
 
 def test_what_is_written_into_an_inner_graph_has_names_of_its_own() -> None:
@@ -118,7 +119,7 @@ def test_what_is_written_into_an_inner_graph_has_names_of_its_own() -> None:
     for node in inner:
         node.name = f"op1/{node.op_type}"
         node.outputs[0].name = f"{node.name}:out"
-    assert float_weights.run(model) == 1
+    assert apply("keep_float_weights", model) == 1
     for names in (
         [node.name for node in model.graph.all_nodes() if node.name],
         [value.name for node in model.graph.all_nodes() for value in node.outputs],

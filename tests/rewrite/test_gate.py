@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network, built, image, optimized, parsed, settled
+from passes_networks import Applied, Draw, Network, apply, built, image, optimized, parsed, settled
 
 import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
 from conformance.models import constant, drawn
-from onnx_tflite_plugin.rewrite.images import gate_in_blocks
 from op_handlers.kernels import hybrid
 
 
@@ -45,7 +44,7 @@ def gated(
 @pytest.mark.parametrize("batch", [1, None, 3])
 @pytest.mark.parametrize("channels", [16, 20, 48])
 def test_the_product_stays_in_the_blocked_layout(channels: int, batch: int | None, swap: bool) -> None:
-    applied = Applied("gate_in_blocks", lambda net: gated(net, channels, batch=batch, swap=swap), batch=3)
+    applied = Applied("squeeze_excite_blocks", lambda net: gated(net, channels, batch=batch, swap=swap), batch=3)
     assert applied.count == 1
     assert applied.equal
     before = optimized(settled(applied.before))
@@ -67,14 +66,14 @@ def test_the_product_stays_in_the_blocked_layout(channels: int, batch: int | Non
     ids=["integers", "fewer than a block", "no divisor", "one pixel", "no convolution in front", "none behind"],
 )
 def test_others_are_left_alone(draw: Draw) -> None:
-    assert Applied("gate_in_blocks", draw).count == 0
+    assert Applied("squeeze_excite_blocks", draw).count == 0
 
 
 def test_weights_that_are_dequantized_as_the_model_loads_are_seen_through(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a network that is too large for activations to be rounded."""
     monkeypatch.setattr(hybrid, "SHALLOW", 0)
     monkeypatch.setattr(hybrid, "SMALL", 0)
-    applied = Applied("gate_in_blocks", lambda net: gated(net, batch=None, weights="int8"), batch=2)
+    applied = Applied("squeeze_excite_blocks", lambda net: gated(net, batch=None, weights="int8"), batch=2)
     assert applied.nodes("Cast")
     assert applied.count == 1
     assert applied.equal
@@ -82,9 +81,9 @@ def test_weights_that_are_dequantized_as_the_model_loads_are_seen_through(monkey
 
 def test_an_image_that_other_passes_reshape_keeps_no_gate_from_being_repeated() -> None:
     passes = otp.convert(built(lambda net: gated(net, batch=None))).report.passes
-    assert {name: passes.get(name) for name in ("gate_in_blocks", "channels_as_columns")} == {
-        "gate_in_blocks": 1,
-        "channels_as_columns": 1,
+    assert {name: passes.get(name) for name in ("squeeze_excite_blocks", "image_channels_to_width")} == {
+        "squeeze_excite_blocks": 1,
+        "image_channels_to_width": 1,
     }
 
 
@@ -98,7 +97,7 @@ def test_convolutions_of_floats_work_in_blocks(given: str, count: int) -> None:
     dequantized = "x = DequantizeLinear (q, s, p) " if given.endswith("q") else ""
     stored = {"w": drawn(16, 3, 1, 1), "v": drawn(16, 16, 1, 1), "s": np.float32(0.05), "p": np.uint8(120)}
     model = parsed(f"({given}) => (float[1,16,5,7] y) {{ {dequantized}{nodes} }}", **stored)
-    assert gate_in_blocks.run(model) == count
+    assert apply("squeeze_excite_blocks", model) == count
 
 
 @pytest.mark.parametrize(("images", "count"), [(1, 1), (5, 0)])
@@ -108,4 +107,4 @@ def test_a_gate_is_repeated_over_an_image_not_over_several(images: int, count: i
     model = parsed(
         f"({given}) => (float[{images},16,5,7] y) {{ {nodes} }}", w=drawn(16, 3, 1, 1), v=drawn(16, 16, 1, 1)
     )
-    assert gate_in_blocks.run(model) == count
+    assert apply("squeeze_excite_blocks", model) == count

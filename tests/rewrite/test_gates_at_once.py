@@ -8,12 +8,11 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from passes_networks import Applied, Draw, Network, parsed
+from passes_networks import Applied, Draw, Network, apply, parsed
 
 from conformance.builder import GraphBuilder, TensorRef
 from conformance.cases.control.loops import called, loop
 from conformance.models import drawn, tensor
-from onnx_tflite_plugin.rewrite.recurrent import gates_at_once
 from onnx_tflite_plugin.verify import verify
 
 GO_ON = np.array([True, True, True, False, False])
@@ -67,7 +66,7 @@ def inside(model: onnx.ModelProto) -> list[str]:
 @pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize("biased", [False, True])
 def test_gates_are_one_convolution_of_the_input_and_one_of_the_last_output(half: bool, biased: bool) -> None:
-    applied = Applied("gates_at_once", layer(half=half, biased=biased))
+    applied = Applied("merge_gate_convs + add_before_split", layer(half=half, biased=biased))
     assert applied.near(1e-6)
     nodes = inside(applied.after)
     assert [nodes.count(op) for op in ("Conv", "Add", "Split")] == [2, 1, 1]
@@ -75,7 +74,7 @@ def test_gates_are_one_convolution_of_the_input_and_one_of_the_last_output(half:
 
 
 def test_what_is_used_twice_is_split_before_it_is_added() -> None:
-    applied = Applied("gates_at_once", layer(read=True))
+    applied = Applied("merge_gate_convs + add_before_split", layer(read=True))
     assert applied.near(1e-6)
     nodes = inside(applied.after)
     assert [nodes.count(op) for op in ("Conv", "Add", "Split")] == [2, 5, 2]
@@ -86,7 +85,7 @@ def test_what_is_used_twice_is_split_before_it_is_added() -> None:
     "draw", [layer(gates=2), layer(cells=8), layer(cells=16)], ids=["two gates", "whole blocks", "two blocks"]
 )
 def test_else_each_gate_has_its_own(draw: Draw) -> None:
-    assert Applied("gates_at_once", draw).count == 0
+    assert Applied("merge_gate_convs + add_before_split", draw).count == 0
 
 
 FEATURES, DEPTH = 3, 2
@@ -128,4 +127,4 @@ def branch(nodes: str) -> ir.Model:
     ],
 )  # fmt: skip
 def test_what_is_joined_differs_in_numbers_alone(nodes: str, count: int) -> None:
-    assert gates_at_once.run(branch(nodes)) == count
+    assert apply("merge_gate_convs + add_before_split", branch(nodes)) == count

@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 import pytest
-from passes_networks import Applied, Network, parsed
+from passes_networks import Applied, Network, apply, parsed
 
 from conformance.builder import TensorRef
 from conformance.models import Spec, constant, drawn, tensor
 from conformance.weights import weight
-from onnx_tflite_plugin.rewrite.tokens import matmul_of_tensors
 
-NAME = "matmul_of_tensors"
+NAME = "gemm_to_matmul"
 
 
 def dense(net: Network, x: TensorRef, features: int, weights: Spec | TensorRef | None = None) -> TensorRef:
@@ -117,6 +116,6 @@ def test_products_of_rows_alone_are_those_of_tensors(given: str, nodes: str, bac
                    w=drawn(7, 5), each=drawn(5), **shapes)  # fmt: skip
     if "m,n" in given:
         model.graph[2].outputs[0].shape = ir.Shape([None, None, 7])
-    matmul_of_tensors.run(model)
+    apply("gemm_to_matmul", model)
     assert [node.op_type for node in model.graph] == left
     assert all(value.dtype == ir.DataType.FLOAT for node in model.graph for value in node.outputs)

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network, built, image, parsed
+from passes_networks import Applied, Draw, Network, apply, built, image, parsed
 
 import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
-from onnx_tflite_plugin.rewrite.channels import one_feature
 
 
 def one(*shape: int | None, kernel: tuple[int, int] = (3, 5), dtype: str = "float32", **options: Any) -> Draw:
@@ -29,7 +28,7 @@ ALIKE: dict[str, Draw] = {
 
 @pytest.mark.parametrize("name", ALIKE)
 def test_one_feature_is_made_channel_by_channel(name: str) -> None:
-    applied = Applied("one_feature", ALIKE[name])
+    applied = Applied("split_single_feature_conv", ALIKE[name])
     assert applied.count == 1
     assert applied.near(1e-5)
     deep, total = applied.nodes("Conv")
@@ -45,7 +44,7 @@ def test_it_agrees_with_the_original() -> None:
         return net.conv(x, 1, (3, 5), stride=2)
 
     report = otp.convert(built(draw), verify=True).report
-    assert report.passes["one_feature"] == 1
+    assert report.passes["split_single_feature_conv"] == 1
 
 
 LEFT: dict[str, Draw] = {
@@ -60,7 +59,7 @@ LEFT: dict[str, Draw] = {
 
 @pytest.mark.parametrize("name", LEFT)
 def test_what_does_not_gain_is_left_alone(name: str) -> None:
-    assert Applied("one_feature", LEFT[name]).count == 0
+    assert Applied("split_single_feature_conv", LEFT[name]).count == 0
 
 
 @pytest.mark.parametrize(("axes", "count"), [("41,37", 1), ("1517", 0)], ids=["an image", "a sequence"])
@@ -70,4 +69,4 @@ def test_images_alone_are_made_channel_by_channel(axes: str, count: int) -> None
         f"(float[1,16,{axes}] x) => (float[1,1,{','.join('hw'[: weights.ndim - 2])}] y) {{ y = Conv (x, w) }}",
         w=weights,
     )
-    assert one_feature.run(model) == count
+    assert apply("split_single_feature_conv", model) == count

@@ -9,12 +9,12 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from passes_networks import PASSES, Applied, Draw, Network, agrees, image, parsed
+from passes_networks import Applied, Draw, Network, agrees, apply, image, parsed
 
 from conformance.builder import TensorRef
 from conformance.models import Spec, constant, drawn
 from onnx_tflite_plugin.rewrite.channels import pad_channels
-from onnx_tflite_plugin.rewrite.channels.flow import Convolution
+from onnx_tflite_plugin.rewrite.channels.padding import Convolution
 
 
 @pytest.fixture(autouse=True)
@@ -269,7 +269,7 @@ def test_a_scale_for_each_channel_of_a_result_is_left_alone() -> None:
                 proto.graph.initializer.append(onnx.numpy_helper.from_array(each, name))
             node.input[slot] = name
         node.attribute.append(onnx.helper.make_attribute("axis", 1))
-    assert PASSES["pad_channels"].run(ir.from_proto(proto)) == 0
+    assert apply("pad_channels", ir.from_proto(proto)) == 0
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_a_scale_for_each_channel_of_a_result_is_left_alone() -> None:
     [(29, 32), (11, 16), (728, 736), (44, 48), (56, 64), (19, 24), (22, 24), (8, 8), (40, 40), (96, 96)],
 )
 def test_blocks_of_16_are_filled_where_blocks_of_8_lose_little_by_it(features: int, wide: int) -> None:
-    assert pad_channels.width(features) == wide
+    assert pad_channels.round_up(features) == wide
 
 
 def test_what_multiplies_little_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,5 +323,5 @@ def test_one_feature_becomes_a_block_of_them() -> None:
     stored = {"one": drawn(1, 4, 1, 1), "single": drawn(1, 1, 1, 1), "last": drawn(3, 1, 1, 1)}
     nodes = "a = Conv (x, one) b = Mul (a, single) y = Conv (b, last)"
     model = parsed(f"(float[1,4,5,7] x) => (float[1,3,5,7] y) {{ {nodes} }}", **stored)
-    assert PASSES["pad_channels"].run(model) == 2
+    assert apply("pad_channels", model) == 2
     assert len(model.graph[0].inputs[1].const_value.numpy()) == 8

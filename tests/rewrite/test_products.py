@@ -15,12 +15,20 @@ from onnx.reference import ReferenceEvaluator
 from passes_networks import parsed
 
 from onnx_tflite_plugin.errors import TargetRefusal
-from onnx_tflite_plugin.rewrite.weights.forms import PROBE
+from onnx_tflite_plugin.rewrite.weights.assign_dtypes import AssignWeightDtypes
+from onnx_tflite_plugin.rewrite.weights.assign_dtypes import check_overflow as check
+from onnx_tflite_plugin.rewrite.weights.dtypes import PROBE
 from onnx_tflite_plugin.rewrite.weights.products import Product, overflows, products
-from onnx_tflite_plugin.rewrite.weights.settled import check, settle
 from onnx_tflite_plugin.source.model import Array
 
 U8, I8, I32, F32 = TensorProto.UINT8, TensorProto.INT8, TensorProto.INT32, TensorProto.FLOAT
+
+
+def settle(model: ir.Model, option: str) -> dict[str, int]:
+    """Assign the dtypes of weights without the postcondition."""
+    assign = AssignWeightDtypes(option)
+    assign.call(model)
+    return assign.dtypes
 
 
 def saturates(rows: Array) -> bool:

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network, parsed
+from passes_networks import Applied, Draw, Network, apply, parsed
 
 from conformance.builder import TensorRef
 from conformance.models import constant, drawn, tensor
-from onnx_tflite_plugin.rewrite.recurrent import reshape_once
 
 
 def dense(net: Network, batch: int | None = 1) -> TensorRef:
@@ -28,7 +27,7 @@ def split(net: Network, target: Sequence[int], batch: int | None = 1) -> TensorR
 
 @pytest.mark.parametrize("batch", [1, None])
 def test_the_shape_between_is_not_made(batch: int | None) -> None:
-    applied = Applied("reshape_once", lambda net: split(net, (-1, 5, 3, 4), batch), batch=2)
+    applied = Applied("merge_reshapes", lambda net: split(net, (-1, 5, 3, 4), batch), batch=2)
     assert applied.count == 1
     assert applied.equal
     assert len(applied.nodes("Reshape")) == 2
@@ -41,7 +40,7 @@ def test_a_chain_is_followed_to_its_beginning() -> None:
         flat = net.call("RESHAPE", [wide, constant([30])], tensor(30))
         return net.call("RESHAPE", [flat, constant([5, 6])], tensor(5, 6))
 
-    applied = Applied("reshape_once", draw)
+    applied = Applied("merge_reshapes", draw)
     assert applied.count == 2
     assert applied.equal
     assert [node.op_type for node in applied.after.graph.node] == ["Abs", "Reshape"]
@@ -55,7 +54,7 @@ def test_where_the_beginning_has_the_shape_none_is_left(batch: int | None) -> No
         images = net.call("RESHAPE", [rows, constant([-1, 1, 1, 5])], tensor(batch, 1, 1, 5))
         return net.call("ABS", [images], tensor(batch, 1, 1, 5))
 
-    applied = Applied("reshape_once", draw, batch=2)
+    applied = Applied("merge_reshapes", draw, batch=2)
     assert applied.count == 1
     assert applied.equal
     assert [node.op_type for node in applied.after.graph.node] == ["Abs", "Abs"]
@@ -67,7 +66,7 @@ def test_what_else_reads_the_shape_between_keeps_it() -> None:
         heads = net.call("RESHAPE", [rows, constant([1, 5, 3, 4])], tensor(1, 5, 3, 4))
         return net.like("ABS", rows), heads
 
-    applied = Applied("reshape_once", draw)
+    applied = Applied("merge_reshapes", draw)
     assert applied.count == 1
     assert applied.equal
     assert len(applied.nodes("Reshape")) == 3
@@ -81,15 +80,13 @@ def computed(net: Network) -> TensorRef:
 
 @pytest.mark.parametrize("draw", [computed, dense], ids=["a target known as it runs", "a product between"])
 def test_others_are_left_alone(draw: Draw) -> None:
-    before = Applied("reshape_once", draw)
+    before = Applied("merge_reshapes", draw)
     assert before.count == 0
 
 
 def test_a_zero_which_is_the_operands_size_is_left_alone() -> None:
     import onnx_ir as ir
     from onnx import TensorProto, helper, numpy_helper
-
-    from onnx_tflite_plugin.rewrite import PASSES
 
     nodes = [helper.make_node("Reshape", ["x", "a"], ["m"]), helper.make_node("Reshape", ["m", "b"], ["y"])]
     shapes = [numpy_helper.from_array(np.array(shape), name) for name, shape in (("a", [6, 5]), ("b", [0, 5, 1]))]
@@ -98,7 +95,7 @@ def test_a_zero_which_is_the_operands_size_is_left_alone() -> None:
     ]
     graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], shapes)
     model = ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]))
-    assert PASSES["reshape_once"].run(model) == 0
+    assert apply("merge_reshapes", model) == 0
 
 
 @pytest.mark.parametrize(
@@ -115,5 +112,5 @@ def test_the_last_reshape_is_left_where_it_is_needed(nodes: str, left: Sequence[
     shapes = {"flat": [15], "rows": [-1, 5], "deep": [3, 5, 1], "kept": [0, 1]}
     stored = {name: np.asarray(shape, np.int64) for name, shape in shapes.items()}
     model = parsed(f"(float[3,5] x) => (float[n,m] y) {{ {nodes} }}", **stored)
-    reshape_once.run(model)
+    apply("merge_reshapes", model)
     assert [node.op_type for node in model.graph] == left

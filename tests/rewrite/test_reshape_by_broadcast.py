@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network, parsed
+from passes_networks import Applied, Draw, Network, apply, parsed
 
 from conformance.builder import TensorRef
 from conformance.models import constant, tensor
-from onnx_tflite_plugin.rewrite.recurrent import reshape_by_broadcast
 
 
 def dropped(shape: tuple[int, ...], result: tuple[int, ...], other: tuple[int, ...], dtype: str = "float32") -> Draw:
@@ -26,7 +25,7 @@ def dropped(shape: tuple[int, ...], result: tuple[int, ...], other: tuple[int, .
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 @pytest.mark.parametrize(("shape", "other"), [((1, 7), (1, 7)), ((1, 7), (5, 7)), ((1, 1, 7), (3, 5, 7))], ids=str)
 def test_a_sum_restores_what_was_dropped(shape: tuple[int, ...], other: tuple[int, ...], dtype: str) -> None:
-    applied = Applied("reshape_by_broadcast", dropped(shape, (7,), other, dtype))
+    applied = Applied("drop_unit_axes", dropped(shape, (7,), other, dtype))
     assert applied.count == 1
     assert not applied.nodes("Reshape")
     assert applied.equal
@@ -40,7 +39,7 @@ def test_a_sum_restores_what_was_dropped(shape: tuple[int, ...], other: tuple[in
 )
 def test_a_sum_of_fewer_axes_needs_the_reshape(shapes: tuple[tuple[int, ...], ...], dtype: str) -> None:
     given, flat, other = shapes
-    applied = Applied("reshape_by_broadcast", dropped(given, flat, other, dtype))
+    applied = Applied("drop_unit_axes", dropped(given, flat, other, dtype))
     assert len(applied.nodes("Reshape")) == 1
     assert applied.count == 0
 
@@ -52,7 +51,7 @@ def test_what_is_given_as_a_result_keeps_its_shape(dtype: str) -> None:
         flat = net.like("RESHAPE", net.like("RELU", x), constant([7]), shape=(7,))
         return flat, net.like("ADD", net.input(tensor(1, 7, dtype=dtype)), flat)
 
-    assert Applied("reshape_by_broadcast", draw).count == 0
+    assert Applied("drop_unit_axes", draw).count == 0
 
 
 @pytest.mark.parametrize(
@@ -66,7 +65,7 @@ def test_what_is_given_as_a_result_keeps_its_shape(dtype: str) -> None:
 )
 def test_who_broadcasts_either_operand_needs_no_reshape(nodes: str, count: int) -> None:
     graph = f"(float[1,7] x, float[5,7] z) => (float[5,7] y) {{ {nodes} }}"
-    assert reshape_by_broadcast.run(parsed(graph, flat=np.array([7]))) == count
+    assert apply("drop_unit_axes", parsed(graph, flat=np.array([7]))) == count
 
 
 @pytest.mark.parametrize(("scale", "count"), [((), 1), ((1,), 0)], ids=["one scale", "a scale along an axis"])
@@ -74,7 +73,7 @@ def test_what_is_dequantized_along_no_axis_may_have_more_of_them(scale: tuple[in
     nodes = "a = Reshape (x, flat) b = DequantizeLinear <axis = 0> (a, s, p) y = Add (z, b)"
     stored = {"flat": np.array([1]), "s": np.full(scale, 0.5, np.float32), "p": np.full(scale, 7, np.uint8)}
     model = parsed(f"(uint8[1,1] x, float[5,7] z) => (float[5,7] y) {{ {nodes} }}", **stored)
-    assert reshape_by_broadcast.run(model) == count
+    assert apply("drop_unit_axes", model) == count
 
 
 @pytest.mark.parametrize("between", ["", "b = DequantizeLinear (a, s, p) "], ids=["as it is", "dequantized"])
@@ -83,4 +82,4 @@ def test_one_that_does_not_broadcast_keeps_the_reshape(between: str) -> None:
     nodes = f"a = Reshape (x, flat) {between}y = Add (z, {read}) w = Neg ({read})"
     stored = {"flat": np.array([1]), "s": np.asarray(0.5, np.float32), "p": np.asarray(7, np.uint8)}
     model = parsed(f"({dtype}[1,1] x, float[5,7] z) => (float[5,7] y, float[1] w) {{ {nodes} }}", **stored)
-    assert reshape_by_broadcast.run(model) == 0
+    assert apply("drop_unit_axes", model) == 0

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network, parsed
+from passes_networks import Applied, Draw, Network, apply, parsed
 
 from conformance.builder import TensorRef
 from conformance.models import constant, tensor
 from conformance.weights import bias, product, weight
-from onnx_tflite_plugin.rewrite.recurrent import rows_of_integers
 from onnx_tflite_plugin.verify import verify
 
 FEATURES, INPUTS = 7, 5
@@ -54,7 +53,7 @@ def steps(
 def test_all_rows_are_multiplied_at_once_and_rounded_as_each_was(
     dtype: str, biased: Sequence[int], places: Sequence[int]
 ) -> None:
-    applied = Applied("rows_of_integers", steps(places, dtype, biased=biased))
+    applied = Applied("merge_step_gemms", steps(places, dtype, biased=biased))
     assert applied.count == 1
     assert applied.equal
     assert len(applied.nodes("Gemm")) == 1
@@ -63,8 +62,8 @@ def test_all_rows_are_multiplied_at_once_and_rounded_as_each_was(
 
 @pytest.mark.parametrize("dtype", ["int8", "int16"])
 def test_what_is_split_are_the_tensors_that_were_rounded_alone(dtype: str) -> None:
-    before = Applied("reshape_once", steps((0, 1, 2, 3), dtype))
-    after = Applied("rows_of_integers", steps((0, 1, 2, 3), dtype))
+    before = Applied("merge_reshapes", steps((0, 1, 2, 3), dtype))
+    after = Applied("merge_step_gemms", steps((0, 1, 2, 3), dtype))
     names = [*after.nodes("Split")[0].output]
     assert [node.output[0] for node in before.nodes("QuantizeLinear") if node.output[0] in names] == names
     assert [after.marks(name) for name in names] == [before.marks(name) for name in names]
@@ -77,7 +76,7 @@ def test_what_is_split_are_the_tensors_that_were_rounded_alone(dtype: str) -> No
     ids=["one row is left out", "one row has other weights", "an open size"],
 )
 def test_else_each_row_is_multiplied_by_itself(dtype: str, places: Sequence[int], options: dict[str, Any]) -> None:
-    assert Applied("rows_of_integers", steps(places, dtype, **options)).count == 0
+    assert Applied("merge_step_gemms", steps(places, dtype, **options)).count == 0
 
 
 def products(operands: str, points: str) -> str:
@@ -114,7 +113,7 @@ def test_rows_of_uint8_by_int8_whose_sums_are_exact_in_float32(
     kinds = {"p": "uint8", "q": "int8"}
     results = ", ".join(f"{kinds[point]}[2,7] y{row}" for row, point in enumerate(points))
     model = parsed(f"(uint8[{rows},2,{depth}] x) => ({results}) {{ {nodes} }}", **stored)
-    assert rows_of_integers.run(model) == count
+    assert apply("merge_step_gemms", model) == count
 
 
 @pytest.mark.parametrize(("bias", "count"), [(34171, 1), (34172, 0), (-34172, 0)])
@@ -133,4 +132,4 @@ def test_sums_are_exact_with_the_bias_they_begin_at(bias: int, count: int) -> No
     stored |= {f"k{row}": np.array(row) for row in range(3)}
     results = ", ".join(f"uint8[2,7] y{row}" for row in range(3))
     model = parsed(f"(uint8[3,2,517] x) => ({results}) {{ {nodes} }}", **stored)
-    assert rows_of_integers.run(model) == count
+    assert apply("merge_step_gemms", model) == count

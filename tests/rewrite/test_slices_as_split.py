@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from passes_networks import Applied, Network, parsed
+from passes_networks import Applied, Network, apply, parsed
 
 from conformance.builder import TensorRef
 from conformance.models import constant, tensor
-from onnx_tflite_plugin.rewrite.tokens import slices_as_split
 
-NAME = "slices_as_split"
+NAME = "slices_to_split"
 
 
 def slices(
@@ -74,4 +73,4 @@ def test_parts_along_two_axes_stay() -> None:
 def test_parts_are_whole_and_of_one_axis(nodes: str, count: int) -> None:
     stored = {f"k{k}": np.array([k]) for k in (0, 1, 2, 4, 7)}
     model = parsed(f"(float[3,7] x) => (float[3,m] y, float[3,n] z) {{ {nodes} }}", last=np.array([-1]), **stored)
-    assert slices_as_split.run(model) == count
+    assert apply("slices_to_split", model) == count

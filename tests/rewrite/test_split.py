@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network, parsed
+from passes_networks import Applied, Draw, Network, apply, parsed
 
 from conformance.builder import TensorRef
 from conformance.models import Spec, constant, tensor
 from conformance.weights import product, weight
-from onnx_tflite_plugin.rewrite.recurrent import split_once
 from onnx_tflite_plugin.verify import verify
 
 GATES = ("LOGISTIC", "LOGISTIC", "TANH", "LOGISTIC")
@@ -42,7 +41,7 @@ def gates(operators: Sequence[str] = GATES, dtype: str = "int16", cells: int = 5
 
 @pytest.mark.parametrize("operators", [GATES, ("TANH", "LOGISTIC", "LOGISTIC", "LOGISTIC"), ("LOGISTIC", "LOGISTIC")])
 def test_gates_that_go_the_same_way_go_it_together(operators: Sequence[str]) -> None:
-    applied = Applied("split_once", gates(operators))
+    applied = Applied("activations_before_split", gates(operators))
     assert applied.count == 1
     assert applied.equal
     assert len(applied.nodes("Sigmoid")) == 1
@@ -62,7 +61,7 @@ def test_gates_that_go_the_same_way_go_it_together(operators: Sequence[str]) -> 
     ids=["each goes another way", "8 bits have one kernel", "one node of floats", "a large tensor", "an open size"],
 )
 def test_else_they_are_split_first(draw: Draw) -> None:
-    assert Applied("split_once", draw).count == 0
+    assert Applied("activations_before_split", draw).count == 0
 
 
 def test_what_is_used_on_its_way_is_split_before() -> None:
@@ -70,7 +69,7 @@ def test_what_is_used_on_its_way_is_split_before() -> None:
         first, *others = gates(("LOGISTIC",) * 3)(net)
         return first, *others, net.like("NEG", first)
 
-    applied = Applied("split_once", draw)
+    applied = Applied("activations_before_split", draw)
     assert applied.count == 1
     assert applied.equal
 
@@ -78,7 +77,7 @@ def test_what_is_used_on_its_way_is_split_before() -> None:
 def test_a_part_that_nobody_reads_is_no_reason_to_split_first() -> None:
     nodes = "a, b, c = Split <axis = 1> (x, n) d = Sigmoid (a) e = Sigmoid (b) y = Sub (d, e)"
     model = parsed(f"(float[1,15] x) => (float[1,5] y) {{ {nodes} }}", n=np.full(3, 5))
-    assert split_once.run(model) == 1
+    assert apply("activations_before_split", model) == 1
     assert [node.op_type for node in model.graph] == ["Sigmoid", "Split", "Sub"]
     assert [list(value.shape or ()) for value in model.graph[0].outputs] == [[1, 15]]
 
@@ -89,4 +88,6 @@ def test_parts_are_multiplied_together_by_one_number_alone(factor: tuple[int, ..
         "a, b, c = Split <axis = 1> (x, n) d = Mul (a, f) e = Mul (b, f) g = Mul (c, f) h = Sub (d, e) y = Sub (h, g)"
     )
     stored = {"n": np.full(3, 5), "f": np.full(factor, 0.3, np.float32)}
-    assert split_once.run(parsed(f"(float[1,15] x) => (float[1,5] y) {{ {nodes} }}", **stored)) == count
+    assert (
+        apply("activations_before_split", parsed(f"(float[1,15] x) => (float[1,5] y) {{ {nodes} }}", **stored)) == count
+    )

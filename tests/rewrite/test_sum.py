@@ -31,7 +31,7 @@ def unrolled(net: Network) -> TensorRef:
 
 
 def test_products_and_bias_of_a_time_step_are_two_nodes() -> None:
-    applied = Applied("sum_in_gemm", unrolled)
+    applied = Applied("add_to_gemm", unrolled)
     assert applied.count == 4
     assert applied.near(1e-6)
     assert [node.op_type for node in applied.after.graph.node] == ["Gemm", "Gemm", "Tanh"] * 2
@@ -41,7 +41,7 @@ def test_products_and_bias_of_a_time_step_are_two_nodes() -> None:
 
 
 def test_what_a_product_holds_now_is_no_tensor_of_the_file() -> None:
-    applied = Applied("sum_in_gemm", unrolled)
+    applied = Applied("add_to_gemm", unrolled)
     with_bias, recurrent = applied.nodes("Gemm")[2:]
     assert not applied.marks(with_bias.output[0])
     assert applied.marks(recurrent.output[0])
@@ -53,7 +53,7 @@ def test_a_shape_in_between_is_no_hindrance() -> None:
         flat = net.call("RESHAPE", [kept, constant([7])], tensor(7))
         return net.call("ADD", [net.input(tensor(1, 7)), flat], tensor(1, 7))
 
-    applied = Applied("sum_in_gemm", draw)
+    applied = Applied("add_to_gemm", draw)
     assert applied.count == 1
     assert applied.near(1e-6)
     assert [node.op_type for node in applied.after.graph.node] == ["Gemm"]
@@ -65,7 +65,7 @@ def test_a_product_that_others_need_stays() -> None:
         net.output(net.call("TANH", [made], tensor(3, 7)))
         return net.call("ADD", [made, constant(drawn(7))], tensor(3, 7))
 
-    assert Applied("sum_in_gemm", draw).count == 0
+    assert Applied("add_to_gemm", draw).count == 0
 
 
 def test_a_product_that_is_repeated_by_what_is_added_stays() -> None:
@@ -73,7 +73,7 @@ def test_a_product_that_is_repeated_by_what_is_added_stays() -> None:
         made = product(net, net.input(tensor(1, 5)), 7, "w")
         return net.call("ADD", [made, net.input(tensor(3, 7))], tensor(3, 7))
 
-    assert Applied("sum_in_gemm", draw).count == 0
+    assert Applied("add_to_gemm", draw).count == 0
 
 
 @pytest.mark.parametrize(("rows", "count"), [(1, 1), (None, 0)])
@@ -82,7 +82,7 @@ def test_of_open_sizes_only_what_is_the_same_for_all_rows_is_added(rows: int | N
         made = product(net, net.input(tensor(None, 5)), 7, "w")
         return net.call("ADD", [made, net.input(tensor(rows, 7))], tensor(None, 7))
 
-    applied = Applied("sum_in_gemm", draw, batch=3)
+    applied = Applied("add_to_gemm", draw, batch=3)
     assert applied.count == count
     assert applied.near(1e-6)
 
@@ -92,7 +92,7 @@ def test_a_product_has_one_third_operand() -> None:
         made = product(net, net.input(tensor(3, 5)), 7, "w", biased=True)
         return net.call("ADD", [made, net.input(tensor(3, 7))], tensor(3, 7))
 
-    assert Applied("sum_in_gemm", draw).count == 0
+    assert Applied("add_to_gemm", draw).count == 0
 
 
 def test_what_may_be_a_product_of_integers_stays() -> None:
@@ -100,4 +100,4 @@ def test_what_may_be_a_product_of_integers_stays() -> None:
         x = net.call("DEQUANTIZE", [net.input(tensor(3, 5, dtype="int8"))], tensor(3, 5))
         return net.call("ADD", [product(net, x, 7, "w"), net.input(tensor(3, 7))], tensor(3, 7))
 
-    assert Applied("sum_in_gemm", draw).count == 0
+    assert Applied("add_to_gemm", draw).count == 0

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 import pytest
-from passes_networks import PASSES, Applied, Network, image, parsed
+from passes_networks import Applied, Network, apply, image, parsed
 
 from conformance.builder import TensorRef
 from conformance.models import constant
@@ -194,7 +194,7 @@ def test_weights_of_uint8_are_no_int8() -> None:
     nodes = "a = DequantizeLinear (x, s, p) w = DequantizeLinear (k, s, p) b = Conv (a, w) y = QuantizeLinear (b, s, p)"
     stored = {"s": np.float32(0.05), "p": np.uint8(120), "k": np.full((16, 16, 1, 1), 200, np.uint8)}
     model = parsed(f"(uint8[1,16,11,13] x) => (uint8[1,16,11,13] y) {{ {nodes} }}", **stored)
-    assert PASSES["symmetric_weights"].run(model) == 0
+    assert apply("symmetric_weights", model) == 0
 
 
 def test_weights_that_see_one_channel_gain_nothing_by_two() -> None:

@@ -29,7 +29,7 @@ def bounded(scale: float, point: int = -18, dtype: str = "int8", result: float =
     ("scale", "point", "dtype"), [(0.022615, -18, "int8"), (0.1, 0, "int8"), (0.0137, 110, "uint8"), (1e3, 0, "int8")]
 )
 def test_each_of_256_numbers_gives_the_same_integer(scale: float, point: int, dtype: str) -> None:
-    applied = Applied("tanh_as_sigmoid", bounded(scale, point, dtype))
+    applied = Applied("tanh_to_sigmoid", bounded(scale, point, dtype))
     assert applied.count == 1
     assert applied.fused["QLinearSigmoid"] == 1
     assert "Tanh" not in applied.fused
@@ -51,11 +51,11 @@ def near_a_half() -> float:
     ids=["a result that either might round otherwise", "another scale than the kernel's", "16 bits"],
 )
 def test_others_stay_tanh(draw: Draw) -> None:
-    applied = Applied("tanh_as_sigmoid", draw)
+    applied = Applied("tanh_to_sigmoid", draw)
     assert applied.count == 0
 
 
 def test_what_is_read_unrounded_stays_tanh() -> None:
-    applied = Applied("tanh_as_sigmoid", lambda net: net.like("TANH", net.input(tensor(1, 7))))
+    applied = Applied("tanh_to_sigmoid", lambda net: net.like("TANH", net.input(tensor(1, 7))))
     assert len(applied.nodes("Tanh")) == 1
     assert applied.count == 0

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network, image, parsed, settled
+from passes_networks import Applied, Draw, Network, apply, image, parsed, settled
 
 from conformance.builder import TensorRef
 from conformance.models import constant
 from conformance.weights import bias, product, weight
-from onnx_tflite_plugin.rewrite.images import transposed_as_convolution
-from onnx_tflite_plugin.rewrite.images.transposed_as_convolution import Axis
+from onnx_tflite_plugin.rewrite.images.conv_transpose_to_conv import Axis
 from onnx_tflite_plugin.verify import verify
 
 
@@ -56,7 +55,7 @@ def enlarged(
 )
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_a_transposed_convolution_is_one_of_several_places(settings: tuple[Any, ...], dtype: str) -> None:
-    applied = Applied("transposed_as_convolution", lambda net: enlarged(net, *settings, dtype))
+    applied = Applied("conv_transpose_to_conv", lambda net: enlarged(net, *settings, dtype))
     assert applied.count == 1
     assert applied.steps <= 1
     differing = [np.count_nonzero(first != second) / first.size for first, second in applied.outputs]
@@ -74,7 +73,7 @@ def test_a_transposed_convolution_is_one_of_several_places(settings: tuple[Any, 
     ],
 )
 def test_other_transposed_convolutions_are_left_alone(name: str, draw: Draw) -> None:
-    assert Applied("transposed_as_convolution", draw).count == 0, name
+    assert Applied("conv_transpose_to_conv", draw).count == 0, name
 
 
 @pytest.mark.parametrize(
@@ -93,7 +92,7 @@ def test_what_pads_of_a_convolution_cannot_express_stays(
 
 def test_an_axis_reads_each_weight_of_its_phase() -> None:
     axis = Axis.of(5, 3, 2, (0, 1), 0)
-    assert axis == Axis(stride=2, pad=0, kernel=3, blocks=5, first=0, last=1, behind=0)
+    assert axis == Axis(stride=2, pad=0, kernel=3, blocks=5, first=0, last=1, after=0)
     assert axis is not None
     assert axis.sources().tolist() == [[2, 0], [-1, 1]]
 
@@ -106,4 +105,4 @@ def test_pads_that_are_not_spelled_out_and_groups_stay(option: str, count: int) 
         b = ConvTranspose <kernel_shape = [2, 2], strides = [2, 2]{option}> (a, w) y = QuantizeLinear (b, s, p)"""
     stored = {"s": np.float32(0.05), "p": np.uint8(120), "zero": np.int8(0), "k": np.ones((4, 3, 2, 2), np.int8)}
     model = parsed(f"(uint8[1,4,5,7] x) => (uint8[1,c,h,w] y) {{ {nodes} }}", **stored)
-    assert transposed_as_convolution.run(model) == count
+    assert apply("conv_transpose_to_conv", model) == count

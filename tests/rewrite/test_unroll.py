@@ -10,7 +10,7 @@ import onnx
 import onnx_ir as ir
 import onnxruntime
 import pytest
-from passes_networks import parsed
+from passes_networks import apply, parsed
 
 from conformance.cases.fusions.directions import ALONE
 from conformance.cases.fusions.loops import ALIKE, TIME, Layer
@@ -20,7 +20,6 @@ from conformance.models import Net, drawn
 from onnx_tflite_plugin import convert
 from onnx_tflite_plugin.errors import ConversionError, UnsupportedOption
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.rewrite.recurrent import unroll
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import verify
 
@@ -58,7 +57,7 @@ def test_what_is_spelled_out_agrees_with_litert(name: str) -> None:
     draw, trips = DRAWN[name]
     data = built(draw)
     conversion = convert(data, host=Host(packs="builtin"), unroll=trips)
-    assert conversion.report.passes["unroll"] == 1
+    assert conversion.report.passes["unroll_loops"] == 1
     assert verify(data, conversion.proto, runs=4).ok
 
 
@@ -109,13 +108,13 @@ COUNTED = """
 def test_a_loop_that_a_condition_may_end_stays_one(start: str, on: str, count: int) -> None:
     text = COUNTED.replace("LOOP", "Loop").replace("GO", start).replace("ON", on)
     model = ir.from_proto(onnx.parser.parse_model(text))
-    assert unroll.run(model, 3) == count
+    assert apply("unroll_loops", model, unroll=3) == count
     assert {node.op_type for node in model.graph} == ({"Neg", "Identity"} if count else {"Loop"})
 
 
 def test_a_loop_of_another_domain_stays_one() -> None:
     text = COUNTED.replace("LOOP", "elsewhere.Loop").replace("GO", "yes").replace("ON", "Identity (told)")
-    assert unroll.run(ir.from_proto(onnx.parser.parse_model(text)), 3) == 0
+    assert apply("unroll_loops", ir.from_proto(onnx.parser.parse_model(text)), unroll=3) == 0
 
 
 @pytest.mark.parametrize(
@@ -124,7 +123,12 @@ def test_a_loop_of_another_domain_stays_one() -> None:
 def test_a_scan_along_another_axis_stays_one(axes: str, count: int) -> None:
     body = "step (float[3] sum, float[3] row) => (float[3] after, float[3] seen) { after = Add (sum, row) seen = Neg (row) }"
     scan = f"y, all = Scan <num_scan_inputs = 1, {axes}, body = {body}> (x, z)"
-    assert unroll.run(parsed(f"(float[3] x, float[3,3] z) => (float[3] y, float[3,3] all) {{ {scan} }}"), 3) == count
+    assert (
+        apply(
+            "unroll_loops", parsed(f"(float[3] x, float[3,3] z) => (float[3] y, float[3,3] all) {{ {scan} }}"), unroll=3
+        )
+        == count
+    )
 
 
 def computed(model: ir.Model, **given: Array) -> list[Array]:
@@ -147,7 +151,7 @@ def test_what_a_body_hands_on_as_it_is_comes_out_as_it_went_in(directions: str, 
     scan = f"x, y, z, each, all = Scan <num_scan_inputs = 1, {directions}body = {body}> (a, b, c, rows)"
     model = parsed(f"({ports[0]}) => (float[3] x, float[3] y, float[3] z, {ports[1]}) {{ {scan} }}")
     given = {name: drawn(3, seed=name) for name in "abc"} | {"rows": drawn(5, 3, seed="rows")}
-    assert unroll.run(model, 5) == 1
+    assert apply("unroll_loops", model, unroll=5) == 1
     one, two, rows, seen = given["b"], given["c"], given["rows"][::back_in], []
     for row in rows:
         one, two = two, one + row

@@ -18,8 +18,8 @@ from conformance.builder import ModelBuilder, quant
 from conformance.cases.fusions.dynamic import HYBRID
 from conformance.cases.image.convolution import conv
 from conformance.models import drawn
-from onnx_tflite_plugin.rewrite.weights import settled as weights
-from onnx_tflite_plugin.rewrite.weights.forms import PROBE
+from onnx_tflite_plugin.rewrite.weights.assign_dtypes import check_overflow
+from onnx_tflite_plugin.rewrite.weights.dtypes import PROBE
 from onnx_tflite_plugin.rewrite.weights.products import products
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.runtimes.processor import multiplies_exactly
@@ -252,7 +252,7 @@ def test_the_hybrid_product_itself_is_chosen() -> None:
 def test_under_speed_patches_and_rearranged_convolutions_keep_the_rule() -> None:
     for data in (conv("", **HYBRID).build(), built(convolutions)):
         model = otp.convert(data, optimize="speed").model
-        weights.check(model)
+        check_overflow(model)
         assert all(product.exact or product.guarded for product in products(model))
 
 

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network, image, parsed
+from passes_networks import Applied, Draw, Network, apply, image, parsed
 
 from conformance.builder import TensorRef
 from conformance.models import constant, drawn
-from onnx_tflite_plugin.rewrite.images import wide_constants
 
-PASS = "wide_constants"
+PASS = "widen_quantized_constants"
 
 
 def scaled(
@@ -86,4 +85,4 @@ def test_a_constant_of_more_axes_than_the_image_is_left_alone(axes: Sequence[int
     stored = {"s": np.float32(0.05), "p": np.uint8(120), "k": drawn(*axes, dtype="uint8")}
     result = ",".join(map(str, (1,) * (len(axes) - 4) + (1, 23, 29, 3)))
     model = parsed(f"(uint8[1,23,29,3] x) => (uint8[{result}] y) {{ {nodes} }}", **stored)
-    assert wide_constants.run(model) == count
+    assert apply("widen_quantized_constants", model) == count

@@ -142,7 +142,9 @@ def _order(readers: Sequence[Layer]) -> tuple[list[int], int]:
 
 
 def neighbours(rows: Array) -> list[int] | None:
-    """Return an order of int8 ``rows`` in which 0 and 1, 2 and 3, ... add without overflow; ``None`` if none is found, or for an odd number.
+    """Return an order of int8 ``rows`` in which 0 and 1, 2 and 3, ... add without overflow.
+
+    ``None`` if none is found, and for an odd number of rows.
 
     Greedy: rows with the most large weights choose first, among the rows that fit the one with the most. Rows without large
     weights all fit each other.

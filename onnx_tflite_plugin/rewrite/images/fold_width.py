@@ -31,7 +31,7 @@ from onnx_tflite_plugin.rewrite.matching import (
     sizes,
 )
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require, required
-from onnx_tflite_plugin.rewrite.weights.choice import chosen, probed
+from onnx_tflite_plugin.rewrite.weights.processor_probe import chosen, probed
 from onnx_tflite_plugin.rewrite.weights.products import LEAST, overflows
 from onnx_tflite_plugin.source.model import Array
 

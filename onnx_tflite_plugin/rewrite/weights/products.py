@@ -1,4 +1,4 @@
-"""The products of a finished model that a runtime may compute in integers, and where int8 operands of them overflow.
+"""The products of a finished model that a runtime may compute in integers, and the overflow of their int8 operands.
 
 x86 before VNNI multiplies uint8 by int8 with ``vpmaddubsw``: two neighbouring products are added in int16, and saturate.
 MLAS, which computes them in ONNX Runtime, pairs elements 2i and 2i + 1 along the summed axis, with that of a
@@ -15,20 +15,20 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.rewrite.graph import constant, integer, only_user, producer
-from onnx_tflite_plugin.rewrite.weights.forms import PROBE
+from onnx_tflite_plugin.rewrite.matching import constant, integer, only_user, producer
+from onnx_tflite_plugin.rewrite.weights.dtypes import PROBE
 from onnx_tflite_plugin.source.model import Array
 
-LEAST = -128  # no int8 kernel of ARM64 multiplies it exactly
+LEAST = -128  # inexact in every int8 kernel of ARM64
 PAIR = 128  # 255 * 128 is the largest sum of two products below 2**15
 _MOVES = ("Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze", "Concat", "Expand", "Gather", "Split")
 
 Rows = Callable[[ir.Node, Array], Array | None]
-"""A constant operand as [sums, summed elements in the kernel's order]; ``None`` where no processor overflows."""
+"""Function of a constant operand that returns [sums, summed elements in the kernel's order]; ``None`` if no processor overflows."""
 
 
 def _kernel(conv: ir.Node, weights: Array) -> Array | None:
-    """[o, i, kernel axes...]; where every channel is convolved by itself, kernels widen before they add."""
+    """Return the rows of weights [o, i, kernel axes...]; ``None`` for depthwise kernels, which widen before they add."""
     features, channels = weights.shape[:2]
     if channels == 1 and features == integer(conv, "group", 1) > 1:
         return None
@@ -36,17 +36,17 @@ def _kernel(conv: ir.Node, weights: Array) -> Array | None:
 
 
 def _columns(_node: ir.Node, matrix: Array) -> Array:
-    """The second operand of a product, [..., k, n]."""
+    """Return the rows of the second operand of a product, [..., k, n]."""
     return matrix if matrix.ndim == 1 else np.swapaxes(matrix, -1, -2)
 
 
 def _rows(_node: ir.Node, matrix: Array) -> Array:
-    """The first operand of a product, [..., m, k]."""
+    """Return the rows of the first operand of a product, [..., m, k]."""
     return matrix
 
 
 def _gemm(slot: int) -> Rows:
-    """An operand of Gemm, which either may be transposed."""
+    """Return the function for an operand of Gemm, which may be transposed."""
 
     def rows(node: ir.Node, matrix: Array) -> Array:
         transposed = bool(integer(node, "transA" if slot == 0 else "transB", 0))
@@ -55,13 +55,13 @@ def _gemm(slot: int) -> Rows:
     return rows
 
 
-# Operator -> operand -> how it is summed. Operands of float operators are integers where a DequantizeLinear makes them.
+# Operator -> slot -> rows that are summed. Operands of float operators are integers if a DequantizeLinear makes them.
 FLOAT: dict[str, dict[int, Rows]] = {
     "Conv": {1: _kernel},
     "Gemm": {0: _gemm(0), 1: _gemm(1)},
     "MatMul": {0: _rows, 1: _columns},
 }
-# Operator -> operand -> (how it is summed, the operand with its zero point).
+# Operator -> slot -> (rows that are summed, the slot of the zero point).
 INTEGER: dict[str, dict[int, tuple[Rows, int]]] = {
     "ConvInteger": {1: (_kernel, 3)},
     "MatMulInteger": {0: (_rows, 2), 1: (_columns, 3)},
@@ -74,8 +74,8 @@ INTEGER: dict[str, dict[int, tuple[Rows, int]]] = {
 class Product:
     """An int8 operand of a product: operand ``slot`` of ``node``.
 
-    ``stored`` are its integers; ``dequantize`` the DequantizeLinear between, where there is one. ``weights`` are the
-    integers where they are constant, ``zero_point`` the operand that holds their zero point where ``node`` takes one.
+    ``stored``: its integers; ``dequantize``: the DequantizeLinear between, if any; ``weights``: the constant integers;
+    ``zero_point``: the slot of their zero point, if ``node`` takes one.
     ``moved``: nodes between permute or cut the operand. ``guarded``: it is int8 only where the probe is true;
     ``otherwise``: it is computed only where the probe is not.
     """
@@ -92,7 +92,7 @@ class Product:
 
     @property
     def place(self) -> ir.Node:
-        """The node whose operand or result changes with the integers' dtype: where they are moved on their way, what dequantizes them."""
+        """The first node whose dtype changes with the weights': the DequantizeLinear of moved weights, otherwise the product."""
         return self.dequantize if self.moved and self.dequantize is not None else self.node
 
     @cached_property
@@ -101,10 +101,10 @@ class Product:
 
     @cached_property
     def exact(self) -> bool:
-        """Whether no processor overflows, whatever the other operand holds."""
+        """True if no processor overflows, for all values of the other operand."""
         if self.weights is None or self.holds_least:
             return False
-        if self.moved or not self.weights.size:  # who is whose neighbour is not known
+        if self.moved or not self.weights.size:  # the neighbours are unknown
             return 2 * int(np.abs(self.weights).max(initial=0)) <= PAIR
         rows = self.rows(self.node, self.weights)
         return rows is None or not overflows(rows)
@@ -115,9 +115,9 @@ class Product:
 
 
 def overflows(rows: Array) -> bool:
-    """Whether two neighbours along the last axis of int8 ``rows`` add, times 255, to more than int16 holds.
+    """True if two neighbours along the last axis of int8 ``rows``, times 255, sum to more than int16 holds.
 
-    Positive and negative weights count apart, for activations may be 0. No weight is -128.
+    Positive and negative weights are summed separately, since activations may be 0. No weight is -128.
     """
     flat = rows.reshape(-1, rows.shape[-1])
     if flat.shape[-1] % 2:
@@ -133,7 +133,7 @@ def overflows(rows: Array) -> bool:
 
 
 def products(model: ir.Model) -> Iterator[Product]:
-    """Every int8 operand of a product, inner graphs included; also beside another, since ARM64 wraps -128 times -128."""
+    """Yield every int8 operand of a product, in inner graphs too; both if both are int8, since ARM64 wraps -128 times -128."""
     choices = [node for node in model.graph.all_nodes() if is_choice(node)]
     exact, other = ({node.attributes[name].as_graph() for node in choices} for name in ("then_branch", "else_branch"))
     for node in model.graph.all_nodes():
@@ -155,7 +155,7 @@ def products(model: ir.Model) -> Iterator[Product]:
 
 
 def _probes(node: ir.Node) -> bool:
-    """Whether a node's result is what the probe looks at."""
+    """True if a node is part of the probe."""
     value = node.outputs[0]
     while value.name != PROBE and (follower := only_user(value, "ReduceMin", "Equal")) is not None:
         value = follower.outputs[0]
@@ -163,7 +163,7 @@ def _probes(node: ir.Node) -> bool:
 
 
 def is_choice(node: ir.Node) -> bool:
-    """Whether a node chooses by the probe."""
+    """True for an ``If`` on the probe."""
     return node.op_type == "If" and node.inputs[0] is not None and node.inputs[0].name == PROBE
 
 
@@ -176,9 +176,9 @@ class _Source(NamedTuple):
 
 
 def _sources(value: ir.Value | None) -> Iterator[_Source]:
-    """Where an operand may be dequantized: past what only moves elements, and in the branches of an If.
+    """Yield the DequantizeLinear nodes that an operand may come from, through data movement and the branches of an If.
 
-    Each way back is gone once, though what is cut apart and joined again may be reached along very many.
+    Each path is followed once, since a tensor that is split and joined again may be reached along very many.
     """
     waiting = [(value, False, False)]
     seen = set(waiting)

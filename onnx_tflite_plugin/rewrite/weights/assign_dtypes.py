@@ -1,39 +1,56 @@
-"""The dtype of a product's int8 weights, so that ONNX Runtime's sums are exact on every processor.
+"""Assign dtypes to the int8 weights of products, so that ONNX Runtime's sums are exact on every processor.
 
-Weights that no processor can overflow stay int8. Every other one is uint8 (value and zero point + 128: the same
-numbers), or chosen as the model loads: one product of constants, the probe, shows whether the processor at hand adds
-exactly, and the weights of a graph are dequantized in one ``If`` on its result. ONNX Runtime computes the probe while it
-loads the model, keeps one branch and folds it, so that what runs is the plain int8 or the plain uint8 form.
+Weights that overflow on no processor stay int8. Others become uint8 (value and zero point + 128: the same values), or are
+selected at load time: one product of constants, the probe, tests if the processor adds exactly, and the weights of a graph are
+dequantized in one ``If`` on its result. ONNX Runtime computes the probe while it loads the model, keeps one branch and folds it,
+so that the plain int8 or the plain uint8 graph runs.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
+from onnx_ir.passes import InPlacePass, PassResult
 
 from onnx_tflite_plugin.errors import Problem, TargetRefusal
 from onnx_tflite_plugin.lowering.emitter import tensor_value
-from onnx_tflite_plugin.rewrite.graph import Editor, constant, drop_idle_results, label_of
-from onnx_tflite_plugin.rewrite.weights.choice import Emit, chosen, probed
-from onnx_tflite_plugin.rewrite.weights.forms import CHOSEN, DEPENDENT, INT8, PROBE, UINT8
+from onnx_tflite_plugin.rewrite.editor import Editor, remove_unused_outputs
+from onnx_tflite_plugin.rewrite.matching import constant, label_of
+from onnx_tflite_plugin.rewrite.weights.dtypes import CHOSEN, DEPENDENT, INT8, PROBE, UINT8
+from onnx_tflite_plugin.rewrite.weights.processor_probe import Emit, chosen, probed
 from onnx_tflite_plugin.rewrite.weights.products import Product, products
 
 SHIFT = 128  # from int8 to uint8
-COPIES = 2**20  # bytes by which a weight that several products share may grow, each having its own
+COPIES = 2**20  # bytes that the file may grow by for the copies of a weight that several products share
 
 
-def settle(model: ir.Model, form: str) -> Mapping[str, int]:
-    """Give every int8 weight of a product its dtype; returns how many have which.
+class AssignWeightDtypes(InPlacePass):
+    """Give every int8 weight of a product its dtype; ``dtypes`` is then the number of products by dtype.
 
-    ``form`` is what becomes of weights that overflow on some processors: ``"auto"`` (chosen as the model loads),
-    ``"uint8"``, or ``"int8"`` and ``"keep"`` (they stay, and the result depends on the processor).
+    ``option`` is ``--weights-dtype``, for weights that overflow on some processors: ``"auto"`` (selected at load time),
+    ``"uint8"``, or ``"int8"`` and ``"keep"`` (unchanged, and the result depends on the processor).
     """
+
+    def __init__(self, option: str) -> None:
+        self.option, self.dtypes = option, dict[str, int]()
+
+    def call(self, model: ir.Model) -> PassResult:
+        self.dtypes = _assign(model, self.option)
+        return PassResult(model, bool(self.dtypes))
+
+    def ensures(self, model: ir.Model) -> None:
+        """Raise TargetRefusal for products that overflow on some processors, unless the option allows them."""
+        if self.option in ("auto", "uint8"):
+            check_overflow(model)
+
+
+def _assign(model: ir.Model, option: str) -> dict[str, int]:
     work = _Weights(model)
-    forms: Counter[str] = Counter()
+    dtypes: Counter[str] = Counter()
     multiplications = list(products(model))
     sharing = Counter(product.stored for product in multiplications)
     write = {INT8: work.keep, DEPENDENT: work.keep, UINT8: work.widen, CHOSEN: work.choose}
@@ -42,27 +59,27 @@ def settle(model: ir.Model, form: str) -> Mapping[str, int]:
             work.computed(product)
             continue
         copied = (sharing[product.stored] - 1) * product.weights.nbytes
-        settled = _form(product, form, copied)
-        write[settled](product)
-        if not product.guarded:  # else it is one with the product of the other branch
-            forms[CHOSEN if product.otherwise and form == "auto" else settled] += 1
+        dtype = _dtype(product, option, copied)
+        write[dtype](product)
+        if not product.guarded:  # otherwise the product of the other branch is counted
+            dtypes[CHOSEN if product.otherwise and option == "auto" else dtype] += 1
     work.finish()
-    return dict(forms)
+    return dict(dtypes)
 
 
-def _form(product: Product, form: str, copied: int) -> str:
-    """What a product's weights become; ``copied``: bytes by which the file grows if each product has its own."""
-    if form in ("int8", "keep"):
+def _dtype(product: Product, option: str, copied: int) -> str:
+    """Return the dtype of a product's weights; ``copied``: bytes that the file grows by if each product has its own."""
+    if option in ("int8", "keep"):
         return INT8 if product.exact else DEPENDENT
     if copied > COPIES:
         return UINT8
-    if product.exact or (product.guarded and form == "auto"):
+    if product.exact or (product.guarded and option == "auto"):
         return INT8
-    return UINT8 if form == "uint8" or product.holds_least or product.otherwise else CHOSEN
+    return UINT8 if option == "uint8" or product.holds_least or product.otherwise else CHOSEN
 
 
-def check(model: ir.Model) -> None:
-    """Raises TargetRefusal for products that overflow on some processors, unless the probe chose them."""
+def check_overflow(model: ir.Model) -> None:
+    """Raise TargetRefusal for products that overflow on some processors, unless the probe selects them."""
     problems = [
         Problem(
             f"node {product.node.name!r}",
@@ -77,16 +94,16 @@ def check(model: ir.Model) -> None:
 
 
 class _Choice(NamedTuple):
-    """A product and the operands of its weights: integers, and scale and zero point where they are dequantized."""
+    """A product and the operands of its weights: integers and, if they are dequantized, scale and zero point."""
 
     product: Product
     operands: Sequence[ir.Value]
 
 
 class _Weights:
-    """One model whose weights are settled, one product after another; :meth:`finish` writes what they have in common.
+    """The assignment for one model, product by product; :meth:`finish` writes the common ``If`` of each graph.
 
-    Each product gets integers, scale and zero point of its own: ``session.x64quantprecision`` replaces them one by one.
+    Each product gets its own integers, scale and zero point: ``session.x64quantprecision`` replaces them one by one.
     """
 
     def __init__(self, model: ir.Model) -> None:
@@ -95,23 +112,23 @@ class _Weights:
         self._taken: set[ir.Value] = set()
         self._waiting: defaultdict[ir.Graph, dict[tuple[ir.Node, int], _Choice]] = defaultdict(dict)
 
-    # --- the forms ----------------------------------------------------------------------------
+    # --- dtypes -------------------------------------------------------------------------------
 
     def keep(self, product: Product) -> None:
-        """int8 as it is."""
+        """Keep int8."""
         if product.dequantize is not None:
             self._replace(product, lambda: self._int8(product, *self._own(product)))
 
     def widen(self, product: Product) -> None:
-        """uint8, written so into the file."""
+        """Store uint8."""
         assert product.weights is not None
-        integers = self.editor.stored((product.weights.astype(np.int16) + SHIFT).astype(np.uint8), like=product.stored)
+        integers = self.editor.store((product.weights.astype(np.int16) + SHIFT).astype(np.uint8), like=product.stored)
         self._replace(product, lambda: self._uint8(product, integers))
 
     def choose(self, product: Product) -> None:
-        """int8 where the probe is true, else uint8 made of the same integers.
+        """Emit int8 where the probe is true, otherwise uint8 computed from the same integers.
 
-        Dequantized weights wait for :meth:`finish`. A product of integers is chosen whole, for its operand's dtype differs.
+        Dequantized weights wait for :meth:`finish`. A product of integers is in the branches itself, since its dtypes differ.
         """
         if product.dequantize is None:
             choice = _Choice(product, self._own(product))
@@ -122,11 +139,11 @@ class _Weights:
         assert isinstance(graph, ir.Graph)
         waiting = self._waiting[graph]
         key = product.place, -1 if product.moved else product.slot
-        if key not in waiting:  # else it is chosen for all that move it
+        if key not in waiting:  # otherwise it is selected for all nodes that move it
             waiting[key] = _Choice(product, self._own(product))
 
     def computed(self, product: Product) -> None:
-        """Integers that are computed, or fed, become uint8 on their way."""
+        """Convert computed integers, or a graph input, to uint8 at runtime."""
         node = product.node
         if product.dequantize is not None:
             self._replace(product, lambda: self._uint8(product, self._shifted(product.stored)))
@@ -139,7 +156,7 @@ class _Weights:
         node.replace_input_with(product.zero_point, zero_point)
 
     def finish(self) -> None:
-        """Choose what waits, the weights of each graph at once, and drop what nothing uses any more."""
+        """Emit one ``If`` for the waiting weights of each graph, and remove unused nodes."""
         for graph, waiting in self._waiting.items():
             probe, choices = self._probed().producer(), list(waiting.values())
             assert probe is not None
@@ -148,19 +165,19 @@ class _Weights:
                 values = self._chosen(choices)
             for choice, value in zip(choices, values, strict=True):
                 self._take(choice.product, value)
-        self.editor.tidy()
-        drop_idle_results(self.editor.graph, self.editor.graph.opset_imports[""])
+        self.editor.remove_unused()
+        remove_unused_outputs(self.editor.graph, self.editor.graph.opset_imports[""])
 
-    # --- their parts --------------------------------------------------------------------------
+    # --- operands and products ----------------------------------------------------------------
 
     def _int8(self, product: Product, integers: ir.Value, *parameters: ir.Value) -> ir.Value:
-        """The operand, or the product itself where it takes integers, as it was."""
+        """Emit the operand, or the product itself if it takes integers, with int8."""
         if product.dequantize is None:
             return self._product(product, integers, _input(product.node, product.zero_point))
         return self._dequantized(product, integers, *parameters)
 
     def _uint8(self, product: Product, integers: ir.Value) -> ir.Value:
-        """The same of integers that are ``SHIFT`` more."""
+        """Emit the same with integers increased by ``SHIFT``."""
         zero_point = self._zero_point(product)
         if product.dequantize is None:
             return self._product(product, integers, zero_point)
@@ -169,7 +186,7 @@ class _Weights:
         return self._dequantized(product, integers, scale, zero_point)
 
     def _zero_point(self, product: Product) -> ir.Value:
-        """Of integers that are ``SHIFT`` more. Raises TargetRefusal where it is computed."""
+        """Emit the zero point of integers increased by ``SHIFT``. Raises TargetRefusal if it is computed."""
         given = (
             _input(product.node, product.zero_point) if product.dequantize is None else _input(product.dequantize, 2)
         )
@@ -179,7 +196,7 @@ class _Weights:
                 f"node {product.node.name!r}", "its int8 weights cannot be made uint8", "--weights-dtype int8"
             )
             raise TargetRefusal("weights whose zero point is computed:", [problem])
-        return self.editor.stored((least.astype(np.int16) + SHIFT).astype(np.uint8), like=None)
+        return self.editor.store((least.astype(np.int16) + SHIFT).astype(np.uint8), like=None)
 
     def _dequantized(self, product: Product, *operands: ir.Value) -> ir.Value:
         value = self.editor.emit("DequantizeLinear", *operands, like=product.dequantize)
@@ -197,12 +214,12 @@ class _Weights:
         return value
 
     def _shifted(self, integers: ir.Value) -> ir.Value:
-        """int8 as uint8, computed by whatever runs the model."""
+        """Emit the conversion of int8 to uint8."""
         wide = self.editor.emit("Cast", integers, to="int32")
         return self.editor.emit("Cast", self.editor.emit("Add", wide, np.asarray(SHIFT, np.int32)), to="uint8")
 
     def _chosen(self, choices: Sequence[_Choice]) -> list[ir.Value]:
-        """Results of one ``If`` on the probe, named after the nodes that take them."""
+        """Emit one ``If`` on the probe, with results named after the nodes that take them."""
         exact = self._all(choices, lambda choice: self._int8(choice.product, *choice.operands))
         other = self._all(choices, lambda choice: self._uint8(choice.product, self._shifted(choice.operands[0])))
         values = chosen(self.editor, self._probed(), exact, other)
@@ -211,7 +228,7 @@ class _Weights:
         return values
 
     def _all(self, choices: Sequence[_Choice], emit: Callable[[_Choice], ir.Value]) -> Emit:
-        """Emits the operands of all choices, each as a part of the node that takes it."""
+        """Return a function that emits the operands of all choices, each with the metadata of its node."""
 
         def values() -> Iterator[ir.Value]:
             for choice in choices:
@@ -221,7 +238,7 @@ class _Weights:
         return lambda: [*values()]
 
     def _own(self, product: Product) -> list[ir.Value]:
-        """Integers, and scale and zero point where they are dequantized, that no other product has."""
+        """Return integers, and scale and zero point, that no other product has."""
         operands = [product.stored] if product.dequantize is None else product.dequantize.inputs[:3]
         return [self._copy(value, product.stored) for value in operands if value is not None]
 
@@ -240,14 +257,14 @@ class _Weights:
         return self._probe
 
     def _replace(self, product: Product, emit: Callable[[], ir.Value]) -> None:
-        """Emit beside the product, and let it take what is emitted."""
+        """Emit before the product, and replace its operand, or itself, by the result."""
         if not product.moved or (product.dequantize is not None and product.dequantize.outputs[0].uses()):
             with self.editor.replacing(product.place):
                 value = emit()
             self._take(product, value)
 
     def _take(self, product: Product, value: ir.Value) -> None:
-        """What is emitted takes the place of the operand, of the product that takes integers, or of what is moved."""
+        """Replace the operand, the product that takes integers, or the moved value."""
         if product.dequantize is not None and not product.moved:
             product.node.replace_input_with(product.slot, value)
         else:
@@ -255,5 +272,5 @@ class _Weights:
 
 
 def _input(node: ir.Node, slot: int | None) -> ir.Value | None:
-    """An operand, ``None`` where it is left out."""
+    """Return an operand; ``None`` if it is absent."""
     return node.inputs[slot] if slot is not None and slot < len(node.inputs) else None

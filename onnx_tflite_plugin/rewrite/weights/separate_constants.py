@@ -1,43 +1,44 @@
-"""Operands of one node each for the int8 constants that ONNX Runtime makes uint8 under ``session.x64quantprecision=1``.
+"""Give each node its own copy of the int8 constants that ONNX Runtime makes uint8 under ``session.x64quantprecision=1``.
 
-It names the uint8 tensor after the int8 one, and the uint8 zero point after the int8 one, and refuses to load the model where that
-name is there already: where two nodes share either tensor, or where one DequantizeLinear has two users, each of which it
-gives a DequantizeLinear of its own (s8_to_u8.h and ensure_unique_dq_for_node_unit.cc of ONNX Runtime). It leaves
-constants alone whose magnitudes are at most 64.
+It names the uint8 tensor and zero point after the int8 ones, and does not load the model if that name exists already: if two nodes
+share either tensor, or if one DequantizeLinear has two users, for each of which it makes a DequantizeLinear (s8_to_u8.h and
+ensure_unique_dq_for_node_unit.cc of ONNX Runtime). Constants with magnitudes of at most 64 are not changed.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
+from onnx_ir.passes import InPlacePass, PassResult
 
 from onnx_tflite_plugin.lowering.emitter import tensor_value
-from onnx_tflite_plugin.rewrite.graph import Editor, constant
+from onnx_tflite_plugin.rewrite.editor import Editor
+from onnx_tflite_plugin.rewrite.matching import constant
 from onnx_tflite_plugin.source.model import Array
 
 SHIFT = 128  # from int8 to uint8
 COPIES = 2**20
-"""Bytes by which a model may grow for one constant; beyond that the constant is stored as uint8, which may be shared."""
+"""Bytes that a model may grow by for one constant; a larger constant is stored as uint8, which may be shared."""
 
 _MADE_UINT8 = {"DequantizeLinear": (0, 2), "MatMulInteger": (1, 3), "QLinearConv": (3, 5), "QLinearMatMul": (3, 5)}
-"""ONNX operator -> the operands that hold the integers and their zero point."""
+"""ONNX operator -> the slots of the integers and their zero point."""
 _LEFT_ALONE = 64
 
 
-def run(model: ir.Model) -> int:
-    """Separate int8 constants that several nodes share; returns how many operands and nodes were copied or made uint8."""
-    found = [(node, value) for node in model.graph.all_nodes() if (value := _integers(node)) is not None]
-    if not found:
-        return 0
-    work = _Separation(Editor(model))
-    count = sum(work.separate(node, value) for node, value in found)
-    if count:
-        work.editor.tidy()
-    return count
+class SeparateConstants(InPlacePass):
+    """Copy int8 constants that several nodes share, or make them uint8."""
+
+    def call(self, model: ir.Model) -> PassResult:
+        found = [(node, value) for node in model.graph.all_nodes() if (value := _integers(node)) is not None]
+        work = _Separation(Editor(model))
+        modified = sum(work.separate(node, value) for node, value in found) > 0
+        if modified:
+            work.editor.remove_unused()
+        return PassResult(model, modified)
 
 
 def _integers(node: ir.Node) -> ir.Value | None:
-    """The constant operand that ONNX Runtime would make uint8; ``None`` where there is none."""
+    """Return the constant operand that ONNX Runtime would make uint8; ``None`` if there is none."""
     if node.domain or node.op_type not in _MADE_UINT8 or "block_size" in node.attributes:
         return None
     value, zero_point = (_operand(node, slot) for slot in _MADE_UINT8[node.op_type])
@@ -52,7 +53,7 @@ def _operand(node: ir.Node, slot: int) -> ir.Value | None:
 
 
 class _Separation:
-    """One model, a node after the other; the first user of a constant keeps it."""
+    """The separation of one model, node by node; the first user of a constant keeps it."""
 
     def __init__(self, editor: Editor) -> None:
         self.editor = editor
@@ -60,7 +61,7 @@ class _Separation:
         self._uint8: dict[ir.Value, ir.Value] = {}
 
     def separate(self, node: ir.Node, integers: ir.Value) -> int:
-        """Give the node, and each user of a DequantizeLinear, operands of their own; returns how many copies that took."""
+        """Give a node, and each user of a DequantizeLinear, their own operands; returns the number of copies."""
         array = constant(integers)
         assert array is not None
         if node.op_type != "DequantizeLinear":
@@ -82,7 +83,7 @@ class _Separation:
         return copies
 
     def _give_own(self, node: ir.Node) -> int:
-        """Copy the integers and the zero point where an earlier node has them; returns how many were copied."""
+        """Copy integers and zero point if an earlier node has them; returns the number of copies."""
         copies = 0
         for slot in _MADE_UINT8[node.op_type]:
             value = _operand(node, slot)
@@ -99,15 +100,15 @@ class _Separation:
         return copies
 
     def _make_uint8(self, node: ir.Node, integers: ir.Value, array: Array) -> None:
-        """Store what a DequantizeLinear takes as uint8; nodes that share the integers share the result."""
+        """Store the integers of a DequantizeLinear as uint8; nodes that share the integers share the result."""
         if integers not in self._uint8:
-            self._uint8[integers] = self.editor.stored(_shifted(array), like=integers)
+            self._uint8[integers] = self.editor.store(_shifted(array), like=integers)
         zero_point = _operand(node, 2)
         least = np.asarray(0, np.int8) if zero_point is None else constant(zero_point)
         assert least is not None
         node.resize_inputs(3)
         node.replace_input_with(0, self._uint8[integers])
-        node.replace_input_with(2, self.editor.stored(_shifted(least), like=zero_point))
+        node.replace_input_with(2, self.editor.store(_shifted(least), like=zero_point))
 
 
 def _shifted(array: Array) -> Array:

@@ -1,4 +1,4 @@
-"""What is chosen by processor as the model loads: the probe, and an ``If`` on it that ONNX Runtime folds away."""
+"""The probe that tests the processor as the model loads, and an ``If`` on it, both constant-folded by ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_tflite_plugin.lowering.emitter import typed
-from onnx_tflite_plugin.rewrite.graph import Editor
-from onnx_tflite_plugin.rewrite.weights.forms import EXACT, PROBE, factors
+from onnx_tflite_plugin.rewrite.editor import Editor
+from onnx_tflite_plugin.rewrite.weights.dtypes import EXACT, PROBE, factors
 
 Emit = Callable[[], Sequence[ir.Value]]
 
 
 def probed(editor: Editor) -> ir.Value:
-    """Whether the products of the largest uint8 and int8 add up; the model's one probe, written where it is missing."""
+    """Return the probe of the model, which is emitted if missing: True if sums of the largest uint8 x int8 products are exact."""
     values = (value for node in editor.graph for value in node.outputs)
     probe = next((value for value in values if value.name == PROBE), None)
     if probe is None:
@@ -28,7 +28,7 @@ def probed(editor: Editor) -> ir.Value:
 
 
 def chosen(editor: Editor, probe: ir.Value, exact: Emit, other: Emit) -> list[ir.Value]:
-    """What ``exact`` emits where the processor adds products in 32 bits, else what ``other`` emits: as many values of the same shapes."""
+    """Emit an ``If``: ``exact`` if the processor adds products in 32 bits, otherwise ``other``, of as many values of the same shapes."""
     then = _branch(editor, "int8", exact)
     attributes = {"then_branch": then, "else_branch": _branch(editor, "uint8", other)}
     values = editor.emitter.emit("If", [probe], attributes, outputs=len(then.outputs))

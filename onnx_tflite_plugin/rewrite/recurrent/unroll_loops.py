@@ -1,37 +1,48 @@
-"""Loops that run a few times, each time spelled out: a runtime that enters a subgraph pays for it, and some optimise none.
+"""Loops with a small constant trip count are unrolled: entering a subgraph costs time, and some runtimes do not optimize subgraphs.
 
-Only where it is asked for: nodes are repeated as often as the loop runs.
+Only under ``--unroll``, since nodes are repeated for each iteration.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.rewrite.graph import Editor, constant, integer, ints, producer, sizes
+from onnx_tflite_plugin.rewrite.editor import Editor
+from onnx_tflite_plugin.rewrite.matching import constant, integer, ints, producer, sizes
+from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule
 
-_EACH = ("Add", "Cast", "Ceil", "Clip", "Floor", "Mul", "Round", "Sub")
-"""Operators whose first operand has the result's rank, as the sequences have that are scanned."""
+_ELEMENTWISE = ("Add", "Cast", "Ceil", "Clip", "Floor", "Mul", "Round", "Sub")
+"""Operators whose first operand has the rank of the result, as scanned sequences have."""
 
 
-def run(model: ir.Model, most: int) -> int:
-    """Spell out every Loop and Scan that is known to run ``most`` times at most; returns how many were."""
-    editor, count = Editor(model), 0
-    while (
-        found := next(((node, trips) for node in model.graph.all_nodes() if (trips := _trips(node, most))), None)
-    ) is not None:
-        node, trips = found
-        _replace(editor, node, trips)
-        count += 1
-    if count:
-        editor.tidy()
-    return count
+def pattern(model: ir.Model, options: RewriteOptions) -> Iterator[tuple[ir.Node, int]]:
+    """Yield every loop that runs at most ``options.unroll`` times; loops in unrolled bodies follow."""
+    while True:
+        nodes = model.graph.all_nodes()
+        found = next(((node, trips) for node in nodes if (trips := _trips(node, options.unroll))), None)
+        if found is None:
+            return
+        yield found
+
+
+def check(place: tuple[ir.Node, int]) -> tuple[ir.Node, int]:
+    """Return the loop and its trip count: the pattern has checked both."""
+    return place
+
+
+def rewrite(editor: Editor, match: tuple[ir.Node, int]) -> None:
+    """Emit the body once for each iteration."""
+    _unroll(editor, *match)
+
+
+unroll_loops = RewriteRule(pattern, check, rewrite)
 
 
 def _trips(node: ir.Node, most: int) -> int:
-    """How often a loop runs; 0 for what is none, runs too often, not at all, or nobody knows how often."""
+    """Return the trip count of a loop; 0 if it is no loop, unknown, zero, or more than ``most``."""
     if node.domain or node.op_type not in ("Loop", "Scan") or _body(node).initializers:
         return 0
     trips = _of_loop(node) if node.op_type == "Loop" else _of_scan(node)
@@ -39,21 +50,21 @@ def _trips(node: ir.Node, most: int) -> int:
 
 
 def _of_loop(node: ir.Node) -> int:
-    """The trip count of a Loop that no condition ends."""
+    """Return the trip count of a Loop without a condition; 0 if unknown."""
     limit, start = constant(node.inputs[0]), constant(node.inputs[1])
     body = _body(node)
-    go_on, told = body.outputs[0], body.inputs[1]
-    while (same := producer(go_on, "Identity")) is not None and same.inputs[0] is not None:
-        go_on = same.inputs[0]
-    always = constant(go_on)
+    condition, given = body.outputs[0], body.inputs[1]
+    while (same := producer(condition, "Identity")) is not None and same.inputs[0] is not None:
+        condition = same.inputs[0]
+    always = constant(condition)
     endless = (node.inputs[1] is None or (start is not None and bool(start.all()))) and (
-        go_on is told or (always is not None and bool(always.all()))
+        condition is given or (always is not None and bool(always.all()))
     )
     return int(limit.item()) if endless and limit is not None else 0
 
 
 def _of_scan(node: ir.Node) -> int:
-    """How many rows the inputs of a Scan have, where it goes through their first axes and stacks along the first."""
+    """Return the trip count of a Scan along first axes only; 0 if unknown."""
     count = integer(node, "num_scan_inputs", 0)
     axes = [*ints(node, "scan_input_axes", []), *ints(node, "scan_output_axes", [])]
     lengths = {_rows(value) for value in node.inputs[len(node.inputs) - count :]}
@@ -61,7 +72,7 @@ def _of_scan(node: ir.Node) -> int:
 
 
 def _rows(value: ir.Value | None) -> int:
-    """The first size of a value, told by its shape or by a Reshape that it is computed from one by one; 0 where unknown."""
+    """Return the first size of a value, by its shape or by the Reshape that it is computed from; 0 if unknown."""
     shape = sizes(value)
     if shape:
         return shape[0] or 0
@@ -69,7 +80,7 @@ def _rows(value: ir.Value | None) -> int:
     target = None if reshape is None else constant(reshape.inputs[1])
     if target is not None:
         return max(int(target[0]), 0)
-    same = producer(value, *_EACH)
+    same = producer(value, *_ELEMENTWISE)
     return 0 if same is None else _rows(same.inputs[0])
 
 
@@ -77,8 +88,8 @@ def _body(node: ir.Node) -> ir.Graph:
     return node.attributes["body"].as_graph()
 
 
-def _replace(editor: Editor, node: ir.Node, trips: int) -> None:
-    """The body, once for each time."""
+def _unroll(editor: Editor, node: ir.Node, trips: int) -> None:
+    """Emit the body for each iteration, and stack its results."""
     body, loop = _body(node), node.op_type == "Loop"
     scanned = 0 if loop else integer(node, "num_scan_inputs", 0)
     inputs = [value for value in node.inputs[2 if loop else 0 :] if value is not None]
@@ -90,8 +101,8 @@ def _replace(editor: Editor, node: ir.Node, trips: int) -> None:
         with editor.replacing(node):
             seen = [editor.emit("Gather", each, np.array(trips - 1 - k if back else k), axis=0)
                     for each, back in zip(sequences, back_in, strict=True)]  # fmt: skip
-            told = [editor.emitter.constant(np.array(k)), editor.emitter.constant(np.array(True))] if loop else []
-        results = _once(editor, node, body, [*told, *values, *seen])[1 if loop else 0 :]
+            counters = [editor.emitter.constant(np.array(k)), editor.emitter.constant(np.array(True))] if loop else []
+        results = _emit_body(editor, node, body, [*counters, *values, *seen])[1 if loop else 0 :]
         values = results[: len(values)]
         for collected, result in zip(rows, results[len(values) :], strict=True):
             collected.append(result)
@@ -113,8 +124,8 @@ def _backwards(node: ir.Node, name: str, count: int) -> Sequence[int]:
     return ints(node, name, [0] * count)
 
 
-def _once(editor: Editor, place: ir.Node, body: ir.Graph, given: Sequence[ir.Value]) -> list[ir.Value]:
-    """The body's nodes in front of a node, on these inputs; returns its outputs."""
+def _emit_body(editor: Editor, place: ir.Node, body: ir.Graph, given: Sequence[ir.Value]) -> list[ir.Value]:
+    """Copy the body's nodes before a node, on these inputs; returns the outputs."""
     copy = body.clone(allow_outer_scope_values=True)
     editor.register(given)
     by_input = dict(zip(copy.inputs, given, strict=True))

@@ -1,32 +1,31 @@
-"""Each time step of an unrolled recurrent layer multiplies its own row of integers by the same matrix, and rounds to a scale of its
-own. One product of all rows costs one call, and so does rounding each row of it to its scale.
+"""Each time step of an unrolled recurrent layer multiplies its own row of integers by the same matrix, and rounds to its own scale.
+One product of all rows costs one call, and so does the rounding of each row to its scale.
 
-Of 8 bits the product is made of float32 that hold integers, whose sums are exact below 2^24, and rescaled by the factors that
-ONNX Runtime's integer kernel has, so that every result is the same on each processor.
+Of 8 bits it is a product of float32 integers, whose sums are exact below 2^24, rescaled by the factors of ONNX Runtime's integer
+kernel, so that every result is the same on each processor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.rewrite.graph import (
+from onnx_tflite_plugin.rewrite.editor import Editor
+from onnx_tflite_plugin.rewrite.matching import (
     Affine,
-    Editor,
     constant,
-    first,
+    first_node,
     integer,
     nodes_of,
     only_user,
     producer,
-    rewrite,
     sizes,
 )
-from onnx_tflite_plugin.rewrite.recurrent.rows import every, parted, row_of
+from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require, required
 from onnx_tflite_plugin.source.model import Array
 
 _EXACT = 2**24
@@ -35,7 +34,7 @@ _FEWEST = 3  # rows
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a tensor, dequantized, multiplied by a matrix, and quantized. ``data``: the parameters of the tensor."""
+    """A row of a tensor, dequantized, multiplied by a matrix, and quantized; ``data``: the parameters of the tensor."""
 
     source: ir.Value
     index: int
@@ -46,9 +45,9 @@ class Row:
 
     @classmethod
     def of(cls, gemm: ir.Node) -> Self | None:
-        """What a product belongs to; ``None`` where a part is missing or not constant."""
+        """Return the row that a Gemm multiplies; ``None`` if a node is missing, or a parameter not constant."""
         quantize, (integers, data) = only_user(gemm.outputs[0], "QuantizeLinear"), _dequantized(gemm.inputs[0])
-        row, result = row_of(integers), Affine.of(quantize)
+        row, result = _row(integers), Affine.of(quantize)
         if row is None or quantize is None or data is None or result is None or gemm.attributes.keys() - {"transB"}:
             return None
         source, index = row
@@ -61,25 +60,52 @@ class Row:
         return self.gemm.inputs[2] if len(self.gemm.inputs) > 2 else None
 
 
-def run(model: ir.Model) -> int:
-    """Join the products of all rows of a tensor; returns of how many tensors."""
-    return rewrite(model, [*_places(model.graph)], _replace)
-
-
-def _places(graph: ir.Graph) -> Iterator[Sequence[Row]]:
-    """The products of all rows of a tensor in their order, which have one matrix and one kind of result."""
+def pattern(model: ir.Model, _: RewriteOptions) -> Iterator[Mapping[int, Row]]:
+    """Yield the quantized products of rows of one tensor with one matrix, by the index of the row."""
     rows: dict[tuple[ir.Value, Hashable], dict[int, Row]] = {}
-    for node in nodes_of(graph, "Gemm"):
+    for node in nodes_of(model.graph, "Gemm"):
         if row := Row.of(node):
             rows.setdefault((row.source, _content(node.inputs[1])), {})[row.index] = row
-    for (source, *_), by_index in rows.items():
-        taken = every(source, by_index)
-        if len(taken) >= _FEWEST:
-            yield taken
+    yield from rows.values()
+
+
+def check(rows: Mapping[int, Row]) -> Product:
+    """Return the product of all rows, if each row is multiplied and the operands are constants that it takes."""
+    source = next(iter(rows.values())).source
+    shape = required(sizes(source), "the rank of the tensor is unknown")
+    require(len(shape) == 3 and None not in shape, "the tensor has other than three axes, or a size is dynamic")
+    require(sorted(rows) == list(range(shape[0] or 0)), "a row is not multiplied by the matrix")
+    require(len(rows) >= _FEWEST, f"there are fewer than {_FEWEST} rows")
+    kind = _PRODUCTS.get(source.dtype or ir.DataType.UNDEFINED, Product)
+    return kind.of([rows[k] for k in sorted(rows)])
+
+
+def rewrite(editor: Editor, product: Product) -> None:
+    """Emit one product before the first Gemm, and split its rows."""
+    rows = product.rows
+    with editor.replacing(first_node(row.gemm for row in rows)):
+        lengths = np.full(len(rows), product.batch, np.int64)
+        parts = editor.emitter.emit("Split", [product.emit(editor), lengths], {"axis": 0}, outputs=len(rows))
+    for row, part in zip(rows, parts, strict=True):
+        editor.replace_value(row.quantize.outputs[0], part)
+
+
+merge_step_gemms = RewriteRule(pattern, check, rewrite)
+
+
+def _row(value: ir.Value | None) -> tuple[ir.Value, int] | None:
+    """Return the tensor that a Gather takes one matrix of, and its index along axis 0."""
+    gather = producer(value, "Gather")
+    if gather is None:
+        return None
+    source, index = gather.inputs[0], constant(gather.inputs[1])
+    if source is None or index is None or index.ndim or integer(gather, "axis", 0):
+        return None
+    return source, int(index)
 
 
 def _content(value: ir.Value | None) -> Hashable:
-    """What tells a matrix from others: each product may dequantize it in nodes of its own."""
+    """Return what equal matrices have in common: each product may dequantize them in nodes of its own."""
     array, node = constant(value), producer(value, "Cast", "DequantizeLinear", "Mul")
     if array is not None:
         return array.dtype.name, array.shape, array.tobytes()
@@ -89,7 +115,7 @@ def _content(value: ir.Value | None) -> Hashable:
 
 
 def _dequantized(value: ir.Value | None) -> tuple[ir.Value | None, Affine | None]:
-    """Integers and their parameters; of int16 a Cast and a Mul may stand for DequantizeLinear."""
+    """Return integers and their parameters; int16 may be dequantized by Cast and Mul."""
     node = producer(value, "DequantizeLinear", "Mul")
     if node is None or node.op_type == "DequantizeLinear":
         return (None if node is None else node.inputs[0]), Affine.of(node)
@@ -99,23 +125,11 @@ def _dequantized(value: ir.Value | None) -> tuple[ir.Value | None, Affine | None
     return cast.inputs[0], Affine(None, scale, np.zeros((), np.int16))
 
 
-def _replace(editor: Editor, rows: Sequence[Row]) -> bool:
-    """One product instead of all, where the first of them stands."""
-    product = _PRODUCTS.get(rows[0].source.dtype or ir.DataType.UNDEFINED, Product).of(rows)
-    if product is None:
-        return False
-    with editor.replacing(first(row.gemm for row in rows)):
-        parts = parted(editor, product.emitted(editor), len(rows), product.batch)
-    for row, part in zip(rows, parts, strict=True):
-        editor.replace_value(row.quantize.outputs[0], part)
-    return True
-
-
 @dataclass(frozen=True)
 class Product:
-    """The product of all T rows of B sequences, of int16: float32, as each row's was.
+    """The product of all T rows of B sequences of int16, in float32 as that of each row.
 
-    ``biases``: (T, O), or (O) where all have the same; ``points``: a zero point for each row of the product, T * B.
+    ``biases``: (T, O), or (O) if all are equal; ``points``: the zero point of each row of the product, T * B.
     """
 
     rows: Sequence[Row]
@@ -124,15 +138,13 @@ class Product:
     points: Array
 
     @classmethod
-    def of(cls, rows: Sequence[Row]) -> Self | None:
-        """``None`` where an operand is no constant that it knows."""
-        shape = sizes(rows[0].source)
-        assert shape is not None
+    def of(cls, rows: Sequence[Row]) -> Self:
+        """Return the product. Raises Refused if a bias is computed."""
+        shape = required(sizes(rows[0].source))
         batch, biases = shape[1] or 0, [cls.bias(row) for row in rows]
         present = next((bias for bias in biases if bias is not None), None)
         unknown = any(bias is None and row.bias is not None for bias, row in zip(biases, rows, strict=True))
-        if unknown or (present is not None and present.ndim != 1):
-            return None
+        require(not unknown and (present is None or present.ndim == 1), "a bias is computed, or has another scale")
         joined = None
         if present is not None:
             joined = np.repeat([np.zeros_like(present) if bias is None else bias for bias in biases], batch, axis=0)
@@ -147,8 +159,8 @@ class Product:
     def scales(self) -> Array:
         return np.repeat([row.result.scale.reshape(()) for row in self.rows], self.batch)
 
-    def emitted(self, editor: Editor) -> ir.Value:
-        """All rows as integers."""
+    def emit(self, editor: Editor) -> ir.Value:
+        """Emit all rows as integers."""
         row = self.rows[0]
         floats = editor.emit("Mul", editor.emit("Cast", self.flat(editor), to="float32"), row.data.scale)
         return editor.emit(
@@ -156,39 +168,38 @@ class Product:
         )
 
     def flat(self, editor: Editor) -> ir.Value:
-        """The tensor as rows."""
-        shape = sizes(self.rows[0].source)
-        assert shape is not None
+        """Emit the tensor as a matrix of rows."""
+        shape = required(sizes(self.rows[0].source))
         return editor.emit("Reshape", self.rows[0].source, np.asarray([-1, shape[2]], np.int64))
 
     def multiplied(self, editor: Editor, floats: ir.Value, weights: ir.Value | None) -> ir.Value:
+        """Emit the Gemm."""
         operands = [floats, weights] if self.biases is None else [floats, weights, self.biases.astype(np.float32)]
         return editor.emit("Gemm", *operands, transB=1)
 
 
 @dataclass(frozen=True)
 class ExactProduct(Product):
-    """Of uint8 by int8: float32 that hold integers, rescaled as the integer kernel does (MlasRequantizeOutput of ONNX Runtime)."""
+    """The product of uint8 by int8: of float32 integers, rescaled as by the integer kernel (MlasRequantizeOutput of ONNX Runtime)."""
 
     @classmethod
-    def of(cls, rows: Sequence[Row]) -> Self | None:
-        self, weights = super().of(rows), _weights(rows[0])
-        if self is None or weights is None or weights.integers is None:
-            return None
-        sums = 255 * np.abs(weights.integers.astype(np.int64)).sum(axis=1) + (
-            0 if self.biases is None else np.abs(self.biases)
-        )
-        return self if sums.max(initial=0) <= _EXACT else None
+    def of(cls, rows: Sequence[Row]) -> Self:
+        """Return the product. Raises Refused unless its sums are exact in float32."""
+        weights = required(_weights(rows[0]), "the matrix is not symmetric int8")
+        self, integers = super().of(rows), required(weights.integers)
+        sums = 255 * np.abs(integers.astype(np.int64)).sum(axis=1) + (0 if self.biases is None else np.abs(self.biases))
+        require(sums.max(initial=0) <= _EXACT, "sums may exceed the integers that float32 holds")
+        return self
 
     @staticmethod
     def bias(row: Row) -> Array | None:
-        """In steps of input times weight, or it is none that the integer kernel takes."""
+        """Return the bias in steps of input times weight; ``None`` if the integer kernel does not take it."""
         affine, weights = Affine.of(producer(row.bias, "DequantizeLinear")), _weights(row)
         if affine is None or weights is None or affine.integers is None:
             return None
         return affine.integers if np.allclose(affine.scale, row.data.scale * weights.scale, rtol=1e-3, atol=0) else None
 
-    def emitted(self, editor: Editor) -> ir.Value:
+    def emit(self, editor: Editor) -> ir.Value:
         row, weights = self.rows[0], _weights(self.rows[0])
         maker = producer(row.gemm.inputs[1], "DequantizeLinear")
         assert weights is not None
@@ -205,7 +216,7 @@ _PRODUCTS = {ir.DataType.UINT8: ExactProduct, ir.DataType.INT16: Product}
 
 
 def _weights(row: Row) -> Affine | None:
-    """The matrix of int8, symmetric and with a scale for each row or for all."""
+    """Return the matrix of a row, if it is symmetric int8 with a scale per row or for all."""
     maker = producer(row.gemm.inputs[1], "DequantizeLinear")
     weights = Affine.of(maker)
     if maker is None or weights is None or weights.integers is None or weights.integers.dtype != np.int8:

@@ -9,7 +9,7 @@ import onnx_ir as ir
 import pytest
 
 from onnx_tflite_plugin.errors import TargetRefusal
-from onnx_tflite_plugin.rewrite.rules import check_model
+from onnx_tflite_plugin.rewrite.target_check import check_model
 from onnx_tflite_plugin.targets import Target
 
 TARGET = Target("test", (13, 18, 26), no_int8_moves=frozenset({"Transpose", "Reshape"}), no_int8_from=21)
