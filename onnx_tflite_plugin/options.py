@@ -147,7 +147,7 @@ def target_of(options: ConvertOptions, host: Host) -> Target:
     if options.keep_unknown and options.verify:
         raise UnsupportedOption("--verify runs the model, which no runtime here can do with --keep-unknown")
     target = host.targets.named(options.target)
-    unknown = next((name for name in target.passes if name not in RULES), None)
+    unknown = next((name for name in target.passes if name not in RULES and ":" not in name), None)
     if unknown is not None:
         raise UnsupportedOption(
             f"target {target.name} names a pass {unknown!r}, and there is none{did_you_mean(unknown, RULES)}"

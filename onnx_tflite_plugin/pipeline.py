@@ -35,7 +35,7 @@ from onnx_tflite_plugin.quantization.opset import opset_of
 from onnx_tflite_plugin.quantization.plan import StoragePlan, plan_storage
 from onnx_tflite_plugin.quantization.unquantized import unquantized
 from onnx_tflite_plugin.report import Report, Transposed, node_counts
-from onnx_tflite_plugin.rewrite import RULES
+from onnx_tflite_plugin.rewrite import RULES, rule_named
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, apply_rules, run_passes
 from onnx_tflite_plugin.rewrite.target_check import check_model
 from onnx_tflite_plugin.rewrite.weights.assign_dtypes import AssignWeightDtypes
@@ -216,7 +216,7 @@ class Pipeline:
         outcomes = apply_rules([RULES["unroll_loops"]] if options.unroll else [], model, options)
         check_model(model, target, planned.opset)
         transposes = node_counts(model).get("Transpose", 0)
-        rules = [RULES[name] for name in target.passes]
+        rules = [rule_named(name) for name in target.passes]
         selected = [rule for rule in rules if asked == "speed" or (rule.exact and asked == "faithful")]
         outcomes |= apply_rules(selected, model, options)
         if target.quantizes_weights:

@@ -49,7 +49,8 @@ class Target(Checked):
     ``no_int8_from``: the opset from which ONNX Runtime does not load int8 that ``no_int8_moves`` move between Q and DQ.
     ``wraps_int8``: ONNX operators whose int8 kernel between Q and DQ wraps around beyond the largest number, in some versions.
     ``lacks``: ONNX operators the runtime does not have, with what to do about it.
-    ``passes``: names of rewrites of the finished model for speed, in their order.
+    ``passes``: names of rewrite rules of the finished model, in their order; ``module:attribute`` names a pass of the pack's own,
+    an ``onnx_ir.passes.InPlacePass`` or a class of it.
     ``saturates``: on some processors the runtime adds two uint8 x int8 products in 16 bits.
     ``quantizes_weights``: the runtime quantizes float weights that it finds between Q and DQ.
     ``opens``: the runtime is ONNX Runtime itself, which is asked whether it opens what was converted.

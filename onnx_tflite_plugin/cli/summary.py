@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnx_tflite_plugin.cli.edges import edge_lines
 from onnx_tflite_plugin.cli.output import Row, at_most, counted, plural, short, size
-from onnx_tflite_plugin.rewrite import RULES
+from onnx_tflite_plugin.rewrite import rule_named
 from onnx_tflite_plugin.rewrite.weights import dtypes as forms
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _fused(report: Report) -> Iterator[str]:
 
 def _passes(report: Report) -> Iterator[str]:
     for name, count in report.passes.items():
-        yield f"{RULES[name].summary}: {plural(count, 'place')}"
+        yield f"{rule_named(name).summary}: {plural(count, 'place')}"
     added = report.nodes.get("Transpose", 0) - report.transposes
     if report.passes and added > 0:
         yield f"{plural(added, 'Transpose')} {'is' if added == 1 else 'are'} part of that"

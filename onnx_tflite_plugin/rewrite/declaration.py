@@ -46,6 +46,17 @@ class RuleDeclaration(NamedTuple):
     module: str = ""
 
 
+PACK_PASS = ":"
+"""The part of a name that tells a pack's pass, ``module:attribute``, from a built-in rule."""
+
+
+def declare_pack_pass(name: str) -> RuleDeclaration:
+    """Return the declaration of a pass that a pack's target names as ``module:attribute``."""
+    return RuleDeclaration(
+        name.partition(".")[0].partition(PACK_PASS)[0], name, f"pass {name}", Needed("its target names it")
+    )
+
+
 def sort_rules(rules: Iterable[RuleDeclaration]) -> list[RuleDeclaration]:
     """Rules in the order given, except that each follows all rules of its ``after``."""
     waiting, done = list(rules), list[RuleDeclaration]()

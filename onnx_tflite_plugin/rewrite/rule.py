@@ -11,10 +11,12 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import onnx_ir as ir
 from onnx_ir.passes import InPlacePass, InvariantError, PassBase, PassError, PassResult, Sequential
 
+from onnx_tflite_plugin.api.checked import described
 from onnx_tflite_plugin.api.declarations import Decline
 from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.guard import Mismatch, guarded
 from onnx_tflite_plugin.progress import LOG
-from onnx_tflite_plugin.rewrite.declaration import RuleDeclaration, sort_rules
+from onnx_tflite_plugin.rewrite.declaration import PACK_PASS, RuleDeclaration, sort_rules
 from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.matching import nodes_of
 
@@ -101,8 +103,32 @@ def require(condition: object, reason: str = "") -> None:
         raise Refused(reason)
 
 
-def load_rule(declaration: RuleDeclaration) -> RewriteRule[Any, Any]:
+@dataclass(frozen=True)
+class PackPass:
+    """An onnx_ir pass of a pack, run under guard."""
+
+    pack: str
+    name: str
+
+    def apply(self, model: ir.Model, options: RewriteOptions = DEFAULTS) -> Outcome:
+        """Run the pass. Raises Failed if it fails, or returns another model."""
+        del options
+        module, _, attribute = self.name.partition(PACK_PASS)
+        with guarded(f"pass {self.name}", self.pack, module):
+            made = getattr(import_module(module), attribute)
+            one = made() if isinstance(made, type) else made
+            if not isinstance(one, PassBase):
+                raise Mismatch(f"it is {described(one)}, not an onnx_ir.passes.InPlacePass")
+            result = one(model)
+            if result.model is not model:
+                raise Mismatch("it returned another model: derive it from onnx_ir.passes.InPlacePass")
+        return Outcome(int(result.modified))
+
+
+def load_rule(declaration: RuleDeclaration) -> RewriteRule[Any, Any] | PackPass:
     """Import a rule."""
+    if PACK_PASS in declaration.name:
+        return PackPass(declaration.package, declaration.name)
     module = import_module(f"{declaration.package}.{declaration.module or declaration.name}")
     rule: RewriteRule[Any, Any] = getattr(module, declaration.name)
     return rule

@@ -27,8 +27,8 @@ from onnx_tflite_plugin.source.model import Array
 
 _LARGE = PAIR // 2  # magnitude up to which any two weights are neighbours without overflow
 _LEAST = -128  # overflows with any neighbour
-_AT_ONCE = 32  # channels that are compared with one at a time
 _SAMPLE = 256  # columns that are tried first
+_FEW = 4  # rows that are compared with one first, and the factor by which that number grows
 
 
 class Reordering(NamedTuple):
@@ -151,16 +151,16 @@ def neighbours(rows: Array) -> list[int] | None:
     """
     if rows.shape[1] > 2 * _SAMPLE and neighbours(rows[:, :_SAMPLE]) is None:
         return None  # most rows without an order have none for a few columns
-    matching = _Matching(rows)
+    hardest, matching = _sort_by_hardness(rows)
     waiting: list[int] = []
-    wanted: set[int] = set()
-    for channel in matching.hardest.tolist():
-        if matching.partner[channel] < 0 and matching.hard[channel] and not matching.joins(channel):
-            waiting.append(channel)
-            wanted |= {*matching.fitting(channel, np.delete(matching.hardest, matching.hardest == channel)).tolist()}
-            if len(waiting) > len(wanted):  # the waiting rows fit no other waiting row: there are too few partners
+    wanted = np.zeros(len(rows), bool)
+    for row in range(matching.hard):
+        if matching.partner[row] < 0 and not matching.join_first(row):
+            waiting.append(row)
+            wanted |= matching.fitting(row)
+            if len(waiting) > wanted.sum():  # the waiting rows fit no other waiting row: there are too few partners
                 return None
-    easy = np.flatnonzero((matching.partner < 0) & (matching.hard == 0)).tolist()
+    easy = [row for row in matching.in_order.tolist() if matching.partner[row] < 0 and row >= matching.hard]
     if len(easy) % 2:
         waiting.append(easy.pop())
     for one, other in zip(easy[::2], easy[1::2], strict=True):
@@ -171,51 +171,61 @@ def neighbours(rows: Array) -> list[int] | None:
         if exchanged is None:
             return None
         waiting.remove(exchanged)
-    partner = matching.partner.tolist()
+    partner = hardest[matching.partner[matching.in_order]].tolist()
     return [channel for one, other in enumerate(partner) if one < other for channel in (one, other)]
 
 
+def _sort_by_hardness(rows: Array) -> tuple[Array, _Matching]:
+    """Return the rows with the most large weights first, and a matching of them in that order."""
+    both = np.concatenate([np.maximum(rows, 0), -np.minimum(rows, 0)], axis=1).view(np.uint8)  # two of 127 fit
+    magnitudes = both[:, both.max(axis=0, initial=0) > _LARGE]  # elsewhere any two fit
+    large = (magnitudes > _LARGE).sum(axis=1)
+    hardest = np.argsort(-large, kind="stable")
+    return hardest, _Matching(magnitudes[hardest], int(np.count_nonzero(large)), np.argsort(hardest))
+
+
 class _Matching:
-    """The ``partner`` of each row, or -1; ``hard``: the number of its large weights; ``hardest``: rows by descending ``hard``."""
+    """The ``partner`` of each row of magnitudes, or -1; the first ``hard`` rows have large weights.
 
-    def __init__(self, rows: Array) -> None:
-        both = np.concatenate([np.maximum(rows, 0), -np.minimum(rows, 0)], axis=1).view(np.uint8)  # two of 127 fit
-        self.magnitudes = np.ascontiguousarray(both[:, both.max(axis=0, initial=0) > _LARGE])  # elsewhere any two fit
-        self.by_weight = np.ascontiguousarray(self.magnitudes.T)
-        self.large = self.magnitudes > _LARGE
-        self.hard = self.large.sum(axis=1)
-        self.hardest = np.argsort(-self.hard, kind="stable")
-        self.partner = np.full(len(rows), -1)
+    ``in_order``: the rows in their original order.
+    """
 
-    def fitting(self, channel: int, others: Array) -> Array:
-        """Return the rows among ``others`` that add to a row without overflow."""
-        sums = self.magnitudes[others] + self.magnitudes[channel]
-        return np.asarray(others[sums.max(axis=1, initial=0) <= PAIR])
+    def __init__(self, magnitudes: Array, hard: int, in_order: Array) -> None:
+        self.magnitudes, self.hard, self.in_order = magnitudes, hard, in_order
+        self.partner = np.full(len(magnitudes), -1)
+
+    def fitting(self, row: int, others: Array | slice = slice(None)) -> Array:
+        """Return for each of ``others`` if it adds to a row without overflow; False for the row itself."""
+        fits = (self.magnitudes[others] + self.magnitudes[row]).max(axis=1, initial=0) <= PAIR
+        if isinstance(others, slice):
+            fits[row] = False
+        return np.asarray(fits)
 
     def join(self, one: int, other: int) -> None:
         self.partner[one], self.partner[other] = other, one
 
-    def joins(self, channel: int) -> bool:
-        """Join a row with a free one that fits; False if there is none."""
-        weights = np.flatnonzero(self.large[channel])
-        rest = PAIR - self.magnitudes[channel, weights]
-        might = (self.by_weight[weights] <= rest[:, np.newaxis]).all(axis=0) & (self.partner < 0)
-        might[channel] = False
-        others = self.hardest[might[self.hardest]]
-        for some in (others[:1], *(others[k : k + _AT_ONCE] for k in range(1, len(others), _AT_ONCE))):
-            if len(fits := self.fitting(channel, some)):
-                self.join(channel, fits[0])
+    def join_first(self, row: int) -> bool:
+        """Join a row with the first free one that fits, mostly one of a few; False if there is none."""
+        free = np.flatnonzero(self.partner < 0)
+        free = free[free != row]
+        start, size = 0, _FEW
+        while start < len(free):
+            some = free[start : start + size]
+            fits = self.fitting(row, some)
+            if fits.any():
+                self.join(row, int(some[fits.argmax()]))
                 return True
+            start, size = start + size, size * _FEW
         return False
 
     def exchanges(self, one: int, other: int) -> bool:
         """Exchange partners with a joined pair that fits these two rows; False if there is none."""
-        joined = np.flatnonzero(self.partner >= 0)
-        also = {*self.fitting(other, joined).tolist()}
-        for first in self.fitting(one, joined).tolist():
-            second = int(self.partner[first])
-            if second in also:
-                self.join(one, first)
-                self.join(other, second)
-                return True
-        return False
+        joined = self.in_order[self.partner[self.in_order] >= 0]
+        exchangeable = joined[self.fitting(one, joined) & self.fitting(other, self.partner[joined])]
+        if not len(exchangeable):
+            return False
+        first = int(exchangeable[0])
+        second = int(self.partner[first])
+        self.join(one, first)
+        self.join(other, second)
+        return True
