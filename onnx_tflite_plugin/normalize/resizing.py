@@ -9,7 +9,7 @@ from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel, Problem, UnsupportedOperator, UnsupportedOption
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.lowering.interface import InterfaceNames
-from onnx_tflite_plugin.normalize.changes import with_dims, with_main
+from onnx_tflite_plugin.normalize.changes import with_dims
 from onnx_tflite_plugin.normalize.derivation import Sizes, follows
 from onnx_tflite_plugin.normalize.ranks import completed
 from onnx_tflite_plugin.source.model import Dims, Model, Tensor, agree
@@ -150,7 +150,7 @@ def opened(model: Model, places: Places, host: Host, target: Target) -> tuple[Mo
             return model, places  # the file leaves them open itself
         raise
     for tensor, dims in samples[0].items():
-        if tensor.has_rank and not agree(dims, tensor.dims):
+        if tensor.has_rank and tensor.subgraph == model.root and not agree(dims, tensor.dims):
             reason = f"the file gives it the shape {list(tensor.dims)}, from its operator follows {list(dims)}"
             raise UnsupportedOperator(sizes.message, [Problem(f"tensor {tensor}", reason, f"leave out {flag}")])
         if len({len(sample[tensor]) for sample in samples}) > 1:
@@ -163,5 +163,5 @@ def opened(model: Model, places: Places, host: Host, target: Target) -> tuple[Mo
         )
         for tensor in samples[0]
     }
-    main = replace(model.main, operators=tuple(sizes.freed.get(op, op) for op in model.main.operators))
-    return with_dims(with_main(model, main), varying), places
+    graphs = [replace(g, operators=tuple(sizes.freed.get(op, op) for op in g.operators)) for g in model.subgraphs]
+    return with_dims(replace(model, subgraphs=tuple(graphs)), varying), places

@@ -114,14 +114,6 @@ def test_a_rank_that_depends_on_the_batch_is_refused() -> None:
         convert(model.build(), dynamic_batch=True)
 
 
-def test_loops_have_sizes_of_their_own() -> None:
-    from conformance.cases import builtin
-
-    case = next(case for case in builtin() if case.id == "WHILE-a_value_that_nothing_in_the_body_uses")
-    with pytest.raises(UnsupportedOperator, match=r"WHILE .* runs a subgraph or keeps a state"):
-        convert(case.build(), dynamic_batch=True)
-
-
 @pytest.mark.parametrize("plan", ["least", "local"])
 def test_pinned_sizes_agree(plan: str) -> None:
     model = Net()
