@@ -21,7 +21,7 @@ from onnx_tflite_plugin.cli.failures import UsageProblem
 from onnx_tflite_plugin.cli.output import plural, working
 from onnx_tflite_plugin.cli.paths import readable, writable
 from onnx_tflite_plugin.errors import MissingExtra
-from onnx_tflite_plugin.options import CHOICES
+from onnx_tflite_plugin.options import ConvertOptions, Optimize, choices
 from onnx_tflite_plugin.targets import TARGETS
 from onnx_tflite_plugin.verify.runtimes.processor import processor
 
@@ -50,11 +50,15 @@ def _pythons(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -
     help="Write the ratios as a table, after every model.",
 )  # fmt: skip
 @click.option(
-    "--optimize", type=click.Choice(list(CHOICES["optimize"])), default="faithful", show_default=True,
+    "--optimize", type=click.Choice(choices("optimize")), default=ConvertOptions.optimize, show_default=True,
     help="As convert has it.",
 )  # fmt: skip
 @click.option(
-    "--target", type=click.Choice(list(TARGETS)), default="onnxruntime", show_default=True, help="As convert has it."
+    "--target",
+    type=click.Choice(list(TARGETS)),
+    default=ConvertOptions.target,
+    show_default=True,
+    help="As convert has it.",
 )
 @click.option(
     "--peer-python", "--peer", "pythons", metavar="NAME=PATH", multiple=True, callback=_pythons,
@@ -69,7 +73,7 @@ def _pythons(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -
     help="Keep what other converters make of each file there, and why they make nothing.",
 )  # fmt: skip
 def benchmark(
-    paths: Sequence[Path], rounds: int, png: Path | None, as_json: Path | None, as_markdown: Path | None, optimize: str, target: str,
+    paths: Sequence[Path], rounds: int, png: Path | None, as_json: Path | None, as_markdown: Path | None, optimize: Optimize, target: str,
     pythons: Mapping[str, str], timeout: float, peer_cache: Path | None,
 ) -> None:  # fmt: skip
     """Time models in LiteRT and, converted, in ONNX Runtime.

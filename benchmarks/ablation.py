@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import click
 import numpy as np
@@ -22,7 +22,7 @@ from benchmarks.__main__ import machine, named
 from benchmarks.measure import interleaved
 from onnx_tflite_plugin.cli.output import working
 from onnx_tflite_plugin.errors import ConversionError
-from onnx_tflite_plugin.options import CHOICES
+from onnx_tflite_plugin.options import Optimize
 from onnx_tflite_plugin.rewrite import RULES
 from onnx_tflite_plugin.rewrite.declaration import RuleDeclaration
 from onnx_tflite_plugin.source.model import Array
@@ -60,7 +60,7 @@ def disabled(name: str) -> Iterator[None]:
         RULES[name] = rule
 
 
-def ablate(path: Path, optimize: str, rounds: int, only: Sequence[str] = ()) -> Mapping[str, float]:
+def ablate(path: Path, optimize: Optimize, rounds: int, only: Sequence[str] = ()) -> Mapping[str, float]:
     """Return the gain in per cent of each rule that changes a network."""
     conversion = otp.convert(path, optimize=optimize)
     fired = [name for name in conversion.report.passes if not only or name in only]
@@ -107,7 +107,7 @@ def _lines(rule: RuleDeclaration) -> int:
 @click.option("--rounds", type=click.IntRange(min=1), default=15, show_default=True, help="Samples of each variant.")
 @click.option(
     "--optimize",
-    type=click.Choice(list(CHOICES["optimize"])),
+    type=click.Choice(list(get_args(Optimize))),
     default="speed",
     show_default=True,
     help="As in convert.",
@@ -115,7 +115,7 @@ def _lines(rule: RuleDeclaration) -> int:
 @click.option(
     "--rule", "only", metavar="NAME", multiple=True, type=click.Choice(list(RULES)), help="One rule. Repeatable."
 )
-def ablation(paths: Sequence[Path], rounds: int, optimize: str, only: Sequence[str]) -> None:
+def ablation(paths: Sequence[Path], rounds: int, optimize: Optimize, only: Sequence[str]) -> None:
     """Time networks with and without each rewrite rule that changes them."""
     gains: dict[str, dict[str, float]] = {name: {} for name in only or RULES}
     models = named(paths or [EXAMPLES])

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from benchmarks.results import OURS
 from onnx_tflite_plugin import files
+from onnx_tflite_plugin.options import ConvertOptions, Optimize
 
 TIMEOUT = 300
 
@@ -46,8 +47,8 @@ class Converter(Protocol):
 class Ours:
     """This project."""
 
-    optimize: str = "faithful"
-    target: str = "onnxruntime"
+    optimize: Optimize = ConvertOptions.optimize
+    target: str = ConvertOptions.target
     name: str = OURS
 
     @property

@@ -13,7 +13,7 @@ from importlib.metadata import EntryPoint
 
 from conformance.case import Case
 from conformance.cases import builtin
-from onnx_tflite_plugin.api.checked import described
+from onnx_tflite_plugin.checked import described
 from onnx_tflite_plugin.errors import PackError, Problem
 from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, guarded
 from onnx_tflite_plugin.host import Host

@@ -17,6 +17,7 @@ from conformance.meaning import meaning_of
 from conformance.variants import Variant, picked, variants_of
 from onnx_tflite_plugin import source
 from onnx_tflite_plugin.conversion import Conversion, convert_model
+from onnx_tflite_plugin.diagnosis.litert import diagnosed
 from onnx_tflite_plugin.errors import ConversionError, OnnxTooOld
 from onnx_tflite_plugin.graph.kernels import too_old
 from onnx_tflite_plugin.guard import Terminated, debug, raised
@@ -26,7 +27,6 @@ from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.source.model import Array, Model
 from onnx_tflite_plugin.verify import Comparison, LiteRTError, OnnxRuntime, Tolerance, Trial, draw
 from onnx_tflite_plugin.verify.comparison.trial import Run, Session
-from onnx_tflite_plugin.verify.diagnosis import diagnosed
 from onnx_tflite_plugin.verify.runtimes.around import Gaps, lacking, overridden, own_kernels
 from onnx_tflite_plugin.verify.runtimes.structure import Entry, entry, read
 
@@ -302,6 +302,7 @@ class CaseTrial:
         if turned:
             options["layout"] = {**turned, **options.get("layout", {})}
         options.setdefault("check", "standard")  # what follows opens it
+        options.setdefault("on_fusion_error", "raise")
         self.conversions += 1
         try:
             return convert_model(self.source, self.host, ConvertOptions(**options))

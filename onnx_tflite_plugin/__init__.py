@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from onnx_tflite_plugin.conversion import Conversion, convert
     from onnx_tflite_plugin.errors import ConversionError
     from onnx_tflite_plugin.inspection import inspect
-    from onnx_tflite_plugin.options import VerifyOptions
+    from onnx_tflite_plugin.options import ConvertOptions, VerifyOptions
     from onnx_tflite_plugin.report import Report
     from onnx_tflite_plugin.runtime import Session
     from onnx_tflite_plugin.verify import Verification, verify
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Conversion",
     "ConversionError",
+    "ConvertOptions",
     "Report",
     "Session",
     "Verification",
@@ -45,6 +46,7 @@ __all__ = [
 _MODULES = {
     "Conversion": "conversion",
     "ConversionError": "errors",
+    "ConvertOptions": "options",
     "Report": "report",
     "Session": "runtime",
     "Verification": "verify",

@@ -5,38 +5,29 @@ from __future__ import annotations
 import gc
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from onnx_tflite_plugin import files
 from onnx_tflite_plugin.api.budget import budget
-from onnx_tflite_plugin.api.refusal import Refused
-from onnx_tflite_plugin.binding.consistency import doubtful, lacks_rank, shapeless, stale, with_unknown_inputs
-from onnx_tflite_plugin.errors import (
-    Blamed,
-    ConversionError,
-    InternalError,
-    InvalidModel,
-    Problem,
-    StaleDtype,
-    TooLarge,
-    UnsupportedOperator,
-)
+from onnx_tflite_plugin.diagnosis.attribution import Records, attribute_failure
+from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.graph.opening import check_opens
 from onnx_tflite_plugin.graph.serialized import to_proto
 from onnx_tflite_plugin.graph.validity import LARGEST_PROTO, check_valid, weight_bytes
-from onnx_tflite_plugin.guard import BUILTIN, Failed, debug, raised_at
+from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.options import ConvertOptions, Shape, VerifyOptions, target_of
+from onnx_tflite_plugin.normalize.stage import normalize
+from onnx_tflite_plugin.options import ConvertKeywords, ConvertOptions, VerifyOptions, document_keywords, merge
 from onnx_tflite_plugin.progress import LOG, Progress, Stages
 from onnx_tflite_plugin.report import Report
-from onnx_tflite_plugin.shapes.contents import complete_lists
 from onnx_tflite_plugin.source import Section, check_source, read
 from onnx_tflite_plugin.source.model import Model
+from onnx_tflite_plugin.target_options import target_of
 from onnx_tflite_plugin.targets import Target
 
 if TYPE_CHECKING:
@@ -44,6 +35,9 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from onnx_tflite_plugin.verify import Verification
+
+
+SKIPPED = "operators were converted without fusions"
 
 
 @dataclass(frozen=True, repr=False)
@@ -88,61 +82,20 @@ class Conversion:
         return [path]
 
 
+@document_keywords
 def convert(
     source: str | os.PathLike[str] | bytes | Section,
+    options: ConvertOptions | None = None,
     *,
-    opset: int | None = None,
-    target: str = "onnxruntime",
-    quantization: str = "qdq",
-    optimize: str = "faithful",
-    weights: str = "keep",
-    weights_dtype: str = "auto",
-    io_layout: str = "source",
-    layout: Mapping[str, str] | None = None,
-    layout_plan: str = "least",
-    input_shape: Mapping[str, Shape] | None = None,
-    dynamic_batch: bool = False,
-    state: str = "io",
-    unroll: int = 0,
-    signature: str | None = None,
-    inputs_at: Sequence[str] = (),
-    outputs: Sequence[str] = (),
-    keep_unknown: bool = False,
-    verify: bool | VerifyOptions = False,
-    check: str = "auto",
-    prefer: Sequence[str] = (),
-    block: Sequence[str] = (),
-    packs: str | None = None,
     host: Host | None = None,
     progress: Progress | None = None,
+    **keywords: Unpack[ConvertKeywords],
 ) -> Conversion:
     """Convert a TFLite model, given by path or content, to ONNX.
 
     Args:
         source: a path, or the bytes of a .tflite file.
-        opset: ONNX opset; by default the target's, raised where an operator needs it.
-        target: runtime to write for: "onnxruntime", "generic", "openvino", "tvm" or "tensorrt".
-        quantization: "qdq" keeps it as QuantizeLinear and DequantizeLinear, "float" drops it: float32 throughout.
-        optimize: "faithful" rearranges convolutions where the runtime gains and no number changes, "speed" also where a
-            rounding is skipped, "none" leaves every operator as it is written.
-        weights: weight-only quantization stays as in the file ("keep") or becomes float32 ("fold").
-        weights_dtype: weights of 8-bit products: "auto", "uint8", "int8" or "keep".
-        io_layout: axis order of inputs and outputs: "source", or "onnx" for whichever costs least.
-        layout: axis order of single inputs and outputs by name, ``{"image": "NHWC:NCHW"}``.
-        layout_plan: "least", or "local" for the source's order everywhere between operators.
-        input_shape: shapes of inputs by name; a size given as a str is left open under that name.
-        dynamic_batch: leave the first axis of the inputs open.
-        state: states as extra inputs and outputs ("io"), or reset in every run ("reset").
-        unroll: spell out loops that are known to run this often at most, each time anew; 0 leaves them loops.
-        signature: key of the signature to convert; by default the main subgraph's.
-        inputs_at: tensors that become the inputs; what computes them is left out.
-        outputs: tensors that become the outputs; what they do not need is left out.
-        keep_unknown: write operators that nobody converts as nodes of the domain "tflite.custom".
-        verify: compare with LiteRT; a ``VerifyOptions`` says on which data and how closely.
-        check: whether ONNX Runtime must open the result: "auto" where that is cheap or in doubt, "full", "standard" for never.
-        prefer: op packs that win where several claim an operator.
-        block: op packs to leave out.
-        packs: "builtin", or a comma-separated list of the only other packs to use.
+        options: the options of the conversion; each may be given by keyword instead, which takes precedence.
         host: the op packs themselves, where they are not those that are installed.
         progress: called with the name of each stage as it begins.
 
@@ -151,28 +104,16 @@ def convert(
         TypeError: an argument of another type than it takes.
         OSError: the file cannot be read.
     """
-    given = {name: value for name, value in locals().items() if name not in ("source", "host", "progress")}
-    chosen = ConvertOptions(**{**given, "layout": layout or {}, "input_shape": input_shape or {}})
+    chosen = merge(options, keywords)
     check_source(source)
     if progress is not None and not callable(progress):
         raise TypeError(f"progress is called with the name of each stage; {type(progress).__name__} cannot be called")
-    early_host = host or _host(chosen)
-    runtime = target_of(chosen, early_host)
+    one_host = host or _host(chosen)
+    runtime = target_of(chosen, one_host)
     stages = Stages(progress)
     stages("reading")
     content = _owned(source)
-    try:
-        conversion = _convert(read(content), host, early_host, chosen, runtime, stages)
-    except ConversionError as error:
-        from onnx_tflite_plugin.verify.diagnosis import diagnosed
-
-        diagnosis = diagnosed(error, content)
-        try:
-            if diagnosis is error:
-                raise
-            raise diagnosis from error
-        finally:
-            del diagnosis  # its traceback refers to this frame, which holds the content
+    conversion = _convert(read(content), one_host, chosen, runtime, stages, content)
     if chosen.verify:
         conversion = _verified(conversion, content, host, chosen, stages)
     stages.done()
@@ -193,133 +134,67 @@ def convert_model(
 ) -> Conversion:
     """Convert a model that has been read; as :func:`convert`."""
     options, stages = options or ConvertOptions(), stages or Stages()
-    early_host = host or _host(options)
-    return _convert(model, host, early_host, options, target_of(options, early_host), stages)
+    host = host or _host(options)
+    return _convert(model, host, options, target_of(options, host), stages, None)
 
 
 def _convert(
-    model: Model, host: Host | None, early_host: Host, options: ConvertOptions, target: Target, stages: Progress
-) -> Conversion:
-    """Convert a model. ``early_host``: the one that is asked before the pipeline, which makes its own unless ``host`` is given."""
-    with _told_as_conversion_errors(), budget():
-        model = complete_lists(model, early_host, target)
-        if any(map(lacks_rank, model.main.outputs)):
-            model = _completed(model, early_host)
-        if doubtful(model):
-            model = _rederived(model, host, options, target, insist=True) or model
-        retyped: set[tuple[int, int]] = set()
-        while True:
-            try:
-                return _converted(model, host, options, target, stages)
-            except StaleDtype as error:
-                if retyped.issuperset(error.dtypes):
-                    raise
-                retyped |= error.dtypes.keys()
-                model = _retyped(model, error)
-            except (ConversionError, Failed) as error:
-                current = _rederived(model, host, options, target) if stale(error, model) else None
-                if current is not None:
-                    return _converted(current, host, options, target, stages)
-                if (each := unfused(model, host, options, target, stages, error)) is not None:
-                    return each
-                fault: ConversionError | None = shapeless(error, model)
-                fault = fault or asked_for(error, model, host, options, target)
-                if fault is None and isinstance(error, ConversionError) and not options.input_shape:
-                    fault = with_unknown_inputs(error, model)
-                if fault is None:
-                    raise
-                raise fault from error
-
-
-@contextmanager
-def _told_as_conversion_errors() -> Iterator[None]:
-    """Whatever ends a conversion names what stood in the way."""
-    try:
-        yield
-    except ConversionError:
-        raise
-    except Refused as refusal:
-        raise TooLarge(str(refusal)) from refusal
-    except RecursionError as error:
-        raise TooLarge("the model is nested too deeply: one thing in another more often than Python allows") from error
-    except MemoryError as error:
-        raise TooLarge("out of memory: the model needs more than this machine or its limits allow") from error
-    except Exception as error:
-        debug(error)
-        place = raised_at(error)
-        problem = Blamed("the model", place, Failed(BUILTIN, place).hint, ours=True)
-        raise InternalError("the conversion failed:", [problem]) from error
-
-
-def _retyped(model: Model, error: StaleDtype) -> Model:
-    from onnx_tflite_plugin.shapes.changes import retyped
-
-    return retyped(model, error.dtypes)
-
-
-def _completed(model: Model, host: Host) -> Model:
-    from onnx_tflite_plugin.shapes.ranks import completed
-
-    return completed(model, host)
-
-
-def _rederived(
-    model: Model, host: Host | None, options: ConvertOptions, target: Target, *, insist: bool = False
-) -> Model | None:
-    """The model in the sizes that follow from its inputs, ``None`` where they are those that are stored."""
-    from onnx_tflite_plugin.shapes.resizing import rederived
-
-    return rederived(model, host or _host(options), target, insist=insist)
-
-
-def asked_for(
-    error: ConversionError | Failed, model: Model, host: Host | None, options: ConvertOptions, target: Target
-) -> UnsupportedOperator | None:
-    """What to say of a file that contradicts itself in the sizes that are asked for, and not in its own; else ``None``."""
-    if not isinstance(error, InvalidModel) or not (options.input_shape or options.dynamic_batch):
-        return None
-    try:
-        _converted(
-            model, host, replace(options, input_shape={}, dynamic_batch=False, check="standard"), target, Stages()
-        )
-    except (ConversionError, Failed):
-        return None
-    flag = "--input-shape" if options.input_shape else "--dynamic-batch"
-    problems = [Problem(problem.where, problem.reason) for problem in error.problems]
-    return UnsupportedOperator(f"sizes that do not go together under {flag}:", problems)
-
-
-def unfused(
     model: Model,
-    host: Host | None,
+    host: Host,
     options: ConvertOptions,
     target: Target,
     stages: Progress,
-    error: ConversionError | Failed,
-) -> Conversion | None:
-    """Every operator on its own, where that converts and fusions do not, which must end no conversion; ``None`` where nothing does."""
-    fusions = error.fusions if isinstance(error, ConversionError) else ()
-    if not fusions:
-        return None
-    try:
-        conversion = _converted(model, host, options, target, stages, fuses=False)
-    except (ConversionError, Failed):
-        return None
-    reason = "; ".join(map(str, error.problems)) if isinstance(error, ConversionError) else str(error)
-    warning = f"no operators are fused, for with {', '.join(fusions)} the conversion fails: {reason}; please report it"
-    report = replace(conversion.report, warnings=(*conversion.report.warnings, warning))
-    return replace(conversion, report=report)
-
-
-def _converted(
-    model: Model, host: Host | None, options: ConvertOptions, target: Target, stages: Progress, *, fuses: bool = True
+    source: str | bytes | Section | None,
 ) -> Conversion:
+    """Convert a model. Raises ConversionError that names what is at fault. ``source``: the file, which LiteRT may be asked to run."""
+    records = Records(options, model)
+    try:
+        with budget(), _uncollected():
+            stages("binding operators to handlers")
+            records.normalized = normalize(model, host, options, target)
+            return _fused_or_not(records, host, target, stages)
+    except Exception as error:
+        failure = attribute_failure(error, records, source)
+        try:
+            if failure is error:
+                raise
+            raise failure from error
+        finally:
+            del failure  # its traceback refers to this frame, which holds the content
+
+
+def _fused_or_not(records: Records, host: Host, target: Target, stages: Progress) -> Conversion:
+    """Run the pipeline; once more without fusions, if it fails with some and ``on_fusion_error`` says to skip them.
+
+    This is the only place where a stage's error is caught to run stages again: a fusion must not end a conversion that
+    does without it.
+    """
+    options = records.options
+    try:
+        return _run(records, host, target, stages)
+    except ConversionError as error:
+        if options.on_fusion_error == "raise" or not error.fusions:
+            raise
+        try:
+            conversion = _run(records, host, target, stages, fuses=False)
+        except (ConversionError, Failed):
+            raise error from None
+        reason = "; ".join(map(str, error.problems)) or error.message
+        names = ", ".join(error.fusions)
+        warning = f"{SKIPPED}, because the conversion fails with {names}: {reason}. Please report it."
+        report = replace(conversion.report, warnings=(*conversion.report.warnings, warning))
+        return replace(conversion, report=report)
+
+
+def _run(records: Records, host: Host, target: Target, stages: Progress, *, fuses: bool = True) -> Conversion:
+    """Run the stages after normalization, and check the result."""
     from onnx_tflite_plugin.pipeline import Pipeline
 
-    pipeline = Pipeline(host or _host(options), options, target, stages, fuses=fuses)
+    assert records.normalized is not None
+    options = records.options
+    pipeline = Pipeline(host, options, target, stages, fuses=fuses)
     try:
-        with _uncollected():
-            conversion = Conversion(*pipeline.run(model))
+        conversion = Conversion(*pipeline.run(records.normalized))
         stages("checking")
         if weight_bytes(conversion.model) <= LARGEST_PROTO:
             check_valid(conversion.model, conversion.proto)
@@ -328,6 +203,8 @@ def _converted(
     except ConversionError as error:
         error.fusions = pipeline.applied
         raise
+    finally:
+        records.bound = pipeline.bound
     return conversion
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -52,18 +52,6 @@ UNFIT = "what handlers declare does not fit their operators:"
 
 class InvalidModel(ConversionError):
     """The file is not a TFLite model, or one of its fields contradicts the rest."""
-
-
-class StaleShape(InvalidModel):
-    """What is stored of a result does not follow from the operands; where it is its shape, LiteRT takes the one that does."""
-
-
-class StaleDtype(InvalidModel):
-    """What is stored of results is not the dtype that LiteRT gives them: ``dtypes`` has that by subgraph and tensor."""
-
-    def __init__(self, message: str, problems: Sequence[Problem], dtypes: Mapping[tuple[int, int], str]) -> None:
-        self.dtypes = dict(dtypes)
-        super().__init__(message, problems)
 
 
 class TooLarge(ConversionError):

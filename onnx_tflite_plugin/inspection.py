@@ -16,7 +16,8 @@ from onnx_tflite_plugin.binding.evaluation import Evaluation
 from onnx_tflite_plugin.errors import ConversionError, Problem
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.shapes.contents import complete_lists
+from onnx_tflite_plugin.normalize.contents import complete_lists
+from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.source import check_source, read
 from onnx_tflite_plugin.source.authored import Described, TensorMetadata
 from onnx_tflite_plugin.source.metadata import described
@@ -28,7 +29,7 @@ BY_INSTANCE = "by instance"
 
 
 def inspect(
-    source: str | os.PathLike[str] | bytes, *, host: Host | None = None, target: str = "onnxruntime"
+    source: str | os.PathLike[str] | bytes, *, host: Host | None = None, target: str = ConvertOptions.target
 ) -> dict[str, Any]:
     """What is in a TFLite model, given by path or content, and who converts it, as the command's JSON says it.
 

@@ -1,173 +1,282 @@
-"""The options of a conversion, as the command and the function take them, checked before work begins."""
+"""The options of a conversion: names, types, defaults, groups and help, which command, checks and documentation share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import Any, Literal, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
+from onnx_tflite_plugin.checked import check_keywords, described, did_you_mean, fits, spelled
 from onnx_tflite_plugin.errors import UnsupportedOption
 
-if TYPE_CHECKING:
-    from onnx_tflite_plugin.api.target import Target
-    from onnx_tflite_plugin.host import Host
-
 Shape = Sequence[int | str]
+Optimize = Literal["none", "faithful", "speed"]
+F = TypeVar("F", bound=Callable[..., Any])
+
+COMMON, SHAPES, LAYOUT, QUANTIZATION = "Common", "Shapes and parts", "Layout", "Quantization"
+VERIFICATION, ADVANCED = "Verification", "Advanced"
+
+
+def _option(group: str, default: Any, help: str, **more: Any) -> Any:
+    """Return a field; ``more`` are the other attributes of its :class:`Option`."""
+    value: dict[str, Any] = {"default_factory": default} if default is dict else {"default": default}
+    return field(**value, metadata={"group": group, "help": help, **more})
+
+
+class CheckedOptions:
+    """A dataclass of options. Raises TypeError for a value of another type, UnsupportedOption for one out of range."""
+
+    def __post_init__(self) -> None:
+        cls: Any = type(self)
+        for option in options_of(cls):
+            option.check(getattr(self, option.name))
 
 
 @dataclass(frozen=True)
-class VerifyOptions:
-    """What a verification runs on, and how near is near enough; see ``onnx_tflite_plugin.verify``."""
+class VerifyOptions(CheckedOptions):
+    """The data and the tolerance of a verification; see ``onnx_tflite_plugin.verify``."""
 
-    inputs: Any = None
-    seed: int = 0
-    runs: int = 3
-    tolerance: float | None = None
-    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    partial: bool = False
+    inputs: Any = _option(
+        VERIFICATION, None,
+        "Your data: .npz with arrays by input name, .npy, an image, or a folder of these; several inputs may be stacked "
+        "along the first axis.",
+        metavar="PATH",
+    )  # fmt: skip
+    ranges: Mapping[str, tuple[float, float]] = _option(
+        VERIFICATION, dict, "Least and largest random value of an input that is not given.",
+        flag="--range", metavar="NAME=LOW:HIGH",
+    )  # fmt: skip
+    seed: int = _option(VERIFICATION, 0, "Seed of the random inputs.", metavar="N")
+    runs: int = _option(VERIFICATION, 3, "Successive runs, which carry states on.", metavar="N", minimum=1)
+    tolerance: float | None = _option(
+        VERIFICATION,
+        None,
+        "Largest error of float outputs, as a share of their range; by default the model's.",
+        metavar="SHARE",
+        minimum=0,
+    )
+    partial: bool = _option(
+        VERIFICATION, False, "Leave out operators that neither LiteRT nor an op pack has a kernel of; they are named."
+    )
 
 
 @dataclass(frozen=True)
-class ConvertOptions:
-    """See :func:`onnx_tflite_plugin.convert`; every field is an option of the command ``convert``.
+class ConvertOptions(CheckedOptions):
+    """The options of :func:`onnx_tflite_plugin.convert` and of the command ``convert``."""
 
-    Raises TypeError for a value of another type than the option takes.
-    """
-
-    opset: int | None = None
-    target: str = "onnxruntime"
-    quantization: str = "qdq"
-    optimize: str = "faithful"
-    weights: str = "keep"
-    weights_dtype: str = "auto"
-    io_layout: str = "source"
-    layout: Mapping[str, str] = field(default_factory=dict)
-    layout_plan: str = "least"
-    input_shape: Mapping[str, Shape] = field(default_factory=dict)
-    dynamic_batch: bool = False
-    state: str = "io"
-    unroll: int = 0
-    signature: str | None = None
-    inputs_at: Sequence[str] = ()
-    outputs: Sequence[str] = ()
-    keep_unknown: bool = False
-    verify: bool | VerifyOptions = False
-    check: str = "auto"
-    prefer: Sequence[str] = ()
-    block: Sequence[str] = ()
-    packs: str | None = None
+    target: str = _option(COMMON, "onnxruntime", "Runtime to write for; op packs may bring more.")
+    opset: int | None = _option(
+        COMMON, None, "ONNX opset; by default the target's, raised if an operator needs it.", metavar="N"
+    )
+    optimize: Optimize = _option(
+        COMMON, "faithful",
+        "faithful rearranges operators where the runtime gains and no value changes, speed also where a rounding is "
+        "skipped; none leaves every operator as it is written.",
+    )  # fmt: skip
+    signature: str | None = _option(
+        COMMON, None,
+        "Key of the signature to convert; by default the main subgraph's. The command takes all, too: each signature in "
+        "a file of its own.",
+        metavar="KEY|all",
+    )  # fmt: skip
+    verify: bool | VerifyOptions = _option(
+        COMMON, False,
+        "Compare with LiteRT (extra: verify); a model that disagrees is not written. --verify=partial, in Python "
+        "VerifyOptions(partial=True), leaves out operators that neither LiteRT nor an op pack has a kernel of.",
+        values=("full", "partial"),
+    )  # fmt: skip
+    input_shape: Mapping[str, Shape] = _option(
+        SHAPES, dict,
+        "Shape of an input, as if the model had been written for it; a name instead of a size makes a dynamic dimension.",
+        metavar="NAME=N,224,224,3",
+    )  # fmt: skip
+    dynamic_batch: bool = _option(
+        SHAPES, False, "Make the first dimension of the inputs dynamic; every operator must take any batch size."
+    )
+    inputs_at: Sequence[str] = _option(
+        SHAPES, (), "Tensors that become the inputs; operators upstream of them are left out.", metavar="NAME,…"
+    )
+    outputs: Sequence[str] = _option(
+        SHAPES, (), "Tensors that become the outputs; operators that they do not need are left out.", metavar="NAME,…"
+    )
+    io_layout: Literal["source", "onnx"] = _option(
+        LAYOUT, "source", "Layout of inputs and outputs: the source's, or whichever costs least."
+    )
+    layout: Mapping[str, str] = _option(
+        LAYOUT, dict, "Layout of one input or output: the file's letters, then the wanted permutation.",
+        metavar="TENSOR=NHWC:NCHW",
+    )  # fmt: skip
+    layout_plan: Literal["least", "local"] = _option(
+        LAYOUT, "least", "least minimizes the cost of Transposes; local keeps the source's layout between operators."
+    )
+    quantization: Literal["qdq", "float"] = _option(
+        QUANTIZATION, "qdq", "Keep quantization as QuantizeLinear and DequantizeLinear, or drop it: float32 throughout."
+    )
+    weights: Literal["keep", "fold"] = _option(
+        QUANTIZATION, "keep", "Weights of weight-only quantization: as in the file, or folded into float32."
+    )
+    weights_dtype: Literal["auto", "uint8", "int8", "keep"] = _option(
+        QUANTIZATION, "auto",
+        "Weights of 8-bit products: auto is exact on every processor and selected at load time, uint8 exact and one "
+        "plain graph, int8 exact only on processors with 32-bit sums (VNNI, ARM), keep the file's dtype.",
+    )  # fmt: skip
+    state: Literal["io", "reset"] = _option(
+        ADVANCED, "io", "States as extra inputs and outputs, or reset in every run."
+    )
+    unroll: int = _option(
+        ADVANCED, 0, "Unroll loops of at most this many iterations; 0 keeps loops.", metavar="N", minimum=0
+    )
+    check: Literal["auto", "full", "standard"] = _option(
+        ADVANCED, "auto",
+        "Open the result in ONNX Runtime before it is written: auto where that is cheap or in doubt, full always, "
+        "standard never.",
+    )  # fmt: skip
+    on_fusion_error: Literal["skip", "raise"] = _option(
+        ADVANCED, "skip", "A conversion that fails with fusions: repeat it without them, or fail."
+    )
+    keep_unknown: bool = _option(
+        ADVANCED, False,
+        "Write unsupported operators as nodes of the domain tflite.custom, for a runtime that has kernels for them.",
+    )  # fmt: skip
+    prefer: Sequence[str] = _option(ADVANCED, (), "Op pack that wins if several claim an operator.", metavar="DIST")
+    block: Sequence[str] = _option(ADVANCED, (), "Op pack to leave out.", metavar="DIST")
+    packs: str | None = _option(
+        ADVANCED, None, "Use only the built-in operators, or also these op packs (comma-separated).",
+        metavar="builtin|LIST",
+    )  # fmt: skip
 
     @property
     def fold(self) -> bool:
-        """Whether quantized constants become float in the file."""
+        """True if quantized constants become float in the file."""
         return self.weights == "fold" or self.quantization == "float"
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            value = getattr(self, each.name)
-            takes = _TAKES[each.name]
-            if not _KINDS[takes](value):
-                raise TypeError(f"{each.name} is {takes}, not {type(value).__name__} {value!r}")
+        super().__post_init__()
+        if self.keep_unknown and self.verify:
+            raise UnsupportedOption(
+                "--keep-unknown and --verify: no runtime here can run the operators that are kept, so that nothing "
+                "can be compared; leave out one of the two"
+            )
+        if self.layout_plan == "local" and self.io_layout == "onnx":
+            raise UnsupportedOption(
+                "--layout-plan local and --io-layout onnx: local keeps the source's layout everywhere, so that onnx has "
+                "nothing to follow; leave out one of the two"
+            )
 
 
-CHOICES: Mapping[str, Sequence[str]] = {
-    "quantization": ("qdq", "float"),
-    "optimize": ("none", "faithful", "speed"),
-    "weights": ("keep", "fold"),
-    "weights_dtype": ("auto", "uint8", "int8", "keep"),
-    "io_layout": ("source", "onnx"),
-    "layout_plan": ("least", "local"),
-    "state": ("io", "reset"),
-    "check": ("auto", "full", "standard"),
-}
+@dataclass(frozen=True)
+class BenchOptions(CheckedOptions):
+    """The options of a benchmark, besides the model and its data."""
+
+    threads: int = _option(COMMON, 1, "Threads of each runtime.", metavar="N", minimum=1)
+    rounds: int = _option(
+        COMMON, 20, "Rounds; in each, both runtimes are timed for some 20 ms.", metavar="N", minimum=3
+    )
 
 
-def _text(value: Any) -> bool:
-    return isinstance(value, str)
+class ConvertKeywords(TypedDict, total=False):
+    """The fields of ConvertOptions as keyword arguments, for type checkers; a test holds the two together."""
+
+    target: str
+    opset: int | None
+    optimize: Optimize
+    signature: str | None
+    verify: bool | VerifyOptions
+    input_shape: Mapping[str, Shape] | None
+    dynamic_batch: bool
+    inputs_at: Sequence[str]
+    outputs: Sequence[str]
+    io_layout: Literal["source", "onnx"]
+    layout: Mapping[str, str] | None
+    layout_plan: Literal["least", "local"]
+    quantization: Literal["qdq", "float"]
+    weights: Literal["keep", "fold"]
+    weights_dtype: Literal["auto", "uint8", "int8", "keep"]
+    state: Literal["io", "reset"]
+    unroll: int
+    check: Literal["auto", "full", "standard"]
+    on_fusion_error: Literal["skip", "raise"]
+    keep_unknown: bool
+    prefer: Sequence[str]
+    block: Sequence[str]
+    packs: str | None
 
 
-def _whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+@dataclass(frozen=True)
+class Option:
+    """A field of options. ``values``: those of the command's flag if its value may be left out, the implied one first."""
+
+    name: str
+    type: Any
+    default: Any
+    group: str
+    help: str
+    flag: str = ""
+    metavar: str | None = None
+    minimum: int | None = None
+    values: Sequence[str] = ()
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        return get_args(self.type) if get_origin(self.type) is Literal else ()
+
+    @property
+    def repeatable(self) -> bool:
+        return get_origin(self.type) in (Mapping, Sequence)
+
+    def check(self, value: object) -> None:
+        """Raise TypeError or UnsupportedOption unless the option takes the value."""
+        failed = f"{self.name} is {described(value)}, so no work was done"
+        if not fits(value, str if self.choices else self.type):
+            form = f"{self.flag} {self.metavar or ''}".rstrip()
+            raise TypeError(f"{failed}; give {spelled(self.type)} ({form} of the command)")
+        if self.choices and value not in self.choices:
+            raise UnsupportedOption(f"{failed}; give {spelled(self.type)}{did_you_mean(str(value), self.choices)}")
+        if self.minimum is not None and isinstance(value, int | float) and not value >= self.minimum:
+            raise UnsupportedOption(f"{failed}; give {self.minimum} or more")
 
 
-def _texts(value: Any) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str | bytes) and all(map(_text, value))
-
-
-def _layouts(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(_text(key) and _text(layout) for key, layout in value.items())
-
-
-def _shape(value: Any) -> bool:
-    sized = isinstance(value, Sequence) and not isinstance(value, str | bytes)
-    return sized and all(_text(size) or _whole(size) for size in value)
-
-
-def _shapes(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(_text(key) and _shape(shape) for key, shape in value.items())
-
-
-_KINDS = {
-    "a str": _text,
-    "a str or None": lambda value: value is None or _text(value),
-    "an int or None": lambda value: value is None or _whole(value),
-    "an int": _whole,
-    "a bool": lambda value: isinstance(value, bool),
-    "a bool or VerifyOptions": lambda value: isinstance(value, bool | VerifyOptions),
-    "a sequence of str": _texts,
-    "a mapping of input or output names to layouts as 'NHWC:NCHW'": _layouts,
-    "a mapping of input names to shapes, sequences of int (or str, the name of an open size)": _shapes,
-}
-_TAKES = {
-    **dict.fromkeys((*CHOICES, "target"), "a str"),
-    **dict.fromkeys(("signature", "packs"), "a str or None"),
-    **dict.fromkeys(("dynamic_batch", "keep_unknown"), "a bool"),
-    **dict.fromkeys(("inputs_at", "outputs", "prefer", "block"), "a sequence of str"),
-    "opset": "an int or None",
-    "unroll": "an int",
-    "verify": "a bool or VerifyOptions",
-    "layout": "a mapping of input or output names to layouts as 'NHWC:NCHW'",
-    "input_shape": "a mapping of input names to shapes, sequences of int (or str, the name of an open size)",
-}
-
-
-def target_of(options: ConvertOptions, host: Host) -> Target:
-    """Return the target of these options, with the traits that they change.
-
-    Raises UnsupportedOption for what does not exist or does not go together.
-    """
-    from onnx_tflite_plugin.api.checked import did_you_mean
-    from onnx_tflite_plugin.rewrite import RULES
-
-    for name, choices in CHOICES.items():
-        if getattr(options, name) not in choices:
-            raise UnsupportedOption(f"{flag(name)} is one of {', '.join(choices)}, not {getattr(options, name)!r}")
-    if options.unroll < 0:
-        raise UnsupportedOption(f"--unroll is how often a loop may run at most, not {options.unroll}")
-    if options.keep_unknown and options.verify:
-        raise UnsupportedOption("--verify runs the model, which no runtime here can do with --keep-unknown")
-    target = host.targets.named(options.target)
-    unknown = next((name for name in target.passes if name not in RULES and ":" not in name), None)
-    if unknown is not None:
-        raise UnsupportedOption(
-            f"target {target.name} names a pass {unknown!r}, and there is none{did_you_mean(unknown, RULES)}"
-        )
-    low, _, high = target.opsets
-    if options.opset is not None and not low <= options.opset <= high:
-        raise UnsupportedOption(f"target {target.name} takes opsets {low} to {high}, not {options.opset}")
-    if options.layout_plan == "local" and options.io_layout == "onnx":
-        raise UnsupportedOption(
-            "--layout-plan local keeps source order everywhere, so --io-layout onnx has nothing to follow"
-        )
-    if options.weights_dtype in ("uint8", "int8") and not target.saturates:
-        raise UnsupportedOption(f"target {target.name} has one dtype for weights: --weights-dtype auto or keep")
-    if options.weights_dtype == "keep":
-        # No integer kernel of ONNX Runtime loads int2 weights.
-        target = replace(target, weights={dtype: kept for dtype, kept in target.weights.items() if dtype == "int2"})
-    if options.fold or options.optimize == "speed":
-        target = replace(target, rounds_activations=False)
-    return replace(target, multiplies_dynamically=False) if options.fold else target
+@cache
+def options_of(cls: Any) -> tuple[Option, ...]:
+    """Return the options of a dataclass, in order."""
+    hints = get_type_hints(cls)
+    options = []
+    for each in fields(cls):
+        default = {} if each.default_factory is dict else each.default
+        facts = {"flag": flag(each.name), **each.metadata}
+        options.append(Option(each.name, hints[each.name], default, **facts))
+    return tuple(options)
 
 
 def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
+
+
+def choices(name: str) -> tuple[str, ...]:
+    """Return the values that an option of a conversion chooses from."""
+    return next(option.choices for option in options_of(ConvertOptions) if option.name == name)
+
+
+def merge(options: ConvertOptions | None, keywords: Mapping[str, Any]) -> ConvertOptions:
+    """Return the options with those that are given by keyword. Raises TypeError and UnsupportedOption."""
+    if not isinstance(options, ConvertOptions | None):
+        raise TypeError(f"options is {described(options)}, which holds no options; give a ConvertOptions or keywords")
+    known = {option.name: option for option in options_of(ConvertOptions)}
+    check_keywords("convert", keywords, known)
+    given = {name: {} if value is None and known[name].default == {} else value for name, value in keywords.items()}
+    return replace(options or ConvertOptions(), **given)
+
+
+def document_keywords(function: F) -> F:
+    """Extend the docstring and the signature of a function by its keywords, the fields of ConvertOptions."""
+    options = options_of(ConvertOptions)
+    lines = [f"    {option.name}: {option.help}" for option in options]
+    function.__doc__ = f"{inspect.getdoc(function)}\n\nKeywords, the fields of ConvertOptions:\n" + "\n".join(lines)
+    signature = inspect.signature(function)
+    own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+    only = inspect.Parameter.KEYWORD_ONLY
+    more = [inspect.Parameter(o.name, only, default=o.default, annotation=o.type) for o in options]
+    vars(function)["__signature__"] = signature.replace(parameters=[*own, *more])
+    return function

@@ -10,25 +10,23 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from onnx_tflite_plugin.api import VERSION
-from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.bound import BoundModel
-from onnx_tflite_plugin.binding.consistency import check_consistent
 from onnx_tflite_plugin.binding.declared import resolve
 from onnx_tflite_plugin.binding.fusion import Fused, fuse
-from onnx_tflite_plugin.binding.suspects import Suspects, accused, suspects
-from onnx_tflite_plugin.errors import ConversionError, InvalidModel, Problem
+from onnx_tflite_plugin.diagnosis.packs import pack_declarations
 from onnx_tflite_plugin.graph.metadata import read_states, write_authored, write_origin, write_weights
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.graph.opening import foreign_domains
 from onnx_tflite_plugin.graph.serialized import to_proto
 from onnx_tflite_plugin.graph.validity import LARGEST_PROTO, check_valid, weight_bytes
-from onnx_tflite_plugin.guard import debug, raised_at
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.order import axes, spelled
 from onnx_tflite_plugin.layout.plan import LayoutPlan, plan_layout, tensor_bytes
 from onnx_tflite_plugin.lowering.emitter import Emitter
-from onnx_tflite_plugin.lowering.interface import InterfaceNames, check_outputs, chosen, entered, graph_edges
+from onnx_tflite_plugin.lowering.interface import InterfaceNames, graph_edges
 from onnx_tflite_plugin.lowering.lower import lower
+from onnx_tflite_plugin.normalize.dimensions import name_dimensions
+from onnx_tflite_plugin.normalize.stage import Normalized
 from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.quantization.opset import opset_of
@@ -40,9 +38,6 @@ from onnx_tflite_plugin.rewrite.rule import RewriteOptions, apply_rules, run_pas
 from onnx_tflite_plugin.rewrite.target_check import check_model
 from onnx_tflite_plugin.rewrite.weights.assign_dtypes import AssignWeightDtypes
 from onnx_tflite_plugin.rewrite.weights.separate_constants import SeparateConstants
-from onnx_tflite_plugin.shapes.cutting import cut
-from onnx_tflite_plugin.shapes.dimensions import name_dimensions
-from onnx_tflite_plugin.shapes.resizing import resized
 from onnx_tflite_plugin.source.metadata import described
 from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.targets import Target
@@ -84,58 +79,42 @@ class Rewritten(NamedTuple):
 
 
 class Pipeline:
-    """The stages of one conversion; ``stages`` is called with the name of each as it begins. ``fuses``: whether fusions apply."""
+    """The stages of one conversion, each run once; ``stages`` is called with the name of each as it begins.
+
+    ``fuses``: apply fusions. ``bound``: the operators as they are by now. ``applied``: fusions that applied.
+    """
 
     def __init__(
         self, host: Host, options: ConvertOptions, target: Target, stages: Progress, *, fuses: bool = True
     ) -> None:
         self.host, self.options, self.target, self.stages, self.fuses = host, options, target, stages, fuses
         self.highest = options.opset or target.opsets[2]
-        self.suspects: Suspects = {}
+        self.bound: BoundModel | None = None
         self.applied: tuple[str, ...] = ()
         self.warnings: list[str] = []
 
     @np.errstate(all="ignore")  # constants are computed as kernels do, in IEEE's numbers: nothing to warn of
-    def run(self, model: Model) -> Converted:
-        """Raises ConversionError with all that a stage finds in the way."""
-        try:
-            return self._run(model)
-        except (ConversionError, Refused, RecursionError, MemoryError):
-            raise
-        except Exception as error:
-            if not self.suspects:
-                raise
-            debug(error)
-            raise accused(raised_at(error), self.suspects) from error
-
-    def _run(self, model: Model) -> Converted:
-        options = self.options
-        signature, told = chosen(model, options.signature), described(model)
-        model, names = entered(model, signature)
-        if not model.main.outputs:
-            raise InvalidModel(
-                "there is nothing to convert:", [Problem(f"subgraphs[{model.root}].outputs", "the model has no output")]
-            )
-        model, names, part = cut(model, names, options.inputs_at, options.outputs)
-        check_outputs(model, names, signature)
-        self.stages("binding operators to handlers")
-        model, places = resized(model, options.input_shape, options.dynamic_batch, names, self.host, self.target)
-        planned = self.planned(self.fused(self.bound(model)), names)
+    def run(self, normalized: Normalized) -> Converted:
+        """Plan, lower and rewrite a model. Raises ConversionError with all that a stage finds in the way."""
+        model, names, signature = normalized.model, normalized.names, normalized.signature
+        planned = self.planned(self.fused(self.unquantized(normalized.bound)), names)
         lowered = self.lowered(planned, names)
         main, order = planned.model.main, planned.layout.edge
         dimensions = {
-            (names.inputs[k], axes(order(main.inputs[k])).index(axis)): name for (k, axis), name in places.items()
+            (names.inputs[k], axes(order(main.inputs[k])).index(axis)): name
+            for (k, axis), name in normalized.dimensions.items()
         }
         name_dimensions(lowered, dimensions)
         rewritten = self.rewritten(lowered, planned)
-        finished = rewritten.model
-        write_origin(finished.metadata_props, None if signature is None else signature.key, part)
+        finished, described_tensors = rewritten.model, described(model)
+        write_origin(finished.metadata_props, None if signature is None else signature.key, normalized.part)
         report = replace(
             self.report(planned, rewritten),
-            inputs=edges(finished.graph.inputs, names.inputs, main.inputs, told),
-            outputs=edges(finished.graph.outputs, names.outputs, main.outputs, told),
+            inputs=edges(finished.graph.inputs, names.inputs, main.inputs, described_tensors),
+            outputs=edges(finished.graph.outputs, names.outputs, main.outputs, described_tensors),
             signature=None if signature is None else signature.key,
             other_signatures=tuple(one.key for one in model.signatures if one is not signature),
+            repairs=normalized.repairs,
         )
         finished.producer_version, finished.doc_string = VERSION, doc_string(model)
         write_authored(finished.metadata_props, facts(model, report.inputs, report.outputs))
@@ -143,14 +122,12 @@ class Pipeline:
 
     # --- stages -------------------------------------------------------------------------------
 
-    def bound(self, model: Model) -> BoundModel:
-        """Every operator with its handler, consistent with what the file says of it."""
-        bound = self.host.bind(model, self.target, self.highest)
-        self.suspects = suspects(bound)
-        check_consistent(bound, self.target, self.highest)
-        if self.options.quantization == "float":
-            bound = unquantized(resolve(bound, self.target, self.highest), self.target, self.highest)
-        return bound
+    def unquantized(self, bound: BoundModel) -> BoundModel:
+        """Return the model without quantization if that is asked for."""
+        self.bound = bound
+        if self.options.quantization != "float":
+            return bound
+        return unquantized(resolve(bound, self.target, self.highest), self.target, self.highest)
 
     def fused(self, bound: BoundModel) -> Fused:
         """Operators that spell out one taken together, and the declarations of all that are left."""
@@ -164,7 +141,7 @@ class Pipeline:
         self.applied = tuple(fused.applied)
         fused.model = resolve(fused.model, self.target, self.highest).called()
         self.host.hooks.check(packs_of(fused.model))
-        self.suspects = suspects(fused.model)
+        self.bound = fused.model
         return fused
 
     def planned(self, fused: Fused, names: InterfaceNames) -> Planned:
@@ -201,18 +178,16 @@ class Pipeline:
             after=lambda bound, outputs: hooks.after_lowering(bound.op, outputs, packs),
         )
         self.warnings = emitter.warnings
-        if self.suspects and weight_bytes(lowered) <= LARGEST_PROTO:  # before anything builds on it
-            check_valid(lowered, to_proto(lowered), self.suspects)
+        declared = pack_declarations(planned.model)
+        if declared and weight_bytes(lowered) <= LARGEST_PROTO:  # before anything builds on it
+            check_valid(lowered, to_proto(lowered), declared)
         return lowered
 
     def rewritten(self, model: ir.Model, planned: Planned) -> Rewritten:
         """Rewrite by the target's rules and the packs' hooks, and assign the dtypes of int8 weights."""
         self.stages("rewriting")
-        asked, target, options = (
-            self.options.optimize,
-            self.target,
-            RewriteOptions(self.options.weights_dtype, self.options.unroll),
-        )
+        asked, target = self.options.optimize, self.target
+        options = RewriteOptions(self.options.weights_dtype, self.options.unroll)
         outcomes = apply_rules([RULES["unroll_loops"]] if options.unroll else [], model, options)
         check_model(model, target, planned.opset)
         transposes = node_counts(model).get("Transpose", 0)

@@ -35,6 +35,7 @@ class Report:
     each saves. ``passes``: rewrites for speed, with the number of places each changed. ``fusions_declined``: fusions that
     did not apply, and why. ``finished_by``: packs whose hook was handed the finished model. ``weights``: 8-bit products by the
     dtype of their weights.
+    ``repairs``: what the file stores falsely, and what was taken in its place.
     ``domains``: those of operators for which a library of kernels must be loaded into the session.
     ``signature``: the key of the signature that was converted, and ``other_signatures`` those that were not.
     """
@@ -63,6 +64,7 @@ class Report:
     domains: tuple[str, ...] = ()
     storage: Mapping[str, int] = field(default_factory=dict)
     weights: Mapping[str, int] = field(default_factory=dict)
+    repairs: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
     def __repr__(self) -> str:

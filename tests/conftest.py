@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -13,8 +14,9 @@ from command import Ran, Run
 from hypothesis import settings
 from packaging.version import Version
 
-from onnx_tflite_plugin import conversion
 from onnx_tflite_plugin.cli import cli
+from onnx_tflite_plugin.conversion import SKIPPED
+from onnx_tflite_plugin.progress import LOG
 
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each of a hundred child processes compiles all modules anew
@@ -47,21 +49,30 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-AS_USERS_HAVE_IT = conversion.unfused
+class FailedFusions(logging.Handler):
+    """Fails the test in which a conversion skips a fusion, unless the test ``allows`` it."""
+
+    allows = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not self.allows and record.getMessage().startswith(SKIPPED):
+            raise AssertionError(record.getMessage())
+
+
+FAILED_FUSIONS = FailedFusions()
 
 
 @pytest.fixture(autouse=True, scope="session")
 def fusions_convert() -> Iterator[None]:
-    """Users are spared a fusion whose operators do not convert; here it is an error, but where a test takes ``falls_back``."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conversion, "unfused", lambda *given: None)
-        yield
+    LOG.addHandler(FAILED_FUSIONS)
+    yield
+    LOG.removeHandler(FAILED_FUSIONS)
 
 
 @pytest.fixture
 def falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Operators are converted each on its own where fused ones do not convert, as users have it."""
-    monkeypatch.setattr(conversion, "unfused", AS_USERS_HAVE_IT)
+    """Allow conversions that skip a fusion."""
+    monkeypatch.setattr(FAILED_FUSIONS, "allows", True)
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
-from onnx_tflite_plugin.api.checked import Checked
 from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.checked import Checked
 
 _BOUNDS: Mapping[str, tuple[float | None, float | None]] = {
     "NONE": (None, None),

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict, Unpack
 
 from onnx_tflite_plugin.api.activations import FusedActivation
-from onnx_tflite_plugin.api.checked import Checked, check_keywords
 from onnx_tflite_plugin.api.dtypes import check_rows
 from onnx_tflite_plugin.api.instance import Instance as Instance
 from onnx_tflite_plugin.api.price import Price
 from onnx_tflite_plugin.api.quantization import Behaviour, NotQuantizable, OutputBehaviour
+from onnx_tflite_plugin.checked import Checked, check_keywords
 from onnx_tflite_plugin.source.model import Array, Dims, Operator
 
 Axes = str | None
@@ -194,7 +194,8 @@ class Handler(Checked):
     all: the operator has no form in ONNX.
     ``evaluate``: output 0 where it is known at conversion time, or None; who uses it then sees a constant of the file
     (``Widened`` where the file keeps an operand in its place). A variable tensor begins with it.
-    ``sizes``: output 0's, where the lowering takes them from the file instead of letting them follow from its operands';
+    ``sizes``: output 0's, if the lowering takes them from the file instead of letting them follow from its operands', or
+    if they follow more cheaply than by lowering the operator in isolation;
     raises Refused where there are none.
     ``holds_batch``: operands, or options, whose first number is the size of axis 0 that output 0 has from its operand, and
     the number that stands for whatever size that is: ``{1: -1}`` of a RESHAPE. So an axis that is left open stays open.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from functools import cache
 
-from onnx_tflite_plugin.api.checked import did_you_mean
+from onnx_tflite_plugin.checked import did_you_mean
 from onnx_tflite_plugin.source.dtypes import NAMES
 from onnx_tflite_plugin.source.model import Operator
 

@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
-from onnx_tflite_plugin.api.checked import Checked, check_keywords
 from onnx_tflite_plugin.api.declarations import Declarations, Decline, Handler, LayoutOf
+from onnx_tflite_plugin.checked import Checked, check_keywords
 from onnx_tflite_plugin.source.model import Array, Operator, Subgraph, Tensor
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from onnx_tflite_plugin.api.checked import Checked
+from onnx_tflite_plugin.checked import Checked
 
 
 @dataclass(frozen=True)

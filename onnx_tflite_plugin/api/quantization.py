@@ -12,9 +12,9 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Literal, Protocol
 
-from onnx_tflite_plugin.api.checked import Checked
 from onnx_tflite_plugin.api.instance import Instance
 from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.checked import Checked
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.model import Array, Operator, Tensor
 

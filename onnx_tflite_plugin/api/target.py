@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from onnx_tflite_plugin.api.checked import Checked
 from onnx_tflite_plugin.api.price import Price
+from onnx_tflite_plugin.checked import Checked
 
 INTEGERS = frozenset({"int8", "uint8", "int16", "uint16", "int4", "uint4", "int2", "uint2"})
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from onnx_tflite_plugin.api.activations import ActivationKernel, FusedActivation, applied_activation
-from onnx_tflite_plugin.api.checked import described
 from onnx_tflite_plugin.api.declarations import Decline, Handler, Instance
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.bound import label
+from onnx_tflite_plugin.checked import described
 from onnx_tflite_plugin.guard import Mismatch, guarded
 from onnx_tflite_plugin.source.model import Operator
 

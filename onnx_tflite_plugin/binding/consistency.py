@@ -18,7 +18,7 @@ from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.axes import slots_of
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.binding.declared import called, sized
-from onnx_tflite_plugin.binding.dtypes import odd_dtypes, stale_dtypes
+from onnx_tflite_plugin.binding.dtypes import odd_dtypes
 from onnx_tflite_plugin.binding.numbers import odd_numbers
 from onnx_tflite_plugin.codes import named_by_the_file
 from onnx_tflite_plugin.errors import (
@@ -26,12 +26,9 @@ from onnx_tflite_plugin.errors import (
     UNFIT,
     Blamed,
     Contradiction,
-    ConversionError,
     HandlerError,
     InvalidModel,
     Problem,
-    StaleDtype,
-    StaleShape,
     UnsupportedOperator,
 )
 from onnx_tflite_plugin.guard import BUILTIN, Failed
@@ -72,16 +69,13 @@ def check_consistent(model: BoundModel, target: Target, opset: int) -> None:
             *(_problem(bound.op, *odd) for odd in (*odd_dtypes(bound, target, opset), *odd_numbers(bound))),
         )
     ]
-    dtypes = {key: dtype for bound in model.main.operators for key, dtype in stale_dtypes(bound, target, opset)}
-    if dtypes:
-        raise StaleDtype(CONTRADICTION, problems, dtypes)
     if any(isinstance(problem, Contradiction) for problem in problems):
         raise InvalidModel(CONTRADICTION, problems)
     if problems:
         raise HandlerError(UNFIT, problems)
     sizes = [problem for bound in model.main.operators for problem in _sizes(bound, target, opset)]
     if sizes:
-        raise StaleShape(CONTRADICTION, sizes)
+        raise InvalidModel(CONTRADICTION, sizes)
     edges = (*model.main.inputs, *model.main.outputs)
     handles = [
         Problem(f"tensor {tensor}", f"ONNX has no dtype {tensor.dtype}") for tensor in edges if tensor.dtype in HANDLES
@@ -103,16 +97,6 @@ def doubtful(model: Model) -> bool:
     return any(t is not None and 0 in t.shape for op in model.main.operators for t in (*op.inputs, *op.outputs))
 
 
-def stale(error: ConversionError | Failed, model: Model) -> bool:
-    """Whether stored sizes that do not follow, or that the file leaves out, may be the reason of a failure."""
-    problems = error.problems if isinstance(error, ConversionError) else ()
-    ours = any(isinstance(problem, Blamed) and problem.ours for problem in problems)
-    ours = ours or any(isinstance(problem, Contradiction) for problem in problems)
-    if ours or isinstance(error, StaleShape) or not all(tensor.has_rank for tensor in model.main.tensors):
-        return True
-    return any(map(perhaps_shapeless, model.main.operators))
-
-
 def perhaps_shapeless(op: Operator) -> bool:
     """True if a result is stored as a scalar: converters wrote ``[]`` for unknown shapes."""
     return any(t is not None and not t.shape and t.dtype not in HANDLES for t in op.outputs)
@@ -121,34 +105,6 @@ def perhaps_shapeless(op: Operator) -> bool:
 def lacks_rank(tensor: Tensor) -> bool:
     """Whether the file tells no shape of what has one."""
     return not tensor.has_rank and tensor.dtype not in HANDLES
-
-
-def shapeless(error: ConversionError | Failed, model: Model) -> InvalidModel | None:
-    """The fault as the file's, where what failed is a built-in handler's and an operand of its operator has no shape."""
-    problems = error.problems if isinstance(error, ConversionError) else ()
-    if not any(isinstance(problem, Blamed) and problem.ours for problem in problems):
-        return None
-    lacking = [tensor for tensor in model.main.tensors if lacks_rank(tensor)]
-    reason = "the file stores no shape for it, and none follows"
-    return InvalidModel(CONTRADICTION, [Problem(f"tensor {t}", reason, _HINT) for t in lacking]) if lacking else None
-
-
-def with_unknown_inputs(error: ConversionError, model: Model) -> ConversionError | None:
-    """Return the refusal with the graph inputs whose shape ``[]`` may stand for any; None if the file has none."""
-    if type(error) not in (InvalidModel, StaleShape, UnsupportedOperator) or not any(
-        map(lacks_rank, model.main.tensors)
-    ):
-        return None
-    unknown = [
-        Problem(
-            f"graph input {tensor}",
-            "the file stores the shape [] for it, as for tensors of which it does not know the shape",
-            f"if it is no scalar, give its shape with --input-shape {tensor.name or tensor.index}=...",
-        )
-        for tensor in model.main.inputs
-        if not tensor.shape
-    ]
-    return type(error)(error.message, [*error.problems, *unknown]) if unknown else None
 
 
 def unfit(handler: Handler, op: Operator) -> Unfit | None:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from onnx_tflite_plugin.api.activations import ACTIVATIONS
-from onnx_tflite_plugin.api.checked import described, did_you_mean, fits, spelled
 from onnx_tflite_plugin.api.declarations import (
     Along,
     Axes,
@@ -28,6 +27,7 @@ from onnx_tflite_plugin.api.quantization import Behaviour, OutputBehaviour
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.activation import fused_declaration, with_applied_activation
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel, Declared, label
+from onnx_tflite_plugin.checked import described, did_you_mean, fits, spelled
 from onnx_tflite_plugin.errors import REFUSED, UNFIT, HandlerError, Problem
 from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, definition, guarded
 from onnx_tflite_plugin.source.model import Array, Dims, Operator

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
 
-from onnx_tflite_plugin.api.checked import described
 from onnx_tflite_plugin.api.declarations import Decline
 from onnx_tflite_plugin.api.patterns import Call, Fusion, Match, Region
 from onnx_tflite_plugin.api.refusal import Refused
@@ -15,6 +14,7 @@ from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel
 from onnx_tflite_plugin.binding.declared import At, resolved, types_refused
 from onnx_tflite_plugin.binding.matching import Finder, remembers
+from onnx_tflite_plugin.checked import described
 from onnx_tflite_plugin.guard import Failed, Mismatch, guarded
 from onnx_tflite_plugin.source.model import Operator, Options, Subgraph, Tensor
 

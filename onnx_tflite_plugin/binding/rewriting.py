@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from onnx_tflite_plugin.api.checked import described
 from onnx_tflite_plugin.api.declarations import Decline, Replacement
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.binding.declared import At, declined
+from onnx_tflite_plugin.checked import described
 from onnx_tflite_plugin.errors import Problem
 from onnx_tflite_plugin.guard import Failed, Mismatch, guarded
 from onnx_tflite_plugin.source.model import Operator

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from onnx_tflite_plugin.cli.data import existing
 from onnx_tflite_plugin.cli.failures import on_failure
 from onnx_tflite_plugin.cli.isolation import isolated
+from onnx_tflite_plugin.cli.options import Grouped, add_options, existing
 from onnx_tflite_plugin.cli.output import Row, apart, print_json, print_rows, print_table, working
 from onnx_tflite_plugin.cli.paths import pair, readable
+from onnx_tflite_plugin.options import BenchOptions, ConvertOptions, VerifyOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,32 +25,19 @@ _KINDS, _WORST = 8, 5  # that are shown
 _TIMES = ("LiteRT µs", "ONNX Runtime µs", "lost µs")
 
 
-@click.command()
+@click.command(cls=Grouped)
 @click.argument("tflite", metavar="MODEL.tflite", type=click.Path(path_type=Path))
 @click.argument("onnx", metavar="[MODEL.onnx]", required=False, type=click.Path(path_type=Path))
-@click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Threads of each runtime.")
-@click.option(
-    "--rounds",
-    type=click.IntRange(min=3),
-    default=20,
-    show_default=True,
-    help="Rounds; in each, both runtimes are timed for some 20 ms.",
-)
-@click.option("--inputs", metavar="PATH", type=click.Path(path_type=Path), help="Your data, as for verify.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random inputs, where none are given.")
-@click.option("--signature", metavar="KEY", help="The signature to run.")
+@add_options(ConvertOptions, "signature", metavar="KEY", help="The signature to run.")
+@add_options(VerifyOptions, "inputs", "seed")
+@add_options(BenchOptions)
 @click.option("--profile", "profiled", is_flag=True, help="Operator by operator: which lose how much to LiteRT.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, and nothing else.")
 def bench(
     tflite: Path,
     onnx: Path | None,
-    threads: int,
-    rounds: int,
-    inputs: Path | None,
-    seed: int,
-    signature: str | None,
-    profiled: bool,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Time a model in LiteRT and its conversion in ONNX Runtime.
 
@@ -60,7 +48,7 @@ def bench(
     itself, beside that of its nodes in ONNX Runtime.
     """
     on_failure(as_json=as_json)
-    existing(inputs)
+    existing(options["inputs"])
     if onnx is None:
         readable(tflite)
     else:
@@ -70,11 +58,10 @@ def bench(
     from onnx_tflite_plugin.verify.times.bench import bench as run
 
     with working(f"timing {tflite.name}") as stage, apart():
-        model = onnx if onnx is not None else convert(tflite, signature=signature, progress=watched(stage)).proto
-        benchmark = run(
-            tflite, model, threads=threads, rounds=rounds, inputs=inputs, seed=seed, signature=signature,
-            profiled=profiled, progress=watched(stage),
-        )  # fmt: skip
+        model = (
+            onnx if onnx is not None else convert(tflite, signature=options["signature"], progress=watched(stage)).proto
+        )
+        benchmark = run(tflite, model, progress=watched(stage), **options)
     if as_json:
         print_json({"model": str(tflite), "onnx": None if onnx is None else str(onnx), **asdict(benchmark)})
         return

@@ -4,130 +4,31 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from onnx_tflite_plugin.cli.data import PARTIAL, Partial, data_options, existing, pack_options, pairs
 from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure
 from onnx_tflite_plugin.cli.isolation import isolated, unwatched
 from onnx_tflite_plugin.cli.jobs import STREAM, jobs
 from onnx_tflite_plugin.cli.many import convert_all
+from onnx_tflite_plugin.cli.options import Grouped, add_options, existing
 from onnx_tflite_plugin.cli.output import Row, apart, print_json, print_rows, unread, working
 from onnx_tflite_plugin.cli.outputs import Outputs
 from onnx_tflite_plugin.cli.paths import readable
 from onnx_tflite_plugin.cli.report import html_file, write_page
-from onnx_tflite_plugin.cli.target import TargetName
-from onnx_tflite_plugin.options import CHOICES, ConvertOptions, VerifyOptions, flag
+from onnx_tflite_plugin.options import ConvertOptions, VerifyOptions
+
+_DATA = ("inputs", "ranges", "seed", "runs", "tolerance")
 
 
-def _repeated(name: str, form: str, read: Callable[[str], Any], text: str) -> Callable[[Any], Any]:
-    return click.option(flag(name), metavar=form, multiple=True, callback=pairs(form, read), help=f"{text} Repeatable.")
-
-
-def _sizes(text: str) -> tuple[int | str, ...]:
-    """``1,224,224,3`` or ``N,224,224,3``. Raises ValueError."""
-    parts = [part.strip() for part in text.split(",")]
-    if any(not part.isdigit() and not part.isidentifier() for part in parts):
-        raise ValueError
-    return tuple(int(part) if part.isdigit() else part for part in parts)
-
-
-def _names(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> tuple[str, ...]:
-    """Names of tensors, given apart or separated by commas."""
-    return tuple(name for text in given for name in text.split(",") if name)
-
-
-def _choice(name: str, text: str) -> Callable[[Any], Any]:
-    default = getattr(ConvertOptions, name)
-    return click.option(
-        flag(name), type=click.Choice(list(CHOICES[name])), default=default, show_default=True, help=text
-    )
-
-
-def _switch(name: str, text: str) -> Callable[[Any], Any]:
-    return click.option(flag(name), is_flag=True, help=text)
-
-
-@click.command(cls=Partial)
+@click.command(cls=Grouped)
 @click.argument("model", metavar="MODEL", type=click.Path(path_type=Path))
 @click.argument("output", metavar="[MODEL.onnx]", required=False, type=click.Path(path_type=Path))
-@click.option(
-    "--opset", type=int, metavar="N", help="ONNX opset; by default the target's, raised where an operator needs it."
-)
-@click.option(
-    "--target",
-    type=TargetName(),
-    default=ConvertOptions.target,
-    show_default=True,
-    help="Runtime to write for.",
-)
-@_choice("quantization", "Keep quantization as QuantizeLinear and DequantizeLinear, or drop it: float32 throughout.")
-@_choice(
-    "optimize",
-    "faithful rearranges convolutions where the runtime gains and no number changes, speed also where a rounding is skipped; "
-    "none leaves every operator as it is written.",
-)
-@_choice("weights", "Weights of weight-only quantization: as in the file, or folded into float32.")
-@_choice(
-    "weights_dtype",
-    "Weights of 8-bit products: auto is exact on every processor and chosen for it as the model loads, uint8 exact "
-    "and one plain graph, int8 exact only on processors with 32-bit sums (VNNI, ARM), keep the file's dtype.",
-)
-@_choice("io_layout", "Axis order of inputs and outputs: the source's, or whichever costs least.")
-@_repeated(
-    "layout", "TENSOR=NHWC:NCHW", str, "Axis order of one input or output: the file's letters, then the wanted order."
-)
-@_choice("layout_plan", "local keeps the source's order everywhere between operators.")
-@_repeated(
-    "input_shape",
-    "NAME=N,224,224,3",
-    _sizes,
-    "Shape of an input, as if the model had been written for it; a size given as a name is left open.",
-)
-@_switch("dynamic_batch", "Leave the first axis of the inputs open, where every operator takes any batch.")
-@_choice("state", "States as extra inputs and outputs, or reset in every run.")
-@click.option(
-    "--unroll",
-    metavar="N",
-    type=click.IntRange(min=0),
-    default=ConvertOptions.unroll,
-    help="Spell out loops that are known to run N times at most; by default loops stay loops.",
-)
-@click.option("--signature", metavar="KEY|all", help="Convert this signature, or each into a file of its own.")
-@click.option(
-    "--inputs-at",
-    metavar="NAME,…",
-    multiple=True,
-    callback=_names,
-    help="Convert what lies behind these tensors: they become the inputs.",
-)
-@click.option(
-    "--outputs",
-    metavar="NAME,…",
-    multiple=True,
-    callback=_names,
-    help="Convert what computes these tensors: they become the outputs.",
-)
-@_switch(
-    "keep_unknown",
-    "Write operators that nobody converts as nodes of the domain tflite.custom, for a runtime that has kernels for them.",
-)
-@_switch(
-    "verify",
-    "Compare with LiteRT before writing; no file if they disagree (extra: verify). --verify=partial leaves out "
-    "operators that neither LiteRT nor an op pack has a kernel of.",
-)
-@click.option(PARTIAL, "partial", is_flag=True, hidden=True)
-@_choice(
-    "check",
-    "Whether ONNX Runtime must open the result before it is written: auto asks it where that is cheap or in doubt.",
-)
-@data_options
-@pack_options
+@add_options(ConvertOptions)
+@add_options(VerifyOptions, *_DATA)
 @click.option(
     "--report",
     "page",
@@ -214,13 +115,10 @@ def _there(model: Path) -> None:
         readable(model)
 
 
-_DATA = ("inputs", "ranges", "seed", "runs", "tolerance")
-
-
 def _verification(ctx: click.Context, options: dict[str, Any]) -> bool | VerifyOptions:
-    """What ``--verify`` and the options about data come to; takes the latter out of ``options``."""
-    partial = options.pop("partial")
+    """Return the verification that ``--verify`` and the options about data ask for; remove the latter from ``options``."""
+    partial = options["verify"] == "partial"
     given = [name for name in _DATA if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT]
     data = {name: options.pop(name) for name in _DATA}
     existing(data["inputs"])
-    return VerifyOptions(**data, partial=partial) if given or partial else bool(options["verify"])
+    return VerifyOptions(**data, partial=partial) if given or partial else options["verify"] is not None

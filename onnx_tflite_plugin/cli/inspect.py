@@ -8,18 +8,19 @@ from typing import Any
 
 import click
 
-from onnx_tflite_plugin.cli.data import pack_options
 from onnx_tflite_plugin.cli.edges import told
 from onnx_tflite_plugin.cli.failures import hinted, on_failure
+from onnx_tflite_plugin.cli.options import Grouped, add_options
 from onnx_tflite_plugin.cli.output import Row, apart, at_most, plural, print_json, print_rows, print_table, short, size
 from onnx_tflite_plugin.cli.paths import readable
 from onnx_tflite_plugin.cli.summary import BUILTIN, warned
+from onnx_tflite_plugin.options import ConvertOptions
 
 
-@click.command()
+@click.command(cls=Grouped)
 @click.argument("model", metavar="MODEL", type=click.Path(path_type=Path))
 @click.option("--details", is_flag=True, help="Also each operator's layout category and quantization behaviour.")
-@pack_options
+@add_options(ConvertOptions, "prefer", "block", "packs")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, and nothing else.")
 def inspect(model: Path, details: bool, as_json: bool, **chosen: Any) -> None:
     """Show what is in a model and who converts it.
@@ -40,7 +41,7 @@ def inspect(model: Path, details: bool, as_json: bool, **chosen: Any) -> None:
     from onnx_tflite_plugin.targets import target_named
 
     with apart():
-        contents = inspect_model(read(model), Host(**chosen), target_named("onnxruntime"))
+        contents = inspect_model(read(model), Host(**chosen), target_named(ConvertOptions.target))
     if as_json:
         print_json({"model": str(model), **contents})
     else:

@@ -10,6 +10,7 @@ import math
 import os
 import re
 import sys
+import textwrap
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
@@ -26,7 +27,7 @@ _PATIENCE = 1.0  # seconds before a spinner is shown
 
 
 class Row(NamedTuple):
-    """A label and the lines that belong to it. ``style`` is rich's, for the lines; ``code`` is never broken."""
+    """A label and the lines that belong to it. ``style`` is rich's, for the lines; ``code`` is never wrapped."""
 
     label: str
     lines: Sequence[str]
@@ -35,7 +36,7 @@ class Row(NamedTuple):
 
 
 def print_rows(rows: Iterable[Row]) -> None:
-    """Labels in a column on the left, their lines beside it."""
+    """Print labels in a column on the left, their lines beside it."""
     if not sys.stdout.isatty():
         for row in rows:
             for k, line in enumerate(row.lines):
@@ -45,74 +46,41 @@ def print_rows(rows: Iterable[Row]) -> None:
 
     console = _console()
     for row in rows:
-        labelled = False
-        for line in row.lines:
-            for part in _folded(clean(line), console.width - LABEL_WIDTH - 1, code=row.code):
-                label = Text(f"{'' if labelled else row.label:{LABEL_WIDTH}} ", "dim")
-                console.print(label + Text(part, row.style), soft_wrap=True)
-                labelled = True
+        lines = [clean(line) for line in row.lines]
+        if not row.code:
+            lines = [part for line in lines for part in _wrapped(line, console.width - LABEL_WIDTH - 1)]
+        for k, line in enumerate(lines):
+            label = f"{row.label if k == 0 else '':{LABEL_WIDTH}} "
+            console.print(Text.assemble((label, "dim"), (line, row.style)), soft_wrap=True)
 
 
-def _folded(line: str, width: int, *, code: bool) -> list[str]:
-    """A line broken between words, what follows set in by two; a number stays with what it counts or numbers.
-
-    Code is left as it is, to be copied.
-    """
-    if code:
-        return [line]
-    indent = len(line) - len(line.lstrip())
-    first, *words = re.sub(r"(?<=\bop) (?=\d)|(?<=\b\d) (?=\w)|(?<=\d\d) (?=\w)", "\0", line.lstrip()).split(" ")
-    parts, current = [], " " * indent + first
-    for word in words:
-        if len(current) + 1 + len(word) > width:
-            parts.append(current.rstrip())
-            current = " " * (indent + 2) + word
-        else:
-            current = f"{current} {word}"
-    return [part.replace("\0", " ") for part in (*parts, current)]
+def _wrapped(line: str, width: int) -> list[str]:
+    """Wrap a line between words, with a hanging indent; a number stays with what it counts or numbers."""
+    indent = line[: len(line) - len(line.lstrip())]
+    joined = re.sub(r"(?<=\bop) (?=\d)|(?<=\b\d) (?=\w)|(?<=\d\d) (?=\w)", "\0", line)
+    parts = textwrap.wrap(
+        joined, max(width, 1), subsequent_indent=f"{indent}  ", break_long_words=False, break_on_hyphens=False
+    )
+    return [part.replace("\0", " ") for part in parts] or [""]
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, numeric: Collection[int] = ()) -> None:
-    """A table; columns ``numeric`` are aligned to the right. At a terminal cells are broken between words alone.
-
-    A name longer than its column loses its middle. Elsewhere a row is one line, whatever its length.
-    """
+    """Print a table; columns ``numeric`` are aligned to the right. Only a terminal gets cells of several lines."""
     cells = [[clean(str(cell)) for cell in row] for row in rows]
+    if sys.stdout.isatty():
+        from rich.table import Table
+
+        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+        for k, heading in enumerate(headings):
+            table.add_column(heading, justify="right" if k in numeric else "left", overflow="fold")
+        for row in cells:
+            table.add_row(*row)
+        _console().print(table)
+        return
     widths = [max(len(line[k]) for line in (headings, *cells)) for k in range(len(headings))]
-    terminal = sys.stdout.isatty()
-    if terminal:
-        console: Console = _console()
-        widths = _narrowed(widths, [max(len(w) for w in heading.split()) for heading in headings], console.width)
-    for number, line in enumerate((headings, *cells)):
-        wrapped = [_wrapped(text, width) if terminal else [text] for text, width in zip(line, widths, strict=True)]
-        for part in range(max(map(len, wrapped))):
-            texts = [lines[part] if part < len(lines) else "" for lines in wrapped]
-            pairs = enumerate(zip(texts, widths, strict=True))
-            joined = "  ".join(t.rjust(width) if k in numeric else t.ljust(width) for k, (t, width) in pairs).rstrip()
-            click.secho(joined, bold=terminal and number == 0, color=None if not os.environ.get("NO_COLOR") else False)
-
-
-def _narrowed(widths: Sequence[int], least: Sequence[int], total: int) -> list[int]:
-    """Column widths that fit: the widest gives way first, to no less than a heading's word and 12 characters."""
-    narrowed = list(widths)
-    while sum(narrowed) + 2 * (len(narrowed) - 1) > total:
-        widest = max(range(len(narrowed)), key=lambda k: narrowed[k] - max(least[k], 12))
-        if narrowed[widest] <= max(least[widest], 12):
-            break
-        narrowed[widest] -= 1
-    return narrowed
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    """Lines no longer than the width: broken between words, a word that is longer shortened in its middle."""
-    lines: list[str] = []
-    for word in text.split() or [""]:
-        fitted = short(word, width)
-        if lines and len(lines[-1]) + 1 + len(fitted) <= width:
-            lines[-1] += f" {fitted}"
-        else:
-            lines.append(fitted)
-    return lines
+    for line in (headings, *cells):
+        aligned = (f"{text:{'>' if k in numeric else '<'}{widths[k]}}" for k, text in enumerate(line))
+        click.echo("  ".join(aligned).rstrip())
 
 
 def print_json(value: Any) -> None:
@@ -122,55 +90,36 @@ def print_json(value: Any) -> None:
 
 @contextmanager
 def working(text: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
-    """A spinner on stderr with the stage that is running, as soon as a second has passed, if stderr is a terminal.
+    """Show a spinner on stderr with the current stage once a second has passed, if stderr is a terminal.
 
-    What is yielded takes the name of each stage as it begins.
+    Yields a function that takes the name of each stage as it begins.
     """
+    line, status = clean(short(text)), None
+
+    def start() -> None:
+        nonlocal status
+        status = _console(sys.__stderr__).status(line)
+        status.start()
+
+    def tell(stage: str) -> None:
+        nonlocal line
+        line = clean(f"{short(text)}: {stage}")
+        if status is not None:
+            status.update(line)
+
     if quiet or not sys.stderr.isatty():
         yield lambda stage: None
         return
-    spinner = _Spinner(text)
-    timer = threading.Timer(_PATIENCE, spinner.start)
+    timer = threading.Timer(_PATIENCE, start)
     timer.daemon = True
     timer.start()
     try:
-        yield spinner.tell
+        yield tell
     finally:
         timer.cancel()
-        spinner.stop()
-
-
-class _Spinner:
-    def __init__(self, text: str) -> None:
-        self._text, self._stage = text, ""
-        self._status: Any = None
-        self._stopped = False
-        self._lock = threading.Lock()
-
-    def tell(self, stage: str) -> None:
-        with self._lock:
-            self._stage = stage
-            if self._status is not None:
-                self._status.update(self._line())
-
-    def start(self) -> None:
-        console = _console(sys.__stderr__)
-        with self._lock:
-            if not self._stopped:
-                self._status = console.status(self._line())
-                self._status.start()
-
-    def stop(self) -> None:
-        with self._lock:
-            self._stopped = True
-            if self._status is not None:
-                self._status.stop()
-
-    def _line(self) -> str:
-        """What fits into one line: the stage whole, and what is left of the rest."""
-        stage = f": {self._stage}" if self._stage else ""
-        room = _console(sys.__stderr__).width - len(stage) - 3
-        return clean(short(self._text, max(room, 12)) + stage)
+        timer.join()  # it may be starting the spinner
+        if status is not None:
+            status.stop()
 
 
 @contextmanager
@@ -228,7 +177,7 @@ def complain(label: str, lines: Sequence[str], color: str = "red") -> None:
     parts = [f"{indent if k == 0 else ' '} {clean(line)}" for k, line in enumerate(lines)]
     if sys.stderr.isatty():
         width = _console(sys.stderr).width
-        parts = [part for line in parts for part in _folded(line, width, code=False)]
+        parts = [part for line in parts for part in _wrapped(line, width)]
     click.secho(f"{label}:", err=True, fg=color, bold=True, nl=False, color=plain)
     click.echo("\n".join([parts[0][len(indent) :], *parts[1:]]), err=True)
 

@@ -7,29 +7,27 @@ from typing import Any
 
 import click
 
-from onnx_tflite_plugin.cli.data import data_options, existing
 from onnx_tflite_plugin.cli.failures import on_failure, shortened
 from onnx_tflite_plugin.cli.isolation import isolated
+from onnx_tflite_plugin.cli.options import Grouped, add_options, existing
 from onnx_tflite_plugin.cli.output import Row, apart, print_json, print_rows, working
 from onnx_tflite_plugin.cli.outputs import Outputs
 from onnx_tflite_plugin.cli.paths import pair
+from onnx_tflite_plugin.options import ConvertOptions, VerifyOptions
 
 
-@click.command()
+@click.command(cls=Grouped)
 @click.argument("tflite", metavar="MODEL.tflite", type=click.Path(path_type=Path))
 @click.argument("onnx", metavar="MODEL.onnx", type=click.Path(path_type=Path))
-@data_options
-@click.option("--signature", metavar="KEY", help="The signature that was converted, where the ONNX file does not say.")
+@add_options(
+    ConvertOptions, "signature", metavar="KEY", help="The signature that was converted, if the ONNX file does not say."
+)
+@add_options(VerifyOptions)
 @click.option(
     "--bisect",
     metavar="DIR",
     type=click.Path(path_type=Path),
     help="On failure write the smallest part that disagrees into DIR, for a bug report: .tflite, .onnx and its inputs.",
-)
-@click.option(
-    "--partial",
-    is_flag=True,
-    help="Leave out operators that neither LiteRT nor an op pack has a kernel of; they are named.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, and nothing else.")
 @click.pass_context
@@ -38,10 +36,8 @@ def verify(
     /,
     tflite: Path,
     onnx: Path,
-    signature: str | None,
-    partial: bool,
     as_json: bool,
-    **data: Any,
+    **options: Any,
 ) -> None:
     """Compare a model with its conversion.
 
@@ -49,15 +45,15 @@ def verify(
     than the tolerance and more than LiteRT's kernel sets differ from each other. Needs the extra verify.
     """
     on_failure(as_json=as_json)
-    existing(data["inputs"])
+    existing(options["inputs"])
     pair(tflite, onnx)
-    _plan(data["bisect"], tflite, onnx, data["inputs"])
+    _plan(options["bisect"], tflite, onnx, options["inputs"])
     watched = isolated()
     from onnx_tflite_plugin.cli.summary import verification_json, verified
     from onnx_tflite_plugin.verify import verify as run
 
     with working(f"verifying {onnx.name}") as stage, apart():
-        result = run(tflite, onnx, signature=signature, partial=partial, progress=watched(stage), **data)
+        result = run(tflite, onnx, progress=watched(stage), **options)
     if as_json:
         print_json({"model": str(tflite), "onnx": str(onnx), **verification_json(result)})
     else:

@@ -11,8 +11,8 @@ from onnx_tflite_plugin.errors import (
     Blamed,
     Contradiction,
     HandlerError,
+    InvalidModel,
     Problem,
-    StaleShape,
     TargetRefusal,
 )
 from onnx_tflite_plugin.graph.metadata import lowered_by, lowered_from
@@ -75,7 +75,7 @@ def check_valid(
         raise HandlerError(message, [Blamed("the model", text, Failed(BUILTIN, text).hint, ours=True)])
     told = _shape_told(text, declared=bool(says))
     if told and pack == BUILTIN:
-        raise StaleShape(CONTRADICTION, [Contradiction(_place(offending), told, "convert the original model again")])
+        raise InvalidModel(CONTRADICTION, [Contradiction(_place(offending), told, "convert the original model again")])
     failed = Failed(pack, f"handler {handler} of {pack} failed: {told or text}{says and f'; it declares {says}'}")
     raise HandlerError(message, [failed.problem(f"{offending.op_type} {offending.name!r}")])
 

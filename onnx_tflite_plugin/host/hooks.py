@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pluggy
 
 from onnx_tflite_plugin.api import hooks as hookspecs
-from onnx_tflite_plugin.api.checked import described, did_you_mean
 from onnx_tflite_plugin.api.declarations import Decline, Handler
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.bound import label
 from onnx_tflite_plugin.binding.declared import At
+from onnx_tflite_plugin.checked import described, did_you_mean
 from onnx_tflite_plugin.errors import HandlerError, Problem
 from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, guarded, raised
 from onnx_tflite_plugin.source.model import Operator

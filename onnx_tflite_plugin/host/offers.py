@@ -11,11 +11,11 @@ from typing import Any
 from urllib.parse import unquote
 
 from onnx_tflite_plugin.api import VERSION
-from onnx_tflite_plugin.api.checked import described, did_you_mean
 from onnx_tflite_plugin.api.declarations import Handler
 from onnx_tflite_plugin.api.hooks import PROJECT
 from onnx_tflite_plugin.api.patterns import Fusion
 from onnx_tflite_plugin.api.target import Target
+from onnx_tflite_plugin.checked import described, did_you_mean
 from onnx_tflite_plugin.codes import CUSTOM, NAMED_BY_THE_FILE, UNKNOWN, bare
 from onnx_tflite_plugin.guard import BUILTIN, Mismatch, guarded
 from onnx_tflite_plugin.installed import Installed, entry_points, installed

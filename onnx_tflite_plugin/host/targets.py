@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from onnx_tflite_plugin.api.checked import did_you_mean
 from onnx_tflite_plugin.api.target import Target
+from onnx_tflite_plugin.checked import did_you_mean
 from onnx_tflite_plugin.errors import UnsupportedOption
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host.offers import TARGETS, Offer, canonical

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from onnx_tflite_plugin.api.checked import described
+from onnx_tflite_plugin.checked import described
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.lowering.forms import Signature, attributes_of, fitted, schema_of, signature_of
 from onnx_tflite_plugin.source.model import Array, Dims

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.binding.bound import BoundModel
-from onnx_tflite_plugin.errors import CONTRADICTION, REFUSED, Contradiction, HandlerError, StaleShape
+from onnx_tflite_plugin.errors import CONTRADICTION, REFUSED, Contradiction, HandlerError, InvalidModel
 from onnx_tflite_plugin.graph.metadata import write_states, write_tensor
 from onnx_tflite_plugin.layout.order import Order, source_order, spelled
 from onnx_tflite_plugin.layout.plan import LayoutPlan
@@ -48,7 +48,7 @@ def lower(
     ]
     walk(scope)
     if job.problems and all(isinstance(problem, Contradiction) for problem in job.problems):
-        raise StaleShape(CONTRADICTION, job.problems)
+        raise InvalidModel(CONTRADICTION, job.problems)
     if job.problems:
         raise HandlerError(REFUSED, job.problems) from next(iter(job.causes), None)
     outputs: dict[ir.Value, None] = {}

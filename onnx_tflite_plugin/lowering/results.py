@@ -8,9 +8,9 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_tflite_plugin.api.activations import activation_bounds
-from onnx_tflite_plugin.api.checked import described
 from onnx_tflite_plugin.api.declarations import Instance
 from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.checked import described
 from onnx_tflite_plugin.guard import BUILTIN, Mismatch
 from onnx_tflite_plugin.lowering.activation import applied
 from onnx_tflite_plugin.lowering.context import Context

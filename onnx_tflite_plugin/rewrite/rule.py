@@ -11,9 +11,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import onnx_ir as ir
 from onnx_ir.passes import InPlacePass, InvariantError, PassBase, PassError, PassResult, Sequential
 
-from onnx_tflite_plugin.api.checked import described
 from onnx_tflite_plugin.api.declarations import Decline
 from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.checked import described
 from onnx_tflite_plugin.guard import Mismatch, guarded
 from onnx_tflite_plugin.progress import LOG
 from onnx_tflite_plugin.rewrite.declaration import PACK_PASS, RuleDeclaration, sort_rules

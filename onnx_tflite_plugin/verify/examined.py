@@ -15,8 +15,8 @@ import numpy as np
 from onnx_tflite_plugin.errors import InvalidModel, VerificationError
 from onnx_tflite_plugin.graph.metadata import Part, TensorValue, forgets, props, read_origin
 from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.normalize.contents import complete_lists
 from onnx_tflite_plugin.progress import Progress
-from onnx_tflite_plugin.shapes.contents import complete_lists
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.authored import Described
 from onnx_tflite_plugin.source.metadata import described

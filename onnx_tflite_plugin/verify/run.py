@@ -12,6 +12,7 @@ import numpy as np
 
 from onnx_tflite_plugin.graph.serialized import Converted
 from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.options import VerifyOptions
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source import Section, Source, check_source, read_bytes
 from onnx_tflite_plugin.source.model import Array
@@ -45,8 +46,8 @@ def verify(
     onnx: ModelProto | Converted | str | os.PathLike[str] | bytes,
     *,
     inputs: Given = None,
-    seed: int = 0,
-    runs: int = 3,
+    seed: int = VerifyOptions.seed,
+    runs: int = VerifyOptions.runs,
     tolerance: Tolerance | float | None = None,
     ranges: Mapping[str, tuple[float, float]] | None = None,
     signature: str | None = None,

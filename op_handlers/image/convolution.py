@@ -28,6 +28,7 @@ from onnx_tflite_plugin.api import (
 )
 from op_handlers.kernels.operands import as_int64, moved_weights, packed_weights, signed_bytes, symmetric
 from op_handlers.kernels.wide_sums import scaled_as_sums
+from op_handlers.kernels.windows import convolved_sizes, convolved_sizes_3d, depthwise_sizes
 
 BIASED = Dequantized(bias={2: (0, 1)})
 SQUEEZABLE = ("h j y", "w k x")  # an image of one row, a kernel of one row: the rest is one-dimensional
@@ -60,6 +61,7 @@ def bias_of_32_bits(op: Operator, slot: int) -> Decline | None:
     activation="fused_activation_function",
     types=KINDS,
     accepts=lambda at: packed_weights(at.op, NARROW) or bias_of_32_bits(at.op, 2) or moved_weights(at.op),
+    sizes=convolved_sizes,
 )
 def conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
     """Conv; groups are implied where the filter has fewer channels than the input (kernels/conv.cc)."""
@@ -86,6 +88,7 @@ def reads_past_its_scale(op: Operator) -> bool:
     activation="fused_activation_function",
     types=KINDS,
     accepts=lambda at: packed_weights(at.op, {"int8": ("int4",)}) or moved_weights(at.op),
+    sizes=depthwise_sizes,
 )
 def depthwise_conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
     """Conv with a group per input channel; the multiplier is Cout / Cin whatever the options say (depthwise_conv.cc)."""
@@ -106,6 +109,7 @@ def depthwise_conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) 
     layout=Implicit(onnx={0: "n c d h w", 1: "o c i j k"}),
     axes="n d h w c, i j k c o, o -> n z y x o",
     activation="fused_activation_function",
+    sizes=convolved_sizes_3d,
 )
 def conv_3d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
     """Conv over depth, height and width; the kernel knows no groups (conv3d.cc)."""

@@ -23,6 +23,7 @@ from onnx_tflite_plugin.api import (
 )
 from op_handlers.kernels.activation import CLAMPED_UNLESS_FLOAT16
 from op_handlers.kernels.operands import unscaled
+from op_handlers.kernels.windows import pooled_sizes
 
 CHANNELS_FIRST = Implicit(onnx={0: "n c h w", out(0): "n c y x"}, squeezable=("h y", "w x"))
 AXES = "n h w c -> n y x c"
@@ -42,6 +43,7 @@ def means(at: Instance) -> Dequantized | Integer:
     axes=AXES,
     quantization=means,
     activation=CLAMPED_UNLESS_FLOAT16,
+    sizes=pooled_sizes,
 )
 def average_pool_2d(ctx: Context, x: Value) -> Value:
     """AveragePool that leaves padding out of the mean (reference/pooling.h); over the whole image, GlobalAveragePool."""
@@ -75,13 +77,14 @@ def tilted(count: int) -> np.float32:
     axes=AXES,
     quantization=Raw(shift_safe=True, onnx="MaxPool"),
     activation=FUSED,
+    sizes=pooled_sizes,
 )
 def max_pool_2d(ctx: Context, x: Value) -> Value:
     """MaxPool; padding never wins, and stored values are never rescaled (pooling.cc)."""
     return ctx.ops.MaxPool(x, **windows(ctx))
 
 
-@handler("L2_POOL_2D", max_version=1, layout=CHANNELS_FIRST, axes=AXES, activation=FUSED)
+@handler("L2_POOL_2D", max_version=1, layout=CHANNELS_FIRST, axes=AXES, activation=FUSED, sizes=pooled_sizes)
 def l2_pool_2d(ctx: Context, x: Value) -> Value:
     """The root of the mean square; padding counts for nothing, where LpPool takes the root of the sum (reference/pooling.h)."""
     return ctx.ops.Sqrt(ctx.ops.AveragePool(ctx.ops.Mul(x, x), count_include_pad=0, **windows(ctx)))

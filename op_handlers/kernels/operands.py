@@ -67,6 +67,13 @@ def whole_numbers(op: Operator, slot: int) -> list[int] | None:
     return None if constant is None else [int(number) for number in constant.reshape(-1)]
 
 
+def as_operand(at: Instance) -> Dims:
+    """Return the shape of operand 0, which is the result's. Raises Refused if the file does not store its rank."""
+    if not at.op[0].has_rank:
+        raise Refused("the shape of its operand is not known")
+    return at.op[0].dims
+
+
 def sizes_in(slot: int) -> Callable[[Instance], Dims]:
     """The result's sizes are the numbers in an operand: unknown where they are known at run time only."""
 

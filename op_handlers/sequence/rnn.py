@@ -101,6 +101,14 @@ def misshapen(op: Operator, layer: Layer) -> Decline | None:
     return Decline(f"its recurrent weights are of shape {list(recurrent)}, its bias of {list(bias)}")
 
 
+def state_of_another_batch(op: Operator) -> Decline | None:
+    """Return a Decline for a state of more or fewer rows than the input has (Prepare, rnn.cc)."""
+    x, state = op[0], op[ONE_WAY.hidden]
+    if x.dims[0] is None or not state.rank or state.dims[0] in (None, x.dims[0]):
+        return None
+    return Decline(f"its state {state.name!r} is of shape {list(state.shape)}, its input has a batch of {x.dims[0]}")
+
+
 def sequence_axes(at: Instance) -> str:
     return "t b i -> t b o" if at.op.options.time_major else "b t i -> b t o"
 
@@ -112,7 +120,7 @@ def sequence_axes(at: Instance) -> str:
     quantization=weights_of,
     activation=STEPWISE,
     types=kinds(ONE_WAY),
-    accepts=lambda at: refusal(at.op, 2, ONE_WAY),
+    accepts=lambda at: refusal(at.op, 2, ONE_WAY) or state_of_another_batch(at.op),
 )
 def rnn(ctx: Context, *operands: Value) -> Value:
     """One step: Gemm of the input, Gemm of the last output, and the activation."""

@@ -7,9 +7,11 @@ from onnx_tflite_plugin.api import (
     Attribute,
     Context,
     Decline,
+    Dims,
     FusedActivation,
     Instance,
     Raw,
+    Refused,
     SameScale,
     Value,
     handler,
@@ -37,6 +39,18 @@ def joinable(at: Instance) -> Decline | None:
     return of_one_rank(at)
 
 
+def joined_sizes(at: Instance) -> Dims:
+    """Return the operands' shape with the sum of their sizes along the axis."""
+    shapes = [tensor.dims for tensor in at.op.inputs if tensor is not None and tensor.has_rank]
+    axis = at.op.options.axis
+    if len(shapes) < len(at.op.inputs) or not -len(shapes[0]) <= axis < len(shapes[0]):
+        raise Refused("the shape of its result does not follow")
+    sizes = [next((n for n in along if n is not None), None) for along in zip(*shapes, strict=True)]
+    joined = [shape[axis] for shape in shapes]
+    sizes[axis] = None if None in joined else sum(n or 0 for n in joined)
+    return tuple(sizes)
+
+
 @handler(
     "CONCATENATION",
     max_version=7,
@@ -46,6 +60,7 @@ def joinable(at: Instance) -> Decline | None:
     types="T...",
     activation=FusedActivation(ActivationKernel.UNFUSED),
     accepts=joinable,
+    sizes=joined_sizes,
 )
 def concatenation(ctx: Context, *xs: Value) -> Value:
     """Concat; uint8 operands of other scales are requantized, as the kernel does."""

@@ -101,7 +101,7 @@ def squeezed_sizes(at: Instance) -> Dims:
     dims, gone = op[0].dims, {axis % max(op[0].rank, 1) for axis in op.options.squeeze_dims}
     if not gone and None in dims:
         raise Refused("it drops all axes of size 1, and which of the unknown sizes are 1 is not known")
-    if any(dims[axis] not in (1, None) for axis in gone):
+    if any(dims[axis] not in (1, None) for axis in gone if axis < len(dims)):
         raise Refused(f"it drops axes {sorted(gone)} of {list(dims)}, which are not all of size 1")
     return tuple(size for axis, size in enumerate(dims) if (axis not in gone if gone else size != 1))
 

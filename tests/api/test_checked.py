@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import pytest
 
 from onnx_tflite_plugin.api import Raw, Terminate, handler
-from onnx_tflite_plugin.api.checked import described, did_you_mean, fits, spelled
+from onnx_tflite_plugin.checked import described, did_you_mean, fits, spelled
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,8 @@ from onnx_tflite_plugin.api.checked import described, did_you_mean, fits, spelle
         (tuple[int, str], [(3, "a")], [(3,), (3, "a", "a"), ("a", 3), [3, "a"]]),
         (tuple[int, ...], [(), (3, 5)], [[3], (3, "a"), "35"]),
         (Collection[str], [(), ["a"], {"a"}], ["a", [3], 3]),
+        (Sequence[str], [(), ["a"]], ["a", b"a", ["a", 3], 3, {"a"}]),
+        (Mapping[str, Sequence[int | str]], [{"x": [1, "n"]}], [{"x": "1,2"}, {"x": b"12"}, {0: [1]}, {"x": [True]}]),
     ],
 )
 def test_a_value_fits_its_annotation(hint: Any, taken: list[Any], refused: list[Any]) -> None:
@@ -47,7 +49,7 @@ def test_a_value_fits_its_annotation(hint: Any, taken: list[Any], refused: list[
         (Mapping[str, int], "a mapping of str to int"),
         (tuple[int, str], "a tuple of int, str"),
         (tuple[int, ...], "a tuple of int"),
-        (Collection[str], "a collection of str"),
+        (Mapping[str, Sequence[int | str]], "a mapping of str to a sequence of int or str"),
     ],
 )
 def test_an_annotation_is_spelled_in_words(hint: Any, words: str) -> None:

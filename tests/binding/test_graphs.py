@@ -14,11 +14,10 @@ from onnx_tflite_plugin.api import Call, Dequantized, Handler, Raw, SameScale, T
 from onnx_tflite_plugin.api.patterns import Operand
 from onnx_tflite_plugin.binding import inlining, states
 from onnx_tflite_plugin.binding.bound import Bound, BoundGraph
-from onnx_tflite_plugin.binding.consistency import doubtful, stale, unfit
+from onnx_tflite_plugin.binding.consistency import doubtful, unfit
 from onnx_tflite_plugin.binding.dtypes import odd_dtypes, stale_dtypes
 from onnx_tflite_plugin.binding.evaluation import Evaluated
 from onnx_tflite_plugin.binding.matching import Finder
-from onnx_tflite_plugin.errors import Blamed, Contradiction, ConversionError, Problem, StaleShape
 from onnx_tflite_plugin.guard import BUILTIN
 from onnx_tflite_plugin.source.model import Operator, Options, Quantization, Subgraph, Tensor
 from onnx_tflite_plugin.targets import target_named
@@ -175,24 +174,6 @@ def test_a_handler_takes_as_many_operands_as_its_parameters_say(lower: Any, pres
     given = bound(0, "X", [tensor(k) if one == "x" else None for k, one in enumerate(present)], tensor(9), lower=lower)
     found = unfit(given.handler, given.op)
     assert (found is None) if not reason else found is not None and reason in found.reason
-
-
-@pytest.mark.parametrize(
-    ("error", "ranked", "may_be"),
-    [
-        (ConversionError("", [Problem("w", "r")]), True, False),
-        (ConversionError("", [Contradiction("w", "r")]), True, True),
-        (ConversionError("", [Blamed("w", "r", ours=True)]), True, True),
-        (ConversionError("", [Blamed("w", "r")]), True, False),
-        (StaleShape("", []), True, True),
-        (ConversionError("", []), False, True),
-    ],
-)
-def test_stored_sizes_may_be_the_reason_of_what_is_ours_or_contradicts_itself(
-    error: ConversionError, ranked: bool, may_be: bool
-) -> None:
-    model: Any = SimpleNamespace(main=SimpleNamespace(tensors=[tensor(0, has_rank=ranked)], operators=[]))
-    assert stale(error, model) is may_be
 
 
 # --- dtypes and scales ------------------------------------------------------------------------

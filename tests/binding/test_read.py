@@ -23,7 +23,7 @@ from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.bound import Declared, check_calls, label
 from onnx_tflite_plugin.binding.declared import called, resolved
 from onnx_tflite_plugin.binding.numbers import BIAS_LIMIT, odd_numbers
-from onnx_tflite_plugin.binding.suspects import declarations
+from onnx_tflite_plugin.diagnosis.packs import declarations
 from onnx_tflite_plugin.errors import InvalidModel
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.source.model import Operator, Options, Tensor

@@ -19,7 +19,7 @@ import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
 from conformance.models import Net, tensor
 from onnx_tflite_plugin.cli import cli
-from onnx_tflite_plugin.cli.output import at_most, clean, counted, short, size
+from onnx_tflite_plugin.cli.output import clean
 from onnx_tflite_plugin.cli.summary import summary
 from onnx_tflite_plugin.report import Report, Transposed
 
@@ -380,21 +380,7 @@ def test_a_summary_stays_within_a_screen(tmp_path: Path) -> None:
     assert max(len(line) for label, text in rows.items() if label != "wrote" for line in text.splitlines()) < 140
 
 
-def test_words() -> None:
-    assert short("a" * 10, 5) == "aa…aa"
-    assert short("abc", 5) == "abc"
-    assert [size(n) for n in (1, 999, 1000, 999_499, 999_600, 12_345_678, 2_500_000_000)] == [
-        "1 byte",
-        "999 bytes",
-        "1 kB",
-        "999 kB",
-        "1 MB",
-        "12.3 MB",
-        "2.5 GB",
-    ]
-    assert at_most(["a", "b", "c"], 2) == ["a", "b", "c"]
-    assert at_most(["a", "b", "c", "d"], 2, "rest") == ["a", "b", "… and 2 more (rest)"]
-    assert counted([("a", 3), ("b", 2), ("c", 1)], 1) == "3 a, … and 2 kinds more"
+def test_characters_that_steer_a_terminal_are_escaped() -> None:
     assert clean("naïve\x1b[0m\udc80") == r"naïve\x1b[0m\udc80"
 
 

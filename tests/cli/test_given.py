@@ -17,10 +17,9 @@ import pytest
 from command import Run
 
 from conformance.builder import ModelBuilder
-from onnx_tflite_plugin.cli.convert import _names, _sizes
-from onnx_tflite_plugin.cli.data import _range, pairs
 from onnx_tflite_plugin.cli.failures import UsageProblem
 from onnx_tflite_plugin.cli.jobs import STREAM, Job, jobs
+from onnx_tflite_plugin.cli.options import _names, _range, _sizes, pairs
 from onnx_tflite_plugin.cli.outputs import Outputs
 from onnx_tflite_plugin.cli.paths import pair, readable, writable
 

@@ -37,8 +37,3 @@ def test_every_command_has_help(run: Run, command: str) -> None:
     code, out, _ = run(command, "--help")
     assert code == 0
     assert "Usage: otp" in out
-
-
-def test_no_option_is_one_that_is_refused_as_unimplemented(run: Run) -> None:
-    for command in COMMANDS:
-        assert "not in this version" not in run(command, "--help").out.lower()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,42 +9,8 @@ import click
 import numpy as np
 import pytest
 
-from onnx_tflite_plugin.cli import convert, handlers, inspect, report
+from onnx_tflite_plugin.cli import handlers, inspect, report
 from onnx_tflite_plugin.cli.output import _plain, at_most, counted, plural, short, size
-from onnx_tflite_plugin.guard import BUILTIN
-from onnx_tflite_plugin.options import VerifyOptions
-
-ROW = {"code": "ABS", "max_version": 2, "pack": BUILTIN, "layout": "Transparent", "quantization": "Raw", "error": ""}
-
-
-@pytest.mark.parametrize(
-    ("changes", "details", "packs", "cells"),
-    [
-        ({"summary": "Absolute value."}, False, False, ["ABS", 2, "Absolute value."]),
-        ({"summary": ""}, True, True, ["ABS", 2, "built-in", "Transparent", "Raw"]),
-        ({"pack": "a-pack", "error": "no kernel"}, False, True, ["ABS", "-", "a-pack", "does not serve: no kernel"]),
-        ({"error": "no kernel"}, True, False, ["ABS", "-", "-", "does not serve: no kernel"]),
-    ],
-)
-def test_a_handler_is_a_row_of_cells(
-    changes: Mapping[str, Any], details: bool, packs: bool, cells: list[object]
-) -> None:
-    assert handlers._row({**ROW, **changes}, details, packs) == cells
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "cell"),
-    [
-        ("wrong", [], "-"),
-        ("wrong", ["a", "b"], "a; b"),
-        ("overrides", [], "-"),
-        ("overrides", ["A", "B"], "A, B"),
-        ("handlers", 0, "-"),
-        ("handlers", 7, 7),
-    ],
-)
-def test_a_cell_of_a_pack_that_has_nothing_is_a_dash(name: str, value: object, cell: object) -> None:
-    assert handlers._cell({name: value}, name) == cell
 
 
 @pytest.mark.parametrize(("exact", "when"), [(True, "always"), (False, "with --optimize speed")])
@@ -53,40 +18,10 @@ def test_a_fusion_that_skips_a_rounding_runs_for_speed_alone(exact: bool, when: 
     assert handlers._when({"exact": exact}) == when
 
 
-@pytest.mark.parametrize(
-    ("quantization", "said"),
-    [
-        (None, ""),
-        ({"scale": (0.5,), "zero_point": (3,), "axis": 0}, "  scale 0.5, zero point 3"),
-        ({"scale": (0.5, 0.25), "zero_point": (0, 0), "axis": 2}, "  2 scales along axis 2"),
-        ({"scales": 7, "block_size": 32}, "  blocks of 32 share a scale"),
-    ],
-)
-def test_a_tensor_is_told_with_what_its_integers_mean(quantization: Any, said: str) -> None:
-    tensor = {"name": "x", "dtype": "int8", "shape": [2, None], "quantization": quantization}
-    assert inspect._tensor(tensor) == f"x  int8 [2, ?]{said}"
-    assert inspect._tensor({**tensor, "name": "", "shape": None}) == f"''  int8 of unknown rank{said}"
-
-
-def test_subgraphs_signatures_and_operators_are_told() -> None:
+def test_a_subgraph_is_listed_with_its_operators_and_if_it_is_called() -> None:
     graph = {"index": 2, "name": "body", "operators": 1, "called": True}
     assert inspect._subgraph(graph) == "2 'body': 1 operator"
     assert inspect._subgraph({**graph, "operators": 3, "called": False}) == "2 'body': 3 operators, never called"
-    signature = {"key": "serve", "subgraph": 0, "inputs": {"a": 0, "b": 1}, "outputs": {}}
-    assert inspect._signature(signature) == "'serve': a, b → nothing"
-    assert inspect._signature({**signature, "subgraph": 3, "inputs": {}}) == "'serve' of subgraph 3: nothing → nothing"
-    row = {"code": "ABS", "count": 1, "versions": [1, 2], "first": "op 3", "called": True, "missing": "", **ROW}
-    assert inspect._operator(row, False) == [1, "ABS", "1, 2", "built-in"]
-    assert inspect._operator({**row, "called": False, "pack": "a-pack"}, True) == [
-        1, "ABS (never called)", "1, 2", "a-pack", "Transparent", "Raw",
-    ]  # fmt: skip
-    assert inspect._operator({**row, "missing": "no kernel", "pack": "", "layout": ""}, True)[3:] == [
-        "none",
-        "-",
-        "Raw",
-    ]
-    assert inspect._missing({**row, "missing": "no kernel"}) == "ABS (op 3): no kernel"
-    assert inspect._missing({**row, "missing": "no kernel", "count": 2}) == "ABS (op 3, 2 in all): no kernel"
 
 
 @pytest.mark.parametrize(
@@ -119,17 +54,6 @@ def test_what_is_long_loses_its_middle_or_its_end_and_says_so() -> None:
 def test_json_has_numbers_of_numpy_as_its_own_and_null_for_what_it_cannot_say() -> None:
     given = {3: np.float32(0.5), "a": (np.inf, float("nan"), True), "b": np.array([1, 2]), "c": Path("x"), "d": None}
     assert _plain(given) == {"3": 0.5, "a": [None, None, True], "b": [1, 2], "c": "x", "d": None}
-
-
-def test_a_partial_comparison_is_one_also_where_nothing_else_is_given() -> None:
-    def asked(*options: str) -> bool | VerifyOptions:
-        with convert.convert.make_context("convert", ["m.tflite", *options]) as context:
-            return convert._verification(context, dict(context.params))
-
-    assert asked("--verify=partial") == VerifyOptions(partial=True)
-    assert asked("--runs", "2") == VerifyOptions(runs=2)
-    assert asked("--verify") is True
-    assert asked() is False
 
 
 def test_a_page_is_written_with_the_report_that_is_at_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

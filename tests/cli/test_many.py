@@ -19,7 +19,7 @@ from metadata_files import classifier, encoded, single
 
 from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.cli import cli
-from onnx_tflite_plugin.cli.output import _folded, _Spinner, _wrapped, complain
+from onnx_tflite_plugin.cli.output import complain
 from onnx_tflite_plugin.errors import InvalidModel
 from onnx_tflite_plugin.source import bundle as bundles
 from onnx_tflite_plugin.source import read_bytes
@@ -264,21 +264,6 @@ def test_a_model_goes_to_stdout_and_nothing_else_does(tmp_path: Path, capfdbinar
 # --- 80 columns -------------------------------------------------------------------------------
 
 
-def test_text_is_broken_between_words() -> None:
-    assert _wrapped("optimal layout of all", 12) == ["optimal", "layout of", "all"]
-    assert _wrapped("a" * 30, 9) == ["aaaa…aaaa"]
-    assert _folded("  name  1,2 → 2,1  4 bytes, from op 1 to op 2", 30, code=False) == [
-        "  name  1,2 → 2,1  4 bytes,",
-        "    from op 1 to op 2",
-    ]
-    assert _folded("x" * 100, 30, code=True) == ["x" * 100]
-    assert _folded("7: 2 CONV_2D, 12 ADD, from op 3 ADD", 22, code=False) == [
-        "7: 2 CONV_2D, 12 ADD,",
-        "  from op 3 ADD",
-    ]
-    assert _folded("a sum of 12 TERMS", 13, code=False) == ["a sum of", "  12 TERMS"]
-
-
 @pytest.mark.parametrize("command", [["convert"], ["inspect"], ["inspect", "--details"], ["handlers"], ["verify"]])
 @pytest.mark.parametrize("colour", [True, False])
 def test_nothing_is_wider_than_a_terminal_of_80_columns(
@@ -309,14 +294,6 @@ def test_errors_fit_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert first == "error: operators that cannot be converted:"
     assert max(map(len, rest)) <= 80
     assert [len(line) - len(line.lstrip()) for line in rest] == [2, 4, 4, 4, 6, 6]
-
-
-def test_a_stage_fits_into_the_line_of_the_spinner(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    spinner = _Spinner(f"converting {'long' * 30}.tflite")
-    spinner.tell("looking for the first tensor outside its tolerance")
-    assert len(spinner._line()) <= 77
-    assert spinner._line().endswith(": looking for the first tensor outside its tolerance")
 
 
 # --- usage errors -----------------------------------------------------------------------------

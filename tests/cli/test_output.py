@@ -15,9 +15,6 @@ import pytest
 from onnx_tflite_plugin.cli import output
 from onnx_tflite_plugin.cli.output import (
     Row,
-    _folded,
-    _narrowed,
-    _Spinner,
     _wrapped,
     complain,
     counted,
@@ -47,7 +44,7 @@ def test_at_a_terminal_a_row_is_as_high_as_its_highest_cell(
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "20")
-    first, *lines = printed(capsys, ("twelve words or more", 5), ("x", 7))
+    first, *lines = (line.rstrip() for line in printed(capsys, ("twelve words or more", 5), ("x", 7)))
     assert "a name" in first
     assert lines == ["twelve words or    5", "more", "x                  7"]
 
@@ -56,33 +53,16 @@ def test_elsewhere_a_row_is_one_line_whatever_its_length(capsys: pytest.CaptureF
     assert printed(capsys, ("word " * 50, 5))[1] == f"{'word ' * 50}  5"
 
 
-@pytest.mark.parametrize(
-    ("widths", "least", "total", "narrowed"),
-    [
-        ([20, 30], [4, 4], 52, [20, 30]),
-        ([20, 30], [4, 4], 51, [20, 29]),
-        ([20, 30], [4, 4], 40, [19, 19]),
-        ([20, 30], [18, 4], 40, [20, 18]),
-        ([20, 30], [4, 4], 10, [12, 12]),
-        ([20, 30], [18, 4], 32, [18, 12]),
-        ([7, 30], [4, 15], 10, [7, 15]),
-    ],
-)
-def test_the_widest_column_gives_way_to_no_less_than_its_heading_or_12(
-    widths: list[int], least: list[int], total: int, narrowed: list[int]
-) -> None:
-    assert _narrowed(widths, least, total) == narrowed
-
-
-def test_lines_are_filled_to_the_last_column() -> None:
-    assert _wrapped("abc de fgh", 6) == ["abc de", "fgh"]
-    assert _wrapped("abc de fgh", 5) == ["abc", "de", "fgh"]
+def test_lines_are_filled_to_the_last_column_with_a_hanging_indent() -> None:
+    assert _wrapped("abc de fgh", 10) == ["abc de fgh"]
+    assert _wrapped("abc de fgh", 9) == ["abc de", "  fgh"]
     assert _wrapped("", 5) == [""]
-    assert _folded("  abc  de fgh ", 20, code=False) == ["  abc  de fgh "]
-    assert _folded("abc de fgh", 5, code=True) == ["abc de fgh"]
-    assert _folded("abc de fgh", 10, code=False) == ["abc de fgh"]
-    assert _folded("abc de fgh", 9, code=False) == ["abc de", "  fgh"]
-    assert _folded("ab cd ef gh", 8, code=False) == ["ab cd ef", "  gh"]
+    assert _wrapped("ab cd ef gh", 8) == ["ab cd ef", "  gh"]
+    assert _wrapped("  name  1,2 → 2,1  4 bytes, from op 1 to op 2", 30) == [
+        "  name  1,2 → 2,1  4 bytes,", "    from op 1 to op 2",
+    ]  # fmt: skip
+    assert _wrapped("7: 2 CONV_2D, 12 ADD, from op 3 ADD", 22) == ["7: 2 CONV_2D, 12 ADD,", "  from op 3 ADD"]
+    assert _wrapped("a sum of 12 TERMS", 13) == ["a sum of", "  12 TERMS"]
 
 
 def test_a_label_stands_in_a_column_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
@@ -185,18 +165,18 @@ def test_a_spinner_shows_the_stage_after_its_patience_and_ends_with_the_work(mon
     assert shown == ["converting x: one", "start", "converting x: two", "stop"]
 
 
-def test_a_spinner_that_is_stopped_before_its_time_never_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "_console", lambda file=None: SimpleNamespace(width=80, status=pytest.fail))
-    spinner = _Spinner("x")
-    spinner.tell("one")
-    spinner.stop()
-    spinner.start()
+def test_work_that_ends_before_the_patience_shows_no_spinner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "_console", lambda file=None: SimpleNamespace(status=pytest.fail))
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with output.working("x") as stage:
+        stage("one")
 
 
 @pytest.mark.parametrize(("stream", "quiet"), [(Terminal(), True), (io.StringIO(), False)])
 def test_there_is_none_where_nobody_looks(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, quiet: bool) -> None:
     monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setattr(output, "_Spinner", pytest.fail)
+    monkeypatch.setattr(output, "_console", pytest.fail)
+    monkeypatch.setattr(output, "_PATIENCE", 0)
     with output.working("x", quiet=quiet) as stage:
         stage("one")
     assert not stream.getvalue()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import io
 import logging
 import pydoc
@@ -10,7 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ import pytest
 
 import onnx_tflite_plugin as otp
 from onnx_tflite_plugin.errors import InvalidModel, InvalidOnnx
-from onnx_tflite_plugin.options import ConvertOptions
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
 
@@ -31,18 +29,6 @@ def test_help_shows_what_users_call() -> None:
         assert part in text
     assert {"convert", "inspect", "verify", "Conversion", "Session", "__version__"} <= set(dir(otp))
     assert otp.__version__ == version("onnx-tflite-plugin")
-
-
-def test_every_option_of_the_command_is_a_typed_parameter_with_its_default() -> None:
-    signature = inspect.signature(otp.convert)
-    given = {name: p for name, p in signature.parameters.items() if name not in ("source", "host", "progress")}
-    assert set(given) == {each.name for each in fields(ConvertOptions)}
-    defaults = ConvertOptions()
-    for name, parameter in given.items():
-        assert parameter.annotation is not inspect.Parameter.empty
-        assert parameter.kind is inspect.Parameter.KEYWORD_ONLY
-        assert parameter.default == getattr(defaults, name) or not getattr(defaults, name)
-        assert f"{name}:" in (otp.convert.__doc__ or "")
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:
@@ -148,24 +134,6 @@ def test_progress_is_told_stage_by_stage_and_logged(caplog: pytest.LogCaptureFix
     logged = [record.getMessage() for record in caplog.records]
     assert [text.rpartition(":")[0] for text in logged] == stages
     assert all(text.endswith(" s") for text in logged)
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"opset": "18"}, "opset is an int or None, not str '18'"),
-        ({"opset": True}, "opset is an int or None, not bool"),
-        ({"target": None}, "target is a str, not NoneType"),
-        ({"verify": "yes"}, "verify is a bool or VerifyOptions"),
-        ({"outputs": "scores"}, "outputs is a sequence of str, not str 'scores'"),
-        ({"input_shape": {"image": 3}}, "input_shape is a mapping of input names to shapes"),
-        ({"layout": {"image": ("NHWC", "NCHW")}}, "layout is a mapping"),
-        ({"colour": "red"}, "unexpected keyword argument 'colour'"),
-    ],
-)
-def test_a_wrong_type_is_a_clear_type_error(options: dict[str, Any], text: str) -> None:
-    with pytest.raises(TypeError, match=text):
-        otp.convert(DIGITS, **options)
 
 
 @pytest.mark.parametrize("call", [otp.convert, otp.inspect, lambda source: otp.verify(source, b"")])

@@ -307,4 +307,4 @@ def test_where_fused_operators_do_not_convert_each_does_on_its_own(fails: str) -
     report = convert(model.build(), host=host).report
     (warning,) = report.warnings
     assert report.nodes == {"Abs": 1}
-    assert "no operators are fused, for with ALMOST the conversion fails: " in warning
+    assert "without fusions, because the conversion fails with ALMOST: " in warning

@@ -21,13 +21,13 @@ import numpy as np
 
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.bound import Bound
+from onnx_tflite_plugin.diagnosis.litert import contradicted
 from onnx_tflite_plugin.errors import ConversionError
-from onnx_tflite_plugin.shapes.changes import with_main
-from onnx_tflite_plugin.shapes.derivation import Sizes
+from onnx_tflite_plugin.normalize.changes import with_main
+from onnx_tflite_plugin.normalize.derivation import Sizes
 from onnx_tflite_plugin.source.dtypes import FLOATS, QUANTIZED, stored_bytes
 from onnx_tflite_plugin.source.model import Dims, Operator, Quantization, Subgraph, Tensor, agree
 from onnx_tflite_plugin.targets import target_named
-from onnx_tflite_plugin.verify.diagnosis import contradicted
 
 from .number_classes import (
     cast_beyond,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from onnx_tflite_plugin.diagnosis.litert import Probed
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source.model import Model, Operator, Quantization, Tensor
-from onnx_tflite_plugin.verify.diagnosis import Probed
 
 
 class Suspect(NamedTuple):

@@ -25,14 +25,14 @@ import numpy as np
 
 import onnx_tflite_plugin
 from onnx_tflite_plugin.conversion import Conversion, convert_model
+from onnx_tflite_plugin.diagnosis.litert import UNKNOWN, contradicted
+from onnx_tflite_plugin.diagnosis.probe import probe
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel, VerificationError
 from onnx_tflite_plugin.graph.opening import CHEAP
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Tensor
 from onnx_tflite_plugin.verify import LiteRTError, OnnxRuntime, OrtError, verify
-from onnx_tflite_plugin.verify.diagnosis import UNKNOWN, contradicted
-from onnx_tflite_plugin.verify.probe import probe
 from onnx_tflite_plugin.verify.runtimes.packages import optional
 
 from . import classes

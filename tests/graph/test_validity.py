@@ -10,7 +10,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from onnx_tflite_plugin.errors import ConversionError, HandlerError, StaleShape, TargetRefusal
+from onnx_tflite_plugin.errors import ConversionError, HandlerError, InvalidModel, TargetRefusal
 from onnx_tflite_plugin.graph.metadata import node_props
 from onnx_tflite_plugin.graph.serialized import to_proto, without_constants_infos
 from onnx_tflite_plugin.graph.validity import check_valid, weight_bytes
@@ -51,7 +51,7 @@ def test_a_valid_model_passes() -> None:
 
 def test_a_built_in_handler_s_size_that_does_not_follow_is_the_files_fault() -> None:
     error = refused(size_that_does_not_follow(BUILTIN))
-    assert isinstance(error, StaleShape)
+    assert isinstance(error, InvalidModel)
     assert error.problems[0].where == "subgraphs[0].operators[7]: Neg 'second'"
     assert "what it emits has a size in " in error.problems[0].reason
     assert " of 3, the file says 5 " in error.problems[0].reason
@@ -70,13 +70,13 @@ def test_a_pack_s_size_that_does_not_follow_is_the_pack_s_fault() -> None:
 
 def test_a_rank_that_does_not_follow_is_called_one() -> None:
     error = refused(model("Neg", [value("x", 2, 3)], value("y", 2, 3, 1), BUILTIN))
-    assert isinstance(error, StaleShape)
+    assert isinstance(error, InvalidModel)
     assert "what it emits has rank of 2, the file says 3" in error.problems[0].reason
 
 
 def test_operands_that_do_not_go_together_are_the_files_fault_too() -> None:
     error = refused(model("MatMul", [value("x", 2, 3), value("w", 5, 7)], value("y", 2, 7), BUILTIN))
-    assert isinstance(error, StaleShape)
+    assert isinstance(error, InvalidModel)
     assert "the shapes and dtypes of its operands do not go together" in error.problems[0].reason
 
 

@@ -18,7 +18,7 @@ from conformance.lstms import TIME as STEPS
 from conformance.lstms import Lstm
 from conformance.models import Net, drawn
 from onnx_tflite_plugin import convert
-from onnx_tflite_plugin.errors import ConversionError, UnsupportedOption
+from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import verify
@@ -64,11 +64,6 @@ def test_what_is_spelled_out_agrees_with_litert(name: str) -> None:
 def test_a_loop_of_any_length_stays_one() -> None:
     data = built(Layer("RNN", open=True, every=False, wrong="axis").draw)
     assert loops(data, 1000) == {"Loop": 1}
-
-
-def test_a_negative_number_is_refused() -> None:
-    with pytest.raises(UnsupportedOption, match="--unroll is how often a loop may run at most, not -1"):
-        convert(built(CLIPPED.draw), unroll=-1)
 
 
 def test_a_target_without_control_flow_takes_a_loop_that_is_spelled_out() -> None:

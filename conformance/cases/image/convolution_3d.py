@@ -182,7 +182,7 @@ def sizes() -> Iterator[Case]:
         given=given,
         runs=2,
     )
-    options = settings("SAME", (2, 2, 2)) | {"dilation_d_factor": 2}
+    options, y = settings("SAME", (2, 2, 2)) | {"dilation_d_factor": 2}, tensor(2, None, 3, 4, 3)
     yield alone("CONV_3D", "unknown depth, dilated", [x, w], y, options=options, given=given, refused="--input-shape")
     operands = [tensor(*VOLUME), tensor(2, 3, 2, 2, 3), tensor(3)]
     yield alone(

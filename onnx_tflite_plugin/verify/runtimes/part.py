@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from onnx_tflite_plugin.errors import InvalidModel
-from onnx_tflite_plugin.shapes.cutting import needed
+from onnx_tflite_plugin.normalize.cutting import needed
 from onnx_tflite_plugin.source.model import Subgraph
 from onnx_tflite_plugin.verify.runtimes.packages import optional
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onnx_tflite_plugin.graph.serialized import Converted
+from onnx_tflite_plugin.options import BenchOptions, VerifyOptions
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.examined import Examined
@@ -63,10 +64,10 @@ def bench(
     tflite: str | os.PathLike[str] | bytes,
     onnx: ModelProto | Converted | str | os.PathLike[str] | bytes,
     *,
-    threads: int = 1,
-    rounds: int = 20,
+    threads: int = BenchOptions.threads,
+    rounds: int = BenchOptions.rounds,
     inputs: Given = None,
-    seed: int = 0,
+    seed: int = VerifyOptions.seed,
     signature: str | None = None,
     profiled: bool = False,
     progress: Progress | None = None,

@@ -9,10 +9,12 @@ from onnx_tflite_plugin.api import (
     Context,
     Decline,
     Dequantized,
+    Dims,
     FusedActivation,
     Implicit,
     Instance,
     Operator,
+    Refused,
     Terminate,
     Value,
     handler,
@@ -54,6 +56,14 @@ def products(at: Instance) -> Dequantized:
 def sequence_axes(at: Instance) -> str:
     steps = "t b i -> t b o" if at.op.options.time_major else "b t i -> b t o"
     return steps if _told(at) else steps.partition(">")[0] + "> _"
+
+
+def sequence_sizes(at: Instance) -> Dims:
+    """Return the operand's shape with the number of outputs on the last axis."""
+    recurrent = at.op[6]  # of the forget gate: [cells, outputs]
+    if not at.op[0].has_rank:
+        raise Refused("the shape of its result does not follow")
+    return (*at.op[0].dims[:-1], recurrent.dims[-1])
 
 
 def time_first(at: Instance) -> Implicit:
@@ -121,6 +131,7 @@ ACTIVATED = FusedActivation(cell_activation, inside=True)
     activation=ACTIVATED,
     min_opset=newest,
     accepts=lambda at: stepwise(at.op, 3),
+    sizes=sequence_sizes,
 )
 def unidirectional_sequence_lstm(ctx: Context, *operands: Value | None) -> Value:
     """LSTM where that bounds no cells, projects and normalizes nothing; else a Scan of steps spelled out."""

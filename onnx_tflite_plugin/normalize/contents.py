@@ -15,7 +15,7 @@ from onnx_tflite_plugin.binding.bound import label
 from onnx_tflite_plugin.binding.declared import At, called
 from onnx_tflite_plugin.guard import Failed, Mismatch, guarded
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.shapes.changes import with_tensors
+from onnx_tflite_plugin.normalize.changes import with_tensors
 from onnx_tflite_plugin.source.dtypes import HANDLES
 from onnx_tflite_plugin.source.model import Dims, Model, Operator, Tensor, agree
 from onnx_tflite_plugin.targets import Target

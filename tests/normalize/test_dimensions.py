@@ -10,8 +10,8 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from onnx_tflite_plugin.shapes import dimensions
-from onnx_tflite_plugin.shapes.dimensions import name_dimensions
+from onnx_tflite_plugin.normalize import dimensions
+from onnx_tflite_plugin.normalize.dimensions import name_dimensions
 
 Sizes = dict[str, list[int | str | None]]
 

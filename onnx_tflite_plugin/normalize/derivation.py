@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from math import prod
 
 import numpy as np
@@ -21,6 +22,7 @@ from onnx_tflite_plugin.binding.declared import resolve, resolved, sized
 from onnx_tflite_plugin.binding.evaluation import Evaluated
 from onnx_tflite_plugin.binding.rewriting import final
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel, Problem, UnsupportedOperator
+from onnx_tflite_plugin.graph.metadata import read_states
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import Host
@@ -30,12 +32,12 @@ from onnx_tflite_plugin.layout.spread import Edges
 from onnx_tflite_plugin.lowering.emitter import Emitter
 from onnx_tflite_plugin.lowering.interface import InterfaceNames
 from onnx_tflite_plugin.lowering.lower import lower
+from onnx_tflite_plugin.normalize.changes import sized_as, with_main
+from onnx_tflite_plugin.normalize.inference import infer, skeleton
 from onnx_tflite_plugin.quantization.plan import plan_storage
-from onnx_tflite_plugin.shapes.changes import sized_as, with_main
-from onnx_tflite_plugin.shapes.inference import infer, skeleton
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.dtypes import HANDLES
-from onnx_tflite_plugin.source.model import Array, Dims, Model, Operator, Subgraph, Tensor
+from onnx_tflite_plugin.source.model import Array, Dims, Model, Operator, Subgraph, Tensor, agree
 from onnx_tflite_plugin.targets import Target
 
 HIGHEST_RANK = 6  # the rank that is tried last
@@ -45,12 +47,15 @@ MOST_NUMBERS = 64  # elements of a tensor of sizes; computing more would be runn
 class Sizes:
     """Derives the sizes of a model's tensors. ``message``: what a refusal begins with.
 
-    ``freed``: operators with other constants in place of those that hold a size of axis 0, where that is left open.
+    ``freed``: operators with other constants in place of those that hold a size of axis 0, where that is dynamic.
+    ``inner``: the shapes of tensors of subgraphs that an operator calls, by the subgraph's index.
     """
 
     def __init__(self, model: Model, host: Host, target: Target, message: str) -> None:
         self.model, self.host, self.target, self.message = model, host, target, message
         self.freed: dict[Operator, Operator] = {}
+        self.inner: dict[int, dict[Tensor, Dims]] = {}
+        self.batches: Mapping[int, int] = {}
 
     def behind(self, given: Mapping[Tensor, Dims], batches: Mapping[int, int] | None = None) -> dict[Tensor, Dims]:
         """The sizes of these graph inputs and of every tensor that depends on them.
@@ -58,13 +63,14 @@ class Sizes:
         ``batches``: sizes of axis 0 that stand for one that is left open, with what is stored in their place. Raises
         UnsupportedOperator naming the first operator whose results' sizes do not follow.
         """
+        self.batches, self.inner = batches or {}, {}
         dims, numbers = dict(given), dict[Tensor, Array]()
         for op in self.model.main.operators:
             touched = any(tensor in dims or tensor in numbers for tensor in op.inputs if tensor is not None)
             if not (touched or perhaps_shapeless(op) or (op.outputs and all(_small(tensor) for tensor in op.outputs))):
                 continue
             try:
-                results = self._ranked(self._freed(op, dims, batches or {}), dims, numbers)
+                results = self._ranked(self._freed(op, dims), dims, numbers)
             except (ConversionError, Refused) as error:
                 if not touched:
                     continue
@@ -77,6 +83,8 @@ class Sizes:
                     dims[tensor] = sizes
                 if value is not None:
                     numbers[tensor] = value
+        for inner in self.inner.values():
+            dims |= inner
         return dims
 
     def _ranked(
@@ -123,10 +131,10 @@ class Sizes:
                 return results
         return {}
 
-    def _freed(self, op: Operator, dims: Mapping[Tensor, Dims], batches: Mapping[int, int]) -> Operator:
+    def _freed(self, op: Operator, dims: Mapping[Tensor, Dims]) -> Operator:
         """The operator without the size of axis 0 in its constants and options, where it has that from an operand."""
         first = {t: dims[t][0] or 0 for t in op.inputs if t is not None and t.shape and dims.get(t)}
-        carried = {t.shape[0] for t, size in first.items() if batches.get(size) == t.shape[0]}
+        carried = {t.shape[0] for t, size in first.items() if self.batches.get(size) == t.shape[0]}
         bound = self.host.take(op, self.target, self.target.opsets[2]) if carried else None
         if not isinstance(bound, Bound):
             return op
@@ -143,12 +151,26 @@ class Sizes:
         self.freed[op] = replace(op, inputs=tuple(inputs), options=op.options.with_fields(options))
         return self.freed[op]
 
-    def results(
-        self, op: Operator, dims: Mapping[Tensor, Dims], numbers: Mapping[Tensor, Array], rank: int | None = None
-    ) -> dict[Tensor, tuple[Dims, Array | None]]:
-        """Sizes, and small integers that nothing at run time changes, of an operator's results.
+    def shapes(self, op: Operator) -> dict[Tensor, Dims]:
+        """Return the shapes of an operator's results that follow from the stored ones of its operands.
 
-        ``rank``: of results of which the file tells none. Raises ConversionError and Refused where nothing follows.
+        Raises ConversionError and Refused if none follow.
+        """
+        return {tensor: dims for tensor, (dims, _) in self.results(op, {}, {}, values=False).items()}
+
+    def results(
+        self,
+        op: Operator,
+        dims: Mapping[Tensor, Dims],
+        numbers: Mapping[Tensor, Array],
+        rank: int | None = None,
+        *,
+        values: bool = True,
+    ) -> dict[Tensor, tuple[Dims, Array | None]]:
+        """Return the shape of each of an operator's results, and the value of small integers that no runtime value changes.
+
+        ``rank``: that of results of which the file stores none. ``values``: False returns shapes alone. Raises
+        ConversionError and Refused if nothing follows.
         """
         operands = {
             tensor: _valued(sized_as(tensor, dims.get(tensor, tensor.dims)), numbers.get(tensor))
@@ -161,7 +183,7 @@ class Sizes:
         ]
         alone = replace(op, inputs=tuple(None if t is None else operands[t] for t in op.inputs), outputs=tuple(opened))
         bound = self.bound(alone)
-        sizes = sized(final(bound, self.target, self.target.opsets[2]), self.target, self.target.opsets[2])
+        sizes = self._declared(bound)
         handles = any(tensor.dtype in HANDLES for tensor in operands)
         if handles and sizes is not None:
             return {op[~0]: (sizes, None)}
@@ -170,6 +192,8 @@ class Sizes:
             passed = {t: self._passed(bound.declared, t, k) for k, t in enumerate(op.outputs) if t is not None}
             if all(sizes is not None for sizes in passed.values()):
                 return {tensor: (sizes or (), None) for tensor, sizes in passed.items()}
+        if resized and bound.declared.subgraphs and not handles:
+            return {tensor: (sizes, None) for tensor, sizes in self._called(op, bound.declared, dims).items()}
         if any(tensor in dims for tensor in operands):
             _check_free(bound, [tensor for tensor in resized if tensor.shape or bound.declared.hands_on])
         if handles:
@@ -179,9 +203,12 @@ class Sizes:
             alone = replace(alone, outputs=tuple(opened))
         model = self._lowered(alone)
         tensors = [tensor for tensor in op.outputs if tensor is not None]  # states follow them
-        values = _constant_results(model) if all(_small(t) for t in op.outputs) else [None] * len(tensors)
+        computed = _constant_results(model) if values and all(_small(t) for t in op.outputs) else [None] * len(tensors)
         results: dict[Tensor, tuple[Dims, Array | None]] = {}
-        for tensor, inferred, value in zip(tensors, infer(skeleton(model)), values, strict=False):
+        shapes = infer(skeleton(model))
+        if resized:
+            _check_states(model, shapes)
+        for tensor, inferred, value in zip(tensors, shapes, computed, strict=False):
             declared = declared_rank(bound, op.outputs.index(tensor))
             if inferred is None and not tensor.has_rank and (declared is None or declared != rank):
                 raise Refused(f"the rank of {tensor.name!r} is known only at run time")
@@ -190,6 +217,41 @@ class Sizes:
             _check_scales(tensor, sizes)
             results[tensor] = sizes, value
         return results
+
+    def _called(self, op: Operator, declared: Declared, dims: Mapping[Tensor, Dims]) -> dict[Tensor, Dims]:
+        """Return the shapes of an operator's results that its subgraphs compute from operands of other shapes.
+
+        A size that differs from one iteration of a loop to the next, or between branches, is dynamic. Raises Refused for a
+        rank that does, and for a subgraph that is called with other shapes elsewhere.
+        """
+        first, loops = (declared.borders.first, declared.borders.loops) if declared.borders else (0, False)
+        given = [None if tensor is None else dims.get(tensor, tensor.dims) for tensor in op.inputs[first:]]
+        before = dict(self.inner)
+        while True:
+            results = [self._inside(index, given, before) for index in declared.subgraphs]
+            if not loops:
+                break
+            carried = [_joined(own, other) for own, other in zip(given, results[-1], strict=True)]
+            if carried == given:
+                break
+            given = carried
+        found = given if loops else [reduce(_joined, each) for each in zip(*results, strict=True)]
+        return {t: sizes for t, sizes in zip(op.outputs, found, strict=False) if t is not None and sizes is not None}
+
+    def _inside(
+        self, index: int, given: Sequence[Dims | None], before: Mapping[int, Mapping[Tensor, Dims]]
+    ) -> list[Dims]:
+        """Return the shapes of a subgraph's outputs, its inputs having these; ``before``: shapes of subgraphs called earlier."""
+        graph = self.model.subgraphs[index]
+        nested = Sizes(replace(self.model, root=index), self.host, self.target, self.message)
+        nested.freed = self.freed
+        inputs = {tensor: sizes for tensor, sizes in zip(graph.inputs, given, strict=False) if sizes is not None}
+        dims = nested.behind(inputs, self.batches)
+        for called, shapes in {**nested.inner, index: dims}.items():
+            if before.get(called, shapes) != shapes:
+                raise Refused(f"it calls subgraph {called} with other shapes than another operator")
+            self.inner[called] = shapes
+        return [dims.get(tensor, tensor.dims) for tensor in graph.outputs]
 
     def _passed(self, declared: Declared, tensor: Tensor, output: int) -> Dims | None:
         """Return the stored sizes of an operator's output, else those of the subgraphs that give it; None if unknown."""
@@ -213,6 +275,14 @@ class Sizes:
         except Failed as failed:
             raise UnsupportedOperator(self.message, [failed.problem(label(op))]) from failed
 
+    def _declared(self, bound: Bound) -> Dims | None:
+        """Return the shape of output 0 that the handler declares; None if it declares none."""
+        opset = self.target.opsets[2]
+        try:
+            return sized(final(bound, self.target, opset), self.target, opset)
+        except Failed as failed:
+            raise UnsupportedOperator(self.message, [failed.problem(label(bound.op))]) from failed
+
     def _lowered(self, op: Operator) -> ir.Model:
         """One operator as an ONNX model of its own, all of it in the file's order."""
         inputs = tuple(dict.fromkeys(t for t in op.inputs if t is not None and not t.constant))
@@ -228,15 +298,42 @@ class Sizes:
         return lower(model, layout, plan_storage(model, self.target), self.target, emitter, names=names)
 
 
+def follows(stored: Dims, derived: Dims) -> bool:
+    """True if a stored shape may stay: no size is another one, and none is 0 where the derived one is dynamic."""
+    return agree(derived, stored) and (0, None) not in zip(stored, derived, strict=True)
+
+
+def _joined(one: Dims | None, other: Dims | None) -> Dims | None:
+    """Return the shape of a tensor that has either; sizes that differ are dynamic. Raises Refused for two ranks."""
+    if one is None or other is None:
+        return None
+    if len(one) != len(other):
+        raise Refused(f"a tensor has shape {list(one)} or {list(other)}, by what its subgraphs compute")
+    return tuple(a if a == b else None for a, b in zip(one, other, strict=True))
+
+
 def _check_free(bound: Bound, changed: Collection[Tensor]) -> None:
     """Raises Refused where an operand cannot have another size."""
     op, declared = bound.op, bound.declared
-    if declared.hands_on or (changed and any(t.is_variable for t in op.inputs if t is not None)):
-        raise Refused("it runs a subgraph or keeps a state, which has sizes of its own")
+    if declared.hands_on:
+        raise Refused("it reads or writes a state, which has a shape of its own")
     by_axis = {*declared.holds_axes, *declared.indexed_by_axis}
     for slot, tensor in enumerate(op.inputs):
         if slot in by_axis and any(tensor is not None and tensor.index == other.index for other in changed):
             raise Refused(f"its operand {slot} has an entry for each axis of another")
+
+
+def _check_states(model: ir.Model, shapes: Sequence[Dims | None]) -> None:
+    """Raise Refused if an operator's state would have another shape after a run, or an unknown one.
+
+    ``shapes``: those of the graph outputs, in order.
+    """
+    places = {str(value.name): place for place, value in enumerate(model.graph.outputs)}
+    for state in read_states(model.metadata_props):
+        after = shapes[places[state.output]]
+        if after != state.shape:
+            text = "of unknown shape" if after is None else f"of shape {list(after)}"
+            raise Refused(f"its state, of shape {list(state.shape)}, would be {text} after a run")
 
 
 def _check_scales(tensor: Tensor, dims: Dims) -> None:

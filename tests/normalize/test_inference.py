@@ -10,8 +10,8 @@ import onnx_ir as ir
 import pytest
 
 from onnx_tflite_plugin.api.refusal import Refused
-from onnx_tflite_plugin.shapes import inference
-from onnx_tflite_plugin.shapes.inference import LARGE, LONGEST, infer, skeleton
+from onnx_tflite_plugin.normalize import inference
+from onnx_tflite_plugin.normalize.inference import LARGE, LONGEST, infer, skeleton
 from onnx_tflite_plugin.source.model import Dims
 
 

@@ -14,10 +14,10 @@ from verify_graphs import model as made_of
 from verify_graphs import slot, subgraph
 
 from conformance.builder import ModelBuilder
+from onnx_tflite_plugin.diagnosis import litert as diagnosis
+from onnx_tflite_plugin.diagnosis.litert import asked, contradicted, diagnosed
+from onnx_tflite_plugin.diagnosis.probe import probe
 from onnx_tflite_plugin.errors import Blamed, Contradiction, ConversionError, InvalidModel, Problem
-from onnx_tflite_plugin.verify import diagnosis
-from onnx_tflite_plugin.verify.diagnosis import asked, contradicted, diagnosed
-from onnx_tflite_plugin.verify.probe import probe
 
 OURS = Blamed("op 3", "why", "report it", ours=True)
 

@@ -1,8 +1,8 @@
-"""Declarations checked where they are written, so that a mistake is named at its own line."""
+"""Runtime type checks of declarations and options, and the words of their messages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from numbers import Integral, Real
@@ -42,8 +42,12 @@ def fits(value: object, hint: Any) -> bool:
         return isinstance(value, Mapping) and all(fits(k, of[0]) and fits(v, of[1]) for k, v in value.items())
     if origin is tuple and of[-1] is not ...:
         return isinstance(value, tuple) and len(value) == len(of) and all(map(fits, value, of))
-    if origin in (tuple, Collection):
-        return isinstance(value, origin) and not isinstance(value, str) and all(fits(item, of[0]) for item in value)
+    if origin in (tuple, Collection, Sequence):
+        return (
+            isinstance(value, origin)
+            and not isinstance(value, str | bytes)
+            and all(fits(item, of[0]) for item in value)
+        )
     number = {int: Integral, float: Real}.get(hint)
     if number is not None:
         return isinstance(value, number) and not isinstance(value, bool)
@@ -62,7 +66,7 @@ def spelled(hint: Any) -> str:
         return "a function"
     if origin is Mapping:
         return f"a mapping of {spelled(of[0])} to {spelled(of[1])}"
-    if origin in (tuple, Collection):
+    if origin in (tuple, Collection, Sequence):
         return f"a {origin.__name__.lower()} of {', '.join(spelled(one) for one in of if one is not ...)}"
     return "None" if hint is NoneType else "anything" if hint is Any else (origin or hint).__name__
 

@@ -16,16 +16,17 @@ def sized_as(tensor: Tensor, dims: Dims) -> Tensor:
 
 
 def with_dims(model: Model, dims: Mapping[Tensor, Dims]) -> Model:
-    """The model with other sizes of some of its main subgraph's tensors, which are all that these have."""
-    changed = {tensor: replace(sized_as(tensor, sizes), has_rank=True) for tensor, sizes in dims.items()}
-    return with_main(model, _changed(model.main, changed))
+    """Return the model with other shapes of some tensors, in all subgraphs."""
+    return with_tensors(model, {t: replace(sized_as(t, sizes), has_rank=True) for t, sizes in dims.items()})
 
 
 def with_tensors(model: Model, changed: Mapping[Tensor, Tensor]) -> Model:
     """The model with other tensors in the places of some, in all subgraphs."""
     if not changed:
         return model
-    return replace(model, subgraphs=tuple(_changed(graph, changed) for graph in model.subgraphs))
+    touched = {tensor.subgraph for tensor in changed}
+    graphs = [_changed(graph, changed) if graph.index in touched else graph for graph in model.subgraphs]
+    return replace(model, subgraphs=tuple(graphs))
 
 
 def retyped(model: Model, dtypes: Mapping[tuple[int, int], str]) -> Model:

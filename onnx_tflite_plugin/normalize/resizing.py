@@ -9,9 +9,9 @@ from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel, Problem, UnsupportedOperator, UnsupportedOption
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.lowering.interface import InterfaceNames
-from onnx_tflite_plugin.shapes.changes import with_dims, with_main
-from onnx_tflite_plugin.shapes.derivation import Sizes
-from onnx_tflite_plugin.shapes.ranks import completed
+from onnx_tflite_plugin.normalize.changes import with_dims
+from onnx_tflite_plugin.normalize.derivation import Sizes, follows
+from onnx_tflite_plugin.normalize.ranks import completed
 from onnx_tflite_plugin.source.model import Dims, Model, Tensor, agree
 from onnx_tflite_plugin.targets import Target
 
@@ -85,7 +85,7 @@ def rederived(model: Model, host: Host, target: Target, *, insist: bool = False)
             raise error.__cause__ from error
         return None
     derived = {tensor: _filled(sizes, tensor) for tensor, sizes in dims.items()}
-    changed = {tensor: sizes for tensor, sizes in derived.items() if not _follows(tensor.dims, sizes)}
+    changed = {tensor: sizes for tensor, sizes in derived.items() if not follows(tensor.dims, sizes)}
     if changed:
         return with_dims(told, changed)
     return None if told is model else told
@@ -96,11 +96,6 @@ def _filled(sizes: Dims, tensor: Tensor) -> Dims:
     if len(sizes) != tensor.rank:
         return sizes
     return tuple(stored or None if size is None else size for size, stored in zip(sizes, tensor.dims, strict=True))
-
-
-def _follows(stored: Dims, derived: Dims) -> bool:
-    """Whether the stored sizes may stay: none is another, and none 0 where the derived one is open."""
-    return agree(derived, stored) and (0, None) not in zip(stored, derived, strict=True)
 
 
 def _batch(model: Model) -> Places:
@@ -155,7 +150,7 @@ def opened(model: Model, places: Places, host: Host, target: Target) -> tuple[Mo
             return model, places  # the file leaves them open itself
         raise
     for tensor, dims in samples[0].items():
-        if tensor.has_rank and not agree(dims, tensor.dims):
+        if tensor.has_rank and tensor.subgraph == model.root and not agree(dims, tensor.dims):
             reason = f"the file gives it the shape {list(tensor.dims)}, from its operator follows {list(dims)}"
             raise UnsupportedOperator(sizes.message, [Problem(f"tensor {tensor}", reason, f"leave out {flag}")])
         if len({len(sample[tensor]) for sample in samples}) > 1:
@@ -168,5 +163,5 @@ def opened(model: Model, places: Places, host: Host, target: Target) -> tuple[Mo
         )
         for tensor in samples[0]
     }
-    main = replace(model.main, operators=tuple(sizes.freed.get(op, op) for op in model.main.operators))
-    return with_dims(with_main(model, main), varying), places
+    graphs = [replace(g, operators=tuple(sizes.freed.get(op, op) for op in g.operators)) for g in model.subgraphs]
+    return with_dims(replace(model, subgraphs=tuple(graphs)), varying), places

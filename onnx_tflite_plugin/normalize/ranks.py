@@ -12,8 +12,8 @@ from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.candidates import default_axes
-from onnx_tflite_plugin.shapes.changes import sized_as, with_dims
-from onnx_tflite_plugin.shapes.derivation import HIGHEST_RANK, Sizes, candidate_ranks
+from onnx_tflite_plugin.normalize.changes import sized_as, with_dims
+from onnx_tflite_plugin.normalize.derivation import HIGHEST_RANK, Sizes, candidate_ranks
 from onnx_tflite_plugin.source.model import Array, Dims, Model, Operator, Tensor
 from onnx_tflite_plugin.targets import target_named
 
@@ -65,7 +65,7 @@ def _opened(tensor: Tensor, follows: Dims) -> Dims:
 
 def _told(tensor: Tensor, operands: Sequence[Tensor]) -> Dims:
     """The sizes of what operands make together; those that the file gives, where they are other than the operands'."""
-    dims, stored = _broadcast([t.dims for t in operands]), _broadcast([t.shape for t in operands])
+    dims, stored = broadcast_shape([t.dims for t in operands]), broadcast_shape([t.shape for t in operands])
     if len(dims) != tensor.rank:
         return tensor.dims if tensor.has_rank else dims
     return tuple(n if was == own else own for n, was, own in zip(dims, stored, tensor.dims, strict=True))
@@ -90,8 +90,8 @@ def _aligned(sizes: Sizes, op: Operator, dims: Mapping[Tensor, Dims]) -> list[Te
     return aligned if all(tensor.has_rank for tensor in aligned) else []
 
 
-def _broadcast(shapes: Sequence[Dims]) -> Dims:
-    """The shape that aligned shapes make; a size is unknown where one is, and no other is more than 1."""
+def broadcast_shape(shapes: Sequence[Dims]) -> Dims:
+    """Return the shape of shapes that are aligned from the right; a size is dynamic if one is and no other is above 1."""
     rank = max(map(len, shapes))
     rows = zip(*((1,) * (rank - len(shape)) + tuple(shape) for shape in shapes), strict=True)
     return tuple(next((n for n in row if n not in (1, None)), None if None in row else 1) for row in rows)

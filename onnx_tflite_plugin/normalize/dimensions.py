@@ -12,7 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from onnx_tflite_plugin.api.refusal import Refused
-from onnx_tflite_plugin.shapes.inference import infer, skeleton
+from onnx_tflite_plugin.normalize.inference import infer, skeleton
 from onnx_tflite_plugin.source.model import Dims
 
 # Two sizes, for a file may hold one as a number: by how many are open, for inference takes memory for what vectors hold,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from conformance.builder import ModelBuilder, quant
-from onnx_tflite_plugin.shapes.changes import retyped, sized_as, with_dims, with_main
+from onnx_tflite_plugin.normalize.changes import retyped, sized_as, with_dims, with_main
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Model
 

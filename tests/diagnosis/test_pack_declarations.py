@@ -10,7 +10,7 @@ import pytest
 from conformance.models import Net, constant, tensor
 from onnx_tflite_plugin.api import Attribute, Context, Value, builtin, handler
 from onnx_tflite_plugin.binding.consistency import check_consistent
-from onnx_tflite_plugin.binding.suspects import accused, suspects
+from onnx_tflite_plugin.diagnosis.packs import blame_packs, pack_declarations
 from onnx_tflite_plugin.errors import ConversionError, HandlerError, InvalidModel
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source import read
@@ -24,9 +24,9 @@ def test_a_pack_s_handler_is_named_with_the_first_operator_that_it_lowers() -> N
         x = model.call("NEG", [model.call("ABS", [x], tensor(2, 3))], tensor(2, 3, name=name))
     model.output(x)
     host = Host(packs="builtin", handlers={"NEG": replace(builtin("NEG"))})
-    told = suspects(host.bind(read(model.build()), TARGETS["generic"], 18))
+    told = pack_declarations(host.bind(read(model.build()), TARGETS["generic"], 18))
     assert [where for where, _ in told.values()] == ["op 1 NEG v1 'one'"]
-    assert [problem.where for problem in accused("here", told).problems] == ["op 1 NEG v1 'one'"]
+    assert [problem.where for problem in blame_packs("here", told).problems] == ["op 1 NEG v1 'one'"]
 
 
 @pytest.mark.parametrize(("rank", "error"), [(4, HandlerError), (2, InvalidModel)])

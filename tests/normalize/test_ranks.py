@@ -10,8 +10,8 @@ import pytest
 
 from conformance.builder import GraphBuilder, ModelBuilder
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.shapes.derivation import Sizes
-from onnx_tflite_plugin.shapes.ranks import completed
+from onnx_tflite_plugin.normalize.derivation import Sizes
+from onnx_tflite_plugin.normalize.ranks import completed
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Dims, Model
 

@@ -1,4 +1,4 @@
-"""What packs' handlers declare, told where something fails that a false declaration may be the reason of."""
+"""Declarations of op packs' handlers, listed where a false one may be the cause of a failure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from onnx_tflite_plugin.binding.bound import BoundModel, Declared
 from onnx_tflite_plugin.errors import Blamed, InternalError
 from onnx_tflite_plugin.guard import BUILTIN, Failed
 
-Suspects = Mapping[tuple[str, str], tuple[str, str]]
+PackDeclarations = Mapping[tuple[str, str], tuple[str, str]]
 """By handler and pack: the first operator it lowers, and what it declares of that."""
 
 
-def suspects(model: BoundModel) -> Suspects:
-    """The handlers of the model that are not built in, with what is known by now of their declarations."""
+def pack_declarations(model: BoundModel) -> PackDeclarations:
+    """Return the handlers of the model that are not built in, with what is known by now of their declarations."""
     first: dict[tuple[str, str], tuple[str, str]] = {}
     for bound in model.operators():
         if bound.pack != BUILTIN:
@@ -34,15 +34,15 @@ def declarations(declared: Declared) -> str:
     return ", ".join(told)
 
 
-def accused(where: str, suspects: Suspects) -> InternalError:
-    """A failure of the converter's own code while it used what these handlers declare. ``where``: what failed, and where."""
+def blame_packs(where: str, declared: PackDeclarations) -> InternalError:
+    """Return the error for a failure of the converter's own code on these declarations. ``where``: what failed, and where."""
     problems = [
         Blamed(
             label,
-            f"where what handler {handler} of {pack} declares is not true ({declared}), it is the reason of {where}",
+            f"where what handler {handler} of {pack} declares is not true ({text}), it is the reason of {where}",
             Failed(pack, "").hint,
         )
-        for (handler, pack), (label, declared) in suspects.items()
+        for (handler, pack), (label, text) in declared.items()
     ]
     return InternalError("the conversion failed, on declarations of an op pack:", problems)
 

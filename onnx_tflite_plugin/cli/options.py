@@ -1,0 +1,173 @@
+"""Command options made of the fields of ``ConvertOptions`` and ``VerifyOptions``, in groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import NoneType
+from typing import TYPE_CHECKING, Any, get_args, get_origin
+
+import click
+
+from onnx_tflite_plugin.cli.failures import UsageProblem
+from onnx_tflite_plugin.options import ADVANCED, COMMON, LAYOUT, QUANTIZATION, SHAPES, VERIFICATION, Option, options_of
+
+if TYPE_CHECKING:
+    _ParamType = click.ParamType[str]
+else:
+    _ParamType = click.ParamType  # which older versions of click do not make generic
+
+
+_OTHERS = "Output"
+_ORDER = (COMMON, SHAPES, LAYOUT, QUANTIZATION, VERIFICATION, ADVANCED, _OTHERS)
+
+
+class Grouped(click.Command):
+    """A command whose help lists its options by group."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            if isinstance(param, click.Option) and (record := param.get_help_record(ctx)):
+                groups.setdefault(getattr(param, "group", _OTHERS), []).append(record)
+        for group in sorted(groups, key=_ORDER.index):
+            with formatter.section(group):
+                formatter.write_dl(groups[group])
+
+
+class GroupedOption(click.Option):
+    """An option of a group. One with a ``flag_value`` may be written alone; its value is attached by ``=``."""
+
+    def __init__(self, *flags: Any, group: str, **more: Any) -> None:
+        super().__init__(*flags, **more)
+        self.group = group
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """Register the option. click alone would take the argument after ``--verify`` for its value."""
+        super().add_to_parser(parser, ctx)
+        if self.is_flag or not isinstance(self.flag_value, str):
+            return
+        match = parser._match_long_opt
+        parser._match_long_opt = lambda opt, value, state: match(
+            opt, self.flag_value if value is None and opt in self.opts else value, state
+        )
+
+
+def add_options(cls: Any, *names: str, **changes: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that adds options of a dataclass to a command: all or those of some names.
+
+    ``changes`` are arguments of click's for all of them.
+    """
+    chosen = [option for option in options_of(cls) if not names or option.name in names]
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(chosen):
+            arguments = {**_arguments(option), **changes}
+            command = click.option(option.flag, option.name, cls=GroupedOption, group=option.group, **arguments)(
+                command
+            )
+        return command
+
+    return decorate
+
+
+def _arguments(option: Option) -> dict[str, Any]:
+    """Return click's arguments for an option."""
+    common = {"help": option.help, "metavar": option.metavar}
+    if option.type is bool:
+        return {**common, "is_flag": True}
+    if option.repeatable:
+        callback = _names if get_origin(option.type) is Sequence else pairs(str(option.metavar), _READ[option.name])
+        return {**common, "help": f"{option.help} Repeatable.", "multiple": True, "callback": callback}
+    if option.values:
+        choice = click.Choice(option.values)
+        return {**common, "type": choice, "is_flag": False, "flag_value": option.values[0], "metavar": "[=partial]"}
+    return {**common, "type": _type(option), "default": option.default, "show_default": option.default is not None}
+
+
+def _type(option: Option) -> Any:
+    """Return click's type of an option with one value."""
+    (kind, *_) = [one for one in get_args(option.type) or (option.type,) if one is not NoneType]
+    if option.name == "target":
+        return TargetName()
+    if option.choices:
+        return click.Choice(option.choices)
+    if option.minimum is not None:
+        return (click.IntRange if kind is int else click.FloatRange)(min=option.minimum)
+    return click.Path(path_type=Path) if kind is Any else kind
+
+
+# --- values -----------------------------------------------------------------------------------
+
+
+class TargetName(_ParamType):
+    """The name of a target that an installed pack brings. Names are read from metadata; no pack is imported."""
+
+    name = "target"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        return f"[{'|'.join(_targets())}]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in _targets():
+            self.fail(f"{value!r} is not one of {', '.join(map(repr, _targets()))}.", param, ctx)
+        return str(value)
+
+
+def _targets() -> Sequence[str]:
+    from onnx_tflite_plugin.installed import PROJECT, entry_points, installed
+
+    found = (entry_points(distribution.offered, [f"{PROJECT}.targets"]) for distribution in installed())
+    return sorted({entry.name for entries in found for entry in entries})
+
+
+def pairs(form: str, read: Callable[[str], Any]) -> Callable[..., Mapping[str, Any]]:
+    """Return a callback that reads repeated ``NAME=VALUE``; cut at the last ``=``, for names may hold one."""
+
+    def callback(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> Mapping[str, Any]:
+        values: dict[str, Any] = {}
+        for text in given:
+            name, _, value = text.rpartition("=")
+            try:
+                if not name or not value:
+                    raise ValueError
+                if name in values:
+                    raise click.BadParameter(f"{name!r} is given more than once", ctx, param)
+                values[name] = read(value)
+            except ValueError:
+                raise click.BadParameter(f"{text!r} is not of the form {form}", ctx, param) from None
+        return values
+
+    return callback
+
+
+def _range(text: str) -> tuple[float, float]:
+    """Return the numbers of ``-1:1``. Raises ValueError."""
+    low, _, high = text.partition(":")
+    least, most = float(low), float(high)
+    if not least <= most:
+        raise ValueError
+    return least, most
+
+
+def _sizes(text: str) -> tuple[int | str, ...]:
+    """Return the sizes of ``1,224,224,3`` or ``N,224,224,3``. Raises ValueError."""
+    parts = [part.strip() for part in text.split(",")]
+    if any(not part.isdigit() and not part.isidentifier() for part in parts):
+        raise ValueError
+    return tuple(int(part) if part.isdigit() else part for part in parts)
+
+
+def _names(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> tuple[str, ...]:
+    """Return names that are repeated or separated by commas."""
+    return tuple(name for text in given for name in text.split(",") if name)
+
+
+_READ: Mapping[str, Callable[[str], Any]] = {"ranges": _range, "input_shape": _sizes, "layout": str}
+
+
+def existing(path: Path | None) -> Path | None:
+    """Return the path of data that exists. Raises UsageProblem."""
+    if path is not None and not path.exists():
+        raise UsageProblem(f"{path}: there is no such file or folder")
+    return path

@@ -1,0 +1,1 @@
+"""Attribution of a failed conversion: to the file, an option, an op pack or the converter. Entry points alone call it."""

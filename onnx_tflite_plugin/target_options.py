@@ -1,0 +1,46 @@
+"""The target of a conversion, with the traits that the conversion's options change."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from onnx_tflite_plugin.checked import did_you_mean
+from onnx_tflite_plugin.errors import UnsupportedOption
+from onnx_tflite_plugin.options import ConvertOptions
+
+if TYPE_CHECKING:
+    from onnx_tflite_plugin.api.target import Target
+    from onnx_tflite_plugin.host import Host
+
+
+def target_of(options: ConvertOptions, host: Host) -> Target:
+    """Return the target of these options, with the traits that they change.
+
+    Raises UnsupportedOption for a target that does not exist or cannot honour the options.
+    """
+    from onnx_tflite_plugin.rewrite import RULES
+
+    target = host.targets.named(options.target)
+    unknown = next((name for name in target.passes if name not in RULES and ":" not in name), None)
+    if unknown is not None:
+        raise UnsupportedOption(
+            f"target {target.name} names a pass {unknown!r}, and there is none{did_you_mean(unknown, RULES)}"
+        )
+    low, _, high = target.opsets
+    if options.opset is not None and not low <= options.opset <= high:
+        raise UnsupportedOption(
+            f"--opset {options.opset}: target {target.name} takes opsets {low} to {high}, so that no model can be "
+            "written; choose one of them or another --target"
+        )
+    if options.weights_dtype in ("uint8", "int8") and not target.saturates:
+        raise UnsupportedOption(
+            f"--weights-dtype {options.weights_dtype}: target {target.name} has one dtype for weights, so that there is no "
+            "choice; use --weights-dtype auto or keep"
+        )
+    if options.weights_dtype == "keep":
+        # No integer kernel of ONNX Runtime loads int2 weights.
+        target = replace(target, weights={dtype: kept for dtype, kept in target.weights.items() if dtype == "int2"})
+    if options.fold or options.optimize == "speed":
+        target = replace(target, rounds_activations=False)
+    return replace(target, multiplies_dynamically=False) if options.fold else target

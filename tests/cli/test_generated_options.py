@@ -1,0 +1,166 @@
+"""The dataclass of options is the one source of the command's options, the keywords, their checks and their documentation."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import click
+import pytest
+from command import Run
+
+import onnx_tflite_plugin as otp
+from onnx_tflite_plugin.cli.bench import bench
+from onnx_tflite_plugin.cli.convert import convert
+from onnx_tflite_plugin.cli.options import GroupedOption
+from onnx_tflite_plugin.cli.verify import verify
+from onnx_tflite_plugin.errors import UnsupportedOption
+from onnx_tflite_plugin.options import BenchOptions, ConvertKeywords, ConvertOptions, Option, VerifyOptions, options_of
+from tools.options_page import PAGE, page
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
+CONVERT = options_of(ConvertOptions)
+DATA = [option for option in options_of(VerifyOptions) if option.name != "partial"]
+ids = {"ids": lambda value: getattr(value, "name", None)}
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        *((convert, option) for option in (*CONVERT, *DATA)),
+        *((verify, option) for option in options_of(VerifyOptions)),
+        *((bench, option) for option in options_of(BenchOptions)),
+    ],
+    **ids,
+)
+def test_every_field_is_an_option_with_its_flag_default_help_and_group(command: click.Command, option: Option) -> None:
+    (param,) = (one for one in command.params if one.name == option.name)
+    assert isinstance(param, GroupedOption)
+    assert param.opts == [option.flag]
+    assert param.group == option.group
+    assert (param.help or "").removesuffix(" Repeatable.") == option.help
+    with command.make_context(command.name, ["a.tflite", "b.onnx"]) as context:
+        assert context.params[option.name] == option.default or not (context.params[option.name] or option.default)
+
+
+def test_help_lists_the_options_by_group(run: Run) -> None:
+    headings = re.findall(r"^(\w.*):$", run("convert", "--help").out, re.MULTILINE)
+    assert headings == [
+        "Common", "Shapes and parts", "Layout", "Quantization", "Verification", "Advanced", "Output",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("option", CONVERT, **ids)
+def test_every_field_is_a_keyword_in_signature_help_and_page(option: Option) -> None:
+    parameter = inspect.signature(otp.convert).parameters[option.name]
+    assert (parameter.default, parameter.annotation) == (option.default, option.type)
+    assert parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    assert f"{option.name}: {option.help}" in (otp.convert.__doc__ or "")
+    assert f"| `{option.name}` | `{option.flag}" in PAGE.read_text(encoding="utf-8")
+
+
+def test_the_page_of_options_is_generated() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "python -m tools.options_page"
+
+
+def test_keywords_for_type_checkers_are_the_fields() -> None:
+    """A mapping may be None, too, for none is given."""
+    wanted = {each.name: each.type | None if each.default == {} else each.type for each in CONVERT}
+    assert get_type_hints(ConvertKeywords) == wanted
+
+
+def test_options_and_keywords_convert_alike_and_keywords_take_precedence() -> None:
+    options = ConvertOptions(opset=15, dynamic_batch=True)
+    one, two = otp.convert(DIGITS, options), otp.convert(DIGITS, opset=15, dynamic_batch=True)
+    assert one.proto.SerializeToString() == two.proto.SerializeToString()
+    assert otp.convert(DIGITS, options, opset=17, layout=None).report.opset == 17
+    given: Any = 18
+    with pytest.raises(TypeError, match="options is the int 18, which holds no options; give a ConvertOptions"):
+        otp.convert(DIGITS, given)
+
+
+# --- messages ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "option", [one for one in (*CONVERT, *options_of(VerifyOptions)) if one.type is not Any], **ids
+)
+def test_a_value_of_another_type_is_told_with_option_value_and_remedy(option: Option) -> None:
+    cls: Any = ConvertOptions if option in CONVERT else VerifyOptions
+    with pytest.raises(TypeError, match=rf"^{option.name} is the float 1j?|^{option.name} is a complex.*; give .+"):
+        cls(**{option.name: 1j})
+
+
+@pytest.mark.parametrize("option", [one for one in CONVERT if one.choices], **ids)
+def test_a_choice_that_does_not_exist_is_told_with_those_that_do(option: Option) -> None:
+    given = option.choices[0] + "x"
+    values = " or ".join(map(repr, option.choices))
+    text = (
+        f"^{option.name} is the str '{given}', so no work was done; give {values}; did you mean '{option.choices[0]}'"
+    )
+    with pytest.raises(UnsupportedOption, match=text):
+        ConvertOptions(**{option.name: given})
+
+
+@pytest.mark.parametrize(
+    ("cls", "name", "value", "remedy"),
+    [
+        (ConvertOptions, "unroll", -1, "give 0 or more"),
+        (VerifyOptions, "runs", 0, "give 1 or more"),
+        (VerifyOptions, "tolerance", -0.5, "give 0 or more"),
+        (VerifyOptions, "tolerance", float("nan"), "give 0 or more"),
+    ],
+)
+def test_a_number_that_is_too_small_is_told_with_the_least(cls: Any, name: str, value: float, remedy: str) -> None:
+    with pytest.raises(UnsupportedOption, match=f"^{name} is the {type(value).__name__} {value}, .*; {remedy}$"):
+        cls(**{name: value})
+
+
+@pytest.mark.parametrize(("name", "near"), [("optimise", "optimize"), ("input_shapes", "input_shape")])
+def test_an_unknown_keyword_is_told_with_the_nearest(run: Run, name: str, near: str) -> None:
+    given: dict[str, Any] = {name: 3}
+    with pytest.raises(TypeError, match=f"convert takes no keyword '{name}'; did you mean '{near}'"):
+        otp.convert(DIGITS, **given)
+    flag = near.replace("_", "-")
+    assert f"--{flag}" in run("convert", DIGITS, f"--{name.replace('_', '-')}", "3").err
+
+
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        ({"keep_unknown": True, "verify": True}, "--keep-unknown and --verify: .*; leave out one"),
+        ({"layout_plan": "local", "io_layout": "onnx"}, "--layout-plan local and --io-layout onnx: .*; leave out one"),
+        ({"opset": 99}, "--opset 99: target onnxruntime takes opsets 13 to .*; choose one of them"),
+        (
+            {"weights_dtype": "int8", "target": "generic"},
+            "--weights-dtype int8: target generic .*; use .* auto or keep",
+        ),
+    ],
+)
+def test_options_that_do_not_go_together_are_told_with_a_remedy(options: dict[str, Any], remedy: str) -> None:
+    with pytest.raises(UnsupportedOption, match=remedy):
+        otp.convert(DIGITS, **options)
+
+
+# --- an optional value ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "verification"),
+    [
+        (["m.tflite"], None),
+        (["--verify", "m.tflite"], "full"),
+        (["m.tflite", "--verify"], "full"),
+        (["--verify=full", "m.tflite"], "full"),
+        (["--verify=partial", "m.tflite"], "partial"),
+        (["m.tflite", "--verify", "--json"], "full"),
+    ],
+)
+def test_the_value_of_verify_is_attached_so_that_the_model_may_follow(
+    arguments: list[str], verification: str | None
+) -> None:
+    with convert.make_context("convert", arguments) as context:
+        assert context.params["verify"] == verification
+        assert context.params["model"] == Path("m.tflite")

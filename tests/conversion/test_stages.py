@@ -1,0 +1,77 @@
+"""Each stage runs once, whatever a file stores falsely: repairs end before anything is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from conformance.case import Case
+from conformance.cases import builtin
+from onnx_tflite_plugin.conversion import convert_model
+from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.normalize.changes import with_tensors
+from onnx_tflite_plugin.options import ConvertOptions
+from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.source.model import Model, Tensor
+
+FILES = 208
+PARTS = 4
+STAGES = (
+    "binding operators to handlers",
+    "fusions",
+    "planning dtypes",
+    "planning the layout",
+    "lowering",
+    "rewriting",
+    "checking",
+)
+HOST = Host(packs="builtin")
+
+
+def without_rank(tensor: Tensor) -> Tensor:
+    return replace(tensor, shape=(), dims=(), has_rank=False)
+
+
+def longer(tensor: Tensor) -> Tensor:
+    dims = tuple(None if size is None else size + 1 for size in tensor.dims)
+    return replace(tensor, shape=tuple(size + 1 for size in tensor.shape), dims=dims)
+
+
+def reversed_axes(tensor: Tensor) -> Tensor:
+    return replace(tensor, shape=tensor.shape[::-1], dims=tensor.dims[::-1])
+
+
+def scalar(tensor: Tensor) -> Tensor:
+    return replace(tensor, shape=(), dims=())
+
+
+FALSE_SHAPES = (without_rank, longer, reversed_axes, scalar)
+
+
+def odd_models(part: int) -> Iterator[tuple[Case, Model]]:
+    """Yield every PARTS-th of FILES cases, with a false shape in place of that of each operator's first result."""
+    cases = builtin()
+    for number in range(part, FILES, PARTS):
+        case = cases[number * len(cases) // FILES]
+        change = FALSE_SHAPES[number // PARTS % len(FALSE_SHAPES)]
+        model = read(case.build())
+        results = [op.outputs[0] for op in model.main.operators if op.outputs and op.outputs[0] is not None]
+        yield case, with_tensors(model, {tensor: change(tensor) for tensor in results})
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_each_stage_runs_at_most_once_on_odd_files(part: int) -> None:
+    ends = set()
+    for case, model in odd_models(part):
+        seen: list[str] = []
+        options = {**case.options, "target": case.targets[0], "check": "standard", "on_fusion_error": "raise"}
+        try:
+            convert_model(model, HOST, ConvertOptions(**options), seen.append)
+        except ConversionError:
+            assert seen, case.id
+        assert seen == [*STAGES[: len(seen)]], case.id
+        ends.add(seen[-1])
+    assert STAGES[-1] in ends
