@@ -10,68 +10,53 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-import test_affine
-import test_average
-import test_batch_norm
-import test_channel_pad
-import test_channels_as_columns
-import test_clip_in_blocks
-import test_constants_of_rows
-import test_dequantized
 import test_exact_neighbours
-import test_fold_depthwise
 import test_fold_width
-import test_gate
-import test_gates_at_once
-import test_matmul_of_tensors
-import test_one_feature
+import test_image_rules
+import test_layout_rules
+import test_node_rules
 import test_pad_channels
-import test_reshape
-import test_reshape_by_broadcast
-import test_rows_of_integers
-import test_slices_as_split
-import test_split
-import test_sum
+import test_recurrent_rules
 import test_symmetric
-import test_tanh
-import test_transposed
-import test_wide
+import test_token_rules
 from changed_models import ELSEWHERE, changed, feeds_of, graph, results, touched
 from passes_networks import Draw, apply, built
 
 import onnx_tflite_plugin as otp
-from conformance.models import tensor
 from onnx_tflite_plugin.rewrite import RULES
 from onnx_tflite_plugin.rewrite.channels import pad_channels
 from onnx_tflite_plugin.source.model import Array
 
 DRAWN: dict[str, Draw] = {
-    "scale_offset_to_conv": test_affine.normalized,
-    "average_pool_to_conv": test_average.average((1, 12, 18, 4), (2, 2), (2, 2)),
-    "batch_norm_to_conv": lambda net: test_batch_norm.normalized(net, channels=16),
-    "pad_to_conv": test_channel_pad.residual,
-    "image_channels_to_width": test_channels_as_columns.first(1, 11, 13, 3),
-    "clip_to_conv": test_clip_in_blocks.bounded,
-    "widen_constants": test_constants_of_rows.scaled(),
-    "dequantize_int16": test_dequantized.dense(3, both=True),
-    "reorder_channels": test_exact_neighbours.chain(),
-    "fold_depthwise": test_fold_depthwise.deep(per_axis=False),
+    "activations_before_split": test_node_rules.gates(),
+    "add_to_gemm": test_node_rules.unrolled,
+    "average_pool_to_conv": test_image_rules.average((1, 12, 18, 4), (2, 2), (2, 2)),
+    "batch_norm_to_conv": lambda net: test_image_rules.normalized(net, channels=16),
+    "clip_to_conv": lambda net: test_layout_rules.bounded(net),
+    "columns_before_rows": test_node_rules.grid(((7, 2, 3),) * 4),
+    "conv_transpose_to_conv": lambda net: test_image_rules.enlarged(net, (3, 3), (2, 2), "SAME"),
+    "dequantize_int16": test_recurrent_rules.dense(3, both=True),
+    "drop_unit_axes": test_node_rules.dropped((1, 7), (7,), (5, 7), "int8"),
+    "fold_depthwise": test_image_rules.deep(per_axis=False),
     "fold_width": test_fold_width.first((1, 13, 32, 3), 8, (3, 3), 2, "SAME"),
-    "squeeze_excite_blocks": test_gate.gated,
-    "merge_gate_convs": test_gates_at_once.layer(3),
-    "gemm_to_matmul": lambda net: test_matmul_of_tensors.dense(net, net.input(tensor(2, 3, 5)), 7),
-    "split_single_feature_conv": test_one_feature.one(1, 41, 37, 16),
+    "gemm_to_matmul": test_token_rules.projected(),
+    "image_channels_to_width": test_layout_rules.first(1, 11, 13, 3),
+    "merge_gate_convs": test_recurrent_rules.layer(3),
+    "merge_reshapes": test_node_rules.heads,
+    "merge_step_gemms": test_recurrent_rules.steps((2, 0, 3, 1), "int8", biased=(0, 2)),
     "pad_channels": test_pad_channels.separable,
-    "drop_unit_axes": test_reshape_by_broadcast.dropped((1, 7), (7,), (5, 7), "int8"),
-    "merge_reshapes": lambda net: test_reshape.split(net, (-1, 5, 3, 4)),
-    "merge_step_gemms": test_rows_of_integers.steps((2, 0, 3, 1), "int8", biased=(0, 2)),
-    "slices_to_split": lambda net: test_slices_as_split.slices(net, (0, 4), (4, 7)),
-    "activations_before_split": test_split.gates(),
-    "add_to_gemm": test_sum.unrolled,
+    "pad_to_conv": test_layout_rules.residual,
+    "reorder_channels": test_exact_neighbours.chain(),
+    "reshape_after_concat": test_node_rules.stacked(0),
+    "scale_offset_to_conv": test_layout_rules.normalized,
+    "slices_to_split": lambda net: test_token_rules.slices(net, (0, 4), (4, 7)),
+    "split_single_feature_conv": test_layout_rules.feature(1, 41, 37, 16),
+    "squeeze_excite_blocks": test_layout_rules.gated,
     "symmetric_weights": lambda net: test_symmetric.chain(net, (7, 0, 0, 5), (31, 0, 0, 22)),
-    "tanh_to_sigmoid": test_tanh.bounded(0.1, 0),
-    "conv_transpose_to_conv": lambda net: test_transposed.enlarged(net, (3, 3), (2, 2), "SAME"),
-    "widen_quantized_constants": test_wide.scaled(),
+    "tanh_to_sigmoid": test_recurrent_rules.bounded(0.1, 0),
+    "widen_constants": test_image_rules.scaled(),
+    "widen_quantized_constants": test_image_rules.scaled(factor=(1, 1, 1, 3), dtype="uint8"),
+    "zero_subnormals": test_token_rules.conv,
 }
 MANY = 60
 BODIES = {"merge_gate_convs": "Loop"}

@@ -65,7 +65,7 @@ RULES = (
     RuleDeclaration(
         __name__,
         "fold_width",
-        "columns of an image of few channels become channels of its first convolution",
+        "columns of an image with few channels become channels of its first convolution",
         Gain(35, 10.4, 30.4, -0.1),
         _SEVERAL,
         after=("symmetric_weights", "pad_channels", "reorder_channels"),
