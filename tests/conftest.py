@@ -96,7 +96,7 @@ APART = {
     "kit": "conformance_runner coverage drawn fuzz mutations processors",
     "layout": "plan solver",
     "packs": "core_names_no_operator hostile_packs",
-    "passes": "transposed",
+    "rewrite": "framework image_rules",
     "quantization": "unquantized",
     "source": "invalid",
     "benchmarking": "benchmarks parts",

@@ -15,7 +15,7 @@ from onnx_tflite_plugin.cli.isolation import isolated, unwatched
 from onnx_tflite_plugin.cli.jobs import STREAM, jobs
 from onnx_tflite_plugin.cli.many import convert_all
 from onnx_tflite_plugin.cli.options import Grouped, add_options, existing
-from onnx_tflite_plugin.cli.output import Row, apart, print_json, print_rows, unread, working
+from onnx_tflite_plugin.cli.output import Row, apart, log_to_stderr, print_json, print_rows, unread, working
 from onnx_tflite_plugin.cli.outputs import Outputs
 from onnx_tflite_plugin.cli.paths import readable
 from onnx_tflite_plugin.cli.report import html_file, write_page
@@ -38,6 +38,10 @@ _DATA = ("inputs", "ranges", "seed", "runs", "tolerance")
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the whole report as JSON, and nothing else.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option(
+    "-v", "--verbose", "verbosity", count=True,
+    help="Log each stage with its time; -vv also why rewrite rules did not apply.",
+)  # fmt: skip
 @click.pass_context
 def convert(
     ctx: click.Context,
@@ -46,6 +50,7 @@ def convert(
     output: Path | None,
     as_json: bool,
     quiet: bool,
+    verbosity: int,
     signature: str | None,
     page: Path | None,
     **options: Any,
@@ -58,6 +63,7 @@ def convert(
     fails; then no file is written. Options about data imply --verify.
     """
     on_failure(as_json=as_json)
+    log_to_stderr(verbosity)
     if output == STREAM and as_json:
         raise UsageProblem("--json and a model on stdout would be mixed; name a file to write")
     if output == STREAM and sys.stdout.isatty():
@@ -85,7 +91,7 @@ def convert(
     from onnx_tflite_plugin.source import read_bytes
 
     doing = f"{'converting and verifying' if options['verify'] else 'converting'} {Path(job.name).name}"
-    with working(doing, quiet=quiet) as stage, apart():
+    with working(doing, quiet=quiet or verbosity > 0) as stage, apart():
         source = job.load()
         conversion = run(source, signature=job.signature, progress=watched(stage), **options)
         files = [] if job.output == STREAM else conversion.save(job.output)

@@ -6,6 +6,7 @@ rich is imported only where there is a terminal to draw on.
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import re
@@ -212,6 +213,17 @@ def counted(counts: Sequence[tuple[str, int]], limit: int = 6) -> str:
     shown = counts if len(counts) <= limit + 1 else counts[:limit]
     left = len(counts) - len(shown)
     return ", ".join([*(f"{number} {name}" for name, number in shown), *([f"… and {left} kinds more"] if left else [])])
+
+
+def log_to_stderr(verbosity: int) -> None:
+    """Log to stderr: stages with their time from 1, the reasons of declined rewrites from 2."""
+    if verbosity:
+        from onnx_tflite_plugin.progress import LOG
+
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        LOG.addHandler(handler)
+        LOG.setLevel(logging.INFO if verbosity == 1 else logging.DEBUG)
 
 
 def plural(number: int, word: str) -> str:

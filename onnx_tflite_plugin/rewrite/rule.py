@@ -177,7 +177,7 @@ def operators(model: ir.Model) -> Set[str]:
 
 def _report(name: str, outcome: Outcome) -> Iterator[str]:
     if outcome.applied:
-        yield f"rewrite {name}: applied {outcome.applied} times"
+        yield f"rewrite {name}: applied ({outcome.applied}x)"
     for reason, count in outcome.declined.most_common():
         if reason:
-            yield f"rewrite {name}: not applied at {count} places: {reason}"
+            yield f"rewrite {name}: not applied ({count}x): {reason}"

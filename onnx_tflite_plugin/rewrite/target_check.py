@@ -1,4 +1,4 @@
-"""What a finished model must not hold, by target."""
+"""Check a finished model for operators that a target lacks, and for int8 that it does not load."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from onnx_tflite_plugin.errors import Problem, TargetRefusal
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-TRANSPOSED = "Transpose"  # ONNX Runtime moves Transposes out of the way of other operators first
+TRANSPOSED = "Transpose"  # ONNX Runtime moves Transposes across other operators first
 
 
 def check_model(model: ir.Model, target: Target, opset: int) -> None:
-    """Raises TargetRefusal for operators that the target lacks, and for int8 that ONNX Runtime would not load."""
+    """Raise TargetRefusal for operators that the target lacks, and for int8 that ONNX Runtime would not load."""
     lacking = [node for node in model.graph.all_nodes() if not node.domain and node.op_type in target.lacks]
     problems = [
         Problem(f"node {node.name!r}", f"target {target.name} has no {node.op_type}", target.lacks[node.op_type])
@@ -32,7 +32,7 @@ def check_model(model: ir.Model, target: Target, opset: int) -> None:
 
 
 def _moved(model: ir.Model, moves: frozenset[str]) -> Iterator[tuple[str | None, str]]:
-    """Nodes that move what was int8 right before them, or becomes int8 right behind them."""
+    """Yield nodes that move a tensor that was int8 right before, or becomes int8 right after."""
     for node in model.graph.all_nodes():
         if node.op_type in moves and _beside_integers(node) and (node.op_type != TRANSPOSED or _within_unit(node)):
             yield node.name, node.op_type
@@ -45,7 +45,7 @@ def _beside_integers(node: ir.Node) -> bool:
 
 
 def _within_unit(node: ir.Node) -> bool:
-    """Whether what it is moved for computes between DQ and Q."""
+    """True if the moved tensor is an operand or result of an operator between DQ and Q."""
     maker = node.inputs[0].producer() if node.inputs[0] is not None else None
     users = [user for user, _ in node.outputs[0].uses()]
     if _dequantizes(node.inputs[0]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -18,6 +19,9 @@ import onnx_tflite_plugin as otp
 import onnx_tflite_plugin.conversion
 import onnx_tflite_plugin.verify
 from conformance.builder import ModelBuilder, quant
+from onnx_tflite_plugin.progress import LOG
+
+INT8 = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
 
 
 def unary(code: str, name: str = "x") -> bytes:
@@ -76,6 +80,18 @@ def test_json_is_all_that_stdout_gets(run: Run, added: Path, tmp_path: Path) -> 
 
 def test_quiet_prints_nothing(run: Run, added: Path) -> None:
     assert run("convert", added, "--quiet") == (0, "", "")
+
+
+def test_verbose_logs_stages_and_twice_the_reasons_of_declined_rewrites(
+    run: Run, added: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for flag, reasons in (("-v", False), ("-vv", True)):
+        monkeypatch.setattr(LOG, "handlers", [])
+        ran = run("convert", INT8, tmp_path / "out.onnx", "--quiet", flag)
+        LOG.setLevel(logging.NOTSET)
+        assert (ran.code, ran.out) == (0, "")
+        assert "rewriting: " in ran.err
+        assert ("rewrite fold_depthwise: not applied (1x): there are more than 8 channels" in ran.err) == reasons
 
 
 def test_options_reach_the_conversion(run: Run, added: Path, tmp_path: Path) -> None:

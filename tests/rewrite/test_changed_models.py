@@ -1,5 +1,5 @@
-"""A pass keeps what a model computes whatever else is so near where it rewrites: a shape that nobody knows, a tensor that
-others read, a constant that is fed, another number or attribute, an operator of another domain.
+"""A rule keeps the results of models that differ near the place that it rewrites: an unknown shape, a tensor that others read, a
+constant that is an input, another number or attribute, an operator of another domain.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-import test_exact_neighbours
 import test_fold_width
 import test_image_rules
 import test_layout_rules
 import test_node_rules
 import test_pad_channels
 import test_recurrent_rules
-import test_symmetric
+import test_reorder_channels
+import test_symmetric_weights
 import test_token_rules
 from changed_models import ELSEWHERE, changed, feeds_of, graph, results, touched
 from passes_networks import Draw, apply, built
@@ -46,13 +46,13 @@ DRAWN: dict[str, Draw] = {
     "merge_step_gemms": test_recurrent_rules.steps((2, 0, 3, 1), "int8", biased=(0, 2)),
     "pad_channels": test_pad_channels.separable,
     "pad_to_conv": test_layout_rules.residual,
-    "reorder_channels": test_exact_neighbours.chain(),
+    "reorder_channels": test_reorder_channels.chain(),
     "reshape_after_concat": test_node_rules.stacked(0),
     "scale_offset_to_conv": test_layout_rules.normalized,
     "slices_to_split": lambda net: test_token_rules.slices(net, (0, 4), (4, 7)),
     "split_single_feature_conv": test_layout_rules.feature(1, 41, 37, 16),
     "squeeze_excite_blocks": test_layout_rules.gated,
-    "symmetric_weights": lambda net: test_symmetric.chain(net, (7, 0, 0, 5), (31, 0, 0, 22)),
+    "symmetric_weights": lambda net: test_symmetric_weights.chain(net, (7, 0, 0, 5), (31, 0, 0, 22)),
     "tanh_to_sigmoid": test_recurrent_rules.bounded(0.1, 0),
     "widen_constants": test_image_rules.scaled(),
     "widen_quantized_constants": test_image_rules.scaled(factor=(1, 1, 1, 3), dtype="uint8"),
@@ -64,7 +64,7 @@ BODIES = {"merge_gate_convs": "Loop"}
 
 
 class Bounds(NamedTuple):
-    """How far results may be off: integers in steps, floats as a part of the largest."""
+    """Error allowed: integers in steps, floats as a part of the largest."""
 
     steps: int = 1
     part: float = 1e-5
@@ -72,7 +72,7 @@ class Bounds(NamedTuple):
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_a_pass_keeps_what_is_computed(name: str, monkeypatch: pytest.MonkeyPatch, thorough: bool) -> None:
-    """Of many changes every third, so that each kind is among them; ``--thorough`` tries all."""
+    """Try every third of many changes, so that each kind is among them; ``--thorough`` tries all."""
     monkeypatch.setattr(pad_channels, "LITTLE", 0)
     bounds, inner = Bounds() if RULES[name].exact else Bounds(2, 0.02), BODIES.get(name, "")
     proto = otp.convert(built(DRAWN[name]), weights_dtype="int8", optimize="none").proto
@@ -94,7 +94,7 @@ def _rewritten(name: str, proto: onnx.ModelProto) -> onnx.ModelProto | None:
 
 
 def _fault(name: str, before: onnx.ModelProto, bounds: Bounds) -> str:
-    """What is wrong with what a pass makes of a model; nothing where the model cannot be run."""
+    """Return the fault of the rewritten model; empty if the original cannot be run."""
     try:
         after = _rewritten(name, before)
     except Exception as error:

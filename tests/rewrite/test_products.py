@@ -1,4 +1,4 @@
-"""Which int8 operands of products overflow: the rule against 16-bit sums, and where in a model products are seen."""
+"""Overflow of int8 operands of products: the rule against 16-bit sums, and the products that are found in a model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def settle(model: ir.Model, option: str) -> dict[str, int]:
 
 
 def saturates(rows: Array) -> bool:
-    """Whether any two uint8 make two neighbouring products add up to more than int16 holds (vpmaddubsw)."""
+    """True if two uint8 make two neighbouring products sum to more than int16 holds (vpmaddubsw)."""
     padded = np.pad(rows, ((0, 0), (0, rows.shape[-1] % 2))).astype(int).reshape(-1, 2)
     sums = [padded @ np.array(pair) for pair in every((0, 255), repeat=2)]
     return any(bool((partial_sums > 32767).any() or (partial_sums < -32768).any()) for partial_sums in sums)
@@ -332,7 +332,7 @@ def test_a_group_of_several_channels_adds_them_up() -> None:
 
 
 def chosen(model: ir.Model) -> list[int]:
-    """How many values each ``If`` chooses."""
+    """Return the number of values of each ``If``."""
     check(model)
     return [len(node.outputs) for node in model.graph if node.op_type == "If"]
 

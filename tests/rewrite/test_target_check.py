@@ -1,4 +1,4 @@
-"""What a finished model must not hold on a target that does not load int8 that is moved between DQ and Q."""
+"""Operators that a target lacks, and int8 that it does not load if it is moved between DQ and Q."""
 
 from __future__ import annotations
 

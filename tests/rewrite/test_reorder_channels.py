@@ -186,7 +186,7 @@ def test_others_are_left_alone(draw: Draw) -> None:
 
 
 def test_a_scale_for_each_channel_on_the_way_keeps_their_order() -> None:
-    """What a channel is rounded to there would be another's."""
+    """A channel would be rounded with the parameters of another."""
     model = ir.from_proto(Applied(PASS, chain()).before)
     *_, reader = (node for node in model.graph if node.op_type == "Conv")
     dequantize = reader.inputs[0].producer()
