@@ -75,6 +75,8 @@ def _network(rule: str, case: Case) -> tuple[list[Outcome], onnx.ModelProto, Cal
     applied = Applied(rule, case.of, case.batch)
     if case.count:
         assert applied.near(case.within) if case.within else applied.equal
+    else:
+        assert applied.after == ir.to_proto(ir.from_proto(applied.before))
     return applied.outcomes, applied.after, lambda: applied.fused
 
 
@@ -83,8 +85,11 @@ def _graph(rule: str, case: Case) -> tuple[list[Outcome], onnx.ModelProto, Calla
     before = ir.to_proto(model)
     outcomes = [load_rule(RULES[one]).apply(model) for one in rule.split(" + ")]
     after = ir.to_proto(model)
+    if not case.count:
+        assert after == before
+        return outcomes, after, Counter
     feeds = feeds_of(before)
-    expected = results(before, feeds) if case.count else None
+    expected = results(before, feeds)
     if expected is not None:
         computed = results(after, feeds)
         assert computed is not None

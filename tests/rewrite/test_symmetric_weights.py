@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
-from passes_networks import Applied, Network, apply, image, parsed
+from harness import declines, graph, rule_test
+from passes_networks import Applied, Network, image
 
 from conformance.builder import TensorRef
 from conformance.models import constant
@@ -163,11 +165,26 @@ def hardly(net: Network) -> TensorRef:
     return net.conv(x, 48, (1, 1), outside=[(7, 0, 0, 5)])
 
 
-@pytest.mark.parametrize("draw", [first, sliced, many, signed, narrowing, hardly], ids=lambda draw: draw.__name__)
-def test_what_cannot_be_made_twice_or_costs_more_is_left_alone(draw: DrawOf) -> None:
-    applied = Applied("symmetric_weights", draw)
-    assert applied.count == 0
-    assert applied.equal
+def unsigned() -> ir.Model:
+    nodes = "a = DequantizeLinear (x, s, p) w = DequantizeLinear (k, s, p) b = Conv (a, w) y = QuantizeLinear (b, s, p)"
+    stored = {"s": np.float32(0.05), "p": np.uint8(120), "k": np.full((16, 16, 1, 1), 200, np.uint8)}
+    return graph(f"(uint8[1,16,11,13] x) => (uint8[1,16,11,13] y) {{ {nodes} }}", **stored)()
+
+
+IMPOSSIBLE = "more input channels are impossible or cost more"
+
+test_channels_that_are_not_doubled = rule_test(
+    "symmetric_weights",
+    *(
+        declines(text, draw, IMPOSSIBLE)
+        for text, draw in (
+            ("channels of an input", first), ("another reader", sliced), ("many channels", many),
+            ("few features, many input channels", narrowing), ("a small gain", hardly),
+        )
+    ),
+    declines("symmetric weights", signed),
+    declines("uint8 that is stored", unsigned),
+)  # fmt: skip
 
 
 def test_only_who_gains_by_it_decides_which_channels_are_made_twice() -> None:
@@ -188,13 +205,6 @@ def test_only_who_gains_by_it_decides_which_channels_are_made_twice() -> None:
     assert len(made) == 28
     assert np.array_equal(made[24], made[5])
     assert len(np.unique(made[25:])) == 1
-
-
-def test_weights_of_uint8_are_no_int8() -> None:
-    nodes = "a = DequantizeLinear (x, s, p) w = DequantizeLinear (k, s, p) b = Conv (a, w) y = QuantizeLinear (b, s, p)"
-    stored = {"s": np.float32(0.05), "p": np.uint8(120), "k": np.full((16, 16, 1, 1), 200, np.uint8)}
-    model = parsed(f"(uint8[1,16,11,13] x) => (uint8[1,16,11,13] y) {{ {nodes} }}", **stored)
-    assert apply("symmetric_weights", model) == 0
 
 
 def test_weights_that_see_one_channel_gain_nothing_by_two() -> None:
