@@ -10,7 +10,7 @@ from itertools import product
 from typing import Any
 
 from onnx_tflite_plugin.api import Call, Context, Decline, Match, Operand, Options, Value, fusion, operands, out
-from op_handlers.kernels.operands import there
+from op_handlers.kernels.operands import present_operands
 from op_handlers.sequence.directions import both_axes, time_first_both
 from op_handlers.sequence.lstm.bidirectional import AHEAD, BACK, bidirectional_sequence_lstm
 from op_handlers.sequence.lstm.bidirectional import products as both_products
@@ -72,7 +72,7 @@ def turned(match: Match, options: Options) -> Decline | None:
 )
 def lstm_backwards(ctx: Context, *operands: Value | None) -> Value:
     """LSTM in reverse, or a Scan from the end."""
-    return through(ctx, there(operands), reverse=True)
+    return through(ctx, present_operands(operands), reverse=True)
 
 
 # --- both ways --------------------------------------------------------------------------------

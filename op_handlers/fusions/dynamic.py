@@ -29,8 +29,8 @@ from onnx_tflite_plugin.api import (
     out,
 )
 from op_handlers.image.convolution import conv_2d, steps
-from op_handlers.kernels.hybrid import shallow
-from op_handlers.kernels.operands import parameters
+from op_handlers.kernels.hybrid import is_shallow
+from op_handlers.kernels.operands import require_quantization
 from op_handlers.matrix.fully_connected import (
     bias_of_rows,
     contracted,
@@ -65,7 +65,7 @@ def product(
     ctx: Context, x: Value, weights: Array, bias: Value | None, rows: Rows = lambda stored, _zero: stored
 ) -> Value:
     """What is quantized of ``x``, as ``rows``, times weights [k, o]; dequantized by its scale and those of the operator's weight."""
-    quantization = parameters(ctx.op[1])
+    quantization = require_quantization(ctx.op[1])
     stored, scale, zero = ctx.ops.DynamicQuantizeLinear(x)
     sums = ctx.ops.Cast(ctx.ops.MatMulInteger(rows(stored, zero), weights.astype(np.int8), zero), to="float32")
     real = ctx.ops.Mul(sums, ctx.ops.Mul(scale, np.asarray(quantization.scale, np.float32)))
@@ -137,7 +137,7 @@ def worthwhile(match: Match) -> Mapping[str, Any] | Decline:
         return NOT_MEANT
     if prod(kernel) * depth < TERMS or outputs < FEATURES or (prod(kernel) > 1 and depth < CHANNELS):
         return NOT_MEANT
-    if batch is None and shallow(match.graphs[conv.subgraph]):
+    if batch is None and is_shallow(match.graphs[conv.subgraph]):
         return Decline("its images may be several, which have scales of their own")
     if conv.options.get("pads"):
         return dict(conv.options)

@@ -23,8 +23,8 @@ from onnx_tflite_plugin.api import (
     operands,
 )
 from op_handlers.kernels.counted_loops import CountedLoop
-from op_handlers.kernels.recurrent import begun
-from op_handlers.kernels.spelled_cells import Cell, Matrix
+from op_handlers.kernels.recurrent import stack_initial_states
+from op_handlers.kernels.recurrent_cells import Cell, Matrix
 from op_handlers.sequence.directions import apart
 
 CARRIED = operands(" ".join(f"value{k}" for k in range(12)))
@@ -57,13 +57,13 @@ class Result:
 class Layer:
     """Stages one after the other, the slot of the sequence, and what each result is.
 
-    ``trips``: the slot of how often it runs, where only that run tells.
+    ``trip_count``: the slot of the trip count if that is a runtime value.
     """
 
     stages: tuple[Stage, ...]
     sequence: int
     results: tuple[Result, ...]
-    trips: int | None
+    trip_count: int | None
 
 
 def counted(match: Match) -> CountedLoop:
@@ -82,7 +82,7 @@ def layer(match: Match) -> Mapping[str, Any] | Decline:
 
 def recurrent(loop: CountedLoop) -> Layer | None:
     """The layer that a loop is."""
-    trips = loop.trips()
+    trips = loop.trip_count()
     if trips is None or (isinstance(trips, int) and trips < 1):
         return None
     for sequence, x in sequences(loop, trips):
@@ -91,17 +91,17 @@ def recurrent(loop: CountedLoop) -> Layer | None:
             results = [result(loop, k, trips, stages) for k in range(len(loop.graph.outputs))]
             told = tuple(Result(*one, slot) for slot, one in enumerate(results) if one is not None)
             if len(told) == len(results):
-                return Layer(stages, sequence, told, None if isinstance(trips, int) else loop.slot(trips))
+                return Layer(stages, sequence, told, None if isinstance(trips, int) else loop.trip_count_slot(trips))
     return None
 
 
 def sequences(loop: CountedLoop, trips: int | Tensor) -> Iterator[tuple[int, Tensor]]:
     """Sequences of as many time steps, and what the body has of the one that a counter tells."""
     for op in loop.graph.operators:
-        slot = loop.read(op)
+        slot = loop.read_slot(op)
         if slot is None or loop.op[slot].rank != 3 or loop.op[slot].dtype != "float32":
             continue
-        if loop.has_a_row_each(slot, trips):
+        if loop.has_row_per_step(slot, trips):
             yield slot, op[~0]
 
 
@@ -122,10 +122,10 @@ def cells(loop: CountedLoop, x: Tensor, after: Mapping[int, Tensor]) -> Iterator
     before, body = loop.graph.inputs, loop.body
     for h in after:
         for c in after:
-            cell = body.lstm(x, after[h], before[h], after[c], before[c]) if c != h else None
+            cell = body.match_lstm(x, after[h], before[h], after[c], before[c]) if c != h else None
             if cell is not None:
                 yield Stage(cell, (h, c))
-        plain = body.gru(x, after[h], before[h]) or body.plain(x, after[h], before[h])
+        plain = body.match_gru(x, after[h], before[h]) or body.match_rnn(x, after[h], before[h])
         if plain is not None:
             yield Stage(plain, (h,))
 
@@ -135,22 +135,22 @@ def result(loop: CountedLoop, k: int, trips: int | Tensor, stages: Sequence[Stag
     if k in loop.counters:
         if isinstance(trips, int):
             return "count", loop.counters[k] + trips
-        return ("carried", loop.slot(trips)) if loop.counters[k] == 0 else None
+        return ("carried", loop.trip_count_slot(trips)) if loop.counters[k] == 0 else None
     if k in loop.forwarded:
         return "carried", k
     states = [slot for stage in stages for slot in stage.states]
     if k in states:
         return "state", states.index(k)
     output = loop.graph.outputs[stages[-1].states[0]]
-    if is_row(loop, loop.graph.outputs[k], output) or loop.only(k) is output:
+    if is_row(loop, loop.graph.outputs[k], output) or loop.single_element(k) is output:
         return "last", states.index(stages[-1].states[0])
-    row = loop.written(k) if loop.has_a_row_each(k, trips) else None
+    row = loop.written_row(k) if loop.has_row_per_step(k, trips) else None
     return ("every", 0) if row is output or (row is not None and is_row(loop, row, output)) else None
 
 
 def is_row(loop: CountedLoop, tensor: Tensor, output: Tensor) -> bool:
     """Whether a tensor is the output with an axis of size 1 in front."""
-    return loop.body.of(tensor, "RESHAPE") is output and tensor.shape == (1, *output.shape)
+    return loop.body.operand(tensor, "RESHAPE") is output and tensor.shape == (1, *output.shape)
 
 
 @fusion(
@@ -178,7 +178,7 @@ class Directions:
 
     def given(self) -> tuple[Value | None, ...]:
         """All results that are used."""
-        ctx, trips = self.ctx, self.layers[0].trips
+        ctx, trips = self.ctx, self.layers[0].trip_count
         wanted = {k: result for k, result in enumerate(self.results) if ctx.wanted(k)}
         by_place = {k: self.handed_on(one) for k, one in wanted.items() if one.kind == "carried"}
         computed = {k: result for k, result in wanted.items() if k not in by_place}
@@ -248,7 +248,7 @@ def start(ctx: Context, operands: Sequence[Value], places: Sequence[int]) -> Val
     """A state of all directions; ``None`` where it is the zeros that ONNX begins with."""
     constants = [ctx.op.constant(place) for place in places]
     zero = all(constant is not None and not constant.any() for constant in constants)
-    return None if zero else begun(ctx, [operands[place] for place in places])
+    return None if zero else stack_initial_states(ctx, [operands[place] for place in places])
 
 
 def turned(ops: Ops, sequence: Value) -> Value:

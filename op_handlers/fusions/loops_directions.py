@@ -67,7 +67,7 @@ def kind(layer: Layer) -> Sequence[Any]:
     """What both directions of one node share."""
     cell = layer.stages[0].cell
     weights = [(one.stored.shape, one.stored.dtype, one.scales is None) for one in (cell.inward, cell.recurrent)]
-    return cell.op_type, cell.after, cell.activations, layer.trips, layer.stages[0].states, *weights
+    return cell.op_type, cell.after, cell.activations, layer.trip_count, layer.stages[0].states, *weights
 
 
 def seen_from_the_end(result: Result) -> Result:

@@ -53,11 +53,11 @@ def layer(match: Match) -> Mapping[str, Any] | Decline:
 
 def masked(loop: CountedLoop) -> Masked | None:
     """The layer that a loop over one sequence, of a known number of time steps, is."""
-    trips = loop.trips()
+    trips = loop.trip_count()
     if not isinstance(trips, int) or trips < 1:
         return None
     for op in loop.graph.operators:
-        slot = loop.read(op)
+        slot = loop.read_slot(op)
         if slot is None or loop.op[slot].dtype != "bool" or loop.op[slot].dims != (trips, 1, 1):
             continue
         after = {k: new for k in range(len(loop.graph.outputs)) if (new := chosen(loop, k, op[~0])) is not None}
@@ -77,7 +77,7 @@ def masked(loop: CountedLoop) -> Masked | None:
 def chosen(loop: CountedLoop, k: int, mask: Tensor) -> Tensor | None:
     """What a slot is given where the mask says so, and is left as it was elsewhere."""
     tensor = loop.graph.outputs[k]
-    op = loop.body.maker(tensor, "SELECT_V2") or loop.body.maker(tensor, "SELECT")
+    op = loop.body.producer(tensor, "SELECT_V2") or loop.body.producer(tensor, "SELECT")
     return op[1] if op is not None and op[0] is mask and op[2] is loop.graph.inputs[k] else None
 
 
@@ -94,7 +94,7 @@ def result(loop: CountedLoop, k: int, trips: int, stage: Stage, shown: int) -> t
     seen = loop.graph.outputs[shown]
     if is_row(loop, loop.graph.outputs[k], seen):
         return "last", k
-    row = loop.written(k) if loop.has_a_row_each(k, trips) else None
+    row = loop.written_row(k) if loop.has_row_per_step(k, trips) else None
     return ("every", k) if row is not None and is_row(loop, row, seen) else None
 
 

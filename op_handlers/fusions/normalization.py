@@ -24,7 +24,7 @@ from onnx_tflite_plugin.api import (
     operands,
     spelled,
 )
-from op_handlers.kernels.operands import PLAIN
+from op_handlers.kernels.operands import NO_ACTIVATION
 
 x, gamma, beta, epsilon, axes, two = operands("x gamma beta epsilon axes two")
 zero, column = operands("zero column", constant=True)
@@ -32,11 +32,11 @@ Term = Call | Operand
 
 
 def _added(a: Term, b: Term) -> Call:
-    return Call("ADD", a, b, commutes=True, **PLAIN)
+    return Call("ADD", a, b, commutes=True, **NO_ACTIVATION)
 
 
 def _multiplied(a: Term, b: Term) -> Call:
-    return Call("MUL", a, b, commutes=True, **PLAIN)
+    return Call("MUL", a, b, commutes=True, **NO_ACTIVATION)
 
 
 def _mean(of: Term) -> Call:
@@ -49,22 +49,28 @@ def keras(scaled: bool, shifted: bool) -> Call:
     variance = _mean(Call("SQUARED_DIFFERENCE", x, mean, commutes=True))
     inverse = Call("RSQRT", _added(variance, epsilon))
     scale = _multiplied(inverse, gamma) if scaled else inverse
-    offset = Call("SUB", beta, _multiplied(mean, scale), **PLAIN) if shifted else _multiplied(Call("NEG", mean), scale)
+    offset = (
+        Call("SUB", beta, _multiplied(mean, scale), **NO_ACTIVATION)
+        if shifted
+        else _multiplied(Call("NEG", mean), scale)
+    )
     return _added(_multiplied(x, scale), offset)
 
 
 def pytorch(scaled: bool, shifted: bool, square: str, quotient: bool) -> Call:
     """``(x - mean) / sqrt(variance + epsilon) * gamma + beta``."""
-    centred = Call("SUB", x, _mean(x), **PLAIN)
+    centred = Call("SUB", x, _mean(x), **NO_ACTIVATION)
     squares = {
-        "MUL": Call("MUL", centred, centred, **PLAIN),
+        "MUL": Call("MUL", centred, centred, **NO_ACTIVATION),
         "SQUARE": Call("SQUARE", centred),
         "POW": Call("POW", centred, two),
         "SQUARED_DIFFERENCE": Call("SQUARED_DIFFERENCE", x, _mean(x), commutes=True),
     }
     spread = _added(_mean(squares[square]), epsilon)
     root = (
-        Call("DIV", centred, Call("SQRT", spread), **PLAIN) if quotient else _multiplied(centred, Call("RSQRT", spread))
+        Call("DIV", centred, Call("SQRT", spread), **NO_ACTIVATION)
+        if quotient
+        else _multiplied(centred, Call("RSQRT", spread))
     )
     scale = _multiplied(root, gamma) if scaled else root
     return _added(scale, beta) if shifted else scale
@@ -75,7 +81,7 @@ def litert_torch(scaled: bool, shifted: bool) -> Call:
     mean = Call("MEAN", x, axes, keep_dims=False)
     variance = Call("MEAN", Call("SQUARED_DIFFERENCE", x, _column(mean), commutes=True), axes, keep_dims=False)
     inverse = Call("RSQRT", _added(variance, epsilon))
-    offset = Call("SUB", zero, _multiplied(inverse, mean), **PLAIN)
+    offset = Call("SUB", zero, _multiplied(inverse, mean), **NO_ACTIVATION)
     root = _added(_multiplied(x, _column(inverse)), _column(offset))
     scale = _multiplied(root, gamma) if scaled else root
     return _added(scale, beta) if shifted else scale
@@ -158,7 +164,7 @@ def layer_normalization(ctx: Context, x: Value, gamma: Value | None = None, beta
 
 def root_mean_square() -> Iterator[Call]:
     """By the root or its inverse, which is put back as a column where the mean is without its axis."""
-    squares = Call("MUL", x, x, **PLAIN), Call("SQUARE", x), Call("POW", x, two)
+    squares = Call("MUL", x, x, **NO_ACTIVATION), Call("SQUARE", x), Call("POW", x, two)
     for scaled, square in product((True, False), squares):
         flat_spread = _added(Call("MEAN", square, axes, keep_dims=False), epsilon)
         for spread in (_added(_mean(square), epsilon), _column(flat_spread)):
@@ -167,7 +173,7 @@ def root_mean_square() -> Iterator[Call]:
 
 
 def _normed(scaled: bool, inverse: Call, root: Call) -> Iterator[Call]:
-    for normed in (_multiplied(x, inverse), Call("DIV", x, root, **PLAIN)):
+    for normed in (_multiplied(x, inverse), Call("DIV", x, root, **NO_ACTIVATION)):
         yield _multiplied(normed, gamma) if scaled else normed
 
 

@@ -20,7 +20,7 @@ from onnx_tflite_plugin.api import (
     fusion,
     operands,
 )
-from op_handlers.kernels.operands import PLAIN
+from op_handlers.kernels.operands import NO_ACTIVATION
 
 x, cos, sin = operands("x cos sin")
 begin, length, middle, rest = operands("begin length middle rest", constant=True)
@@ -31,11 +31,11 @@ def turned() -> Call:
     a, b = Call("SLICE", x, begin, length), Call("SLICE", x, middle, rest)
 
     def times(half: Call, factor: Operand) -> Call:
-        return Call("MUL", half, factor, commutes=True, **PLAIN)
+        return Call("MUL", half, factor, commutes=True, **NO_ACTIVATION)
 
-    real = Call("SUB", times(a, cos), times(b, sin), **PLAIN)
-    imaginary = Call("ADD", times(b, cos), times(a, sin), commutes=True, **PLAIN)
-    return Call("CONCATENATION", real, imaginary, **PLAIN)
+    real = Call("SUB", times(a, cos), times(b, sin), **NO_ACTIVATION)
+    imaginary = Call("ADD", times(b, cos), times(a, sin), commutes=True, **NO_ACTIVATION)
+    return Call("CONCATENATION", real, imaginary, **NO_ACTIVATION)
 
 
 def halves_of_rows(match: Match) -> Mapping[str, Any] | Decline:

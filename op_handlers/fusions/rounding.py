@@ -35,8 +35,8 @@ from onnx_tflite_plugin.api import (
 from op_handlers.fusions.convolution import axes_of
 from op_handlers.fusions.dynamic import b, w, worthwhile, x
 from op_handlers.image.convolution import conv_2d, depthwise_conv_2d, reads_past_its_scale, steps, transpose_conv
-from op_handlers.kernels.hybrid import hybrid, rounding_layers, shallow
-from op_handlers.kernels.operands import signed_bytes
+from op_handlers.kernels.hybrid import is_hybrid, is_shallow, rounding_layers
+from op_handlers.kernels.operands import reinterpret_uint8_weights
 from op_handlers.matrix.batch_matmul import batch_matmul
 from op_handlers.matrix.fully_connected import bias_of_rows, fully_connected, leads, with_leading
 
@@ -58,14 +58,14 @@ LEAST = 1e-30
 def in_a_shallow_network(match: Match) -> Mapping[str, Any] | Decline:
     """Whether few layers of the subgraph round, and this one at little cost."""
     ((_, op),) = match.calls.items()
-    if not hybrid(op) or match[x].dtype != "float32" or match[x].constant:
+    if not is_hybrid(op) or match[x].dtype != "float32" or match[x].constant:
         return Decline("")
     if op.code.startswith("CONV_2D") and not isinstance(worthwhile(match), Decline):
         return Decline("its products are so many that integers are faster, with a scale for all")
     if op.code == "DEPTHWISE_CONV_2D" and reads_past_its_scale(op):
         return Decline("LiteRT's kernel reads on behind its one scale")
     graph = match.graphs[op.subgraph]
-    if not shallow(graph):
+    if not is_shallow(graph):
         text = "behind which results differ whether or not they do here"
         return Decline(f"{rounding_layers(graph)[0]} layers round their activations, {text}")
     elements, results = (prod(size or 1 for size in tensor.dims) for tensor in (match[x], op[out(0)]))
@@ -191,7 +191,7 @@ def fully_connected_rounded(ctx: Context, row: Value, weight: Value, bias: Value
     if ctx.op[1].blocks is not None:
         y = ctx.ops.Gemm(row, real(ctx, 1), bias)
     else:
-        y = ctx.ops.Gemm(row, signed_bytes(ctx, 1, weight, by_row=True), bias, transB=1)
+        y = ctx.ops.Gemm(row, reinterpret_uint8_weights(ctx, 1, weight, by_row=True), bias, transB=1)
     return with_leading(ctx, ctx.raw(0), y) if leads(ctx) else y
 
 

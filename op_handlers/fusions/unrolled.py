@@ -22,7 +22,7 @@ from onnx_tflite_plugin.api import (
     out,
 )
 from op_handlers.fusions.loops import node, turned
-from op_handlers.kernels.spelled_cells import Cell, fused_activation
+from op_handlers.kernels.recurrent_cells import Cell, fused_activation
 from op_handlers.kernels.unrolled_cells import Chain, Unrolled
 
 JOINS = ("CONCATENATION", "PACK")

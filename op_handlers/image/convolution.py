@@ -26,9 +26,15 @@ from onnx_tflite_plugin.api import (
     padding_attributes,
     transposed_pads,
 )
-from op_handlers.kernels.operands import as_int64, moved_weights, packed_weights, signed_bytes, symmetric
-from op_handlers.kernels.wide_sums import scaled_as_sums
-from op_handlers.kernels.windows import convolved_sizes, convolved_sizes_3d, depthwise_sizes
+from op_handlers.kernels.operands import (
+    cast_to_int64,
+    check_packed_weights,
+    check_weight_zero_points,
+    drop_weight_zero_point,
+    reinterpret_uint8_weights,
+)
+from op_handlers.kernels.wide_accumulators import scale_weights
+from op_handlers.kernels.windows import conv_3d_shape, conv_shape, depthwise_conv_shape
 
 BIASED = Dequantized(bias={2: (0, 1)})
 SQUEEZABLE = ("h j y", "w k x")  # an image of one row, a kernel of one row: the rest is one-dimensional
@@ -60,15 +66,17 @@ def bias_of_32_bits(op: Operator, slot: int) -> Decline | None:
     quantization=BIASED,
     activation="fused_activation_function",
     types=KINDS,
-    accepts=lambda at: packed_weights(at.op, NARROW) or bias_of_32_bits(at.op, 2) or moved_weights(at.op),
-    sizes=convolved_sizes,
+    accepts=lambda at: (
+        check_packed_weights(at.op, NARROW) or bias_of_32_bits(at.op, 2) or check_weight_zero_points(at.op)
+    ),
+    sizes=conv_shape,
 )
 def conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
     """Conv; groups are implied where the filter has fewer channels than the input (kernels/conv.cc)."""
     channels, depth = ctx.op[0].dims[-1], ctx.op[1].shape[-1]
     if (channels or depth) % depth:
         raise Refused(f"its filters have {depth} channels, the image {channels}")
-    return convolution(ctx, x, signed_bytes(ctx, 1, w), b, group=(channels or depth) // depth)
+    return convolution(ctx, x, reinterpret_uint8_weights(ctx, 1, w), b, group=(channels or depth) // depth)
 
 
 def reads_past_its_scale(op: Operator) -> bool:
@@ -87,8 +95,8 @@ def reads_past_its_scale(op: Operator) -> bool:
     quantization=BIASED,
     activation="fused_activation_function",
     types=KINDS,
-    accepts=lambda at: packed_weights(at.op, {"int8": ("int4",)}) or moved_weights(at.op),
-    sizes=depthwise_sizes,
+    accepts=lambda at: check_packed_weights(at.op, {"int8": ("int4",)}) or check_weight_zero_points(at.op),
+    sizes=depthwise_conv_shape,
 )
 def depthwise_conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
     """Conv with a group per input channel; the multiplier is Cout / Cin whatever the options say (depthwise_conv.cc)."""
@@ -100,7 +108,7 @@ def depthwise_conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) 
         raise Refused(f"it makes {outputs} channels of {channels}")
     if reads_past_its_scale(ctx.op):
         ctx.warn("its one scale is meant for all channels; LiteRT's kernel reads on behind it, and gives other numbers")
-    return convolution(ctx, x, symmetric(ctx, w, 0), b, group=channels)
+    return convolution(ctx, x, drop_weight_zero_point(ctx, w, 0), b, group=channels)
 
 
 @handler(
@@ -109,7 +117,7 @@ def depthwise_conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) 
     layout=Implicit(onnx={0: "n c d h w", 1: "o c i j k"}),
     axes="n d h w c, i j k c o, o -> n z y x o",
     activation="fused_activation_function",
-    sizes=convolved_sizes_3d,
+    sizes=conv_3d_shape,
 )
 def conv_3d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
     """Conv over depth, height and width; the kernel knows no groups (conv3d.cc)."""
@@ -125,7 +133,7 @@ def convolution(ctx: Context, x: Value, w: ValueLike, b: ValueLike | None, group
         pads: Padding = {"pads": [own_pads[axis][side] for side in (0, 1) for axis in along]}
     else:
         pads = padding_attributes(ctx.options.padding, ctx.shape(0)[2:], kernel, strides, dilations)
-    w, b = scaled_as_sums(ctx, w, b, behind=len(kernel) + 1)
+    w, b = scale_weights(ctx, w, b, trailing_axes=len(kernel) + 1)
     return ctx.ops.Conv(x, w, b, kernel_shape=kernel, strides=strides, dilations=dilations, **pads, group=group)
 
 
@@ -183,14 +191,14 @@ def unfit(op: Operator) -> Decline | None:
     axes=lambda at: f"_, o j k i, n h w i, {'o' if biased_in_a_row(at) else '_'} -> n y x o",
     quantization=Dequantized(bias={3: (2, 1)}),
     activation="fused_activation_function",
-    accepts=lambda at: bias_of_32_bits(at.op, 3) or unfit(at.op) or moved_weights(at.op, 2),
+    accepts=lambda at: bias_of_32_bits(at.op, 3) or unfit(at.op) or check_weight_zero_points(at.op, 2),
     sizes=asked_image,
     reshapes=lambda at: {} if biased_in_a_row(at) else {3: (at.op[1].shape[0],)},
     holds_batch={0: -1},
 )
 def transpose_conv(ctx: Context, shape: Value, w: Value, x: Value, b: Value | None = None) -> Value:
     """ConvTranspose."""
-    return transposed(ctx, shape, x, symmetric(ctx, w, 2), b)
+    return transposed(ctx, shape, x, drop_weight_zero_point(ctx, w, 2), b)
 
 
 @handler(
@@ -216,7 +224,7 @@ def transposed(ctx: Context, shape: Value, x: Value, w: ValueLike, b: ValueLike 
     static = None not in (*ctx.shape(out(0))[2:], *ctx.shape(2)[2:])
     if static:
         pads, extra = transposed_pads(ctx.options.padding, ctx.shape(out(0))[2:], ctx.shape(2)[2:], reach, strides)
-    w, b = scaled_as_sums(ctx, w, b, behind=len(kernel))
+    w, b = scale_weights(ctx, w, b, trailing_axes=len(kernel))
     y = ctx.ops.ConvTranspose(
         x, w, b, kernel_shape=kernel, strides=strides, dilations=dilations, pads=pads, output_padding=extra
     )
@@ -226,7 +234,7 @@ def transposed(ctx: Context, shape: Value, x: Value, w: ValueLike, b: ValueLike 
 def asked_part(ctx: Context, shape: Value, y: Value, reach: Sequence[int], strides: Sequence[int]) -> Value:
     """Of all that a transposed convolution makes, as many elements as operand 0 asks for: without what SAME pads in front."""
     ops, axes = ctx.ops, ctx.perm(out(0))[2:]
-    sizes = as_int64(ctx, 0, shape)
+    sizes = cast_to_int64(ctx, 0, shape)
     asked = sizes[[*axes]] if isinstance(sizes, np.ndarray) else ops.Gather(sizes, [*axes])
     first: ValueLike = np.zeros(len(axes), np.int64)
     if ctx.options.padding == "SAME":

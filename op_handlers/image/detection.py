@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from onnx_tflite_plugin.api import Context, NotQuantizable, Terminate, Value, ValueLike, handler
-from op_handlers.kernels.boxes import Boxes, below
+from op_handlers.kernels.boxes import Boxes, float32_below
 
 NONE = np.float32(-np.inf)
 """The score of a box that is out."""
@@ -53,7 +53,7 @@ def hard(ctx: Context, boxes: Value, scores: Value, total: Value, iou: float, le
     reference/non_max_suppression.h).
     """
     ops = ctx.ops
-    threshold, score = np.asarray([below(iou)]), ops.Reshape(least, [1])
+    threshold, score = np.asarray([float32_below(iou)]), ops.Reshape(least, [1])
     chosen = ops.NonMaxSuppression(
         ops.Unsqueeze(boxes, [0]), ops.Unsqueeze(scores, [0, 1]), ops.Unsqueeze(total, [0]), threshold, score
     )

@@ -22,8 +22,8 @@ from onnx_tflite_plugin.api import (
     padding_attributes,
 )
 from op_handlers.kernels.activation import CLAMPED_UNLESS_FLOAT16
-from op_handlers.kernels.operands import unscaled
-from op_handlers.kernels.windows import pooled_sizes
+from op_handlers.kernels.operands import reinterpret_scale
+from op_handlers.kernels.windows import pool_shape
 
 CHANNELS_FIRST = Implicit(onnx={0: "n c h w", out(0): "n c y x"}, squeezable=("h y", "w x"))
 AXES = "n h w c -> n y x c"
@@ -43,7 +43,7 @@ def means(at: Instance) -> Dequantized | Integer:
     axes=AXES,
     quantization=means,
     activation=CLAMPED_UNLESS_FLOAT16,
-    sizes=pooled_sizes,
+    sizes=pool_shape,
 )
 def average_pool_2d(ctx: Context, x: Value) -> Value:
     """AveragePool that leaves padding out of the mean (reference/pooling.h); over the whole image, GlobalAveragePool."""
@@ -54,7 +54,11 @@ def average_pool_2d(ctx: Context, x: Value) -> Value:
         y = ctx.ops.GlobalAveragePool(x)
     else:
         y = ctx.ops.AveragePool(x, count_include_pad=0, **window)
-    return unscaled(ctx, y) if zero is None else ctx.ops.QuantizeLinear(y, tilted(prod(window["kernel_shape"])), zero)
+    return (
+        reinterpret_scale(ctx, y)
+        if zero is None
+        else ctx.ops.QuantizeLinear(y, tilted(prod(window["kernel_shape"])), zero)
+    )
 
 
 def stored_zero(ctx: Context) -> Array | None:
@@ -77,14 +81,14 @@ def tilted(count: int) -> np.float32:
     axes=AXES,
     quantization=Raw(shift_safe=True, onnx="MaxPool"),
     activation=FUSED,
-    sizes=pooled_sizes,
+    sizes=pool_shape,
 )
 def max_pool_2d(ctx: Context, x: Value) -> Value:
     """MaxPool; padding never wins, and stored values are never rescaled (pooling.cc)."""
     return ctx.ops.MaxPool(x, **windows(ctx))
 
 
-@handler("L2_POOL_2D", max_version=1, layout=CHANNELS_FIRST, axes=AXES, activation=FUSED, sizes=pooled_sizes)
+@handler("L2_POOL_2D", max_version=1, layout=CHANNELS_FIRST, axes=AXES, activation=FUSED, sizes=pool_shape)
 def l2_pool_2d(ctx: Context, x: Value) -> Value:
     """The root of the mean square; padding counts for nothing, where LpPool takes the root of the sum (reference/pooling.h)."""
     return ctx.ops.Sqrt(ctx.ops.AveragePool(ctx.ops.Mul(x, x), count_include_pad=0, **windows(ctx)))

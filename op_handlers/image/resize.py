@@ -25,8 +25,8 @@ from onnx_tflite_plugin.api import (
     out,
     spend,
 )
-from op_handlers.kernels.operands import as_int64, unscaled, whole_numbers
-from op_handlers.kernels.ties import LITTLE
+from op_handlers.kernels.half_rounding import OFFSET_LSB
+from op_handlers.kernels.operands import cast_to_int64, constant_integers, reinterpret_scale
 
 CHANNELS_FIRST = (0, 3, 1, 2)
 
@@ -65,19 +65,19 @@ def between_pixels(ctx: Context, x: Value, size: Value) -> Value:
     """Floats resized; of int16 a mean of two rows and one of two columns where the kernel rounds their places."""
     rounded = rounded_places(ctx.op) if ctx.op[0].dtype == "int16" else None
     if rounded is not None:
-        return unscaled(ctx, between(ctx, between(ctx, x, 1, shares(rounded[0])), 2, shares(rounded[1])))
+        return reinterpret_scale(ctx, between(ctx, between(ctx, x, 1, shares(rounded[0])), 2, shares(rounded[1])))
     if ctx.op[0].dtype == "int16" and (None in ctx.op[0].dims[1:3] or not ctx.op[1].constant):
         for k in (0, 1):
-            output_size = ctx.ops.Gather(as_int64(ctx, 1, size), np.asarray(k))
+            output_size = ctx.ops.Gather(cast_to_int64(ctx, 1, size), np.asarray(k))
             input_size = ctx.ops.Gather(ctx.ops.Shape(x), np.asarray(ctx.axis(1 + k)))
             x = between(ctx, x, 1 + k, shares_at_run_time(ctx, input_size, output_size))
-        return unscaled(ctx, x)
+        return reinterpret_scale(ctx, x)
     more = upwards(ctx.op)
     before = math.prod(ctx.op[0].shape) <= math.prod(ctx.op[out(0)].shape)  # where there are fewer: means carry it on
     if more and before:
         x = ctx.ops.Add(x, more)
     y = linear(ctx, x, size)
-    return unscaled(ctx, ctx.ops.Add(y, more) if more and not before else y)
+    return reinterpret_scale(ctx, ctx.ops.Add(y, more) if more and not before else y)
 
 
 def linear(ctx: Context, x: Value, size: Value) -> Value:
@@ -113,7 +113,7 @@ def upwards(op: Operator) -> float:
     q = op[0].quantization
     if op[0].dtype not in ("int8", "uint8") or not isinstance(q, Quantization) or q != op[out(0)].quantization:
         return 0.0
-    return q.scale[0] * LITTLE
+    return q.scale[0] * OFFSET_LSB
 
 
 def rounded_places(op: Operator) -> tuple[Array, Array] | None:
@@ -121,7 +121,7 @@ def rounded_places(op: Operator) -> tuple[Array, Array] | None:
 
     ``None`` where they are not rounded, which Resize computes, and where sizes are known at run time only.
     """
-    sizes, wanted = op[0].dims[1:3], whole_numbers(op, 1)
+    sizes, wanted = op[0].dims[1:3], constant_integers(op, 1)
     if wanted is None or None in sizes:
         return None
     rows, columns = (in_1024ths(op, size or 0, output_size) for size, output_size in zip(sizes, wanted, strict=True))
@@ -208,7 +208,7 @@ def picked(op: Operator) -> tuple[Array, Array] | None:
         return None
     if times is not None:  # a fusion says how often each is repeated
         return np.repeat(np.arange(height), times[0]), np.repeat(np.arange(width), times[1])
-    output_size = whole_numbers(op, 1)
+    output_size = constant_integers(op, 1)
     return None if output_size is None else (nearest(op, height, output_size[0]), nearest(op, width, output_size[1]))
 
 
@@ -288,7 +288,7 @@ def resize_nearest_neighbor(ctx: Context, x: Value, *size: Value) -> Value:
         axis = ctx.axis(1 + k)
         if indices is None:
             input_size = ctx.ops.Gather(ctx.ops.Shape(x), np.asarray(axis))
-            output_size = ctx.ops.Gather(as_int64(ctx, 1, *size), np.asarray(k))
+            output_size = ctx.ops.Gather(cast_to_int64(ctx, 1, *size), np.asarray(k))
             y = ctx.ops.Gather(y, nearest_at_run_time(ctx, input_size, output_size), axis=axis)
         elif indices[k].size != ctx.op[0].dims[1 + k] or not np.array_equal(indices[k], np.arange(indices[k].size)):
             y = ctx.ops.Gather(y, indices[k], axis=axis)

@@ -21,8 +21,8 @@ from onnx_tflite_plugin.api import (
     handler,
 )
 from op_handlers.kernels.hard_swish import hard_swish_table
-from op_handlers.kernels.sigmoids import INT16, sigmoid_by_table, tanh_table
-from op_handlers.kernels.tables import on_lines_of
+from op_handlers.kernels.lookup_tables import interpolated_table
+from op_handlers.kernels.sigmoids import INT16_OUTPUT, sigmoid_quantization, tanh_table
 
 
 @handler("RELU", max_version=3, layout=Transparent(), quantization=SameScale(onnx="Clip"), activation=lambda at: "RELU")
@@ -125,7 +125,7 @@ def elu(ctx: Context, x: Value) -> Value:
 
 
 def gelu_table(at: Instance) -> Array:
-    return on_lines_of(tanh_gelu if at.op.options.approximate else erf_gelu)(at)
+    return interpolated_table(tanh_gelu if at.op.options.approximate else erf_gelu)(at)
 
 
 @handler("GELU", max_version=3, layout=Transparent(), quantization=Lookup(gelu_table))
@@ -150,13 +150,13 @@ def tanh_gelu(real: Array) -> Array:
     return np.asarray(real / 2 * (1 + np.tanh(sqrt(2 / pi) * (real + 0.044715 * real**3))), np.float32)
 
 
-@handler("TANH", max_version=3, layout=Transparent(), quantization=Lookup(tanh_table, outputs=INT16))
+@handler("TANH", max_version=3, layout=Transparent(), quantization=Lookup(tanh_table, outputs=INT16_OUTPUT))
 def tanh(ctx: Context, x: Value) -> Value:
     """Tanh; 8 bit results may have any scale, which the kernel makes its table for (activations.cc)."""
     return ctx.ops.Tanh(x)
 
 
-@handler("LOGISTIC", max_version=3, layout=Transparent(), quantization=sigmoid_by_table)
+@handler("LOGISTIC", max_version=3, layout=Transparent(), quantization=sigmoid_quantization)
 def logistic(ctx: Context, x: Value) -> Value:
     """Sigmoid; XNNPACK takes 8 bit outputs of any scale, though the builtin kernels insist on 1/256 (activations.cc)."""
     return of_rounded_powers(ctx, x) if ctx.op[0].dtype == "bfloat16" else ctx.ops.Sigmoid(x)

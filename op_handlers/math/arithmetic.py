@@ -21,11 +21,11 @@ from onnx_tflite_plugin.api import (
     handler,
 )
 from op_handlers.kernels.activation import CLAMPED_UNLESS_FLOAT16
-from op_handlers.kernels.extremes import extreme
-from op_handlers.kernels.fixed_point import rescaled
-from op_handlers.kernels.operands import parameters, unless_bare
-from op_handlers.kernels.tables import stored_integers
-from op_handlers.kernels.ties import moved_from_halves
+from op_handlers.kernels.fixed_point import rescale
+from op_handlers.kernels.half_rounding import half_offset
+from op_handlers.kernels.lookup_tables import quantized_values
+from op_handlers.kernels.min_max import emit_min_max
+from op_handlers.kernels.operands import require_quantization, require_scale
 
 FUSED = "fused_activation_function"
 
@@ -36,11 +36,11 @@ FUSED = "fused_activation_function"
     layout=Transparent(),
     quantization=Dequantized(),
     activation=FUSED,
-    accepts=unless_bare("int8", "uint8"),
+    accepts=require_scale("int8", "uint8"),
 )
 def add(ctx: Context, x: Value, y: Value) -> Value:
     """Add."""
-    more = moved_from_halves(ctx.op, 1)
+    more = half_offset(ctx.op, 1)
     return ctx.ops.Add(ctx.ops.Add(x, y), more) if more else ctx.ops.Add(x, y)
 
 
@@ -50,11 +50,11 @@ def add(ctx: Context, x: Value, y: Value) -> Value:
     layout=Transparent(),
     quantization=Dequantized(),
     activation=CLAMPED_UNLESS_FLOAT16,
-    accepts=unless_bare("int8", "uint8"),
+    accepts=require_scale("int8", "uint8"),
 )
 def sub(ctx: Context, x: Value, y: Value) -> Value:
     """Sub."""
-    more = moved_from_halves(ctx.op, -1)
+    more = half_offset(ctx.op, -1)
     return ctx.ops.Add(ctx.ops.Sub(x, y), more) if more else ctx.ops.Sub(x, y)
 
 
@@ -71,7 +71,7 @@ def product_activation(at: Instance) -> ActivationKernel:
     layout=Transparent(),
     quantization=Dequantized(),
     activation=FusedActivation(product_activation),
-    accepts=unless_bare("int8", "uint8"),
+    accepts=require_scale("int8", "uint8"),
 )
 def mul(ctx: Context, x: Value, y: Value) -> Value:
     """Mul; of complex numbers, which are pairs along a last axis, by its parts."""
@@ -88,7 +88,7 @@ def mul(ctx: Context, x: Value, y: Value) -> Value:
     layout=Transparent(),
     quantization=Dequantized(),
     activation=CLAMPED_UNLESS_FLOAT16,
-    accepts=unless_bare("int8", "uint8", "int16"),
+    accepts=require_scale("int8", "uint8", "int16"),
 )
 def div(ctx: Context, x: Value, y: Value) -> Value:
     """Div; integers are divided towards zero."""
@@ -137,9 +137,9 @@ def squared_difference(ctx: Context, x: Value, y: Value) -> Value:
 
 def in_64ths(ctx: Context, slot: int, stored: Value) -> Value:
     """What the kernel computes with in place of each stored number, float32 (SquaredDifference, squared_difference.cc)."""
-    own, other = (parameters(ctx.op[k]) for k in (slot, 1 - slot))
-    steps = rescaled(
-        (stored_integers("int8").astype(np.int64) - own.zero_point[0]) << 7, own.scale[0] / (2 * other.scale[0])
+    own, other = (require_quantization(ctx.op[k]) for k in (slot, 1 - slot))
+    steps = rescale(
+        (quantized_values("int8").astype(np.int64) - own.zero_point[0]) << 7, own.scale[0] / (2 * other.scale[0])
     )
     table = (steps * (other.scale[0] / 64)).astype(np.float32)
     return ctx.ops.Gather(table, ctx.ops.Cast(stored, to="int32"))
@@ -148,13 +148,13 @@ def in_64ths(ctx: Context, slot: int, stored: Value) -> Value:
 @handler("MAXIMUM", max_version=4, layout=Transparent(), quantization=Raw(shift_safe=True))
 def maximum(ctx: Context, x: Value, y: Value) -> Value:
     """Max; quantized operands are compared as stored, whatever their scales (maximum_minimum.cc)."""
-    return extreme(ctx, "Max", x, y)
+    return emit_min_max(ctx, "Max", x, y)
 
 
 @handler("MINIMUM", max_version=4, layout=Transparent(), quantization=Raw(shift_safe=True))
 def minimum(ctx: Context, x: Value, y: Value) -> Value:
     """Min; quantized operands are compared as stored, whatever their scales (maximum_minimum.cc)."""
-    return extreme(ctx, "Min", x, y)
+    return emit_min_max(ctx, "Min", x, y)
 
 
 @handler("ADD_N", max_version=1, layout=Transparent())

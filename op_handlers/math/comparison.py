@@ -18,8 +18,8 @@ from onnx_tflite_plugin.api import (
     handler,
     out,
 )
-from op_handlers.kernels.fixed_point import rescaled
-from op_handlers.kernels.tables import stored_integers
+from op_handlers.kernels.fixed_point import rescale
+from op_handlers.kernels.lookup_tables import quantized_values
 
 EIGHT_BITS = frozenset({"int8", "uint8"})
 UP_TO_16_BITS = EIGHT_BITS | {"int16"}
@@ -128,4 +128,4 @@ def in_256ths(scale: float, zero_point: int, dtype: str) -> Array:
 
     (MultiplyByQuantizedMultiplierSmallerThanOneExp, internal/common.h)
     """
-    return rescaled((stored_integers(dtype) - zero_point) * 256, float(np.float32(scale))).astype(np.int32)
+    return rescale((quantized_values(dtype) - zero_point) * 256, float(np.float32(scale))).astype(np.int32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from onnx_tflite_plugin.api import Context, Decline, Instance, Terminate, Value, handler
-from op_handlers.kernels.operands import as_int64
+from op_handlers.kernels.operands import cast_to_int64
 
 
 def of_single_numbers(at: Instance) -> Decline | None:
@@ -28,7 +28,7 @@ def of_single_numbers(at: Instance) -> Decline | None:
 def rfft_2d(ctx: Context, x: Value, lengths: Value) -> Value:
     """DFT of each row, one-sided, then of each column; both cut or pad to their length, which is a power of two (rfft2d.cc)."""
     ops, rank = ctx.ops, ctx.op[0].rank
-    sizes = as_int64(ctx, 1, lengths)
+    sizes = cast_to_int64(ctx, 1, lengths)
     height, width = (
         sizes[k].reshape(()) if isinstance(sizes, np.ndarray) else ops.Gather(sizes, np.asarray(k)) for k in (0, 1)
     )

@@ -21,7 +21,7 @@ from onnx_tflite_plugin.api import (
     handler,
     out,
 )
-from op_handlers.kernels.operands import as_operand
+from op_handlers.kernels.operands import operand_shape
 
 FIRST_HALVED = 10.5
 """Of lengths of so many powers of two the int8 kernel halves what it has rounded to an integer, of each that is longer once more
@@ -39,7 +39,7 @@ AWAY_FROM_ZERO = 1 + 2.0**-12
     along=Along("ReduceL2", "k"),
     quantization=FixedOutputRange({"int8": (1 / 128, 0), "uint8": (1 / 128, 128)}),
     activation=FusedActivation(ActivationKernel.UNFUSED),
-    sizes=as_operand,
+    sizes=operand_shape,
 )
 def l2_normalization(ctx: Context, x: Value) -> Value:
     """Over the length of the last axis, which counts as at least 1e-6 (l2normalization.h)."""

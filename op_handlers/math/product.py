@@ -25,7 +25,7 @@ from onnx_tflite_plugin.api import (
     reduced_by,
     spend,
 )
-from op_handlers.kernels.fixed_point import of_15_bits, quantized_multiplier
+from op_handlers.kernels.fixed_point import quantized_multiplier, round_to_15_bits
 from op_handlers.math.reduction import along, held_axes, reduced, reduced_sizes
 
 KEPT_BITS = 15  # of the multiplier's mantissa, where the kernel multiplies 64 bit integers
@@ -258,7 +258,7 @@ def scaled_by(before: Quantization, after: Quantization, count: int) -> tuple[Ar
         return shifted(0, KEPT_BITS)
     if exponent >= KEPT_BITS:
         raise Refused(f"each of its {count} products is {factor:g} times too small, which the kernel has no shift for")
-    return shifted(of_15_bits(mantissa), KEPT_BITS - exponent)
+    return shifted(round_to_15_bits(mantissa), KEPT_BITS - exponent)
 
 
 def shifted(multiplier: int, shift: int) -> tuple[Array, Array, Array]:

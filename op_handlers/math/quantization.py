@@ -24,9 +24,9 @@ from onnx_tflite_plugin.api import (
     out,
 )
 from op_handlers.kernels.fixed_point import quantized_multiplier
-from op_handlers.kernels.operands import parameters
-from op_handlers.kernels.rescaling import multiplied
-from op_handlers.kernels.tables import stored_integers
+from op_handlers.kernels.lookup_tables import quantized_values
+from op_handlers.kernels.operands import require_quantization
+from op_handlers.kernels.rescaling import emit_fixed_point_product
 
 
 def rescaling(at: Instance) -> Dequantized | Lookup:
@@ -47,9 +47,9 @@ def multiplier_of(op: Operator) -> int | None:
 
 def rescaled_by_table(at: Instance) -> Array:
     """Halves go up (qs8-vcvt)."""
-    before, after = parameters(at.op[0]), parameters(at.op[out(0)])
+    before, after = require_quantization(at.op[0]), require_quantization(at.op[out(0)])
     limits, multiplier = np.iinfo(at.op[0].dtype), multiplier_of(at.op)
-    steps = ((stored_integers(at.op[0].dtype) - before.zero_point[0]) * (multiplier or 0) + 128) >> 8
+    steps = ((quantized_values(at.op[0].dtype) - before.zero_point[0]) * (multiplier or 0) + 128) >> 8
     return np.asarray(np.clip(steps + after.zero_point[0], limits.min, limits.max).astype(limits.dtype))
 
 
@@ -89,7 +89,7 @@ def widened(ctx: Context) -> Value:
     """As the kernel requantizes; 16 bits to 32 (Requantize, reference/requantize.h)."""
     ops, (before, after) = ctx.ops, (affine(ctx.op[0]), affine(ctx.op[out(0)]))
     integers = ops.Sub(ops.Cast(ctx.raw(0), to="int32"), np.int32(before[1]))
-    product = multiplied(ctx, integers, *quantized_multiplier(before[0] / after[0]))
+    product = emit_fixed_point_product(ctx, integers, *quantized_multiplier(before[0] / after[0]))
     return ops.Add(ops.Cast(product, to="int32"), np.int32(after[1]))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from onnx_tflite_plugin.api import Context, Refused, Terminate, Value, handler, out
-from op_handlers.kernels.operands import as_int64
+from op_handlers.kernels.operands import cast_to_int64
 
 NEWEST = 21  # ONNX Runtime has no generator of a later opset
 
@@ -39,7 +39,7 @@ def like(ctx: Context, onnx: str, shape: Value) -> Value:
     ops, constant_shape = ctx.ops, ctx.constant(0)
     if constant_shape is not None and constant_shape.size:
         return ops.named(onnx)(shape=constant_shape.astype(np.int64).tolist(), seed=seed(ctx))
-    pattern = ops.Expand(np.zeros((), np.float32), as_int64(ctx, 0, shape))
+    pattern = ops.Expand(np.zeros((), np.float32), cast_to_int64(ctx, 0, shape))
     return ops.named(f"{onnx}Like")(pattern, seed=seed(ctx))
 
 
@@ -59,7 +59,9 @@ def multinomial(ctx: Context, logits: Value, count: Value) -> Value:
     total = ops.ReduceSum(shares, [1], keepdims=1)
     batch = ops.Gather(ops.Shape(logits), np.asarray([0]))
     constant = ctx.constant(1)
-    samples = ops.Reshape(as_int64(ctx, 1, count), [1]) if constant is None else constant.astype(np.int64).reshape(1)
+    samples = (
+        ops.Reshape(cast_to_int64(ctx, 1, count), [1]) if constant is None else constant.astype(np.int64).reshape(1)
+    )
     pattern = ops.Expand(np.zeros((), np.float32), ops.Concat(batch, samples, axis=0))
     drawn = ops.Mul(ops.Cast(ops.RandomUniformLike(pattern, seed=seed(ctx)), to="float64"), total)
     beyond = ops.GreaterOrEqual(ops.Unsqueeze(drawn, [2]), ops.Unsqueeze(passed, [1]))

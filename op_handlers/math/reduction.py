@@ -30,8 +30,8 @@ from onnx_tflite_plugin.api import (
     reduced_by,
 )
 from op_handlers.kernels.fixed_point import quantized_multiplier
-from op_handlers.kernels.operands import any_order, in_place, parameters, unless_bare
-from op_handlers.kernels.rescaling import multiplied
+from op_handlers.kernels.operands import preserved_axes, require_quantization, require_scale, unordered_layout
+from op_handlers.kernels.rescaling import emit_fixed_point_product
 
 
 def along(onnx: str) -> Callable[[Instance], Along | None]:
@@ -75,7 +75,7 @@ def reduction(
     )
 
 
-BARE = unless_bare("int8", "uint8", "int16")
+BARE = require_scale("int8", "uint8", "int16")
 MOST_STEPS = 16
 """Of the result in one of the operand, where sums of floats round off less than counts."""
 
@@ -126,7 +126,7 @@ def multiplier_of_sums(at: Instance) -> tuple[int, int] | None:
     count = prod(
         op[0].dims[axis] or 0 for axis in over if axis < op[0].rank
     )  # of one number any axis is taken for none
-    scales = [parameters(tensor).scale[0] for tensor in (op[0], op[out(0)])]
+    scales = [require_quantization(tensor).scale[0] for tensor in (op[0], op[out(0)])]
     if op[0].dtype != "int16" or not count or 0.0 in scales:
         return None
     mantissa, exponent = quantized_multiplier(scales[0] / scales[1])
@@ -136,12 +136,12 @@ def multiplier_of_sums(at: Instance) -> tuple[int, int] | None:
 
 def mean_of_integers(ctx: Context, x: Value, axes: Value) -> Value:
     """The exact sum, times a float; of 16 bits as the kernel multiplies, in 32 bits that wrap around."""
-    ops, multiplier, after = ctx.ops, multiplier_of_sums(ctx), parameters(ctx.op[out(0)])
-    scale, zero_point = parameters(ctx.op[0]).scale[0], parameters(ctx.op[0]).zero_point[0]
+    ops, multiplier, after = ctx.ops, multiplier_of_sums(ctx), require_quantization(ctx.op[out(0)])
+    scale, zero_point = require_quantization(ctx.op[0]).scale[0], require_quantization(ctx.op[0]).zero_point[0]
     integers = ops.Cast(x, to="int32")
     total = reduced(ctx, "ReduceSum", ops.Sub(integers, np.int32(zero_point)) if zero_point else integers, axes)
     if multiplier is not None:
-        return ops.Mul(ops.Cast(multiplied(ctx, total, *multiplier), to="float32"), after.scale[0])
+        return ops.Mul(ops.Cast(emit_fixed_point_product(ctx, total, *multiplier), to="float32"), after.scale[0])
     count = counted(ctx, x, axes)
     divisor = np.float32(count) if isinstance(count, np.ndarray) else ops.Cast(count, to="float32")
     return ops.Div(ops.Mul(ops.Cast(total, to="float32"), scale), divisor)
@@ -360,10 +360,12 @@ def others_in_any_order(at: Instance) -> Attribute:
     """Every axis but the one that is summed along."""
     op = at.op
     summed_axes = constant_axes(op, 1, op[0].rank)
-    return any_order(() if summed_axes is None else (axis for axis in range(op[0].rank) if axis not in summed_axes))
+    return unordered_layout(
+        () if summed_axes is None else (axis for axis in range(op[0].rank) if axis not in summed_axes)
+    )
 
 
-@handler("CUMSUM", max_version=1, layout=others_in_any_order, axes=in_place, holds_axes={1})
+@handler("CUMSUM", max_version=1, layout=others_in_any_order, axes=preserved_axes, holds_axes={1})
 def cumulative_sum(ctx: Context, x: Value, axis: Value) -> Value:
     """CumSum."""
     options, constant = ctx.options, ctx.constant(1)

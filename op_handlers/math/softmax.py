@@ -18,7 +18,7 @@ from onnx_tflite_plugin.api import (
     handler,
     out,
 )
-from op_handlers.kernels.operands import as_operand
+from op_handlers.kernels.operands import operand_shape
 from op_handlers.kernels.softmax import softmax_int16
 
 LARGEST = np.float32(254.75 / 256)
@@ -48,7 +48,7 @@ def shares(at: Instance) -> FixedOutputRange | Integer:
     quantization=shares,
     converts={"int8": ("int8", "int16")},
     accepts=bounded,
-    sizes=as_operand,
+    sizes=operand_shape,
 )
 def softmax(ctx: Context, x: Value) -> Value:
     """Softmax along the last axis; beta scales the input (softmax.h). Of int16 by tables, as the kernel has it."""
@@ -72,7 +72,7 @@ def softmax(ctx: Context, x: Value) -> Value:
     axes="... k -> ... k",
     along=Along("LogSoftmax", "k"),
     quantization=FixedOutputRange({"int8": (1 / 16, 127), "uint8": (1 / 16, 255)}),
-    sizes=as_operand,
+    sizes=operand_shape,
 )
 def log_softmax(ctx: Context, x: Value) -> Value:
     """LogSoftmax along the last axis."""

@@ -19,7 +19,7 @@ from onnx_tflite_plugin.api import (
     handler,
     out,
 )
-from op_handlers.kernels.tables import on_lines_of
+from op_handlers.kernels.lookup_tables import interpolated_table
 
 
 @handler("ABS", max_version=5, layout=Transparent(), quantization=Dequantized())
@@ -68,13 +68,15 @@ def beyond_floats(at: Instance) -> Decline | None:
     )
 
 
-@handler("EXP", max_version=2, layout=Transparent(), quantization=Lookup(on_lines_of(np.exp)), accepts=beyond_floats)
+@handler(
+    "EXP", max_version=2, layout=Transparent(), quantization=Lookup(interpolated_table(np.exp)), accepts=beyond_floats
+)
 def exponential(ctx: Context, x: Value) -> Value:
     """Exp (exp.cc)."""
     return ctx.ops.Exp(x)
 
 
-@handler("LOG", max_version=2, layout=Transparent(), quantization=Lookup(on_lines_of(log)))
+@handler("LOG", max_version=2, layout=Transparent(), quantization=Lookup(interpolated_table(log)))
 def logarithm(ctx: Context, x: Value) -> Value:
     """Log; numbers up to 0 give the quantized dtype's lowest (LogLUTPrepare, elementwise.cc)."""
     return ctx.ops.Log(ctx.ops.Max(x, 0.0) if ctx.quantized else x)
@@ -91,7 +93,7 @@ def square_root(ctx: Context, x: Value) -> Value:
     )
 
 
-@handler("RSQRT", max_version=3, layout=Transparent(), quantization=Lookup(on_lines_of(rsqrt)))
+@handler("RSQRT", max_version=3, layout=Transparent(), quantization=Lookup(interpolated_table(rsqrt)))
 def reciprocal_square_root(ctx: Context, x: Value) -> Value:
     """Reciprocal of Sqrt; a quantized zero gives the dtype's highest, as infinity does."""
     return ctx.ops.Reciprocal(ctx.ops.Sqrt(x))

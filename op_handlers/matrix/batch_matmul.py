@@ -21,8 +21,8 @@ from onnx_tflite_plugin.api import (
     spelled,
 )
 from op_handlers.kernels.fixed_point import quantized_multiplier
-from op_handlers.kernels.operands import parameters
-from op_handlers.kernels.wide_sums import scaled_as_sum
+from op_handlers.kernels.operands import require_quantization
+from op_handlers.kernels.wide_accumulators import scale_product
 
 
 def product_axes(op: Operator, x: str = "mk", w: str = "kn") -> list[list[str]]:
@@ -81,7 +81,7 @@ def batch_matmul(ctx: Context, x: Value, w: Value) -> Value:
     if vanishes(ctx.op):
         ctx.warn("LiteRT's kernel answers zeros where an operand has scales per channel; quantize it with one scale")
         return ctx.ops.MatMul(ctx.ops.Mul(x, 0.0), w)
-    return rounded_twice(ctx, scaled_as_sum(ctx, ctx.ops.MatMul(x, w)))
+    return rounded_twice(ctx, scale_product(ctx, ctx.ops.MatMul(x, w)))
 
 
 MOST_BITS = 12
@@ -97,7 +97,7 @@ def rounded_twice(ctx: Context, product: Value) -> Value:
     """
     if not ctx.quantized or ctx.op[out(0)].dtype != "int8" or not ctx.target.rounds_activations:
         return product
-    x, w, y = (float(parameters(ctx.op[slot]).scale[0]) for slot in (0, 1, out(0)))
+    x, w, y = (float(require_quantization(ctx.op[slot]).scale[0]) for slot in (0, 1, out(0)))
     bits = -quantized_multiplier(x * w / y)[1] if y else 0
     if not 0 < bits <= MOST_BITS:
         return product

@@ -23,8 +23,15 @@ from onnx_tflite_plugin.api import (
     handler,
     out,
 )
-from op_handlers.kernels.operands import signed_bytes, there
-from op_handlers.kernels.recurrent import STEPWISE, begun, not_float, not_symmetric, not_variable, stacked
+from op_handlers.kernels.operands import present_operands, reinterpret_uint8_weights
+from op_handlers.kernels.recurrent import (
+    PER_STEP,
+    check_float_operands,
+    check_symmetric_weights,
+    check_variable_states,
+    stack_directions,
+    stack_initial_states,
+)
 from op_handlers.sequence.directions import (
     apart,
     as_wide,
@@ -83,7 +90,12 @@ def refusal(op: Operator, rank: int, *layers: Layer) -> Decline | None:
         return Decline(f"its input has rank {op[0].rank}, LiteRT takes rank {rank}")
     not_square = next((refused for layer in layers if (refused := misshapen(op, layer))), None)
     hidden = [layer.hidden for layer in layers]
-    return not_square or not_float(op) or not_variable(op, hidden) or not_symmetric(op, matrices)
+    return (
+        not_square
+        or check_float_operands(op)
+        or check_variable_states(op, hidden)
+        or check_symmetric_weights(op, matrices)
+    )
 
 
 def misshapen(op: Operator, layer: Layer) -> Decline | None:
@@ -118,13 +130,13 @@ def sequence_axes(at: Instance) -> str:
     max_version=3,
     layout=Terminate(),
     quantization=weights_of,
-    activation=STEPWISE,
+    activation=PER_STEP,
     types=kinds(ONE_WAY),
     accepts=lambda at: refusal(at.op, 2, ONE_WAY) or state_of_another_batch(at.op),
 )
 def rnn(ctx: Context, *operands: Value) -> Value:
     """One step: Gemm of the input, Gemm of the last output, and the activation."""
-    inputs = there(operands)
+    inputs = present_operands(operands)
     hidden = step(ctx, inputs, ONE_WAY, products(ctx, inputs, ONE_WAY, inputs[0]), inputs[ONE_WAY.hidden])
     ctx.assign(ONE_WAY.hidden, hidden)
     return hidden
@@ -136,13 +148,13 @@ def rnn(ctx: Context, *operands: Value) -> Value:
     layout=Implicit({0: "t b i", out(0): "t b o"}),
     axes=sequence_axes,
     quantization=weights_of,
-    activation=STEPWISE,
+    activation=PER_STEP,
     types=kinds(ONE_WAY),
     accepts=lambda at: refusal(at.op, 3, ONE_WAY),
 )
 def unidirectional_sequence_rnn(ctx: Context, *operands: Value) -> Value:
     """RNN where it has the activation, else a Scan of steps."""
-    inputs = there(operands)
+    inputs = present_operands(operands)
     (y,) = layers_run(ctx, inputs, (ONE_WAY,), (inputs[0],))
     return y
 
@@ -153,13 +165,13 @@ def unidirectional_sequence_rnn(ctx: Context, *operands: Value) -> Value:
     layout=time_first_both,
     axes=both_axes,
     quantization=weights_of,
-    activation=STEPWISE,
+    activation=PER_STEP,
     types=kinds(FORWARD, BACKWARD),
     accepts=lambda at: refusal(at.op, 3, FORWARD, BACKWARD) or both_ways(at.op, 10, 11) or misread(at.op),
 )
 def bidirectional_sequence_rnn(ctx: Context, *operands: Value | None) -> Value | tuple[Value, ...]:
     """One RNN of both directions where they see the same, else one each; their outputs side by side, or apart."""
-    inputs = there(operands)
+    inputs = present_operands(operands)
     x, auxiliary = inputs[0], inputs.get(auxiliary_slot(ctx.op))
     ahead = x if auxiliary is None or not crossed(ctx.op) else ctx.ops.Concat(x, auxiliary, axis=2)
     # Batch by batch the kernel goes back over the input whatever is given.
@@ -207,11 +219,11 @@ def at_once(ctx: Context, inputs: Mapping[int, Value], layers: Sequence[Layer], 
     name, alpha, beta = ITS_OWN[ctx.options.fused_activation_function]
     y, hidden = ops.RNN(
         x,
-        stacked(ops, [wide_weights(ctx, inputs, layer) for layer in layers]),
-        stacked(ops, [matrix(ctx, inputs, layer.recurrent) for layer in layers]),
-        stacked(ops, biases),
+        stack_directions(ops, [wide_weights(ctx, inputs, layer) for layer in layers]),
+        stack_directions(ops, [matrix(ctx, inputs, layer.recurrent) for layer in layers]),
+        stack_directions(ops, biases),
         None,
-        begun(ctx, [inputs[layer.hidden] for layer in layers]),
+        stack_initial_states(ctx, [inputs[layer.hidden] for layer in layers]),
         activations=[name] * n,
         activation_alpha=None if alpha is None else [alpha] * n,
         activation_beta=None if beta is None else [beta] * n,
@@ -270,4 +282,4 @@ def matrix(ctx: Context, inputs: Mapping[int, Value], slot: int) -> Value | Arra
     constant = ctx.constant(slot)
     if constant is not None and constant.dtype == np.float32:
         return constant
-    return signed_bytes(ctx, slot, inputs[slot])
+    return reinterpret_uint8_weights(ctx, slot, inputs[slot])

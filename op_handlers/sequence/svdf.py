@@ -25,10 +25,10 @@ from onnx_tflite_plugin.api import (
     handler,
     out,
 )
-from op_handlers.kernels.fixed_point import quantized_multiplier, rescaled
-from op_handlers.kernels.operands import parameters, signed_bytes
-from op_handlers.kernels.recurrent import not_symmetric, not_variable
-from op_handlers.kernels.rescaling import multiplied
+from op_handlers.kernels.fixed_point import quantized_multiplier, rescale
+from op_handlers.kernels.operands import reinterpret_uint8_weights, require_quantization
+from op_handlers.kernels.recurrent import check_symmetric_weights, check_variable_states
+from op_handlers.kernels.rescaling import emit_fixed_point_product
 
 X, FEATURES, TIMES, BIAS, STATE = range(5)
 KINDS = (
@@ -64,7 +64,7 @@ def svdf_of(at: Instance) -> Decline | None:
             f"its state has shape {list(op[STATE].shape)}; LiteRT insists on {filters} x {runs} numbers a stream"
         )
     if op[X].dtype != "int8":
-        return not_variable(op, (STATE,)) or not_symmetric(op, (FEATURES, TIMES))
+        return check_variable_states(op, (STATE,)) or check_symmetric_weights(op, (FEATURES, TIMES))
     tensors = [op[slot] for slot in (X, FEATURES, TIMES, STATE, out(0))]
     if not all(isinstance(tensor.quantization, Quantization) for tensor in tensors):
         return Decline("not all its tensors have a scale")
@@ -72,12 +72,12 @@ def svdf_of(at: Instance) -> Decline | None:
         if op.tensor(slot) is not None and not op[slot].constant:
             return Decline(f"its operand {op[slot].name!r} must be a constant where it works on integers")
     symmetric = (FEATURES, TIMES) if has_byte_state(at) else (FEATURES, TIMES, STATE)
-    return not_variable(op, (STATE,)) or not_symmetric(op, symmetric)
+    return check_variable_states(op, (STATE,)) or check_symmetric_weights(op, symmetric)
 
 
 def factors(op: Operator) -> tuple[float, float]:
     """Return what sums are multiplied by to become the state, and the output; the kernel computes both in float32."""
-    scales = {slot: np.float32(parameters(op[slot]).scale[0]) for slot in (X, FEATURES, TIMES, STATE, out(0))}
+    scales = {slot: np.float32(require_quantization(op[slot]).scale[0]) for slot in (X, FEATURES, TIMES, STATE, out(0))}
     return float(scales[X] * scales[FEATURES] / scales[STATE]), float(scales[STATE] * scales[TIMES] / scales[out(0)])
 
 
@@ -85,15 +85,15 @@ def run_bytes(op: Operator, x: Array, features: Array, times: Array, bias: Array
     """Compute one run of EvalInt8SvdfReference; ``state`` is changed in place."""
     filters, runs = times.shape
     first, second = factors(op)
-    before, point, after = (parameters(op[slot]).zero_point[0] for slot in (X, STATE, out(0)))
+    before, point, after = (require_quantization(op[slot]).zero_point[0] for slot in (X, STATE, out(0)))
     sums = (x.astype(np.int64) - before) @ features.astype(np.int64).T
-    steps = np.clip(rescaled(sums, first), -128, 127) + point
+    steps = np.clip(rescale(sums, first), -128, 127) + point
     seen = np.roll(state.reshape(-1, filters, runs), -1, axis=2)
     seen[:, :, -1] = steps.astype(np.int8)  # beyond 8 bits it wraps around
     state[...] = seen.reshape(state.shape)
     weighted = ((seen.astype(np.int64) - point) * times).reshape(len(x), -1, op.options.rank * runs)
     totals = weighted.sum(axis=2) + (0 if bias is None else bias)
-    return np.asarray(np.clip(rescaled(totals, second) + after, -128, 127), np.int8)
+    return np.asarray(np.clip(rescale(totals, second) + after, -128, 127), np.int8)
 
 
 def svdf_activation(at: Instance) -> ActivationKernel:
@@ -120,8 +120,8 @@ def svdf(ctx: Context, x: Value, features: Value, times: Value, bias: Value | No
         return bytes_of_state(ctx, x, state)
     if ctx.op[X].dtype == "int8":
         return integers(ctx, x, state)
-    features_out = ctx.ops.Gemm(x, signed_bytes(ctx, FEATURES, features), transB=1)
-    y = units(ctx, remembered(ctx, features_out, state), signed_bytes(ctx, TIMES, times))
+    features_out = ctx.ops.Gemm(x, reinterpret_uint8_weights(ctx, FEATURES, features), transB=1)
+    y = units(ctx, remembered(ctx, features_out, state), reinterpret_uint8_weights(ctx, TIMES, times))
     y = y if bias is None else ctx.ops.Add(y, bias)
     return ctx.activate(y)
 
@@ -160,20 +160,20 @@ def integers(ctx: Context, x: Value, state: Value) -> Value:
 
 
 def scale(ctx: Context, slot: int) -> float:
-    return parameters(ctx.op[slot]).scale[0]
+    return require_quantization(ctx.op[slot]).scale[0]
 
 
 def bytes_of_state(ctx: Context, x: Value, state: Value) -> Value:
     """EvalInt8SvdfReference: a state of 8 bits, bounded before its zero point is added, after which it may wrap around."""
     ops, op = ctx.ops, ctx.op
     features, times = ctx.required(FEATURES), ctx.required(TIMES)
-    before, point, after = (parameters(op[slot]).zero_point[0] for slot in (X, STATE, out(0)))
+    before, point, after = (require_quantization(op[slot]).zero_point[0] for slot in (X, STATE, out(0)))
     first, second = (quantized_multiplier(factor) for factor in factors(op))
     largest = 255 * int(np.abs(features.astype(np.int64)).sum(axis=1).max(initial=0))
     wide = "float32" if largest <= 1 << 24 else "float64"
     counted = ops.Sub(ops.Cast(x, to=wide), np.asarray(before, wide))
     sums = ops.Cast(ops.Gemm(counted, features.astype(wide), transB=1), to="int32")
-    steps = ops.Clip(multiplied(ctx, sums, *first), np.float64(-128), np.float64(127))
+    steps = ops.Clip(emit_fixed_point_product(ctx, sums, *first), np.float64(-128), np.float64(127))
     if point:
         turns = ops.Floor(ops.Mul(ops.Add(steps, np.float64(point + 128)), np.float64(1 / 256)))
         steps = ops.Sub(ops.Add(steps, np.float64(point)), ops.Mul(turns, np.float64(256)))
@@ -181,6 +181,6 @@ def bytes_of_state(ctx: Context, x: Value, state: Value) -> Value:
     totals = units(ctx, ops.Sub(seen, np.int64(point)) if point else seen, times.astype(np.int64))
     if op.tensor(BIAS) is not None:
         totals = ops.Add(totals, ctx.required(BIAS).astype(np.int64))
-    y = multiplied(ctx, ops.Cast(totals, to="int32"), *second)
+    y = emit_fixed_point_product(ctx, ops.Cast(totals, to="int32"), *second)
     bounded = ops.Clip(y, np.float64(-128 - after), np.float64(127 - after))
     return ops.Mul(ops.Cast(bounded, to="float32"), np.float32(scale(ctx, out(0))))

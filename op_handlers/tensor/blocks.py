@@ -21,7 +21,7 @@ from onnx_tflite_plugin.api import (
     handler,
     out,
 )
-from op_handlers.kernels.operands import as_int64, whole_numbers
+from op_handlers.kernels.operands import cast_to_int64, constant_integers
 from op_handlers.tensor.padding import padded, zero
 
 
@@ -106,7 +106,7 @@ def spatial_axes(at: Instance) -> str:
 def space_to_batch_nd(ctx: Context, x: Value, shape: Value, paddings: Value) -> Value:
     """Pad with zero, then one batch per place in a block, the place before the batch (space_to_batch_nd.h)."""
     if not constant_blocks(ctx.op):
-        return batches_at_run_time(ctx, x, as_int64(ctx, 1, shape), as_int64(ctx, 2, paddings))
+        return batches_at_run_time(ctx, x, cast_to_int64(ctx, 1, shape), cast_to_int64(ctx, 2, paddings))
     block, rows = blocks(ctx.op)
     if any(map(any, rows)):
         x = padded(ctx, x, [(0, 0), *rows, (0, 0)], zero(ctx))
@@ -134,7 +134,7 @@ def space_to_batch_nd(ctx: Context, x: Value, shape: Value, paddings: Value) -> 
 def batch_to_space_nd(ctx: Context, x: Value, shape: Value, crops: Value) -> Value:
     """SPACE_TO_BATCH_ND backwards: the batches take their places again, then Slice the crops off."""
     if not constant_blocks(ctx.op):
-        return space_at_run_time(ctx, x, as_int64(ctx, 1, shape), as_int64(ctx, 2, crops))
+        return space_at_run_time(ctx, x, cast_to_int64(ctx, 1, shape), cast_to_int64(ctx, 2, crops))
     block, rows = blocks(ctx.op)
     n, *size, c = ctx.op[0].dims
     wide, flat = axis_patterns(len(block))
@@ -159,7 +159,7 @@ def axis_patterns(spatial: int) -> tuple[str, str]:
 
 def blocks(op: Operator) -> tuple[list[int], list[tuple[int, int]]]:
     """The block's shape, and what is padded or cropped before and after each spatial axis."""
-    block, rows = whole_numbers(op, 1) or [], whole_numbers(op, 2) or []
+    block, rows = constant_integers(op, 1) or [], constant_integers(op, 2) or []
     return block, list(zip(rows[::2], rows[1::2], strict=True))
 
 

@@ -21,7 +21,7 @@ from onnx_tflite_plugin.api import (
     spelled,
     spend,
 )
-from op_handlers.kernels.operands import any_order, as_int64, sizes_in, with_axis
+from op_handlers.kernels.operands import cast_to_int64, insert_axis, sizes_from_operand, unordered_layout
 
 
 def everywhere(at: Instance) -> str:
@@ -37,11 +37,11 @@ def everywhere(at: Instance) -> str:
     indexed_by_axis={0: out(0)},
     types="int32 int64, T -> T",
     quantization=Raw(shift_safe=True, onnx="Expand"),
-    sizes=sizes_in(0),
+    sizes=sizes_from_operand(0),
 )
 def fill(ctx: Context, shape: Value, number: Value) -> Value:
     """Expand."""
-    return ctx.ops.Expand(number, as_int64(ctx, 0, shape))
+    return ctx.ops.Expand(number, cast_to_int64(ctx, 0, shape))
 
 
 @handler("ZEROS_LIKE", max_version=1, layout=Transparent())
@@ -93,13 +93,13 @@ def range_(ctx: Context, start: Value, limit: Value, delta: Value) -> Value:
 def one_more(at: Instance) -> str | None:
     """The axis of the classes is put in; a negative one is the last."""
     names = letters(at.op[0].rank)
-    return spelled([names, None, None, None], with_axis(names, int(at.op.options.axis)))
+    return spelled([names, None, None, None], insert_axis(names, int(at.op.options.axis)))
 
 
 @handler(
     "ONE_HOT",
     max_version=1,
-    layout=lambda at: any_order(range(at.op[0].rank)),
+    layout=lambda at: unordered_layout(range(at.op[0].rank)),
     axes=one_more,
     quantization=Raw(),
     types="int32 int64, int32, T, T -> T",

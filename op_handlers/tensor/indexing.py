@@ -25,7 +25,7 @@ from onnx_tflite_plugin.api import (
     out,
     spelled,
 )
-from op_handlers.kernels.operands import any_order, as_int64, parameters
+from op_handlers.kernels.operands import cast_to_int64, require_quantization, unordered_layout
 
 
 def batch_dims(op: Operator) -> int:
@@ -66,7 +66,7 @@ def picking(at: Instance) -> Attribute | Implicit:
     op = at.op
     axis, shared = picked_axis(op), batch_dims(op)
     if not shared:
-        return any_order(other for other in range(op[0].rank) if other != axis)
+        return unordered_layout(other for other in range(op[0].rank) if other != axis)
     names = letters(op[0].rank)
     own, rest = letters(op[1].rank - shared, "x"), [*names[shared:axis], *names[axis + 1 :]]
     return Implicit(
@@ -92,9 +92,9 @@ def gather(ctx: Context, x: Value, indices: Value) -> Value:
     """Gather; with batch dimensions GatherND on indices of one number each."""
     shared = batch_dims(ctx.op)
     if not shared:
-        wide = indices if ctx.op[1].dtype in ("int32", "int64") else as_int64(ctx, 1, indices)
+        wide = indices if ctx.op[1].dtype in ("int32", "int64") else cast_to_int64(ctx, 1, indices)
         return ctx.ops.Gather(x, wide, axis=ctx.axis(ctx.options.axis))
-    places = as_int64(ctx, 1, indices)
+    places = cast_to_int64(ctx, 1, indices)
     each = places[..., None] if isinstance(places, np.ndarray) else ctx.ops.Unsqueeze(places, [-1])
     return ctx.ops.GatherND(x, each, batch_dims=shared)
 
@@ -165,7 +165,7 @@ def by_row(op: Operator) -> tuple[Array, Array]:
     if op[1].blocks is not None:
         rows, size = len(stored), op[1].blocks.block_size
         return stored.reshape(rows, -1, size), op[1].blocks.flat().reshape(rows, -1, 1)
-    quantization = parameters(op[1])
+    quantization = require_quantization(op[1])
     scales = np.asarray(quantization.scale, np.float32)
     return stored, scales.reshape(-1, *[1] * (stored.ndim - 1)) if quantization.per_axis else scales.reshape(())
 
@@ -176,7 +176,7 @@ def by_row(op: Operator) -> tuple[Array, Array]:
 @handler("GATHER_ND", max_version=6, layout=Terminate(), quantization=Raw(shift_safe=True, onnx="GatherND"))
 def gather_nd(ctx: Context, x: Value, indices: Value) -> Value:
     """GatherND; an index out of range is an error there as it is here (gather_nd.cc)."""
-    return ctx.ops.GatherND(x, indices if ctx.op[1].dtype == "int64" else as_int64(ctx, 1, indices))
+    return ctx.ops.GatherND(x, indices if ctx.op[1].dtype == "int64" else cast_to_int64(ctx, 1, indices))
 
 
 @handler("WHERE", max_version=2, layout=Terminate(), quantization=Raw())

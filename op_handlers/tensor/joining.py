@@ -19,7 +19,7 @@ from onnx_tflite_plugin.api import (
     out,
     spelled,
 )
-from op_handlers.kernels.operands import any_order, with_axis
+from op_handlers.kernels.operands import insert_axis, unordered_layout
 
 
 def of_one_rank(at: Instance) -> Decline | None:
@@ -70,13 +70,13 @@ def concatenation(ctx: Context, *xs: Value) -> Value:
 def packed(at: Instance) -> str:
     op = at.op
     names = letters(op[0].rank)
-    return spelled([names] * len(op.inputs), with_axis(names, op.options.axis))
+    return spelled([names] * len(op.inputs), insert_axis(names, op.options.axis))
 
 
 @handler(
     "PACK",
     max_version=5,
-    layout=lambda at: any_order(range(at.op[0].rank)),
+    layout=lambda at: unordered_layout(range(at.op[0].rank)),
     axes=packed,
     quantization=Raw(shift_safe=True, onnx="Concat"),
     types="T...",

@@ -23,7 +23,13 @@ from onnx_tflite_plugin.api import (
     out,
     spend,
 )
-from op_handlers.kernels.operands import any_order, as_int64, in_place, scalar, whole_numbers
+from op_handlers.kernels.operands import (
+    cast_to_int64,
+    constant_integers,
+    preserved_axes,
+    reshape_to_scalar,
+    unordered_layout,
+)
 
 BY_AXIS = {1: 0}
 COPIED = Raw(shift_safe=True, onnx="Pad")
@@ -31,8 +37,8 @@ COPIED = Raw(shift_safe=True, onnx="Pad")
 
 def unpadded(at: Instance) -> Attribute:
     """Axes that get no padding may hold their elements in any order."""
-    rows = whole_numbers(at.op, 1) or []
-    return any_order(axis for axis in range(len(rows) // 2) if not any(rows[2 * axis : 2 * axis + 2]))
+    rows = constant_integers(at.op, 1) or []
+    return unordered_layout(axis for axis in range(len(rows) // 2) if not any(rows[2 * axis : 2 * axis + 2]))
 
 
 def pairs(at: Instance) -> Decline | None:
@@ -43,7 +49,9 @@ def pairs(at: Instance) -> Decline | None:
     return None
 
 
-by_pairs = partial(handler, layout=unpadded, axes=in_place, indexed_by_axis=BY_AXIS, quantization=COPIED, accepts=pairs)
+by_pairs = partial(
+    handler, layout=unpadded, axes=preserved_axes, indexed_by_axis=BY_AXIS, quantization=COPIED, accepts=pairs
+)
 
 
 @by_pairs("PAD", max_version=6)
@@ -55,7 +63,7 @@ def pad(ctx: Context, x: Value, paddings: Value) -> Value:
 @by_pairs("PADV2", max_version=6)
 def pad_v2(ctx: Context, x: Value, paddings: Value, number: Value | None = None) -> Value:
     """Pad with a number that has the output's parameters; with zero where there is none."""
-    filling = zero(ctx) if number is None else scalar(ctx, 2, number)
+    filling = zero(ctx) if number is None else reshape_to_scalar(ctx, 2, number)
     return ctx.ops.Pad(x, onnx_pads(ctx, paddings), filling, mode="constant")
 
 
@@ -73,7 +81,7 @@ def padded(ctx: Context, x: Value, rows: Sequence[tuple[int, int]], number: Valu
 
 def onnx_pads(ctx: Context, paddings: Value) -> Value | Array:
     """Rows of (before, after) as ONNX has them: all befores, then all afters."""
-    rows = as_int64(ctx, 1, paddings)
+    rows = cast_to_int64(ctx, 1, paddings)
     if isinstance(rows, np.ndarray):
         return rows.T.reshape(-1)
     return ctx.ops.Concat(*(ctx.ops.Gather(rows, np.asarray(side), axis=1) for side in (0, 1)), axis=0)
@@ -85,7 +93,7 @@ def onnx_pads(ctx: Context, paddings: Value) -> Value | Array:
 def gathered(at: Instance) -> Along | None:
     """Where a Gather does it, padded axes had better not be the innermost."""
     op = at.op
-    rows = whole_numbers(op, 1)
+    rows = constant_integers(op, 1)
     if op.options.mode == "REFLECT" or rows is None or max(rows, default=0) <= 1:
         return None
     return Along("Gather", " ".join(f"a{axis}" for axis in range(op[0].rank) if any(rows[2 * axis : 2 * axis + 2])))
@@ -102,7 +110,7 @@ def mirror_pad(ctx: Context, x: Value, paddings: Value) -> Value:
     shape, y = ctx.shape(0), x
     for axis, size in enumerate(shape):
         if constant is None or size is None:
-            y = ctx.ops.Gather(y, mirrored_at_run_time(ctx, x, as_int64(ctx, 1, paddings), axis), axis=axis)
+            y = ctx.ops.Gather(y, mirrored_at_run_time(ctx, x, cast_to_int64(ctx, 1, paddings), axis), axis=axis)
         elif constant[axis].any():
             y = ctx.ops.Gather(y, mirrored(size, *map(int, constant[axis])), axis=axis)
     return y

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from onnx_tflite_plugin.api import Array, Context, Raw, Refused, Terminate, Value, ValueLike, handler, out
-from op_handlers.kernels.operands import as_int64
-from op_handlers.kernels.scattering import OUTSIDE, scattered
+from op_handlers.kernels.operands import cast_to_int64
+from op_handlers.kernels.scattering import OUT_OF_RANGE, scatter_rows
 
 KEPT = "T, int32, int32 -> T"
 
@@ -16,7 +16,7 @@ KEPT = "T, int32, int32 -> T"
 @handler("SEGMENT_SUM", max_version=1, layout=Terminate(), min_opset=16, quantization=Raw(), types="T, int32 -> T")
 def segment_sum(ctx: Context, x: Value, ids: Value) -> Value:
     """A row for each segment; these are numbered in order from 0 (ValidateSegmentIds, segment_sum.cc)."""
-    rows = as_int64(ctx, 1, ids)
+    rows = cast_to_int64(ctx, 1, ids)
     if isinstance(rows, np.ndarray):
         if rows.size and (rows[0] or not np.isin(np.diff(rows), (0, 1)).all()):
             raise Refused("its segments are not numbered in order from 0, which LiteRT refuses too")
@@ -67,13 +67,13 @@ def limits(ctx: Context) -> np.finfo[Any] | np.iinfo[Any]:
 def numbered(ctx: Context, x: Value, ids: Value, count: Value, initial: float, reduction: str) -> Value:
     """Rows of negative segments count in none (UnsortedSegmentRef, reference_ops.h): they go to a row behind, cut off."""
     ops = ctx.ops
-    rows, segments = (ops.Reshape(as_int64(ctx, slot, value), [-1]) for slot, value in ((1, ids), (2, count)))
+    rows, segments = (ops.Reshape(cast_to_int64(ctx, slot, value), [-1]) for slot, value in ((1, ids), (2, count)))
     constant, asked = ctx.op.constant(1), ctx.op.constant(2)
     if asked is not None and (asked < 0).any():
         raise Refused(f"it is asked for {int(asked.min())} segments")
     if constant is not None and (constant >= 0).all():
         return combined(ctx, x, rows, segments, initial, reduction)
-    inside = ops.Where(ops.Less(rows, segments), rows, OUTSIDE)
+    inside = ops.Where(ops.Less(rows, segments), rows, OUT_OF_RANGE)
     rows = ops.Where(ops.Less(rows, 0), segments, inside)
     return ops.Slice(combined(ctx, x, rows, ops.Add(segments, 1), initial, reduction), [0], segments)
 
@@ -86,7 +86,7 @@ def combined(ctx: Context, x: Value, rows: Value | Array, count: ValueLike, init
     ops, shared = ctx.ops, ctx.op[1].rank
     sizes = count
     if ctx.op[0].rank > shared:
-        sizes = ops.Concat(count, ops.Slice(ops.Shape(x), [shared], [OUTSIDE]), axis=0)
+        sizes = ops.Concat(count, ops.Slice(ops.Shape(x), [shared], [OUT_OF_RANGE]), axis=0)
     base = ops.Flatten(ops.Expand(ctx.scalar(initial, out(0)), sizes), axis=1)
-    result = scattered(ctx, base, rows, ops.Flatten(x, axis=shared), reduction)
+    result = scatter_rows(ctx, base, rows, ops.Flatten(x, axis=shared), reduction)
     return ops.Reshape(result, sizes, allowzero=1)

@@ -30,7 +30,7 @@ from onnx_tflite_plugin.api import (
     spelled,
     spend,
 )
-from op_handlers.kernels.operands import as_int64, unknown_sizes, whole_numbers, with_axis
+from op_handlers.kernels.operands import cast_to_int64, constant_integers, dynamic_shape, insert_axis
 
 COPIED = Raw(shift_safe=True)
 
@@ -40,7 +40,7 @@ def asked_sizes(at: Instance) -> Dims:
     op = at.op
     operand, count = shape_operand(op), elements(op[0].dims)
     if operand is not None and not operand.constant:
-        return unknown_sizes(op, operand)
+        return dynamic_shape(op, operand)
     asked = [int(size) for size in (op.options.new_shape if operand is None else operand.array)]
     asked = [] if asked == [0] and operand is None else asked
     rest = prod(size for size in asked if size != -1)
@@ -80,7 +80,7 @@ def reshape(ctx: Context, x: Value, shape: Value | None = None) -> Value:
     if shape is None or shape_operand(ctx.op) is None:
         sizes: ValueLike = np.asarray(ctx.options.new_shape)
     else:
-        sizes = as_int64(ctx, 1, shape)
+        sizes = cast_to_int64(ctx, 1, shape)
     zeros = not isinstance(sizes, np.ndarray) or 0 in sizes
     return ctx.ops.Reshape(x, sizes, allowzero=1 if zeros and ctx.opset >= 14 else None)
 
@@ -127,8 +127,8 @@ def squeeze(ctx: Context, x: Value) -> Value:
 
 def expanded(at: Instance) -> str | None:
     """An axis of size 1 is put in."""
-    axis, names = whole_numbers(at.op, 1), letters(at.op[0].rank)
-    return None if axis is None else spelled([names], with_axis(names, axis[0], new="1"))
+    axis, names = constant_integers(at.op, 1), letters(at.op[0].rank)
+    return None if axis is None else spelled([names], insert_axis(names, axis[0], new="1"))
 
 
 def one_more(at: Instance) -> Decline | None:
@@ -149,7 +149,7 @@ def one_more(at: Instance) -> Decline | None:
 )
 def expand_dims(ctx: Context, x: Value, axis: Value) -> Value:
     """Unsqueeze; the axis counts in the result's axes."""
-    constant = whole_numbers(ctx.op, 1)
+    constant = constant_integers(ctx.op, 1)
     if constant is None:
         one = ctx.ops.Expand(ctx.ops.Cast(axis, to="int64"), [1])  # ONNX Runtime takes a Reshape for one of x
         return ctx.ops.Unsqueeze(x, one)
@@ -159,7 +159,7 @@ def expand_dims(ctx: Context, x: Value, axis: Value) -> Value:
 
 
 def permuted_sizes(at: Instance) -> Dims:
-    perm = whole_numbers(at.op, 1)
+    perm = constant_integers(at.op, 1)
     return (None,) * at.op[0].rank if perm is None else tuple(at.op[0].dims[axis] for axis in perm)
 
 
@@ -168,7 +168,7 @@ def permutable(at: Instance) -> Decline | None:
     x, y = at.op[0], at.op[out(0)]
     if at.op[1].dtype != "int32":
         return Decline(f"its perm is {at.op[1].dtype}, which the kernel takes for int32")
-    perm = whole_numbers(at.op, 1)
+    perm = constant_integers(at.op, 1)
     if perm is not None and x.has_rank and sorted(axis % max(x.rank, 1) for axis in perm) != list(range(x.rank)):
         return Decline(f"its perm is {perm}, of {x.rank} axes")
     if perm is not None or not x.static or Counter(filter(None, y.dims)) <= Counter(x.dims):

@@ -25,7 +25,7 @@ from onnx_tflite_plugin.api import (
     out,
     spelled,
 )
-from op_handlers.kernels.operands import any_order, as_int64, in_place, whole_numbers
+from op_handlers.kernels.operands import cast_to_int64, constant_integers, preserved_axes, unordered_layout
 
 INT64 = np.iinfo(np.int64)
 INT32 = np.iinfo(np.int32)
@@ -39,24 +39,24 @@ Place = Value | int
 def taken_whole(at: Instance) -> Attribute:
     """Axes that are taken as they are may hold their elements in any order."""
     op = at.op
-    begin, size = whole_numbers(op, 1), whole_numbers(op, 2)
+    begin, size = constant_integers(op, 1), constant_integers(op, 2)
     if begin is None or size is None:
         return Attribute()
-    return any_order(axis for axis, n in enumerate(op[0].dims) if begin[axis] == 0 and size[axis] in (-1, n))
+    return unordered_layout(axis for axis, n in enumerate(op[0].dims) if begin[axis] == 0 and size[axis] in (-1, n))
 
 
 @handler(
     "SLICE",
     max_version=8,
     layout=taken_whole,
-    axes=in_place,
+    axes=preserved_axes,
     indexed_by_axis={1: 0, 2: 0},
     quantization=Raw(shift_safe=True, onnx="Slice"),
     holds_batch={2: -1},
 )
 def slice_(ctx: Context, x: Value, begin: Value, size: Value) -> Value:
     """Slice from begin to begin + size; a size of -1 reaches to the end."""
-    first, length = as_int64(ctx, 1, begin), as_int64(ctx, 2, size)
+    first, length = cast_to_int64(ctx, 1, begin), cast_to_int64(ctx, 2, size)
     if isinstance(first, np.ndarray) and isinstance(length, np.ndarray):
         cut = [axis for axis, n in enumerate(ctx.shape(0)) if first[axis] or length[axis] not in (-1, n)]
         ends = np.where(length < 0, INT64.max, first + length)
@@ -140,7 +140,7 @@ def sliced_axes(at: Instance) -> str:
 
 def left_alone(at: Instance) -> Attribute:
     """Axes that are taken whole may hold their elements in any order."""
-    return any_order(cut.axis for cut in cuts(at.op) if cut.axis is not None and untouched(at.op, cut))
+    return unordered_layout(cut.axis for cut in cuts(at.op) if cut.axis is not None and untouched(at.op, cut))
 
 
 def sliced_sizes(at: Instance) -> Dims:
@@ -273,7 +273,7 @@ def updated(at: Instance) -> str:
 
 def updated_whole(at: Instance) -> Attribute:
     sizes = enumerate(zip(at.op[0].dims, at.op[1].dims, strict=True))
-    return any_order(axis for axis, (n, length) in sizes if n is not None and n == length)
+    return unordered_layout(axis for axis, (n, length) in sizes if n is not None and n == length)
 
 
 @handler(
@@ -291,7 +291,7 @@ def dynamic_update_slice(ctx: Context, x: Value, update: Value, start: Value) ->
     """
     sizes, lengths = ctx.shape(0), ctx.shape(1)
     axes = [axis for axis, (n, m) in enumerate(zip(sizes, lengths, strict=True)) if n is None or n != m]
-    starts = as_int64(ctx, 2, start)
+    starts = cast_to_int64(ctx, 2, start)
     if not axes or 0 in lengths:
         return x if axes else update
 

@@ -18,7 +18,7 @@ from onnx_tflite_plugin.api import (
     out,
     spelled,
 )
-from op_handlers.kernels.operands import any_order, as_int64, in_place
+from op_handlers.kernels.operands import cast_to_int64, preserved_axes, unordered_layout
 
 
 def as_many_parts(at: Instance) -> Decline | None:
@@ -72,7 +72,7 @@ def parted(ctx: Context, x: Value, slot: int, of: int) -> tuple[Value, ...]:
     layout=Attribute(),
     holds_axes={2},
     requires_constant={2},
-    axes=lambda at: in_place(at, len(at.op.outputs)),
+    axes=lambda at: preserved_axes(at, len(at.op.outputs)),
     quantization=Raw(shift_safe=True, onnx="Split"),
     types="_, int32 int64, int32",
     accepts=as_many_parts,
@@ -82,7 +82,7 @@ def split_v(ctx: Context, x: Value, sizes: Value, _axis: Value) -> tuple[Value, 
     axis, n = axis_of(ctx, 2), len(ctx.op.outputs)
     if all(ctx.op[out(k)].rank == ctx.op[0].rank and ctx.shape(out(k))[axis] is not None for k in range(n)):
         return parted(ctx, x, slot=2, of=0)
-    wanted, whole = as_int64(ctx, 1, sizes), ctx.shape(0)[axis]
+    wanted, whole = cast_to_int64(ctx, 1, sizes), ctx.shape(0)[axis]
     if isinstance(wanted, np.ndarray) and (whole is not None or -1 not in wanted):
         left = (whole or 0) - int(wanted[wanted >= 0].sum())
         return ctx.ops.Split(x, np.where(wanted < 0, left, wanted), axis=axis, outputs=n)
@@ -103,7 +103,7 @@ def unpacked(at: Instance) -> str:
 @handler(
     "UNPACK",
     max_version=6,
-    layout=lambda at: any_order(other_axes(at.op)),
+    layout=lambda at: unordered_layout(other_axes(at.op)),
     axes=unpacked,
     quantization=Raw(shift_safe=True, onnx="Gather"),
 )

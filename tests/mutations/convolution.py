@@ -215,7 +215,7 @@ MUTATIONS = (
         "uint8 weights of float activations keep their zero point",
         "CONV_2D",
         ("CONV_2D-float32_with_uint8_weights,_which_the_kernel_reads_as_int8",),
-        patches={f"{CONV}:signed_bytes": handing_on(2)},
+        patches={f"{CONV}:reinterpret_uint8_weights": handing_on(2)},
     ),
     Mutation(
         "no output padding",
@@ -246,7 +246,7 @@ MUTATIONS = (
         "AVERAGE_POOL_2D",
         tuple(f"AVERAGE_POOL_2D-{dtype}_to_another_scale,_which_the_kernel_ignores" for dtype in ("int8", "int16")),
         fields={"quantization": Dequantized()},
-        patches={f"{POOL}:unscaled": handing_on(1)},
+        patches={f"{POOL}:reinterpret_scale": handing_on(1)},
     ),
     *(
         Mutation("the activation is left out", code, (case,), fields={"activation": None})

@@ -161,7 +161,7 @@ MUTATIONS = (
         "another output scale rescales",
         "RESIZE_BILINEAR",
         ("RESIZE_BILINEAR-int8_copied_to_other_parameters,_which_the_kernel_ignores",),
-        patches={"op_handlers.image.resize:unscaled": handing_on(1)},
+        patches={"op_handlers.image.resize:reinterpret_scale": handing_on(1)},
     ),
     Mutation(
         "pixels have no centers where sizes are known as it runs",

@@ -192,7 +192,7 @@ MUTATIONS = (
         "an overlap at the threshold stays",
         "NON_MAX_SUPPRESSION_V4",
         ("NON_MAX_SUPPRESSION_V4-an_overlap_at_the_threshold",),
-        patches={f"{DETECTION}:below": _at},
+        patches={f"{DETECTION}:float32_below": _at},
     ),
     Mutation(
         "scores stay as they are",

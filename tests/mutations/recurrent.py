@@ -78,7 +78,7 @@ MUTATIONS = (
         "sums that are rounded once",
         "SVDF",
         ("SVDF-int8,_sums_halfway_between_integers,_state_of_8_bits",),
-        patches={"op_handlers.sequence.svdf:multiplied": rounded_once},
+        patches={"op_handlers.sequence.svdf:emit_fixed_point_product": rounded_once},
     ),
     Mutation(
         "a state of 8 bits that counts from 0",

@@ -72,8 +72,8 @@ def test_others_are_left_alone(draw: Draw) -> None:
 
 def test_weights_that_are_dequantized_as_the_model_loads_are_seen_through(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a network that is too large for activations to be rounded."""
-    monkeypatch.setattr(hybrid, "SHALLOW", 0)
-    monkeypatch.setattr(hybrid, "SMALL", 0)
+    monkeypatch.setattr(hybrid, "MAX_LAYERS", 0)
+    monkeypatch.setattr(hybrid, "MAX_ELEMENTS", 0)
     applied = Applied("gate_in_blocks", lambda net: gated(net, batch=None, weights="int8"), batch=2)
     assert applied.nodes("Cast")
     assert applied.count == 1

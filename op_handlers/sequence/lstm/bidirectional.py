@@ -18,8 +18,8 @@ from onnx_tflite_plugin.api import (
     Value,
     handler,
 )
-from op_handlers.kernels.operands import there
-from op_handlers.kernels.recurrent import not_float, not_symmetric, not_variable
+from op_handlers.kernels.operands import present_operands
+from op_handlers.kernels.recurrent import check_float_operands, check_symmetric_weights, check_variable_states
 from op_handlers.sequence.directions import (
     as_wide,
     auxiliary_slot,
@@ -84,12 +84,12 @@ def refusal(op: Operator) -> Decline | None:
     if len(dtypes) != 1 or not dtypes <= {"float32", "int8", "uint8"}:
         return Decline(f"it multiplies float32 by {', '.join(sorted(dtypes))}, for which there is no kernel")
     return (
-        not_float(op)
+        check_float_operands(op)
         or both_ways(op, 41, 45)
         or misplaced(op)
-        or not_variable(op, STATES)
+        or check_variable_states(op, STATES)
         or of_other_batches(op)
-        or not_symmetric(op, (*slots, *peepholes))
+        or check_symmetric_weights(op, (*slots, *peepholes))
     )
 
 
@@ -123,7 +123,7 @@ def crossed(op: Operator) -> bool:
 )
 def bidirectional_sequence_lstm(ctx: Context, *operands: Value | None) -> Value | tuple[Value, ...]:
     """One LSTM of both directions where it is plain and they see the same, else each on its own."""
-    inputs = there(operands)
+    inputs = present_operands(operands)
     x, auxiliary = inputs[0], inputs.get(auxiliary_slot(ctx.op))
     ahead = x if auxiliary is None or not crossed(ctx.op) else ctx.ops.Concat(x, auxiliary, axis=2)
     back = ahead if auxiliary is None or crossed(ctx.op) else auxiliary

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from onnx_tflite_plugin.api import Array, Context, Decline, Operator, Quantization, Refused, Value
-from op_handlers.kernels.operands import signed_bytes
+from op_handlers.kernels.operands import reinterpret_uint8_weights
 
 
 class Gate(NamedTuple):
@@ -96,7 +96,7 @@ class Cell:
         if tensor.dtype == "float32" and constant is not None:
             return constant
         if tensor.dtype != "int32":
-            return signed_bytes(self.ctx, slot, self.inputs[slot])
+            return reinterpret_uint8_weights(self.ctx, slot, self.inputs[slot])
         if constant is None or not isinstance(tensor.quantization, Quantization):
             raise Refused(f"its bias {tensor.name!r} is int32 without a scale")
         return constant.astype(np.float32) * np.float32(tensor.quantization.scale[0])

@@ -20,8 +20,8 @@ from onnx_tflite_plugin.api import (
     handler,
     out,
 )
-from op_handlers.kernels.operands import there
-from op_handlers.kernels.recurrent import not_float, not_symmetric, not_variable
+from op_handlers.kernels.operands import present_operands
+from op_handlers.kernels.recurrent import check_float_operands, check_symmetric_weights, check_variable_states
 from op_handlers.sequence.lstm.basic import basic, five, side_by_side
 from op_handlers.sequence.lstm.cell import (
     CELLS,
@@ -104,13 +104,13 @@ def stepwise(op: Operator, rank: int) -> Decline | None:
     apart = [slot for gate in gates_of(op) if (slot := gate.peephole) is not None]
     batch = x.dims[int(rank == 3 and bool(op.options.time_major))]
     refused = (
-        not_symmetric(op, (*slots, *apart, PROJECTION))
-        or not_variable(op, (HIDDEN, CELLS))
+        check_symmetric_weights(op, (*slots, *apart, PROJECTION))
+        or check_variable_states(op, (HIDDEN, CELLS))
         or of_another_batch(op, batch)
     )
     if refused or x.dtype == "int8":
         return refused or whole(op)
-    return not_float(op)
+    return check_float_operands(op)
 
 
 def cell_activation(at: Instance) -> ActivationKernel:
@@ -135,7 +135,7 @@ ACTIVATED = FusedActivation(cell_activation, inside=True)
 )
 def unidirectional_sequence_lstm(ctx: Context, *operands: Value | None) -> Value:
     """LSTM where that bounds no cells, projects and normalizes nothing; else a Scan of steps spelled out."""
-    y = through(ctx, there(operands))
+    y = through(ctx, present_operands(operands))
     turned = ctx.op[out(0)].rank != 3 and not ctx.options.time_major
     return ctx.ops.Transpose(y, perm=[1, 0, 2]) if turned else y
 
@@ -171,7 +171,7 @@ def one_step(at: Instance) -> Decline | None:
 )
 def lstm(ctx: Context, *operands: Value | None) -> tuple[Value | None, ...]:
     """One step spelled out: Gemm, Split, Sigmoid and Tanh."""
-    inputs = there(operands)
+    inputs = present_operands(operands)
     if ctx.options.kernel_type == "BASIC":
         return basic(ctx, inputs)
     cell = cell_of(ctx, inputs)

@@ -14,7 +14,7 @@ import numpy as np
 
 from onnx_tflite_plugin.api import Array, Context, Refused, Value, out
 from op_handlers.kernels.fixed_point import logistic, quantized_multiplier, tanh
-from op_handlers.kernels.sigmoids import power_of_two
+from op_handlers.kernels.sigmoids import power_of_two_exponent
 from op_handlers.sequence.lstm.cell import (
     CELLS,
     HIDDEN,
@@ -50,7 +50,7 @@ class IntegerCell(Cell):
     def __init__(self, ctx: Context, inputs: Mapping[int, Value], reverse: bool = False) -> None:
         scales = [step_of(tensor)[0] for tensor in between(ctx.op)] or [SEEN] * len(gates_of(ctx.op))
         self.steps = dict(zip(gates_of(ctx.op), map(np.float32, scales), strict=True))
-        self.exponent = power_of_two(step_of(ctx.op[CELLS])[0]) or 0
+        self.exponent = power_of_two_exponent(step_of(ctx.op[CELLS])[0]) or 0
         super().__init__(ctx, inputs, reverse)
         self.within_32_bits()
         self.states_of = ("float64" if self.small else "float32", "float64", "float64")

@@ -8,7 +8,7 @@ from math import inf, tanh
 import numpy as np
 
 from onnx_tflite_plugin.api import Array, Context, Value
-from op_handlers.kernels.recurrent import begun, stacked, viewed
+from op_handlers.kernels.recurrent import stack_directions, stack_initial_states, stack_values
 from op_handlers.sequence.lstm.cell import FORGET, INPUT, OUTPUT, PROJECTION, PROJECTION_BIAS, Cell, Gate
 from op_handlers.sequence.lstm.integers import IntegerCell
 
@@ -50,16 +50,16 @@ def at_once(layers: Sequence[Cell], x: Value, starts: Starts, shared: bool = Fal
     """LSTM of one direction or both. ``shared``: its matrices are somebody else's too."""
     ctx, ops, n = layers[0].ctx, layers[0].ops, len(layers)
     activations = ITS_OWN[ctx.options.fused_activation_function]
-    matrices = viewed if shared else stacked
+    matrices = stack_values if shared else stack_directions
     y, hidden, cells = ops.LSTM(
         x,
         matrices(ops, [of_all(cell, cell.matrix) for cell in layers]),
         matrices(ops, [recurrent(cell) for cell in layers]),
-        stacked(ops, [biases(cell) for cell in layers]),
+        stack_directions(ops, [biases(cell) for cell in layers]),
         None,
-        begun(ctx, [hidden for hidden, _ in starts]),
-        begun(ctx, [cells for _, cells in starts]),
-        stacked(ops, [peepholes(cell) for cell in layers]) if layers[0].peeps else None,
+        stack_initial_states(ctx, [hidden for hidden, _ in starts]),
+        stack_initial_states(ctx, [cells for _, cells in starts]),
+        stack_directions(ops, [peepholes(cell) for cell in layers]) if layers[0].peeps else None,
         activations=None if activations is None else [*activations] * n,
         direction=None if n == 1 and not layers[0].reverse else "bidirectional" if n == 2 else "reverse",
         hidden_size=layers[0].cells,
@@ -98,13 +98,13 @@ def widened(cell: Cell, x: Value, hidden: Value, cells: Value) -> Sequence[Value
     activations = ITS_OWN[ctx.options.fused_activation_function]
     y, _, cells = ops.LSTM(
         x,
-        viewed(ops, [inward]),
-        viewed(ops, [ops.MatMul(back, projection)]),
-        viewed(ops, [bias]),
+        stack_values(ops, [inward]),
+        stack_values(ops, [ops.MatMul(back, projection)]),
+        stack_values(ops, [bias]),
         None,
         None,
-        begun(ctx, [cells]),
-        stacked(ops, [peepholes(cell)]) if cell.peeps else None,
+        stack_initial_states(ctx, [cells]),
+        stack_directions(ops, [peepholes(cell)]) if cell.peeps else None,
         activations=None if activations is None else [*activations],
         direction="reverse" if cell.reverse else None,
         hidden_size=n,

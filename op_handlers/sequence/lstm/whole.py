@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onnx_tflite_plugin.api import Decline, Operator, Quantization, Tensor, out
-from op_handlers.kernels.sigmoids import power_of_two
+from op_handlers.kernels.sigmoids import power_of_two_exponent
 from op_handlers.sequence.lstm.cell import (
     CELLS,
     HIDDEN,
@@ -45,7 +45,7 @@ def whole(op: Operator) -> Decline | None:
             return Decline(f"{tensor.name if tensor else 'an intermediate'!r} must have one scale")
     if wide := next((op[slot] for slot in slots if op[slot].rank == 2 and op[slot].dtype != "int8"), None):
         return Decline(f"its weights {wide.name!r} are {wide.dtype}, which the integer kernel takes for int8")
-    exponent = power_of_two(step_of(op[CELLS])[0])
+    exponent = power_of_two_exponent(step_of(op[CELLS])[0])
     if exponent is None:
         return Decline("the scale of its cells is no power of two, which LiteRT insists on")
     if not -15 <= exponent <= -9:
