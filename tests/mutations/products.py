@@ -87,14 +87,14 @@ MUTATIONS = (
             "BATCH_MATMUL-shared_matrices,_no:_reshaped_to_11x5_before_TRANSPOSE",
             "BATCH_MATMUL-shared_matrices,_no:_reshaped_to_1x55_before_TRANSPOSE,_scaled",
         ),
-        patches={"op_handlers.fusions.attention:_last_two": _transposed_alone},
+        patches={"op_handlers.fusions.attention:_swaps_last_two": _transposed_alone},
         fusions=True,
     ),
     Mutation(
         "any TRANSPOSE of shared matrices swaps their axes alone",
         "BATCH_MATMUL",
         ("BATCH_MATMUL-shared_matrices,_no:_batches_transposed",),
-        patches={"op_handlers.fusions.attention:_last_two": returning(True)},
+        patches={"op_handlers.fusions.attention:_swaps_last_two": returning(True)},
         fusions=True,
     ),
     Mutation(

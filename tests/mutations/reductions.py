@@ -45,7 +45,7 @@ MUTATIONS = (
             "MEAN-no_LayerNormalization_of_litert-torch,_with_a_scale_of_5x7",
             "MEAN-no_RMSNormalization_with_a_scale_of_5x1x3",
         ),
-        patches={"op_handlers.fusions.normalization:_elements": _along_the_last},
+        patches={"op_handlers.fusions.normalization:_row_size": _along_the_last},
         fusions=True,
     ),
     Mutation(
