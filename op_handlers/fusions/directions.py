@@ -12,10 +12,17 @@ from typing import Any
 
 from onnx_tflite_plugin.api import Call, Context, Decline, Match, Operand, Options, Value, fusion, operands, out
 from op_handlers.kernels.operands import present_operands
-from op_handlers.sequence.directions import both_axes, time_first_both
+from op_handlers.sequence.directions import bidirectional_axes, bidirectional_layout
 from op_handlers.sequence.lstm.bidirectional import AHEAD, BACK, bidirectional_sequence_lstm
-from op_handlers.sequence.lstm.bidirectional import products as both_products
-from op_handlers.sequence.lstm.handlers import ACTIVATED, newest, products, sequence_axes, through, time_first
+from op_handlers.sequence.lstm.bidirectional import weight_quantization as both_products
+from op_handlers.sequence.lstm.handlers import (
+    CELL_ACTIVATION,
+    emit_sequence,
+    required_opset,
+    sequence_axes,
+    time_first,
+    weight_quantization,
+)
 
 LSTM, BACKWARDS = "UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM_BACKWARDS"
 SLOTS = 24
@@ -70,13 +77,13 @@ def check_reversed_axis(match: Match, options: Options) -> Decline | None:
     where=match_reversed,
     layout=time_first,
     axes=sequence_axes,
-    quantization=products,
-    activation=ACTIVATED,
-    min_opset=newest,
+    quantization=weight_quantization,
+    activation=CELL_ACTIVATION,
+    min_opset=required_opset,
 )
 def lstm_backwards(ctx: Context, *operands: Value | None) -> Value:
     """Emit a reverse LSTM, or a backward Scan."""
-    return through(ctx, present_operands(operands), reverse=True)
+    return emit_sequence(ctx, present_operands(operands), reverse=True)
 
 
 # --- both directions --------------------------------------------------------------------------
@@ -118,8 +125,8 @@ def bidirectional_operands() -> list[Operand]:
     pattern=list(bidirectional_patterns()),
     inputs=bidirectional_operands(),
     where=match_directions,
-    layout=time_first_both,
-    axes=both_axes,
+    layout=bidirectional_layout,
+    axes=bidirectional_axes,
     quantization=both_products,
     activation=bidirectional_sequence_lstm.activation,
 )

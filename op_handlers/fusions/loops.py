@@ -25,7 +25,7 @@ from onnx_tflite_plugin.api import (
 from op_handlers.kernels.counted_loops import CountedLoop
 from op_handlers.kernels.recurrent import stack_initial_states
 from op_handlers.kernels.recurrent_cells import Cell, Matrix
-from op_handlers.sequence.directions import apart
+from op_handlers.sequence.directions import split_directions
 
 CARRIED = operands(" ".join(f"value{k}" for k in range(12)))
 LOOPS = tuple(Call("WHILE", *CARRIED[:n]) for n in range(4, len(CARRIED) + 1))
@@ -229,7 +229,7 @@ class Directions:
         y, last = [self.sequence], [list[Value]() for _ in directions]
         for stages in zip(*(layer.stages for layer in self.layers), strict=True):
             sequence, *states = emit_layer(ctx, [stage.cell for stage in stages], y[0], self.initial_states(stages))
-            y = list(apart(ctx, sequence, len(directions), axis=1))
+            y = list(split_directions(ctx, sequence, len(directions), axis=1))
             for state in states:
                 each = ops.Split(state, [1, 1], axis=0, outputs=2) if len(directions) > 1 else [state]
                 for d in directions:

@@ -183,7 +183,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     (
         "BIDIRECTIONAL_SEQUENCE_RNN-float32_that_begins_with_float16",
         [tensor(9, shape=[2, 13])],
-        r"its recurrent weights are of shape \[2, 13\]",
+        r"its recurrent weights have shape \[2, 13\]",
     ),
     ("SOFTMAX-float16,_beta_1.0", [option("beta", -1.0)], "its beta is -1"),
     (
@@ -275,7 +275,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     (
         "LSTM-int8_over_fifty_runs",
         [operands(*range(9), *[-1] * 3, 9, 10, 11, 12, -1, -1, 13, 14, -1, -1, -1, 1)],
-        "it normalizes 1 of its 4 gates",
+        "1 of its 4 gates are normalized",
     ),
     (
         "QUANTIZE-float32_to_int8_with_scales_along_axis_1",
@@ -285,7 +285,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     (
         "LSTM-float32_plain",
         [operands(*range(9), *[-1] * 3, 9, 10, 11, 12, -1, -1, 13, 14, -1, -1, -1, 12)],
-        "it normalizes 1 of its 4 gates",
+        "1 of its 4 gates are normalized",
     ),
     (
         f"{LSTM}-int8_that_projects_without_a_bias",
@@ -347,7 +347,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     (
         "BIDIRECTIONAL_SEQUENCE_RNN-float32_with_RELU",
         [tensor(6, shape=[13, 7, 1])],
-        r"'c6' are of shape \[13, 7, 1\], which is no matrix",
+        r"'c6' have shape \[13, 7, 1\], which is not a matrix",
     ),
     ("MEAN-int64_of_no_elements_kept", [tensor(0, type=7)], "int16 operand has no scale"),
     (
