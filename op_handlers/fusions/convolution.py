@@ -25,7 +25,7 @@ from onnx_tflite_plugin.api import (
     operands,
     out,
 )
-from op_handlers.image.convolution import SQUEEZABLE, conv_2d, depthwise_conv_2d, steps
+from op_handlers.image.convolution import SQUEEZABLE, conv_2d, depthwise_conv_2d, strides_and_dilations
 
 x, w, b, shape, other = operands("x w b shape other")
 block, rows, crops, number = operands("block rows crops number", constant=True)
@@ -115,7 +115,7 @@ def explicit_pads(conv: Operator, unit: int, axes: Sequence[Axis]) -> Mapping[st
     if unit:
         axes = [*axes[: unit - 1], Axis(), *axes[unit - 1 :]]
     kernel = conv[1].shape[1:3]
-    strides, dilations = steps(conv.options, "hw")
+    strides, dilations = strides_and_dilations(conv.options, "hw")
     try:
         conv_padding = conv_pads(conv.options.padding, conv[0].dims[1:3], kernel, strides, dilations)
     except Refused as refusal:

@@ -29,7 +29,7 @@ from onnx_tflite_plugin.api import (
     operands,
     out,
 )
-from op_handlers.image.convolution import conv_2d, steps
+from op_handlers.image.convolution import conv_2d, strides_and_dilations
 from op_handlers.kernels.hybrid import is_shallow
 from op_handlers.kernels.operands import require_quantization
 from op_handlers.matrix.fully_connected import (
@@ -150,7 +150,9 @@ def match_large_conv(match: Match) -> Mapping[str, Any] | Decline:
         return Decline("the batch size is dynamic, and LiteRT uses a scale per image")
     if conv.options.get("pads"):
         return dict(conv.options)
-    top, left, bottom, right = conv_pads(conv.options.padding, tuple(size), kernel, *steps(conv.options, "hw"))
+    top, left, bottom, right = conv_pads(
+        conv.options.padding, tuple(size), kernel, *strides_and_dilations(conv.options, "hw")
+    )
     return {**conv.options, "pads": {"h": (top, bottom), "w": (left, right)}}
 
 
@@ -188,7 +190,7 @@ class KernelReach(NamedTuple):
     def along(cls, ctx: Context, axis: int) -> KernelReach:
         """Return the reach along an axis of the image."""
         letter, size, result = "_hw"[axis], ctx.op[0].dims[axis] or 0, ctx.op[out(0)].dims[axis] or 0
-        (stride,), (dilation,) = steps(ctx.options, letter)
+        (stride,), (dilation,) = strides_and_dilations(ctx.options, letter)
         before, _ = ctx.options.pads[letter]
         places = np.add.outer(np.arange(result) * stride, np.arange(ctx.op[1].shape[axis]) * dilation) - before
         reaching = np.flatnonzero(((places >= 0) & (places < size)).any(axis=0))

@@ -38,7 +38,13 @@ from onnx_tflite_plugin.api import (
 )
 from op_handlers.fusions.convolution import axes_of
 from op_handlers.fusions.dynamic import b, match_large_conv, w, x
-from op_handlers.image.convolution import conv_2d, depthwise_conv_2d, reads_past_its_scale, steps, transpose_conv
+from op_handlers.image.convolution import (
+    conv_2d,
+    depthwise_conv_2d,
+    reads_beyond_scales,
+    strides_and_dilations,
+    transpose_conv,
+)
 from op_handlers.kernels.hybrid import is_hybrid, is_shallow, rounding_layers
 from op_handlers.kernels.operands import reinterpret_uint8_weights
 from op_handlers.matrix.batch_matmul import batch_matmul
@@ -66,7 +72,7 @@ def match_cheap_rounding(match: Match) -> Mapping[str, Any] | Decline:
         return Decline("")
     if op.code.startswith("CONV_2D") and not isinstance(match_large_conv(match), Decline):
         return Decline("the products are so many that integers with a scale per tensor are faster")
-    if op.code == "DEPTHWISE_CONV_2D" and reads_past_its_scale(op):
+    if op.code == "DEPTHWISE_CONV_2D" and reads_beyond_scales(op):
         return Decline("LiteRT's kernel reads beyond the end of the single scale")
     graph = match.graphs[op.subgraph]
     if not is_shallow(graph):
@@ -158,7 +164,9 @@ def bias_patterns(*codes: str) -> list[Call]:
 def conv_2d_rounded(ctx: Context, image: Value, weight: Value, bias: Value | None = None) -> Value:
     """Emit Conv with rounding per image, or per pixel for products of rows, which XNNPACK computes for int8 only."""
     _, *kernel, depth = ctx.op[1].shape
-    is_product = set(kernel) == {1} and ctx.op[0].dims[-1] == depth and steps(ctx.options, "hw")[0] == [1, 1]
+    is_product = (
+        set(kernel) == {1} and ctx.op[0].dims[-1] == depth and strides_and_dilations(ctx.options, "hw")[0] == [1, 1]
+    )
     if is_product and not ctx.options.get("pads") and ctx.op[1].dtype == "int8":
         image = round_activations(ctx, image, [1], row_count(ctx.op, depth))
     else:

@@ -11,17 +11,17 @@ from op_handlers.kernels.scattering import flatten_indices, scatter_rows
 # --- by key -----------------------------------------------------------------------------------
 
 
-def ascending(at: Instance) -> Decline | None:
-    """The kernel searches by halves: what it finds among keys in another order is up to where it looks."""
+def check_keys(at: Instance) -> Decline | None:
+    """Return a Decline for unsorted keys: the kernel's binary search then depends on where it looks."""
     keys = at.op.constant(1)
     if keys is None or (np.diff(keys.astype(np.int64)) > 0).all():
         return None
-    return Decline("its keys do not ascend, and the kernel searches them by halves; sort them, each once")
+    return Decline("its keys are not ascending, as the kernel's binary search requires; sort them without duplicates")
 
 
-@handler("HASHTABLE_LOOKUP", max_version=1, layout=Terminate(), quantization=Raw(), accepts=ascending)
+@handler("HASHTABLE_LOOKUP", max_version=1, layout=Terminate(), quantization=Raw(), accepts=check_keys)
 def hashtable_lookup(ctx: Context, lookup: Value, keys: Value, table: Value) -> tuple[Value, Value]:
-    """Gather from a table with one more row, of stored zeros or an empty string, for keys that are not there."""
+    """Emit Gather from a table extended by a row of zeros or an empty string, for missing keys."""
     ops = ctx.ops
     equal = ops.Cast(ops.Equal(ops.Unsqueeze(lookup, [1]), keys), to="int32")
     first = ops.ArgMax(equal, axis=1, keepdims=0)

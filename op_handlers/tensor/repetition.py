@@ -12,12 +12,12 @@ from op_handlers.kernels.operands import (
 )
 
 
-def repeated_once(at: Instance) -> Attribute:
+def tile_layout(at: Instance) -> Attribute:
     return unordered_layout(axis for axis, times in enumerate(constant_integers(at.op, 1) or []) if times == 1)
 
 
-def a_number_for_each_axis(at: Instance) -> Decline | None:
-    """The kernel reads as many as there are axes, in whatever shape they come (MultiplyShapeDims, tile.cc)."""
+def check_multiples(at: Instance) -> Decline | None:
+    """Return a Decline unless the multiples are a vector; the kernel reads one per axis (MultiplyShapeDims, tile.cc)."""
     times = at.op[1]
     if not times.has_rank or times.rank == 1:
         return None
@@ -27,11 +27,11 @@ def a_number_for_each_axis(at: Instance) -> Decline | None:
 @handler(
     "TILE",
     max_version=3,
-    layout=repeated_once,
+    layout=tile_layout,
     axes=preserved_axes,
     indexed_by_axis={1: 0},
     quantization=Raw(shift_safe=True, onnx="Tile"),
-    accepts=a_number_for_each_axis,
+    accepts=check_multiples,
 )
 def tile(ctx: Context, x: Value, times: Value) -> Value:
     """Tile."""

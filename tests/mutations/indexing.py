@@ -198,7 +198,7 @@ MUTATIONS = (
         "scores stay as they are",
         "NON_MAX_SUPPRESSION_V5",
         ("NON_MAX_SUPPRESSION_V5-every_box,_softened",),
-        patches={f"{DETECTION}:in_turn": _hard},
+        patches={f"{DETECTION}:emit_loop": _hard},
     ),
     Mutation(
         "classes suppress each other",

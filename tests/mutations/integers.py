@@ -122,12 +122,12 @@ MUTATIONS = (
         "halves of means to even",
         "AVERAGE_POOL_2D",
         tuple(f"AVERAGE_POOL_2D-{dtype}_of_four,_half_of_whose_means_lie_between" for dtype in ("int8", "uint8")),
-        patches={f"{POOL}:tilted": returning(np.float32(1))},
+        patches={f"{POOL}:scale_for_halves": returning(np.float32(1))},
     ),
     Mutation(
         "halves of means away from the zero point",
         "AVERAGE_POOL_2D",
         tuple(f"AVERAGE_POOL_2D-{dtype}_of_four,_half_of_whose_means_lie_between" for dtype in ("int8", "uint8")),
-        patches={f"{POOL}:stored_zero": the_zero_point},
+        patches={f"{POOL}:zero_of_integers": the_zero_point},
     ),
 )

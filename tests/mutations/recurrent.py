@@ -157,7 +157,7 @@ MUTATIONS = (
         (f"{SEQUENCE}-int8_that_holds_what_it_has",),
         patches={
             f"{INTEGERS}:{name}": lambda _original, factor=factor: factor
-            for name, factor in (("TIES", 1.0), ("NEAR", 1.0), ("SHARE", 2.0**-15))
+            for name, factor in (("HALF_AWAY", 1.0), ("HALF_AWAY_OF_SUMS", 1.0), ("GATE_SCALE", 2.0**-15))
         },
     ),
     Mutation(
