@@ -29,8 +29,8 @@ def while_loop(ctx: Context, *inputs: Value) -> list[Value]:
     """
     cond, body = ctx.options.cond_subgraph_index, ctx.options.body_subgraph_index
     loop = CountedLoop(ctx.op, ctx.subgraph(cond), ctx.subgraph(body), ctx.subgraph(ctx.op.subgraph))
-    trips, states = loop.trips(), ctx.states(cond, body)
-    once = trips is None and not loop.overtaken() and any(op.code in BRANCHING for op in loop.cond.operators)
+    trips, states = loop.trip_count(), ctx.states(cond, body)
+    once = trips is None and not loop.overwritten_slots() and any(op.code in BRANCHING for op in loop.cond.operators)
     rows = {} if once else loop.rows()
     counters = {} if trips is None else loop.counters
     carried = [k for k in range(len(inputs)) if k not in (*loop.forwarded, *counters, *rows)]
@@ -58,7 +58,7 @@ def while_loop(ctx: Context, *inputs: Value) -> list[Value]:
         if trips is None:
             go_on = condition(variables(count, after[:n]))
         following = dict(zip(carried, after[:n], strict=True))
-        for k, j in loop.overtaken().items():
+        for k, j in loop.overwritten_slots().items():
             next_count = None if j in following else counted(ctx, j, ctx.ops.Add(count, np.int64(1)), counters[j])
             following[k] = next_count or following[j]
         return [go_on, *following.values(), *current(states), *after[n:]]
@@ -79,7 +79,7 @@ def while_loop(ctx: Context, *inputs: Value) -> list[Value]:
     if limit is not None:
         results_by_slot |= {k: counted(ctx, k, limit, first) for k, first in counters.items()}
     for (k, row), value in zip(rows.items(), results[len(initial) :], strict=True):
-        filled = trips is not None and loop.has_a_row_each(k, trips)
+        filled = trips is not None and loop.has_row_per_step(k, trips)
         results_by_slot[k] = whole(ctx, loop.graph.outputs, k, row, value, None if filled else inputs[k])
     return [results_by_slot.get(k, value) for k, value in enumerate(inputs)]
 
@@ -102,7 +102,7 @@ def often(ctx: Context, loop: CountedLoop, trips: int | Tensor, inputs: Sequence
     """How often a loop runs, which is not less than 0 times."""
     if isinstance(trips, int):
         return np.int64(max(trips, 0))
-    number = ctx.ops.Reshape(inputs[loop.slot(trips)], np.zeros(0, np.int64))
+    number = ctx.ops.Reshape(inputs[loop.trip_count_slot(trips)], np.zeros(0, np.int64))
     return ctx.ops.Max(ctx.ops.Cast(number, to="int64"), np.int64(0))
 
 

@@ -23,8 +23,8 @@ from onnx_tflite_plugin.api import (
     handler,
     spend,
 )
-from op_handlers.kernels.mel import FLOOR, Filterbank, cosines
-from op_handlers.kernels.operands import scalar
+from op_handlers.kernels.mel import FLOOR, Filterbank, dct_matrix
+from op_handlers.kernels.operands import reshape_to_scalar
 from op_handlers.kernels.spectrum import power_spectrum
 
 LARGEST = (1 << 31) - 1
@@ -158,10 +158,10 @@ def mfcc(ctx: Context, powers: Value, rate: Value) -> Value:
     spend(channels * (bins + coefficients), 8, "the filters of a cepstrum")
     # The kernel keeps the limits as float32.
     bank = Filterbank(bins, channels, float(np.float32(lower)), float(np.float32(upper)))
-    transform, known = cosines(channels, coefficients).astype(np.float32), ctx.constant(1)
+    transform, known = dct_matrix(channels, coefficients).astype(np.float32), ctx.constant(1)
     magnitudes, sufficient = ops.Sqrt(powers), None
     if known is None:
-        weights, used, sufficient = bank.emit(ctx, scalar(ctx, 1, rate))
+        weights, used, sufficient = bank.emit(ctx, reshape_to_scalar(ctx, 1, rate))
         magnitudes = ops.Where(used, magnitudes, np.float32(0))
         energies = ops.MatMul(magnitudes, ops.Cast(weights, to="float32"))
     elif (filters := bank.matrix(int(known.item()))) is None:

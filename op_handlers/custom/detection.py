@@ -18,7 +18,7 @@ from onnx_tflite_plugin.api import (
     handler,
     out,
 )
-from op_handlers.kernels.boxes import below, columns
+from op_handlers.kernels.boxes import float32_below, split_columns
 
 NEEDED = ("max_detections", "max_classes_per_detection", "num_classes", "nms_score_threshold", "nms_iou_threshold")
 SCALES = ("y_scale", "x_scale", "h_scale", "w_scale")
@@ -93,7 +93,7 @@ def decoded(ctx: Context, encodings: Value, anchors: Value, options: dict[str, A
     """Corners ``[N, 4]`` in float32 of centers and sizes relative to anchors, computed in float64 as there."""
     ops = ctx.ops
     wide = [ops.Cast(value, to="float64") for value in (ops.Slice(encodings, [0], [4], [1]), anchors)]
-    (y, x, h, w), (ya, xa, ha, wa) = (columns(ctx, value, rank=2) for value in wide)
+    (y, x, h, w), (ya, xa, ha, wa) = (split_columns(ctx, value, rank=2) for value in wide)
     if ctx.op[2].shape[-1] != 4:
         raise Refused(f"it has anchors of shape {list(ctx.op[2].shape)}, without which boxes cannot be decoded")
     scale = {name: np.float64(np.float32(options[f"{name}_scale"])) for name in "yxhw"}
@@ -112,7 +112,7 @@ def decoded(ctx: Context, encodings: Value, anchors: Value, options: dict[str, A
 def suppressed(ctx: Context, boxes: Value, scores: Value, limit: int, options: dict[str, Any]) -> Value:
     """Places (batch, class, box) of what stays, by scores ``[classes, N]``; a score at the threshold does."""
     overlap = np.asarray([options["nms_iou_threshold"]], np.float32)
-    least = np.asarray([below(options["nms_score_threshold"])])
+    least = np.asarray([float32_below(options["nms_score_threshold"])])
     return ctx.ops.NonMaxSuppression(
         ctx.ops.Unsqueeze(boxes, [0]), ctx.ops.Unsqueeze(scores, [0]), [limit], overlap, least
     )

@@ -14,7 +14,7 @@ import numpy as np
 from onnx_tflite_plugin.api import Contents, Context, Decline, Instance, Terminate, Value, handler, out
 from op_handlers.custom.select.nodedef import node_of
 from op_handlers.kernels.counted_loops import RESERVE, SET_ITEM
-from op_handlers.kernels.operands import as_int64
+from op_handlers.kernels.operands import cast_to_int64
 
 
 def contents(slot: int | None = None, axes: int = 0, shape: int | None = None) -> Callable[[Instance], Contents]:
@@ -54,7 +54,7 @@ def known(slot: int) -> Callable[[Instance], Decline | None]:
 def reserve(ctx: Context, shape: Value, count: Value) -> Value:
     """Zeros, as many as there are to be."""
     ops, sizes = ctx.ops, [size or 1 for size in ctx.op[out(0)].dims[1:]]
-    number = as_int64(ctx, 1, count)
+    number = cast_to_int64(ctx, 1, count)
     first = number.reshape(1) if isinstance(number, np.ndarray) else ops.Reshape(number, [1])
     return ops.Expand(np.zeros((), ctx.op[out(0)].dtype), ops.Concat(first, np.asarray(sizes, np.int64), axis=0))
 

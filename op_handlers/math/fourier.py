@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from onnx_tflite_plugin.api import Context, Decline, Instance, Terminate, Value, handler
-from op_handlers.kernels.operands import as_int64
+from op_handlers.kernels.operands import cast_to_int64
 
 
-def of_single_numbers(at: Instance) -> Decline | None:
+def check_width(at: Instance) -> Decline | None:
     lengths = at.op.constant(1)
     if lengths is not None and lengths.reshape(-1)[1:].tolist() == [1]:
         return Decline(
-            "of rows of one number LiteRT's kernel mixes up real and imaginary parts (Rfft2dReorder, rfft2d.cc)"
+            "for rows of one number LiteRT's kernel confuses real and imaginary parts (Rfft2dReorder, rfft2d.cc)"
         )
     return None
 
@@ -23,18 +23,22 @@ def of_single_numbers(at: Instance) -> Decline | None:
     layout=Terminate(),
     min_opset=17,
     types="float32, int32 -> complex64",
-    accepts=of_single_numbers,
+    accepts=check_width,
 )
 def rfft_2d(ctx: Context, x: Value, lengths: Value) -> Value:
-    """DFT of each row, one-sided, then of each column; both cut or pad to their length, which is a power of two (rfft2d.cc)."""
+    """Emit DFT of each row, one-sided, then of each column (rfft2d.cc).
+
+
+    Rows and columns are cropped or padded to their lengths, which are powers of two.
+    """
     ops, rank = ctx.ops, ctx.op[0].rank
-    sizes = as_int64(ctx, 1, lengths)
+    sizes = cast_to_int64(ctx, 1, lengths)
     height, width = (
         sizes[k].reshape(()) if isinstance(sizes, np.ndarray) else ops.Gather(sizes, np.asarray(k)) for k in (0, 1)
     )
-    if 0 in ctx.op[0].dims[-2:]:  # of nothing all is zero, where DFT refuses
+    if 0 in ctx.op[0].dims[-2:]:  # an empty input gives zeros, but DFT refuses it
         x = ops.Pad(x, np.asarray([0] * (2 * rank - 2) + [1, 1]), np.float32(0), mode="constant")
-    value = ops.Unsqueeze(x, [rank] if rank > 2 else [0, 3])  # a batch in front, pairs behind
+    value = ops.Unsqueeze(x, [rank] if rank > 2 else [0, 3])  # leading batch axis, trailing axis of pairs
     axis = max(rank, 3) - 1
     for length, at, onesided in ((width, axis, 1), (height, axis - 1, 0)):
         value = ops.DFT(value, length, np.asarray(at), onesided=onesided)

@@ -22,7 +22,7 @@ from onnx_tflite_plugin.api import (
     out,
     spelled,
 )
-from op_handlers.kernels.operands import moved_weights, packed_weights, signed_bytes
+from op_handlers.kernels.operands import check_packed_weights, check_weight_zero_points, reinterpret_uint8_weights
 
 
 def dense_axes(at: Instance) -> str | None:
@@ -81,7 +81,7 @@ def default_weights(at: Instance) -> Decline | None:
         )
     if op[1].blocks is not None:
         return in_blocks(op)
-    return packed_weights(op, NARROW) or moved_rows(op) or moved_weights(op)
+    return check_packed_weights(op, NARROW) or moved_rows(op) or check_weight_zero_points(op)
 
 
 def moved_rows(op: Operator) -> Decline | None:
@@ -179,9 +179,11 @@ def fully_connected(ctx: Context, x: Value, w: Value, b: Value | None = None) ->
     b = bias_of_rows(ctx, b)
     if leads(ctx):
         rows = ctx.dequantize(ctx.ops.Reshape(ctx.raw(0), [-1, ctx.op[1].shape[-1]]), like=0)
-        y = ctx.ops.Gemm(rows, signed_bytes(ctx, 1, w, by_row=True), b, transB=None if ctx.op[1].blocks else 1)
+        y = ctx.ops.Gemm(
+            rows, reinterpret_uint8_weights(ctx, 1, w, by_row=True), b, transB=None if ctx.op[1].blocks else 1
+        )
         return with_leading(ctx, ctx.raw(0), ctx.quantize(y, like=out(0)))
-    return ctx.ops.Gemm(x, signed_bytes(ctx, 1, w, by_row=True), b, transB=None if ctx.op[1].blocks else 1)
+    return ctx.ops.Gemm(x, reinterpret_uint8_weights(ctx, 1, w, by_row=True), b, transB=None if ctx.op[1].blocks else 1)
 
 
 def bias_of_rows(ctx: Context, b: Value | None) -> Value | None:

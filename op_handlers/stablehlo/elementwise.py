@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import zip_longest
 
 from onnx_tflite_plugin.api import Context, Decline, Instance, Raw, Transparent, Value, handler
-from op_handlers.kernels.extremes import extreme
+from op_handlers.kernels.min_max import emit_min_max
 
 FLOATS = ("float16", "float32", "float64")
 
@@ -38,7 +38,7 @@ def chosen(ctx: Context, onnx: str, x: Value, y: Value) -> Value:
     if dtype in FLOATS:
         beyond = ops.Less(x, y) if onnx == "Max" else ops.Less(y, x)
         return ops.Where(beyond, y, x)
-    return extreme(ctx, onnx, x, y)
+    return emit_min_max(ctx, onnx, x, y)
 
 
 @handler("STABLEHLO_MAXIMUM", max_version=1, layout=Transparent(), quantization=Raw())

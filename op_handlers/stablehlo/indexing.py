@@ -21,7 +21,7 @@ from onnx_tflite_plugin.api import (
     out,
     spend,
 )
-from op_handlers.kernels.operands import as_int64
+from op_handlers.kernels.operands import cast_to_int64
 
 # --- gather -----------------------------------------------------------------------------------
 
@@ -110,7 +110,7 @@ def result(op: Operator, batch: list[str]) -> list[str]:
 def vectors(ctx: Context, indices: Value) -> Value | Array:
     """The starts, one vector along the last axis for each slice, moved so that the slice fits."""
     o, (x, index) = ctx.options, (ctx.op[0], ctx.op[1])
-    starts = moved(ctx, as_int64(ctx, 1, indices), o.index_vector_dim, index.rank)
+    starts = moved(ctx, cast_to_int64(ctx, 1, indices), o.index_vector_dim, index.rank)
     sizes = [o.slice_sizes[axis] for axis in o.start_index_map]
     dims = [x.dims[axis] for axis in o.start_index_map]
     if None not in dims:
@@ -245,7 +245,7 @@ def flat_places(ctx: Context, indices: Value) -> tuple[Any, bool]:
     if index.static and new.static and given != places:
         raise Refused(f"its {places} places do not fit updates of shape {list(new.shape)}")
     strides = [prod(x.shape[k + 1 :]) for k in range(x.rank)]
-    starts = moved(ctx, as_int64(ctx, 1, indices), o.index_vector_dim, index.rank)
+    starts = moved(ctx, cast_to_int64(ctx, 1, indices), o.index_vector_dim, index.rank)
     spend(4 * prod(new.shape), 8, "the places of what is scattered")
     total: Any = np.zeros(new.shape, np.int64)
     inside: Any = np.ones(new.shape, bool)

@@ -19,14 +19,20 @@ from onnx_tflite_plugin.api import (
     out,
     spend,
 )
-from op_handlers.kernels.operands import any_order, as_int64, in_place, scalar, whole_numbers
+from op_handlers.kernels.operands import (
+    cast_to_int64,
+    constant_integers,
+    preserved_axes,
+    reshape_to_scalar,
+    unordered_layout,
+)
 
 
 def untouched(at: Instance) -> Attribute:
     """Axes that are neither padded nor cropped may hold their elements in any order."""
     o = at.op.options
     rows = zip(o.edge_padding_low, o.edge_padding_high, o.interior_padding, strict=True)
-    return any_order((axis for axis, row in enumerate(rows) if not any(row)))
+    return unordered_layout((axis for axis, row in enumerate(rows) if not any(row)))
 
 
 def not_empty(at: Instance) -> Decline | None:
@@ -38,7 +44,7 @@ def not_empty(at: Instance) -> Decline | None:
     "STABLEHLO_PAD",
     max_version=1,
     layout=untouched,
-    axes=in_place,
+    axes=preserved_axes,
     quantization=Raw(shift_safe=True, onnx="Pad"),
     accepts=not_empty,
 )
@@ -46,7 +52,7 @@ def stablehlo_pad(ctx: Context, x: Value, number: Value) -> Value:
     """Pad, where nothing comes between elements; a negative edge crops (stablehlo_pad.cc)."""
     o = ctx.options
     rows = (ctx.by_axis(row) for row in (o.edge_padding_low, o.edge_padding_high, o.interior_padding))
-    return spread(ctx, x, scalar(ctx, 1, number), *rows)
+    return spread(ctx, x, reshape_to_scalar(ctx, 1, number), *rows)
 
 
 def spread(
@@ -91,14 +97,14 @@ def places(size: int, low: int, high: int, interior: int) -> Array:
 
 
 def undilated(at: Instance) -> Attribute:
-    return any_order((axis for axis, step in enumerate(whole_numbers(at.op, 1) or []) if step == 1))
+    return unordered_layout((axis for axis, step in enumerate(constant_integers(at.op, 1) or []) if step == 1))
 
 
 @handler(
     "DILATE",
     max_version=1,
     layout=undilated,
-    axes=in_place,
+    axes=preserved_axes,
     indexed_by_axis={1: 0},
     quantization=Raw(shift_safe=True, onnx="Pad"),
 )
@@ -106,9 +112,13 @@ def dilate(ctx: Context, x: Value, steps: Value, number: Value) -> Value:
     """A number put between elements; none behind the last (dilate.cc)."""
     constant, rank = ctx.constant(1), ctx.op[0].rank
     if constant is not None and all(step == 1 or ctx.shape(0)[axis] is not None for axis, step in enumerate(constant)):
-        return spread(ctx, x, scalar(ctx, 2, number), [0] * rank, [0] * rank, [int(step) - 1 for step in constant])
-    ops, apart = ctx.ops, as_int64(ctx, 1, steps)
-    y = ctx.ops.Pad(x, np.asarray([0] * rank + [1] * rank, np.int64), scalar(ctx, 2, number), mode="constant")
+        return spread(
+            ctx, x, reshape_to_scalar(ctx, 2, number), [0] * rank, [0] * rank, [int(step) - 1 for step in constant]
+        )
+    ops, apart = ctx.ops, cast_to_int64(ctx, 1, steps)
+    y = ctx.ops.Pad(
+        x, np.asarray([0] * rank + [1] * rank, np.int64), reshape_to_scalar(ctx, 2, number), mode="constant"
+    )
     for axis in range(rank):
         size = ops.Gather(ops.Shape(x), np.asarray(axis))
         step = np.asarray(apart[axis]) if isinstance(apart, np.ndarray) else ops.Gather(apart, np.asarray(axis))

@@ -23,8 +23,8 @@ from onnx_tflite_plugin.api import (
     out,
     spend,
 )
-from op_handlers.kernels.extremes import extreme
-from op_handlers.kernels.operands import any_order, in_place, scalar, whole_numbers
+from op_handlers.kernels.min_max import emit_min_max
+from op_handlers.kernels.operands import constant_integers, preserved_axes, reshape_to_scalar, unordered_layout
 from op_handlers.stablehlo.padding import size_of, spread
 
 BODIES = {
@@ -100,7 +100,7 @@ def unwindowed(at: Instance) -> Attribute:
         if o.window_dimensions[axis] == o.window_strides[axis] == o.base_dilations[axis] == 1
         and not any(o.padding[2 * axis : 2 * axis + 2])
     ]
-    return any_order(plain)
+    return unordered_layout(plain)
 
 
 def sized(at: Instance) -> Decline | None:
@@ -122,7 +122,7 @@ def entries_of_axes(at: Instance) -> Decline | None:
     "STABLEHLO_REDUCE_WINDOW",
     max_version=1,
     layout=unwindowed,
-    axes=in_place,
+    axes=preserved_axes,
     quantization=Raw(),
     accepts=entries_of_axes,
 )
@@ -133,7 +133,7 @@ def stablehlo_reduce_window(ctx: Context, x: Value, initial: Value) -> Value:
     windows = Windows(
         *(ctx.by_axis(entries) for entries in (o.window_dimensions, o.window_strides, o.window_dilations))
     )
-    start, what = scalar(ctx, 1, initial), body(ctx)
+    start, what = reshape_to_scalar(ctx, 1, initial), body(ctx)
     base = [step - 1 for step in ctx.by_axis(o.base_dilations)]
     summed = running_sum(ctx, windows, low, high, base)
     if what == "ADD" and summed is not None and is_zero(ctx):
@@ -173,7 +173,7 @@ def reduced(ctx: Context, x: Value, start: Value, sizes: list[int], windows: Win
     places = {k: windows.places(k, sizes[k]) for k in windows.axes}
     combine: Callable[[Value, Value], Value] = ops.named(COMBINED[what])
     if dtype == "int64" and COMBINED[what] in ("Max", "Min"):
-        combine = partial(extreme, ctx, COMBINED[what])
+        combine = partial(emit_min_max, ctx, COMBINED[what])
     y = one_by_one(ctx, x, places, combine) if what in APART[dtype] else together(ctx, x, places, what)
     y = combine(y, start)
     return ops.Cast(y, to=dtype) if wide else y
@@ -215,20 +215,20 @@ def constant_windows(at: Instance) -> Decline | None:
 
 
 def _held(op: Operator) -> list[list[int] | None]:
-    return [whole_numbers(op, slot) for slot in (2, 3, 4)]
+    return [constant_integers(op, slot) for slot in (2, 3, 4)]
 
 
 def older_unwindowed(at: Instance) -> Attribute:
     sizes, strides, _ = _held(at.op)
     still = [size == stride == 1 for size, stride in zip(sizes or (), strides or (), strict=False)]
-    return any_order(k for k in range(min(at.op[0].rank, len(still))) if still[k])
+    return unordered_layout(k for k in range(min(at.op[0].rank, len(still))) if still[k])
 
 
 @handler(
     "REDUCE_WINDOW",
     max_version=1,
     layout=older_unwindowed,
-    axes=in_place,
+    axes=preserved_axes,
     quantization=Raw(),
     accepts=constant_windows,
 )
@@ -242,4 +242,4 @@ def reduce_window(ctx: Context, x: Value, initial: Value, *_windows: Value) -> V
     if what == "UNSUPPORTED":
         raise Refused("its reduction is UNSUPPORTED, which the kernel refuses")
     sizes = [size_of(ctx, k) for k in range(len(ctx.shape(0)))]
-    return reduced(ctx, x, scalar(ctx, 1, initial), sizes, windows, what)
+    return reduced(ctx, x, reshape_to_scalar(ctx, 1, initial), sizes, windows, what)

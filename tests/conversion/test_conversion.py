@@ -324,7 +324,7 @@ def test_an_lstm_whose_states_are_one_tensor_is_refused_for_that() -> None:
     lstm.inputs = [*lstm.inputs[:19], lstm.inputs[18], *lstm.inputs[20:]]
     builder = flatbuffers.Builder(1024)
     builder.Finish(model.Pack(builder), file_identifier=b"TFL3")
-    with pytest.raises(UnsupportedOperator, match="two of its states are one tensor"):
+    with pytest.raises(UnsupportedOperator, match="two of its states share the tensor"):
         otp.convert(bytes(builder.Output()))
 
 

@@ -52,8 +52,8 @@ MUTATIONS = (
         (f"{SPECTROGRAM}-magnitudes",),
         emits={"Sqrt": lambda _true, powers: powers},
     ),
-    Mutation("an orthogonal transform", MFCC, (f"{MFCC}-usual",), patches={f"{AUDIO}:cosines": _orthogonal}),
-    Mutation("another mel scale", MFCC, (f"{MFCC}-usual", f"{MFCC}-usual,_rate_at_runtime"), patches={f"{MEL}:mel": _as_in_htk}),
+    Mutation("an orthogonal transform", MFCC, (f"{MFCC}-usual",), patches={f"{AUDIO}:dct_matrix": _orthogonal}),
+    Mutation("another mel scale", MFCC, (f"{MFCC}-usual", f"{MFCC}-usual,_rate_at_runtime"), patches={f"{MEL}:hertz_to_mel": _as_in_htk}),
     Mutation("a higher floor", MFCC, (f"{MFCC}-silence",), emits={"Max": _higher}),
     Mutation(
         "every frequency counts at runtime",

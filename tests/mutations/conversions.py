@@ -64,7 +64,7 @@ MUTATIONS = (
         "wraps instead of saturating",
         "CAST",
         ("CAST-float64_to_int8",),
-        patches={"op_handlers.math.cast:cut": handing_on(1)},
+        patches={"op_handlers.math.cast:clip_to_integer": handing_on(1)},
     ),
     Mutation("NaN is the least", "CAST", ("CAST-float64_to_int8",), emits={"Where": _second_first}),
     Mutation(
@@ -112,7 +112,7 @@ MUTATIONS = (
         "halves of other integers go to the even one",
         "QUANTIZE",
         ("QUANTIZE-int16_to_int16,_halves_of_2_go_up",),
-        patches={"op_handlers.math.quantization:upwards": returning(0.0)},
+        patches={"op_handlers.math.quantization:half_up_offset": returning(0.0)},
     ),
     Mutation(
         "int32 is truncated",

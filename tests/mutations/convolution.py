@@ -129,9 +129,9 @@ def undilated(original: Any) -> Any:
     """A kernel spans as many elements as it has."""
 
     def asked_part(ctx: Any, shape: Any, y: Any, _reach: Any, strides: Any) -> Any:
-        from op_handlers.image.convolution import spatial
+        from op_handlers.image.convolution import spatial_axes
 
-        return original(ctx, shape, y, spatial(ctx)[1], strides)
+        return original(ctx, shape, y, spatial_axes(ctx)[1], strides)
 
     return asked_part
 
@@ -141,9 +141,9 @@ def in_the_schemas_order(original: Any) -> Any:
 
 
 def _by_option(ctx: Any, x: Any, w: Any, b: Any = None) -> Any:
-    from op_handlers.image.convolution import convolution
+    from op_handlers.image.convolution import emit_conv
 
-    return convolution(ctx, x, w, b, group=ctx.op[1].shape[3] // ctx.options.depth_multiplier)
+    return emit_conv(ctx, x, w, b, group=ctx.op[1].shape[3] // ctx.options.depth_multiplier)
 
 
 ACTIVATED = {
@@ -173,7 +173,7 @@ MUTATIONS = (
             "CONV_3D_TRANSPOSE-sizes_at_runtime,_SAME_2x2x3_dilated_2x3x1",
             "CONV_3D_TRANSPOSE-sizes_at_runtime,_SAME_2x2x2_stride_2x1x2_dilated_2x1x1",
         ),
-        patches={"op_handlers.image.convolution:asked_part": undilated},
+        patches={"op_handlers.image.convolution:crop_to_requested": undilated},
     ),
     Mutation(
         "the larger half of SAME in front",
@@ -215,7 +215,7 @@ MUTATIONS = (
         "uint8 weights of float activations keep their zero point",
         "CONV_2D",
         ("CONV_2D-float32_with_uint8_weights,_which_the_kernel_reads_as_int8",),
-        patches={f"{CONV}:signed_bytes": handing_on(2)},
+        patches={f"{CONV}:reinterpret_uint8_weights": handing_on(2)},
     ),
     Mutation(
         "no output padding",
@@ -246,7 +246,7 @@ MUTATIONS = (
         "AVERAGE_POOL_2D",
         tuple(f"AVERAGE_POOL_2D-{dtype}_to_another_scale,_which_the_kernel_ignores" for dtype in ("int8", "int16")),
         fields={"quantization": Dequantized()},
-        patches={f"{POOL}:unscaled": handing_on(1)},
+        patches={f"{POOL}:reinterpret_scale": handing_on(1)},
     ),
     *(
         Mutation("the activation is left out", code, (case,), fields={"activation": None})
@@ -307,7 +307,7 @@ MUTATIONS = (
         "strides and dilations in the order of the schema",
         "CONV_3D",
         ("CONV_3D-SAME_2x3x4_stride_2x1x3",),
-        patches={f"{CONV}:steps": in_the_schemas_order},
+        patches={f"{CONV}:strides_and_dilations": in_the_schemas_order},
     ),
     Mutation(
         "the larger half of SAME in front",
@@ -333,7 +333,7 @@ MUTATIONS = (
             "along a row is along a column",
             code,
             tuple(f"{code}-along_a_{name}" for name in ("row,_SAME_stride_2,_int8", "row,_stride_3,_float32")),
-            patches={f"{CONV}:spatial": across},
+            patches={f"{CONV}:spatial_axes": across},
         )
         for code in ("CONV_2D", "DEPTHWISE_CONV_2D")
     ),
@@ -342,7 +342,7 @@ MUTATIONS = (
             "along a row is along a column",
             code,
             (f"{code}-along_a_row,_stride_3,_int8", f"{code}-along_a_row,_stride_3,_float32"),
-            patches={f"{POOL}:windows": window_across},
+            patches={f"{POOL}:window_attributes": window_across},
         )
         for code in ("MAX_POOL_2D", "AVERAGE_POOL_2D")
     ),

@@ -72,7 +72,7 @@ MUTATIONS = (
             "halves go to the even one",
             op,
             (f"{op}-int8_and_a_constant,_halves_go_up", f"{op}-uint8_and_a_constant,_halves_go_up"),
-            patches={"op_handlers.math.arithmetic:moved_from_halves": returning(0.0)},
+            patches={"op_handlers.math.arithmetic:half_offset": returning(0.0)},
         )
         for op in ("ADD", "SUB")
     ),

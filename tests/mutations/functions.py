@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from onnx_tflite_plugin.api import Dequantized, out
-from op_handlers.math.reduction import reduced
+from op_handlers.math.reduction import emit_reduction
 
 from .planting import Mutation, returning, with_attributes
 
@@ -168,7 +168,7 @@ MUTATIONS = (
         "REDUCE_PROD",
         ("REDUCE_PROD-int32,_which_wraps_around_kept",),
         patches={
-            "op_handlers.math.product:product_of_integers": lambda _original: (
+            "op_handlers.math.product:emit_integer_product": lambda _original: (
                 lambda ctx, x, axes: ctx.ops.ReduceProd(x, axes, keepdims=1)
             )
         },
@@ -177,21 +177,21 @@ MUTATIONS = (
         "products are not rounded",
         "REDUCE_PROD",
         ("REDUCE_PROD-int8_axes_[1,_2]_of_[2,_5,_7,_3]_at_1_kept",),
-        patches={"op_handlers.math.product:rounded": lambda _original: lambda ctx, value, *scaling: value},
+        patches={"op_handlers.math.product:rescale_rounded": lambda _original: lambda ctx, value, *scaling: value},
     ),
     Mutation(
         "no elements have the mean 0",
         "MEAN",
         ("MEAN-float32_of_no_elements_kept",),
-        patches={"op_handlers.math.reduction:of_nothing": returning(False)},
+        patches={"op_handlers.math.reduction:has_empty_axis": returning(False)},
     ),
     Mutation(
         "sums of 32 bits saturate",
         "SUM",
         ("SUM-int32_that_wraps_around_kept",),
         patches={
-            "op_handlers.math.reduction:sum_of_integers": lambda _original: (
-                lambda ctx, x, axes: reduced(ctx, "ReduceSum", x, axes)
+            "op_handlers.math.reduction:emit_integer_sum": lambda _original: (
+                lambda ctx, x, axes: emit_reduction(ctx, "ReduceSum", x, axes)
             )
         },
     ),

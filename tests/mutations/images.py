@@ -53,7 +53,7 @@ def one_axis_pattern(wide: str, flat: str) -> Change:
 def _crd(_original: Any) -> Any:
     from op_handlers.tensor import blocks
 
-    original = blocks.rearranged
+    original = blocks.rearrange
     return lambda ctx, x, before, after, sizes: original(ctx, x, before.replace("pqd", "dpq"), after, sizes)
 
 
@@ -66,33 +66,35 @@ MUTATIONS = (
         "flags change places",
         "RESIZE_BILINEAR",
         ("RESIZE_BILINEAR-float32_half_pixel_centers_to_1x1",),
-        patches={"op_handlers.image.resize:coordinates": coordinates("half_pixel", "align_corners", "asymmetric")},
+        patches={"op_handlers.image.resize:coordinate_mode": coordinates("half_pixel", "align_corners", "asymmetric")},
     ),
     Mutation(
         "no flag is half_pixel",
         "RESIZE_BILINEAR",
         ("RESIZE_BILINEAR-float32_legacy_to_4x9",),
-        patches={"op_handlers.image.resize:coordinates": coordinates("align_corners", "half_pixel", "half_pixel")},
+        patches={"op_handlers.image.resize:coordinate_mode": coordinates("align_corners", "half_pixel", "half_pixel")},
     ),
     Mutation(
         "height and width stay in the file's place",
         "RESIZE_BILINEAR",
         ("RESIZE_BILINEAR-float32_align_corners_to_3x2",),
         patches={
-            "op_handlers.image.resize:sizes": lambda original: lambda ctx, size, perm: original(ctx, size, sorted(perm))
+            "op_handlers.image.resize:output_shape": lambda original: (
+                lambda ctx, size, perm: original(ctx, size, sorted(perm))
+            )
         },
     ),
     Mutation(
         "places of int16 are not rounded",
         "RESIZE_BILINEAR",
         ("RESIZE_BILINEAR-int16_half_pixel_centers_to_4x9",),
-        patches={"op_handlers.image.resize:rounded_places": returning(None)},
+        patches={"op_handlers.image.resize:rounded_coordinates": returning(None)},
     ),
     Mutation(
         "halves of 8 bits go to the even one",
         "RESIZE_BILINEAR",
         ("RESIZE_BILINEAR-int8_halves_go_up,_to_10x20", "RESIZE_BILINEAR-uint8_halves_go_up,_to_5x10"),
-        patches={"op_handlers.image.resize:upwards": returning(0.0)},
+        patches={"op_handlers.image.resize:half_up_offset": returning(0.0)},
     ),
     Mutation(
         "half pixels are rounded to the floor",
@@ -101,19 +103,19 @@ MUTATIONS = (
             "RESIZE_NEAREST_NEIGHBOR-half_pixel_centers_int8_of_many_pixels_to_an_odd_size_between_convolutions",
             "RESIZE_NEAREST_NEIGHBOR-half_pixel_centers_float32_to_half_the_size,_between_pixels_between_convolutions",
         ),
-        patches={"op_handlers.image.resize:nearest": round_prefer_floor},
+        patches={"op_handlers.image.resize:nearest_along": round_prefer_floor},
     ),
     Mutation(
         "align_corners rounds halves to even",
         "RESIZE_NEAREST_NEIGHBOR",
         ("RESIZE_NEAREST_NEIGHBOR-align_corners_to_4x9",),
-        patches={"op_handlers.image.resize:nearest": half_even},
+        patches={"op_handlers.image.resize:nearest_along": half_even},
     ),
     Mutation(
         "8 bits are placed as floats are",
         "RESIZE_NEAREST_NEIGHBOR",
         ("RESIZE_NEAREST_NEIGHBOR-legacy_int8_2_to_82_columns",),
-        patches={"op_handlers.image.resize:in_fixed_point": returning(False)},
+        patches={"op_handlers.image.resize:uses_fixed_point": returning(False)},
     ),
     Mutation(
         "columns of depth first",
@@ -125,13 +127,13 @@ MUTATIONS = (
         "columns of depth first in the file's order",
         "DEPTH_TO_SPACE",
         ("DEPTH_TO_SPACE-of_one_pixel_between_convolutions",),
-        patches={f"{BLOCKS}:rearranged": _crd},
+        patches={f"{BLOCKS}:rearrange": _crd},
     ),
     Mutation(
         "channels before places",
         "SPACE_TO_DEPTH",
         ("SPACE_TO_DEPTH-float32_by_3_between_convolutions",),
-        patches={f"{BLOCKS}:rearranged": _crd_back, f"{BLOCKS}:channels_first": returning(False)},
+        patches={f"{BLOCKS}:rearrange": _crd_back, f"{BLOCKS}:is_channels_first": returning(False)},
     ),
     Mutation(
         "the batch comes before the place in a block",
@@ -149,7 +151,7 @@ MUTATIONS = (
         "integers are padded with 0",
         "SPACE_TO_BATCH_ND",
         ("SPACE_TO_BATCH_ND-uint8_by_2x3",),
-        patches={f"{BLOCKS}:zero": returning_zero},
+        patches={f"{BLOCKS}:padding_value": returning_zero},
     ),
     Mutation(
         "another output scale rescales",
@@ -161,7 +163,7 @@ MUTATIONS = (
         "another output scale rescales",
         "RESIZE_BILINEAR",
         ("RESIZE_BILINEAR-int8_copied_to_other_parameters,_which_the_kernel_ignores",),
-        patches={"op_handlers.image.resize:unscaled": handing_on(1)},
+        patches={"op_handlers.image.resize:reinterpret_scale": handing_on(1)},
     ),
     Mutation(
         "pixels have no centers where sizes are known as it runs",

@@ -192,13 +192,13 @@ MUTATIONS = (
         "an overlap at the threshold stays",
         "NON_MAX_SUPPRESSION_V4",
         ("NON_MAX_SUPPRESSION_V4-an_overlap_at_the_threshold",),
-        patches={f"{DETECTION}:below": _at},
+        patches={f"{DETECTION}:float32_below": _at},
     ),
     Mutation(
         "scores stay as they are",
         "NON_MAX_SUPPRESSION_V5",
         ("NON_MAX_SUPPRESSION_V5-every_box,_softened",),
-        patches={f"{DETECTION}:in_turn": _hard},
+        patches={f"{DETECTION}:emit_loop": _hard},
     ),
     Mutation(
         "classes suppress each other",

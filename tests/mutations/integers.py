@@ -69,10 +69,10 @@ MUTATIONS = (
         "the power of two below a sum is one bit off",
         "SOFTMAX",
         (CONFIDENT, SUMS),
-        patches={f"{SOFTMAX}:powers": halved},
+        patches={f"{SOFTMAX}:power_table": halved},
     ),
     Mutation(
-        "exponentials go on below -10", "SOFTMAX", (CONFIDENT,), patches={f"{SOFTMAX}:exponentials": without_least}
+        "exponentials go on below -10", "SOFTMAX", (CONFIDENT,), patches={f"{SOFTMAX}:exponential_table": without_least}
     ),
     Mutation(
         "a share of more than all is not cut",
@@ -80,12 +80,12 @@ MUTATIONS = (
         ("SOFTMAX-int16,_rows_of_one",),
         emits={"Min": left_out},
     ),
-    Mutation("tables to the nearest", "SOFTMAX", (CONFIDENT, SUMS), patches={f"{SOFTMAX}:samples": unbiased}),
+    Mutation("tables to the nearest", "SOFTMAX", (CONFIDENT, SUMS), patches={f"{SOFTMAX}:sample_function": unbiased}),
     Mutation(
         "products are wide",
         "SOFTMAX",
         ("SOFTMAX-int16,_a_scale_whose_product_wraps_around",),
-        patches={f"{FIXED}:wrapped": without_wrapping},
+        patches={f"{FIXED}:wrap_int32": without_wrapping},
     ),
     Mutation("beta is not in the table", "SOFTMAX", ("SOFTMAX-int16,_beta_0.3",), options={"beta": 1.0}),
     *(
@@ -93,7 +93,7 @@ MUTATIONS = (
             "powers of two are no other arithmetic",
             code,
             tuple(f"{cases}{scale}" for scale in scales),
-            patches={f"{SIGMOIDS}:power_of_two": returning(None)},
+            patches={f"{SIGMOIDS}:power_of_two_exponent": returning(None)},
         )
         for code, cases, scales in (
             ("TANH", TANH_WORDS, ("2^-12", "2^-11", "nearly_2^-12")),
@@ -104,7 +104,7 @@ MUTATIONS = (
         "sigmoids to the nearest",
         "TANH",
         (f"{TANH_WORDS}0.0003", f"{TANH_WORDS}2^-13"),
-        patches={f"{SIGMOIDS}:sigmoids": not_raised},
+        patches={f"{SIGMOIDS}:sigmoid_table": not_raised},
     ),
     Mutation(
         "floats for int16",
@@ -113,19 +113,21 @@ MUTATIONS = (
         fields={"quantization": FixedOutputRange({"int16": (1 / 32768, 0)})},
     ),
     *(
-        Mutation("halves downwards", code, (f"{cases}2^-12",), patches={f"{FIXED}:divided": rounded_down})
+        Mutation(
+            "halves downwards", code, (f"{cases}2^-12",), patches={f"{FIXED}:divide_by_power_of_two": rounded_down}
+        )
         for code, cases in (("TANH", TANH_WORDS), ("LOGISTIC", LOGISTIC_WORDS))
     ),
     Mutation(
         "halves of means to even",
         "AVERAGE_POOL_2D",
         tuple(f"AVERAGE_POOL_2D-{dtype}_of_four,_half_of_whose_means_lie_between" for dtype in ("int8", "uint8")),
-        patches={f"{POOL}:tilted": returning(np.float32(1))},
+        patches={f"{POOL}:scale_for_halves": returning(np.float32(1))},
     ),
     Mutation(
         "halves of means away from the zero point",
         "AVERAGE_POOL_2D",
         tuple(f"AVERAGE_POOL_2D-{dtype}_of_four,_half_of_whose_means_lie_between" for dtype in ("int8", "uint8")),
-        patches={f"{POOL}:stored_zero": the_zero_point},
+        patches={f"{POOL}:zero_of_integers": the_zero_point},
     ),
 )

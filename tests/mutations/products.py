@@ -87,14 +87,14 @@ MUTATIONS = (
             "BATCH_MATMUL-shared_matrices,_no:_reshaped_to_11x5_before_TRANSPOSE",
             "BATCH_MATMUL-shared_matrices,_no:_reshaped_to_1x55_before_TRANSPOSE,_scaled",
         ),
-        patches={"op_handlers.fusions.attention:_last_two": _transposed_alone},
+        patches={"op_handlers.fusions.attention:_swaps_last_two": _transposed_alone},
         fusions=True,
     ),
     Mutation(
         "any TRANSPOSE of shared matrices swaps their axes alone",
         "BATCH_MATMUL",
         ("BATCH_MATMUL-shared_matrices,_no:_batches_transposed",),
-        patches={"op_handlers.fusions.attention:_last_two": returning(True)},
+        patches={"op_handlers.fusions.attention:_swaps_last_two": returning(True)},
         fusions=True,
     ),
     Mutation(
@@ -118,7 +118,7 @@ MUTATIONS = (
         "zero points count in int32",
         "BATCH_MATMUL",
         ("BATCH_MATMUL-int8_by_constants_to_int32",),
-        patches={"op_handlers.matrix.batch_matmul:added": _own_zero_point},
+        patches={"op_handlers.matrix.batch_matmul:zero_point_shift": _own_zero_point},
     ),
     Mutation(
         "the last axis is the row",
@@ -198,7 +198,7 @@ MUTATIONS = (
         "EMBEDDING_LOOKUP",
         ("EMBEDDING_LOOKUP-uint8_to_float32,_which_the_kernel_reads_as_int8",),
         patches={
-            "op_handlers.tensor.indexing:by_row": lambda original: (
+            "op_handlers.tensor.indexing:rows_and_scales": lambda original: (
                 lambda op: (op[1].array.astype(np.int16), original(op)[1]) if op[1].dtype == "uint8" else original(op)
             )
         },
@@ -208,7 +208,7 @@ MUTATIONS = (
         "EMBEDDING_LOOKUP",
         ("EMBEDDING_LOOKUP-int8_to_float32_with_a_scale_each", "EMBEDDING_LOOKUP-int4_to_float32_in_rows_of_two_axes"),
         patches={
-            "op_handlers.tensor.indexing:by_row": lambda original: (
+            "op_handlers.tensor.indexing:rows_and_scales": lambda original: (
                 lambda op: (original(op)[0], np.full_like(original(op)[1], original(op)[1].reshape(-1)[0]))
             )
         },
@@ -241,7 +241,7 @@ MUTATIONS = (
         "what the storage adds is multiplied too",
         "BATCH_MATMUL",
         ("BATCH_MATMUL-int8_to_int32_between_convolutions",),
-        patches={"op_handlers.matrix.batch_matmul:added": returning(None)},
+        patches={"op_handlers.matrix.batch_matmul:zero_point_shift": returning(None)},
     ),
     Mutation(
         "a size of 0 is that of the rows",

@@ -30,7 +30,7 @@ def adding(_original: Any) -> Any:
 
 def without_room(_original: Any) -> Any:
     """Tables that begin anew where 16 bits end."""
-    return lambda self, table: self.ops.Pad(table, [self.beyond, self.beyond], mode="wrap") if self.beyond else table
+    return lambda self, table: self.ops.Pad(table, [self.margin, self.margin], mode="wrap") if self.margin else table
 
 
 def rectified(original: Any) -> Any:
@@ -78,7 +78,7 @@ MUTATIONS = (
         "sums that are rounded once",
         "SVDF",
         ("SVDF-int8,_sums_halfway_between_integers,_state_of_8_bits",),
-        patches={"op_handlers.sequence.svdf:multiplied": rounded_once},
+        patches={"op_handlers.sequence.svdf:emit_fixed_point_product": rounded_once},
     ),
     Mutation(
         "a state of 8 bits that counts from 0",
@@ -103,7 +103,7 @@ MUTATIONS = (
             "cells without bounds",
             op,
             (f"{op}-float32_whose_cells_are_bounded", f"{op}-float32_with_everything"),
-            patches={f"{CELL}.updated": adding},
+            patches={f"{CELL}.update_cells": adding},
         )
         for op in (SEQUENCE, STEP)
     ),
@@ -121,7 +121,7 @@ MUTATIONS = (
             "states that are forgotten",
             op,
             (f"{op}-float32_plain", f"{op}-int8_plain"),
-            patches={f"{CELL}.keep": returning(None)},
+            patches={f"{CELL}.store_states": returning(None)},
         )
         for op in (SEQUENCE, STEP)
     ),
@@ -141,13 +141,15 @@ MUTATIONS = (
         "biases in half steps",
         STEP,
         (f"{STEP}-int8_plain",),
-        patches={f"{WHOLE}.moved": lambda original: lambda self, sums, offsets: original(self, sums, offsets / 2)},
+        patches={
+            f"{WHOLE}.add_offsets": lambda original: lambda self, sums, offsets: original(self, sums, offsets / 2)
+        },
     ),
     Mutation(
         "one rounding where the kernel rounds twice",
         SEQUENCE,
         (f"{SEQUENCE}-int8_that_projects",),
-        patches={f"{INTEGERS}:ONCE": lambda _original: 0},
+        patches={f"{INTEGERS}:SINGLE_ROUNDING_SHIFT": lambda _original: 0},
     ),
     Mutation(
         "halves to the even number",
@@ -155,14 +157,14 @@ MUTATIONS = (
         (f"{SEQUENCE}-int8_that_holds_what_it_has",),
         patches={
             f"{INTEGERS}:{name}": lambda _original, factor=factor: factor
-            for name, factor in (("TIES", 1.0), ("NEAR", 1.0), ("SHARE", 2.0**-15))
+            for name, factor in (("HALF_AWAY", 1.0), ("HALF_AWAY_OF_SUMS", 1.0), ("GATE_SCALE", 2.0**-15))
         },
     ),
     Mutation(
         "sums that leave 16 bits and go on",
         SEQUENCE,
         (f"{SEQUENCE}-int8_whose_sums_leave_16_bits,_1_at_once",),
-        patches={f"{WHOLE}.widened": without_room},
+        patches={f"{WHOLE}.pad_table": without_room},
     ),
     Mutation(
         "cells of one step whatever their scale",
@@ -174,13 +176,13 @@ MUTATIONS = (
         "an output that is rescaled to its own scale",
         STEP,
         (f"{STEP}-int8_whose_output_reads_its_state_otherwise",),
-        patches={f"{WHOLE}.finished": lambda _original: lambda self, y: self.real_again(y, cell.HIDDEN)},
+        patches={f"{WHOLE}.convert_output": lambda _original: lambda self, y: self.dequantize(y, cell.HIDDEN)},
     ),
     Mutation(
         "peepholes without a scale",
         SEQUENCE,
         (f"{SEQUENCE}-int8_with_peepholes",),
-        patches={f"{WHOLE}.peepholes": lambda _original: lambda self, gates, sums, cells: sums},
+        patches={f"{WHOLE}.add_peepholes": lambda _original: lambda self, gates, sums, cells: sums},
     ),
     Mutation(
         "the oldest run is kept and the newest but one forgotten",
@@ -213,7 +215,7 @@ MUTATIONS = (
         "outputs side by side the other way round",
         "BIDIRECTIONAL_SEQUENCE_LSTM",
         ("BIDIRECTIONAL_SEQUENCE_LSTM-float32_plain",),
-        patches={f"{BOTH}:side_by_side": lambda original: lambda ctx, found: original(ctx, found[::-1])},
+        patches={f"{BOTH}:merge_outputs": lambda original: lambda ctx, found: original(ctx, found[::-1])},
     ),
     Mutation(
         "the auxiliary input without its weights",

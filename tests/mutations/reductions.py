@@ -22,11 +22,11 @@ def _all_of_none(original: Any) -> Any:
 
 
 def _rounded(ctx: Any, x: Any, axes: Any) -> Any:
-    from op_handlers.math.reduction import reduced
+    from op_handlers.math.reduction import emit_reduction
 
     if ctx.op[0].dtype not in ("int32", "int64"):
-        return reduced(ctx, "ReduceMean", x, axes)
-    mean = reduced(ctx, "ReduceMean", ctx.ops.Cast(x, to="float32"), axes)
+        return emit_reduction(ctx, "ReduceMean", x, axes)
+    mean = emit_reduction(ctx, "ReduceMean", ctx.ops.Cast(x, to="float32"), axes)
     return ctx.ops.Cast(ctx.ops.Round(mean), to=ctx.op[0].dtype)
 
 
@@ -45,26 +45,26 @@ MUTATIONS = (
             "MEAN-no_LayerNormalization_of_litert-torch,_with_a_scale_of_5x7",
             "MEAN-no_RMSNormalization_with_a_scale_of_5x1x3",
         ),
-        patches={"op_handlers.fusions.normalization:_elements": _along_the_last},
+        patches={"op_handlers.fusions.normalization:_row_size": _along_the_last},
         fusions=True,
     ),
     Mutation(
         "one axis of one element is enough",
         "REDUCE_ALL",
         ("REDUCE_ALL-axes_of_one_element_and_of_several_dropped",),
-        patches={"op_handlers.math.reduction:of_single_elements": returning(True)},
+        patches={"op_handlers.math.reduction:is_reshape": returning(True)},
     ),
     Mutation(
         "no axes are all axes",
         "REDUCE_MAX",
         ("REDUCE_MAX-no_axes_dropped",),
-        patches={"op_handlers.math.reduction:reduced": _all_of_none},
+        patches={"op_handlers.math.reduction:emit_reduction": _all_of_none},
     ),
     Mutation(
         "no axes are all axes",
         "SUM",
         ("SUM-uint8_without_axes_kept",),
-        patches={"op_handlers.math.reduction:reduced": _all_of_none},
+        patches={"op_handlers.math.reduction:emit_reduction": _all_of_none},
     ),
     *(
         Mutation(
@@ -77,7 +77,7 @@ MUTATIONS = (
         "the pool of integers takes every scale",
         "MEAN",
         ("MEAN-int8_axes_[1,_2]_at_1e+09_of_the_scale_kept_between_convolutions",),
-        patches={"op_handlers.math.reduction:pools": returning(True)},
+        patches={"op_handlers.math.reduction:can_pool": returning(True)},
     ),
     Mutation("the axes are the file's", "MEAN", ("MEAN-rank_3_kept",), fields={"holds_axes": ()}),
     Mutation(
@@ -97,7 +97,7 @@ MUTATIONS = (
         "no axes are all axes",
         "MEAN",
         ("MEAN-no_axes_kept_between_convolutions",),
-        patches={"op_handlers.math.reduction:reduced": _all_of_none},
+        patches={"op_handlers.math.reduction:emit_reduction": _all_of_none},
     ),
     Mutation("integers are rounded", "MEAN", ("MEAN-int32,_divided_towards_zero_kept",), fields={"lower": _rounded}),
     Mutation("stored integers are summed", "SUM", ("SUM-int8_kept",), fields={"quantization": Raw()}),
@@ -140,7 +140,7 @@ MUTATIONS = (
         "REDUCE_PROD",
         ("REDUCE_PROD-int8,_axes_[[1,_-1],_[3,_-2],_[0,_2]]_known_as_it_runs_at_1_kept",),
         patches={
-            "op_handlers.math.product:strides_of": lambda original: (
+            "op_handlers.math.product:table_strides": lambda original: (
                 lambda sizes, reduces: original(sizes, [1 - reduced for reduced in reduces])
             )
         },

@@ -67,20 +67,20 @@ MUTATIONS = (
         "integers are padded with 0",
         "PAD",
         ("PAD-uint8,_height_and_width_between_convolutions",),
-        patches={f"{PADS}:zero": returning_zero},
+        patches={f"{PADS}:padding_value": returning_zero},
     ),
     Mutation("the number is left out", "PADV2", ("PADV2-float32,_height_and_width",), emits={"Pad": _numberless}),
     Mutation(
         "symmetric is reflect",
         "MIRROR_PAD",
         ("MIRROR_PAD-SYMMETRIC_int64_without_scale",),
-        patches={f"{PADS}:mirrored": symmetric_as_reflect},
+        patches={f"{PADS}:mirrored_indices": symmetric_as_reflect},
     ),
     Mutation(
         "symmetric is edge",
         "MIRROR_PAD",
         ("MIRROR_PAD-SYMMETRIC_int32_without_scale",),
-        patches={f"{PADS}:mirrored": _edge},
+        patches={f"{PADS}:mirrored_indices": _edge},
     ),
     Mutation(
         "the file's perm",

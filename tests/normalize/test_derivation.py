@@ -156,7 +156,7 @@ def test_what_keeps_a_state_has_sizes_of_its_own() -> None:
         g.operator("RNN", [g.input("x", (2, 3)), *ones, state], [y := g.tensor("y", (2, 5))])
         g.output(y)
 
-    with pytest.raises(UnsupportedOperator, match="its state 'state' is of shape"):
+    with pytest.raises(UnsupportedOperator, match="its state 'state' has shape"):
         behind(draw, x=(7, 3))
 
 

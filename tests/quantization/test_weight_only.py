@@ -51,8 +51,8 @@ def test_kept_weights_are_a_fraction_of_the_file_and_the_same_numbers(
     weights: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a network that is too large for activations to be rounded."""
-    monkeypatch.setattr(hybrid, "SHALLOW", 0)
-    monkeypatch.setattr(hybrid, "SMALL", 0)
+    monkeypatch.setattr(hybrid, "MAX_LAYERS", 0)
+    monkeypatch.setattr(hybrid, "MAX_ELEMENTS", 0)
     kept, folded = (otp.convert(network(weights=weights), weights=how) for how in ("keep", "fold"))
     assert {"Cast", "Mul", "DequantizeLinear"}.isdisjoint(operators(folded))
     assert operators(kept)["Cast"] == 1

@@ -116,7 +116,7 @@ def cases() -> Iterator[Case]:
             yield svdf(f"float32 on {weights} with {activation}", activation=activation, weights=weights)
     yield svdf("float32 over fifty runs", {**LONG, "opsets": EVERY_OPSET})
     yield svdf("float32 with weights that are graph inputs", given=True)
-    yield svdf("float32 whose state is handed in", {"refused": "no variable tensors"}, variable=False)
+    yield svdf("float32 whose state is handed in", {"refused": "not variable tensors"}, variable=False)
     kinds: tuple[dict[str, Any], ...] = (
         {},
         {"weights": "int8"},

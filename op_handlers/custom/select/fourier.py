@@ -23,7 +23,7 @@ from onnx_tflite_plugin.api import (
 )
 from op_handlers.custom.select.nodedef import PREFIX, NodeDef
 from op_handlers.custom.select.twins import Declare, acceptable, arrays, of_elements, twin
-from op_handlers.kernels.operands import as_int64
+from op_handlers.kernels.operands import cast_to_int64
 from op_handlers.math import arithmetic, unary
 
 PART = ("complex64 -> float32",)
@@ -166,7 +166,7 @@ def bins(ctx: Context, pairs: Value, half: Value, axis: int) -> Value:
 
 def scalar(ctx: Context, length: Value) -> Any:
     """The length as a number of int64."""
-    number = as_int64(ctx, 1, length)
+    number = cast_to_int64(ctx, 1, length)
     if isinstance(number, np.ndarray):
         return number.reshape(())
     return ctx.ops.Reshape(number, np.zeros(0, np.int64))
