@@ -1,4 +1,4 @@
-"""The support table, ``docs/operators.md``: made from the handlers' declarations, the cases and the bounds.
+"""The support table, ``docs/reference/operators.md``: made from the handlers' declarations, the cases and the bounds.
 
 python -m conformance.table --check     fails where the file is out of date
 python -m conformance.table --write
@@ -25,7 +25,7 @@ from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source import read
 
 ROOT = Path(__file__).parent.parent
-FILE, README = ROOT / "docs" / "operators.md", ROOT / "README.md"
+FILE, README = ROOT / "docs" / "reference" / "operators.md", ROOT / "README.md"
 COVERED = "<!-- coverage -->"  # the line of the README below it is made here
 STEPPED = {"int8", "uint8", "int16", "uint16"}
 NARROW = {"int4", "int2", "uint4"}
