@@ -40,9 +40,9 @@ class Coverage:
         """One sentence."""
         converted = len(self.full) + len(self.part)
         return (
-            f"Of the {len(REGISTERED)} builtin operators that LiteRT registers, {converted} are converted: {len(self.full)} in "
-            f"every dtype their kernels take, {len(self.part)} in some. {len(self.missing)} have no handler yet, and "
-            f"{len(self.refused)} have no form in ONNX."
+            f"Of the {len(REGISTERED)} builtin operators that LiteRT registers, {converted} convert: {len(self.full)} in every "
+            f"dtype that their kernels accept, {len(self.part)} in some. {len(self.missing)} have no handler yet, and "
+            f"{len(self.refused)} cannot be expressed in ONNX."
         )
 
 

@@ -190,8 +190,8 @@ def test_a_scaled_image_stays_in_the_blocked_layout(channels: int, batch: int | 
 
 def test_weights_that_are_dequantized_at_load_time_are_floats(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a network that is too large for activations to be rounded."""
-    monkeypatch.setattr(hybrid, "SHALLOW", 0)
-    monkeypatch.setattr(hybrid, "SMALL", 0)
+    monkeypatch.setattr(hybrid, "MAX_LAYERS", 0)
+    monkeypatch.setattr(hybrid, "MAX_ELEMENTS", 0)
     applied = Applied("squeeze_excite_blocks", lambda net: gated(net, batch=None, weights="int8"), batch=2)
     assert applied.nodes("Cast")
     assert applied.count == 1
