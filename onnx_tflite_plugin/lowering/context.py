@@ -19,7 +19,7 @@ from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.api.values import Value
 from onnx_tflite_plugin.binding.bound import Bound, label
-from onnx_tflite_plugin.layout.order import Order, physical
+from onnx_tflite_plugin.layout.tensor_layout import TensorLayout, physical_shape
 from onnx_tflite_plugin.lowering.activation import applied
 from onnx_tflite_plugin.lowering.emitter import Operand, own_value
 from onnx_tflite_plugin.lowering.lookup import picked
@@ -68,13 +68,13 @@ class Context:
 
     # --- shapes and axes ----------------------------------------------------------------------
 
-    def order(self, slot: int) -> Order:
+    def order(self, slot: int) -> TensorLayout:
         """Return the planned order of the slot's axes."""
         return self.operands.order(slot)
 
     def shape(self, slot: int) -> Dims:
         """Return the slot's shape in its planned order; None for a dynamic dimension."""
-        return physical(self.order(slot))
+        return physical_shape(self.order(slot))
 
     def axis(self, axis: int, slot: int = 0) -> int:
         """Return the position of a TFLite axis (negative counts from the end) in the slot's planned order.

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from onnx_tflite_plugin.binding.bound import BoundGraph
 from onnx_tflite_plugin.errors import CONTRADICTION, InvalidModel, Problem, UnsupportedOption
-from onnx_tflite_plugin.layout.order import Order, permuted, source_order
-from onnx_tflite_plugin.layout.spread import Edges
+from onnx_tflite_plugin.layout.propagation import InterfaceLayouts
+from onnx_tflite_plugin.layout.tensor_layout import TensorLayout, permuted_layout, source_layout
 from onnx_tflite_plugin.source.model import Model, Signature, Subgraph, Tensor
 
 
@@ -106,13 +106,13 @@ def _names(inputs: Sequence[Named], outputs: Sequence[Named]) -> InterfaceNames:
     )
 
 
-def graph_edges(main: BoundGraph, names: InterfaceNames, layouts: Mapping[str, str], *, free: bool) -> Edges:
+def graph_edges(main: BoundGraph, names: InterfaceNames, layouts: Mapping[str, str], *, free: bool) -> InterfaceLayouts:
     """Orders of graph inputs and outputs: by name those that ``layouts`` ask for, the rest the file's unless ``free``.
 
     Raises UnsupportedOption for a name the model does not have, or letters that are no order of its axes.
     """
-    edges = {tensor: source_order(tensor.dims) for tensor in (*main.inputs, *main.outputs)}
-    asked: dict[Tensor, Order] = {}
+    edges = {tensor: source_layout(tensor.dims) for tensor in (*main.inputs, *main.outputs)}
+    asked: dict[Tensor, TensorLayout] = {}
     by_name = dict(zip((*names.inputs, *names.outputs), (*main.inputs, *main.outputs), strict=True))
     for name, letters in layouts.items():
         if name not in by_name:
@@ -121,15 +121,15 @@ def graph_edges(main: BoundGraph, names: InterfaceNames, layouts: Mapping[str, s
             )
         asked[by_name[name]] = _asked(name, letters, by_name[name])
     if free:
-        return Edges(asked, frozenset(t for t in edges if t not in asked and t.rank > 1))
-    return Edges({**edges, **asked})
+        return InterfaceLayouts(asked, frozenset(t for t in edges if t not in asked and t.rank > 1))
+    return InterfaceLayouts({**edges, **asked})
 
 
-def _asked(name: str, layouts: str, tensor: Tensor) -> Order:
+def _asked(name: str, layouts: str, tensor: Tensor) -> TensorLayout:
     """``"NHWC:NCHW"``: the letters of the tensor's axes, and their wanted order."""
     before, _, after = layouts.partition(":")
     if sorted(before) != sorted(after) or len(set(before)) != len(before) or len(before) != tensor.rank:
         raise UnsupportedOption(
             f"--layout {name}={layouts}: give the same {tensor.rank} letters in both orders, as NHWC:NCHW"
         )
-    return permuted(tensor.dims, [before.index(letter) for letter in after])
+    return permuted_layout(tensor.dims, [before.index(letter) for letter in after])

@@ -10,8 +10,8 @@ from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.errors import CONTRADICTION, REFUSED, Contradiction, HandlerError, InvalidModel
 from onnx_tflite_plugin.graph.metadata import write_states, write_tensor
-from onnx_tflite_plugin.layout.order import Order, source_order, spelled
 from onnx_tflite_plugin.layout.plan import LayoutPlan
+from onnx_tflite_plugin.layout.tensor_layout import TensorLayout, format_layout, source_layout
 from onnx_tflite_plugin.lowering.emitter import Emitter
 from onnx_tflite_plugin.lowering.interface import InterfaceNames
 from onnx_tflite_plugin.lowering.scope import AfterLowering, Job, Scope
@@ -43,7 +43,7 @@ def lower(
     job = Job(model, layout, storage, target, emitter, states, after, walk)
     scope = Scope(job, model.source.root)
     inputs = [
-        _graph_input(scope, tensor, name, layout.edge(tensor))
+        _graph_input(scope, tensor, name, layout.interface_layout(tensor))
         for tensor, name in zip(model.main.inputs, names.inputs, strict=True)
     ]
     walk(scope)
@@ -54,7 +54,7 @@ def lower(
     outputs: dict[ir.Value, None] = {}
     for tensor, name in zip(model.main.outputs, names.outputs, strict=True):
         begin(scope, tensor)
-        outputs[_graph_output(scope, tensor, name, layout.edge(tensor), outputs)] = None
+        outputs[_graph_output(scope, tensor, name, layout.interface_layout(tensor), outputs)] = None
     state_inputs, state_outputs, defaults, carried = states.interface(outputs)
     nodes = _needed(emitter.nodes, [*outputs, *state_outputs])
     _let_go(set(emitter.nodes).difference(nodes))
@@ -94,14 +94,16 @@ def _find_shapes(model: ir.Model) -> None:
         value.shape = ir.Shape(())
 
 
-def _graph_input(scope: Scope, tensor: Tensor, name: str, order: Order) -> ir.Value:
+def _graph_input(scope: Scope, tensor: Tensor, name: str, order: TensorLayout) -> ir.Value:
     value = scope.emitter.own(ir.Value(name=name))
     _describe(value, tensor, order)
     scope.values.put(tensor, value, order, FILE)
     return value
 
 
-def _graph_output(scope: Scope, tensor: Tensor, name: str, order: Order, before: Collection[ir.Value]) -> ir.Value:
+def _graph_output(
+    scope: Scope, tensor: Tensor, name: str, order: TensorLayout, before: Collection[ir.Value]
+) -> ir.Value:
     """The tensor in its edge's order and the file's dtype, under the tensor's own name."""
     value = scope.values.get(tensor, order, FILE)
     maker = value.producer()
@@ -114,9 +116,9 @@ def _graph_output(scope: Scope, tensor: Tensor, name: str, order: Order, before:
     return value
 
 
-def _describe(value: ir.Value, tensor: Tensor, order: Order) -> None:
-    permuted = "" if order == source_order(tensor.dims) else spelled(order)
-    write_tensor(value.metadata_props, tensor.subgraph, tensor.index, order=permuted)
+def _describe(value: ir.Value, tensor: Tensor, order: TensorLayout) -> None:
+    permuted_layout = "" if order == source_layout(tensor.dims) else format_layout(order)
+    write_tensor(value.metadata_props, tensor.subgraph, tensor.index, order=permuted_layout)
 
 
 def _needed(nodes: Sequence[ir.Node], outputs: Sequence[ir.Value]) -> list[ir.Node]:

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from onnx_tflite_plugin.api.quantization import Arithmetic
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.bound import Bound
-from onnx_tflite_plugin.layout.order import Order, axes, source_order
+from onnx_tflite_plugin.layout.tensor_layout import TensorLayout, layout_axes, source_layout
 from onnx_tflite_plugin.lowering.emitter import Operand
 from onnx_tflite_plugin.lowering.scope import Scope
 from onnx_tflite_plugin.lowering.values import FILE, FLOAT, STORED, Held, arranged
@@ -27,13 +27,13 @@ class Operands:
         self.scope, self.bound = scope, bound
         self.arithmetic: Arithmetic = scope.storage.arithmetic[bound]
 
-    def order(self, slot: int) -> Order:
+    def order(self, slot: int) -> TensorLayout:
         """Return the planned order of the slot's axes."""
-        return self.scope.layout.order(self.bound, slot)
+        return self.scope.layout.layout(self.bound, slot)
 
     def perm(self, slot: int) -> tuple[int, ...]:
         """Return the TFLite axis of each axis in the planned order."""
-        return axes(self.order(slot))
+        return layout_axes(self.order(slot))
 
     def axis(self, axis: int, slot: int) -> int:
         """Return the position of a TFLite axis (negative counts from the end) in the slot's planned order.
@@ -112,12 +112,12 @@ class Operands:
 
     def _align_rank(self, value: ir.Value, slot: int) -> ir.Value:
         """Insert axes of size 1 so that an operand of lower rank broadcasts in the planned order."""
-        free = self.scope.layout.freedoms[self.bound]
-        frame = free.frame
+        free = self.scope.layout.constraints[self.bound]
+        frame = free.shared_axes
         if not free.aligned or frame is None or slot not in frame.slots:
             return value
         own = {letter for group in frame.slots[slot].groups for letter in group}
-        letters = list(dict.fromkeys(part.letter for part in self.scope.layout.frames[self.bound]))
+        letters = list(dict.fromkeys(part.letter for part in self.scope.layout.operator_layouts[self.bound]))
         start = next((i for i, letter in enumerate(letters) if letter in own), len(letters))
         missing = [i - start for i, letter in enumerate(letters) if i > start and letter not in own]
         if not missing:
@@ -166,7 +166,7 @@ class Operands:
             return self._node("Mul", self._node("Cast", integers, to="float32"), np.asarray(scale, np.float32))
         storage = Storage("int32", 0, Quantization(tuple(scale), (0,) * len(scale), 0))
         dims = self.bound.declared.reshapes.get(slot, tensor.dims)
-        return values.dequantize(integers, storage, source_order(dims))
+        return values.dequantize(integers, storage, source_layout(dims))
 
     def _bias_integers(self, slot: int, tensor: Tensor) -> ir.Value:
         """Return the quantized values of a bias in the shape that the handler declares for them."""

@@ -13,8 +13,8 @@ from onnx_tflite_plugin.api.values import Value
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.binding.inlining import Place, places
 from onnx_tflite_plugin.errors import Problem
-from onnx_tflite_plugin.layout.order import Order, source_order
 from onnx_tflite_plugin.layout.plan import LayoutPlan
+from onnx_tflite_plugin.layout.tensor_layout import TensorLayout, source_layout
 from onnx_tflite_plugin.lowering.emitter import Emitter, own_value, typed
 from onnx_tflite_plugin.lowering.state import States
 from onnx_tflite_plugin.lowering.values import FILE, FLOAT, STORED, Held, Values
@@ -82,7 +82,7 @@ class Scope:
         """What the operator's nodes are named after: short, for TFLite's names of tensors run to hundreds of characters."""
         return f"{self.values.prefix}op{bound.op.index}"
 
-    def assign(self, tensor: Tensor, value: ir.Value, order: Order, form: Form) -> None:
+    def assign(self, tensor: Tensor, value: ir.Value, order: TensorLayout, form: Form) -> None:
         """The next value of a variable tensor, for who reads it later and for the next run."""
         if not tensor.is_variable:
             raise Refused(f"it writes to its operand {tensor.name!r}, which is no variable tensor")
@@ -90,7 +90,7 @@ class Scope:
             value = self.values.quantize(value, self.storage.storage(tensor), order)
         self.values.put(tensor, value, order, STORED if form is FLOAT else form)
         state = self.states.variable(tensor, self.values.name(tensor))
-        state.set(self.values.get(tensor, source_order(tensor.dims), FILE))
+        state.set(self.values.get(tensor, source_layout(tensor.dims), FILE))
 
     # --- subgraphs ----------------------------------------------------------------------------
 
@@ -115,7 +115,7 @@ class Scope:
         scope = Scope(self.job, subgraph, prefix, self.depth + 1, results, within)
         for tensor, value in zip(graph.inputs, inputs, strict=True):
             if value is not None:
-                scope.values.put(tensor, value, self.layout.edge(tensor), FILE, outer=True)
+                scope.values.put(tensor, value, self.layout.interface_layout(tensor), FILE, outer=True)
         self.job.walk(scope)
         return [scope.output(tensor) for tensor in (graph.outputs if results is None else results)]
 
@@ -123,7 +123,7 @@ class Scope:
         """A subgraph's result in planned order and the file's dtype. Raises NotLowered where its operator failed."""
         if self.job.problems and not self.values.has(tensor):
             raise NotLowered
-        return self.values.resource(tensor) or self.values.get(tensor, self.layout.edge(tensor), FILE)
+        return self.values.resource(tensor) or self.values.get(tensor, self.layout.interface_layout(tensor), FILE)
 
     def graph(self, body: Callable[..., Sequence[Value]], inputs: Sequence[tuple[str, str, Dims | None]]) -> ir.Graph:
         names = self.emitter.names

@@ -21,8 +21,8 @@ from onnx_tflite_plugin.api.values import Value
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.binding.states import held_slot, users
 from onnx_tflite_plugin.graph.metadata import CarriedState
-from onnx_tflite_plugin.layout.order import physical
 from onnx_tflite_plugin.layout.plan import LayoutPlan
+from onnx_tflite_plugin.layout.tensor_layout import physical_shape
 from onnx_tflite_plugin.lowering.emitter import Emitter, dtype_of, own_value, typed
 from onnx_tflite_plugin.quantization.plan import StoragePlan
 from onnx_tflite_plugin.source.affine import affine
@@ -204,7 +204,7 @@ class States:
             states[key] = self.state(key)
             slot = held_slot(bound)
             dtype = self.storage.storage(bound.op[slot]).dtype
-            states[key].declare(dtype, physical(self.layout.order(bound, slot)))
+            states[key].declare(dtype, physical_shape(self.layout.layout(bound, slot)))
         for tensor in _variables(model, subgraphs):
             state = self.variable(tensor, tensor.name)
             state.current = self.emitter.constant(np.asarray(state.initial), tensor.name)

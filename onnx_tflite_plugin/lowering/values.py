@@ -14,17 +14,17 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_tflite_plugin.graph.metadata import holds_tensor, write_tensor
-from onnx_tflite_plugin.layout.order import (
-    Atom,
-    Order,
-    axes,
-    by_way_of,
-    coalesced,
-    move,
-    physical,
-    source_order,
-    spelled,
-    without_unit_axes,
+from onnx_tflite_plugin.layout.tensor_layout import (
+    AxisPart,
+    TensorLayout,
+    coalesce,
+    drop_unit_axes,
+    format_layout,
+    intermediate_layouts,
+    layout_axes,
+    physical_shape,
+    plan_conversion,
+    source_layout,
 )
 from onnx_tflite_plugin.lowering.emitter import Emitter, Operand, typed
 from onnx_tflite_plugin.quantization.plan import Form, Storage, StoragePlan, Weights, file_storage
@@ -52,14 +52,14 @@ class Values:
         self.emitter = emitter
         self.plan = storage
         self.prefix = prefix
-        self._made: dict[Tensor, dict[tuple[Order, Form], ir.Value]] = {}
-        self._constants: dict[tuple[Tensor, Order, Form, Weights], ir.Value] = {}
-        self._native: dict[Tensor, tuple[Order, Form]] = {}
+        self._made: dict[Tensor, dict[tuple[TensorLayout, Form], ir.Value]] = {}
+        self._constants: dict[tuple[Tensor, TensorLayout, Form, Weights], ir.Value] = {}
+        self._native: dict[Tensor, tuple[TensorLayout, Form]] = {}
         self._resources: dict[Tensor, Resource] = {}
 
     # --- what operators make ----------------------------------------------------------------
 
-    def put(self, tensor: Tensor, value: Held, order: Order, form: Form, *, outer: bool = False) -> None:
+    def put(self, tensor: Tensor, value: Held, order: TensorLayout, form: Form, *, outer: bool = False) -> None:
         """The producer's own form of a tensor; a variable's next value takes the place of what was made of the last.
 
         ``outer``: the value is another subgraph's, whose name and shape it keeps.
@@ -87,7 +87,7 @@ class Values:
     def get(
         self,
         tensor: Tensor,
-        order: Order | None = None,
+        order: TensorLayout | None = None,
         form: Form = STORED,
         *,
         weights: Weights = Weights.DEQUANTIZED,
@@ -96,7 +96,7 @@ class Values:
 
         Raises LookupError for a tensor nobody made.
         """
-        order = source_order(tensor.dims) if order is None else order
+        order = source_layout(tensor.dims) if order is None else order
         form = self._form(tensor, form)
         if tensor.constant:
             return self._constant(tensor, order, form, weights)
@@ -115,7 +115,7 @@ class Values:
         """Whether the target moves nothing of the dtype that a quantized tensor is stored in."""
         return quantized(tensor) and not self.plan.target.has_kernel("", self.plan.storage(tensor).dtype)
 
-    def _derive(self, tensor: Tensor, order: Order, form: Form) -> ir.Value:
+    def _derive(self, tensor: Tensor, order: TensorLayout, form: Form) -> ir.Value:
         if tensor not in self._native:
             raise LookupError(f"tensor {tensor} is used before an operator makes it")
         native, native_form = self._native[tensor]
@@ -129,27 +129,27 @@ class Values:
         elif form is native_form:
             there = self._made[tensor]
             start = next(
-                (o for o, f in there if f is form and without_unit_axes(o) == without_unit_axes(order)),
+                (o for o, f in there if f is form and drop_unit_axes(o) == drop_unit_axes(order)),
                 native,
             )
             value = self.moved(there[start, form], with_pairs(start, tensor.dtype), with_pairs(order, tensor.dtype))
         else:
             forms = {STORED: self.plan.storage(tensor), FILE: file_storage(tensor)}
             value = self.get(tensor, order, native_form)
-            value = self.converted(value, forms[native_form], forms[form], source_order(tensor.dims))
+            value = self.converted(value, forms[native_form], forms[form], source_layout(tensor.dims))
         self._describe(tensor, value, order, form)
         return value
 
     # --- conversions ------------------------------------------------------------------------------
 
-    def moved(self, value: ir.Value, start: Order, end: Order) -> ir.Value:
+    def moved(self, value: ir.Value, start: TensorLayout, end: TensorLayout) -> ir.Value:
         """Bring a value from one order to another."""
-        for here, there in pairwise((start, *by_way_of(start, end), end)):
+        for here, there in pairwise((start, *intermediate_layouts(start, end), end)):
             value = self._moved_at_once(value, here, there)
         return value
 
-    def _moved_at_once(self, value: ir.Value, start: Order, end: Order) -> ir.Value:
-        moves, dims = move(start, end), physical(start)
+    def _moved_at_once(self, value: ir.Value, start: TensorLayout, end: TensorLayout) -> ir.Value:
+        moves, dims = plan_conversion(start, end), physical_shape(start)
         if moves.split is not None:
             value, dims = self.reshape(value, dims, moves.split), moves.split
         if moves.perm is not None:
@@ -174,11 +174,11 @@ class Values:
         zero = {"allowzero": 1} if 0 in dims and self.emitter.opset >= 14 else {}
         return self.emitter.emit("Reshape", [value, [-1 if d is None else d for d in dims]], zero)[0]
 
-    def converted(self, value: ir.Value, start: Storage, end: Storage, order: Order) -> ir.Value:
+    def converted(self, value: ir.Value, start: Storage, end: Storage, order: TensorLayout) -> ir.Value:
         """Stored integers kept in another way, at the same scale; any will do where it is 0, which stands for none."""
         return self.quantize(self.dequantize(value, scaled(start), order), scaled(end), order)
 
-    def dequantize(self, value: ir.Value, storage: Storage, order: Order, *, multiply: bool = False) -> ir.Value:
+    def dequantize(self, value: ir.Value, storage: Storage, order: TensorLayout, *, multiply: bool = False) -> ir.Value:
         """Stored integers, dequantized; ``multiply``: by Cast and Mul whatever the target makes of the dtype."""
         if storage.blocks is not None:
             return self._dequantize_blocks(value, storage.blocks, order)
@@ -187,16 +187,16 @@ class Values:
         if not (multiply or storage.dtype in target.multiplies or storage.dtype not in {*target.quantizes, "int32"}):
             return self.emitter.emit("DequantizeLinear", [value, scale, zero_point], {"axis": axis})[0]
         if axis is not None:
-            along = [-1 if k == axis else 1 for k in range(len(physical(order)))]
+            along = [-1 if k == axis else 1 for k in range(len(physical_shape(order)))]
             scale, zero_point = scale.reshape(along), zero_point.reshape(along)
         floats = self._emit("Cast", value, to="float32")
         if zero_point.any():
             floats = self._emit("Sub", floats, zero_point.astype(np.float32))
         return self._emit("Mul", floats, scale)
 
-    def _dequantize_blocks(self, value: ir.Value, blocks: BlockwiseQuantization, order: Order) -> ir.Value:
+    def _dequantize_blocks(self, value: ir.Value, blocks: BlockwiseQuantization, order: TensorLayout) -> ir.Value:
         """A scale per block of the last axis, in blocks of the size the target fuses."""
-        perm, sizes = axes(order), dict(zip(axes(order), physical(order), strict=True))
+        perm, sizes = layout_axes(order), dict(zip(layout_axes(order), physical_shape(order), strict=True))
         size = self.plan.target.block(blocks.block_size)
         rows = [sizes[axis] or 0 for axis in range(len(perm) - 1)]
         scales = np.repeat(blocks.flat().reshape(*rows, -1), blocks.block_size // size, axis=-1)
@@ -204,7 +204,7 @@ class Values:
         along = {"axis": perm.index(len(rows)), "block_size": size}
         return self.emitter.emit("DequantizeLinear", [value, scale], along)[0]
 
-    def quantize(self, value: ir.Value, storage: Storage, order: Order) -> ir.Value:
+    def quantize(self, value: ir.Value, storage: Storage, order: TensorLayout) -> ir.Value:
         """Floats as stored integers; by arithmetic where the target's QuantizeLinear does not know the dtype."""
         scale, zero_point, axis = self._parameters(storage, order)
         maker = value.producer()
@@ -225,14 +225,14 @@ class Values:
     def _emit(self, op_type: str, *operands: Operand, **attributes: str) -> ir.Value:
         return self.emitter.emit(op_type, operands, attributes)[0]
 
-    def _parameters(self, storage: Storage, order: Order) -> tuple[Array, Array, int | None]:
+    def _parameters(self, storage: Storage, order: TensorLayout) -> tuple[Array, Array, int | None]:
         quantization = storage.quantization
         assert quantization is not None
         return quantization_arrays(quantization, storage.dtype, order)
 
     # --- constants --------------------------------------------------------------------------
 
-    def _constant(self, tensor: Tensor, order: Order, form: Form, weights: Weights) -> ir.Value:
+    def _constant(self, tensor: Tensor, order: TensorLayout, form: Form, weights: Weights) -> ir.Value:
         key = (tensor, order, form, weights)
         if key not in self._constants:
             storage = file_storage(tensor) if form is FILE else self.plan.storage(tensor)
@@ -251,7 +251,7 @@ class Values:
 
     # --- names and metadata ------------------------------------------------------------------------------
 
-    def _describe(self, tensor: Tensor, value: ir.Value, order: Order, form: Form) -> None:
+    def _describe(self, tensor: Tensor, value: ir.Value, order: TensorLayout, form: Form) -> None:
         """Name a value after its tensor and say which form of it this is."""
         storage = self.plan.storage(tensor) if form is STORED else file_storage(tensor)
         dims = _as_known(value, physical_dims(tensor, order))
@@ -260,15 +260,15 @@ class Values:
             return  # one value may stand for several tensors; the first names it, and inputs have names
         native = self._native.get(tensor)
         plain = native is None or native == (order, form)
-        suffix = "" if plain else f":{'float' if form is FLOAT else 'file' if form is FILE else spelled(order)}"
+        suffix = "" if plain else f":{'float' if form is FLOAT else 'file' if form is FILE else format_layout(order)}"
         value.name = self.emitter.names.unique(self.name(tensor) + suffix)
-        moved = axes(order) != tuple(range(tensor.rank)) or len(order) != tensor.rank
+        moved = layout_axes(order) != tuple(range(tensor.rank)) or len(order) != tensor.rank
         write_tensor(
             value.metadata_props,
             tensor.subgraph,
             tensor.index,
             form="float" if form is FLOAT else "stored",
-            order=spelled(order) if moved else "",
+            order=format_layout(order) if moved else "",
             shift=storage.shift,
         )
 
@@ -309,30 +309,30 @@ def _ones_more(long: Dims, short: Dims) -> list[int] | None:
     return None if left else more
 
 
-def cut(order: Order) -> bool:
+def cut(order: TensorLayout) -> bool:
     """Whether the elements of any axis lie in another order than the file's."""
-    return len(coalesced(order)) > len(axes(order))
+    return len(coalesce(order)) > len(layout_axes(order))
 
 
-def physical_dims(tensor: Tensor, order: Order) -> tuple[int | None, ...] | None:
+def physical_dims(tensor: Tensor, order: TensorLayout) -> tuple[int | None, ...] | None:
     """The shape of a tensor in an order; complex numbers have a trailing axis of 2."""
     if not tensor.has_rank:
         return None
     pair = (2,) if tensor.dtype.startswith("complex") else ()
-    return (*physical(order), *pair)
+    return (*physical_shape(order), *pair)
 
 
-def with_pairs(order: Order, dtype: str) -> Order:
+def with_pairs(order: TensorLayout, dtype: str) -> TensorLayout:
     """Complex numbers are pairs of reals along an axis that comes last in every order."""
-    return (*order, Atom(len(axes(order)), 1, 2)) if dtype.startswith("complex") else order
+    return (*order, AxisPart(len(layout_axes(order)), 1, 2)) if dtype.startswith("complex") else order
 
 
-def quantization_arrays(quantization: Quantization, dtype: str, order: Order) -> tuple[Array, Array, int | None]:
+def quantization_arrays(quantization: Quantization, dtype: str, order: TensorLayout) -> tuple[Array, Array, int | None]:
     """Scale (float32) and zero point (the stored dtype) as ONNX wants them, and the axis they go along."""
     per_axis = quantization.per_axis
     scale = np.asarray(quantization.scale if per_axis else quantization.scale[0], np.float32)
     zero_point = integers(quantization.zero_point if per_axis else quantization.zero_point[0], dtype)
-    axis = axes(order).index(quantization.axis) if per_axis else None
+    axis = layout_axes(order).index(quantization.axis) if per_axis else None
     return scale, zero_point, axis
 
 
@@ -358,12 +358,12 @@ def shifted(array: Array, storage: Storage) -> Array:
     return (array.astype(np.int16) + storage.shift).astype(storage.dtype)
 
 
-def arranged(array: Array, order: Order) -> Array:
+def arranged(array: Array, order: TensorLayout) -> Array:
     """A constant in an order; complex numbers as pairs of reals."""
     order = with_pairs(order, array.dtype.name)
     if array.dtype.kind == "c":
         array = np.ascontiguousarray(array).view(array.real.dtype).reshape(*array.shape, 2)
-    moves = move(source_order(array.shape), order)
+    moves = plan_conversion(source_layout(array.shape), order)
     if moves.split is not None:
         array = array.reshape([d or 0 for d in moves.split])
     if moves.perm is not None:

@@ -11,7 +11,7 @@ from onnx_tflite_plugin.binding.inlining import places
 from onnx_tflite_plugin.errors import Contradiction, Problem
 from onnx_tflite_plugin.graph.metadata import node_props
 from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, guarded
-from onnx_tflite_plugin.layout.order import source_order
+from onnx_tflite_plugin.layout.tensor_layout import source_layout
 from onnx_tflite_plugin.lowering.context import Context
 from onnx_tflite_plugin.lowering.emitter import dtype_of
 from onnx_tflite_plugin.lowering.results import Contradicted, finished, results_by_table
@@ -44,7 +44,7 @@ def begin(scope: Scope, tensor: Tensor) -> None:
     """Give a variable tensor that nothing has assigned yet what it remembers."""
     if tensor.is_variable and not scope.values.has(tensor):
         state = scope.states.variable(tensor, scope.values.name(tensor))
-        scope.values.put(tensor, state.get(), source_order(tensor.dims), FILE)
+        scope.values.put(tensor, state.get(), source_layout(tensor.dims), FILE)
 
 
 def _guarded(scope: Scope, bound: Bound) -> tuple[ir.Value | None, ...] | None:
@@ -102,7 +102,7 @@ def _put_empty(scope: Scope, tensor: Tensor) -> ir.Value:
     """A constant without elements."""
     nothing = np.zeros(tensor.shape, dtype_of(scope.storage.storage(tensor).dtype).numpy())
     value = scope.emitter.constant(nothing)
-    scope.values.put(tensor, value, source_order(tensor.dims), STORED)
+    scope.values.put(tensor, value, source_layout(tensor.dims), STORED)
     return value
 
 

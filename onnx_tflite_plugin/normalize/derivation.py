@@ -26,9 +26,9 @@ from onnx_tflite_plugin.graph.metadata import read_states
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.layout.order import source_order
 from onnx_tflite_plugin.layout.plan import plan_layout, tensor_bytes
-from onnx_tflite_plugin.layout.spread import Edges
+from onnx_tflite_plugin.layout.propagation import InterfaceLayouts
+from onnx_tflite_plugin.layout.tensor_layout import source_layout
 from onnx_tflite_plugin.lowering.emitter import Emitter
 from onnx_tflite_plugin.lowering.interface import InterfaceNames
 from onnx_tflite_plugin.lowering.lower import lower
@@ -291,8 +291,8 @@ class Sizes:
         opset = self.target.opsets[2]
         model = self.host.bind(with_main(self.model, main), self.target, opset)
         model = resolve(model, self.target, opset)
-        edges = Edges({tensor: source_order(tensor.dims) for tensor in (*inputs, *outputs)})
-        layout = plan_layout(model, bytes_of=tensor_bytes, prices=self.target.price, edges=edges, local=True)
+        edges = InterfaceLayouts({tensor: source_layout(tensor.dims) for tensor in (*inputs, *outputs)})
+        layout = plan_layout(model, bytes_of=tensor_bytes, prices=self.target.price, interface=edges, local=True)
         names = InterfaceNames(tuple(f"x{k}" for k in range(len(inputs))), tuple(f"y{k}" for k in range(len(outputs))))
         emitter = Emitter(opset, UniqueNames(), self.target.widens)
         return lower(model, layout, plan_storage(model, self.target), self.target, emitter, names=names)

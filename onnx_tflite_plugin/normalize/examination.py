@@ -14,7 +14,7 @@ from onnx_tflite_plugin.binding.dtypes import stale_dtypes
 from onnx_tflite_plugin.errors import Blamed, Contradiction, ConversionError
 from onnx_tflite_plugin.guard import BUILTIN, Failed
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.layout.candidates import default_axes
+from onnx_tflite_plugin.layout.constraints import default_axes
 from onnx_tflite_plugin.normalize.derivation import Sizes, follows
 from onnx_tflite_plugin.normalize.ranks import broadcast_shape
 from onnx_tflite_plugin.source.model import Dims, Model, Tensor

@@ -11,7 +11,7 @@ from onnx_tflite_plugin.binding.consistency import lacks_rank
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.layout.candidates import default_axes
+from onnx_tflite_plugin.layout.constraints import default_axes
 from onnx_tflite_plugin.normalize.changes import sized_as, with_dims
 from onnx_tflite_plugin.normalize.derivation import HIGHEST_RANK, Sizes, candidate_ranks
 from onnx_tflite_plugin.source.model import Array, Dims, Model, Operator, Tensor

@@ -17,7 +17,7 @@ from conformance.lstms import Lstm
 from conformance.models import Net
 from onnx_tflite_plugin.binding.declared import resolve
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.layout.candidates import freedom
+from onnx_tflite_plugin.layout.constraints import freedom
 from onnx_tflite_plugin.layout.states import state_groups
 from onnx_tflite_plugin.runtime import Session
 from onnx_tflite_plugin.source import read

@@ -9,7 +9,7 @@ import onnx_ir as ir
 import pytest
 
 from onnx_tflite_plugin.graph.names import UniqueNames
-from onnx_tflite_plugin.layout.order import Order, axes, permuted, physical, source_order
+from onnx_tflite_plugin.layout.tensor_layout import TensorLayout, axes, permuted_layout, physical_shape, source_layout
 from onnx_tflite_plugin.lowering.emitter import Emitter, typed
 from onnx_tflite_plugin.lowering.state import constant_of
 from onnx_tflite_plugin.lowering.values import FILE, FLOAT, STORED, Values, arranged, physical_dims
@@ -18,7 +18,7 @@ from onnx_tflite_plugin.source.model import Array, Data, Quantization, Tensor
 from onnx_tflite_plugin.targets import TARGETS
 
 DIMS = (2, 3, 5)
-ORDERS = [source_order(DIMS), permuted(DIMS, (2, 0, 1))]
+ORDERS = [source_layout(DIMS), permuted_layout(DIMS, (2, 0, 1))]
 EACH = Quantization((0.5, 0.25, 2.0), (3, -5, 0), 1)
 ONE = Quantization((0.25,), (-7,), 0)
 ZERO = Quantization((0.25,), (0,), 0)
@@ -53,7 +53,7 @@ def numbers(quantization: Quantization) -> Array:
     ],
 )
 def test_integers_stand_for_their_distance_from_the_zero_point_times_the_scale(
-    order: Order, quantization: Quantization, traits: dict[str, object], multiply: bool, node: str
+    order: TensorLayout, quantization: Quantization, traits: dict[str, object], multiply: bool, node: str
 ) -> None:
     values = values_of(**traits)
     kept = values.emitter.constant(arranged(Q, order))
@@ -71,7 +71,7 @@ BY_ARITHMETIC = [(dtype, each, False) for dtype in ("int8", "uint8", "int16") fo
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize(("dtype", "quantization", "known"), [*ROUNDED, *BY_ARITHMETIC])
 def test_floats_are_rounded_to_the_nearest_integer_and_bounded_by_the_dtype(
-    order: Order, quantization: Quantization, dtype: str, known: bool
+    order: TensorLayout, quantization: Quantization, dtype: str, known: bool
 ) -> None:
     values = values_of(quantizes=frozenset({dtype} if known else ()))
     if dtype == "uint8":
@@ -90,7 +90,7 @@ def test_floats_are_rounded_to_the_nearest_integer_and_bounded_by_the_dtype(
 @pytest.mark.parametrize("weights", list(Weights))
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_constant_is_what_the_file_has_or_as_it_is_kept_and_its_numbers_are_the_same(
-    order: Order, weights: Weights
+    order: TensorLayout, weights: Weights
 ) -> None:
     tensor = Tensor(0, 0, "w", "int8", DIMS, DIMS, Known(Q), ONE)
     values, moved = values_of(), Quantization((0.25,), (121,), 0)
@@ -109,15 +109,15 @@ def test_a_constant_is_what_the_file_has_or_as_it_is_kept_and_its_numbers_are_th
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_complex_numbers_are_pairs_along_a_last_axis_in_every_order(order: Order) -> None:
+def test_complex_numbers_are_pairs_along_a_last_axis_in_every_order(order: TensorLayout) -> None:
     z = (Q + 1j * Q[::-1]).astype(np.complex64)
     wanted = np.stack([z.real, z.imag], -1).transpose(*axes(order), 3)
     np.testing.assert_array_equal(arranged(z, order), wanted, strict=True)
     tensor = Tensor(0, 0, "z", "complex64", DIMS, DIMS)
-    assert physical_dims(tensor, order) == wanted.shape == (*physical(order), 2)
+    assert physical_dims(tensor, order) == wanted.shape == (*physical_shape(order), 2)
     values = values_of()
     made = values.emitter.own(typed(ir.Value(name="z"), "complex64", (*DIMS, 2)))
-    values.put(tensor, made, source_order(DIMS), STORED)
+    values.put(tensor, made, source_layout(DIMS), STORED)
     assert values.get(tensor, order).shape == ir.Shape(wanted.shape)
 
 
@@ -136,7 +136,7 @@ def test_integers_that_become_such_of_the_same_dtype_are_bounded_in_between(case
     bounded, scale, zero_point, dtype = RESCALING[case]
     values = values_of()
     x = values.emitter.own(typed(ir.Value(name="x"), "int8" if not computed else "float32", DIMS))
-    order, first = source_order(DIMS), Storage("int8", 0, ONE)
+    order, first = source_layout(DIMS), Storage("int8", 0, ONE)
     integers = values.quantize(x, first, order) if computed else x
     values.quantize(
         values.dequantize(integers, first, order), Storage(dtype, 0, Quantization((scale,), (zero_point,), 0)), order

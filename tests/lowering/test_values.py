@@ -15,7 +15,7 @@ from onnx_tflite_plugin.api import Transparent, handler
 from onnx_tflite_plugin.graph.metadata import read_tensor
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.layout.order import permuted, source_order
+from onnx_tflite_plugin.layout.tensor_layout import permuted_layout, source_layout
 from onnx_tflite_plugin.lowering.emitter import Emitter, typed
 from onnx_tflite_plugin.lowering.values import STORED, Values, scaled
 from onnx_tflite_plugin.quantization.plan import Storage, StoragePlan
@@ -24,7 +24,7 @@ from onnx_tflite_plugin.targets import TARGETS
 from onnx_tflite_plugin.verify import verify
 
 DIMS = (2, 3)
-TURNED = permuted(DIMS, (1, 0))
+TURNED = permuted_layout(DIMS, (1, 0))
 
 
 def test_what_is_read_after_a_variable_is_written_is_its_next_value() -> None:
@@ -35,7 +35,7 @@ def test_what_is_read_after_a_variable_is_written_is_its_next_value() -> None:
     turned = []
     for name in ("before", "after"):
         value = emitter.own(typed(ir.Value(name=name), "float32", DIMS))
-        values.put(variable, value, source_order(DIMS), STORED)
+        values.put(variable, value, source_layout(DIMS), STORED)
         turned += [values.get(variable, TURNED), values.get(variable, TURNED)]
         node = turned[-1].producer()
         assert node is not None
@@ -51,8 +51,8 @@ def test_every_order_is_made_of_the_tensor_as_its_operator_made_it() -> None:
     values = Values(emitter, StoragePlan(TARGETS["onnxruntime"], {}, {}))
     dims = (2, 3, 5, 1)
     tensor, made = Tensor(0, 0, "t", "float32", dims, dims), emitter.own(typed(ir.Value(name="t"), "float32", dims))
-    values.put(tensor, made, source_order(dims), STORED)
-    orders = [permuted(dims, perm) for perm in ((1, 0, 2, 3), (2, 1, 0, 3), (1, 3, 0, 2))]
+    values.put(tensor, made, source_layout(dims), STORED)
+    orders = [permuted_layout(dims, perm) for perm in ((1, 0, 2, 3), (2, 1, 0, 3), (1, 3, 0, 2))]
     turned, other, unit = (values.get(tensor, order).producer() for order in orders)
     assert turned is not None
     assert other is not None
@@ -66,7 +66,7 @@ def test_an_operand_that_is_handed_on_keeps_the_sizes_that_are_known_of_it() -> 
     values = Values(emitter, StoragePlan(TARGETS["onnxruntime"], {}, {}))
     value = emitter.own(typed(ir.Value(name="x"), "float32", (None, 3)))
     for name, dims in (("x", (None, 3)), ("y", (None, None))):
-        values.put(Tensor(0, 0, name, "float32", (2, 3), dims, None, None, False), value, source_order(dims), STORED)
+        values.put(Tensor(0, 0, name, "float32", (2, 3), dims, None, None, False), value, source_layout(dims), STORED)
     assert value.shape == ir.Shape([None, 3])
 
 
@@ -119,7 +119,7 @@ def test_a_relu_is_bounded_again_in_front_of_4_bits_alone(dtype: str, nodes: int
     x = emitter.own(typed(ir.Value(name="x"), "float32", DIMS))
     relu = emitter.emit("Relu", [x], {})[0]
     storage = Storage(dtype, 0, Quantization((0.25,), (3,), 0))
-    assert values.quantize(relu, storage, source_order(DIMS)).dtype == ir.DataType[dtype.upper()]
+    assert values.quantize(relu, storage, source_layout(DIMS)).dtype == ir.DataType[dtype.upper()]
     assert len(emitter.nodes) == nodes
 
 
