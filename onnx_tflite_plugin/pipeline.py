@@ -23,7 +23,7 @@ from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.plan import LayoutPlan, plan_layout, tensor_bytes
 from onnx_tflite_plugin.layout.tensor_layout import format_layout, layout_axes
 from onnx_tflite_plugin.lowering.emitter import Emitter
-from onnx_tflite_plugin.lowering.interface import InterfaceNames, graph_edges
+from onnx_tflite_plugin.lowering.interface import InterfaceNames, interface_layouts
 from onnx_tflite_plugin.lowering.lower import lower
 from onnx_tflite_plugin.normalize.dimensions import name_dimensions
 from onnx_tflite_plugin.normalize.stage import Normalized
@@ -36,9 +36,9 @@ from onnx_tflite_plugin.passes.rules import check_model
 from onnx_tflite_plugin.passes.weights import float_weights, separate
 from onnx_tflite_plugin.passes.weights.settled import check, settle
 from onnx_tflite_plugin.progress import Progress
-from onnx_tflite_plugin.quantization.opset import opset_of
+from onnx_tflite_plugin.quantization.dequantization import dequantize_model
+from onnx_tflite_plugin.quantization.opset import choose_opset
 from onnx_tflite_plugin.quantization.plan import StoragePlan, plan_storage
-from onnx_tflite_plugin.quantization.unquantized import unquantized
 from onnx_tflite_plugin.report import Report, Transposed, node_counts
 from onnx_tflite_plugin.source.metadata import described
 from onnx_tflite_plugin.source.model import Model
@@ -129,7 +129,7 @@ class Pipeline:
         self.bound = bound
         if self.options.quantization != "float":
             return bound
-        return unquantized(resolve(bound, self.target, self.highest), self.target, self.highest)
+        return dequantize_model(resolve(bound, self.target, self.highest), self.target, self.highest)
 
     def fused(self, bound: BoundModel) -> Fused:
         """Operators that spell out one taken together, and the declarations of all that are left."""
@@ -151,13 +151,13 @@ class Pipeline:
         options, target, model = self.options, self.target, fused.model
         self.stages("planning dtypes")
         storage = plan_storage(model, target, fold=options.fold)
-        opset = opset_of(model, storage, options.opset, target)
+        opset = choose_opset(model, storage, options.opset, target)
         self.stages("planning the layout")
         layout = plan_layout(
             model,
             bytes_of=tensor_bytes,
             prices=target.price,
-            interface=graph_edges(model.main, names, options.layout, free=options.io_layout == "onnx"),
+            interface=interface_layouts(model.main, names, options.layout, free=options.io_layout == "onnx"),
             local=options.layout_plan == "local",
             can_squeeze=lambda bound: storage.dtype(bound) not in target.keeps_unit_axes,
             keeps_source_layout=lambda tensor: storage.storage(tensor).dtype in target.channels_last,

@@ -24,8 +24,8 @@ def with_tensors(model: Model, changed: Mapping[Tensor, Tensor]) -> Model:
     """The model with other tensors in the places of some, in all subgraphs."""
     if not changed:
         return model
-    touched = {tensor.subgraph for tensor in changed}
-    graphs = [_changed(graph, changed) if graph.index in touched else graph for graph in model.subgraphs]
+    affected = {tensor.subgraph for tensor in changed}
+    graphs = [_changed(graph, changed) if graph.index in affected else graph for graph in model.subgraphs]
     return replace(model, subgraphs=tuple(graphs))
 
 

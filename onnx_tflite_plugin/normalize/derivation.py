@@ -66,13 +66,13 @@ class Sizes:
         self.batches, self.inner = batches or {}, {}
         dims, numbers = dict(given), dict[Tensor, Array]()
         for op in self.model.main.operators:
-            touched = any(tensor in dims or tensor in numbers for tensor in op.inputs if tensor is not None)
-            if not (touched or perhaps_shapeless(op) or (op.outputs and all(_small(tensor) for tensor in op.outputs))):
+            affected = any(tensor in dims or tensor in numbers for tensor in op.inputs if tensor is not None)
+            if not (affected or perhaps_shapeless(op) or (op.outputs and all(_small(tensor) for tensor in op.outputs))):
                 continue
             try:
                 results = self._ranked(self._freed(op, dims), dims, numbers)
             except (ConversionError, Refused) as error:
-                if not touched:
+                if not affected:
                     continue
                 problems = error.problems if isinstance(error, ConversionError) else ()
                 reason = problems[0].reason if problems else str(error)

@@ -13,7 +13,7 @@ from onnx_tflite_plugin.binding.consistency import doubtful, lacks_rank
 from onnx_tflite_plugin.errors import InvalidModel, Problem, UnsupportedOperator
 from onnx_tflite_plugin.graph.metadata import Part
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.lowering.interface import InterfaceNames, check_outputs, chosen, entered
+from onnx_tflite_plugin.lowering.interface import InterfaceNames, apply_signature, check_outputs, select_signature
 from onnx_tflite_plugin.normalize.changes import retyped
 from onnx_tflite_plugin.normalize.contents import complete_lists
 from onnx_tflite_plugin.normalize.cutting import cut
@@ -47,8 +47,8 @@ def normalize(model: Model, host: Host, options: ConvertOptions, target: Target)
 
     Raises ConversionError with all that is wrong with the file or with the sizes.
     """
-    signature = chosen(model, options.signature)
-    model, names = entered(model, signature)
+    signature = select_signature(model, options.signature)
+    model, names = apply_signature(model, signature)
     if not model.main.outputs:
         raise InvalidModel(
             "there is nothing to convert:", [Problem(f"subgraphs[{model.root}].outputs", "the model has no output")]
