@@ -162,7 +162,7 @@ def test_requested_layout_changes_only_that_input() -> None:
     shapes = [[d.dim_value for d in v.type.tensor_type.shape.dim] for v in (graph.input[0], graph.output[0])]
     assert shapes == [[1, 3, 5, 7], [1, 5, 7, 2]]
     assert [node.op_type for node in graph.node].count("Transpose") == 1
-    with pytest.raises(otp.ConversionError, match="no graph input or output has that name"):
+    with pytest.raises(otp.ConversionError, match="no graph input or output has this name"):
         otp.convert(model.build(), layout={"z": "NHWC:NCHW"})
     with pytest.raises(otp.ConversionError, match="NHWC:NCHW"):
         otp.convert(model.build(), layout={"x": "NHWC:NCW"})
