@@ -16,9 +16,9 @@ from onnx_tflite_plugin.binding.bound import Declared
 from onnx_tflite_plugin.binding.declared import resolve
 from onnx_tflite_plugin.guard import BUILTIN
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.layout.order import source_order
 from onnx_tflite_plugin.layout.plan import plan_layout, tensor_bytes
-from onnx_tflite_plugin.lowering.interface import entered, graph_edges
+from onnx_tflite_plugin.layout.tensor_layout import source_layout
+from onnx_tflite_plugin.lowering.interface import apply_signature, interface_layouts
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.targets import target_named
 from onnx_tflite_plugin.verify.runtimes import structure
@@ -142,13 +142,13 @@ def _leaves_source_order(case: Case, host: Host) -> bool:
     bound = resolve(host.bind(model, target, target.opsets[2]), target, target.opsets[2])
     for turned in ({}, channels_first(structure.entry(structure.read(data)))):
         layouts = {**turned, **case.options.get("layout", {})}
-        edges = graph_edges(bound.main, entered(model, None)[1], layouts, free=False)
-        plan = plan_layout(bound, bytes_of=tensor_bytes, prices=target.price, edges=edges)
+        edges = interface_layouts(bound.main, apply_signature(model, None)[1], layouts, free=False)
+        plan = plan_layout(bound, bytes_of=tensor_bytes, prices=target.price, interface=edges)
         for call in bound.operators():
             if case.op not in {call.op.code, call.op.builtin, *(member.code for member in call.members)}:
                 continue
             slots = [*range(len(call.op.inputs)), *(~k for k in range(len(call.op.outputs)))]
             run_time = [slot for slot in slots if (tensor := call.op.tensor(slot)) is not None and not tensor.constant]
-            if any(plan.order(call, slot) != source_order(call.op[slot].dims) for slot in run_time):
+            if any(plan.layout(call, slot) != source_layout(call.op[slot].dims) for slot in run_time):
                 return True
     return False

@@ -20,18 +20,18 @@ from onnx_tflite_plugin.graph.opening import foreign_domains
 from onnx_tflite_plugin.graph.serialized import to_proto
 from onnx_tflite_plugin.graph.validity import LARGEST_PROTO, check_valid, weight_bytes
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.layout.order import axes, spelled
 from onnx_tflite_plugin.layout.plan import LayoutPlan, plan_layout, tensor_bytes
+from onnx_tflite_plugin.layout.tensor_layout import format_layout, layout_axes
 from onnx_tflite_plugin.lowering.emitter import Emitter
-from onnx_tflite_plugin.lowering.interface import InterfaceNames, graph_edges
+from onnx_tflite_plugin.lowering.interface import InterfaceNames, interface_layouts
 from onnx_tflite_plugin.lowering.lower import lower
 from onnx_tflite_plugin.normalize.dimensions import name_dimensions
 from onnx_tflite_plugin.normalize.stage import Normalized
 from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.progress import Progress
-from onnx_tflite_plugin.quantization.opset import opset_of
+from onnx_tflite_plugin.quantization.dequantization import dequantize_model
+from onnx_tflite_plugin.quantization.opset import choose_opset
 from onnx_tflite_plugin.quantization.plan import StoragePlan, plan_storage
-from onnx_tflite_plugin.quantization.unquantized import unquantized
 from onnx_tflite_plugin.report import Report, Transposed, node_counts
 from onnx_tflite_plugin.rewrite import RULES, rule_named
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, apply_rules, run_passes
@@ -99,9 +99,9 @@ class Pipeline:
         model, names, signature = normalized.model, normalized.names, normalized.signature
         planned = self.planned(self.fused(self.unquantized(normalized.bound)), names)
         lowered = self.lowered(planned, names)
-        main, order = planned.model.main, planned.layout.edge
+        main, order = planned.model.main, planned.layout.interface_layout
         dimensions = {
-            (names.inputs[k], axes(order(main.inputs[k])).index(axis)): name
+            (names.inputs[k], layout_axes(order(main.inputs[k])).index(axis)): name
             for (k, axis), name in normalized.dimensions.items()
         }
         name_dimensions(lowered, dimensions)
@@ -127,7 +127,7 @@ class Pipeline:
         self.bound = bound
         if self.options.quantization != "float":
             return bound
-        return unquantized(resolve(bound, self.target, self.highest), self.target, self.highest)
+        return dequantize_model(resolve(bound, self.target, self.highest), self.target, self.highest)
 
     def fused(self, bound: BoundModel) -> Fused:
         """Operators that spell out one taken together, and the declarations of all that are left."""
@@ -149,16 +149,16 @@ class Pipeline:
         options, target, model = self.options, self.target, fused.model
         self.stages("planning dtypes")
         storage = plan_storage(model, target, fold=options.fold)
-        opset = opset_of(model, storage, options.opset, target)
+        opset = choose_opset(model, storage, options.opset, target)
         self.stages("planning the layout")
         layout = plan_layout(
             model,
             bytes_of=tensor_bytes,
             prices=target.price,
-            edges=graph_edges(model.main, names, options.layout, free=options.io_layout == "onnx"),
+            interface=interface_layouts(model.main, names, options.layout, free=options.io_layout == "onnx"),
             local=options.layout_plan == "local",
-            flat=lambda bound: storage.dtype(bound) not in target.keeps_unit_axes,
-            stays=lambda tensor: storage.storage(tensor).dtype in target.channels_last,
+            can_squeeze=lambda bound: storage.dtype(bound) not in target.keeps_unit_axes,
+            keeps_source_layout=lambda tensor: storage.storage(tensor).dtype in target.channels_last,
         )
         return Planned(fused, storage, opset, layout)
 
@@ -224,15 +224,19 @@ class Pipeline:
             nodes=node_counts(rewritten.model),
             layout="local" if layout.method == "local" else "least" if layout.exact else "heuristic",
             layout_cost=layout.cost,
-            moved=layout.moved,
+            moved=layout.differences,
             transposes=rewritten.transposes,
             transposed=tuple(
                 Transposed(
-                    str(c.tensor.name), f"{spelled(c.start)} -> {spelled(c.end)}", c.bytes, c.producer, c.consumers
+                    str(c.tensor.name),
+                    f"{format_layout(c.start)} -> {format_layout(c.end)}",
+                    c.bytes,
+                    c.producer,
+                    c.consumers,
                 )
-                for c in layout.copies
+                for c in layout.transposes
             ),
-            transposed_for_speed=layout.bought,
+            transposed_for_speed=layout.chosen_for_speed,
             fused=fused.applied,
             passes=rewritten.passes,
             fusions_declined=tuple(fused.declined),

@@ -1,6 +1,7 @@
-"""Lists of tensors of which the file does not say what they hold, completed by what handlers declare of their operators.
+"""Lists of tensors whose element type the file does not store, completed from the declarations of handlers.
 
-Converters before ``variant_tensors`` (TensorFlow 2.13) leave it out. A list is an array of one axis more, the number of its tensors.
+Converters before ``variant_tensors`` (TensorFlow 2.13) leave it out. A list becomes an array with a leading axis of as many
+elements as it has tensors.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ class _Claim(NamedTuple):
 
 
 def complete_lists(model: Model, host: Host, target: Target) -> Model:
-    """Return the model with an array in place of each variant of which operators tell dtype and rank; the others stay."""
+    """Return the model with an array in place of each variant whose dtype and rank operators declare."""
     if not any(tensor.dtype == VARIANT for graph in model.subgraphs for tensor in graph.tensors):
         return model
     lists = _Lists()
     claims = list(_claims(model, host))
     for claim in claims:
-        for one, other in _passed(model, claim):
+        for one, other in _connected_tensors(model, claim):
             lists.join(one, other)
     for claim in claims:
         variants = [t for t in (*claim.op.inputs, *claim.op.outputs) if t is not None and t.dtype == VARIANT]
@@ -62,8 +63,8 @@ def _claims(model: Model, host: Host) -> Iterator[_Claim]:
         yield from (_Claim(op, handler, pack) for pack, handler in host.registered(op.code))
 
 
-def _passed(model: Model, claim: _Claim) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield pairs of tensors that are one value on both sides of a subgraph's boundary, or in two steps of a loop."""
+def _connected_tensors(model: Model, claim: _Claim) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield pairs of tensors that are one value on both sides of a subgraph boundary, or in two iterations of a loop."""
     op, handler = claim.op, claim.handler
     borders = handler.borders
     options = (handler.inlines,) if borders is None and handler.inlines else handler.subgraphs if borders else ()
@@ -83,7 +84,7 @@ def _passed(model: Model, claim: _Claim) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def _contents(claim: _Claim, host: Host, target: Target) -> Contents:
-    """Return what the handler declares of the lists of one operator; nothing if it fails or refuses."""
+    """Return what the handler declares about one operator's lists; nothing if it fails or refuses."""
     function, op = claim.handler.contents, claim.op
     assert function is not None
     try:
@@ -93,31 +94,31 @@ def _contents(claim: _Claim, host: Host, target: Target) -> Contents:
             except Refused:
                 return Contents()
             if not isinstance(contents, Contents):
-                raise Mismatch(f"it returned {type(contents).__name__}, expected Contents")
+                raise Mismatch(f"the function returned {type(contents).__name__}, expected Contents")
             return contents
     except Failed as failed:
-        host.warn(f"{failed.reason}; it is passed over")
+        host.warn(f"{failed.reason}; the declaration is ignored")
         return Contents()
 
 
 class _Group:
-    """Tensors that are one list, and what is known of its elements; None if operators contradict each other."""
+    """Tensors that are one list, and the known type of its elements; None if operators contradict each other."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensors = [tensor]
         self.known: Contents | None = Contents()
-        if tensor.dtype not in HANDLES:  # an array already, as the file says
+        if tensor.dtype not in HANDLES:  # the file stores an array
             self.known = Contents(tensor.dtype, tensor.dims[1:] if tensor.has_rank else None) if tensor.dims else None
 
 
 class _Lists:
-    """Groups of tensors that are one list each."""
+    """Groups of tensors, each of which is one list."""
 
     def __init__(self) -> None:
         self._groups: dict[Tensor, _Group] = {}
 
     def join(self, one: Tensor, other: Tensor) -> None:
-        """Make the groups of two tensors one."""
+        """Merge the groups of two tensors."""
         first, second = self._group(one), self._group(other)
         if first is second:
             return
@@ -128,12 +129,12 @@ class _Lists:
         self._groups.update(dict.fromkeys(second.tensors, first))
 
     def learn(self, tensor: Tensor, contents: Contents) -> None:
-        """Add what an operator tells of a list."""
+        """Add what an operator declares about a list."""
         group = self._group(tensor)
         group.known = merge(group.known, contents)
 
     def arrays(self) -> dict[Tensor, Tensor]:
-        """Return the array in place of each variant of which dtype and rank are known."""
+        """Return the array in place of each variant whose dtype and rank are known."""
         arrays = {}
         for tensor, group in self._groups.items():
             known = group.known
@@ -149,7 +150,7 @@ class _Lists:
 
 
 def merge(one: Contents | None, other: Contents | None) -> Contents | None:
-    """Return what two operators tell together; None if they contradict each other."""
+    """Return the combined contents that two operators declare; None if they contradict each other."""
     if one is None or other is None or (one.dtype and other.dtype and one.dtype != other.dtype):
         return None
     dtype = one.dtype or other.dtype
@@ -161,7 +162,7 @@ def merge(one: Contents | None, other: Contents | None) -> Contents | None:
 
 
 def list_array(tensor: Tensor, dtype: str, dims: Dims) -> Tensor:
-    """Return the array in place of a list: one axis more, of as many elements as there are tensors."""
+    """Return the array in place of a list, with a leading axis for its tensors."""
     dims = (None, *dims)
     shape = tuple(1 if size is None else size for size in dims)
     return replace(tensor, dtype=dtype, shape=shape, dims=dims, has_rank=True)

@@ -1,4 +1,4 @@
-"""Storage in which an operator's quantized values are handed to its handler and taken back."""
+"""Storage in which quantized values are passed to a handler and returned by it."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from onnx_tflite_plugin.source.model import Tensor
 
 
 def uses_file_integers(plan: StoragePlan, bound: Bound, slot: int) -> bool:
-    """True if the slot's values are the file's, in whatever storage the plan keeps the tensor."""
+    """Return True if the slot's values are the file's, whatever storage the plan keeps the tensor in."""
     return plan.arithmetic[bound] is Arithmetic.FILE and slot not in bound.declared.output_quantization
 
 
 def delivered_storage(plan: StoragePlan, bound: Bound, slot: int) -> Storage:
-    """Return how the slot's quantized values are kept where the handler takes or returns them.
+    """Return the storage of the slot's quantized values when the handler takes or returns them.
 
-    An operator that computes on quantized values gets all of them in the storage of its first quantized output. Tensors
-    of a subgraph's interface, variables and tensors read as bare integers are kept in another storage than that.
+    An operator that computes on quantized values gets all of them in the storage of its first quantized output. Tensors of
+    a subgraph's interface, variables and tensors that kernels read without a scale may be kept in another storage.
     """
     tensor = bound.op[slot]
     if uses_file_integers(plan, bound, slot):
         return file_storage(tensor)
-    own, result = plan.storage(tensor), _integer_result(plan, bound)
+    planned, result = plan.storage(tensor), _integer_result(plan, bound)
     has_own_behaviour = slot in bound.declared.output_quantization
     if has_own_behaviour or result is None or affine(tensor) is None or tensor.dtype != result.dtype:
-        return own
+        return planned
     kept = plan.storage(result)
-    return own if own.shift == kept.shift else shifted_storage(tensor, kept.dtype, kept.shift)
+    return planned if planned.shift == kept.shift else shifted_storage(tensor, kept.dtype, kept.shift)
 
 
 def _integer_result(plan: StoragePlan, bound: Bound) -> Tensor | None:

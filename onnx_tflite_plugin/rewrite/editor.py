@@ -12,7 +12,7 @@ import onnx_ir as ir
 from onnx_tflite_plugin.graph.metadata import own, remove_own
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.lowering.emitter import Emitter, Operand
-from onnx_tflite_plugin.lowering.forms import schema_of, signature_of
+from onnx_tflite_plugin.lowering.schemas import schema_of, signature_of
 from onnx_tflite_plugin.rewrite.matching import Affine, constant, label_of
 from onnx_tflite_plugin.source.model import Array
 

@@ -119,7 +119,7 @@ def test_a_subgraph_that_calls_itself_is_refused_before_anything_is_lowered(thro
 
 def test_what_is_called_ever_deeper_is_refused() -> None:
     assert otp.convert(nested(20)).report.operators["WHILE"] == 20
-    with pytest.raises(ConversionError, match="subgraphs are called 64 deep"):
+    with pytest.raises(ConversionError, match="subgraph calls are nested more than 64 deep"):
         otp.convert(nested(70))
 
 

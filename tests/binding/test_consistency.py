@@ -199,7 +199,7 @@ REFUSED: list[tuple[Draw, str]] = [
     (relu_to_another_dtype, "operators[0].outputs[0]: tensor 1 'y' is quantized uint8, where RELU has"),
     (floor_of_nothing, "operators[0].inputs[0]: it is absent, and FLOOR cannot do without"),
     (floor_of_two, "operators[0].inputs: 2 operands, and FLOOR takes 1"),
-    (two_magnitudes, "operators[0].outputs: 2 results, and ABS gives 1"),
+    (two_magnitudes, "operators[0].outputs: 2 outputs, but ABS has 1"),
     (pooled(3), "operators[0].inputs[0]: tensor 0 'x' of shape [1, 2, 3] has rank 3, MAX_POOL_2D takes 4"),
     (tanh_by_axis, "operators[0].outputs[0]: tensor 1 'y' has 3 scales"),
     (product_with_scales_by_axis, "operators[0].inputs[1]: tensor 1 'w' has a scale for each coordinate"),
@@ -214,7 +214,7 @@ REFUSED: list[tuple[Draw, str]] = [
     (padded_by(3), "operators[0].inputs[1]: tensor 2 'p' of shape [3, 2] has entries for more than 2 axes"),
     (branch("int32"), "subgraphs[2].inputs[0]: tensor 0 'a' is int32, and IF hands it float32"),
     (branch("float32", constant=True), "subgraphs[2].inputs[0]: tensor 0 'a' is a constant"),
-    (gathered_as_float16, "operators[0].outputs[0]: tensor 1 'y' is float16, GATHER of these operands gives uint8"),
+    (gathered_as_float16, "operators[0].outputs[0]: tensor 1 'y' is float16, but GATHER of these operands is uint8"),
 ]
 
 

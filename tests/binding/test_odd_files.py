@@ -122,7 +122,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     (
         "CAST-int16_to_float64",
         [ordered(), tensor(1, type=COMPLEX64, is_variable=True)],
-        "variable tensor 'y0' keeps complex64",
+        "variable tensor 'y0' has dtype complex64",
     ),
     (
         "MUL-uint8,_a_constant_(3,)_first_between_convolutions",
@@ -153,14 +153,14 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     ("LSTM-float32_plain", [tensor(13, shape=[3, 12])], r"its weights require \[3, 11\]"),
     ("RIGHT_SHIFT-int32", [tensor(k, type=FLOAT32) for k in range(3)], "its dtypes are float32, float32; LiteRT"),
     ("BITWISE_XOR-int32", [tensor(k, type=FLOAT32) for k in range(3)], "its dtypes are float32, float32; LiteRT"),
-    ("EQUAL-int8", [tensor(2, type=FLOAT32), scaled(2, [0.1], [5])], "EQUAL of these operands gives bool"),
+    ("EQUAL-int8", [tensor(2, type=FLOAT32), scaled(2, [0.1], [5])], "EQUAL of these operands is bool"),
     (
         "EQUAL-uint8",
         [tensor(2, type=FLOAT32), scaled(2, [0.1], [-7])],
         "float32, where EQUAL has an operand of quantized",
     ),
     ("ADD-uint8", [tensor(2, type=FLOAT32), scaled(2, [0.1], [-7])], "float32, where ADD has an operand of quantized"),
-    ("DEQUANTIZE-float16", [tensor(1, type=4)], "'y0' is int64, DEQUANTIZE of these operands gives float"),
+    ("DEQUANTIZE-float16", [tensor(1, type=4)], "'y0' is int64, but DEQUANTIZE of these operands is float"),
     ("GATHER-two_batch_axes_along_axis_3", [option("batch_dims", -(2**31))], "its batch_dims are -2147483648"),
     ("GATHER-two_batch_axes_along_axis_3", [option("batch_dims", 4)], "its batch_dims are 4"),
     (
@@ -189,7 +189,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     (
         "CALL_ONCE-initial_values_computed_by_operators",
         [called(1, "sum", is_variable=True)],
-        "it gives the state 'state' a first value, and .*'op0/sum' is not known at conversion time",
+        "the initial value of the state 'state' is not constant: .*'op0/sum' is a runtime value",
     ),
     (
         "WHILE-counted,_rows_of_int32",
@@ -311,7 +311,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     (
         "ASSIGN_VARIABLE-int8,_the_last_input_is_remembered",
         [ordered(1, 3, 0, 2)],
-        "it gives the state 'state' its first value behind operators that have it",
+        "the operator sets the initial value of the state 'state' after operators that use it",
     ),
     (
         "WHILE-a_recurrent_layer_under_a_mask:_LSTM,_the_last_output,_that_begins_somewhere",

@@ -11,8 +11,8 @@ from conformance.builder import GraphBuilder, ModelBuilder
 from onnx_tflite_plugin.api import Refused, spend
 from onnx_tflite_plugin.api.budget import budget
 from onnx_tflite_plugin.errors import ConversionError
-from onnx_tflite_plugin.layout.frame import Frame, FrameOrder
-from onnx_tflite_plugin.layout.order import Order
+from onnx_tflite_plugin.layout.shared_axes import OperatorLayout, SharedAxes
+from onnx_tflite_plugin.layout.tensor_layout import TensorLayout
 
 
 def large_state(g: GraphBuilder) -> int:
@@ -88,14 +88,14 @@ def fan(count: int) -> bytes:
 
 def test_orders_are_offered_as_often_as_there_are_operators(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = 0
-    original = Frame.to_frame
+    original = SharedAxes.operator_layout
 
-    def counted(frame: Frame, order: Order, slot: int) -> FrameOrder | None:
+    def counted(frame: SharedAxes, order: TensorLayout, slot: int) -> OperatorLayout | None:
         nonlocal calls
         calls += 1
         return original(frame, order, slot)
 
-    monkeypatch.setattr(Frame, "to_frame", counted)
+    monkeypatch.setattr(SharedAxes, "operator_layout", counted)
     numbers = []
     for count in (40, 80):
         calls = 0

@@ -16,7 +16,7 @@ from conformance.models import Net, Spec, constant, drawn, tensor
 from onnx_tflite_plugin.conversion import Conversion, convert
 from onnx_tflite_plugin.errors import UnsupportedOperator, UnsupportedOption
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.normalize.resizing import rederived
+from onnx_tflite_plugin.normalize.resizing import derive_shapes
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.targets import TARGETS
 from onnx_tflite_plugin.verify import verify
@@ -90,7 +90,7 @@ def turned_and_reshaped(*before: int) -> bytes:
 
 
 def test_where_no_input_has_an_axis_there_is_no_batch_to_leave_open() -> None:
-    with pytest.raises(UnsupportedOption, match="no graph input has an axis that could be left open"):
+    with pytest.raises(UnsupportedOption, match="no graph input has an axis that could be dynamic"):
         convert(joined("ADD", tensor(), tensor(), tensor()), dynamic_batch=True)
 
 
@@ -110,7 +110,7 @@ def test_the_operator_that_takes_no_other_batch_is_named() -> None:
 def test_a_rank_that_depends_on_the_batch_is_refused() -> None:
     model = Net()
     model.output(model.call("SQUEEZE", [tensor(1, 5, 3)], tensor(5, 3)))
-    with pytest.raises(UnsupportedOperator, match="its rank depends on the batch"):
+    with pytest.raises(UnsupportedOperator, match="the rank depends on the batch"):
         convert(model.build(), dynamic_batch=True)
 
 
@@ -191,7 +191,7 @@ def test_unknown_sizes_may_be_named_beside_a_pinned_one() -> None:
 @pytest.mark.parametrize(
     ("shapes", "text"),
     [
-        ({"y": (1, 4, 6, 3)}, "no graph input has that name; the model's inputs are x0"),
+        ({"y": (1, 4, 6, 3)}, "no graph input has this name; the model's inputs are x0"),
         ({"x0": (1, 4)}, "the input has 4 axes"),
     ],
 )
@@ -210,7 +210,7 @@ def test_sizes_known_as_it_runs_only_are_the_stored_ones_where_others_do_not_fol
     g.operator("WHERE", [g.input("c", (2, 3), "bool")], [found := g.tensor("found", (stored, 2), "int64")])
     g.operator("NEG", [found], [y := g.tensor("y", (stored, 2), "int64")])
     g.output(a, y)
-    derived = rederived(read(model.build()), Host(packs="builtin"), TARGETS["generic"])
+    derived = derive_shapes(read(model.build()), Host(packs="builtin"), TARGETS["generic"])
     assert derived is not None
     assert {t.name: t.dims for t in derived.main.outputs} == {"a": (2, 3), "y": (told, 2)}
 
@@ -364,6 +364,6 @@ def test_a_file_is_not_blamed_for_sizes_that_are_asked_for() -> None:
     operands = [turned, constant(drawn(1, 1, 1, 3, 5)), constant(drawn(5))]
     model.output(model.call("CONV_3D", operands, Spec((7, 1, 2, 5, 5)), padding="SAME", **steps))
     assert convert(model.build())
-    with pytest.raises(UnsupportedOperator, match="do not go together under --input-shape") as caught:
+    with pytest.raises(UnsupportedOperator, match="contradict each other with --input-shape") as caught:
         convert(model.build(), input_shape={"x0": (1, 2, 4, 5, 7)})
     assert "convert the original" not in str(caught.value)

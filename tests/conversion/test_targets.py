@@ -172,7 +172,7 @@ def nodes(model: otp.Conversion) -> list[onnx.NodeProto]:
 
 def test_tensorrt_takes_zero_points_of_0_only() -> None:
     with pytest.raises(
-        TargetRefusal, match=r"tensor 0 'x' .* zero points of 0 only; it is int8 with zero point 3, and so do 1 more"
+        TargetRefusal, match=r"tensor 0 'x' .* zero points of 0 only; the tensor is int8 with zero point 3, and 1 more"
     ):
         otp.convert(network("int8", 3), target="tensorrt")
     otp.convert(network("int8", 0), target="tensorrt")
@@ -190,7 +190,7 @@ def test_tensorrt_gets_uint8_around_128_as_int8_around_0() -> None:
     for node in nodes(conversion):
         if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
             assert stored[node.input[2]] == onnx.TensorProto.INT8
-    with pytest.raises(TargetRefusal, match="it is uint8 with zero point 127"):
+    with pytest.raises(TargetRefusal, match="the tensor is uint8 with zero point 127"):
         otp.convert(network("uint8", 127, weight_zero_point=128), target="tensorrt")
 
 

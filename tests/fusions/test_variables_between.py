@@ -44,7 +44,7 @@ def test_what_lies_between_is_no_variable() -> None:
 
 @pytest.mark.parametrize("first", [True, False])
 def test_a_variable_between_keeps_operators_apart(first: bool) -> None:
-    with pytest.raises(HandlerError, match="PAD v1 'between': it computes the variable tensor 'between' in every run"):
+    with pytest.raises(HandlerError, match="PAD v1 'between': the output is the variable tensor 'between'"):
         otp.convert(padded(variable=True, first=first))
 
 

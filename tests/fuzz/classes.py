@@ -153,7 +153,7 @@ def _behind(suspect: Suspect, given: Mapping[Tensor, Dims], graph: Subgraph | No
         count = len(main.operators) if fail > len(main.operators) else (follow + fail) // 2
         model = with_main(suspect.model, replace(main, operators=main.operators[:count]))
         try:
-            sizes = Sizes(model, suspect.host, target_named("generic"), "").behind(given)
+            sizes = Sizes(model, suspect.host, target_named("generic"), "").propagate(given)
             follow = count
         except (ConversionError, Refused):
             fail = count

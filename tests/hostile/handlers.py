@@ -42,7 +42,7 @@ LOWERED = (
         "ConversionError: mine",
     ),
     lowers("returns an array", "import numpy as np; return np.zeros(3)", "a ndarray for output 0, not a value"),
-    lowers("returns nothing", "pass", "nothing for output 0, which is used"),
+    lowers("returns nothing", "pass", "None for output 0, which is used"),
     lowers("returns too much", "return x, x", "2 values for 1 outputs"),
     lowers("returns another dtype", "return ctx.ops.Cast(x, to='int64')", "output 0 is int64, the tensor is float"),
     lowers(
@@ -52,21 +52,27 @@ LOWERED = (
         placed=False,
     ),
     lowers(
-        "returns a stranger", "return ir.Value(name='stray')", "'stray' for output 0, which is no value of this model"
+        "returns a stranger",
+        "return ir.Value(name='stray')",
+        "'stray' for output 0, which is not a value of this model",
     ),
     lowers(
         "takes a stranger", "return ctx.ops.Abs(ir.Value(name='stray'))", "operand 'stray' is no value of this model"
     ),
-    lowers("takes text", "return ctx.ops.Abs('x')", "str 'x' is no operand"),
-    lowers("renames its operand", "x.name = 'mine'; return ctx.ops.Abs(x)", "it changed its operand 'x'"),
-    lowers("reshapes its operand", "x.shape = ir.Shape([3, 2]); return ctx.ops.Abs(x)", "it changed its operand 'x'"),
-    lowers("turns its operand", "x.dtype = ir.DataType.INT8; return ctx.ops.Abs(x)", "it changed its operand 'x'"),
+    lowers("takes text", "return ctx.ops.Abs('x')", "str 'x' cannot be an operand"),
+    lowers("renames its operand", "x.name = 'mine'; return ctx.ops.Abs(x)", "the lowering changed operand 'x'"),
+    lowers(
+        "reshapes its operand", "x.shape = ir.Shape([3, 2]); return ctx.ops.Abs(x)", "the lowering changed operand 'x'"
+    ),
+    lowers(
+        "turns its operand", "x.dtype = ir.DataType.INT8; return ctx.ops.Abs(x)", "the lowering changed operand 'x'"
+    ),
     lowers("has no such operator", "return ctx.ops.Absolute(x)", "ONNX has no operator Absolute"),
     lowers("has no such attribute", "return ctx.ops.Abs(x, sharpness=3)", "Abs has no attribute sharpness"),
     lowers(
         "gives an attribute that is none",
         "return ctx.ops.domain('evil').Abs(x, how=b'x')",
-        "is no attribute: give numbers, text, lists of them, or an array",
+        "cannot be an attribute: pass numbers, text, lists of them, or an array",
     ),
     lowers("activates what the host does", "return ctx.activate(x)", "ctx.activate needs activation=FusedActivation"),
     lowers("runs a stranger", "return ctx.inline(7, [x])", "subgraph 7 does not exist; the model has 1"),

@@ -84,7 +84,7 @@ MUTATIONS = (
         "CALL_ONCE",
         ("CALL_ONCE-a_variable_that_is_only_read",),
         patches={
-            "onnx_tflite_plugin.lowering.state:constant_of": lambda original: (
+            "onnx_tflite_plugin.lowering.state:evaluate_constant": lambda original: (
                 lambda *given: np.zeros_like(original(*given))
             )
         },

@@ -191,7 +191,7 @@ MUTATIONS = (
             "axes": "n k, o k, o -> n o",
             "lower": lambda ctx, x, w, b=None: ctx.ops.Gemm(x, w, b, transB=1),
         },
-        patches={"onnx_tflite_plugin.lowering.values:cut": returning(False)},
+        patches={"onnx_tflite_plugin.lowering.values:has_split_axis": returning(False)},
     ),
     Mutation(
         "uint8 is what the file says",

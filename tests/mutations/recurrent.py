@@ -201,7 +201,7 @@ MUTATIONS = (
             "another activation",
             op,
             (f"{op}-float32_with_SIGN_BIT",),
-            patches={"onnx_tflite_plugin.lowering.context:applied": rectified},
+            patches={"onnx_tflite_plugin.lowering.context:apply_activation": rectified},
         )
         for op in ("RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN")
     ),

@@ -1,4 +1,4 @@
-"""Lists of which the file does not say what they hold: what handlers tell of their operators is put together."""
+"""Lists whose element type the file does not store, combined from what handlers declare."""
 
 from __future__ import annotations
 
@@ -43,9 +43,7 @@ def variants(model: Model) -> int:
         (None, Contents("float32"), None),
     ],
 )
-def test_what_two_operators_tell_is_put_together(
-    one: Contents | None, other: Contents | None, together: Contents | None
-) -> None:
+def test_declared_contents_are_merged(one: Contents | None, other: Contents | None, together: Contents | None) -> None:
     assert merge(one, other) == merge(other, one) == together
 
 
@@ -67,7 +65,7 @@ def test_a_list_that_operators_contradict_stays_unknown() -> None:
     assert variants(complete_lists(model, Host(packs="builtin"), GENERIC)) == variants(model)
 
 
-def test_inspect_tells_who_converts_lists_of_older_files() -> None:
+def test_inspect_lists_handlers_of_lists_in_older_files() -> None:
     assert inspect(older(), host=Host(packs="builtin"))["missing"] == []
 
 
@@ -87,7 +85,7 @@ def test_contents_that_fail_are_a_warning_and_the_list_stays_unknown() -> None:
     assert any("contents of handler" in warning for warning in host.warnings)
 
 
-def test_a_pack_tells_what_its_own_lists_hold() -> None:
+def test_pack_declares_contents_of_its_lists() -> None:
     @handler("CUSTOM.MakeList", max_version=1, layout=Terminate(), contents=lambda at: Contents(at.op[0].dtype, (3,)))
     def lower(ctx, *operands):  # type: ignore[no-untyped-def]
         return ctx.ops.Identity(operands[0])

@@ -1,4 +1,4 @@
-"""Bounds of fused activations in stored integers."""
+"""Bounds of fused activations in quantized values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_bound_that_the_dtypes_own_end_does_is_none(
     """CalculateActivationRangeQuantized, kernel_util.cc."""
     clamp = stored_clamp(activation, dtype, Quantization((scale,), (zero_point,), 0))
     assert clamp == Clamp(*bounds)
-    assert clamp.idle == (bounds == (None, None))
+    assert clamp.is_idle == (bounds == (None, None))
 
 
 def test_a_scale_of_0_has_no_bounds() -> None:

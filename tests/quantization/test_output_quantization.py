@@ -1,4 +1,4 @@
-"""``output_quantization``: outputs that the operator's behaviour does not hold for."""
+"""``output_quantization``: outputs with a behavior of their own."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LAST = {"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 0)}
 
 
 def largest(behaviour: Behaviour, second: Any = SHARES) -> Handler:
-    """The largest of each row as it is stored, and the share that each element has of its row's sum of squares."""
+    """Return the maximum of each row as stored, and each element's share of its row's sum of squares."""
 
     @handler(
         CODE,
@@ -79,9 +79,7 @@ def reference(x: Array, dtype: str) -> tuple[Array, Array]:
 @pytest.mark.parametrize("target", ["onnxruntime", "generic"])
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
 @pytest.mark.parametrize("behaviour", [Raw(shift_safe=True), Raw(), SameScale(), Dequantized()], ids=str)
-def test_an_output_is_quantized_as_it_is_declared_and_the_others_as_the_operator(
-    behaviour: Behaviour, dtype: str, target: str
-) -> None:
+def test_output_behavior_overrides_the_operators(behaviour: Behaviour, dtype: str, target: str) -> None:
     proto = converted(largest(behaviour), dtype, target=target).proto
     x = np.random.default_rng(5).integers(-100, 101, (3, 7)).astype(dtype)
     values, shares = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x0": x})
@@ -111,13 +109,13 @@ def test_without_quantization_both_are_float() -> None:
         (Raw(), "output_quantization"),
     ],
 )
-def test_what_does_not_fit_is_told(second: Any, reason: str) -> None:
+def test_misfitting_output_parameters_are_reported(second: Any, reason: str) -> None:
     with pytest.raises((ConversionError, TypeError), match=reason):
         converted(largest(Raw(shift_safe=True), second), "int8", last=(0.1, 3))
 
 
 @pytest.mark.parametrize("slot", [0, 2])
-def test_a_slot_that_is_no_output_is_told(slot: int) -> None:
+def test_declaration_for_an_input_slot_is_reported(slot: int) -> None:
     @handler(CODE, max_version=1, layout=Attribute(), quantization=NotQuantizable(), output_quantization={slot: SHARES})
     def lowered(ctx: Context, x: Any) -> tuple[Any, Any]:
         return x, x

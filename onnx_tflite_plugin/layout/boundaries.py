@@ -1,4 +1,4 @@
-"""Borders of subgraphs: what is one value on both sides lies in one order, whichever the plan chooses."""
+"""Subgraph boundaries: a value that an operator passes to its subgraph has one layout on both sides."""
 
 from __future__ import annotations
 
@@ -12,48 +12,53 @@ from onnx_tflite_plugin.source.model import Tensor
 Slot = tuple[Bound, int]
 Place = Slot | Tensor  # an operand or result of an operator, or an input or output of a subgraph
 
-REPEATED = 8  # how often a loop is taken to run
+LOOP_ITERATIONS = 8  # heuristic: assumed number of iterations of a loop
 
 
 @dataclass(frozen=True, eq=False)
-class Border:
-    """One value. ``perms``: whole axes in the orders that it may have, the file's first."""
+class BoundaryValue:
+    """One value at all places where it crosses a subgraph boundary.
+
+    ``perms``: candidate permutations of whole axes, the file's first.
+    """
 
     places: tuple[Place, ...]
     perms: list[tuple[int, ...]] = field(default_factory=list)
 
     @property
     def tensors(self) -> list[Tensor]:
+        """Return the tensor at each place."""
         return [tensor_at(place) for place in self.places]
 
 
 def tensor_at(place: Place) -> Tensor:
+    """Return the tensor at a place."""
     return place if isinstance(place, Tensor) else place[0].op[place[1]]
 
 
-def borders(model: BoundModel) -> list[Border]:
-    """Values that operators pass to their subgraphs and back, of three axes and more.
+def boundary_values(model: BoundModel) -> list[BoundaryValue]:
+    """Return values of rank 3 or more that operators pass to their subgraphs and back, and whose layout is free.
 
-    Those of one rank only, and of subgraphs that nobody else calls.
+    Excluded are values with tensors of different ranks and subgraphs that are also called without declared boundaries.
     """
     same: dict[Place, list[Place]] = {}
     for bound in model.operators():
-        for one, other in _passed(model, bound):
+        for one, other in _connected_places(model, bound):
             joined = same.setdefault(one, [one])
             others = same.setdefault(other, [other])
             if joined is not others:
                 joined.extend(others)
                 same.update(dict.fromkeys(others, joined))
-    elsewhere = _elsewhere(model)
-    groups = {id(places): Border(tuple(places)) for places in same.values()}
-    free_borders = [border for border in groups.values() if _free(border, elsewhere)]
-    for border in free_borders:
-        border.perms.append(tuple(range(border.tensors[0].rank)))
-    return free_borders
+    fixed = _fixed_subgraphs(model)
+    groups = {id(places): BoundaryValue(tuple(places)) for places in same.values()}
+    free_values = [value for value in groups.values() if _is_free(value, fixed)]
+    for value in free_values:
+        value.perms.append(tuple(range(value.tensors[0].rank)))
+    return free_values
 
 
-def _passed(model: BoundModel, bound: Bound) -> Iterator[tuple[Place, Place]]:
-    """Places at which an operator and its subgraphs, or two steps of a loop, have the same value."""
+def _connected_places(model: BoundModel, bound: Bound) -> Iterator[tuple[Place, Place]]:
+    """Yield pairs of places with the same value: in an operator and its subgraph, or in two steps of a loop."""
     passed, op = bound.declared.borders, bound.op
     if passed is None:
         return
@@ -70,38 +75,40 @@ def _passed(model: BoundModel, bound: Bound) -> Iterator[tuple[Place, Place]]:
                     yield (bound, ~k), (bound, passed.first + k)
 
 
-def _elsewhere(model: BoundModel) -> set[int]:
-    """Subgraphs that are entered in the file's order: the main one, and those that operators without borders call."""
+def _fixed_subgraphs(model: BoundModel) -> set[int]:
+    """Return subgraphs that are called in the file's layout: the root, and those of operators without declared boundaries."""
     others = [bound for bound in model.operators() if bound.declared.borders is None]
     return {model.source.root, *(index for bound in others for index in bound.declared.subgraphs)}
 
 
-def _free(border: Border, elsewhere: set[int]) -> bool:
-    tensors = border.tensors
-    entered = any(isinstance(place, Tensor) and place.subgraph in elsewhere for place in border.places)
+def _is_free(value: BoundaryValue, fixed: set[int]) -> bool:
+    """Return True if the value may have another layout than the file's."""
+    tensors = value.tensors
+    entered = any(isinstance(place, Tensor) and place.subgraph in fixed for place in value.places)
     plain = all(tensor.has_rank and tensor.dtype not in HANDLES for tensor in tensors)
     return plain and not entered and len({tensor.rank for tensor in tensors}) == 1 and tensors[0].rank > 2
 
 
-def by_tensor(all_borders: Sequence[Border]) -> Mapping[Tensor, list[Border]]:
-    at: dict[Tensor, list[Border]] = {}
-    for border in all_borders:
-        for tensor in dict.fromkeys(border.tensors):
-            at.setdefault(tensor, []).append(border)
+def boundaries_by_tensor(values: Sequence[BoundaryValue]) -> Mapping[Tensor, list[BoundaryValue]]:
+    """Return the boundary values of each tensor."""
+    at: dict[Tensor, list[BoundaryValue]] = {}
+    for value in values:
+        for tensor in dict.fromkeys(value.tensors):
+            at.setdefault(tensor, []).append(value)
     return at
 
 
-def times(model: BoundModel) -> Mapping[int, int]:
-    """How often each subgraph counts, by index: what a loop repeats counts for more."""
+def execution_counts(model: BoundModel) -> Mapping[int, int]:
+    """Return the weight of each subgraph by index: the estimated number of executions, loops counted."""
     counted = {model.source.root: 1}
     waiting = [model.source.root]
     while waiting:
         index = waiting.pop()
         for bound in model.graphs[index].operators:
             passed = bound.declared.borders
-            often = counted[index] * (REPEATED if passed is not None and passed.loops else 1)
+            executions = counted[index] * (LOOP_ITERATIONS if passed is not None and passed.loops else 1)
             for called in bound.declared.subgraphs:
-                if counted.get(called, 0) < often:
-                    counted[called] = often
+                if counted.get(called, 0) < executions:
+                    counted[called] = executions
                     waiting.append(called)
     return counted

@@ -1,4 +1,4 @@
-"""What stored integers stand for, however they are kept, in whatever order, computed by whichever nodes."""
+"""Real values of quantized tensors in any storage, layout and arithmetic."""
 
 from __future__ import annotations
 
@@ -9,16 +9,22 @@ import onnx_ir as ir
 import pytest
 
 from onnx_tflite_plugin.graph.names import UniqueNames
-from onnx_tflite_plugin.layout.order import Order, axes, permuted, physical, source_order
+from onnx_tflite_plugin.layout.tensor_layout import (
+    TensorLayout,
+    layout_axes,
+    permuted_layout,
+    physical_shape,
+    source_layout,
+)
 from onnx_tflite_plugin.lowering.emitter import Emitter, typed
-from onnx_tflite_plugin.lowering.state import constant_of
-from onnx_tflite_plugin.lowering.values import FILE, FLOAT, STORED, Values, arranged, physical_dims
+from onnx_tflite_plugin.lowering.state import evaluate_constant
+from onnx_tflite_plugin.lowering.values import FILE, FLOAT, STORED, Values, arrange_constant, physical_dims
 from onnx_tflite_plugin.quantization.plan import Storage, StoragePlan, Weights
 from onnx_tflite_plugin.source.model import Array, Data, Quantization, Tensor
 from onnx_tflite_plugin.targets import TARGETS
 
 DIMS = (2, 3, 5)
-ORDERS = [source_order(DIMS), permuted(DIMS, (2, 0, 1))]
+ORDERS = [source_layout(DIMS), permuted_layout(DIMS, (2, 0, 1))]
 EACH = Quantization((0.5, 0.25, 2.0), (3, -5, 0), 1)
 ONE = Quantization((0.25,), (-7,), 0)
 ZERO = Quantization((0.25,), (0,), 0)
@@ -52,15 +58,15 @@ def numbers(quantization: Quantization) -> Array:
         ({"quantizes": frozenset({"uint8"})}, False, "Mul"),
     ],
 )
-def test_integers_stand_for_their_distance_from_the_zero_point_times_the_scale(
-    order: Order, quantization: Quantization, traits: dict[str, object], multiply: bool, node: str
+def test_dequantized_values_are_scaled_distances_from_zero_point(
+    order: TensorLayout, quantization: Quantization, traits: dict[str, object], multiply: bool, node: str
 ) -> None:
     values = values_of(**traits)
-    kept = values.emitter.constant(arranged(Q, order))
+    kept = values.emitter.constant(arrange_constant(Q, order))
     floats = values.dequantize(kept, Storage("int8", 0, quantization), order, multiply=multiply)
     assert values.emitter.nodes[-1].op_type == node
     np.testing.assert_array_equal(
-        constant_of(floats, values.emitter.domains), numbers(quantization).transpose(axes(order))
+        evaluate_constant(floats, values.emitter.domains), numbers(quantization).transpose(layout_axes(order))
     )
 
 
@@ -70,8 +76,8 @@ BY_ARITHMETIC = [(dtype, each, False) for dtype in ("int8", "uint8", "int16") fo
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize(("dtype", "quantization", "known"), [*ROUNDED, *BY_ARITHMETIC])
-def test_floats_are_rounded_to_the_nearest_integer_and_bounded_by_the_dtype(
-    order: Order, quantization: Quantization, dtype: str, known: bool
+def test_quantize_rounds_and_saturates(
+    order: TensorLayout, quantization: Quantization, dtype: str, known: bool
 ) -> None:
     values = values_of(quantizes=frozenset({dtype} if known else ()))
     if dtype == "uint8":
@@ -81,24 +87,23 @@ def test_floats_are_rounded_to_the_nearest_integer_and_bounded_by_the_dtype(
     scale, zero = (np.asarray(side).reshape(along) for side in (quantization.scale, quantization.zero_point))
     info = np.iinfo(dtype)
     wanted = np.clip(np.rint(x / scale.astype(np.float32)) + zero, info.min, info.max).astype(dtype)
-    made = values.quantize(values.emitter.constant(arranged(x, order)), Storage(dtype, 0, quantization), order)
-    found = constant_of(made, values.emitter.domains)
+    made = values.quantize(values.emitter.constant(arrange_constant(x, order)), Storage(dtype, 0, quantization), order)
+    found = evaluate_constant(made, values.emitter.domains)
     assert found.dtype == wanted.dtype
-    np.testing.assert_array_equal(found, wanted.transpose(axes(order)))
+    np.testing.assert_array_equal(found, wanted.transpose(layout_axes(order)))
 
 
 @pytest.mark.parametrize("weights", list(Weights))
 @pytest.mark.parametrize("order", ORDERS)
-def test_a_constant_is_what_the_file_has_or_as_it_is_kept_and_its_numbers_are_the_same(
-    order: Order, weights: Weights
-) -> None:
+def test_constant_has_the_same_real_values_in_each_form(order: TensorLayout, weights: Weights) -> None:
     tensor = Tensor(0, 0, "w", "int8", DIMS, DIMS, Known(Q), ONE)
     values, moved = values_of(), Quantization((0.25,), (121,), 0)
     values.plan = values.plan._replace(shifted={tensor: Storage("uint8", 128, moved)})
     known = {
-        form: constant_of(values.get(tensor, order, form, weights=weights), {"": 21}) for form in (STORED, FILE, FLOAT)
+        form: evaluate_constant(values.get(tensor, order, form, weights=weights), {"": 21})
+        for form in (STORED, FILE, FLOAT)
     }
-    perm = axes(order)
+    perm = layout_axes(order)
     np.testing.assert_array_equal(known[FILE], Q.transpose(perm), strict=True)
     np.testing.assert_array_equal(known[STORED], (Q.transpose(perm).astype(int) + 128).astype(np.uint8), strict=True)
     np.testing.assert_array_equal(known[FLOAT], numbers(ONE).transpose(perm), strict=True)
@@ -109,15 +114,15 @@ def test_a_constant_is_what_the_file_has_or_as_it_is_kept_and_its_numbers_are_th
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_complex_numbers_are_pairs_along_a_last_axis_in_every_order(order: Order) -> None:
+def test_complex_numbers_are_pairs_along_a_last_axis_in_every_layout(order: TensorLayout) -> None:
     z = (Q + 1j * Q[::-1]).astype(np.complex64)
-    wanted = np.stack([z.real, z.imag], -1).transpose(*axes(order), 3)
-    np.testing.assert_array_equal(arranged(z, order), wanted, strict=True)
+    wanted = np.stack([z.real, z.imag], -1).transpose(*layout_axes(order), 3)
+    np.testing.assert_array_equal(arrange_constant(z, order), wanted, strict=True)
     tensor = Tensor(0, 0, "z", "complex64", DIMS, DIMS)
-    assert physical_dims(tensor, order) == wanted.shape == (*physical(order), 2)
+    assert physical_dims(tensor, order) == wanted.shape == (*physical_shape(order), 2)
     values = values_of()
-    made = values.emitter.own(typed(ir.Value(name="z"), "complex64", (*DIMS, 2)))
-    values.put(tensor, made, source_order(DIMS), STORED)
+    made = values.emitter.register(typed(ir.Value(name="z"), "complex64", (*DIMS, 2)))
+    values.put(tensor, made, source_layout(DIMS), STORED)
     assert values.get(tensor, order).shape == ir.Shape(wanted.shape)
 
 
@@ -131,18 +136,20 @@ RESCALING = {
 
 @pytest.mark.parametrize("case", RESCALING)
 @pytest.mark.parametrize("computed", [True, False])
-def test_integers_that_become_such_of_the_same_dtype_are_bounded_in_between(case: str, computed: bool) -> None:
-    """ONNX Runtime makes one pair of two, and the first rounding is lost; graph inputs have none in front."""
-    bounded, scale, zero_point, dtype = RESCALING[case]
+def test_rescaled_quantized_values_are_clipped_in_between(case: str, computed: bool) -> None:
+    """ONNX Runtime merges two Q/DQ pairs and loses the first rounding; graph inputs have no pair before them."""
+    is_clipped, scale, zero_point, dtype = RESCALING[case]
     values = values_of()
-    x = values.emitter.own(typed(ir.Value(name="x"), "int8" if not computed else "float32", DIMS))
-    order, first = source_order(DIMS), Storage("int8", 0, ONE)
+    x = values.emitter.register(typed(ir.Value(name="x"), "int8" if not computed else "float32", DIMS))
+    order, first = source_layout(DIMS), Storage("int8", 0, ONE)
     integers = values.quantize(x, first, order) if computed else x
     values.quantize(
-        values.dequantize(integers, first, order), Storage(dtype, 0, Quantization((scale,), (zero_point,), 0)), order
+        values.dequantize(integers, first, order),
+        Storage(dtype, 0, Quantization((scale,), (zero_point,), 0)),
+        order,
     )
     bounds = [node for node in values.emitter.nodes if node.op_type == "Max"]
-    assert len(bounds) == (bounded and computed)
+    assert len(bounds) == (is_clipped and computed)
     for node in bounds:
         (_, lowest) = node.inputs
         assert lowest is not None

@@ -1,4 +1,4 @@
-"""A result known at conversion time is a constant to whoever uses it."""
+"""Results that are computed at conversion are constants for the operators that use them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VALUE = drawn(2, 3)
 
 
 def floor_handler(evaluate: Callable[[Instance], Any], **more: Any) -> Handler:
-    """A handler of FLOOR that knows its result."""
+    """Return a handler of FLOOR that evaluates its result at conversion."""
 
     @handler("FLOOR", max_version=1, layout=Transparent(), evaluate=evaluate, **more)
     def floor(ctx: Any, x: Any) -> Any:
@@ -33,7 +33,7 @@ def floor_handler(evaluate: Callable[[Instance], Any], **more: Any) -> Handler:
 
 
 def floored(value: Array = VALUE, shown: bool = False) -> bytes:
-    """An input plus the floor of a constant, which may be an output too."""
+    """Return a model of an input plus the floor of a constant, which may be an output, too."""
     model = Net()
     result = model.call("FLOOR", [constant(value)], tensor(2, 3))
     total = model.call("ADD", [tensor(2, 3), result], tensor(2, 3))
@@ -97,7 +97,7 @@ def test_handlers_are_asked_with_the_constant_in_place() -> None:
     ids=["shape", "dtype", "failure"],
 )
 def test_a_value_that_contradicts_the_file_names_the_handler(evaluate: Callable[[Instance], Any], text: str) -> None:
-    with pytest.raises(HandlerError, match="test_known:floor of inline") as caught:
+    with pytest.raises(HandlerError, match="test_constants:floor of inline") as caught:
         converted(floored(), {"FLOOR": floor_handler(evaluate)})
     assert text in str(caught.value)
 
@@ -123,7 +123,7 @@ def test_sparse_weights_cost_what_dense_ones_cost(dtype: str) -> None:
 
 
 def widened(model: Net, value: Array) -> Any:
-    """A float16 constant through DEQUANTIZE, as converters write weights of float16 models."""
+    """Return a float16 constant through DEQUANTIZE, as converters write weights of float16 models."""
     return model.call("DEQUANTIZE", [constant(value.astype(np.float16))], tensor(*value.shape))
 
 

@@ -1,4 +1,4 @@
-"""In which orders an operator can work: every operand and result keeps the order of the axes that it has a say in."""
+"""Layouts that an operator can work in: each slot keeps the order of the axes that the handler requires."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.api import Context, Terminate, Value, handler
 from onnx_tflite_plugin.binding.declared import resolve
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.layout.candidates import freedom
-from onnx_tflite_plugin.layout.frame import Part, RankError
+from onnx_tflite_plugin.layout.constraints import layout_constraint
+from onnx_tflite_plugin.layout.shared_axes import LetterPart, RankError
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.targets import TARGETS
 
@@ -20,7 +20,7 @@ def steps(ctx: Context, x: Value, w: Value) -> Value:
     raise NotImplementedError
 
 
-def test_an_order_that_a_result_alone_shows_is_none_of_an_operator_that_ends_orders() -> None:
+def test_terminate_rejects_layout_that_only_the_output_shows() -> None:
     model = ModelBuilder()
     g = model.main
     w = g.constant("w", np.ones((5, 7), np.float32))
@@ -30,14 +30,14 @@ def test_an_order_that_a_result_alone_shows_is_none_of_an_operator_that_ends_ord
     target = TARGETS["generic"]
     bound = Host(packs="builtin", handlers={"CUSTOM.Steps": steps}).bind(read(model.build()), target, 18)
     (operator,) = resolve(bound, target, 18).operators()
-    free = freedom(operator)
-    assert free.frame is not None
-    assert free.admits(free.frame.source)
-    assert free.admits(tuple(Part(letter) for letter in "ntio"))
-    assert not free.admits(tuple(Part(letter) for letter in "noti"))
+    free = layout_constraint(operator)
+    assert free.shared_axes is not None
+    assert free.is_allowed(free.shared_axes.source)
+    assert free.is_allowed(tuple(LetterPart(letter) for letter in "ntio"))
+    assert not free.is_allowed(tuple(LetterPart(letter) for letter in "noti"))
 
 
-def test_a_result_stored_as_a_scalar_beside_larger_operands_has_an_unknown_rank() -> None:
+def test_scalar_result_of_larger_operands_is_rejected() -> None:
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (2, 3))
@@ -46,4 +46,4 @@ def test_a_result_stored_as_a_scalar_beside_larger_operands_has_an_unknown_rank(
     target = TARGETS["generic"]
     (operator,) = resolve(Host(packs="builtin").bind(read(model.build()), target, 18), target, 18).operators()
     with pytest.raises(RankError, match="the file stores no shape for 'y', made of operands of rank 2"):
-        freedom(operator)
+        layout_constraint(operator)

@@ -1,4 +1,4 @@
-"""What a plan pays for: each tensor that is wanted in an order in which nobody makes it, and what works in a dear order."""
+"""The cost of a plan: transposed tensors, reshapes of unit axes, and layouts that slow an operator down."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from onnx_tflite_plugin.binding.declared import resolve
 from onnx_tflite_plugin.errors import HandlerError
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout import solver
-from onnx_tflite_plugin.layout.borders import REPEATED
-from onnx_tflite_plugin.layout.order import permuted, source_order
-from onnx_tflite_plugin.layout.plan import FLIP_COST, TRANSPOSE_COST, LayoutPlan, plan_layout, tensor_bytes
-from onnx_tflite_plugin.layout.spread import Edges
+from onnx_tflite_plugin.layout.boundaries import LOOP_ITERATIONS
+from onnx_tflite_plugin.layout.plan import RESHAPE_COST, TRANSPOSE_COST, LayoutPlan, plan_layout, tensor_bytes
+from onnx_tflite_plugin.layout.propagation import InterfaceLayouts
+from onnx_tflite_plugin.layout.tensor_layout import permuted_layout, source_layout
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.dtypes import NAMES, PACKED
 from onnx_tflite_plugin.source.model import Tensor
@@ -28,7 +28,7 @@ from onnx_tflite_plugin.targets import TARGETS
 SHAPE = (2, 5, 7, 3)
 FIRST = (0, 3, 1, 2)  # channels first
 BYTES = 4 * prod(SHAPE)
-MOVED = BYTES + TRANSPOSE_COST + FLIP_COST
+MOVED = BYTES + TRANSPOSE_COST + RESHAPE_COST
 
 
 def lowering(ctx: Context, *operands: Value) -> Value:
@@ -59,42 +59,42 @@ def bound(model: ModelBuilder, handlers: Mapping[str, Handler] = HANDLERS) -> Bo
     return resolve(Host(packs="builtin", handlers=handlers).bind(read(model.build()), target, 18), target, 18)
 
 
-def made(g: GraphBuilder, code: str, x: int, name: str, shape: tuple[int, ...] = SHAPE) -> int:
+def add_operator(g: GraphBuilder, code: str, x: int, name: str, shape: tuple[int, ...] = SHAPE) -> int:
     y = g.tensor(name, shape)
     g.operator(f"CUSTOM.{code}", [x], [y])
     return y
 
 
 def chain(*codes: str, shape: tuple[int, ...] = SHAPE) -> BoundModel:
-    """Operators one behind the other, from ``x`` on; their results are ``a``, ``b``, ..."""
+    """Return a model of consecutive operators from ``x`` on; their results are ``a``, ``b``, ..."""
     model = ModelBuilder()
     g = model.main
     ref: int = g.input("x", shape)
     for k, code in enumerate(codes):
-        ref = made(g, code, ref, chr(ord("a") + k), shape)
+        ref = add_operator(g, code, ref, chr(ord("a") + k), shape)
     g.output(ref)
     return bound(model)
 
 
-def planned(
+def make_plan(
     model: BoundModel, *, first: str = "", free: str = "", prices: Any = None, local: bool = False
 ) -> LayoutPlan:
-    """``first``: names of graph inputs and outputs that are channels first, ``free``: those that may be in any order."""
+    """Return a plan. ``first``: graph inputs and outputs that are channels first; ``free``: those with a free layout."""
     tensors = {tensor.name: tensor for tensor in (*model.main.inputs, *model.main.outputs)}
-    edges = Edges(
-        {tensors[name]: permuted(tensors[name].dims, FIRST) for name in first},
+    edges = InterfaceLayouts(
+        {tensors[name]: permuted_layout(tensors[name].dims, FIRST) for name in first},
         frozenset(tensors[name] for name in free),
     )
     return plan_layout(
-        model, bytes_of=tensor_bytes, prices=prices or (lambda along, last, size: 0), edges=edges, local=local
+        model, bytes_of=tensor_bytes, prices=prices or (lambda along, last, size: 0), interface=edges, local=local
     )
 
 
-def copies(plan: LayoutPlan) -> list[tuple[str, str, list[str]]]:
-    """The tensors that are transposed, with the first words of who makes and of those who want them."""
+def transposes(plan: LayoutPlan) -> list[tuple[str, str, list[str]]]:
+    """Return the transposed tensors, each with the first words of its producer and consumers."""
     return [
         (copy.tensor.name, words(copy.producer), [words(consumer) for consumer in copy.consumers])
-        for copy in plan.copies
+        for copy in plan.transposes
     ]
 
 
@@ -102,31 +102,31 @@ def words(label: str) -> str:
     return " ".join(label.split()[:2])
 
 
-def test_a_tensor_in_another_order_costs_its_bytes_and_a_constant() -> None:
-    plan = planned(chain("Image"))
-    assert copies(plan) == [("x", "graph input", ["op 0"]), ("a", "op 0", ["graph output"])]
-    assert [(copy.bytes, copy.start, copy.end) for copy in plan.copies] == [
-        (BYTES, source_order(SHAPE), permuted(SHAPE, FIRST)),
-        (BYTES, permuted(SHAPE, FIRST), source_order(SHAPE)),
+def test_transpose_costs_bytes_and_a_constant() -> None:
+    plan = make_plan(chain("Image"))
+    assert transposes(plan) == [("x", "graph input", ["op 0"]), ("a", "op 0", ["graph output"])]
+    assert [(copy.bytes, copy.start, copy.end) for copy in plan.transposes] == [
+        (BYTES, source_layout(SHAPE), permuted_layout(SHAPE, FIRST)),
+        (BYTES, permuted_layout(SHAPE, FIRST), source_layout(SHAPE)),
     ]
-    assert (plan.cost, plan.exact, plan.moved) == (2 * MOVED, True, 0)
+    assert (plan.cost, plan.exact, plan.differences) == (2 * MOVED, True, 0)
 
 
-def test_what_several_want_in_one_order_is_transposed_once() -> None:
+def test_consumers_of_one_layout_share_a_transpose() -> None:
     model = ModelBuilder()
     g = model.main
     x = g.input("x", SHAPE)
-    g.output(*(made(g, code, x, name) for code, name in (("Image", "a"), ("Stays", "b"), ("Image", "c"))))
-    plan = planned(bound(model))
-    assert copies(plan)[0] == ("x", "graph input", ["op 0", "op 2"])
+    g.output(*(add_operator(g, code, x, name) for code, name in (("Image", "a"), ("Stays", "b"), ("Image", "c"))))
+    plan = make_plan(bound(model))
+    assert transposes(plan)[0] == ("x", "graph input", ["op 0", "op 2"])
     assert plan.cost == 3 * MOVED
 
 
 @pytest.mark.parametrize("exact", [True, False])
-def test_a_plan_is_as_exact_as_what_solved_it(monkeypatch: pytest.MonkeyPatch, exact: bool) -> None:
+def test_plan_is_exact_if_the_solution_is(monkeypatch: pytest.MonkeyPatch, exact: bool) -> None:
     solve = solver.solve
     monkeypatch.setattr(solver, "solve", lambda problem: solve(problem)._replace(exact=exact))
-    assert planned(chain("Image", "Any")).exact is exact
+    assert make_plan(chain("Image", "Any")).exact is exact
 
 
 @pytest.mark.parametrize(
@@ -139,49 +139,55 @@ def test_a_plan_is_as_exact_as_what_solved_it(monkeypatch: pytest.MonkeyPatch, e
         (("Any", "Stays"), False, 0, 0),
     ],
 )
-def test_operators_that_may_be_in_any_order_are_in_that_of_their_neighbours_but_in_a_local_plan(
+def test_transparent_operators_follow_neighbors_except_in_local_plan(
     codes: tuple[str, ...], local: bool, moved: int, cost: int
 ) -> None:
     model = chain(*codes)
-    plan = planned(model, local=local)
-    assert (plan.moved, plan.cost, len(plan.copies)) == (moved, cost * MOVED, cost)
+    plan = make_plan(model, local=local)
+    assert (plan.differences, plan.cost, len(plan.transposes)) == (moved, cost * MOVED, cost)
     assert (plan.exact, plan.method == "local") == (not local, local)
     for operator in model.operators():
-        wanted = plan.order(operator, 0)
-        assert wanted == plan.order(operator, ~0)
+        wanted = plan.layout(operator, 0)
+        assert wanted == plan.layout(operator, ~0)
         first = "Image" in operator.op.code or ("Any" in operator.op.code and moved > 0)
-        assert wanted == (permuted(SHAPE, FIRST) if first else source_order(SHAPE))
+        assert wanted == (permuted_layout(SHAPE, FIRST) if first else source_layout(SHAPE))
 
 
-def test_an_edge_that_is_asked_for_in_another_order_is_in_that() -> None:
+def test_requested_interface_layout_is_used() -> None:
     model = chain("Image", "Any", "Stays")
     x, y = *model.main.inputs, *model.main.outputs
-    plan = planned(model, first="xc")
-    assert (plan.edge(x), plan.edge(y)) == (permuted(SHAPE, FIRST), permuted(SHAPE, FIRST))
-    assert [name for name, *_ in copies(plan)] in (["a", "c"], ["b", "c"])
-    assert plan.moved == (copies(plan)[0][0] == "b")
+    plan = make_plan(model, first="xc")
+    assert (plan.interface_layout(x), plan.interface_layout(y)) == (
+        permuted_layout(SHAPE, FIRST),
+        permuted_layout(SHAPE, FIRST),
+    )
+    assert [name for name, *_ in transposes(plan)] in (["a", "c"], ["b", "c"])
+    assert plan.differences == (transposes(plan)[0][0] == "b")
 
 
-def test_an_edge_that_may_be_in_any_order_is_in_the_cheapest() -> None:
+def test_free_interface_layout_is_the_cheapest() -> None:
     model = chain("Image", "Stays", "Image")
     x, y = *model.main.inputs, *model.main.outputs
-    plan = planned(model, free="xc")
-    assert (plan.edge(x), plan.edge(y)) == (permuted(SHAPE, FIRST), permuted(SHAPE, FIRST))
-    assert (plan.cost, plan.moved) == (2 * MOVED, 2)
-    plan = planned(chain("Stays", "Image"), free="xb")
-    assert copies(plan) == [("a", "op 0", ["op 1"])]
-    assert plan.moved == 1
+    plan = make_plan(model, free="xc")
+    assert (plan.interface_layout(x), plan.interface_layout(y)) == (
+        permuted_layout(SHAPE, FIRST),
+        permuted_layout(SHAPE, FIRST),
+    )
+    assert (plan.cost, plan.differences) == (2 * MOVED, 2)
+    plan = make_plan(chain("Stays", "Image"), free="xb")
+    assert transposes(plan) == [("a", "op 0", ["op 1"])]
+    assert plan.differences == 1
 
 
-def test_an_edge_that_may_be_in_any_order_is_named_where_it_must_be_moved() -> None:
+def test_transposes_of_free_graph_inputs_and_outputs_are_named() -> None:
     model = ModelBuilder()
     g = model.main
     x = g.input("x", SHAPE)
-    g.output(made(g, "Image", x, "a"), made(g, "Stays", x, "b"))
-    assert copies(planned(bound(model), free="xab")) == [("x", "graph input", ["op 0"])]
+    g.output(add_operator(g, "Image", x, "a"), add_operator(g, "Stays", x, "b"))
+    assert transposes(make_plan(bound(model), free="xab")) == [("x", "graph input", ["op 0"])]
 
 
-def test_what_a_loop_repeats_counts_as_often_as_it_is_taken_to_run() -> None:
+def test_transposes_in_loops_count_per_assumed_iteration() -> None:
     model = ModelBuilder()
     cond, body = model.subgraph("cond"), model.subgraph("body")
     below = cond.tensor("below", (), "bool")
@@ -191,22 +197,27 @@ def test_what_a_loop_repeats_counts_as_often_as_it_is_taken_to_run() -> None:
     cond.operator("LESS", [least, cond.constant("most", np.float32(5))], [below])
     cond.output(below)
     body.output(
-        made(body, "Stays", made(body, "Image", made(body, "Stays", body.input("given", SHAPE), "a"), "b"), "c")
+        add_operator(
+            body,
+            "Stays",
+            add_operator(body, "Image", add_operator(body, "Stays", body.input("given", SHAPE), "a"), "b"),
+            "c",
+        )
     )
     g = model.main
     y = g.tensor("y", SHAPE)
     g.operator("WHILE", [g.input("x", SHAPE)], [y], {"cond_subgraph_index": 1, "body_subgraph_index": 2})
-    g.output(made(g, "Stays", made(g, "Image", y, "d"), "e"))
-    assert planned(bound(model)).cost == 2 * MOVED + 2 * REPEATED * MOVED
+    g.output(add_operator(g, "Stays", add_operator(g, "Image", y, "d"), "e"))
+    assert make_plan(bound(model)).cost == 2 * MOVED + 2 * LOOP_ITERATIONS * MOVED
 
 
-def test_a_unit_that_moves_costs_little_and_none_is_left_out_where_that_costs_as_much_again() -> None:
+def test_unit_axes_are_kept_if_leaving_them_out_costs_as_much() -> None:
     still = chain("Image", shape=(2, 1, 1, 3))
-    assert (planned(still).cost, planned(still).copies) == (2 * FLIP_COST, ())
-    line = planned(chain("Line", shape=(2, 1, 7, 3)))
-    assert len(line.copies) == 2
-    assert line.moved == 1
-    assert line.cost == 2 * (4 * 42 + TRANSPOSE_COST + FLIP_COST)
+    assert (make_plan(still).cost, make_plan(still).transposes) == (2 * RESHAPE_COST, ())
+    line = make_plan(chain("Line", shape=(2, 1, 7, 3)))
+    assert len(line.transposes) == 2
+    assert line.differences == 1
+    assert line.cost == 2 * (4 * 42 + TRANSPOSE_COST + RESHAPE_COST)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +231,7 @@ def test_a_unit_that_moves_costs_little_and_none_is_left_out_where_that_costs_as
         ("Third", (2, 5, 7, 3), set()),
     ],
 )
-def test_the_price_of_an_order_goes_by_whether_the_axes_that_an_operator_works_along_are_innermost(
+def test_price_depends_on_whether_the_declared_axes_are_innermost(
     code: str, shape: tuple[int, ...], asked: set[bool]
 ) -> None:
     """But for axes of size 1."""
@@ -230,24 +241,24 @@ def test_the_price_of_an_order_goes_by_whether_the_axes_that_an_operator_works_a
         told.append((along.onnx, last, size))
         return 1
 
-    planned(chain("Image", code, "Image", shape=shape), prices=prices)
+    make_plan(chain("Image", code, "Image", shape=shape), prices=prices)
     assert {last for _, last, _ in told} == asked
     assert {(onnx, size) for onnx, _, size in told} == ({("Own", 4 * prod(shape))} if asked else set())
 
 
 @pytest.mark.parametrize(("price", "cost", "bought"), [(0, 2, 0), (1, 2, 0), (3, 4, 3)])
-def test_an_order_that_is_dearer_than_two_transposes_is_not_taken_and_who_is_transposed_for_it_is_told(
-    price: int, cost: int, bought: int
-) -> None:
+def test_expensive_layout_is_avoided_and_reported(price: int, cost: int, bought: int) -> None:
     def prices(along: Along, last: bool, size: int) -> int:
         return price * MOVED if last else 0
 
-    plan = planned(chain("Image", "Both", "Any", "Image"), prices=prices)
+    plan = make_plan(chain("Image", "Both", "Any", "Image"), prices=prices)
     assert plan.cost == cost * MOVED + (price * MOVED if cost == 2 else 0)
-    assert [(words(label), gain) for label, gain in plan.bought] == ([("op 1", bought * MOVED)] if bought else [])
+    assert [(words(label), gain) for label, gain in plan.chosen_for_speed] == (
+        [("op 1", bought * MOVED)] if bought else []
+    )
 
 
-def test_every_handler_whose_axes_do_not_fit_is_told() -> None:
+def test_all_handlers_with_misfitting_axes_are_reported() -> None:
     """What the file is at fault for, beside it."""
     bad = {
         "CUSTOM.Any": declared("Any", layout=Transparent(), axes="a b -> a b"),
@@ -255,14 +266,14 @@ def test_every_handler_whose_axes_do_not_fit_is_told() -> None:
     }
     model = ModelBuilder()
     g = model.main
-    g.output(made(g, "Image", made(g, "Any", g.input("x", SHAPE), "a"), "b"))
+    g.output(add_operator(g, "Image", add_operator(g, "Any", g.input("x", SHAPE), "a"), "b"))
     with pytest.raises(HandlerError) as caught:
-        planned(bound(model, bad))
+        make_plan(bound(model, bad))
     assert [problem.where.split()[1] for problem in caught.value.problems] == ["0", "1"]
 
 
 @pytest.mark.parametrize("dtype", [name for name in NAMES if name not in {*PACKED, "string", "resource", "variant"}])
-def test_a_tensor_moves_the_bytes_of_its_elements(dtype: str) -> None:
+def test_tensor_bytes_by_dtype(dtype: str) -> None:
     sizes = {"bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
     size = sizes.get(dtype) or np.dtype(dtype).itemsize
     assert tensor_bytes(Tensor(0, 0, "x", dtype, (2, 5, 7), (2, 5, 7), None, None, False)) == 70 * size

@@ -1,7 +1,7 @@
-"""An operator in the form that the model's opset has for it: over the opsets attributes became operands.
+"""ONNX schemas, and operators adapted to the schema of the model's opset.
 
-What a handler writes is fitted by names alone: an operand that the schema lacks becomes the attribute of that name, an
-attribute that it lacks the operand.
+Over the opsets attributes became operands. They are matched by name: an operand that the schema lacks becomes the
+attribute of that name, and the reverse.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from onnx_tflite_plugin.api.refusal import Refused
 
 @cache
 def schema_of(op_type: str, opset: int, domain: str) -> onnx.defs.OpSchema | None:
-    """The schema a node must follow; ``None`` in a domain of which ONNX has no schemas.
+    """Return the schema of a node; ``None`` in a domain of which ONNX has no schemas.
 
-    Raises LookupError naming the opset where there is none.
+    Raises LookupError with the opset if the domain has no such operator.
     """
     try:
         return onnx.defs.get_schema(op_type, opset, domain)
@@ -33,16 +33,15 @@ def schema_of(op_type: str, opset: int, domain: str) -> onnx.defs.OpSchema | Non
 
 @cache
 def attributes_of(schema: onnx.defs.OpSchema) -> Mapping[str, ir.AttributeType]:
-    """The types of a schema's attributes by name; the schema makes all of its own objects anew whenever it is asked."""
+    """Return the types of a schema's attributes by name; cached because the schema rebuilds its objects on each access."""
     return {name: ir.AttributeType(int(one.type.value)) for name, one in schema.attributes.items()}  # type: ignore[attr-defined]
 
 
 class Signature(NamedTuple):
-    """What a schema says of operands and results, the last of which may repeat: ``inputs`` and ``outputs`` are what it
-    calls their dtypes.
+    """Operands and outputs of a schema, of which the last may repeat; ``inputs`` and ``outputs`` are their type names.
 
-    ``uniform``: results that have one dtype, however often they repeat. ``only``: the dtype of results that may have one
-    alone, by what it is called. ``optional``: results that a node may leave out.
+    ``uniform``: outputs that have one dtype, however often they repeat. ``only``: the dtype of each type name with a single
+    one. ``optional``: outputs that a node may leave out.
     """
 
     least: int
@@ -56,7 +55,7 @@ class Signature(NamedTuple):
 
 @cache
 def signature_of(schema: onnx.defs.OpSchema) -> Signature:
-    """Read once, for the schema makes all of its own objects anew."""
+    """Return the signature of a schema; cached because the schema rebuilds its objects on each access."""
     formal = list(schema.outputs)
     allowed = {one.type_param_str: one.allowed_type_strs for one in schema.type_constraints}
     outputs = tuple(one.type_str for one in formal)
@@ -78,19 +77,19 @@ def _domains() -> frozenset[str]:
     return frozenset(schema.domain for schema in onnx.defs.get_all_schemas())
 
 
-def fitted(
+def fit_to_opset(
     schema: onnx.defs.OpSchema, opset: int, operands: list[Any], attributes: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Operands and attributes as the opset has them.
+    """Return operands and attributes as the schema of the opset has them.
 
-    Raises Refused where an operand would have to be an attribute and is known at run time only.
+    Raises Refused if an operand would have to be an attribute but is a runtime value.
     """
     given, kept = list(operands), dict(attributes)
     most = signature_of(schema).most
     for k in range(most, len(operands)):
         name = _operand_name(schema.name, schema.domain, k)
         if name in attributes_of(schema) and name not in kept:
-            value = _constant(schema, opset, name, given.pop(most))
+            value = _attribute_value(schema, opset, name, given.pop(most))
             kept.update({} if value is None else {name: value})
     unknown = [name for name in kept if name not in attributes_of(schema)]
     names = [formal.name for formal in schema.inputs] if unknown else []
@@ -104,17 +103,18 @@ def fitted(
 
 @cache
 def _operand_name(op_type: str, domain: str, k: int) -> str:
-    """What the newest opset calls an operand; "" where it has none there."""
+    """Return the name of operand ``k`` in the newest opset; "" if there is none."""
     newest = onnx.defs.get_schema(op_type, domain)
     return newest.inputs[k].name if k < len(newest.inputs) else ""
 
 
-def _constant(schema: onnx.defs.OpSchema, opset: int, name: str, operand: Any) -> Any:
+def _attribute_value(schema: onnx.defs.OpSchema, opset: int, name: str, operand: Any) -> Any:
+    """Return a constant operand as an attribute value. Raises Refused for a runtime value."""
     array = operand
     if isinstance(operand, ir.Value):
         if operand.const_value is None:
-            since = _operand_since(schema.name, schema.domain, name, opset)
-            raise Refused(f"{name} known only at run time need opset {since} for {schema.name}; try --opset {since}")
+            since = _first_opset_with_operand(schema.name, schema.domain, name, opset)
+            raise Refused(f"{schema.name} takes {name} as a runtime value only from opset {since}; try --opset {since}")
         array = operand.const_value.numpy()
     if array is None:
         return None
@@ -122,8 +122,8 @@ def _constant(schema: onnx.defs.OpSchema, opset: int, name: str, operand: Any) -
     return (np.reshape(array, -1) if several else np.asarray(array)).tolist()
 
 
-def _operand_since(op_type: str, domain: str, name: str, opset: int) -> int:
-    """The first opset above one that has an operand of that name."""
+def _first_opset_with_operand(op_type: str, domain: str, name: str, opset: int) -> int:
+    """Return the first opset after ``opset`` whose schema has an operand of that name."""
     newest = onnx.defs.get_schema(op_type, domain).since_version
     versions = (onnx.defs.get_schema(op_type, version, domain) for version in range(opset + 1, newest + 1))
     return next(s.since_version for s in versions if name in (formal.name for formal in s.inputs))

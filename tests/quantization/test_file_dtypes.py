@@ -1,4 +1,4 @@
-"""Which tensors are kept in the file's dtype changes no result: an operator may have one on each side, as in a subgraph."""
+"""Tensors kept in the file's dtype do not change results; an operator may have one on each side, as in a subgraph."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Q = quant(0.05, 3)
 
 
 def one_an_operator() -> list[Case]:
-    """The plainest case of each that takes int8."""
+    """Return the simplest case of each operator that takes int8."""
     first: dict[str, Case] = {}
     for case in sorted(builtin(), key=lambda case: len(case.name)):
         if case.dtype.startswith("int8") and not (case.refused or case.known or case.kernel_refuses):
@@ -46,7 +46,7 @@ def test_int8_on_one_side_and_uint8_on_the_other(
         tried = (bound.op for bound in model.operators() if bound.op.code == case.op)
         return {t for op in tried for t in (op.inputs if side == "inputs" else op.outputs) if t is not None}
 
-    monkeypatch.setattr(plan, "_edges_only", kept)
+    monkeypatch.setattr(plan, "_interface_only_tensors", kept)
     result = run_case(case, host, [Variant("onnxruntime", None, "least")])
     assert result.ok, result.text
 
@@ -54,7 +54,7 @@ def test_int8_on_one_side_and_uint8_on_the_other(
 @pytest.mark.parametrize("code", ["HARD_SWISH", "QUANTIZE", "PAD"])
 @pytest.mark.parametrize("first", [True, False])
 def test_an_operator_between_a_subgraph_s_interface_and_one_with_weights(code: str, first: bool) -> None:
-    """A table, a rescaling and a constant of the result's zero point."""
+    """A lookup table, a rescaling and a constant of the result's zero point."""
     model = ModelBuilder()
     for name in ("then", "else"):
         inner = model.subgraph(name)

@@ -1,4 +1,4 @@
-"""The layout plan on random networks: least where it says so, and the same numbers as the local plan."""
+"""Layout plans of random networks: minimal cost if reported exact, and the same results as the local plan."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, ModelBuilder, TensorRef
-from onnx_tflite_plugin.layout import plan, solver, spread
+from onnx_tflite_plugin.layout import plan, propagation, solver
 
 
 class Network:
@@ -119,13 +119,11 @@ def run(proto: bytes, x: np.ndarray) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_least_and_local_plans_compute_the_same_and_least_costs_what_brute_force_finds(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    problems: list[tuple[solver.Problem, solver.Solution]] = []
+def test_minimum_plan_matches_local_results_and_brute_force_cost(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    problems: list[tuple[solver.LabellingProblem, solver.Solution]] = []
     solve = solver.solve
 
-    def spy(problem: solver.Problem) -> solver.Solution:
+    def spy(problem: solver.LabellingProblem) -> solver.Solution:
         problems.append((problem, solve(problem)))
         return problems[-1][1]
 
@@ -147,13 +145,13 @@ def test_least_and_local_plans_compute_the_same_and_least_costs_what_brute_force
                 np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
-def test_a_plan_that_moves_nothing_costs_nothing() -> None:
+def test_plan_without_transposes_costs_nothing() -> None:
     network = Network(0)
     network.relu(network.pool[0])
     assert otp.convert(network.build(0)).report.layout_cost == 0
 
 
-def test_an_asked_for_layout_changes_the_shape_of_that_input_only() -> None:
+def test_requested_layout_changes_only_that_input() -> None:
     model = ModelBuilder()
     g = model.main
     x, y = g.input("x", (1, 5, 7, 3)), g.tensor("y", (1, 5, 7, 2))
@@ -164,16 +162,16 @@ def test_an_asked_for_layout_changes_the_shape_of_that_input_only() -> None:
     shapes = [[d.dim_value for d in v.type.tensor_type.shape.dim] for v in (graph.input[0], graph.output[0])]
     assert shapes == [[1, 3, 5, 7], [1, 5, 7, 2]]
     assert [node.op_type for node in graph.node].count("Transpose") == 1
-    with pytest.raises(otp.ConversionError, match="no graph input or output has that name"):
+    with pytest.raises(otp.ConversionError, match="no graph input or output has this name"):
         otp.convert(model.build(), layout={"z": "NHWC:NCHW"})
     with pytest.raises(otp.ConversionError, match="NHWC:NCHW"):
         otp.convert(model.build(), layout={"x": "NHWC:NCW"})
 
 
-def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """How many orders each operator may have, by its code, of the models converted from now on."""
+def count_candidates(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Return the number of candidate layouts per operator code of all models that are converted from now on."""
     counts: dict[str, int] = {}
-    original = plan.spread
+    original = plan.propagate_layouts
 
     def counting(*arguments: Any) -> Any:
         candidates, offered = original(*arguments)
@@ -181,15 +179,15 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
             counts[bound.op.code] = max(len(orders), counts.get(bound.op.code, 0))
         return candidates, offered
 
-    monkeypatch.setattr(plan, "spread", counting)
+    monkeypatch.setattr(plan, "propagate_layouts", counting)
     return counts
 
 
-def test_an_operator_has_no_more_orders_to_choose_from_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = counted(monkeypatch)
+def test_candidates_per_operator_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = count_candidates(monkeypatch)
     data = [Network(seed).build(12) for seed in range(4)]
-    for bound in (spread.MOST_CANDIDATES, 2):
-        monkeypatch.setattr(spread, "MOST_CANDIDATES", bound)
+    for bound in (propagation.MOST_CANDIDATES, 2):
+        monkeypatch.setattr(propagation, "MOST_CANDIDATES", bound)
         counts.clear()
         for network in data:
             otp.convert(network)
@@ -197,11 +195,9 @@ def test_an_operator_has_no_more_orders_to_choose_from_than_the_bound(monkeypatc
 
 
 @pytest.mark.parametrize(("shared", "orders"), [("nothing", 1), ("a constant", 1), ("an input", 2)])
-def test_a_constant_carries_no_order_from_one_operator_to_another(
-    shared: str, orders: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """ADD takes what a convolution makes; MUL has graph inputs and outputs only, and what it shares with ADD."""
-    counts, network = counted(monkeypatch), Network(0)
+def test_shared_constant_does_not_propagate_layouts(shared: str, orders: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ADD takes a convolution's output. MUL has only graph inputs and outputs, and what it shares with ADD."""
+    counts, network = count_candidates(monkeypatch), Network(0)
     network.conv(network.pool[0])
     filtered = network.pool[-1]
     ones = [network.constant(np.full(filtered.shape, k, np.float32)) for k in (1, 2)]

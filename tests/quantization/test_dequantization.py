@@ -1,4 +1,4 @@
-"""``--quantization float``: nothing is quantized any more, and each operator computes what LiteRT's computes."""
+"""``--quantization float``: nothing is quantized, and each operator computes what LiteRT's does without rounding."""
 
 from __future__ import annotations
 
@@ -68,18 +68,18 @@ def test_stored_integers_that_become_something_else_are_refused() -> None:
     g.output(y := g.tensor("y", (2, 3), "float32"))
     g.operator("CAST", [x], [y])
     with pytest.raises(
-        HandlerError, match=r"op 0 CAST .*it computes with stored integers: 'x' \(int8\), 'y' \(float32\)"
+        HandlerError, match=r"op 0 CAST .*the operator computes on quantized values: 'x' \(int8\), 'y' \(float32\)"
     ):
         otp.convert(model.build(), quantization="float")
 
 
 @pytest.mark.parametrize("op", ["NEG", "MATRIX_DIAG", "STABLEHLO_MULTIPLY"])
-def test_what_kernels_compute_of_stored_integers_alone_is_refused_whatever_their_scales(op: str) -> None:
-    """They leave out zero points and scales: -q has another meaning than -x, and q * q than x * x."""
+def test_operators_on_bare_quantized_values_are_refused(op: str) -> None:
+    """These kernels ignore zero points and scales: -q has another meaning than -x, and q * q than x * x."""
     scaled = [case for case in quantized(op) if case.dtype == "int8"]
     assert scaled
     for case in scaled:
-        with pytest.raises(HandlerError, match=rf"{op} .*it computes with stored integers"):
+        with pytest.raises(HandlerError, match=rf"{op} .*the operator computes on quantized values"):
             otp.convert(case.build(), quantization="float")
 
 
@@ -119,8 +119,8 @@ def test_a_bias_that_is_computed_has_no_form_without_quantization() -> None:
         otp.convert(model.build(), quantization="float")
 
 
-def test_verify_tries_each_operator_on_liteRT_s_own_values() -> None:
-    """A whole network without rounding leaves LiteRT's numbers; none of its operators does."""
+def test_verify_runs_each_operator_on_litert_values() -> None:
+    """A whole network without rounding diverges from LiteRT; none of its operators does on its own."""
     verification = verify(DIGITS, otp.convert(DIGITS, quantization="float").proto.SerializeToString())
     assert verification.ok, verification.text
     assert "each operator was compared on LiteRT's own inputs" in verification.text
