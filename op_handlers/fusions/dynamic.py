@@ -33,13 +33,13 @@ from op_handlers.image.convolution import conv_2d, strides_and_dilations
 from op_handlers.kernels.hybrid import is_shallow
 from op_handlers.kernels.operands import require_quantization
 from op_handlers.matrix.fully_connected import (
-    bias_of_rows,
-    contracted,
     dense_axes,
+    dense_layout,
+    flatten_bias,
     fully_connected,
-    in_rows,
-    leads,
-    with_leading,
+    has_dynamic_leading_axes,
+    matrix_shapes,
+    restore_leading_axes,
 )
 
 x, b = operands("x b")
@@ -111,18 +111,18 @@ def match_large_dense(match: Match) -> Mapping[str, Any] | Decline:
     inputs=(x, w, b),
     where=match_large_dense,
     trait="multiplies_dynamically",
-    layout=contracted,
+    layout=dense_layout,
     axes=dense_axes,
-    reshapes=in_rows,
+    reshapes=matrix_shapes,
     quantization=Integer(),
     activation=fully_connected.activation,
 )
 def fully_connected_dynamic(ctx: Context, x: Value, _w: Value, b: Value | None = None) -> Value:
     """Emit MatMulInteger of dynamically quantized rows."""
-    depth, b = ctx.op[1].shape[-1], bias_of_rows(ctx, b)
-    if leads(ctx):
+    depth, b = ctx.op[1].shape[-1], flatten_bias(ctx, b)
+    if has_dynamic_leading_axes(ctx):
         y = emit_dynamic_product(ctx, ctx.ops.Reshape(x, [-1, depth]), ctx.required(1).reshape(-1, depth).T, b)
-        return with_leading(ctx, x, y)
+        return restore_leading_axes(ctx, x, y)
     return emit_dynamic_product(ctx, x, ctx.required(1).reshape(-1, depth).T, b)
 
 

@@ -48,7 +48,12 @@ from op_handlers.image.convolution import (
 from op_handlers.kernels.hybrid import is_hybrid, is_shallow, rounding_layers
 from op_handlers.kernels.operands import reinterpret_uint8_weights
 from op_handlers.matrix.batch_matmul import batch_matmul
-from op_handlers.matrix.fully_connected import bias_of_rows, fully_connected, leads, with_leading
+from op_handlers.matrix.fully_connected import (
+    flatten_bias,
+    fully_connected,
+    has_dynamic_leading_axes,
+    restore_leading_axes,
+)
 
 (shape,) = operands("shape")
 
@@ -207,18 +212,18 @@ def fully_connected_rounded(ctx: Context, row: Value, weight: Value, bias: Value
     XNNPACK computes all but int2 with one scale, uint8, and activations other than clamps.
     """
     depth = ctx.op[1].shape[-1]
-    if leads(ctx):
+    if has_dynamic_leading_axes(ctx):
         row = ctx.ops.Reshape(row, [-1, depth])
     clamped = activation_bounds(ctx.options.fused_activation_function) is not None
     symmetric = ctx.op[1].dtype not in ("int8", "int4") and has_one_scale(ctx.op)
     symmetric = symmetric if clamped else not ctx.options.asymmetric_quantize_inputs
     row = round_activations(ctx, row, [1], row_count(ctx.op, depth), symmetric=symmetric)
-    bias = bias_of_rows(ctx, bias)
+    bias = flatten_bias(ctx, bias)
     if ctx.op[1].blocks is not None:
         y = ctx.ops.Gemm(row, dequantize_blocks(ctx, 1), bias)
     else:
         y = ctx.ops.Gemm(row, reinterpret_uint8_weights(ctx, 1, weight, by_row=True), bias, transB=1)
-    return with_leading(ctx, ctx.raw(0), y) if leads(ctx) else y
+    return restore_leading_axes(ctx, ctx.raw(0), y) if has_dynamic_leading_axes(ctx) else y
 
 
 def dequantize_blocks(ctx: Context, slot: int) -> Array:

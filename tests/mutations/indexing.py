@@ -43,17 +43,17 @@ def _zero_point(ctx: Any, number: float, slot: int = 0) -> Any:
 
 
 def _every_import(ctx: Any, *_operands: Any) -> Any:
-    from op_handlers.state.tables import columns
+    from op_handlers.state.tables import table_states
 
-    for slot, state in enumerate(columns(ctx), 1):
+    for slot, state in enumerate(table_states(ctx), 1):
         state.initial = ctx.constant(slot)
     return ()
 
 
 def _with_repeats(_original: Any) -> Any:
-    from op_handlers.state.tables import columns
+    from op_handlers.state.tables import table_states
 
-    return lambda ctx: tuple(list(state.initial) for state in columns(ctx))
+    return lambda ctx: tuple(list(state.initial) for state in table_states(ctx))
 
 
 def _last_stays(original: Any) -> Any:
@@ -174,7 +174,7 @@ MUTATIONS = (
         "the last of equal keys stays",
         "HASHTABLE_IMPORT",
         ("HASHTABLE_IMPORT-int64_keys,_repeated",),
-        patches={f"{TABLES}:listed": _last_stays},
+        patches={f"{TABLES}:to_attribute": _last_stays},
     ),
     Mutation(
         "repeats count",
@@ -186,7 +186,7 @@ MUTATIONS = (
         "a miss is 0 or empty",
         "HASHTABLE_FIND",
         ("HASHTABLE_FIND-string_keys,_filled_once", "HASHTABLE_FIND-int64_keys,_filled_once"),
-        patches={f"{TABLES}:encoded": _default_of_zero},
+        patches={f"{TABLES}:emit_label_encoder": _default_of_zero},
     ),
     Mutation(
         "an overlap at the threshold stays",

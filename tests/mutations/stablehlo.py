@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from onnx_tflite_plugin.api import Dequantized
-from op_handlers.stablehlo.windows import spanned
+from op_handlers.stablehlo.windows import gather_windows
 
 from .planting import Mutation, handing_on, left_out, returning, with_attributes
 
@@ -82,25 +82,25 @@ MUTATIONS: tuple[Mutation, ...] = (
         "elements go on after the last",
         "STABLEHLO_PAD",
         ("STABLEHLO_PAD-4_after,_1_between_elements", "STABLEHLO_PAD-13_after,_3_between_elements"),
-        patches={f"{PADDING}:places": past_the_last},
+        patches={f"{PADDING}:source_indices": past_the_last},
     ),
     Mutation(
         "elements begin before the first",
         "STABLEHLO_PAD",
         ("STABLEHLO_PAD-4_before,_1_between_elements", "STABLEHLO_PAD-13_before,_3_between_elements"),
-        patches={f"{PADDING}:places": before_the_first},
+        patches={f"{PADDING}:source_indices": before_the_first},
     ),
     Mutation(
         "sums saturate",
         "STABLEHLO_ADD",
         ("STABLEHLO_ADD-int8_at_its_ends",),
-        patches={"op_handlers.stablehlo.elementwise:wrapped": saturated},
+        patches={"op_handlers.stablehlo.elementwise:emit_wrapping": saturated},
     ),
     Mutation(
         "products saturate",
         "STABLEHLO_MULTIPLY",
         ("STABLEHLO_MULTIPLY-int8_at_its_ends",),
-        patches={"op_handlers.stablehlo.elementwise:wrapped": saturated},
+        patches={"op_handlers.stablehlo.elementwise:emit_wrapping": saturated},
     ),
     Mutation(
         "scales are looked at",
@@ -113,7 +113,7 @@ MUTATIONS: tuple[Mutation, ...] = (
             "NaN comes through",
             code,
             (f"{code}-no_number",),
-            patches={"op_handlers.stablehlo.elementwise:chosen": in_onnx_order},
+            patches={"op_handlers.stablehlo.elementwise:emit_std_extreme": in_onnx_order},
         )
         for code in ("STABLEHLO_MAXIMUM", "STABLEHLO_MINIMUM")
     ),
@@ -125,7 +125,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         emits={"BitShift": with_attributes(direction="RIGHT")},
     ),
     *(
-        Mutation("a number behind the last element", code, cases, patches={f"{PADDING}:places": one_behind})
+        Mutation("a number behind the last element", code, cases, patches={f"{PADDING}:source_indices": one_behind})
         for code, cases in (("STABLEHLO_PAD", ("STABLEHLO_PAD-float32",)), ("DILATE", ("DILATE-float32",)))
     ),
     Mutation(
@@ -138,19 +138,19 @@ MUTATIONS: tuple[Mutation, ...] = (
         "starts are not moved",
         "STABLEHLO_GATHER",
         ("STABLEHLO_GATHER-one_slice",),
-        patches={f"{INDEXING}:vectors": unclipped},
+        patches={f"{INDEXING}:start_vectors": unclipped},
     ),
     Mutation(
         "the result's axes stay where Gather leaves them",
         "STABLEHLO_GATHER",
         ("STABLEHLO_GATHER-windows_of_two_axes,_in_another_order",),
-        patches={f"{INDEXING}:transposed": handing_on(1)},
+        patches={f"{INDEXING}:transpose": handing_on(1)},
     ),
     Mutation(
         "updates replace",
         "STABLEHLO_SCATTER",
         ("STABLEHLO_SCATTER-float32_rows,_many_to_one,_add",),
-        patches={f"{INDEXING}:reduction": returning("none")},
+        patches={f"{INDEXING}:scatter_reduction": returning("none")},
     ),
     Mutation(
         "what is beyond the ends goes to the last element",
@@ -162,7 +162,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the initial value is nothing",
         "STABLEHLO_REDUCE_WINDOW",
         ("STABLEHLO_REDUCE_WINDOW-ADD_float32",),
-        patches={f"{WINDOWS}:reduced": without_start},
+        patches={f"{WINDOWS}:reduce_windows": without_start},
     ),
     Mutation(
         "every sum over a whole axis starts at its beginning",
@@ -175,9 +175,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "REDUCE_WINDOW",
         ("REDUCE_WINDOW-MUL_int16",),
         patches={
-            f"{WINDOWS}:one_by_one": lambda original: (
+            f"{WINDOWS}:combine_elements": lambda original: (
                 lambda ctx, x, places, combine: ctx.ops.ReduceProd(
-                    spanned(ctx, x, places),
+                    gather_windows(ctx, x, places),
                     np.asarray([k + s + 1 for s, k in enumerate(places)]),
                     keepdims=0,
                 )

@@ -1,4 +1,4 @@
-"""The transposed convolution with a bias."""
+"""Transposed convolution with a bias."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from onnx_tflite_mediapipe.options import stride
 from onnx_tflite_plugin.api import Context, Dims, Implicit, Refused, Value, handler
 
 
-def pads(padding: str, sizes: Dims, kernel: Dims, strides: tuple[int, int]) -> list[int]:
+def transposed_pads(padding: str, sizes: Dims, kernel: Dims, strides: tuple[int, int]) -> list[int]:
     """``[top, left, bottom, right]`` that the output lacks (Prepare, transpose_conv_bias.cc).
 
     Raises Refused for SAME on unknown sizes.
@@ -30,7 +30,7 @@ def pads(padding: str, sizes: Dims, kernel: Dims, strides: tuple[int, int]) -> l
     kernel=kernel,
 )
 def transposed_convolution(ctx: Context, x: Value, weights: Value, bias: Value) -> Value:
-    """ConvTranspose."""
+    """Emit ConvTranspose."""
     options = stride(ctx.op)
-    cut = pads(options.padding, ctx.op[0].dims[1:3], ctx.op[1].dims[1:3], options.strides)
+    cut = transposed_pads(options.padding, ctx.op[0].dims[1:3], ctx.op[1].dims[1:3], options.strides)
     return ctx.ops.ConvTranspose(x, weights, bias, strides=options.strides, pads=cut)

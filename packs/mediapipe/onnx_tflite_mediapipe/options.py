@@ -1,4 +1,4 @@
-"""Options that are C structs (lite/core/c/builtin_op_data.h), in the byte order of the machines TFLite runs on."""
+"""Options stored as C structs (lite/core/c/builtin_op_data.h), little-endian as on TFLite's machines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ACTIVATIONS = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT")
 
 
 class Stride(NamedTuple):
-    """``TfLiteTransposeConvParams``, as far as the kernel reads it."""
+    """Fields of ``TfLiteTransposeConvParams`` that the kernel reads."""
 
     padding: str
     strides: tuple[int, int]
@@ -37,13 +37,13 @@ class Window(NamedTuple):
 
 
 def stride(op: Operator) -> Stride:
-    """Raises Refused where the options are too short, or of no padding."""
+    """Return the options. Raises Refused if they are too short or have an unknown padding."""
     padding, width, height = _integers(op, 3)
     return Stride(_padding(op, padding), (height, width))
 
 
 def window(op: Operator) -> Window:
-    """Raises Refused where the options are too short, or of no padding."""
+    """Return the options. Raises Refused if they are too short or have an unknown padding."""
     padding, stride_width, stride_height, width, height, activation = _integers(op, 6)
     return Window(_padding(op, padding), (stride_height, stride_width), (height, width), _bounds(activation))
 
@@ -66,6 +66,6 @@ def _padding(op: Operator, number: int) -> str:
     return PADDINGS[number]
 
 
-def second_version(at: Instance) -> Decline | None:
-    """MediaPipe registers the second version of some operators alone; the first has other options."""
+def check_version(at: Instance) -> Decline | None:
+    """Return a Decline for version 1, which MediaPipe does not register and which has other options."""
     return None if at.op.version == 2 else Decline("MediaPipe has kernels of version 2 alone")
