@@ -56,6 +56,8 @@ LAYOUTS = """\
 - **Quantization.** *Dequantized*: DequantizeLinear, float, QuantizeLinear, which runtimes fuse. *SameScale*: integers pass through if
   scales agree. *Raw*: computes on the quantized values. *Integer*: the same, with their scales. *Lookup*: takes results from a table.
   *FixedOutputRange*: *Dequantized* with the output scale that the kernel demands.
+- **Fused activations** are treated as in LiteRT's kernels. Recurrent layers apply `TANH` and `SIGN_BIT`, and so does FULLY_CONNECTED with
+  float activations and integer weights. Arithmetic, convolutions and pooling ignore them. Other operators refuse them.
 """
 
 
