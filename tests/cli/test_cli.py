@@ -237,7 +237,7 @@ def test_an_operator_that_nobody_converts_is_kept_as_a_node_where_that_is_asked_
         (["--input-shape", "x=1,-2,3,5"], "is not of the form NAME=N,224,224,3"),
         (["--outputs", "why"], "--outputs why: no tensor has this name"),
         (["--keep-unknown", "--verify"], "no runtime here can run"),
-        (["--signature", "nobody"], "no signature 'nobody'; it has none"),
+        (["--signature", "nobody"], "no signature 'nobody'; available signatures: none"),
         (["--no-such-option"], "No such option"),
     ],
 )
