@@ -147,9 +147,7 @@ MUTATIONS = (
         "the diagonal runs from the other corner",
         "MATRIX_SET_DIAG",
         ("MATRIX_SET_DIAG-float32_[3,_2,_7,_5]",),
-        patches={
-            f"{TENSOR}.diagonals:diagonal_places": lambda original: lambda ctx, dims: original(ctx, dims)[:, ::-1]
-        },
+        patches={f"{TENSOR}.diagonals:diagonal_mask": lambda original: lambda ctx, dims: original(ctx, dims)[:, ::-1]},
     ),
     Mutation(
         "never divided",
@@ -210,13 +208,13 @@ MUTATIONS = (
         "the inverse perm at run time",
         "TRANSPOSE",
         ("TRANSPOSE-perm_[2,_0,_1]_known_as_it_runs",),
-        patches={f"{TENSOR}.shape:transposed_at_run_time": _inverse},
+        patches={f"{TENSOR}.shape:emit_runtime_transpose": _inverse},
     ),
     Mutation(
         "integers are padded with 0 at run time",
         "SPACE_TO_BATCH_ND",
         ("SPACE_TO_BATCH_ND-uint8,_rows_known_as_it_runs",),
-        patches={f"{TENSOR}.blocks:zero": returning_zero},
+        patches={f"{TENSOR}.blocks:padding_value": returning_zero},
     ),
     Mutation(
         "rows below the diagonal have a number of their own",
