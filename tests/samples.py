@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from command import Run
 from pack_files import installed
 
 from tools.wheels import wheel
@@ -25,7 +26,6 @@ from tools.wheels import wheel
 FENCE = re.compile(r'^( *)```(\w*)(?: title="(.+?)")?\n(.*?)^\1```$', re.DOTALL | re.MULTILINE)
 EXIT = re.compile(r"# exits with (\d)$")
 LANGUAGES = {"sh", "python", "text", "shell", "ini", "toml"}
-COMMAND = ["-m", "onnx_tflite_plugin"]
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,7 @@ class Samples:
 
     folder: Path
     site: Path  # where packs are installed
+    run_here: Run  # the command in this process, which is faster, as long as no pack is installed
     names: dict[str, Any] = field(default_factory=dict)
 
     def run(self, block: Block) -> None:
@@ -90,8 +91,8 @@ class Samples:
                     shutil.copy(wheel(requirement), self.folder)
             case ["cd", _]:
                 pass  # into the checkout, which is the folder
-            case ["onnx-tflite", *rest]:
-                self._python([*COMMAND, *rest], status)
+            case ["onnx-tflite", *rest] | ["python", "-m", "onnx_tflite_plugin", *rest]:
+                self._convert(rest, status)
             case ["pytest", *rest]:
                 self._python(
                     ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", *rest], status
@@ -100,6 +101,14 @@ class Samples:
                 self._python(self._expanded(rest), status)
             case _:
                 raise AssertionError(f"no sample may run {name}")
+
+    def _convert(self, arguments: Sequence[str], status: int) -> None:
+        """Run the command of this package."""
+        if self.site.exists():
+            self._python(["-m", "onnx_tflite_plugin", *arguments], status)
+            return
+        code, out, err = self.run_here(*arguments)
+        assert code == status, f"{arguments}: {code}\n{out}\n{err}"
 
     def _expanded(self, words: Sequence[str]) -> list[str]:
         """Return the words with patterns replaced by the files that they match."""

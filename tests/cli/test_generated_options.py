@@ -58,7 +58,7 @@ def test_every_field_is_a_keyword_in_signature_help_and_page(option: Option) -> 
     assert (parameter.default, parameter.annotation) == (option.default, option.type)
     assert parameter.kind is inspect.Parameter.KEYWORD_ONLY
     assert f"{option.name}: {option.help}" in (otp.convert.__doc__ or "")
-    assert re.search(rf"^\| `{option.flag}\b.*?` \| `{option.name}`: ", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert re.search(rf"^\| `{option.flag}\b.*?`<br>`{option.name}`: ", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
 
 
 def test_the_page_of_the_command_is_generated() -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 import shutil
-from configparser import ConfigParser
 from pathlib import Path
 
 import click
 import pytest
+from command import Run
 from samples import LANGUAGES, Samples, blocks
 
 from onnx_tflite_plugin.cli import cli
 from tools.pictures import FOLDER, drawings
+from tools.site_hooks import changelog
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -35,12 +36,12 @@ RUN = [page for page in PAGES if any(block.language in ("sh", "python") for bloc
 
 @pytest.mark.parametrize("page", RUN, ids=names(RUN))
 def test_the_samples_of_a_page_run_in_order_from_a_clean_folder(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
     folder = tmp_path / "checkout"
     shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.chdir(folder)
-    samples = Samples(folder, tmp_path / "site")
+    samples = Samples(folder, tmp_path / "site", run)
     for block in blocks(page):
         samples.run(block)
 
@@ -77,10 +78,23 @@ def test_pictures_are_what_their_script_draws() -> None:
     assert shown == set(drawings())
 
 
+@pytest.mark.parametrize(
+    "name", ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "CHANGELOG.md", "examples/README.md"]
+)
+def test_links_between_files_lead_somewhere(name: str) -> None:
+    page = ROOT / name
+    links = re.findall(r"\]\((?!https?://|#)([^)#\s]+)", page.read_text(encoding="utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("address", ["", "https://example.org/us/project"])
+def test_the_changelog_of_the_site_links_its_pages(address: str) -> None:
+    text = changelog("[all](docs/how-to/run.md), [rules](CONTRIBUTING.md#versions)", address)
+    rules = f"[rules]({address}/blob/main/CONTRIBUTING.md#versions)" if address else "rules"
+    assert text == f"[all](../how-to/run.md), {rules}"
+
+
 def test_the_site_is_built_from_files_of_this_repository_alone() -> None:
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     assert "https://" not in text
     assert "font: false" in text
-    config = ConfigParser()
-    config.read(ROOT / "setup.cfg", encoding="utf-8")
-    assert "mkdocs-material" in config["options.extras_require"]["docs"]
