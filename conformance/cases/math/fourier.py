@@ -21,7 +21,7 @@ def cases() -> Iterator[Case]:
     yield transformed("of one row", (3, 7, 11), (1, 8))
     yield transformed("of no rows", (3, 0, 11), (4, 8))
     yield transformed("of no columns", (3, 7, 0), LENGTHS)
-    yield transformed("rows of one number", (3, 7, 11), (4, 1), refused="mixes up real and imaginary parts")
+    yield transformed("rows of one number", (3, 7, 11), (4, 1), refused="confuses real and imaginary parts")
     yield transformed("at opset 13", (8, 16), (8, 16), opsets=(13,), refused="opset 17")
     yield transformed("lengths that are no power of two", (6, 10), (6, 10), kernel_refuses="IsPowerOfTwo")
     x, lengths_at_run_time = tensor(3, 7, 11), tensor(2, dtype="int32", name="lengths")

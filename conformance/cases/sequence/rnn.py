@@ -164,7 +164,7 @@ def both() -> Iterator[Case]:
         )
     crossed: dict[str, Any] = {"op": BOTH, "major": True, "crossed": True}
     yield rnn("float32 crossed, time first", auxiliary=INPUTS, **crossed)
-    again = {"refused": "once for each of its steps"}
+    again = {"refused": "once per time step"}
     yield rnn("float32 on int8, time first", again, op=BOTH, weights="int8", major=True)
     misread = {"refused": "its auxiliary input and its input differ in size"}
     yield rnn("float32 crossed, time first, of two widths", misread, auxiliary=AUXILIARY, **crossed)

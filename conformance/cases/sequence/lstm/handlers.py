@@ -250,19 +250,19 @@ def refused(op: str) -> Iterator[Case]:
     yield lstm("float32 with scales per row", rows, op=op, weights="int8", per_row=True)
     yield lstm(
         "int8 with 8 bit gates",
-        {"refused": "mixes up the scales"},
+        {"refused": "confuses the gates' scales"},
         op=op,
         dtype="int8",
         weights="int8",
         intermediates=12,
     )
-    odd = {"refused": "no power of two"}
+    odd = {"refused": "is not a power of two"}
     yield lstm("int8 with odd cells", odd, op=op, dtype="int8", weights="int8", cells_scale=0.0003)
-    coarse = {"refused": "not from 2^-15 to 2^-9"}
+    coarse = {"refused": "is not between 2^-15 and 2^-9"}
     yield lstm("int8 with coarse cells", coarse, op=op, dtype="int8", weights="int8", cells_scale=2.0**-8)
     huge = {"refused": "exceed 32 bits after rescaling"}
     yield lstm("int8 with scales beyond measure", huge, op=op, dtype="int8", weights="int8", reach=1e7)
-    mixed = {"refused": "mixes up its cells"}
+    mixed = {"refused": "confuses cells"}
     yield lstm(
         "int8 that peeps and projects", mixed, op=op, dtype="int8", weights="int8", peephole=True, outputs=OUTPUTS
     )
