@@ -277,7 +277,9 @@ def nothing() -> Iterator[Case]:
             yield mean(f"{dtype} of no elements", [1], keep, dtype, shape=(2, 0, 3))
             yield mean(f"{dtype} without results", [1], keep, dtype, shape=(0, 5, 3))
         yield mean("no image", [1, 2], keep, shape=(2, 0, 7, 3))
-        yield mean("int8 of no elements", [1], keep, "int8", shape=(2, 0, 3), refused="the kernel leaves the result unset")
+        yield mean(
+            "int8 of no elements", [1], keep, "int8", shape=(2, 0, 3), refused="the kernel leaves the result unset"
+        )
     given = [{"x0": drawn(n, 5, 3)} for n in (1, 3)]
     for op in ("SUM", *EXTREMES):
         x, y = tensor(None, 5, 3), tensor(None, 3)
