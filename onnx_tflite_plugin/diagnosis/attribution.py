@@ -1,4 +1,4 @@
-"""Who is at fault for a failed conversion, decided from the error and what is known of the model by then."""
+"""Attribution of a failed conversion, decided from the error and the records that were made before it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.binding.consistency import lacks_rank
-from onnx_tflite_plugin.diagnosis.litert import diagnosed
 from onnx_tflite_plugin.diagnosis.packs import blame_packs, pack_declarations
 from onnx_tflite_plugin.errors import (
     CONTRADICTION,
@@ -31,7 +30,7 @@ _HINT = "convert the original model again"
 
 @dataclass
 class Records:
-    """What is known of a conversion by the time it fails."""
+    """Results of a conversion so far: ``normalized`` and ``bound`` are None until their stage ends."""
 
     options: ConvertOptions
     model: Model
@@ -49,7 +48,11 @@ def attribute_failure(
     if not isinstance(error, ConversionError):
         error = _as_conversion_error(error, records)
     failure = _of_the_file(error, records) or error
-    return failure if source is None else diagnosed(failure, source)
+    if source is None:
+        return failure
+    from onnx_tflite_plugin.diagnosis.litert import diagnosed  # imports verify, which no successful conversion needs
+
+    return diagnosed(failure, source)
 
 
 def _as_conversion_error(error: Exception, records: Records) -> ConversionError:

@@ -95,7 +95,7 @@ def first_runtime_of(model: ir.Model) -> str:
 
 
 def too_old(model: ir.Model) -> str:
-    """Why the installed ONNX Runtime does not load a finished model; empty where it does."""
+    """Return why the installed ONNX Runtime is too old for a finished model; "" if it is not."""
     import onnxruntime
 
     needed = first_runtime_of(model)

@@ -1,6 +1,7 @@
 """Normalization stage before planning: makes the submodel, its dtypes and its shapes final, as LiteRT would run it.
 
-Models are bound and repaired until nothing changes. Nothing here plans a layout or lowers the model.
+Models are bound and repaired until nothing changes. Single operators are lowered in isolation to learn their shapes; the
+model as a whole is not planned or lowered here.
 """
 
 from __future__ import annotations
@@ -96,14 +97,14 @@ class _Repairs:
             if not examination.dtypes.keys() <= seen:
                 seen |= examination.dtypes.keys()
                 model = with_dtypes(examination.model, examination.dtypes)
-                self._record("dtypes", examination.model, model)
+                self._record(examination.model, model)
             elif not derived and may_have_stale_shapes(examination, self.host, self.target):
                 derived = True
                 current = derive_shapes(examination.model, self.host, self.target)
                 if current is None:
                     return examination
                 model = current
-                self._record("shapes", examination.model, model)
+                self._record(examination.model, model)
             else:
                 return examination
             examination = examine(model, self.host, self.target, self.opset)
@@ -115,10 +116,10 @@ class _Repairs:
             full = complete_shapes(full, self.host)
         if doubtful(full):
             full = derive_shapes(full, self.host, self.target, insist=True) or full
-        self._record("shapes", model, full)
+        self._record(model, full)
         return full
 
-    def _record(self, what: str, before: Model, after: Model) -> None:
+    def _record(self, before: Model, after: Model) -> None:
         """Add a line for each tensor of the main subgraph that a repair changed."""
         for old, new in zip(before.main.tensors, after.main.tensors, strict=True):
             if old.dtype != new.dtype:
