@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel, Problem, UnsupportedOperator, UnsupportedOption
@@ -154,19 +155,18 @@ def make_dynamic(model: Model, places: NamedAxes, host: Host, target: Target) ->
         if all(inputs[position].dims[axis] is None for position, axis in places):
             return model, places  # already dynamic in the file
         raise
-    for tensor, dims in samples[0].items():
-        if tensor.has_rank and tensor.subgraph == model.root and not agree(dims, tensor.dims):
-            reason = f"the file stores shape {list(tensor.dims)}, but the operator computes {list(dims)}"
+    # A subgraph's tensors are not in a sample in which its operands have the stored shapes.
+    shapes = {t: [sample.get(t, t.dims) for sample in samples] for t in dict.fromkeys(chain(*samples))}
+    for tensor, sampled in shapes.items():
+        if tensor.has_rank and tensor.subgraph == model.root and not agree(sampled[0], tensor.dims):
+            reason = f"the file stores shape {list(tensor.dims)}, but the operator computes {list(sampled[0])}"
             raise UnsupportedOperator(sizes.message, [Problem(f"tensor {tensor}", reason, f"leave out {flag}")])
-        if len({len(sample[tensor]) for sample in samples}) > 1:
-            reason = f"the rank depends on the {what}: {', '.join(str(list(sample[tensor])) for sample in samples)}"
+        if len({*map(len, sampled)}) > 1:
+            reason = f"the rank depends on the {what}: {', '.join(str(list(dims)) for dims in sampled)}"
             raise UnsupportedOperator(sizes.message, [Problem(f"tensor {tensor}", reason, f"leave out {flag}")])
     varying = {
-        tensor: tuple(
-            sampled[0] if len(set(sampled)) == 1 else None
-            for sampled in zip(*(s[tensor] for s in samples), strict=True)
-        )
-        for tensor in samples[0]
+        tensor: tuple(along[0] if len({*along}) == 1 else None for along in zip(*sampled, strict=True))
+        for tensor, sampled in shapes.items()
     }
     graphs = [
         replace(g, operators=tuple(sizes.operators_without_batch.get(op, op) for op in g.operators))

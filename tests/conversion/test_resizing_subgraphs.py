@@ -55,13 +55,18 @@ def test_stored_sizes_may_be_requested_with_loops(name: str) -> None:
     assert requested.SerializeToString() == otp.convert(data).proto.SerializeToString()
 
 
-def test_dynamic_batch_reaches_the_body_of_a_loop() -> None:
-    case = CASES["WHILE-float32,_a_running_sum"]
-    conversion = otp.convert(case.build(), input_shape={"x0": ("batch", 3)}, verify=True)
+@pytest.mark.parametrize("name", ["WHILE-float32,_a_running_sum", "STABLEHLO_COMPOSITE-float32,_a_sum"])
+def test_no_tensor_of_a_subgraph_keeps_the_stored_batch(name: str) -> None:
+    data = CASES[name].build()
+    inputs = [tensor for tensor in read(data).main.inputs if tensor.name != LOOP_CONDITION]
+    conversion = otp.convert(data, input_shape={t.name: ("batch", *t.shape[1:]) for t in inputs}, verify=True)
     assert conversion.verification is not None
     assert conversion.verification.ok
-    shapes = {value.name: value.shape for value in conversion.model.graph.inputs}
-    assert str(shapes["x0"]) == "[batch,3]"
+    graph, rank = conversion.model.graph, inputs[0].rank
+    computed = [value for node in graph.all_nodes() for value in node.outputs if len(value.shape or ()) == rank]
+    assert computed
+    sizes = {value.name: value.shape[0] for value in (*graph.outputs, *computed) if value.shape is not None}
+    assert not {name: size for name, size in sizes.items() if isinstance(size, int)}
 
 
 @pytest.mark.parametrize(
