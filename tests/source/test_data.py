@@ -251,20 +251,24 @@ BAD_SPARSITY: dict[str, Any] = {
     "dim_metadata[0].dense_size: -1": ((0, 1), (), [-1, 3]),
     "dim_metadata[0].dense_size: 4 coordinates": ((0, 1), (), [4, 1]),
     "dim_metadata[1].array_segments: 2 segments": ((0, 1), (), [2, ([0, 1], [0], "Uint8", "Uint8")]),
-    "dim_metadata[1].array_segments: they must": ((0, 1), (), [2, ([0, 2, 1], [0, 1], "Uint8", "Uint8")]),
-    "dim_metadata[1].array_segments: they must rise from 0": ((0, 1), (), [2, ([1, 1, 2], [0, 1], "Uint8", "Uint8")]),
-    "dim_metadata[1].array_segments: they must rise from 0 to the 2 indices": (
+    "dim_metadata[1].array_segments: segments must": ((0, 1), (), [2, ([0, 2, 1], [0, 1], "Uint8", "Uint8")]),
+    "dim_metadata[1].array_segments: segments must increase from 0": (
+        (0, 1),
+        (),
+        [2, ([1, 1, 2], [0, 1], "Uint8", "Uint8")],
+    ),
+    "dim_metadata[1].array_segments: segments must increase from 0 to 2, the number of indices": (
         (0, 1),
         (),
         [2, ([0, 1, 1], [0, 1], "Uint8", "Uint8")],
     ),
-    "dim_metadata[1].array_segments: they must rise from 0 to the 1 ": (
+    "dim_metadata[1].array_segments: segments must increase from 0 to 1,": (
         (0, 1),
         (),
         [2, ([0, 2, 1], [0], "Uint8", "Uint8")],
     ),
-    "dim_metadata[1].array_indices: they must": ((0, 1), (), [2, ([0, 1, 2], [0, 3], "Uint8", "Uint8")]),
-    "dim_metadata[1].array_indices: they must lie in 0..0": (
+    "dim_metadata[1].array_indices: indices must": ((0, 1), (), [2, ([0, 1, 2], [0, 3], "Uint8", "Uint8")]),
+    "dim_metadata[1].array_indices: indices must be in 0..0": (
         (0, 1, 2),
         (1,),
         [2, ([0, 1, 1], [1], "Uint8", "Uint8"), 3],

@@ -14,7 +14,7 @@ from source_writer import INT8, Model, Operator, Tensor, conv, details, options,
 
 from onnx_tflite_plugin.source import BlockwiseQuantization, MultiAxisQuantization, Quantization, read
 from onnx_tflite_plugin.source.dtypes import NAMES
-from onnx_tflite_plugin.source.options import default_options, operator_names, table_of
+from onnx_tflite_plugin.source.options import default_options, operator_names, options_table
 
 
 def test_a_convolution_reads_as_written() -> None:
@@ -180,7 +180,7 @@ def test_a_table_of_another_operator_is_passed_over(code: int, own: str) -> None
     ],
 )
 def test_the_options_table_of_an_operator_follows_from_its_name(operator: str, expected: str) -> None:
-    assert table_of(operator) == expected
+    assert options_table(operator) == expected
 
 
 def test_an_operator_without_options_has_the_schemas_defaults() -> None:
