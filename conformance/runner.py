@@ -19,7 +19,7 @@ from onnx_tflite_plugin import source
 from onnx_tflite_plugin.conversion import Conversion, convert_model
 from onnx_tflite_plugin.diagnosis.litert import diagnosed
 from onnx_tflite_plugin.errors import ConversionError, OnnxTooOld
-from onnx_tflite_plugin.graph.kernels import too_old
+from onnx_tflite_plugin.graph.kernels import describe_old_runtime
 from onnx_tflite_plugin.guard import Terminated, debug, raised
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.host.host import NOBODY
@@ -259,7 +259,7 @@ class CaseTrial:
                 continue
             try:
                 conversion = self.converted(variant, turned)
-                if old := too_old(conversion.model):
+                if old := describe_old_runtime(conversion.model):
                     newer.setdefault(old)
                     continue
                 moved[variant] = conversion.report.moved

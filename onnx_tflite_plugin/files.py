@@ -75,7 +75,7 @@ def write_external(model: ir.Model, path: Path) -> list[Path]:
     import onnx
     import onnx_ir as ir
 
-    from onnx_tflite_plugin.graph.serialized import without_constants_infos
+    from onnx_tflite_plugin.graph.serialized import remove_constant_infos
 
     _sweep(path)
     with _folder(path) as folder:
@@ -83,7 +83,7 @@ def write_external(model: ir.Model, path: Path) -> list[Path]:
         data = _data_name(path.name, _digest(folder / "weights.data"))
         os.replace(folder / "weights.data", folder / data)
         proto = onnx.load(folder / path.name, load_external_data=False)
-        without_constants_infos(proto.graph)
+        remove_constant_infos(proto.graph)
         for location in _locations(proto.graph):
             location.value = data
         onnx.save(proto, folder / path.name)

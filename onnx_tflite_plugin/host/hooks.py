@@ -331,10 +331,10 @@ def _invalid(model: ir.Model) -> str:
     """Why a model that a hook leaves is not valid ONNX, empty where it is."""
     import onnx_ir as ir
 
-    from onnx_tflite_plugin.graph.validity import invalid
+    from onnx_tflite_plugin.graph.validity import find_violation
 
     try:
-        wrong = invalid(ir.to_proto(model))
+        wrong = find_violation(ir.to_proto(model))
     except Exception as error:
         wrong = raised(error)
     return wrong and f"it leaves no valid model: {wrong}"

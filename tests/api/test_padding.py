@@ -44,12 +44,12 @@ def test_same_of_an_unknown_size_is_left_to_the_runtime_where_it_counts_alike(
     kernel: int, stride: int, dilation: int, follows: bool
 ) -> None:
     given = ("SAME", (None, 7), (kernel, 3), (stride, 1), (dilation, 1))
-    with pytest.raises(Refused, match="SAME padding with a stride on an unknown size"):
+    with pytest.raises(Refused, match="SAME padding with a stride on a dynamic dimension"):
         conv_pads(*given)
     if follows:
         assert padding_attributes(*given) == {"auto_pad": "SAME_UPPER"}
     else:
-        with pytest.raises(Refused, match="SAME padding with a stride on an unknown size"):
+        with pytest.raises(Refused, match="SAME padding with a stride on a dynamic dimension"):
             padding_attributes(*given)
 
 
@@ -72,7 +72,7 @@ def test_a_transposed_convolution_makes_every_size_that_its_convolution_takes() 
 
 
 @pytest.mark.parametrize(
-    ("output", "size", "reason"), [(None, 3, "unknown size"), (9, None, "unknown size"), (9, 3, "cannot come from")]
+    ("output", "size", "reason"), [(None, 3, "dynamic shape"), (9, None, "dynamic shape"), (9, 3, "cannot come from")]
 )
 def test_a_transposed_convolution_to_a_size_that_none_gives_is_refused(
     output: int | None, size: int | None, reason: str

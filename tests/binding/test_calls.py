@@ -14,7 +14,7 @@ from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, quant
 from onnx_tflite_plugin.api import out
 from onnx_tflite_plugin.binding import inlining
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel, TooLarge
-from onnx_tflite_plugin.graph.metadata import lowered_from
+from onnx_tflite_plugin.graph.metadata import source_operators
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.lowering import scope
 from onnx_tflite_plugin.source import read
@@ -189,7 +189,7 @@ def test_operators_in_calls_in_calls_say_which_calls_they_stand_within() -> None
             graph.operator("NEG", [middle], [y])
         graph.output(y)
     nodes = otp.convert(model.build()).model.graph
-    found = {tuple(lowered_from(node.metadata_props)) for node in nodes}
+    found = {tuple(source_operators(node.metadata_props)) for node in nodes}
     assert found == {((0, 0),), ((0, 1), (1, 0)), ((0, 1), (1, 1), (2, 0)), ((0, 1), (1, 1), (2, 1))}
 
 

@@ -335,7 +335,7 @@ def test_results_of_a_fixed_range_have_the_scale_and_the_zero_point_of_the_kerne
 ) -> None:
     net, options = Net(), {"beta": 1.0} if op == "SOFTMAX" else {}
     net.output(net.call(op, [tensor(2, 7, dtype=dtype)], Spec((2, 7), dtype, scale, zero_point), **options))
-    with pytest.raises(otp.ConversionError, match="the kernel insists on scale"):
+    with pytest.raises(otp.ConversionError, match="the kernel requires scale"):
         otp.convert(net.build())
 
 

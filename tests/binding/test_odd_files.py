@@ -46,15 +46,19 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         r"its bias is of shape \[1\], for 4 channels",
     ),
     ("TRANSPOSE-perm_[3,_1,_2,_0]_known_as_it_runs", [tensor(2, shape=[3, 5, 7, 11])], "which no perm makes of"),
-    ("FILL-to_[2,_0,_3]", [tensor(2, type=UINT8)], "its dtypes are int32, float32 -> uint8"),
+    ("FILL-to_[2,_0,_3]", [tensor(2, type=UINT8)], "no kernel for dtypes int32, float32 -> uint8"),
     ("SPLIT_V-float32", [option("num_splits", 0)], "its num_splits is 0, and it has"),
-    ("FAKE_QUANT-16_bits_from_0_to_6", [tensor(0, type=8)], "its dtypes are complex64 -> float32"),
+    ("FAKE_QUANT-16_bits_from_0_to_6", [tensor(0, type=8)], "no kernel for dtypes complex64 -> float32"),
     (
         "UNIDIRECTIONAL_SEQUENCE_RNN-float32_with_NONE",
         [tensor(4, type=UINT8)],
         "LiteRT's kernels take float32, float32, float32, float32",
     ),
-    ("QUANTIZE-int16_to_int32", [scaled(1, [0.5], [2**31])], "2147483648 is none of int32's -2147483648 to 2147483647"),
+    (
+        "QUANTIZE-int16_to_int32",
+        [scaled(1, [0.5], [2**31])],
+        "2147483648 is outside the range of int32, -2147483648 to 2147483647",
+    ),
     ("QUANTIZE-every_int16_to_int32_of_scale_0.0006", [scaled(1, [-0.0], [5])], "int32 operand .y0. has a scale of 0"),
     (
         "QUANTIZE-every_int16_to_int32_of_scale_0.0006",
@@ -106,8 +110,12 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     ("HARD_SWISH-int8_of_scale_0.0008", [scaled(0, [3e38], [127])], "multiplied by inf, for which no integer stands"),
     ("REDUCE_WINDOW-MUL_int8", [buffer(2, [1, -(1 << 58), 2, 2], "int64")], "sizes are .* each must be at least 1"),
     ("REDUCE_WINDOW-MUL_int8", [buffer(2, [1, 1 << 24, 2, 2], "int64")], "its window of 16777216 elements"),
-    ("BATCH_TO_SPACE_ND-float32,_rows_known_as_it_runs", [tensor(2, type=4)], "its dtypes are float32, int32, int64"),
-    ("FLOOR_DIV-int16_of_nothing", [tensor(2, type=9)], "its dtypes are int16, int16 -> int8"),
+    (
+        "BATCH_TO_SPACE_ND-float32,_rows_known_as_it_runs",
+        [tensor(2, type=4)],
+        "no kernel for dtypes float32, int32, int64",
+    ),
+    ("FLOOR_DIV-int16_of_nothing", [tensor(2, type=9)], "no kernel for dtypes int16, int16 -> int8"),
     ("RELU_N1_TO_1-uint8", [tensor(0, quantization=None)], "tensor 0 'x0' is uint8 without a scale, and RELU_N1_TO_1"),
     (
         "RELU6-uint8",
@@ -151,8 +159,8 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     ("BIDIRECTIONAL_SEQUENCE_LSTM-float32_with_RELU6", [tensor(25, shape=[83, 11])], "for 3 sequences"),
     (f"{LSTM}-float32_whose_cells_are_bounded", [tensor(14, shape=[97, 11])], "for 3 sequences"),
     ("LSTM-float32_plain", [tensor(13, shape=[3, 12])], r"its weights make \[3, 11\]"),
-    ("RIGHT_SHIFT-int32", [tensor(k, type=FLOAT32) for k in range(3)], "its dtypes are float32, float32; LiteRT"),
-    ("BITWISE_XOR-int32", [tensor(k, type=FLOAT32) for k in range(3)], "its dtypes are float32, float32; LiteRT"),
+    ("RIGHT_SHIFT-int32", [tensor(k, type=FLOAT32) for k in range(3)], "no kernel for dtypes float32, float32; LiteRT"),
+    ("BITWISE_XOR-int32", [tensor(k, type=FLOAT32) for k in range(3)], "no kernel for dtypes float32, float32; LiteRT"),
     ("EQUAL-int8", [tensor(2, type=FLOAT32), scaled(2, [0.1], [5])], "EQUAL of these operands gives bool"),
     (
         "EQUAL-uint8",
@@ -166,7 +174,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     (
         "FULLY_CONNECTED-one_output_in_blocks",
         [option("fused_activation_function", "SIGN_BIT")],
-        "disagree on a fused SIGN_BIT with a weight scale per block",
+        "disagree on a fused SIGN_BIT with blockwise weight scales",
     ),
     ("REDUCE_PROD-int16_that_saturates_dropped", [scaled(2, [0.0], [0])], "has a scale of 0"),
     ("RANGE-float32_[7,_-1,_-8],_known", [buffer(1, [-770554912])], "its numbers lead away from their limit"),
@@ -223,7 +231,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     ),
     ("TILE-int8,_multiples_known_as_it_runs", [tensor(1, shape=[1, 4])], r"by numbers of shape \[1, 4\]"),
     ("MATRIX_SET_DIAG-int16_[3,_5]", [tensor(1, shape_signature=[-1])], r"of shape \[None\], its matrices have \[3\]"),
-    ("EMBEDDING_LOOKUP_SPARSE-MEAN_of_rows_of_two_axes", [tensor(4, type=COMPLEX64)], "its dtypes are"),
+    ("EMBEDDING_LOOKUP_SPARSE-MEAN_of_rows_of_two_axes", [tensor(4, type=COMPLEX64)], "no kernel for dtypes"),
     (
         "WHILE-a_recurrent_layer_both_ways:_GRU,_every_output",
         [called(2, "RESHAPE44", shape=[1, 1, 13])],

@@ -103,10 +103,10 @@ def test_facts_that_an_author_gives_are_kept_and_empty_ones_are_not() -> None:
 
 def test_a_node_tells_what_it_was_lowered_from_and_by_whom() -> None:
     given = metadata.node_props([(0, 3), (2, 5), (0, 4)], "handler", "pack", "name")
-    assert metadata.lowered_from(given) == ((0, 3), (2, 5), (0, 4))
+    assert metadata.source_operators(given) == ((0, 3), (2, 5), (0, 4))
     assert metadata.belongs_to(given) == (3, 4)
-    assert metadata.lowered_by(given) == ("handler", "pack")
-    assert (metadata.lowered_from({}), metadata.belongs_to({}), metadata.lowered_by({})) == ((), (), ("", ""))
+    assert metadata.source_handler(given) == ("handler", "pack")
+    assert (metadata.source_operators({}), metadata.belongs_to({}), metadata.source_handler({})) == ((), (), ("", ""))
     assert metadata.own({**given, "other": "x"}) == given
 
 

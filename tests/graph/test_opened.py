@@ -8,7 +8,7 @@ import onnx_ir as ir
 import pytest
 
 from onnx_tflite_plugin.errors import TargetRefusal
-from onnx_tflite_plugin.graph.kernels import advice
+from onnx_tflite_plugin.graph.kernels import suggest_options
 from onnx_tflite_plugin.graph.opening import CHEAP, COMMON, check_opens, foreign_domains
 
 
@@ -66,5 +66,5 @@ SMALLEST = """<ir_version: 8, opset_import: ["": 18]> g (float[2, 3] a, {0}[2, 3
 @pytest.mark.parametrize(("dtype", "helps"), [("int32", True), ("uint64", False)])
 def test_an_opset_helps_where_every_node_of_the_operator_has_a_kernel_in_it(dtype: str, helps: bool) -> None:
     model = ir.from_proto(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(SMALLEST.format(dtype))))
-    told = advice(model, "Could not find an implementation for ReduceMin(18) node with name ''", (18, 20))
+    told = suggest_options(model, "Could not find an implementation for ReduceMin(18) node with name ''", (18, 20))
     assert ("--opset 20 may help" in told) is helps

@@ -48,7 +48,7 @@ LOWERED = (
     lowers(
         "returns another shape",
         "return ctx.ops.Concat(x, x, axis=0)",
-        "by the file and what it declares it is 2",
+        "but 2 by the file and the handler's declarations",
         placed=False,
     ),
     lowers(

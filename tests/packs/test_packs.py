@@ -335,7 +335,7 @@ def test_what_a_handler_gets_wrong_is_an_error_naming_operator_handler_and_pack(
         "raises": "bad luck",
         "too_many": "2 values for 1 outputs",
         "dtype": "int64, the tensor is float",
-        "shape": "what it emits has a size in dimension 0 of 4, by the file and what it declares it is 2",
+        "shape": "the emitted value has a size in dimension 0 of 4, but 2 by the file and the handler's declarations",
         "attribute": "no attribute sharpness",
         "operator": "NoSuchThing",
     }

@@ -215,7 +215,7 @@ def test_bare_integers_that_a_target_does_not_hold_are_moved_as_floats_and_not_c
     if taken:
         assert [*planned(drawn, "tensorrt")[1].arithmetic.values()] == [Arithmetic.FLOAT]
         return
-    with pytest.raises(HandlerError, match="the kernel works on bare int8, for which target tensorrt has no"):
+    with pytest.raises(HandlerError, match="the kernel works on raw int8, for which target tensorrt has no"):
         planned(drawn, "tensorrt")
 
 
@@ -322,7 +322,7 @@ def test_a_scale_that_a_kernel_insists_on_may_be_off_by_a_thousandth(scale: floa
     if taken:
         assert planned(softened)[1].arithmetic
         return
-    with pytest.raises(HandlerError, match=r"the kernel insists on scale 0\.00390625 and zero point -128"):
+    with pytest.raises(HandlerError, match=r"the kernel requires scale 0\.00390625 and zero point -128"):
         planned(softened)
 
 
@@ -367,10 +367,12 @@ def test_quantized_operands_are_refused_where_none_may_be_or_where_they_must_agr
         g.operator("ABS", [int8_input(g)], [y])
         g.output(y)
 
-    with pytest.raises(HandlerError, match=r"has no quantized form, but 'x' \(int8\), 'y' \(int8\) is quantized"):
+    with pytest.raises(
+        HandlerError, match=r"the operator has no quantized implementation, but 'x' \(int8\), 'y' \(int8\) is quantized"
+    ):
         planned(one, ABS=replace(builtin("ABS"), quantization=NotQuantizable()))
     with pytest.raises(
-        HandlerError, match="its quantized operands differ in scale or zero point, which the kernel refuses"
+        HandlerError, match="the quantized operands differ in scale or zero point, which the kernel refuses"
     ):
         planned(one, ABS=replace(builtin("ABS"), quantization=SameScale(unequal="refuse")))
 
