@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from onnx_tflite_plugin.checked import spelled
+from onnx_tflite_plugin.checked import format_type
 from onnx_tflite_plugin.options import ConvertOptions, Option, VerifyOptions, options_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "options.md"
@@ -50,7 +50,7 @@ def page() -> str:
 
 
 def _row(option: Option) -> str:
-    values = ", ".join(f'`"{choice}"`' for choice in option.choices) or spelled(option.type)
+    values = ", ".join(f'`"{choice}"`' for choice in option.choices) or format_type(option.type)
     least = f", {option.minimum} or more" if option.minimum is not None else ""
     form = f"[={option.values[-1]}]" if option.values else f" {option.metavar}" if option.metavar else ""
     default = "" if option.default in (None, (), {}) else f"`{option.default!r}`".replace("'", '"')

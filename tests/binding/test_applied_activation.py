@@ -74,7 +74,7 @@ def outcome(kernel: ActivationKernel, name: str) -> str:
 
 
 def test_a_name_that_is_no_activation_is_refused() -> None:
-    with pytest.raises(Refused, match="its fused activation SIGNUM is not known"):
+    with pytest.raises(Refused, match="the fused activation SIGNUM is unknown"):
         applied_activation(ActivationKernel.CLAMPED, "SIGNUM")
 
 

@@ -92,10 +92,10 @@ def test_a_refusal_names_the_operands_and_results_that_the_rows_name(types: Any,
     assert refusal(op, types, "it takes") == said
 
 
-def test_a_refusal_says_what_it_is_and_what_the_handler_takes_and_of_litert_only_where_it_has_a_kernel() -> None:
+def test_dtype_refusal_mentions_litert_only_if_it_has_a_kernel() -> None:
     said = converts(("float32, float32 int8 -> float32", "int8, _"), "int32", "int64", "int32")
     assert "CUSTOM.Product v1 (op 0" in said
-    assert "no kernel for dtypes int32, int64 -> int32; what test_types:lowered declares is " in said
+    assert "no kernel for dtypes int32, int64 -> int32; test_types:lowered declares " in said
     assert "float32, float32 or int8 -> float32; int8, any" in said
     assert "LiteRT" not in said
     net = Net()
@@ -110,10 +110,10 @@ def test_a_refusal_says_what_it_is_and_what_the_handler_takes_and_of_litert_only
 @pytest.mark.parametrize(
     ("types", "text"),
     [
-        ("flaot32", "types: 'flaot32'is not a dtype; did you mean 'float32'"),
+        ("flaot32", "types: 'flaot32' is not a dtype; did you mean 'float32'"),
         ("float32,, int8", "leaves a slot empty"),
         ("float32 ->", "leaves a slot empty"),
-        (("float32", "real"), "'real'is not a dtype"),
+        (("float32", "real"), "'real' is not a dtype"),
         (7, r"Handler\(types=...\) takes"),
     ],
 )
@@ -127,7 +127,7 @@ def test_a_row_that_cannot_be_read_is_named_where_it_is_written(types: Any, text
     [
         (lambda at: 7, "failed: it returned the int 7, not a row of dtypes"),
         (lambda at: 1 / 0, "failed: ZeroDivisionError"),
-        (lambda at: "flaot32", "'flaot32'is not a dtype"),
+        (lambda at: "flaot32", "'flaot32' is not a dtype"),
     ],
 )
 def test_a_function_of_the_instance_that_fails_is_blamed(types: Any, text: str) -> None:
@@ -171,9 +171,7 @@ def test_built_in_handlers_take_every_dtype_that_litert_registers() -> None:
 
 
 @pytest.mark.parametrize(("code", "dtype", "hint"), [("SQUARE", "string", ""), ("COS", "int8", "--quantization float")])
-def test_what_onnx_does_not_define_of_a_dtype_is_refused_by_operator_and_dtype(
-    code: str, dtype: str, hint: str
-) -> None:
+def test_dtype_that_onnx_lacks_is_refused_by_operator_and_dtype(code: str, dtype: str, hint: str) -> None:
     model = Net()
     model.output(model.call(code, [tensor(2, 3, dtype=dtype, scale=0)], tensor(2, 3, dtype=dtype, scale=0)))
     with pytest.raises(TargetRefusal, match=f"ONNX defines no [A-Z][a-z]+ for {dtype}") as refusal:
@@ -199,7 +197,7 @@ def test_only_of_floats_integers_with_a_scale_for_each_coordinate_are_made(
     g.output(y)
     data = model.build()
     if refused:
-        with pytest.raises(ConversionError, match="3 scales, and what is computed has one"):
+        with pytest.raises(ConversionError, match="3 scales, but a computed tensor must have one"):
             convert(data)
     else:
         convert(data)

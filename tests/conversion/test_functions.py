@@ -73,7 +73,7 @@ def test_a_session_runs_a_conversion_a_file_and_content(tmp_path: Path) -> None:
     ("call", "kind", "text"),
     [
         (lambda c: otp.convert(3), TypeError, "not as int"),
-        (lambda c: otp.convert(DIGITS, progress=3), TypeError, "int cannot be called"),
+        (lambda c: otp.convert(DIGITS, progress=3), TypeError, "not int"),
         (lambda c: otp.convert(DIGITS.parent), InvalidModel, "it is a directory"),
         (lambda c: otp.verify(DIGITS, None), TypeError, "as ModelProto or Conversion, not as NoneType"),
         (lambda c: otp.verify(DIGITS, DIGITS), InvalidOnnx, "it is a TFLite model"),

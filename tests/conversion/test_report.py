@@ -74,7 +74,7 @@ def test_a_state_that_nothing_reads_has_an_input_too() -> None:
     assert "state" in names
 
 
-def test_bare_integers_of_other_scales_are_refused_where_a_target_has_no_kernel() -> None:
+def test_raw_integers_of_unequal_scales_need_a_target_kernel() -> None:
     """Dequantized they would be other numbers, for the kernel compares nothing but integers."""
     net = Net()
     x, y = (net.input(Spec((2, 3), "int8", scale, 0, name=name)) for name, scale in (("x", 0.1), ("y", 0.3)))

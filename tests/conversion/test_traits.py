@@ -21,7 +21,7 @@ def test_a_block_is_kept_by_the_largest_power_of_two_that_a_product_takes(size: 
     assert target().block(size) == size
 
 
-def test_what_a_target_prices_goes_before_what_an_operator_does_and_both_before_nothing() -> None:
+def test_target_price_precedes_operator_price() -> None:
     own, theirs = Price(last=2, inner=3), Price(last=5, inner=7)
     along: Any = SimpleNamespace(onnx="Softmax", price=theirs)
     assert [target(prices={"Softmax": own}).price(along, last, 10) for last in (True, False)] == [20, 30]
@@ -39,7 +39,7 @@ def test_a_kernel_that_no_operator_has_is_had_by_none() -> None:
     assert not target(no_integer_kernel={"*": frozenset({"int8"})}).moves_integers
 
 
-def test_an_operator_is_computed_in_a_wider_dtype_only_where_a_kernel_is_lacking() -> None:
+def test_wider_dtype_is_used_only_without_a_kernel() -> None:
     some = target(widens={"Add": {"int8": "int32"}})
     assert [some.wider(*of) for of in (("Add", "int8"), ("Add", "int32"), ("Mul", "int8"))] == ["int32", None, None]
 

@@ -106,7 +106,7 @@ def test_a_node_of_no_operator_is_told_as_the_checker_tells_it() -> None:
     assert "unsupported type: tensor(int8)" in error.problems[0].reason
 
 
-def test_the_node_that_the_checker_names_is_blamed_not_one_whose_name_begins_alike() -> None:
+def test_error_is_attributed_to_the_exact_node_name() -> None:
     of = model("Neg", [value("x", 2, 3)], value("y", 2, 5), BUILTIN)
     for node, name in zip(of.graph, ("op1/Neg", "op1/Neg_1"), strict=True):
         node.name = name

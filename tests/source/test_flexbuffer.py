@@ -40,9 +40,7 @@ def with_entry(add: str, *given: Any) -> bytes:
         ("MapFromElements", ({"b": 1},), None),
     ],
 )
-def test_an_entry_is_a_number_text_bytes_or_a_tuple_and_a_map_within_is_none(
-    add: str, given: tuple[Any, ...], read: Any
-) -> None:
+def test_flexbuffer_entry_is_scalar_text_bytes_or_tuple(add: str, given: tuple[Any, ...], read: Any) -> None:
     found = decode_attributes(with_entry(add, *given), "T")["a"]
     assert found == read
     assert type(found) is type(read)
