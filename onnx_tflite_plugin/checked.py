@@ -11,7 +11,10 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 
 class Checked:
-    """A frozen dataclass that checks its fields against their annotations. Raises TypeError naming field and type."""
+    """A frozen dataclass that checks its fields against their annotations.
+
+    Raises TypeError naming field and type.
+    """
 
     def __post_init__(self) -> None:
         cls: Any = type(self)

@@ -71,9 +71,9 @@ class Conversion:
         return to_proto(self.model)
 
     def save(self, path: str | Path) -> list[Path]:
-        """Write the model atomically; weights beyond 2 GB go to ``<path>.<digest>.data``. Returns the files written.
+        """Write the model atomically; weights beyond 2 GB go to ``<path>.<digest>.data``.
 
-        Raises OSError if the folder does not exist or is not writable.
+        Returns the files written. Raises OSError if the folder does not exist or is not writable.
         """
         path = files.place_of(path)
         if weight_bytes(self.model) > LARGEST_PROTO:
@@ -146,7 +146,10 @@ def _convert(
     stages: Progress,
     source: str | bytes | Section | None,
 ) -> Conversion:
-    """Convert a model. Raises ConversionError with the attributed cause. ``source``: the file, which LiteRT may run."""
+    """Convert a model. Raises ConversionError with the attributed cause.
+
+    ``source``: the file, which LiteRT may run.
+    """
     records = Records(options, model)
     try:
         with budget(), _pause_garbage_collection():

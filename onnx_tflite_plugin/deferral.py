@@ -22,7 +22,10 @@ class Finder:
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Return a lazily loaded spec; ``None`` for any other module. See ``importlib.abc.MetaPathFinder.find_spec``."""
+        """Return a lazily loaded spec; ``None`` for any other module.
+
+        See ``importlib.abc.MetaPathFinder.find_spec``.
+        """
         if name not in DEFERRED:
             return None
         from importlib.machinery import PathFinder

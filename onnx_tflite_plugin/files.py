@@ -37,7 +37,7 @@ def place_of(path: str | Path) -> Path:
     """
     place = Path(os.path.realpath(path)) if Path(path).is_symlink() else Path(path)
     if place.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "the path is a directory; give the path of a file", str(path))
+        raise IsADirectoryError(errno.EISDIR, "the path is a directory; name the file to write", str(path))
     if not place.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "there is no such directory", str(place.parent))
     return place

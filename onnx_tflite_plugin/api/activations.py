@@ -55,7 +55,10 @@ class ActivationKernel(Enum):
 
 
 class _Row(NamedTuple):
-    """Activations of one kernel family: option value → applied activation. Others are rejected with ``reason``."""
+    """Activations of one kernel family: option value → applied activation.
+
+    Others are rejected with ``reason``.
+    """
 
     applied: Mapping[str, str]
     reason: str = ""

@@ -22,7 +22,10 @@ def letters(n: int, prefix: str = "a") -> list[str]:
 
 
 def spelled(inputs: Sequence[Iterable[str] | None], *outputs: Iterable[str]) -> str:
-    """Return the notation of axes: ``[["a", "b"], None], ["b"]`` → ``"a b, _ -> b"``. ``None`` is a slot without axes."""
+    """Return the notation of axes: ``[["a", "b"], None], ["b"]`` → ``"a b, _ -> b"``.
+
+    ``None`` is a slot without axes.
+    """
     left = ", ".join("_" if slot is None else " ".join(slot) for slot in inputs)
     return f"{left} -> {', '.join(' '.join(slot) for slot in outputs)}"
 

@@ -40,7 +40,10 @@ def budget() -> Iterator[None]:
 
 
 def spend(elements: int, itemsize: int, what: str = "an array") -> None:
-    """Deduct an array of ``elements`` of ``itemsize`` bytes from the budget. Raises OverBudget naming ``what``."""
+    """Deduct an array of ``elements`` of ``itemsize`` bytes from the budget.
+
+    Raises OverBudget naming ``what``.
+    """
     left = _left.get()
     size = elements * itemsize
     if size > (budget_bytes() if left is None else left[0]):

@@ -9,16 +9,20 @@ from onnx_tflite_plugin.api.target import Target
 
 
 def builtin(code: str) -> Handler:
-    """Return the built-in handler of an operator, to change with ``dataclasses.replace``. Raises LookupError if there is none.
+    """Return the built-in handler of an operator, to change with ``dataclasses.replace``.
 
-    This is the only stable access: the modules of ``op_handlers`` are not part of the API.
+    Raises LookupError if there is none. This is the only stable access: the modules of ``op_handlers`` are not part of
+    the API.
     """
     handler: Handler = _load_entry_point("handlers", code)
     return handler
 
 
 def builtin_target(name: str) -> Target:
-    """Return a built-in target, to change with ``dataclasses.replace``. Raises LookupError if there is none."""
+    """Return a built-in target, to change with ``dataclasses.replace``.
+
+    Raises LookupError if there is none.
+    """
     target: Target = _load_entry_point("targets", name)
     return target
 

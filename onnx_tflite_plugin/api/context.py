@@ -1,4 +1,7 @@
-"""Context of a lowering: the operator, its planned layouts, and methods to emit ONNX. Slots are as in ``declarations``."""
+"""Context of a lowering: the operator, its planned layouts, and methods to emit ONNX.
+
+Slots are as in ``declarations``.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +84,10 @@ class Context(Protocol):
         """Return a constant operand in planned layout, with axis numbers and per-axis entries remapped; otherwise None."""
 
     def required(self, slot: int) -> Array:
-        """Return an operand that must be constant, as ``constant`` does. Raises Refused if it is a runtime value or absent."""
+        """Return an operand that must be constant, as ``constant`` does.
+
+        Raises Refused if it is a runtime value or absent.
+        """
 
     def constant_value(self, array: Array) -> Value:
         """Return a constant as a value, to use as a result."""
@@ -147,8 +153,9 @@ class Context(Protocol):
     def inline(
         self, subgraph: int, inputs: Sequence[Value | None], results: Sequence[Tensor] | None = None
     ) -> list[Value]:
-        """Lower another subgraph here. Inputs and results are in planned layout. Resources are passed unchanged.
+        """Lower another subgraph here. Inputs and results are in planned layout.
 
+        Resources are passed unchanged.
         ``results``: tensors of the subgraph to return instead of its outputs; operators that none of them needs are skipped.
         """
 

@@ -121,7 +121,10 @@ class Effects(Checked):
 
 @dataclass(frozen=True)
 class Decline(Checked):
-    """Reason why a handler or a fusion does not accept an operator, and what the user can do. Both are shown."""
+    """Reason why a handler or a fusion does not accept an operator, and what the user can do.
+
+    Both are shown.
+    """
 
     reason: str
     hint: str = ""
@@ -139,7 +142,10 @@ class Widened(Checked):
 
 @dataclass(frozen=True)
 class Contents(Checked):
-    """Dtype and shape of the tensors in a list. A dynamic dimension is None, as is an unknown dtype or shape."""
+    """Dtype and shape of the tensors in a list.
+
+    A dynamic dimension is None, as is an unknown dtype or shape.
+    """
 
     dtype: str | None = None
     dims: Dims | None = None

@@ -20,7 +20,10 @@ _MORE = "..."
 
 @cache
 def parse_row(row: str) -> Row:
-    """Return the dtypes of inputs and of outputs, separated by spaces within a slot. Raises TypeError naming an unknown one."""
+    """Return the dtypes of inputs and of outputs, separated by spaces within a slot.
+
+    Raises TypeError naming an unknown one.
+    """
     operands, arrow, results = row.partition("->")
     sides = tuple(tuple(" ".join(slot.split()) for slot in side.split(",")) for side in (operands, results))
     for name in (name for side in sides for slot in side for name in slot.removesuffix(_MORE).split()):

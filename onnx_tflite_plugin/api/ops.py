@@ -25,7 +25,10 @@ class Ops:
         self._domain = domain
 
     def domain(self, name: str) -> Ops:
-        """Return operators of another domain, such as ``com.microsoft``. Operators without a schema in ONNX are not checked."""
+        """Return operators of another domain, such as ``com.microsoft``.
+
+        Operators without a schema in ONNX are not checked.
+        """
         return Ops(self._emit, name)
 
     def named(self, op_type: str) -> Callable[..., Any]:

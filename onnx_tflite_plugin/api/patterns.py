@@ -160,7 +160,10 @@ def fusion(
     trait: str = "",
     **declared: Unpack[Declarations],
 ) -> Callable[[Callable[..., Any]], Fusion]:
-    """Declare a fusion; the decorated function lowers the fused operator. Keywords are as for ``@handler``."""
+    """Declare a fusion; the decorated function lowers the fused operator.
+
+    Keywords are as for ``@handler``.
+    """
     check_keywords("@fusion", declared, Declarations.__annotations__)
     if bool(pattern) == (regions is not None):
         raise TypeError(f"@fusion({name!r}): needs either a pattern or a function that finds regions")

@@ -66,12 +66,16 @@ class QuantizedOperator(Protocol):
 
 @dataclass(frozen=True)
 class Behaviour(Checked):
-    """Treatment of quantized tensors by a kernel. Defaults are those of a kernel without quantized tensors."""
+    """Treatment of quantized tensors by a kernel.
+
+    Defaults are those of a kernel without quantized tensors.
+    """
 
     def choose_arithmetic(self, operator: QuantizedOperator) -> Arithmetic:
-        """Return the form of the values on which the handler computes. Raises Refused if the operator cannot be converted.
+        """Return the form of the values on which the handler computes.
 
-        It is called only if a tensor under this behavior is quantized.
+        Raises Refused if the operator cannot be converted. It is called only if a tensor under this behavior is
+        quantized.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define choose_arithmetic")
 

@@ -37,7 +37,10 @@ class Value(Protocol):
 
     @property
     def shape(self) -> Shape | None:
-        """Return the shape; ``None`` if not known yet, as for most emitted values. ``ctx.shape`` is that of a slot."""
+        """Return the shape; ``None`` if not known yet, as for most emitted values.
+
+        ``ctx.shape`` is that of a slot.
+        """
 
 
 class Graph(Protocol):

@@ -113,7 +113,10 @@ class BoundModel:
         return tuple(replace(graph.subgraph, operators=tuple(b.op for b in graph.operators)) for graph in self.graphs)
 
     def drop_uncalled_graphs(self) -> BoundModel:
-        """Return the model without operators of subgraphs that are no longer called. Requires that declarations are read."""
+        """Return the model without operators of subgraphs that are no longer called.
+
+        Requires that declarations are read.
+        """
         reached, waiting = {self.source.root}, [self.source.root]
         while waiting:
             for bound in self.graphs[waiting.pop()].operators:
@@ -136,16 +139,20 @@ def label(op: Operator) -> str:
 
 
 def find_missing_subgraphs(op: Operator, indices: Sequence[int], subgraphs: int) -> list[Contradiction]:
-    """Return the called subgraphs that do not exist, as contradictions. ``subgraphs``: their number in the model."""
+    """Return the called subgraphs that do not exist, as contradictions.
+
+    ``subgraphs``: their number in the model.
+    """
     reason = f"{op.code} calls subgraph {{}}; the model has {subgraphs}"
     where = f"subgraphs[{op.subgraph}].operators[{op.index}]"
     return [Contradiction(where, reason.format(k), "the file is damaged") for k in indices if not 0 <= k < subgraphs]
 
 
 def check_calls(calls: Mapping[tuple[int, Operator], Sequence[int]]) -> None:
-    """Raise InvalidModel for a recursive call. ``calls``: (subgraph, operator in it) to the subgraphs that it calls.
+    """Raise InvalidModel for a recursive call.
 
-    A called subgraph runs as part of the operator, so LiteRT would recurse until memory runs out.
+    ``calls``: (subgraph, operator in it) to the subgraphs that it calls. A called subgraph runs as part of the
+    operator, so LiteRT would recurse until memory runs out.
     """
     reached: dict[int, set[int]] = {}
     for (index, _), indices in calls.items():

@@ -98,7 +98,10 @@ def _attribute_problem(bound: Bound, problem: Contradiction) -> Problem:
 
 
 def doubtful(model: Model) -> bool:
-    """True if the file stores a tensor without elements. It is valid, but then nothing is computed to verify stored shapes."""
+    """True if the file stores a tensor without elements.
+
+    It is valid, but then nothing is computed to verify stored shapes.
+    """
     return any(t is not None and 0 in t.shape for op in model.main.operators for t in (*op.inputs, *op.outputs))
 
 

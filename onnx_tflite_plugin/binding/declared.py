@@ -44,7 +44,10 @@ class At(NamedTuple):
 
 
 def resolve(model: BoundModel, target: Target, opset: int) -> BoundModel:
-    """Return the model with the declarations of every operator. Raises HandlerError with all that refuse, fail or are invalid."""
+    """Return the model with the declarations of every operator.
+
+    Raises HandlerError with all that refuse, fail or are invalid.
+    """
     problems: list[Problem] = []
     heading = REFUSED
     graphs = []
@@ -65,7 +68,10 @@ def resolve(model: BoundModel, target: Target, opset: int) -> BoundModel:
 
 
 def resolved(bound: Bound, target: Target, opset: int) -> Bound:
-    """Return the operator with its declarations. Raises Failed if one fails or is invalid, Refused if one refuses."""
+    """Return the operator with its declarations.
+
+    Raises Failed if one fails or is invalid, Refused if one refuses.
+    """
     handler, op = bound.handler, bound.op
     read = _Reader(handler, bound.pack, At(op, target, opset), bound.label)
     return replace(
@@ -106,7 +112,10 @@ class _Reader(NamedTuple):
     label: str
 
     def __call__(self, name: str, declared: Any, kind: Any, wrong: Check = lambda value, at: "") -> Any:
-        """Return a literal, or the result of a function of the instance. ``wrong`` returns the reason why a value is invalid."""
+        """Return a literal, or the result of a function of the instance.
+
+        ``wrong`` returns the reason why a value is invalid.
+        """
         value = self._call(name, declared, kind) if callable(declared) else declared
         reason = wrong(value, self.at)
         if reason:
@@ -143,7 +152,10 @@ def accepted(handler: Handler, pack: str, at: Instance) -> Decline | None:
 
 
 def call_accepts(handler: Handler, pack: str, at: Instance) -> Decline | None:
-    """Return the Decline from ``accepts``, or None; Refused becomes a Decline. Raises Failed if the function fails."""
+    """Return the Decline from ``accepts``, or None; Refused becomes a Decline.
+
+    Raises Failed if the function fails.
+    """
     if not callable(handler.accepts):
         return handler.accepts
     with guarded(f"accepts of handler {handler.name}", pack, handler.accepts, label(at.op)):
@@ -157,7 +169,10 @@ def call_accepts(handler: Handler, pack: str, at: Instance) -> Decline | None:
 
 
 def check_types(handler: Handler, pack: str, at: Instance) -> str:
-    """Return the reason why an operator's dtypes are not supported; "" if they are. Raises Failed if ``types`` fails."""
+    """Return the reason why an operator's dtypes are not supported; "" if they are.
+
+    Raises Failed if ``types`` fails.
+    """
     if not handler.types:
         return ""
     with guarded(
@@ -174,7 +189,10 @@ def check_types(handler: Handler, pack: str, at: Instance) -> str:
 
 
 def evaluate_output(handler: Handler, pack: str, at: Instance) -> Array | Widened | None:
-    """Return output 0 if the handler evaluates it at conversion time. Raises Failed if it contradicts the file."""
+    """Return output 0 if the handler evaluates it at conversion time.
+
+    Raises Failed if it contradicts the file.
+    """
     if handler.evaluate is None:
         return None
     with guarded(f"evaluate of handler {handler.name}", pack, handler.evaluate, label(at.op)):

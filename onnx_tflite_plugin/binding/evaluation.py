@@ -37,7 +37,10 @@ class Evaluation:
         return replace(op, inputs=tuple(None if t is None else self._constants.get(t, t) for t in op.inputs))
 
     def add_result(self, bound: Bound, target: Target, opset: int) -> None:
-        """Store the result of an operator if its handler evaluates it. Raises HandlerError if it contradicts the file."""
+        """Store the result of an operator if its handler evaluates it.
+
+        Raises HandlerError if it contradicts the file.
+        """
         try:
             array = evaluate_output(bound.handler, bound.pack, At(bound.op, target, opset))
         except Failed as failed:

@@ -188,7 +188,10 @@ def _index(bound: Bound) -> int:
 
 
 def _check_types(fusion: Fusion, pack: str, match: Match, root: Bound, stage: _Stage) -> Decline | None:
-    """Return a Decline if an operand dtype is unsupported by the fusion. A ``types`` function sees no options yet."""
+    """Return a Decline if an operand dtype is unsupported by the fusion.
+
+    A ``types`` function sees no options yet.
+    """
     op = root.op
     operands = tuple(match.tensors.get(operand) for operand in fusion.inputs)
     probe = Operator(op.subgraph, op.index, fusion.name, fusion.name, 1, Options(), operands, op.outputs)
@@ -197,7 +200,10 @@ def _check_types(fusion: Fusion, pack: str, match: Match, root: Bound, stage: _S
 
 
 def _match_options(fusion: Fusion, pack: str, match: Match, root: Bound) -> Mapping[str, Any] | Decline:
-    """Return the result of ``where`` for a match; Refused becomes a Decline. Raises Failed if the function fails."""
+    """Return the result of ``where`` for a match; Refused becomes a Decline.
+
+    Raises Failed if the function fails.
+    """
     with guarded(f"where of fusion {fusion.name}", pack, fusion.where, root.label):
         try:
             options = fusion.where(match)
@@ -263,7 +269,10 @@ def _fuse_region(graph: BoundGraph, pack: str, fusion: Fusion, region: Region, s
 
 
 def _region_members(region: Region, makers: Mapping[Tensor, Bound]) -> set[Bound]:
-    """Return the operators that compute a region's results from its operands. Raises Mismatch if they read other tensors."""
+    """Return the operators that compute a region's results from its operands.
+
+    Raises Mismatch if they read other tensors.
+    """
     members, waiting = set[Bound](), list(region.outputs)
     while waiting:
         tensor = waiting.pop()

@@ -58,7 +58,10 @@ def rewrite_operator(
 
 
 def read_replacements(place: Place) -> Sequence[Replacement]:
-    """Return the operators that replace an operator. Raises Refused if there are none, Failed if the function fails."""
+    """Return the operators that replace an operator.
+
+    Raises Refused if there are none, Failed if the function fails.
+    """
     bound = place.bound
     rewrite = bound.handler.rewrite
     assert rewrite is not None
@@ -72,7 +75,10 @@ def read_replacements(place: Place) -> Sequence[Replacement]:
 
 
 def final(bound: Bound, target: Target, opset: int) -> Bound:
-    """Return the operator that computes an operator's results: its last replacement, or itself. Raises Failed and Refused."""
+    """Return the operator that computes an operator's results: its last replacement, or itself.
+
+    Raises Failed and Refused.
+    """
     if bound.handler.rewrite is None:
         return bound
     last = read_replacements(Place(bound, target, opset))[-1]

@@ -38,7 +38,10 @@ def declarations(declared: Declared) -> str:
 
 
 def attribute_to_packs(where: str, declared: PackDeclarations) -> InternalError:
-    """Return the error for a failure of the converter's own code on these declarations. ``where``: the error and its location."""
+    """Return the error for a failure of the converter's own code on these declarations.
+
+    ``where``: the error and its location.
+    """
     problems = [
         Blamed(
             label,

@@ -17,7 +17,10 @@ _SKIP_CHECK = "--check standard writes the model anyway"
 
 
 def suggest_options(model: ir.Model, reason: str, opsets: tuple[int, int]) -> str:
-    """Return options that may help if ONNX Runtime rejects a model for ``reason``. ``opsets``: least and greatest to suggest."""
+    """Return options that may help if ONNX Runtime rejects a model for ``reason``.
+
+    ``opsets``: least and greatest to suggest.
+    """
     hints = [old] if (old := describe_old_runtime(model)) else []
     lacking = _LACKING.search(reason)
     nodes = [node for node in model.graph.all_nodes() if lacking is not None and node.op_type == lacking[1]]

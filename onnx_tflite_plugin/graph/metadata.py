@@ -1,4 +1,6 @@
-"""Keys in ``metadata_props`` of a converted model. Every key and its text is written and read only here.
+"""Keys in ``metadata_props`` of a converted model.
+
+Every key and its text is written and read only here.
 
 | of | key | text |
 |---|---|---|
@@ -78,7 +80,10 @@ class CarriedState(NamedTuple):
 
 
 def write_states(given: MutableMapping[str, str], states: Sequence[CarriedState], *, reset: bool = False) -> None:
-    """Write the states of a model; nothing if it has none. ``reset``: it has states, and every run resets them."""
+    """Write the states of a model; nothing if it has none.
+
+    ``reset``: it has states, and every run resets them.
+    """
     if states or reset:
         given[_STATE] = json.dumps(
             [{"input": s.input, "output": s.output, "dtype": s.dtype, "shape": list(s.shape)} for s in states]
@@ -253,7 +258,10 @@ def write_tensor(
     order: str = "",
     shift: int = 0,
 ) -> None:
-    """Write which tensor a value holds, replacing earlier entries. ``order``: as written by ``layout.order.spelled``."""
+    """Write which tensor a value holds, replacing earlier entries.
+
+    ``order``: as written by ``layout.order.spelled``.
+    """
     for key in ("tensor", "form", "order", "shift"):
         given.pop(PREFIX + key, None)
     texts = {"tensor": f"{subgraph}:{tensor}", "form": form, "order": order, "shift": str(shift) if shift else ""}

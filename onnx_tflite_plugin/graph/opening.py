@@ -1,4 +1,7 @@
-"""Check that ONNX Runtime opens a finished model. Its kernels do not cover all dtypes of ONNX, and it lists them nowhere."""
+"""Check that ONNX Runtime opens a finished model.
+
+Its kernels do not cover all dtypes of ONNX, and it lists them nowhere.
+"""
 
 from __future__ import annotations
 

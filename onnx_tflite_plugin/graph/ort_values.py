@@ -1,4 +1,7 @@
-"""Conversion of arrays with dtypes that numpy lacks, to and from OrtValues. ONNX Runtime accepts none of them as arrays."""
+"""Conversion of arrays with dtypes that numpy lacks, to and from OrtValues.
+
+ONNX Runtime accepts none of them as arrays.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,10 @@ def dtype_of(info: Any) -> str:
 
 
 def to_value(array: Array, dtype: str) -> Any:
-    """Return an OrtValue of a dtype by ONNX Runtime's name. For dtypes that numpy lacks, it holds the array's bytes."""
+    """Return an OrtValue of a dtype by ONNX Runtime's name.
+
+    For dtypes that numpy lacks, it holds the array's bytes.
+    """
     from onnxruntime import OrtValue
 
     own = UNKNOWN_TO_NUMPY.get(dtype)

@@ -52,10 +52,10 @@ def _read_start(path: Path) -> bytes:
 
 
 def remove_constant_infos(graph: onnx.GraphProto) -> None:
-    """Remove initializers from ``value_info``, also in inner graphs. An initializer has its own dtype and shape.
+    """Remove initializers from ``value_info``, also in inner graphs.
 
-    Tools that change an initializer (onnxruntime.quantization transposes weights) leave its entry stale, and shape
-    inference then reports a contradiction.
+    An initializer has its own dtype and shape. Tools that change an initializer (onnxruntime.quantization transposes
+    weights) leave its entry stale, and shape inference then reports a contradiction.
     """
     constants = {tensor.name for tensor in graph.initializer}
     kept = [info for info in graph.value_info if info.name not in constants]

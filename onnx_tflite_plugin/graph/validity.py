@@ -87,7 +87,10 @@ def check_valid(
 
 
 def _missing_dtype_problem(dtype: str, node: ir.Node | None, text: str) -> Problem:
-    """Return the problem that ONNX does not define an operator for a dtype. Quantized tensors could be float instead."""
+    """Return the problem that ONNX does not define an operator for a dtype.
+
+    Quantized tensors could be float instead.
+    """
     hint = "--quantization float" if dtype in QUANTIZED else ""
     if node is None or not source_operators(node.metadata_props):
         return Problem("the model", text, hint)

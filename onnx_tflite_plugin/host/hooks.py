@@ -60,8 +60,9 @@ class _Manager(pluggy.PluginManager):
 
 
 class Hooks:
-    """All plugins of one host: hooks of packs, and handlers that claim operators. ``warn`` is called for each skipped hook.
+    """All plugins of one host: hooks of packs, and handlers that claim operators.
 
+    ``warn`` is called for each skipped hook.
     ``failures``: failures of hooks, by pack.
     """
 

@@ -241,7 +241,10 @@ class Host:
     # --- claims -------------------------------------------------------------------------------
 
     def bind(self, model: Model, target: Target, opset: int) -> BoundModel:
-        """Bind a handler to each reachable operator. Raises UnsupportedOperator with all unsupported operators."""
+        """Bind a handler to each reachable operator.
+
+        Raises UnsupportedOperator with all unsupported operators.
+        """
         missing: dict[tuple[str, str], list[Operator]] = defaultdict(list)
         contradictions: list[Problem] = []
         reasons: dict[tuple[str, str], Problem] = {}
@@ -353,7 +356,10 @@ class Host:
         )
 
     def _collect_claims(self, at: At) -> tuple[list[tuple[str, Handler]], list[Answer]]:
-        """Return the claims on an operator, and the reasons of packs that do not claim it. A failing pack causes a warning."""
+        """Return the claims on an operator, and the reasons of packs that do not claim it.
+
+        A failing pack causes a warning.
+        """
         claims: list[tuple[str, Handler]] = []
         declined: list[Answer] = []
         offered = any(canonical(offer.pack) != BUILTIN for offer in self._by_code.get(at.op.code, ()))

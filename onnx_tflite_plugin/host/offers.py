@@ -27,7 +27,10 @@ HANDLERS, FUSIONS, HOOKS, TARGETS = GROUPS = tuple(
 
 @dataclass(frozen=True)
 class Offer:
-    """One entry point, not loaded yet. ``unmet``: the pack's API requirement that this version does not meet."""
+    """One entry point, not loaded yet.
+
+    ``unmet``: the pack's API requirement that this version does not meet.
+    """
 
     code: str
     pack: str
@@ -37,9 +40,9 @@ class Offer:
 
     @cached_property
     def needs(self) -> frozenset[str]:
-        """Return the operators in ``module:attribute [CODE, CODE]``, of which the fusion needs at least one. Empty: unknown.
+        """Return the operators in ``module:attribute [CODE, CODE]``, of which the fusion needs at least one.
 
-        Parsed from the value, because ``EntryPoint.extras`` splits ``CUSTOM.MyOp`` in two.
+        Empty: unknown. Parsed from the value, because ``EntryPoint.extras`` splits ``CUSTOM.MyOp`` in two.
         """
         _, _, listed = self.entry.value.partition("[")
         return frozenset(unquote(code.strip()) for code in listed.rstrip("] ").split(",") if code.strip())
@@ -88,7 +91,10 @@ class Offer:
 
 
 def discover(warn: Callable[[str], None] = lambda text: None) -> list[Offer]:
-    """Return the entry points of all installed distributions, in order of the path. ``warn`` is called for unreadable ones."""
+    """Return the entry points of all installed distributions, in order of the path.
+
+    ``warn`` is called for unreadable ones.
+    """
     by_key: dict[tuple[str, str, str], Offer] = {}
     for distribution in installed():
         try:
@@ -108,7 +114,10 @@ def _read_offers(distribution: Installed) -> tuple[Offer, ...]:
 
 @cache
 def _parse_offers(text: str, pack: str, requirements: tuple[str, ...]) -> tuple[Offer, ...]:
-    """Return the offers in a distribution's metadata. Cached, because hosts for many files read the same metadata."""
+    """Return the offers in a distribution's metadata.
+
+    Cached, because hosts for many files read the same metadata.
+    """
     missing, entries = unmet(requirements), entry_points(text, GROUPS)
     return tuple(Offer(unquote(entry.name), pack, entry.group, entry, missing) for entry in entries)
 
@@ -134,7 +143,10 @@ def find_name_problem(code: str) -> str:
 
 
 def find_unknown_operators(fusion: Fusion, others: Callable[[], Collection[str]]) -> str:
-    """Return a message on operators in a fusion's patterns that do not exist; empty if none. ``others``: additional names."""
+    """Return a message on operators in a fusion's patterns that do not exist; empty if none.
+
+    ``others``: additional names.
+    """
     from onnx_tflite_plugin.source.options import operator_names
 
     schema = {*operator_names().values()}

@@ -9,7 +9,10 @@ _LABELS = ("axis labels", "value labels")
 
 
 class AssociatedFile(NamedTuple):
-    """A file that belongs to a model or a tensor. ``content`` is empty if the model does not contain the file."""
+    """A file that belongs to a model or a tensor.
+
+    ``content`` is empty if the model does not contain the file.
+    """
 
     name: str
     kind: str

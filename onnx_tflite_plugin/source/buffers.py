@@ -60,9 +60,10 @@ class Buffers:
         return content
 
     def constant(self, span: Span, tensor: Table, dtype: str, shape: tuple[int, ...]) -> Stored:
-        """Return the value of ``tensor``, decoded on first use. Tensors with equal span, dtype and shape share it.
+        """Return the value of ``tensor``, decoded on first use.
 
-        Raises InvalidModel if there are too few bytes. Surplus bytes are ignored, as in LiteRT.
+        Tensors with equal span, dtype and shape share it. Raises InvalidModel if there are too few bytes. Surplus bytes
+        are ignored, as in LiteRT.
         """
         if tensor.has("sparsity"):
             return self._sparse(span, tensor, dtype, shape)

@@ -78,9 +78,10 @@ def starts_bundle(start: bytes) -> bool:
 
 
 def members(source: Path | bytes, name: str) -> list[Member]:
-    """List the members of a bundle in file order. Raises InvalidModel if it is damaged or exceeds the unpacked limit.
+    """List the members of a bundle in file order.
 
-    A model is read only when its ``load`` is called. An uncompressed model is returned as a section of the file.
+    Raises InvalidModel if it is damaged or exceeds the unpacked limit. A model is read only when its ``load`` is
+    called. An uncompressed model is returned as a section of the file.
     """
     content = Content(source) if isinstance(source, bytes) else FileContent.open(source, name)
     if bytes(content.read(0, min(8, content.size))) == LITERT_LM:

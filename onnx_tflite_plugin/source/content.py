@@ -192,7 +192,10 @@ def open_content(source: Source) -> tuple[Content, str]:
 
 
 def _check_regular_file(path: Path) -> Path:
-    """Return the path of a regular file. Raises InvalidModel for a directory, and for a pipe, which would block."""
+    """Return the path of a regular file.
+
+    Raises InvalidModel for a directory, and for a pipe, which would block.
+    """
     if not stat.S_ISREG(path.stat().st_mode):
         reason, hint = (
             ("it is a directory", "")

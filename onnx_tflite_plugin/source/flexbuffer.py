@@ -1,4 +1,7 @@
-"""Operator attributes in a FlexBuffer: a map of names to numbers, text and lists of these. Converters write nothing else."""
+"""Operator attributes in a FlexBuffer: a map of names to numbers, text and lists of these.
+
+Converters write nothing else.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ MOST = 1 << 16
 
 
 class _Budget:
-    """Number of entries that may still be read. Offsets may refer to one list repeatedly, so the count is limited."""
+    """Number of entries that may still be read.
+
+    Offsets may refer to one list repeatedly, so the count is limited.
+    """
 
     def __init__(self) -> None:
         self.left = MOST

@@ -129,7 +129,10 @@ class Data:
 
 
 class Widening(Data):
-    """The values of another constant in a wider dtype, computed on first use. ``source`` is the constant to store."""
+    """The values of another constant in a wider dtype, computed on first use.
+
+    ``source`` is the constant to store.
+    """
 
     def __init__(self, source: Tensor, compute: Callable[[], Array]) -> None:
         self.source = source

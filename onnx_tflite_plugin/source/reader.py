@@ -99,7 +99,10 @@ def _read_signature(table: Table, subgraphs: tuple[Subgraph, ...]) -> Signature:
 
 
 def _read_names(table: Table, name: str, tensors: int) -> dict[str, int]:
-    """Return tensor indices by name, in the file's order. Entries without a name are skipped, as in LiteRT."""
+    """Return tensor indices by name, in the file's order.
+
+    Entries without a name are skipped, as in LiteRT.
+    """
     names = {}
     for entry in table.tables(name, TENSOR_MAP):
         index = entry.number("tensor_index")
@@ -112,7 +115,10 @@ def _read_names(table: Table, name: str, tensors: int) -> dict[str, int]:
 
 
 def _read_metadata(table: Table, buffers: Buffers) -> dict[str, bytes]:
-    """Return metadata buffers by name. Like LiteRT, skips entries without a name or with a nonexistent buffer."""
+    """Return metadata buffers by name.
+
+    Like LiteRT, skips entries without a name or with a nonexistent buffer.
+    """
     metadata = {}
     for entry in table.tables("metadata", METADATA):
         buffer = entry.number("buffer")

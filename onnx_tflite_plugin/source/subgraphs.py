@@ -37,7 +37,10 @@ def read_code(table: Table) -> Code:
 
 
 class _Call(NamedTuple):
-    """An operator's table with its operands as tensor indices, None for absent ones. ``place`` is its own index."""
+    """An operator's table with its operands as tensor indices, None for absent ones.
+
+    ``place`` is its own index.
+    """
 
     table: Table
     place: int
@@ -54,11 +57,11 @@ class _Origins(NamedTuple):
     producers: Mapping[int, int]
 
     def operand(self, call: _Call, slot: int, number: int) -> Tensor | None:
-        """Return the operand, which must not be computed later. A scalar that is never written counts as absent.
+        """Return the operand, which must not be computed later.
 
-        Converters of 2018 gave RESHAPE such a scalar as its shape, and LiteRT still runs it (``Subgraph::InvokeImpl``).
-        Any other operand that is never written is an error, reported when its operator is bound: custom operators take
-        scratch memory as an operand.
+        A scalar that is never written counts as absent. Converters of 2018 gave RESHAPE such a scalar as its shape, and
+        LiteRT still runs it (``Subgraph::InvokeImpl``). Any other operand that is never written is an error, reported
+        when its operator is bound: custom operators take scratch memory as an operand.
         """
         tensor = self.tensors[number]
         producer = self.producers.get(number)
@@ -118,7 +121,10 @@ def _missing_tensor(table: Table, name: str, number: int, tensors: int) -> Inval
 
 
 def _find_producers(calls: Sequence[_Call]) -> dict[int, int]:
-    """Return the index of the operator that computes each tensor. Raises InvalidModel if two compute one tensor."""
+    """Return the index of the operator that computes each tensor.
+
+    Raises InvalidModel if two compute one tensor.
+    """
     producers: dict[int, int] = {}
     for call in calls:
         for slot, number in enumerate(call.outputs):
@@ -134,9 +140,10 @@ def _find_producers(calls: Sequence[_Call]) -> dict[int, int]:
 def _find_origins(
     calls: Sequence[_Call], tensors: tuple[Tensor, ...], inputs: Sequence[int], producers: Mapping[int, int]
 ) -> _Origins:
-    """Return the origin of each tensor. Raises InvalidModel if an operator computes a constant or an input.
+    """Return the origin of each tensor.
 
-    A variable may be computed: float16 files define its initial value that way.
+    Raises InvalidModel if an operator computes a constant or an input. A variable may be computed: float16 files define
+    its initial value that way.
     """
     given = [tensor.constant or tensor.is_variable for tensor in tensors]
     for number in inputs:

@@ -47,6 +47,6 @@ def test_wider_dtype_is_used_only_without_a_kernel() -> None:
 def test_integers_that_q_and_dq_do_not_take_are_refused_by_rule() -> None:
     some = target(quantizes=frozenset({"int8", "uint8"}), symmetric=True)
     assert some.refusal("int16", [0]) == "target t quantizes to int8, uint8, not to int16"
-    assert some.refusal("int8", [0, 3]) == "target t takes zero points of 0 only"
+    assert some.refusal("int8", [0, 3]) == "target t supports only zero points of 0"
     assert not some.refusal("int8", [0, 0])
     assert not target(quantizes=frozenset({"int8"})).refusal("int8", [3])
