@@ -224,7 +224,7 @@ def test_a_bundle_holds_a_limited_number_of_files(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(bundles, "MOST_MEMBERS", 3)
     inner = zipped({"b.txt": b"b", "folder/": b""})
     assert [part.name for part in members(zipped({"a.txt": b"ab", "n.task": inner}), "x")] == ["a.txt", "n.task/b.txt"]
-    with pytest.raises(InvalidModel, match="it holds more than 3 files"):
+    with pytest.raises(InvalidModel, match="the bundle holds more than 3 files"):
         members(zipped({"a.txt": b"ab", "n.task": inner, "c.txt": b"c"}), "x")
 
 
