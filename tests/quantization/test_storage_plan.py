@@ -344,7 +344,8 @@ def test_weights_have_a_scale_for_each_channel_of_the_result_or_are_refused(
         assert planned(convolved)[1].arithmetic
         return
     with pytest.raises(
-        HandlerError, match=f"per-channel scales along axis {axis}, but the kernel reads them as scales of axis {channels}"
+        HandlerError,
+        match=f"per-channel scales along axis {axis}, but the kernel reads them as scales of axis {channels}",
     ):
         planned(convolved)
 
