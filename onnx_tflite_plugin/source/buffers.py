@@ -26,7 +26,7 @@ def read_span(table: Table, inline: str, offset: str, size: str) -> Span:
         return table.vector(inline, 1)
     start, length = table.number(offset), table.number(size)
     if start + length > table.file.size:
-        reason = f"bytes {start} to {start + length} are outside the file's {table.file.size}"
+        reason = f"bytes {start} to {start + length} are outside the file of {table.file.size} bytes"
         raise table.invalid(offset, reason, DAMAGED)
     return start, length
 

@@ -51,22 +51,22 @@ class Stored(Data):
         if self._dtype == "string":
             return self._read_strings(count)
         if self._dtype in PACKED:
-            return self._unpack_bits(count)
+            return self._unpacked(count)
         dtype = numpy_dtype(self._dtype)
         if self._dtype == "bool":
             # C++ treats every nonzero byte as true; numpy requires 0 or 1.
-            stored = self._read_bytes(count)
+            stored = self._bytes(count)
             return stored != 0 if (stored > 1).any() else stored.view(dtype)
         return self._file.array(self._start, count, dtype)
 
-    def _read_bytes(self, count: int) -> Array:
+    def _bytes(self, count: int) -> Array:
         return self._file.array(self._start, count, np.dtype(np.uint8))
 
-    def _unpack_bits(self, count: int) -> Array:
+    def _unpacked(self, count: int) -> Array:
         """Return elements of 2 or 4 bits; the first is in the lowest bits of its byte."""
         bits = PACKED[self._dtype]
         per_byte = 8 // bits
-        packed = self._read_bytes(-(-count // per_byte))
+        packed = self._bytes(-(-count // per_byte))
         spread = np.empty((packed.size, per_byte), np.uint8)
         for place in range(per_byte):
             # Shift to the top of the byte; the right shift below extends the sign of signed dtypes.

@@ -207,7 +207,7 @@ def test_a_section_of_a_bundle_says_which_model_it_holds_and_where() -> None:
 
     (member,) = members(written(end), "x")
     assert (member.name, read_bytes(member.load())) == ("section 0 prefill", model())
-    with pytest.raises(InvalidModel, match=f"bytes 16384 to {len(body) + 1} are outside the file's {len(body)}"):
+    with pytest.raises(InvalidModel, match=f"bytes 16384 to {len(body) + 1} are outside the file of {len(body)} bytes"):
         members(written(("Uint64", len(body) + 1)), "x")
 
 
