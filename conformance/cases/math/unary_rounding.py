@@ -17,13 +17,13 @@ EDGES = np.array(
 
 
 def cases() -> Iterator[Case]:
-    yield from format_error()
+    yield from raised()
     yield from rounded()
     yield from signs()
     yield from waves()
 
 
-def format_error() -> Iterator[Case]:
+def raised() -> Iterator[Case]:
     """Upwards, also below zero."""
     yield unary("CEIL", "float32 at its edges", tensor(14), given={"x0": EDGES}, opsets=EVERY_OPSET)
     yield unary("CEIL", "float32", tensor(*IMAGE), place=between_convolutions, span=(-9.0, 9.0))
