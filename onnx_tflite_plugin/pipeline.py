@@ -1,4 +1,4 @@
-"""A model's way through the stages: bound to handlers, fused, planned, lowered, rewritten; and the report on it."""
+"""Stages of a conversion: binding, fusion, planning, lowering and rewriting, with the report."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 class Converted(NamedTuple):
-    """``source`` is the part of the file that was converted, in the sizes that were asked for."""
+    """Result of the pipeline. ``source`` is the submodel of the file that was converted, with the requested sizes."""
 
     model: ir.Model
     report: Report
@@ -57,7 +57,7 @@ class Converted(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """All that is decided before anything is emitted."""
+    """All decisions made before anything is emitted."""
 
     fused: Fused
     storage: StoragePlan
@@ -70,7 +70,7 @@ class Planned(NamedTuple):
 
 
 class Rewritten(NamedTuple):
-    """A finished model; how many Transposes the plan had, what the passes changed, and the dtypes of int8 weights."""
+    """A finished model, with the plan's Transposes, the places that passes changed, and dtypes of int8 weights."""
 
     model: ir.Model
     transposes: int
@@ -79,9 +79,9 @@ class Rewritten(NamedTuple):
 
 
 class Pipeline:
-    """The stages of one conversion, each run once; ``stages`` is called with the name of each as it begins.
+    """Stages of one conversion, each run once; ``stages`` is called with the name of each as it begins.
 
-    ``fuses``: apply fusions. ``bound``: the operators as they are by now. ``applied``: fusions that applied.
+    ``fuses``: apply fusions. ``bound``: the current bound operators. ``applied``: fusions that applied.
     """
 
     def __init__(
@@ -93,23 +93,23 @@ class Pipeline:
         self.applied: tuple[str, ...] = ()
         self.warnings: list[str] = []
 
-    @np.errstate(all="ignore")  # constants are computed as kernels do, in IEEE's numbers: nothing to warn of
+    @np.errstate(all="ignore")  # constants are computed with IEEE semantics, as in kernels
     def run(self, normalized: Normalized) -> Converted:
-        """Plan, lower and rewrite a model. Raises ConversionError with all that a stage finds in the way."""
+        """Plan, lower and rewrite a model. Raises ConversionError with all problems of a stage."""
         model, names, signature = normalized.model, normalized.names, normalized.signature
-        planned = self.planned(self.fused(self.unquantized(normalized.bound)), names)
-        lowered = self.lowered(planned, names)
+        planned = self.plan(self.apply_fusions(self.drop_quantization(normalized.bound)), names)
+        lowered = self.lower(planned, names)
         main, order = planned.model.main, planned.layout.interface_layout
         dimensions = {
             (names.inputs[k], layout_axes(order(main.inputs[k])).index(axis)): name
             for (k, axis), name in normalized.dimensions.items()
         }
         name_dimensions(lowered, dimensions)
-        rewritten = self.rewritten(lowered, planned)
+        rewritten = self.rewrite(lowered, planned)
         finished, described_tensors = rewritten.model, described(model)
         write_origin(finished.metadata_props, None if signature is None else signature.key, normalized.part)
         report = replace(
-            self.report(planned, rewritten),
+            self.make_report(planned, rewritten),
             inputs=edges(finished.graph.inputs, names.inputs, main.inputs, described_tensors),
             outputs=edges(finished.graph.outputs, names.outputs, main.outputs, described_tensors),
             signature=None if signature is None else signature.key,
@@ -122,15 +122,15 @@ class Pipeline:
 
     # --- stages -------------------------------------------------------------------------------
 
-    def unquantized(self, bound: BoundModel) -> BoundModel:
-        """Return the model without quantization if that is asked for."""
+    def drop_quantization(self, bound: BoundModel) -> BoundModel:
+        """Return the model without quantization, if requested."""
         self.bound = bound
         if self.options.quantization != "float":
             return bound
         return dequantize_model(resolve(bound, self.target, self.highest), self.target, self.highest)
 
-    def fused(self, bound: BoundModel) -> Fused:
-        """Operators that spell out one taken together, and the declarations of all that are left."""
+    def apply_fusions(self, bound: BoundModel) -> Fused:
+        """Return the model after fusion, with the declarations of all remaining operators."""
         self.stages("fusions")
         present = {call.handler.code for call in bound.operators()}
         fusions = self.host.fusions(present) if self.fuses else []
@@ -139,13 +139,13 @@ class Pipeline:
         for failed in fused.failed.values():
             self.host.warn(f"{failed.reason}; it is left out")
         self.applied = tuple(fused.applied)
-        fused.model = resolve(fused.model, self.target, self.highest).called()
+        fused.model = resolve(fused.model, self.target, self.highest).drop_uncalled_graphs()
         self.host.hooks.check(packs_of(fused.model))
         self.bound = fused.model
         return fused
 
-    def planned(self, fused: Fused, names: InterfaceNames) -> Planned:
-        """A dtype for every tensor, an opset, and an axis order for every operator."""
+    def plan(self, fused: Fused, names: InterfaceNames) -> Planned:
+        """Choose a dtype for every tensor, an opset, and a layout for every operator."""
         options, target, model = self.options, self.target, fused.model
         self.stages("planning dtypes")
         storage = plan_storage(model, target, fold=options.fold)
@@ -162,8 +162,8 @@ class Pipeline:
         )
         return Planned(fused, storage, opset, layout)
 
-    def lowered(self, planned: Planned, names: InterfaceNames) -> ir.Model:
-        """The ONNX model as handlers emit it."""
+    def lower(self, planned: Planned, names: InterfaceNames) -> ir.Model:
+        """Return the ONNX model emitted by handlers."""
         self.stages("lowering")
         hooks, packs = self.host.hooks, packs_of(planned.model)
         emitter = Emitter(planned.opset, UniqueNames(), self.target.widens)
@@ -179,20 +179,20 @@ class Pipeline:
         )
         self.warnings = emitter.warnings
         declared = pack_declarations(planned.model)
-        if declared and weight_bytes(lowered) <= LARGEST_PROTO:  # before anything builds on it
+        if declared and weight_bytes(lowered) <= LARGEST_PROTO:  # before passes rewrite it
             check_valid(lowered, to_proto(lowered), declared)
         return lowered
 
-    def rewritten(self, model: ir.Model, planned: Planned) -> Rewritten:
+    def rewrite(self, model: ir.Model, planned: Planned) -> Rewritten:
         """Rewrite by the target's rules and the packs' hooks, and assign the dtypes of int8 weights."""
         self.stages("rewriting")
-        asked, target = self.options.optimize, self.target
+        level, target = self.options.optimize, self.target
         options = RewriteOptions(self.options.weights_dtype, self.options.unroll)
         outcomes = apply_rules([RULES["unroll_loops"]] if options.unroll else [], model, options)
         check_model(model, target, planned.opset)
         transposes = node_counts(model).get("Transpose", 0)
         rules = [rule_named(name) for name in target.passes]
-        selected = [rule for rule in rules if asked == "speed" or (rule.exact and asked == "faithful")]
+        selected = [rule for rule in rules if level == "speed" or (rule.exact and level == "faithful")]
         outcomes |= apply_rules(selected, model, options)
         if target.quantizes_weights:
             apply_rules([RULES["keep_float_weights"]], model, options)
@@ -211,10 +211,10 @@ class Pipeline:
             write_weights(model.metadata_props, assign.dtypes)
         return assign.dtypes
 
-    # --- what is told of it -------------------------------------------------------------------
+    # --- report -------------------------------------------------------------------------------
 
-    def report(self, planned: Planned, rewritten: Rewritten) -> Report:
-        """All but what concerns the signature."""
+    def make_report(self, planned: Planned, rewritten: Rewritten) -> Report:
+        """Return the report, except for inputs, outputs, signatures and repairs."""
         model, layout, fused = planned.model, planned.layout, planned.fused
         operators = Counter(op.code for op in {op for bound in model.operators() for op in bound.members})
         return Report(
@@ -252,5 +252,5 @@ class Pipeline:
 
 
 def packs_of(model: BoundModel) -> frozenset[str]:
-    """The op packs that convert its operators."""
+    """Return the op packs that convert the model's operators."""
     return frozenset(bound.pack for bound in model.operators())

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from onnx_tflite_plugin.checked import spelled
+from onnx_tflite_plugin.checked import format_type
 from onnx_tflite_plugin.cli import cli
 from onnx_tflite_plugin.cli.options import GroupedOption
 from onnx_tflite_plugin.options import ConvertOptions, Option, VerifyOptions, options_of
@@ -111,7 +111,7 @@ def _shown(default: object) -> str:
 
 def _keyword(field: Option) -> str:
     """Return the Python keyword with its type."""
-    kind = "str" if field.choices else spelled(field.type)
+    kind = "str" if field.choices else format_type(field.type)
     least = f", {field.minimum} or more" if field.minimum is not None else ""
     return f"`{field.name}`: {kind}{least}"
 

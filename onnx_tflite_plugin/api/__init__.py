@@ -1,6 +1,7 @@
-"""All that the author of an op pack imports. Neither onnx nor tflite is loaded by it.
+"""API for op packs, and the only module that they import. It loads neither onnx nor tflite.
 
-``VERSION`` is the API's and the distribution's: a pack that requires another (CONTRIBUTING.md says which suit) is left out.
+``VERSION`` is the version of the API and of the distribution. A pack that requires an incompatible version
+(see CONTRIBUTING.md) is skipped.
 """
 
 from onnx_tflite_plugin.api.activations import (

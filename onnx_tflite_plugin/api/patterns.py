@@ -1,14 +1,14 @@
-"""Fusions: several TFLite operators that are one ONNX operator, as a pattern and a lowering.
+"""Fusions: several TFLite operators lowered to one ONNX operator, as a pattern and a lowering.
 
     x, gamma, beta, epsilon, axes = operands("x gamma beta epsilon axes")
     mean = Call("MEAN", x, axes)
     variance = Call("MEAN", Call("SQUARED_DIFFERENCE", x, mean), axes)
     ...
-A ``Call`` used twice must be one operator, an operand used twice one tensor. Where an operator has several outputs,
-``split[1]`` is the second; the call alone is the first.
+A ``Call`` that occurs twice must be one operator, an operand that occurs twice one tensor. For an operator with several
+outputs, ``split[1]`` is the second; the call itself is the first.
 
-The entry point lists operators of which each pattern holds one, by the codes of their handlers or by the names of
-fusions that come before: the fusion is loaded where one of them is present. One that lists none is loaded for any model.
+The entry point lists operators such that each pattern contains one of them, by the codes of their handlers or by the
+names of earlier fusions. The fusion is loaded if the model has one of them; with an empty list, for any model.
 
     [options.entry_points]
     onnx_tflite_plugin.fusions =
@@ -28,7 +28,7 @@ from onnx_tflite_plugin.source.model import Array, Operator, Subgraph, Tensor
 
 @dataclass(frozen=True, eq=False)
 class Operand(Checked):
-    """A tensor the pattern takes from outside; with ``constant``, only a constant of the file."""
+    """An input tensor of the pattern; with ``constant``, only a constant of the file."""
 
     name: str
     constant: bool = False
@@ -36,12 +36,12 @@ class Operand(Checked):
 
 @dataclass(frozen=True, eq=False, init=False)
 class Call:
-    """One operator of a pattern, by the code its handler declares. ``commutes``: operands match in either order.
+    """One operator of a pattern, by its handler's code. ``commutes``: operands match in either order.
 
-    It has as many operands as the operator has that are present: one with a bias and one without are two patterns.
-    ``options``: values the operator's options must have. ``beside``: further operators, of the pattern's last one alone,
-    that use none of its results but some of its operands; their results follow its own as those of the fused operator.
-    ``shared``: its result may be used outside the match, too; the operator stays for those who do.
+    It has as many operands as the operator has present ones: operators with and without a bias need two patterns.
+    ``options``: required values of the operator's options. ``beside``: further operators, only for the last call of the
+    pattern, that share some of its operands and use none of its results; their results follow as further results of the
+    fused operator. ``shared``: the result may be used outside the match, too; the operator is kept for those consumers.
     """
 
     code: str
@@ -65,11 +65,11 @@ class Call:
             object.__setattr__(self, name, value)
 
     def __getitem__(self, k: int) -> Output:
-        """Output ``k`` as an operand. Raises TypeError for what is no place of an output."""
+        """Return output ``k`` as an operand. Raises TypeError for an invalid index."""
         return Output(self, k)
 
     def codes(self) -> frozenset[str]:
-        """Its operator, those its operands come from, and those beside it."""
+        """Return the codes of the call, of the calls of its operands, and of those beside it."""
         calls = [part.call if isinstance(part, Output) else part for part in (*self.operands, *self.beside)]
         return frozenset({self.code}).union(*(part.codes() for part in calls if isinstance(part, Call)))
 
@@ -88,14 +88,15 @@ class Output(Checked):
 
 
 def operands(names: str, constant: bool = False) -> tuple[Operand, ...]:
+    """Return operands by their names, separated by spaces."""
     return tuple(Operand(name, constant) for name in names.split())
 
 
 @dataclass(frozen=True, eq=False)
 class Match:
-    """Where a pattern was found: tensors by operand, operators by call.
+    """One match of a pattern: tensors by operand, operators by call.
 
-    ``graphs``: the model's subgraphs by index as they were before any fusion, for operators that call some.
+    ``graphs``: the model's subgraphs by index before any fusion, for operators that call subgraphs.
     """
 
     tensors: Mapping[Operand, Tensor]
@@ -112,9 +113,9 @@ class Match:
 
 @dataclass(frozen=True, eq=False)
 class Region(Checked):
-    """Operators that a function of the graph found to be one: all that make ``outputs`` of ``inputs`` and constants.
+    """Operators that a graph function found to be one operator: all that compute ``outputs`` from ``inputs`` and constants.
 
-    ``options``: those of the operator that replaces them.
+    ``options``: the options of the operator that replaces them.
     """
 
     inputs: Sequence[Tensor | None]
@@ -128,13 +129,13 @@ Regions = Callable[[Sequence[Operator]], Iterable[Region]]
 
 @dataclass(frozen=True, eq=False)
 class Fusion(Checked):
-    """A pattern and the handler of what replaces it.
+    """A pattern and the handler of its replacement.
 
-    ``where`` looks at a match and returns the options of the new operator, or a reason to decline
-    (an empty one where nobody would have expected the fusion).
-    ``inputs``: the operands it takes, in order. ``exact``: whether no rounding is skipped; others run only
-    under ``--optimize speed``. ``trait``: the trait of the target without which it gains nothing. ``regions``: in place of
-    patterns, operands and ``where`` a function of a graph's operators, for what no pattern of fixed size holds.
+    ``where`` inspects a match and returns the options of the new operator, or a Decline
+    (with an empty reason if nobody would expect the fusion).
+    ``inputs``: the operands of the new operator, in order. ``exact``: True if no rounding is skipped; other fusions run only
+    under ``--optimize speed``. ``trait``: a target trait that the fusion requires. ``regions``: a function of a graph's
+    operators that replaces patterns, operands and ``where``, for structures without a pattern of fixed size.
     """
 
     name: str
@@ -159,10 +160,13 @@ def fusion(
     trait: str = "",
     **declared: Unpack[Declarations],
 ) -> Callable[[Callable[..., Any]], Fusion]:
-    """Declare a fusion; the decorated function lowers the fused operator. Keywords as for ``@handler``."""
+    """Declare a fusion; the decorated function lowers the fused operator.
+
+    Keywords are as for ``@handler``.
+    """
     check_keywords("@fusion", declared, Declarations.__annotations__)
     if bool(pattern) == (regions is not None):
-        raise TypeError(f"@fusion({name!r}): it needs a pattern, or a function that finds regions, and not both")
+        raise TypeError(f"@fusion({name!r}): needs either a pattern or a function that finds regions")
     patterns = (pattern,) if isinstance(pattern, Call) else tuple(pattern)
 
     def declare(lower: Callable[..., Any]) -> Fusion:

@@ -59,7 +59,7 @@ def boundaries(shape: tuple[int, ...]) -> set[int]:
     return {math.prod(shape[k:]) for k in range(len(shape) + 1)}
 
 
-def test_of_all_shapes_of_24_elements_those_are_related_whose_boundaries_divide_each_other() -> None:
+def test_shapes_of_24_elements_are_related_if_boundaries_nest() -> None:
     shapes = [
         s
         for rank in (1, 2, 3)

@@ -28,10 +28,10 @@ from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.runtime import Session
 from onnx_tflite_plugin.source import read
-from onnx_tflite_plugin.source.options import _enum
+from onnx_tflite_plugin.source.options import _enum_names
 from onnx_tflite_plugin.targets import TARGETS
 
-SCHEMA = tuple(_enum("ActivationFunctionType").values())
+SCHEMA = tuple(_enum_names("ActivationFunctionType").values())
 TARGET = TARGETS["onnxruntime"]
 OPTION = "fused_activation_function"
 
@@ -74,7 +74,7 @@ def outcome(kernel: ActivationKernel, name: str) -> str:
 
 
 def test_a_name_that_is_no_activation_is_refused() -> None:
-    with pytest.raises(Refused, match="its fused activation SIGNUM is not known"):
+    with pytest.raises(Refused, match="the fused activation SIGNUM is unknown"):
         applied_activation(ActivationKernel.CLAMPED, "SIGNUM")
 
 

@@ -224,7 +224,7 @@ def test_an_operator_that_nobody_converts_is_kept_as_a_node_where_that_is_asked_
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["--opset", "999"], "takes opsets 13 to"),
+        (["--opset", "999"], "supports opsets 13 to"),
         (["--opset", "new"], "'new' is not a valid integer"),
         (["--target", "toaster"], "'toaster' is not one of"),
         (["--io-layout", "best"], "'best' is not one of"),

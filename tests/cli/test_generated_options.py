@@ -77,7 +77,7 @@ def test_options_and_keywords_convert_alike_and_keywords_take_precedence() -> No
     assert one.proto.SerializeToString() == two.proto.SerializeToString()
     assert otp.convert(DIGITS, options, opset=17, layout=None).report.opset == 17
     given: Any = 18
-    with pytest.raises(TypeError, match="options is the int 18, which holds no options; give a ConvertOptions"):
+    with pytest.raises(TypeError, match="options is the int 18, not a ConvertOptions; give a ConvertOptions"):
         otp.convert(DIGITS, given)
 
 
@@ -132,7 +132,7 @@ def test_an_unknown_keyword_is_told_with_the_nearest(run: Run, name: str, near: 
     [
         ({"keep_unknown": True, "verify": True}, "--keep-unknown and --verify: .*; leave out one"),
         ({"layout_plan": "local", "io_layout": "onnx"}, "--layout-plan local and --io-layout onnx: .*; leave out one"),
-        ({"opset": 99}, "--opset 99: target onnxruntime takes opsets 13 to .*; choose one of them"),
+        ({"opset": 99}, "--opset 99: target onnxruntime supports opsets 13 to .*; choose one of them"),
         (
             {"weights_dtype": "int8", "target": "generic"},
             "--weights-dtype int8: target generic .*; use .* auto or keep",

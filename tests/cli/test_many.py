@@ -207,7 +207,7 @@ def test_a_section_of_a_bundle_says_which_model_it_holds_and_where() -> None:
 
     (member,) = members(written(end), "x")
     assert (member.name, read_bytes(member.load())) == ("section 0 prefill", model())
-    with pytest.raises(InvalidModel, match=f"bytes 16384 to {len(body) + 1} are outside the file's {len(body)}"):
+    with pytest.raises(InvalidModel, match=f"bytes 16384 to {len(body) + 1} are outside the file of {len(body)} bytes"):
         members(written(("Uint64", len(body) + 1)), "x")
 
 
@@ -224,7 +224,7 @@ def test_a_bundle_holds_a_limited_number_of_files(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(bundles, "MOST_MEMBERS", 3)
     inner = zipped({"b.txt": b"b", "folder/": b""})
     assert [part.name for part in members(zipped({"a.txt": b"ab", "n.task": inner}), "x")] == ["a.txt", "n.task/b.txt"]
-    with pytest.raises(InvalidModel, match="it holds more than 3 files"):
+    with pytest.raises(InvalidModel, match="the bundle holds more than 3 files"):
         members(zipped({"a.txt": b"ab", "n.task": inner, "c.txt": b"c"}), "x")
 
 

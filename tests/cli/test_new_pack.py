@@ -208,7 +208,7 @@ def test_odd_names_are_percent_encoded_and_survive(tmp_path: Path) -> None:
         ("fine", "ADDD", "no operator 'ADDD'; did you mean ADD"),
         ("fine", "Sinh", "a custom operator is CUSTOM.Sinh"),
         ("fine", "CUSTOM", "no operator 'CUSTOM'"),
-        ("fine", "CUSTOM.", "lacks the operator's name"),
+        ("fine", "CUSTOM.", "the operator's name after the dot is missing"),
         ("fine", "CUSTOM.Flex*", "is a family, which a pack claims by the hook `claim`"),
     ],
 )

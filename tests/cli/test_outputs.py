@@ -301,7 +301,7 @@ KINDS = [
 
 @pytest.mark.parametrize(("content", "said"), KINDS, ids=range(len(KINDS)))
 def test_a_file_of_another_format_is_described(content: bytes, said: str) -> None:
-    found = formats.described(Content(content))
+    found = formats.describe_format(Content(content))
     assert found.startswith(said) if said else not found
 
 

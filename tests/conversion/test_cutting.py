@@ -33,13 +33,13 @@ def test_outputs_leave_out_what_they_do_not_need() -> None:
     np.testing.assert_array_equal(a, original.tensors()[2])
 
 
-def test_inputs_in_the_middle_take_the_place_of_what_computes_them_and_other_inputs_stay() -> None:
+def test_inner_inputs_replace_upstream_operators_and_others_stay() -> None:
     conversion = otp.convert(chain(), inputs_at=["a"])
     assert interface(conversion) == (["a", "z"], ["y"])
     assert conversion.report.operators == {"ABS": 1, "ADD": 1, "EXP": 1}
 
 
-def test_an_input_of_the_model_that_is_asked_for_is_there_once_and_where_it_was_asked() -> None:
+def test_requested_graph_input_appears_once_in_requested_order() -> None:
     assert interface(otp.convert(chain(), inputs_at=["z", "a"])) == (["z", "a"], ["y"])
 
 
@@ -133,7 +133,7 @@ def test_a_name_of_two_tensors_must_be_given_by_index() -> None:
     assert otp.convert(chain(repeated=True), outputs=["#3"], verify=True).report.operators == {"EXP": 1, "NEG": 1}
 
 
-def test_what_writes_a_state_from_an_input_of_the_model_alone_is_in_every_part() -> None:
+def test_state_writer_of_graph_inputs_is_in_every_submodel() -> None:
     model, spec = Memory(), tensor(2, 3)
     state = model.variable(spec, np.zeros((2, 3)))
     total = model.call("ADD", [model.read(state, spec), spec], spec)

@@ -45,7 +45,7 @@ def folded_state(g: GraphBuilder) -> int:
 
 @pytest.mark.parametrize("draw", [large_state, large_resize, folded_state])
 def test_arrays_made_at_conversion_have_a_budget(draw: Draw) -> None:
-    with pytest.raises(ConversionError, match="ONNX_TFLITE_PLUGIN_BUDGET=BYTES allows more"):
+    with pytest.raises(ConversionError, match="ONNX_TFLITE_PLUGIN_BUDGET=BYTES raises it"):
         otp.convert(drawn(draw))
 
 

@@ -64,7 +64,7 @@ def test_a_free_batch_agrees_at_every_size(data: bytes, batch: int) -> None:
     assert agrees(data, conversion, **{name: (batch, *[int(n or 0) for n in dims(conversion)[name][1:]])})  # type: ignore[arg-type]
 
 
-def test_an_input_of_another_size_in_front_keeps_it_where_the_batch_is_left_open() -> None:
+def test_resized_batch_is_kept_with_dynamic_batch() -> None:
     data = joined("FULLY_CONNECTED", tensor(2, 3), tensor(5, 3), tensor(2, 5))
     assert dims(convert(data, dynamic_batch=True)) == {"x0": ["batch", 3], "x1": [5, 3], "y0": ["batch", 5]}
 
@@ -201,9 +201,7 @@ def test_shapes_that_fit_no_input_are_refused(shapes: dict[str, tuple[int, ...]]
 
 
 @pytest.mark.parametrize(("stored", "told"), [(5, 5), (0, None)])
-def test_sizes_known_as_it_runs_only_are_the_stored_ones_where_others_do_not_follow(
-    stored: int, told: int | None
-) -> None:
+def test_runtime_sizes_are_stored_sizes_unless_derived(stored: int, told: int | None) -> None:
     model = ModelBuilder()
     g = model.main
     g.operator("ABS", [g.input("x", (2, 3))], [a := g.tensor("a", (3, 2))])  # which is of another shape
@@ -343,7 +341,7 @@ def test_naming_open_sizes_takes_no_memory_for_what_long_vectors_hold() -> None:
     assert agrees(data, conversion)
 
 
-def test_what_is_made_as_large_as_all_open_sizes_together_takes_no_memory_to_name_them() -> None:
+def test_naming_dynamic_dimensions_takes_no_memory() -> None:
     """A transpose whose perm is known as it runs has a place for each element."""
     model = ModelBuilder()
     g = model.main

@@ -217,7 +217,7 @@ def test_a_region_whose_result_another_gives_already_beside_what_others_take_is_
 
     done = fused(two)
     assert [bound.op.code for bound in done.model.graphs[0].operators] == ["FOUND", "NEG", "SQRT"]
-    assert "what gives one of its results gives others too" in done.declined[0]
+    assert "an operator at the end of the region has other results that are used" in done.declined[0]
 
 
 def test_a_region_whose_result_is_needed_before_its_operands_are_there_is_declined() -> None:
@@ -226,17 +226,17 @@ def test_a_region_whose_result_is_needed_before_its_operands_are_there_is_declin
 
     done = fused(around)
     assert not done.applied
-    assert "is needed before all that it takes is there" in done.declined[0]
+    assert "is needed before all operands are available" in done.declined[0]
 
 
 @pytest.mark.parametrize(
     ("found", "text"),
     [
         (lambda operators: 1 / 0, "regions of fusion FOUND of test failed: ZeroDivisionError"),
-        (lambda operators: ["all"], "it gave the str 'all', not a Region"),
+        (lambda operators: ["all"], "it returned the str 'all', not a Region"),
         (
             lambda operators: [Region((), (operators[1][~0],), {})],
-            "'x' is none of a region's operands, and no operator makes it",
+            "'x' is not an operand of the region, and no operator computes it",
         ),
     ],
 )
@@ -253,7 +253,7 @@ def test_what_finds_no_regions_leaves_the_fusion_out(found: Found, text: str) ->
 
 @pytest.mark.parametrize("given", [{}, {"pattern": Call("ABS", x), "inputs": (x,), "regions": region(0, 1)}])
 def test_a_fusion_has_a_pattern_or_finds_regions(given: Any) -> None:
-    with pytest.raises(TypeError, match="a pattern, or a function that finds regions, and not both"):
+    with pytest.raises(TypeError, match="needs either a pattern or a function that finds regions"):
         fusion("FOUND", layout=Terminate(), **given)
 
 

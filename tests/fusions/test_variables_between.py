@@ -61,4 +61,4 @@ def test_what_finds_regions_is_held_to_it_too(variable: bool) -> None:
     bound = Host(packs="builtin").bind(read(padded(variable=variable, first=False)), TARGETS["generic"], 19)
     done = fuse(bound, [("test", found)], TARGETS["generic"], opset=19)
     assert bool(done.applied) is not variable
-    assert any("reads a variable that an operator makes" in text for text in done.declined) is variable
+    assert any("reads a variable that an operator computes" in text for text in done.declined) is variable

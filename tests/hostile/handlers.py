@@ -48,7 +48,7 @@ LOWERED = (
     lowers(
         "returns another shape",
         "return ctx.ops.Concat(x, x, axis=0)",
-        "by the file and what it declares it is 2",
+        "but 2 by the file and the handler's declarations",
         placed=False,
     ),
     lowers(
@@ -101,11 +101,11 @@ DECLARED = (
     declares("along", "lambda at: at.op.options.axis", "along declared by", "AttributeError"),
     declares("along", "Along('Softmaxx', 'a1')", "no target has a price for 'Softmaxx'; did you mean 'Softmax'?"),
     declares("indexed_by_axis", "lambda at: {0}", "indexed_by_axis declared by", "a set, not a mapping of int to int"),
-    replace(declares("holds_axes", "(0,)", "handler evil_pack:evil of evil-pack declares"), placed=False),
+    replace(declares("holds_axes", "(0,)", "the declarations of handler evil_pack:evil of evil-pack"), placed=False),
     declares("quantization", "lambda at: NotQuantizable", "quantization declared by", "the class NotQuantizable"),
     declares("quantization", "lambda at: at.target.no_such_trait", "quantization declared by", "AttributeError"),
     declares(
-        "activation", "lambda at: 'RELU7'", "activation declared by", "'RELU7' is no activation; did you mean 'RELU"
+        "activation", "lambda at: 'RELU7'", "activation declared by", "'RELU7' is not an activation; did you mean 'RELU"
     ),
     declares(
         "activation",

@@ -90,8 +90,8 @@ def test_handlers_are_asked_with_the_constant_in_place() -> None:
 @pytest.mark.parametrize(
     ("evaluate", "text"),
     [
-        (lambda at: np.zeros((3, 2), np.float32), "it returned float32 [3, 2], the tensor is float32 [2, 3]"),
-        (lambda at: np.zeros((2, 3)), "it returned float64 [2, 3], the tensor is float32 [2, 3]"),
+        (lambda at: np.zeros((3, 2), np.float32), "it returned float32 [3, 2], but the tensor is float32 [2, 3]"),
+        (lambda at: np.zeros((2, 3)), "it returned float64 [2, 3], but the tensor is float32 [2, 3]"),
         (lambda at: at.op.options.nothing, "failed: AttributeError: "),
     ],
     ids=["shape", "dtype", "failure"],

@@ -99,7 +99,7 @@ def test_without_its_quantization_the_operator_is_lowered() -> None:
     ("declared", "text"),
     [
         (squared(lambda at: np.zeros(255, np.int8)), r"the lookup table has shape \[255\], but int8 has 256 values"),
-        (squared(outputs={"int8": (1 / 256, -128)}), "the kernel insists on scale 0.00390625 and zero point -128"),
+        (squared(outputs={"int8": (1 / 256, -128)}), "the kernel requires scale 0.00390625 and zero point -128"),
         (squared(lambda at: 1 / 0), "failed: ZeroDivisionError"),
     ],
 )

@@ -146,5 +146,5 @@ def test_a_block_that_float16_rounds_to_a_scale_of_0_adds_nothing() -> None:
 
 @pytest.mark.parametrize("first", [-0.1, float("nan"), float("inf")])
 def test_scales_of_blocks_are_finite_and_not_negative(first: float) -> None:
-    with pytest.raises(InvalidModel, match=r"scales: tensor 2 'scales' holds what is no scale"):
+    with pytest.raises(InvalidModel, match=r"scales: tensor 2 'scales' holds a value that is negative or not finite"):
         otp.convert(layer(32, first=first))

@@ -105,7 +105,7 @@ def test_without_quantization_both_are_float() -> None:
 @pytest.mark.parametrize(
     ("second", "reason"),
     [
-        (SHARES, "the kernel insists on scale 0.00390625 and zero point -128, the file has 0.1 and 3"),
+        (SHARES, "the kernel requires scale 0.00390625 and zero point -128, the file has 0.1 and 3"),
         (Raw(), "output_quantization"),
     ],
 )

@@ -213,7 +213,7 @@ def test_unsupported_dtypes_are_moved_as_floats_but_not_computed_on(code: str, t
     if taken:
         assert [*planned(drawn, "tensorrt")[1].arithmetic.values()] == [Arithmetic.FLOAT]
         return
-    with pytest.raises(HandlerError, match="the kernel works on bare int8, for which target tensorrt has no"):
+    with pytest.raises(HandlerError, match="the kernel works on raw int8, for which target tensorrt has no"):
         planned(drawn, "tensorrt")
 
 
@@ -320,7 +320,7 @@ def test_a_scale_that_a_kernel_insists_on_may_be_off_by_a_thousandth(scale: floa
     if taken:
         assert planned(softened)[1].arithmetic
         return
-    with pytest.raises(HandlerError, match=r"the kernel insists on scale 0\.00390625 and zero point -128"):
+    with pytest.raises(HandlerError, match=r"the kernel requires scale 0\.00390625 and zero point -128"):
         planned(softened)
 
 
@@ -340,7 +340,8 @@ def test_weights_need_a_scale_per_output_channel(code: str, channels: int, axis:
         assert planned(convolved)[1].arithmetic
         return
     with pytest.raises(
-        HandlerError, match=f"a scale for each of axis {axis}, the kernel takes them for those of axis {channels}"
+        HandlerError,
+        match=f"per-channel scales along axis {axis}, but the kernel reads them as scales of axis {channels}",
     ):
         planned(convolved)
 
@@ -363,10 +364,12 @@ def test_unsupported_or_disagreeing_quantized_operands_are_refused() -> None:
         g.operator("ABS", [int8_input(g)], [y])
         g.output(y)
 
-    with pytest.raises(HandlerError, match=r"has no quantized form, but 'x' \(int8\), 'y' \(int8\) is quantized"):
+    with pytest.raises(
+        HandlerError, match=r"the operator has no quantized implementation, but 'x' \(int8\), 'y' \(int8\) is quantized"
+    ):
         planned(one, ABS=replace(builtin("ABS"), quantization=NotQuantizable()))
     with pytest.raises(
-        HandlerError, match="its quantized operands differ in scale or zero point, which the kernel refuses"
+        HandlerError, match="the quantized operands differ in scale or zero point, which the kernel refuses"
     ):
         planned(one, ABS=replace(builtin("ABS"), quantization=SameScale(unequal="refuse")))
 

@@ -48,7 +48,7 @@ def test_files_of_the_model_and_of_its_subgraphs_are_the_models() -> None:
     assert [file.name for file in read_back.files] == ["of the model", "of the subgraph"]
 
 
-def test_subgraphs_that_the_metadata_does_not_reach_are_described_by_nothing() -> None:
+def test_subgraphs_beyond_the_metadata_have_no_description() -> None:
     model = ModelBuilder()
     for graph in (model.main, model.subgraph("second")):
         x, y = graph.input("x", (2, 3)), graph.tensor("y", (2, 3))

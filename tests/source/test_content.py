@@ -128,13 +128,13 @@ PROGRAM = """
 import os, sys
 from onnx_tflite_plugin.source import content
 content.WHOLE = content.MAPPED = content._LARGE = 0
-mapped = content.FileContent._mapped
+mapped = content.FileContent._map_range
 def truncate(self, start, count):
     view = mapped(self, start, count)
     if count > 100_000:
         os.truncate(sys.argv[2], 1000)  # after the size was checked
     return view
-content.FileContent._mapped = truncate
+content.FileContent._map_range = truncate
 from onnx_tflite_plugin.cli import main
 main()
 """

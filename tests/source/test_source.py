@@ -14,7 +14,7 @@ from source_writer import INT8, Model, Operator, Tensor, conv, details, options,
 
 from onnx_tflite_plugin.source import BlockwiseQuantization, MultiAxisQuantization, Quantization, read
 from onnx_tflite_plugin.source.dtypes import NAMES
-from onnx_tflite_plugin.source.options import default_options, operator_names, table_of
+from onnx_tflite_plugin.source.options import default_options, operator_names, options_table
 
 
 def test_a_convolution_reads_as_written() -> None:
@@ -150,7 +150,7 @@ def test_unknown_options_are_kept_apart_from_none() -> None:
 
 
 @pytest.mark.parametrize("code", [4711, 32])
-def test_what_the_schema_does_not_name_has_whatever_table_the_file_gives_it(code: int) -> None:
+def test_unknown_operator_keeps_its_options_table(code: int) -> None:
     model = of(code, options=(tflite.BuiltinOptions.AddOptions, options("AddOptions", FusedActivationFunction=1)))
     model.codes = [(min(code, 127), code, "Mine", 1)]
     parsed = read(model.write()).main.operators[0].options
@@ -180,7 +180,7 @@ def test_a_table_of_another_operator_is_passed_over(code: int, own: str) -> None
     ],
 )
 def test_the_options_table_of_an_operator_follows_from_its_name(operator: str, expected: str) -> None:
-    assert table_of(operator) == expected
+    assert options_table(operator) == expected
 
 
 def test_an_operator_without_options_has_the_schemas_defaults() -> None:
@@ -267,7 +267,7 @@ def test_a_scalar_nobody_fills_is_an_absent_operand() -> None:
     assert operator.inputs[1] is None
 
 
-def test_rank_is_unknown_where_the_file_says_so_and_in_old_files_for_what_is_computed() -> None:
+def test_rank_is_unknown_by_flag_and_for_computed_tensors_of_old_files() -> None:
     for ranked, expected in ((True, False), (False, True)):
         tensors = [Tensor("x", None, ranked=False), Tensor("y", ranked=ranked)]
         assert read(unary(tensors=tensors).write()).main.tensors[0].has_rank is expected
@@ -316,7 +316,7 @@ def test_a_signature_of_another_rank_is_ignored_as_litert_does() -> None:
     assert [tensor.dims for tensor in read(model.write()).main.tensors] == [(4,), (4,)]
 
 
-def test_sizes_of_a_constant_are_those_that_are_stored_whatever_the_signature_leaves_open() -> None:
+def test_constant_has_stored_sizes_despite_shape_signature() -> None:
     weights = Tensor("w", (2, 3), data=bytes(24), signature=(-1, 3))
     tensor = read(unary(tensors=[Tensor("x"), Tensor("y"), weights]).write()).main.tensors[2]
     assert (tensor.dims, tensor.static) == ((2, 3), True)

@@ -16,7 +16,7 @@ def transposed_pads(padding: str, sizes: Dims, kernel: Dims, strides: tuple[int,
     for k, (size, length, step) in enumerate(zip(sizes, kernel, strides, strict=True)):
         if padding == "SAME":
             if size is None and step != 1:
-                raise Refused("SAME padding with a stride on an unknown size; give it with --input-shape")
+                raise Refused("SAME padding with a stride on a dynamic dimension; set its size with --input-shape")
             totals[k] = max(0, (length or 0) - ((size or 1) - 1) % step - 1)
     return [total // 2 for total in totals] + [total - total // 2 for total in totals]
 
