@@ -89,15 +89,15 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 APART = {
-    "cli": "cli commands isolation many new_pack page",
+    "cli": "cli commands isolation several_models new_pack page",
     "conversion": "examples files real_networks targets telling",
     "fusions": "loading",
     "repository": "deferral flow packaging rooms",
     "kit": "conformance_runner coverage drawn fuzz mutations processors",
-    "layout": "plan solver",
+    "layout": "random_plans solver",
     "packs": "core_names_no_operator hostile_packs",
     "passes": "transposed",
-    "quantization": "unquantized",
+    "quantization": "dequantization",
     "source": "invalid",
     "benchmarking": "benchmarks parts",
     "verify": "bench bisect inputs processor verify wrong wrong_more",
