@@ -50,7 +50,7 @@ class Modules(Commands):
 )
 @click.version_option(package_name="onnx-tflite-plugin", prog_name="onnx-tflite-plugin")
 def cli() -> None:
-    """TFLite to ONNX: the same numbers, and every operator a plugin."""
+    """Convert TFLite models to ONNX with the same results; every operator is a plugin."""
 
 
 def main() -> None:

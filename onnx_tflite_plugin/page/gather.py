@@ -53,9 +53,9 @@ def gather(
 
     ``report``: that of the conversion, if available; it names the operators that forced each Transpose.
     """
-    report_stage = progress or (lambda stage: None)
+    start_stage = progress or (lambda stage: None)
     model = read(tflite)
-    report_stage("reading both models")
+    start_stage("reading both models")
     graph = _graph_of(model, onnx)
     nodes = _nodes(onnx)
     notes: list[str] = []
@@ -65,7 +65,7 @@ def gather(
     try:
         from onnx_tflite_plugin.page.measured import measured
 
-        report_stage("comparing every tensor with LiteRT")
+        start_stage("comparing every tensor with LiteRT")
         errors, verdict, wrong, seconds, other = measured(tflite, onnx, _PROFILED)
         if other:
             notes.append(
