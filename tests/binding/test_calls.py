@@ -133,7 +133,7 @@ def test_conditions_in_conditions_are_written_once_at_each_level() -> None:
 def test_what_doubles_at_each_level_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     twice = "first", "second"
     assert otp.convert(nested(5, twice))
-    monkeypatch.setattr(scope, "MOST_INLINED", 500)
+    monkeypatch.setattr(scope, "MAX_INLINED", 500)
     with pytest.raises(ConversionError, match="more than 500 operators"):
         otp.convert(nested(30, twice))
 

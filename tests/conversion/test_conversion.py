@@ -66,7 +66,7 @@ def test_a_signature_names_the_edges() -> None:
     g.output(y)
     model.signature("serving_default", {"image": x}, {"scores": y})
     assert interface(otp.convert(model.build(), signature="serving_default")) == (["image"], ["scores"])
-    with pytest.raises(otp.ConversionError, match="it has 'serving_default'"):
+    with pytest.raises(otp.ConversionError, match="available signatures: 'serving_default'"):
         otp.convert(model.build(), signature="other")
 
 

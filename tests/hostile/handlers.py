@@ -57,7 +57,7 @@ LOWERED = (
         "'stray' for output 0, which is not a value of this model",
     ),
     lowers(
-        "takes a stranger", "return ctx.ops.Abs(ir.Value(name='stray'))", "operand 'stray' is no value of this model"
+        "takes a stranger", "return ctx.ops.Abs(ir.Value(name='stray'))", "operand 'stray' is not a value of this model"
     ),
     lowers("takes text", "return ctx.ops.Abs('x')", "str 'x' cannot be an operand"),
     lowers("renames its operand", "x.name = 'mine'; return ctx.ops.Abs(x)", "the lowering changed operand 'x'"),

@@ -104,5 +104,5 @@ def test_a_signature_output_that_nothing_computes_is_refused(subgraph: int, shap
         LiteRT(model.build(), "builtin", signature="serve").run([np.zeros(SHAPE, np.float32)])
     name = "b" if subgraph else "a"
     assert ends(model, signature="serve", outputs=[name]) == (["x"], [name])
-    with pytest.raises(UnsupportedOption, match="--outputs empty: no operator computes that tensor"):
+    with pytest.raises(UnsupportedOption, match="--outputs empty: no operator computes the tensor"):
         otp.convert(model.build(), signature="serve", outputs=["empty"])
