@@ -89,7 +89,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 APART = {
-    "cli": "cli commands isolation many new_pack page",
+    "cli": "cli commands isolation several_models new_pack page",
     "conversion": "examples files real_networks targets telling",
     "fusions": "loading",
     "repository": "deferral flow packaging rooms",

@@ -165,9 +165,9 @@ def implicit_layouts(op: Operator, declaration: Implicit, declared: str) -> dict
 def _implicit_letters(op: Operator, declaration: Implicit, declared: str) -> dict[int, list[str]]:
     """Return the letters of the axes of each slot that has a required layout; an axis written as 1 has none."""
     inputs, outputs = parse_axes(declared)
-    spelled = {**dict(enumerate(inputs)), **{~k: g for k, g in enumerate(outputs)}}
+    groups_of = {**dict(enumerate(inputs)), **{~k: g for k, g in enumerate(outputs)}}
     present = [slot for slot in declaration.onnx if op.tensor(slot) is not None]
-    letters = {slot: ["".join(group) for group in spelled.get(slot) or ()] for slot in present}
+    letters = {slot: ["".join(group) for group in groups_of.get(slot) or ()] for slot in present}
     for slot, of in letters.items():
         if len(of) != op[slot].rank:
             raise RankError(f"slot {slot}: axes {' '.join(of)!r} do not fit a tensor of rank {op[slot].rank}")

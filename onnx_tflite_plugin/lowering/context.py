@@ -276,7 +276,7 @@ class Context:
         self.scope.assign(self.op[slot], require_value(value), self.layout(slot), form)
 
     def state(self, resource: Token) -> State:
-        """Return the state behind a resource: ``get()`` is its current value, ``set(value)`` the next one."""
+        """Return the state of a resource: ``get()`` is its current value, ``set(value)`` the next one."""
         return self.scope.states.state(resource.key)
 
     def states(self, *subgraphs: int) -> list[State]:

@@ -160,9 +160,9 @@ def _target_problem(rule: str, tensors: Mapping[Tensor, Bound]) -> Problem:
 
 def data_slots(bound: Bound) -> list[int]:
     """Return the slots that hold data: not axis numbers and not entries per axis."""
-    apart = {*bound.declared.holds_axes, *bound.declared.indexed_by_axis}
+    excluded = {*bound.declared.holds_axes, *bound.declared.indexed_by_axis}
     slots = [*range(len(bound.op.inputs)), *(~k for k in range(len(bound.op.outputs)))]
-    return [slot for slot in slots if slot not in apart and bound.op.tensor(slot) is not None]
+    return [slot for slot in slots if slot not in excluded and bound.op.tensor(slot) is not None]
 
 
 def _quantized_tensors(bound: Bound, slots: Iterable[int] | None = None) -> list[Tensor]:
@@ -258,15 +258,15 @@ def _mixed_state_tensors(states: States, shifted: Mapping[Tensor, Storage]) -> s
     together = [{held(bound) for bound in group} for group in groups.values()]
     if not complete:
         return {tensor for group in together for tensor in group}
-    apart: set[Tensor] = set()
+    unshifted: set[Tensor] = set()
 
     def shift_of(tensor: Tensor) -> tuple[str, int] | None:
-        storage = None if tensor in apart else shifted.get(tensor)
+        storage = None if tensor in unshifted else shifted.get(tensor)
         return None if storage is None else (storage.dtype, storage.shift)
 
     while mixed := [group for group in together if len({*map(shift_of, group)}) > 1]:
-        apart.update(*mixed)
-    return apart
+        unshifted.update(*mixed)
+    return unshifted
 
 
 def _tensors_in_file_dtype(model: BoundModel) -> set[Tensor]:
@@ -295,17 +295,17 @@ def _interface_only_tensors(model: BoundModel, weights: set[Tensor], states: Sta
     ].values():  # an operator that assigns a constant to a state shares it with the state's other users
         together = {held(bound) for bound in users if quantized(held(bound))}
         by_operator.update((bound, together) for bound in users)
-    apart = {
+    isolated = {
         bound
         for bound, tensors in by_operator.items()
         if all((t in edges or t.constant) and t not in weights for t in tensors)
     }
     while True:
-        shared = {t for bound, tensors in by_operator.items() if bound not in apart for t in tensors}
-        kept = {bound for bound in apart if shared.isdisjoint(by_operator[bound])}
-        if kept == apart:
-            return {t for bound in apart for t in by_operator[bound]}
-        apart = kept
+        shared = {t for bound, tensors in by_operator.items() if bound not in isolated for t in tensors}
+        kept = {bound for bound in isolated if shared.isdisjoint(by_operator[bound])}
+        if kept == isolated:
+            return {t for bound in isolated for t in by_operator[bound]}
+        isolated = kept
 
 
 def _weight_tensors(model: BoundModel) -> set[Tensor]:

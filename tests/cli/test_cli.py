@@ -194,7 +194,7 @@ def test_names_cannot_steer_the_terminal(run: Run, tmp_path: Path) -> None:
 # --- 2: usage ---------------------------------------------------------------------------------
 
 
-def test_an_operator_that_nobody_converts_is_kept_as_a_node_where_that_is_asked_for(run: Run, tmp_path: Path) -> None:
+def test_unsupported_operator_is_kept_as_a_node_on_request(run: Run, tmp_path: Path) -> None:
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (1, 2, 3, 5), "int8", quantization=quant(0.5, 7))

@@ -87,14 +87,14 @@ def test_options_and_keywords_convert_alike_and_keywords_take_precedence() -> No
 @pytest.mark.parametrize(
     "option", [one for one in (*CONVERT, *options_of(VerifyOptions)) if one.type is not Any], **ids
 )
-def test_a_value_of_another_type_is_told_with_option_value_and_remedy(option: Option) -> None:
+def test_type_error_names_option_value_and_remedy(option: Option) -> None:
     cls: Any = ConvertOptions if option in CONVERT else VerifyOptions
     with pytest.raises(TypeError, match=rf"^{option.name} is the float 1j?|^{option.name} is a complex.*; give .+"):
         cls(**{option.name: 1j})
 
 
 @pytest.mark.parametrize("option", [one for one in CONVERT if one.choices], **ids)
-def test_a_choice_that_does_not_exist_is_told_with_those_that_do(option: Option) -> None:
+def test_invalid_choice_lists_valid_ones(option: Option) -> None:
     given = option.choices[0] + "x"
     values = " or ".join(map(repr, option.choices))
     text = (
@@ -113,13 +113,13 @@ def test_a_choice_that_does_not_exist_is_told_with_those_that_do(option: Option)
         (VerifyOptions, "tolerance", float("nan"), "give 0 or more"),
     ],
 )
-def test_a_number_that_is_too_small_is_told_with_the_least(cls: Any, name: str, value: float, remedy: str) -> None:
+def test_number_below_the_minimum_is_reported(cls: Any, name: str, value: float, remedy: str) -> None:
     with pytest.raises(UnsupportedOption, match=f"^{name} is the {type(value).__name__} {value}, .*; {remedy}$"):
         cls(**{name: value})
 
 
 @pytest.mark.parametrize(("name", "near"), [("optimise", "optimize"), ("input_shapes", "input_shape")])
-def test_an_unknown_keyword_is_told_with_the_nearest(run: Run, name: str, near: str) -> None:
+def test_unknown_keyword_suggests_the_nearest(run: Run, name: str, near: str) -> None:
     given: dict[str, Any] = {name: 3}
     with pytest.raises(TypeError, match=f"convert takes no keyword '{name}'; did you mean '{near}'"):
         otp.convert(DIGITS, **given)
@@ -139,7 +139,7 @@ def test_an_unknown_keyword_is_told_with_the_nearest(run: Run, name: str, near: 
         ),
     ],
 )
-def test_options_that_do_not_go_together_are_told_with_a_remedy(options: dict[str, Any], remedy: str) -> None:
+def test_incompatible_options_are_reported_with_a_remedy(options: dict[str, Any], remedy: str) -> None:
     with pytest.raises(UnsupportedOption, match=remedy):
         otp.convert(DIGITS, **options)
 

@@ -75,7 +75,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
         with pytest.raises(InvalidModel, match="not a regular file"):
             otp.convert(source)
         ran = command("convert", source, tmp_path / "out.onnx")
-        assert (ran.returncode, "no regular file" in ran.stderr) == (2, True)
+        assert (ran.returncode, "not a regular file" in ran.stderr) == (2, True)
 
 
 def command(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""How commands fail: each kind of problem once, exit codes, and the same as JSON."""
+"""Failures of commands: each kind of problem once, exit codes, and the same as JSON."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from onnx_tflite_plugin.errors import ConversionError, MissingExtra, Problem, Ve
 
 
 def grouped(*problems: Problem) -> list[str]:
-    return failures._grouped(ConversionError("why", problems))
+    return failures._group_problems(ConversionError("why", problems))
 
 
-def test_problems_that_differ_in_names_and_numbers_alone_are_told_once() -> None:
+def test_problems_that_differ_only_in_names_are_grouped() -> None:
     assert grouped(
         Problem("op 1", "tensor 'a' is 3 wide", "do it"),
         Problem("op 2", "tensor 'b c' is 17 wide", "do it"),
@@ -27,7 +27,7 @@ def test_problems_that_differ_in_names_and_numbers_alone_are_told_once() -> None
         Problem("op 4", "tensor 'a' is 3 high", "do it"),
     ) == [
         "op 1: tensor 'a' is 3 wide",
-        "  and in 1 more places; --json lists them",
+        "  and in 1 more places (--json lists them)",
         "op 4: tensor 'a' is 3 high",
         "  hint to these 2: do it",
         "op 3: tensor 'a' is 3 wide",
@@ -35,18 +35,18 @@ def test_problems_that_differ_in_names_and_numbers_alone_are_told_once() -> None
     ]
 
 
-def test_of_many_kinds_twenty_are_told_and_the_others_counted() -> None:
+def test_at_most_twenty_kinds_of_problems_are_shown() -> None:
     problems = [Problem("op", f"why {chr(ord('a') + k)}") for k in range(21)]
     assert grouped(*problems[:20]) == [f"op: why {chr(ord('a') + k)}" for k in range(20)]
     *shown, last = grouped(*problems, problems[0])
     assert len(shown) == 21
-    assert shown[1] == "  and in 1 more places; --json lists them"
+    assert shown[1] == "  and in 1 more places (--json lists them)"
     assert last == "… and 1 more kinds of problems (22 problems in all; --json lists them)"
 
 
-def test_long_names_lose_their_middle_and_what_is_no_name_does_not() -> None:
-    assert failures.shortened(f"'{'n' * 60}' and {'w' * 60}") == f"'{'n' * 23}…{'n' * 24}' and {'w' * 60}"
-    assert failures.shortened(f"'a {'n' * 60}'") == f"'a {'n' * 60}'"
+def test_only_long_names_are_shortened() -> None:
+    assert failures.shorten_names(f"'{'n' * 60}' and {'w' * 60}") == f"'{'n' * 23}…{'n' * 24}' and {'w' * 60}"
+    assert failures.shorten_names(f"'a {'n' * 60}'") == f"'a {'n' * 60}'"
     assert failures.problem_lines("", "why", more="more") == ["why", "  more"]
     assert failures.problem_lines("op 1", "why") == ["op 1: why"]
 
@@ -91,16 +91,16 @@ def failed(error: BaseException | None, capsys: pytest.CaptureFixture[str], *arg
         (OSError("odd"), 2, "OSError", ["odd"]),
     ],
 )
-def test_an_error_is_a_block_an_exit_code_and_what_became_of_the_file(
+def test_error_has_a_block_an_exit_code_and_a_note(
     capsys: pytest.CaptureFixture[str], error: BaseException, code: int, kind: str, said: list[str]
 ) -> None:
     plain = failed(error, capsys)
     lines = [*said, "nothing was written"]
     assert plain == (code, "", f"error: {lines[0]}\n" + "".join(f"  {line}\n" for line in lines[1:]))
     number, out, err = failed(error, capsys, "--json")
-    told = json.loads(out)["error"]
-    assert (number, told["exit_code"], told["kind"], err) == (code, code, kind, plain[2])
-    assert told["message"] == said[0]
+    result = json.loads(out)["error"]
+    assert (number, result["exit_code"], result["kind"], err) == (code, code, kind, plain[2])
+    assert result["message"] == said[0]
 
 
 def test_a_missing_extra_says_nothing_of_files(capsys: pytest.CaptureFixture[str]) -> None:
@@ -116,7 +116,7 @@ def test_without_a_note_a_block_ends_with_the_error(
     assert failed(VerificationError("why"), capsys)[2] == "error: why\n"
 
 
-def test_what_nobody_foresaw_is_told_with_its_place(capsys: pytest.CaptureFixture[str]) -> None:
+def test_internal_error_is_reported_with_its_place(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = failed(ZeroDivisionError(), capsys)
     first, second, *_ = err.splitlines()
     assert (code, first) == (1, "error: internal error: ZeroDivisionError")
@@ -125,7 +125,7 @@ def test_what_nobody_foresaw_is_told_with_its_place(capsys: pytest.CaptureFixtur
     assert (code, json.loads(out)["error"]["kind"]) == (1, "InternalError")
 
 
-def test_an_interruption_tells_what_was_noted_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_interruption_shows_its_notes(capsys: pytest.CaptureFixture[str]) -> None:
     interruption = KeyboardInterrupt()
     interruption.add_note("three of five")
     assert failed(interruption, capsys)[2] == "error: interrupted\n  three of five\n  nothing was written\n"
@@ -141,7 +141,7 @@ def test_a_usage_problem_exits_with_2_and_success_with_0(
     assert (json.loads(out)["error"]["message"] if out else "") == ("a\nb" if error else "")
 
 
-def test_what_verify_refuses_is_told_as_json_where_that_is_asked_for(run: Run, tmp_path: Path) -> None:
+def test_verify_refusal_as_json(run: Run, tmp_path: Path) -> None:
     model, onnx = tmp_path / "model.tflite", tmp_path / "model.onnx"
     model.write_bytes(b"nothing")
     onnx.write_bytes(b"nothing")

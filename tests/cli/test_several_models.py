@@ -19,7 +19,7 @@ from metadata_files import classifier, encoded, single
 
 from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.cli import cli
-from onnx_tflite_plugin.cli.output import complain
+from onnx_tflite_plugin.cli.output import print_error
 from onnx_tflite_plugin.errors import InvalidModel
 from onnx_tflite_plugin.source import bundle as bundles
 from onnx_tflite_plugin.source import read_bytes
@@ -54,7 +54,7 @@ def two_inputs() -> bytes:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Two models that convert, two that do not for one reason."""
+    """Create a folder of two models that convert and two that do not, for the same reason."""
     found = tmp_path / "models"
     (found / "inner").mkdir(parents=True)
     (found / "a.tflite").write_bytes(model())
@@ -157,7 +157,7 @@ def test_names_in_a_bundle_do_not_lead_out_of_its_folder(run: Run, tmp_path: Pat
 
 @pytest.mark.parametrize("front", [b"\0\0", b"#!/bin/sh\n"])
 def test_a_bundle_that_begins_with_something_else_is_one(run: Run, tmp_path: Path, front: bytes) -> None:
-    """A zip archive is found from its end; one of MediaPipe's begins with two zeros."""
+    """A zip archive is found from its end; one of MediaPipe's starts with two zeros."""
     path = tmp_path / "b.task"
     path.write_bytes(front + zipped({"a.tflite": model()}))
     assert "1 part, 1 model" in run("inspect", path)[1]
@@ -174,7 +174,7 @@ def test_a_model_with_files_of_its_own_is_no_bundle(run: Run, tmp_path: Path) ->
 
 
 def litert_lm(sections: list[tuple[int, bytes]]) -> bytes:
-    """A header with a section a block; positions are those of the finished file."""
+    """Return a bundle of a header and one section per block, with positions of the finished file."""
     start, tables = 16384, []
     body = b""
     for kind, content in sections:
@@ -220,7 +220,7 @@ def test_a_damaged_bundle_is_refused(cut: int) -> None:
 
 
 def test_a_bundle_holds_a_limited_number_of_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of the archives in it count."""
+    """Files of nested archives count."""
     monkeypatch.setattr(bundles, "MOST_MEMBERS", 3)
     inner = zipped({"b.txt": b"b", "folder/": b""})
     assert [part.name for part in members(zipped({"a.txt": b"ab", "n.task": inner}), "x")] == ["a.txt", "n.task/b.txt"]
@@ -289,7 +289,7 @@ def test_errors_fit_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr(stream, "isatty", lambda: True)
     with contextlib.redirect_stderr(stream):
-        complain("error", ["operators that cannot be converted:", "word " * 40, "  hint: " + "word " * 40])
+        print_error("error", ["operators that cannot be converted:", "word " * 40, "  hint: " + "word " * 40])
     first, *rest = re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue()).splitlines()
     assert first == "error: operators that cannot be converted:"
     assert max(map(len, rest)) <= 80
@@ -314,7 +314,7 @@ def test_a_usage_error_is_json_where_json_is_asked_for(run: Run, arguments: list
 
 
 @pytest.mark.parametrize("command", ["verify", "bench", "report"])
-def test_models_the_other_way_round_are_told(run: Run, folder: Path, command: str) -> None:
+def test_swapped_models_are_reported(run: Run, folder: Path, command: str) -> None:
     run("convert", folder / "a.tflite")
     code, _, err = run(command, folder / "a.onnx", folder / "a.tflite")
     assert code == 2
@@ -322,7 +322,7 @@ def test_models_the_other_way_round_are_told(run: Run, folder: Path, command: st
 
 
 def test_a_report_on_models_that_do_not_agree_says_so(run: Run, folder: Path) -> None:
-    """Outside of the page as well: EXP is not NEG, and a model of other inputs cannot be compared at all."""
+    """Also outside the page: EXP is not NEG, and a model of other inputs cannot be compared."""
     run("convert", folder / "a.tflite")
     run("convert", folder / "inner" / "b.tflite")
     assert "NOT within tolerance" in run("report", folder / "inner" / "b.tflite", folder / "a.onnx")[1]
@@ -351,7 +351,7 @@ def test_a_file_that_is_no_onnx_model_is_a_usage_error(run: Run, folder: Path, c
 
 
 @pytest.mark.parametrize("command", ["verify", "bench"])
-def test_the_conversion_of_another_model_is_told(run: Run, folder: Path, command: str) -> None:
+def test_conversion_of_another_model_is_reported(run: Run, folder: Path, command: str) -> None:
     digits = Path(__file__).parents[2] / "examples" / "digits_{}.tflite"
     run("convert", str(digits).format("int8"), folder / "int8.onnx")
     code, _, err = run(command, str(digits).format("float"), folder / "int8.onnx")
@@ -367,7 +367,7 @@ def test_a_range_without_numbers_in_it_is_a_usage_error(run: Run, folder: Path, 
     assert "NAME=LOW:HIGH" in err
 
 
-def test_the_same_problem_is_told_once_with_its_count(run: Run, tmp_path: Path) -> None:
+def test_same_problem_is_reported_once_with_its_count(run: Run, tmp_path: Path) -> None:
     built = ModelBuilder()
     g = built.main
     tensor = g.input("t0", (1, 5))

@@ -1,4 +1,4 @@
-"""What a summary says line by line, and the edges, times and problems that commands list."""
+"""Lines of the summary, and of the interfaces, times and problems that commands print."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from onnx_tflite_plugin.cli import bench, handlers, inspect, many
-from onnx_tflite_plugin.cli.edges import edge_lines, quantization, shape, told
-from onnx_tflite_plugin.cli.failures import hinted
+from onnx_tflite_plugin.cli.failures import with_hints
+from onnx_tflite_plugin.cli.interface_lines import interface_lines, metadata_lines, quantization, shape
 from onnx_tflite_plugin.cli.jobs import Job
 from onnx_tflite_plugin.cli.output import Row
-from onnx_tflite_plugin.cli.summary import summary, verified, warned
+from onnx_tflite_plugin.cli.summary import summary, verification_lines, warning_row
 from onnx_tflite_plugin.errors import ConversionError, Problem
 from onnx_tflite_plugin.report import Report, Transposed
 from onnx_tflite_plugin.rewrite import RULES
@@ -55,19 +55,21 @@ def test_edges_stand_in_columns_and_open_sizes_have_their_names() -> None:
         Edge("", "float32", ()),
         Edge("w", "int8", (7,), scale=(0.5, 0.25), zero_point=(0, 0), axis=1, labels=("a", "b", "c", "d")),
     ]
-    assert edge_lines(edges) == [
+    assert interface_lines(edges) == [
         "image  int8 [?, height, 3]  scale 0.5, zero point -3",
         "''     float32 []",
         "w      int8 [7]             2 scales along axis 1",
         "  4 labels: a; b; c; …",
     ]
-    assert edge_lines([]) == []
-    long = edge_lines([Edge("a" * 40, "float32", (1,) * 20), Edge("b", "bool", (2,), scale=(2.0,), zero_point=(5,))])
+    assert interface_lines([]) == []
+    long = interface_lines(
+        [Edge("a" * 40, "float32", (1,) * 20), Edge("b", "bool", (2,), scale=(2.0,), zero_point=(5,))]
+    )
     assert long[1] == f"{'b':24}  {'bool [2]':30}  scale 2, zero point 5"
 
 
 def test_of_many_edges_the_first_are_shown() -> None:
-    lines = edge_lines([Edge(f"x{k}", "bool", ()) for k in range(20)])
+    lines = interface_lines([Edge(f"x{k}", "bool", ()) for k in range(20)])
     assert len(lines) == 17
     assert lines[-1] == "… and 4 more (--json shows all)"
 
@@ -88,7 +90,7 @@ def test_of_many_edges_the_first_are_shown() -> None:
 def test_what_metadata_says_of_an_edge_is_one_line_and_one_of_its_labels(
     edge: dict[str, Any], lines: list[str]
 ) -> None:
-    assert list(told(Edge("x", "float32", (), **edge))) == lines
+    assert list(metadata_lines(Edge("x", "float32", (), **edge))) == lines
 
 
 def test_scales_are_told_by_number_where_there_are_several() -> None:
@@ -127,8 +129,8 @@ NAMED = "  t  0,1 → 1,0  8 bytes, from graph input to op 1 X"
     ("transposes", "named", "lines"),
     [
         (1, 0, ["optimal: 1 Transpose"]),
-        (3, 1, ["optimal: 3 Transposes", NAMED, "  2 more belong to operators themselves"]),
-        (2, 1, ["optimal: 2 Transposes", NAMED, "  1 more belongs to operators themselves"]),
+        (3, 1, ["optimal: 3 Transposes", NAMED, "  2 more are part of operators"]),
+        (2, 1, ["optimal: 2 Transposes", NAMED, "  1 more is part of operators"]),
         (1, 1, ["optimal: 1 Transpose", NAMED]),
     ],
 )
@@ -163,7 +165,7 @@ def test_an_operator_is_told_without_its_version_and_name(tmp_path: Path, label:
     assert found["layout"][-1] == f"  more bytes moved for speed: {shown} saves about 1 µs"
 
 
-def test_products_are_told_by_the_dtype_of_their_weights_and_rewrites_by_place(tmp_path: Path) -> None:
+def test_products_are_listed_by_weight_dtype_and_rewrites_by_place(tmp_path: Path) -> None:
     assert rows(tmp_path, weights={"uint8": 2, "int8": 1})["weights"] == [
         "1 product with int8, exact on every processor",
         "2 products with uint8",
@@ -206,21 +208,21 @@ def test_packs_are_told_with_what_they_replace_and_their_hook(tmp_path: Path) ->
 
 
 def test_of_warnings_four_are_shown_each_on_one_line() -> None:
-    assert list(warned([]).lines) == []
-    assert list(warned(["a\n  b"] * 4).lines) == ["a b"] * 4
-    assert list(warned(["w"] * 5).lines) == ["w"] * 3 + ["… and 2 more (--json shows all)"]
+    assert list(warning_row([]).lines) == []
+    assert list(warning_row(["a\n  b"] * 4).lines) == ["a b"] * 4
+    assert list(warning_row(["w"] * 5).lines) == ["w"] * 3 + ["… and 2 more (--json shows all)"]
 
 
 def test_a_verdict_stands_before_the_outputs_of_which_the_first_are_shown() -> None:
     judged: Any = SimpleNamespace(text="\n".join(["within", *(f"ok {k}" for k in range(9))]))
-    assert verified(judged) == ["within", *(f"ok {k}" for k in range(5)), "… and 4 more (--json shows all)"]
-    assert len(verified(judged, 20)) == 10
+    assert verification_lines(judged) == ["within", *(f"ok {k}" for k in range(5)), "… and 4 more (--json shows all)"]
+    assert len(verification_lines(judged, 20)) == 10
 
 
 # --- several models ---------------------------------------------------------------------------
 
 
-def test_a_refusal_in_a_table_says_how_many_problems_and_each_is_told_with_its_models() -> None:
+def test_refusal_counts_problems_and_lists_their_models() -> None:
     one, two = (Problem(f"CUSTOM.{name} v1 (op {k})", "no handler", "write one") for k, name in enumerate("AB"))
     job = Job("m.tflite", b"", Path("m.onnx"))
     for problems, row, kept in (
@@ -238,13 +240,13 @@ def test_a_refusal_in_a_table_says_how_many_problems_and_each_is_told_with_its_m
     ("where", "what"), [("CUSTOM.A v1 (op 0, output 'y (z)')", "CUSTOM.A v1"), ("tensors[3].shape", ""), ("", "")]
 )
 def test_a_problem_of_several_models_has_no_place_in_one(where: str, what: str) -> None:
-    assert many._what(Problem(where, "")) == what
+    assert many._operator_name(Problem(where, "")) == what
 
 
 def test_problems_of_most_models_come_first_with_three_of_their_names() -> None:
     rare, often = Problem("A v1", "why"), Problem("", "because", "do it")
-    assert many._lines({rare: [*"abcd"]}) == ["A v1: why", "  in a, b, c and 1 more"]
-    assert many._lines({rare: ["x", "x", "y", "z"], often: ["a", "b", "c", "d", "e"]}) == [
+    assert many._error_lines({rare: [*"abcd"]}) == ["A v1: why", "  in a, b, c and 1 more"]
+    assert many._error_lines({rare: ["x", "x", "y", "z"], often: ["a", "b", "c", "d", "e"]}) == [
         "because",
         "  in a, b, c and 2 more",
         "  hint: do it",
@@ -254,11 +256,11 @@ def test_problems_of_most_models_come_first_with_three_of_their_names() -> None:
 
 
 def test_problems_without_a_hint_stay_where_they_are() -> None:
-    assert hinted([("", ["b"]), ("h", ["c"]), ("", ["d"])]) == ["b", "c", "  hint: h", "d"]
+    assert with_hints([("", ["b"]), ("h", ["c"]), ("", ["d"])]) == ["b", "c", "  hint: h", "d"]
 
 
 def test_a_hint_stands_behind_the_last_of_those_that_share_it() -> None:
-    assert hinted([("h", ["a"]), ("", ["b"]), ("h", ["c"]), ("", ["d"]), ("i", ["e"])]) == [
+    assert with_hints([("h", ["a"]), ("", ["b"]), ("h", ["c"]), ("", ["d"]), ("i", ["e"])]) == [
         "a", "c", "  hint to these 2: h", "b", "d", "e", "  hint: i",
     ]  # fmt: skip
 
@@ -288,7 +290,7 @@ def test_a_handler_is_told_by_summary_or_by_what_it_declares(details: bool, pack
     }  # fmt: skip
     assert handlers._row(row, details, packs) == cells
     lost = handlers._row({**row, "pack": "onnx-tflite-plugin", "error": "why"}, details, packs)
-    assert lost == ["A", "-", *(["built-in"] if packs else []), *(["-"] if details else []), "does not serve: why"]
+    assert lost == ["A", "-", *(["built-in"] if packs else []), *(["-"] if details else []), "unusable: why"]
 
 
 def test_operators_of_a_model_are_told_with_who_converts_them() -> None:
@@ -330,8 +332,8 @@ def spread(median: float, low: float, high: float) -> Spread:
 @pytest.mark.parametrize(
     ("low", "high", "verdict"),
     [
-        (0.5, 0.99, "faster"), (1.01, 1.5, "slower"), (0.5, 1.0, "as fast, within the spread"),
-        (1.0, 1.5, "as fast, within the spread"), (0.9, 1.1, "as fast, within the spread"),
+        (0.5, 0.99, "faster"), (1.01, 1.5, "slower"), (0.5, 1.0, "equal, within the spread"),
+        (1.0, 1.5, "equal, within the spread"), (0.9, 1.1, "equal, within the spread"),
     ],
 )  # fmt: skip
 def test_a_ratio_is_a_verdict_where_its_quartiles_agree(low: float, high: float, verdict: str) -> None:
@@ -350,7 +352,7 @@ def test_a_ratio_is_a_verdict_where_its_quartiles_agree(low: float, high: float,
 def test_an_operator_that_loses_is_told_by_its_microseconds_in_both() -> None:
     assert bench._microseconds(2e-6, 5.6e-6) == ("2.0", "5.6", "3.6")
     assert bench._microseconds(5e-6, 2e-6) == ("5.0", "2.0", "-3.0")
-    assert bench._microseconds(None, 2e-6) == ("does not run alone", "2.0", "2.0")
+    assert bench._microseconds(None, 2e-6) == ("fails in isolation", "2.0", "2.0")
 
 
 def test_times_of_operators_are_a_table_of_kinds_and_one_of_the_worst(capsys: pytest.CaptureFixture[str]) -> None:
@@ -369,7 +371,7 @@ all                  2        1.0             24.0     23.0
 
 index  operator        nodes            LiteRT µs  ONNX Runtime µs  lost µs
 1, 20  CONV_2D + RELU  2 Conv                 1.0             20.0     19.0
-3      ADD             Add     does not run alone              4.0      4.0
+3      ADD             Add     fails in isolation              4.0      4.0
 """
     )
 

@@ -1,4 +1,4 @@
-"""A pack that exists gets another handler: entry points are added to its ``setup.cfg``, nothing that is there changes."""
+"""Entry points added to the ``setup.cfg`` of an existing pack; its other content does not change."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Pack:
     text: str
 
     @classmethod
-    def at(cls, folder: Path) -> Pack | None:
-        """``None`` where there is no ``setup.cfg``. Raises UsageProblem for one that does not name a pack and a package."""
+    def read(cls, folder: Path) -> Pack | None:
+        """Return the pack in a folder; ``None`` without a ``setup.cfg``. Raises UsageProblem if that names no pack or package."""
         try:
             text = (folder / FILE).read_text(encoding="utf-8")
         except (FileNotFoundError, NotADirectoryError):
@@ -41,21 +41,22 @@ class Pack:
             listed = sorted(path.parent.name for path in folder.glob("*/__init__.py") if path.parent.name != "tests")
         if not name or not listed or not listed[0].isidentifier() or not (folder / listed[0]).is_dir():
             raise UsageProblem(
-                f"{folder / FILE} does not say which distribution and package a handler is to be added to"
+                f"{folder / FILE} does not name the distribution and the package to which a handler is added"
             )
         return cls(folder, name, listed[0], text)
 
     def with_entry_points(self, entries: Mapping[str, str]) -> str:
-        """``setup.cfg`` with one more entry point in each group. Raises UsageProblem where its name is taken."""
+        """Return ``setup.cfg`` with one more entry point per group. Raises UsageProblem if its name is taken."""
         lines = self.text.splitlines()
         if _SECTION not in map(str.strip, lines):
             lines += ["", _SECTION]
         for group, entry in entries.items():
-            _add(lines, group, entry)
+            _add_entry(lines, group, entry)
         return "\n".join(lines) + "\n"
 
 
-def _add(lines: list[str], group: str, entry: str) -> None:
+def _add_entry(lines: list[str], group: str, entry: str) -> None:
+    """Insert an entry point at the end of its group, which is created if missing. Raises UsageProblem if its name is taken."""
     first = next(k for k, line in enumerate(lines) if line.strip() == _SECTION) + 1
     end = next((k for k in range(first, len(lines)) if lines[k].startswith("[")), len(lines))
     start = next((k for k in range(first, end) if re.match(rf"{re.escape(group)}\s*[=:]", lines[k])), None)
@@ -68,5 +69,5 @@ def _add(lines: list[str], group: str, entry: str) -> None:
     block = [k for k in range(start, last) if lines[k].strip()]
     name = entry.partition(" = ")[0]
     if any(lines[k].partition("=")[0].strip() == name for k in block[1:]):
-        raise UsageProblem(f"the pack has an entry point {name} in {group} already")
+        raise UsageProblem(f"the pack already has an entry point {name} in {group}")
     lines.insert(block[-1] + 1, f"    {entry}")

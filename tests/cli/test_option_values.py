@@ -1,4 +1,4 @@
-"""What the options given to a command come to: sizes, data to verify on, paths, names."""
+"""Values of command options: sizes, verification data, paths, names."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from command import Run
 from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.cli.failures import UsageProblem
 from onnx_tflite_plugin.cli.jobs import STREAM, Job, jobs
-from onnx_tflite_plugin.cli.options import _names, _range, _sizes, pairs
+from onnx_tflite_plugin.cli.options import _parse_range, _parse_sizes, _split_names, pair_callback
 from onnx_tflite_plugin.cli.outputs import Outputs
-from onnx_tflite_plugin.cli.paths import pair, readable, writable
+from onnx_tflite_plugin.cli.paths import check_pair, readable, writable
 
 
 @pytest.fixture
@@ -43,41 +43,41 @@ def negated(tmp_path: Path) -> Path:
     ("text", "sizes"), [("1,224,3", (1, 224, 3)), (" N , 5", ("N", 5)), ("batch_1", ("batch_1",)), ("0", (0,))]
 )
 def test_sizes_are_numbers_or_names(text: str, sizes: tuple[int | str, ...]) -> None:
-    assert _sizes(text) == sizes
+    assert _parse_sizes(text) == sizes
 
 
 @pytest.mark.parametrize("text", ["", "1,", "-1", "1.5", "a b", "1,?"])
-def test_what_is_neither_is_no_size(text: str) -> None:
-    read: Any = pairs("NAME=N,224", _sizes)
+def test_invalid_sizes_are_refused(text: str) -> None:
+    read: Any = pair_callback("NAME=N,224", _parse_sizes)
     with pytest.raises(click.BadParameter, match="is not of the form NAME=N,224"):
         read(None, None, [f"x={text}"])
 
 
 def test_names_of_tensors_are_given_apart_or_with_commas() -> None:
     ctx: Any = None
-    assert _names(ctx, ctx, ["a,b", ",c", ""]) == ("a", "b", "c")
+    assert _split_names(ctx, ctx, ["a,b", ",c", ""]) == ("a", "b", "c")
 
 
 @pytest.mark.parametrize("text", ["1", "1:", ":1", "2:1", "nan:1", "a:b"])
-def test_what_has_no_numbers_in_order_is_no_range(text: str) -> None:
-    read: Any = pairs("NAME=LOW:HIGH", _range)
+def test_invalid_ranges_are_refused(text: str) -> None:
+    read: Any = pair_callback("NAME=LOW:HIGH", _parse_range)
     with pytest.raises(click.BadParameter, match="is not of the form NAME=LOW:HIGH"):
         read(None, None, [f"x={text}"])
 
 
 @pytest.mark.parametrize(("text", "span"), [("-1:1", (-1, 1)), ("0.5:0.5", (0.5, 0.5)), ("-1e3:-1", (-1000, -1))])
 def test_a_range_is_two_numbers_of_which_the_first_is_no_greater(text: str, span: tuple[float, float]) -> None:
-    assert _range(text) == span
+    assert _parse_range(text) == span
 
 
 def test_pairs_are_cut_at_the_last_equals_sign_and_given_once() -> None:
-    read: Any = pairs("NAME=N", int)
+    read: Any = pair_callback("NAME=N", int)
     assert read(None, None, ["a=b=1", "c=2"]) == {"a=b": 1, "c": 2}
     for wrong in ("a=", "=1", "a", "a=b"):
         with pytest.raises(click.BadParameter, match="is not of the form NAME=N"):
             read(None, None, [wrong])
     with pytest.raises(click.BadParameter, match="is not of the form NAME=TEXT"):
-        pairs("NAME=TEXT", str)(None, None, ["a="])  # type: ignore[call-arg]
+        pair_callback("NAME=TEXT", str)(None, None, ["a="])  # type: ignore[call-arg]
     with pytest.raises(click.BadParameter, match="'a' is given more than once"):
         read(None, None, ["a=1", "a=1"])
 
@@ -122,7 +122,7 @@ def test_a_model_goes_beside_its_source_or_where_it_is_told(negated: Path, tmp_p
     assert jobs(negated, STREAM, None)[0][0].output == STREAM
 
 
-def test_the_models_of_a_folder_are_all_below_it_in_order_whatever_their_case(negated: Path, tmp_path: Path) -> None:
+def test_folder_models_are_sorted_and_suffixes_ignore_case(negated: Path, tmp_path: Path) -> None:
     content = negated.read_bytes()
     negated.unlink()
     (tmp_path / "b" / "c").mkdir(parents=True)
@@ -138,13 +138,13 @@ def test_the_models_of_a_folder_are_all_below_it_in_order_whatever_their_case(ne
     ]
 
 
-def test_a_folder_that_cannot_be_made_is_told(negated: Path, tmp_path: Path) -> None:
+def test_folder_that_cannot_be_created_is_reported(negated: Path, tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     negated.rename(tmp_path / "models" / "a.tflite")
     (tmp_path / "file").touch()
     planned = Outputs()
     jobs(tmp_path / "models", tmp_path / "file" / "out", None, planned)
-    with pytest.raises(UsageProblem, match=r"the folder .*out cannot be made: Not a directory"):
+    with pytest.raises(UsageProblem, match=r"the folder .*out cannot be created: Not a directory"):
         planned.prepare(folders=True)
 
 
@@ -159,7 +159,7 @@ def test_the_models_of_a_bundle_go_into_a_folder_that_is_no_file(tmp_path: Path)
         (bundle(tmp_path / "bundle", "a.tflite"), None),
         (bundle(tmp_path / "b.task", "a.tflite"), tmp_path / "bundle"),
     ):
-        with pytest.raises(UsageProblem, match="holds several models; name a folder for them"):
+        with pytest.raises(UsageProblem, match="holds several models; name a folder as the output"):
             jobs(source, output, None)
     with pytest.raises(UsageProblem, match=r"is a bundle without a TFLite model; inspect lists what it holds"):
         jobs(bundle(tmp_path / "c.task", "a.txt"), None, None)
@@ -201,7 +201,7 @@ def test_stdin_holds_one_model_and_is_no_terminal(
         (["a/b c", ".."], [("m.a_b_c", "a/b c"), ("m.model", "..")]),
     ],
 )
-def test_all_signatures_become_files_but_where_there_is_one_or_one_of_that_name(
+def test_signature_all_writes_one_file_per_signature(
     tmp_path: Path, keys: list[str], converted: list[tuple[str, str | None]]
 ) -> None:
     model = ModelBuilder()
@@ -225,9 +225,9 @@ def test_paths_are_refused_with_what_is_there_instead(negated: Path, tmp_path: P
     for path, text in (
         (tmp_path, "is a directory, not a file"),
         (tmp_path / "no", "there is no such file"),
-        (pipe, "is no regular file; write the model to one first"),
+        (pipe, "is not a regular file; write the model to a file first"),
     ):
-        for check in (readable, lambda one: pair(one, negated), lambda one: pair(negated, one)):
+        for check in (readable, lambda one: check_pair(one, negated), lambda one: check_pair(negated, one)):
             with pytest.raises(UsageProblem, match=text):
                 check(path)
     for path, text in (
@@ -243,17 +243,17 @@ def test_paths_are_refused_with_what_is_there_instead(negated: Path, tmp_path: P
     assert writable(tmp_path / "new", sources=(negated,)) == tmp_path / "new"
 
 
-def test_two_tflite_models_are_not_told_to_be_the_other_way_round(negated: Path, tmp_path: Path) -> None:
+def test_two_tflite_models_are_not_reported_as_swapped(negated: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.write_bytes(b"\x08\x08")
-    pair(negated, negated)
-    pair(negated, other)
-    pair(other, other)
+    check_pair(negated, negated)
+    check_pair(negated, other)
+    check_pair(other, other)
     with pytest.raises(UsageProblem, match=r"negated.tflite is the TFLite model: it comes first"):
-        pair(other, negated)
+        check_pair(other, negated)
 
 
-def test_a_file_that_cannot_be_opened_is_told_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_file_is_reported_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def closed(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
