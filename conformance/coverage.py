@@ -101,12 +101,12 @@ def _untried(op: str, handler: Handler, cases: Sequence[Case]) -> Iterator[str]:
         present = {tensor.dtype for call in calls if (tensor := call.tensor(slot)) is not None}
         name = f"operand {slot}" if slot >= 0 else f"output {~slot}"
         yield from (f"with {dtype} as {name}, which `types` lists" for dtype in sorted(dtypes - present))
-    behaviour = handler.quantization
+    behavior = handler.quantization
     tensors = [tensor for call in calls for tensor in (*call.inputs, *call.outputs) if tensor is not None]
-    if callable(behaviour) or not behaviour.is_quantizable or (handler.types and not callable(handler.types)):
+    if callable(behavior) or not behavior.is_quantizable or (handler.types and not callable(handler.types)):
         return
     if not any(tensor.quantization for tensor in tensors):
-        yield f"of quantized tensors, for which it declares {type(behaviour).__name__}"
+        yield f"of quantized tensors, for which it declares {type(behavior).__name__}"
 
 
 def declarations(case: Case, host: Host) -> Iterator[Declared]:
@@ -148,7 +148,9 @@ def _leaves_source_order(case: Case, host: Host) -> bool:
             if case.op not in {call.op.code, call.op.builtin, *(member.code for member in call.members)}:
                 continue
             slots = [*range(len(call.op.inputs)), *(~k for k in range(len(call.op.outputs)))]
-            run_time = [slot for slot in slots if (tensor := call.op.tensor(slot)) is not None and not tensor.constant]
+            run_time = [
+                slot for slot in slots if (tensor := call.op.tensor(slot)) is not None and not tensor.is_constant
+            ]
             if any(plan.layout(call, slot) != source_layout(call.op[slot].dims) for slot in run_time):
                 return True
     return False

@@ -21,7 +21,7 @@ def instances(model: Model, code: str) -> Iterator[Operator]:
 def declared(op: Operator, host: Host) -> Declared | None:
     """What the handler declares of a call; ``None`` where nobody takes it, or ranks follow only as it is converted.
 
-    Raises Failed, Refused.
+    Raises Failed, Refusal.
     """
     if any(not t.has_rank and t.dtype not in HANDLES for t in (*op.inputs, *op.outputs) if t is not None):
         return None

@@ -158,7 +158,7 @@ class CaseTrial:
         opened = {
             name: tensor.dims
             for tensor, name in zip(self.entry.inputs, self.entry.input_names, strict=True)
-            if not tensor.static
+            if not tensor.is_static
         }
         remembers = any(tensor.is_variable for tensor in self.entry.subgraph.tensors)  # LiteRT forgets where it resizes
         for size in self.case.sizes if opened and not remembers else ():

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from onnx_tflite_plugin.api.declarations import Decline, Handler
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.binding.declared import called, resolved
 from onnx_tflite_plugin.binding.evaluation import Evaluation
@@ -151,7 +151,7 @@ def kinds_of(bound: Bound | Problem, target: Target) -> tuple[str, str]:
         declared = resolved(bound, target, target.opsets[2]).declared
     except Failed as failed:
         return f"fails: {failed.reason}", ""
-    except Refused as refusal:
+    except Refusal as refusal:
         return f"refuses: {refusal}", ""
     return type(declared.layout).__name__, type(declared.quantization).__name__
 

@@ -4,21 +4,29 @@
 (see CONTRIBUTING.md) is skipped.
 """
 
+from typing import Any
+
 from onnx_tflite_plugin.api.activations import (
     ActivationKernel,
     FusedActivation,
     activation_bounds,
-    applied_activation,
+    effective_activation,
 )
-from onnx_tflite_plugin.api.axes import constant_axes, letters, permuted_by, reduced_by, reshape_axes, reshaped, spelled
+from onnx_tflite_plugin.api.axes import (
+    axis_names,
+    constant_axes,
+    format_axes,
+    permutation_axes,
+    reduction_axes,
+    reshape_axes,
+    reshape_axes_of,
+)
 from onnx_tflite_plugin.api.budget import spend
 from onnx_tflite_plugin.api.builtins import builtin, builtin_target
 from onnx_tflite_plugin.api.context import Context, Resource, State
 from onnx_tflite_plugin.api.declarations import (
-    Along,
     Attribute,
-    Borders,
-    Contents,
+    AxisPrice,
     Decline,
     Effects,
     Handler,
@@ -26,21 +34,23 @@ from onnx_tflite_plugin.api.declarations import (
     Instance,
     Kernel,
     Layout,
+    ListContents,
     Replacement,
+    SubgraphBoundary,
     Terminate,
     Transparent,
-    Widened,
+    WidenedConstant,
     handler,
     out,
 )
 from onnx_tflite_plugin.api.hooks import hookimpl
 from onnx_tflite_plugin.api.ops import Ops
-from onnx_tflite_plugin.api.padding import Padding, conv_pads, padding_attributes, transposed_pads
-from onnx_tflite_plugin.api.patterns import Call, Fusion, Match, Operand, Output, Region, Where, fusion, operands
+from onnx_tflite_plugin.api.padding import Padding, conv_pads, conv_transpose_pads, padding_attributes
+from onnx_tflite_plugin.api.patterns import Call, Check, Fusion, Match, Operand, Output, Region, fusion, operands
 from onnx_tflite_plugin.api.price import Price
 from onnx_tflite_plugin.api.quantization import (
     Arithmetic,
-    Behaviour,
+    Behavior,
     Dequantized,
     FixedOutputRange,
     Integer,
@@ -50,10 +60,11 @@ from onnx_tflite_plugin.api.quantization import (
     Raw,
     SameScale,
 )
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.api.rewriting import Rewriter
 from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.api.values import Graph, Value, ValueLike
+from onnx_tflite_plugin.renamed import EXPORTS, warn_renamed
 from onnx_tflite_plugin.source.model import (
     Array,
     BlockwiseQuantization,
@@ -70,15 +81,14 @@ VERSION = "0.2.0"
 __all__ = [
     "VERSION",
     "ActivationKernel",
-    "Along",
     "Arithmetic",
     "Array",
     "Attribute",
-    "Behaviour",
+    "AxisPrice",
+    "Behavior",
     "BlockwiseQuantization",
-    "Borders",
     "Call",
-    "Contents",
+    "Check",
     "Context",
     "Decline",
     "Dequantized",
@@ -94,6 +104,7 @@ __all__ = [
     "Integer",
     "Kernel",
     "Layout",
+    "ListContents",
     "Lookup",
     "Match",
     "NotQuantizable",
@@ -107,7 +118,7 @@ __all__ = [
     "Quantization",
     "QuantizedOperator",
     "Raw",
-    "Refused",
+    "Refusal",
     "Region",
     "Replacement",
     "Resource",
@@ -115,32 +126,40 @@ __all__ = [
     "SameScale",
     "State",
     "Subgraph",
+    "SubgraphBoundary",
     "Target",
     "Tensor",
     "Terminate",
     "Transparent",
     "Value",
     "ValueLike",
-    "Where",
-    "Widened",
+    "WidenedConstant",
     "activation_bounds",
-    "applied_activation",
+    "axis_names",
     "builtin",
     "builtin_target",
     "constant_axes",
     "conv_pads",
+    "conv_transpose_pads",
+    "effective_activation",
+    "format_axes",
     "fusion",
     "handler",
     "hookimpl",
-    "letters",
     "operands",
     "out",
     "padding_attributes",
-    "permuted_by",
-    "reduced_by",
+    "permutation_axes",
+    "reduction_axes",
     "reshape_axes",
-    "reshaped",
-    "spelled",
+    "reshape_axes_of",
     "spend",
-    "transposed_pads",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Return what replaced a renamed export, with a DeprecationWarning. Raises AttributeError for any other name."""
+    if name not in EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warn_renamed(f"{__name__}.{name}", EXPORTS[name])
+    return globals()[EXPORTS[name]]

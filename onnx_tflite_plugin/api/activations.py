@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.checked import Checked
 
 _BOUNDS: Mapping[str, tuple[float | None, float | None]] = {
@@ -110,14 +110,14 @@ _TABLE: Mapping[ActivationKernel, _Row] = {
 }
 
 
-def applied_activation(kernel: ActivationKernel, name: str) -> str:
+def effective_activation(kernel: ActivationKernel, name: str) -> str:
     """Return the activation that a kernel family applies if an operator's option is ``name``.
 
-    Raises Refused if the kernels refuse it, return undefined results, or disagree.
+    Raises Refusal if the kernels refuse it, return undefined results, or disagree.
     """
     row = _TABLE[kernel]
     if name not in row.applied:
-        raise Refused(row.reason.format(name) if name in ACTIVATIONS else f"the fused activation {name} is unknown")
+        raise Refusal(row.reason.format(name) if name in ACTIVATIONS else f"the fused activation {name} is unknown")
     return row.applied[name]
 
 

@@ -16,12 +16,12 @@ from onnx_tflite_plugin.source.model import Dims, Operator
 AxesOf = Callable[[Instance], str | None]
 
 
-def letters(n: int, prefix: str = "a") -> list[str]:
+def axis_names(n: int, prefix: str = "a") -> list[str]:
     """Return ``n`` axis names: ``a0``, ``a1``, ..."""
     return [f"{prefix}{i}" for i in range(n)]
 
 
-def spelled(inputs: Sequence[Iterable[str] | None], *outputs: Iterable[str]) -> str:
+def format_axes(inputs: Sequence[Iterable[str] | None], *outputs: Iterable[str]) -> str:
     """Return the notation of axes: ``[["a", "b"], None], ["b"]`` → ``"a b, _ -> b"``.
 
     ``None`` is a slot without axes.
@@ -36,20 +36,20 @@ def constant_axes(op: Operator, slot: int, rank: int) -> tuple[int, ...] | None:
     return None if constant is None else tuple(sorted({int(a) % max(rank, 1) for a in np.ravel(constant)}))
 
 
-def permuted_by(slot: int) -> AxesOf:
+def permutation_axes(slot: int) -> AxesOf:
     """Return axes in which output axis ``i`` is input axis ``perm[i]``; perm is a constant in ``slot``."""
 
     def axes(at: Instance) -> str | None:
         perm = at.op.constant(slot)
         if perm is None:
             return None
-        names = letters(at.op[0].rank)
-        return spelled([names], [names[int(p)] for p in np.ravel(perm)])
+        names = axis_names(at.op[0].rank)
+        return format_axes([names], [names[int(p)] for p in np.ravel(perm)])
 
     return axes
 
 
-def reduced_by(slot: int, keep: Callable[[Instance], bool] = lambda at: bool(at.op.options.keep_dims)) -> AxesOf:
+def reduction_axes(slot: int, keep: Callable[[Instance], bool] = lambda at: bool(at.op.options.keep_dims)) -> AxesOf:
     """Return axes in which the axes in ``slot`` are removed, or kept with size 1 if ``keep`` is true."""
 
     def axes(at: Instance) -> str | None:
@@ -57,13 +57,13 @@ def reduced_by(slot: int, keep: Callable[[Instance], bool] = lambda at: bool(at.
         reduced = constant_axes(op, slot, op[0].rank)
         if reduced is None:
             return None
-        names = letters(op[0].rank)
-        return spelled([names], [n for i, n in enumerate(names) if keep(at) or i not in reduced])
+        names = axis_names(op[0].rank)
+        return format_axes([names], [n for i, n in enumerate(names) if keep(at) or i not in reduced])
 
     return axes
 
 
-def reshaped(at: Instance) -> str | None:
+def reshape_axes_of(at: Instance) -> str | None:
     """Return the factor groups that relate input and output shape: ``[2, 3, 4] -> [6, 4]`` is ``"(a b) c -> (a b) c"``.
 
     Returns ``None`` if the shapes have no common factors (``[4, 6] -> [3, 8]``) or a dimension is dynamic on one side only.
@@ -72,7 +72,7 @@ def reshaped(at: Instance) -> str | None:
 
 
 def reshape_axes(before: Dims, after: Dims) -> str | None:
-    """Return the factor groups that relate two shapes, as in ``reshaped``."""
+    """Return the factor groups that relate two shapes, as in ``reshape_axes_of``."""
     if max(before.count(None), after.count(None)) > 1:
         return None  # only a single dynamic dimension can be matched, by elimination
     names = (f"a{i}" for i in count())
@@ -87,7 +87,7 @@ def reshape_axes(before: Dims, after: Dims) -> str | None:
         if not _assign_factors(before, after, range(i, i_end), range(j, j_end), left, right, names):
             return None
         i, j = i_end, j_end
-    return spelled([map(_format_axis, left)], map(_format_axis, right))
+    return format_axes([map(_format_axis, left)], map(_format_axis, right))
 
 
 def _format_axis(parts: Sequence[str]) -> str:

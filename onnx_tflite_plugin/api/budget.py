@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 
 BYTES = 1 << 30
 ENVIRONMENT = "ONNX_TFLITE_PLUGIN_BUDGET"
@@ -19,7 +19,7 @@ ENVIRONMENT = "ONNX_TFLITE_PLUGIN_BUDGET"
 _left: ContextVar[list[int] | None] = ContextVar("left", default=None)
 
 
-class OverBudget(Refused):
+class OverBudget(Refusal):
     """An array that exceeds the remaining budget."""
 
 

@@ -29,7 +29,7 @@ class State(Protocol):
     @property
     def dims(self) -> Dims: ...
     @property
-    def known(self) -> bool:
+    def is_assigned(self) -> bool:
         """True if the state has been assigned a value."""
 
     def declare(self, dtype: str, dims: Dims) -> None:
@@ -76,23 +76,23 @@ class Context(Protocol):
     def perm(self, slot: int = 0) -> tuple[int, ...]:
         """Return the permutation: the TFLite axis of each physical axis."""
 
-    def by_axis(self, entries: Sequence[Any], slot: int = 0) -> list[Any]:
+    def permute_entries(self, entries: Sequence[Any], slot: int = 0) -> list[Any]:
         """Return one entry per TFLite axis, permuted to planned layout."""
 
     # operands
     def constant(self, slot: int) -> Array | None:
         """Return a constant operand in planned layout, with axis numbers and per-axis entries remapped; otherwise None."""
 
-    def required(self, slot: int) -> Array:
+    def require_constant(self, slot: int) -> Array:
         """Return an operand that must be constant, as ``constant`` does.
 
-        Raises Refused if it is a runtime value or absent.
+        Raises Refusal if it is a runtime value or absent.
         """
 
     def constant_value(self, array: Array) -> Value:
         """Return a constant as a value, to use as a result."""
 
-    def known(self, value: Value) -> Array | None:
+    def constant_array(self, value: Value) -> Array | None:
         """Return the array of a value that is a constant at conversion time; otherwise None."""
 
     def scalar(self, number: float, slot: int = 0) -> Array:
@@ -100,15 +100,15 @@ class Context(Protocol):
 
     # quantization
     @property
-    def folds(self) -> bool:
+    def folds_weights(self) -> bool:
         """True if quantized and float16 constants become float32 in the file (``--weights fold``)."""
 
     @property
-    def quantized(self) -> bool:
+    def is_quantized(self) -> bool:
         """True if any data operand is quantized."""
 
     @property
-    def integers(self) -> bool:
+    def uses_integers(self) -> bool:
         """True if quantized operands are delivered as quantized values, and expected so as results."""
 
     def quantization(self, slot: int) -> Quantization | None:
@@ -117,7 +117,7 @@ class Context(Protocol):
     def dtype(self, slot: int) -> str:
         """Return the dtype of the slot's quantized values as delivered."""
 
-    def raw(self, slot: int) -> Value:
+    def quantized_values(self, slot: int) -> Value:
         """Return the quantized values of an operand, or its floats if the target runs nothing on integers.
 
         ``dequantize`` leaves such floats unchanged. Any other operand is returned as it is.
@@ -129,7 +129,7 @@ class Context(Protocol):
     def dequantize(self, value: Value, like: int) -> Value:
         """Dequantize values with a slot's parameters; returns the value itself if the slot is not quantized."""
 
-    def looked_up(self, table: Array, indices: Value, dims: Dims | None) -> Value:
+    def look_up(self, table: Array, indices: Value, dims: Dims | None) -> Value:
         """Return the table entry for each index; negative indices count from the end.
 
         ``dims``: the shape of the indices in planned layout; ``None`` if unknown.
@@ -143,10 +143,10 @@ class Context(Protocol):
     def activate(self, value: Value) -> Value:
         """Return floats with the operator's fused activation applied, for a lowering declared with ``inside``."""
 
-    def wanted(self, k: int) -> bool:
+    def is_used(self, k: int) -> bool:
         """True if output ``k`` is used. Only an unused output may be returned as None."""
 
-    def reshaped(self, value: Value, slot: int) -> Value:
+    def reshape_to_slot(self, value: Value, slot: int) -> Value:
         """Return the value reshaped to the slot's planned shape."""
 
     # subgraphs and states

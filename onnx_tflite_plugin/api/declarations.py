@@ -16,8 +16,9 @@ from onnx_tflite_plugin.api.activations import FusedActivation
 from onnx_tflite_plugin.api.dtypes import check_rows
 from onnx_tflite_plugin.api.instance import Instance as Instance
 from onnx_tflite_plugin.api.price import Price
-from onnx_tflite_plugin.api.quantization import Behaviour, NotQuantizable, OutputBehaviour
+from onnx_tflite_plugin.api.quantization import Behavior, NotQuantizable, OutputBehavior
 from onnx_tflite_plugin.checked import Checked, check_keywords
+from onnx_tflite_plugin.renamed import DECLARATIONS, rename_keywords
 from onnx_tflite_plugin.source.model import Array, Dims, Operator
 
 Axes = str | None
@@ -78,7 +79,7 @@ Layout = Implicit | Transparent | Attribute | Terminate
 
 
 @dataclass(frozen=True)
-class Borders(Checked):
+class SubgraphBoundary(Checked):
     """Operands and results shared with subgraphs, in any layout that both sides choose together.
 
     Operands from slot ``first`` on are the subgraphs' inputs; the subgraphs' outputs are the results. ``loops``: the outputs
@@ -90,7 +91,7 @@ class Borders(Checked):
 
 
 @dataclass(frozen=True)
-class Along(Checked):
+class AxisPrice(Checked):
     """Axes that the emitted ONNX operator works along, so that the plan can price layouts.
 
     ``onnx``: the key into the target's prices. ``letters``: the axes the operator works along. ``slot``: the operand whose
@@ -131,7 +132,7 @@ class Decline(Checked):
 
 
 @dataclass(frozen=True)
-class Widened(Checked):
+class WidenedConstant(Checked):
     """A result with the values of the constant operand ``slot`` in a wider dtype.
 
     Consumers see a constant, and the file keeps the operand.
@@ -141,7 +142,7 @@ class Widened(Checked):
 
 
 @dataclass(frozen=True)
-class Contents(Checked):
+class ListContents(Checked):
     """Dtype and shape of the tensors in a list.
 
     A dynamic dimension is None, as is an unknown dtype or shape.
@@ -163,18 +164,18 @@ class Replacement(Checked):
 
 LayoutOf = Layout | Callable[[Instance], Layout]
 AxesOf = Axes | Callable[[Instance], Axes]
-AlongOf = Along | None | Callable[[Instance], Along | None]
+AxisPriceOf = AxisPrice | None | Callable[[Instance], AxisPrice | None]
 IndexedOf = Mapping[int, int] | Callable[[Instance], Mapping[int, int]]
-BehaviourOf = Behaviour | Callable[[Instance], Behaviour]
-OutputsOf = Mapping[int, OutputBehaviour] | Callable[[Instance], Mapping[int, OutputBehaviour]]
+BehaviorOf = Behavior | Callable[[Instance], Behavior]
+OutputsOf = Mapping[int, OutputBehavior] | Callable[[Instance], Mapping[int, OutputBehavior]]
 ActivationOf = str | None | FusedActivation | Callable[[Instance], str]
 OpsetOf = int | Callable[[Instance], int]
 ShapesOf = Mapping[int, Dims] | Callable[[Instance], Mapping[int, Dims]]
 TypesOf = str | Collection[str] | Callable[[Instance], str | Collection[str]]
 Accepts = Decline | Callable[[Instance], Decline | None]
-Evaluate = Callable[[Instance], Array | Widened | None]
+Evaluate = Callable[[Instance], Array | WidenedConstant | None]
 SizesOf = Callable[[Instance], Dims]
-ContentsOf = Callable[[Instance], Contents]
+ListContentsOf = Callable[[Instance], ListContents]
 Rewrite = Callable[[Instance], Sequence["Replacement"]]
 Kernel = Callable[..., Array | Sequence[Array]]
 
@@ -192,16 +193,16 @@ class Handler(Checked):
     handler returns floats for them, from ``ctx.dequantize(x, 0)`` if it gets quantized values, and the host quantizes them.
     ``activation``: the option that names a fused activation, for kernels that clamp (``ActivationKernel.CLAMPED``). A
     ``FusedActivation`` names other kernels. A function of the instance returns the name of the applied activation.
-    ``borders``: operands and results shared with subgraphs; ``layout`` leaves their layout to both sides.
+    ``boundary``: operands and results shared with subgraphs; ``layout`` leaves their layout to both sides.
     ``subgraphs``: the options that hold subgraph indices. ``inlines``: the option whose subgraph may replace the operator
     and be planned with its neighbors; the lowering is used if it cannot.
     ``types``: the dtypes that the kernel supports, one row per combination (``"float32, float32 int8 -> float32"``; ``_`` is
     any); others are refused before conversion. ``accepts``: a Decline for an instance, or None. A literal Decline refuses
     all: the operator is not expressible in ONNX.
     ``evaluate``: output 0 if it is known at conversion time, or None. Consumers then see a constant of the file
-    (``Widened`` if the file keeps an operand instead). For a variable tensor it is the initial value.
+    (``WidenedConstant`` if the file keeps an operand instead). For a variable tensor it is the initial value.
     ``sizes``: the shape of output 0, if the lowering takes it from the file and does not derive it from its operands, or if
-    this is cheaper than lowering the operator in isolation. Raises Refused if there is none.
+    this is cheaper than lowering the operator in isolation. Raises Refusal if there is none.
     ``holds_batch``: operands, or options, whose first number is the size of axis 0 that output 0 has from its operand, with
     the number that stands for any size: ``{1: -1}`` for RESHAPE. It keeps a dynamic dimension dynamic.
     ``converts``: dtypes of output 0, by the dtype of the first activation, if both are float or quantized;
@@ -212,13 +213,13 @@ class Handler(Checked):
     Only comparisons call it.
     ``overrides_kernel``: a function of the instance; True if comparisons call ``kernel`` although LiteRT has a kernel for the
     operator, because LiteRT's kernel fails on such instances.
-    ``contents``: a function of the instance that returns what is known of the tensors in its lists, the operands and
+    ``list_contents``: a function of the instance that returns what is known of the tensors in its lists, the operands and
     results of dtype variant, all of one kind. It is called if the file does not have it, before ``accepts``. The results
     for all operators of a list are merged, and the list becomes an array with one more axis.
     ``aliases``: further names that its entry points may have; entry points of other names are rejected.
     ``rewrite``: the operators that replace the operator before planning, in order; the last one computes its results.
     Layout, quantization and fusions see these operators, and their handlers lower them. ``lower``, ``layout``,
-    ``quantization`` and ``evaluate`` of this handler are only descriptive then. Raises Refused if there are none.
+    ``quantization`` and ``evaluate`` of this handler are only descriptive then. Raises Refusal if there are none.
     """
 
     code: str
@@ -226,17 +227,17 @@ class Handler(Checked):
     max_version: int
     layout: LayoutOf
     axes: AxesOf = None
-    along: AlongOf = None
+    axis_price: AxisPriceOf = None
     indexed_by_axis: IndexedOf = field(default_factory=dict)
     holds_axes: Collection[int] = ()
     reshapes: ShapesOf = field(default_factory=dict)
     requires_constant: Collection[int] = ()
-    quantization: BehaviourOf = _NOT_QUANTIZABLE
+    quantization: BehaviorOf = _NOT_QUANTIZABLE
     output_quantization: OutputsOf = field(default_factory=dict)
     activation: ActivationOf = None
     min_opset: OpsetOf = 13
     subgraphs: tuple[str, ...] = ()
-    borders: Borders | None = None
+    boundary: SubgraphBoundary | None = None
     inlines: str = ""
     effects: Effects | None = None
     types: TypesOf = ""
@@ -247,7 +248,7 @@ class Handler(Checked):
     converts: Mapping[str, Collection[str]] = field(default_factory=dict)
     aliases: tuple[str, ...] = ()
     kernel: Kernel | None = None
-    contents: ContentsOf | None = None
+    list_contents: ListContentsOf | None = None
     overrides_kernel: Callable[[Instance], bool] | None = None
     rewrite: Rewrite | None = None
 
@@ -275,17 +276,17 @@ class Declarations(TypedDict, total=False):
     """Optional fields of :class:`Handler`, as keywords of ``@handler`` and ``@fusion``."""
 
     axes: AxesOf
-    along: AlongOf
+    axis_price: AxisPriceOf
     indexed_by_axis: IndexedOf
     holds_axes: Collection[int]
     reshapes: ShapesOf
     requires_constant: Collection[int]
-    quantization: BehaviourOf
+    quantization: BehaviorOf
     output_quantization: OutputsOf
     activation: ActivationOf
     min_opset: OpsetOf
     subgraphs: tuple[str, ...]
-    borders: Borders | None
+    boundary: SubgraphBoundary | None
     inlines: str
     effects: Effects | None
     types: TypesOf
@@ -296,7 +297,7 @@ class Declarations(TypedDict, total=False):
     converts: Mapping[str, Collection[str]]
     aliases: tuple[str, ...]
     kernel: Kernel | None
-    contents: ContentsOf | None
+    list_contents: ListContentsOf | None
     overrides_kernel: Callable[[Instance], bool] | None
     rewrite: Rewrite | None
 
@@ -309,9 +310,10 @@ def handler(
     Keywords are the fields of :class:`Handler`. Raises TypeError for an unknown keyword, naming the nearest known one, and
     for a declaration of the wrong type.
     """
-    check_keywords("@handler", declared, Declarations.__annotations__)
+    given = rename_keywords("@handler", declared, DECLARATIONS)
+    check_keywords("@handler", given, Declarations.__annotations__)
 
     def declare(lower: Callable[..., Any]) -> Handler:
-        return Handler(code, lower, max_version, layout, **declared)
+        return Handler(code, lower, max_version, layout, **given)
 
     return declare

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypedDict
 
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.source.model import Dims
 
 
@@ -25,10 +25,10 @@ def conv_pads(
 ) -> list[int]:
     """Return ``[begin of each axis..., end of each axis...]`` for spatial sizes.
 
-    Raises Refused for SAME with dynamic dimensions, and for windows, strides or dilations that are not positive.
+    Raises Refusal for SAME with dynamic dimensions, and for windows, strides or dilations that are not positive.
     """
     if min((*kernel, *stride, *dilation), default=1) < 1:
-        raise Refused(
+        raise Refusal(
             f"window {list(kernel)}, strides {list(stride)} and dilations {list(dilation)} are not all positive"
         )
     if padding == "VALID":
@@ -46,12 +46,12 @@ def padding_attributes(
 ) -> Padding:
     """Return ``pads`` of a Conv or a pool, or ``auto_pad`` if they depend on sizes known only at runtime.
 
-    Raises Refused if ONNX Runtime's ``auto_pad`` differs from the kernels: with a dilation, or if a stride is longer than
+    Raises Refusal if ONNX Runtime's ``auto_pad`` differs from the kernels: with a dilation, or if a stride is longer than
     the kernel.
     """
     try:
         return {"pads": conv_pads(padding, size, kernel, stride, dilation)}
-    except Refused:
+    except Refusal:
         if any(d != 1 for d in dilation) or any(s > k for s, k in zip(stride, kernel, strict=True)):
             raise
         return {"auto_pad": "SAME_UPPER"}
@@ -62,19 +62,19 @@ def _same_padding(size: int | None, extent: int, stride: int) -> int:
     if size is None:
         if 1 in (stride, extent):
             return extent - 1
-        raise Refused("SAME padding with a stride on a dynamic dimension; set its size with --input-shape")
+        raise Refusal("SAME padding with a stride on a dynamic dimension; set its size with --input-shape")
     return max((-(-size // stride) - 1) * stride + extent - size, 0)
 
 
-def transposed_pads(
+def conv_transpose_pads(
     padding: str, output: Dims, size: Dims, kernel: Sequence[int], stride: Sequence[int]
 ) -> tuple[list[int], list[int]]:  # fmt: skip
     """Return pads and output padding of a ConvTranspose from ``size`` to ``output``: those of the forward convolution.
 
-    Raises Refused if the output cannot result from such a convolution, or a dimension is dynamic.
+    Raises Refusal if the output cannot result from such a convolution, or a dimension is dynamic.
     """
     if None in output or None in size:
-        raise Refused("transposed convolution of dynamic shape; set the shape with --input-shape")
+        raise Refusal("transposed convolution of dynamic shape; set the shape with --input-shape")
     pads = conv_pads(padding, output, kernel, stride, [1] * len(kernel))
     n = len(kernel)
     extra = []
@@ -85,6 +85,6 @@ def transposed_pads(
             pads[n + i] -= over
             over = 0
         if over >= stride[i]:
-            raise Refused(f"output size {output[i]} cannot come from input size {size[i]}")
+            raise Refusal(f"output size {output[i]} cannot come from input size {size[i]}")
         extra.append(over)
     return pads, extra

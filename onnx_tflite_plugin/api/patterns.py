@@ -23,6 +23,7 @@ from typing import Any, Unpack
 
 from onnx_tflite_plugin.api.declarations import Declarations, Decline, Handler, LayoutOf
 from onnx_tflite_plugin.checked import Checked, check_keywords
+from onnx_tflite_plugin.renamed import CALL, FUSION, rename_keywords
 from onnx_tflite_plugin.source.model import Array, Operator, Subgraph, Tensor
 
 
@@ -39,7 +40,7 @@ class Call:
     """One operator of a pattern, by its handler's code. ``commutes``: operands match in either order.
 
     It has as many operands as the operator has present ones: operators with and without a bias need two patterns.
-    ``options``: required values of the operator's options. ``beside``: further operators, only for the last call of the
+    ``options``: required values of the operator's options. ``siblings``: further operators, only for the last call of the
     pattern, that share some of its operands and use none of its results; their results follow as further results of the
     fused operator. ``shared``: the result may be used outside the match, too; the operator is kept for those consumers.
     """
@@ -47,7 +48,7 @@ class Call:
     code: str
     operands: tuple[Call | Output | Operand, ...]
     commutes: bool
-    beside: tuple[Call, ...]
+    siblings: tuple[Call, ...]
     shared: bool
     options: Mapping[str, Any]
 
@@ -56,12 +57,14 @@ class Call:
         code: str,
         *operands: Call | Output | Operand,
         commutes: bool = False,
-        beside: tuple[Call, ...] = (),
+        siblings: tuple[Call, ...] = (),
         shared: bool = False,
         **options: Any,
     ) -> None:
-        fields = {"code": code, "operands": operands, "commutes": commutes, "beside": beside, "shared": shared}
-        for name, value in {**fields, "options": options}.items():
+        given = rename_keywords("Call", options, CALL)
+        siblings = given.pop("siblings", siblings)
+        fields = {"code": code, "operands": operands, "commutes": commutes, "siblings": siblings, "shared": shared}
+        for name, value in {**fields, "options": given}.items():
             object.__setattr__(self, name, value)
 
     def __getitem__(self, k: int) -> Output:
@@ -69,8 +72,8 @@ class Call:
         return Output(self, k)
 
     def codes(self) -> frozenset[str]:
-        """Return the codes of the call, of the calls of its operands, and of those beside it."""
-        calls = [part.call if isinstance(part, Output) else part for part in (*self.operands, *self.beside)]
+        """Return the codes of the call, of the calls of its operands, and of its siblings."""
+        calls = [part.call if isinstance(part, Output) else part for part in (*self.operands, *self.siblings)]
         return frozenset({self.code}).union(*(part.codes() for part in calls if isinstance(part, Call)))
 
 
@@ -108,7 +111,7 @@ class Match:
 
     def constant(self, operand: Operand) -> Array | None:
         tensor = self.tensors[operand]
-        return tensor.array if tensor.constant else None
+        return tensor.array if tensor.is_constant else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +126,7 @@ class Region(Checked):
     options: Mapping[str, Any]
 
 
-Where = Callable[[Match], Mapping[str, Any] | Decline]
+Check = Callable[[Match], Mapping[str, Any] | Decline]
 Regions = Callable[[Sequence[Operator]], Iterable[Region]]
 
 
@@ -131,17 +134,17 @@ Regions = Callable[[Sequence[Operator]], Iterable[Region]]
 class Fusion(Checked):
     """A pattern and the handler of its replacement.
 
-    ``where`` inspects a match and returns the options of the new operator, or a Decline
+    ``check`` inspects a match and returns the options of the new operator, or a Decline
     (with an empty reason if nobody would expect the fusion).
     ``inputs``: the operands of the new operator, in order. ``exact``: True if no rounding is skipped; other fusions run only
     under ``--optimize speed``. ``trait``: a target trait that the fusion requires. ``regions``: a function of a graph's
-    operators that replaces patterns, operands and ``where``, for structures without a pattern of fixed size.
+    operators that replaces patterns, operands and ``check``, for structures without a pattern of fixed size.
     """
 
     name: str
     patterns: tuple[Call, ...]
     inputs: tuple[Operand, ...]
-    where: Where
+    check: Check
     exact: bool
     handler: Handler
     trait: str = ""
@@ -155,7 +158,7 @@ def fusion(
     pattern: Call | Sequence[Call] = (),
     inputs: Sequence[Operand] = (),
     regions: Regions | None = None,
-    where: Where = lambda match: {},
+    check: Check = lambda match: {},
     exact: bool = True,
     trait: str = "",
     **declared: Unpack[Declarations],
@@ -164,13 +167,15 @@ def fusion(
 
     Keywords are as for ``@handler``.
     """
-    check_keywords("@fusion", declared, Declarations.__annotations__)
+    given = rename_keywords("@fusion", declared, FUSION)
+    condition: Check = given.pop("check", check)
+    check_keywords("@fusion", given, Declarations.__annotations__)
     if bool(pattern) == (regions is not None):
         raise TypeError(f"@fusion({name!r}): needs either a pattern or a function that finds regions")
     patterns = (pattern,) if isinstance(pattern, Call) else tuple(pattern)
 
     def declare(lower: Callable[..., Any]) -> Fusion:
-        handler = Handler(name, lower, 1, layout, **declared)
-        return Fusion(name, patterns, tuple(inputs), where, exact, handler, trait, regions)
+        handler = Handler(name, lower, 1, layout, **given)
+        return Fusion(name, patterns, tuple(inputs), condition, exact, handler, trait, regions)
 
     return declare

@@ -1,7 +1,7 @@
 """Quantization behaviors: how a kernel treats quantized tensors.
 
 A handler declares one (``quantization=Dequantized()``). A pack may define its own: a frozen dataclass derived from
-:class:`Behaviour` with :meth:`Behaviour.choose_arithmetic` and the traits that differ from their defaults.
+:class:`Behavior` with :meth:`Behavior.choose_arithmetic` and the traits that differ from their defaults.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Literal, Protocol
 
 from onnx_tflite_plugin.api.instance import Instance
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.checked import Checked
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.model import Array, Operator, Tensor
@@ -51,7 +51,7 @@ class QuantizedOperator(Protocol):
         """Return the outputs except those of ``output_quantization``."""
 
     @property
-    def hands_on(self) -> bool:
+    def accesses_states(self) -> bool:
         """True if it reads or writes states, whose values other operators use unchanged."""
 
     def quantized(self, slots: Iterable[int]) -> Sequence[Tensor]:
@@ -65,7 +65,7 @@ class QuantizedOperator(Protocol):
 
 
 @dataclass(frozen=True)
-class Behaviour(Checked):
+class Behavior(Checked):
     """Treatment of quantized tensors by a kernel.
 
     Defaults are those of a kernel without quantized tensors.
@@ -74,7 +74,7 @@ class Behaviour(Checked):
     def choose_arithmetic(self, operator: QuantizedOperator) -> Arithmetic:
         """Return the form of the values on which the handler computes.
 
-        Raises Refused if the operator cannot be converted. It is called only if a tensor under this behavior is
+        Raises Refusal if the operator cannot be converted. It is called only if a tensor under this behavior is
         quantized.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define choose_arithmetic")
@@ -155,7 +155,7 @@ class Behaviour(Checked):
 
 
 @dataclass(frozen=True)
-class _RealValued(Behaviour):
+class _RealValued(Behavior):
     """Behavior of a kernel that computes on the real values of quantized tensors."""
 
     @property
@@ -213,7 +213,7 @@ class Dequantized(_RealValued):
 
 
 @dataclass(frozen=True)
-class SameScale(Behaviour):
+class SameScale(Behavior):
     """Pass quantized values through if all quantization parameters are equal.
 
     ``unequal``: what the kernel does if they differ: ``"dequantize"`` (it rescales) or ``"refuse"`` (it is an error).
@@ -231,7 +231,7 @@ class SameScale(Behaviour):
             return Arithmetic.STORED
         equal = _have_equal_parameters(tensors)
         if not equal and self.unequal == "refuse":
-            raise Refused("the quantized operands differ in scale or zero point, which the kernel refuses")
+            raise Refusal("the quantized operands differ in scale or zero point, which the kernel refuses")
         return Arithmetic.STORED if equal and operator.has_kernel(tensors[0], self.onnx) else Arithmetic.FLOAT
 
     @property
@@ -259,7 +259,7 @@ class FixedOutputRange(_RealValued):
 
 
 @dataclass(frozen=True)
-class Raw(Behaviour):
+class Raw(Behavior):
     """Compute on the stored bytes without rescaling.
 
     ``shift_safe``: adding one number to all quantized values has no effect (a maximum, a copy), so the storage may be
@@ -274,9 +274,9 @@ class Raw(Behaviour):
         tensors = operator.tensors
         if operator.has_kernel(tensors[0], self.onnx):
             return Arithmetic.STORED if self.shift_safe else Arithmetic.FILE
-        if not self.shift_safe or operator.hands_on or not _have_equal_parameters(tensors):
+        if not self.shift_safe or operator.accesses_states or not _have_equal_parameters(tensors):
             text = f"the kernel works on raw {tensors[0].dtype}, for which target {operator.target} has no {self.onnx}"
-            raise Refused(text.rstrip())
+            raise Refusal(text.rstrip())
         return Arithmetic.FLOAT
 
     @property
@@ -293,7 +293,7 @@ class Raw(Behaviour):
 
 
 @dataclass(frozen=True)
-class Integer(Behaviour):
+class Integer(Behavior):
     """Pass quantized values to the handler, with their parameters from ``ctx.quantization(slot)``.
 
     ``outputs``: per dtype, an output scale and zero point that the kernel requires.
@@ -341,35 +341,35 @@ class Lookup(_RealValued):
 
 
 @dataclass(frozen=True)
-class NotQuantizable(Behaviour):
+class NotQuantizable(Behavior):
     """Refuse quantized operands: the kernel has no quantized implementation."""
 
     def choose_arithmetic(self, operator: QuantizedOperator) -> Arithmetic:
         names = ", ".join(f"{t.name!r} ({t.dtype})" for t in operator.tensors)
-        raise Refused(f"the operator has no quantized implementation, but {names} is quantized")
+        raise Refusal(f"the operator has no quantized implementation, but {names} is quantized")
 
     @property
     def is_quantizable(self) -> bool:
         return False
 
 
-OutputBehaviour = Dequantized | FixedOutputRange
+OutputBehavior = Dequantized | FixedOutputRange
 
 
-def check_output_parameters(behaviour: Behaviour, outputs: Iterable[Tensor]) -> None:
-    """Raise Refused for an output whose scale or zero point differs from that required by the kernel for its dtype."""
+def check_output_parameters(behavior: Behavior, outputs: Iterable[Tensor]) -> None:
+    """Raise Refusal for an output whose scale or zero point differs from that required by the kernel for its dtype."""
     for tensor in outputs:
-        quantization, required = affine(tensor), behaviour.output_parameters.get(tensor.dtype)
+        quantization, required = affine(tensor), behavior.output_parameters.get(tensor.dtype)
         if quantization is None or required is None:
             continue
         (scale, zero_point), found = required, (quantization.scale[0], quantization.zero_point[0])
         if abs(found[0] - scale) > 1e-3 * scale or found[1] != zero_point:
             wanted = f"scale {scale:g} and zero point {zero_point}"
-            raise Refused(f"the kernel requires {wanted}, the file has {found[0]:g} and {found[1]}")
+            raise Refusal(f"the kernel requires {wanted}, the file has {found[0]:g} and {found[1]}")
 
 
 def _check_channels(operator: QuantizedOperator, weight: int) -> None:
-    """Raise Refused for per-channel weights with a bias whose scales do not belong to the result's last axis.
+    """Raise Refusal for per-channel weights with a bias whose scales do not belong to the result's last axis.
 
     Kernels read them as scales of the output channels, whatever axis the file names
     (PopulateConvolutionQuantizationParams, kernel_util.cc).
@@ -381,15 +381,15 @@ def _check_channels(operator: QuantizedOperator, weight: int) -> None:
     if channels in letters and letters[scales.axis] != channels:
         name, axis = operator.op[weight].name, letters.index(channels)
         read = f"but the kernel reads them as scales of axis {axis}, the channels of the result"
-        raise Refused(f"{name!r} has per-channel scales along axis {scales.axis}, {read}")
+        raise Refusal(f"{name!r} has per-channel scales along axis {scales.axis}, {read}")
 
 
 def _require_integer_kernels(operator: QuantizedOperator) -> Arithmetic:
-    """Return STORED. Raises Refused if the target runs nothing on the quantized values of a tensor."""
+    """Return STORED. Raises Refusal if the target runs nothing on the quantized values of a tensor."""
     if all(operator.has_kernel(tensor) for tensor in operator.tensors):
         return Arithmetic.STORED
     dtype = operator.tensors[0].dtype
-    raise Refused(f"the operator computes on {dtype} values, on which target {operator.target} runs nothing")
+    raise Refusal(f"the operator computes on {dtype} values, on which target {operator.target} runs nothing")
 
 
 def _have_equal_parameters(tensors: Sequence[Tensor]) -> bool:

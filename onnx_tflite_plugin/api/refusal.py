@@ -3,5 +3,5 @@
 from __future__ import annotations
 
 
-class Refused(Exception):
+class Refusal(Exception):
     """The instance cannot be lowered. The text is the reason and the remedy; the host collects it."""

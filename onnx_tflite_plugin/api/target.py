@@ -13,7 +13,7 @@ INTEGERS = frozenset({"int8", "uint8", "int16", "uint16", "int4", "uint4", "int2
 
 
 class Priced(Protocol):
-    """An operator with the axes it works along, such as ``api.declarations.Along``."""
+    """An operator with the axes it works along, such as ``api.declarations.AxisPrice``."""
 
     @property
     def onnx(self) -> str: ...

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from onnx_tflite_plugin.api.activations import ActivationKernel, FusedActivation, applied_activation
+from onnx_tflite_plugin.api.activations import ActivationKernel, FusedActivation, effective_activation
 from onnx_tflite_plugin.api.declarations import Decline, Handler, Instance
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import label
 from onnx_tflite_plugin.checked import described
 from onnx_tflite_plugin.guard import Mismatch, guarded
@@ -31,8 +31,8 @@ def resolve_activation(handler: Handler, pack: str, at: Instance) -> Operator | 
         return op
     name = str(op.options.get(declared.option, "NONE"))
     try:
-        applied = applied_activation(_kernel_family(declared, handler, pack, at), name)
-    except Refused as refusal:
+        applied = effective_activation(_kernel_family(declared, handler, pack, at), name)
+    except Refusal as refusal:
         return Decline(str(refusal))
     if applied == name or not op.options:
         return op
@@ -43,7 +43,7 @@ def _kernel_family(declared: FusedActivation, handler: Handler, pack: str, at: I
     if isinstance(declared.kernel, ActivationKernel):
         return declared.kernel
     name = f"activation declared by handler {handler.name}"
-    with guarded(name, pack, declared.kernel, label(at.op), passes=(Refused,)):
+    with guarded(name, pack, declared.kernel, label(at.op), passes=(Refusal,)):
         kernel = declared.kernel(at)
         if not isinstance(kernel, ActivationKernel):
             raise Mismatch(f"it returned {described(kernel)}, not an ActivationKernel")

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from onnx_tflite_plugin.api.declarations import (
-    Along,
     Axes,
-    Borders,
+    AxisPrice,
     Effects,
     Handler,
     Layout,
+    SubgraphBoundary,
 )
-from onnx_tflite_plugin.api.quantization import Behaviour, OutputBehaviour
+from onnx_tflite_plugin.api.quantization import Behavior, OutputBehavior
 from onnx_tflite_plugin.errors import CONTRADICTION, Contradiction, InvalidModel
 from onnx_tflite_plugin.source.flatbuffer import REFUSED
 from onnx_tflite_plugin.source.model import Dims, Model, Operator, Subgraph, Tensor
@@ -31,23 +31,23 @@ class Declared(NamedTuple):
     layout: Layout
     axes: Axes
     aligned: bool
-    along: Along | None
+    axis_price: AxisPrice | None
     indexed_by_axis: Mapping[int, int]
     holds_axes: frozenset[int]
     reshapes: Mapping[int, Dims]
     requires_constant: frozenset[int]
-    quantization: Behaviour
-    output_quantization: Mapping[int, OutputBehaviour]
+    quantization: Behavior
+    output_quantization: Mapping[int, OutputBehavior]
     activation: str
     activates_inside: bool
     min_opset: int
     subgraphs: tuple[int, ...]
-    borders: Borders | None
+    boundary: SubgraphBoundary | None
     effects: Effects | None
     state: str | None
 
     @property
-    def hands_on(self) -> bool:
+    def accesses_states(self) -> bool:
         """True if it calls subgraphs or accesses states, whose tensors other operators use unchanged."""
         return bool(self.subgraphs) or self.effects is not None
 
@@ -177,7 +177,7 @@ def check_filled(graphs: Iterable[BoundGraph]) -> None:
         filled = {*graph.inputs, *results}
         for op in (bound.op for bound in graph.operators):
             for slot, tensor in enumerate(op.inputs):
-                if tensor is None or tensor.constant or tensor.is_variable or tensor in filled:
+                if tensor is None or tensor.is_constant or tensor.is_variable or tensor in filled:
                     continue
                 where = f"subgraphs[{op.subgraph}].operators[{op.index}].inputs[{slot}]"
                 reason = f"tensor {tensor} holds no data and nothing computes it"

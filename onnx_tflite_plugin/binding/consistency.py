@@ -14,7 +14,7 @@ from functools import cache
 from typing import NamedTuple
 
 from onnx_tflite_plugin.api.declarations import Decline, Handler
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.axes import slots_of
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.binding.declared import called, sized
@@ -56,7 +56,7 @@ def check_consistent(model: BoundModel, target: Target, opset: int) -> None:
         Contradiction(f"subgraphs[{graph.index}].inputs[{k}]", f"tensor {tensor} is a constant", _HINT)
         for graph in graphs
         for k, tensor in enumerate(graph.inputs)
-        if tensor.constant
+        if tensor.is_constant
     ]
     problems += [
         _attribute_problem(bound, problem)
@@ -227,7 +227,7 @@ def _check_indices(bound: Bound) -> Iterator[Contradiction]:
     declared = bound.handler.indexed_by_axis
     for slot, of in () if callable(declared) else declared.items():
         index, tensor = bound.op.tensor(slot), bound.op.tensor(of)
-        if slot < 0 or index is None or tensor is None or not index.constant or not tensor.has_rank:
+        if slot < 0 or index is None or tensor is None or not index.is_constant or not tensor.has_rank:
             continue
         if index.rank == 0 or index.shape[0] != tensor.rank:
             few = index.rank == 0 or index.shape[0] < tensor.rank
@@ -254,7 +254,7 @@ def _check_sizes(bound: Bound, target: Target, opset: int) -> Iterator[Contradic
         return
     try:
         follows = sized(bound, target, opset)
-    except (Failed, Refused):
+    except (Failed, Refusal):
         return
     if follows is not None and not agree(follows, tensor.dims):
         yield _contradiction(
@@ -270,10 +270,10 @@ def _check_subgraph_boundaries(bound: Bound, model: Model) -> Iterator[Contradic
     Also yields outputs that are variables: their memory belongs to the subgraph and is reused when it ends.
     """
     handler, op = bound.handler, bound.op
-    if not (handler.borders or handler.inlines):
+    if not (handler.boundary or handler.inlines):
         return
     graphs = [model.subgraphs[index] for index in called(handler.subgraphs, op)]
-    first, loops = (handler.borders.first, handler.borders.loops) if handler.borders else (0, False)
+    first, loops = (handler.boundary.first, handler.boundary.loops) if handler.boundary else (0, False)
     for graph in graphs:
         results = op.outputs if graph is graphs[-1] or not loops else ()
         for side, own, theirs in (("inputs", op.inputs[first:], graph.inputs), ("outputs", results, graph.outputs)):

@@ -13,18 +13,18 @@ import numpy as np
 
 from onnx_tflite_plugin.api.activations import ACTIVATIONS
 from onnx_tflite_plugin.api.declarations import (
-    Along,
     Axes,
+    AxisPrice,
     Decline,
     Effects,
     Handler,
     Instance,
     Layout,
-    Widened,
+    WidenedConstant,
 )
 from onnx_tflite_plugin.api.dtypes import refusal
-from onnx_tflite_plugin.api.quantization import Behaviour, OutputBehaviour
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.quantization import Behavior, OutputBehavior
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.activation import fused_declaration, resolve_activation
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel, Declared, label
 from onnx_tflite_plugin.checked import described, did_you_mean, format_type, has_type
@@ -59,7 +59,7 @@ def resolve(model: BoundModel, target: Target, opset: int) -> BoundModel:
             except Failed as failed:
                 heading = UNFIT
                 problems.append(failed.problem(bound.label))
-            except Refused as refusal:
+            except Refusal as refusal:
                 problems.append(Problem(bound.label, str(refusal), f"handler {bound.handler.name} in {bound.pack}"))
         graphs.append(graph.with_operators(tuple(operators)))
     if problems:
@@ -70,7 +70,7 @@ def resolve(model: BoundModel, target: Target, opset: int) -> BoundModel:
 def resolved(bound: Bound, target: Target, opset: int) -> Bound:
     """Return the operator with its declarations.
 
-    Raises Failed if one fails or is invalid, Refused if one refuses.
+    Raises Failed if one fails or is invalid, Refusal if one refuses.
     """
     handler, op = bound.handler, bound.op
     read = _Reader(handler, bound.pack, At(op, target, opset), bound.label)
@@ -80,20 +80,20 @@ def resolved(bound: Bound, target: Target, opset: int) -> Bound:
             layout=read("layout", handler.layout, Layout),
             axes=read("axes", handler.axes, Axes),
             aligned=handler.axes is None,
-            along=read("along", handler.along, Along | None, _check_price),
+            axis_price=read("axis_price", handler.axis_price, AxisPrice | None, _check_price),
             indexed_by_axis=read("indexed_by_axis", handler.indexed_by_axis, Mapping[int, int]),
             holds_axes=frozenset(handler.holds_axes),
             reshapes=read("reshapes", handler.reshapes, Mapping[int, Dims], _check_shapes),
             requires_constant=frozenset(handler.requires_constant),
-            quantization=read("quantization", handler.quantization, Behaviour),
+            quantization=read("quantization", handler.quantization, Behavior),
             output_quantization=read(
-                "output_quantization", handler.output_quantization, Mapping[int, OutputBehaviour], _check_outputs
+                "output_quantization", handler.output_quantization, Mapping[int, OutputBehavior], _check_outputs
             ),
             activation=_activation_name(read),
             activates_inside=(fused := fused_declaration(handler)) is not None and fused.inside,
             min_opset=read("min_opset", handler.min_opset, int),
             subgraphs=called(read("subgraphs", handler.subgraphs, tuple, _check_options), op),
-            borders=handler.borders,
+            boundary=handler.boundary,
             effects=read("effects", handler.effects, Effects | None, _check_slots),
             state=None if handler.effects is None else read("effects.names", handler.effects.names, str),
         ),
@@ -126,7 +126,7 @@ class _Reader(NamedTuple):
         return value
 
     def _call(self, name: str, function: Callable[[Instance], Any], kind: Any) -> Any:
-        with guarded(self._describe(name), self.pack, function, self.label, passes=(Refused,)):
+        with guarded(self._describe(name), self.pack, function, self.label, passes=(Refusal,)):
             value = function(self.at)
             if not has_type(value, kind):
                 raise Mismatch(f"it returned {described(value)}, not {format_type(kind)}")
@@ -152,7 +152,7 @@ def accepted(handler: Handler, pack: str, at: Instance) -> Decline | None:
 
 
 def call_accepts(handler: Handler, pack: str, at: Instance) -> Decline | None:
-    """Return the Decline from ``accepts``, or None; Refused becomes a Decline.
+    """Return the Decline from ``accepts``, or None; Refusal becomes a Decline.
 
     Raises Failed if the function fails.
     """
@@ -161,7 +161,7 @@ def call_accepts(handler: Handler, pack: str, at: Instance) -> Decline | None:
     with guarded(f"accepts of handler {handler.name}", pack, handler.accepts, label(at.op)):
         try:
             answer = handler.accepts(at)
-        except Refused as refused_:
+        except Refusal as refused_:
             return Decline(str(refused_))
         if not (answer is None or isinstance(answer, Decline)):
             raise Mismatch(f"it returned {described(answer)}, not a Decline or None")
@@ -188,7 +188,7 @@ def check_types(handler: Handler, pack: str, at: Instance) -> str:
         return refusal(at.op, types, "LiteRT's kernels take" if kernels else f"{handler.name} declares")
 
 
-def evaluate_output(handler: Handler, pack: str, at: Instance) -> Array | Widened | None:
+def evaluate_output(handler: Handler, pack: str, at: Instance) -> Array | WidenedConstant | None:
     """Return output 0 if the handler evaluates it at conversion time.
 
     Raises Failed if it contradicts the file.
@@ -198,16 +198,16 @@ def evaluate_output(handler: Handler, pack: str, at: Instance) -> Array | Widene
     with guarded(f"evaluate of handler {handler.name}", pack, handler.evaluate, label(at.op)):
         try:
             array = handler.evaluate(at)
-        except Refused:  # reported by the lowering
+        except Refusal:  # reported by the lowering
             return None
         if array is None:
             return None
-        if isinstance(array, Widened) and at.op.constant(array.slot) is not None:
+        if isinstance(array, WidenedConstant) and at.op.constant(array.slot) is not None:
             return array
         if not isinstance(array, np.ndarray):
             raise Mismatch(f"it returned {described(array)}, not an array or None")
         tensor = at.op[~0]
-        agrees = array.dtype.name == tensor.dtype and (not tensor.static or array.shape == tensor.shape)
+        agrees = array.dtype.name == tensor.dtype and (not tensor.is_static or array.shape == tensor.shape)
         if not agrees and pack == BUILTIN:  # the file is wrong, which is reported when the result is checked
             return None
         if not agrees:
@@ -219,7 +219,7 @@ def evaluate_output(handler: Handler, pack: str, at: Instance) -> Array | Widene
 def sized(bound: Bound, target: Target, opset: int) -> Dims | None:
     """Return the shape of output 0 that a handler declares; ``None`` if it follows from the emitted nodes.
 
-    Raises Failed if the function fails, Refused if there is no shape.
+    Raises Failed if the function fails, Refusal if there is no shape.
     """
     if bound.handler.sizes is None:
         return None
@@ -228,12 +228,12 @@ def sized(bound: Bound, target: Target, opset: int) -> Dims | None:
     return dims
 
 
-def declared_behaviour(bound: Bound, target: Target, opset: int) -> Behaviour | None:
+def declared_behavior(bound: Bound, target: Target, opset: int) -> Behavior | None:
     """Return the declared quantization behavior; ``None`` if the function fails, which is reported when all is read."""
     read = _Reader(bound.handler, bound.pack, At(bound.op, target, opset), label(bound.op))
     try:
-        declared: Behaviour = read("quantization", bound.handler.quantization, Behaviour)
-    except (Failed, Refused):
+        declared: Behavior = read("quantization", bound.handler.quantization, Behavior)
+    except (Failed, Refusal):
         return None
     return declared
 
@@ -242,7 +242,7 @@ def fused_activation(bound: Bound, target: Target, opset: int) -> str:
     """Return the fused activation's name; "NONE" if reading it fails, which is reported when all is read."""
     try:
         return _activation_name(_Reader(bound.handler, bound.pack, At(bound.op, target, opset), label(bound.op)))
-    except (Failed, Refused):
+    except (Failed, Refusal):
         return "NONE"
 
 
@@ -263,7 +263,7 @@ def _activation_name(read: _Reader) -> str:
         read("activation", (declared.option,), tuple, _check_options)
     name = str(options.get(declared.option, "NONE"))
     if name not in ACTIVATIONS:
-        raise Refused(f"the fused activation {name} is unknown")
+        raise Refusal(f"the fused activation {name} is unknown")
     return name
 
 
@@ -276,11 +276,11 @@ def _check_options(names: tuple[str, ...], at: At) -> str:
     return f"the operator has no option {absent[0]!r}{did_you_mean(absent[0], at.op.options)}" if absent else ""
 
 
-def _check_price(along: Along | None, at: At) -> str:
+def _check_price(along: AxisPrice | None, at: At) -> str:
     """Return an error for a key without a price on any target, which would silently cost nothing."""
     if along is None or along.price is not None or along.onnx in PRICED or along.onnx in at.target.prices:
         return ""
-    remedy = "declare one with Along(..., price=Price(...))"
+    remedy = "declare one with AxisPrice(..., price=Price(...))"
     return f"no target has a price for {along.onnx!r}{did_you_mean(along.onnx, PRICED)}; {remedy}"
 
 
@@ -293,8 +293,8 @@ def _check_shapes(shapes: Mapping[int, Dims], at: At) -> str:
     return ""
 
 
-def _check_outputs(behaviours: Mapping[int, OutputBehaviour], at: At) -> str:
-    wrong = [slot for slot in behaviours if slot >= 0 or at.op.tensor(slot) is None]
+def _check_outputs(behaviors: Mapping[int, OutputBehavior], at: At) -> str:
+    wrong = [slot for slot in behaviors if slot >= 0 or at.op.tensor(slot) is None]
     return f"the operator has no output in slot {wrong[0]}: outputs are out(0), out(1), ..." if wrong else ""
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from onnx_tflite_plugin.api.activations import activation_bounds
 from onnx_tflite_plugin.api.declarations import Transparent
 from onnx_tflite_plugin.binding.bound import Bound
-from onnx_tflite_plugin.binding.declared import declared_behaviour, fused_activation
+from onnx_tflite_plugin.binding.declared import declared_behavior, fused_activation
 from onnx_tflite_plugin.codes import is_named_by_file
 from onnx_tflite_plugin.source.dtypes import FLOATS, HANDLES, INTEGER_RANGE, QUANTIZED
 from onnx_tflite_plugin.source.model import Quantization, Tensor
@@ -72,7 +72,7 @@ def _check_activation_bounds(bound: Bound, target: Target, opset: int) -> Iterat
     ):
         return
     name = fused_activation(bound, target, opset)
-    declared = declared_behaviour(bound, target, opset)
+    declared = declared_behavior(bound, target, opset)
     moves = declared is not None and declared.moves_values
     if moves and any(limit is not None for limit in activation_bounds(name) or ()):
         yield "outputs[0]", f"tensor {result} is {_describe_dtype(result)}, but the bounds of {name} need a scale"
@@ -101,23 +101,27 @@ def stale_dtypes(bound: Bound, target: Target, opset: int) -> Iterator[tuple[tup
     Kernels that take their result's dtype from the operand, as ADD's does (add.cc), compute integers with that scale.
     """
     result = bound.op.tensor(~0)
-    if result is None or result.disregarded is None or result.disregarded.per_axis:
+    if result is None or result.ignored_quantization is None or result.ignored_quantization.per_axis:
         return
-    if not 0 < result.disregarded.scale[0] < math.inf:
+    if not 0 < result.ignored_quantization.scale[0] < math.inf:
         return
     if bound.handler.converts or bound.handler.subgraphs or is_named_by_file(bound.op.code):
         return
     first = next((t for t in _activations(bound, target, opset) if _numeric_dtype(t)), None)
-    if first is not None and _is_quantized(first) and _is_in_range(first.dtype, result.disregarded.zero_point[0]):
+    if (
+        first is not None
+        and _is_quantized(first)
+        and _is_in_range(first.dtype, result.ignored_quantization.zero_point[0])
+    ):
         yield (result.subgraph, result.index), first.dtype
 
 
 def _activations(bound: Bound, target: Target, opset: int) -> list[Tensor]:
     """Return the operands except weights, constants last."""
-    declared = declared_behaviour(bound, target, opset) if any(map(_is_quantized, bound.op.inputs)) else None
+    declared = declared_behavior(bound, target, opset) if any(map(_is_quantized, bound.op.inputs)) else None
     weights = () if declared is None else declared.weight_slots
     activations = [t for slot, t in enumerate(bound.op.inputs) if t is not None and slot not in weights]
-    return sorted(activations, key=lambda tensor: tensor.constant)
+    return sorted(activations, key=lambda tensor: tensor.is_constant)
 
 
 def _check_per_axis(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, str]]:
@@ -130,14 +134,14 @@ def _check_per_axis(bound: Bound, target: Target, opset: int) -> Iterator[tuple[
         if tensor is None or not _is_per_axis(tensor):
             continue
         if any(other is not None and other.quantization == tensor.quantization for other in op.inputs):
-            declared = declared_behaviour(bound, target, opset)
+            declared = declared_behavior(bound, target, opset)
             if declared is not None and declared.moves_values:
                 continue
         scales = len(tensor.quantization.scale) if isinstance(tensor.quantization, Quantization) else 0
         yield f"outputs[{k}]", f"tensor {tensor} has {scales} scales, but a computed tensor must have one"
     # Constants with per-axis scales may be moved and split, but elementwise kernels read one scale.
     elementwise = isinstance(bound.handler.layout, Transparent) and not bound.handler.converts
-    doubtful = [t for t in op.inputs if t is not None and (elementwise or not t.constant) and _is_per_axis(t)]
+    doubtful = [t for t in op.inputs if t is not None and (elementwise or not t.is_constant) and _is_per_axis(t)]
     for tensor in _activations(bound, target, opset) if doubtful else ():
         if tensor in doubtful:
             where = f"inputs[{op.inputs.index(tensor)}]"
@@ -149,14 +153,14 @@ def _check_zero_scales(bound: Bound, target: Target, opset: int) -> Iterator[tup
     op = bound.op
     sides = (("inputs", op.inputs), ("outputs", op.outputs))
     empty = [(f"{side}[{k}]", t) for side, tensors in sides for k, t in enumerate(tensors) if _has_zero_scale(t)]
-    declared = declared_behaviour(bound, target, opset) if empty else None
+    declared = declared_behavior(bound, target, opset) if empty else None
     if declared is not None and declared.needs_scale:
         for where, tensor in empty:
             yield where, f"tensor {tensor} has a scale of 0, but {op.code} computes with the scale"
 
 
 def _has_zero_scale(tensor: Tensor | None) -> bool:
-    if tensor is None or tensor.constant or not _is_quantized(tensor):
+    if tensor is None or tensor.is_constant or not _is_quantized(tensor):
         return False
     return isinstance(tensor.quantization, Quantization) and not any(tensor.quantization.scale)
 
@@ -193,13 +197,13 @@ def _unscaled_dtype(bound: Bound, tensor: Tensor, target: Target, opset: int) ->
 
 def _computes_real_values(bound: Bound, target: Target, opset: int) -> bool:
     """True if the kernel computes on real values of quantized tensors."""
-    declared = declared_behaviour(bound, target, opset)
+    declared = declared_behavior(bound, target, opset)
     return declared is not None and declared.computes_real_values
 
 
 def _rescales(bound: Bound, target: Target, opset: int) -> bool:
     """True if the kernel multiplies by the scale of each operand, which is 0 for an operand without one."""
-    declared = declared_behaviour(bound, target, opset)
+    declared = declared_behavior(bound, target, opset)
     return declared is not None and declared.rescales
 
 

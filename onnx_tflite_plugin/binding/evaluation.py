@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from onnx_tflite_plugin.api.declarations import Widened
+from onnx_tflite_plugin.api.declarations import WidenedConstant
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.binding.declared import At, evaluate_output
 from onnx_tflite_plugin.errors import REFUSED, HandlerError
@@ -47,7 +47,7 @@ class Evaluation:
             raise HandlerError(REFUSED, [failed.problem(bound.label)]) from failed
         if array is not None:
             tensor = bound.op[~0]
-            if isinstance(array, Widened):
+            if isinstance(array, WidenedConstant):
                 narrower = bound.op[array.slot]
                 held = widening(narrower, tensor.dtype)
                 dims = narrower.dims if agree(narrower.dims, tensor.dims) else tensor.dims

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from onnx_tflite_plugin.api.declarations import Decline
 from onnx_tflite_plugin.api.patterns import Call, Fusion, Match, Region
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel
 from onnx_tflite_plugin.binding.declared import At, check_types, resolved
@@ -151,7 +151,7 @@ def _replacement(
             stage.done.declined.append(f"{fusion.name} at {root.label}: {options.reason}")
         return None
     members = [finder.bound(op) for op in dict.fromkeys(match.calls.values())]
-    results = [tensor for call in (pattern, *pattern.beside) for tensor in match.calls[call].outputs]
+    results = [tensor for call in (pattern, *pattern.siblings) for tensor in match.calls[call].outputs]
     operands = tuple(match.tensors.get(operand) for operand in fusion.inputs)
     return _bind_region(fusion, pack, Region(operands, results, options), root, members, stage)
 
@@ -168,7 +168,7 @@ def _bind_region(
     )  # fmt: skip
     try:
         bound = resolved(Bound(fused, fusion.handler, pack, _source_operators(members)), stage.target, stage.highest)
-    except Refused as refusal:
+    except Refusal as refusal:
         stage.done.declined.append(f"{fusion.name} at {root.label}: {refusal}")
         return None
     if bound.declared.min_opset > stage.opset:
@@ -200,14 +200,14 @@ def _check_types(fusion: Fusion, pack: str, match: Match, root: Bound, stage: _S
 
 
 def _match_options(fusion: Fusion, pack: str, match: Match, root: Bound) -> Mapping[str, Any] | Decline:
-    """Return the result of ``where`` for a match; Refused becomes a Decline.
+    """Return the result of ``where`` for a match; Refusal becomes a Decline.
 
     Raises Failed if the function fails.
     """
-    with guarded(f"where of fusion {fusion.name}", pack, fusion.where, root.label):
+    with guarded(f"check of fusion {fusion.name}", pack, fusion.check, root.label):
         try:
-            options = fusion.where(match)
-        except Refused as refusal:
+            options = fusion.check(match)
+        except Refusal as refusal:
             return Decline(str(refusal))
         if not isinstance(options, Mapping | Decline):
             raise Mismatch(f"it returned {described(options)}, not a mapping of options or a Decline")
@@ -276,7 +276,7 @@ def _region_members(region: Region, makers: Mapping[Tensor, Bound]) -> set[Bound
     members, waiting = set[Bound](), list(region.outputs)
     while waiting:
         tensor = waiting.pop()
-        if tensor is None or tensor in region.inputs or tensor.constant:
+        if tensor is None or tensor in region.inputs or tensor.is_constant:
             continue
         if tensor not in makers:
             raise Mismatch(f"tensor {tensor} is not an operand of the region, and no operator computes it")

@@ -77,7 +77,7 @@ class Inlining:
         """Return copies of the subgraph's operators on the call's tensors, with copies of intermediate tensors."""
 
         def map_tensor(tensor: Tensor | None) -> Tensor | None:
-            if tensor is None or tensor.constant:
+            if tensor is None or tensor.is_constant:
                 return tensor
             if tensor not in tensors:
                 known = {field.name: getattr(tensor, field.name) for field in fields(Tensor)}

@@ -37,7 +37,7 @@ class Finder:
 
     def find(self, pattern: Call, root: Bound, gone: set[Bound]) -> Match | None:
         """Return the first match with last operator ``root`` whose inner results are unused outside the match, unless shared."""
-        matches = self._extend_matches(pattern.beside, self._match_call(pattern, root, Match({}, {}, self.graphs)))
+        matches = self._extend_matches(pattern.siblings, self._match_call(pattern, root, Match({}, {}, self.graphs)))
         return next((match for match in matches if self._is_closed(pattern, match, gone)), None)
 
     def _extend_matches(self, calls: Sequence[Call], matches: Iterator[Match]) -> Iterator[Match]:
@@ -64,7 +64,7 @@ class Finder:
         )
 
     def _ends(self, pattern: Call, match: Match) -> set[Operator]:
-        return {match.calls[call] for call in (pattern, *pattern.beside)}
+        return {match.calls[call] for call in (pattern, *pattern.siblings)}
 
     def _users(self, op: Operator) -> Iterator[Operator]:
         return (user for tensor in op.outputs if tensor is not None for user in self.users.get(tensor, ()))
@@ -120,7 +120,7 @@ class Finder:
                 yield from self._match_call(call, maker, match)
             return
         seen = match.tensors.get(pattern)
-        if pattern.constant and not tensor.constant:
+        if pattern.constant and not tensor.is_constant:
             return
         if seen is None:
             yield Match({**match.tensors, pattern: tensor}, match.calls, match.graphs)
@@ -137,8 +137,8 @@ def _operand_codes(pattern: Call) -> frozenset[str]:
 
 def _are_same_constant(a: Tensor, b: Tensor) -> bool:
     return (
-        a.constant
-        and b.constant
+        a.is_constant
+        and b.is_constant
         and a.dtype == b.dtype
         and a.shape == b.shape
         and a.array.tobytes() == b.array.tobytes()

@@ -31,7 +31,7 @@ def _check_options(bound: Bound) -> Iterator[tuple[str, str]]:
 def _check_biases(bound: Bound) -> Iterator[tuple[str, str]]:
     """Yield int64 biases that would overflow the sum."""
     for slot, tensor in enumerate(bound.op.inputs):
-        if tensor is None or not tensor.constant or tensor.dtype != "int64" or tensor.quantization is None:
+        if tensor is None or not tensor.is_constant or tensor.dtype != "int64" or tensor.quantization is None:
             continue
         largest = int(np.abs(tensor.array.astype(np.float64)).max(initial=0))
         if largest > BIAS_LIMIT:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from onnx_tflite_plugin.api.declarations import Decline, Replacement
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.binding.declared import At, call_accepts
 from onnx_tflite_plugin.checked import described
@@ -38,7 +38,7 @@ def rewrite_operator(
     bound = place.bound
     try:
         replacements = read_replacements(place)
-    except Refused as refusal:
+    except Refusal as refusal:
         yield bound.op, Problem(bound.op.code, f"declined by {bound.pack}: {refusal}")
         return
     except Failed as failed:
@@ -60,12 +60,12 @@ def rewrite_operator(
 def read_replacements(place: Place) -> Sequence[Replacement]:
     """Return the operators that replace an operator.
 
-    Raises Refused if there are none, Failed if the function fails.
+    Raises Refusal if there are none, Failed if the function fails.
     """
     bound = place.bound
     rewrite = bound.handler.rewrite
     assert rewrite is not None
-    with guarded(f"rewrite of handler {bound.handler.name}", bound.pack, rewrite, bound.label, passes=(Refused,)):
+    with guarded(f"rewrite of handler {bound.handler.name}", bound.pack, rewrite, bound.label, passes=(Refusal,)):
         replacements = rewrite(At(bound.op, place.target, place.opset))
         if not isinstance(replacements, list | tuple) or not all(isinstance(r, Replacement) for r in replacements):
             raise Mismatch(f"it returned {described(replacements)}, not a list of Replacement")
@@ -77,7 +77,7 @@ def read_replacements(place: Place) -> Sequence[Replacement]:
 def final(bound: Bound, target: Target, opset: int) -> Bound:
     """Return the operator that computes an operator's results: its last replacement, or itself.
 
-    Raises Failed and Refused.
+    Raises Failed and Refusal.
     """
     if bound.handler.rewrite is None:
         return bound

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--details", is_flag=True, help="Layout category and quantization behaviour instead of the summary.")
+@click.option("--details", is_flag=True, help="Layout category and quantization behavior instead of the summary.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, and nothing else.")
 def handlers(details: bool, as_json: bool) -> None:
     """List the installed handlers, fusions, hooks, targets and packs.

@@ -29,7 +29,7 @@ from onnx_tflite_plugin.options import ConvertOptions
 
 @click.command(cls=Grouped)
 @click.argument("model", metavar="MODEL", type=click.Path(path_type=Path))
-@click.option("--details", is_flag=True, help="Also each operator's layout category and quantization behaviour.")
+@click.option("--details", is_flag=True, help="Also each operator's layout category and quantization behavior.")
 @add_options(ConvertOptions, "prefer", "block", "packs")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, and nothing else.")
 def inspect(model: Path, details: bool, as_json: bool, **chosen: Any) -> None:

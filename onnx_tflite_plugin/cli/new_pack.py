@@ -97,7 +97,7 @@ def _kind(code: str) -> str:
     """Return the kind of pack for an operator. Raises UsageProblem for an unknown name."""
     if code.startswith(NAMED_BY_THE_FILE):
         if not code.partition(".")[2]:
-            raise UsageProblem(f"{code!r} lacks the operator's name after the dot")
+            raise UsageProblem(f"{code!r}: the operator's name after the dot is missing")
         if "*" in code:
             raise UsageProblem(
                 f"{code!r} is a family of operators, which a pack claims with the hook `claim`: add --like claim"

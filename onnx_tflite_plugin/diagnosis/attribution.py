@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.binding.consistency import lacks_rank
 from onnx_tflite_plugin.diagnosis.packs import attribute_to_packs, pack_declarations
@@ -59,7 +59,7 @@ def attribute_failure(
 
 def _to_conversion_error(error: Exception, records: Records) -> ConversionError:
     """Return the error for an exception that no stage raises deliberately."""
-    if isinstance(error, Refused):
+    if isinstance(error, Refusal):
         return TooLarge(str(error))
     if isinstance(error, RecursionError):
         return TooLarge("the model is nested too deeply: it exceeds Python's recursion limit")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 
 from onnx_tflite_plugin.api.declarations import Layout
-from onnx_tflite_plugin.api.quantization import Behaviour
+from onnx_tflite_plugin.api.quantization import Behavior
 from onnx_tflite_plugin.binding.bound import BoundModel, Declared
 from onnx_tflite_plugin.errors import Blamed, InternalError
 from onnx_tflite_plugin.guard import BUILTIN, Failed
@@ -53,7 +53,7 @@ def attribute_to_packs(where: str, declared: PackDeclarations) -> InternalError:
     return InternalError("the conversion failed, possibly because of an op pack's declarations:", problems)
 
 
-def _format_declaration(value: Layout | Behaviour) -> str:
+def _format_declaration(value: Layout | Behavior) -> str:
     """Return a declaration as source text, without fields that have their defaults."""
     given = []
     for field in fields(value):

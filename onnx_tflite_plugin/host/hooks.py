@@ -16,7 +16,7 @@ import pluggy
 
 from onnx_tflite_plugin.api import hooks as hookspecs
 from onnx_tflite_plugin.api.declarations import Decline, Handler
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import label
 from onnx_tflite_plugin.binding.declared import At
 from onnx_tflite_plugin.checked import described, did_you_mean
@@ -225,7 +225,7 @@ def _call_claim(hook: Hook, at: At) -> Handler | Decline | None:
     with hook.guarded(label(at.op)):
         try:
             answer = hook(op=at.op, target=at.target, opset=at.opset)
-        except Refused as refusal:
+        except Refusal as refusal:
             return Decline(str(refusal))
         if not (answer is None or isinstance(answer, Handler | Decline)):
             raise Mismatch(f"it returned {described(answer)}, not a Handler, a Decline or None")

@@ -67,7 +67,7 @@ class Offer:
     def fusion(self) -> Fusion:
         """Load the fusion. Raises Failed."""
         loaded = self.load()
-        with guarded(self.named, self.pack, loaded.where if isinstance(loaded, Fusion) else None):
+        with guarded(self.named, self.pack, loaded.check if isinstance(loaded, Fusion) else None):
             if not isinstance(loaded, Fusion):
                 raise Mismatch(f"it is {described(loaded)}, not a fusion; decorate it with @fusion(...)")
             traits = Target.__dataclass_fields__

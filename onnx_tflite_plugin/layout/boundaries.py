@@ -59,7 +59,7 @@ def boundary_values(model: BoundModel) -> list[BoundaryValue]:
 
 def _connected_places(model: BoundModel, bound: Bound) -> Iterator[tuple[Place, Place]]:
     """Yield pairs of places with the same value: in an operator and its subgraph, or in two steps of a loop."""
-    passed, op = bound.declared.borders, bound.op
+    passed, op = bound.declared.boundary, bound.op
     if passed is None:
         return
     called = [model.graphs[index] for index in bound.declared.subgraphs]
@@ -77,7 +77,7 @@ def _connected_places(model: BoundModel, bound: Bound) -> Iterator[tuple[Place, 
 
 def _fixed_subgraphs(model: BoundModel) -> set[int]:
     """Return subgraphs that are called in the file's layout: the root, and those of operators without declared boundaries."""
-    others = [bound for bound in model.operators() if bound.declared.borders is None]
+    others = [bound for bound in model.operators() if bound.declared.boundary is None]
     return {model.source.root, *(index for bound in others for index in bound.declared.subgraphs)}
 
 
@@ -105,7 +105,7 @@ def execution_counts(model: BoundModel) -> Mapping[int, int]:
     while waiting:
         index = waiting.pop()
         for bound in model.graphs[index].operators:
-            passed = bound.declared.borders
+            passed = bound.declared.boundary
             executions = counted[index] * (LOOP_ITERATIONS if passed is not None and passed.loops else 1)
             for called in bound.declared.subgraphs:
                 if counted.get(called, 0) < executions:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from onnx_tflite_plugin.api.declarations import Along
+from onnx_tflite_plugin.api.declarations import AxisPrice
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.errors import CONTRADICTION, Contradiction, HandlerError, InvalidModel, Problem
 from onnx_tflite_plugin.guard import BUILTIN, Failed, definition
@@ -35,7 +35,7 @@ TRANSPOSE_COST = 4096  # bytes: overhead of starting a Transpose (8 kB per micro
 RESHAPE_COST = 256  # bytes: a Reshape that moves or removes an axis of size 1
 
 Bytes = Callable[[Tensor], int]
-Prices = Callable[[Along, bool, int], int]
+Prices = Callable[[AxisPrice, bool, int], int]
 CanSqueeze = Callable[[Bound], bool]
 KeepsSourceLayout = Callable[[Tensor], bool]
 
@@ -192,14 +192,14 @@ def _misfit_problem(bound: Bound, error: Exception) -> Problem:
 
 def _layout_cost(constraint: LayoutConstraint, layout: OperatorLayout, prices: Prices, bytes_of: Bytes) -> int:
     """Return what the operator itself costs in this layout."""
-    along = constraint.bound.declared.along
-    if along is None or constraint.shared_axes is None or along.slot not in constraint.shared_axes.slots:
+    price = constraint.bound.declared.axis_price
+    if price is None or constraint.shared_axes is None or price.slot not in constraint.shared_axes.slots:
         return 0
-    letters = set(along.letters.split())
-    sizes = constraint.shared_axes.slots[along.slot].sizes
+    letters = set(price.letters.split())
+    sizes = constraint.shared_axes.slots[price.slot].sizes
     shown = [p.letter for p in layout if sizes.get(p.letter, 1) != 1]
     innermost = shown[len(shown) - len(letters & set(shown)) :]
-    return prices(along, set(innermost) <= letters, bytes_of(constraint.bound.op[along.slot]))
+    return prices(price, set(innermost) <= letters, bytes_of(constraint.bound.op[price.slot]))
 
 
 def _slot_layouts(
@@ -336,7 +336,7 @@ def _edges(model: BoundModel, ends: _Endpoints) -> Iterable[_Edge]:
                 tensor = bound.op[slot]
                 if slot < 0:
                     producers[tensor] = ends.operator(bound, slot)
-                elif not tensor.constant:
+                elif not tensor.is_constant:
                     consumers.setdefault(tensor, []).append(ends.operator(bound, slot))
         for tensor in graph.outputs:
             consumers.setdefault(tensor, []).append(ends.interface_endpoint(tensor, "graph output"))

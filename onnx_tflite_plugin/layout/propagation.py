@@ -101,7 +101,7 @@ class _Propagation(NamedTuple):
         waiting = [(tensor, layout)]
         while waiting:
             tensor, layout = waiting.pop()
-            if tensor.constant or (tensor, layout) in self.visited:
+            if tensor.is_constant or (tensor, layout) in self.visited:
                 continue
             self.visited.add((tensor, layout))  # a user that rejects a layout now rejects it later, too
             seen = self.interface_candidates.get(tensor)

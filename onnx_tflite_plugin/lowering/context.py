@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.api.ops import Ops
 from onnx_tflite_plugin.api.quantization import Arithmetic
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.api.values import Value
 from onnx_tflite_plugin.binding.bound import Bound, label
@@ -28,6 +28,7 @@ from onnx_tflite_plugin.lowering.scope import Scope
 from onnx_tflite_plugin.lowering.state import State
 from onnx_tflite_plugin.lowering.values import FILE, STORED, Resource, ValueOrResource, integer_array
 from onnx_tflite_plugin.quantization.plan import Storage, data_slots, form_of
+from onnx_tflite_plugin.renamed import CONTEXT, renamed_attributes
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.model import Array, Dims, Operator, Options, Quantization, Subgraph, Tensor
 
@@ -81,7 +82,7 @@ class Context:
     def axis(self, axis: int, slot: int = 0) -> int:
         """Return the position of a TFLite axis (negative counts from the end) in the slot's planned order.
 
-        Raises Refused for an axis that the slot does not have.
+        Raises Refusal for an axis that the slot does not have.
         """
         return self.operands.axis(axis, slot)
 
@@ -89,7 +90,7 @@ class Context:
         """Return the TFLite axis of each axis in the planned order."""
         return self.operands.perm(slot)
 
-    def by_axis(self, entries: Sequence[Any], slot: int = 0) -> list[Any]:
+    def permute_entries(self, entries: Sequence[Any], slot: int = 0) -> list[Any]:
         """Permute ``entries``, one for each TFLite axis of the slot, into the planned order."""
         return [entries[axis] for axis in self.perm(slot)]
 
@@ -104,20 +105,20 @@ class Context:
         """Return a constant operand in planned order, with axis numbers and per-axis rows remapped; else None."""
         return self.operands.constant(slot)
 
-    def required(self, slot: int) -> Array:
-        """Return a constant operand as :meth:`constant` does. Raises Refused if it is absent or not constant."""
+    def require_constant(self, slot: int) -> Array:
+        """Return a constant operand as :meth:`constant` does. Raises Refusal if it is absent or not constant."""
         constant = self.constant(slot)
         if constant is None:
             tensor = self.op.tensor(slot)
             named = "is absent" if tensor is None else f"({tensor.name!r}) must be a constant"
-            raise Refused(f"operand {slot} {named}")
+            raise Refusal(f"operand {slot} {named}")
         return constant
 
     def constant_value(self, array: Array) -> ir.Value:
         """Return a constant as a value."""
         return self.scope.emitter.constant(np.asarray(array))
 
-    def known(self, value: Value) -> Array | None:
+    def constant_array(self, value: Value) -> Array | None:
         """Return the array of a constant value; None for a computed one and for graph inputs."""
         constant = require_value(value).const_value
         return None if constant is None else np.asarray(constant.numpy())
@@ -132,7 +133,7 @@ class Context:
             np.asarray(number, dtype) if dtype not in ("int4", "uint4", "int2") else integer_array(int(number), dtype)
         )
 
-    def looked_up(self, table: Array, indices: Value, dims: Dims | None) -> ir.Value:
+    def look_up(self, table: Array, indices: Value, dims: Dims | None) -> ir.Value:
         """Return the table's entry for each index."""
         return gather_entries(self.scope.emitter, table, require_value(indices), dims)
 
@@ -143,17 +144,17 @@ class Context:
         return frozenset(data_slots(self.bound))
 
     @property
-    def quantized(self) -> bool:
+    def is_quantized(self) -> bool:
         """True if any data operand is quantized."""
         return any(affine(self.op.tensor(slot)) is not None for slot in self._data_slots)
 
     @property
-    def integers(self) -> bool:
+    def uses_integers(self) -> bool:
         """True if quantized operands are delivered, and expected back, as quantized values."""
-        return self.quantized and self.operands.arithmetic is not Arithmetic.FLOAT
+        return self.is_quantized and self.operands.arithmetic is not Arithmetic.FLOAT
 
     @property
-    def folds(self) -> bool:
+    def folds_weights(self) -> bool:
         """True if quantized and float16 constants are to be float32 in the file."""
         return self.scope.storage.fold
 
@@ -169,7 +170,7 @@ class Context:
         """Return the dtype of the slot's quantized values as delivered and returned."""
         return self.storage(slot).dtype
 
-    def raw(self, slot: int) -> ir.Value:
+    def quantized_values(self, slot: int) -> ir.Value:
         """Return a quantized operand's values without dequantizing them; any other operand itself.
 
         On a target that computes nothing on integers these are floats, which ``dequantize`` and ``quantize`` then return
@@ -204,12 +205,12 @@ class Context:
         """Add a warning about the operator to the report; the conversion goes on."""
         self.scope.emitter.warnings.append(f"{label(self.op)}: {text}")
 
-    def wanted(self, k: int) -> bool:
+    def is_used(self, k: int) -> bool:
         """True if anything uses output ``k``; a handler may return None only for an unused one."""
         tensor = self.op.tensor(~k)
         return tensor is not None and tensor in self.scope.used
 
-    def reshaped(self, value: Value, slot: int) -> ir.Value:
+    def reshape_to_slot(self, value: Value, slot: int) -> ir.Value:
         """Return the value in the slot's planned shape, reshaped if it has another."""
         value, wanted = require_value(value), self._sizes(slot)
         if value.shape is not None and tuple(value.shape) == wanted and None not in wanted:
@@ -220,7 +221,7 @@ class Context:
             with suppress(ValueError):
                 before = inferred if operand is None else self._sizes(operand)
                 return self.scope.values.reshape(value, before, wanted)
-            raise Refused(
+            raise Refusal(
                 f"the result shape {wanted} has more than one dynamic dimension; give input shapes with --input-shape"
             )
         allowzero = 1 if 0 in wanted and self.opset >= 14 else None
@@ -264,10 +265,10 @@ class Context:
         return Resource(key)
 
     def resource(self, slot: int) -> Resource:
-        """Return the token that a resource operand stands for. Raises Refused if it is a runtime value."""
+        """Return the token that a resource operand stands for. Raises Refusal if it is a runtime value."""
         resource = self.inputs[slot]
         if not isinstance(resource, Resource):
-            raise Refused(f"resource operand {slot} is a runtime value; a constant is required")
+            raise Refusal(f"resource operand {slot} is a runtime value; a constant is required")
         return resource
 
     def assign(self, slot: int, value: Value) -> None:
@@ -282,6 +283,9 @@ class Context:
     def states(self, *subgraphs: int) -> list[State]:
         """Return the states that subgraphs may touch, for control flow to carry through."""
         return self.scope.states.states_of_subgraphs(self.scope.model, subgraphs)
+
+    if not TYPE_CHECKING:
+        __getattr__ = renamed_attributes(CONTEXT)
 
 
 if TYPE_CHECKING:

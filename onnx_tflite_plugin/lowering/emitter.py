@@ -125,7 +125,7 @@ class Emitter:
     ) -> list[ir.Value]:
         """Emit one node and return its outputs. Raises LookupError or TypeError for an operator, arity or attribute not in ONNX.
 
-        Operands that are attributes in other opsets may be given as either. Raises Refused if this opset has an attribute where a
+        Operands that are attributes in other opsets may be given as either. Raises Refusal if this opset has an attribute where a
         runtime value is given. If the target has no kernel of the operands' dtype, they are cast to the dtype it computes in, and
         the results back.
         """

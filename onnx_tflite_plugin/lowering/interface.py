@@ -66,7 +66,7 @@ def check_outputs(model: Model, names: InterfaceNames, signature: Signature | No
             "choose the outputs with --outputs, or another signature with --signature",
         )
         for name, tensor in zip(names.outputs, main.outputs, strict=True)
-        if not (tensor in given or tensor.constant or tensor.is_variable)
+        if not (tensor in given or tensor.is_constant or tensor.is_variable)
     ]
     if problems:
         raise InvalidModel(CONTRADICTION, problems)

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_tflite_plugin.api.quantization import Arithmetic
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.layout.tensor_layout import TensorLayout, layout_axes, source_layout
 from onnx_tflite_plugin.lowering.emitter import Operand
@@ -38,12 +38,12 @@ class Operands:
     def axis(self, axis: int, slot: int) -> int:
         """Return the position of a TFLite axis (negative counts from the end) in the slot's planned order.
 
-        Raises Refused for an axis that the slot does not have.
+        Raises Refusal for an axis that the slot does not have.
         """
         tensor = self.bound.op[slot]
         rank = max(tensor.rank, 1)
         if not -rank <= axis < rank:
-            raise Refused(f"axis {axis} does not exist: {tensor.name!r} has rank {tensor.rank}")
+            raise Refusal(f"axis {axis} does not exist: {tensor.name!r} has rank {tensor.rank}")
         return self.perm(slot).index(axis % rank) if tensor.rank else 0
 
     def storage(self, slot: int) -> Storage:
@@ -63,10 +63,10 @@ class Operands:
             return resource
         if slot in declared.holds_axes or slot in declared.indexed_by_axis:
             return self._remap_axes(slot, tensor)
-        behaviour, form = declared.quantization, form_of(self.arithmetic)
-        if self.arithmetic is Arithmetic.FLOAT and slot in behaviour.biases and tensor.dtype in ("int32", "int64"):
+        behavior, form = declared.quantization, form_of(self.arithmetic)
+        if self.arithmetic is Arithmetic.FLOAT and slot in behavior.biases and tensor.dtype in ("int32", "int64"):
             return self._dequantize_bias(slot, tensor)
-        if slot in behaviour.file_slots:
+        if slot in behavior.file_slots:
             return self._align_rank(self.scope.values.get(tensor, self.layout(slot), FILE), slot)
         shape = declared.reshapes.get(slot)
         return self._align_rank(self.fetch(slot, form), slot) if shape is None else self._reshape(slot, form, shape)
@@ -101,7 +101,7 @@ class Operands:
         return self.scope.values.dequantize(value, self.storage(slot), self.layout(slot)) if dequantizes else value
 
     def _weights(self, tensor: Tensor) -> Weights:
-        return self.scope.storage.weights(self.bound, tensor) if tensor.constant else Weights.DEQUANTIZED
+        return self.scope.storage.weights(self.bound, tensor) if tensor.is_constant else Weights.DEQUANTIZED
 
     def _fetch_integers(self, tensor: Tensor, slot: int) -> ir.Value:
         """Return quantized values as they are delivered; requantized if the tensor is kept in another dtype."""
@@ -154,11 +154,11 @@ class Operands:
         activation, weight = self.bound.declared.quantization.biases[slot]
         first, second = affine(self.bound.op[activation]), affine(self.bound.op[weight])
         if first is None or second is None:
-            raise Refused(f"the bias is {tensor.dtype}, but the input or weight is not quantized")
+            raise Refusal(f"the bias is {tensor.dtype}, but the input or weight is not quantized")
         scale = [first.scale[0] * s for s in second.scale]
         values = self.scope.values
         has_float_weights = self._weights(self.bound.op[weight]) is not Weights.DEQUANTIZED
-        if tensor.constant and (tensor.dtype == "int64" or has_float_weights or self.scope.target.float_biases):
+        if tensor.is_constant and (tensor.dtype == "int64" or has_float_weights or self.scope.target.float_biases):
             floats = self._reshape_array(slot, tensor.array).astype(np.float64) * np.asarray(scale)
             return self.scope.emitter.constant(floats.astype(np.float32), values.name(tensor))
         integers = self._bias_integers(slot, tensor)
@@ -173,7 +173,7 @@ class Operands:
         value, dims = self.scope.values.get(tensor), self.bound.declared.reshapes.get(slot)
         if dims is None:
             return value
-        if tensor.constant:
+        if tensor.is_constant:
             return self.scope.emitter.constant(self._reshape_array(slot, tensor.array), self.scope.values.name(tensor))
         return self._node("Reshape", value, [-1 if size is None else size for size in dims])
 

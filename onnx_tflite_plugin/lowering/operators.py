@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.binding.inlining import places
 from onnx_tflite_plugin.errors import Contradiction, Problem
@@ -58,7 +58,7 @@ def _lower_guarded(scope: Scope, bound: Bound) -> tuple[ir.Value | None, ...] | 
             where = f"subgraphs[{bound.op.subgraph}].operators[{bound.op.index}].{wrong.field}"
             scope.job.problems.append(Contradiction(where, str(wrong), "convert the original model again"))
             return None
-        except Refused as refusal:
+        except Refusal as refusal:
             whose = f"handler {bound.handler.name} in {bound.pack}"
             scope.job.problems.append(Problem(bound.label, str(refusal), whose))
             return None
@@ -67,15 +67,15 @@ def _lower_guarded(scope: Scope, bound: Bound) -> tuple[ir.Value | None, ...] | 
 def _lower_operator(scope: Scope, bound: Bound) -> tuple[ir.Value | None, ...]:
     for slot in sorted(bound.declared.requires_constant):
         operand = bound.op.tensor(slot)
-        if operand is not None and not operand.constant:
-            raise Refused(f"operand {slot} ({operand.name!r}) must be a constant")
+        if operand is not None and not operand.is_constant:
+            raise Refusal(f"operand {slot} ({operand.name!r}) must be a constant")
     if _is_empty(bound):
         return tuple(_emit_empty(scope, tensor) for tensor in bound.op.outputs if tensor is not None)
     ctx = Context(scope, bound)
     calls = bound.declared.subgraphs  # a subgraph's operators see the operands as tensors of their own
     given = [(x, _value_signature(x)) for x in ctx.inputs if isinstance(x, ir.Value) and not calls]
     table = bound.declared.quantization.lookup_table
-    if table is not None and ctx.integers:
+    if table is not None and ctx.uses_integers:
         result: object = emit_table_lookup(ctx, table)
     else:
         result = bound.handler.lower(ctx, *ctx.inputs)
@@ -96,8 +96,8 @@ def _lower_operator(scope: Scope, bound: Bound) -> tuple[ir.Value | None, ...]:
 
 def _is_empty(bound: Bound) -> bool:
     """Return True if no output has elements: runtimes refuse many operators on such shapes, and nothing needs computing."""
-    empty = all(t is not None and t.static and 0 in t.shape and _is_numeric(t) for t in bound.op.outputs)
-    return bool(bound.op.outputs) and empty and not bound.declared.hands_on
+    empty = all(t is not None and t.is_static and 0 in t.shape and _is_numeric(t) for t in bound.op.outputs)
+    return bool(bound.op.outputs) and empty and not bound.declared.accesses_states
 
 
 def _emit_empty(scope: Scope, tensor: Tensor) -> ir.Value:

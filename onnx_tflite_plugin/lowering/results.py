@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.api.activations import activation_bounds
 from onnx_tflite_plugin.api.declarations import Instance
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.checked import described
 from onnx_tflite_plugin.guard import BUILTIN, Mismatch
 from onnx_tflite_plugin.lowering.activation import apply_activation
@@ -25,7 +25,7 @@ from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE
 from onnx_tflite_plugin.source.model import Array, Tensor, agree
 
 
-class ResultContradiction(Refused):
+class ResultContradiction(Refusal):
     """A built-in handler's output contradicts the stored tensor, an error of the file. ``field``: the output."""
 
     def __init__(self, field: str, reason: str) -> None:
@@ -39,7 +39,7 @@ def finish_output(ctx: Context, k: int, value: ValueOrResource | None) -> ir.Val
     if tensor is None:
         return None
     if tensor.is_variable and tensor in ctx.scope.used:  # users of a constant have a constant tensor in its place
-        raise Refused(
+        raise Refusal(
             f"the output is the variable tensor {tensor.name!r}; only a constant initial value of it is supported"
         )
     if value is None:
@@ -58,10 +58,10 @@ def finish_output(ctx: Context, k: int, value: ValueOrResource | None) -> ir.Val
     form = FILE if affine(tensor) is not None and uses_file_integers(ctx.scope.storage, ctx.bound, ~k) else STORED
     reshapes = ~k in ctx.bound.declared.reshapes
     if reshapes and not ctx.target.clips_integers:
-        value = ctx.reshaped(value, ~k)
+        value = ctx.reshape_to_slot(value, ~k)
     value = activate_output(ctx, value, k)
     if reshapes and ctx.target.clips_integers:
-        value = ctx.reshaped(value, ~k)
+        value = ctx.reshape_to_slot(value, ~k)
     value = _convert_to_planned_storage(ctx, ~k, _restore_axis_order(ctx, ~k, value))
     _check_dtype(ctx, value, tensor, form, k)
     _check_shape(ctx, value, tensor, k)

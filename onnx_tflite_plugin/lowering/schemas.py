@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 
 
 @cache
@@ -82,7 +82,7 @@ def fit_to_opset(
 ) -> tuple[list[Any], dict[str, Any]]:
     """Return operands and attributes as the schema of the opset has them.
 
-    Raises Refused if an operand would have to be an attribute but is a runtime value.
+    Raises Refusal if an operand would have to be an attribute but is a runtime value.
     """
     given, kept = list(operands), dict(attributes)
     most = signature_of(schema).most
@@ -109,12 +109,12 @@ def _operand_name(op_type: str, domain: str, k: int) -> str:
 
 
 def _attribute_value(schema: onnx.defs.OpSchema, opset: int, name: str, operand: Any) -> Any:
-    """Return a constant operand as an attribute value. Raises Refused for a runtime value."""
+    """Return a constant operand as an attribute value. Raises Refusal for a runtime value."""
     array = operand
     if isinstance(operand, ir.Value):
         if operand.const_value is None:
             since = _first_opset_with_operand(schema.name, schema.domain, name, opset)
-            raise Refused(f"{schema.name} takes {name} as a runtime value only from opset {since}; try --opset {since}")
+            raise Refusal(f"{schema.name} takes {name} as a runtime value only from opset {since}; try --opset {since}")
         array = operand.const_value.numpy()
     if array is None:
         return None

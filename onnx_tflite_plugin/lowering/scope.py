@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.api.values import Value
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
@@ -85,7 +85,7 @@ class Scope:
     def assign(self, tensor: Tensor, value: ir.Value, layout: TensorLayout, form: Form) -> None:
         """Set the next value of a variable tensor, for later readers and for the next run."""
         if not tensor.is_variable:
-            raise Refused(f"the operator writes to operand {tensor.name!r}, which is not a variable tensor")
+            raise Refusal(f"the operator writes to operand {tensor.name!r}, which is not a variable tensor")
         if form is FLOAT and affine(tensor) is not None:
             value = self.values.quantize(value, self.storage.storage(tensor), layout)
         self.values.put(tensor, value, layout, STORED if form is FLOAT else form)
@@ -103,7 +103,7 @@ class Scope:
     ) -> list[ValueOrResource]:
         """Lower a subgraph here and return ``results``, by default its outputs.
 
-        Inputs and results are in planned layout and the file's dtypes. Raises Refused for calls that are nested too deep or too
+        Inputs and results are in planned layout and the file's dtypes. Raises Refusal for calls that are nested too deep or too
         large.
         """
         if not 0 <= subgraph < len(self.model.graphs):
@@ -111,9 +111,9 @@ class Scope:
         graph = self.model.graphs[subgraph]
         self.job.inlined += len(graph.operators)
         if self.depth >= MAX_DEPTH:
-            raise Refused(f"subgraph calls are nested more than {MAX_DEPTH} deep")
+            raise Refusal(f"subgraph calls are nested more than {MAX_DEPTH} deep")
         if self.job.inlined > MAX_INLINED:
-            raise Refused(f"with all subgraph calls inlined, the model has more than {MAX_INLINED} operators")
+            raise Refusal(f"with all subgraph calls inlined, the model has more than {MAX_INLINED} operators")
         prefix = "" if caller is None else f"{self.label(caller)}/"
         within = self.within if caller is None else (*self.within, *places(caller.op))
         scope = Scope(self.job, subgraph, prefix, self.depth + 1, results, within)

@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_tflite_plugin.api.budget import spend
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.api.values import Value
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.binding.states import held_slot, users
@@ -25,6 +25,7 @@ from onnx_tflite_plugin.layout.plan import LayoutPlan
 from onnx_tflite_plugin.layout.tensor_layout import physical_shape
 from onnx_tflite_plugin.lowering.emitter import Emitter, onnx_dtype, require_value, typed
 from onnx_tflite_plugin.quantization.plan import StoragePlan
+from onnx_tflite_plugin.renamed import STATE, renamed_attributes
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.model import Array, Dims, Tensor, agree
 
@@ -51,14 +52,14 @@ class State:
     initializing: bool = False
 
     def declare(self, dtype: str, dims: Dims) -> None:
-        """Set the dtype and shape; the first declaration decides. Raises Refused if a later one differs."""
+        """Set the dtype and shape; the first declaration decides. Raises Refusal if a later one differs."""
         if not self.dtype:
             self.dtype, self.dims = dtype, dims
         elif dtype != self.dtype or not agree(dims, self.dims):
             kinds = " and ".join(
                 f"{kind} of shape {list(sizes)}" for kind, sizes in ((self.dtype, self.dims), (dtype, dims))
             )
-            raise Refused(f"the state {self.name!r} is used as {kinds}: in ONNX a state has one dtype and shape")
+            raise Refusal(f"the state {self.name!r} is used as {kinds}: in ONNX a state has one dtype and shape")
 
     def get(self) -> ir.Value:
         """Return the current value in planned layout and storage. Raises LookupError for an undeclared state."""
@@ -81,23 +82,26 @@ class State:
         return np.asarray(initial, onnx_dtype(self.dtype).numpy())
 
     def set(self, value: Value) -> None:
-        """Set the next value; while CALL_ONCE runs, the initial one. Raises Refused if operators have read the state before."""
+        """Set the next value; while CALL_ONCE runs, the initial one. Raises Refusal if operators have read the state before."""
         if self.initializing and self.current is not None:
             text = f"the operator sets the initial value of the state {self.name!r} after operators that use it"
-            raise Refused(f"{text}, so only LiteRT's first run uses it there")
+            raise Refusal(f"{text}, so only LiteRT's first run uses it there")
         if self.initializing:
             try:
                 self.initial = evaluate_constant(require_value(value), self.emitter.domains)
             except NotConstant as error:
-                raise Refused(f"the initial value of the state {self.name!r} is not constant: {error}") from error
+                raise Refusal(f"the initial value of the state {self.name!r} is not constant: {error}") from error
             return
         self.get()  # a state has an input even if every run assigns it first
         self.current = require_value(value)
 
     @property
-    def known(self) -> bool:
+    def is_assigned(self) -> bool:
         """True if the state has a value."""
         return self.initial is not None or self.current is not None
+
+    if not TYPE_CHECKING:
+        __getattr__ = renamed_attributes(STATE)
 
 
 class NotConstant(LookupError):
@@ -214,10 +218,10 @@ class States:
     def variable_state(self, tensor: Tensor, name: str) -> State:
         """Return the state of a variable tensor; its initial value is constant data if known (``Handler.evaluate``).
 
-        Otherwise all bytes are 0, int8 the zero point (ResetVariableTensor, core/subgraph.cc). Raises Refused for complex dtypes.
+        Otherwise all bytes are 0, int8 the zero point (ResetVariableTensor, core/subgraph.cc). Raises Refusal for complex dtypes.
         """
         if tensor.dtype.startswith("complex"):
-            raise Refused(
+            raise Refusal(
                 f"the variable tensor {tensor.name!r} has dtype {tensor.dtype}; complex states are not supported"
             )
         state = self.state(f"variable {tensor.subgraph}:{tensor.index}", name)

@@ -78,7 +78,7 @@ class Values:
 
     def has(self, tensor: Tensor) -> bool:
         """Return True if the tensor has a value."""
-        return tensor.constant or tensor in self._native or tensor in self._resources
+        return tensor.is_constant or tensor in self._native or tensor in self._resources
 
     def resource(self, tensor: Tensor) -> Resource | None:
         """Return the resource that the tensor refers to; None if it is not a resource."""
@@ -104,7 +104,7 @@ class Values:
         """
         layout = source_layout(tensor.dims) if layout is None else layout
         form = self._form(tensor, form)
-        if tensor.constant:
+        if tensor.is_constant:
             return self._constant(tensor, layout, form, weights)
         derived = self._made.setdefault(tensor, {})
         if (layout, form) not in derived:

@@ -34,8 +34,8 @@ def with_dtypes(model: Model, dtypes: Mapping[tuple[int, int], str]) -> Model:
 
     def other(tensor: Tensor) -> Tensor:
         dtype = dtypes.get((tensor.subgraph, tensor.index))
-        parameters = tensor.quantization or tensor.disregarded
-        return replace(tensor, dtype=dtype, quantization=parameters, disregarded=None) if dtype else tensor
+        parameters = tensor.quantization or tensor.ignored_quantization
+        return replace(tensor, dtype=dtype, quantization=parameters, ignored_quantization=None) if dtype else tensor
 
     graphs = [_replace_tensors(graph, {tensor: other(tensor) for tensor in graph.tensors}) for graph in model.subgraphs]
     return replace(model, subgraphs=tuple(graphs))

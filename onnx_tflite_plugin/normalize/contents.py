@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from onnx_tflite_plugin.api.declarations import Contents, Handler
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.declarations import Handler, ListContents
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import label
 from onnx_tflite_plugin.binding.declared import At, called
 from onnx_tflite_plugin.guard import Failed, Mismatch, guarded
@@ -43,7 +43,7 @@ def complete_lists(model: Model, host: Host, target: Target) -> Model:
             lists.join(one, other)
     for claim in claims:
         variants = [t for t in (*claim.op.inputs, *claim.op.outputs) if t is not None and t.dtype == VARIANT]
-        if claim.handler.contents is None or not variants:
+        if claim.handler.list_contents is None or not variants:
             continue
         for other in variants[1:]:
             lists.join(variants[0], other)
@@ -66,10 +66,10 @@ def _claims(model: Model, host: Host) -> Iterator[_Claim]:
 def _connected_tensors(model: Model, claim: _Claim) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield pairs of tensors that are one value on both sides of a subgraph boundary, or in two iterations of a loop."""
     op, handler = claim.op, claim.handler
-    borders = handler.borders
-    options = (handler.inlines,) if borders is None and handler.inlines else handler.subgraphs if borders else ()
+    boundary = handler.boundary
+    options = (handler.inlines,) if boundary is None and handler.inlines else handler.subgraphs if boundary else ()
     graphs = [model.subgraphs[k] for k in called(options, op) if 0 <= k < len(model.subgraphs)]
-    first, loops = (borders.first, borders.loops) if borders else (0, False)
+    first, loops = (boundary.first, boundary.loops) if boundary else (0, False)
     operands = op.inputs[first:]
     pairs: list[tuple[Tensor | None, Tensor | None]] = []
     for graph in graphs:
@@ -83,22 +83,22 @@ def _connected_tensors(model: Model, claim: _Claim) -> Iterator[tuple[Tensor, Te
             yield one, other
 
 
-def _contents(claim: _Claim, host: Host, target: Target) -> Contents:
+def _contents(claim: _Claim, host: Host, target: Target) -> ListContents:
     """Return what the handler declares about one operator's lists; nothing if it fails or refuses."""
-    function, op = claim.handler.contents, claim.op
+    function, op = claim.handler.list_contents, claim.op
     assert function is not None
     try:
         with guarded(f"contents of handler {claim.handler.name}", claim.pack, function, label(op)):
             try:
                 contents = function(At(op, target, target.opsets[2]))
-            except Refused:
-                return Contents()
-            if not isinstance(contents, Contents):
-                raise Mismatch(f"the function returned {type(contents).__name__}, expected Contents")
+            except Refusal:
+                return ListContents()
+            if not isinstance(contents, ListContents):
+                raise Mismatch(f"the function returned {type(contents).__name__}, expected ListContents")
             return contents
     except Failed as failed:
         host.warn(f"{failed.reason}; the declaration is ignored")
-        return Contents()
+        return ListContents()
 
 
 class _Group:
@@ -106,9 +106,11 @@ class _Group:
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensors = [tensor]
-        self.known: Contents | None = Contents()
+        self.known: ListContents | None = ListContents()
         if tensor.dtype not in HANDLES:  # the file stores an array
-            self.known = Contents(tensor.dtype, tensor.dims[1:] if tensor.has_rank else None) if tensor.dims else None
+            self.known = (
+                ListContents(tensor.dtype, tensor.dims[1:] if tensor.has_rank else None) if tensor.dims else None
+            )
 
 
 class _Lists:
@@ -128,7 +130,7 @@ class _Lists:
         first.tensors += second.tensors
         self._groups.update(dict.fromkeys(second.tensors, first))
 
-    def learn(self, tensor: Tensor, contents: Contents) -> None:
+    def learn(self, tensor: Tensor, contents: ListContents) -> None:
         """Add what an operator declares about a list."""
         group = self._group(tensor)
         group.known = merge(group.known, contents)
@@ -149,16 +151,16 @@ class _Lists:
         return self._groups[tensor]
 
 
-def merge(one: Contents | None, other: Contents | None) -> Contents | None:
+def merge(one: ListContents | None, other: ListContents | None) -> ListContents | None:
     """Return the combined contents that two operators declare; None if they contradict each other."""
     if one is None or other is None or (one.dtype and other.dtype and one.dtype != other.dtype):
         return None
     dtype = one.dtype or other.dtype
     if one.dims is None or other.dims is None:
-        return Contents(dtype, other.dims if one.dims is None else one.dims)
+        return ListContents(dtype, other.dims if one.dims is None else one.dims)
     if not agree(one.dims, other.dims):
         return None
-    return Contents(dtype, tuple(a if b is None else b for a, b in zip(one.dims, other.dims, strict=True)))
+    return ListContents(dtype, tuple(a if b is None else b for a, b in zip(one.dims, other.dims, strict=True)))
 
 
 def list_array(tensor: Tensor, dtype: str, dims: Dims) -> Tensor:

@@ -29,7 +29,7 @@ def cut(
     end_names = tuple(outputs) or names.outputs
     starts = [_find_tensor(main, by_name, name, "--inputs-at") for name in inputs_at]
     for tensor, name in zip(starts, inputs_at, strict=True):
-        if tensor.constant:
+        if tensor.is_constant:
             raise UnsupportedOption(f"--inputs-at {name}: the tensor is a constant")
         if tensor in ends:
             raise UnsupportedOption(f"--inputs-at {name}: the tensor is also an output, so no operator would be left")
@@ -55,7 +55,7 @@ def _check_computed(
     """Raise UnsupportedOption for a tensor of ``--outputs`` without a value."""
     computed = {tensor for op in operators for tensor in op.outputs if tensor is not None}
     for tensor, name in ends:
-        if not (tensor in computed or tensor in given or tensor.constant or tensor.is_variable):
+        if not (tensor in computed or tensor in given or tensor.is_constant or tensor.is_variable):
             raise UnsupportedOption(f"--outputs {name}: no operator computes the tensor, so it has no value")
 
 
@@ -73,7 +73,9 @@ def _find_tensor(main: Subgraph, by_name: dict[str, Tensor], name: str, flag: st
         raise UnsupportedOption(
             f"{flag} {name}: {len(tensors)} tensors have this name; select one by its index: {listed}"
         )
-    near = difflib.get_close_matches(name, {*by_name, *(tensor.name for tensor in main.tensors if not tensor.constant)})
+    near = difflib.get_close_matches(
+        name, {*by_name, *(tensor.name for tensor in main.tensors if not tensor.is_constant)}
+    )
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
     raise UnsupportedOption(f"{flag} {name}: no tensor has this name{hint}")
 
@@ -88,11 +90,11 @@ def needed(main: Subgraph, starts: Collection[Tensor], ends: Collection[Tensor])
     for op in reversed(main.operators):
         if any(tensor in wanted for tensor in op.outputs if tensor is not None):
             chosen.add(op)
-            wanted |= {t for t in op.inputs if t is not None and not t.constant and t not in starts}
+            wanted |= {t for t in op.inputs if t is not None and not t.is_constant and t not in starts}
     there = {*starts, *main.inputs, *(t for op in chosen for t in op.outputs if t is not None)}
     handles = {t: op for op in main.operators if not op.inputs for t in op.outputs if t is not None}
     for op in main.operators:
-        needs = [t for t in op.inputs if t is not None and not t.constant]
+        needs = [t for t in op.inputs if t is not None and not t.is_constant]
         if not any(op.outputs) and all(t in there or t in handles for t in needs):
             chosen |= {op, *(handles[t] for t in needs if t in handles)}
     return (op for op in main.operators if op in chosen)

@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import Bound, Declared, label
 from onnx_tflite_plugin.binding.consistency import declared_rank, perhaps_shapeless
 from onnx_tflite_plugin.binding.declared import resolve, resolved, sized
@@ -75,7 +75,7 @@ class Sizes:
                 continue
             try:
                 results = self._results_at_stored_rank(self._without_batch_sizes(op, dims), dims, numbers)
-            except (ConversionError, Refused) as error:
+            except (ConversionError, Refusal) as error:
                 if not affected:
                     continue
                 problems = error.problems if isinstance(error, ConversionError) else ()
@@ -103,7 +103,7 @@ class Sizes:
             stored = self.results(op, dims, numbers)
             doubtful = [tensor for tensor, (sizes, _) in stored.items() if len(sizes) != tensor.rank]
             ranks = [*(len(stored[tensor][0]) for tensor in doubtful), *candidate_ranks(op, dims)]
-        except (ConversionError, Refused) as error:
+        except (ConversionError, Refusal) as error:
             failure = error
             doubtful = [tensor for tensor in op.outputs if tensor is not None and not tensor.shape]
             ranks = list(candidate_ranks(op, dims))
@@ -128,7 +128,7 @@ class Sizes:
         for rank in dict.fromkeys(ranks):
             try:
                 found = self.results(replace(op, outputs=outputs), dims, numbers, rank)
-            except (ConversionError, Failed, Refused):
+            except (ConversionError, Failed, Refusal):
                 continue
             results = {t: found[o] for t, o in zip(op.outputs, outputs, strict=True) if t is not None and o in found}
             if all(len(sizes) == rank for t, (sizes, _) in results.items() if t in doubtful):
@@ -148,7 +148,9 @@ class Sizes:
                 sizes = np.asarray(options.get(held, ()), np.int64)
                 if _first_size(sizes) in carried:
                     options[held] = tuple(_replace_batch(sizes, op[~0], number).tolist())
-            elif (tensor := op.tensor(held)) is not None and tensor.constant and _first_size(tensor.array) in carried:
+            elif (
+                (tensor := op.tensor(held)) is not None and tensor.is_constant and _first_size(tensor.array) in carried
+            ):
                 inputs[held] = replace(tensor, data=Evaluated(_replace_batch(tensor.array, op[~0], number)))
         if inputs == [*op.inputs] and options == op.options:
             return op
@@ -158,7 +160,7 @@ class Sizes:
     def shapes(self, op: Operator) -> dict[Tensor, Dims]:
         """Return the shapes of an operator's results that follow from the stored ones of its operands.
 
-        Raises ConversionError and Refused if none follow.
+        Raises ConversionError and Refusal if none follow.
         """
         return {tensor: dims for tensor, (dims, _) in self.results(op, {}, {}, values=False).items()}
 
@@ -173,7 +175,7 @@ class Sizes:
     ) -> dict[Tensor, tuple[Dims, Array | None]]:
         """Return the shape of each result, and the value of small integer results that no runtime value changes.
 
-        ``rank``: that of results without a stored one. ``values``: False returns only shapes. Raises ConversionError and Refused
+        ``rank``: that of results without a stored one. ``values``: False returns only shapes. Raises ConversionError and Refusal
         if nothing can be derived.
         """
         operands = {
@@ -192,16 +194,16 @@ class Sizes:
         if handles and sizes is not None:
             return {op[~0]: (sizes, None)}
         resized = [t for t in operands if dims.get(t, t.dims) not in (t.dims, t.shape)]
-        if (handles or bound.declared.hands_on) and not resized:
+        if (handles or bound.declared.accesses_states) and not resized:
             passed = {t: self._forwarded_shape(bound.declared, t, k) for k, t in enumerate(op.outputs) if t is not None}
             if all(sizes is not None for sizes in passed.values()):
                 return {tensor: (sizes or (), None) for tensor, sizes in passed.items()}
         if resized and bound.declared.subgraphs and not handles:
             return {tensor: (sizes, None) for tensor, sizes in self._subgraph_results(op, bound.declared, dims).items()}
         if any(tensor in dims for tensor in operands):
-            _check_free(bound, [tensor for tensor in resized if tensor.shape or bound.declared.hands_on])
+            _check_free(bound, [tensor for tensor in resized if tensor.shape or bound.declared.accesses_states])
         if handles:
-            raise Refused("the resource has a fixed size")
+            raise Refusal("the resource has a fixed size")
         if sizes is not None and opened[0] is not None:
             opened[0] = resize_tensor(opened[0], sizes)
             alone = replace(alone, outputs=tuple(opened))
@@ -219,7 +221,7 @@ class Sizes:
         for tensor, inferred, value in zip(tensors, shapes, computed, strict=False):
             declared = declared_rank(bound, op.outputs.index(tensor))
             if inferred is None and not tensor.has_rank and (declared is None or declared != rank):
-                raise Refused(f"the rank of {tensor.name!r} is known only at runtime")
+                raise Refusal(f"the rank of {tensor.name!r} is known only at runtime")
             sizes = (None,) * (tensor.rank if tensor.has_rank else rank or 0) if inferred is None else inferred
             sizes = sizes[: -1 if inferred and tensor.dtype.startswith("complex") else None]
             _check_scales(tensor, sizes)
@@ -229,10 +231,10 @@ class Sizes:
     def _subgraph_results(self, op: Operator, declared: Declared, dims: Mapping[Tensor, Dims]) -> dict[Tensor, Dims]:
         """Return the shapes of results that an operator's subgraphs compute from operands of other shapes.
 
-        A size that differs between iterations of a loop or between branches is dynamic. Raises Refused for a rank that differs,
+        A size that differs between iterations of a loop or between branches is dynamic. Raises Refusal for a rank that differs,
         and for a subgraph that is called with other shapes elsewhere.
         """
-        first, loops = (declared.borders.first, declared.borders.loops) if declared.borders else (0, False)
+        first, loops = (declared.boundary.first, declared.boundary.loops) if declared.boundary else (0, False)
         given = [None if tensor is None else dims.get(tensor, tensor.dims) for tensor in op.inputs[first:]]
         before = dict(self.inner)
         while True:
@@ -257,13 +259,13 @@ class Sizes:
         dims = nested.propagate(inputs, self.batches)
         for called, shapes in {**nested.inner, index: dims}.items():
             if before.get(called, shapes) != shapes:
-                raise Refused(f"subgraph {called} is called with other shapes by another operator")
+                raise Refusal(f"subgraph {called} is called with other shapes by another operator")
             self.inner[called] = shapes
         return [dims.get(tensor, tensor.dims) for tensor in graph.outputs]
 
     def _forwarded_shape(self, declared: Declared, tensor: Tensor, output: int) -> Dims | None:
         """Return the stored shape of an operator's output, else that of its subgraphs' outputs; None if unknown."""
-        loops = declared.borders is not None and declared.borders.loops
+        loops = declared.boundary is not None and declared.boundary.loops
         indices = declared.subgraphs[-1:] if loops else declared.subgraphs
         if tensor.shape or any(index >= len(self.model.subgraphs) for index in indices):
             return tensor.dims if tensor.has_rank else None
@@ -294,7 +296,7 @@ class Sizes:
 
     def _lower_in_isolation(self, op: Operator) -> ir.Model:
         """Return an ONNX model of one operator, in the file's layout."""
-        inputs = tuple(dict.fromkeys(t for t in op.inputs if t is not None and not t.constant))
+        inputs = tuple(dict.fromkeys(t for t in op.inputs if t is not None and not t.is_constant))
         outputs = tuple(t for t in op.outputs if t is not None)
         main = Subgraph(self.model.root, "", (), inputs, outputs, (op,))
         opset = self.target.opsets[2]
@@ -313,27 +315,27 @@ def may_stay(stored: Dims, derived: Dims) -> bool:
 
 
 def _merge_shapes(one: Dims | None, other: Dims | None) -> Dims | None:
-    """Return the shape of a tensor that has either; differing sizes become dynamic. Raises Refused if the ranks differ."""
+    """Return the shape of a tensor that has either; differing sizes become dynamic. Raises Refusal if the ranks differ."""
     if one is None or other is None:
         return None
     if len(one) != len(other):
-        raise Refused(f"a tensor has shape {list(one)} or {list(other)}, depending on the subgraph")
+        raise Refusal(f"a tensor has shape {list(one)} or {list(other)}, depending on the subgraph")
     return tuple(a if a == b else None for a, b in zip(one, other, strict=True))
 
 
 def _check_free(bound: Bound, changed: Collection[Tensor]) -> None:
-    """Raise Refused if an operand cannot have another size."""
+    """Raise Refusal if an operand cannot have another size."""
     op, declared = bound.op, bound.declared
-    if declared.hands_on:
-        raise Refused("the operator reads or writes a state, which has a fixed shape")
+    if declared.accesses_states:
+        raise Refusal("the operator reads or writes a state, which has a fixed shape")
     by_axis = {*declared.holds_axes, *declared.indexed_by_axis}
     for slot, tensor in enumerate(op.inputs):
         if slot in by_axis and any(tensor is not None and tensor.index == other.index for other in changed):
-            raise Refused(f"operand {slot} has an entry per axis of another operand")
+            raise Refusal(f"operand {slot} has an entry per axis of another operand")
 
 
 def _check_states(model: ir.Model, shapes: Sequence[Dims | None]) -> None:
-    """Raise Refused if an operator's state would have another shape after a run, or an unknown one.
+    """Raise Refusal if an operator's state would have another shape after a run, or an unknown one.
 
     ``shapes``: those of the graph outputs, in order.
     """
@@ -342,16 +344,16 @@ def _check_states(model: ir.Model, shapes: Sequence[Dims | None]) -> None:
         after = shapes[places[state.output]]
         if after != state.shape:
             text = "of unknown shape" if after is None else f"of shape {list(after)}"
-            raise Refused(f"the operator's state of shape {list(state.shape)} would be {text} after a run")
+            raise Refusal(f"the operator's state of shape {list(state.shape)} would be {text} after a run")
 
 
 def _check_scales(tensor: Tensor, dims: Dims) -> None:
-    """Raise Refused if the number of scales is not the size of their axis."""
+    """Raise Refusal if the number of scales is not the size of their axis."""
     quantization = affine(tensor)
     if quantization is None or not quantization.per_axis:
         return
     if dims[quantization.axis : quantization.axis + 1] != (len(quantization.scale),):
-        raise Refused(f"{tensor.name!r} has {len(quantization.scale)} scales along axis {quantization.axis}")
+        raise Refusal(f"{tensor.name!r} has {len(quantization.scale)} scales along axis {quantization.axis}")
 
 
 def _first_size(sizes: Array) -> int | None:
@@ -382,7 +384,7 @@ def _may_hold_sizes(tensor: Tensor | None) -> bool:
     return (
         tensor is not None
         and tensor.dtype in ("int32", "int64")
-        and tensor.static
+        and tensor.is_static
         and prod(tensor.shape) <= MOST_NUMBERS
     )
 

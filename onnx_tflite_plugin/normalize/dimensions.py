@@ -11,7 +11,7 @@ from math import isqrt
 import onnx
 import onnx_ir as ir
 
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.normalize.inference import infer, skeleton
 from onnx_tflite_plugin.source.model import Dims
 
@@ -79,7 +79,7 @@ class _InferenceCache:
         if key not in self._outputs:
             try:
                 self._outputs[key] = infer(self._proto, sizes)
-            except Refused:
+            except Refusal:
                 self._outputs[key] = None
         return self._outputs[key]
 

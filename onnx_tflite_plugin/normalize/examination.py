@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from onnx_tflite_plugin.api.declarations import Transparent
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.binding.consistency import check_consistent, perhaps_shapeless
 from onnx_tflite_plugin.binding.declared import resolved
@@ -57,7 +57,7 @@ def _with_declarations(model: BoundModel, target: Target, opset: int) -> BoundMo
     for bound in model.main.operators:
         try:
             operators.append(resolved(bound, target, opset))
-        except (Failed, Refused):  # raised again, with all others, when the pipeline reads the declarations
+        except (Failed, Refusal):  # raised again, with all others, when the pipeline reads the declarations
             operators.append(bound)
     main = model.main.with_operators(tuple(operators))
     return BoundModel(model.source, tuple(main if graph is model.main else graph for graph in model.graphs))
@@ -92,7 +92,7 @@ def has_stale_shape(bound: Bound, sizes: Sizes) -> bool:
         return False
     try:
         results = implied.items() if implied is not None else list(_derived_results(bound, sizes))
-    except Refused:
+    except Refusal:
         return False
     except (ConversionError, Failed):
         return True

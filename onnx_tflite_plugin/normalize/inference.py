@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 import onnx
 import onnx_ir as ir
 
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.source.model import Dims
 
 LARGE = 1024  # elements; shapes are shorter
@@ -60,7 +60,7 @@ def _replace_float_arithmetic(graph: onnx.GraphProto, real: Collection[str | Non
 def infer(proto: onnx.ModelProto, sizes: Mapping[tuple[str, int], int] | None = None) -> list[Dims | None]:
     """Return the shapes of the graph's outputs; ``sizes``: of graph inputs, by name and axis.
 
-    Raises Refused if the sizes contradict an operator, or a window larger than its image gives a negative size.
+    Raises Refusal if the sizes contradict an operator, or a window larger than its image gives a negative size.
     """
     given = sizes or {}
     model = onnx.ModelProto()
@@ -74,9 +74,9 @@ def infer(proto: onnx.ModelProto, sizes: Mapping[tuple[str, int], int] | None = 
     try:
         inferred = [_dims(info) for info in _infer_graph(model).output]
     except onnx.shape_inference.InferenceError as error:
-        raise Refused(_error_text(error)) from error
+        raise Refusal(_error_text(error)) from error
     if below := [dims for dims in inferred if any(size is not None and size < 0 for size in dims or ())]:
-        raise Refused(f"the result would have the negative shape {list(below[0] or ())}")
+        raise Refusal(f"the result would have the negative shape {list(below[0] or ())}")
     return inferred
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from onnx_tflite_plugin.api.declarations import Transparent
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.consistency import lacks_rank
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.guard import Failed
@@ -55,7 +55,7 @@ def missing_shapes(sizes: Sizes) -> dict[Tensor, Dims]:
 def _lacks_dynamic_sizes(tensor: Tensor, op: Operator, dims: Mapping[Tensor, Dims]) -> bool:
     """Return True if a result has no dynamic size though an operand has one."""
     operands = (dims.get(t, t.dims) for t in op.inputs if t is not None)
-    return tensor.static and bool(tensor.shape) and any(None in own for own in operands)
+    return tensor.is_static and bool(tensor.shape) and any(None in own for own in operands)
 
 
 def _mark_dynamic(tensor: Tensor, found: Dims) -> Dims:
@@ -80,7 +80,7 @@ def _broadcast_operands(sizes: Sizes, op: Operator, dims: Mapping[Tensor, Dims])
     )
     try:
         bound = sizes.bind(replace(op, inputs=operands))
-    except (ConversionError, Failed, Refused):
+    except (ConversionError, Failed, Refusal):
         return []
     if (
         not bound.declared.aligned
@@ -105,7 +105,7 @@ def _try_ranks(sizes: Sizes, op: Operator, dims: Mapping[Tensor, Dims], numbers:
     for rank in (HIGHEST_RANK,) if has_ranks else candidate_ranks(op, dims):
         try:
             results = sizes.results(op, dims, numbers, rank)
-        except (ConversionError, Failed, Refused):
+        except (ConversionError, Failed, Refusal):
             continue
         if all(len(found) == rank for tensor, (found, _) in results.items() if not tensor.has_rank):
             return results

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel, Problem, UnsupportedOperator, UnsupportedOption
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.lowering.interface import InterfaceNames
@@ -84,7 +84,7 @@ def derive_shapes(model: Model, host: Host, target: Target, *, insist: bool = Fa
         dims = Sizes(complete, host, target, "shapes that cannot be derived:").propagate(
             {t: t.dims for t in complete.main.inputs}
         )
-    except (ConversionError, Refused) as error:
+    except (ConversionError, Refusal) as error:
         if insist and isinstance(error.__cause__, InvalidModel):
             raise error.__cause__ from error
         return None

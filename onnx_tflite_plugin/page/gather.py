@@ -145,7 +145,7 @@ def _edges(operators: Sequence[Operator]) -> Iterator[dict[str, Any]]:
     """Yield the edges between operators, one per tensor."""
     producers = {tensor.index: op.index for op in operators for tensor in op.outputs if tensor is not None}
     for op in operators:
-        for tensor in dict.fromkeys(t for t in op.inputs if t is not None and not t.constant):
+        for tensor in dict.fromkeys(t for t in op.inputs if t is not None and not t.is_constant):
             if tensor.index in producers:
                 yield {"from": producers[tensor.index], "to": op.index, "name": tensor.name, "dtype": tensor.dtype}
 

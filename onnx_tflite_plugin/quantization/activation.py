@@ -6,7 +6,7 @@ import math
 from typing import NamedTuple
 
 from onnx_tflite_plugin.api.activations import activation_bounds
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE
 from onnx_tflite_plugin.source.model import Quantization
 
@@ -31,15 +31,15 @@ def round_half_away(value: float) -> int:
 def stored_clamp(activation: str, dtype: str, quantization: Quantization) -> Clamp:
     """Return the clamp that a quantized kernel applies (CalculateActivationRangeQuantized): zp + round(bound / scale).
 
-    Raises Refused for an activation without bounds, which no kernel applies to integers, and for a scale of 0.
+    Raises Refusal for an activation without bounds, which no kernel applies to integers, and for a scale of 0.
     """
     bounds = activation_bounds(activation)
     if bounds is None:
-        raise Refused(f"the fused activation {activation} is not a clamp, but the output is quantized")
+        raise Refusal(f"the fused activation {activation} is not a clamp, but the output is quantized")
     low, high = bounds
     scale, zero_point = quantization.scale[0], quantization.zero_point[0]
     if not scale:
-        raise Refused("the output has a scale of 0, in which the bounds of its fused activation cannot be expressed")
+        raise Refusal("the output has a scale of 0, in which the bounds of its fused activation cannot be expressed")
     least, most = INTEGER_RANGE[dtype]
     bottom = None if low is None else zero_point + round_half_away(low / scale)
     top = None if high is None else zero_point + round_half_away(high / scale)

@@ -24,15 +24,15 @@ def delivered_storage(plan: StoragePlan, bound: Bound, slot: int) -> Storage:
     if uses_file_integers(plan, bound, slot):
         return file_storage(tensor)
     planned, result = plan.storage(tensor), _integer_result(plan, bound)
-    has_own_behaviour = slot in bound.declared.output_quantization
-    if has_own_behaviour or result is None or affine(tensor) is None or tensor.dtype != result.dtype:
+    has_own_behavior = slot in bound.declared.output_quantization
+    if has_own_behavior or result is None or affine(tensor) is None or tensor.dtype != result.dtype:
         return planned
     kept = plan.storage(result)
     return planned if planned.shift == kept.shift else shifted_storage(tensor, kept.dtype, kept.shift)
 
 
 def _integer_result(plan: StoragePlan, bound: Bound) -> Tensor | None:
-    """Return the first quantized output under the operator's own behaviour if it computes on quantized values."""
+    """Return the first quantized output under the operator's own behavior if it computes on quantized values."""
     if plan.arithmetic[bound] is not Arithmetic.STORED:
         return None
     others = bound.declared.output_quantization

@@ -67,11 +67,11 @@ class _ModelDequantizer:
 
     def dequantize_operator(self, bound: Bound) -> Bound:
         op = bound.op
-        computed = [t for t in (*op.inputs, *op.outputs) if t is not None and not t.constant]
+        computed = [t for t in (*op.inputs, *op.outputs) if t is not None and not t.is_constant]
         if any(t.dtype == "float32" for t in computed) and not any(affine(t) for t in computed):
             return bound  # only the weights are quantized, and the handler dequantizes them
-        behaviour = bound.declared.quantization
-        biases = behaviour.biases
+        behavior = bound.declared.quantization
+        biases = behavior.biases
         inputs = tuple(
             self.dequantize_bias(op, tensor, *biases[slot])
             if tensor is not None and slot in biases
@@ -79,7 +79,7 @@ class _ModelDequantizer:
             for slot, tensor in enumerate(op.inputs)
         )
         plain = replace(op, inputs=inputs, outputs=tuple(self.dequantize_tensor(tensor) for tensor in op.outputs))
-        if behaviour.keeps_file_values and not bound.declared.hands_on:
+        if behavior.keeps_file_values and not bound.declared.accesses_states:
             self.check_stored(bound)
         self.check_accepted(bound, plain)
         members = tuple(plain if member is op else member for member in bound.members)
@@ -118,14 +118,14 @@ class _ModelDequantizer:
         if tensor is None or affine(tensor) is None:
             return tensor
         if tensor not in self.dequantized:
-            data = _LazyArray(lambda: dequantized(tensor)) if tensor.constant else None
+            data = _LazyArray(lambda: dequantized(tensor)) if tensor.is_constant else None
             self.dequantized[tensor] = replace(tensor, dtype="float32", quantization=None, data=data)
         return self.dequantized[tensor]
 
     def dequantize_bias(self, op: Operator, tensor: Tensor, first: int, second: int) -> Tensor:
         """Return a bias dequantized by input scale x weight scale, as kernels do, whatever its stored scale."""
         x, w = affine(op[first]), affine(op[second])
-        if x is None or w is None or "int" not in tensor.dtype or not tensor.constant:
+        if x is None or w is None or "int" not in tensor.dtype or not tensor.is_constant:
             return tensor
         scale = x.scale[0] * np.asarray(w.scale)
         data = _LazyArray(lambda: (tensor.array.astype(np.float64) * scale).astype(np.float32))

@@ -23,7 +23,7 @@ def choose_opset(model: BoundModel, storage: StoragePlan, asked: int | None, tar
         least = max([bound.declared.min_opset, *kept.values()])
         needed = max(needed, least)
         if least > (asked or high):
-            folds = all(tensor.constant for tensor, opset in kept.items() if opset == least)
+            folds = all(tensor.is_constant for tensor, opset in kept.items() if opset == least)
             hint = f"--opset {least}" + (" or --weights fold" if folds and least in kept.values() else "")
             problems.append(Problem(bound.label, f"needs opset {least}", hint))
     if problems:

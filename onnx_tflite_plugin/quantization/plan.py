@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from onnx_tflite_plugin.api.quantization import Arithmetic, check_output_parameters
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.binding.axes import slots_of
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.binding.states import States, by_key, held
 from onnx_tflite_plugin.errors import HandlerError, Problem, TargetRefusal
+from onnx_tflite_plugin.renamed import OPERATOR, renamed_attributes
 from onnx_tflite_plugin.source.affine import affine, quantized
 from onnx_tflite_plugin.source.model import BlockwiseQuantization, Operator, Quantization, Tensor
 
@@ -79,7 +80,7 @@ class StoragePlan(NamedTuple):
         storage = self.storage(tensor)
         if storage.quantization is None or self.target.refusal(storage.dtype, storage.quantization.zero_point):
             return Weights.FOLDED
-        activations = [t for t in (*bound.op.inputs, *bound.op.outputs) if t is not None and not t.constant]
+        activations = [t for t in (*bound.op.inputs, *bound.op.outputs) if t is not None and not t.is_constant]
         dtypes = {self.storage(t).dtype for t in activations if affine(t) is not None}
         if not dtypes <= self.target.multiplies:
             return Weights.DEQUANTIZED
@@ -91,7 +92,7 @@ class StoragePlan(NamedTuple):
         """Return the operands that the operator gets as quantized values, or through a node that dequantizes them."""
         excluded = bound.declared.quantization.file_slots
         operands = [t for k, t in enumerate(bound.op.inputs) if t is not None and quantized(t) and k not in excluded]
-        return [t for t in operands if not t.constant or self.weights(bound, t) is not Weights.FOLDED]
+        return [t for t in operands if not t.is_constant or self.weights(bound, t) is not Weights.FOLDED]
 
 
 def file_storage(tensor: Tensor) -> Storage:
@@ -119,7 +120,7 @@ def plan_storage(model: BoundModel, target: Target, *, fold: bool = False) -> St
     for bound in model.operators():
         try:
             arithmetic[bound] = _choose_arithmetic(bound, target)
-        except Refused as refusal:
+        except Refusal as refusal:
             problems.append(Problem(bound.label, str(refusal)))
     if problems:
         raise HandlerError("quantized operands that cannot be converted:", problems)
@@ -172,7 +173,7 @@ def _quantized_tensors(bound: Bound, slots: Iterable[int] | None = None) -> list
 
 
 def _governed_tensors(bound: Bound) -> list[Tensor]:
-    """Return the quantized tensors that the operator's own behaviour applies to."""
+    """Return the quantized tensors that the operator's own behavior applies to."""
     return _quantized_tensors(
         bound, [slot for slot in data_slots(bound) if slot not in bound.declared.output_quantization]
     )
@@ -180,7 +181,7 @@ def _governed_tensors(bound: Bound) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class _QuantizedOperator:
-    """Bound operator as its behaviour sees it. Implements ``api.quantization.QuantizedOperator``."""
+    """Bound operator as its behavior sees it. Implements ``api.quantization.QuantizedOperator``."""
 
     bound: Bound
     runtime: Target
@@ -199,8 +200,11 @@ class _QuantizedOperator:
         others = self.bound.declared.output_quantization
         return [t for k, t in enumerate(self.op.outputs) if t is not None and ~k not in others]
 
+    if not TYPE_CHECKING:
+        __getattr__ = renamed_attributes(OPERATOR)
+
     @property
-    def hands_on(self) -> bool:
+    def accesses_states(self) -> bool:
         return self.bound.declared.effects is not None
 
     def quantized(self, slots: Iterable[int]) -> list[Tensor]:
@@ -219,17 +223,17 @@ class _QuantizedOperator:
 
 
 def _choose_arithmetic(bound: Bound, target: Target) -> Arithmetic:
-    """Return the values on which the operator computes. Raises Refused if its quantized tensors cannot be converted."""
+    """Return the values on which the operator computes. Raises Refusal if its quantized tensors cannot be converted."""
     for slot, output in bound.declared.output_quantization.items():
         check_output_parameters(output, filter(None, [bound.op.tensor(slot)]))
-    tensors, behaviour = _governed_tensors(bound), bound.declared.quantization
+    tensors, behavior = _governed_tensors(bound), bound.declared.quantization
     if not tensors:
         return Arithmetic.FLOAT if _quantized_tensors(bound) else Arithmetic.UNQUANTIZED
-    readable = [bound.op.tensor(slot) for slot in behaviour.block_slots]
+    readable = [bound.op.tensor(slot) for slot in behavior.block_slots]
     for tensor in tensors:
-        if tensor.blocks is not None and (tensor not in readable or not tensor.constant):
-            raise Refused(f"{tensor.name!r} has a scale per block, which the kernel does not read")
-    return behaviour.choose_arithmetic(_QuantizedOperator(bound, target, tensors))
+        if tensor.blocks is not None and (tensor not in readable or not tensor.is_constant):
+            raise Refusal(f"{tensor.name!r} has a scale per block, which the kernel does not read")
+    return behavior.choose_arithmetic(_QuantizedOperator(bound, target, tensors))
 
 
 # --- which tensors are kept in another dtype --------------------------------------------------
@@ -273,12 +277,12 @@ def _tensors_in_file_dtype(model: BoundModel) -> set[Tensor]:
     """Return variable tensors, subgraph interfaces, and tensors that kernels read without a scale."""
     kept = {t for graph in model.graphs if graph is not model.main for t in (*graph.inputs, *graph.outputs)}
     for bound in model.operators():
-        behaviour = bound.declared.quantization
-        if bound.declared.subgraphs or (bound.declared.effects is not None and not behaviour.allows_shifted_states):
+        behavior = bound.declared.quantization
+        if bound.declared.subgraphs or (bound.declared.effects is not None and not behavior.allows_shifted_states):
             kept.update(_quantized_tensors(bound))
-        if behaviour.keeps_file_values:
+        if behavior.keeps_file_values:
             kept.update(_governed_tensors(bound))
-        kept.update(_quantized_tensors(bound, behaviour.file_slots))
+        kept.update(_quantized_tensors(bound, behavior.file_slots))
         kept.update(t for t in (*bound.op.inputs, *bound.op.outputs) if t is not None and t.is_variable)
     return kept
 
@@ -298,7 +302,7 @@ def _interface_only_tensors(model: BoundModel, weights: set[Tensor], states: Sta
     isolated = {
         bound
         for bound, tensors in by_operator.items()
-        if all((t in edges or t.constant) and t not in weights for t in tensors)
+        if all((t in edges or t.is_constant) and t not in weights for t in tensors)
     }
     while True:
         shared = {t for bound, tensors in by_operator.items() if bound not in isolated for t in tensors}
@@ -309,9 +313,9 @@ def _interface_only_tensors(model: BoundModel, weights: set[Tensor], states: Sta
 
 
 def _weight_tensors(model: BoundModel) -> set[Tensor]:
-    """Return constants in the slots that a behaviour declares as weights."""
+    """Return constants in the slots that a behavior declares as weights."""
     weights: set[Tensor] = set()
     for bound in model.operators():
         slots = bound.declared.quantization.weight_slots
-        weights.update(t for slot in slots if (t := bound.op.tensor(slot)) is not None and t.constant)
+        weights.update(t for slot in slots if (t := bound.op.tensor(slot)) is not None and t.is_constant)
     return weights

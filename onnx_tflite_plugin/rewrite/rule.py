@@ -12,7 +12,7 @@ import onnx_ir as ir
 from onnx_ir.passes import InPlacePass, InvariantError, PassBase, PassError, PassResult, Sequential
 
 from onnx_tflite_plugin.api.declarations import Decline
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.checked import described
 from onnx_tflite_plugin.guard import Mismatch, guarded
 from onnx_tflite_plugin.progress import LOG
@@ -50,7 +50,7 @@ class RewriteRule(Generic[Place, Match]):
     """A rewrite of a finished model, with the vocabulary of ``@fusion``.
 
     ``pattern`` yields the places of a model that may be rewritten, ``check`` returns the match at a place, or a Decline; the
-    reason is empty where nobody would expect the rewrite. ``check`` may raise Refused instead (see :func:`required`).
+    reason is empty where nobody would expect the rewrite. ``check`` may raise Refusal instead (see :func:`required`).
     ``rewrite`` changes the model, and returns the number of changes if it is not one.
     """
 
@@ -76,7 +76,7 @@ class RewriteRule(Generic[Place, Match]):
     def _match(self, place: Place) -> Match | Decline:
         try:
             return self.check(place)
-        except Refused as refusal:
+        except Refusal as refusal:
             return Decline(str(refusal))
 
 
@@ -91,16 +91,16 @@ def nodes_of_all_graphs(*op_types: str) -> Pattern[ir.Node]:
 
 
 def required(found: _T | None, reason: str = "") -> _T:
-    """Return what a check found. Raises Refused with the reason to decline if it is ``None``."""
+    """Return what a check found. Raises Refusal with the reason to decline if it is ``None``."""
     if found is None:
-        raise Refused(reason)
+        raise Refusal(reason)
     return found
 
 
 def require(condition: object, reason: str = "") -> None:
-    """Raise Refused with the reason to decline unless a condition holds."""
+    """Raise Refusal with the reason to decline unless a condition holds."""
     if not condition:
-        raise Refused(reason)
+        raise Refusal(reason)
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
+from onnx_tflite_plugin.renamed import TENSOR, renamed_attributes
 from onnx_tflite_plugin.source.authored import Metadata
 
 Array = npt.NDArray[Any]
@@ -149,7 +150,7 @@ class Tensor:
 
     ``shape`` is the shape in the file (dynamic dimensions are 1, as converters write them); ``dims`` has ``None`` for
     dynamic dimensions. ``dtype`` is the name in numpy or ml_dtypes ("float32", "int8", "int4", "float8_e4m3fn", ...),
-    or "string", "resource", "variant". ``disregarded``: quantization parameters of a float tensor, which kernels ignore.
+    or "string", "resource", "variant". ``ignored_quantization``: quantization parameters of a float tensor, which kernels ignore.
     """
 
     subgraph: int
@@ -162,10 +163,10 @@ class Tensor:
     quantization: AnyQuantization | None = None
     is_variable: bool = False
     has_rank: bool = True
-    disregarded: Quantization | None = None
+    ignored_quantization: Quantization | None = None
 
     @property
-    def constant(self) -> bool:
+    def is_constant(self) -> bool:
         """True if the value is known and never changes. The value of a variable is only its initial value."""
         return self.data is not None and not self.is_variable
 
@@ -179,7 +180,7 @@ class Tensor:
         return len(self.shape)
 
     @property
-    def static(self) -> bool:
+    def is_static(self) -> bool:
         return None not in self.dims
 
     @property
@@ -199,6 +200,9 @@ class Tensor:
 
     def __hash__(self) -> int:
         return hash((self.subgraph, self.index))
+
+    if not TYPE_CHECKING:
+        __getattr__ = renamed_attributes(TENSOR)
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,7 +246,7 @@ class Operator:
     def constant(self, slot: int) -> Array | None:
         """Return the operand's value if it is a constant of the file, otherwise ``None``."""
         tensor = self.tensor(slot)
-        return tensor.array if tensor is not None and tensor.constant else None
+        return tensor.array if tensor is not None and tensor.is_constant else None
 
 
 @dataclass(frozen=True, eq=False)

@@ -91,8 +91,8 @@ def _read_blockwise(details: Table, shape: tuple[int, ...], tensors: Sequence[Te
     if not shape or shape[-1] % size:
         raise details.invalid("block_size", f"{size} does not divide the last axis of {list(shape)}", DAMAGED)
     scales = tensors[at]
-    if scales.dtype != "float16" or not scales.constant:
-        kind = "a constant" if scales.constant else "not a constant"
+    if scales.dtype != "float16" or not scales.is_constant:
+        kind = "a constant" if scales.is_constant else "not a constant"
         reason = f"tensor {scales} must be a float16 constant, but is {kind}, of {scales.dtype}"
         raise details.invalid("scales", reason, DAMAGED)
     if prod(scales.shape) != prod(shape) // size:
@@ -104,7 +104,7 @@ def _read_blockwise(details: Table, shape: tuple[int, ...], tensors: Sequence[Te
     # the tensor of the scales.
     if zero_points not in (None, at) and details.has("zero_points"):
         points = tensors[zero_points]
-        if not points.constant or points.array.any():
+        if not points.is_constant or points.array.any():
             reason = f"tensor {points} has nonzero values, and LiteRT's kernels ignore zero points of blocks"
             raise details.invalid("zero_points", reason, "quantize symmetrically")
     return BlockwiseQuantization(scales, size)

@@ -145,13 +145,13 @@ def _find_origins(
     Raises InvalidModel if an operator computes a constant or an input. A variable may be computed: float16 files define
     its initial value that way.
     """
-    given = [tensor.constant or tensor.is_variable for tensor in tensors]
+    given = [tensor.is_constant or tensor.is_variable for tensor in tensors]
     for number in inputs:
         given[number] = True
     for number, place in producers.items():
-        if tensors[number].constant or number in inputs:
+        if tensors[number].is_constant or number in inputs:
             tensor, call = tensors[number], calls[place]
-            kind = "a constant" if tensor.constant else "an input"
+            kind = "a constant" if tensor.is_constant else "an input"
             reason = f"tensor {tensor} is {kind} and cannot be computed"
             raise call.table.invalid(f"outputs[{call.outputs.index(number)}]", reason, ORDER)
     return _Origins(tensors, given, producers)

@@ -59,11 +59,11 @@ def read_tensors(
 
 
 def _attach_quantization(tensor: Tensor, quantization: AnyQuantization | None) -> Tensor:
-    """Return the tensor with its parameters; parameters of a float tensor go to ``disregarded``."""
+    """Return the tensor with its parameters; parameters of a float tensor go to ``ignored_quantization``."""
     if quantization is None:
         return tensor
     if isinstance(quantization, Quantization) and tensor.dtype in FLOATS:
-        return replace(tensor, disregarded=quantization)
+        return replace(tensor, ignored_quantization=quantization)
     return replace(tensor, quantization=quantization)
 
 

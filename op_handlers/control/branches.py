@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from onnx_tflite_plugin.api import (
-    Borders,
     Context,
     Decline,
     Effects,
     Instance,
     Quantization,
     Raw,
-    Refused,
+    Refusal,
+    SubgraphBoundary,
     Terminate,
     Value,
     handler,
@@ -25,7 +25,7 @@ from onnx_tflite_plugin.api import (
     "IF",
     max_version=1,
     layout=Terminate(),
-    borders=Borders(first=1),
+    boundary=SubgraphBoundary(first=1),
     quantization=Raw(),
     subgraphs=("then_subgraph_index", "else_subgraph_index"),
     effects=Effects(),
@@ -45,7 +45,7 @@ def check_branches(at: Instance) -> Decline | None:
     "STABLEHLO_CASE",
     max_version=1,
     layout=Terminate(),
-    borders=Borders(first=1),
+    boundary=SubgraphBoundary(first=1),
     quantization=Raw(),
     subgraphs=("branch_subgraph_indices",),
     effects=Effects(),
@@ -68,7 +68,7 @@ def check_parameters(ctx: Context, branch: int) -> None:
     for one, other in zip(outside, inside, strict=True):
         seen = [t.quantization if t and isinstance(t.quantization, Quantization) else None for t in (one, other)]
         if seen[0] != seen[1]:
-            raise Refused(f"{other.name!r} in its branch is quantized otherwise than outside, which LiteRT overrules")
+            raise Refusal(f"{other.name!r} in its branch is quantized otherwise than outside, which LiteRT overrules")
 
 
 def emit_branches(
@@ -76,7 +76,7 @@ def emit_branches(
 ) -> tuple[Value, ...]:
     """Emit the first branch whose condition holds, else the last one."""
     if any(tensor is not None and tensor.dtype == "resource" for tensor in ctx.op.outputs):
-        raise Refused("a branch gives a resource, so which one it is would be known at run time only")
+        raise Refusal("a branch gives a resource, so which one it is would be known at run time only")
     states = ctx.states(*branches)
     before = [state.get() for state in states]
 

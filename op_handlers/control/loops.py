@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Borders, Context, Effects, Raw, State, Tensor, Terminate, Value, handler
+from onnx_tflite_plugin.api import Context, Effects, Raw, State, SubgraphBoundary, Tensor, Terminate, Value, handler
 from op_handlers.kernels.counted_loops import CountedLoop
 
 BRANCHING = ("WHILE", "IF", "STABLEHLO_CASE")
@@ -16,7 +16,7 @@ BRANCHING = ("WHILE", "IF", "STABLEHLO_CASE")
     "WHILE",
     max_version=1,
     layout=Terminate(),
-    borders=Borders(loops=True),
+    boundary=SubgraphBoundary(loops=True),
     quantization=Raw(),
     subgraphs=("cond_subgraph_index", "body_subgraph_index"),
     effects=Effects(),

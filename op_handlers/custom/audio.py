@@ -17,7 +17,7 @@ from onnx_tflite_plugin.api import (
     Instance,
     NotQuantizable,
     Operator,
-    Refused,
+    Refusal,
     Terminate,
     Value,
     handler,
@@ -153,7 +153,7 @@ def mfcc(ctx: Context, powers: Value, rate: Value) -> Value:
     """The cosine transform of the logarithms of magnitudes summed by mel filters."""
     ops, bins = ctx.ops, ctx.op[0].dims[2]
     if bins is None:
-        raise Refused("the number of frequencies of its input is not known; its filters depend on it")
+        raise Refusal("the number of frequencies of its input is not known; its filters depend on it")
     channels, coefficients, lower, upper = (whole_option(ctx.op, name) for name in CEPSTRUM)
     spend(channels * (bins + coefficients), 8, "the filters of a cepstrum")
     # The kernel keeps the limits as float32.

@@ -12,7 +12,7 @@ from onnx_tflite_plugin.api import (
     Dequantized,
     Instance,
     Operator,
-    Refused,
+    Refusal,
     Terminate,
     Value,
     handler,
@@ -48,7 +48,7 @@ def check_detection(at: Instance) -> Decline | None:
     if missing := [name for name in (*NEEDED, *SCALES) if name not in options]:
         return Decline(f"its options lack {', '.join(missing)}")
     boxes, anchors = op[0].dims[1], op[2]
-    if boxes is not None and anchors.static and anchors.shape[0] < boxes:
+    if boxes is not None and anchors.is_static and anchors.shape[0] < boxes:
         return Decline(f"it has {anchors.shape[0]} anchors for {boxes} boxes, and the kernel reads on behind them")
     if anchors.dtype != op[0].dtype:
         return Decline(
@@ -81,7 +81,7 @@ def postprocess(ctx: Context, encodings: Value, scores: Value, anchors: Value) -
     """Emit NonMaxSuppression per class, or once by each box's best class; unset results, uninitialized in the kernel, are 0."""
     options, ops, batch = settings(ctx.op), ctx.ops, ctx.op[0].dims[0]
     if batch != 1:
-        raise Refused(f"it is given a batch of {batch or 'any size'}; the kernel takes one image (kBatchSize)")
+        raise Refusal(f"it is given a batch of {batch or 'any size'}; the kernel takes one image (kBatchSize)")
     boxes = decode_boxes(ctx, ops.Squeeze(encodings, [0]), anchors, options)
     background = ctx.op[1].shape[2] - options["num_classes"]
     by_box = ops.Slice(ops.Squeeze(scores, [0]), [background], [ctx.op[1].shape[2]], [1])
@@ -95,7 +95,7 @@ def decode_boxes(ctx: Context, encodings: Value, anchors: Value, options: dict[s
     wide = [ops.Cast(value, to="float64") for value in (ops.Slice(encodings, [0], [4], [1]), anchors)]
     (y, x, h, w), (ya, xa, ha, wa) = (split_columns(ctx, value, rank=2) for value in wide)
     if ctx.op[2].shape[-1] != 4:
-        raise Refused(f"it has anchors of shape {list(ctx.op[2].shape)}, without which boxes cannot be decoded")
+        raise Refusal(f"it has anchors of shape {list(ctx.op[2].shape)}, without which boxes cannot be decoded")
     scale = {name: np.float64(np.float32(options[f"{name}_scale"])) for name in "yxhw"}
 
     def side(center: Value, size: Value, anchor: Value, extent: Value, axis: str, length: str) -> tuple[Value, Value]:

@@ -85,7 +85,7 @@ def fold_arithmetic(ctx: Context, w: Value, channel: int) -> tuple[Value | Array
 
     Weights that the file stores in a narrower dtype are multiplied when the model is loaded.
     """
-    weights, last = ctx.required(1), len(ctx.op.inputs)
+    weights, last = ctx.require_constant(1), len(ctx.op.inputs)
     along = [-1 if axis == channel else 1 for axis in ctx.perm(1)]
     bias_before, factor = ctx.op.constant(last - 3), np.ones(ctx.op[1].shape[channel])
     added = np.zeros_like(factor) if bias_before is None else bias_before.reshape(-1).astype(np.float64)
@@ -96,7 +96,7 @@ def fold_arithmetic(ctx: Context, w: Value, channel: int) -> tuple[Value | Array
         else:
             added = added + (number if code == "ADD" else -number)
     bias = added.astype(np.float32)
-    if ctx.op[1].narrower is None or ctx.folds:
+    if ctx.op[1].narrower is None or ctx.folds_weights:
         return (weights * factor.reshape(along)).astype(np.float32), bias
     return (w if (factor == 1).all() else ctx.ops.Mul(w, factor.reshape(along).astype(np.float32))), bias
 
@@ -110,7 +110,7 @@ def clip_scaled(ctx: Context, y: Value) -> Value:
     "CONV_2D_ARITHMETIC",
     pattern=arithmetic_patterns("CONV_2D", x, w),
     inputs=(x, w, bias, first, second),
-    where=match_arithmetic,
+    check=match_arithmetic,
     layout=conv_2d.layout,
     axes=conv_2d.axes,
     activation=conv_2d.activation,
@@ -124,7 +124,7 @@ def conv_2d_arithmetic(ctx: Context, x: Value, w: Value, *_constants: Value) -> 
     "DEPTHWISE_CONV_2D_ARITHMETIC",
     pattern=arithmetic_patterns("DEPTHWISE_CONV_2D", x, w),
     inputs=(x, w, bias, first, second),
-    where=match_arithmetic,
+    check=match_arithmetic,
     layout=depthwise_conv_2d.layout,
     axes=depthwise_conv_2d.axes,
     activation=depthwise_conv_2d.activation,
@@ -138,7 +138,7 @@ def depthwise_conv_2d_arithmetic(ctx: Context, x: Value, w: Value, *_constants: 
     "TRANSPOSE_CONV_ARITHMETIC",
     pattern=arithmetic_patterns("TRANSPOSE_CONV", shape, w, x),
     inputs=(shape, w, x, bias, first, second),
-    where=match_arithmetic,
+    check=match_arithmetic,
     layout=transpose_conv.layout,
     axes=transpose_conv.axes,
     activation=transpose_conv.activation,
@@ -153,7 +153,7 @@ def transpose_conv_arithmetic(ctx: Context, shape: Value, w: Value, x: Value, *_
     "FULLY_CONNECTED_ARITHMETIC",
     pattern=arithmetic_patterns("FULLY_CONNECTED", x, w),
     inputs=(x, w, bias, first, second),
-    where=match_arithmetic,
+    check=match_arithmetic,
     layout=fully_connected.layout,
     axes=fully_connected.axes,
     reshapes=fully_connected.reshapes,

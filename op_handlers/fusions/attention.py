@@ -17,10 +17,10 @@ from onnx_tflite_plugin.api import (
     Match,
     Operand,
     Value,
+    format_axes,
     fusion,
     operands,
     out,
-    spelled,
 )
 
 x, w = operands("x w")
@@ -78,7 +78,7 @@ def grouped_axes(at: Instance) -> str:
     rows, result = ([*(f"a{i}" for i in range(op[k].rank - 2)), "m", last] for k, last in ((0, "k"), (out(0), "n")))
     matrix = ["n", "k"] if op.options.transposed else ["k", "n"]
     present = [None] if op.tensor(2) is not None else []
-    return spelled([rows, [*(f"b{i}" for i in range(op[1].rank - 2)), *matrix], *present], result)
+    return format_axes([rows, [*(f"b{i}" for i in range(op[1].rank - 2)), *matrix], *present], result)
 
 
 def grouped_layout(at: Instance) -> Implicit:
@@ -92,7 +92,7 @@ def grouped_layout(at: Instance) -> Implicit:
     "BATCH_MATMUL_SHARED",
     pattern=tuple(repeated_matrix_patterns()),
     inputs=(x, w, scale),
-    where=match_repetition,
+    check=match_repetition,
     layout=grouped_layout,
     axes=grouped_axes,
     types="float32, float32, float32",
@@ -102,7 +102,7 @@ def batch_matmul_shared(ctx: Context, x: Value, w: Value, scale: Value | None = 
     """Emit MatMul of all rows of a group by one matrix. A scale is applied to the rows, which are fewer."""
     *batches, _, _ = ctx.op[1].dims
     *_, rows, depth = ctx.op[0].dims
-    number = None if scale is None else ctx.required(2).reshape(())
+    number = None if scale is None else ctx.require_constant(2).reshape(())
     given = x if number is None else ctx.ops.Mul(x, number)
     grouped = ctx.ops.Reshape(given, np.asarray([*batches, ctx.options.times * (rows or 0), depth], np.int64))
-    return ctx.reshaped(ctx.ops.MatMul(grouped, w), out(0))
+    return ctx.reshape_to_slot(ctx.ops.MatMul(grouped, w), out(0))

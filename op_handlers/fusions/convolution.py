@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from onnx_tflite_plugin.api import (
     Call,
+    Check,
     Decline,
     Dims,
     Fusion,
@@ -18,8 +19,7 @@ from onnx_tflite_plugin.api import (
     Instance,
     Match,
     Operator,
-    Refused,
-    Where,
+    Refusal,
     conv_pads,
     fusion,
     operands,
@@ -118,7 +118,7 @@ def explicit_pads(conv: Operator, unit: int, axes: Sequence[Axis]) -> Mapping[st
     strides, dilations = strides_and_dilations(conv.options, "hw")
     try:
         conv_padding = conv_pads(conv.options.padding, conv[0].dims[1:3], kernel, strides, dilations)
-    except Refused as refusal:
+    except Refusal as refusal:
         return Decline(str(refusal))
     pads = {
         name: [conv_padding[2 * side + k] * axis.block + axis.added[side] - axis.cut[side] for side in (0, 1)]
@@ -151,13 +151,13 @@ def axes_of(base: Handler) -> Callable[[Instance], str]:
     return axes
 
 
-def conv_fusion(base: Handler, suffix: str, pattern: Sequence[Call], where: Where) -> Fusion:
+def conv_fusion(base: Handler, suffix: str, pattern: Sequence[Call], where: Check) -> Fusion:
     """Return the fusion of a convolution and the operators around it, declared and lowered as the convolution."""
     return fusion(
         f"{base.code}_{suffix}",
         pattern=pattern,
         inputs=(x, w, b),
-        where=where,
+        check=where,
         layout=base.layout,
         axes=axes_of(base),
         quantization=base.quantization,

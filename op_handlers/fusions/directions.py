@@ -74,7 +74,7 @@ def check_reversed_axis(match: Match, options: Options) -> Decline | None:
     BACKWARDS,
     pattern=[Call("REVERSE_V2", inner, again) for inner in REVERSED.values()],
     inputs=back,
-    where=match_reversed,
+    check=match_reversed,
     layout=time_first,
     axes=sequence_axes,
     quantization=weight_quantization,
@@ -93,7 +93,7 @@ def bidirectional_patterns() -> Iterator[Call]:
     """Yield a backward LSTM, its output reversed or not, beside a forward one."""
     for slots, inner in REVERSED.items():
         for other in (lstm_call(x, back, slots, BACKWARDS), inner):
-            yield lstm_call(x, ahead, slots, beside=(other,))
+            yield lstm_call(x, ahead, slots, siblings=(other,))
 
 
 def match_directions(match: Match) -> Mapping[str, Any] | Decline:
@@ -124,7 +124,7 @@ def bidirectional_operands() -> list[Operand]:
     "BIDIRECTIONAL_SEQUENCE_LSTM_APART",
     pattern=list(bidirectional_patterns()),
     inputs=bidirectional_operands(),
-    where=match_directions,
+    check=match_directions,
     layout=bidirectional_layout,
     axes=bidirectional_axes,
     quantization=both_products,

@@ -109,7 +109,7 @@ def match_large_dense(match: Match) -> Mapping[str, Any] | Decline:
     "FULLY_CONNECTED_DYNAMIC",
     pattern=[Call("FULLY_CONNECTED", x, w, b), Call("FULLY_CONNECTED", x, w)],
     inputs=(x, w, b),
-    where=match_large_dense,
+    check=match_large_dense,
     trait="multiplies_dynamically",
     layout=dense_layout,
     axes=dense_axes,
@@ -121,9 +121,9 @@ def fully_connected_dynamic(ctx: Context, x: Value, _w: Value, b: Value | None =
     """Emit MatMulInteger of dynamically quantized rows."""
     depth, b = ctx.op[1].shape[-1], flatten_bias(ctx, b)
     if has_dynamic_leading_axes(ctx):
-        y = emit_dynamic_product(ctx, ctx.ops.Reshape(x, [-1, depth]), ctx.required(1).reshape(-1, depth).T, b)
+        y = emit_dynamic_product(ctx, ctx.ops.Reshape(x, [-1, depth]), ctx.require_constant(1).reshape(-1, depth).T, b)
         return restore_leading_axes(ctx, x, y)
-    return emit_dynamic_product(ctx, x, ctx.required(1).reshape(-1, depth).T, b)
+    return emit_dynamic_product(ctx, x, ctx.require_constant(1).reshape(-1, depth).T, b)
 
 
 # --- convolutions -----------------------------------------------------------------------------
@@ -160,7 +160,7 @@ def match_large_conv(match: Match) -> Mapping[str, Any] | Decline:
     "CONV_2D_DYNAMIC",
     pattern=[Call(code, x, w, *bias) for code in ("CONV_2D", "CONV_2D_PADDED") for bias in ((b,), ())],
     inputs=(x, w, b),
-    where=match_large_conv,
+    check=match_large_conv,
     trait="multiplies_dynamically",
     layout=Implicit(onnx={0: "n h w c", 1: "j k i o", out(0): "n y x o"}),
     axes="n h w c, o j k i, o -> n y x o",
@@ -170,7 +170,7 @@ def match_large_conv(match: Match) -> Mapping[str, Any] | Decline:
 def conv_2d_dynamic(ctx: Context, x: Value, _w: Value, b: Value | None = None) -> Value:
     """Emit MatMulInteger of the patches under the kernel, or of the pixels themselves."""
     rows, columns = (KernelReach.along(ctx, axis) for axis in (1, 2))
-    weights = ctx.required(1)[rows.taps, columns.taps]
+    weights = ctx.require_constant(1)[rows.taps, columns.taps]
     to_rows = partial(gather_patches, ctx, rows, columns)
     return emit_dynamic_product(ctx, x, weights.reshape(-1, weights.shape[-1]), b, rows=to_rows)
 

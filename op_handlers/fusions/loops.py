@@ -164,7 +164,7 @@ def is_row(loop: CountedLoop, tensor: Tensor, output: Tensor) -> bool:
     "WHILE_RECURRENT",
     pattern=LOOPS,
     inputs=CARRIED,
-    where=match_layer,
+    check=match_layer,
     layout=Terminate(),
     quantization=NotQuantizable(),
 )
@@ -192,7 +192,7 @@ class Directions:
     def emit_results(self) -> tuple[Value | None, ...]:
         """Return all results that are used."""
         ctx, trips = self.ctx, self.layers[0].trip_count
-        wanted = {k: result for k, result in enumerate(self.results) if ctx.wanted(k)}
+        wanted = {k: result for k, result in enumerate(self.results) if ctx.is_used(k)}
         values_by_slot = {k: self.forwarded_operand(one) for k, one in wanted.items() if one.kind == "carried"}
         computed = {k: result for k, result in wanted.items() if k not in values_by_slot}
         if trips is None or not self.fails_without_steps(computed.values()):

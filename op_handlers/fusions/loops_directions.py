@@ -34,8 +34,8 @@ def bidirectional_patterns() -> Iterator[Call]:
     for back in BACKWARDS:
         ahead = (*AHEAD[: len(back.operands) - 1], x)
         for code in ("TRANSPOSE", "RESHAPE"):
-            yield Call(LOOP, *ahead, beside=(Call(REVERSE, Call(code, back[ARRAY], moved), again),))
-        yield Call(LOOP, *ahead, beside=(back,))
+            yield Call(LOOP, *ahead, siblings=(Call(REVERSE, Call(code, back[ARRAY], moved), again),))
+        yield Call(LOOP, *ahead, siblings=(back,))
 
 
 def match_directions(match: Match) -> Mapping[str, Any] | Decline:
@@ -89,7 +89,7 @@ def is_batch_first(op: Operator) -> bool:
     "WHILE_RECURRENT_BOTH_WAYS",
     pattern=list(bidirectional_patterns()),
     inputs=(x, *AHEAD, *BACK),
-    where=match_directions,
+    check=match_directions,
     layout=Terminate(),
     quantization=NotQuantizable(),
 )

@@ -116,7 +116,7 @@ def classify_result(loop: CountedLoop, k: int, trips: int, stage: Stage, shown: 
     "WHILE_RECURRENT_MASKED",
     pattern=LOOPS,
     inputs=CARRIED,
-    where=match_masked_layer,
+    check=match_masked_layer,
     layout=Terminate(),
     quantization=NotQuantizable(),
 )
@@ -127,7 +127,7 @@ def while_recurrent_masked(ctx: Context, *carried: Value) -> tuple[Value | None,
     steps = ops.CumSum(ops.Cast(mask, to="int64"), np.int64(0))
     before = ops.Unsqueeze(carried[layer.shown], [0])
     computed = {
-        k: kind for k, (kind, _) in enumerate(layer.results) if kind not in ("carried", "count") and ctx.wanted(k)
+        k: kind for k, (kind, _) in enumerate(layer.results) if kind not in ("carried", "count") and ctx.is_used(k)
     }
 
     def emit_steps() -> list[Value]:
@@ -157,7 +157,7 @@ def while_recurrent_masked(ctx: Context, *carried: Value) -> tuple[Value | None,
     results |= {
         k: ops.Identity(np.asarray(number, ctx.op[~k].dtype))
         for k, (kind, number) in enumerate(layer.results)
-        if kind == "count" and ctx.wanted(k)
+        if kind == "count" and ctx.is_used(k)
     }
     if computed:
         some = ops.Squeeze(ops.ReduceMax(ops.Cast(mask, to="int32"), keepdims=0))

@@ -20,9 +20,9 @@ from onnx_tflite_plugin.api import (
     Tensor,
     Terminate,
     Value,
+    format_axes,
     fusion,
     operands,
-    spelled,
 )
 from op_handlers.kernels.operands import NO_ACTIVATION
 
@@ -140,14 +140,14 @@ def normalization_axes(at: Instance, parameters: int = 2) -> str:
     """Return axes in which scale and offset have the normalized axis last, after axes of size 1."""
     present = [at.op.tensor(k) for k in range(1, 1 + parameters)]
     rows = [None if t is None else [*(f"u{k}{i}" for i in range(t.rank - 1)), "k"] for k, t in enumerate(present)]
-    return spelled([["...", "k"], *rows], ["...", "k"])
+    return format_axes([["...", "k"], *rows], ["...", "k"])
 
 
 @fusion(
     "LAYER_NORMALIZATION",
     pattern=list(_patterns()),
     inputs=(x, gamma, beta),
-    where=match_last_axis,
+    check=match_last_axis,
     layout=Terminate(unordered="..."),
     axes=normalization_axes,
     types="float32",
@@ -184,7 +184,7 @@ def _rms_calls(scaled: bool, inverse: Call, root: Call) -> Iterator[Call]:
     "RMS_NORMALIZATION",
     pattern=list(rms_patterns()),
     inputs=(x, gamma),
-    where=match_last_axis,
+    check=match_last_axis,
     layout=Terminate(unordered="..."),
     axes=lambda at: normalization_axes(at, 1),
     types="float32",

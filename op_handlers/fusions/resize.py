@@ -34,10 +34,10 @@ def match_repetition(match: Match) -> Mapping[str, Any] | Decline:
     "UPSAMPLING_2D",
     pattern=KERAS,
     inputs=(x,),
-    where=match_repetition,
+    check=match_repetition,
     layout=resize_nearest_neighbor.layout,
     axes=resize_nearest_neighbor.axes,
-    along=resize_nearest_neighbor.along,
+    axis_price=resize_nearest_neighbor.axis_price,
     quantization=resize_nearest_neighbor.quantization,
 )
 def upsampling_2d(ctx: Context, x: Value) -> Value:

@@ -78,7 +78,7 @@ def _drop_leading_ones(dims: tuple[int | None, ...]) -> list[int | None]:
     "ROTARY_EMBEDDING",
     pattern=rotation_pattern(),
     inputs=(x, cos, sin),
-    where=check_rotation,
+    check=check_rotation,
     trait="rotates_embeddings",
     layout=Terminate(),
     types="float32, float32, float32",

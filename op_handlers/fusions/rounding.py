@@ -73,7 +73,7 @@ MIN_RANGE = 1e-30
 def match_cheap_rounding(match: Match) -> Mapping[str, Any] | Decline:
     """Return the operator's options if few layers of the subgraph round, and this one at little cost."""
     ((_, op),) = match.calls.items()
-    if not is_hybrid(op) or match[x].dtype != "float32" or match[x].constant:
+    if not is_hybrid(op) or match[x].dtype != "float32" or match[x].is_constant:
         return Decline("")
     if op.code.startswith("CONV_2D") and not isinstance(match_large_conv(match), Decline):
         return Decline("the products are so many that integers with a scale per tensor are faster")
@@ -144,7 +144,7 @@ def rounding_fusion(
         f"{base.code}_ROUNDED",
         pattern=patterns,
         inputs=inputs,
-        where=match_cheap_rounding,
+        check=match_cheap_rounding,
         trait="rounds_activations",
         layout=base.layout,
         axes=axes or base.axes,
@@ -223,7 +223,7 @@ def fully_connected_rounded(ctx: Context, row: Value, weight: Value, bias: Value
         y = ctx.ops.Gemm(row, dequantize_blocks(ctx, 1), bias)
     else:
         y = ctx.ops.Gemm(row, reinterpret_uint8_weights(ctx, 1, weight, by_row=True), bias, transB=1)
-    return restore_leading_axes(ctx, ctx.raw(0), y) if has_dynamic_leading_axes(ctx) else y
+    return restore_leading_axes(ctx, ctx.quantized_values(0), y) if has_dynamic_leading_axes(ctx) else y
 
 
 def dequantize_blocks(ctx: Context, slot: int) -> Array:
@@ -231,7 +231,7 @@ def dequantize_blocks(ctx: Context, slot: int) -> Array:
     blocks = ctx.op[slot].blocks
     assert blocks is not None
     scales = np.repeat(blocks.flat().reshape(ctx.op[slot].shape[0], -1), blocks.block_size, axis=1)
-    weights: Array = ctx.required(slot).astype(np.float32) * scales.T
+    weights: Array = ctx.require_constant(slot).astype(np.float32) * scales.T
     return weights
 
 

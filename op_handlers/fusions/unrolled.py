@@ -121,7 +121,7 @@ def unrolled_recurrent(ctx: Context, x: Value, *starts: Value) -> tuple[Value | 
         return value if value.shape == tensor.shape else ops.Reshape(value, [*tensor.shape])
 
     return tuple(
-        emit_result(result, ctx.op[out(k)]) if ctx.wanted(k) else None for k, result in enumerate(layer.results)
+        emit_result(result, ctx.op[out(k)]) if ctx.is_used(k) else None for k, result in enumerate(layer.results)
     )
 
 

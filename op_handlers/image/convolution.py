@@ -18,13 +18,13 @@ from onnx_tflite_plugin.api import (
     Options,
     Padding,
     Quantization,
-    Refused,
+    Refusal,
     Value,
     ValueLike,
+    conv_transpose_pads,
     handler,
     out,
     padding_attributes,
-    transposed_pads,
 )
 from op_handlers.kernels.operands import (
     cast_to_int64,
@@ -75,7 +75,7 @@ def conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
     """Emit Conv; groups are implied if the filter has fewer channels than the input (kernels/conv.cc)."""
     channels, depth = ctx.op[0].dims[-1], ctx.op[1].shape[-1]
     if (channels or depth) % depth:
-        raise Refused(f"its filters have {depth} channels, the image {channels}")
+        raise Refusal(f"its filters have {depth} channels, the image {channels}")
     return emit_conv(ctx, x, reinterpret_uint8_weights(ctx, 1, w), b, group=(channels or depth) // depth)
 
 
@@ -105,7 +105,7 @@ def depthwise_conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) 
         multiplier = ctx.options.depth_multiplier
         channels = outputs // multiplier if multiplier and not outputs % multiplier else ctx.op[0].shape[-1]
     if outputs % (channels or 1):
-        raise Refused(f"it makes {outputs} channels of {channels}")
+        raise Refusal(f"it makes {outputs} channels of {channels}")
     if reads_beyond_scales(ctx.op):
         ctx.warn("its one scale is meant for all channels; LiteRT's kernel reads on behind it, and gives other numbers")
     return emit_conv(ctx, x, drop_weight_zero_point(ctx, w, 0), b, group=channels)
@@ -149,14 +149,14 @@ def strides_and_dilations(options: Options, along: str) -> tuple[list[int], list
 
 
 def requested_shape(at: Instance) -> Dims:
-    """Return the sizes of operand 0. Raises Refused for a runtime value."""
+    """Return the sizes of operand 0. Raises Refusal for a runtime value."""
     op = at.op
     sizes = op.constant(0)
     if sizes is None:
-        raise Refused("the size of its result is known only at run time")
+        raise Refusal("the size of its result is known only at run time")
     batch = op[2].dims[0]
     if batch is not None and sizes[0] not in (-1, batch):
-        raise Refused(f"it makes a batch of {sizes[0]}, and is given one of {batch}")
+        raise Refusal(f"it makes a batch of {sizes[0]}, and is given one of {batch}")
     return (batch, *(int(size) for size in sizes[1:]))
 
 
@@ -172,7 +172,7 @@ def check_sizes(op: Operator) -> Decline | None:
     if op[1].rank != 4 or op[2].rank != 4:
         return None  # reported by the check of axes
     channels, *window = op[1].shape[:3]
-    if bias is not None and bias.static and prod(bias.shape) != channels:
+    if bias is not None and bias.is_static and prod(bias.shape) != channels:
         return Decline(f"its bias is of shape {list(bias.shape)}, for {channels} channels")
     if sizes is None or len(sizes) != 4:
         return None
@@ -223,7 +223,7 @@ def emit_conv_transpose(ctx: Context, shape: Value, x: Value, w: ValueLike, b: V
     pads, extra = [0] * (2 * len(kernel)), [s - 1 for s in strides]
     static = None not in (*ctx.shape(out(0))[2:], *ctx.shape(2)[2:])
     if static:
-        pads, extra = transposed_pads(ctx.options.padding, ctx.shape(out(0))[2:], ctx.shape(2)[2:], reach, strides)
+        pads, extra = conv_transpose_pads(ctx.options.padding, ctx.shape(out(0))[2:], ctx.shape(2)[2:], reach, strides)
     w, b = scale_weights(ctx, w, b, trailing_axes=len(kernel))
     y = ctx.ops.ConvTranspose(
         x, w, b, kernel_shape=kernel, strides=strides, dilations=dilations, pads=pads, output_padding=extra

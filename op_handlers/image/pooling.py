@@ -64,7 +64,7 @@ def average_pool_2d(ctx: Context, x: Value) -> Value:
 def zero_of_integers(ctx: Context) -> Array | None:
     """Return the integer that represents the file's 0, or ``None`` for float operands."""
     file, stored = ctx.op[out(0)].quantization, ctx.quantization(out(0))
-    if not ctx.integers or stored is None or not isinstance(file, Quantization):
+    if not ctx.uses_integers or stored is None or not isinstance(file, Quantization):
         return None
     return np.asarray(stored.zero_point[0] - file.zero_point[0], ctx.dtype(out(0)))
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from onnx_tflite_plugin.api import (
-    Along,
     Array,
     Attribute,
+    AxisPrice,
     Context,
     Dequantized,
     Implicit,
@@ -31,11 +31,11 @@ from op_handlers.kernels.operands import cast_to_int64, constant_integers, reint
 CHANNELS_FIRST = (0, 3, 1, 2)
 
 
-def resize_price(at: Instance) -> Along | None:
+def resize_price(at: Instance) -> AxisPrice | None:
     """Return the price: many channels resize faster channels last; dequantized images have a price of their own."""
     if (at.op[0].dims[3] or 1) < 8:
         return None
-    return Along("Resize" if at.op[0].dtype == "float32" else "Resize/dequantized", "h w", slot=out(0))
+    return AxisPrice("Resize" if at.op[0].dtype == "float32" else "Resize/dequantized", "h w", slot=out(0))
 
 
 def resize_layout(at: Instance) -> Attribute | Implicit:
@@ -49,7 +49,7 @@ def resize_layout(at: Instance) -> Attribute | Implicit:
     max_version=4,
     layout=resize_layout,
     axes="n h w c -> n h w c",
-    along=resize_price,
+    axis_price=resize_price,
     quantization=Dequantized(),
 )
 def resize_bilinear(ctx: Context, x: Value, size: Value) -> Value:
@@ -71,7 +71,7 @@ def emit_bilinear(ctx: Context, x: Value, size: Value) -> Value:
                 ctx, interpolate_axis(ctx, x, 1, interpolation_of(rounded[0])), 2, interpolation_of(rounded[1])
             ),
         )
-    if ctx.op[0].dtype == "int16" and (None in ctx.op[0].dims[1:3] or not ctx.op[1].constant):
+    if ctx.op[0].dtype == "int16" and (None in ctx.op[0].dims[1:3] or not ctx.op[1].is_constant):
         for k in (0, 1):
             output_size = ctx.ops.Gather(cast_to_int64(ctx, 1, size), np.asarray(k))
             input_size = ctx.ops.Gather(ctx.ops.Shape(x), np.asarray(ctx.axis(1 + k)))
@@ -98,7 +98,7 @@ def emit_linear_resize(ctx: Context, x: Value, size: Value) -> Value:
         wanted = output_shape(ctx, size, perm)
         return ctx.ops.Resize(x, None, None, wanted, mode="linear", coordinate_transformation_mode=how)
     known = [size for size in ctx.shape(0) if size is not None]
-    if len(known) == len(perm) and ctx.op[1].constant:
+    if len(known) == len(perm) and ctx.op[1].is_constant:
         wanted = np.asarray(output_shape(ctx, size, perm))
         for axis in (perm.index(1), perm.index(2)):
             before, after = math.prod(known[:axis]), math.prod(known[axis + 1 :])
@@ -186,7 +186,7 @@ def emit_interpolation(ctx: Context, size: Value, output_size: Value) -> Interpo
 def interpolate_axis(ctx: Context, x: Value, axis: int, at: Interpolation) -> Value:
     """Emit means of two neighbors along an axis of slot 0."""
     ops, k = ctx.ops, ctx.axis(axis)
-    along = np.asarray(ctx.by_axis([-1 if one == axis else 1 for one in range(4)]), np.int64)
+    along = np.asarray(ctx.permute_entries([-1 if one == axis else 1 for one in range(4)]), np.int64)
     share, rest = (
         one.reshape(along.tolist()) if isinstance(one, np.ndarray) else ops.Reshape(one, along)
         for one in (at.share, at.rest)
@@ -205,7 +205,7 @@ def output_shape(ctx: Context, size: Value, perm: Sequence[int]) -> Value | Arra
     constant = ctx.op.constant(1)
     if constant is not None and n is not None and c is not None:
         return np.asarray([[n, *constant.reshape(-1), c][axis] for axis in perm], np.int64)
-    shape, wanted = ctx.ops.Shape(ctx.raw(0)), ctx.ops.Cast(size, to="int64")
+    shape, wanted = ctx.ops.Shape(ctx.quantized_values(0)), ctx.ops.Cast(size, to="int64")
     picked = {0: (shape, ctx.axis(0)), 1: (wanted, 0), 2: (wanted, 1), 3: (shape, ctx.axis(3))}
     return ctx.ops.Concat(*(ctx.ops.Gather(picked[axis][0], [picked[axis][1]]) for axis in perm), axis=0)
 
@@ -276,11 +276,11 @@ def repetition_counts(op: Operator) -> list[int] | None:
     return times if all(alike) else None
 
 
-def nearest_price(at: Instance) -> Along | None:
+def nearest_price(at: Instance) -> AxisPrice | None:
     """Return the price: a Gather of columns should move whole pixels; float Resize prefers channels first."""
     if repetition_counts(at.op) is None:
-        return Along("Gather", "h w", slot=out(0))
-    return Along("Resize/nearest/integers", "h w", slot=out(0)) if at.op[0].dtype in ("int8", "uint8") else None
+        return AxisPrice("Gather", "h w", slot=out(0))
+    return AxisPrice("Resize/nearest/integers", "h w", slot=out(0)) if at.op[0].dtype in ("int8", "uint8") else None
 
 
 @handler(
@@ -288,14 +288,14 @@ def nearest_price(at: Instance) -> Along | None:
     max_version=4,
     layout=Attribute(unordered="n c"),
     axes="n h w c -> n h w c",
-    along=nearest_price,
+    axis_price=nearest_price,
     quantization=Raw(shift_safe=True, onnx="Gather"),
 )
 def resize_nearest_neighbor(ctx: Context, x: Value, *size: Value) -> Value:
     """Emit Resize of repeated pixels channels first; else a Gather of columns and one of rows."""
     times = repetition_counts(ctx.op)
     if times not in (None, [1, 1]) and ctx.perm()[-2:] == (1, 2) and ctx.target.has_kernel("Resize", ctx.dtype(0)):
-        scales = np.asarray(ctx.by_axis([1, *times, 1]), np.float32)
+        scales = np.asarray(ctx.permute_entries([1, *times, 1]), np.float32)
         return ctx.ops.Resize(
             x, None, scales, mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"
         )

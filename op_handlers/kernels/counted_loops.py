@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onnx_tflite_plugin.api import Operator, Refused, Subgraph, Tensor
+from onnx_tflite_plugin.api import Operator, Refusal, Subgraph, Tensor
 from op_handlers.kernels.recurrent_cells import Body
 
 RESERVE, SET_ITEM = "CUSTOM.FlexTensorListReserve", "CUSTOM.FlexTensorListSetItem"
@@ -12,14 +12,14 @@ RESERVE, SET_ITEM = "CUSTOM.FlexTensorListReserve", "CUSTOM.FlexTensorListSetIte
 
 def constant_scalar(tensor: Tensor) -> int | None:
     """Return the element of a constant of one element, else ``None``."""
-    return int(tensor.array.item()) if tensor.constant and tensor.array.size == 1 else None
+    return int(tensor.array.item()) if tensor.is_constant and tensor.array.size == 1 else None
 
 
 class CountedLoop:
     """Analysis of a WHILE: the dataflow of its condition and body; ``outer`` is the subgraph of the WHILE.
 
 
-    ``counters``: initial value of each carried slot that grows by one per iteration. Raises Refused if an output is
+    ``counters``: initial value of each carried slot that grows by one per iteration. Raises Refusal if an output is
     omitted that the
     body does not forward: the kernel then has nowhere to keep it for the next iteration (SetupUnconsumedOutputs,
     kernels/while.cc).
@@ -33,7 +33,7 @@ class CountedLoop:
         self.forwarded = [k for k, tensor in enumerate(body.outputs) if tensor is body.inputs[k]]
         dropped = [k for k, result in enumerate(op.outputs) if result is None and k not in self.forwarded]
         if dropped:
-            raise Refused(f"output {dropped[0]} is omitted, so LiteRT does not carry its value to the next iteration")
+            raise Refusal(f"output {dropped[0]} is omitted, so LiteRT does not carry its value to the next iteration")
 
     def _counter_start(self, k: int) -> int | None:
         """Return the initial value of slot ``k`` if it is a scalar integer that the body increments by one."""
@@ -41,7 +41,7 @@ class CountedLoop:
         if start is None or start.shape != () or start.dtype.kind != "i":
             return None
         value = self.graph.inputs[k]
-        steps = [b for a, b in self.body.operand_pairs(self.graph.outputs[k], "ADD") if a is value and b.constant]
+        steps = [b for a, b in self.body.operand_pairs(self.graph.outputs[k], "ADD") if a is value and b.is_constant]
         return int(start) if any(step.array.size == 1 and step.array.item() == 1 for step in steps) else None
 
     def overwritten_slots(self) -> dict[int, int]:
@@ -95,10 +95,10 @@ class CountedLoop:
 
     def _bound(self, tensor: Tensor) -> int | Tensor | None:
         """Return a constant bound of the condition, or the WHILE's operand that the body forwards unchanged."""
-        if tensor.constant:
+        if tensor.is_constant:
             return int(tensor.array.item()) if tensor.array.size == 1 else None
         outside = next((self.op[k] for k in self.forwarded if tensor is self.cond.inputs[k]), None)
-        return self._bound(outside) if outside is not None and outside.constant else outside
+        return self._bound(outside) if outside is not None and outside.is_constant else outside
 
     def trip_count_slot(self, trips: Tensor) -> int:
         """Return the slot that carries the trip count."""

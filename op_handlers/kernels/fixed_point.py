@@ -11,7 +11,7 @@ from math import exp, floor, frexp, isfinite
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Refused
+from onnx_tflite_plugin.api import Array, Refusal
 
 LEAST, MOST = -32768, 32767
 
@@ -20,10 +20,10 @@ def quantized_multiplier(factor: float) -> tuple[int, int]:
     """Return a factor as a 31-bit mantissa and a power of two (QuantizeMultiplier, internal/quantization_util.cc).
 
 
-    Raises Refused for an infinite factor, such as the quotient of scales that differ too much.
+    Raises Refusal for an infinite factor, such as the quotient of scales that differ too much.
     """
     if not isfinite(factor):
-        raise Refused(f"the rescaling factor is {factor}, which fixed point cannot express")
+        raise Refusal(f"the rescaling factor is {factor}, which fixed point cannot express")
     fraction, exponent = frexp(factor)
     mantissa = floor(fraction * 2**31 + 0.5)
     return (2**30, exponent + 1) if mantissa == 2**31 else (mantissa, exponent)

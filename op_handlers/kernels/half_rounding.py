@@ -28,7 +28,7 @@ def half_offset(op: Operator, sign: int) -> float:
     """
     slots = (op[0], op[1], op[out(0)])
     parameters = [q for t in slots if isinstance(q := t.quantization, Quantization) and not q.per_axis]
-    constants = [k for k in (0, 1) if op[k].constant and math.prod(op[k].shape) == 1]
+    constants = [k for k in (0, 1) if op[k].is_constant and math.prod(op[k].shape) == 1]
     dtypes = {tensor.dtype for tensor in slots}
     if dtypes not in ({"int8"}, {"uint8"}) or len(constants) != 1 or len(parameters) != len(slots):
         return 0.0

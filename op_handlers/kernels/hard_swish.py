@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Instance, Refused, out
+from onnx_tflite_plugin.api import Array, Instance, Refusal, out
 from op_handlers.kernels.fixed_point import (
     divide_by_power_of_two,
     quantized_multiplier,
@@ -22,17 +22,17 @@ def hard_swish_table(at: Instance) -> Array:
     """Return the output of each quantized input value.
 
 
-    (HardSwish, internal/reference/hard_swish.h; HardSwishPrepare, activations.cc) Raises Refused for scales that the
+    (HardSwish, internal/reference/hard_swish.h; HardSwishPrepare, activations.cc) Raises Refusal for scales that the
     kernel refuses.
     """
     x, y = require_quantization(at.op[0]), require_quantization(at.op[out(0)])
     if not (x.scale[0] and y.scale[0]):
-        raise Refused("a scale is 0, by which the kernel divides")
+        raise Refusal("a scale is 0, by which the kernel divides")
     fine = np.float32(1 / 2**INPUT_SHIFT) * np.float32(x.scale[0])
     result, down = quantized_multiplier(float(fine / np.float32(y.scale[0])))
     gate, up = quantized_multiplier(float(fine / np.float32(3 / 32768)))
     if down > 0:
-        raise Refused(
+        raise Refusal(
             f"its result has a scale of {y.scale[0]:g}, too small for one of {x.scale[0]:g}, which LiteRT refuses"
         )
     inputs = (quantized_values(at.op[0].dtype) - x.zero_point[0]) << INPUT_SHIFT

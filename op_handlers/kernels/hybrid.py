@@ -29,7 +29,7 @@ one of 2**19 weights 1.7 times, and the file is eight times as large.
 def is_hybrid(op: Operator) -> bool:
     """True if the kernel rounds activations: a computed float32 operand with weights of 8 bits or less."""
     weights = op.tensor(1)
-    if weights is None or weights.dtype not in WEIGHT_DTYPES or not weights.constant:
+    if weights is None or weights.dtype not in WEIGHT_DTYPES or not weights.is_constant:
         return False
     scaled = has_small_blocks(weights) if weights.blocks else isinstance(weights.quantization, Quantization)
     return scaled and bool(float_activations(op))
@@ -55,7 +55,7 @@ def activation_elements(op: Operator) -> int:
 
 def float_activations(op: Operator) -> list[Tensor]:
     """Return the computed float32 operands."""
-    return [slot for slot in op.inputs if slot is not None and slot.dtype == "float32" and not slot.constant]
+    return [slot for slot in op.inputs if slot is not None and slot.dtype == "float32" and not slot.is_constant]
 
 
 _LAYERS: WeakKeyDictionary[Subgraph, tuple[int, int]] = WeakKeyDictionary()

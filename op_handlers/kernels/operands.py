@@ -17,12 +17,12 @@ from onnx_tflite_plugin.api import (
     Instance,
     Operator,
     Quantization,
-    Refused,
+    Refusal,
     Tensor,
     Value,
-    letters,
+    axis_names,
+    format_axes,
     out,
-    spelled,
 )
 
 NO_ACTIVATION: dict[str, Any] = {"fused_activation_function": "NONE"}
@@ -32,8 +32,8 @@ MAX_AXES = 64  # more than any kernel of ONNX Runtime supports
 
 def preserved_axes(at: Instance, outputs: int = 1) -> str | None:
     """Return axes by which the outputs have input 0's axes, with any sizes; ``None`` if a rank is unknown."""
-    names = letters(at.op[0].rank)
-    return spelled([names], *[names] * outputs) if at.op[out(0)].rank == len(names) else None
+    names = axis_names(at.op[0].rank)
+    return format_axes([names], *[names] * outputs) if at.op[out(0)].rank == len(names) else None
 
 
 def present_operands(operands: Sequence[Value | None]) -> Mapping[int, Value]:
@@ -64,17 +64,17 @@ def unordered_layout(axes: Iterable[int]) -> Attribute:
 
 
 def constant_integers(op: Operator, slot: int) -> list[int] | None:
-    """Return the elements of a constant operand, or ``None`` for a runtime value. Raises Refused for other dtypes."""
+    """Return the elements of a constant operand, or ``None`` for a runtime value. Raises Refusal for other dtypes."""
     constant = op.constant(slot)
     if constant is not None and constant.dtype.kind not in "iu":
-        raise Refused(f"its operand {op[slot].name!r} is {op[slot].dtype}, where integers are taken")
+        raise Refusal(f"its operand {op[slot].name!r} is {op[slot].dtype}, where integers are taken")
     return None if constant is None else [int(number) for number in constant.reshape(-1)]
 
 
 def operand_shape(at: Instance) -> Dims:
-    """Return the shape of operand 0 as that of the result. Raises Refused if the file does not store its rank."""
+    """Return the shape of operand 0 as that of the result. Raises Refusal if the file does not store its rank."""
     if not at.op[0].has_rank:
-        raise Refused("the shape of its operand is not known")
+        raise Refusal("the shape of its operand is not known")
     return at.op[0].dims
 
 
@@ -91,10 +91,10 @@ def sizes_from_operand(slot: int) -> Callable[[Instance], Dims]:
 
 
 def dynamic_shape(op: Operator, shape: Tensor) -> Dims:
-    """Return a shape of dynamic dimensions, one per element of a vector. Raises Refused if there are too many."""
+    """Return a shape of dynamic dimensions, one per element of a vector. Raises Refusal if there are too many."""
     rank = op[out(0)].rank if shape.dims[0] is None else shape.dims[0]
     if rank > MAX_AXES:
-        raise Refused(f"its shape has {rank} sizes")
+        raise Refusal(f"its shape has {rank} sizes")
     return (None,) * rank
 
 
@@ -105,10 +105,10 @@ def cast_to_int64(ctx: Context, slot: int, value: Value) -> Value | Array:
 
 
 def reshape_to_scalar(ctx: Context, slot: int, value: Value) -> Value:
-    """Return an operand of one element as a scalar. Raises Refused for several elements."""
+    """Return an operand of one element as a scalar. Raises Refusal for several elements."""
     tensor = ctx.op[slot]
-    if tensor.static and prod(tensor.shape) != 1:
-        raise Refused(f"its operand {tensor.name!r} has shape {list(tensor.shape)}, the kernel reads a scalar")
+    if tensor.is_static and prod(tensor.shape) != 1:
+        raise Refusal(f"its operand {tensor.name!r} has shape {list(tensor.shape)}, the kernel reads a scalar")
     return value if tensor.rank == 0 else ctx.ops.Reshape(value, np.zeros(0, np.int64))
 
 
@@ -186,9 +186,9 @@ def drop_weight_zero_point(ctx: Context, weight: Value, image: int) -> Value:
 
 
 def require_quantization(tensor: Tensor) -> Quantization:
-    """Return scale and zero point. Raises Refused if there are none, or one per block."""
+    """Return scale and zero point. Raises Refusal if there are none, or one per block."""
     if not isinstance(tensor.quantization, Quantization):
-        raise Refused(f"its {tensor.dtype} operand {tensor.name!r} has no scale")
+        raise Refusal(f"its {tensor.dtype} operand {tensor.name!r} has no scale")
     return tensor.quantization
 
 

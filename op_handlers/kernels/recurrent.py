@@ -36,7 +36,7 @@ def check_symmetric_weights(op: Operator, slots: Iterable[int]) -> Decline | Non
 def check_float_operands(op: Operator) -> Decline | None:
     """Return a Decline if an operand that is not a weight is not float32: the kernels read it as float32."""
     for tensor in (*op.inputs, *op.outputs):
-        weights = tensor is not None and tensor.constant and not tensor.is_variable
+        weights = tensor is not None and tensor.is_constant and not tensor.is_variable
         if tensor is not None and tensor.dtype not in (("float32", "int8", "uint8") if weights else ("float32",)):
             return Decline(f"{tensor.name!r} is {tensor.dtype}, and LiteRT's kernel needs float32")
     return None
@@ -56,7 +56,7 @@ def check_variable_states(op: Operator, slots: Iterable[int]) -> Decline | None:
 
 def nonzero_state(ctx: Context, value: Value) -> Value | None:
     """Return a state for ONNX's recurrent operators; ``None`` if it is a constant of zeros, their default."""
-    constant = ctx.known(value)
+    constant = ctx.constant_array(value)
     return None if constant is not None and not constant.any() else value
 
 

@@ -29,7 +29,7 @@ class Matrix:
     @classmethod
     def of(cls, tensor: Tensor) -> Matrix | None:
         """Return the matrix of a weight; ``None`` if it is computed, has zero points or is of another dtype."""
-        if not tensor.constant or tensor.rank != 2:
+        if not tensor.is_constant or tensor.rank != 2:
             return None
         if tensor.dtype == "float32":
             half = tensor.narrower
@@ -137,7 +137,7 @@ class Body:
         return self._sums[tensor]
 
     def _read_sums(self, tensor: Tensor) -> Sums | None:
-        if tensor.constant:
+        if tensor.is_constant:
             plain = tensor.dtype == "float32" and tensor.array.size == (tensor.shape or (0,))[-1]
             return Sums({}, tensor.array.reshape(-1)) if plain else None
         op = self.producers.get(tensor)
@@ -153,14 +153,16 @@ class Body:
 
     def _multiply_sums(self, op: Operator, _made: Tensor) -> Sums | None:
         matrix, bias = Matrix.of(op[1]), op.tensor(2)
-        if matrix is None or op[0].dtype != "float32" or op[0].rank != 2 or (bias is not None and not bias.constant):
+        if matrix is None or op[0].dtype != "float32" or op[0].rank != 2 or (bias is not None and not bias.is_constant):
             return None
         bias_array = np.zeros(len(matrix.stored), np.float32) if bias is None else bias.array
         return Sums({op[0]: matrix}, bias_array)
 
     def _reshape_sums(self, op: Operator, result: Tensor) -> Sums | None:
         """Return the sums of a reshape that keeps the last axis."""
-        return self.sums(op[0]) if result.shape[-1:] == op[0].shape[-1:] and result.static and op[0].static else None
+        return (
+            self.sums(op[0]) if result.shape[-1:] == op[0].shape[-1:] and result.is_static and op[0].is_static else None
+        )
 
     def _split_sums(self, op: Operator, result: Tensor) -> Sums | None:
         data, axis = (1, 0) if op.code == "SPLIT" else (0, 2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Context, Refused, Value
+from onnx_tflite_plugin.api import Context, Refusal, Value
 
 AWAY_FROM_ZERO = 1 + 2.0**-40
 """Factor that moves halves away from zero, since ``Round`` rounds half to even.
@@ -18,13 +18,13 @@ def emit_fixed_point_product(ctx: Context, numbers: Value, mantissa: int, expone
     """Emit int32 times a 31-bit mantissa, rounded half up, times ``2 ** exponent``, rounded half away from zero.
 
 
-    Returns float64. A positive exponent is applied first, in 32 bits that wrap around. Raises Refused for an exponent
+    Returns float64. A positive exponent is applied first, in 32 bits that wrap around. Raises Refusal for an exponent
     over 30.
     (MultiplyByQuantizedMultiplier, internal/common.cc)
     """
     ops = ctx.ops
     if exponent > 30:
-        raise Refused(f"the rescaling factor is at least 2^{exponent}, which exceeds 32 bits")
+        raise Refusal(f"the rescaling factor is at least 2^{exponent}, which exceeds 32 bits")
     if exponent > 0:
         numbers = ops.Mul(numbers, np.int32(1 << exponent))
     product = ops.Mul(ops.Cast(numbers, to="float64"), np.float64(mantissa / 2**31))

@@ -24,7 +24,14 @@ def row_movement(op: Operator, result: Tensor) -> RowMovement | None:
     """Return the rows and columns that an operator copies from its operand; ``None`` if it does anything else."""
     slot = 1 if op.code == "SPLIT" else 0
     data = op.tensor(slot) if op.code in _READERS else None
-    if data is None or data.constant or not data.static or not result.static or data.rank < 1 or not result.shape:
+    if (
+        data is None
+        or data.is_constant
+        or not data.is_static
+        or not result.is_static
+        or data.rank < 1
+        or not result.shape
+    ):
         return None
     numbers = np.arange(prod(data.shape[:-1])).reshape(data.shape[:-1])
     every = range(data.shape[-1])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Context, Refused, Value, ValueLike
+from onnx_tflite_plugin.api import Array, Context, Refusal, Value, ValueLike
 
 OUT_OF_RANGE = np.iinfo(np.int64).max
 """Row index out of range of any tensor: ONNX Runtime refuses it, as LiteRT refuses the original index."""
@@ -30,7 +30,7 @@ def flatten_indices(ctx: Context, places: Value | Array, sizes: Value | Array, d
     """Return indices into the first ``depth`` axes as row numbers ``[n]``. An index out of range is a runtime error.
 
 
-    Shapes: places ``[..., depth or more]``, sizes ``[depth or more]``. Raises Refused if constant indices are out of
+    Shapes: places ``[..., depth or more]``, sizes ``[depth or more]``. Raises Refusal if constant indices are out of
     range.
     """
     if isinstance(places, np.ndarray) and isinstance(sizes, np.ndarray):
@@ -46,8 +46,8 @@ def flatten_indices(ctx: Context, places: Value | Array, sizes: Value | Array, d
 
 
 def flatten_constant_indices(places: Array, sizes: Array) -> Array:
-    """Return the row numbers of constant indices. Raises Refused if one is out of range."""
+    """Return the row numbers of constant indices. Raises Refusal if one is out of range."""
     if ((places < 0) | (places >= sizes)).any():
-        raise Refused(f"an index is out of range of shape {sizes.tolist()}, which LiteRT refuses too")
+        raise Refusal(f"an index is out of range of shape {sizes.tolist()}, which LiteRT refuses too")
     strides = np.cumprod([1, *sizes[:0:-1]])[::-1]
     return np.asarray(places @ strides[: places.shape[1]], np.int64)

@@ -6,7 +6,7 @@ from math import log2
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, FixedOutputRange, Instance, Lookup, Operator, Quantization, Refused
+from onnx_tflite_plugin.api import Array, FixedOutputRange, Instance, Lookup, Operator, Quantization, Refusal
 from op_handlers.kernels.fixed_point import logistic, saturate_int16, tanh, wrap_int32
 from op_handlers.kernels.lookup_tables import INT16_VALUES
 from op_handlers.kernels.operands import require_quantization
@@ -68,10 +68,10 @@ def power_of_two_exponent(scale: float) -> int | None:
 
 
 def scale_to_table_units(scale: float) -> Array:
-    """Return the quantized values times a 15-bit multiplier, rounded half up. Raises Refused if 32 bits overflow."""
+    """Return the quantized values times a 15-bit multiplier, rounded half up. Raises Refusal if 32 bits overflow."""
     multiplier, shift = scale * UNIT, 0
     if multiplier >= 2**31:
-        raise Refused(f"its operand has a scale of {scale:g}, which overflows the 32-bit multiplier of LiteRT's kernel")
+        raise Refusal(f"its operand has a scale of {scale:g}, which overflows the 32-bit multiplier of LiteRT's kernel")
     while multiplier <= 32767 / 2 and shift <= 30:
         multiplier, shift = multiplier * 2, shift + 1
     return wrap_int32(INT16_VALUES * int(multiplier) + (1 << shift >> 1)) >> shift

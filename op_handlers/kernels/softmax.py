@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Context, Refused, Value, spend
+from onnx_tflite_plugin.api import Array, Context, Refusal, Value, spend
 from op_handlers.kernels.fixed_point import rescale, saturate_int16
 from op_handlers.kernels.lookup_tables import LEAST, MOST, interpolate, sample_function
 
@@ -30,11 +30,11 @@ def softmax_int16(ctx: Context, x: Value, beta: float) -> Value:
     ops, axis, shape = ctx.ops, ctx.axis(-1), ctx.shape(0)
     quantization = ctx.quantization(0)
     if quantization is None:
-        raise Refused("its int16 operand has no scale")
+        raise Refusal("its int16 operand has no scale")
     table = exponential_table(float(np.float32(quantization.scale[0]) * np.float32(beta)))
     stored = ops.Cast(x, to="int32")
     below = ops.Sub(stored, ops.ReduceMax(stored, [axis]))
-    terms = ops.Cast(ctx.looked_up(table, below, shape), to="float64")
+    terms = ops.Cast(ctx.look_up(table, below, shape), to="float64")
     shares = ops.Mul(terms, reciprocal_factors(ctx, ops.ReduceSum(terms, [axis]), axis))
     return ops.Cast(ops.Add(shares, np.float64(0.5)), to="int16")
 
@@ -53,9 +53,9 @@ def reciprocal_factors(ctx: Context, sums: Value, axis: int) -> Value:
     rows, along = (ops.Reshape(sums, [-1]), (None,)) if flat else (sums, tuple(kept))
     upper = ops.Cast(ops.Mul(rows, real(2.0**-LEAST_BITS)), to="int32")
     count = ctx.op[0].dims[-1]
-    scale = ctx.looked_up(power_table(count or 65536), upper, along)
+    scale = ctx.look_up(power_table(count or 65536), upper, along)
     place = ops.Cast(ops.Sub(ops.Mul(rows, scale), real(LAST + 0.5)), to="int32")
-    reciprocal = ops.Mul(ops.Cast(ctx.looked_up(reciprocal_table(), place, along), to="float64"), real(2.0**-16))
+    reciprocal = ops.Mul(ops.Cast(ctx.look_up(reciprocal_table(), place, along), to="float64"), real(2.0**-16))
     factor = ops.Mul(reciprocal, scale)
     if count in (1, None):
         factor = ops.Min(factor, real(32767.25 / LARGEST))  # the only element of a row saturates

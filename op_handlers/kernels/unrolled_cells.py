@@ -94,7 +94,7 @@ class Unrolled(Body):
 
     def steps(self, after: Tensor) -> Iterator[Step]:
         """Yield the time step whose output is ``after``, if there is one."""
-        if after.dtype != "float32" or not after.static or after.rank < 2:
+        if after.dtype != "float32" or not after.is_static or after.rank < 2:
             return
         for cells_after, cells in self._cell_states(after):
             for x, hidden in self._multiplied_rows(cells_after):
@@ -139,7 +139,7 @@ class Unrolled(Body):
                 return
             makers = [self.producers.get(one) for one, sums in zip(nearest, found, strict=True) if sums is None]
             operands = (t for op in makers if op is not None and op.code in ELEMENTWISE for t in op.inputs)
-            nearest = [t for t in dict.fromkeys(operands) if t is not None and not t.constant and t not in seen]
+            nearest = [t for t in dict.fromkeys(operands) if t is not None and not t.is_constant and t not in seen]
             seen.update(nearest)
 
     def rows_of_first_step(self, states: Sequence[Tensor], cell: Cell) -> Rows | None:
@@ -220,9 +220,9 @@ class Unrolled(Body):
 
     def _read_sums(self, tensor: Tensor) -> Sums | None:
         """Return the sums per row; ``None`` unless the tensor consists of products with constants, additions and slices."""
-        if tensor.dtype != "float32" or not tensor.static or tensor.rank < 1:
+        if tensor.dtype != "float32" or not tensor.is_static or tensor.rank < 1:
             return None
-        if tensor.constant:
+        if tensor.is_constant:
             rows = tensor.array.reshape(-1, tensor.shape[-1])
             return Sums({}, rows[0]) if len(rows) and (rows == rows[0]).all() else None
         op = self.producers.get(tensor)
@@ -244,9 +244,9 @@ class Unrolled(Body):
         matrix, bias = Matrix.of(op[1]), op.tensor(2)
         if matrix is None or matrix.scales is not None:  # with integer weights the kernel rounds each step's input
             return None
-        if not op[0].static or op[0].shape[-1] != matrix.stored.shape[1]:
+        if not op[0].is_static or op[0].shape[-1] != matrix.stored.shape[1]:
             return None
-        if op[0].dtype != "float32" or (bias is not None and not bias.constant):
+        if op[0].dtype != "float32" or (bias is not None and not bias.is_constant):
             return None
         return Sums(
             {self.rows(op[0]): matrix}, np.zeros(len(matrix.stored), np.float32) if bias is None else bias.array
@@ -257,7 +257,7 @@ def is_row_wise(op: Operator) -> bool:
     """True if each result row depends on the same row of both operands, or on a constant with equal rows."""
     made = prod(op[~0].shape[:-1])
     return all(
-        t.static and (t.constant or prod(t.shape[:-1]) == made) and t.shape[-1:] == op[~0].shape[-1:]
+        t.is_static and (t.is_constant or prod(t.shape[:-1]) == made) and t.shape[-1:] == op[~0].shape[-1:]
         for t in (op[0], op[1])
     )
 

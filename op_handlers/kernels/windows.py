@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onnx_tflite_plugin.api import Dims, Instance, Refused
+from onnx_tflite_plugin.api import Dims, Instance, Refusal
 
 
 def conv_shape(at: Instance) -> Dims:
@@ -35,12 +35,12 @@ def window_shape(at: Instance, window: Sequence[int | None], channels: int | Non
     """Return ``[N, spatial sizes..., C]`` for a window, by the operator's padding, strides and dilations.
 
 
-    Raises Refused if the operand has another rank, a stride is not positive, or the window is larger than the image.
+    Raises Refusal if the operand has another rank, a stride is not positive, or the window is larger than the image.
     """
     image, options = at.op[0].dims, at.op.options
     along = "dhw"[-len(window) :]
     if len(image) != len(window) + 2:
-        raise Refused(f"its operand has rank {len(image)}, its window {len(window)} axes")
+        raise Refusal(f"its operand has rank {len(image)}, its window {len(window)} axes")
     sizes = [
         _window_count(
             size, extent, options[f"stride_{axis}"], options.get(f"dilation_{axis}_factor", 1), options.padding
@@ -53,10 +53,10 @@ def window_shape(at: Instance, window: Sequence[int | None], channels: int | Non
 def _window_count(size: int | None, window: int | None, stride: int, dilation: int, padding: str) -> int | None:
     """Return the number of window positions along one axis."""
     if stride < 1:
-        raise Refused(f"its stride is {stride}")
+        raise Refusal(f"its stride is {stride}")
     if size is None or window is None:
         return None
     extent = 1 if padding == "SAME" else (window - 1) * dilation + 1
     if padding == "VALID" and extent > size:
-        raise Refused(f"its window spans {extent} of {size} elements")
+        raise Refusal(f"its window spans {extent} of {size} elements")
     return (size + stride - extent) // stride

@@ -14,7 +14,7 @@ from onnx_tflite_plugin.api import (
     Instance,
     Lookup,
     Quantization,
-    Refused,
+    Refusal,
     SameScale,
     Transparent,
     Value,
@@ -90,8 +90,8 @@ def prelu(ctx: Context, x: Value, slope: Value) -> Value:
     slopes, channels = ctx.op.constant(1), ctx.op[0].dims[-1:]
     for size, wanted in zip(ctx.op[0].dims[::-1], ctx.op[1].dims[::-1], strict=False):
         if None not in (size, wanted) and wanted not in (1, size):
-            raise Refused(f"its slopes {list(ctx.op[1].dims)} do not fit {list(ctx.op[0].dims)}")
-    if slopes is None or ctx.quantized or not slopes.size:
+            raise Refusal(f"its slopes {list(ctx.op[1].dims)} do not fit {list(ctx.op[0].dims)}")
+    if slopes is None or ctx.is_quantized or not slopes.size:
         return ctx.ops.PRelu(x, slope)
     if (slopes == slopes.flat[0]).all():
         return ctx.ops.LeakyRelu(x, alpha=slopes.flat[0])

@@ -128,7 +128,7 @@ def difference_quantization(at: Instance) -> Dequantized:
 @handler("SQUARED_DIFFERENCE", max_version=2, layout=Transparent(), quantization=difference_quantization)
 def squared_difference(ctx: Context, x: Value, y: Value) -> Value:
     """Emit the squared difference; one quantized operand is rounded first."""
-    slot = rounded_operand(ctx) if ctx.quantized else None
+    slot = rounded_operand(ctx) if ctx.is_quantized else None
     if slot is not None:
         x, y = (round_to_64ths(ctx, k, value) if k == slot else value for k, value in enumerate((x, y)))
     difference = ctx.ops.Sub(x, y)

@@ -127,7 +127,7 @@ def rescale_operands(ctx: Context, rescaled: Collection[str], *operands: Value) 
 def look_up(ctx: Context, slot: int, table: Array, x: Value) -> Value:
     """Look up an operand's table entries; a broadcast operand has no known shape."""
     whole = ctx.op[slot].dims == ctx.op[out(0)].dims
-    return ctx.looked_up(table, x, ctx.shape(slot) if whole else None)
+    return ctx.look_up(table, x, ctx.shape(slot) if whole else None)
 
 
 def table_of_256ths(scale: float, zero_point: int, dtype: str) -> Array:

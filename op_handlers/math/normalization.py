@@ -8,8 +8,8 @@ import numpy as np
 
 from onnx_tflite_plugin.api import (
     ActivationKernel,
-    Along,
     Attribute,
+    AxisPrice,
     Context,
     FixedOutputRange,
     FusedActivation,
@@ -38,7 +38,7 @@ AWAY_FROM_ZERO = 1 + 2.0**-12
     max_version=2,
     layout=Attribute(unordered="k"),
     axes="... k -> ... k",
-    along=Along("ReduceL2", "k"),
+    axis_price=AxisPrice("ReduceL2", "k"),
     quantization=FixedOutputRange({"int8": (1 / 128, 0), "uint8": (1 / 128, 128)}),
     activation=FusedActivation(ActivationKernel.UNFUSED),
     sizes=operand_shape,

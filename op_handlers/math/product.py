@@ -16,13 +16,13 @@ from onnx_tflite_plugin.api import (
     NotQuantizable,
     Operator,
     Quantization,
-    Refused,
+    Refusal,
     Terminate,
     Value,
     ValueLike,
     handler,
     out,
-    reduced_by,
+    reduction_axes,
     spend,
 )
 from op_handlers.kernels.fixed_point import quantized_multiplier, round_to_15_bits
@@ -41,8 +41,8 @@ def is_quantized(op: Operator) -> bool:
     max_version=2,
     # Each product of integers is rounded, so their order matters.
     layout=lambda at: Terminate() if is_quantized(at.op) else Attribute(unordered="*"),
-    axes=reduced_by(1),
-    along=along_axes("ReduceProd"),
+    axes=reduction_axes(1),
+    axis_price=along_axes("ReduceProd"),
     holds_axes={1},
     quantization=lambda at: Integer() if is_quantized(at.op) else NotQuantizable(),
     types=lambda at: "int8 int16" if is_quantized(at.op) else "",  # uint8 has no quantized kernel
@@ -75,7 +75,7 @@ def emit_integer_product(ctx: Context, x: Value, axes: Value) -> Value:
     for axis in over:
         size = ctx.shape(0)[axis]
         x = multiply_halves(ctx, x, axis, size) if size else multiply_elements(ctx, x, axis)
-    return ctx.reshaped(x, out(0)) if over else x
+    return ctx.reshape_to_slot(x, out(0)) if over else x
 
 
 def multiply_halves(ctx: Context, x: Value, axis: int, size: int) -> Value:
@@ -154,21 +154,21 @@ def emit_quantized_product(ctx: Context, x: Value, axes: Value) -> Value:
     ops, over = ctx.ops, constant_reduced_axes(ctx)
     before, after = ctx.quantization(0), ctx.quantization(out(0))
     if before is None or after is None:
-        raise Refused("quantized operand and result need a scale")
+        raise Refusal("quantized operand and result need a scale")
     if over is None:
         return emit_quantized_product_along(ctx, x, axes, before, after)
     if any(ctx.shape(0)[axis] is None for axis in over):
-        raise Refused("the reduced axes of quantized values must have static sizes")
+        raise Refusal("the reduced axes of quantized values must have static sizes")
     if all(ctx.shape(0)[axis] == 1 for axis in over):
-        return ctx.reshaped(x, out(0))  # the kernel copies it regardless of scales
+        return ctx.reshape_to_slot(x, out(0))  # the kernel copies it regardless of scales
     count = prod(ctx.shape(0)[axis] or 0 for axis in over)
     if not count:
-        raise Refused("the reduced axes are empty, and the kernel leaves the result unset")
+        raise Refusal("the reduced axes are empty, and the kernel leaves the result unset")
     scaling = rescaling_of_product(before, after, count)
     others = [axis for axis in range(len(ctx.shape(0))) if axis not in over]
     rest = [ctx.shape(0)[axis] for axis in others]
     if rest.count(None) > 1 or (None in rest and 0 in rest):
-        raise Refused("two of its dimensions are dynamic; set them with --input-shape")
+        raise Refusal("two of its dimensions are dynamic; set them with --input-shape")
     ordered = ops.Transpose(x, perm=[*over, *others])
     factors = ops.Reshape(ordered, [count, *(-1 if size is None else size for size in rest)])
     real = ops.Sub(ops.Cast(factors, to="int64"), np.asarray(before.zero_point[0]))
@@ -181,7 +181,7 @@ def emit_quantized_product(ctx: Context, x: Value, axes: Value) -> Value:
     if count > 1:  # an empty Scan aborts ONNX Runtime
         inner = ctx.graph(step, [("product", "int64", tuple(rest)), ("factor", "int64", tuple(rest))])
         total = ops.Scan(first, ops.Slice(real, [1], [count], [0]), body=inner, num_scan_inputs=1)
-    return ctx.reshaped(add_zero_point_and_clip(ctx, rescale_rounded(ctx, total, *scaling), after), out(0))
+    return ctx.reshape_to_slot(add_zero_point_and_clip(ctx, rescale_rounded(ctx, total, *scaling), after), out(0))
 
 
 def add_zero_point_and_clip(ctx: Context, total: Value, after: Quantization) -> Value:
@@ -198,11 +198,11 @@ def emit_quantized_product_along(
     sizes = [size for size in ctx.shape(0) if size]
     rank = len(ctx.shape(0))
     if len(sizes) < rank:
-        raise Refused("its axes are runtime values, so its dimensions must be static and above 0")
+        raise Refusal("its axes are runtime values, so its dimensions must be static and above 0")
     if rank > MAX_AXES:
-        raise Refused(f"its axes are runtime values, which is supported up to rank {MAX_AXES}")
+        raise Refusal(f"its axes are runtime values, which is supported up to rank {MAX_AXES}")
     if not rank:
-        return ctx.reshaped(x, out(0))
+        return ctx.reshape_to_slot(x, out(0))
     ops, gone = ctx.ops, reduced_axis_flags(ctx, axes)
     sets = list(product((0, 1), repeat=rank))
     row = ops.ReduceSum(ops.Mul(concatenate(ctx, gone), 2 ** np.arange(rank)[::-1]), keepdims=0)
@@ -260,13 +260,13 @@ def rescaling_of_product(before: Quantization, after: Quantization, count: int) 
     (GetQuantProdScaling, reduce.cc)
     """
     if not after.scale[0]:
-        raise Refused("its result has a scale of 0, by which the kernel divides")
+        raise Refusal("its result has a scale of 0, by which the kernel divides")
     factor = float(np.float32(before.scale[0])) / float(np.float32(after.scale[0])) ** (1 / count)
     mantissa, exponent = quantized_multiplier(factor)
     if exponent < -31:
         return multiplier_and_divisor(0, KEPT_BITS)
     if exponent >= KEPT_BITS:
-        raise Refused(f"each of its {count} products is rescaled by {factor:g}, which exceeds the kernel's shift")
+        raise Refusal(f"each of its {count} products is rescaled by {factor:g}, which exceeds the kernel's shift")
     return multiplier_and_divisor(round_to_15_bits(mantissa), KEPT_BITS - exponent)
 
 

@@ -15,11 +15,11 @@ from onnx_tflite_plugin.api import (
     Lookup,
     Operator,
     Quantization,
-    Refused,
+    Refusal,
     Tensor,
     Transparent,
     Value,
-    Widened,
+    WidenedConstant,
     handler,
     out,
 )
@@ -39,7 +39,7 @@ def requantization(at: Instance) -> Dequantized | Lookup:
 def xnnpack_multiplier(op: Operator) -> int | None:
     """Return XNNPACK's multiplier in 256ths if XNNPACK computes the operator, else None."""
     before, after = op[0].quantization, op[out(0)].quantization
-    if op[0].dtype != op[out(0)].dtype or op[0].dtype not in ("int8", "uint8") or op[0].constant:
+    if op[0].dtype != op[out(0)].dtype or op[0].dtype not in ("int8", "uint8") or op[0].is_constant:
         return None
     if not isinstance(before, Quantization) or not isinstance(after, Quantization) or before.per_axis or after.per_axis:
         return None
@@ -90,7 +90,7 @@ def quantize(ctx: Context, x: Value) -> Value:
 def requantize_to_int32(ctx: Context) -> Value:
     """Requantize to int32 as the kernel does (Requantize, reference/requantize.h)."""
     ops, (before, after) = ctx.ops, (scale_and_zero_point(ctx.op[0]), scale_and_zero_point(ctx.op[out(0)]))
-    integers = ops.Sub(ops.Cast(ctx.raw(0), to="int32"), np.int32(before[1]))
+    integers = ops.Sub(ops.Cast(ctx.quantized_values(0), to="int32"), np.int32(before[1]))
     product = emit_fixed_point_product(ctx, integers, *quantized_multiplier(before[0] / after[0]))
     return ops.Add(ops.Cast(product, to="int32"), np.int32(after[1]))
 
@@ -113,13 +113,13 @@ def scale_and_zero_point(tensor: Tensor) -> tuple[float, int]:
     """Return the scale and zero point of a tensor.
 
 
-    Raises Refused for no scale, one per axis, or 0 or NaN, by which kernels divide.
+    Raises Refusal for no scale, one per axis, or 0 or NaN, by which kernels divide.
     """
     if not isinstance(tensor.quantization, Quantization) or tensor.quantization.per_axis:
-        raise Refused(f"its {tensor.dtype} operand {tensor.name!r} has no scale, or one per axis")
+        raise Refusal(f"its {tensor.dtype} operand {tensor.name!r} has no scale, or one per axis")
     scale = tensor.quantization.scale[0]
     if not 0 < scale < inf:
-        raise Refused(f"its {tensor.dtype} operand {tensor.name!r} has a scale of {scale or 0:g}")
+        raise Refusal(f"its {tensor.dtype} operand {tensor.name!r} has a scale of {scale or 0:g}")
     return scale, tensor.quantization.zero_point[0]
 
 
@@ -135,11 +135,11 @@ def initial_value(op: Operator) -> Array | None:
     return ((constant.astype(np.float64) - quantization.zero_point[0]) * quantization.scale[0]).astype(np.float32)
 
 
-def evaluate_dequantize(at: Instance) -> Array | Widened | None:
-    """Return an initial value for a variable tensor, Widened for weights, else None."""
+def evaluate_dequantize(at: Instance) -> Array | WidenedConstant | None:
+    """Return an initial value for a variable tensor, WidenedConstant for weights, else None."""
     if at.op[out(0)].is_variable:
         return initial_value(at.op)
-    return Widened() if at.op[0].constant else None
+    return WidenedConstant() if at.op[0].is_constant else None
 
 
 @handler(
@@ -153,7 +153,7 @@ def evaluate_dequantize(at: Instance) -> Array | Widened | None:
 def dequantize(ctx: Context, x: Value) -> Value:
     """Emit the host's DQ; float16 becomes a Cast, which runtimes fold when they load the weights."""
     constant = ctx.constant(0)
-    if ctx.folds and constant is not None and "float" in ctx.op[0].dtype:
+    if ctx.folds_weights and constant is not None and "float" in ctx.op[0].dtype:
         return ctx.constant_value(constant.astype(np.float32))
     return ctx.ops.Cast(x, to="float32") if ctx.op[0].dtype in ("float16", "bfloat16") else x
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Context, Refused, Terminate, Value, handler, out
+from onnx_tflite_plugin.api import Context, Refusal, Terminate, Value, handler, out
 from op_handlers.kernels.operands import cast_to_int64
 
 NEWEST = 21  # ONNX Runtime has no generator of a later opset
 
 
 def seed(ctx: Context) -> float | None:
-    """Return both seeds as one; float32 holds 24 bits of it. Raises Refused if no runtime has the generator."""
+    """Return both seeds as one; float32 holds 24 bits of it. Raises Refusal if no runtime has the generator."""
     if ctx.opset > NEWEST:
-        raise Refused(f"no runtime has the random numbers of opset {ctx.opset}; try --opset {NEWEST}")
+        raise Refusal(f"no runtime has the random numbers of opset {ctx.opset}; try --opset {NEWEST}")
     first, second = int(ctx.options.seed), int(ctx.options.seed2)
     return float((first * 1_000_003 + second) % 2**24) if first or second else None
 

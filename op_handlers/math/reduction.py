@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from onnx_tflite_plugin.api import (
-    Along,
     Array,
     Attribute,
-    Behaviour,
+    AxisPrice,
+    Behavior,
     Context,
     Decline,
     Dequantized,
@@ -22,24 +22,24 @@ from onnx_tflite_plugin.api import (
     NotQuantizable,
     Quantization,
     Raw,
-    Refused,
+    Refusal,
     Value,
     constant_axes,
     handler,
     out,
-    reduced_by,
+    reduction_axes,
 )
 from op_handlers.kernels.fixed_point import quantized_multiplier
 from op_handlers.kernels.operands import preserved_axes, require_quantization, require_scale, unordered_layout
 from op_handlers.kernels.rescaling import emit_fixed_point_product
 
 
-def along_axes(onnx: str) -> Callable[[Instance], Along | None]:
+def along_axes(onnx: str) -> Callable[[Instance], AxisPrice | None]:
     """Return a function for the axes that the emitted operator runs along, which slot 1 holds."""
 
-    def declared(at: Instance) -> Along | None:
+    def declared(at: Instance) -> AxisPrice | None:
         reduced = constant_axes(at.op, 1, at.op[0].rank)
-        return None if reduced is None else Along(onnx, " ".join(f"a{axis}" for axis in reduced))
+        return None if reduced is None else AxisPrice(onnx, " ".join(f"a{axis}" for axis in reduced))
 
     return declared
 
@@ -58,7 +58,7 @@ def reduction_handler(
     onnx: str,
     *,
     max_version: int,
-    quantization: Behaviour | Callable[[Instance], Behaviour],
+    quantization: Behavior | Callable[[Instance], Behavior],
     accepts: Callable[[Instance], Decline | None] | None = None,
 ) -> Callable[[Callable[..., Any]], Handler]:
     """Return the handler decorator of a reduction over the axes that slot 1 holds, in any layout."""
@@ -66,8 +66,8 @@ def reduction_handler(
         code,
         max_version=max_version,
         layout=Attribute(unordered="*"),
-        axes=reduced_by(1),
-        along=along_axes(onnx),
+        axes=reduction_axes(1),
+        axis_price=along_axes(onnx),
         holds_axes={1},
         quantization=quantization,
         accepts=accepts,
@@ -109,8 +109,8 @@ def mean(ctx: Context, x: Value, axes: Value) -> Value:
         quotient = ctx.ops.Div(emit_integer_sum(ctx, x, axes), element_count(ctx, x, axes))
         return quotient if dtype == "int64" else ctx.ops.Cast(quotient, to=dtype)
     if has_empty_axis(ctx):
-        if ctx.quantized:
-            raise Refused("the reduced axes are empty, and the kernel leaves the result unset; give sizes above 0")
+        if ctx.is_quantized:
+            raise Refusal("the reduced axes are empty, and the kernel leaves the result unset; give sizes above 0")
         return fill_result(ctx, x, np.asarray(np.nan, dtype), over, keep=bool(ctx.options.keep_dims))
     if "GlobalAveragePool" in ctx.target.prefers and over == list(range(2, ctx.op[0].rank)) and can_pool(ctx):
         pooled = ctx.quantize(ctx.ops.GlobalAveragePool(x), like=out(0))
@@ -285,13 +285,13 @@ def emit_reduction(ctx: Context, onnx: str, x: Value, axes: Value, keep: int | N
 @reduction_handler("REDUCE_ANY", "ReduceSum", max_version=1, quantization=NotQuantizable())
 def reduce_any(ctx: Context, x: Value, axes: Value) -> Value:
     """Emit a comparison of ReduceSum with 0; False for no elements (reduce.cc)."""
-    return ctx.reshaped(x, out(0)) if is_reshape(ctx) else emit_any(ctx, x, axes)
+    return ctx.reshape_to_slot(x, out(0)) if is_reshape(ctx) else emit_any(ctx, x, axes)
 
 
 @reduction_handler("REDUCE_ALL", "ReduceSum", max_version=1, quantization=NotQuantizable())
 def reduce_all(ctx: Context, x: Value, axes: Value) -> Value:
     """Emit the negation of any false element; True for no elements."""
-    return ctx.reshaped(x, out(0)) if is_reshape(ctx) else ctx.ops.Not(emit_any(ctx, ctx.ops.Not(x), axes))
+    return ctx.reshape_to_slot(x, out(0)) if is_reshape(ctx) else ctx.ops.Not(emit_any(ctx, ctx.ops.Not(x), axes))
 
 
 def is_reshape(ctx: Context) -> bool:
@@ -315,8 +315,8 @@ def arg_handler(code: str, onnx: str) -> Callable[[Callable[..., Any]], Handler]
         code,
         max_version=3,
         layout=Attribute(),
-        axes=reduced_by(1, keep=lambda at: False),
-        along=along_axes(onnx),
+        axes=reduction_axes(1, keep=lambda at: False),
+        axis_price=along_axes(onnx),
         holds_axes={1},
         quantization=Raw(shift_safe=True, onnx=onnx),
         types=lambda at: f"_, int32 int64 -> {at.op.options.output_type.lower()}",

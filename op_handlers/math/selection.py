@@ -11,10 +11,10 @@ from onnx_tflite_plugin.api import (
     Raw,
     Transparent,
     Value,
+    axis_names,
+    format_axes,
     handler,
-    letters,
     out,
-    spelled,
 )
 
 ONE_OF = "bool, T, T -> T"
@@ -23,16 +23,16 @@ ONE_OF = "bool, T, T -> T"
 def selection_axes(at: Instance) -> str | None:
     """Return axes, with a condition of rank 1 along axis 0; ``None`` for scalars of different ranks."""
     op = at.op
-    names, rank = letters(op[1].rank), op[0].rank
+    names, rank = axis_names(op[1].rank), op[0].rank
     if op[1].dims != op[2].dims or op[out(0)].rank != op[1].rank or rank not in (0, 1, op[1].rank):
         return None
-    return spelled([names[:rank], names, names], names)
+    return format_axes([names[:rank], names, names], names)
 
 
 def check_condition(op: Operator) -> Decline | None:
     """Return a Decline for a vector condition on scalars; its elements select rows (``SelectPrepare``, kernels/select.cc)."""
     condition, x = op[0], op[1]
-    if condition.rank != 1 or x.rank or condition.shape == (1,) or not condition.static:
+    if condition.rank != 1 or x.rank or condition.shape == (1,) or not condition.is_static:
         return None
     return Decline(f"its condition has shape {list(condition.shape)}, but its operands are scalars")
 
@@ -68,4 +68,4 @@ def emit_where(ctx: Context, condition: Value, x: Value, y: Value) -> Value:
         condition = ops.Unsqueeze(condition, [-1])
     result = ops.Where(condition, x, y)
     widest = max(ctx.op[slot].rank for slot in range(3))
-    return result if widest == ctx.op[out(0)].rank else ctx.reshaped(result, out(0))
+    return result if widest == ctx.op[out(0)].rank else ctx.reshape_to_slot(result, out(0))

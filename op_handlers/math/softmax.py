@@ -7,8 +7,8 @@ from math import isfinite
 import numpy as np
 
 from onnx_tflite_plugin.api import (
-    Along,
     Attribute,
+    AxisPrice,
     Context,
     Decline,
     FixedOutputRange,
@@ -44,7 +44,7 @@ def output_quantization(at: Instance) -> FixedOutputRange | Integer:
     max_version=4,
     layout=Attribute(unordered="k"),
     axes="... k -> ... k",
-    along=Along("Softmax", "k"),
+    axis_price=AxisPrice("Softmax", "k"),
     quantization=output_quantization,
     converts={"int8": ("int8", "int16")},
     accepts=check_beta,
@@ -53,16 +53,16 @@ def output_quantization(at: Instance) -> FixedOutputRange | Integer:
 def softmax(ctx: Context, x: Value) -> Value:
     """Emit Softmax over the last axis; beta scales the input (softmax.h). int16 uses the kernel's tables."""
     beta = float(ctx.options.beta)
-    if ctx.integers:
+    if ctx.uses_integers:
         return softmax_int16(ctx, x, beta)
-    if ctx.quantized and ctx.op[0].dims[-1] == 1:
+    if ctx.is_quantized and ctx.op[0].dims[-1] == 1:
         return ctx.ops.Add(ctx.ops.Mul(x, 0.0), 1.0)  # ONNX Runtime's quantized Softmax of one element is 0 before 1.32
-    if ctx.quantized and ctx.op[0].dims[-1] is None:
+    if ctx.is_quantized and ctx.op[0].dims[-1] is None:
         x = ctx.ops.Sub(
             x, ctx.ops.ReduceMax(x, [ctx.axis(-1)])
         )  # for the same reason; the difference is computed in float32
     y = ctx.ops.Softmax(x if beta == 1.0 else ctx.ops.Mul(x, ctx.scalar(beta)), axis=ctx.axis(-1))
-    if ctx.quantized and ctx.dtype(out(0)) == "int8" and "Softmax" in ctx.target.wraps_int8:
+    if ctx.is_quantized and ctx.dtype(out(0)) == "int8" and "Softmax" in ctx.target.wraps_int8:
         return ctx.ops.Min(y, LARGEST)
     return y
 
@@ -72,7 +72,7 @@ def softmax(ctx: Context, x: Value) -> Value:
     max_version=2,
     layout=Attribute(unordered="k"),
     axes="... k -> ... k",
-    along=Along("LogSoftmax", "k"),
+    axis_price=AxisPrice("LogSoftmax", "k"),
     quantization=FixedOutputRange({"int8": (1 / 16, 127), "uint8": (1 / 16, 255)}),
     sizes=operand_shape,
 )

@@ -16,9 +16,9 @@ from onnx_tflite_plugin.api import (
     Quantization,
     Terminate,
     Value,
+    format_axes,
     handler,
     out,
-    spelled,
 )
 from op_handlers.kernels.fixed_point import quantized_multiplier
 from op_handlers.kernels.operands import require_quantization
@@ -35,7 +35,7 @@ def batched_axes(at: Instance) -> str:
     """Return the axes of the file."""
     op = at.op
     *operands, result = product_axes(op, "km" if op.options.adj_x else "mk", "nk" if op.options.adj_y else "kn")
-    return spelled(operands, result)
+    return format_axes(operands, result)
 
 
 def matmul_layout(at: Instance) -> Implicit | Terminate:
@@ -43,7 +43,7 @@ def matmul_layout(at: Instance) -> Implicit | Terminate:
     op = at.op
     if op.options.adj_x or op.options.adj_y:
         return Implicit({slot: " ".join(axes) for slot, axes in zip((0, 1, out(0)), product_axes(op), strict=True)})
-    if op[1].constant:
+    if op[1].is_constant:
         return Terminate(unordered="k")
     return Terminate(unordered=" ".join(f"b{i}" for i in range(op[0].rank - 2)) if op[0].rank == op[1].rank else "")
 
@@ -98,7 +98,7 @@ def round_twice(ctx: Context, product: Value) -> Value:
     (EvalInt8Int8,
     batch_matmul.cc; MultiplyByQuantizedMultiplier, internal/common.cc)
     """
-    if not ctx.quantized or ctx.op[out(0)].dtype != "int8" or not ctx.target.rounds_activations:
+    if not ctx.is_quantized or ctx.op[out(0)].dtype != "int8" or not ctx.target.rounds_activations:
         return product
     x, w, y = (float(require_quantization(ctx.op[slot]).scale[0]) for slot in (0, 1, out(0)))
     bits = -quantized_multiplier(x * w / y)[1] if y else 0

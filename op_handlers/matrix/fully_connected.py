@@ -15,12 +15,12 @@ from onnx_tflite_plugin.api import (
     Instance,
     Operator,
     Quantization,
-    Refused,
+    Refusal,
     Terminate,
     Value,
+    format_axes,
     handler,
     out,
-    spelled,
 )
 from op_handlers.kernels.operands import check_packed_weights, check_weight_zero_points, reinterpret_uint8_weights
 
@@ -40,7 +40,7 @@ def dense_axes(at: Instance) -> str | None:
     batch, row = [f"n{i}" for i in range(rows[-1])], [f"k{i}" for i in range(rows[-1], len(dims))]
     first = batch[0] if len(batch) == 1 else f"({' '.join(batch)})" if batch else "one"
     group = row[0] if len(row) == 1 else f"({' '.join(row)})"
-    return spelled([[*batch, *row], ["o", group], bias], [first, "o"])
+    return format_axes([[*batch, *row], ["o", group], bias], [first, "o"])
 
 
 def leading_ones(op: Operator) -> int:
@@ -136,7 +136,7 @@ def dense_shape(at: Instance) -> Dims:
         return (None, rows)
     count = prod(size or 0 for size in dims)
     if not depth or count % depth:
-        raise Refused(f"{count} elements are no rows of {depth}")
+        raise Refusal(f"{count} elements are no rows of {depth}")
     return (count // depth, rows)
 
 
@@ -179,11 +179,11 @@ def fully_connected(ctx: Context, x: Value, w: Value, b: Value | None = None) ->
     """Emit Gemm on the input flattened to rows of the weight's length (fully_connected.cc)."""
     b = flatten_bias(ctx, b)
     if has_dynamic_leading_axes(ctx):
-        rows = ctx.dequantize(ctx.ops.Reshape(ctx.raw(0), [-1, ctx.op[1].shape[-1]]), like=0)
+        rows = ctx.dequantize(ctx.ops.Reshape(ctx.quantized_values(0), [-1, ctx.op[1].shape[-1]]), like=0)
         y = ctx.ops.Gemm(
             rows, reinterpret_uint8_weights(ctx, 1, w, by_row=True), b, transB=None if ctx.op[1].blocks else 1
         )
-        return restore_leading_axes(ctx, ctx.raw(0), ctx.quantize(y, like=out(0)))
+        return restore_leading_axes(ctx, ctx.quantized_values(0), ctx.quantize(y, like=out(0)))
     return ctx.ops.Gemm(x, reinterpret_uint8_weights(ctx, 1, w, by_row=True), b, transB=None if ctx.op[1].blocks else 1)
 
 

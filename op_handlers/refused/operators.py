@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnx_tflite_plugin.api import Context, Decline, Handler, Refused, Terminate, Value, handler
+from onnx_tflite_plugin.api import Context, Decline, Handler, Refusal, Terminate, Value, handler
 
 EVERY_VERSION = 2**31 - 1
 
@@ -12,7 +12,7 @@ def refuse(code: str, reason: str) -> Handler:
 
     def refused(ctx: Context, *_inputs: Value) -> Value:
         """None."""
-        raise Refused(reason)
+        raise Refusal(reason)
 
     declared = handler(code, max_version=EVERY_VERSION, layout=Terminate(), accepts=Decline(reason))
     return declared(refused)

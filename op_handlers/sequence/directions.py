@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onnx_tflite_plugin.api import Context, Decline, Implicit, Instance, Operator, Value, out, spelled
+from onnx_tflite_plugin.api import Context, Decline, Implicit, Instance, Operator, Value, format_axes, out
 
 
 def auxiliary_slot(op: Operator) -> int:
@@ -32,7 +32,7 @@ def bidirectional_axes(at: Instance) -> str:
     op, slot = at.op, auxiliary_slot(at.op)
     first = ["t", "b"] if op.options.time_major else ["b", "t"]
     auxiliary = [*[None] * (slot - 1), [*first, "a"]] if op.tensor(slot) is not None else []
-    return spelled([[*first, "i"], *auxiliary], *([*first, letter] for letter in "op"[: len(op.outputs)]))
+    return format_axes([[*first, "i"], *auxiliary], *([*first, letter] for letter in "op"[: len(op.outputs)]))
 
 
 def check_directions(op: Operator, forward: int, backward: int) -> Decline | None:

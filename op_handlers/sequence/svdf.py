@@ -74,7 +74,7 @@ def check_svdf(at: Instance) -> Decline | None:
     if not all(isinstance(tensor.quantization, Quantization) for tensor in tensors):
         return Decline("a tensor has no scale")
     for slot in (FEATURES, TIMES, BIAS):
-        if op.tensor(slot) is not None and not op[slot].constant:
+        if op.tensor(slot) is not None and not op[slot].is_constant:
             return Decline(f"its operand {op[slot].name!r} must be constant for integer kernels")
     symmetric = (FEATURES, TIMES) if has_byte_state(at) else (FEATURES, TIMES, STATE)
     return check_variable_states(op, (STATE,)) or check_symmetric_weights(op, symmetric)
@@ -137,7 +137,7 @@ def update_state(ctx: Context, features: Value, state: Value) -> Value:
     ops, (filters, runs) = ctx.ops, ctx.op[TIMES].shape
     before = ops.Slice(ops.Reshape(state, [-1, filters, runs]), [1], [runs], [2])
     after = ops.Concat(before, ops.Unsqueeze(features, [2]), axis=2)
-    ctx.assign(STATE, ctx.reshaped(after, STATE))
+    ctx.assign(STATE, ctx.reshape_to_slot(after, STATE))
     return after
 
 
@@ -155,14 +155,14 @@ def emit_int16_state(ctx: Context, x: Value, state: Value) -> Value:
     The kernel requires RELU but does not apply it. The filters' weights are dequantized when the model is loaded.
     """
     ops, (weight, time, last) = ctx.ops, (scale(ctx, slot) for slot in (FEATURES, TIMES, STATE))
-    features, times = (ctx.required(slot) for slot in (FEATURES, TIMES))
+    features, times = (ctx.require_constant(slot) for slot in (FEATURES, TIMES))
     step = np.float32(weight / last)
-    real = features.astype(np.float32) * step if ctx.folds else ops.Mul(ops.Cast(features, to="float32"), step)
+    real = features.astype(np.float32) * step if ctx.folds_weights else ops.Mul(ops.Cast(features, to="float32"), step)
     steps = ops.Clip(ops.Round(ops.Gemm(x, real, transB=1)), -32768.0, 32767.0)
     seen = update_state(ctx, ops.Cast(steps, to="int16"), state)
     sums = sum_per_unit(ctx, ops.Cast(seen, to="int64"), times.astype(np.int64))
     if ctx.op.tensor(BIAS) is not None:
-        sums = ops.Add(sums, ctx.required(BIAS).astype(np.int64))
+        sums = ops.Add(sums, ctx.require_constant(BIAS).astype(np.int64))
     return ops.Mul(ops.Cast(ops.Cast(sums, to="int32"), to="float32"), last * time)
 
 
@@ -173,7 +173,7 @@ def scale(ctx: Context, slot: int) -> float:
 def emit_int8_state(ctx: Context, x: Value, state: Value) -> Value:
     """Emit EvalInt8SvdfReference: the 8-bit state is clipped before its zero point is added, and may then wrap around."""
     ops, op = ctx.ops, ctx.op
-    features, times = ctx.required(FEATURES), ctx.required(TIMES)
+    features, times = ctx.require_constant(FEATURES), ctx.require_constant(TIMES)
     before, point, after = (require_quantization(op[slot]).zero_point[0] for slot in (X, STATE, out(0)))
     first, second = (quantized_multiplier(factor) for factor in rescaling_factors(op))
     largest = 255 * int(np.abs(features.astype(np.int64)).sum(axis=1).max(initial=0))
@@ -187,7 +187,7 @@ def emit_int8_state(ctx: Context, x: Value, state: Value) -> Value:
     seen = ops.Cast(update_state(ctx, ops.Cast(steps, to="int8"), state), to="int64")
     totals = sum_per_unit(ctx, ops.Sub(seen, np.int64(point)) if point else seen, times.astype(np.int64))
     if op.tensor(BIAS) is not None:
-        totals = ops.Add(totals, ctx.required(BIAS).astype(np.int64))
+        totals = ops.Add(totals, ctx.require_constant(BIAS).astype(np.int64))
     y = emit_fixed_point_product(ctx, ops.Cast(totals, to="int32"), *second)
     bounded = ops.Clip(y, np.float64(-128 - after), np.float64(127 - after))
     return ops.Mul(ops.Cast(bounded, to="float32"), np.float32(scale(ctx, out(0))))

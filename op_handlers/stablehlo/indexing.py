@@ -14,7 +14,7 @@ from onnx_tflite_plugin.api import (
     Instance,
     Operator,
     Raw,
-    Refused,
+    Refusal,
     Terminate,
     Value,
     handler,
@@ -118,7 +118,7 @@ def start_vectors(ctx: Context, indices: Value) -> Value | Array:
         if isinstance(starts, np.ndarray):
             return np.maximum(np.minimum(starts, highest), 0)
         return ctx.ops.Max(ctx.ops.Min(starts, highest), np.int64(0))
-    shape = ctx.ops.Gather(ctx.ops.Shape(ctx.raw(0)), np.asarray(o.start_index_map, np.int64))
+    shape = ctx.ops.Gather(ctx.ops.Shape(ctx.quantized_values(0)), np.asarray(o.start_index_map, np.int64))
     most = ctx.ops.Sub(shape, np.asarray(sizes, np.int64))
     return ctx.ops.Max(ctx.ops.Min(starts, most), np.int64(0))
 
@@ -179,7 +179,7 @@ def scatter_reduction(ctx: Context) -> str:
         return "none"
     if len(inner) > 1 or inner[0].code not in REDUCTIONS:
         held = ", ".join(op.code for op in inner)
-        raise Refused(
+        raise Refusal(
             f"its region holds {held}; LiteRT, which takes one of {', '.join(REDUCTIONS)}, refuses the file too; "
             "export the model without what adds, multiplies or compares at indices"
         )
@@ -187,7 +187,7 @@ def scatter_reduction(ctx: Context) -> str:
 
 
 def check_scatter(at: Instance) -> Decline | None:
-    if not at.op[0].static or not at.op[2].static or not at.op[1].static:
+    if not at.op[0].is_static or not at.op[2].is_static or not at.op[1].is_static:
         return Decline("it scatters into or from tensors of unknown size; give it with --input-shape")
     o, (x, _, new) = at.op.options, (at.op[0], at.op[1], at.op[2])
     told = (new.rank, o.update_window_dims), (x.rank, (*o.inserted_window_dims, *o.scatter_dims_to_operand_dims))
@@ -223,7 +223,7 @@ def scatter(ctx: Context, x: Value, indices: Value, updates: Value) -> Value:
     ops, how = ctx.ops, scatter_reduction(ctx)
     shape, count = ctx.op[0].shape, prod(ctx.op[0].shape)
     if count >= 2**31:
-        raise Refused(f"it scatters into {count} elements, which ONNX Runtime cannot count")
+        raise Refusal(f"it scatters into {count} elements, which ONNX Runtime cannot count")
     if not count or not prod(ctx.op[2].shape):
         return ops.Identity(x)
     places, beyond = flat_indices(ctx, indices)
@@ -242,8 +242,8 @@ def flat_indices(ctx: Context, indices: Value) -> tuple[Any, bool]:
     windows, axes = list(o.update_window_dims), [k for k in range(x.rank) if k not in o.inserted_window_dims]
     places = [size for axis, size in enumerate(index.shape) if axis != o.index_vector_dim]
     given = [size for axis, size in enumerate(new.shape) if axis not in windows]
-    if index.static and new.static and given != places:
-        raise Refused(f"its {places} places do not fit updates of shape {list(new.shape)}")
+    if index.is_static and new.is_static and given != places:
+        raise Refusal(f"its {places} places do not fit updates of shape {list(new.shape)}")
     strides = [prod(x.shape[k + 1 :]) for k in range(x.rank)]
     starts = vectors_last(ctx, cast_to_int64(ctx, 1, indices), o.index_vector_dim, index.rank)
     spend(4 * prod(new.shape), 8, "the places of what is scattered")

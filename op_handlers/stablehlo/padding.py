@@ -13,7 +13,7 @@ from onnx_tflite_plugin.api import (
     Decline,
     Instance,
     Raw,
-    Refused,
+    Refusal,
     Value,
     handler,
     out,
@@ -51,7 +51,7 @@ def check_not_empty(at: Instance) -> Decline | None:
 def stablehlo_pad(ctx: Context, x: Value, number: Value) -> Value:
     """Emit Pad if nothing is inserted between elements; a negative amount crops (stablehlo_pad.cc)."""
     o = ctx.options
-    rows = (ctx.by_axis(row) for row in (o.edge_padding_low, o.edge_padding_high, o.interior_padding))
+    rows = (ctx.permute_entries(row) for row in (o.edge_padding_low, o.edge_padding_high, o.interior_padding))
     return emit_dilated_pad(ctx, x, reshape_to_scalar(ctx, 1, number), *rows)
 
 
@@ -77,10 +77,10 @@ def emit_dilated_pad(
 
 
 def static_size(ctx: Context, axis: int) -> int:
-    """Return an axis's size in the planned layout. Raises Refused if dynamic."""
+    """Return an axis's size in the planned layout. Raises Refusal if dynamic."""
     size = ctx.shape(0)[axis]
     if size is None:
-        raise Refused("it puts numbers between the elements of an axis of unknown size; give it with --input-shape")
+        raise Refusal("it puts numbers between the elements of an axis of unknown size; give it with --input-shape")
     return size
 
 

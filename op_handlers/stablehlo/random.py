@@ -72,7 +72,7 @@ def philox(bits: Bits, key: tuple[Value, Value], counter: list[Value]) -> list[V
 
 
 def check_static_size(at: Instance) -> Decline | None:
-    if not at.op[out(1)].static:
+    if not at.op[out(1)].is_static:
         return Decline("the shape of its numbers must be known; the kernel takes it from the file")
     if at.op[0].dims not in ((2,), (3,)) or (at.op.options.algorithm == "THREEFRY" and at.op[0].dims != (2,)):
         return Decline(

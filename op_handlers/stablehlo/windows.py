@@ -17,7 +17,7 @@ from onnx_tflite_plugin.api import (
     Instance,
     Operator,
     Raw,
-    Refused,
+    Refusal,
     Value,
     handler,
     out,
@@ -54,7 +54,7 @@ COMBINED = {"ADD": "Add", "MUL": "Mul", "MAXIMUM": "Max", "MINIMUM": "Min"}
 
 @dataclass(frozen=True)
 class Windows:
-    """Sizes, strides and dilations of the window along each axis, in planned order. Raises Refused for one below 1."""
+    """Sizes, strides and dilations of the window along each axis, in planned order. Raises Refusal for one below 1."""
 
     sizes: list[int]
     strides: list[int]
@@ -63,7 +63,7 @@ class Windows:
     def __post_init__(self) -> None:
         for name in ("sizes", "strides", "dilations"):
             if min(getattr(self, name), default=1) < 1:
-                raise Refused(f"its windows' {name} are {getattr(self, name)}, of which each must be at least 1")
+                raise Refusal(f"its windows' {name} are {getattr(self, name)}, of which each must be at least 1")
 
     @property
     def axes(self) -> list[int]:
@@ -85,7 +85,7 @@ def reduction_of_body(ctx: Context) -> str:
     """Return the reduction that the subgraph computes (GetBodyFunction)."""
     inner = ctx.subgraph(ctx.options.body_subgraph_index).operators
     if len(inner) != 1 or inner[0].code not in BODIES:
-        raise Refused(
+        raise Refusal(
             f"its region holds {', '.join(op.code for op in inner) or 'nothing'}; the kernel takes one of {', '.join(BODIES)}"
         )
     return BODIES[inner[0].code]
@@ -104,7 +104,7 @@ def window_layout(at: Instance) -> Attribute:
 
 
 def check_static_shape(at: Instance) -> Decline | None:
-    if not at.op[0].static or not 0 < at.op[0].rank <= 6:
+    if not at.op[0].is_static or not 0 < at.op[0].rank <= 6:
         return Decline("its window slides over a tensor of unknown size; give it with --input-shape")
     return Decline("its result has no elements") if 0 in at.op[out(0)].shape else None
 
@@ -133,12 +133,12 @@ def check_entries(at: Instance) -> Decline | None:
 def stablehlo_reduce_window(ctx: Context, x: Value, initial: Value) -> Value:
     """Emit padding with the initial value, then the reduction of every window (stablehlo_reduce_window.cc)."""
     o = ctx.options
-    low, high = (ctx.by_axis(o.padding[side::2]) for side in (0, 1))
+    low, high = (ctx.permute_entries(o.padding[side::2]) for side in (0, 1))
     windows = Windows(
-        *(ctx.by_axis(entries) for entries in (o.window_dimensions, o.window_strides, o.window_dilations))
+        *(ctx.permute_entries(entries) for entries in (o.window_dimensions, o.window_strides, o.window_dilations))
     )
     start, what = reshape_to_scalar(ctx, 1, initial), reduction_of_body(ctx)
-    base = [step - 1 for step in ctx.by_axis(o.base_dilations)]
+    base = [step - 1 for step in ctx.permute_entries(o.base_dilations)]
     summed = cumulative_axis(ctx, windows, low, high, base)
     if what == "ADD" and summed is not None and is_zero(ctx):
         return ctx.ops.CumSum(x, np.asarray(summed), reverse=int(high[summed] > 0) or None)
@@ -166,7 +166,7 @@ def reduce_windows(ctx: Context, x: Value, start: Value, sizes: list[int], windo
     """Reduce each window along axes of its own; the initial value is one more element of each."""
     ops, dtype = ctx.ops, ctx.op[0].dtype
     if dtype == "bool" and what == "ADD":
-        raise Refused("it counts booleans in bytes that are booleans again; cast them first")
+        raise Refusal("it counts booleans in bytes that are booleans again; cast them first")
     if what in ("ALL", "ANY") or dtype == "bool":
         x, start = (ops.Cast(ops.Cast(v, to="bool"), to="int32") for v in (x, start))
         what = {"ALL": "MINIMUM", "ANY": "MAXIMUM", "MUL": "MINIMUM"}.get(what, what)
@@ -205,7 +205,7 @@ def combine_elements(
     """Combine the elements of all windows one after the other."""
     for k, indices in places.items():
         if indices.shape[1] > MAX_UNROLLED:
-            raise Refused(
+            raise Refusal(
                 f"its window of {indices.shape[1]} elements is combined one by one, of which it takes {MAX_UNROLLED}"
             )
         elements = (ctx.ops.Gather(x, indices[:, element], axis=k) for element in range(indices.shape[1]))
@@ -246,10 +246,10 @@ def reduce_window(ctx: Context, x: Value, initial: Value, *_windows: Value) -> V
     """Emit StableHLO's operator without padding; the window is in operands (stablehlo_reduce_window.cc)."""
     rows = [entries or [] for entries in _window_constants(ctx.op)]
     if any(len(entries) != ctx.op[0].rank for entries in rows):
-        raise Refused("its windows have not an entry for each axis")
-    windows = Windows(*map(ctx.by_axis, rows))
+        raise Refusal("its windows have not an entry for each axis")
+    windows = Windows(*map(ctx.permute_entries, rows))
     what = ctx.options.reduce_function
     if what == "UNSUPPORTED":
-        raise Refused("its reduction is UNSUPPORTED, which the kernel refuses")
+        raise Refusal("its reduction is UNSUPPORTED, which the kernel refuses")
     sizes = [static_size(ctx, k) for k in range(len(ctx.shape(0)))]
     return reduce_windows(ctx, x, reshape_to_scalar(ctx, 1, initial), sizes, windows, what)

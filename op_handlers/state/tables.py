@@ -12,7 +12,7 @@ from onnx_tflite_plugin.api import (
     Effects,
     Operator,
     Raw,
-    Refused,
+    Refusal,
     Resource,
     State,
     Terminate,
@@ -46,7 +46,7 @@ def hashtable(ctx: Context) -> Resource:
 def hashtable_import(ctx: Context, _table: Resource, _keys: Value, _values: Value) -> tuple[()]:
     """Initialize the table unless it is; the first of equal keys remains (StaticHashtable::Import, static_hashtable.cc)."""
     if {ctx.op[1].dtype, ctx.op[2].dtype} != {"int64", "string"} or ctx.op[1].dims != ctx.op[2].dims:
-        raise Refused(f"its keys are {ctx.op[1].dtype} of shape {list(ctx.op[1].dims)}, its values {ctx.op[2].dtype}")
+        raise Refusal(f"its keys are {ctx.op[1].dtype} of shape {list(ctx.op[1].dims)}, its values {ctx.op[2].dtype}")
     for slot, state in enumerate(table_states(ctx), 1):
         if state.initial is None:
             state.initial = ctx.constant(slot)
@@ -103,10 +103,10 @@ def table_states(ctx: Context) -> tuple[State, State]:
 
 
 def contents(ctx: Context) -> tuple[list[Any], list[Any]]:
-    """Return unique keys and their values. Raises Refused if the table is not initialized yet."""
+    """Return unique keys and their values. Raises Refusal if the table is not initialized yet."""
     keys, values = (state.initial for state in table_states(ctx))
     if keys is None or values is None:
-        raise Refused("its table is looked up before anything fills it, which LiteRT refuses too")
+        raise Refusal("its table is looked up before anything fills it, which LiteRT refuses too")
     values_by_key: dict[Any, Any] = {}
     for key, value in zip(to_attribute(keys), to_attribute(values), strict=True):
         values_by_key.setdefault(key, value)
@@ -114,8 +114,8 @@ def contents(ctx: Context) -> tuple[list[Any], list[Any]]:
 
 
 def to_attribute(array: Array) -> list[Any]:
-    """Return Python numbers or text for an ONNX attribute, which is UTF-8. Raises Refused for other text."""
+    """Return Python numbers or text for an ONNX attribute, which is UTF-8. Raises Refusal for other text."""
     try:
         return [item.decode() if isinstance(item, bytes) else int(item) for item in array.reshape(-1).tolist()]
     except UnicodeDecodeError:
-        raise Refused("its table holds text that is not UTF-8, which no attribute of ONNX can") from None
+        raise Refusal("its table holds text that is not UTF-8, which no attribute of ONNX can") from None

@@ -10,7 +10,7 @@ from onnx_tflite_plugin.api import (
     Effects,
     Instance,
     Raw,
-    Refused,
+    Refusal,
     Resource,
     Terminate,
     Transparent,
@@ -68,8 +68,8 @@ def check_value(slot: int) -> Callable[[Instance], Decline | None]:
 def read_variable(ctx: Context, _resource: Resource) -> Value:
     """Return the state's current value."""
     state = ctx.state(ctx.resource(0))
-    if not state.known:
-        raise Refused(f"variable {state.name!r} is read before anything assigns it, which LiteRT refuses too")
+    if not state.is_assigned:
+        raise Refusal(f"variable {state.name!r} is read before anything assigns it, which LiteRT refuses too")
     state.declare(ctx.dtype(out(0)), ctx.shape(out(0)))
     return state.get()
 

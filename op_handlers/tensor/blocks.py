@@ -8,14 +8,14 @@ from math import prod
 import numpy as np
 
 from onnx_tflite_plugin.api import (
-    Along,
     Array,
     Attribute,
+    AxisPrice,
     Context,
     Instance,
     Operator,
     Raw,
-    Refused,
+    Refusal,
     Terminate,
     Value,
     handler,
@@ -25,9 +25,9 @@ from op_handlers.kernels.operands import cast_to_int64, constant_integers
 from op_handlers.tensor.padding import emit_pad, padding_value
 
 
-def price_of_layout(onnx: str) -> Callable[[Instance], Along | None]:
+def price_of_layout(onnx: str) -> Callable[[Instance], AxisPrice | None]:
     """Return a function for the price of a layout: integers channels first cost more than the surrounding Transposes."""
-    return lambda at: Along(f"{onnx}/integers", "h w") if at.op[0].dtype in ("int8", "uint8") else None
+    return lambda at: AxisPrice(f"{onnx}/integers", "h w") if at.op[0].dtype in ("int8", "uint8") else None
 
 
 # --- depth ------------------------------------------------------------------------------------
@@ -38,7 +38,7 @@ def price_of_layout(onnx: str) -> Callable[[Instance], Along | None]:
     max_version=2,
     layout=Attribute(unordered="n"),
     axes="n h w c -> n h w c",
-    along=price_of_layout("DepthToSpace"),
+    axis_price=price_of_layout("DepthToSpace"),
     quantization=Raw(shift_safe=True),
 )
 def depth_to_space(ctx: Context, x: Value) -> Value:
@@ -56,7 +56,7 @@ def depth_to_space(ctx: Context, x: Value) -> Value:
     max_version=2,
     layout=Attribute(unordered="n"),
     axes="n h w c -> n h w c",
-    along=price_of_layout("SpaceToDepth"),
+    axis_price=price_of_layout("SpaceToDepth"),
     quantization=Raw(shift_safe=True),
 )
 def space_to_depth(ctx: Context, x: Value) -> Value:
@@ -84,8 +84,8 @@ def block_layout(at: Instance) -> Attribute | Terminate:
     return Attribute(unordered="c") if has_constant_blocks(at.op) else Terminate()
 
 
-def block_price(at: Instance) -> Along | None:
-    return Along("Transpose/blocks", "h w") if has_constant_blocks(at.op) else None
+def block_price(at: Instance) -> AxisPrice | None:
+    return AxisPrice("Transpose/blocks", "h w") if has_constant_blocks(at.op) else None
 
 
 def spatial_axes(at: Instance) -> str:
@@ -99,7 +99,7 @@ def spatial_axes(at: Instance) -> str:
     max_version=4,
     layout=block_layout,
     axes=spatial_axes,
-    along=block_price,
+    axis_price=block_price,
     quantization=Raw(shift_safe=True, onnx="Pad"),
     types="_, int32, int32",  # the kernels read int32 regardless of the dtype
 )
@@ -127,7 +127,7 @@ def space_to_batch_nd(ctx: Context, x: Value, shape: Value, paddings: Value) -> 
     max_version=4,
     layout=block_layout,
     axes=spatial_axes,
-    along=block_price,
+    axis_price=block_price,
     quantization=Raw(shift_safe=True, onnx="Slice"),
     types="_, int32, int32",  # the kernels read int32 regardless of the dtype
 )
@@ -207,7 +207,7 @@ def split_shape(ctx: Context, x: Value) -> tuple[Value, Value, Value]:
 
 def divide_size(size: int | None, block: int) -> int | None:
     if size is not None and size % block:
-        raise Refused(f"{size} elements are not in blocks of {block}")
+        raise Refusal(f"{size} elements are not in blocks of {block}")
     return None if size is None else size // block
 
 
@@ -217,7 +217,7 @@ def rearrange(ctx: Context, x: Value, before: str, after: str, sizes: Mapping[st
 
     Each group is an axis of the file, each letter a factor of it.
     """
-    left, right = ctx.by_axis(before.split()), ctx.by_axis(after.split(), out(0))
+    left, right = ctx.permute_entries(before.split()), ctx.permute_entries(after.split(), out(0))
     letters, wanted = "".join(left), "".join(right)
     shapes = [
         [sizes[letter] for letter in letters],

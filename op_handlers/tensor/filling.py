@@ -10,15 +10,15 @@ from onnx_tflite_plugin.api import (
     Instance,
     Operator,
     Raw,
-    Refused,
+    Refusal,
     Terminate,
     Transparent,
     Value,
     ValueLike,
+    axis_names,
+    format_axes,
     handler,
-    letters,
     out,
-    spelled,
     spend,
 )
 from op_handlers.kernels.operands import cast_to_int64, insert_axis, sizes_from_operand, unordered_layout
@@ -26,7 +26,7 @@ from op_handlers.kernels.operands import cast_to_int64, insert_axis, sizes_from_
 
 def fill_axes(at: Instance) -> str:
     """Return axes of the output; the number has none."""
-    return spelled([None, []], letters(at.op[out(0)].rank))
+    return format_axes([None, []], axis_names(at.op[out(0)].rank))
 
 
 @handler(
@@ -48,7 +48,7 @@ def fill(ctx: Context, shape: Value, number: Value) -> Value:
 def zeros_like(ctx: Context, x: Value) -> Value:
     """Emit zeros of the operand's shape; a product with 0 would keep NaN."""
     zero = np.zeros((), ctx.op[0].dtype)
-    if ctx.op[0].static:
+    if ctx.op[0].is_static:
         sizes: ValueLike = np.asarray(ctx.shape(0), np.int64)
     else:
         sizes = ctx.ops.Shape(x)
@@ -79,7 +79,7 @@ def range_(ctx: Context, start: Value, limit: Value, delta: Value) -> Value:
     if constant is not None:
         return ctx.constant_value(constant)
     if all(ctx.op.constant(slot) is not None for slot in range(3)):
-        raise Refused("its delta leads away from its limit, which the kernel refuses (GetSize, range.cc)")
+        raise Refusal("its delta leads away from its limit, which the kernel refuses (GetSize, range.cc)")
     if ctx.op[0].dtype != "float32":
         return ops.Range(start, limit, delta)
     size = ops.Reshape(ops.Cast(ops.Ceil(ops.Abs(ops.Div(ops.Sub(limit, start), delta))), to="int64"), [1])
@@ -92,8 +92,8 @@ def range_(ctx: Context, start: Value, limit: Value, delta: Value) -> Value:
 
 def one_hot_axes(at: Instance) -> str | None:
     """Return axes with that of the classes inserted, last if negative."""
-    names = letters(at.op[0].rank)
-    return spelled([names, None, None, None], insert_axis(names, int(at.op.options.axis)))
+    names = axis_names(at.op[0].rank)
+    return format_axes([names, None, None, None], insert_axis(names, int(at.op.options.axis)))
 
 
 @handler(

@@ -7,9 +7,9 @@ from math import prod
 import numpy as np
 
 from onnx_tflite_plugin.api import (
-    Along,
     Array,
     Attribute,
+    AxisPrice,
     Context,
     Decline,
     Dequantized,
@@ -20,10 +20,10 @@ from onnx_tflite_plugin.api import (
     Raw,
     Terminate,
     Value,
+    axis_names,
+    format_axes,
     handler,
-    letters,
     out,
-    spelled,
 )
 from op_handlers.kernels.operands import cast_to_int64, require_quantization, unordered_layout
 
@@ -51,14 +51,14 @@ def check_axes(at: Instance) -> Decline | None:
 def gathered_axes(at: Instance) -> str | None:
     """Return axes in which those of the indices replace the gathered one, after the shared batch axes."""
     op = at.op
-    names, axis, shared = letters(op[0].rank), gather_axis(op), batch_dims(op)
+    names, axis, shared = axis_names(op[0].rank), gather_axis(op), batch_dims(op)
     before, after = names[:axis], names[axis + 1 :]
     if shared:
-        own = letters(op[1].rank - shared, "x")
-        return spelled([names, [*names[:shared], *own]], [*before, *own, *after])
+        own = axis_names(op[1].rank - shared, "x")
+        return format_axes([names, [*names[:shared], *own]], [*before, *own, *after])
     if op[1].rank > 1:
         return None
-    return spelled([names, None], [*before, *names[axis : axis + op[1].rank], *after])
+    return format_axes([names, None], [*before, *names[axis : axis + op[1].rank], *after])
 
 
 def gather_layout(at: Instance) -> Attribute | Implicit:
@@ -67,16 +67,16 @@ def gather_layout(at: Instance) -> Attribute | Implicit:
     axis, shared = gather_axis(op), batch_dims(op)
     if not shared:
         return unordered_layout(other for other in range(op[0].rank) if other != axis)
-    names = letters(op[0].rank)
-    own, rest = letters(op[1].rank - shared, "x"), [*names[shared:axis], *names[axis + 1 :]]
+    names = axis_names(op[0].rank)
+    own, rest = axis_names(op[1].rank - shared, "x"), [*names[shared:axis], *names[axis + 1 :]]
     return Implicit(
         onnx={0: " ".join([*names[:shared], names[axis], *rest]), out(0): " ".join([*names[:shared], *own, *rest])}
     )
 
 
-def gather_price(at: Instance) -> Along | None:
+def gather_price(at: Instance) -> AxisPrice | None:
     op = at.op
-    return Along("Gather", f"a{gather_axis(op)}") if op[1].rank == 1 and not batch_dims(op) else None
+    return AxisPrice("Gather", f"a{gather_axis(op)}") if op[1].rank == 1 and not batch_dims(op) else None
 
 
 @handler(
@@ -84,7 +84,7 @@ def gather_price(at: Instance) -> Along | None:
     max_version=8,
     layout=gather_layout,
     axes=gathered_axes,
-    along=gather_price,
+    axis_price=gather_price,
     quantization=Raw(shift_safe=True, onnx="Gather"),
     accepts=check_axes,
 )
@@ -115,7 +115,7 @@ def check_table(at: Instance) -> Decline | None:
     rows, dtype, quantization = op[1], op[out(0)].dtype, op[1].quantization
     if not is_dequantized(op):
         return Decline("its rows are text, which the kernel copies as bytes") if dtype == "string" else None
-    if rows.dtype not in PER_BYTE or dtype not in ("float32", "float16") or not rows.constant:
+    if rows.dtype not in PER_BYTE or dtype not in ("float32", "float16") or not rows.is_constant:
         return Decline(f"it makes {dtype} of {rows.dtype}, for which there is no kernel; the table must be a constant")
     if rows.blocks is not None:
         if rows.dtype not in ("int4", "int2") or rows.rank != 2 or rows.blocks.block_size % PER_BYTE[rows.dtype]:
@@ -149,12 +149,12 @@ def embedding_lookup(ctx: Context, ids: Value, rows: Value) -> Value:
     if not is_dequantized(ctx.op):
         return ctx.ops.Gather(rows, ids, axis=0)
     stored, scales = rows_and_scales(ctx.op)
-    if ctx.folds:
+    if ctx.folds_weights:
         y = ctx.ops.Gather(stored.astype(np.float32) * scales, ids, axis=0)
     else:
         own = scales if scales.size == 1 else ctx.ops.Gather(scales, ids, axis=0)
         y = ctx.ops.Mul(ctx.ops.Cast(ctx.ops.Gather(stored, ids, axis=0), to="float32"), own)
-    y = y if stored.ndim == ctx.op[1].rank else ctx.reshaped(y, out(0))
+    y = y if stored.ndim == ctx.op[1].rank else ctx.reshape_to_slot(y, out(0))
     return y if ctx.op[out(0)].dtype == "float32" else ctx.ops.Cast(y, to="float16")
 
 

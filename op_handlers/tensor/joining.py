@@ -11,13 +11,13 @@ from onnx_tflite_plugin.api import (
     FusedActivation,
     Instance,
     Raw,
-    Refused,
+    Refusal,
     SameScale,
     Value,
+    axis_names,
+    format_axes,
     handler,
-    letters,
     out,
-    spelled,
 )
 from op_handlers.kernels.operands import insert_axis, unordered_layout
 
@@ -44,7 +44,7 @@ def concatenated_shape(at: Instance) -> Dims:
     shapes = [tensor.dims for tensor in at.op.inputs if tensor is not None and tensor.has_rank]
     axis = at.op.options.axis
     if len(shapes) < len(at.op.inputs) or not -len(shapes[0]) <= axis < len(shapes[0]):
-        raise Refused("the shape of its result does not follow")
+        raise Refusal("the shape of its result does not follow")
     sizes = [next((n for n in along if n is not None), None) for along in zip(*shapes, strict=True)]
     joined = [shape[axis] for shape in shapes]
     sizes[axis] = None if None in joined else sum(n or 0 for n in joined)
@@ -69,8 +69,8 @@ def concatenation(ctx: Context, *xs: Value) -> Value:
 
 def packed_axes(at: Instance) -> str:
     op = at.op
-    names = letters(op[0].rank)
-    return spelled([names] * len(op.inputs), insert_axis(names, op.options.axis))
+    names = axis_names(op[0].rank)
+    return format_axes([names] * len(op.inputs), insert_axis(names, op.options.axis))
 
 
 @handler(

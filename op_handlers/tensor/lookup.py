@@ -43,7 +43,7 @@ def empty_row(ctx: Context, table: Value) -> Value | Array:
 def in_turn(at: Instance) -> Decline | None:
     """The kernel divides a sum each time that a run of its rows ends."""
     places, shape = at.op[1], at.op[2]
-    if places.static and shape.static and places.shape[1:] != shape.shape:
+    if places.is_static and shape.is_static and places.shape[1:] != shape.shape:
         return Decline(f"its indices are of shape {list(places.shape)}, for {list(shape.shape)} sizes")
     indices, sizes = at.op.constant(1), at.op.constant(2)
     if at.op.options.combiner == "SUM" or indices is None or sizes is None or indices.shape[1] < 2:

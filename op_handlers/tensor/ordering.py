@@ -13,9 +13,9 @@ from onnx_tflite_plugin.api import (
     Raw,
     Terminate,
     Value,
+    axis_names,
     constant_axes,
     handler,
-    letters,
     out,
 )
 from op_handlers.kernels.operands import cast_to_int64, constant_integers, preserved_axes, unordered_layout
@@ -88,7 +88,7 @@ def reverse_v2(ctx: Context, x: Value, axes: Value) -> Value:
 def reverse_sequence_layout(at: Instance) -> Implicit:
     """Return the layout with the sequence and batch axes first, in their stored order."""
     op = at.op
-    names, front = letters(op[0].rank), [op.options.seq_dim, op.options.batch_dim]
+    names, front = axis_names(op[0].rank), [op.options.seq_dim, op.options.batch_dim]
     first = sorted(front)
     return Implicit(
         onnx={0: " ".join([*(names[a] for a in first), *(n for a, n in enumerate(names) if a not in front)])}

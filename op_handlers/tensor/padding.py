@@ -8,15 +8,15 @@ from functools import partial
 import numpy as np
 
 from onnx_tflite_plugin.api import (
-    Along,
     Array,
     Attribute,
+    AxisPrice,
     Context,
     Decline,
     Instance,
     Quantization,
     Raw,
-    Refused,
+    Refusal,
     Value,
     ValueLike,
     handler,
@@ -44,7 +44,7 @@ def padding_layout(at: Instance) -> Attribute:
 def check_pairs(at: Instance) -> Decline | None:
     """Return a Decline unless the paddings are pairs."""
     rows = at.op[1]
-    if rows.static and rows.has_rank and rows.shape[1:] != (2,):
+    if rows.is_static and rows.has_rank and rows.shape[1:] != (2,):
         return Decline(f"its paddings are of shape {list(rows.shape)}, and no pairs")
     return None
 
@@ -75,13 +75,13 @@ def pad_v2(ctx: Context, x: Value, paddings: Value, number: Value | None = None)
 def padding_value(ctx: Context) -> Array:
     quantization, file = ctx.quantization(out(0)), ctx.op[out(0)].quantization
     if ctx.op[0].quantization is None and isinstance(file, Quantization):
-        raise Refused("its result has a scale and its operand none; give both one")
-    return ctx.scalar(quantization.zero_point[0] if ctx.integers and quantization else 0)
+        raise Refusal("its result has a scale and its operand none; give both one")
+    return ctx.scalar(quantization.zero_point[0] if ctx.uses_integers and quantization else 0)
 
 
 def emit_pad(ctx: Context, x: Value, rows: Sequence[tuple[int, int]], number: ValueLike) -> Value:
     """Emit Pad by (before, after) of each TFLite axis."""
-    return ctx.ops.Pad(x, np.asarray(ctx.by_axis(rows), np.int64).T.reshape(-1), number, mode="constant")
+    return ctx.ops.Pad(x, np.asarray(ctx.permute_entries(rows), np.int64).T.reshape(-1), number, mode="constant")
 
 
 def onnx_pads(ctx: Context, paddings: Value) -> Value | Array:
@@ -95,16 +95,16 @@ def onnx_pads(ctx: Context, paddings: Value) -> Value | Array:
 # --- mirror images ----------------------------------------------------------------------------
 
 
-def mirror_price(at: Instance) -> Along | None:
+def mirror_price(at: Instance) -> AxisPrice | None:
     """Return the price of a Gather along padded axes, which should not be innermost."""
     op = at.op
     rows = constant_integers(op, 1)
     if op.options.mode == "REFLECT" or rows is None or max(rows, default=0) <= 1:
         return None
-    return Along("Gather", " ".join(f"a{axis}" for axis in range(op[0].rank) if any(rows[2 * axis : 2 * axis + 2])))
+    return AxisPrice("Gather", " ".join(f"a{axis}" for axis in range(op[0].rank) if any(rows[2 * axis : 2 * axis + 2])))
 
 
-@padding_handler("MIRROR_PAD", max_version=3, along=mirror_price)
+@padding_handler("MIRROR_PAD", max_version=3, axis_price=mirror_price)
 def mirror_pad(ctx: Context, x: Value, paddings: Value) -> Value:
     """Emit Pad by reflection; symmetric mode, not expressible in ONNX, is edge for one element, else a Gather per padded axis."""
     constant = ctx.constant(1)

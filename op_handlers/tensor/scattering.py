@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Context, Operator, Raw, Refused, Terminate, Value, handler, out
+from onnx_tflite_plugin.api import Array, Context, Operator, Raw, Refusal, Terminate, Value, handler, out
 from op_handlers.kernels.operands import cast_to_int64, sizes_from_operand
 from op_handlers.kernels.scattering import flatten_indices, scatter_rows
 
@@ -32,9 +32,9 @@ def scatter_nd(ctx: Context, indices: Value, updates: Value, shape: Value) -> Va
     depth = ctx.op[0].shape[-1]
     zeros = ctx.ops.Expand(ctx.scalar(0, 1), sizes)
     if not depth:
-        raise Refused("its indices have no coordinates; use a REDUCE_SUM and a RESHAPE")
-    if ctx.op[2].static and ctx.op[2].shape != () and depth > ctx.op[2].shape[0]:
-        raise Refused(f"its places have {depth} numbers each, and its result {ctx.op[2].shape[0]} axes")
+        raise Refusal("its indices have no coordinates; use a REDUCE_SUM and a RESHAPE")
+    if ctx.op[2].is_static and ctx.op[2].shape != () and depth > ctx.op[2].shape[0]:
+        raise Refusal(f"its places have {depth} numbers each, and its result {ctx.op[2].shape[0]} axes")
     rows = flatten_indices(ctx, places, sizes, depth)
     if has_unique_indices(ctx.op):
         return ctx.ops.ScatterND(zeros, places, updates)
@@ -47,8 +47,8 @@ def sparse_to_dense(ctx: Context, indices: Value, shape: Value, values: Value, d
     """Emit the default value, then each value at its index; the last of several at one index (sparse_to_dense.cc)."""
     places, sizes = cast_to_int64(ctx, 0, indices), cast_to_int64(ctx, 1, shape)
     depth = ctx.op[0].shape[-1] if ctx.op[0].rank == 2 else 1
-    if ctx.op[1].static and ctx.op[1].shape != (depth,):
-        raise Refused(f"its places have {depth} numbers each, and its result {list(ctx.op[1].shape)} axes")
+    if ctx.op[1].is_static and ctx.op[1].shape != (depth,):
+        raise Refusal(f"its places have {depth} numbers each, and its result {list(ctx.op[1].shape)} axes")
     if ctx.op[0].rank < 2:
         places = places.reshape(-1, 1) if isinstance(places, np.ndarray) else ctx.ops.Reshape(places, [-1, 1])
     rows = flatten_indices(ctx, places, sizes, depth)
@@ -59,6 +59,6 @@ def sparse_to_dense(ctx: Context, indices: Value, shape: Value, values: Value, d
 
 def reshape_result(ctx: Context, value: Value, sizes: Value | Array) -> Value:
     """Reshape to an operand's sizes, statically if constant."""
-    if isinstance(sizes, np.ndarray) and ctx.op[out(0)].static:
-        return ctx.reshaped(value, out(0))
+    if isinstance(sizes, np.ndarray) and ctx.op[out(0)].is_static:
+        return ctx.reshape_to_slot(value, out(0))
     return ctx.ops.Reshape(value, sizes, allowzero=1 if ctx.opset >= 14 else None)

@@ -16,18 +16,18 @@ from onnx_tflite_plugin.api import (
     Instance,
     Operator,
     Raw,
-    Refused,
+    Refusal,
     Tensor,
     Terminate,
     Transparent,
     Value,
     ValueLike,
+    axis_names,
+    format_axes,
     handler,
-    letters,
     out,
-    permuted_by,
-    reshaped,
-    spelled,
+    permutation_axes,
+    reshape_axes_of,
     spend,
 )
 from op_handlers.kernels.operands import cast_to_int64, constant_integers, dynamic_shape, insert_axis
@@ -39,14 +39,14 @@ def requested_shape(at: Instance) -> Dims:
     """Return the requested shape, its -1 derived from the number of elements (GetOutputShape, reshape.cc)."""
     op = at.op
     operand, count = shape_operand(op), element_count(op[0].dims)
-    if operand is not None and not operand.constant:
+    if operand is not None and not operand.is_constant:
         return dynamic_shape(op, operand)
     asked = [int(size) for size in (op.options.new_shape if operand is None else operand.array)]
     asked = [] if asked == [0] and operand is None else asked
     rest = prod(size for size in asked if size != -1)
     whole = count is None or (count % rest == 0 if -1 in asked and rest else count == rest)
     if not whole or asked.count(-1) > 1:
-        raise Refused(f"its shape {asked} does not fit the {count} elements of {list(op[0].dims)}")
+        raise Refusal(f"its shape {asked} does not fit the {count} elements of {list(op[0].dims)}")
     return tuple((None if count is None else count // (rest or 1)) if size == -1 else size for size in asked)
 
 
@@ -65,18 +65,18 @@ def element_count(dims: Dims) -> int | None:
     "RESHAPE",
     max_version=1,
     layout=Attribute(unordered="*"),
-    axes=reshaped,
+    axes=reshape_axes_of,
     quantization=COPIED,
     sizes=requested_shape,
     holds_batch={1: -1, "new_shape": -1},
 )
 def reshape(ctx: Context, x: Value, shape: Value | None = None) -> Value:
     """Emit Reshape to the planned shape; a runtime shape keeps the file's layout."""
-    asked, stored = requested_shape(ctx), ctx.op[out(0)].dims  # raises Refused if the shapes do not fit
+    asked, stored = requested_shape(ctx), ctx.op[out(0)].dims  # raises Refusal if the shapes do not fit
     if None not in (*asked, *stored) and asked != stored:
-        raise Refused(f"it is asked for {list(asked)}, and its result is stored as {list(stored)}")
+        raise Refusal(f"it is asked for {list(asked)}, and its result is stored as {list(stored)}")
     if sum(d is None for d in ctx.op[out(0)].dims) <= 1:
-        return ctx.reshaped(x, out(0))
+        return ctx.reshape_to_slot(x, out(0))
     if shape is None or shape_operand(ctx.op) is None:
         sizes: ValueLike = np.asarray(ctx.options.new_shape)
     else:
@@ -88,21 +88,21 @@ def reshape(ctx: Context, x: Value, shape: Value | None = None) -> Value:
 def squeezed_axes(at: Instance) -> str | None:
     """Return axes without the named ones, or without all of size 1."""
     op = at.op
-    gone, names = {axis % max(op[0].rank, 1) for axis in op.options.squeeze_dims}, letters(op[0].rank)
+    gone, names = {axis % max(op[0].rank, 1) for axis in op.options.squeeze_dims}, axis_names(op[0].rank)
     if not gone or op[out(0)].rank != len(names) - len(gone):
-        return reshaped(at)
+        return reshape_axes_of(at)
     groups = ["1" if axis in gone else name for axis, name in enumerate(names)]
-    return spelled([groups], [name for name in groups if name != "1"])
+    return format_axes([groups], [name for name in groups if name != "1"])
 
 
 def squeezed_sizes(at: Instance) -> Dims:
-    """Return the shape without the named axes, or without all of size 1. Raises Refused for axes of other sizes."""
+    """Return the shape without the named axes, or without all of size 1. Raises Refusal for axes of other sizes."""
     op = at.op
     dims, gone = op[0].dims, {axis % max(op[0].rank, 1) for axis in op.options.squeeze_dims}
     if not gone and None in dims:
-        raise Refused("it drops all axes of size 1, and which of the unknown sizes are 1 is not known")
+        raise Refusal("it drops all axes of size 1, and which of the unknown sizes are 1 is not known")
     if any(dims[axis] not in (1, None) for axis in gone if axis < len(dims)):
-        raise Refused(f"it drops axes {sorted(gone)} of {list(dims)}, which are not all of size 1")
+        raise Refusal(f"it drops axes {sorted(gone)} of {list(dims)}, which are not all of size 1")
     return tuple(size for axis, size in enumerate(dims) if (axis not in gone if gone else size != 1))
 
 
@@ -122,13 +122,13 @@ def squeeze(ctx: Context, x: Value) -> Value:
         named = {axis % ctx.op[0].rank for axis in ctx.options.squeeze_dims}
         gone = [k for k, axis in enumerate(ctx.perm(0)) if axis in named]  # the plan may have left some out
         return ctx.ops.Squeeze(x, gone) if gone else x
-    return ctx.reshaped(x, out(0))
+    return ctx.reshape_to_slot(x, out(0))
 
 
 def expanded_axes(at: Instance) -> str | None:
     """Return axes with one of size 1 inserted."""
-    axis, names = constant_integers(at.op, 1), letters(at.op[0].rank)
-    return None if axis is None else spelled([names], insert_axis(names, axis[0], new="1"))
+    axis, names = constant_integers(at.op, 1), axis_names(at.op[0].rank)
+    return None if axis is None else format_axes([names], insert_axis(names, axis[0], new="1"))
 
 
 def check_result_rank(at: Instance) -> Decline | None:
@@ -171,7 +171,7 @@ def check_perm(at: Instance) -> Decline | None:
     perm = constant_integers(at.op, 1)
     if perm is not None and x.has_rank and sorted(axis % max(x.rank, 1) for axis in perm) != list(range(x.rank)):
         return Decline(f"its perm is {perm}, of {x.rank} axes")
-    if perm is not None or not x.static or Counter(filter(None, y.dims)) <= Counter(x.dims):
+    if perm is not None or not x.is_static or Counter(filter(None, y.dims)) <= Counter(x.dims):
         return None
     return Decline(f"its result is of shape {list(y.dims)}, which no perm makes of {list(x.shape)}")
 
@@ -180,7 +180,7 @@ def check_perm(at: Instance) -> Decline | None:
     "TRANSPOSE",
     max_version=9,
     layout=lambda at: Terminate() if at.op.constant(1) is None else Transparent(),
-    axes=permuted_by(1),
+    axes=permutation_axes(1),
     quantization=COPIED,
     accepts=check_perm,
     sizes=permuted_shape,
@@ -217,7 +217,7 @@ def emit_runtime_transpose(ctx: Context, x: Value, perm: Value) -> Value:
 def shape(ctx: Context, x: Value) -> Value:
     """Emit Shape of the planned layout, which the host converts to the file's; a constant for a static shape."""
     dtype = ctx.op[out(0)].dtype
-    if ctx.op[0].static:
+    if ctx.op[0].is_static:
         return ctx.constant_value(np.asarray(ctx.shape(0), dtype))
     sizes = ctx.ops.Shape(x)
     return sizes if dtype == "int64" else ctx.ops.Cast(sizes, to=dtype)
@@ -227,7 +227,7 @@ def shape(ctx: Context, x: Value) -> Value:
     "RANK",
     max_version=1,
     layout=Attribute(unordered="*"),
-    axes=lambda at: spelled([letters(at.op[0].rank)], []),
+    axes=lambda at: format_axes([axis_names(at.op[0].rank)], []),
     quantization=COPIED,
     evaluate=lambda at: np.asarray(at.op[0].rank, np.int32),
 )
@@ -255,10 +255,10 @@ def broadcast_shape(at: Instance) -> Array | None:
 @handler("BROADCAST_ARGS", max_version=1, layout=Terminate(), quantization=Raw(), evaluate=broadcast_shape)
 def broadcast_args(ctx: Context, first: Value, second: Value) -> Value:
     """Emit the other size where one is 1, even if 0; shorter shapes are padded with leading ones (broadcast_args.h)."""
-    if ctx.op[0].constant and ctx.op[1].constant and broadcast_shape(ctx) is None:
-        raise Refused("its shapes do not broadcast, which LiteRT refuses too")
+    if ctx.op[0].is_constant and ctx.op[1].is_constant and broadcast_shape(ctx) is None:
+        raise Refusal("its shapes do not broadcast, which LiteRT refuses too")
     operands = {0: first, 1: second}
-    if ctx.op[0].static and ctx.op[1].static:
+    if ctx.op[0].is_static and ctx.op[1].is_static:
         rank = max(ctx.op[slot].shape[0] for slot in operands)
         a, b = (in_front(ctx, slot, shape, rank) for slot, shape in operands.items())
     else:

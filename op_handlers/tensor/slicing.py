@@ -17,13 +17,13 @@ from onnx_tflite_plugin.api import (
     Instance,
     Operator,
     Raw,
-    Refused,
+    Refusal,
     Value,
     ValueLike,
+    axis_names,
+    format_axes,
     handler,
-    letters,
     out,
-    spelled,
 )
 from op_handlers.kernels.operands import cast_to_int64, constant_integers, preserved_axes, unordered_layout
 
@@ -137,7 +137,7 @@ def sliced_axes(at: Instance) -> str:
     kept = [
         f"a{cut.axis}" if cut.axis is not None else f"new{i}" for i, cut in enumerate(cuts(at.op)) if not cut.shrinks
     ]
-    return spelled([[f"a{i}" for i in range(at.op[0].rank)]], kept)
+    return format_axes([[f"a{i}" for i in range(at.op[0].rank)]], kept)
 
 
 def strided_slice_layout(at: Instance) -> Attribute:
@@ -148,7 +148,7 @@ def strided_slice_layout(at: Instance) -> Attribute:
 def sliced_shape(at: Instance) -> Dims:
     """Return the number of elements of each cut; dynamic if the bounds or the axis are."""
     op = at.op
-    strides, settled = op.constant(3), op[1].constant and op[2].constant
+    strides, settled = op.constant(3), op[1].is_constant and op[2].is_constant
     sizes: list[int | None] = []
     for cut in cuts(op):
         size = 1 if cut.axis is None else op[0].dims[cut.axis]
@@ -168,7 +168,7 @@ def sliced_shape(at: Instance) -> Dims:
 def check_bounds(at: Instance) -> Decline | None:
     """Return a Decline for entries that the kernel reads beyond the end of begin, end or strides."""
     op = at.op
-    lengths = {op[slot].shape for slot in (1, 2, 3) if op[slot].static}
+    lengths = {op[slot].shape for slot in (1, 2, 3) if op[slot].is_static}
     if len(lengths) > 1:
         return Decline(f"its bounds have {' and '.join(str(list(shape)) for shape in sorted(lengths))} entries")
     axes = [cut.axis for cut in cuts(op) if cut.axis is not None]
@@ -199,19 +199,23 @@ def strided_slice(ctx: Context, x: Value, begin: Value, end: Value, _strides: Va
     if taken:
         starts: ValueLike
         ends: ValueLike
-        if ctx.op[1].constant and ctx.op[2].constant and all(ctx.op[0].dims[c.axis or 0] is not None for c in taken):
+        if (
+            ctx.op[1].is_constant
+            and ctx.op[2].is_constant
+            and all(ctx.op[0].dims[c.axis or 0] is not None for c in taken)
+        ):
             starts, ends = zip(*(static_bounds(ctx.op, cut) for cut in taken), strict=True)
         else:
             starts, ends = runtime_bounds(ctx, x, begin, end, taken)
         axes = [ctx.axis(cut.axis or 0) for cut in taken]
-        strides = ctx.required(3)
+        strides = ctx.require_constant(3)
         steps = [1 if cut.shrinks else int(strides[cut.entry or 0]) for cut in taken]
         x = ctx.ops.Slice(x, starts, ends, axes, steps)
     made = cuts(ctx.op)
     if all(cut.axis is not None and not cut.shrinks for cut in made):
         return x
     if ctx.op[out(0)].dims.count(None) < 2:
-        return ctx.reshaped(x, out(0))
+        return ctx.reshape_to_slot(x, out(0))
     gone = [ctx.axis(cut.axis) for cut in made if cut.shrinks and cut.axis is not None]
     x = ctx.ops.Squeeze(x, sorted(gone)) if gone else x
     new = [ctx.axis(k, out(0)) for k, cut in enumerate(cut for cut in made if not cut.shrinks) if cut.axis is None]
@@ -230,7 +234,7 @@ def static_bounds(op: Operator, cut: Cut) -> tuple[int, int]:
     first = (0 if stride > 0 else size - 1) if cut.begin_masked else clamped(begin)
     if cut.shrinks:
         if not 0 <= first < size:
-            raise Refused(f"index {begin} is outside axis {cut.axis} of size {size}")
+            raise Refusal(f"index {begin} is outside axis {cut.axis} of size {size}")
         return first, first + 1
     stop = end + (first if op.options.get("offset") else 0)
     last = (size if stride > 0 else -1) if cut.end_masked else clamped(stop)
@@ -242,8 +246,8 @@ def static_bounds(op: Operator, cut: Cut) -> tuple[int, int]:
 def runtime_bounds(ctx: Context, x: Value, begin: Value, end: Value, taken: list[Cut]) -> tuple[Value, Value]:
     """Return bounds known at runtime: masked ends are replaced, a shrunk axis ends one after its index."""
     if ctx.options.get("offset"):
-        raise Refused("offset bounds known only at run time")
-    strides = ctx.required(3)
+        raise Refusal("offset bounds known only at run time")
+    strides = ctx.require_constant(3)
     entries = [cut.entry or 0 for cut in taken]
     forward = np.asarray([int(strides[i]) > 0 or cut.shrinks for i, cut in zip(entries, taken, strict=True)])
     begins, ends = (ctx.ops.Gather(ctx.ops.Cast(v, to="int64"), np.asarray(entries), axis=0) for v in (begin, end))
@@ -269,8 +273,8 @@ def runtime_bounds(ctx: Context, x: Value, begin: Value, end: Value, taken: list
 
 def update_axes(at: Instance) -> str:
     """Return axes; the update has the operand's axes with other sizes."""
-    names = letters(at.op[0].rank)
-    return spelled([names, names, None], names)
+    names = axis_names(at.op[0].rank)
+    return format_axes([names, names, None], names)
 
 
 def update_layout(at: Instance) -> Attribute:
@@ -328,7 +332,7 @@ MAX_SCATTERED_ROWS = 256
 
 def updates_few_rows(ctx: Context, axes: Sequence[int]) -> bool:
     """True if the update is few rows along one axis, after static axes, at a runtime start."""
-    if len(axes) > 1 or ctx.op[2].constant:
+    if len(axes) > 1 or ctx.op[2].is_constant:
         return False
     counts = [*ctx.shape(1)[: axes[0] + 1], ctx.shape(0)[axes[0]]]
     return None not in counts and prod(n or 0 for n in counts[:-1]) <= MAX_SCATTERED_ROWS

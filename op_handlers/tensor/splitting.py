@@ -11,12 +11,12 @@ from onnx_tflite_plugin.api import (
     Instance,
     Operator,
     Raw,
-    Refused,
+    Refusal,
     Value,
+    axis_names,
+    format_axes,
     handler,
-    letters,
     out,
-    spelled,
 )
 from op_handlers.kernels.operands import cast_to_int64, preserved_axes, unordered_layout
 
@@ -43,9 +43,9 @@ def split(ctx: Context, _axis: Value, x: Value) -> tuple[Value, ...]:
 
 def constant_axis(ctx: Context, slot: int) -> int:
     """Return the axis of a constant operand in the planned layout."""
-    axis = ctx.required(slot)
+    axis = ctx.require_constant(slot)
     if axis.size != 1:
-        raise Refused(f"its axis is of shape {list(ctx.op[slot].shape)}, and the kernel reads one number")
+        raise Refusal(f"its axis is of shape {list(ctx.op[slot].shape)}, and the kernel reads one number")
     return int(axis.reshape(-1)[0])
 
 
@@ -54,12 +54,12 @@ def emit_split(ctx: Context, x: Value, slot: int, data_slot: int) -> tuple[Value
     axis, n = constant_axis(ctx, slot), len(ctx.op.outputs)
     # In the main subgraph the converter derives the sizes.
     if ctx.op.subgraph and any(len(ctx.shape(out(k))) != len(ctx.shape(data_slot)) for k in range(n)):
-        raise Refused("its results are of other ranks than its operand")
+        raise Refusal("its results are of other ranks than its operand")
     sizes, whole = [ctx.shape(out(k))[axis] for k in range(n)], ctx.shape(data_slot)[axis]
     if None not in sizes:
         return ctx.ops.Split(x, [size or 0 for size in sizes], axis=axis, outputs=n)
     if whole is not None and whole % n:
-        raise Refused(f"{whole} elements do not split in {n} equal parts")
+        raise Refusal(f"{whole} elements do not split in {n} equal parts")
     if whole is not None:
         return ctx.ops.Split(x, [whole // n] * n, axis=axis, outputs=n)
     each = ctx.ops.Div(ctx.ops.Gather(ctx.ops.Shape(x), [axis]), [n])
@@ -96,8 +96,8 @@ def other_axes(op: Operator) -> list[int]:
 
 def unpacked_axes(at: Instance) -> str:
     op = at.op
-    names = letters(op[0].rank)
-    return spelled([names], *[[names[axis] for axis in other_axes(op)]] * len(op.outputs))
+    names = axis_names(op[0].rank)
+    return format_axes([names], *[[names[axis] for axis in other_axes(op)]] * len(op.outputs))
 
 
 @handler(
@@ -111,7 +111,7 @@ def unpack(ctx: Context, x: Value) -> Value | tuple[Value | None, ...]:
     """Emit a Gather per used part; Squeeze for a single part."""
     axis, n = ctx.axis(ctx.options.axis), len(ctx.op.outputs)
     if ctx.shape(0)[axis] not in (None, n):
-        raise Refused(f"it takes {ctx.shape(0)[axis]} parts for {n} results")
+        raise Refusal(f"it takes {ctx.shape(0)[axis]} parts for {n} results")
     if n == 1:
         return ctx.ops.Squeeze(x, [axis])
-    return tuple(ctx.ops.Gather(x, np.asarray(k), axis=axis) if ctx.wanted(k) else None for k in range(n))
+    return tuple(ctx.ops.Gather(x, np.asarray(k), axis=axis) if ctx.is_used(k) else None for k in range(n))

@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 
-from onnx_tflite_plugin.api.axes import constant_axes, reshape_axes, spelled
+from onnx_tflite_plugin.api.axes import constant_axes, format_axes, reshape_axes
 from onnx_tflite_plugin.source.model import Dims
 
 
@@ -81,7 +81,7 @@ def test_shapes_of_24_elements_are_related_if_boundaries_nest() -> None:
 
 
 def test_slots_without_axes_are_spelled_as_such() -> None:
-    assert spelled([["a", "b"], None, ["c"]], ["b"], ["c", "a"]) == "a b, _, c -> b, c a"
+    assert format_axes([["a", "b"], None, ["c"]], ["b"], ["c", "a"]) == "a b, _, c -> b, c a"
 
 
 @pytest.mark.parametrize(("held", "expected"), [([2, -1, 0, 2], (0, 2)), (-2, (1,)), ([], ()), (None, None)])

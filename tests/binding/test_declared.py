@@ -14,8 +14,8 @@ import pytest
 from conformance.cases import builtin as builtin_cases
 from conformance.models import Net, between_convolutions, tensor
 from onnx_tflite_plugin.api import (
-    Along,
     Attribute,
+    AxisPrice,
     Call,
     Context,
     Decline,
@@ -25,7 +25,7 @@ from onnx_tflite_plugin.api import (
     Handler,
     Instance,
     Price,
-    Refused,
+    Refusal,
     Transparent,
     builtin,
     fusion,
@@ -90,7 +90,7 @@ def every(function: Seen) -> dict[str, Any]:
     return {
         "layout": function("layout", Attribute()),
         "axes": function("axes", "a b -> a b"),
-        "along": function("along", Along("Softmax", "b")),
+        "axis_price": function("axis_price", AxisPrice("Softmax", "b")),
         "indexed_by_axis": function("indexed_by_axis", {}),
         "reshapes": function("reshapes", {}),
         "quantization": function("quantization", Dequantized()),
@@ -144,7 +144,7 @@ def test_a_context_is_an_instance() -> None:
 
 def test_a_declared_function_may_refuse() -> None:
     def layout(at: Instance) -> Transparent:
-        raise Refused("it is too odd; make it even")
+        raise Refusal("it is too odd; make it even")
 
     refused = rf"^the model cannot be converted:\n  op 0 {CODE}.*too odd; make it even \(handler test_declared:plain in inline"
     with pytest.raises(HandlerError, match=refused):
@@ -153,7 +153,7 @@ def test_a_declared_function_may_refuse() -> None:
 
 def test_accepts_may_refuse_as_it_declines() -> None:
     def accepts(at: Instance) -> Decline | None:
-        raise Refused("it is too odd")
+        raise Refusal("it is too odd")
 
     with pytest.raises(Exception, match="declined by inline: it is too odd"):
         converted(made(accepts=accepts), network(1))
@@ -170,15 +170,15 @@ def test_an_option_that_an_operator_has_not_holds_no_activation() -> None:
 
 @pytest.mark.parametrize(("price", "transposes"), [(None, 2), (Price(inner=1000.0), 4)])
 def test_a_price_of_its_own_moves_an_operator_to_the_order_it_is_fast_in(price: Price | None, transposes: int) -> None:
-    along = None if price is None else Along("Mine", "c", price=price)
-    declared = made(layout=Attribute(), axes="n h w c -> n h w c", along=along)
+    along = None if price is None else AxisPrice("Mine", "c", price=price)
+    declared = made(layout=Attribute(), axes="n h w c -> n h w c", axis_price=along)
     x = tensor(1, 16, 16, 32)
     case = between_convolutions(CODE, "", [x], x)
     assert converted(declared, case.build()).report.transposes == transposes
 
 
 def test_what_a_target_prices_goes_before_the_handler_s_own() -> None:
-    along = Along("Softmax", "c", price=Price(last=7.0))
+    along = AxisPrice("Softmax", "c", price=Price(last=7.0))
     assert TARGETS["onnxruntime"].price(along, last=True, nbytes=10) == 0
     assert TARGETS["generic"].price(along, last=True, nbytes=10) == 70
 
@@ -239,7 +239,7 @@ def test_the_opset_of_a_fusion_may_hang_on_what_it_replaces(
 def test_a_fusion_that_fails_leaves_its_operators_as_they_are() -> None:
     target = TARGETS["onnxruntime"]
     bound = Host(packs="builtin").bind(read(network(4, code="ABS")), target, 18)
-    done = fuse(bound, [("mine", twice(where=lambda match: 1 / 0))], target)
+    done = fuse(bound, [("mine", twice(check=lambda match: 1 / 0))], target)
     assert [one.op.code for one in done.model.operators()] == ["ABS"] * 4
     assert "where of fusion TWICE of mine failed: ZeroDivisionError" in done.failed["TWICE"].reason
 

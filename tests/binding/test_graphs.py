@@ -110,7 +110,7 @@ class TestBeside:
     def place(self, *operators: Bound, gone: int | None = None) -> int | None:
         """Where the one operator stands; ``None`` where nothing matches."""
         x, y, z = operands("x y z")
-        pattern = Call("A", x, beside=(Call("B", y), Call("C", z)))
+        pattern = Call("A", x, siblings=(Call("B", y), Call("C", z)))
         finder = Finder(BoundGraph(Subgraph(0, "", (), (self.x,), (self.a,), ()), operators), ())
         root = next(each for each in operators if each.op.code == "A")
         match = finder.find(pattern, root, set() if gone is None else {operators[gone]})
@@ -245,7 +245,7 @@ def test_bounds_of_what_passes_through_need_a_scale() -> None:
 
 def test_floats_with_a_scale_are_integers_where_the_operand_is() -> None:
     def stale_of(operand: Tensor, zero_point: int = 3, **declared: Any) -> list[tuple[tuple[int, int], str]]:
-        result = tensor(5, disregarded=Quantization((0.5,), (zero_point,)))
+        result = tensor(5, ignored_quantization=Quantization((0.5,), (zero_point,)))
         return list(stale_dtypes(bound(0, "X", [operand], result, quantization=Dequantized(), **declared), TARGET, 21))
 
     assert stale_of(INT8) == [((0, 5), "int8")]

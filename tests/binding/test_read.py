@@ -19,7 +19,7 @@ from onnx_tflite_plugin.api import (
     Terminate,
     out,
 )
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import Declared, check_calls, label
 from onnx_tflite_plugin.binding.declared import called, resolved
 from onnx_tflite_plugin.binding.numbers import BIAS_LIMIT, find_invalid_numbers
@@ -51,9 +51,9 @@ def test_subgraphs_are_called_by_the_numbers_that_options_hold() -> None:
 
 
 def test_what_calls_subgraphs_or_touches_states_hands_tensors_on() -> None:
-    assert read({"body": 0}, subgraphs=("body",)).hands_on
-    assert read(effects=Effects(reads=(0,), names=lambda at: "state")).hands_on
-    assert not read().hands_on
+    assert read({"body": 0}, subgraphs=("body",)).accesses_states
+    assert read(effects=Effects(reads=(0,), names=lambda at: "state")).accesses_states
+    assert not read().accesses_states
 
 
 def calls(*pairs: tuple[int, tuple[int, ...]]) -> None:
@@ -96,7 +96,7 @@ def test_declarations_of_what_an_operator_has_not_do_not_fit_it(declared: dict[s
 
 
 def test_an_activation_that_is_not_known_is_refused() -> None:
-    with pytest.raises(Refused, match="the fused activation SIGNUM is unknown"):
+    with pytest.raises(Refusal, match="the fused activation SIGNUM is unknown"):
         read({"fused": "SIGNUM"}, activation="fused")
     with pytest.raises(LookupError, match="the declarations of op 3 X v1 't1' are not read yet"):
         _ = bound(3, "X", [X], Y).declared

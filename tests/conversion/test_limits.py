@@ -8,7 +8,7 @@ from drawing import Draw, drawn
 
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, ModelBuilder
-from onnx_tflite_plugin.api import Refused, spend
+from onnx_tflite_plugin.api import Refusal, spend
 from onnx_tflite_plugin.api.budget import budget
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.layout.shared_axes import OperatorLayout, SharedAxes
@@ -69,7 +69,7 @@ def test_the_budget_is_one_for_all_arrays_of_a_conversion(monkeypatch: pytest.Mo
         with budget():
             spend(15, 4)
             spend(10, 4)
-            with pytest.raises(Refused, match="a table would take 4 bytes"):
+            with pytest.raises(Refusal, match="a table would take 4 bytes"):
                 spend(1, 4, "a table")
 
 

@@ -92,7 +92,7 @@ def test_a_constant_has_the_sizes_it_is_stored_in_whatever_its_signature() -> No
     tensors = table.fields["subgraphs"][0].fields["tensors"]
     [stored] = [one for one in tensors if list(one.fields["shape"]) == [1, 3]]
     stored.fields["shape_signature"] = [-1, 3]
-    [held] = [one for one in read(encoded(table)).main.tensors if one.constant]
+    [held] = [one for one in read(encoded(table)).main.tensors if one.is_constant]
     assert held.dims == (1, 3)
 
 

@@ -11,7 +11,7 @@ import pytest
 from conformance.builder import ModelBuilder
 from conformance.cases.image.convolution import conv
 from conformance.models import Net, tensor
-from onnx_tflite_plugin.api import Call, Context, Fusion, Match, Operator, Refused, Region, Terminate, fusion, operands
+from onnx_tflite_plugin.api import Call, Context, Fusion, Match, Operator, Refusal, Region, Terminate, fusion, operands
 from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.binding.fusion import Fused, fuse
 from onnx_tflite_plugin.conversion import convert
@@ -87,7 +87,7 @@ def test_a_pattern_s_operand_has_a_constant_s_numbers_or_none(biased: bool) -> N
         found.extend((match.constant(x), match.constant(w)))
         return {}
 
-    @fusion("FOUND", pattern=Call("ADD", x, w), inputs=[x, w], where=where, layout=Terminate())
+    @fusion("FOUND", pattern=Call("ADD", x, w), inputs=[x, w], check=where, layout=Terminate())
     def added(ctx: Context, *inputs: Any) -> Any:
         raise NotImplementedError
 
@@ -102,9 +102,9 @@ def test_a_pattern_s_operand_has_a_constant_s_numbers_or_none(biased: bool) -> N
 
 def test_where_a_fusion_refuses_what_it_found_each_operator_stays() -> None:
     def where(match: Match) -> dict[str, Any]:
-        raise Refused("its scale is odd")
+        raise Refusal("its scale is odd")
 
-    @fusion("FOUND", pattern=Call("ABS", x), inputs=[x], where=where, layout=Terminate())
+    @fusion("FOUND", pattern=Call("ABS", x), inputs=[x], check=where, layout=Terminate())
     def found(ctx: Context, *inputs: Any) -> Any:
         raise NotImplementedError
 

@@ -142,8 +142,8 @@ def test_an_operator_of_a_pattern_that_nothing_has_is_told_with_the_nearest() ->
     )
 
 
-beside = fused("BESIDE", Call("ABS", x, beside=(Call("NEGG", Call("SIGNN", x)),)))
-pair = fused("PAIR", Call("ABS", x, beside=(Call("SIGN", x),)))
+beside = fused("BESIDE", Call("ABS", x, siblings=(Call("NEGG", Call("SIGNN", x)),)))
+pair = fused("PAIR", Call("ABS", x, siblings=(Call("SIGN", x),)))
 
 
 def test_an_operator_beside_a_pattern_is_one_of_it() -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.diagnosis.litert import contradicted
 from onnx_tflite_plugin.errors import ConversionError
@@ -123,16 +123,16 @@ def stale_signatures(suspect: Suspect) -> bool:
     have no whole rows.
     """
     inputs = suspect.model.main.inputs
-    dense = [op for op in suspect.operators if op.code == "FULLY_CONNECTED" and not op[0].static]
+    dense = [op for op in suspect.operators if op.code == "FULLY_CONNECTED" and not op[0].is_static]
     if any(op[1].rank == 2 and prod(op[0].shape) % max(op[1].shape[-1], 1) for op in dense):
         return True
     handed = (zip(outer.dims, inner.dims, strict=False) for outer, inner in _handed(suspect))
     if any(size is None and told is not None for sizes in handed for size, told in sizes):
         return True
-    if any(op.code in ("RESHAPE", "DENSIFY") and op[0].static and not op[~0].static for op in suspect.operators):
+    if any(op.code in ("RESHAPE", "DENSIFY") and op[0].is_static and not op[~0].is_static for op in suspect.operators):
         return True
     choices = [op for op in suspect.operators if op.code in ("SELECT", "SELECT_V2")]
-    if any(op[~0].static and not all(t.static for t in op.inputs if t is not None) for op in choices):
+    if any(op[~0].is_static and not all(t.is_static for t in op.inputs if t is not None) for op in choices):
         return True
     rows = [(op[0].dims[:1], op[1].dims[:1]) for op in suspect.operators if "SEGMENT" in op.code]
     if any((None in data) != (None in ids) for data, ids in rows):
@@ -155,7 +155,7 @@ def _behind(suspect: Suspect, given: Mapping[Tensor, Dims], graph: Subgraph | No
         try:
             sizes = Sizes(model, suspect.host, target_named("generic"), "").propagate(given)
             follow = count
-        except (ConversionError, Refused):
+        except (ConversionError, Refusal):
             fail = count
     return sizes
 
@@ -165,14 +165,14 @@ def stale_dtypes(suspect: Suspect) -> bool:
 
     Or one without elements, which nothing computes, and that the kernel gives another dtype as it is prepared.
     """
-    results = [t for op in suspect.model.main.operators for t in op.outputs if t is not None and t.static]
+    results = [t for op in suspect.model.main.operators for t in op.outputs if t is not None and t.is_static]
     prepared = suspect.dtypes or {}
     if any(0 in t.shape and prepared.get(t.index, t.dtype) != t.dtype for t in results):
         return True
     return any(
         result is not None
         and result.dtype in FLOATS
-        and any(t is not None and not t.constant and t.dtype in QUANTIZED and t.quantization for t in op.inputs)
+        and any(t is not None and not t.is_constant and t.dtype in QUANTIZED and t.quantization for t in op.inputs)
         and (suspect.dtypes or {}).get(result.index, "").startswith(("float", "bfloat"))
         and not _converts(suspect, op)
         for op in suspect.model.main.operators
@@ -191,7 +191,7 @@ def longer_constants(suspect: Suspect) -> bool:
     return any(
         size is not None and size > stored_bytes(tensor.dtype, tensor.shape)
         for tensor in suspect.tensors
-        if tensor.constant and tensor.dtype != "string" and (size := _stored(tensor)) is not None
+        if tensor.is_constant and tensor.dtype != "string" and (size := _stored(tensor)) is not None
     )
 
 
@@ -202,7 +202,7 @@ def _stored(tensor: Tensor) -> int | None:
 
 def other_booleans(suspect: Suspect) -> bool:
     """Booleans in other bytes than 0 and 1, which some kernels compare, and combine bit by bit."""
-    constants = [t for t in suspect.tensors if t.constant and t.dtype == "bool" and _stored(t) is not None]
+    constants = [t for t in suspect.tensors if t.is_constant and t.dtype == "bool" and _stored(t) is not None]
     return any((t.data._bytes(t.array.size) > 1).any() for t in constants)  # type: ignore[union-attr]
 
 
@@ -210,7 +210,7 @@ def long_sizes(suspect: Suspect) -> bool:
     """Sizes of 64 bits that 32 do not hold, or that are drawn, which kernels cut (broadcast_args.cc)."""
     sizes = [t for op in suspect.operators if op.code == "BROADCAST_ARGS" for t in op.inputs if t is not None]
     long = [t for t in sizes if t.dtype == "int64"]
-    return any(not t.constant or (np.abs(t.array.astype(np.float64)) >= 2**31).any() for t in long)
+    return any(not t.is_constant or (np.abs(t.array.astype(np.float64)) >= 2**31).any() for t in long)
 
 
 def sparse_as_dense(suspect: Suspect) -> bool:
@@ -281,7 +281,7 @@ def perms_as_it_runs(suspect: Suspect) -> bool:
 
     Or axes or sizes, where the result is stored with those that some of them give, as perms do of what is open.
     """
-    sizes = [op for op in suspect.operators if op.code.startswith("RESIZE_") and not op[1].constant]
+    sizes = [op for op in suspect.operators if op.code.startswith("RESIZE_") and not op[1].is_constant]
     read = {tensor for op in suspect.operators for tensor in op.inputs}
     slices = [op for op in suspect.operators if op.code in ("SLICE", "STRIDED_SLICE") and op[~0] in read]
     if any(None not in op[~0].dims for op in sizes) or any(_ends_computed(op) for op in slices):
@@ -290,22 +290,22 @@ def perms_as_it_runs(suspect: Suspect) -> bool:
     if any(_computed(op) and any(size is not None for size in op[~0].dims) for op in axes):
         return True
     lengths = [t for op in suspect.operators if op.code in ("REVERSE_SEQUENCE", *BLOCKS) for t in op.inputs[1:]]
-    perms = [op for op in suspect.operators if op.code == "TRANSPOSE" and not op[1].constant]
+    perms = [op for op in suspect.operators if op.code == "TRANSPOSE" and not op[1].is_constant]
     drawn = suspect.model.main.inputs
-    return any(tensor is not None and not tensor.constant for tensor in lengths) or any(
+    return any(tensor is not None and not tensor.is_constant for tensor in lengths) or any(
         op[1] not in drawn or (None in op[0].dims and any(op[~0].dims)) for op in perms
     )
 
 
 def _computed(op: Operator) -> bool:
     """Whether what an operator is told beside its data is known as it runs only."""
-    return any(tensor is not None and not tensor.constant for tensor in op.inputs[1:])
+    return any(tensor is not None and not tensor.is_constant for tensor in op.inputs[1:])
 
 
 def _ends_computed(op: Operator) -> bool:
     """Whether a slice is said to be of sizes that its ends, known as it runs, need not make."""
     if op.code == "SLICE":
-        return not op[2].constant and any(size is not None for size in op[~0].dims)
+        return not op[2].is_constant and any(size is not None for size in op[~0].dims)
     if not _computed(op):
         return False
     masks = op.options

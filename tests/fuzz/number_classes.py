@@ -29,7 +29,7 @@ def vast_constants(suspect: Suspect) -> bool:
     """A float constant that is not finite, or beyond 1e8; or a number alone that is subnormal, as products of it are, or any of a
     power's. Or a power of which drawn numbers are infinite, but the largest float in the kernel that multiplies.
     """
-    floats = [t.array for t in suspect.tensors if t.constant and t.dtype in ("float16", "float32", "float64")]
+    floats = [t.array for t in suspect.tensors if t.is_constant and t.dtype in ("float16", "float32", "float64")]
     powers = any(op.code == "POW" for op in suspect.operators)
     exponents = [op.constant(1) for op in suspect.operators if op.code == "POW"]
     if any(y is not None and y.dtype == np.float32 and np.abs(y).max(initial=0) > FINITE for y in exponents):
@@ -55,7 +55,7 @@ def vast_scales(suspect: Suspect) -> bool:
     blocks = [t.quantization.scales.array for t in suspect.tensors if isinstance(t.quantization, BlockwiseQuantization)]
     if any((array == 0).any() for array in blocks):
         return True
-    told = [q for t in suspect.tensors for q in (t.quantization, t.disregarded)]
+    told = [q for t in suspect.tensors for q in (t.quantization, t.ignored_quantization)]
     scales = [abs(scale) for each in told if isinstance(each, Quantization) for scale in each.scale]
     return any(scale > LARGEST_NUMBER or 0 < scale < 1 / LARGEST_NUMBER for scale in scales)
 
@@ -68,7 +68,7 @@ def divided_by_zero(suspect: Suspect) -> bool:
     less a sum of squares. Or what is drawn, where an activation keeps XNNPACK away. Or what
     weights make, which may be 0, where others weigh the quotients: of an infinite one they make NaN.
     """
-    if any(op.code == "DIV" and op[0].dtype in FLOATS and not op[1].constant for op in suspect.steps):
+    if any(op.code == "DIV" and op[0].dtype in FLOATS and not op[1].is_constant for op in suspect.steps):
         return True
     weighed = [op for op in suspect.operators if op.code in WEIGHED and op[~0].dtype in FLOATS]
     products, taken = {op[~0] for op in weighed}, {op[0] for op in weighed}
@@ -85,7 +85,7 @@ def divided_by_zero(suspect: Suspect) -> bool:
 
 def _holds_zero(divisor: Tensor) -> bool:
     scales = scales_of(divisor)
-    if not divisor.constant:
+    if not divisor.is_constant:
         return any(scales)
     return 0.0 in scales or bool((np.abs(divisor.array.astype(np.float64)) < LEAST).any())
 
@@ -110,9 +110,9 @@ def _far_beyond(op: Operator) -> bool:
 
 def _biases(op: Operator) -> list[Tensor]:
     """Rows of 32 or 64 bit integers behind quantized weights, with a scale or in the place of a bias."""
-    if not any(t is not None and t.constant and t.dtype in NARROW for t in op.inputs):
+    if not any(t is not None and t.is_constant and t.dtype in NARROW for t in op.inputs):
         return []
-    rows = [t for t in op.inputs[2:] if t is not None and t.constant and t.rank and {*t.shape[:-1]} <= {1}]
+    rows = [t for t in op.inputs[2:] if t is not None and t.is_constant and t.rank and {*t.shape[:-1]} <= {1}]
     whole = [t for t in rows if t.dtype in ("int32", "int64")]
     return [t for t in whole if t.quantization is not None or op.code in WEIGHED]  # whose kernels read no scale of it
 
@@ -121,7 +121,7 @@ def _sum_wraps(op: Operator, bias: Tensor) -> bool:
     largest = float(np.abs(bias.array.astype(np.float64)).max(initial=0))
     if len(_biases(op)) > 1:  # of a recurrent layer, whose gates have scales of their own
         return largest >= 2**24
-    weights = [t for t in op.inputs if t is not None and t.constant and t.dtype in NARROW]
+    weights = [t for t in op.inputs if t is not None and t.is_constant and t.dtype in NARROW]
     scales = [max(scales_of(t), default=1.0) for t in op.inputs if t is not None and t is not bias and scales_of(t)]
     made = max(scales_of(op.outputs[0]), default=1.0) if op.outputs else 1.0
     factor = float(np.prod(scales)) / (made or 1.0)
@@ -139,7 +139,7 @@ def cast_beyond(suspect: Suspect) -> bool:
     if any(op.code == "SUM" and _summed_steps(op) >= 2**31 for op in suspect.operators):
         return True
     steps = [scales_of(op.outputs[0]) for op in suspect.operators if op.code == "QUANTIZE" and op[0].dtype in FLOATS]
-    floats = [t.array for t in suspect.tensors if t.constant and t.dtype in ("float16", "float32")]
+    floats = [t.array for t in suspect.tensors if t.is_constant and t.dtype in ("float16", "float32")]
     largest = max((float(np.abs(array).max(initial=0)) for array in floats), default=0.0)
     return any(each and each[0] and largest / each[0] >= 2**31 for each in steps)
 
@@ -212,7 +212,7 @@ def _ratio(op: Operator, sign: str) -> float:
         or result is None
     ):
         return 0.0
-    stored = result.quantization or result.disregarded
+    stored = result.quantization or result.ignored_quantization
     if not isinstance(stored, Quantization) or not any(stored.scale):
         return 0.0
     first, second, made = (scales[0] or 1.0 for scales in (*map(scales_of, given), stored.scale))
@@ -238,14 +238,14 @@ def _exponent(op: Operator) -> int:
 def wrapped_powers(suspect: Suspect) -> bool:
     """Integers to powers beyond 7: what is not small wraps in the kernel, and is bounded in ONNX Runtime. One power is multiplied."""
     powers = [op.tensor(1) for op in suspect.operators if op.code == "POW" and op[0].dtype in ("int32", "int64")]
-    known = [t.array.astype(np.float64) for t in powers if t is not None and t.constant]
+    known = [t.array.astype(np.float64) for t in powers if t is not None and t.is_constant]
     return any(array.size > 1 and np.abs(array).max() > 7 for array in known)
 
 
 def shifts_beyond(suspect: Suspect) -> bool:
     """Shifts by what is negative or more than the bits there are, or is not known: undefined in C++."""
     return any(
-        not (by.constant and ((by.array >= 0) & (by.array < 8 * by.array.itemsize)).all())
+        not (by.is_constant and ((by.array >= 0) & (by.array < 8 * by.array.itemsize)).all())
         for op in suspect.operators
         if op.code in SHIFTS and (by := op.tensor(1)) is not None
     )
@@ -256,7 +256,7 @@ def steps_of_rounded(suspect: Suspect) -> bool:
     return any(
         op.options.get("fused_activation_function") == "SIGN_BIT"
         and op[0].dtype == "float32"
-        and any(t is not None and t.constant and t.dtype in ("int8", "uint8") for t in op.inputs)
+        and any(t is not None and t.is_constant and t.dtype in ("int8", "uint8") for t in op.inputs)
         for op in suspect.operators
     )
 
@@ -271,8 +271,8 @@ def _gain(op: Operator) -> float:
     x = op.tensor(0)
     if op.code == "MUL":
         factors = [t for t in op.inputs if t is not None and t.dtype in QUANTIZED]
-        return max((_ratio(op, "*") * (_farthest(t) if t.constant else _reach(t)) for t in factors), default=0.0)
-    weights = [t for t in op.inputs if t is not None and t.constant and t.dtype in ("int8", "uint8") and t.rank > 1]
+        return max((_ratio(op, "*") * (_farthest(t) if t.is_constant else _reach(t)) for t in factors), default=0.0)
+    weights = [t for t in op.inputs if t is not None and t.is_constant and t.dtype in ("int8", "uint8") and t.rank > 1]
     made = op.tensor(~0)
     if (
         op.code not in WEIGHED
@@ -323,19 +323,19 @@ def vanishing_sums(suspect: Suspect) -> bool:
 
 def _bounded_products(op: Operator) -> bool:
     _, most = activation_bounds(op.options.get("fused_activation_function", "NONE")) or (None, None)
-    return op.code in WEIGHED and most is not None and op[1].dtype == "float32" and not op[1].constant
+    return op.code in WEIGHED and most is not None and op[1].dtype == "float32" and not op[1].is_constant
 
 
 def _rectified_rest(graph: Subgraph) -> bool:
     """Whether it multiplies a sum of a tanh and a constant by a negative constant, and rectifies the product."""
     bounded = {t for op in graph.operators if op.code == "TANH" for t in op.outputs}
     sums = [op for op in graph.operators if op.code == "ADD" and not bounded.isdisjoint(op.inputs)]
-    rests = {op[~0] for op in sums if any(t is not None and t.constant for t in op.inputs)}
+    rests = {op[~0] for op in sums if any(t is not None and t.is_constant for t in op.inputs)}
     return any(
         op.code == "MUL"
         and op.options.get("fused_activation_function") in ("RELU", "RELU6")
         and not rests.isdisjoint(op.inputs)
-        and any(t is not None and t.constant and t.array.size and t.array.max() < 0 for t in op.inputs)
+        and any(t is not None and t.is_constant and t.array.size and t.array.max() < 0 for t in op.inputs)
         for op in graph.operators
     )
 

@@ -47,7 +47,7 @@ def _through_projection(op: Operator) -> float:
 
 
 def _of_8_bits(tensor: Tensor) -> bool:
-    return tensor.constant and tensor.dtype in ("int8", "uint8") and tensor.rank == 2 and bool(scales_of(tensor))
+    return tensor.is_constant and tensor.dtype in ("int8", "uint8") and tensor.rank == 2 and bool(scales_of(tensor))
 
 
 def _real(weights: Tensor) -> Array:
@@ -57,7 +57,7 @@ def _real(weights: Tensor) -> Array:
 
 def _stand_open(op: Operator) -> bool:
     """Whether biases alone keep the input and forget gates of a cell open."""
-    biases = [t.array for slot in (12, 13) if (t := op.tensor(slot)) is not None and t.constant]
+    biases = [t.array for slot in (12, 13) if (t := op.tensor(slot)) is not None and t.is_constant]
     return len(biases) == 2 and bool((np.minimum(*biases) >= OPEN).any())
 
 
@@ -66,12 +66,16 @@ def unbounded_recurrence(suspect: Suspect) -> bool:
 
     Or weights so large that what float32 rounds of a bounded state decides gates. Or powers of what the step before made.
     """
-    if any(op.code == "POW" and not op[1].constant for op in suspect.steps):
+    if any(op.code == "POW" and not op[1].is_constant for op in suspect.steps):
         return True
     if any(_recurs(op) and isfinite(growth := _growth(op)) and growth * 2.0**-24 > 0.01 for op in suspect.operators):
         return True
     weights = [
-        t for op in suspect.operators if _recurs(op) for t in op.inputs if t is not None and t.constant and t.rank == 2
+        t
+        for op in suspect.operators
+        if _recurs(op)
+        for t in op.inputs
+        if t is not None and t.is_constant and t.rank == 2
     ]
     if any(t.dtype == "float32" and np.abs(t.array).max(initial=0) > LARGE_WEIGHT for t in weights):
         return True
@@ -100,6 +104,6 @@ def _recurs(op: Operator) -> bool:
 
 def _growth(op: Operator) -> float:
     """What a step makes at most of its largest number: by a row of recurrent weights, each a square."""
-    squares = [t for t in op.inputs if t is not None and t.constant and t.rank == 2 and t.shape[0] == t.shape[1]]
+    squares = [t for t in op.inputs if t is not None and t.is_constant and t.rank == 2 and t.shape[0] == t.shape[1]]
     rows = [np.abs(t.array.astype(np.float64)).sum(1).max(initial=0) * max(scales_of(t), default=1.0) for t in squares]
     return float(max(rows, default=np.inf))

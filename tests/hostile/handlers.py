@@ -98,8 +98,10 @@ DECLARED = (
     declares("axes", "lambda at: ['a', 'b']", "axes declared by", "it returned a list, not str or None"),
     declares("axes", "'n h w c -> n h w c'", "do not fit a tensor of rank 2"),
     declares("axes", "'n c'", "axes 'n c' have no '->'"),
-    declares("along", "lambda at: at.op.options.axis", "along declared by", "AttributeError"),
-    declares("along", "Along('Softmaxx', 'a1')", "no target has a price for 'Softmaxx'; did you mean 'Softmax'?"),
+    declares("axis_price", "lambda at: at.op.options.axis", "axis_price declared by", "AttributeError"),
+    declares(
+        "axis_price", "AxisPrice('Softmaxx', 'a1')", "no target has a price for 'Softmaxx'; did you mean 'Softmax'?"
+    ),
     declares("indexed_by_axis", "lambda at: {0}", "indexed_by_axis declared by", "a set, not a mapping of int to int"),
     replace(declares("holds_axes", "(0,)", "the declarations of handler evil_pack:evil of evil-pack"), placed=False),
     declares("quantization", "lambda at: NotQuantizable", "quantization declared by", "the class NotQuantizable"),
@@ -162,13 +164,13 @@ OFFERED = (
 )
 
 FUSED = (
-    fuses("where raises", "where of fusion EVIL of evil-pack failed: ZeroDivision", where="lambda match: 1 / 0"),
-    fuses("where exits", "where of fusion EVIL", "SystemExit: 0", where="lambda match: sys.exit(0)"),
+    fuses("check raises", "check of fusion EVIL of evil-pack failed: ZeroDivision", check="lambda match: 1 / 0"),
+    fuses("check exits", "check of fusion EVIL", "SystemExit: 0", check="lambda match: sys.exit(0)"),
     fuses(
         "where returns text",
-        "where of fusion EVIL",
+        "check of fusion EVIL",
         "the str 'no', not a mapping of options or a Decline",
-        where="lambda match: 'no'",
+        check="lambda match: 'no'",
     ),
     fuses("layout raises", "layout declared by", "ZeroDivisionError", layout="lambda at: 1 / 0"),
     fuses("min_opset raises", "min_opset declared by", "ZeroDivisionError", min_opset="lambda at: 1 / 0"),

@@ -91,7 +91,7 @@ def test_subgraph_with_undeclared_caller_keeps_file_layout() -> None:
     g = model.main
     x = g.input("x", SHAPE)
     g.output(add_if(g, x, then, other), add_loop(g, x, cond, then))
-    assert boundary_names(model, WHILE=replace(builtin("WHILE"), borders=None)) == []
+    assert boundary_names(model, WHILE=replace(builtin("WHILE"), boundary=None)) == []
 
 
 @pytest.mark.parametrize(

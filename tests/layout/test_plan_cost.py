@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from conformance.builder import GraphBuilder, ModelBuilder
-from onnx_tflite_plugin.api import Along, Context, Handler, Implicit, Price, Terminate, Transparent, Value, handler
+from onnx_tflite_plugin.api import AxisPrice, Context, Handler, Implicit, Price, Terminate, Transparent, Value, handler
 from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.binding.declared import resolve
 from onnx_tflite_plugin.errors import HandlerError
@@ -46,9 +46,15 @@ HANDLERS = {
         declared("Image", layout=IMAGE, axes="n h w c -> n h w c"),
         declared("Any", layout=Transparent()),
         declared("Stays", layout=Terminate()),
-        declared("Rows", layout=Transparent(), axes="n h w c -> n h w c", along=Along("Own", "h", price=Price())),
-        declared("Both", layout=Transparent(), axes="n h w c -> n h w c", along=Along("Own", "h w", price=Price())),
-        declared("Third", layout=Transparent(), axes="n h w c -> n h w c", along=Along("Own", "c", 5, price=Price())),
+        declared(
+            "Rows", layout=Transparent(), axes="n h w c -> n h w c", axis_price=AxisPrice("Own", "h", price=Price())
+        ),
+        declared(
+            "Both", layout=Transparent(), axes="n h w c -> n h w c", axis_price=AxisPrice("Own", "h w", price=Price())
+        ),
+        declared(
+            "Third", layout=Transparent(), axes="n h w c -> n h w c", axis_price=AxisPrice("Own", "c", 5, price=Price())
+        ),
         declared("Line", layout=Implicit({0: "n c h w", ~0: "n c h w"}, squeezable=("h",)), axes="n h w c -> n h w c"),
     )
 }
@@ -237,7 +243,7 @@ def test_price_depends_on_whether_the_declared_axes_are_innermost(
     """But for axes of size 1."""
     told: list[tuple[str, bool, int]] = []
 
-    def prices(along: Along, last: bool, size: int) -> int:
+    def prices(along: AxisPrice, last: bool, size: int) -> int:
         told.append((along.onnx, last, size))
         return 1
 
@@ -248,7 +254,7 @@ def test_price_depends_on_whether_the_declared_axes_are_innermost(
 
 @pytest.mark.parametrize(("price", "cost", "bought"), [(0, 2, 0), (1, 2, 0), (3, 4, 3)])
 def test_expensive_layout_is_avoided_and_reported(price: int, cost: int, bought: int) -> None:
-    def prices(along: Along, last: bool, size: int) -> int:
+    def prices(along: AxisPrice, last: bool, size: int) -> int:
         return price * MOVED if last else 0
 
     plan = make_plan(chain("Image", "Both", "Any", "Image"), prices=prices)

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.lowering.emitter import Emitter, typed
 from onnx_tflite_plugin.lowering.lookup import gather_entries
@@ -137,7 +137,7 @@ def test_runtime_value_for_an_attribute_names_the_opset_needed(op_type: str, nam
     builder = emitter(17)
     number = builder.register(typed(ir.Value(name="n"), "int64", () if since == 20 else (1,)))
     operands = [floats(np.zeros((1, 3, 2))), *([None] if since == 20 else []), number]
-    with pytest.raises(Refused, match=f"{op_type} takes {name} as a runtime value only from opset {since}"):
+    with pytest.raises(Refusal, match=f"{op_type} takes {name} as a runtime value only from opset {since}"):
         builder.emit(op_type, operands, {})
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from conformance.builder import ModelBuilder
 from conformance.models import Net, Spec, tensor
-from onnx_tflite_plugin.api import Behaviour, Context, Dequantized, Handler, Raw, Transparent, builtin, handler, out
+from onnx_tflite_plugin.api import Behavior, Context, Dequantized, Handler, Raw, Transparent, builtin, handler, out
 from onnx_tflite_plugin.conversion import Conversion, convert
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.graph.names import UniqueNames
@@ -54,9 +54,9 @@ def emitted(opset: int, op_type: str, *operands: Any, **attributes: Any) -> Any:
 
 
 @pytest.mark.parametrize(("opset", "operands"), [(13, 1), (17, 1), (18, 2), (26, 2)])
-@pytest.mark.parametrize("spelled", ["operand", "array", "attribute"])
-def test_axes_are_an_operand_or_an_attribute_by_opset(spelled: str, opset: int, operands: int) -> None:
-    axes = {"operand": ([2, 5],), "array": (np.asarray([2, 5]),), "attribute": ()}[spelled]
+@pytest.mark.parametrize("format_axes", ["operand", "array", "attribute"])
+def test_axes_are_an_operand_or_an_attribute_by_opset(format_axes: str, opset: int, operands: int) -> None:
+    axes = {"operand": ([2, 5],), "array": (np.asarray([2, 5]),), "attribute": ()}[format_axes]
     node = emitted(opset, "ReduceMax", X, *axes, keepdims=0, **({} if axes else {"axes": [2, 5]}))
     assert len(node.inputs) == operands
     found = node.attributes["axes"].as_ints() if operands == 1 else node.inputs[1].const_value.numpy().tolist()
@@ -136,14 +136,14 @@ def test_attributes_of_another_domain_have_the_type_of_what_is_given(value: Any,
 
 def test_missing_required_constant_is_refused_by_name() -> None:
     with pytest.raises(ConversionError, match=r"operand 1 \('.*'\) must be a constant"):
-        converted(lambda ctx, x, axis: ctx.ops.Mul(x, ctx.required(1).astype(np.float32)))
+        converted(lambda ctx, x, axis: ctx.ops.Mul(x, ctx.require_constant(1).astype(np.float32)))
 
 
 def test_an_array_is_no_value() -> None:
     with pytest.raises(
         ConversionError, match=r"a ndarray is not a value of the model; make constants with ctx.constant_value"
     ):
-        converted(lambda ctx, x, axis: ctx.reshaped(X, 0))
+        converted(lambda ctx, x, axis: ctx.reshape_to_slot(X, 0))
 
 
 # --- dtypes without a kernel --------------------------------------------------------------------
@@ -237,21 +237,21 @@ def reshaped(lower: Callable[..., Any]) -> Conversion:
 
 
 def test_dynamic_operand_is_squeezed_to_its_shape() -> None:
-    graph = reshaped(lambda ctx, _, x: ctx.reshaped(x, out(0))).model.graph
+    graph = reshaped(lambda ctx, _, x: ctx.reshape_to_slot(x, out(0))).model.graph
     assert [node.op_type for node in graph] == ["Squeeze"]
 
 
 @pytest.mark.parametrize("computed", [True, False])
 def test_ambiguous_reshape_of_dynamic_dimensions_is_refused(computed: bool) -> None:
     with pytest.raises(ConversionError, match=r"more than one dynamic dimension.*give input shapes with --input-shape"):
-        reshaped(lambda ctx, x, y: ctx.reshaped(ctx.ops.Neg(y) if computed else x, out(0)))
+        reshaped(lambda ctx, x, y: ctx.reshape_to_slot(ctx.ops.Neg(y) if computed else x, out(0)))
 
 
 # --- numbers beside an operand ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("operand", "other", "behaviour", "wanted"),
+    ("operand", "other", "behavior", "wanted"),
     [
         (tensor(2, 3), tensor(2, 3), Dequantized(), "float32"),
         (tensor(2, 3, dtype="float16"), tensor(2, 3), Dequantized(), "float16"),
@@ -263,7 +263,7 @@ def test_ambiguous_reshape_of_dynamic_dimensions_is_refused(computed: bool) -> N
     ],
 )
 def test_scalar_has_the_dtype_in_which_its_slot_is_delivered(
-    operand: Spec, other: Spec, behaviour: Behaviour, wanted: str
+    operand: Spec, other: Spec, behavior: Behavior, wanted: str
 ) -> None:
     """Whatever the other operands are."""
     told = []
@@ -274,7 +274,7 @@ def test_scalar_has_the_dtype_in_which_its_slot_is_delivered(
 
     model = Net()
     model.output(model.call(CODE, [operand, other], other))
-    declared = tried(lower, axes="a b, a b -> a b", quantization=behaviour)
+    declared = tried(lower, axes="a b, a b -> a b", quantization=behavior)
     convert(model.build(), host=Host(packs="builtin", handlers={CODE: declared}))
     assert told == [wanted]
 

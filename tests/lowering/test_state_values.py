@@ -11,7 +11,7 @@ import pytest
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.api.budget import ENVIRONMENT, OverBudget
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.layout.plan import LayoutPlan
 from onnx_tflite_plugin.lowering.emitter import Emitter, typed
@@ -36,7 +36,7 @@ def state_of(dims: tuple[int | None, ...] = (2, 3)) -> State:
 
 @pytest.mark.parametrize(("dtype", "dims"), [("int32", (2, 3)), ("float32", (2, 5)), ("float32", (2, 3, 1))])
 def test_a_state_has_one_dtype_and_shape(dtype: str, dims: tuple[int, ...]) -> None:
-    with pytest.raises(Refused, match="in ONNX a state has one dtype and shape"):
+    with pytest.raises(Refusal, match="in ONNX a state has one dtype and shape"):
         state_of().declare(dtype, dims)
 
 
@@ -57,7 +57,7 @@ def test_a_first_value_comes_before_any_other() -> None:
     state = state_of()
     state.get()
     state.initializing = True
-    with pytest.raises(Refused, match="after operators that use it"):
+    with pytest.raises(Refusal, match="after operators that use it"):
         state.set(state.emitter.constant(X))
 
 

@@ -84,7 +84,7 @@ def the_files_scale(original: Any) -> Any:
 
     def bias(operands: Any, slot: int, tensor: Any) -> Any:
         known = tensor.quantization
-        if known is None or not tensor.constant:
+        if known is None or not tensor.is_constant:
             return original(operands, slot, tensor)
         return operands.scope.emitter.constant(
             (tensor.array * np.asarray(known.scale)).astype(np.float32), f"{tensor.name}:float"
@@ -221,13 +221,13 @@ MUTATIONS = (
         "no output padding",
         "TRANSPOSE_CONV",
         ("TRANSPOSE_CONV-SAME_2x5_kernel,_stride_3x1",),
-        patches={f"{CONV}:transposed_pads": extra_dropped},
+        patches={f"{CONV}:conv_transpose_pads": extra_dropped},
     ),
     Mutation(
         "pads from the sizes of the input",
         "TRANSPOSE_CONV",
         ("TRANSPOSE_CONV-float32_SAME_stride_2x2_without_bias",),
-        patches={f"{CONV}:transposed_pads": by_input},
+        patches={f"{CONV}:conv_transpose_pads": by_input},
     ),
     Mutation(
         "dilation is left out",
@@ -295,7 +295,7 @@ MUTATIONS = (
         "the larger half of SAME in front",
         "TRANSPOSE_CONV",
         ("TRANSPOSE_CONV-float32_SAME_stride_2x3",),
-        patches={f"{CONV}:transposed_pads": more_in_front_of_both},
+        patches={f"{CONV}:conv_transpose_pads": more_in_front_of_both},
     ),
     Mutation(
         "weights of height, width and depth",

@@ -53,7 +53,7 @@ def unbiased(original: Any) -> Any:
 def the_zero_point(_original: Any) -> Any:
     def zero(ctx: Any) -> Any:
         quantization = ctx.quantization(out(0))
-        return np.asarray(quantization.zero_point[0], ctx.dtype(out(0))) if ctx.integers else None
+        return np.asarray(quantization.zero_point[0], ctx.dtype(out(0))) if ctx.uses_integers else None
 
     return zero
 

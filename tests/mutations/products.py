@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from ml_dtypes import bfloat16
 
-from onnx_tflite_plugin.api import Raw, Terminate, Transparent, spelled
+from onnx_tflite_plugin.api import Raw, Terminate, Transparent, format_axes
 
 from .planting import Change, Mutation, returning, with_attributes
 
@@ -23,7 +23,7 @@ def _adjoint(x: bool, y: bool) -> Change:
         op = at.op
         adj_x, adj_y = op.options.adj_x and not x, op.options.adj_y and not y
         *operands, result = product_axes(op, "km" if adj_x else "mk", "nk" if adj_y else "kn")
-        return spelled(operands, result)
+        return format_axes(operands, result)
 
     return axes
 

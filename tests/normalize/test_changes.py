@@ -61,9 +61,9 @@ def test_changed_dtype_restores_the_disregarded_scale() -> None:
     changed = with_dtypes(model, {(1, 1): "int8"})
     before, after = model.subgraphs[1].outputs[0], changed.subgraphs[1].outputs[0]
     assert before.quantization is None
-    assert before.disregarded is not None
-    assert (after.dtype, after.quantization, after.disregarded) == ("int8", before.disregarded, None)
+    assert before.ignored_quantization is not None
+    assert (after.dtype, after.quantization, after.ignored_quantization) == ("int8", before.ignored_quantization, None)
     again = with_dtypes(changed, {(1, 1): "uint8"}).subgraphs[1].outputs[0]
-    assert (again.dtype, again.quantization) == ("uint8", before.disregarded)
+    assert (again.dtype, again.quantization) == ("uint8", before.ignored_quantization)
     assert [changed.subgraphs[k].tensors for k in (0, 2)] == [model.subgraphs[k].tensors for k in (0, 2)]
     assert [tensor.dtype for tensor in changed.subgraphs[1].tensors] == ["float32", "int8", "float32"]

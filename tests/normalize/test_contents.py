@@ -7,7 +7,7 @@ import pytest
 import onnx_tflite_plugin as otp
 from conformance.cases.custom.lists import WHOLE, drop_variant_tensors, loops, written
 from conformance.models import Net
-from onnx_tflite_plugin.api import Contents, Instance, Terminate, handler
+from onnx_tflite_plugin.api import Instance, ListContents, Terminate, handler
 from onnx_tflite_plugin.conversion import convert
 from onnx_tflite_plugin.errors import UnsupportedOperator, VerificationError
 from onnx_tflite_plugin.host import Host
@@ -34,16 +34,18 @@ def variants(model: Model) -> int:
 @pytest.mark.parametrize(
     ("one", "other", "together"),
     [
-        (Contents(), Contents("float32", (2, 3)), Contents("float32", (2, 3))),
-        (Contents("float32"), Contents(None, (2, None)), Contents("float32", (2, None))),
-        (Contents("float32", (None, 3)), Contents("float32", (2, None)), Contents("float32", (2, 3))),
-        (Contents("float32"), Contents("int32"), None),
-        (Contents("float32", (2, 3)), Contents("float32", (2, 5)), None),
-        (Contents("float32", (2, 3)), Contents("float32", (2,)), None),
-        (None, Contents("float32"), None),
+        (ListContents(), ListContents("float32", (2, 3)), ListContents("float32", (2, 3))),
+        (ListContents("float32"), ListContents(None, (2, None)), ListContents("float32", (2, None))),
+        (ListContents("float32", (None, 3)), ListContents("float32", (2, None)), ListContents("float32", (2, 3))),
+        (ListContents("float32"), ListContents("int32"), None),
+        (ListContents("float32", (2, 3)), ListContents("float32", (2, 5)), None),
+        (ListContents("float32", (2, 3)), ListContents("float32", (2,)), None),
+        (None, ListContents("float32"), None),
     ],
 )
-def test_declared_contents_are_merged(one: Contents | None, other: Contents | None, together: Contents | None) -> None:
+def test_declared_contents_are_merged(
+    one: ListContents | None, other: ListContents | None, together: ListContents | None
+) -> None:
     assert merge(one, other) == merge(other, one) == together
 
 
@@ -70,10 +72,10 @@ def test_inspect_lists_handlers_of_lists_in_older_files() -> None:
 
 
 def test_contents_that_fail_are_a_warning_and_the_list_stays_unknown() -> None:
-    def broken(at: Instance) -> Contents:
+    def broken(at: Instance) -> ListContents:
         raise KeyError("element_dtype")
 
-    @handler("CUSTOM.MakeList", max_version=1, layout=Terminate(), contents=broken)
+    @handler("CUSTOM.MakeList", max_version=1, layout=Terminate(), list_contents=broken)
     def lower(ctx, *operands):  # type: ignore[no-untyped-def]
         return ctx.ops.Identity(operands[0])
 
@@ -86,7 +88,12 @@ def test_contents_that_fail_are_a_warning_and_the_list_stays_unknown() -> None:
 
 
 def test_pack_declares_contents_of_its_lists() -> None:
-    @handler("CUSTOM.MakeList", max_version=1, layout=Terminate(), contents=lambda at: Contents(at.op[0].dtype, (3,)))
+    @handler(
+        "CUSTOM.MakeList",
+        max_version=1,
+        layout=Terminate(),
+        list_contents=lambda at: ListContents(at.op[0].dtype, (3,)),
+    )
     def lower(ctx, *operands):  # type: ignore[no-untyped-def]
         return ctx.ops.Identity(operands[0])
 

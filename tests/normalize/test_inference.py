@@ -9,7 +9,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.normalize import inference
 from onnx_tflite_plugin.normalize.inference import LARGE, LONGEST, infer, skeleton
 from onnx_tflite_plugin.source.model import Dims
@@ -43,14 +43,14 @@ def test_shapes_of_rankless_and_input_free_values() -> None:
 def test_empty_shapes_are_allowed_and_negative_ones_refused() -> None:
     window = "(float[1, 1, ?] x) => (float[1, 1, ?] y) { y = MaxPool<kernel_shape = [5]>(x) }"
     assert inferred(window, {("x", 2): 4}) == [(1, 1, 0)]
-    with pytest.raises(Refused, match=r"the result would have the negative shape \[1, 1, -1\]"):
+    with pytest.raises(Refusal, match=r"the result would have the negative shape \[1, 1, -1\]"):
         inferred(window, {("x", 2): 3})
 
 
 @pytest.mark.parametrize("rows", [5, LONGEST])
 def test_contradiction_is_reported_without_its_source_path(rows: int) -> None:
     text = f"(float[{rows}, 3] x, float[{rows}, 2] y) => (float[?, ?] z) {{ z = Concat<axis = 0>(x, y) }}"
-    with pytest.raises(Refused, match=r"^Can't merge shape info"):
+    with pytest.raises(Refusal, match=r"^Can't merge shape info"):
         inferred(text)
 
 

@@ -12,7 +12,7 @@ import pytest
 from pack_files import install, unary_model
 
 import onnx_tflite_plugin as otp
-from onnx_tflite_plugin.api import Decline, Refused, hookimpl
+from onnx_tflite_plugin.api import Decline, Refusal, hookimpl
 from onnx_tflite_plugin.binding.declared import At
 from onnx_tflite_plugin.errors import HandlerError
 from onnx_tflite_plugin.guard import BUILTIN, Failed
@@ -99,7 +99,7 @@ def test_a_claim_may_refuse_and_one_that_is_no_answer_fails() -> None:
     class Refuses:
         @hookimpl
         def claim(self) -> None:
-            raise Refused("not these")
+            raise Refusal("not these")
 
     class Wrong:
         @hookimpl

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.quantization.activation import Clamp, stored_clamp
 from onnx_tflite_plugin.source.model import Quantization
 
@@ -34,5 +34,5 @@ def test_a_bound_that_the_dtypes_own_end_does_is_none(
 
 
 def test_a_scale_of_0_has_no_bounds() -> None:
-    with pytest.raises(Refused, match="a scale of 0"):
+    with pytest.raises(Refusal, match="a scale of 0"):
         stored_clamp("RELU6", "int8", Quantization((0.0,), (3,), 0))

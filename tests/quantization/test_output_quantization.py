@@ -12,7 +12,7 @@ from conformance.builder import quant
 from conformance.models import Net, tensor
 from onnx_tflite_plugin.api import (
     Attribute,
-    Behaviour,
+    Behavior,
     Context,
     Dequantized,
     FixedOutputRange,
@@ -34,7 +34,7 @@ SCALE, ZERO = 0.05, {"int8": 7, "uint8": 131, "int16": 0}
 LAST = {"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 0)}
 
 
-def largest(behaviour: Behaviour, second: Any = SHARES) -> Handler:
+def largest(behavior: Behavior, second: Any = SHARES) -> Handler:
     """Return the maximum of each row as stored, and each element's share of its row's sum of squares."""
 
     @handler(
@@ -42,11 +42,11 @@ def largest(behaviour: Behaviour, second: Any = SHARES) -> Handler:
         max_version=1,
         layout=Attribute(),
         axes="r c -> r 1, r c",
-        quantization=behaviour,
+        quantization=behavior,
         output_quantization={out(1): second},
     )
     def lowered(ctx: Context, x: Any) -> tuple[Any, Any]:
-        squares = ctx.ops.Mul(real := ctx.dequantize(x, 0), real) if ctx.integers else ctx.ops.Mul(x, x)
+        squares = ctx.ops.Mul(real := ctx.dequantize(x, 0), real) if ctx.uses_integers else ctx.ops.Mul(x, x)
         shares = ctx.ops.Div(squares, ctx.ops.ReduceSum(squares, [ctx.axis(1)], keepdims=1))
         return ctx.ops.ReduceMax(x, [ctx.axis(1)], keepdims=1), shares
 
@@ -78,9 +78,9 @@ def reference(x: Array, dtype: str) -> tuple[Array, Array]:
 
 @pytest.mark.parametrize("target", ["onnxruntime", "generic"])
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
-@pytest.mark.parametrize("behaviour", [Raw(shift_safe=True), Raw(), SameScale(), Dequantized()], ids=str)
-def test_output_behavior_overrides_the_operators(behaviour: Behaviour, dtype: str, target: str) -> None:
-    proto = converted(largest(behaviour), dtype, target=target).proto
+@pytest.mark.parametrize("behavior", [Raw(shift_safe=True), Raw(), SameScale(), Dequantized()], ids=str)
+def test_output_behavior_overrides_the_operators(behavior: Behavior, dtype: str, target: str) -> None:
+    proto = converted(largest(behavior), dtype, target=target).proto
     x = np.random.default_rng(5).integers(-100, 101, (3, 7)).astype(dtype)
     values, shares = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x0": x})
     expected = reference(x, dtype)
@@ -89,9 +89,9 @@ def test_output_behavior_overrides_the_operators(behaviour: Behaviour, dtype: st
     assert np.ptp(shares.astype(int)) > 50
 
 
-@pytest.mark.parametrize("behaviour", [Raw(shift_safe=True), SameScale()], ids=str)
-def test_integers_of_the_others_are_not_dequantized(behaviour: Behaviour) -> None:
-    graph = converted(largest(behaviour), "int8").proto.graph
+@pytest.mark.parametrize("behavior", [Raw(shift_safe=True), SameScale()], ids=str)
+def test_integers_of_the_others_are_not_dequantized(behavior: Behavior) -> None:
+    graph = converted(largest(behavior), "int8").proto.graph
     (largest_of,) = (node for node in graph.node if node.op_type == "ReduceMax")
     makers = {name: node.op_type for node in graph.node for name in node.output}
     assert makers.get(largest_of.input[0]) != "DequantizeLinear"

@@ -9,7 +9,7 @@ import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.models import Net, tensor
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.quantization.activation import Clamp, stored_clamp
 from onnx_tflite_plugin.source.model import Quantization
 from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime
@@ -67,5 +67,5 @@ def test_stored_clamp_is_limited_to_the_dtype(
 
 
 def test_activation_at_scale_0_is_refused() -> None:
-    with pytest.raises(Refused, match="scale of 0"):
+    with pytest.raises(Refusal, match="scale of 0"):
         stored_clamp("RELU", "int8", Quantization((0.0,), (0,), 0))

@@ -89,8 +89,8 @@ def test_one_weighted_operator_decides_for_its_neighbors() -> None:
     assert kept(*planned(both)) == {"x": "uint8", "w": "int8", "y": "uint8", "z": "uint8"}
 
 
-@pytest.mark.parametrize("behaviour", [Raw(), Raw(shift_safe=True), SameScale()])
-def test_subgraph_interfaces_keep_the_files_dtype(behaviour: Raw | SameScale) -> None:
+@pytest.mark.parametrize("behavior", [Raw(), Raw(shift_safe=True), SameScale()])
+def test_subgraph_interfaces_keep_the_files_dtype(behavior: Raw | SameScale) -> None:
     """Whatever behavior the calling operator declares."""
 
     def branching(g: GraphBuilder) -> None:
@@ -103,7 +103,7 @@ def test_subgraph_interfaces_keep_the_files_dtype(behaviour: Raw | SameScale) ->
         g.operator("IF", [which, given], [y], {"then_subgraph_index": 1, "else_subgraph_index": 2})
         g.output(dense(g, y, "z"))
 
-    dtypes = kept(*planned(branching, IF=replace(builtin("IF"), quantization=behaviour)))
+    dtypes = kept(*planned(branching, IF=replace(builtin("IF"), quantization=behavior)))
     assert {name: dtypes[name] for name in ("given", "y", "then_x", "then_y", "else_x", "else_y")} == dict.fromkeys(
         ("given", "y", "then_x", "then_y", "else_x", "else_y"), "int8"
     )

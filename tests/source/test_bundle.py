@@ -100,7 +100,7 @@ def test_a_large_stored_member_is_not_read_before_it_is_used(tmp_path: Path, mon
     with peak() as used:
         tensors = read(part.load()).main.tensors
         assert used() < 20  # a piece for the checksum
-    assert [tensor.array[-1] for tensor in tensors if tensor.constant] == [8 * MIB - 1]
+    assert [tensor.array[-1] for tensor in tensors if tensor.is_constant] == [8 * MIB - 1]
 
 
 @pytest.mark.parametrize("name", ["n.tflite", "n.task"])

@@ -321,7 +321,7 @@ def small_model() -> bytes:
 def decode_all(data: bytes) -> None:
     for subgraph in read(data).subgraphs:
         for tensor in subgraph.tensors:
-            if tensor.constant:
+            if tensor.is_constant:
                 assert tensor.array.shape == tensor.shape
 
 

@@ -21,7 +21,7 @@ def test_a_convolution_reads_as_written() -> None:
     data = conv().write()
     model = read(data)
     image, weights, out = model.main.tensors
-    assert (image.shape, image.dims, image.dtype, image.static) == ((1, 8, 9, 7), (None, 8, 9, 7), "int8", False)
+    assert (image.shape, image.dims, image.dtype, image.is_static) == ((1, 8, 9, 7), (None, 8, 9, 7), "int8", False)
     assert image.quantization == Quantization((0.5,), (-3,))
     assert weights.quantization == Quantization((0.25, 0.125), (0, 0), 0)
     assert out.quantization == Quantization((2.0,), (0,)), "no zero points: all 0"
@@ -223,7 +223,7 @@ def test_operands_of_a_recurrent_operator() -> None:
     main = read(unary(tensors=tensors, operators=[operator]).write()).main
     [read_back] = main.operators
     _, y, state, inner = main.tensors
-    assert (state.is_variable, state.constant) == (True, False)
+    assert (state.is_variable, state.is_constant) == (True, False)
     assert (read_back.outputs, read_back.intermediates) == ((y, None), (inner, None))
     assert (read_back.mutating, read_back.custom_options) == ((False, True), b"\x00\x01")
 
@@ -253,7 +253,7 @@ def test_an_empty_tensor_nobody_fills_is_an_empty_constant() -> None:
     model = unary(tensors=tensors, operators=[Operator((0, 2))], inputs=(0, 3, 4))
     _, y, shape, given, grows = read(model.write()).main.tensors
     assert shape.array.shape == (0,)
-    assert (y.constant, given.constant, grows.constant) == (False, False, False)
+    assert (y.is_constant, given.is_constant, grows.is_constant) == (False, False, False)
 
 
 def test_buffer_0_and_empty_buffers_hold_nothing() -> None:
@@ -319,7 +319,7 @@ def test_a_signature_of_another_rank_is_ignored_as_litert_does() -> None:
 def test_constant_has_stored_sizes_despite_shape_signature() -> None:
     weights = Tensor("w", (2, 3), data=bytes(24), signature=(-1, 3))
     tensor = read(unary(tensors=[Tensor("x"), Tensor("y"), weights]).write()).main.tensors[2]
-    assert (tensor.dims, tensor.static) == ((2, 3), True)
+    assert (tensor.dims, tensor.is_static) == ((2, 3), True)
 
 
 @pytest.mark.parametrize("zero_point", [-128, 127])
@@ -366,7 +366,7 @@ def test_blocks_hold_their_scales(zero_points: int) -> None:
 def test_odd_scales_pass_as_in_litert(scale: float) -> None:
     model = unary(tensors=[Tensor("x", scale=[scale], zero_point=[0]), Tensor("y", scale=[], zero_point=[])])
     x, y = read(model.write()).main.tensors
-    assert x.disregarded == Quantization((scale,), (0,))
+    assert x.ignored_quantization == Quantization((scale,), (0,))
     assert y.quantization is None
 
 

@@ -51,7 +51,7 @@ pad_to_conv = RewriteRule(nodes("Pad"), check, rewrite)
 
 
 def _padded_channels(node: ir.Node) -> tuple[int, int]:
-    """Return the numbers of zeros before and after the channels. Raises Refused if anything else is padded."""
+    """Return the numbers of zeros before and after the channels. Raises Refusal if anything else is padded."""
     image = required(node.inputs[0])
     pads = required(constant(node.inputs[1]), "the pads are computed")
     value = constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] is not None else np.zeros(())

@@ -69,7 +69,7 @@ class Average:
 
     @classmethod
     def of(cls, node: ir.Node) -> Self:
-        """Return the average around a node. Raises Refused if it is not quantized, or a size is dynamic."""
+        """Return the average around a node. Raises Refusal if it is not quantized, or a size is dynamic."""
         dequantize = required(producer(node.inputs[0], "DequantizeLinear"))
         quantize = required(only_user(node.outputs[0], "QuantizeLinear"))
         parameters = [Affine.of(one) for one in (dequantize, quantize)]

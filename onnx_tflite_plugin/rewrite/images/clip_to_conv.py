@@ -60,7 +60,7 @@ clip_to_conv = RewriteRule(nodes("Clip", "Max", "Min"), check, rewrite)
 
 
 def _bounds(node: ir.Node) -> Sequence[ir.Value | Array | None]:
-    """Return the least and the largest value. Raises Refused unless they are constant scalars."""
+    """Return the least and the largest value. Raises Refusal unless they are constant scalars."""
     others = list(node.inputs[1:])
     if node.op_type == "Clip":
         require(all(value is None or constant(value) is not None for value in others), "a bound is computed")
@@ -72,7 +72,7 @@ def _bounds(node: ir.Node) -> Sequence[ir.Value | Array | None]:
 
 
 def _require_blocks_before(image: ir.Value, shape: list[int | None]) -> None:
-    """Raise Refused unless a value is a sum with a convolution's result, or an activation of one."""
+    """Raise Refusal unless a value is a sum with a convolution's result, or an activation of one."""
     require(image.dtype in (None, ir.DataType.FLOAT), "the image is not of floats")
     if activation := producer(image, *_FUSED_WITH_CONV):
         require(producer(activation.inputs[0], "Conv"), "the activation is not of a convolution")

@@ -56,7 +56,7 @@ fold_depthwise = RewriteRule(pattern, check, rewrite)
 
 
 def _dense(unit: QuantizedConv) -> QuantizedConv:
-    """Return the unit with weights [c, 1, y, x] as [c, c, y, x]. Raises Refused unless they are symmetric int8 of few channels."""
+    """Return the unit with weights [c, 1, y, x] as [c, c, y, x]. Raises Refusal unless they are symmetric int8 of few channels."""
     convolution, stored = required(Convolution.of(unit.conv)), required(unit.weights.integers)
     require(convolution.depthwise)
     require(convolution.features <= _MOST_CHANNELS, f"there are more than {_MOST_CHANNELS} channels")
@@ -67,7 +67,7 @@ def _dense(unit: QuantizedConv) -> QuantizedConv:
 
 
 def _folding(window: Window) -> Folding:
-    """Return the folding to as many channels as kernels work on. Raises Refused if columns do not divide, or are few."""
+    """Return the folding to as many channels as kernels work on. Raises Refusal if columns do not divide, or are few."""
     rows, across, channels = window.result
     require(window.strides == (1, 1), "the stride is not 1")
     require(rows * across >= _POSITIONS, f"fewer than {_POSITIONS} positions gain nothing")

@@ -54,7 +54,7 @@ image_channels_to_width = RewriteRule(nodes("Transpose"), check, rewrite)
 
 
 def _require_convolution(node: ir.Node, image: ir.Value) -> None:
-    """Raise Refused unless a node is a convolution of float images whose kernel covers adjacent pixels."""
+    """Raise Refusal unless a node is a convolution of float images whose kernel covers adjacent pixels."""
     convolution = required(
         Convolution.of(node) if nodes_of([node], "Conv") and node.inputs[0] is image else None,
         "another operator than a convolution of constant weights reads the image",

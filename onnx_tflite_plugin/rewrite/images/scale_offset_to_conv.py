@@ -59,7 +59,7 @@ scale_offset_to_conv = RewriteRule(nodes("Mul"), check_float, rewrite_float)
 
 
 def _operands(node: ir.Node, channels: int) -> tuple[ir.Value, Array]:
-    """Return the computed operand and the float32 constant per channel. Raises Refused if there is none."""
+    """Return the computed operand and the float32 constant per channel. Raises Refusal if there is none."""
     for value, other in (tuple(node.inputs), tuple(node.inputs)[::-1]):
         array = constant(other)
         if array is None and (cast := producer(other, "Cast")):
@@ -107,7 +107,7 @@ batch_norm_to_conv = RewriteRule(nodes("Mul"), check_quantized, rewrite_quantize
 
 
 def _per_channel(unit: WithConstant) -> Array:
-    """Return the dequantized constant, one element per channel. Raises Refused if it is not per channel."""
+    """Return the dequantized constant, one element per channel. Raises Refusal if it is not per channel."""
     channels = unit.shape[1] if len(unit.shape) == 4 else None
     aligned = (1,) * (4 - unit.integers.ndim) + unit.integers.shape
     require(channels and aligned in ((1, channels, 1, 1), (1, 1, 1, 1)), "a constant is not per channel of an image")

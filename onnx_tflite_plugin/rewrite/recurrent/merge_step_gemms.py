@@ -139,7 +139,7 @@ class Product:
 
     @classmethod
     def of(cls, rows: Sequence[Row]) -> Self:
-        """Return the product. Raises Refused if a bias is computed."""
+        """Return the product. Raises Refusal if a bias is computed."""
         shape = required(sizes(rows[0].source))
         batch, biases = shape[1] or 0, [cls.bias(row) for row in rows]
         present = next((bias for bias in biases if bias is not None), None)
@@ -184,7 +184,7 @@ class ExactProduct(Product):
 
     @classmethod
     def of(cls, rows: Sequence[Row]) -> Self:
-        """Return the product. Raises Refused unless its sums are exact in float32."""
+        """Return the product. Raises Refusal unless its sums are exact in float32."""
         weights = required(_weights(rows[0]), "the matrix is not symmetric int8")
         self, integers = super().of(rows), required(weights.integers)
         sums = 255 * np.abs(integers.astype(np.int64)).sum(axis=1) + (0 if self.biases is None else np.abs(self.biases))

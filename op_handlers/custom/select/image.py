@@ -15,7 +15,7 @@ from onnx_tflite_plugin.api import (
     Instance,
     Kernel,
     Operator,
-    Refused,
+    Refusal,
     Replacement,
     Rewriter,
     Tensor,
@@ -56,25 +56,25 @@ class Axes(NamedTuple):
 
 
 def axes_of(node: NodeDef, rank: int = 4) -> Axes:
-    """As the attribute ``data_format`` says. Raises Refused for an order that only some devices have."""
+    """As the attribute ``data_format`` says. Raises Refusal for an order that only some devices have."""
     order = node.text("data_format", LAST[rank - 4])
     if order not in (LAST[rank - 4], FIRST[rank - 4]):
-        raise Refused(f"its data format is {order}, only {LAST[rank - 4]} and {FIRST[rank - 4]} are converted")
+        raise Refusal(f"its data format is {order}, only {LAST[rank - 4]} and {FIRST[rank - 4]} are converted")
     return Axes(order in FIRST, rank)
 
 
 def per_axis(node: NodeDef, name: str, axes: Axes, default: Sequence[int] = ()) -> list[int]:
-    """An attribute with a number for each axis of the image: those of the spatial axes. Raises Refused for others."""
+    """An attribute with a number for each axis of the image: those of the spatial axes. Raises Refusal for others."""
     numbers = node.integers(name, tuple(default) or (1,) * axes.rank)
     if len(numbers) != axes.rank or any(n != 1 for k, n in enumerate(numbers) if k not in axes.spatial):
-        raise Refused(f"its {name} are {list(numbers)}, which are not 1 along batch and channels")
+        raise Refusal(f"its {name} are {list(numbers)}, which are not 1 along batch and channels")
     return [numbers[axis] for axis in axes.spatial]
 
 
 def padding_of(node: NodeDef, *, explicit: bool = False) -> str:
     kind = node.text("padding")
     if kind not in ("SAME", "VALID", *(["EXPLICIT"] if explicit else [])):
-        raise Refused(f"its padding is {kind or 'missing'}, only SAME and VALID are converted")
+        raise Refusal(f"its padding is {kind or 'missing'}, only SAME and VALID are converted")
     return kind
 
 
@@ -82,14 +82,14 @@ def transposed(steps: Rewriter, x: Tensor, perm: Sequence[int]) -> Tensor:
     """A tensor with its axes in another order; a constant stays one."""
     if tuple(perm) == tuple(range(len(perm))):
         return x
-    if x.constant:
+    if x.is_constant:
         return steps.constant(x.array.transpose(perm))
     return steps.call(transpose, [x, steps.constant(np.asarray(perm, np.int32))], x.dtype, permuted(x.dims, perm))
 
 
 def regrouped(steps: Rewriter, x: Tensor, shape: Sequence[int | None]) -> Tensor:
     """A tensor of known sizes in another shape."""
-    if x.constant:
+    if x.is_constant:
         return steps.constant(x.array.reshape([int(size or 0) for size in shape]))
     sizes = np.asarray([-1 if size is None else size for size in shape], np.int32)
     return steps.call(reshape, [x, steps.constant(sizes)], x.dtype, tuple(shape), new_shape=())
@@ -116,7 +116,7 @@ def padded(steps: Rewriter, node: NodeDef, axes: Axes, x: Tensor) -> tuple[Tenso
         return x, kind
     numbers = node.integers("explicit_paddings")
     if len(numbers) != 2 * axes.rank or min(numbers) < 0:
-        raise Refused(f"its explicit paddings are {list(numbers)}, expected {2 * axes.rank} numbers from 0 on")
+        raise Refusal(f"its explicit paddings are {list(numbers)}, expected {2 * axes.rank} numbers from 0 on")
     pairs = np.asarray(numbers, np.int32).reshape(-1, 2)[list(axes.last)]
     dims: Dims = tuple(None if n is None else n + int(sum(pair)) for n, pair in zip(x.dims, pairs, strict=True))
     return steps.call(pad, [x, steps.constant(pairs)], x.dtype, dims), "VALID"
@@ -144,7 +144,7 @@ def conv_2d_rewritten(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
     axes = axes_of(node)
     image, kind = padded(steps, node, axes, transposed(steps, steps.op[0], axes.last))
     if None in steps.op[1].dims:
-        raise Refused(UNKNOWN_FILTERS)
+        raise Refusal(UNKNOWN_FILTERS)
     weights = transposed(steps, steps.op[1], (3, 0, 1, 2))
     given = {"padding": kind, **steps_of(node, axes), **NONE}
     return finish(steps, axes, convolution.conv_2d, [image, weights], **given)
@@ -156,7 +156,7 @@ def depthwise_rewritten(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]
     image, kind = padded(steps, node, axes, transposed(steps, steps.op[0], axes.last))
     height, width, channels, multiplier = steps.op[1].dims
     if None in steps.op[1].dims:
-        raise Refused(UNKNOWN_FILTERS)
+        raise Refusal(UNKNOWN_FILTERS)
     weights = regrouped(steps, steps.op[1], (1, height, width, (channels or 0) * (multiplier or 0)))
     given = {"padding": kind, "depth_multiplier": multiplier, **steps_of(node, axes), **NONE}
     return finish(steps, axes, convolution.depthwise_conv_2d, [image, weights], **given)
@@ -165,7 +165,7 @@ def depthwise_rewritten(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]
 def conv_3d_rewritten(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
     axes = axes_of(node, 5)
     if None in steps.op[1].dims:
-        raise Refused(UNKNOWN_FILTERS)
+        raise Refusal(UNKNOWN_FILTERS)
     image = transposed(steps, steps.op[0], axes.last)
     given = {"padding": padding_of(node), **steps_of(node, axes), **NONE}
     return finish(steps, axes, convolution.conv_3d, [image, steps.op[1]], **given)

@@ -15,9 +15,9 @@ from onnx_tflite_plugin.api import (
     Instance,
     Operator,
     Value,
+    format_axes,
     handler,
     out,
-    spelled,
 )
 from op_handlers.custom.select.image import axes_of
 from op_handlers.custom.select.nodedef import PREFIX, node_of
@@ -36,7 +36,7 @@ def names(at: Instance) -> list[str]:
 def normalized_axes(at: Instance) -> str:
     image, results = names(at), len(at.op.outputs)
     statistics = [["c"]] * min(results - 1, 4)
-    return spelled([image, *[["c"]] * CHANNELS], image, *statistics, *[["r"]] * (results - 1 - len(statistics)))
+    return format_axes([image, *[["c"]] * CHANNELS], image, *statistics, *[["r"]] * (results - 1 - len(statistics)))
 
 
 def normalized_order(at: Instance) -> Implicit:
@@ -90,7 +90,7 @@ def normalization(name: str) -> Any:
         y = ops.BatchNormalization(given, scale, offset, mean, variance, epsilon=epsilon)
         results: list[Value | None] = [ops.Cast(y, to="float16") if half else y]
         for k, value in enumerate((mean, variance, mean, variance), 1):
-            results.append(ops.Identity(value) if k < len(ctx.op.outputs) and ctx.wanted(k) else None)
+            results.append(ops.Identity(value) if k < len(ctx.op.outputs) and ctx.is_used(k) else None)
         results.extend(  # which only training fills
             None if tensor is None else ctx.constant_value(np.zeros(tensor.shape, np.float32))
             for tensor in ctx.op.outputs[5:]

@@ -36,7 +36,7 @@ def extract_image_patches(ctx: Context, x: Value) -> Value:
     kernel, strides, rates = (per_axis(node, name, axes) for name in ("ksizes", "strides", "rates"))
     kind = padding_of(node)
     for axis in (2, 1):  # the columns first, so that rows keep their place
-        along = Along(axis, kernel[axis - 1], strides[axis - 1], rates[axis - 1])
+        along = AxisPrice(axis, kernel[axis - 1], strides[axis - 1], rates[axis - 1])
         known = dims[axis]
         size = ops.Gather(ops.Shape(x), np.asarray(axis)) if known is None else known
         if kind == "SAME":
@@ -48,7 +48,7 @@ def extract_image_patches(ctx: Context, x: Value) -> Value:
     return ops.Reshape(ordered, [0, 0, 0, kernel[0] * kernel[1] * dims[3]])
 
 
-class Along(NamedTuple):
+class AxisPrice(NamedTuple):
     """The windows along one axis."""
 
     axis: int

@@ -119,7 +119,7 @@ cumsum = twin(
 def cumprod(ctx: Context, x: Value, _axis: Value) -> Value:
     """Scan of Mul."""
     ops, dtype, dims = ctx.ops, ctx.op[0].dtype, ctx.op[0].dims
-    axis = int(ctx.required(1).reshape(-1)[0]) % len(dims)
+    axis = int(ctx.require_constant(1).reshape(-1)[0]) % len(dims)
     exclusive, reverse = (node_of(ctx.op).flag(name) for name in FLAGS)
     others = [k for k in range(len(dims)) if k != axis]
     rest = tuple(dims[k] for k in others)

@@ -162,7 +162,7 @@ def size(ctx: Context, x: Value) -> Value:
 
 def shift_of_each_axis(at: Instance) -> Decline | None:
     shift, axis = at.op[1], at.op[2]
-    if not (shift.static and axis.static) or prod(shift.shape) == prod(axis.shape):
+    if not (shift.is_static and axis.is_static) or prod(shift.shape) == prod(axis.shape):
         return None
     return Decline(f"it has {prod(shift.shape)} shifts for {prod(axis.shape)} axes")
 
@@ -180,7 +180,7 @@ def shift_of_each_axis(at: Instance) -> Decline | None:
 def roll(ctx: Context, x: Value, _shift: Value, _axis: Value) -> Value:
     """Gather along each axis, from as many places before."""
     ops = ctx.ops
-    for shift, axis in zip(ctx.required(1).reshape(-1), ctx.required(2).reshape(-1), strict=True):
+    for shift, axis in zip(ctx.require_constant(1).reshape(-1), ctx.require_constant(2).reshape(-1), strict=True):
         at, count = ctx.axis(int(axis)), ctx.op[0].dims[int(axis)]
         if count is not None:
             x = ops.Gather(x, (np.arange(count) - int(shift)) % max(count, 1), axis=at)

@@ -71,7 +71,7 @@ def sliced_array(op: Operator, x: Array, begin: Array, size: Array) -> Array:
 
 def as_many_places(at: Instance) -> Decline | None:
     """Declines a begin, an end and strides that are no vectors of one length."""
-    shapes = [tensor.shape for tensor in (at.op[1], at.op[2], at.op[3]) if tensor.static]
+    shapes = [tensor.shape for tensor in (at.op[1], at.op[2], at.op[3]) if tensor.is_static]
     if all(shape == shapes[0] and len(shape) == 1 for shape in shapes):
         return None
     return Decline(f"its begin, end and strides are of shapes {', '.join(str(list(shape)) for shape in shapes)}")
@@ -80,7 +80,7 @@ def as_many_places(at: Instance) -> Decline | None:
 def places_of_each_axis(at: Instance) -> Decline | None:
     """Declines places that are not one number for each axis."""
     rank = at.op[0].rank
-    wrong = next((t for t in (at.op[1], at.op[2]) if t.static and t.shape != (rank,)), None)
+    wrong = next((t for t in (at.op[1], at.op[2]) if t.is_static and t.shape != (rank,)), None)
     return Decline(f"its operand {wrong.name!r} is of shape {list(wrong.shape)}, for {rank} axes") if wrong else None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Context, Decline, Dequantized, Operator, Refused, Value, out
+from onnx_tflite_plugin.api import Context, Decline, Dequantized, Operator, Refusal, Value, out
 from op_handlers.sequence.lstm.integer_checks import scale_and_zero_point
 from op_handlers.sequence.lstm.integers import GATE_INPUT_SCALE, LEAST, MOST
 
@@ -33,7 +33,7 @@ def check_basic(op: Operator) -> Decline | None:
         )
     if dtypes == FLOATS:
         return None
-    if not (op[WEIGHTS].constant and op[BIAS].constant):
+    if not (op[WEIGHTS].is_constant and op[BIAS].is_constant):
         return Decline("its weights and bias must be constant for integer kernels")
     for tensor, step, point in (
         *((op[slot], EIGHTH, 128) for slot in (X, HIDDEN, out(0))),
@@ -70,8 +70,8 @@ def emit_basic(ctx: Context, inputs: Mapping[int, Value]) -> tuple[Value | None,
     for slot, value in ((HIDDEN, hidden), (CELLS, after)):
         if ctx.op[slot].is_variable:
             ctx.assign(slot, value)
-    if quantized and ctx.wanted(3):
-        raise Refused("its fourth output, the gates' sums, is used but has no scale")
+    if quantized and ctx.is_used(3):
+        raise Refusal("its fourth output, the gates' sums, is used but has no scale")
     return hidden, cells, both, None if quantized else sums
 
 
@@ -81,6 +81,6 @@ def emit_products(ctx: Context, both: Value) -> Value:
     point, step = scale_and_zero_point(ctx.op[WEIGHTS])[1], scale_and_zero_point(ctx.op[BIAS])[0]
     ops, matrix = ctx.ops, (weights.astype(np.int16) - point).T.copy()
     scale = np.float32(step / EIGHTH / GATE_INPUT_SCALE)
-    floats = matrix.astype(np.float32) * scale if ctx.folds else ops.Mul(ops.Cast(matrix, to="float32"), scale)
+    floats = matrix.astype(np.float32) * scale if ctx.folds_weights else ops.Mul(ops.Cast(matrix, to="float32"), scale)
     sums = ops.Gemm(both, floats, (bias * (step / GATE_INPUT_SCALE)).astype(np.float32))
     return ops.Mul(ops.Clip(ops.Round(sums), LEAST, MOST), GATE_INPUT_SCALE)

@@ -60,7 +60,7 @@ class DirectionContext:
         self._ctx.assign(self._slots[slot] or 0, value)
 
     def reshaped(self, value: Value, slot: int) -> Value:
-        return self._ctx.reshaped(value, self._slots[slot] or 0)
+        return self._ctx.reshape_to_slot(value, self._slots[slot] or 0)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ctx, name)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Context, Decline, Operator, Quantization, Refused, Value
+from onnx_tflite_plugin.api import Array, Context, Decline, Operator, Quantization, Refusal, Value
 from op_handlers.kernels.operands import reinterpret_uint8_weights
 
 
@@ -101,7 +101,7 @@ class Cell:
         if tensor.dtype != "int32":
             return reinterpret_uint8_weights(self.ctx, slot, self.inputs[slot])
         if constant is None or not isinstance(tensor.quantization, Quantization):
-            raise Refused(f"its bias {tensor.name!r} is int32 without a scale")
+            raise Refusal(f"its bias {tensor.name!r} is int32 without a scale")
         return constant.astype(np.float32) * np.float32(tensor.quantization.scale[0])
 
     def concatenate(self, parts: Sequence[Value | Array]) -> Value | Array:
@@ -148,7 +148,7 @@ class Cell:
         state = self.inputs[slot]
         if self.op[slot].rank == 2:
             return state
-        constant = self.ctx.known(state)
+        constant = self.ctx.constant_array(state)
         if constant is not None:
             return self.ctx.constant_value(constant.reshape(-1, size))
         return self.ops.Reshape(state, [-1, size])
@@ -160,7 +160,7 @@ class Cell:
     def store_states(self, hidden: Value, cells: Value) -> None:
         """Assign the last step's output and cells to the operator's states."""
         for slot, value in ((HIDDEN, hidden), (CELLS, cells)):
-            self.ctx.assign(slot, value if self.op[slot].rank == 2 else self.ctx.reshaped(value, slot))
+            self.ctx.assign(slot, value if self.op[slot].rank == 2 else self.ctx.reshape_to_slot(value, slot))
 
     def convert_output(self, y: Value) -> Value:
         """Convert outputs to those of the operator."""

@@ -14,7 +14,7 @@ from onnx_tflite_plugin.api import (
     Implicit,
     Instance,
     Operator,
-    Refused,
+    Refusal,
     Terminate,
     Value,
     handler,
@@ -46,7 +46,7 @@ def weight_quantization(at: Instance) -> Dequantized:
     weights = tuple(slot for gate in GATES for slot in (gate.weights, gate.recurrent))
     biases = {} if has_layer_norm(op) else {gate.bias: (0, gate.weights) for gate in gates_of(op)}
     stored = [
-        slot for slot, tensor in enumerate(op.inputs) if tensor is not None and (tensor.constant or slot == CELLS)
+        slot for slot, tensor in enumerate(op.inputs) if tensor is not None and (tensor.is_constant or slot == CELLS)
     ]
     return Dequantized(
         bias=biases, weights=(*weights, PROJECTION), stored=tuple(stored) if op[0].dtype == "int8" else ()
@@ -62,7 +62,7 @@ def sequence_sizes(at: Instance) -> Dims:
     """Return the operand's shape with the number of outputs on the last axis."""
     recurrent = at.op[6]  # forget gate: [cells, outputs]
     if not at.op[0].has_rank:
-        raise Refused("the shape of its result cannot be derived, since its operand has no rank")
+        raise Refusal("the shape of its result cannot be derived, since its operand has no rank")
     return (*at.op[0].dims[:-1], recurrent.dims[-1])
 
 

@@ -37,7 +37,7 @@ def check_integer_lstm(op: Operator) -> Decline | None:
     slots = [slot for gate in gates_of(op) for slot in gate if slot is not None and op.tensor(slot) is not None]
     slots += [slot for slot in (PROJECTION, PROJECTION_BIAS) if op.tensor(slot) is not None]
     for slot in slots:
-        if not op[slot].constant:
+        if not op[slot].is_constant:
             return Decline(f"its operand {op[slot].name!r} must be constant for integer kernels")
     scales = (0, HIDDEN, CELLS, out(0), *(slot for slot in slots if op[slot].dtype != "int32"))
     for tensor in (*(op[slot] for slot in scales), op.intermediates[4], *gate_sum_tensors(op)):

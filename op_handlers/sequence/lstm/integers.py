@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Context, Refused, Value, out
+from onnx_tflite_plugin.api import Array, Context, Refusal, Value, out
 from op_handlers.kernels.fixed_point import logistic, quantized_multiplier, tanh
 from op_handlers.kernels.sigmoids import power_of_two_exponent
 from op_handlers.sequence.lstm.cell import (
@@ -76,13 +76,13 @@ class IntegerCell(Cell):
         return sorted(gates, key=lambda gate: gate is OUTPUT)
 
     def check_shifts(self) -> None:
-        """Raise Refused if sums are shifted left so far that the kernel's 32 bits wrap around."""
+        """Raise Refusal if sums are shifted left so far that the kernel's 32 bits wrap around."""
         for gate in self.gates:
             for slot, seen in ((gate.weights, 0), (gate.recurrent, HIDDEN)):
                 _, exponent = quantized_multiplier(float(self.factor(gate, slot, seen)))
                 if exponent > 0 and self.max_sum([slot]) << exponent >= 2**31:
                     text = f"sums of products with {self.op[slot].name!r}, whose scale is {self.scale(slot):g}"
-                    raise Refused(f"{text}, exceed 32 bits after rescaling, where the kernel wraps around")
+                    raise Refusal(f"{text}, exceed 32 bits after rescaling, where the kernel wraps around")
 
     # --- operands -----------------------------------------------------------------------------
 
@@ -98,12 +98,12 @@ class IntegerCell(Cell):
 
     def quantized_constant(self, slot: int) -> Array:
         """Return the quantized values of a constant."""
-        return self.ctx.required(slot)
+        return self.ctx.require_constant(slot)
 
     def emit_table(self, entries: Array, factor: float) -> Value:
         """Emit a table; the file stores each entry as its 8-bit difference to the one before."""
         ops, growth = self.ops, np.diff(entries, prepend=entries[0]).astype(np.int8)
-        if self.ctx.folds:
+        if self.ctx.folds_weights:
             return self.ctx.constant_value(entries * factor)
         above = ops.CumSum(ops.Cast(growth, to="float64"), np.int64(0))
         return ops.Mul(ops.Add(above, np.float64(entries[0])), np.float64(factor))
@@ -137,7 +137,7 @@ class IntegerCell(Cell):
         """Return the concatenated matrices in the dtype of exact sums."""
         stored = np.concatenate([self.quantized_constant(slot) for slot in slots])
         dtype = self.exact_dtype(slots)
-        return stored.astype(dtype) if self.ctx.folds else self.ops.Cast(stored, to=dtype)
+        return stored.astype(dtype) if self.ctx.folds_weights else self.ops.Cast(stored, to=dtype)
 
     def recurrent_weights(self) -> Value | Array:
         """Return the recurrent weights; a small matrix is float64, with rows multiplied by their rescaling factors."""
@@ -146,7 +146,9 @@ class IntegerCell(Cell):
             return self.weights(slots)
         stored, factors = np.concatenate([self.quantized_constant(slot) for slot in slots]), self.first_factors()
         factors = np.broadcast_to(factors, len(stored))[:, np.newaxis]
-        return stored * factors if self.ctx.folds else self.ops.Mul(self.ops.Cast(stored, to="float64"), factors)
+        return (
+            stored * factors if self.ctx.folds_weights else self.ops.Mul(self.ops.Cast(stored, to="float64"), factors)
+        )
 
     @property
     def is_small(self) -> bool:

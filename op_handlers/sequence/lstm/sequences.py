@@ -90,7 +90,7 @@ def emit_projected_lstm(cell: Cell, x: Value, hidden: Value, cells: Value) -> Se
     added = cell.float_operand(PROJECTION_BIAS) if cell.op.tensor(PROJECTION_BIAS) is not None else None
     inward, back, bias = stack_gates(cell, cell.input_weights), recurrent_operand(cell), bias_operand(cell)
     first = hidden if added is None else ops.Sub(hidden, added)
-    constant = ctx.known(hidden)
+    constant = ctx.constant_array(hidden)
     if added is not None or constant is None or constant.any():
         others = ops.Sub(ops.Slice(ops.Shape(x), [0], [1]), np.array([1], np.int64))
         before, after = (others, NONE) if cell.reverse else (NONE, others)
@@ -185,7 +185,7 @@ def max_initial_cell(cell: Cell) -> float:
 
 def is_below(ctx: Context, cells: Value, most: float) -> bool:
     """True if cells are constant initial values below ``most``."""
-    constant = ctx.known(cells)
+    constant = ctx.constant_array(cells)
     return constant is not None and bool(np.abs(constant).max(initial=0) < most)
 
 

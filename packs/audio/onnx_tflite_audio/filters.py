@@ -71,7 +71,7 @@ def filter_bank(
     ctx: Context, x: Value, weights: Value, unweights: Value, starts: Value, firsts: Value, widths: Value
 ) -> Value:
     """Emit MatMul of int64."""
-    given = [ctx.required(slot) for slot in range(1, 6)]
+    given = [ctx.require_constant(slot) for slot in range(1, 6)]
     sums = channel_matrix(ctx.op[0].shape[0], ctx.options.num_channels, given)
     return ctx.ops.Cast(ctx.ops.MatMul(ctx.ops.Cast(x, to="int64"), sums), to="uint64")
 
@@ -217,7 +217,7 @@ def apply_gain(op: Operator, x: Array, noise: Array, table: Array) -> Array:
 )
 def pcan(ctx: Context, x: Value, noise: Value, table: Value) -> Value:
     """Emit the gain from the kernel's table, a polynomial per power of two."""
-    ops, lut = ctx.ops, ctx.required(2).astype(np.int64)
+    ops, lut = ctx.ops, ctx.require_constant(2).astype(np.int64)
     estimate = ops.Cast(noise, to="int64")
     bits = emit_max(ctx, emit_bit_length(ctx, estimate), 2)
     part = ops.Mod(ops.Div(ops.Mul(estimate, 2048), ops.Gather(POWERS, bits)), 1024)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnx_tflite_plugin.api import Context, Decline, Handler, Refused, Terminate, Value, handler
+from onnx_tflite_plugin.api import Context, Decline, Handler, Refusal, Terminate, Value, handler
 
 STATE = "its kernel keeps {} from call to call in memory of its own, which no tensor of the file stands for"
 ASK = "cut the model behind it (--inputs-at), and compute the features in front of the network"
@@ -14,7 +14,7 @@ def refuse(name: str, reason: str) -> Handler:
     @handler(f"CUSTOM.Signal{name}", max_version=2**31 - 1, layout=Terminate(), accepts=Decline(reason, ASK))
     def refused(ctx: Context, *operands: Value) -> Value:
         """None."""
-        raise Refused(reason)
+        raise Refusal(reason)
 
     return refused
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Context, Decline, Instance, Operator, Raw, Refused, Terminate, Value, handler
+from onnx_tflite_plugin.api import Array, Context, Decline, Instance, Operator, Raw, Refusal, Terminate, Value, handler
 
 
 def check_float(op: Operator) -> Decline | None:
@@ -15,10 +15,10 @@ def check_float(op: Operator) -> Decline | None:
 
 
 def leading_sizes(ctx: Context) -> list[int]:
-    """Return the sizes before the last axis, for a Reshape. Raises Refused for several dynamic dimensions."""
+    """Return the sizes before the last axis, for a Reshape. Raises Refusal for several dynamic dimensions."""
     sizes = ctx.op[0].dims[:-1]
     if None in sizes[1:]:
-        raise Refused("the number of its frames is unknown; give it with --input-shape")
+        raise Refusal("the number of its frames is unknown; give it with --input-shape")
     return [-1 if size is None else size for size in sizes]
 
 

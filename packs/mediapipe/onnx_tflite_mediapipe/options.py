@@ -10,9 +10,9 @@ from onnx_tflite_plugin.api import (
     Decline,
     Instance,
     Operator,
-    Refused,
+    Refusal,
     activation_bounds,
-    applied_activation,
+    effective_activation,
 )
 
 PADDINGS = {1: "SAME", 2: "VALID"}
@@ -37,13 +37,13 @@ class Window(NamedTuple):
 
 
 def stride(op: Operator) -> Stride:
-    """Return the options. Raises Refused if they are too short or have an unknown padding."""
+    """Return the options. Raises Refusal if they are too short or have an unknown padding."""
     padding, width, height = _integers(op, 3)
     return Stride(_padding(op, padding), (height, width))
 
 
 def window(op: Operator) -> Window:
-    """Return the options. Raises Refused if they are too short or have an unknown padding."""
+    """Return the options. Raises Refusal if they are too short or have an unknown padding."""
     padding, stride_width, stride_height, width, height, activation = _integers(op, 6)
     return Window(_padding(op, padding), (stride_height, stride_width), (height, width), _bounds(activation))
 
@@ -51,18 +51,18 @@ def window(op: Operator) -> Window:
 def _bounds(number: int) -> tuple[float | None, float | None]:
     """Return the bounds of a fused activation; the kernels leave results as they are for one that is not known."""
     name = ACTIVATIONS[number] if 0 <= number < len(ACTIVATIONS) else "NONE"
-    return activation_bounds(applied_activation(ActivationKernel.CLAMPED, name)) or (None, None)
+    return activation_bounds(effective_activation(ActivationKernel.CLAMPED, name)) or (None, None)
 
 
 def _integers(op: Operator, count: int) -> tuple[int, ...]:
     if len(op.custom_options) < 4 * count:
-        raise Refused(f"its options are {len(op.custom_options)} bytes, the kernel reads {4 * count}")
+        raise Refusal(f"its options are {len(op.custom_options)} bytes, the kernel reads {4 * count}")
     return struct.unpack_from(f"<{count}i", op.custom_options)
 
 
 def _padding(op: Operator, number: int) -> str:
     if number not in PADDINGS:
-        raise Refused(f"its padding is {number}, the kernel knows 1 (SAME) and 2 (VALID)")
+        raise Refusal(f"its padding is {number}, the kernel knows 1 (SAME) and 2 (VALID)")
     return PADDINGS[number]
 
 

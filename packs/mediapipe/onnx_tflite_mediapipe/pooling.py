@@ -6,7 +6,7 @@ import numpy as np
 
 from onnx_tflite_mediapipe import kernels
 from onnx_tflite_mediapipe.options import window
-from onnx_tflite_plugin.api import Context, Decline, Implicit, Instance, Refused, Value, conv_pads, handler
+from onnx_tflite_plugin.api import Context, Decline, Implicit, Instance, Refusal, Value, conv_pads, handler
 
 ABOVE = np.float32(0.1)
 """What the kernel adds to an index, so that a cast to integers never rounds it down."""
@@ -25,7 +25,7 @@ def max_pooling(ctx: Context, x: Value) -> tuple[Value, Value]:
     options, ops = window(ctx.op), ctx.ops
     _, height, width, _ = ctx.op[0].dims
     if height is None or width is None:
-        raise Refused("its indices depend on the image's size, which is unknown; give it with --input-shape")
+        raise Refusal("its indices depend on the image's size, which is unknown; give it with --input-shape")
     pads = conv_pads(options.padding, (height, width), options.size, options.strides, (1, 1))
     pooled, places = ops.MaxPool(x, kernel_shape=options.size, strides=options.strides, pads=pads, outputs=2)
     in_image = ops.Mod(places, height * width)
@@ -70,7 +70,7 @@ def max_unpooling(ctx: Context, x: Value, indices: Value) -> Value:
     """Emit MaxUnpool with indices converted from the window to the tensor."""
     options, ops = window(ctx.op), ctx.ops
     if None in ctx.op[0].dims:
-        raise Refused("its indices depend on all sizes, of which some are unknown; give them with --input-shape")
+        raise Refusal("its indices depend on all sizes, of which some are unknown; give them with --input-shape")
     batch, height, width, channels = ctx.op[0].shape
     rows, columns = height * options.size[0], width * options.size[1]
     in_window = ops.Cast(indices, to="int64")

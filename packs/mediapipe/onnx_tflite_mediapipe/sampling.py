@@ -6,7 +6,7 @@ import numpy as np
 
 from onnx_tflite_mediapipe.kernels import transform_tensor as kernel
 from onnx_tflite_mediapipe.options import check_version
-from onnx_tflite_plugin.api import Context, Decline, Implicit, Instance, Refused, Value, handler
+from onnx_tflite_plugin.api import Context, Decline, Implicit, Instance, Refusal, Value, handler
 
 
 def check_batch(at: Instance) -> Decline | None:
@@ -32,7 +32,7 @@ def transform_tensor(ctx: Context, image: Value, matrix: Value) -> Value:
     _, height, width, _ = ctx.op[0].dims
     _, rows, columns, _ = ctx.op[~0].dims
     if height is None or width is None or rows is None or columns is None:
-        raise Refused("the places it looks at depend on sizes that are unknown; give them with --input-shape")
+        raise Refusal("the places it looks at depend on sizes that are unknown; give them with --input-shape")
     places = map_coordinates(ctx, matrix, rows, columns)
     last = np.asarray([width - 1, height - 1], np.float32)
     grid = ops.Sub(ops.Mul(places, 2 / np.maximum(last, 1)), np.float32(1))

@@ -1,4 +1,4 @@
-"""A pack defines a quantization behaviour of its own, and the converter asks that behaviour alone."""
+"""A pack defines a quantization behavior of its own, and the converter asks that behavior alone."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Arithmetic, Behaviour, Context, QuantizedOperator, Refused, Terminate, Value, handler
+from onnx_tflite_plugin.api import Arithmetic, Behavior, Context, QuantizedOperator, Refusal, Terminate, Value, handler
 
 
 @dataclass(frozen=True)
-class Offsets(Behaviour):
+class Offsets(Behavior):
     """The kernel computes on quantized values less their zero point, under one scale."""
 
     def choose_arithmetic(self, operator: QuantizedOperator) -> Arithmetic:
         scales = {tensor.quantization.scale for tensor in operator.tensors}
         if len(scales) > 1:
-            raise Refused(f"its scales differ: {sorted(scales)}")
+            raise Refusal(f"its scales differ: {sorted(scales)}")
         return Arithmetic.FILE
 
     @property
@@ -87,7 +87,7 @@ def halve_between_sums(scale: float = 0.05) -> bytes:
     return model.build()
 
 
-def test_behaviour_of_a_pack_decides_the_arithmetic(site: Path) -> None:
+def test_behavior_of_a_pack_decides_the_arithmetic(site: Path) -> None:
     session = onnxruntime.InferenceSession(otp.convert(halve_between_sums()).proto.SerializeToString())
     random = np.random.default_rng(0)
     feeds = {name: random.integers(-128, 128, (3, 5)).astype(np.int8) for name in ("a", "b")}
@@ -99,7 +99,7 @@ def test_behaviour_of_a_pack_decides_the_arithmetic(site: Path) -> None:
     assert (found == half).mean() > 0.8
 
 
-def test_behaviour_of_a_pack_is_verified_with_its_kernel(site: Path) -> None:
+def test_behavior_of_a_pack_is_verified_with_its_kernel(site: Path) -> None:
     verification = otp.convert(halve_between_sums(), verify=True).verification
     assert verification is not None
     assert verification.ok
@@ -112,12 +112,12 @@ def test_wrong_integers_of_a_pack_fail_verification(site: Path) -> None:
         otp.convert(halve_between_sums(), verify=True)
 
 
-def test_refusal_of_a_pack_behaviour_is_reported_with_the_operator(site: Path) -> None:
+def test_refusal_of_a_pack_behavior_is_reported_with_the_operator(site: Path) -> None:
     with pytest.raises(otp.ConversionError, match=r"CUSTOM\.Halve.* its scales differ"):
         otp.convert(halve_between_sums(scale=0.07))
 
 
 @pytest.mark.needs("onnx", "1.21", "opset 26, which a row of the table needs")
-def test_support_table_names_the_behaviour_of_a_pack(site: Path) -> None:
+def test_support_table_names_the_behavior_of_a_pack(site: Path) -> None:
     row = next(line for line in table(Host(packs="halve-pack")).splitlines() if line.startswith("| CUSTOM.Halve |"))
     assert "| Terminate | Offsets |" in row
