@@ -181,11 +181,11 @@ def _notes(cases: Sequence[Case], codes: set[str]) -> Iterator[tuple[str, list[s
     mine = sorted((case for case in cases if case.op in codes), key=lambda case: (case.op, case.name))
     yield "Known differences", [f"- **{case.op}**, {case.name}: {case.known}." for case in mine if case.known]
     yield (
-        "Refusal by the converter",
+        "Refused by the converter",
         [f"- **{case.op}**, {case.name}: {case.refused}." for case in mine if case.refused],
     )
     refused = [f"- **{case.op}**, {case.name}: `{case.kernel_refuses}`" for case in mine if case.kernel_refuses]
-    yield "Refusal by LiteRT's kernels", refused
+    yield "Refused by LiteRT's kernels", refused
 
 
 @cache

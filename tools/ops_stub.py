@@ -106,13 +106,13 @@ def operands(schema: onnx.defs.OpSchema) -> list[str]:
     taken: list[str] = []
     for k, formal in enumerate(schema.inputs):
         if formal.option == option.Variadic:
-            return [*taken, *(["/"] if taken else []), f"*{format_axes(formal.name)}: ValueLike | None"]
+            return [*taken, *(["/"] if taken else []), f"*{spelled(formal.name)}: ValueLike | None"]
         optional = formal.option == option.Optional or k >= schema.min_input
-        taken.append(f"{format_axes(formal.name)}: ValueLike" + (" | None = None" if optional else ""))
+        taken.append(f"{spelled(formal.name)}: ValueLike" + (" | None = None" if optional else ""))
     return [*taken, "/"] if taken else []
 
 
-def format_axes(name: str) -> str:
+def spelled(name: str) -> str:
     """A parameter's name: no keyword, and none that attributes might have."""
     name = name.lower()
     return f"{name}_" if iskeyword(name) or name in ("outputs", "self") else name
@@ -120,7 +120,7 @@ def format_axes(name: str) -> str:
 
 def attributes(schema: onnx.defs.OpSchema) -> list[str]:
     """Those without which the operator means nothing first."""
-    taken = {format_axes(formal.name) for formal in schema.inputs}
+    taken = {spelled(formal.name) for formal in schema.inputs}
     given = [a for a in schema.attributes.values() if a.type in TYPES and a.name not in taken]
     parameters = []
     for attribute in sorted(given, key=lambda a: (not a.required, a.name)):

@@ -49,8 +49,8 @@ def accepted_dtypes(types: str | Collection[str]) -> dict[int, set[str]]:
     """Return the dtypes that rows name, by slot."""
     named: dict[int, set[str]] = {}
     for inputs, outputs in map(parse_row, as_rows(types)):
-        for slot, format_axes in [*enumerate(inputs), *((~k, dtypes) for k, dtypes in enumerate(outputs))]:
-            named.setdefault(slot, set()).update(set(format_axes.removesuffix(_MORE).split()) & {*NAMES})
+        for slot, spelled in [*enumerate(inputs), *((~k, dtypes) for k, dtypes in enumerate(outputs))]:
+            named.setdefault(slot, set()).update(set(spelled.removesuffix(_MORE).split()) & {*NAMES})
     return named
 
 
@@ -77,18 +77,14 @@ def _is_variable(name: str) -> bool:
 def _matches(op: Operator, row: Row) -> bool:
     inputs, outputs = row
     bound: dict[str, str] = {}
-    for slot, format_axes in [
+    for slot, spelled in [
         *enumerate(_expand_inputs(op, inputs)),
         *((~k, dtypes) for k, dtypes in enumerate(outputs)),
     ]:
         dtype = _dtype(op, slot)
-        if dtype == "none" or format_axes == "_":
+        if dtype == "none" or spelled == "_":
             continue
-        if (
-            dtype != bound.setdefault(format_axes, dtype)
-            if _is_variable(format_axes)
-            else dtype not in format_axes.split()
-        ):
+        if dtype != bound.setdefault(spelled, dtype) if _is_variable(spelled) else dtype not in spelled.split():
             return False
     return True
 

@@ -200,7 +200,7 @@ def _check_types(fusion: Fusion, pack: str, match: Match, root: Bound, stage: _S
 
 
 def _match_options(fusion: Fusion, pack: str, match: Match, root: Bound) -> Mapping[str, Any] | Decline:
-    """Return the result of ``where`` for a match; Refusal becomes a Decline.
+    """Return the result of ``check`` for a match; Refusal becomes a Decline.
 
     Raises Failed if the function fails.
     """

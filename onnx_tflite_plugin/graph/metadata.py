@@ -260,7 +260,7 @@ def write_tensor(
 ) -> None:
     """Write which tensor a value holds, replacing earlier entries.
 
-    ``order``: as written by ``layout.order.format_axes``.
+    ``order``: as written by ``layout.order.spelled``.
     """
     for key in ("tensor", "form", "order", "shift"):
         given.pop(PREFIX + key, None)

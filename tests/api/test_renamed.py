@@ -30,8 +30,11 @@ def test_old_keywords_of_a_handler_set_the_new_fields() -> None:
     boundary, price = api.SubgraphBoundary(2), api.AxisPrice("Softmax", "a")
     contents: Any = lambda at: api.ListContents("float32", (3,))
     old: dict[str, Any] = {"along": price, "borders": boundary, "contents": contents}
-    with pytest.warns(DeprecationWarning, match=r"@handler\(along=\.\.\.\) is now axis_price="):
+    with pytest.warns(DeprecationWarning) as caught:  # noqa: PT030 (one of each keyword)
         declared = api.handler("CUSTOM.Old", max_version=1, layout=api.Terminate(), **old)(lambda ctx, x: x)
+    assert [str(one.message).partition(";")[0] for one in caught] == [
+        f"@handler({old}=...) is now {new}=" for old, new in renamed.DECLARATIONS.items()
+    ]
     assert (declared.axis_price, declared.boundary, declared.list_contents) == (price, boundary, contents)
 
 

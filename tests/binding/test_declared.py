@@ -241,7 +241,7 @@ def test_a_fusion_that_fails_leaves_its_operators_as_they_are() -> None:
     bound = Host(packs="builtin").bind(read(network(4, code="ABS")), target, 18)
     done = fuse(bound, [("mine", twice(check=lambda match: 1 / 0))], target)
     assert [one.op.code for one in done.model.operators()] == ["ABS"] * 4
-    assert "where of fusion TWICE of mine failed: ZeroDivisionError" in done.failed["TWICE"].reason
+    assert "check of fusion TWICE of mine failed: ZeroDivisionError" in done.failed["TWICE"].reason
 
 
 # --- shapes of a lowering's own -----------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Padding and dilation format_axes out around a convolution are its own; what only looks so stays as it is."""
+"""Padding and dilation spelled out around a convolution are its own; what only looks so stays as it is."""
 
 from __future__ import annotations
 

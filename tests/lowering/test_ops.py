@@ -54,9 +54,9 @@ def emitted(opset: int, op_type: str, *operands: Any, **attributes: Any) -> Any:
 
 
 @pytest.mark.parametrize(("opset", "operands"), [(13, 1), (17, 1), (18, 2), (26, 2)])
-@pytest.mark.parametrize("format_axes", ["operand", "array", "attribute"])
-def test_axes_are_an_operand_or_an_attribute_by_opset(format_axes: str, opset: int, operands: int) -> None:
-    axes = {"operand": ([2, 5],), "array": (np.asarray([2, 5]),), "attribute": ()}[format_axes]
+@pytest.mark.parametrize("spelled", ["operand", "array", "attribute"])
+def test_axes_are_an_operand_or_an_attribute_by_opset(spelled: str, opset: int, operands: int) -> None:
+    axes = {"operand": ([2, 5],), "array": (np.asarray([2, 5]),), "attribute": ()}[spelled]
     node = emitted(opset, "ReduceMax", X, *axes, keepdims=0, **({} if axes else {"axes": [2, 5]}))
     assert len(node.inputs) == operands
     found = node.attributes["axes"].as_ints() if operands == 1 else node.inputs[1].const_value.numpy().tolist()

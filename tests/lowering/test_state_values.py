@@ -121,11 +121,11 @@ def test_zero_initial_value_beyond_the_budget_is_refused(monkeypatch: pytest.Mon
 
 def test_a_state_is_known_from_its_first_value_on() -> None:
     read, given, assigned = state_of(), state_of(), state_of()
-    assert not read.known
+    assert not read.is_assigned
     read.get()
     given.initial = X
     assigned.set(assigned.emitter.constant(X))
-    assert (read.known, given.known, assigned.known) == (True, True, True)
+    assert (read.is_assigned, given.is_assigned, assigned.is_assigned) == (True, True, True)
 
 
 def test_a_variable_that_nothing_uses_is_a_result_too() -> None:

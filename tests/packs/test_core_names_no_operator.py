@@ -123,7 +123,7 @@ def test_no_source_file_of_the_core_mentions_an_operator() -> None:
 
 def test_core_defines_code_prefixes_in_one_module() -> None:
     root = Path(onnx_tflite_plugin.__file__).parent
-    format_axes = {}
+    spelled = {}
     for path in root.rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         alone = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
@@ -133,5 +133,5 @@ def test_core_defines_code_prefixes_in_one_module() -> None:
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in alone
         ]
         if named := [text for text in texts if re.match(r"(CUSTOM|COMPOSITE)\.\w*$", text)]:
-            format_axes[path.relative_to(root).as_posix()] = named
-    assert format_axes == {"codes.py": ["CUSTOM.", "COMPOSITE."]}
+            spelled[path.relative_to(root).as_posix()] = named
+    assert spelled == {"codes.py": ["CUSTOM.", "COMPOSITE."]}

@@ -258,7 +258,7 @@ def test_an_empty_tensor_nobody_fills_is_an_empty_constant() -> None:
 
 def test_buffer_0_and_empty_buffers_hold_nothing() -> None:
     model = unary(tensors=[Tensor("x", data=b""), Tensor("y", buffer=0)])
-    assert not any(tensor.constant for tensor in read(model.write()).main.tensors)
+    assert not any(tensor.is_constant for tensor in read(model.write()).main.tensors)
 
 
 def test_a_scalar_nobody_fills_is_an_absent_operand() -> None:

@@ -1,4 +1,4 @@
-"""GELU, HARD_SWISH and PRELU format_axes out, and what looks like them and is something else."""
+"""GELU, HARD_SWISH and PRELU spelled out, and what looks like them and is something else."""
 
 from __future__ import annotations
 
@@ -94,20 +94,20 @@ def cases() -> Iterator[Case]:
     forms_of = (("GELU", GELU, NO_GELU), ("HARD_SWISH", HARD_SWISH, NO_HARD_SWISH), ("PRELU", PRELU, NO_PRELU))
     for op, forms, others in forms_of:
         for name, term in forms.items():
-            yield net(op, f"format_axes out {name}", format_axes(term), span=WIDE, opsets=EVERY_OPSET)
-            inside = format_axes(term, inside=True)
-            yield net(op, f"format_axes out {name} between convolutions", inside, span=WIDE, transposes=2)
+            yield net(op, f"spelled out {name}", spelled(term), span=WIDE, opsets=EVERY_OPSET)
+            inside = spelled(term, inside=True)
+            yield net(op, f"spelled out {name} between convolutions", inside, span=WIDE, transposes=2)
         for name, term in others.items():
             span = (-2.0, 7.0) if "quotient" in name else WIDE
-            yield net(op, f"format_axes out with {name}", format_axes(term), span=span)
+            yield net(op, f"spelled out with {name}", spelled(term), span=span)
         if op == "PRELU":
-            yield net(op, "format_axes out with slopes of more images", of_more_images)
+            yield net(op, "spelled out with slopes of more images", of_more_images)
             continue
         first = next(iter(forms.values()))
-        yield net(op, "format_axes out of two tensors", two_tensors(first), span=WIDE)
-        yield net(op, "format_axes out and looked into", looked_into(first), span=WIDE)
+        yield net(op, "spelled out of two tensors", two_tensors(first), span=WIDE)
+        yield net(op, "spelled out and looked into", looked_into(first), span=WIDE)
         stored = tensor(*IMAGE, dtype="int8")
-        yield net(op, "format_axes out in integers", format_axes(first, stored, inside=True), dtype="int8")
+        yield net(op, "spelled out in integers", spelled(first, stored, inside=True), dtype="int8")
 
 
 def of_more_images(model: Net) -> None:
@@ -119,7 +119,7 @@ def of_more_images(model: Net) -> None:
     model.output(model.call("ADD", [model.call("RELU", [x], one), model.call("MUL", [slopes, negative], two)], two))
 
 
-def format_axes(term: Term, image: Spec | None = None, *, inside: bool = False) -> Callable[[Net], None]:
+def spelled(term: Term, image: Spec | None = None, *, inside: bool = False) -> Callable[[Net], None]:
     """A model that computes the term, or does so between convolutions."""
     like = image or tensor(*IMAGE)
 

@@ -1,4 +1,4 @@
-"""Convolutions with their padding or their dilation format_axes out around them, and what looks like it and is not."""
+"""Convolutions with their padding or their dilation spelled out around them, and what looks like it and is not."""
 
 from __future__ import annotations
 
@@ -184,38 +184,38 @@ def cases() -> Iterator[Case]:
     for fused in (PADDED, DILATED):
         for name, setting in fused.items():
             for each in (setting, depthwise(setting)):
-                yield format_axes(name, each, opsets=EVERY_OPSET if name in ("pads", "batches") else (None,))
+                yield spelled(name, each, opsets=EVERY_OPSET if name in ("pads", "batches") else (None,))
         for dtype in ("int8", "uint8", "int16"):
             for name, setting in list(fused.items())[::3]:
                 plain = replace(setting, dtype=dtype, code="PAD", number=None)
-                yield format_axes(f"{dtype}, {name}", plain)
-                yield format_axes(f"{dtype}, {name}", depthwise(replace(plain, per_axis=dtype != "uint8")))
+                yield spelled(f"{dtype}, {name}", plain)
+                yield spelled(f"{dtype}, {name}", depthwise(replace(plain, per_axis=dtype != "uint8")))
         for name in ("a sequence in a row", "batches in a row"):
             if name in fused:
-                yield format_axes(f"int8, {name}, RELU6", replace(fused[name], dtype="int8", activation="RELU6"))
+                yield spelled(f"int8, {name}, RELU6", replace(fused[name], dtype="int8", activation="RELU6"))
         first = next(iter(fused.values()))
         for activation in FUSED:
             for dtype in ("float32", "int8"):
                 setting = replace(first, dtype=dtype, activation=activation)
-                yield format_axes(f"{dtype}, {'batches' if first.block else 'pads'} and {activation}", setting)
-    yield format_axes("int8, PADV2 with the zero point", Conv(dtype="int8", code="PADV2"))
+                yield spelled(f"{dtype}, {'batches' if first.block else 'pads'} and {activation}", setting)
+    yield spelled("int8, PADV2 with the zero point", Conv(dtype="int8", code="PADV2"))
     for name in ("pads", "batches"):
         setting = {**PADDED, **DILATED}[name]
         for each in (setting, depthwise(setting)):
-            yield format_axes(f"{name} without bias", replace(each, bias="none"))
+            yield spelled(f"{name} without bias", replace(each, bias="none"))
     for name, setting in SHARED.items():
         for dtype in ("float32", "int8"):
             for each in (setting, depthwise(setting)):
-                yield format_axes(f"{dtype}, {name}", replace(each, dtype=dtype))
+                yield spelled(f"{dtype}, {name}", replace(each, dtype=dtype))
     for name, setting in ALONE.items():
-        yield format_axes(f"{name}, left alone", setting)
+        yield spelled(f"{name}, left alone", setting)
 
 
-def format_axes(name: str, setting: Conv, opsets: Sequence[int | None] = (None,)) -> Case:
+def spelled(name: str, setting: Conv, opsets: Sequence[int | None] = (None,)) -> Case:
     opsets = (None, 26) if setting.dtype == "int16" else opsets
     targets = ("onnxruntime",) if setting.dtype == "int16" else ("onnxruntime", "generic")
-    case = net(setting.op, f"format_axes out, {name}", setting, dtype=setting.dtype, opsets=opsets, targets=targets)
+    case = net(setting.op, f"spelled out, {name}", setting, dtype=setting.dtype, opsets=opsets, targets=targets)
     if setting.bias != "none":
         return case
-    twin = format_axes(name, replace(setting, bias="zero"))  # LiteRT insists on a bias, or crashes without one
+    twin = spelled(name, replace(setting, bias="zero"))  # LiteRT insists on a bias, or crashes without one
     return replace(case, reference=lambda arrays: LiteRT(twin.build(), "builtin").run(arrays))

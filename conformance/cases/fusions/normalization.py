@@ -1,4 +1,4 @@
-"""LayerNormalization format_axes out, and what looks like it and is something else."""
+"""LayerNormalization spelled out, and what looks like it and is something else."""
 
 from __future__ import annotations
 

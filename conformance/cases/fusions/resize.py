@@ -23,7 +23,7 @@ def steps(
     return model.call("RESHAPE", [ref, constant(list(shapes[-1]))], x.shaped(*shapes[-1]))
 
 
-def format_axes(dtype: str, rows: int, columns: int, shape: Sequence[int] = IMAGE) -> Draw:
+def spelled(dtype: str, rows: int, columns: int, shape: Sequence[int] = IMAGE) -> Draw:
     n, h, w, c = shape
     shapes = [(n, h, 1, w, c), (n, h * rows, w, 1, c), (n, h * rows, w * columns, c)]
     return drawn(dtype, shapes, [(1, 1, rows, 1, 1), (1, 1, 1, columns, 1)], shape)
@@ -59,10 +59,8 @@ def cases() -> Iterator[Case]:
     for dtype in ("float32", "int8", "uint8", "int16"):
         opsets = (None, 26) if dtype == "int16" else EVERY_OPSET
         for rows, columns in ((2, 2), (3, 1), (1, 2)):
-            name = f"{dtype}, {rows}x{columns} format_axes out between convolutions"
-            yield net("TILE", name, format_axes(dtype, rows, columns), dtype=dtype, opsets=opsets, transposes=2)
-    yield net(
-        "TILE", "many integers format_axes out", format_axes("int8", 2, 2, (1, 16, 16, 32)), dtype="int8", transposes=4
-    )
+            name = f"{dtype}, {rows}x{columns} spelled out between convolutions"
+            yield net("TILE", name, spelled(dtype, rows, columns), dtype=dtype, opsets=opsets, transposes=2)
+    yield net("TILE", "many integers spelled out", spelled("int8", 2, 2, (1, 16, 16, 32)), dtype="int8", transposes=4)
     for name, draw in ALIKE.items():
         yield net("TILE", f"{name} between convolutions", draw)

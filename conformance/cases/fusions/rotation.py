@@ -1,4 +1,4 @@
-"""Rotary embeddings format_axes out, and what looks like them and is something else."""
+"""Rotary embeddings spelled out, and what looks like them and is something else."""
 
 from __future__ import annotations
 

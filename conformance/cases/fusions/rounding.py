@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from conformance.case import Case, Tolerance
-from conformance.cases.fusions.convolution import ROW, depthwise, format_axes
+from conformance.cases.fusions.convolution import ROW, depthwise, spelled
 from conformance.cases.image.convolution import conv
 from conformance.cases.image.convolution_transposed import transpose_conv
 from conformance.cases.matrix.batch_matmul import times
@@ -79,7 +79,7 @@ def sequences() -> Iterator[Case]:
     row = replace(ROW, weights="int8", per_axis=True)
     for setting in (row, depthwise(row), replace(row, kernel=(3, 1), unit=2)):
         along = "row" if setting.unit == 1 else "column"
-        case = format_axes(f"a sequence in a {along} rounded one by one", setting)
+        case = spelled(f"a sequence in a {along} rounded one by one", setting)
         yield alike(case, f"{setting.op}_ROUNDED", setting.shape)
 
 

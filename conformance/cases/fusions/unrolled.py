@@ -1,4 +1,4 @@
-"""Recurrent layers format_axes out step by step, as PyTorch exports them and as Keras unrolls them, and what only looks so."""
+"""Recurrent layers spelled out step by step, as PyTorch exports them and as Keras unrolls them, and what only looks so."""
 
 from __future__ import annotations
 
@@ -72,39 +72,39 @@ class Steps(loops.Step):
 
     def __init__(self, model: Net, layer: Layer, stage: int) -> None:
         super().__init__(model.graph, loops.Layer(layer.kind, batch=layer.batch), UNITS if stage else INPUTS)
-        self.model, self.format_axes, self.stage = model, layer, stage
+        self.model, self.spelled, self.stage = model, layer, stage
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Of a state; PyTorch's have an axis of size 1 in front."""
-        return (self.format_axes.batch, UNITS) if self.format_axes.keras else (1, self.format_axes.batch, UNITS)
+        return (self.spelled.batch, UNITS) if self.spelled.keras else (1, self.spelled.batch, UNITS)
 
     def state(self, code: str, *inputs: TensorRef) -> TensorRef:
         return self.call(code, list(inputs), self.shape)
 
     def begin(self) -> list[TensorRef]:
         """The states; none where they are zeros, which converters leave out."""
-        count = 2 if self.format_axes.kind == "LSTM" else 1
-        if self.format_axes.starts:
+        count = 2 if self.spelled.kind == "LSTM" else 1
+        if self.spelled.starts:
             return [self.model.input(tensor(*self.shape, name=f"start{self.stage}{k}")) for k in range(count)]
         return []
 
     def rows(self, x: TensorRef) -> list[TensorRef]:
         """What each step sees of the sequence."""
-        batch, width = self.format_axes.batch, self.inputs
-        if not self.format_axes.keras:
-            width = GATES[self.format_axes.kind] * UNITS
-            sizes = (batch, STEPS, width) if self.format_axes.by_batch and not self.stage else (STEPS, batch, width)
+        batch, width = self.spelled.batch, self.inputs
+        if not self.spelled.keras:
+            width = GATES[self.spelled.kind] * UNITS
+            sizes = (batch, STEPS, width) if self.spelled.by_batch and not self.stage else (STEPS, batch, width)
             x = self.multiplied(x, self.inputs, sizes, "inward")
-        if self.format_axes.by_batch and not self.stage:
+        if self.spelled.by_batch and not self.stage:
             x = self.call("TRANSPOSE", [x, self.vector(1, 0, 2)], (STEPS, batch, width))
-        if self.format_axes.keras:
+        if self.spelled.keras:
             rows = [self.graph.tensor(f"row{self.stage}{k}", (batch, width)) for k in range(STEPS)]
             self.graph.operator("UNPACK", [x], rows, {"num": STEPS, "axis": 0})
         else:
             size = self.vector(1, batch, width)
             rows = [self.call("SLICE", [x, self.vector(k, 0, 0), size], (1, batch, width)) for k in range(STEPS)]
-        return [rows[k] for k in self.format_axes.order]
+        return [rows[k] for k in self.spelled.order]
 
     def multiplied(self, x: TensorRef, inputs: int, shape: tuple[int, ...], seed: str) -> TensorRef:
         """Rows times the layer's weights, and their bias."""
@@ -113,19 +113,19 @@ class Steps(loops.Step):
         return self.call("FULLY_CONNECTED", [x, self._weights(weights), self.constant(bias)], shape, keep_num_dims=True)
 
     def _weights(self, array: Array) -> TensorRef:
-        if self.format_axes.weights == "float32":
+        if self.spelled.weights == "float32":
             return self.constant(array)
         scale = float(np.abs(array).max() / 127)
-        return self.model.place(constant(np.round(array / scale), self.format_axes.weights, scale=scale))
+        return self.model.place(constant(np.round(array / scale), self.spelled.weights, scale=scale))
 
     def keras(self, row: TensorRef, states: Sequence[TensorRef]) -> list[TensorRef]:
         cells: dict[str, Callable[..., list[TensorRef]]]
         cells = {"LSTM": self.lstm, "GRU": self.gru, "GRU before": self.gru_before, "RNN": self.plain}
-        return cells[self.format_axes.kind](row, *states) if states else self.keras_begins(row)
+        return cells[self.spelled.kind](row, *states) if states else self.keras_begins(row)
 
     def keras_begins(self, row: TensorRef) -> list[TensorRef]:
         """What is left of a step on zeros."""
-        rows, kind = KERAS[self.format_axes.kind] * UNITS, self.format_axes.kind
+        rows, kind = KERAS[self.spelled.kind] * UNITS, self.spelled.kind
         sums = self.product(row, self.inputs, rows, kind != "LSTM", "inward")
         if kind == "RNN":
             return [self.state("TANH", sums)]
@@ -144,53 +144,53 @@ class Steps(loops.Step):
 
     def torch(self, row: TensorRef, states: Sequence[TensorRef], number: int) -> list[TensorRef]:
         hidden, cells = (*states, None, None)[:2]
-        width = GATES[self.format_axes.kind] * UNITS
-        other = self.format_axes.wrong == "weights" and number == STEPS // 2
+        width = GATES[self.spelled.kind] * UNITS
+        other = self.spelled.wrong == "weights" and number == STEPS // 2
         seed = "another" if other else "recurrent"
         if hidden is None:
-            added = np.tile(drawn(width, seed=f"{seed}{self.stage} bias"), (self.format_axes.batch, 1))
+            added = np.tile(drawn(width, seed=f"{seed}{self.stage} bias"), (self.spelled.batch, 1))
             back = self.constant(added)
         else:
-            back = self.multiplied(hidden, UNITS, (1, self.format_axes.batch, width), seed)
-        if self.format_axes.kind == "GRU":
+            back = self.multiplied(hidden, UNITS, (1, self.spelled.batch, width), seed)
+        if self.spelled.kind == "GRU":
             kept = [self.constant(part) for part in np.split(added, 3, 1)] if hidden is None else self.gates(back)
             return [self.torch_gru(row, kept, hidden)]
-        sums = self.call("ADD", [back, row], (1, self.format_axes.batch, width))
-        if self.format_axes.kind == "RNN":
-            return [self.state(self.format_axes.activation, sums)]
+        sums = self.call("ADD", [back, row], (1, self.spelled.batch, width))
+        if self.spelled.kind == "RNN":
+            return [self.state(self.spelled.activation, sums)]
         return self.torch_lstm(sums, cells)
 
     def gates(self, sums: TensorRef) -> list[TensorRef]:
         """Parts of sums, (1, B, n) each."""
-        begins = [self.vector(0, 0, k * UNITS) for k in range(GATES[self.format_axes.kind])]
+        begins = [self.vector(0, 0, k * UNITS) for k in range(GATES[self.spelled.kind])]
         return [self.call("SLICE", [sums, begin, self.vector(*self.shape)], self.shape) for begin in begins]
 
     def torch_lstm(self, sums: TensorRef, cells: TensorRef | None) -> list[TensorRef]:
         i, f, g, o = self.gates(sums)
-        after = self.state("MUL", self.state("LOGISTIC", i), self.state(self.format_axes.activation, g))
+        after = self.state("MUL", self.state("LOGISTIC", i), self.state(self.spelled.activation, g))
         if cells is not None:
             after = self.state("ADD", self.state("MUL", self.state("LOGISTIC", f), cells), after)
-        return [self.state("MUL", self.state("LOGISTIC", o), self.state(self.format_axes.activation, after)), after]
+        return [self.state("MUL", self.state("LOGISTIC", o), self.state(self.spelled.activation, after)), after]
 
     def torch_gru(self, row: TensorRef, kept: list[TensorRef], hidden: TensorRef | None) -> TensorRef:
         seen = self.gates(row)
         reset, share = (self.state("LOGISTIC", self.state("ADD", a, b)) for a, b in zip(seen, kept[:2], strict=False))
         scaled = self.state("MUL", reset, kept[2])
-        fresh = self.state(self.format_axes.activation, self.state("ADD", seen[2], scaled))
+        fresh = self.state(self.spelled.activation, self.state("ADD", seen[2], scaled))
         before = self.constant(np.zeros((), np.float32)) if hidden is None else hidden
-        if self.format_axes.wrong == "shares":
+        if self.spelled.wrong == "shares":
             return self.state("ADD", self.state("MUL", self.state("SUB", before, fresh), share), before)
         return self.state("ADD", self.state("MUL", self.state("SUB", before, fresh), share), fresh)
 
     def together(self, outputs: list[TensorRef]) -> TensorRef:
         """All outputs in one tensor."""
         sizes = [*self.shape]
-        if self.format_axes.joined == "PACK":
-            sizes.insert(self.format_axes.axis, len(outputs))
+        if self.spelled.joined == "PACK":
+            sizes.insert(self.spelled.axis, len(outputs))
         else:
-            sizes[self.format_axes.axis] *= len(outputs)
-        options: Mapping[str, Any] = {"values_count": len(outputs)} if self.format_axes.joined == "PACK" else {}
-        return self.call(self.format_axes.joined, [*outputs], tuple(sizes), axis=self.format_axes.axis, **options)
+            sizes[self.spelled.axis] *= len(outputs)
+        options: Mapping[str, Any] = {"values_count": len(outputs)} if self.spelled.joined == "PACK" else {}
+        return self.call(self.spelled.joined, [*outputs], tuple(sizes), axis=self.spelled.axis, **options)
 
 
 BACK = tuple(reversed(range(STEPS)))

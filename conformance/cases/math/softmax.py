@@ -1,4 +1,4 @@
-"""AxisPrice the last TFLite axis, which may be any axis of the layout; SOFTMAX's beta scales the input."""
+"""Along the last TFLite axis, which may be any axis of the layout; SOFTMAX's beta scales the input."""
 
 from __future__ import annotations
 

@@ -117,11 +117,11 @@ def by_code(rows: Iterable[OperatorTime]) -> list[KindTime]:
     """The groups of the same codes together; those that lose most first."""
     groups: dict[tuple[str, ...], list[OperatorTime]] = defaultdict(list)
     for row in rows:
-        groups[tuple(format_axes(row.codes))].append(row)
+        groups[tuple(spelled(row.codes))].append(row)
     return sorted((KindTime.of(codes, group) for codes, group in groups.items()), key=lambda kind: -kind.loss)
 
 
-def format_axes(names: Sequence[str]) -> list[str]:
+def spelled(names: Sequence[str]) -> list[str]:
     """Each once, in the order of their first place, with how many there are."""
     return [name if count == 1 else f"{count} {name}" for name, count in Counter(names).items()]
 

@@ -59,7 +59,7 @@ class DirectionContext:
     def assign(self, slot: int, value: Value) -> None:
         self._ctx.assign(self._slots[slot] or 0, value)
 
-    def reshaped(self, value: Value, slot: int) -> Value:
+    def reshape_to_slot(self, value: Value, slot: int) -> Value:
         return self._ctx.reshape_to_slot(value, self._slots[slot] or 0)
 
     def __getattr__(self, name: str) -> Any:
