@@ -204,7 +204,7 @@ def with_options(one: Stored, options: bytes) -> bytes:
     def spec(array: np.ndarray, value: np.ndarray | None = None) -> Spec:  # type: ignore[type-arg]
         return Spec(array.shape, array.dtype.name, value=value)
 
-    refs = [model.place(spec(a, a if c else None)) for a, c in zip(one.operands, one.is_constant, strict=True)]
+    refs = [model.place(spec(a, a if c else None)) for a, c in zip(one.operands, one.constant, strict=True)]
     results = [model.result(spec(array)) for array in one.results]
     model.graph.operator(PREFIX + one.op, refs, results, custom_options=options)
     model.output(*results)

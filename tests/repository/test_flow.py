@@ -24,6 +24,7 @@ ROOMS = (
     "codes",
     "errors",
     "checked",
+    "renamed",
     "options",
     "progress",
     "installed",

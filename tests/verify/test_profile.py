@@ -26,7 +26,7 @@ from onnx_tflite_plugin.verify.times import profile
 from onnx_tflite_plugin.verify.times.alone import least, times_alone
 from onnx_tflite_plugin.verify.times.bench import Benchmark, bench
 from onnx_tflite_plugin.verify.times.nodes import _corrected, _unprofiled, labelled, node_times
-from onnx_tflite_plugin.verify.times.profile import KindTime, OperatorTime, by_code, format_axes
+from onnx_tflite_plugin.verify.times.profile import KindTime, OperatorTime, by_code, spelled
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 INT8 = EXAMPLES / "digits_int8.tflite"
@@ -215,7 +215,7 @@ def test_kinds_are_told_with_their_number() -> None:
     assert by_code([*rows, OperatorTime((5,), ("ADD",), "", (), None, 7.0)]) == [
         KindTime(("ADD",), 1, 0.0, 7.0), KindTime(("CONV_2D", "2 ADD"), 2, 3.0, 4.0),
     ]  # fmt: skip
-    assert format_axes(("b", "a", "b")) == ["2 b", "a"]
+    assert spelled(("b", "a", "b")) == ["2 b", "a"]
 
 
 def test_a_model_that_does_not_say_its_origin_is_refused() -> None:
