@@ -11,7 +11,7 @@ from conformance.packs import Suite
 from conformance.registered import REGISTERED
 from conformance.runner import channels_first
 from onnx_tflite_plugin.api import Decline, Handler, Terminate
-from onnx_tflite_plugin.api.dtypes import accepted_dtypes
+from onnx_tflite_plugin.api.dtypes import dtypes_by_slot
 from onnx_tflite_plugin.binding.bound import Declared
 from onnx_tflite_plugin.binding.declared import resolve
 from onnx_tflite_plugin.guard import BUILTIN
@@ -97,7 +97,7 @@ def gaps(tried: Suite) -> Iterator[str]:
 def _untried(op: str, handler: Handler, cases: Sequence[Case]) -> Iterator[str]:
     """What the handler declares and no case has: dtypes of its slots, quantized tensors."""
     calls = [call for case in cases for call in instances(read(case.build()), op)]
-    for slot, dtypes in ({} if callable(handler.types) else accepted_dtypes(handler.types)).items():
+    for slot, dtypes in ({} if callable(handler.types) else dtypes_by_slot(handler.types)).items():
         present = {tensor.dtype for call in calls if (tensor := call.tensor(slot)) is not None}
         name = f"operand {slot}" if slot >= 0 else f"output {~slot}"
         yield from (f"with {dtype} as {name}, which `types` lists" for dtype in sorted(dtypes - present))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from onnx_tflite_plugin.api import Operator
 from onnx_tflite_plugin.binding.bound import Bound, Declared
-from onnx_tflite_plugin.binding.declared import resolved
+from onnx_tflite_plugin.binding.declared import resolve_operator
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source.dtypes import HANDLES
 from onnx_tflite_plugin.source.model import Model
@@ -27,4 +27,4 @@ def declared(op: Operator, host: Host) -> Declared | None:
         return None
     target = target_named("onnxruntime")
     bound = host.take(op, target, target.opsets[2])
-    return resolved(bound, target, target.opsets[2]).declared if isinstance(bound, Bound) else None
+    return resolve_operator(bound, target, target.opsets[2]).declared if isinstance(bound, Bound) else None

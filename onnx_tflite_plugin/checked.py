@@ -21,7 +21,7 @@ class Checked:
         for name, hint in _hints(cls):
             value = getattr(self, name)
             if not has_type(value, hint):
-                raise TypeError(f"{type(self).__name__}({name}=...) takes {format_type(hint)}, not {described(value)}")
+                raise TypeError(f"{type(self).__name__}({name}=...) takes {format_type(hint)}, not {describe(value)}")
 
 
 @cache
@@ -74,7 +74,7 @@ def format_type(hint: Any) -> str:
     return "None" if hint is NoneType else "anything" if hint is Any else (origin or hint).__name__
 
 
-def described(value: object) -> str:
+def describe(value: object) -> str:
     """Return a description of a value: its type, its name if a class was given instead of an instance, or text and numbers."""
     if isinstance(value, type):
         return f"the class {value.__name__}: write {value.__name__}(...)"

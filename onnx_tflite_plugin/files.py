@@ -135,7 +135,7 @@ def _same_size(one: Path, other: Path) -> bool:
 
 def _remove_unused(path: Path, names: Iterable[str]) -> None:
     """Remove those of these weights that the model at a path does not refer to."""
-    used = _referenced_files(path)
+    used = _external_files(path)
     for name in names:
         if used is not None and name not in used and _is_weights(name, path):
             with suppress(OSError):  # Windows: another program reads them
@@ -146,11 +146,11 @@ def _own_weights(path: Path) -> list[str]:
     """Return the external weights of the model at a path that earlier conversions to this path wrote."""
     with suppress(OSError):
         if any(_is_weights(entry.name, path) for entry in path.parent.iterdir()):
-            return sorted(name for name in _referenced_files(path) or () if _is_weights(name, path))
+            return sorted(name for name in _external_files(path) or () if _is_weights(name, path))
     return []
 
 
-def _referenced_files(path: Path) -> set[str] | None:
+def _external_files(path: Path) -> set[str] | None:
     """Return the external data files of a model; ``None`` if it cannot be read."""
     import onnx
 

@@ -11,7 +11,7 @@ from typing import Any
 from onnx_tflite_plugin.api.declarations import Decline, Handler
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import Bound
-from onnx_tflite_plugin.binding.declared import called, resolved
+from onnx_tflite_plugin.binding.declared import resolve_operator, subgraph_indices
 from onnx_tflite_plugin.binding.evaluation import Evaluation
 from onnx_tflite_plugin.errors import ConversionError, Problem
 from onnx_tflite_plugin.guard import Failed
@@ -20,10 +20,10 @@ from onnx_tflite_plugin.normalize.contents import complete_lists
 from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.source import check_source, read
 from onnx_tflite_plugin.source.authored import Described, TensorMetadata
-from onnx_tflite_plugin.source.metadata import described
+from onnx_tflite_plugin.source.metadata import describe_interface
 from onnx_tflite_plugin.source.model import Model, Operator, Tensor
 from onnx_tflite_plugin.targets import Target, target_named
-from onnx_tflite_plugin.telling.edges import authored
+from onnx_tflite_plugin.telling.edges import author_metadata
 
 BY_INSTANCE = "by instance"
 
@@ -44,10 +44,10 @@ def inspect(
 def inspect_model(model: Model, host: Host, target: Target) -> dict[str, Any]:
     """Return operators with their handlers, inputs, outputs, signatures, states and metadata."""
     model = complete_lists(model, host, target)
-    taken = taken_by(model, host, target)
+    taken = handlers_of(model, host, target)
     reached = _reachable_subgraphs(model, taken)
     operators = _count_operators(taken, reached, target)
-    authored_by_tensor = described(model)
+    authored_by_tensor = describe_interface(model)
     return {
         "bytes": model.size,
         "schema_version": model.version,
@@ -74,7 +74,7 @@ def inspect_model(model: Model, host: Host, target: Target) -> dict[str, Any]:
     }
 
 
-def taken_by(model: Model, host: Host, target: Target) -> dict[Operator, Bound | Problem]:
+def handlers_of(model: Model, host: Host, target: Target) -> dict[Operator, Bound | Problem]:
     """Return the handler of each operator, or the problem, as in a conversion, with the constants known by then."""
     takers: dict[Operator, Bound | Problem] = {}
     for graph in model.subgraphs:
@@ -99,7 +99,7 @@ def _reachable_subgraphs(model: Model, taken: Mapping[Operator, Bound | Problem]
         for op in model.subgraphs[index].operators:
             bound = taken[op]
             if isinstance(bound, Bound):
-                waiting += called(bound.handler.subgraphs, bound.op)
+                waiting += subgraph_indices(bound.handler.subgraphs, bound.op)
     return reached
 
 
@@ -110,7 +110,7 @@ def _count_operators(
     rows: dict[tuple[object, ...], dict[str, Any]] = {}
     for op, taker in taken.items():
         described = {"code": op.code, "called": op.subgraph in reached}
-        described |= _missing_entry(taker) if isinstance(taker, Problem) else _bound_entry(taker, target)
+        described |= _missing_entry(taker) if isinstance(taker, Problem) else _operator_entry(taker, target)
         row = rows.setdefault(
             tuple(described.values()), {**described, "count": 0, "versions": [], "first": _location(op)}
         )
@@ -131,7 +131,7 @@ def _missing_entry(problem: Problem) -> dict[str, Any]:
     }
 
 
-def _bound_entry(bound: Bound, target: Target) -> dict[str, Any]:
+def _operator_entry(bound: Bound, target: Target) -> dict[str, Any]:
     layout, quantization = kinds_of(bound, target)
     return {
         "handler": bound.handler.name,
@@ -148,7 +148,7 @@ def kinds_of(bound: Bound | Problem, target: Target) -> tuple[str, str]:
     if isinstance(bound, Problem):
         return "nobody", ""
     try:
-        declared = resolved(bound, target, target.opsets[2]).declared
+        declared = resolve_operator(bound, target, target.opsets[2]).declared
     except Failed as failed:
         return f"fails: {failed.reason}", ""
     except Refusal as refusal:
@@ -156,7 +156,7 @@ def kinds_of(bound: Bound | Problem, target: Target) -> tuple[str, str]:
     return type(declared.layout).__name__, type(declared.quantization).__name__
 
 
-def declared_kind(declared: Any) -> str:
+def declaration_name(declared: Any) -> str:
     """Return the declaration's name if it does not depend on the instance."""
     return BY_INSTANCE if callable(declared) else type(declared).__name__
 
@@ -167,8 +167,8 @@ def describe_handler(code: str, pack: str, handler: Handler) -> dict[str, Any]:
         "code": code,
         "pack": pack,
         "handler": handler.name,
-        "layout": declared_kind(handler.layout),
-        "quantization": declared_kind(handler.quantization),
+        "layout": declaration_name(handler.layout),
+        "quantization": declaration_name(handler.quantization),
         "max_version": handler.max_version,
         "summary": handler.summary,
         "error": handler.accepts.reason if isinstance(handler.accepts, Decline) else "",
@@ -182,7 +182,7 @@ def _location(op: Operator) -> str:
 def _describe_interface(tensor: Tensor, by_tensor: Described) -> dict[str, Any]:
     """Return a graph input or output; "metadata" is the author's complete description."""
     metadata = by_tensor.get((tensor.subgraph, tensor.index), TensorMetadata())
-    return {**_describe_tensor(tensor), "metadata": authored(metadata)}
+    return {**_describe_tensor(tensor), "metadata": author_metadata(metadata)}
 
 
 def _describe_tensor(tensor: Tensor) -> dict[str, Any]:

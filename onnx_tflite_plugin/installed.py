@@ -51,7 +51,7 @@ class Installed(NamedTuple):
             return ""
 
 
-def installed() -> Iterator[Installed]:
+def iterate_distributions() -> Iterator[Installed]:
     """Yield every distribution in order of the path."""
     for finder in sys.meta_path:
         if finder is PathFinder:

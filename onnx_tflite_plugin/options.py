@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Literal, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
-from onnx_tflite_plugin.checked import check_keywords, described, did_you_mean, format_type, has_type
+from onnx_tflite_plugin.checked import check_keywords, describe, did_you_mean, format_type, has_type
 from onnx_tflite_plugin.errors import UnsupportedOption
 
 Shape = Sequence[int | str]
@@ -228,7 +228,7 @@ class Option:
 
     def check(self, value: object) -> None:
         """Raise TypeError or UnsupportedOption if the value is invalid."""
-        failed = f"{self.name} is {described(value)}, so no work was done"
+        failed = f"{self.name} is {describe(value)}, so no work was done"
         if not has_type(value, str if self.choices else self.type):
             form = f"{self.flag} {self.metavar or ''}".rstrip()
             raise TypeError(f"{failed}; give {format_type(self.type)} ({form} of the command)")
@@ -262,7 +262,7 @@ def choices(name: str) -> tuple[str, ...]:
 def merge(options: ConvertOptions | None, keywords: Mapping[str, Any]) -> ConvertOptions:
     """Return the options, updated by keywords. Raises TypeError and UnsupportedOption."""
     if not isinstance(options, ConvertOptions | None):
-        raise TypeError(f"options is {described(options)}, not a ConvertOptions; give a ConvertOptions or keywords")
+        raise TypeError(f"options is {describe(options)}, not a ConvertOptions; give a ConvertOptions or keywords")
     known = {option.name: option for option in options_of(ConvertOptions)}
     check_keywords("convert", keywords, known)
     given = {name: {} if value is None and known[name].default == {} else value for name, value in keywords.items()}

@@ -38,7 +38,7 @@ from onnx_tflite_plugin.rewrite.rule import RewriteOptions, apply_rules, run_pas
 from onnx_tflite_plugin.rewrite.target_check import check_model
 from onnx_tflite_plugin.rewrite.weights.assign_dtypes import AssignWeightDtypes
 from onnx_tflite_plugin.rewrite.weights.separate_constants import SeparateConstants
-from onnx_tflite_plugin.source.metadata import described
+from onnx_tflite_plugin.source.metadata import describe_interface
 from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.targets import Target
 from onnx_tflite_plugin.telling.edges import edges
@@ -106,7 +106,7 @@ class Pipeline:
         }
         name_dimensions(lowered, dimensions)
         rewritten = self.rewrite(lowered, planned)
-        finished, described_tensors = rewritten.model, described(model)
+        finished, described_tensors = rewritten.model, describe_interface(model)
         write_origin(finished.metadata_props, None if signature is None else signature.key, normalized.part)
         report = replace(
             self.make_report(planned, rewritten),

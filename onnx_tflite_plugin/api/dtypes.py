@@ -45,7 +45,7 @@ def as_rows(types: str | Collection[str]) -> tuple[str, ...]:
     return tuple(filter(None, (types,) if isinstance(types, str) else types))
 
 
-def accepted_dtypes(types: str | Collection[str]) -> dict[int, set[str]]:
+def dtypes_by_slot(types: str | Collection[str]) -> dict[int, set[str]]:
     """Return the dtypes that rows name, by slot."""
     named: dict[int, set[str]] = {}
     for inputs, outputs in map(parse_row, as_rows(types)):

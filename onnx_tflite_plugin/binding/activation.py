@@ -8,12 +8,12 @@ from onnx_tflite_plugin.api.activations import ActivationKernel, FusedActivation
 from onnx_tflite_plugin.api.declarations import Decline, Handler, Instance
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import label
-from onnx_tflite_plugin.checked import described
+from onnx_tflite_plugin.checked import describe
 from onnx_tflite_plugin.guard import Mismatch, guarded
 from onnx_tflite_plugin.source.model import Operator
 
 
-def fused_declaration(handler: Handler) -> FusedActivation | None:
+def activation_declaration(handler: Handler) -> FusedActivation | None:
     """Return a handler's declaration of its fused activation; ``None`` if it has none, or a function returns the name."""
     declared = handler.activation
     if isinstance(declared, str):
@@ -26,7 +26,7 @@ def resolve_activation(handler: Handler, pack: str, at: Instance) -> Operator | 
 
     Raises Failed if the handler does not return the kernel family.
     """
-    op, declared = at.op, fused_declaration(handler)
+    op, declared = at.op, activation_declaration(handler)
     if declared is None or (op.options and declared.option not in op.options):  # reported when declarations are read
         return op
     name = str(op.options.get(declared.option, "NONE"))
@@ -46,5 +46,5 @@ def _kernel_family(declared: FusedActivation, handler: Handler, pack: str, at: I
     with guarded(name, pack, declared.kernel, label(at.op), passes=(Refusal,)):
         kernel = declared.kernel(at)
         if not isinstance(kernel, ActivationKernel):
-            raise Mismatch(f"it returned {described(kernel)}, not an ActivationKernel")
+            raise Mismatch(f"it returned {describe(kernel)}, not an ActivationKernel")
         return kernel

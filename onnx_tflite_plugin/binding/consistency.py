@@ -17,7 +17,7 @@ from onnx_tflite_plugin.api.declarations import Decline, Handler
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.axes import slots_of
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
-from onnx_tflite_plugin.binding.declared import called, sized
+from onnx_tflite_plugin.binding.declared import size_of_output, subgraph_indices
 from onnx_tflite_plugin.binding.dtypes import find_invalid_dtypes
 from onnx_tflite_plugin.binding.numbers import find_invalid_numbers
 from onnx_tflite_plugin.codes import is_named_by_file
@@ -253,7 +253,7 @@ def _check_sizes(bound: Bound, target: Target, opset: int) -> Iterator[Contradic
     if bound.handler.sizes is None or tensor is None or not tensor.has_rank:
         return
     try:
-        follows = sized(bound, target, opset)
+        follows = size_of_output(bound, target, opset)
     except (Failed, Refusal):
         return
     if follows is not None and not agree(follows, tensor.dims):
@@ -272,7 +272,7 @@ def _check_subgraph_boundaries(bound: Bound, model: Model) -> Iterator[Contradic
     handler, op = bound.handler, bound.op
     if not (handler.boundary or handler.inlines):
         return
-    graphs = [model.subgraphs[index] for index in called(handler.subgraphs, op)]
+    graphs = [model.subgraphs[index] for index in subgraph_indices(handler.subgraphs, op)]
     first, loops = (handler.boundary.first, handler.boundary.loops) if handler.boundary else (0, False)
     for graph in graphs:
         results = op.outputs if graph is graphs[-1] or not loops else ()

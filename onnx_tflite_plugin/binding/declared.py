@@ -25,9 +25,9 @@ from onnx_tflite_plugin.api.declarations import (
 from onnx_tflite_plugin.api.dtypes import refusal
 from onnx_tflite_plugin.api.quantization import Behavior, OutputBehavior
 from onnx_tflite_plugin.api.refusal import Refusal
-from onnx_tflite_plugin.binding.activation import fused_declaration, resolve_activation
+from onnx_tflite_plugin.binding.activation import activation_declaration, resolve_activation
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel, Declared, label
-from onnx_tflite_plugin.checked import described, did_you_mean, format_type, has_type
+from onnx_tflite_plugin.checked import describe, did_you_mean, format_type, has_type
 from onnx_tflite_plugin.errors import REFUSED, UNFIT, HandlerError, Problem
 from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, definition, guarded
 from onnx_tflite_plugin.source.model import Array, Dims, Operator
@@ -55,7 +55,7 @@ def resolve(model: BoundModel, target: Target, opset: int) -> BoundModel:
         operators = []
         for bound in graph.operators:
             try:
-                operators.append(bound if bound.resolved else resolved(bound, target, opset))
+                operators.append(bound if bound.resolved else resolve_operator(bound, target, opset))
             except Failed as failed:
                 heading = UNFIT
                 problems.append(failed.problem(bound.label))
@@ -67,7 +67,7 @@ def resolve(model: BoundModel, target: Target, opset: int) -> BoundModel:
     return replace(model, graphs=tuple(graphs))
 
 
-def resolved(bound: Bound, target: Target, opset: int) -> Bound:
+def resolve_operator(bound: Bound, target: Target, opset: int) -> Bound:
     """Return the operator with its declarations.
 
     Raises Failed if one fails or is invalid, Refusal if one refuses.
@@ -90,9 +90,9 @@ def resolved(bound: Bound, target: Target, opset: int) -> Bound:
                 "output_quantization", handler.output_quantization, Mapping[int, OutputBehavior], _check_outputs
             ),
             activation=_activation_name(read),
-            activates_inside=(fused := fused_declaration(handler)) is not None and fused.inside,
+            activates_inside=(fused := activation_declaration(handler)) is not None and fused.inside,
             min_opset=read("min_opset", handler.min_opset, int),
-            subgraphs=called(read("subgraphs", handler.subgraphs, tuple, _check_options), op),
+            subgraphs=subgraph_indices(read("subgraphs", handler.subgraphs, tuple, _check_options), op),
             boundary=handler.boundary,
             effects=read("effects", handler.effects, Effects | None, _check_slots),
             state=None if handler.effects is None else read("effects.names", handler.effects.names, str),
@@ -129,14 +129,14 @@ class _Reader(NamedTuple):
         with guarded(self._describe(name), self.pack, function, self.label, passes=(Refusal,)):
             value = function(self.at)
             if not has_type(value, kind):
-                raise Mismatch(f"it returned {described(value)}, not {format_type(kind)}")
+                raise Mismatch(f"it returned {describe(value)}, not {format_type(kind)}")
             return value
 
     def _describe(self, name: str) -> str:
         return f"{name} declared by handler {self.handler.name}"
 
 
-def accepted(handler: Handler, pack: str, at: Instance) -> Decline | None:
+def check_acceptance(handler: Handler, pack: str, at: Instance) -> Decline | None:
     """Return a Decline by ``types``, ``accepts`` or the fused activation; ``None`` if the handler accepts the operator.
 
     Raises Failed if a declaration fails.
@@ -164,7 +164,7 @@ def call_accepts(handler: Handler, pack: str, at: Instance) -> Decline | None:
         except Refusal as refused_:
             return Decline(str(refused_))
         if not (answer is None or isinstance(answer, Decline)):
-            raise Mismatch(f"it returned {described(answer)}, not a Decline or None")
+            raise Mismatch(f"it returned {describe(answer)}, not a Decline or None")
         return answer
 
 
@@ -183,7 +183,7 @@ def check_types(handler: Handler, pack: str, at: Instance) -> str:
     ):
         types = handler.types(at) if callable(handler.types) else handler.types
         if not has_type(types, str | Collection[str]):
-            raise Mismatch(f"it returned {described(types)}, not a row of dtypes or several")
+            raise Mismatch(f"it returned {describe(types)}, not a row of dtypes or several")
         kernels = pack == BUILTIN and handler.code == at.op.builtin and handler.code in operator_names().values()
         return refusal(at.op, types, "LiteRT's kernels take" if kernels else f"{handler.name} declares")
 
@@ -205,7 +205,7 @@ def evaluate_output(handler: Handler, pack: str, at: Instance) -> Array | Widene
         if isinstance(array, WidenedConstant) and at.op.constant(array.slot) is not None:
             return array
         if not isinstance(array, np.ndarray):
-            raise Mismatch(f"it returned {described(array)}, not an array or None")
+            raise Mismatch(f"it returned {describe(array)}, not an array or None")
         tensor = at.op[~0]
         agrees = array.dtype.name == tensor.dtype and (not tensor.is_static or array.shape == tensor.shape)
         if not agrees and pack == BUILTIN:  # the file is wrong, which is reported when the result is checked
@@ -216,7 +216,7 @@ def evaluate_output(handler: Handler, pack: str, at: Instance) -> Array | Widene
         return array
 
 
-def sized(bound: Bound, target: Target, opset: int) -> Dims | None:
+def size_of_output(bound: Bound, target: Target, opset: int) -> Dims | None:
     """Return the shape of output 0 that a handler declares; ``None`` if it follows from the emitted nodes.
 
     Raises Failed if the function fails, Refusal if there is no shape.
@@ -246,7 +246,7 @@ def fused_activation(bound: Bound, target: Target, opset: int) -> str:
         return "NONE"
 
 
-def called(options: Iterable[str], op: Operator) -> tuple[int, ...]:
+def subgraph_indices(options: Iterable[str], op: Operator) -> tuple[int, ...]:
     """Return the subgraph indices in an operator's ``options``, including those that do not exist."""
     fields = [op.options.get(name) for name in options]
     flat = [index for field in fields for index in (field if isinstance(field, tuple) else (field,))]
@@ -255,7 +255,7 @@ def called(options: Iterable[str], op: Operator) -> tuple[int, ...]:
 
 def _activation_name(read: _Reader) -> str:
     """Return the name of the applied activation: a function's result, the declared option's value, or "NONE"."""
-    declared, options = fused_declaration(read.handler), read.at.op.options
+    declared, options = activation_declaration(read.handler), read.at.op.options
     if declared is None:
         function = read.handler.activation
         return "NONE" if function is None else str(read("activation", function, str, _check_activation))

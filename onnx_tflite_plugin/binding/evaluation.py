@@ -12,7 +12,7 @@ from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.binding.declared import At, evaluate_output
 from onnx_tflite_plugin.errors import REFUSED, HandlerError
 from onnx_tflite_plugin.guard import Failed
-from onnx_tflite_plugin.source.affine import dequantized, quantized
+from onnx_tflite_plugin.source.affine import dequantize_constant, is_quantized
 from onnx_tflite_plugin.source.model import Array, Data, Operator, Tensor, Widening, agree
 from onnx_tflite_plugin.targets import Target
 
@@ -60,7 +60,7 @@ def widening(source: Tensor, dtype: str) -> Widening:
     """Return a constant in ``dtype``, dequantized if it is quantized."""
 
     def compute() -> Array:
-        array = dequantized(source) if quantized(source) else source.array
+        array = dequantize_constant(source) if is_quantized(source) else source.array
         return array.astype(dtype)
 
     return Widening(source, compute)

@@ -12,9 +12,9 @@ from onnx_tflite_plugin.api.patterns import Call, Fusion, Match, Region
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel
-from onnx_tflite_plugin.binding.declared import At, check_types, resolved
+from onnx_tflite_plugin.binding.declared import At, check_types, resolve_operator
 from onnx_tflite_plugin.binding.matching import Finder, reads_computed_variable
-from onnx_tflite_plugin.checked import described
+from onnx_tflite_plugin.checked import describe
 from onnx_tflite_plugin.guard import Failed, Mismatch, guarded
 from onnx_tflite_plugin.source.model import Operator, Options, Subgraph, Tensor
 
@@ -167,7 +167,9 @@ def _bind_region(
         tuple(region.inputs), tuple(region.outputs), tuple(between),
     )  # fmt: skip
     try:
-        bound = resolved(Bound(fused, fusion.handler, pack, _source_operators(members)), stage.target, stage.highest)
+        bound = resolve_operator(
+            Bound(fused, fusion.handler, pack, _source_operators(members)), stage.target, stage.highest
+        )
     except Refusal as refusal:
         stage.done.declined.append(f"{fusion.name} at {root.label}: {refusal}")
         return None
@@ -210,7 +212,7 @@ def _match_options(fusion: Fusion, pack: str, match: Match, root: Bound) -> Mapp
         except Refusal as refusal:
             return Decline(str(refusal))
         if not isinstance(options, Mapping | Decline):
-            raise Mismatch(f"it returned {described(options)}, not a mapping of options or a Decline")
+            raise Mismatch(f"it returned {describe(options)}, not a mapping of options or a Decline")
         return options
 
 
@@ -224,7 +226,7 @@ def _fuse_regions(graph: BoundGraph, pack: str, fusion: Fusion, stage: _Stage) -
         with guarded(f"regions of fusion {fusion.name}", pack, fusion.regions, named):
             regions = list(fusion.regions(tuple(bound.op for bound in graph.operators)))
             if wrong := next((found for found in regions if not isinstance(found, Region)), None):
-                raise Mismatch(f"it returned {described(wrong)}, not a Region")
+                raise Mismatch(f"it returned {describe(wrong)}, not a Region")
             for region in regions:
                 graph = _fuse_region(graph, pack, fusion, region, stage)
     except Failed as failed:

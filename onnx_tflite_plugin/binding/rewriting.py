@@ -13,7 +13,7 @@ from onnx_tflite_plugin.api.declarations import Decline, Replacement
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.binding.declared import At, call_accepts
-from onnx_tflite_plugin.checked import described
+from onnx_tflite_plugin.checked import describe
 from onnx_tflite_plugin.errors import Problem
 from onnx_tflite_plugin.guard import Failed, Mismatch, guarded
 from onnx_tflite_plugin.source.model import Operator
@@ -68,7 +68,7 @@ def read_replacements(place: Place) -> Sequence[Replacement]:
     with guarded(f"rewrite of handler {bound.handler.name}", bound.pack, rewrite, bound.label, passes=(Refusal,)):
         replacements = rewrite(At(bound.op, place.target, place.opset))
         if not isinstance(replacements, list | tuple) or not all(isinstance(r, Replacement) for r in replacements):
-            raise Mismatch(f"it returned {described(replacements)}, not a list of Replacement")
+            raise Mismatch(f"it returned {describe(replacements)}, not a list of Replacement")
         if not replacements or replacements[-1].op.outputs != bound.op.outputs:
             raise Mismatch("the last replacement does not compute the operator's results")
         return replacements

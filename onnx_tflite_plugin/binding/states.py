@@ -43,12 +43,12 @@ def by_key(model: BoundModel) -> States:
     return {key: tuple(group) for key, group in groups.items()}, complete
 
 
-def held(bound: Bound) -> Tensor:
+def state_tensor(bound: Bound) -> Tensor:
     """Return the tensor that a reader returns or a writer takes, which is not a resource."""
-    return bound.op[held_slot(bound)]
+    return bound.op[state_slot(bound)]
 
 
-def held_slot(bound: Bound) -> int:
+def state_slot(bound: Bound) -> int:
     """Return the slot of that tensor. Raises LookupError for an operator with only resources."""
     slots: list[int] = [*(~k for k in range(len(bound.op.outputs))), *range(len(bound.op.inputs))]
     for slot in slots:

@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure
-from onnx_tflite_plugin.cli.isolation import isolate_command, unwrapped
+from onnx_tflite_plugin.cli.isolation import isolate_command, pass_through
 from onnx_tflite_plugin.cli.jobs import STREAM, jobs
 from onnx_tflite_plugin.cli.many import convert_all
 from onnx_tflite_plugin.cli.options import Grouped, add_options, check_exists
@@ -93,7 +93,7 @@ def convert(
         ctx.exit(convert_all(all_jobs, options, model, as_json=as_json, quiet=quiet))
     (job,) = all_jobs
     isolates = options["verify"] or page is not None or job.mapped
-    wrap = isolate_command() if isolates else unwrapped
+    wrap = isolate_command() if isolates else pass_through
     start = time.perf_counter()
     from onnx_tflite_plugin.conversion import convert as run
     from onnx_tflite_plugin.source import read_bytes

@@ -59,11 +59,11 @@ def inspect(model: Path, details: bool, as_json: bool, **chosen: Any) -> None:
 
 
 def _show(model: Path, contents: Mapping[str, Any], details: bool) -> None:
-    from onnx_tflite_plugin.telling.facts import written_by_author
+    from onnx_tflite_plugin.telling.facts import author_description
 
     graphs, operators = contents["subgraphs"], contents["operators"]
     total = sum(row["count"] for row in operators)
-    said = written_by_author(contents["description"])
+    said = author_description(contents["description"])
     parts = [format_size(contents["bytes"]), plural(total, "operator"), plural(len(graphs), "subgraph")]
     print_rows(
         row
@@ -98,7 +98,7 @@ def _show(model: Path, contents: Mapping[str, Any], details: bool) -> None:
 
 def _show_bundle(path: Path, as_json: bool) -> None:
     from onnx_tflite_plugin.source.bundle import MODEL, members
-    from onnx_tflite_plugin.source.formats import described_archive
+    from onnx_tflite_plugin.source.formats import describe_archive
 
     contents = members(path, path.name)
     if as_json:
@@ -112,7 +112,7 @@ def _show_bundle(path: Path, as_json: bool) -> None:
     )
     click.echo()
     models = sum(member.kind == MODEL for member in contents)
-    what = described_archive([member.name for member in contents])
+    what = describe_archive([member.name for member in contents])
     said = f"{plural(models, 'model')}; convert takes the whole bundle" if models else "no TFLite model"
     lines = [f"{path}: {plural(len(contents), 'part')}, {said}", *([what] if what and not models else [])]
     print_rows([Row("bundle", lines)])

@@ -39,7 +39,7 @@ def fork_commands() -> None:
 def isolate_command() -> ProgressWrapper:
     """Run the rest of the command in a fork. Raises its result in the parent: Exit or ConversionError."""
     if not _forks:
-        return unwrapped
+        return pass_through
     child = _Child()
     if not child.id:
         return child.wrap_progress
@@ -55,7 +55,7 @@ def run_isolated_jobs(jobs: Sequence[J], work: Callable[[J, ProgressWrapper], R]
     Raises Exit if a fork failed and has reported why.
     """
     if not _forks:
-        yield from (work(job, unwrapped) for job in jobs)
+        yield from (work(job, pass_through) for job in jobs)
         return
     import pickle
 
@@ -92,7 +92,7 @@ def _run_jobs(
     raise click.exceptions.Exit(0)
 
 
-def unwrapped(progress: Progress) -> Progress:
+def pass_through(progress: Progress) -> Progress:
     """Return the progress callback itself; for commands that do not fork."""
     return progress
 

@@ -106,9 +106,9 @@ def _read_stdin() -> bytes:
 def _folder_jobs(folder: Path, output: Path | None) -> list[Job]:
     files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
     if not files:
-        from onnx_tflite_plugin.source.formats import described_folder
+        from onnx_tflite_plugin.source.formats import describe_folder
 
-        what = described_folder(folder)
+        what = describe_folder(folder)
         raise UsageProblem(f"{folder} holds no {' or '.join(SUFFIXES)} file" + (f": {what}" if what else ""))
     names = [(file, file.relative_to(folder)) for file in files]
     return [
@@ -118,7 +118,7 @@ def _folder_jobs(folder: Path, output: Path | None) -> list[Job]:
 
 def _bundle_jobs(path: Path, output: Path | None) -> list[Job]:
     from onnx_tflite_plugin.source.bundle import MODEL, members
-    from onnx_tflite_plugin.source.formats import described_archive
+    from onnx_tflite_plugin.source.formats import describe_archive
 
     folder = output or path.with_suffix("")
     if folder == path or folder.is_file():
@@ -126,7 +126,7 @@ def _bundle_jobs(path: Path, output: Path | None) -> list[Job]:
     parts = members(path, path.name)
     models = [member for member in parts if member.kind == MODEL]
     if not models:
-        what = described_archive([member.name for member in parts])
+        what = describe_archive([member.name for member in parts])
         if what:
             raise UsageProblem(f"{path} is not a TFLite model: {what}")
         raise UsageProblem(f"{path} is a bundle without a TFLite model; inspect lists what it holds")

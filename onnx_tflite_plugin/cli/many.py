@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from onnx_tflite_plugin.cli.failures import error_json, problem_lines, with_hints
-from onnx_tflite_plugin.cli.isolation import ProgressWrapper, run_isolated_jobs, unwrapped
+from onnx_tflite_plugin.cli.isolation import ProgressWrapper, pass_through, run_isolated_jobs
 from onnx_tflite_plugin.cli.jobs import Job
 from onnx_tflite_plugin.cli.output import (
     Row,
@@ -63,7 +63,7 @@ def convert_all(jobs: Sequence[Job], options: Mapping[str, Any], source: Path, *
 
     numbered = [*enumerate(jobs, 1)]
     isolates = options["verify"] or any(job.mapped for job in jobs)
-    ends = run_isolated_jobs(numbered, outcome) if isolates else (outcome(each, unwrapped) for each in numbered)
+    ends = run_isolated_jobs(numbered, outcome) if isolates else (outcome(each, pass_through) for each in numbered)
     ended = zip(jobs, ends, strict=True)
     outcomes = [_refusal(job, end) if isinstance(end, ConversionError) else end for job, end in ended]
     rows, results = [one.row for one in outcomes], [one.result for one in outcomes]

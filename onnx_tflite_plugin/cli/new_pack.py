@@ -13,7 +13,7 @@ import click
 from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure
 from onnx_tflite_plugin.cli.output import Row, print_json, print_rows
 from onnx_tflite_plugin.cli.pack_config import FILE, Pack
-from onnx_tflite_plugin.cli.scaffold import KINDS, added_files, check_kind, files, identifier
+from onnx_tflite_plugin.cli.scaffold import KINDS, check_kind, files, files_for_pack, identifier
 from onnx_tflite_plugin.cli.summary import BUILTIN
 from onnx_tflite_plugin.codes import CUSTOM, NAMED_BY_THE_FILE
 from onnx_tflite_plugin.files import write
@@ -84,7 +84,7 @@ def new_pack(folder: Path, op: str, like: str | None, as_json: bool) -> None:
 
 def _add_operator(pack: Pack, code: str, kind: str) -> Mapping[str, str]:
     """Return the files of one more operator, including ``setup.cfg``. Raises UsageProblem if one exists already."""
-    written, entries = added_files(code, kind, pack.distribution, pack.package)
+    written, entries = files_for_pack(code, kind, pack.distribution, pack.package)
     for name in written:
         if (pack.folder / name).exists():
             raise UsageProblem(

@@ -121,7 +121,9 @@ def files(code: str, like: str, distribution: str, package: str) -> Mapping[str,
     }
 
 
-def added_files(code: str, like: str, distribution: str, package: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
+def files_for_pack(
+    code: str, like: str, distribution: str, package: str
+) -> tuple[Mapping[str, str], Mapping[str, str]]:
     """Return what an existing pack gets: contents by path, and an entry point per group."""
     module = module_of(code)
     cases = f"{module}_cases"

@@ -47,7 +47,7 @@ def summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> li
         )
     ]
     rows += [Row("weights", list(_weights(report)))]
-    rows += [Row("fused", list(_fused(report))), Row("rewritten", list(_passes(report)))]
+    rows += [Row("fused", list(_fusion_lines(report))), Row("rewritten", list(_passes(report)))]
     rows += [Row("states", list(_states(report)))]
     rows += [Row("packs", list(_packs(report)))]
     if conversion.verification is not None:
@@ -124,7 +124,7 @@ def _weights(report: Report) -> Iterator[str]:
     )
 
 
-def _fused(report: Report) -> Iterator[str]:
+def _fusion_lines(report: Report) -> Iterator[str]:
     if report.fused:
         absorbed = sum(report.operators.values()) - sum(report.packs.values()) + sum(report.fused.values())
         yield f"{format_counts(list(report.fused.items()))}, from {plural(absorbed, 'operator')}"

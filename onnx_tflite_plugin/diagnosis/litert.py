@@ -41,10 +41,10 @@ def check_with_litert(error: ConversionError, source: str | Path | bytes | Secti
         return InvalidModel(
             "LiteRT does not run the file either:", [Problem(blamed[0].where, str(probed["refused"]), _HINT)]
         )
-    return contradicted(read(source), probed) or error
+    return shape_contradiction(read(source), probed) or error
 
 
-def contradicted(model: Model, probed: Probed) -> InvalidModel | None:
+def shape_contradiction(model: Model, probed: Probed) -> InvalidModel | None:
     """Return an error with stored shapes that differ from the shapes that LiteRT computes; ``None`` if none does."""
     shapes: Mapping[str, Sequence[int]] = probed.get("shapes", {})
     problems = [

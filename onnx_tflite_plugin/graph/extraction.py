@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import onnx
 
 
-def extracted(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> onnx.ModelProto | None:
+def extract_submodel(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> onnx.ModelProto | None:
     """Return the submodel that computes ``outputs`` from ``inputs``, with its constants and metadata.
 
     Returns ``None`` if the submodel needs another input of the model, if it bypasses one of ``inputs`` and reads a value

@@ -19,7 +19,7 @@ from onnx_tflite_plugin.api.declarations import Decline, Handler
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import label
 from onnx_tflite_plugin.binding.declared import At
-from onnx_tflite_plugin.checked import described, did_you_mean
+from onnx_tflite_plugin.checked import describe, did_you_mean
 from onnx_tflite_plugin.errors import HandlerError, Problem
 from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, format_error, guarded
 from onnx_tflite_plugin.source.model import Operator
@@ -205,7 +205,7 @@ class Hooks:
                 with hook.guarded():
                     result = hook(model=model)
                     if result is not None:
-                        raise Mismatch(f"it returned {described(result)}; it must change the model in place")
+                        raise Mismatch(f"it returned {describe(result)}; it must change the model in place")
                     wrong = _describe_interface_change(before, model) or (_describe_violation(model) if checked else "")
                     if wrong:
                         raise Mismatch(wrong)
@@ -228,7 +228,7 @@ def _call_claim(hook: Hook, at: At) -> Handler | Decline | None:
         except Refusal as refusal:
             return Decline(str(refusal))
         if not (answer is None or isinstance(answer, Handler | Decline)):
-            raise Mismatch(f"it returned {described(answer)}, not a Handler, a Decline or None")
+            raise Mismatch(f"it returned {describe(answer)}, not a Handler, a Decline or None")
         return answer
 
 

@@ -28,7 +28,7 @@ from onnx_tflite_plugin.binding.bound import (
     find_missing_subgraphs,
 )
 from onnx_tflite_plugin.binding.consistency import Unfit, check_arity
-from onnx_tflite_plugin.binding.declared import At, accepted, called
+from onnx_tflite_plugin.binding.declared import At, check_acceptance, subgraph_indices
 from onnx_tflite_plugin.binding.evaluation import Evaluation
 from onnx_tflite_plugin.binding.inlining import Inlining
 from onnx_tflite_plugin.binding.rewriting import Place, rewrite_operator
@@ -72,7 +72,11 @@ class Registration:
     def claim(self, op: Operator, target: Target, opset: int) -> Handler | Decline | None:
         if op.code != self.code:
             return None
-        return check_arity(self.handler, op) or accepted(self.handler, self.pack, At(op, target, opset)) or self.handler
+        return (
+            check_arity(self.handler, op)
+            or check_acceptance(self.handler, self.pack, At(op, target, opset))
+            or self.handler
+        )
 
 
 class Host:
@@ -263,7 +267,7 @@ class Host:
                 if isinstance(taken, Bound):
                     bound.append(taken)
                     evaluation.add_result(taken, target, opset)
-                    calls[index, taken.op] = called(taken.handler.subgraphs, taken.op)
+                    calls[index, taken.op] = subgraph_indices(taken.handler.subgraphs, taken.op)
                     missing_subgraphs = find_missing_subgraphs(taken.op, calls[index, taken.op], len(model.subgraphs))
                     contradictions += missing_subgraphs
                     waiting.extend(() if missing_subgraphs else calls[index, taken.op])
@@ -337,7 +341,7 @@ class Host:
             claims, more = self._collect_claims(At(replace(op, code=op.builtin), target, opset))
             declined += more
         if not claims:
-            return _unclaimed_problem(op, [*declined, *((failed.pack, failed) for failed in failures)])
+            return _missing_handler_problem(op, [*declined, *((failed.pack, failed) for failed in failures)])
         settled = self._choose_claim(op, claims)
         if isinstance(settled, Problem):
             return settled
@@ -348,11 +352,11 @@ class Host:
         try:
             applied = resolve_activation(handler, pack, At(op, target, opset))
         except Failed as failed:
-            return _unclaimed_problem(op, [(pack, failed)])
+            return _missing_handler_problem(op, [(pack, failed)])
         return (
             Bound(applied, handler, pack, (applied,))
             if isinstance(applied, Operator)
-            else _unclaimed_problem(op, [(pack, applied)])
+            else _missing_handler_problem(op, [(pack, applied)])
         )
 
     def _collect_claims(self, at: At) -> tuple[list[tuple[str, Handler]], list[Answer]]:
@@ -415,7 +419,7 @@ def _describe_location(ops: Sequence[Operator]) -> str:
     return f"{first.code} v{first.version} ({place}op {first.index}{named}{more})"
 
 
-def _unclaimed_problem(op: Operator, answers: Sequence[Answer]) -> Problem:
+def _missing_handler_problem(op: Operator, answers: Sequence[Answer]) -> Problem:
     """Return the problem that no pack takes an operator, with reasons and remedies."""
     wrong = next((answer for pack, answer in answers if isinstance(answer, Unfit) and pack == BUILTIN), None)
     if wrong is not None:

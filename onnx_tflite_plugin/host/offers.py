@@ -15,10 +15,10 @@ from onnx_tflite_plugin.api.declarations import Handler
 from onnx_tflite_plugin.api.hooks import PROJECT
 from onnx_tflite_plugin.api.patterns import Fusion
 from onnx_tflite_plugin.api.target import Target
-from onnx_tflite_plugin.checked import described, did_you_mean
+from onnx_tflite_plugin.checked import describe, did_you_mean
 from onnx_tflite_plugin.codes import CUSTOM, NAMED_BY_THE_FILE, UNKNOWN, bare
 from onnx_tflite_plugin.guard import BUILTIN, Mismatch, guarded
-from onnx_tflite_plugin.installed import Installed, entry_points, installed
+from onnx_tflite_plugin.installed import Installed, entry_points, iterate_distributions
 
 HANDLERS, FUSIONS, HOOKS, TARGETS = GROUPS = tuple(
     f"{PROJECT}.{kind}" for kind in ("handlers", "fusions", "hooks", "targets")
@@ -58,7 +58,7 @@ class Offer:
         by = loaded.lower if isinstance(loaded, Handler) else None
         with guarded(self.named, self.pack, by):
             if not isinstance(loaded, Handler):
-                raise Mismatch(f"it is {described(loaded)}, not a handler; decorate it with @handler(...)")
+                raise Mismatch(f"it is {describe(loaded)}, not a handler; decorate it with @handler(...)")
             if self.code not in (loaded.code, *loaded.aliases):
                 remedy = f"@handler({loaded.code!r}, ..., aliases=({self.code!r},)) supports both names"
                 raise Mismatch(f"it is a handler of {loaded.code!r}; {remedy}")
@@ -69,7 +69,7 @@ class Offer:
         loaded = self.load()
         with guarded(self.named, self.pack, loaded.check if isinstance(loaded, Fusion) else None):
             if not isinstance(loaded, Fusion):
-                raise Mismatch(f"it is {described(loaded)}, not a fusion; decorate it with @fusion(...)")
+                raise Mismatch(f"it is {describe(loaded)}, not a fusion; decorate it with @fusion(...)")
             traits = Target.__dataclass_fields__
             if loaded.trait and loaded.trait not in traits:
                 raise Mismatch(f"targets have no trait {loaded.trait!r}{did_you_mean(loaded.trait, traits)}")
@@ -80,7 +80,7 @@ class Offer:
         loaded = self.load()
         with guarded(self.named, self.pack, self.entry.value.partition(":")[0].strip()):
             if not isinstance(loaded, Target):
-                raise Mismatch(f"it is {described(loaded)}, not a Target")
+                raise Mismatch(f"it is {describe(loaded)}, not a Target")
             if loaded.name != self.code:
                 raise Mismatch(f"its target is named {loaded.name!r}; both names must be equal")
             return loaded
@@ -96,7 +96,7 @@ def discover(warn: Callable[[str], None] = lambda text: None) -> list[Offer]:
     ``warn`` is called for unreadable ones.
     """
     by_key: dict[tuple[str, str, str], Offer] = {}
-    for distribution in installed():
+    for distribution in iterate_distributions():
         try:
             offers = _read_offers(distribution)
         except Exception as error:  # malformed entry_points.txt or METADATA

@@ -43,13 +43,13 @@ def boundary_values(model: BoundModel) -> list[BoundaryValue]:
     """
     same: dict[Place, list[Place]] = {}
     for bound in model.operators():
-        for one, other in _connected_places(model, bound):
+        for one, other in _place_pairs(model, bound):
             joined = same.setdefault(one, [one])
             others = same.setdefault(other, [other])
             if joined is not others:
                 joined.extend(others)
                 same.update(dict.fromkeys(others, joined))
-    fixed = _fixed_subgraphs(model)
+    fixed = _file_layout_subgraphs(model)
     groups = {id(places): BoundaryValue(tuple(places)) for places in same.values()}
     free_values = [value for value in groups.values() if _is_free(value, fixed)]
     for value in free_values:
@@ -57,7 +57,7 @@ def boundary_values(model: BoundModel) -> list[BoundaryValue]:
     return free_values
 
 
-def _connected_places(model: BoundModel, bound: Bound) -> Iterator[tuple[Place, Place]]:
+def _place_pairs(model: BoundModel, bound: Bound) -> Iterator[tuple[Place, Place]]:
     """Yield pairs of places with the same value: in an operator and its subgraph, or in two steps of a loop."""
     passed, op = bound.declared.boundary, bound.op
     if passed is None:
@@ -75,7 +75,7 @@ def _connected_places(model: BoundModel, bound: Bound) -> Iterator[tuple[Place, 
                     yield (bound, ~k), (bound, passed.first + k)
 
 
-def _fixed_subgraphs(model: BoundModel) -> set[int]:
+def _file_layout_subgraphs(model: BoundModel) -> set[int]:
     """Return subgraphs that are called in the file's layout: the root, and those of operators without declared boundaries."""
     others = [bound for bound in model.operators() if bound.declared.boundary is None]
     return {model.source.root, *(index for bound in others for index in bound.declared.subgraphs)}

@@ -24,7 +24,7 @@ from onnx_tflite_plugin.layout.tensor_layout import (
     AxisPart,
     TensorLayout,
     element_count,
-    permuted_layout,
+    layout_of_permutation,
     source_layout,
 )
 from onnx_tflite_plugin.source.model import Operator
@@ -90,7 +90,7 @@ def layout_constraint(bound: Bound, squeeze: bool = False) -> LayoutConstraint:
         if axes is None:
             raise AxesError("an Implicit layout needs axes")
         fixed = implicit_layouts(op, declaration, axes)
-        return (_squeezed_constraint(bound, declaration, axes) if squeeze else None) or LayoutConstraint(
+        return (_squeeze_constraint(bound, declaration, axes) if squeeze else None) or LayoutConstraint(
             bound, declaration, None, fixed
         )
     if isinstance(declaration, Terminate) and not declaration.unordered:
@@ -98,7 +98,7 @@ def layout_constraint(bound: Bound, squeeze: bool = False) -> LayoutConstraint:
     aligned = bound.declared.aligned
     if axes is None and not aligned:
         return LayoutConstraint(bound, declaration, None, {})  # an instance whose axes cannot be followed
-    groups = default_axes(bound) if axes is None else _declared_groups(op, axes)
+    groups = default_axes(bound) if axes is None else _axis_groups(op, axes)
     if aligned:
         _check_result_ranks(op, groups)
     unordered = (
@@ -124,7 +124,7 @@ def _check_result_ranks(op: Operator, groups: Collection[int]) -> None:
             raise RankError(f"the file stores no shape for {tensor.name!r}, made of operands of rank {rank}")
 
 
-def _declared_groups(op: Operator, declared: str) -> dict[int, list[Group]]:
+def _axis_groups(op: Operator, declared: str) -> dict[int, list[Group]]:
     """Return the axis groups of each present slot; trailing slots that the declaration omits have none."""
     inputs, outputs = parse_axes(declared)
     slots = {k: g for k, g in enumerate(inputs) if g is not None and op.tensor(k) is not None}
@@ -158,7 +158,7 @@ def implicit_layouts(op: Operator, declaration: Implicit, declared: str) -> dict
     perm = [part.axis for part in layouts.get(0, ())]
     for k, tensor in enumerate(op.outputs):
         if tensor is not None and ~k not in layouts and sorted(perm) == list(range(tensor.rank)):
-            layouts[~k] = permuted_layout(tensor.dims, perm)
+            layouts[~k] = layout_of_permutation(tensor.dims, perm)
     return layouts
 
 
@@ -174,7 +174,7 @@ def _implicit_letters(op: Operator, declaration: Implicit, declared: str) -> dic
     return letters
 
 
-def _squeezed_constraint(bound: Bound, declaration: Implicit, declared: str) -> LayoutConstraint | None:
+def _squeeze_constraint(bound: Bound, declaration: Implicit, declared: str) -> LayoutConstraint | None:
     """Return a constraint that allows leaving out squeezable axes of size 1; ``None`` if there are none.
 
     All letters of such an axis are mapped to one letter. The better layout comes first: an image of a single position stays

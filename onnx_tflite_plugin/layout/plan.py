@@ -25,7 +25,7 @@ from onnx_tflite_plugin.layout.tensor_layout import (
     drop_unit_axes,
     element_count,
     layout_axes,
-    permuted_layout,
+    layout_of_permutation,
     source_layout,
 )
 from onnx_tflite_plugin.source.dtypes import bits
@@ -115,7 +115,9 @@ def plan_layout(
     first = len(charges)
     charges += [(0,) * len(boundary.perms) for boundary in boundaries]
     at = {
-        place: _Endpoint(first + k, [permuted_layout(tensor_at(place).dims, p) for p in boundary.perms], "boundary")
+        place: _Endpoint(
+            first + k, [layout_of_permutation(tensor_at(place).dims, p) for p in boundary.perms], "boundary"
+        )
         for k, boundary in enumerate(boundaries)
         for place in boundary.places
     }

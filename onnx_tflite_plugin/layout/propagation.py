@@ -9,7 +9,12 @@ from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.layout.boundaries import BoundaryValue, boundaries_by_tensor
 from onnx_tflite_plugin.layout.constraints import LayoutConstraint, present_slots
 from onnx_tflite_plugin.layout.shared_axes import OperatorLayout
-from onnx_tflite_plugin.layout.tensor_layout import TensorLayout, layout_permutation, permuted_layout, source_layout
+from onnx_tflite_plugin.layout.tensor_layout import (
+    TensorLayout,
+    layout_of_permutation,
+    layout_permutation,
+    source_layout,
+)
 from onnx_tflite_plugin.source.model import Tensor
 
 MOST_CANDIDATES = 12  # layouts per operator; the transposes of attention would multiply without a bound
@@ -125,7 +130,7 @@ class _Propagation(NamedTuple):
         if perm in boundary.perms or len(boundary.perms) >= MOST_CANDIDATES or sorted(perm) != [*boundary.perms[0]]:
             return []
         boundary.perms.append(perm)
-        return [(tensor, permuted_layout(tensor.dims, perm)) for tensor in boundary.tensors]
+        return [(tensor, layout_of_permutation(tensor.dims, perm)) for tensor in boundary.tensors]
 
     def propagate(self, bound: Bound, layout: OperatorLayout) -> None:
         """Propagate an operator's layout to all its slots."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
-from onnx_tflite_plugin.binding.states import by_key, held
+from onnx_tflite_plugin.binding.states import by_key, state_tensor
 from onnx_tflite_plugin.layout.constraints import LayoutConstraint
 from onnx_tflite_plugin.source.model import Tensor
 
@@ -26,7 +26,7 @@ def state_groups(
         for key, group in groups.items()
         if complete
         and len({_slot_sizes(constraints[b]) for b in group}) == 1
-        and not any(keeps_source_layout(held(b)) for b in group)
+        and not any(keeps_source_layout(state_tensor(b)) for b in group)
     }
     together = {bound for group in shared.values() for bound in group}
     users = {bound for group in groups.values() for bound in group}

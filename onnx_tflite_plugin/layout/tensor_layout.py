@@ -35,7 +35,7 @@ def source_layout(dims: Dims) -> TensorLayout:
     return tuple(AxisPart(axis, 1, size) for axis, size in enumerate(dims))
 
 
-def permuted_layout(dims: Dims, perm: Iterable[int]) -> TensorLayout:
+def layout_of_permutation(dims: Dims, perm: Iterable[int]) -> TensorLayout:
     """Return the layout of whole axes permuted by ``perm``: physical axis ``i`` is TFLite axis ``perm[i]``."""
     return tuple(AxisPart(axis, 1, dims[axis]) for axis in perm)
 

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from onnx_tflite_plugin.checked import described
+from onnx_tflite_plugin.checked import describe
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.lowering.schemas import Signature, attributes_of, fit_to_opset, schema_of, signature_of
 from onnx_tflite_plugin.source.model import Array, Dims
@@ -235,7 +235,7 @@ class Emitter:
         for value, type_ in zip(node.outputs, outputs, strict=True):
             value.name = self.names.unique(f"{node.name}:out")
             if type_ is not None:
-                typed(value, *type_)
+                set_type(value, *type_)
             self._registered.add(value)
         self.nodes.append(node)
         return list(node.outputs)
@@ -267,7 +267,7 @@ def _dtype(value: ir.Value | None) -> str:
 def require_value(value: object) -> ir.Value:
     """Return the value if it is one of the model. Raises TypeError for anything else."""
     if not isinstance(value, ir.Value):
-        raise TypeError(f"{described(value)} is not a value of the model; make constants with ctx.constant_value")
+        raise TypeError(f"{describe(value)} is not a value of the model; make constants with ctx.constant_value")
     return value
 
 
@@ -280,7 +280,7 @@ def tensor_value(array: Array, name: str) -> ir.Value:
     return ir.Value(name=name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor)
 
 
-def typed(value: ir.Value, dtype: str, dims: Dims | None) -> ir.Value:
+def set_type(value: ir.Value, dtype: str, dims: Dims | None) -> ir.Value:
     """Set a value's dtype and shape; return it. A dynamic dimension stays dynamic."""
     value.type = ir.TensorType(onnx_dtype(dtype))
     value.shape = None if dims is None else ir.Shape(dims)
@@ -340,5 +340,5 @@ def _attribute_type(value: Any) -> ir.AttributeType:
         ("U", 1): ir.AttributeType.STRINGS,
     }
     if (plain.dtype.kind, plain.ndim) not in kinds:
-        raise TypeError(f"{described(value)} cannot be an attribute: pass numbers, text, lists of them, or an array")
+        raise TypeError(f"{describe(value)} cannot be an attribute: pass numbers, text, lists of them, or an array")
     return kinds[plain.dtype.kind, plain.ndim]

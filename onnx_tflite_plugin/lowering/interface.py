@@ -9,7 +9,7 @@ from typing import NamedTuple
 from onnx_tflite_plugin.binding.bound import BoundGraph
 from onnx_tflite_plugin.errors import CONTRADICTION, InvalidModel, Problem, UnsupportedOption
 from onnx_tflite_plugin.layout.propagation import InterfaceLayouts
-from onnx_tflite_plugin.layout.tensor_layout import TensorLayout, permuted_layout, source_layout
+from onnx_tflite_plugin.layout.tensor_layout import TensorLayout, layout_of_permutation, source_layout
 from onnx_tflite_plugin.source.model import Model, Signature, Subgraph, Tensor
 
 
@@ -138,4 +138,4 @@ def _parse_layout(name: str, layouts: str, tensor: Tensor) -> TensorLayout:
         raise UnsupportedOption(
             f"--layout {name}={layouts}: give the same {tensor.rank} letters on both sides, as in NHWC:NCHW"
         )
-    return permuted_layout(tensor.dims, [before.index(letter) for letter in after])
+    return layout_of_permutation(tensor.dims, [before.index(letter) for letter in after])

@@ -65,7 +65,7 @@ def lower(
         opset_imports=dict(emitter.domains),
         name=model.main.subgraph.name or "main",
     )
-    for value in [*defaults, *_used_constants(graph)]:
+    for value in [*defaults, *_constants_in_use(graph)]:
         graph.register_initializer(value)
     result = ir.Model(graph, ir_version=ir_version(emitter.opset), producer_name="onnx-tflite-plugin")
     write_states(result.metadata_props, carried, reset=reset)
@@ -130,7 +130,7 @@ def _reachable_nodes(nodes: Sequence[ir.Node], outputs: Sequence[ir.Value]) -> l
     for node in reversed(nodes):
         if any(out in wanted for out in node.outputs):
             kept.append(node)
-            wanted.update(_used_values(node))
+            wanted.update(_operands_and_captures(node))
     return kept[::-1]
 
 
@@ -143,22 +143,22 @@ def _detach(nodes: Iterable[ir.Node]) -> None:
                 _detach(attribute.as_graph())
 
 
-def _used_values(node: ir.Node) -> set[ir.Value]:
+def _operands_and_captures(node: ir.Node) -> set[ir.Value]:
     used = {value for value in node.inputs if value is not None}
     for attribute in node.attributes.values():
         if attribute.type == ir.AttributeType.GRAPH:
             inner = attribute.as_graph()
             used.update(inner.outputs)
             for node_ in inner:
-                used |= _used_values(node_)
+                used |= _operands_and_captures(node_)
     return used
 
 
-def _used_constants(graph: ir.Graph) -> list[ir.Value]:
+def _constants_in_use(graph: ir.Graph) -> list[ir.Value]:
     """Return every constant that a node uses, here or in an inner graph."""
     used: dict[ir.Value, None] = {}
     for node in graph:
-        for value in sorted(_used_values(node), key=lambda v: v.name or ""):
+        for value in sorted(_operands_and_captures(node), key=lambda v: v.name or ""):
             if value.const_value is not None:
                 used[value] = None
     return list(used)

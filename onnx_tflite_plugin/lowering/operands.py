@@ -14,7 +14,7 @@ from onnx_tflite_plugin.layout.tensor_layout import TensorLayout, layout_axes, s
 from onnx_tflite_plugin.lowering.emitter import Operand
 from onnx_tflite_plugin.lowering.scope import Scope
 from onnx_tflite_plugin.lowering.values import FILE, FLOAT, STORED, ValueOrResource, arrange_constant
-from onnx_tflite_plugin.quantization.delivery import delivered_storage
+from onnx_tflite_plugin.quantization.delivery import storage_of_slot
 from onnx_tflite_plugin.quantization.plan import Form, Storage, Weights, form_of
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.model import Array, Dims, Quantization, Tensor
@@ -48,7 +48,7 @@ class Operands:
 
     def storage(self, slot: int) -> Storage:
         """Return the storage of the slot's quantized values when the handler takes or returns them."""
-        return delivered_storage(self.scope.storage, self.bound, slot)
+        return storage_of_slot(self.scope.storage, self.bound, slot)
 
     def _node(self, op_type: str, *inputs: Operand, **attributes: Any) -> ir.Value:
         return self.scope.emitter.emit(op_type, inputs, attributes)[0]

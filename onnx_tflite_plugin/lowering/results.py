@@ -10,14 +10,14 @@ import onnx_ir as ir
 from onnx_tflite_plugin.api.activations import activation_bounds
 from onnx_tflite_plugin.api.declarations import Instance
 from onnx_tflite_plugin.api.refusal import Refusal
-from onnx_tflite_plugin.checked import described
+from onnx_tflite_plugin.checked import describe
 from onnx_tflite_plugin.guard import BUILTIN, Mismatch
 from onnx_tflite_plugin.lowering.activation import apply_activation
 from onnx_tflite_plugin.lowering.context import Context
 from onnx_tflite_plugin.lowering.emitter import onnx_dtype, require_value
 from onnx_tflite_plugin.lowering.lookup import gather_entries
 from onnx_tflite_plugin.lowering.values import FILE, STORED, Resource, ValueOrResource, physical_dims
-from onnx_tflite_plugin.quantization.activation import Clamp, stored_clamp
+from onnx_tflite_plugin.quantization.activation import Clamp, quantized_clamp_bounds
 from onnx_tflite_plugin.quantization.delivery import uses_file_integers
 from onnx_tflite_plugin.quantization.plan import Form, Storage
 from onnx_tflite_plugin.source.affine import affine
@@ -51,7 +51,7 @@ def finish_output(ctx: Context, k: int, value: ValueOrResource | None) -> ir.Val
         return None
     if not isinstance(value, ir.Value):
         raise Mismatch(
-            f"the lowering returned {described(value)} for output {k}, not a value; make constants with ctx.constant_value"
+            f"the lowering returned {describe(value)} for output {k}, not a value; make constants with ctx.constant_value"
         )
     if not ctx.scope.emitter.is_registered(value):
         raise Mismatch(f"the lowering returned {value.name!r} for output {k}, which is not a value of this model")
@@ -131,7 +131,7 @@ def activate_output(ctx: Context, value: ir.Value, k: int) -> ir.Value:
     integers = value.type is not None and value.type.dtype == onnx_dtype(storage.dtype)
     if activation_bounds(activation) is None and not integers:
         return ctx.scope.values.quantize(apply_activation(ctx.scope, value, activation), storage, ctx.layout(~k))
-    clamp = stored_clamp(activation, storage.dtype, storage.quantization)
+    clamp = quantized_clamp_bounds(activation, storage.dtype, storage.quantization)
     if integers:
         return clamp_integers(ctx, value, clamp, storage)
     if value.type is not None and value.type.dtype == ir.DataType.BOOL:  # no target quantizes it

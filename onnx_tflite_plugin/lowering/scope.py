@@ -15,7 +15,7 @@ from onnx_tflite_plugin.binding.inlining import Place, places
 from onnx_tflite_plugin.errors import Problem
 from onnx_tflite_plugin.layout.plan import LayoutPlan
 from onnx_tflite_plugin.layout.tensor_layout import TensorLayout, source_layout
-from onnx_tflite_plugin.lowering.emitter import Emitter, require_value, typed
+from onnx_tflite_plugin.lowering.emitter import Emitter, require_value, set_type
 from onnx_tflite_plugin.lowering.state import States
 from onnx_tflite_plugin.lowering.values import FILE, FLOAT, STORED, ValueOrResource, Values
 from onnx_tflite_plugin.quantization.plan import Form, StoragePlan
@@ -72,7 +72,7 @@ class Scope:
         self.emitter, self.states = job.emitter, job.states
         self.values = Values(job.emitter, job.storage, prefix)
         graph = job.model.graphs[index]
-        self.operators = graph.operators if results is None else _required_operators(graph.operators, results)
+        self.operators = graph.operators if results is None else _operators_needed_for(graph.operators, results)
         self.used = {t for bound in self.operators for t in bound.op.inputs if t is not None}
         self.used.update(graph.outputs if results is None else results)
 
@@ -133,7 +133,8 @@ class Scope:
         """Return an inner ONNX graph whose nodes ``body`` emits; ``inputs``: name, dtype and shape of each."""
         names = self.emitter.names
         values = [
-            self.emitter.register(typed(ir.Value(name=names.unique(name)), dtype, dims)) for name, dtype, dims in inputs
+            self.emitter.register(set_type(ir.Value(name=names.unique(name)), dtype, dims))
+            for name, dtype, dims in inputs
         ]
         with self.emitter.nested() as nodes:
             outputs: list[ir.Value] = []
@@ -148,7 +149,7 @@ class Scope:
         return ir.Graph(values, outputs, nodes=nodes, name=names.unique("graph"))
 
 
-def _required_operators(operators: Sequence[Bound], results: Collection[Tensor]) -> tuple[Bound, ...]:
+def _operators_needed_for(operators: Sequence[Bound], results: Collection[Tensor]) -> tuple[Bound, ...]:
     """Return the operators that the results depend on, and those with side effects."""
     wanted, kept = set(results), list[Bound]()
     for bound in reversed(operators):

@@ -19,11 +19,11 @@ from onnx_tflite_plugin.api.budget import spend
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.api.values import Value
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
-from onnx_tflite_plugin.binding.states import held_slot, users
+from onnx_tflite_plugin.binding.states import state_slot, users
 from onnx_tflite_plugin.graph.metadata import CarriedState
 from onnx_tflite_plugin.layout.plan import LayoutPlan
 from onnx_tflite_plugin.layout.tensor_layout import physical_shape
-from onnx_tflite_plugin.lowering.emitter import Emitter, onnx_dtype, require_value, typed
+from onnx_tflite_plugin.lowering.emitter import Emitter, onnx_dtype, require_value, set_type
 from onnx_tflite_plugin.quantization.plan import StoragePlan
 from onnx_tflite_plugin.renamed import STATE, renamed_attributes
 from onnx_tflite_plugin.source.affine import affine
@@ -69,7 +69,7 @@ class State:
             if self.reset:
                 self.current = self.emitter.constant(self.initial_value, self.name)
             else:
-                self.input = self.emitter.register(typed(ir.Value(name=self.name), self.dtype, self.dims))
+                self.input = self.emitter.register(set_type(ir.Value(name=self.name), self.dtype, self.dims))
                 self.current = self.input
         return self.current
 
@@ -206,7 +206,7 @@ class States:
                 states.update(self.by_key)
                 continue
             states[key] = self.state(key)
-            slot = held_slot(bound)
+            slot = state_slot(bound)
             dtype = self.storage.storage(bound.op[slot]).dtype
             states[key].declare(dtype, physical_shape(self.layout.layout(bound, slot)))
         for tensor in _variable_tensors(model, subgraphs):
@@ -250,7 +250,7 @@ class States:
             if following.producer() is None or following in outputs or following in graph_outputs:
                 following = self.emitter.emit("Identity", [following], {})[0]
             following.name = self.emitter.names.unique(f"{state.name}:next")
-            typed(following, state.dtype, state.dims)
+            set_type(following, state.dtype, state.dims)
             state.input.const_value = ir.Tensor(state.initial_value, name=state.name)
             inputs.append(state.input)
             outputs[following] = None

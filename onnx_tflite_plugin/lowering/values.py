@@ -27,9 +27,9 @@ from onnx_tflite_plugin.layout.tensor_layout import (
     plan_conversion,
     source_layout,
 )
-from onnx_tflite_plugin.lowering.emitter import Emitter, Operand, typed
+from onnx_tflite_plugin.lowering.emitter import Emitter, Operand, set_type
 from onnx_tflite_plugin.quantization.plan import Form, Storage, StoragePlan, Weights, file_storage
-from onnx_tflite_plugin.source.affine import dequantized, quantized
+from onnx_tflite_plugin.source.affine import dequantize_constant, is_quantized
 from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE, PACKED
 from onnx_tflite_plugin.source.model import Array, BlockwiseQuantization, Dims, Quantization, Tensor
 
@@ -113,13 +113,13 @@ class Values:
 
     def _form(self, tensor: Tensor, form: Form) -> Form:
         """Return the canonical form: forms that are the same for this tensor are mapped to one."""
-        if not quantized(tensor) or (form is FILE and self.plan.storage(tensor).dtype == tensor.dtype):
+        if not is_quantized(tensor) or (form is FILE and self.plan.storage(tensor).dtype == tensor.dtype):
             return STORED
         return form
 
     def _has_no_transpose(self, tensor: Tensor) -> bool:
         """Return True if the target cannot transpose the dtype that a quantized tensor is stored in."""
-        return quantized(tensor) and not self.plan.target.has_kernel("", self.plan.storage(tensor).dtype)
+        return is_quantized(tensor) and not self.plan.target.has_kernel("", self.plan.storage(tensor).dtype)
 
     def _derive(self, tensor: Tensor, layout: TensorLayout, form: Form) -> ir.Value:
         """Return a new value in a layout and form, derived from the producer's."""
@@ -233,7 +233,7 @@ class Values:
             rounded = self._emit("Round", self._emit("Div", value, scale))
             with_zero_point = self._emit("Add", rounded, zero_point.astype(np.float32))
             stored = self._emit("Cast", self._emit("Clip", with_zero_point, low, high), to=storage.dtype)
-        return typed(stored, storage.dtype, None)
+        return set_type(stored, storage.dtype, None)
 
     def _emit(self, op_type: str, *operands: Operand, **attributes: str) -> ir.Value:
         return self.emitter.emit(op_type, operands, attributes)[0]
@@ -252,10 +252,10 @@ class Values:
             storage = file_storage(tensor) if form is FILE else self.plan.storage(tensor)
             if tensor.narrower is not None and weights is not Weights.FOLDED:
                 value = self.get(tensor.narrower, layout, FLOAT, weights=weights)
-                if not quantized(tensor.narrower):
+                if not is_quantized(tensor.narrower):
                     value = self._emit("Cast", value, to=tensor.dtype)
             elif form is FLOAT and (weights is Weights.FOLDED or (tensor.blocks and has_split_axis(layout))):
-                value = self.emitter.constant(arrange_constant(dequantized(tensor), layout), self.name(tensor))
+                value = self.emitter.constant(arrange_constant(dequantize_constant(tensor), layout), self.name(tensor))
             else:
                 value = self.emitter.constant(
                     arrange_constant(shift_integers(tensor.array, storage), layout), self.name(tensor)
@@ -271,7 +271,7 @@ class Values:
         """Name a value after its tensor and write the layout and form to its metadata."""
         storage = self.plan.storage(tensor) if form is STORED else file_storage(tensor)
         dims = _merge_known_sizes(value, physical_dims(tensor, layout))
-        typed(value, "float32" if form is FLOAT else storage.dtype, dims)
+        set_type(value, "float32" if form is FLOAT else storage.dtype, dims)
         if holds_tensor(value.metadata_props) or (value.producer() is None and value.const_value is None):
             return  # a value may represent several tensors; the first names it, and graph inputs have names
         native = self._native.get(tensor)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from onnx_tflite_plugin.api.declarations import Handler, ListContents
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import label
-from onnx_tflite_plugin.binding.declared import At, called
+from onnx_tflite_plugin.binding.declared import At, subgraph_indices
 from onnx_tflite_plugin.guard import Failed, Mismatch, guarded
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.normalize.changes import with_tensors
@@ -39,7 +39,7 @@ def complete_lists(model: Model, host: Host, target: Target) -> Model:
     lists = _Lists()
     claims = list(_claims(model, host))
     for claim in claims:
-        for one, other in _connected_tensors(model, claim):
+        for one, other in _equal_tensor_pairs(model, claim):
             lists.join(one, other)
     for claim in claims:
         variants = [t for t in (*claim.op.inputs, *claim.op.outputs) if t is not None and t.dtype == VARIANT]
@@ -63,12 +63,12 @@ def _claims(model: Model, host: Host) -> Iterator[_Claim]:
         yield from (_Claim(op, handler, pack) for pack, handler in host.registered(op.code))
 
 
-def _connected_tensors(model: Model, claim: _Claim) -> Iterator[tuple[Tensor, Tensor]]:
+def _equal_tensor_pairs(model: Model, claim: _Claim) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield pairs of tensors that are one value on both sides of a subgraph boundary, or in two iterations of a loop."""
     op, handler = claim.op, claim.handler
     boundary = handler.boundary
     options = (handler.inlines,) if boundary is None and handler.inlines else handler.subgraphs if boundary else ()
-    graphs = [model.subgraphs[k] for k in called(options, op) if 0 <= k < len(model.subgraphs)]
+    graphs = [model.subgraphs[k] for k in subgraph_indices(options, op) if 0 <= k < len(model.subgraphs)]
     first, loops = (boundary.first, boundary.loops) if boundary else (0, False)
     operands = op.inputs[first:]
     pairs: list[tuple[Tensor | None, Tensor | None]] = []

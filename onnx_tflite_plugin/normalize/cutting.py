@@ -33,7 +33,7 @@ def cut(
             raise UnsupportedOption(f"--inputs-at {name}: the tensor is a constant")
         if tensor in ends:
             raise UnsupportedOption(f"--inputs-at {name}: the tensor is also an output, so no operator would be left")
-    operators = tuple(needed(main, starts, ends))
+    operators = tuple(operators_between(main, starts, ends))
     _check_computed(operators, {*starts, *main.inputs}, zip(ends, outputs, strict=False))
     read = {tensor for op in operators for tensor in op.inputs if tensor is not None} | set(ends)
     own = [(tensor, name) for tensor, name in zip(main.inputs, names.inputs, strict=True) if tensor in read]
@@ -80,7 +80,7 @@ def _find_tensor(main: Subgraph, by_name: dict[str, Tensor], name: str, flag: st
     raise UnsupportedOption(f"{flag} {name}: no tensor has this name{hint}")
 
 
-def needed(main: Subgraph, starts: Collection[Tensor], ends: Collection[Tensor]) -> Iterator[Operator]:
+def operators_between(main: Subgraph, starts: Collection[Tensor], ends: Collection[Tensor]) -> Iterator[Operator]:
     """Return the operators that compute ``ends`` from ``starts``, in order, and those that have effects only.
 
     An operator that writes a variable is included if all its operands are computed anyway.

@@ -18,7 +18,7 @@ import onnx_ir as ir
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import Bound, Declared, label
 from onnx_tflite_plugin.binding.consistency import declared_rank, perhaps_shapeless
-from onnx_tflite_plugin.binding.declared import resolve, resolved, sized
+from onnx_tflite_plugin.binding.declared import resolve, resolve_operator, size_of_output
 from onnx_tflite_plugin.binding.evaluation import Evaluated
 from onnx_tflite_plugin.binding.rewriting import final
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel, Problem, UnsupportedOperator
@@ -282,7 +282,7 @@ class Sizes:
         if isinstance(bound, Problem):
             raise UnsupportedOperator(self.message, [bound])
         try:
-            return resolved(bound, self.target, self.target.opsets[2])
+            return resolve_operator(bound, self.target, self.target.opsets[2])
         except Failed as failed:
             raise UnsupportedOperator(self.message, [failed.problem(label(op))]) from failed
 
@@ -290,7 +290,7 @@ class Sizes:
         """Return the shape of output 0 that the handler declares; None if it declares none."""
         opset = self.target.opsets[2]
         try:
-            return sized(final(bound, self.target, opset), self.target, opset)
+            return size_of_output(final(bound, self.target, opset), self.target, opset)
         except Failed as failed:
             raise UnsupportedOperator(self.message, [failed.problem(label(bound.op))]) from failed
 

@@ -9,7 +9,7 @@ from onnx_tflite_plugin.api.declarations import Transparent
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.binding.consistency import check_consistent, perhaps_shapeless
-from onnx_tflite_plugin.binding.declared import resolved
+from onnx_tflite_plugin.binding.declared import resolve_operator
 from onnx_tflite_plugin.binding.dtypes import stale_dtypes
 from onnx_tflite_plugin.errors import Blamed, Contradiction, ConversionError
 from onnx_tflite_plugin.guard import BUILTIN, Failed
@@ -56,7 +56,7 @@ def _with_declarations(model: BoundModel, target: Target, opset: int) -> BoundMo
     operators = []
     for bound in model.main.operators:
         try:
-            operators.append(resolved(bound, target, opset))
+            operators.append(resolve_operator(bound, target, opset))
         except (Failed, Refusal):  # raised again, with all others, when the pipeline reads the declarations
             operators.append(bound)
     main = model.main.with_operators(tuple(operators))
@@ -91,7 +91,7 @@ def has_stale_shape(bound: Bound, sizes: Sizes) -> bool:
     if implied is None and bound.pack != BUILTIN:
         return False
     try:
-        results = implied.items() if implied is not None else list(_derived_results(bound, sizes))
+        results = implied.items() if implied is not None else list(_derive_results(bound, sizes))
     except Refusal:
         return False
     except (ConversionError, Failed):
@@ -99,7 +99,7 @@ def has_stale_shape(bound: Bound, sizes: Sizes) -> bool:
     return any(tensor.has_rank and not may_stay(tensor.dims, dims) for tensor, dims in results)
 
 
-def _derived_results(bound: Bound, sizes: Sizes) -> Iterator[tuple[Tensor, Dims]]:
+def _derive_results(bound: Bound, sizes: Sizes) -> Iterator[tuple[Tensor, Dims]]:
     for op in bound.members:
         if op is bound.op or op.outputs == bound.op.outputs:  # otherwise one of several operators that a rewrite made
             yield from sizes.shapes(op).items()

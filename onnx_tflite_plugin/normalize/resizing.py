@@ -36,7 +36,7 @@ def resize_inputs(
     UnsupportedOperator if shapes cannot be derived.
     """
     model = complete_shapes(model, host)
-    requested = _requested_shapes(model, shapes, names)
+    requested = _parse_shapes(model, shapes, names)
     fixed = {tensor: _with_stored(sizes, tensor) for tensor, sizes in requested.items()}
     changed = {tensor: dims for tensor, dims in fixed.items() if dims != tensor.dims}
     if changed:
@@ -52,7 +52,7 @@ def resize_inputs(
     return make_dynamic(model, {**places, **(_batch_axes(model) if batch else {})}, host, target)
 
 
-def _requested_shapes(
+def _parse_shapes(
     model: Model, shapes: Mapping[str, Sequence[int | str]], names: InterfaceNames
 ) -> dict[Tensor, tuple[int | str, ...]]:
     """Return the requested shapes by tensor. Raises UnsupportedOption for an unknown input or another rank."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.graph.metadata import belongs_to, props, read_authored, read_origin, read_states
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.inspection import kinds_of, taken_by
+from onnx_tflite_plugin.inspection import handlers_of, kinds_of
 from onnx_tflite_plugin.page.labels import operator_of
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source import read
@@ -63,10 +63,10 @@ def gather(
     seconds: dict[int, float] = {}
     verdict, wrong = "", False
     try:
-        from onnx_tflite_plugin.page.measured import measured
+        from onnx_tflite_plugin.page.measured import measure_errors
 
         start_stage("comparing every tensor with LiteRT")
-        errors, verdict, wrong, seconds, other = measured(tflite, onnx, _PROFILED)
+        errors, verdict, wrong, seconds, other = measure_errors(tflite, onnx, _PROFILED)
         if other:
             notes.append(
                 f"{1e6 * other:.0f} µs per run are spent in nodes that ONNX Runtime fused from several operators"
@@ -109,8 +109,8 @@ def _operators(
     errors: Sequence[Mapping[str, Any]],
 ) -> Iterator[dict[str, Any]]:
     target = target_named("onnxruntime")
-    taken = taken_by(model, Host(), target)
-    quantized = any(_quantized(tensor) for op in operators for tensor in op.outputs if tensor is not None)
+    taken = handlers_of(model, Host(), target)
+    quantized = any(_format_quantization(tensor) for op in operators for tensor in op.outputs if tensor is not None)
     wrong = {error["tensor"]: error["text"] for error in errors if error["first_wrong"]}
     inputs = {tensor for graph in model.subgraphs for tensor in graph.inputs if graph.operators is operators}
     for op in operators:
@@ -133,7 +133,7 @@ def _operators(
         }
 
 
-def _quantized(tensor: Tensor) -> bool:
+def _format_quantization(tensor: Tensor) -> bool:
     return tensor.quantization is not None and not tensor.dtype.startswith("float")
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 
-def measured(
+def measure_errors(
     tflite: bytes, onnx: ModelProto, runs: int
 ) -> tuple[list[dict[str, Any]], str, bool, dict[int, float], float]:
     """Return tensor errors in execution order, the verdict, whether it is a failure, and seconds per run: by operator, others.

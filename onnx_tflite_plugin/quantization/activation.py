@@ -28,7 +28,7 @@ def round_half_away(value: float) -> int:
     return int(math.copysign(math.floor(abs(value) + 0.5), value))
 
 
-def stored_clamp(activation: str, dtype: str, quantization: Quantization) -> Clamp:
+def quantized_clamp_bounds(activation: str, dtype: str, quantization: Quantization) -> Clamp:
     """Return the clamp that a quantized kernel applies (CalculateActivationRangeQuantized): zp + round(bound / scale).
 
     Raises Refusal for an activation without bounds, which no kernel applies to integers, and for a scale of 0.

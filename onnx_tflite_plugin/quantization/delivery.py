@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onnx_tflite_plugin.api.quantization import Arithmetic
 from onnx_tflite_plugin.binding.bound import Bound
-from onnx_tflite_plugin.quantization.plan import Storage, StoragePlan, file_storage, shifted_storage
+from onnx_tflite_plugin.quantization.plan import Storage, StoragePlan, file_storage, shift_storage
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.model import Tensor
 
@@ -14,7 +14,7 @@ def uses_file_integers(plan: StoragePlan, bound: Bound, slot: int) -> bool:
     return plan.arithmetic[bound] is Arithmetic.FILE and slot not in bound.declared.output_quantization
 
 
-def delivered_storage(plan: StoragePlan, bound: Bound, slot: int) -> Storage:
+def storage_of_slot(plan: StoragePlan, bound: Bound, slot: int) -> Storage:
     """Return the storage of the slot's quantized values when the handler takes or returns them.
 
     An operator that computes on quantized values gets all of them in the storage of its first quantized output. Tensors of
@@ -28,7 +28,7 @@ def delivered_storage(plan: StoragePlan, bound: Bound, slot: int) -> Storage:
     if has_own_behavior or result is None or affine(tensor) is None or tensor.dtype != result.dtype:
         return planned
     kept = plan.storage(result)
-    return planned if planned.shift == kept.shift else shifted_storage(tensor, kept.dtype, kept.shift)
+    return planned if planned.shift == kept.shift else shift_storage(tensor, kept.dtype, kept.shift)
 
 
 def _integer_result(plan: StoragePlan, bound: Bound) -> Tensor | None:

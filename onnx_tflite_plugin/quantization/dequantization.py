@@ -14,11 +14,11 @@ import numpy as np
 
 from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel
-from onnx_tflite_plugin.binding.declared import At, accepted
+from onnx_tflite_plugin.binding.declared import At, check_acceptance
 from onnx_tflite_plugin.errors import HandlerError, Problem
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.quantization.plan import data_slots
-from onnx_tflite_plugin.source.affine import affine, dequantized
+from onnx_tflite_plugin.source.affine import affine, dequantize_constant
 from onnx_tflite_plugin.source.model import Array, Data, Operator, Tensor
 
 
@@ -96,7 +96,7 @@ class _ModelDequantizer:
     def check_accepted(self, bound: Bound, plain: Operator) -> None:
         """Add a problem if the handler does not accept the operator without quantization."""
         try:
-            declined = accepted(bound.handler, bound.pack, At(plain, self.target, self.opset))
+            declined = check_acceptance(bound.handler, bound.pack, At(plain, self.target, self.opset))
         except Failed as failed:
             self.problems.append(failed.problem(bound.label))
         else:
@@ -118,7 +118,7 @@ class _ModelDequantizer:
         if tensor is None or affine(tensor) is None:
             return tensor
         if tensor not in self.dequantized:
-            data = _LazyArray(lambda: dequantized(tensor)) if tensor.is_constant else None
+            data = _LazyArray(lambda: dequantize_constant(tensor)) if tensor.is_constant else None
             self.dequantized[tensor] = replace(tensor, dtype="float32", quantization=None, data=data)
         return self.dequantized[tensor]
 

@@ -12,10 +12,10 @@ from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.binding.axes import slots_of
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
-from onnx_tflite_plugin.binding.states import States, by_key, held
+from onnx_tflite_plugin.binding.states import States, by_key, state_tensor
 from onnx_tflite_plugin.errors import HandlerError, Problem, TargetRefusal
 from onnx_tflite_plugin.renamed import OPERATOR, renamed_attributes
-from onnx_tflite_plugin.source.affine import affine, quantized
+from onnx_tflite_plugin.source.affine import affine, is_quantized
 from onnx_tflite_plugin.source.model import BlockwiseQuantization, Operator, Quantization, Tensor
 
 
@@ -72,7 +72,7 @@ class StoragePlan(NamedTuple):
         kept if they fuse; int2 is so new that nothing fuses it.
         """
         if tensor.narrower is not None:
-            kept = self.weights(bound, tensor.narrower) if quantized(tensor.narrower) else Weights.DEQUANTIZED
+            kept = self.weights(bound, tensor.narrower) if is_quantized(tensor.narrower) else Weights.DEQUANTIZED
             return Weights.FOLDED if self.fold else kept
         if tensor.blocks is not None:
             fuses = self.target.block(tensor.blocks.block_size) and not self.target.refusal(tensor.dtype, ())
@@ -91,7 +91,7 @@ class StoragePlan(NamedTuple):
     def dequantized_operands(self, bound: Bound) -> list[Tensor]:
         """Return the operands that the operator gets as quantized values, or through a node that dequantizes them."""
         excluded = bound.declared.quantization.file_slots
-        operands = [t for k, t in enumerate(bound.op.inputs) if t is not None and quantized(t) and k not in excluded]
+        operands = [t for k, t in enumerate(bound.op.inputs) if t is not None and is_quantized(t) and k not in excluded]
         return [t for t in operands if not t.is_constant or self.weights(bound, t) is not Weights.FOLDED]
 
 
@@ -101,7 +101,7 @@ def file_storage(tensor: Tensor) -> Storage:
     return Storage(tensor.dtype, 0, quantization, tensor.blocks)
 
 
-def shifted_storage(tensor: Tensor, dtype: str, shift: int) -> Storage:
+def shift_storage(tensor: Tensor, dtype: str, shift: int) -> Storage:
     """Return the storage of the tensor in ``dtype`` with ``shift`` added to its values and zero points."""
     quantization = affine(tensor)
     assert quantization is not None
@@ -169,7 +169,7 @@ def data_slots(bound: Bound) -> list[int]:
 def _quantized_tensors(bound: Bound, slots: Iterable[int] | None = None) -> list[Tensor]:
     """Return the quantized tensors in the slots; in all data slots by default."""
     chosen = data_slots(bound) if slots is None else slots
-    return [t for slot in chosen if (t := bound.op.tensor(slot)) is not None and quantized(t)]
+    return [t for slot in chosen if (t := bound.op.tensor(slot)) is not None and is_quantized(t)]
 
 
 def _governed_tensors(bound: Bound) -> list[Tensor]:
@@ -250,7 +250,7 @@ def _plan_shifted_storage(model: BoundModel, target: Target) -> dict[Tensor, Sto
             table = target.weights if tensor in weights else target.storage
             if tensor in kept or tensor.dtype not in table or quantization is None:
                 continue
-            shifted[tensor] = shifted_storage(tensor, *table[tensor.dtype])
+            shifted[tensor] = shift_storage(tensor, *table[tensor.dtype])
     for tensor in _mixed_state_tensors(states, shifted):
         shifted.pop(tensor, None)
     return shifted
@@ -259,7 +259,7 @@ def _plan_shifted_storage(model: BoundModel, target: Target) -> dict[Tensor, Sto
 def _mixed_state_tensors(states: States, shifted: Mapping[Tensor, Storage]) -> set[Tensor]:
     """Return tensors that keep their dtype because others that share a state with them do."""
     groups, complete = states
-    together = [{held(bound) for bound in group} for group in groups.values()]
+    together = [{state_tensor(bound) for bound in group} for group in groups.values()]
     if not complete:
         return {tensor for group in together for tensor in group}
     unshifted: set[Tensor] = set()
@@ -297,7 +297,7 @@ def _interface_only_tensors(model: BoundModel, weights: set[Tensor], states: Sta
     for users in states[
         0
     ].values():  # an operator that assigns a constant to a state shares it with the state's other users
-        together = {held(bound) for bound in users if quantized(held(bound))}
+        together = {state_tensor(bound) for bound in users if is_quantized(state_tensor(bound))}
         by_operator.update((bound, together) for bound in users)
     isolated = {
         bound

@@ -13,7 +13,7 @@ from onnx_ir.passes import InPlacePass, InvariantError, PassBase, PassError, Pas
 
 from onnx_tflite_plugin.api.declarations import Decline
 from onnx_tflite_plugin.api.refusal import Refusal
-from onnx_tflite_plugin.checked import described
+from onnx_tflite_plugin.checked import describe
 from onnx_tflite_plugin.guard import Mismatch, guarded
 from onnx_tflite_plugin.progress import LOG
 from onnx_tflite_plugin.rewrite.declaration import PACK_PASS, RuleDeclaration, sort_rules
@@ -90,7 +90,7 @@ def nodes_of_all_graphs(*op_types: str) -> Pattern[ir.Node]:
     return lambda model, _: nodes_of(model.graph.all_nodes(), *op_types)
 
 
-def required(found: _T | None, reason: str = "") -> _T:
+def require_match(found: _T | None, reason: str = "") -> _T:
     """Return what a check found. Raises Refusal with the reason to decline if it is ``None``."""
     if found is None:
         raise Refusal(reason)
@@ -118,7 +118,7 @@ class PackPass:
             made = getattr(import_module(module), attribute)
             one = made() if isinstance(made, type) else made
             if not isinstance(one, PassBase):
-                raise Mismatch(f"it is {described(one)}, not an onnx_ir.passes.InPlacePass")
+                raise Mismatch(f"it is {describe(one)}, not an onnx_ir.passes.InPlacePass")
             result = one(model)
             if result.model is not model:
                 raise Mismatch("it returned another model: derive it from onnx_ir.passes.InPlacePass")

@@ -25,18 +25,18 @@ def check_model(model: ir.Model, target: Target, opset: int) -> None:
         hint = f"--opset {target.no_int8_from - 1}, or --target onnxruntime"
         problems += [
             Problem(f"node {name!r}", f"ONNX Runtime does not load int8 around {op_type} at opset {opset}", hint)
-            for name, op_type in _moved(model, target.no_int8_moves)
+            for name, op_type in _int8_movements(model, target.no_int8_moves)
         ]
     if problems:
         raise TargetRefusal(f"nodes that target {target.name} does not take:", problems)
 
 
-def _moved(model: ir.Model, moves: frozenset[str]) -> Iterator[tuple[str | None, str]]:
+def _int8_movements(model: ir.Model, moves: frozenset[str]) -> Iterator[tuple[str | None, str]]:
     """Yield nodes that move a tensor that was int8 right before, or becomes int8 right after."""
     for node in model.graph.all_nodes():
         if node.op_type in moves and _beside_integers(node) and (node.op_type != TRANSPOSED or _within_unit(node)):
             yield node.name, node.op_type
-        elif node.op_type == "MatMul" and _added(node) and any(_dequantizes(value) for value in node.inputs):
+        elif node.op_type == "MatMul" and _feeds_add(node) and any(_dequantizes(value) for value in node.inputs):
             yield node.name, "MatMul and Add"
 
 
@@ -53,7 +53,7 @@ def _within_unit(node: ir.Node) -> bool:
     return maker is not None and any(_dequantizes(value) for value in maker.inputs)
 
 
-def _added(node: ir.Node) -> bool:
+def _feeds_add(node: ir.Node) -> bool:
     return any(user.op_type == "Add" for user, _ in node.outputs[0].uses())
 
 

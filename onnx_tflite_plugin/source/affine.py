@@ -15,12 +15,12 @@ def affine(tensor: Tensor | None) -> Quantization | None:
     return tensor.quantization if isinstance(tensor.quantization, Quantization) else None
 
 
-def quantized(tensor: Tensor) -> bool:
+def is_quantized(tensor: Tensor) -> bool:
     """True if the tensor's integers have a scale: per tensor, per channel or per block."""
     return affine(tensor) is not None or tensor.blocks is not None
 
 
-def dequantized(tensor: Tensor) -> Array:
+def dequantize_constant(tensor: Tensor) -> Array:
     """Return the value of a quantized constant as float32."""
     if tensor.blocks is not None:
         by_block = tensor.array.astype(np.float32).reshape(-1, tensor.blocks.block_size)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onnx_tflite_plugin.source.data import Stored
-from onnx_tflite_plugin.source.dtypes import decoded_bytes, stored_bytes
+from onnx_tflite_plugin.source.dtypes import size_in_file, size_in_memory
 from onnx_tflite_plugin.source.flatbuffer import DAMAGED, REFUSED, Table
 from onnx_tflite_plugin.source.schema import BUFFER, EXTERNAL_BUFFER, EXTERNAL_GROUP, SPARSITY
 from onnx_tflite_plugin.source.sparsity import read_sparsity
@@ -69,11 +69,11 @@ class Buffers:
             return self._sparse(span, tensor, dtype, shape)
         data = self._constants.get((span, dtype, shape))
         if data is None:
-            need = stored_bytes(dtype, shape)
+            need = size_in_file(dtype, shape)
             if need > span[1]:
                 reason = f"{span[1]} bytes, but {dtype} of shape {list(shape)} needs {need}"
                 raise tensor.invalid("buffer", reason, REFUSED)
-            self._count_decoded(span, tensor, decoded_bytes(dtype, shape, span[1]), span[1])
+            self._count_decoded(span, tensor, size_in_memory(dtype, shape, span[1]), span[1])
             data = Stored(tensor.file, span, dtype, shape, tensor.at("buffer"), None)
             self._constants[span, dtype, shape] = data
         return data
@@ -83,11 +83,11 @@ class Buffers:
         if table is None or dtype == "string":
             raise tensor.invalid("sparsity", "strings cannot be sparse", DAMAGED)
         sparsity = read_sparsity(table, shape)
-        need = stored_bytes(dtype, (sparsity.count,))
+        need = size_in_file(dtype, (sparsity.count,))
         if need > span[1]:
             reason = f"{span[1]} bytes, but {sparsity.count} sparse values of {dtype} need {need}"
             raise tensor.invalid("buffer", reason, DAMAGED)
-        self._count_decoded(span, tensor, decoded_bytes(dtype, shape, span[1]), span[1] + sparsity.index_bytes)
+        self._count_decoded(span, tensor, size_in_memory(dtype, shape, span[1]), span[1] + sparsity.index_bytes)
         return Stored(tensor.file, span, dtype, shape, tensor.at("buffer"), sparsity)
 
     def _count_decoded(self, span: Span, tensor: Table, decoded: int, stored: int) -> None:

@@ -75,12 +75,12 @@ def bits(name: str) -> int:
     return PACKED.get(name) or 8 * numpy_dtype(name).itemsize
 
 
-def stored_bytes(name: str, shape: tuple[int, ...]) -> int:
+def size_in_file(name: str, shape: tuple[int, ...]) -> int:
     """Return the bytes of a dense constant in the file."""
     return (math.prod(shape) * bits(name) + 7) // 8
 
 
-def decoded_bytes(name: str, shape: tuple[int, ...], stored: int) -> int:
+def size_in_memory(name: str, shape: tuple[int, ...], stored: int) -> int:
     """Return the bytes of a constant as an array; approximate for strings, which are Python objects."""
     if name == "string":
         return math.prod(shape) * 48 + stored

@@ -85,10 +85,10 @@ def _describe_zip(content: Content) -> str:
             names = archive.namelist()
     except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError):
         names = []
-    return described_archive(names) or "it is a zip archive: unpack it first"
+    return describe_archive(names) or "it is a zip archive: unpack it first"
 
 
-def described_archive(names: Sequence[str]) -> str:
+def describe_archive(names: Sequence[str]) -> str:
     """Return the format of a zip archive with these file names and what to do with it; empty if unknown."""
     models = [name for name in names if name.endswith(".tflite") or name.startswith("TF_LITE")]
     if models:
@@ -113,7 +113,7 @@ def described_archive(names: Sequence[str]) -> str:
     return ""
 
 
-def described_folder(folder: Path) -> str:
+def describe_folder(folder: Path) -> str:
     """Return the format of a folder without TFLite models; empty if unknown."""
     if (folder / "saved_model.pb").is_file():
         return _SAVED_MODEL

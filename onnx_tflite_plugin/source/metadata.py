@@ -62,7 +62,7 @@ def read_metadata(content: bytes, model: Content) -> Metadata | None:
         return None
 
 
-def described(model: Model) -> dict[tuple[int, int], TensorMetadata]:
+def describe_interface(model: Model) -> dict[tuple[int, int], TensorMetadata]:
     """Return the metadata of a model's inputs and outputs, which the metadata lists in the file's order."""
     by_tensor: dict[tuple[int, int], TensorMetadata] = {}
     if model.authored is None:

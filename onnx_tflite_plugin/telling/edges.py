@@ -77,11 +77,11 @@ def _edge(name: str, value: ir.Value, tensor: Tensor, metadata: TensorMetadata) 
         () if quantization is None else quantization.scale,
         () if quantization is None else quantization.zero_point,
         0 if quantization is None else quantization.axis,
-        **authored(metadata),
+        **author_metadata(metadata),
     )
 
 
-def authored(metadata: TensorMetadata) -> dict[str, Any]:
+def author_metadata(metadata: TensorMetadata) -> dict[str, Any]:
     """Return the metadata of an input or output, under the names of the fields of :class:`Edge`."""
     return {
         "kind": metadata.kind,

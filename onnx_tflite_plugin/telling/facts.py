@@ -16,11 +16,11 @@ _GENERATED = ("MLIR Converted.", "TOCO Converted.")  # default descriptions of c
 def doc_string(model: Model) -> str:
     """Return the author's name and description of the model, or the file's; empty if a converter wrote it."""
     authored = model.authored or Metadata()
-    described = authored.description or written_by_author(model.description)
+    described = authored.description or author_description(model.description)
     return "\n".join(part for part in (authored.name, described) if part)
 
 
-def written_by_author(description: str) -> str:
+def author_description(description: str) -> str:
     """Return a file's description; empty if it is a converter's default."""
     return "" if description in _GENERATED else description
 

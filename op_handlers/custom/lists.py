@@ -37,7 +37,7 @@ def contents(slot: int | None = None, axes: int = 0, shape: int | None = None) -
     return tell
 
 
-def known(slot: int) -> Callable[[Instance], Decline | None]:
+def check_known_contents(slot: int) -> Callable[[Instance], Decline | None]:
     """Declines a list of which the file does not say what is in it."""
 
     def declined(at: Instance) -> Decline | None:
@@ -50,7 +50,9 @@ def known(slot: int) -> Callable[[Instance], Decline | None]:
     return declined
 
 
-@handler(RESERVE, max_version=1, layout=Terminate(), accepts=known(out(0)), list_contents=contents(shape=0))
+@handler(
+    RESERVE, max_version=1, layout=Terminate(), accepts=check_known_contents(out(0)), list_contents=contents(shape=0)
+)
 def reserve(ctx: Context, shape: Value, count: Value) -> Value:
     """Zeros, as many as there are to be."""
     ops, sizes = ctx.ops, [size or 1 for size in ctx.op[out(0)].dims[1:]]
@@ -59,7 +61,7 @@ def reserve(ctx: Context, shape: Value, count: Value) -> Value:
     return ops.Expand(np.zeros((), ctx.op[out(0)].dtype), ops.Concat(first, np.asarray(sizes, np.int64), axis=0))
 
 
-@handler(SET_ITEM, max_version=1, layout=Terminate(), accepts=known(0), list_contents=contents(2))
+@handler(SET_ITEM, max_version=1, layout=Terminate(), accepts=check_known_contents(0), list_contents=contents(2))
 def set_item(ctx: Context, items: Value, index: Value, item: Value) -> Value:
     """ScatterND of one row; sizes that were open are the item's."""
     ops = ctx.ops
@@ -70,7 +72,11 @@ def set_item(ctx: Context, items: Value, index: Value, item: Value) -> Value:
 
 
 @handler(
-    "CUSTOM.FlexTensorListGetItem", max_version=1, layout=Terminate(), accepts=known(0), list_contents=contents(out(0))
+    "CUSTOM.FlexTensorListGetItem",
+    max_version=1,
+    layout=Terminate(),
+    accepts=check_known_contents(0),
+    list_contents=contents(out(0)),
 )
 def get_item(ctx: Context, items: Value, index: Value, shape: Value) -> Value:
     """Gather of one row."""
@@ -81,7 +87,7 @@ def get_item(ctx: Context, items: Value, index: Value, shape: Value) -> Value:
     "CUSTOM.FlexTensorListFromTensor",
     max_version=1,
     layout=Terminate(),
-    accepts=known(out(0)),
+    accepts=check_known_contents(out(0)),
     list_contents=contents(0, 1),
 )
 def from_tensor(ctx: Context, rows: Value, shape: Value) -> Value:
@@ -90,7 +96,11 @@ def from_tensor(ctx: Context, rows: Value, shape: Value) -> Value:
 
 
 @handler(
-    "CUSTOM.FlexTensorListStack", max_version=1, layout=Terminate(), accepts=known(0), list_contents=contents(out(0), 1)
+    "CUSTOM.FlexTensorListStack",
+    max_version=1,
+    layout=Terminate(),
+    accepts=check_known_contents(0),
+    list_contents=contents(out(0), 1),
 )
 def stack(ctx: Context, items: Value, shape: Value) -> Value:
     """The rows as they are."""

@@ -28,7 +28,7 @@ apart, repeats, together, matrices, perm, scale = operands("apart repeats togeth
 Term = Call | Operand
 
 
-def repeated_matrix_patterns() -> Iterator[Call]:
+def repetition_patterns() -> Iterator[Call]:
     """Yield products with matrices that are each repeated for a group, optionally scaled and transposed."""
     each = Call("RESHAPE", Call("BROADCAST_TO", Call("RESHAPE", w, apart), repeats), together)
     scaled = Call("MUL", each, scale, commutes=True, fused_activation_function="NONE")
@@ -90,7 +90,7 @@ def grouped_layout(at: Instance) -> Implicit:
 
 @fusion(
     "BATCH_MATMUL_SHARED",
-    pattern=tuple(repeated_matrix_patterns()),
+    pattern=tuple(repetition_patterns()),
     inputs=(x, w, scale),
     check=match_repetition,
     layout=grouped_layout,

@@ -51,12 +51,12 @@ def conv_patterns(code: str, before: Sequence[Call]) -> list[Call]:
     return [Call(code, image, w, *bias) for image in images for bias in ((b,), ())]
 
 
-def padded_patterns(code: str) -> list[Call]:
+def pad_patterns(code: str) -> list[Call]:
     """Return convolutions after PAD or PADV2."""
     return conv_patterns(code, [Call("PAD", x, rows, shared=True), Call("PADV2", x, rows, number, shared=True)])
 
 
-def dilated_patterns(code: str) -> list[Call]:
+def dilation_patterns(code: str) -> list[Call]:
     """Return convolutions of images split into batches. The result may be reshaped to a sequence."""
     images = conv_patterns(code, [Call("SPACE_TO_BATCH_ND", x, block, rows, shared=True)])
     sequences = [Call("RESHAPE", image, other) for image in images] + [Call("SQUEEZE", image) for image in images]
@@ -165,9 +165,9 @@ def conv_fusion(base: Handler, suffix: str, pattern: Sequence[Call], where: Chec
     )(base.lower)
 
 
-conv_2d_padded = conv_fusion(conv_2d, "PADDED", padded_patterns("CONV_2D"), merge_padding)
-depthwise_conv_2d_padded = conv_fusion(depthwise_conv_2d, "PADDED", padded_patterns("DEPTHWISE_CONV_2D"), merge_padding)
-conv_2d_dilated = conv_fusion(conv_2d, "DILATED", dilated_patterns("CONV_2D"), merge_dilation)
+conv_2d_padded = conv_fusion(conv_2d, "PADDED", pad_patterns("CONV_2D"), merge_padding)
+depthwise_conv_2d_padded = conv_fusion(depthwise_conv_2d, "PADDED", pad_patterns("DEPTHWISE_CONV_2D"), merge_padding)
+conv_2d_dilated = conv_fusion(conv_2d, "DILATED", dilation_patterns("CONV_2D"), merge_dilation)
 depthwise_conv_2d_dilated = conv_fusion(
-    depthwise_conv_2d, "DILATED", dilated_patterns("DEPTHWISE_CONV_2D"), merge_dilation
+    depthwise_conv_2d, "DILATED", dilation_patterns("DEPTHWISE_CONV_2D"), merge_dilation
 )

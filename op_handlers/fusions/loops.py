@@ -89,7 +89,7 @@ def recurrent_layer(loop: CountedLoop) -> Layer | None:
     if trips is None or (isinstance(trips, int) and trips < 1):
         return None
     for sequence, x in sequences(loop, trips):
-        stages = stacked_stages(loop, x)
+        stages = stack_cells(loop, x)
         if stages:
             results = [classify_result(loop, k, trips, stages) for k in range(len(loop.graph.outputs))]
             classified = tuple(Result(*one, slot) for slot, one in enumerate(results) if one is not None)
@@ -110,7 +110,7 @@ def sequences(loop: CountedLoop, trips: int | Tensor) -> Iterator[tuple[int, Ten
             yield slot, op[~0]
 
 
-def stacked_stages(loop: CountedLoop, x: Tensor) -> tuple[Stage, ...]:
+def stack_cells(loop: CountedLoop, x: Tensor) -> tuple[Stage, ...]:
     """Return the cells on the sequence, each on the outputs of the one before."""
     used_slots = {*loop.counters, *loop.forwarded}
     stages: list[Stage] = []
@@ -151,7 +151,7 @@ def classify_result(loop: CountedLoop, k: int, trips: int | Tensor, stages: Sequ
     output = loop.graph.outputs[stages[-1].states[0]]
     if is_row(loop, loop.graph.outputs[k], output) or loop.single_element(k) is output:
         return "last", states.index(stages[-1].states[0])
-    row = loop.written_row(k) if loop.has_row_per_step(k, trips) else None
+    row = loop.row_written_at(k) if loop.has_row_per_step(k, trips) else None
     return ("every", 0) if row is output or (row is not None and is_row(loop, row, output)) else None
 
 

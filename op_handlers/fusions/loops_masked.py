@@ -108,7 +108,7 @@ def classify_result(loop: CountedLoop, k: int, trips: int, stage: Stage, shown: 
     seen = loop.graph.outputs[shown]
     if is_row(loop, loop.graph.outputs[k], seen):
         return "last", k
-    row = loop.written_row(k) if loop.has_row_per_step(k, trips) else None
+    row = loop.row_written_at(k) if loop.has_row_per_step(k, trips) else None
     return ("every", k) if row is not None and is_row(loop, row, seen) else None
 
 

@@ -60,14 +60,14 @@ def recurrent_layers(operators: Sequence[Operator]) -> Iterator[Region]:
     for chain in Unrolled(operators).chains():
         backwards = bool((np.diff(chain.places[:, 0]) < 0).all())
         places = chain.places[::-1] if backwards else chain.places
-        results: dict[Tensor, AllOutputs | StepOutput | FinalCells] = dict(joined_outputs(chain, joined))
+        results: dict[Tensor, AllOutputs | StepOutput | FinalCells] = dict(sequence_outputs(chain, joined))
         results |= {states[0]: StepOutput(k) for k, states in enumerate(chain.states)}
         results |= {cells: FinalCells() for cells in chain.states[-1][1:]}
         layer = Layer(chain.cell, places, backwards, tuple(results.values()))
         yield Region((chain.x, *chain.starts), tuple(results), {"layer": layer})
 
 
-def joined_outputs(chain: Chain, joined: Sequence[Operator]) -> Iterator[tuple[Tensor, AllOutputs]]:
+def sequence_outputs(chain: Chain, joined: Sequence[Operator]) -> Iterator[tuple[Tensor, AllOutputs]]:
     """Yield tensors that hold exactly the outputs of all steps."""
     step_of = {states[0]: k for k, states in enumerate(chain.states)}
     steps, batch = chain.places.shape

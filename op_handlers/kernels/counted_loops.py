@@ -159,7 +159,7 @@ class CountedLoop:
             return None
         return next((k for k in self.forwarded if self.graph.inputs[k] is op[0]), None)
 
-    def written_row(self, k: int) -> Tensor | None:
+    def row_written_at(self, k: int) -> Tensor | None:
         """Return the tensor ``[1, ...]`` that the body writes at a counter's index of array ``k``; ``None`` for other writes.
 
 
@@ -203,7 +203,7 @@ class CountedLoop:
         """
         rows_by_slot = {}
         for k, (array, before) in enumerate(zip(self.graph.outputs, self.graph.inputs, strict=True)):
-            row = self.written_row(k)
+            row = self.row_written_at(k)
             if row is None or array.dtype in ("string", "resource", "variant"):
                 continue
             listed = row.rank < array.rank

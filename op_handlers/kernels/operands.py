@@ -30,7 +30,7 @@ NO_ACTIVATION: dict[str, Any] = {"fused_activation_function": "NONE"}
 MAX_AXES = 64  # more than any kernel of ONNX Runtime supports
 
 
-def preserved_axes(at: Instance, outputs: int = 1) -> str | None:
+def rank_preserving_axes(at: Instance, outputs: int = 1) -> str | None:
     """Return axes by which the outputs have input 0's axes, with any sizes; ``None`` if a rank is unknown."""
     names = axis_names(at.op[0].rank)
     return format_axes([names], *[names] * outputs) if at.op[out(0)].rank == len(names) else None

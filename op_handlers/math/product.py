@@ -26,7 +26,7 @@ from onnx_tflite_plugin.api import (
     spend,
 )
 from op_handlers.kernels.fixed_point import quantized_multiplier, round_to_15_bits
-from op_handlers.math.reduction import along_axes, constant_reduced_axes, emit_reduction, reduced_shape
+from op_handlers.math.reduction import along_axes, constant_reduced_axes, emit_reduction, reduction_shape
 
 KEPT_BITS = 15  # bits of the multiplier's mantissa in the kernel's 64-bit products
 MAX_AXES = 8  # maximum rank with axes at runtime: tables have a row per set of axes
@@ -46,7 +46,7 @@ def is_quantized(op: Operator) -> bool:
     holds_axes={1},
     quantization=lambda at: Integer() if is_quantized(at.op) else NotQuantizable(),
     types=lambda at: "int8 int16" if is_quantized(at.op) else "",  # uint8 has no quantized kernel
-    sizes=reduced_shape,
+    sizes=reduction_shape,
 )
 def reduce_prod(ctx: Context, x: Value, axes: Value) -> Value:
     """Emit ReduceProd; integers by Mul, which wraps around as in the kernel."""
@@ -94,7 +94,7 @@ def multiply_halves(ctx: Context, x: Value, axis: int, size: int) -> Value:
 
 def emit_product_along(ctx: Context, x: Value, axes: Value) -> Value:
     """Multiply along axes known at runtime: each axis is split into parts, one part for axes that are kept."""
-    ops, gone = ctx.ops, reduced_axis_flags(ctx, axes)
+    ops, gone = ctx.ops, reduction_flags(ctx, axes)
     for axis, reduces in enumerate(gone):
         size = ops.Gather(ops.Shape(x), np.asarray(axis))
         one, many = ops.Where(ops.Greater(reduces, 0), 1, size), ops.Where(ops.Greater(reduces, 0), size, 1)
@@ -102,7 +102,7 @@ def emit_product_along(ctx: Context, x: Value, axes: Value) -> Value:
     return x if ctx.options.keep_dims or not gone else drop_axes(ctx, x, ops.Shape(x), gone)
 
 
-def reduced_axis_flags(ctx: Context, axes: Value) -> list[Value]:
+def reduction_flags(ctx: Context, axes: Value) -> list[Value]:
     """Return, per axis, 1 if it is reduced, else 0."""
     ops, rank = ctx.ops, ctx.op[0].rank
     named = ops.Mod(ops.Add(ops.Cast(ops.Reshape(axes, [-1]), to="int64"), rank), np.int64(rank or 1))
@@ -203,7 +203,7 @@ def emit_quantized_product_along(
         raise Refusal(f"its axes are runtime values, which is supported up to rank {MAX_AXES}")
     if not rank:
         return ctx.reshape_to_slot(x, out(0))
-    ops, gone = ctx.ops, reduced_axis_flags(ctx, axes)
+    ops, gone = ctx.ops, reduction_flags(ctx, axes)
     sets = list(product((0, 1), repeat=rank))
     row = ops.ReduceSum(ops.Mul(concatenate(ctx, gone), 2 ** np.arange(rank)[::-1]), keepdims=0)
     counts = [prod(size for size, reduces in zip(sizes, each, strict=True) if reduces) for each in sets]

@@ -30,7 +30,7 @@ from onnx_tflite_plugin.api import (
     reduction_axes,
 )
 from op_handlers.kernels.fixed_point import quantized_multiplier
-from op_handlers.kernels.operands import preserved_axes, require_quantization, require_scale, unordered_layout
+from op_handlers.kernels.operands import rank_preserving_axes, require_quantization, require_scale, unordered_layout
 from op_handlers.kernels.rescaling import emit_fixed_point_product
 
 
@@ -44,7 +44,7 @@ def along_axes(onnx: str) -> Callable[[Instance], AxisPrice | None]:
     return declared
 
 
-def reduced_shape(at: Instance) -> Dims:
+def reduction_shape(at: Instance) -> Dims:
     """Return the shape without the reduced axes, or with 1 in their place; dynamic if the axes are runtime values."""
     op, over = at.op, constant_axes(at.op, 1, at.op[0].rank)
     if over is None:
@@ -71,7 +71,7 @@ def reduction_handler(
         holds_axes={1},
         quantization=quantization,
         accepts=accepts,
-        sizes=reduced_shape,
+        sizes=reduction_shape,
     )
 
 
@@ -298,7 +298,7 @@ def is_reshape(ctx: Context) -> bool:
     """True if all reduced axes have size 1."""
     over = constant_reduced_axes(ctx)
     are_single = over is not None and all(ctx.shape(0)[axis] == 1 for axis in over)
-    return are_single and reduced_shape(ctx).count(None) < 2
+    return are_single and reduction_shape(ctx).count(None) < 2
 
 
 def emit_any(ctx: Context, x: Value, axes: Value) -> Value:
@@ -368,7 +368,7 @@ def cumsum_layout(at: Instance) -> Attribute:
     )
 
 
-@handler("CUMSUM", max_version=1, layout=cumsum_layout, axes=preserved_axes, holds_axes={1})
+@handler("CUMSUM", max_version=1, layout=cumsum_layout, axes=rank_preserving_axes, holds_axes={1})
 def cumulative_sum(ctx: Context, x: Value, axis: Value) -> Value:
     """CumSum."""
     options, constant = ctx.options, ctx.constant(1)

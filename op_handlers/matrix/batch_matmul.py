@@ -31,7 +31,7 @@ def product_axes(op: Operator, x: str = "mk", w: str = "kn") -> list[list[str]]:
     return [[*(f"b{i}" for i in reversed(range(rank - 2))), *matrix] for rank, matrix in ends]
 
 
-def batched_axes(at: Instance) -> str:
+def batch_matmul_axes(at: Instance) -> str:
     """Return the axes of the file."""
     op = at.op
     *operands, result = product_axes(op, "km" if op.options.adj_x else "mk", "nk" if op.options.adj_y else "kn")
@@ -69,7 +69,7 @@ def check_scales(at: Instance) -> Decline | None:
     "BATCH_MATMUL",
     max_version=4,
     layout=matmul_layout,
-    axes=batched_axes,
+    axes=batch_matmul_axes,
     quantization=lambda at: Integer() if at.op[out(0)].dtype == "int32" else Dequantized(weights=(1,)),
     types=("float32, float32 int8 -> float32", "int8, int8 -> int8 int32", "int16, int16 int8 -> int16"),
     accepts=check_scales,

@@ -22,7 +22,7 @@ from onnx_tflite_plugin.api import (
 from op_handlers.kernels.operands import (
     cast_to_int64,
     constant_integers,
-    preserved_axes,
+    rank_preserving_axes,
     reshape_to_scalar,
     unordered_layout,
 )
@@ -44,7 +44,7 @@ def check_not_empty(at: Instance) -> Decline | None:
     "STABLEHLO_PAD",
     max_version=1,
     layout=padding_layout,
-    axes=preserved_axes,
+    axes=rank_preserving_axes,
     quantization=Raw(shift_safe=True, onnx="Pad"),
     accepts=check_not_empty,
 )
@@ -104,7 +104,7 @@ def dilate_layout(at: Instance) -> Attribute:
     "DILATE",
     max_version=1,
     layout=dilate_layout,
-    axes=preserved_axes,
+    axes=rank_preserving_axes,
     indexed_by_axis={1: 0},
     quantization=Raw(shift_safe=True, onnx="Pad"),
 )

@@ -24,7 +24,7 @@ from onnx_tflite_plugin.api import (
     spend,
 )
 from op_handlers.kernels.min_max import emit_min_max
-from op_handlers.kernels.operands import constant_integers, preserved_axes, reshape_to_scalar, unordered_layout
+from op_handlers.kernels.operands import constant_integers, rank_preserving_axes, reshape_to_scalar, unordered_layout
 from op_handlers.stablehlo.padding import emit_dilated_pad, static_size
 
 BODIES = {
@@ -126,7 +126,7 @@ def check_entries(at: Instance) -> Decline | None:
     "STABLEHLO_REDUCE_WINDOW",
     max_version=1,
     layout=window_layout,
-    axes=preserved_axes,
+    axes=rank_preserving_axes,
     quantization=Raw(),
     accepts=check_entries,
 )
@@ -238,7 +238,7 @@ def reduce_window_layout(at: Instance) -> Attribute:
     "REDUCE_WINDOW",
     max_version=1,
     layout=reduce_window_layout,
-    axes=preserved_axes,
+    axes=rank_preserving_axes,
     quantization=Raw(),
     accepts=check_constant_windows,
 )

@@ -48,7 +48,7 @@ def check_axes(at: Instance) -> Decline | None:
     return None
 
 
-def gathered_axes(at: Instance) -> str | None:
+def gather_axes(at: Instance) -> str | None:
     """Return axes in which those of the indices replace the gathered one, after the shared batch axes."""
     op = at.op
     names, axis, shared = axis_names(op[0].rank), gather_axis(op), batch_dims(op)
@@ -83,7 +83,7 @@ def gather_price(at: Instance) -> AxisPrice | None:
     "GATHER",
     max_version=8,
     layout=gather_layout,
-    axes=gathered_axes,
+    axes=gather_axes,
     axis_price=gather_price,
     quantization=Raw(shift_safe=True, onnx="Gather"),
     accepts=check_axes,

@@ -39,7 +39,7 @@ def check_operands(at: Instance) -> Decline | None:
     return check_ranks(at)
 
 
-def concatenated_shape(at: Instance) -> Dims:
+def concat_shape(at: Instance) -> Dims:
     """Return the operands' shape with the sum of their sizes along the axis."""
     shapes = [tensor.dims for tensor in at.op.inputs if tensor is not None and tensor.has_rank]
     axis = at.op.options.axis
@@ -60,14 +60,14 @@ def concatenated_shape(at: Instance) -> Dims:
     types="T...",
     activation=FusedActivation(ActivationKernel.UNFUSED),
     accepts=check_operands,
-    sizes=concatenated_shape,
+    sizes=concat_shape,
 )
 def concatenation(ctx: Context, *xs: Value) -> Value:
     """Emit Concat; uint8 operands of other scales are requantized, as in the kernel."""
     return ctx.ops.Concat(*xs, axis=ctx.axis(ctx.options.axis))
 
 
-def packed_axes(at: Instance) -> str:
+def pack_axes(at: Instance) -> str:
     op = at.op
     names = axis_names(op[0].rank)
     return format_axes([names] * len(op.inputs), insert_axis(names, op.options.axis))
@@ -77,7 +77,7 @@ def packed_axes(at: Instance) -> str:
     "PACK",
     max_version=5,
     layout=lambda at: unordered_layout(range(at.op[0].rank)),
-    axes=packed_axes,
+    axes=pack_axes,
     quantization=Raw(shift_safe=True, onnx="Concat"),
     types="T...",
 )

@@ -18,7 +18,7 @@ from onnx_tflite_plugin.api import (
     handler,
     out,
 )
-from op_handlers.kernels.operands import cast_to_int64, constant_integers, preserved_axes, unordered_layout
+from op_handlers.kernels.operands import cast_to_int64, constant_integers, rank_preserving_axes, unordered_layout
 
 INT64 = np.iinfo(np.int64)
 
@@ -30,7 +30,7 @@ INT64 = np.iinfo(np.int64)
     "TOPK_V2",
     max_version=3,
     layout=lambda at: unordered_layout(range(at.op[0].rank - 1)),
-    axes=lambda at: preserved_axes(at, outputs=2),
+    axes=lambda at: rank_preserving_axes(at, outputs=2),
     quantization=Raw(shift_safe=True, onnx="TopK"),
 )
 def topk_v2(ctx: Context, x: Value, k: Value) -> tuple[Value, Value]:
@@ -69,7 +69,7 @@ def reverse_layout(at: Instance) -> Attribute:
     "REVERSE_V2",
     max_version=4,
     layout=reverse_layout,
-    axes=preserved_axes,
+    axes=rank_preserving_axes,
     holds_axes={1},
     quantization=Raw(shift_safe=True, onnx="Slice"),
 )
@@ -114,7 +114,7 @@ def check_lengths(at: Instance) -> Decline | None:
     "REVERSE_SEQUENCE",
     max_version=1,
     layout=reverse_sequence_layout,
-    axes=preserved_axes,
+    axes=rank_preserving_axes,
     quantization=Raw(shift_safe=True, onnx="ReverseSequence"),
     accepts=check_lengths,
 )

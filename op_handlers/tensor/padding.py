@@ -26,7 +26,7 @@ from onnx_tflite_plugin.api import (
 from op_handlers.kernels.operands import (
     cast_to_int64,
     constant_integers,
-    preserved_axes,
+    rank_preserving_axes,
     reshape_to_scalar,
     unordered_layout,
 )
@@ -52,7 +52,7 @@ def check_pairs(at: Instance) -> Decline | None:
 padding_handler = partial(
     handler,
     layout=padding_layout,
-    axes=preserved_axes,
+    axes=rank_preserving_axes,
     indexed_by_axis=BY_AXIS,
     quantization=COPIED,
     accepts=check_pairs,
@@ -117,11 +117,11 @@ def mirror_pad(ctx: Context, x: Value, paddings: Value) -> Value:
         if constant is None or size is None:
             y = ctx.ops.Gather(y, emit_mirrored_indices(ctx, x, cast_to_int64(ctx, 1, paddings), axis), axis=axis)
         elif constant[axis].any():
-            y = ctx.ops.Gather(y, mirrored_indices(size, *map(int, constant[axis])), axis=axis)
+            y = ctx.ops.Gather(y, mirror_indices(size, *map(int, constant[axis])), axis=axis)
     return y
 
 
-def mirrored_indices(size: int, before: int, after: int) -> Array:
+def mirror_indices(size: int, before: int, after: int) -> Array:
     """Return the indices of an axis and its reflections, none longer than the axis (mirror_pad.cc)."""
     spend(3 * (before + size + after), 8, "the places of mirrored elements")
     place = np.arange(-before, size + after)

@@ -6,7 +6,7 @@ from onnx_tflite_plugin.api import Attribute, Context, Decline, Instance, Raw, T
 from op_handlers.kernels.operands import (
     cast_to_int64,
     constant_integers,
-    preserved_axes,
+    rank_preserving_axes,
     sizes_from_operand,
     unordered_layout,
 )
@@ -28,7 +28,7 @@ def check_multiples(at: Instance) -> Decline | None:
     "TILE",
     max_version=3,
     layout=tile_layout,
-    axes=preserved_axes,
+    axes=rank_preserving_axes,
     indexed_by_axis={1: 0},
     quantization=Raw(shift_safe=True, onnx="Tile"),
     accepts=check_multiples,

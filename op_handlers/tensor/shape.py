@@ -85,7 +85,7 @@ def reshape(ctx: Context, x: Value, shape: Value | None = None) -> Value:
     return ctx.ops.Reshape(x, sizes, allowzero=1 if zeros and ctx.opset >= 14 else None)
 
 
-def squeezed_axes(at: Instance) -> str | None:
+def squeeze_axes(at: Instance) -> str | None:
     """Return axes without the named ones, or without all of size 1."""
     op = at.op
     gone, names = {axis % max(op[0].rank, 1) for axis in op.options.squeeze_dims}, axis_names(op[0].rank)
@@ -95,7 +95,7 @@ def squeezed_axes(at: Instance) -> str | None:
     return format_axes([groups], [name for name in groups if name != "1"])
 
 
-def squeezed_sizes(at: Instance) -> Dims:
+def squeeze_shape(at: Instance) -> Dims:
     """Return the shape without the named axes, or without all of size 1. Raises Refusal for axes of other sizes."""
     op = at.op
     dims, gone = op[0].dims, {axis % max(op[0].rank, 1) for axis in op.options.squeeze_dims}
@@ -110,14 +110,14 @@ def squeezed_sizes(at: Instance) -> Dims:
     "SQUEEZE",
     max_version=2,
     layout=Attribute(unordered="*"),
-    axes=squeezed_axes,
+    axes=squeeze_axes,
     quantization=COPIED,
-    sizes=squeezed_sizes,
+    sizes=squeeze_shape,
 )
 def squeeze(ctx: Context, x: Value) -> Value:
     """Return the operand in the planned shape; several dynamic dimensions need Squeeze with named axes."""
     if not ctx.options.squeeze_dims and None in ctx.op[0].dims:
-        squeezed_sizes(ctx)
+        squeeze_shape(ctx)
     if max(ctx.op[slot].dims.count(None) for slot in (0, out(0))) > 1:
         named = {axis % ctx.op[0].rank for axis in ctx.options.squeeze_dims}
         gone = [k for k, axis in enumerate(ctx.perm(0)) if axis in named]  # the plan may have left some out
@@ -125,7 +125,7 @@ def squeeze(ctx: Context, x: Value) -> Value:
     return ctx.reshape_to_slot(x, out(0))
 
 
-def expanded_axes(at: Instance) -> str | None:
+def expand_dims_axes(at: Instance) -> str | None:
     """Return axes with one of size 1 inserted."""
     axis, names = constant_integers(at.op, 1), axis_names(at.op[0].rank)
     return None if axis is None else format_axes([names], insert_axis(names, axis[0], new="1"))
@@ -143,7 +143,7 @@ def check_result_rank(at: Instance) -> Decline | None:
     "EXPAND_DIMS",
     max_version=1,
     layout=Attribute(unordered="*"),
-    axes=expanded_axes,
+    axes=expand_dims_axes,
     quantization=COPIED,
     accepts=check_result_rank,
 )
@@ -158,7 +158,7 @@ def expand_dims(ctx: Context, x: Value, axis: Value) -> Value:
     return ctx.ops.Unsqueeze(x, [ctx.axis(constant[0], out(0))])
 
 
-def permuted_shape(at: Instance) -> Dims:
+def transpose_shape(at: Instance) -> Dims:
     perm = constant_integers(at.op, 1)
     return (None,) * at.op[0].rank if perm is None else tuple(at.op[0].dims[axis] for axis in perm)
 
@@ -183,7 +183,7 @@ def check_perm(at: Instance) -> Decline | None:
     axes=permutation_axes(1),
     quantization=COPIED,
     accepts=check_perm,
-    sizes=permuted_shape,
+    sizes=transpose_shape,
 )
 def transpose(ctx: Context, x: Value, perm: Value) -> Value:
     """Return the operand: only axes are renamed, and the layout plan inserts a Transpose on a dataflow edge if needed."""

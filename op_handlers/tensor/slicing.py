@@ -25,7 +25,7 @@ from onnx_tflite_plugin.api import (
     handler,
     out,
 )
-from op_handlers.kernels.operands import cast_to_int64, constant_integers, preserved_axes, unordered_layout
+from op_handlers.kernels.operands import cast_to_int64, constant_integers, rank_preserving_axes, unordered_layout
 
 INT64 = np.iinfo(np.int64)
 INT32 = np.iinfo(np.int32)
@@ -49,7 +49,7 @@ def slice_layout(at: Instance) -> Attribute:
     "SLICE",
     max_version=8,
     layout=slice_layout,
-    axes=preserved_axes,
+    axes=rank_preserving_axes,
     indexed_by_axis={1: 0, 2: 0},
     quantization=Raw(shift_safe=True, onnx="Slice"),
     holds_batch={2: -1},
@@ -133,7 +133,7 @@ def selects_whole_axis(op: Operator, cut: Cut) -> bool:
     return bool(first and last)
 
 
-def sliced_axes(at: Instance) -> str:
+def slice_axes(at: Instance) -> str:
     kept = [
         f"a{cut.axis}" if cut.axis is not None else f"new{i}" for i, cut in enumerate(cuts(at.op)) if not cut.shrinks
     ]
@@ -145,7 +145,7 @@ def strided_slice_layout(at: Instance) -> Attribute:
     return unordered_layout(cut.axis for cut in cuts(at.op) if cut.axis is not None and selects_whole_axis(at.op, cut))
 
 
-def sliced_shape(at: Instance) -> Dims:
+def slice_shape(at: Instance) -> Dims:
     """Return the number of elements of each cut; dynamic if the bounds or the axis are."""
     op = at.op
     strides, settled = op.constant(3), op[1].is_constant and op[2].is_constant
@@ -186,11 +186,11 @@ def check_bounds(at: Instance) -> Decline | None:
     "STRIDED_SLICE",
     max_version=8,
     layout=strided_slice_layout,
-    axes=sliced_axes,
+    axes=slice_axes,
     requires_constant={3},
     quantization=Raw(shift_safe=True, onnx="Slice"),
     accepts=check_bounds,
-    sizes=sliced_shape,
+    sizes=slice_shape,
     holds_batch={2: INT32.max},
 )
 def strided_slice(ctx: Context, x: Value, begin: Value, end: Value, _strides: Value) -> Value:

@@ -18,7 +18,7 @@ from onnx_tflite_plugin.api import (
     handler,
     out,
 )
-from op_handlers.kernels.operands import cast_to_int64, preserved_axes, unordered_layout
+from op_handlers.kernels.operands import cast_to_int64, rank_preserving_axes, unordered_layout
 
 
 def check_part_count(at: Instance) -> Decline | None:
@@ -72,7 +72,7 @@ def emit_split(ctx: Context, x: Value, slot: int, data_slot: int) -> tuple[Value
     layout=Attribute(),
     holds_axes={2},
     requires_constant={2},
-    axes=lambda at: preserved_axes(at, len(at.op.outputs)),
+    axes=lambda at: rank_preserving_axes(at, len(at.op.outputs)),
     quantization=Raw(shift_safe=True, onnx="Split"),
     types="_, int32 int64, int32",
     accepts=check_part_count,
@@ -94,7 +94,7 @@ def other_axes(op: Operator) -> list[int]:
     return [axis for axis in range(op[0].rank) if axis != op.options.axis % op[0].rank]
 
 
-def unpacked_axes(at: Instance) -> str:
+def unpack_axes(at: Instance) -> str:
     op = at.op
     names = axis_names(op[0].rank)
     return format_axes([names], *[[names[axis] for axis in other_axes(op)]] * len(op.outputs))
@@ -104,7 +104,7 @@ def unpacked_axes(at: Instance) -> str:
     "UNPACK",
     max_version=6,
     layout=lambda at: unordered_layout(other_axes(at.op)),
-    axes=unpacked_axes,
+    axes=unpack_axes,
     quantization=Raw(shift_safe=True, onnx="Gather"),
 )
 def unpack(ctx: Context, x: Value) -> Value | tuple[Value | None, ...]:

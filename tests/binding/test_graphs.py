@@ -289,10 +289,10 @@ class TestCalls:
 
 def test_what_a_reader_gives_or_a_writer_takes_is_no_resource() -> None:
     handle, value = tensor(0, "resource"), tensor(1)
-    assert states.held_slot(bound(0, "READ", [handle], value)) == ~0
-    assert states.held_slot(bound(0, "ASSIGN", [handle, value])) == 1
+    assert states.state_slot(bound(0, "READ", [handle], value)) == ~0
+    assert states.state_slot(bound(0, "ASSIGN", [handle, value])) == 1
     with pytest.raises(LookupError):
-        states.held_slot(bound(0, "HANDLE", [], handle))
+        states.state_slot(bound(0, "HANDLE", [], handle))
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from onnx_tflite_plugin.api import (
 )
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import Declared, check_calls, label
-from onnx_tflite_plugin.binding.declared import called, resolved
+from onnx_tflite_plugin.binding.declared import resolve_operator, subgraph_indices
 from onnx_tflite_plugin.binding.numbers import BIAS_LIMIT, find_invalid_numbers
 from onnx_tflite_plugin.diagnosis.packs import declarations
 from onnx_tflite_plugin.errors import InvalidModel
@@ -36,7 +36,7 @@ TARGET = TARGETS["generic"]
 
 def read(options: Mapping[str, Any] | None = None, **declarations: Any) -> Declared:
     """The declarations of an operator of two operands, of which the second is absent, and one result."""
-    return resolved(bound(3, "X", [X, None], Y, options=options, **declarations), TARGET, 18).declared
+    return resolve_operator(bound(3, "X", [X, None], Y, options=options, **declarations), TARGET, 18).declared
 
 
 def test_label_names_first_result_and_subgraph() -> None:
@@ -47,7 +47,7 @@ def test_label_names_first_result_and_subgraph() -> None:
 
 def test_subgraphs_are_called_by_the_numbers_that_options_hold() -> None:
     op = bound(3, "X", [X], Y, options={"body": 2, "cases": (0, -1, 5), "none": -1, "name": "4"}).op
-    assert called(("body", "cases", "none", "name", "absent"), op) == (2, 0, -1, 5, -1)
+    assert subgraph_indices(("body", "cases", "none", "name", "absent"), op) == (2, 0, -1, 5, -1)
 
 
 def test_what_calls_subgraphs_or_touches_states_hands_tensors_on() -> None:

@@ -12,7 +12,7 @@ from onnx_tflite_plugin.api import VERSION
 from onnx_tflite_plugin.cli.failures import UsageProblem
 from onnx_tflite_plugin.cli.new_pack import _distribution, _kind
 from onnx_tflite_plugin.cli.pack_config import Pack
-from onnx_tflite_plugin.cli.scaffold import KINDS, added_files, check_kind, files, identifier, literal
+from onnx_tflite_plugin.cli.scaffold import KINDS, check_kind, files, files_for_pack, identifier, literal
 
 GROUP = "onnx_tflite_plugin.handlers"
 
@@ -90,7 +90,7 @@ def test_a_title_is_the_operator_where_every_file_can_hold_it(code: str, title: 
 
 
 def test_what_is_added_to_a_pack_has_files_and_entry_points_of_its_own() -> None:
-    written, entries = added_files("CUSTOM.my Op", "elementwise", "mine", "package")
+    written, entries = files_for_pack("CUSTOM.my Op", "elementwise", "mine", "package")
     assert [*written] == ["package/my_op.py", "package/my_op_cases.py", "tests/test_my_op.py"]
     assert entries == {
         GROUP: "CUSTOM.my%%20Op = package.my_op:my_op",

@@ -18,7 +18,7 @@ from onnx_tflite_plugin.source import metadata, read
 from onnx_tflite_plugin.source.authored import TensorMetadata
 from onnx_tflite_plugin.source.content import Content
 from onnx_tflite_plugin.source.metadata import read_metadata
-from onnx_tflite_plugin.telling.edges import Edge, authored
+from onnx_tflite_plugin.telling.edges import Edge, author_metadata
 from onnx_tflite_plugin.telling.snippet import snippet
 from onnx_tflite_plugin.verify import verify
 
@@ -142,8 +142,12 @@ def test_metadata_is_told_of_the_edge_it_describes() -> None:
 
 
 def test_a_range_has_both_ends() -> None:
-    assert authored(TensorMetadata(low=(-1.0,), high=(2.0,)))["range"] == ((-1.0,), (2.0,))
-    assert authored(TensorMetadata(low=(-1.0,)))["range"] is authored(TensorMetadata(high=(2.0,)))["range"] is None
+    assert author_metadata(TensorMetadata(low=(-1.0,), high=(2.0,)))["range"] == ((-1.0,), (2.0,))
+    assert (
+        author_metadata(TensorMetadata(low=(-1.0,)))["range"]
+        is author_metadata(TensorMetadata(high=(2.0,)))["range"]
+        is None
+    )
 
 
 def test_metadata_of_the_model_is_read() -> None:

@@ -15,7 +15,7 @@ from verify_graphs import slot, subgraph
 
 from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.diagnosis import litert as diagnosis
-from onnx_tflite_plugin.diagnosis.litert import check_with_litert, contradicted, probe_file
+from onnx_tflite_plugin.diagnosis.litert import check_with_litert, probe_file, shape_contradiction
 from onnx_tflite_plugin.diagnosis.probe import probe
 from onnx_tflite_plugin.errors import Blamed, Contradiction, ConversionError, InvalidModel, Problem
 
@@ -46,14 +46,14 @@ def by_nothing() -> bytes:
 @pytest.mark.parametrize(("batch", "blamed"), [(None, False), (1, True)])
 def test_a_shape_contradicts_what_litert_computes_but_where_it_is_open(batch: int | None, blamed: bool) -> None:
     graph = subgraph(inputs=[slot(0)], outputs=[slot(1, shape=(batch, 4))])
-    assert (contradicted(made_of(graph), {"shapes": {"1": [3, 4]}}) is not None) is blamed
+    assert (shape_contradiction(made_of(graph), {"shapes": {"1": [3, 4]}}) is not None) is blamed
 
 
 def test_unknown_shapes_are_no_contradiction() -> None:
     graph = subgraph(inputs=[slot(0)], outputs=[slot(1, shape=()), slot(2, shape=(5, 7))])
-    assert contradicted(made_of(graph), {}) is None
-    assert contradicted(made_of(graph), {"shapes": {"1": [3], "2": [5, 7]}}) is None
-    told = contradicted(made_of(graph), {"shapes": {"2": [5, 11]}})
+    assert shape_contradiction(made_of(graph), {}) is None
+    assert shape_contradiction(made_of(graph), {"shapes": {"1": [3], "2": [5, 7]}}) is None
+    told = shape_contradiction(made_of(graph), {"shapes": {"2": [5, 11]}})
     assert told is not None
     (problem,) = told.problems
     assert isinstance(problem, Contradiction)

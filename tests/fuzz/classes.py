@@ -21,11 +21,11 @@ import numpy as np
 
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import Bound
-from onnx_tflite_plugin.diagnosis.litert import contradicted
+from onnx_tflite_plugin.diagnosis.litert import shape_contradiction
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.normalize.changes import with_main
 from onnx_tflite_plugin.normalize.derivation import Sizes
-from onnx_tflite_plugin.source.dtypes import FLOATS, QUANTIZED, stored_bytes
+from onnx_tflite_plugin.source.dtypes import FLOATS, QUANTIZED, size_in_file
 from onnx_tflite_plugin.source.model import Dims, Operator, Quantization, Subgraph, Tensor, agree
 from onnx_tflite_plugin.targets import target_named
 
@@ -77,7 +77,7 @@ def stale_shapes(suspect: Suspect) -> bool:
     """
     shapes = suspect.told.get("shapes", {})
     main = suspect.model.subgraphs[0]
-    if contradicted(suspect.model, suspect.told) is not None:
+    if shape_contradiction(suspect.model, suspect.told) is not None:
         return True
     if any(not tensor.dims and tensor.has_rank and shapes.get(str(tensor.index)) for tensor in main.tensors):
         return True
@@ -189,7 +189,7 @@ def _converts(suspect: Suspect, op: Operator) -> bool:
 def longer_constants(suspect: Suspect) -> bool:
     """A constant with more bytes than its shape takes: kernels that ask for the bytes of a row get others."""
     return any(
-        size is not None and size > stored_bytes(tensor.dtype, tensor.shape)
+        size is not None and size > size_in_file(tensor.dtype, tensor.shape)
         for tensor in suspect.tensors
         if tensor.is_constant and tensor.dtype != "string" and (size := _stored(tensor)) is not None
     )

@@ -19,7 +19,7 @@ from onnx_tflite_plugin.layout import solver
 from onnx_tflite_plugin.layout.boundaries import LOOP_ITERATIONS
 from onnx_tflite_plugin.layout.plan import RESHAPE_COST, TRANSPOSE_COST, LayoutPlan, plan_layout, tensor_bytes
 from onnx_tflite_plugin.layout.propagation import InterfaceLayouts
-from onnx_tflite_plugin.layout.tensor_layout import permuted_layout, source_layout
+from onnx_tflite_plugin.layout.tensor_layout import layout_of_permutation, source_layout
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.dtypes import NAMES, PACKED
 from onnx_tflite_plugin.source.model import Tensor
@@ -88,7 +88,7 @@ def make_plan(
     """Return a plan. ``first``: graph inputs and outputs that are channels first; ``free``: those with a free layout."""
     tensors = {tensor.name: tensor for tensor in (*model.main.inputs, *model.main.outputs)}
     edges = InterfaceLayouts(
-        {tensors[name]: permuted_layout(tensors[name].dims, FIRST) for name in first},
+        {tensors[name]: layout_of_permutation(tensors[name].dims, FIRST) for name in first},
         frozenset(tensors[name] for name in free),
     )
     return plan_layout(
@@ -112,8 +112,8 @@ def test_transpose_costs_bytes_and_a_constant() -> None:
     plan = make_plan(chain("Image"))
     assert transposes(plan) == [("x", "graph input", ["op 0"]), ("a", "op 0", ["graph output"])]
     assert [(copy.bytes, copy.start, copy.end) for copy in plan.transposes] == [
-        (BYTES, source_layout(SHAPE), permuted_layout(SHAPE, FIRST)),
-        (BYTES, permuted_layout(SHAPE, FIRST), source_layout(SHAPE)),
+        (BYTES, source_layout(SHAPE), layout_of_permutation(SHAPE, FIRST)),
+        (BYTES, layout_of_permutation(SHAPE, FIRST), source_layout(SHAPE)),
     ]
     assert (plan.cost, plan.exact, plan.differences) == (2 * MOVED, True, 0)
 
@@ -156,7 +156,7 @@ def test_transparent_operators_follow_neighbors_except_in_local_plan(
         wanted = plan.layout(operator, 0)
         assert wanted == plan.layout(operator, ~0)
         first = "Image" in operator.op.code or ("Any" in operator.op.code and moved > 0)
-        assert wanted == (permuted_layout(SHAPE, FIRST) if first else source_layout(SHAPE))
+        assert wanted == (layout_of_permutation(SHAPE, FIRST) if first else source_layout(SHAPE))
 
 
 def test_requested_interface_layout_is_used() -> None:
@@ -164,8 +164,8 @@ def test_requested_interface_layout_is_used() -> None:
     x, y = *model.main.inputs, *model.main.outputs
     plan = make_plan(model, first="xc")
     assert (plan.interface_layout(x), plan.interface_layout(y)) == (
-        permuted_layout(SHAPE, FIRST),
-        permuted_layout(SHAPE, FIRST),
+        layout_of_permutation(SHAPE, FIRST),
+        layout_of_permutation(SHAPE, FIRST),
     )
     assert [name for name, *_ in transposes(plan)] in (["a", "c"], ["b", "c"])
     assert plan.differences == (transposes(plan)[0][0] == "b")
@@ -176,8 +176,8 @@ def test_free_interface_layout_is_the_cheapest() -> None:
     x, y = *model.main.inputs, *model.main.outputs
     plan = make_plan(model, free="xc")
     assert (plan.interface_layout(x), plan.interface_layout(y)) == (
-        permuted_layout(SHAPE, FIRST),
-        permuted_layout(SHAPE, FIRST),
+        layout_of_permutation(SHAPE, FIRST),
+        layout_of_permutation(SHAPE, FIRST),
     )
     assert (plan.cost, plan.differences) == (2 * MOVED, 2)
     plan = make_plan(chain("Stays", "Image"), free="xb")

@@ -17,7 +17,7 @@ from onnx_tflite_plugin.layout.shared_axes import (
     parse_axes,
     resolve_shared_axes,
 )
-from onnx_tflite_plugin.layout.tensor_layout import INSERTED, AxisPart, permuted_layout, source_layout
+from onnx_tflite_plugin.layout.tensor_layout import INSERTED, AxisPart, layout_of_permutation, source_layout
 from onnx_tflite_plugin.source.model import Dims
 from tests.layout.test_tensor_layout import elements
 
@@ -93,12 +93,16 @@ def test_missing_letters_follow_their_predecessor() -> None:
     image = frame("n h w c, c n -> n h w c", (2, 3, 5, 7), (7, 2), (2, 3, 5, 7))
     assert [part.letter for part in image.operator_layout(source_layout((7, 2)), 1) or ()] == ["c", "n", "h", "w"]
     rows = frame("n h c, h c -> n h c", (2, 3, 5), (3, 5), (2, 3, 5))
-    assert [part.letter for part in rows.operator_layout(permuted_layout((3, 5), (1, 0)), 1) or ()] == ["n", "c", "h"]
+    assert [part.letter for part in rows.operator_layout(layout_of_permutation((3, 5), (1, 0)), 1) or ()] == [
+        "n",
+        "c",
+        "h",
+    ]
     steps = frame("n k c, n k -> n k c", (2, 15, 7), (2, 15), (2, 15, 7), unordered="k")
     cut = (LetterPart("n"), LetterPart("k", 1, 3), LetterPart("k", 3, 5))
     assert steps.operator_layout(steps.slot_layout(cut, 1) or (), 1) == (*cut, LetterPart("c"))
     columns = frame("n c h, n c -> n c h", (2, 3, 5), (2, 3), (2, 3, 5))
-    assert [part.letter for part in columns.operator_layout(permuted_layout((2, 3), (1, 0)), 1) or ()] == [
+    assert [part.letter for part in columns.operator_layout(layout_of_permutation((2, 3), (1, 0)), 1) or ()] == [
         "c",
         "h",
         "n",
@@ -117,11 +121,14 @@ def test_unit_axis_is_inserted_once_in_slots_without_it() -> None:
     order = (LetterPart("c"), LetterPart(unit, size=1), LetterPart("r"))
     assert rows.operator_layout(put_in, 0) == order
     assert rows.operator_layout((put_in[0], put_in[1], *put_in[1:]), 0) == order
-    assert (rows.slot_layout(order, 0), rows.slot_layout(order, ~0)) == (put_in, permuted_layout((2, 1, 3), (2, 1, 0)))
+    assert (rows.slot_layout(order, 0), rows.slot_layout(order, ~0)) == (
+        put_in,
+        layout_of_permutation((2, 1, 3), (2, 1, 0)),
+    )
     assert not rows.has_partial_unit(order)
-    whole = rows.operator_layout(permuted_layout((2, 1, 3), (2, 1, 0)), ~0)
+    whole = rows.operator_layout(layout_of_permutation((2, 1, 3), (2, 1, 0)), ~0)
     assert whole == (LetterPart("c"), LetterPart(unit), LetterPart("r"))
-    assert rows.slot_layout(whole, 0) == permuted_layout((2, 3), (1, 0))
+    assert rows.slot_layout(whole, 0) == layout_of_permutation((2, 3), (1, 0))
     assert rows.has_partial_unit(whole)
     assert not rows.has_partial_unit((LetterPart("r"), LetterPart("c")))
     assert frame("r c -> r c", (2, 3), (2, 3)).operator_layout(put_in, 0) == (LetterPart("c"), LetterPart("r"))
@@ -160,7 +167,7 @@ def test_unknown_size_of_a_letter_follows_from_its_axis(
 
 def test_dynamic_axis_has_all_its_letters() -> None:
     opened = frame("(a b) c -> c a b", (None, 5), (5, None, 3))
-    assert opened.operator_layout(permuted_layout((None, 5), (1, 0)), 0) == (
+    assert opened.operator_layout(layout_of_permutation((None, 5), (1, 0)), 0) == (
         LetterPart("c"),
         LetterPart("a"),
         LetterPart("b"),
@@ -247,7 +254,7 @@ def test_left_out_unit_stays_out_and_other_letters_return() -> None:
 def test_input_layout_gives_the_same_output_layout() -> None:
     image = frame("n h w c -> n h w c", (2, 5, 7, 3), (2, 5, 7, 3), unordered="*")
     for perm in ((0, 3, 1, 2), (3, 2, 1, 0), (1, 0, 2, 3)):
-        order = permuted_layout((2, 5, 7, 3), perm)
+        order = layout_of_permutation((2, 5, 7, 3), perm)
         assert image.slot_layout(image.operator_layout(order, 0) or (), ~0) == order
 
 

@@ -22,8 +22,8 @@ from onnx_tflite_plugin.layout.tensor_layout import (
     format_layout,
     has_adjacent_parts,
     intermediate_layouts,
+    layout_of_permutation,
     layout_permutation,
-    permuted_layout,
     physical_shape,
     plan_conversion,
     source_layout,
@@ -157,16 +157,16 @@ def test_products_with_a_dynamic_size_are_dynamic() -> None:
 
 
 def test_moved_unit_axis_is_a_reshape() -> None:
-    assert plan_conversion(source_layout((1, 5, 3)), permuted_layout((1, 5, 3), (1, 0, 2))) == LayoutConversion(
+    assert plan_conversion(source_layout((1, 5, 3)), layout_of_permutation((1, 5, 3), (1, 0, 2))) == LayoutConversion(
         None, None, (5, 1, 3)
     )
-    assert plan_conversion(source_layout((2, 5, 3)), permuted_layout((2, 5, 3), (2, 0, 1))) == LayoutConversion(
+    assert plan_conversion(source_layout((2, 5, 3)), layout_of_permutation((2, 5, 3), (2, 0, 1))) == LayoutConversion(
         None, (2, 0, 1), None
     )
     assert plan_conversion(source_layout((2, 5)), (AxisPart(1, 1, 5), AxisPart(0, 1, 2))) == LayoutConversion(
         None, (1, 0), None
     )
-    assert plan_conversion(source_layout((1, 1, 3)), permuted_layout((1, 1, 3), (1, 0, 2))) == LayoutConversion(
+    assert plan_conversion(source_layout((1, 1, 3)), layout_of_permutation((1, 1, 3), (1, 0, 2))) == LayoutConversion(
         None, None, None
     )
     assert plan_conversion(source_layout((5, 1)), source_layout((5,))) == LayoutConversion(None, None, (5,))

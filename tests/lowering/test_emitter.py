@@ -10,7 +10,7 @@ import pytest
 
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.graph.names import UniqueNames
-from onnx_tflite_plugin.lowering.emitter import Emitter, typed
+from onnx_tflite_plugin.lowering.emitter import Emitter, set_type
 from onnx_tflite_plugin.lowering.lookup import gather_entries
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.targets import TARGETS
@@ -116,7 +116,7 @@ def test_a_table_is_read_element_by_element_where_its_shape_can_be_said(
     dims: tuple[int | None, ...], nodes: list[str], dtype: str
 ) -> None:
     builder = emitter()
-    indices = builder.register(typed(ir.Value(name="x"), dtype, dims))
+    indices = builder.register(set_type(ir.Value(name="x"), dtype, dims))
     gather_entries(builder, floats([2, 3, 5, 7, 11]), indices, dims)
     assert [node.op_type for node in builder.nodes] == ["Cast"] * (dtype == "uint8") + nodes
     elements = next((node for node in builder.nodes if node.op_type == "GatherElements"), None)
@@ -135,7 +135,7 @@ def test_one_axis_becomes_a_list_of_one_where_it_is_an_attribute() -> None:
 @pytest.mark.parametrize(("op_type", "name", "since"), [("DFT", "axis", 20), ("ReduceMax", "axes", 18)])
 def test_runtime_value_for_an_attribute_names_the_opset_needed(op_type: str, name: str, since: int) -> None:
     builder = emitter(17)
-    number = builder.register(typed(ir.Value(name="n"), "int64", () if since == 20 else (1,)))
+    number = builder.register(set_type(ir.Value(name="n"), "int64", () if since == 20 else (1,)))
     operands = [floats(np.zeros((1, 3, 2))), *([None] if since == 20 else []), number]
     with pytest.raises(Refusal, match=f"{op_type} takes {name} as a runtime value only from opset {since}"):
         builder.emit(op_type, operands, {})

@@ -19,7 +19,7 @@ from onnx_tflite_plugin.conversion import Conversion, convert
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.lowering.emitter import Emitter, typed
+from onnx_tflite_plugin.lowering.emitter import Emitter, set_type
 from onnx_tflite_plugin.lowering.schemas import schema_of
 from onnx_tflite_plugin.source.dtypes import bits
 from onnx_tflite_plugin.targets import TARGETS
@@ -153,7 +153,7 @@ def types(op_type: str, *operands: Any, opset: int = 18, **attributes: Any) -> t
     """Return the emitted operators and the first output's dtype, with ONNX Runtime's widening table."""
     emitter = Emitter(opset, UniqueNames(), TARGETS["onnxruntime"].widens)
     graph_inputs = [
-        emitter.register(typed(ir.Value(name=f"x{k}"), a.dtype.name, a.shape)) for k, a in enumerate(operands)
+        emitter.register(set_type(ir.Value(name=f"x{k}"), a.dtype.name, a.shape)) for k, a in enumerate(operands)
     ]
     y = emitter.emit(op_type, graph_inputs, attributes)[0]
     assert y.type is not None
@@ -194,7 +194,7 @@ def test_what_reduces_decides_which_dtypes_a_scatter_has() -> None:
 
 def test_constants_of_a_handler_are_written_in_the_wider_dtype() -> None:
     emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].widens)
-    x = emitter.register(typed(ir.Value(name="x"), "int16", (2, 3)))
+    x = emitter.register(set_type(ir.Value(name="x"), "int16", (2, 3)))
     emitter.emit("Max", [x, np.asarray(7, np.int16)], {})
     assert [node.op_type for node in emitter.nodes] == ["Cast", "Max", "Cast"]
     constant = emitter.nodes[1].inputs[1]

@@ -12,11 +12,11 @@ from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.layout.tensor_layout import (
     TensorLayout,
     layout_axes,
-    permuted_layout,
+    layout_of_permutation,
     physical_shape,
     source_layout,
 )
-from onnx_tflite_plugin.lowering.emitter import Emitter, typed
+from onnx_tflite_plugin.lowering.emitter import Emitter, set_type
 from onnx_tflite_plugin.lowering.state import evaluate_constant
 from onnx_tflite_plugin.lowering.values import FILE, FLOAT, STORED, Values, arrange_constant, physical_dims
 from onnx_tflite_plugin.quantization.plan import Storage, StoragePlan, Weights
@@ -24,7 +24,7 @@ from onnx_tflite_plugin.source.model import Array, Data, Quantization, Tensor
 from onnx_tflite_plugin.targets import TARGETS
 
 DIMS = (2, 3, 5)
-ORDERS = [source_layout(DIMS), permuted_layout(DIMS, (2, 0, 1))]
+ORDERS = [source_layout(DIMS), layout_of_permutation(DIMS, (2, 0, 1))]
 EACH = Quantization((0.5, 0.25, 2.0), (3, -5, 0), 1)
 ONE = Quantization((0.25,), (-7,), 0)
 ZERO = Quantization((0.25,), (0,), 0)
@@ -121,7 +121,7 @@ def test_complex_numbers_are_pairs_along_a_last_axis_in_every_layout(order: Tens
     tensor = Tensor(0, 0, "z", "complex64", DIMS, DIMS)
     assert physical_dims(tensor, order) == wanted.shape == (*physical_shape(order), 2)
     values = values_of()
-    made = values.emitter.register(typed(ir.Value(name="z"), "complex64", (*DIMS, 2)))
+    made = values.emitter.register(set_type(ir.Value(name="z"), "complex64", (*DIMS, 2)))
     values.put(tensor, made, source_layout(DIMS), STORED)
     assert values.get(tensor, order).shape == ir.Shape(wanted.shape)
 
@@ -140,7 +140,7 @@ def test_rescaled_quantized_values_are_clipped_in_between(case: str, computed: b
     """ONNX Runtime merges two Q/DQ pairs and loses the first rounding; graph inputs have no pair before them."""
     is_clipped, scale, zero_point, dtype = RESCALING[case]
     values = values_of()
-    x = values.emitter.register(typed(ir.Value(name="x"), "int8" if not computed else "float32", DIMS))
+    x = values.emitter.register(set_type(ir.Value(name="x"), "int8" if not computed else "float32", DIMS))
     order, first = source_layout(DIMS), Storage("int8", 0, ONE)
     integers = values.quantize(x, first, order) if computed else x
     values.quantize(

@@ -14,7 +14,7 @@ from onnx_tflite_plugin.api.budget import ENVIRONMENT, OverBudget
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.layout.plan import LayoutPlan
-from onnx_tflite_plugin.lowering.emitter import Emitter, typed
+from onnx_tflite_plugin.lowering.emitter import Emitter, set_type
 from onnx_tflite_plugin.lowering.state import State, States, evaluate_constant
 from onnx_tflite_plugin.quantization.plan import StoragePlan
 from onnx_tflite_plugin.source.model import Quantization, Tensor
@@ -82,7 +82,7 @@ def test_a_first_value_may_be_made_by_what_lacks_an_operand() -> None:
 
 def test_what_depends_on_an_input_is_no_first_value() -> None:
     builder = emitter()
-    x = builder.register(typed(ir.Value(name="x"), "float32", (2, 3)))
+    x = builder.register(set_type(ir.Value(name="x"), "float32", (2, 3)))
     (sums,) = builder.emit("Add", [X, x], {})
     with pytest.raises(LookupError, match="'x' is a runtime value"):
         evaluate_constant(sums, builder.domains)

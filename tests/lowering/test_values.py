@@ -15,8 +15,8 @@ from onnx_tflite_plugin.api import Transparent, handler
 from onnx_tflite_plugin.graph.metadata import read_tensor
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.layout.tensor_layout import permuted_layout, source_layout
-from onnx_tflite_plugin.lowering.emitter import Emitter, typed
+from onnx_tflite_plugin.layout.tensor_layout import layout_of_permutation, source_layout
+from onnx_tflite_plugin.lowering.emitter import Emitter, set_type
 from onnx_tflite_plugin.lowering.values import STORED, Values, replace_zero_scales
 from onnx_tflite_plugin.quantization.plan import Storage, StoragePlan
 from onnx_tflite_plugin.source.model import Quantization, Tensor
@@ -24,7 +24,7 @@ from onnx_tflite_plugin.targets import TARGETS
 from onnx_tflite_plugin.verify import verify
 
 DIMS = (2, 3)
-TURNED = permuted_layout(DIMS, (1, 0))
+TURNED = layout_of_permutation(DIMS, (1, 0))
 
 
 def test_what_is_read_after_a_variable_is_written_is_its_next_value() -> None:
@@ -34,7 +34,7 @@ def test_what_is_read_after_a_variable_is_written_is_its_next_value() -> None:
     variable = Tensor(0, 0, "v", "float32", DIMS, DIMS, None, None, True)
     turned = []
     for name in ("before", "after"):
-        value = emitter.register(typed(ir.Value(name=name), "float32", DIMS))
+        value = emitter.register(set_type(ir.Value(name=name), "float32", DIMS))
         values.put(variable, value, source_layout(DIMS), STORED)
         turned += [values.get(variable, TURNED), values.get(variable, TURNED)]
         node = turned[-1].producer()
@@ -52,10 +52,10 @@ def test_every_order_is_made_of_the_tensor_as_its_operator_made_it() -> None:
     dims = (2, 3, 5, 1)
     tensor, made = (
         Tensor(0, 0, "t", "float32", dims, dims),
-        emitter.register(typed(ir.Value(name="t"), "float32", dims)),
+        emitter.register(set_type(ir.Value(name="t"), "float32", dims)),
     )
     values.put(tensor, made, source_layout(dims), STORED)
-    orders = [permuted_layout(dims, perm) for perm in ((1, 0, 2, 3), (2, 1, 0, 3), (1, 3, 0, 2))]
+    orders = [layout_of_permutation(dims, perm) for perm in ((1, 0, 2, 3), (2, 1, 0, 3), (1, 3, 0, 2))]
     turned, other, unit = (values.get(tensor, order).producer() for order in orders)
     assert turned is not None
     assert other is not None
@@ -67,7 +67,7 @@ def test_every_order_is_made_of_the_tensor_as_its_operator_made_it() -> None:
 def test_forwarded_operand_keeps_its_known_sizes() -> None:
     emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].widens)
     values = Values(emitter, StoragePlan(TARGETS["onnxruntime"], {}, {}))
-    value = emitter.register(typed(ir.Value(name="x"), "float32", (None, 3)))
+    value = emitter.register(set_type(ir.Value(name="x"), "float32", (None, 3)))
     for name, dims in (("x", (None, 3)), ("y", (None, None))):
         values.put(Tensor(0, 0, name, "float32", (2, 3), dims, None, None, False), value, source_layout(dims), STORED)
     assert value.shape == ir.Shape([None, 3])
@@ -77,11 +77,11 @@ def test_a_size_of_0_is_asked_for_and_not_taken_from_the_operand() -> None:
     """In Reshape, 0 means the operand's size at that place unless allowzero is set."""
     emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].widens)
     values = Values(emitter, StoragePlan(TARGETS["onnxruntime"], {}, {}))
-    x = emitter.register(typed(ir.Value(name="x"), "float32", (3, 0)))
+    x = emitter.register(set_type(ir.Value(name="x"), "float32", (3, 0)))
     y = values.reshape(x, (3, 0), (0, 2, 3))
     y.name, x.name = "y", "x"
     inputs = [x, *(value for node in emitter.nodes for value in node.inputs if value is not None and value.const_value)]
-    graph = ir.Graph([x], [typed(y, "float32", (0, 2, 3))], nodes=emitter.nodes, opset_imports={"": 18})
+    graph = ir.Graph([x], [set_type(y, "float32", (0, 2, 3))], nodes=emitter.nodes, opset_imports={"": 18})
     for value in inputs[1:]:
         graph.register_initializer(value)
     proto = ir.to_proto(ir.Model(graph, ir_version=9))
@@ -109,7 +109,7 @@ def test_sizes_that_only_a_run_tells_stay_where_they_are(
     """Except for axes of size 1; a Reshape could not tell the sizes apart."""
     emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].widens)
     values = Values(emitter, StoragePlan(TARGETS["onnxruntime"], {}, {}))
-    x = emitter.register(typed(ir.Value(name="x"), "float32", before))
+    x = emitter.register(set_type(ir.Value(name="x"), "float32", before))
     with pytest.raises(ValueError, match="more than one dynamic size"):
         values.reshape(x, before, dims)
 
@@ -119,7 +119,7 @@ def test_a_relu_is_bounded_again_in_front_of_4_bits_alone(dtype: str, nodes: int
     """ONNX Runtime drops a Relu before 4-bit QuantizeLinear, whatever the zero point."""
     emitter = Emitter(21, UniqueNames(), TARGETS["generic"].widens)
     values = Values(emitter, StoragePlan(TARGETS["generic"], {}, {}))
-    x = emitter.register(typed(ir.Value(name="x"), "float32", DIMS))
+    x = emitter.register(set_type(ir.Value(name="x"), "float32", DIMS))
     relu = emitter.emit("Relu", [x], {})[0]
     storage = Storage(dtype, 0, Quantization((0.25,), (3,), 0))
     assert values.quantize(relu, storage, source_layout(DIMS)).dtype == ir.DataType[dtype.upper()]
@@ -182,7 +182,7 @@ def test_axes_of_size_1_come_and_go_without_sizes(
 ) -> None:
     emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].widens)
     values = Values(emitter, StoragePlan(TARGETS["onnxruntime"], {}, {}))
-    values.reshape(emitter.register(typed(ir.Value(name="x"), "float32", before)), before, dims)
+    values.reshape(emitter.register(set_type(ir.Value(name="x"), "float32", before)), before, dims)
     assert [node.op_type for node in emitter.nodes] == kinds
 
 

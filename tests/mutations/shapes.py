@@ -113,6 +113,6 @@ MUTATIONS = (
         "all axes of unknown size stay",
         "SQUEEZE",
         ("SQUEEZE-all_of_unknown_sizes",),
-        patches={"op_handlers.tensor.shape:squeezed_sizes": returning(())},
+        patches={"op_handlers.tensor.shape:squeeze_shape": returning(())},
     ),
 )

@@ -10,7 +10,7 @@ import pytest
 import onnx_tflite_plugin as otp
 from conformance.models import Net, tensor
 from onnx_tflite_plugin.api.refusal import Refusal
-from onnx_tflite_plugin.quantization.activation import Clamp, stored_clamp
+from onnx_tflite_plugin.quantization.activation import Clamp, quantized_clamp_bounds
 from onnx_tflite_plugin.source.model import Quantization
 from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime
 
@@ -63,9 +63,9 @@ def test_stored_clamp_is_limited_to_the_dtype(
     activation: str, dtype: str, scale: float, zero_point: int, clamp: Clamp
 ) -> None:
     """CalculateActivationRangeQuantized: max(qmin, quantize(bound)), min(qmax, quantize(bound))."""
-    assert stored_clamp(activation, dtype, Quantization((scale,), (zero_point,), 0)) == clamp
+    assert quantized_clamp_bounds(activation, dtype, Quantization((scale,), (zero_point,), 0)) == clamp
 
 
 def test_activation_at_scale_0_is_refused() -> None:
     with pytest.raises(Refusal, match="scale of 0"):
-        stored_clamp("RELU", "int8", Quantization((0.0,), (0,), 0))
+        quantized_clamp_bounds("RELU", "int8", Quantization((0.0,), (0,), 0))

@@ -11,7 +11,7 @@ from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.source import metadata, read
 from onnx_tflite_plugin.source.authored import Metadata
 from onnx_tflite_plugin.source.content import Content
-from onnx_tflite_plugin.source.metadata import described, read_metadata
+from onnx_tflite_plugin.source.metadata import describe_interface, read_metadata
 
 
 def said(slots: dict[int, Any], model: bytes = b"") -> Metadata:
@@ -55,7 +55,7 @@ def test_subgraphs_beyond_the_metadata_have_no_description() -> None:
         graph.operator("NEG", [x], [y])
         graph.output(y)
     model.metadata("TFLITE_METADATA", classifier())
-    told = described(read(model.build()))
+    told = describe_interface(read(model.build()))
     assert {place: one.name for place, one in told.items()} == {(0, 0): "image", (0, 1): "scores"}
 
 

@@ -34,7 +34,7 @@ def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[tuple[ir.Graph, Mapp
 def check(place: tuple[ir.Graph, Mapping[ir.Node, Convolution]]) -> PaddingFlow | Decline:
     """Return the padding that gains more than it costs. Declines if there is none."""
     graph, convolutions = place
-    widened = {node: wide for node, convolution in convolutions.items() if (wide := padded_width(convolution))}
+    widened = {node: wide for node, convolution in convolutions.items() if (wide := width_to_pad_to(convolution))}
     if not widened:
         return Decline("all convolutions have numbers of channels with a fast path, or padding wastes too much")
     flow = PaddingFlow(convolutions)
@@ -64,7 +64,7 @@ def rewrite(editor: Editor, flow: PaddingFlow) -> int:
 pad_channels = RewriteRule(pattern, check, rewrite)
 
 
-def padded_width(convolution: Convolution) -> int | None:
+def width_to_pad_to(convolution: Convolution) -> int | None:
     """Return the number of output channels to pad to; ``None`` if padding is useless or too wasteful."""
     features, channels, *kernel = convolution.shape
     wide = round_up(features)

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.matching import DIVISOR, constant, only_user, producer, sizes
-from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, required
+from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require_match
 
 _MOST = 128  # channels beyond which the products cost more than two changes of layout
 
@@ -27,10 +27,10 @@ class Match(NamedTuple):
 
 def check(node: ir.Node) -> Match:
     """Return the match, if channels of a float image are padded before a sum with a convolution."""
-    before, after = _padded_channels(node)
-    total = required(only_user(node.outputs[0], "Add"))
-    shape = required(sizes(node.inputs[0]), "the rank of the image is unknown")
-    channels = required(shape[1], "the number of channels is unknown")
+    before, after = _channel_padding(node)
+    total = require_match(only_user(node.outputs[0], "Add"))
+    shape = require_match(sizes(node.inputs[0]), "the rank of the image is unknown")
+    channels = require_match(shape[1], "the number of channels is unknown")
     require(channels and channels % DIVISOR == 0, f"the number of channels is no multiple of {DIVISOR}")
     require(channels <= _MOST, f"more than {_MOST} channels cost more than two changes of layout")
     require(any(producer(value, "Conv") for value in total.inputs), "no convolution is part of the sum")
@@ -50,10 +50,10 @@ def rewrite(editor: Editor, match: Match) -> None:
 pad_to_conv = RewriteRule(nodes("Pad"), check, rewrite)
 
 
-def _padded_channels(node: ir.Node) -> tuple[int, int]:
+def _channel_padding(node: ir.Node) -> tuple[int, int]:
     """Return the numbers of zeros before and after the channels. Raises Refusal if anything else is padded."""
-    image = required(node.inputs[0])
-    pads = required(constant(node.inputs[1]), "the pads are computed")
+    image = require_match(node.inputs[0])
+    pads = require_match(constant(node.inputs[1]), "the pads are computed")
     value = constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] is not None else np.zeros(())
     mode = node.attributes.get("mode")
     require(image.dtype == ir.DataType.FLOAT, "the image is not of floats")

@@ -157,7 +157,7 @@ class PaddingFlow:
         if node.op_type in BROADCASTING:
             return _broadcast(node, operands)
         if node.op_type == "Concat" and integer(node, "axis", 0) == 1:
-            return _concatenated(node, operands)
+            return _trace_concat(node, operands)
         return None
 
 
@@ -185,7 +185,7 @@ def _broadcast(node: ir.Node, operands: Sequence[Padding | None]) -> Padding | N
     return first._replace(origins=_origins(padded))
 
 
-def _concatenated(node: ir.Node, operands: Sequence[Padding | None]) -> Padding | None:
+def _trace_concat(node: ir.Node, operands: Sequence[Padding | None]) -> Padding | None:
     positions: list[int] = []
     size = 0
     for value, padding in zip(node.inputs, operands, strict=True):

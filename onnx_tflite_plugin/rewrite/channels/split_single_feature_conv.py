@@ -12,12 +12,12 @@ import onnx_ir as ir
 from onnx_tflite_plugin.rewrite.channels.padding import LITTLE, Convolution
 from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.matching import BLOCK, producer
-from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, required
+from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require_match
 
 
 def check(node: ir.Node) -> Convolution:
     """Return the convolution, if it is a large one of float images with one output channel."""
-    convolution = required(Convolution.of(node), "the weights or the bias are computed")
+    convolution = require_match(Convolution.of(node), "the weights or the bias are computed")
     image, (features, channels, *kernel) = node.inputs[0], convolution.shape
     require(features == 1)
     require(image is not None and image.dtype == ir.DataType.FLOAT, "the image is not of floats")

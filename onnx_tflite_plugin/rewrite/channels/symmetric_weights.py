@@ -83,7 +83,7 @@ class Layer:
     @cached_property
     def centered(self) -> Array:
         """The weights minus their zero point."""
-        return _centered(self.unit.weights)
+        return _subtract_zero_point(self.unit.weights)
 
     @property
     def source(self) -> ir.Value:
@@ -197,19 +197,22 @@ class Written:
 
     def around_zero(self, centered: Array | None = None) -> Written:
         """Return these weights, or ``centered``, with a zero point of 0."""
-        integers = (_centered(self.weights) if centered is None else centered).astype(np.int8)
+        integers = (_subtract_zero_point(self.weights) if centered is None else centered).astype(np.int8)
         return replace(
             self, weights=Affine(integers, self.weights.scale, np.zeros_like(self.weights.zero_point)), centered=True
         )
 
     def with_features(self, copied: list[int], size: int) -> Written:
         """Return these with copied output channels, and zeros up to ``size`` channels."""
-        weights, bias = _extended(self.weights, copied, size), self.bias and _extended(self.bias, copied, size)
+        weights, bias = (
+            _extend_constant(self.weights, copied, size),
+            self.bias and _extend_constant(self.bias, copied, size),
+        )
         return replace(self, weights=weights, bias=bias)
 
     def with_channels(self, copied: list[int], size: int, split: bool) -> Written:
         """Return these with copied input channels, which take the excess of a weight if ``split``, and unused ones up to ``size``."""
-        left = _centered(self.weights)
+        left = _subtract_zero_point(self.weights)
         wide = np.zeros((left.shape[0], size, *left.shape[2:]), np.int64)
         if not split:
             wide[:, : left.shape[1]] = left
@@ -238,13 +241,13 @@ def _points(weights: Affine) -> Array:
     return points.reshape(-1, *[1] * (weights.integers.ndim - 1)) if points.ndim else points
 
 
-def _centered(weights: Affine) -> Array:
+def _subtract_zero_point(weights: Affine) -> Array:
     """Return the weights minus their zero point."""
     assert weights.integers is not None
     return weights.integers.astype(np.int64) - _points(weights)
 
 
-def _extended(stored: Affine, copied: list[int], size: int) -> Affine:
+def _extend_constant(stored: Affine, copied: list[int], size: int) -> Affine:
     """Return a constant with copied features, and zeros up to ``size`` features."""
     integers, scale, zero_point = stored.integers, stored.scale, stored.zero_point
     assert integers is not None

@@ -27,7 +27,7 @@ from onnx_tflite_plugin.rewrite.matching import (
     producer,
     sizes,
 )
-from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, required
+from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require_match
 from onnx_tflite_plugin.source.model import Array
 
 _MOST = 256  # elements of a window up to which the scales of float32 distinguish a half
@@ -70,13 +70,13 @@ class Average:
     @classmethod
     def of(cls, node: ir.Node) -> Self:
         """Return the average around a node. Raises Refusal if it is not quantized, or a size is dynamic."""
-        dequantize = required(producer(node.inputs[0], "DequantizeLinear"))
-        quantize = required(only_user(node.outputs[0], "QuantizeLinear"))
+        dequantize = require_match(producer(node.inputs[0], "DequantizeLinear"))
+        quantize = require_match(only_user(node.outputs[0], "QuantizeLinear"))
         parameters = [Affine.of(one) for one in (dequantize, quantize)]
         require(all(one and one.per_tensor for one in parameters), "a scale is computed, or per axis")
-        integers = required(dequantize.inputs[0])
+        integers = require_match(dequantize.inputs[0])
         require(integers.dtype == ir.DataType.UINT8, "the integers are not uint8")
-        shape = required(sizes(node.inputs[0]), "the rank of the image is unknown")
+        shape = require_match(sizes(node.inputs[0]), "the rank of the image is unknown")
         require(len(shape) == 4 and None not in shape[1:], "it is no image, or a size is dynamic")
         require("auto_pad" not in node.attributes, "the pads are not given as numbers")
         require({*ints(node, "dilations", [1])} == {1}, "the windows are dilated")

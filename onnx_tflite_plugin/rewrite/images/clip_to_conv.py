@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.matching import DIVISOR, constant, only_user, producer, sizes
-from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, required
+from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require_match
 from onnx_tflite_plugin.source.model import Array
 
 _FUSED_WITH_CONV = ("HardSigmoid", "LeakyRelu", "Relu", "Sigmoid", "Tanh")
@@ -32,9 +32,9 @@ class Match(NamedTuple):
 
 def check(node: ir.Node) -> Match:
     """Return the match, if a float image is in the blocked layout before and after its constant bounds."""
-    image, bounds = required(node.inputs[0]), _bounds(node)
+    image, bounds = require_match(node.inputs[0]), _bounds(node)
     require(only_user(image, node.op_type), "the unbounded image is read by others")
-    shape = required(sizes(node.outputs[0]), "the rank of the image is unknown")
+    shape = require_match(sizes(node.outputs[0]), "the rank of the image is unknown")
     require(len(shape) == 4 and shape[2:] != [1, 1], "the tensor is no image, or a single pixel")
     channels = shape[1]
     require(channels and channels % DIVISOR == 0, f"the number of channels is no multiple of {DIVISOR}")
@@ -65,7 +65,7 @@ def _bounds(node: ir.Node) -> Sequence[ir.Value | Array | None]:
     if node.op_type == "Clip":
         require(all(value is None or constant(value) is not None for value in others), "a bound is computed")
         return others
-    number = required(constant(others[0]) if len(others) == 1 else None)
+    number = require_match(constant(others[0]) if len(others) == 1 else None)
     require(number.size == 1, "the bound is no scalar")
     bound = np.asarray(number.reshape(()))
     return [bound] if node.op_type == "Max" else [None, bound]
@@ -77,7 +77,7 @@ def _require_blocks_before(image: ir.Value, shape: list[int | None]) -> None:
     if activation := producer(image, *_FUSED_WITH_CONV):
         require(producer(activation.inputs[0], "Conv"), "the activation is not of a convolution")
         return
-    total = required(producer(image, "Add"))
+    total = require_match(producer(image, "Add"))
     images = all(sizes(value) in (shape, None) and constant(value) is None for value in total.inputs)
     require(images, "an operand of the sum is constant, or broadcast")
     require(any(producer(value, "Conv") for value in total.inputs), "no convolution is part of the sum")

@@ -20,7 +20,7 @@ from onnx_tflite_plugin.rewrite.matching import (
     ints,
     sizes,
 )
-from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, required
+from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require_match
 from onnx_tflite_plugin.source.model import Array
 
 
@@ -69,9 +69,9 @@ class Match(NamedTuple):
 
 def check(node: ir.Node) -> Match:
     """Return the match, if the transposed convolution is quantized and its sizes are static."""
-    unit = required(QuantizedConv.of(node), "it is not quantized, or its weights are computed")
-    shape = required(sizes(unit.data.inputs[0]), "the rank of the image is unknown")
-    weights = required(unit.weights.integers)
+    unit = require_match(QuantizedConv.of(node), "it is not quantized, or its weights are computed")
+    shape = require_match(sizes(unit.data.inputs[0]), "the rank of the image is unknown")
+    weights = require_match(unit.weights.integers)
     require(weights.ndim == 4 and None not in shape[2:], "it is not of images, or a size is dynamic")
     require(integer(node, "group", 1) == 1, "it is grouped")
     require({*ints(node, "dilations", [1, 1])} == {1}, "it is dilated")
@@ -80,7 +80,7 @@ def check(node: ir.Node) -> Match:
     pads, strides = ints(node, "pads", [0] * 4), ints(node, "strides", [1, 1])
     extra = ints(node, "output_padding", [0, 0])
     rows, columns = (
-        required(
+        require_match(
             Axis.of(shape[2 + k] or 0, weights.shape[2 + k], strides[k], (pads[k], pads[2 + k]), extra[k]),
             "the size of the result is no multiple of the stride, or not expressible by pads",
         )

@@ -14,7 +14,7 @@ from onnx_tflite_plugin.rewrite.channels.padding import Convolution
 from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.images.fold_width import Folding, Match, Window, channels_last, emit_folded
 from onnx_tflite_plugin.rewrite.matching import BLOCK, CHANNELS_LAST, QuantizedConv, nodes_of, producer, sizes
-from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require, required
+from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require, require_match
 from onnx_tflite_plugin.rewrite.weights.products import LEAST
 
 _MOST_CHANNELS = 8
@@ -29,8 +29,8 @@ def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[QuantizedConv]:
 def check(unit: QuantizedConv) -> Match:
     """Return the match with dense weights; its image is ``None`` if the data must be transposed."""
     dense = _dense(unit)
-    shape = required(sizes(unit.data.inputs[0]), "the rank of the image is unknown")
-    window = required(
+    shape = require_match(sizes(unit.data.inputs[0]), "the rank of the image is unknown")
+    window = require_match(
         Window.of(dense, [shape[0], *shape[2:], shape[1]]), "the convolution is dilated, or a size dynamic"
     )
     folding = _folding(window)
@@ -57,7 +57,7 @@ fold_depthwise = RewriteRule(pattern, check, rewrite)
 
 def _dense(unit: QuantizedConv) -> QuantizedConv:
     """Return the unit with weights [c, 1, y, x] as [c, c, y, x]. Raises Refusal unless they are symmetric int8 of few channels."""
-    convolution, stored = required(Convolution.of(unit.conv)), required(unit.weights.integers)
+    convolution, stored = require_match(Convolution.of(unit.conv)), require_match(unit.weights.integers)
     require(convolution.depthwise)
     require(convolution.features <= _MOST_CHANNELS, f"there are more than {_MOST_CHANNELS} channels")
     symmetric = stored.dtype == np.int8 and convolution.symmetric and not (stored == LEAST).any()
@@ -72,7 +72,7 @@ def _folding(window: Window) -> Folding:
     require(window.strides == (1, 1), "the stride is not 1")
     require(rows * across >= _POSITIONS, f"fewer than {_POSITIONS} positions gain nothing")
     columns = 1 << ((BLOCK - 1) // channels).bit_length()
-    return required(Folding.of(window, columns), f"{columns} columns do not divide the image")
+    return require_match(Folding.of(window, columns), f"{columns} columns do not divide the image")
 
 
 def _is_of_convolution(data: ir.Node) -> bool:

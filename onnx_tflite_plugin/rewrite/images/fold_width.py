@@ -30,8 +30,8 @@ from onnx_tflite_plugin.rewrite.matching import (
     producer,
     sizes,
 )
-from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require, required
-from onnx_tflite_plugin.rewrite.weights.processor_probe import chosen, probed
+from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require, require_match
+from onnx_tflite_plugin.rewrite.weights.processor_probe import emit_choice, emit_probe
 from onnx_tflite_plugin.rewrite.weights.products import LEAST, overflows
 from onnx_tflite_plugin.source.model import Array
 
@@ -178,8 +178,8 @@ def check(place: tuple[QuantizedConv, str]) -> Match | Decline:
     unit, weights_dtype = place
     require(integer(unit.conv, "group", 1) == 1)
     image, between = channels_last(unit.data)
-    window = required(Window.of(unit, sizes(image)))
-    folding = required(best(window), "no number of columns divides the image and costs less")
+    window = require_match(Window.of(unit, sizes(image)))
+    folding = require_match(best(window), "no number of columns divides the image and costs less")
     weights = folding.weights_of(unit, window)
     stays_int8 = _is_exact(weights) or (weights.dtype == np.int8 and weights_dtype in ("int8", "keep"))
     if stays_int8 or folding.work.cost_of_uint8 < window.work.cost_of_uint8:
@@ -192,12 +192,12 @@ def check(place: tuple[QuantizedConv, str]) -> Match | Decline:
 def rewrite(editor: Editor, match: Match) -> None:
     """Emit the folded convolution, or an If with both on the probe."""
     unit = match.unit
-    probe = probed(editor) if match.by_processor else None
+    probe = emit_probe(editor) if match.by_processor else None
     with editor.replacing(unit.conv):
         if probe is None:
             value = emit_folded(editor, match)
         else:
-            [value] = chosen(
+            [value] = emit_choice(
                 editor, probe, lambda: [emit_folded(editor, match)], lambda: [_emit_unfolded(editor, match)]
             )
     editor.replace_value(unit.quantize.outputs[0], value)

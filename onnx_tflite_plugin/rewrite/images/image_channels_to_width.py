@@ -13,7 +13,7 @@ import onnx_ir as ir
 from onnx_tflite_plugin.rewrite.channels.padding import Convolution
 from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.matching import BLOCK, CHANNELS_FIRST, constant_shape, ints, nodes_of, producer, sizes
-from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, required
+from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require_match
 from onnx_tflite_plugin.source.model import Array
 
 
@@ -30,7 +30,7 @@ class Match(NamedTuple):
 def check(node: ir.Node) -> Match:
     """Return the match, if an image of few channels is transposed to channels first for float convolutions only."""
     require(ints(node, "perm", []) == CHANNELS_FIRST)
-    shape, result = required(sizes(node.inputs[0]), "the rank of the image is unknown"), node.outputs[0]
+    shape, result = require_match(sizes(node.inputs[0]), "the rank of the image is unknown"), node.outputs[0]
     readers = [use.node for use in result.uses()]
     require(readers and not result.is_graph_output(), "the image is an output")
     _, height, width, channels = shape
@@ -55,7 +55,7 @@ image_channels_to_width = RewriteRule(nodes("Transpose"), check, rewrite)
 
 def _require_convolution(node: ir.Node, image: ir.Value) -> None:
     """Raise Refusal unless a node is a convolution of float images whose kernel covers adjacent pixels."""
-    convolution = required(
+    convolution = require_match(
         Convolution.of(node) if nodes_of([node], "Conv") and node.inputs[0] is image else None,
         "another operator than a convolution of constant weights reads the image",
     )

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.matching import nodes_of, sizes
-from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require, required
+from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require, require_match
 
 _FOLDED = frozenset({"Add", "Mul"})
 """Operators with a constant that become part of a convolution before them."""
@@ -39,12 +39,12 @@ def check(place: tuple[ir.Node, Owners]) -> ir.Value:
             return value
         require(follower.op_type in _FOLDED)
         value = follower.outputs[0]
-    return required(None)
+    return require_match(None)
 
 
 def rewrite(editor: Editor, value: ir.Value) -> None:
     """Emit the Reshape after the convolution, for all users."""
-    node, shape = required(value.producer()), required(sizes(value))
+    node, shape = require_match(value.producer()), require_match(sizes(value))
     with editor.replacing(node, after=True):
         same = editor.emit("Reshape", value, [0] * len(shape))
     same.type, same.shape = value.type, value.shape

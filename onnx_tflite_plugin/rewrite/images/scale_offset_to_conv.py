@@ -15,7 +15,7 @@ from onnx_tflite_plugin.rewrite.channels.padding import BROADCASTING, CHANNELWIS
 from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.images.elementwise import WithConstant
 from onnx_tflite_plugin.rewrite.matching import BLOCK, DIVISOR, Affine, constant, only_user, producer, sizes
-from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, required
+from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require_match
 from onnx_tflite_plugin.source.model import Array
 
 _BLOCKED = ("Conv", "Concat", *CHANNELWISE, *BROADCASTING)
@@ -33,8 +33,8 @@ class FloatMatch(NamedTuple):
 
 def check_float(mul: ir.Node) -> FloatMatch:
     """Return the match, if both constants are per channel and the image is in the blocked layout."""
-    add = required(only_user(mul.outputs[0], "Add"))
-    shape = required(sizes(mul.outputs[0]), "the rank of the image is unknown")
+    add = require_match(only_user(mul.outputs[0], "Add"))
+    shape = require_match(sizes(mul.outputs[0]), "the rank of the image is unknown")
     require(len(shape) == 4, "the product is not of an image")
     channels = shape[1]
     require(channels and channels % DIVISOR == 0, f"the number of channels is no multiple of {DIVISOR}")
@@ -66,7 +66,7 @@ def _operands(node: ir.Node, channels: int) -> tuple[ir.Value, Array]:
             array = constant(cast.inputs[0])
         if value is not None and array is not None and array.shape in ((channels, 1, 1), (1, channels, 1, 1)):
             return value, np.ascontiguousarray(array.reshape(-1), np.float32)
-    return required(None, "no operand is a constant per channel")
+    return require_match(None, "no operand is a constant per channel")
 
 
 # --- of integers ------------------------------------------------------------------------------
@@ -84,10 +84,10 @@ class QuantizedMatch(NamedTuple):
 
 def check_quantized(mul: ir.Node) -> QuantizedMatch:
     """Return the match, if both operators are quantized and both constants are per channel."""
-    scaling = required(WithConstant.of(mul, "Mul"))
-    between = required(only_user(scaling.quantize.outputs[0], "DequantizeLinear"))
-    adding = required(WithConstant.of(only_user(between.outputs[0], "Add"), "Add"))
-    factor, offset, data = _per_channel(scaling), _per_channel(adding), required(Affine.of(scaling.data))
+    scaling = require_match(WithConstant.of(mul, "Mul"))
+    between = require_match(only_user(scaling.quantize.outputs[0], "DequantizeLinear"))
+    adding = require_match(WithConstant.of(only_user(between.outputs[0], "Add"), "Add"))
+    factor, offset, data = _per_channel(scaling), _per_channel(adding), require_match(Affine.of(scaling.data))
     require(len(factor) % BLOCK == 0, f"the number of channels is no multiple of {BLOCK}")
     return QuantizedMatch(scaling, adding, factor, offset, float(data.scale.reshape(-1)[0]))
 

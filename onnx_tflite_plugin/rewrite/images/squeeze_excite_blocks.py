@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.matching import BLOCK, DIVISOR, constant_shape, ints, nodes_of, producer, sizes
-from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require, required
+from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require, require_match
 
 Batches = Mapping[ir.Value, int | ir.SymbolicDim]
 """The batch size of values: if it is dynamic, the symbolic dimension of the graph input that they come from."""
@@ -42,7 +42,7 @@ def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[tuple[ir.Node, Batch
 def check(place: tuple[ir.Node, Batches]) -> Match:
     """Return the match, if image and scale come from float convolutions and the product goes to one."""
     node, batches = place
-    shape = required(sizes(node.outputs[0]), "the rank of the product is unknown")
+    shape = require_match(sizes(node.outputs[0]), "the rank of the product is unknown")
     require(len(shape) == 4 and shape[2:] != [1, 1])
     require(None not in shape[1:], "a size of the image is dynamic")
     channels = shape[1] or 0
@@ -55,7 +55,7 @@ def check(place: tuple[ir.Node, Batches]) -> Match:
     require(all(makers), "image or scale do not come from a convolution")
     require(all(maker and _is_float(maker.inputs[0]) for maker in makers), "a convolution is quantized")
     require(any(use.node.op_type == "Conv" for use in node.outputs[0].uses()), "no convolution reads the product")
-    scale, image = required(node.inputs[slots[0]]), required(node.inputs[1 - slots[0]])
+    scale, image = require_match(node.inputs[slots[0]]), require_match(node.inputs[1 - slots[0]])
     require(scale in batches and batches[scale] == batches.get(image), "the batch sizes of image and scale may differ")
     return Match(node, slots[0], image, scale, batches[scale])
 

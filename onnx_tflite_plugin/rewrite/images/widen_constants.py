@@ -16,7 +16,7 @@ import onnx_ir as ir
 from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.images.elementwise import WithConstant
 from onnx_tflite_plugin.rewrite.matching import constant, producer, sizes
-from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, required
+from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require_match
 from onnx_tflite_plugin.source.model import Array
 
 _OPERATORS = ("Add", "Div", "Mul", "Sub")
@@ -41,11 +41,11 @@ class Match(NamedTuple):
 def check(node: ir.Node) -> Match:
     """Return the match, if a float image of enough pixels has a constant of its last axis."""
     arrays = [_array(value) for value in node.inputs]
-    slot = required(next((k for k, array in enumerate(arrays) if array is not None), None))
+    slot = require_match(next((k for k, array in enumerate(arrays) if array is not None), None))
     require(arrays[1 - slot] is None)
-    image, array = required(node.inputs[1 - slot]), required(arrays[slot])
+    image, array = require_match(node.inputs[1 - slot]), require_match(arrays[slot])
     require(image.dtype == ir.DataType.FLOAT)
-    shape = required(sizes(image), "the rank of the image is unknown")
+    shape = require_match(sizes(image), "the rank of the image is unknown")
     require(len(shape) >= 2 and _is_per_channel(array, shape), "the constant is not per channel of enough pixels")
     require(sizes(node.outputs[0]) in (None, shape), "the image is broadcast")
     require(not _is_fused(image), "the addition is fused with a product or a normalization")
@@ -98,7 +98,7 @@ _QUANTIZED_PIXELS = 512  # below which the calls take as long as the Reshapes
 
 def check_quantized(node: ir.Node) -> WithConstant:
     """Return the unit, if its constant is of few channels, which are the last axis, of an image with enough pixels."""
-    unit = required(WithConstant.of(node, *_OPERATORS))
+    unit = require_match(WithConstant.of(node, *_OPERATORS))
     channels, array = unit.shape[-1] or 0, unit.integers
     require(1 < array.size == array.shape[-1] == channels, "the constant is not per channel")
     require(channels <= _MOST_QUANTIZED_CHANNELS, f"there are more than {_MOST_QUANTIZED_CHANNELS} channels")

@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.matching import constant, nodes_of, only_user, producer, sizes
-from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require, required
+from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require, require_match
 
 _ELEMENTWISE = frozenset({"Add", "Div", "HardSigmoid", "HardSwish", "Mul", "Sigmoid", "Sub", "Tanh"})
 _OPSET = 21  # the first in which DequantizeLinear takes 16 bits
@@ -40,8 +40,8 @@ def pattern(model: ir.Model, _: RewriteOptions) -> list[ir.Node]:
 
 def check(node: ir.Node) -> Match:
     """Return the match, if computed int16 is multiplied by one scale for one reader."""
-    cast, scale = required(producer(node.inputs[0], "Cast")), required(constant(node.inputs[1]))
-    integers, uses = required(cast.inputs[0]), node.outputs[0].uses()
+    cast, scale = require_match(producer(node.inputs[0], "Cast")), require_match(constant(node.inputs[1]))
+    integers, uses = require_match(cast.inputs[0]), node.outputs[0].uses()
     require(integers.dtype == ir.DataType.INT16 and constant(integers) is None)
     require(scale.size == 1 and scale.dtype == np.float32, "there are several scales")
     require(only_user(cast.outputs[0], "Mul") and len(uses) == 1, "several nodes read the integers or the floats")

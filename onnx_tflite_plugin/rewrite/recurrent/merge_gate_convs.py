@@ -13,7 +13,7 @@ import onnx_ir as ir
 from onnx_tflite_plugin.api.declarations import Decline
 from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.matching import constant, first_node, integer, nodes_of, only_user, producer
-from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require, required
+from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require, require_match
 from onnx_tflite_plugin.source.model import Array
 
 _WIDTH = 8  # channels of a block with AVX2, half of one with AVX-512
@@ -37,7 +37,7 @@ class Kernel(NamedTuple):
     @classmethod
     def of(cls, node: ir.Node) -> Kernel | None:
         """Return the kernel of a convolution; ``None`` if an operand is computed."""
-        weights, *bias = map(_stored, node.inputs[1:])
+        weights, *bias = map(_quantized_constant, node.inputs[1:])
         if weights is None or any(one is None for one in bias):
             return None
         return cls(weights, bias[0] if bias else None)
@@ -85,7 +85,7 @@ def _blocks(features: int) -> int:
     return -(-features // _WIDTH)
 
 
-def _stored(value: ir.Value | None) -> Array | None:
+def _quantized_constant(value: ir.Value | None) -> Array | None:
     cast = producer(value, "Cast")
     return constant(value if cast is None else cast.inputs[0])
 
@@ -108,9 +108,9 @@ def splits(model: ir.Model, _: RewriteOptions) -> Iterable[ir.Node]:
 
 def check_sums(split: ir.Node) -> Sums:
     """Return the match, if all parts of two convolutions are added pair by pair, and read by nothing else."""
-    adds = [required(only_user(part, "Add"), "a part is not added to another") for part in split.outputs]
+    adds = [require_match(only_user(part, "Add"), "a part is not added to another") for part in split.outputs]
     others = [add.inputs[add.inputs[0] is part] for add, part in zip(adds, split.outputs, strict=True)]
-    other = required(producer(others[0], "Split"))
+    other = require_match(producer(others[0], "Split"))
     require(other is not split and [*other.outputs] == others, "the parts are not added in the order of another Split")
     require(_is_same_split(split, other), "the Splits are not of convolutions, or have other lengths")
     require(any(add.outputs[0].uses() or add.outputs[0].is_graph_output() for add in adds))  # else added from the other

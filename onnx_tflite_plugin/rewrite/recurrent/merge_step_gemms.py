@@ -25,7 +25,7 @@ from onnx_tflite_plugin.rewrite.matching import (
     producer,
     sizes,
 )
-from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require, required
+from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require, require_match
 from onnx_tflite_plugin.source.model import Array
 
 _EXACT = 2**24
@@ -46,7 +46,7 @@ class Row:
     @classmethod
     def of(cls, gemm: ir.Node) -> Self | None:
         """Return the row that a Gemm multiplies; ``None`` if a node is missing, or a parameter not constant."""
-        quantize, (integers, data) = only_user(gemm.outputs[0], "QuantizeLinear"), _dequantized(gemm.inputs[0])
+        quantize, (integers, data) = only_user(gemm.outputs[0], "QuantizeLinear"), _match_dequantize(gemm.inputs[0])
         row, result = _row(integers), Affine.of(quantize)
         if row is None or quantize is None or data is None or result is None or gemm.attributes.keys() - {"transB"}:
             return None
@@ -72,7 +72,7 @@ def pattern(model: ir.Model, _: RewriteOptions) -> Iterator[Mapping[int, Row]]:
 def check(rows: Mapping[int, Row]) -> Product:
     """Return the product of all rows, if each row is multiplied and the operands are constants that it takes."""
     source = next(iter(rows.values())).source
-    shape = required(sizes(source), "the rank of the tensor is unknown")
+    shape = require_match(sizes(source), "the rank of the tensor is unknown")
     require(len(shape) == 3 and None not in shape, "the tensor has other than three axes, or a size is dynamic")
     require(sorted(rows) == list(range(shape[0] or 0)), "a row is not multiplied by the matrix")
     require(len(rows) >= _FEWEST, f"there are fewer than {_FEWEST} rows")
@@ -114,7 +114,7 @@ def _content(value: ir.Value | None) -> Hashable:
     return node.op_type, integer(node, "axis", 1), tuple(_content(operand) for operand in node.inputs)
 
 
-def _dequantized(value: ir.Value | None) -> tuple[ir.Value | None, Affine | None]:
+def _match_dequantize(value: ir.Value | None) -> tuple[ir.Value | None, Affine | None]:
     """Return integers and their parameters; int16 may be dequantized by Cast and Mul."""
     node = producer(value, "DequantizeLinear", "Mul")
     if node is None or node.op_type == "DequantizeLinear":
@@ -140,7 +140,7 @@ class Product:
     @classmethod
     def of(cls, rows: Sequence[Row]) -> Self:
         """Return the product. Raises Refusal if a bias is computed."""
-        shape = required(sizes(rows[0].source))
+        shape = require_match(sizes(rows[0].source))
         batch, biases = shape[1] or 0, [cls.bias(row) for row in rows]
         present = next((bias for bias in biases if bias is not None), None)
         unknown = any(bias is None and row.bias is not None for bias, row in zip(biases, rows, strict=True))
@@ -169,7 +169,7 @@ class Product:
 
     def flat(self, editor: Editor) -> ir.Value:
         """Emit the tensor as a matrix of rows."""
-        shape = required(sizes(self.rows[0].source))
+        shape = require_match(sizes(self.rows[0].source))
         return editor.emit("Reshape", self.rows[0].source, np.asarray([-1, shape[2]], np.int64))
 
     def multiplied(self, editor: Editor, floats: ir.Value, weights: ir.Value | None) -> ir.Value:
@@ -185,8 +185,8 @@ class ExactProduct(Product):
     @classmethod
     def of(cls, rows: Sequence[Row]) -> Self:
         """Return the product. Raises Refusal unless its sums are exact in float32."""
-        weights = required(_weights(rows[0]), "the matrix is not symmetric int8")
-        self, integers = super().of(rows), required(weights.integers)
+        weights = require_match(_weights(rows[0]), "the matrix is not symmetric int8")
+        self, integers = super().of(rows), require_match(weights.integers)
         sums = 255 * np.abs(integers.astype(np.int64)).sum(axis=1) + (0 if self.biases is None else np.abs(self.biases))
         require(sums.max(initial=0) <= _EXACT, "sums may exceed the integers that float32 holds")
         return self

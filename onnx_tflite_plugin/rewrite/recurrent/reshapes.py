@@ -15,7 +15,7 @@ import onnx_ir as ir
 from onnx_tflite_plugin.rewrite.channels.padding import BROADCASTING
 from onnx_tflite_plugin.rewrite.editor import Editor, clear_metadata
 from onnx_tflite_plugin.rewrite.matching import Affine, constant, integer, only_user, producer, sizes
-from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, required
+from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require_match
 from onnx_tflite_plugin.source.model import Array
 
 _RESHAPING = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
@@ -35,10 +35,10 @@ def check(node: ir.Node) -> Match:
     while (before := producer(value, *_RESHAPING)) is not None:
         value = before.inputs[0]
     require(value is not node.inputs[0])
-    target = required(constant(node.inputs[1]), "the shape is computed")
+    target = require_match(constant(node.inputs[1]), "the shape is computed")
     require(target.all(), "a size is copied from the operand")
     is_useless = _has_shape(sizes(value), target) and not node.outputs[0].is_graph_output()
-    return Match(node, required(value), is_useless)
+    return Match(node, require_match(value), is_useless)
 
 
 def rewrite(_: Editor, match: Match) -> None:
@@ -74,8 +74,8 @@ class UnitAxes(NamedTuple):
 
 def check_unit_axes(node: ir.Node) -> UnitAxes:
     """Return the match, if leading axes of size 1 are dropped, and all readers broadcast them."""
-    given, result = required(node.inputs[0]), node.outputs[0]
-    before, after = required(sizes(given)), required(sizes(result))
+    given, result = require_match(node.inputs[0]), node.outputs[0]
+    before, after = require_match(sizes(given)), require_match(sizes(result))
     dropped = len(before) - len(after)
     require(dropped > 0 and before == [1] * dropped + after)
     require(given.shape and None not in before, "a size is dynamic")
@@ -130,8 +130,8 @@ def check_stack(node: ir.Node) -> Stack:
     """Return the match, if enough parts of a static shape are unsqueezed for this Concat only."""
     axis = integer(node, "axis", 0)
     require(len(node.inputs) >= _FEWEST, f"there are fewer than {_FEWEST} parts")
-    parts = [required(_unsqueezed(value, axis)) for value in node.inputs]
-    shape = required(sizes(parts[0]), "the rank of the parts is unknown")
+    parts = [require_match(_match_unsqueeze(value, axis)) for value in node.inputs]
+    shape = require_match(sizes(parts[0]), "the rank of the parts is unknown")
     require(shape and None not in shape, "a size is dynamic")
     require(0 <= axis < len(shape), "the new axis is the last one")
     return Stack(node, parts, axis, [size or 0 for size in shape])
@@ -149,7 +149,7 @@ def rewrite_stack(editor: Editor, stack: Stack) -> None:
 reshape_after_concat = RewriteRule(nodes("Concat"), check_stack, rewrite_stack)
 
 
-def _unsqueezed(value: ir.Value | None, axis: int) -> ir.Value | None:
+def _match_unsqueeze(value: ir.Value | None, axis: int) -> ir.Value | None:
     """Return the operand of an Unsqueeze at an axis that only a Concat reads."""
     unsqueeze = producer(value, "Unsqueeze")
     if value is None or unsqueeze is None or only_user(value, "Concat") is None:

@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.matching import constant, integer, only_user, sizes
-from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, required
+from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require_match
 
 # --- activations ------------------------------------------------------------------------------
 
@@ -61,7 +61,7 @@ class Match(NamedTuple):
 
 def check(node: ir.Node) -> Match:
     """Return the match, if fewer nodes are left of a small tensor."""
-    shape, lengths = required(sizes(node.inputs[0]), "the rank of the tensor is unknown"), _lengths(node)
+    shape, lengths = require_match(sizes(node.inputs[0]), "the rank of the tensor is unknown"), _lengths(node)
     require(lengths and shape and None not in shape, "a size is dynamic")
     elements = math.prod(size or 0 for size in shape)
     require(elements <= _LARGEST, f"the tensor has more than {_LARGEST} elements")
@@ -80,7 +80,7 @@ def check(node: ir.Node) -> Match:
 def rewrite(editor: Editor, match: Match) -> None:
     """Emit the operators before a new Split, and Slices for other parts."""
     node, lengths, steps, paths, equal, others = match
-    whole, axis = required(node.inputs[0]), integer(node, "axis", 0)
+    whole, axis = require_match(node.inputs[0]), integer(node, "axis", 0)
     with editor.replacing(node):
         value = whole
         for step in steps:
@@ -148,8 +148,8 @@ class Grid(NamedTuple):
 def check_grid(node: ir.Node) -> Grid:
     """Return the match, if all rows are split into the same columns, and there are fewer columns than rows."""
     require(integer(node, "axis", 0) == 0)
-    splits = [required(only_user(part, "Split"), "a row is not split") for part in node.outputs]
-    row = required(sizes(node.outputs[0]) or None, "the rank of the rows is unknown")
+    splits = [require_match(only_user(part, "Split"), "a row is not split") for part in node.outputs]
+    row = require_match(sizes(node.outputs[0]) or None, "the rank of the rows is unknown")
     columns, axis = len(splits[0].outputs), integer(splits[0], "axis", 0) % len(row)
     require(axis, "the rows are split along axis 0")
     require(columns < len(splits), "there are no fewer columns than rows")

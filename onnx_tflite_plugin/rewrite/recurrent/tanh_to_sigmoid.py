@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.matching import Affine, only_user, producer
-from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, required
+from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require_match
 from onnx_tflite_plugin.source.model import Array
 
 _SCALE = 1 / 128  # of an 8-bit TANH, with a zero point of 0, or 128 in uint8 (Prepare, kernels/activations.cc)
@@ -33,13 +33,13 @@ class Match(NamedTuple):
 
 def check(node: ir.Node) -> Match:
     """Return the match, if Sigmoid and Tanh round all 256 results to the same integers."""
-    dequantize = required(producer(node.inputs[0], "DequantizeLinear"))
-    quantize = required(only_user(node.outputs[0], "QuantizeLinear"), "the result is not quantized")
-    given, result = required(Affine.of(dequantize)), required(Affine.of(quantize))
-    stored, point = required(dequantize.inputs[0]), result.zero_point
+    dequantize = require_match(producer(node.inputs[0], "DequantizeLinear"))
+    quantize = require_match(only_user(node.outputs[0], "QuantizeLinear"), "the result is not quantized")
+    given, result = require_match(Affine.of(dequantize)), require_match(Affine.of(quantize))
+    stored, point = require_match(dequantize.inputs[0]), result.zero_point
     dtype = "" if stored.dtype is None else stored.dtype.name.lower()
-    least, _ = required(_EIGHT_BITS.get(dtype), "the data is not of 8 bits")
-    _, middle = required(_EIGHT_BITS.get(point.dtype.name), "the result is not of 8 bits")
+    least, _ = require_match(_EIGHT_BITS.get(dtype), "the data is not of 8 bits")
+    _, middle = require_match(_EIGHT_BITS.get(point.dtype.name), "the result is not of 8 bits")
     require(given.per_tensor and result.per_tensor, "a scale is per axis")
     require(result.scale.item() == _SCALE and point.item() == middle, "the scale of the result is not 1/128")
     require(_is_same(given, least), "a result is so close to a half that Sigmoid might round it otherwise")
@@ -50,7 +50,7 @@ def rewrite(editor: Editor, match: Match) -> None:
     """Emit Sigmoid of the data with twice the scale."""
     stored, quantize, given, result = match
     point = result.zero_point
-    with editor.replacing(required(producer(quantize.inputs[0], "Tanh"))):
+    with editor.replacing(require_match(producer(quantize.inputs[0], "Tanh"))):
         value = editor.emit("DequantizeLinear", stored, given.scale * given.scale.dtype.type(2), given.zero_point)
         value = editor.emit("Sigmoid", value)
         halved, least = result.scale / result.scale.dtype.type(2), np.full_like(point, point.item() - 128)

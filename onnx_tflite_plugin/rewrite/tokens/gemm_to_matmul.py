@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.matching import constant, constant_shape, integer, only_user, producer, sizes
-from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, required
+from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require_match
 from onnx_tflite_plugin.source.model import Array
 
 
@@ -28,13 +28,13 @@ class Match(NamedTuple):
 def check(gemm: ir.Node) -> Match:
     """Return the match, if the Gemm multiplies the last axis of a tensor by the rows of a constant matrix."""
     rows = gemm.inputs[0]
-    flat = required(producer(rows, "Reshape") or _before_rounding(rows))
-    back = required(only_user(gemm.outputs[0], "Reshape"), "the product is not reshaped back")
+    flat = require_match(producer(rows, "Reshape") or _before_rounding(rows))
+    back = require_match(only_user(gemm.outputs[0], "Reshape"), "the product is not reshaped back")
     require(_is_plain(gemm), "the Gemm adds, scales or transposes its operands, or is not of floats")
     require(_is_stored_once(gemm.inputs[1]), "the matrix is computed, or read by others")
-    whole = required(sizes(flat.inputs[0]), "the rank of the tensor is unknown")
-    matrix = required(constant_shape(gemm.inputs[1]))
-    target = required(constant(back.inputs[1]), "the shape of the result is computed")
+    whole = require_match(sizes(flat.inputs[0]), "the rank of the tensor is unknown")
+    matrix = require_match(constant_shape(gemm.inputs[1]))
+    target = require_match(constant(back.inputs[1]), "the shape of the result is computed")
     require(target.all(), "the shape of the result is copied from the rows")
     require(whole[-1] == matrix[1], "the rows are not the last axis of the tensor")
     return Match(gemm, flat, back, [*whole[:-1], matrix[0]])
@@ -83,17 +83,17 @@ def _is_plain(gemm: ir.Node) -> bool:
 
 def _is_stored_once(matrix: ir.Value | None) -> bool:
     """True if a matrix is stored for this product only, as floats or before Cast and Mul."""
-    stored = [*_stored(matrix)]
+    stored = [*_constant_matrix(matrix)]
     return bool(stored) and all(
         array is not None and array.ndim in (0, 2) and len(value.uses()) == 1 for value, array in stored
     )
 
 
-def _stored(matrix: ir.Value | None) -> Iterator[tuple[ir.Value, Array | None]]:
+def _constant_matrix(matrix: ir.Value | None) -> Iterator[tuple[ir.Value, Array | None]]:
     maker = producer(matrix, "Cast", "Mul")
     if maker is not None:
         for operand in maker.inputs:
-            yield from _stored(operand)
+            yield from _constant_matrix(operand)
     elif matrix is not None:
         yield matrix, constant(matrix)
 

@@ -21,7 +21,7 @@ from onnx_tflite_plugin.lowering.emitter import tensor_value
 from onnx_tflite_plugin.rewrite.editor import Editor, remove_unused_outputs
 from onnx_tflite_plugin.rewrite.matching import constant, label_of
 from onnx_tflite_plugin.rewrite.weights.dtypes import CHOSEN, DEPENDENT, INT8, PROBE, UINT8
-from onnx_tflite_plugin.rewrite.weights.processor_probe import Emit, chosen, probed
+from onnx_tflite_plugin.rewrite.weights.processor_probe import Emit, emit_choice, emit_probe
 from onnx_tflite_plugin.rewrite.weights.products import Product, products
 
 SHIFT = 128  # from int8 to uint8
@@ -222,7 +222,7 @@ class _Weights:
         """Emit one ``If`` on the probe, with results named after the nodes that take them."""
         exact = self._all(choices, lambda choice: self._int8(choice.product, *choice.operands))
         other = self._all(choices, lambda choice: self._uint8(choice.product, self._shifted(choice.operands[0])))
-        values = chosen(self.editor, self._probed(), exact, other)
+        values = emit_choice(self.editor, self._probed(), exact, other)
         for choice, value in zip(choices, values, strict=True):
             value.name = self.editor.emitter.names.unique(f"{label_of(choice.product.place)}/If:out")
         return values
@@ -253,7 +253,7 @@ class _Weights:
         return copy
 
     def _probed(self) -> ir.Value:
-        self._probe = self._probe or probed(self.editor)
+        self._probe = self._probe or emit_probe(self.editor)
         return self._probe
 
     def _replace(self, product: Product, emit: Callable[[], ir.Value]) -> None:

@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.matching import constant, constant_shape, producer, sizes
-from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes_of_all_graphs, require, required
+from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes_of_all_graphs, require, require_match
 
 _ACTIVATIONS = ("Clip", "Relu")
 _MOVES = (
@@ -38,7 +38,7 @@ def check(product: ir.Node) -> Match:
     first = product
     while (mover := producer(first.inputs[0], *_MOVES)) is not None:
         first = mover
-    dequantize = required(producer(first.inputs[0], "DequantizeLinear"))
+    dequantize = require_match(producer(first.inputs[0], "DequantizeLinear"))
     scale = constant(dequantize.inputs[1])
     per_tensor = sizes(dequantize.inputs[1]) in ([], [1]) if scale is None else scale.size == 1
     weights = product.inputs[1]

@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.lowering.emitter import typed
+from onnx_tflite_plugin.lowering.emitter import set_type
 from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.weights.dtypes import EXACT, PROBE, factors
 
 Emit = Callable[[], Sequence[ir.Value]]
 
 
-def probed(editor: Editor) -> ir.Value:
+def emit_probe(editor: Editor) -> ir.Value:
     """Return the probe of the model, which is emitted if missing: True if sums of the largest uint8 x int8 products are exact."""
     values = (value for node in editor.graph for value in node.outputs)
     probe = next((value for value in values if value.name == PROBE), None)
@@ -22,12 +22,12 @@ def probed(editor: Editor) -> ir.Value:
         with editor.replacing(editor.graph[0], label=PROBE, props={}):
             sums = editor.emit("MatMulInteger", *factors())
             least = editor.emit("ReduceMin", sums, keepdims=0)  # of all axes, whatever the opset
-            probe = typed(editor.emit("Equal", least, np.asarray(EXACT, np.int32)), "bool", ())
+            probe = set_type(editor.emit("Equal", least, np.asarray(EXACT, np.int32)), "bool", ())
         probe.name = PROBE
     return probe
 
 
-def chosen(editor: Editor, probe: ir.Value, exact: Emit, other: Emit) -> list[ir.Value]:
+def emit_choice(editor: Editor, probe: ir.Value, exact: Emit, other: Emit) -> list[ir.Value]:
     """Emit an ``If``: ``exact`` if the processor adds products in 32 bits, otherwise ``other``, of as many values of the same shapes."""
     then = _branch(editor, "int8", exact)
     attributes = {"then_branch": then, "else_branch": _branch(editor, "uint8", other)}

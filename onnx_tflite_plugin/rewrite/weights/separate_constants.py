@@ -102,14 +102,14 @@ class _Separation:
     def _make_uint8(self, node: ir.Node, integers: ir.Value, array: Array) -> None:
         """Store the integers of a DequantizeLinear as uint8; nodes that share the integers share the result."""
         if integers not in self._uint8:
-            self._uint8[integers] = self.editor.store(_shifted(array), like=integers)
+            self._uint8[integers] = self.editor.store(_shift_to_uint8(array), like=integers)
         zero_point = _operand(node, 2)
         least = np.asarray(0, np.int8) if zero_point is None else constant(zero_point)
         assert least is not None
         node.resize_inputs(3)
         node.replace_input_with(0, self._uint8[integers])
-        node.replace_input_with(2, self.editor.store(_shifted(least), like=zero_point))
+        node.replace_input_with(2, self.editor.store(_shift_to_uint8(least), like=zero_point))
 
 
-def _shifted(array: Array) -> Array:
+def _shift_to_uint8(array: Array) -> Array:
     return (array.astype(np.int16) + SHIFT).astype(np.uint8)

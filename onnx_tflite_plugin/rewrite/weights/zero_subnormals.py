@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.matching import constant, nodes_of
-from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require, required
+from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require, require_match
 from onnx_tflite_plugin.source.model import Array
 
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
@@ -42,7 +42,7 @@ def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[Uses]:
 
 def check(uses: Uses) -> Match:
     """Return the match, if some weights are subnormal."""
-    array = required(constant(uses[0]))
+    array = require_match(constant(uses[0]))
     small = np.abs(array) < _NORMAL
     require(small.any())  # false in most networks
     subnormal = small & (array != 0)

@@ -13,7 +13,7 @@ import numpy as np
 
 from onnx_tflite_plugin.api.declarations import Kernel
 from onnx_tflite_plugin.binding.bound import Bound
-from onnx_tflite_plugin.binding.declared import At, resolved
+from onnx_tflite_plugin.binding.declared import At, resolve_operator
 from onnx_tflite_plugin.codes import CUSTOM
 from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.guard import Failed, Mismatch, guarded
@@ -154,7 +154,7 @@ def own_kernels(
         if kernel is None:
             reasons[index] = f"handler {bound.handler.name} of {bound.pack} declares none (kernel=)"
             continue
-        behavior = resolved(bound, target, target.opsets[2]).declared.quantization
+        behavior = resolve_operator(bound, target, target.opsets[2]).declared.quantization
         floats, biases, stored = behavior.takes_floats, behavior.biases, behavior.file_slots
         kernels[index] = Own(bound.op, kernel, bound.pack, floats, biases, stored)
     return kernels, reasons

@@ -29,7 +29,7 @@ from op_handlers.math import arithmetic, unary
 PART = ("complex64 -> float32",)
 
 
-def angled(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+def emit_angle(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
     """ATAN2 of both parts."""
     z, dims = steps.op[0], steps.op[0].dims
     real, imaginary = (steps.call(part, [z], "float32", dims) for part in (unary.real_part, unary.imaginary_part))
@@ -39,7 +39,7 @@ def angled(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
 real_ = twin("Real", unary.real_part, arrays(np.real), types=PART)
 imag = twin("Imag", unary.imaginary_part, arrays(np.imag), types=PART)
 complex_abs = twin("ComplexAbs", unary.complex_absolute, arrays(np.abs), types=PART)
-angle = twin("Angle", arithmetic.atan2, arrays(np.angle), rewrite=angled, types=PART)
+angle = twin("Angle", arithmetic.atan2, arrays(np.angle), rewrite=emit_angle, types=PART)
 
 
 def of_one_shape(at: Instance) -> Decline | None:

@@ -133,7 +133,7 @@ def acceptable(operands: int | None, moves: bool = False, accepts: Accepts | Non
     return declined
 
 
-def permuted(dims: Sequence[int | None], perm: Sequence[int]) -> Dims:
+def permute_sizes(dims: Sequence[int | None], perm: Sequence[int]) -> Dims:
     """Sizes in another order of axes."""
     return tuple(dims[axis] for axis in perm)
 
