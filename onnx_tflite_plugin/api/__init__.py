@@ -43,6 +43,7 @@ from onnx_tflite_plugin.api.declarations import (
     handler,
     out,
 )
+from onnx_tflite_plugin.api.fourier import emit_irfft, emit_projected_rfft, emit_rfft, is_product, projection_pays
 from onnx_tflite_plugin.api.hooks import hookimpl
 from onnx_tflite_plugin.api.ops import Ops
 from onnx_tflite_plugin.api.padding import Padding, conv_pads, conv_transpose_pads, padding_attributes
@@ -142,14 +143,19 @@ __all__ = [
     "conv_pads",
     "conv_transpose_pads",
     "effective_activation",
+    "emit_irfft",
+    "emit_projected_rfft",
+    "emit_rfft",
     "format_axes",
     "fusion",
     "handler",
     "hookimpl",
+    "is_product",
     "operands",
     "out",
     "padding_attributes",
     "permutation_axes",
+    "projection_pays",
     "reduction_axes",
     "reshape_axes",
     "reshape_axes_of",

@@ -139,6 +139,7 @@ class Fusion(Checked):
     ``inputs``: the operands of the new operator, in order. ``exact``: True if no rounding is skipped; other fusions run only
     under ``--optimize speed``. ``trait``: a target trait that the fusion requires. ``regions``: a function of a graph's
     operators that replaces patterns, operands and ``check``, for structures without a pattern of fixed size.
+    ``after``: fusions that run before this one, besides those whose results its patterns contain.
     """
 
     name: str
@@ -149,6 +150,7 @@ class Fusion(Checked):
     handler: Handler
     trait: str = ""
     regions: Regions | None = None
+    after: tuple[str, ...] = ()
 
 
 def fusion(
@@ -161,6 +163,7 @@ def fusion(
     check: Check = lambda match: {},
     exact: bool = True,
     trait: str = "",
+    after: Sequence[str] = (),
     **declared: Unpack[Declarations],
 ) -> Callable[[Callable[..., Any]], Fusion]:
     """Declare a fusion; the decorated function lowers the fused operator.
@@ -176,6 +179,6 @@ def fusion(
 
     def declare(lower: Callable[..., Any]) -> Fusion:
         handler = Handler(name, lower, 1, layout, **given)
-        return Fusion(name, patterns, tuple(inputs), condition, exact, handler, trait, regions)
+        return Fusion(name, patterns, tuple(inputs), condition, exact, handler, trait, regions, tuple(after))
 
     return declare

@@ -66,7 +66,7 @@ def _sort_fusions(fusions: Iterable[tuple[str, Fusion]]) -> list[tuple[str, Fusi
     Otherwise the given order is kept.
     """
     offered = list(fusions)
-    held = {fusion.name: _pattern_codes(fusion) for _, fusion in offered}
+    held = {fusion.name: _pattern_codes(fusion).union(fusion.after) for _, fusion in offered}
     rank = dict.fromkeys(held, 0)
     for _ in range(_DEEPEST):
         rank = {name: max((rank[code] + 1 for code in codes & rank.keys()), default=0) for name, codes in held.items()}

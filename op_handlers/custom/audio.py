@@ -20,12 +20,13 @@ from onnx_tflite_plugin.api import (
     Refusal,
     Terminate,
     Value,
+    emit_rfft,
     handler,
+    is_product,
     spend,
 )
 from op_handlers.kernels.mel import FLOOR, Filterbank, dct_matrix
 from op_handlers.kernels.operands import reshape_to_scalar
-from op_handlers.kernels.spectrum import power_spectrum
 
 LARGEST = (1 << 31) - 1
 SPECTROGRAM = ("window_size", "stride")
@@ -58,6 +59,8 @@ def check_spectrogram(at: Instance) -> Decline | None:
         return Decline(f"option 'window_size' is {window}; LiteRT's kernel refuses windows of fewer than 2 samples")
     if stride < 1:
         return Decline(f"option 'stride' is {stride}; LiteRT's kernel refuses strides below 1")
+    if not is_product(1 << (window - 1).bit_length(), window, "power", "float64"):
+        return Decline(f"option 'window_size' is {window}; the matrices of the transform would exceed 16 MB")
     return None
 
 
@@ -85,7 +88,7 @@ def audio_spectrogram(ctx: Context, samples: Value) -> Value:
     hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(window) / window)
     framed = ops.Mul(take_frames(ctx, ops.Cast(samples, to="float64"), window, stride), hann)
     rows = ops.Reshape(framed, [-1, window])
-    powers = ops.Cast(power_spectrum(ctx, rows, window, points), to="float32")
+    powers = ops.Cast(emit_rfft(ctx, rows, (None, window), points, "power", "float64"), to="float32")
     if not whole_option(ctx.op, "magnitude_squared"):
         powers = ops.Sqrt(powers)
     return ops.Reshape(powers, sizes)

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Context, Decline, Instance, Terminate, Value, handler
+from onnx_tflite_plugin.api import (
+    Context,
+    Decline,
+    Instance,
+    Operator,
+    Terminate,
+    Value,
+    emit_rfft,
+    handler,
+    is_product,
+)
 from op_handlers.kernels.operands import cast_to_int64
 
 
@@ -17,20 +27,50 @@ def check_width(at: Instance) -> Decline | None:
     return None
 
 
+def row_transform(op: Operator) -> tuple[int, int] | None:
+    """Return samples and points of the rows' transforms if they are products, and only one row remains; else ``None``.
+
+    The rows are cropped to the points, if they have more samples.
+    """
+    lengths, dims = op.constant(1), op[0].dims
+    if lengths is None or not op[0].has_rank or dims[-1] is None or 0 in dims[-2:]:
+        return None
+    height, points = (int(length) for length in lengths.reshape(-1))
+    width = min(dims[-1], points)
+    return (width, points) if height == 1 and is_product(points, width) else None
+
+
+def required_opset(at: Instance) -> int:
+    """Return the minimum opset: 17 for DFT."""
+    return 13 if row_transform(at.op) else 17
+
+
 @handler(
     "RFFT2D",
     max_version=1,
     layout=Terminate(),
-    min_opset=17,
+    min_opset=required_opset,
     types="float32, int32 -> complex64",
     accepts=check_width,
 )
 def rfft_2d(ctx: Context, x: Value, lengths: Value) -> Value:
-    """Emit DFT of each row, one-sided, then of each column (rfft2d.cc).
+    """Emit the transform of each row, one-sided, then DFT of each column (rfft2d.cc).
 
-
-    Rows and columns are cropped or padded to their lengths, which are powers of two.
+    Rows and columns are cropped or padded to their lengths, which are powers of two. A single row is its own column transform.
     """
+    found = row_transform(ctx.op)
+    if found is None:
+        return emit_dft(ctx, x, lengths)
+    (width, points), dims = found, ctx.op[0].dims
+    if dims[-1] != width:
+        x = ctx.ops.Slice(x, [0], [width], [-1])
+    if dims[-2] != 1:
+        x = ctx.ops.Slice(x, [0], [1], [-2])
+    return emit_rfft(ctx, x, (*dims[:-2], 1, width), points)
+
+
+def emit_dft(ctx: Context, x: Value, lengths: Value) -> Value:
+    """Emit DFT of each row, one-sided, then of each column."""
     ops, rank = ctx.ops, ctx.op[0].rank
     sizes = cast_to_int64(ctx, 1, lengths)
     height, width = (

@@ -57,7 +57,9 @@ def test_wrong_tensor_is_marked_only_if_outputs_are_wrong(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     error = {"tensor": 1, "name": "t", "value": "t", "text": "max 2 LSB", "ok": False, "worst": 2.0}
-    monkeypatch.setattr("onnx_tflite_plugin.page.measured.measure_errors", lambda *given: ([error], "within", False, {}, 0.0))
+    monkeypatch.setattr(
+        "onnx_tflite_plugin.page.measured.measure_errors", lambda *given: ([error], "within", False, {}, 0.0)
+    )
     page = gather(DIGITS.read_bytes(), otp.convert(DIGITS).proto, "digits")
     assert [error["first_wrong"] for error in page.errors] == [False]
     assert not any(op["wrong"] for op in page.operators)

@@ -18,7 +18,11 @@ def cases() -> Iterator[Case]:
         yield transformed(f"of shape {list(shape)}", shape, shape[-2:], opsets=(None, 17, 20, 26))
     for lengths in ((4, 8), (16, 32), (4, 32), (16, 8), (8, 2), (2, 2)):
         yield transformed(f"cut or padded to {list(lengths)}", (3, 7, 11), lengths)
-    yield transformed("of one row", (3, 7, 11), (1, 8))
+    yield transformed("of one row", (3, 7, 11), (1, 8), opsets=(None, 13, 17, 26), nodes=["MatMul"])
+    yield transformed("of one row, padded", (3, 1, 11), (1, 16), nodes=["MatMul"])
+    yield transformed("of one row of many points", (3, 1, 1000), (1, 1024), opsets=(None, 13), nodes={"MatMul": 2})
+    yield transformed("of one row of the most points", (2, 5, 2048), (1, 2048), nodes={"MatMul": 2})
+    yield transformed("of one row of more points than matrices hold", (1, 16384), (1, 16384), nodes=["DFT"])
     yield transformed("of no rows", (3, 0, 11), (4, 8))
     yield transformed("of no columns", (3, 7, 0), LENGTHS)
     yield transformed("rows of one number", (3, 7, 11), (4, 1), refused="confuses real and imaginary parts")

@@ -4,7 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Context, Decline, Instance, Operator, Raw, Refusal, Terminate, Value, handler
+from onnx_tflite_plugin.api import (
+    Array,
+    Context,
+    Decline,
+    Instance,
+    Operator,
+    Raw,
+    Refusal,
+    Terminate,
+    Value,
+    emit_irfft,
+    emit_rfft,
+    handler,
+    is_product,
+)
 
 
 def check_float(op: Operator) -> Decline | None:
@@ -39,10 +53,30 @@ def compute_rfft(op: Operator, x: Array) -> Array:
     return parts.reshape(*x.shape[:-1], -1).astype(np.float32)
 
 
-@handler("CUSTOM.SignalRfft", max_version=1, min_opset=17, layout=Terminate(), accepts=check_rfft, kernel=compute_rfft)
+def rfft_opset(at: Instance) -> int:
+    """Return the minimum opset: 17 for DFT."""
+    return 13 if is_product(at.op.options.fft_length, at.op[0].dims[-1] or 0) else 17
+
+
+def irfft_opset(at: Instance) -> int:
+    """Return the minimum opset: 17 for DFT."""
+    return 13 if is_product(at.op.options.fft_length, at.op.options.fft_length) else 17
+
+
+@handler(
+    "CUSTOM.SignalRfft",
+    max_version=1,
+    min_opset=rfft_opset,
+    layout=Terminate(),
+    accepts=check_rfft,
+    kernel=compute_rfft,
+)
 def rfft(ctx: Context, x: Value) -> Value:
-    """Emit a one-sided DFT."""
+    """Emit the one-sided transform of each frame: products with constant matrices, or DFT."""
     ops, length, sizes = ctx.ops, ctx.options.fft_length, leading_sizes(ctx)
+    dims = ctx.op[0].dims
+    if is_product(length, dims[-1] or 0):
+        return ops.Reshape(emit_rfft(ctx, x, dims, length), [*sizes, length + 2])
     # Before 1.25 ONNX Runtime takes the axis of a single frame for another.
     parts = ops.DFT(ops.Unsqueeze(x, [0, -1]), np.asarray(length), np.asarray(len(sizes) + 1), onesided=1)
     return ops.Reshape(parts, [*sizes, length + 2])
@@ -65,12 +99,20 @@ def compute_irfft(op: Operator, x: Array) -> Array:
 
 
 @handler(
-    "CUSTOM.SignalIrfft", max_version=1, min_opset=17, layout=Terminate(), accepts=check_irfft, kernel=compute_irfft
+    "CUSTOM.SignalIrfft",
+    max_version=1,
+    min_opset=irfft_opset,
+    layout=Terminate(),
+    accepts=check_irfft,
+    kernel=compute_irfft,
 )
 def irfft(ctx: Context, x: Value) -> Value:
     """Emit an inverse DFT of the spectrum and its conjugate mirror image."""
     ops, length, sizes = ctx.ops, ctx.options.fft_length, leading_sizes(ctx)
     last, half = len(sizes) + 1, length // 2
+    if is_product(length, length):
+        dims = (*ctx.op[0].dims[:-1], half + 1, 2)
+        return ops.Reshape(emit_irfft(ctx, ops.Reshape(x, [*sizes, half + 1, 2]), dims, length), [*sizes, length])
     parts = ops.Reshape(x, [1, *sizes, half + 1, 2])
     mirrored = ops.Mul(ops.Slice(parts, [half - 1], [0], [last], [-1]), np.asarray([1, -1], np.float32))
     kept = np.ones((half + 1, 2), np.float32)
