@@ -104,8 +104,8 @@ def kind(model: Model) -> str:
 
 def _dynamic_range(operator: Operator) -> bool:
     slots = [slot for slot in operator.inputs if slot is not None]
-    weights = any(slot.constant and slot.quantization is not None and "int" in slot.dtype for slot in slots)
-    return weights and any(not slot.constant and slot.dtype.startswith("float") for slot in slots)
+    weights = any(slot.is_constant and slot.quantization is not None and "int" in slot.dtype for slot in slots)
+    return weights and any(not slot.is_constant and slot.dtype.startswith("float") for slot in slots)
 
 
 class Original:

@@ -13,7 +13,7 @@ from onnx_tflite_plugin.verify.runtimes.ort import tensor_values
 
 MEANT = {
     Transparent: "Attribute with ctx.axis is meant, or `axes` that say which axes the slots share",
-    Attribute: "an axis number or an entry per axis is not remapped (ctx.axis, ctx.by_axis, holds_axes, indexed_by_axis), "
+    Attribute: "an axis number or an entry per axis is not remapped (ctx.axis, ctx.permute_entries, holds_axes, indexed_by_axis), "
     "or `axes` are others",
 }
 

@@ -13,7 +13,7 @@ from conformance.coverage import gaps
 from conformance.packs import Suite, suite
 from conformance.runner import CaseResult, run_case
 from onnx_tflite_plugin.cli.failures import UsageProblem
-from onnx_tflite_plugin.cli.output import apart, print_json
+from onnx_tflite_plugin.cli.output import print_json, redirect_stdout_to_stderr
 
 
 def run(pack: str | None = None, op: str | None = None, *, as_json: bool = False) -> int:
@@ -22,7 +22,7 @@ def run(pack: str | None = None, op: str | None = None, *, as_json: bool = False
     Raises ConversionError where a pack cannot be loaded, UsageProblem where nothing is there to be run.
     """
     console = Console(stderr=as_json)
-    with apart():
+    with redirect_stdout_to_stderr():
         chosen = suite(pack, op)
     if not chosen.handlers and not chosen.cases:
         raise UsageProblem(f"no handler and no case for {op or 'anything'}")
@@ -63,7 +63,7 @@ def _results(chosen: Suite, console: Console) -> list[CaseResult]:
         task = progress.add_task("cases", total=len(chosen.cases))
         for case in chosen.cases:
             progress.update(task, description=case.op, advance=1)
-            with apart():
+            with redirect_stdout_to_stderr():
                 results.append(run_case(case, chosen.host))
     return results
 

@@ -11,14 +11,14 @@ from conformance.packs import Suite
 from conformance.registered import REGISTERED
 from conformance.runner import channels_first
 from onnx_tflite_plugin.api import Decline, Handler, Terminate
-from onnx_tflite_plugin.api.dtypes import accepted_dtypes
+from onnx_tflite_plugin.api.dtypes import dtypes_by_slot
 from onnx_tflite_plugin.binding.bound import Declared
 from onnx_tflite_plugin.binding.declared import resolve
 from onnx_tflite_plugin.guard import BUILTIN
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.layout.order import source_order
 from onnx_tflite_plugin.layout.plan import plan_layout, tensor_bytes
-from onnx_tflite_plugin.lowering.interface import entered, graph_edges
+from onnx_tflite_plugin.layout.tensor_layout import source_layout
+from onnx_tflite_plugin.lowering.interface import apply_signature, interface_layouts
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.targets import target_named
 from onnx_tflite_plugin.verify.runtimes import structure
@@ -40,9 +40,9 @@ class Coverage:
         """One sentence."""
         converted = len(self.full) + len(self.part)
         return (
-            f"Of the {len(REGISTERED)} builtin operators that LiteRT registers, {converted} are converted: {len(self.full)} in "
-            f"every dtype their kernels take, {len(self.part)} in some. {len(self.missing)} have no handler yet, and "
-            f"{len(self.refused)} have no form in ONNX."
+            f"Of the {len(REGISTERED)} builtin operators that LiteRT registers, {converted} convert: {len(self.full)} in every "
+            f"dtype that their kernels accept, {len(self.part)} in some. {len(self.missing)} have no handler yet, and "
+            f"{len(self.refused)} cannot be expressed in ONNX."
         )
 
 
@@ -97,16 +97,16 @@ def gaps(tried: Suite) -> Iterator[str]:
 def _untried(op: str, handler: Handler, cases: Sequence[Case]) -> Iterator[str]:
     """What the handler declares and no case has: dtypes of its slots, quantized tensors."""
     calls = [call for case in cases for call in instances(read(case.build()), op)]
-    for slot, dtypes in ({} if callable(handler.types) else accepted_dtypes(handler.types)).items():
+    for slot, dtypes in ({} if callable(handler.types) else dtypes_by_slot(handler.types)).items():
         present = {tensor.dtype for call in calls if (tensor := call.tensor(slot)) is not None}
         name = f"operand {slot}" if slot >= 0 else f"output {~slot}"
         yield from (f"with {dtype} as {name}, which `types` lists" for dtype in sorted(dtypes - present))
-    behaviour = handler.quantization
+    behavior = handler.quantization
     tensors = [tensor for call in calls for tensor in (*call.inputs, *call.outputs) if tensor is not None]
-    if callable(behaviour) or not behaviour.is_quantizable or (handler.types and not callable(handler.types)):
+    if callable(behavior) or not behavior.is_quantizable or (handler.types and not callable(handler.types)):
         return
     if not any(tensor.quantization for tensor in tensors):
-        yield f"of quantized tensors, for which it declares {type(behaviour).__name__}"
+        yield f"of quantized tensors, for which it declares {type(behavior).__name__}"
 
 
 def declarations(case: Case, host: Host) -> Iterator[Declared]:
@@ -142,13 +142,15 @@ def _leaves_source_order(case: Case, host: Host) -> bool:
     bound = resolve(host.bind(model, target, target.opsets[2]), target, target.opsets[2])
     for turned in ({}, channels_first(structure.entry(structure.read(data)))):
         layouts = {**turned, **case.options.get("layout", {})}
-        edges = graph_edges(bound.main, entered(model, None)[1], layouts, free=False)
-        plan = plan_layout(bound, bytes_of=tensor_bytes, prices=target.price, edges=edges)
+        edges = interface_layouts(bound.main, apply_signature(model, None)[1], layouts, free=False)
+        plan = plan_layout(bound, bytes_of=tensor_bytes, prices=target.price, interface=edges)
         for call in bound.operators():
             if case.op not in {call.op.code, call.op.builtin, *(member.code for member in call.members)}:
                 continue
             slots = [*range(len(call.op.inputs)), *(~k for k in range(len(call.op.outputs)))]
-            run_time = [slot for slot in slots if (tensor := call.op.tensor(slot)) is not None and not tensor.constant]
-            if any(plan.order(call, slot) != source_order(call.op[slot].dims) for slot in run_time):
+            run_time = [
+                slot for slot in slots if (tensor := call.op.tensor(slot)) is not None and not tensor.is_constant
+            ]
+            if any(plan.layout(call, slot) != source_layout(call.op[slot].dims) for slot in run_time):
                 return True
     return False

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from onnx_tflite_plugin.api import Operator
 from onnx_tflite_plugin.binding.bound import Bound, Declared
-from onnx_tflite_plugin.binding.declared import resolved
+from onnx_tflite_plugin.binding.declared import resolve_operator
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source.dtypes import HANDLES
 from onnx_tflite_plugin.source.model import Model
@@ -21,10 +21,10 @@ def instances(model: Model, code: str) -> Iterator[Operator]:
 def declared(op: Operator, host: Host) -> Declared | None:
     """What the handler declares of a call; ``None`` where nobody takes it, or ranks follow only as it is converted.
 
-    Raises Failed, Refused.
+    Raises Failed, Refusal.
     """
     if any(not t.has_rank and t.dtype not in HANDLES for t in (*op.inputs, *op.outputs) if t is not None):
         return None
     target = target_named("onnxruntime")
     bound = host.take(op, target, target.opsets[2])
-    return resolved(bound, target, target.opsets[2]).declared if isinstance(bound, Bound) else None
+    return resolve_operator(bound, target, target.opsets[2]).declared if isinstance(bound, Bound) else None

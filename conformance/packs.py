@@ -13,12 +13,12 @@ from importlib.metadata import EntryPoint
 
 from conformance.case import Case
 from conformance.cases import builtin
-from onnx_tflite_plugin.checked import described
+from onnx_tflite_plugin.checked import describe
 from onnx_tflite_plugin.errors import PackError, Problem
 from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, guarded
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.host.offers import canonical
-from onnx_tflite_plugin.installed import entry_points, installed
+from onnx_tflite_plugin.installed import entry_points, iterate_distributions
 
 GROUP = "onnx_tflite_plugin.cases"
 
@@ -101,7 +101,7 @@ def brought() -> dict[str, tuple[int, str]]:
 def _entries() -> Iterator[tuple[str, EntryPoint]]:
     """(pack, entry point), each once: a distribution may be on the path twice."""
     seen = set()
-    for distribution in installed():
+    for distribution in iterate_distributions():
         try:
             entries = [*entry_points(distribution.offered, [GROUP])]
         except ValueError:  # which the host tells
@@ -121,6 +121,6 @@ def _loaded(dist: str, entry: EntryPoint) -> list[Case]:
         loaded = []
         for case in cases:
             if not isinstance(case, Case):
-                raise Mismatch(f"it holds {described(case)}, not a Case")
+                raise Mismatch(f"it holds {describe(case)}, not a Case")
             loaded.append(case)
         return loaded

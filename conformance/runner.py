@@ -17,10 +17,10 @@ from conformance.meaning import meaning_of
 from conformance.variants import Variant, picked, variants_of
 from onnx_tflite_plugin import source
 from onnx_tflite_plugin.conversion import Conversion, convert_model
-from onnx_tflite_plugin.diagnosis.litert import diagnosed
+from onnx_tflite_plugin.diagnosis.litert import check_with_litert
 from onnx_tflite_plugin.errors import ConversionError, OnnxTooOld
-from onnx_tflite_plugin.graph.kernels import too_old
-from onnx_tflite_plugin.guard import Terminated, debug, raised
+from onnx_tflite_plugin.graph.kernels import describe_old_runtime
+from onnx_tflite_plugin.guard import Terminated, debug, format_error
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.host.host import NOBODY
 from onnx_tflite_plugin.options import ConvertOptions
@@ -82,7 +82,7 @@ def run_case(
         raise
     except BaseException as error:  # whatever a case or its reference raises
         debug(error)
-        status, reasons = "failed", [f"the case cannot be run: {raised(error)}"]
+        status, reasons = "failed", [f"the case cannot be run: {format_error(error)}"]
     if case.known:
         status, reasons = _known(case, status, reasons)
     return CaseResult(case, status, tuple(reasons), trial.conversions if trial else 0, time.perf_counter() - start)
@@ -158,7 +158,7 @@ class CaseTrial:
         opened = {
             name: tensor.dims
             for tensor, name in zip(self.entry.inputs, self.entry.input_names, strict=True)
-            if not tensor.static
+            if not tensor.is_static
         }
         remembers = any(tensor.is_variable for tensor in self.entry.subgraph.tensors)  # LiteRT forgets where it resizes
         for size in self.case.sizes if opened and not remembers else ():
@@ -259,7 +259,7 @@ class CaseTrial:
                 continue
             try:
                 conversion = self.converted(variant, turned)
-                if old := too_old(conversion.model):
+                if old := describe_old_runtime(conversion.model):
                     newer.setdefault(old)
                     continue
                 moved[variant] = conversion.report.moved
@@ -307,7 +307,7 @@ class CaseTrial:
         try:
             return convert_model(self.source, self.host, ConvertOptions(**options))
         except ConversionError as error:
-            raise diagnosed(error, self.data) from error.__cause__
+            raise check_with_litert(error, self.data) from error.__cause__
 
     def turned(self) -> dict[str, str]:
         return channels_first(self.entry)

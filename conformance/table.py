@@ -1,4 +1,4 @@
-"""The support table, ``docs/operators.md``: made from the handlers' declarations, the cases and the bounds.
+"""The support table, ``docs/reference/operators.md``: made from the handlers' declarations, the cases and the bounds.
 
 python -m conformance.table --check     fails where the file is out of date
 python -m conformance.table --write
@@ -25,7 +25,7 @@ from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source import read
 
 ROOT = Path(__file__).parent.parent
-FILE, README = ROOT / "docs" / "operators.md", ROOT / "README.md"
+FILE, README = ROOT / "docs" / "reference" / "operators.md", ROOT / "README.md"
 COVERED = "<!-- coverage -->"  # the line of the README below it is made here
 STEPPED = {"int8", "uint8", "int16", "uint16"}
 NARROW = {"int4", "int2", "uint4"}
@@ -34,40 +34,38 @@ COLUMNS = ("float32", "float16", "int8", "uint8", "int16", "int4")
 INTRODUCTION = """\
 # Operators
 
-Made by `python -m conformance.table --write` from the handlers, the conformance cases and what must be equal; do not edit.
+For everyone who needs to know whether an operator converts, in which dtypes and how exactly. `python -m conformance.table --write`
+generates this page from the handlers and the conformance cases.
 
-Under a dtype stands the number of cases that pass with it: every case is converted for each target, with the layout
-planned at least cost, planned locally, and with graph inputs and outputs channels first, each for one target at least, and
-its results are compared with LiteRT's. Weights of 4 and 2 bits count under those, whatever the activations; "by block"
-are those with a scale per block.
-
-Under **difference** stands by how much results of 8 and 16 bits may differ in these cases from the nearer of LiteRT's builtin
-and XNNPACK kernels: "equal" not even in the last bit, "1 step" by one unit of the stored integers, though few do. Where
-those kernels are further apart than that, by as much as they. Real results may differ by 1e-5 of their range, those of
-float activations on integer weights by 2e-2 of it, anything else not at all, unless it is given.
-
-On every **processor** the results are these: products are exact, since `--weights-dtype auto` chooses int8 or uint8 weights as
-a model loads. One operator of ONNX Runtime rounds differently where a processor has no AVX2 (x86 before 2013): of all pairs of
-8-bit integers, its addition gives another result, by 1, for two in a million, which a deep network can amplify.
-
-**Select operators** (`CUSTOM.Flex…`) are TensorFlow's own. Their results are compared with those of TensorFlow's kernels, which
-`python -m tools.tensorflow_cases` stored.
+- **Dtypes.** The number below a dtype counts the cases that pass with it. Each case is converted for every target and every layout plan,
+  and also with graph inputs and outputs channels first for at least one target. Its results are compared with LiteRT's. Weights of
+  4 and 2 bits count under those dtypes, whatever the activations; "by block" means a scale per block.
+- **Difference.** The largest difference from the nearer of LiteRT's builtin and XNNPACK kernels, for results of 8 and 16 bits: "equal",
+  or "1 step" of the quantized values, which few elements reach. If both kernels differ from each other by more, that difference is
+  allowed. Floats may differ by 1e-5 of their range, and by 2e-2 for float activations on integer weights. Other results must be equal
+  unless a tolerance is given.
+- **Processors.** Products are exact on every processor, because `--weights-dtype auto` selects int8 or uint8 weights at load time. One
+  operator of ONNX Runtime rounds differently on processors without AVX2 (x86 before 2013): its 8-bit addition is off by 1 for two in a
+  million pairs, which a deep network can amplify.
+- **Select operators** (`CUSTOM.Flex…`) are TensorFlow's own. They are compared with results of TensorFlow's kernels, which
+  `python -m tools.tensorflow_cases` stored.
 """
 LAYOUTS = """\
-**Layout**: *Implicit* operators are channels first in ONNX. *Transparent* and *Attribute* ones work in the order of
-their neighbours, the latter with axis numbers, pads and masks remapped. *Terminate* ones keep the file's order, but
-for what they pass to subgraphs and back.
-**Quantization**: *Dequantized* is DequantizeLinear, float, QuantizeLinear, which runtimes fuse; *SameScale* passes
-integers through where scales agree; *Raw* computes on the stored integers, as the kernel does, *Integer* with their
-scales too; *Lookup* takes an integer's result from a table, *FixedOutputRange* is *Dequantized* with an output scale the kernel
-insists on.
+- **Layout.** *Implicit*: channels first in ONNX. *Transparent*: the layout of the neighbors. *Attribute*: the same, with axis numbers,
+  pads and masks remapped. *Terminate*: the layout of the file, except for what is passed to subgraphs and back.
+- **Quantization.** *Dequantized*: DequantizeLinear, float, QuantizeLinear, which runtimes fuse. *SameScale*: integers pass through if
+  scales agree. *Raw*: computes on the quantized values. *Integer*: the same, with their scales. *Lookup*: takes results from a table.
+  *FixedOutputRange*: *Dequantized* with the output scale that the kernel demands.
+- **Fused activations** are treated as in LiteRT's kernels. Recurrent layers apply `TANH` and `SIGN_BIT`, and so does FULLY_CONNECTED with
+  float activations and integer weights. Arithmetic, convolutions and pooling ignore them. Other operators refuse them.
 """
 
 
 VERSIONS = f"""\
-What is written loads in ONNX Runtime {OLDEST_RUNTIME} and later, in the default opset, but for what follows. Of opsets asked for,
+Converted models in the default opset load in ONNX Runtime {OLDEST_RUNTIME} and later. The exceptions follow. Other opsets:
 {", ".join(f"{opset} loads from {version} on" for opset, version in LOADED_FROM.items())}.
-SPACE_TO_BATCH_ND with a block or paddings known at runtime, before a convolution of images of one row, loads from 1.31 on."""
+SPACE_TO_BATCH_ND with a block or paddings known at runtime, before a convolution of images of one row, loads from 1.31 on.
+"""
 
 
 def table(host: Host | None = None) -> str:
@@ -76,7 +74,7 @@ def table(host: Host | None = None) -> str:
     handlers = [(code, handler) for code, _, handler in host.handlers() if isinstance(handler, Handler)]
     cases = builtin()
     headings = ["operator", "versions", "layout", "quantization", *COLUMNS, "others", "difference", "ONNX"]
-    lines = [INTRODUCTION, LAYOUTS, _row(headings), _row(["---"] * len(headings))]
+    lines = [INTRODUCTION + LAYOUTS, _row(headings), _row(["---"] * len(headings))]
     refused = formless(dict(handlers))
     taken = [(code, handler) for code, handler in handlers if code not in refused]
     lines += [_row(_cells(code, handler, [case for case in cases if case.op == code], host)) for code, handler in taken]
@@ -89,7 +87,7 @@ def table(host: Host | None = None) -> str:
 
 
 def _coverage(covered: Coverage, refused: Mapping[str, str]) -> Iterator[str]:
-    yield from ("", "## Coverage", covered.text)
+    yield from ("", "## Coverage", covered.text, "")
     part = "; ".join(f"{code} ({lacking})" for code, lacking in covered.part.items())
     yield from (f"- **Without a case** in these dtypes or versions: {part or 'none'}.",)
     yield f"- **Without a handler**: {', '.join(covered.missing) or 'none'}."

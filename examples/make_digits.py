@@ -155,7 +155,7 @@ def structure(model: bytes) -> list[Any]:
     def described(tensor: Any) -> Any:
         known = tensor.quantization
         axis = (len(known.scale), known.axis) if isinstance(known, Quantization) else None
-        return tensor.name, tensor.dtype, tensor.shape, tensor.constant, axis
+        return tensor.name, tensor.dtype, tensor.shape, tensor.is_constant, axis
 
     return [
         (one.code, one.version, dict(one.options), [described(tensor) for tensor in (*one.inputs, *one.outputs)])

@@ -4,12 +4,12 @@
 
     conversion = otp.convert("model.tflite")        # a path or bytes
     conversion.save("model.onnx")
-    conversion.report.inputs                        # names, dtypes, shapes, what integers mean, metadata
-    otp.inspect("model.tflite")                     # what is in a file, and who converts it
+    conversion.report.inputs                        # names, dtypes, shapes, quantization, metadata
+    otp.inspect("model.tflite")                     # the content of a file, and its handlers
     otp.verify("model.tflite", "model.onnx")        # LiteRT and ONNX Runtime side by side
     otp.Session("model.onnx").run({"x": array})     # a session that carries the states of a model
 
-Authors of op packs import ``onnx_tflite_plugin.api`` alone. Stages and warnings are logged under "onnx_tflite_plugin".
+Op packs import only ``onnx_tflite_plugin.api``. Stages and warnings are logged under "onnx_tflite_plugin".
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ _install()
 
 
 def __getattr__(name: str) -> Any:
-    """Loaded on first use, so that importing the package (and its api) stays quick."""
+    """Load a public name on first use, so that importing the package (and its api) is fast."""
     if name == "__version__":
         from onnx_tflite_plugin.api import VERSION
 
         return VERSION
-    if name == "verify":  # the package of that name, which can be called
+    if name == "verify":  # a callable package
         return import_module("onnx_tflite_plugin.verify")
     if name in _MODULES:
         return getattr(import_module(f"onnx_tflite_plugin.{_MODULES[name]}"), name)

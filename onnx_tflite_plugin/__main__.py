@@ -1,4 +1,4 @@
-"""``python -m onnx_tflite_plugin``."""
+"""Entry point of ``python -m onnx_tflite_plugin``."""
 
 from onnx_tflite_plugin.cli import main
 

@@ -1,4 +1,4 @@
-"""Runtime type checks of declarations and options, and the words of their messages."""
+"""Runtime type checks of declarations and options, and their messages."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 
 class Checked:
-    """A frozen dataclass whose fields hold what their annotations say. Raises TypeError naming field and type."""
+    """A frozen dataclass that checks its fields against their annotations.
+
+    Raises TypeError naming field and type.
+    """
 
     def __post_init__(self) -> None:
         cls: Any = type(self)
         for name, hint in _hints(cls):
             value = getattr(self, name)
-            if not fits(value, hint):
-                raise TypeError(f"{type(self).__name__}({name}=...) takes {spelled(hint)}, not {described(value)}")
+            if not has_type(value, hint):
+                raise TypeError(f"{type(self).__name__}({name}=...) takes {format_type(hint)}, not {describe(value)}")
 
 
 @cache
@@ -27,26 +30,26 @@ def _hints(cls: Any) -> tuple[tuple[str, Any], ...]:
     return tuple((field.name, hints[field.name]) for field in fields(cls))
 
 
-def fits(value: object, hint: Any) -> bool:
-    """Whether a value is of an annotated type: a class, a union, a function, a mapping or collection of such."""
+def has_type(value: object, hint: Any) -> bool:
+    """True if a value has an annotated type: a class, a union, a function, a mapping or a collection of such."""
     if hint is Any:
         return True
     origin, of = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        return any(fits(value, one) for one in of)
+        return any(has_type(value, one) for one in of)
     if origin is Literal:
         return value in of
     if origin is Callable:
         return callable(value) and not isinstance(value, type)
     if origin is Mapping:
-        return isinstance(value, Mapping) and all(fits(k, of[0]) and fits(v, of[1]) for k, v in value.items())
+        return isinstance(value, Mapping) and all(has_type(k, of[0]) and has_type(v, of[1]) for k, v in value.items())
     if origin is tuple and of[-1] is not ...:
-        return isinstance(value, tuple) and len(value) == len(of) and all(map(fits, value, of))
+        return isinstance(value, tuple) and len(value) == len(of) and all(map(has_type, value, of))
     if origin in (tuple, Collection, Sequence):
         return (
             isinstance(value, origin)
             and not isinstance(value, str | bytes)
-            and all(fits(item, of[0]) for item in value)
+            and all(has_type(item, of[0]) for item in value)
         )
     number = {int: Integral, float: Real}.get(hint)
     if number is not None:
@@ -54,25 +57,25 @@ def fits(value: object, hint: Any) -> bool:
     return isinstance(value, origin or hint or NoneType)
 
 
-def spelled(hint: Any) -> str:
-    """An annotated type for people: ``Implicit, Transparent or a function``."""
+def format_type(hint: Any) -> str:
+    """Return an annotated type for messages: ``Implicit, Transparent or a function``."""
     origin, of = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        *others, last = [spelled(one) for one in of]
+        *others, last = [format_type(one) for one in of]
         return f"{', '.join(others)} or {last}"
     if origin is Literal:
         return " or ".join(repr(value) for value in of)
     if origin is Callable:
         return "a function"
     if origin is Mapping:
-        return f"a mapping of {spelled(of[0])} to {spelled(of[1])}"
+        return f"a mapping of {format_type(of[0])} to {format_type(of[1])}"
     if origin in (tuple, Collection, Sequence):
-        return f"a {origin.__name__.lower()} of {', '.join(spelled(one) for one in of if one is not ...)}"
+        return f"a {origin.__name__.lower()} of {', '.join(format_type(one) for one in of if one is not ...)}"
     return "None" if hint is NoneType else "anything" if hint is Any else (origin or hint).__name__
 
 
-def described(value: object) -> str:
-    """A value by its type; a class, where one of its kind was meant, by its name; text and numbers in full."""
+def describe(value: object) -> str:
+    """Return a description of a value: its type, its name if a class was given instead of an instance, or text and numbers."""
     if isinstance(value, type):
         return f"the class {value.__name__}: write {value.__name__}(...)"
     if isinstance(value, str | int | float):
@@ -81,14 +84,14 @@ def described(value: object) -> str:
 
 
 def check_keywords(function: str, given: Iterable[str], known: Collection[str]) -> None:
-    """Raises TypeError for a keyword that a decorator does not take, with the nearest that it does."""
+    """Raise TypeError for an unknown keyword of a decorator, with the nearest known one."""
     for name in given:
         if name not in known:
             raise TypeError(f"{function} takes no keyword {name!r}{did_you_mean(name, known)}")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """``; did you mean 'layout'?``, empty where nothing is near."""
+    """Return ``; did you mean 'layout'?``; empty if no known name is similar."""
     from difflib import get_close_matches
 
     near = get_close_matches(name, list(known), 1)

@@ -1,15 +1,15 @@
-"""How the codes of operators begin that the schema does not name."""
+"""Prefixes of operator codes that are not in the schema."""
 
 CUSTOM, COMPOSITE, UNKNOWN = "CUSTOM.", "COMPOSITE.", "UNKNOWN_"
 NAMED_BY_THE_FILE = (CUSTOM, COMPOSITE)
 
 
-def named_by_the_file(code: str) -> bool:
-    """Whether an operator is custom or a composite: its author alone knows what it gives."""
+def is_named_by_file(code: str) -> bool:
+    """True for a custom operator or a composite, whose semantics only its author knows."""
     return code.startswith(NAMED_BY_THE_FILE)
 
 
 def bare(code: str) -> str:
-    """What the file names the operator: the code without the prefix."""
+    """Return the operator's name in the file: the code without its prefix."""
     prefix = next((prefix for prefix in NAMED_BY_THE_FILE if code.startswith(prefix)), "")
     return code.removeprefix(prefix)

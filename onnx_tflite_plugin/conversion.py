@@ -1,4 +1,4 @@
-"""From a .tflite file to an ONNX model: the stages in their order."""
+"""Conversion of a .tflite file to an ONNX model."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SKIPPED = "operators were converted without fusions"
 
 @dataclass(frozen=True, repr=False)
 class Conversion:
-    """A converted model and how it came about."""
+    """A converted model with its report."""
 
     model: ir.Model
     report: Report
@@ -59,7 +59,7 @@ class Conversion:
         return as_html(report.line, report.inputs, report.outputs, self.snippet("model.onnx"), report.warnings)
 
     def snippet(self, path: str) -> str:
-        """The lines of Python that run the model, once it is saved at ``path``."""
+        """Return the lines of Python that run the model saved at ``path``."""
         from onnx_tflite_plugin.telling.snippet import snippet
 
         report = self.report
@@ -67,13 +67,13 @@ class Conversion:
 
     @cached_property
     def proto(self) -> onnx.ModelProto:
-        """The model as protobuf. Raises EncodeError above 2 GiB: use :meth:`save`."""
+        """Return the model as protobuf. Raises EncodeError above 2 GiB: use :meth:`save`."""
         return to_proto(self.model)
 
     def save(self, path: str | Path) -> list[Path]:
-        """Write the model, whole or not at all; weights beyond 2 GB go to ``<path>.<digest>.data``. Returns the files written.
+        """Write the model atomically; weights beyond 2 GB go to ``<path>.<digest>.data``.
 
-        Raises OSError where the folder is missing or cannot be written to.
+        Returns the files written. Raises OSError if the folder does not exist or is not writable.
         """
         path = files.place_of(path)
         if weight_bytes(self.model) > LARGEST_PROTO:
@@ -95,35 +95,35 @@ def convert(
 
     Args:
         source: a path, or the bytes of a .tflite file.
-        options: the options of the conversion; each may be given by keyword instead, which takes precedence.
-        host: the op packs themselves, where they are not those that are installed.
+        options: the options of the conversion; each may be given as keyword instead, which takes precedence.
+        host: the op packs to use instead of those that are installed.
         progress: called with the name of each stage as it begins.
 
     Raises:
-        ConversionError: with everything that stands in the way (``error.problems``).
-        TypeError: an argument of another type than it takes.
+        ConversionError: with all problems found (``error.problems``).
+        TypeError: an argument has the wrong type.
         OSError: the file cannot be read.
     """
     chosen = merge(options, keywords)
     check_source(source)
     if progress is not None and not callable(progress):
-        raise TypeError(f"progress is called with the name of each stage; {type(progress).__name__} cannot be called")
-    one_host = host or _host(chosen)
+        raise TypeError(f"progress must be a function of a stage's name, not {type(progress).__name__}")
+    one_host = host or _create_host(chosen)
     runtime = target_of(chosen, one_host)
     stages = Stages(progress)
     stages("reading")
-    content = _owned(source)
+    content = _immutable_source(source)
     conversion = _convert(read(content), one_host, chosen, runtime, stages, content)
     if chosen.verify:
-        conversion = _verified(conversion, content, host, chosen, stages)
+        conversion = _verify_conversion(conversion, content, host, chosen, stages)
     stages.done()
     for text in conversion.report.warnings:
         LOG.warning("%s", text)
     return conversion
 
 
-def _owned(source: str | os.PathLike[str] | bytes | Section) -> str | bytes | Section:
-    """Return the source by path or as bytes that nobody changes."""
+def _immutable_source(source: str | os.PathLike[str] | bytes | Section) -> str | bytes | Section:
+    """Return the source as a path, a section, or a copy of its bytes."""
     if isinstance(source, str | os.PathLike):
         return os.fspath(source)
     return source if isinstance(source, Section) else bytes(source)
@@ -132,9 +132,9 @@ def _owned(source: str | os.PathLike[str] | bytes | Section) -> str | bytes | Se
 def convert_model(
     model: Model, host: Host | None = None, options: ConvertOptions | None = None, stages: Progress | None = None
 ) -> Conversion:
-    """Convert a model that has been read; as :func:`convert`."""
+    """Convert a model that has been read, like :func:`convert`."""
     options, stages = options or ConvertOptions(), stages or Stages()
-    host = host or _host(options)
+    host = host or _create_host(options)
     return _convert(model, host, options, target_of(options, host), stages, None)
 
 
@@ -146,13 +146,16 @@ def _convert(
     stages: Progress,
     source: str | bytes | Section | None,
 ) -> Conversion:
-    """Convert a model. Raises ConversionError that names what is at fault. ``source``: the file, which LiteRT may be asked to run."""
+    """Convert a model. Raises ConversionError with the attributed cause.
+
+    ``source``: the file, which LiteRT may run.
+    """
     records = Records(options, model)
     try:
-        with budget(), _uncollected():
+        with budget(), _pause_garbage_collection():
             stages("binding operators to handlers")
             records.normalized = normalize(model, host, options, target)
-            return _fused_or_not(records, host, target, stages)
+            return _run_with_fallback(records, host, target, stages)
     except Exception as error:
         failure = attribute_failure(error, records, source)
         try:
@@ -160,14 +163,14 @@ def _convert(
                 raise
             raise failure from error
         finally:
-            del failure  # its traceback refers to this frame, which holds the content
+            del failure  # breaks the cycle with its traceback's frame, which holds the content
 
 
-def _fused_or_not(records: Records, host: Host, target: Target, stages: Progress) -> Conversion:
-    """Run the pipeline; once more without fusions, if it fails with some and ``on_fusion_error`` says to skip them.
+def _run_with_fallback(records: Records, host: Host, target: Target, stages: Progress) -> Conversion:
+    """Run the pipeline; repeat it without fusions if it fails with some and ``on_fusion_error`` is "skip".
 
-    This is the only place where a stage's error is caught to run stages again: a fusion must not end a conversion that
-    does without it.
+    This is the only place that catches a stage's error to run stages again: a fusion must not end a conversion that
+    succeeds without it.
     """
     options = records.options
     try:
@@ -209,8 +212,8 @@ def _run(records: Records, host: Host, target: Target, stages: Progress, *, fuse
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
-    """Nothing that a conversion makes is free before it ends; looking through all of it again and again took a tenth of the time."""
+def _pause_garbage_collection() -> Iterator[None]:
+    """Pause garbage collection: a conversion frees nothing before it ends, and collections took a tenth of its time."""
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -220,19 +223,20 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _host(options: ConvertOptions) -> Host:
+def _create_host(options: ConvertOptions) -> Host:
     return Host(
         prefer=options.prefer, block=options.block, packs=options.packs, options=asdict(options),
         keep_unknown=options.keep_unknown,
     )  # fmt: skip
 
 
-# --- the end: verification --------------------------------------------------------------------
+# --- verification -----------------------------------------------------------------------------
 
 
-def _verified(
+def _verify_conversion(
     conversion: Conversion, source: str | bytes | Section, host: Host | None, options: ConvertOptions, stages: Progress
 ) -> Conversion:
+    """Return the conversion with its verification. Raises VerificationError if it does not agree."""
     from onnx_tflite_plugin.errors import VerificationError
     from onnx_tflite_plugin.verify import verify
 
@@ -241,7 +245,7 @@ def _verified(
     host = host or Host(prefer=options.prefer, block=options.block, packs=options.packs)
     given = {"signature": options.signature, "progress": stages, "host": host, **vars(chosen)}
     large = weight_bytes(conversion.model) > LARGEST_PROTO
-    if large:  # runs from a file only
+    if large:  # ONNX Runtime loads it only from a file
         with tempfile.TemporaryDirectory() as folder:
             verification = verify(data, conversion.save(Path(folder) / "model.onnx")[0], **given)
     else:
@@ -250,5 +254,5 @@ def _verified(
         raise VerificationError(f"the converted model does not agree with LiteRT:\n{verification.text}")
     verified = replace(conversion, verification=verification)
     if not large:
-        vars(verified)["proto"] = conversion.proto  # the same model: what was verified is what is saved
+        vars(verified)["proto"] = conversion.proto  # save the same protobuf that was verified
     return verified

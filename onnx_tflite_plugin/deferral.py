@@ -1,7 +1,7 @@
-"""Puts off what importing onnx_ir brings and few conversions need: sympy takes as long to import as a small model to convert.
+"""Deferred import of sympy, which onnx_ir imports and few conversions need.
 
-onnx_ir computes with symbolic sizes by sympy, in one module. Both are imported as usual, and run when somebody reads the
-first name of theirs (``importlib.util.LazyLoader``).
+Importing sympy takes as long as converting a small model. onnx_ir computes symbolic sizes with sympy, in one module. Both
+are imported as usual, and executed on first access to one of their names (``importlib.util.LazyLoader``).
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ DEFERRED = ("sympy", "onnx_ir._symbolic_shapes")
 
 
 class Finder:
-    """Finds the modules of ``DEFERRED`` as Python does, and has them loaded on first use."""
+    """Module finder for ``DEFERRED`` that loads them on first use."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """As ``importlib.abc.MetaPathFinder.find_spec``; ``None`` for any other module."""
+        """Return a lazily loaded spec; ``None`` for any other module.
+
+        See ``importlib.abc.MetaPathFinder.find_spec``.
+        """
         if name not in DEFERRED:
             return None
         from importlib.machinery import PathFinder
@@ -35,6 +38,6 @@ class Finder:
 
 
 def install() -> None:
-    """Once a process, before onnx_ir is imported; harmless after that."""
+    """Install the finder, once per process and before onnx_ir is imported. Later calls have no effect."""
     if Finder not in sys.meta_path:
         sys.meta_path.insert(0, Finder)

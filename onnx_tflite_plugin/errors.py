@@ -1,4 +1,4 @@
-"""The one exception family: what failed, where, why, and what to do next."""
+"""Exceptions of the package: what failed, where, why, and the remedy."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 
 class ConversionError(Exception):
-    """A model was refused. ``str(error)`` is fit for a user; ``problems`` holds one line each.
+    """A model was refused. ``str(error)`` is a message for users; ``problems`` holds one entry per line.
 
-    ``exit_code``: what the command exits with. ``fusions``: those that had applied when it was raised.
+    ``exit_code``: the exit code of the command. ``fusions``: fusions that had been applied when it was raised.
     """
 
     exit_code = 1
@@ -23,7 +23,7 @@ class ConversionError(Exception):
 
 @dataclass(frozen=True)
 class Problem:
-    """One reason for a refusal: ``where`` names operator, tensor or field; ``hint`` is the next step."""
+    """One reason for a refusal: ``where`` names operator, tensor or field; ``hint`` is the remedy."""
 
     where: str
     reason: str
@@ -35,79 +35,82 @@ class Problem:
 
 @dataclass(frozen=True)
 class Contradiction(Problem):
-    """The file's own fault: a field that does not go with the rest."""
+    """An error in the file: a field that is inconsistent with the rest."""
 
 
 @dataclass(frozen=True)
 class Blamed(Problem):
-    """A failure that is taken to be a pack's, or the converter's own; of ``ours`` a file that LiteRT refuses may be the reason."""
+    """A failure attributed to a pack, or to the converter.
+
+    ``ours``: attributed to the converter; a file that LiteRT refuses too may be the cause.
+    """
 
     ours: bool = False
 
 
 CONTRADICTION = "the file contradicts itself:"
 REFUSED = "the model cannot be converted:"
-UNFIT = "what handlers declare does not fit their operators:"
+UNFIT = "declarations of handlers do not match their operators:"
 
 
 class InvalidModel(ConversionError):
-    """The file is not a TFLite model, or one of its fields contradicts the rest."""
+    """The file is not a TFLite model, or its fields are inconsistent."""
 
 
 class TooLarge(ConversionError):
-    """The conversion would take more memory than it may, or calls more deeply nested."""
+    """The conversion exceeds a limit on memory, on the number of operators or on nesting."""
 
 
 class InternalError(ConversionError):
-    """The converter failed where no pack's code was running."""
+    """The converter failed outside of any pack's code."""
 
 
 class UnsupportedOperator(ConversionError):
-    """Operators nobody handles, or that their handler declined."""
+    """Operators without a handler, or declined by it."""
 
 
 class HandlerError(ConversionError):
-    """A handler failed, or returned something that does not fit the tensor it stands for."""
+    """A handler failed, or returned a value that does not match its tensor."""
 
 
 class TargetRefusal(ConversionError):
-    """Tensors or operators that the target's rules exclude."""
+    """Tensors or operators that the target does not support."""
 
 
 class PackError(ConversionError):
-    """An op pack could not be loaded, or two packs claim the same operator."""
+    """An op pack could not be loaded, or two packs claim one operator."""
 
 
 class InvalidOnnx(ConversionError):
-    """What was given as the converted model is not ONNX."""
+    """The given model is not valid ONNX."""
 
     exit_code = 2
 
 
 class UnsupportedOption(ConversionError):
-    """Options that do not go together, or that the target cannot honour."""
+    """Options that are incompatible, or not supported by the target."""
 
     exit_code = 2
 
 
 class OnnxTooOld(UnsupportedOption):
-    """The installed package onnx does not have the opset that the model needs."""
+    """The installed package onnx lacks the opset that the model needs."""
 
 
 class InvalidInputs(ConversionError):
-    """Data given for a verification or a benchmark that does not fit the model's inputs."""
+    """Data for a verification or a benchmark that does not match the model's inputs."""
 
     exit_code = 2
 
 
 class VerificationError(ConversionError):
-    """The converted model does not compute what the original computes."""
+    """The converted model does not agree with the original."""
 
     exit_code = 3
 
 
 class MissingExtra(ConversionError):
-    """A package that only an extra brings is not installed."""
+    """A package of an extra is not installed."""
 
     exit_code = 2
 

@@ -1,6 +1,6 @@
-"""What others wrote is run here, so that whatever it raises is named: pack, function, file and line.
+"""Guard around code of packs: any exception is attributed to a pack, function, file and line.
 
-A pack must not end a conversion that does without it, nor be blamed on another; what a built-in handler raises is
+A pack must not end a conversion that does not use it, nor be confused with another. Exceptions of built-in handlers are
 treated the same.
 """
 
@@ -22,15 +22,15 @@ _LONGEST = 400
 
 
 class Terminated(SystemExit):
-    """The process was told to end: no pack's doing."""
+    """The process was terminated from outside, not by a pack."""
 
 
 class Mismatch(TypeError):
-    """A pack's function returned something else than it must; the host says so, so its own line is of no interest."""
+    """A pack's function returned an invalid value. Raised by the host, so its own line is not reported."""
 
 
 class Failed(Exception):
-    """What a pack wrote failed. ``reason``: which function of which pack, how, and where; ``__cause__``: its exception."""
+    """Code of a pack failed. ``reason``: the function, the pack, the error and its location; ``__cause__``: the exception."""
 
     def __init__(self, pack: str, reason: str) -> None:
         self.pack, self.reason = pack, reason
@@ -38,12 +38,13 @@ class Failed(Exception):
 
     @property
     def hint(self) -> str:
-        """What the user can do."""
+        """Return the remedy for the user."""
         if self.pack == BUILTIN:
-            return "a bug of the converter: please report it with the model, or what `inspect --json` says of it"
-        return "" if self.pack == INLINE else f"--block {self.pack} leaves it out; report it to its authors"
+            return "a bug in the converter: please report it with the model, or with the output of `inspect --json`"
+        return "" if self.pack == INLINE else f"--block {self.pack} disables the pack; report the error to its authors"
 
     def problem(self, where: str) -> Problem:
+        """Return the failure as a problem at ``where``."""
         return Blamed(where, self.reason, self.hint, self.pack == BUILTIN)
 
 
@@ -51,11 +52,10 @@ class Failed(Exception):
 def guarded(
     function: str, pack: str, by: object, at: str = "", passes: tuple[type[Exception], ...] = ()
 ) -> Iterator[None]:
-    """Whatever is raised inside is raised as :class:`Failed`, but for the user's wish to end, and for what is wrong with the
-    file, as constants say that cannot be decoded.
+    """Raise exceptions inside as :class:`Failed`, except interruptions and InvalidModel, as for undecodable constants.
 
-    ``by``: the function, module or object that belongs to the pack, or its module's name. ``at``: the operator it is
-    called for, which an interruption tells. ``passes``: exceptions by which the function answers, raised as they are.
+    ``by``: the function, module or object of the pack, or its module's name. ``at``: the operator being processed, added to
+    an interruption. ``passes``: exceptions that are part of the function's interface and raised unchanged.
     """
     try:
         yield
@@ -68,12 +68,12 @@ def guarded(
         raise
     except BaseException as error:
         debug(error)
-        place = _place(error, by)
-        raise Failed(pack, f"{function} of {pack} failed: {raised(error)}{place and f', at {place}'}") from error
+        place = _error_location(error, by)
+        raise Failed(pack, f"{function} of {pack} failed: {format_error(error)}{place and f', at {place}'}") from error
 
 
-def raised(error: BaseException) -> str:
-    """Type and text of an exception on one line; its text may itself fail."""
+def format_error(error: BaseException) -> str:
+    """Return type and text of an exception on one line. Getting the text may itself fail."""
     try:
         text = " ".join(str(error).split())
     except Exception as second:
@@ -85,48 +85,49 @@ def raised(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def raised_at(error: BaseException) -> str:
-    """The same with the function, file and line that raised it."""
+def format_error_location(error: BaseException) -> str:
+    """Return type and text of an exception, with function, file and line that raised it."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{raised(error)}, in {frame.name}, {frame.filename}:{frame.lineno}"
+    return f"{format_error(error)}, in {frame.name}, {frame.filename}:{frame.lineno}"
 
 
-def debugging() -> bool:
+def is_debugging() -> bool:
+    """True if tracebacks are requested by the environment variable."""
     return os.environ.get(DEBUG, "0") not in ("", "0")
 
 
 def debug(error: BaseException) -> None:
-    """The traceback on stderr, where it is asked for."""
-    if debugging():
+    """Print the traceback to stderr, if requested."""
+    if is_debugging():
         traceback.print_exception(error)
 
 
-# --- where ------------------------------------------------------------------------------------
+# --- locations --------------------------------------------------------------------------------
 
 
-def _place(error: BaseException, by: object) -> str:
-    """``file:line in function``: the deepest in the pack's own code, else where its function is, else the deepest of all."""
+def _error_location(error: BaseException, by: object) -> str:
+    """Return ``file:line in function``: the deepest frame in the pack's code, else its definition, else the deepest frame."""
     if isinstance(error, Mismatch):
         return definition(by)
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
-    package = _module(by).partition(".")[0]
+    package = _module_name(by).partition(".")[0]
     deepest = own = None
     for frame, line in traceback.walk_tb(error.__traceback__):
         deepest = frame, line
-        if package and _package(frame) == package:
+        if package and _package_name(frame) == package:
             own = deepest
     if own is None and (isinstance(by, str) or definition(by)):
-        return definition(by)  # of an entry point nothing: what failed is the import system's
+        return definition(by)  # empty for an entry point: the failing frame is the import system's
     shown = own or deepest
     return f"{shown[0].f_code.co_filename}:{shown[1]} in {shown[0].f_code.co_name}" if shown else ""
 
 
-def _package(frame: FrameType) -> str:
+def _package_name(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
-def _module(by: object) -> str:
+def _module_name(by: object) -> str:
     if isinstance(by, str):
         return by
     if isinstance(by, ModuleType):
@@ -135,13 +136,13 @@ def _module(by: object) -> str:
 
 
 def definition(by: object) -> str:
-    """Where a function was written, empty for what is none."""
+    """Return the location where a function is defined; empty for other objects."""
     code = getattr(_innermost(by), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno} in {code.co_name}" if code else ""
 
 
 def _innermost(by: object) -> object:
-    """The function inside a partial or a bound method."""
+    """Return the function inside a partial or a bound method."""
     while isinstance(by, partial | MethodType):
         by = by.func if isinstance(by, partial) else by.__func__
     return by

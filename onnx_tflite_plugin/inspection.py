@@ -1,4 +1,4 @@
-"""What is in a model, without converting it: one dictionary, which is also the JSON of the command ``inspect``."""
+"""Content of a model without conversion, as one dictionary: the JSON of the command ``inspect``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import asdict
 from typing import Any
 
 from onnx_tflite_plugin.api.declarations import Decline, Handler
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import Bound
-from onnx_tflite_plugin.binding.declared import called, resolved
+from onnx_tflite_plugin.binding.declared import resolve_operator, subgraph_indices
 from onnx_tflite_plugin.binding.evaluation import Evaluation
 from onnx_tflite_plugin.errors import ConversionError, Problem
 from onnx_tflite_plugin.guard import Failed
@@ -20,10 +20,10 @@ from onnx_tflite_plugin.normalize.contents import complete_lists
 from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.source import check_source, read
 from onnx_tflite_plugin.source.authored import Described, TensorMetadata
-from onnx_tflite_plugin.source.metadata import described
+from onnx_tflite_plugin.source.metadata import describe_interface
 from onnx_tflite_plugin.source.model import Model, Operator, Tensor
 from onnx_tflite_plugin.targets import Target, target_named
-from onnx_tflite_plugin.telling.edges import authored
+from onnx_tflite_plugin.telling.edges import author_metadata
 
 BY_INSTANCE = "by instance"
 
@@ -31,10 +31,10 @@ BY_INSTANCE = "by instance"
 def inspect(
     source: str | os.PathLike[str] | bytes, *, host: Host | None = None, target: str = ConvertOptions.target
 ) -> dict[str, Any]:
-    """What is in a TFLite model, given by path or content, and who converts it, as the command's JSON says it.
+    """Return the content of a TFLite model, given by path or content, and its handlers, as in the command's JSON.
 
-    Among it "inputs", "outputs", "signatures", "operators" with their handlers, "missing" (operators that nobody
-    converts), "states" and "metadata". Raises InvalidModel, TypeError and OSError.
+    Contains "inputs", "outputs", "signatures", "operators" with their handlers, "missing" (unsupported
+    operators), "states" and "metadata". Raises InvalidModel, TypeError and OSError.
     """
     check_source(source)
     content = os.fspath(source) if isinstance(source, os.PathLike) else source
@@ -42,18 +42,18 @@ def inspect(
 
 
 def inspect_model(model: Model, host: Host, target: Target) -> dict[str, Any]:
-    """Operators and who takes them, inputs, outputs, signatures, states, metadata."""
+    """Return operators with their handlers, inputs, outputs, signatures, states and metadata."""
     model = complete_lists(model, host, target)
-    taken = taken_by(model, host, target)
-    reached = _called(model, taken)
-    operators = _operators(taken, reached, target)
-    told = described(model)
+    taken = handlers_of(model, host, target)
+    reached = _reachable_subgraphs(model, taken)
+    operators = _count_operators(taken, reached, target)
+    authored_by_tensor = describe_interface(model)
     return {
         "bytes": model.size,
         "schema_version": model.version,
         "description": model.description,
-        "inputs": [_edge(tensor, told) for tensor in model.main.inputs],
-        "outputs": [_edge(tensor, told) for tensor in model.main.outputs],
+        "inputs": [_describe_interface(tensor, authored_by_tensor) for tensor in model.main.inputs],
+        "outputs": [_describe_interface(tensor, authored_by_tensor) for tensor in model.main.outputs],
         "subgraphs": [
             {
                 "index": graph.index,
@@ -67,28 +67,28 @@ def inspect_model(model: Model, host: Host, target: Target) -> dict[str, Any]:
         "operators": operators,
         "missing": sorted({row["code"] for row in operators if row["missing"] and row["called"]}),
         "signatures": [asdict(signature) for signature in model.signatures],
-        "states": list(_states(model)),
+        "states": list(_list_states(model)),
         "metadata": [{"name": name, "bytes": len(content)} for name, content in model.metadata.items()],
         "overrides": dict(host.overrides),
         "warnings": list(host.warnings),
     }
 
 
-def taken_by(model: Model, host: Host, target: Target) -> dict[Operator, Bound | Problem]:
-    """Who takes each operator, as a conversion would find it: with the constants known by then."""
+def handlers_of(model: Model, host: Host, target: Target) -> dict[Operator, Bound | Problem]:
+    """Return the handler of each operator, or the problem, as in a conversion, with the constants known by then."""
     takers: dict[Operator, Bound | Problem] = {}
     for graph in model.subgraphs:
         evaluation = Evaluation()
         for op in graph.operators:
-            taken = takers[op] = host.take(evaluation.applied(op), target, target.opsets[2])
+            taken = takers[op] = host.take(evaluation.substitute(op), target, target.opsets[2])
             if isinstance(taken, Bound):
-                with suppress(ConversionError):  # what a handler makes wrong, the conversion will tell
-                    evaluation.learn(taken, target, target.opsets[2])
+                with suppress(ConversionError):  # reported by a conversion
+                    evaluation.add_result(taken, target, target.opsets[2])
     return takers
 
 
-def _called(model: Model, taken: Mapping[Operator, Bound | Problem]) -> set[int]:
-    """The main subgraph and those its operators call, directly or not: what a conversion converts."""
+def _reachable_subgraphs(model: Model, taken: Mapping[Operator, Bound | Problem]) -> set[int]:
+    """Return the main subgraph and those called from it, directly or not: the ones to convert."""
     reached: set[int] = set()
     waiting = [0]
     while waiting:
@@ -99,24 +99,28 @@ def _called(model: Model, taken: Mapping[Operator, Bound | Problem]) -> set[int]
         for op in model.subgraphs[index].operators:
             bound = taken[op]
             if isinstance(bound, Bound):
-                waiting += called(bound.handler.subgraphs, bound.op)
+                waiting += subgraph_indices(bound.handler.subgraphs, bound.op)
     return reached
 
 
-def _operators(taken: Mapping[Operator, Bound | Problem], reached: set[int], target: Target) -> list[dict[str, Any]]:
-    """One row for operators of one code that are treated alike, most frequent first, what is missing before it."""
+def _count_operators(
+    taken: Mapping[Operator, Bound | Problem], reached: set[int], target: Target
+) -> list[dict[str, Any]]:
+    """Return one row per group of operators with equal code and treatment, unsupported first, then by frequency."""
     rows: dict[tuple[object, ...], dict[str, Any]] = {}
     for op, taker in taken.items():
         described = {"code": op.code, "called": op.subgraph in reached}
-        described |= _missing(taker) if isinstance(taker, Problem) else _described(taker, target)
-        row = rows.setdefault(tuple(described.values()), {**described, "count": 0, "versions": [], "first": _place(op)})
+        described |= _missing_entry(taker) if isinstance(taker, Problem) else _operator_entry(taker, target)
+        row = rows.setdefault(
+            tuple(described.values()), {**described, "count": 0, "versions": [], "first": _location(op)}
+        )
         row["count"] += 1
         if op.version not in row["versions"]:
             row["versions"] = sorted([*row["versions"], op.version])
     return sorted(rows.values(), key=lambda row: (not row["missing"], -row["count"], row["code"]))
 
 
-def _missing(problem: Problem) -> dict[str, Any]:
+def _missing_entry(problem: Problem) -> dict[str, Any]:
     return {
         "handler": "",
         "pack": "",
@@ -127,7 +131,7 @@ def _missing(problem: Problem) -> dict[str, Any]:
     }
 
 
-def _described(bound: Bound, target: Target) -> dict[str, Any]:
+def _operator_entry(bound: Bound, target: Target) -> dict[str, Any]:
     layout, quantization = kinds_of(bound, target)
     return {
         "handler": bound.handler.name,
@@ -140,48 +144,48 @@ def _described(bound: Bound, target: Target) -> dict[str, Any]:
 
 
 def kinds_of(bound: Bound | Problem, target: Target) -> tuple[str, str]:
-    """The names of the layout and the behaviour of an instance; what fails or refuses is said, as the conversion would."""
+    """Return the names of an instance's layout and quantization behavior, or of the failure or refusal."""
     if isinstance(bound, Problem):
         return "nobody", ""
     try:
-        declared = resolved(bound, target, target.opsets[2]).declared
+        declared = resolve_operator(bound, target, target.opsets[2]).declared
     except Failed as failed:
         return f"fails: {failed.reason}", ""
-    except Refused as refusal:
+    except Refusal as refusal:
         return f"refuses: {refusal}", ""
     return type(declared.layout).__name__, type(declared.quantization).__name__
 
 
-def declared_kind(declared: Any) -> str:
-    """The declaration's name where it does not depend on the instance."""
+def declaration_name(declared: Any) -> str:
+    """Return the declaration's name if it does not depend on the instance."""
     return BY_INSTANCE if callable(declared) else type(declared).__name__
 
 
 def describe_handler(code: str, pack: str, handler: Handler) -> dict[str, Any]:
-    """A handler as it is declared, for the list of all."""
+    """Return a handler's declarations, for the list of all handlers."""
     return {
         "code": code,
         "pack": pack,
         "handler": handler.name,
-        "layout": declared_kind(handler.layout),
-        "quantization": declared_kind(handler.quantization),
+        "layout": declaration_name(handler.layout),
+        "quantization": declaration_name(handler.quantization),
         "max_version": handler.max_version,
         "summary": handler.summary,
         "error": handler.accepts.reason if isinstance(handler.accepts, Decline) else "",
     }
 
 
-def _place(op: Operator) -> str:
+def _location(op: Operator) -> str:
     return f"subgraph {op.subgraph} op {op.index}" if op.subgraph else f"op {op.index}"
 
 
-def _edge(tensor: Tensor, told: Described) -> dict[str, Any]:
-    """A graph input or output; under "metadata" what the author says of it, of which nothing is left out."""
-    said = told.get((tensor.subgraph, tensor.index), TensorMetadata())
-    return {**_tensor(tensor), "metadata": authored(said)}
+def _describe_interface(tensor: Tensor, by_tensor: Described) -> dict[str, Any]:
+    """Return a graph input or output; "metadata" is the author's complete description."""
+    metadata = by_tensor.get((tensor.subgraph, tensor.index), TensorMetadata())
+    return {**_describe_tensor(tensor), "metadata": author_metadata(metadata)}
 
 
-def _tensor(tensor: Tensor) -> dict[str, Any]:
+def _describe_tensor(tensor: Tensor) -> dict[str, Any]:
     return {
         "name": tensor.name,
         "index": tensor.index,
@@ -192,19 +196,19 @@ def _tensor(tensor: Tensor) -> dict[str, Any]:
 
 
 def _parameters(tensor: Tensor) -> dict[str, Any] | None:
-    """The quantization's fields; tensors that hold scales by index."""
+    """Return the quantization's fields; tensors that hold scales by index."""
     if tensor.blocks is not None:
         return {"scales": tensor.blocks.scales.index, "block_size": tensor.blocks.block_size}
     return None if tensor.quantization is None else asdict(tensor.quantization)
 
 
-def _states(model: Model) -> Iterator[dict[str, Any]]:
-    """Variable tensors, and resources by the names their operators give them."""
+def _list_states(model: Model) -> Iterator[dict[str, Any]]:
+    """Yield variable tensors, and resources by the names that their operators give them."""
     seen = set()
     for graph in model.subgraphs:
         for tensor in graph.tensors:
             if tensor.is_variable:
-                yield {"kind": "variable tensor", **_tensor(tensor)}
+                yield {"kind": "variable tensor", **_describe_tensor(tensor)}
         for op in graph.operators:
             if not op.inputs and any(tensor is not None and tensor.dtype == "resource" for tensor in op.outputs):
                 name = "/".join(value for value in op.options.values() if isinstance(value, str) and value)

@@ -1,6 +1,7 @@
-"""Installed distributions, read without importing any of them.
+"""Metadata of installed distributions, read without importing any of them.
 
-``importlib.metadata`` makes a path of each, and parses all of a file, ``METADATA`` as an email: of 300 packs that takes 100 ms.
+``importlib.metadata`` creates a path for each, and parses whole files (``METADATA`` as an email), which takes 100 ms for
+300 packs.
 """
 
 from __future__ import annotations
@@ -14,24 +15,24 @@ from importlib.metadata import Distribution, EntryPoint
 from typing import NamedTuple
 
 PROJECT = "onnx_tflite_plugin"
-"""The prefix of the entry point groups; equal to ``api.hooks.PROJECT``, which would take numpy to import."""
+"""Prefix of the entry point groups; equal to ``api.hooks.PROJECT``, whose import would load numpy."""
 
 _NAME, _REQUIRED = (re.compile(rf"^{field}:(.*)$", re.M | re.I) for field in ("Name", "Requires-Dist"))
 
 
 class Installed(NamedTuple):
-    """One distribution: the folder of its metadata, or as another finder than that of ``sys.path`` has it."""
+    """One distribution: the folder of its metadata, or the object from a finder other than that of ``sys.path``."""
 
     place: str | Distribution
 
     @property
     def offered(self) -> str:
-        """The text of its entry points, empty where none is of the project's groups."""
+        """Return the text of its entry points; empty if none is in the project's groups."""
         text = self._text("entry_points.txt")
         return text if f"[{PROJECT}." in text else ""
 
     def name_and_requirements(self) -> tuple[str, tuple[str, ...]]:
-        """The headers before the first empty line of METADATA."""
+        """Return name and requirements from METADATA's headers, which end at the first empty line."""
         headers = self._text("METADATA").replace("\r\n", "\n").partition("\n\n")[0]
         name = _NAME.search(headers)
         if name is None:  # installed by an older tool, as PKG-INFO
@@ -40,7 +41,7 @@ class Installed(NamedTuple):
         return name[1].strip(), tuple(text.strip() for text in _REQUIRED.findall(headers))
 
     def _text(self, name: str) -> str:
-        """One file of the metadata, empty where there is none."""
+        """Return the text of one metadata file; empty if it does not exist."""
         if isinstance(self.place, Distribution):
             return self.place.read_text(name) or ""
         try:
@@ -50,18 +51,18 @@ class Installed(NamedTuple):
             return ""
 
 
-def installed() -> Iterator[Installed]:
-    """Every distribution, first on the path first."""
+def iterate_distributions() -> Iterator[Installed]:
+    """Yield every distribution in order of the path."""
     for finder in sys.meta_path:
         if finder is PathFinder:
             for folder in sys.path:
-                yield from map(Installed, _listed(folder))
+                yield from map(Installed, _find_metadata(folder))
         elif find := getattr(finder, "find_distributions", None):
             yield from map(Installed, find())
 
 
-def _listed(folder: str) -> Iterator[str | Distribution]:
-    """What lies in one entry of the path: in a folder the folders of metadata, else (a zip archive) what Python finds."""
+def _find_metadata(folder: str) -> Iterator[str | Distribution]:
+    """Yield the metadata folders in one entry of the path; for a zip archive, the distributions that Python finds."""
     if os.path.isdir(folder) and not folder.endswith(".egg"):
         yield from (
             os.path.join(folder, name) for name in os.listdir(folder) if name.endswith((".dist-info", ".egg-info"))
@@ -71,9 +72,9 @@ def _listed(folder: str) -> Iterator[str | Distribution]:
 
 
 def entry_points(text: str, groups: Collection[str]) -> Iterator[EntryPoint]:
-    """Those of some groups in the text of a file (https://packaging.python.org/specifications/entry-points).
+    """Yield the entry points of some groups (https://packaging.python.org/specifications/entry-points).
 
-    Raises ValueError where it does not parse.
+    Raises ValueError for malformed text.
     """
     group = ""
     for line in map(str.strip, text.splitlines()):
@@ -82,5 +83,5 @@ def entry_points(text: str, groups: Collection[str]) -> Iterator[EntryPoint]:
         elif group in groups and line and line[0] not in "#;":
             name, equals, value = line.partition("=")
             if not equals:
-                raise ValueError(f"{line!r} is no entry point")
+                raise ValueError(f"{line!r} is not an entry point")
             yield EntryPoint(name.strip(), value.strip(), group)

@@ -1,4 +1,4 @@
-"""The options of a conversion: names, types, defaults, groups and help, which command, checks and documentation share."""
+"""Options of a conversion: names, types, defaults, groups and help, shared by command, checks and documentation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Literal, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
-from onnx_tflite_plugin.checked import check_keywords, described, did_you_mean, fits, spelled
+from onnx_tflite_plugin.checked import check_keywords, describe, did_you_mean, format_type, has_type
 from onnx_tflite_plugin.errors import UnsupportedOption
 
 Shape = Sequence[int | str]
@@ -26,7 +26,7 @@ def _option(group: str, default: Any, help: str, **more: Any) -> Any:
 
 
 class CheckedOptions:
-    """A dataclass of options. Raises TypeError for a value of another type, UnsupportedOption for one out of range."""
+    """A dataclass of options. Raises TypeError for a value of the wrong type, UnsupportedOption for one out of range."""
 
     def __post_init__(self) -> None:
         cls: Any = type(self)
@@ -36,7 +36,7 @@ class CheckedOptions:
 
 @dataclass(frozen=True)
 class VerifyOptions(CheckedOptions):
-    """The data and the tolerance of a verification; see ``onnx_tflite_plugin.verify``."""
+    """Data and tolerance of a verification; see ``onnx_tflite_plugin.verify``."""
 
     inputs: Any = _option(
         VERIFICATION, None,
@@ -64,7 +64,7 @@ class VerifyOptions(CheckedOptions):
 
 @dataclass(frozen=True)
 class ConvertOptions(CheckedOptions):
-    """The options of :func:`onnx_tflite_plugin.convert` and of the command ``convert``."""
+    """Options of :func:`onnx_tflite_plugin.convert` and of the command ``convert``."""
 
     target: str = _option(COMMON, "onnxruntime", "Runtime to write for; op packs may bring more.")
     opset: int | None = _option(
@@ -168,7 +168,7 @@ class ConvertOptions(CheckedOptions):
 
 @dataclass(frozen=True)
 class BenchOptions(CheckedOptions):
-    """The options of a benchmark, besides the model and its data."""
+    """Options of a benchmark, besides the model and its data."""
 
     threads: int = _option(COMMON, 1, "Threads of each runtime.", metavar="N", minimum=1)
     rounds: int = _option(
@@ -177,7 +177,7 @@ class BenchOptions(CheckedOptions):
 
 
 class ConvertKeywords(TypedDict, total=False):
-    """The fields of ConvertOptions as keyword arguments, for type checkers; a test holds the two together."""
+    """Fields of ConvertOptions as keyword arguments, for type checkers; a test keeps the two in step."""
 
     target: str
     opset: int | None
@@ -206,7 +206,7 @@ class ConvertKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Option:
-    """A field of options. ``values``: those of the command's flag if its value may be left out, the implied one first."""
+    """A field of options. ``values``: values of the flag if its value is optional, the default one first."""
 
     name: str
     type: Any
@@ -227,13 +227,13 @@ class Option:
         return get_origin(self.type) in (Mapping, Sequence)
 
     def check(self, value: object) -> None:
-        """Raise TypeError or UnsupportedOption unless the option takes the value."""
-        failed = f"{self.name} is {described(value)}, so no work was done"
-        if not fits(value, str if self.choices else self.type):
+        """Raise TypeError or UnsupportedOption if the value is invalid."""
+        failed = f"{self.name} is {describe(value)}, so no work was done"
+        if not has_type(value, str if self.choices else self.type):
             form = f"{self.flag} {self.metavar or ''}".rstrip()
-            raise TypeError(f"{failed}; give {spelled(self.type)} ({form} of the command)")
+            raise TypeError(f"{failed}; give {format_type(self.type)} ({form} of the command)")
         if self.choices and value not in self.choices:
-            raise UnsupportedOption(f"{failed}; give {spelled(self.type)}{did_you_mean(str(value), self.choices)}")
+            raise UnsupportedOption(f"{failed}; give {format_type(self.type)}{did_you_mean(str(value), self.choices)}")
         if self.minimum is not None and isinstance(value, int | float) and not value >= self.minimum:
             raise UnsupportedOption(f"{failed}; give {self.minimum} or more")
 
@@ -255,14 +255,14 @@ def flag(name: str) -> str:
 
 
 def choices(name: str) -> tuple[str, ...]:
-    """Return the values that an option of a conversion chooses from."""
+    """Return the choices of a conversion option."""
     return next(option.choices for option in options_of(ConvertOptions) if option.name == name)
 
 
 def merge(options: ConvertOptions | None, keywords: Mapping[str, Any]) -> ConvertOptions:
-    """Return the options with those that are given by keyword. Raises TypeError and UnsupportedOption."""
+    """Return the options, updated by keywords. Raises TypeError and UnsupportedOption."""
     if not isinstance(options, ConvertOptions | None):
-        raise TypeError(f"options is {described(options)}, which holds no options; give a ConvertOptions or keywords")
+        raise TypeError(f"options is {describe(options)}, not a ConvertOptions; give a ConvertOptions or keywords")
     known = {option.name: option for option in options_of(ConvertOptions)}
     check_keywords("convert", keywords, known)
     given = {name: {} if value is None and known[name].default == {} else value for name, value in keywords.items()}
@@ -270,7 +270,7 @@ def merge(options: ConvertOptions | None, keywords: Mapping[str, Any]) -> Conver
 
 
 def document_keywords(function: F) -> F:
-    """Extend the docstring and the signature of a function by its keywords, the fields of ConvertOptions."""
+    """Extend the docstring and the signature of a function by the fields of ConvertOptions."""
     options = options_of(ConvertOptions)
     lines = [f"    {option.name}: {option.help}" for option in options]
     function.__doc__ = f"{inspect.getdoc(function)}\n\nKeywords, the fields of ConvertOptions:\n" + "\n".join(lines)

@@ -1,4 +1,4 @@
-"""A model's way through the stages: bound to handlers, fused, planned, lowered, rewritten; and the report on it."""
+"""Stages of a conversion: binding, fusion, planning, lowering and rewriting, with the report."""
 
 from __future__ import annotations
 
@@ -20,27 +20,25 @@ from onnx_tflite_plugin.graph.opening import foreign_domains
 from onnx_tflite_plugin.graph.serialized import to_proto
 from onnx_tflite_plugin.graph.validity import LARGEST_PROTO, check_valid, weight_bytes
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.layout.order import axes, spelled
 from onnx_tflite_plugin.layout.plan import LayoutPlan, plan_layout, tensor_bytes
+from onnx_tflite_plugin.layout.tensor_layout import format_layout, layout_axes
 from onnx_tflite_plugin.lowering.emitter import Emitter
-from onnx_tflite_plugin.lowering.interface import InterfaceNames, graph_edges
+from onnx_tflite_plugin.lowering.interface import InterfaceNames, interface_layouts
 from onnx_tflite_plugin.lowering.lower import lower
 from onnx_tflite_plugin.normalize.dimensions import name_dimensions
 from onnx_tflite_plugin.normalize.stage import Normalized
 from onnx_tflite_plugin.options import ConvertOptions
-from onnx_tflite_plugin.passes import PASSES
-from onnx_tflite_plugin.passes.declared import run_all
-from onnx_tflite_plugin.passes.images import captured
-from onnx_tflite_plugin.passes.recurrent import unroll
-from onnx_tflite_plugin.passes.rules import check_model
-from onnx_tflite_plugin.passes.weights import float_weights, separate
-from onnx_tflite_plugin.passes.weights.settled import check, settle
 from onnx_tflite_plugin.progress import Progress
-from onnx_tflite_plugin.quantization.opset import opset_of
+from onnx_tflite_plugin.quantization.dequantization import dequantize_model
+from onnx_tflite_plugin.quantization.opset import choose_opset
 from onnx_tflite_plugin.quantization.plan import StoragePlan, plan_storage
-from onnx_tflite_plugin.quantization.unquantized import unquantized
 from onnx_tflite_plugin.report import Report, Transposed, node_counts
-from onnx_tflite_plugin.source.metadata import described
+from onnx_tflite_plugin.rewrite import RULES, rule_named
+from onnx_tflite_plugin.rewrite.rule import RewriteOptions, apply_rules, run_passes
+from onnx_tflite_plugin.rewrite.target_check import check_model
+from onnx_tflite_plugin.rewrite.weights.assign_dtypes import AssignWeightDtypes
+from onnx_tflite_plugin.rewrite.weights.separate_constants import SeparateConstants
+from onnx_tflite_plugin.source.metadata import describe_interface
 from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.targets import Target
 from onnx_tflite_plugin.telling.edges import edges
@@ -51,7 +49,7 @@ if TYPE_CHECKING:
 
 
 class Converted(NamedTuple):
-    """``source`` is the part of the file that was converted, in the sizes that were asked for."""
+    """Result of the pipeline. ``source`` is the submodel of the file that was converted, with the requested sizes."""
 
     model: ir.Model
     report: Report
@@ -59,7 +57,7 @@ class Converted(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """All that is decided before anything is emitted."""
+    """All decisions made before anything is emitted."""
 
     fused: Fused
     storage: StoragePlan
@@ -72,7 +70,7 @@ class Planned(NamedTuple):
 
 
 class Rewritten(NamedTuple):
-    """A finished model; how many Transposes the plan had, what the passes changed, and the dtypes of int8 weights."""
+    """A finished model, with the plan's Transposes, the places that passes changed, and dtypes of int8 weights."""
 
     model: ir.Model
     transposes: int
@@ -81,9 +79,9 @@ class Rewritten(NamedTuple):
 
 
 class Pipeline:
-    """The stages of one conversion, each run once; ``stages`` is called with the name of each as it begins.
+    """Stages of one conversion, each run once; ``stages`` is called with the name of each as it begins.
 
-    ``fuses``: apply fusions. ``bound``: the operators as they are by now. ``applied``: fusions that applied.
+    ``fuses``: apply fusions. ``bound``: the current bound operators. ``applied``: fusions that applied.
     """
 
     def __init__(
@@ -95,23 +93,23 @@ class Pipeline:
         self.applied: tuple[str, ...] = ()
         self.warnings: list[str] = []
 
-    @np.errstate(all="ignore")  # constants are computed as kernels do, in IEEE's numbers: nothing to warn of
+    @np.errstate(all="ignore")  # constants are computed with IEEE semantics, as in kernels
     def run(self, normalized: Normalized) -> Converted:
-        """Plan, lower and rewrite a model. Raises ConversionError with all that a stage finds in the way."""
+        """Plan, lower and rewrite a model. Raises ConversionError with all problems of a stage."""
         model, names, signature = normalized.model, normalized.names, normalized.signature
-        planned = self.planned(self.fused(self.unquantized(normalized.bound)), names)
-        lowered = self.lowered(planned, names)
-        main, order = planned.model.main, planned.layout.edge
+        planned = self.plan(self.apply_fusions(self.drop_quantization(normalized.bound)), names)
+        lowered = self.lower(planned, names)
+        main, order = planned.model.main, planned.layout.interface_layout
         dimensions = {
-            (names.inputs[k], axes(order(main.inputs[k])).index(axis)): name
+            (names.inputs[k], layout_axes(order(main.inputs[k])).index(axis)): name
             for (k, axis), name in normalized.dimensions.items()
         }
         name_dimensions(lowered, dimensions)
-        rewritten = self.rewritten(lowered, planned)
-        finished, described_tensors = rewritten.model, described(model)
+        rewritten = self.rewrite(lowered, planned)
+        finished, described_tensors = rewritten.model, describe_interface(model)
         write_origin(finished.metadata_props, None if signature is None else signature.key, normalized.part)
         report = replace(
-            self.report(planned, rewritten),
+            self.make_report(planned, rewritten),
             inputs=edges(finished.graph.inputs, names.inputs, main.inputs, described_tensors),
             outputs=edges(finished.graph.outputs, names.outputs, main.outputs, described_tensors),
             signature=None if signature is None else signature.key,
@@ -124,15 +122,15 @@ class Pipeline:
 
     # --- stages -------------------------------------------------------------------------------
 
-    def unquantized(self, bound: BoundModel) -> BoundModel:
-        """Return the model without quantization if that is asked for."""
+    def drop_quantization(self, bound: BoundModel) -> BoundModel:
+        """Return the model without quantization, if requested."""
         self.bound = bound
         if self.options.quantization != "float":
             return bound
-        return unquantized(resolve(bound, self.target, self.highest), self.target, self.highest)
+        return dequantize_model(resolve(bound, self.target, self.highest), self.target, self.highest)
 
-    def fused(self, bound: BoundModel) -> Fused:
-        """Operators that spell out one taken together, and the declarations of all that are left."""
+    def apply_fusions(self, bound: BoundModel) -> Fused:
+        """Return the model after fusion, with the declarations of all remaining operators."""
         self.stages("fusions")
         present = {call.handler.code for call in bound.operators()}
         fusions = self.host.fusions(present) if self.fuses else []
@@ -141,31 +139,31 @@ class Pipeline:
         for failed in fused.failed.values():
             self.host.warn(f"{failed.reason}; it is left out")
         self.applied = tuple(fused.applied)
-        fused.model = resolve(fused.model, self.target, self.highest).called()
+        fused.model = resolve(fused.model, self.target, self.highest).drop_uncalled_graphs()
         self.host.hooks.check(packs_of(fused.model))
         self.bound = fused.model
         return fused
 
-    def planned(self, fused: Fused, names: InterfaceNames) -> Planned:
-        """A dtype for every tensor, an opset, and an axis order for every operator."""
+    def plan(self, fused: Fused, names: InterfaceNames) -> Planned:
+        """Choose a dtype for every tensor, an opset, and a layout for every operator."""
         options, target, model = self.options, self.target, fused.model
         self.stages("planning dtypes")
         storage = plan_storage(model, target, fold=options.fold)
-        opset = opset_of(model, storage, options.opset, target)
+        opset = choose_opset(model, storage, options.opset, target)
         self.stages("planning the layout")
         layout = plan_layout(
             model,
             bytes_of=tensor_bytes,
             prices=target.price,
-            edges=graph_edges(model.main, names, options.layout, free=options.io_layout == "onnx"),
+            interface=interface_layouts(model.main, names, options.layout, free=options.io_layout == "onnx"),
             local=options.layout_plan == "local",
-            flat=lambda bound: storage.dtype(bound) not in target.keeps_unit_axes,
-            stays=lambda tensor: storage.storage(tensor).dtype in target.channels_last,
+            can_squeeze=lambda bound: storage.dtype(bound) not in target.keeps_unit_axes,
+            keeps_source_layout=lambda tensor: storage.storage(tensor).dtype in target.channels_last,
         )
         return Planned(fused, storage, opset, layout)
 
-    def lowered(self, planned: Planned, names: InterfaceNames) -> ir.Model:
-        """The ONNX model as handlers emit it."""
+    def lower(self, planned: Planned, names: InterfaceNames) -> ir.Model:
+        """Return the ONNX model emitted by handlers."""
         self.stages("lowering")
         hooks, packs = self.host.hooks, packs_of(planned.model)
         emitter = Emitter(planned.opset, UniqueNames(), self.target.widens)
@@ -181,41 +179,42 @@ class Pipeline:
         )
         self.warnings = emitter.warnings
         declared = pack_declarations(planned.model)
-        if declared and weight_bytes(lowered) <= LARGEST_PROTO:  # before anything builds on it
+        if declared and weight_bytes(lowered) <= LARGEST_PROTO:  # before passes rewrite it
             check_valid(lowered, to_proto(lowered), declared)
         return lowered
 
-    def rewritten(self, model: ir.Model, planned: Planned) -> Rewritten:
-        """The model after the target's passes and the packs' hooks, the dtypes of int8 weights settled."""
+    def rewrite(self, model: ir.Model, planned: Planned) -> Rewritten:
+        """Rewrite by the target's rules and the packs' hooks, and assign the dtypes of int8 weights."""
         self.stages("rewriting")
-        changed = {"unroll": unroll.run(model, self.options.unroll)} if self.options.unroll else {}
-        check_model(model, self.target, planned.opset)
+        level, target = self.options.optimize, self.target
+        options = RewriteOptions(self.options.weights_dtype, self.options.unroll)
+        outcomes = apply_rules([RULES["unroll_loops"]] if options.unroll else [], model, options)
+        check_model(model, target, planned.opset)
         transposes = node_counts(model).get("Transpose", 0)
-        asked = self.options.optimize
-        selected = [n for n in self.target.passes if asked == "speed" or (PASSES[n].exact and asked == "faithful")]
-        changed |= run_all((PASSES[name] for name in selected), model, self.options.weights_dtype)
-        if self.target.quantizes_weights:
-            float_weights.run(model)
-        captured.run(model)
+        rules = [rule_named(name) for name in target.passes]
+        selected = [rule for rule in rules if level == "speed" or (rule.exact and level == "faithful")]
+        outcomes |= apply_rules(selected, model, options)
+        if target.quantizes_weights:
+            apply_rules([RULES["keep_float_weights"]], model, options)
+        apply_rules([RULES["reshape_before_if"]], model, options)
         model = self.host.hooks.finish(model, packs_of(planned.model))
-        return Rewritten(model, transposes, {n: c for n, c in changed.items() if c}, self.settled(model))
+        changed = {name: outcome.applied for name, outcome in outcomes.items() if outcome.applied}
+        return Rewritten(model, transposes, changed, self._assign_weight_dtypes(model))
 
-    def settled(self, model: ir.Model) -> Mapping[str, int]:
-        """The dtypes of int8 weights of products, settled where the target's sums depend on the processor."""
+    def _assign_weight_dtypes(self, model: ir.Model) -> Mapping[str, int]:
+        """Assign the dtypes of int8 weights of products, if the target's sums depend on the processor."""
         if not self.target.saturates:
             return {}
-        forms = settle(model, self.options.weights_dtype)
-        if self.options.weights_dtype in ("auto", "uint8"):
-            check(model)
-        separate.run(model)
-        if forms:
-            write_weights(model.metadata_props, forms)
-        return forms
+        assign = AssignWeightDtypes(self.options.weights_dtype)
+        run_passes(model, [assign, SeparateConstants()])
+        if assign.dtypes:
+            write_weights(model.metadata_props, assign.dtypes)
+        return assign.dtypes
 
-    # --- what is told of it -------------------------------------------------------------------
+    # --- report -------------------------------------------------------------------------------
 
-    def report(self, planned: Planned, rewritten: Rewritten) -> Report:
-        """All but what concerns the signature."""
+    def make_report(self, planned: Planned, rewritten: Rewritten) -> Report:
+        """Return the report, except for inputs, outputs, signatures and repairs."""
         model, layout, fused = planned.model, planned.layout, planned.fused
         operators = Counter(op.code for op in {op for bound in model.operators() for op in bound.members})
         return Report(
@@ -225,15 +224,19 @@ class Pipeline:
             nodes=node_counts(rewritten.model),
             layout="local" if layout.method == "local" else "least" if layout.exact else "heuristic",
             layout_cost=layout.cost,
-            moved=layout.moved,
+            moved=layout.differences,
             transposes=rewritten.transposes,
             transposed=tuple(
                 Transposed(
-                    str(c.tensor.name), f"{spelled(c.start)} -> {spelled(c.end)}", c.bytes, c.producer, c.consumers
+                    str(c.tensor.name),
+                    f"{format_layout(c.start)} -> {format_layout(c.end)}",
+                    c.bytes,
+                    c.producer,
+                    c.consumers,
                 )
-                for c in layout.copies
+                for c in layout.transposes
             ),
-            transposed_for_speed=layout.bought,
+            transposed_for_speed=layout.chosen_for_speed,
             fused=fused.applied,
             passes=rewritten.passes,
             fusions_declined=tuple(fused.declined),
@@ -249,5 +252,5 @@ class Pipeline:
 
 
 def packs_of(model: BoundModel) -> frozenset[str]:
-    """The op packs that convert its operators."""
+    """Return the op packs that convert the model's operators."""
     return frozenset(bound.pack for bound in model.operators())

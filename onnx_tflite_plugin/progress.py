@@ -1,4 +1,4 @@
-"""What a conversion is doing: told to whoever asks, and logged with how long it took."""
+"""Stages of a conversion: passed to a callback, and logged with their duration."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ import time
 from collections.abc import Callable
 
 Progress = Callable[[str], None]
-"""Called with the name of each stage as it begins."""
+"""Callback for the name of each stage as it begins."""
 
 LOG = logging.getLogger("onnx_tflite_plugin")
-LOG.addHandler(logging.NullHandler())  # nothing is printed unless whoever calls sets logging up
+LOG.addHandler(logging.NullHandler())  # nothing is printed unless the application configures logging
 
 
 class Stages:
-    """Hands the name of a stage on, and logs the one before with its seconds."""
+    """Pass the name of each stage to a callback, and log the previous one with its seconds."""
 
-    def __init__(self, told: Progress | None = None) -> None:
-        self._told = told
+    def __init__(self, callback: Progress | None = None) -> None:
+        self._callback = callback
         self._stage = ""
         self._start = 0.0
 
     def __call__(self, stage: str) -> None:
         self.done()
         self._stage, self._start = stage, time.perf_counter()
-        if self._told is not None:
-            self._told(stage)
+        if self._callback is not None:
+            self._callback(stage)
 
     def done(self) -> None:
-        """The last stage is over."""
+        """End the last stage."""
         if self._stage:
             LOG.info("%s: %.3f s", self._stage, time.perf_counter() - self._start)
         self._stage = ""

@@ -1,4 +1,4 @@
-"""What a conversion did, as data; the command prints it, tests read it."""
+"""Report of a conversion as data; the command prints it, tests read it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Transposed:
-    """One tensor the plan transposes: between which operators, and how many bytes."""
+    """One tensor that the plan transposes, with its operators and bytes."""
 
     tensor: str
     perm: str
@@ -26,18 +26,18 @@ class Transposed:
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """Counts, the layout plan, and everything a user should know about a conversion.
+    """Counts, the layout plan, and other facts about a conversion.
 
     ``layout`` is ``"least"`` (provably), ``"heuristic"`` or ``"local"``; ``transposes`` counts Transpose nodes before
-    any rewrite; ``transposed`` names the tensors and who forced each. ``moved`` counts operators in another order than the
-    file's or the one their ONNX operator has; without any, the plan is the local one. ``transposed_for_speed``: operators
-    for whose speed the plan is not the one that moves the fewest bytes, with the byte equivalents (8 kB a microsecond)
-    each saves. ``passes``: rewrites for speed, with the number of places each changed. ``fusions_declined``: fusions that
-    did not apply, and why. ``finished_by``: packs whose hook was handed the finished model. ``weights``: 8-bit products by the
+    any rewrite; ``transposed`` names the tensors and the operators that require it. ``moved`` counts operators with a layout
+    other than the file's or their ONNX operator's; without any, the plan is the local one. ``transposed_for_speed``: operators
+    whose speed made the plan move more bytes than necessary, with the byte equivalents (8 kB per microsecond) that each
+    saves. ``passes``: rewrites for speed, with the number of places each changed. ``fusions_declined``: fusions that
+    did not apply, and why. ``finished_by``: packs whose hook got the finished model. ``weights``: 8-bit products by the
     dtype of their weights.
-    ``repairs``: what the file stores falsely, and what was taken in its place.
-    ``domains``: those of operators for which a library of kernels must be loaded into the session.
-    ``signature``: the key of the signature that was converted, and ``other_signatures`` those that were not.
+    ``repairs``: wrong entries of the file, and the values used instead.
+    ``domains``: domains of operators that need a library of kernels registered with the session.
+    ``signature``: the key of the converted signature; ``other_signatures``: the others.
     """
 
     target: str
@@ -72,9 +72,9 @@ class Report:
 
     @property
     def line(self) -> str:
-        """What became of what, in a few words."""
+        """Return a summary in one line."""
         operators, nodes = sum(self.operators.values()), sum(self.nodes.values())
-        ends = f"{_first(self.inputs)} → {_first(self.outputs)}"
+        ends = f"{_format_names(self.inputs)} → {_format_names(self.outputs)}"
         left = "1 Transpose" if self.transposes == 1 else f"{self.transposes} Transposes"
         return f"{ends}; {self.target}, opset {self.opset}; {operators} operators as {nodes} nodes, {left}"
 
@@ -82,14 +82,14 @@ class Report:
         return asdict(self)
 
 
-def _first(edges: Sequence[Edge]) -> str:
-    """The names of the first three, and how many there are more."""
+def _format_names(edges: Sequence[Edge]) -> str:
+    """Return the first three names, and the number of further ones."""
     more = f" and {len(edges) - 3} more" if len(edges) > 3 else ""
     return ", ".join(edge.name for edge in edges[:3]) + more
 
 
 def node_counts(model: ir.Model) -> dict[str, int]:
-    """Nodes by operator, inner graphs included, most frequent first."""
+    """Return the number of nodes by operator, including inner graphs, most frequent first."""
     counted: Counter[str] = Counter()
     for node in model.graph.all_nodes():
         counted[f"{node.domain}.{node.op_type}" if node.domain else node.op_type] += 1

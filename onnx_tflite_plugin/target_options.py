@@ -1,4 +1,4 @@
-"""The target of a conversion, with the traits that the conversion's options change."""
+"""Target of a conversion, with the traits that the conversion's options change."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ if TYPE_CHECKING:
 
 
 def target_of(options: ConvertOptions, host: Host) -> Target:
-    """Return the target of these options, with the traits that they change.
+    """Return the target selected by the options, with the traits that they change.
 
-    Raises UnsupportedOption for a target that does not exist or cannot honour the options.
+    Raises UnsupportedOption for a target that does not exist or does not support the options.
     """
-    from onnx_tflite_plugin.passes import PASSES
+    from onnx_tflite_plugin.rewrite import RULES
 
     target = host.targets.named(options.target)
-    unknown = next((name for name in target.passes if name not in PASSES), None)
+    unknown = next((name for name in target.passes if name not in RULES and ":" not in name), None)
     if unknown is not None:
         raise UnsupportedOption(
-            f"target {target.name} names a pass {unknown!r}, and there is none{did_you_mean(unknown, PASSES)}"
+            f"target {target.name} names a pass {unknown!r}, which does not exist{did_you_mean(unknown, RULES)}"
         )
     low, _, high = target.opsets
     if options.opset is not None and not low <= options.opset <= high:
         raise UnsupportedOption(
-            f"--opset {options.opset}: target {target.name} takes opsets {low} to {high}, so that no model can be "
-            "written; choose one of them or another --target"
+            f"--opset {options.opset}: target {target.name} supports opsets {low} to {high}; choose one of them or "
+            "another --target"
         )
     if options.weights_dtype in ("uint8", "int8") and not target.saturates:
         raise UnsupportedOption(
-            f"--weights-dtype {options.weights_dtype}: target {target.name} has one dtype for weights, so that there is no "
-            "choice; use --weights-dtype auto or keep"
+            f"--weights-dtype {options.weights_dtype}: target {target.name} has one dtype for weights; use "
+            "--weights-dtype auto or keep"
         )
     if options.weights_dtype == "keep":
         # No integer kernel of ONNX Runtime loads int2 weights.

@@ -1,1 +1,1 @@
-"""The built-in op pack: a folder a family, a module of what belongs together in it. The core imports none of it."""
+"""Built-in op pack: one folder per operator family, one module per topic. The core imports none of it."""

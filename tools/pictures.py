@@ -1,4 +1,4 @@
-"""Draws the pictures of ``docs/layout.md``: ``python -m tools.pictures [--write]``.
+"""Draws the pictures of ``docs/explanation/layout.md``: ``python -m tools.pictures [--write]``.
 
 Without ``--write`` it says which differ from what is checked in, and exits with 1 where one does.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
+FOLDER = Path(__file__).parents[1] / "docs" / "explanation" / "pictures"
 IMPLICIT, TRANSPARENT, ATTRIBUTE, MOVES, NEITHER = "#f2b8a0", "#bfd7f5", "#c9e7c4", "#c2410c", "#e5e7eb"
 STEP, HIGH, TOP = 104, 34, 30  # pixels: from one box to the next, of a box, above the first row
 ROW = 92

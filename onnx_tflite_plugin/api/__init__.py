@@ -1,23 +1,32 @@
-"""All that the author of an op pack imports. Neither onnx nor tflite is loaded by it.
+"""API for op packs, and the only module that they import. It loads neither onnx nor tflite.
 
-``VERSION`` is the API's and the distribution's: a pack that requires another (CONTRIBUTING.md says which suit) is left out.
+``VERSION`` is the version of the API and of the distribution. A pack that requires an incompatible version
+(see CONTRIBUTING.md) is skipped.
 """
+
+from typing import Any
 
 from onnx_tflite_plugin.api.activations import (
     ActivationKernel,
     FusedActivation,
     activation_bounds,
-    applied_activation,
+    effective_activation,
 )
-from onnx_tflite_plugin.api.axes import constant_axes, letters, permuted_by, reduced_by, reshape_axes, reshaped, spelled
+from onnx_tflite_plugin.api.axes import (
+    axis_names,
+    constant_axes,
+    format_axes,
+    permutation_axes,
+    reduction_axes,
+    reshape_axes,
+    reshape_axes_of,
+)
 from onnx_tflite_plugin.api.budget import spend
 from onnx_tflite_plugin.api.builtins import builtin, builtin_target
 from onnx_tflite_plugin.api.context import Context, Resource, State
 from onnx_tflite_plugin.api.declarations import (
-    Along,
     Attribute,
-    Borders,
-    Contents,
+    AxisPrice,
     Decline,
     Effects,
     Handler,
@@ -25,21 +34,24 @@ from onnx_tflite_plugin.api.declarations import (
     Instance,
     Kernel,
     Layout,
+    ListContents,
     Replacement,
+    SubgraphBoundary,
     Terminate,
     Transparent,
-    Widened,
+    WidenedConstant,
     handler,
     out,
 )
+from onnx_tflite_plugin.api.fourier import emit_irfft, emit_projected_rfft, emit_rfft, is_product, projection_pays
 from onnx_tflite_plugin.api.hooks import hookimpl
 from onnx_tflite_plugin.api.ops import Ops
-from onnx_tflite_plugin.api.padding import Padding, conv_pads, padding_attributes, transposed_pads
-from onnx_tflite_plugin.api.patterns import Call, Fusion, Match, Operand, Output, Region, Where, fusion, operands
+from onnx_tflite_plugin.api.padding import Padding, conv_pads, conv_transpose_pads, padding_attributes
+from onnx_tflite_plugin.api.patterns import Call, Check, Fusion, Match, Operand, Output, Region, fusion, operands
 from onnx_tflite_plugin.api.price import Price
 from onnx_tflite_plugin.api.quantization import (
     Arithmetic,
-    Behaviour,
+    Behavior,
     Dequantized,
     FixedOutputRange,
     Integer,
@@ -49,10 +61,11 @@ from onnx_tflite_plugin.api.quantization import (
     Raw,
     SameScale,
 )
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.api.rewriting import Rewriter
 from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.api.values import Graph, Value, ValueLike
+from onnx_tflite_plugin.renamed import EXPORTS, warn_renamed
 from onnx_tflite_plugin.source.model import (
     Array,
     BlockwiseQuantization,
@@ -69,15 +82,14 @@ VERSION = "0.2.0"
 __all__ = [
     "VERSION",
     "ActivationKernel",
-    "Along",
     "Arithmetic",
     "Array",
     "Attribute",
-    "Behaviour",
+    "AxisPrice",
+    "Behavior",
     "BlockwiseQuantization",
-    "Borders",
     "Call",
-    "Contents",
+    "Check",
     "Context",
     "Decline",
     "Dequantized",
@@ -93,6 +105,7 @@ __all__ = [
     "Integer",
     "Kernel",
     "Layout",
+    "ListContents",
     "Lookup",
     "Match",
     "NotQuantizable",
@@ -106,7 +119,7 @@ __all__ = [
     "Quantization",
     "QuantizedOperator",
     "Raw",
-    "Refused",
+    "Refusal",
     "Region",
     "Replacement",
     "Resource",
@@ -114,32 +127,45 @@ __all__ = [
     "SameScale",
     "State",
     "Subgraph",
+    "SubgraphBoundary",
     "Target",
     "Tensor",
     "Terminate",
     "Transparent",
     "Value",
     "ValueLike",
-    "Where",
-    "Widened",
+    "WidenedConstant",
     "activation_bounds",
-    "applied_activation",
+    "axis_names",
     "builtin",
     "builtin_target",
     "constant_axes",
     "conv_pads",
+    "conv_transpose_pads",
+    "effective_activation",
+    "emit_irfft",
+    "emit_projected_rfft",
+    "emit_rfft",
+    "format_axes",
     "fusion",
     "handler",
     "hookimpl",
-    "letters",
+    "is_product",
     "operands",
     "out",
     "padding_attributes",
-    "permuted_by",
-    "reduced_by",
+    "permutation_axes",
+    "projection_pays",
+    "reduction_axes",
     "reshape_axes",
-    "reshaped",
-    "spelled",
+    "reshape_axes_of",
     "spend",
-    "transposed_pads",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Return what replaced a renamed export, with a DeprecationWarning. Raises AttributeError for any other name."""
+    if name not in EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warn_renamed(f"{__name__}.{name}", EXPORTS[name])
+    return globals()[EXPORTS[name]]

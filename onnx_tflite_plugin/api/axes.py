@@ -1,6 +1,6 @@
-"""Axes of common operators, as functions of the instance. Each returns einops' spelling, or ``None``.
+"""Axes of common operators, as functions of the instance. Each returns einops notation, or ``None``.
 
-``None`` means that the slots share no axes that could be followed: the operator keeps source order.
+``None`` means that the slots share no axes that the layout plan could follow: the operator keeps source layout.
 """
 
 from __future__ import annotations
@@ -16,85 +16,89 @@ from onnx_tflite_plugin.source.model import Dims, Operator
 AxesOf = Callable[[Instance], str | None]
 
 
-def letters(n: int, prefix: str = "a") -> list[str]:
+def axis_names(n: int, prefix: str = "a") -> list[str]:
+    """Return ``n`` axis names: ``a0``, ``a1``, ..."""
     return [f"{prefix}{i}" for i in range(n)]
 
 
-def spelled(inputs: Sequence[Iterable[str] | None], *outputs: Iterable[str]) -> str:
-    """``[["a", "b"], None] -> ["b"]`` as ``"a b, _ -> b"``; ``None`` is a slot without laid-out axes."""
+def format_axes(inputs: Sequence[Iterable[str] | None], *outputs: Iterable[str]) -> str:
+    """Return the notation of axes: ``[["a", "b"], None], ["b"]`` → ``"a b, _ -> b"``.
+
+    ``None`` is a slot without axes.
+    """
     left = ", ".join("_" if slot is None else " ".join(slot) for slot in inputs)
     return f"{left} -> {', '.join(' '.join(slot) for slot in outputs)}"
 
 
 def constant_axes(op: Operator, slot: int, rank: int) -> tuple[int, ...] | None:
-    """The axis numbers a constant operand holds, non-negative, sorted and without repeats."""
+    """Return the axis numbers in a constant operand, nonnegative, sorted and unique; ``None`` if it is not constant."""
     constant = op.constant(slot)
     return None if constant is None else tuple(sorted({int(a) % max(rank, 1) for a in np.ravel(constant)}))
 
 
-def permuted_by(slot: int) -> AxesOf:
-    """Output axis ``i`` is input axis ``perm[i]``, perm a constant in ``slot``."""
+def permutation_axes(slot: int) -> AxesOf:
+    """Return axes in which output axis ``i`` is input axis ``perm[i]``; perm is a constant in ``slot``."""
 
     def axes(at: Instance) -> str | None:
         perm = at.op.constant(slot)
         if perm is None:
             return None
-        names = letters(at.op[0].rank)
-        return spelled([names], [names[int(p)] for p in np.ravel(perm)])
+        names = axis_names(at.op[0].rank)
+        return format_axes([names], [names[int(p)] for p in np.ravel(perm)])
 
     return axes
 
 
-def reduced_by(slot: int, keep: Callable[[Instance], bool] = lambda at: bool(at.op.options.keep_dims)) -> AxesOf:
-    """The axes held by ``slot`` are dropped, or kept with size 1."""
+def reduction_axes(slot: int, keep: Callable[[Instance], bool] = lambda at: bool(at.op.options.keep_dims)) -> AxesOf:
+    """Return axes in which the axes in ``slot`` are removed, or kept with size 1 if ``keep`` is true."""
 
     def axes(at: Instance) -> str | None:
         op = at.op
         reduced = constant_axes(op, slot, op[0].rank)
         if reduced is None:
             return None
-        names = letters(op[0].rank)
-        return spelled([names], [n for i, n in enumerate(names) if keep(at) or i not in reduced])
+        names = axis_names(op[0].rank)
+        return format_axes([names], [n for i, n in enumerate(names) if keep(at) or i not in reduced])
 
     return axes
 
 
-def reshaped(at: Instance) -> str | None:
-    """Factor groups that relate two shapes: ``[2, 3, 4] -> [6, 4]`` is ``"(a b) c -> (a b) c"``.
+def reshape_axes_of(at: Instance) -> str | None:
+    """Return the factor groups that relate input and output shape: ``[2, 3, 4] -> [6, 4]`` is ``"(a b) c -> (a b) c"``.
 
-    ``None`` where the shapes cut the elements differently (``[4, 6] -> [3, 8]``) or a size is unknown
-    on one side only.
+    Returns ``None`` if the shapes have no common factors (``[4, 6] -> [3, 8]``) or a dimension is dynamic on one side only.
     """
     return reshape_axes(at.op[0].dims, at.op[~0].dims)
 
 
 def reshape_axes(before: Dims, after: Dims) -> str | None:
+    """Return the factor groups that relate two shapes, as in ``reshape_axes_of``."""
     if max(before.count(None), after.count(None)) > 1:
-        return None  # unknown sizes can be matched by elimination only
+        return None  # only a single dynamic dimension can be matched, by elimination
     names = (f"a{i}" for i in count())
     left: list[list[str]] = [[] for _ in before]
     right: list[list[str]] = [[] for _ in after]
     i = j = 0
     while i < len(before) or j < len(after):
-        blocks = _block(before, after, i, j)
+        blocks = _block_ends(before, after, i, j)
         if blocks is None:
             return None
         i_end, j_end = blocks
-        if not _factor(before, after, range(i, i_end), range(j, j_end), left, right, names):
+        if not _assign_factors(before, after, range(i, i_end), range(j, j_end), left, right, names):
             return None
         i, j = i_end, j_end
-    return spelled([map(_group, left)], map(_group, right))
+    return format_axes([map(_format_axis, left)], map(_format_axis, right))
 
 
-def _group(parts: Sequence[str]) -> str:
-    """One axis; of size 1 where the other side has nothing like it."""
+def _format_axis(parts: Sequence[str]) -> str:
+    """Return the notation of one axis; "1" if the other side has no corresponding factor."""
     if not parts:
         return "1"
     return parts[0] if len(parts) == 1 else f"({' '.join(parts)})"
 
 
-def _block(before: Dims, after: Dims, i: int, j: int) -> tuple[int, int] | None:
-    """Ends of the shortest leading axes of both sides that hold the same number of elements."""
+def _block_ends(before: Dims, after: Dims, i: int, j: int) -> tuple[int, int] | None:
+    """Return the ends of the shortest leading axis ranges of both sides with equal numbers of elements."""
     if i < len(before) and j < len(after) and before[i] == after[j]:
         return i + 1, j + 1
     if i < len(before) and before[i] == 1:
@@ -108,15 +112,15 @@ def _block(before: Dims, after: Dims, i: int, j: int) -> tuple[int, int] | None:
         side, at = (before, i) if a <= b else (after, j)
         if at >= len(side):
             return None
-        if side is before:  # a size that is unknown or 0 makes 0 of it, which nothing equals
+        if side is before:  # a dynamic or empty dimension makes the product 0, which never matches
             a, i = a * (before[i] or 0), i + 1
         else:
             b, j = b * (after[j] or 0), j + 1
 
 
-def _factor(before: Dims, after: Dims, rows: range, columns: range,
+def _assign_factors(before: Dims, after: Dims, rows: range, columns: range,
             left: list[list[str]], right: list[list[str]], names: Iterable[str]) -> bool:  # fmt: skip
-    """Give the axes of one block common factors; False where their boundaries do not nest."""
+    """Assign common factors to the axes of one block. Returns False if their boundaries do not nest."""
     names = iter(names)
     if len(rows) == len(columns) == 1:
         name = next(names)
@@ -135,7 +139,7 @@ def _factor(before: Dims, after: Dims, rows: range, columns: range,
 
 
 def _strides(dims: Dims, axes: range) -> list[int]:
-    """Elements at and below each axis of the block: its outer boundary."""
+    """Return the number of elements at and below each axis of the block, its outer boundary."""
     bounds, total = [], 1
     for axis in reversed(axes):
         total *= dims[axis] or 1

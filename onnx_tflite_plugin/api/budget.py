@@ -1,7 +1,7 @@
-"""How many bytes the arrays may take that a conversion makes beside the file's own: a small file may ask for many.
+"""Memory budget for arrays that a conversion creates. A small file may request many of them.
 
-States begin with an array of zeros, CALL_ONCE is folded, tables and places are counted out: each is made after
-:func:`spend` has agreed. The bound is for one conversion, all its arrays together.
+Initial states, folded CALL_ONCE subgraphs and enumerated tables are created only after :func:`spend` succeeded. The
+limit applies to the sum of all arrays of one conversion.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 
 BYTES = 1 << 30
 ENVIRONMENT = "ONNX_TFLITE_PLUGIN_BUDGET"
@@ -19,20 +19,20 @@ ENVIRONMENT = "ONNX_TFLITE_PLUGIN_BUDGET"
 _left: ContextVar[list[int] | None] = ContextVar("left", default=None)
 
 
-class OverBudget(Refused):
-    """An array is not made, for it would take more than is left."""
+class OverBudget(Refusal):
+    """An array that exceeds the remaining budget."""
 
 
-def asked() -> int:
-    """The bound in bytes: the environment's where it is a number, else 1 GiB."""
+def budget_bytes() -> int:
+    """Return the limit in bytes: the environment variable if it is a number, otherwise 1 GiB."""
     text = os.environ.get(ENVIRONMENT, "")
     return int(text) if text.isdecimal() else BYTES
 
 
 @contextmanager
 def budget() -> Iterator[None]:
-    """A bound for what is made inside."""
-    token = _left.set([asked()])
+    """Apply a budget to arrays created inside."""
+    token = _left.set([budget_bytes()])
     try:
         yield
     finally:
@@ -40,11 +40,14 @@ def budget() -> Iterator[None]:
 
 
 def spend(elements: int, itemsize: int, what: str = "an array") -> None:
-    """Take an array of so many elements of ``itemsize`` bytes out of the budget. Raises OverBudget naming ``what``."""
+    """Deduct an array of ``elements`` of ``itemsize`` bytes from the budget.
+
+    Raises OverBudget naming ``what``.
+    """
     left = _left.get()
     size = elements * itemsize
-    if size > (asked() if left is None else left[0]):
-        limit = f"the arrays of one conversion may take {asked()} in all: {ENVIRONMENT}=BYTES allows more"
+    if size > (budget_bytes() if left is None else left[0]):
+        limit = f"the limit for all arrays of a conversion is {budget_bytes()} bytes: {ENVIRONMENT}=BYTES raises it"
         raise OverBudget(f"{what} would take {size} bytes; {limit}")
     if left is not None:
         left[0] -= size

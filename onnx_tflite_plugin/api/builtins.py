@@ -9,22 +9,26 @@ from onnx_tflite_plugin.api.target import Target
 
 
 def builtin(code: str) -> Handler:
-    """Return the built-in handler of an operator; ``dataclasses.replace`` changes it. Raises LookupError if there is none.
+    """Return the built-in handler of an operator, to change with ``dataclasses.replace``.
 
-    This is the only stable way to reach it: the modules of ``op_handlers`` are not part of the API.
+    Raises LookupError if there is none. This is the only stable access: the modules of ``op_handlers`` are not part of
+    the API.
     """
-    handler: Handler = _load("handlers", code)
+    handler: Handler = _load_entry_point("handlers", code)
     return handler
 
 
 def builtin_target(name: str) -> Target:
-    """Return a built-in target; ``dataclasses.replace`` changes it. Raises LookupError if there is none."""
-    target: Target = _load("targets", name)
+    """Return a built-in target, to change with ``dataclasses.replace``.
+
+    Raises LookupError if there is none.
+    """
+    target: Target = _load_entry_point("targets", name)
     return target
 
 
-def _load(group: str, name: str) -> Any:
-    from importlib.metadata import distribution  # slow to import, and few packs need it
+def _load_entry_point(group: str, name: str) -> Any:
+    from importlib.metadata import distribution  # slow import that few packs need
 
     for entry in distribution("onnx-tflite-plugin").entry_points.select(group=f"onnx_tflite_plugin.{group}", name=name):
         return entry.load()

@@ -1,4 +1,7 @@
-"""What a handler is given: the operator, its planned orders, and the means to emit. Slots as in ``declarations``."""
+"""Context of a lowering: the operator, its planned layouts, and methods to emit ONNX.
+
+Slots are as in ``declarations``.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,9 @@ from onnx_tflite_plugin.source.model import Array, Dims, Operator, Options, Quan
 
 
 class State(Protocol):
-    """Something the model remembers between runs.
+    """A state that the model keeps between runs.
 
-    ``initial``: its value before the first run, where one is known. A state that is never got is no input of the graph.
+    ``initial``: the value before the first run, if known. A state that is never read is not a graph input.
     """
 
     initial: Array | None
@@ -26,32 +29,32 @@ class State(Protocol):
     @property
     def dims(self) -> Dims: ...
     @property
-    def known(self) -> bool:
-        """Whether anything has given it a value yet."""
+    def is_assigned(self) -> bool:
+        """True if the state has been assigned a value."""
 
     def declare(self, dtype: str, dims: Dims) -> None:
-        """Say what it holds, in planned order; the first to do so decides."""
+        """Declare dtype and shape in planned layout. The first declaration wins."""
 
     def get(self) -> Value:
-        """The current value, in the order the plan keeps the state in."""
+        """Return the current value, in the planned layout of the state."""
 
     def set(self, value: Value) -> None:
-        """The next value; the initial one inside ``ctx.initialize``."""
+        """Set the next value; inside ``ctx.initialize``, the initial value."""
 
 
 class Resource(Protocol):
-    """A compile-time token in place of a TFLite resource tensor."""
+    """A conversion-time token that stands for a TFLite resource tensor."""
 
     @property
     def key(self) -> str: ...
 
 
 class Context(Protocol):
-    """One operator being lowered."""
+    """Context of one operator during its lowering."""
 
     @property
     def op(self) -> Operator:
-        """The operator as the file has it: ``op[k]`` is a tensor, ``op[out(0)]`` an output."""
+        """Return the operator as in the file: ``op[k]`` is a tensor, ``op[out(0)]`` an output."""
 
     @property
     def options(self) -> Options: ...
@@ -61,113 +64,117 @@ class Context(Protocol):
     def target(self) -> Target: ...
     @property
     def ops(self) -> Ops:
-        """ONNX operators as methods: ``ctx.ops.Conv(x, w, b, strides=[2, 2])``; see :class:`Ops`."""
+        """Return ONNX operators as methods: ``ctx.ops.Conv(x, w, b, strides=[2, 2])``; see :class:`Ops`."""
 
-    # shapes and orders
+    # shapes and layouts
     def shape(self, slot: int) -> Dims:
-        """The slot's shape in its planned order, which may leave out axes of size 1."""
+        """Return the slot's shape in its planned layout, which may omit axes of size 1."""
 
     def axis(self, axis: int, slot: int = 0) -> int:
-        """Where a TFLite axis (negative: from the end) lies in the planned order."""
+        """Return the position of a TFLite axis (negative: from the end) in the planned layout."""
 
     def perm(self, slot: int = 0) -> tuple[int, ...]:
-        """Physical axis → TFLite axis."""
+        """Return the permutation: the TFLite axis of each physical axis."""
 
-    def by_axis(self, entries: Sequence[Any], slot: int = 0) -> list[Any]:
-        """One entry per TFLite axis, in planned order."""
+    def permute_entries(self, entries: Sequence[Any], slot: int = 0) -> list[Any]:
+        """Return one entry per TFLite axis, permuted to planned layout."""
 
     # operands
     def constant(self, slot: int) -> Array | None:
-        """A constant operand in planned order, with axis numbers and per-axis rows remapped; else None."""
+        """Return a constant operand in planned layout, with axis numbers and per-axis entries remapped; otherwise None."""
 
-    def required(self, slot: int) -> Array:
-        """As ``constant``, of an operand that must be one. Raises Refused where it is known at run time only, or absent."""
+    def require_constant(self, slot: int) -> Array:
+        """Return an operand that must be constant, as ``constant`` does.
+
+        Raises Refusal if it is a runtime value or absent.
+        """
 
     def constant_value(self, array: Array) -> Value:
-        """A constant as a value, to return as a result."""
+        """Return a constant as a value, to use as a result."""
 
-    def known(self, value: Value) -> Array | None:
-        """What a value is, where that is known at conversion time: it is a constant."""
+    def constant_array(self, value: Value) -> Array | None:
+        """Return the array of a value that is a constant at conversion time; otherwise None."""
 
     def scalar(self, number: float, slot: int = 0) -> Array:
-        """A number in the dtype the slot is delivered in."""
+        """Return a number as an array of the dtype in which the slot is delivered."""
 
     # quantization
     @property
-    def folds(self) -> bool:
-        """Whether quantized and float16 constants are to be float32 in the file (``--weights fold``)."""
+    def folds_weights(self) -> bool:
+        """True if quantized and float16 constants become float32 in the file (``--weights fold``)."""
 
     @property
-    def quantized(self) -> bool:
-        """Whether any data operand is quantized."""
+    def is_quantized(self) -> bool:
+        """True if any data operand is quantized."""
 
     @property
-    def integers(self) -> bool:
-        """Whether quantized operands are delivered, and expected back, as stored integers."""
+    def uses_integers(self) -> bool:
+        """True if quantized operands are delivered as quantized values, and expected so as results."""
 
     def quantization(self, slot: int) -> Quantization | None:
-        """Parameters of the slot's integers as they are delivered."""
+        """Return the quantization parameters of the slot as delivered."""
 
     def dtype(self, slot: int) -> str:
-        """Dtype of the slot's integers as they are delivered."""
+        """Return the dtype of the slot's quantized values as delivered."""
 
-    def raw(self, slot: int) -> Value:
-        """The stored integers of a quantized operand, or its floats where the target runs nothing on integers.
+    def quantized_values(self, slot: int) -> Value:
+        """Return the quantized values of an operand, or its floats if the target runs nothing on integers.
 
-        ``dequantize`` then leaves them alone. Any other operand itself.
+        ``dequantize`` leaves such floats unchanged. Any other operand is returned as it is.
         """
 
     def quantize(self, value: Value, like: int) -> Value:
-        """Floats to a slot's integers; the value itself where the slot is not quantized."""
+        """Quantize floats with a slot's parameters; returns the value itself if the slot is not quantized."""
 
     def dequantize(self, value: Value, like: int) -> Value:
-        """A slot's integers to floats; the value itself where the slot is not quantized."""
+        """Dequantize values with a slot's parameters; returns the value itself if the slot is not quantized."""
 
-    def looked_up(self, table: Array, indices: Value, dims: Dims | None) -> Value:
-        """The table's entry for each index; negative ones count from its end.
+    def look_up(self, table: Array, indices: Value, dims: Dims | None) -> Value:
+        """Return the table entry for each index; negative indices count from the end.
 
-        ``dims``: the shape of the indices in the planned order; ``None`` where it is not known.
+        ``dims``: the shape of the indices in planned layout; ``None`` if unknown.
         """
 
-    # what is told
+    # warnings
     def warn(self, text: str) -> None:
-        """Tell whoever converts what they must know of the operator; the conversion goes on."""
+        """Warn the user about the operator and continue the conversion."""
 
     # results
     def activate(self, value: Value) -> Value:
-        """Return floats with the operator's fused activation applied, for a lowering that declares to do so ``inside``."""
+        """Return floats with the operator's fused activation applied, for a lowering declared with ``inside``."""
 
-    def wanted(self, k: int) -> bool:
-        """Whether anything uses output ``k``; return None for it only where nothing does."""
+    def is_used(self, k: int) -> bool:
+        """True if output ``k`` is used. Only an unused output may be returned as None."""
 
-    def reshaped(self, value: Value, slot: int) -> Value:
-        """The same elements in the slot's planned shape."""
+    def reshape_to_slot(self, value: Value, slot: int) -> Value:
+        """Return the value reshaped to the slot's planned shape."""
 
-    # subgraphs and state
+    # subgraphs and states
     def inline(
         self, subgraph: int, inputs: Sequence[Value | None], results: Sequence[Tensor] | None = None
     ) -> list[Value]:
-        """Lower another subgraph here, on inputs in planned order; its results likewise. A resource passes as it is.
+        """Lower another subgraph here. Inputs and results are in planned layout.
 
-        ``results``: tensors of the subgraph that are wanted in place of its outputs; what none of them needs is left out.
+        Resources are passed unchanged.
+        ``results``: tensors of the subgraph to return instead of its outputs; operators that none of them needs are skipped.
         """
 
     def graph(self, body: Callable[..., Sequence[Value]], inputs: Sequence[tuple[str, str, Dims | None]] = ()) -> Graph:
-        """An inner graph for If and Loop; ``inputs`` are (name, dtype, shape), ``body`` gets them as values."""
+        """Return an inner graph for If and Loop; ``inputs`` are (name, dtype, shape), passed to ``body`` as values."""
 
     def subgraph(self, index: int) -> Subgraph:
-        """A subgraph as the file has it, for operators that a handler knows by what they are."""
+        """Return a subgraph as in the file, for handlers that recognize it by its operators."""
 
     def initialize(self, subgraph: int) -> None:
-        """Run a subgraph at conversion time; what it assigns becomes the states' initial values."""
+        """Run a subgraph at conversion time. The values that it assigns become the states' initial values."""
 
     def make_resource(self, key: str) -> Resource: ...
     def resource(self, slot: int) -> Resource:
-        """The token a resource operand stands for."""
+        """Return the token of a resource operand."""
 
     def state(self, resource: Resource) -> State: ...
     def assign(self, slot: int, value: Value) -> None:
-        """The next value of a variable tensor operand, in the order and form in which the slot is delivered."""
+        """Set the next value of a variable tensor operand, in the layout and form in which the slot is delivered."""
 
     def states(self, *subgraphs: int) -> Sequence[State]:
-        """The states that subgraphs may touch, for control flow to carry through."""
+        """Return the states that subgraphs may access, to be carried through control flow."""

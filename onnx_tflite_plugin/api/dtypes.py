@@ -1,8 +1,8 @@
-"""Dtypes that a kernel takes, as declared by ``types``: a row for each combination, as ``axes`` are written.
+"""Supported dtypes of a kernel, as declared by ``types``: one row per combination, written like ``axes``.
 
-``"float32, float32 int8 -> float32"`` is float32 by float32 or int8 to float32. Operands come in the order of their slots,
-``_`` stands for any dtype, and so does what a row does not reach; a capital stands for any dtype, the same wherever it is
-written: ``"bool, T, T"``. Operands behind an ``...`` are as the last one: ``"T..."``. An operand that is absent fits.
+``"float32, float32 int8 -> float32"`` is float32 by float32 or int8 to float32. Operands are in the order of their slots.
+``_`` is any dtype; so are slots that a row does not reach. A capital is any dtype, the same at each occurrence:
+``"bool, T, T"``. Operands after ``...`` are like the last one: ``"T..."``. An absent operand always matches.
 """
 
 from __future__ import annotations
@@ -19,62 +19,68 @@ _MORE = "..."
 
 
 @cache
-def parsed(row: str) -> Row:
-    """The dtypes of inputs and of outputs, several of one slot apart by spaces. Raises TypeError naming what is none."""
+def parse_row(row: str) -> Row:
+    """Return the dtypes of inputs and of outputs, separated by spaces within a slot.
+
+    Raises TypeError naming an unknown one.
+    """
     operands, arrow, results = row.partition("->")
     sides = tuple(tuple(" ".join(slot.split()) for slot in side.split(",")) for side in (operands, results))
     for name in (name for side in sides for slot in side for name in slot.removesuffix(_MORE).split()):
         if name not in (*NAMES, "_") and not _is_variable(name):
-            raise TypeError(f"types: {name!r} is no dtype{did_you_mean(name, NAMES)}")
+            raise TypeError(f"types: {name!r} is not a dtype{did_you_mean(name, NAMES)}")
     if not all(slot for side in sides[: 2 if arrow else 1] for slot in side):
         raise TypeError(f"types: {row!r} leaves a slot empty; _ is any dtype")
     return sides[0], sides[1] if arrow else ()
 
 
 def check_rows(types: str | Collection[str]) -> None:
-    """Raises TypeError for a row that cannot be read."""
-    for row in rows(types):
-        parsed(row)
+    """Raise TypeError for a malformed row."""
+    for row in as_rows(types):
+        parse_row(row)
 
 
-def rows(types: str | Collection[str]) -> tuple[str, ...]:
-    """One or several; "" is none."""
+def as_rows(types: str | Collection[str]) -> tuple[str, ...]:
+    """Return the rows as a tuple; empty for ""."""
     return tuple(filter(None, (types,) if isinstance(types, str) else types))
 
 
-def accepted_dtypes(types: str | Collection[str]) -> dict[int, set[str]]:
-    """The dtypes that rows name, by slot."""
+def dtypes_by_slot(types: str | Collection[str]) -> dict[int, set[str]]:
+    """Return the dtypes that rows name, by slot."""
     named: dict[int, set[str]] = {}
-    for inputs, outputs in map(parsed, rows(types)):
+    for inputs, outputs in map(parse_row, as_rows(types)):
         for slot, spelled in [*enumerate(inputs), *((~k, dtypes) for k, dtypes in enumerate(outputs))]:
             named.setdefault(slot, set()).update(set(spelled.removesuffix(_MORE).split()) & {*NAMES})
     return named
 
 
 def refusal(op: Operator, types: str | Collection[str], whose: str) -> str:
-    """Why an operator's dtypes are none that are taken; "" where a row fits or there is none.
+    """Return the reason why an operator's dtypes are not supported; "" if a row matches or there are no rows.
 
-    ``whose`` types these are, for the text: "LiteRT's kernels take".
+    ``whose`` introduces the supported dtypes in the message: "LiteRT's kernels take".
     """
-    table = [parsed(row) for row in rows(types)]
-    if not table or any(_fits(op, row) for row in table):
+    table = [parse_row(row) for row in as_rows(types)]
+    if not table or any(_matches(op, row) for row in table):
         return ""
     inputs, outputs = (max(len(row[side]) for row in table) for side in (0, 1))
     operands = ", ".join(_dtype(op, slot) for slot in range(inputs))
     results = ", ".join(_dtype(op, ~k) for k in range(outputs))
-    taken = "; ".join(_spelled(row) for row in table)
-    return f"its dtypes are {operands}{' -> ' if results else ''}{results}; {whose} {taken}"
+    taken = "; ".join(_format_row(row) for row in table)
+    return f"no kernel for dtypes {operands}{' -> ' if results else ''}{results}; {whose} {taken}"
 
 
 def _is_variable(name: str) -> bool:
-    """Whether it stands for a dtype that a row has in several places."""
+    """True if the name stands for one dtype at several places of a row."""
     return len(name) == 1
 
 
-def _fits(op: Operator, row: Row) -> bool:
+def _matches(op: Operator, row: Row) -> bool:
     inputs, outputs = row
     bound: dict[str, str] = {}
-    for slot, spelled in [*enumerate(_repeated(op, inputs)), *((~k, dtypes) for k, dtypes in enumerate(outputs))]:
+    for slot, spelled in [
+        *enumerate(_expand_inputs(op, inputs)),
+        *((~k, dtypes) for k, dtypes in enumerate(outputs)),
+    ]:
         dtype = _dtype(op, slot)
         if dtype == "none" or spelled == "_":
             continue
@@ -83,8 +89,8 @@ def _fits(op: Operator, row: Row) -> bool:
     return True
 
 
-def _repeated(op: Operator, inputs: tuple[str, ...]) -> tuple[str, ...]:
-    """What stands before an ``...`` once more for every operand."""
+def _expand_inputs(op: Operator, inputs: tuple[str, ...]) -> tuple[str, ...]:
+    """Repeat the slot before ``...`` for every further operand."""
     last = inputs[-1].removesuffix(_MORE)
     return (*inputs[:-1], *[last] * (len(op.inputs) - len(inputs) + 1)) if last != inputs[-1] else inputs
 
@@ -94,6 +100,6 @@ def _dtype(op: Operator, slot: int) -> str:
     return "none" if tensor is None else tensor.dtype
 
 
-def _spelled(row: Row) -> str:
+def _format_row(row: Row) -> str:
     inputs, outputs = (", ".join(slot.replace(" ", " or ").replace("_", "any") for slot in side) for side in row)
     return f"{inputs} -> {outputs}" if outputs else inputs

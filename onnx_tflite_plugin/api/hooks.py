@@ -1,8 +1,9 @@
-"""The hooks a pack may implement. Entry-point group ``onnx_tflite_plugin.hooks``, one module or object a pack.
+"""Hooks that a pack may implement.
 
-Handlers of single operators need none of this: they are entry points of their own. An implementation takes those
-arguments it wants, by name. One that raises, or leaves behind what it must not, is named with its pack and left out;
-the conversion ends where the model uses the pack.
+Entry-point group ``onnx_tflite_plugin.hooks``, one module or object per pack. Handlers of single operators need no
+hooks: they are entry points of their own. An implementation declares the arguments that it needs, by name. An
+implementation that raises, or leaves an invalid model, is reported with its pack and skipped; the conversion ends if
+the model uses the pack.
 """
 
 from __future__ import annotations
@@ -27,22 +28,25 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 @hookspec
 def claim(op: Operator, target: Target, opset: int) -> Handler | Decline | None:
-    """Take one operator instance: its handler, a reason to decline, or None if it is none of ours.
+    """Return the handler of one operator instance, a Decline, or None if the pack does not claim it.
 
-    ``opset``: the one asked for, else the highest that the target takes.
+    ``opset``: the requested one, otherwise the highest that the target supports.
     """
 
 
 @hookspec
 def configure(options: Mapping[str, Any]) -> None:
-    """The conversion's options, told once to every plugin."""
+    """Receive the conversion's options. Called once per plugin."""
 
 
 @hookspec
 def after_lowering(op: Operator, outputs: tuple[ir.Value | None, ...]) -> None:
-    """One operator was lowered to these values, in source order of its outputs; nothing may be changed yet."""
+    """Observe the values to which one operator was lowered, in source order of its outputs.
+
+    Nothing may be changed.
+    """
 
 
 @hookspec
 def finish(model: ir.Model) -> None:
-    """The finished model, before it is checked; may be changed in place, but for its inputs and outputs."""
+    """Change the finished model in place, before it is checked. Its inputs and outputs must not change."""

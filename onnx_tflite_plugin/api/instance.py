@@ -1,4 +1,4 @@
-"""The view of one operator that declared functions are given."""
+"""View of one operator that declared functions get."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ if TYPE_CHECKING:
 
 
 class Instance(Protocol):
-    """One operator of a model, as declared functions see it. The context of a lowering is one too."""
+    """One operator of a model, as declared functions see it. The context of a lowering is an Instance too."""
 
     @property
     def op(self) -> Operator:
-        """The operator as the file has it: ``op[k]`` is a tensor, ``op[out(0)]`` an output."""
+        """Return the operator as in the file: ``op[k]`` is a tensor, ``op[out(0)]`` an output."""
 
     @property
     def target(self) -> Target: ...
     @property
     def opset(self) -> int:
-        """While declarations are read the opset asked for, else the highest the target takes; later the model's own.
+        """Return the opset: the model's own after planning; before, the requested one or else the target's highest.
 
-        What a declaration makes of the highest one it must ask for with ``min_opset``.
+        A declaration that depends on a high opset must require it with ``min_opset``.
         """

@@ -14,10 +14,10 @@ Emit = Callable[..., Sequence[Value]]
 class Ops:
     """ONNX operators as methods: ``ctx.ops.Conv(x, w, b, strides=[2, 2])``.
 
-    Operands are values, numpy arrays, Python numbers or lists (int64, float32), or None where an optional one is left
-    out. Attributes that are None are left out. Returns one value, or a tuple with ``outputs=n`` or where the operator
-    has several fixed outputs. Each is written as in the newest opset: an operand that used to be an attribute becomes
-    one where the model's opset is older, and the other way round.
+    Operands are values, numpy arrays, Python numbers or lists (int64, float32), or None for an absent optional operand.
+    Attributes that are None are omitted. Returns one value, or a tuple with ``outputs=n`` or if the operator
+    has several fixed outputs. Operators are written as in the newest opset: an operand that was an attribute in the model's
+    older opset becomes one, and vice versa.
     """
 
     def __init__(self, emit: Emit, domain: str = "") -> None:
@@ -25,18 +25,21 @@ class Ops:
         self._domain = domain
 
     def domain(self, name: str) -> Ops:
-        """Operators of another domain, ``com.microsoft`` for one: of those that ONNX has no schema of, nothing is checked."""
+        """Return operators of another domain, such as ``com.microsoft``.
+
+        Operators without a schema in ONNX are not checked.
+        """
         return Ops(self._emit, name)
 
     def named(self, op_type: str) -> Callable[..., Any]:
-        """The operator of that name, where it depends on something."""
-        return partial(self._one_or_several, op_type)
+        """Return the operator of a name that is computed."""
+        return partial(self._emit_operator, op_type)
 
     def __getattr__(self, op_type: str) -> Callable[..., Any]:
         if op_type.startswith("_"):
             raise AttributeError(op_type)
         return self.named(op_type)
 
-    def _one_or_several(self, op_type: str, *operands: Any, outputs: int | None = None, **attributes: Any) -> Any:
+    def _emit_operator(self, op_type: str, *operands: Any, outputs: int | None = None, **attributes: Any) -> Any:
         values = self._emit(op_type, operands, attributes, outputs, self._domain)
         return values[0] if len(values) == 1 and outputs is None else tuple(values)

@@ -1,14 +1,14 @@
-"""Fusions: several TFLite operators that are one ONNX operator, as a pattern and a lowering.
+"""Fusions: several TFLite operators lowered to one ONNX operator, as a pattern and a lowering.
 
     x, gamma, beta, epsilon, axes = operands("x gamma beta epsilon axes")
     mean = Call("MEAN", x, axes)
     variance = Call("MEAN", Call("SQUARED_DIFFERENCE", x, mean), axes)
     ...
-A ``Call`` used twice must be one operator, an operand used twice one tensor. Where an operator has several outputs,
-``split[1]`` is the second; the call alone is the first.
+A ``Call`` that occurs twice must be one operator, an operand that occurs twice one tensor. For an operator with several
+outputs, ``split[1]`` is the second; the call itself is the first.
 
-The entry point lists operators of which each pattern holds one, by the codes of their handlers or by the names of
-fusions that come before: the fusion is loaded where one of them is present. One that lists none is loaded for any model.
+The entry point lists operators such that each pattern contains one of them, by the codes of their handlers or by the
+names of earlier fusions. The fusion is loaded if the model has one of them; with an empty list, for any model.
 
     [options.entry_points]
     onnx_tflite_plugin.fusions =
@@ -23,12 +23,13 @@ from typing import Any, Unpack
 
 from onnx_tflite_plugin.api.declarations import Declarations, Decline, Handler, LayoutOf
 from onnx_tflite_plugin.checked import Checked, check_keywords
+from onnx_tflite_plugin.renamed import CALL, FUSION, rename_keywords
 from onnx_tflite_plugin.source.model import Array, Operator, Subgraph, Tensor
 
 
 @dataclass(frozen=True, eq=False)
 class Operand(Checked):
-    """A tensor the pattern takes from outside; with ``constant``, only a constant of the file."""
+    """An input tensor of the pattern; with ``constant``, only a constant of the file."""
 
     name: str
     constant: bool = False
@@ -36,18 +37,18 @@ class Operand(Checked):
 
 @dataclass(frozen=True, eq=False, init=False)
 class Call:
-    """One operator of a pattern, by the code its handler declares. ``commutes``: operands match in either order.
+    """One operator of a pattern, by its handler's code. ``commutes``: operands match in either order.
 
-    It has as many operands as the operator has that are present: one with a bias and one without are two patterns.
-    ``options``: values the operator's options must have. ``beside``: further operators, of the pattern's last one alone,
-    that use none of its results but some of its operands; their results follow its own as those of the fused operator.
-    ``shared``: its result may be used outside the match, too; the operator stays for those who do.
+    It has as many operands as the operator has present ones: operators with and without a bias need two patterns.
+    ``options``: required values of the operator's options. ``siblings``: further operators, only for the last call of the
+    pattern, that share some of its operands and use none of its results; their results follow as further results of the
+    fused operator. ``shared``: the result may be used outside the match, too; the operator is kept for those consumers.
     """
 
     code: str
     operands: tuple[Call | Output | Operand, ...]
     commutes: bool
-    beside: tuple[Call, ...]
+    siblings: tuple[Call, ...]
     shared: bool
     options: Mapping[str, Any]
 
@@ -56,21 +57,23 @@ class Call:
         code: str,
         *operands: Call | Output | Operand,
         commutes: bool = False,
-        beside: tuple[Call, ...] = (),
+        siblings: tuple[Call, ...] = (),
         shared: bool = False,
         **options: Any,
     ) -> None:
-        fields = {"code": code, "operands": operands, "commutes": commutes, "beside": beside, "shared": shared}
-        for name, value in {**fields, "options": options}.items():
+        given = rename_keywords("Call", options, CALL)
+        siblings = given.pop("siblings", siblings)
+        fields = {"code": code, "operands": operands, "commutes": commutes, "siblings": siblings, "shared": shared}
+        for name, value in {**fields, "options": given}.items():
             object.__setattr__(self, name, value)
 
     def __getitem__(self, k: int) -> Output:
-        """Output ``k`` as an operand. Raises TypeError for what is no place of an output."""
+        """Return output ``k`` as an operand. Raises TypeError for an invalid index."""
         return Output(self, k)
 
     def codes(self) -> frozenset[str]:
-        """Its operator, those its operands come from, and those beside it."""
-        calls = [part.call if isinstance(part, Output) else part for part in (*self.operands, *self.beside)]
+        """Return the codes of the call, of the calls of its operands, and of its siblings."""
+        calls = [part.call if isinstance(part, Output) else part for part in (*self.operands, *self.siblings)]
         return frozenset({self.code}).union(*(part.codes() for part in calls if isinstance(part, Call)))
 
 
@@ -88,14 +91,15 @@ class Output(Checked):
 
 
 def operands(names: str, constant: bool = False) -> tuple[Operand, ...]:
+    """Return operands by their names, separated by spaces."""
     return tuple(Operand(name, constant) for name in names.split())
 
 
 @dataclass(frozen=True, eq=False)
 class Match:
-    """Where a pattern was found: tensors by operand, operators by call.
+    """One match of a pattern: tensors by operand, operators by call.
 
-    ``graphs``: the model's subgraphs by index as they were before any fusion, for operators that call some.
+    ``graphs``: the model's subgraphs by index before any fusion, for operators that call subgraphs.
     """
 
     tensors: Mapping[Operand, Tensor]
@@ -107,14 +111,14 @@ class Match:
 
     def constant(self, operand: Operand) -> Array | None:
         tensor = self.tensors[operand]
-        return tensor.array if tensor.constant else None
+        return tensor.array if tensor.is_constant else None
 
 
 @dataclass(frozen=True, eq=False)
 class Region(Checked):
-    """Operators that a function of the graph found to be one: all that make ``outputs`` of ``inputs`` and constants.
+    """Operators that a graph function found to be one operator: all that compute ``outputs`` from ``inputs`` and constants.
 
-    ``options``: those of the operator that replaces them.
+    ``options``: the options of the operator that replaces them.
     """
 
     inputs: Sequence[Tensor | None]
@@ -122,29 +126,31 @@ class Region(Checked):
     options: Mapping[str, Any]
 
 
-Where = Callable[[Match], Mapping[str, Any] | Decline]
+Check = Callable[[Match], Mapping[str, Any] | Decline]
 Regions = Callable[[Sequence[Operator]], Iterable[Region]]
 
 
 @dataclass(frozen=True, eq=False)
 class Fusion(Checked):
-    """A pattern and the handler of what replaces it.
+    """A pattern and the handler of its replacement.
 
-    ``where`` looks at a match and returns the options of the new operator, or a reason to decline
-    (an empty one where nobody would have expected the fusion).
-    ``inputs``: the operands it takes, in order. ``exact``: whether no rounding is skipped; others run only
-    under ``--optimize speed``. ``trait``: the trait of the target without which it gains nothing. ``regions``: in place of
-    patterns, operands and ``where`` a function of a graph's operators, for what no pattern of fixed size holds.
+    ``check`` inspects a match and returns the options of the new operator, or a Decline
+    (with an empty reason if nobody would expect the fusion).
+    ``inputs``: the operands of the new operator, in order. ``exact``: True if no rounding is skipped; other fusions run only
+    under ``--optimize speed``. ``trait``: a target trait that the fusion requires. ``regions``: a function of a graph's
+    operators that replaces patterns, operands and ``check``, for structures without a pattern of fixed size.
+    ``after``: fusions that run before this one, besides those whose results its patterns contain.
     """
 
     name: str
     patterns: tuple[Call, ...]
     inputs: tuple[Operand, ...]
-    where: Where
+    check: Check
     exact: bool
     handler: Handler
     trait: str = ""
     regions: Regions | None = None
+    after: tuple[str, ...] = ()
 
 
 def fusion(
@@ -154,19 +160,25 @@ def fusion(
     pattern: Call | Sequence[Call] = (),
     inputs: Sequence[Operand] = (),
     regions: Regions | None = None,
-    where: Where = lambda match: {},
+    check: Check = lambda match: {},
     exact: bool = True,
     trait: str = "",
+    after: Sequence[str] = (),
     **declared: Unpack[Declarations],
 ) -> Callable[[Callable[..., Any]], Fusion]:
-    """Declare a fusion; the decorated function lowers the fused operator. Keywords as for ``@handler``."""
-    check_keywords("@fusion", declared, Declarations.__annotations__)
+    """Declare a fusion; the decorated function lowers the fused operator.
+
+    Keywords are as for ``@handler``.
+    """
+    given = rename_keywords("@fusion", declared, FUSION)
+    condition: Check = given.pop("check", check)
+    check_keywords("@fusion", given, Declarations.__annotations__)
     if bool(pattern) == (regions is not None):
-        raise TypeError(f"@fusion({name!r}): it needs a pattern, or a function that finds regions, and not both")
+        raise TypeError(f"@fusion({name!r}): needs either a pattern or a function that finds regions")
     patterns = (pattern,) if isinstance(pattern, Call) else tuple(pattern)
 
     def declare(lower: Callable[..., Any]) -> Fusion:
-        handler = Handler(name, lower, 1, layout, **declared)
-        return Fusion(name, patterns, tuple(inputs), where, exact, handler, trait, regions)
+        handler = Handler(name, lower, 1, layout, **given)
+        return Fusion(name, patterns, tuple(inputs), condition, exact, handler, trait, regions, tuple(after))
 
     return declare

@@ -1,4 +1,4 @@
-"""What an order costs an operator itself: told by targets for operators of ONNX, or by a handler for its own."""
+"""Prices of layouts: defined by targets for ONNX operators, or by a handler for its own operator."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from onnx_tflite_plugin.checked import Checked
 
 @dataclass(frozen=True)
 class Price(Checked):
-    """Extra byte equivalents (8 kB a microsecond) per byte of an operand.
+    """Extra cost per byte of an operand, in byte equivalents (8 kB per microsecond).
 
-    ``last``: where the axis worked along is the last in memory; ``inner``: where it is not.
+    ``last``: if the operator works along the last axis in memory; ``inner``: if along another.
     """
 
     last: float = 0.0

@@ -1,7 +1,7 @@
-"""Quantization behaviours: how a kernel treats quantized tensors, and all that the converter asks of it.
+"""Quantization behaviors: how a kernel treats quantized tensors.
 
 A handler declares one (``quantization=Dequantized()``). A pack may define its own: a frozen dataclass derived from
-:class:`Behaviour` with :meth:`Behaviour.choose_arithmetic` and those traits whose defaults do not hold.
+:class:`Behavior` with :meth:`Behavior.choose_arithmetic` and the traits that differ from their defaults.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Literal, Protocol
 
 from onnx_tflite_plugin.api.instance import Instance
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.checked import Checked
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.model import Array, Operator, Tensor
@@ -23,55 +23,59 @@ Parameters = Mapping[str, tuple[float, int]]
 
 
 class Arithmetic(Enum):
-    """The values on which a handler computes, and so the form in which it takes and returns quantized tensors."""
+    """Form of the values on which a handler computes, and in which it takes and returns quantized tensors."""
 
-    UNQUANTIZED = "unquantized"  # no data operand is quantized: each in the dtype it has
+    UNQUANTIZED = "unquantized"  # no data operand is quantized: each keeps its dtype
     FLOAT = "float"  # dequantized operands; the host quantizes the result
-    STORED = "stored"  # quantized values as the storage plan keeps them
-    FILE = "file"  # quantized values as the file has them
+    STORED = "stored"  # quantized values in the storage plan's dtype
+    FILE = "file"  # quantized values as in the file
 
 
 class QuantizedOperator(Protocol):
-    """An operator with quantized tensors, as a behaviour sees it before anything is planned."""
+    """An operator with quantized tensors, as a behavior sees it before planning."""
 
     @property
     def op(self) -> Operator:
-        """The operator as the file has it."""
+        """Return the operator as in the file."""
 
     @property
     def target(self) -> str:
-        """Name of the target, for messages."""
+        """Return the name of the target, for messages."""
 
     @property
     def tensors(self) -> Sequence[Tensor]:
-        """The quantized data tensors without those of ``output_quantization``; at least one."""
+        """Return the quantized data tensors except those of ``output_quantization``; at least one."""
 
     @property
     def outputs(self) -> Sequence[Tensor]:
-        """The outputs without those of ``output_quantization``."""
+        """Return the outputs except those of ``output_quantization``."""
 
     @property
-    def hands_on(self) -> bool:
-        """True if it reads or writes states, whose values other operators see as they are."""
+    def accesses_states(self) -> bool:
+        """True if it reads or writes states, whose values other operators use unchanged."""
 
     def quantized(self, slots: Iterable[int]) -> Sequence[Tensor]:
-        """Return the quantized tensors of some slots."""
+        """Return the quantized tensors in some slots."""
 
     def letters(self, slot: int) -> Sequence[str]:
         """Return the declared letters of the slot's axes, a group or ``...`` as one; empty if none are declared."""
 
     def has_kernel(self, tensor: Tensor, onnx: str = "") -> bool:
-        """Return True if the target runs the ONNX operator on the tensor's quantized values; any operator for ``""``."""
+        """True if the target runs the ONNX operator on the tensor's quantized values; any operator for ``""``."""
 
 
 @dataclass(frozen=True)
-class Behaviour(Checked):
-    """Treatment of quantized tensors by a kernel. The traits have the defaults of a kernel that takes none."""
+class Behavior(Checked):
+    """Treatment of quantized tensors by a kernel.
+
+    Defaults are those of a kernel without quantized tensors.
+    """
 
     def choose_arithmetic(self, operator: QuantizedOperator) -> Arithmetic:
-        """Return the values on which the handler computes. Raises Refused if the operator cannot be converted.
+        """Return the form of the values on which the handler computes.
 
-        It is asked only if a tensor under this behaviour is quantized.
+        Raises Refusal if the operator cannot be converted. It is called only if a tensor under this behavior is
+        quantized.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define choose_arithmetic")
 
@@ -79,49 +83,49 @@ class Behaviour(Checked):
 
     @property
     def biases(self) -> Mapping[int, tuple[int, int]]:
-        """Slots of biases, each with the two slots whose scales multiply to its scale."""
+        """Return the slots of biases, each with the two slots whose scales multiply to its scale."""
         return MappingProxyType({})
 
     @property
     def weight_slots(self) -> tuple[int, ...]:
-        """Slots whose constants are weights rather than activations."""
+        """Return the slots whose constants are weights rather than activations."""
         return ()
 
     @property
     def block_slots(self) -> tuple[int, ...]:
-        """Slots whose constants may have a scale per block."""
+        """Return the slots whose constants may have blockwise scales."""
         return ()
 
     @property
     def file_slots(self) -> tuple[int, ...]:
-        """Slots that are handed to the handler as the file stores them, whatever the arithmetic."""
+        """Return the slots that the handler gets as in the file, whatever the arithmetic."""
         return ()
 
     @property
     def output_parameters(self) -> Parameters:
-        """The scale and zero point that the kernel requires of its outputs, by dtype."""
+        """Return the scale and zero point that the kernel requires of its outputs, by dtype."""
         return MappingProxyType({})
 
     @property
     def lookup_table(self) -> Callable[[Instance], Array] | None:
-        """A lookup table that takes the handler's place wherever it would compute on quantized values."""
+        """Return a function that makes a lookup table, used instead of the handler on quantized values; None if there is none."""
         return None
 
     # traits of the kernel
 
     @property
     def is_quantizable(self) -> bool:
-        """True if the kernel takes quantized tensors at all."""
+        """True if the kernel supports quantized tensors."""
         return True
 
     @property
     def computes_real_values(self) -> bool:
-        """True if the kernel computes on the real numbers for which quantized values stand."""
+        """True if the kernel computes on the real values of quantized tensors."""
         return False
 
     @property
     def needs_scale(self) -> bool:
-        """True if the kernel computes with the scale, so that one of 0 is an error."""
+        """True if the kernel computes with the scale, so that a scale of 0 is an error."""
         return False
 
     @property
@@ -136,23 +140,23 @@ class Behaviour(Checked):
 
     @property
     def takes_floats(self) -> bool:
-        """True if the handler's reference ``kernel=`` takes and returns float32 in place of quantized values."""
+        """True if the handler's reference ``kernel=`` takes and returns float32 instead of quantized values."""
         return False
 
     @property
     def keeps_file_values(self) -> bool:
-        """True if the result depends on the stored bytes, which the storage plan must therefore leave alone."""
+        """True if the result depends on the stored bytes, which the storage plan must therefore not change."""
         return False
 
     @property
     def allows_shifted_states(self) -> bool:
-        """True if a state that the operator reads or writes may be kept with a number added to its values."""
+        """True if a state that the operator reads or writes may be stored with a number added to its values."""
         return False
 
 
 @dataclass(frozen=True)
-class _RealValued(Behaviour):
-    """The kernel computes on the real numbers for which quantized values stand."""
+class _RealValued(Behavior):
+    """Behavior of a kernel that computes on the real values of quantized tensors."""
 
     @property
     def computes_real_values(self) -> bool:
@@ -171,10 +175,10 @@ class _RealValued(Behaviour):
 class Dequantized(_RealValued):
     """Dequantize, compute in float, quantize.
 
-    ``bias`` maps a slot to the two slots whose scales multiply to its scale (the kernels ignore the stored one).
-    ``weights``: slots whose constants are weights rather than activations; those named second in ``bias`` are.
-    ``blocks``: slots whose constants may have a scale per block of their last axis, which no plan may cut.
-    ``stored``: slots that are not dequantized: the handler gets the file's integers, and assigns them where it writes.
+    ``bias`` maps a slot to the two slots whose scales multiply to its scale (kernels ignore the stored scale).
+    ``weights``: slots whose constants are weights rather than activations; the second slots in ``bias`` are included.
+    ``blocks``: slots whose constants may have blockwise scales along their last axis, which no plan may split.
+    ``stored``: slots that are not dequantized: the handler gets the file's quantized values, and assigns them to states.
     """
 
     bias: Mapping[int, tuple[int, int]] = field(default_factory=dict)
@@ -209,12 +213,12 @@ class Dequantized(_RealValued):
 
 
 @dataclass(frozen=True)
-class SameScale(Behaviour):
-    """The stored integers pass through where all quantization parameters agree.
+class SameScale(Behavior):
+    """Pass quantized values through if all quantization parameters are equal.
 
-    ``unequal``: what the kernel does where they differ: ``"dequantize"`` (it rescales) or ``"refuse"`` (it is an error).
+    ``unequal``: what the kernel does if they differ: ``"dequantize"`` (it rescales) or ``"refuse"`` (it is an error).
     ``among``: the slots that must agree; all quantized ones by default.
-    ``onnx``: the ONNX operator that must have an integer kernel on the target; without one the float path is taken.
+    ``onnx``: the ONNX operator that must have an integer kernel on the target; without one, floats are used.
     """
 
     unequal: Literal["dequantize", "refuse"] = "dequantize"
@@ -227,7 +231,7 @@ class SameScale(Behaviour):
             return Arithmetic.STORED
         equal = _have_equal_parameters(tensors)
         if not equal and self.unequal == "refuse":
-            raise Refused("its quantized operands differ in scale or zero point, which the kernel refuses")
+            raise Refusal("the quantized operands differ in scale or zero point, which the kernel refuses")
         return Arithmetic.STORED if equal and operator.has_kernel(tensors[0], self.onnx) else Arithmetic.FLOAT
 
     @property
@@ -241,7 +245,7 @@ class SameScale(Behaviour):
 
 @dataclass(frozen=True)
 class FixedOutputRange(_RealValued):
-    """As Dequantized, with an output scale and zero point per dtype that the kernel insists on."""
+    """Dequantize, compute in float, and require an output scale and zero point per dtype."""
 
     parameters: Parameters
 
@@ -255,12 +259,12 @@ class FixedOutputRange(_RealValued):
 
 
 @dataclass(frozen=True)
-class Raw(Behaviour):
-    """The kernel works on the stored bytes and never rescales.
+class Raw(Behavior):
+    """Compute on the stored bytes without rescaling.
 
-    ``shift_safe``: adding one number to all stored values changes nothing (a maximum, a copy), so the storage may be
-    shifted. ``onnx``: the ONNX operator that must have an integer kernel on the target; without one the float path is
-    taken where all parameters agree.
+    ``shift_safe``: adding one number to all quantized values has no effect (a maximum, a copy), so the storage may be
+    shifted. ``onnx``: the ONNX operator that must have an integer kernel on the target; without one, floats are used
+    if all parameters are equal.
     """
 
     shift_safe: bool = False
@@ -270,9 +274,9 @@ class Raw(Behaviour):
         tensors = operator.tensors
         if operator.has_kernel(tensors[0], self.onnx):
             return Arithmetic.STORED if self.shift_safe else Arithmetic.FILE
-        if not self.shift_safe or operator.hands_on or not _have_equal_parameters(tensors):
-            text = f"the kernel works on bare {tensors[0].dtype}, for which target {operator.target} has no {self.onnx}"
-            raise Refused(text.rstrip())
+        if not self.shift_safe or operator.accesses_states or not _have_equal_parameters(tensors):
+            text = f"the kernel works on raw {tensors[0].dtype}, for which target {operator.target} has no {self.onnx}"
+            raise Refusal(text.rstrip())
         return Arithmetic.FLOAT
 
     @property
@@ -289,17 +293,17 @@ class Raw(Behaviour):
 
 
 @dataclass(frozen=True)
-class Integer(Behaviour):
-    """The handler gets the stored integers, and their parameters from ``ctx.quantization(slot)``.
+class Integer(Behavior):
+    """Pass quantized values to the handler, with their parameters from ``ctx.quantization(slot)``.
 
-    ``outputs``: per dtype, an output scale and zero point that the kernel insists on.
+    ``outputs``: per dtype, an output scale and zero point that the kernel requires.
     """
 
     outputs: Parameters = field(default_factory=dict)
 
     def choose_arithmetic(self, operator: QuantizedOperator) -> Arithmetic:
         check_output_parameters(self, operator.outputs)
-        return _computed_on_integers(operator)
+        return _require_integer_kernels(operator)
 
     @property
     def output_parameters(self) -> Parameters:
@@ -312,11 +316,11 @@ class Integer(Behaviour):
 
 @dataclass(frozen=True)
 class Lookup(_RealValued):
-    """The kernel looks up the result of each stored integer of input 0; so does the host, and the handler is not called.
+    """Look up the result of each quantized value of input 0, in the kernel and in the host; the handler is not called.
 
-    ``table``: a function of the instance that returns the stored result of 0, 1, ... and, of signed dtypes, of the negative
-    ones behind them: lowest, ..., -1. ``dtypes``: those of input 0 that it is for; others are dequantized. ``outputs``:
-    per dtype, an output scale and zero point that the kernel insists on.
+    ``table``: a function of the instance that returns the quantized result of 0, 1, ... and, for signed dtypes, then of
+    lowest, ..., -1. ``dtypes``: the dtypes of input 0 that use it; others are dequantized. ``outputs``: per dtype, an output
+    scale and zero point that the kernel requires.
     """
 
     table: Callable[[Instance], Array]
@@ -325,7 +329,7 @@ class Lookup(_RealValued):
 
     def choose_arithmetic(self, operator: QuantizedOperator) -> Arithmetic:
         check_output_parameters(self, operator.outputs)
-        return _computed_on_integers(operator) if operator.op[0].dtype in self.dtypes else Arithmetic.FLOAT
+        return _require_integer_kernels(operator) if operator.op[0].dtype in self.dtypes else Arithmetic.FLOAT
 
     @property
     def lookup_table(self) -> Callable[[Instance], Array]:
@@ -337,37 +341,37 @@ class Lookup(_RealValued):
 
 
 @dataclass(frozen=True)
-class NotQuantizable(Behaviour):
-    """The kernel has no quantized form: quantized operands are refused."""
+class NotQuantizable(Behavior):
+    """Refuse quantized operands: the kernel has no quantized implementation."""
 
     def choose_arithmetic(self, operator: QuantizedOperator) -> Arithmetic:
         names = ", ".join(f"{t.name!r} ({t.dtype})" for t in operator.tensors)
-        raise Refused(f"has no quantized form, but {names} is quantized")
+        raise Refusal(f"the operator has no quantized implementation, but {names} is quantized")
 
     @property
     def is_quantizable(self) -> bool:
         return False
 
 
-OutputBehaviour = Dequantized | FixedOutputRange
+OutputBehavior = Dequantized | FixedOutputRange
 
 
-def check_output_parameters(behaviour: Behaviour, outputs: Iterable[Tensor]) -> None:
-    """Raise Refused for an output whose scale or zero point is not the one that the kernel requires for its dtype."""
+def check_output_parameters(behavior: Behavior, outputs: Iterable[Tensor]) -> None:
+    """Raise Refusal for an output whose scale or zero point differs from that required by the kernel for its dtype."""
     for tensor in outputs:
-        quantization, required = affine(tensor), behaviour.output_parameters.get(tensor.dtype)
+        quantization, required = affine(tensor), behavior.output_parameters.get(tensor.dtype)
         if quantization is None or required is None:
             continue
         (scale, zero_point), found = required, (quantization.scale[0], quantization.zero_point[0])
         if abs(found[0] - scale) > 1e-3 * scale or found[1] != zero_point:
             wanted = f"scale {scale:g} and zero point {zero_point}"
-            raise Refused(f"the kernel insists on {wanted}, the file has {found[0]:g} and {found[1]}")
+            raise Refusal(f"the kernel requires {wanted}, the file has {found[0]:g} and {found[1]}")
 
 
 def _check_channels(operator: QuantizedOperator, weight: int) -> None:
-    """Raise Refused for per-channel weights with a bias whose scales do not belong to the result's last axis.
+    """Raise Refusal for per-channel weights with a bias whose scales do not belong to the result's last axis.
 
-    Kernels read them as the scales of the output channels whatever axis the file names
+    Kernels read them as scales of the output channels, whatever axis the file names
     (PopulateConvolutionQuantizationParams, kernel_util.cc).
     """
     scales, letters, result = affine(operator.op.tensor(weight)), operator.letters(weight), operator.letters(~0)
@@ -376,17 +380,18 @@ def _check_channels(operator: QuantizedOperator, weight: int) -> None:
     channels = result[-1]
     if channels in letters and letters[scales.axis] != channels:
         name, axis = operator.op[weight].name, letters.index(channels)
-        read = f"the kernel takes them for those of axis {axis}, the channels of the result"
-        raise Refused(f"{name!r} has a scale for each of axis {scales.axis}, {read}")
+        read = f"but the kernel reads them as scales of axis {axis}, the channels of the result"
+        raise Refusal(f"{name!r} has per-channel scales along axis {scales.axis}, {read}")
 
 
-def _computed_on_integers(operator: QuantizedOperator) -> Arithmetic:
-    """Return STORED. Raises Refused if the target runs nothing on the integers of a tensor."""
+def _require_integer_kernels(operator: QuantizedOperator) -> Arithmetic:
+    """Return STORED. Raises Refusal if the target runs nothing on the quantized values of a tensor."""
     if all(operator.has_kernel(tensor) for tensor in operator.tensors):
         return Arithmetic.STORED
     dtype = operator.tensors[0].dtype
-    raise Refused(f"it computes with integers of {dtype}, on which target {operator.target} runs nothing")
+    raise Refusal(f"the operator computes on {dtype} values, on which target {operator.target} runs nothing")
 
 
 def _have_equal_parameters(tensors: Sequence[Tensor]) -> bool:
+    """True if all tensors have one dtype and equal quantization parameters."""
     return all(t.dtype == tensors[0].dtype and affine(t) == affine(tensors[0]) for t in tensors)

@@ -1,7 +1,7 @@
-"""How a handler says no while it lowers."""
+"""Exception that a handler raises to refuse an operator during lowering."""
 
 from __future__ import annotations
 
 
-class Refused(Exception):
-    """The instance cannot be lowered; the text is the reason, and what would help. The host gathers it."""
+class Refusal(Exception):
+    """The instance cannot be lowered. The text is the reason and the remedy; the host collects it."""

@@ -1,4 +1,4 @@
-"""Builds the operators that take another operator's place (``rewrite`` of a handler)."""
+"""Builder of the operators that replace an operator (``rewrite`` of a handler)."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from onnx_tflite_plugin.api.declarations import Handler, Instance, Replacement
 from onnx_tflite_plugin.source.model import Array, Data, Dims, Operator, Options, Tensor
 
 NOT_IN_THE_FILE = -1
-"""The subgraph of tensors that a rewrite makes."""
+"""The subgraph index of tensors that a rewrite creates."""
 
 
 class _Constant(Data):
-    """A value that is at hand."""
+    """A constant given as an array."""
 
     def __init__(self, array: Array) -> None:
         self.array = array
 
 
 class Rewriter:
-    """The operators in place of one, in order: ``call`` for those in between, ``finish`` for the one that gives its results."""
+    """Builder of the replacement operators, in order: ``call`` for intermediate ones, ``finish`` for the last."""
 
     def __init__(self, at: Instance) -> None:
         self.op: Operator = at.op
@@ -29,27 +29,27 @@ class Rewriter:
         self._made = 0
 
     def constant(self, array: Array) -> Tensor:
-        """A constant operand."""
-        return replace(self._tensor(array.dtype.name, array.shape), data=_Constant(array))
+        """Return a constant operand."""
+        return replace(self._new_tensor(array.dtype.name, array.shape), data=_Constant(array))
 
     def call(self, handler: Handler, inputs: Sequence[Tensor | None], dtype: str, dims: Dims, **options: Any) -> Tensor:
-        """An operator as ``handler`` lowers it, and its result, of this dtype and shape."""
-        result = self._tensor(dtype, dims)
-        self._add(handler, inputs, [result], options)
+        """Append an operator that ``handler`` lowers; returns its result, of this dtype and shape."""
+        result = self._new_tensor(dtype, dims)
+        self._append(handler, inputs, [result], options)
         return result
 
     def finish(self, handler: Handler, inputs: Sequence[Tensor | None], **options: Any) -> Sequence[Replacement]:
-        """The operator that gives the results; returns all replacements."""
-        self._add(handler, inputs, self.op.outputs, options)
+        """Append the operator that computes the results; returns all replacements."""
+        self._append(handler, inputs, self.op.outputs, options)
         return self.replacements
 
-    def _tensor(self, dtype: str, dims: Dims) -> Tensor:
+    def _new_tensor(self, dtype: str, dims: Dims) -> Tensor:
         name = next((tensor.name for tensor in self.op.outputs if tensor is not None), "")
         self._made += 1
         shape = tuple(1 if size is None else size for size in dims)
         return Tensor(NOT_IN_THE_FILE, self._made, f"{name}/{self._made}", dtype, shape, tuple(dims))
 
-    def _add(
+    def _append(
         self,
         handler: Handler,
         inputs: Sequence[Tensor | None],

@@ -1,4 +1,4 @@
-"""The traits that describe a target: the runtime for which a model is converted."""
+"""Traits of a target, the runtime for which a model is converted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ INTEGERS = frozenset({"int8", "uint8", "int16", "uint16", "int4", "uint4", "int2
 
 
 class Priced(Protocol):
-    """An operator that says along which axes it runs; ``api.declarations.Along`` is one."""
+    """An operator with the axes it works along, such as ``api.declarations.AxisPrice``."""
 
     @property
     def onnx(self) -> str: ...
@@ -23,36 +23,37 @@ class Priced(Protocol):
 
 @dataclass(frozen=True)
 class Target(Checked):
-    """One runtime's traits. Handlers ask for a trait, never for the name.
+    """Traits of one runtime. Handlers depend on traits, never on the name.
 
-    A pack brings one under the entry point group ``onnx_tflite_plugin.targets``, usually
-    ``dataclasses.replace(builtin_target("generic"), name="mine", ...)``. Raises TypeError for a trait of another type,
+    A pack registers one in the entry point group ``onnx_tflite_plugin.targets``, usually
+    ``dataclasses.replace(builtin_target("generic"), name="mine", ...)``. Raises TypeError for a trait of the wrong type,
     ValueError for opsets that are not in ascending order.
 
-    ``opsets``: lowest, default, highest. ``storage``: file dtype → dtype activations are kept in, with the number
-    added to stored values. ``weights``: the same for constant weights. ``no_integer_kernel``: ONNX operator → integer
-    dtypes the runtime lacks a kernel for. ``widens``: ONNX operator → dtype without a kernel → the wider one that it is
-    computed in. ``clips_integers``: a fused activation may follow Q as an integer Clip.
-    ``prefers``: ONNX operators that are faster, or fuse, where a more general one would do.
-    ``blocks_channels``: ONNX operators that work on floats with the channels in blocks, or keep such an order.
-    ``channels_last``: dtypes whose convolutions it transposes to channels last by itself, so that states are best left there.
-    ``keeps_unit_axes``: dtypes in which convolutions and pools of images of one row are slower as those of sequences.
+    ``opsets``: lowest, default, highest. ``storage``: file dtype → dtype of activations, with the number added to quantized
+    values. ``weights``: the same for constant weights. ``no_integer_kernel``: ONNX operator → integer dtypes without a
+    kernel in the runtime. ``widens``: ONNX operator → dtype without a kernel → the wider dtype to compute in.
+    ``clips_integers``: a fused activation may be an integer Clip after QuantizeLinear.
+    ``prefers``: ONNX operators that are faster, or fuse, compared with a more general one.
+    ``blocks_channels``: ONNX operators with kernels for channel-blocked floats, or that preserve that layout.
+    ``channels_last``: dtypes whose convolutions the runtime transposes to channels last by itself; states best stay there.
+    ``keeps_unit_axes``: dtypes for which 2D convolutions and pools of one-row images are faster than 1D ones.
 
-    ``quantizes``: the dtypes QuantizeLinear and DequantizeLinear take. ``symmetric``: only with zero points of 0.
-    ``float_biases``: DequantizeLinear takes no int32. ``multiplies``: dtypes for which Cast and Mul are faster than
-    DequantizeLinear. ``multiplies_weights``: the same for constants under float activations, where both are computed
-    as the model is loaded. ``multiplies_dynamically``: dynamic quantization makes products faster.
-    ``rounds_activations``: those on integer weights, and products of two, are rounded as LiteRT's kernels do, where that
-    costs little. ``rotates_embeddings``: rotary embeddings are one operator of its own domain.
-    ``fused_blocks``: the smallest and largest power of two of elements with one scale that a product takes as stored;
-    any where there is none. ``last_axes_only``: ONNX operators that work on the last axes, whatever they are told.
-    ``no_int8_from``: the opset from which ONNX Runtime does not load int8 that ``no_int8_moves`` move between Q and DQ.
-    ``wraps_int8``: ONNX operators whose int8 kernel between Q and DQ wraps around beyond the largest number, in some versions.
-    ``lacks``: ONNX operators the runtime does not have, with what to do about it.
-    ``passes``: names of rewrites of the finished model for speed, in their order.
+    ``quantizes``: dtypes of QuantizeLinear and DequantizeLinear. ``symmetric``: only zero points of 0.
+    ``float_biases``: DequantizeLinear does not accept int32. ``multiplies``: dtypes for which Cast and Mul are faster than
+    DequantizeLinear. ``multiplies_weights``: the same for constants with float activations, where both are computed
+    at load time. ``multiplies_dynamically``: dynamic quantization makes products faster.
+    ``rounds_activations``: activations of integer weights, and products of two activations, are rounded as in LiteRT's
+    kernels if that is cheap. ``rotates_embeddings``: rotary embeddings are one operator of the runtime's own domain.
+    ``fused_blocks``: least and greatest power of two of block sizes that a product accepts as stored;
+    any if None. ``last_axes_only``: ONNX operators that work on the last axes only.
+    ``no_int8_from``: the opset from which ONNX Runtime rejects int8 for the operators in ``no_int8_moves`` between Q and DQ.
+    ``wraps_int8``: ONNX operators whose int8 kernel between Q and DQ overflows by wrapping around, in some versions.
+    ``lacks``: ONNX operators missing in the runtime, with a remedy.
+    ``passes``: names of rewrite rules of the finished model, in order; ``module:attribute`` names a pass of the pack,
+    an ``onnx_ir.passes.InPlacePass`` or a subclass.
     ``saturates``: on some processors the runtime adds two uint8 x int8 products in 16 bits.
-    ``quantizes_weights``: the runtime quantizes float weights that it finds between Q and DQ.
-    ``opens``: the runtime is ONNX Runtime itself, which is asked whether it opens what was converted.
+    ``quantizes_weights``: the runtime quantizes float weights between Q and DQ.
+    ``opens``: the runtime is ONNX Runtime, which is used to check that it opens the converted model.
     """
 
     name: str
@@ -93,12 +94,12 @@ class Target(Checked):
             raise ValueError(f"Target(opsets={self.opsets}) must be the lowest, default and highest opset, 7 at least")
 
     def price(self, along: Priced, last: bool, nbytes: int) -> int:
-        """Byte equivalents that an operator costs more for working along this axis."""
+        """Return the extra cost of an operator that works along this axis, in byte equivalents."""
         price = self.prices.get(along.onnx) or along.price or Price()
         return int((price.last if last else price.inner) * nbytes)
 
     def block(self, size: int) -> int:
-        """The size in which weights with a scale per ``size`` elements are kept; 0 where they are better unpacked."""
+        """Return the block size for weights with a scale per ``size`` elements; 0 if they should be unpacked."""
         if self.fused_blocks is None:
             return size
         least, most = self.fused_blocks
@@ -106,24 +107,24 @@ class Target(Checked):
         return divisor if divisor >= least else 0
 
     def has_kernel(self, onnx: str, dtype: str) -> bool:
-        """Whether the runtime runs this operator on stored integers; under ``"*"``, what it runs none on."""
+        """True if the runtime runs this operator on quantized values; the entry ``"*"`` applies to every operator."""
         without = self.no_integer_kernel.get(onnx, frozenset()) | self.no_integer_kernel.get("*", frozenset())
         return dtype not in without
 
     def wider(self, onnx: str, dtype: str) -> str | None:
-        """The dtype in which an operator of ``dtype`` is computed; ``None`` where the runtime has a kernel of it."""
+        """Return the dtype in which an operator of ``dtype`` is computed; ``None`` if the runtime has a kernel for it."""
         return self.widens.get(onnx, {}).get(dtype)
 
     @property
     def moves_integers(self) -> bool:
-        """Whether anything at all runs on stored 8 bit integers, a Transpose or a Reshape for one."""
+        """True if the runtime runs any operator on quantized 8-bit values, such as Transpose or Reshape."""
         return self.has_kernel("", "int8")
 
     def refusal(self, dtype: str, zero_points: Iterable[int]) -> str:
-        """The rule that Q and DQ of such integers would break; empty where there is none."""
+        """Return the rule that QuantizeLinear with this dtype and zero points violates; empty if none."""
         if dtype not in self.quantizes:
             dtypes = ", ".join(sorted(self.quantizes))
             return f"target {self.name} quantizes to {dtypes}, not to {dtype}"
         if self.symmetric and any(zero_points):
-            return f"target {self.name} takes zero points of 0 only"
+            return f"target {self.name} supports only zero points of 0"
         return ""

@@ -1,1 +1,1 @@
-"""A model whose operators have their handlers, and what those declare; nothing here knows where handlers come from."""
+"""Binding of operators to handlers, with their declarations, independent of where handlers come from."""

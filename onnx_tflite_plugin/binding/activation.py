@@ -1,50 +1,50 @@
-"""Fused activations as the kernels treat them: an operator is bound with the activation that is applied, or refused."""
+"""Fused activations as LiteRT's kernels apply them: resolved, or refused, when an operator is bound."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from onnx_tflite_plugin.api.activations import ActivationKernel, FusedActivation, applied_activation
+from onnx_tflite_plugin.api.activations import ActivationKernel, FusedActivation, effective_activation
 from onnx_tflite_plugin.api.declarations import Decline, Handler, Instance
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import label
-from onnx_tflite_plugin.checked import described
+from onnx_tflite_plugin.checked import describe
 from onnx_tflite_plugin.guard import Mismatch, guarded
 from onnx_tflite_plugin.source.model import Operator
 
 
-def fused_declaration(handler: Handler) -> FusedActivation | None:
-    """Return how a handler declares its fused activation; ``None`` where it has none, or a function returns its name."""
+def activation_declaration(handler: Handler) -> FusedActivation | None:
+    """Return a handler's declaration of its fused activation; ``None`` if it has none, or a function returns the name."""
     declared = handler.activation
     if isinstance(declared, str):
         return FusedActivation(option=declared)
     return declared if isinstance(declared, FusedActivation) else None
 
 
-def with_applied_activation(handler: Handler, pack: str, at: Instance) -> Operator | Decline:
-    """Return the operator with the activation that its kernels apply as its option, or a Decline where they refuse it.
+def resolve_activation(handler: Handler, pack: str, at: Instance) -> Operator | Decline:
+    """Return the operator with the activation that its kernels apply as its option, or a Decline if they refuse it.
 
-    Raises Failed where the handler does not tell the kernel family.
+    Raises Failed if the handler does not return the kernel family.
     """
-    op, declared = at.op, fused_declaration(handler)
-    if declared is None or (op.options and declared.option not in op.options):  # told where declarations are read
+    op, declared = at.op, activation_declaration(handler)
+    if declared is None or (op.options and declared.option not in op.options):  # reported when declarations are read
         return op
     name = str(op.options.get(declared.option, "NONE"))
     try:
-        applied = applied_activation(_kernel(declared, handler, pack, at), name)
-    except Refused as refusal:
+        applied = effective_activation(_kernel_family(declared, handler, pack, at), name)
+    except Refusal as refusal:
         return Decline(str(refusal))
     if applied == name or not op.options:
         return op
     return replace(op, options=op.options.with_fields({**op.options, declared.option: applied}))
 
 
-def _kernel(declared: FusedActivation, handler: Handler, pack: str, at: Instance) -> ActivationKernel:
+def _kernel_family(declared: FusedActivation, handler: Handler, pack: str, at: Instance) -> ActivationKernel:
     if isinstance(declared.kernel, ActivationKernel):
         return declared.kernel
     name = f"activation declared by handler {handler.name}"
-    with guarded(name, pack, declared.kernel, label(at.op), passes=(Refused,)):
+    with guarded(name, pack, declared.kernel, label(at.op), passes=(Refusal,)):
         kernel = declared.kernel(at)
         if not isinstance(kernel, ActivationKernel):
-            raise Mismatch(f"it returned {described(kernel)}, not an ActivationKernel")
+            raise Mismatch(f"it returned {describe(kernel)}, not an ActivationKernel")
         return kernel

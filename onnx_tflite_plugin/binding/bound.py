@@ -1,4 +1,4 @@
-"""A model whose operators have their handlers: what the planners and the lowering read."""
+"""Model with a handler bound to each operator, which the planners and the lowering read."""
 
 from __future__ import annotations
 
@@ -7,57 +7,57 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from onnx_tflite_plugin.api.declarations import (
-    Along,
     Axes,
-    Borders,
+    AxisPrice,
     Effects,
     Handler,
     Layout,
+    SubgraphBoundary,
 )
-from onnx_tflite_plugin.api.quantization import Behaviour, OutputBehaviour
+from onnx_tflite_plugin.api.quantization import Behavior, OutputBehavior
 from onnx_tflite_plugin.errors import CONTRADICTION, Contradiction, InvalidModel
 from onnx_tflite_plugin.source.flatbuffer import REFUSED
 from onnx_tflite_plugin.source.model import Dims, Model, Operator, Subgraph, Tensor
 
 
 class Declared(NamedTuple):
-    """One operator's declarations. ``axes`` is None where its slots share no axes that can be followed.
+    """Declarations of one operator. ``axes`` is None if its slots share no axes that the layout plan could follow.
 
-    ``activation``: the fused activation that is applied, by the host or, where ``activates_inside``, by the lowering.
-    ``aligned``: nothing is declared of axes, so the host aligns all operands that hold data from the right.
-    ``subgraphs``: indices of those it calls. ``state``: the key of the state that output 0, a resource, stands for.
+    ``activation``: the fused activation to apply, by the host or, if ``activates_inside``, by the lowering.
+    ``aligned``: no axes are declared, so the host aligns all data operands from the right.
+    ``subgraphs``: indices of called subgraphs. ``state``: the key of the state for output 0, a resource.
     """
 
     layout: Layout
     axes: Axes
     aligned: bool
-    along: Along | None
+    axis_price: AxisPrice | None
     indexed_by_axis: Mapping[int, int]
     holds_axes: frozenset[int]
     reshapes: Mapping[int, Dims]
     requires_constant: frozenset[int]
-    quantization: Behaviour
-    output_quantization: Mapping[int, OutputBehaviour]
+    quantization: Behavior
+    output_quantization: Mapping[int, OutputBehavior]
     activation: str
     activates_inside: bool
     min_opset: int
     subgraphs: tuple[int, ...]
-    borders: Borders | None
+    boundary: SubgraphBoundary | None
     effects: Effects | None
     state: str | None
 
     @property
-    def hands_on(self) -> bool:
-        """Whether it calls subgraphs or touches states, whose tensors others see as they are."""
+    def accesses_states(self) -> bool:
+        """True if it calls subgraphs or accesses states, whose tensors other operators use unchanged."""
         return bool(self.subgraphs) or self.effects is not None
 
 
 @dataclass(frozen=True, eq=False)
 class Bound:
-    """One operator and who lowers it. ``members`` are the TFLite operators it stands for: itself, those fused, or the one
-    that was rewritten to it.
+    """One operator and the handler that lowers it.
 
-    ``resolved``: what the handler declares of it, once that is read.
+    ``members``: the TFLite operators that it stands for: itself, the fused ones, or the one rewritten to it.
+    ``resolved``: the handler's declarations for it, once read.
     """
 
     op: Operator
@@ -68,14 +68,14 @@ class Bound:
 
     @property
     def declared(self) -> Declared:
-        """What the handler declares of this operator. Raises LookupError before declarations are read."""
+        """Return the handler's declarations for this operator. Raises LookupError before they are read."""
         if self.resolved is None:
             raise LookupError(f"the declarations of {self.label} are not read yet")
         return self.resolved
 
     @property
     def label(self) -> str:
-        """``op 12 CONV_2D v3 'tensor name'``, for messages: the file's operator, where one became this."""
+        """Return ``op 12 CONV_2D v3 'tensor name'`` for messages; for a replacement, the operator of the file."""
         return label(self.members[0] if len(self.members) == 1 else self.op)
 
 
@@ -98,7 +98,7 @@ class BoundGraph:
 
 @dataclass(frozen=True, eq=False)
 class BoundModel:
-    """``graphs`` has one entry per subgraph; subgraphs no operator calls have no bound operators."""
+    """A bound model. ``graphs`` has one entry per subgraph; subgraphs that no operator calls have no bound operators."""
 
     source: Model
     graphs: tuple[BoundGraph, ...]
@@ -109,11 +109,14 @@ class BoundModel:
 
     @property
     def subgraphs(self) -> tuple[Subgraph, ...]:
-        """The subgraphs with the operators that are bound, whose operands may be known where the file computes them."""
+        """Return the subgraphs with their bound operators, whose operands may be constants that the file computes."""
         return tuple(replace(graph.subgraph, operators=tuple(b.op for b in graph.operators)) for graph in self.graphs)
 
-    def called(self) -> BoundModel:
-        """Without the operators of subgraphs that no operator calls any more. Declarations are read by now."""
+    def drop_uncalled_graphs(self) -> BoundModel:
+        """Return the model without operators of subgraphs that are no longer called.
+
+        Requires that declarations are read.
+        """
         reached, waiting = {self.source.root}, [self.source.root]
         while waiting:
             for bound in self.graphs[waiting.pop()].operators:
@@ -129,23 +132,27 @@ class BoundModel:
 
 
 def label(op: Operator) -> str:
-    """``op 12 CONV_2D v3 'tensor name'``, for messages."""
+    """Return ``op 12 CONV_2D v3 'tensor name'`` for messages."""
     named = next((f" {t.name!r}" for t in op.outputs if t is not None), "")
     where = f"subgraph {op.subgraph} " if op.subgraph else ""
     return f"{where}op {op.index} {op.code} v{op.version}{named}"
 
 
-def called_in_vain(op: Operator, indices: Sequence[int], subgraphs: int) -> list[Contradiction]:
-    """Subgraphs that an operator calls and the model, which has so many, does not have."""
+def find_missing_subgraphs(op: Operator, indices: Sequence[int], subgraphs: int) -> list[Contradiction]:
+    """Return the called subgraphs that do not exist, as contradictions.
+
+    ``subgraphs``: their number in the model.
+    """
     reason = f"{op.code} calls subgraph {{}}; the model has {subgraphs}"
     where = f"subgraphs[{op.subgraph}].operators[{op.index}]"
     return [Contradiction(where, reason.format(k), "the file is damaged") for k in indices if not 0 <= k < subgraphs]
 
 
 def check_calls(calls: Mapping[tuple[int, Operator], Sequence[int]]) -> None:
-    """``calls``: (subgraph, operator in it) to the subgraphs that it calls. Raises InvalidModel for one that calls itself.
+    """Raise InvalidModel for a recursive call.
 
-    LiteRT would run out of memory: what an operator calls is a part of it, and ends before it does.
+    ``calls``: (subgraph, operator in it) to the subgraphs that it calls. A called subgraph runs as part of the
+    operator, so LiteRT would recurse until memory runs out.
     """
     reached: dict[int, set[int]] = {}
     for (index, _), indices in calls.items():
@@ -156,7 +163,7 @@ def check_calls(calls: Mapping[tuple[int, Operator], Sequence[int]]) -> None:
             callee = waiting.pop()
             if callee == index:
                 where = f"subgraphs[{index}].operators[{op.index}]"
-                reason = f"{op.code} calls subgraph {index}, of which it is a part"
+                reason = f"{op.code} calls subgraph {index}, which contains it: calls must not be recursive"
                 raise InvalidModel(CONTRADICTION, [Contradiction(where, reason, "the file is damaged")])
             if callee not in seen:
                 seen.add(callee)
@@ -164,13 +171,13 @@ def check_calls(calls: Mapping[tuple[int, Operator], Sequence[int]]) -> None:
 
 
 def check_filled(graphs: Iterable[BoundGraph]) -> None:
-    """Raise InvalidModel for an operand that holds no data and that nothing computes; LiteRT does not run such a file."""
+    """Raise InvalidModel for an operand without data that nothing computes; LiteRT does not run such a file."""
     for graph in graphs:
         results = (tensor for bound in graph.operators for tensor in bound.op.outputs if tensor is not None)
         filled = {*graph.inputs, *results}
         for op in (bound.op for bound in graph.operators):
             for slot, tensor in enumerate(op.inputs):
-                if tensor is None or tensor.constant or tensor.is_variable or tensor in filled:
+                if tensor is None or tensor.is_constant or tensor.is_variable or tensor in filled:
                     continue
                 where = f"subgraphs[{op.subgraph}].operators[{op.index}].inputs[{slot}]"
                 reason = f"tensor {tensor} holds no data and nothing computes it"

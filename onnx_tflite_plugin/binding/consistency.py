@@ -1,7 +1,7 @@
-"""What a file says of an operator, held against what its handler declares: the kernels refuse the same as they prepare.
+"""Consistency of the file's operators with handler declarations, as LiteRT's kernels check it in Prepare.
 
-Operands and results come in the number and rank that the handler takes, and dtypes of results follow from operands'.
-Nothing here depends on an operator; what differs between them is declared (``converts``, ``axes``, the parameters of the lowering).
+Operands and results must have the number and rank that the handler declares, and dtypes of results must follow from
+operands. Nothing here depends on an operator; differences are declared (``converts``, ``axes``, parameters of the lowering).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from functools import cache
 from typing import NamedTuple
 
 from onnx_tflite_plugin.api.declarations import Decline, Handler
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.axes import slots_of
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
-from onnx_tflite_plugin.binding.declared import called, sized
-from onnx_tflite_plugin.binding.dtypes import odd_dtypes
-from onnx_tflite_plugin.binding.numbers import odd_numbers
-from onnx_tflite_plugin.codes import named_by_the_file
+from onnx_tflite_plugin.binding.declared import size_of_output, subgraph_indices
+from onnx_tflite_plugin.binding.dtypes import find_invalid_dtypes
+from onnx_tflite_plugin.binding.numbers import find_invalid_numbers
+from onnx_tflite_plugin.codes import is_named_by_file
 from onnx_tflite_plugin.errors import (
     CONTRADICTION,
     UNFIT,
@@ -41,59 +41,67 @@ _HINT = "convert the original model again"
 
 @dataclass(frozen=True)
 class Unfit(Decline):
-    """Declined for operands that the file gives or leaves out."""
+    """Decline because of operands that the file has or lacks."""
 
     problem: Contradiction = field(kw_only=True)
 
 
 def check_consistent(model: BoundModel, target: Target, opset: int) -> None:
-    """Raises InvalidModel with every operand that contradicts its operator, HandlerError where only packs' handlers say so.
+    """Raise InvalidModel with every operand that contradicts its operator; HandlerError if only pack declarations say so.
 
-    ``opset``: as declared functions are told.
+    ``opset``: as passed to declared functions.
     """
     graphs = [graph.subgraph for graph in model.graphs if graph.operators or graph is model.main]
     problems: list[Problem] = [
         Contradiction(f"subgraphs[{graph.index}].inputs[{k}]", f"tensor {tensor} is a constant", _HINT)
         for graph in graphs
         for k, tensor in enumerate(graph.inputs)
-        if tensor.constant
+        if tensor.is_constant
     ]
     problems += [
-        _declared(bound, problem)
+        _attribute_problem(bound, problem)
         for bound in model.operators()
         for problem in (
-            *_ranks(bound),
-            *_shared(bound),
-            *_indices(bound),
-            *_passed(bound, model.source),
-            *(_problem(bound.op, *odd) for odd in (*odd_dtypes(bound, target, opset), *odd_numbers(bound))),
+            *_check_ranks(bound),
+            *_check_shared_axes(bound),
+            *_check_indices(bound),
+            *_check_subgraph_boundaries(bound, model.source),
+            *(
+                _contradiction(bound.op, *odd)
+                for odd in (*find_invalid_dtypes(bound, target, opset), *find_invalid_numbers(bound))
+            ),
         )
     ]
     if any(isinstance(problem, Contradiction) for problem in problems):
         raise InvalidModel(CONTRADICTION, problems)
     if problems:
         raise HandlerError(UNFIT, problems)
-    sizes = [problem for bound in model.main.operators for problem in _sizes(bound, target, opset)]
+    sizes = [problem for bound in model.main.operators for problem in _check_sizes(bound, target, opset)]
     if sizes:
         raise InvalidModel(CONTRADICTION, sizes)
-    edges = (*model.main.inputs, *model.main.outputs)
+    interface = (*model.main.inputs, *model.main.outputs)
     handles = [
-        Problem(f"tensor {tensor}", f"ONNX has no dtype {tensor.dtype}") for tensor in edges if tensor.dtype in HANDLES
+        Problem(f"tensor {tensor}", f"ONNX has no dtype {tensor.dtype}")
+        for tensor in interface
+        if tensor.dtype in HANDLES
     ]
     if handles:
         raise UnsupportedOperator("graph inputs and outputs that cannot be converted:", handles)
 
 
-def _declared(bound: Bound, problem: Contradiction) -> Problem:
-    """The file's fault by what a built-in handler declares; what a pack's declares may itself be false."""
+def _attribute_problem(bound: Bound, problem: Contradiction) -> Problem:
+    """Attribute a contradiction to the file for a built-in handler, or to a pack, whose declarations may be wrong."""
     if bound.pack == BUILTIN:
         return problem
-    reason = f"{problem.reason}, by what handler {bound.handler.name} of {bound.pack} declares"
+    reason = f"{problem.reason}, by the declarations of handler {bound.handler.name} of {bound.pack}"
     return Blamed(f"{bound.label}, {problem.where}", reason, Failed(bound.pack, reason).hint)
 
 
 def doubtful(model: Model) -> bool:
-    """Whether the file gives a tensor no elements: it may, but then nothing is computed that would show other sizes."""
+    """True if the file stores a tensor without elements.
+
+    It is valid, but then nothing is computed to verify stored shapes.
+    """
     return any(t is not None and 0 in t.shape for op in model.main.operators for t in (*op.inputs, *op.outputs))
 
 
@@ -103,13 +111,13 @@ def perhaps_shapeless(op: Operator) -> bool:
 
 
 def lacks_rank(tensor: Tensor) -> bool:
-    """Whether the file tells no shape of what has one."""
+    """True if the file stores no shape for a tensor that has one."""
     return not tensor.has_rank and tensor.dtype not in HANDLES
 
 
-def unfit(handler: Handler, op: Operator) -> Unfit | None:
-    """Why the operands are too few or too many for a handler, or lack one; ``None`` where they are what it takes."""
-    if named_by_the_file(op.code):
+def check_arity(handler: Handler, op: Operator) -> Unfit | None:
+    """Return an Unfit if a handler gets too few or too many operands, or lacks a required one; otherwise ``None``."""
+    if is_named_by_file(op.code):
         return None
     needed, most, each = _arity(handler.lower)
     given = len(op.inputs)
@@ -121,19 +129,21 @@ def unfit(handler: Handler, op: Operator) -> Unfit | None:
             if len(needed) == most
             else f"{len(needed)} to {most}"
         )
-        wrong = _problem(op, "inputs", f"{given} operands, and {op.code} takes {takes}")
+        wrong = _contradiction(op, "inputs", f"{given} operands, and {op.code} takes {takes}")
         return Unfit(wrong.reason, problem=wrong)
     required = (*needed, *[each] * (given - len(needed)))
     absent = next((slot for slot, tensor in enumerate(op.inputs) if tensor is None and required[slot]), None)
     if absent is None:
         return None
-    wrong = _problem(op, f"inputs[{absent}]", f"it is absent, and {op.code} cannot do without")
+    wrong = _contradiction(op, f"inputs[{absent}]", f"the operand is absent, but {op.code} requires it")
     return Unfit(wrong.reason, problem=wrong)
 
 
 class _Arity(NamedTuple):
-    """What a lowering takes: whether each operand without a default must be there, how many there may be at most
-    (``None``: any number), and whether each of any number must be there.
+    """Operands of a lowering.
+
+    ``needed``: for each operand without a default, True if it must be present. ``most``: the maximum number (``None``: any
+    number). ``each``: True if each of any number must be present.
     """
 
     needed: tuple[bool, ...]
@@ -143,7 +153,10 @@ class _Arity(NamedTuple):
 
 @cache
 def _arity(lower: object) -> _Arity:
-    """One may be absent where its parameter begins with an underscore, for it is not used, or is annotated with None."""
+    """Return the operands of a lowering.
+
+    An operand is optional if its parameter begins with an underscore, because it is unused, or is annotated with None.
+    """
     try:
         _, *parameters = inspect.signature(lower).parameters.values()  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -164,27 +177,27 @@ def _arity(lower: object) -> _Arity:
 # --- ranks ------------------------------------------------------------------------------------
 
 
-def _ranks(bound: Bound) -> Iterator[Contradiction]:
-    """Operands whose rank is not that of the axes which the handler gives them for any instance."""
-    if not isinstance(bound.handler.axes, str) or named_by_the_file(bound.op.code):
+def _check_ranks(bound: Bound) -> Iterator[Contradiction]:
+    """Yield operands whose rank differs from the axes that the handler declares for all instances."""
+    if not isinstance(bound.handler.axes, str) or is_named_by_file(bound.op.code):
         return
     inputs, outputs = _axis_counts(bound.handler.axes)
     for name, counts, tensors in (("inputs", inputs, bound.op.inputs), ("outputs", outputs, bound.op.outputs)):
         for k, (count, tensor) in enumerate(zip(counts, tensors, strict=False)):
             if count is not None and tensor is not None and tensor.has_rank and tensor.rank != count:
-                reason = f"tensor {tensor} of shape {list(tensor.shape)} has rank {tensor.rank}, {bound.op.code} takes {count}"
-                yield _problem(bound.op, f"{name}[{k}]", reason)
+                reason = f"tensor {tensor} of shape {list(tensor.shape)} has rank {tensor.rank}, but {bound.op.code} requires {count}"
+                yield _contradiction(bound.op, f"{name}[{k}]", reason)
 
 
 def declared_rank(bound: Bound, output: int) -> int | None:
-    """The rank that a handler's axes give an output of this instance; None if they give none."""
+    """Return the rank of an output by the handler's axes for this instance; None if unknown."""
     counts = _axis_counts(bound.declared.axes)[1] if bound.declared.axes else ()
     return counts[output] if output < len(counts) else None
 
 
-def _shared(bound: Bound) -> Iterator[Contradiction]:
-    """Operands that share an axis, as weights and bias do, and have other sizes along it."""
-    if not isinstance(bound.handler.axes, str) or named_by_the_file(bound.op.code):
+def _check_shared_axes(bound: Bound) -> Iterator[Contradiction]:
+    """Yield operands that share an axis, such as weights and bias, but have different sizes along it."""
+    if not isinstance(bound.handler.axes, str) or is_named_by_file(bound.op.code):
         return
     sizes: dict[str, tuple[int, int]] = {}
     for slot, text in enumerate(bound.handler.axes.partition("->")[0].split(",")):
@@ -196,33 +209,36 @@ def _shared(bound: Bound) -> Iterator[Contradiction]:
                 continue
             first, other = sizes.setdefault(letter, (slot, size))
             if size != other:
-                reason = f"tensor {tensor} has {size} along {letter}, and inputs[{first}] has {other}"
-                yield _problem(bound.op, f"inputs[{slot}]", reason)
+                reason = f"tensor {tensor} has size {size} along {letter}, but inputs[{first}] has size {other}"
+                yield _contradiction(bound.op, f"inputs[{slot}]", reason)
 
 
-def _indices(bound: Bound) -> Iterator[Contradiction]:
-    """Constants with an entry for each axis of another tensor that have other entries, which kernels refuse or read beyond;
-    numbers of axes that are no whole numbers, which they take them for.
+def _check_indices(bound: Bound) -> Iterator[Contradiction]:
+    """Yield constants whose number of entries differs from the number of axes that they index, and non-integer axis numbers.
+
+    Kernels refuse such constants or read beyond their end, and read the bytes of other dtypes as integers.
     """
     for slot in bound.handler.holds_axes:
         axes = bound.op.tensor(slot)
         if axes is not None and axes.dtype not in ("int32", "int64"):
-            yield _problem(bound.op, f"inputs[{slot}]", f"tensor {axes} is {axes.dtype}, and holds numbers of axes")
+            yield _contradiction(
+                bound.op, f"inputs[{slot}]", f"tensor {axes} is {axes.dtype}, but axis numbers must be int32 or int64"
+            )
     declared = bound.handler.indexed_by_axis
     for slot, of in () if callable(declared) else declared.items():
         index, tensor = bound.op.tensor(slot), bound.op.tensor(of)
-        if slot < 0 or index is None or tensor is None or not index.constant or not tensor.has_rank:
+        if slot < 0 or index is None or tensor is None or not index.is_constant or not tensor.has_rank:
             continue
         if index.rank == 0 or index.shape[0] != tensor.rank:
             few = index.rank == 0 or index.shape[0] < tensor.rank
             has = f"{'no entry for each of' if few else 'entries for more than'} {tensor.rank} axes"
             reason = f"tensor {index} of shape {list(index.shape)} has {has}"
-            yield _problem(bound.op, f"inputs[{slot}]", reason)
+            yield _contradiction(bound.op, f"inputs[{slot}]", reason)
 
 
 @cache
 def _axis_counts(text: str) -> tuple[tuple[int | None, ...], tuple[int | None, ...]]:
-    """How many axes ``"n h w c, o -> n o"`` gives each input and output; ``None`` where it does not tell."""
+    """Return the number of axes of each input and output in ``"n h w c, o -> n o"``; ``None`` if unknown."""
     inputs, outputs = slots_of(text)
     return tuple(map(_axis_count, inputs)), tuple(map(_axis_count, outputs))
 
@@ -231,45 +247,49 @@ def _axis_count(axes: Sequence[str]) -> int | None:
     return None if axes == ["_"] or any("..." in axis for axis in axes) else len(axes)
 
 
-def _sizes(bound: Bound, target: Target, opset: int) -> Iterator[Contradiction]:
-    """Output 0 where its stored sizes are not those that the handler derives: kernels ask nobody for them."""
+def _check_sizes(bound: Bound, target: Target, opset: int) -> Iterator[Contradiction]:
+    """Yield output 0 if its stored shape differs from the one that the handler derives; kernels ignore the stored shape."""
     tensor = bound.op.tensor(~0)
     if bound.handler.sizes is None or tensor is None or not tensor.has_rank:
         return
     try:
-        follows = sized(bound, target, opset)
-    except (Failed, Refused):
+        follows = size_of_output(bound, target, opset)
+    except (Failed, Refusal):
         return
     if follows is not None and not agree(follows, tensor.dims):
-        yield _problem(
-            bound.op, "outputs[0]", f"tensor {tensor} is of shape {list(tensor.dims)}, {list(follows)} follows"
+        yield _contradiction(
+            bound.op,
+            "outputs[0]",
+            f"tensor {tensor} is of shape {list(tensor.dims)}, but the operands imply {list(follows)}",
         )
 
 
-def _passed(bound: Bound, model: Model) -> Iterator[Contradiction]:
-    """What a called subgraph takes and gives, where it is of another dtype than the call's operand or result.
+def _check_subgraph_boundaries(bound: Bound, model: Model) -> Iterator[Contradiction]:
+    """Yield inputs and outputs of a called subgraph with another dtype than the call's operand or result.
 
-    Or a variable that it gives: what that holds belongs to the subgraph, whose memory another takes as it ends.
+    Also yields outputs that are variables: their memory belongs to the subgraph and is reused when it ends.
     """
     handler, op = bound.handler, bound.op
-    if not (handler.borders or handler.inlines):
+    if not (handler.boundary or handler.inlines):
         return
-    graphs = [model.subgraphs[index] for index in called(handler.subgraphs, op)]
-    first, loops = (handler.borders.first, handler.borders.loops) if handler.borders else (0, False)
+    graphs = [model.subgraphs[index] for index in subgraph_indices(handler.subgraphs, op)]
+    first, loops = (handler.boundary.first, handler.boundary.loops) if handler.boundary else (0, False)
     for graph in graphs:
         results = op.outputs if graph is graphs[-1] or not loops else ()
         for side, own, theirs in (("inputs", op.inputs[first:], graph.inputs), ("outputs", results, graph.outputs)):
             for k, (outer, inner) in enumerate(zip(own, theirs, strict=False)):
                 if loops and outer is not None and outer.has_rank and inner.has_rank and outer.rank != inner.rank:
-                    reason = f"tensor {inner} is of shape {list(inner.dims)}, and {op.code} of {list(outer.dims)}"
+                    reason = (
+                        f"tensor {inner} is of shape {list(inner.dims)}, but that of {op.code} is {list(outer.dims)}"
+                    )
                     yield Contradiction(f"subgraphs[{graph.index}].{side}[{k}]", reason, _HINT)
                 if side == "outputs" and inner.is_variable:
-                    reason = f"tensor {inner} is a variable, and no result of {op.code}"
+                    reason = f"tensor {inner} is a variable, which cannot be a result of {op.code}"
                     yield Contradiction(f"subgraphs[{graph.index}].{side}[{k}]", reason, _HINT)
                 if outer is not None and outer.dtype != inner.dtype:
-                    reason = f"tensor {inner} is {inner.dtype}, and {op.code} hands it {outer.dtype}"
+                    reason = f"tensor {inner} is {inner.dtype}, but that of {op.code} is {outer.dtype}"
                     yield Contradiction(f"subgraphs[{graph.index}].{side}[{k}]", reason, _HINT)
 
 
-def _problem(op: Operator, field: str, reason: str) -> Contradiction:
+def _contradiction(op: Operator, field: str, reason: str) -> Contradiction:
     return Contradiction(f"subgraphs[{op.subgraph}].operators[{op.index}].{field}", reason, _HINT)

@@ -1,4 +1,4 @@
-"""Dtypes and scales of operands and results, held against what the handler declares of them."""
+"""Consistency of operand and result dtypes and scales with handler declarations."""
 
 from __future__ import annotations
 
@@ -8,60 +8,61 @@ from collections.abc import Iterator
 from onnx_tflite_plugin.api.activations import activation_bounds
 from onnx_tflite_plugin.api.declarations import Transparent
 from onnx_tflite_plugin.binding.bound import Bound
-from onnx_tflite_plugin.binding.declared import behaviour, fused_activation
-from onnx_tflite_plugin.codes import named_by_the_file
+from onnx_tflite_plugin.binding.declared import declared_behavior, fused_activation
+from onnx_tflite_plugin.codes import is_named_by_file
 from onnx_tflite_plugin.source.dtypes import FLOATS, HANDLES, INTEGER_RANGE, QUANTIZED
 from onnx_tflite_plugin.source.model import Quantization, Tensor
 from onnx_tflite_plugin.targets import Target
 
 
-def odd_dtypes(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, str]]:
-    """The field of each operand or result whose dtype or scale its kernel does not have, relative to the operator, and why.
+def find_invalid_dtypes(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, str]]:
+    """Yield the field of each operand or result whose dtype or scale the kernel does not support, and the reason.
 
-    ``opset``: as declared functions are told.
+    Fields are relative to the operator. ``opset``: as passed to declared functions.
     """
-    yield from _per_axis(bound, target, opset)
-    yield from _scales_of_zero(bound, target, opset)
-    yield from _results(bound, target, opset)
-    yield from _bounds(bound, target, opset)
-    yield from _rare(bound)
+    yield from _check_per_axis(bound, target, opset)
+    yield from _check_zero_scales(bound, target, opset)
+    yield from _check_result_dtype(bound, target, opset)
+    yield from _check_activation_bounds(bound, target, opset)
+    yield from _check_rare_dtypes(bound)
 
 
-def _results(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, str]]:
-    """Result 0 where it is of another dtype than the operands, both being float or quantized.
+def _check_result_dtype(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, str]]:
+    """Yield result 0 if its dtype differs from that of the operands, both being float or quantized.
 
-    Otherwise a QuantizeLinear or DequantizeLinear would be put in that the kernels know nothing of.
+    Converting it would insert a QuantizeLinear or DequantizeLinear that the kernels do not have.
     """
     op = bound.op
-    if named_by_the_file(op.code) or bound.handler.subgraphs or not op.outputs or op.outputs[0] is None:
+    if is_named_by_file(op.code) or bound.handler.subgraphs or not op.outputs or op.outputs[0] is None:
         return
-    result = _kind(op.outputs[0]) or _unscaled(bound, op.outputs[0], target, opset)
+    result = _numeric_dtype(op.outputs[0]) or _unscaled_dtype(bound, op.outputs[0], target, opset)
     activations = _activations(bound, target, opset)
-    scaled = any(map(_quantized, activations)) and not _rescales(bound, target, opset)
-    computes = bound.handler.converts or (_quantized(op.outputs[0]) and not scaled)
-    bare = next((t for t in activations if not _kind(t) and t.dtype in QUANTIZED), None) if computes else None
-    if bare is not None and _unscaled(bound, bare, target, opset):
-        yield f"inputs[{op.inputs.index(bare)}]", f"tensor {bare} is {_told(bare)}, and {op.code} computes with it"
+    scaled = any(map(_is_quantized, activations)) and not _rescales(bound, target, opset)
+    computes = bound.handler.converts or (_is_quantized(op.outputs[0]) and not scaled)
+    bare = next((t for t in activations if not _numeric_dtype(t) and t.dtype in QUANTIZED), None) if computes else None
+    if bare is not None and _unscaled_dtype(bound, bare, target, opset):
+        yield (
+            f"inputs[{op.inputs.index(bare)}]",
+            f"tensor {bare} is {_describe_dtype(bare)}, but {op.code} computes with real values",
+        )
         return
-    first = next((t for t in activations if _kind(t)), None)
-    if first is None and activations and _quantized(op.outputs[0]) and not bound.handler.converts:
-        if _computes(bound, target, opset):
-            reason = (
-                f"tensor {op.outputs[0]} is {_told(op.outputs[0])}, and no operand of {op.code} is float or quantized"
-            )
+    first = next((t for t in activations if _numeric_dtype(t)), None)
+    if first is None and activations and _is_quantized(op.outputs[0]) and not bound.handler.converts:
+        if _computes_real_values(bound, target, opset):
+            reason = f"tensor {op.outputs[0]} is {_describe_dtype(op.outputs[0])}, but no operand of {op.code} is float or quantized"
             yield "outputs[0]", reason
         return
     if first is None or not result:
         return
     converts = bound.handler.converts
-    given = converts.get(_kind(first), converts.get("*", (_kind(first),)))
+    given = converts.get(_numeric_dtype(first), converts.get("*", (_numeric_dtype(first),)))
     if result not in given and "*" not in given:
-        reason = f"tensor {op.outputs[0]} is {_told(op.outputs[0])}, where {op.code} has an operand of {_told(first)}"
+        reason = f"tensor {op.outputs[0]} is {_describe_dtype(op.outputs[0])}, but {op.code} has an operand of {_describe_dtype(first)}"
         yield "outputs[0]", reason
 
 
-def _bounds(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, str]]:
-    """Integers that pass through, bounded by an activation, without the scale that kernels divide its bounds by."""
+def _check_activation_bounds(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, str]]:
+    """Yield an integer result with a fused activation but no scale, by which kernels divide the activation's bounds."""
     result = bound.op.tensor(~0)
     if (
         result is None
@@ -71,136 +72,142 @@ def _bounds(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, str
     ):
         return
     name = fused_activation(bound, target, opset)
-    declared = behaviour(bound, target, opset)
+    declared = declared_behavior(bound, target, opset)
     moves = declared is not None and declared.moves_values
     if moves and any(limit is not None for limit in activation_bounds(name) or ()):
-        yield "outputs[0]", f"tensor {result} is {_told(result)}, and {name} has its bounds in steps of one"
+        yield "outputs[0]", f"tensor {result} is {_describe_dtype(result)}, but the bounds of {name} need a scale"
 
 
-def _rare(bound: Bound) -> Iterator[tuple[str, str]]:
-    """Results of a dtype that only a few operators make, and say so: complex numbers, and resources."""
+def _check_rare_dtypes(bound: Bound) -> Iterator[tuple[str, str]]:
+    """Yield results of dtypes that only a few operators produce and declare: complex numbers and resources."""
     op, handler = bound.op, bound.handler
-    if named_by_the_file(op.code) or handler.subgraphs or handler.effects is not None:
+    if is_named_by_file(op.code) or handler.subgraphs or handler.effects is not None:
         return
     given = {t.dtype for t in op.inputs if t is not None}
-    parts = FLOATS if any(dtype.startswith("complex") for dtype in given) else ()  # which only who says so takes
+    parts = (
+        FLOATS if any(dtype.startswith("complex") for dtype in given) else ()
+    )  # only declared operators turn complex into float
     for k, tensor in enumerate(op.outputs):
         known = bool(handler.converts or handler.types)
         complex_ = tensor is not None and (tensor.dtype.startswith("complex") or tensor.dtype in parts) and not known
         odd = complex_ or (tensor is not None and tensor.dtype in HANDLES)
         if tensor is not None and odd and tensor.dtype not in given:
-            yield f"outputs[{k}]", f"tensor {tensor} is {tensor.dtype}, which no operand of {op.code} is"
+            yield f"outputs[{k}]", f"tensor {tensor} is {tensor.dtype}, but no operand of {op.code} is"
 
 
 def stale_dtypes(bound: Bound, target: Target, opset: int) -> Iterator[tuple[tuple[int, int], str]]:
-    """Result 0 where the file says float of what has a scale and is computed from integers, as old converters wrote it.
+    """Yield result 0 if the file says float but it has a scale and is computed from integers, as old converters wrote it.
 
-    Kernels that take their result's dtype from the operand, as ADD's does (add.cc), compute integers of that scale.
+    Kernels that take their result's dtype from the operand, as ADD's does (add.cc), compute integers with that scale.
     """
     result = bound.op.tensor(~0)
-    if result is None or result.disregarded is None or result.disregarded.per_axis:
+    if result is None or result.ignored_quantization is None or result.ignored_quantization.per_axis:
         return
-    if not 0 < result.disregarded.scale[0] < math.inf:
+    if not 0 < result.ignored_quantization.scale[0] < math.inf:
         return
-    if bound.handler.converts or bound.handler.subgraphs or named_by_the_file(bound.op.code):
+    if bound.handler.converts or bound.handler.subgraphs or is_named_by_file(bound.op.code):
         return
-    first = next((t for t in _activations(bound, target, opset) if _kind(t)), None)
-    if first is not None and _quantized(first) and _holds(first.dtype, result.disregarded.zero_point[0]):
+    first = next((t for t in _activations(bound, target, opset) if _numeric_dtype(t)), None)
+    if (
+        first is not None
+        and _is_quantized(first)
+        and _is_in_range(first.dtype, result.ignored_quantization.zero_point[0])
+    ):
         yield (result.subgraph, result.index), first.dtype
 
 
 def _activations(bound: Bound, target: Target, opset: int) -> list[Tensor]:
-    """The operands but for weights; those that are constants come last."""
-    declared = behaviour(bound, target, opset) if any(map(_quantized, bound.op.inputs)) else None
+    """Return the operands except weights, constants last."""
+    declared = declared_behavior(bound, target, opset) if any(map(_is_quantized, bound.op.inputs)) else None
     weights = () if declared is None else declared.weight_slots
     activations = [t for slot, t in enumerate(bound.op.inputs) if t is not None and slot not in weights]
-    return sorted(activations, key=lambda tensor: tensor.constant)
+    return sorted(activations, key=lambda tensor: tensor.is_constant)
 
 
-def _per_axis(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, str]]:
-    """Results with a scale for each coordinate, which only weights may have: kernels read one scale of all others."""
+def _check_per_axis(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, str]]:
+    """Yield results with per-axis scales, which only weights may have: kernels read one scale of all other tensors."""
     op = bound.op
-    sides = any(map(_quantized, op.inputs)), any(map(_quantized, op.outputs))
-    if bound.handler.converts and sides[0] != sides[1]:  # what is quantized or dequantized may have a scale for each
+    sides = any(map(_is_quantized, op.inputs)), any(map(_is_quantized, op.outputs))
+    if bound.handler.converts and sides[0] != sides[1]:  # operands of (de)quantization may have per-axis scales
         return
     for k, tensor in enumerate(op.outputs):
-        if tensor is None or not _scaled_by_axis(tensor):
+        if tensor is None or not _is_per_axis(tensor):
             continue
         if any(other is not None and other.quantization == tensor.quantization for other in op.inputs):
-            declared = behaviour(bound, target, opset)
+            declared = declared_behavior(bound, target, opset)
             if declared is not None and declared.moves_values:
                 continue
         scales = len(tensor.quantization.scale) if isinstance(tensor.quantization, Quantization) else 0
-        yield f"outputs[{k}]", f"tensor {tensor} has {scales} scales, and what is computed has one"
-    # Constants with a scale for each are moved and taken apart, but what works on each element reads one scale of them.
+        yield f"outputs[{k}]", f"tensor {tensor} has {scales} scales, but a computed tensor must have one"
+    # Constants with per-axis scales may be moved and split, but elementwise kernels read one scale.
     elementwise = isinstance(bound.handler.layout, Transparent) and not bound.handler.converts
-    doubtful = [t for t in op.inputs if t is not None and (elementwise or not t.constant) and _scaled_by_axis(t)]
+    doubtful = [t for t in op.inputs if t is not None and (elementwise or not t.is_constant) and _is_per_axis(t)]
     for tensor in _activations(bound, target, opset) if doubtful else ():
         if tensor in doubtful:
             where = f"inputs[{op.inputs.index(tensor)}]"
-            yield where, f"tensor {tensor} has a scale for each coordinate, and is no weight"
+            yield where, f"tensor {tensor} has per-axis scales, but is not a weight"
 
 
-def _scales_of_zero(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, str]]:
-    """Activations with a scale of 0, which stands for none, where the kernel computes with it."""
+def _check_zero_scales(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, str]]:
+    """Yield activations with a scale of 0, which means no scale, if the kernel computes with it."""
     op = bound.op
     sides = (("inputs", op.inputs), ("outputs", op.outputs))
-    empty = [(f"{side}[{k}]", t) for side, tensors in sides for k, t in enumerate(tensors) if _scale_is_zero(t)]
-    declared = behaviour(bound, target, opset) if empty else None
+    empty = [(f"{side}[{k}]", t) for side, tensors in sides for k, t in enumerate(tensors) if _has_zero_scale(t)]
+    declared = declared_behavior(bound, target, opset) if empty else None
     if declared is not None and declared.needs_scale:
         for where, tensor in empty:
-            yield where, f"tensor {tensor} has a scale of 0, and {op.code} computes with it"
+            yield where, f"tensor {tensor} has a scale of 0, but {op.code} computes with the scale"
 
 
-def _scale_is_zero(tensor: Tensor | None) -> bool:
-    if tensor is None or tensor.constant or not _quantized(tensor):
+def _has_zero_scale(tensor: Tensor | None) -> bool:
+    if tensor is None or tensor.is_constant or not _is_quantized(tensor):
         return False
     return isinstance(tensor.quantization, Quantization) and not any(tensor.quantization.scale)
 
 
-def _holds(dtype: str, number: int) -> bool:
+def _is_in_range(dtype: str, number: int) -> bool:
     low, high = INTEGER_RANGE[dtype]
     return low <= number <= high
 
 
-def _scaled_by_axis(tensor: Tensor) -> bool:
-    return _quantized(tensor) and isinstance(tensor.quantization, Quantization) and tensor.quantization.per_axis
+def _is_per_axis(tensor: Tensor) -> bool:
+    return _is_quantized(tensor) and isinstance(tensor.quantization, Quantization) and tensor.quantization.per_axis
 
 
-def _quantized(tensor: Tensor | None) -> bool:
+def _is_quantized(tensor: Tensor | None) -> bool:
     return tensor is not None and tensor.dtype in QUANTIZED and tensor.quantization is not None
 
 
-def _kind(tensor: Tensor) -> str:
-    """The dtype of what is float or quantized, else nothing."""
-    return tensor.dtype if tensor.dtype in FLOATS or _quantized(tensor) else ""
+def _numeric_dtype(tensor: Tensor) -> str:
+    """Return the dtype of a float or quantized tensor; otherwise ""."""
+    return tensor.dtype if tensor.dtype in FLOATS or _is_quantized(tensor) else ""
 
 
-def _unscaled(bound: Bound, tensor: Tensor, target: Target, opset: int) -> str:
-    """What an integer result without parameters is called where the kernel computes in float32, else nothing.
+def _unscaled_dtype(bound: Bound, tensor: Tensor, target: Target, opset: int) -> str:
+    """Return a description of an integer result without parameters if the kernel computes in float32; otherwise "".
 
-    One of more bits than any that is quantized has none, whatever the file says.
+    Integers wider than any quantized dtype have no parameters, whatever the file says.
     """
     whole = "int" in tensor.dtype or tensor.dtype == "bool"
     integer = tensor.dtype in QUANTIZED or (whole and not bound.handler.converts)
     if not integer:
         return ""
-    return _told(tensor) if _computes(bound, target, opset) or bound.handler.activation else ""
+    return _describe_dtype(tensor) if _computes_real_values(bound, target, opset) or bound.handler.activation else ""
 
 
-def _computes(bound: Bound, target: Target, opset: int) -> bool:
-    """Whether the kernel computes with what integers stand for."""
-    declared = behaviour(bound, target, opset)
+def _computes_real_values(bound: Bound, target: Target, opset: int) -> bool:
+    """True if the kernel computes on real values of quantized tensors."""
+    declared = declared_behavior(bound, target, opset)
     return declared is not None and declared.computes_real_values
 
 
 def _rescales(bound: Bound, target: Target, opset: int) -> bool:
-    """Whether the kernel multiplies by the scale of each operand, which is 0 of one that has none."""
-    declared = behaviour(bound, target, opset)
+    """True if the kernel multiplies by the scale of each operand, which is 0 for an operand without one."""
+    declared = declared_behavior(bound, target, opset)
     return declared is not None and declared.rescales
 
 
-def _told(tensor: Tensor) -> str:
-    if _quantized(tensor):
+def _describe_dtype(tensor: Tensor) -> str:
+    if _is_quantized(tensor):
         return f"quantized {tensor.dtype}"
     return f"{tensor.dtype} without a scale" if tensor.dtype in QUANTIZED else tensor.dtype

@@ -1,63 +1,66 @@
-"""Results known at conversion time: whoever uses one is bound with a constant of the file in its place.
+"""Constant folding at binding: operators that use a result known at conversion time get a constant instead.
 
-The operator that makes it stays, for it may be a graph output too; where it is not, none of its nodes are needed.
+The operator that computes it stays, because its result may be a graph output. Otherwise its nodes are unused.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from onnx_tflite_plugin.api.declarations import Widened
+from onnx_tflite_plugin.api.declarations import WidenedConstant
 from onnx_tflite_plugin.binding.bound import Bound
-from onnx_tflite_plugin.binding.declared import At, evaluated
+from onnx_tflite_plugin.binding.declared import At, evaluate_output
 from onnx_tflite_plugin.errors import REFUSED, HandlerError
 from onnx_tflite_plugin.guard import Failed
-from onnx_tflite_plugin.source.affine import dequantized, quantized
+from onnx_tflite_plugin.source.affine import dequantize_constant, is_quantized
 from onnx_tflite_plugin.source.model import Array, Data, Operator, Tensor, Widening, agree
 from onnx_tflite_plugin.targets import Target
 
 
 class Evaluated(Data):
-    """A value there already."""
+    """A value given as an array."""
 
     def __init__(self, array: Array) -> None:
         self.array = array
 
 
 class Evaluation:
-    """The known results of one subgraph, learnt in the order of its operators."""
+    """Known results of one subgraph, collected in the order of its operators."""
 
     def __init__(self) -> None:
         self._constants: dict[Tensor, Tensor] = {}
 
-    def applied(self, op: Operator) -> Operator:
-        """The operator with the constants it is given."""
+    def substitute(self, op: Operator) -> Operator:
+        """Return the operator with known results as constant operands."""
         if self._constants.keys().isdisjoint(tensor for tensor in op.inputs if tensor is not None):
             return op
         return replace(op, inputs=tuple(None if t is None else self._constants.get(t, t) for t in op.inputs))
 
-    def learn(self, bound: Bound, target: Target, opset: int) -> None:
-        """Keep the result of an operator whose handler knows it. Raises HandlerError where it contradicts the file."""
+    def add_result(self, bound: Bound, target: Target, opset: int) -> None:
+        """Store the result of an operator if its handler evaluates it.
+
+        Raises HandlerError if it contradicts the file.
+        """
         try:
-            array = evaluated(bound.handler, bound.pack, At(bound.op, target, opset))
+            array = evaluate_output(bound.handler, bound.pack, At(bound.op, target, opset))
         except Failed as failed:
             raise HandlerError(REFUSED, [failed.problem(bound.label)]) from failed
         if array is not None:
             tensor = bound.op[~0]
-            if isinstance(array, Widened):
+            if isinstance(array, WidenedConstant):
                 narrower = bound.op[array.slot]
                 held = widening(narrower, tensor.dtype)
                 dims = narrower.dims if agree(narrower.dims, tensor.dims) else tensor.dims
-                self._constants[tensor] = replace(tensor, dims=dims, data=held)  # a constant has no open sizes
+                self._constants[tensor] = replace(tensor, dims=dims, data=held)  # a constant has no dynamic dimensions
                 return
             self._constants[tensor] = replace(tensor, shape=array.shape, dims=array.shape, data=Evaluated(array))
 
 
 def widening(source: Tensor, dtype: str) -> Widening:
-    """A constant, dequantized where it is quantized, in ``dtype``."""
+    """Return a constant in ``dtype``, dequantized if it is quantized."""
 
     def compute() -> Array:
-        array = dequantized(source) if quantized(source) else source.array
+        array = dequantize_constant(source) if is_quantized(source) else source.array
         return array.astype(dtype)
 
     return Widening(source, compute)

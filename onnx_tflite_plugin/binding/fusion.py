@@ -1,4 +1,4 @@
-"""The fusion stage: several bound operators that spell out one become one, before anything is planned."""
+"""Fusion stage: replaces bound operators that decompose one ONNX operator by a single one, before planning."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any, NamedTuple
 
 from onnx_tflite_plugin.api.declarations import Decline
 from onnx_tflite_plugin.api.patterns import Call, Fusion, Match, Region
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel
-from onnx_tflite_plugin.binding.declared import At, resolved, types_refused
-from onnx_tflite_plugin.binding.matching import Finder, remembers
-from onnx_tflite_plugin.checked import described
+from onnx_tflite_plugin.binding.declared import At, check_types, resolve_operator
+from onnx_tflite_plugin.binding.matching import Finder, reads_computed_variable
+from onnx_tflite_plugin.checked import describe
 from onnx_tflite_plugin.guard import Failed, Mismatch, guarded
 from onnx_tflite_plugin.source.model import Operator, Options, Subgraph, Tensor
 
 _DEEPEST = 4
-"""Fusions of results of fusions are put behind one another so often; packs may name one another in a circle."""
+"""Longest chain of fusions that match results of fusions when sorting them. Packs may refer to each other in a cycle."""
 
 
 @dataclass
 class Fused:
-    """What the stage did: names of fusions with how often they applied, and why matches were declined.
+    """Result of the fusion stage: how often each fusion applied, and why matches were declined.
 
-    ``failed``: fusions that failed, by name; their operators stay as they are.
+    ``failed``: fusions that failed, by name; their operators stay unchanged.
     """
 
     model: BoundModel
@@ -43,14 +43,14 @@ def fuse(
     opset: int | None = None,
     inexact: bool = False,
 ) -> Fused:
-    """Apply every fusion that ``opset`` can express wherever it matches; later ones see the results of earlier ones.
+    """Apply every fusion that ``opset`` supports wherever it matches; later ones see the results of earlier ones.
 
-    ``opset``: the one asked for; None is the target's default. The inexact come last, and each behind those whose results
-    its patterns hold.
+    ``opset``: the requested one; None is the target's default. Inexact fusions come last, and each fusion after those whose
+    results its patterns contain.
     """
     done = Fused(model)
     stage = _Stage(target, opset or target.opsets[1], opset or target.opsets[2], done, model.subgraphs, {})
-    for pack, fusion in _in_order(fusions):
+    for pack, fusion in _sort_fusions(fusions):
         wanted = (fusion.exact or inexact) and (not fusion.trait or getattr(target, fusion.trait))
         least = fusion.handler.min_opset
         if wanted and (callable(least) or least <= stage.opset):
@@ -60,13 +60,13 @@ def fuse(
     return done
 
 
-def _in_order(fusions: Iterable[tuple[str, Fusion]]) -> list[tuple[str, Fusion]]:
-    """Those that find regions first, which look for what the file holds; then those that take no other's result.
+def _sort_fusions(fusions: Iterable[tuple[str, Fusion]]) -> list[tuple[str, Fusion]]:
+    """Return fusions in order: those with region functions first, since they match the file's structure; then by dependency.
 
-    In the order in which they come, where nothing else is said.
+    Otherwise the given order is kept.
     """
     offered = list(fusions)
-    held = {fusion.name: _held(fusion) for _, fusion in offered}
+    held = {fusion.name: _pattern_codes(fusion).union(fusion.after) for _, fusion in offered}
     rank = dict.fromkeys(held, 0)
     for _ in range(_DEEPEST):
         rank = {name: max((rank[code] + 1 for code in codes & rank.keys()), default=0) for name, codes in held.items()}
@@ -74,13 +74,13 @@ def _in_order(fusions: Iterable[tuple[str, Fusion]]) -> list[tuple[str, Fusion]]
 
 
 @cache
-def _held(fusion: Fusion) -> frozenset[str]:
-    """The operators of its patterns."""
+def _pattern_codes(fusion: Fusion) -> frozenset[str]:
+    """Return the operator codes in the fusion's patterns."""
     return frozenset[str]().union(*(pattern.codes() for pattern in fusion.patterns))
 
 
 class _Stage(NamedTuple):
-    """What fusions must fit: the model's ``opset``, and the ``highest`` that it might be given."""
+    """Context of the stage: the model's ``opset``, and the ``highest`` that it might get."""
 
     target: Target
     opset: int
@@ -90,7 +90,7 @@ class _Stage(NamedTuple):
     finders: dict[BoundGraph, Finder]
 
     def finder(self, graph: BoundGraph) -> Finder:
-        """The same for every fusion, until one of them changes the graph."""
+        """Return the finder of a graph, cached until a fusion changes the graph."""
         if graph not in self.finders:
             self.finders[graph] = Finder(graph, self.graphs)
         return self.finders[graph]
@@ -105,7 +105,7 @@ def _fuse_graph(graph: BoundGraph, pack: str, fusion: Fusion, stage: _Stage) -> 
     gone: set[Bound] = set()
     shared: set[Bound] = set()
     applied = stage.done.applied
-    for root in reversed(graph.operators):  # the last first: the longest match wins
+    for root in reversed(graph.operators):  # from the end: the longest match wins
         if root.handler.code not in roots or root in gone:
             continue
         for pattern in fusion.patterns:
@@ -117,18 +117,20 @@ def _fuse_graph(graph: BoundGraph, pack: str, fusion: Fusion, stage: _Stage) -> 
             except Failed as failed:
                 stage.done.failed[fusion.name] = failed
                 stage.done.declined.append(f"{fusion.name} at {root.label}: {failed.reason}")
-                return graph.with_operators(_kept(graph, operators, gone, shared))
+                return graph.with_operators(_remaining_operators(graph, operators, gone, shared))
             if replaced is not None:
                 for call, op in match.calls.items():
                     (shared if call.shared else gone).add(finder.bound(op))
-                operators[finder.place(pattern, match)] = replaced
+                operators[finder.insertion_index(pattern, match)] = replaced
                 applied[fusion.name] = applied.get(fusion.name, 0) + 1
             break
-    return graph.with_operators(_kept(graph, operators, gone, shared)) if gone else graph
+    return graph.with_operators(_remaining_operators(graph, operators, gone, shared)) if gone else graph
 
 
-def _kept(graph: BoundGraph, operators: Sequence[Bound], gone: set[Bound], shared: set[Bound]) -> tuple[Bound, ...]:
-    """What is left: of ``shared`` operators those whose results are still used."""
+def _remaining_operators(
+    graph: BoundGraph, operators: Sequence[Bound], gone: set[Bound], shared: set[Bound]
+) -> tuple[Bound, ...]:
+    """Return the remaining operators; of the ``shared`` ones, those whose results are still used."""
     kept: list[Bound] = []
     used = set(graph.outputs)
     for bound, before in reversed(list(zip(operators, graph.operators, strict=True))):
@@ -142,22 +144,22 @@ def _kept(graph: BoundGraph, operators: Sequence[Bound], gone: set[Bound], share
 def _replacement(
     fusion: Fusion, pack: str, pattern: Call, match: Match, root: Bound, finder: Finder, stage: _Stage
 ) -> Bound | None:
-    """The operator in place of a match, its declarations read; None where it is declined, or of a newer opset."""
-    options = _typed(fusion, pack, match, root, stage) or _options(fusion, pack, match, root)
+    """Return the bound operator that replaces a match; None if it is declined, or needs a newer opset."""
+    options = _check_types(fusion, pack, match, root, stage) or _match_options(fusion, pack, match, root)
     if isinstance(options, Decline):
         if options.reason:
             stage.done.declined.append(f"{fusion.name} at {root.label}: {options.reason}")
         return None
     members = [finder.bound(op) for op in dict.fromkeys(match.calls.values())]
-    results = [tensor for call in (pattern, *pattern.beside) for tensor in match.calls[call].outputs]
+    results = [tensor for call in (pattern, *pattern.siblings) for tensor in match.calls[call].outputs]
     operands = tuple(match.tensors.get(operand) for operand in fusion.inputs)
-    return _bound(fusion, pack, Region(operands, results, options), root, members, stage)
+    return _bind_region(fusion, pack, Region(operands, results, options), root, members, stage)
 
 
-def _bound(
+def _bind_region(
     fusion: Fusion, pack: str, region: Region, root: Bound, members: Collection[Bound], stage: _Stage
 ) -> Bound | None:
-    """The operator in place of ``members``, where ``root`` is."""
+    """Return the bound operator that replaces ``members`` at the position of ``root``; None if it is declined."""
     op = root.op
     between = [tensor for member in sorted(members, key=_index) for tensor in member.op.intermediates]
     fused = Operator(
@@ -165,18 +167,20 @@ def _bound(
         tuple(region.inputs), tuple(region.outputs), tuple(between),
     )  # fmt: skip
     try:
-        bound = resolved(Bound(fused, fusion.handler, pack, _operators(members)), stage.target, stage.highest)
-    except Refused as refusal:
+        bound = resolve_operator(
+            Bound(fused, fusion.handler, pack, _source_operators(members)), stage.target, stage.highest
+        )
+    except Refusal as refusal:
         stage.done.declined.append(f"{fusion.name} at {root.label}: {refusal}")
         return None
     if bound.declared.min_opset > stage.opset:
-        stage.done.declined.append(f"{fusion.name} at {root.label}: it needs opset {bound.declared.min_opset}")
+        stage.done.declined.append(f"{fusion.name} at {root.label}: needs opset {bound.declared.min_opset}")
         return None
     return bound
 
 
-def _operators(members: Collection[Bound]) -> tuple[Operator, ...]:
-    """The operators of the file that the members of a fusion stand for, in its order."""
+def _source_operators(members: Collection[Bound]) -> tuple[Operator, ...]:
+    """Return the operators of the file that the members of a fusion stand for, in file order."""
     operators = dict.fromkeys(op for bound in members for op in bound.members)
     return tuple(sorted(operators, key=lambda op: op.index))
 
@@ -185,24 +189,30 @@ def _index(bound: Bound) -> int:
     return bound.op.index
 
 
-def _typed(fusion: Fusion, pack: str, match: Match, root: Bound, stage: _Stage) -> Decline | None:
-    """Why the operands' dtypes are none that the fusion takes; a function of them sees no options yet."""
+def _check_types(fusion: Fusion, pack: str, match: Match, root: Bound, stage: _Stage) -> Decline | None:
+    """Return a Decline if an operand dtype is unsupported by the fusion.
+
+    A ``types`` function sees no options yet.
+    """
     op = root.op
     operands = tuple(match.tensors.get(operand) for operand in fusion.inputs)
     probe = Operator(op.subgraph, op.index, fusion.name, fusion.name, 1, Options(), operands, op.outputs)
-    reason = types_refused(fusion.handler, pack, At(probe, stage.target, stage.highest))
+    reason = check_types(fusion.handler, pack, At(probe, stage.target, stage.highest))
     return Decline(reason) if reason else None
 
 
-def _options(fusion: Fusion, pack: str, match: Match, root: Bound) -> Mapping[str, Any] | Decline:
-    """What ``where`` says of a match; a refusal declines. Raises Failed where it fails."""
-    with guarded(f"where of fusion {fusion.name}", pack, fusion.where, root.label):
+def _match_options(fusion: Fusion, pack: str, match: Match, root: Bound) -> Mapping[str, Any] | Decline:
+    """Return the result of ``check`` for a match; Refusal becomes a Decline.
+
+    Raises Failed if the function fails.
+    """
+    with guarded(f"check of fusion {fusion.name}", pack, fusion.check, root.label):
         try:
-            options = fusion.where(match)
-        except Refused as refusal:
+            options = fusion.check(match)
+        except Refusal as refusal:
             return Decline(str(refusal))
         if not isinstance(options, Mapping | Decline):
-            raise Mismatch(f"it returned {described(options)}, not a mapping of options or a Decline")
+            raise Mismatch(f"it returned {describe(options)}, not a mapping of options or a Decline")
         return options
 
 
@@ -216,28 +226,32 @@ def _fuse_regions(graph: BoundGraph, pack: str, fusion: Fusion, stage: _Stage) -
         with guarded(f"regions of fusion {fusion.name}", pack, fusion.regions, named):
             regions = list(fusion.regions(tuple(bound.op for bound in graph.operators)))
             if wrong := next((found for found in regions if not isinstance(found, Region)), None):
-                raise Mismatch(f"it gave {described(wrong)}, not a Region")
+                raise Mismatch(f"it returned {describe(wrong)}, not a Region")
             for region in regions:
-                graph = _without_region(graph, pack, fusion, region, stage)
+                graph = _fuse_region(graph, pack, fusion, region, stage)
     except Failed as failed:
         stage.done.failed[fusion.name] = failed
         stage.done.declined.append(f"{named}: {failed.reason}")
     return graph
 
 
-def _without_region(graph: BoundGraph, pack: str, fusion: Fusion, region: Region, stage: _Stage) -> BoundGraph:
-    """The graph with one operator for all between a region's operands and results; those used elsewhere stay for that."""
+def _fuse_region(graph: BoundGraph, pack: str, fusion: Fusion, region: Region, stage: _Stage) -> BoundGraph:
+    """Return the graph with one operator for a region; members whose results are used elsewhere stay."""
     makers = {tensor: bound for bound in graph.operators for tensor in bound.op.outputs if tensor is not None}
-    members = _between(region, makers)
-    if remembers((bound.op for bound in members), makers):
-        stage.done.declined.append(f"{fusion.name}: one of its operators reads a variable that an operator makes")
+    members = _region_members(region, makers)
+    if reads_computed_variable((bound.op for bound in members), makers):
+        stage.done.declined.append(
+            f"{fusion.name}: an operator of the region reads a variable that an operator computes"
+        )
         return graph
     results = {tensor for tensor in region.outputs if tensor is not None}
     ends = {makers[tensor] for tensor in results if tensor in makers}
-    left = _kept(graph, graph.operators, ends, members - ends)
+    left = _remaining_operators(graph, graph.operators, ends, members - ends)
     beside = {tensor for bound in ends for tensor in bound.op.outputs} - results
     if not beside.isdisjoint({*graph.outputs}.union(*(bound.op.inputs for bound in left)) - {None}):
-        stage.done.declined.append(f"{fusion.name}: what gives one of its results gives others too")
+        stage.done.declined.append(
+            f"{fusion.name}: an operator at the end of the region has other results that are used"
+        )
         return graph
     positions = {bound: at for at, bound in enumerate(graph.operators)}
     users = (bound for bound in left if not results.isdisjoint(bound.op.inputs))
@@ -246,25 +260,28 @@ def _without_region(graph: BoundGraph, pack: str, fusion: Fusion, region: Region
     free = members.difference(left)
     root = max(free, key=lambda bound: (earliest < positions[bound] < latest, positions[bound]), default=None)
     if root is None or not earliest < positions[root] < latest:
-        stage.done.declined.append(f"{fusion.name}: what it gives is needed before all that it takes is there")
+        stage.done.declined.append(f"{fusion.name}: a result of the region is needed before all operands are available")
         return graph
-    fused = _bound(fusion, pack, region, root, members, stage)
+    fused = _bind_region(fusion, pack, region, root, members, stage)
     if fused is None:
         return graph
     stage.done.applied[fusion.name] = stage.done.applied.get(fusion.name, 0) + 1
     operators = [fused if bound is root else bound for bound in graph.operators]
-    return graph.with_operators(_kept(graph, operators, ends, members - ends))
+    return graph.with_operators(_remaining_operators(graph, operators, ends, members - ends))
 
 
-def _between(region: Region, makers: Mapping[Tensor, Bound]) -> set[Bound]:
-    """The operators that a region's results are made by, from its operands. Raises Mismatch where they take others."""
+def _region_members(region: Region, makers: Mapping[Tensor, Bound]) -> set[Bound]:
+    """Return the operators that compute a region's results from its operands.
+
+    Raises Mismatch if they read other tensors.
+    """
     members, waiting = set[Bound](), list(region.outputs)
     while waiting:
         tensor = waiting.pop()
-        if tensor is None or tensor in region.inputs or tensor.constant:
+        if tensor is None or tensor in region.inputs or tensor.is_constant:
             continue
         if tensor not in makers:
-            raise Mismatch(f"tensor {tensor} is none of a region's operands, and no operator makes it")
+            raise Mismatch(f"tensor {tensor} is not an operand of the region, and no operator computes it")
         maker = makers[tensor]
         if maker not in members:
             members.add(maker)

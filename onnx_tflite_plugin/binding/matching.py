@@ -1,4 +1,4 @@
-"""Looks for the patterns of fusions in a graph."""
+"""Search for fusion patterns in a graph."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from onnx_tflite_plugin.binding.bound import Bound, BoundGraph
 from onnx_tflite_plugin.source.model import Operator, Subgraph, Tensor
 
 
-def remembers(operators: Iterable[Operator], makers: Mapping[Tensor, Bound]) -> bool:
-    """Whether one reads a variable that an operator makes: read before that, it holds what the last run left."""
+def reads_computed_variable(operators: Iterable[Operator], makers: Mapping[Tensor, Bound]) -> bool:
+    """True if an operator reads a variable that an operator computes; before that, it holds the value of the last run."""
     read = (tensor for op in operators for tensor in op.inputs)
     return any(tensor is not None and tensor.is_variable and tensor in makers for tensor in read)
 
 
 class Finder:
-    """Looks for patterns upwards from a root."""
+    """Search for patterns, upstream from a root operator."""
 
     def __init__(self, graph: BoundGraph, graphs: Sequence[Subgraph]) -> None:
         self.graphs = graphs
@@ -36,41 +36,41 @@ class Finder:
         return self.by_op[op]
 
     def find(self, pattern: Call, root: Bound, gone: set[Bound]) -> Match | None:
-        """The first match whose last operator is ``root`` and of which nothing inside is used outside, unless shared."""
-        matches = self._beside(pattern.beside, self._call(pattern, root, Match({}, {}, self.graphs)))
-        return next((match for match in matches if self._closed(pattern, match, gone)), None)
+        """Return the first match with last operator ``root`` whose inner results are unused outside the match, unless shared."""
+        matches = self._extend_matches(pattern.siblings, self._match_call(pattern, root, Match({}, {}, self.graphs)))
+        return next((match for match in matches if self._is_closed(pattern, match, gone)), None)
 
-    def _beside(self, calls: Sequence[Call], matches: Iterator[Match]) -> Iterator[Match]:
-        """Matches that hold further calls too, wherever these are."""
+    def _extend_matches(self, calls: Sequence[Call], matches: Iterator[Match]) -> Iterator[Match]:
+        """Yield matches extended by further calls at any place."""
         if not calls:
             yield from matches
             return
         for match in matches:
             for bound in self.by_op.values():
-                yield from self._beside(calls[1:], self._call(calls[0], bound, match))
+                yield from self._extend_matches(calls[1:], self._match_call(calls[0], bound, match))
 
-    def _closed(self, pattern: Call, match: Match, gone: set[Bound]) -> bool:
+    def _is_closed(self, pattern: Call, match: Match, gone: set[Bound]) -> bool:
         members, ends = {*match.calls.values()}, self._ends(pattern, match)
         within = {op for call, op in match.calls.items() if op not in ends and not call.shared}
         inside = {tensor for op in within for tensor in op.outputs if tensor is not None}
         users = {user for tensor in inside for user in self.users.get(tensor, ())}
         return (
             users <= members
-            and not remembers(members, self.makers)
+            and not reads_computed_variable(members, self.makers)
             and self.outputs.isdisjoint(inside)
             and not any(self.by_op[op] in gone for op in members)
             and not any(user in members for op in ends for user in self._users(op) if len(ends) > 1)
-            and self.place(pattern, match) >= 0
+            and self.insertion_index(pattern, match) >= 0
         )
 
     def _ends(self, pattern: Call, match: Match) -> set[Operator]:
-        return {match.calls[call] for call in (pattern, *pattern.beside)}
+        return {match.calls[call] for call in (pattern, *pattern.siblings)}
 
     def _users(self, op: Operator) -> Iterator[Operator]:
         return (user for tensor in op.outputs if tensor is not None for user in self.users.get(tensor, ()))
 
-    def place(self, pattern: Call, match: Match) -> int:
-        """The position of one of the last operators that all others may move to; -1 where there is none."""
+    def insertion_index(self, pattern: Call, match: Match) -> int:
+        """Return the position of a last operator to which all others can move; -1 if there is none."""
         ends = self._ends(pattern, match)
         makers = (self.makers[tensor].op for tensor in match.tensors.values() if tensor in self.makers)
         earliest = max((self.positions[maker] for maker in makers), default=-1)
@@ -78,8 +78,8 @@ class Finder:
         fitting = (self.positions[op] for op in ends if earliest < self.positions[op] < latest)
         return max(fitting, default=-1)
 
-    def _call(self, pattern: Call, bound: Bound, match: Match) -> Iterator[Match]:
-        """Every way in which the operator is the pattern, given what is known so far."""
+    def _match_call(self, pattern: Call, bound: Bound, match: Match) -> Iterator[Match]:
+        """Yield every match in which the operator is the pattern, given the match so far."""
         op = bound.op
         seen = match.calls.get(pattern)
         if seen is not None:
@@ -88,7 +88,9 @@ class Finder:
         if bound.handler.code != pattern.code:
             return
         present = [t for t in op.inputs if t is not None]
-        if not _feeding(pattern) <= {maker.handler.code for t in present if (maker := self.makers.get(t)) is not None}:
+        if not _operand_codes(pattern) <= {
+            maker.handler.code for t in present if (maker := self.makers.get(t)) is not None
+        }:
             return
         if len(present) != len(pattern.operands) or op in match.calls.values():
             return
@@ -99,44 +101,44 @@ class Finder:
             permutations(range(len(pattern.operands))) if pattern.commutes else [tuple(range(len(pattern.operands)))]
         )
         for order in orders:
-            yield from self._operands(
+            yield from self._match_operands(
                 [(operand, present[k]) for operand, k in zip(pattern.operands, order, strict=True)], match
             )
 
-    def _operands(self, pairs: Sequence[tuple[Call | Output | Operand, Tensor]], match: Match) -> Iterator[Match]:
+    def _match_operands(self, pairs: Sequence[tuple[Call | Output | Operand, Tensor]], match: Match) -> Iterator[Match]:
         if not pairs:
             yield match
             return
-        for partial in self._operand(*pairs[0], match):
-            yield from self._operands(pairs[1:], partial)
+        for partial in self._match_operand(*pairs[0], match):
+            yield from self._match_operands(pairs[1:], partial)
 
-    def _operand(self, pattern: Call | Output | Operand, tensor: Tensor, match: Match) -> Iterator[Match]:
+    def _match_operand(self, pattern: Call | Output | Operand, tensor: Tensor, match: Match) -> Iterator[Match]:
         if not isinstance(pattern, Operand):
             call, k = (pattern, 0) if isinstance(pattern, Call) else (pattern.call, pattern.k)
             maker = self.makers.get(tensor)
             if maker is not None and maker.op.tensor(~k) is tensor:
-                yield from self._call(call, maker, match)
+                yield from self._match_call(call, maker, match)
             return
         seen = match.tensors.get(pattern)
-        if pattern.constant and not tensor.constant:
+        if pattern.constant and not tensor.is_constant:
             return
         if seen is None:
             yield Match({**match.tensors, pattern: tensor}, match.calls, match.graphs)
-        elif seen is tensor or _same_constant(seen, tensor):
+        elif seen is tensor or _are_same_constant(seen, tensor):
             yield match
 
 
 @cache
-def _feeding(pattern: Call) -> frozenset[str]:
-    """The operators that make an operator's operands, as far as the pattern says."""
+def _operand_codes(pattern: Call) -> frozenset[str]:
+    """Return the codes of operators that compute the pattern's operands, as far as the pattern names them."""
     calls = (part.call if isinstance(part, Output) else part for part in pattern.operands)
     return frozenset(call.code for call in calls if isinstance(call, Call))
 
 
-def _same_constant(a: Tensor, b: Tensor) -> bool:
+def _are_same_constant(a: Tensor, b: Tensor) -> bool:
     return (
-        a.constant
-        and b.constant
+        a.is_constant
+        and b.is_constant
         and a.dtype == b.dtype
         and a.shape == b.shape
         and a.array.tobytes() == b.array.tobytes()

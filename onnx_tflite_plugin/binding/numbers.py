@@ -1,4 +1,4 @@
-"""Numbers in a file that no kernel computes with: what it makes of them is undefined, so they are refused."""
+"""Numbers in a file with which no kernel computes. Their effect is undefined, so they are refused."""
 
 from __future__ import annotations
 
@@ -11,27 +11,28 @@ from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.source.dtypes import QUANTIZED
 
 BIAS_LIMIT = 2**47
-"""What a 64 bit sum may reach before it is rescaled (MultiplyByQuantizedMultiplier, internal/common.cc)."""
+"""Largest 64-bit sum before rescaling (MultiplyByQuantizedMultiplier, internal/common.cc)."""
 
 
-def odd_numbers(bound: Bound) -> Iterator[tuple[str, str]]:
-    """The field of each number that no kernel computes with, relative to the operator, and why."""
-    yield from _options(bound)
-    yield from _biases(bound)
+def find_invalid_numbers(bound: Bound) -> Iterator[tuple[str, str]]:
+    """Yield the field of each number with which no kernel computes, relative to the operator, and the reason."""
+    yield from _check_options(bound)
+    yield from _check_biases(bound)
 
 
-def _options(bound: Bound) -> Iterator[tuple[str, str]]:
-    """Options that are not numbers, or are infinite where what they scale or bound are integers."""
+def _check_options(bound: Bound) -> Iterator[tuple[str, str]]:
+    """Yield options that are NaN, or infinite although they scale or bound integers."""
     quantized = any(t is not None and t.dtype in QUANTIZED and t.quantization is not None for t in bound.op.inputs)
     for name, value in bound.op.options.items():
         if isinstance(value, float) and (math.isnan(value) or (quantized and math.isinf(value))):
-            yield f"{bound.op.options.table}.{name}", f"it is {value}"
+            yield f"{bound.op.options.table}.{name}", f"the value is {value}"
 
 
-def _biases(bound: Bound) -> Iterator[tuple[str, str]]:
+def _check_biases(bound: Bound) -> Iterator[tuple[str, str]]:
+    """Yield int64 biases that would overflow the sum."""
     for slot, tensor in enumerate(bound.op.inputs):
-        if tensor is None or not tensor.constant or tensor.dtype != "int64" or tensor.quantization is None:
+        if tensor is None or not tensor.is_constant or tensor.dtype != "int64" or tensor.quantization is None:
             continue
         largest = int(np.abs(tensor.array.astype(np.float64)).max(initial=0))
         if largest > BIAS_LIMIT:
-            yield f"inputs[{slot}]", f"tensor {tensor} holds {largest}, and sums are below 2 to the 47th"
+            yield f"inputs[{slot}]", f"tensor {tensor} holds {largest}, but sums must be below 2^47"

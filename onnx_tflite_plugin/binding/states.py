@@ -1,4 +1,4 @@
-"""Which operators read and write which state: known before anything is planned."""
+"""Readers and writers of each state, known before planning."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from onnx_tflite_plugin.source.model import Tensor
 
 
 def users(graph: BoundGraph) -> Iterator[tuple[str | None, Bound]]:
-    """(key of the state, operator) for every operator of a subgraph that reads or writes one.
+    """Yield (key of the state, operator) for every operator of a subgraph that reads or writes a state.
 
-    A resource is followed to the operator of its own subgraph that names it; one that comes from elsewhere has no key,
-    and could be any state.
+    A resource is traced to the operator in its own subgraph that names it. A resource from elsewhere has no key and may be
+    any state.
     """
     names: dict[Tensor, str] = {}
     for bound in graph.operators:
@@ -26,13 +26,13 @@ def users(graph: BoundGraph) -> Iterator[tuple[str | None, Bound]]:
 
 
 States = tuple[Mapping[str, tuple[Bound, ...]], bool]
-"""The users of each state by its key, and whether these are all that there are."""
+"""Users of each state by key, and True if these are all users."""
 
 
 def by_key(model: BoundModel) -> States:
-    """The users of each state, and whether these are all that there are.
+    """Return the users of each state, and True if these are all users.
 
-    They are not where a resource comes from elsewhere, nor in a file with several entries: what one leaves another reads.
+    They are not if a resource comes from elsewhere, or if the file has several signatures, which share states.
     """
     groups: dict[str, list[Bound]] = {}
     complete = len({signature.subgraph for signature in model.source.signatures}) <= 1
@@ -43,16 +43,16 @@ def by_key(model: BoundModel) -> States:
     return {key: tuple(group) for key, group in groups.items()}, complete
 
 
-def held(bound: Bound) -> Tensor:
-    """What a reader gives or a writer takes: the tensor that is no resource."""
-    return bound.op[held_slot(bound)]
+def state_tensor(bound: Bound) -> Tensor:
+    """Return the tensor that a reader returns or a writer takes, which is not a resource."""
+    return bound.op[state_slot(bound)]
 
 
-def held_slot(bound: Bound) -> int:
-    """Its slot. Raises LookupError for an operator of nothing but resources."""
+def state_slot(bound: Bound) -> int:
+    """Return the slot of that tensor. Raises LookupError for an operator with only resources."""
     slots: list[int] = [*(~k for k in range(len(bound.op.outputs))), *range(len(bound.op.inputs))]
     for slot in slots:
         tensor = bound.op.tensor(slot)
         if tensor is not None and tensor.dtype != "resource":
             return slot
-    raise LookupError(f"{bound.label} holds nothing but resources")
+    raise LookupError(f"{bound.label} has only resources")

@@ -1,4 +1,4 @@
-"""The command line, ``python -m onnx_tflite_plugin``. Nothing heavy is imported before a command does its work."""
+"""Command line, ``python -m onnx_tflite_plugin``. Nothing heavy is imported before a command does its work."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Exit status: 0 done, 1 the model was refused, 2 usage or a missing extra,
 3 verification failed.
 
 ONNX_TFLITE_PLUGIN_DEBUG=1 shows the traceback of an internal error, or of what an op pack raised; NO_COLOR=1 prints
-without colours."""
+without colors."""
 
 
 _COMMANDS = ("convert", "inspect", "verify", "report", "bench", "handlers", "conformance", "new-pack")
 
 
 class Modules(Commands):
-    """Commands, most used first, each imported from the module of its name as it is asked for."""
+    """Commands, most used first, each imported on use from the module of its name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -50,24 +50,26 @@ class Modules(Commands):
 )
 @click.version_option(package_name="onnx-tflite-plugin", prog_name="onnx-tflite-plugin")
 def cli() -> None:
-    """TFLite to ONNX: the same numbers, and every operator a plugin."""
+    """Convert TFLite models to ONNX with the same results; every operator is a plugin."""
 
 
 def main() -> None:
-    """The process: console script and ``python -m`` alike."""
+    """Run the command line; entry point of the console script and of ``python -m``."""
     sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a name still gets the rest
-    signal.signal(signal.SIGTERM, _terminated)
+            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a character still gets the rest
+    signal.signal(signal.SIGTERM, _handle_sigterm)
     fork_commands()
-    gc.set_threshold(100_000, 50, 100)  # a conversion makes many objects and few cycles: 5 % of its time
+    gc.set_threshold(
+        100_000, 50, 100
+    )  # a conversion makes many objects and few cycles; default thresholds take 5 % of its time
     try:
         cli()
     finally:
-        gc.freeze()  # the process ends: looking for garbage once more would only take time
+        gc.freeze()  # the process ends: a last collection would only take time
 
 
-def _terminated(number: int, frame: Any) -> NoReturn:
-    """Leave as an exception does, so that what is half-written is removed."""
+def _handle_sigterm(number: int, frame: Any) -> NoReturn:
+    """Raise Terminated, so that partially written files are removed."""
     raise Terminated(128 + number)

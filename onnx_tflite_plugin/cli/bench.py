@@ -1,4 +1,4 @@
-"""``bench``: how long a model takes in LiteRT and its conversion in ONNX Runtime."""
+"""Command ``bench``: time of a model in LiteRT and of its conversion in ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onnx_tflite_plugin.cli.failures import on_failure
-from onnx_tflite_plugin.cli.isolation import isolated
-from onnx_tflite_plugin.cli.options import Grouped, add_options, existing
-from onnx_tflite_plugin.cli.output import Row, apart, print_json, print_rows, print_table, working
-from onnx_tflite_plugin.cli.paths import pair, readable
+from onnx_tflite_plugin.cli.isolation import isolate_command
+from onnx_tflite_plugin.cli.options import Grouped, add_options, check_exists
+from onnx_tflite_plugin.cli.output import Row, print_json, print_rows, print_table, redirect_stdout_to_stderr, working
+from onnx_tflite_plugin.cli.paths import check_pair, readable
 from onnx_tflite_plugin.options import BenchOptions, ConvertOptions, VerifyOptions
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from onnx_tflite_plugin.verify.times.bench import Benchmark, Spread
     from onnx_tflite_plugin.verify.times.profile import OperatorTime
 
-_KINDS, _WORST = 8, 5  # that are shown
+_KINDS, _WORST = 8, 5  # rows that are shown
 _TIMES = ("LiteRT µs", "ONNX Runtime µs", "lost µs")
 
 
@@ -31,7 +31,7 @@ _TIMES = ("LiteRT µs", "ONNX Runtime µs", "lost µs")
 @add_options(ConvertOptions, "signature", metavar="KEY", help="The signature to run.")
 @add_options(VerifyOptions, "inputs", "seed")
 @add_options(BenchOptions)
-@click.option("--profile", "profiled", is_flag=True, help="Operator by operator: which lose how much to LiteRT.")
+@click.option("--profile", "profiled", is_flag=True, help="Compare times per operator.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, and nothing else.")
 def bench(
     tflite: Path,
@@ -42,26 +42,26 @@ def bench(
     """Time a model in LiteRT and its conversion in ONNX Runtime.
 
     Without MODEL.onnx the model is converted first, with the default options. Both take turns on the same inputs; the
-    ratio is of each round, so that what slows the machine down slows both. Needs the extra verify.
+    ratio is taken per round, so that other load on the machine slows down both. Needs the extra verify.
 
-    --profile tells where the difference comes from: each operator's time in LiteRT, cut out of the model and run by
-    itself, beside that of its nodes in ONNX Runtime.
+    --profile compares operators: each operator's time in LiteRT, cut out of the model and run in isolation, beside that of
+    its nodes in ONNX Runtime.
     """
     on_failure(as_json=as_json)
-    existing(options["inputs"])
+    check_exists(options["inputs"])
     if onnx is None:
         readable(tflite)
     else:
-        pair(tflite, onnx)
-    watched = isolated()
+        check_pair(tflite, onnx)
+    wrap = isolate_command()
     from onnx_tflite_plugin.conversion import convert
     from onnx_tflite_plugin.verify.times.bench import bench as run
 
-    with working(f"timing {tflite.name}") as stage, apart():
+    with working(f"timing {tflite.name}") as stage, redirect_stdout_to_stderr():
         model = (
-            onnx if onnx is not None else convert(tflite, signature=options["signature"], progress=watched(stage)).proto
+            onnx if onnx is not None else convert(tflite, signature=options["signature"], progress=wrap(stage)).proto
         )
-        benchmark = run(tflite, model, progress=watched(stage), **options)
+        benchmark = run(tflite, model, progress=wrap(stage), **options)
     if as_json:
         print_json({"model": str(tflite), "onnx": None if onnx is None else str(onnx), **asdict(benchmark)})
         return
@@ -71,7 +71,7 @@ def bench(
 
 
 def _print_profile(rows: Sequence[OperatorTime]) -> None:
-    """The kinds of operators that lose most and what all add up to, then the operators that do."""
+    """Print the kinds of operators that lose most time, their total, and the worst operators."""
     from onnx_tflite_plugin.verify.times.profile import KindTime, by_code, spelled
 
     kinds = by_code(rows)
@@ -97,13 +97,13 @@ def _print_profile(rows: Sequence[OperatorTime]) -> None:
 
 def _microseconds(litert: float | None, ours: float) -> tuple[str, str, str]:
     if litert is None:
-        return "does not run alone", f"{1e6 * ours:.1f}", f"{1e6 * ours:.1f}"
+        return "fails in isolation", f"{1e6 * ours:.1f}", f"{1e6 * ours:.1f}"
     return f"{1e6 * litert:.1f}", f"{1e6 * ours:.1f}", f"{1e6 * (ours - litert):.1f}"
 
 
 def _rows(benchmark: Benchmark) -> list[Row]:
     ratio = benchmark.ratio
-    verdict = "faster" if ratio.high < 1 else "slower" if ratio.low > 1 else "as fast, within the spread"
+    verdict = "faster" if ratio.high < 1 else "slower" if ratio.low > 1 else "equal, within the spread"
     threads = f"{benchmark.threads} thread{'s' if benchmark.threads > 1 else ''}"
     how = f"{benchmark.clock}, {threads}, medians and quartiles of {benchmark.rounds} rounds"
     return [

@@ -1,4 +1,4 @@
-"""``conformance``: what every handler must pass, run against installed packs."""
+"""Command ``conformance``: the cases that every handler must pass, run on installed packs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from onnx_tflite_plugin.cli.failures import on_failure
 def conformance(ctx: click.Context, /, pack: str | None, op: str | None, as_json: bool) -> None:
     """Run the cases that handlers must pass.
 
-    Each is a small model, converted and compared with LiteRT or the case's own reference. Exits with 0 where all
-    pass. Needs the extra verify.
+    Each is a small model, converted and compared with LiteRT or the case's own reference. Exits with 0 if all pass. Needs
+    the extra verify.
     """
     on_failure(as_json=as_json)
     from conformance.command import run

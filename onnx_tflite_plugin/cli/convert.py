@@ -1,4 +1,4 @@
-"""``convert``: .tflite files become .onnx files."""
+"""Command ``convert``: conversion of .tflite files to .onnx files."""
 
 from __future__ import annotations
 
@@ -11,14 +11,22 @@ import click
 from click.core import ParameterSource
 
 from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure
-from onnx_tflite_plugin.cli.isolation import isolated, unwatched
+from onnx_tflite_plugin.cli.isolation import isolate_command, pass_through
 from onnx_tflite_plugin.cli.jobs import STREAM, jobs
 from onnx_tflite_plugin.cli.many import convert_all
-from onnx_tflite_plugin.cli.options import Grouped, add_options, existing
-from onnx_tflite_plugin.cli.output import Row, apart, print_json, print_rows, unread, working
+from onnx_tflite_plugin.cli.options import Grouped, add_options, check_exists
+from onnx_tflite_plugin.cli.output import (
+    Row,
+    ignore_broken_pipe,
+    log_to_stderr,
+    print_json,
+    print_rows,
+    redirect_stdout_to_stderr,
+    working,
+)
 from onnx_tflite_plugin.cli.outputs import Outputs
 from onnx_tflite_plugin.cli.paths import readable
-from onnx_tflite_plugin.cli.report import html_file, write_page
+from onnx_tflite_plugin.cli.report import html_path, write_page
 from onnx_tflite_plugin.options import ConvertOptions, VerifyOptions
 
 _DATA = ("inputs", "ranges", "seed", "runs", "tolerance")
@@ -34,10 +42,14 @@ _DATA = ("inputs", "ranges", "seed", "runs", "tolerance")
     "page",
     metavar="FILE.html",
     type=click.Path(path_type=Path),
-    help="Also write a page about the conversion: the network, every tensor's distance from LiteRT, times.",
+    help="Also write a page about the conversion: the network, every tensor's error against LiteRT, times.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the whole report as JSON, and nothing else.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option(
+    "-v", "--verbose", "verbosity", count=True,
+    help="Log each stage with its time; -vv also why rewrite rules did not apply.",
+)  # fmt: skip
 @click.pass_context
 def convert(
     ctx: click.Context,
@@ -46,6 +58,7 @@ def convert(
     output: Path | None,
     as_json: bool,
     quiet: bool,
+    verbosity: int,
     signature: str | None,
     page: Path | None,
     **options: Any,
@@ -54,17 +67,18 @@ def convert(
 
     MODEL is a .tflite file, a folder of them, a MediaPipe .task bundle, a LiteRT-LM bundle, or - for stdin. Writes
     MODEL.onnx (by default beside the model, with its suffix replaced; - is stdout; into a folder under the model's name)
-    and says what came of it. Exits with 1 where a model is refused, 2 for usage or a missing extra, 3 where --verify
-    fails; then no file is written. Options about data imply --verify.
+    and prints a summary. Exits with 1 if a model is refused, 2 for usage or a missing extra, 3 if --verify fails; then no
+    file is written. Options about data imply --verify.
     """
     on_failure(as_json=as_json)
+    log_to_stderr(verbosity)
     if output == STREAM and as_json:
-        raise UsageProblem("--json and a model on stdout would be mixed; name a file to write")
+        raise UsageProblem("--json and the model would both be written to stdout; name a file for the model")
     if output == STREAM and sys.stdout.isatty():
         raise UsageProblem("- writes the model to stdout, which is a terminal: redirect it")
     options["verify"] = _verification(ctx, options)
     if model != STREAM:
-        _there(model)
+        _check_model_exists(model)
     outputs = Outputs()
     if (given := options["verify"]) and isinstance(given, VerifyOptions) and isinstance(given.inputs, Path):
         outputs.read(given.inputs, "the data of --inputs")
@@ -72,53 +86,51 @@ def convert(
     if page is not None:
         if not single:
             raise UsageProblem("--report is about one model")
-        outputs.write(html_file(page), "the report", "name another file for the report")
+        outputs.write(html_path(page), "the report", "name another file for the report")
     outputs.prepare(folders=not single)
     on_failure(as_json=as_json, note=outputs.note)
     if not single:
         ctx.exit(convert_all(all_jobs, options, model, as_json=as_json, quiet=quiet))
     (job,) = all_jobs
     isolates = options["verify"] or page is not None or job.mapped
-    watched = isolated() if isolates else unwatched
+    wrap = isolate_command() if isolates else pass_through
     start = time.perf_counter()
     from onnx_tflite_plugin.conversion import convert as run
     from onnx_tflite_plugin.source import read_bytes
 
     doing = f"{'converting and verifying' if options['verify'] else 'converting'} {Path(job.name).name}"
-    with working(doing, quiet=quiet) as stage, apart():
+    with working(doing, quiet=quiet or verbosity > 0) as stage, redirect_stdout_to_stderr():
         source = job.load()
-        conversion = run(source, signature=job.signature, progress=watched(stage), **options)
+        conversion = run(source, signature=job.signature, progress=wrap(stage), **options)
         files = [] if job.output == STREAM else conversion.save(job.output)
         if page is not None:
-            write_page(
-                page, read_bytes(source), conversion.proto, Path(job.name).name, conversion.report, watched(stage)
-            )
+            write_page(page, read_bytes(source), conversion.proto, Path(job.name).name, conversion.report, wrap(stage))
     if job.output == STREAM:
         sys.stdout.buffer.write(conversion.proto.SerializeToString())
         return
     on_failure(as_json=as_json)
     seconds = time.perf_counter() - start
-    from onnx_tflite_plugin.cli.summary import as_json as described
+    from onnx_tflite_plugin.cli.summary import as_json as report_json
     from onnx_tflite_plugin.cli.summary import summary
 
-    with unread():
+    with ignore_broken_pipe():
         if as_json:
-            print_json(described(conversion, Path(job.name), files, seconds))
+            print_json(report_json(conversion, Path(job.name), files, seconds))
         elif not quiet:
-            told = [Row("report", [f"{page}; open it in a browser"])] if page is not None else []
-            print_rows([*summary(conversion, files, seconds), *told])
+            report_row = [Row("report", [f"{page}; open it in a browser"])] if page is not None else []
+            print_rows([*summary(conversion, files, seconds), *report_row])
 
 
-def _there(model: Path) -> None:
-    """Raises UsageProblem for a path where nothing is."""
+def _check_model_exists(model: Path) -> None:
+    """Raise UsageProblem if the path does not exist."""
     if not model.is_dir():
         readable(model)
 
 
 def _verification(ctx: click.Context, options: dict[str, Any]) -> bool | VerifyOptions:
-    """Return the verification that ``--verify`` and the options about data ask for; remove the latter from ``options``."""
+    """Return the verification that ``--verify`` and options about data request; remove the latter from ``options``."""
     partial = options["verify"] == "partial"
     given = [name for name in _DATA if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT]
     data = {name: options.pop(name) for name in _DATA}
-    existing(data["inputs"])
+    check_exists(data["inputs"])
     return VerifyOptions(**data, partial=partial) if given or partial else options["verify"] is not None

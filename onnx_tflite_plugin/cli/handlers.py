@@ -1,4 +1,4 @@
-"""``handlers``: everything installed that converts operators."""
+"""Command ``handlers``: all installed handlers, fusions, hooks, targets and packs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onnx_tflite_plugin.cli.failures import on_failure
-from onnx_tflite_plugin.cli.output import Row, apart, at_most, plural, print_json, print_rows, print_table
-from onnx_tflite_plugin.cli.summary import BUILTIN, warned
+from onnx_tflite_plugin.cli.output import (
+    Row,
+    at_most,
+    plural,
+    print_json,
+    print_rows,
+    print_table,
+    redirect_stdout_to_stderr,
+)
+from onnx_tflite_plugin.cli.summary import BUILTIN, warning_row
 from onnx_tflite_plugin.guard import Failed
 
 if TYPE_CHECKING:
@@ -18,17 +26,17 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--details", is_flag=True, help="Layout category and quantization behaviour instead of the summary.")
+@click.option("--details", is_flag=True, help="Layout category and quantization behavior instead of the summary.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, and nothing else.")
 def handlers(details: bool, as_json: bool) -> None:
     """List the installed handlers, fusions, hooks, targets and packs.
 
-    Handlers with the newest version of the operator that they convert; those that do not serve are listed with the reason.
-    Packs with their version, how much they bring, which built-in handlers they override, and what is wrong with them.
+    Handlers with the newest version of the operator that they convert; unusable ones are listed with the reason. Packs with
+    their version, number of entries, the built-in handlers that they override, and their errors.
     """
     on_failure(as_json=as_json)
-    with apart():
-        installed = _found()
+    with redirect_stdout_to_stderr():
+        installed = _list_installed()
     if as_json:
         print_json(installed)
         return
@@ -59,10 +67,10 @@ def handlers(details: bool, as_json: bool) -> None:
     print_table(_PACKS, ([_cell(row, name) for name in _PACKS] for row in installed["packs"]), numeric=_NUMBERS)
     click.echo()
     total = f"{plural(len(rows), 'handler')} and {plural(len(installed['fusions']), 'fusion')} of {plural(len(packs), 'pack')}"
-    print_rows(row for row in (Row("total", [total]), warned(installed["warnings"])) if row.lines)
+    print_rows(row for row in (Row("total", [total]), warning_row(installed["warnings"])) if row.lines)
 
 
-def _found() -> dict[str, Any]:
+def _list_installed() -> dict[str, Any]:
     from onnx_tflite_plugin.api import Handler
     from onnx_tflite_plugin.host import Host
     from onnx_tflite_plugin.inspection import describe_handler
@@ -95,7 +103,7 @@ def _found() -> dict[str, Any]:
 
 
 def _target(name: str, pack: str, found: Target | Failed) -> dict[str, Any]:
-    """Return what is listed of a target: name, pack, opsets, and why it cannot be used."""
+    """Return the description of a target: name, pack, opsets, and why it cannot be used."""
     if isinstance(found, Failed):
         return {"name": name, "pack": pack, "opsets": None, "error": found.reason}
     return {"name": name, "pack": pack, "opsets": list(found.opsets), "error": ""}
@@ -112,7 +120,7 @@ _NUMBERS = (2, 3, 5)
 def _packs(
     host: Host, handlers: Sequence[dict[str, Any]], fusions: Sequence[dict[str, Any]]
 ) -> Iterator[dict[str, Any]]:
-    """What each installed pack brings. Its cases are loaded, but for the built-in ones, which are thousands."""
+    """Yield what each installed pack provides. Its cases are loaded, except the built-in ones, which are thousands."""
     from importlib.metadata import version
 
     from conformance.packs import brought
@@ -146,10 +154,10 @@ def _cell(row: dict[str, Any], name: str) -> object:
 
 
 def _row(row: dict[str, Any], details: bool, packs: bool) -> list[object]:
-    """A handler; one that does not serve says why in the last column."""
+    """Return the row of a handler; an unusable one has the reason in the last column."""
     pack = [_pack(row["pack"])] if packs else []
     if row["error"]:
-        return [row["code"], "-", *pack, *(("-",) if details else ()), f"does not serve: {row['error']}"]
+        return [row["code"], "-", *pack, *(("-",) if details else ()), f"unusable: {row['error']}"]
     return [
         row["code"],
         row["max_version"],

@@ -1,4 +1,4 @@
-"""``inspect``: what is in a model and who would convert it."""
+"""Command ``inspect``: the contents of a model and the packs that convert its operators."""
 
 from __future__ import annotations
 
@@ -8,25 +8,35 @@ from typing import Any
 
 import click
 
-from onnx_tflite_plugin.cli.edges import told
-from onnx_tflite_plugin.cli.failures import hinted, on_failure
+from onnx_tflite_plugin.cli.failures import on_failure, with_hints
+from onnx_tflite_plugin.cli.interface_lines import metadata_lines
 from onnx_tflite_plugin.cli.options import Grouped, add_options
-from onnx_tflite_plugin.cli.output import Row, apart, at_most, plural, print_json, print_rows, print_table, short, size
+from onnx_tflite_plugin.cli.output import (
+    Row,
+    at_most,
+    format_size,
+    plural,
+    print_json,
+    print_rows,
+    print_table,
+    redirect_stdout_to_stderr,
+    shorten,
+)
 from onnx_tflite_plugin.cli.paths import readable
-from onnx_tflite_plugin.cli.summary import BUILTIN, warned
+from onnx_tflite_plugin.cli.summary import BUILTIN, warning_row
 from onnx_tflite_plugin.options import ConvertOptions
 
 
 @click.command(cls=Grouped)
 @click.argument("model", metavar="MODEL", type=click.Path(path_type=Path))
-@click.option("--details", is_flag=True, help="Also each operator's layout category and quantization behaviour.")
+@click.option("--details", is_flag=True, help="Also each operator's layout category and quantization behavior.")
 @add_options(ConvertOptions, "prefer", "block", "packs")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, and nothing else.")
 def inspect(model: Path, details: bool, as_json: bool, **chosen: Any) -> None:
-    """Show what is in a model and who converts it.
+    """Show the contents of a model and which pack converts each operator.
 
     Inputs and outputs, signatures, states, metadata, operators. Of a bundle (MediaPipe's .task, LiteRT-LM) its parts.
-    Converts nothing. Exits with 0 also where handlers are missing, which it shows.
+    Converts nothing. Exits with 0 even if handlers are missing, which it shows.
     """
     on_failure(as_json=as_json)
     readable(model)
@@ -40,7 +50,7 @@ def inspect(model: Path, details: bool, as_json: bool, **chosen: Any) -> None:
     from onnx_tflite_plugin.source import read
     from onnx_tflite_plugin.targets import target_named
 
-    with apart():
+    with redirect_stdout_to_stderr():
         contents = inspect_model(read(model), Host(**chosen), target_named(ConvertOptions.target))
     if as_json:
         print_json({"model": str(model), **contents})
@@ -49,12 +59,12 @@ def inspect(model: Path, details: bool, as_json: bool, **chosen: Any) -> None:
 
 
 def _show(model: Path, contents: Mapping[str, Any], details: bool) -> None:
-    from onnx_tflite_plugin.telling.facts import written_by_author
+    from onnx_tflite_plugin.telling.facts import author_description
 
     graphs, operators = contents["subgraphs"], contents["operators"]
     total = sum(row["count"] for row in operators)
-    said = written_by_author(contents["description"])
-    parts = [size(contents["bytes"]), plural(total, "operator"), plural(len(graphs), "subgraph")]
+    said = author_description(contents["description"])
+    parts = [format_size(contents["bytes"]), plural(total, "operator"), plural(len(graphs), "subgraph")]
     print_rows(
         row
         for row in [
@@ -67,16 +77,16 @@ def _show(model: Path, contents: Mapping[str, Any], details: bool) -> None:
             Row("states", at_most([_state(state) for state in contents["states"]], 6)),
             Row(
                 "metadata",
-                [", ".join(at_most([short(entry["name"]) for entry in contents["metadata"]], 6))]
+                [", ".join(at_most([shorten(entry["name"]) for entry in contents["metadata"]], 6))]
                 if contents["metadata"]
                 else [],
             ),
             Row(
                 "refused",
-                hinted((row["hint"], [_missing(row)]) for row in operators if row["missing"] and row["called"]),
+                with_hints((row["hint"], [_missing(row)]) for row in operators if row["missing"] and row["called"]),
                 "red",
             ),
-            warned(contents["warnings"]),
+            warning_row(contents["warnings"]),
         ]
         if row.lines
     )
@@ -88,7 +98,7 @@ def _show(model: Path, contents: Mapping[str, Any], details: bool) -> None:
 
 def _show_bundle(path: Path, as_json: bool) -> None:
     from onnx_tflite_plugin.source.bundle import MODEL, members
-    from onnx_tflite_plugin.source.formats import described_archive
+    from onnx_tflite_plugin.source.formats import describe_archive
 
     contents = members(path, path.name)
     if as_json:
@@ -96,11 +106,13 @@ def _show_bundle(path: Path, as_json: bool) -> None:
         print_json({"bundle": str(path), "parts": parts})
         return
     print_table(
-        ("part", "kind", "size"), ([member.name, member.kind, size(member.size)] for member in contents), numeric=(2,)
+        ("part", "kind", "size"),
+        ([member.name, member.kind, format_size(member.size)] for member in contents),
+        numeric=(2,),
     )
     click.echo()
     models = sum(member.kind == MODEL for member in contents)
-    what = described_archive([member.name for member in contents])
+    what = describe_archive([member.name for member in contents])
     said = f"{plural(models, 'model')}; convert takes the whole bundle" if models else "no TFLite model"
     lines = [f"{path}: {plural(len(contents), 'part')}, {said}", *([what] if what and not models else [])]
     print_rows([Row("bundle", lines)])
@@ -120,11 +132,11 @@ def _missing(row: Mapping[str, Any]) -> str:
 
 
 def _edge(tensor: Mapping[str, Any]) -> list[str]:
-    """A graph input or output, and what the metadata says of it."""
+    """Return the lines of a graph input or output, with its metadata."""
     from onnx_tflite_plugin.telling.edges import Edge
 
     said = Edge(tensor["name"], tensor["dtype"], (), **tensor["metadata"])
-    return [_tensor(tensor), *(f"  {text}" for text in told(said))]
+    return [_tensor(tensor), *(f"  {text}" for text in metadata_lines(said))]
 
 
 def _tensor(tensor: Mapping[str, Any]) -> str:
@@ -133,7 +145,7 @@ def _tensor(tensor: Mapping[str, Any]) -> str:
         if tensor["shape"] is None
         else f"[{', '.join('?' if n is None else str(n) for n in tensor['shape'])}]"
     )
-    name = short(tensor["name"]) or "''"
+    name = shorten(tensor["name"]) or "''"
     return f"{name}  {tensor['dtype']} {sizes}{_quantization(tensor['quantization'])}"
 
 
@@ -149,16 +161,16 @@ def _quantization(quantization: Mapping[str, Any] | None) -> str:
 
 def _subgraph(graph: Mapping[str, Any]) -> str:
     called = "" if graph["called"] else ", never called"
-    return f"{graph['index']} {short(graph['name'])!r}: {plural(graph['operators'], 'operator')}{called}"
+    return f"{graph['index']} {shorten(graph['name'])!r}: {plural(graph['operators'], 'operator')}{called}"
 
 
 def _signature(signature: Mapping[str, Any]) -> str:
     inputs, outputs = (
-        ", ".join(at_most([short(name) for name in signature[side]], 4)) for side in ("inputs", "outputs")
+        ", ".join(at_most([shorten(name) for name in signature[side]], 4)) for side in ("inputs", "outputs")
     )
     where = f" of subgraph {signature['subgraph']}" if signature["subgraph"] else ""
     return f"{signature['key']!r}{where}: {inputs or 'nothing'} → {outputs or 'nothing'}"
 
 
 def _state(state: Mapping[str, Any]) -> str:
-    return f"{state['kind']} {_tensor(state) if 'dtype' in state else short(state['name'])}"
+    return f"{state['kind']} {_tensor(state) if 'dtype' in state else shorten(state['name'])}"

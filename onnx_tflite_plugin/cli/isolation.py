@@ -1,6 +1,6 @@
-"""A broken file may make LiteRT end the process that runs it: commands run it in a fork of theirs, and tell how that ended.
+"""Isolation of LiteRT: commands run it in a fork, since a broken file may make it end the process.
 
-Forked before anything large is imported it costs milliseconds; another process would import all of it once more.
+A fork before anything large is imported costs milliseconds; a new process would import everything again.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from onnx_tflite_plugin.progress import Progress
 
 J = TypeVar("J")
 R = TypeVar("R")
-Watched = Callable[[Progress], Progress]
-"""Hands stages on to a progress, and keeps the last one for the parent."""
+ProgressWrapper = Callable[[Progress], Progress]
+"""Wraps a progress callback so that the parent process knows the last stage."""
 
 _LONGEST = 200  # bytes of a stage's name
 _PASSED_ON = ("SIGINT", "SIGTERM", "SIGHUP")
@@ -31,31 +31,31 @@ _forks = False
 
 
 def fork_commands() -> None:
-    """From now on: the process is a command's own, and has no threads yet."""
+    """Enable forks: the process is the command's own and has no threads yet."""
     global _forks
     _forks = hasattr(os, "fork")
 
 
-def isolated() -> Watched:
-    """The rest of the command runs in a fork. Raises in its parent what that ends with: Exit, or ConversionError."""
+def isolate_command() -> ProgressWrapper:
+    """Run the rest of the command in a fork. Raises its result in the parent: Exit or ConversionError."""
     if not _forks:
-        return unwatched
+        return pass_through
     child = _Child()
     if not child.id:
-        return child.told
+        return child.wrap_progress
     code = child.wait()
     if code < 0:
-        raise child.ended(-code)
+        raise child.crash_error(-code)
     raise click.exceptions.Exit(code)
 
 
-def isolated_jobs(jobs: Sequence[J], work: Callable[[J, Watched], R]) -> Iterator[R | ConversionError]:
-    """What becomes of each job in a fork that does one after the other; one that ends it is told, and another does the rest.
+def run_isolated_jobs(jobs: Sequence[J], work: Callable[[J, ProgressWrapper], R]) -> Iterator[R | ConversionError]:
+    """Yield the result of each job, run one after the other in a fork; after a crash another fork runs the remaining jobs.
 
-    Raises Exit where a fork failed, and told why.
+    Raises Exit if a fork failed and has reported why.
     """
     if not _forks:
-        yield from (work(job, unwatched) for job in jobs)
+        yield from (work(job, pass_through) for job in jobs)
         return
     import pickle
 
@@ -65,7 +65,7 @@ def isolated_jobs(jobs: Sequence[J], work: Callable[[J, Watched], R]) -> Iterato
         child = _Child()
         if not child.id:
             os.close(read)
-            _work(left, work, child.told, write)
+            _run_jobs(left, work, child.wrap_progress, write)
         os.close(write)
         with os.fdopen(read, "rb") as results, suppress(EOFError, pickle.UnpicklingError):
             while left:
@@ -75,27 +75,30 @@ def isolated_jobs(jobs: Sequence[J], work: Callable[[J, Watched], R]) -> Iterato
         code = child.wait()
         if code < 0 and left:
             left.pop(0)
-            yield child.ended(-code)
+            yield child.crash_error(-code)
         elif left:
             raise click.exceptions.Exit(code)
 
 
-def _work(jobs: Sequence[J], work: Callable[[J, Watched], R], told: Watched, write: int) -> NoReturn:
+def _run_jobs(
+    jobs: Sequence[J], work: Callable[[J, ProgressWrapper], R], wrap: ProgressWrapper, write: int
+) -> NoReturn:
     import pickle
 
     with os.fdopen(write, "wb") as results:
         for job in jobs:
-            pickle.dump(work(job, told), results)
+            pickle.dump(work(job, wrap), results)
             results.flush()
     raise click.exceptions.Exit(0)
 
 
-def unwatched(progress: Progress) -> Progress:
+def pass_through(progress: Progress) -> Progress:
+    """Return the progress callback itself; for commands that do not fork."""
     return progress
 
 
 class _Child:
-    """A fork, and the stage it is in. ``id`` is 0 in the fork itself."""
+    """A fork and its current stage. ``id`` is 0 in the fork itself."""
 
     def __init__(self) -> None:
         import mmap
@@ -108,13 +111,13 @@ class _Child:
             for number in self._before:
                 signal.signal(number, self._pass_on)
         else:
-            _begin()
+            _prepare_fork()
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
         with suppress(ProcessLookupError):
             os.kill(self.id, number)
 
-    def told(self, progress: Progress) -> Progress:
+    def wrap_progress(self, progress: Progress) -> Progress:
         def tell(stage: str) -> None:
             self._stage[:] = stage.encode()[:_LONGEST].ljust(_LONGEST, b"\0")
             progress(stage)
@@ -122,35 +125,35 @@ class _Child:
         return tell
 
     def wait(self) -> int:
-        """What it exits with; the signal that ended it as a negative number."""
+        """Return the exit code; a signal that ended the fork is a negative number."""
         _, status = os.waitpid(self.id, 0)
         for number, handler in self._before.items():
             signal.signal(number, handler)
         return os.waitstatus_to_exitcode(status)
 
-    def ended(self, number: int) -> ConversionError:
-        """Return the error for a signal that ended it."""
+    def crash_error(self, number: int) -> ConversionError:
+        """Return the error for a signal that ended the fork."""
         stage = bytes(self._stage).rstrip(b"\0").decode(errors="replace")
         if number == _BUS_ERROR and not stage.startswith("LiteRT"):
             return InvalidModel("the model file was truncated, or its disk failed, while it was read (signal SIGBUS)")
-        who = "LiteRT" if stage.startswith("LiteRT") else "LiteRT or ONNX Runtime"
-        memory = ", as where memory runs out" if number == _number("SIGKILL") else ""
+        runtime = "LiteRT" if stage.startswith("LiteRT") else "LiteRT or ONNX Runtime"
+        memory = ", usually out of memory" if number == _number("SIGKILL") else ""
         how = f"signal {number} ({signal.Signals(number).name}{memory}) ended the process"
-        return VerificationError(f"{who} crashes on the model: {how}, in {stage or 'its first stage'}")
+        return VerificationError(f"{runtime} crashes on the model: {how}, in {stage or 'its first stage'}")
 
 
-def _begin() -> None:
-    """In a fork: it ends with its parent, and of several interruptions heeds the first (a terminal's reach both)."""
+def _prepare_fork() -> None:
+    """Make the fork end with its parent and handle only the first of several interruptions (a terminal signals both)."""
     if sys.platform == "linux":
         import ctypes
 
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PARENT_DIED, signal.SIGKILL)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _interrupted_once)
+        signal.signal(signal.SIGINT, _interrupt_once)
 
 
-def _interrupted_once(number: int, frame: FrameType | None) -> NoReturn:
+def _interrupt_once(number: int, frame: FrameType | None) -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     raise KeyboardInterrupt
 

@@ -1,4 +1,4 @@
-"""What a source stands for: one model, the models of a folder or a bundle, or each signature of a model."""
+"""Models of a source: one model, the models of a folder or a bundle, or each signature of a model."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 STREAM = Path("-")
 ALL = "all"
 SUFFIXES = (".tflite", ".lite")
-"""How the files of a folder end that are taken for models."""
+"""Suffixes of the model files in a folder."""
 
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
 _ONE_AT_A_TIME = "convert one of them by its name"
-_UNPACK = "unpack the bundle and convert them by themselves"
+_UNPACK = "unpack the bundle and convert the models one at a time"
 _BY_KEY = "convert them one at a time with --signature KEY"
 
 
 class Job(NamedTuple):
-    """One model to convert: what it is called, its path, content or place in a bundle, where it goes, and its signature."""
+    """One model to convert: its name, its path, content or place in a bundle, its output, and its signature."""
 
     name: str
     source: Path | bytes | Member
@@ -52,14 +52,14 @@ class Job(NamedTuple):
 def jobs(
     source: Path, output: Path | None, signature: str | None, outputs: Outputs | None = None
 ) -> tuple[list[Job], bool]:
-    """Return the models of a source, and whether it is one model as such. Raises UsageProblem and InvalidModel.
+    """Return the models of a source, and whether the source is a single model. Raises UsageProblem and InvalidModel.
 
-    A folder's go beside each, or into ``output`` with its subfolders; a bundle's into a folder of its name. A model keeps
-    its name where ``output`` is a directory. Every output is registered in ``outputs``, and none is made yet.
+    A folder's models go beside each, or into ``output`` with its subfolders; a bundle's into a folder of its name. A model
+    keeps its name if ``output`` is a directory. Every output is registered in ``outputs``; none is created yet.
     """
     outputs = outputs or Outputs()
-    given, single, remedy = _given(source, output, signature, outputs)
-    expanded = _each_signature(given, signature)
+    given, single, remedy = _source_jobs(source, output, signature, outputs)
+    expanded = _expand_signatures(given, signature)
     if len(expanded) > len(given):
         remedy = _BY_KEY
     for job in expanded:
@@ -68,10 +68,12 @@ def jobs(
     return expanded, single and expanded == given
 
 
-def _given(source: Path, output: Path | None, signature: str | None, outputs: Outputs) -> tuple[list[Job], bool, str]:
+def _source_jobs(
+    source: Path, output: Path | None, signature: str | None, outputs: Outputs
+) -> tuple[list[Job], bool, str]:
     """Return the models of a source, whether it is a single one, and what to do if two outputs share a path."""
     if source != STREAM and source.is_dir():
-        folder = _of_folder(source, output)
+        folder = _folder_jobs(source, output)
         for job in folder:
             outputs.read(source / job.name, "a model of the folder itself")
         return folder, False, _ONE_AT_A_TIME
@@ -79,7 +81,7 @@ def _given(source: Path, output: Path | None, signature: str | None, outputs: Ou
     from onnx_tflite_plugin.source.reader import check_format
 
     if source == STREAM:
-        content = _piped()
+        content = _read_stdin()
         if starts_bundle(content):
             raise UsageProblem("stdin holds a bundle of models; give its file's name")
         if output is None:
@@ -87,26 +89,26 @@ def _given(source: Path, output: Path | None, signature: str | None, outputs: Ou
         return [Job("stdin", content, output, signature)], True, _BY_KEY
     outputs.read(readable(source), "the model itself")
     if is_bundle(source):
-        return _of_bundle(source, output), False, _UNPACK
-    check_format(source)  # before the output's name is compared: that of model.onnx would be the same
+        return _bundle_jobs(source, output), False, _UNPACK
+    check_format(source)  # before outputs are compared: an .onnx source would have its own path as output
     output = output or source.with_suffix(".onnx")
     if output.is_dir():
         output /= source.with_suffix(".onnx").name
     return [Job(str(source), source, output, signature)], True, _BY_KEY
 
 
-def _piped() -> bytes:
+def _read_stdin() -> bytes:
     if sys.stdin.isatty():
         raise UsageProblem("- reads the model from stdin, which is a terminal: pipe a file into it")
     return sys.stdin.buffer.read()
 
 
-def _of_folder(folder: Path, output: Path | None) -> list[Job]:
+def _folder_jobs(folder: Path, output: Path | None) -> list[Job]:
     files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
     if not files:
-        from onnx_tflite_plugin.source.formats import described_folder
+        from onnx_tflite_plugin.source.formats import describe_folder
 
-        what = described_folder(folder)
+        what = describe_folder(folder)
         raise UsageProblem(f"{folder} holds no {' or '.join(SUFFIXES)} file" + (f": {what}" if what else ""))
     names = [(file, file.relative_to(folder)) for file in files]
     return [
@@ -114,17 +116,17 @@ def _of_folder(folder: Path, output: Path | None) -> list[Job]:
     ]
 
 
-def _of_bundle(path: Path, output: Path | None) -> list[Job]:
+def _bundle_jobs(path: Path, output: Path | None) -> list[Job]:
     from onnx_tflite_plugin.source.bundle import MODEL, members
-    from onnx_tflite_plugin.source.formats import described_archive
+    from onnx_tflite_plugin.source.formats import describe_archive
 
     folder = output or path.with_suffix("")
     if folder == path or folder.is_file():
-        raise UsageProblem(f"{path} holds several models; name a folder for them")
+        raise UsageProblem(f"{path} holds several models; name a folder as the output")
     parts = members(path, path.name)
     models = [member for member in parts if member.kind == MODEL]
     if not models:
-        what = described_archive([member.name for member in parts])
+        what = describe_archive([member.name for member in parts])
         if what:
             raise UsageProblem(f"{path} is not a TFLite model: {what}")
         raise UsageProblem(f"{path} is a bundle without a TFLite model; inspect lists what it holds")
@@ -134,8 +136,8 @@ def _of_bundle(path: Path, output: Path | None) -> list[Job]:
     ]
 
 
-def _each_signature(given_jobs: Sequence[Job], signature: str | None) -> list[Job]:
-    """Each model once, or once for each of its signatures."""
+def _expand_signatures(given_jobs: Sequence[Job], signature: str | None) -> list[Job]:
+    """Return each model once, or once per signature."""
     if signature != ALL:
         return [Job(job.name, job.source, job.output, signature) for job in given_jobs]
     from onnx_tflite_plugin.source import read
@@ -155,6 +157,6 @@ def _each_signature(given_jobs: Sequence[Job], signature: str | None) -> list[Jo
 
 
 def _file_name(text: str) -> str:
-    """Return something that is one file's name on every system; Windows keeps some for its devices."""
+    """Return a valid file name on every system; Windows reserves some names for devices."""
     name = re.sub(r"[^\w.-]+", "_", text.replace("/", "_")).strip("._") or "model"
     return f"_{name}" if _RESERVED.match(name) else name

@@ -1,4 +1,4 @@
-"""``new-pack``: a third-party op pack to start from, which installs and passes its own test as it is."""
+"""Command ``new-pack``: a third-party op pack to start from, which installs and passes its own test."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from urllib.parse import unquote
 
 import click
 
-from onnx_tflite_plugin.cli.adding import FILE, Pack
 from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure
 from onnx_tflite_plugin.cli.output import Row, print_json, print_rows
-from onnx_tflite_plugin.cli.scaffold import KINDS, addition, check, files, identifier
+from onnx_tflite_plugin.cli.pack_config import FILE, Pack
+from onnx_tflite_plugin.cli.scaffold import KINDS, check_kind, files, files_for_pack, identifier
 from onnx_tflite_plugin.cli.summary import BUILTIN
 from onnx_tflite_plugin.codes import CUSTOM, NAMED_BY_THE_FILE
 from onnx_tflite_plugin.files import write
@@ -38,23 +38,23 @@ from onnx_tflite_plugin.files import write
 def new_pack(folder: Path, op: str, like: str | None, as_json: bool) -> None:
     """Write an op pack into DIR, or add an operator to the pack that is there.
 
-    It installs and passes its own test as it is: pip install -e DIR, then pytest DIR. For an operator that is built in
-    already it wraps the built-in handler; otherwise it holds a placeholder to fill in. What is added to a pack are files
-    of the operator's own, and entry points in setup.cfg.
+    The pack installs and passes its own test unchanged: pip install -e DIR, then pytest DIR. For a built-in operator it
+    wraps the built-in handler; otherwise it holds a placeholder to fill in. Additions to an existing pack are files of the
+    operator's own, and entry points in setup.cfg.
     """
     on_failure(as_json=as_json)
     code = unquote(op)
     kind = like or _kind(code)
     if like is not None:
-        check(code, like)
-    pack = Pack.at(folder)
+        check_kind(code, like)
+    pack = Pack.read(folder)
     if pack is None:
         distribution = _distribution(folder)
         package = identifier(distribution, "pack")
         written = files(code, kind, distribution, package)
     else:
         distribution, package = pack.distribution, pack.package
-        written = _added(pack, code, kind)
+        written = _add_operator(pack, code, kind)
     for name, content in written.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -68,7 +68,7 @@ def new_pack(folder: Path, op: str, like: str | None, as_json: bool) -> None:
         f"pip install -e {quoted} && pytest {quoted}",
         f"python -m onnx_tflite_plugin conformance --pack {distribution}",
     ]
-    following = f"write the lowering in {folder / handler}, and what it must do in {folder / cases}"
+    following = f"write the lowering in {folder / handler}, and its cases in {folder / cases}"
     placeholder = f"until then {code} is converted to a placeholder wherever the pack is installed"
     print_rows(
         row
@@ -82,22 +82,26 @@ def new_pack(folder: Path, op: str, like: str | None, as_json: bool) -> None:
     )
 
 
-def _added(pack: Pack, code: str, kind: str) -> Mapping[str, str]:
-    """The files of one more operator, ``setup.cfg`` among them. Raises UsageProblem where one is there already."""
-    written, entries = addition(code, kind, pack.distribution, pack.package)
+def _add_operator(pack: Pack, code: str, kind: str) -> Mapping[str, str]:
+    """Return the files of one more operator, including ``setup.cfg``. Raises UsageProblem if one exists already."""
+    written, entries = files_for_pack(code, kind, pack.distribution, pack.package)
     for name in written:
         if (pack.folder / name).exists():
-            raise UsageProblem(f"{pack.folder / name} exists already, and would be written")
+            raise UsageProblem(
+                f"{pack.folder / name} exists already and would be overwritten; choose another operator or pack"
+            )
     return {**written, FILE: pack.with_entry_points(entries)}
 
 
 def _kind(code: str) -> str:
-    """What a pack for an operator begins as. Raises UsageProblem for a name nobody knows."""
+    """Return the kind of pack for an operator. Raises UsageProblem for an unknown name."""
     if code.startswith(NAMED_BY_THE_FILE):
         if not code.partition(".")[2]:
-            raise UsageProblem(f"{code!r} lacks the operator's name behind the dot")
+            raise UsageProblem(f"{code!r}: the operator's name after the dot is missing")
         if "*" in code:
-            raise UsageProblem(f"{code!r} is a family, which a pack claims by the hook `claim`: --like claim")
+            raise UsageProblem(
+                f"{code!r} is a family of operators, which a pack claims with the hook `claim`: add --like claim"
+            )
         return "elementwise" if code.startswith(CUSTOM) else "reference"
     from importlib.metadata import distribution
 
@@ -106,11 +110,12 @@ def _kind(code: str) -> str:
     entries = distribution(BUILTIN).entry_points
     if any(entry.group == HANDLERS and entry.name == code for entry in entries):
         return "wrapped"
-    _must_exist(code)
+    _check_code(code)
     return "reference"
 
 
-def _must_exist(code: str) -> None:
+def _check_code(code: str) -> None:
+    """Raise UsageProblem if TFLite has no operator of that name."""
     from difflib import get_close_matches
 
     from onnx_tflite_plugin.source.options import operator_names
@@ -123,7 +128,7 @@ def _must_exist(code: str) -> None:
 
 
 def _distribution(folder: Path) -> str:
-    """The distribution's name, from the folder's. Raises UsageProblem where it is taken, or the folder is in use."""
+    """Return the distribution's name, from the folder's. Raises UsageProblem if it is taken, or the folder is not empty."""
     from importlib.metadata import PackageNotFoundError, distribution
 
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

@@ -1,4 +1,4 @@
-"""Command options made of the fields of ``ConvertOptions`` and ``VerifyOptions``, in groups."""
+"""Command options made from the fields of ``ConvertOptions``, ``VerifyOptions`` and ``BenchOptions``, in groups."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from onnx_tflite_plugin.options import ADVANCED, COMMON, LAYOUT, QUANTIZATION, S
 if TYPE_CHECKING:
     _ParamType = click.ParamType[str]
 else:
-    _ParamType = click.ParamType  # which older versions of click do not make generic
+    _ParamType = click.ParamType  # not generic in older versions of click
 
 
 _OTHERS = "Output"
@@ -23,7 +23,7 @@ _ORDER = (COMMON, SHAPES, LAYOUT, QUANTIZATION, VERIFICATION, ADVANCED, _OTHERS)
 
 
 class Grouped(click.Command):
-    """A command whose help lists its options by group."""
+    """Command whose help lists its options by group."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}
@@ -36,7 +36,7 @@ class Grouped(click.Command):
 
 
 class GroupedOption(click.Option):
-    """An option of a group. One with a ``flag_value`` may be written alone; its value is attached by ``=``."""
+    """Option of a group. One with a ``flag_value`` may be given without a value; a value is attached by ``=``."""
 
     def __init__(self, *flags: Any, group: str, **more: Any) -> None:
         super().__init__(*flags, **more)
@@ -77,7 +77,11 @@ def _arguments(option: Option) -> dict[str, Any]:
     if option.type is bool:
         return {**common, "is_flag": True}
     if option.repeatable:
-        callback = _names if get_origin(option.type) is Sequence else pairs(str(option.metavar), _READ[option.name])
+        callback = (
+            _split_names
+            if get_origin(option.type) is Sequence
+            else pair_callback(str(option.metavar), _READ[option.name])
+        )
         return {**common, "help": f"{option.help} Repeatable.", "multiple": True, "callback": callback}
     if option.values:
         choice = click.Choice(option.values)
@@ -101,28 +105,28 @@ def _type(option: Option) -> Any:
 
 
 class TargetName(_ParamType):
-    """The name of a target that an installed pack brings. Names are read from metadata; no pack is imported."""
+    """Name of a target of an installed pack. Names are read from metadata; no pack is imported."""
 
     name = "target"
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
-        return f"[{'|'.join(_targets())}]"
+        return f"[{'|'.join(_target_names())}]"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if value not in _targets():
-            self.fail(f"{value!r} is not one of {', '.join(map(repr, _targets()))}.", param, ctx)
+        if value not in _target_names():
+            self.fail(f"{value!r} is not one of {', '.join(map(repr, _target_names()))}.", param, ctx)
         return str(value)
 
 
-def _targets() -> Sequence[str]:
-    from onnx_tflite_plugin.installed import PROJECT, entry_points, installed
+def _target_names() -> Sequence[str]:
+    from onnx_tflite_plugin.installed import PROJECT, entry_points, iterate_distributions
 
-    found = (entry_points(distribution.offered, [f"{PROJECT}.targets"]) for distribution in installed())
+    found = (entry_points(distribution.offered, [f"{PROJECT}.targets"]) for distribution in iterate_distributions())
     return sorted({entry.name for entries in found for entry in entries})
 
 
-def pairs(form: str, read: Callable[[str], Any]) -> Callable[..., Mapping[str, Any]]:
-    """Return a callback that reads repeated ``NAME=VALUE``; cut at the last ``=``, for names may hold one."""
+def pair_callback(form: str, read: Callable[[str], Any]) -> Callable[..., Mapping[str, Any]]:
+    """Return a callback that reads repeated ``NAME=VALUE``, split at the last ``=`` since names may contain one."""
 
     def callback(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> Mapping[str, Any]:
         values: dict[str, Any] = {}
@@ -141,7 +145,7 @@ def pairs(form: str, read: Callable[[str], Any]) -> Callable[..., Mapping[str, A
     return callback
 
 
-def _range(text: str) -> tuple[float, float]:
+def _parse_range(text: str) -> tuple[float, float]:
     """Return the numbers of ``-1:1``. Raises ValueError."""
     low, _, high = text.partition(":")
     least, most = float(low), float(high)
@@ -150,7 +154,7 @@ def _range(text: str) -> tuple[float, float]:
     return least, most
 
 
-def _sizes(text: str) -> tuple[int | str, ...]:
+def _parse_sizes(text: str) -> tuple[int | str, ...]:
     """Return the sizes of ``1,224,224,3`` or ``N,224,224,3``. Raises ValueError."""
     parts = [part.strip() for part in text.split(",")]
     if any(not part.isdigit() and not part.isidentifier() for part in parts):
@@ -158,16 +162,16 @@ def _sizes(text: str) -> tuple[int | str, ...]:
     return tuple(int(part) if part.isdigit() else part for part in parts)
 
 
-def _names(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> tuple[str, ...]:
+def _split_names(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> tuple[str, ...]:
     """Return names that are repeated or separated by commas."""
     return tuple(name for text in given for name in text.split(",") if name)
 
 
-_READ: Mapping[str, Callable[[str], Any]] = {"ranges": _range, "input_shape": _sizes, "layout": str}
+_READ: Mapping[str, Callable[[str], Any]] = {"ranges": _parse_range, "input_shape": _parse_sizes, "layout": str}
 
 
-def existing(path: Path | None) -> Path | None:
-    """Return the path of data that exists. Raises UsageProblem."""
+def check_exists(path: Path | None) -> Path | None:
+    """Return the path. Raises UsageProblem if it does not exist."""
     if path is not None and not path.exists():
         raise UsageProblem(f"{path}: there is no such file or folder")
     return path

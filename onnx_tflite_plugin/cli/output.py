@@ -1,11 +1,12 @@
-"""What commands print: coloured at a terminal, plain text elsewhere; nothing a model names can steer the terminal.
+"""Output of commands: colored at a terminal, plain text elsewhere; names in a model cannot control the terminal.
 
-rich is imported only where there is a terminal to draw on.
+rich is imported only at a terminal.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import re
@@ -27,7 +28,7 @@ _PATIENCE = 1.0  # seconds before a spinner is shown
 
 
 class Row(NamedTuple):
-    """A label and the lines that belong to it. ``style`` is rich's, for the lines; ``code`` is never wrapped."""
+    """A label and its lines. ``style`` is rich's, for the lines; ``code`` is never wrapped."""
 
     label: str
     lines: Sequence[str]
@@ -36,7 +37,7 @@ class Row(NamedTuple):
 
 
 def print_rows(rows: Iterable[Row]) -> None:
-    """Print labels in a column on the left, their lines beside it."""
+    """Print labels in a column on the left, with their lines beside them."""
     if not sys.stdout.isatty():
         for row in rows:
             for k, line in enumerate(row.lines):
@@ -48,14 +49,14 @@ def print_rows(rows: Iterable[Row]) -> None:
     for row in rows:
         lines = [clean(line) for line in row.lines]
         if not row.code:
-            lines = [part for line in lines for part in _wrapped(line, console.width - LABEL_WIDTH - 1)]
+            lines = [part for line in lines for part in _wrap_line(line, console.width - LABEL_WIDTH - 1)]
         for k, line in enumerate(lines):
             label = f"{row.label if k == 0 else '':{LABEL_WIDTH}} "
             console.print(Text.assemble((label, "dim"), (line, row.style)), soft_wrap=True)
 
 
-def _wrapped(line: str, width: int) -> list[str]:
-    """Wrap a line between words, with a hanging indent; a number stays with what it counts or numbers."""
+def _wrap_line(line: str, width: int) -> list[str]:
+    """Return a line wrapped between words, with a hanging indent; a number stays with the word it belongs to."""
     indent = line[: len(line) - len(line.lstrip())]
     joined = re.sub(r"(?<=\bop) (?=\d)|(?<=\b\d) (?=\w)|(?<=\d\d) (?=\w)", "\0", line)
     parts = textwrap.wrap(
@@ -65,7 +66,7 @@ def _wrapped(line: str, width: int) -> list[str]:
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, numeric: Collection[int] = ()) -> None:
-    """Print a table; columns ``numeric`` are aligned to the right. Only a terminal gets cells of several lines."""
+    """Print a table; columns ``numeric`` are aligned to the right. Cells are wrapped only at a terminal."""
     cells = [[clean(str(cell)) for cell in row] for row in rows]
     if sys.stdout.isatty():
         from rich.table import Table
@@ -84,17 +85,17 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, nu
 
 
 def print_json(value: Any) -> None:
-    """Strict JSON: what JSON cannot say (infinity, NaN) is null."""
-    click.echo(json.dumps(_plain(value), indent=2, allow_nan=False))
+    """Print strict JSON; infinity and NaN become null."""
+    click.echo(json.dumps(_json_value(value), indent=2, allow_nan=False))
 
 
 @contextmanager
 def working(text: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
-    """Show a spinner on stderr with the current stage once a second has passed, if stderr is a terminal.
+    """Show a spinner on stderr with the current stage after one second, if stderr is a terminal.
 
     Yields a function that takes the name of each stage as it begins.
     """
-    line, status = clean(short(text)), None
+    line, status = clean(shorten(text)), None
 
     def start() -> None:
         nonlocal status
@@ -103,7 +104,7 @@ def working(text: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]
 
     def tell(stage: str) -> None:
         nonlocal line
-        line = clean(f"{short(text)}: {stage}")
+        line = clean(f"{shorten(text)}: {stage}")
         if status is not None:
             status.update(line)
 
@@ -123,8 +124,8 @@ def working(text: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]
 
 
 @contextmanager
-def apart() -> Iterator[None]:
-    """Whatever is printed inside, by Python or by C, goes to stderr: stdout is the command's, and op packs may print."""
+def redirect_stdout_to_stderr() -> Iterator[None]:
+    """Send everything that Python or C print inside to stderr: stdout is the command's, and op packs may print."""
     for stream in (sys.stdout, sys.__stdout__):
         if stream is not None:
             stream.flush()
@@ -144,17 +145,17 @@ def apart() -> Iterator[None]:
 
 
 @contextmanager
-def unread() -> Iterator[None]:
-    """Whoever reads what is printed inside may have left: the work is done, and that is no failure."""
+def ignore_broken_pipe() -> Iterator[None]:
+    """Ignore a broken pipe while printing: the work is done, and a reader that left is no failure."""
     try:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the interpreter's last flush passes
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the interpreter's last flush succeeds
 
 
 def _flush() -> None:
-    """Write out what Python and C hold back of descriptor 1."""
+    """Flush what Python and C have buffered for descriptor 1."""
     with suppress(Exception):
         if sys.__stdout__ is not None:
             sys.__stdout__.flush()
@@ -170,14 +171,14 @@ def _console(file: TextIO | None = None) -> Console:
     return Console(file=file, highlight=False, markup=False, emoji=False)
 
 
-def complain(label: str, lines: Sequence[str], color: str = "red") -> None:
-    """A block on stderr: a coloured label, then the lines, the first beside it."""
+def print_error(label: str, lines: Sequence[str], color: str = "red") -> None:
+    """Print a block on stderr: a colored label, then the lines, the first beside it."""
     plain = False if os.environ.get("NO_COLOR") else None
-    indent = " " * (len(label) + 1)  # of the first line, which stands beside the label
+    indent = " " * (len(label) + 1)  # of the first line, which is beside the label
     parts = [f"{indent if k == 0 else ' '} {clean(line)}" for k, line in enumerate(lines)]
     if sys.stderr.isatty():
         width = _console(sys.stderr).width
-        parts = [part for line in parts for part in _wrapped(line, width)]
+        parts = [part for line in parts for part in _wrap_line(line, width)]
     click.secho(f"{label}:", err=True, fg=color, bold=True, nl=False, color=plain)
     click.echo("\n".join([parts[0][len(indent) :], *parts[1:]]), err=True)
 
@@ -186,14 +187,14 @@ def complain(label: str, lines: Sequence[str], color: str = "red") -> None:
 
 
 def clean(text: str) -> str:
-    """The text with every character that is not for reading written as an escape."""
+    """Return the text with every nonprintable character escaped."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
 
 
-def short(name: str, longest: int = LONGEST_NAME) -> str:
-    """A name with its middle left out where it is long: both ends tell more than either."""
+def shorten(name: str, longest: int = LONGEST_NAME) -> str:
+    """Return a name, with its middle left out if it is long; both ends are informative."""
     if len(name) <= longest:
         return name
     head = (longest - 1) // 2
@@ -201,25 +202,37 @@ def short(name: str, longest: int = LONGEST_NAME) -> str:
 
 
 def at_most(lines: Sequence[str], limit: int, rest: str = "--json shows all") -> list[str]:
-    """The first lines, and how many are left out."""
-    if len(lines) <= limit + 1:  # a line that says "1 more" takes the place of that one
+    """Return the first lines, and the number of the others."""
+    if len(lines) <= limit + 1:  # "1 more" would take as much space as the line
         return list(lines)
     return [*lines[:limit], f"… and {len(lines) - limit} more ({rest})"]
 
 
-def counted(counts: Sequence[tuple[str, int]], limit: int = 6) -> str:
-    """``53 Conv, 10 Add, … and 4 kinds more``."""
+def format_counts(counts: Sequence[tuple[str, int]], limit: int = 6) -> str:
+    """Return counts as text: ``53 Conv, 10 Add, … and 4 kinds more``."""
     shown = counts if len(counts) <= limit + 1 else counts[:limit]
     left = len(counts) - len(shown)
     return ", ".join([*(f"{number} {name}" for name, number in shown), *([f"… and {left} kinds more"] if left else [])])
 
 
+def log_to_stderr(verbosity: int) -> None:
+    """Log to stderr: stages with their time from 1, the reasons of declined rewrites from 2."""
+    if verbosity:
+        from onnx_tflite_plugin.progress import LOG
+
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        LOG.addHandler(handler)
+        LOG.setLevel(logging.INFO if verbosity == 1 else logging.DEBUG)
+
+
 def plural(number: int, word: str) -> str:
+    """Return a number with its noun."""
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
-def size(count: int) -> str:
-    """Bytes for people: ``3.4 MB``."""
+def format_size(count: int) -> str:
+    """Return a number of bytes as text: ``3.4 MB``."""
     if count < 1000:
         return plural(count, "byte")
     for unit in ("kB", "MB"):
@@ -229,16 +242,16 @@ def size(count: int) -> str:
     return f"{count / 1e9:.3g} GB"
 
 
-def _plain(value: Any) -> Any:
-    """Values of numpy and tuples as JSON's own."""
+def _json_value(value: Any) -> Any:
+    """Return numpy values and tuples as JSON types."""
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _json_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(item) for item in value]
+        return [_json_value(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if hasattr(value, "tolist"):
-        return _plain(value.tolist())
+        return _json_value(value.tolist())
     return str(value)

@@ -1,4 +1,4 @@
-"""The files that a run reads and writes: no two outputs share a path, and none replaces an input."""
+"""Files that a run reads and writes: no two outputs share a path, and none replaces an input."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Stamp = tuple[int, int, int] | None
 
 
 class _File(NamedTuple):
-    """A file as it is given, and ``what`` it is: an input's name, or the source of an output.
+    """A file as given, and ``what`` it is: an input's name, or the source of an output.
 
-    ``folder`` is the nearest that exists, ``names`` what follows it.
+    ``folder`` is the nearest existing folder, ``names`` the rest of the path.
     """
 
     path: Path
@@ -37,15 +37,15 @@ class _File(NamedTuple):
         return cls(path, what, output, folder, place.relative_to(folder).parts)
 
     def key(self) -> object:
-        """Return what files share that may be the same: a folder, and names that differ in case or accents only."""
+        """Return a key that is equal for files that may be the same: folder, and names that differ only in case or accents."""
         stat = os.stat(self.folder)
         folder = (stat.st_dev, stat.st_ino) if stat.st_ino else str(self.folder)
-        return folder, tuple(map(_folded, self.names))
+        return folder, tuple(map(_fold_case, self.names))
 
     def is_same(self, other: _File) -> bool:
-        """True if two files of one key are one on their file system."""
+        """Return True if two files of one key are the same on their file system."""
         pairs = zip(self.names, other.names, strict=True)
-        return all(name == alias or _aliases(self.folder, name, alias) for name, alias in pairs)
+        return all(name == alias or _is_alias(self.folder, name, alias) for name, alias in pairs)
 
 
 class Outputs:
@@ -71,23 +71,23 @@ class Outputs:
         linked = None if stat is None else self._inputs.get((stat.st_dev, stat.st_ino))
         same = linked or next((other for other in known if file.is_same(other)), None)
         if same is not None:
-            raise UsageProblem(_collision(same, file, remedy))
+            raise UsageProblem(_collision_message(same, file, remedy))
         known.append(file)
         self._before[path] = _stamp(path)
         return path
 
     def prepare(self, *, folders: bool) -> None:
-        """Check that every output can be written; with ``folders``, make those that are missing. Raises UsageProblem."""
+        """Check that every output can be written; with ``folders``, create missing ones. Raises UsageProblem."""
         for path in self._before:
             if folders:
                 try:
                     path.parent.mkdir(parents=True, exist_ok=True)
                 except OSError as error:
-                    raise UsageProblem(f"the folder {path.parent} cannot be made: {error.strerror}") from None
+                    raise UsageProblem(f"the folder {path.parent} cannot be created: {error.strerror}") from None
             writable(path)
 
     def note(self) -> str:
-        """Report which outputs were written, as the file system has it now."""
+        """Return which outputs were written, as the file system has it now."""
         if not self._before:
             return "nothing was written"
         if len(self._before) > _LISTED:
@@ -103,7 +103,7 @@ class Outputs:
                 yield f"{path} was not written" if before is None else f"existing {path} left unchanged"
 
 
-def _folded(text: str) -> str:
+def _fold_case(text: str) -> str:
     if text.isascii():
         return text.lower()
     import unicodedata
@@ -111,7 +111,7 @@ def _folded(text: str) -> str:
     return unicodedata.normalize("NFD", unicodedata.normalize("NFD", text).casefold())
 
 
-def _aliases(folder: Path, name: str, alias: str) -> bool:
+def _is_alias(folder: Path, name: str, alias: str) -> bool:
     """True if two names are one file in a folder, tried with a temporary file."""
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".", suffix=f".{name}") as probe:
@@ -120,7 +120,7 @@ def _aliases(folder: Path, name: str, alias: str) -> bool:
         return True
 
 
-def _collision(first: _File, second: _File, remedy: str) -> str:
+def _collision_message(first: _File, second: _File, remedy: str) -> str:
     if not first.output:
         return f"{second.path} is {first.what}; name another file to write"
     if first.path == second.path:

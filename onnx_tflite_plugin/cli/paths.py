@@ -1,4 +1,4 @@
-"""Files a command reads and writes, checked before it does any work."""
+"""Checks of files that a command reads and writes, before it does any work."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from onnx_tflite_plugin.cli.failures import UsageProblem
 
 
 def readable(path: Path) -> Path:
-    """The path of a file that can be opened. Raises UsageProblem."""
+    """Return the path of a file that can be opened. Raises UsageProblem."""
     if path.is_dir():
         raise UsageProblem(f"{path} is a directory, not a file")
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # opened, a pipe would be waited for
-            raise UsageProblem(f"{path} is no regular file; write the model to one first")
+        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would block
+            raise UsageProblem(f"{path} is not a regular file; write the model to a file first")
         path.open("rb").close()
     except FileNotFoundError:
         raise UsageProblem(f"{path}: there is no such file") from None
@@ -42,8 +42,8 @@ def writable(path: Path, *, sources: tuple[Path, ...] = ()) -> Path:
     return path
 
 
-def pair(tflite: Path, onnx: Path) -> None:
-    """Raises UsageProblem where one of the two cannot be opened, or where they are the other way round."""
+def check_pair(tflite: Path, onnx: Path) -> None:
+    """Raise UsageProblem if one of the two files cannot be opened, or if they are swapped."""
     readable(tflite)
     readable(onnx)
     if _is_tflite(onnx) and not _is_tflite(tflite):

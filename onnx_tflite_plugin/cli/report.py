@@ -1,4 +1,4 @@
-"""``report``: a conversion as one web page."""
+"""Command ``report``: a conversion as one web page."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from onnx_tflite_plugin import files
-from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure, shortened
-from onnx_tflite_plugin.cli.isolation import isolated
-from onnx_tflite_plugin.cli.output import Row, apart, print_json, print_rows, size, working
+from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure, shorten_names
+from onnx_tflite_plugin.cli.isolation import isolate_command
+from onnx_tflite_plugin.cli.output import Row, format_size, print_json, print_rows, redirect_stdout_to_stderr, working
 from onnx_tflite_plugin.cli.outputs import Outputs
-from onnx_tflite_plugin.cli.paths import pair
+from onnx_tflite_plugin.cli.paths import check_pair
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 def report(tflite: Path, onnx: Path, output: Path | None, as_json: bool) -> None:
     """Write a page about a conversion.
 
-    One HTML file that needs no network: inputs and outputs, the network drawn with what each operator became, the
-    distance of every tensor from LiteRT, and the time of each operator. Needs the extra verify for the last two.
+    One HTML file that needs no network: inputs and outputs, the network with the nodes of each operator, the error of every
+    tensor against LiteRT, and the time of each operator. Needs the extra verify for the last two.
     """
     on_failure(as_json=as_json)
-    pair(tflite, onnx)
-    output = html_file(output or onnx.with_suffix(".html"))
+    check_pair(tflite, onnx)
+    output = html_path(output or onnx.with_suffix(".html"))
     outputs = Outputs()
     outputs.read(tflite, "the TFLite model")
     outputs.read(onnx, "the ONNX model")
@@ -43,30 +43,30 @@ def report(tflite: Path, onnx: Path, output: Path | None, as_json: bool) -> None
         outputs.write(output, "the report", "name another file for the report")
         outputs.prepare(folders=False)
         on_failure(note=outputs.note)
-    watched = isolated()
+    wrap = isolate_command()
     from onnx_tflite_plugin.graph.serialized import read_onnx
     from onnx_tflite_plugin.page.gather import gather
 
     model = read_onnx(onnx)
 
-    with working(f"looking at {onnx.name}") as stage, apart():
+    with working(f"reading {onnx.name}") as stage, redirect_stdout_to_stderr():
         if as_json:
-            page = gather(tflite.read_bytes(), model, tflite.name, progress=watched(stage))
+            page = gather(tflite.read_bytes(), model, tflite.name, progress=wrap(stage))
         else:
-            page = write_page(output, tflite.read_bytes(), model, tflite.name, None, watched(stage))
+            page = write_page(output, tflite.read_bytes(), model, tflite.name, None, wrap(stage))
     if as_json:
         print_json(page.as_dict())
         return
-    rows = [Row("wrote", [f"{output} ({size(output.stat().st_size)}); open it in a browser"], "bold green")]
+    rows = [Row("wrote", [f"{output} ({format_size(output.stat().st_size)}); open it in a browser"], "bold green")]
     if page.wrong:
-        rows.append(Row("FAILED", [shortened(page.verdict)], "red"))
+        rows.append(Row("FAILED", [shorten_names(page.verdict)], "red"))
     if not page.verdict:
-        rows.append(Row("warning", [shortened(note) for note in page.notes], "yellow"))
+        rows.append(Row("warning", [shorten_names(note) for note in page.notes], "yellow"))
     print_rows(rows)
 
 
-def html_file(path: Path) -> Path:
-    """Return the path of a page, whose name must be that of one. Raises UsageProblem."""
+def html_path(path: Path) -> Path:
+    """Return the path of a page. Raises UsageProblem unless it ends in .html or .htm."""
     if path.suffix.lower() not in (".html", ".htm"):
         raise UsageProblem(f"{path}: the report is a web page, name it .html")
     return path
@@ -75,7 +75,7 @@ def html_file(path: Path) -> Path:
 def write_page(
     output: Path, tflite: bytes, onnx: ModelProto, title: str, report: Report | None, progress: Progress
 ) -> Page:
-    """Write the page about a conversion, whole or not at all; ``report`` is the conversion's, where it is at hand."""
+    """Write the page about a conversion atomically; ``report`` is the conversion's, if available."""
     from onnx_tflite_plugin.page.gather import gather
     from onnx_tflite_plugin.page.html import html
 

@@ -1,4 +1,4 @@
-"""What ``new-pack`` writes: the files of an op pack, by path, from the templates of its kind."""
+"""Files that ``new-pack`` writes, by path, from the templates of the pack's kind."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _TAKEN = frozenset(
     | {"handler", "builtin", "original", "lower", "replace", "context", "dequantized", "transparent", "any"}
     | {"annotations"}
 )
-"""What the templates define or import."""
+"""Names that the templates define or import."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of pack. ``entry``: its entry point, ``wanted``: what ``--op`` is, ``declared`` and ``steps``: for the README."""
+    """Kind of pack. ``entry``: its entry point, ``wanted``: the form of ``--op``, ``declared`` and ``steps``: for the README."""
 
     entry: str
     declared: str
@@ -31,8 +31,8 @@ class Kind:
     placeholder: bool = True
     wanted: str = "a custom operator, CUSTOM.<code>"
 
-    def takes(self, code: str) -> bool:
-        """Whether the operator is one of this kind."""
+    def accepts(self, code: str) -> bool:
+        """Return True if the operator is one of this kind."""
         return code.startswith(CUSTOM) and not code.endswith("*")
 
 
@@ -48,12 +48,12 @@ _OWN = Kind(
 
 
 class _Fusion(Kind):
-    def takes(self, code: str) -> bool:
+    def accepts(self, code: str) -> bool:
         return re.fullmatch(r"[A-Z][A-Z0-9_]*", code) is not None
 
 
 class _Claim(Kind):
-    def takes(self, code: str) -> bool:
+    def accepts(self, code: str) -> bool:
         return code.startswith(CUSTOM) and code.endswith("*") and code.count("*") == 1
 
 
@@ -81,7 +81,7 @@ KINDS: Mapping[str, Kind] = {
         wanted="a family of custom operators, CUSTOM.<prefix>*",
     ),
 }
-"""What ``--like`` takes."""
+"""Kinds that ``--like`` accepts."""
 WRAPPED = Kind(
     _HANDLER,
     "the handler: the built-in one's declarations, and a lowering of this pack",
@@ -104,7 +104,7 @@ CASES = "onnx_tflite_plugin.cases"
 
 
 def files(code: str, like: str, distribution: str, package: str) -> Mapping[str, str]:
-    """Contents by path. ``like``: one of KINDS, "wrapped" or "reference"."""
+    """Return file contents by path. ``like``: one of KINDS, "wrapped" or "reference"."""
     values, module = _values(code, like, distribution, package, "cases"), module_of(code)
     sources = {
         "pyproject.toml": "pyproject.toml",
@@ -116,11 +116,15 @@ def files(code: str, like: str, distribution: str, package: str) -> Mapping[str,
         "tests/test_conformance.py": "test_conformance.py",
     }
     escaped = {**values, "title": values["title"].replace("%", "%%")}  # setup.cfg interpolates
-    return {path: _filled(template, escaped if path == "setup.cfg" else values) for path, template in sources.items()}
+    return {
+        path: _fill_template(template, escaped if path == "setup.cfg" else values) for path, template in sources.items()
+    }
 
 
-def addition(code: str, like: str, distribution: str, package: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """What a pack that exists gets: contents by path, and an entry point for each group."""
+def files_for_pack(
+    code: str, like: str, distribution: str, package: str
+) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Return what an existing pack gets: contents by path, and an entry point per group."""
     module = module_of(code)
     cases = f"{module}_cases"
     values = _values(code, like, distribution, package, cases)
@@ -131,16 +135,16 @@ def addition(code: str, like: str, distribution: str, package: str) -> tuple[Map
     }
     group, _, entry = values["entries"].partition(" =\n")
     entries = {group: entry.strip(), CASES: f"{module} = {package}.{cases}:cases"}
-    return {path: _filled(template, values) for path, template in sources.items()}, entries
+    return {path: _fill_template(template, values) for path, template in sources.items()}, entries
 
 
 def module_of(code: str) -> str:
-    """The module that an operator's handler is written to."""
+    """Return the name of the module for an operator's handler."""
     return identifier(bare(code), "op")
 
 
 def _values(code: str, like: str, distribution: str, package: str, cases: str) -> dict[str, str]:
-    """What the templates are filled with."""
+    """Return the values of the templates' placeholders."""
     from onnx_tflite_plugin.api import VERSION
 
     kind = {**KINDS, "wrapped": WRAPPED, "reference": REFERENCE}[like]
@@ -168,7 +172,7 @@ def _values(code: str, like: str, distribution: str, package: str, cases: str) -
             for number, step in enumerate(kind.steps, 1)
         ),
     }
-    values["entries"] = filled_text(kind.entry, values)
+    values["entries"] = fill_text(kind.entry, values)
     return values
 
 
@@ -180,7 +184,7 @@ def _placeholder(like: str) -> str:
 
 
 def identifier(text: str, prefix: str) -> str:
-    """A name for a module or function: nothing Python, the templates or an installed module use already."""
+    """Return a name for a module or function that Python, the templates and installed modules do not use."""
     from importlib.util import find_spec
 
     name = re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_").lower()[:_LONGEST].rstrip("_")
@@ -193,25 +197,25 @@ def identifier(text: str, prefix: str) -> str:
 
 
 def literal(text: str) -> str:
-    """A string of Python, in double quotes where it needs no escape."""
+    """Return a string literal, in double quotes if it needs no escape."""
     return f'"{text}"' if text.isprintable() and not {'"', "\\"} & {*text} else repr(text)
 
 
-def check(code: str, like: str) -> None:
-    """Raises UsageProblem where an operator is not of the kind that is asked for."""
+def check_kind(code: str, like: str) -> None:
+    """Raise UsageProblem if an operator is not of the requested kind."""
     kind = KINDS[like]
-    if not kind.takes(code):
+    if not kind.accepts(code):
         raise UsageProblem(f"--like {like} takes {kind.wanted}, not {code!r}")
 
 
-def _filled(template: str, values: Mapping[str, str]) -> str:
+def _fill_template(template: str, values: Mapping[str, str]) -> str:
     from importlib.resources import files
 
     folder = files("onnx_tflite_plugin").joinpath("templates", "pack")
-    return filled_text(folder.joinpath(f"{template}.txt").read_text(encoding="utf-8"), values)
+    return fill_text(folder.joinpath(f"{template}.txt").read_text(encoding="utf-8"), values)
 
 
-def filled_text(text: str, values: Mapping[str, str]) -> str:
+def fill_text(text: str, values: Mapping[str, str]) -> str:
     from string import Template
 
     return Template(text).substitute(values)

@@ -1,4 +1,4 @@
-"""A conversion in a few lines: what a user would ask about it, and nothing that is as expected."""
+"""Summary of a conversion in a few lines: what a user needs, and everything unusual."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnx_tflite_plugin.cli.edges import edge_lines
-from onnx_tflite_plugin.cli.output import Row, at_most, counted, plural, short, size
-from onnx_tflite_plugin.passes import PASSES
-from onnx_tflite_plugin.passes.weights import forms
+from onnx_tflite_plugin.cli.interface_lines import interface_lines
+from onnx_tflite_plugin.cli.output import Row, at_most, format_counts, format_size, plural, shorten
+from onnx_tflite_plugin.rewrite import rule_named
+from onnx_tflite_plugin.rewrite.weights import dtypes as forms
 
 if TYPE_CHECKING:
     from onnx_tflite_plugin.conversion import Conversion
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
     from onnx_tflite_plugin.verify import Verification
 
 BUILTIN = "onnx-tflite-plugin"
-_BYTES_A_MICROSECOND = 8000  # what the plan's prices are reckoned in
+_BYTES_A_MICROSECOND = 8000  # unit of the plan's prices
 _PLANS = {
     "least": "optimal",
     "heuristic": "heuristic, not proven optimal",
-    "local": "the file's order everywhere (--layout-plan local)",
+    "local": "the file's layout everywhere (--layout-plan local)",
 }
 
 
 def summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> list[Row]:
-    """What to print after the files are written."""
+    """Return the rows to print after the files are written."""
     report = conversion.report
-    written = " and ".join(f"{file} ({size(file.stat().st_size)})" for file in files)
+    written = " and ".join(f"{file} ({format_size(file.stat().st_size)})" for file in files)
     rows = [
         Row("wrote", [f"{written} in {seconds:.2f} s"], "bold green"),
-        Row("inputs", edge_lines(report.inputs)),
-        Row("outputs", edge_lines(report.outputs)),
+        Row("inputs", interface_lines(report.inputs)),
+        Row("outputs", interface_lines(report.outputs)),
         Row("run it", conversion.snippet(str(files[0])).splitlines(), code=True),
         Row("signature", list(_signatures(report))),
         Row("target", [f"{report.target}, opset {report.opset}"]),
-        Row("operators", [f"{sum(report.operators.values())}: {counted(list(report.operators.items()))}"]),
-        Row("nodes", [f"{sum(report.nodes.values())}: {counted(list(report.nodes.items()))}"]),
+        Row("operators", [f"{sum(report.operators.values())}: {format_counts(list(report.operators.items()))}"]),
+        Row("nodes", [f"{sum(report.nodes.values())}: {format_counts(list(report.nodes.items()))}"]),
         Row("layout", list(_layout(report))),
     ]
     rows += [
@@ -47,27 +47,27 @@ def summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> li
         )
     ]
     rows += [Row("weights", list(_weights(report)))]
-    rows += [Row("fused", list(_fused(report))), Row("rewritten", list(_passes(report)))]
+    rows += [Row("fused", list(_fusion_lines(report))), Row("rewritten", list(_passes(report)))]
     rows += [Row("states", list(_states(report)))]
     rows += [Row("packs", list(_packs(report)))]
     if conversion.verification is not None:
-        rows.append(Row("verified", verified(conversion.verification), "green"))
-    rows.append(warned(report.warnings))
+        rows.append(Row("verified", verification_lines(conversion.verification), "green"))
+    rows.append(warning_row(report.warnings))
     return [row for row in rows if row.lines]
 
 
-def warned(warnings: Sequence[str]) -> Row:
+def warning_row(warnings: Sequence[str]) -> Row:
     return Row("warning", at_most([" ".join(text.split()) for text in warnings], 3), "yellow")
 
 
-def verified(verification: Verification, limit: int = 5) -> list[str]:
-    """The verdict and the first outputs."""
+def verification_lines(verification: Verification, limit: int = 5) -> list[str]:
+    """Return the verdict and the first outputs."""
     verdict, *outputs = verification.text.splitlines()
     return [verdict, *at_most(outputs, limit)]
 
 
 def _signatures(report: Report) -> Iterator[str]:
-    """Which signature it is, where the file has others."""
+    """Yield which signature was converted, if the file has others."""
     if report.other_signatures:
         this = "subgraph 0, without a signature" if report.signature is None else repr(report.signature)
         others = ", ".join(at_most([repr(key) for key in report.other_signatures], 4))
@@ -78,10 +78,10 @@ def _signatures(report: Report) -> Iterator[str]:
 def _layout(report: Report) -> Iterator[str]:
     left = plural(report.transposes, "Transpose") if report.transposes else "no Transpose"
     yield f"{_PLANS.get(report.layout, report.layout)}: {left}"
-    yield from (f"  {line}" for line in at_most([_transposed(copy) for copy in report.transposed], 5))
+    yield from (f"  {line}" for line in at_most([_transpose_line(copy) for copy in report.transposed], 5))
     if report.transposes > len(report.transposed) > 0:
         more = report.transposes - len(report.transposed)
-        yield f"  {more} more {'belongs' if more == 1 else 'belong'} to operators themselves"
+        yield f"  {more} more {'is' if more == 1 else 'are'} part of operators"
     if report.transposed_for_speed:
         gains = [f"{_operator(label)} saves about {_time(gain)}" for label, gain in report.transposed_for_speed]
         yield f"  more bytes moved for speed: {', '.join(at_most(gains, 2))}"
@@ -92,25 +92,25 @@ def _time(gain: int) -> str:
     return f"{microseconds:.2g} µs" if microseconds < 99.5 else f"{microseconds / 1000:.2g} ms"
 
 
-def _transposed(copy: Transposed) -> str:
+def _transpose_line(copy: Transposed) -> str:
     consumers = [_operator(label) for label in copy.consumers]
     users = ", ".join(consumers[:2]) + (f" and {len(consumers) - 2} more" if len(consumers) > 2 else "")
     perm = copy.perm.replace("->", "→")
-    return f"{short(copy.tensor)}  {perm}  {size(copy.bytes)}, from {_operator(copy.producer)} to {users}"
+    return f"{shorten(copy.tensor)}  {perm}  {format_size(copy.bytes)}, from {_operator(copy.producer)} to {users}"
 
 
 def _operator(label: str) -> str:
-    """``op 12 CONV_2D v3 'name'`` without version and name, which the line has already or does not need."""
+    """Return ``op 12 CONV_2D v3 'name'`` without version and name."""
     place, _, rest = label.partition(" '")
     words = place.split()
     if rest and words[-1].startswith("v") and words[-1][1:].isdigit():
         words = words[:-1]
-    return short(" ".join(words))
+    return shorten(" ".join(words))
 
 
 _FORMS = {
     forms.INT8: "int8, exact on every processor",
-    forms.CHOSEN: "int8 or uint8, chosen for the processor as the model loads",
+    forms.CHOSEN: "int8 or uint8, selected for the processor at load time",
     forms.UINT8: "uint8",
     forms.DEPENDENT: "int8, exact only on processors with 32-bit sums (VNNI, ARM)",
 }
@@ -124,25 +124,25 @@ def _weights(report: Report) -> Iterator[str]:
     )
 
 
-def _fused(report: Report) -> Iterator[str]:
+def _fusion_lines(report: Report) -> Iterator[str]:
     if report.fused:
         absorbed = sum(report.operators.values()) - sum(report.packs.values()) + sum(report.fused.values())
-        yield f"{counted(list(report.fused.items()))}, from {plural(absorbed, 'operator')}"
+        yield f"{format_counts(list(report.fused.items()))}, from {plural(absorbed, 'operator')}"
 
 
 def _passes(report: Report) -> Iterator[str]:
     for name, count in report.passes.items():
-        yield f"{PASSES[name].summary}: {plural(count, 'place')}"
+        yield f"{rule_named(name).summary}: {plural(count, 'place')}"
     added = report.nodes.get("Transpose", 0) - report.transposes
     if report.passes and added > 0:
-        yield f"{plural(added, 'Transpose')} {'is' if added == 1 else 'are'} part of that"
+        yield f"{plural(added, 'Transpose')} {'is' if added == 1 else 'are'} part of these rewrites"
     if report.passes and added < 0:
-        yield f"{plural(-added, 'Transpose')} fewer than the layout has"
+        yield f"{plural(-added, 'Transpose')} fewer than the layout plan has"
 
 
 def _states(report: Report) -> Iterator[str]:
     if report.states:
-        names = ", ".join(short(name, 24) for name in report.states[:4])
+        names = ", ".join(shorten(name, 24) for name in report.states[:4])
         more = f", … and {len(report.states) - 4} more" if len(report.states) > 4 else ""
         yield f"{len(report.states)}, as extra inputs and outputs: {names}{more}"
         yield "onnx_tflite_plugin.runtime.Session carries them from run to run"
@@ -162,7 +162,7 @@ def _packs(report: Report) -> Iterator[str]:
 
 
 def as_json(conversion: Conversion, model: Path, files: Sequence[Path], seconds: float) -> dict[str, Any]:
-    """The same and more for machines: the whole report."""
+    """Return the whole report for machines."""
     return {
         "model": str(model),
         "output": str(files[0]),
@@ -175,7 +175,7 @@ def as_json(conversion: Conversion, model: Path, files: Sequence[Path], seconds:
 
 
 def verification_json(verification: Verification) -> dict[str, Any]:
-    """A verification with its verdicts spelled out."""
+    """Return a verification with its verdicts as JSON."""
     diverging = verification.diverging
     return {
         "ok": verification.ok,

@@ -1,4 +1,4 @@
-"""``verify``: LiteRT and ONNX Runtime side by side."""
+"""Command ``verify``: comparison of a conversion with LiteRT."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from onnx_tflite_plugin.cli.failures import on_failure, shortened
-from onnx_tflite_plugin.cli.isolation import isolated
-from onnx_tflite_plugin.cli.options import Grouped, add_options, existing
-from onnx_tflite_plugin.cli.output import Row, apart, print_json, print_rows, working
+from onnx_tflite_plugin.cli.failures import on_failure, shorten_names
+from onnx_tflite_plugin.cli.isolation import isolate_command
+from onnx_tflite_plugin.cli.options import Grouped, add_options, check_exists
+from onnx_tflite_plugin.cli.output import Row, print_json, print_rows, redirect_stdout_to_stderr, working
 from onnx_tflite_plugin.cli.outputs import Outputs
-from onnx_tflite_plugin.cli.paths import pair
+from onnx_tflite_plugin.cli.paths import check_pair
 from onnx_tflite_plugin.options import ConvertOptions, VerifyOptions
 
 
@@ -27,7 +27,7 @@ from onnx_tflite_plugin.options import ConvertOptions, VerifyOptions
     "--bisect",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="On failure write the smallest part that disagrees into DIR, for a bug report: .tflite, .onnx and its inputs.",
+    help="On failure write the smallest failing submodel into DIR, for a bug report: .tflite, .onnx and its inputs.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, and nothing else.")
 @click.pass_context
@@ -41,30 +41,30 @@ def verify(
 ) -> None:
     """Compare a model with its conversion.
 
-    Runs LiteRT and ONNX Runtime on the same inputs and compares every output. Exits with 3 where they differ by more
-    than the tolerance and more than LiteRT's kernel sets differ from each other. Needs the extra verify.
+    Runs LiteRT and ONNX Runtime on the same inputs and compares every output. Exits with 3 if they differ by more than the
+    tolerance and more than LiteRT's kernel sets differ from each other. Needs the extra verify.
     """
     on_failure(as_json=as_json)
-    existing(options["inputs"])
-    pair(tflite, onnx)
+    check_exists(options["inputs"])
+    check_pair(tflite, onnx)
     _plan(options["bisect"], tflite, onnx, options["inputs"])
-    watched = isolated()
-    from onnx_tflite_plugin.cli.summary import verification_json, verified
+    wrap = isolate_command()
+    from onnx_tflite_plugin.cli.summary import verification_json, verification_lines
     from onnx_tflite_plugin.verify import verify as run
 
-    with working(f"verifying {onnx.name}") as stage, apart():
-        result = run(tflite, onnx, progress=watched(stage), **options)
+    with working(f"verifying {onnx.name}") as stage, redirect_stdout_to_stderr():
+        result = run(tflite, onnx, progress=wrap(stage), **options)
     if as_json:
         print_json({"model": str(tflite), "onnx": str(onnx), **verification_json(result)})
     else:
-        lines = verified(result, 20) if result.ok else [*map(shortened, result.text.splitlines())]
+        lines = verification_lines(result, 20) if result.ok else [*map(shorten_names, result.text.splitlines())]
         print_rows([Row("ok" if result.ok else "FAILED", lines, "green" if result.ok else "red")])
     if not result.ok:
         ctx.exit(3)
 
 
 def _plan(folder: Path | None, tflite: Path, onnx: Path, inputs: Path | None) -> None:
-    """Raise UsageProblem if the part that ``--bisect`` writes would replace what is compared."""
+    """Raise UsageProblem if the submodel that ``--bisect`` writes would replace a file that is compared."""
     if folder is None:
         return
     from onnx_tflite_plugin.verify.operators.bisect import PARTS

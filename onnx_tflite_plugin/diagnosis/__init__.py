@@ -1,1 +1,4 @@
-"""Attribution of a failed conversion: to the file, an option, an op pack or the converter. Entry points alone call it."""
+"""Attribution of a failed conversion: to the file, an option, an op pack or the converter.
+
+Only entry points call it.
+"""

@@ -1,15 +1,14 @@
-"""Who is at fault for a failed conversion, decided from the error and what is known of the model by then."""
+"""Attribution of a failed conversion, decided from the error and the records that were made before it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.binding.consistency import lacks_rank
-from onnx_tflite_plugin.diagnosis.litert import diagnosed
-from onnx_tflite_plugin.diagnosis.packs import blame_packs, pack_declarations
+from onnx_tflite_plugin.diagnosis.packs import attribute_to_packs, pack_declarations
 from onnx_tflite_plugin.errors import (
     CONTRADICTION,
     Blamed,
@@ -20,7 +19,7 @@ from onnx_tflite_plugin.errors import (
     TooLarge,
     UnsupportedOperator,
 )
-from onnx_tflite_plugin.guard import BUILTIN, Failed, debug, raised_at
+from onnx_tflite_plugin.guard import BUILTIN, Failed, debug, format_error_location
 from onnx_tflite_plugin.normalize.stage import Normalized, contradicting_sizes
 from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.source import Section
@@ -31,7 +30,7 @@ _HINT = "convert the original model again"
 
 @dataclass
 class Records:
-    """What is known of a conversion by the time it fails."""
+    """Results of a conversion so far: ``normalized`` and ``bound`` are None until their stage ends."""
 
     options: ConvertOptions
     model: Model
@@ -42,55 +41,61 @@ class Records:
 def attribute_failure(
     error: Exception, records: Records, source: str | Path | bytes | Section | None = None
 ) -> ConversionError:
-    """Return the error to raise: it names the file, an option, an op pack or the converter as the cause.
+    """Return the error to raise, with the file, an option, an op pack or the converter as the cause.
 
-    ``source``: the file, which LiteRT is asked to run if the converter seems at fault; None if there is none.
+    ``source``: the file, which LiteRT runs if the converter seems to be the cause; None if there is none.
     """
     if not isinstance(error, ConversionError):
-        error = _as_conversion_error(error, records)
-    failure = _of_the_file(error, records) or error
-    return failure if source is None else diagnosed(failure, source)
+        error = _to_conversion_error(error, records)
+    failure = _attribute_to_file(error, records) or error
+    if source is None:
+        return failure
+    from onnx_tflite_plugin.diagnosis.litert import (
+        check_with_litert,  # imports verify, which no successful conversion needs
+    )
+
+    return check_with_litert(failure, source)
 
 
-def _as_conversion_error(error: Exception, records: Records) -> ConversionError:
-    """Return the error for an exception that no stage raises on purpose."""
-    if isinstance(error, Refused):
+def _to_conversion_error(error: Exception, records: Records) -> ConversionError:
+    """Return the error for an exception that no stage raises deliberately."""
+    if isinstance(error, Refusal):
         return TooLarge(str(error))
     if isinstance(error, RecursionError):
-        return TooLarge("the model is nested too deeply: one thing in another more often than Python allows")
+        return TooLarge("the model is nested too deeply: it exceeds Python's recursion limit")
     if isinstance(error, MemoryError):
         return TooLarge("out of memory: the model needs more than this machine or its limits allow")
     debug(error)
-    place = raised_at(error)
+    place = format_error_location(error)
     declared = pack_declarations(records.bound) if records.bound is not None else {}
     if declared and not isinstance(error, Failed):
-        return blame_packs(place, declared)
+        return attribute_to_packs(place, declared)
     problem = Blamed("the model", place, Failed(BUILTIN, place).hint, ours=True)
     return InternalError("the conversion failed:", [problem])
 
 
-def _of_the_file(error: ConversionError, records: Records) -> ConversionError | None:
-    """Return the error with the file or the requested sizes as its cause; None if neither is."""
+def _attribute_to_file(error: ConversionError, records: Records) -> ConversionError | None:
+    """Return the error with the file or the requested sizes as the cause; None if neither is."""
     model, options = records.model, records.options
     lacking = [tensor for tensor in model.main.tensors if lacks_rank(tensor)]
     if lacking and any(isinstance(problem, Blamed) and problem.ours for problem in error.problems):
-        reason = "the file stores no shape for it, and none follows"
+        reason = "the file stores no shape for the tensor, and the operators do not determine one"
         return InvalidModel(CONTRADICTION, [Problem(f"tensor {tensor}", reason, _HINT) for tensor in lacking])
-    asked = bool(options.input_shape or options.dynamic_batch)
-    if asked and isinstance(error, InvalidModel) and records.normalized is not None:
+    probe_file = bool(options.input_shape or options.dynamic_batch)
+    if probe_file and isinstance(error, InvalidModel) and records.normalized is not None:
         return contradicting_sizes(error, options)
     if lacking and not options.input_shape and type(error) in (InvalidModel, UnsupportedOperator):
-        return _with_unknown_inputs(error, model)
+        return _add_unknown_inputs(error, model)
     return None
 
 
-def _with_unknown_inputs(error: ConversionError, model: Model) -> ConversionError | None:
-    """Return the error with the graph inputs whose stored shape ``[]`` may stand for any; None if the file has none."""
+def _add_unknown_inputs(error: ConversionError, model: Model) -> ConversionError | None:
+    """Return the error with graph inputs whose stored shape ``[]`` may mean unknown; None if the file has none."""
     unknown = [
         Problem(
             f"graph input {tensor}",
-            "the file stores the shape [] for it, as for tensors of which it does not know the shape",
-            f"if it is no scalar, give its shape with --input-shape {tensor.name or tensor.index}=...",
+            "the file stores the shape [], which also stands for an unknown shape",
+            f"if the input is not a scalar, set its shape with --input-shape {tensor.name or tensor.index}=...",
         )
         for tensor in model.main.inputs
         if not tensor.shape

@@ -1,4 +1,4 @@
-"""Whose fault a failure is: LiteRT, where it is installed, is asked in a process of its own, which a broken file may kill."""
+"""Check of a failed file in LiteRT, if installed, in a separate process, because a broken file may crash it."""
 
 from __future__ import annotations
 
@@ -18,36 +18,39 @@ from onnx_tflite_plugin.source import Section, read, read_bytes
 from onnx_tflite_plugin.source.model import Model, agree
 from onnx_tflite_plugin.verify.runtimes.litert import unresolved
 
-PATIENCE = 120  # seconds that a busy machine may take for it
-LARGEST = 1 << 28  # bytes of a file that is tried; larger ones are not fuzzed but made
+PATIENCE = 120  # time limit in seconds, long enough for a busy machine
+LARGEST = 1 << 28  # largest file in bytes to run; larger files are real models, not fuzzed ones
 _PROGRAM = Path(__file__).with_name("probe.py")
-UNKNOWN = "unresolved"  # operators that LiteRT does not know may be a pack's
+UNKNOWN = "unresolved"  # in LiteRT's message; operators that LiteRT does not know may be a pack's
 _HINT = "convert the original model again"
 
 Probed = Mapping[str, Any]
-"""What :func:`probe.probe` returns; empty where LiteRT cannot be asked."""
+"""Result of :func:`probe.probe`; empty if LiteRT cannot run the file."""
 
 
-def diagnosed(error: ConversionError, source: str | Path | bytes | Section) -> ConversionError:
-    """The error, or InvalidModel where it blames the converter for a file that LiteRT refuses, or whose shapes it corrects."""
+def check_with_litert(error: ConversionError, source: str | Path | bytes | Section) -> ConversionError:
+    """Return the error, or InvalidModel if LiteRT refuses the file, or computes other shapes than are stored.
+
+    Applies only to errors attributed to the converter.
+    """
     blamed = [problem for problem in error.problems if isinstance(problem, Blamed) and problem.ours]
     if not blamed:
         return error
-    told = asked(source)
-    if told.get("refused"):
+    probed = probe_file(source)
+    if probed.get("refused"):
         return InvalidModel(
-            "LiteRT does not run the file either:", [Problem(blamed[0].where, str(told["refused"]), _HINT)]
+            "LiteRT does not run the file either:", [Problem(blamed[0].where, str(probed["refused"]), _HINT)]
         )
-    return contradicted(read(source), told) or error
+    return shape_contradiction(read(source), probed) or error
 
 
-def contradicted(model: Model, told: Probed) -> InvalidModel | None:
-    """What stored shapes contradict the shapes that LiteRT computes; ``None`` where none does."""
-    shapes: Mapping[str, Sequence[int]] = told.get("shapes", {})
+def shape_contradiction(model: Model, probed: Probed) -> InvalidModel | None:
+    """Return an error with stored shapes that differ from the shapes that LiteRT computes; ``None`` if none does."""
+    shapes: Mapping[str, Sequence[int]] = probed.get("shapes", {})
     problems = [
         Contradiction(
             f"subgraphs[{tensor.subgraph}].tensors[{tensor.index}].shape",
-            f"tensor {tensor} is of shape {list(tensor.dims)}, LiteRT computes {list(shapes[str(tensor.index)])}",
+            f"tensor {tensor} is of shape {list(tensor.dims)}, but LiteRT computes {list(shapes[str(tensor.index)])}",
             _HINT,
         )
         for tensor in model.subgraphs[0].tensors
@@ -56,31 +59,31 @@ def contradicted(model: Model, told: Probed) -> InvalidModel | None:
     return InvalidModel(CONTRADICTION, problems) if problems else None
 
 
-def asked(source: str | Path | bytes | Section) -> Probed:
-    """What LiteRT makes of a file with inputs of zeros; nothing where it cannot be asked, or knows not all operators."""
+def probe_file(source: str | Path | bytes | Section) -> Probed:
+    """Return LiteRT's result for a file with inputs of zeros; empty if it cannot run or does not know all operators."""
     if find_spec("ai_edge_litert") is None:
         return {}
     if isinstance(source, str | Path):
-        return _run(Path(source)) if Path(source).is_file() and Path(source).stat().st_size <= LARGEST else {}
+        return _run_probe(Path(source)) if Path(source).is_file() and Path(source).stat().st_size <= LARGEST else {}
     if (source.size if isinstance(source, Section) else len(source)) > LARGEST:
         return {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.tflite"
         path.write_bytes(read_bytes(source))
-        return _run(path)
+        return _run_probe(path)
 
 
-def _run(path: Path) -> Probed:
+def _run_probe(path: Path) -> Probed:
     command = [sys.executable, os.fspath(_PROGRAM), os.fspath(path)]
     try:
         ran = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return {}
-    if ran.returncode < 0 and -ran.returncode not in (signal.SIGXCPU, signal.SIGKILL):  # of which we are the cause
-        return {"refused": f"it dies of signal {-ran.returncode}"}
+    if ran.returncode < 0 and -ran.returncode not in (signal.SIGXCPU, signal.SIGKILL):  # signals of our own limits
+        return {"refused": f"LiteRT ended with signal {-ran.returncode}"}
     try:
-        told: Probed = json.loads(ran.stdout)
+        probed: Probed = json.loads(ran.stdout)
     except ValueError:
         return {}
-    refused = str(told.get("refused", ""))
-    return {} if UNKNOWN in refused or unresolved(refused) else told
+    refused = str(probed.get("refused", ""))
+    return {} if UNKNOWN in refused or unresolved(refused) else probed

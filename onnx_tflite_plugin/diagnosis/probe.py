@@ -1,6 +1,7 @@
-"""What LiteRT makes of a file with inputs of zeros, or of ones where zeros fail. A program: ``python probe.py FILE`` prints it as JSON.
+"""Program that runs a file in LiteRT: ``python probe.py FILE`` prints the result as JSON.
 
-It imports nothing of the package, for a process of its own is to begin quickly: a broken file may kill it.
+Inputs are zeros, or ones if zeros fail. It imports nothing of the package, so that it starts quickly in a separate
+process, which a broken file may crash.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-SECONDS = 20  # of processor time: a model that takes longer is no broken one
+SECONDS = 20  # limit of processor time: a model that takes longer is not broken
 
 
 def probe(source: str | bytes) -> dict[str, Any]:
-    """``{"refused": why}``, or ``{"shapes": {tensor of the main subgraph: sizes}}`` as it computes them.
+    """Return ``{"refused": reason}``, or ``{"shapes": {tensor of the main subgraph: shape}}`` as computed.
 
     ``source``: a file's path, or its content.
     """
@@ -31,12 +32,12 @@ def probe(source: str | bytes) -> dict[str, Any]:
         model.allocate_tensors()
         try:
             model.invoke()
-        except RuntimeError:  # zeros may be what a kernel divides by
+        except RuntimeError:  # a kernel may divide by zero
             for tensor in model.get_input_details():
                 model.set_tensor(tensor["index"], np.ones(tensor["shape"], tensor["dtype"]))
             model.invoke()
     except (ValueError, RuntimeError, IndexError) as error:
-        return {"refused": " ".join(str(error).split()) or "it gives no reason"}
+        return {"refused": " ".join(str(error).split()) or "LiteRT gave no reason"}
     return {"shapes": {str(tensor["index"]): tensor["shape"].tolist() for tensor in model.get_tensor_details()}}
 
 
@@ -46,6 +47,6 @@ if __name__ == "__main__":
 
         resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    except ImportError:  # no such limits here
+    except ImportError:  # no resource limits on Windows
         pass
     sys.stdout.write(json.dumps(probe(sys.argv[1])))

@@ -1,1 +1,1 @@
-"""What holds for a converted model whoever writes or reads it: unique names, its metadata, validity."""
+"""Properties of a converted model, for its writers and readers: unique names, metadata, validity."""

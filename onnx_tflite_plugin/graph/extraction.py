@@ -1,4 +1,4 @@
-"""A part of an ONNX model between named values, as a model of its own."""
+"""Extraction of a submodel between named values."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     import onnx
 
 
-def extracted(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> onnx.ModelProto | None:
-    """What computes ``outputs`` from ``inputs``, with the constants and the metadata that it needs.
+def extract_submodel(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> onnx.ModelProto | None:
+    """Return the submodel that computes ``outputs`` from ``inputs``, with its constants and metadata.
 
-    ``None`` where it needs another input of the model too, goes around one of ``inputs`` by what that is made of, as where two
-    reshapes were joined, or a value is not one of the main graph with a dtype.
+    Returns ``None`` if the submodel needs another input of the model, if it bypasses one of ``inputs`` and reads a value
+    upstream of it (as after two reshapes were merged), or if a name is not a value of the main graph with a known dtype.
     """
     graph = model.graph
     infos = {info.name: info for info in (*graph.input, *graph.value_info, *graph.output)}
@@ -25,10 +25,10 @@ def extracted(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[s
     for node in reversed(graph.node):
         if any(name in needed for name in node.output):
             nodes.append(node)
-            needed |= {*_read(node)} - {*inputs}
-    read = {name for node in nodes for name in _read(node)}
+            needed |= {*_input_names(node)} - {*inputs}
+    read = {name for node in nodes for name in _input_names(node)}
     unread = {*inputs} - read
-    if unread and not read.isdisjoint(_before(model, unread)):
+    if unread and not read.isdisjoint(_upstream_values(model, unread)):
         return None
     constants = [tensor for tensor in graph.initializer if tensor.name in needed]
     available = {name for node in nodes for name in node.output} | {tensor.name for tensor in constants}
@@ -53,22 +53,22 @@ def extracted(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[s
     return part
 
 
-def _before(model: onnx.ModelProto, values: Collection[str]) -> set[str]:
-    """These values, and what nodes of the main graph make them of."""
+def _upstream_values(model: onnx.ModelProto, values: Collection[str]) -> set[str]:
+    """Return these values and all values of the main graph that they are computed from."""
     needed = {*values}
     for node in reversed(model.graph.node):
         if any(name in needed for name in node.output):
-            needed.update(_read(node))
+            needed.update(_input_names(node))
     return needed
 
 
-def _read(node: onnx.NodeProto) -> Iterator[str]:
-    """The values a node takes, those that its inner graphs take from outside included."""
+def _input_names(node: onnx.NodeProto) -> Iterator[str]:
+    """Return the values that a node reads, including those that its inner graphs take from outer scopes."""
     yield from (name for name in node.input if name)
     for attribute in node.attribute:
         if attribute.HasField("g"):
             inner = attribute.g
             own = {info.name for info in inner.input} | {tensor.name for tensor in inner.initializer}
             own |= {name for each in inner.node for name in each.output}
-            taken = [name for each in inner.node for name in _read(each)] + [info.name for info in inner.output]
+            taken = [name for each in inner.node for name in _input_names(each)] + [info.name for info in inner.output]
             yield from (name for name in taken if name not in own)

@@ -1,4 +1,4 @@
-"""Which kernels ONNX Runtime has, by its own list; it is no part of its API, and may be missing."""
+"""Kernels that ONNX Runtime has, from its own list, which is not part of its API and may be missing."""
 
 from __future__ import annotations
 
@@ -13,26 +13,29 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 _LACKING = re.compile(r"Could not find an implementation for (\w+)\(\d+\) node")
-_CHECKED_ALL_THE_SAME = "--check standard writes it all the same"
+_SKIP_CHECK = "--check standard writes the model anyway"
 
 
-def advice(model: ir.Model, reason: str, opsets: tuple[int, int]) -> str:
-    """What would help where ONNX Runtime opens a model not for this ``reason``; ``opsets``: the least and the newest to choose."""
-    said = [old] if (old := too_old(model)) else []
+def suggest_options(model: ir.Model, reason: str, opsets: tuple[int, int]) -> str:
+    """Return options that may help if ONNX Runtime rejects a model for ``reason``.
+
+    ``opsets``: least and greatest to suggest.
+    """
+    hints = [old] if (old := describe_old_runtime(model)) else []
     lacking = _LACKING.search(reason)
     nodes = [node for node in model.graph.all_nodes() if lacking is not None and node.op_type == lacking[1]]
     versions = sorted(set.intersection(*(_opsets(node, opsets) for node in nodes))) if nodes else []
     if versions:
-        said.append(f"--opset {versions[-1]} may help")
+        hints.append(f"--opset {versions[-1]} may help")
     elif "opset" in reason:
-        said.append("an older --opset may help")
+        hints.append("an older --opset may help")
     if any(node.op_type in ("QuantizeLinear", "DequantizeLinear") or node.domain for node in model.graph.all_nodes()):
-        said.append("--quantization float may help")
-    return "; ".join([*said, _CHECKED_ALL_THE_SAME])
+        hints.append("--quantization float may help")
+    return "; ".join([*hints, _SKIP_CHECK])
 
 
 def _opsets(node: ir.Node, opsets: tuple[int, int]) -> set[int]:
-    """The opsets in which a node of ONNX has a kernel of the dtypes of its operands."""
+    """Return the opsets in which a node has a kernel for its operand dtypes."""
     import onnx
     from onnxruntime.capi import onnxruntime_pybind11_state as runtime
 
@@ -58,7 +61,7 @@ def _opsets(node: ir.Node, opsets: tuple[int, int]) -> set[int]:
 
 
 def _dtypes(node: ir.Node, schema: onnx.defs.OpSchema) -> dict[str, set[str]]:
-    """The dtypes that each type parameter of the operator would stand for, ``T: {tensor(int8)}``."""
+    """Return the dtypes of each type parameter of the operator, such as ``T: {tensor(int8)}``."""
     sides = ((node.inputs, schema.inputs), (node.outputs, schema.outputs))
     dtypes: dict[str, set[str]] = {}
     for values, formals in sides:
@@ -69,21 +72,21 @@ def _dtypes(node: ir.Node, schema: onnx.defs.OpSchema) -> dict[str, set[str]]:
 
 
 OLDEST_RUNTIME = "1.22"
-"""The oldest ONNX Runtime that the package runs with and that what it writes loads in; setup.cfg says the same."""
+"""Oldest ONNX Runtime that the package runs with and that loads its output; equal to the version in setup.cfg."""
 LOADED_FROM = {23: "1.23", 24: "1.24", 25: "1.24", 26: "1.25"}
-"""The first ONNX Runtime that loads an opset; older opsets load in 1.22. Measured by opening a model in each."""
+"""First ONNX Runtime that loads an opset; older opsets load in 1.22. Measured by opening a model in each version."""
 NIBBLES_FROM = "1.23"
-"""The first that casts int4 and uint4."""
+"""First ONNX Runtime that casts int4 and uint4."""
 
 
 def first_runtime(opset: int, casts: Iterable[str]) -> str:
-    """The first ONNX Runtime that loads a model of this opset that casts to or from dtypes; empty where every supported one does."""
+    """Return the first ONNX Runtime that loads a model of this opset with casts of these dtypes; empty if all supported do."""
     nibbles = NIBBLES_FROM if {"int4", "uint4"} & {*casts} else ""
     return max(LOADED_FROM.get(opset, ""), nibbles)
 
 
 def first_runtime_of(model: ir.Model) -> str:
-    """The first ONNX Runtime that loads a finished model."""
+    """Return the first ONNX Runtime that loads a finished model; empty if all supported versions do."""
     casts = (
         value.type.dtype.name.lower()
         for node in model.graph.all_nodes()
@@ -94,10 +97,10 @@ def first_runtime_of(model: ir.Model) -> str:
     return first_runtime(model.graph.opset_imports[""], casts)
 
 
-def too_old(model: ir.Model) -> str:
-    """Why the installed ONNX Runtime does not load a finished model; empty where it does."""
+def describe_old_runtime(model: ir.Model) -> str:
+    """Return the reason why the installed ONNX Runtime is too old for a finished model; empty if it is not."""
     import onnxruntime
 
     needed = first_runtime_of(model)
     old = needed and Version(onnxruntime.__version__) < Version(needed)
-    return f"it needs ONNX Runtime {needed} or later, {onnxruntime.__version__} is installed" if old else ""
+    return f"the model needs ONNX Runtime {needed} or later, {onnxruntime.__version__} is installed" if old else ""

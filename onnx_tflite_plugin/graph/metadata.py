@@ -1,18 +1,20 @@
-"""What a converted model tells of itself in ``metadata_props``: every key and its text is written and read here alone.
+"""Keys in ``metadata_props`` of a converted model.
+
+Every key and its text is written and read only here.
 
 | of | key | text |
 |---|---|---|
-| model | ``state`` | JSON, an object per state: see :class:`CarriedState`; none where every run begins anew |
+| model | ``state`` | JSON, an object per state: see :class:`CarriedState`; none if every run starts anew |
 | model | ``weights`` | JSON, ``{dtype: number of 8-bit products whose weights have it}`` |
-| model | ``signature`` | the key of the signature that was converted |
-| model | ``part`` | JSON, ``{"inputs": [...], "outputs": [...]}``: the tensors of the subgraph between which it was cut |
-| model | ``source`` | JSON, what the author says of the model: see :func:`write_authored` |
-| node | ``operators`` | the TFLite operators it was lowered from, calls before what they call, ``subgraph:operator,...`` |
-| node | ``handler``, ``pack`` | who lowered them |
-| node | ``name`` | the TFLite operator's name: that of its first output |
+| model | ``signature`` | the key of the converted signature |
+| model | ``part`` | JSON, ``{"inputs": [...], "outputs": [...]}``: the tensors between which the subgraph was cut |
+| model | ``source`` | JSON, the author's description of the model: see :func:`write_authored` |
+| node | ``operators`` | the TFLite operators it was lowered from, calls before their callees, ``subgraph:operator,...`` |
+| node | ``handler``, ``pack`` | the handler that lowered it, and its pack |
+| node | ``name`` | the name of the TFLite operator's first output |
 | value | ``tensor``, ``form``, ``order``, ``shift`` | see :class:`TensorValue` |
 
-Every key stands behind :data:`PREFIX`. Neither onnx nor onnx_ir is loaded.
+Every key has the prefix :data:`PREFIX`. Neither onnx nor onnx_ir is loaded.
 """
 
 from __future__ import annotations
@@ -38,17 +40,17 @@ class Entry(Protocol):
 
 
 def props(entries: Iterable[Entry]) -> dict[str, str]:
-    """A protobuf's ``metadata_props`` by key, as onnx_ir has them."""
+    """Return a protobuf's ``metadata_props`` as a mapping, as in onnx_ir."""
     return {entry.key: entry.value for entry in entries}
 
 
 def own(given: Mapping[str, str]) -> dict[str, str]:
-    """Those of the keys that the converter wrote."""
+    """Return the entries that the converter wrote."""
     return {key: text for key, text in given.items() if key.startswith(PREFIX)}
 
 
 def remove_own(given: MutableMapping[str, str]) -> None:
-    """Take out what the converter wrote: it no longer holds."""
+    """Remove the entries that the converter wrote, because they no longer hold."""
     for key in own(given):
         del given[key]
 
@@ -57,10 +59,10 @@ def remove_own(given: MutableMapping[str, str]) -> None:
 
 
 class CarriedState(NamedTuple):
-    """A graph output that is fed back into a graph input at the next run.
+    """A graph output whose value is the graph input of the next run.
 
-    ``shape`` has -1 for an unknown size. ``initial``: a number for all elements or a list in C order, where the input has no
-    initializer.
+    ``shape`` has -1 for dynamic dimensions. ``initial`` is a scalar for all elements or a list in C order; it is used if
+    the input has no initializer.
     """
 
     input: str
@@ -70,7 +72,7 @@ class CarriedState(NamedTuple):
     initial: Any = None
 
     def first(self) -> Array:
-        """The state before the first run, where the model holds no initializer for it."""
+        """Return the state before the first run, for a model without an initializer for it."""
         value = np.zeros(self.shape, self.dtype)
         if self.initial is not None:
             value[...] = np.asarray(self.initial, self.dtype).reshape(self.shape if np.size(self.initial) > 1 else ())
@@ -78,7 +80,10 @@ class CarriedState(NamedTuple):
 
 
 def write_states(given: MutableMapping[str, str], states: Sequence[CarriedState], *, reset: bool = False) -> None:
-    """Nothing is written of a model without states. ``reset``: it has some, and begins anew in every run."""
+    """Write the states of a model; nothing if it has none.
+
+    ``reset``: it has states, and every run resets them.
+    """
     if states or reset:
         given[_STATE] = json.dumps(
             [{"input": s.input, "output": s.output, "dtype": s.dtype, "shape": list(s.shape)} for s in states]
@@ -86,7 +91,7 @@ def write_states(given: MutableMapping[str, str], states: Sequence[CarriedState]
 
 
 def read_states(given: Mapping[str, str]) -> tuple[CarriedState, ...]:
-    """The model's states. Raises ValueError where the text is not what is written."""
+    """Return the model's states. Raises ValueError if the text is malformed."""
     try:
         return tuple(
             CarriedState(item["input"], item["output"], item["dtype"], tuple(item["shape"]), item.get("initial"))
@@ -97,17 +102,17 @@ def read_states(given: Mapping[str, str]) -> tuple[CarriedState, ...]:
 
 
 def forgets(given: Mapping[str, str]) -> bool:
-    """Whether the model has states that begin anew in every run."""
+    """True if the model has states that every run resets."""
     return given.get(_STATE) == "[]"
 
 
 def write_weights(given: MutableMapping[str, str], products: Mapping[str, int]) -> None:
-    """``products``: how many 8-bit products have weights of each dtype."""
+    """Write ``products``: the number of 8-bit products by the dtype of their weights."""
     given[_WEIGHTS] = json.dumps(products)
 
 
 def read_weights(given: Mapping[str, str]) -> Mapping[str, int]:
-    """Empty where the model does not say, or says it in another way."""
+    """Return the number of 8-bit products by weight dtype; empty if missing or malformed."""
     try:
         products = json.loads(given.get(_WEIGHTS, "{}"))
     except ValueError:
@@ -116,14 +121,16 @@ def read_weights(given: Mapping[str, str]) -> Mapping[str, int]:
 
 
 def remove_origin(given: MutableMapping[str, str]) -> None:
-    """Take out what holds for a whole model alone: its states, its signature, where it was cut, what its author says."""
+    """Remove the entries that hold only for the whole model: states, signature, cut, author's description."""
     for key in (_STATE, _SIGNATURE, _PART, _SOURCE):
         given.pop(key, None)
 
 
 def write_authored(given: MutableMapping[str, str], facts: Mapping[str, Any]) -> None:
-    """``facts``: name, description, version, author and license of the model; of each input and output its name, what its
-    integers mean, description, normalization, range, threshold, labels and files, as far as the TFLite file says.
+    """Write the author's description of a model.
+
+    ``facts``: name, description, version, author and license of the model. Per input and output: name, quantization
+    parameters, description, normalization, range, threshold, labels and files, as far as the TFLite file has them.
     """
     kept = {key: fact for key, fact in facts.items() if fact}
     if kept:
@@ -131,22 +138,22 @@ def write_authored(given: MutableMapping[str, str], facts: Mapping[str, Any]) ->
 
 
 def read_authored(given: Mapping[str, str]) -> dict[str, Any]:
-    """Empty where the model does not say. Raises ValueError where the text is not what is written."""
+    """Return the author's description; empty if there is none. Raises ValueError if the text is malformed."""
     facts = json.loads(given.get(_SOURCE, "{}"))
     if not isinstance(facts, dict):
-        raise ValueError(f"the model's {_SOURCE} is no object")
+        raise ValueError(f"the model's {_SOURCE} is not a JSON object")
     return facts
 
 
 class Part(NamedTuple):
-    """Where a model was cut before it was converted: tensors of its subgraph, by index."""
+    """Location where a model was cut before conversion: tensors of its subgraph, by index."""
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
 
 def write_origin(given: MutableMapping[str, str], signature: str | None, part: Part | None) -> None:
-    """What of the file was converted; nothing is written of what is all of it, and has no name."""
+    """Write the signature and the cut that were converted; nothing for a whole model without a signature."""
     if signature is not None:
         given[_SIGNATURE] = signature
     if part is not None:
@@ -154,7 +161,7 @@ def write_origin(given: MutableMapping[str, str], signature: str | None, part: P
 
 
 def read_origin(given: Mapping[str, str]) -> tuple[str | None, Part | None]:
-    """The signature and the part that was converted. Raises ValueError where the text is not what is written."""
+    """Return the signature and the cut that were converted. Raises ValueError if the text is malformed."""
     if _PART not in given:
         return given.get(_SIGNATURE), None
     try:
@@ -168,29 +175,32 @@ def read_origin(given: Mapping[str, str]) -> tuple[str | None, Part | None]:
 
 
 def node_props(operators: Iterable[tuple[int, int]], handler: str, pack: str, name: str) -> dict[str, str]:
-    """Of a node: (subgraph, operator) of each TFLite operator that it was lowered from, behind the calls that it stands within,
-    who did it, and what TFLite calls it.
+    """Return the metadata of a node.
+
+    ``operators``: (subgraph, operator) of each TFLite operator that it was lowered from, preceded by the calls that
+    contain it. ``handler``, ``pack``: by which it was lowered. ``name``: the operator's name in TFLite.
     """
     texts = ",".join(f"{subgraph}:{index}" for subgraph, index in operators)
     return {PREFIX + "operators": texts, PREFIX + "handler": handler, PREFIX + "pack": pack, PREFIX + "name": name}
 
 
-def lowered_from(given: Mapping[str, str]) -> tuple[tuple[int, int], ...]:
-    """(subgraph, operator) of each TFLite operator that a node was lowered from; empty where it does not say."""
+def source_operators(given: Mapping[str, str]) -> tuple[tuple[int, int], ...]:
+    """Return (subgraph, operator) of each TFLite operator that a node was lowered from; empty if unknown."""
     pairs = (text.partition(":") for text in given.get(PREFIX + "operators", "").split(",") if text)
     return tuple((int(subgraph), int(index)) for subgraph, _, index in pairs)
 
 
 def belongs_to(given: Mapping[str, str]) -> tuple[int, ...]:
-    """The operators of the subgraph that was converted among those: of what stands within a call, the call. No subgraph calls
-    itself.
+    """Return the source operators that are in the converted subgraph; for an operator within a call, the call.
+
+    No subgraph calls itself.
     """
-    places = lowered_from(given)
+    places = source_operators(given)
     return tuple(index for subgraph, index in places if subgraph == places[0][0])
 
 
-def lowered_by(given: Mapping[str, str]) -> tuple[str, str]:
-    """Handler and pack of a node; empty where it does not say."""
+def source_handler(given: Mapping[str, str]) -> tuple[str, str]:
+    """Return the handler and the pack of a node; empty strings if unknown."""
     return given.get(PREFIX + "handler", ""), given.get(PREFIX + "pack", "")
 
 
@@ -200,10 +210,10 @@ _STORED_ELSEWHERE = {"int8": np.uint8, "uint8": np.int8}
 
 
 class TensorValue(NamedTuple):
-    """A value of the ONNX model that holds a TFLite tensor, and how it does.
+    """A value of the ONNX model that holds a TFLite tensor.
 
-    ``order``: the value is ``numpy.transpose(tensor, order)``, without axes of size 1 that it leaves out and with one
-    where it says -1. ``shift``: what was added to the stored integers. ``form``: "stored" or "float".
+    ``order``: the value is ``numpy.transpose(tensor, order)``, without omitted axes of size 1 and with an added axis for
+    each -1. ``shift``: the number added to the quantized values. ``form``: "stored" or "float".
     """
 
     name: str
@@ -214,19 +224,19 @@ class TensorValue(NamedTuple):
     form: str = "stored"
 
     def apply(self, array: Array) -> Array:
-        """The tensor's array as the ONNX value holds it."""
+        """Return the tensor's array in the layout of the ONNX value."""
         if self.order is not None:
-            shown = [axis for axis in self.order if axis >= 0]
-            left_out = [axis for axis in range(array.ndim) if axis not in shown]
+            kept = [axis for axis in self.order if axis >= 0]
+            omitted = [axis for axis in range(array.ndim) if axis not in kept]
             shape = [1 if axis < 0 else array.shape[axis] for axis in self.order]
-            array = np.ascontiguousarray(np.transpose(array, [*shown, *left_out]).reshape(shape))
+            array = np.ascontiguousarray(np.transpose(array, [*kept, *omitted]).reshape(shape))
         if self.shift:
             shifted = array.astype(np.int32) + self.shift
             array = shifted.astype(_STORED_ELSEWHERE.get(array.dtype.name, array.dtype))
         return array
 
     def restore(self, array: Array, dtype: np.dtype[Any]) -> Array | None:
-        """The tensor's array from the ONNX value; None where its rank does not fit the order."""
+        """Return the tensor's array from the ONNX value; None if its rank does not match the permutation."""
         if self.shift:
             array = (array.astype(np.int32) - self.shift).astype(dtype)
         if self.order is not None:
@@ -248,7 +258,10 @@ def write_tensor(
     order: str = "",
     shift: int = 0,
 ) -> None:
-    """Say which tensor a value holds, in place of what was said before. ``order``: as ``layout.order.spelled`` writes it."""
+    """Write which tensor a value holds, replacing earlier entries.
+
+    ``order``: as written by ``layout.order.spelled``.
+    """
     for key in ("tensor", "form", "order", "shift"):
         given.pop(PREFIX + key, None)
     texts = {"tensor": f"{subgraph}:{tensor}", "form": form, "order": order, "shift": str(shift) if shift else ""}
@@ -260,7 +273,7 @@ def holds_tensor(given: Mapping[str, str]) -> bool:
 
 
 def read_tensor(name: str, given: Mapping[str, str]) -> TensorValue | None:
-    """What the value of this name says that it holds; None where it does not, or by parts of axes."""
+    """Return the tensor that a value holds, from its metadata; None if it holds none, or splits axes."""
     texts = {key.removeprefix(PREFIX): text for key, text in own(given).items()}
     try:
         subgraph, tensor = (int(part) for part in texts["tensor"].split(":"))

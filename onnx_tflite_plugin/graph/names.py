@@ -1,4 +1,4 @@
-"""Unique names: the first comer keeps a name, others get ``#n``."""
+"""Unique names: the first use keeps the name, later ones get the suffix ``#n``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class UniqueNames:
         self._next: dict[str, int] = {}
 
     def unique(self, wanted: str) -> str:
-        """``wanted``, or ``wanted#1``, ``wanted#2``, ... where it is taken."""
+        """Return ``wanted``, or ``wanted#1``, ``wanted#2``, ... if it is in use."""
         if wanted not in self._next:
             self._next[wanted] = 1
             return wanted

@@ -1,4 +1,7 @@
-"""Whether ONNX Runtime opens a finished model: its kernels are fewer than ONNX's dtypes, and nothing but itself lists them."""
+"""Check that ONNX Runtime opens a finished model.
+
+Its kernels do not cover all dtypes of ONNX, and it lists them nowhere.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +9,27 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.errors import Problem, TargetRefusal
-from onnx_tflite_plugin.graph.kernels import advice
+from onnx_tflite_plugin.graph.kernels import suggest_options
 
 if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
 CHEAP = 1 << 20
-"""Bytes of a model that is opened unless it is forbidden: it takes some milliseconds, and 0.1 s once for ONNX Runtime."""
+"""Largest size in bytes of a model that is always opened in auto mode. Takes milliseconds, and 0.1 s once to import."""
 DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft"})
-"""Those of the operators that ONNX Runtime has; nodes of others need a library that is loaded into the session."""
+"""Operator domains of ONNX Runtime itself. Others need a library registered with the session."""
 COMMON = frozenset({"FLOAT", "UINT8", "INT8", "INT32", "INT64", "BOOL"})
-"""Dtypes that practically every kernel takes; a larger model is opened only where it computes with others."""
+"""Dtypes that practically every kernel supports. Larger models are opened only if they compute with other dtypes."""
 
 
 def check_opens(model: ir.Model, proto: onnx.ModelProto, asked: str, opsets: tuple[int, int]) -> None:
-    """Raises TargetRefusal with ONNX Runtime's reason. ``asked``: full, standard, or auto: where it is cheap or in doubt.
+    """Open the model in ONNX Runtime. Raises TargetRefusal with ONNX Runtime's reason.
 
-    ``proto`` is the model as protobuf. One with operators of other domains is opened only if that is asked for. ``opsets``: the
-    oldest and the newest that might help.
+    ``asked``: "full", "standard" (never open), or "auto" (open if cheap or doubtful). ``proto``: the model as protobuf.
+    A model with operators of other domains is opened only under "full". ``opsets``: least and greatest to suggest.
     """
-    if asked == "standard" or (asked == "auto" and not _worthwhile(model, proto)) or find_spec("onnxruntime") is None:
+    if asked == "standard" or (asked == "auto" and not _should_open(model, proto)) or find_spec("onnxruntime") is None:
         return
     import onnxruntime
 
@@ -35,28 +38,28 @@ def check_opens(model: ir.Model, proto: onnx.ModelProto, asked: str, opsets: tup
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     try:
         onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # the package's own types share no other base
+    except Exception as error:  # ONNX Runtime's exceptions have no narrower common base
         reason = " ".join(str(error).split()).replace("[ONNXRuntimeError] : ", "")
         raise TargetRefusal(
-            f"ONNX Runtime {onnxruntime.__version__} does not open what was converted:",
-            [Problem("the ONNX model", reason, advice(model, reason, opsets))],
+            f"ONNX Runtime {onnxruntime.__version__} does not open the converted model:",
+            [Problem("the ONNX model", reason, suggest_options(model, reason, opsets))],
         ) from error
 
 
 def foreign_domains(model: ir.Model) -> tuple[str, ...]:
-    """Those of the operators that neither ONNX Runtime nor the model's own functions compute, sorted."""
+    """Return the sorted domains that neither ONNX Runtime nor the model's own functions implement."""
     own = {domain for domain, _, _ in model.functions}
     return tuple(sorted({node.domain for node in model.graph.all_nodes()} - DOMAINS - own))
 
 
-def _worthwhile(model: ir.Model, proto: onnx.ModelProto) -> bool:
-    """Whether opening the model is cheap or its dtypes are in doubt, and no library of kernels is wanted."""
+def _should_open(model: ir.Model, proto: onnx.ModelProto) -> bool:
+    """True if opening the model is cheap or its dtypes are doubtful, and it needs no custom operator library."""
     if foreign_domains(model):
         return False
-    return proto.ByteSize() <= CHEAP or _unusual(model)
+    return proto.ByteSize() <= CHEAP or _uses_uncommon_dtypes(model)
 
 
-def _unusual(model: ir.Model) -> bool:
-    """Whether anything is computed in a dtype that only some kernels take."""
+def _uses_uncommon_dtypes(model: ir.Model) -> bool:
+    """True if the model computes in a dtype that only some kernels support."""
     values = (*model.graph.inputs, *(value for node in model.graph.all_nodes() for value in node.outputs))
     return any(value.type is not None and value.type.dtype.name not in COMMON for value in values)

@@ -1,4 +1,7 @@
-"""Arrays of dtypes that numpy lacks, to and from ONNX Runtime, whose Python interface takes none of them as an array."""
+"""Conversion of arrays with dtypes that numpy lacks, to and from OrtValues.
+
+ONNX Runtime accepts none of them as arrays.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import numpy as np
 
 from onnx_tflite_plugin.source.model import Array
 
-# ONNX Runtime's name, the dtype, the standard's number.
+# ONNX Runtime's name: (dtype, number in TensorProto.DataType).
 UNKNOWN_TO_NUMPY: Mapping[str, tuple[Any, int]] = {
     "bfloat16": (ml_dtypes.bfloat16, 16),
     "float8e4m3fn": (ml_dtypes.float8_e4m3fn, 17),
@@ -25,12 +28,15 @@ _BITS = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2}
 
 
 def dtype_of(info: Any) -> str:
-    """What ONNX Runtime calls the dtype of an input or output: ``float``, ``int4``."""
+    """Return ONNX Runtime's name of the dtype of an input or output: ``float``, ``int4``."""
     return str(info.type).removeprefix("tensor(").removesuffix(")")
 
 
 def to_value(array: Array, dtype: str) -> Any:
-    """An OrtValue of the dtype that ONNX Runtime calls so; of one that numpy lacks it holds the array's bytes."""
+    """Return an OrtValue of a dtype by ONNX Runtime's name.
+
+    For dtypes that numpy lacks, it holds the array's bytes.
+    """
     from onnxruntime import OrtValue
 
     own = UNKNOWN_TO_NUMPY.get(dtype)
@@ -38,16 +44,16 @@ def to_value(array: Array, dtype: str) -> Any:
         return OrtValue.ortvalue_from_numpy(array)
     stored: Array = np.asarray(array, order="C").view(np.uint8 if array.dtype.itemsize == 1 else np.uint16)
     if bits := _BITS.get(dtype):
-        stored = _packed(stored, bits)
+        stored = _pack_bits(stored, bits)
     return OrtValue.ortvalue_from_numpy_with_onnx_type(stored, own[1])
 
 
 def from_value(value: Any, dtype: str) -> Array:
-    """An array; one of a dtype that numpy lacks is read from the value's memory."""
+    """Return the array of an OrtValue. For dtypes that numpy lacks, it is read from the value's memory."""
     if dtype not in UNKNOWN_TO_NUMPY:
         return np.asarray(value.numpy())
     own = np.dtype(UNKNOWN_TO_NUMPY[dtype][0])
-    count = _bytes_of(value, dtype)
+    count = _value_bytes(value, dtype)
     stored = np.frombuffer(ctypes.string_at(value.data_ptr(), count) if count else b"", np.uint8)
     if bits := _BITS.get(dtype):
         elements = (stored[:, None] >> np.arange(0, 8, bits, dtype=np.uint8)) & (1 << bits) - 1
@@ -59,16 +65,16 @@ def from_value(value: Any, dtype: str) -> Array:
     return np.array(stored.view(own).reshape(value.shape()))
 
 
-def _bytes_of(value: Any, dtype: str) -> int:
-    """The size of the value's memory; ONNX Runtime tells it from 1.23 on."""
+def _value_bytes(value: Any, dtype: str) -> int:
+    """Return the size of the value's memory in bytes, which ONNX Runtime reports since 1.23."""
     if hasattr(value, "tensor_size_in_bytes"):
         return int(value.tensor_size_in_bytes())
     bits = _BITS.get(dtype) or 8 * np.dtype(UNKNOWN_TO_NUMPY[dtype][0]).itemsize
     return -(-int(np.prod(value.shape())) * bits // 8)
 
 
-def _packed(bytes_: Array, bits: int) -> Array:
-    """Several elements to a byte, the first in the lowest bits, at the front of an array of the elements' shape."""
+def _pack_bits(bytes_: Array, bits: int) -> Array:
+    """Pack several elements per byte, the first in the lowest bits, at the front of an array of unchanged shape."""
     flat, each = np.bitwise_and(bytes_.reshape(-1), (1 << bits) - 1), 8 // bits
     packed = np.zeros_like(flat)
     for k in range(each):

@@ -1,4 +1,4 @@
-"""A finished model as protobuf."""
+"""Finished models as protobuf."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
 
 
 class Converted(Protocol):
-    """A conversion, or whatever else has the model as protobuf."""
+    """A conversion, or any other object with the model as protobuf."""
 
     @property
     def proto(self) -> onnx.ModelProto: ...
 
 
 def to_proto(model: ir.Model) -> onnx.ModelProto:
-    """The model as protobuf. Raises EncodeError above 2 GiB."""
+    """Return the model as protobuf. Raises EncodeError above 2 GiB."""
     import onnx_ir
 
     proto = onnx_ir.to_proto(model)
-    without_constants_infos(proto.graph)
+    remove_constant_infos(proto.graph)
     return proto
 
 
 def read_onnx(model: bytes | Path, *, external: bool = True) -> onnx.ModelProto:
-    """A model from its file or content; ``external``: with weights that lie beside it. Raises InvalidOnnx."""
+    """Read a model from a file or from bytes. ``external``: load external weights too. Raises InvalidOnnx."""
     import onnx
 
     try:
@@ -39,30 +39,30 @@ def read_onnx(model: bytes | Path, *, external: bool = True) -> onnx.ModelProto:
         return onnx.load_model(str(model), load_external_data=external)
     except Exception as error:
         named = "the content given" if isinstance(model, bytes) else str(model)
-        start = model[:8] if isinstance(model, bytes) else _start(model)
+        start = model[:8] if isinstance(model, bytes) else _read_start(model)
         reason = "it is a TFLite model" if start[4:] == b"TFL3" else error
         raise InvalidOnnx(f"{named} cannot be read as an ONNX model: {reason}") from error
 
 
-def _start(path: Path) -> bytes:
-    """The first 8 bytes of a file, as far as there are any."""
+def _read_start(path: Path) -> bytes:
+    """Return the first 8 bytes of a file, or fewer if it is shorter or unreadable."""
     with suppress(OSError), path.open("rb") as file:
         return file.read(8)
     return b""
 
 
-def without_constants_infos(graph: onnx.GraphProto) -> None:
-    """Take initializers out of ``value_info``, here and in inner graphs: each says its dtype and shape itself.
+def remove_constant_infos(graph: onnx.GraphProto) -> None:
+    """Remove initializers from ``value_info``, also in inner graphs.
 
-    Tools that change an initializer (onnxruntime.quantization transposes weights) leave the entry as it was, and then
-    shape inference finds a contradiction.
+    An initializer has its own dtype and shape. Tools that change an initializer (onnxruntime.quantization transposes
+    weights) leave its entry stale, and shape inference then reports a contradiction.
     """
     constants = {tensor.name for tensor in graph.initializer}
     kept = [info for info in graph.value_info if info.name not in constants]
-    if len(kept) < len(graph.value_info):  # copying them takes time
+    if len(kept) < len(graph.value_info):  # avoid a copy if nothing changes
         del graph.value_info[:]
         graph.value_info.extend(kept)
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.HasField("g"):
-                without_constants_infos(attribute.g)
+                remove_constant_infos(attribute.g)

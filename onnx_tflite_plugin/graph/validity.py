@@ -1,4 +1,4 @@
-"""Whether a finished model is valid ONNX, and whose fault it is where it is not."""
+"""Validity of a finished ONNX model, and attribution of errors to handlers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from onnx_tflite_plugin.errors import (
     Problem,
     TargetRefusal,
 )
-from onnx_tflite_plugin.graph.metadata import lowered_by, lowered_from
+from onnx_tflite_plugin.graph.metadata import source_handler, source_operators
 from onnx_tflite_plugin.guard import BUILTIN, Failed
 from onnx_tflite_plugin.source.dtypes import QUANTIZED
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
-LARGEST_PROTO = 1_900_000_000  # protobuf's limit is 2 GiB; onnx needs some of it for the graph
+LARGEST_PROTO = 1_900_000_000  # protobuf's limit is 2 GiB, part of which the graph needs
 _SHAPE = re.compile(
     r"Inferred shape and existing shape differ in (?P<what>[^:]*): \((?P<made>\d+)\) vs \((?P<file>\d+)\)"
 )
@@ -31,6 +31,7 @@ _DTYPE = re.compile(r"has unsupported type: tensor\((?P<dtype>\w+)\)")
 
 
 def weight_bytes(model: ir.Model) -> int:
+    """Return the size of a model's initializers in bytes."""
     import onnx_ir as ir
 
     tensors = (value.const_value for value in model.graph.initializers.values() if value.const_value is not None)
@@ -41,8 +42,8 @@ def _text_bytes(tensor: ir.TensorProtocol) -> int:
     return sum(len(text) for text in tensor.numpy().reshape(-1))
 
 
-def invalid(proto: onnx.ModelProto) -> str:
-    """What the standard's checker and shape inference say against a model, on one line; empty where nothing."""
+def find_violation(proto: onnx.ModelProto) -> str:
+    """Return the first error of ONNX's checker or shape inference on one line; empty for a valid model."""
     import onnx
 
     try:
@@ -55,52 +56,60 @@ def invalid(proto: onnx.ModelProto) -> str:
 def check_valid(
     model: ir.Model, proto: onnx.ModelProto, declared: Mapping[tuple[str, str], tuple[str, str]] | None = None
 ) -> None:
-    """Raises HandlerError for a model that is not valid ONNX: a contradiction is the handler's fault, so it is named.
+    """Raise an error for a model that is not valid ONNX.
 
-    ``declared``: by handler and pack, an operator and what decides order and dtype of its tensors.
+    Raises HandlerError naming the handler of the invalid node, TargetRefusal for dtypes that ONNX lacks, and InvalidModel
+    if the file's shapes contradict a built-in handler. ``declared``: by handler and pack, an operator and the declarations
+    that determine the layout and dtype of its tensors.
     """
-    text = invalid(proto)
+    text = find_violation(proto)
     if not text:
         return
-    message = "what was emitted is not valid ONNX:"
+    message = "the emitted model is not valid ONNX:"
     offending = next((node for node in model.graph if node.name and f"node name: {node.name})" in text), None)
-    handler, pack = ("", "") if offending is None else lowered_by(offending.metadata_props)
+    handler, pack = ("", "") if offending is None else source_handler(offending.metadata_props)
     _, says = (declared or {}).get((handler, pack), ("", ""))
     lacking = _DTYPE.search(text)
     if lacking and not says:
         raise TargetRefusal(
-            "ONNX has not all operators in these dtypes:", [_without(lacking["dtype"], offending, text)]
+            "ONNX does not define all operators for these dtypes:",
+            [_missing_dtype_problem(lacking["dtype"], offending, text)],
         )
     if offending is None or not handler:
         raise HandlerError(message, [Blamed("the model", text, Failed(BUILTIN, text).hint, ours=True)])
-    told = _shape_told(text, declared=bool(says))
-    if told and pack == BUILTIN:
-        raise InvalidModel(CONTRADICTION, [Contradiction(_place(offending), told, "convert the original model again")])
-    failed = Failed(pack, f"handler {handler} of {pack} failed: {told or text}{says and f'; it declares {says}'}")
+    conflict = _describe_conflict(text, declared=bool(says))
+    if conflict and pack == BUILTIN:
+        hint = "convert the original model again"
+        raise InvalidModel(CONTRADICTION, [Contradiction(_describe_location(offending), conflict, hint)])
+    reason = f"{conflict or text}{says and f'; it declares {says}'}"
+    failed = Failed(pack, f"handler {handler} of {pack} failed: {reason}")
     raise HandlerError(message, [failed.problem(f"{offending.op_type} {offending.name!r}")])
 
 
-def _without(dtype: str, node: ir.Node | None, text: str) -> Problem:
-    """ONNX defines no such operator of a dtype; quantized numbers could be floats."""
+def _missing_dtype_problem(dtype: str, node: ir.Node | None, text: str) -> Problem:
+    """Return the problem that ONNX does not define an operator for a dtype.
+
+    Quantized tensors could be float instead.
+    """
     hint = "--quantization float" if dtype in QUANTIZED else ""
-    if node is None or not lowered_from(node.metadata_props):
+    if node is None or not source_operators(node.metadata_props):
         return Problem("the model", text, hint)
-    return Problem(_place(node), f"ONNX defines no {node.op_type} of {dtype}", hint)
+    return Problem(_describe_location(node), f"ONNX defines no {node.op_type} for {dtype}", hint)
 
 
-def _shape_told(text: str, *, declared: bool) -> str:
-    """What shape inference says of shapes and dtypes that do not go together; empty where it is something else."""
+def _describe_conflict(text: str, *, declared: bool) -> str:
+    """Return a description of shapes or dtypes that shape inference found inconsistent; empty for any other error."""
     shape = _SHAPE.search(text)
     if shape is None:
-        return f"the shapes and dtypes of its operands do not go together ({text})" if "InferenceError]" in text else ""
+        return f"the shapes and dtypes of the operands are inconsistent ({text})" if "InferenceError]" in text else ""
     what = "rank" if shape["what"] == "rank" else f"a size in {shape['what']}"
-    size = f"what it emits has {what} of {shape['made']}"
+    size = f"the emitted value has {what} of {shape['made']}"
     if declared:
-        return f"{size}, by the file and what it declares it is {shape['file']}"
-    return f"{size}, the file says {shape['file']} ({text})"
+        return f"{size}, but {shape['file']} by the file and the handler's declarations"
+    return f"{size}, but {shape['file']} in the file ({text})"
 
 
-def _place(node: ir.Node) -> str:
-    """The operators of the file that a node was made of."""
-    places = [f"subgraphs[{graph}].operators[{index}]" for graph, index in lowered_from(node.metadata_props)]
+def _describe_location(node: ir.Node) -> str:
+    """Return the location of the operators in the file that a node was lowered from."""
+    places = [f"subgraphs[{graph}].operators[{index}]" for graph, index in source_operators(node.metadata_props)]
     return f"{' and '.join(places)}: {node.op_type} {node.name!r}"

@@ -1,4 +1,4 @@
-"""The thin host: what is installed, who takes which operator, and the hooks of packs."""
+"""Host: installed packs, the handler of each operator, and the hooks of packs."""
 
 from onnx_tflite_plugin.guard import BUILTIN
 from onnx_tflite_plugin.host.host import Host

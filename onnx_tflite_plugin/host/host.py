@@ -1,7 +1,7 @@
-"""The thin host: finds handlers, settles who takes an operator, and says what is missing.
+"""Host: finds handlers, resolves competing claims, and reports missing operators.
 
-A host is an object; tests build one with handlers of their own. Entry points are read once, loaded only when a
-model holds their operator, and registered with pluggy as ``CODE@pack``.
+A host is an object; tests build one with their own handlers. Entry points are read once, loaded only if a
+model has their operator, and registered with pluggy as ``CODE@pack``.
 """
 
 from __future__ import annotations
@@ -18,13 +18,20 @@ from onnx_tflite_plugin.api.declarations import Decline, Handler
 from onnx_tflite_plugin.api.hooks import hookimpl
 from onnx_tflite_plugin.api.patterns import Fusion
 from onnx_tflite_plugin.api.target import Target
-from onnx_tflite_plugin.binding.activation import with_applied_activation
-from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel, called_in_vain, check_calls, check_filled
-from onnx_tflite_plugin.binding.consistency import Unfit, unfit
-from onnx_tflite_plugin.binding.declared import At, accepted, called
+from onnx_tflite_plugin.binding.activation import resolve_activation
+from onnx_tflite_plugin.binding.bound import (
+    Bound,
+    BoundGraph,
+    BoundModel,
+    check_calls,
+    check_filled,
+    find_missing_subgraphs,
+)
+from onnx_tflite_plugin.binding.consistency import Unfit, check_arity
+from onnx_tflite_plugin.binding.declared import At, check_acceptance, subgraph_indices
 from onnx_tflite_plugin.binding.evaluation import Evaluation
 from onnx_tflite_plugin.binding.inlining import Inlining
-from onnx_tflite_plugin.binding.rewriting import Place, rewritten
+from onnx_tflite_plugin.binding.rewriting import Place, rewrite_operator
 from onnx_tflite_plugin.codes import UNKNOWN
 from onnx_tflite_plugin.errors import CONTRADICTION, Blamed, Contradiction, InvalidModel, Problem, UnsupportedOperator
 from onnx_tflite_plugin.guard import BUILTIN, INLINE, Failed
@@ -37,24 +44,24 @@ from onnx_tflite_plugin.host.offers import (
     Offer,
     canonical,
     discover,
-    misdeclared,
-    misnamed,
-    unknown_operators,
+    find_name_problem,
+    find_needs_problem,
+    find_unknown_operators,
 )
 from onnx_tflite_plugin.host.targets import Targets
-from onnx_tflite_plugin.host.unknown import keeper, spelled
+from onnx_tflite_plugin.host.unknown import domain_and_name, placeholder_handler
 from onnx_tflite_plugin.source.model import Model, Operator
 
 NOBODY = "no installed pack has a handler for it"
 Answer = tuple[str, Decline | Failed]
-"""A pack, and why it does not take an operator."""
+"""A pack, and the reason why it does not claim an operator."""
 
 
 @dataclass(frozen=True, eq=False)
 class Registration:
-    """A handler under the name its entry point gave it: the plugin the host registers.
+    """A handler under the name of its entry point: the plugin that the host registers.
 
-    A handler may serve under a name other than its own (an alias, or a test that renames opcodes).
+    A handler may be registered under another name (an alias, or a test that renames opcodes).
     """
 
     code: str
@@ -65,14 +72,19 @@ class Registration:
     def claim(self, op: Operator, target: Target, opset: int) -> Handler | Decline | None:
         if op.code != self.code:
             return None
-        return unfit(self.handler, op) or accepted(self.handler, self.pack, At(op, target, opset)) or self.handler
+        return (
+            check_arity(self.handler, op)
+            or check_acceptance(self.handler, self.pack, At(op, target, opset))
+            or self.handler
+        )
 
 
 class Host:
-    """Who lowers what. ``prefer`` and ``block`` name packs; ``packs`` limits to ``"builtin"`` or a list of names.
+    """Selection of a handler for each operator.
 
-    ``offers`` replaces what is installed, except for the built-in targets. ``handlers`` adds unpackaged
-    handlers as pack ``"inline"``. ``keep_unknown``: an operator that nobody takes becomes a node of its own.
+    ``prefer`` and ``block`` name packs; ``packs`` limits them to ``"builtin"`` or a list of names.
+    ``offers`` replaces the installed entry points, except for the built-in targets. ``handlers`` adds unpackaged
+    handlers as pack ``"inline"``. ``keep_unknown``: an unclaimed operator becomes a node of its own domain.
     """
 
     def __init__(
@@ -88,14 +100,14 @@ class Host:
     ) -> None:
         self.prefer = [canonical(pack) for pack in prefer]
         self.block = {canonical(pack) for pack in block}
-        self.only = None if packs is None else {canonical(BUILTIN), *_listed(packs)}
+        self.only = None if packs is None else {canonical(BUILTIN), *_pack_names(packs)}
         self.keep_unknown = keep_unknown
         self.warnings: list[str] = []
         installed = discover(self.warn) if offers is None else offers
         available = {canonical(BUILTIN), INLINE, *(canonical(o.pack) for o in installed)}
         for name in sorted({*self.prefer, *self.block, *(self.only or ())} - available):
             self.warn(f"no op pack {name!r} is installed")
-        admitted = [o for o in installed if self._admitted(o.pack)]
+        admitted = [o for o in installed if self._is_admitted(o.pack)]
         self.offers = [offer for offer in admitted if not offer.unmet]
         builtin = [o for o in (installed if offers is None else discover()) if _is_builtin_target(o)]
         others = [o for o in self.offers if not _is_builtin_target(o)]
@@ -109,28 +121,32 @@ class Host:
         self._loaded: dict[str, list[Failed]] = {}
         self._fusion_offers = [offer for offer in self.offers if offer.group == FUSIONS]
         self._fusions: dict[int, Fusion | None] = {}
-        self._mention(admitted)
+        self._warn_of_packs(admitted)
         for code, handler in (handlers or {}).items():
             self.hooks.register(Registration(code, handler, INLINE), code, INLINE)
         self._load_hooks()
 
-    def _admitted(self, pack: str) -> bool:
+    def _is_admitted(self, pack: str) -> bool:
         return canonical(pack) not in self.block and (self.only is None or canonical(pack) in self.only)
 
     def warn(self, text: str) -> None:
-        """Something the user should know of the packs, said once."""
+        """Add a warning about packs, once per text."""
         if text not in self.warnings:
             self.warnings.append(text)
 
     # --- loading ------------------------------------------------------------------------------
 
-    def _mention(self, offers: Iterable[Offer]) -> None:
-        """What can be said of packs without loading them: those made for another version, and names of no operator."""
+    def _warn_of_packs(self, offers: Iterable[Offer]) -> None:
+        """Warn of packs for another version and of entry points named after no operator, without loading them."""
         for offer in offers:
             if offer.unmet:
-                self.warn(f"{offer.pack} is left out: {_outdated(offer)}")
-            elif offer.group == HANDLERS and canonical(offer.pack) != BUILTIN and (reason := misnamed(offer.code)):
-                self.warn(f"{offer.named} of {offer.pack} serves nothing: {reason}")
+                self.warn(f"{offer.pack} is left out: {_version_reason(offer)}")
+            elif (
+                offer.group == HANDLERS
+                and canonical(offer.pack) != BUILTIN
+                and (reason := find_name_problem(offer.code))
+            ):
+                self.warn(f"{offer.named} of {offer.pack} is unused: {reason}")
 
     def _load_hooks(self) -> None:
         for offer in self.offers:
@@ -142,26 +158,28 @@ class Host:
                 self.hooks.leave_out(offer.pack, failed)
                 self.warn(f"{failed.reason}; the hooks of {offer.pack} are left out")
 
-    def _load(self, code: str) -> list[Failed]:
-        """Load the entry points of one operator; returns why some cannot serve it, should nobody else."""
+    def _load_handlers(self, code: str) -> list[Failed]:
+        """Load the entry points of one operator. Returns the failures, to report if no other pack claims it."""
         if code not in self._loaded:
             self._loaded[code] = []
             for offer in self._by_code.get(code, ()):
                 try:
                     if offer.unmet:
-                        raise Failed(offer.pack, f"{offer.pack}, which serves it, is left out: {_outdated(offer)}")
+                        raise Failed(
+                            offer.pack, f"{offer.pack}, which serves it, is left out: {_version_reason(offer)}"
+                        )
                     self.hooks.register(Registration(code, offer.handler(), offer.pack), code, offer.pack)
                 except Failed as failed:
                     self._loaded[code].append(failed)
-                    if not offer.unmet:  # which is told already
+                    if not offer.unmet:  # otherwise already warned of
                         self.warn(f"{failed.reason}; it is left out")
         return self._loaded[code]
 
     def fusions(self, present: Collection[str] | None = None) -> list[tuple[str, Fusion]]:
-        """(pack, fusion) of the admitted fusions that can match where these operators are present, else of all.
+        """Return (pack, fusion) of the fusions that can match a model with these operators; all if None.
 
-        A fusion may start with the result of another, so the name of one that is loaded counts as present. One that does
-        not load, or is no fusion, is a warning.
+        The name of a loaded fusion counts as present, because a fusion may match the result of another. An entry point that
+        does not load, or is not a fusion, causes a warning.
         """
         loaded: dict[int, Fusion | None] = {}
         codes = set(present or ())
@@ -171,13 +189,13 @@ class Host:
             if k not in loaded and (present is None or not offer.needs or offer.needs & codes)
         ]:
             for k in wanted:
-                loaded[k] = fusion = self._fusion(k)
+                loaded[k] = fusion = self._get_fusion(k)
                 codes.update((fusion.name,) if fusion else ())
         found = ((offer.pack, loaded.get(k)) for k, offer in enumerate(self._fusion_offers))
         return [(pack, fusion) for pack, fusion in found if fusion is not None]
 
-    def _fusion(self, k: int) -> Fusion | None:
-        """What an entry point offers, ``None`` where it does not load; what is wrong with it is told once."""
+    def _get_fusion(self, k: int) -> Fusion | None:
+        """Return the fusion of an entry point, ``None`` if it does not load. Its warnings are given once."""
         if k not in self._fusions:
             self._fusions[k] = self._load_fusion(self._fusion_offers[k])
         return self._fusions[k]
@@ -188,14 +206,14 @@ class Host:
         except Failed as failed:
             self.warn(f"{failed.reason}; it is left out")
             return None
-        if wrong := misdeclared(offer.needs, fusion):
+        if wrong := find_needs_problem(offer.needs, fusion):
             self.warn(f"the entry point {offer.code} of {offer.pack} {wrong}")
-        if canonical(offer.pack) != BUILTIN and (wrong := unknown_operators(fusion, self._others)):
+        if canonical(offer.pack) != BUILTIN and (wrong := find_unknown_operators(fusion, self._pattern_names)):
             self.warn(f"the fusion {fusion.name} of {offer.pack} {wrong}")
         return fusion
 
-    def _others(self) -> set[str]:
-        """The operators besides the schema's that may be in patterns: those of entry points, and fusions that load."""
+    def _pattern_names(self) -> set[str]:
+        """Return names besides the schema's that patterns may contain: those of entry points, and of loadable fusions."""
         names = {*self._by_code}
         for offer in self._fusion_offers:
             with suppress(Failed):
@@ -203,31 +221,34 @@ class Host:
         return names
 
     def serving(self) -> list[tuple[str, str]]:
-        """(code, pack) of every handler discovered, by code; none is loaded."""
+        """Return (code, pack) of every discovered handler, by code, without loading any."""
         return sorted((offer.code, offer.pack) for offer in self.offers if offer.group == HANDLERS)
 
     def handlers(self, codes: Collection[str] | None = None) -> Iterator[tuple[str, str, Handler | Failed]]:
-        """(code, pack, handler or why it does not serve) of everything discovered, or of these operators, by code."""
+        """Yield (code, pack, handler or Failed) for all discovered handlers, or those of ``codes``, by code."""
         for offer in sorted((o for o in self.offers if o.group == HANDLERS), key=lambda o: (o.code, o.pack)):
             if codes is not None and offer.code not in codes:
                 continue
             try:
-                if canonical(offer.pack) != BUILTIN and (reason := misnamed(offer.code)):
+                if canonical(offer.pack) != BUILTIN and (reason := find_name_problem(offer.code)):
                     raise Failed(offer.pack, f"{offer.named} of {offer.pack}: {reason}")
                 yield offer.code, offer.pack, offer.handler()
             except Failed as failed:
                 yield offer.code, offer.pack, failed
 
     def registered(self, code: str) -> list[tuple[str, Handler]]:
-        """Return (pack, handler) of all that are registered for an operator; of the built-in pack only if no other has one."""
-        self._load(code)
+        """Return (pack, handler) of handlers registered for an operator; the built-in one only if there is no other."""
+        self._load_handlers(code)
         found = [(pack, one.handler) for pack, one in self.hooks.registered(code) if isinstance(one, Registration)]
         return [each for each in found if canonical(each[0]) != canonical(BUILTIN)] or found
 
     # --- claims -------------------------------------------------------------------------------
 
     def bind(self, model: Model, target: Target, opset: int) -> BoundModel:
-        """One handler per operator that can run. Raises UnsupportedOperator with everything that is missing."""
+        """Bind a handler to each reachable operator.
+
+        Raises UnsupportedOperator with all unsupported operators.
+        """
         missing: dict[tuple[str, str], list[Operator]] = defaultdict(list)
         contradictions: list[Problem] = []
         reasons: dict[tuple[str, str], Problem] = {}
@@ -240,16 +261,16 @@ class Host:
                 continue
             bound: list[Bound] = []
             evaluation = Evaluation()
-            for op, taken in self._taken(
+            for op, taken in self._bind_operators(
                 inlining, model.subgraphs[index].operators, evaluation, (index,), target, opset
             ):
                 if isinstance(taken, Bound):
                     bound.append(taken)
-                    evaluation.learn(taken, target, opset)
-                    calls[index, taken.op] = called(taken.handler.subgraphs, taken.op)
-                    nowhere = called_in_vain(taken.op, calls[index, taken.op], len(model.subgraphs))
-                    contradictions += nowhere
-                    waiting.extend(() if nowhere else calls[index, taken.op])
+                    evaluation.add_result(taken, target, opset)
+                    calls[index, taken.op] = subgraph_indices(taken.handler.subgraphs, taken.op)
+                    missing_subgraphs = find_missing_subgraphs(taken.op, calls[index, taken.op], len(model.subgraphs))
+                    contradictions += missing_subgraphs
+                    waiting.extend(() if missing_subgraphs else calls[index, taken.op])
                 elif isinstance(taken, Contradiction):
                     contradictions.append(taken)
                 else:
@@ -259,15 +280,15 @@ class Host:
         if contradictions:
             raise InvalidModel(CONTRADICTION, contradictions)
         if missing:
-            problems = [replace(problem, where=_where(missing[key])) for key, problem in reasons.items()]
-            for pack, failures in self.hooks.failures.items():  # it might have taken them
-                problems += [failed.problem(_hookless(pack)) for failed in failures]
+            problems = [replace(problem, where=_describe_location(missing[key])) for key, problem in reasons.items()]
+            for pack, failures in self.hooks.failures.items():  # a skipped hook might have claimed them
+                problems += [failed.problem(_describe_skipped_hooks(pack)) for failed in failures]
             raise UnsupportedOperator("operators that cannot be converted:", problems)
         check_calls(calls)
         check_filled(graphs[index] for index in sorted(graphs))
         return BoundModel(model, tuple(graphs.get(g.index, BoundGraph(g, ())) for g in model.subgraphs))
 
-    def _taken(
+    def _bind_operators(
         self,
         inlining: Inlining,
         operators: Sequence[Operator],
@@ -276,66 +297,73 @@ class Host:
         target: Target,
         opset: int,
     ) -> Iterator[tuple[Operator, Bound | Problem]]:
-        """Each operator with its handler or why there is none; calls that can be inlined give way to their operators, and
-        operators whose handlers rewrite them to those that they become.
+        """Yield each operator with its handler, or the problem that there is none.
 
+        Calls are replaced by the operators of the inlined subgraph, and operators with ``rewrite`` by their replacements.
         ``within``: the subgraph and those being inlined into it.
         """
         for op in operators:
-            taken = self.take(evaluation.applied(op), target, opset)
+            taken = self.take(evaluation.substitute(op), target, opset)
             inner = inlining.operators(taken, within) if isinstance(taken, Bound) else None
             if isinstance(taken, Bound) and inner is not None:
                 outer = (*within, taken.op.options[taken.handler.inlines])
-                yield from self._taken(inlining, inner, evaluation, outer, target, opset)
+                yield from self._bind_operators(inlining, inner, evaluation, outer, target, opset)
             elif isinstance(taken, Bound) and taken.handler.rewrite is not None:
-                yield from rewritten(Place(taken, target, opset), evaluation.applied)
+                yield from rewrite_operator(Place(taken, target, opset), evaluation.substitute)
             else:
                 yield op, taken
 
     def take(self, op: Operator, target: Target, opset: int) -> Bound | Problem:
-        """The operator with its handler, or why nobody has it. ``opset``: as declared functions are told."""
-        taken = self._take(op, target, opset)
+        """Return the operator with its handler, or a problem. ``opset``: as passed to declared functions."""
+        taken = self._find_handler(op, target, opset)
         if isinstance(taken, Bound) or not self.keep_unknown:
             return taken
-        kept = keeper(op)
+        kept = placeholder_handler(op)
         if kept is None:
             return taken
         self.warn(
-            f"{op.code} is kept as a node of domain {spelled(op.code)[0]}, for a runtime that has a kernel: {taken.reason}"
+            f"{op.code} is kept as a node of domain {domain_and_name(op.code)[0]}, for a runtime that has a kernel: {taken.reason}"
         )
         return Bound(op, kept, BUILTIN, (op,))
 
     def left_out(self) -> list[str]:
-        """The packs whose hooks are left out, each with why: they might have taken what nobody takes."""
-        return [f"{_hookless(pack)}: {failed.reason}" for pack, all_ in self.hooks.failures.items() for failed in all_]
+        """Return the packs whose hooks are skipped, with reasons: they might have claimed unsupported operators."""
+        return [
+            f"{_describe_skipped_hooks(pack)}: {failed.reason}"
+            for pack, all_ in self.hooks.failures.items()
+            for failed in all_
+        ]
 
-    def _take(self, op: Operator, target: Target, opset: int) -> Bound | Problem:
-        failures = self._load(op.code) + (self._load(op.builtin) if op.builtin != op.code else [])
-        claims, declined = self._claims(At(op, target, opset))
+    def _find_handler(self, op: Operator, target: Target, opset: int) -> Bound | Problem:
+        failures = self._load_handlers(op.code) + (self._load_handlers(op.builtin) if op.builtin != op.code else [])
+        claims, declined = self._collect_claims(At(op, target, opset))
         if not claims and op.builtin != op.code:
-            claims, more = self._claims(At(replace(op, code=op.builtin), target, opset))
+            claims, more = self._collect_claims(At(replace(op, code=op.builtin), target, opset))
             declined += more
         if not claims:
-            return _nobody(op, [*declined, *((failed.pack, failed) for failed in failures)])
-        settled = self._settle(op, claims)
+            return _missing_handler_problem(op, [*declined, *((failed.pack, failed) for failed in failures)])
+        settled = self._choose_claim(op, claims)
         if isinstance(settled, Problem):
             return settled
         pack, handler = settled
         if op.version > handler.max_version:
             reason = f"version {op.version} is newer than the {handler.max_version} that {pack} knows"
-            return Problem(op.code, reason, f"update {pack}, or install a pack that serves it")
+            return Problem(op.code, reason, f"update {pack}, or install a pack for this version")
         try:
-            applied = with_applied_activation(handler, pack, At(op, target, opset))
+            applied = resolve_activation(handler, pack, At(op, target, opset))
         except Failed as failed:
-            return _nobody(op, [(pack, failed)])
+            return _missing_handler_problem(op, [(pack, failed)])
         return (
             Bound(applied, handler, pack, (applied,))
             if isinstance(applied, Operator)
-            else _nobody(op, [(pack, applied)])
+            else _missing_handler_problem(op, [(pack, applied)])
         )
 
-    def _claims(self, at: At) -> tuple[list[tuple[str, Handler]], list[Answer]]:
-        """Who takes an operator, and why others do not; one that fails does not, and is a warning."""
+    def _collect_claims(self, at: At) -> tuple[list[tuple[str, Handler]], list[Answer]]:
+        """Return the claims on an operator, and the reasons of packs that do not claim it.
+
+        A failing pack causes a warning.
+        """
         claims: list[tuple[str, Handler]] = []
         declined: list[Answer] = []
         offered = any(canonical(offer.pack) != BUILTIN for offer in self._by_code.get(at.op.code, ()))
@@ -345,15 +373,18 @@ class Host:
                 continue
             declined.append((pack, answer))
             if isinstance(answer, Failed):
-                self.warn(f"{answer.reason}; it is passed over")
+                self.warn(f"{answer.reason}; it is skipped")
         return claims, declined
 
-    def _settle(self, op: Operator, claims: list[tuple[str, Handler]]) -> tuple[str, Handler] | Problem:
-        """Preferred pack, then the one third party, then the built-in; two third parties are a problem naming both."""
+    def _choose_claim(self, op: Operator, claims: list[tuple[str, Handler]]) -> tuple[str, Handler] | Problem:
+        """Return the preferred pack's claim, else that of the only third party, else the built-in one.
+
+        Claims of two third parties are a problem that names both.
+        """
         for wanted in self.prefer:
             for pack, handler in claims:
                 if canonical(pack) == wanted:
-                    self._note(op, pack, claims)
+                    self._record_override(op, pack, claims)
                     return pack, handler
         others = [(pack, handler) for pack, handler in claims if canonical(pack) != canonical(BUILTIN)]
         if len({pack for pack, _ in others}) > 1:
@@ -363,10 +394,10 @@ class Host:
                 op.code, f"claimed by two packs, {' and '.join(names)}", f"choose with {hint}, or --block one"
             )
         pack, handler = (others or claims)[0]
-        self._note(op, pack, claims)
+        self._record_override(op, pack, claims)
         return pack, handler
 
-    def _note(self, op: Operator, pack: str, claims: list[tuple[str, Handler]]) -> None:
+    def _record_override(self, op: Operator, pack: str, claims: list[tuple[str, Handler]]) -> None:
         if canonical(pack) != canonical(BUILTIN) and any(canonical(p) == canonical(BUILTIN) for p, _ in claims):
             self.overrides[op.code] = pack
 
@@ -375,12 +406,12 @@ def _is_builtin_target(offer: Offer) -> bool:
     return offer.group == TARGETS and canonical(offer.pack) == BUILTIN
 
 
-def _listed(packs: str | Iterable[str]) -> set[str]:
+def _pack_names(packs: str | Iterable[str]) -> set[str]:
     names = packs.split(",") if isinstance(packs, str) else packs
     return {canonical(name.strip()) for name in names if name.strip() and name.strip() != "builtin"}
 
 
-def _where(ops: Sequence[Operator]) -> str:
+def _describe_location(ops: Sequence[Operator]) -> str:
     first = ops[0]
     named = next((f", output {t.name!r}" for t in first.outputs if t is not None), "")
     place = f"subgraph {first.subgraph} " if first.subgraph else ""
@@ -388,8 +419,8 @@ def _where(ops: Sequence[Operator]) -> str:
     return f"{first.code} v{first.version} ({place}op {first.index}{named}{more})"
 
 
-def _nobody(op: Operator, answers: Sequence[Answer]) -> Problem:
-    """Why nobody takes an operator, and what would help."""
+def _missing_handler_problem(op: Operator, answers: Sequence[Answer]) -> Problem:
+    """Return the problem that no pack takes an operator, with reasons and remedies."""
     wrong = next((answer for pack, answer in answers if isinstance(answer, Unfit) and pack == BUILTIN), None)
     if wrong is not None:
         return wrong.problem
@@ -414,12 +445,12 @@ def _nobody(op: Operator, answers: Sequence[Answer]) -> Problem:
 
 def _remedy(code: str) -> str:
     named = quote(code, safe="._-")
-    return f"an op pack can convert it, and this writes one to start from: onnx-tflite new-pack DIR --op {named}"
+    return f"an op pack can convert it; create one with: onnx-tflite new-pack DIR --op {named}"
 
 
-def _hookless(pack: str) -> str:
+def _describe_skipped_hooks(pack: str) -> str:
     return f"{pack}, whose hooks are left out"
 
 
-def _outdated(offer: Offer) -> str:
+def _version_reason(offer: Offer) -> str:
     return f"it is made for onnx-tflite-plugin {offer.unmet}, this is {VERSION}"

@@ -1,4 +1,4 @@
-"""What installed distributions offer by entry points, found without importing any of them, and loaded under guard."""
+"""Entry points of installed distributions, found without importing any of them, and loaded under guard."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from onnx_tflite_plugin.api.declarations import Handler
 from onnx_tflite_plugin.api.hooks import PROJECT
 from onnx_tflite_plugin.api.patterns import Fusion
 from onnx_tflite_plugin.api.target import Target
-from onnx_tflite_plugin.checked import described, did_you_mean
+from onnx_tflite_plugin.checked import describe, did_you_mean
 from onnx_tflite_plugin.codes import CUSTOM, NAMED_BY_THE_FILE, UNKNOWN, bare
 from onnx_tflite_plugin.guard import BUILTIN, Mismatch, guarded
-from onnx_tflite_plugin.installed import Installed, entry_points, installed
+from onnx_tflite_plugin.installed import Installed, entry_points, iterate_distributions
 
 HANDLERS, FUSIONS, HOOKS, TARGETS = GROUPS = tuple(
     f"{PROJECT}.{kind}" for kind in ("handlers", "fusions", "hooks", "targets")
@@ -27,7 +27,10 @@ HANDLERS, FUSIONS, HOOKS, TARGETS = GROUPS = tuple(
 
 @dataclass(frozen=True)
 class Offer:
-    """One entry point, not loaded yet. ``unmet``: what its pack requires of the API that this version is not."""
+    """One entry point, not loaded yet.
+
+    ``unmet``: the pack's API requirement that this version does not meet.
+    """
 
     code: str
     pack: str
@@ -37,36 +40,36 @@ class Offer:
 
     @cached_property
     def needs(self) -> frozenset[str]:
-        """Operators of which a fusion takes one at least: ``module:attribute [CODE, CODE]``. Empty: not known.
+        """Return the operators in ``module:attribute [CODE, CODE]``, of which the fusion needs at least one.
 
-        Read from the value, since ``EntryPoint.extras`` takes ``CUSTOM.MyOp`` for two.
+        Empty: unknown. Parsed from the value, because ``EntryPoint.extras`` splits ``CUSTOM.MyOp`` in two.
         """
         _, _, listed = self.entry.value.partition("[")
         return frozenset(unquote(code.strip()) for code in listed.rstrip("] ").split(",") if code.strip())
 
     def load(self) -> Any:
-        """The object behind it. Raises Failed."""
+        """Load the object of the entry point. Raises Failed."""
         with guarded(self.named, self.pack, self.entry.value.partition(":")[0].strip()):
             return self.entry.load()
 
     def handler(self) -> Handler:
-        """The handler behind it, which must be of the operator that the entry point names. Raises Failed."""
+        """Load the handler, which must be for the operator named by the entry point. Raises Failed."""
         loaded = self.load()
         by = loaded.lower if isinstance(loaded, Handler) else None
         with guarded(self.named, self.pack, by):
             if not isinstance(loaded, Handler):
-                raise Mismatch(f"it is {described(loaded)}, not a handler; decorate it with @handler(...)")
+                raise Mismatch(f"it is {describe(loaded)}, not a handler; decorate it with @handler(...)")
             if self.code not in (loaded.code, *loaded.aliases):
-                remedy = f"@handler({loaded.code!r}, ..., aliases=({self.code!r},)) serves both"
+                remedy = f"@handler({loaded.code!r}, ..., aliases=({self.code!r},)) supports both names"
                 raise Mismatch(f"it is a handler of {loaded.code!r}; {remedy}")
             return loaded
 
     def fusion(self) -> Fusion:
-        """The fusion behind it. Raises Failed."""
+        """Load the fusion. Raises Failed."""
         loaded = self.load()
-        with guarded(self.named, self.pack, loaded.where if isinstance(loaded, Fusion) else None):
+        with guarded(self.named, self.pack, loaded.check if isinstance(loaded, Fusion) else None):
             if not isinstance(loaded, Fusion):
-                raise Mismatch(f"it is {described(loaded)}, not a fusion; decorate it with @fusion(...)")
+                raise Mismatch(f"it is {describe(loaded)}, not a fusion; decorate it with @fusion(...)")
             traits = Target.__dataclass_fields__
             if loaded.trait and loaded.trait not in traits:
                 raise Mismatch(f"targets have no trait {loaded.trait!r}{did_you_mean(loaded.trait, traits)}")
@@ -77,7 +80,7 @@ class Offer:
         loaded = self.load()
         with guarded(self.named, self.pack, self.entry.value.partition(":")[0].strip()):
             if not isinstance(loaded, Target):
-                raise Mismatch(f"it is {described(loaded)}, not a Target")
+                raise Mismatch(f"it is {describe(loaded)}, not a Target")
             if loaded.name != self.code:
                 raise Mismatch(f"its target is named {loaded.name!r}; both names must be equal")
             return loaded
@@ -88,12 +91,15 @@ class Offer:
 
 
 def discover(warn: Callable[[str], None] = lambda text: None) -> list[Offer]:
-    """Every entry point of every installed distribution, first on the path first; ``warn`` is told what cannot be read."""
+    """Return the entry points of all installed distributions, in order of the path.
+
+    ``warn`` is called for unreadable ones.
+    """
     by_key: dict[tuple[str, str, str], Offer] = {}
-    for distribution in installed():
+    for distribution in iterate_distributions():
         try:
-            offers = _of(distribution)
-        except Exception as error:  # an entry_points.txt or METADATA that does not parse
+            offers = _read_offers(distribution)
+        except Exception as error:  # malformed entry_points.txt or METADATA
             warn(f"the entry points of {distribution.place} cannot be read: {type(error).__name__}: {error}")
             continue
         for offer in offers:
@@ -101,28 +107,31 @@ def discover(warn: Callable[[str], None] = lambda text: None) -> list[Offer]:
     return list(by_key.values())
 
 
-def _of(distribution: Installed) -> tuple[Offer, ...]:
+def _read_offers(distribution: Installed) -> tuple[Offer, ...]:
     text = distribution.offered
-    return _offers(text, *distribution.name_and_requirements()) if text else ()
+    return _parse_offers(text, *distribution.name_and_requirements()) if text else ()
 
 
 @cache
-def _offers(text: str, pack: str, requirements: tuple[str, ...]) -> tuple[Offer, ...]:
-    """What a distribution's metadata says: those who convert many files have the same read for each."""
+def _parse_offers(text: str, pack: str, requirements: tuple[str, ...]) -> tuple[Offer, ...]:
+    """Return the offers in a distribution's metadata.
+
+    Cached, because hosts for many files read the same metadata.
+    """
     missing, entries = unmet(requirements), entry_points(text, GROUPS)
     return tuple(Offer(unquote(entry.name), pack, entry.group, entry, missing) for entry in entries)
 
 
 @cache
 def canonical(pack: str) -> str:
-    """Distribution names are compared as pip compares them."""
+    """Return a distribution name in the normalized form that pip compares."""
     return pack.replace("_", "-").replace(".", "-").lower()
 
 
-def misnamed(code: str) -> str:
-    """Why an entry point's name is that of no operator; empty where it may be one."""
+def find_name_problem(code: str) -> str:
+    """Return the reason why an entry point's name cannot be an operator; empty if it can."""
     if code.startswith(NAMED_BY_THE_FILE):
-        return "" if bare(code) else "it lacks the operator's name behind the dot"
+        return "" if bare(code) else "the operator's name after the dot is missing"
     if code.startswith(UNKNOWN):
         return ""
     from onnx_tflite_plugin.source.options import operator_names
@@ -133,8 +142,11 @@ def misnamed(code: str) -> str:
     return f"TFLite has no operator {code!r}{did_you_mean(code.upper(), names)}; a custom operator is {CUSTOM}{code}"
 
 
-def unknown_operators(fusion: Fusion, others: Callable[[], Collection[str]]) -> str:
-    """The operators of a fusion's patterns that nothing has; empty where there are none. ``others``: besides the schema's."""
+def find_unknown_operators(fusion: Fusion, others: Callable[[], Collection[str]]) -> str:
+    """Return a message on operators in a fusion's patterns that do not exist; empty if none.
+
+    ``others``: additional names.
+    """
     from onnx_tflite_plugin.source.options import operator_names
 
     schema = {*operator_names().values()}
@@ -143,25 +155,26 @@ def unknown_operators(fusion: Fusion, others: Callable[[], Collection[str]]) -> 
         return ""
     names = schema | {*others()}
     wrong = [
-        f"{code!r}, which is no operator and no fusion{did_you_mean(code, names)}" for code in sorted(codes - names)
+        f"{code!r}, which is neither an operator nor a fusion{did_you_mean(code, names)}"
+        for code in sorted(codes - names)
     ]
     return f"looks for {', and for '.join(wrong)}" if wrong else ""
 
 
 @cache
-def misdeclared(needs: frozenset[str], fusion: Fusion) -> str:
-    """How an entry point contradicts the patterns of its fusion; empty where it does not."""
+def find_needs_problem(needs: frozenset[str], fusion: Fusion) -> str:
+    """Return a message on an entry point that contradicts the patterns of its fusion; empty if it does not."""
     if not needs or fusion.regions is not None:
         return ""
     patterns = [pattern.codes() for pattern in fusion.patterns]
     missed = next((codes for codes in patterns if not codes & needs), None)
     if missed is not None:
         return (
-            f"needs {', '.join(sorted(needs))}, but a pattern of {fusion.name} holds {', '.join(sorted(missed))} alone: "
-            "models with that alone do not load it; list an operator of every pattern"
+            f"needs {', '.join(sorted(needs))}, but a pattern of {fusion.name} has only {', '.join(sorted(missed))}: "
+            "models with only these do not load the fusion; list an operator of every pattern"
         )
     idle = needs.difference(*patterns)
-    return f"needs {', '.join(sorted(idle))}, which no pattern of {fusion.name} holds; leave it out" if idle else ""
+    return f"needs {', '.join(sorted(idle))}, which no pattern of {fusion.name} has; remove it" if idle else ""
 
 
 # --- versions ---------------------------------------------------------------------------------
@@ -169,15 +182,15 @@ def misdeclared(needs: frozenset[str], fusion: Fusion) -> str:
 
 @cache
 def unmet(requirements: tuple[str, ...], version: str = VERSION) -> str:
-    """What a distribution requires of onnx-tflite-plugin that ``version`` is not; empty where it suits."""
-    return next(filter(None, (_unmet(text, version) for text in requirements)), "")
+    """Return the requirement on onnx-tflite-plugin that ``version`` does not meet; empty if it meets all."""
+    return next(filter(None, (_unmet_requirement(text, version) for text in requirements)), "")
 
 
 _COMPATIBLE = re.compile(BUILTIN.replace("-", "[-_.]") + r"\s*\(?\s*(?:~=\s*(\d+(?:\.\d+)+))?\s*\)?", re.I)
-"""What packs require as a rule, nothing or ``~=0.2.0``: read without ``packaging``, whose import takes longer than all else."""
+"""Common requirement of packs, nothing or ``~=0.2.0``: parsed without ``packaging``, whose import dominates the time."""
 
 
-def _unmet(text: str, version: str) -> str:
+def _unmet_requirement(text: str, version: str) -> str:
     if canonical(text[: len(BUILTIN)]) != BUILTIN:
         return ""
     plain = _COMPATIBLE.fullmatch(text)

@@ -1,4 +1,4 @@
-"""The targets that installed packs bring, each loaded when it is asked for."""
+"""Targets of installed packs, loaded on demand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onnx_tflite_plugin.host.offers import TARGETS, Offer, canonical
 
 
 class Targets:
-    """Targets by name. ``prefer``: packs that win if several bring a target of one name."""
+    """Targets by name. ``prefer``: packs that win if several have a target of one name."""
 
     def __init__(self, offers: Sequence[Offer], prefer: Sequence[str] = ()) -> None:
         self._prefer = prefer
@@ -23,7 +23,7 @@ class Targets:
                 self._by_name[offer.code].append(offer)
 
     def __iter__(self) -> Iterator[tuple[str, str, Target | Failed]]:
-        """Yield name, pack and target, or the reason why it cannot be used, for every target in order of name."""
+        """Yield name, pack and target, or the failure that makes it unusable, for every target in order of name."""
         for name, offers in sorted(self._by_name.items()):
             for offer in offers:
                 try:
@@ -32,7 +32,7 @@ class Targets:
                     yield name, offer.pack, failed
 
     def named(self, name: str) -> Target:
-        """Return the target of that name. Raises UnsupportedOption if there is none, or several, or it does not load."""
+        """Return the target with a name. Raises UnsupportedOption if there is none, or several, or it does not load."""
         offers = self._by_name.get(name, [])
         if not offers:
             names = sorted(self._by_name)
@@ -43,7 +43,7 @@ class Targets:
         if len(offers) > 1 and not preferred:
             packs = sorted(offer.pack for offer in offers)
             hint = " or ".join(f"--prefer {pack}" for pack in packs)
-            raise UnsupportedOption(f"{' and '.join(packs)} each bring a target {name!r}; choose with {hint}")
+            raise UnsupportedOption(f"{' and '.join(packs)} each provide a target {name!r}; choose with {hint}")
         try:
             return (preferred or offers)[0].target()
         except Failed as failed:

@@ -1,4 +1,4 @@
-"""Operators that nobody converts, kept as nodes of a domain of their own for a runtime that has kernels for them."""
+"""Unsupported operators kept as nodes of their own domain, for runtimes with kernels for them."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from onnx_tflite_plugin.source.dtypes import HANDLES
 from onnx_tflite_plugin.source.model import Operator, Options
 
 DOMAINS = {CUSTOM: "tflite.custom", COMPOSITE: "tflite.composite", "": "tflite"}
-"""The domain of kept nodes, by how the operator's code begins; what follows it is their name."""
+"""Domain of kept nodes by the prefix of the operator's code; the rest of the code is the node's name."""
 
 
-def spelled(code: str) -> tuple[str, str]:
-    """Domain and name of the node that an operator is kept as."""
+def domain_and_name(code: str) -> tuple[str, str]:
+    """Return domain and name of the node for a kept operator."""
     prefix = next(prefix for prefix in DOMAINS if code.startswith(prefix))
     return DOMAINS[prefix], code.removeprefix(prefix)
 
 
-def keeper(op: Operator) -> Handler | None:
-    """The handler that writes the operator as a node, operands and results as the file has them.
+def placeholder_handler(op: Operator) -> Handler | None:
+    """Return a handler that emits the operator as a node, with operands and results as in the file.
 
-    ``None`` for one without results or with resources, of which ONNX has none.
+    ``None`` for an operator without results or with resources, which ONNX lacks.
     """
     tensors = [tensor for tensor in (*op.inputs, *op.outputs) if tensor is not None]
     if not any(op.outputs) or any(tensor.dtype in HANDLES for tensor in tensors):
@@ -34,25 +34,25 @@ def keeper(op: Operator) -> Handler | None:
 
 
 def _lower(ctx: Any, *inputs: Any) -> Any:
-    """A node of the same name, with the operator's options as attributes."""
+    """Emit a node of the operator's name, with its options as attributes."""
     op: Operator = ctx.op
-    domain, name = spelled(op.code)
+    domain, name = domain_and_name(op.code)
     types = [None if t is None else (t.dtype, t.dims if t.has_rank else None) for t in op.outputs]
     return tuple(ctx.scope.emitter.foreign(domain, name, inputs, _attributes(op), types))
 
 
 def _attributes(op: Operator) -> dict[str, Any]:
-    """Options by name; custom ones that are no map of what attributes can hold as ``custom_options``, the bytes."""
+    """Return options by name; ``custom_options`` as bytes if not all of them can be attributes."""
     inner = [value for value in op.options.values() if isinstance(value, Options)]  # a composite's own attributes
     options = {name: value for fields in (op.options, *inner) for name, value in fields.items() if value not in inner}
-    given = {name: value for name, value in options.items() if _plain(value)}
+    given = {name: value for name, value in options.items() if _is_attribute_value(value)}
     if op.custom_options and len(given) < max(len(options), 1):
         given["custom_options"] = np.frombuffer(op.custom_options, np.uint8)
     return given
 
 
-def _plain(value: Any) -> bool:
-    """What an ONNX attribute can hold."""
+def _is_attribute_value(value: Any) -> bool:
+    """True if the value can be an ONNX attribute."""
     if isinstance(value, list | tuple):
         return bool(value) and (
             all(isinstance(item, int | float) for item in value) or all(isinstance(item, str) for item in value)

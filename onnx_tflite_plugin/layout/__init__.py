@@ -1,1 +1,1 @@
-"""Planning which order each tensor lies in, at least cost, before anything is emitted."""
+"""Plan the layout of each tensor at minimum cost, before anything is emitted."""

@@ -1,4 +1,4 @@
-"""The least of a sum of small tables, exactly: variable elimination (Bertele and Brioschi 1972)."""
+"""Exact minimum of a sum of small tables by variable elimination (Bertele and Brioschi 1972)."""
 
 from __future__ import annotations
 
@@ -15,48 +15,48 @@ Table = tuple[tuple[int, ...], dict[tuple[int, ...], int]]  # variables; per cho
 def elimination_order(
     sizes: Mapping[int, int], scopes: Iterable[Sequence[int]], limit: int, work: Work
 ) -> list[int] | None:
-    """The variables, those that share tables with the fewest others first.
+    """Return the variables in elimination order, those that share tables with the fewest others first.
 
-    None if a table would have more than ``limit`` entries, or all together take more than the ``work`` that is left.
-    ``sizes``: labels per variable; ``scopes``: the variables of each table.
+    ``sizes``: labels per variable; ``scopes``: the variables of each table. Returns None if a table would have more than
+    ``limit`` entries, or if the elimination takes more than the remaining ``work``.
     """
-    around = {variable: {variable} for variable in sizes}
+    neighbors = {variable: {variable} for variable in sizes}
     for scope in scopes:
         if prod(sizes[variable] for variable in scope) > limit:
             return None
         for variable in scope:
-            around[variable].update(scope)
-    heap = [(len(together), variable) for variable, together in around.items()]
+            neighbors[variable].update(scope)
+    heap = [(len(clique), variable) for variable, clique in neighbors.items()]
     heapify(heap)
     order: list[int] = []
     total = 0
     while heap:
         degree, variable = heappop(heap)
-        if variable not in around or degree != len(around[variable]):
-            continue  # it has a newer entry
-        together = around.pop(variable)
-        entries = prod(sizes[other] for other in together)
-        total += 10 * entries * len(together)
+        if variable not in neighbors or degree != len(neighbors[variable]):
+            continue  # the variable has a newer entry
+        clique = neighbors.pop(variable)
+        entries = prod(sizes[other] for other in clique)
+        total += 10 * entries * len(clique)
         if entries > limit or total > work.left:
             return None
         order.append(variable)
-        for other in together - {variable}:
-            around[other] |= together
-            around[other].discard(variable)
-            heappush(heap, (len(around[other]), other))
+        for other in clique - {variable}:
+            neighbors[other] |= clique
+            neighbors[other].discard(variable)
+            heappush(heap, (len(neighbors[other]), other))
     work.spend(total)
     return order
 
 
 def eliminate(sizes: Mapping[int, int], order: Sequence[int], tables: Iterable[Table]) -> dict[int, int]:
-    """The label of each variable where the sum of ``tables`` is least; ties go to lower labels, last variable first."""
-    turn = {variable: place for place, variable in enumerate(order)}
-    waiting: dict[int, list[Table]] = {variable: [] for variable in order}  # for the first of its variables to go
+    """Return the labelling that minimizes the sum of ``tables``; ties go to lower labels, last variable first."""
+    position = {variable: place for place, variable in enumerate(order)}
+    pending: dict[int, list[Table]] = {variable: [] for variable in order}  # by the first variable that is eliminated
     for table in tables:
-        waiting[min(table[0], key=turn.__getitem__)].append(table)
+        pending[min(table[0], key=position.__getitem__)].append(table)
     decisions = []
     for variable in order:
-        parts = waiting.pop(variable)
+        parts = pending.pop(variable)
         scope = tuple(sorted({other for others, _ in parts for other in others} - {variable}))
         place = {other: k for k, other in enumerate((*scope, variable))}
         lookups = [([place[other] for other in others], entries) for others, entries in parts]
@@ -70,7 +70,7 @@ def eliminate(sizes: Mapping[int, int], order: Sequence[int], tables: Iterable[T
             best[rest] = totals.index(least[rest])
         decisions.append((variable, scope, best))
         if scope:
-            waiting[min(scope, key=turn.__getitem__)].append((scope, least))
+            pending[min(scope, key=position.__getitem__)].append((scope, least))
     labels: dict[int, int] = {}
     for variable, scope, best in reversed(decisions):
         labels[variable] = best[tuple([labels[other] for other in scope])]

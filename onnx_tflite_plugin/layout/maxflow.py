@@ -1,9 +1,9 @@
-"""Minimum cut by preflow-push, with a work limit.
+"""Minimum cut by preflow-push with a work limit.
 
 Push-relabel (Goldberg and Tarjan 1988) with global relabelling: rounds of local work between exact distances to the
-sink. It needs only the cut, not the flow, so it stops where no excess can reach the sink. Dinic's algorithm was tried:
-165 breadth-first searches on a lattice of 20,000 operators where this takes 10, and quadratic on a long chain fed from
-one end, which this passes once.
+sink. Only the cut is needed, not the flow, so it stops when no excess can reach the sink. Dinic's algorithm was slower:
+165 breadth-first searches on a lattice of 20,000 operators instead of 10, and quadratic time on a long chain fed from
+one end, which needs one pass here.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Mapping
 
 
 class WorkLimitReached(Exception):
-    """The allowance of elementary operations is used up."""
+    """The limit of elementary operations is exceeded."""
 
 
 class Work:
-    """An allowance of elementary operations: a clock that reads the same on every machine."""
+    """Limit on elementary operations: a clock that runs the same on every machine."""
 
     __slots__ = ("left",)
 
@@ -25,15 +25,16 @@ class Work:
         self.left = limit
 
     def spend(self, amount: int) -> None:
+        """Subtract ``amount`` operations. Raises WorkLimitReached if fewer are left."""
         self.left -= amount
         if self.left < 0:
             raise WorkLimitReached
 
 
 class Network:
-    """A residual network, its source and sink implicit.
+    """Residual network with implicit source and sink.
 
-    ``excess[v]`` is what came from the source to node v or, below zero, what v can still send to the sink.
+    ``excess[v]`` is the flow that arrived from the source at node v or, if negative, the capacity left from v to the sink.
     Arcs ``2k`` and ``2k + 1`` are each other's reverse.
     """
 
@@ -41,34 +42,34 @@ class Network:
 
     def __init__(self, excess: list[int], capacities: Mapping[tuple[int, int], int]) -> None:
         self.excess = excess
-        self.far = len(excess)  # longer than any path
+        self.far = len(excess)  # more arcs than any path has
         self.arcs: list[list[int]] = [[] for _ in excess]
         self.head: list[int] = []
         self.residual: list[int] = []
         for (tail, head), capacity in capacities.items():
             opposite = capacities.get((head, tail), 0)
             if opposite and head < tail:
-                continue  # one pair of arcs carries both directions
+                continue  # one pair of arcs serves both directions
             self.arcs[tail].append(len(self.head))
             self.arcs[head].append(len(self.head) + 1)
             self.head += (head, tail)
             self.residual += (capacity, opposite)
 
     def demand(self) -> int:
-        """What could still be sent to the sink."""
+        """Return the remaining capacity to the sink."""
         return -sum(amount for amount in self.excess if amount < 0)
 
     def rescale(self, factor: int, surplus: list[int]) -> None:
-        """Multiply all that is left by ``factor``, then add ``surplus`` to the excess of the first nodes."""
+        """Multiply all remaining capacities and excesses by ``factor``, then add ``surplus`` to the excess of the first nodes."""
         self.residual = [factor * capacity for capacity in self.residual]
         self.excess = [factor * amount for amount in self.excess]
         for node, amount in enumerate(surplus):
             self.excess[node] += amount
 
     def saturate(self, work: Work) -> list[bool]:
-        """Send all that can reach the sink; the result tells which nodes could still send to it.
+        """Push all excess that can reach the sink; return for each node whether it could still push to the sink.
 
-        They are the least sink side of any minimum cut: a subset of every other's, whatever way the flow took.
+        These nodes are the smallest sink side of any minimum cut: a subset of every other one, whatever way the flow took.
         """
         patience = len(self.head) // 10 + 10
         while True:
@@ -81,7 +82,7 @@ class Network:
             patience += patience // 2
 
     def _distances(self, work: Work) -> list[int]:
-        """Per node, the fewest residual arcs to one that can send to the sink."""
+        """Return per node the fewest residual arcs to a node with capacity to the sink."""
         arcs, head, residual, far = self.arcs, self.head, self.residual, self.far
         distance = [0 if amount < 0 else far for amount in self.excess]
         queue = [node for node, steps in enumerate(distance) if not steps]
@@ -95,7 +96,7 @@ class Network:
         return distance
 
     def _push(self, active: deque[int], distance: list[int], patience: int, work: Work) -> None:
-        """Push excess one step nearer to the sink at a time, until none is left that can go there or patience is."""
+        """Push excess one arc nearer to the sink at a time, until none can go there or ``patience`` operations are spent."""
         arcs, head, residual, excess, far = self.arcs, self.head, self.residual, self.excess, self.far
         untried = [0] * len(distance)
         spent = 0

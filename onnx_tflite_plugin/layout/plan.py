@@ -1,7 +1,7 @@
-"""The layout plan: one order per operator slot, chosen at least cost before anything is emitted.
+"""Layout plan: one layout per operator slot, chosen at minimum cost before anything is emitted.
 
-Variables are operators, tensors are wires (:mod:`.solver`). A tensor wanted in an order its producer does not make
-costs its bytes and a constant, once per order; orders that differ only in axes of size 1 cost an epsilon.
+Variables are operators, tensors are wires (:mod:`.solver`). A tensor consumed in another layout than its producer's costs
+its bytes and a constant, once per layout; layouts that differ only in axes of size 1 cost a small constant.
 """
 
 from __future__ import annotations
@@ -9,65 +9,75 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from onnx_tflite_plugin.api.declarations import Along
+from onnx_tflite_plugin.api.declarations import AxisPrice
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.errors import CONTRADICTION, Contradiction, HandlerError, InvalidModel, Problem
 from onnx_tflite_plugin.guard import BUILTIN, Failed, definition
 from onnx_tflite_plugin.layout import solver
-from onnx_tflite_plugin.layout.borders import Place, borders, tensor_at, times
-from onnx_tflite_plugin.layout.candidates import Freedom, freedom, slots_of
-from onnx_tflite_plugin.layout.frame import AxesError, FrameOrder, RankError
-from onnx_tflite_plugin.layout.order import Order, all_axes, axes, count, permuted, source_order, without_unit_axes
-from onnx_tflite_plugin.layout.spread import Edges, spread
+from onnx_tflite_plugin.layout.boundaries import Place, boundary_values, execution_counts, tensor_at
+from onnx_tflite_plugin.layout.constraints import LayoutConstraint, layout_constraint, present_slots
+from onnx_tflite_plugin.layout.propagation import InterfaceLayouts, propagate_layouts
+from onnx_tflite_plugin.layout.shared_axes import AxesError, OperatorLayout, RankError
 from onnx_tflite_plugin.layout.states import state_groups
+from onnx_tflite_plugin.layout.tensor_layout import (
+    TensorLayout,
+    axis_set,
+    drop_unit_axes,
+    element_count,
+    layout_axes,
+    layout_of_permutation,
+    source_layout,
+)
 from onnx_tflite_plugin.source.dtypes import bits
 from onnx_tflite_plugin.source.model import Tensor
 
-TRANSPOSE_COST = 4096  # bytes: what starting a Transpose costs (8 kB a microsecond)
-FLIP_COST = 256  # bytes: a Reshape that moves an axis of size 1, or leaves it out
+TRANSPOSE_COST = 4096  # bytes: overhead of starting a Transpose (8 kB per microsecond)
+RESHAPE_COST = 256  # bytes: a Reshape that moves or removes an axis of size 1
 
 Bytes = Callable[[Tensor], int]
-Prices = Callable[[Along, bool, int], int]
-Flat = Callable[[Bound], bool]
-Stays = Callable[[Tensor], bool]
+Prices = Callable[[AxisPrice, bool, int], int]
+CanSqueeze = Callable[[Bound], bool]
+KeepsSourceLayout = Callable[[Tensor], bool]
 
 
-class Copy(NamedTuple):
-    """A transpose the plan pays for: the tensor, its two orders, bytes, and who makes and who wants it."""
+class PlannedTranspose(NamedTuple):
+    """A transpose in the plan: the tensor, its two layouts, its bytes, its producer and its consumers."""
 
     tensor: Tensor
-    start: Order
-    end: Order
+    start: TensorLayout
+    end: TensorLayout
     bytes: int
     producer: str
     consumers: tuple[str, ...]
 
 
 class LayoutPlan(NamedTuple):
-    """Orders per (operator, slot) and per graph input and output; what it costs, and whether that is provably least.
+    """Layouts per operator slot and per graph input and output, the plan's cost, and whether that is proven minimal.
 
-    ``bought``: operators for whose speed the plan is not the one of fewest bytes, with the byte equivalents each saves.
-    ``moved``: how many operators, graph edges and borders of subgraphs may have another order than in a local plan; without
-    any, both are the same.
+    ``chosen_for_speed``: operators for whose speed the plan moves more bytes than it must, with the byte equivalents saved by
+    each. ``differences``: the number of operators, graph inputs and outputs, and boundary values that may have another layout
+    than in a local plan; if it is 0 both plans are the same.
     """
 
-    frames: Mapping[Bound, FrameOrder]
-    orders: Mapping[tuple[Bound, int], Order]
-    edges: Mapping[Tensor, Order]
-    freedoms: Mapping[Bound, Freedom]
-    copies: tuple[Copy, ...]
-    bought: tuple[tuple[str, int], ...]
+    operator_layouts: Mapping[Bound, OperatorLayout]
+    slot_layouts: Mapping[tuple[Bound, int], TensorLayout]
+    interface: Mapping[Tensor, TensorLayout]
+    constraints: Mapping[Bound, LayoutConstraint]
+    transposes: tuple[PlannedTranspose, ...]
+    chosen_for_speed: tuple[tuple[str, int], ...]
     cost: int
     exact: bool
     method: str
-    moved: int
+    differences: int
 
-    def order(self, bound: Bound, slot: int) -> Order:
+    def layout(self, bound: Bound, slot: int) -> TensorLayout:
+        """Return the layout of an operator's slot."""
         tensor = bound.op[slot]
-        return self.orders.get((bound, slot)) or source_order(tensor.dims)
+        return self.slot_layouts.get((bound, slot)) or source_layout(tensor.dims)
 
-    def edge(self, tensor: Tensor) -> Order:
-        return self.edges.get(tensor) or source_order(tensor.dims)
+    def interface_layout(self, tensor: Tensor) -> TensorLayout:
+        """Return the layout of a graph input or output."""
+        return self.interface.get(tensor) or source_layout(tensor.dims)
 
 
 def plan_layout(
@@ -75,190 +85,210 @@ def plan_layout(
     *,
     bytes_of: Bytes,
     prices: Prices,
-    edges: Edges,
+    interface: InterfaceLayouts,
     local: bool = False,
-    flat: Flat = lambda bound: True,
-    stays: Stays = lambda tensor: False,
+    can_squeeze: CanSqueeze = lambda bound: True,
+    keeps_source_layout: KeepsSourceLayout = lambda tensor: False,
 ) -> LayoutPlan:
-    """The least-cost plan; with ``local`` every flexible operator keeps source order.
+    """Return the layout plan of minimum cost; with ``local`` every flexible operator keeps the file's layout.
 
-    ``flat``: whether an operator with squeezable axes may be one of a dimension less, and is where that costs nothing.
-    ``stays``: whether a state that holds such a tensor keeps source order. Raises HandlerError where a handler's axes do not fit
-    its operands.
+    ``can_squeeze``: whether an operator may leave out squeezable axes of size 1, which it does where that costs nothing.
+    ``keeps_source_layout``: whether a state that holds such a tensor keeps the file's layout. Raises HandlerError if a
+    handler's axes do not fit its operands.
     """
-    freedoms = _freedoms(model, flat)
-    groups, pinned = state_groups(model, freedoms, stays)
-    freedoms |= {bound: Freedom(bound, freedoms[bound].layout, None, {}) for bound in pinned}
-    together = {bound: group[0] for group in groups.values() for bound in group}
+    constraints = _layout_constraints(model, can_squeeze)
+    groups, pinned = state_groups(model, constraints, keeps_source_layout)
+    constraints |= {bound: LayoutConstraint(bound, constraints[bound].declaration, None, {}) for bound in pinned}
+    representatives = {bound: group[0] for group in groups.values() for bound in group}
 
-    def price(free: Freedom, order: FrameOrder) -> int:
-        return _price(free, order, prices, bytes_of)
+    def price(constraint: LayoutConstraint, layout: OperatorLayout) -> int:
+        return _layout_cost(constraint, layout, prices, bytes_of)
 
-    crossed = borders(model)
-    candidates, offered = spread(model, freedoms, together, edges, local, price, crossed)
+    boundaries = boundary_values(model)
+    candidates, interface_candidates = propagate_layouts(
+        model, constraints, representatives, interface, local, price, boundaries
+    )
     flexible = list(candidates)
-    charges = [tuple(price(freedoms[b], order) for order in candidates[b]) for b in flexible]
-    free = sorted(offered, key=lambda tensor: (tensor.subgraph, tensor.index))
-    charges += [(0,) * len(offered[tensor]) for tensor in free]
+    charges = [tuple(price(constraints[b], layout) for layout in candidates[b]) for b in flexible]
+    free = sorted(interface_candidates, key=lambda tensor: (tensor.subgraph, tensor.index))
+    charges += [(0,) * len(interface_candidates[tensor]) for tensor in free]
     first = len(charges)
-    charges += [(0,) * len(border.perms) for border in crossed]
+    charges += [(0,) * len(boundary.perms) for boundary in boundaries]
     at = {
-        place: _End(first + k, [permuted(tensor_at(place).dims, perm) for perm in border.perms], "border")
-        for k, border in enumerate(crossed)
-        for place in border.places
+        place: _Endpoint(
+            first + k, [layout_of_permutation(tensor_at(place).dims, p) for p in boundary.perms], "boundary"
+        )
+        for k, boundary in enumerate(boundaries)
+        for place in boundary.places
     }
-    ends = _Ends(
-        freedoms,
+    ends = _Endpoints(
+        constraints,
         candidates,
         {bound: i for i, bound in enumerate(flexible)},
-        together,
-        {tensor: _End(len(flexible) + i, offered[tensor], "graph edge") for i, tensor in enumerate(free)},
-        edges,
+        representatives,
+        {
+            tensor: _Endpoint(len(flexible) + i, interface_candidates[tensor], "graph input or output")
+            for i, tensor in enumerate(free)
+        },
+        interface,
         at,
     )
-    joints = list(_joints(model, ends))
-    wires = tuple(wire for joint in joints for wire in joint.wires(bytes_of))
+    dataflow_edges = list(_edges(model, ends))
+    wires = tuple(wire for edge in dataflow_edges for wire in edge.wires(bytes_of))
     solution = solver.solve(solver.LabellingProblem(tuple(charges), wires))
-    copies = [copy for joint in joints for copy in joint.copies(solution.labels, bytes_of)]
+    transposes = [copy for edge in dataflow_edges for copy in edge.transposes(solution.labels, bytes_of)]
     chosen = {bound: candidates[bound][solution.labels[i]] for i, bound in enumerate(flexible)}
-    chosen |= {bound: chosen[first] for bound, first in together.items()}
+    chosen |= {bound: chosen[first] for bound, first in representatives.items()}
     return LayoutPlan(
-        frames=chosen,
-        orders=_orders(freedoms, chosen)
-        | {place: end.order(solution.labels) for place, end in at.items() if not isinstance(place, Tensor)},
-        edges={
-            **edges.fixed,
-            **{tensor: ends.free[tensor].order(solution.labels) for tensor in free},
-            **{place: end.order(solution.labels) for place, end in at.items() if isinstance(place, Tensor)},
+        operator_layouts=chosen,
+        slot_layouts=_slot_layouts(constraints, chosen)
+        | {place: end.layout(solution.labels) for place, end in at.items() if not isinstance(place, Tensor)},
+        interface={
+            **interface.fixed,
+            **{tensor: ends.free[tensor].layout(solution.labels) for tensor in free},
+            **{place: end.layout(solution.labels) for place, end in at.items() if isinstance(place, Tensor)},
         },
-        freedoms=freedoms,
-        copies=tuple(copies),
-        bought=_bought(flexible, charges, wires, solution) if copies else (),
+        constraints=constraints,
+        transposes=tuple(transposes),
+        chosen_for_speed=_choices_for_speed(flexible, charges, wires, solution) if transposes else (),
         cost=solution.cost,
         exact=solution.exact and not local,
         method="local" if local else solution.method,
-        moved=sum(_moved(freedoms[bound], chosen[bound]) for bound in flexible)
+        differences=sum(_differs_from_local(constraints[bound], chosen[bound]) for bound in flexible)
         + sum(label > 0 for label in solution.labels[len(flexible) :]),
     )
 
 
-def _moved(free: Freedom, order: FrameOrder) -> bool:
-    """Whether a local plan, in which an operator has what its handler gives or else the file's order, may have another."""
-    return len(free.given) > 1 if free.given else free.frame is not None and order != free.frame.source
+def _differs_from_local(constraint: LayoutConstraint, layout: OperatorLayout) -> bool:
+    """Return True if a local plan may use another layout: the first allowed one, or the file's."""
+    if constraint.allowed:
+        return len(constraint.allowed) > 1
+    return constraint.shared_axes is not None and layout != constraint.shared_axes.source
 
 
-def _freedoms(model: BoundModel, flat: Flat) -> dict[Bound, Freedom]:
-    freedoms: dict[Bound, Freedom] = {}
+def _layout_constraints(model: BoundModel, can_squeeze: CanSqueeze) -> dict[Bound, LayoutConstraint]:
+    """Return the constraint of each operator. Raises HandlerError or InvalidModel for axes that do not fit the operands."""
+    constraints: dict[Bound, LayoutConstraint] = {}
     problems = []
     for bound in model.operators():
         try:
-            freedoms[bound] = freedom(bound, flat(bound))
+            constraints[bound] = layout_constraint(bound, can_squeeze(bound))
         except (AxesError, LookupError) as error:
-            problems.append(_misfit(bound, error))
+            problems.append(_misfit_problem(bound, error))
     if problems and all(isinstance(problem, Contradiction) for problem in problems):
         raise InvalidModel(CONTRADICTION, problems)
     if problems:
         raise HandlerError("a handler's axes do not fit its operands:", problems)
-    return freedoms
+    return constraints
 
 
-def _misfit(bound: Bound, error: Exception) -> Problem:
+def _misfit_problem(bound: Bound, error: Exception) -> Problem:
+    """Return the problem of an operator whose declared axes do not fit; the file's if a built-in handler's ranks differ."""
     if isinstance(error, RankError) and bound.pack == BUILTIN:
-        return Contradiction(bound.label, str(error), "what the operator takes has other axes")
+        return Contradiction(bound.label, str(error), "the operands have other axes than the operator takes")
     whose = f"the declaration of {bound.handler.name} in {bound.pack}"
     if bound.pack == BUILTIN:
         return Problem(bound.label, str(error), whose)
     return Failed(bound.pack, f"{error} ({whose}, at {definition(bound.handler.lower)})").problem(bound.label)
 
 
-def _price(free: Freedom, order: FrameOrder, prices: Prices, bytes_of: Bytes) -> int:
-    """What working in this order costs the operator itself."""
-    along = free.bound.declared.along
-    if along is None or free.frame is None or along.slot not in free.frame.slots:
+def _layout_cost(constraint: LayoutConstraint, layout: OperatorLayout, prices: Prices, bytes_of: Bytes) -> int:
+    """Return what the operator itself costs in this layout."""
+    price = constraint.bound.declared.axis_price
+    if price is None or constraint.shared_axes is None or price.slot not in constraint.shared_axes.slots:
         return 0
-    letters = set(along.letters.split())
-    sizes = free.frame.slots[along.slot].sizes
-    shown = [p.letter for p in order if sizes.get(p.letter, 1) != 1]
+    letters = set(price.letters.split())
+    sizes = constraint.shared_axes.slots[price.slot].sizes
+    shown = [p.letter for p in layout if sizes.get(p.letter, 1) != 1]
     innermost = shown[len(shown) - len(letters & set(shown)) :]
-    return prices(along, set(innermost) <= letters, bytes_of(free.bound.op[along.slot]))
+    return prices(price, set(innermost) <= letters, bytes_of(constraint.bound.op[price.slot]))
 
 
-def _orders(freedoms: Mapping[Bound, Freedom], chosen: Mapping[Bound, FrameOrder]) -> dict[tuple[Bound, int], Order]:
-    orders: dict[tuple[Bound, int], Order] = {}
-    for bound, free in freedoms.items():
-        if free.frame is None:
-            orders.update({(bound, slot): order for slot, order in free.fixed.items()})
+def _slot_layouts(
+    constraints: Mapping[Bound, LayoutConstraint], chosen: Mapping[Bound, OperatorLayout]
+) -> dict[tuple[Bound, int], TensorLayout]:
+    """Return the layout of each operator slot for the chosen operator layouts."""
+    layouts: dict[tuple[Bound, int], TensorLayout] = {}
+    for bound, constraint in constraints.items():
+        if constraint.shared_axes is None:
+            layouts.update({(bound, slot): layout for slot, layout in constraint.fixed.items()})
             continue
-        for slot in free.frame.slots:
-            shown = free.frame.to_slot(chosen[bound], slot)
+        for slot in constraint.shared_axes.slots:
+            shown = constraint.shared_axes.slot_layout(chosen[bound], slot)
             assert shown is not None, bound.label
-            orders[bound, slot] = shown
-    return orders
+            layouts[bound, slot] = shown
+    return layouts
 
 
 # --- wires ------------------------------------------------------------------------------------
 
 
-class _End(NamedTuple):
-    """One use of a tensor: the operator's variable, its possible orders, and its name for the report."""
+class _Endpoint(NamedTuple):
+    """One use of a tensor: the operator's variable, its candidate layouts, and its name in the report."""
 
     variable: int | None
-    orders: Sequence[Order]
+    layouts: Sequence[TensorLayout]
     label: str
 
-    def pin(self, numbers: Mapping[Order, int]) -> solver.Pin:
-        return solver.Pin(self.variable, tuple(numbers[order] for order in self.orders))
+    def pin(self, numbers: Mapping[TensorLayout, int]) -> solver.Pin:
+        """Return the solver's pin, with one key per candidate layout."""
+        return solver.Pin(self.variable, tuple(numbers[layout] for layout in self.layouts))
 
-    def order(self, labels: Sequence[int]) -> Order:
-        return self.orders[0 if self.variable is None else labels[self.variable]]
+    def layout(self, labels: Sequence[int]) -> TensorLayout:
+        """Return the layout under the solver's labels."""
+        return self.layouts[0 if self.variable is None else labels[self.variable]]
 
 
-class _Joint(NamedTuple):
-    """A tensor between its producer and its consumers; ``times``: how often it is made, as far as the plan counts."""
+class _Edge(NamedTuple):
+    """A tensor with its producer and its consumers; ``executions``: the estimated number of executions of its subgraph."""
 
     tensor: Tensor
-    producer: _End
-    consumers: Sequence[_End]
-    times: int = 1
+    producer: _Endpoint
+    consumers: Sequence[_Endpoint]
+    executions: int = 1
 
     def wires(self, bytes_of: Bytes) -> Iterable[solver.Wire]:
-        keys: list[tuple[int, Callable[[Order], object]]] = [
-            (bytes_of(self.tensor) + TRANSPOSE_COST, without_unit_axes),
-            (FLIP_COST, axes),
+        """Yield the solver's wires: one for transposes, and one or two for reshapes of unit axes."""
+        keys: list[tuple[int, Callable[[TensorLayout], object]]] = [
+            (bytes_of(self.tensor) + TRANSPOSE_COST, drop_unit_axes),
+            (RESHAPE_COST, layout_axes),
         ]
-        orders = dict.fromkeys(order for end in (self.producer, *self.consumers) for order in end.orders)
-        if len({*map(all_axes, orders)}) > 1:
-            keys.append((FLIP_COST, all_axes))
+        layouts = dict.fromkeys(layout for end in (self.producer, *self.consumers) for layout in end.layouts)
+        if len({*map(axis_set, layouts)}) > 1:
+            keys.append((RESHAPE_COST, axis_set))
         for weight, key in keys:
-            numbers = _numbered(orders, key)
+            numbers = _number_by_key(layouts, key)
             consumers = tuple(consumer.pin(numbers) for consumer in self.consumers)
-            yield solver.Wire(weight * self.times, self.producer.pin(numbers), consumers)
+            yield solver.Wire(weight * self.executions, self.producer.pin(numbers), consumers)
 
-    def copies(self, labels: Sequence[int], bytes_of: Bytes) -> Iterable[Copy]:
-        start = self.producer.order(labels)
-        wanted: dict[Order, list[_End]] = {}
+    def transposes(self, labels: Sequence[int], bytes_of: Bytes) -> Iterable[PlannedTranspose]:
+        """Yield the transposes that the labels require, one per layout that differs from the producer's."""
+        start = self.producer.layout(labels)
+        wanted: dict[TensorLayout, list[_Endpoint]] = {}
         for consumer in self.consumers:
-            order = consumer.order(labels)
-            if without_unit_axes(order) != without_unit_axes(start):
-                wanted.setdefault(without_unit_axes(order), []).append(consumer)
+            layout = consumer.layout(labels)
+            if drop_unit_axes(layout) != drop_unit_axes(start):
+                wanted.setdefault(drop_unit_axes(layout), []).append(consumer)
         for ends in wanted.values():
             users = tuple(end.label for end in ends)
-            yield Copy(self.tensor, start, ends[0].order(labels), bytes_of(self.tensor), self.producer.label, users)
+            yield PlannedTranspose(
+                self.tensor, start, ends[0].layout(labels), bytes_of(self.tensor), self.producer.label, users
+            )
 
 
-def _numbered(orders: Iterable[Order], key: Callable[[Order], object]) -> dict[Order, int]:
-    """A number for each order, the same where ``key`` is: numbers are compared faster than what they stand for."""
+def _number_by_key(layouts: Iterable[TensorLayout], key: Callable[[TensorLayout], object]) -> dict[TensorLayout, int]:
+    """Return a number per layout, the same for equal keys; numbers are faster to compare than keys."""
     numbers: dict[object, int] = {}
-    return {order: numbers.setdefault(key(order), len(numbers)) for order in orders}
+    return {layout: numbers.setdefault(key(layout), len(numbers)) for layout in layouts}
 
 
-def _bought(
+def _choices_for_speed(
     flexible: Sequence[Bound],
     charges: Sequence[Sequence[int]],
     wires: tuple[solver.Wire, ...],
     solution: solver.Solution,
 ) -> tuple[tuple[str, int], ...]:
-    """Operators that would work in a dearer order if only transposes counted, and what each saves by the plan."""
+    """Return operators that would be slower if only transposes counted, and what the plan saves for each."""
     if not any(map(any, charges)):
         return ()
     plain = solver.solve(solver.LabellingProblem(tuple((0,) * len(prices) for prices in charges), wires))
@@ -266,54 +296,57 @@ def _bought(
     return tuple((bound.label, gain) for bound, gain in zip(flexible, saved, strict=False) if gain > 0)
 
 
-class _Ends(NamedTuple):
-    """Looks up who makes and who takes a tensor."""
+class _Endpoints(NamedTuple):
+    """Lookup of producers and consumers of tensors."""
 
-    freedoms: Mapping[Bound, Freedom]
-    candidates: Mapping[Bound, Sequence[FrameOrder]]
+    constraints: Mapping[Bound, LayoutConstraint]
+    candidates: Mapping[Bound, Sequence[OperatorLayout]]
     number: Mapping[Bound, int]
-    together: Mapping[Bound, Bound]
-    free: Mapping[Tensor, _End]
-    edges: Edges
-    borders: Mapping[Place, _End]
+    representatives: Mapping[Bound, Bound]
+    free: Mapping[Tensor, _Endpoint]
+    interface: InterfaceLayouts
+    boundaries: Mapping[Place, _Endpoint]
 
-    def operator(self, bound: Bound, slot: int) -> _End:
-        border = self.borders.get((bound, slot))
-        if border is not None:
-            return border._replace(label=bound.label)
-        freedom = self.freedoms[bound]
-        if freedom.frame is None or slot not in freedom.frame.slots:
-            return _End(None, [freedom.order(slot)], bound.label)
-        first = self.together.get(bound, bound)
-        shown = [freedom.frame.to_slot(order, slot) for order in self.candidates[first]]
-        return _End(self.number[first], [order for order in shown if order is not None], bound.label)
+    def operator(self, bound: Bound, slot: int) -> _Endpoint:
+        """Return the endpoint of an operator's slot."""
+        boundary = self.boundaries.get((bound, slot))
+        if boundary is not None:
+            return boundary._replace(label=bound.label)
+        constraint = self.constraints[bound]
+        if constraint.shared_axes is None or slot not in constraint.shared_axes.slots:
+            return _Endpoint(None, [constraint.layout(slot)], bound.label)
+        first = self.representatives.get(bound, bound)
+        shown = [constraint.shared_axes.slot_layout(layout, slot) for layout in self.candidates[first]]
+        return _Endpoint(self.number[first], [layout for layout in shown if layout is not None], bound.label)
 
-    def edge(self, tensor: Tensor, label: str) -> _End:
-        free = self.free.get(tensor) or self.borders.get(tensor)
+    def interface_endpoint(self, tensor: Tensor, label: str) -> _Endpoint:
+        """Return the endpoint of a graph input or output."""
+        free = self.free.get(tensor) or self.boundaries.get(tensor)
         if free is not None:
             return free._replace(label=label)
-        return _End(None, [self.edges.fixed.get(tensor) or source_order(tensor.dims)], label)
+        return _Endpoint(None, [self.interface.fixed.get(tensor) or source_layout(tensor.dims)], label)
 
 
-def _joints(model: BoundModel, ends: _Ends) -> Iterable[_Joint]:
-    repeated = times(model)
+def _edges(model: BoundModel, ends: _Endpoints) -> Iterable[_Edge]:
+    """Yield the dataflow edges of all subgraphs."""
+    executions = execution_counts(model)
     for graph in model.graphs:
-        producers = {tensor: ends.edge(tensor, "graph input") for tensor in graph.inputs}
-        consumers: dict[Tensor, list[_End]] = {}
+        producers = {tensor: ends.interface_endpoint(tensor, "graph input") for tensor in graph.inputs}
+        consumers: dict[Tensor, list[_Endpoint]] = {}
         for bound in graph.operators:
-            for slot in slots_of(bound):
+            for slot in present_slots(bound):
                 tensor = bound.op[slot]
                 if slot < 0:
                     producers[tensor] = ends.operator(bound, slot)
-                elif not tensor.constant:
+                elif not tensor.is_constant:
                     consumers.setdefault(tensor, []).append(ends.operator(bound, slot))
         for tensor in graph.outputs:
-            consumers.setdefault(tensor, []).append(ends.edge(tensor, "graph output"))
+            consumers.setdefault(tensor, []).append(ends.interface_endpoint(tensor, "graph output"))
         for tensor, users in consumers.items():
             if tensor in producers:
-                yield _Joint(tensor, producers[tensor], users, repeated.get(graph.subgraph.index, 1))
+                yield _Edge(tensor, producers[tensor], users, executions.get(graph.subgraph.index, 1))
 
 
 def tensor_bytes(tensor: Tensor) -> int:
-    """Bytes that a tensor moves; unknown sizes count as 1, and elements of unknown size as 4 bytes."""
-    return count(tensor.dims) * (bits(tensor.dtype) or 32) // 8
+    """Return the bytes that a transpose of the tensor moves; dynamic sizes count as 1, elements of unknown size as 4 bytes."""
+    return element_count(tensor.dims) * (bits(tensor.dtype) or 32) // 8

@@ -1,11 +1,11 @@
-"""Minimizing a pseudo-Boolean function, exactly or in part, by one minimum cut.
+"""Exact or partial minimization of a pseudo-Boolean function by one minimum cut.
 
 The function is a sum of literals and of terms ``(a_1 or .. or a_k) and not b``, each with a cost. With true literals on
-the source side of an s-t cut, a term is a node y and arcs a_i -> y -> b of its cost (Kolmogorov and Zabih 2004; with
-one a, just a -> b). Read backwards, not b -> y' -> not a_i, it says the same of the complements. Where these two copies
-are disjoint (every term is submodular, after flipping some variables) one is the whole problem and its minimum cut the
-minimum. Otherwise the minimum cut of both is the roof dual (Boros and Hammer 2002; QPBO): half of it is a lower bound,
-and the variables it decides have these values in every minimum. To decide them alone never raises the cost.
+the source side of an s-t cut, a term is a node y and arcs a_i -> y -> b of its cost (Kolmogorov and Zabih 2004; if k is
+1, just a -> b). Reversed, not b -> y' -> not a_i is the same term of the complements. If these two copies are disjoint
+(every term is submodular after flipping some variables), one copy is the whole problem and its minimum cut the minimum.
+Otherwise the minimum cut of both is the roof dual (Boros and Hammer 2002; QPBO): half of it is a lower bound, and the
+variables it decides have these values in every minimum. Changing only these variables never raises the cost.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from contextlib import suppress
 from onnx_tflite_plugin.layout.maxflow import Network, Work, WorkLimitReached
 
 FALSE, TRUE = 0, 1  # literals; variable k = 1, 2, .. has 2k (it is false) and 2k + 1 (it is true)
-Terms = dict[tuple[tuple[int, ...], int], int]  # (a_1 .. a_k; sorted, of different variables) and b: cost, not negative
+Terms = dict[tuple[tuple[int, ...], int], int]  # (a_1 .. a_k; sorted, of different variables) and b: nonnegative cost
 
 
 def roof_dual(costs: Sequence[int], terms: Terms, ties: Sequence[int], work: Work) -> tuple[list[bool], int]:
-    """Which variables to make true, and a lower bound of the cost, attained wherever the problem is submodular.
+    """Return the variables to make true, and a lower bound of the cost, which is attained if the problem is submodular.
 
-    ``costs``: of each literal, when it is true; ``ties``: the same again, to choose between equal costs, in all less
-    than ``len(costs) ** 2``, and given up where that takes much longer. The result costs no more than all false, which
-    it is where that is a minimum and ties go to false.
+    ``costs``: of each literal when it is true. ``ties``: secondary costs that choose among equal costs, in total less than
+    ``len(costs) ** 2``; they are ignored if that takes much longer. The result costs no more than all false, and is all
+    false if that is a minimum and ties prefer it.
     """
-    kept = _copies(len(costs), terms)
+    kept = _literals_with_nodes(len(costs), terms)
     node = [-1] * len(costs)
     for place, literal in enumerate(kept):
         node[literal] = place
@@ -38,7 +38,7 @@ def roof_dual(costs: Sequence[int], terms: Terms, ties: Sequence[int], work: Wor
     copies = len(kept) // (len(costs) // 2 - 1)
     bound = costs[TRUE] + sum(map(min, costs[2::2], costs[3::2])) - (-flow // (2 * copies))
     leaning = [ties[literal ^ 1] - ties[literal] for literal in kept]
-    if min(leaning) < 0:  # else the least sink side has it all
+    if min(leaning) < 0:  # else the smallest sink side already prefers them
         allowance = min(work.left, 10_000 + 4 * (before - work.left))
         extra = Work(allowance)
         network.rescale(len(costs) ** 2, leaning)
@@ -49,60 +49,61 @@ def roof_dual(costs: Sequence[int], terms: Terms, ties: Sequence[int], work: Wor
     return [on_sink_side[no] if no >= 0 else not on_sink_side[yes] for no, yes in pairs], bound
 
 
-def _copies(size: int, terms: Terms) -> list[int]:
-    """The literals that get a node: one of each variable, or both where some literal hangs with its complement."""
+def _literals_with_nodes(size: int, terms: Terms) -> list[int]:
+    """Return the literals that get a node: one per variable, or both if some literal is connected to its complement."""
     members = [(*any_of, none_of) if none_of else any_of for any_of, none_of in terms]
     if all(len({literal & 1 for literal in term}) == 1 for term in members):
         return list(range(2, size, 2))
     parent = list(range(size))
     for first, *others in members:
         for other in others:
-            join(parent, first, other)
-            join(parent, first ^ 1, other ^ 1)
-    roots = [root(parent, literal) for literal in range(size)]  # complements have complementary roots, or the same
+            merge_sets(parent, first, other)
+            merge_sets(parent, first ^ 1, other ^ 1)
+    roots = [find_root(parent, literal) for literal in range(size)]  # complements have complementary or equal roots
     if any(map(int.__eq__, roots[::2], roots[1::2])):
         return list(range(2, size))
     return [literal for literal in range(2, size) if not roots[literal] & 1]
 
 
 def _arcs(terms: Terms, node: Sequence[int], excess: list[int]) -> dict[tuple[int, int], int]:
-    """Capacities for twice the terms; appends auxiliary nodes to ``excess``."""
+    """Return capacities for twice the terms; appends auxiliary nodes to ``excess``."""
     arcs: dict[tuple[int, int], int] = {}
     for (any_of, none_of), cost in terms.items():
         shared = 0
-        if none_of and len(any_of) == 2:  # with its complement, "not all three equal", which is a sum over pairs
+        if none_of and len(any_of) == 2:  # term and complement: "not all three equal", a sum over pairs
             shared = min(cost, terms.get(((any_of[0] ^ 1, any_of[1] ^ 1), none_of ^ 1), 0))
         rest = 2 * (cost - shared)
         for mirror in (0, 1):
             tails, head = [node[literal ^ mirror] for literal in any_of], node[none_of ^ mirror]
             if tails[0] < 0:
                 continue
-            joints = []
+            links = []
             if shared:
-                joints = [(tails[0], head, shared), (tails[1], head, shared), (tails[0], tails[1], shared)]
+                links = [(tails[0], head, shared), (tails[1], head, shared), (tails[0], tails[1], shared)]
             if rest:
                 hub = tails[0]
                 if len(tails) > 1:
                     hub = len(excess)
                     excess.append(0)
-                    joints += [(tail, hub, rest) for tail in tails]
+                    links += [(tail, hub, rest) for tail in tails]
                 if none_of:
-                    joints.append((hub, head, rest))
+                    links.append((hub, head, rest))
                 else:
                     excess[hub] += rest if mirror else -rest
-            for one, other, capacity in joints:
+            for one, other, capacity in links:
                 arc = (other, one) if mirror else (one, other)
                 arcs[arc] = arcs.get(arc, 0) + capacity
     return arcs
 
 
-def root(parent: list[int], member: int) -> int:
-    """The least member of a set in a disjoint-set forest."""
+def find_root(parent: list[int], member: int) -> int:
+    """Return the smallest member of a set in a disjoint-set forest."""
     while parent[member] != member:
         parent[member] = member = parent[parent[member]]
     return member
 
 
-def join(parent: list[int], one: int, other: int) -> None:
-    one, other = root(parent, one), root(parent, other)
+def merge_sets(parent: list[int], one: int, other: int) -> None:
+    """Merge the sets of two members in a disjoint-set forest."""
+    one, other = find_root(parent, one), find_root(parent, other)
     parent[max(one, other)] = min(one, other)

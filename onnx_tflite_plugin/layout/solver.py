@@ -1,21 +1,21 @@
-"""Least-cost labelling of variables joined by wires.
+"""Minimum-cost labelling of variables connected by wires.
 
     minimize  sum over variables of prices[i][x_i]
             + sum over wires of weight * |{key of each consumer} - {key of the producer}|
 
 Per key v, a wire is a term: ``weight`` if some consumer has key v and the producer has not. In a *move*, every
-variable either keeps its label or changes it to a proposed one, so that "this pin has key v" is a literal, true or
-false, and a minimum cut (:mod:`.roof_dual`) finds the best move or changes that are part of it.
+variable either keeps its label or changes it to a proposed one. Then "this pin has key v" is a literal, and a minimum
+cut (:mod:`.roof_dual`) finds the best move, or changes that are part of it.
 
-Each connected component gets the first of these methods that ends within the work limit:
+Each connected component is solved by the first of these methods that ends within the work limit:
 
-- ``cut``: a move from all 0 to all 1, if there are two labels and the bound proves the result least.
-- ``elimination``: variables are minimized out one by one, if the tables this takes are small.
-- ``fusion``: moves towards proposals (Lempitsky et al. 2010), each one label spread over wires by equal keys. Where
-  labels mean the same everywhere this is alpha-expansion.
-- ``greedy``: proposals adopted as a whole where that lowers the cost, then variables one by one.
+- ``cut``: a move from all 0 to all 1, if there are two labels and the bound proves the result minimal.
+- ``elimination``: variables are minimized out one by one, if the tables for this are small.
+- ``fusion``: moves towards proposals (Lempitsky et al. 2010), each one label propagated along wires by equal keys. If
+  labels have the same meaning everywhere this is alpha-expansion.
+- ``greedy``: proposals accepted as a whole if that lowers the cost, then variables one by one.
 
-The first two are exact. Of labellings at equal cost, one with more labels 0 is preferred.
+The first two are exact. Among labellings of equal cost the one with more labels 0 is preferred.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from typing import NamedTuple
 
 from onnx_tflite_plugin.layout.elimination import Table, eliminate, elimination_order
 from onnx_tflite_plugin.layout.maxflow import Work, WorkLimitReached
-from onnx_tflite_plugin.layout.roof_dual import FALSE, TRUE, Terms, join, roof_dual, root
+from onnx_tflite_plugin.layout.roof_dual import FALSE, TRUE, Terms, find_root, merge_sets, roof_dual
 
 METHODS = ("cut", "elimination", "fusion", "greedy")  # strongest first
 EXACT = METHODS[:2]
 
 
 class Pin(NamedTuple):
-    """One end of a wire: a key per label of the variable, or exactly one key where there is no variable."""
+    """One end of a wire: a key per label of the variable, or exactly one key if there is no variable."""
 
     variable: int | None
     keys: tuple[Hashable, ...]
 
 
 class Wire(NamedTuple):
-    """A tensor: ``weight`` (not negative) is paid for each key that a consumer has and the producer has not."""
+    """A tensor: ``weight`` (nonnegative) is paid for each key that a consumer has and the producer has not."""
 
     weight: int
     producer: Pin
@@ -52,14 +52,17 @@ class Wire(NamedTuple):
 
 
 class LabellingProblem(NamedTuple):
-    """``prices[i][x]`` is what label x costs variable i itself."""
+    """Labelling problem: ``prices[i][x]`` is the cost of label x at variable i itself."""
 
     prices: tuple[tuple[int, ...], ...]
     wires: tuple[Wire, ...]
 
 
 class Solution(NamedTuple):
-    """``exact``: the cost is provably least. ``components`` counts them by method; ``method`` is the weakest used."""
+    """Labelling and its cost; ``exact``: the cost is proven minimal.
+
+    ``components`` counts components by method; ``method`` is the weakest one used.
+    """
 
     labels: tuple[int, ...]
     cost: int
@@ -73,14 +76,15 @@ _Proposal = tuple[dict[int, int], int]
 
 
 def cost(problem: LabellingProblem, labels: Sequence[int]) -> int:
+    """Return the cost of a labelling."""
     priced = sum(prices[label] for prices, label in zip(problem.prices, labels, strict=True))
-    return priced + _paid(problem.wires, labels)
+    return priced + _wire_cost(problem.wires, labels)
 
 
 def solve(problem: LabellingProblem, *, work_limit: int = 20_000_000, table_limit: int = 4096) -> Solution:
-    """The cheapest labelling found with ``work_limit`` elementary operations and tables of ``table_limit`` entries.
+    """Return the cheapest labelling found within ``work_limit`` operations and tables of ``table_limit`` entries.
 
-    Small components come first, so that a hard one takes nothing from them.
+    Small components are solved first, so that a hard one does not use up their work limit.
     """
     labels = [0] * len(problem.prices)
     work, spare = Work(work_limit), Work(work_limit)
@@ -97,7 +101,8 @@ def solve(problem: LabellingProblem, *, work_limit: int = 20_000_000, table_limi
     return Solution(tuple(labels), cost(problem, labels), method in EXACT, method, components)
 
 
-def _paid(wires: Iterable[Wire], labels: Sequence[int] | Mapping[int, int]) -> int:
+def _wire_cost(wires: Iterable[Wire], labels: Sequence[int] | Mapping[int, int]) -> int:
+    """Return the cost of the wires under the labels."""
     total = 0
     for weight, (variable, keys), consumers in wires:
         wanted = {wants[0 if user is None else labels[user]] for user, wants in consumers}
@@ -107,7 +112,7 @@ def _paid(wires: Iterable[Wire], labels: Sequence[int] | Mapping[int, int]) -> i
 
 
 def _components(problem: LabellingProblem) -> list[_Component]:
-    """The variables with a choice, and the wires that touch them, by connected component; the smallest first."""
+    """Return the connected components of variables with a choice and the wires that touch them, smallest first."""
     free = [len(prices) > 1 for prices in problem.prices]
     parent = list(range(len(free)))
     touching: list[tuple[int, Wire]] = []
@@ -116,29 +121,29 @@ def _components(problem: LabellingProblem) -> list[_Component]:
         if ends and wire.weight:
             touching.append((ends[0], wire))
             for other in ends[1:]:
-                join(parent, ends[0], other)
+                merge_sets(parent, ends[0], other)
     components: dict[int, _Component] = {}
     for variable, choice in enumerate(free):
         if choice:
-            first = root(parent, variable)
+            first = find_root(parent, variable)
             if first == variable:
                 components[first] = _Component(problem.prices, [], [])
             components[first].variables.append(variable)
     for end, wire in touching:
-        components[root(parent, end)].wires.append(wire)
+        components[find_root(parent, end)].wires.append(wire)
     return sorted(components.values(), key=lambda component: len(component.variables) + len(component.wires))
 
 
 @dataclass(frozen=True)
 class _Component:
-    """Connected variables. The methods change ``labels``, the whole problem's, in place."""
+    """Connected variables. The methods change ``labels``, those of the whole problem, in place."""
 
     prices: Sequence[Sequence[int]]
     variables: list[int]
     wires: list[Wire]
 
     def solve(self, labels: list[int], work: Work, table_limit: int) -> str:
-        """All methods but the greedy one. Interrupted by the work limit, it leaves what it has."""
+        """Try all methods but the greedy one. If the work limit interrupts it, the labels found so far remain."""
         if all(len(self.prices[variable]) == 2 for variable in self.variables):
             _, bound = self._fuse(labels, dict.fromkeys(self.variables, 1), self.wires, work)
             if self._score(labels, self.variables, self.wires)[0] == bound:
@@ -149,27 +154,27 @@ class _Component:
         return "fusion"
 
     def descend(self, labels: list[int], work: Work) -> None:
-        """The greedy method; likewise."""
+        """Run the greedy method. If the work limit interrupts it, the labels found so far remain."""
         for proposal in self._proposals(work):
             self._adopt(labels, proposal, work)
         self._sweep(labels, work)
 
     def _score(self, labels: Sequence[int], variables: Iterable[int], wires: Iterable[Wire]) -> tuple[int, int]:
-        """The cost, then the number of labels other than 0."""
+        """Return the cost, then the number of labels other than 0."""
         priced = [(self.prices[variable][labels[variable]], labels[variable] > 0) for variable in variables]
-        return sum(price for price, _ in priced) + _paid(wires, labels), sum(other for _, other in priced)
+        return sum(price for price, _ in priced) + _wire_cost(wires, labels), sum(other for _, other in priced)
 
-    # --- moves: the best blend of the labels and a proposal -----------------------------------
+    # --- moves: the best combination of the labels and a proposal ------------------------------
 
     def _fuse(self, labels: list[int], proposal: dict[int, int], wires: Iterable[Wire], work: Work) -> tuple[bool, int]:
-        """Change to those labels of ``proposal``, all other than the present ones, that lower the cost.
+        """Change to the labels of ``proposal``, which differ from the current ones, that lower the cost.
 
-        ``wires`` are all that touch the proposal's variables. Returns whether anything changed, and a lower bound of
-        what these variables and wires cost after any move.
+        ``wires`` are all that touch the proposal's variables. Returns whether anything changed, and a lower bound of the cost of
+        these variables and wires after any move.
         """
-        costs, terms = self._terms(labels, proposal, wires)
+        costs, terms = self._move_terms(labels, proposal, wires)
         work.spend(20 * (len(costs) + len(terms)))
-        ties = [0, 0]  # go to the fewest labels other than 0, then to the fewest changes
+        ties = [0, 0]  # prefer the fewest labels other than 0, then the fewest changes
         for variable, label in proposal.items():
             ties += (0, ((label > 0) - (labels[variable] > 0)) * len(costs) + 1)
         better, bound = roof_dual(costs, terms, ties, work)
@@ -177,8 +182,10 @@ class _Component:
             labels[variable] = proposal[variable]
         return any(better), bound
 
-    def _terms(self, labels: list[int], proposal: dict[int, int], wires: Iterable[Wire]) -> tuple[list[int], Terms]:
-        """The cost of a move: per literal, what it adds when true, and the terms that are not just that."""
+    def _move_terms(
+        self, labels: list[int], proposal: dict[int, int], wires: Iterable[Wire]
+    ) -> tuple[list[int], Terms]:
+        """Return the costs of a move: per literal its cost when true, and the terms of several literals."""
         literal = {variable: 2 * place for place, variable in enumerate(proposal, 1)}
         costs = [0, 0]
         for variable, label in proposal.items():
@@ -215,10 +222,10 @@ class _Component:
                     terms[term] = terms.get(term, 0) + wire.weight
         return costs, terms
 
-    # --- tables: exact, where few variables hang together at a time ---------------------------
+    # --- tables: exact, if few variables are connected at a time ------------------------------
 
     def _eliminate(self, labels: list[int], limit: int, work: Work) -> bool:
-        """Label all variables at least cost, or none where that takes tables over ``limit``."""
+        """Label all variables at minimum cost; return False, with none labelled, if that takes tables over ``limit``."""
         sizes = {variable: len(self.prices[variable]) for variable in self.variables}
         scopes = [
             tuple(sorted({pin.variable for pin in (wire.producer, *wire.consumers) if pin.variable in sizes}))
@@ -227,7 +234,7 @@ class _Component:
         order = elimination_order(sizes, scopes, limit, work)
         if order is None:
             return False
-        unit = len(order) + 1  # of cost; 1 is for a label other than 0
+        unit = len(order) + 1  # scale of costs; a label other than 0 adds 1
         tables: list[Table] = []
         for variable in order:
             prices = self.prices[variable]
@@ -239,7 +246,7 @@ class _Component:
                 work.spend(1 + len(wire.consumers))
                 for variable, label in zip(scope, choice, strict=True):
                     trial[variable] = label
-                entries[choice] = unit * _paid((wire,), trial)
+                entries[choice] = unit * _wire_cost((wire,), trial)
             tables.append((scope, entries))
         for variable, label in eliminate(sizes, order, tables).items():
             labels[variable] = label
@@ -248,7 +255,7 @@ class _Component:
     # --- heuristics ---------------------------------------------------------------------------
 
     def _improve(self, labels: list[int], work: Work) -> None:
-        """Moves until none helps; then, for a tenth of the work left, single variables and other starts."""
+        """Make moves until none helps; then spend a tenth of the remaining work on single variables and other starts."""
         start = list(labels)
         self._climb(labels, work)
         extra = Work(work.left // 10)
@@ -264,15 +271,17 @@ class _Component:
                 self._adopt(labels, {variable: trial[variable] for variable in self.variables}, extra)
 
     def _climb(self, labels: list[int], work: Work) -> None:
+        """Move towards proposals until none lowers the cost."""
         changed = True
         while changed:
             changed = False
             for proposal in self._proposals(work):
                 move = {variable: label for variable, label in proposal.items() if label != labels[variable]}
                 if move:
-                    changed = self._fuse(labels, move, self._touching(move, work), work)[0] or changed
+                    changed = self._fuse(labels, move, self._wires_of(move, work), work)[0] or changed
 
     def _sweep(self, labels: list[int], work: Work) -> None:
+        """Change single variables until none lowers the cost."""
         changed = True
         while changed:
             changed = False
@@ -281,10 +290,10 @@ class _Component:
                     changed = self._adopt(labels, {variable: label}, work) or changed
 
     def _adopt(self, labels: list[int], proposal: dict[int, int], work: Work) -> bool:
-        """Change to all of ``proposal`` if that is better."""
+        """Change to all labels of ``proposal`` if that is better."""
         if all(labels[variable] == label for variable, label in proposal.items()):
             return False
-        wires, before = self._touching(proposal, work), {variable: labels[variable] for variable in proposal}
+        wires, before = self._wires_of(proposal, work), {variable: labels[variable] for variable in proposal}
         score = self._score(labels, proposal, wires)
         for variable, label in proposal.items():
             labels[variable] = label
@@ -295,8 +304,8 @@ class _Component:
         return False
 
     @cached_property
-    def _ends(self) -> dict[int, list[tuple[int, Pin]]]:
-        """Per variable, its wires and its ends of them."""
+    def _pins_by_variable(self) -> dict[int, list[tuple[int, Pin]]]:
+        """Return the wire numbers and pins of each variable."""
         ends: dict[int, list[tuple[int, Pin]]] = {variable: [] for variable in self.variables}
         for number, wire in enumerate(self.wires):
             for pin in (wire.producer, *wire.consumers):
@@ -304,17 +313,18 @@ class _Component:
                     ends[pin.variable].append((number, pin))
         return ends
 
-    def _touching(self, variables: Iterable[int], work: Work) -> list[Wire]:
-        numbers = sorted({number for variable in variables for number, _ in self._ends[variable]})
+    def _wires_of(self, variables: Iterable[int], work: Work) -> list[Wire]:
+        """Return the wires that touch the variables."""
+        numbers = sorted({number for variable in variables for number, _ in self._pins_by_variable[variable]})
         work.spend(20 * sum(1 + len(self.wires[number].consumers) for number in numbers))
         return [self.wires[number] for number in numbers]
 
     def _proposals(self, work: Work) -> Iterator[dict[int, int]]:
-        """Labellings of some variables, each spread from one label by equal keys; every label is in at least one.
+        """Yield labellings of some variables, each propagated from one label by equal keys; every label is in at least one.
 
-        They depend on no label, so each is spread once, when it is first asked for. The work is counted every time.
+        They do not depend on the current labels, so each is computed once, on first use. Its work is counted every time.
         """
-        spread, further = self._spread
+        spread, further = self._lazy_proposals
         for place in count():
             if place == len(spread):
                 following = next(further, None)
@@ -326,36 +336,37 @@ class _Component:
             yield proposal
 
     @cached_property
-    def _spread(self) -> tuple[list[_Proposal], Iterator[_Proposal]]:
-        """The proposals so far, and those to come."""
-        return [], self._spreading()
+    def _lazy_proposals(self) -> tuple[list[_Proposal], Iterator[_Proposal]]:
+        """Return the proposals computed so far and the generator of the remaining ones."""
+        return [], self._generate_proposals()
 
-    def _spreading(self) -> Iterator[_Proposal]:
-        alike = [self._alike(wire) for wire in self.wires]
+    def _generate_proposals(self) -> Iterator[_Proposal]:
+        """Yield each proposal and the work of computing it."""
+        by_key = [self._labels_by_key(wire) for wire in self.wires]
         seen: set[tuple[int, int]] = set()
         for seed in ((variable, label) for variable in self.variables for label in range(len(self.prices[variable]))):
             if seed in seen:
                 continue
             proposal, queue, reached, effort = dict([seed]), [seed[0]], set[tuple[int, Hashable]](), 0
             for variable in queue:
-                for number, end in self._ends[variable]:
+                for number, end in self._pins_by_variable[variable]:
                     key = end.keys[proposal[variable]]
                     if (number, key) in reached:
                         continue
                     reached.add((number, key))
                     effort += 20 * (1 + len(self.wires[number].consumers))
-                    for other, label in alike[number][key]:
+                    for other, label in by_key[number][key]:
                         if other not in proposal:
                             proposal[other] = label
                             queue.append(other)
             seen.update(proposal.items())
             yield proposal, effort
 
-    def _alike(self, wire: Wire) -> dict[Hashable, list[tuple[int, int]]]:
-        """By key, the variables of a wire that can have it, each with the first label that does."""
-        alike = defaultdict[Hashable, list[tuple[int, int]]](list)
+    def _labels_by_key(self, wire: Wire) -> dict[Hashable, list[tuple[int, int]]]:
+        """Return by key the variables of a wire that can have it, each with its first label that does."""
+        by_key = defaultdict[Hashable, list[tuple[int, int]]](list)
         for variable, keys in (wire.producer, *wire.consumers):
-            if variable in self._ends:
+            if variable in self._pins_by_variable:
                 for key in dict.fromkeys(keys):
-                    alike[key].append((variable, keys.index(key)))
-        return alike
+                    by_key[key].append((variable, keys.index(key)))
+        return by_key

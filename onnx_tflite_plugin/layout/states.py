@@ -1,38 +1,40 @@
-"""Which operators hold the same state: they must agree on its order, and may choose it together."""
+"""Operators that hold the same state, which must agree on its layout."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
-from onnx_tflite_plugin.binding.states import by_key, held
-from onnx_tflite_plugin.layout.candidates import Freedom
+from onnx_tflite_plugin.binding.states import by_key, state_tensor
+from onnx_tflite_plugin.layout.constraints import LayoutConstraint
 from onnx_tflite_plugin.source.model import Tensor
 
 Groups = Mapping[str, tuple[Bound, ...]]
 
 
 def state_groups(
-    model: BoundModel, freedoms: Mapping[Bound, Freedom], stays: Callable[[Tensor], bool]
+    model: BoundModel, constraints: Mapping[Bound, LayoutConstraint], keeps_source_layout: Callable[[Tensor], bool]
 ) -> tuple[Groups, frozenset[Bound]]:
-    """Readers and writers per state key, and those to be kept in source order.
+    """Return readers and writers per state key, and the operators that must keep the file's layout.
 
-    Where not every user of a state is known all states stay in source order; likewise a state whose users see it in different
-    shapes, and one of which anything ``stays``.
+    All states keep it if some user of a state is unknown. A single state keeps it if its users see it in different shapes, or
+    if ``keeps_source_layout`` is true of any tensor that holds it.
     """
     groups, complete = by_key(model)
-    alike = {
+    shared = {
         key: group
         for key, group in groups.items()
-        if complete and len({_shape(freedoms[b]) for b in group}) == 1 and not any(stays(held(b)) for b in group)
+        if complete
+        and len({_slot_sizes(constraints[b]) for b in group}) == 1
+        and not any(keeps_source_layout(state_tensor(b)) for b in group)
     }
-    together = {bound for group in alike.values() for bound in group}
+    together = {bound for group in shared.values() for bound in group}
     users = {bound for group in groups.values() for bound in group}
-    return alike, frozenset(users - together)
+    return shared, frozenset(users - together)
 
 
-def _shape(free: Freedom) -> object:
-    """What the letters of an operator's frame measure, to compare users of one state."""
-    if free.frame is None:
-        return id(free)
-    return tuple(tuple(slot.sizes.items()) for slot in free.frame.slots.values())
+def _slot_sizes(constraint: LayoutConstraint) -> object:
+    """Return the sizes of an operator's axes in each slot, to compare users of one state."""
+    if constraint.shared_axes is None:
+        return id(constraint)
+    return tuple(tuple(slot.sizes.items()) for slot in constraint.shared_axes.slots.values())

@@ -1,1 +1,1 @@
-"""Emitting ONNX: handlers say what, the plans say in which order and form."""
+"""Lower a bound model to ONNX: handlers emit nodes in planned layout and storage."""

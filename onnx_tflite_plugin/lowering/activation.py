@@ -1,4 +1,4 @@
-"""Fused activations of values that are not quantized, float or integer."""
+"""Fused activations of values that are not quantized."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from onnx_tflite_plugin.lowering.emitter import Operand
 from onnx_tflite_plugin.lowering.scope import Scope
 
 
-def applied(scope: Scope, value: ir.Value, activation: str) -> ir.Value:
+def apply_activation(scope: Scope, value: ir.Value, activation: str) -> ir.Value:
     """Return a value with a fused activation applied."""
     bounds = activation_bounds(activation)
     if bounds is not None:
-        return bounded(scope, value, *bounds)
+        return clip_value(scope, value, *bounds)
     if activation == "TANH":
         return _node(scope, "Tanh", value)
     assert activation == "SIGN_BIT"
     return _node(scope, "Cast", _node(scope, "Less", value, 0.0), to="float32")
 
 
-def bounded(scope: Scope, value: ir.Value, low: float | None, high: float | None) -> ir.Value:
+def clip_value(scope: Scope, value: ir.Value, low: float | None, high: float | None) -> ir.Value:
     """Return a value clipped to bounds."""
     if low is None and high is None:
         return value
@@ -38,7 +38,9 @@ def bounded(scope: Scope, value: ir.Value, low: float | None, high: float | None
         return _node(scope, "Cast", wide, to=dtype.name)
     if dtype != np.int64:
         return _node(scope, "Clip", value, *bounds)
-    for bound, beyond in zip(bounds, ("Less", "Greater"), strict=True):  # ONNX Runtime's Clip looks at 32 bits of int64
+    for bound, beyond in zip(
+        bounds, ("Less", "Greater"), strict=True
+    ):  # ONNX Runtime's Clip reads only 32 bits of int64
         value = value if bound is None else _node(scope, "Where", _node(scope, beyond, value, bound), bound, value)
     return value
 

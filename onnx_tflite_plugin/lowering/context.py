@@ -15,19 +15,20 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.api.ops import Ops
 from onnx_tflite_plugin.api.quantization import Arithmetic
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.api.values import Value
 from onnx_tflite_plugin.binding.bound import Bound, label
-from onnx_tflite_plugin.layout.order import Order, physical
-from onnx_tflite_plugin.lowering.activation import applied
-from onnx_tflite_plugin.lowering.emitter import Operand, own_value
-from onnx_tflite_plugin.lowering.lookup import picked
+from onnx_tflite_plugin.layout.tensor_layout import TensorLayout, physical_shape
+from onnx_tflite_plugin.lowering.activation import apply_activation
+from onnx_tflite_plugin.lowering.emitter import Operand, require_value
+from onnx_tflite_plugin.lowering.lookup import gather_entries
 from onnx_tflite_plugin.lowering.operands import Operands
 from onnx_tflite_plugin.lowering.scope import Scope
 from onnx_tflite_plugin.lowering.state import State
-from onnx_tflite_plugin.lowering.values import FILE, STORED, Held, Resource, integers
+from onnx_tflite_plugin.lowering.values import FILE, STORED, Resource, ValueOrResource, integer_array
 from onnx_tflite_plugin.quantization.plan import Storage, data_slots, form_of
+from onnx_tflite_plugin.renamed import CONTEXT, renamed_attributes
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.model import Array, Dims, Operator, Options, Quantization, Subgraph, Tensor
 
@@ -62,24 +63,26 @@ class Context:
     ) -> Sequence[ir.Value]:
         """Emit a node for ``ctx.ops``. Raises TypeError for an input that belongs to another conversion."""
         for value in inputs:
-            if isinstance(value, ir.Value) and not self.scope.emitter.owns(value):
-                raise TypeError(f"{op_type}: operand {value.name!r} is no value of this model, it was made elsewhere")
+            if isinstance(value, ir.Value) and not self.scope.emitter.is_registered(value):
+                raise TypeError(
+                    f"{op_type}: operand {value.name!r} is not a value of this model but of another conversion"
+                )
         return self.scope.emitter.emit(op_type, inputs, attributes, outputs, domain)
 
     # --- shapes and axes ----------------------------------------------------------------------
 
-    def order(self, slot: int) -> Order:
-        """Return the planned order of the slot's axes."""
-        return self.operands.order(slot)
+    def layout(self, slot: int) -> TensorLayout:
+        """Return the planned layout of the slot."""
+        return self.operands.layout(slot)
 
     def shape(self, slot: int) -> Dims:
         """Return the slot's shape in its planned order; None for a dynamic dimension."""
-        return physical(self.order(slot))
+        return physical_shape(self.layout(slot))
 
     def axis(self, axis: int, slot: int = 0) -> int:
         """Return the position of a TFLite axis (negative counts from the end) in the slot's planned order.
 
-        Raises Refused for an axis that the slot does not have.
+        Raises Refusal for an axis that the slot does not have.
         """
         return self.operands.axis(axis, slot)
 
@@ -87,37 +90,37 @@ class Context:
         """Return the TFLite axis of each axis in the planned order."""
         return self.operands.perm(slot)
 
-    def by_axis(self, entries: Sequence[Any], slot: int = 0) -> list[Any]:
+    def permute_entries(self, entries: Sequence[Any], slot: int = 0) -> list[Any]:
         """Permute ``entries``, one for each TFLite axis of the slot, into the planned order."""
         return [entries[axis] for axis in self.perm(slot)]
 
     # --- operands -----------------------------------------------------------------------------
 
     @cached_property
-    def inputs(self) -> tuple[Held | None, ...]:
-        """The operands as the handler gets them; None for an absent one."""
+    def inputs(self) -> tuple[ValueOrResource | None, ...]:
+        """Return the operands as the handler gets them; None for an absent one."""
         return tuple(self.operands.deliver(slot) for slot in range(len(self.op.inputs)))
 
     def constant(self, slot: int) -> Array | None:
         """Return a constant operand in planned order, with axis numbers and per-axis rows remapped; else None."""
         return self.operands.constant(slot)
 
-    def required(self, slot: int) -> Array:
-        """Return a constant operand as :meth:`constant` does. Raises Refused if it is absent or not constant."""
+    def require_constant(self, slot: int) -> Array:
+        """Return a constant operand as :meth:`constant` does. Raises Refusal if it is absent or not constant."""
         constant = self.constant(slot)
         if constant is None:
             tensor = self.op.tensor(slot)
             named = "is absent" if tensor is None else f"({tensor.name!r}) must be a constant"
-            raise Refused(f"its operand {slot} {named}")
+            raise Refusal(f"operand {slot} {named}")
         return constant
 
     def constant_value(self, array: Array) -> ir.Value:
         """Return a constant as a value."""
         return self.scope.emitter.constant(np.asarray(array))
 
-    def known(self, value: Value) -> Array | None:
+    def constant_array(self, value: Value) -> Array | None:
         """Return the array of a constant value; None for a computed one and for graph inputs."""
-        constant = own_value(value).const_value
+        constant = require_value(value).const_value
         return None if constant is None else np.asarray(constant.numpy())
 
     def scalar(self, number: float, slot: int = 0) -> Array:
@@ -126,11 +129,13 @@ class Context:
         if affine(tensor) is not None and self.operands.arithmetic is Arithmetic.FLOAT:
             return np.asarray(number, np.float32)
         dtype = self.dtype(slot)
-        return np.asarray(number, dtype) if dtype not in ("int4", "uint4", "int2") else integers(int(number), dtype)
+        return (
+            np.asarray(number, dtype) if dtype not in ("int4", "uint4", "int2") else integer_array(int(number), dtype)
+        )
 
-    def looked_up(self, table: Array, indices: Value, dims: Dims | None) -> ir.Value:
+    def look_up(self, table: Array, indices: Value, dims: Dims | None) -> ir.Value:
         """Return the table's entry for each index."""
-        return picked(self.scope.emitter, table, own_value(indices), dims)
+        return gather_entries(self.scope.emitter, table, require_value(indices), dims)
 
     # --- quantization -------------------------------------------------------------------------
 
@@ -139,17 +144,17 @@ class Context:
         return frozenset(data_slots(self.bound))
 
     @property
-    def quantized(self) -> bool:
+    def is_quantized(self) -> bool:
         """True if any data operand is quantized."""
         return any(affine(self.op.tensor(slot)) is not None for slot in self._data_slots)
 
     @property
-    def integers(self) -> bool:
+    def uses_integers(self) -> bool:
         """True if quantized operands are delivered, and expected back, as quantized values."""
-        return self.quantized and self.operands.arithmetic is not Arithmetic.FLOAT
+        return self.is_quantized and self.operands.arithmetic is not Arithmetic.FLOAT
 
     @property
-    def folds(self) -> bool:
+    def folds_weights(self) -> bool:
         """True if quantized and float16 constants are to be float32 in the file."""
         return self.scope.storage.fold
 
@@ -165,7 +170,7 @@ class Context:
         """Return the dtype of the slot's quantized values as delivered and returned."""
         return self.storage(slot).dtype
 
-    def raw(self, slot: int) -> ir.Value:
+    def quantized_values(self, slot: int) -> ir.Value:
         """Return a quantized operand's values without dequantizing them; any other operand itself.
 
         On a target that computes nothing on integers these are floats, which ``dequantize`` and ``quantize`` then return
@@ -178,13 +183,13 @@ class Context:
         """Quantize floats with a slot's parameters; return the value itself if the slot is not quantized."""
         if affine(self.op[like]) is None or not self.target.moves_integers:
             return value
-        return self.scope.values.quantize(own_value(value), self.storage(like), self.order(like))
+        return self.scope.values.quantize(require_value(value), self.storage(like), self.layout(like))
 
     def dequantize(self, value: Value, like: int) -> Value:
         """Dequantize values with a slot's parameters; return the value itself if the slot is not quantized."""
         if affine(self.op[like]) is None or not self.target.moves_integers:
             return value
-        return self.scope.values.dequantize(own_value(value), self.storage(like), self.order(like))
+        return self.scope.values.dequantize(require_value(value), self.storage(like), self.layout(like))
 
     # --- results ------------------------------------------------------------------------------
 
@@ -194,20 +199,20 @@ class Context:
             raise TypeError(
                 "ctx.activate needs activation=FusedActivation(..., inside=True); the host applies any other"
             )
-        return applied(self.scope, own_value(value), self.bound.declared.activation)
+        return apply_activation(self.scope, require_value(value), self.bound.declared.activation)
 
     def warn(self, text: str) -> None:
         """Add a warning about the operator to the report; the conversion goes on."""
         self.scope.emitter.warnings.append(f"{label(self.op)}: {text}")
 
-    def wanted(self, k: int) -> bool:
+    def is_used(self, k: int) -> bool:
         """True if anything uses output ``k``; a handler may return None only for an unused one."""
         tensor = self.op.tensor(~k)
         return tensor is not None and tensor in self.scope.used
 
-    def reshaped(self, value: Value, slot: int) -> ir.Value:
+    def reshape_to_slot(self, value: Value, slot: int) -> ir.Value:
         """Return the value in the slot's planned shape, reshaped if it has another."""
-        value, wanted = own_value(value), self._sizes(slot)
+        value, wanted = require_value(value), self._sizes(slot)
         if value.shape is not None and tuple(value.shape) == wanted and None not in wanted:
             return value
         if sum(d is None for d in wanted) > 1:
@@ -216,7 +221,9 @@ class Context:
             with suppress(ValueError):
                 before = inferred if operand is None else self._sizes(operand)
                 return self.scope.values.reshape(value, before, wanted)
-            raise Refused(f"its result has more than one unknown size {wanted}; give input shapes with --input-shape")
+            raise Refusal(
+                f"the result shape {wanted} has more than one dynamic dimension; give input shapes with --input-shape"
+            )
         allowzero = 1 if 0 in wanted and self.opset >= 14 else None
         return self.node("Reshape", value, [-1 if d is None else d for d in wanted], allowzero=allowzero)
 
@@ -230,12 +237,12 @@ class Context:
         self, subgraph: int, inputs: Sequence[Value | None], results: Sequence[Tensor] | None = None
     ) -> list[Value]:
         """Lower another TFLite subgraph in place, on these inputs in planned order and the file's dtypes."""
-        given = [x if x is None or isinstance(x, Resource) else own_value(x) for x in inputs]
+        given = [x if x is None or isinstance(x, Resource) else require_value(x) for x in inputs]
         return cast("list[Value]", self.scope.inline(subgraph, given, self.bound, results))
 
     def initialize(self, subgraph: int) -> None:
         """Run a subgraph at conversion; the values it assigns become the states' initial values."""
-        with self.scope.states.setting_up():
+        with self.scope.states.initializing_states():
             self.inline(subgraph, [])
 
     def graph(
@@ -258,24 +265,27 @@ class Context:
         return Resource(key)
 
     def resource(self, slot: int) -> Resource:
-        """Return the token that a resource operand stands for. Raises Refused if it is a runtime value."""
+        """Return the token that a resource operand stands for. Raises Refusal if it is a runtime value."""
         resource = self.inputs[slot]
         if not isinstance(resource, Resource):
-            raise Refused(f"its resource operand {slot} is not known at conversion time")
+            raise Refusal(f"resource operand {slot} is a runtime value; a constant is required")
         return resource
 
     def assign(self, slot: int, value: Value) -> None:
         """Set the next value of a variable tensor operand, in the order and form in which the slot is delivered."""
         form = FILE if slot in self.bound.declared.quantization.file_slots else form_of(self.operands.arithmetic)
-        self.scope.assign(self.op[slot], own_value(value), self.order(slot), form)
+        self.scope.assign(self.op[slot], require_value(value), self.layout(slot), form)
 
     def state(self, resource: Token) -> State:
-        """Return the state behind a resource: ``get()`` is its current value, ``set(value)`` the next one."""
+        """Return the state of a resource: ``get()`` is its current value, ``set(value)`` the next one."""
         return self.scope.states.state(resource.key)
 
     def states(self, *subgraphs: int) -> list[State]:
         """Return the states that subgraphs may touch, for control flow to carry through."""
-        return self.scope.states.touched(self.scope.model, subgraphs)
+        return self.scope.states.states_of_subgraphs(self.scope.model, subgraphs)
+
+    if not TYPE_CHECKING:
+        __getattr__ = renamed_attributes(CONTEXT)
 
 
 if TYPE_CHECKING:

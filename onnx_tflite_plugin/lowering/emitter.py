@@ -10,18 +10,18 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from onnx_tflite_plugin.checked import described
+from onnx_tflite_plugin.checked import describe
 from onnx_tflite_plugin.graph.names import UniqueNames
-from onnx_tflite_plugin.lowering.forms import Signature, attributes_of, fitted, schema_of, signature_of
+from onnx_tflite_plugin.lowering.schemas import Signature, attributes_of, fit_to_opset, schema_of, signature_of
 from onnx_tflite_plugin.source.model import Array, Dims
 
 Operand = ir.Value | Array | bool | int | float | Sequence[int] | Sequence[float] | None
 
 _VERSIONS = {"ai.onnx.ml": 3}
-"""The opset of each other domain that has more than one: one that every runtime of our opsets knows."""
+"""Opset per other domain with more than one; every runtime that has our opsets supports it."""
 
 _START = 256
-"""Bytes by which constants of one dtype and shape are told apart before all of them are compared."""
+"""Leading bytes that identify candidates among constants of one dtype and shape before a full comparison."""
 
 _DTYPES = {
     "float32": ir.DataType.FLOAT,
@@ -33,13 +33,13 @@ _DTYPES = {
 }
 
 
-def dtype_of(name: str) -> ir.DataType:
-    """The ONNX dtype of a numpy or TFLite dtype name (complex numbers are pairs of reals). Raises KeyError."""
+def onnx_dtype(name: str) -> ir.DataType:
+    """Return the ONNX dtype of a numpy or TFLite dtype name (complex numbers are pairs of reals). Raises KeyError."""
     return _DTYPES.get(name) or ir.DataType[name.upper()]
 
 
 class Emitter:
-    """Collects the nodes of one ONNX model. Subgraphs are collected apart, between :meth:`nested` calls."""
+    """Collects the nodes of one ONNX model; those of an inner graph inside :meth:`nested`."""
 
     def __init__(self, opset: int, names: UniqueNames, widens: Mapping[str, Mapping[str, str]] | None = None) -> None:
         self.opset = opset
@@ -49,13 +49,13 @@ class Emitter:
         self.warnings: list[str] = []
         self.domains: dict[str, int] = {"": opset}
         self._constants: dict[tuple[np.dtype[Any], tuple[int, ...], bytes], list[tuple[ir.Value, Array]]] = {}
-        self._own: set[ir.Value] = set()
+        self._registered: set[ir.Value] = set()
         self._label = ""
         self._marks: dict[str, str] = {}
 
     @contextmanager
     def within(self, label: str, marks: Mapping[str, str]) -> Iterator[None]:
-        """Nodes emitted inside are named after ``label`` and carry ``marks``."""
+        """Name nodes emitted inside after ``label`` and give them the metadata ``marks``."""
         before = self._label, self._marks
         self._label, self._marks = label, dict(marks)
         try:
@@ -73,38 +73,43 @@ class Emitter:
             self.nodes = outer
 
     def constant(self, array: Array, name: str = "") -> ir.Value:
-        """An initializer; equal ones are one. It joins the graph when a node uses it."""
+        """Return an initializer; equal ones are shared. It joins the graph when a node uses it."""
         packed = np.ascontiguousarray(array) if array.ndim else array
         name = name or f"{self._label}/constant"
         if packed.dtype == object:
-            return self.own(tensor_value(packed, self.names.unique(name)))
+            return self.register(tensor_value(packed, self.names.unique(name)))
         content = packed.reshape(-1).view(np.uint8)
-        alike = self._constants.setdefault((packed.dtype, packed.shape, content[:_START].tobytes()), [])
-        for value, other in alike:
+        same_start = self._constants.setdefault((packed.dtype, packed.shape, content[:_START].tobytes()), [])
+        for value, other in same_start:
             if len(content) <= _START or np.array_equal(content, other):
                 return value
-        value = self.own(tensor_value(packed, self.names.unique(name)))
-        alike.append((value, content))
+        value = self.register(tensor_value(packed, self.names.unique(name)))
+        same_start.append((value, content))
         return value
 
-    def own(self, value: ir.Value) -> ir.Value:
-        """Take a value for one of this model: a graph's input, a constant, or what a node makes."""
-        self._own.add(value)
+    def register(self, value: ir.Value) -> ir.Value:
+        """Register a value of this model: a graph input, a constant, or a node's output; return it."""
+        self._registered.add(value)
         return value
 
-    def owns(self, value: ir.Value) -> bool:
-        """Whether a value is of this model, not of another conversion or made by hand."""
-        return value in self._own
+    def is_registered(self, value: ir.Value) -> bool:
+        """Return True if a value belongs to this model, not to another conversion."""
+        return value in self._registered
 
     def operand(self, operand: Operand, name: str = "") -> ir.Value | None:
-        """Python ints are int64, floats are float32, arrays keep their dtype. Raises TypeError for anything else."""
+        """Return the value of an operand: ints become int64, floats float32, arrays keep their dtype.
+
+        Raises TypeError for anything else.
+        """
         if operand is None or isinstance(operand, ir.Value):
             return operand
         if isinstance(operand, np.ndarray | np.generic):
             return self.constant(np.asarray(operand), name)
         array = np.asarray(operand)
         if array.dtype.kind not in "bifu":
-            raise TypeError(f"{type(operand).__name__} {operand!r} is no operand: give a value, an array or numbers")
+            raise TypeError(
+                f"{type(operand).__name__} {operand!r} cannot be an operand: pass a value, an array or numbers"
+            )
         dtype = {"f": np.dtype(np.float32), "b": array.dtype}.get(
             array.dtype.kind if array.size else "i", np.dtype(np.int64)
         )
@@ -118,58 +123,58 @@ class Emitter:
         outputs: int | None = None,
         domain: str = "",
     ) -> list[ir.Value]:
-        """One node. Raises LookupError or TypeError where the operator, an arity or an attribute is not ONNX.
+        """Emit one node and return its outputs. Raises LookupError or TypeError for an operator, arity or attribute not in ONNX.
 
-        Attributes and operands that trade places over the opsets may be given as either. Raises Refused where this opset
-        has an attribute for an operand that is known at run time only. Where the target has no kernel of the operands'
-        dtype, they are cast to the one that it computes in, and the results back.
+        Operands that are attributes in other opsets may be given as either. Raises Refusal if this opset has an attribute where a
+        runtime value is given. If the target has no kernel of the operands' dtype, they are cast to the dtype it computes in, and
+        the results back.
         """
         version = self.domains.setdefault(domain, _VERSIONS.get(domain, 1))
         schema = schema_of(op_type, version, domain)
         given = {name: value for name, value in attributes.items() if value is not None}
         operands = list(inputs)
         if schema is not None:
-            operands, given = fitted(schema, version, operands, given)
+            operands, given = fit_to_opset(schema, version, operands, given)
         values = [self.operand(operand) for operand in operands]
         while values and values[-1] is None:
             values.pop()
         if schema is None:
             return self._node(op_type, values, given, outputs or 1, None, domain)
         signature = signature_of(schema)
-        _check(schema, version, values, given)
+        _check_schema(schema, version, values, given)
         count = outputs or max(schema.min_output, 1)
-        narrow, wide, kind = self._widening(schema, values, given)
+        narrow, wide, kind = self._widening_for(schema, values, given)
         if not wide:
             return self._node(op_type, values, given, count, schema, domain)
         values = [
-            self._converted(operand, value, wide) if of == kind and _dtype(value) == narrow else value
-            for operand, value, of in zip(operands, values, _kinds(signature.inputs, len(values)), strict=False)
+            self._convert_operand(operand, value, wide) if of == kind and _dtype(value) == narrow else value
+            for operand, value, of in zip(operands, values, _type_names(signature.inputs, len(values)), strict=False)
         ]
         results = self._node(op_type, values, given, count, schema, domain)
-        kinds = _kinds(signature.outputs, len(results))
+        kinds = _type_names(signature.outputs, len(results))
         return [self._cast(value, narrow) if of == kind else value for value, of in zip(results, kinds, strict=True)]
 
-    def _widening(
+    def _widening_for(
         self, schema: onnx.defs.OpSchema, values: Sequence[ir.Value | None], given: Mapping[str, Any]
     ) -> tuple[str, str, str]:
-        """The operands' dtype, the wider one to compute in, and the schema's name for both; empty where there is a kernel."""
+        """Return the operands' dtype, the wider one to compute in, and the schema's type name; empty if there is a kernel."""
         reduction = given.get("reduction", "none")
         row = self.widens.get(schema.name if reduction == "none" else f"{schema.name}/{reduction}", {})
         if not row:
             return "", "", ""
         signature = signature_of(schema)
-        kinds = _kinds(signature.inputs, len(values))
+        kinds = _type_names(signature.inputs, len(values))
         kind = signature.outputs[0] if signature.outputs[0] in kinds else kinds[0]
         dtypes = {_dtype(value) for value, of in zip(values, kinds, strict=True) if of == kind}
         narrow = next((dtype for dtype in dtypes if dtype in row), "")
         return narrow, row.get(narrow, ""), kind
 
-    def _converted(self, operand: Operand, value: ir.Value | None, dtype: str) -> ir.Value | None:
-        """An operand in another dtype: of what was given as an array, a constant of that."""
+    def _convert_operand(self, operand: Operand, value: ir.Value | None, dtype: str) -> ir.Value | None:
+        """Return an operand cast to another dtype; an array becomes a constant of that dtype."""
         if value is None:
             return None
         if isinstance(operand, np.ndarray | np.generic):
-            return self.constant(np.asarray(operand).astype(dtype_of(dtype).numpy()))
+            return self.constant(np.asarray(operand).astype(onnx_dtype(dtype).numpy()))
         return self._cast(value, dtype)
 
     def _cast(self, value: ir.Value, dtype: str) -> ir.Value:
@@ -196,7 +201,7 @@ class Emitter:
         for k, value in enumerate(node.outputs):
             value.name = self.names.unique(f"{node.name}:out")
             value.type = None if schema is None else _output_type(signature_of(schema), k, values, node)
-            self._own.add(value)
+            self._registered.add(value)
         self.nodes.append(node)
         return list(node.outputs)
 
@@ -208,9 +213,9 @@ class Emitter:
         attributes: Mapping[str, Any],
         outputs: Sequence[tuple[str, Dims | None] | None],
     ) -> list[ir.Value]:
-        """One node of an operator that ONNX has no schema of; arrays become attributes of tensors.
+        """Emit one node of an operator without an ONNX schema; arrays become tensor attributes.
 
-        ``outputs``: dtype and sizes of each, which no schema tells.
+        ``outputs``: the dtype and shape of each, since no schema gives them.
         """
         self.domains.setdefault(domain, 1)
         node = ir.Node(
@@ -230,16 +235,16 @@ class Emitter:
         for value, type_ in zip(node.outputs, outputs, strict=True):
             value.name = self.names.unique(f"{node.name}:out")
             if type_ is not None:
-                typed(value, *type_)
-            self._own.add(value)
+                set_type(value, *type_)
+            self._registered.add(value)
         self.nodes.append(node)
         return list(node.outputs)
 
 
-def _check(
+def _check_schema(
     schema: onnx.defs.OpSchema, version: int, values: Sequence[ir.Value | None], given: Mapping[str, Any]
 ) -> None:
-    """Raises TypeError where the schema takes another number of operands, or has no such attribute."""
+    """Raise TypeError if the schema takes another number of operands, or lacks an attribute."""
     signature = signature_of(schema)
     if not signature.least <= len(values) <= signature.most:
         takes = f"{signature.least} to {signature.most} inputs"
@@ -249,24 +254,25 @@ def _check(
         raise TypeError(f"{schema.name} has no attribute {', '.join(unknown)} at opset {version}")
 
 
-def _kinds(formal: Sequence[str], count: int) -> list[str]:
-    """What a schema calls the dtype of each of so many operands, the last of which may repeat."""
+def _type_names(formal: Sequence[str], count: int) -> list[str]:
+    """Return the schema's type name of each of ``count`` operands, the last of which may repeat."""
     return [formal[min(k, len(formal) - 1)] for k in range(count)]
 
 
 def _dtype(value: ir.Value | None) -> str:
-    """ONNX's name of a value's dtype in lower case; "" where it is not known."""
+    """Return ONNX's dtype name of a value in lower case; "" if unknown."""
     return "" if value is None or value.type is None else value.type.dtype.name.lower()
 
 
-def own_value(value: object) -> ir.Value:
-    """What a handler was given or has emitted. Raises TypeError for anything else."""
+def require_value(value: object) -> ir.Value:
+    """Return the value if it is one of the model. Raises TypeError for anything else."""
     if not isinstance(value, ir.Value):
-        raise TypeError(f"{described(value)} is no value of the model; constants: ctx.constant_value")
+        raise TypeError(f"{describe(value)} is not a value of the model; make constants with ctx.constant_value")
     return value
 
 
 def tensor_value(array: Array, name: str) -> ir.Value:
+    """Return a constant value of an array; arrays of dtype object hold strings."""
     if array.dtype == object:
         tensor: Any = ir.StringTensor([bytes(s) for s in array.reshape(-1)], shape=ir.Shape(array.shape), name=name)
     else:
@@ -274,9 +280,9 @@ def tensor_value(array: Array, name: str) -> ir.Value:
     return ir.Value(name=name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor)
 
 
-def typed(value: ir.Value, dtype: str, dims: Dims | None) -> ir.Value:
-    """Write a value's dtype and shape on it; an unknown size stays unknown."""
-    value.type = ir.TensorType(dtype_of(dtype))
+def set_type(value: ir.Value, dtype: str, dims: Dims | None) -> ir.Value:
+    """Set a value's dtype and shape; return it. A dynamic dimension stays dynamic."""
+    value.type = ir.TensorType(onnx_dtype(dtype))
     value.shape = None if dims is None else ir.Shape(dims)
     return value
 
@@ -284,14 +290,14 @@ def typed(value: ir.Value, dtype: str, dims: Dims | None) -> ir.Value:
 def _output_type(
     signature: Signature, k: int, inputs: Sequence[ir.Value | None], node: ir.Node
 ) -> ir.TypeProtocol | None:
-    """The dtype of an output where the schema ties it to an input, names it, or an attribute or an inner graph gives it."""
+    """Return the dtype of an output from an input of the same type, the schema, an attribute, or an inner graph."""
     place = min(k, len(signature.outputs) - 1)
     if not signature.uniform[place]:
-        # If, Loop, Scan: each output has the type of the inner graphs' own, counted from the last
+        # If, Loop, Scan: each output has the type of the inner graph's output, counted from the last
         inner = next((a.as_graph() for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH), None)
         return None if inner is None else inner.outputs[k - len(node.outputs)].type
     wanted = signature.outputs[place]
-    for value, kind in zip(inputs, _kinds(signature.inputs, len(inputs)), strict=True):
+    for value, kind in zip(inputs, _type_names(signature.inputs, len(inputs)), strict=True):
         if kind == wanted and value is not None and value.type is not None:
             return ir.TensorType(value.type.dtype)
     if wanted in signature.only:
@@ -301,10 +307,10 @@ def _output_type(
 
 
 def _attribute(name: str, value: Any, schema: onnx.defs.OpSchema | None) -> ir.Attr:
-    """An attribute of the schema's type; of the value's own where there is no schema."""
-    kind = _kind(value) if schema is None else attributes_of(schema)[name]
+    """Return an attribute of the schema's type; without a schema, of the value's own type."""
+    kind = _attribute_type(value) if schema is None else attributes_of(schema)[name]
     if kind == ir.AttributeType.INT:
-        value = int(dtype_of(value)) if isinstance(value, str) else int(value)
+        value = int(onnx_dtype(value)) if isinstance(value, str) else int(value)
     elif kind == ir.AttributeType.INTS:
         value = [int(v) for v in value]
     elif kind == ir.AttributeType.FLOAT:
@@ -316,8 +322,8 @@ def _attribute(name: str, value: Any, schema: onnx.defs.OpSchema | None) -> ir.A
     return ir.Attr(name, kind, value)
 
 
-def _kind(value: Any) -> ir.AttributeType:
-    """Raises TypeError for what can be no attribute."""
+def _attribute_type(value: Any) -> ir.AttributeType:
+    """Return the attribute type of a value. Raises TypeError for one that cannot be an attribute."""
     if isinstance(value, ir.Graph):
         return ir.AttributeType.GRAPH
     if isinstance(value, str):
@@ -334,5 +340,5 @@ def _kind(value: Any) -> ir.AttributeType:
         ("U", 1): ir.AttributeType.STRINGS,
     }
     if (plain.dtype.kind, plain.ndim) not in kinds:
-        raise TypeError(f"{described(value)} is no attribute: give numbers, text, lists of them, or an array")
+        raise TypeError(f"{describe(value)} cannot be an attribute: pass numbers, text, lists of them, or an array")
     return kinds[plain.dtype.kind, plain.ndim]

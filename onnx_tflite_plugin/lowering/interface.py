@@ -1,4 +1,4 @@
-"""The model's face: names, and the orders asked of graph inputs and outputs."""
+"""Interface of the model: its signature, and names and layouts of graph inputs and outputs."""
 
 from __future__ import annotations
 
@@ -8,62 +8,65 @@ from typing import NamedTuple
 
 from onnx_tflite_plugin.binding.bound import BoundGraph
 from onnx_tflite_plugin.errors import CONTRADICTION, InvalidModel, Problem, UnsupportedOption
-from onnx_tflite_plugin.layout.order import Order, permuted, source_order
-from onnx_tflite_plugin.layout.spread import Edges
+from onnx_tflite_plugin.layout.propagation import InterfaceLayouts
+from onnx_tflite_plugin.layout.tensor_layout import TensorLayout, layout_of_permutation, source_layout
 from onnx_tflite_plugin.source.model import Model, Signature, Subgraph, Tensor
 
 
 class InterfaceNames(NamedTuple):
-    """What the graph's inputs and outputs are called, by position."""
+    """Names of graph inputs and outputs, by position."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
 
 
-def chosen(model: Model, key: str | None) -> Signature | None:
-    """The signature of that key; without one the first that names the main subgraph, or ``None``.
+def select_signature(model: Model, key: str | None) -> Signature | None:
+    """Return the signature of that key; without a key the first of the main subgraph, or ``None``.
 
-    Raises UnsupportedOption for a signature the file does not have.
+    Raises UnsupportedOption for a signature that the file does not have.
     """
     if key is None:
         return next((one for one in model.signatures if one.subgraph == model.root), None)
     signature = next((one for one in model.signatures if one.key == key), None)
     if signature is None:
         listed = ", ".join(repr(one.key) for one in model.signatures) or "none"
-        raise UnsupportedOption(f"the model has no signature {key!r}; it has {listed}")
+        raise UnsupportedOption(f"the model has no signature {key!r}; available signatures: {listed}")
     return signature
 
 
-def entered(model: Model, signature: Signature | None) -> tuple[Model, InterfaceNames]:
-    """The model with the signature's subgraph as its main one, inputs and outputs in the signature's order; their names.
+def apply_signature(model: Model, signature: Signature | None) -> tuple[Model, InterfaceNames]:
+    """Return the model with the signature's subgraph as its main one, and its input and output names in the signature's order.
 
-    What the signature does not name follows in the file's order under the tensor's name. What it gives under the name of
-    an input, as language models their caches, is ``NAME:next``, as states are. An empty or repeated name gets ``#index``.
+    Tensors that the signature does not name follow in the file's order under their own names. An output with the name of an
+    input, as language models name their caches, becomes ``NAME:next``, as states do. An empty or repeated name gets ``#index``.
     """
     if signature is None:
         sides = [[(None, tensor) for tensor in tensors] for tensors in (model.main.inputs, model.main.outputs)]
-        return model, _names(*sides)
+        return model, _interface_names(*sides)
     model = replace(model, root=signature.subgraph)
     main = model.main
-    inputs, outputs = _signed(main, main.inputs, signature.inputs), _given(main, signature.outputs)
+    inputs, outputs = (
+        _order_by_signature(main, main.inputs, signature.inputs),
+        _signature_outputs(main, signature.outputs),
+    )
     ordered = replace(main, inputs=tuple(t for _, t in inputs), outputs=tuple(t for _, t in outputs))
     subgraphs = tuple(ordered if graph is main else graph for graph in model.subgraphs)
-    return replace(model, subgraphs=subgraphs), _names(inputs, outputs)
+    return replace(model, subgraphs=subgraphs), _interface_names(inputs, outputs)
 
 
 def check_outputs(model: Model, names: InterfaceNames, signature: Signature | None) -> None:
-    """Raise InvalidModel for graph outputs that no operator computes, which only a signature can ask for."""
+    """Raise InvalidModel for graph outputs that no operator computes, which only a signature can request."""
     main = model.main
     given = {*main.inputs, *(tensor for op in main.operators for tensor in op.outputs if tensor is not None)}
     where = "graph output" if signature is None else f"signature {signature.key!r}, output"
     problems = [
         Problem(
             f"{where} {name!r}",
-            f"no operator computes tensor {tensor}, so that it has no value, in LiteRT neither",
+            f"no operator computes tensor {tensor}, so it has no value in LiteRT either",
             "choose the outputs with --outputs, or another signature with --signature",
         )
         for name, tensor in zip(names.outputs, main.outputs, strict=True)
-        if not (tensor in given or tensor.constant or tensor.is_variable)
+        if not (tensor in given or tensor.is_constant or tensor.is_variable)
     ]
     if problems:
         raise InvalidModel(CONTRADICTION, problems)
@@ -72,22 +75,23 @@ def check_outputs(model: Model, names: InterfaceNames, signature: Signature | No
 Named = tuple[str | None, Tensor]
 
 
-def _signed(graph: Subgraph, side: Sequence[Tensor], names: Mapping[str, int]) -> list[Named]:
-    """Tensors of one side in the signature's order, then the rest."""
+def _order_by_signature(graph: Subgraph, side: Sequence[Tensor], names: Mapping[str, int]) -> list[Named]:
+    """Return the tensors of one side in the signature's order, then the others."""
     signed = [(name, graph.tensors[index]) for name, index in names.items() if graph.tensors[index] in side]
     covered = {tensor for _, tensor in signed}
     return [*signed, *((None, tensor) for tensor in side if tensor not in covered)]
 
 
-def _given(graph: Subgraph, names: Mapping[str, int]) -> list[Named]:
-    """What a signature gives: tensors inside the subgraph, too, as quantizers leave them; then what the main subgraph does."""
-    named = _signed(graph, graph.tensors, names)[: len(names)]
+def _signature_outputs(graph: Subgraph, names: Mapping[str, int]) -> list[Named]:
+    """Return the signature's outputs, which quantizers may place inside the subgraph, then the main subgraph's others."""
+    named = _order_by_signature(graph, graph.tensors, names)[: len(names)]
     covered = {tensor for _, tensor in named}
     rest = graph.outputs if graph.index == 0 or not named else ()
     return [*named, *((None, tensor) for tensor in rest if tensor not in covered)]
 
 
-def _names(inputs: Sequence[Named], outputs: Sequence[Named]) -> InterfaceNames:
+def _interface_names(inputs: Sequence[Named], outputs: Sequence[Named]) -> InterfaceNames:
+    """Return unique names of graph inputs and outputs."""
     taken: set[str] = set()
     entering = {given for given, _ in inputs if given}
 
@@ -106,30 +110,32 @@ def _names(inputs: Sequence[Named], outputs: Sequence[Named]) -> InterfaceNames:
     )
 
 
-def graph_edges(main: BoundGraph, names: InterfaceNames, layouts: Mapping[str, str], *, free: bool) -> Edges:
-    """Orders of graph inputs and outputs: by name those that ``layouts`` ask for, the rest the file's unless ``free``.
+def interface_layouts(
+    main: BoundGraph, names: InterfaceNames, layouts: Mapping[str, str], *, free: bool
+) -> InterfaceLayouts:
+    """Return layouts of graph inputs and outputs: requested ones by name, others the file's unless ``free``.
 
-    Raises UnsupportedOption for a name the model does not have, or letters that are no order of its axes.
+    Raises UnsupportedOption for a name that the model does not have, or letters that do not permute its axes.
     """
-    edges = {tensor: source_order(tensor.dims) for tensor in (*main.inputs, *main.outputs)}
-    asked: dict[Tensor, Order] = {}
+    edges = {tensor: source_layout(tensor.dims) for tensor in (*main.inputs, *main.outputs)}
+    asked: dict[Tensor, TensorLayout] = {}
     by_name = dict(zip((*names.inputs, *names.outputs), (*main.inputs, *main.outputs), strict=True))
     for name, letters in layouts.items():
         if name not in by_name:
             raise UnsupportedOption(
-                f"--layout {name}: no graph input or output has that name; there are {', '.join(by_name)}"
+                f"--layout {name}: no graph input or output has this name; available names: {', '.join(by_name)}"
             )
-        asked[by_name[name]] = _asked(name, letters, by_name[name])
+        asked[by_name[name]] = _parse_layout(name, letters, by_name[name])
     if free:
-        return Edges(asked, frozenset(t for t in edges if t not in asked and t.rank > 1))
-    return Edges({**edges, **asked})
+        return InterfaceLayouts(asked, frozenset(t for t in edges if t not in asked and t.rank > 1))
+    return InterfaceLayouts({**edges, **asked})
 
 
-def _asked(name: str, layouts: str, tensor: Tensor) -> Order:
-    """``"NHWC:NCHW"``: the letters of the tensor's axes, and their wanted order."""
+def _parse_layout(name: str, layouts: str, tensor: Tensor) -> TensorLayout:
+    """Return the layout for ``"NHWC:NCHW"``: the letters of the tensor's axes, and their requested order."""
     before, _, after = layouts.partition(":")
     if sorted(before) != sorted(after) or len(set(before)) != len(before) or len(before) != tensor.rank:
         raise UnsupportedOption(
-            f"--layout {name}={layouts}: give the same {tensor.rank} letters in both orders, as NHWC:NCHW"
+            f"--layout {name}={layouts}: give the same {tensor.rank} letters on both sides, as in NHWC:NCHW"
         )
-    return permuted(tensor.dims, [before.index(letter) for letter in after])
+    return layout_of_permutation(tensor.dims, [before.index(letter) for letter in after])

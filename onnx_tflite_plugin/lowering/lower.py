@@ -1,4 +1,4 @@
-"""Lowering a whole model: its graph inputs and outputs, its states, and the nodes and constants that are needed."""
+"""Lowering of a whole model: graph inputs and outputs, states, and the required nodes and constants."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.errors import CONTRADICTION, REFUSED, Contradiction, HandlerError, InvalidModel
 from onnx_tflite_plugin.graph.metadata import write_states, write_tensor
-from onnx_tflite_plugin.layout.order import Order, source_order, spelled
 from onnx_tflite_plugin.layout.plan import LayoutPlan
+from onnx_tflite_plugin.layout.tensor_layout import TensorLayout, format_layout, source_layout
 from onnx_tflite_plugin.lowering.emitter import Emitter
 from onnx_tflite_plugin.lowering.interface import InterfaceNames
+from onnx_tflite_plugin.lowering.operators import initialize_variable, lower_operators
 from onnx_tflite_plugin.lowering.scope import AfterLowering, Job, Scope
 from onnx_tflite_plugin.lowering.state import States
 from onnx_tflite_plugin.lowering.values import FILE
-from onnx_tflite_plugin.lowering.walk import begin, walk
 from onnx_tflite_plugin.quantization.plan import StoragePlan
 from onnx_tflite_plugin.source.model import Tensor
 
@@ -33,31 +33,31 @@ def lower(
     reset: bool = False,
     after: AfterLowering = lambda bound, outputs: (),
 ) -> ir.Model:
-    """Emit the whole model. ``names``: what the graph's inputs and outputs are called. ``reset``: states are hidden.
+    """Return the ONNX model. ``names``: names of graph inputs and outputs. ``reset``: states are not exposed.
 
-    Raises HandlerError with every operator that failed.
+    Raises HandlerError with every operator that failed, InvalidModel if all failures are contradictions in the file.
     """
     states = States(emitter, layout, storage, reset)
     for name in (*names.inputs, *names.outputs):
         emitter.names.unique(name)
-    job = Job(model, layout, storage, target, emitter, states, after, walk)
+    job = Job(model, layout, storage, target, emitter, states, after, lower_operators)
     scope = Scope(job, model.source.root)
     inputs = [
-        _graph_input(scope, tensor, name, layout.edge(tensor))
+        _graph_input(scope, tensor, name, layout.interface_layout(tensor))
         for tensor, name in zip(model.main.inputs, names.inputs, strict=True)
     ]
-    walk(scope)
+    lower_operators(scope)
     if job.problems and all(isinstance(problem, Contradiction) for problem in job.problems):
         raise InvalidModel(CONTRADICTION, job.problems)
     if job.problems:
         raise HandlerError(REFUSED, job.problems) from next(iter(job.causes), None)
     outputs: dict[ir.Value, None] = {}
     for tensor, name in zip(model.main.outputs, names.outputs, strict=True):
-        begin(scope, tensor)
-        outputs[_graph_output(scope, tensor, name, layout.edge(tensor), outputs)] = None
+        initialize_variable(scope, tensor)
+        outputs[_graph_output(scope, tensor, name, layout.interface_layout(tensor), outputs)] = None
     state_inputs, state_outputs, defaults, carried = states.interface(outputs)
-    nodes = _needed(emitter.nodes, [*outputs, *state_outputs])
-    _let_go(set(emitter.nodes).difference(nodes))
+    nodes = _reachable_nodes(emitter.nodes, [*outputs, *state_outputs])
+    _detach(set(emitter.nodes).difference(nodes))
     graph = ir.Graph(
         [*inputs, *state_inputs],
         [*outputs, *state_outputs],
@@ -65,18 +65,18 @@ def lower(
         opset_imports=dict(emitter.domains),
         name=model.main.subgraph.name or "main",
     )
-    for value in [*defaults, *_constants(graph)]:
+    for value in [*defaults, *_constants_in_use(graph)]:
         graph.register_initializer(value)
     result = ir.Model(graph, ir_version=ir_version(emitter.opset), producer_name="onnx-tflite-plugin")
     write_states(result.metadata_props, carried, reset=reset)
-    _find_shapes(result)
+    _infer_missing_shapes(result)
     return result
 
 
-def _find_shapes(model: ir.Model) -> None:
-    """Graph inputs and outputs must have a shape: where the file has none, what shape inference finds, else that of one number.
+def _infer_missing_shapes(model: ir.Model) -> None:
+    """Set missing shapes of graph inputs and outputs, which ONNX requires: by shape inference, else to a scalar's.
 
-    Files that may leave out a shape write ``[]`` for it, as they do for one number.
+    Files that may leave out a shape write ``[]`` for it, as for a scalar.
     """
     for value in model.graph.inputs:
         value.shape = ir.Shape(()) if value.shape is None else value.shape
@@ -94,74 +94,78 @@ def _find_shapes(model: ir.Model) -> None:
         value.shape = ir.Shape(())
 
 
-def _graph_input(scope: Scope, tensor: Tensor, name: str, order: Order) -> ir.Value:
-    value = scope.emitter.own(ir.Value(name=name))
-    _describe(value, tensor, order)
-    scope.values.put(tensor, value, order, FILE)
+def _graph_input(scope: Scope, tensor: Tensor, name: str, layout: TensorLayout) -> ir.Value:
+    value = scope.emitter.register(ir.Value(name=name))
+    _describe(value, tensor, layout)
+    scope.values.put(tensor, value, layout, FILE)
     return value
 
 
-def _graph_output(scope: Scope, tensor: Tensor, name: str, order: Order, before: Collection[ir.Value]) -> ir.Value:
-    """The tensor in its edge's order and the file's dtype, under the tensor's own name."""
-    value = scope.values.get(tensor, order, FILE)
-    maker = value.producer()
-    if maker is None or value in before or maker.graph is not None:  # a node that has a graph is in an inner one
+def _graph_output(
+    scope: Scope, tensor: Tensor, name: str, layout: TensorLayout, before: Collection[ir.Value]
+) -> ir.Value:
+    """Return the graph output: the tensor in its interface layout and the file's dtype, under its own name."""
+    value = scope.values.get(tensor, layout, FILE)
+    producer = value.producer()
+    if (
+        producer is None or value in before or producer.graph is not None
+    ):  # a node that has a graph is in an inner graph
         kept = value
         value = scope.emitter.emit("Identity", [kept], {})[0]
         value.type, value.shape = kept.type, kept.shape
-    _describe(value, tensor, order)  # it may stand for a tensor before it too, in another order
+    _describe(value, tensor, layout)  # an earlier tensor may share the value in another layout
     value.name = name
     return value
 
 
-def _describe(value: ir.Value, tensor: Tensor, order: Order) -> None:
-    permuted = "" if order == source_order(tensor.dims) else spelled(order)
-    write_tensor(value.metadata_props, tensor.subgraph, tensor.index, order=permuted)
+def _describe(value: ir.Value, tensor: Tensor, layout: TensorLayout) -> None:
+    text = "" if layout == source_layout(tensor.dims) else format_layout(layout)
+    write_tensor(value.metadata_props, tensor.subgraph, tensor.index, order=text)
 
 
-def _needed(nodes: Sequence[ir.Node], outputs: Sequence[ir.Value]) -> list[ir.Node]:
-    """The nodes that an output depends on, in their order."""
+def _reachable_nodes(nodes: Sequence[ir.Node], outputs: Sequence[ir.Value]) -> list[ir.Node]:
+    """Return the nodes that an output depends on, in their order."""
     wanted = set(outputs)
     kept: list[ir.Node] = []
     for node in reversed(nodes):
         if any(out in wanted for out in node.outputs):
             kept.append(node)
-            wanted.update(_used_by(node))
+            wanted.update(_operands_and_captures(node))
     return kept[::-1]
 
 
-def _let_go(nodes: Iterable[ir.Node]) -> None:
-    """Let nodes that are left out, and those inside them, no longer count as users of what they read."""
+def _detach(nodes: Iterable[ir.Node]) -> None:
+    """Remove nodes that are left out, and those inside them, from the users of their inputs."""
     for node in nodes:
         node.resize_inputs(0)
         for attribute in node.attributes.values():
             if attribute.type == ir.AttributeType.GRAPH:
-                _let_go(attribute.as_graph())
+                _detach(attribute.as_graph())
 
 
-def _used_by(node: ir.Node) -> set[ir.Value]:
+def _operands_and_captures(node: ir.Node) -> set[ir.Value]:
     used = {value for value in node.inputs if value is not None}
     for attribute in node.attributes.values():
         if attribute.type == ir.AttributeType.GRAPH:
             inner = attribute.as_graph()
             used.update(inner.outputs)
             for node_ in inner:
-                used |= _used_by(node_)
+                used |= _operands_and_captures(node_)
     return used
 
 
-def _constants(graph: ir.Graph) -> list[ir.Value]:
-    """Every constant that a node, here or in an inner graph, uses."""
+def _constants_in_use(graph: ir.Graph) -> list[ir.Value]:
+    """Return every constant that a node uses, here or in an inner graph."""
     used: dict[ir.Value, None] = {}
     for node in graph:
-        for value in sorted(_used_by(node), key=lambda v: v.name or ""):
+        for value in sorted(_operands_and_captures(node), key=lambda v: v.name or ""):
             if value.const_value is not None:
                 used[value] = None
     return list(used)
 
 
 def ir_version(opset: int) -> int:
-    """Return the first IR version that has an opset, 8 at least; 8 for an opset that the installed onnx does not list."""
+    """Return the first IR version with the opset, at least 8; 8 if the installed onnx does not list the opset."""
     import onnx
 
     return max([8, *(row[1] for row in onnx.helper.VERSION_TABLE if row[2] == opset)])

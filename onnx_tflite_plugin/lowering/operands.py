@@ -1,4 +1,4 @@
-"""Operands as a handler gets them: in planned order, and in the form and storage that the operator computes on."""
+"""Operands of a handler: in planned layout, and in the form and storage that the operator computes on."""
 
 from __future__ import annotations
 
@@ -8,52 +8,52 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_tflite_plugin.api.quantization import Arithmetic
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import Bound
-from onnx_tflite_plugin.layout.order import Order, axes, source_order
+from onnx_tflite_plugin.layout.tensor_layout import TensorLayout, layout_axes, source_layout
 from onnx_tflite_plugin.lowering.emitter import Operand
 from onnx_tflite_plugin.lowering.scope import Scope
-from onnx_tflite_plugin.lowering.values import FILE, FLOAT, STORED, Held, arranged
-from onnx_tflite_plugin.quantization.delivery import delivered_storage
+from onnx_tflite_plugin.lowering.values import FILE, FLOAT, STORED, ValueOrResource, arrange_constant
+from onnx_tflite_plugin.quantization.delivery import storage_of_slot
 from onnx_tflite_plugin.quantization.plan import Form, Storage, Weights, form_of
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.model import Array, Dims, Quantization, Tensor
 
 
 class Operands:
-    """The operands of one operator. Slots: inputs are 0, 1, ...; output ``k`` is ``~k``."""
+    """Operands of one operator. Slots: inputs are 0, 1, ...; output ``k`` is ``~k``."""
 
     def __init__(self, scope: Scope, bound: Bound) -> None:
         self.scope, self.bound = scope, bound
         self.arithmetic: Arithmetic = scope.storage.arithmetic[bound]
 
-    def order(self, slot: int) -> Order:
-        """Return the planned order of the slot's axes."""
-        return self.scope.layout.order(self.bound, slot)
+    def layout(self, slot: int) -> TensorLayout:
+        """Return the planned layout of the slot."""
+        return self.scope.layout.layout(self.bound, slot)
 
     def perm(self, slot: int) -> tuple[int, ...]:
         """Return the TFLite axis of each axis in the planned order."""
-        return axes(self.order(slot))
+        return layout_axes(self.layout(slot))
 
     def axis(self, axis: int, slot: int) -> int:
         """Return the position of a TFLite axis (negative counts from the end) in the slot's planned order.
 
-        Raises Refused for an axis that the slot does not have.
+        Raises Refusal for an axis that the slot does not have.
         """
         tensor = self.bound.op[slot]
         rank = max(tensor.rank, 1)
         if not -rank <= axis < rank:
-            raise Refused(f"it has no axis {axis}: {tensor.name!r} has rank {tensor.rank}")
+            raise Refusal(f"axis {axis} does not exist: {tensor.name!r} has rank {tensor.rank}")
         return self.perm(slot).index(axis % rank) if tensor.rank else 0
 
     def storage(self, slot: int) -> Storage:
-        """Return how the slot's quantized values are kept while the handler takes or returns them."""
-        return delivered_storage(self.scope.storage, self.bound, slot)
+        """Return the storage of the slot's quantized values when the handler takes or returns them."""
+        return storage_of_slot(self.scope.storage, self.bound, slot)
 
     def _node(self, op_type: str, *inputs: Operand, **attributes: Any) -> ir.Value:
         return self.scope.emitter.emit(op_type, inputs, attributes)[0]
 
-    def deliver(self, slot: int) -> Held | None:
+    def deliver(self, slot: int) -> ValueOrResource | None:
         """Return the operand as the handler gets it; None for an absent one."""
         tensor, declared = self.bound.op.tensor(slot), self.bound.declared
         if tensor is None:
@@ -63,11 +63,11 @@ class Operands:
             return resource
         if slot in declared.holds_axes or slot in declared.indexed_by_axis:
             return self._remap_axes(slot, tensor)
-        behaviour, form = declared.quantization, form_of(self.arithmetic)
-        if self.arithmetic is Arithmetic.FLOAT and slot in behaviour.biases and tensor.dtype in ("int32", "int64"):
+        behavior, form = declared.quantization, form_of(self.arithmetic)
+        if self.arithmetic is Arithmetic.FLOAT and slot in behavior.biases and tensor.dtype in ("int32", "int64"):
             return self._dequantize_bias(slot, tensor)
-        if slot in behaviour.file_slots:
-            return self._align_rank(self.scope.values.get(tensor, self.order(slot), FILE), slot)
+        if slot in behavior.file_slots:
+            return self._align_rank(self.scope.values.get(tensor, self.layout(slot), FILE), slot)
         shape = declared.reshapes.get(slot)
         return self._align_rank(self.fetch(slot, form), slot) if shape is None else self._reshape(slot, form, shape)
 
@@ -76,7 +76,7 @@ class Operands:
         tensor = self.bound.op[slot]
         if form is STORED and affine(tensor) is not None:
             return self._fetch_integers(tensor, slot)
-        return self.scope.values.get(tensor, self.order(slot), form, weights=self._weights(tensor))
+        return self.scope.values.get(tensor, self.layout(slot), form, weights=self._weights(tensor))
 
     def constant(self, slot: int) -> Array | None:
         """Return a constant operand in planned order, with axis numbers and per-axis rows remapped; else None."""
@@ -91,33 +91,33 @@ class Operands:
         rows_of = declared.indexed_by_axis.get(slot)
         if rows_of is not None:
             return np.take(array, self.perm(rows_of), axis=0) if array.ndim else array
-        return arranged(array, self.order(slot))
+        return arrange_constant(array, self.layout(slot))
 
     def _reshape(self, slot: int, form: Form, shape: Dims) -> ir.Value:
         """Return an operand in another shape, reshaped before it is dequantized."""
         dequantizes = form is FLOAT and affine(self.bound.op[slot]) is not None and self.scope.target.moves_integers
-        value = self.scope.values.get(self.bound.op[slot], self.order(slot), STORED if dequantizes else form)
+        value = self.scope.values.get(self.bound.op[slot], self.layout(slot), STORED if dequantizes else form)
         value = self._node("Reshape", value, [-1 if size is None else size for size in shape])
-        return self.scope.values.dequantize(value, self.storage(slot), self.order(slot)) if dequantizes else value
+        return self.scope.values.dequantize(value, self.storage(slot), self.layout(slot)) if dequantizes else value
 
     def _weights(self, tensor: Tensor) -> Weights:
-        return self.scope.storage.weights(self.bound, tensor) if tensor.constant else Weights.DEQUANTIZED
+        return self.scope.storage.weights(self.bound, tensor) if tensor.is_constant else Weights.DEQUANTIZED
 
     def _fetch_integers(self, tensor: Tensor, slot: int) -> ir.Value:
         """Return quantized values as they are delivered; requantized if the tensor is kept in another dtype."""
-        values, order, delivered = self.scope.values, self.order(slot), self.storage(slot)
+        values, layout, delivered = self.scope.values, self.layout(slot), self.storage(slot)
         if self.scope.storage.storage(tensor).shift == delivered.shift:
-            return values.get(tensor, order, STORED)
-        return values.quantize(values.get(tensor, order, FLOAT), delivered, order)
+            return values.get(tensor, layout, STORED)
+        return values.quantize(values.get(tensor, layout, FLOAT), delivered, layout)
 
     def _align_rank(self, value: ir.Value, slot: int) -> ir.Value:
         """Insert axes of size 1 so that an operand of lower rank broadcasts in the planned order."""
-        free = self.scope.layout.freedoms[self.bound]
-        frame = free.frame
+        free = self.scope.layout.constraints[self.bound]
+        frame = free.shared_axes
         if not free.aligned or frame is None or slot not in frame.slots:
             return value
         own = {letter for group in frame.slots[slot].groups for letter in group}
-        letters = list(dict.fromkeys(part.letter for part in self.scope.layout.frames[self.bound]))
+        letters = list(dict.fromkeys(part.letter for part in self.scope.layout.operator_layouts[self.bound]))
         start = next((i for i, letter in enumerate(letters) if letter in own), len(letters))
         missing = [i - start for i, letter in enumerate(letters) if i > start and letter not in own]
         if not missing:
@@ -154,11 +154,11 @@ class Operands:
         activation, weight = self.bound.declared.quantization.biases[slot]
         first, second = affine(self.bound.op[activation]), affine(self.bound.op[weight])
         if first is None or second is None:
-            raise Refused(f"its bias is {tensor.dtype}, but its input or weight is not quantized")
+            raise Refusal(f"the bias is {tensor.dtype}, but the input or weight is not quantized")
         scale = [first.scale[0] * s for s in second.scale]
         values = self.scope.values
         has_float_weights = self._weights(self.bound.op[weight]) is not Weights.DEQUANTIZED
-        if tensor.constant and (tensor.dtype == "int64" or has_float_weights or self.scope.target.float_biases):
+        if tensor.is_constant and (tensor.dtype == "int64" or has_float_weights or self.scope.target.float_biases):
             floats = self._reshape_array(slot, tensor.array).astype(np.float64) * np.asarray(scale)
             return self.scope.emitter.constant(floats.astype(np.float32), values.name(tensor))
         integers = self._bias_integers(slot, tensor)
@@ -166,14 +166,14 @@ class Operands:
             return self._node("Mul", self._node("Cast", integers, to="float32"), np.asarray(scale, np.float32))
         storage = Storage("int32", 0, Quantization(tuple(scale), (0,) * len(scale), 0))
         dims = self.bound.declared.reshapes.get(slot, tensor.dims)
-        return values.dequantize(integers, storage, source_order(dims))
+        return values.dequantize(integers, storage, source_layout(dims))
 
     def _bias_integers(self, slot: int, tensor: Tensor) -> ir.Value:
         """Return the quantized values of a bias in the shape that the handler declares for them."""
         value, dims = self.scope.values.get(tensor), self.bound.declared.reshapes.get(slot)
         if dims is None:
             return value
-        if tensor.constant:
+        if tensor.is_constant:
             return self.scope.emitter.constant(self._reshape_array(slot, tensor.array), self.scope.values.name(tensor))
         return self._node("Reshape", value, [-1 if size is None else size for size in dims])
 

@@ -1,7 +1,7 @@
-"""States: what a TFLite model remembers between runs, as extra graph inputs and outputs.
+"""States of a TFLite model, as additional graph inputs and outputs.
 
-A resource variable or a variable tensor becomes the input ``<name>`` and the output ``<name>:next``. Where every run is
-to begin anew it is neither: a constant, its initial value, stands where the input would.
+A resource variable or a variable tensor becomes the input ``<name>`` and the output ``<name>:next``. If every run starts
+from the initial values, it becomes neither: a constant replaces the input.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_tflite_plugin.api.budget import spend
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.api.values import Value
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
-from onnx_tflite_plugin.binding.states import held_slot, users
+from onnx_tflite_plugin.binding.states import state_slot, users
 from onnx_tflite_plugin.graph.metadata import CarriedState
-from onnx_tflite_plugin.layout.order import physical
 from onnx_tflite_plugin.layout.plan import LayoutPlan
-from onnx_tflite_plugin.lowering.emitter import Emitter, dtype_of, own_value, typed
+from onnx_tflite_plugin.layout.tensor_layout import physical_shape
+from onnx_tflite_plugin.lowering.emitter import Emitter, onnx_dtype, require_value, set_type
 from onnx_tflite_plugin.quantization.plan import StoragePlan
+from onnx_tflite_plugin.renamed import STATE, renamed_attributes
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.model import Array, Dims, Tensor, agree
 
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class State:
-    """One state while the graph is emitted: ``get()`` its current value, ``set(value)`` the next.
+    """One state while the graph is emitted: ``get()`` returns its current value, ``set(value)`` sets the next.
 
-    ``reset``: every run begins with the first value, and there is no input.
+    ``reset``: every run starts from the initial value, and there is no input.
     """
 
     key: str
@@ -51,67 +52,70 @@ class State:
     initializing: bool = False
 
     def declare(self, dtype: str, dims: Dims) -> None:
-        """What the state holds; the first to say so decides. Raises Refused where another says otherwise."""
+        """Set the dtype and shape; the first declaration decides. Raises Refusal if a later one differs."""
         if not self.dtype:
             self.dtype, self.dims = dtype, dims
         elif dtype != self.dtype or not agree(dims, self.dims):
-            told = " and ".join(
+            kinds = " and ".join(
                 f"{kind} of shape {list(sizes)}" for kind, sizes in ((self.dtype, self.dims), (dtype, dims))
             )
-            raise Refused(f"the state {self.name!r} is {told}: a state of ONNX has one dtype and shape")
+            raise Refusal(f"the state {self.name!r} is used as {kinds}: in ONNX a state has one dtype and shape")
 
     def get(self) -> ir.Value:
-        """The current value, in planned order and storage. Raises LookupError for an undeclared state."""
+        """Return the current value in planned layout and storage. Raises LookupError for an undeclared state."""
         if self.current is None:
             if not self.dtype:
-                raise LookupError(f"state {self.name!r} is read before anything tells its dtype and shape")
+                raise LookupError(f"state {self.name!r} is read before its dtype and shape are declared")
             if self.reset:
-                self.current = self.emitter.constant(self.first, self.name)
+                self.current = self.emitter.constant(self.initial_value, self.name)
             else:
-                self.input = self.emitter.own(typed(ir.Value(name=self.name), self.dtype, self.dims))
+                self.input = self.emitter.register(set_type(ir.Value(name=self.name), self.dtype, self.dims))
                 self.current = self.input
         return self.current
 
     @property
-    def first(self) -> Array:
-        """The value before the first run; 0 where none is known, which LiteRT refuses to read."""
+    def initial_value(self) -> Array:
+        """Return the value before the first run; 0 if none is known, which LiteRT refuses to read."""
         if self.initial is None:
             spend(prod(d or 1 for d in self.dims), 8, f"the initial value of the state {self.name!r}")
         initial = np.zeros([d or 1 for d in self.dims]) if self.initial is None else self.initial
-        return np.asarray(initial, dtype_of(self.dtype).numpy())
+        return np.asarray(initial, onnx_dtype(self.dtype).numpy())
 
     def set(self, value: Value) -> None:
-        """The next value; while CALL_ONCE runs, the initial one. Raises Refused where it had another before."""
+        """Set the next value; while CALL_ONCE runs, the initial one. Raises Refusal if operators have read the state before."""
         if self.initializing and self.current is not None:
-            text = f"it gives the state {self.name!r} its first value behind operators that have it"
-            raise Refused(f"{text}, so that LiteRT's first run alone takes it there")
+            text = f"the operator sets the initial value of the state {self.name!r} after operators that use it"
+            raise Refusal(f"{text}, so only LiteRT's first run uses it there")
         if self.initializing:
             try:
-                self.initial = constant_of(own_value(value), self.emitter.domains)
-            except Unknown as unknown:
-                raise Refused(f"it gives the state {self.name!r} a first value, and {unknown}") from unknown
+                self.initial = evaluate_constant(require_value(value), self.emitter.domains)
+            except NotConstant as error:
+                raise Refusal(f"the initial value of the state {self.name!r} is not constant: {error}") from error
             return
-        self.get()  # a state has an input even where every run assigns it first
-        self.current = own_value(value)
+        self.get()  # a state has an input even if every run assigns it first
+        self.current = require_value(value)
 
     @property
-    def known(self) -> bool:
-        """Whether anything has given it a value yet."""
+    def is_assigned(self) -> bool:
+        """True if the state has a value."""
         return self.initial is not None or self.current is not None
 
+    if not TYPE_CHECKING:
+        __getattr__ = renamed_attributes(STATE)
 
-class Unknown(LookupError):
-    """A value depends on an input, so that conversion cannot compute it."""
+
+class NotConstant(LookupError):
+    """A value that depends on a graph input, so it cannot be computed at conversion."""
 
 
-def constant_of(value: ir.Value, opsets: Mapping[str, int]) -> Array:
-    """The value of what was computed from constants alone, by the reference evaluator of ONNX; ``opsets`` by domain.
+def evaluate_constant(value: ir.Value, opsets: Mapping[str, int]) -> Array:
+    """Return a value computed from constants only, with ONNX's reference evaluator; ``opsets`` by domain.
 
-    Raises Unknown where it depends on an input.
+    Raises NotConstant if it depends on a graph input.
     """
     if value.const_value is not None:
         return np.asarray(value.const_value.numpy())
-    nodes, constants = _made_of(value)
+    nodes, constants = _producing_nodes(value)
     import onnx
     from onnx.reference import ReferenceEvaluator
 
@@ -121,17 +125,17 @@ def constant_of(value: ir.Value, opsets: Mapping[str, int]) -> Array:
     graph = onnx.helper.make_graph(protos, "constant", [], [output], tensors)
     imports = [onnx.helper.make_opsetid(domain, opsets[domain]) for domain in {node.domain for node in nodes}]
     model = onnx.helper.make_model(graph, opset_imports=imports)
-    _spend_on(onnx.shape_inference.infer_shapes(model, data_prop=True))
+    _spend_on_evaluation(onnx.shape_inference.infer_shapes(model, data_prop=True))
     (result,) = ReferenceEvaluator(model).run(None, {})
     return np.asarray(result)
 
 
-def _made_of(value: ir.Value) -> tuple[list[ir.Node], dict[str, ir.Value]]:
-    """The nodes that compute a value, in an order they can run in, and the constants they use.
+def _producing_nodes(value: ir.Value) -> tuple[list[ir.Node], dict[str, ir.Value]]:
+    """Return the nodes that compute a value, topologically sorted, and the constants they use.
 
-    Raises Unknown where it depends on an input.
+    Raises NotConstant if it depends on a graph input.
     """
-    nodes: dict[ir.Node, bool] = {}  # whether its operands are told
+    nodes: dict[ir.Node, bool] = {}  # True while its operands are pending
     constants: dict[str, ir.Value] = {}
     order: list[ir.Node] = []
     waiting = [value]
@@ -142,7 +146,7 @@ def _made_of(value: ir.Value) -> tuple[list[ir.Node], dict[str, ir.Value]]:
             constants[needed.name or ""] = needed
             waiting.pop()
         elif node is None:
-            raise Unknown(f"{needed.name!r} is not known at conversion time")
+            raise NotConstant(f"{needed.name!r} is a runtime value")
         elif node not in nodes:
             nodes[node] = True
             waiting.extend(operand for operand in node.inputs if operand is not None)
@@ -154,17 +158,17 @@ def _made_of(value: ir.Value) -> tuple[list[ir.Node], dict[str, ir.Value]]:
     return order, constants
 
 
-def _spend_on(model: onnx.ModelProto) -> None:
-    """Take what evaluating it makes out of the budget, as far as shape inference tells sizes."""
+def _spend_on_evaluation(model: onnx.ModelProto) -> None:
+    """Subtract the arrays of an evaluation from the budget, as far as shape inference gives their sizes."""
     for info in (*model.graph.value_info, *model.graph.output):
         dims = [dim.dim_value for dim in info.type.tensor_type.shape.dim]
         spend(prod(dims), 8, f"the initial value of a state, with {info.name!r} of shape {dims},")
 
 
 class States:
-    """All states of one conversion, by key, in the order the file first mentions them.
+    """States of one conversion by key, in the order in which the file first mentions them.
 
-    ``reset``: every run begins with the initial values, and what it leaves is forgotten.
+    ``reset``: every run starts from the initial values, and final values are discarded.
     """
 
     def __init__(self, emitter: Emitter, layout: LayoutPlan, storage: StoragePlan, reset: bool = False) -> None:
@@ -173,15 +177,15 @@ class States:
         self._initializing = False
 
     def state(self, key: str, name: str = "") -> State:
-        """The state of a key, made on first mention; its name is the key's unless given."""
+        """Return the state of a key, created on first use; its name is the key unless given."""
         if key not in self.by_key:
             self.by_key[key] = State(key, self.emitter.names.unique(name or key or "state"), self.emitter, self.reset)
         self.by_key[key].initializing = self._initializing
         return self.by_key[key]
 
     @contextmanager
-    def setting_up(self) -> Iterator[None]:
-        """While inside, states take initial values."""
+    def initializing_states(self) -> Iterator[None]:
+        """Make states take initial values inside the context."""
         self._initializing = True
         try:
             yield
@@ -190,34 +194,36 @@ class States:
             for state in self.by_key.values():
                 state.initializing = False
 
-    def touched(self, model: BoundModel, subgraphs: Iterable[int]) -> list[State]:
-        """States that the subgraphs, or those they call, may read or write, declared so that they can be carried.
+    def states_of_subgraphs(self, model: BoundModel, subgraphs: Iterable[int]) -> list[State]:
+        """Return the states that the subgraphs, or those they call, may read or write, declared so that they can be carried.
 
-        A resource that is handed in from outside may be any state mentioned so far. Variable tensors start again: what
-        an operator calls is allocated anew at each of its runs (Eval, kernels/while.cc).
+        A resource that is passed in from outside may be any state mentioned so far. Variable tensors start again: the tensors of
+        a called subgraph are allocated anew at each run (Eval, kernels/while.cc).
         """
         states: dict[str, State] = {}
-        for key, bound in _users(model, subgraphs, set()):
+        for key, bound in _state_users(model, subgraphs, set()):
             if key is None:
                 states.update(self.by_key)
                 continue
             states[key] = self.state(key)
-            slot = held_slot(bound)
+            slot = state_slot(bound)
             dtype = self.storage.storage(bound.op[slot]).dtype
-            states[key].declare(dtype, physical(self.layout.order(bound, slot)))
-        for tensor in _variables(model, subgraphs):
-            state = self.variable(tensor, tensor.name)
+            states[key].declare(dtype, physical_shape(self.layout.layout(bound, slot)))
+        for tensor in _variable_tensors(model, subgraphs):
+            state = self.variable_state(tensor, tensor.name)
             state.current = self.emitter.constant(np.asarray(state.initial), tensor.name)
             states[state.key] = state
         return list(states.values())
 
-    def variable(self, tensor: Tensor, name: str) -> State:
-        """The state behind a variable tensor: before the first run what is known of it (``Handler.evaluate``).
+    def variable_state(self, tensor: Tensor, name: str) -> State:
+        """Return the state of a variable tensor; its initial value is constant data if known (``Handler.evaluate``).
 
-        Else all bytes are 0, int8 its zero point (ResetVariableTensor, core/subgraph.cc). Raises Refused for complex numbers.
+        Otherwise all bytes are 0, int8 the zero point (ResetVariableTensor, core/subgraph.cc). Raises Refusal for complex dtypes.
         """
         if tensor.dtype.startswith("complex"):
-            raise Refused(f"the variable tensor {tensor.name!r} keeps {tensor.dtype}, which is not implemented")
+            raise Refusal(
+                f"the variable tensor {tensor.name!r} has dtype {tensor.dtype}; complex states are not supported"
+            )
         state = self.state(f"variable {tensor.subgraph}:{tensor.index}", name)
         state.declare(tensor.dtype, tensor.dims)
         if tensor.data is not None:
@@ -226,26 +232,26 @@ class States:
             quantization = affine(tensor) if tensor.dtype == "int8" else None
             spend(prod(tensor.shape), 8, f"the initial value of the state {name!r}, of shape {list(tensor.shape)},")
             state.initial = np.full(
-                tensor.shape, quantization.zero_point[0] if quantization else 0, dtype_of(tensor.dtype).numpy()
+                tensor.shape, quantization.zero_point[0] if quantization else 0, onnx_dtype(tensor.dtype).numpy()
             )
         return state
 
     def interface(
         self, graph_outputs: Collection[ir.Value]
     ) -> tuple[list[ir.Value], list[ir.Value], list[ir.Value], list[CarriedState]]:
-        """State inputs, state outputs, default initializers, and which of them belong together."""
+        """Return state inputs, state outputs, default initializers, and the metadata that pairs them."""
         inputs, initializers, carried = [], [], []
         outputs: dict[ir.Value, None] = {}
         for state in self.by_key.values():
             if state.input is None:
                 continue
             following = state.get()
-            # What is given has a name of its own: an input of the graph, a state as it was, a constant.
+            # The output needs a name of its own: it may be a graph input, an unchanged state or a constant.
             if following.producer() is None or following in outputs or following in graph_outputs:
                 following = self.emitter.emit("Identity", [following], {})[0]
             following.name = self.emitter.names.unique(f"{state.name}:next")
-            typed(following, state.dtype, state.dims)
-            state.input.const_value = ir.Tensor(state.first, name=state.name)
+            set_type(following, state.dtype, state.dims)
+            state.input.const_value = ir.Tensor(state.initial_value, name=state.name)
             inputs.append(state.input)
             outputs[following] = None
             initializers.append(state.input)
@@ -254,19 +260,19 @@ class States:
         return inputs, [*outputs], initializers, carried
 
 
-def _users(model: BoundModel, subgraphs: Iterable[int], seen: set[int]) -> Iterator[tuple[str | None, Bound]]:
-    """(key of the state, operator) for every operator that reads or writes one, called subgraphs included."""
+def _state_users(model: BoundModel, subgraphs: Iterable[int], seen: set[int]) -> Iterator[tuple[str | None, Bound]]:
+    """Yield the key of the state and the operator for each operator that reads or writes one, in called subgraphs, too."""
     for index in subgraphs:
         if index in seen:
             continue
         seen.add(index)
         yield from users(model.graphs[index])
         for bound in model.graphs[index].operators:
-            yield from _users(model, bound.declared.subgraphs, seen)
+            yield from _state_users(model, bound.declared.subgraphs, seen)
 
 
-def _variables(model: BoundModel, subgraphs: Iterable[int]) -> dict[Tensor, None]:
-    """The variable tensors that the subgraphs, or those they call, may read or write."""
+def _variable_tensors(model: BoundModel, subgraphs: Iterable[int]) -> dict[Tensor, None]:
+    """Return the variable tensors that the subgraphs, or those they call, may read or write."""
     waiting, seen = [*subgraphs], set[int]()
     variables: dict[Tensor, None] = {}
     while waiting:

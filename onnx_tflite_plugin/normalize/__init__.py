@@ -1,1 +1,1 @@
-"""Sizes: those of graph inputs changed, what follows from them for other tensors, and the names of open ones."""
+"""Normalization of models: missing and stale shapes and dtypes, requested sizes, and submodels."""

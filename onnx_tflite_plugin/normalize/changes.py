@@ -1,4 +1,4 @@
-"""A model with other sizes or dtypes of some tensors."""
+"""Copies of a model with other shapes or dtypes of some tensors."""
 
 from __future__ import annotations
 
@@ -8,40 +8,41 @@ from dataclasses import replace
 from onnx_tflite_plugin.source.model import Dims, Model, Subgraph, Tensor
 
 
-def sized_as(tensor: Tensor, dims: Dims) -> Tensor:
-    """The tensor in other sizes; an unknown one is stored as 1."""
+def resize_tensor(tensor: Tensor, dims: Dims) -> Tensor:
+    """Return the tensor with other dims; a dynamic size is stored as 1."""
     if dims == tensor.dims:
         return tensor
     return replace(tensor, shape=tuple(1 if n is None else n for n in dims), dims=dims, has_rank=True)
 
 
 def with_dims(model: Model, dims: Mapping[Tensor, Dims]) -> Model:
-    """The model with other sizes of some of its main subgraph's tensors, which are all that these have."""
-    changed = {tensor: replace(sized_as(tensor, sizes), has_rank=True) for tensor, sizes in dims.items()}
-    return with_main(model, _changed(model.main, changed))
+    """Return the model with other shapes of some tensors, in all subgraphs."""
+    return with_tensors(model, {t: replace(resize_tensor(t, sizes), has_rank=True) for t, sizes in dims.items()})
 
 
 def with_tensors(model: Model, changed: Mapping[Tensor, Tensor]) -> Model:
-    """The model with other tensors in the places of some, in all subgraphs."""
+    """Return the model with some tensors replaced, in all subgraphs."""
     if not changed:
         return model
-    return replace(model, subgraphs=tuple(_changed(graph, changed) for graph in model.subgraphs))
-
-
-def retyped(model: Model, dtypes: Mapping[tuple[int, int], str]) -> Model:
-    """The model with other dtypes of some tensors, which are given by subgraph and index."""
-
-    def other(tensor: Tensor) -> Tensor:
-        dtype = dtypes.get((tensor.subgraph, tensor.index))
-        parameters = tensor.quantization or tensor.disregarded
-        return replace(tensor, dtype=dtype, quantization=parameters, disregarded=None) if dtype else tensor
-
-    graphs = [_changed(graph, {tensor: other(tensor) for tensor in graph.tensors}) for graph in model.subgraphs]
+    affected = {tensor.subgraph for tensor in changed}
+    graphs = [_replace_tensors(graph, changed) if graph.index in affected else graph for graph in model.subgraphs]
     return replace(model, subgraphs=tuple(graphs))
 
 
-def _changed(main: Subgraph, changed: Mapping[Tensor, Tensor]) -> Subgraph:
-    """The subgraph with other tensors in the places of some."""
+def with_dtypes(model: Model, dtypes: Mapping[tuple[int, int], str]) -> Model:
+    """Return the model with other dtypes of some tensors, given by subgraph and index."""
+
+    def other(tensor: Tensor) -> Tensor:
+        dtype = dtypes.get((tensor.subgraph, tensor.index))
+        parameters = tensor.quantization or tensor.ignored_quantization
+        return replace(tensor, dtype=dtype, quantization=parameters, ignored_quantization=None) if dtype else tensor
+
+    graphs = [_replace_tensors(graph, {tensor: other(tensor) for tensor in graph.tensors}) for graph in model.subgraphs]
+    return replace(model, subgraphs=tuple(graphs))
+
+
+def _replace_tensors(main: Subgraph, changed: Mapping[Tensor, Tensor]) -> Subgraph:
+    """Return the subgraph with some tensors replaced."""
 
     def all_of(tensors: Collection[Tensor | None]) -> tuple[Tensor | None, ...]:
         return tuple(None if tensor is None else changed.get(tensor, tensor) for tensor in tensors)
@@ -59,5 +60,5 @@ def _changed(main: Subgraph, changed: Mapping[Tensor, Tensor]) -> Subgraph:
 
 
 def with_main(model: Model, main: Subgraph) -> Model:
-    """The model with another main subgraph in the place of its own."""
+    """Return the model with another main subgraph."""
     return replace(model, subgraphs=(*model.subgraphs[: model.root], main, *model.subgraphs[model.root + 1 :]))

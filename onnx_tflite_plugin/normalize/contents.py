@@ -1,6 +1,7 @@
-"""Lists of tensors of which the file does not say what they hold, completed by what handlers declare of their operators.
+"""Lists of tensors whose element type the file does not store, completed from the declarations of handlers.
 
-Converters before ``variant_tensors`` (TensorFlow 2.13) leave it out. A list is an array of one axis more, the number of its tensors.
+Converters before ``variant_tensors`` (TensorFlow 2.13) leave it out. A list becomes an array with a leading axis of as many
+elements as it has tensors.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from onnx_tflite_plugin.api.declarations import Contents, Handler
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.declarations import Handler, ListContents
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import label
-from onnx_tflite_plugin.binding.declared import At, called
+from onnx_tflite_plugin.binding.declared import At, subgraph_indices
 from onnx_tflite_plugin.guard import Failed, Mismatch, guarded
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.normalize.changes import with_tensors
@@ -32,17 +33,17 @@ class _Claim(NamedTuple):
 
 
 def complete_lists(model: Model, host: Host, target: Target) -> Model:
-    """Return the model with an array in place of each variant of which operators tell dtype and rank; the others stay."""
+    """Return the model with an array in place of each variant whose dtype and rank operators declare."""
     if not any(tensor.dtype == VARIANT for graph in model.subgraphs for tensor in graph.tensors):
         return model
     lists = _Lists()
     claims = list(_claims(model, host))
     for claim in claims:
-        for one, other in _passed(model, claim):
+        for one, other in _equal_tensor_pairs(model, claim):
             lists.join(one, other)
     for claim in claims:
         variants = [t for t in (*claim.op.inputs, *claim.op.outputs) if t is not None and t.dtype == VARIANT]
-        if claim.handler.contents is None or not variants:
+        if claim.handler.list_contents is None or not variants:
             continue
         for other in variants[1:]:
             lists.join(variants[0], other)
@@ -62,13 +63,13 @@ def _claims(model: Model, host: Host) -> Iterator[_Claim]:
         yield from (_Claim(op, handler, pack) for pack, handler in host.registered(op.code))
 
 
-def _passed(model: Model, claim: _Claim) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield pairs of tensors that are one value on both sides of a subgraph's boundary, or in two steps of a loop."""
+def _equal_tensor_pairs(model: Model, claim: _Claim) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield pairs of tensors that are one value on both sides of a subgraph boundary, or in two iterations of a loop."""
     op, handler = claim.op, claim.handler
-    borders = handler.borders
-    options = (handler.inlines,) if borders is None and handler.inlines else handler.subgraphs if borders else ()
-    graphs = [model.subgraphs[k] for k in called(options, op) if 0 <= k < len(model.subgraphs)]
-    first, loops = (borders.first, borders.loops) if borders else (0, False)
+    boundary = handler.boundary
+    options = (handler.inlines,) if boundary is None and handler.inlines else handler.subgraphs if boundary else ()
+    graphs = [model.subgraphs[k] for k in subgraph_indices(options, op) if 0 <= k < len(model.subgraphs)]
+    first, loops = (boundary.first, boundary.loops) if boundary else (0, False)
     operands = op.inputs[first:]
     pairs: list[tuple[Tensor | None, Tensor | None]] = []
     for graph in graphs:
@@ -82,42 +83,44 @@ def _passed(model: Model, claim: _Claim) -> Iterator[tuple[Tensor, Tensor]]:
             yield one, other
 
 
-def _contents(claim: _Claim, host: Host, target: Target) -> Contents:
-    """Return what the handler declares of the lists of one operator; nothing if it fails or refuses."""
-    function, op = claim.handler.contents, claim.op
+def _contents(claim: _Claim, host: Host, target: Target) -> ListContents:
+    """Return what the handler declares about one operator's lists; nothing if it fails or refuses."""
+    function, op = claim.handler.list_contents, claim.op
     assert function is not None
     try:
         with guarded(f"contents of handler {claim.handler.name}", claim.pack, function, label(op)):
             try:
                 contents = function(At(op, target, target.opsets[2]))
-            except Refused:
-                return Contents()
-            if not isinstance(contents, Contents):
-                raise Mismatch(f"it returned {type(contents).__name__}, expected Contents")
+            except Refusal:
+                return ListContents()
+            if not isinstance(contents, ListContents):
+                raise Mismatch(f"the function returned {type(contents).__name__}, expected ListContents")
             return contents
     except Failed as failed:
-        host.warn(f"{failed.reason}; it is passed over")
-        return Contents()
+        host.warn(f"{failed.reason}; the declaration is ignored")
+        return ListContents()
 
 
 class _Group:
-    """Tensors that are one list, and what is known of its elements; None if operators contradict each other."""
+    """Tensors that are one list, and the known type of its elements; None if operators contradict each other."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensors = [tensor]
-        self.known: Contents | None = Contents()
-        if tensor.dtype not in HANDLES:  # an array already, as the file says
-            self.known = Contents(tensor.dtype, tensor.dims[1:] if tensor.has_rank else None) if tensor.dims else None
+        self.known: ListContents | None = ListContents()
+        if tensor.dtype not in HANDLES:  # the file stores an array
+            self.known = (
+                ListContents(tensor.dtype, tensor.dims[1:] if tensor.has_rank else None) if tensor.dims else None
+            )
 
 
 class _Lists:
-    """Groups of tensors that are one list each."""
+    """Groups of tensors, each of which is one list."""
 
     def __init__(self) -> None:
         self._groups: dict[Tensor, _Group] = {}
 
     def join(self, one: Tensor, other: Tensor) -> None:
-        """Make the groups of two tensors one."""
+        """Merge the groups of two tensors."""
         first, second = self._group(one), self._group(other)
         if first is second:
             return
@@ -127,13 +130,13 @@ class _Lists:
         first.tensors += second.tensors
         self._groups.update(dict.fromkeys(second.tensors, first))
 
-    def learn(self, tensor: Tensor, contents: Contents) -> None:
-        """Add what an operator tells of a list."""
+    def learn(self, tensor: Tensor, contents: ListContents) -> None:
+        """Add what an operator declares about a list."""
         group = self._group(tensor)
         group.known = merge(group.known, contents)
 
     def arrays(self) -> dict[Tensor, Tensor]:
-        """Return the array in place of each variant of which dtype and rank are known."""
+        """Return the array in place of each variant whose dtype and rank are known."""
         arrays = {}
         for tensor, group in self._groups.items():
             known = group.known
@@ -148,20 +151,20 @@ class _Lists:
         return self._groups[tensor]
 
 
-def merge(one: Contents | None, other: Contents | None) -> Contents | None:
-    """Return what two operators tell together; None if they contradict each other."""
+def merge(one: ListContents | None, other: ListContents | None) -> ListContents | None:
+    """Return the combined contents that two operators declare; None if they contradict each other."""
     if one is None or other is None or (one.dtype and other.dtype and one.dtype != other.dtype):
         return None
     dtype = one.dtype or other.dtype
     if one.dims is None or other.dims is None:
-        return Contents(dtype, other.dims if one.dims is None else one.dims)
+        return ListContents(dtype, other.dims if one.dims is None else one.dims)
     if not agree(one.dims, other.dims):
         return None
-    return Contents(dtype, tuple(a if b is None else b for a, b in zip(one.dims, other.dims, strict=True)))
+    return ListContents(dtype, tuple(a if b is None else b for a, b in zip(one.dims, other.dims, strict=True)))
 
 
 def list_array(tensor: Tensor, dtype: str, dims: Dims) -> Tensor:
-    """Return the array in place of a list: one axis more, of as many elements as there are tensors."""
+    """Return the array in place of a list, with a leading axis for its tensors."""
     dims = (None, *dims)
     shape = tuple(1 if size is None else size for size in dims)
     return replace(tensor, dtype=dtype, shape=shape, dims=dims, has_rank=True)

@@ -1,4 +1,4 @@
-"""A part of a model: what computes some of its tensors, from some others."""
+"""Submodels: the operators between given tensors."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from onnx_tflite_plugin.source.model import Model, Operator, Subgraph, Tensor
 def cut(
     model: Model, names: InterfaceNames, inputs_at: Sequence[str], outputs: Sequence[str]
 ) -> tuple[Model, InterfaceNames, Part | None]:
-    """The part of the main subgraph between these tensors, given by name, with the names of its inputs and outputs.
+    """Return the part of the main subgraph between tensors given by name, with the names of its inputs and outputs.
 
-    Without ``outputs`` the model's own. ``inputs_at`` take the place of all that computes them; inputs of the model that
-    the part still needs stay. Raises UnsupportedOption for a name that is not there or stands for several tensors, and
-    for a tensor that cannot be an input.
+    Without ``outputs`` it has the model's own. ``inputs_at`` replace all operators that compute them; graph inputs that the
+    part still needs are kept. Raises UnsupportedOption for a name that does not exist or is ambiguous, and for a tensor that
+    cannot be an input.
     """
     if not inputs_at and not outputs:
         return model, names, None
     main = model.main
     by_name = dict(zip((*names.inputs, *names.outputs), (*main.inputs, *main.outputs), strict=True))
-    ends = [_tensor(main, by_name, name, "--outputs") for name in outputs] or list(main.outputs)
+    ends = [_find_tensor(main, by_name, name, "--outputs") for name in outputs] or list(main.outputs)
     end_names = tuple(outputs) or names.outputs
-    starts = [_tensor(main, by_name, name, "--inputs-at") for name in inputs_at]
+    starts = [_find_tensor(main, by_name, name, "--inputs-at") for name in inputs_at]
     for tensor, name in zip(starts, inputs_at, strict=True):
-        if tensor.constant:
-            raise UnsupportedOption(f"--inputs-at {name}: that tensor is a constant")
+        if tensor.is_constant:
+            raise UnsupportedOption(f"--inputs-at {name}: the tensor is a constant")
         if tensor in ends:
-            raise UnsupportedOption(f"--inputs-at {name}: that tensor is an output too, so nothing would be left")
-    operators = tuple(needed(main, starts, ends))
+            raise UnsupportedOption(f"--inputs-at {name}: the tensor is also an output, so no operator would be left")
+    operators = tuple(operators_between(main, starts, ends))
     _check_computed(operators, {*starts, *main.inputs}, zip(ends, outputs, strict=False))
     read = {tensor for op in operators for tensor in op.inputs if tensor is not None} | set(ends)
     own = [(tensor, name) for tensor, name in zip(main.inputs, names.inputs, strict=True) if tensor in read]
     own = [(tensor, name) for tensor, name in own if tensor not in starts]
     unread = [name for tensor, name in zip(starts, inputs_at, strict=True) if tensor not in read]
     if unread:
-        raise UnsupportedOption(f"--inputs-at {', '.join(unread)}: no output depends on it")
+        raise UnsupportedOption(f"--inputs-at {', '.join(unread)}: no output depends on this input")
     inputs = (*starts, *(tensor for tensor, _ in own))
     part = replace(main, inputs=inputs, outputs=tuple(ends), operators=operators)
     subgraphs = tuple(part if graph is main else graph for graph in model.subgraphs)
@@ -52,15 +52,15 @@ def cut(
 def _check_computed(
     operators: Collection[Operator], given: Collection[Tensor], ends: Iterable[tuple[Tensor, str]]
 ) -> None:
-    """Raise UnsupportedOption for a tensor of ``--outputs`` that has no value."""
+    """Raise UnsupportedOption for a tensor of ``--outputs`` without a value."""
     computed = {tensor for op in operators for tensor in op.outputs if tensor is not None}
     for tensor, name in ends:
-        if not (tensor in computed or tensor in given or tensor.constant or tensor.is_variable):
-            raise UnsupportedOption(f"--outputs {name}: no operator computes that tensor, so that it has no value")
+        if not (tensor in computed or tensor in given or tensor.is_constant or tensor.is_variable):
+            raise UnsupportedOption(f"--outputs {name}: no operator computes the tensor, so it has no value")
 
 
-def _tensor(main: Subgraph, by_name: dict[str, Tensor], name: str, flag: str) -> Tensor:
-    """The tensor of that name: an input's or output's own name, else the file's, else ``#index``."""
+def _find_tensor(main: Subgraph, by_name: dict[str, Tensor], name: str, flag: str) -> Tensor:
+    """Return the tensor of that name: a graph input's or output's name, else the file's, else ``#index``."""
     if name in by_name:
         return by_name[name]
     if name.startswith("#") and name[1:].isdigit() and int(name[1:]) < len(main.tensors):
@@ -71,28 +71,30 @@ def _tensor(main: Subgraph, by_name: dict[str, Tensor], name: str, flag: str) ->
     if tensors:
         listed = ", ".join(f"#{tensor.index}" for tensor in tensors[:4])
         raise UnsupportedOption(
-            f"{flag} {name}: {len(tensors)} tensors have that name; give one by its index, {listed}"
+            f"{flag} {name}: {len(tensors)} tensors have this name; select one by its index: {listed}"
         )
-    near = difflib.get_close_matches(name, {*by_name, *(tensor.name for tensor in main.tensors if not tensor.constant)})
+    near = difflib.get_close_matches(
+        name, {*by_name, *(tensor.name for tensor in main.tensors if not tensor.is_constant)}
+    )
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-    raise UnsupportedOption(f"{flag} {name}: no tensor has that name{hint}")
+    raise UnsupportedOption(f"{flag} {name}: no tensor has this name{hint}")
 
 
-def needed(main: Subgraph, starts: Collection[Tensor], ends: Collection[Tensor]) -> Iterator[Operator]:
-    """Operators that compute ``ends`` and do not lie before ``starts``, in their order, and those with effects alone.
+def operators_between(main: Subgraph, starts: Collection[Tensor], ends: Collection[Tensor]) -> Iterator[Operator]:
+    """Return the operators that compute ``ends`` from ``starts``, in order, and those that have effects only.
 
-    What writes a variable counts where all it needs is computed anyway.
+    An operator that writes a variable is included if all its operands are computed anyway.
     """
     wanted = {tensor for tensor in ends if tensor not in starts}
     chosen: set[Operator] = set()
     for op in reversed(main.operators):
         if any(tensor in wanted for tensor in op.outputs if tensor is not None):
             chosen.add(op)
-            wanted |= {t for t in op.inputs if t is not None and not t.constant and t not in starts}
+            wanted |= {t for t in op.inputs if t is not None and not t.is_constant and t not in starts}
     there = {*starts, *main.inputs, *(t for op in chosen for t in op.outputs if t is not None)}
     handles = {t: op for op in main.operators if not op.inputs for t in op.outputs if t is not None}
     for op in main.operators:
-        needs = [t for t in op.inputs if t is not None and not t.constant]
+        needs = [t for t in op.inputs if t is not None and not t.is_constant]
         if not any(op.outputs) and all(t in there or t in handles for t in needs):
             chosen |= {op, *(handles[t] for t in needs if t in handles)}
     return (op for op in main.operators if op in chosen)

@@ -1,36 +1,38 @@
-"""The sizes of tensors that follow from those of graph inputs.
+"""Shapes of tensors derived from those of graph inputs.
 
-Each operator in turn is lowered by itself, its operands in their new sizes and its results in unknown ones; ONNX's shape
-inference says what comes out. Where a lowering takes sizes from the file, its handler declares ``sizes``. Whole numbers
-that follow from sizes alone are computed, for shapes are made of them.
+Each operator is lowered in isolation, with the new shapes of its operands and dynamic shapes of its results; ONNX's shape
+inference then gives the results' shapes. A handler whose lowering takes sizes from the file declares ``sizes``. Small
+integer tensors that depend on sizes only are computed, because shapes are made of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from math import prod
 
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import Bound, Declared, label
 from onnx_tflite_plugin.binding.consistency import declared_rank, perhaps_shapeless
-from onnx_tflite_plugin.binding.declared import resolve, resolved, sized
+from onnx_tflite_plugin.binding.declared import resolve, resolve_operator, size_of_output
 from onnx_tflite_plugin.binding.evaluation import Evaluated
 from onnx_tflite_plugin.binding.rewriting import final
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel, Problem, UnsupportedOperator
+from onnx_tflite_plugin.graph.metadata import read_states
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.layout.order import source_order
 from onnx_tflite_plugin.layout.plan import plan_layout, tensor_bytes
-from onnx_tflite_plugin.layout.spread import Edges
+from onnx_tflite_plugin.layout.propagation import InterfaceLayouts
+from onnx_tflite_plugin.layout.tensor_layout import source_layout
 from onnx_tflite_plugin.lowering.emitter import Emitter
 from onnx_tflite_plugin.lowering.interface import InterfaceNames
 from onnx_tflite_plugin.lowering.lower import lower
-from onnx_tflite_plugin.normalize.changes import sized_as, with_main
+from onnx_tflite_plugin.normalize.changes import resize_tensor, with_main
 from onnx_tflite_plugin.normalize.inference import infer, skeleton
 from onnx_tflite_plugin.quantization.plan import plan_storage
 from onnx_tflite_plugin.source.affine import affine
@@ -38,72 +40,82 @@ from onnx_tflite_plugin.source.dtypes import HANDLES
 from onnx_tflite_plugin.source.model import Array, Dims, Model, Operator, Subgraph, Tensor, agree
 from onnx_tflite_plugin.targets import Target
 
-HIGHEST_RANK = 6  # the rank that is tried last
-MOST_NUMBERS = 64  # elements of a tensor of sizes; computing more would be running the model
+HIGHEST_RANK = 6  # the last rank that is tried
+MOST_NUMBERS = 64  # heuristic: elements of a tensor of sizes; larger tensors are data
 
 
 class Sizes:
-    """Derives the sizes of a model's tensors. ``message``: what a refusal begins with.
+    """Derives the shapes of a model's tensors. ``message``: the start of an error.
 
-    ``freed``: operators with other constants in place of those that hold a size of axis 0, where that is left open.
+    ``operators_without_batch``: operators whose constants with a size of axis 0 are replaced because that size is dynamic.
+    ``inner``: the shapes of tensors in called subgraphs, by the subgraph's index.
     """
 
     def __init__(self, model: Model, host: Host, target: Target, message: str) -> None:
         self.model, self.host, self.target, self.message = model, host, target, message
-        self.freed: dict[Operator, Operator] = {}
+        self.operators_without_batch: dict[Operator, Operator] = {}
+        self.inner: dict[int, dict[Tensor, Dims]] = {}
+        self.batches: Mapping[int, int] = {}
 
-    def behind(self, given: Mapping[Tensor, Dims], batches: Mapping[int, int] | None = None) -> dict[Tensor, Dims]:
-        """The sizes of these graph inputs and of every tensor that depends on them.
+    def propagate(self, given: Mapping[Tensor, Dims], batches: Mapping[int, int] | None = None) -> dict[Tensor, Dims]:
+        """Return the shapes of these graph inputs and of every tensor that depends on them.
 
-        ``batches``: sizes of axis 0 that stand for one that is left open, with what is stored in their place. Raises
-        UnsupportedOperator naming the first operator whose results' sizes do not follow.
+        ``batches``: sample sizes of a dynamic axis 0, with the stored size that each replaces. Raises UnsupportedOperator for the
+        first operator whose output shapes cannot be derived.
         """
+        self.batches, self.inner = batches or {}, {}
         dims, numbers = dict(given), dict[Tensor, Array]()
         for op in self.model.main.operators:
-            touched = any(tensor in dims or tensor in numbers for tensor in op.inputs if tensor is not None)
-            if not (touched or perhaps_shapeless(op) or (op.outputs and all(_small(tensor) for tensor in op.outputs))):
+            affected = any(tensor in dims or tensor in numbers for tensor in op.inputs if tensor is not None)
+            if not (
+                affected
+                or perhaps_shapeless(op)
+                or (op.outputs and all(_may_hold_sizes(tensor) for tensor in op.outputs))
+            ):
                 continue
             try:
-                results = self._ranked(self._freed(op, dims, batches or {}), dims, numbers)
-            except (ConversionError, Refused) as error:
-                if not touched:
+                results = self._results_at_stored_rank(self._without_batch_sizes(op, dims), dims, numbers)
+            except (ConversionError, Refusal) as error:
+                if not affected:
                     continue
                 problems = error.problems if isinstance(error, ConversionError) else ()
                 reason = problems[0].reason if problems else str(error)
                 raise UnsupportedOperator(self.message, [Problem(label(op), reason)]) from error
-            moved = any(tensor in dims for tensor in op.inputs if tensor is not None)
+            is_resized = any(tensor in dims for tensor in op.inputs if tensor is not None)
             for tensor, (sizes, value) in results.items():
-                if moved or sizes != tensor.dims:
+                if is_resized or sizes != tensor.dims:
                     dims[tensor] = sizes
                 if value is not None:
                     numbers[tensor] = value
+        for inner in self.inner.values():
+            dims |= inner
         return dims
 
-    def _ranked(
+    def _results_at_stored_rank(
         self, op: Operator, dims: Mapping[Tensor, Dims], numbers: Mapping[Tensor, Array]
     ) -> dict[Tensor, tuple[Dims, Array | None]]:
-        """Return ``results`` at the stored ranks, unless they have others: those that follow, or the ranks beside them.
+        """Return ``results`` at the stored ranks or, if these do not fit, at the ranks that follow or that are one off.
 
-        Where ``[]`` is stored, or what follows has another rank, any rank is tried, for a layout may depend on it.
+        If ``[]`` is stored, or another rank follows, all ranks are tried because a layout may depend on the rank.
         """
         stored, failure = dict[Tensor, tuple[Dims, Array | None]](), None
         try:
             stored = self.results(op, dims, numbers)
             doubtful = [tensor for tensor, (sizes, _) in stored.items() if len(sizes) != tensor.rank]
             ranks = [*(len(stored[tensor][0]) for tensor in doubtful), *candidate_ranks(op, dims)]
-        except (ConversionError, Refused) as error:
+        except (ConversionError, Refusal) as error:
             failure = error
             doubtful = [tensor for tensor in op.outputs if tensor is not None and not tensor.shape]
             ranks = list(candidate_ranks(op, dims))
             if not doubtful and isinstance(error, InvalidModel) and len(op.outputs) == 1:
                 doubtful = [tensor for tensor in op.outputs if tensor is not None]
                 ranks = [rank for tensor in doubtful for rank in (tensor.rank - 1, tensor.rank + 1)]
-        found = self._at_any_rank(op, dims, numbers, doubtful, ranks) if doubtful else {}
+        found = self._results_at_any_rank(op, dims, numbers, doubtful, ranks) if doubtful else {}
         if failure is not None and not found:
             raise failure
         return found or stored
 
-    def _at_any_rank(
+    def _results_at_any_rank(
         self,
         op: Operator,
         dims: Mapping[Tensor, Dims],
@@ -111,22 +123,22 @@ class Sizes:
         doubtful: Collection[Tensor],
         ranks: Iterable[int],
     ) -> dict[Tensor, tuple[Dims, Array | None]]:
-        """Return ``results`` at the first rank that those in doubt have as well, nothing if there is none."""
+        """Return ``results`` at the first rank that the doubtful tensors get again; nothing if there is none."""
         outputs = tuple(replace(t, has_rank=False) if t is not None and t in doubtful else t for t in op.outputs)
         for rank in dict.fromkeys(ranks):
             try:
                 found = self.results(replace(op, outputs=outputs), dims, numbers, rank)
-            except (ConversionError, Failed, Refused):
+            except (ConversionError, Failed, Refusal):
                 continue
             results = {t: found[o] for t, o in zip(op.outputs, outputs, strict=True) if t is not None and o in found}
             if all(len(sizes) == rank for t, (sizes, _) in results.items() if t in doubtful):
                 return results
         return {}
 
-    def _freed(self, op: Operator, dims: Mapping[Tensor, Dims], batches: Mapping[int, int]) -> Operator:
-        """The operator without the size of axis 0 in its constants and options, where it has that from an operand."""
+    def _without_batch_sizes(self, op: Operator, dims: Mapping[Tensor, Dims]) -> Operator:
+        """Return the operator with a dynamic batch in constants and options that hold the batch size of an operand."""
         first = {t: dims[t][0] or 0 for t in op.inputs if t is not None and t.shape and dims.get(t)}
-        carried = {t.shape[0] for t, size in first.items() if batches.get(size) == t.shape[0]}
+        carried = {t.shape[0] for t, size in first.items() if self.batches.get(size) == t.shape[0]}
         bound = self.host.take(op, self.target, self.target.opsets[2]) if carried else None
         if not isinstance(bound, Bound):
             return op
@@ -134,19 +146,21 @@ class Sizes:
         for held, number in bound.handler.holds_batch.items():
             if isinstance(held, str):
                 sizes = np.asarray(options.get(held, ()), np.int64)
-                if _first(sizes) in carried:
-                    options[held] = tuple(_without_batch(sizes, op[~0], number).tolist())
-            elif (tensor := op.tensor(held)) is not None and tensor.constant and _first(tensor.array) in carried:
-                inputs[held] = replace(tensor, data=Evaluated(_without_batch(tensor.array, op[~0], number)))
+                if _first_size(sizes) in carried:
+                    options[held] = tuple(_replace_batch(sizes, op[~0], number).tolist())
+            elif (
+                (tensor := op.tensor(held)) is not None and tensor.is_constant and _first_size(tensor.array) in carried
+            ):
+                inputs[held] = replace(tensor, data=Evaluated(_replace_batch(tensor.array, op[~0], number)))
         if inputs == [*op.inputs] and options == op.options:
             return op
-        self.freed[op] = replace(op, inputs=tuple(inputs), options=op.options.with_fields(options))
-        return self.freed[op]
+        self.operators_without_batch[op] = replace(op, inputs=tuple(inputs), options=op.options.with_fields(options))
+        return self.operators_without_batch[op]
 
     def shapes(self, op: Operator) -> dict[Tensor, Dims]:
         """Return the shapes of an operator's results that follow from the stored ones of its operands.
 
-        Raises ConversionError and Refused if none follow.
+        Raises ConversionError and Refusal if none follow.
         """
         return {tensor: dims for tensor, (dims, _) in self.results(op, {}, {}, values=False).items()}
 
@@ -159,55 +173,99 @@ class Sizes:
         *,
         values: bool = True,
     ) -> dict[Tensor, tuple[Dims, Array | None]]:
-        """Return the shape of each of an operator's results, and the value of small integers that no runtime value changes.
+        """Return the shape of each result, and the value of small integer results that no runtime value changes.
 
-        ``rank``: that of results of which the file stores none. ``values``: False returns shapes alone. Raises
-        ConversionError and Refused if nothing follows.
+        ``rank``: that of results without a stored one. ``values``: False returns only shapes. Raises ConversionError and Refusal
+        if nothing can be derived.
         """
         operands = {
-            tensor: _valued(sized_as(tensor, dims.get(tensor, tensor.dims)), numbers.get(tensor))
+            tensor: _with_value(resize_tensor(tensor, dims.get(tensor, tensor.dims)), numbers.get(tensor))
             for tensor in op.inputs
             if tensor is not None
         }
         opened = [
-            None if t is None else sized_as(t, (None,) * (_rank(t, op, operands) if t.has_rank else rank or 0))
+            None if t is None else resize_tensor(t, (None,) * (_rank(t, op, operands) if t.has_rank else rank or 0))
             for t in op.outputs
         ]
         alone = replace(op, inputs=tuple(None if t is None else operands[t] for t in op.inputs), outputs=tuple(opened))
-        bound = self.bound(alone)
-        sizes = self._declared(bound)
+        bound = self.bind(alone)
+        sizes = self._declared_shape(bound)
         handles = any(tensor.dtype in HANDLES for tensor in operands)
         if handles and sizes is not None:
             return {op[~0]: (sizes, None)}
         resized = [t for t in operands if dims.get(t, t.dims) not in (t.dims, t.shape)]
-        if (handles or bound.declared.hands_on) and not resized:
-            passed = {t: self._passed(bound.declared, t, k) for k, t in enumerate(op.outputs) if t is not None}
+        if (handles or bound.declared.accesses_states) and not resized:
+            passed = {t: self._forwarded_shape(bound.declared, t, k) for k, t in enumerate(op.outputs) if t is not None}
             if all(sizes is not None for sizes in passed.values()):
                 return {tensor: (sizes or (), None) for tensor, sizes in passed.items()}
+        if resized and bound.declared.subgraphs and not handles:
+            return {tensor: (sizes, None) for tensor, sizes in self._subgraph_results(op, bound.declared, dims).items()}
         if any(tensor in dims for tensor in operands):
-            _check_free(bound, [tensor for tensor in resized if tensor.shape or bound.declared.hands_on])
+            _check_free(bound, [tensor for tensor in resized if tensor.shape or bound.declared.accesses_states])
         if handles:
-            raise Refused("what its resource holds has a size of its own")
+            raise Refusal("the resource has a fixed size")
         if sizes is not None and opened[0] is not None:
-            opened[0] = sized_as(opened[0], sizes)
+            opened[0] = resize_tensor(opened[0], sizes)
             alone = replace(alone, outputs=tuple(opened))
-        model = self._lowered(alone)
+        model = self._lower_in_isolation(alone)
         tensors = [tensor for tensor in op.outputs if tensor is not None]  # states follow them
-        computed = _constant_results(model) if values and all(_small(t) for t in op.outputs) else [None] * len(tensors)
+        computed = (
+            _constant_results(model)
+            if values and all(_may_hold_sizes(t) for t in op.outputs)
+            else [None] * len(tensors)
+        )
         results: dict[Tensor, tuple[Dims, Array | None]] = {}
-        for tensor, inferred, value in zip(tensors, infer(skeleton(model)), computed, strict=False):
+        shapes = infer(skeleton(model))
+        if resized:
+            _check_states(model, shapes)
+        for tensor, inferred, value in zip(tensors, shapes, computed, strict=False):
             declared = declared_rank(bound, op.outputs.index(tensor))
             if inferred is None and not tensor.has_rank and (declared is None or declared != rank):
-                raise Refused(f"the rank of {tensor.name!r} is known only at run time")
+                raise Refusal(f"the rank of {tensor.name!r} is known only at runtime")
             sizes = (None,) * (tensor.rank if tensor.has_rank else rank or 0) if inferred is None else inferred
             sizes = sizes[: -1 if inferred and tensor.dtype.startswith("complex") else None]
             _check_scales(tensor, sizes)
             results[tensor] = sizes, value
         return results
 
-    def _passed(self, declared: Declared, tensor: Tensor, output: int) -> Dims | None:
-        """Return the stored sizes of an operator's output, else those of the subgraphs that give it; None if unknown."""
-        loops = declared.borders is not None and declared.borders.loops
+    def _subgraph_results(self, op: Operator, declared: Declared, dims: Mapping[Tensor, Dims]) -> dict[Tensor, Dims]:
+        """Return the shapes of results that an operator's subgraphs compute from operands of other shapes.
+
+        A size that differs between iterations of a loop or between branches is dynamic. Raises Refusal for a rank that differs,
+        and for a subgraph that is called with other shapes elsewhere.
+        """
+        first, loops = (declared.boundary.first, declared.boundary.loops) if declared.boundary else (0, False)
+        given = [None if tensor is None else dims.get(tensor, tensor.dims) for tensor in op.inputs[first:]]
+        before = dict(self.inner)
+        while True:
+            results = [self._subgraph_outputs(index, given, before) for index in declared.subgraphs]
+            if not loops:
+                break
+            carried = [_merge_shapes(own, other) for own, other in zip(given, results[-1], strict=True)]
+            if carried == given:
+                break
+            given = carried
+        found = given if loops else [reduce(_merge_shapes, each) for each in zip(*results, strict=True)]
+        return {t: sizes for t, sizes in zip(op.outputs, found, strict=False) if t is not None and sizes is not None}
+
+    def _subgraph_outputs(
+        self, index: int, given: Sequence[Dims | None], before: Mapping[int, Mapping[Tensor, Dims]]
+    ) -> list[Dims]:
+        """Return the shapes of a subgraph's outputs for these inputs; ``before``: shapes of subgraphs called earlier."""
+        graph = self.model.subgraphs[index]
+        nested = Sizes(replace(self.model, root=index), self.host, self.target, self.message)
+        nested.operators_without_batch = self.operators_without_batch
+        inputs = {tensor: sizes for tensor, sizes in zip(graph.inputs, given, strict=False) if sizes is not None}
+        dims = nested.propagate(inputs, self.batches)
+        for called, shapes in {**nested.inner, index: dims}.items():
+            if before.get(called, shapes) != shapes:
+                raise Refusal(f"subgraph {called} is called with other shapes by another operator")
+            self.inner[called] = shapes
+        return [dims.get(tensor, tensor.dims) for tensor in graph.outputs]
+
+    def _forwarded_shape(self, declared: Declared, tensor: Tensor, output: int) -> Dims | None:
+        """Return the stored shape of an operator's output, else that of its subgraphs' outputs; None if unknown."""
+        loops = declared.boundary is not None and declared.boundary.loops
         indices = declared.subgraphs[-1:] if loops else declared.subgraphs
         if tensor.shape or any(index >= len(self.model.subgraphs) for index in indices):
             return tensor.dims if tensor.has_rank else None
@@ -218,112 +276,136 @@ class Sizes:
         sizes = zip(*(result.dims for result in results), strict=True)
         return tuple(own[0] if len(set(own)) == 1 else None for own in sizes)
 
-    def bound(self, op: Operator) -> Bound:
+    def bind(self, op: Operator) -> Bound:
+        """Return the operator bound to its handler. Raises UnsupportedOperator if that fails."""
         bound = self.host.take(op, self.target, self.target.opsets[2])
         if isinstance(bound, Problem):
             raise UnsupportedOperator(self.message, [bound])
         try:
-            return resolved(bound, self.target, self.target.opsets[2])
+            return resolve_operator(bound, self.target, self.target.opsets[2])
         except Failed as failed:
             raise UnsupportedOperator(self.message, [failed.problem(label(op))]) from failed
 
-    def _declared(self, bound: Bound) -> Dims | None:
+    def _declared_shape(self, bound: Bound) -> Dims | None:
         """Return the shape of output 0 that the handler declares; None if it declares none."""
         opset = self.target.opsets[2]
         try:
-            return sized(final(bound, self.target, opset), self.target, opset)
+            return size_of_output(final(bound, self.target, opset), self.target, opset)
         except Failed as failed:
             raise UnsupportedOperator(self.message, [failed.problem(label(bound.op))]) from failed
 
-    def _lowered(self, op: Operator) -> ir.Model:
-        """One operator as an ONNX model of its own, all of it in the file's order."""
-        inputs = tuple(dict.fromkeys(t for t in op.inputs if t is not None and not t.constant))
+    def _lower_in_isolation(self, op: Operator) -> ir.Model:
+        """Return an ONNX model of one operator, in the file's layout."""
+        inputs = tuple(dict.fromkeys(t for t in op.inputs if t is not None and not t.is_constant))
         outputs = tuple(t for t in op.outputs if t is not None)
         main = Subgraph(self.model.root, "", (), inputs, outputs, (op,))
         opset = self.target.opsets[2]
         model = self.host.bind(with_main(self.model, main), self.target, opset)
         model = resolve(model, self.target, opset)
-        edges = Edges({tensor: source_order(tensor.dims) for tensor in (*inputs, *outputs)})
-        layout = plan_layout(model, bytes_of=tensor_bytes, prices=self.target.price, edges=edges, local=True)
+        edges = InterfaceLayouts({tensor: source_layout(tensor.dims) for tensor in (*inputs, *outputs)})
+        layout = plan_layout(model, bytes_of=tensor_bytes, prices=self.target.price, interface=edges, local=True)
         names = InterfaceNames(tuple(f"x{k}" for k in range(len(inputs))), tuple(f"y{k}" for k in range(len(outputs))))
         emitter = Emitter(opset, UniqueNames(), self.target.widens)
         return lower(model, layout, plan_storage(model, self.target), self.target, emitter, names=names)
 
 
-def follows(stored: Dims, derived: Dims) -> bool:
-    """True if a stored shape may stay: no size is another one, and none is 0 where the derived one is dynamic."""
+def may_stay(stored: Dims, derived: Dims) -> bool:
+    """Return True if a stored shape agrees with the derived one, and no 0 is stored for a dynamic size."""
     return agree(derived, stored) and (0, None) not in zip(stored, derived, strict=True)
 
 
+def _merge_shapes(one: Dims | None, other: Dims | None) -> Dims | None:
+    """Return the shape of a tensor that has either; differing sizes become dynamic. Raises Refusal if the ranks differ."""
+    if one is None or other is None:
+        return None
+    if len(one) != len(other):
+        raise Refusal(f"a tensor has shape {list(one)} or {list(other)}, depending on the subgraph")
+    return tuple(a if a == b else None for a, b in zip(one, other, strict=True))
+
+
 def _check_free(bound: Bound, changed: Collection[Tensor]) -> None:
-    """Raises Refused where an operand cannot have another size."""
+    """Raise Refusal if an operand cannot have another size."""
     op, declared = bound.op, bound.declared
-    if declared.hands_on or (changed and any(t.is_variable for t in op.inputs if t is not None)):
-        raise Refused("it runs a subgraph or keeps a state, which has sizes of its own")
+    if declared.accesses_states:
+        raise Refusal("the operator reads or writes a state, which has a fixed shape")
     by_axis = {*declared.holds_axes, *declared.indexed_by_axis}
     for slot, tensor in enumerate(op.inputs):
         if slot in by_axis and any(tensor is not None and tensor.index == other.index for other in changed):
-            raise Refused(f"its operand {slot} has an entry for each axis of another")
+            raise Refusal(f"operand {slot} has an entry per axis of another operand")
+
+
+def _check_states(model: ir.Model, shapes: Sequence[Dims | None]) -> None:
+    """Raise Refusal if an operator's state would have another shape after a run, or an unknown one.
+
+    ``shapes``: those of the graph outputs, in order.
+    """
+    places = {str(value.name): place for place, value in enumerate(model.graph.outputs)}
+    for state in read_states(model.metadata_props):
+        after = shapes[places[state.output]]
+        if after != state.shape:
+            text = "of unknown shape" if after is None else f"of shape {list(after)}"
+            raise Refusal(f"the operator's state of shape {list(state.shape)} would be {text} after a run")
 
 
 def _check_scales(tensor: Tensor, dims: Dims) -> None:
+    """Raise Refusal if the number of scales is not the size of their axis."""
     quantization = affine(tensor)
     if quantization is None or not quantization.per_axis:
         return
     if dims[quantization.axis : quantization.axis + 1] != (len(quantization.scale),):
-        raise Refused(f"{tensor.name!r} has {len(quantization.scale)} scales along axis {quantization.axis}")
+        raise Refusal(f"{tensor.name!r} has {len(quantization.scale)} scales along axis {quantization.axis}")
 
 
-def _first(sizes: Array) -> int | None:
+def _first_size(sizes: Array) -> int | None:
     return int(sizes[0]) if sizes.ndim == 1 and len(sizes) else None
 
 
-def _without_batch(sizes: Array, result: Tensor, number: int) -> Array:
-    """The sizes with ``number`` as the first; where another says the same, what it came to."""
+def _replace_batch(sizes: Array, result: Tensor, number: int) -> Array:
+    """Return the sizes with ``number`` first; other entries equal to it are replaced by the result's stored size."""
     if len(sizes) == result.rank:
         sizes = np.where(sizes == number, np.asarray(result.shape, sizes.dtype), sizes)
     return np.concatenate([np.asarray([number], sizes.dtype), sizes[1:]])
 
 
 def _rank(tensor: Tensor, op: Operator, operands: Mapping[Tensor, Tensor]) -> int:
-    """A result's rank: where the operand that it has it from has another by now, that one."""
+    """Return a result's rank: that of the first operand if both had the same stored rank."""
     first = next((t for t in op.inputs if t is not None), None)
     return operands[first].rank if first is not None and first.rank == tensor.rank else tensor.rank
 
 
 def candidate_ranks(op: Operator, dims: Mapping[Tensor, Dims]) -> Iterator[int]:
-    """Ranks to try for a result: the operands', the highest first, for a result of fewer axes may be any Reshape."""
+    """Yield ranks to try for a result: the operands' first, highest first, since a lower rank may be any Reshape."""
     ranks = {len(dims.get(tensor, tensor.dims)) for tensor in op.inputs if tensor is not None}
     yield from dict.fromkeys((*sorted(ranks, reverse=True), *range(HIGHEST_RANK + 1)))
 
 
-def _small(tensor: Tensor | None) -> bool:
-    """Whether a result may hold sizes."""
+def _may_hold_sizes(tensor: Tensor | None) -> bool:
+    """Return True if a result may hold sizes: few integers of static shape."""
     return (
         tensor is not None
         and tensor.dtype in ("int32", "int64")
-        and tensor.static
+        and tensor.is_static
         and prod(tensor.shape) <= MOST_NUMBERS
     )
 
 
-def _valued(tensor: Tensor, value: Array | None) -> Tensor:
+def _with_value(tensor: Tensor, value: Array | None) -> Tensor:
     return tensor if value is None else replace(tensor, data=Evaluated(value))
 
 
 def _constant_results(model: ir.Model) -> Sequence[Array | None]:
-    """Return the value of each graph output, None for all where a graph input takes part."""
+    """Return the value of each graph output; None for all if a graph input is used."""
     used = {value for node in model.graph.all_nodes() for value in node.inputs}
     if used & set(model.graph.inputs):
         return [None] * len(model.graph.outputs)
     from onnx.reference import ReferenceEvaluator
 
     results = ReferenceEvaluator(ir.to_proto(model)).run(
-        None, {str(value.name): _nothing(value) for value in model.graph.inputs}
+        None, {str(value.name): _placeholder(value) for value in model.graph.inputs}
     )
     return [np.asarray(result) for result in results]
 
 
-def _nothing(value: ir.Value) -> Array:
-    """An array for a graph input that no node takes."""
+def _placeholder(value: ir.Value) -> Array:
+    """Return an array for a graph input that no node uses."""
     return np.zeros((), value.type.dtype.numpy() if value.type is not None else np.float32)

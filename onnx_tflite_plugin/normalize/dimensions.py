@@ -1,6 +1,6 @@
-"""Names of unknown sizes: equal ones of graph inputs and outputs have one name.
+"""Names of dynamic dimensions: equal sizes of graph inputs and outputs share a name.
 
-Runtimes plan memory by these names, so two sizes share one only where no others would do.
+Runtimes plan memory by these names, so two dimensions share one only if they must be equal.
 """
 
 from __future__ import annotations
@@ -11,43 +11,43 @@ from math import isqrt
 import onnx
 import onnx_ir as ir
 
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.normalize.inference import infer, skeleton
 from onnx_tflite_plugin.source.model import Dims
 
-# Two sizes, for a file may hold one as a number: by how many are open, for inference takes memory for what vectors hold,
-# and what is made as it runs may have as many elements as all of them multiply to.
+# Two sample sizes, since a file may hold one of them as a number, by the number of dynamic dimensions: inference takes
+# memory for the values of vectors, and runtime tensors may have as many elements as the product of all sizes.
 SAMPLES = ((101, 1009), (101, 1009), (31, 97))
 FEW = (11, 29)
 InputAxis = tuple[str, int]  # a graph input and its axis
 
 
 def name_dimensions(model: ir.Model, given: Mapping[InputAxis, str]) -> None:
-    """Name the unknown sizes of a model's inputs and outputs; ``given`` are names that were asked for."""
-    opened = [(str(value.name), axis) for value, axis in _unknown(model.graph.inputs)]
+    """Name the dynamic dimensions of a model's inputs and outputs; ``given`` are requested names."""
+    opened = [(str(value.name), axis) for value, axis in _dynamic_axes(model.graph.inputs)]
     if not opened:
         return
-    outputs_at = _Inferred(skeleton(model))
-    names = _tied(outputs_at, {place: given.get(place, f"{place[0]}_dim{place[1]}") for place in opened})
-    for value, axis in _unknown(model.graph.inputs):
-        _name(value, axis, names[str(value.name), axis])
+    outputs_at = _InferenceCache(skeleton(model))
+    names = _merge_names(outputs_at, {place: given.get(place, f"{place[0]}_dim{place[1]}") for place in opened})
+    for value, axis in _dynamic_axes(model.graph.inputs):
+        _set_name(value, axis, names[str(value.name), axis])
     samples = _samples(names)
-    drawn = [(outputs_at(_placed(names, start)), _sizes(names, start)) for start in samples]
-    for value, axis in _unknown(model.graph.outputs):
+    sampled = [(outputs_at(_axis_sizes(names, start)), _sample_sizes(names, start)) for start in samples]
+    for value, axis in _dynamic_axes(model.graph.outputs):
         k = list(model.graph.outputs).index(value)
         for name in names.values():
-            if all(_is(outputs, k, axis, sizes[name]) for outputs, sizes in drawn):
-                _name(value, axis, name)
+            if all(_has_size(outputs, k, axis, sizes[name]) for outputs, sizes in sampled):
+                _set_name(value, axis, name)
 
 
-def _unknown(values: Iterable[ir.Value]) -> Iterator[tuple[ir.Value, int]]:
+def _dynamic_axes(values: Iterable[ir.Value]) -> Iterator[tuple[ir.Value, int]]:
     for value in values:
         for axis, size in enumerate(value.shape or ()):
             if not isinstance(size, int) and size.value is None:
                 yield value, axis
 
 
-def _name(value: ir.Value, axis: int, name: str) -> None:
+def _set_name(value: ir.Value, axis: int, name: str) -> None:
     assert value.shape is not None
     value.shape = ir.Shape([name if k == axis else size for k, size in enumerate(value.shape)])
 
@@ -56,19 +56,19 @@ def _samples(names: Mapping[InputAxis, str]) -> tuple[int, int]:
     return SAMPLES[len(names) - 1] if len(names) <= len(SAMPLES) else FEW
 
 
-def _sizes(names: Mapping[InputAxis, str], start: int) -> dict[str, int]:
-    """A size for each name, all different, by more where they are larger: none is another and a constant in both samples."""
+def _sample_sizes(names: Mapping[InputAxis, str], start: int) -> dict[str, int]:
+    """Return a distinct sample size per name, spaced so that none equals another plus a constant in both samples."""
     return {name: start + isqrt(start) * k for k, name in enumerate(dict.fromkeys(names.values()))}
 
 
-def _placed(names: Mapping[InputAxis, str], start: int) -> dict[InputAxis, int]:
-    """A size for each axis, where each name has one of its own."""
-    sizes = _sizes(names, start)
+def _axis_sizes(names: Mapping[InputAxis, str], start: int) -> dict[InputAxis, int]:
+    """Return the sample size of each axis, with one size per name."""
+    sizes = _sample_sizes(names, start)
     return {place: sizes[name] for place, name in names.items()}
 
 
-class _Inferred:
-    """The sizes of a model's outputs at sizes of its inputs, each inferred once; ``None`` where the operators do not take those."""
+class _InferenceCache:
+    """Output shapes of a model by the sizes of its inputs, each inferred once; ``None`` if the operators reject the sizes."""
 
     def __init__(self, proto: onnx.ModelProto) -> None:
         self._proto = proto
@@ -79,25 +79,26 @@ class _Inferred:
         if key not in self._outputs:
             try:
                 self._outputs[key] = infer(self._proto, sizes)
-            except Refused:
+            except Refusal:
                 self._outputs[key] = None
         return self._outputs[key]
 
 
-def _is(outputs: list[Dims | None] | None, k: int, axis: int, size: int) -> bool:
+def _has_size(outputs: list[Dims | None] | None, k: int, axis: int, size: int) -> bool:
     dims = None if outputs is None else outputs[k]
     return dims is not None and axis < len(dims) and dims[axis] == size
 
 
-def _tied(outputs_at: _Inferred, names: Mapping[InputAxis, str]) -> dict[InputAxis, str]:
-    """One name for sizes that the operators want equal: where they differ, even by a 1 that broadcasts, inference fails.
+def _merge_names(outputs_at: _InferenceCache, names: Mapping[InputAxis, str]) -> dict[InputAxis, str]:
+    """Return names with one name for dimensions that operators require to be equal: inference fails if they differ.
 
-    Those of one axis, if all of them may have another size together: else it is a size of another axis that one must equal.
+    Only dimensions of the same axis are merged, and only if all of them can change size together; otherwise a dimension must
+    equal one of another axis.
     """
-    tied = dict(names)
+    merged = dict(names)
     small, large = _samples(names)
-    if outputs_at(_placed(tied, small)) is not None:
-        return tied
+    if outputs_at(_axis_sizes(merged, small)) is not None:
+        return merged
     by_axis: dict[int, list[InputAxis]] = {}
     for place in names:
         by_axis.setdefault(place[1], []).append(place)
@@ -108,5 +109,5 @@ def _tied(outputs_at: _Inferred, names: Mapping[InputAxis, str]) -> dict[InputAx
             continue
         for other in others:
             if all(outputs_at({**equal, other: size}) is None for size in (1, large)):
-                tied[other] = tied[first]
-    return tied
+                merged[other] = merged[first]
+    return merged

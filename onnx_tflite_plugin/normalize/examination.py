@@ -1,4 +1,4 @@
-"""A model bound to handlers, and what its file stores falsely: what the repairs start from."""
+"""Examination of a bound model: contradictions in the file, which repairs start from."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from onnx_tflite_plugin.api.declarations import Transparent
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.binding.consistency import check_consistent, perhaps_shapeless
-from onnx_tflite_plugin.binding.declared import resolved
+from onnx_tflite_plugin.binding.declared import resolve_operator
 from onnx_tflite_plugin.binding.dtypes import stale_dtypes
 from onnx_tflite_plugin.errors import Blamed, Contradiction, ConversionError
 from onnx_tflite_plugin.guard import BUILTIN, Failed
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.layout.candidates import default_axes
-from onnx_tflite_plugin.normalize.derivation import Sizes, follows
+from onnx_tflite_plugin.layout.constraints import default_axes
+from onnx_tflite_plugin.normalize.derivation import Sizes, may_stay
 from onnx_tflite_plugin.normalize.ranks import broadcast_shape
 from onnx_tflite_plugin.source.model import Dims, Model, Tensor
 from onnx_tflite_plugin.targets import Target
@@ -24,11 +24,11 @@ Dtypes = Mapping[tuple[int, int], str]
 """Dtypes of tensors, by subgraph and index."""
 
 
-class Examined(NamedTuple):
-    """A model and what stands in the way of converting it.
+class Examination(NamedTuple):
+    """A model and the obstacles to converting it.
 
-    ``bound``: its operators with their handlers; None if binding failed. ``error``: what is raised if nothing is repaired.
-    ``dtypes``: those that LiteRT's kernels give results for which the file stores another.
+    ``bound``: its operators with their handlers; None if binding failed. ``error``: raised if nothing is repaired.
+    ``dtypes``: those of results for which the file stores another dtype than LiteRT's kernels compute.
     """
 
     model: Model
@@ -37,8 +37,8 @@ class Examined(NamedTuple):
     dtypes: Dtypes
 
 
-def examine(model: Model, host: Host, target: Target, opset: int) -> Examined:
-    """Bind a model, and check that what its file stores fits its operators. ``opset``: the highest it may be given."""
+def examine(model: Model, host: Host, target: Target, opset: int) -> Examination:
+    """Bind a model and check that its stored shapes and dtypes fit its operators. ``opset``: the highest allowed one."""
     dtypes: Dtypes = {}
     bound: BoundModel | None = None
     try:
@@ -47,43 +47,43 @@ def examine(model: Model, host: Host, target: Target, opset: int) -> Examined:
         check_consistent(bound, target, opset)
         bound = _with_declarations(bound, target, opset)
     except (ConversionError, Failed) as error:
-        return Examined(model, bound, error, dtypes)
-    return Examined(model, bound, None, dtypes)
+        return Examination(model, bound, error, dtypes)
+    return Examination(model, bound, None, dtypes)
 
 
 def _with_declarations(model: BoundModel, target: Target, opset: int) -> BoundModel:
-    """Return the model with the declarations of the main subgraph's operators, but for those that fail or refuse."""
+    """Return the model with the declarations of the main subgraph's operators, except those that fail or refuse."""
     operators = []
     for bound in model.main.operators:
         try:
-            operators.append(resolved(bound, target, opset))
-        except (Failed, Refused):  # raised again, with all others, when the pipeline reads them
+            operators.append(resolve_operator(bound, target, opset))
+        except (Failed, Refusal):  # raised again, with all others, when the pipeline reads the declarations
             operators.append(bound)
     main = model.main.with_operators(tuple(operators))
     return BoundModel(model.source, tuple(main if graph is model.main else graph for graph in model.graphs))
 
 
-def may_have_stale_shapes(examined: Examined, host: Host, target: Target) -> bool:
-    """True if a stored shape does not follow from its operator's operands, or may be the cause of the error."""
-    model = examined.model
+def may_have_stale_shapes(examination: Examination, host: Host, target: Target) -> bool:
+    """Return True if a stored shape contradicts its operator's operands, or may be the cause of the error."""
+    model = examination.model
     if not all(tensor.has_rank for tensor in model.main.tensors):
         return True
-    if examined.bound is None or examined.error is not None:
-        return _is_about_the_file(examined.error) or any(map(perhaps_shapeless, model.main.operators))
+    if examination.bound is None or examination.error is not None:
+        return _concerns_the_file(examination.error) or any(map(perhaps_shapeless, model.main.operators))
     sizes = Sizes(model, host, target, "")
-    return any(has_stale_shape(bound, sizes) for bound in examined.bound.main.operators)
+    return any(has_stale_shape(bound, sizes) for bound in examination.bound.main.operators)
 
 
-def _is_about_the_file(error: ConversionError | Failed | None) -> bool:
+def _concerns_the_file(error: ConversionError | Failed | None) -> bool:
     problems = error.problems if isinstance(error, ConversionError) else ()
     return any(isinstance(p, Contradiction) or (isinstance(p, Blamed) and p.ours) for p in problems)
 
 
 def has_stale_shape(bound: Bound, sizes: Sizes) -> bool:
-    """True if the stored shape of one of an operator's results does not follow from its operands.
+    """Return True if the stored shape of an operator's output contradicts its operands.
 
     Shapes that a handler declares were compared by ``check_consistent``; those of elementwise operators follow by
-    broadcasting; any other built-in operator is lowered in isolation. What a pack's handler emits may itself be wrong.
+    broadcasting; any other built-in operator is lowered in isolation. A pack's handler may itself emit wrong shapes.
     """
     if bound.resolved is None or (bound.handler.sizes is not None and len(bound.op.outputs) == 1):
         return False
@@ -91,22 +91,22 @@ def has_stale_shape(bound: Bound, sizes: Sizes) -> bool:
     if implied is None and bound.pack != BUILTIN:
         return False
     try:
-        results = implied.items() if implied is not None else list(_derived_results(bound, sizes))
-    except Refused:
+        results = implied.items() if implied is not None else list(_derive_results(bound, sizes))
+    except Refusal:
         return False
     except (ConversionError, Failed):
         return True
-    return any(tensor.has_rank and not follows(tensor.dims, dims) for tensor, dims in results)
+    return any(tensor.has_rank and not may_stay(tensor.dims, dims) for tensor, dims in results)
 
 
-def _derived_results(bound: Bound, sizes: Sizes) -> Iterator[tuple[Tensor, Dims]]:
+def _derive_results(bound: Bound, sizes: Sizes) -> Iterator[tuple[Tensor, Dims]]:
     for op in bound.members:
-        if op is bound.op or op.outputs == bound.op.outputs:  # else one of several that a rewrite put in its place
+        if op is bound.op or op.outputs == bound.op.outputs:  # otherwise one of several operators that a rewrite made
             yield from sizes.shapes(op).items()
 
 
 def broadcast_results(bound: Bound) -> Mapping[Tensor, Dims] | None:
-    """Return the shapes of an elementwise operator's results; None for any other operator."""
+    """Return the output shapes of an elementwise operator; None for any other operator."""
     if not bound.declared.aligned or not isinstance(bound.declared.layout, Transparent) or bound.handler.sizes:
         return None
     slots = default_axes(bound)

@@ -1,4 +1,4 @@
-"""A model without its large constants, for shape inference at sizes of one's choice."""
+"""ONNX shape inference at given sizes of graph inputs, on a model without its large constants."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from collections.abc import Collection, Mapping
 import onnx
 import onnx_ir as ir
 
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.source.model import Dims
 
-LARGE = 1024  # elements; no shape is as long
-LONGEST = 1 << 16  # elements of a vector that inference may follow one by one, at some 50 bytes and a microsecond each
+LARGE = 1024  # elements; shapes are shorter
+LONGEST = 1 << 16  # elements of a vector whose values inference may track, at some 50 bytes and a microsecond each
 ARITHMETIC = {"Add", "Sub", "Mul", "Div"}
 REAL = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE}
 
 
 def skeleton(model: ir.Model) -> onnx.ModelProto:
-    """The model with constants of many elements as graph inputs, and without the sizes in between.
+    """Return the model with large constants as graph inputs, and without intermediate shapes.
 
-    Inference follows what vectors hold through arithmetic, of floats too, and keeps some 50 bytes an element. No size
-    is real, so Max, which broadcasts alike and is not followed, stands in for such arithmetic.
+    Inference tracks the values of vectors through arithmetic, of floats too, at some 50 bytes per element. Floats are never
+    sizes, so float arithmetic is replaced by Max, which broadcasts the same way and is not tracked.
     """
     graph = model.graph
     proto = onnx.ModelProto(ir_version=model.ir_version)
@@ -35,12 +35,12 @@ def skeleton(model: ir.Model) -> onnx.ModelProto:
             proto.graph.input.append(ir.serde.serialize_value(value))
     proto.graph.node.extend(map(_node, graph))
     real = {value.name for node in graph.all_nodes() for value in node.outputs if value.dtype in REAL}
-    _without_arithmetic(proto.graph, real)
+    _replace_float_arithmetic(proto.graph, real)
     return proto
 
 
 def _node(node: ir.Node) -> onnx.NodeProto:
-    """A node without its name and metadata, which is most of it."""
+    """Return a node without its name and metadata, which are most of its bytes."""
     proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain)
     proto.input.extend(value.name or "" if value else "" for value in node.inputs)
     proto.output.extend(value.name or "" for value in node.outputs)
@@ -48,19 +48,19 @@ def _node(node: ir.Node) -> onnx.NodeProto:
     return proto
 
 
-def _without_arithmetic(graph: onnx.GraphProto, real: Collection[str | None]) -> None:
-    """Max for arithmetic of floats, here and in inner graphs; ``real``: the names of the model's floats."""
+def _replace_float_arithmetic(graph: onnx.GraphProto, real: Collection[str | None]) -> None:
+    """Replace float arithmetic by Max, here and in inner graphs; ``real``: names of float values."""
     for node in graph.node:
         if node.op_type in ARITHMETIC and not node.domain and any(name in real for name in node.output):
             node.op_type = "Max"
         for attribute in node.attribute:
-            _without_arithmetic(attribute.g, real)
+            _replace_float_arithmetic(attribute.g, real)
 
 
 def infer(proto: onnx.ModelProto, sizes: Mapping[tuple[str, int], int] | None = None) -> list[Dims | None]:
-    """The sizes of the graph's outputs; ``sizes``: of graph inputs, by name and axis.
+    """Return the shapes of the graph's outputs; ``sizes``: of graph inputs, by name and axis.
 
-    Raises Refused with what contradicts the operators, and where a window beyond its image leaves fewer than no elements.
+    Raises Refusal if the sizes contradict an operator, or a window larger than its image gives a negative size.
     """
     given = sizes or {}
     model = onnx.ModelProto()
@@ -72,18 +72,16 @@ def infer(proto: onnx.ModelProto, sizes: Mapping[tuple[str, int], int] | None = 
     for info in model.graph.output:
         info.type.tensor_type.ClearField("shape")
     try:
-        inferred = [_dims(info) for info in _inferred(model).output]
+        inferred = [_dims(info) for info in _infer_graph(model).output]
     except onnx.shape_inference.InferenceError as error:
-        raise Refused(_said(error)) from error
+        raise Refusal(_error_text(error)) from error
     if below := [dims for dims in inferred if any(size is not None and size < 0 for size in dims or ())]:
-        raise Refused(f"its result would be of shape {list(below[0] or ())}")
+        raise Refusal(f"the result would have the negative shape {list(below[0] or ())}")
     return inferred
 
 
-def _inferred(model: onnx.ModelProto) -> onnx.GraphProto:
-    """The graph with sizes. What vectors hold is followed where none is too long, an input or what one becomes in between,
-    and some size is not known without.
-    """
+def _infer_graph(model: onnx.ModelProto) -> onnx.GraphProto:
+    """Return the graph with shapes. Values of vectors are tracked only if needed, and if no vector is too long."""
     largest = max((math.prod(size or 1 for size in _dims(info) or ()) for info in model.graph.input), default=0)
     if largest > LONGEST:
         plain = onnx.shape_inference.infer_shapes(model, strict_mode=True).graph
@@ -94,8 +92,8 @@ def _inferred(model: onnx.ModelProto) -> onnx.GraphProto:
     return onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph
 
 
-def _said(error: Exception) -> str:
-    """What inference says first, without the path to where it says it and what follows for the nodes behind."""
+def _error_text(error: Exception) -> str:
+    """Return the first message of an inference error, without its source path and consequences downstream."""
     return " ".join(str(error).split()).rpartition("ShapeInferenceError] ")[2].partition(" (op_type:")[0]
 
 

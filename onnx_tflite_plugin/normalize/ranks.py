@@ -1,4 +1,4 @@
-"""Ranks of results of which the file tells none, as old converters write them, and sizes that are open without its saying so."""
+"""Ranks that old converters do not store, and dynamic sizes that a file does not mark as such."""
 
 from __future__ import annotations
 
@@ -6,79 +6,81 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from onnx_tflite_plugin.api.declarations import Transparent
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.consistency import lacks_rank
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.layout.candidates import default_axes
-from onnx_tflite_plugin.normalize.changes import sized_as, with_dims
+from onnx_tflite_plugin.layout.constraints import default_axes
+from onnx_tflite_plugin.normalize.changes import resize_tensor, with_dims
 from onnx_tflite_plugin.normalize.derivation import HIGHEST_RANK, Sizes, candidate_ranks
 from onnx_tflite_plugin.source.model import Array, Dims, Model, Operator, Tensor
 from onnx_tflite_plugin.targets import target_named
 
 Results = Mapping[Tensor, tuple[Dims, Array | None]]
-ANY = target_named("generic")  # which ranks results have is the same for all, and this one refuses least
+TARGET = target_named("generic")  # ranks are the same for all targets; this one refuses the fewest operators
 
 
-def completed(model: Model, host: Host) -> Model:
-    """The model with what its file does not tell of results' sizes; the same where nothing is missing."""
-    dims = missing(Sizes(model, host, ANY, ""))
+def complete_shapes(model: Model, host: Host) -> Model:
+    """Return the model with shapes that its file does not store; the same object if none is missing."""
+    dims = missing_shapes(Sizes(model, host, TARGET, ""))
     return with_dims(model, dims) if dims else model
 
 
-def missing(sizes: Sizes) -> dict[Tensor, Dims]:
-    """Sizes of results that the file does not tell, where they follow from their operators: a rank, and which sizes are open.
+def missing_shapes(sizes: Sizes) -> dict[Tensor, Dims]:
+    """Return the shapes of results that the file lacks and that can be derived: a rank, or dynamic sizes.
 
-    A tool that puts QUANTIZE and DEQUANTIZE into a file may write only the sizes that it saw, without ``shape_signature``.
+    Tools that insert QUANTIZE and DEQUANTIZE may write only the sizes they observed, without ``shape_signature``.
     """
     dims: dict[Tensor, Dims] = {}
     numbers: dict[Tensor, Array] = {}
     for op in sizes.model.main.operators:
         lacking = [tensor for tensor in op.outputs if tensor is not None and lacks_rank(tensor)]
-        untold = [*lacking, *(t for t in op.outputs if t is not None and _unsigned(t, op, dims))]
-        operands = _aligned(sizes, op, dims) if untold else []
+        incomplete = [*lacking, *(t for t in op.outputs if t is not None and _lacks_dynamic_sizes(t, op, dims))]
+        operands = _broadcast_operands(sizes, op, dims) if incomplete else []
         if operands:
-            told = {tensor: _told(tensor, operands) for tensor in untold}
+            broadcast = {tensor: _broadcast_dims(tensor, operands) for tensor in incomplete}
             dims.update(
-                (tensor, follows) for tensor, follows in told.items() if lacks_rank(tensor) or follows != tensor.dims
+                (tensor, found) for tensor, found in broadcast.items() if lacks_rank(tensor) or found != tensor.dims
             )
-        elif untold:
-            results = _tried(sizes, op, dims, numbers)
-            dims.update((tensor, _opened(tensor, results[tensor][0])) for tensor in untold if tensor in results)
+        elif incomplete:
+            results = _try_ranks(sizes, op, dims, numbers)
+            dims.update(
+                (tensor, _mark_dynamic(tensor, results[tensor][0])) for tensor in incomplete if tensor in results
+            )
             numbers.update((tensor, value) for tensor, (_, value) in results.items() if value is not None)
     return dims
 
 
-def _unsigned(tensor: Tensor, op: Operator, dims: Mapping[Tensor, Dims]) -> bool:
-    """Whether a result has no open size though an operand has one."""
+def _lacks_dynamic_sizes(tensor: Tensor, op: Operator, dims: Mapping[Tensor, Dims]) -> bool:
+    """Return True if a result has no dynamic size though an operand has one."""
     operands = (dims.get(t, t.dims) for t in op.inputs if t is not None)
-    return tensor.static and bool(tensor.shape) and any(None in own for own in operands)
+    return tensor.is_static and bool(tensor.shape) and any(None in own for own in operands)
 
 
-def _opened(tensor: Tensor, follows: Dims) -> Dims:
-    """The sizes that follow; of those that the file gives, only which are open."""
-    if len(follows) != tensor.rank:
-        return tensor.dims if tensor.has_rank else follows
-    return tuple(own if size is not None else None for size, own in zip(follows, tensor.dims, strict=True))
+def _mark_dynamic(tensor: Tensor, found: Dims) -> Dims:
+    """Return the derived shape; if the file stores sizes, those, with dynamic ones marked."""
+    if len(found) != tensor.rank:
+        return tensor.dims if tensor.has_rank else found
+    return tuple(own if size is not None else None for size, own in zip(found, tensor.dims, strict=True))
 
 
-def _told(tensor: Tensor, operands: Sequence[Tensor]) -> Dims:
-    """The sizes of what operands make together; those that the file gives, where they are other than the operands'."""
+def _broadcast_dims(tensor: Tensor, operands: Sequence[Tensor]) -> Dims:
+    """Return the broadcast shape of the operands, with the stored sizes where the file's differ from the operands'."""
     dims, stored = broadcast_shape([t.dims for t in operands]), broadcast_shape([t.shape for t in operands])
     if len(dims) != tensor.rank:
         return tensor.dims if tensor.has_rank else dims
     return tuple(n if was == own else own for n, was, own in zip(dims, stored, tensor.dims, strict=True))
 
 
-def _aligned(sizes: Sizes, op: Operator, dims: Mapping[Tensor, Dims]) -> list[Tensor]:
-    """The operands that broadcast, in the sizes that they have by now; empty where there are none, or one has no rank."""
+def _broadcast_operands(sizes: Sizes, op: Operator, dims: Mapping[Tensor, Dims]) -> list[Tensor]:
+    """Return the operands that broadcast, at their current shapes; empty if there are none or one has no rank."""
     operands = tuple(
-        None if tensor is None else sized_as(tensor, dims.get(tensor, tensor.dims)) for tensor in op.inputs
+        None if tensor is None else resize_tensor(tensor, dims.get(tensor, tensor.dims)) for tensor in op.inputs
     )
     try:
-        bound = sizes.bound(replace(op, inputs=operands))
-    except (ConversionError, Failed, Refused):
+        bound = sizes.bind(replace(op, inputs=operands))
+    except (ConversionError, Failed, Refusal):
         return []
     if (
         not bound.declared.aligned
@@ -91,20 +93,20 @@ def _aligned(sizes: Sizes, op: Operator, dims: Mapping[Tensor, Dims]) -> list[Te
 
 
 def broadcast_shape(shapes: Sequence[Dims]) -> Dims:
-    """Return the shape of shapes that are aligned from the right; a size is dynamic if one is and no other is above 1."""
+    """Return the broadcast shape; a size is dynamic if one is and no other is above 1."""
     rank = max(map(len, shapes))
     rows = zip(*((1,) * (rank - len(shape)) + tuple(shape) for shape in shapes), strict=True)
     return tuple(next((n for n in row if n not in (1, None)), None if None in row else 1) for row in rows)
 
 
-def _tried(sizes: Sizes, op: Operator, dims: Mapping[Tensor, Dims], numbers: Mapping[Tensor, Array]) -> Results:
-    """The results at the first rank that what the operator emits has as well; none where there is no such rank."""
-    told = all(tensor.has_rank for tensor in op.outputs if tensor is not None)
-    for rank in (HIGHEST_RANK,) if told else candidate_ranks(op, dims):
+def _try_ranks(sizes: Sizes, op: Operator, dims: Mapping[Tensor, Dims], numbers: Mapping[Tensor, Array]) -> Results:
+    """Return the results at the first rank that the emitted nodes give, too; empty if there is no such rank."""
+    has_ranks = all(tensor.has_rank for tensor in op.outputs if tensor is not None)
+    for rank in (HIGHEST_RANK,) if has_ranks else candidate_ranks(op, dims):
         try:
             results = sizes.results(op, dims, numbers, rank)
-        except (ConversionError, Failed, Refused):
+        except (ConversionError, Failed, Refusal):
             continue
-        if all(len(follows) == rank for tensor, (follows, _) in results.items() if not tensor.has_rank):
+        if all(len(found) == rank for tensor, (found, _) in results.items() if not tensor.has_rank):
             return results
     return {}

@@ -1,46 +1,47 @@
-"""Other sizes of graph inputs, asked for or left open, and the model in all that follows from them."""
+"""Requested and dynamic sizes of graph inputs, and the shapes that follow from them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel, Problem, UnsupportedOperator, UnsupportedOption
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.lowering.interface import InterfaceNames
-from onnx_tflite_plugin.normalize.changes import with_dims, with_main
-from onnx_tflite_plugin.normalize.derivation import Sizes, follows
-from onnx_tflite_plugin.normalize.ranks import completed
+from onnx_tflite_plugin.normalize.changes import with_dims
+from onnx_tflite_plugin.normalize.derivation import Sizes, may_stay
+from onnx_tflite_plugin.normalize.ranks import complete_shapes
 from onnx_tflite_plugin.source.model import Dims, Model, Tensor, agree
 from onnx_tflite_plugin.targets import Target
 
 SAMPLES = (2, 3)
 BATCH = "batch"
 
-Places = Mapping[tuple[int, int], str]  # the position of a graph input and its axis, to the name of that size
+NamedAxes = Mapping[tuple[int, int], str]  # the position of a graph input and its axis, to the name of that size
 
 
-def resized(
+def resize_inputs(
     model: Model,
     shapes: Mapping[str, Sequence[int | str]],
     batch: bool,
     names: InterfaceNames,
     host: Host,
     target: Target,
-) -> tuple[Model, Places]:
-    """The model with these shapes of graph inputs, by name, and with axis 0 open where ``batch`` asks for it.
+) -> tuple[Model, NamedAxes]:
+    """Return the model with these shapes of graph inputs, by name, and a dynamic axis 0 if ``batch``; and the named axes.
 
-    A size given as a name is left open. Returns the sizes that were named. Raises UnsupportedOption for a name or a rank
-    the model does not have, UnsupportedOperator where sizes do not follow.
+    A size given as a name is dynamic. Raises UnsupportedOption for a name or rank that the model does not have,
+    UnsupportedOperator if shapes cannot be derived.
     """
-    model = completed(model, host)
-    asked = _asked(model, shapes, names)
-    fixed = {tensor: _with_stored(sizes, tensor) for tensor, sizes in asked.items()}
+    model = complete_shapes(model, host)
+    requested = _parse_shapes(model, shapes, names)
+    fixed = {tensor: _with_stored(sizes, tensor) for tensor, sizes in requested.items()}
     changed = {tensor: dims for tensor, dims in fixed.items() if dims != tensor.dims}
     if changed:
         model = with_dims(
-            model, Sizes(model, host, target, "sizes that do not follow from --input-shape:").behind(changed)
+            model, Sizes(model, host, target, "shapes that cannot be derived from --input-shape:").propagate(changed)
         )
     places = {
         (position, axis): size
@@ -48,71 +49,74 @@ def resized(
         for axis, size in enumerate(shapes.get(name, ()))
         if isinstance(size, str)
     }
-    return opened(model, {**places, **(_batch(model) if batch else {})}, host, target)
+    return make_dynamic(model, {**places, **(_batch_axes(model) if batch else {})}, host, target)
 
 
-def _asked(
+def _parse_shapes(
     model: Model, shapes: Mapping[str, Sequence[int | str]], names: InterfaceNames
 ) -> dict[Tensor, tuple[int | str, ...]]:
+    """Return the requested shapes by tensor. Raises UnsupportedOption for an unknown input or another rank."""
     by_name = dict(zip(names.inputs, model.main.inputs, strict=True))
     for name, shape in shapes.items():
         flag = f"--input-shape {name}={','.join(map(str, shape))}"
         if name not in by_name:
             raise UnsupportedOption(
-                f"{flag}: no graph input has that name; the model's inputs are {', '.join(by_name)}"
+                f"{flag}: no graph input has this name; the model's inputs are {', '.join(by_name)}"
             )
-        if len(shape) != by_name[name].rank and by_name[name].rank:  # [] may be what a converter wrote of any shape
+        if len(shape) != by_name[name].rank and by_name[name].rank:  # a converter may have written [] for any shape
             raise UnsupportedOption(f"{flag}: the input has {by_name[name].rank} axes, {list(by_name[name].shape)}")
     return {by_name[name]: tuple(shape) for name, shape in shapes.items()}
 
 
 def _with_stored(sizes: Sequence[int | str], tensor: Tensor) -> Dims:
-    """The sizes, with those that the file stores in place of names."""
+    """Return the sizes with stored ones in place of names."""
     stored = tensor.dims or (None,) * len(sizes)
     return tuple(own if isinstance(size, str) else size for size, own in zip(sizes, stored, strict=True))
 
 
-def rederived(model: Model, host: Host, target: Target, *, insist: bool = False) -> Model | None:
-    """The model in the sizes that follow from its inputs, as LiteRT takes them; ``None`` where the file has no others.
+def derive_shapes(model: Model, host: Host, target: Target, *, insist: bool = False) -> Model | None:
+    """Return the model with the shapes that LiteRT derives from its inputs; ``None`` if the stored ones are the same.
 
-    Raises InvalidModel, if it is to ``insist``, where the file contradicts itself beyond its sizes.
+    Raises InvalidModel, with ``insist``, if the file contradicts itself beyond its shapes.
     """
-    told = completed(model, host)
+    complete = complete_shapes(model, host)
     try:
-        dims = Sizes(told, host, target, "sizes that do not follow:").behind({t: t.dims for t in told.main.inputs})
-    except (ConversionError, Refused) as error:
+        dims = Sizes(complete, host, target, "shapes that cannot be derived:").propagate(
+            {t: t.dims for t in complete.main.inputs}
+        )
+    except (ConversionError, Refusal) as error:
         if insist and isinstance(error.__cause__, InvalidModel):
             raise error.__cause__ from error
         return None
-    derived = {tensor: _filled(sizes, tensor) for tensor, sizes in dims.items()}
-    changed = {tensor: sizes for tensor, sizes in derived.items() if not follows(tensor.dims, sizes)}
+    derived = {tensor: _fill_dynamic(sizes, tensor) for tensor, sizes in dims.items()}
+    changed = {tensor: sizes for tensor, sizes in derived.items() if not may_stay(tensor.dims, sizes)}
     if changed:
-        return with_dims(told, changed)
-    return None if told is model else told
+        return with_dims(complete, changed)
+    return None if complete is model else complete
 
 
-def _filled(sizes: Dims, tensor: Tensor) -> Dims:
-    """The derived sizes, and the stored ones where nothing is derived; but 0 is no size that anything may go by."""
+def _fill_dynamic(sizes: Dims, tensor: Tensor) -> Dims:
+    """Return the derived sizes, and stored ones where none is derived; a stored 0 counts as unknown."""
     if len(sizes) != tensor.rank:
         return sizes
     return tuple(stored or None if size is None else size for size, stored in zip(sizes, tensor.dims, strict=True))
 
 
-def _batch(model: Model) -> Places:
-    """Axis 0 of the inputs that have the first one's size there."""
+def _batch_axes(model: Model) -> NamedAxes:
+    """Return axis 0 of all inputs whose size there equals the first input's."""
     stored = next((tensor.dims[0] for tensor in model.main.inputs if tensor.rank), None)
     freed = {(k, 0): BATCH for k, t in enumerate(model.main.inputs) if t.rank and t.dims[0] == stored}
     if not freed:
-        raise UnsupportedOption("--dynamic-batch: no graph input has an axis that could be left open")
+        raise UnsupportedOption("--dynamic-batch: no graph input has an axis that could be dynamic")
     return freed
 
 
-def opened(model: Model, places: Places, host: Host, target: Target) -> tuple[Model, Places]:
-    """The model with these sizes left open, equal ones under one name.
+def make_dynamic(model: Model, places: NamedAxes, host: Host, target: Target) -> tuple[Model, NamedAxes]:
+    """Return the model with these sizes dynamic, equal names for equal sizes.
 
-    A size that is another for the stored sizes, for their double or for three times as much is unknown. Constants that hold
-    a size of axis 0 which is left open hold what their handlers declare in its place. Raises UnsupportedOperator naming
-    the operator that takes no other size, or whose sizes do not follow.
+    A size is dynamic if it differs between the stored sizes and their multiples. Constants that hold a dynamic batch size
+    are replaced as their handlers declare. Raises UnsupportedOperator with the operator that accepts no other size, or whose
+    shapes cannot be derived.
     """
     inputs = model.main.inputs
     stored: dict[str, int] = {}
@@ -124,10 +128,12 @@ def opened(model: Model, places: Places, host: Host, target: Target) -> tuple[Mo
         return model, places
     flag = "--dynamic-batch" if set(stored) == {BATCH} else "the names in --input-shape"
     what = "batch" if set(stored) == {BATCH} else "size"
-    sizes = Sizes(model, host, target, f"operators that take no other {what}, or whose sizes do not follow from it:")
+    sizes = Sizes(
+        model, host, target, f"operators that accept no other {what}, or whose shapes cannot be derived from it:"
+    )
 
     def at(sample: int) -> dict[Tensor, Dims]:
-        """Each size in proportion to what is stored; names grow apart, so that no two stay equal by chance."""
+        """Return shapes at multiples of the stored sizes; factors differ by name, so that no two sizes agree by chance."""
         factors = {name: 1 if sample == 0 else SAMPLES[sample - 1] + sample * k for k, name in enumerate(stored)}
         given = {
             position: tuple(
@@ -141,27 +147,29 @@ def opened(model: Model, places: Places, host: Host, target: Target) -> tuple[Mo
             for (_, axis), name in places.items()
             if axis == 0 and name in stored and factors[name] > 1
         }
-        return sizes.behind({inputs[position]: dims for position, dims in given.items()}, batches)
+        return sizes.propagate({inputs[position]: dims for position, dims in given.items()}, batches)
 
     try:
         samples = [at(sample) for sample in range(len(SAMPLES) + 1)]
     except UnsupportedOperator:
         if all(inputs[position].dims[axis] is None for position, axis in places):
-            return model, places  # the file leaves them open itself
+            return model, places  # already dynamic in the file
         raise
-    for tensor, dims in samples[0].items():
-        if tensor.has_rank and not agree(dims, tensor.dims):
-            reason = f"the file gives it the shape {list(tensor.dims)}, from its operator follows {list(dims)}"
+    # A subgraph's tensors are not in a sample in which its operands have the stored shapes.
+    shapes = {t: [sample.get(t, t.dims) for sample in samples] for t in dict.fromkeys(chain(*samples))}
+    for tensor, sampled in shapes.items():
+        if tensor.has_rank and tensor.subgraph == model.root and not agree(sampled[0], tensor.dims):
+            reason = f"the file stores shape {list(tensor.dims)}, but the operator computes {list(sampled[0])}"
             raise UnsupportedOperator(sizes.message, [Problem(f"tensor {tensor}", reason, f"leave out {flag}")])
-        if len({len(sample[tensor]) for sample in samples}) > 1:
-            reason = f"its rank depends on the {what}: {', '.join(str(list(sample[tensor])) for sample in samples)}"
+        if len({*map(len, sampled)}) > 1:
+            reason = f"the rank depends on the {what}: {', '.join(str(list(dims)) for dims in sampled)}"
             raise UnsupportedOperator(sizes.message, [Problem(f"tensor {tensor}", reason, f"leave out {flag}")])
     varying = {
-        tensor: tuple(
-            sampled[0] if len(set(sampled)) == 1 else None
-            for sampled in zip(*(s[tensor] for s in samples), strict=True)
-        )
-        for tensor in samples[0]
+        tensor: tuple(along[0] if len({*along}) == 1 else None for along in zip(*sampled, strict=True))
+        for tensor, sampled in shapes.items()
     }
-    main = replace(model.main, operators=tuple(sizes.freed.get(op, op) for op in model.main.operators))
-    return with_dims(with_main(model, main), varying), places
+    graphs = [
+        replace(g, operators=tuple(sizes.operators_without_batch.get(op, op) for op in g.operators))
+        for g in model.subgraphs
+    ]
+    return with_dims(replace(model, subgraphs=tuple(graphs)), varying), places

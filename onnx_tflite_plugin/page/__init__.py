@@ -1,1 +1,1 @@
-"""A conversion as one web page: what went in, what came out, where it is exact and where the time goes."""
+"""Web page about a conversion: its inputs and outputs, its accuracy and its times."""

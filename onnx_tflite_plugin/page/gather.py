@@ -1,4 +1,4 @@
-"""What the page shows, as one JSON object."""
+"""Content of the page, as one JSON object."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.graph.metadata import belongs_to, props, read_authored, read_origin, read_states
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.inspection import kinds_of, taken_by
+from onnx_tflite_plugin.inspection import handlers_of, kinds_of
 from onnx_tflite_plugin.page.labels import operator_of
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source import read
@@ -28,7 +28,9 @@ _PROFILED = 10  # runs
 
 @dataclass(frozen=True)
 class Page:
-    """``facts``: of the model and its edges; ``operators`` in the TFLite file's order; ``edges`` between them."""
+    """Content of the page: ``facts`` about the model and its interface, ``operators`` in the TFLite file's order, ``edges``
+    between them.
+    """
 
     title: str
     facts: Mapping[str, Any]
@@ -47,13 +49,13 @@ class Page:
 def gather(
     tflite: bytes, onnx: onnx.ModelProto, title: str, *, report: Report | None = None, progress: Progress | None = None
 ) -> Page:
-    """Everything that is known of a conversion. What the runtimes say is left out where they are not installed.
+    """Return all available facts about a conversion; without the runtimes, no comparison and no times.
 
-    ``report``: that of the conversion, where it is at hand; it says which operators forced each Transpose.
+    ``report``: that of the conversion, if available; it names the operators that forced each Transpose.
     """
-    told = progress or (lambda stage: None)
+    start_stage = progress or (lambda stage: None)
     model = read(tflite)
-    told("reading both models")
+    start_stage("reading both models")
     graph = _graph_of(model, onnx)
     nodes = _nodes(onnx)
     notes: list[str] = []
@@ -61,12 +63,14 @@ def gather(
     seconds: dict[int, float] = {}
     verdict, wrong = "", False
     try:
-        from onnx_tflite_plugin.page.measured import measured
+        from onnx_tflite_plugin.page.measured import measure_errors
 
-        told("comparing every tensor with LiteRT")
-        errors, verdict, wrong, seconds, other = measured(tflite, onnx, _PROFILED)
+        start_stage("comparing every tensor with LiteRT")
+        errors, verdict, wrong, seconds, other = measure_errors(tflite, onnx, _PROFILED)
         if other:
-            notes.append(f"{1e6 * other:.0f} µs a run belong to nodes that ONNX Runtime made of several operators")
+            notes.append(
+                f"{1e6 * other:.0f} µs per run are spent in nodes that ONNX Runtime fused from several operators"
+            )
     except ConversionError as error:
         notes.append(f"not compared and not timed: {error}")
     producers = {tensor.index: op.index for op in graph for tensor in op.outputs if tensor is not None}
@@ -82,14 +86,14 @@ def gather(
 
 
 def _graph_of(model: Model, onnx: onnx.ModelProto) -> Sequence[Operator]:
-    """The operators of the subgraph that was converted."""
+    """Return the operators of the subgraph that was converted."""
     key, _ = read_origin(props(onnx.metadata_props))
     root = next((one.subgraph for one in model.signatures if one.key == key), model.root)
     return model.subgraphs[root].operators
 
 
 def _nodes(onnx: onnx.ModelProto) -> dict[int, list[str]]:
-    """The ONNX operators that each TFLite operator of the main graph became."""
+    """Return the ONNX operator types of each TFLite operator of the main graph."""
     nodes: dict[int, list[str]] = defaultdict(list)
     for node in onnx.graph.node:
         for index in belongs_to(props(node.metadata_props)):
@@ -105,8 +109,8 @@ def _operators(
     errors: Sequence[Mapping[str, Any]],
 ) -> Iterator[dict[str, Any]]:
     target = target_named("onnxruntime")
-    taken = taken_by(model, Host(), target)
-    quantized = any(_quantized(tensor) for op in operators for tensor in op.outputs if tensor is not None)
+    taken = handlers_of(model, Host(), target)
+    quantized = any(_format_quantization(tensor) for op in operators for tensor in op.outputs if tensor is not None)
     wrong = {error["tensor"]: error["text"] for error in errors if error["first_wrong"]}
     inputs = {tensor for graph in model.subgraphs for tensor in graph.inputs if graph.operators is operators}
     for op in operators:
@@ -121,7 +125,7 @@ def _operators(
             "shape": [] if output is None else list(output.dims),
             "layout": layout,
             "quantization": quantization,
-            "nodes": _counted(nodes.get(op.index, ())),
+            "nodes": _count_names(nodes.get(op.index, ())),
             "float_island": floats,
             "microseconds": round(1e6 * seconds[op.index], 2) if op.index in seconds else None,
             "first": any(tensor in inputs for tensor in op.inputs),
@@ -129,19 +133,19 @@ def _operators(
         }
 
 
-def _quantized(tensor: Tensor) -> bool:
+def _format_quantization(tensor: Tensor) -> bool:
     return tensor.quantization is not None and not tensor.dtype.startswith("float")
 
 
-def _counted(names: Sequence[str]) -> list[str]:
+def _count_names(names: Sequence[str]) -> list[str]:
     return [name if count == 1 else f"{count} {name}" for name, count in Counter(names).most_common()]
 
 
 def _edges(operators: Sequence[Operator]) -> Iterator[dict[str, Any]]:
-    """From operator to operator, once for each tensor."""
+    """Yield the edges between operators, one per tensor."""
     producers = {tensor.index: op.index for op in operators for tensor in op.outputs if tensor is not None}
     for op in operators:
-        for tensor in dict.fromkeys(t for t in op.inputs if t is not None and not t.constant):
+        for tensor in dict.fromkeys(t for t in op.inputs if t is not None and not t.is_constant):
             if tensor.index in producers:
                 yield {"from": producers[tensor.index], "to": op.index, "name": tensor.name, "dtype": tensor.dtype}
 
@@ -181,7 +185,7 @@ def _edge(info: onnx.ValueInfoProto, authored: Sequence[Mapping[str, Any]]) -> d
 
 
 def _transposes(onnx: onnx.ModelProto, report: Report | None) -> Iterator[dict[str, Any]]:
-    """Those that were planned, with who forced them; without the report those that the file has."""
+    """Yield planned transposes with the operators that forced them; without a report, the Transpose nodes of the file."""
     if report is not None:
         for each in report.transposed:
             yield {
@@ -190,7 +194,7 @@ def _transposes(onnx: onnx.ModelProto, report: Report | None) -> Iterator[dict[s
                 "bytes": each.bytes,
                 "from": each.producer,
                 "to": list(each.consumers),
-                "operators": sorted(_numbers([each.producer, *each.consumers])),
+                "operators": sorted(_operator_indices([each.producer, *each.consumers])),
             }
         return
     for node in onnx.graph.node:
@@ -207,6 +211,6 @@ def _transposes(onnx: onnx.ModelProto, report: Report | None) -> Iterator[dict[s
             }
 
 
-def _numbers(labels: Sequence[str]) -> set[int]:
-    """The operators of labels like ``op 12 CONV_2D``."""
+def _operator_indices(labels: Sequence[str]) -> set[int]:
+    """Return the operator indices of labels like ``op 12 CONV_2D``."""
     return {int(match[1]) for label in labels if (match := re.match(r"op (\d+) ", label))}

@@ -1,4 +1,4 @@
-"""The page itself: one file, with all that it needs."""
+"""HTML document of the page: one file with everything that it needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LICENCES = ("vendor/cytoscape.LICENSE", "vendor/dagre.LICENSE")
 
 
 def html(page: Page) -> str:
-    """A whole document: data, style, scripts and their licences; nothing is fetched."""
+    """Return the whole document: data, style, scripts and their licenses; nothing is fetched."""
     data = json.dumps(page.as_dict(), allow_nan=False, default=str).replace("<", "\\u003c")
     return _read("page.html").format(
         title=escape(page.title),
@@ -25,7 +25,7 @@ def html(page: Page) -> str:
 
 
 def _script(name: str) -> str:
-    """What ends a script is not in one."""
+    """Return a script with every end tag escaped."""
     return _read(name).replace("</script", "<\\/script")
 
 

@@ -1,4 +1,4 @@
-"""Which TFLite operator a node of the ONNX model is named after."""
+"""TFLite operators that ONNX nodes are named after."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ _LABEL = re.compile(r"(?:^|\W)op(\d+)/")
 
 
 def operator_of(name: str) -> int | None:
-    """The operator of a node of the main graph, or of what ONNX Runtime made of it; the first where there are several."""
+    """Return the operator index of a node of the main graph, or of a node that ONNX Runtime fused; the first of several."""
     match = _LABEL.search(name)
     return int(match[1]) if match else None

@@ -1,4 +1,4 @@
-"""What both runtimes say of a conversion: every tensor compared, and the time of each operator."""
+"""Measurements in both runtimes: the comparison of every tensor, and the time of each operator."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 
-def measured(
+def measure_errors(
     tflite: bytes, onnx: ModelProto, runs: int
 ) -> tuple[list[dict[str, Any]], str, bool, dict[int, float], float]:
-    """(tensors in execution order, the verdict on the outputs, whether they are wrong, seconds a run by operator, of the rest).
+    """Return tensor errors in execution order, the verdict, whether it is a failure, and seconds per run: by operator, others.
 
-    Raises ConversionError where a model does not run, MissingExtra without the runtimes.
+    Raises ConversionError if a model does not run, MissingExtra without the runtimes.
     """
     examined = Examined(tflite, onnx, None, None, lambda stage: None)
     notes = examined.fill(Host, partial=True)
@@ -52,7 +52,7 @@ def measured(
 
 
 def _by_operator(onnx: ModelProto, feeds: dict[str, Any], runs: int) -> tuple[dict[int, float], float]:
-    """Seconds a run of each TFLite operator, and of nodes that belong to none."""
+    """Return seconds per run of each TFLite operator, and of nodes that belong to none."""
     seconds: dict[int, float] = defaultdict(float)
     rest = 0.0
     for node in node_times(onnx, feeds, runs):

@@ -1,1 +1,1 @@
-"""Planning the storage of quantized tensors, and what fused activations mean in integers."""
+"""Storage of quantized tensors, clamps of fused activations, and models without quantization."""

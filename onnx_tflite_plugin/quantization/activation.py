@@ -1,4 +1,4 @@
-"""Fused activations of quantized tensors: their bounds in the stored integers."""
+"""Bounds of fused activations in quantized values."""
 
 from __future__ import annotations
 
@@ -6,39 +6,40 @@ import math
 from typing import NamedTuple
 
 from onnx_tflite_plugin.api.activations import activation_bounds
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE
 from onnx_tflite_plugin.source.model import Quantization
 
 
 class Clamp(NamedTuple):
-    """Bounds on stored integers; ``None`` where the dtype's own end does it."""
+    """Bounds of quantized values; ``None`` if the dtype's own range is the bound."""
 
     low: int | None
     high: int | None
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
+        """Return True if neither bound has an effect."""
         return self.low is None and self.high is None
 
 
 def round_half_away(value: float) -> int:
-    """TfLiteRound: halves away from zero."""
+    """Return the value rounded half away from zero, as TfLiteRound does."""
     return int(math.copysign(math.floor(abs(value) + 0.5), value))
 
 
-def stored_clamp(activation: str, dtype: str, quantization: Quantization) -> Clamp:
+def quantized_clamp_bounds(activation: str, dtype: str, quantization: Quantization) -> Clamp:
     """Return the clamp that a quantized kernel applies (CalculateActivationRangeQuantized): zp + round(bound / scale).
 
-    Raises Refused for an activation that is no clamp, which no kernel applies to integers.
+    Raises Refusal for an activation without bounds, which no kernel applies to integers, and for a scale of 0.
     """
     bounds = activation_bounds(activation)
     if bounds is None:
-        raise Refused(f"its fused activation {activation} is no clamp, and its result is quantized")
+        raise Refusal(f"the fused activation {activation} is not a clamp, but the output is quantized")
     low, high = bounds
     scale, zero_point = quantization.scale[0], quantization.zero_point[0]
     if not scale:
-        raise Refused("its result has a scale of 0, which a fused activation cannot be told in")
+        raise Refusal("the output has a scale of 0, in which the bounds of its fused activation cannot be expressed")
     least, most = INTEGER_RANGE[dtype]
     bottom = None if low is None else zero_point + round_half_away(low / scale)
     top = None if high is None else zero_point + round_half_away(high / scale)

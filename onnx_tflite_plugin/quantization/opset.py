@@ -1,4 +1,4 @@
-"""The opset of a converted model: what its operators and the dtypes they are stored in need."""
+"""Opset of a converted model, from its operators and storage dtypes."""
 
 from __future__ import annotations
 
@@ -9,31 +9,32 @@ from onnx_tflite_plugin.quantization.plan import StoragePlan
 from onnx_tflite_plugin.source.affine import affine
 
 
-def opset_of(model: BoundModel, storage: StoragePlan, asked: int | None, target: Target) -> int:
-    """The asked-for opset, or the target's default raised to what operators and dtypes need.
+def choose_opset(model: BoundModel, storage: StoragePlan, asked: int | None, target: Target) -> int:
+    """Return the requested opset, or the target's default raised to what operators and dtypes need.
 
-    Raises UnsupportedOperator naming the operators that need a newer one than was asked for, OnnxTooOld where the installed
-    package onnx does not have the opset.
+    Raises UnsupportedOperator with the operators that need a newer one than requested, and OnnxTooOld if the installed package
+    onnx does not have the opset.
     """
     low, default, high = target.opsets
     problems, needed = [], low
     for bound in model.operators():
-        tensors = [t for t in (*bound.op.outputs, *storage.dequantized(bound)) if t is not None]
+        tensors = [t for t in (*bound.op.outputs, *storage.dequantized_operands(bound)) if t is not None]
         kept = {t: _dtype_opset(storage.storage(t).dtype, affine(t) is not None) for t in tensors}
         least = max([bound.declared.min_opset, *kept.values()])
         needed = max(needed, least)
         if least > (asked or high):
-            folds = all(tensor.constant for tensor, opset in kept.items() if opset == least)
+            folds = all(tensor.is_constant for tensor, opset in kept.items() if opset == least)
             hint = f"--opset {least}" + (" or --weights fold" if folds and least in kept.values() else "")
             problems.append(Problem(bound.label, f"needs opset {least}", hint))
     if problems:
-        raise UnsupportedOperator(f"operators that opset {asked or high} cannot express:", problems)
+        raise UnsupportedOperator(f"operators that are not available in opset {asked or high}:", problems)
     opset = asked or max(default, needed)
     _check_installed(opset)
     return opset
 
 
 def _check_installed(opset: int) -> None:
+    """Raise OnnxTooOld if the installed package onnx does not have the opset."""
     import onnx
 
     if opset > (newest := onnx.defs.onnx_opset_version()):
@@ -44,7 +45,7 @@ def _check_installed(opset: int) -> None:
 
 
 def _dtype_opset(dtype: str, quantized: bool) -> int:
-    """ONNX has int4 from opset 21 on and int2 from 25; QuantizeLinear takes int16, which is no new dtype, from 21."""
+    """Return the first opset with the dtype: int4 from 21, int2 from 25, int16 in QuantizeLinear from 21."""
     if dtype == "int16":
         return 21 if quantized else 13
     return {"int4": 21, "uint4": 21, "int2": 25}.get(dtype, 13)

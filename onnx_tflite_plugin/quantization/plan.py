@@ -1,28 +1,29 @@
-"""The storage plan: one dtype per tensor, one arithmetic per operator, chosen before anything is emitted."""
+"""Storage plan: one dtype per tensor and one arithmetic per operator, chosen before anything is emitted."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from onnx_tflite_plugin.api.quantization import Arithmetic, check_output_parameters
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.binding.axes import slots_of
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
-from onnx_tflite_plugin.binding.states import States, by_key, held
+from onnx_tflite_plugin.binding.states import States, by_key, state_tensor
 from onnx_tflite_plugin.errors import HandlerError, Problem, TargetRefusal
-from onnx_tflite_plugin.source.affine import affine, quantized
+from onnx_tflite_plugin.renamed import OPERATOR, renamed_attributes
+from onnx_tflite_plugin.source.affine import affine, is_quantized
 from onnx_tflite_plugin.source.model import BlockwiseQuantization, Operator, Quantization, Tensor
 
 
 class Form(Enum):
-    """How a value holds a tensor. A tensor that is not quantized has the one form ``STORED``."""
+    """Form in which a value holds a tensor. A tensor that is not quantized has only the form ``STORED``."""
 
-    STORED = "stored"  # the integers as the storage plan keeps them
-    FILE = "file"  # the integers as the file has them
+    STORED = "stored"  # quantized values as the storage plan keeps them
+    FILE = "file"  # quantized values as in the file
     FLOAT = "float"  # dequantized
 
 
@@ -32,7 +33,7 @@ def form_of(arithmetic: Arithmetic) -> Form:
 
 
 class Storage(NamedTuple):
-    """How a tensor's stored integers are kept: dtype, what was added to them, and the parameters that then apply."""
+    """Storage of quantized values: the dtype, the shift added to the file's values, and the resulting parameters."""
 
     dtype: str
     shift: int = 0
@@ -41,15 +42,15 @@ class Storage(NamedTuple):
 
 
 class Weights(Enum):
-    """How a quantized constant becomes float."""
+    """Conversion of a quantized constant to float."""
 
-    FOLDED = "folded"  # now
-    MULTIPLIED = "multiplied"  # by Cast and Mul, which runtimes compute as they load the model
-    DEQUANTIZED = "dequantized"  # by DequantizeLinear, at every run or fused into the operator
+    FOLDED = "folded"  # at conversion
+    MULTIPLIED = "multiplied"  # by Cast and Mul, which runtimes fold at load time
+    DEQUANTIZED = "dequantized"  # by DequantizeLinear, at runtime or fused into the operator
 
 
 class StoragePlan(NamedTuple):
-    """Storage per shifted tensor, arithmetic per operator. ``fold``: constants become float now."""
+    """Storage per shifted tensor and arithmetic per operator. ``fold``: constants are dequantized at conversion."""
 
     target: Target
     shifted: Mapping[Tensor, Storage]
@@ -57,21 +58,21 @@ class StoragePlan(NamedTuple):
     fold: bool = False
 
     def storage(self, tensor: Tensor) -> Storage:
-        """How the tensor is kept; in the file's dtype unless the plan says otherwise."""
+        """Return the tensor's storage; the file's dtype unless the plan has another."""
         return self.shifted.get(tensor) or file_storage(tensor)
 
     def dtype(self, bound: Bound) -> str:
-        """The dtype in which an operator's first result is kept; "" where it has none."""
+        """Return the storage dtype of an operator's first output; "" if it has none."""
         return next((self.storage(tensor).dtype for tensor in bound.op.outputs if tensor is not None), "")
 
     def weights(self, bound: Bound, tensor: Tensor) -> Weights:
-        """How a constant operand becomes float: as its operator's activations do, where those are quantized.
+        """Return how a constant operand becomes float: as its operator's activations do if those are quantized.
 
-        ONNX Runtime would round float weights to 8 bits again between a DequantizeLinear and a QuantizeLinear. Blocks
-        of int4 are kept where they fuse; int2 is so new that nothing does.
+        ONNX Runtime would round float weights to 8 bits again between a DequantizeLinear and a QuantizeLinear. Blocks of int4 are
+        kept if they fuse; int2 is so new that nothing fuses it.
         """
         if tensor.narrower is not None:
-            kept = self.weights(bound, tensor.narrower) if quantized(tensor.narrower) else Weights.DEQUANTIZED
+            kept = self.weights(bound, tensor.narrower) if is_quantized(tensor.narrower) else Weights.DEQUANTIZED
             return Weights.FOLDED if self.fold else kept
         if tensor.blocks is not None:
             fuses = self.target.block(tensor.blocks.block_size) and not self.target.refusal(tensor.dtype, ())
@@ -79,7 +80,7 @@ class StoragePlan(NamedTuple):
         storage = self.storage(tensor)
         if storage.quantization is None or self.target.refusal(storage.dtype, storage.quantization.zero_point):
             return Weights.FOLDED
-        activations = [t for t in (*bound.op.inputs, *bound.op.outputs) if t is not None and not t.constant]
+        activations = [t for t in (*bound.op.inputs, *bound.op.outputs) if t is not None and not t.is_constant]
         dtypes = {self.storage(t).dtype for t in activations if affine(t) is not None}
         if not dtypes <= self.target.multiplies:
             return Weights.DEQUANTIZED
@@ -87,92 +88,100 @@ class StoragePlan(NamedTuple):
             return Weights.FOLDED
         return Weights.MULTIPLIED if dtypes or self.target.multiplies_weights else Weights.DEQUANTIZED
 
-    def dequantized(self, bound: Bound) -> list[Tensor]:
-        """The operands that are handed to the operator as stored integers or through a node that takes those."""
+    def dequantized_operands(self, bound: Bound) -> list[Tensor]:
+        """Return the operands that the operator gets as quantized values, or through a node that dequantizes them."""
         excluded = bound.declared.quantization.file_slots
-        operands = [t for k, t in enumerate(bound.op.inputs) if t is not None and quantized(t) and k not in excluded]
-        return [t for t in operands if not t.constant or self.weights(bound, t) is not Weights.FOLDED]
+        operands = [t for k, t in enumerate(bound.op.inputs) if t is not None and is_quantized(t) and k not in excluded]
+        return [t for t in operands if not t.is_constant or self.weights(bound, t) is not Weights.FOLDED]
 
 
 def file_storage(tensor: Tensor) -> Storage:
+    """Return the storage of the tensor as in the file."""
     quantization = tensor.quantization if isinstance(tensor.quantization, Quantization) else None
     return Storage(tensor.dtype, 0, quantization, tensor.blocks)
 
 
-def shifted_storage(tensor: Tensor, dtype: str, shift: int) -> Storage:
+def shift_storage(tensor: Tensor, dtype: str, shift: int) -> Storage:
+    """Return the storage of the tensor in ``dtype`` with ``shift`` added to its values and zero points."""
     quantization = affine(tensor)
     assert quantization is not None
-    moved = replace(quantization, zero_point=tuple(z + shift for z in quantization.zero_point))
-    return Storage(dtype, shift, moved)
+    shifted = replace(quantization, zero_point=tuple(z + shift for z in quantization.zero_point))
+    return Storage(dtype, shift, shifted)
 
 
 def plan_storage(model: BoundModel, target: Target, *, fold: bool = False) -> StoragePlan:
-    """Decide storage and arithmetic; ``fold`` dequantizes constants now wherever that changes nothing.
+    """Return the storage and arithmetic plan; ``fold`` dequantizes constants if that does not change results.
 
-    Raises HandlerError for operators that cannot take quantized operands, TargetRefusal for integers the target does
-    not know.
+    Raises HandlerError for operators that cannot take quantized operands, TargetRefusal for quantized dtypes that the target
+    does not support.
     """
     arithmetic: dict[Bound, Arithmetic] = {}
     problems: list[Problem] = []
     for bound in model.operators():
         try:
             arithmetic[bound] = _choose_arithmetic(bound, target)
-        except Refused as refusal:
+        except Refusal as refusal:
             problems.append(Problem(bound.label, str(refusal)))
     if problems:
         raise HandlerError("quantized operands that cannot be converted:", problems)
-    plan = StoragePlan(target, _shifted(model, target), arithmetic, fold)
+    plan = StoragePlan(target, _plan_shifted_storage(model, target), arithmetic, fold)
     _check_rules(model, plan)
     return plan
 
 
 def _check_rules(model: BoundModel, plan: StoragePlan) -> None:
-    """Every tensor that Q makes or DQ takes must be one the target has them for; the first that breaks a rule is named."""
+    """Raise TargetRefusal unless the target supports each tensor that is quantized or dequantized; name the first per rule."""
     broken: dict[str, dict[Tensor, Bound]] = {}
     for bound in model.operators():
-        taken, quantized_after = plan.dequantized(bound), [~k for k in range(len(bound.op.outputs))]
+        taken, quantized_after = plan.dequantized_operands(bound), [~k for k in range(len(bound.op.outputs))]
         if plan.arithmetic[bound] is not Arithmetic.FLOAT:
             taken, quantized_after = [], [*bound.declared.output_quantization]
-        for tensor in (*taken, *_quantized(bound, quantized_after)):
+        for tensor in (*taken, *_quantized_tensors(bound, quantized_after)):
             storage = plan.storage(tensor)
             zero_point = storage.quantization.zero_point if storage.quantization else ()
             rule = plan.target.refusal(storage.dtype, zero_point)
             if rule:
                 broken.setdefault(rule, {}).setdefault(tensor, bound)
     if broken:
-        problems = [_rule_broken(rule, tensors) for rule, tensors in broken.items()]
+        problems = [_target_problem(rule, tensors) for rule, tensors in broken.items()]
         raise TargetRefusal(f"target {plan.target.name} cannot hold every tensor:", problems)
 
 
-def _rule_broken(rule: str, tensors: Mapping[Tensor, Bound]) -> Problem:
+def _target_problem(rule: str, tensors: Mapping[Tensor, Bound]) -> Problem:
+    """Return the problem of tensors that break a rule of the target: the first, and the number of others."""
     (tensor, bound), *others = tensors.items()
     quantization = affine(tensor)
     zero_point = f" with zero point {quantization.zero_point[0]}" if quantization else ""
-    more = f", and so do {len(others)} more" if others else ""
+    more = f", and {len(others)} more tensors break the rule" if others else ""
     where = f"tensor {tensor} of {bound.label}"
-    return Problem(where, f"{rule}; it is {tensor.dtype}{zero_point}{more}", "--quantization float has no such tensors")
+    return Problem(
+        where, f"{rule}; the tensor is {tensor.dtype}{zero_point}{more}", "--quantization float has no such tensors"
+    )
 
 
 def data_slots(bound: Bound) -> list[int]:
-    """Slots that hold data: not axis numbers, not what is indexed by axis."""
-    apart = {*bound.declared.holds_axes, *bound.declared.indexed_by_axis}
+    """Return the slots that hold data: not axis numbers and not entries per axis."""
+    excluded = {*bound.declared.holds_axes, *bound.declared.indexed_by_axis}
     slots = [*range(len(bound.op.inputs)), *(~k for k in range(len(bound.op.outputs)))]
-    return [slot for slot in slots if slot not in apart and bound.op.tensor(slot) is not None]
+    return [slot for slot in slots if slot not in excluded and bound.op.tensor(slot) is not None]
 
 
-def _quantized(bound: Bound, slots: Iterable[int] | None = None) -> list[Tensor]:
+def _quantized_tensors(bound: Bound, slots: Iterable[int] | None = None) -> list[Tensor]:
+    """Return the quantized tensors in the slots; in all data slots by default."""
     chosen = data_slots(bound) if slots is None else slots
-    return [t for slot in chosen if (t := bound.op.tensor(slot)) is not None and quantized(t)]
+    return [t for slot in chosen if (t := bound.op.tensor(slot)) is not None and is_quantized(t)]
 
 
-def _alike(bound: Bound) -> list[Tensor]:
-    """Return the quantized tensors that are under the operator's own behaviour."""
-    return _quantized(bound, [slot for slot in data_slots(bound) if slot not in bound.declared.output_quantization])
+def _governed_tensors(bound: Bound) -> list[Tensor]:
+    """Return the quantized tensors that the operator's own behavior applies to."""
+    return _quantized_tensors(
+        bound, [slot for slot in data_slots(bound) if slot not in bound.declared.output_quantization]
+    )
 
 
 @dataclass(frozen=True)
 class _QuantizedOperator:
-    """A bound operator as its behaviour sees it. Implements ``api.quantization.QuantizedOperator``."""
+    """Bound operator as its behavior sees it. Implements ``api.quantization.QuantizedOperator``."""
 
     bound: Bound
     runtime: Target
@@ -191,12 +200,15 @@ class _QuantizedOperator:
         others = self.bound.declared.output_quantization
         return [t for k, t in enumerate(self.op.outputs) if t is not None and ~k not in others]
 
+    if not TYPE_CHECKING:
+        __getattr__ = renamed_attributes(OPERATOR)
+
     @property
-    def hands_on(self) -> bool:
+    def accesses_states(self) -> bool:
         return self.bound.declared.effects is not None
 
     def quantized(self, slots: Iterable[int]) -> list[Tensor]:
-        return _quantized(self.bound, slots)
+        return _quantized_tensors(self.bound, slots)
 
     def letters(self, slot: int) -> list[str]:
         if self.bound.declared.axes is None:
@@ -211,97 +223,99 @@ class _QuantizedOperator:
 
 
 def _choose_arithmetic(bound: Bound, target: Target) -> Arithmetic:
-    """Return the values on which the operator computes. Raises Refused if its quantized tensors cannot be converted."""
-    for slot, own in bound.declared.output_quantization.items():
-        check_output_parameters(own, filter(None, [bound.op.tensor(slot)]))
-    tensors, behaviour = _alike(bound), bound.declared.quantization
+    """Return the values on which the operator computes. Raises Refusal if its quantized tensors cannot be converted."""
+    for slot, output in bound.declared.output_quantization.items():
+        check_output_parameters(output, filter(None, [bound.op.tensor(slot)]))
+    tensors, behavior = _governed_tensors(bound), bound.declared.quantization
     if not tensors:
-        return Arithmetic.FLOAT if _quantized(bound) else Arithmetic.UNQUANTIZED
-    readable = [bound.op.tensor(slot) for slot in behaviour.block_slots]
+        return Arithmetic.FLOAT if _quantized_tensors(bound) else Arithmetic.UNQUANTIZED
+    readable = [bound.op.tensor(slot) for slot in behavior.block_slots]
     for tensor in tensors:
-        if tensor.blocks is not None and (tensor not in readable or not tensor.constant):
-            raise Refused(f"{tensor.name!r} has a scale per block, which the kernel does not read")
-    return behaviour.choose_arithmetic(_QuantizedOperator(bound, target, tensors))
+        if tensor.blocks is not None and (tensor not in readable or not tensor.is_constant):
+            raise Refusal(f"{tensor.name!r} has a scale per block, which the kernel does not read")
+    return behavior.choose_arithmetic(_QuantizedOperator(bound, target, tensors))
 
 
 # --- which tensors are kept in another dtype --------------------------------------------------
 
 
-def _shifted(model: BoundModel, target: Target) -> dict[Tensor, Storage]:
-    """Activations per the target; weights their own way; what must stay as it is stays."""
-    weights, states = _weights(model), by_key(model)
-    kept = _kept(model) | _edges_only(model, weights, states, target)
+def _plan_shifted_storage(model: BoundModel, target: Target) -> dict[Tensor, Storage]:
+    """Return the storage of tensors that change dtype: activations by the target's table, weights by another."""
+    weights, states = _weight_tensors(model), by_key(model)
+    kept = _tensors_in_file_dtype(model) | _interface_only_tensors(model, weights, states, target)
     shifted: dict[Tensor, Storage] = {}
     for bound in model.operators():
-        for tensor in _quantized(bound):
+        for tensor in _quantized_tensors(bound):
             quantization = affine(tensor)
             table = target.weights if tensor in weights else target.storage
             if tensor in kept or tensor.dtype not in table or quantization is None:
                 continue
-            shifted[tensor] = shifted_storage(tensor, *table[tensor.dtype])
-    for tensor in _apart_in_states(states, shifted):
+            shifted[tensor] = shift_storage(tensor, *table[tensor.dtype])
+    for tensor in _mixed_state_tensors(states, shifted):
         shifted.pop(tensor, None)
     return shifted
 
 
-def _apart_in_states(states: States, shifted: Mapping[Tensor, Storage]) -> set[Tensor]:
-    """Tensors to be kept as they are, since others that a state brings together with them are."""
+def _mixed_state_tensors(states: States, shifted: Mapping[Tensor, Storage]) -> set[Tensor]:
+    """Return tensors that keep their dtype because others that share a state with them do."""
     groups, complete = states
-    together = [{held(bound) for bound in group} for group in groups.values()]
+    together = [{state_tensor(bound) for bound in group} for group in groups.values()]
     if not complete:
         return {tensor for group in together for tensor in group}
-    apart: set[Tensor] = set()
+    unshifted: set[Tensor] = set()
 
-    def move(tensor: Tensor) -> tuple[str, int] | None:
-        storage = None if tensor in apart else shifted.get(tensor)
+    def shift_of(tensor: Tensor) -> tuple[str, int] | None:
+        storage = None if tensor in unshifted else shifted.get(tensor)
         return None if storage is None else (storage.dtype, storage.shift)
 
-    while mixed := [group for group in together if len({*map(move, group)}) > 1]:
-        apart.update(*mixed)
-    return apart
+    while mixed := [group for group in together if len({*map(shift_of, group)}) > 1]:
+        unshifted.update(*mixed)
+    return unshifted
 
 
-def _kept(model: BoundModel) -> set[Tensor]:
-    """Variable tensors, subgraph interfaces, and what kernels read as integers without a scale."""
+def _tensors_in_file_dtype(model: BoundModel) -> set[Tensor]:
+    """Return variable tensors, subgraph interfaces, and tensors that kernels read without a scale."""
     kept = {t for graph in model.graphs if graph is not model.main for t in (*graph.inputs, *graph.outputs)}
     for bound in model.operators():
-        behaviour = bound.declared.quantization
-        if bound.declared.subgraphs or (bound.declared.effects is not None and not behaviour.allows_shifted_states):
-            kept.update(_quantized(bound))
-        if behaviour.keeps_file_values:
-            kept.update(_alike(bound))
-        kept.update(_quantized(bound, behaviour.file_slots))
+        behavior = bound.declared.quantization
+        if bound.declared.subgraphs or (bound.declared.effects is not None and not behavior.allows_shifted_states):
+            kept.update(_quantized_tensors(bound))
+        if behavior.keeps_file_values:
+            kept.update(_governed_tensors(bound))
+        kept.update(_quantized_tensors(bound, behavior.file_slots))
         kept.update(t for t in (*bound.op.inputs, *bound.op.outputs) if t is not None and t.is_variable)
     return kept
 
 
-def _edges_only(model: BoundModel, weights: set[Tensor], states: States, target: Target) -> set[Tensor]:
-    """Graph inputs and outputs, with their constants, whose operators hold nothing else: converting them gains nothing.
+def _interface_only_tensors(model: BoundModel, weights: set[Tensor], states: States, target: Target) -> set[Tensor]:
+    """Return graph inputs and outputs whose operators use only such tensors and constants: converting them gains nothing.
 
-    Operators with weights are left out, for they fuse in the target's own dtype only.
+    Operators with weights are left out because they fuse only in the target's own dtype.
     """
     edges = {t for t in (*model.main.inputs, *model.main.outputs) if t.dtype in target.quantizes}
-    by_operator = {bound: {*_quantized(bound)} for bound in model.operators()}
-    for users in states[0].values():  # what assigns a constant to a state has company
-        together = {held(bound) for bound in users if quantized(held(bound))}
+    by_operator = {bound: {*_quantized_tensors(bound)} for bound in model.operators()}
+    for users in states[
+        0
+    ].values():  # an operator that assigns a constant to a state shares it with the state's other users
+        together = {state_tensor(bound) for bound in users if is_quantized(state_tensor(bound))}
         by_operator.update((bound, together) for bound in users)
-    apart = {
+    isolated = {
         bound
         for bound, tensors in by_operator.items()
-        if all((t in edges or t.constant) and t not in weights for t in tensors)
+        if all((t in edges or t.is_constant) and t not in weights for t in tensors)
     }
     while True:
-        shared = {t for bound, tensors in by_operator.items() if bound not in apart for t in tensors}
-        kept = {bound for bound in apart if shared.isdisjoint(by_operator[bound])}
-        if kept == apart:
-            return {t for bound in apart for t in by_operator[bound]}
-        apart = kept
+        shared = {t for bound, tensors in by_operator.items() if bound not in isolated for t in tensors}
+        kept = {bound for bound in isolated if shared.isdisjoint(by_operator[bound])}
+        if kept == isolated:
+            return {t for bound in isolated for t in by_operator[bound]}
+        isolated = kept
 
 
-def _weights(model: BoundModel) -> set[Tensor]:
-    """Constants in the slots a behaviour calls weights."""
+def _weight_tensors(model: BoundModel) -> set[Tensor]:
+    """Return constants in the slots that a behavior declares as weights."""
     weights: set[Tensor] = set()
     for bound in model.operators():
         slots = bound.declared.quantization.weight_slots
-        weights.update(t for slot in slots if (t := bound.op.tensor(slot)) is not None and t.constant)
+        weights.update(t for slot in slots if (t := bound.op.tensor(slot)) is not None and t.is_constant)
     return weights

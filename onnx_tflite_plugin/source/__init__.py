@@ -1,4 +1,4 @@
-"""Reading TFLite files: ``read`` and the immutable objects it returns."""
+"""Read TFLite files: ``read`` and the immutable objects it returns."""
 
 from onnx_tflite_plugin.source.content import Section, Source, read_bytes
 from onnx_tflite_plugin.source.model import (

@@ -1,4 +1,4 @@
-"""What a quantized tensor's integers stand for: ``scale * (integer - zero point)``, per tensor, per axis or per block."""
+"""Real values of quantized tensors: ``scale * (stored - zero point)``, per tensor, per axis or per block."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from onnx_tflite_plugin.source.model import Array, Quantization, Tensor
 
 
 def affine(tensor: Tensor | None) -> Quantization | None:
-    """The affine parameters of a quantized tensor, ``None`` for any other."""
+    """Return the affine parameters of a quantized tensor; ``None`` for any other tensor."""
     if tensor is None or tensor.dtype not in QUANTIZED:
         return None
     return tensor.quantization if isinstance(tensor.quantization, Quantization) else None
 
 
-def quantized(tensor: Tensor) -> bool:
-    """Whether its integers have a scale: one per tensor, one per channel or one per block."""
+def is_quantized(tensor: Tensor) -> bool:
+    """True if the tensor's integers have a scale: per tensor, per channel or per block."""
     return affine(tensor) is not None or tensor.blocks is not None
 
 
-def dequantized(tensor: Tensor) -> Array:
-    """A quantized constant as float32."""
+def dequantize_constant(tensor: Tensor) -> Array:
+    """Return the value of a quantized constant as float32."""
     if tensor.blocks is not None:
         by_block = tensor.array.astype(np.float32).reshape(-1, tensor.blocks.block_size)
         return (by_block * tensor.blocks.flat()[:, None]).reshape(tensor.shape)

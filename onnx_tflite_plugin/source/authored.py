@@ -1,4 +1,4 @@
-"""What the author of a model says of it, as immutable objects: see :mod:`.metadata`, which reads them."""
+"""Model metadata written by the author, as immutable objects. :mod:`.metadata` reads them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ _LABELS = ("axis labels", "value labels")
 
 
 class AssociatedFile(NamedTuple):
-    """A file that belongs to a model or a tensor; ``content`` is empty where the model does not contain it."""
+    """A file that belongs to a model or a tensor.
+
+    ``content`` is empty if the model does not contain the file.
+    """
 
     name: str
     kind: str
@@ -19,11 +22,11 @@ class AssociatedFile(NamedTuple):
 
 
 class TensorMetadata(NamedTuple):
-    """One graph input or output as its author describes it.
+    """Author's description of one graph input or output.
 
-    ``kind`` is "image", "audio", "feature", "bounding box" or "". The model takes ``(x - mean) / std`` of what a user
-    has, one entry for all channels or one a channel; ``low`` and ``high`` bound the tensor's values. Scores below
-    ``threshold`` count for nothing.
+    ``kind`` is "image", "audio", "feature", "bounding box" or "". The model's input is ``(x - mean) / std`` of the user's
+    data, with one entry for all channels or one per channel. ``low`` and ``high`` are the range of the tensor's values.
+    Scores below ``threshold`` are to be ignored.
     """
 
     name: str = ""
@@ -38,14 +41,14 @@ class TensorMetadata(NamedTuple):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The lines of the first label file that the model contains, one without a locale before others."""
+        """Return the lines of the first label file in the model; a file without a locale is preferred."""
         files = [file for file in self.files if file.kind in _LABELS and file.content]
         file_of_labels = min(files, key=lambda file: bool(file.locale), default=None)
         return () if file_of_labels is None else tuple(file_of_labels.content.decode("utf-8", "replace").splitlines())
 
 
 class Metadata(NamedTuple):
-    """A model as its author describes it; ``inputs`` and ``outputs`` by subgraph, in its order."""
+    """Author's description of a model. ``inputs`` and ``outputs`` are per subgraph, in its order."""
 
     name: str = ""
     description: str = ""

@@ -1,38 +1,38 @@
-"""Where the bytes of constants are, and how much they may decode to."""
+"""Locations of constants in the file, and limits on their decoded size."""
 
 from __future__ import annotations
 
 from onnx_tflite_plugin.source.data import Stored
-from onnx_tflite_plugin.source.dtypes import decoded_bytes, stored_bytes
+from onnx_tflite_plugin.source.dtypes import size_in_file, size_in_memory
 from onnx_tflite_plugin.source.flatbuffer import DAMAGED, REFUSED, Table
 from onnx_tflite_plugin.source.schema import BUFFER, EXTERNAL_BUFFER, EXTERNAL_GROUP, SPARSITY
 from onnx_tflite_plugin.source.sparsity import read_sparsity
 
 Span = tuple[int, int]  # first byte and size
 
-# A model's constants are refused once they would decode to more than the larger of these: 1 GiB, and so many times
-# the bytes they are stored in. Sparse weights that are 99.6 % zeros still pass; a small file that unfolds to
-# terabytes, by sparsity or by reading one buffer in a thousand shapes, does not.
+# Limit on the decoded size of a model's constants: the larger of 1 GiB and DECODED_RATIO times their stored size.
+# Sparse weights with 99.6 % zeros pass. A small file that decodes to terabytes, by sparsity or by reading one buffer
+# with a thousand shapes, is rejected.
 DECODED_BYTES = 1 << 30
 DECODED_RATIO = 256
 
 
 def read_span(table: Table, inline: str, offset: str, size: str) -> Span:
-    """Where bytes are that stand in the field ``inline``, or (files over 2 GB) behind the FlatBuffer at ``offset``.
+    """Return the span of bytes in field ``inline`` or, in files over 2 GB, after the FlatBuffer at ``offset``.
 
-    LiteRT takes an offset above 1 for set, and looks at it only where ``inline`` is missing.
+    Like LiteRT, treats an offset above 1 as set, and reads it only if ``inline`` is missing.
     """
     if table.has(inline) or table.number(offset) <= 1:
         return table.vector(inline, 1)
     start, length = table.number(offset), table.number(size)
     if start + length > table.file.size:
-        reason = f"bytes {start} to {start + length} are outside the file's {table.file.size}"
+        reason = f"bytes {start} to {start + length} are outside the file of {table.file.size} bytes"
         raise table.invalid(offset, reason, DAMAGED)
     return start, length
 
 
 class Buffers:
-    """The model's buffers, and the constants made from them."""
+    """The model's buffers and the constants made from them."""
 
     def __init__(self, model: Table) -> None:
         if not model.has("buffers"):
@@ -48,7 +48,7 @@ class Buffers:
         return index < self._count
 
     def span(self, index: int, user: Table) -> Span:
-        """Where buffer ``index`` is, which the field ``buffer`` of ``user`` names."""
+        """Return the span of buffer ``index``, which the field ``buffer`` of ``user`` refers to."""
         content = self._spans.get(index)
         if content is None:
             if index not in self:
@@ -60,19 +60,20 @@ class Buffers:
         return content
 
     def constant(self, span: Span, tensor: Table, dtype: str, shape: tuple[int, ...]) -> Stored:
-        """The value of ``tensor``, decoded later. Tensors that read the same bytes alike share it.
+        """Return the value of ``tensor``, decoded on first use.
 
-        Raises InvalidModel if the bytes are too few; LiteRT takes too many, and so do we.
+        Tensors with equal span, dtype and shape share it. Raises InvalidModel if there are too few bytes. Surplus bytes
+        are ignored, as in LiteRT.
         """
         if tensor.has("sparsity"):
             return self._sparse(span, tensor, dtype, shape)
         data = self._constants.get((span, dtype, shape))
         if data is None:
-            need = stored_bytes(dtype, shape)
+            need = size_in_file(dtype, shape)
             if need > span[1]:
                 reason = f"{span[1]} bytes, but {dtype} of shape {list(shape)} needs {need}"
                 raise tensor.invalid("buffer", reason, REFUSED)
-            self._count_decoded(span, tensor, decoded_bytes(dtype, shape, span[1]), span[1])
+            self._count_decoded(span, tensor, size_in_memory(dtype, shape, span[1]), span[1])
             data = Stored(tensor.file, span, dtype, shape, tensor.at("buffer"), None)
             self._constants[span, dtype, shape] = data
         return data
@@ -82,11 +83,11 @@ class Buffers:
         if table is None or dtype == "string":
             raise tensor.invalid("sparsity", "strings cannot be sparse", DAMAGED)
         sparsity = read_sparsity(table, shape)
-        need = stored_bytes(dtype, (sparsity.count,))
+        need = size_in_file(dtype, (sparsity.count,))
         if need > span[1]:
             reason = f"{span[1]} bytes, but {sparsity.count} sparse values of {dtype} need {need}"
             raise tensor.invalid("buffer", reason, DAMAGED)
-        self._count_decoded(span, tensor, decoded_bytes(dtype, shape, span[1]), span[1] + sparsity.index_bytes)
+        self._count_decoded(span, tensor, size_in_memory(dtype, shape, span[1]), span[1] + sparsity.index_bytes)
         return Stored(tensor.file, span, dtype, shape, tensor.at("buffer"), sparsity)
 
     def _count_decoded(self, span: Span, tensor: Table, decoded: int, stored: int) -> None:
@@ -94,13 +95,14 @@ class Buffers:
             self._stored.add(span)
             self._stored_bytes += stored
         self._decoded_bytes += decoded
-        stored = min(self._stored_bytes, tensor.file.size)  # ranges may overlap
+        stored = min(self._stored_bytes, tensor.file.size)  # spans may overlap
         if self._decoded_bytes > max(DECODED_BYTES, DECODED_RATIO * stored):
             reason = f"constants stored in {stored} bytes would take {self._decoded_bytes} in memory"
-            raise tensor.invalid("buffer", reason, f"over 1 GiB, a model may unfold {DECODED_RATIO} times at most")
+            limit = f"above 1 GiB, constants may take at most {DECODED_RATIO} times their stored size"
+            raise tensor.invalid("buffer", reason, limit)
 
-    def external(self, tensor: Table) -> str:
-        """What the external buffer of ``tensor`` is called."""
+    def describe_external(self, tensor: Table) -> str:
+        """Return a description of the external buffer of ``tensor`` for error messages."""
         wanted = tensor.number("external_buffer")
         groups = self._model.tables("external_buffer_groups", EXTERNAL_GROUP)
         for buffer in self._model.tables("external_buffers", EXTERNAL_BUFFER):

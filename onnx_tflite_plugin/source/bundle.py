@@ -1,7 +1,8 @@
-"""Files that hold several models: zip archives (MediaPipe's ``.task``) and LiteRT-LM bundles.
+"""Files that contain several models: zip archives (MediaPipe's ``.task``) and LiteRT-LM bundles.
 
 A ``.task`` is a zip of ``.tflite`` files, other assets and possibly further ``.task`` files. A LiteRT-LM bundle begins
-with ``LITERTLM``, a version, the end of its header at byte 24 and a FlatBuffer at byte 32 (``litertlm_header_schema.fbs``).
+with ``LITERTLM`` and a version; byte 24 holds the end of its header, byte 32 begins a FlatBuffer
+(``litertlm_header_schema.fbs``).
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from onnx_tflite_plugin.source.flatbuffer import DAMAGED, File, Layout
 from onnx_tflite_plugin.source.streams import stream_of
 
 ZIP, LITERT_LM = b"PK\x03\x04", b"LITERTLM"
-IDENTIFIER = b"TFL3"  # of a model, behind which its own associated files may be a zip archive
+IDENTIFIER = b"TFL3"  # of a model; a zip archive of its associated files may follow it
 MODEL = "model"
 MOST_MEMBERS, DEEPEST = 1000, 3
 
-# Heuristic: the compressed models of a bundle unpack to no more than the larger of these, a number of bytes and a
-# multiple of the bundle's size. Deflate shrinks zeros a thousand times, weights hardly at all.
+# Heuristic limit on the unpacked size of a bundle's compressed models: the larger of a number of bytes and a multiple
+# of the bundle's size. Deflate compresses zeros a thousandfold, weights hardly at all.
 UNPACKED_BYTES = 1 << 28
 UNPACKED_RATIO = 32
 
@@ -56,7 +57,7 @@ _KINDS = (
 
 @dataclass(frozen=True)
 class Member:
-    """One part of a bundle; ``load`` returns the content of a model."""
+    """One file or section of a bundle. ``load`` returns the content of a model."""
 
     name: str
     kind: str
@@ -65,24 +66,26 @@ class Member:
 
 
 def is_bundle(path: Path) -> bool:
-    """Whether a file is a bundle, by its first bytes, or by its end: a zip archive is found from there. Raises OSError."""
+    """True if a file is a bundle, by its first bytes or by the zip directory at its end. Raises OSError."""
     with path.open("rb") as file:
         start = file.read(8)
     return starts_bundle(start) or (start[4:8] != IDENTIFIER and zipfile.is_zipfile(path))
 
 
 def starts_bundle(start: bytes) -> bool:
+    """True if the first bytes are those of a zip archive or of a LiteRT-LM bundle."""
     return start.startswith((ZIP, LITERT_LM))
 
 
 def members(source: Path | bytes, name: str) -> list[Member]:
-    """List the parts of a bundle, in its order. Raises InvalidModel if it is damaged or unpacks to too much.
+    """List the members of a bundle in file order.
 
-    A model is not read before its ``load`` is called. One that is stored as it is, is a section of the file.
+    Raises InvalidModel if it is damaged or exceeds the unpacked limit. A model is read only when its ``load`` is
+    called. An uncompressed model is returned as a section of the file.
     """
     content = Content(source) if isinstance(source, bytes) else FileContent.open(source, name)
     if bytes(content.read(0, min(8, content.size))) == LITERT_LM:
-        return list(_sections(content, name))
+        return list(_list_sections(content, name))
     limits = _Limits(name, MOST_MEMBERS, max(UNPACKED_BYTES, UNPACKED_RATIO * content.size))
     with _archive_errors(name):
         return list(_Archive(content, name, limits).members(""))
@@ -90,7 +93,7 @@ def members(source: Path | bytes, name: str) -> list[Member]:
 
 @contextmanager
 def _archive_errors(name: str) -> Iterator[None]:
-    """Raise InvalidModel for whatever zipfile raises on a damaged archive."""
+    """Raise InvalidModel for any error that zipfile raises on a damaged archive."""
     try:
         yield
     except (
@@ -102,12 +105,12 @@ def _archive_errors(name: str) -> Iterator[None]:
         NotImplementedError,
         struct.error,
     ) as error:
-        raise _invalid(name, "bundle", f"it is a zip archive that cannot be read: {error}") from error
+        raise _invalid_bundle(name, "bundle", f"the zip archive cannot be read: {error}") from error
 
 
 @dataclass
 class _Limits:
-    """Remaining allowance of a bundle: members, and bytes to which compressed members unpack."""
+    """Remaining allowance of a bundle: number of members, and unpacked bytes of compressed members."""
 
     name: str
     members: int
@@ -116,25 +119,25 @@ class _Limits:
     def count(self, number: int) -> None:
         self.members -= number
         if self.members < 0:
-            raise _invalid(self.name, "bundle", f"it holds more than {MOST_MEMBERS} files")
+            raise _invalid_bundle(self.name, "bundle", f"the bundle holds more than {MOST_MEMBERS} files")
 
     def unpack(self, entry: zipfile.ZipInfo, path: str) -> None:
         self.unpacked -= entry.file_size
         if self.unpacked < 0:
             most = f"more than {UNPACKED_BYTES >> 20} MiB and more than {UNPACKED_RATIO} times the bundle's size"
-            reason = f"with {path!r} of {entry.file_size} bytes it unpacks to {most}"
-            raise _invalid(self.name, "bundle", reason, "unpack the archive and convert the model by itself")
+            reason = f"with {path!r} ({entry.file_size} bytes) the bundle unpacks to {most}"
+            raise _invalid_bundle(self.name, "bundle", reason, "unpack the archive and convert the model by itself")
 
 
 class _Archive:
-    """A zip archive. ``name`` is the bundle's."""
+    """A zip archive. ``name`` is the name of the bundle, for errors."""
 
     def __init__(self, content: Content, name: str, limits: _Limits, depth: int = 1) -> None:
         self._content, self._name, self._limits, self._depth = content, name, limits, depth
         self._zip = zipfile.ZipFile(stream_of(content))
 
     def members(self, prefix: str) -> Iterator[Member]:
-        """List the parts; those of an archive inside follow its name."""
+        """List the members; those of a nested archive follow its name."""
         entries = [entry for entry in self._zip.infolist() if not entry.is_dir()]
         self._limits.count(len(entries))
         for entry in entries:
@@ -142,41 +145,41 @@ class _Archive:
             with self._zip.open(entry) as stream:
                 start = stream.read(8)
             if start.startswith(ZIP) and self._depth < DEEPEST:
-                yield from self._inner(entry, path).members(path + "/")
+                yield from self._open_nested(entry, path).members(path + "/")
             elif start[4:8] == IDENTIFIER:
-                self._allow(entry, path)
-                yield Member(path, MODEL, entry.file_size, partial(self._load, entry, path))
+                self._check_size(entry, path)
+                yield Member(path, MODEL, entry.file_size, partial(self._load_member, entry, path))
             else:
                 yield Member(path, Path(path).suffix.lstrip(".") or "file", entry.file_size)
 
-    def _inner(self, entry: zipfile.ZipInfo, path: str) -> _Archive:
-        """Open an archive inside this one: in place if it is stored, else unpacked once for all of its members."""
-        self._allow(entry, path)
-        content = self._load(entry, path)
+    def _open_nested(self, entry: zipfile.ZipInfo, path: str) -> _Archive:
+        """Open an archive inside this one: in place if stored, otherwise unpacked once for all of its members."""
+        self._check_size(entry, path)
+        content = self._load_member(entry, path)
         opened = content.open() if isinstance(content, Section) else Content(content)
         return _Archive(opened, self._name, self._limits, self._depth + 1)
 
-    def _allow(self, entry: zipfile.ZipInfo, path: str) -> None:
-        """Raise BadZipFile or InvalidModel for a member of a wrong size, or of one that its archive cannot explain."""
+    def _check_size(self, entry: zipfile.ZipInfo, path: str) -> None:
+        """Raise BadZipFile for an inconsistent member size, and InvalidModel if the unpacked limit is exceeded."""
         if entry.compress_type != zipfile.ZIP_STORED:
             self._limits.unpack(entry, path)
         elif entry.file_size != entry.compress_size:
             raise zipfile.BadZipFile(f"{path!r} of {entry.file_size} bytes is stored in {entry.compress_size}")
 
-    def _load(self, entry: zipfile.ZipInfo, path: str) -> bytes | Section:
-        """Return a member: a stored one as a section, a compressed one unpacked, which exists once in memory."""
+    def _load_member(self, entry: zipfile.ZipInfo, path: str) -> bytes | Section:
+        """Return a member: a section of the file if stored, its unpacked bytes (one copy in memory) if compressed."""
         named = f"{self._name}: {path}"
         with _archive_errors(named):
             if entry.compress_type == zipfile.ZIP_STORED:
-                return Section(self._content, self._first_byte(entry), entry.file_size, named, entry.CRC)
+                return Section(self._content, self._data_offset(entry), entry.file_size, named, entry.CRC)
             unpacked = io.BytesIO()
             with self._zip.open(entry) as stream:
                 while piece := stream.read(_PIECE):
                     unpacked.write(piece)
             return unpacked.getvalue()
 
-    def _first_byte(self, entry: zipfile.ZipInfo) -> int:
-        """Return where the bytes of a member begin."""
+    def _data_offset(self, entry: zipfile.ZipInfo) -> int:
+        """Return the position of a member's first byte of data."""
         name, extra = self._content.unpack(_LOCAL_HEADER, entry.header_offset)
         start = int(entry.header_offset + _LOCAL_HEADER.size + name + extra)
         if start + entry.file_size > self._content.size:
@@ -184,18 +187,19 @@ class _Archive:
         return start
 
 
-def _sections(content: Content, name: str) -> Iterator[Member]:
+def _list_sections(content: Content, name: str) -> Iterator[Member]:
+    """List the sections of a LiteRT-LM bundle."""
     size = content.size
     if size < 40:
-        raise _invalid(name, "header", "the file ends before its header")
+        raise _invalid_bundle(name, "header", "the file ends before its header")
     (end,) = content.unpack(_END, 24)
     if not 40 <= end <= size:
-        raise _invalid(name, "header", f"it would end at byte {end} of {size}")
+        raise _invalid_bundle(name, "header", f"the header would end at byte {end} of {size}")
     header = File(content.part(32, end - 32, name), name).root(_HEADER).table("section_metadata", _SECTIONS)
     for k, section in enumerate(header.tables("objects", _SECTION) if header is not None else ()):
         start, stop, which = (section.number(field) for field in ("begin_offset", "end_offset", "data_type"))
         if not start <= stop <= size:
-            raise _invalid(name, section.path, f"bytes {start} to {stop} are outside the file's {size}")
+            raise _invalid_bundle(name, section.path, f"bytes {start} to {stop} are outside the file of {size} bytes")
         kind = _KINDS[which] if which < len(_KINDS) else f"data of type {which}"
         named = ""
         for item in section.tables("items", _ITEM):
@@ -207,5 +211,5 @@ def _sections(content: Content, name: str) -> Iterator[Member]:
         yield Member(part, kind, stop - start, load) if kind == MODEL else Member(part, kind, stop - start)
 
 
-def _invalid(name: str, where: str, reason: str, hint: str = DAMAGED) -> InvalidModel:
+def _invalid_bundle(name: str, where: str, reason: str, hint: str = DAMAGED) -> InvalidModel:
     return InvalidModel(f"cannot read {name}", [Problem(where, reason, hint)])

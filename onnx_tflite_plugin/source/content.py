@@ -1,7 +1,7 @@
-"""The bytes of a model: in memory, or read from its file where they are needed.
+"""Content of a model: in memory, or read from its file on demand.
 
-A file is read, not mapped: if another process truncates a mapped file, reading its pages ends this process with SIGBUS.
-Small files are read at once. Of larger ones, tables are read by page and each constant when it is first asked for.
+Files are read, not mapped: if another process truncates a mapped file, accessing its pages ends this process with
+SIGBUS. Small files are read at once. In larger files, tables are read by page and each constant on first use.
 Constants of files too large for memory are mapped (:data:`MAPPED`).
 """
 
@@ -23,13 +23,13 @@ import numpy as np
 from onnx_tflite_plugin.errors import InvalidModel, Problem
 
 WHOLE = 1 << 26
-"""Files of at most so many bytes are read at once."""
+"""Files of at most this many bytes are read at once."""
 
 MAPPED = 1 << 31
-"""Constants of files with more bytes are mapped, so that the system can drop their pages where memory is short."""
+"""Constants of larger files (in bytes) are mapped, so that the system can drop their pages when memory is short."""
 
-_LARGE = 1 << 20  # bytes of a constant worth a mapping
-_SMALL = 1 << 12  # bytes of a range that is read with its page
+_LARGE = 1 << 20  # least bytes of a mapped constant
+_SMALL = 1 << 12  # most bytes of a range that is read with its page
 _PAGE, _MOST_PAGES = 1 << 16, 256
 _PIECE = 1 << 24
 
@@ -53,24 +53,24 @@ class Content:
         return self._view[start : start + count]
 
     def part(self, start: int, size: int, name: str) -> Content:
-        """Return a range as a content of its own. ``name`` is what errors call it."""
+        """Return a range as a separate content. ``name`` is its name in errors."""
         return Content(self.read(start, size))
 
     def crc(self) -> int:
         """Return the CRC-32 of all bytes."""
         crc = 0
         for start in range(0, self.size, _PIECE):
-            crc = zlib.crc32(self._piece(start, min(_PIECE, self.size - start)), crc)
+            crc = zlib.crc32(self._read_piece(start, min(_PIECE, self.size - start)), crc)
         return crc
 
-    def _piece(self, start: int, count: int) -> memoryview:
+    def _read_piece(self, start: int, count: int) -> memoryview:
         return self.read(start, count)
 
 
 class FileContent(Content):
-    """A file, or a range of one, that is read where needed. Raises InvalidModel if the file has become shorter.
+    """A file or a range of a file, read on demand. Raises InvalidModel if the file has been truncated.
 
-    ``file``: a descriptor, which is closed with the object.
+    ``file`` is a descriptor, closed together with the object.
     """
 
     def __init__(self, file: int, name: str, start: int, size: int) -> None:
@@ -95,15 +95,15 @@ class FileContent(Content):
         number, offset = divmod(position, _PAGE)
         page = self._pages.get(number)
         if page is None:
-            page = self._page(number)
+            page = self._load_page(number)
         if offset + form.size <= len(page):
             return form.unpack_from(page, offset)
         return form.unpack(self.read(position, form.size))
 
-    def _page(self, number: int) -> memoryview:
-        """Read one page of tables; the one read first makes room for it."""
+    def _load_page(self, number: int) -> memoryview:
+        """Read one page of tables and evict the oldest page if the cache is full."""
         start = number * _PAGE
-        page = self._piece(start, min(_PAGE, self.size - start))
+        page = self._read_piece(start, min(_PAGE, self.size - start))
         if len(self._pages) >= _MOST_PAGES:
             del self._pages[next(iter(self._pages))]
         self._pages[number] = page
@@ -113,36 +113,36 @@ class FileContent(Content):
         number, offset = divmod(start, _PAGE)
         if count <= _SMALL and offset + count <= _PAGE:
             page = self._pages.get(number)
-            page = self._page(number) if page is None else page
+            page = self._load_page(number) if page is None else page
             return memoryview(bytes(page[offset : offset + count]))  # a copy, so that the page can be freed
-        if count >= _LARGE and self.size > MAPPED and (view := self._mapped(start, count)) is not None:
+        if count >= _LARGE and self.size > MAPPED and (view := self._map_range(start, count)) is not None:
             return view
-        return self._piece(start, count)
+        return self._read_piece(start, count)
 
-    def _piece(self, start: int, count: int) -> memoryview:
+    def _read_piece(self, start: int, count: int) -> memoryview:
         content = np.empty(count, np.uint8).data
         done = 0
         while done < count:
             read = self._read_into(content[done : done + _PIECE], self._start + start + done)
             if not read:
-                raise self._truncated()
+                raise self._truncation_error()
             done += read
         return content.toreadonly()
 
     def _read_into(self, piece: memoryview, position: int) -> int:
         if hasattr(os, "preadv"):
             return os.preadv(self._file, [piece], position)
-        with self._lock:  # Windows: a position and a read are two calls
+        with self._lock:  # Windows has no preadv: seek and read are two calls
             os.lseek(self._file, position, os.SEEK_SET)
             content = os.read(self._file, len(piece))
         piece[: len(content)] = content
         return len(content)
 
-    def _mapped(self, start: int, count: int) -> memoryview | None:
-        """Return a mapped range; ``None`` if the file system cannot map."""
+    def _map_range(self, start: int, count: int) -> memoryview | None:
+        """Return a mapped range; ``None`` if the file system does not support mapping."""
         first = self._start + start
         if os.fstat(self._file).st_size < first + count:
-            raise self._truncated()
+            raise self._truncation_error()
         if self._mapping is None:
             try:
                 self._mapping = mmap.mmap(self._file, 0, access=mmap.ACCESS_READ)
@@ -150,14 +150,14 @@ class FileContent(Content):
                 return None
         return memoryview(self._mapping)[first : first + count]
 
-    def _truncated(self) -> InvalidModel:
+    def _truncation_error(self) -> InvalidModel:
         return InvalidModel(f"cannot read {self._name}", [Problem("file", TRUNCATED, _AGAIN)])
 
 
 class Section(NamedTuple):
     """A range of a content that is a model by itself, such as an uncompressed member of an archive.
 
-    ``crc``: the CRC-32 that the range must have, if one is known.
+    ``crc`` is the expected CRC-32 of the range, if known.
     """
 
     content: Content
@@ -167,35 +167,40 @@ class Section(NamedTuple):
     crc: int | None = None
 
     def open(self) -> Content:
-        """Return the range as a content. Raises InvalidModel if it is damaged."""
+        """Return the range as a content. Raises InvalidModel if its CRC-32 does not match."""
         content = self.content.part(self.start, self.size, self.name)
         if self.crc is not None and content.crc() != self.crc:
-            reason, hint = "its CRC-32 is not the one that the archive states", "the archive is damaged: fetch it again"
+            reason, hint = "CRC-32 differs from the one in the archive", "the archive is damaged: fetch it again"
             raise InvalidModel(f"cannot read {self.name}", [Problem("file", reason, hint)])
         return content
 
 
 Source = str | os.PathLike[str] | bytes | bytearray | memoryview | Section
-"""A model given by path, by its bytes, or as a part of a bundle."""
+"""A model as a path, as bytes, or as a section of a bundle."""
 
 
 def open_content(source: Source) -> tuple[Content, str]:
-    """Return the content of a model, and what errors call it. Raises InvalidModel and OSError."""
+    """Return the content of a model and its name in errors. Raises InvalidModel and OSError."""
     if isinstance(source, Section):
         content, name = source.open(), source.name
     elif isinstance(source, str | os.PathLike):
         name = os.fspath(source)
-        content = FileContent.open(_regular(Path(source)), name)
+        content = FileContent.open(_check_regular_file(Path(source)), name)
     else:
         return Content(source), "the given bytes"
     return (Content(content.read(0, content.size)) if content.size <= WHOLE else content), name
 
 
-def _regular(path: Path) -> Path:
-    """Return a path that can be opened. Raises InvalidModel for a directory, and for a pipe, which would be waited for."""
+def _check_regular_file(path: Path) -> Path:
+    """Return the path of a regular file.
+
+    Raises InvalidModel for a directory, and for a pipe, which would block.
+    """
     if not stat.S_ISREG(path.stat().st_mode):
         reason, hint = (
-            ("it is a directory", "") if path.is_dir() else ("it is no regular file", "write it to one first")
+            ("it is a directory", "")
+            if path.is_dir()
+            else ("it is not a regular file", "write the model to a regular file first")
         )
         raise InvalidModel(f"cannot read {path}", [Problem("file", reason, hint)])
     return path

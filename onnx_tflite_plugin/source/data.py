@@ -1,4 +1,4 @@
-"""The values of constant tensors, decoded when first asked for."""
+"""Values of constant tensors, decoded on first use."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from onnx_tflite_plugin.source.sparsity import Sparsity
 
 
 class Stored(Data):
-    """The bytes ``span`` (first byte, size) of the file, read as an array of ``shape``.
+    """The bytes ``span`` (first byte, size) of the file, decoded as an array of ``shape``.
 
-    ``where`` is the tensor's path, for errors: ``array`` raises InvalidModel where the bytes contradict themselves
-    (strings, sparse coordinates). That they are enough for dtype and shape was checked when the model was read.
+    ``where`` is the tensor's path for errors. ``array`` raises InvalidModel if the bytes are inconsistent (strings, sparse
+    coordinates). The number of bytes was checked against dtype and shape when the model was read.
     """
 
     def __init__(
@@ -40,21 +40,21 @@ class Stored(Data):
     @cached_property
     def array(self) -> Array:
         if self._sparsity is not None:
-            array = self._sparsity.dense(self._values(self._sparsity.count), self._shape)
+            array = self._sparsity.dense(self._read_values(self._sparsity.count), self._shape)
         else:
-            array = self._values(math.prod(self._shape)).reshape(self._shape)
+            array = self._read_values(math.prod(self._shape)).reshape(self._shape)
         array.flags.writeable = False
         return array
 
-    def _values(self, count: int) -> Array:
-        """``count`` elements in stored order."""
+    def _read_values(self, count: int) -> Array:
+        """Return ``count`` elements in stored order."""
         if self._dtype == "string":
-            return self._strings(count)
+            return self._read_strings(count)
         if self._dtype in PACKED:
             return self._unpacked(count)
         dtype = numpy_dtype(self._dtype)
         if self._dtype == "bool":
-            # numpy takes a bool's byte at its word; C++ takes any but 0 for true.
+            # C++ treats every nonzero byte as true; numpy requires 0 or 1.
             stored = self._bytes(count)
             return stored != 0 if (stored > 1).any() else stored.view(dtype)
         return self._file.array(self._start, count, dtype)
@@ -63,30 +63,30 @@ class Stored(Data):
         return self._file.array(self._start, count, np.dtype(np.uint8))
 
     def _unpacked(self, count: int) -> Array:
-        """Elements of 2 or 4 bits, the first in the lowest bits of its byte."""
+        """Return elements of 2 or 4 bits; the first is in the lowest bits of its byte."""
         bits = PACKED[self._dtype]
         per_byte = 8 // bits
         packed = self._bytes(-(-count // per_byte))
         spread = np.empty((packed.size, per_byte), np.uint8)
         for place in range(per_byte):
-            # Up to the top of the byte, and down again below, which spreads a signed type's sign.
+            # Shift to the top of the byte; the right shift below extends the sign of signed dtypes.
             spread[:, place] = packed << (8 - bits - bits * place)
         values = spread.reshape(-1)[:count].view(np.uint8 if self._dtype.startswith("u") else np.int8)
         return (values >> (8 - bits)).astype(numpy_dtype(self._dtype))
 
-    def _strings(self, count: int) -> Array:
-        """LiteRT's string buffer (``string_util.h``): int32 count, count + 1 int32 offsets, then the bytes."""
+    def _read_strings(self, count: int) -> Array:
+        """Return strings of LiteRT's string buffer (``string_util.h``): int32 count, count + 1 int32 offsets, the bytes."""
         header = self._file.array(self._start, self._size // 4, np.dtype("<i4"))
         if count != (int(header[0]) if header.size else 0):
-            raise self._bad(f"{header[0] if header.size else 'no'} strings where the shape has {count}")
+            raise self._error(f"{header[0] if header.size else 'no'} strings, but the shape has {count}")
         if not count:
             return np.empty(0, object)
         if header.size < count + 2:
-            raise self._bad(f"{self._size} bytes cannot hold the offsets of {count} strings")
+            raise self._error(f"{self._size} bytes cannot hold the offsets of {count} strings")
         offsets = header[1 : count + 2].astype(np.int64)
-        # Rising offsets also mean that the strings together are no longer than the buffer.
+        # Increasing offsets also imply that the strings together fit the buffer.
         if offsets[0] < 4 * (count + 2) or (np.diff(offsets) < 0).any() or offsets[-1] > self._size:
-            raise self._bad(f"string offsets do not rise within its {self._size} bytes")
+            raise self._error(f"string offsets do not increase within the buffer's {self._size} bytes")
         stored = bytes(self._file.content.read(self._start, self._size))
         places = offsets.tolist()
         result = np.empty(count, object)
@@ -94,5 +94,5 @@ class Stored(Data):
             result[index] = stored[places[index] : places[index + 1]]
         return result
 
-    def _bad(self, reason: str) -> InvalidModel:
+    def _error(self, reason: str) -> InvalidModel:
         return self._file.invalid(self._where, reason, DAMAGED)

@@ -1,9 +1,9 @@
-"""Checked reading of FlatBuffers: whatever the bytes say, the answer is a value or ``InvalidModel``.
+"""Checked FlatBuffers reader: for any bytes, the result is a value or ``InvalidModel``.
 
 The format is https://flatbuffers.dev/internals: a table starts with a signed 32-bit distance back to its vtable; the
 vtable holds its own size, the table's size and, per field, a 16-bit offset into the table (0: absent, so the default).
 Strings, vectors and sub-tables are reached by an unsigned 32-bit distance forward. All numbers are little-endian.
-``struct`` refuses to read past the end of a buffer, so as long as no position is negative, every read is checked.
+``struct`` raises on reads past the end of a buffer, so every read at a non-negative position is checked.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from onnx_tflite_plugin.errors import InvalidModel, Problem
 from onnx_tflite_plugin.source.content import Content
 from onnx_tflite_plugin.source.model import Array
 
-# What to do next, for the two kinds of bad files: the bytes are wrong, or whoever wrote them was.
+# Hints for the two kinds of invalid files: damaged bytes, and bytes that were written wrongly.
 DAMAGED = "the file is damaged or cut short: fetch or convert it again"
 REFUSED = "LiteRT refuses it too: convert the original model again"
 
-# What one file may cost: tables and vectors may be shared, so that without a limit a few bytes could keep us busy for
-# hours. FlatBuffers' own verifier, which LiteRT runs on every file, stops at as many tables.
+# Limit on tables per file: tables and vectors may be shared, so a few bytes could otherwise take hours to read.
+# FlatBuffers' own verifier, which LiteRT runs on every file, has the same limit.
 MAX_TABLES = 1_000_000
-# Numbers that become Python objects (shapes, operands, scales): a 256k-row embedding quantized by rows has 512k.
+# Limit on numbers that become Python objects (shapes, operands, scales): an embedding with 256k per-row scales has 512k.
 MAX_NUMBERS = 1 << 24
-# Files without sharing have a table in 8 bytes and a number in 1 at the most, and copy each string once.
+# Files without sharing need at least 8 bytes per table and 1 per number, and copy each string once.
 SLACK = 1 << 16
 MAX_COPIES = 4
 
@@ -51,7 +51,7 @@ _INT, _UINT, _USHORT = _STRUCTS["int"], _STRUCTS["uint"], _STRUCTS["ushort"]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Field:
-    """One field of a table: ``kind`` is the schema's word for a scalar, or "string" or "table"; ``index`` the slot."""
+    """One field of a table: ``kind`` is the schema's scalar type, "string" or "table"; ``index`` is the slot."""
 
     name: str
     index: int
@@ -61,7 +61,7 @@ class Field:
 
     @property
     def absent(self) -> Any:
-        """What a table without this field holds."""
+        """Return the value of this field in a table that does not hold it."""
         if self.vector:
             return b"" if self.kind == "ubyte" else ()
         return "" if self.kind == "string" else self.default
@@ -69,14 +69,14 @@ class Field:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Layout:
-    """The fields of one table of the schema, the known ones: a file written by a newer schema may hold more."""
+    """The known fields of one table of the schema. A file written with a newer schema may hold more."""
 
     name: str
     fields: Mapping[str, Field]
 
     @classmethod
     def parse(cls, name: str, declaration: str) -> Layout:
-        """Read a declaration in the schema's own spelling: ``"shape:[int]; version:int=1; options:union"``.
+        """Parse a declaration in the schema's syntax: ``"shape:[int]; version:int=1; options:union"``.
 
         A union takes two slots: ``options_type`` and ``options``.
         """
@@ -94,7 +94,7 @@ class Layout:
 
 
 class File:
-    """The bytes of one FlatBuffer. ``name`` is what error messages call it."""
+    """The bytes of one FlatBuffer. ``name`` is its name in error messages."""
 
     __slots__ = ("_copied", "_copies", "_numbers", "_tables", "_vtables", "content", "name", "size", "unpack")
 
@@ -108,31 +108,34 @@ class File:
         self._copies: dict[tuple[int, int], bytes] = {}
 
     def invalid(self, where: str, reason: str, hint: str = "") -> InvalidModel:
-        """The error for this file: ``where`` is the path of the field."""
+        """Return the error for this file. ``where`` is the path of the field."""
         return InvalidModel(f"cannot read {self.name}", [Problem(where or "model", reason, hint)])
 
     def root(self, layout: Layout) -> Table:
-        """The one table that is not reached through another; its offset is the file's first word."""
+        """Return the root table, whose offset is the first word of the file."""
         if self.size < 8:
-            raise self.invalid("file", f"{self.size} bytes hold no model", DAMAGED)
+            raise self.invalid("file", f"{self.size} bytes are too few for a model", DAMAGED)
         return self.table(self.unpack(_UINT, 0)[0], layout, "")
 
     def table(self, position: int, layout: Layout, path: str) -> Table:
+        """Return the table at a position of the file."""
         try:
             vtable = position - self.unpack(_INT, position)[0]
         except struct.error:
-            raise self.invalid(path, f"it would start at byte {position} of {self.size}", DAMAGED) from None
+            raise self.invalid(path, f"the table would start at byte {position} of {self.size}", DAMAGED) from None
         offsets = self._vtables.get((vtable, layout))
         if offsets is None:
-            offsets = self._vtables[vtable, layout] = self._vtable(vtable, layout, path)
+            offsets = self._vtables[vtable, layout] = self._read_vtable(vtable, layout, path)
         return Table(self, position, layout, path, offsets)
 
-    def _vtable(self, position: int, layout: Layout, path: str) -> dict[str, int]:
-        """Offset of each field that is present; one vtable serves many tables, so the caller keeps it."""
+    def _read_vtable(self, position: int, layout: Layout, path: str) -> dict[str, int]:
+        """Return the offset of each present field. Tables share vtables, so the caller caches the result."""
         size = self.unpack(_USHORT, position)[0] if 0 <= position <= self.size - 4 else 0
         if size < 4 or size % 2 or position + size > self.size:
-            raise self.invalid(path, f"byte {position} holds no description of its fields (vtable)", DAMAGED)
-        # Only the fields we know are looked at: a vtable may claim 32,000.
+            raise self.invalid(
+                path, f"byte {position} holds no valid vtable (description of the table's fields)", DAMAGED
+            )
+        # Reads only known fields: a vtable may claim 32,000.
         count = 1 + max((field.index for field in layout.fields.values()), default=-1)
         offsets = self.numbers(position + 4, min(count, size // 2 - 2), "H")
         return {
@@ -153,7 +156,7 @@ class File:
         return np.frombuffer(self.content.read(start, count * dtype.itemsize), dtype, count)
 
     def copy(self, start: int, count: int, path: str) -> bytes:
-        """A range the caller has checked, as bytes; the same range is copied once."""
+        """Return a range that the caller has checked, as bytes. The same range is copied once."""
         content = self._copies.get((start, count))
         if content is None:
             self._copied += count
@@ -163,12 +166,14 @@ class File:
         return content
 
     def count_tables(self, count: int, path: str) -> None:
+        """Count tables read so far. Raises InvalidModel above the limit."""
         self._tables += count
         limit = min(MAX_TABLES, self.size // 8 + SLACK)
         if self._tables > limit:
             raise self.invalid(path, f"more than {limit} tables in {self.size} bytes", DAMAGED)
 
     def count_numbers(self, count: int, path: str) -> None:
+        """Count numbers read so far. Raises InvalidModel above the limit."""
         self._numbers += count
         limit = min(MAX_NUMBERS, self.size + SLACK)
         if self._numbers > limit:
@@ -176,7 +181,7 @@ class File:
 
 
 class Table:
-    """One table of the file; ``path`` is its place, as in ``subgraphs[0].tensors[3]``."""
+    """One table of the file. ``path`` is its location, such as ``subgraphs[0].tensors[3]``."""
 
     __slots__ = ("_offsets", "_position", "file", "layout", "path")
 
@@ -189,23 +194,23 @@ class Table:
 
     @classmethod
     def empty(cls, layout: Layout) -> Table:
-        """A table of no file, in which every field is absent."""
+        """Return a table of no file, in which every field is absent."""
         return cls(File(b"", "nothing"), 0, layout, layout.name, {})
 
     def invalid(self, name: str, reason: str, hint: str = "") -> InvalidModel:
         return self.file.invalid(self.at(name), reason, hint)
 
     def at(self, name: str) -> str:
-        """The path of field ``name``."""
+        """Return the path of field ``name``."""
         return f"{self.path}.{name}" if self.path else name
 
     def has(self, name: str) -> bool:
         return name in self._offsets
 
     def value(self, name: str) -> Any:
-        """Any field but tables: scalars as Python numbers, strings as str, vectors as tuples, ubyte vectors as bytes.
+        """Return any field but tables: scalars as Python numbers, strings as str, vectors as tuples, ubyte vectors as bytes.
 
-        A field the file leaves out has the schema's default; a missing string is "" and a missing vector empty.
+        An absent scalar has the schema's default; an absent string is "" and an absent vector is empty.
         """
         field = self.layout.fields[name]
         if name not in self._offsets:
@@ -221,7 +226,7 @@ class Table:
         try:
             return self.file.unpack(_STRUCTS[self.layout.fields[name].kind], self._position + offset)[0]
         except struct.error:
-            raise self._outside(name) from None
+            raise self._outside_error(name) from None
 
     def number(self, name: str) -> int:
         value: int = self._scalar(name)
@@ -231,7 +236,7 @@ class Table:
         return bool(self._scalar(name))
 
     def text(self, name: str) -> str:
-        """A string; bytes that are not UTF-8 appear as backslash escapes, because ONNX takes nothing else."""
+        """Return a string. Bytes that are not UTF-8 become backslash escapes, because ONNX accepts only UTF-8."""
         return self.blob(name).decode("utf-8", "backslashreplace")
 
     def blob(self, name: str) -> bytes:
@@ -245,7 +250,7 @@ class Table:
         return self.file.numbers(start, count, _CODES[kind])
 
     def array(self, name: str) -> Array:
-        """Return a vector of numbers as a read-only array, however long it is."""
+        """Return a vector of numbers as a read-only array, without a limit on its length."""
         dtype = np.dtype("<" + _CODES[self.layout.fields[name].kind])
         start, count = self.vector(name, dtype.itemsize)
         return self.file.array(start, count, dtype)
@@ -259,7 +264,7 @@ class Table:
         try:
             position += self.file.unpack(_UINT, position)[0]
         except struct.error:
-            raise self._outside(name) from None
+            raise self._outside_error(name) from None
         return self.file.table(position, layout, path)
 
     def tables(self, name: str, layout: Layout) -> list[Table]:
@@ -273,18 +278,18 @@ class Table:
         ]
 
     def length(self, name: str) -> int:
-        """The length of a vector of tables."""
+        """Return the length of a vector of tables."""
         return self.vector(name, 4)[1]
 
     def item(self, name: str, index: int, layout: Layout) -> Table:
-        """One table of a vector; the caller knows that it has an element ``index``."""
+        """Return one table of a vector. The caller guarantees that element ``index`` exists."""
         path = f"{self.at(name)}[{index}]"
         self.file.count_tables(1, path)
         position = self.vector(name, 4)[0] + 4 * index
         return self.file.table(position + self.file.unpack(_UINT, position)[0], layout, path)
 
     def vector(self, name: str, width: int) -> tuple[int, int]:
-        """First byte and length of a vector of ``width``-byte elements; (0, 0) where there is none."""
+        """Return the first byte and length of a vector of ``width``-byte elements; (0, 0) if absent."""
         offset = self._offsets.get(name)
         if offset is None:
             return 0, 0
@@ -293,11 +298,11 @@ class Table:
             start += 4 + self.file.unpack(_UINT, start)[0]
             count = self.file.unpack(_UINT, start - 4)[0]
         except struct.error:
-            raise self._outside(name) from None
+            raise self._outside_error(name) from None
         if start + count * width > self.file.size:
-            reason = f"{count} elements of {width} bytes from byte {start} exceed the file's {self.file.size} bytes"
+            reason = f"{count} elements of {width} bytes from byte {start} exceed the file of {self.file.size} bytes"
             raise self.invalid(name, reason, DAMAGED)
         return start, count
 
-    def _outside(self, name: str) -> InvalidModel:
-        return self.invalid(name, f"it lies outside the file's {self.file.size} bytes", DAMAGED)
+    def _outside_error(self, name: str) -> InvalidModel:
+        return self.invalid(name, f"the field lies outside the file of {self.file.size} bytes", DAMAGED)

@@ -1,4 +1,7 @@
-"""Attributes in a FlexBuffer: a map of names to numbers, text and lists of these, which is all that converters write."""
+"""Operator attributes in a FlexBuffer: a map of names to numbers, text and lists of these.
+
+Converters write nothing else.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,14 @@ from typing import Any
 from onnx_tflite_plugin.source.model import Options
 
 MOST = 1 << 16
-"""Entries of one map, lists counted item by item; the attributes of an operator are a handful."""
+"""Most entries of one map, counting each item of a list. Operators have few attributes."""
 
 
 class _Budget:
-    """Entries that may still be read: offsets may lead to one list over and over."""
+    """Number of entries that may still be read.
+
+    Offsets may refer to one list repeatedly, so the count is limited.
+    """
 
     def __init__(self) -> None:
         self.left = MOST
@@ -19,14 +25,14 @@ class _Budget:
     def spend(self, count: int) -> int:
         self.left -= count
         if self.left < 0:
-            raise ValueError(f"it holds more than {MOST} entries")
+            raise ValueError(f"the FlexBuffer holds more than {MOST} entries")
         return count
 
 
-def attributes(data: bytes, table: str) -> Options:
-    """The map at the root of a FlexBuffer, as options of ``table``; nothing where it is empty or no map.
+def decode_attributes(data: bytes, table: str) -> Options:
+    """Return the root map of a FlexBuffer as options of ``table``; no options if it is empty or not a map.
 
-    Raises ValueError where it is damaged or larger than ``MOST``.
+    Raises ValueError if it is damaged or holds more than ``MOST`` entries.
     """
     if not data:
         return Options(table)
@@ -40,15 +46,15 @@ def attributes(data: bytes, table: str) -> Options:
         entries = root.AsMap
         names, values = entries.Keys, entries.Values
         count = budget.spend(len(names))
-        return Options(table, {names[k].AsKey: _value(values[k], budget) for k in range(count)})
+        return Options(table, {names[k].AsKey: _decode_value(values[k], budget) for k in range(count)})
     except ValueError:
         raise
-    except Exception as error:  # the package reads unchecked: struct.error, IndexError, TypeError and more
-        raise ValueError(f"it is no FlexBuffer: {type(error).__name__}: {error}") from error
+    except Exception as error:  # the package reads unchecked and raises struct.error, IndexError, TypeError and more
+        raise ValueError(f"not a FlexBuffer: {type(error).__name__}: {error}") from error
 
 
-def _value(reference: Any, budget: _Budget) -> Any:
-    """A number, text, a blob or a tuple of these; ``None`` for null and for maps within."""
+def _decode_value(reference: Any, budget: _Budget) -> Any:
+    """Return a number, text, a blob or a tuple of these; ``None`` for null and for nested maps."""
     if reference.IsBool or reference.IsInt or reference.IsFloat:
         return reference.AsBool if reference.IsBool else reference.AsInt if reference.IsInt else reference.AsFloat
     if reference.IsString or reference.IsKey or reference.IsBlob:
@@ -61,4 +67,4 @@ def _value(reference: Any, budget: _Budget) -> Any:
         items = reference.AsVector
     else:
         return None
-    return tuple(_value(items[k], budget) for k in range(budget.spend(len(items))))
+    return tuple(_decode_value(items[k], budget) for k in range(budget.spend(len(items))))

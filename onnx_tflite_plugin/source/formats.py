@@ -1,4 +1,4 @@
-"""What a file is that is no TFLite model, so that the message can say so: by its first bytes, as ``file`` does."""
+"""Identify files that are not TFLite models by their first bytes, for error messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAGIC: tuple[tuple[bytes, str], ...] = (
     (b"\x28\xb5\x2f\xfd", "it is compressed with zstd: unzstd it first"),
     (b"LITERTLM", "it is a LiteRT-LM bundle of several models: take the .tflite out of it"),
     (b"\x89HDF", "it is an HDF5 file, as Keras writes them: convert it to TFLite first"),
-    (b"GGUF", "it is a GGUF file, which is no TFLite model"),
+    (b"GGUF", "it is a GGUF file, not a TFLite model"),
     *(
         (bytes([0x80, protocol]), "it is a Python pickle, as older PyTorch files are: export it to TFLite first")
         for protocol in range(2, 6)
@@ -43,53 +43,53 @@ _IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".ppm", ".tif", ".t
 _MOST_NAMES = 5
 
 
-def described(content: Content) -> str:
-    """Return what the file is and what to do about it; empty if nothing is known of it."""
+def describe_format(content: Content) -> str:
+    """Return the format of the file and what to do with it; empty if unknown."""
     start = bytes(content.read(0, min(64, content.size)))
     for magic, text in _MAGIC:
         if start.startswith(magic):
             return text
     if start.startswith(_ZIP):
-        return _archive(content)
+        return _describe_zip(content)
     if start[4:8] in _EXECUTORCH:
         return "it is an ExecuTorch program: export the original model to TFLite"
     if start[8:10] == b'{"' and int.from_bytes(start[:8], "little") < content.size:
         return "it is a safetensors file, which holds weights without a model: export the model to TFLite first"
-    return _protobuf(start) or ("" if start else "it is empty")
+    return _describe_protobuf(start) or ("" if start else "it is empty")
 
 
-def _protobuf(start: bytes) -> str:
-    """Return what a file is that begins as a protobuf of some format does."""
+def _describe_protobuf(start: bytes) -> str:
+    """Return the format of a file that begins like a known protobuf; empty if unknown."""
     if len(start) > 2 and start[0] == 0x08 and 0 < start[1] < 32 and start[2] in _ONNX_FIELDS:
-        # Field 2 of an ONNX model is a name, of a SavedModel and of a Core ML model a message.
+        # Field 2 is a name in an ONNX model, and a message in a SavedModel or a Core ML model.
         if start[2] == 0x12 and len(start) > 8 and not _begins_text(start[3:]):
             return _SAVED_MODEL if start[1] == 1 else "it is a Core ML model: export the original model to TFLite"
         return "it is an ONNX model already"
-    # A GraphDef begins with a node, and that with its name.
+    # A GraphDef begins with a node, which begins with its name.
     if len(start) > 8 and start[0] == 0x0A and any(start[k] == 0x0A and _begins_text(start[k + 1 :]) for k in (2, 3)):
         return "it is a TensorFlow graph (.pb): convert it to TFLite first, with tf.lite.TFLiteConverter"
     return ""
 
 
 def _begins_text(field: bytes) -> bool:
-    """True if a field of protobuf, from its length on, begins with printable text."""
+    """True if a protobuf field, given from its length byte, begins with printable text."""
     length = field[0]
     text = field[1 : 1 + length]
     return length < 0x80 and text.isascii() and text.decode().isprintable()
 
 
-def _archive(content: Content) -> str:
-    """A zip archive, which a .task bundle and a PyTorch file are too, with the models in it."""
+def _describe_zip(content: Content) -> str:
+    """Return the format of a zip archive, such as a .task bundle or a PyTorch file, with the models in it."""
     try:
         with zipfile.ZipFile(stream_of(content)) as archive:
             names = archive.namelist()
     except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError):
         names = []
-    return described_archive(names) or "it is a zip archive: unpack it first"
+    return describe_archive(names) or "it is a zip archive: unpack it first"
 
 
-def described_archive(names: Sequence[str]) -> str:
-    """Return what a zip archive of these files is, and what to do about it; empty if nothing is known of it."""
+def describe_archive(names: Sequence[str]) -> str:
+    """Return the format of a zip archive with these file names and what to do with it; empty if unknown."""
     models = [name for name in names if name.endswith(".tflite") or name.startswith("TF_LITE")]
     if models:
         more = f" and {len(models) - _MOST_NAMES} more" if len(models) > _MOST_NAMES else ""
@@ -107,14 +107,14 @@ def described_archive(names: Sequence[str]) -> str:
         return "it holds NumPy arrays (.npz), which are data for a model: --inputs takes it"
     if suffixes & {".mlmodel", ".onnx"}:
         kind = "ONNX" if ".onnx" in suffixes else "Core ML"
-        return f"it is a zip archive of {kind} models, which are no TFLite models"
+        return f"it is a zip archive of {kind} models, not TFLite models"
     if suffixes and suffixes <= {*_IMAGES}:
         return "it is a zip archive of images, which are data for a model: unpack it, and --inputs takes the folder"
     return ""
 
 
-def described_folder(folder: Path) -> str:
-    """Return what a folder without TFLite models is; empty if nothing is known of it."""
+def describe_folder(folder: Path) -> str:
+    """Return the format of a folder without TFLite models; empty if unknown."""
     if (folder / "saved_model.pb").is_file():
         return _SAVED_MODEL
     if (folder / "Data" / "com.apple.CoreML").is_dir():

@@ -1,8 +1,7 @@
-"""What a file's author says about the model: TFLite metadata, and the files packed behind the model as a zip.
+"""Read TFLite metadata: the author's description, and the files in the zip appended to the model.
 
-The tables are those of ``metadata_schema.fbs`` (mediapipe/tasks/metadata), slot for slot; the zip is appended to the
-model's bytes, as ``metadata_writer`` does it. Nothing of this changes what a model computes, so what cannot be read is
-left out.
+The tables follow ``metadata_schema.fbs`` (mediapipe/tasks/metadata), slot for slot. The zip is appended to the model's
+bytes, as ``metadata_writer`` does. Metadata does not affect what a model computes, so unreadable metadata is ignored.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.source.streams import stream_of
 
 KEY = "TFLITE_METADATA"
-MOST_FILES, MOST_BYTES = 64, 1 << 23  # of the zip: a vocabulary of 250k entries has 4 MB
+MOST_FILES, MOST_BYTES = 64, 1 << 23  # limits on the zip: a vocabulary of 250k entries has 4 MB
 
 _MODEL = Layout.parse(
     "ModelMetadata",
@@ -48,39 +47,39 @@ _FILES = ("", "descriptions", "axis labels", "value labels", "score calibration"
 
 
 def read_metadata(content: bytes, model: Content) -> Metadata | None:
-    """The metadata of a model from the buffer named TFLITE_METADATA and the model's bytes; ``None`` where unreadable."""
+    """Return the metadata in buffer TFLITE_METADATA, with files from the model's bytes; ``None`` if unreadable."""
     try:
         table = File(content, KEY).root(_MODEL)
-        listed = _Files(_unpacked(model))
+        listed = _Files(_unpack_files(model))
         graphs = table.tables("subgraph_metadata", _SUBGRAPH)
         return Metadata(
             **{name: table.text(name) for name in ("name", "description", "version", "author", "license")},
-            inputs=tuple(_tensors(graph, "input", listed) for graph in graphs),
-            outputs=tuple(_tensors(graph, "output", listed) for graph in graphs),
+            inputs=tuple(_read_tensors(graph, "input", listed) for graph in graphs),
+            outputs=tuple(_read_tensors(graph, "output", listed) for graph in graphs),
             files=tuple(file for owner in (table, *graphs) for file in listed.of(owner)),
         )
     except InvalidModel:
         return None
 
 
-def described(model: Model) -> dict[tuple[int, int], TensorMetadata]:
-    """What the metadata of a model as it was read says of its inputs and outputs, which it lists in the file's order."""
+def describe_interface(model: Model) -> dict[tuple[int, int], TensorMetadata]:
+    """Return the metadata of a model's inputs and outputs, which the metadata lists in the file's order."""
     by_tensor: dict[tuple[int, int], TensorMetadata] = {}
     if model.authored is None:
         return by_tensor
     for graph in model.subgraphs:
         for side, listed in ((graph.inputs, model.authored.inputs), (graph.outputs, model.authored.outputs)):
             if graph.index < len(listed) and len(side) == len(listed[graph.index]):
-                told = zip(side, listed[graph.index], strict=True)
-                by_tensor |= {(tensor.subgraph, tensor.index): one for tensor, one in told}
+                pairs = zip(side, listed[graph.index], strict=True)
+                by_tensor |= {(tensor.subgraph, tensor.index): entry for tensor, entry in pairs}
     return by_tensor
 
 
-def _tensors(graph: Table, side: str, listed: _Files) -> tuple[TensorMetadata, ...]:
-    return tuple(_tensor(table, listed) for table in graph.tables(f"{side}_tensor_metadata", _TENSOR))
+def _read_tensors(graph: Table, side: str, listed: _Files) -> tuple[TensorMetadata, ...]:
+    return tuple(_read_tensor(table, listed) for table in graph.tables(f"{side}_tensor_metadata", _TENSOR))
 
 
-def _tensor(table: Table, listed: _Files) -> TensorMetadata:
+def _read_tensor(table: Table, listed: _Files) -> TensorMetadata:
     content, stats = table.table("content", _CONTENT), table.table("stats", _STATS)
     kind = content.number("content_properties_type") if content is not None else 0
     mean: tuple[float, ...] = ()
@@ -106,7 +105,7 @@ def _tensor(table: Table, listed: _Files) -> TensorMetadata:
 
 
 class _Files:
-    """The associated files of a model by name, with what the zip holds of them."""
+    """The associated files of a model by name, with their content from the zip."""
 
     def __init__(self, contents: Mapping[str, bytes]) -> None:
         self._contents = contents
@@ -128,8 +127,8 @@ class _Files:
         return contents
 
 
-def _unpacked(model: Content) -> dict[str, bytes]:
-    """The files behind the model, as far as they can be read and are no larger than such files are."""
+def _unpack_files(model: Content) -> dict[str, bytes]:
+    """Return the files in the zip after the model that can be read and fit the size limit."""
     contents: dict[str, bytes] = {}
     try:
         with zipfile.ZipFile(stream_of(model)) as archive:

@@ -1,7 +1,7 @@
-"""A TFLite model as immutable objects: what the file says, nothing derived for ONNX.
+"""A TFLite model as immutable objects: the content of the file, without anything derived for ONNX.
 
-Tensors are known by index, never by name (names repeat or are empty). Absent
-operands keep their slot as ``None``. Nothing here imports onnx or tflite.
+Tensors are identified by index, never by name (names repeat or are empty). An absent
+operand keeps its slot as ``None``. Nothing here imports onnx or tflite.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
+from onnx_tflite_plugin.renamed import TENSOR, renamed_attributes
 from onnx_tflite_plugin.source.authored import Metadata
 
 Array = npt.NDArray[Any]
@@ -20,7 +21,7 @@ Dims = tuple[int | None, ...]
 
 
 def agree(one: Sequence[int | None], other: Sequence[int | None]) -> bool:
-    """Whether two shapes may be of one tensor: as many axes, and equal sizes wherever both are known."""
+    """True if two shapes may describe one tensor: equal rank, and equal sizes wherever both are known."""
     return len(one) == len(other) and all(a == b or None in (a, b) for a, b in zip(one, other, strict=True))
 
 
@@ -29,7 +30,7 @@ class Quantization:
     """Affine quantization: ``real = scale * (stored - zero_point)``.
 
     ``scale`` and ``zero_point`` have one entry (per-tensor) or one per element of ``axis``.
-    They are Python numbers on purpose: numpy integers overflow silently.
+    They are Python numbers because numpy integers overflow silently.
     """
 
     scale: tuple[float, ...]
@@ -43,7 +44,7 @@ class Quantization:
 
 @dataclass(frozen=True, slots=True)
 class BlockwiseQuantization:
-    """Blocks of ``block_size`` along the last axis share a scale: ``real = scale * stored``.
+    """Blockwise quantization along the last axis: ``real = scale * stored``, one scale per ``block_size`` elements.
 
     ``scales`` is a float16 constant of the same subgraph, in the order of the blocks: ``[O, K / block_size]`` for a
     tensor ``[O, K]``.
@@ -53,15 +54,15 @@ class BlockwiseQuantization:
     block_size: int
 
     def flat(self) -> Array:
-        """The scales as float32, one a block in stored order."""
+        """Return the scales as a flat float32 array, one per block in stored order."""
         return self.scales.array.astype("float32").reshape(-1)
 
 
 @dataclass(frozen=True, slots=True)
 class MultiAxisQuantization:
-    """Scales along several ``axes``, each entry for ``block_size`` elements (0: for one coordinate of each axis).
+    """Quantization along several ``axes``, each scale for ``block_size`` elements (0: one coordinate of each axis).
 
-    ``scales`` and ``zero_points`` are tensor indices in the same subgraph. No LiteRT CPU kernel takes it.
+    ``scales`` and ``zero_points`` are tensor indices in the same subgraph. No LiteRT CPU kernel supports it.
     """
 
     scales: int
@@ -76,10 +77,10 @@ AnyQuantization = Quantization | BlockwiseQuantization | MultiAxisQuantization
 class Options(Mapping[str, Any]):
     """Decoded operator options: snake_case fields, enums by name, vectors as tuples.
 
-    ``options.stride_h`` and ``options["stride_h"]`` are the same. A field the
-    table does not know raises AttributeError naming the table; a field absent
-    from the file has the schema's default. ``table`` is the schema's table name ("" for none). ``absent``: what fields have
-    that a table would hold which the file leaves out; they are not listed.
+    ``options.stride_h`` and ``options["stride_h"]`` are equivalent. A field that the table does not have raises
+    AttributeError with the name of the table. A field absent from the file has the schema's default. ``table`` is the
+    table's name in the schema ("" for none). ``absent`` holds values of fields that the file leaves out with their
+    table; iteration does not list them.
     """
 
     __slots__ = ("_absent", "_fields", "table")
@@ -106,11 +107,11 @@ class Options(Mapping[str, Any]):
         try:
             return self[name]
         except KeyError:
-            listed = ", ".join(self._fields) or "nothing"
-            raise AttributeError(f"{self.table or 'this operator'} has no option {name!r}; it holds {listed}") from None
+            listed = ", ".join(self._fields) or "none"
+            raise AttributeError(f"{self.table or 'this operator'} has no option {name!r}; options: {listed}") from None
 
     def with_fields(self, fields: Mapping[str, Any]) -> Options:
-        """The options with other fields, of the same table."""
+        """Return options of the same table with other fields."""
         return Options(self.table, fields, self._absent)
 
     def __repr__(self) -> str:
@@ -118,7 +119,7 @@ class Options(Mapping[str, Any]):
 
 
 class Data:
-    """The stored value of a constant tensor, decoded when first asked for.
+    """The stored value of a constant tensor, decoded on first use.
 
     ``array`` is read-only.
     """
@@ -129,7 +130,10 @@ class Data:
 
 
 class Widening(Data):
-    """The numbers of another constant in a wider dtype, computed when first asked for; ``source`` is what a file keeps."""
+    """The values of another constant in a wider dtype, computed on first use.
+
+    ``source`` is the constant to store.
+    """
 
     def __init__(self, source: Tensor, compute: Callable[[], Array]) -> None:
         self.source = source
@@ -144,10 +148,9 @@ class Widening(Data):
 class Tensor:
     """One tensor of a subgraph.
 
-    ``shape`` is what the file stores (with 1 for unknown sizes, as converters write it);
-    ``dims`` has ``None`` where the size is unknown until run time. ``dtype`` is numpy's or
-    ml_dtypes' name ("float32", "int8", "int4", "float8_e4m3fn", ...), or "string", "resource", "variant".
-    ``disregarded``: parameters that the file gives a float tensor, which no kernel looks at.
+    ``shape`` is the shape in the file (dynamic dimensions are 1, as converters write them); ``dims`` has ``None`` for
+    dynamic dimensions. ``dtype`` is the name in numpy or ml_dtypes ("float32", "int8", "int4", "float8_e4m3fn", ...),
+    or "string", "resource", "variant". ``ignored_quantization``: quantization parameters of a float tensor, which kernels ignore.
     """
 
     subgraph: int
@@ -160,16 +163,16 @@ class Tensor:
     quantization: AnyQuantization | None = None
     is_variable: bool = False
     has_rank: bool = True
-    disregarded: Quantization | None = None
+    ignored_quantization: Quantization | None = None
 
     @property
-    def constant(self) -> bool:
-        """Whether its value is known and stays; that of a variable is only what it begins with."""
+    def is_constant(self) -> bool:
+        """True if the value is known and never changes. The value of a variable is only its initial value."""
         return self.data is not None and not self.is_variable
 
     @property
     def narrower(self) -> Tensor | None:
-        """The constant of a narrower dtype that has this one's numbers and is kept in its place."""
+        """Return the constant of a narrower dtype with the same values, which is stored instead; ``None`` if there is none."""
         return self.data.source if isinstance(self.data, Widening) else None
 
     @property
@@ -177,17 +180,17 @@ class Tensor:
         return len(self.shape)
 
     @property
-    def static(self) -> bool:
+    def is_static(self) -> bool:
         return None not in self.dims
 
     @property
     def blocks(self) -> BlockwiseQuantization | None:
-        """The parameters of a tensor with a scale per block."""
+        """Return the blockwise parameters; ``None`` for a tensor without them."""
         return self.quantization if isinstance(self.quantization, BlockwiseQuantization) else None
 
     @property
     def array(self) -> Array:
-        """The constant's value; raises ValueError on a tensor computed at run time."""
+        """Return the constant's value. Raises ValueError for a tensor that is computed at runtime."""
         if self.data is None:
             raise ValueError(f"tensor {self} is not a constant")
         return self.data.array
@@ -198,14 +201,17 @@ class Tensor:
     def __hash__(self) -> int:
         return hash((self.subgraph, self.index))
 
+    if not TYPE_CHECKING:
+        __getattr__ = renamed_attributes(TENSOR)
+
 
 @dataclass(frozen=True, eq=False)
 class Operator:
-    """One operator call: ``code`` is the schema's name, ``CUSTOM.<code>`` or ``COMPOSITE.<name>``.
+    """One operator: ``code`` is the schema's name, ``CUSTOM.<code>`` or ``COMPOSITE.<name>``.
 
     ``builtin`` is the schema's name without the suffix. ``inputs`` and ``outputs`` hold tensors; an absent optional
     operand (-1 in the file) is ``None`` in its slot. ``options`` holds a custom operator's FlexBuffer and a composite's
-    attributes as values; where ``custom_options`` are no FlexBuffer map they are left as bytes, and ``options`` is empty.
+    attributes as values. ``custom_options`` that are not a FlexBuffer map stay bytes, and ``options`` is empty.
     """
 
     subgraph: int
@@ -221,16 +227,16 @@ class Operator:
     mutating: tuple[bool, ...] = ()
 
     def __hash__(self) -> int:
-        first = self.outputs[0] if self.outputs else None  # differs between copies of one operator
+        first = self.outputs[0] if self.outputs else None  # distinguishes copies of one operator
         return hash((self.subgraph, self.index, 0 if first is None else first))
 
     def tensor(self, slot: int) -> Tensor | None:
-        """The operand in a slot: input ``slot``, or output ``~slot`` where negative; ``None`` where absent."""
+        """Return the operand in a slot: input ``slot``, or output ``~slot`` if negative; ``None`` if absent."""
         operands, k = (self.inputs, slot) if slot >= 0 else (self.outputs, ~slot)
         return operands[k] if k < len(operands) else None
 
     def __getitem__(self, slot: int) -> Tensor:
-        """The operand in a slot; raises LookupError where it is absent."""
+        """Return the operand in a slot. Raises LookupError if it is absent."""
         tensor = self.tensor(slot)
         if tensor is None:
             kind, k = ("input", slot) if slot >= 0 else ("output", ~slot)
@@ -238,9 +244,9 @@ class Operator:
         return tensor
 
     def constant(self, slot: int) -> Array | None:
-        """The operand's value where it is a constant of the file, else ``None``."""
+        """Return the operand's value if it is a constant of the file, otherwise ``None``."""
         tensor = self.tensor(slot)
-        return tensor.array if tensor is not None and tensor.constant else None
+        return tensor.array if tensor is not None and tensor.is_constant else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,7 +261,7 @@ class Subgraph:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A named entry: input and output names mapped to tensor indices of ``subgraph``."""
+    """A named entry point: input and output names mapped to tensor indices of ``subgraph``."""
 
     key: str
     subgraph: int
@@ -276,5 +282,5 @@ class Model:
 
     @property
     def main(self) -> Subgraph:
-        """The subgraph that one invocation runs: the first, or that of the signature asked for."""
+        """Return the subgraph that an invocation runs: the first, or that of the selected signature."""
         return self.subgraphs[self.root]

@@ -1,8 +1,8 @@
-"""Operator options: which fields a table has is asked of the ``tflite`` package, once a table; the file is read by us.
+"""Read operator options. Field layouts come from the ``tflite`` package; the file is read with our checked reader.
 
-A generated class of that package is a list of accessors, each of which knows a slot, a type and a default. Calling them
-on a recorder instead of a file tells us all three (``_layout``), so that no table is written down here, and none of
-the package's unchecked reading is used.
+A generated class of that package is a list of accessors, each with a slot, a type and a default. ``_record_layout``
+calls them on a recorder instead of a file to learn all three. So no table is written down here, and the package's
+unchecked reading is not used.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import Any
 from onnx_tflite_plugin.codes import UNKNOWN
 from onnx_tflite_plugin.source import dtypes
 from onnx_tflite_plugin.source.flatbuffer import Field, Layout, Table
-from onnx_tflite_plugin.source.flexbuffer import attributes
+from onnx_tflite_plugin.source.flexbuffer import decode_attributes
 from onnx_tflite_plugin.source.model import Options
 from onnx_tflite_plugin.source.schema import NEWER_OPERATORS, NEWER_OPTIONS_2, NEWER_TABLES
 
-# The schema gives these fields an enum; the generated classes do not say which. Never a 64-bit field: StableHLO's
+# Enum of each enum field, which the generated classes do not name. Does not apply to 64-bit fields: StableHLO's
 # ``padding`` is a vector of longs.
 ENUMS = {
     "algorithm": "RngAlgorithm",
@@ -65,10 +65,10 @@ _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 @cache
-def _generated(name: str) -> type | None:
-    """A class of the ``tflite`` package, ``None`` where it has none of that name.
+def _load_class(name: str) -> type | None:
+    """Return a class of the ``tflite`` package; ``None`` if the package has none of that name.
 
-    The module that holds it is loaded by itself: the package imports all of its 190, which takes 40 ms.
+    Loads only the module of the class: importing the package loads all 190 modules, which takes 40 ms.
     """
     package = find_spec("tflite")
     assert package is not None
@@ -80,29 +80,29 @@ def _generated(name: str) -> type | None:
     return getattr(module, name, None)
 
 
-def _enum(name: str) -> dict[int, str]:
-    if name == "TensorType":  # the package's list is older than ours
+def _enum_names(name: str) -> dict[int, str]:
+    if name == "TensorType":  # the package's enum is older than dtypes.NAMES
         return dict(enumerate(word.upper() for word in dtypes.NAMES))
-    return {number: word for word, number in vars(_generated(name)).items() if isinstance(number, int)}
+    return {number: word for word, number in vars(_load_class(name)).items() if isinstance(number, int)}
 
 
 @cache
 def operator_names() -> Mapping[int, str]:
-    """The schema's name of each builtin operator, by number."""
-    return _enum("BuiltinOperator") | NEWER_OPERATORS
+    """Return the schema's name of each builtin operator, by number."""
+    return _enum_names("BuiltinOperator") | NEWER_OPERATORS
 
 
 @cache
-def _unions() -> Mapping[str, Mapping[int, str]]:
-    """The table that each number of the two option unions stands for."""
+def _option_unions() -> Mapping[str, Mapping[int, str]]:
+    """Return the table name of each number of the two option unions."""
     return {
-        "builtin_options": _enum("BuiltinOptions"),
-        "builtin_options_2": _enum("BuiltinOptions2") | NEWER_OPTIONS_2,
+        "builtin_options": _enum_names("BuiltinOptions"),
+        "builtin_options_2": _enum_names("BuiltinOptions2") | NEWER_OPTIONS_2,
     }
 
 
 class _Recorder:
-    """Stands where an accessor expects ``flatbuffers.table.Table`` and notes what it would read."""
+    """Stand-in for ``flatbuffers.table.Table`` that records what an accessor would read."""
 
     Pos = 0
 
@@ -126,11 +126,11 @@ class _Recorder:
 
 
 @cache
-def _layout(table: str) -> Layout | None:
-    """The fields of an options table, ``None`` if neither the package nor we know it."""
+def _record_layout(table: str) -> Layout | None:
+    """Return the fields of an options table; ``None`` if neither the package nor ``NEWER_TABLES`` has it."""
     if table in NEWER_TABLES:
         return NEWER_TABLES[table]
-    generated = _generated(table)
+    generated = _load_class(table)
     if generated is None:
         return None
     methods = {name: method for name, method in vars(generated).items() if inspect.isfunction(method)}
@@ -151,9 +151,9 @@ def _layout(table: str) -> Layout | None:
 
 @cache
 def _field_enums(layout: Layout) -> Mapping[str, Mapping[int, str]]:
-    """Number → name for the fields of ``layout`` that hold an enum."""
+    """Return number-to-name maps for the fields of ``layout`` that hold an enum."""
     enums = ((field, ENUMS.get(field.name)) for field in layout.fields.values())
-    return {field.name: _enum(enum) for field, enum in enums if enum and field.kind not in ("long", "ulong")}
+    return {field.name: _enum_names(enum) for field, enum in enums if enum and field.kind not in ("long", "ulong")}
 
 
 def _decode(layout: Layout, table: Table) -> Options:
@@ -163,72 +163,74 @@ def _decode(layout: Layout, table: Table) -> Options:
         try:
             values[name] = tuple(names[n] for n in number) if layout.fields[name].vector else names[number]
         except KeyError:
-            reason = f"{number} is none of {', '.join(names.values())}"
-            raise table.invalid(name, reason, "written for a newer LiteRT, or damaged") from None
+            reason = f"{number} is not one of {', '.join(names.values())}"
+            raise table.invalid(name, reason, "the file was written for a newer LiteRT, or is damaged") from None
     for name in layout.fields:
         if values.get(f"{name}_format") == "FLEXBUFFERS":
-            with suppress(ValueError):  # LiteRT runs the model without a look at them, so what is damaged stays bytes
-                values[name] = attributes(values[name], name)
+            with suppress(ValueError):  # LiteRT does not read these attributes, so damaged ones stay bytes
+                values[name] = decode_attributes(values[name], name)
     return Options(layout.name, values)
 
 
 @cache
 def default_options(table: str) -> Options:
-    """What an empty table holds: the schema's defaults. An unknown table has no fields."""
-    layout = _layout(table)
+    """Return the options of an empty table: the schema's defaults. An unknown table has no fields."""
+    layout = _record_layout(table)
     return Options(table) if layout is None else _decode(layout, Table.empty(layout))
 
 
 @cache
-def _named_after() -> Mapping[str, str]:
-    """Operator, as its table spells it, to the table of that name."""
-    spelled = {operator.replace("_", "").lower() for operator in operator_names().values()}
-    names = (name for union in _unions().values() for name in union.values())
-    return {key: name for name in names if (key := name.lower().removesuffix("options")) in spelled}
+def _operator_tables() -> Mapping[str, str]:
+    """Return the table named after each operator, by the operator's name in lower case without underscores."""
+    operators = {operator.replace("_", "").lower() for operator in operator_names().values()}
+    names = (name for union in _option_unions().values() for name in union.values())
+    return {key: name for name in names if (key := name.lower().removesuffix("options")) in operators}
 
 
 @cache
-def table_of(operator: str) -> str:
-    """The options table named like a builtin operator (CONV_2D → Conv2DOptions), "" if none is."""
-    return _named_after().get(operator.replace("_", "").lower(), "")
+def options_table(operator: str) -> str:
+    """Return the options table named after a builtin operator (CONV_2D → Conv2DOptions); "" if there is none."""
+    return _operator_tables().get(operator.replace("_", "").lower(), "")
 
 
 @cache
 def shared_defaults() -> Mapping[str, Any]:
-    """The schema's defaults in tables named after no operator, which several share (ReducerOptions); no two differ."""
-    tables = {name for union in _unions().values() for name in union.values() if name != "NONE"}
-    shared = sorted(tables - set(_named_after().values()))
+    """Return the defaults of tables that are shared by operators and named after none (ReducerOptions); no two conflict."""
+    tables = {name for union in _option_unions().values() for name in union.values() if name != "NONE"}
+    shared = sorted(tables - set(_operator_tables().values()))
     return {field: value for table in shared for field, value in default_options(table).items()}
 
 
 @cache
-def _belongs(table: str, operator: str) -> bool:
-    """Whether a table may be an operator's: its own; where it has none, one named after no operator (ReducerOptions), or
-    after one whose name it begins with (the transposed convolution's is the convolution's).
+def _is_table_of(table: str, operator: str) -> bool:
+    """True if a table may belong to an operator.
+
+    That is the operator's own table. If it has none: a table named after no operator (ReducerOptions), or after an
+    operator whose name is a prefix (the transposed convolution uses the convolution's).
     """
-    own = table_of(operator)
+    own = options_table(operator)
     if own or operator == "CUSTOM" or operator.startswith(UNKNOWN):
         return own in ("", table)
-    named = next((key for key, name in _named_after().items() if name == table), "")
+    named = next((key for key, name in _operator_tables().items() if name == table), "")
     return operator.replace("_", "").lower().startswith(named)
 
 
 def read_options(operator: Table, builtin: str) -> Options:
-    """The operator's options in the file; the defaults where it has none, or a table of another operator.
+    """Return the operator's options; defaults if the file has none or a table of another operator.
 
-    A custom operator, or one that is newer than the schema we know, has whatever the file gives it. LiteRT asks for
-    the operator's own table and finds no other (``ParseOpData``, flatbuffer_conversions.cc). Old converters leave an
-    empty table out, and LiteRT then has all fields 0; here they have the schema's defaults. Which shared table an operator
-    would have nothing tells, so there its fields are those of all.
+    A custom operator, or one newer than the known schema, gets any table that the file has. LiteRT reads the operator's own
+    table and no other (``ParseOpData``, flatbuffer_conversions.cc). Old converters leave an empty table out. LiteRT then
+    sets all fields to 0; here they have the schema's defaults. If it is unknown which shared table an operator would
+    have, its fields are those of all shared tables.
     """
-    for union, tables in _unions().items():
+    for union, tables in _option_unions().items():
         number = operator.number(union + "_type")
         name = tables.get(number, f"{union}[{number}]")
-        if number and _belongs(name, builtin):
-            layout = _layout(name)
+        if number and _is_table_of(name, builtin):
+            layout = _record_layout(name)
             table = operator.table(union, layout) if layout is not None else None
             options = default_options(name) if layout is None or table is None else _decode(layout, table)
-            # Another table is taken where nothing tells which is the operator's own: fields that it lacks have defaults.
-            return options if table_of(builtin) else Options(options.table, dict(options), shared_defaults())
-    own = table_of(builtin)
+            # Without an own table, fields missing from this shared table have defaults.
+            return options if options_table(builtin) else Options(options.table, dict(options), shared_defaults())
+    own = options_table(builtin)
     return default_options(own) if own else Options(absent=shared_defaults())

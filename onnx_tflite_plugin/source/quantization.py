@@ -1,9 +1,9 @@
-"""Quantization parameters of a tensor, with the checks of LiteRT's ``InterpreterBuilder::ParseQuantization``.
+"""Read quantization parameters, with the checks of LiteRT's ``InterpreterBuilder::ParseQuantization``.
 
-A scale of 0 passes, as it does there: it stands for none. What no kernel can compute with, a scale that is negative or
-not finite or a zero point that the type cannot hold, is refused where the type is one of quantized integers. A weight's
-scale along an axis may be negative: batch normalization with a negative gamma, folded into a convolution, makes it so,
-and kernels multiply by it (``QuantizeMultiplier``).
+As in LiteRT, a scale of 0 is accepted and means no scale. For quantized dtypes, parameters that no kernel can use are
+rejected: a scale that is negative or not finite, or a zero point outside the dtype's range. A per-axis weight scale may
+be negative: folding batch normalization with a negative gamma into a convolution produces it, and kernels multiply by
+it (``QuantizeMultiplier``).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from onnx_tflite_plugin.source.schema import BLOCKWISE, DETAILS_BLOCKWISE, DETAI
 def read_quantization(
     table: Table | None, dtype: str, shape: tuple[int, ...], tensors: Sequence[Tensor]
 ) -> AnyQuantization | None:
-    """The parameters, or None where the file gives none (or only ``min`` and ``max``).
+    """Return the parameters; None if the file has none (or only ``min`` and ``max``).
 
-    ``tensors`` are those of the subgraph, which blockwise parameters point to.
+    ``tensors`` are those of the subgraph, which blockwise parameters refer to.
     """
     if table is None:
         return None
@@ -38,7 +38,7 @@ def read_quantization(
     if kind in (DETAILS_BLOCKWISE, DETAILS_MULTI_AXIS):
         details = table.table("details", BLOCKWISE if kind == DETAILS_BLOCKWISE else MULTI_AXIS)
         if details is None:
-            raise table.invalid("details", "they are announced but missing", REFUSED)
+            raise table.invalid("details", "the details are declared but missing", REFUSED)
         if kind == DETAILS_BLOCKWISE:
             return _read_blockwise(details, shape, tensors)
         return _read_multi_axis(details, shape, len(tensors))
@@ -58,52 +58,54 @@ def read_quantization(
         _check_scales(table, dtype, scale)
     if dtype in INTEGER_RANGE:
         _check_zero_points(table, dtype, zero_point)
-    return None if dtype == "string" else Quantization(scale, zero_point, axis)  # text has none, whatever the file says
+    return None if dtype == "string" else Quantization(scale, zero_point, axis)  # strings are never quantized
 
 
 def _check_scales(table: Table, dtype: str, scale: Sequence[float]) -> None:
     for value in scale:
         if (value < 0 and len(scale) == 1) or not isfinite(value):
-            raise table.invalid("scale", f"{value} is no scale of {dtype}", DAMAGED)
+            raise table.invalid("scale", f"{value} is not a valid scale of {dtype}", DAMAGED)
 
 
 def _check_zero_points(table: Table, dtype: str, zero_point: Sequence[int]) -> None:
     least, largest = INTEGER_RANGE[dtype]
     for point in zero_point:
         if not least <= point <= largest:
-            raise table.invalid("zero_point", f"{point} is none of {dtype}'s {least} to {largest}", DAMAGED)
+            raise table.invalid("zero_point", f"{point} is outside the range of {dtype}, {least} to {largest}", DAMAGED)
 
 
 def _read_blockwise(details: Table, shape: tuple[int, ...], tensors: Sequence[Tensor]) -> BlockwiseQuantization:
-    """What the kernels take: float16 scales, one for each block of the last axis, and no zero points.
+    """Return blockwise parameters as kernels support them: one float16 scale per block of the last axis, no zero points.
 
-    They read the scales as they are stored, whatever the shape (``EvalBlockwise4Bit``, kernels/fully_connected.cc).
+    Kernels read the scales in stored order, whatever the shape (``EvalBlockwise4Bit``, kernels/fully_connected.cc).
     """
     if details.numbers("block_shape"):
-        raise details.invalid("block_shape", "blocks of several dimensions are not read", "use one block_size")
+        raise details.invalid("block_shape", "blocks of several dimensions are not supported", "use one block_size")
     size = details.number("block_size")
     if size <= 0:
         raise details.invalid("block_size", f"{size} is not positive", DAMAGED)
-    at, zero_points = _tensor(details, "scales", len(tensors)), _zero_points(details, len(tensors))
+    at, zero_points = (
+        _read_tensor_index(details, "scales", len(tensors)),
+        _read_zero_points_index(details, len(tensors)),
+    )
     if not shape or shape[-1] % size:
         raise details.invalid("block_size", f"{size} does not divide the last axis of {list(shape)}", DAMAGED)
     scales = tensors[at]
-    if scales.dtype != "float16" or not scales.constant:
-        kind = "a constant" if scales.constant else "no constant"
-        raise details.invalid(
-            "scales", f"tensor {scales} is {kind} of {scales.dtype}; it must be one of float16", DAMAGED
-        )
+    if scales.dtype != "float16" or not scales.is_constant:
+        kind = "a constant" if scales.is_constant else "not a constant"
+        reason = f"tensor {scales} must be a float16 constant, but is {kind}, of {scales.dtype}"
+        raise details.invalid("scales", reason, DAMAGED)
     if prod(scales.shape) != prod(shape) // size:
         reason = f"tensor {scales} has {prod(scales.shape)} scales for {prod(shape) // size} blocks"
         raise details.invalid("scales", reason, DAMAGED)
     if not (np.isfinite(scales.array) & (scales.array >= 0)).all():
-        raise details.invalid("scales", f"tensor {scales} holds what is no scale", DAMAGED)
-    # -1 says "none", but writers that leave the field out (LiteRT's own tests) say 0 with it; zero points are never
-    # the scales.
+        raise details.invalid("scales", f"tensor {scales} holds a value that is negative or not finite", DAMAGED)
+    # -1 means none. Writers that leave the field out (LiteRT's own tests) yield the default 0; zero points are never
+    # the tensor of the scales.
     if zero_points not in (None, at) and details.has("zero_points"):
         points = tensors[zero_points]
-        if not points.constant or points.array.any():
-            reason = f"tensor {points} is not 0 throughout, and LiteRT's kernels read no zero points of blocks"
+        if not points.is_constant or points.array.any():
+            reason = f"tensor {points} has nonzero values, and LiteRT's kernels ignore zero points of blocks"
             raise details.invalid("zero_points", reason, "quantize symmetrically")
     return BlockwiseQuantization(scales, size)
 
@@ -114,14 +116,16 @@ def _read_multi_axis(details: Table, shape: tuple[int, ...], tensors: int) -> Mu
         raise details.invalid("block_size", f"{size} is negative", REFUSED)
     if not axes or min(axes) < 0 or (shape and max(axes) >= len(shape)):
         raise details.invalid("quantized_dimensions", f"{axes} for a tensor of rank {len(shape)}", REFUSED)
-    return MultiAxisQuantization(_tensor(details, "scales", tensors), _zero_points(details, tensors), size, axes)
+    return MultiAxisQuantization(
+        _read_tensor_index(details, "scales", tensors), _read_zero_points_index(details, tensors), size, axes
+    )
 
 
-def _zero_points(details: Table, tensors: int) -> int | None:
-    return None if details.number("zero_points") == -1 else _tensor(details, "zero_points", tensors)
+def _read_zero_points_index(details: Table, tensors: int) -> int | None:
+    return None if details.number("zero_points") == -1 else _read_tensor_index(details, "zero_points", tensors)
 
 
-def _tensor(details: Table, name: str, tensors: int) -> int:
+def _read_tensor_index(details: Table, name: str, tensors: int) -> int:
     index = details.number(name)
     if not 0 <= index < tensors:
         raise details.invalid(name, f"tensor {index} does not exist; the subgraph has {tensors}", REFUSED)

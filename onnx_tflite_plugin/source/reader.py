@@ -1,4 +1,4 @@
-"""From a file's bytes to a ``Model``."""
+"""Read a ``Model`` from a path or from bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from onnx_tflite_plugin.source.buffers import Buffers
 from onnx_tflite_plugin.source.content import FileContent, Section, Source, open_content
 from onnx_tflite_plugin.source.flatbuffer import DAMAGED, REFUSED, File, Table
-from onnx_tflite_plugin.source.formats import described
+from onnx_tflite_plugin.source.formats import describe_format
 from onnx_tflite_plugin.source.metadata import KEY, read_metadata
 from onnx_tflite_plugin.source.model import Model, Signature, Subgraph
 from onnx_tflite_plugin.source.schema import (
@@ -26,45 +26,45 @@ from onnx_tflite_plugin.source.subgraphs import read_code, read_subgraph
 
 
 def check_source(source: Any) -> None:
-    """Raises TypeError for what is neither a path nor the content of a model."""
+    """Raise TypeError if ``source`` is neither a path nor the content of a model."""
     if isinstance(source, str | os.PathLike | bytes | bytearray | memoryview | Section):
         return
-    hint = "; give its content, source.read()" if hasattr(source, "read") else ""
-    raise TypeError(f"a model is given by path or content, not as {type(source).__name__}{hint}")
+    hint = "; pass its content, source.read()" if hasattr(source, "read") else ""
+    raise TypeError(f"a model must be a path or bytes, not {type(source).__name__}{hint}")
 
 
 def read(source: Source) -> Model:
     """Read a TFLite model from a path, from its bytes, or from a section of a file.
 
-    Constants of a file over 64 MiB are read where they are used, which raises InvalidModel if the file is truncated by
-    then. Those of a file over 2 GiB are mapped: such a file must not be truncated while the model is in use.
+    Constants of a file over 64 MiB are read on first use, which raises InvalidModel if the file has been truncated.
+    Constants of a file over 2 GiB are mapped: do not truncate such a file while the model is in use.
 
     Raises:
-        InvalidModel: it is not a TFLite model, or a field contradicts the rest; one line names the field.
+        InvalidModel: the file is not a TFLite model, or its fields are inconsistent; one line names the field.
         OSError: the file cannot be opened.
     """
     return _read_model(File(*open_content(source)))
 
 
 def check_format(path: Path) -> None:
-    """Raise InvalidModel for a file that does not begin as a TFLite model does."""
+    """Raise InvalidModel if a file does not have the identifier of a TFLite model."""
     _check_identifier(File(FileContent.open(path, str(path)), str(path)))
 
 
 def _check_identifier(file: File) -> None:
-    """Raise InvalidModel for a file that is not a TFLite model, and say what it is instead."""
+    """Raise InvalidModel if a file is not a TFLite model, with its actual format in the message."""
     if bytes(file.content.read(4, 4 if file.size >= 8 else 0)) != IDENTIFIER:
-        hint = described(file.content) or "is it the right file, and complete?"
+        hint = describe_format(file.content) or "is it the right file, and complete?"
         raise file.invalid("file", "not a TFLite file (no TFL3 identifier)", hint)
 
 
 def _read_model(file: File) -> Model:
-    # LiteRT asks for the identifier too, whatever the file's name.
+    # LiteRT checks the identifier too.
     _check_identifier(file)
     table = file.root(MODEL)
     version = table.number("version")
     if version != VERSION:
-        reason = f"schema version {version}, and LiteRT runs only version {VERSION}"
+        reason = f"schema version {version} is not supported; LiteRT runs only version {VERSION}"
         raise table.invalid("version", reason, REFUSED)
     buffers = Buffers(table)
     codes = [read_code(code) for code in table.tables("operator_codes", OPERATOR_CODE)]
@@ -99,7 +99,10 @@ def _read_signature(table: Table, subgraphs: tuple[Subgraph, ...]) -> Signature:
 
 
 def _read_names(table: Table, name: str, tensors: int) -> dict[str, int]:
-    """Name → tensor, in the file's order. An entry without a name is passed over, as in LiteRT."""
+    """Return tensor indices by name, in the file's order.
+
+    Entries without a name are skipped, as in LiteRT.
+    """
     names = {}
     for entry in table.tables(name, TENSOR_MAP):
         index = entry.number("tensor_index")
@@ -112,7 +115,10 @@ def _read_names(table: Table, name: str, tensors: int) -> dict[str, int]:
 
 
 def _read_metadata(table: Table, buffers: Buffers) -> dict[str, bytes]:
-    """Name → contents. LiteRT passes over entries without a name or with a buffer that is not there, and so do we."""
+    """Return metadata buffers by name.
+
+    Like LiteRT, skips entries without a name or with a nonexistent buffer.
+    """
     metadata = {}
     for entry in table.tables("metadata", METADATA):
         buffer = entry.number("buffer")

@@ -1,15 +1,15 @@
-"""The tables of the TFLite schema that say how a model is put together, slot for slot.
+"""Tables of the TFLite schema that describe the structure of a model, slot for slot.
 
-Written after LiteRT's ``tflite/converter/schema/schema.fbs`` (version 3d), field for field in its order; ``table``
-stands for any table. They are our own because the ``tflite`` package stops at schema 2.18, and because its accessors
-trust the file. The options of the operators come from that package (see ``options``), all but the newest.
+They follow LiteRT's ``tflite/converter/schema/schema.fbs`` (version 3d), field for field in its order; ``table``
+stands for any table. They are written here because the ``tflite`` package stops at schema 2.18 and its accessors
+do not check the file. Operator options, except the newest, come from that package (see ``options``).
 """
 
 from __future__ import annotations
 
 from onnx_tflite_plugin.source.flatbuffer import Layout
 
-# LiteRT reads no other version (``TFLITE_SCHEMA_VERSION``), and no file without this identifier.
+# LiteRT accepts only this version (``TFLITE_SCHEMA_VERSION``) and this identifier.
 VERSION = 3
 IDENTIFIER = b"TFL3"
 
@@ -49,12 +49,12 @@ QUANTIZATION = Layout.parse(
     "QuantizationParameters",
     "min:[float]; max:[float]; scale:[float]; zero_point:[long]; details:union; quantized_dimension:int",
 )
-# ``block_shape`` is in the schema that ships with ai-edge-litert 2.3, not yet in the published file.
+# ``block_shape`` is in the schema of ai-edge-litert 2.3, not yet in the published file.
 BLOCKWISE = Layout.parse("BlockwiseQuantization", "scales:int; zero_points:int; block_size:int; block_shape:[int]")
 MULTI_AXIS = Layout.parse(
     "MultiAxisQuantization", "scales:int; zero_points:int; block_size:int; quantized_dimensions:[int]"
 )
-# The union QuantizationDetails; 1 is CustomQuantization, which LiteRT passes over.
+# The union QuantizationDetails; 1 is CustomQuantization, which LiteRT ignores.
 DETAILS_BLOCKWISE, DETAILS_MULTI_AXIS = 2, 3
 
 SPARSITY = Layout.parse("SparsityParameters", "traversal_order:[int]; block_map:[int]; dim_metadata:[table]")
@@ -67,7 +67,7 @@ INDEX_VECTORS = {
     3: Layout.parse("Uint8Vector", "values:[ubyte]"),
 }
 
-# What the ``tflite`` package does not know yet.
+# Operators and tables that the ``tflite`` package does not have yet.
 NEWER_OPERATORS = {209: "STABLEHLO_CASE"}
 NEWER_OPTIONS_2 = {23: "StablehloCaseOptions"}
 NEWER_TABLES = {

@@ -1,9 +1,9 @@
-"""Sparse constants: what the file stores is a tree of coordinates, one level a dimension.
+"""Sparse constants, stored as a tree of coordinates with one level per dimension.
 
-The format is the comment on ``SparsityParameters`` in the schema (a variant of TACO's); the decoding agrees with
-LiteRT's ``FormatConverter::SparseToDense`` and the checks with ``VerifyAndCountSparseElements``. A tensor of rank n
-with k blocked dimensions has n + k levels. ``traversal_order[level]`` is the dimension of a level: d < n an axis, and
-d >= n the inside of a block of axis ``block_map[d - n]``. A dense level runs through all coordinates; a CSR level
+The format is described at ``SparsityParameters`` in the schema (a variant of TACO's). The decoding agrees with
+LiteRT's ``FormatConverter::SparseToDense``, the checks with ``VerifyAndCountSparseElements``. A tensor of rank n
+with k blocked dimensions has n + k levels. ``traversal_order[level]`` is the dimension of a level: d < n is an axis,
+d >= n is the inside of a block of axis ``block_map[d - n]``. A dense level runs through all coordinates. A CSR level
 lists them: those of the p-th entry of the level above are ``indices[segments[p] : segments[p + 1]]``.
 """
 
@@ -30,7 +30,7 @@ class Level(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sparsity:
-    """How the stored values spread over the dense tensor; ``count`` is how many values there must be."""
+    """The positions of the stored values in the dense tensor. ``count`` is the number of stored values."""
 
     table: Table
     order: tuple[int, ...]
@@ -44,19 +44,19 @@ class Sparsity:
         return sum(array.nbytes for array in arrays if array is not None)
 
     def dense(self, values: Array, shape: tuple[int, ...]) -> Array:
-        """Spread ``values`` (``count`` of them) over zeros of ``shape``. Raises InvalidModel on bad coordinates."""
+        """Scatter ``count`` ``values`` into zeros of ``shape``. Raises InvalidModel for invalid coordinates."""
         result = np.zeros(math.prod(shape), values.dtype)
         if self.count and result.size:
-            places = self._places(shape)
+            places = self._flat_indices(shape)
             result[places] = values
         return result.reshape(shape)
 
-    def _places(self, shape: tuple[int, ...]) -> Array:
-        """The flat index of each stored value, in stored order."""
+    def _flat_indices(self, shape: tuple[int, ...]) -> Array:
+        """Return the flat index of each stored value, in stored order."""
         rank = len(shape)
         strides = [math.prod(shape[axis + 1 :]) for axis in range(rank)]
         sizes = {dimension: level.size for dimension, level in zip(self.order, self.levels, strict=True)}
-        # The stride of an axis cut into blocks is that from block to block; inside, it is as before.
+        # The stride of a blocked axis goes from block to block; within a block, the stride is unchanged.
         stride = dict(enumerate(strides))
         limit = dict(enumerate(shape))
         for block, axis in enumerate(self.block_map):
@@ -75,26 +75,26 @@ class Sparsity:
                 continue
             lengths: Array = np.diff(level.segments.astype(np.int64))
             if level.segments[0] != 0 or (lengths < 0).any() or level.segments[-1] != len(level.indices):
-                reason = f"they must rise from 0 to the {len(level.indices)} indices"
+                reason = f"segments must increase from 0 to {len(level.indices)}, the number of indices"
                 raise self.table.invalid(f"dim_metadata[{depth}].array_segments", reason, DAMAGED)
             indices = level.indices.astype(np.int64)
             if indices.size and not 0 <= indices.min() <= indices.max() < limit[dimension]:
-                reason = f"they must lie in 0..{limit[dimension] - 1}"
+                reason = f"indices must be in 0..{limit[dimension] - 1}"
                 raise self.table.invalid(f"dim_metadata[{depth}].array_indices", reason, DAMAGED)
             places = np.repeat(places, lengths) + indices * stride[dimension]
         return places
 
 
 def read_sparsity(table: Table, shape: tuple[int, ...]) -> Sparsity:
-    """Read and check all that does not need the coordinates themselves.
+    """Read the sparsity parameters and check everything except the coordinates.
 
-    Raises InvalidModel, among others where a level does not have as many entries as the level above asks for; after
-    that, no intermediate of ``dense`` is larger than what the file stores.
+    Raises InvalidModel for inconsistent parameters, such as a level whose number of entries does not match the level above.
+    After these checks, no intermediate of ``dense`` is larger than the stored values.
     """
     order, block_map = table.numbers("traversal_order"), table.numbers("block_map")
     rank, total = len(shape), len(order)
     if len(block_map) > rank or {*block_map} - {*range(rank)} or len({*block_map}) != len(block_map):
-        raise table.invalid("block_map", f"it must name axes of a tensor of rank {rank}, each once", DAMAGED)
+        raise table.invalid("block_map", f"the block map must name axes of a tensor of rank {rank}, each once", DAMAGED)
     if total != rank + len(block_map):
         reason = f"{total} dimensions for rank {rank} and {len(block_map)} blocks"
         raise table.invalid("traversal_order", reason, DAMAGED)
@@ -109,10 +109,10 @@ def read_sparsity(table: Table, shape: tuple[int, ...]) -> Sparsity:
         if level.indices is None or level.segments is None:
             count *= level.size
         elif len(level.segments) != count + 1:
-            reason = f"{len(level.segments)} segments where the dimensions before need {count + 1}"
+            reason = f"{len(level.segments)} segments, but the previous dimensions need {count + 1}"
             raise metadata.invalid("array_segments", reason, DAMAGED)
         else:
-            # Without entries above there can be none below: a count never recovers from 0.
+            # A level without entries leaves none for the levels below.
             count = len(level.indices) if count else 0
         if depth >= rank and not level.size:
             raise metadata.invalid("dense_size", "a block must be dense and have a size", DAMAGED)
@@ -136,5 +136,5 @@ def _read_indices(metadata: Table, name: str) -> Array:
     layout = INDEX_VECTORS.get(metadata.number(name + "_type"))
     table = metadata.table(name, layout) if layout else None
     if table is None:
-        raise metadata.invalid(name, "a CSR dimension must have it", DAMAGED)
+        raise metadata.invalid(name, "missing, but required for a CSR dimension", DAMAGED)
     return table.array("values")

@@ -1,4 +1,4 @@
-"""A model's bytes as a stream, for libraries that read one."""
+"""Read-only stream over a model's bytes, for libraries that read streams."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from onnx_tflite_plugin.source.content import Content
 
 
 def stream_of(content: Content) -> io.BufferedReader:
-    """Return a stream over a content, of which only the pieces that are read are copied."""
+    """Return a stream over a content, which copies only the pieces that are read."""
     return io.BufferedReader(_Bytes(content))
 
 

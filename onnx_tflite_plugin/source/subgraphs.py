@@ -1,4 +1,4 @@
-"""One subgraph: its operators, and the checks that every tensor has one origin and is used after it has its value."""
+"""Read one subgraph: its operators, with checks that each tensor is computed once and before it is used."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from onnx_tflite_plugin.codes import COMPOSITE, CUSTOM, UNKNOWN
 from onnx_tflite_plugin.errors import InvalidModel
 from onnx_tflite_plugin.source.buffers import Buffers, read_span
 from onnx_tflite_plugin.source.flatbuffer import DAMAGED, REFUSED, Table
-from onnx_tflite_plugin.source.flexbuffer import attributes
+from onnx_tflite_plugin.source.flexbuffer import decode_attributes
 from onnx_tflite_plugin.source.model import Operator, Subgraph, Tensor
 from onnx_tflite_plugin.source.options import operator_names, read_options
 from onnx_tflite_plugin.source.schema import OPERATOR, TENSOR
 from onnx_tflite_plugin.source.tensors import read_tensors
 
-ORDER = "operators must stand in the order they run in, and compute each tensor once"
+ORDER = "operators must be listed in execution order, and each tensor must be computed once"
 
 
 class Code(NamedTuple):
@@ -28,7 +28,7 @@ class Code(NamedTuple):
 
 
 def read_code(table: Table) -> Code:
-    """The operator's name. Its number was a byte once, so it is the larger of two fields (``GetBuiltinCode``)."""
+    """Return the operator code. Its number was once a byte, so it is the larger of two fields (``GetBuiltinCode``)."""
     number = max(table.number("deprecated_builtin_code"), table.number("builtin_code"))
     builtin = operator_names().get(number, f"{UNKNOWN}{number}")
     if builtin == "CUSTOM" and not table.has("custom_code"):
@@ -37,7 +37,10 @@ def read_code(table: Table) -> Code:
 
 
 class _Call(NamedTuple):
-    """An operator's table with its operands as tensor numbers, None for absent ones; ``place`` is its index."""
+    """An operator's table with its operands as tensor indices, None for absent ones.
+
+    ``place`` is its own index.
+    """
 
     table: Table
     place: int
@@ -47,18 +50,18 @@ class _Call(NamedTuple):
 
 
 class _Origins(NamedTuple):
-    """Where tensors get their values: ``given`` to the operators, or computed by the one at place ``producers[i]``."""
+    """The origin of each tensor: ``given`` to the operators, or computed by operator ``producers[i]``."""
 
     tensors: tuple[Tensor, ...]
     given: Sequence[bool]
     producers: Mapping[int, int]
 
     def operand(self, call: _Call, slot: int, number: int) -> Tensor | None:
-        """Return the operand, which must not be computed later. A scalar that nobody ever fills counts as absent.
+        """Return the operand, which must not be computed later.
 
-        Converters of 2018 gave RESHAPE such a scalar as its shape, and LiteRT still runs it (``Subgraph::InvokeImpl``).
-        Any other operand that nobody fills is an error that is found as its operator is bound: custom operators take memory
-        to work in as an operand.
+        A scalar that is never written counts as absent. Converters of 2018 gave RESHAPE such a scalar as its shape, and
+        LiteRT still runs it (``Subgraph::InvokeImpl``). Any other operand that is never written is an error, reported
+        when its operator is bound: custom operators take scratch memory as an operand.
         """
         tensor = self.tensors[number]
         producer = self.producers.get(number)
@@ -71,11 +74,11 @@ class _Origins(NamedTuple):
 
 
 def read_subgraph(table: Table, index: int, codes: Sequence[Code], buffers: Buffers) -> Subgraph:
-    """Everything in one subgraph. Raises InvalidModel at the first thing that does not fit."""
+    """Read one subgraph. Raises InvalidModel at the first inconsistency."""
     if not table.has("tensors"):
         raise table.invalid("tensors", "the subgraph has none", REFUSED)
     tables = table.tables("tensors", TENSOR)
-    inputs, outputs = (_read_ends(table, name, len(tables)) for name in ("inputs", "outputs"))
+    inputs, outputs = (_read_boundary(table, name, len(tables)) for name in ("inputs", "outputs"))
     calls = []
     for place, operator in enumerate(table.tables("operators", OPERATOR)):
         operands = (_read_operands(operator, name, len(tables)) for name in ("inputs", "outputs", "intermediates"))
@@ -96,12 +99,12 @@ def read_subgraph(table: Table, index: int, codes: Sequence[Code], buffers: Buff
     )
 
 
-def _read_ends(table: Table, name: str, tensors: int) -> tuple[int, ...]:
-    """The subgraph's inputs or outputs: unlike an operator's, none may be absent."""
+def _read_boundary(table: Table, name: str, tensors: int) -> tuple[int, ...]:
+    """Return the indices of the subgraph's inputs or outputs. Unlike an operator's, none may be absent."""
     numbers: tuple[int, ...] = table.numbers(name)
     for slot, number in enumerate(numbers):
         if not 0 <= number < tensors:
-            raise _missing(table, f"{name}[{slot}]", number, tensors)
+            raise _missing_tensor(table, f"{name}[{slot}]", number, tensors)
     return numbers
 
 
@@ -109,16 +112,19 @@ def _read_operands(table: Table, name: str, tensors: int) -> tuple[int | None, .
     numbers: tuple[int, ...] = table.numbers(name)
     for slot, number in enumerate(numbers):
         if not -1 <= number < tensors:
-            raise _missing(table, f"{name}[{slot}]", number, tensors)
+            raise _missing_tensor(table, f"{name}[{slot}]", number, tensors)
     return tuple(None if number == -1 else number for number in numbers) if -1 in numbers else numbers
 
 
-def _missing(table: Table, name: str, number: int, tensors: int) -> InvalidModel:
+def _missing_tensor(table: Table, name: str, number: int, tensors: int) -> InvalidModel:
     return table.invalid(name, f"tensor {number} does not exist; the subgraph has {tensors}", DAMAGED)
 
 
 def _find_producers(calls: Sequence[_Call]) -> dict[int, int]:
-    """Tensor → place of the operator that computes it. Raises InvalidModel where two do."""
+    """Return the index of the operator that computes each tensor.
+
+    Raises InvalidModel if two compute one tensor.
+    """
     producers: dict[int, int] = {}
     for call in calls:
         for slot, number in enumerate(call.outputs):
@@ -134,17 +140,18 @@ def _find_producers(calls: Sequence[_Call]) -> dict[int, int]:
 def _find_origins(
     calls: Sequence[_Call], tensors: tuple[Tensor, ...], inputs: Sequence[int], producers: Mapping[int, int]
 ) -> _Origins:
-    """Who gives each tensor its value. Raises InvalidModel where an operator computes one that is given.
+    """Return the origin of each tensor.
 
-    A variable may be computed: float16 files have the value it begins with so.
+    Raises InvalidModel if an operator computes a constant or an input. A variable may be computed: float16 files define
+    its initial value that way.
     """
-    given = [tensor.constant or tensor.is_variable for tensor in tensors]
+    given = [tensor.is_constant or tensor.is_variable for tensor in tensors]
     for number in inputs:
         given[number] = True
     for number, place in producers.items():
-        if tensors[number].constant or number in inputs:
+        if tensors[number].is_constant or number in inputs:
             tensor, call = tensors[number], calls[place]
-            kind = "a constant" if tensor.constant else "an input"
+            kind = "a constant" if tensor.is_constant else "an input"
             reason = f"tensor {tensor} is {kind} and cannot be computed"
             raise call.table.invalid(f"outputs[{call.outputs.index(number)}]", reason, ORDER)
     return _Origins(tensors, given, producers)
@@ -166,8 +173,8 @@ def _read_operator(call: _Call, subgraph: int, origins: _Origins, codes: Sequenc
     span = read_span(table, "custom_options", "large_custom_options_offset", "large_custom_options_size")
     custom = table.file.copy(*span, table.path) if span[1] else b""
     if custom and not options:
-        with suppress(ValueError):  # a struct of the kernel's own: the handler reads the bytes
-            options = attributes(custom, name)
+        with suppress(ValueError):  # a struct private to the kernel, whose bytes the handler reads
+            options = decode_attributes(custom, name)
     mutating: tuple[bool, ...] = table.numbers("mutating_variable_inputs")
     return Operator(
         subgraph,
@@ -180,6 +187,6 @@ def _read_operator(call: _Call, subgraph: int, origins: _Origins, codes: Sequenc
         tuple(None if k is None else tensors[k] for k in call.outputs),
         tuple(None if k is None else tensors[k] for k in call.intermediates),
         custom,
-        # LiteRT never looks at this list, and tools that add an input leave a stale one behind.
+        # LiteRT never reads this list, and tools that add an input leave it stale.
         mutating if len(mutating) == len(call.inputs) else (),
     )

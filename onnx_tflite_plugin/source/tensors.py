@@ -1,4 +1,4 @@
-"""Tensors of one subgraph: shapes, types, and which of them the file stores."""
+"""Read the tensors of one subgraph: shapes, dtypes and stored values."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from onnx_tflite_plugin.source.model import AnyQuantization, Dims, Quantization,
 from onnx_tflite_plugin.source.quantization import read_quantization
 from onnx_tflite_plugin.source.schema import QUANTIZATION, VARIANT
 
-# numpy has no more axes; LiteRT's kernels stop at 8.
+# Limit of numpy; LiteRT's kernels support at most 8 axes.
 MAX_RANK = 64
 
 
 def read_tensors(
     tables: Sequence[Table], subgraph: int, inputs: Collection[int], computed: Collection[int], buffers: Buffers
 ) -> tuple[Tensor, ...]:
-    """All tensors of a subgraph. ``inputs`` and ``computed`` are those that get a value at run time."""
-    # Shape [] is a scalar, or an unknown rank if has_rank is false. Files older than has_rank never set it: what they
-    # compute may be either, for converters left out shapes they did not know.
+    """Return all tensors of a subgraph. ``inputs`` and ``computed`` get their value at runtime."""
+    # Shape [] is a scalar, or an unknown rank if has_rank is false. Files older than has_rank never set it: their
+    # computed tensors may be either, because converters left out unknown shapes.
     knows_rank = any(table.flag("has_rank") for table in tables)
     given = {*inputs, *computed}
     tensors = []
     for index, table in enumerate(tables):
         number = table.number("type")
         if not 0 <= number < len(NAMES):
-            raise table.invalid("type", f"{number} is no element type of this schema", REFUSED)
+            raise table.invalid("type", f"{number} is not an element type of the schema", REFUSED)
         dtype = NAMES[number]
         shape = _read_shape(table, dtype)
         dims = _read_dims(table, shape)
         if dtype in HANDLES and table.number("buffer") and buffers.span(table.number("buffer"), table)[1]:
-            raise table.invalid("buffer", f"a {dtype} cannot hold data, and kernels write into it", DAMAGED)
-        dtype, shape, dims = _list(table, dtype) or (dtype, shape, dims)
+            raise table.invalid("buffer", f"a {dtype} tensor cannot hold stored data", DAMAGED)
+        dtype, shape, dims = _read_tensor_list(table, dtype) or (dtype, shape, dims)
         variable = table.flag("is_variable")
         data = _read_data(table, dtype, shape, buffers)
         if data is not None and variable:
-            raise table.invalid("buffer", "a variable tensor cannot hold data", REFUSED)
+            raise table.invalid("buffer", "a variable tensor cannot hold stored data", REFUSED)
         if data is None and 0 in dims and None not in dims and not variable and index not in given:
-            # Nothing has to be stored for no elements, and nothing else says what they are.
+            # A tensor without elements needs no stored data, and is a constant if nothing computes it.
             data = buffers.constant((0, 0), table, dtype, shape) if dtype not in HANDLES else None
         if data is not None:
-            dims = shape  # LiteRT never resizes what is stored
+            dims = shape  # LiteRT never resizes stored tensors
         old = not knows_rank and index not in computed
         ranked = bool(shape) or data is not None or old or table.flag("has_rank")
         tensors.append(
@@ -55,15 +55,15 @@ def read_tensors(
         read_quantization(table.table("quantization", QUANTIZATION), tensor.dtype, tensor.shape, tensors)
         for table, tensor in zip(tables, tensors, strict=True)
     ]
-    return tuple(_with(tensor, read) for tensor, read in zip(tensors, parameters, strict=True))
+    return tuple(_attach_quantization(tensor, read) for tensor, read in zip(tensors, parameters, strict=True))
 
 
-def _with(tensor: Tensor, quantization: AnyQuantization | None) -> Tensor:
-    """The tensor with its parameters; those of floats stand apart."""
+def _attach_quantization(tensor: Tensor, quantization: AnyQuantization | None) -> Tensor:
+    """Return the tensor with its parameters; parameters of a float tensor go to ``ignored_quantization``."""
     if quantization is None:
         return tensor
     if isinstance(quantization, Quantization) and tensor.dtype in FLOATS:
-        return replace(tensor, disregarded=quantization)
+        return replace(tensor, ignored_quantization=quantization)
     return replace(tensor, quantization=quantization)
 
 
@@ -72,8 +72,10 @@ def _read_shape(table: Table, dtype: str) -> tuple[int, ...]:
     if len(shape) > MAX_RANK:
         raise table.invalid("shape", f"{len(shape)} axes, more than {MAX_RANK}", DAMAGED)
     if shape and min(shape) < 0:
-        raise table.invalid("shape", f"{list(shape)} has a negative size", "unknown sizes belong in shape_signature")
-    # numpy, too, counts an axis of size 0 as 1 here.
+        raise table.invalid(
+            "shape", f"{list(shape)} has a negative size", "dynamic dimensions belong in shape_signature"
+        )
+    # Counts an axis of size 0 as 1, like numpy.
     elements = math.prod(shape) or math.prod(filter(None, shape))
     if elements * max(bits(dtype), 8) >= 1 << 63:
         raise table.invalid("shape", f"{list(shape)} has too many elements", REFUSED)
@@ -81,17 +83,17 @@ def _read_shape(table: Table, dtype: str) -> tuple[int, ...]:
 
 
 def _read_dims(table: Table, shape: tuple[int, ...]) -> Dims:
-    """The shape with None where the signature says the size is unknown; LiteRT looks at nothing else in it."""
+    """Return the shape with None for dynamic dimensions of the signature; LiteRT reads nothing else from it."""
     signature: tuple[int, ...] = table.numbers("shape_signature")
     if len(signature) != len(shape) or not shape or min(signature) >= 0:
         return shape
     return tuple(None if signature_size < 0 else size for size, signature_size in zip(shape, signature, strict=True))
 
 
-def _list(table: Table, dtype: str) -> tuple[str, tuple[int, ...], Dims] | None:
-    """The dtype, shape and sizes of a list of tensors, which is an array of one axis more: how many there are is unknown.
+def _read_tensor_list(table: Table, dtype: str) -> tuple[str, tuple[int, ...], Dims] | None:
+    """Return dtype, shape and dims of a tensor list: an array with an additional dynamic first axis.
 
-    A variant that says of one kind of tensor that it holds it is such a list. Sizes that are unknown are -1, or 0.
+    A variant with exactly one element type is such a list. Dynamic dimensions are -1 or 0 in the file.
     """
     elements = table.tables("variant_tensors", VARIANT) if dtype == "variant" else ()
     if len(elements) != 1 or not elements[0].flag("has_rank"):
@@ -104,10 +106,10 @@ def _list(table: Table, dtype: str) -> tuple[str, tuple[int, ...], Dims] | None:
 
 
 def _read_data(table: Table, dtype: str, shape: tuple[int, ...], buffers: Buffers) -> Stored | None:
-    """The stored value, None for a tensor that has none: its buffer is 0, which is nobody's, or holds no bytes."""
+    """Return the stored value; None for a tensor without one, whose buffer is 0 or empty."""
     if table.number("external_buffer"):
-        reason = f"its data is {buffers.external(table)}, which is not read"
-        raise table.invalid("external_buffer", reason, "write the model with its weights inside")
+        reason = f"the data is in {buffers.describe_external(table)}, which is not supported"
+        raise table.invalid("external_buffer", reason, "store the weights inside the model file")
     buffer = table.number("buffer")
     span = buffers.span(buffer, table) if buffer else (0, 0)
     return buffers.constant(span, table, dtype, shape) if span[1] else None

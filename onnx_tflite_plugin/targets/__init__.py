@@ -1,4 +1,4 @@
-"""What a runtime wants of a model: data that planners and handlers read, never a name they compare."""
+"""Built-in targets: traits of runtimes as data for planners and handlers, which never compare names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PRICED = frozenset(key for target in TARGETS.values() for key in target.prices)
 
 
 def target_named(name: str) -> Target:
-    """The target of that name. Raises UnsupportedOption naming those that exist."""
+    """Return the target with a name. Raises UnsupportedOption with the existing names."""
     if name not in TARGETS:
         raise UnsupportedOption(f"there is no target {name!r}; choose one of {', '.join(TARGETS)}")
     return TARGETS[name]

@@ -1,4 +1,4 @@
-"""Any runtime that follows the standard: the model's own dtypes, plain ai.onnx."""
+"""Any runtime that follows the ONNX standard: the model's own dtypes, plain ai.onnx."""
 
 from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.targets.widening import WIDER
@@ -10,12 +10,12 @@ GENERIC = Target(
     name="generic",
     opsets=(13, 19, 26),
     no_int8_from=21,
-    # ONNX Runtime 1.31 carries Q and DQ across these, writes the dtype on the Q it puts in, and then makes it uint8.
+    # ONNX Runtime 1.31 moves Q and DQ across these, sets the dtype on the inserted Q, and then changes it to uint8.
     no_int8_moves=frozenset({"MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}),
-    # ONNX Runtime before 1.29: a share of 1 became -128.
+    # ONNX Runtime before 1.29: a probability of 1 became -128.
     wraps_int8=frozenset({"Softmax"}),
     widens=WIDER,
-    quantizes_weights=True,  # ONNX Runtime does
+    quantizes_weights=True,  # as ONNX Runtime does
     no_integer_kernel={
         **dict.fromkeys(
             ("Pad", "Where", "Max", "Min", "Clip", "Relu", "MaxPool", "ReduceMax", "ReduceMin", "Resize"), _INT16

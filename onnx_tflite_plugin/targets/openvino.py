@@ -1,4 +1,4 @@
-"""OpenVINO's CPU plugin, as measured with version 2026.4."""
+"""OpenVINO's CPU plugin, measured with version 2026.4."""
 
 from dataclasses import replace
 
@@ -9,10 +9,10 @@ OPENVINO = replace(
     GENERIC,
     name="openvino",
     opsets=(13, 19, 23),
-    # ONNX has int2 from opset 25 on.
+    # ONNX has int2 since opset 25.
     weights={"int2": ("int8", 0)},
-    # Of 16 bit integers it keeps 8: an EfficientNet with int16 activations gave another class, without a warning.
+    # OpenVINO keeps only 8 of 16 bits: an EfficientNet with int16 activations gave another class, without a warning.
     quantizes=INTEGERS - {"int16", "uint16"},
-    # It recognises compressed weights by their DequantizeLinear.
+    # OpenVINO recognizes compressed weights by their DequantizeLinear.
     multiplies_weights=False,
 )

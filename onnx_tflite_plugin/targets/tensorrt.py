@@ -1,6 +1,6 @@
-"""TensorRT's ONNX parser, as its documentation and importers have it (onnx-tensorrt 10.1); not run here: it wants a GPU.
+"""TensorRT's ONNX parser, by its documentation and importers (onnx-tensorrt 10.1); not run here, as it needs a GPU.
 
-Integers are network inputs and outputs, or stand between Q and DQ: no operator runs on them.
+Integers are network inputs and outputs, or between Q and DQ: no operator runs on them.
 """
 
 from onnx_tflite_plugin.api.target import Target
@@ -12,7 +12,7 @@ _UNQUANTIZED = "--quantization float needs none"
 TENSORRT = Target(
     name="tensorrt",
     opsets=(13, 19, 20),
-    # Q and DQ are symmetric int8; a uint8 tensor whose zero point is 128 is one.
+    # Q and DQ are symmetric int8, which includes uint8 tensors with zero point 128.
     storage={"uint8": ("int8", -128)},
     weights={"uint8": ("int8", -128), "int4": ("int8", 0), "int2": ("int8", 0)},
     quantizes=frozenset({"int8"}),
@@ -21,7 +21,7 @@ TENSORRT = Target(
     no_integer_kernel={**GENERIC.no_integer_kernel, "*": _INTEGERS},
     widens={**GENERIC.widens, "Pad": dict.fromkeys(("int8", "uint8", "int16", "uint16"), "int32")},
     multiplies_weights=False,
-    # Its convolutions have two spatial axes or three; the parser would reshape around those of sequences.
+    # TensorRT's convolutions have two or three spatial axes; the parser would reshape around 1D convolutions.
     keeps_unit_axes=frozenset({"float32", "int8"}),
     lacks={
         **dict.fromkeys(

@@ -1,4 +1,4 @@
-"""TVM's Relax, through its ONNX front end, as measured with version 0.27."""
+"""TVM's Relax, through its ONNX front end, measured with version 0.27."""
 
 from dataclasses import replace
 
@@ -14,14 +14,12 @@ TVM = replace(
     opsets=(13, 19, 23),
     quantizes=INTEGERS - _SUB_BYTE,
     weights={"int4": ("int8", 0), "int2": ("int8", 0)},
-    # It takes the last two axes for height and width whatever the scales say, and gives a result of another shape.
+    # TVM resizes the last two axes whatever the scales are, and returns a result of another shape.
     last_axes_only=frozenset({"Resize"}),
     prices={"Resize": Price(inner=1e6), "Resize/dequantized": Price(inner=1e6)},
     lacks={
-        **dict.fromkeys(("If", "Loop", "Scan"), "its front end takes no inner graphs"),
+        **dict.fromkeys(("If", "Loop", "Scan"), "TVM's front end does not support inner graphs"),
         **dict.fromkeys(("LSTM", "GRU", "RNN", "ReverseSequence", "LpNormalization", "DFT", "STFT"), ""),
-        **dict.fromkeys(
-            ("ConvInteger", "QLinearConv", "QLinearMatMul"), "QuantizeLinear and DequantizeLinear serve it"
-        ),
+        **dict.fromkeys(("ConvInteger", "QLinearConv", "QLinearMatMul"), "use QuantizeLinear and DequantizeLinear"),
     },
 )

@@ -1,1 +1,1 @@
-"""What a user is told of a conversion and what a model says of itself: inputs, outputs, metadata, how to run it."""
+"""Descriptions of a converted model for its users: inputs, outputs, metadata, and code that runs it."""

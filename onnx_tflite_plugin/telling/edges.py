@@ -1,4 +1,4 @@
-"""A model's inputs and outputs as whoever runs it meets them."""
+"""Graph inputs and outputs as users of the model see them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 class Edge:
     """One input or output of the ONNX model.
 
-    ``shape``: a size left open is its name, or ``None``. ``scale`` and ``zero_point`` (one, or one per element of
-    ``axis``) say what its integers mean; both are empty for other dtypes. ``tensor`` is its name in the TFLite file. The
-    rest is what the file's metadata says: the model takes ``(x - mean) / std`` of an image or a sound, values are within
-    ``range``, scores below ``threshold`` count for nothing.
+    ``shape``: a dynamic dimension is its name, or ``None``. ``scale`` and ``zero_point`` (one, or one per element of
+    ``axis``) are the quantization parameters; both are empty for other dtypes. ``tensor`` is the name in the TFLite file.
+    The remaining fields come from the file's metadata: the model takes ``(x - mean) / std`` of an image or a sound, values
+    are within ``range``, scores below ``threshold`` are to be ignored.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Edge:
     files: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        """What is known, with the number of scales and labels where there are many."""
+        """Return the known fields, with the number of scales and labels if there are many."""
         facts = {
             each.name: getattr(self, each.name) for each in fields(self) if getattr(self, each.name) != each.default
         }
@@ -54,18 +54,18 @@ class Edge:
 
 
 def edges(
-    values: Iterable[ir.Value], names: Sequence[str], tensors: Sequence[Tensor], told: Described
+    values: Iterable[ir.Value], names: Sequence[str], tensors: Sequence[Tensor], metadata: Described
 ) -> tuple[Edge, ...]:
-    """One side of a finished model, without its states: the values of these names, which stand for these tensors."""
+    """Return one side of a finished model without its states: the values of these names, which hold these tensors."""
     by_name = {str(value.name): value for value in values}
     return tuple(
-        _edge(name, by_name[name], tensor, told.get((tensor.subgraph, tensor.index), TensorMetadata()))
+        _edge(name, by_name[name], tensor, metadata.get((tensor.subgraph, tensor.index), TensorMetadata()))
         for name, tensor in zip(names, tensors, strict=True)
         if name in by_name
     )
 
 
-def _edge(name: str, value: ir.Value, tensor: Tensor, told: TensorMetadata) -> Edge:
+def _edge(name: str, value: ir.Value, tensor: Tensor, metadata: TensorMetadata) -> Edge:
     dtype = "unknown" if value.dtype is None else value.dtype.name.lower()
     dtype = {"float": "float32", "double": "float64"}.get(dtype, dtype)
     quantization = affine(tensor) if dtype == tensor.dtype else None
@@ -77,19 +77,19 @@ def _edge(name: str, value: ir.Value, tensor: Tensor, told: TensorMetadata) -> E
         () if quantization is None else quantization.scale,
         () if quantization is None else quantization.zero_point,
         0 if quantization is None else quantization.axis,
-        **authored(told),
+        **author_metadata(metadata),
     )
 
 
-def authored(told: TensorMetadata) -> dict[str, Any]:
-    """What the metadata says of an input or output, under the names of the fields of :class:`Edge`."""
+def author_metadata(metadata: TensorMetadata) -> dict[str, Any]:
+    """Return the metadata of an input or output, under the names of the fields of :class:`Edge`."""
     return {
-        "kind": told.kind,
-        "description": told.description,
-        "mean": told.mean,
-        "std": told.std,
-        "range": (told.low, told.high) if told.low and told.high else None,
-        "threshold": told.threshold,
-        "labels": told.labels,
-        "files": tuple(file.name for file in told.files),
+        "kind": metadata.kind,
+        "description": metadata.description,
+        "mean": metadata.mean,
+        "std": metadata.std,
+        "range": (metadata.low, metadata.high) if metadata.low and metadata.high else None,
+        "threshold": metadata.threshold,
+        "labels": metadata.labels,
+        "files": tuple(file.name for file in metadata.files),
     }

@@ -1,4 +1,4 @@
-"""What a TFLite file says of itself, as the ONNX model carries it on."""
+"""Metadata of a TFLite file that the ONNX model carries on."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.telling.edges import Edge
 
 _OF_MODEL = ("name", "description", "version", "author", "license")
-_GENERATED = ("MLIR Converted.", "TOCO Converted.")  # what the converters write where nobody says anything
+_GENERATED = ("MLIR Converted.", "TOCO Converted.")  # default descriptions of converters
 
 
 def doc_string(model: Model) -> str:
-    """The author's name and description of the model, or the file's; empty where a converter wrote it."""
+    """Return the author's name and description of the model, or the file's; empty if a converter wrote it."""
     authored = model.authored or Metadata()
-    described = authored.description or written_by_author(model.description)
+    described = authored.description or author_description(model.description)
     return "\n".join(part for part in (authored.name, described) if part)
 
 
-def written_by_author(description: str) -> str:
-    """A file's description; empty where it is what converters write."""
+def author_description(description: str) -> str:
+    """Return a file's description; empty if it is a converter's default."""
     return "" if description in _GENERATED else description
 
 
 def facts(model: Model, inputs: Sequence[Edge], outputs: Sequence[Edge]) -> dict[str, Any]:
-    """What is known of the model, its inputs and outputs; without what is not known."""
+    """Return the known facts about the model, its inputs and outputs."""
     authored = model.authored or Metadata()
     return {
         **{name: value for name in _OF_MODEL if (value := getattr(authored, name))},
@@ -36,7 +36,7 @@ def facts(model: Model, inputs: Sequence[Edge], outputs: Sequence[Edge]) -> dict
 
 
 def _edge(edge: Edge) -> dict[str, Any]:
-    """Only what the ONNX model does not say anyway."""
+    """Return the facts about an input or output that the ONNX model does not hold itself."""
     left = {"dtype", "shape"} | (set() if len(edge.scale) > 1 else {"axis"})
     if edge.tensor == edge.name:
         left.add("tensor")

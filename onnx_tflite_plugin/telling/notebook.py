@@ -1,4 +1,4 @@
-"""A conversion in a notebook: its inputs and outputs as a table, and the lines that run it."""
+"""Conversion in a notebook: a table of inputs and outputs, and the code that runs the model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from onnx_tflite_plugin.telling.edges import Edge
 
 
 def as_html(line: str, inputs: Sequence[Edge], outputs: Sequence[Edge], code: str, warnings: Sequence[str] = ()) -> str:
-    """``line`` says in a few words what was converted, ``code`` how to run it."""
+    """Return the HTML of a conversion: ``line`` summarizes it, ``code`` runs the model."""
     rows = []
     for side, edges in (("input", inputs), ("output", outputs)):
         for edge in edges:

@@ -1,4 +1,4 @@
-"""The lines of Python that run a converted model."""
+"""Python code that runs a converted model."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _NUMPY = {"bool": "bool", "string": "object"}
 
 
 def snippet(path: str, inputs: Sequence[Edge], *, states: bool = False, domains: Sequence[str] = ()) -> str:
-    """Statements that run the model at ``path`` on arrays of the right dtypes and shapes, zeros to be replaced.
+    """Return statements that run the model at ``path`` on zeros of the right dtypes and shapes.
 
-    A model with states is run by this package's session, which carries them. ``domains``: those of operators that need a
+    A model with states is run by this package's session, which carries them. ``domains``: operator domains that need a
     library of kernels.
     """
     fed = [(repr(edge.name), _array(edge)) for edge in inputs]
@@ -45,7 +45,7 @@ def snippet(path: str, inputs: Sequence[Edge], *, states: bool = False, domains:
 
 
 def _entry(name: str, array: str) -> str:
-    """One input of several lines, the array below a name that leaves no room for it."""
+    """Return one input of several lines, with the array below a name that leaves no room for it."""
     line = f"    {name}: {array},\n"
     return line if len(line) - 1 <= _LINE else f"    {name}:\n        {array},\n"
 

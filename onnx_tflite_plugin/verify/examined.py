@@ -19,7 +19,7 @@ from onnx_tflite_plugin.normalize.contents import complete_lists
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.authored import Described
-from onnx_tflite_plugin.source.metadata import described
+from onnx_tflite_plugin.source.metadata import describe_interface
 from onnx_tflite_plugin.source.model import Array, Operator, Tensor
 from onnx_tflite_plugin.targets import target_named
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
@@ -156,7 +156,7 @@ class Examined:
     def described(self) -> Described:
         """What the metadata says of the inputs; nothing where the file cannot be read for it."""
         try:
-            return described(read(self.trial.data))
+            return describe_interface(read(self.trial.data))
         except InvalidModel:
             return {}
 

@@ -1,4 +1,4 @@
-"""Branches: one of several subgraphs runs; they stay branches, and what they do to states is carried out of them."""
+"""Conditional subgraphs, lowered to If; their state changes become outputs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from onnx_tflite_plugin.api import (
-    Borders,
     Context,
     Decline,
     Effects,
     Instance,
     Quantization,
     Raw,
-    Refused,
+    Refusal,
+    SubgraphBoundary,
     Terminate,
     Value,
     handler,
@@ -25,18 +25,18 @@ from onnx_tflite_plugin.api import (
     "IF",
     max_version=1,
     layout=Terminate(),
-    borders=Borders(first=1),
+    boundary=SubgraphBoundary(first=1),
     quantization=Raw(),
     subgraphs=("then_subgraph_index", "else_subgraph_index"),
     effects=Effects(),
 )
 def if_else(ctx: Context, condition: Value, *inputs: Value) -> tuple[Value, ...]:
-    """If. Both branches see the operands from outside."""
+    """Emit If. Both branches capture the operands."""
     options = ctx.options
-    return chosen(ctx, [condition], (options.then_subgraph_index, options.else_subgraph_index), inputs)
+    return emit_branches(ctx, [condition], (options.then_subgraph_index, options.else_subgraph_index), inputs)
 
 
-def branched(at: Instance) -> Decline | None:
+def check_branches(at: Instance) -> Decline | None:
     branches = at.op.options.get("branch_subgraph_indices")
     return None if branches else Decline("it has no branches, which LiteRT refuses")
 
@@ -45,22 +45,22 @@ def branched(at: Instance) -> Decline | None:
     "STABLEHLO_CASE",
     max_version=1,
     layout=Terminate(),
-    borders=Borders(first=1),
+    boundary=SubgraphBoundary(first=1),
     quantization=Raw(),
     subgraphs=("branch_subgraph_indices",),
     effects=Effects(),
     types="int32",
-    accepts=branched,
+    accepts=check_branches,
 )
 def stablehlo_case(ctx: Context, index: Value, *inputs: Value) -> tuple[Value, ...]:
-    """If for each branch but the last, which is taken for an index below 0 or beyond the end, too."""
+    """Emit an If per branch but the last, which also runs for an index out of range."""
     branches = ctx.options.branch_subgraph_indices
     for branch in branches:
-        renamed(ctx, branch)
-    return chosen(ctx, [ctx.ops.Equal(index, ctx.scalar(k)) for k in range(len(branches) - 1)], branches, inputs)
+        check_parameters(ctx, branch)
+    return emit_branches(ctx, [ctx.ops.Equal(index, ctx.scalar(k)) for k in range(len(branches) - 1)], branches, inputs)
 
 
-def renamed(ctx: Context, branch: int) -> None:
+def check_parameters(ctx: Context, branch: int) -> None:
     """The kernel puts the operator's parameters in the place of its branches' (Prepare, kernels/stablehlo_case.cc)."""
     outside = [*(ctx.op.inputs[1:]), *ctx.op.outputs]
     graph = ctx.subgraph(branch)
@@ -68,37 +68,37 @@ def renamed(ctx: Context, branch: int) -> None:
     for one, other in zip(outside, inside, strict=True):
         seen = [t.quantization if t and isinstance(t.quantization, Quantization) else None for t in (one, other)]
         if seen[0] != seen[1]:
-            raise Refused(f"{other.name!r} in its branch is quantized otherwise than outside, which LiteRT overrules")
+            raise Refusal(f"{other.name!r} in its branch is quantized otherwise than outside, which LiteRT overrules")
 
 
-def chosen(
+def emit_branches(
     ctx: Context, conditions: Sequence[Value], branches: Sequence[int], inputs: Sequence[Value]
 ) -> tuple[Value, ...]:
-    """The results of the first branch whose condition holds, else of the last one."""
+    """Emit the first branch whose condition holds, else the last one."""
     if any(tensor is not None and tensor.dtype == "resource" for tensor in ctx.op.outputs):
-        raise Refused("a branch gives a resource, so which one it is would be known at run time only")
+        raise Refusal("a branch gives a resource, so which one it is would be known at run time only")
     states = ctx.states(*branches)
     before = [state.get() for state in states]
 
-    def results(branch: int) -> list[Value]:
+    def emit_branch(branch: int) -> list[Value]:
         for state, value in zip(states, before, strict=True):
             state.set(value)
         return [*ctx.inline(branch, inputs), *(state.get() for state in states)]
 
-    def decided(first: int) -> list[Value]:
+    def emit_from(first: int) -> list[Value]:
         if first == len(conditions) or count == 0:
-            return results(branches[first])
+            return emit_branch(branches[first])
         return list(
             ctx.ops.If(
                 ctx.ops.Reshape(conditions[first], np.zeros(0, np.int64)),
-                then_branch=ctx.graph(lambda: results(branches[first])),
-                else_branch=ctx.graph(lambda: decided(first + 1)),
+                then_branch=ctx.graph(lambda: emit_branch(branches[first])),
+                else_branch=ctx.graph(lambda: emit_from(first + 1)),
                 outputs=count,
             )
         )
 
     count = len(ctx.op.outputs) + len(states)
-    results_and_states = decided(0)
+    results_and_states = emit_from(0)
     for state, value in zip(states, results_and_states[len(ctx.op.outputs) :], strict=True):
         state.set(value)
     return tuple(results_and_states[: len(ctx.op.outputs)])

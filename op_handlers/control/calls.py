@@ -14,6 +14,6 @@ from onnx_tflite_plugin.api import Context, Effects, Raw, Terminate, handler
     effects=Effects(),
 )
 def call_once(ctx: Context) -> tuple[()]:
-    """Its assignments are the initial values of states."""
+    """Assign the initial values of states."""
     ctx.initialize(ctx.options.init_subgraph_index)
     return ()

@@ -1,4 +1,4 @@
-"""Composites: a name for what a subgraph computes. The subgraph is what LiteRT runs (stablehlo_composite.cc)."""
+"""Composites: named subgraphs. LiteRT runs the subgraph (stablehlo_composite.cc)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DECOMPOSITION = "decomposition_subgraph_index"
     effects=Effects(),
 )
 def composite(ctx: Context, *inputs: Value | None) -> list[Value]:
-    """Its decomposition, whatever the name, unless a handler claims ``COMPOSITE.<name>``."""
+    """Return the decomposition, regardless of the name, unless a handler claims ``COMPOSITE.<name>``."""
     inner = ctx.subgraph(ctx.options[DECOMPOSITION]).inputs
     alike = [
         outside is not None and outside.dims == own.dims for outside, own in zip(ctx.op.inputs, inner, strict=True)

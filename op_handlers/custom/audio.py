@@ -17,15 +17,16 @@ from onnx_tflite_plugin.api import (
     Instance,
     NotQuantizable,
     Operator,
-    Refused,
+    Refusal,
     Terminate,
     Value,
+    emit_rfft,
     handler,
+    is_product,
     spend,
 )
-from op_handlers.kernels.mel import FLOOR, Filterbank, cosines
-from op_handlers.kernels.operands import scalar
-from op_handlers.kernels.spectrum import power_spectrum
+from op_handlers.kernels.mel import FLOOR, Filterbank, dct_matrix
+from op_handlers.kernels.operands import reshape_to_scalar
 
 LARGEST = (1 << 31) - 1
 SPECTROGRAM = ("window_size", "stride")
@@ -58,6 +59,8 @@ def check_spectrogram(at: Instance) -> Decline | None:
         return Decline(f"option 'window_size' is {window}; LiteRT's kernel refuses windows of fewer than 2 samples")
     if stride < 1:
         return Decline(f"option 'stride' is {stride}; LiteRT's kernel refuses strides below 1")
+    if not is_product(1 << (window - 1).bit_length(), window, "power", "float64"):
+        return Decline(f"option 'window_size' is {window}; the matrices of the transform would exceed 16 MB")
     return None
 
 
@@ -85,7 +88,7 @@ def audio_spectrogram(ctx: Context, samples: Value) -> Value:
     hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(window) / window)
     framed = ops.Mul(take_frames(ctx, ops.Cast(samples, to="float64"), window, stride), hann)
     rows = ops.Reshape(framed, [-1, window])
-    powers = ops.Cast(power_spectrum(ctx, rows, window, points), to="float32")
+    powers = ops.Cast(emit_rfft(ctx, rows, (None, window), points, "power", "float64"), to="float32")
     if not whole_option(ctx.op, "magnitude_squared"):
         powers = ops.Sqrt(powers)
     return ops.Reshape(powers, sizes)
@@ -153,15 +156,15 @@ def mfcc(ctx: Context, powers: Value, rate: Value) -> Value:
     """The cosine transform of the logarithms of magnitudes summed by mel filters."""
     ops, bins = ctx.ops, ctx.op[0].dims[2]
     if bins is None:
-        raise Refused("the number of frequencies of its input is not known; its filters depend on it")
+        raise Refusal("the number of frequencies of its input is not known; its filters depend on it")
     channels, coefficients, lower, upper = (whole_option(ctx.op, name) for name in CEPSTRUM)
     spend(channels * (bins + coefficients), 8, "the filters of a cepstrum")
     # The kernel keeps the limits as float32.
     bank = Filterbank(bins, channels, float(np.float32(lower)), float(np.float32(upper)))
-    transform, known = cosines(channels, coefficients).astype(np.float32), ctx.constant(1)
+    transform, known = dct_matrix(channels, coefficients).astype(np.float32), ctx.constant(1)
     magnitudes, sufficient = ops.Sqrt(powers), None
     if known is None:
-        weights, used, sufficient = bank.emit(ctx, scalar(ctx, 1, rate))
+        weights, used, sufficient = bank.emit(ctx, reshape_to_scalar(ctx, 1, rate))
         magnitudes = ops.Where(used, magnitudes, np.float32(0))
         energies = ops.MatMul(magnitudes, ops.Cast(weights, to="float32"))
     elif (filters := bank.matrix(int(known.item()))) is None:

@@ -1,4 +1,4 @@
-"""The last operator of single-shot detectors: boxes decoded by their anchors, suppressed, and the best ones kept."""
+"""Postprocessing of single-shot detectors: decode boxes by their anchors, suppress overlaps, keep the best."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from onnx_tflite_plugin.api import (
     Dequantized,
     Instance,
     Operator,
-    Refused,
+    Refusal,
     Terminate,
     Value,
     handler,
     out,
 )
-from op_handlers.kernels.boxes import below, columns
+from op_handlers.kernels.boxes import float32_below, split_columns
 
 NEEDED = ("max_detections", "max_classes_per_detection", "num_classes", "nms_score_threshold", "nms_iou_threshold")
 SCALES = ("y_scale", "x_scale", "h_scale", "w_scale")
@@ -33,8 +33,8 @@ def settings(op: Operator) -> dict[str, Any]:
     return {"detections_per_class": PER_CLASS, "use_regular_nms": False, **op.options}
 
 
-def refused(at: Instance) -> Decline | None:
-    """What Prepare and Eval insist on."""
+def check_detection(at: Instance) -> Decline | None:
+    """Return a Decline for what Prepare and Eval refuse."""
     op = at.op
     if any(op.tensor(slot) is None for slot in range(3)):
         return Decline("it takes boxes, scores and anchors, of which it lacks some")
@@ -48,7 +48,7 @@ def refused(at: Instance) -> Decline | None:
     if missing := [name for name in (*NEEDED, *SCALES) if name not in options]:
         return Decline(f"its options lack {', '.join(missing)}")
     boxes, anchors = op[0].dims[1], op[2]
-    if boxes is not None and anchors.static and anchors.shape[0] < boxes:
+    if boxes is not None and anchors.is_static and anchors.shape[0] < boxes:
         return Decline(f"it has {anchors.shape[0]} anchors for {boxes} boxes, and the kernel reads on behind them")
     if anchors.dtype != op[0].dtype:
         return Decline(
@@ -75,27 +75,27 @@ def refused(at: Instance) -> Decline | None:
     max_version=1,
     layout=Terminate(),
     quantization=Dequantized(),
-    accepts=refused,
+    accepts=check_detection,
 )
 def postprocess(ctx: Context, encodings: Value, scores: Value, anchors: Value) -> tuple[Value, ...]:
-    """NonMaxSuppression by class, or once by each box's best class; zero is what the kernel leaves as it was in memory."""
+    """Emit NonMaxSuppression per class, or once by each box's best class; unset results, uninitialized in the kernel, are 0."""
     options, ops, batch = settings(ctx.op), ctx.ops, ctx.op[0].dims[0]
     if batch != 1:
-        raise Refused(f"it is given a batch of {batch or 'any size'}; the kernel takes one image (kBatchSize)")
-    boxes = decoded(ctx, ops.Squeeze(encodings, [0]), anchors, options)
+        raise Refusal(f"it is given a batch of {batch or 'any size'}; the kernel takes one image (kBatchSize)")
+    boxes = decode_boxes(ctx, ops.Squeeze(encodings, [0]), anchors, options)
     background = ctx.op[1].shape[2] - options["num_classes"]
     by_box = ops.Slice(ops.Squeeze(scores, [0]), [background], [ctx.op[1].shape[2]], [1])
-    detections = by_class if options["use_regular_nms"] else by_best_class
+    detections = emit_regular if options["use_regular_nms"] else emit_fast
     return detections(ctx, boxes, by_box, options)
 
 
-def decoded(ctx: Context, encodings: Value, anchors: Value, options: dict[str, Any]) -> Value:
+def decode_boxes(ctx: Context, encodings: Value, anchors: Value, options: dict[str, Any]) -> Value:
     """Corners ``[N, 4]`` in float32 of centers and sizes relative to anchors, computed in float64 as there."""
     ops = ctx.ops
     wide = [ops.Cast(value, to="float64") for value in (ops.Slice(encodings, [0], [4], [1]), anchors)]
-    (y, x, h, w), (ya, xa, ha, wa) = (columns(ctx, value, rank=2) for value in wide)
+    (y, x, h, w), (ya, xa, ha, wa) = (split_columns(ctx, value, rank=2) for value in wide)
     if ctx.op[2].shape[-1] != 4:
-        raise Refused(f"it has anchors of shape {list(ctx.op[2].shape)}, without which boxes cannot be decoded")
+        raise Refusal(f"it has anchors of shape {list(ctx.op[2].shape)}, without which boxes cannot be decoded")
     scale = {name: np.float64(np.float32(options[f"{name}_scale"])) for name in "yxhw"}
 
     def side(center: Value, size: Value, anchor: Value, extent: Value, axis: str, length: str) -> tuple[Value, Value]:
@@ -109,41 +109,41 @@ def decoded(ctx: Context, encodings: Value, anchors: Value, options: dict[str, A
     return ops.Concat(top, left, bottom, right, axis=1)
 
 
-def suppressed(ctx: Context, boxes: Value, scores: Value, limit: int, options: dict[str, Any]) -> Value:
-    """Places (batch, class, box) of what stays, by scores ``[classes, N]``; a score at the threshold does."""
+def emit_suppression(ctx: Context, boxes: Value, scores: Value, limit: int, options: dict[str, Any]) -> Value:
+    """Return indices (batch, class, box) of the selected boxes, by scores ``[classes, N]``; scores at the threshold are kept."""
     overlap = np.asarray([options["nms_iou_threshold"]], np.float32)
-    least = np.asarray([below(options["nms_score_threshold"])])
+    least = np.asarray([float32_below(options["nms_score_threshold"])])
     return ctx.ops.NonMaxSuppression(
         ctx.ops.Unsqueeze(boxes, [0]), ctx.ops.Unsqueeze(scores, [0]), [limit], overlap, least
     )
 
 
-def by_best_class(ctx: Context, boxes: Value, scores: Value, options: dict[str, Any]) -> tuple[Value, ...]:
-    """Boxes suppress each other by their best class; each comes with several classes."""
+def emit_fast(ctx: Context, boxes: Value, scores: Value, options: dict[str, Any]) -> tuple[Value, ...]:
+    """Suppress boxes by their best class; each box is returned with several classes."""
     ops, rows, width = ctx.ops, options["max_detections"], options["max_classes_per_detection"]
     classes = min(width, options["num_classes"])
     best, labels = ops.TopK(scores, [classes], axis=1, outputs=2)
     first = ops.Transpose(ops.Slice(best, [0], [1], [1]), perm=[1, 0])
-    selected = ops.Gather(suppressed(ctx, boxes, first, rows, options), np.asarray(2), axis=1)
+    selected = ops.Gather(emit_suppression(ctx, boxes, first, rows, options), np.asarray(2), axis=1)
     number = ops.Shape(selected)
     of_box = ops.Unsqueeze(ops.Gather(boxes, selected, axis=0), [1])
     alike = ops.Expand(of_box, ops.Concat(number, [classes, 4], axis=0))
     return (
-        ops.Reshape(filled(ctx, alike, (rows, width), behind=1), [1, rows * width, 4]),
+        ops.Reshape(pad_to_sizes(ctx, alike, (rows, width), trailing_axes=1), [1, rows * width, 4]),
         *(
-            ops.Reshape(filled(ctx, ops.Gather(values, selected, axis=0), (rows, width)), [1, rows * width])
+            ops.Reshape(pad_to_sizes(ctx, ops.Gather(values, selected, axis=0), (rows, width)), [1, rows * width])
             for values in (ops.Cast(labels, to="float32"), best)
         ),
         ops.Cast(number, to="float32"),
     )
 
 
-def by_class(ctx: Context, boxes: Value, scores: Value, options: dict[str, Any]) -> tuple[Value, ...]:
-    """Boxes of one class suppress each other; of all classes the best ones are kept, of equals the lower class."""
+def emit_regular(ctx: Context, boxes: Value, scores: Value, options: dict[str, Any]) -> tuple[Value, ...]:
+    """Suppress boxes per class, and keep the best of all classes; of equal scores the lower class."""
     ops, rows = ctx.ops, options["max_detections"]
     total = rows * options["max_classes_per_detection"]
     turned = ops.Transpose(scores, perm=[1, 0])
-    places = suppressed(ctx, boxes, turned, min(options["detections_per_class"], rows), options)
+    places = emit_suppression(ctx, boxes, turned, min(options["detections_per_class"], rows), options)
     label, box = (ops.Gather(places, np.asarray(k), axis=1) for k in (1, 2))
     selected_scores = ops.GatherND(turned, ops.Slice(places, [1], [3], [1]))
     number = ops.Min(ops.Shape(selected_scores), [rows])
@@ -151,14 +151,14 @@ def by_class(ctx: Context, boxes: Value, scores: Value, options: dict[str, Any])
     of_box = ops.Gather(boxes, ops.Gather(box, order), axis=0)
     labels = ops.Cast(ops.Gather(label, order), to="float32")
     return (
-        ops.Unsqueeze(filled(ctx, of_box, (total,), behind=1), [0]),
-        *(ops.Unsqueeze(filled(ctx, values, (total,)), [0]) for values in (labels, best)),
+        ops.Unsqueeze(pad_to_sizes(ctx, of_box, (total,), trailing_axes=1), [0]),
+        *(ops.Unsqueeze(pad_to_sizes(ctx, values, (total,)), [0]) for values in (labels, best)),
         ops.Cast(number, to="float32"),
     )
 
 
-def filled(ctx: Context, values: Value, sizes: tuple[int, ...], behind: int = 0) -> Value:
-    """Zeros behind, along the first axes up to these sizes; ``behind`` is how many axes follow."""
-    ops, none = ctx.ops, [0] * behind
+def pad_to_sizes(ctx: Context, values: Value, sizes: tuple[int, ...], trailing_axes: int = 0) -> Value:
+    """Pad with zeros along the first axes up to these sizes; ``trailing_axes``: number of axes that follow."""
+    ops, none = ctx.ops, [0] * trailing_axes
     missing = ops.Sub(list(sizes), ops.Slice(ops.Shape(values), [0], [len(sizes)]))
-    return ops.Pad(values, ops.Concat([0] * (len(sizes) + behind), missing, *([none] if none else []), axis=0))
+    return ops.Pad(values, ops.Concat([0] * (len(sizes) + trailing_axes), missing, *([none] if none else []), axis=0))

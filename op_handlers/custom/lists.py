@@ -11,33 +11,33 @@ from collections.abc import Callable
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Contents, Context, Decline, Instance, Terminate, Value, handler, out
+from onnx_tflite_plugin.api import Context, Decline, Instance, ListContents, Terminate, Value, handler, out
 from op_handlers.custom.select.nodedef import node_of
 from op_handlers.kernels.counted_loops import RESERVE, SET_ITEM
-from op_handlers.kernels.operands import as_int64
+from op_handlers.kernels.operands import cast_to_int64
 
 
-def contents(slot: int | None = None, axes: int = 0, shape: int | None = None) -> Callable[[Instance], Contents]:
-    """Return a function for ``contents=``: the dtype of the NodeDef, the sizes of the tensor in ``slot``, or in ``shape``.
+def contents(slot: int | None = None, axes: int = 0, shape: int | None = None) -> Callable[[Instance], ListContents]:
+    """Return a function for ``list_contents=``: the dtype of the NodeDef, the sizes of the tensor in ``slot``, or in ``shape``.
 
     ``axes``: as many of the first axes of the tensor count tensors of the list. ``shape``: the operand that holds the sizes of a
     tensor, -1 for unknown ones.
     """
 
-    def tell(at: Instance) -> Contents:
+    def tell(at: Instance) -> ListContents:
         dtype = node_of(at.op).dtype("element_dtype") or None
         if slot is not None and (tensor := at.op.tensor(slot)) is not None:
             dims = tensor.dims[axes:] if tensor.has_rank and tensor.rank >= axes else None
-            return Contents(dtype or tensor.dtype, dims)
+            return ListContents(dtype or tensor.dtype, dims)
         sizes = None if shape is None else at.op.constant(shape)
         if sizes is None or sizes.ndim != 1:  # -1 alone is an unknown rank
-            return Contents(dtype)
-        return Contents(dtype, tuple(int(size) if size >= 0 else None for size in sizes))
+            return ListContents(dtype)
+        return ListContents(dtype, tuple(int(size) if size >= 0 else None for size in sizes))
 
     return tell
 
 
-def known(slot: int) -> Callable[[Instance], Decline | None]:
+def check_known_contents(slot: int) -> Callable[[Instance], Decline | None]:
     """Declines a list of which the file does not say what is in it."""
 
     def declined(at: Instance) -> Decline | None:
@@ -50,16 +50,18 @@ def known(slot: int) -> Callable[[Instance], Decline | None]:
     return declined
 
 
-@handler(RESERVE, max_version=1, layout=Terminate(), accepts=known(out(0)), contents=contents(shape=0))
+@handler(
+    RESERVE, max_version=1, layout=Terminate(), accepts=check_known_contents(out(0)), list_contents=contents(shape=0)
+)
 def reserve(ctx: Context, shape: Value, count: Value) -> Value:
     """Zeros, as many as there are to be."""
     ops, sizes = ctx.ops, [size or 1 for size in ctx.op[out(0)].dims[1:]]
-    number = as_int64(ctx, 1, count)
+    number = cast_to_int64(ctx, 1, count)
     first = number.reshape(1) if isinstance(number, np.ndarray) else ops.Reshape(number, [1])
     return ops.Expand(np.zeros((), ctx.op[out(0)].dtype), ops.Concat(first, np.asarray(sizes, np.int64), axis=0))
 
 
-@handler(SET_ITEM, max_version=1, layout=Terminate(), accepts=known(0), contents=contents(2))
+@handler(SET_ITEM, max_version=1, layout=Terminate(), accepts=check_known_contents(0), list_contents=contents(2))
 def set_item(ctx: Context, items: Value, index: Value, item: Value) -> Value:
     """ScatterND of one row; sizes that were open are the item's."""
     ops = ctx.ops
@@ -69,14 +71,24 @@ def set_item(ctx: Context, items: Value, index: Value, item: Value) -> Value:
     return ops.ScatterND(items, place, ops.Unsqueeze(item, [0]))
 
 
-@handler("CUSTOM.FlexTensorListGetItem", max_version=1, layout=Terminate(), accepts=known(0), contents=contents(out(0)))
+@handler(
+    "CUSTOM.FlexTensorListGetItem",
+    max_version=1,
+    layout=Terminate(),
+    accepts=check_known_contents(0),
+    list_contents=contents(out(0)),
+)
 def get_item(ctx: Context, items: Value, index: Value, shape: Value) -> Value:
     """Gather of one row."""
     return ctx.ops.Gather(items, index, axis=0)
 
 
 @handler(
-    "CUSTOM.FlexTensorListFromTensor", max_version=1, layout=Terminate(), accepts=known(out(0)), contents=contents(0, 1)
+    "CUSTOM.FlexTensorListFromTensor",
+    max_version=1,
+    layout=Terminate(),
+    accepts=check_known_contents(out(0)),
+    list_contents=contents(0, 1),
 )
 def from_tensor(ctx: Context, rows: Value, shape: Value) -> Value:
     """The rows as they are."""
@@ -84,7 +96,11 @@ def from_tensor(ctx: Context, rows: Value, shape: Value) -> Value:
 
 
 @handler(
-    "CUSTOM.FlexTensorListStack", max_version=1, layout=Terminate(), accepts=known(0), contents=contents(out(0), 1)
+    "CUSTOM.FlexTensorListStack",
+    max_version=1,
+    layout=Terminate(),
+    accepts=check_known_contents(0),
+    list_contents=contents(out(0), 1),
 )
 def stack(ctx: Context, items: Value, shape: Value) -> Value:
     """The rows as they are."""

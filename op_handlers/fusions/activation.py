@@ -1,4 +1,4 @@
-"""Activations spelled out by the arithmetic they are made of."""
+"""Activations that are decomposed into arithmetic."""
 
 from __future__ import annotations
 
@@ -28,60 +28,64 @@ half, one, three, six, sixth, cubed, slope = operands("1/2 1 3 6 1/6 cubed slope
 NUMBERS = {half: 0.5, one: 1.0, three: 3.0, six: 6.0, sixth: 1 / 6, cubed: 0.044715, slope: sqrt(2 / pi)}
 
 
-def plain(code: str, left: Call | Operand, right: Call | Operand, activation: str = "NONE") -> Call:
-    """A binary operator with its operands in either order (but for DIV) and one fused activation."""
+def binary_call(code: str, left: Call | Operand, right: Call | Operand, activation: str = "NONE") -> Call:
+    """Return a binary operator with its operands in either order (except DIV) and one fused activation."""
     return Call(code, left, right, commutes=code != "DIV", fused_activation_function=activation)
 
 
-def times(*factors: Call | Operand) -> Iterator[Call]:
-    """A product of two or three, in every association."""
+def product_patterns(*factors: Call | Operand) -> Iterator[Call]:
+    """Yield a product of two or three factors in every association."""
     first, second, *more = factors
     if not more:
-        yield plain("MUL", first, second)
+        yield binary_call("MUL", first, second)
         return
     for pair, last in (((first, second), more[0]), ((first, more[0]), second), ((second, more[0]), first)):
-        yield plain("MUL", plain("MUL", *pair), last)
+        yield binary_call("MUL", binary_call("MUL", *pair), last)
 
 
-def these_numbers(match: Match) -> Decline | None:
-    """Why a match is none after all: the constants are others."""
+def check_constants(match: Match) -> Decline | None:
+    """Return a Decline if a constant of the match differs from the pattern's."""
     for operand, number in NUMBERS.items():
         if operand in match.tensors:
             constant = match.constant(operand)
             scalar = constant is not None and constant.size == 1 and constant.ndim <= match[x].rank
             if constant is None or not scalar or not isclose(constant.item(), number, rel_tol=1e-6):
-                return Decline(f"{match[operand].name!r} is not the number {operand.name}")
+                return Decline(f"{match[operand].name!r} is not the constant {operand.name}")
     return None
 
 
 # --- x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))) ----------------------------------------
 
 
-def tanh_forms() -> Iterator[Call]:
-    square = plain("MUL", x, x)
-    cubics = [plain("MUL", cube, cubed) for cube in (Call("POW", x, three), plain("MUL", square, x))]
-    arguments = [plain("MUL", plain("ADD", x, cubic), slope) for cubic in cubics]
-    for squared in (plain("MUL", square, cubed), plain("MUL", plain("MUL", x, cubed), x)):
-        arguments.extend(times(x, slope, plain("ADD", squared, one)))  # x * sqrt(2/pi) * (1 + 0.044715 x^2)
+def gelu_patterns() -> Iterator[Call]:
+    """Yield decompositions of the approximate GELU."""
+    square = binary_call("MUL", x, x)
+    cubics = [binary_call("MUL", cube, cubed) for cube in (Call("POW", x, three), binary_call("MUL", square, x))]
+    arguments = [binary_call("MUL", binary_call("ADD", x, cubic), slope) for cubic in cubics]
+    for squared in (binary_call("MUL", square, cubed), binary_call("MUL", binary_call("MUL", x, cubed), x)):
+        arguments.extend(
+            product_patterns(x, slope, binary_call("ADD", squared, one))
+        )  # x * sqrt(2/pi) * (1 + 0.044715 x^2)
     for argument in arguments:
-        yield from times(x, half, plain("ADD", Call("TANH", argument), one))
+        yield from product_patterns(x, half, binary_call("ADD", Call("TANH", argument), one))
 
 
-def approximate(match: Match) -> Mapping[str, Any] | Decline:
-    return these_numbers(match) or {"approximate": True}
+def match_gelu(match: Match) -> Mapping[str, Any] | Decline:
+    """Return GELU's options, or a Decline if a constant differs."""
+    return check_constants(match) or {"approximate": True}
 
 
 @fusion(
     "GELU",
-    pattern=tuple(tanh_forms()),
+    pattern=tuple(gelu_patterns()),
     inputs=(x,),
-    where=approximate,
+    check=match_gelu,
     layout=Transparent(),
     types="float32",
     quantization=NotQuantizable(),
 )
 def gelu(ctx: Context, x: Value) -> Value:
-    """Gelu, with the Tanh that approximates it."""
+    """Emit Gelu with the tanh approximation."""
     y: Value = gelu_handler(ctx, x)
     return y
 
@@ -89,34 +93,36 @@ def gelu(ctx: Context, x: Value) -> Value:
 # --- x * relu6(x + 3) / 6 ---------------------------------------------------------------------
 
 
-def relu6_forms() -> Iterator[Call]:
-    for ramp in (plain("ADD", x, three, "RELU6"), Call("RELU6", plain("ADD", x, three))):
-        yield from times(x, ramp, sixth)
-        yield plain("DIV", plain("MUL", x, ramp), six)
-        yield plain("MUL", x, plain("DIV", ramp, six))
-        yield plain("MUL", plain("DIV", x, six), ramp)
-    for line in times(x, sixth), (plain("DIV", x, six),):
+def hard_swish_patterns() -> Iterator[Call]:
+    """Yield decompositions of HARD_SWISH."""
+    for ramp in (binary_call("ADD", x, three, "RELU6"), Call("RELU6", binary_call("ADD", x, three))):
+        yield from product_patterns(x, ramp, sixth)
+        yield binary_call("DIV", binary_call("MUL", x, ramp), six)
+        yield binary_call("MUL", x, binary_call("DIV", ramp, six))
+        yield binary_call("MUL", binary_call("DIV", x, six), ramp)
+    for line in product_patterns(x, sixth), (binary_call("DIV", x, six),):
         for gate in line:
-            shifted = plain("ADD", gate, half)
-            yield plain("MUL", x, Call("RELU_0_TO_1", shifted))
-            yield plain("MUL", x, Call("RELU", Call("MINIMUM", shifted, one, commutes=True)))
+            shifted = binary_call("ADD", gate, half)
+            yield binary_call("MUL", x, Call("RELU_0_TO_1", shifted))
+            yield binary_call("MUL", x, Call("RELU", Call("MINIMUM", shifted, one, commutes=True)))
 
 
-def in_numbers(match: Match) -> Mapping[str, Any] | Decline:
-    return these_numbers(match) or {}
+def match_hard_swish(match: Match) -> Mapping[str, Any] | Decline:
+    """Return no options, or a Decline if a constant differs."""
+    return check_constants(match) or {}
 
 
 @fusion(
     "HARD_SWISH",
-    pattern=tuple(relu6_forms()),
+    pattern=tuple(hard_swish_patterns()),
     inputs=(x,),
-    where=in_numbers,
+    check=match_hard_swish,
     layout=Transparent(),
     types="float32",
     quantization=NotQuantizable(),
 )
 def hard_swish(ctx: Context, x: Value) -> Value:
-    """HardSwish."""
+    """Emit HardSwish."""
     y: Value = hard_swish_handler(ctx, x)
     return y
 
@@ -124,23 +130,25 @@ def hard_swish(ctx: Context, x: Value) -> Value:
 # --- relu(x) + slopes * -relu(-x) -------------------------------------------------------------
 
 
-def for_each_element(match: Match) -> Mapping[str, Any] | Decline:
-    """Slopes that are no larger than x, in whose shape the sum is too."""
+def check_slopes(match: Match) -> Mapping[str, Any] | Decline:
+    """Return a Decline unless the slopes broadcast to the shape of x, which is also the result's."""
     sizes = zip(match[x].dims[::-1], match[slopes].dims[::-1], strict=False)
     fits = match[slopes].rank <= match[x].rank and all(size in (1, wanted) for wanted, size in sizes)
-    return {} if fits else Decline(f"its slopes {list(match[slopes].dims)} do not fit {list(match[x].dims)}")
+    return (
+        {} if fits else Decline(f"slopes of shape {list(match[slopes].dims)} do not broadcast to {list(match[x].dims)}")
+    )
 
 
 @fusion(
     "PRELU",
-    pattern=plain("ADD", Call("RELU", x), plain("MUL", slopes, Call("NEG", Call("RELU", Call("NEG", x))))),
+    pattern=binary_call("ADD", Call("RELU", x), binary_call("MUL", slopes, Call("NEG", Call("RELU", Call("NEG", x))))),
     inputs=(x, slopes),
-    where=for_each_element,
+    check=check_slopes,
     layout=Transparent(),
     types="float32, float32",
     quantization=NotQuantizable(),
 )
 def prelu(ctx: Context, x: Value, slope: Value) -> Value:
-    """PRelu, as MTCNN and other networks of TensorFlow 1 have it."""
+    """Emit PRelu from the decomposition of MTCNN and other TensorFlow 1 networks."""
     y: Value = prelu_handler(ctx, x, slope)
     return y

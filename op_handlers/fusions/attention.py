@@ -1,4 +1,4 @@
-"""Products by matrices that are repeated, as groups of queries share keys and values."""
+"""Matrix products with repeated matrices, as in grouped-query attention, where queries share keys and values."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from onnx_tflite_plugin.api import (
     Match,
     Operand,
     Value,
+    format_axes,
     fusion,
     operands,
     out,
-    spelled,
 )
 
 x, w = operands("x w")
@@ -28,8 +28,8 @@ apart, repeats, together, matrices, perm, scale = operands("apart repeats togeth
 Term = Call | Operand
 
 
-def shared_matrices() -> Iterator[Call]:
-    """A product by matrices of which each is repeated for its group; also scaled and transposed behind that."""
+def repetition_patterns() -> Iterator[Call]:
+    """Yield products with matrices that are each repeated for a group, optionally scaled and transposed."""
     each = Call("RESHAPE", Call("BROADCAST_TO", Call("RESHAPE", w, apart), repeats), together)
     scaled = Call("MUL", each, scale, commutes=True, fused_activation_function="NONE")
     for adjoint in (False, True):
@@ -39,49 +39,50 @@ def shared_matrices() -> Iterator[Call]:
             yield Call("BATCH_MATMUL", x, transposed, adj_x=False, adj_y=adjoint)
 
 
-def one_for_a_group(match: Match) -> Mapping[str, Any] | Decline:
-    """The matrices follow one another as they did before, each as often as its group has rows; ``transposed`` in the end or not."""
+def match_repetition(match: Match) -> Mapping[str, Any] | Decline:
+    """Return how often matrices are repeated and if they are transposed, or a Decline if their sequence changes."""
     (product, *_) = match.calls.values()
     left, right, before = product[0], product[1], match[w]
     steps = {call.code: op for call, op in match.calls.items()}
     wide = steps["BROADCAST_TO"][out(0)]
     if None in (*left.dims, *right.dims, *before.dims, *wide.dims) or before.rank < 3:
-        return Decline("its sizes are not known")
+        return Decline("a shape is dynamic")
     *batches, height, width = before.dims
     times = wide.dims[len(batches)] if wide.rank == before.rank + 1 else None
     if not times or wide.dims != (*batches, times, height, width):
-        return Decline("it repeats something else than matrices")
+        return Decline("BROADCAST_TO does not repeat whole matrices")
     if steps["BROADCAST_TO"][0].dims != (*batches, 1, height, width):
-        return Decline("it repeats something else than matrices")
-    turned = "TRANSPOSE" in steps
-    if turned and not _last_two(match):
-        return Decline("it transposes something else than matrices")
-    given = (width, height) if turned else (height, width)
+        return Decline("BROADCAST_TO does not repeat whole matrices")
+    is_transposed = "TRANSPOSE" in steps
+    if is_transposed and not _swaps_last_two(match):
+        return Decline("TRANSPOSE does not swap the last two axes")
+    given = (width, height) if is_transposed else (height, width)
     if right.dims[-2:] != given or left.dims[:-2] != right.dims[:-2]:
-        return Decline("its matrices are made of parts of several")
+        return Decline("RESHAPE mixes elements of several matrices")
     if scale in match.tensors and match[scale].array.size != 1:
-        return Decline("it scales its matrices by more than one number")
-    return {"transposed": turned != bool(product.options.adj_y), "times": times}
+        return Decline("the scale of the matrices is not a scalar")
+    return {"transposed": is_transposed != bool(product.options.adj_y), "times": times}
 
 
-def _last_two(match: Match) -> bool:
-    """Whether the matrices alone are transposed, lying as they did in front of it."""
+def _swaps_last_two(match: Match) -> bool:
+    """True if only the last two axes are transposed, of matrices in their original layout."""
     axes, before = [int(axis) for axis in match[perm].array], match[w].dims
     transpose = next(op for op in match.calls.values() if op.code == "TRANSPOSE")
     swapped = [*range(len(axes) - 2), len(axes) - 1, len(axes) - 2]
     return axes == swapped and transpose[0].dims[-2:] == before[-2:]
 
 
-def sharing(at: Instance) -> str:
-    """Rows as the file has them; batches of matrices."""
+def grouped_axes(at: Instance) -> str:
+    """Return axes with rows as in the file, and batches of matrices."""
     op = at.op
     rows, result = ([*(f"a{i}" for i in range(op[k].rank - 2)), "m", last] for k, last in ((0, "k"), (out(0), "n")))
     matrix = ["n", "k"] if op.options.transposed else ["k", "n"]
     present = [None] if op.tensor(2) is not None else []
-    return spelled([rows, [*(f"b{i}" for i in range(op[1].rank - 2)), *matrix], *present], result)
+    return format_axes([rows, [*(f"b{i}" for i in range(op[1].rank - 2)), *matrix], *present], result)
 
 
-def upright(at: Instance) -> Implicit:
+def grouped_layout(at: Instance) -> Implicit:
+    """Return the layout of MatMul, with batch axes first."""
     batches = " ".join(f"b{i}" for i in range(at.op[1].rank - 2))
     rows = " ".join(f"a{i}" for i in range(at.op[0].rank - 2))
     return Implicit({0: f"{rows} m k", 1: f"{batches} k n", out(0): f"{rows} m n"})
@@ -89,19 +90,19 @@ def upright(at: Instance) -> Implicit:
 
 @fusion(
     "BATCH_MATMUL_SHARED",
-    pattern=tuple(shared_matrices()),
+    pattern=tuple(repetition_patterns()),
     inputs=(x, w, scale),
-    where=one_for_a_group,
-    layout=upright,
-    axes=sharing,
+    check=match_repetition,
+    layout=grouped_layout,
+    axes=grouped_axes,
     types="float32, float32, float32",
     quantization=Dequantized(),
 )
 def batch_matmul_shared(ctx: Context, x: Value, w: Value, scale: Value | None = None) -> Value:
-    """MatMul of all rows of a group by their one matrix; what scales the matrices scales the rows, which are fewer."""
+    """Emit MatMul of all rows of a group by one matrix. A scale is applied to the rows, which are fewer."""
     *batches, _, _ = ctx.op[1].dims
     *_, rows, depth = ctx.op[0].dims
-    number = None if scale is None else ctx.required(2).reshape(())
+    number = None if scale is None else ctx.require_constant(2).reshape(())
     given = x if number is None else ctx.ops.Mul(x, number)
     grouped = ctx.ops.Reshape(given, np.asarray([*batches, ctx.options.times * (rows or 0), depth], np.int64))
-    return ctx.reshaped(ctx.ops.MatMul(grouped, w), out(0))
+    return ctx.reshape_to_slot(ctx.ops.MatMul(grouped, w), out(0))

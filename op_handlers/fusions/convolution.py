@@ -1,6 +1,7 @@
-"""Convolutions whose padding or dilation is spelled out around them: one Conv with pads and dilations of its own.
+"""Convolutions with decomposed padding or dilation, fused into one Conv with pads and dilations.
 
-A pad in front, and pixels taken apart into batches, add zeros where Conv adds them: on integers, the zero point.
+
+A pad before the convolution and a split of pixels into batches add zeros as Conv does: the zero point for integers.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 
 from onnx_tflite_plugin.api import (
     Call,
+    Check,
     Decline,
     Dims,
     Fusion,
@@ -17,21 +19,20 @@ from onnx_tflite_plugin.api import (
     Instance,
     Match,
     Operator,
-    Refused,
-    Where,
+    Refusal,
     conv_pads,
     fusion,
     operands,
     out,
 )
-from op_handlers.image.convolution import SQUEEZABLE, conv_2d, depthwise_conv_2d, steps
+from op_handlers.image.convolution import SQUEEZABLE, conv_2d, depthwise_conv_2d, strides_and_dilations
 
 x, w, b, shape, other = operands("x w b shape other")
 block, rows, crops, number = operands("block rows crops number", constant=True)
 
 
 class Axis(NamedTuple):
-    """What happens around a convolution along one axis: zeros before and after, every n-th pixel, a cut at both ends."""
+    """Operators around a convolution along one axis: padding before and after, block size, and cropping at both ends."""
 
     added: Sequence[int] = (0, 0)
     cut: Sequence[int] = (0, 0)
@@ -41,8 +42,8 @@ class Axis(NamedTuple):
 # --- patterns ---------------------------------------------------------------------------------
 
 
-def convolved(code: str, before: Sequence[Call]) -> list[Call]:
-    """A convolution with a bias or without, behind an image; or behind a sequence reshaped to one row or column."""
+def conv_patterns(code: str, before: Sequence[Call]) -> list[Call]:
+    """Return convolutions with and without bias of an image, or of a sequence reshaped to one row or column."""
     images = [
         *before,
         *(Call(name, sequence, shape, shared=True) for sequence in before for name in ("RESHAPE", "EXPAND_DIMS")),
@@ -50,91 +51,92 @@ def convolved(code: str, before: Sequence[Call]) -> list[Call]:
     return [Call(code, image, w, *bias) for image in images for bias in ((b,), ())]
 
 
-def padded(code: str) -> list[Call]:
-    return convolved(code, [Call("PAD", x, rows, shared=True), Call("PADV2", x, rows, number, shared=True)])
+def pad_patterns(code: str) -> list[Call]:
+    """Return convolutions after PAD or PADV2."""
+    return conv_patterns(code, [Call("PAD", x, rows, shared=True), Call("PADV2", x, rows, number, shared=True)])
 
 
-def dilated(code: str) -> list[Call]:
-    """The result may be a sequence again."""
-    images = convolved(code, [Call("SPACE_TO_BATCH_ND", x, block, rows, shared=True)])
+def dilation_patterns(code: str) -> list[Call]:
+    """Return convolutions of images split into batches. The result may be reshaped to a sequence."""
+    images = conv_patterns(code, [Call("SPACE_TO_BATCH_ND", x, block, rows, shared=True)])
     sequences = [Call("RESHAPE", image, other) for image in images] + [Call("SQUEEZE", image) for image in images]
     return [Call("BATCH_TO_SPACE_ND", result, block, crops) for result in (*images, *sequences)]
 
 
-# --- whether ----------------------------------------------------------------------------------
+# --- conditions -------------------------------------------------------------------------------
 
 
-def by_padding(match: Match) -> Mapping[str, Any] | Decline:
-    """The pads of both; only zeros, and only around height and width."""
+def merge_padding(match: Match) -> Mapping[str, Any] | Decline:
+    """Return options with the pads of both operators; a Decline unless they pad height and width with zeros."""
     (_, conv), *_, (_, pad) = match.calls.items()
     quantization, table = pad[out(0)].quantization, match[rows].array
     zero = getattr(quantization, "zero_point", (0,))[0]
-    if rescaled(match):
-        return Decline("what is around it changes scale or zero point")
+    if changes_scale(match):
+        return Decline("an operator around the convolution changes scale or zero point")
     if number in match.tensors and match[number].array.reshape(-1)[0] != zero:
-        return Decline("it pads with another number than zero")
+        return Decline("the padding value is not zero")
     if table[0].any() or table[-1].any():
-        return Decline("it pads batches or channels")
-    return with_pads(conv, unit_axis(pad[out(0)].dims, conv[0].dims), [Axis(row) for row in table[1:-1].tolist()])
+        return Decline("batches or channels are padded")
+    return explicit_pads(conv, unit_axis(pad[out(0)].dims, conv[0].dims), [Axis(row) for row in table[1:-1].tolist()])
 
 
-def by_batches(match: Match) -> Mapping[str, Any] | Decline:
-    """Each batch is a convolution of every n-th pixel; together they are one, dilated by n."""
-    (_, back), *inside, (_, apart) = match.calls.items()
+def merge_dilation(match: Match) -> Mapping[str, Any] | Decline:
+    """Return the options of one dilated convolution; each batch is a convolution of every n-th pixel."""
+    (_, back), *inside, (_, split) = match.calls.items()
     conv = next(op for call, op in inside if w in call.operands)
-    unit = unit_axis(apart[out(0)].dims, conv[0].dims)
-    if rescaled(match):
-        return Decline("what is around it changes scale or zero point")
+    unit = unit_axis(split[out(0)].dims, conv[0].dims)
+    if changes_scale(match):
+        return Decline("an operator around the convolution changes scale or zero point")
     if conv.options.stride_h != 1 or conv.options.stride_w != 1:
-        return Decline("its convolution has a stride")
+        return Decline("the convolution has a stride")
     if unit_axis(back[0].dims, conv[out(0)].dims) != unit:
-        return Decline("it is a sequence on one side only")
+        return Decline("only one of input and output is reshaped to a sequence")
     numbers = (match[operand].array.tolist() for operand in (rows, crops, block))
-    return with_pads(conv, unit, [Axis(*values) for values in zip(*numbers, strict=True)])
+    return explicit_pads(conv, unit, [Axis(*values) for values in zip(*numbers, strict=True)])
 
 
-def rescaled(match: Match) -> bool:
-    """Whether any operator but the convolution, which all only move what is stored, has another scale behind than before."""
+def changes_scale(match: Match) -> bool:
+    """True if a data-movement operator of the match changes the quantization parameters."""
     moves = (op for call, op in match.calls.items() if w not in call.operands)
     return any(op[0].quantization != op[out(0)].quantization for op in moves)
 
 
 def unit_axis(sequence: Dims, image: Dims) -> int:
-    """The axis of size 1 that makes an image of a sequence; 0 where it is one already, -1 for anything else."""
+    """Return the axis of size 1 that turns a sequence into an image; 0 if the shapes are equal, -1 otherwise."""
     if sequence == image:
         return 0
     return next((axis for axis in (1, 2) if image == (*sequence[:axis], 1, *sequence[axis:])), -1)
 
 
-def with_pads(conv: Operator, unit: int, axes: Sequence[Axis]) -> Mapping[str, Any] | Decline:
-    """The convolution's options with explicit pads: its own in steps of a block, what is added, less what is cut."""
+def explicit_pads(conv: Operator, unit: int, axes: Sequence[Axis]) -> Mapping[str, Any] | Decline:
+    """Return the convolution's options with explicit pads: its own pads times the block, plus padding, minus crops."""
     if unit < 0:
-        return Decline("a reshape in between does more than make a row of it")
+        return Decline("a reshape does more than insert an axis of size 1")
     if unit:
         axes = [*axes[: unit - 1], Axis(), *axes[unit - 1 :]]
     kernel = conv[1].shape[1:3]
-    strides, dilations = steps(conv.options, "hw")
+    strides, dilations = strides_and_dilations(conv.options, "hw")
     try:
-        own = conv_pads(conv.options.padding, conv[0].dims[1:3], kernel, strides, dilations)
-    except Refused as refusal:
+        conv_padding = conv_pads(conv.options.padding, conv[0].dims[1:3], kernel, strides, dilations)
+    except Refusal as refusal:
         return Decline(str(refusal))
     pads = {
-        name: [own[2 * side + k] * axis.block + axis.added[side] - axis.cut[side] for side in (0, 1)]
+        name: [conv_padding[2 * side + k] * axis.block + axis.added[side] - axis.cut[side] for side in (0, 1)]
         for k, (name, axis) in enumerate(zip("hw", axes, strict=True))
     }
     if min(min(both) for both in pads.values()) < 0:
-        return Decline("it cuts off more than it adds")
+        return Decline("crops exceed the padding")
     if any(pads[a][0] and k == n == 1 for a, k, n in zip("hw", kernel, conv[out(0)].dims[1:3], strict=True)):
-        return Decline("all that it reads along an axis is padding")
+        return Decline("the convolution reads only padding along an axis")
     wider = {f"dilation_{name}_factor": d * axis.block for name, d, axis in zip("hw", dilations, axes, strict=True)}
     return {**conv.options, **wider, "pads": pads, "unit": unit}
 
 
-# --- how --------------------------------------------------------------------------------------
+# --- declarations -----------------------------------------------------------------------------
 
 
 def axes_of(base: Handler) -> Callable[[Instance], str]:
-    """The convolution's axes; a sequence has none of those that make an image of it."""
+    """Return a function for the convolution's axes, without the axes of size 1 of a sequence."""
 
     def axes(at: Instance) -> str:
         squeezed = SQUEEZABLE[at.op.options.get("unit", 0) - 1].split()
@@ -149,13 +151,13 @@ def axes_of(base: Handler) -> Callable[[Instance], str]:
     return axes
 
 
-def around(base: Handler, how: str, pattern: Sequence[Call], where: Where) -> Fusion:
-    """A convolution with what is spelled out around it: declared and lowered as the convolution is."""
+def conv_fusion(base: Handler, suffix: str, pattern: Sequence[Call], where: Check) -> Fusion:
+    """Return the fusion of a convolution and the operators around it, declared and lowered as the convolution."""
     return fusion(
-        f"{base.code}_{how}",
+        f"{base.code}_{suffix}",
         pattern=pattern,
         inputs=(x, w, b),
-        where=where,
+        check=where,
         layout=base.layout,
         axes=axes_of(base),
         quantization=base.quantization,
@@ -163,7 +165,9 @@ def around(base: Handler, how: str, pattern: Sequence[Call], where: Where) -> Fu
     )(base.lower)
 
 
-conv_2d_padded = around(conv_2d, "PADDED", padded("CONV_2D"), by_padding)
-depthwise_conv_2d_padded = around(depthwise_conv_2d, "PADDED", padded("DEPTHWISE_CONV_2D"), by_padding)
-conv_2d_dilated = around(conv_2d, "DILATED", dilated("CONV_2D"), by_batches)
-depthwise_conv_2d_dilated = around(depthwise_conv_2d, "DILATED", dilated("DEPTHWISE_CONV_2D"), by_batches)
+conv_2d_padded = conv_fusion(conv_2d, "PADDED", pad_patterns("CONV_2D"), merge_padding)
+depthwise_conv_2d_padded = conv_fusion(depthwise_conv_2d, "PADDED", pad_patterns("DEPTHWISE_CONV_2D"), merge_padding)
+conv_2d_dilated = conv_fusion(conv_2d, "DILATED", dilation_patterns("CONV_2D"), merge_dilation)
+depthwise_conv_2d_dilated = conv_fusion(
+    depthwise_conv_2d, "DILATED", dilation_patterns("DEPTHWISE_CONV_2D"), merge_dilation
+)

@@ -1,6 +1,7 @@
-"""LSTMs that take a sequence from its end, as Keras spells them: reversed in front, and behind as a rule.
+"""LSTMs on reversed sequences, as Keras decomposes them: REVERSE_V2 before, and usually after the LSTM.
 
-Where another one takes the same sequence from its start, both are ONNX's LSTM of two directions.
+
+If another LSTM reads the same sequence forwards, both become ONNX's bidirectional LSTM.
 """
 
 from __future__ import annotations
@@ -10,52 +11,62 @@ from itertools import product
 from typing import Any
 
 from onnx_tflite_plugin.api import Call, Context, Decline, Match, Operand, Options, Value, fusion, operands, out
-from op_handlers.kernels.operands import there
-from op_handlers.sequence.directions import both_axes, time_first_both
+from op_handlers.kernels.operands import present_operands
+from op_handlers.sequence.directions import bidirectional_axes, bidirectional_layout
 from op_handlers.sequence.lstm.bidirectional import AHEAD, BACK, bidirectional_sequence_lstm
-from op_handlers.sequence.lstm.bidirectional import products as both_products
-from op_handlers.sequence.lstm.handlers import ACTIVATED, newest, products, sequence_axes, through, time_first
+from op_handlers.sequence.lstm.bidirectional import weight_quantization as both_products
+from op_handlers.sequence.lstm.handlers import (
+    CELL_ACTIVATION,
+    emit_sequence,
+    required_opset,
+    sequence_axes,
+    time_first,
+    weight_quantization,
+)
 
 LSTM, BACKWARDS = "UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM_BACKWARDS"
 SLOTS = 24
 INPUT_GATE, PEEPHOLES = (1, 5, 9, 12), (9, 10, 11)
-ABSENT = (16, 17, *range(20, 24))  # projections and normalizations, which ONNX's LSTM lacks
+ABSENT = (16, 17, *range(20, 24))  # projections and normalizations, not expressible in ONNX's LSTM
 
 (x,) = operands("x")
 time, again = operands("time again", constant=True)
 ahead, back = ((x, *operands(" ".join(f"{name}{slot}" for slot in range(1, SLOTS)))) for name in ("ahead", "back"))
 
 
-def variants() -> Iterator[tuple[int, ...]]:
-    """The operands that an LSTM may have: without an input gate of its own, with peepholes."""
+def operand_variants() -> Iterator[tuple[int, ...]]:
+    """Yield the slots of an LSTM's operands: with and without a coupled input gate, with and without peepholes."""
     for coupled, peeps in product((False, True), repeat=2):
         left_out = {*ABSENT, *(INPUT_GATE if coupled else ()), *(() if peeps else PEEPHOLES)}
         yield tuple(slot for slot in range(1, SLOTS) if slot not in left_out)
 
 
-def lstm(seen: Call | Operand, own: tuple[Operand, ...], slots: tuple[int, ...], code: str = LSTM, **more: Any) -> Call:
+def lstm_call(
+    seen: Call | Operand, own: tuple[Operand, ...], slots: tuple[int, ...], code: str = LSTM, **more: Any
+) -> Call:
+    """Return an LSTM's pattern with the operands of these slots."""
     return Call(code, seen, *(own[slot] for slot in slots), **more)
 
 
-# --- from the end -----------------------------------------------------------------------------
+# --- backward direction -----------------------------------------------------------------------
 
-REVERSED = {slots: lstm(Call("REVERSE_V2", x, time), back, slots) for slots in variants()}
+REVERSED = {slots: lstm_call(Call("REVERSE_V2", x, time), back, slots) for slots in operand_variants()}
 
 
-def along_time(match: Match) -> Mapping[str, Any] | Decline:
-    """The options of the LSTM between."""
+def match_reversed(match: Match) -> Mapping[str, Any] | Decline:
+    """Return the options of the reversed LSTM."""
     op = next(op for op in match.calls.values() if op.code == LSTM)
-    for moved in (op for op in match.calls.values() if op.code != LSTM):
-        if moved[0].quantization != moved[out(0)].quantization:
-            return Decline("what is reversed has another scale behind, by which nothing is rescaled")
-    return turned(match, op.options) or dict(op.options)
+    for reversal in (op for op in match.calls.values() if op.code != LSTM):
+        if reversal[0].quantization != reversal[out(0)].quantization:
+            return Decline("REVERSE_V2 changes scale or zero point")
+    return check_reversed_axis(match, op.options) or dict(op.options)
 
 
-def turned(match: Match, options: Options) -> Decline | None:
-    """Why what is around does not just reverse the sequence; None where it does."""
+def check_reversed_axis(match: Match, options: Options) -> Decline | None:
+    """Return a Decline unless REVERSE_V2 reverses the time axis only."""
     axes = [match[operand].array.reshape(-1) % match[x].rank for operand in (time, again) if operand in match.tensors]
     if any(axis.tolist() != [0 if options.time_major else 1] for axis in axes):
-        return Decline("what is around reverses another axis than time")
+        return Decline("REVERSE_V2 reverses another axis than time")
     return None
 
 
@@ -63,47 +74,47 @@ def turned(match: Match, options: Options) -> Decline | None:
     BACKWARDS,
     pattern=[Call("REVERSE_V2", inner, again) for inner in REVERSED.values()],
     inputs=back,
-    where=along_time,
+    check=match_reversed,
     layout=time_first,
     axes=sequence_axes,
-    quantization=products,
-    activation=ACTIVATED,
-    min_opset=newest,
+    quantization=weight_quantization,
+    activation=CELL_ACTIVATION,
+    min_opset=required_opset,
 )
 def lstm_backwards(ctx: Context, *operands: Value | None) -> Value:
-    """LSTM in reverse, or a Scan from the end."""
-    return through(ctx, there(operands), reverse=True)
+    """Emit a reverse LSTM, or a backward Scan."""
+    return emit_sequence(ctx, present_operands(operands), reverse=True)
 
 
-# --- both ways --------------------------------------------------------------------------------
+# --- both directions --------------------------------------------------------------------------
 
 
-def pairs() -> Iterator[Call]:
-    """One that runs back, reversed behind or not, is found beside one that runs ahead."""
+def bidirectional_patterns() -> Iterator[Call]:
+    """Yield a backward LSTM, its output reversed or not, beside a forward one."""
     for slots, inner in REVERSED.items():
-        for other in (lstm(x, back, slots, BACKWARDS), inner):
-            yield lstm(x, ahead, slots, beside=(other,))
+        for other in (lstm_call(x, back, slots, BACKWARDS), inner):
+            yield lstm_call(x, ahead, slots, siblings=(other,))
 
 
-def alike(match: Match) -> Mapping[str, Any] | Decline:
-    """What both do, in float32; ``turned``: whether nothing reverses what comes from the end."""
+def match_directions(match: Match) -> Mapping[str, Any] | Decline:
+    """Return the common options of both float32 LSTMs; ``turned`` is true if the backward output is not reversed."""
     options = [op.options for op in match.calls.values() if op.code in (LSTM, BACKWARDS)]
-    shared = [dict(one) for one in options]
+    options_by_direction = [dict(one) for one in options]
     if match[x].dtype != "float32":
         return Decline("")
-    if shared[0] != shared[1]:
-        return Decline("its directions have different options")
+    if options_by_direction[0] != options_by_direction[1]:
+        return Decline("the directions have different options")
     weights = [match[own[slot]].dtype for own in (ahead, back) for slot in (2, 6)]
     if len({*weights}) != 1 or match[ahead[2]].shape != match[back[2]].shape:
-        return Decline("its directions have weights of different dtypes or sizes")
+        return Decline("the directions have weights of different dtypes or sizes")
     behind = time in match.tensors
-    if behind and (reason := turned(match, options[0])):
+    if behind and (reason := check_reversed_axis(match, options[0])):
         return reason
-    return {**shared[0], "merge_outputs": False, "turned": behind}
+    return {**options_by_direction[0], "merge_outputs": False, "turned": behind}
 
 
-def both_operands() -> list[Operand]:
-    """Where BIDIRECTIONAL_SEQUENCE_LSTM has them."""
+def bidirectional_operands() -> list[Operand]:
+    """Return the operands in the slots of BIDIRECTIONAL_SEQUENCE_LSTM."""
     slots = {slot: own[k] for own, places in ((ahead, AHEAD), (back, BACK)) for k, slot in enumerate(places[:SLOTS])}
     missing = Operand("missing")
     return [slots.get(slot, missing) for slot in range(48)]
@@ -111,16 +122,16 @@ def both_operands() -> list[Operand]:
 
 @fusion(
     "BIDIRECTIONAL_SEQUENCE_LSTM_APART",
-    pattern=list(pairs()),
-    inputs=both_operands(),
-    where=alike,
-    layout=time_first_both,
-    axes=both_axes,
+    pattern=list(bidirectional_patterns()),
+    inputs=bidirectional_operands(),
+    check=match_directions,
+    layout=bidirectional_layout,
+    axes=bidirectional_axes,
     quantization=both_products,
     activation=bidirectional_sequence_lstm.activation,
 )
 def lstm_bidirectional(ctx: Context, *operands: Value | None) -> tuple[Value, ...]:
-    """LSTM of both directions."""
+    """Emit a bidirectional LSTM."""
     forwards, backwards = bidirectional_sequence_lstm(ctx, *operands)
     if not ctx.options.turned:
         return forwards, backwards

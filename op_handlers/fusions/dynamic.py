@@ -1,7 +1,8 @@
-"""Dynamic quantization: float32 activations times int8 weights, the activations quantized at run time as the kernels do.
+"""Dynamic quantization: float32 activations times int8 weights, the activations quantized at runtime as in the kernels.
 
-LiteRT's kernels give each row a scale (EvalHybrid, kernels/fully_connected.cc and conv.cc; XNNPACK's qd8 operators),
-DynamicQuantizeLinear one to the whole tensor. The sums are integers, and become float32 by both scales.
+
+LiteRT's kernels use a scale per row (EvalHybrid, kernels/fully_connected.cc and conv.cc; XNNPACK's qd8 operators),
+DynamicQuantizeLinear one per tensor. Sums are integers, converted to float32 by both scales.
 """
 
 from __future__ import annotations
@@ -28,29 +29,29 @@ from onnx_tflite_plugin.api import (
     operands,
     out,
 )
-from op_handlers.image.convolution import conv_2d, steps
-from op_handlers.kernels.hybrid import shallow
-from op_handlers.kernels.operands import parameters
+from op_handlers.image.convolution import conv_2d, strides_and_dilations
+from op_handlers.kernels.hybrid import is_shallow
+from op_handlers.kernels.operands import require_quantization
 from op_handlers.matrix.fully_connected import (
-    bias_of_rows,
-    contracted,
     dense_axes,
+    dense_layout,
+    flatten_bias,
     fully_connected,
-    in_rows,
-    leads,
-    with_leading,
+    has_dynamic_leading_axes,
+    matrix_shapes,
+    restore_leading_axes,
 )
 
 x, b = operands("x b")
 (w,) = operands("w", constant=True)
 
-NOT_MEANT = Decline("")
+NO_MATCH = Decline("")
 Rows = Callable[[Value, Value], Value]
-"""The rows of a product from stored integers and their zero point."""
+"""Function of quantized values and their zero point that returns the rows of a product."""
 
 
-def symmetric(match: Match) -> bool:
-    """Int8 or int4 weights without zero points, with one scale or one per output channel, under float32 activations."""
+def has_symmetric_weights(match: Match) -> bool:
+    """True for float32 activations and int8 or int4 weights without zero points, of one or per-output-channel scale."""
     quantization = match[w].quantization
     hybrid = match[x].dtype == "float32" and match[w].dtype in ("int8", "int4")
     return (
@@ -61,38 +62,45 @@ def symmetric(match: Match) -> bool:
     )
 
 
-def product(
+def emit_dynamic_product(
     ctx: Context, x: Value, weights: Array, bias: Value | None, rows: Rows = lambda stored, _zero: stored
 ) -> Value:
-    """What is quantized of ``x``, as ``rows``, times weights [k, o]; dequantized by its scale and those of the operator's weight."""
-    quantization = parameters(ctx.op[1])
+    """Emit the product of quantized ``x``, arranged by ``rows``, and weights [k, o], dequantized by both scales."""
+    quantization = require_quantization(ctx.op[1])
     stored, scale, zero = ctx.ops.DynamicQuantizeLinear(x)
     sums = ctx.ops.Cast(ctx.ops.MatMulInteger(rows(stored, zero), weights.astype(np.int8), zero), to="float32")
-    real = ctx.ops.Mul(sums, ctx.ops.Mul(scale, np.asarray(quantization.scale, np.float32)))
-    return real if bias is None else ctx.ops.Add(real, bias)
+    result = ctx.ops.Mul(sums, ctx.ops.Mul(scale, np.asarray(quantization.scale, np.float32)))
+    return result if bias is None else ctx.ops.Add(result, bias)
 
 
 # --- dense layers -----------------------------------------------------------------------------
 
-LARGE = 2**20
-"""Products from which many rows are faster so, or the patches of a convolution."""
-WEIGHTS = 2**17
-"""Weights from which a single row is: 0.97 of the time of Gemm with weights in the cache, 0.66 without, with VNNI; 0.86 and
-0.46 on AVX2. Half as many take 1.15 and 0.93.
+MIN_PRODUCTS = 2**20
+"""Minimum number of products from which many rows, or the patches of a convolution, are faster this way."""
+MIN_WEIGHTS = 2**17
+"""Minimum number of weights from which a single row is faster this way.
+
+
+Time relative to Gemm: 0.97 with weights in the cache and 0.66 without, with VNNI; 0.86 and 0.46 on AVX2. Half as many
+weights
+take 1.15 and 0.93.
 """
-TERMS, FEATURES, CHANNELS = 64, 24, 16
-"""Terms of a sum, sums of a pixel and, for patches, channels under which a convolution is no faster so, on one kind of
-processor or both: 16 to 96 channels of 48 x 48 pixels take 0.87 of the time of Conv with VNNI, 1.16 on AVX2; patches of 3 channels
-take longer to gather than to multiply as float32. Of 256 to 128 channels: 0.37 and 0.77.
+MIN_TERMS, MIN_FEATURES, MIN_CHANNELS = 64, 24, 16
+"""Minimum terms of a sum, sums of a pixel and, for patches, channels; below, a convolution is not faster this way on VNNI or AVX2.
+
+
+Time relative to Conv: 16 to 96 channels of 48 x 48 pixels take 0.87 with VNNI, 1.16 on AVX2; 256 to 128 channels 0.37
+and 0.77.
+Patches of 3 channels take longer to gather than to multiply as float32.
 """
 
 
-def large(match: Match) -> Mapping[str, Any] | Decline:
-    """Whether reading the weights, or the number of rows, is what takes the time."""
+def match_large_dense(match: Match) -> Mapping[str, Any] | Decline:
+    """Return the dense layer's options if reading the weights, or the number of rows, dominates the time."""
     weights = prod(match[w].shape)
     rows = prod(size or 1 for size in match[x].dims) // max(match[w].shape[-1], 1)
-    if not symmetric(match) or (weights < WEIGHTS and weights * min(rows, 16) < LARGE):
-        return NOT_MEANT
+    if not has_symmetric_weights(match) or (weights < MIN_WEIGHTS and weights * min(rows, 16) < MIN_PRODUCTS):
+        return NO_MATCH
     ((_, dense),) = match.calls.items()
     return dict(dense.options)
 
@@ -101,47 +109,50 @@ def large(match: Match) -> Mapping[str, Any] | Decline:
     "FULLY_CONNECTED_DYNAMIC",
     pattern=[Call("FULLY_CONNECTED", x, w, b), Call("FULLY_CONNECTED", x, w)],
     inputs=(x, w, b),
-    where=large,
+    check=match_large_dense,
     trait="multiplies_dynamically",
-    layout=contracted,
+    layout=dense_layout,
     axes=dense_axes,
-    reshapes=in_rows,
+    reshapes=matrix_shapes,
     quantization=Integer(),
     activation=fully_connected.activation,
 )
 def fully_connected_dynamic(ctx: Context, x: Value, _w: Value, b: Value | None = None) -> Value:
-    """MatMulInteger of what DynamicQuantizeLinear makes of the rows."""
-    depth, b = ctx.op[1].shape[-1], bias_of_rows(ctx, b)
-    if leads(ctx):
-        y = product(ctx, ctx.ops.Reshape(x, [-1, depth]), ctx.required(1).reshape(-1, depth).T, b)
-        return with_leading(ctx, x, y)
-    return product(ctx, x, ctx.required(1).reshape(-1, depth).T, b)
+    """Emit MatMulInteger of dynamically quantized rows."""
+    depth, b = ctx.op[1].shape[-1], flatten_bias(ctx, b)
+    if has_dynamic_leading_axes(ctx):
+        y = emit_dynamic_product(ctx, ctx.ops.Reshape(x, [-1, depth]), ctx.require_constant(1).reshape(-1, depth).T, b)
+        return restore_leading_axes(ctx, x, y)
+    return emit_dynamic_product(ctx, x, ctx.require_constant(1).reshape(-1, depth).T, b)
 
 
 # --- convolutions -----------------------------------------------------------------------------
 
 
-def worthwhile(match: Match) -> Mapping[str, Any] | Decline:
-    """Whether there are products enough for what the quantization and the patches cost.
+def match_large_conv(match: Match) -> Mapping[str, Any] | Decline:
+    """Return options with explicit pads if the products outweigh the cost of quantization and patches.
 
-    A scale serves all images of a batch, where LiteRT has one for each.
+
+    One scale serves all images of a batch, where LiteRT has one per image.
     """
     ((_, conv),) = match.calls.items()
-    if not symmetric(match) or match[x].rank != 4 or conv[out(0)].rank != 4:
-        return NOT_MEANT
+    if not has_symmetric_weights(match) or match[x].rank != 4 or conv[out(0)].rank != 4:
+        return NO_MATCH
     (batch, *size, channels), (outputs, *kernel, depth) = match[x].dims, match[w].shape
     if channels != depth or None in (*size, *conv[out(0)].dims[1:3]):
-        return Decline("it has groups, or an image whose size is known only at run time")
+        return Decline("the convolution has groups, or the image has a dynamic shape")
     weights, pixels = prod(match[w].shape), prod(n or 1 for n in conv[out(0)].dims[:3])
-    if weights < WEIGHTS and weights * pixels < LARGE:
-        return NOT_MEANT
-    if prod(kernel) * depth < TERMS or outputs < FEATURES or (prod(kernel) > 1 and depth < CHANNELS):
-        return NOT_MEANT
-    if batch is None and shallow(match.graphs[conv.subgraph]):
-        return Decline("its images may be several, which have scales of their own")
+    if weights < MIN_WEIGHTS and weights * pixels < MIN_PRODUCTS:
+        return NO_MATCH
+    if prod(kernel) * depth < MIN_TERMS or outputs < MIN_FEATURES or (prod(kernel) > 1 and depth < MIN_CHANNELS):
+        return NO_MATCH
+    if batch is None and is_shallow(match.graphs[conv.subgraph]):
+        return Decline("the batch size is dynamic, and LiteRT uses a scale per image")
     if conv.options.get("pads"):
         return dict(conv.options)
-    top, left, bottom, right = conv_pads(conv.options.padding, tuple(size), kernel, *steps(conv.options, "hw"))
+    top, left, bottom, right = conv_pads(
+        conv.options.padding, tuple(size), kernel, *strides_and_dilations(conv.options, "hw")
+    )
     return {**conv.options, "pads": {"h": (top, bottom), "w": (left, right)}}
 
 
@@ -149,7 +160,7 @@ def worthwhile(match: Match) -> Mapping[str, Any] | Decline:
     "CONV_2D_DYNAMIC",
     pattern=[Call(code, x, w, *bias) for code in ("CONV_2D", "CONV_2D_PADDED") for bias in ((b,), ())],
     inputs=(x, w, b),
-    where=worthwhile,
+    check=match_large_conv,
     trait="multiplies_dynamically",
     layout=Implicit(onnx={0: "n h w c", 1: "j k i o", out(0): "n y x o"}),
     axes="n h w c, o j k i, o -> n y x o",
@@ -157,17 +168,18 @@ def worthwhile(match: Match) -> Mapping[str, Any] | Decline:
     activation=conv_2d.activation,
 )
 def conv_2d_dynamic(ctx: Context, x: Value, _w: Value, b: Value | None = None) -> Value:
-    """MatMulInteger of the patches under the kernel, or of the pixels as they are."""
-    rows, columns = (Reach.along(ctx, axis) for axis in (1, 2))
-    weights = ctx.required(1)[rows.taps, columns.taps]
-    image = partial(patches, ctx, rows, columns)
-    return product(ctx, x, weights.reshape(-1, weights.shape[-1]), b, rows=image)
+    """Emit MatMulInteger of the patches under the kernel, or of the pixels themselves."""
+    rows, columns = (KernelReach.along(ctx, axis) for axis in (1, 2))
+    weights = ctx.require_constant(1)[rows.taps, columns.taps]
+    to_rows = partial(gather_patches, ctx, rows, columns)
+    return emit_dynamic_product(ctx, x, weights.reshape(-1, weights.shape[-1]), b, rows=to_rows)
 
 
-class Reach(NamedTuple):
-    """What a kernel reads along one axis: its ``taps`` that reach the image at all, and the ``places`` that they read.
+class KernelReach(NamedTuple):
+    """Elements that a kernel reads along one axis: the ``taps`` that reach the image, and the ``places`` they read.
 
-    ``places``: [size of the result, taps], counted from the first of ``size`` elements; those outside are padding.
+
+    ``places``: [size of the result, taps], counted from the first of ``size`` elements; others are padding.
     """
 
     taps: slice
@@ -175,9 +187,10 @@ class Reach(NamedTuple):
     size: int
 
     @classmethod
-    def along(cls, ctx: Context, axis: int) -> Reach:
+    def along(cls, ctx: Context, axis: int) -> KernelReach:
+        """Return the reach along an axis of the image."""
         letter, size, result = "_hw"[axis], ctx.op[0].dims[axis] or 0, ctx.op[out(0)].dims[axis] or 0
-        (stride,), (dilation,) = steps(ctx.options, letter)
+        (stride,), (dilation,) = strides_and_dilations(ctx.options, letter)
         before, _ = ctx.options.pads[letter]
         places = np.add.outer(np.arange(result) * stride, np.arange(ctx.op[1].shape[axis]) * dilation) - before
         reaching = np.flatnonzero(((places >= 0) & (places < size)).any(axis=0))
@@ -186,25 +199,25 @@ class Reach(NamedTuple):
 
     @property
     def pads(self) -> tuple[int, int]:
-        """Elements of padding before and behind."""
+        """Elements of padding before and after."""
         return max(0, -int(self.places.min(initial=0))), max(0, int(self.places.max(initial=0)) + 1 - self.size)
 
     @property
-    def plain(self) -> bool:
-        """Whether each element is read once, as it stands."""
+    def is_identity(self) -> bool:
+        """True if each element is read once, in its own place."""
         return self.places.shape == (self.size, 1) and not any(self.pads)
 
 
-def patches(ctx: Context, rows: Reach, columns: Reach, image: Value, zero: Value) -> Value:
-    """[n, y, x, (j k i)] of [n, h, w, i]: for each place of the kernel the pixel under it, side by side."""
-    if rows.plain and columns.plain:
+def gather_patches(ctx: Context, rows: KernelReach, columns: KernelReach, image: Value, zero: Value) -> Value:
+    """Return [n, y, x, (j k i)] of [n, h, w, i]: the pixels under all places of the kernel, side by side."""
+    if rows.is_identity and columns.is_identity:
         return image
     (top, bottom), (left, right) = rows.pads, columns.pads
     if any((top, bottom, left, right)):
         image = ctx.ops.Pad(image, [0, top, left, 0, 0, bottom, right, 0], zero)
     starts = (rows.places + top) * (left + columns.size + right)
-    taken = starts[:, None, :, None] + (columns.places + left)[:, None, :]  # [y, x, j, k]
-    height, width, *_ = taken.shape
+    indices = starts[:, None, :, None] + (columns.places + left)[:, None, :]  # [y, x, j, k]
+    height, width, *_ = indices.shape
     pixels = ctx.ops.Reshape(image, [0, -1, ctx.op[1].shape[-1]])
-    under = ctx.ops.Gather(pixels, taken.reshape(height * width, -1).astype(np.int32), axis=1)
-    return ctx.ops.Reshape(under, [0, height, width, -1])
+    patches = ctx.ops.Gather(pixels, indices.reshape(height * width, -1).astype(np.int32), axis=1)
+    return ctx.ops.Reshape(patches, [0, height, width, -1])

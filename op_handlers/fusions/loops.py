@@ -1,4 +1,4 @@
-"""Loops that spell out recurrent layers, as Keras 3 leaves them: a WHILE of GATHER, cells, and a write into an array."""
+"""Loops that decompose recurrent layers, as Keras 3 exports them: WHILE with GATHER, cells, and a write into an array."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from onnx_tflite_plugin.api import (
     operands,
 )
 from op_handlers.kernels.counted_loops import CountedLoop
-from op_handlers.kernels.recurrent import begun
-from op_handlers.kernels.spelled_cells import Cell, Matrix
-from op_handlers.sequence.directions import apart
+from op_handlers.kernels.recurrent import stack_initial_states
+from op_handlers.kernels.recurrent_cells import Cell, Matrix
+from op_handlers.sequence.directions import split_directions
 
 CARRIED = operands(" ".join(f"value{k}" for k in range(12)))
 LOOPS = tuple(Call("WHILE", *CARRIED[:n]) for n in range(4, len(CARRIED) + 1))
@@ -33,7 +33,7 @@ LOOPS = tuple(Call("WHILE", *CARRIED[:n]) for n in range(4, len(CARRIED) + 1))
 
 @dataclass(frozen=True)
 class Stage:
-    """A cell, which sees the sequence or the outputs of the stage before, and its states' slots among the values carried."""
+    """Cell on the sequence or on the outputs of the stage before, and the slots of its states among the carried values."""
 
     cell: Cell
     states: tuple[int, ...]
@@ -41,10 +41,12 @@ class Stage:
 
 @dataclass(frozen=True)
 class Result:
-    """What a loop gives in a slot, that of direction ``direction`` where there are two.
+    """Meaning of a loop's output in a slot, of direction ``direction`` if there are two.
 
-    ``kind`` and ``number``: "count", what a counter ends with; "carried", the slot; "state", which of all stages' states;
-    "every", the outputs of all time steps; "last", that of the last one, by its number among the states.
+
+    ``kind`` and ``number``: "count", final value of a counter; "carried", the slot; "state", index among all stages'
+    states;
+    "every", outputs of all time steps; "last", output of the last step, by its index among the states.
     """
 
     kind: str
@@ -55,118 +57,129 @@ class Result:
 
 @dataclass(frozen=True)
 class Layer:
-    """Stages one after the other, the slot of the sequence, and what each result is.
+    """Consecutive stages, the slot of the sequence, and the meaning of each result.
 
-    ``trips``: the slot of how often it runs, where only that run tells.
+
+    ``trip_count``: slot of the trip count if it is a runtime value.
     """
 
     stages: tuple[Stage, ...]
     sequence: int
     results: tuple[Result, ...]
-    trips: int | None
+    trip_count: int | None
 
 
-def counted(match: Match) -> CountedLoop:
-    """The loop of a match."""
+def counted_loop(match: Match) -> CountedLoop:
+    """Return the loop of a match."""
     op = match.calls[next(pattern for pattern in LOOPS if pattern in match.calls)]
     graphs, options = match.graphs, op.options
     cond, body = graphs[options.cond_subgraph_index], graphs[options.body_subgraph_index]
     return CountedLoop(op, cond, body, graphs[op.subgraph])
 
 
-def layer(match: Match) -> Mapping[str, Any] | Decline:
-    """What the loop is, where it is exactly a layer; nobody expects it of others."""
-    recognized = recurrent(counted(match))
+def match_layer(match: Match) -> Mapping[str, Any] | Decline:
+    """Return the layer that the loop is; other loops are skipped without a reason."""
+    recognized = recurrent_layer(counted_loop(match))
     return Decline("") if recognized is None else {"layer": recognized}
 
 
-def recurrent(loop: CountedLoop) -> Layer | None:
-    """The layer that a loop is."""
-    trips = loop.trips()
+def recurrent_layer(loop: CountedLoop) -> Layer | None:
+    """Return the recurrent layer that a loop decomposes, else ``None``."""
+    trips = loop.trip_count()
     if trips is None or (isinstance(trips, int) and trips < 1):
         return None
     for sequence, x in sequences(loop, trips):
-        stages = stacked(loop, x)
+        stages = stack_cells(loop, x)
         if stages:
-            results = [result(loop, k, trips, stages) for k in range(len(loop.graph.outputs))]
-            told = tuple(Result(*one, slot) for slot, one in enumerate(results) if one is not None)
-            if len(told) == len(results):
-                return Layer(stages, sequence, told, None if isinstance(trips, int) else loop.slot(trips))
+            results = [classify_result(loop, k, trips, stages) for k in range(len(loop.graph.outputs))]
+            classified = tuple(Result(*one, slot) for slot, one in enumerate(results) if one is not None)
+            if len(classified) == len(results):
+                return Layer(
+                    stages, sequence, classified, None if isinstance(trips, int) else loop.trip_count_slot(trips)
+                )
     return None
 
 
 def sequences(loop: CountedLoop, trips: int | Tensor) -> Iterator[tuple[int, Tensor]]:
-    """Sequences of as many time steps, and what the body has of the one that a counter tells."""
+    """Yield the slot of each sequence as long as the loop, with the body's element at the loop counter."""
     for op in loop.graph.operators:
-        slot = loop.read(op)
+        slot = loop.read_slot(op)
         if slot is None or loop.op[slot].rank != 3 or loop.op[slot].dtype != "float32":
             continue
-        if loop.has_a_row_each(slot, trips):
+        if loop.has_row_per_step(slot, trips):
             yield slot, op[~0]
 
 
-def stacked(loop: CountedLoop, x: Tensor) -> tuple[Stage, ...]:
-    """Cells that see the sequence, or what the one before gives."""
-    taken = {*loop.counters, *loop.forwarded}
+def stack_cells(loop: CountedLoop, x: Tensor) -> tuple[Stage, ...]:
+    """Return the cells on the sequence, each on the outputs of the one before."""
+    used_slots = {*loop.counters, *loop.forwarded}
     stages: list[Stage] = []
     outputs = loop.graph.outputs
-    while stage := next(cells(loop, x, {k: tensor for k, tensor in enumerate(outputs) if k not in taken}), None):
+    while stage := next(
+        matching_stages(loop, x, {k: tensor for k, tensor in enumerate(outputs) if k not in used_slots}), None
+    ):
         stages.append(stage)
-        taken.update(stage.states)
+        used_slots.update(stage.states)
         x = loop.graph.outputs[stage.states[0]]
     return tuple(stages)
 
 
-def cells(loop: CountedLoop, x: Tensor, after: Mapping[int, Tensor]) -> Iterator[Stage]:
-    """Cells that two slots carry, or one. ``after``: what becomes of each slot."""
+def matching_stages(loop: CountedLoop, x: Tensor, after: Mapping[int, Tensor]) -> Iterator[Stage]:
+    """Yield cells with one or two carried slots. ``after``: value of each slot after the step."""
     before, body = loop.graph.inputs, loop.body
     for h in after:
         for c in after:
-            cell = body.lstm(x, after[h], before[h], after[c], before[c]) if c != h else None
+            cell = body.match_lstm(x, after[h], before[h], after[c], before[c]) if c != h else None
             if cell is not None:
                 yield Stage(cell, (h, c))
-        plain = body.gru(x, after[h], before[h]) or body.plain(x, after[h], before[h])
-        if plain is not None:
-            yield Stage(plain, (h,))
+        cell_of_one_state = body.match_gru(x, after[h], before[h]) or body.match_rnn(x, after[h], before[h])
+        if cell_of_one_state is not None:
+            yield Stage(cell_of_one_state, (h,))
 
 
-def result(loop: CountedLoop, k: int, trips: int | Tensor, stages: Sequence[Stage]) -> tuple[str, int] | None:
-    """What the loop gives in a slot: kind and number."""
+def classify_result(loop: CountedLoop, k: int, trips: int | Tensor, stages: Sequence[Stage]) -> tuple[str, int] | None:
+    """Return kind and number of the loop's output in slot ``k``, or ``None`` if it has no meaning in a layer."""
     if k in loop.counters:
         if isinstance(trips, int):
             return "count", loop.counters[k] + trips
-        return ("carried", loop.slot(trips)) if loop.counters[k] == 0 else None
+        return ("carried", loop.trip_count_slot(trips)) if loop.counters[k] == 0 else None
     if k in loop.forwarded:
         return "carried", k
     states = [slot for stage in stages for slot in stage.states]
     if k in states:
         return "state", states.index(k)
     output = loop.graph.outputs[stages[-1].states[0]]
-    if is_row(loop, loop.graph.outputs[k], output) or loop.only(k) is output:
+    if is_row(loop, loop.graph.outputs[k], output) or loop.single_element(k) is output:
         return "last", states.index(stages[-1].states[0])
-    row = loop.written(k) if loop.has_a_row_each(k, trips) else None
+    row = loop.row_written_at(k) if loop.has_row_per_step(k, trips) else None
     return ("every", 0) if row is output or (row is not None and is_row(loop, row, output)) else None
 
 
 def is_row(loop: CountedLoop, tensor: Tensor, output: Tensor) -> bool:
-    """Whether a tensor is the output with an axis of size 1 in front."""
-    return loop.body.of(tensor, "RESHAPE") is output and tensor.shape == (1, *output.shape)
+    """True if a tensor is the output reshaped to a leading axis of size 1."""
+    return loop.body.operand(tensor, "RESHAPE") is output and tensor.shape == (1, *output.shape)
 
 
 @fusion(
-    "WHILE_RECURRENT", pattern=LOOPS, inputs=CARRIED, where=layer, layout=Terminate(), quantization=NotQuantizable()
+    "WHILE_RECURRENT",
+    pattern=LOOPS,
+    inputs=CARRIED,
+    check=match_layer,
+    layout=Terminate(),
+    quantization=NotQuantizable(),
 )
 def while_recurrent(ctx: Context, *carried: Value) -> tuple[Value | None, ...]:
-    """GRU, LSTM or RNN over the whole sequence, one for each stage; an If around where there may be no time step."""
+    """Emit one GRU, LSTM or RNN per stage, in an If on the trip count where the loop may not run."""
     layer: Layer = ctx.options.layer
-    return Directions(ctx, [layer], carried, [0], carried[layer.sequence], layer.results).given()
+    return Directions(ctx, [layer], carried, [0], carried[layer.sequence], layer.results).emit_results()
 
 
 @dataclass(frozen=True)
 class Directions:
-    """Layers that see the same sequence, the second from its end, and what is wanted of them.
+    """Layers on the same sequence, the second backward, and the results to emit.
 
-    ``first``: where among the operands those of each loop begin.
+
+    ``first``: index of each loop's first operand among the operands.
     """
 
     ctx: Context
@@ -176,47 +189,47 @@ class Directions:
     sequence: Value
     results: Sequence[Result]
 
-    def given(self) -> tuple[Value | None, ...]:
-        """All results that are used."""
-        ctx, trips = self.ctx, self.layers[0].trips
-        wanted = {k: result for k, result in enumerate(self.results) if ctx.wanted(k)}
-        by_place = {k: self.handed_on(one) for k, one in wanted.items() if one.kind == "carried"}
-        computed = {k: result for k, result in wanted.items() if k not in by_place}
-        if trips is None or not self.needs_a_step(computed.values()):
-            values: Sequence[Value] = self.through(computed)
+    def emit_results(self) -> tuple[Value | None, ...]:
+        """Return all results that are used."""
+        ctx, trips = self.ctx, self.layers[0].trip_count
+        wanted = {k: result for k, result in enumerate(self.results) if ctx.is_used(k)}
+        values_by_slot = {k: self.forwarded_operand(one) for k, one in wanted.items() if one.kind == "carried"}
+        computed = {k: result for k, result in wanted.items() if k not in values_by_slot}
+        if trips is None or not self.fails_without_steps(computed.values()):
+            values: Sequence[Value] = self.emit_layers(computed)
         else:
             values = ctx.ops.If(
                 ctx.ops.Greater(self.operands[self.first[0] + trips], ctx.scalar(0, self.first[0] + trips)),
-                then_branch=ctx.graph(lambda: self.through(computed)),
-                else_branch=ctx.graph(lambda: [self.unchanged(result) for result in computed.values()]),
+                then_branch=ctx.graph(lambda: self.emit_layers(computed)),
+                else_branch=ctx.graph(lambda: [self.initial_value(result) for result in computed.values()]),
                 outputs=len(computed),
             )
-        by_place.update(zip(computed, values, strict=True))
-        return tuple(by_place.get(k) for k in range(len(self.results)))
+        values_by_slot.update(zip(computed, values, strict=True))
+        return tuple(values_by_slot.get(k) for k in range(len(self.results)))
 
-    def handed_on(self, result: Result) -> Value:
-        """The loop's operand."""
+    def forwarded_operand(self, result: Result) -> Value:
+        """Return the loop's operand of a forwarded slot."""
         if result.number != self.layers[result.direction].sequence:
             return self.operands[self.first[result.direction] + result.number]
-        return turned(self.ctx.ops, self.sequence) if result.direction else self.sequence
+        return reverse_time(self.ctx.ops, self.sequence) if result.direction else self.sequence
 
-    def needs_a_step(self, results: Iterable[Result]) -> bool:
-        """Whether ONNX Runtime goes wrong where there is no time step: its GRU ends the process, others give any state."""
+    def fails_without_steps(self, results: Iterable[Result]) -> bool:
+        """True if ONNX Runtime fails on an empty sequence: GRU ends the process, others leave states undefined."""
         gated = any(stage.cell.op_type == "GRU" for stage in self.layers[0].stages)
         return gated or any(result.kind in ("state", "last") for result in results)
 
-    def unchanged(self, result: Result) -> Value:
-        """What is left of a loop's operand after no time step."""
+    def initial_value(self, result: Result) -> Value:
+        """Return a result after zero iterations: the loop's operand."""
         value = self.operands[self.first[result.direction] + result.slot]
-        return self.batch_first(value) if result.kind == "behind" else value
+        return self.to_batch_first(value) if result.kind == "behind" else value
 
-    def through(self, results: Mapping[int, Result]) -> list[Value]:
-        """These results, by their places."""
+    def emit_layers(self, results: Mapping[int, Result]) -> list[Value]:
+        """Emit the layers and return these results."""
         ctx, ops, directions = self.ctx, self.ctx.ops, range(len(self.layers))
         y, last = [self.sequence], [list[Value]() for _ in directions]
         for stages in zip(*(layer.stages for layer in self.layers), strict=True):
-            sequence, *states = node(ctx, [stage.cell for stage in stages], y[0], self.starts(stages))
-            y = list(apart(ctx, sequence, len(directions), axis=1))
+            sequence, *states = emit_layer(ctx, [stage.cell for stage in stages], y[0], self.initial_states(stages))
+            y = list(split_directions(ctx, sequence, len(directions), axis=1))
             for state in states:
                 each = ops.Split(state, [1, 1], axis=0, outputs=2) if len(directions) > 1 else [state]
                 for d in directions:
@@ -226,46 +239,46 @@ class Directions:
             "state": lambda _, one: ops.Squeeze(last[one.direction][one.number], [0]),
             "every": lambda _, one: y[one.direction],
             "last": lambda _, one: last[one.direction][one.number],
-            "turned": lambda _, one: turned(ops, y[one.direction]),
-            "behind": lambda _, one: self.batch_first(y[one.direction]),
+            "turned": lambda _, one: reverse_time(ops, y[one.direction]),
+            "behind": lambda _, one: self.to_batch_first(y[one.direction]),
         }
         return [kinds[result.kind](k, result) for k, result in results.items()]
 
-    def starts(self, stages: Sequence[Stage]) -> Sequence[Value | None]:
-        """Each state of all directions, as a node takes it."""
+    def initial_states(self, stages: Sequence[Stage]) -> Sequence[Value | None]:
+        """Return each state of all directions, as the node takes it."""
         slots = zip(*(stage.states for stage in stages), strict=True)
         return [
-            start(self.ctx, self.operands, [first + k for first, k in zip(self.first, each, strict=True)])
+            initial_state(self.ctx, self.operands, [first + k for first, k in zip(self.first, each, strict=True)])
             for each in slots
         ]
 
-    def batch_first(self, y: Value) -> Value:
-        """(T, B, n) as (B, T, n)."""
+    def to_batch_first(self, y: Value) -> Value:
+        """Transpose (T, B, n) to (B, T, n)."""
         return self.ctx.ops.Transpose(y, perm=[1, 0, 2])
 
 
-def start(ctx: Context, operands: Sequence[Value], places: Sequence[int]) -> Value | None:
-    """A state of all directions; ``None`` where it is the zeros that ONNX begins with."""
+def initial_state(ctx: Context, operands: Sequence[Value], places: Sequence[int]) -> Value | None:
+    """Return a state of all directions; ``None`` for constant zeros, ONNX's default."""
     constants = [ctx.op.constant(place) for place in places]
     zero = all(constant is not None and not constant.any() for constant in constants)
-    return None if zero else begun(ctx, [operands[place] for place in places])
+    return None if zero else stack_initial_states(ctx, [operands[place] for place in places])
 
 
-def turned(ops: Ops, sequence: Value) -> Value:
-    """From the end, along the first axis."""
+def reverse_time(ops: Ops, sequence: Value) -> Value:
+    """Reverse a sequence along the first axis."""
     return ops.Slice(sequence, [-1], [-(2**31) + 1], [0], [-1])
 
 
-def node(
+def emit_layer(
     ctx: Context, cells: Sequence[Cell], x: Value, starts: Sequence[Value | None], direction: str = "forward"
 ) -> Sequence[Value]:
-    """Outputs (T, D, B, n) of D directions, and their last states (D, B, n)."""
+    """Emit a layer and return its outputs (T, D, B, n) of D directions and last states (D, B, n)."""
     cell, n = cells[0], len(cells)
     direction = "bidirectional" if n > 1 else direction
     return ctx.ops.named(cell.op_type)(
         x,
-        stored(ctx, [each.inward for each in cells]),
-        stored(ctx, [each.recurrent for each in cells]),
+        stack_weights(ctx, [each.inward for each in cells]),
+        stack_weights(ctx, [each.recurrent for each in cells]),
         np.stack([each.bias for each in cells]),
         None,
         *starts,
@@ -277,8 +290,8 @@ def node(
     )
 
 
-def stored(ctx: Context, matrices: Sequence[Matrix]) -> Value | Array:
-    """A weight of each direction, as small as in the file; what makes it float32 is computed once, as the model loads."""
+def stack_weights(ctx: Context, matrices: Sequence[Matrix]) -> Value | Array:
+    """Return a weight of each direction in the dtype of the file; the cast to float32 is folded when the model is loaded."""
     array = np.stack([matrix.stored for matrix in matrices])
     if array.dtype == np.float32:
         return array

@@ -1,4 +1,4 @@
-"""Rotary embeddings spelled out: the halves of each row as one vector, turned by an angle of its position."""
+"""Rotary embeddings that are decomposed: the halves of each row as one vector, rotated by an angle of its position."""
 
 from __future__ import annotations
 
@@ -20,71 +20,72 @@ from onnx_tflite_plugin.api import (
     fusion,
     operands,
 )
-from op_handlers.kernels.operands import PLAIN
+from op_handlers.kernels.operands import NO_ACTIVATION
 
 x, cos, sin = operands("x cos sin")
 begin, length, middle, rest = operands("begin length middle rest", constant=True)
 
 
-def turned() -> Call:
-    """``(a cos - b sin, b cos + a sin)`` of the halves a and b."""
+def rotation_pattern() -> Call:
+    """Return ``(a cos - b sin, b cos + a sin)`` of the halves a and b."""
     a, b = Call("SLICE", x, begin, length), Call("SLICE", x, middle, rest)
 
     def times(half: Call, factor: Operand) -> Call:
-        return Call("MUL", half, factor, commutes=True, **PLAIN)
+        return Call("MUL", half, factor, commutes=True, **NO_ACTIVATION)
 
-    real = Call("SUB", times(a, cos), times(b, sin), **PLAIN)
-    imaginary = Call("ADD", times(b, cos), times(a, sin), commutes=True, **PLAIN)
-    return Call("CONCATENATION", real, imaginary, **PLAIN)
+    real = Call("SUB", times(a, cos), times(b, sin), **NO_ACTIVATION)
+    imaginary = Call("ADD", times(b, cos), times(a, sin), commutes=True, **NO_ACTIVATION)
+    return Call("CONCATENATION", real, imaginary, **NO_ACTIVATION)
 
 
-def halves_of_rows(match: Match) -> Mapping[str, Any] | Decline:
-    """The angles are those of the rows: one for each place along the axis before the last and each pair of elements."""
-    whole = match[x]
-    if whole.rank != 4 or None in whole.dims[2:] or (whole.dims[-1] or 1) % 2:
-        return Decline("it turns no rows of four axes")
-    rows, half = whole.dims[2], (whole.dims[-1] or 0) // 2
+def check_rotation(match: Match) -> Mapping[str, Any] | Decline:
+    """Return a Decline unless whole rows are rotated, by one angle per position and pair of elements."""
+    input = match[x]
+    if input.rank != 4 or None in input.dims[2:] or (input.dims[-1] or 1) % 2:
+        return Decline("the input does not have four axes with rows of even size")
+    rows, half = input.dims[2], (input.dims[-1] or 0) // 2
     (joined, *_) = (op for call, op in match.calls.items() if call.code == "CONCATENATION")
-    if joined.options.axis % whole.rank != 3:
-        return Decline("its halves are not joined along the last axis")
-    wanted = ((begin, [0, 0, 0, 0]), (middle, [0, 0, 0, half]))
-    if any(list(match[place].array.reshape(-1)) != start for place, start in wanted):
-        return Decline("it turns other parts than the halves of the last axis")
-    if not _reaches(whole, match[length], [half]) or not _reaches(whole, match[rest], [half, -1]):
-        return Decline("it turns a part of the rows only")
-    if any(_without_ones(match[factor]) != _without_ones_of((rows, half)) for factor in (cos, sin)):
-        return Decline("its angles are not one for each row and pair of elements")
+    if joined.options.axis % input.rank != 3:
+        return Decline("the halves are not concatenated along the last axis")
+    expected = ((begin, [0, 0, 0, 0]), (middle, [0, 0, 0, half]))
+    if any(list(match[place].array.reshape(-1)) != start for place, start in expected):
+        return Decline("the slices do not begin at the halves of the last axis")
+    if not _covers(input, match[length], [half]) or not _covers(input, match[rest], [half, -1]):
+        return Decline("the slices do not cover the rows")
+    if any(_matrix_dims(match[factor]) != _drop_leading_ones((rows, half)) for factor in (cos, sin)):
+        return Decline("the angles are not one per position and pair of elements")
     return {}
 
 
-def _reaches(whole: Tensor, size: Tensor, part: Sequence[int]) -> bool:
-    """Whether a slice takes all of the first three axes, and one of these sizes of the last."""
+def _covers(whole: Tensor, size: Tensor, part: Sequence[int]) -> bool:
+    """True if a slice covers the first three axes and has one of these sizes along the last."""
     *others, last = (int(n) for n in size.array.reshape(-1))
     return last in part and all(n in (-1, axis) for n, axis in zip(others, whole.dims, strict=False))
 
 
-def _without_ones(tensor: Tensor) -> list[int | None]:
+def _matrix_dims(tensor: Tensor) -> list[int | None]:
+    """Return the dimensions of a matrix of angles without leading ones; ``[None]`` if other axes are larger than 1."""
     alone = tensor.rank <= 4 and set(tensor.dims[:-2]) <= {1}
-    return _without_ones_of(tensor.dims[-2:]) if alone else [None]
+    return _drop_leading_ones(tensor.dims[-2:]) if alone else [None]
 
 
-def _without_ones_of(dims: tuple[int | None, ...]) -> list[int | None]:
-    """Leading sizes of 1 left out."""
+def _drop_leading_ones(dims: tuple[int | None, ...]) -> list[int | None]:
+    """Return dimensions without leading ones."""
     return [n for k, n in enumerate(dims) if n != 1 or k == len(dims) - 1]
 
 
 @fusion(
     "ROTARY_EMBEDDING",
-    pattern=turned(),
+    pattern=rotation_pattern(),
     inputs=(x, cos, sin),
-    where=halves_of_rows,
+    check=check_rotation,
     trait="rotates_embeddings",
     layout=Terminate(),
     types="float32, float32, float32",
     quantization=NotQuantizable(),
 )
 def rotary_embedding(ctx: Context, x: Value, cos: Value, sin: Value) -> Value:
-    """RotaryEmbedding of ONNX Runtime's own domain, of every row at the place that it has: the angles are computed already."""
+    """Emit com.microsoft's RotaryEmbedding with computed angles, each row at its own position."""
     half = (ctx.op[0].dims[-1] or 0) // 2
     tables = (table if ctx.op[k].rank == 2 else ctx.ops.Reshape(table, [-1, half]) for k, table in ((1, cos), (2, sin)))
     y: Value = ctx.ops.domain("com.microsoft").RotaryEmbedding(x, np.zeros(1, np.int64), *tables)

@@ -1,9 +1,13 @@
-"""Float32 activations on integer weights, rounded to 8 bits as the kernels do: networks of few such layers give LiteRT's numbers.
+"""Float32 activations with integer weights, rounded to 8 bits as in the kernels, for networks of few such layers.
 
-A scale serves an image of a convolution, or a row of a product; from the zero point up and down to the largest values there are
-255 steps (XNNPACK's qd8 operators; AsymmetricQuantizeFloats, kernels/internal/reference/portable_tensor_utils.cc), or 127 to
-the largest magnitude on either side (SymmetricQuantizeFloats) where XNNPACK leaves the operator to the other kernels.
-The product that follows is one of float32: of whole numbers times a scale it is the sum of integers that the kernels take.
+
+There is a scale per image of a convolution, or per row of a product. It divides the range of values, including zero,
+into
+255 steps (XNNPACK's qd8 operators; AsymmetricQuantizeFloats, kernels/internal/reference/portable_tensor_utils.cc), or
+the largest
+magnitude into 127 (SymmetricQuantizeFloats) where XNNPACK leaves the operator to other kernels. The product is computed
+in
+float32: on whole numbers times a scale it equals the kernels' integer sum.
 """
 
 from __future__ import annotations
@@ -33,96 +37,114 @@ from onnx_tflite_plugin.api import (
     out,
 )
 from op_handlers.fusions.convolution import axes_of
-from op_handlers.fusions.dynamic import b, w, worthwhile, x
-from op_handlers.image.convolution import conv_2d, depthwise_conv_2d, reads_past_its_scale, steps, transpose_conv
-from op_handlers.kernels.hybrid import hybrid, rounding_layers, shallow
-from op_handlers.kernels.operands import signed_bytes
+from op_handlers.fusions.dynamic import b, match_large_conv, w, x
+from op_handlers.image.convolution import (
+    conv_2d,
+    depthwise_conv_2d,
+    reads_beyond_scales,
+    strides_and_dilations,
+    transpose_conv,
+)
+from op_handlers.kernels.hybrid import is_hybrid, is_shallow, rounding_layers
+from op_handlers.kernels.operands import reinterpret_uint8_weights
 from op_handlers.matrix.batch_matmul import batch_matmul
-from op_handlers.matrix.fully_connected import bias_of_rows, fully_connected, leads, with_leading
+from op_handlers.matrix.fully_connected import (
+    flatten_bias,
+    fully_connected,
+    has_dynamic_leading_axes,
+    restore_leading_axes,
+)
 
 (shape,) = operands("shape")
 
 Lowering = Callable[..., Value]
 
-FEW = 2**16
-"""Elements that are rounded whatever their product takes."""
-PRODUCTS = 32
-"""Products an element from which rounding it is a small part of the time."""
-LEAST = 1e-30
-"""A range in place of none: what is divided by its steps is 0."""
+MAX_FREE_ELEMENTS = 2**16
+"""Number of elements that are rounded regardless of the product's cost."""
+MIN_PRODUCTS_PER_ELEMENT = 32
+"""Minimum number of products per element for which rounding takes a small part of the time."""
+MIN_RANGE = 1e-30
+"""Range used for an empty one: dividing by its step gives 0."""
 
 
-# --- whether ----------------------------------------------------------------------------------
+# --- conditions -------------------------------------------------------------------------------
 
 
-def in_a_shallow_network(match: Match) -> Mapping[str, Any] | Decline:
-    """Whether few layers of the subgraph round, and this one at little cost."""
+def match_cheap_rounding(match: Match) -> Mapping[str, Any] | Decline:
+    """Return the operator's options if few layers of the subgraph round, and this one at little cost."""
     ((_, op),) = match.calls.items()
-    if not hybrid(op) or match[x].dtype != "float32" or match[x].constant:
+    if not is_hybrid(op) or match[x].dtype != "float32" or match[x].is_constant:
         return Decline("")
-    if op.code.startswith("CONV_2D") and not isinstance(worthwhile(match), Decline):
-        return Decline("its products are so many that integers are faster, with a scale for all")
-    if op.code == "DEPTHWISE_CONV_2D" and reads_past_its_scale(op):
-        return Decline("LiteRT's kernel reads on behind its one scale")
+    if op.code.startswith("CONV_2D") and not isinstance(match_large_conv(match), Decline):
+        return Decline("the products are so many that integers with a scale per tensor are faster")
+    if op.code == "DEPTHWISE_CONV_2D" and reads_beyond_scales(op):
+        return Decline("LiteRT's kernel reads beyond the end of the single scale")
     graph = match.graphs[op.subgraph]
-    if not shallow(graph):
-        text = "behind which results differ whether or not they do here"
+    if not is_shallow(graph):
+        text = "after which results differ regardless of this layer"
         return Decline(f"{rounding_layers(graph)[0]} layers round their activations, {text}")
     elements, results = (prod(size or 1 for size in tensor.dims) for tensor in (match[x], op[out(0)]))
     weights = prod(match[w].shape)
     products = max(elements, results) * weights // max(match[w].shape[0], match[w].shape[-1])
-    if elements > FEW and products < elements * PRODUCTS:
-        return Decline("rounding its activations would take as long as it does")
+    if elements > MAX_FREE_ELEMENTS and products < elements * MIN_PRODUCTS_PER_ELEMENT:
+        return Decline("rounding the activations would take as long as the product")
     return dict(op.options)
 
 
-# --- how --------------------------------------------------------------------------------------
+# --- rounding ---------------------------------------------------------------------------------
 
 
-def rounded(ctx: Context, value: Value, shared: Sequence[int], scales: int | None, *, symmetric: bool = False) -> Value:
-    """The activations as the kernel multiplies them. A scale serves the elements along axes ``shared``.
+def round_activations(
+    ctx: Context, value: Value, reduced_axes: Sequence[int], scales: int | None, *, symmetric: bool = False
+) -> Value:
+    """Round activations as the kernel does, with one scale for all elements along axes ``reduced_axes``.
 
-    ``scales``: how many there are, ``None`` where it is known at run time only.
+
+    ``scales``: number of scales, ``None`` if dynamic.
     """
     ops = ctx.ops
     if scales == 1 and not symmetric:
         stored, scale, zero = ops.DynamicQuantizeLinear(value)
         return ops.DequantizeLinear(stored, scale, zero)
     if symmetric:
-        steps_taken = ops.Div(127.0, ops.Max(ops.ReduceMax(ops.Abs(value), [*shared]), LEAST))
+        steps_taken = ops.Div(127.0, ops.Max(ops.ReduceMax(ops.Abs(value), [*reduced_axes]), MIN_RANGE))
     else:
-        highest, lowest = ops.Max(ops.ReduceMax(value, [*shared]), LEAST), ops.Min(ops.ReduceMin(value, [*shared]), 0.0)
+        highest, lowest = (
+            ops.Max(ops.ReduceMax(value, [*reduced_axes]), MIN_RANGE),
+            ops.Min(ops.ReduceMin(value, [*reduced_axes]), 0.0),
+        )
         steps_taken = ops.Div(255.0, ops.Sub(highest, lowest))
     return ops.Div(ops.Round(ops.Mul(value, steps_taken)), steps_taken)
 
 
-def rounded_images(ctx: Context, image: Value, slot: int, *, symmetric: bool = False) -> Value:
-    """With a scale for each image; channels first, as ONNX has them."""
-    return rounded(ctx, image, range(1, len(ctx.shape(slot))), ctx.op[slot].dims[0], symmetric=symmetric)
+def round_images(ctx: Context, image: Value, slot: int, *, symmetric: bool = False) -> Value:
+    """Round images, channels first, with a scale per image."""
+    return round_activations(ctx, image, range(1, len(ctx.shape(slot))), ctx.op[slot].dims[0], symmetric=symmetric)
 
 
-def one_scale(op: Operator) -> bool:
+def has_one_scale(op: Operator) -> bool:
+    """True if the weights have one scale."""
     quantization = op[1].quantization
     return isinstance(quantization, Quantization) and not quantization.per_axis
 
 
-def rows(op: Operator, depth: int) -> int | None:
-    """How many rows of ``depth`` elements the input is, where that is known."""
+def row_count(op: Operator, depth: int) -> int | None:
+    """Return the number of rows of ``depth`` elements in the input, or ``None`` if dynamic."""
     return prod(size or 0 for size in op[0].dims) // depth if None not in op[0].dims and depth else None
 
 
 # --- convolutions -----------------------------------------------------------------------------
 
 
-def rounding(
+def rounding_fusion(
     base: Handler, patterns: Sequence[Call], *inputs: Operand, axes: Callable[[Instance], str] | None = None
 ) -> Callable[[Lowering], Fusion]:
-    """An operator that rounds, declared as it is without."""
+    """Return a decorator for an operator that rounds activations, declared as its base handler."""
     return fusion(
         f"{base.code}_ROUNDED",
         pattern=patterns,
         inputs=inputs,
-        where=in_a_shallow_network,
+        check=match_cheap_rounding,
         trait="rounds_activations",
         layout=base.layout,
         axes=axes or base.axes,
@@ -132,79 +154,88 @@ def rounding(
     )
 
 
-def lowered(base: Handler, ctx: Context, *inputs: Value | None) -> Value:
-    """As the operator is that does not round."""
+def lower_base(base: Handler, ctx: Context, *inputs: Value | None) -> Value:
+    """Lower as the base handler does."""
     value: Value = base.lower(ctx, *inputs)
     return value
 
 
-def biased(*codes: str) -> list[Call]:
+def bias_patterns(*codes: str) -> list[Call]:
+    """Return the operators' patterns with and without a bias."""
     return [Call(code, x, w, *bias) for code in codes for bias in ((b,), ())]
 
 
-@rounding(conv_2d, biased("CONV_2D", "CONV_2D_PADDED"), x, w, b, axes=axes_of(conv_2d))
+@rounding_fusion(conv_2d, bias_patterns("CONV_2D", "CONV_2D_PADDED"), x, w, b, axes=axes_of(conv_2d))
 def conv_2d_rounded(ctx: Context, image: Value, weight: Value, bias: Value | None = None) -> Value:
-    """Conv of images, or of pixels where it is a product of rows; XNNPACK takes int8 alone."""
+    """Emit Conv with rounding per image, or per pixel for products of rows, which XNNPACK computes for int8 only."""
     _, *kernel, depth = ctx.op[1].shape
-    plain = set(kernel) == {1} and ctx.op[0].dims[-1] == depth and steps(ctx.options, "hw")[0] == [1, 1]
-    if plain and not ctx.options.get("pads") and ctx.op[1].dtype == "int8":
-        image = rounded(ctx, image, [1], rows(ctx.op, depth))
+    is_product = (
+        set(kernel) == {1} and ctx.op[0].dims[-1] == depth and strides_and_dilations(ctx.options, "hw")[0] == [1, 1]
+    )
+    if is_product and not ctx.options.get("pads") and ctx.op[1].dtype == "int8":
+        image = round_activations(ctx, image, [1], row_count(ctx.op, depth))
     else:
-        symmetric = ctx.op[1].dtype != "int8" and one_scale(ctx.op)
-        image = rounded_images(ctx, image, 0, symmetric=symmetric)
-    return lowered(conv_2d, ctx, image, weight, bias)
+        symmetric = ctx.op[1].dtype != "int8" and has_one_scale(ctx.op)
+        image = round_images(ctx, image, 0, symmetric=symmetric)
+    return lower_base(conv_2d, ctx, image, weight, bias)
 
 
-@rounding(
+@rounding_fusion(
     depthwise_conv_2d,
-    biased("DEPTHWISE_CONV_2D", "DEPTHWISE_CONV_2D_PADDED"),
+    bias_patterns("DEPTHWISE_CONV_2D", "DEPTHWISE_CONV_2D_PADDED"),
     x,
     w,
     b,
     axes=axes_of(depthwise_conv_2d),
 )
 def depthwise_conv_2d_rounded(ctx: Context, image: Value, weight: Value, bias: Value | None = None) -> Value:
-    """Conv of images (EvalHybridPerChannel, kernels/depthwise_conv.cc)."""
-    return lowered(depthwise_conv_2d, ctx, rounded_images(ctx, image, 0), weight, bias)
+    """Emit Conv with rounding per image (EvalHybridPerChannel, kernels/depthwise_conv.cc)."""
+    return lower_base(depthwise_conv_2d, ctx, round_images(ctx, image, 0), weight, bias)
 
 
-@rounding(transpose_conv, [Call("TRANSPOSE_CONV", shape, w, x, b), Call("TRANSPOSE_CONV", shape, w, x)], shape, w, x, b)
+@rounding_fusion(
+    transpose_conv, [Call("TRANSPOSE_CONV", shape, w, x, b), Call("TRANSPOSE_CONV", shape, w, x)], shape, w, x, b
+)
 def transpose_conv_rounded(ctx: Context, size: Value, weight: Value, image: Value, bias: Value | None = None) -> Value:
-    """ConvTranspose of images."""
-    return lowered(transpose_conv, ctx, size, weight, rounded_images(ctx, image, 2), bias)
+    """Emit ConvTranspose with rounding per image."""
+    return lower_base(transpose_conv, ctx, size, weight, round_images(ctx, image, 2), bias)
 
 
 # --- products ---------------------------------------------------------------------------------
 
 
-@rounding(fully_connected, biased("FULLY_CONNECTED"), x, w, b)
+@rounding_fusion(fully_connected, bias_patterns("FULLY_CONNECTED"), x, w, b)
 def fully_connected_rounded(ctx: Context, row: Value, weight: Value, bias: Value | None = None) -> Value:
-    """Gemm of rows; XNNPACK takes all but int2 of one scale, uint8, and activations that are no clamps."""
+    """Emit Gemm with rounding per row.
+
+
+    XNNPACK computes all but int2 with one scale, uint8, and activations other than clamps.
+    """
     depth = ctx.op[1].shape[-1]
-    if leads(ctx):
+    if has_dynamic_leading_axes(ctx):
         row = ctx.ops.Reshape(row, [-1, depth])
     clamped = activation_bounds(ctx.options.fused_activation_function) is not None
-    symmetric = ctx.op[1].dtype not in ("int8", "int4") and one_scale(ctx.op)
+    symmetric = ctx.op[1].dtype not in ("int8", "int4") and has_one_scale(ctx.op)
     symmetric = symmetric if clamped else not ctx.options.asymmetric_quantize_inputs
-    row = rounded(ctx, row, [1], rows(ctx.op, depth), symmetric=symmetric)
-    bias = bias_of_rows(ctx, bias)
+    row = round_activations(ctx, row, [1], row_count(ctx.op, depth), symmetric=symmetric)
+    bias = flatten_bias(ctx, bias)
     if ctx.op[1].blocks is not None:
-        y = ctx.ops.Gemm(row, real(ctx, 1), bias)
+        y = ctx.ops.Gemm(row, dequantize_blocks(ctx, 1), bias)
     else:
-        y = ctx.ops.Gemm(row, signed_bytes(ctx, 1, weight, by_row=True), bias, transB=1)
-    return with_leading(ctx, ctx.raw(0), y) if leads(ctx) else y
+        y = ctx.ops.Gemm(row, reinterpret_uint8_weights(ctx, 1, weight, by_row=True), bias, transB=1)
+    return restore_leading_axes(ctx, ctx.quantized_values(0), y) if has_dynamic_leading_axes(ctx) else y
 
 
-def real(ctx: Context, slot: int) -> Array:
-    """Weights [o, k] with a scale per block of k, as [k, o] of real numbers, which nothing fuses with their scales."""
+def dequantize_blocks(ctx: Context, slot: int) -> Array:
+    """Return weights [o, k] with a scale per block of k as floats [k, o], which nothing fuses with their scales."""
     blocks = ctx.op[slot].blocks
     assert blocks is not None
     scales = np.repeat(blocks.flat().reshape(ctx.op[slot].shape[0], -1), blocks.block_size, axis=1)
-    weights: Array = ctx.required(slot).astype(np.float32) * scales.T
+    weights: Array = ctx.require_constant(slot).astype(np.float32) * scales.T
     return weights
 
 
-@rounding(batch_matmul, [Call("BATCH_MATMUL", x, w)], x, w)
+@rounding_fusion(batch_matmul, [Call("BATCH_MATMUL", x, w)], x, w)
 def batch_matmul_rounded(ctx: Context, matrix: Value, weight: Value) -> Value:
-    """MatMul of rows."""
-    return lowered(batch_matmul, ctx, rounded(ctx, matrix, [len(ctx.shape(0)) - 1], None), weight)
+    """Emit MatMul with rounding per row."""
+    return lower_base(batch_matmul, ctx, round_activations(ctx, matrix, [len(ctx.shape(0)) - 1], None), weight)

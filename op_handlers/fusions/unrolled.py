@@ -1,4 +1,4 @@
-"""Recurrent layers that are spelled out step by step, as PyTorch exports them: one LSTM, GRU or RNN each."""
+"""Recurrent layers that are unrolled step by step, as PyTorch exports them, fused into one LSTM, GRU or RNN each."""
 
 from __future__ import annotations
 
@@ -21,88 +21,97 @@ from onnx_tflite_plugin.api import (
     fusion,
     out,
 )
-from op_handlers.fusions.loops import node, turned
-from op_handlers.kernels.spelled_cells import Cell, fused_activation
+from op_handlers.fusions.loops import emit_layer, reverse_time
+from op_handlers.kernels.recurrent_cells import Cell, fused_activation
 from op_handlers.kernels.unrolled_cells import Chain, Unrolled
 
 JOINS = ("CONCATENATION", "PACK")
 
 
-class Every(NamedTuple):
-    """The outputs of all steps in one tensor, the last first where ``turned``, and batch by batch where ``by_batch``."""
+class AllOutputs(NamedTuple):
+    """Outputs of all steps in one tensor, the last first if ``turned``, batch by batch if ``by_batch``."""
 
     turned: bool
     by_batch: bool
 
 
-class One(NamedTuple):
-    """The output of a step."""
+class StepOutput(NamedTuple):
+    """Output of one step."""
 
     step: int
 
 
-class Cells(NamedTuple):
-    """The cells of an LSTM behind its last step."""
+class FinalCells(NamedTuple):
+    """Cell state of an LSTM after its last step."""
 
 
 class Layer(NamedTuple):
-    """A cell over rows of a sequence, (T, B) of them in the order of time; ``backwards``: it begins with the last."""
+    """Cell on rows of a sequence, (T, B) in order of time; ``backwards``: it begins with the last row."""
 
     cell: Cell
     places: Array
     backwards: bool
-    results: Sequence[Every | One | Cells]
+    results: Sequence[AllOutputs | StepOutput | FinalCells]
 
 
-def layers(operators: Sequence[Operator]) -> Iterator[Region]:
-    """Every layer of a graph."""
+def recurrent_layers(operators: Sequence[Operator]) -> Iterator[Region]:
+    """Yield every recurrent layer of a graph."""
     joined = [op for op in operators if op.code in JOINS]
     for chain in Unrolled(operators).chains():
         backwards = bool((np.diff(chain.places[:, 0]) < 0).all())
         places = chain.places[::-1] if backwards else chain.places
-        results: dict[Tensor, Every | One | Cells] = dict(together(chain, joined))
-        results |= {states[0]: One(k) for k, states in enumerate(chain.states)}
-        results |= {cells: Cells() for cells in chain.states[-1][1:]}
+        results: dict[Tensor, AllOutputs | StepOutput | FinalCells] = dict(sequence_outputs(chain, joined))
+        results |= {states[0]: StepOutput(k) for k, states in enumerate(chain.states)}
+        results |= {cells: FinalCells() for cells in chain.states[-1][1:]}
         layer = Layer(chain.cell, places, backwards, tuple(results.values()))
         yield Region((chain.x, *chain.starts), tuple(results), {"layer": layer})
 
 
-def together(chain: Chain, joined: Sequence[Operator]) -> Iterator[tuple[Tensor, Every]]:
-    """Tensors that hold the outputs of all steps and nothing else."""
+def sequence_outputs(chain: Chain, joined: Sequence[Operator]) -> Iterator[tuple[Tensor, AllOutputs]]:
+    """Yield tensors that hold exactly the outputs of all steps."""
     step_of = {states[0]: k for k, states in enumerate(chain.states)}
     steps, batch = chain.places.shape
     numbers = np.arange(steps * batch).reshape(steps, batch)
     for op in joined:
-        given = [step_of.get(tensor) for tensor in op.inputs if tensor is not None]
+        steps_of_operands = [step_of.get(tensor) for tensor in op.inputs if tensor is not None]
         axis = op.options.axis % op[out(0)].rank
-        if len(given) != steps or None in given or axis == op[out(0)].rank - 1 or fused_activation(op) != "NONE":
+        if (
+            len(steps_of_operands) != steps
+            or None in steps_of_operands
+            or axis == op[out(0)].rank - 1
+            or fused_activation(op) != "NONE"
+        ):
             continue
-        parts = [numbers[k].reshape(op[0].shape[:-1]) for k in given]
-        made = (np.stack if op.code == "PACK" else np.concatenate)(parts, axis).reshape(-1)
-        for every in starmap(Every, product((False, True), repeat=2)):
+        parts = [numbers[k].reshape(op[0].shape[:-1]) for k in steps_of_operands]
+        positions = (np.stack if op.code == "PACK" else np.concatenate)(parts, axis).reshape(-1)
+        for every in starmap(AllOutputs, product((False, True), repeat=2)):
             rows = numbers[::-1] if every.turned else numbers
-            if np.array_equal(made, (rows.T if every.by_batch else rows).reshape(-1)):
+            if np.array_equal(positions, (rows.T if every.by_batch else rows).reshape(-1)):
                 yield op[out(0)], every
                 break
 
 
-@fusion("UNROLLED_RECURRENT", regions=layers, layout=Terminate(), quantization=NotQuantizable())
+@fusion("UNROLLED_RECURRENT", regions=recurrent_layers, layout=Terminate(), quantization=NotQuantizable())
 def unrolled_recurrent(ctx: Context, x: Value, *starts: Value) -> tuple[Value | None, ...]:
-    """GRU, LSTM or RNN over the whole sequence; its outputs are cut again for who takes one step's."""
+    """Emit a GRU, LSTM or RNN on the whole sequence; outputs of single steps are sliced from it."""
     ops, layer = ctx.ops, ctx.options.layer
     steps, batch = layer.places.shape
     states = 2 if layer.cell.op_type == "LSTM" else 1
-    begins = [ops.Reshape(start, [1, batch, -1]) for start in starts] if starts else [None] * states
-    y, *last = node(
-        ctx, [layer.cell], sequence(ctx, x, layer.places), begins, "reverse" if layer.backwards else "forward"
+    initial_states = [ops.Reshape(start, [1, batch, -1]) for start in starts] if starts else [None] * states
+    y, *last = emit_layer(
+        ctx,
+        [layer.cell],
+        emit_sequence(ctx, x, layer.places),
+        initial_states,
+        "reverse" if layer.backwards else "forward",
     )
     y = ops.Squeeze(y, [1])
 
-    def given(result: Every | One | Cells, tensor: Tensor) -> Value:
-        if isinstance(result, Cells):
+    def emit_result(result: AllOutputs | StepOutput | FinalCells, tensor: Tensor) -> Value:
+        if isinstance(result, FinalCells):
             value = last[1]
-        elif isinstance(result, Every):
-            value = turned(ops, y) if result.turned != layer.backwards else y
+        elif isinstance(result, AllOutputs):
+            value = reverse_time(ops, y) if result.turned != layer.backwards else y
             value = ops.Transpose(value, perm=[1, 0, 2]) if result.by_batch else value
         elif result.step == steps - 1:
             value = last[0]
@@ -111,11 +120,13 @@ def unrolled_recurrent(ctx: Context, x: Value, *starts: Value) -> tuple[Value | 
             value = ops.Slice(y, [at], [at + 1], [0])
         return value if value.shape == tensor.shape else ops.Reshape(value, [*tensor.shape])
 
-    return tuple(given(result, ctx.op[out(k)]) if ctx.wanted(k) else None for k, result in enumerate(layer.results))
+    return tuple(
+        emit_result(result, ctx.op[out(k)]) if ctx.is_used(k) else None for k, result in enumerate(layer.results)
+    )
 
 
-def sequence(ctx: Context, x: Value, places: Array) -> Value:
-    """The rows of each step and batch, (T, B, I)."""
+def emit_sequence(ctx: Context, x: Value, places: Array) -> Value:
+    """Return the rows of each step and batch, (T, B, I)."""
     ops, tensor = ctx.ops, ctx.op[0]
     steps, batch = places.shape
     every, width = np.arange(prod(tensor.shape[:-1])), tensor.shape[-1]

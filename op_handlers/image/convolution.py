@@ -1,4 +1,4 @@
-"""Convolutions: TFLite's channels-last data and OHWI or DHWIO weights; ONNX wants channels first and OIHW."""
+"""Convolutions: channels-last data and OHWI or DHWIO weights, lowered to ONNX's channels first and OIHW."""
 
 from __future__ import annotations
 
@@ -18,32 +18,38 @@ from onnx_tflite_plugin.api import (
     Options,
     Padding,
     Quantization,
-    Refused,
+    Refusal,
     Value,
     ValueLike,
+    conv_transpose_pads,
     handler,
     out,
     padding_attributes,
-    transposed_pads,
 )
-from op_handlers.kernels.operands import as_int64, moved_weights, packed_weights, signed_bytes, symmetric
-from op_handlers.kernels.wide_sums import scaled_as_sums
-from op_handlers.kernels.windows import convolved_sizes, convolved_sizes_3d, depthwise_sizes
+from op_handlers.kernels.operands import (
+    cast_to_int64,
+    check_packed_weights,
+    check_weight_zero_points,
+    drop_weight_zero_point,
+    reinterpret_uint8_weights,
+)
+from op_handlers.kernels.wide_accumulators import scale_weights
+from op_handlers.kernels.windows import conv_3d_shape, conv_shape, depthwise_conv_shape
 
 BIASED = Dequantized(bias={2: (0, 1)})
-SQUEEZABLE = ("h j y", "w k x")  # an image of one row, a kernel of one row: the rest is one-dimensional
-NARROW = dict.fromkeys(("float32", "int8", "int16"), ("int4",))
-KINDS = (
+SQUEEZABLE = ("h j y", "w k x")  # for an image and a kernel of one row, a 1-D convolution remains
+PACKED = dict.fromkeys(("float32", "int8", "int16"), ("int4",))
+DTYPES = (
     "float32, float32 int8 uint8 int4 int2, float32",
     "uint8, uint8 int4, int32",
     "int8, int8 int4 int2, int32",
     "int16, int8 int4 int2, int32 int64",
 )
-"""The image, its filters, their bias."""
+"""Dtypes of the image, its filters and their bias."""
 
 
-def bias_of_32_bits(op: Operator, slot: int) -> Decline | None:
-    """The option says which bias the kernels of int16 read, not the tensor (EvalQuantizedPerChannel16x8, conv.cc)."""
+def check_bias_dtype(op: Operator, slot: int) -> Decline | None:
+    """Return a Decline for int32 bias without the option, by which int16 kernels select it (EvalQuantizedPerChannel16x8, conv.cc)."""
     bias = op.tensor(slot)
     if bias is None or (bias.dtype, op[out(0)].dtype) != ("int32", "int16"):
         return None
@@ -59,20 +65,22 @@ def bias_of_32_bits(op: Operator, slot: int) -> Decline | None:
     axes="n h w c, o j k i, o -> n y x o",
     quantization=BIASED,
     activation="fused_activation_function",
-    types=KINDS,
-    accepts=lambda at: packed_weights(at.op, NARROW) or bias_of_32_bits(at.op, 2) or moved_weights(at.op),
-    sizes=convolved_sizes,
+    types=DTYPES,
+    accepts=lambda at: (
+        check_packed_weights(at.op, PACKED) or check_bias_dtype(at.op, 2) or check_weight_zero_points(at.op)
+    ),
+    sizes=conv_shape,
 )
 def conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
-    """Conv; groups are implied where the filter has fewer channels than the input (kernels/conv.cc)."""
+    """Emit Conv; groups are implied if the filter has fewer channels than the input (kernels/conv.cc)."""
     channels, depth = ctx.op[0].dims[-1], ctx.op[1].shape[-1]
     if (channels or depth) % depth:
-        raise Refused(f"its filters have {depth} channels, the image {channels}")
-    return convolution(ctx, x, signed_bytes(ctx, 1, w), b, group=(channels or depth) // depth)
+        raise Refusal(f"its filters have {depth} channels, the image {channels}")
+    return emit_conv(ctx, x, reinterpret_uint8_weights(ctx, 1, w), b, group=(channels or depth) // depth)
 
 
-def reads_past_its_scale(op: Operator) -> bool:
-    """Under float32 the kernel takes a scale for each channel, however many there are (EvalHybridPerChannel)."""
+def reads_beyond_scales(op: Operator) -> bool:
+    """True if the kernel reads a scale per channel beyond the stored ones (EvalHybridPerChannel)."""
     x, w = op[0], op[1]
     if (x.dtype, w.dtype) != ("float32", "int8") or not isinstance(w.quantization, Quantization):
         return False
@@ -86,21 +94,21 @@ def reads_past_its_scale(op: Operator) -> bool:
     axes="n h w c, u j k o, o -> n y x o",
     quantization=BIASED,
     activation="fused_activation_function",
-    types=KINDS,
-    accepts=lambda at: packed_weights(at.op, {"int8": ("int4",)}) or moved_weights(at.op),
-    sizes=depthwise_sizes,
+    types=DTYPES,
+    accepts=lambda at: check_packed_weights(at.op, {"int8": ("int4",)}) or check_weight_zero_points(at.op),
+    sizes=depthwise_conv_shape,
 )
 def depthwise_conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
-    """Conv with a group per input channel; the multiplier is Cout / Cin whatever the options say (depthwise_conv.cc)."""
+    """Emit Conv with a group per input channel; the multiplier is Cout / Cin regardless of options (depthwise_conv.cc)."""
     outputs, channels = ctx.op[1].shape[-1], ctx.op[0].dims[-1]
-    if not channels:  # of any other number than these it does not run
+    if not channels:  # the kernel runs for no other number
         multiplier = ctx.options.depth_multiplier
         channels = outputs // multiplier if multiplier and not outputs % multiplier else ctx.op[0].shape[-1]
     if outputs % (channels or 1):
-        raise Refused(f"it makes {outputs} channels of {channels}")
-    if reads_past_its_scale(ctx.op):
+        raise Refusal(f"it makes {outputs} channels of {channels}")
+    if reads_beyond_scales(ctx.op):
         ctx.warn("its one scale is meant for all channels; LiteRT's kernel reads on behind it, and gives other numbers")
-    return convolution(ctx, x, symmetric(ctx, w, 0), b, group=channels)
+    return emit_conv(ctx, x, drop_weight_zero_point(ctx, w, 0), b, group=channels)
 
 
 @handler(
@@ -109,62 +117,62 @@ def depthwise_conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) 
     layout=Implicit(onnx={0: "n c d h w", 1: "o c i j k"}),
     axes="n d h w c, i j k c o, o -> n z y x o",
     activation="fused_activation_function",
-    sizes=convolved_sizes_3d,
+    sizes=conv_3d_shape,
 )
 def conv_3d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
-    """Conv over depth, height and width; the kernel knows no groups (conv3d.cc)."""
-    return convolution(ctx, x, w, b, group=1)
+    """Emit Conv over depth, height and width; the kernel has no groups (conv3d.cc)."""
+    return emit_conv(ctx, x, w, b, group=1)
 
 
-def convolution(ctx: Context, x: Value, w: ValueLike, b: ValueLike | None, group: int | None) -> Value:
-    """Conv along the axes that the plan leaves; pads are those of SAME or VALID, or of a fusion that knows better."""
-    along, kernel = spatial(ctx)
-    strides, dilations = steps(ctx.options, along)
+def emit_conv(ctx: Context, x: Value, w: ValueLike, b: ValueLike | None, group: int | None) -> Value:
+    """Emit Conv along the planned axes; pads are SAME, VALID or those of a fusion."""
+    along, kernel = spatial_axes(ctx)
+    strides, dilations = strides_and_dilations(ctx.options, along)
     own_pads = ctx.options.get("pads")
     if own_pads:
         pads: Padding = {"pads": [own_pads[axis][side] for side in (0, 1) for axis in along]}
     else:
         pads = padding_attributes(ctx.options.padding, ctx.shape(0)[2:], kernel, strides, dilations)
-    w, b = scaled_as_sums(ctx, w, b, behind=len(kernel) + 1)
+    w, b = scale_weights(ctx, w, b, trailing_axes=len(kernel) + 1)
     return ctx.ops.Conv(x, w, b, kernel_shape=kernel, strides=strides, dilations=dilations, **pads, group=group)
 
 
-def spatial(ctx: Context) -> tuple[str, list[int]]:
-    """The weight's spatial axes in the options' spelling, and its sizes there; axis 0 is one in 3-D only."""
+def spatial_axes(ctx: Context) -> tuple[str, list[int]]:
+    """Return the weight's spatial axes as letters of the options, and its sizes there; 'd' in 3-D only."""
     axes = ctx.perm(1)[2:]
     return "".join("dhw"[axis] for axis in axes), [ctx.op[1].shape[axis] for axis in axes]
 
 
-def steps(options: Options, along: str) -> tuple[list[int], list[int]]:
-    """Strides and dilations along axes; a transposed convolution in 2-D has no dilation."""
+def strides_and_dilations(options: Options, along: str) -> tuple[list[int], list[int]]:
+    """Return strides and dilations along axes; 2-D transposed convolutions have no dilation."""
     return [options[f"stride_{axis}"] for axis in along], [options.get(f"dilation_{axis}_factor", 1) for axis in along]
 
 
-def asked_image(at: Instance) -> Dims:
-    """The sizes that operand 0 holds; those of the file where it is known at run time only."""
+def requested_shape(at: Instance) -> Dims:
+    """Return the sizes of operand 0. Raises Refusal for a runtime value."""
     op = at.op
     sizes = op.constant(0)
     if sizes is None:
-        raise Refused("the size of its result is known only at run time")
+        raise Refusal("the size of its result is known only at run time")
     batch = op[2].dims[0]
     if batch is not None and sizes[0] not in (-1, batch):
-        raise Refused(f"it makes a batch of {sizes[0]}, and is given one of {batch}")
+        raise Refusal(f"it makes a batch of {sizes[0]}, and is given one of {batch}")
     return (batch, *(int(size) for size in sizes[1:]))
 
 
-def biased_in_a_row(at: Instance) -> bool:
-    """Whether the bias has one axis. Batch normalization may leave more; the kernel counts elements (transpose_conv.cc)."""
+def has_vector_bias(at: Instance) -> bool:
+    """True if the bias has rank 1. Batch normalization may leave more axes; the kernel counts elements (transpose_conv.cc)."""
     bias = at.op.tensor(3)
     return bias is None or bias.rank == 1
 
 
-def unfit(op: Operator) -> Decline | None:
-    """What the kernel refuses as it prepares and XNNPACK computes all the same (transpose_conv.cc)."""
+def check_sizes(op: Operator) -> Decline | None:
+    """Return a Decline for sizes that the kernel refuses at preparation, but XNNPACK computes (transpose_conv.cc)."""
     bias, sizes = op.tensor(3), op.constant(0)
     if op[1].rank != 4 or op[2].rank != 4:
-        return None  # which is told with the axes
+        return None  # reported by the check of axes
     channels, *window = op[1].shape[:3]
-    if bias is not None and bias.static and prod(bias.shape) != channels:
+    if bias is not None and bias.is_static and prod(bias.shape) != channels:
         return Decline(f"its bias is of shape {list(bias.shape)}, for {channels} channels")
     if sizes is None or len(sizes) != 4:
         return None
@@ -180,17 +188,17 @@ def unfit(op: Operator) -> Decline | None:
     "TRANSPOSE_CONV",
     max_version=5,
     layout=Implicit(onnx={1: "i o j k", 2: "n i h w", out(0): "n o y x"}),
-    axes=lambda at: f"_, o j k i, n h w i, {'o' if biased_in_a_row(at) else '_'} -> n y x o",
+    axes=lambda at: f"_, o j k i, n h w i, {'o' if has_vector_bias(at) else '_'} -> n y x o",
     quantization=Dequantized(bias={3: (2, 1)}),
     activation="fused_activation_function",
-    accepts=lambda at: bias_of_32_bits(at.op, 3) or unfit(at.op) or moved_weights(at.op, 2),
-    sizes=asked_image,
-    reshapes=lambda at: {} if biased_in_a_row(at) else {3: (at.op[1].shape[0],)},
+    accepts=lambda at: check_bias_dtype(at.op, 3) or check_sizes(at.op) or check_weight_zero_points(at.op, 2),
+    sizes=requested_shape,
+    reshapes=lambda at: {} if has_vector_bias(at) else {3: (at.op[1].shape[0],)},
     holds_batch={0: -1},
 )
 def transpose_conv(ctx: Context, shape: Value, w: Value, x: Value, b: Value | None = None) -> Value:
-    """ConvTranspose."""
-    return transposed(ctx, shape, x, symmetric(ctx, w, 2), b)
+    """Emit ConvTranspose."""
+    return emit_conv_transpose(ctx, shape, x, drop_weight_zero_point(ctx, w, 2), b)
 
 
 @handler(
@@ -199,34 +207,34 @@ def transpose_conv(ctx: Context, shape: Value, w: Value, x: Value, b: Value | No
     layout=Implicit(onnx={1: "c o i j k", 2: "n c d h w", out(0): "n o z y x"}),
     axes="_, i j k o c, n d h w c, o -> n z y x o",
     activation="fused_activation_function",
-    sizes=asked_image,
+    sizes=requested_shape,
     holds_batch={0: -1},
 )
 def conv_3d_transpose(ctx: Context, shape: Value, w: Value, x: Value, b: Value | None = None) -> Value:
     """ConvTranspose over depth, height and width."""
-    return transposed(ctx, shape, x, w, b)
+    return emit_conv_transpose(ctx, shape, x, w, b)
 
 
-def transposed(ctx: Context, shape: Value, x: Value, w: ValueLike, b: ValueLike | None) -> Value:
-    """ConvTranspose, padded as the forward convolution of its output would be (transpose_conv.cc)."""
-    along, kernel = spatial(ctx)
-    strides, dilations = steps(ctx.options, along)
+def emit_conv_transpose(ctx: Context, shape: Value, x: Value, w: ValueLike, b: ValueLike | None) -> Value:
+    """Emit ConvTranspose, padded as the forward convolution of its output (transpose_conv.cc)."""
+    along, kernel = spatial_axes(ctx)
+    strides, dilations = strides_and_dilations(ctx.options, along)
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     pads, extra = [0] * (2 * len(kernel)), [s - 1 for s in strides]
     static = None not in (*ctx.shape(out(0))[2:], *ctx.shape(2)[2:])
     if static:
-        pads, extra = transposed_pads(ctx.options.padding, ctx.shape(out(0))[2:], ctx.shape(2)[2:], reach, strides)
-    w, b = scaled_as_sums(ctx, w, b, behind=len(kernel))
+        pads, extra = conv_transpose_pads(ctx.options.padding, ctx.shape(out(0))[2:], ctx.shape(2)[2:], reach, strides)
+    w, b = scale_weights(ctx, w, b, trailing_axes=len(kernel))
     y = ctx.ops.ConvTranspose(
         x, w, b, kernel_shape=kernel, strides=strides, dilations=dilations, pads=pads, output_padding=extra
     )
-    return y if static else asked_part(ctx, shape, y, reach, strides)
+    return y if static else crop_to_requested(ctx, shape, y, reach, strides)
 
 
-def asked_part(ctx: Context, shape: Value, y: Value, reach: Sequence[int], strides: Sequence[int]) -> Value:
-    """Of all that a transposed convolution makes, as many elements as operand 0 asks for: without what SAME pads in front."""
+def crop_to_requested(ctx: Context, shape: Value, y: Value, reach: Sequence[int], strides: Sequence[int]) -> Value:
+    """Crop the full transposed convolution to the size in operand 0, without the leading SAME padding."""
     ops, axes = ctx.ops, ctx.perm(out(0))[2:]
-    sizes = as_int64(ctx, 0, shape)
+    sizes = cast_to_int64(ctx, 0, shape)
     asked = sizes[[*axes]] if isinstance(sizes, np.ndarray) else ops.Gather(sizes, [*axes])
     first: ValueLike = np.zeros(len(axes), np.int64)
     if ctx.options.padding == "SAME":
@@ -234,4 +242,4 @@ def asked_part(ctx: Context, shape: Value, y: Value, reach: Sequence[int], strid
         spanned = ops.Add(ops.Mul(steps_taken, np.asarray(strides, np.int64)), np.asarray(reach, np.int64))
         first = ops.Div(ops.Max(ops.Sub(spanned, asked), np.zeros(1, np.int64)), np.full(1, 2, np.int64))
     y = ops.Slice(y, first, ops.Add(first, asked), [k + 2 for k in range(len(axes))])
-    return ops.Reshape(y, ops.Concat([0, 0], asked, axis=0))  # which fails where so many cannot come from the input
+    return ops.Reshape(y, ops.Concat([0, 0], asked, axis=0))  # fails at runtime if the input is too small

@@ -1,1 +1,1 @@
-"""How the kernels compute, for handlers of several modules: helpers alone, no handler."""
+"""Arithmetic of LiteRT's kernels, shared by the handlers of several modules. Holds no handlers."""

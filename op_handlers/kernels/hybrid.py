@@ -1,4 +1,4 @@
-"""Operators that round their float32 activations to 8 bits, for their weights are integers: LiteRT's "hybrid" kernels."""
+"""Operators whose LiteRT "hybrid" kernels round float32 activations to 8 bits, because their weights are integers."""
 
 from __future__ import annotations
 
@@ -7,56 +7,73 @@ from weakref import WeakKeyDictionary
 
 from onnx_tflite_plugin.api import Operator, Quantization, Subgraph, Tensor
 
-NARROW = ("int8", "uint8", "int4", "int2")
-SHALLOW, SMALL = 24, 2**17
-"""Layers of a network, or elements that all of them take, up to which rounding them is worth its time.
+WEIGHT_DTYPES = ("int8", "uint8", "int4", "int2")
+MAX_LAYERS, MAX_ELEMENTS = 24, 2**17
+"""Limits up to which rounding activations is worth its time: layers of a network, elements of all activations.
 
-In float32 a sum depends on the order of its terms, so that now and then an activation is rounded the other way. After some 50
-convolutions the results differ as if they had not been rounded at all, and so do those of LiteRT's own kernels.
+
+The order of the terms of a float32 sum varies, so that an activation is occasionally rounded the other way. After about
+50
+convolutions the results differ as much as without any rounding, and so do the results of LiteRT's own kernels.
 """
-SMALL_BLOCKS = 2**17
-"""Weights with a scale per block up to which they are multiplied as real numbers, on rows that are rounded.
+MAX_BLOCKWISE_WEIGHTS = 2**17
+"""Number of weights with a scale per block up to which they are multiplied as floats, by rounded activations.
 
-The operator that ONNX Runtime has for blocks rounds activations by block. A product of 2**17 weights in its place takes 1.0 to
-1.3 times as long; of 2**19 1.7 times, and the file is eight times as large.
+
+ONNX Runtime's blockwise operator rounds activations per block. A float product of 2**17 weights takes 1.0 to 1.3 times
+as long,
+one of 2**19 weights 1.7 times, and the file is eight times as large.
 """
 
 
-def hybrid(op: Operator) -> bool:
-    """Whether the kernel rounds activations: a computed float32 operand beside weights of 8 bits or less."""
+def is_hybrid(op: Operator) -> bool:
+    """True if the kernel rounds activations: a computed float32 operand with weights of 8 bits or less."""
     weights = op.tensor(1)
-    if weights is None or weights.dtype not in NARROW or not weights.constant:
+    if weights is None or weights.dtype not in WEIGHT_DTYPES or not weights.is_constant:
         return False
-    scaled = in_small_blocks(weights) if weights.blocks else isinstance(weights.quantization, Quantization)
-    return scaled and bool(floats(op))
+    scaled = has_small_blocks(weights) if weights.blocks else isinstance(weights.quantization, Quantization)
+    return scaled and bool(float_activations(op))
 
 
-def in_small_blocks(weights: Tensor) -> bool:
-    """Few weights in blocks that all kernels take; large ones are left to an operator that rounds by block."""
-    return weights.blocks is not None and weights.blocks.block_size % 32 == 0 and prod(weights.shape) <= SMALL_BLOCKS
+def has_small_blocks(weights: Tensor) -> bool:
+    """True if there are few weights, in blocks that all kernels support.
 
 
-def taken(op: Operator) -> int:
-    """Elements of the activations; an unknown size counts as 1."""
-    return max(prod(size or 1 for size in slot.dims) for slot in floats(op))
+    Larger weights are left to an operator that rounds activations per block.
+    """
+    return (
+        weights.blocks is not None
+        and weights.blocks.block_size % 32 == 0
+        and prod(weights.shape) <= MAX_BLOCKWISE_WEIGHTS
+    )
 
 
-def floats(op: Operator) -> list[Tensor]:
-    return [slot for slot in op.inputs if slot is not None and slot.dtype == "float32" and not slot.constant]
+def activation_elements(op: Operator) -> int:
+    """Return the number of elements of the activations, dynamic dimensions counted as 1."""
+    return max(prod(size or 1 for size in slot.dims) for slot in float_activations(op))
+
+
+def float_activations(op: Operator) -> list[Tensor]:
+    """Return the computed float32 operands."""
+    return [slot for slot in op.inputs if slot is not None and slot.dtype == "float32" and not slot.is_constant]
 
 
 _LAYERS: WeakKeyDictionary[Subgraph, tuple[int, int]] = WeakKeyDictionary()
 
 
 def rounding_layers(graph: Subgraph) -> tuple[int, int]:
-    """How many layers of a subgraph round, and how many elements they take together; counted once a subgraph."""
+    """Return the number of layers of a subgraph that round activations, and their total number of elements.
+
+
+    The result is cached per subgraph.
+    """
     if graph not in _LAYERS:
-        layers = [op for op in graph.operators if hybrid(op)]
-        _LAYERS[graph] = len(layers), sum(map(taken, layers))
+        layers = [op for op in graph.operators if is_hybrid(op)]
+        _LAYERS[graph] = len(layers), sum(map(activation_elements, layers))
     return _LAYERS[graph]
 
 
-def shallow(graph: Subgraph) -> bool:
-    """Whether so few layers round that each rounding can be seen in the results."""
-    layers, together = rounding_layers(graph)
-    return layers <= SHALLOW or together <= SMALL
+def is_shallow(graph: Subgraph) -> bool:
+    """True if so few layers round activations that each rounding is visible in the results."""
+    layers, elements = rounding_layers(graph)
+    return layers <= MAX_LAYERS or elements <= MAX_ELEMENTS

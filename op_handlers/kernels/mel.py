@@ -9,16 +9,16 @@ import numpy as np
 from onnx_tflite_plugin.api import Array, Context, Value
 
 FLOOR = 1e-12
-"""The least energy of a channel (kFilterbankFloor): its logarithm is taken."""
+"""Minimum energy of a channel before its logarithm is taken (kFilterbankFloor)."""
 
 
-def mel(frequency: Array) -> Array:
-    """Return frequencies in hertz on the mel scale."""
+def hertz_to_mel(frequency: Array) -> Array:
+    """Convert frequencies from hertz to the mel scale."""
     return np.asarray(1127.0 * np.log1p(frequency / 700.0))
 
 
-def cosines(channels: int, coefficients: int) -> Array:
-    """Return the matrix ``[channels, coefficients]`` of the cosine transform, without the orthogonal scale of coefficient 0."""
+def dct_matrix(channels: int, coefficients: int) -> Array:
+    """Return the cosine transform's matrix ``[channels, coefficients]``, without the orthogonal scale of coefficient 0."""
     angles = np.pi / channels * np.multiply.outer(np.arange(channels) + 0.5, np.arange(coefficients))
     return np.asarray(np.sqrt(2.0 / channels) * np.cos(angles))
 
@@ -27,7 +27,9 @@ def cosines(channels: int, coefficients: int) -> Array:
 class Filterbank:
     """Triangular filters over ``bins`` frequencies from 0 to half the sample rate, equally spaced on the mel scale.
 
-    The kernel leaves out frequencies below ``lower`` plus half a bin, frequency 0, and those above ``upper``; if it would need more
+
+    The kernel ignores frequency 0, frequencies below ``lower`` plus half a bin, and those above ``upper``. If it needs
+    more
     bins than there are, every coefficient is 0.
     """
 
@@ -38,8 +40,8 @@ class Filterbank:
 
     @property
     def corners(self) -> Array:
-        """The left corner of the first filter, the peaks of all, the right corner of the last one, in mel."""
-        low, high = mel(np.asarray([self.lower, self.upper]))
+        """Left corner of the first filter, peaks of all filters, right corner of the last filter, in mel."""
+        low, high = hertz_to_mel(np.asarray([self.lower, self.upper]))
         return np.asarray(low + (high - low) / (self.channels + 1) * np.arange(self.channels + 2))
 
     def matrix(self, rate: int) -> tuple[int, Array] | None:
@@ -48,13 +50,18 @@ class Filterbank:
         first, last = int(1.5 + self.lower / spacing), int(self.upper / spacing)
         if last >= self.bins:
             return None
-        bins = mel(np.arange(first, last + 1) * spacing)[:, np.newaxis]
+        bins = hertz_to_mel(np.arange(first, last + 1) * spacing)[:, np.newaxis]
         left, peak, right = (self.corners[k : k + self.channels] for k in range(3))
         rising, falling = (bins - left) / (peak - left), (right - bins) / (right - peak)
         return first, np.maximum(np.minimum(rising, falling), 0)
 
     def emit(self, ctx: Context, rate: Value) -> tuple[Value, Value, Value]:
-        """Return float64 weights ``[bins, channels]`` of a rate known at runtime, the bins used, and whether there are enough."""
+        """Emit the filters for a sample rate known at runtime.
+
+
+        Return float64 weights ``[bins, channels]``, the mask of used bins, and a scalar that is true if there are
+        enough bins.
+        """
         ops, corners = ctx.ops, self.corners
         spacing = ops.Div(ops.Mul(ops.Cast(rate, to="float64"), np.float64(0.5)), np.float64(self.bins - 1))
         first = ops.Floor(ops.Add(ops.Div(np.float64(self.lower), spacing), np.float64(1.5)))

@@ -1,4 +1,4 @@
-"""What families that move data have in common: axes that keep their place, and operands that hold whole numbers."""
+"""Declarations and operands shared by data-movement families: preserved axes, constant integers, weight checks."""
 
 from __future__ import annotations
 
@@ -17,101 +17,107 @@ from onnx_tflite_plugin.api import (
     Instance,
     Operator,
     Quantization,
-    Refused,
+    Refusal,
     Tensor,
     Value,
-    letters,
+    axis_names,
+    format_axes,
     out,
-    spelled,
 )
 
-PLAIN: dict[str, Any] = {"fused_activation_function": "NONE"}
-"""Of a pattern's operator: nothing is applied to its result."""
-MOST_AXES = 64  # of a tensor, which ONNX Runtime's kernels have fewer of
+NO_ACTIVATION: dict[str, Any] = {"fused_activation_function": "NONE"}
+"""Options of a pattern's operator without a fused activation."""
+MAX_AXES = 64  # more than any kernel of ONNX Runtime supports
 
 
-def in_place(at: Instance, outputs: int = 1) -> str | None:
-    """The outputs have the axes of input 0, of other sizes; ``None`` where the file does not know their rank."""
-    names = letters(at.op[0].rank)
-    return spelled([names], *[names] * outputs) if at.op[out(0)].rank == len(names) else None
+def rank_preserving_axes(at: Instance, outputs: int = 1) -> str | None:
+    """Return axes by which the outputs have input 0's axes, with any sizes; ``None`` if a rank is unknown."""
+    names = axis_names(at.op[0].rank)
+    return format_axes([names], *[names] * outputs) if at.op[out(0)].rank == len(names) else None
 
 
-def there(operands: Sequence[Value | None]) -> Mapping[int, Value]:
-    """By slot, the operands that are not absent."""
+def present_operands(operands: Sequence[Value | None]) -> Mapping[int, Value]:
+    """Return the operands that are present, by slot."""
     return {slot: value for slot, value in enumerate(operands) if value is not None}
 
 
-def unless_bare(*dtypes: str) -> Callable[[Instance], Decline | None]:
-    """Not of integers of these dtypes without a scale: the kernels take them to be quantized, and divide by a scale of 0."""
+def require_scale(*dtypes: str) -> Callable[[Instance], Decline | None]:
+    """Return an ``accepts`` function that declines integers of these dtypes without a scale.
+
+
+    The kernels treat them as quantized, and divide by a scale of 0.
+    """
 
     def accepts(at: Instance) -> Decline | None:
         x = at.op[0]
         if x.dtype not in dtypes or x.quantization is not None:
             return None
-        text = f"it computes with {x.dtype} without a scale, which its kernel takes for quantized"
+        text = f"its {x.dtype} operand has no scale, and the kernel treats it as quantized"
         return Decline(f"{text}; give it a scale, or cast it to int32")
 
     return accepts
 
 
-def any_order(axes: Iterable[int]) -> Attribute:
-    """Elements may come in any order along these axes of input 0: the operator leaves them as they are."""
+def unordered_layout(axes: Iterable[int]) -> Attribute:
+    """Return a layout in which elements may be permuted along these axes of input 0."""
     return Attribute(unordered=" ".join(f"a{axis}" for axis in axes))
 
 
-def whole_numbers(op: Operator, slot: int) -> list[int] | None:
-    """A constant operand's elements; ``None`` where they are known at run time only. Raises Refused for other than integers."""
+def constant_integers(op: Operator, slot: int) -> list[int] | None:
+    """Return the elements of a constant operand, or ``None`` for a runtime value. Raises Refusal for other dtypes."""
     constant = op.constant(slot)
     if constant is not None and constant.dtype.kind not in "iu":
-        raise Refused(f"its operand {op[slot].name!r} is {op[slot].dtype}, where integers are taken")
+        raise Refusal(f"its operand {op[slot].name!r} is {op[slot].dtype}, where integers are taken")
     return None if constant is None else [int(number) for number in constant.reshape(-1)]
 
 
-def as_operand(at: Instance) -> Dims:
-    """Return the shape of operand 0, which is the result's. Raises Refused if the file does not store its rank."""
+def operand_shape(at: Instance) -> Dims:
+    """Return the shape of operand 0 as that of the result. Raises Refusal if the file does not store its rank."""
     if not at.op[0].has_rank:
-        raise Refused("the shape of its operand is not known")
+        raise Refusal("the shape of its operand is not known")
     return at.op[0].dims
 
 
-def sizes_in(slot: int) -> Callable[[Instance], Dims]:
-    """The result's sizes are the numbers in an operand: unknown where they are known at run time only."""
+def sizes_from_operand(slot: int) -> Callable[[Instance], Dims]:
+    """Return a ``sizes`` function that reads the output shape from an operand; its sizes are dynamic for a runtime value."""
 
     def sizes(at: Instance) -> Dims:
-        constant, operand = whole_numbers(at.op, slot), at.op[slot]
+        constant, operand = constant_integers(at.op, slot), at.op[slot]
         if constant is not None:
             return tuple(constant)
-        return unknown_sizes(at.op, operand) if operand.rank == 1 else (None,) * at.op[out(0)].rank
+        return dynamic_shape(at.op, operand) if operand.rank == 1 else (None,) * at.op[out(0)].rank
 
     return sizes
 
 
-def unknown_sizes(op: Operator, shape: Tensor) -> Dims:
-    """As many as a vector has numbers that are known at run time only. Raises Refused for more than a tensor may have axes."""
+def dynamic_shape(op: Operator, shape: Tensor) -> Dims:
+    """Return a shape of dynamic dimensions, one per element of a vector. Raises Refusal if there are too many."""
     rank = op[out(0)].rank if shape.dims[0] is None else shape.dims[0]
-    if rank > MOST_AXES:
-        raise Refused(f"its shape has {rank} sizes")
+    if rank > MAX_AXES:
+        raise Refusal(f"its shape has {rank} sizes")
     return (None,) * rank
 
 
-def as_int64(ctx: Context, slot: int, value: Value) -> Value | Array:
-    """An operand as ONNX wants sizes and positions: an int64 array where it is constant, else a value."""
+def cast_to_int64(ctx: Context, slot: int, value: Value) -> Value | Array:
+    """Return an operand as ONNX takes sizes and indices: an int64 array if constant, else a cast value."""
     constant = ctx.constant(slot)
     return ctx.ops.Cast(value, to="int64") if constant is None else constant.astype(np.int64)
 
 
-def scalar(ctx: Context, slot: int, value: Value) -> Value:
-    """A number that may stand in an array. Raises Refused for an array of several."""
+def reshape_to_scalar(ctx: Context, slot: int, value: Value) -> Value:
+    """Return an operand of one element as a scalar. Raises Refusal for several elements."""
     tensor = ctx.op[slot]
-    if tensor.static and prod(tensor.shape) != 1:
-        raise Refused(f"its operand {tensor.name!r} is of shape {list(tensor.shape)}, where one number is taken")
+    if tensor.is_static and prod(tensor.shape) != 1:
+        raise Refusal(f"its operand {tensor.name!r} has shape {list(tensor.shape)}, the kernel reads a scalar")
     return value if tensor.rank == 0 else ctx.ops.Reshape(value, np.zeros(0, np.int64))
 
 
-def packed_weights(op: Operator, unpacked: Mapping[str, Collection[str]]) -> Decline | None:
-    """Why weights of 4 or 2 bits in slot 1 are not taken; ``known``: which the kernel unpacks, by the input's dtype.
+def check_packed_weights(op: Operator, unpacked: Mapping[str, Collection[str]]) -> Decline | None:
+    """Return a Decline for weights of 4 or 2 bits in slot 1 that the kernel does not unpack.
 
-    Others it reads as if there were one in a byte, past their end, and what it computes is nothing.
+
+    ``unpacked``: supported weight dtypes, by input dtype. Other kernels read one weight per byte, beyond the end of the
+    data.
     """
     x, w = op[0], op[1]
     if w.dtype not in ("int4", "int2", "uint4"):
@@ -124,8 +130,12 @@ def packed_weights(op: Operator, unpacked: Mapping[str, Collection[str]]) -> Dec
     return None
 
 
-def moved_weights(op: Operator, image: int = 0) -> Decline | None:
-    """int8 weights with zero points under float32, which kernels leave out (EvalHybrid), and XNNPACK refuses."""
+def check_weight_zero_points(op: Operator, image: int = 0) -> Decline | None:
+    """Return a Decline for int8 weights with zero points and float32 activations.
+
+
+    Kernels ignore the zero points (EvalHybrid), and XNNPACK refuses them.
+    """
     w = op[1]
     if (op[image].dtype, w.dtype) != ("float32", "int8") or not isinstance(w.quantization, Quantization):
         return None
@@ -136,11 +146,13 @@ def moved_weights(op: Operator, image: int = 0) -> Decline | None:
     )
 
 
-def signed_bytes(ctx: Context, slot: int, weight: Value, *, by_row: bool = False) -> Value | Array:
-    """A weight as it is; but under float32 activations uint8 is read as int8, its zero point ignored.
+def reinterpret_uint8_weights(ctx: Context, slot: int, weight: Value, *, by_row: bool = False) -> Value | Array:
+    """Return a weight, reading uint8 as int8 without zero point if the activations are float32.
 
-    The first dynamic-range files keep signed weights so (EvalHybrid, kernels/conv.cc and fully_connected.cc). Of several scales the
-    kernel takes the first, or with ``by_row`` that of each row of [o, k].
+
+    The first dynamic-range files store signed weights as uint8 (EvalHybrid, kernels/conv.cc and fully_connected.cc).
+    The kernel uses
+    the first scale only, or with ``by_row`` the scale of each row of ``[o, k]``.
     """
     constant, quantization = ctx.constant(slot), ctx.op[slot].quantization
     if (
@@ -154,10 +166,13 @@ def signed_bytes(ctx: Context, slot: int, weight: Value, *, by_row: bool = False
     return constant.view(np.int8).astype(np.float32) * scales.reshape([-1] + [1] * (constant.ndim - 1))
 
 
-def symmetric(ctx: Context, weight: Value, image: int) -> Value:
-    """The weight in slot 1 as kernels take int8: without its zero point (weights_offset = 0, depthwise_conv.cc, transpose_conv.cc).
+def drop_weight_zero_point(ctx: Context, weight: Value, image: int) -> Value:
+    """Return the weight in slot 1 without its zero point if the kernel ignores that.
 
-    ``image``: the slot whose dtype says which kernel it is; that of uint8 subtracts it.
+
+    (weights_offset = 0, depthwise_conv.cc, transpose_conv.cc) ``image``: the slot whose dtype selects the kernel; the
+    uint8 kernel
+    subtracts the zero point.
     """
     quantization = ctx.op[1].quantization
     if ctx.op[image].dtype not in ("int8", "int16") or not isinstance(quantization, Quantization):
@@ -170,15 +185,15 @@ def symmetric(ctx: Context, weight: Value, image: int) -> Value:
     return ctx.ops.Add(weight, offsets.reshape([-1 if axis == quantization.axis else 1 for axis in ctx.perm(1)]))
 
 
-def parameters(tensor: Tensor) -> Quantization:
-    """Scale and zero point. Raises Refused where it has none, or one a block."""
+def require_quantization(tensor: Tensor) -> Quantization:
+    """Return scale and zero point. Raises Refusal if there are none, or one per block."""
     if not isinstance(tensor.quantization, Quantization):
-        raise Refused(f"its {tensor.dtype} operand {tensor.name!r} has no scale")
+        raise Refusal(f"its {tensor.dtype} operand {tensor.name!r} has no scale")
     return tensor.quantization
 
 
-def unscaled(ctx: Context, y: Value) -> Value:
-    """Means of stored values, which the kernel does not rescale: under another output scale they mean another number."""
+def reinterpret_scale(ctx: Context, y: Value) -> Value:
+    """Return means of quantized values as the kernel stores them, without rescaling to the output's scale."""
     before, after = ctx.op[0].quantization, ctx.op[out(0)].quantization
     if before == after or not isinstance(before, Quantization) or not isinstance(after, Quantization):
         return y
@@ -186,7 +201,7 @@ def unscaled(ctx: Context, y: Value) -> Value:
     return ctx.ops.Add(ctx.ops.Mul(y, after.scale[0] / before.scale[0]), offset)
 
 
-def with_axis(names: list[str], axis: int, new: str = "new") -> list[str]:
-    """A new axis at a place counted in the result's axes (negative: from its end)."""
+def insert_axis(names: list[str], axis: int, new: str = "new") -> list[str]:
+    """Return axis names with a new one inserted; ``axis`` counts the result's axes, from the end if negative."""
     at = axis % (len(names) + 1)
     return [*names[:at], new, *names[at:]]

@@ -1,4 +1,4 @@
-"""What recurrent operators have in common: activations, states that begin at zero, operands of several directions."""
+"""Checks and operands shared by recurrent operators: weights, states, stacked directions."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from onnx_tflite_plugin.api import (
     Value,
 )
 
-STEPWISE = FusedActivation(ActivationKernel.ELEMENTWISE, inside=True)
-"""Fused activation of layers that apply it in every step."""
+PER_STEP = FusedActivation(ActivationKernel.ELEMENTWISE, inside=True)
+"""Fused activation that the layer applies in each time step."""
 
 
-def not_symmetric(op: Operator, slots: Iterable[int]) -> Decline | None:
-    """The kernels read one scale and no zero point of their weights."""
+def check_symmetric_weights(op: Operator, slots: Iterable[int]) -> Decline | None:
+    """Return a Decline unless weights are symmetric with one scale: the kernels read one scale and no zero point."""
     quantizations = [op[slot].quantization for slot in slots if op.tensor(slot) is not None]
     scales = [quantization for quantization in quantizations if isinstance(quantization, Quantization)]
     if any(scale.per_axis for scale in scales):
@@ -33,46 +33,45 @@ def not_symmetric(op: Operator, slots: Iterable[int]) -> Decline | None:
     return None
 
 
-def not_float(op: Operator) -> Decline | None:
-    """Beside their weights the kernels of float32 read everything as float32, whatever it is."""
+def check_float_operands(op: Operator) -> Decline | None:
+    """Return a Decline if an operand that is not a weight is not float32: the kernels read it as float32."""
     for tensor in (*op.inputs, *op.outputs):
-        weights = tensor is not None and tensor.constant and not tensor.is_variable
+        weights = tensor is not None and tensor.is_constant and not tensor.is_variable
         if tensor is not None and tensor.dtype not in (("float32", "int8", "uint8") if weights else ("float32",)):
-            return Decline(
-                f"it computes with float32, and {tensor.name!r} is {tensor.dtype}, for which there is no kernel"
-            )
+            return Decline(f"{tensor.name!r} is {tensor.dtype}, and LiteRT's kernel needs float32")
     return None
 
 
-def not_variable(op: Operator, slots: Iterable[int]) -> Decline | None:
+def check_variable_states(op: Operator, slots: Iterable[int]) -> Decline | None:
+    """Return a Decline unless the states are distinct variable tensors."""
     states = [op[slot] for slot in slots]
     if not all(state.is_variable for state in states):
-        return Decline("its states are no variable tensors, which LiteRT insists on")
+        return Decline("its states are not variable tensors, which LiteRT requires")
     shared = next((state for k, state in enumerate(states) if state in states[:k]), None)
     if shared is None:
         return None
-    text = f"two of its states are one tensor, {shared.name!r}, as an old converter left them"
-    return Decline(f"{text}, of which LiteRT makes other numbers than the network has; convert the original anew")
+    text = f"two of its states share the tensor {shared.name!r}, a bug of an old converter"
+    return Decline(f"{text}, so LiteRT's results differ from the original network; convert the original again")
 
 
-def unless_zero(ctx: Context, value: Value) -> Value | None:
-    """A state as ONNX's recurrent operators take it; ``None`` where it is known to be what they begin with."""
-    constant = ctx.known(value)
+def nonzero_state(ctx: Context, value: Value) -> Value | None:
+    """Return a state for ONNX's recurrent operators; ``None`` if it is a constant of zeros, their default."""
+    constant = ctx.constant_array(value)
     return None if constant is not None and not constant.any() else value
 
 
-def begun(ctx: Context, states: Sequence[Value]) -> Value | None:
-    """The states of all directions, [directions, batch, n]; ``None`` where they are the zeros that ONNX begins with."""
-    return None if all(unless_zero(ctx, state) is None for state in states) else viewed(ctx.ops, states)
+def stack_initial_states(ctx: Context, states: Sequence[Value]) -> Value | None:
+    """Return the states of all directions, ``[directions, batch, n]``; ``None`` if all are zeros, ONNX's default."""
+    return None if all(nonzero_state(ctx, state) is None for state in states) else stack_values(ctx.ops, states)
 
 
-def stacked(ops: Ops, parts: Sequence[Value | Array]) -> Value | Array:
-    """One operand of each direction along a new first axis; an array where all are."""
+def stack_directions(ops: Ops, parts: Sequence[Value | Array]) -> Value | Array:
+    """Stack one operand per direction along a new first axis. The result is an array if all operands are."""
     arrays = [part for part in parts if isinstance(part, np.ndarray)]
-    return np.stack(arrays) if len(arrays) == len(parts) else viewed(ops, parts)
+    return np.stack(arrays) if len(arrays) == len(parts) else stack_values(ops, parts)
 
 
-def viewed(ops: Ops, parts: Sequence[Value | Array]) -> Value:
-    """The same where somebody else has the parts, too."""
+def stack_values(ops: Ops, parts: Sequence[Value | Array]) -> Value:
+    """Emit nodes that stack values along a new first axis, for operands that have other consumers too."""
     views = [ops.Unsqueeze(part, [0]) for part in parts]
     return ops.Concat(*views, axis=0) if len(views) > 1 else views[0]

@@ -1,24 +1,30 @@
-"""Integers times a multiplier of 31 bits, computed by the model as the kernels do; ``fixed_point`` does it at conversion time."""
+"""Multiplication by 31-bit fixed-point multipliers, emitted into the model. ``fixed_point`` does it at conversion time."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Context, Refused, Value
+from onnx_tflite_plugin.api import Context, Refusal, Value
 
 AWAY_FROM_ZERO = 1 + 2.0**-40
-"""Puts halves, which Round takes to the even number, beyond the half; by less than 2^-31, the least that others are from it."""
+"""Factor that moves halves away from zero, since ``Round`` rounds half to even.
 
 
-def multiplied(ctx: Context, numbers: Value, mantissa: int, exponent: int) -> Value:
-    """int32 times a mantissa of 31 bits, halves up, and divided by a power of two, halves away from zero; float64.
+It moves numbers by less than 2^-31, the minimum distance of any other number from a half.
+"""
 
-    A power of two above 1 comes first, in 32 bits that wrap around. Raises Refused for one that 32 bits do not hold.
+
+def emit_fixed_point_product(ctx: Context, numbers: Value, mantissa: int, exponent: int) -> Value:
+    """Emit int32 times a 31-bit mantissa, rounded half up, times ``2 ** exponent``, rounded half away from zero.
+
+
+    Returns float64. A positive exponent is applied first, in 32 bits that wrap around. Raises Refusal for an exponent
+    over 30.
     (MultiplyByQuantizedMultiplier, internal/common.cc)
     """
     ops = ctx.ops
     if exponent > 30:
-        raise Refused(f"its numbers are multiplied by 2^{exponent} and more, which 32 bits do not hold")
+        raise Refusal(f"the rescaling factor is at least 2^{exponent}, which exceeds 32 bits")
     if exponent > 0:
         numbers = ops.Mul(numbers, np.int32(1 << exponent))
     product = ops.Mul(ops.Cast(numbers, to="float64"), np.float64(mantissa / 2**31))

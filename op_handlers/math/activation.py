@@ -1,4 +1,4 @@
-"""Activations as operators of their own."""
+"""Activations as separate operators."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from onnx_tflite_plugin.api import (
     Instance,
     Lookup,
     Quantization,
-    Refused,
+    Refusal,
     SameScale,
     Transparent,
     Value,
     handler,
 )
 from op_handlers.kernels.hard_swish import hard_swish_table
-from op_handlers.kernels.sigmoids import INT16, sigmoid_by_table, tanh_table
-from op_handlers.kernels.tables import on_lines_of
+from op_handlers.kernels.lookup_tables import interpolated_table
+from op_handlers.kernels.sigmoids import INT16_OUTPUT, sigmoid_quantization, tanh_table
 
 
 @handler("RELU", max_version=3, layout=Transparent(), quantization=SameScale(onnx="Clip"), activation=lambda at: "RELU")
 def relu(ctx: Context, x: Value) -> Value:
-    """The activation alone; with other output parameters it rescales too (activations.cc)."""
+    """Return the operand; the fused activation also rescales if the output has other parameters (activations.cc)."""
     return x
 
 
@@ -35,7 +35,7 @@ def relu(ctx: Context, x: Value) -> Value:
     "RELU6", max_version=3, layout=Transparent(), quantization=SameScale(onnx="Clip"), activation=lambda at: "RELU6"
 )
 def relu6(ctx: Context, x: Value) -> Value:
-    """The activation alone."""
+    """Return the operand; the host applies the activation."""
     return x
 
 
@@ -47,7 +47,7 @@ def relu6(ctx: Context, x: Value) -> Value:
     activation=lambda at: "RELU_N1_TO_1",
 )
 def relu_n1_to_1(ctx: Context, x: Value) -> Value:
-    """The activation alone."""
+    """Return the operand; the host applies the activation."""
     return x
 
 
@@ -59,7 +59,7 @@ def relu_n1_to_1(ctx: Context, x: Value) -> Value:
     activation=lambda at: "RELU_0_TO_1",
 )
 def relu_0_to_1(ctx: Context, x: Value) -> Value:
-    """The activation alone."""
+    """Return the operand; the host applies the activation."""
     return x
 
 
@@ -69,8 +69,8 @@ def leaky_relu(ctx: Context, x: Value) -> Value:
     return ctx.ops.LeakyRelu(x, alpha=ctx.options.alpha)
 
 
-def slopes_of_one_scale(at: Instance) -> Decline | None:
-    """The kernel reads one scale of its slopes (PreluPrepare, activations.cc)."""
+def check_slope_scale(at: Instance) -> Decline | None:
+    """Return a Decline for per-axis slopes: the kernel reads one scale (PreluPrepare, activations.cc)."""
     slopes = at.op[1].quantization
     if isinstance(slopes, Quantization) and slopes.per_axis:
         return Decline(f"its slopes have {len(slopes.scale)} scales, and the kernel reads one")
@@ -82,32 +82,33 @@ def slopes_of_one_scale(at: Instance) -> Decline | None:
     max_version=1,
     layout=Transparent(),
     quantization=Dequantized(),
-    accepts=slopes_of_one_scale,
-    types=("float32, float32", "int8, int8", "uint8, uint8", "int16, int8"),  # of int16 slopes the kernel reads bytes
+    accepts=check_slope_scale,
+    types=("float32, float32", "int8, int8", "uint8, uint8", "int16, int8"),  # the kernel reads int16 slopes as bytes
 )
 def prelu(ctx: Context, x: Value, slope: Value) -> Value:
-    """PRelu; LeakyRelu where all slopes are one number."""
+    """Emit PRelu, or LeakyRelu if all slopes are equal."""
     slopes, channels = ctx.op.constant(1), ctx.op[0].dims[-1:]
     for size, wanted in zip(ctx.op[0].dims[::-1], ctx.op[1].dims[::-1], strict=False):
         if None not in (size, wanted) and wanted not in (1, size):
-            raise Refused(f"its slopes {list(ctx.op[1].dims)} do not fit {list(ctx.op[0].dims)}")
-    if slopes is None or ctx.quantized or not slopes.size:
+            raise Refusal(f"its slopes {list(ctx.op[1].dims)} do not fit {list(ctx.op[0].dims)}")
+    if slopes is None or ctx.is_quantized or not slopes.size:
         return ctx.ops.PRelu(x, slope)
     if (slopes == slopes.flat[0]).all():
         return ctx.ops.LeakyRelu(x, alpha=slopes.flat[0])
     per_channel = (slopes.size,) == slopes.shape[-1:] == channels
     unblocked = "Conv" in ctx.target.blocks_channels and "PRelu" not in ctx.target.blocks_channels
     if per_channel and unblocked and len(ctx.shape(0)) == 4 and ctx.axis(-1) == 1:
-        return blocked_prelu(ctx, x, slopes.reshape(-1, 1, 1, 1))
+        return emit_blocked_prelu(ctx, x, slopes.reshape(-1, 1, 1, 1))
     return ctx.ops.PRelu(x, slope)
 
 
-def blocked_prelu(ctx: Context, x: Value, slopes: Array) -> Value:
-    """PRelu by depthwise 1x1 convolutions, which keep the blocked layout; PRelu does not.
+def emit_blocked_prelu(ctx: Context, x: Value, slopes: Array) -> Value:
+    """Emit PRelu as depthwise 1x1 convolutions, which keep the blocked layout; PRelu does not.
 
-    x + (1 - a) * Relu(-x) is x itself where that is positive, and three roundings of x away from a * x elsewhere. It takes two
-    kernels, since Relu and Add are parts of convolutions.
-    Six 3x3 convolutions of 16 channels with slopes between them run 2.3 times as fast.
+
+    x + (1 - a) * Relu(-x) equals x for x >= 0, and is otherwise within three roundings of a * x. It takes two kernels,
+    since Relu and
+    Add are fused into convolutions. Six 3x3 convolutions of 16 channels with slopes between them run 2.3 times as fast.
     """
     ops = ctx.ops
 
@@ -125,12 +126,12 @@ def elu(ctx: Context, x: Value) -> Value:
 
 
 def gelu_table(at: Instance) -> Array:
-    return on_lines_of(tanh_gelu if at.op.options.approximate else erf_gelu)(at)
+    return interpolated_table(tanh_gelu if at.op.options.approximate else erf_gelu)(at)
 
 
 @handler("GELU", max_version=3, layout=Transparent(), quantization=Lookup(gelu_table))
 def gelu(ctx: Context, x: Value) -> Value:
-    """Gelu; below opset 20 x/2 * (1 + Erf(x/sqrt(2))), or with the Tanh that approximates the Erf."""
+    """Emit Gelu; below opset 20 x/2 * (1 + Erf(x/sqrt(2))), or its approximation with Tanh."""
     approximate, ops, number = ctx.options.approximate, ctx.ops, ctx.scalar
     if ctx.opset >= 20:
         return ops.Gelu(x, approximate="tanh" if approximate else "none")
@@ -150,20 +151,20 @@ def tanh_gelu(real: Array) -> Array:
     return np.asarray(real / 2 * (1 + np.tanh(sqrt(2 / pi) * (real + 0.044715 * real**3))), np.float32)
 
 
-@handler("TANH", max_version=3, layout=Transparent(), quantization=Lookup(tanh_table, outputs=INT16))
+@handler("TANH", max_version=3, layout=Transparent(), quantization=Lookup(tanh_table, outputs=INT16_OUTPUT))
 def tanh(ctx: Context, x: Value) -> Value:
-    """Tanh; 8 bit results may have any scale, which the kernel makes its table for (activations.cc)."""
+    """Emit Tanh; 8-bit results may have any scale, which the kernel's table includes (activations.cc)."""
     return ctx.ops.Tanh(x)
 
 
-@handler("LOGISTIC", max_version=3, layout=Transparent(), quantization=sigmoid_by_table)
+@handler("LOGISTIC", max_version=3, layout=Transparent(), quantization=sigmoid_quantization)
 def logistic(ctx: Context, x: Value) -> Value:
-    """Sigmoid; XNNPACK takes 8 bit outputs of any scale, though the builtin kernels insist on 1/256 (activations.cc)."""
-    return of_rounded_powers(ctx, x) if ctx.op[0].dtype == "bfloat16" else ctx.ops.Sigmoid(x)
+    """Emit Sigmoid; XNNPACK supports 8-bit outputs of any scale, the builtin kernels only 1/256 (activations.cc)."""
+    return emit_bfloat16_sigmoid(ctx, x) if ctx.op[0].dtype == "bfloat16" else ctx.ops.Sigmoid(x)
 
 
-def of_rounded_powers(ctx: Context, x: Value) -> Value:
-    """exp(x) / (1 + exp(x)), each rounded to bfloat16 (Eigen's scalar_logistic_op); 1 where exp is infinite."""
+def emit_bfloat16_sigmoid(ctx: Context, x: Value) -> Value:
+    """Emit exp(x) / (1 + exp(x)), each rounded to bfloat16 (Eigen's scalar_logistic_op); 1 if exp is infinite."""
     ops = ctx.ops
 
     def rounded(value: Value) -> Value:

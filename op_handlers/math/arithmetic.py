@@ -1,4 +1,4 @@
-"""Arithmetic of two operands: any order will do, the host aligns broadcast ranks."""
+"""Arithmetic of two operands in any layout; the host aligns broadcast ranks."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from onnx_tflite_plugin.api import (
     handler,
 )
 from op_handlers.kernels.activation import CLAMPED_UNLESS_FLOAT16
-from op_handlers.kernels.extremes import extreme
-from op_handlers.kernels.fixed_point import rescaled
-from op_handlers.kernels.operands import parameters, unless_bare
-from op_handlers.kernels.tables import stored_integers
-from op_handlers.kernels.ties import moved_from_halves
+from op_handlers.kernels.fixed_point import rescale
+from op_handlers.kernels.half_rounding import half_offset
+from op_handlers.kernels.lookup_tables import quantized_values
+from op_handlers.kernels.min_max import emit_min_max
+from op_handlers.kernels.operands import require_quantization, require_scale
 
 FUSED = "fused_activation_function"
 
@@ -36,11 +36,11 @@ FUSED = "fused_activation_function"
     layout=Transparent(),
     quantization=Dequantized(),
     activation=FUSED,
-    accepts=unless_bare("int8", "uint8"),
+    accepts=require_scale("int8", "uint8"),
 )
 def add(ctx: Context, x: Value, y: Value) -> Value:
     """Add."""
-    more = moved_from_halves(ctx.op, 1)
+    more = half_offset(ctx.op, 1)
     return ctx.ops.Add(ctx.ops.Add(x, y), more) if more else ctx.ops.Add(x, y)
 
 
@@ -50,11 +50,11 @@ def add(ctx: Context, x: Value, y: Value) -> Value:
     layout=Transparent(),
     quantization=Dequantized(),
     activation=CLAMPED_UNLESS_FLOAT16,
-    accepts=unless_bare("int8", "uint8"),
+    accepts=require_scale("int8", "uint8"),
 )
 def sub(ctx: Context, x: Value, y: Value) -> Value:
     """Sub."""
-    more = moved_from_halves(ctx.op, -1)
+    more = half_offset(ctx.op, -1)
     return ctx.ops.Add(ctx.ops.Sub(x, y), more) if more else ctx.ops.Sub(x, y)
 
 
@@ -71,10 +71,10 @@ def product_activation(at: Instance) -> ActivationKernel:
     layout=Transparent(),
     quantization=Dequantized(),
     activation=FusedActivation(product_activation),
-    accepts=unless_bare("int8", "uint8"),
+    accepts=require_scale("int8", "uint8"),
 )
 def mul(ctx: Context, x: Value, y: Value) -> Value:
-    """Mul; of complex numbers, which are pairs along a last axis, by its parts."""
+    """Emit Mul; complex numbers, pairs along a last axis, are multiplied by parts."""
     ops = ctx.ops
     if not ctx.op[0].dtype.startswith("complex"):
         return ops.Mul(x, y)
@@ -88,58 +88,58 @@ def mul(ctx: Context, x: Value, y: Value) -> Value:
     layout=Transparent(),
     quantization=Dequantized(),
     activation=CLAMPED_UNLESS_FLOAT16,
-    accepts=unless_bare("int8", "uint8", "int16"),
+    accepts=require_scale("int8", "uint8", "int16"),
 )
 def div(ctx: Context, x: Value, y: Value) -> Value:
-    """Div; integers are divided towards zero."""
+    """Emit Div; integers are truncated towards zero."""
     return ctx.ops.Div(x, y)
 
 
 @handler("POW", max_version=1, layout=Transparent())
 def power(ctx: Context, x: Value, y: Value) -> Value:
-    """Pow; integers to one known power are multiplied, which wraps as in the kernel (BroadcastPow4D, optimized_ops.h)."""
+    """Emit Pow; int32 to a constant power becomes products, which wrap around as in the kernel (BroadcastPow4D, optimized_ops.h)."""
     exponent, (base, by) = ctx.constant(1), (ctx.op[0], ctx.op[1])
     if exponent is None or exponent.size != 1 or base.dtype != "int32" or by.rank > base.rank or exponent.item() < 1:
         return ctx.ops.Pow(x, y)
-    return to_the(ctx, x, exponent.item())
+    return emit_power(ctx, x, exponent.item())
 
 
-def to_the(ctx: Context, x: Value, exponent: int) -> Value:
+def emit_power(ctx: Context, x: Value, exponent: int) -> Value:
     if exponent == 1:
         return x
-    half = to_the(ctx, x, exponent // 2)
+    half = emit_power(ctx, x, exponent // 2)
     square = ctx.ops.Mul(half, half)
     return ctx.ops.Mul(square, x) if exponent % 2 else square
 
 
 def rounded_operand(at: Instance) -> int | None:
-    """Of 8 bits the operand of the smaller scale, which the kernel rounds to 1/64 of the other's; None where both are alike."""
+    """Return the int8 operand of smaller scale, which the kernel rounds to 1/64 of the other; None for equal scales."""
     scales = [q.scale[0] for tensor in at.op.inputs if tensor and isinstance(q := tensor.quantization, Quantization)]
     if at.op[0].dtype != "int8" or len(scales) != 2 or scales[0] == scales[1]:
         return None
     return int(scales[1] < scales[0])
 
 
-def stored_where_rounded(at: Instance) -> Dequantized:
+def difference_quantization(at: Instance) -> Dequantized:
     slot = rounded_operand(at)
     return Dequantized() if slot is None else Dequantized(stored=(slot,))
 
 
-@handler("SQUARED_DIFFERENCE", max_version=2, layout=Transparent(), quantization=stored_where_rounded)
+@handler("SQUARED_DIFFERENCE", max_version=2, layout=Transparent(), quantization=difference_quantization)
 def squared_difference(ctx: Context, x: Value, y: Value) -> Value:
-    """The difference times itself; of integers one operand is rounded before."""
-    slot = rounded_operand(ctx) if ctx.quantized else None
+    """Emit the squared difference; one quantized operand is rounded first."""
+    slot = rounded_operand(ctx) if ctx.is_quantized else None
     if slot is not None:
-        x, y = (in_64ths(ctx, k, value) if k == slot else value for k, value in enumerate((x, y)))
+        x, y = (round_to_64ths(ctx, k, value) if k == slot else value for k, value in enumerate((x, y)))
     difference = ctx.ops.Sub(x, y)
     return ctx.ops.Mul(difference, difference)
 
 
-def in_64ths(ctx: Context, slot: int, stored: Value) -> Value:
-    """What the kernel computes with in place of each stored number, float32 (SquaredDifference, squared_difference.cc)."""
-    own, other = (parameters(ctx.op[k]) for k in (slot, 1 - slot))
-    steps = rescaled(
-        (stored_integers("int8").astype(np.int64) - own.zero_point[0]) << 7, own.scale[0] / (2 * other.scale[0])
+def round_to_64ths(ctx: Context, slot: int, stored: Value) -> Value:
+    """Return the float32 value that the kernel uses for each quantized value (SquaredDifference, squared_difference.cc)."""
+    own, other = (require_quantization(ctx.op[k]) for k in (slot, 1 - slot))
+    steps = rescale(
+        (quantized_values("int8").astype(np.int64) - own.zero_point[0]) << 7, own.scale[0] / (2 * other.scale[0])
     )
     table = (steps * (other.scale[0] / 64)).astype(np.float32)
     return ctx.ops.Gather(table, ctx.ops.Cast(stored, to="int32"))
@@ -147,25 +147,25 @@ def in_64ths(ctx: Context, slot: int, stored: Value) -> Value:
 
 @handler("MAXIMUM", max_version=4, layout=Transparent(), quantization=Raw(shift_safe=True))
 def maximum(ctx: Context, x: Value, y: Value) -> Value:
-    """Max; quantized operands are compared as stored, whatever their scales (maximum_minimum.cc)."""
-    return extreme(ctx, "Max", x, y)
+    """Emit Max; quantized values are compared regardless of their scales (maximum_minimum.cc)."""
+    return emit_min_max(ctx, "Max", x, y)
 
 
 @handler("MINIMUM", max_version=4, layout=Transparent(), quantization=Raw(shift_safe=True))
 def minimum(ctx: Context, x: Value, y: Value) -> Value:
-    """Min; quantized operands are compared as stored, whatever their scales (maximum_minimum.cc)."""
-    return extreme(ctx, "Min", x, y)
+    """Emit Min; quantized values are compared regardless of their scales (maximum_minimum.cc)."""
+    return emit_min_max(ctx, "Min", x, y)
 
 
 @handler("ADD_N", max_version=1, layout=Transparent())
 def add_n(ctx: Context, *operands: Value) -> Value:
-    """Sum, which ONNX has of floats only; of integers a chain of Add."""
+    """Emit Sum for float32; a chain of Add for integers, which Sum does not support."""
     return ctx.ops.Sum(*operands) if ctx.op[0].dtype == "float32" else reduce(ctx.ops.Add, operands)
 
 
 @handler("FLOOR_DIV", max_version=3, layout=Transparent(), quantization=Raw(), types="T, T -> T")
 def floor_div(ctx: Context, x: Value, y: Value) -> Value:
-    """Floor(Div) in float64, as the kernel has it for integers too, whatever their scales (reference/floor_div.h)."""
+    """Emit Floor(Div) in float64, as the kernel computes integers too, regardless of scales (reference/floor_div.h)."""
     ops = ctx.ops
     quotient = ops.Div(ops.Cast(x, to="float64"), ops.Cast(y, to="float64"))
     return ops.Cast(ops.Floor(quotient), to=ctx.dtype(0))
@@ -173,29 +173,34 @@ def floor_div(ctx: Context, x: Value, y: Value) -> Value:
 
 @handler("FLOOR_MOD", max_version=2, layout=Transparent(), quantization=Raw(), types="T, T -> T")
 def floor_mod(ctx: Context, x: Value, y: Value) -> Value:
-    """Mod, with the divisor's sign; of floats Mod has the dividend's, so the divisor is added (reference/floor_mod.h)."""
+    """Emit Mod with the divisor's sign (reference/floor_mod.h).
+
+
+    ONNX's Mod of floats has the dividend's sign, so the divisor is added where signs differ.
+    """
     ops = ctx.ops
     if ctx.dtype(0) != "float32":
         return ops.Mod(x, y)
     rest = ops.Mod(x, y, fmod=1)
     other_sign = ops.Xor(ops.Less(y, 0.0), ops.Less(rest, 0.0))
-    turned = ops.And(ops.Not(ops.Equal(rest, 0.0)), other_sign)
-    return ops.Where(turned, ops.Add(rest, y), rest)
+    needs_divisor = ops.And(ops.Not(ops.Equal(rest, 0.0)), other_sign)
+    return ops.Where(needs_divisor, ops.Add(rest, y), rest)
 
 
-def alike(at: Instance) -> Decline | None:
-    """The kernel compares ranks only, and reads the second operand with the first one's shape."""
+def check_equal_shapes(at: Instance) -> Decline | None:
+    """Return a Decline for different shapes: the kernel compares ranks, and reads operand 1 with operand 0's shape."""
     first, second = at.op[0].dims, at.op[1].dims
     if first == second:
         return None
     return Decline(f"its operands have shapes {first} and {second}, which the kernel does not broadcast; do it before")
 
 
-@handler("ATAN2", max_version=1, layout=Transparent(), accepts=alike)
+@handler("ATAN2", max_version=1, layout=Transparent(), accepts=check_equal_shapes)
 def atan2(ctx: Context, y: Value, x: Value) -> Value:
-    """Atan of the quotient, turned by half a circle left of the y axis, where x may be -0 too.
+    """Emit Atan of the quotient, plus or minus pi if x is negative, including -0.
 
-    Operands of one size, which may both be 0 or infinite, have the quotient 1 with their signs, or that 0.
+
+    Operands of equal magnitude, which may both be 0 or infinite, have a quotient of 1 with their signs, or of 0.
     """
     ops, dtype = ctx.ops, ctx.op[0].dtype
     if dtype != "float32":
@@ -213,7 +218,7 @@ def atan2(ctx: Context, y: Value, x: Value) -> Value:
     return angle if dtype == "float32" else ops.Cast(angle, to=dtype)
 
 
-# --- integers bit by bit -----------------------------------------------------------------------
+# --- bitwise operators -----------------------------------------------------------------------
 
 
 INTEGERS = "int8 uint8 int16 uint16 int32 uint32"
@@ -228,15 +233,16 @@ INTEGERS = "int8 uint8 int16 uint16 int32 uint32"
     types=f"{INTEGERS}, {INTEGERS}",
 )
 def bitwise_xor(ctx: Context, x: Value, y: Value) -> Value:
-    """BitwiseXor of what is stored."""
+    """Emit BitwiseXor of quantized values."""
     return ctx.ops.BitwiseXor(x, y)
 
 
 @handler("RIGHT_SHIFT", max_version=1, layout=Transparent(), quantization=Raw(), types=f"{INTEGERS}, {INTEGERS}")
 def right_shift(ctx: Context, x: Value, y: Value) -> Value:
-    """Divided by a power of two and rounded down, in float64, which holds every integer of the kernel's dtypes.
+    """Emit floor division by a power of two in float64, which represents all dtypes of the kernel exactly.
 
-    BitShift has no signed integers. The kernel cuts the shift to 0 ... bits - 1 (right_shift.cc).
+
+    BitShift does not support signed integers. The kernel clips the shift to 0 ... bits - 1 (right_shift.cc).
     """
     ops, most = ctx.ops, np.iinfo(ctx.dtype(0)).bits - 1.0
     bits = ops.Min(ops.Max(ops.Cast(y, to="float64"), np.float64(0)), np.float64(most))

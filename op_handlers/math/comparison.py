@@ -18,15 +18,19 @@ from onnx_tflite_plugin.api import (
     handler,
     out,
 )
-from op_handlers.kernels.fixed_point import rescaled
-from op_handlers.kernels.tables import stored_integers
+from op_handlers.kernels.fixed_point import rescale
+from op_handlers.kernels.lookup_tables import quantized_values
 
 EIGHT_BITS = frozenset({"int8", "uint8"})
 UP_TO_16_BITS = EIGHT_BITS | {"int16"}
 
 
-def scaled(dtypes: Collection[str], bare: Collection[str] = ()) -> Callable[[Instance], Decline | None]:
-    """The kernel rescales operands of these dtypes by a multiplier below 1; ``bare`` ones may be without a scale."""
+def check_scales(dtypes: Collection[str], bare: Collection[str] = ()) -> Callable[[Instance], Decline | None]:
+    """Return an ``accepts`` function for dtypes that the kernel rescales by a multiplier below 1.
+
+
+    Operands of ``bare`` dtypes may have no scale.
+    """
 
     def accepts(at: Instance) -> Decline | None:
         op = at.op
@@ -48,8 +52,8 @@ def scaled(dtypes: Collection[str], bare: Collection[str] = ()) -> Callable[[Ins
     return accepts
 
 
-def of_strings(at: Instance) -> int:
-    """The opset from which Equal takes strings, where it must."""
+def required_opset(at: Instance) -> int:
+    """Return the minimum opset of Equal, which supports strings from 19."""
     return 19 if at.op[0].dtype == "string" else 13
 
 
@@ -58,12 +62,12 @@ def of_strings(at: Instance) -> int:
     max_version=5,
     layout=Transparent(),
     quantization=Integer(),
-    accepts=scaled(UP_TO_16_BITS, bare={"int16"}),
-    min_opset=of_strings,
+    accepts=check_scales(UP_TO_16_BITS, bare={"int16"}),
+    min_opset=required_opset,
 )
 def equal(ctx: Context, x: Value, y: Value) -> Value:
-    """Equal; quantized operands in 256ths, as all comparisons (comparisons.cc)."""
-    return ctx.ops.Equal(*comparable(ctx, UP_TO_16_BITS, x, y))
+    """Emit Equal; quantized operands are compared in 256ths, as in all comparisons (comparisons.cc)."""
+    return ctx.ops.Equal(*rescale_operands(ctx, UP_TO_16_BITS, x, y))
 
 
 @handler(
@@ -71,61 +75,65 @@ def equal(ctx: Context, x: Value, y: Value) -> Value:
     max_version=4,
     layout=Transparent(),
     quantization=Integer(),
-    accepts=scaled(UP_TO_16_BITS),
-    min_opset=of_strings,
+    accepts=check_scales(UP_TO_16_BITS),
+    min_opset=required_opset,
 )
 def not_equal(ctx: Context, x: Value, y: Value) -> Value:
-    """Not of Equal."""
-    return ctx.ops.Not(ctx.ops.Equal(*comparable(ctx, UP_TO_16_BITS, x, y)))
+    """Emit Not of Equal."""
+    return ctx.ops.Not(ctx.ops.Equal(*rescale_operands(ctx, UP_TO_16_BITS, x, y)))
 
 
-@handler("LESS", max_version=3, layout=Transparent(), quantization=Integer(), accepts=scaled(EIGHT_BITS))
+@handler("LESS", max_version=3, layout=Transparent(), quantization=Integer(), accepts=check_scales(EIGHT_BITS))
 def less(ctx: Context, x: Value, y: Value) -> Value:
-    """Less; int16 is compared as stored, whatever the scales."""
-    return ctx.ops.Less(*comparable(ctx, EIGHT_BITS, x, y))
+    """Emit Less; int16 is compared as quantized values regardless of scale."""
+    return ctx.ops.Less(*rescale_operands(ctx, EIGHT_BITS, x, y))
 
 
-@handler("LESS_EQUAL", max_version=2, layout=Transparent(), quantization=Integer(), accepts=scaled(EIGHT_BITS))
+@handler("LESS_EQUAL", max_version=2, layout=Transparent(), quantization=Integer(), accepts=check_scales(EIGHT_BITS))
 def less_equal(ctx: Context, x: Value, y: Value) -> Value:
-    """LessOrEqual; int16 as stored."""
-    return ctx.ops.LessOrEqual(*comparable(ctx, EIGHT_BITS, x, y))
+    """Emit LessOrEqual; int16 as quantized values."""
+    return ctx.ops.LessOrEqual(*rescale_operands(ctx, EIGHT_BITS, x, y))
 
 
-@handler("GREATER", max_version=2, layout=Transparent(), quantization=Integer(), accepts=scaled(EIGHT_BITS))
+@handler("GREATER", max_version=2, layout=Transparent(), quantization=Integer(), accepts=check_scales(EIGHT_BITS))
 def greater(ctx: Context, x: Value, y: Value) -> Value:
-    """Greater; int16 as stored."""
-    return ctx.ops.Greater(*comparable(ctx, EIGHT_BITS, x, y))
+    """Emit Greater; int16 as quantized values."""
+    return ctx.ops.Greater(*rescale_operands(ctx, EIGHT_BITS, x, y))
 
 
-@handler("GREATER_EQUAL", max_version=3, layout=Transparent(), quantization=Integer(), accepts=scaled(EIGHT_BITS))
+@handler("GREATER_EQUAL", max_version=3, layout=Transparent(), quantization=Integer(), accepts=check_scales(EIGHT_BITS))
 def greater_equal(ctx: Context, x: Value, y: Value) -> Value:
-    """GreaterOrEqual; int16 as stored."""
-    return ctx.ops.GreaterOrEqual(*comparable(ctx, EIGHT_BITS, x, y))
+    """Emit GreaterOrEqual; int16 as quantized values."""
+    return ctx.ops.GreaterOrEqual(*rescale_operands(ctx, EIGHT_BITS, x, y))
 
 
-def comparable(ctx: Context, rescaled: Collection[str], *operands: Value) -> list[Value]:
-    """Operands as the kernel compares them: in 256ths where it rescales.
+def rescale_operands(ctx: Context, rescaled: Collection[str], *operands: Value) -> list[Value]:
+    """Return operands as the kernel compares them: in 256ths where it rescales.
 
-    Stored numbers of one scale are in the same order as their 256ths, unless these are too coarse to tell them apart.
+
+    Quantized values of one scale have the same order as their 256ths, unless 256ths are too coarse to distinguish them.
     """
     quantizations = [ctx.quantization(slot) for slot in range(2)]
     first, second = quantizations
     if ctx.op[0].dtype in rescaled and first is not None and second is not None:
-        tables = [in_256ths(q.scale[0], q.zero_point[0], ctx.dtype(slot)) for slot, q in enumerate((first, second))]
+        tables = [
+            table_of_256ths(q.scale[0], q.zero_point[0], ctx.dtype(slot)) for slot, q in enumerate((first, second))
+        ]
         if first != second or (np.diff(np.sort(tables[0])) == 0).any():
-            return [looked_up(ctx, slot, *pair) for slot, pair in enumerate(zip(tables, operands, strict=True))]
+            return [look_up(ctx, slot, *pair) for slot, pair in enumerate(zip(tables, operands, strict=True))]
     return list(operands)
 
 
-def looked_up(ctx: Context, slot: int, table: Array, x: Value) -> Value:
-    """An operand's table entries; one that is broadcast has no shape to go by."""
+def look_up(ctx: Context, slot: int, table: Array, x: Value) -> Value:
+    """Look up an operand's table entries; a broadcast operand has no known shape."""
     whole = ctx.op[slot].dims == ctx.op[out(0)].dims
-    return ctx.looked_up(table, x, ctx.shape(slot) if whole else None)
+    return ctx.look_up(table, x, ctx.shape(slot) if whole else None)
 
 
-def in_256ths(scale: float, zero_point: int, dtype: str) -> Array:
-    """The kernel's fixed-point number for each stored one, the negative ones counted from the table's end.
+def table_of_256ths(scale: float, zero_point: int, dtype: str) -> Array:
+    """Return the kernel's fixed-point number for each quantized value, negative ones at the end of the table.
+
 
     (MultiplyByQuantizedMultiplierSmallerThanOneExp, internal/common.h)
     """
-    return rescaled((stored_integers(dtype) - zero_point) * 256, float(np.float32(scale))).astype(np.int32)
+    return rescale((quantized_values(dtype) - zero_point) * 256, float(np.float32(scale))).astype(np.int32)

@@ -1,4 +1,4 @@
-"""Logic of bool."""
+"""Logical operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Normalization along the last axis, of all of it or of neighbours."""
+"""Normalization over the last axis or over neighboring channels."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 
 from onnx_tflite_plugin.api import (
     ActivationKernel,
-    Along,
     Attribute,
+    AxisPrice,
     Context,
     FixedOutputRange,
     FusedActivation,
@@ -21,14 +21,16 @@ from onnx_tflite_plugin.api import (
     handler,
     out,
 )
-from op_handlers.kernels.operands import as_operand
+from op_handlers.kernels.operands import operand_shape
 
 FIRST_HALVED = 10.5
-"""Of lengths of so many powers of two the int8 kernel halves what it has rounded to an integer, of each that is longer once more
-(GetInvSqrtQuantizedMultiplierExp, internal/common.h; integer_ops/l2normalization.h).
+"""Binary logarithm of the length from which the int8 kernel halves results that it has rounded, once more per doubling.
+
+
+(GetInvSqrtQuantizedMultiplierExp, internal/common.h; integer_ops/l2normalization.h)
 """
 AWAY_FROM_ZERO = 1 + 2.0**-12
-"""Where halves are rounded to."""
+"""Factor that moves halves away from zero before rounding."""
 
 
 @handler(
@@ -36,16 +38,16 @@ AWAY_FROM_ZERO = 1 + 2.0**-12
     max_version=2,
     layout=Attribute(unordered="k"),
     axes="... k -> ... k",
-    along=Along("ReduceL2", "k"),
+    axis_price=AxisPrice("ReduceL2", "k"),
     quantization=FixedOutputRange({"int8": (1 / 128, 0), "uint8": (1 / 128, 128)}),
     activation=FusedActivation(ActivationKernel.UNFUSED),
-    sizes=as_operand,
+    sizes=operand_shape,
 )
 def l2_normalization(ctx: Context, x: Value) -> Value:
-    """Over the length of the last axis, which counts as at least 1e-6 (l2normalization.h)."""
+    """Divide by the length of the last axis, at least 1e-6 (l2normalization.h)."""
     ops, stored = ctx.ops, ctx.op[0].quantization
     length = ops.Max(ops.ReduceL2(x, [ctx.axis(-1)]), 1e-6)
-    if ctx.op[0].dtype != "int8" or not isinstance(stored, Quantization) or not (often := halvings(ctx.op)):
+    if ctx.op[0].dtype != "int8" or not isinstance(stored, Quantization) or not (often := halving_count(ctx.op)):
         return ops.Div(x, length)
     finer: ValueLike = np.float32(1)
     for k in range(often):
@@ -55,8 +57,8 @@ def l2_normalization(ctx: Context, x: Value) -> Value:
     return ops.Mul(ops.Div(rounded, finer), np.float32(AWAY_FROM_ZERO / 128))
 
 
-def halvings(op: Operator) -> int:
-    """How often the longest vector's numbers are halved; 4 times where its size is open."""
+def halving_count(op: Operator) -> int:
+    """Return how often values of the longest vector are halved; 4 for a dynamic size."""
     depth = op[0].dims[-1] if op[0].dims else 1
     return 4 if depth is None else max(0, math.floor(math.log2(max(depth, 1) * 255**2) / 2 - FIRST_HALVED) + 1)
 
@@ -68,14 +70,14 @@ def halvings(op: Operator) -> int:
     axes="n h w c -> n h w c",
 )
 def local_response_normalization(ctx: Context, x: Value) -> Value:
-    """LRN over 2 * radius + 1 channels, whose alpha ONNX divides by that number (optimized_ops.h)."""
+    """Emit LRN over 2 * radius + 1 channels; ONNX divides alpha by that number (optimized_ops.h)."""
     o, ops, depth = ctx.options, ctx.ops, ctx.op[0].dims[-1]
     radius = o.radius if depth is None else min(o.radius, depth)
     size = 2 * radius + 1
-    # ONNX Runtime's LRN takes neither, and carries a sum from channel to channel, which cancels where each is alone.
+    # ONNX Runtime's LRN supports neither, and its running sum over channels loses precision for a radius of 0.
     if min(o.alpha, o.beta) <= 0 or not radius:  # padding with zeros counts towards the mean
-        # Before 1.25 ONNX Runtime's AveragePool of opset 19 leaves pads at the end out of the mean whatever it is told, and a Pad
-        # in front of it becomes its pads.
+        # Before 1.25 ONNX Runtime's AveragePool of opset 19 always excludes end padding from the mean, and absorbs a
+        # preceding Pad into its own pads.
         padded = ops.Pad(x, [0, radius, 0, 0] * 2, np.float32(0))
         mean = ops.AveragePool(ops.Unsqueeze(ops.Mul(padded, padded), [1]), kernel_shape=[size, 1, 1])
         total = ops.Add(ops.Mul(ops.Squeeze(mean, [1]), o.alpha * size), o.bias)

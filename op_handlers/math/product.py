@@ -16,23 +16,23 @@ from onnx_tflite_plugin.api import (
     NotQuantizable,
     Operator,
     Quantization,
-    Refused,
+    Refusal,
     Terminate,
     Value,
     ValueLike,
     handler,
     out,
-    reduced_by,
+    reduction_axes,
     spend,
 )
-from op_handlers.kernels.fixed_point import of_15_bits, quantized_multiplier
-from op_handlers.math.reduction import along, held_axes, reduced, reduced_sizes
+from op_handlers.kernels.fixed_point import quantized_multiplier, round_to_15_bits
+from op_handlers.math.reduction import along_axes, constant_reduced_axes, emit_reduction, reduction_shape
 
-KEPT_BITS = 15  # of the multiplier's mantissa, where the kernel multiplies 64 bit integers
-MOST_AXES = 8  # of which any may be reduced as it runs: a row of a table for each set of them
+KEPT_BITS = 15  # bits of the multiplier's mantissa in the kernel's 64-bit products
+MAX_AXES = 8  # maximum rank with axes at runtime: tables have a row per set of axes
 
 
-def quantized(op: Operator) -> bool:
+def is_quantized(op: Operator) -> bool:
     return op[0].quantization is not None
 
 
@@ -40,42 +40,46 @@ def quantized(op: Operator) -> bool:
     "REDUCE_PROD",
     max_version=2,
     # Each product of integers is rounded, so their order matters.
-    layout=lambda at: Terminate() if quantized(at.op) else Attribute(unordered="*"),
-    axes=reduced_by(1),
-    along=along("ReduceProd"),
+    layout=lambda at: Terminate() if is_quantized(at.op) else Attribute(unordered="*"),
+    axes=reduction_axes(1),
+    axis_price=along_axes("ReduceProd"),
     holds_axes={1},
-    quantization=lambda at: Integer() if quantized(at.op) else NotQuantizable(),
-    types=lambda at: "int8 int16" if quantized(at.op) else "",  # uint8 has no quantized kernel
-    sizes=reduced_sizes,
+    quantization=lambda at: Integer() if is_quantized(at.op) else NotQuantizable(),
+    types=lambda at: "int8 int16" if is_quantized(at.op) else "",  # uint8 has no quantized kernel
+    sizes=reduction_shape,
 )
 def reduce_prod(ctx: Context, x: Value, axes: Value) -> Value:
-    """ReduceProd; integers by Mul, which wraps around as the kernel's do."""
-    if quantized(ctx.op):
-        return product_of_quantized(ctx, x, axes)
+    """Emit ReduceProd; integers by Mul, which wraps around as in the kernel."""
+    if is_quantized(ctx.op):
+        return emit_quantized_product(ctx, x, axes)
     dtype = ctx.op[0].dtype
     if dtype == "float32":
-        return reduced(ctx, "ReduceProd", x, axes)
+        return emit_reduction(ctx, "ReduceProd", x, axes)
     if dtype == "int64":
-        return product_of_integers(ctx, x, axes)
-    return ctx.ops.Cast(product_of_integers(ctx, ctx.ops.Cast(x, to="int32"), axes), to=dtype)
+        return emit_integer_product(ctx, x, axes)
+    return ctx.ops.Cast(emit_integer_product(ctx, ctx.ops.Cast(x, to="int32"), axes), to=dtype)
 
 
 # --- integers ---------------------------------------------------------------------------------
 
 
-def product_of_integers(ctx: Context, x: Value, axes: Value) -> Value:
-    """One axis after the other: ONNX leaves overflow of ReduceProd to the runtime, and ONNX Runtime's saturates."""
-    over = held_axes(ctx)
+def emit_integer_product(ctx: Context, x: Value, axes: Value) -> Value:
+    """Multiply along one axis after the other.
+
+
+    ONNX leaves overflow of ReduceProd to the runtime, and ONNX Runtime saturates.
+    """
+    over = constant_reduced_axes(ctx)
     if over is None:
-        return product_along(ctx, x, axes)
+        return emit_product_along(ctx, x, axes)
     for axis in over:
         size = ctx.shape(0)[axis]
-        x = halved(ctx, x, axis, size) if size else one_by_one(ctx, x, axis)
-    return ctx.reshaped(x, out(0)) if over else x
+        x = multiply_halves(ctx, x, axis, size) if size else multiply_elements(ctx, x, axis)
+    return ctx.reshape_to_slot(x, out(0)) if over else x
 
 
-def halved(ctx: Context, x: Value, axis: int, size: int) -> Value:
-    """One half times the other, until one is left."""
+def multiply_halves(ctx: Context, x: Value, axis: int, size: int) -> Value:
+    """Multiply one half by the other until one element is left."""
     ops = ctx.ops
     while size > 1:
         half, odd = divmod(size, 2)
@@ -88,46 +92,46 @@ def halved(ctx: Context, x: Value, axis: int, size: int) -> Value:
     return x
 
 
-def product_along(ctx: Context, x: Value, axes: Value) -> Value:
-    """Along axes known as it runs: parts of every axis are multiplied, of one that stays as it is the only part."""
-    ops, gone = ctx.ops, among_axes(ctx, axes)
+def emit_product_along(ctx: Context, x: Value, axes: Value) -> Value:
+    """Multiply along axes known at runtime: each axis is split into parts, one part for axes that are kept."""
+    ops, gone = ctx.ops, reduction_flags(ctx, axes)
     for axis, reduces in enumerate(gone):
         size = ops.Gather(ops.Shape(x), np.asarray(axis))
         one, many = ops.Where(ops.Greater(reduces, 0), 1, size), ops.Where(ops.Greater(reduces, 0), size, 1)
-        x = multiplied(ctx, x, axis, many, one)
-    return x if ctx.options.keep_dims or not gone else without_axes(ctx, x, ops.Shape(x), gone)
+        x = multiply_parts(ctx, x, axis, many, one)
+    return x if ctx.options.keep_dims or not gone else drop_axes(ctx, x, ops.Shape(x), gone)
 
 
-def among_axes(ctx: Context, axes: Value) -> list[Value]:
-    """For each axis 1 where it is reduced, or 0."""
+def reduction_flags(ctx: Context, axes: Value) -> list[Value]:
+    """Return, per axis, 1 if it is reduced, else 0."""
     ops, rank = ctx.ops, ctx.op[0].rank
     named = ops.Mod(ops.Add(ops.Cast(ops.Reshape(axes, [-1]), to="int64"), rank), np.int64(rank or 1))
-    return [ops.Min(ops.ReduceSum(same(ctx, named, axis), keepdims=0), np.int64(1)) for axis in range(rank)]
+    return [ops.Min(ops.ReduceSum(equals_axis(ctx, named, axis), keepdims=0), np.int64(1)) for axis in range(rank)]
 
 
-def without_axes(ctx: Context, x: Value, sizes: ValueLike, gone: Sequence[Value]) -> Value:
-    """Of the sizes before, those that stay."""
+def drop_axes(ctx: Context, x: Value, sizes: ValueLike, gone: Sequence[Value]) -> Value:
+    """Reshape to the sizes that are not reduced."""
     ops = ctx.ops
-    stays = ops.Sub(np.int64(1), joined(ctx, gone))
+    stays = ops.Sub(np.int64(1), concatenate(ctx, gone))
     kept = ops.Gather(sizes, ops.Reshape(ops.NonZero(stays), [-1]))
     return ops.Reshape(x, kept, allowzero=1 if ctx.opset >= 14 else None)
 
 
-def joined(ctx: Context, scalars: Sequence[Value]) -> Value:
+def concatenate(ctx: Context, scalars: Sequence[Value]) -> Value:
     return ctx.ops.Concat(*(ctx.ops.Reshape(scalar, [1]) for scalar in scalars), axis=0)
 
 
-def same(ctx: Context, named: Value, axis: int) -> Value:
+def equals_axis(ctx: Context, named: Value, axis: int) -> Value:
     return ctx.ops.Cast(ctx.ops.Equal(named, np.int64(axis)), to="int64")
 
 
-def one_by_one(ctx: Context, x: Value, axis: int) -> Value:
-    """The product along an axis of no elements, or as many as there are when it runs."""
-    return multiplied(ctx, x, axis, ctx.ops.Gather(ctx.ops.Shape(x), np.asarray(axis)), np.int64(1))
+def multiply_elements(ctx: Context, x: Value, axis: int) -> Value:
+    """Multiply along an axis of zero or a dynamic number of elements."""
+    return multiply_parts(ctx, x, axis, ctx.ops.Gather(ctx.ops.Shape(x), np.asarray(axis)), np.int64(1))
 
 
-def multiplied(ctx: Context, x: Value, axis: int, count: Value, length: ValueLike) -> Value:
-    """A Loop of Mul over parts of an axis, ``count`` of ``length`` each."""
+def multiply_parts(ctx: Context, x: Value, axis: int, count: Value, length: ValueLike) -> Value:
+    """Emit a Loop of Mul over ``count`` parts of an axis, of size ``length`` each."""
     ops, dtype = ctx.ops, "int64" if ctx.op[0].dtype == "int64" else "int32"
     sizes = ops.Shape(x)
     part = np.full(1, length) if isinstance(length, np.int64) else ops.Reshape(length, [1])
@@ -145,68 +149,72 @@ def multiplied(ctx: Context, x: Value, axis: int, count: Value, length: ValueLik
 # --- quantized integers -----------------------------------------------------------------------
 
 
-def product_of_quantized(ctx: Context, x: Value, axes: Value) -> Value:
-    """A Scan of products, each brought to the output's scale by its root and rounded (QuantizedReduceProd, reduce.h)."""
-    ops, over = ctx.ops, held_axes(ctx)
+def emit_quantized_product(ctx: Context, x: Value, axes: Value) -> Value:
+    """Emit a Scan of products, each rescaled by the root of the output's scale and rounded (QuantizedReduceProd, reduce.h)."""
+    ops, over = ctx.ops, constant_reduced_axes(ctx)
     before, after = ctx.quantization(0), ctx.quantization(out(0))
     if before is None or after is None:
-        raise Refused("its integers need a scale")
+        raise Refusal("quantized operand and result need a scale")
     if over is None:
-        return product_of_quantized_along(ctx, x, axes, before, after)
+        return emit_quantized_product_along(ctx, x, axes, before, after)
     if any(ctx.shape(0)[axis] is None for axis in over):
-        raise Refused("its integers need sizes along its axes that are known before it runs")
+        raise Refusal("the reduced axes of quantized values must have static sizes")
     if all(ctx.shape(0)[axis] == 1 for axis in over):
-        return ctx.reshaped(x, out(0))  # which the kernel copies, whatever the scales
+        return ctx.reshape_to_slot(x, out(0))  # the kernel copies it regardless of scales
     count = prod(ctx.shape(0)[axis] or 0 for axis in over)
     if not count:
-        raise Refused("it multiplies no integers, whose product the kernel leaves unset")
-    scaling = scaled_by(before, after, count)
+        raise Refusal("the reduced axes are empty, and the kernel leaves the result unset")
+    scaling = rescaling_of_product(before, after, count)
     others = [axis for axis in range(len(ctx.shape(0))) if axis not in over]
     rest = [ctx.shape(0)[axis] for axis in others]
     if rest.count(None) > 1 or (None in rest and 0 in rest):
-        raise Refused("two of its sizes are unknown; give them with --input-shape")
+        raise Refusal("two of its dimensions are dynamic; set them with --input-shape")
     ordered = ops.Transpose(x, perm=[*over, *others])
     factors = ops.Reshape(ordered, [count, *(-1 if size is None else size for size in rest)])
     real = ops.Sub(ops.Cast(factors, to="int64"), np.asarray(before.zero_point[0]))
 
     def step(current: Value, factor: Value) -> list[Value]:
-        return [rounded(ctx, ops.Mul(current, factor), *scaling)]
+        return [rescale_rounded(ctx, ops.Mul(current, factor), *scaling)]
 
     first = ops.Gather(real, np.asarray(0), axis=0)
     total = first
-    if count > 1:  # a Scan of nothing ends the process in ONNX Runtime
+    if count > 1:  # an empty Scan aborts ONNX Runtime
         inner = ctx.graph(step, [("product", "int64", tuple(rest)), ("factor", "int64", tuple(rest))])
         total = ops.Scan(first, ops.Slice(real, [1], [count], [0]), body=inner, num_scan_inputs=1)
-    return ctx.reshaped(limited(ctx, rounded(ctx, total, *scaling), after), out(0))
+    return ctx.reshape_to_slot(add_zero_point_and_clip(ctx, rescale_rounded(ctx, total, *scaling), after), out(0))
 
 
-def limited(ctx: Context, total: Value, after: Quantization) -> Value:
+def add_zero_point_and_clip(ctx: Context, total: Value, after: Quantization) -> Value:
     ops, dtype = ctx.ops, ctx.dtype(out(0))
     limits = np.iinfo(dtype)
     moved = ops.Add(total, np.asarray(after.zero_point[0]))
     return ops.Cast(ops.Min(ops.Max(moved, np.asarray(limits.min)), np.asarray(limits.max)), to=dtype)
 
 
-def product_of_quantized_along(ctx: Context, x: Value, axes: Value, before: Quantization, after: Quantization) -> Value:
-    """Along axes known as it runs: what each set of axes asks for is a row of tables, which they choose."""
+def emit_quantized_product_along(
+    ctx: Context, x: Value, axes: Value, before: Quantization, after: Quantization
+) -> Value:
+    """Multiply along axes known at runtime; tables hold the parameters of each set of axes."""
     sizes = [size for size in ctx.shape(0) if size]
     rank = len(ctx.shape(0))
     if len(sizes) < rank:
-        raise Refused("its axes are known only as it runs: its integers need sizes above 0 that are known before")
-    if rank > MOST_AXES:
-        raise Refused(f"its axes are known only as it runs, which takes up to {MOST_AXES} of them")
+        raise Refusal("its axes are runtime values, so its dimensions must be static and above 0")
+    if rank > MAX_AXES:
+        raise Refusal(f"its axes are runtime values, which is supported up to rank {MAX_AXES}")
     if not rank:
-        return ctx.reshaped(x, out(0))
-    ops, gone = ctx.ops, among_axes(ctx, axes)
+        return ctx.reshape_to_slot(x, out(0))
+    ops, gone = ctx.ops, reduction_flags(ctx, axes)
     sets = list(product((0, 1), repeat=rank))
-    row = ops.ReduceSum(ops.Mul(joined(ctx, gone), 2 ** np.arange(rank)[::-1]), keepdims=0)
+    row = ops.ReduceSum(ops.Mul(concatenate(ctx, gone), 2 ** np.arange(rank)[::-1]), keepdims=0)
     counts = [prod(size for size, reduces in zip(sizes, each, strict=True) if reduces) for each in sets]
     unscaled = np.ones(3, np.int64)  # of one factor, which is copied
-    scalings = np.stack([np.stack(scaled_by(before, after, count)) if count > 1 else unscaled for count in counts])
+    scalings = np.stack(
+        [np.stack(rescaling_of_product(before, after, count)) if count > 1 else unscaled for count in counts]
+    )
     count = ops.Gather(np.asarray(counts), row)
     scaling = [ops.Gather(column, row) for column in scalings.T]
 
-    strides = ops.Gather(np.stack([strides_of(sizes, each) for each in sets]), row, axis=0)
+    strides = ops.Gather(np.stack([table_strides(sizes, each) for each in sets]), row, axis=0)
     spend(sum(sizes), 8, "the places of an operand's elements")
     places = np.ix_(*(np.arange(size) for size in sizes))
     place = ops.Mul(places[0], ops.Gather(strides, np.asarray(0)))
@@ -219,12 +227,12 @@ def product_of_quantized_along(ctx: Context, x: Value, axes: Value, before: Quan
 
     def step(at: Value, go_on: Value, current: Value) -> list[Value]:
         factor = ops.Gather(factors, ops.Add(at, np.int64(1)), axis=0)
-        return [go_on, rounded(ctx, ops.Mul(current, factor), *scaling)]
+        return [go_on, rescale_rounded(ctx, ops.Mul(current, factor), *scaling)]
 
     body = ctx.graph(step, [("at", "int64", ()), ("go_on", "bool", ()), ("product", "int64", None)])
     first = ops.Gather(factors, np.asarray(0), axis=0)
     total = ops.Loop(ops.Sub(count, np.int64(1)), np.asarray(True), first, body=body)
-    scaled = limited(ctx, rounded(ctx, total, *scaling), after)
+    scaled = add_zero_point_and_clip(ctx, rescale_rounded(ctx, total, *scaling), after)
     copied = ops.Slice(flat, [0], ops.Shape(scaled), [0])
     result = ops.Where(ops.Equal(count, np.int64(1)), copied, scaled)
     if ctx.options.keep_dims:
@@ -232,11 +240,11 @@ def product_of_quantized_along(ctx: Context, x: Value, axes: Value, before: Quan
             [[1 if reduces else size for size, reduces in zip(sizes, each, strict=True)] for each in sets]
         )
         return ops.Reshape(result, ops.Gather(kept, row, axis=0))
-    return without_axes(ctx, result, np.asarray(sizes), gone)
+    return drop_axes(ctx, result, np.asarray(sizes), gone)
 
 
-def strides_of(sizes: Sequence[int], reduces: Sequence[int]) -> Array:
-    """Of each axis, in a table with a row for each factor and a column for each result."""
+def table_strides(sizes: Sequence[int], reduces: Sequence[int]) -> Array:
+    """Return each axis' stride in a table with a row per factor and a column per result."""
     strides = np.zeros(len(sizes), np.int64)
     within = [1, prod(size for size, gone in zip(sizes, reduces, strict=True) if not gone)]
     for axis in reversed(range(len(sizes))):
@@ -245,28 +253,29 @@ def strides_of(sizes: Sequence[int], reduces: Sequence[int]) -> Array:
     return strides
 
 
-def scaled_by(before: Quantization, after: Quantization, count: int) -> tuple[Array, Array, Array]:
-    """A multiplier of 15 bits, half the power of two that divides its products, and that power.
+def rescaling_of_product(before: Quantization, after: Quantization, count: int) -> tuple[Array, Array, Array]:
+    """Return the 15-bit multiplier, half of the divisor, and the divisor, a power of two.
+
 
     (GetQuantProdScaling, reduce.cc)
     """
     if not after.scale[0]:
-        raise Refused("its result has a scale of 0, by which the kernel divides")
+        raise Refusal("its result has a scale of 0, by which the kernel divides")
     factor = float(np.float32(before.scale[0])) / float(np.float32(after.scale[0])) ** (1 / count)
     mantissa, exponent = quantized_multiplier(factor)
     if exponent < -31:
-        return shifted(0, KEPT_BITS)
+        return multiplier_and_divisor(0, KEPT_BITS)
     if exponent >= KEPT_BITS:
-        raise Refused(f"each of its {count} products is {factor:g} times too small, which the kernel has no shift for")
-    return shifted(of_15_bits(mantissa), KEPT_BITS - exponent)
+        raise Refusal(f"each of its {count} products is rescaled by {factor:g}, which exceeds the kernel's shift")
+    return multiplier_and_divisor(round_to_15_bits(mantissa), KEPT_BITS - exponent)
 
 
-def shifted(multiplier: int, shift: int) -> tuple[Array, Array, Array]:
+def multiplier_and_divisor(multiplier: int, shift: int) -> tuple[Array, Array, Array]:
     return np.asarray(multiplier), np.asarray(2 ** (shift - 1)), np.asarray(2**shift)
 
 
-def rounded(ctx: Context, value: Value, multiplier: ValueLike, half: ValueLike, divisor: ValueLike) -> Value:
-    """Halves upwards, 32 bits that wrap around (MultiplyByQuantizedMultiplier of 64 bits, internal/common.cc)."""
+def rescale_rounded(ctx: Context, value: Value, multiplier: ValueLike, half: ValueLike, divisor: ValueLike) -> Value:
+    """Rescale, rounding half up; 32 bits wrap around (MultiplyByQuantizedMultiplier of 64 bits, internal/common.cc)."""
     ops = ctx.ops
     raised = ops.Add(ops.Mul(value, multiplier), half)
     whole = ops.Div(ops.Sub(raised, ops.Mod(raised, divisor)), divisor)

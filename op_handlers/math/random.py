@@ -1,53 +1,54 @@
-"""Random numbers: of the kernels' distributions, not their sequences, which no ONNX generator has.
+"""Random numbers of the kernels' distributions; their sequences are not expressible in ONNX.
 
-Where both seeds are 0 the sequence differs from session to session, else it is the same in each, as in the kernels
-(random_ops.cc).
+
+With both seeds 0 the sequence differs per session, else it is the same in each, as in the kernels (random_ops.cc).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Context, Refused, Terminate, Value, handler, out
-from op_handlers.kernels.operands import as_int64
+from onnx_tflite_plugin.api import Context, Refusal, Terminate, Value, handler, out
+from op_handlers.kernels.operands import cast_to_int64
 
 NEWEST = 21  # ONNX Runtime has no generator of a later opset
 
 
 def seed(ctx: Context) -> float | None:
-    """One seed of two; float32 holds 24 bits of it. Raises Refused where no runtime has the generator."""
+    """Return both seeds as one; float32 holds 24 bits of it. Raises Refusal if no runtime has the generator."""
     if ctx.opset > NEWEST:
-        raise Refused(f"no runtime has the random numbers of opset {ctx.opset}; try --opset {NEWEST}")
+        raise Refusal(f"no runtime has the random numbers of opset {ctx.opset}; try --opset {NEWEST}")
     first, second = int(ctx.options.seed), int(ctx.options.seed2)
     return float((first * 1_000_003 + second) % 2**24) if first or second else None
 
 
 @handler("RANDOM_UNIFORM", max_version=1, layout=Terminate())
 def random_uniform(ctx: Context, shape: Value) -> Value:
-    """RandomUniform from 0 to below 1: the kernel's distribution, not its sequence."""
-    return like(ctx, "RandomUniform", shape)
+    """Emit RandomUniform over [0, 1): the kernel's distribution, not its sequence."""
+    return emit_random(ctx, "RandomUniform", shape)
 
 
 @handler("RANDOM_STANDARD_NORMAL", max_version=1, layout=Terminate())
 def random_standard_normal(ctx: Context, shape: Value) -> Value:
-    """RandomNormal of mean 0 and deviation 1: the kernel's distribution, not its sequence."""
-    return like(ctx, "RandomNormal", shape)
+    """Emit RandomNormal of mean 0 and deviation 1: the kernel's distribution, not its sequence."""
+    return emit_random(ctx, "RandomNormal", shape)
 
 
-def like(ctx: Context, onnx: str, shape: Value) -> Value:
-    """``Random*`` of a shape; one known at run time is that of a tensor."""
+def emit_random(ctx: Context, onnx: str, shape: Value) -> Value:
+    """Emit ``Random*`` of a shape, or ``Random*Like`` for a shape known at runtime."""
     ops, constant_shape = ctx.ops, ctx.constant(0)
     if constant_shape is not None and constant_shape.size:
         return ops.named(onnx)(shape=constant_shape.astype(np.int64).tolist(), seed=seed(ctx))
-    pattern = ops.Expand(np.zeros((), np.float32), as_int64(ctx, 0, shape))
+    pattern = ops.Expand(np.zeros((), np.float32), cast_to_int64(ctx, 0, shape))
     return ops.named(f"{onnx}Like")(pattern, seed=seed(ctx))
 
 
 @handler("MULTINOMIAL", max_version=1, layout=Terminate())
 def multinomial(ctx: Context, logits: Value, count: Value) -> Value:
-    """Classes passed by RandomUniformLike in the running sum of shares: the kernel's distribution, not its sequence.
+    """Emit samples by RandomUniformLike and cumulative probabilities: the kernel's distribution, not its sequence.
 
-    Logits that are not finite have no share.
+
+    Logits that are not finite have probability 0.
     """
     ops = ctx.ops
     lowest = np.asarray(np.finfo(np.float32).min)
@@ -59,9 +60,11 @@ def multinomial(ctx: Context, logits: Value, count: Value) -> Value:
     total = ops.ReduceSum(shares, [1], keepdims=1)
     batch = ops.Gather(ops.Shape(logits), np.asarray([0]))
     constant = ctx.constant(1)
-    samples = ops.Reshape(as_int64(ctx, 1, count), [1]) if constant is None else constant.astype(np.int64).reshape(1)
+    samples = (
+        ops.Reshape(cast_to_int64(ctx, 1, count), [1]) if constant is None else constant.astype(np.int64).reshape(1)
+    )
     pattern = ops.Expand(np.zeros((), np.float32), ops.Concat(batch, samples, axis=0))
-    drawn = ops.Mul(ops.Cast(ops.RandomUniformLike(pattern, seed=seed(ctx)), to="float64"), total)
-    beyond = ops.GreaterOrEqual(ops.Unsqueeze(drawn, [2]), ops.Unsqueeze(passed, [1]))
+    random = ops.Mul(ops.Cast(ops.RandomUniformLike(pattern, seed=seed(ctx)), to="float64"), total)
+    beyond = ops.GreaterOrEqual(ops.Unsqueeze(random, [2]), ops.Unsqueeze(passed, [1]))
     dtype = ctx.op[out(0)].dtype
     return ops.ReduceSum(ops.Cast(beyond, to=dtype), [2], keepdims=0)

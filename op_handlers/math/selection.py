@@ -11,61 +11,61 @@ from onnx_tflite_plugin.api import (
     Raw,
     Transparent,
     Value,
+    axis_names,
+    format_axes,
     handler,
-    letters,
     out,
-    spelled,
 )
 
 ONE_OF = "bool, T, T -> T"
 
 
-def rows(at: Instance) -> str | None:
-    """A condition of rank 1 goes along axis 0; ``None`` where single elements of different ranks meet."""
+def selection_axes(at: Instance) -> str | None:
+    """Return axes, with a condition of rank 1 along axis 0; ``None`` for scalars of different ranks."""
     op = at.op
-    names, rank = letters(op[1].rank), op[0].rank
+    names, rank = axis_names(op[1].rank), op[0].rank
     if op[1].dims != op[2].dims or op[out(0)].rank != op[1].rank or rank not in (0, 1, op[1].rank):
         return None
-    return spelled([names[:rank], names, names], names)
+    return format_axes([names[:rank], names, names], names)
 
 
-def conditions_of_no_rows(op: Operator) -> Decline | None:
-    """A condition of one axis is one for each row (``SelectPrepare``, kernels/select.cc)."""
+def check_condition(op: Operator) -> Decline | None:
+    """Return a Decline for a vector condition on scalars; its elements select rows (``SelectPrepare``, kernels/select.cc)."""
     condition, x = op[0], op[1]
-    if condition.rank != 1 or x.rank or condition.shape == (1,) or not condition.static:
+    if condition.rank != 1 or x.rank or condition.shape == (1,) or not condition.is_static:
         return None
-    return Decline(f"its condition is of shape {list(condition.shape)}, where there is one number to choose")
+    return Decline(f"its condition has shape {list(condition.shape)}, but its operands are scalars")
 
 
 @handler(
     "SELECT",
     max_version=4,
     layout=Attribute(unordered="*"),
-    axes=rows,
+    axes=selection_axes,
     quantization=Raw(shift_safe=True),
     types=ONE_OF,
-    accepts=lambda at: conditions_of_no_rows(at.op),
+    accepts=lambda at: check_condition(at.op),
 )
 def select(ctx: Context, condition: Value, x: Value, y: Value) -> Value:
-    """Where; a condition of rank 1 chooses among rows (RankOneSelect, reference/select.h)."""
+    """Emit Where; a condition of rank 1 selects rows (RankOneSelect, reference/select.h)."""
     rank = ctx.op[1].rank
     if ctx.op[0].rank == 1 and rank > 1:
         row = ctx.axis(0, 1)
         condition = ctx.ops.Unsqueeze(condition, [axis for axis in range(rank) if axis != row])
-    return chosen(ctx, condition, x, y)
+    return emit_where(ctx, condition, x, y)
 
 
 @handler("SELECT_V2", max_version=2, layout=Transparent(), quantization=Raw(shift_safe=True), types=ONE_OF)
 def select_v2(ctx: Context, condition: Value, x: Value, y: Value) -> Value:
-    """Where, of broadcast operands."""
-    return chosen(ctx, condition, x, y)
+    """Emit Where with broadcast operands."""
+    return emit_where(ctx, condition, x, y)
 
 
-def chosen(ctx: Context, condition: Value, x: Value, y: Value) -> Value:
-    """Stored numbers are copied, whatever the scales; a single element takes the rank that the file gives it."""
+def emit_where(ctx: Context, condition: Value, x: Value, y: Value) -> Value:
+    """Emit Where on quantized values regardless of scale; a scalar result takes the stored rank."""
     kind, ops = ctx.dtype(out(0)), ctx.ops
     if kind.startswith("complex"):
         condition = ops.Unsqueeze(condition, [-1])
     result = ops.Where(condition, x, y)
     widest = max(ctx.op[slot].rank for slot in range(3))
-    return result if widest == ctx.op[out(0)].rank else ctx.reshaped(result, out(0))
+    return result if widest == ctx.op[out(0)].rank else ctx.reshape_to_slot(result, out(0))

@@ -1,4 +1,4 @@
-"""Softmax and its logarithm, along the last axis."""
+"""Softmax and its logarithm over the last axis."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from math import isfinite
 import numpy as np
 
 from onnx_tflite_plugin.api import (
-    Along,
     Attribute,
+    AxisPrice,
     Context,
     Decline,
     FixedOutputRange,
@@ -18,22 +18,22 @@ from onnx_tflite_plugin.api import (
     handler,
     out,
 )
-from op_handlers.kernels.operands import as_operand
+from op_handlers.kernels.operands import operand_shape
 from op_handlers.kernels.softmax import softmax_int16
 
 LARGEST = np.float32(254.75 / 256)
-"""What rounds to the largest of 256 steps, as everything above it does; a bound keeps the kernel from being chosen that wraps."""
+"""Number that rounds to the last of 256 steps; clipping to it avoids a kernel that wraps around."""
 
 
-def bounded(at: Instance) -> Decline | None:
-    """Exponentials of what is below the largest are 1 at most, unless beta turns them over: then the kernels overflow."""
+def check_beta(at: Instance) -> Decline | None:
+    """Return a Decline for a negative beta: exponentials then exceed 1, and the kernels overflow."""
     beta = at.op.options.beta
     unbounded = isfinite(beta) and beta < 0
-    return Decline(f"its beta is {beta:g}, for which LiteRT's exponentials have no bound") if unbounded else None
+    return Decline(f"its beta is {beta:g}, for which LiteRT's exponentials are unbounded") if unbounded else None
 
 
-def shares(at: Instance) -> FixedOutputRange | Integer:
-    """Results between 0 and 1 over the output's whole range; int16 from int16 has no negative half (softmax.h)."""
+def output_quantization(at: Instance) -> FixedOutputRange | Integer:
+    """Return the quantization: 0 to 1 over the output's whole range; int16 from int16 has no negative half (softmax.h)."""
     if at.op[0].dtype == "int16":
         return Integer({"int16": (1 / 32768, 0)})
     return FixedOutputRange({"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 65536, -32768)})
@@ -44,23 +44,25 @@ def shares(at: Instance) -> FixedOutputRange | Integer:
     max_version=4,
     layout=Attribute(unordered="k"),
     axes="... k -> ... k",
-    along=Along("Softmax", "k"),
-    quantization=shares,
+    axis_price=AxisPrice("Softmax", "k"),
+    quantization=output_quantization,
     converts={"int8": ("int8", "int16")},
-    accepts=bounded,
-    sizes=as_operand,
+    accepts=check_beta,
+    sizes=operand_shape,
 )
 def softmax(ctx: Context, x: Value) -> Value:
-    """Softmax along the last axis; beta scales the input (softmax.h). Of int16 by tables, as the kernel has it."""
+    """Emit Softmax over the last axis; beta scales the input (softmax.h). int16 uses the kernel's tables."""
     beta = float(ctx.options.beta)
-    if ctx.integers:
+    if ctx.uses_integers:
         return softmax_int16(ctx, x, beta)
-    if ctx.quantized and ctx.op[0].dims[-1] == 1:
+    if ctx.is_quantized and ctx.op[0].dims[-1] == 1:
         return ctx.ops.Add(ctx.ops.Mul(x, 0.0), 1.0)  # ONNX Runtime's quantized Softmax of one element is 0 before 1.32
-    if ctx.quantized and ctx.op[0].dims[-1] is None:
-        x = ctx.ops.Sub(x, ctx.ops.ReduceMax(x, [ctx.axis(-1)]))  # for the same reason: which it computes in float32
+    if ctx.is_quantized and ctx.op[0].dims[-1] is None:
+        x = ctx.ops.Sub(
+            x, ctx.ops.ReduceMax(x, [ctx.axis(-1)])
+        )  # for the same reason; the difference is computed in float32
     y = ctx.ops.Softmax(x if beta == 1.0 else ctx.ops.Mul(x, ctx.scalar(beta)), axis=ctx.axis(-1))
-    if ctx.quantized and ctx.dtype(out(0)) == "int8" and "Softmax" in ctx.target.wraps_int8:
+    if ctx.is_quantized and ctx.dtype(out(0)) == "int8" and "Softmax" in ctx.target.wraps_int8:
         return ctx.ops.Min(y, LARGEST)
     return y
 
@@ -70,10 +72,10 @@ def softmax(ctx: Context, x: Value) -> Value:
     max_version=2,
     layout=Attribute(unordered="k"),
     axes="... k -> ... k",
-    along=Along("LogSoftmax", "k"),
+    axis_price=AxisPrice("LogSoftmax", "k"),
     quantization=FixedOutputRange({"int8": (1 / 16, 127), "uint8": (1 / 16, 255)}),
-    sizes=as_operand,
+    sizes=operand_shape,
 )
 def log_softmax(ctx: Context, x: Value) -> Value:
-    """LogSoftmax along the last axis."""
+    """Emit LogSoftmax over the last axis."""
     return ctx.ops.LogSoftmax(x, axis=ctx.axis(-1))

@@ -1,4 +1,4 @@
-"""Functions of one operand, element by element."""
+"""Elementwise functions of one operand."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from onnx_tflite_plugin.api import (
     handler,
     out,
 )
-from op_handlers.kernels.tables import on_lines_of
+from op_handlers.kernels.lookup_tables import interpolated_table
 
 
 @handler("ABS", max_version=5, layout=Transparent(), quantization=Dequantized())
@@ -36,13 +36,13 @@ def floor(ctx: Context, x: Value) -> Value:
 
 @handler("NEG", max_version=1, layout=Transparent(), quantization=Raw())
 def neg(ctx: Context, x: Value) -> Value:
-    """Neg; the kernel negates the stored value and ignores the zero point (neg.cc)."""
+    """Emit Neg; the kernel negates the quantized value and ignores the zero point (neg.cc)."""
     return ctx.ops.Neg(x)
 
 
 @handler("SQUARE", max_version=1, layout=Transparent())
 def square(ctx: Context, x: Value) -> Value:
-    """Itself times itself."""
+    """Emit the operand times itself."""
     return ctx.ops.Mul(x, x)
 
 
@@ -54,8 +54,8 @@ def rsqrt(x: Array) -> Array:
     return np.where(x > 0, 1 / np.sqrt(np.abs(x)), np.inf)
 
 
-def beyond_floats(at: Instance) -> Decline | None:
-    """The kernel's int16 table is undefined from there on: it converts infinity, and differences of it, to integers."""
+def check_exp_range(at: Instance) -> Decline | None:
+    """Return a Decline if exp overflows float32: the kernel's int16 table then converts infinity to integers."""
     steps = at.op[0].quantization
     if at.op[0].dtype != "int16" or not isinstance(steps, Quantization):
         return None
@@ -68,21 +68,23 @@ def beyond_floats(at: Instance) -> Decline | None:
     )
 
 
-@handler("EXP", max_version=2, layout=Transparent(), quantization=Lookup(on_lines_of(np.exp)), accepts=beyond_floats)
+@handler(
+    "EXP", max_version=2, layout=Transparent(), quantization=Lookup(interpolated_table(np.exp)), accepts=check_exp_range
+)
 def exponential(ctx: Context, x: Value) -> Value:
     """Exp (exp.cc)."""
     return ctx.ops.Exp(x)
 
 
-@handler("LOG", max_version=2, layout=Transparent(), quantization=Lookup(on_lines_of(log)))
+@handler("LOG", max_version=2, layout=Transparent(), quantization=Lookup(interpolated_table(log)))
 def logarithm(ctx: Context, x: Value) -> Value:
-    """Log; numbers up to 0 give the quantized dtype's lowest (LogLUTPrepare, elementwise.cc)."""
-    return ctx.ops.Log(ctx.ops.Max(x, 0.0) if ctx.quantized else x)
+    """Emit Log; numbers up to 0 give the quantized minimum (LogLUTPrepare, elementwise.cc)."""
+    return ctx.ops.Log(ctx.ops.Max(x, 0.0) if ctx.is_quantized else x)
 
 
 @handler("SQRT", max_version=2, layout=Transparent(), quantization=Dequantized())
 def square_root(ctx: Context, x: Value) -> Value:
-    """Sqrt; the kernel cuts its integers off where others round (SqrtEvalQuantized, elementwise.cc)."""
+    """Emit Sqrt; the kernel truncates quantized results instead of rounding (SqrtEvalQuantized, elementwise.cc)."""
     root, quantization = ctx.ops.Sqrt(x), ctx.quantization(out(0))
     return (
         root
@@ -91,9 +93,9 @@ def square_root(ctx: Context, x: Value) -> Value:
     )
 
 
-@handler("RSQRT", max_version=3, layout=Transparent(), quantization=Lookup(on_lines_of(rsqrt)))
+@handler("RSQRT", max_version=3, layout=Transparent(), quantization=Lookup(interpolated_table(rsqrt)))
 def reciprocal_square_root(ctx: Context, x: Value) -> Value:
-    """Reciprocal of Sqrt; a quantized zero gives the dtype's highest, as infinity does."""
+    """Emit Reciprocal of Sqrt; a quantized zero gives the maximum, as infinity does."""
     return ctx.ops.Reciprocal(ctx.ops.Sqrt(x))
 
 
@@ -105,7 +107,7 @@ def ceil(ctx: Context, x: Value) -> Value:
 
 @handler("ROUND", max_version=1, layout=Transparent())
 def round_(ctx: Context, x: Value) -> Value:
-    """Round; halves go to the even number, in ONNX as in the kernel (RoundToNearest, reference/round.h)."""
+    """Emit Round, which rounds half to even as the kernel does (RoundToNearest, reference/round.h)."""
     return ctx.ops.Round(x)
 
 
@@ -135,19 +137,19 @@ PARTS = ("complex64 -> float32", "complex128 -> float64")
 
 @handler("REAL", max_version=1, layout=Transparent(), types=PARTS)
 def real_part(ctx: Context, x: Value) -> Value:
-    """The first number of each pair."""
+    """Emit the first number of each pair."""
     return ctx.ops.Gather(x, np.asarray(0), axis=-1)
 
 
 @handler("IMAG", max_version=1, layout=Transparent(), types=PARTS)
 def imaginary_part(ctx: Context, x: Value) -> Value:
-    """The second number of each pair."""
+    """Emit the second number of each pair."""
     return ctx.ops.Gather(x, np.asarray(1), axis=-1)
 
 
 @handler("COMPLEX_ABS", max_version=1, layout=Transparent(), types=PARTS)
 def complex_absolute(ctx: Context, x: Value) -> Value:
-    """The length of each pair, in float64: the kernel's hypot does not overflow where the squares do."""
+    """Emit the length of each pair in float64: the kernel's hypot does not overflow where squares do."""
     ops = ctx.ops
     real, imaginary = (ops.Cast(ops.Gather(x, np.asarray(part), axis=-1), to="float64") for part in (0, 1))
     length = ops.Sqrt(ops.Add(ops.Mul(real, real), ops.Mul(imaginary, imaginary)))
@@ -158,18 +160,19 @@ def complex_absolute(ctx: Context, x: Value) -> Value:
 
 
 def boundaries(op: Operator) -> Array:
-    """The ascending bounds of the intervals, float32."""
+    """Return the ascending bounds of the intervals, float32."""
     return np.asarray(op.options.boundaries, np.float32).reshape(-1)
 
 
-def ascending(at: Instance) -> Decline | None:
+def check_boundaries(at: Instance) -> Decline | None:
     limits = boundaries(at.op)
-    return None if (limits[:-1] <= limits[1:]).all() else Decline("its boundaries do not ascend; sort them")
+    return None if (limits[:-1] <= limits[1:]).all() else Decline("its boundaries are not ascending; sort them")
 
 
-@handler("BUCKETIZE", max_version=1, layout=Transparent(), accepts=ascending)
+@handler("BUCKETIZE", max_version=1, layout=Transparent(), accepts=check_boundaries)
 def bucketize(ctx: Context, x: Value) -> Value:
-    """How many boundaries a number is not below: one that equals a boundary lies above it, and NaN above all.
+    """Emit the number of boundaries that are at most x; NaN is above all.
+
 
     Integers are compared in float32, as std::upper_bound converts them (bucketize.cc).
     """

@@ -1,4 +1,4 @@
-"""Matrix products, batch by batch."""
+"""Batched matrix products."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ from onnx_tflite_plugin.api import (
     Quantization,
     Terminate,
     Value,
+    format_axes,
     handler,
     out,
-    spelled,
 )
 from op_handlers.kernels.fixed_point import quantized_multiplier
-from op_handlers.kernels.operands import parameters
-from op_handlers.kernels.wide_sums import scaled_as_sum
+from op_handlers.kernels.operands import require_quantization
+from op_handlers.kernels.wide_accumulators import scale_product
 
 
 def product_axes(op: Operator, x: str = "mk", w: str = "kn") -> list[list[str]]:
-    """The letters of both operands and the result: batches, aligned from the right, then rows and columns."""
+    """Return the letters of both operands and the result: batches, aligned from the right, then rows and columns."""
     ends = (op[0].rank, x), (op[1].rank, w), (op[out(0)].rank, "mn")
     return [[*(f"b{i}" for i in reversed(range(rank - 2))), *matrix] for rank, matrix in ends]
 
 
-def batched_axes(at: Instance) -> str:
-    """As the file has them."""
+def batch_matmul_axes(at: Instance) -> str:
+    """Return the axes of the file."""
     op = at.op
     *operands, result = product_axes(op, "km" if op.options.adj_x else "mk", "nk" if op.options.adj_y else "kn")
-    return spelled(operands, result)
+    return format_axes(operands, result)
 
 
-def batched(at: Instance) -> Implicit | Terminate:
-    """An adjoint is an order of its operand. Else a constant follows the order in which rows lie; batches may take any."""
+def matmul_layout(at: Instance) -> Implicit | Terminate:
+    """Return the layout: an adjoint is a permutation of its operand; else batches are unordered."""
     op = at.op
     if op.options.adj_x or op.options.adj_y:
         return Implicit({slot: " ".join(axes) for slot, axes in zip((0, 1, out(0)), product_axes(op), strict=True)})
-    if op[1].constant:
+    if op[1].is_constant:
         return Terminate(unordered="k")
     return Terminate(unordered=" ".join(f"b{i}" for i in range(op[0].rank - 2)) if op[0].rank == op[1].rank else "")
 
 
-def multiplied(at: Instance) -> Decline | None:
-    """Scales per channel count for float rows only, one for each column, without a zero point (batch_matmul.cc)."""
+def check_scales(at: Instance) -> Decline | None:
+    """Return a Decline for per-channel scales other than per-column ones of symmetric weights under float (batch_matmul.cc)."""
     op = at.op
     x, w, y = op[0], op[1], op[out(0)]
     if y.dtype == "int32":
@@ -68,60 +68,65 @@ def multiplied(at: Instance) -> Decline | None:
 @handler(
     "BATCH_MATMUL",
     max_version=4,
-    layout=batched,
-    axes=batched_axes,
+    layout=matmul_layout,
+    axes=batch_matmul_axes,
     quantization=lambda at: Integer() if at.op[out(0)].dtype == "int32" else Dequantized(weights=(1,)),
     types=("float32, float32 int8 -> float32", "int8, int8 -> int8 int32", "int16, int16 int8 -> int16"),
-    accepts=multiplied,
+    accepts=check_scales,
 )
 def batch_matmul(ctx: Context, x: Value, w: Value) -> Value:
-    """MatMul; to int32 MatMulInteger of what the file stores, without zero points or scales (EvalInt8Int32)."""
+    """Emit MatMul; MatMulInteger of quantized values for int32, without zero points or scales (EvalInt8Int32)."""
     if ctx.op[out(0)].dtype == "int32":
-        return ctx.ops.MatMulInteger(x, w, added(ctx, 0), added(ctx, 1))
-    if vanishes(ctx.op):
-        ctx.warn("LiteRT's kernel answers zeros where an operand has scales per channel; quantize it with one scale")
+        return ctx.ops.MatMulInteger(x, w, zero_point_shift(ctx, 0), zero_point_shift(ctx, 1))
+    if has_zero_scale(ctx.op):
+        ctx.warn("LiteRT's kernel returns zeros for operands with per-channel scales; quantize with one scale")
         return ctx.ops.MatMul(ctx.ops.Mul(x, 0.0), w)
-    return rounded_twice(ctx, scaled_as_sum(ctx, ctx.ops.MatMul(x, w)))
+    return round_twice(ctx, scale_product(ctx, ctx.ops.MatMul(x, w)))
 
 
-MOST_BITS = 12
-"""Behind the point, of sums that are rounded twice: with more, one result in ten thousand differs."""
+MAX_FRACTION_BITS = 12
+"""Maximum number of fraction bits of sums that are rounded twice; with more, one result in ten thousand differs."""
 
 
-def rounded_twice(ctx: Context, product: Value) -> Value:
-    """Of int8: what rounds once to what the kernel rounds twice, in 30 to 200 results another than that of the product.
+def round_twice(ctx: Context, product: Value) -> Value:
+    """Return an int8 product that rounds once to the kernel's result of two roundings; 1 in 30 to 200 results differs otherwise.
 
-    The kernel rounds a sum to the ``bits`` that its multiplier leaves behind the point, halves up, and then to whole
-    numbers, halves away from zero. Both at once are halves away from zero of what is half a bit further from zero; no sum
-    but 0 is less than that half. (EvalInt8Int8, batch_matmul.cc; MultiplyByQuantizedMultiplier, internal/common.cc)
+
+    The kernel rounds a sum half up to the ``bits`` that its multiplier leaves after the point, then half away from zero
+    to integers.
+    Both together round half away from zero a number half a bit further from zero; no sum but 0 is less than that half.
+    (EvalInt8Int8,
+    batch_matmul.cc; MultiplyByQuantizedMultiplier, internal/common.cc)
     """
-    if not ctx.quantized or ctx.op[out(0)].dtype != "int8" or not ctx.target.rounds_activations:
+    if not ctx.is_quantized or ctx.op[out(0)].dtype != "int8" or not ctx.target.rounds_activations:
         return product
-    x, w, y = (float(parameters(ctx.op[slot]).scale[0]) for slot in (0, 1, out(0)))
+    x, w, y = (float(require_quantization(ctx.op[slot]).scale[0]) for slot in (0, 1, out(0)))
     bits = -quantized_multiplier(x * w / y)[1] if y else 0
-    if not 0 < bits <= MOST_BITS:
+    if not 0 < bits <= MAX_FRACTION_BITS:
         return product
     half = y / 2 ** (bits + 1)
-    low, high = np.float32(-half * (1 - ASIDE)), np.float32(half * (1 + ASIDE))
+    low, high = np.float32(-half * (1 - MARGIN)), np.float32(half * (1 + MARGIN))
     return ctx.ops.Sum(product, ctx.ops.Clip(product, low, high))
 
 
-ASIDE = 2.0**-8
-"""Of the half of a bit: where the multiplier is a power of two, sums come to halves of both roundings, and the first has them up."""
+MARGIN = 2.0**-8
+"""Fraction of the half bit: if the multiplier is a power of two, sums can be halves of both roundings, and the first rounds up."""
 
 
-def vanishes(op: Operator) -> bool:
-    """Whether the kernel takes the scale of a product of integers for 0.
+def has_zero_scale(op: Operator) -> bool:
+    """True if the kernel computes with a scale of 0 for a product of integers.
 
-    It reads the one scale of each operand (GetQuantizedConvolutionMultipler, kernel_util.cc), which is 0 where there are
-    several (GetLegacyQuantization, core/subgraph.cc).
+
+    It reads the single scale of each operand (GetQuantizedConvolutionMultipler, kernel_util.cc), which is 0 for
+    per-axis scales
+    (GetLegacyQuantization, core/subgraph.cc).
     """
     scales = [t.quantization for t in (op[0], op[1]) if isinstance(t.quantization, Quantization)]
     return op[0].dtype in ("int8", "int16") and any(quantization.per_axis for quantization in scales)
 
 
-def added(ctx: Context, slot: int) -> Array | None:
-    """What the storage adds to an operand's integers, as a zero point."""
+def zero_point_shift(ctx: Context, slot: int) -> Array | None:
+    """Return the difference of stored and file zero point of an operand."""
     file, stored = ctx.op[slot].quantization, ctx.quantization(slot)
     if stored is None or not isinstance(file, Quantization) or stored.zero_point == file.zero_point:
         return None

@@ -1,4 +1,4 @@
-"""Matrix products by weights."""
+"""Dense layers: matrix products with weights."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from onnx_tflite_plugin.api import (
     Instance,
     Operator,
     Quantization,
-    Refused,
+    Refusal,
     Terminate,
     Value,
+    format_axes,
     handler,
     out,
-    spelled,
 )
-from op_handlers.kernels.operands import moved_weights, packed_weights, signed_bytes
+from op_handlers.kernels.operands import check_packed_weights, check_weight_zero_points, reinterpret_uint8_weights
 
 
 def dense_axes(at: Instance) -> str | None:
-    """``n h w c, o (h w c) -> n o``: the trailing axes that make up one row of the weight are flattened."""
+    """Return ``n h w c, o (h w c) -> n o``, with the trailing axes of one row of the weight flattened."""
     op = at.op
     bias = [*(f"one{i}" for i in range(leading_ones(op))), "o"]
     if op[1].blocks is not None:
@@ -40,31 +40,32 @@ def dense_axes(at: Instance) -> str | None:
     batch, row = [f"n{i}" for i in range(rows[-1])], [f"k{i}" for i in range(rows[-1], len(dims))]
     first = batch[0] if len(batch) == 1 else f"({' '.join(batch)})" if batch else "one"
     group = row[0] if len(row) == 1 else f"({' '.join(row)})"
-    return spelled([[*batch, *row], ["o", group], bias], [first, "o"])
+    return format_axes([[*batch, *row], ["o", group], bias], [first, "o"])
 
 
 def leading_ones(op: Operator) -> int:
-    """Axes of size 1 that a bias has in front; the kernel asks for its number of elements alone."""
+    """Return the number of leading axes of size 1 of a bias; the kernel checks its number of elements only."""
     bias = op.tensor(2)
     return 0 if bias is None or set(bias.dims[:-1]) != {1} else bias.rank - 1
 
 
-def contracted(at: Instance) -> Implicit | Terminate:
-    """The elements of a row may come in any order, if the weight's columns do too.
+def dense_layout(at: Instance) -> Implicit | Terminate:
+    """Return a layout with a row's elements unordered, as the weight's columns are permuted alike.
 
-    Blocks that share a scale are kept whole, and lie down the columns, where runtimes fuse them.
+
+    Blocks that share a scale stay contiguous, along the first axis, where runtimes fuse them.
     """
     if at.op[1].blocks is not None:
         return Implicit({1: "k o"})
     return Terminate(unordered="k " + " ".join(f"k{i}" for i in range(at.op[0].rank)))
 
 
-def default_weights(at: Instance) -> Decline | None:
+def check_weights(at: Instance) -> Decline | None:
     op = at.op
     if op.options.weights_format != "DEFAULT":
         return Decline(f"weights_format {op.options.weights_format} is not known")
     if not op[1].has_rank:
-        return None  # sizes that follow are derived before anything else is asked
+        return None  # shapes are derived before other checks
     if op[1].rank < 2:
         return Decline(f"its weights are of shape {list(op[1].shape)}, and the kernel takes rows of them")
     if 0 not in op[0].dims[:-1] and not op[1].shape[-1] and op[1].shape[0]:  # the kernel writes zeros (Eval)
@@ -80,12 +81,12 @@ def default_weights(at: Instance) -> Decline | None:
             "its bias is int64 without a quantized_bias_type, which LiteRT reads as int32 under int16 weights"
         )
     if op[1].blocks is not None:
-        return in_blocks(op)
-    return packed_weights(op, NARROW) or moved_rows(op) or moved_weights(op)
+        return check_blocks(op)
+    return check_packed_weights(op, NARROW) or check_row_zero_points(op) or check_weight_zero_points(op)
 
 
-def moved_rows(op: Operator) -> Decline | None:
-    """XNNPACK refuses zero points of single rows, and the kernel leaves them out (FullyConnectedPerChannel)."""
+def check_row_zero_points(op: Operator) -> Decline | None:
+    """Return a Decline for zero points per row: XNNPACK refuses them, the kernel ignores them (FullyConnectedPerChannel)."""
     q = op[1].quantization
     if not isinstance(q, Quantization) or not q.per_axis or not any(q.zero_point):
         return None
@@ -99,8 +100,8 @@ def bias_dtype(op: Operator) -> str:
     return "" if bias is None else bias.dtype
 
 
-def in_blocks(op: Operator) -> Decline | None:
-    """XNNPACK takes blocks of 32, the kernel others (PrepareImpl)."""
+def check_blocks(op: Operator) -> Decline | None:
+    """Return a Decline for unsupported blocks: XNNPACK supports multiples of 32, the kernel others (PrepareImpl)."""
     x, w = op[0], op[1]
     if (x.dtype, w.dtype) != ("float32", "int4"):
         return Decline(f"it multiplies {x.dtype} by {w.dtype} with a scale per block; the kernel takes float32 by int4")
@@ -116,7 +117,7 @@ def in_blocks(op: Operator) -> Decline | None:
 
 
 def dense_activation(at: Instance) -> ActivationKernel:
-    """Float operands on integer weights have kernels of their own (Prepare); those for blocks apply none (EvalBlockwise4Bit)."""
+    """Return the kernel family: hybrid operators have their own (Prepare), blockwise ones apply none (EvalBlockwise4Bit)."""
     x, w = at.op[0], at.op[1]
     if w.blocks is not None:
         fits_xnnpack = w.blocks.block_size % 32 == 0
@@ -125,8 +126,8 @@ def dense_activation(at: Instance) -> ActivationKernel:
     return ActivationKernel.ELEMENTWISE if hybrid else ActivationKernel.CLAMPED_ONLY
 
 
-def dense_sizes(at: Instance) -> Dims:
-    """A row of results for each row of the weight's length (fully_connected.cc)."""
+def dense_shape(at: Instance) -> Dims:
+    """Return one row of results per row of the weight's length (fully_connected.cc)."""
     op = at.op
     dims, (rows, depth) = op[0].dims, op[1].shape
     if op.options.keep_num_dims:
@@ -135,18 +136,18 @@ def dense_sizes(at: Instance) -> Dims:
         return (None, rows)
     count = prod(size or 0 for size in dims)
     if not depth or count % depth:
-        raise Refused(f"{count} elements are no rows of {depth}")
+        raise Refusal(f"{count} elements are no rows of {depth}")
     return (count // depth, rows)
 
 
-def leads(at: Instance) -> bool:
-    """Whether the result keeps several axes of unknown size."""
+def has_dynamic_leading_axes(at: Instance) -> bool:
+    """True if the result keeps several dynamic leading dimensions."""
     return bool(at.op.options.keep_num_dims) and at.op[out(0)].dims.count(None) > 1
 
 
-def in_rows(at: Instance) -> dict[int, Dims]:
-    """Both sides are matrices in ONNX, unless the result's sizes are known as it runs only: ``with_leading``."""
-    if leads(at):
+def matrix_shapes(at: Instance) -> dict[int, Dims]:
+    """Return both sides as matrices, unless the result's shape is known at runtime only: ``with_leading``."""
+    if has_dynamic_leading_axes(at):
         return {}
     op, (units, depth) = at.op, at.op[1].shape
     operand: dict[int, Dims] = {} if op[0].rank == 2 and op[0].dims[-1] == depth else {0: (None, depth)}
@@ -165,34 +166,36 @@ KINDS = (
 @handler(
     "FULLY_CONNECTED",
     max_version=14,
-    layout=contracted,
+    layout=dense_layout,
     axes=dense_axes,
-    reshapes=in_rows,
+    reshapes=matrix_shapes,
     quantization=Dequantized(bias={2: (0, 1)}, blocks=(1,)),
     activation=FusedActivation(dense_activation),
     types=KINDS,
-    accepts=default_weights,
-    sizes=dense_sizes,
+    accepts=check_weights,
+    sizes=dense_shape,
 )
 def fully_connected(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
-    """Gemm on the input flattened to rows of the weight's length (fully_connected.cc)."""
-    b = bias_of_rows(ctx, b)
-    if leads(ctx):
-        rows = ctx.dequantize(ctx.ops.Reshape(ctx.raw(0), [-1, ctx.op[1].shape[-1]]), like=0)
-        y = ctx.ops.Gemm(rows, signed_bytes(ctx, 1, w, by_row=True), b, transB=None if ctx.op[1].blocks else 1)
-        return with_leading(ctx, ctx.raw(0), ctx.quantize(y, like=out(0)))
-    return ctx.ops.Gemm(x, signed_bytes(ctx, 1, w, by_row=True), b, transB=None if ctx.op[1].blocks else 1)
+    """Emit Gemm on the input flattened to rows of the weight's length (fully_connected.cc)."""
+    b = flatten_bias(ctx, b)
+    if has_dynamic_leading_axes(ctx):
+        rows = ctx.dequantize(ctx.ops.Reshape(ctx.quantized_values(0), [-1, ctx.op[1].shape[-1]]), like=0)
+        y = ctx.ops.Gemm(
+            rows, reinterpret_uint8_weights(ctx, 1, w, by_row=True), b, transB=None if ctx.op[1].blocks else 1
+        )
+        return restore_leading_axes(ctx, ctx.quantized_values(0), ctx.quantize(y, like=out(0)))
+    return ctx.ops.Gemm(x, reinterpret_uint8_weights(ctx, 1, w, by_row=True), b, transB=None if ctx.op[1].blocks else 1)
 
 
-def bias_of_rows(ctx: Context, b: Value | None) -> Value | None:
-    """The bias as Gemm takes it: of several axes the kernel counts the elements."""
+def flatten_bias(ctx: Context, b: Value | None) -> Value | None:
+    """Return the bias as Gemm takes it: the kernel counts the elements of several axes."""
     bias = ctx.op.tensor(2)
     most = 2 if leading_ones(ctx.op) else 1
     return b if b is None or bias is None or bias.rank <= most else ctx.ops.Reshape(b, [-1])
 
 
-def with_leading(ctx: Context, x: Value, y: Value) -> Value:
-    """The product of all rows with the leading axes of x."""
+def restore_leading_axes(ctx: Context, x: Value, y: Value) -> Value:
+    """Reshape the product of all rows to the leading axes of x."""
     leading = ctx.ops.Slice(ctx.ops.Shape(x), [0], [ctx.op[0].rank - 1])
     shape = ctx.ops.Concat(leading, [ctx.op[1].shape[0]], axis=0)
     return ctx.ops.Reshape(y, shape, allowzero=1 if ctx.opset >= 14 else None)

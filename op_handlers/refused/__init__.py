@@ -1,1 +1,1 @@
-"""Operators that have no form in ONNX, each with the reason."""
+"""Operators that are not expressible in ONNX, each with the reason."""

@@ -1,4 +1,4 @@
-"""Operators that a compiler for one processor writes in place of a model's own."""
+"""Operators that a compiler for one processor writes in place of the original ones."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from onnx_tflite_plugin.api import Decline, Operator, hookimpl
 
 
 class Compiler(NamedTuple):
-    """A compiler by the names of its custom operators: one name, or with ``prefix`` all that begin so."""
+    """Compiler, by the names of its custom operators: one name, or with ``prefix`` all that begin with it."""
 
     code: str
     compiler: str
     processor: str
     prefix: bool = False
 
-    def wrote(self, name: str) -> bool:
+    def owns(self, name: str) -> bool:
         return name.startswith(self.code) if self.prefix else name == self.code
 
 
@@ -41,7 +41,7 @@ def claim(op: Operator) -> Decline | None:
     if not op.code.startswith(_CUSTOM):
         return None
     name = op.code.removeprefix(_CUSTOM)
-    found = next((each for each in COMPILERS if each.wrote(name)), None)
+    found = next((each for each in COMPILERS if each.owns(name)), None)
     if found is None:
         return None
     return Decline(

@@ -1,4 +1,4 @@
-"""Operators of StableHLO that stand in TFLite's schema, and that LiteRT has no kernel of (core/kernels/register.cc)."""
+"""StableHLO operators in TFLite's schema for which LiteRT has no kernel (core/kernels/register.cc)."""
 
 from __future__ import annotations
 

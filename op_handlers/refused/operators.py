@@ -1,42 +1,42 @@
-"""Operators that no ONNX graph can say. Another pack may take them all the same, by operators of a runtime's own."""
+"""Operators not expressible in ONNX. Other packs may convert them to a runtime's own operators."""
 
 from __future__ import annotations
 
-from onnx_tflite_plugin.api import Context, Decline, Handler, Refused, Terminate, Value, handler
+from onnx_tflite_plugin.api import Context, Decline, Handler, Refusal, Terminate, Value, handler
 
 EVERY_VERSION = 2**31 - 1
 
 
-def without_form(code: str, reason: str) -> Handler:
-    """A handler that declines every instance."""
+def refuse(code: str, reason: str) -> Handler:
+    """Return a handler that declines every instance."""
 
     def refused(ctx: Context, *_inputs: Value) -> Value:
         """None."""
-        raise Refused(reason)
+        raise Refusal(reason)
 
     declared = handler(code, max_version=EVERY_VERSION, layout=Terminate(), accepts=Decline(reason))
     return declared(refused)
 
 
-concat_embeddings = without_form(
+concat_embeddings = refuse(
     "CONCAT_EMBEDDINGS",
     "it has no form in ONNX: it is a name in the schema that LiteRT never gave a kernel, so what it computes is not defined",
 )
-delegate = without_form(
+delegate = refuse(
     "DELEGATE",
     "it has no form in ONNX: it stands for operators that a LiteRT delegate took over as a program ran, and a file does "
     "not say which; save the model before a delegate is applied",
 )
-lsh_projection = without_form(
+lsh_projection = refuse(
     "LSH_PROJECTION",
     "it has no form in ONNX: it hashes the bytes of its input with a function that ONNX has no operators for",
 )
-posenet_decoder = without_form(
+posenet_decoder = refuse(
     "CUSTOM.PosenetDecoderOp",
     "it has no form in ONNX: it follows poses from part to part by a queue of candidates, code of Coral's library that "
     "LiteRT does not have; convert the network in front of it, whose outputs are heatmaps and offsets",
 )
-skip_gram = without_form(
+skip_gram = refuse(
     "SKIP_GRAM",
     "it has no form in ONNX: it makes strings of strings, and ONNX has no operator that takes a string apart by words "
     "and joins them with some left out",

@@ -1,17 +1,17 @@
-"""Two operands of one shape: numbers are never rescaled, integers wrap, booleans are numbers of one bit."""
+"""Operators of two operands of one shape: no rescaling, integers wrap around, booleans are one-bit numbers."""
 
 from __future__ import annotations
 
 from itertools import zip_longest
 
 from onnx_tflite_plugin.api import Context, Decline, Instance, Raw, Transparent, Value, handler
-from op_handlers.kernels.extremes import extreme
+from op_handlers.kernels.min_max import emit_min_max
 
 FLOATS = ("float16", "float32", "float64")
 
 
-def wrapped(ctx: Context, onnx: str, x: Value, y: Value) -> Value:
-    """A sum or product modulo the dtype's range; of booleans, what any or both of them give (stablehlo_elementwise.h)."""
+def emit_wrapping(ctx: Context, onnx: str, x: Value, y: Value) -> Value:
+    """Emit a sum or product modulo the dtype's range; for booleans Or or And (stablehlo_elementwise.h)."""
     dtype, ops = ctx.op[0].dtype, ctx.ops
     if dtype == "bool":
         return {"Add": ops.Or, "Mul": ops.And}[onnx](x, y)
@@ -21,36 +21,36 @@ def wrapped(ctx: Context, onnx: str, x: Value, y: Value) -> Value:
 @handler("STABLEHLO_ADD", max_version=1, layout=Transparent(), quantization=Raw())
 def add(ctx: Context, x: Value, y: Value) -> Value:
     """Add."""
-    return wrapped(ctx, "Add", x, y)
+    return emit_wrapping(ctx, "Add", x, y)
 
 
 @handler("STABLEHLO_MULTIPLY", max_version=1, layout=Transparent(), quantization=Raw())
 def multiply(ctx: Context, x: Value, y: Value) -> Value:
     """Mul."""
-    return wrapped(ctx, "Mul", x, y)
+    return emit_wrapping(ctx, "Mul", x, y)
 
 
-def chosen(ctx: Context, onnx: str, x: Value, y: Value) -> Value:
-    """``std::max`` or ``std::min``: of reals the first one unless the second is beyond it, so a NaN is kept in the first only."""
+def emit_std_extreme(ctx: Context, onnx: str, x: Value, y: Value) -> Value:
+    """Emit ``std::max`` or ``std::min``: floats keep the first operand unless the second is beyond it, so NaN in the first only."""
     dtype, ops = ctx.op[0].dtype, ctx.ops
     if dtype == "bool":
         return {"Max": ops.Or, "Min": ops.And}[onnx](x, y)
     if dtype in FLOATS:
         beyond = ops.Less(x, y) if onnx == "Max" else ops.Less(y, x)
         return ops.Where(beyond, y, x)
-    return extreme(ctx, onnx, x, y)
+    return emit_min_max(ctx, onnx, x, y)
 
 
 @handler("STABLEHLO_MAXIMUM", max_version=1, layout=Transparent(), quantization=Raw())
 def maximum(ctx: Context, x: Value, y: Value) -> Value:
-    """The second operand where it is greater; of integers, Max."""
-    return chosen(ctx, "Max", x, y)
+    """Emit the second operand where it is greater; Max for integers."""
+    return emit_std_extreme(ctx, "Max", x, y)
 
 
 @handler("STABLEHLO_MINIMUM", max_version=1, layout=Transparent(), quantization=Raw())
 def minimum(ctx: Context, x: Value, y: Value) -> Value:
-    """The second operand where it is less; of integers, Min."""
-    return chosen(ctx, "Min", x, y)
+    """Emit the second operand where it is less; Min for integers."""
+    return emit_std_extreme(ctx, "Min", x, y)
 
 
 @handler(
@@ -62,20 +62,20 @@ def minimum(ctx: Context, x: Value, y: Value) -> Value:
     types="bool int8 uint8 int16 uint16 int32 uint32 int64 uint64",
 )
 def both(ctx: Context, x: Value, y: Value) -> Value:
-    """And; of integers, BitwiseAnd."""
+    """Emit And; BitwiseAnd for integers."""
     return ctx.ops.And(x, y) if ctx.op[0].dtype == "bool" else ctx.ops.BitwiseAnd(x, y)
 
 
-def unlike(at: Instance) -> Decline | None:
-    """The kernel goes through both side by side, whatever their shapes (EvalImpl, stablehlo_shift_left.cc)."""
+def check_equal_shapes(at: Instance) -> Decline | None:
+    """Return a Decline for different shapes, which the kernel does not check (EvalImpl, stablehlo_shift_left.cc)."""
     shapes = [at.op[k].dims for k in range(2)]
     if all(one in (None, other) or other is None for one, other in zip_longest(*shapes, fillvalue=0)):
         return None
     return Decline(f"it shifts {list(shapes[0])} by {list(shapes[1])}, which the kernel takes for one shape")
 
 
-@handler("STABLEHLO_SHIFT_LEFT", max_version=1, layout=Transparent(), quantization=Raw(), accepts=unlike)
+@handler("STABLEHLO_SHIFT_LEFT", max_version=1, layout=Transparent(), quantization=Raw(), accepts=check_equal_shapes)
 def shift_left(ctx: Context, x: Value, y: Value) -> Value:
-    """BitShift of unsigned 32 bits, of which the dtype's lowest remain; C promotes to 32 bits too (stablehlo_shift_left.cc)."""
+    """Emit BitShift in uint32, truncated to the dtype; C promotes to 32 bits too (stablehlo_shift_left.cc)."""
     bits = [ctx.ops.Cast(operand, to="uint32") for operand in (x, y)]
     return ctx.ops.Cast(ctx.ops.BitShift(*bits, direction="LEFT"), to=ctx.op[0].dtype)

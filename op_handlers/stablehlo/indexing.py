@@ -1,4 +1,4 @@
-"""Slices picked, and slices changed, at places known as the model runs."""
+"""Slices gathered and scattered at runtime indices."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from onnx_tflite_plugin.api import (
     Instance,
     Operator,
     Raw,
-    Refused,
+    Refusal,
     Terminate,
     Value,
     handler,
     out,
     spend,
 )
-from op_handlers.kernels.operands import as_int64
+from op_handlers.kernels.operands import cast_to_int64
 
 # --- gather -----------------------------------------------------------------------------------
 
 
-def vectorless(op: Operator) -> Decline | None:
-    """The kernel takes the length of a vector from behind the indices' shape, or before (ReadIndexVector, tensor_slice_util.h)."""
+def check_index_vectors(op: Operator) -> Decline | None:
+    """Return a Decline for a misplaced index vector axis, which the kernel reads out of range (ReadIndexVector, tensor_slice_util.h)."""
     if op.options.index_vector_dim < 0:
         return Decline(f"its vectors are said to lie along axis {op.options.index_vector_dim} of its indices")
     if op.options.index_vector_dim >= op[1].rank:
@@ -37,7 +37,7 @@ def vectorless(op: Operator) -> Decline | None:
     return None
 
 
-def placeable(at: Instance) -> Decline | None:
+def check_gather(at: Instance) -> Decline | None:
     if not at.op.options.start_index_map:
         return Decline("its indices name no axis (start_index_map is empty)")
     o, x, index = at.op.options, at.op[0], at.op[1]
@@ -57,7 +57,7 @@ def placeable(at: Instance) -> Decline | None:
         )
     if any(size is not None and part > size for part, size in zip(o.slice_sizes, x.dims, strict=True)):
         return Decline(f"its slices of {list(o.slice_sizes)} are larger than what they are cut from, {list(x.dims)}")
-    return vectorless(at.op)
+    return check_index_vectors(at.op)
 
 
 @handler(
@@ -66,7 +66,7 @@ def placeable(at: Instance) -> Decline | None:
     layout=Terminate(),
     quantization=Raw(shift_safe=True, onnx="Gather"),
     types="T, int32 int64 -> T",
-    accepts=placeable,
+    accepts=check_gather,
 )
 def gather(ctx: Context, x: Value, indices: Value) -> Value:
     """A slice for each index: Gather along one axis, else GatherND; starts are moved so that it fits (stablehlo_gather.cc).
@@ -78,11 +78,11 @@ def gather(ctx: Context, x: Value, indices: Value) -> Value:
     batch = [f"b{k}" for k in range(ctx.op[1].rank - 1)]
     rest = [axis for axis in range(rank) if axis not in mapped]
     within = [axis for axis in sorted(mapped) if axis not in collapsed]
-    places = grid(ctx, vectors(ctx, indices), within)
-    y = sliced(ctx, x, rest)
+    places = element_indices(ctx, start_vectors(ctx, indices), within)
+    y = slice_other_axes(ctx, x, rest)
     if len(mapped) == 1:
         (axis,) = mapped
-        y = ctx.ops.Gather(y, picked(ctx, places, 0), axis=axis)
+        y = ctx.ops.Gather(y, vector_component(ctx, places, 0), axis=axis)
         names = [
             *(f"o{k}" for k in range(axis)),
             *batch,
@@ -90,27 +90,27 @@ def gather(ctx: Context, x: Value, indices: Value) -> Value:
             *(f"o{k}" for k in rest if k > axis),
         ]
     else:
-        y = ctx.ops.GatherND(transposed(ctx, y, [*mapped, *rest]), places)
+        y = ctx.ops.GatherND(transpose(ctx, y, [*mapped, *rest]), places)
         names = [*batch, *(f"o{k}" for k in (*within, *rest))]
     gone = [k for k, name in enumerate(names) if name[0] == "o" and int(name[1:]) in collapsed]
     if gone:
         y = ctx.ops.Squeeze(y, np.asarray(gone))
         names = [name for k, name in enumerate(names) if k not in gone]
-    return transposed(ctx, y, [names.index(name) for name in result(ctx.op, batch)])
+    return transpose(ctx, y, [names.index(name) for name in result_axes(ctx.op, batch)])
 
 
-def result(op: Operator, batch: list[str]) -> list[str]:
-    """The letters of the result's axes: those of the slice at ``offset_dims``, the indices' in between."""
+def result_axes(op: Operator, batch: list[str]) -> list[str]:
+    """Return the letters of the result's axes: the slice's at ``offset_dims``, the indices' in between."""
     o = op.options
     offsets = iter(f"o{k}" for k in range(op[0].rank) if k not in o.collapsed_slice_dims)
     batches = iter(batch)
     return [next(offsets) if k in o.offset_dims else next(batches) for k in range(op[out(0)].rank)]
 
 
-def vectors(ctx: Context, indices: Value) -> Value | Array:
-    """The starts, one vector along the last axis for each slice, moved so that the slice fits."""
+def start_vectors(ctx: Context, indices: Value) -> Value | Array:
+    """Return the starts, one vector along the last axis per slice, clamped so that the slice fits."""
     o, (x, index) = ctx.options, (ctx.op[0], ctx.op[1])
-    starts = moved(ctx, as_int64(ctx, 1, indices), o.index_vector_dim, index.rank)
+    starts = vectors_last(ctx, cast_to_int64(ctx, 1, indices), o.index_vector_dim, index.rank)
     sizes = [o.slice_sizes[axis] for axis in o.start_index_map]
     dims = [x.dims[axis] for axis in o.start_index_map]
     if None not in dims:
@@ -118,20 +118,20 @@ def vectors(ctx: Context, indices: Value) -> Value | Array:
         if isinstance(starts, np.ndarray):
             return np.maximum(np.minimum(starts, highest), 0)
         return ctx.ops.Max(ctx.ops.Min(starts, highest), np.int64(0))
-    shape = ctx.ops.Gather(ctx.ops.Shape(ctx.raw(0)), np.asarray(o.start_index_map, np.int64))
+    shape = ctx.ops.Gather(ctx.ops.Shape(ctx.quantized_values(0)), np.asarray(o.start_index_map, np.int64))
     most = ctx.ops.Sub(shape, np.asarray(sizes, np.int64))
     return ctx.ops.Max(ctx.ops.Min(starts, most), np.int64(0))
 
 
-def moved(ctx: Context, indices: Value | Array, axis: int, rank: int) -> Value | Array:
-    """Index vectors along the last axis."""
+def vectors_last(ctx: Context, indices: Value | Array, axis: int, rank: int) -> Value | Array:
+    """Move index vectors to the last axis."""
     if isinstance(indices, np.ndarray):
         return np.moveaxis(indices, axis, -1)
-    return transposed(ctx, indices, [*(k for k in range(rank) if k != axis), axis])
+    return transpose(ctx, indices, [*(k for k in range(rank) if k != axis), axis])
 
 
-def grid(ctx: Context, starts: Value | Array, within: list[int]) -> Value | Array:
-    """The places of a slice's elements along the axes ``within``: an axis for each, in front of the vectors."""
+def element_indices(ctx: Context, starts: Value | Array, within: list[int]) -> Value | Array:
+    """Return the indices of a slice's elements along the axes ``within``, one leading axis each."""
     if not within:
         return starts
     o = ctx.options
@@ -145,20 +145,20 @@ def grid(ctx: Context, starts: Value | Array, within: list[int]) -> Value | Arra
     return ctx.ops.Add(ctx.ops.Unsqueeze(starts, list(range(-1 - len(within), -1))), steps)
 
 
-def picked(ctx: Context, vectors: Value | Array, k: int) -> Value | Array:
-    """One number of each vector."""
+def vector_component(ctx: Context, vectors: Value | Array, k: int) -> Value | Array:
+    """Return one component of each vector."""
     return vectors[..., k] if isinstance(vectors, np.ndarray) else ctx.ops.Gather(vectors, np.asarray(k), axis=-1)
 
 
-def sliced(ctx: Context, x: Value, axes: list[int]) -> Value:
-    """Axes without an index start at 0, and may end before their end."""
+def slice_other_axes(ctx: Context, x: Value, axes: list[int]) -> Value:
+    """Slice the axes without an index, which start at 0 and may end early."""
     sizes = ctx.options.slice_sizes
     cut = [axis for axis in axes if ctx.op[0].dims[axis] != sizes[axis]]
     ends = np.asarray([sizes[axis] for axis in cut], np.int64)
     return ctx.ops.Slice(x, np.zeros(len(cut), np.int64), ends, np.asarray(cut, np.int64)) if cut else x
 
 
-def transposed(ctx: Context, x: Value, perm: list[int]) -> Value:
+def transpose(ctx: Context, x: Value, perm: list[int]) -> Value:
     return x if perm == sorted(perm) else ctx.ops.Transpose(x, perm=perm)
 
 
@@ -172,22 +172,22 @@ REDUCTIONS = {
 }
 
 
-def reduction(ctx: Context) -> str:
-    """What the subgraph of one operator does; it replaces where there is none (GetComputationType)."""
+def scatter_reduction(ctx: Context) -> str:
+    """Return the reduction that the subgraph computes; none if updates replace (GetComputationType)."""
     inner = ctx.subgraph(ctx.options.update_computation_subgraph_index).operators
     if not inner:
         return "none"
     if len(inner) > 1 or inner[0].code not in REDUCTIONS:
         held = ", ".join(op.code for op in inner)
-        raise Refused(
+        raise Refusal(
             f"its region holds {held}; LiteRT, which takes one of {', '.join(REDUCTIONS)}, refuses the file too; "
             "export the model without what adds, multiplies or compares at indices"
         )
     return REDUCTIONS[inner[0].code]
 
 
-def sized(at: Instance) -> Decline | None:
-    if not at.op[0].static or not at.op[2].static or not at.op[1].static:
+def check_scatter(at: Instance) -> Decline | None:
+    if not at.op[0].is_static or not at.op[2].is_static or not at.op[1].is_static:
         return Decline("it scatters into or from tensors of unknown size; give it with --input-shape")
     o, (x, _, new) = at.op.options, (at.op[0], at.op[1], at.op[2])
     told = (new.rank, o.update_window_dims), (x.rank, (*o.inserted_window_dims, *o.scatter_dims_to_operand_dims))
@@ -203,7 +203,7 @@ def sized(at: Instance) -> Decline | None:
     vector = at.op[1].shape[o.index_vector_dim : o.index_vector_dim + 1]
     if vector and vector[0] != len(o.scatter_dims_to_operand_dims):
         return Decline(f"its indices are of {vector[0]} numbers, for {len(o.scatter_dims_to_operand_dims)} axes")
-    return vectorless(at.op)
+    return check_index_vectors(at.op)
 
 
 @handler(
@@ -213,20 +213,20 @@ def sized(at: Instance) -> Decline | None:
     quantization=Raw(),
     min_opset=18,
     types="T, int32 int64, T -> T",
-    accepts=sized,
+    accepts=check_scatter,
 )
 def scatter(ctx: Context, x: Value, indices: Value, updates: Value) -> Value:
     """ScatterElements on the flattened operand, in the order of the updates; those beyond its ends go to one element more.
 
     ONNX Runtime scatters elements one after the other, as the kernel does: of several to one place the last one stays.
     """
-    ops, how = ctx.ops, reduction(ctx)
+    ops, how = ctx.ops, scatter_reduction(ctx)
     shape, count = ctx.op[0].shape, prod(ctx.op[0].shape)
     if count >= 2**31:
-        raise Refused(f"it scatters into {count} elements, which ONNX Runtime cannot count")
+        raise Refusal(f"it scatters into {count} elements, which ONNX Runtime cannot count")
     if not count or not prod(ctx.op[2].shape):
         return ops.Identity(x)
-    places, beyond = flat_places(ctx, indices)
+    places, beyond = flat_indices(ctx, indices)
     data, new = ops.Reshape(x, [-1]), ops.Reshape(updates, [-1])
     if beyond:
         data = ops.Concat(data, ops.Slice(data, [0], [1], [0]), axis=0)
@@ -236,16 +236,16 @@ def scatter(ctx: Context, x: Value, indices: Value, updates: Value) -> Value:
     return ops.Reshape(y, np.asarray(shape, np.int64))
 
 
-def flat_places(ctx: Context, indices: Value) -> tuple[Any, bool]:
-    """Where each update goes in the flattened operand, one after its end where it goes beyond; and whether any may."""
+def flat_indices(ctx: Context, indices: Value) -> tuple[Any, bool]:
+    """Return the index of each update in the flattened operand, one after its end if out of range, and True if any may be."""
     o, ops, (x, index, new) = ctx.options, ctx.ops, (ctx.op[0], ctx.op[1], ctx.op[2])
     windows, axes = list(o.update_window_dims), [k for k in range(x.rank) if k not in o.inserted_window_dims]
     places = [size for axis, size in enumerate(index.shape) if axis != o.index_vector_dim]
     given = [size for axis, size in enumerate(new.shape) if axis not in windows]
-    if index.static and new.static and given != places:
-        raise Refused(f"its {places} places do not fit updates of shape {list(new.shape)}")
+    if index.is_static and new.is_static and given != places:
+        raise Refusal(f"its {places} places do not fit updates of shape {list(new.shape)}")
     strides = [prod(x.shape[k + 1 :]) for k in range(x.rank)]
-    starts = moved(ctx, as_int64(ctx, 1, indices), o.index_vector_dim, index.rank)
+    starts = vectors_last(ctx, cast_to_int64(ctx, 1, indices), o.index_vector_dim, index.rank)
     spend(4 * prod(new.shape), 8, "the places of what is scattered")
     total: Any = np.zeros(new.shape, np.int64)
     inside: Any = np.ones(new.shape, bool)
@@ -258,7 +258,7 @@ def flat_places(ctx: Context, indices: Value) -> tuple[Any, bool]:
             total, inside = total + at * strides[axis], inside & (at < x.shape[axis])
     run_time: list[tuple[Any, int]] = []
     for k, axis in enumerate(o.scatter_dims_to_operand_dims):
-        start = picked(ctx, starts, k)
+        start = vector_component(ctx, starts, k)
         at = np.arange(new.shape[windows[axes.index(axis)]]) if axis in axes else np.zeros(1, np.int64)
         at = at.reshape([-1 if axis in axes and d == windows[axes.index(axis)] else 1 for d in range(new.rank)])
         if isinstance(start, np.ndarray):
@@ -267,13 +267,13 @@ def flat_places(ctx: Context, indices: Value) -> tuple[Any, bool]:
         else:
             wide = ops.Unsqueeze(start, windows) if windows else start
             run_time.append((ops.Add(wide, at), axis))
-    return joined(ctx, total, inside, run_time, strides)
+    return add_index_parts(ctx, total, inside, run_time, strides)
 
 
-def joined(
+def add_index_parts(
     ctx: Context, total: Array, inside: Array, run_time: list[tuple[Any, int]], strides: list[int]
 ) -> tuple[Any, bool]:
-    """The sum of what is known and what is not, flattened."""
+    """Return the sum of constant and runtime parts, flattened."""
     ops, x = ctx.ops, ctx.op[0]
     count = prod(x.shape)
     if not run_time:

@@ -1,4 +1,4 @@
-"""Padding at the edges and between elements, cropping at the edges."""
+"""Padding and cropping at the ends of axes, and padding between elements."""
 
 from __future__ import annotations
 
@@ -13,43 +13,49 @@ from onnx_tflite_plugin.api import (
     Decline,
     Instance,
     Raw,
-    Refused,
+    Refusal,
     Value,
     handler,
     out,
     spend,
 )
-from op_handlers.kernels.operands import any_order, as_int64, in_place, scalar, whole_numbers
+from op_handlers.kernels.operands import (
+    cast_to_int64,
+    constant_integers,
+    rank_preserving_axes,
+    reshape_to_scalar,
+    unordered_layout,
+)
 
 
-def untouched(at: Instance) -> Attribute:
-    """Axes that are neither padded nor cropped may hold their elements in any order."""
+def padding_layout(at: Instance) -> Attribute:
+    """Return a layout with axes unordered that are neither padded nor cropped."""
     o = at.op.options
     rows = zip(o.edge_padding_low, o.edge_padding_high, o.interior_padding, strict=True)
-    return any_order((axis for axis, row in enumerate(rows) if not any(row)))
+    return unordered_layout((axis for axis, row in enumerate(rows) if not any(row)))
 
 
-def not_empty(at: Instance) -> Decline | None:
-    """Of an empty result the kernel makes every size 0, which is no shape the file tells of."""
+def check_not_empty(at: Instance) -> Decline | None:
+    """Return a Decline for an empty result, for which the kernel sets every size to 0."""
     return Decline("its result has no elements") if 0 in at.op[out(0)].shape else None
 
 
 @handler(
     "STABLEHLO_PAD",
     max_version=1,
-    layout=untouched,
-    axes=in_place,
+    layout=padding_layout,
+    axes=rank_preserving_axes,
     quantization=Raw(shift_safe=True, onnx="Pad"),
-    accepts=not_empty,
+    accepts=check_not_empty,
 )
 def stablehlo_pad(ctx: Context, x: Value, number: Value) -> Value:
-    """Pad, where nothing comes between elements; a negative edge crops (stablehlo_pad.cc)."""
+    """Emit Pad if nothing is inserted between elements; a negative amount crops (stablehlo_pad.cc)."""
     o = ctx.options
-    rows = (ctx.by_axis(row) for row in (o.edge_padding_low, o.edge_padding_high, o.interior_padding))
-    return spread(ctx, x, scalar(ctx, 1, number), *rows)
+    rows = (ctx.permute_entries(row) for row in (o.edge_padding_low, o.edge_padding_high, o.interior_padding))
+    return emit_dilated_pad(ctx, x, reshape_to_scalar(ctx, 1, number), *rows)
 
 
-def spread(
+def emit_dilated_pad(
     ctx: Context, x: Value, number: Value, low: Sequence[int], high: Sequence[int], interior: Sequence[int]
 ) -> Value:
     """Numbers before, behind and between the elements of each axis, in planned order; where fewer than none, elements go.
@@ -62,7 +68,7 @@ def spread(
         edges[len(low) + axis] = 1
     y = x if not any(edges) else ctx.ops.Pad(x, np.asarray(edges, np.int64), number, mode="constant")
     for axis in within:
-        y = ctx.ops.Gather(y, places(size_of(ctx, axis), low[axis], high[axis], interior[axis]), axis=axis)
+        y = ctx.ops.Gather(y, source_indices(static_size(ctx, axis), low[axis], high[axis], interior[axis]), axis=axis)
     crops = [axis for axis in range(len(low)) if axis not in within and min(low[axis], high[axis]) < 0]
     if not crops:
         return y
@@ -70,16 +76,16 @@ def spread(
     return ctx.ops.Slice(y, np.asarray([-min(low[axis], 0) for axis in crops]), np.asarray(ends), np.asarray(crops))
 
 
-def size_of(ctx: Context, axis: int) -> int:
-    """An axis's size in planned order. Raises Refused where it is unknown."""
+def static_size(ctx: Context, axis: int) -> int:
+    """Return an axis's size in the planned layout. Raises Refusal if dynamic."""
     size = ctx.shape(0)[axis]
     if size is None:
-        raise Refused("it puts numbers between the elements of an axis of unknown size; give it with --input-shape")
+        raise Refusal("it puts numbers between the elements of an axis of unknown size; give it with --input-shape")
     return size
 
 
-def places(size: int, low: int, high: int, interior: int) -> Array:
-    """Where each element comes from; ``size`` where a number is put."""
+def source_indices(size: int, low: int, high: int, interior: int) -> Array:
+    """Return the source index of each element; ``size`` for a padding value."""
     span = max((size - 1) * (interior + 1) + 1, 0)
     spend(4 * max(low + span + high, 0), 8, "the places of padded elements")
     at = np.arange(-low, span + high)
@@ -90,25 +96,29 @@ def places(size: int, low: int, high: int, interior: int) -> Array:
 # --- DILATE -----------------------------------------------------------------------------------
 
 
-def undilated(at: Instance) -> Attribute:
-    return any_order((axis for axis, step in enumerate(whole_numbers(at.op, 1) or []) if step == 1))
+def dilate_layout(at: Instance) -> Attribute:
+    return unordered_layout((axis for axis, step in enumerate(constant_integers(at.op, 1) or []) if step == 1))
 
 
 @handler(
     "DILATE",
     max_version=1,
-    layout=undilated,
-    axes=in_place,
+    layout=dilate_layout,
+    axes=rank_preserving_axes,
     indexed_by_axis={1: 0},
     quantization=Raw(shift_safe=True, onnx="Pad"),
 )
 def dilate(ctx: Context, x: Value, steps: Value, number: Value) -> Value:
-    """A number put between elements; none behind the last (dilate.cc)."""
+    """Emit padding values between elements, none after the last (dilate.cc)."""
     constant, rank = ctx.constant(1), ctx.op[0].rank
     if constant is not None and all(step == 1 or ctx.shape(0)[axis] is not None for axis, step in enumerate(constant)):
-        return spread(ctx, x, scalar(ctx, 2, number), [0] * rank, [0] * rank, [int(step) - 1 for step in constant])
-    ops, apart = ctx.ops, as_int64(ctx, 1, steps)
-    y = ctx.ops.Pad(x, np.asarray([0] * rank + [1] * rank, np.int64), scalar(ctx, 2, number), mode="constant")
+        return emit_dilated_pad(
+            ctx, x, reshape_to_scalar(ctx, 2, number), [0] * rank, [0] * rank, [int(step) - 1 for step in constant]
+        )
+    ops, apart = ctx.ops, cast_to_int64(ctx, 1, steps)
+    y = ctx.ops.Pad(
+        x, np.asarray([0] * rank + [1] * rank, np.int64), reshape_to_scalar(ctx, 2, number), mode="constant"
+    )
     for axis in range(rank):
         size = ops.Gather(ops.Shape(x), np.asarray(axis))
         step = np.asarray(apart[axis]) if isinstance(apart, np.ndarray) else ops.Gather(apart, np.asarray(axis))

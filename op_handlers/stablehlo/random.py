@@ -1,4 +1,4 @@
-"""Random bits: the generators' own integers, block by block of a counter."""
+"""Random bits: the integers of counter-based generators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PHILOX_STEPS = (0x9E3779B9, 0xBB67AE85)
 
 
 class Bits:
-    """Unsigned 32 bit numbers in int64, whose lowest 64 bits a product keeps."""
+    """Unsigned 32-bit arithmetic in int64, whose products keep the lowest 64 bits."""
 
     def __init__(self, ctx: Context) -> None:
         self.ops = ctx.ops
@@ -25,11 +25,11 @@ class Bits:
         return self.ops.BitwiseAnd(x, np.int64(LOW))
 
     def high(self, x: Value) -> Value:
-        """The upper 32 of 64 bits; shifts are of unsigned numbers only."""
+        """Return the upper 32 of 64 bits; shifts are unsigned."""
         shifted = self.ops.BitShift(self.ops.Cast(x, to="uint64"), np.uint64(32), direction="RIGHT")
         return self.ops.Cast(shifted, to="int64")
 
-    def plus(self, x: ValueLike, y: ValueLike) -> Value:
+    def add(self, x: ValueLike, y: ValueLike) -> Value:
         return self.low(self.ops.Add(x, y))
 
     def xor(self, first: Value, *terms: ValueLike) -> Value:
@@ -38,8 +38,8 @@ class Bits:
             total = self.ops.BitwiseXor(total, term)
         return total
 
-    def rotated(self, x: Value, count: int) -> Value:
-        """Rotated left: the product with a power of two has what goes over the top in its upper half."""
+    def rotate_left(self, x: Value, count: int) -> Value:
+        """Rotate left: the product with a power of two has the overflow in its upper half."""
         shifted = self.ops.Mul(x, np.int64(1 << count))
         return self.ops.BitwiseOr(self.low(shifted), self.high(shifted))
 
@@ -47,20 +47,20 @@ class Bits:
 def threefry(bits: Bits, key: tuple[Value, Value], counter: list[Value]) -> list[Value]:
     """Threefry2x32 with 20 rounds (Salmon et al., SC 2011; rng_util.cc)."""
     keys = (*key, bits.xor(*key, np.int64(THREEFRY_PARITY)))
-    a, b = (bits.plus(c, k) for c, k in zip(counter, key, strict=True))
+    a, b = (bits.add(c, k) for c, k in zip(counter, key, strict=True))
     for block in range(5):
         for count in ROTATIONS[block % 2]:
-            a = bits.plus(a, b)
-            b = bits.xor(bits.rotated(b, count), a)
-        a = bits.plus(a, keys[(block + 1) % 3])
-        b = bits.plus(b, bits.ops.Add(keys[(block + 2) % 3], np.int64(block + 1)))
+            a = bits.add(a, b)
+            b = bits.xor(bits.rotate_left(b, count), a)
+        a = bits.add(a, keys[(block + 1) % 3])
+        b = bits.add(b, bits.ops.Add(keys[(block + 2) % 3], np.int64(block + 1)))
     return [a, b]
 
 
 def philox(bits: Bits, key: tuple[Value, Value], counter: list[Value]) -> list[Value]:
     """Philox4x32 with 10 rounds (Salmon et al., SC 2011; rng_util.cc)."""
     for turn in range(10):
-        first, second = (bits.plus(k, np.int64(turn * step & LOW)) for k, step in zip(key, PHILOX_STEPS, strict=True))
+        first, second = (bits.add(k, np.int64(turn * step & LOW)) for k, step in zip(key, PHILOX_STEPS, strict=True))
         p, q = (bits.ops.Mul(counter[2 * k], np.int64(by)) for k, by in enumerate(PHILOX_MULTIPLIERS))
         counter = [
             bits.xor(bits.high(q), counter[1], first),
@@ -71,8 +71,8 @@ def philox(bits: Bits, key: tuple[Value, Value], counter: list[Value]) -> list[V
     return counter
 
 
-def known_size(at: Instance) -> Decline | None:
-    if not at.op[out(1)].static:
+def check_static_size(at: Instance) -> Decline | None:
+    if not at.op[out(1)].is_static:
         return Decline("the shape of its numbers must be known; the kernel takes it from the file")
     if at.op[0].dims not in ((2,), (3,)) or (at.op.options.algorithm == "THREEFRY" and at.op[0].dims != (2,)):
         return Decline(
@@ -87,7 +87,7 @@ def known_size(at: Instance) -> Decline | None:
     layout=Terminate(),
     quantization=Raw(),
     min_opset=18,
-    accepts=known_size,
+    accepts=check_static_size,
 )
 def rng_bit_generator(ctx: Context, state: Value) -> tuple[Value, Value]:
     """Threefry or Philox, in integers; the state's second number counts blocks (rng_bit_generator.cc)."""

@@ -1,4 +1,4 @@
-"""Windows that slide over a tensor of any rank, each reduced to a number."""
+"""Windows that slide over a tensor of any rank, each reduced to a scalar."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from onnx_tflite_plugin.api import (
     Instance,
     Operator,
     Raw,
-    Refused,
+    Refusal,
     Value,
     handler,
     out,
     spend,
 )
-from op_handlers.kernels.extremes import extreme
-from op_handlers.kernels.operands import any_order, in_place, scalar, whole_numbers
-from op_handlers.stablehlo.padding import size_of, spread
+from op_handlers.kernels.min_max import emit_min_max
+from op_handlers.kernels.operands import constant_integers, rank_preserving_axes, reshape_to_scalar, unordered_layout
+from op_handlers.stablehlo.padding import emit_dilated_pad, static_size
 
 BODIES = {
     "ADD": "ADD",
@@ -42,19 +42,19 @@ BODIES = {
     "STABLEHLO_OR": "ANY",
 }
 REDUCED = {"ADD": "ReduceSum", "MAXIMUM": "ReduceMax", "MINIMUM": "ReduceMin"}
-# What ONNX Runtime's reductions get wrong: products and sums that wrap around, and extremes of int64 beyond 32 bits.
+# Reductions that ONNX Runtime computes wrongly: sums and products that wrap around, int64 extremes beyond 32 bits.
 APART: Mapping[str, Sequence[str]] = defaultdict(
     lambda: ("MUL",),
     **dict.fromkeys(("int32", "uint32", "uint64"), ("MUL", "ADD")),
     int64=("MUL", "ADD", "MAXIMUM", "MINIMUM"),
 )
-MOST_ELEMENTS = 4096  # of a window that is combined one by one: a node for each
+MAX_UNROLLED = 4096  # maximum size of a window combined with one node per element
 COMBINED = {"ADD": "Add", "MUL": "Mul", "MAXIMUM": "Max", "MINIMUM": "Min"}
 
 
 @dataclass(frozen=True)
 class Windows:
-    """Sizes, strides and dilations of the window along each axis, in planned order. Raises Refused for one below 1."""
+    """Sizes, strides and dilations of the window along each axis, in planned order. Raises Refusal for one below 1."""
 
     sizes: list[int]
     strides: list[int]
@@ -63,7 +63,7 @@ class Windows:
     def __post_init__(self) -> None:
         for name in ("sizes", "strides", "dilations"):
             if min(getattr(self, name), default=1) < 1:
-                raise Refused(f"its windows' {name} are {getattr(self, name)}, of which each must be at least 1")
+                raise Refusal(f"its windows' {name} are {getattr(self, name)}, of which each must be at least 1")
 
     @property
     def axes(self) -> list[int]:
@@ -81,18 +81,18 @@ class Windows:
         return starts + np.arange(self.sizes[k], dtype=np.int64) * self.dilations[k]
 
 
-def body(ctx: Context) -> str:
-    """What the subgraph of one operator does (GetBodyFunction)."""
+def reduction_of_body(ctx: Context) -> str:
+    """Return the reduction that the subgraph computes (GetBodyFunction)."""
     inner = ctx.subgraph(ctx.options.body_subgraph_index).operators
     if len(inner) != 1 or inner[0].code not in BODIES:
-        raise Refused(
+        raise Refusal(
             f"its region holds {', '.join(op.code for op in inner) or 'nothing'}; the kernel takes one of {', '.join(BODIES)}"
         )
     return BODIES[inner[0].code]
 
 
-def unwindowed(at: Instance) -> Attribute:
-    """Axes that no window moves along may hold their elements in any order."""
+def window_layout(at: Instance) -> Attribute:
+    """Return a layout with axes unordered along which no window moves."""
     o, rank = at.op.options, at.op[0].rank
     plain = [
         axis
@@ -100,46 +100,50 @@ def unwindowed(at: Instance) -> Attribute:
         if o.window_dimensions[axis] == o.window_strides[axis] == o.base_dilations[axis] == 1
         and not any(o.padding[2 * axis : 2 * axis + 2])
     ]
-    return any_order(plain)
+    return unordered_layout(plain)
 
 
-def sized(at: Instance) -> Decline | None:
-    if not at.op[0].static or not 0 < at.op[0].rank <= 6:
+def check_static_shape(at: Instance) -> Decline | None:
+    if not at.op[0].is_static or not 0 < at.op[0].rank <= 6:
         return Decline("its window slides over a tensor of unknown size; give it with --input-shape")
     return Decline("its result has no elements") if 0 in at.op[out(0)].shape else None
 
 
-def entries_of_axes(at: Instance) -> Decline | None:
-    """Entries for each axis, on which the kernel relies; what else it takes."""
+def check_entries(at: Instance) -> Decline | None:
+    """Return a Decline unless attributes have an entry per axis, as the kernel assumes."""
     o, rank = at.op.options, at.op[0].rank
     for name in ("window_dimensions", "window_strides", "base_dilations", "window_dilations"):
         if len(o[name]) != rank:
             return Decline(f"its {name} are {list(o[name])}, for {rank} axes")
-    return sized(at) if len(o.padding) == 2 * rank else Decline(f"its padding is {list(o.padding)}, for {rank} axes")
+    return (
+        check_static_shape(at)
+        if len(o.padding) == 2 * rank
+        else Decline(f"its padding is {list(o.padding)}, for {rank} axes")
+    )
 
 
 @handler(
     "STABLEHLO_REDUCE_WINDOW",
     max_version=1,
-    layout=unwindowed,
-    axes=in_place,
+    layout=window_layout,
+    axes=rank_preserving_axes,
     quantization=Raw(),
-    accepts=entries_of_axes,
+    accepts=check_entries,
 )
 def stablehlo_reduce_window(ctx: Context, x: Value, initial: Value) -> Value:
-    """Padded with the initial value, then every window reduced (stablehlo_reduce_window.cc)."""
+    """Emit padding with the initial value, then the reduction of every window (stablehlo_reduce_window.cc)."""
     o = ctx.options
-    low, high = (ctx.by_axis(o.padding[side::2]) for side in (0, 1))
+    low, high = (ctx.permute_entries(o.padding[side::2]) for side in (0, 1))
     windows = Windows(
-        *(ctx.by_axis(entries) for entries in (o.window_dimensions, o.window_strides, o.window_dilations))
+        *(ctx.permute_entries(entries) for entries in (o.window_dimensions, o.window_strides, o.window_dilations))
     )
-    start, what = scalar(ctx, 1, initial), body(ctx)
-    base = [step - 1 for step in ctx.by_axis(o.base_dilations)]
-    summed = running_sum(ctx, windows, low, high, base)
+    start, what = reshape_to_scalar(ctx, 1, initial), reduction_of_body(ctx)
+    base = [step - 1 for step in ctx.permute_entries(o.base_dilations)]
+    summed = cumulative_axis(ctx, windows, low, high, base)
     if what == "ADD" and summed is not None and is_zero(ctx):
         return ctx.ops.CumSum(x, np.asarray(summed), reverse=int(high[summed] > 0) or None)
-    sizes = [(size_of(ctx, k) - 1) * (base[k] + 1) + 1 + low[k] + high[k] for k in range(len(low))]
-    return reduced(ctx, spread(ctx, x, start, low, high, base), start, sizes, windows, what)
+    sizes = [(static_size(ctx, k) - 1) * (base[k] + 1) + 1 + low[k] + high[k] for k in range(len(low))]
+    return reduce_windows(ctx, emit_dilated_pad(ctx, x, start, low, high, base), start, sizes, windows, what)
 
 
 def is_zero(ctx: Context) -> bool:
@@ -147,22 +151,22 @@ def is_zero(ctx: Context) -> bool:
     return constant is not None and not constant.any()
 
 
-def running_sum(ctx: Context, windows: Windows, low: list[int], high: list[int], base: list[int]) -> int | None:
-    """The one axis along which the window holds all elements up to its own, or from it on, if that is what it does."""
+def cumulative_axis(ctx: Context, windows: Windows, low: list[int], high: list[int], base: list[int]) -> int | None:
+    """Return the axis along which the windows compute a cumulative sum, forwards or backwards, if they do."""
     if len(windows.axes) != 1 or any(base) or ctx.op[0].dtype not in ("float32", "float64", "int32", "int64"):
         return None
     (axis,) = windows.axes
-    size = size_of(ctx, axis)
+    size = static_size(ctx, axis)
     others = [side[k] for side in (low, high) for k in range(len(low)) if k != axis]
     whole = windows.sizes[axis] == size and windows.strides[axis] == windows.dilations[axis] == 1
     return axis if whole and not any(others) and {low[axis], high[axis]} == {0, size - 1} and size > 1 else None
 
 
-def reduced(ctx: Context, x: Value, start: Value, sizes: list[int], windows: Windows, what: str) -> Value:
-    """Each window on axes of its own, which are reduced; the initial value is one more element of each."""
+def reduce_windows(ctx: Context, x: Value, start: Value, sizes: list[int], windows: Windows, what: str) -> Value:
+    """Reduce each window along axes of its own; the initial value is one more element of each."""
     ops, dtype = ctx.ops, ctx.op[0].dtype
     if dtype == "bool" and what == "ADD":
-        raise Refused("it counts booleans in bytes that are booleans again; cast them first")
+        raise Refusal("it counts booleans in bytes that are booleans again; cast them first")
     if what in ("ALL", "ANY") or dtype == "bool":
         x, start = (ops.Cast(ops.Cast(v, to="bool"), to="int32") for v in (x, start))
         what = {"ALL": "MINIMUM", "ANY": "MAXIMUM", "MUL": "MINIMUM"}.get(what, what)
@@ -173,34 +177,36 @@ def reduced(ctx: Context, x: Value, start: Value, sizes: list[int], windows: Win
     places = {k: windows.places(k, sizes[k]) for k in windows.axes}
     combine: Callable[[Value, Value], Value] = ops.named(COMBINED[what])
     if dtype == "int64" and COMBINED[what] in ("Max", "Min"):
-        combine = partial(extreme, ctx, COMBINED[what])
-    y = one_by_one(ctx, x, places, combine) if what in APART[dtype] else together(ctx, x, places, what)
+        combine = partial(emit_min_max, ctx, COMBINED[what])
+    y = combine_elements(ctx, x, places, combine) if what in APART[dtype] else reduce_at_once(ctx, x, places, what)
     y = combine(y, start)
     return ops.Cast(y, to=dtype) if wide else y
 
 
-def together(ctx: Context, x: Value, places: dict[int, Array], what: str) -> Value:
-    """All windows, each on an axis behind the one it moves along, reduced at once."""
+def reduce_at_once(ctx: Context, x: Value, places: dict[int, Array], what: str) -> Value:
+    """Reduce all windows at once, each along an axis after the one it moves along."""
     over = [k + shift + 1 for shift, k in enumerate(places)]
     if not over:
         return x
-    x = spanned(ctx, x, places)
+    x = gather_windows(ctx, x, places)
     return ctx.ops.named(REDUCED[what])(x, over, keepdims=0)
 
 
-def spanned(ctx: Context, x: Value, places: dict[int, Array]) -> Value:
-    """The elements of every window."""
+def gather_windows(ctx: Context, x: Value, places: dict[int, Array]) -> Value:
+    """Gather the elements of every window."""
     for shift, (k, indices) in enumerate(places.items()):
         x = ctx.ops.Gather(x, indices, axis=k + shift)
     return x
 
 
-def one_by_one(ctx: Context, x: Value, places: dict[int, Array], combine: Callable[[Value, Value], Value]) -> Value:
-    """The first element of every window with the second, then with the third."""
+def combine_elements(
+    ctx: Context, x: Value, places: dict[int, Array], combine: Callable[[Value, Value], Value]
+) -> Value:
+    """Combine the elements of all windows one after the other."""
     for k, indices in places.items():
-        if indices.shape[1] > MOST_ELEMENTS:
-            raise Refused(
-                f"its window of {indices.shape[1]} elements is combined one by one, of which it takes {MOST_ELEMENTS}"
+        if indices.shape[1] > MAX_UNROLLED:
+            raise Refusal(
+                f"its window of {indices.shape[1]} elements is combined one by one, of which it takes {MAX_UNROLLED}"
             )
         elements = (ctx.ops.Gather(x, indices[:, element], axis=k) for element in range(indices.shape[1]))
         x = reduce(combine, elements)
@@ -210,36 +216,40 @@ def one_by_one(ctx: Context, x: Value, places: dict[int, Array], combine: Callab
 # --- the older operator -----------------------------------------------------------------------
 
 
-def constant_windows(at: Instance) -> Decline | None:
-    return Decline("its window must be a constant, as it is for the kernel") if None in _held(at.op) else sized(at)
+def check_constant_windows(at: Instance) -> Decline | None:
+    return (
+        Decline("its window must be a constant, as it is for the kernel")
+        if None in _window_constants(at.op)
+        else check_static_shape(at)
+    )
 
 
-def _held(op: Operator) -> list[list[int] | None]:
-    return [whole_numbers(op, slot) for slot in (2, 3, 4)]
+def _window_constants(op: Operator) -> list[list[int] | None]:
+    return [constant_integers(op, slot) for slot in (2, 3, 4)]
 
 
-def older_unwindowed(at: Instance) -> Attribute:
-    sizes, strides, _ = _held(at.op)
+def reduce_window_layout(at: Instance) -> Attribute:
+    sizes, strides, _ = _window_constants(at.op)
     still = [size == stride == 1 for size, stride in zip(sizes or (), strides or (), strict=False)]
-    return any_order(k for k in range(min(at.op[0].rank, len(still))) if still[k])
+    return unordered_layout(k for k in range(min(at.op[0].rank, len(still))) if still[k])
 
 
 @handler(
     "REDUCE_WINDOW",
     max_version=1,
-    layout=older_unwindowed,
-    axes=in_place,
+    layout=reduce_window_layout,
+    axes=rank_preserving_axes,
     quantization=Raw(),
-    accepts=constant_windows,
+    accepts=check_constant_windows,
 )
 def reduce_window(ctx: Context, x: Value, initial: Value, *_windows: Value) -> Value:
-    """As StableHLO's, without padding; the window is in operands (stablehlo_reduce_window.cc)."""
-    rows = [entries or [] for entries in _held(ctx.op)]
+    """Emit StableHLO's operator without padding; the window is in operands (stablehlo_reduce_window.cc)."""
+    rows = [entries or [] for entries in _window_constants(ctx.op)]
     if any(len(entries) != ctx.op[0].rank for entries in rows):
-        raise Refused("its windows have not an entry for each axis")
-    windows = Windows(*map(ctx.by_axis, rows))
+        raise Refusal("its windows have not an entry for each axis")
+    windows = Windows(*map(ctx.permute_entries, rows))
     what = ctx.options.reduce_function
     if what == "UNSUPPORTED":
-        raise Refused("its reduction is UNSUPPORTED, which the kernel refuses")
-    sizes = [size_of(ctx, k) for k in range(len(ctx.shape(0)))]
-    return reduced(ctx, x, scalar(ctx, 1, initial), sizes, windows, what)
+        raise Refusal("its reduction is UNSUPPORTED, which the kernel refuses")
+    sizes = [static_size(ctx, k) for k in range(len(ctx.shape(0)))]
+    return reduce_windows(ctx, x, reshape_to_scalar(ctx, 1, initial), sizes, windows, what)

@@ -1,1 +1,1 @@
-"""What a model remembers from run to run."""
+"""Stateful operators: resource variables and hash tables."""

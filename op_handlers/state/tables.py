@@ -1,4 +1,4 @@
-"""Tables that are filled once and then looked up: integers by text and text by integers, known at conversion time."""
+"""Hash tables initialized once and then looked up, from integers to text or back, constant at conversion time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnx_tflite_plugin.api import (
     Effects,
     Operator,
     Raw,
-    Refused,
+    Refusal,
     Resource,
     State,
     Terminate,
@@ -25,13 +25,13 @@ LABELS = "ai.onnx.ml"
 
 
 def table_key(op: Operator) -> str:
-    """All subgraphs share a table by its number."""
+    """Return the key by which all subgraphs share a table."""
     return f"hashtable {op.options.table_id}"
 
 
 @handler("HASHTABLE", max_version=1, layout=Terminate(), quantization=Raw(), effects=Effects())
 def hashtable(ctx: Context) -> Resource:
-    """The table's token."""
+    """Return the table's token."""
     return ctx.make_resource(table_key(ctx.op))
 
 
@@ -44,10 +44,10 @@ def hashtable(ctx: Context) -> Resource:
     effects=Effects(),
 )
 def hashtable_import(ctx: Context, _table: Resource, _keys: Value, _values: Value) -> tuple[()]:
-    """Fills the table, unless it is; of equal keys the first stays (StaticHashtable::Import, static_hashtable.cc)."""
+    """Initialize the table unless it is; the first of equal keys remains (StaticHashtable::Import, static_hashtable.cc)."""
     if {ctx.op[1].dtype, ctx.op[2].dtype} != {"int64", "string"} or ctx.op[1].dims != ctx.op[2].dims:
-        raise Refused(f"its keys are {ctx.op[1].dtype} of shape {list(ctx.op[1].dims)}, its values {ctx.op[2].dtype}")
-    for slot, state in enumerate(columns(ctx), 1):
+        raise Refusal(f"its keys are {ctx.op[1].dtype} of shape {list(ctx.op[1].dims)}, its values {ctx.op[2].dtype}")
+    for slot, state in enumerate(table_states(ctx), 1):
         if state.initial is None:
             state.initial = ctx.constant(slot)
     return ()
@@ -55,7 +55,7 @@ def hashtable_import(ctx: Context, _table: Resource, _keys: Value, _values: Valu
 
 @handler("HASHTABLE_SIZE", max_version=1, layout=Terminate(), quantization=Raw(), effects=Effects())
 def hashtable_size(ctx: Context, _table: Resource) -> Value:
-    """How many keys there are."""
+    """Return the number of keys."""
     keys, _ = contents(ctx)
     return ctx.constant_value(np.asarray([len(keys)], np.int64))
 
@@ -70,24 +70,24 @@ def hashtable_size(ctx: Context, _table: Resource) -> Value:
     sizes=lambda at: at.op[1].dims,
 )
 def hashtable_find(ctx: Context, _table: Resource, x: Value, default: Value) -> Value:
-    """LabelEncoder: the values of keys, the default for those that are not there."""
+    """Emit LabelEncoder: the values of keys, the default for missing ones."""
     keys, values = contents(ctx)
     fallback, missing = ctx.op.constant(2), ctx.ops.Reshape(default, np.zeros(0, np.int64))
     if not keys:
         return ctx.ops.Expand(missing, ctx.ops.Shape(x))
     if fallback is not None:
-        return encoded(ctx, x, keys, values, listed(fallback)[0])
-    places = encoded(ctx, x, keys, list(range(len(keys))), -1)
-    table = np.asarray(values, np.int64) if isinstance(values[0], int) else stored(values)
+        return emit_label_encoder(ctx, x, keys, values, to_attribute(fallback)[0])
+    places = emit_label_encoder(ctx, x, keys, list(range(len(keys))), -1)
+    table = np.asarray(values, np.int64) if isinstance(values[0], int) else as_string_array(values)
     return ctx.ops.Where(ctx.ops.Less(places, 0), missing, ctx.ops.Gather(table, places))
 
 
-def stored(texts: list[str]) -> Array:
+def as_string_array(texts: list[str]) -> Array:
     return np.asarray([text.encode() for text in texts], object)
 
 
-def encoded(ctx: Context, x: Value, keys: list[Any], values: list[Any], default: object) -> Value:
-    """One LabelEncoder between dtypes of keys and of values."""
+def emit_label_encoder(ctx: Context, x: Value, keys: list[Any], values: list[Any], default: object) -> Value:
+    """Emit one LabelEncoder between the dtypes of keys and values."""
     before, after = (
         ("strings", "string") if isinstance(column[0], str) else ("int64s", "int64") for column in (keys, values)
     )
@@ -96,26 +96,26 @@ def encoded(ctx: Context, x: Value, keys: list[Any], values: list[Any], default:
     return y
 
 
-def columns(ctx: Context) -> tuple[State, State]:
-    """Where the keys and the values of a table are kept."""
+def table_states(ctx: Context) -> tuple[State, State]:
+    """Return the states that hold the keys and the values of a table."""
     key = ctx.resource(0).key
     return ctx.state(ctx.make_resource(f"{key}/keys")), ctx.state(ctx.make_resource(f"{key}/values"))
 
 
 def contents(ctx: Context) -> tuple[list[Any], list[Any]]:
-    """Keys, each once, and their values. Raises Refused where nothing has filled the table yet."""
-    keys, values = (state.initial for state in columns(ctx))
+    """Return unique keys and their values. Raises Refusal if the table is not initialized yet."""
+    keys, values = (state.initial for state in table_states(ctx))
     if keys is None or values is None:
-        raise Refused("its table is looked up before anything fills it, which LiteRT refuses too")
+        raise Refusal("its table is looked up before anything fills it, which LiteRT refuses too")
     values_by_key: dict[Any, Any] = {}
-    for key, value in zip(listed(keys), listed(values), strict=True):
+    for key, value in zip(to_attribute(keys), to_attribute(values), strict=True):
         values_by_key.setdefault(key, value)
     return list(values_by_key), list(values_by_key.values())
 
 
-def listed(array: Array) -> list[Any]:
-    """Python numbers, or text, which attributes of ONNX hold as UTF-8. Raises Refused for other text."""
+def to_attribute(array: Array) -> list[Any]:
+    """Return Python numbers or text for an ONNX attribute, which is UTF-8. Raises Refusal for other text."""
     try:
         return [item.decode() if isinstance(item, bytes) else int(item) for item in array.reshape(-1).tolist()]
     except UnicodeDecodeError:
-        raise Refused("its table holds text that is not UTF-8, which no attribute of ONNX can") from None
+        raise Refusal("its table holds text that is not UTF-8, which no attribute of ONNX can") from None

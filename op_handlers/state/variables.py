@@ -1,4 +1,4 @@
-"""Resource variables: a handle is a name known at conversion time, reading and assigning move a state along."""
+"""Resource variables: a handle is a name known at conversion time; reads and assignments pass on a state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onnx_tflite_plugin.api import (
     Effects,
     Instance,
     Raw,
-    Refused,
+    Refusal,
     Resource,
     Terminate,
     Transparent,
@@ -21,12 +21,12 @@ from onnx_tflite_plugin.api import (
 
 
 def variable_key(at: Instance) -> str:
-    """``container/shared_name``; all subgraphs share it."""
+    """Return ``container/shared_name``, by which all subgraphs share a variable."""
     return "/".join(part for part in (at.op.options.container, at.op.options.shared_name) if part)
 
 
-def handles(at: Instance) -> Decline | None:
-    """The kernel writes a number into its result, whatever that is said to be (var_handle.cc)."""
+def check_handle(at: Instance) -> Decline | None:
+    """Return a Decline unless the result is a resource, as the kernel assumes (var_handle.cc)."""
     result = at.op[out(0)]
     return None if result.dtype == "resource" else Decline(f"its result is {result.dtype}, and no resource")
 
@@ -37,15 +37,15 @@ def handles(at: Instance) -> Decline | None:
     layout=Terminate(),
     quantization=Raw(),
     effects=Effects(names=variable_key),
-    accepts=handles,
+    accepts=check_handle,
 )
 def var_handle(ctx: Context) -> Resource:
-    """The state's token."""
+    """Return the state's token."""
     return ctx.make_resource(variable_key(ctx))
 
 
-def holds_numbers(slot: int) -> Callable[[Instance], Decline | None]:
-    """Whether what is read or assigned is no resource itself."""
+def check_value(slot: int) -> Callable[[Instance], Decline | None]:
+    """Return an ``accepts`` function that declines resources as values."""
 
     def accepts(at: Instance) -> Decline | None:
         tensor = at.op.tensor(slot)
@@ -63,13 +63,13 @@ def holds_numbers(slot: int) -> Callable[[Instance], Decline | None]:
     axes="_ -> ...",
     quantization=Raw(shift_safe=True),
     effects=Effects(reads=(0,)),
-    accepts=holds_numbers(out(0)),
+    accepts=check_value(out(0)),
 )
 def read_variable(ctx: Context, _resource: Resource) -> Value:
-    """The state's current value."""
+    """Return the state's current value."""
     state = ctx.state(ctx.resource(0))
-    if not state.known:
-        raise Refused(f"variable {state.name!r} is read before anything assigns it, which LiteRT refuses too")
+    if not state.is_assigned:
+        raise Refusal(f"variable {state.name!r} is read before anything assigns it, which LiteRT refuses too")
     state.declare(ctx.dtype(out(0)), ctx.shape(out(0)))
     return state.get()
 
@@ -81,10 +81,10 @@ def read_variable(ctx: Context, _resource: Resource) -> Value:
     axes="_, ... -> _",
     quantization=Raw(shift_safe=True),
     effects=Effects(writes=(0,)),
-    accepts=holds_numbers(1),
+    accepts=check_value(1),
 )
 def assign_variable(ctx: Context, _resource: Resource, value: Value) -> tuple[()]:
-    """The state's next value."""
+    """Set the state's next value."""
     state = ctx.state(ctx.resource(0))
     state.declare(ctx.dtype(1), ctx.shape(1))
     state.set(value)

@@ -1,4 +1,4 @@
-"""Blocks of height and width, and what they become: depth, or batches."""
+"""Blocks of height and width, moved to depth or to batches."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from math import prod
 import numpy as np
 
 from onnx_tflite_plugin.api import (
-    Along,
     Array,
     Attribute,
+    AxisPrice,
     Context,
     Instance,
     Operator,
     Raw,
-    Refused,
+    Refusal,
     Terminate,
     Value,
     handler,
     out,
 )
-from op_handlers.kernels.operands import as_int64, whole_numbers
-from op_handlers.tensor.padding import padded, zero
+from op_handlers.kernels.operands import cast_to_int64, constant_integers
+from op_handlers.tensor.padding import emit_pad, padding_value
 
 
-def quantized_along(onnx: str) -> Callable[[Instance], Along | None]:
-    """Channels first costs integers more than the Transposes around it, which runtimes take out again."""
-    return lambda at: Along(f"{onnx}/integers", "h w") if at.op[0].dtype in ("int8", "uint8") else None
+def price_of_layout(onnx: str) -> Callable[[Instance], AxisPrice | None]:
+    """Return a function for the price of a layout: integers channels first cost more than the surrounding Transposes."""
+    return lambda at: AxisPrice(f"{onnx}/integers", "h w") if at.op[0].dtype in ("int8", "uint8") else None
 
 
 # --- depth ------------------------------------------------------------------------------------
@@ -38,17 +38,17 @@ def quantized_along(onnx: str) -> Callable[[Instance], Along | None]:
     max_version=2,
     layout=Attribute(unordered="n"),
     axes="n h w c -> n h w c",
-    along=quantized_along("DepthToSpace"),
+    axis_price=price_of_layout("DepthToSpace"),
     quantization=Raw(shift_safe=True),
 )
 def depth_to_space(ctx: Context, x: Value) -> Value:
-    """DepthToSpace, DCR, channels first; in any other order the Transpose it stands for."""
+    """Emit DepthToSpace (DCR) channels first, else the equivalent Transpose."""
     size = ctx.options.block_size
-    if channels_first(ctx) and ctx.target.has_kernel("DepthToSpace", ctx.dtype(0)):
+    if is_channels_first(ctx) and ctx.target.has_kernel("DepthToSpace", ctx.dtype(0)):
         return ctx.ops.DepthToSpace(x, blocksize=size, mode="DCR")
     n, h, w, c = ctx.op[0].dims
     sizes = {"n": n, "h": h, "w": w, "p": size, "q": size, "d": None if c is None else c // size**2}
-    return rearranged(ctx, x, "n h w pqd", "n hp wq d", sizes)
+    return rearrange(ctx, x, "n h w pqd", "n hp wq d", sizes)
 
 
 @handler(
@@ -56,40 +56,40 @@ def depth_to_space(ctx: Context, x: Value) -> Value:
     max_version=2,
     layout=Attribute(unordered="n"),
     axes="n h w c -> n h w c",
-    along=quantized_along("SpaceToDepth"),
+    axis_price=price_of_layout("SpaceToDepth"),
     quantization=Raw(shift_safe=True),
 )
 def space_to_depth(ctx: Context, x: Value) -> Value:
-    """SpaceToDepth channels first; in any other order the Transpose it stands for."""
+    """Emit SpaceToDepth channels first, else the equivalent Transpose."""
     size = ctx.options.block_size
-    if channels_first(ctx) and ctx.target.has_kernel("SpaceToDepth", ctx.dtype(0)):
+    if is_channels_first(ctx) and ctx.target.has_kernel("SpaceToDepth", ctx.dtype(0)):
         return ctx.ops.SpaceToDepth(x, blocksize=size)
     n, h, w, c = ctx.op[0].dims
-    sizes = {"n": n, "h": cut(h, size), "w": cut(w, size), "p": size, "q": size, "c": c}
-    return rearranged(ctx, x, "n hp wq c", "n h w pqc", sizes)
+    sizes = {"n": n, "h": divide_size(h, size), "w": divide_size(w, size), "p": size, "q": size, "c": c}
+    return rearrange(ctx, x, "n hp wq c", "n h w pqc", sizes)
 
 
-def channels_first(ctx: Context) -> bool:
+def is_channels_first(ctx: Context) -> bool:
     return ctx.perm() == (0, 3, 1, 2)
 
 
 # --- batches ----------------------------------------------------------------------------------
 
 
-def constant_blocks(op: Operator) -> bool:
+def has_constant_blocks(op: Operator) -> bool:
     return op.constant(1) is not None and op.constant(2) is not None
 
 
-def by_blocks(at: Instance) -> Attribute | Terminate:
-    return Attribute(unordered="c") if constant_blocks(at.op) else Terminate()
+def block_layout(at: Instance) -> Attribute | Terminate:
+    return Attribute(unordered="c") if has_constant_blocks(at.op) else Terminate()
 
 
-def along_blocks(at: Instance) -> Along | None:
-    return Along("Transpose/blocks", "h w") if constant_blocks(at.op) else None
+def block_price(at: Instance) -> AxisPrice | None:
+    return AxisPrice("Transpose/blocks", "h w") if has_constant_blocks(at.op) else None
 
 
 def spatial_axes(at: Instance) -> str:
-    """Batch, one or two spatial axes, channels (the kernels take no more)."""
+    """Return batch, one or two spatial axes, and channels, the maximum of the kernels."""
     axes = " ".join(["n", *"hw"[: at.op[0].rank - 2], "c"])
     return f"{axes} -> {axes}"
 
@@ -97,19 +97,19 @@ def spatial_axes(at: Instance) -> str:
 @handler(
     "SPACE_TO_BATCH_ND",
     max_version=4,
-    layout=by_blocks,
+    layout=block_layout,
     axes=spatial_axes,
-    along=along_blocks,
+    axis_price=block_price,
     quantization=Raw(shift_safe=True, onnx="Pad"),
-    types="_, int32, int32",  # which the kernels read whatever they are
+    types="_, int32, int32",  # the kernels read int32 regardless of the dtype
 )
 def space_to_batch_nd(ctx: Context, x: Value, shape: Value, paddings: Value) -> Value:
-    """Pad with zero, then one batch per place in a block, the place before the batch (space_to_batch_nd.h)."""
-    if not constant_blocks(ctx.op):
-        return batches_at_run_time(ctx, x, as_int64(ctx, 1, shape), as_int64(ctx, 2, paddings))
-    block, rows = blocks(ctx.op)
+    """Emit Pad with zeros, then one batch per position in a block, positions before batches (space_to_batch_nd.h)."""
+    if not has_constant_blocks(ctx.op):
+        return emit_runtime_space_to_batch(ctx, x, cast_to_int64(ctx, 1, shape), cast_to_int64(ctx, 2, paddings))
+    block, rows = constant_block_operands(ctx.op)
     if any(map(any, rows)):
-        x = padded(ctx, x, [(0, 0), *rows, (0, 0)], zero(ctx))
+        x = emit_pad(ctx, x, [(0, 0), *rows, (0, 0)], padding_value(ctx))
     n, *size, c = ctx.op[0].dims
     total = [None if s is None else s + sum(row) for s, row in zip(size, rows, strict=True)]
     wide, flat = axis_patterns(len(block))
@@ -117,34 +117,34 @@ def space_to_batch_nd(ctx: Context, x: Value, shape: Value, paddings: Value) -> 
         "n": n,
         "c": c,
         **dict(zip("pq", block, strict=False)),
-        **dict(zip("hw", map(cut, total, block), strict=False)),
+        **dict(zip("hw", map(divide_size, total, block), strict=False)),
     }
-    return rearranged(ctx, x, wide, flat, sizes)
+    return rearrange(ctx, x, wide, flat, sizes)
 
 
 @handler(
     "BATCH_TO_SPACE_ND",
     max_version=4,
-    layout=by_blocks,
+    layout=block_layout,
     axes=spatial_axes,
-    along=along_blocks,
+    axis_price=block_price,
     quantization=Raw(shift_safe=True, onnx="Slice"),
-    types="_, int32, int32",  # which the kernels read whatever they are
+    types="_, int32, int32",  # the kernels read int32 regardless of the dtype
 )
 def batch_to_space_nd(ctx: Context, x: Value, shape: Value, crops: Value) -> Value:
-    """SPACE_TO_BATCH_ND backwards: the batches take their places again, then Slice the crops off."""
-    if not constant_blocks(ctx.op):
-        return space_at_run_time(ctx, x, as_int64(ctx, 1, shape), as_int64(ctx, 2, crops))
-    block, rows = blocks(ctx.op)
+    """Emit the inverse of SPACE_TO_BATCH_ND, then Slice for the crops."""
+    if not has_constant_blocks(ctx.op):
+        return emit_runtime_batch_to_space(ctx, x, cast_to_int64(ctx, 1, shape), cast_to_int64(ctx, 2, crops))
+    block, rows = constant_block_operands(ctx.op)
     n, *size, c = ctx.op[0].dims
     wide, flat = axis_patterns(len(block))
     sizes = {
-        "n": cut(n, prod(block)),
+        "n": divide_size(n, prod(block)),
         "c": c,
         **dict(zip("pq", block, strict=False)),
         **dict(zip("hw", size, strict=False)),
     }
-    whole = rearranged(ctx, x, flat, wide, sizes)
+    whole = rearrange(ctx, x, flat, wide, sizes)
     cropped = [k for k, row in enumerate(rows) if any(row)]
     if not cropped:
         return whole
@@ -153,22 +153,22 @@ def batch_to_space_nd(ctx: Context, x: Value, shape: Value, crops: Value) -> Val
 
 
 def axis_patterns(spatial: int) -> tuple[str, str]:
-    """The axes with blocks in height and width, and with the places in a block before the batch."""
+    """Return the axes with blocks in height and width, and with block positions before the batch."""
     return ("n hp c", "pn h c") if spatial == 1 else ("n hp wq c", "pqn h w c")
 
 
-def blocks(op: Operator) -> tuple[list[int], list[tuple[int, int]]]:
-    """The block's shape, and what is padded or cropped before and after each spatial axis."""
-    block, rows = whole_numbers(op, 1) or [], whole_numbers(op, 2) or []
+def constant_block_operands(op: Operator) -> tuple[list[int], list[tuple[int, int]]]:
+    """Return the block's shape, and the padding or crops before and after each spatial axis."""
+    block, rows = constant_integers(op, 1) or [], constant_integers(op, 2) or []
     return block, list(zip(rows[::2], rows[1::2], strict=True))
 
 
-def batches_at_run_time(ctx: Context, x: Value, block: Value | Array, rows: Value | Array) -> Value:
-    """The same in the file's order, the block, the paddings or both known only at run time."""
+def emit_runtime_space_to_batch(ctx: Context, x: Value, block: Value | Array, rows: Value | Array) -> Value:
+    """Emit SPACE_TO_BATCH_ND in the file's layout with block or paddings known at runtime."""
     ops, spatial = ctx.ops, ctx.op[0].rank - 2
-    before, after = sides(ctx, rows)
-    full = ctx.ops.Pad(x, ops.Concat([0], before, [0, 0], after, [0], axis=0), zero(ctx), mode="constant")
-    n, size, c = edges(ctx, full)
+    before, after = split_sides(ctx, rows)
+    full = ctx.ops.Pad(x, ops.Concat([0], before, [0, 0], after, [0], axis=0), padding_value(ctx), mode="constant")
+    n, size, c = split_shape(ctx, full)
     cells = ops.Div(size, block)
     pairs = ops.Reshape(ops.Concat(ops.Unsqueeze(cells, [1]), ops.Unsqueeze(block, [1]), axis=1), [-1])
     split = ops.Reshape(full, ops.Concat(n, pairs, c, axis=0))
@@ -176,27 +176,27 @@ def batches_at_run_time(ctx: Context, x: Value, block: Value | Array, rows: Valu
     return ops.Reshape(ops.Transpose(split, perm=perm), ops.Concat([-1], cells, c, axis=0))
 
 
-def space_at_run_time(ctx: Context, x: Value, block: Value | Array, crops: Value | Array) -> Value:
+def emit_runtime_batch_to_space(ctx: Context, x: Value, block: Value | Array, crops: Value | Array) -> Value:
     ops, spatial = ctx.ops, ctx.op[0].rank - 2
-    _, size, c = edges(ctx, x)
+    _, size, c = split_shape(ctx, x)
     split = ops.Reshape(x, ops.Concat(block, [-1], size, c, axis=0))
     pairs = [axis for k in range(spatial) for axis in (spatial + 1 + k, k)]
     full = ops.Mul(size, block)
     whole = ops.Reshape(
         ops.Transpose(split, perm=[spatial, *pairs, 2 * spatial + 1]), ops.Concat([-1], full, c, axis=0)
     )
-    before, after = sides(ctx, crops)
+    before, after = split_sides(ctx, crops)
     return ops.Slice(whole, before, ops.Sub(full, after), list(range(1, 1 + spatial)))
 
 
-def sides(ctx: Context, rows: Value | Array) -> tuple[Value, Value]:
-    """What is before and after each spatial axis."""
+def split_sides(ctx: Context, rows: Value | Array) -> tuple[Value, Value]:
+    """Return the columns of a table: before and after each spatial axis."""
     before, after = (ctx.ops.Gather(rows, np.asarray(side), axis=1) for side in (0, 1))
     return before, after
 
 
-def edges(ctx: Context, x: Value) -> tuple[Value, Value, Value]:
-    """The numbers of batches, of places along each spatial axis, and of channels."""
+def split_shape(ctx: Context, x: Value) -> tuple[Value, Value, Value]:
+    """Return the sizes of the batch, of the spatial axes, and of the channels."""
     shape, rank = ctx.ops.Shape(x), ctx.op[0].rank
     n, size, c = (ctx.ops.Slice(shape, [a], [b]) for a, b in ((0, 1), (1, rank - 1), (rank - 1, rank)))
     return n, size, c
@@ -205,33 +205,40 @@ def edges(ctx: Context, x: Value) -> tuple[Value, Value, Value]:
 # --- both -------------------------------------------------------------------------------------
 
 
-def cut(size: int | None, block: int) -> int | None:
+def divide_size(size: int | None, block: int) -> int | None:
     if size is not None and size % block:
-        raise Refused(f"{size} elements are not in blocks of {block}")
+        raise Refusal(f"{size} elements are not in blocks of {block}")
     return None if size is None else size // block
 
 
-def rearranged(ctx: Context, x: Value, before: str, after: str, sizes: Mapping[str, int | None]) -> Value:
-    """Reshape, Transpose, Reshape in planned order. Each group is an axis of the file, each letter a factor of it."""
-    left, right = ctx.by_axis(before.split()), ctx.by_axis(after.split(), out(0))
+def rearrange(ctx: Context, x: Value, before: str, after: str, sizes: Mapping[str, int | None]) -> Value:
+    """Emit Reshape, Transpose, Reshape in the planned layout.
+
+
+    Each group is an axis of the file, each letter a factor of it.
+    """
+    left, right = ctx.permute_entries(before.split()), ctx.permute_entries(after.split(), out(0))
     letters, wanted = "".join(left), "".join(right)
-    shapes = [[sizes[letter] for letter in letters], [times([sizes[letter] for letter in group]) for group in right]]
+    shapes = [
+        [sizes[letter] for letter in letters],
+        [product_of_sizes([sizes[letter] for letter in group]) for group in right],
+    ]
     if max(shape.count(None) for shape in shapes) > 1:
-        lengths = run_time_lengths(ctx, x, left, sizes)
-        split, whole = (joined(ctx, groups, lengths) for groups in (letters, right))
+        lengths = runtime_lengths(ctx, x, left, sizes)
+        split, whole = (group_sizes(ctx, groups, lengths) for groups in (letters, right))
         allowzero = 1 if ctx.opset >= 14 else None
         parts = ctx.ops.Reshape(x, split, allowzero=allowzero)
         moved = ctx.ops.Transpose(parts, perm=[letters.index(letter) for letter in wanted])
         return ctx.ops.Reshape(moved, whole, allowzero=allowzero)
-    split = shaped(ctx, x, shapes[0])
+    split = emit_reshape(ctx, x, shapes[0])
     moved = ctx.ops.Transpose(split, perm=[letters.index(letter) for letter in wanted])
-    return shaped(ctx, moved, shapes[1])
+    return emit_reshape(ctx, moved, shapes[1])
 
 
-def run_time_lengths(
+def runtime_lengths(
     ctx: Context, x: Value, groups: Sequence[str], sizes: Mapping[str, int | None]
 ) -> dict[str, Value | Array]:
-    """The length of each letter, of shape [1]; an unknown one is what the others leave of its axis."""
+    """Return the length of each letter, of shape [1]; a dynamic one is its axis divided by the other letters."""
     shape, lengths = ctx.ops.Shape(x), dict[str, "Value | Array"]()
     for axis, group in enumerate(groups):
         for letter in group:
@@ -242,8 +249,8 @@ def run_time_lengths(
     return lengths
 
 
-def joined(ctx: Context, groups: Sequence[str], lengths: Mapping[str, Value | Array]) -> Value:
-    """The sizes that groups of letters have."""
+def group_sizes(ctx: Context, groups: Sequence[str], lengths: Mapping[str, Value | Array]) -> Value:
+    """Return the sizes of groups of letters."""
     sizes = []
     for group in groups:
         size = lengths[group[0]]
@@ -253,10 +260,10 @@ def joined(ctx: Context, groups: Sequence[str], lengths: Mapping[str, Value | Ar
     return ctx.ops.Concat(*sizes, axis=0)
 
 
-def times(sizes: Sequence[int | None]) -> int | None:
+def product_of_sizes(sizes: Sequence[int | None]) -> int | None:
     return None if None in sizes else prod(size or 0 for size in sizes)
 
 
-def shaped(ctx: Context, x: Value, sizes: Sequence[int | None]) -> Value:
+def emit_reshape(ctx: Context, x: Value, sizes: Sequence[int | None]) -> Value:
     allowzero = 1 if 0 in sizes and ctx.opset >= 14 else None
     return ctx.ops.Reshape(x, [-1 if size is None else size for size in sizes], allowzero=allowzero)

@@ -1,52 +1,52 @@
-"""Matrices by their main diagonal."""
+"""Main diagonals of matrices."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Context, Raw, Refused, Terminate, Value, ValueLike, handler, spend
+from onnx_tflite_plugin.api import Context, Raw, Refusal, Terminate, Value, ValueLike, handler, spend
 
 
 @handler("MATRIX_DIAG", max_version=1, layout=Terminate(), quantization=Raw(), types="T -> T")
 def matrix_diag(ctx: Context, x: Value) -> Value:
-    """Square matrices; elsewhere stored zeros, whatever the zero point (matrix_diag.cc)."""
+    """Emit square matrices with quantized zeros off the diagonal, regardless of the zero point (matrix_diag.cc)."""
     size = ctx.op[0].dims[-1]
     count = None if size is not None else ctx.ops.Gather(ctx.ops.Shape(x), np.asarray(-1))
-    return ctx.ops.Where(diagonal_places(ctx, (size, size), count, count), ctx.ops.Unsqueeze(x, [-1]), ctx.scalar(0))
+    return ctx.ops.Where(diagonal_mask(ctx, (size, size), count, count), ctx.ops.Unsqueeze(x, [-1]), ctx.scalar(0))
 
 
 @handler("MATRIX_SET_DIAG", max_version=1, layout=Terminate(), quantization=Raw(), types="T, T -> T")
 def matrix_set_diag(ctx: Context, x: Value, diagonal: Value) -> Value:
-    """Where on the diagonal, which is as long as the shorter side."""
+    """Emit Where on the diagonal, which is as long as the shorter side."""
     rows, columns = ctx.op[0].dims[-2:]
     fitting = (*ctx.op[0].dims[:-2], None if rows is None or columns is None else min(rows, columns))
     stored = (*ctx.op[0].shape[:-2], min(ctx.op[0].shape[-2:]))
     for own, sizes in ((ctx.op[1].dims, fitting), (ctx.op[1].shape, stored)):
-        if ctx.op[1].has_rank and own != sizes:  # the kernel reads on, and never looks whether they fit
-            raise Refused(f"its diagonals are of shape {list(own)}, its matrices have {list(sizes)}")
+        if ctx.op[1].has_rank and own != sizes:  # the kernel does not check, and reads beyond the end
+            raise Refusal(f"its diagonals are of shape {list(own)}, its matrices have {list(sizes)}")
     if rows is None or columns is None:
-        return diagonal_set(ctx, x, diagonal)
-    places = diagonal_places(ctx, (rows, columns))
+        return emit_runtime_set_diag(ctx, x, diagonal)
+    places = diagonal_mask(ctx, (rows, columns))
     return ctx.ops.Where(places, ctx.ops.Unsqueeze(diagonal, [-1 if rows <= columns else -2]), x)
 
 
-def diagonal_set(ctx: Context, x: Value, diagonal: Value) -> Value:
-    """Of matrices of unknown size: each row's number on the diagonal, the last one's below its end."""
+def emit_runtime_set_diag(ctx: Context, x: Value, diagonal: Value) -> Value:
+    """Set the diagonal of matrices of dynamic shape: each row's element, and the last one below its end."""
     shape = ctx.ops.Shape(x)
     rows, columns = (ctx.ops.Gather(shape, np.asarray(axis)) for axis in (-2, -1))
     last = ctx.ops.Sub(ctx.ops.Min(rows, columns), np.int64(1))
     of_rows = ctx.ops.Min(ctx.ops.Range(0, rows, 1), last)
-    places = diagonal_places(ctx, (None, None), rows, columns)
+    places = diagonal_mask(ctx, (None, None), rows, columns)
     return ctx.ops.Where(places, ctx.ops.Unsqueeze(ctx.ops.Gather(diagonal, of_rows, axis=-1), [-1]), x)
 
 
-def diagonal_places(
+def diagonal_mask(
     ctx: Context, dims: tuple[int | None, int | None], rows: Value | None = None, columns: Value | None = None
 ) -> ValueLike:
-    """A mask, in the file where both sizes are known; else of sizes that the model computes."""
+    """Return the mask of a diagonal, constant for a static shape, else computed at runtime."""
     if dims[0] is not None and dims[1] is not None:
         spend(dims[0] * dims[1], 1, "a mask of the diagonal")
         return np.eye(dims[0], dims[1], dtype=bool)
     if rows is None or columns is None:
-        raise Refused("the sizes of its matrices are not known; give input shapes with --input-shape")
+        raise Refusal("its matrices have a dynamic shape; set it with --input-shape")
     return ctx.ops.Equal(ctx.ops.Unsqueeze(ctx.ops.Range(0, rows, 1), [1]), ctx.ops.Range(0, columns, 1))

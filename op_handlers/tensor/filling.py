@@ -1,4 +1,4 @@
-"""Tensors made of a few numbers: one repeated, a sequence, one among others."""
+"""Tensors of one repeated number, of a sequence, and one-hot tensors."""
 
 from __future__ import annotations
 
@@ -10,45 +10,45 @@ from onnx_tflite_plugin.api import (
     Instance,
     Operator,
     Raw,
-    Refused,
+    Refusal,
     Terminate,
     Transparent,
     Value,
     ValueLike,
+    axis_names,
+    format_axes,
     handler,
-    letters,
     out,
-    spelled,
     spend,
 )
-from op_handlers.kernels.operands import any_order, as_int64, sizes_in, with_axis
+from op_handlers.kernels.operands import cast_to_int64, insert_axis, sizes_from_operand, unordered_layout
 
 
-def everywhere(at: Instance) -> str:
-    """The number has no axes."""
-    return spelled([None, []], letters(at.op[out(0)].rank))
+def fill_axes(at: Instance) -> str:
+    """Return axes of the output; the number has none."""
+    return format_axes([None, []], axis_names(at.op[out(0)].rank))
 
 
 @handler(
     "FILL",
     max_version=5,
     layout=Transparent(),
-    axes=everywhere,
+    axes=fill_axes,
     indexed_by_axis={0: out(0)},
     types="int32 int64, T -> T",
     quantization=Raw(shift_safe=True, onnx="Expand"),
-    sizes=sizes_in(0),
+    sizes=sizes_from_operand(0),
 )
 def fill(ctx: Context, shape: Value, number: Value) -> Value:
     """Expand."""
-    return ctx.ops.Expand(number, as_int64(ctx, 0, shape))
+    return ctx.ops.Expand(number, cast_to_int64(ctx, 0, shape))
 
 
 @handler("ZEROS_LIKE", max_version=1, layout=Transparent())
 def zeros_like(ctx: Context, x: Value) -> Value:
-    """ConstantOfShape; a product with 0 would keep NaN."""
+    """Emit zeros of the operand's shape; a product with 0 would keep NaN."""
     zero = np.zeros((), ctx.op[0].dtype)
-    if ctx.op[0].static:
+    if ctx.op[0].is_static:
         sizes: ValueLike = np.asarray(ctx.shape(0), np.int64)
     else:
         sizes = ctx.ops.Shape(x)
@@ -58,8 +58,8 @@ def zeros_like(ctx: Context, x: Value) -> Value:
 # --- sequences ----------------------------------------------------------------------------------
 
 
-def sequence(op: Operator) -> Array | None:
-    """The numbers where all operands are constant; the kernel adds delta again and again (CalculateRange, range.cc)."""
+def constant_range(op: Operator) -> Array | None:
+    """Return the range of constant operands; the kernel adds delta repeatedly (CalculateRange, range.cc)."""
     start, limit, delta = (op.constant(slot) for slot in range(3))
     if start is None or limit is None or delta is None or not delta:
         return None
@@ -72,14 +72,14 @@ def sequence(op: Operator) -> Array | None:
     return np.add.accumulate(steps, dtype=start.dtype)[:size]
 
 
-@handler("RANGE", max_version=2, layout=Terminate(), evaluate=lambda at: sequence(at.op))
+@handler("RANGE", max_version=2, layout=Terminate(), evaluate=lambda at: constant_range(at.op))
 def range_(ctx: Context, start: Value, limit: Value, delta: Value) -> Value:
-    """Range; of floats a running sum, which rounds at each number as the kernel does."""
-    ops, constant = ctx.ops, sequence(ctx.op)
+    """Emit Range; float32 as a running sum, which rounds at each element as the kernel does."""
+    ops, constant = ctx.ops, constant_range(ctx.op)
     if constant is not None:
         return ctx.constant_value(constant)
     if all(ctx.op.constant(slot) is not None for slot in range(3)):
-        raise Refused("its numbers lead away from their limit, which the kernel refuses (GetSize, range.cc)")
+        raise Refusal("its delta leads away from its limit, which the kernel refuses (GetSize, range.cc)")
     if ctx.op[0].dtype != "float32":
         return ops.Range(start, limit, delta)
     size = ops.Reshape(ops.Cast(ops.Ceil(ops.Abs(ops.Div(ops.Sub(limit, start), delta))), to="int64"), [1])
@@ -87,27 +87,28 @@ def range_(ctx: Context, start: Value, limit: Value, delta: Value) -> Value:
     return ops.Slice(ops.CumSum(added, np.asarray(0)), [0], size)
 
 
-# --- one among others ---------------------------------------------------------------------------
+# --- one-hot ---------------------------------------------------------------------------
 
 
-def one_more(at: Instance) -> str | None:
-    """The axis of the classes is put in; a negative one is the last."""
-    names = letters(at.op[0].rank)
-    return spelled([names, None, None, None], with_axis(names, int(at.op.options.axis)))
+def one_hot_axes(at: Instance) -> str | None:
+    """Return axes with that of the classes inserted, last if negative."""
+    names = axis_names(at.op[0].rank)
+    return format_axes([names, None, None, None], insert_axis(names, int(at.op.options.axis)))
 
 
 @handler(
     "ONE_HOT",
     max_version=1,
-    layout=lambda at: any_order(range(at.op[0].rank)),
-    axes=one_more,
+    layout=lambda at: unordered_layout(range(at.op[0].rank)),
+    axes=one_hot_axes,
     quantization=Raw(),
     types="int32 int64, int32, T, T -> T",
 )
 def one_hot(ctx: Context, indices: Value, depth: Value, on: Value, off: Value) -> Value:
-    """Equal to the class's number or not: ONNX's OneHot counts negative indices from the end, where here they are off.
+    """Emit Equal with the class numbers; ONNX's OneHot counts negative indices from the end, the kernel maps them to off.
 
-    Indices of 64 bits are cut to 32 (OneHotComputeImpl, one_hot.cc).
+
+    Indices of 64 bits are truncated to 32 (OneHotComputeImpl, one_hot.cc).
     """
     ops, axis, constant = ctx.ops, ctx.axis(ctx.options.axis, out(0)), ctx.constant(1)
     if ctx.op[0].dtype != "int32":
@@ -117,7 +118,7 @@ def one_hot(ctx: Context, indices: Value, depth: Value, on: Value, off: Value) -
         zero, one = np.asarray(0, np.int32), np.asarray(1, np.int32)
         classes = ops.Range(zero, ops.Reshape(depth, np.zeros(0, np.int64)), one)
     else:
-        spend(4 * max(int(constant.reshape(-1)[0]), 0), 4, "the numbers of classes")  # written, and read again
+        spend(4 * max(int(constant.reshape(-1)[0]), 0), 4, "the numbers of classes")  # written and read
         classes = np.arange(int(constant.reshape(-1)[0]), dtype=np.int32)
     rank = ctx.op[0].rank
     aligned = ops.Unsqueeze(classes, list(range(1, rank + 1 - axis))) if axis < rank else classes

@@ -1,4 +1,4 @@
-"""Elements picked by their place."""
+"""Elements gathered by index, rows looked up in a table."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from math import prod
 import numpy as np
 
 from onnx_tflite_plugin.api import (
-    Along,
     Array,
     Attribute,
+    AxisPrice,
     Context,
     Decline,
     Dequantized,
@@ -20,81 +20,81 @@ from onnx_tflite_plugin.api import (
     Raw,
     Terminate,
     Value,
+    axis_names,
+    format_axes,
     handler,
-    letters,
     out,
-    spelled,
 )
-from op_handlers.kernels.operands import any_order, as_int64, parameters
+from op_handlers.kernels.operands import cast_to_int64, require_quantization, unordered_layout
 
 
 def batch_dims(op: Operator) -> int:
-    """Leading axes that input and indices share."""
+    """Return the number of leading axes that input and indices share."""
     shared = int(op.options.batch_dims)
     return shared + op[1].rank if shared < 0 else shared
 
 
-def picked_axis(op: Operator) -> int:
+def gather_axis(op: Operator) -> int:
     return int(op.options.axis) % max(op[0].rank, 1)
 
 
-def has_axes(at: Instance) -> Decline | None:
+def check_axes(at: Instance) -> Decline | None:
     op = at.op
     if not op[0].rank:
-        return Decline("its input has no axis to pick along, which the kernel refuses")
-    if op.options.batch_dims and not 0 <= batch_dims(op) <= min(picked_axis(op), op[1].rank):
-        axes = f"an input of {op[0].rank} axes, picked along axis {picked_axis(op)}, and indices of {op[1].rank}"
+        return Decline("its input is a scalar, which the kernel refuses")
+    if op.options.batch_dims and not 0 <= batch_dims(op) <= min(gather_axis(op), op[1].rank):
+        axes = f"an input of {op[0].rank} axes, picked along axis {gather_axis(op)}, and indices of {op[1].rank}"
         return Decline(f"its batch_dims are {op.options.batch_dims}, for {axes}, which the kernel refuses")
     return None
 
 
-def picked(at: Instance) -> str | None:
-    """The axes of the indices take the place of the picked one; those it shares with the indices stay in front."""
+def gather_axes(at: Instance) -> str | None:
+    """Return axes in which those of the indices replace the gathered one, after the shared batch axes."""
     op = at.op
-    names, axis, shared = letters(op[0].rank), picked_axis(op), batch_dims(op)
+    names, axis, shared = axis_names(op[0].rank), gather_axis(op), batch_dims(op)
     before, after = names[:axis], names[axis + 1 :]
     if shared:
-        own = letters(op[1].rank - shared, "x")
-        return spelled([names, [*names[:shared], *own]], [*before, *own, *after])
+        own = axis_names(op[1].rank - shared, "x")
+        return format_axes([names, [*names[:shared], *own]], [*before, *own, *after])
     if op[1].rank > 1:
         return None
-    return spelled([names, None], [*before, *names[axis : axis + op[1].rank], *after])
+    return format_axes([names, None], [*before, *names[axis : axis + op[1].rank], *after])
 
 
-def picking(at: Instance) -> Attribute | Implicit:
-    """GatherND wants what batches share in front and the picked axis next; Gather takes any order."""
+def gather_layout(at: Instance) -> Attribute | Implicit:
+    """Return the layout: GatherND needs batch axes first, then the gathered one; Gather supports any."""
     op = at.op
-    axis, shared = picked_axis(op), batch_dims(op)
+    axis, shared = gather_axis(op), batch_dims(op)
     if not shared:
-        return any_order(other for other in range(op[0].rank) if other != axis)
-    names = letters(op[0].rank)
-    own, rest = letters(op[1].rank - shared, "x"), [*names[shared:axis], *names[axis + 1 :]]
+        return unordered_layout(other for other in range(op[0].rank) if other != axis)
+    names = axis_names(op[0].rank)
+    own, rest = axis_names(op[1].rank - shared, "x"), [*names[shared:axis], *names[axis + 1 :]]
     return Implicit(
         onnx={0: " ".join([*names[:shared], names[axis], *rest]), out(0): " ".join([*names[:shared], *own, *rest])}
     )
 
 
-def along(at: Instance) -> Along | None:
+def gather_price(at: Instance) -> AxisPrice | None:
     op = at.op
-    return Along("Gather", f"a{picked_axis(op)}") if op[1].rank == 1 and not batch_dims(op) else None
+    return AxisPrice("Gather", f"a{gather_axis(op)}") if op[1].rank == 1 and not batch_dims(op) else None
 
 
 @handler(
     "GATHER",
     max_version=8,
-    layout=picking,
-    axes=picked,
-    along=along,
+    layout=gather_layout,
+    axes=gather_axes,
+    axis_price=gather_price,
     quantization=Raw(shift_safe=True, onnx="Gather"),
-    accepts=has_axes,
+    accepts=check_axes,
 )
 def gather(ctx: Context, x: Value, indices: Value) -> Value:
-    """Gather; with batch dimensions GatherND on indices of one number each."""
+    """Emit Gather; with batch dimensions, GatherND on indices of one element."""
     shared = batch_dims(ctx.op)
     if not shared:
-        wide = indices if ctx.op[1].dtype in ("int32", "int64") else as_int64(ctx, 1, indices)
+        wide = indices if ctx.op[1].dtype in ("int32", "int64") else cast_to_int64(ctx, 1, indices)
         return ctx.ops.Gather(x, wide, axis=ctx.axis(ctx.options.axis))
-    places = as_int64(ctx, 1, indices)
+    places = cast_to_int64(ctx, 1, indices)
     each = places[..., None] if isinstance(places, np.ndarray) else ctx.ops.Unsqueeze(places, [-1])
     return ctx.ops.GatherND(x, each, batch_dims=shared)
 
@@ -104,18 +104,18 @@ def gather(ctx: Context, x: Value, indices: Value) -> Value:
 PER_BYTE = {"int8": 1, "uint8": 1, "int4": 2, "int2": 4}
 
 
-def dequantizes(op: Operator) -> bool:
-    """Whether a row's integers are dequantized as it is looked up."""
+def is_dequantized(op: Operator) -> bool:
+    """True if looked-up rows are dequantized."""
     return op[1].dtype != op[out(0)].dtype
 
 
-def table(at: Instance) -> Decline | None:
-    """Rows, and blocks, start at a byte; neither have zero points (Unpack4Bit, Unpack2Bit, EvalBlockwise)."""
+def check_table(at: Instance) -> Decline | None:
+    """Return a Decline unless rows and blocks start at a byte and have no zero points (Unpack4Bit, Unpack2Bit, EvalBlockwise)."""
     op = at.op
     rows, dtype, quantization = op[1], op[out(0)].dtype, op[1].quantization
-    if not dequantizes(op):
+    if not is_dequantized(op):
         return Decline("its rows are text, which the kernel copies as bytes") if dtype == "string" else None
-    if rows.dtype not in PER_BYTE or dtype not in ("float32", "float16") or not rows.constant:
+    if rows.dtype not in PER_BYTE or dtype not in ("float32", "float16") or not rows.is_constant:
         return Decline(f"it makes {dtype} of {rows.dtype}, for which there is no kernel; the table must be a constant")
     if rows.blocks is not None:
         if rows.dtype not in ("int4", "int2") or rows.rank != 2 or rows.blocks.block_size % PER_BYTE[rows.dtype]:
@@ -139,48 +139,48 @@ def table(at: Instance) -> Decline | None:
     max_version=5,
     layout=Terminate(),
     quantization=lambda at: (
-        Dequantized(weights=(1,), blocks=(1,)) if dequantizes(at.op) else Raw(shift_safe=True, onnx="Gather")
+        Dequantized(weights=(1,), blocks=(1,)) if is_dequantized(at.op) else Raw(shift_safe=True, onnx="Gather")
     ),
-    accepts=table,
+    accepts=check_table,
     sizes=lambda at: (*at.op[0].dims, *at.op[1].dims[1:]),
 )
 def embedding_lookup(ctx: Context, ids: Value, rows: Value) -> Value:
-    """Gather; integers are picked as such, and dequantized with the scales of their rows (embedding_lookup.cc)."""
-    if not dequantizes(ctx.op):
+    """Emit Gather; integers are gathered, then dequantized with the scales of their rows (embedding_lookup.cc)."""
+    if not is_dequantized(ctx.op):
         return ctx.ops.Gather(rows, ids, axis=0)
-    stored, scales = by_row(ctx.op)
-    if ctx.folds:
+    stored, scales = rows_and_scales(ctx.op)
+    if ctx.folds_weights:
         y = ctx.ops.Gather(stored.astype(np.float32) * scales, ids, axis=0)
     else:
         own = scales if scales.size == 1 else ctx.ops.Gather(scales, ids, axis=0)
         y = ctx.ops.Mul(ctx.ops.Cast(ctx.ops.Gather(stored, ids, axis=0), to="float32"), own)
-    y = y if stored.ndim == ctx.op[1].rank else ctx.reshaped(y, out(0))
+    y = y if stored.ndim == ctx.op[1].rank else ctx.reshape_to_slot(y, out(0))
     return y if ctx.op[out(0)].dtype == "float32" else ctx.ops.Cast(y, to="float16")
 
 
-def by_row(op: Operator) -> tuple[Array, Array]:
-    """The table as bytes, which are signed whatever the file says, and scales that fit it; blocks on an axis of their own."""
+def rows_and_scales(op: Operator) -> tuple[Array, Array]:
+    """Return the table as signed bytes, regardless of the stored dtype, and broadcastable scales; blocks get their own axis."""
     array = op[1].array
     stored = array.view(np.int8) if array.dtype == np.uint8 else array.astype(np.int8)
     if op[1].blocks is not None:
         rows, size = len(stored), op[1].blocks.block_size
         return stored.reshape(rows, -1, size), op[1].blocks.flat().reshape(rows, -1, 1)
-    quantization = parameters(op[1])
+    quantization = require_quantization(op[1])
     scales = np.asarray(quantization.scale, np.float32)
     return stored, scales.reshape(-1, *[1] * (stored.ndim - 1)) if quantization.per_axis else scales.reshape(())
 
 
-# --- places -----------------------------------------------------------------------------------
+# --- coordinates -----------------------------------------------------------------------------------
 
 
 @handler("GATHER_ND", max_version=6, layout=Terminate(), quantization=Raw(shift_safe=True, onnx="GatherND"))
 def gather_nd(ctx: Context, x: Value, indices: Value) -> Value:
-    """GatherND; an index out of range is an error there as it is here (gather_nd.cc)."""
-    return ctx.ops.GatherND(x, indices if ctx.op[1].dtype == "int64" else as_int64(ctx, 1, indices))
+    """Emit GatherND; an index out of range is an error in both (gather_nd.cc)."""
+    return ctx.ops.GatherND(x, indices if ctx.op[1].dtype == "int64" else cast_to_int64(ctx, 1, indices))
 
 
 @handler("WHERE", max_version=2, layout=Terminate(), quantization=Raw())
 def where(ctx: Context, condition: Value) -> Value:
-    """NonZero, a row for each place (where.cc)."""
+    """Emit NonZero, transposed to one row per coordinate (where.cc)."""
     nonzero = condition if ctx.op[0].dtype == "bool" else ctx.ops.Cast(condition, to="bool")
     return ctx.ops.Transpose(ctx.ops.NonZero(nonzero), perm=[1, 0])

@@ -1,4 +1,4 @@
-"""Tensors joined along an axis that they have, or along a new one."""
+"""Concatenation along an existing or a new axis."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from onnx_tflite_plugin.api import (
     FusedActivation,
     Instance,
     Raw,
-    Refused,
+    Refusal,
     SameScale,
     Value,
+    axis_names,
+    format_axes,
     handler,
-    letters,
     out,
-    spelled,
 )
-from op_handlers.kernels.operands import any_order, with_axis
+from op_handlers.kernels.operands import insert_axis, unordered_layout
 
 
-def of_one_rank(at: Instance) -> Decline | None:
+def check_ranks(at: Instance) -> Decline | None:
     ranks = {tensor.rank for tensor in (*at.op.inputs, at.op[out(0)]) if tensor is not None and tensor.has_rank}
     return Decline(f"its operands and its result are of ranks {sorted(ranks)}") if len(ranks) > 1 else None
 
 
-def joinable(at: Instance) -> Decline | None:
-    """Of uint8 the kernel multiplies by the ratio of scales, where one has none by 0 (ConcatenationWithScaling)."""
+def check_operands(at: Instance) -> Decline | None:
+    """Return a Decline for uint8 with and without scales: the kernel multiplies by their ratio (ConcatenationWithScaling)."""
     tensors = [tensor for tensor in (*at.op.inputs, *at.op.outputs) if tensor is not None]
     scaled = [tensor for tensor in tensors if tensor.quantization is not None]
     if at.op[0].dtype == "uint8" and 0 < len(scaled) < len(tensors):
@@ -36,15 +36,15 @@ def joinable(at: Instance) -> Decline | None:
         return Decline(
             f"{without.name!r} has no scale, and {scaled[0].name!r} has one: LiteRT multiplies by their ratio"
         )
-    return of_one_rank(at)
+    return check_ranks(at)
 
 
-def joined_sizes(at: Instance) -> Dims:
+def concat_shape(at: Instance) -> Dims:
     """Return the operands' shape with the sum of their sizes along the axis."""
     shapes = [tensor.dims for tensor in at.op.inputs if tensor is not None and tensor.has_rank]
     axis = at.op.options.axis
     if len(shapes) < len(at.op.inputs) or not -len(shapes[0]) <= axis < len(shapes[0]):
-        raise Refused("the shape of its result does not follow")
+        raise Refusal("the shape of its result does not follow")
     sizes = [next((n for n in along if n is not None), None) for along in zip(*shapes, strict=True)]
     joined = [shape[axis] for shape in shapes]
     sizes[axis] = None if None in joined else sum(n or 0 for n in joined)
@@ -55,33 +55,33 @@ def joined_sizes(at: Instance) -> Dims:
     "CONCATENATION",
     max_version=7,
     layout=Attribute(),
-    # Of int16 the kernel copies what is stored, whatever the scales (concatenation.cc).
+    # The kernel copies quantized int16 regardless of scales (concatenation.cc).
     quantization=lambda at: SameScale(onnx="Concat", unequal="refuse" if at.op[0].dtype == "int16" else "dequantize"),
     types="T...",
     activation=FusedActivation(ActivationKernel.UNFUSED),
-    accepts=joinable,
-    sizes=joined_sizes,
+    accepts=check_operands,
+    sizes=concat_shape,
 )
 def concatenation(ctx: Context, *xs: Value) -> Value:
-    """Concat; uint8 operands of other scales are requantized, as the kernel does."""
+    """Emit Concat; uint8 operands of other scales are requantized, as in the kernel."""
     return ctx.ops.Concat(*xs, axis=ctx.axis(ctx.options.axis))
 
 
-def packed(at: Instance) -> str:
+def pack_axes(at: Instance) -> str:
     op = at.op
-    names = letters(op[0].rank)
-    return spelled([names] * len(op.inputs), with_axis(names, op.options.axis))
+    names = axis_names(op[0].rank)
+    return format_axes([names] * len(op.inputs), insert_axis(names, op.options.axis))
 
 
 @handler(
     "PACK",
     max_version=5,
-    layout=lambda at: any_order(range(at.op[0].rank)),
-    axes=packed,
+    layout=lambda at: unordered_layout(range(at.op[0].rank)),
+    axes=pack_axes,
     quantization=Raw(shift_safe=True, onnx="Concat"),
     types="T...",
 )
 def pack(ctx: Context, *xs: Value) -> Value:
-    """Unsqueeze and Concat along the new axis, which counts in the result's axes."""
+    """Emit Unsqueeze and Concat along the new axis, numbered among the result's axes."""
     axis = ctx.axis(ctx.options.axis, out(0))
     return ctx.ops.Concat(*(ctx.ops.Unsqueeze(x, [axis]) for x in xs), axis=axis)

@@ -5,23 +5,23 @@ from __future__ import annotations
 import numpy as np
 
 from onnx_tflite_plugin.api import Array, Context, Decline, Instance, NotQuantizable, Raw, Terminate, Value, handler
-from op_handlers.kernels.operands import as_int64
-from op_handlers.kernels.scattering import flat_rows, scattered
+from op_handlers.kernels.operands import cast_to_int64
+from op_handlers.kernels.scattering import flatten_indices, scatter_rows
 
 # --- by key -----------------------------------------------------------------------------------
 
 
-def ascending(at: Instance) -> Decline | None:
-    """The kernel searches by halves: what it finds among keys in another order is up to where it looks."""
+def check_keys(at: Instance) -> Decline | None:
+    """Return a Decline for unsorted keys: the kernel's binary search then depends on where it looks."""
     keys = at.op.constant(1)
     if keys is None or (np.diff(keys.astype(np.int64)) > 0).all():
         return None
-    return Decline("its keys do not ascend, and the kernel searches them by halves; sort them, each once")
+    return Decline("its keys are not ascending, as the kernel's binary search requires; sort them without duplicates")
 
 
-@handler("HASHTABLE_LOOKUP", max_version=1, layout=Terminate(), quantization=Raw(), accepts=ascending)
+@handler("HASHTABLE_LOOKUP", max_version=1, layout=Terminate(), quantization=Raw(), accepts=check_keys)
 def hashtable_lookup(ctx: Context, lookup: Value, keys: Value, table: Value) -> tuple[Value, Value]:
-    """Gather from a table with one more row, of stored zeros or an empty string, for keys that are not there."""
+    """Emit Gather from a table extended by a row of zeros or an empty string, for missing keys."""
     ops = ctx.ops
     equal = ops.Cast(ops.Equal(ops.Unsqueeze(lookup, [1]), keys), to="int32")
     first = ops.ArgMax(equal, axis=1, keepdims=0)
@@ -43,7 +43,7 @@ def empty_row(ctx: Context, table: Value) -> Value | Array:
 def in_turn(at: Instance) -> Decline | None:
     """The kernel divides a sum each time that a run of its rows ends."""
     places, shape = at.op[1], at.op[2]
-    if places.static and shape.static and places.shape[1:] != shape.shape:
+    if places.is_static and shape.is_static and places.shape[1:] != shape.shape:
         return Decline(f"its indices are of shape {list(places.shape)}, for {list(shape.shape)} sizes")
     indices, sizes = at.op.constant(1), at.op.constant(2)
     if at.op.options.combiner == "SUM" or indices is None or sizes is None or indices.shape[1] < 2:
@@ -71,16 +71,16 @@ def embedding_lookup_sparse(
     Divided by the weights' sum, or by the root of their squares' sum. The indices are taken to be in order.
     """
     ops, depth = ctx.ops, ctx.op[1].shape[1] - 1
-    sizes = ops.Slice(as_int64(ctx, 2, shape), [0], [depth])
+    sizes = ops.Slice(cast_to_int64(ctx, 2, shape), [0], [depth])
     result_shape = ops.Concat(sizes, ops.Slice(ops.Shape(table), [1], [ctx.op[4].rank]), axis=0)
-    rows = flat_rows(ctx, as_int64(ctx, 1, indices), as_int64(ctx, 2, shape), depth)
+    rows = flatten_indices(ctx, cast_to_int64(ctx, 1, indices), cast_to_int64(ctx, 2, shape), depth)
     weight = ops.Unsqueeze(weights, [1])
     picked = ops.Mul(ops.Flatten(ops.Gather(table, ids, axis=0), axis=1), weight)
-    total = scattered(ctx, ops.Flatten(ops.Expand(0.0, result_shape), axis=depth), rows, picked, "add")
+    total = scatter_rows(ctx, ops.Flatten(ops.Expand(0.0, result_shape), axis=depth), rows, picked, "add")
     if ctx.options.combiner != "SUM":
         column = ops.Reshape(ops.Expand(0.0, sizes), [-1, 1])
         squares = ctx.options.combiner == "SQRTN"
-        divisor = scattered(ctx, column, rows, ops.Mul(weight, weight) if squares else weight, "add")
-        some = ops.Greater(scattered(ctx, column, rows, ops.Expand(1.0, ops.Shape(weight))), 0.0)
+        divisor = scatter_rows(ctx, column, rows, ops.Mul(weight, weight) if squares else weight, "add")
+        some = ops.Greater(scatter_rows(ctx, column, rows, ops.Expand(1.0, ops.Shape(weight))), 0.0)
         total = ops.Where(some, ops.Div(total, ops.Sqrt(divisor) if squares else divisor), total)
     return ops.Reshape(total, result_shape, allowzero=1)

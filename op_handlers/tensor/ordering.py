@@ -1,4 +1,4 @@
-"""Elements put in another order along an axis: sorted, reversed, without repeats."""
+"""Elements sorted, reversed or deduplicated along an axis."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from onnx_tflite_plugin.api import (
     Raw,
     Terminate,
     Value,
+    axis_names,
     constant_axes,
     handler,
-    letters,
     out,
 )
-from op_handlers.kernels.operands import any_order, as_int64, in_place, whole_numbers
+from op_handlers.kernels.operands import cast_to_int64, constant_integers, rank_preserving_axes, unordered_layout
 
 INT64 = np.iinfo(np.int64)
 
@@ -29,17 +29,20 @@ INT64 = np.iinfo(np.int64)
 @handler(
     "TOPK_V2",
     max_version=3,
-    layout=lambda at: any_order(range(at.op[0].rank - 1)),
-    axes=lambda at: in_place(at, outputs=2),
+    layout=lambda at: unordered_layout(range(at.op[0].rank - 1)),
+    axes=lambda at: rank_preserving_axes(at, outputs=2),
     quantization=Raw(shift_safe=True, onnx="TopK"),
 )
 def topk_v2(ctx: Context, x: Value, k: Value) -> tuple[Value, Value]:
-    """TopK along the last axis; of equals, the first; NaN behind all others; none where k is negative (topk_v2.cc).
+    """Emit TopK over the last axis: first of equals first, NaN last, nothing for negative k (topk_v2.cc).
 
-    NaN takes part as -inf: in a row that has both, the two count as equals here.
+
+    NaN is ranked as -inf, so in a row with both they are equal.
     """
-    constant = whole_numbers(ctx.op, 1)
-    number = ctx.ops.Max(ctx.ops.Reshape(as_int64(ctx, 1, k), [1]), [0]) if constant is None else [max(constant[0], 0)]
+    constant = constant_integers(ctx.op, 1)
+    number = (
+        ctx.ops.Max(ctx.ops.Reshape(cast_to_int64(ctx, 1, k), [1]), [0]) if constant is None else [max(constant[0], 0)]
+    )
     axis, real = ctx.axis(-1), ctx.op[0].dtype == "float32"
     ranked = ctx.ops.Where(ctx.ops.IsNaN(x), np.float32(-np.inf), x) if real else x
     values, places = ctx.ops.TopK(ranked, number, axis=axis, outputs=2)
@@ -51,23 +54,28 @@ def topk_v2(ctx: Context, x: Value, k: Value) -> tuple[Value, Value]:
 # --- reversed ---------------------------------------------------------------------------------
 
 
-def not_reversed(at: Instance) -> Attribute:
+def reverse_layout(at: Instance) -> Attribute:
+    """Return a layout with all axes unordered except reversed ones."""
     op = at.op
-    turned = constant_axes(op, 1, op[0].rank)
-    return Attribute() if turned is None else any_order(a for a in range(op[0].rank) if a not in turned)
+    reversed_axes = constant_axes(op, 1, op[0].rank)
+    return (
+        Attribute()
+        if reversed_axes is None
+        else unordered_layout(a for a in range(op[0].rank) if a not in reversed_axes)
+    )
 
 
 @handler(
     "REVERSE_V2",
     max_version=4,
-    layout=not_reversed,
-    axes=in_place,
+    layout=reverse_layout,
+    axes=rank_preserving_axes,
     holds_axes={1},
     quantization=Raw(shift_safe=True, onnx="Slice"),
 )
 def reverse_v2(ctx: Context, x: Value, axes: Value) -> Value:
-    """Slice from the last element backwards."""
-    ops, count, along = ctx.ops, ctx.op[1].dims[0], as_int64(ctx, 1, axes)
+    """Emit Slice from the last element backwards."""
+    ops, count, along = ctx.ops, ctx.op[1].dims[0], cast_to_int64(ctx, 1, axes)
     if count == 0:
         return x
     if count is not None:
@@ -77,24 +85,26 @@ def reverse_v2(ctx: Context, x: Value, axes: Value) -> Value:
     return ops.Slice(x, back, least, along, back)
 
 
-def sequences_first(at: Instance) -> Implicit:
-    """ONNX takes the two axes in front, in either order: as they are where they stand there."""
+def reverse_sequence_layout(at: Instance) -> Implicit:
+    """Return the layout with the sequence and batch axes first, in their stored order."""
     op = at.op
-    names, front = letters(op[0].rank), [op.options.seq_dim, op.options.batch_dim]
+    names, front = axis_names(op[0].rank), [op.options.seq_dim, op.options.batch_dim]
     first = sorted(front)
     return Implicit(
         onnx={0: " ".join([*(names[a] for a in first), *(n for a, n in enumerate(names) if a not in front)])}
     )
 
 
-def inside(at: Instance) -> Decline | None:
-    """Axes that are there, and lengths within them: the kernel looks at the first alone, and writes beyond the end by the others
-    (reverse_sequence.cc).
+def check_lengths(at: Instance) -> Decline | None:
+    """Return a Decline for missing axes or lengths out of range (reverse_sequence.cc).
+
+
+    The kernel checks the first length only, and writes beyond the end for the others.
     """
     axes = sorted({at.op.options.seq_dim, at.op.options.batch_dim})
     if not 0 <= axes[0] <= axes[-1] < at.op[0].rank:
         return Decline(f"its sequences and batches are along the axes {axes} of {at.op[0].rank}")
-    lengths, size = whole_numbers(at.op, 1), at.op[0].dims[at.op.options.seq_dim]
+    lengths, size = constant_integers(at.op, 1), at.op[0].dims[at.op.options.seq_dim]
     if lengths is None or size is None or all(0 <= length <= size for length in lengths):
         return None
     return Decline(f"its sequences are {min(lengths)} to {max(lengths)} long, of {size} elements")
@@ -103,15 +113,15 @@ def inside(at: Instance) -> Decline | None:
 @handler(
     "REVERSE_SEQUENCE",
     max_version=1,
-    layout=sequences_first,
-    axes=in_place,
+    layout=reverse_sequence_layout,
+    axes=rank_preserving_axes,
     quantization=Raw(shift_safe=True, onnx="ReverseSequence"),
-    accepts=inside,
+    accepts=check_lengths,
 )
 def reverse_sequence(ctx: Context, x: Value, lengths: Value) -> Value:
-    """ReverseSequence; what lies behind a sequence's end stays (reference_ops.h)."""
+    """Emit ReverseSequence; elements after a sequence's end stay (reference_ops.h)."""
     time, batch = ctx.axis(ctx.options.seq_dim), ctx.axis(ctx.options.batch_dim)
-    at_least_one = ctx.ops.Max(as_int64(ctx, 1, lengths), 1)  # the same; before 1.28 ONNX Runtime is wrong for 0
+    at_least_one = ctx.ops.Max(cast_to_int64(ctx, 1, lengths), 1)  # the same; before 1.28 ONNX Runtime is wrong for 0
     return ctx.ops.ReverseSequence(x, at_least_one, time_axis=time, batch_axis=batch)
 
 
@@ -120,6 +130,6 @@ def reverse_sequence(ctx: Context, x: Value, lengths: Value) -> Value:
 
 @handler("UNIQUE", max_version=1, layout=Terminate(), quantization=Raw())
 def unique(ctx: Context, x: Value) -> tuple[Value, Value]:
-    """Unique in the order in which values first come, and where each element is among them."""
+    """Emit Unique in order of first occurrence, with the index of each element."""
     values, _, places, _ = ctx.ops.Unique(x, sorted=0, outputs=4)
     return values, ctx.ops.Cast(places, to=ctx.op[out(1)].dtype)

@@ -1,4 +1,4 @@
-"""Padding: with a number, or with the mirror image."""
+"""Padding with a constant, or by reflection."""
 
 from __future__ import annotations
 
@@ -8,72 +8,85 @@ from functools import partial
 import numpy as np
 
 from onnx_tflite_plugin.api import (
-    Along,
     Array,
     Attribute,
+    AxisPrice,
     Context,
     Decline,
     Instance,
     Quantization,
     Raw,
-    Refused,
+    Refusal,
     Value,
     ValueLike,
     handler,
     out,
     spend,
 )
-from op_handlers.kernels.operands import any_order, as_int64, in_place, scalar, whole_numbers
+from op_handlers.kernels.operands import (
+    cast_to_int64,
+    constant_integers,
+    rank_preserving_axes,
+    reshape_to_scalar,
+    unordered_layout,
+)
 
 BY_AXIS = {1: 0}
 COPIED = Raw(shift_safe=True, onnx="Pad")
 
 
-def unpadded(at: Instance) -> Attribute:
-    """Axes that get no padding may hold their elements in any order."""
-    rows = whole_numbers(at.op, 1) or []
-    return any_order(axis for axis in range(len(rows) // 2) if not any(rows[2 * axis : 2 * axis + 2]))
+def padding_layout(at: Instance) -> Attribute:
+    """Return a layout with axes without padding unordered."""
+    rows = constant_integers(at.op, 1) or []
+    return unordered_layout(axis for axis in range(len(rows) // 2) if not any(rows[2 * axis : 2 * axis + 2]))
 
 
-def pairs(at: Instance) -> Decline | None:
-    """What goes before and behind each axis."""
+def check_pairs(at: Instance) -> Decline | None:
+    """Return a Decline unless the paddings are pairs."""
     rows = at.op[1]
-    if rows.static and rows.has_rank and rows.shape[1:] != (2,):
+    if rows.is_static and rows.has_rank and rows.shape[1:] != (2,):
         return Decline(f"its paddings are of shape {list(rows.shape)}, and no pairs")
     return None
 
 
-by_pairs = partial(handler, layout=unpadded, axes=in_place, indexed_by_axis=BY_AXIS, quantization=COPIED, accepts=pairs)
+padding_handler = partial(
+    handler,
+    layout=padding_layout,
+    axes=rank_preserving_axes,
+    indexed_by_axis=BY_AXIS,
+    quantization=COPIED,
+    accepts=check_pairs,
+)
 
 
-@by_pairs("PAD", max_version=6)
+@padding_handler("PAD", max_version=6)
 def pad(ctx: Context, x: Value, paddings: Value) -> Value:
-    """Pad with zero: on integers the zero point of the output (pad.cc)."""
-    return ctx.ops.Pad(x, onnx_pads(ctx, paddings), zero(ctx), mode="constant")
+    """Emit Pad with zeros, which for integers is the output's zero point (pad.cc)."""
+    return ctx.ops.Pad(x, onnx_pads(ctx, paddings), padding_value(ctx), mode="constant")
 
 
-@by_pairs("PADV2", max_version=6)
+@padding_handler("PADV2", max_version=6)
 def pad_v2(ctx: Context, x: Value, paddings: Value, number: Value | None = None) -> Value:
-    """Pad with a number that has the output's parameters; with zero where there is none."""
-    filling = zero(ctx) if number is None else scalar(ctx, 2, number)
+    """Emit Pad with a number of the output's parameters, or with zeros if there is none."""
+    filling = padding_value(ctx) if number is None else reshape_to_scalar(ctx, 2, number)
     return ctx.ops.Pad(x, onnx_pads(ctx, paddings), filling, mode="constant")
 
 
-def zero(ctx: Context) -> Array:
+def padding_value(ctx: Context) -> Array:
     quantization, file = ctx.quantization(out(0)), ctx.op[out(0)].quantization
     if ctx.op[0].quantization is None and isinstance(file, Quantization):
-        raise Refused("its result has a scale and its operand none; give both one")
-    return ctx.scalar(quantization.zero_point[0] if ctx.integers and quantization else 0)
+        raise Refusal("its result has a scale and its operand none; give both one")
+    return ctx.scalar(quantization.zero_point[0] if ctx.uses_integers and quantization else 0)
 
 
-def padded(ctx: Context, x: Value, rows: Sequence[tuple[int, int]], number: ValueLike) -> Value:
-    """Pad by (before, after) of each TFLite axis."""
-    return ctx.ops.Pad(x, np.asarray(ctx.by_axis(rows), np.int64).T.reshape(-1), number, mode="constant")
+def emit_pad(ctx: Context, x: Value, rows: Sequence[tuple[int, int]], number: ValueLike) -> Value:
+    """Emit Pad by (before, after) of each TFLite axis."""
+    return ctx.ops.Pad(x, np.asarray(ctx.permute_entries(rows), np.int64).T.reshape(-1), number, mode="constant")
 
 
 def onnx_pads(ctx: Context, paddings: Value) -> Value | Array:
-    """Rows of (before, after) as ONNX has them: all befores, then all afters."""
-    rows = as_int64(ctx, 1, paddings)
+    """Return rows of (before, after) in ONNX's order: all befores, then all afters."""
+    rows = cast_to_int64(ctx, 1, paddings)
     if isinstance(rows, np.ndarray):
         return rows.T.reshape(-1)
     return ctx.ops.Concat(*(ctx.ops.Gather(rows, np.asarray(side), axis=1) for side in (0, 1)), axis=0)
@@ -82,18 +95,18 @@ def onnx_pads(ctx: Context, paddings: Value) -> Value | Array:
 # --- mirror images ----------------------------------------------------------------------------
 
 
-def gathered(at: Instance) -> Along | None:
-    """Where a Gather does it, padded axes had better not be the innermost."""
+def mirror_price(at: Instance) -> AxisPrice | None:
+    """Return the price of a Gather along padded axes, which should not be innermost."""
     op = at.op
-    rows = whole_numbers(op, 1)
+    rows = constant_integers(op, 1)
     if op.options.mode == "REFLECT" or rows is None or max(rows, default=0) <= 1:
         return None
-    return Along("Gather", " ".join(f"a{axis}" for axis in range(op[0].rank) if any(rows[2 * axis : 2 * axis + 2])))
+    return AxisPrice("Gather", " ".join(f"a{axis}" for axis in range(op[0].rank) if any(rows[2 * axis : 2 * axis + 2])))
 
 
-@by_pairs("MIRROR_PAD", max_version=3, along=gathered)
+@padding_handler("MIRROR_PAD", max_version=3, axis_price=mirror_price)
 def mirror_pad(ctx: Context, x: Value, paddings: Value) -> Value:
-    """Pad, reflect; ONNX has no symmetric mode: by one it is edge, by more a Gather along each padded axis."""
+    """Emit Pad by reflection; symmetric mode, not expressible in ONNX, is edge for one element, else a Gather per padded axis."""
     constant = ctx.constant(1)
     if ctx.options.mode == "REFLECT":
         return ctx.ops.Pad(x, onnx_pads(ctx, paddings), mode="reflect")
@@ -102,21 +115,21 @@ def mirror_pad(ctx: Context, x: Value, paddings: Value) -> Value:
     shape, y = ctx.shape(0), x
     for axis, size in enumerate(shape):
         if constant is None or size is None:
-            y = ctx.ops.Gather(y, mirrored_at_run_time(ctx, x, as_int64(ctx, 1, paddings), axis), axis=axis)
+            y = ctx.ops.Gather(y, emit_mirrored_indices(ctx, x, cast_to_int64(ctx, 1, paddings), axis), axis=axis)
         elif constant[axis].any():
-            y = ctx.ops.Gather(y, mirrored(size, *map(int, constant[axis])), axis=axis)
+            y = ctx.ops.Gather(y, mirror_indices(size, *map(int, constant[axis])), axis=axis)
     return y
 
 
-def mirrored(size: int, before: int, after: int) -> Array:
-    """The places of an axis and its mirror images; no image is longer than the axis (mirror_pad.cc)."""
+def mirror_indices(size: int, before: int, after: int) -> Array:
+    """Return the indices of an axis and its reflections, none longer than the axis (mirror_pad.cc)."""
     spend(3 * (before + size + after), 8, "the places of mirrored elements")
     place = np.arange(-before, size + after)
     place = np.maximum(place, -1 - place)
     return np.minimum(place, 2 * size - 1 - place)
 
 
-def mirrored_at_run_time(ctx: Context, x: Value, rows: Value | Array, axis: int) -> Value:
+def emit_mirrored_indices(ctx: Context, x: Value, rows: Value | Array, axis: int) -> Value:
     ops = ctx.ops
     size = ops.Gather(ops.Shape(x), np.asarray(axis))
     before, after = (ops.Gather(ops.Gather(rows, np.asarray(axis)), np.asarray(side)) for side in (0, 1))

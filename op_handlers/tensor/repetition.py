@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from onnx_tflite_plugin.api import Attribute, Context, Decline, Instance, Raw, Transparent, Value, handler, out
-from op_handlers.kernels.operands import any_order, as_int64, in_place, sizes_in, whole_numbers
+from op_handlers.kernels.operands import (
+    cast_to_int64,
+    constant_integers,
+    rank_preserving_axes,
+    sizes_from_operand,
+    unordered_layout,
+)
 
 
-def repeated_once(at: Instance) -> Attribute:
-    return any_order(axis for axis, times in enumerate(whole_numbers(at.op, 1) or []) if times == 1)
+def tile_layout(at: Instance) -> Attribute:
+    return unordered_layout(axis for axis, times in enumerate(constant_integers(at.op, 1) or []) if times == 1)
 
 
-def a_number_for_each_axis(at: Instance) -> Decline | None:
-    """The kernel reads as many as there are axes, in whatever shape they come (MultiplyShapeDims, tile.cc)."""
+def check_multiples(at: Instance) -> Decline | None:
+    """Return a Decline unless the multiples are a vector; the kernel reads one per axis (MultiplyShapeDims, tile.cc)."""
     times = at.op[1]
     if not times.has_rank or times.rank == 1:
         return None
@@ -21,15 +27,15 @@ def a_number_for_each_axis(at: Instance) -> Decline | None:
 @handler(
     "TILE",
     max_version=3,
-    layout=repeated_once,
-    axes=in_place,
+    layout=tile_layout,
+    axes=rank_preserving_axes,
     indexed_by_axis={1: 0},
     quantization=Raw(shift_safe=True, onnx="Tile"),
-    accepts=a_number_for_each_axis,
+    accepts=check_multiples,
 )
 def tile(ctx: Context, x: Value, times: Value) -> Value:
     """Tile."""
-    return ctx.ops.Tile(x, as_int64(ctx, 1, times)) if ctx.op[0].rank else x
+    return ctx.ops.Tile(x, cast_to_int64(ctx, 1, times)) if ctx.op[0].rank else x
 
 
 @handler(
@@ -37,10 +43,10 @@ def tile(ctx: Context, x: Value, times: Value) -> Value:
     max_version=4,
     layout=Transparent(),
     indexed_by_axis={1: out(0)},
-    sizes=sizes_in(1),
+    sizes=sizes_from_operand(1),
     quantization=Raw(shift_safe=True, onnx="Expand"),
     holds_batch={1: 1},
 )
 def broadcast_to(ctx: Context, x: Value, shape: Value) -> Value:
     """Expand."""
-    return ctx.ops.Expand(x, as_int64(ctx, 1, shape))
+    return ctx.ops.Expand(x, cast_to_int64(ctx, 1, shape))

@@ -1,16 +1,16 @@
-"""Values written at places of a tensor that is otherwise filled with one number."""
+"""Values written at indices of a tensor that is filled with a constant."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Context, Operator, Raw, Refused, Terminate, Value, handler, out
-from op_handlers.kernels.operands import as_int64, sizes_in
-from op_handlers.kernels.scattering import flat_rows, scattered
+from onnx_tflite_plugin.api import Array, Context, Operator, Raw, Refusal, Terminate, Value, handler, out
+from op_handlers.kernels.operands import cast_to_int64, sizes_from_operand
+from op_handlers.kernels.scattering import flatten_indices, scatter_rows
 
 
-def each_once(op: Operator) -> bool:
-    """Whether constant places are all different, so that it does not matter in which order they are written."""
+def has_unique_indices(op: Operator) -> bool:
+    """True if constant indices are unique, so that the order of writes does not matter."""
     places = op.constant(0)
     if places is None or not places.shape[-1]:
         return False
@@ -22,43 +22,43 @@ def each_once(op: Operator) -> bool:
     "SCATTER_ND",
     max_version=1,
     layout=Terminate(),
-    min_opset=lambda at: 13 if each_once(at.op) else 16,
+    min_opset=lambda at: 13 if has_unique_indices(at.op) else 16,
     quantization=Raw(),
-    sizes=sizes_in(2),
+    sizes=sizes_from_operand(2),
 )
 def scatter_nd(ctx: Context, indices: Value, updates: Value, shape: Value) -> Value:
-    """Sums of what is written at each place, zero elsewhere: stored integers wrap (ScatterNd, reference_ops.h)."""
-    places, sizes = as_int64(ctx, 0, indices), as_int64(ctx, 2, shape)
+    """Emit sums of the updates per index, zero elsewhere; quantized values wrap around (ScatterNd, reference_ops.h)."""
+    places, sizes = cast_to_int64(ctx, 0, indices), cast_to_int64(ctx, 2, shape)
     depth = ctx.op[0].shape[-1]
     zeros = ctx.ops.Expand(ctx.scalar(0, 1), sizes)
     if not depth:
-        raise Refused("its indices have no coordinates; use a REDUCE_SUM and a RESHAPE")
-    if ctx.op[2].static and ctx.op[2].shape != () and depth > ctx.op[2].shape[0]:
-        raise Refused(f"its places have {depth} numbers each, and its result {ctx.op[2].shape[0]} axes")
-    rows = flat_rows(ctx, places, sizes, depth)
-    if each_once(ctx.op):
+        raise Refusal("its indices have no coordinates; use a REDUCE_SUM and a RESHAPE")
+    if ctx.op[2].is_static and ctx.op[2].shape != () and depth > ctx.op[2].shape[0]:
+        raise Refusal(f"its places have {depth} numbers each, and its result {ctx.op[2].shape[0]} axes")
+    rows = flatten_indices(ctx, places, sizes, depth)
+    if has_unique_indices(ctx.op):
         return ctx.ops.ScatterND(zeros, places, updates)
     base, values = ctx.ops.Flatten(zeros, axis=depth), ctx.ops.Flatten(updates, axis=ctx.op[0].rank - 1)
-    return shaped(ctx, scattered(ctx, base, rows, values, "add"), sizes)
+    return reshape_result(ctx, scatter_rows(ctx, base, rows, values, "add"), sizes)
 
 
-@handler("SPARSE_TO_DENSE", max_version=3, layout=Terminate(), quantization=Raw(), sizes=sizes_in(1))
+@handler("SPARSE_TO_DENSE", max_version=3, layout=Terminate(), quantization=Raw(), sizes=sizes_from_operand(1))
 def sparse_to_dense(ctx: Context, indices: Value, shape: Value, values: Value, default: Value) -> Value:
-    """The default everywhere, then each value at its place: of several at one place, the last (sparse_to_dense.cc)."""
-    places, sizes = as_int64(ctx, 0, indices), as_int64(ctx, 1, shape)
+    """Emit the default value, then each value at its index; the last of several at one index (sparse_to_dense.cc)."""
+    places, sizes = cast_to_int64(ctx, 0, indices), cast_to_int64(ctx, 1, shape)
     depth = ctx.op[0].shape[-1] if ctx.op[0].rank == 2 else 1
-    if ctx.op[1].static and ctx.op[1].shape != (depth,):
-        raise Refused(f"its places have {depth} numbers each, and its result {list(ctx.op[1].shape)} axes")
+    if ctx.op[1].is_static and ctx.op[1].shape != (depth,):
+        raise Refusal(f"its places have {depth} numbers each, and its result {list(ctx.op[1].shape)} axes")
     if ctx.op[0].rank < 2:
         places = places.reshape(-1, 1) if isinstance(places, np.ndarray) else ctx.ops.Reshape(places, [-1, 1])
-    rows = flat_rows(ctx, places, sizes, depth)
+    rows = flatten_indices(ctx, places, sizes, depth)
     filled = ctx.ops.Reshape(ctx.ops.Expand(default, sizes), [-1, 1])
     one_each = ctx.ops.Reshape(ctx.ops.Expand(values, ctx.ops.Shape(rows)), [-1, 1])
-    return shaped(ctx, scattered(ctx, filled, rows, one_each), sizes)
+    return reshape_result(ctx, scatter_rows(ctx, filled, rows, one_each), sizes)
 
 
-def shaped(ctx: Context, value: Value, sizes: Value | Array) -> Value:
-    """The shape that an operand gives: in the file where it is a constant."""
-    if isinstance(sizes, np.ndarray) and ctx.op[out(0)].static:
-        return ctx.reshaped(value, out(0))
+def reshape_result(ctx: Context, value: Value, sizes: Value | Array) -> Value:
+    """Reshape to an operand's sizes, statically if constant."""
+    if isinstance(sizes, np.ndarray) and ctx.op[out(0)].is_static:
+        return ctx.reshape_to_slot(value, out(0))
     return ctx.ops.Reshape(value, sizes, allowzero=1 if ctx.opset >= 14 else None)

@@ -1,4 +1,4 @@
-"""Rows combined by the segment that they belong to."""
+"""Rows combined by segment."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Context, Raw, Refused, Terminate, Value, ValueLike, handler, out
-from op_handlers.kernels.operands import as_int64
-from op_handlers.kernels.scattering import OUTSIDE, scattered
+from onnx_tflite_plugin.api import Array, Context, Raw, Refusal, Terminate, Value, ValueLike, handler, out
+from op_handlers.kernels.operands import cast_to_int64
+from op_handlers.kernels.scattering import OUT_OF_RANGE, scatter_rows
 
 KEPT = "T, int32, int32 -> T"
 
 
 @handler("SEGMENT_SUM", max_version=1, layout=Terminate(), min_opset=16, quantization=Raw(), types="T, int32 -> T")
 def segment_sum(ctx: Context, x: Value, ids: Value) -> Value:
-    """A row for each segment; these are numbered in order from 0 (ValidateSegmentIds, segment_sum.cc)."""
-    rows = as_int64(ctx, 1, ids)
+    """Emit a row per segment; segments are numbered in order from 0 (ValidateSegmentIds, segment_sum.cc)."""
+    rows = cast_to_int64(ctx, 1, ids)
     if isinstance(rows, np.ndarray):
         if rows.size and (rows[0] or not np.isin(np.diff(rows), (0, 1)).all()):
-            raise Refused("its segments are not numbered in order from 0, which LiteRT refuses too")
-        return combined(ctx, x, rows, [len(np.unique(rows))], 0, "add")
+            raise Refusal("its segments are not numbered in order from 0, which LiteRT refuses too")
+        return combine_rows(ctx, x, rows, [len(np.unique(rows))], 0, "add")
     count = ctx.ops.Add(ctx.ops.ReduceMax(ctx.ops.Concat([-1], rows, axis=0), keepdims=1), 1)
-    return combined(ctx, x, rows, count, 0, "add")
+    return combine_rows(ctx, x, rows, count, 0, "add")
 
 
 # --- in any order -----------------------------------------------------------------------------
@@ -30,30 +30,30 @@ def segment_sum(ctx: Context, x: Value, ids: Value) -> Value:
 
 @handler("UNSORTED_SEGMENT_SUM", max_version=1, layout=Terminate(), min_opset=16, quantization=Raw(), types=KEPT)
 def unsorted_segment_sum(ctx: Context, x: Value, ids: Value, count: Value) -> Value:
-    """Sums; 0 where a segment has no rows."""
-    return numbered(ctx, x, ids, count, 0, "add")
+    """Emit sums; 0 for empty segments."""
+    return combine_unsorted(ctx, x, ids, count, 0, "add")
 
 
 @handler("UNSORTED_SEGMENT_PROD", max_version=1, layout=Terminate(), min_opset=16, quantization=Raw(), types=KEPT)
 def unsorted_segment_prod(ctx: Context, x: Value, ids: Value, count: Value) -> Value:
-    """Products; 1 where a segment has no rows."""
-    return numbered(ctx, x, ids, count, 1, "mul")
+    """Emit products; 1 for empty segments."""
+    return combine_unsorted(ctx, x, ids, count, 1, "mul")
 
 
 @handler("UNSORTED_SEGMENT_MAX", max_version=1, layout=Terminate(), min_opset=18, quantization=Raw(), types=KEPT)
 def unsorted_segment_max(ctx: Context, x: Value, ids: Value, count: Value) -> Value:
-    """Maxima; the dtype's lowest finite number where a segment has no rows."""
-    return numbered(ctx, without_nan(ctx, x, limits(ctx).min), ids, count, limits(ctx).min, "max")
+    """Emit maxima; the dtype's minimum finite number for empty segments."""
+    return combine_unsorted(ctx, replace_nan(ctx, x, limits(ctx).min), ids, count, limits(ctx).min, "max")
 
 
 @handler("UNSORTED_SEGMENT_MIN", max_version=1, layout=Terminate(), min_opset=18, quantization=Raw(), types=KEPT)
 def unsorted_segment_min(ctx: Context, x: Value, ids: Value, count: Value) -> Value:
-    """Minima; the dtype's highest finite number where a segment has no rows."""
-    return numbered(ctx, without_nan(ctx, x, limits(ctx).max), ids, count, limits(ctx).max, "min")
+    """Emit minima; the dtype's maximum finite number for empty segments."""
+    return combine_unsorted(ctx, replace_nan(ctx, x, limits(ctx).max), ids, count, limits(ctx).max, "min")
 
 
-def without_nan(ctx: Context, x: Value, initial: float) -> Value:
-    """No comparison with NaN is true, so that the kernel passes it over."""
+def replace_nan(ctx: Context, x: Value, initial: float) -> Value:
+    """Replace NaN, which the kernel skips since no comparison with it is true."""
     if ctx.op[0].dtype != "float32":
         return x
     return ctx.ops.Where(ctx.ops.IsNaN(x), np.float32(initial), x)
@@ -64,29 +64,36 @@ def limits(ctx: Context) -> np.finfo[Any] | np.iinfo[Any]:
     return np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
 
 
-def numbered(ctx: Context, x: Value, ids: Value, count: Value, initial: float, reduction: str) -> Value:
-    """Rows of negative segments count in none (UnsortedSegmentRef, reference_ops.h): they go to a row behind, cut off."""
+def combine_unsorted(ctx: Context, x: Value, ids: Value, count: Value, initial: float, reduction: str) -> Value:
+    """Combine rows by segment; rows with negative ids are skipped (UnsortedSegmentRef, reference_ops.h).
+
+
+    They go to an additional last row, which is then removed.
+    """
     ops = ctx.ops
-    rows, segments = (ops.Reshape(as_int64(ctx, slot, value), [-1]) for slot, value in ((1, ids), (2, count)))
+    rows, segments = (ops.Reshape(cast_to_int64(ctx, slot, value), [-1]) for slot, value in ((1, ids), (2, count)))
     constant, asked = ctx.op.constant(1), ctx.op.constant(2)
     if asked is not None and (asked < 0).any():
-        raise Refused(f"it is asked for {int(asked.min())} segments")
+        raise Refusal(f"it is asked for {int(asked.min())} segments")
     if constant is not None and (constant >= 0).all():
-        return combined(ctx, x, rows, segments, initial, reduction)
-    inside = ops.Where(ops.Less(rows, segments), rows, OUTSIDE)
+        return combine_rows(ctx, x, rows, segments, initial, reduction)
+    inside = ops.Where(ops.Less(rows, segments), rows, OUT_OF_RANGE)
     rows = ops.Where(ops.Less(rows, 0), segments, inside)
-    return ops.Slice(combined(ctx, x, rows, ops.Add(segments, 1), initial, reduction), [0], segments)
+    return ops.Slice(combine_rows(ctx, x, rows, ops.Add(segments, 1), initial, reduction), [0], segments)
 
 
-def combined(ctx: Context, x: Value, rows: Value | Array, count: ValueLike, initial: float, reduction: str) -> Value:
-    """``count`` rows that start as ``initial``, each combined with those of x that ``rows`` gives it.
+def combine_rows(
+    ctx: Context, x: Value, rows: Value | Array, count: ValueLike, initial: float, reduction: str
+) -> Value:
+    """Return ``count`` rows initialized to ``initial``, each combined with the rows of x that ``rows`` assigns to it.
 
-    A row of x is what lies behind the axes that it shares with the ids.
+
+    A row of x consists of the axes after those that it shares with the ids.
     """
     ops, shared = ctx.ops, ctx.op[1].rank
     sizes = count
     if ctx.op[0].rank > shared:
-        sizes = ops.Concat(count, ops.Slice(ops.Shape(x), [shared], [OUTSIDE]), axis=0)
+        sizes = ops.Concat(count, ops.Slice(ops.Shape(x), [shared], [OUT_OF_RANGE]), axis=0)
     base = ops.Flatten(ops.Expand(ctx.scalar(initial, out(0)), sizes), axis=1)
-    result = scattered(ctx, base, rows, ops.Flatten(x, axis=shared), reduction)
+    result = scatter_rows(ctx, base, rows, ops.Flatten(x, axis=shared), reduction)
     return ops.Reshape(result, sizes, allowzero=1)

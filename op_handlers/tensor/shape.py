@@ -16,48 +16,48 @@ from onnx_tflite_plugin.api import (
     Instance,
     Operator,
     Raw,
-    Refused,
+    Refusal,
     Tensor,
     Terminate,
     Transparent,
     Value,
     ValueLike,
+    axis_names,
+    format_axes,
     handler,
-    letters,
     out,
-    permuted_by,
-    reshaped,
-    spelled,
+    permutation_axes,
+    reshape_axes_of,
     spend,
 )
-from op_handlers.kernels.operands import as_int64, unknown_sizes, whole_numbers, with_axis
+from op_handlers.kernels.operands import cast_to_int64, constant_integers, dynamic_shape, insert_axis
 
 COPIED = Raw(shift_safe=True)
 
 
-def asked_sizes(at: Instance) -> Dims:
-    """The shape that is asked for, its one unknown size from the number of elements (GetOutputShape, reshape.cc)."""
+def requested_shape(at: Instance) -> Dims:
+    """Return the requested shape, its -1 derived from the number of elements (GetOutputShape, reshape.cc)."""
     op = at.op
-    operand, count = shape_operand(op), elements(op[0].dims)
-    if operand is not None and not operand.constant:
-        return unknown_sizes(op, operand)
+    operand, count = shape_operand(op), element_count(op[0].dims)
+    if operand is not None and not operand.is_constant:
+        return dynamic_shape(op, operand)
     asked = [int(size) for size in (op.options.new_shape if operand is None else operand.array)]
     asked = [] if asked == [0] and operand is None else asked
     rest = prod(size for size in asked if size != -1)
     whole = count is None or (count % rest == 0 if -1 in asked and rest else count == rest)
     if not whole or asked.count(-1) > 1:
-        raise Refused(f"its shape {asked} does not fit the {count} elements of {list(op[0].dims)}")
+        raise Refusal(f"its shape {asked} does not fit the {count} elements of {list(op[0].dims)}")
     return tuple((None if count is None else count // (rest or 1)) if size == -1 else size for size in asked)
 
 
 def shape_operand(op: Operator) -> Tensor | None:
-    """The operand that says the shape: kernels take the option where it is no vector of int32 (ShapeIsVector, reshape.cc)."""
+    """Return the shape operand, or None for the option: kernels require a vector of int32 (ShapeIsVector, reshape.cc)."""
     operand = op.tensor(1)
     return operand if operand is not None and operand.rank == 1 and operand.dtype == "int32" else None
 
 
-def elements(dims: Dims) -> int | None:
-    """Their number; ``None`` where a size is unknown."""
+def element_count(dims: Dims) -> int | None:
+    """Return the number of elements; ``None`` for a dynamic shape."""
     return None if None in dims else prod(size or 0 for size in dims)
 
 
@@ -65,44 +65,44 @@ def elements(dims: Dims) -> int | None:
     "RESHAPE",
     max_version=1,
     layout=Attribute(unordered="*"),
-    axes=reshaped,
+    axes=reshape_axes_of,
     quantization=COPIED,
-    sizes=asked_sizes,
+    sizes=requested_shape,
     holds_batch={1: -1, "new_shape": -1},
 )
 def reshape(ctx: Context, x: Value, shape: Value | None = None) -> Value:
-    """Reshape to the planned shape; a shape known only at run time stays in source order."""
-    asked, stored = asked_sizes(ctx), ctx.op[out(0)].dims  # which refuses what does not fit
+    """Emit Reshape to the planned shape; a runtime shape keeps the file's layout."""
+    asked, stored = requested_shape(ctx), ctx.op[out(0)].dims  # raises Refusal if the shapes do not fit
     if None not in (*asked, *stored) and asked != stored:
-        raise Refused(f"it is asked for {list(asked)}, and its result is stored as {list(stored)}")
+        raise Refusal(f"it is asked for {list(asked)}, and its result is stored as {list(stored)}")
     if sum(d is None for d in ctx.op[out(0)].dims) <= 1:
-        return ctx.reshaped(x, out(0))
+        return ctx.reshape_to_slot(x, out(0))
     if shape is None or shape_operand(ctx.op) is None:
         sizes: ValueLike = np.asarray(ctx.options.new_shape)
     else:
-        sizes = as_int64(ctx, 1, shape)
+        sizes = cast_to_int64(ctx, 1, shape)
     zeros = not isinstance(sizes, np.ndarray) or 0 in sizes
     return ctx.ops.Reshape(x, sizes, allowzero=1 if zeros and ctx.opset >= 14 else None)
 
 
-def squeezed(at: Instance) -> str | None:
-    """The axes that are named go; where none is, all of size 1, which takes sizes."""
+def squeeze_axes(at: Instance) -> str | None:
+    """Return axes without the named ones, or without all of size 1."""
     op = at.op
-    gone, names = {axis % max(op[0].rank, 1) for axis in op.options.squeeze_dims}, letters(op[0].rank)
+    gone, names = {axis % max(op[0].rank, 1) for axis in op.options.squeeze_dims}, axis_names(op[0].rank)
     if not gone or op[out(0)].rank != len(names) - len(gone):
-        return reshaped(at)
+        return reshape_axes_of(at)
     groups = ["1" if axis in gone else name for axis, name in enumerate(names)]
-    return spelled([groups], [name for name in groups if name != "1"])
+    return format_axes([groups], [name for name in groups if name != "1"])
 
 
-def squeezed_sizes(at: Instance) -> Dims:
-    """Without the named axes, or all of size 1; an axis of another size cannot go."""
+def squeeze_shape(at: Instance) -> Dims:
+    """Return the shape without the named axes, or without all of size 1. Raises Refusal for axes of other sizes."""
     op = at.op
     dims, gone = op[0].dims, {axis % max(op[0].rank, 1) for axis in op.options.squeeze_dims}
     if not gone and None in dims:
-        raise Refused("it drops all axes of size 1, and which of the unknown sizes are 1 is not known")
+        raise Refusal("it drops all axes of size 1, and which of the unknown sizes are 1 is not known")
     if any(dims[axis] not in (1, None) for axis in gone if axis < len(dims)):
-        raise Refused(f"it drops axes {sorted(gone)} of {list(dims)}, which are not all of size 1")
+        raise Refusal(f"it drops axes {sorted(gone)} of {list(dims)}, which are not all of size 1")
     return tuple(size for axis, size in enumerate(dims) if (axis not in gone if gone else size != 1))
 
 
@@ -110,29 +110,29 @@ def squeezed_sizes(at: Instance) -> Dims:
     "SQUEEZE",
     max_version=2,
     layout=Attribute(unordered="*"),
-    axes=squeezed,
+    axes=squeeze_axes,
     quantization=COPIED,
-    sizes=squeezed_sizes,
+    sizes=squeeze_shape,
 )
 def squeeze(ctx: Context, x: Value) -> Value:
-    """The same elements in the planned shape; of several open sizes it says not which it is, whatever is stored of them."""
+    """Return the operand in the planned shape; several dynamic dimensions need Squeeze with named axes."""
     if not ctx.options.squeeze_dims and None in ctx.op[0].dims:
-        squeezed_sizes(ctx)
+        squeeze_shape(ctx)
     if max(ctx.op[slot].dims.count(None) for slot in (0, out(0))) > 1:
         named = {axis % ctx.op[0].rank for axis in ctx.options.squeeze_dims}
         gone = [k for k, axis in enumerate(ctx.perm(0)) if axis in named]  # the plan may have left some out
         return ctx.ops.Squeeze(x, gone) if gone else x
-    return ctx.reshaped(x, out(0))
+    return ctx.reshape_to_slot(x, out(0))
 
 
-def expanded(at: Instance) -> str | None:
-    """An axis of size 1 is put in."""
-    axis, names = whole_numbers(at.op, 1), letters(at.op[0].rank)
-    return None if axis is None else spelled([names], with_axis(names, axis[0], new="1"))
+def expand_dims_axes(at: Instance) -> str | None:
+    """Return axes with one of size 1 inserted."""
+    axis, names = constant_integers(at.op, 1), axis_names(at.op[0].rank)
+    return None if axis is None else format_axes([names], insert_axis(names, axis[0], new="1"))
 
 
-def one_more(at: Instance) -> Decline | None:
-    """Of a rank that does not follow XNNPACK makes what the kernels refuse."""
+def check_result_rank(at: Instance) -> Decline | None:
+    """Return a Decline for an inconsistent rank, which the kernels refuse but XNNPACK accepts."""
     x, y = at.op[0], at.op[out(0)]
     if not (x.has_rank and y.has_rank) or y.rank == x.rank + 1:
         return None
@@ -143,13 +143,13 @@ def one_more(at: Instance) -> Decline | None:
     "EXPAND_DIMS",
     max_version=1,
     layout=Attribute(unordered="*"),
-    axes=expanded,
+    axes=expand_dims_axes,
     quantization=COPIED,
-    accepts=one_more,
+    accepts=check_result_rank,
 )
 def expand_dims(ctx: Context, x: Value, axis: Value) -> Value:
-    """Unsqueeze; the axis counts in the result's axes."""
-    constant = whole_numbers(ctx.op, 1)
+    """Emit Unsqueeze; the axis is numbered among the result's axes."""
+    constant = constant_integers(ctx.op, 1)
     if constant is None:
         one = ctx.ops.Expand(ctx.ops.Cast(axis, to="int64"), [1])  # ONNX Runtime takes a Reshape for one of x
         return ctx.ops.Unsqueeze(x, one)
@@ -158,20 +158,20 @@ def expand_dims(ctx: Context, x: Value, axis: Value) -> Value:
     return ctx.ops.Unsqueeze(x, [ctx.axis(constant[0], out(0))])
 
 
-def permuted_sizes(at: Instance) -> Dims:
-    perm = whole_numbers(at.op, 1)
+def transpose_shape(at: Instance) -> Dims:
+    perm = constant_integers(at.op, 1)
     return (None,) * at.op[0].rank if perm is None else tuple(at.op[0].dims[axis] for axis in perm)
 
 
-def permutable(at: Instance) -> Decline | None:
-    """Whether the perm has each axis once; where it is known as it runs only, whether one makes the result's sizes."""
+def check_perm(at: Instance) -> Decline | None:
+    """Return a Decline unless the perm has each axis once, or, at runtime, unless some perm yields the stored shape."""
     x, y = at.op[0], at.op[out(0)]
     if at.op[1].dtype != "int32":
         return Decline(f"its perm is {at.op[1].dtype}, which the kernel takes for int32")
-    perm = whole_numbers(at.op, 1)
+    perm = constant_integers(at.op, 1)
     if perm is not None and x.has_rank and sorted(axis % max(x.rank, 1) for axis in perm) != list(range(x.rank)):
         return Decline(f"its perm is {perm}, of {x.rank} axes")
-    if perm is not None or not x.static or Counter(filter(None, y.dims)) <= Counter(x.dims):
+    if perm is not None or not x.is_static or Counter(filter(None, y.dims)) <= Counter(x.dims):
         return None
     return Decline(f"its result is of shape {list(y.dims)}, which no perm makes of {list(x.shape)}")
 
@@ -180,18 +180,18 @@ def permutable(at: Instance) -> Decline | None:
     "TRANSPOSE",
     max_version=9,
     layout=lambda at: Terminate() if at.op.constant(1) is None else Transparent(),
-    axes=permuted_by(1),
+    axes=permutation_axes(1),
     quantization=COPIED,
-    accepts=permutable,
-    sizes=permuted_sizes,
+    accepts=check_perm,
+    sizes=transpose_shape,
 )
 def transpose(ctx: Context, x: Value, perm: Value) -> Value:
-    """Only renames axes; where elements must move, the plan has put a Transpose at one of its edges."""
-    return x if ctx.op.constant(1) is not None else transposed_at_run_time(ctx, x, perm)
+    """Return the operand: only axes are renamed, and the layout plan inserts a Transpose on a dataflow edge if needed."""
+    return x if ctx.op.constant(1) is not None else emit_runtime_transpose(ctx, x, perm)
 
 
-def transposed_at_run_time(ctx: Context, x: Value, perm: Value) -> Value:
-    """Gather: Transpose takes no perm at run time. A place in the result is a sum of one stride of x for each axis."""
+def emit_runtime_transpose(ctx: Context, x: Value, perm: Value) -> Value:
+    """Emit a Gather, since Transpose has no runtime perm; an index is a sum of one stride of x per axis."""
     ops, rank = ctx.ops, ctx.op[0].rank
     axes, sizes = ops.Cast(perm, to="int64"), ops.Shape(x)
     strides: ValueLike = np.ones(1, np.int64)
@@ -215,9 +215,9 @@ def transposed_at_run_time(ctx: Context, x: Value, perm: Value) -> Value:
     types=lambda at: f"_ -> {at.op.options.out_type.lower()}",
 )
 def shape(ctx: Context, x: Value) -> Value:
-    """Shape of the planned order, which the host brings back to the file's; a constant where all sizes are known."""
+    """Emit Shape of the planned layout, which the host converts to the file's; a constant for a static shape."""
     dtype = ctx.op[out(0)].dtype
-    if ctx.op[0].static:
+    if ctx.op[0].is_static:
         return ctx.constant_value(np.asarray(ctx.shape(0), dtype))
     sizes = ctx.ops.Shape(x)
     return sizes if dtype == "int64" else ctx.ops.Cast(sizes, to=dtype)
@@ -227,12 +227,12 @@ def shape(ctx: Context, x: Value) -> Value:
     "RANK",
     max_version=1,
     layout=Attribute(unordered="*"),
-    axes=lambda at: spelled([letters(at.op[0].rank)], []),
+    axes=lambda at: format_axes([axis_names(at.op[0].rank)], []),
     quantization=COPIED,
     evaluate=lambda at: np.asarray(at.op[0].rank, np.int32),
 )
 def rank(ctx: Context, x: Value) -> Value:
-    """A constant: the rank is always known."""
+    """Return the rank as a constant."""
     return ctx.constant_value(np.asarray(ctx.op[0].rank, np.int32))
 
 
@@ -240,7 +240,7 @@ def rank(ctx: Context, x: Value) -> Value:
 
 
 def broadcast_shape(at: Instance) -> Array | None:
-    """The shape that two constant shapes broadcast to. Sizes that do not are left to the handler."""
+    """Return the broadcast shape of two constant shapes; ``None`` if they do not broadcast."""
     op = at.op
     shapes = [op.constant(slot) for slot in (0, 1)]
     if any(dims is None for dims in shapes):
@@ -254,11 +254,11 @@ def broadcast_shape(at: Instance) -> Array | None:
 
 @handler("BROADCAST_ARGS", max_version=1, layout=Terminate(), quantization=Raw(), evaluate=broadcast_shape)
 def broadcast_args(ctx: Context, first: Value, second: Value) -> Value:
-    """The other size where one is 1, also where it is 0; a shorter shape has ones in front (broadcast_args.h)."""
-    if ctx.op[0].constant and ctx.op[1].constant and broadcast_shape(ctx) is None:
-        raise Refused("its shapes do not broadcast, which LiteRT refuses too")
+    """Emit the other size where one is 1, even if 0; shorter shapes are padded with leading ones (broadcast_args.h)."""
+    if ctx.op[0].is_constant and ctx.op[1].is_constant and broadcast_shape(ctx) is None:
+        raise Refusal("its shapes do not broadcast, which LiteRT refuses too")
     operands = {0: first, 1: second}
-    if ctx.op[0].static and ctx.op[1].static:
+    if ctx.op[0].is_static and ctx.op[1].is_static:
         rank = max(ctx.op[slot].shape[0] for slot in operands)
         a, b = (in_front(ctx, slot, shape, rank) for slot, shape in operands.items())
     else:

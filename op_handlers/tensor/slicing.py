@@ -1,4 +1,4 @@
-"""Parts cut out of a tensor."""
+"""Slices, strided slices and slice updates."""
 
 from __future__ import annotations
 
@@ -17,46 +17,46 @@ from onnx_tflite_plugin.api import (
     Instance,
     Operator,
     Raw,
-    Refused,
+    Refusal,
     Value,
     ValueLike,
+    axis_names,
+    format_axes,
     handler,
-    letters,
     out,
-    spelled,
 )
-from op_handlers.kernels.operands import any_order, as_int64, in_place, whole_numbers
+from op_handlers.kernels.operands import cast_to_int64, constant_integers, rank_preserving_axes, unordered_layout
 
 INT64 = np.iinfo(np.int64)
 INT32 = np.iinfo(np.int32)
 Place = Value | int
-"""Along one axis; a value of shape [1] where it is known at run time only."""
+"""Position along one axis; a value of shape [1] if known at runtime only."""
 
 
 # --- slice ------------------------------------------------------------------------------------
 
 
-def taken_whole(at: Instance) -> Attribute:
-    """Axes that are taken as they are may hold their elements in any order."""
+def slice_layout(at: Instance) -> Attribute:
+    """Return a layout with fully selected axes unordered."""
     op = at.op
-    begin, size = whole_numbers(op, 1), whole_numbers(op, 2)
+    begin, size = constant_integers(op, 1), constant_integers(op, 2)
     if begin is None or size is None:
         return Attribute()
-    return any_order(axis for axis, n in enumerate(op[0].dims) if begin[axis] == 0 and size[axis] in (-1, n))
+    return unordered_layout(axis for axis, n in enumerate(op[0].dims) if begin[axis] == 0 and size[axis] in (-1, n))
 
 
 @handler(
     "SLICE",
     max_version=8,
-    layout=taken_whole,
-    axes=in_place,
+    layout=slice_layout,
+    axes=rank_preserving_axes,
     indexed_by_axis={1: 0, 2: 0},
     quantization=Raw(shift_safe=True, onnx="Slice"),
     holds_batch={2: -1},
 )
 def slice_(ctx: Context, x: Value, begin: Value, size: Value) -> Value:
-    """Slice from begin to begin + size; a size of -1 reaches to the end."""
-    first, length = as_int64(ctx, 1, begin), as_int64(ctx, 2, size)
+    """Emit Slice from begin to begin + size; a size of -1 reaches to the end."""
+    first, length = cast_to_int64(ctx, 1, begin), cast_to_int64(ctx, 2, size)
     if isinstance(first, np.ndarray) and isinstance(length, np.ndarray):
         cut = [axis for axis, n in enumerate(ctx.shape(0)) if first[axis] or length[axis] not in (-1, n)]
         ends = np.where(length < 0, INT64.max, first + length)
@@ -70,7 +70,7 @@ def slice_(ctx: Context, x: Value, begin: Value, size: Value) -> Value:
 
 @dataclass(frozen=True)
 class Cut:
-    """What one entry of begin, end, strides does: to input axis ``axis``, or ``None`` for a new axis."""
+    """Effect of one entry of begin, end and strides on input axis ``axis``, or ``None`` for a new axis."""
 
     axis: int | None
     entry: int | None
@@ -80,11 +80,13 @@ class Cut:
 
 
 def cuts(op: Operator) -> list[Cut]:
-    """The sparse specification as one cut per axis (BuildStridedSliceParams, kernels/strided_slice.cc).
+    """Return the sparse specification as one cut per axis (BuildStridedSliceParams, kernels/strided_slice.cc).
 
-    An ellipsis stands for the axes the other entries do not name, for one at least; an entry that is both an ellipsis and
-    a new axis is an ellipsis. Bits count places of the result before it is shrunk; of several ellipses, the last is it
-    that shifts the entries behind.
+
+    An ellipsis stands for the axes that no other entry names, at least one; an entry that is both an ellipsis and a new
+    axis is an
+    ellipsis. Bits count positions of the result before it is shrunk; of several ellipses, the last one shifts the
+    following entries.
     """
     o, entries, rank = op.options, op[1].shape[0], op[0].rank
 
@@ -118,8 +120,8 @@ def cuts(op: Operator) -> list[Cut]:
     return result
 
 
-def untouched(op: Operator, cut: Cut) -> bool:
-    """Whether the whole axis is taken, forwards."""
+def selects_whole_axis(op: Operator, cut: Cut) -> bool:
+    """True if the whole axis is selected, forwards."""
     if cut.axis is None or cut.entry is None:
         return cut.axis is not None
     begin, end, strides = (op.constant(slot) for slot in (1, 2, 3))
@@ -131,26 +133,26 @@ def untouched(op: Operator, cut: Cut) -> bool:
     return bool(first and last)
 
 
-def sliced_axes(at: Instance) -> str:
+def slice_axes(at: Instance) -> str:
     kept = [
         f"a{cut.axis}" if cut.axis is not None else f"new{i}" for i, cut in enumerate(cuts(at.op)) if not cut.shrinks
     ]
-    return spelled([[f"a{i}" for i in range(at.op[0].rank)]], kept)
+    return format_axes([[f"a{i}" for i in range(at.op[0].rank)]], kept)
 
 
-def left_alone(at: Instance) -> Attribute:
-    """Axes that are taken whole may hold their elements in any order."""
-    return any_order(cut.axis for cut in cuts(at.op) if cut.axis is not None and untouched(at.op, cut))
+def strided_slice_layout(at: Instance) -> Attribute:
+    """Return a layout with fully selected axes unordered."""
+    return unordered_layout(cut.axis for cut in cuts(at.op) if cut.axis is not None and selects_whole_axis(at.op, cut))
 
 
-def sliced_sizes(at: Instance) -> Dims:
-    """How many elements each cut takes; unknown where the bounds or the axis are."""
+def slice_shape(at: Instance) -> Dims:
+    """Return the number of elements of each cut; dynamic if the bounds or the axis are."""
     op = at.op
-    strides, settled = op.constant(3), op[1].constant and op[2].constant
+    strides, settled = op.constant(3), op[1].is_constant and op[2].is_constant
     sizes: list[int | None] = []
     for cut in cuts(op):
         size = 1 if cut.axis is None else op[0].dims[cut.axis]
-        if cut.axis is None or untouched(op, cut):
+        if cut.axis is None or selects_whole_axis(op, cut):
             sizes.append(size)
         elif not cut.shrinks and (size is None or not settled or strides is None):
             sizes.append(None)
@@ -163,10 +165,10 @@ def sliced_sizes(at: Instance) -> Dims:
     return tuple(sizes)
 
 
-def bounded(at: Instance) -> Decline | None:
-    """The kernel reads as many ends and strides as there are begins, and entries that are not there from beyond the end."""
+def check_bounds(at: Instance) -> Decline | None:
+    """Return a Decline for entries that the kernel reads beyond the end of begin, end or strides."""
     op = at.op
-    lengths = {op[slot].shape for slot in (1, 2, 3) if op[slot].static}
+    lengths = {op[slot].shape for slot in (1, 2, 3) if op[slot].is_static}
     if len(lengths) > 1:
         return Decline(f"its bounds have {' and '.join(str(list(shape)) for shape in sorted(lengths))} entries")
     axes = [cut.axis for cut in cuts(op) if cut.axis is not None]
@@ -183,33 +185,37 @@ def bounded(at: Instance) -> Decline | None:
 @handler(
     "STRIDED_SLICE",
     max_version=8,
-    layout=left_alone,
-    axes=sliced_axes,
+    layout=strided_slice_layout,
+    axes=slice_axes,
     requires_constant={3},
     quantization=Raw(shift_safe=True, onnx="Slice"),
-    accepts=bounded,
-    sizes=sliced_sizes,
+    accepts=check_bounds,
+    sizes=slice_shape,
     holds_batch={2: INT32.max},
 )
 def strided_slice(ctx: Context, x: Value, begin: Value, end: Value, _strides: Value) -> Value:
-    """Slice, then drop shrunk and insert new axes; masks, negative strides and bounds are settled here, not in ONNX."""
-    taken = [cut for cut in cuts(ctx.op) if cut.axis is not None and not untouched(ctx.op, cut)]
+    """Emit Slice, then drop shrunk and insert new axes; masks and constant bounds are resolved at conversion time."""
+    taken = [cut for cut in cuts(ctx.op) if cut.axis is not None and not selects_whole_axis(ctx.op, cut)]
     if taken:
         starts: ValueLike
         ends: ValueLike
-        if ctx.op[1].constant and ctx.op[2].constant and all(ctx.op[0].dims[c.axis or 0] is not None for c in taken):
+        if (
+            ctx.op[1].is_constant
+            and ctx.op[2].is_constant
+            and all(ctx.op[0].dims[c.axis or 0] is not None for c in taken)
+        ):
             starts, ends = zip(*(static_bounds(ctx.op, cut) for cut in taken), strict=True)
         else:
-            starts, ends = run_time_bounds(ctx, x, begin, end, taken)
+            starts, ends = runtime_bounds(ctx, x, begin, end, taken)
         axes = [ctx.axis(cut.axis or 0) for cut in taken]
-        strides = ctx.required(3)
+        strides = ctx.require_constant(3)
         steps = [1 if cut.shrinks else int(strides[cut.entry or 0]) for cut in taken]
         x = ctx.ops.Slice(x, starts, ends, axes, steps)
     made = cuts(ctx.op)
     if all(cut.axis is not None and not cut.shrinks for cut in made):
         return x
     if ctx.op[out(0)].dims.count(None) < 2:
-        return ctx.reshaped(x, out(0))
+        return ctx.reshape_to_slot(x, out(0))
     gone = [ctx.axis(cut.axis) for cut in made if cut.shrinks and cut.axis is not None]
     x = ctx.ops.Squeeze(x, sorted(gone)) if gone else x
     new = [ctx.axis(k, out(0)) for k, cut in enumerate(cut for cut in made if not cut.shrinks) if cut.axis is None]
@@ -217,7 +223,7 @@ def strided_slice(ctx: Context, x: Value, begin: Value, end: Value, _strides: Va
 
 
 def static_bounds(op: Operator, cut: Cut) -> tuple[int, int]:
-    """Start and end as ONNX reads them. Both clamp as strided_slice_logic.h does, so no negative value is left to wrap."""
+    """Return start and end for ONNX, clamped as in strided_slice_logic.h, so that no negative value wraps."""
     begin, end, stride = (int(op[k].array[cut.entry or 0]) for k in (1, 2, 3))
     size = op[0].dims[cut.axis or 0] or 0
     low, high = (0, size) if stride > 0 else (-1, size - 1)
@@ -228,7 +234,7 @@ def static_bounds(op: Operator, cut: Cut) -> tuple[int, int]:
     first = (0 if stride > 0 else size - 1) if cut.begin_masked else clamped(begin)
     if cut.shrinks:
         if not 0 <= first < size:
-            raise Refused(f"index {begin} is outside axis {cut.axis} of size {size}")
+            raise Refusal(f"index {begin} is outside axis {cut.axis} of size {size}")
         return first, first + 1
     stop = end + (first if op.options.get("offset") else 0)
     last = (size if stride > 0 else -1) if cut.end_masked else clamped(stop)
@@ -237,11 +243,11 @@ def static_bounds(op: Operator, cut: Cut) -> tuple[int, int]:
     return first, INT64.min if last < 0 else last
 
 
-def run_time_bounds(ctx: Context, x: Value, begin: Value, end: Value, taken: list[Cut]) -> tuple[Value, Value]:
-    """Bounds known only at run time: masked ends are replaced, a shrunk axis ends one after its index."""
+def runtime_bounds(ctx: Context, x: Value, begin: Value, end: Value, taken: list[Cut]) -> tuple[Value, Value]:
+    """Return bounds known at runtime: masked ends are replaced, a shrunk axis ends one after its index."""
     if ctx.options.get("offset"):
-        raise Refused("offset bounds known only at run time")
-    strides = ctx.required(3)
+        raise Refusal("offset bounds known only at run time")
+    strides = ctx.require_constant(3)
     entries = [cut.entry or 0 for cut in taken]
     forward = np.asarray([int(strides[i]) > 0 or cut.shrinks for i, cut in zip(entries, taken, strict=True)])
     begins, ends = (ctx.ops.Gather(ctx.ops.Cast(v, to="int64"), np.asarray(entries), axis=0) for v in (begin, end))
@@ -256,49 +262,50 @@ def run_time_bounds(ctx: Context, x: Value, begin: Value, end: Value, taken: lis
     ends = ctx.ops.Where(masked, np.where(forward, INT64.max, INT64.min), ends)
     if forward.all():
         return starts, ends
-    # Backwards from before the first element there is none; Slice would start at the first.
+    # Backwards from before the first element nothing is selected; Slice would start at the first.
     sizes = ctx.ops.Gather(ctx.ops.Shape(x), [ctx.axis(cut.axis or 0) for cut in taken], axis=0)
     before = ctx.ops.And(ctx.ops.Less(starts, ctx.ops.Neg(sizes)), ~forward)
     return starts, ctx.ops.Where(before, 0, ends)
 
 
-# --- what is put in the place of a slice ------------------------------------------------------
+# --- slice updates ------------------------------------------------------
 
 
-def updated(at: Instance) -> str:
-    """The update has the operand's axes, of other sizes."""
-    names = letters(at.op[0].rank)
-    return spelled([names, names, None], names)
+def update_axes(at: Instance) -> str:
+    """Return axes; the update has the operand's axes with other sizes."""
+    names = axis_names(at.op[0].rank)
+    return format_axes([names, names, None], names)
 
 
-def updated_whole(at: Instance) -> Attribute:
+def update_layout(at: Instance) -> Attribute:
     sizes = enumerate(zip(at.op[0].dims, at.op[1].dims, strict=True))
-    return any_order(axis for axis, (n, length) in sizes if n is not None and n == length)
+    return unordered_layout(axis for axis, (n, length) in sizes if n is not None and n == length)
 
 
 @handler(
     "DYNAMIC_UPDATE_SLICE",
     max_version=6,
-    layout=updated_whole,
-    axes=updated,
+    layout=update_layout,
+    axes=update_axes,
     indexed_by_axis={2: 0},
     quantization=Raw(shift_safe=True, onnx="Concat"),
 )
 def dynamic_update_slice(ctx: Context, x: Value, update: Value, start: Value) -> Value:
-    """What lies in front, the update, and what lies behind, along one axis after the other; ScatterND of a few rows.
+    """Emit Concat of the parts before, the update, and after, per axis; ScatterND for few rows.
 
-    A start is moved so that the update lies inside (ClampStartIndices, dynamic_update_slice.cc).
+
+    A start index is clamped so that the update fits (ClampStartIndices, dynamic_update_slice.cc).
     """
     sizes, lengths = ctx.shape(0), ctx.shape(1)
     axes = [axis for axis, (n, m) in enumerate(zip(sizes, lengths, strict=True)) if n is None or n != m]
-    starts = as_int64(ctx, 2, start)
+    starts = cast_to_int64(ctx, 2, start)
     if not axes or 0 in lengths:
         return x if axes else update
 
-    if few_rows(ctx, axes):
+    if updates_few_rows(ctx, axes):
         (axis,) = axes
         first, _ = update_bounds(ctx, starts, axis, sizes[axis] or 0, lengths[axis] or 0)
-        return ctx.ops.ScatterND(x, row_places(ctx, axis, first), update)
+        return ctx.ops.ScatterND(x, row_indices(ctx, axis, first), update)
     whole = x
 
     def inserted(x: Value, axes: list[int]) -> Value:
@@ -310,50 +317,50 @@ def dynamic_update_slice(ctx: Context, x: Value, update: Value, start: Value) ->
         )
         parts = []
         if not isinstance(first, int) or first > 0:
-            parts.append(ctx.ops.Slice(x, [0], at(first), [axis]))
-        parts.append(inserted(ctx.ops.Slice(x, at(first), at(last), [axis]) if others else x, others))
+            parts.append(ctx.ops.Slice(x, [0], as_vector(first), [axis]))
+        parts.append(inserted(ctx.ops.Slice(x, as_vector(first), as_vector(last), [axis]) if others else x, others))
         if not isinstance(last, int) or last != sizes[axis]:
-            parts.append(ctx.ops.Slice(x, at(last), [INT64.max], [axis]))
+            parts.append(ctx.ops.Slice(x, as_vector(last), [INT64.max], [axis]))
         return ctx.ops.Concat(*parts, axis=axis)
 
     return inserted(x, axes)
 
 
-FEW_ROWS = 256
-"""Whose places are a small constant, from which those at run time are counted."""
+MAX_SCATTERED_ROWS = 256
+"""Maximum number of rows whose indices are a small constant, to which the runtime start is added."""
 
 
-def few_rows(ctx: Context, axes: Sequence[int]) -> bool:
-    """Whether what is updated is few rows along one axis, of known sizes in front of it, at a place known at run time only."""
-    if len(axes) > 1 or ctx.op[2].constant:
+def updates_few_rows(ctx: Context, axes: Sequence[int]) -> bool:
+    """True if the update is few rows along one axis, after static axes, at a runtime start."""
+    if len(axes) > 1 or ctx.op[2].is_constant:
         return False
     counts = [*ctx.shape(1)[: axes[0] + 1], ctx.shape(0)[axes[0]]]
-    return None not in counts and prod(n or 0 for n in counts[:-1]) <= FEW_ROWS
+    return None not in counts and prod(n or 0 for n in counts[:-1]) <= MAX_SCATTERED_ROWS
 
 
-def row_places(ctx: Context, axis: int, first: Place) -> Value | Array:
-    """The index of each row of the update, that is moved by ``first`` along ``axis``."""
+def row_indices(ctx: Context, axis: int, first: Place) -> Value | Array:
+    """Return the index of each row of the update, shifted by ``first`` along ``axis``."""
     counts = [n or 0 for n in ctx.shape(1)[: axis + 1]]
     rows = np.moveaxis(np.indices(counts), 0, -1)
-    moved = ctx.ops.Mul(at(first), np.eye(axis + 1, dtype=np.int64)[-1].reshape([1] * (axis + 1) + [-1]))
+    moved = ctx.ops.Mul(as_vector(first), np.eye(axis + 1, dtype=np.int64)[-1].reshape([1] * (axis + 1) + [-1]))
     return ctx.ops.Add(moved, rows.astype(np.int64)) if rows.any() else moved
 
 
-def at(place: Place) -> Value | list[int]:
+def as_vector(place: Place) -> Value | list[int]:
     return [place] if isinstance(place, int) else place
 
 
 def extent(ctx: Context, value: Value, axis: int, dims: Dims) -> Place:
-    """The size of an axis: a number, or a value of shape [1] known at run time."""
+    """Return the size of an axis: a number, or a value of shape [1] for a dynamic dimension."""
     size = dims[axis]
     return ctx.ops.Gather(ctx.ops.Shape(value), [axis]) if size is None else size
 
 
 def update_bounds(ctx: Context, starts: Value | Array, axis: int, size: Place, length: Place) -> tuple[Place, Place]:
-    """Where the update begins and ends along an axis: numbers, or values of shape [1] known at run time."""
+    """Return start and end of the update along an axis: numbers, or values of shape [1] at runtime."""
     if isinstance(starts, np.ndarray) and isinstance(size, int) and isinstance(length, int):
         first = min(max(int(starts[axis]), 0), size - length)
         return first, first + length
     ops = ctx.ops
-    begin = ops.Min(ops.Max(ops.Gather(starts, [axis]), [0]), ops.Sub(at(size), at(length)))
-    return begin, ops.Add(begin, at(length))
+    begin = ops.Min(ops.Max(ops.Gather(starts, [axis]), [0]), ops.Sub(as_vector(size), as_vector(length)))
+    return begin, ops.Add(begin, as_vector(length))

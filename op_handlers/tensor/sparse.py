@@ -14,5 +14,5 @@ from onnx_tflite_plugin.api import Context, Raw, Terminate, Value, handler
     evaluate=lambda at: at.op.constant(0),
 )
 def densify(_ctx: Context, x: Value) -> Value:
-    """The dense value, which the file's reader has made; who uses it sees a constant."""
+    """Return the dense constant, which the reader of the file has expanded."""
     return x

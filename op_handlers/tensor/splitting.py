@@ -1,4 +1,4 @@
-"""Tensors taken apart along an axis, which the parts keep or lose."""
+"""Tensors split along an axis, which the parts keep or drop."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from onnx_tflite_plugin.api import (
     Instance,
     Operator,
     Raw,
-    Refused,
+    Refusal,
     Value,
+    axis_names,
+    format_axes,
     handler,
-    letters,
     out,
-    spelled,
 )
-from op_handlers.kernels.operands import any_order, as_int64, in_place
+from op_handlers.kernels.operands import cast_to_int64, rank_preserving_axes, unordered_layout
 
 
-def as_many_parts(at: Instance) -> Decline | None:
-    """As many as the file says; LiteRT's kernels write beyond their outputs else."""
+def check_part_count(at: Instance) -> Decline | None:
+    """Return a Decline unless num_splits is the number of outputs, beyond which LiteRT's kernels write."""
     said, parts = at.op.options.get("num_splits", 0), len(at.op.outputs)
     return Decline(f"its num_splits is {said}, and it has {parts} outputs") if said != parts else None
 
@@ -34,32 +34,32 @@ def as_many_parts(at: Instance) -> Decline | None:
     holds_axes={0},
     requires_constant={0},
     quantization=Raw(shift_safe=True, onnx="Split"),
-    accepts=as_many_parts,
+    accepts=check_part_count,
 )
 def split(ctx: Context, _axis: Value, x: Value) -> tuple[Value, ...]:
-    """Split in equal parts; the axis comes first."""
-    return parted(ctx, x, slot=0, of=1)
+    """Emit Split into equal parts; the axis is operand 0."""
+    return emit_split(ctx, x, slot=0, data_slot=1)
 
 
-def axis_of(ctx: Context, slot: int) -> int:
-    """The axis that a constant slot holds, in planned order."""
-    axis = ctx.required(slot)
+def constant_axis(ctx: Context, slot: int) -> int:
+    """Return the axis of a constant operand in the planned layout."""
+    axis = ctx.require_constant(slot)
     if axis.size != 1:
-        raise Refused(f"its axis is of shape {list(ctx.op[slot].shape)}, and the kernel reads one number")
+        raise Refusal(f"its axis is of shape {list(ctx.op[slot].shape)}, and the kernel reads one number")
     return int(axis.reshape(-1)[0])
 
 
-def parted(ctx: Context, x: Value, slot: int, of: int) -> tuple[Value, ...]:
-    """Split along the axis a constant slot holds, in the sizes of the outputs."""
-    axis, n = axis_of(ctx, slot), len(ctx.op.outputs)
-    # In the main subgraph the sizes that follow are derived instead.
-    if ctx.op.subgraph and any(len(ctx.shape(out(k))) != len(ctx.shape(of)) for k in range(n)):
-        raise Refused("its results are of other ranks than its operand")
-    sizes, whole = [ctx.shape(out(k))[axis] for k in range(n)], ctx.shape(of)[axis]
+def emit_split(ctx: Context, x: Value, slot: int, data_slot: int) -> tuple[Value, ...]:
+    """Emit Split along the axis of a constant operand, into the sizes of the outputs."""
+    axis, n = constant_axis(ctx, slot), len(ctx.op.outputs)
+    # In the main subgraph the converter derives the sizes.
+    if ctx.op.subgraph and any(len(ctx.shape(out(k))) != len(ctx.shape(data_slot)) for k in range(n)):
+        raise Refusal("its results are of other ranks than its operand")
+    sizes, whole = [ctx.shape(out(k))[axis] for k in range(n)], ctx.shape(data_slot)[axis]
     if None not in sizes:
         return ctx.ops.Split(x, [size or 0 for size in sizes], axis=axis, outputs=n)
     if whole is not None and whole % n:
-        raise Refused(f"{whole} elements do not split in {n} equal parts")
+        raise Refusal(f"{whole} elements do not split in {n} equal parts")
     if whole is not None:
         return ctx.ops.Split(x, [whole // n] * n, axis=axis, outputs=n)
     each = ctx.ops.Div(ctx.ops.Gather(ctx.ops.Shape(x), [axis]), [n])
@@ -72,17 +72,17 @@ def parted(ctx: Context, x: Value, slot: int, of: int) -> tuple[Value, ...]:
     layout=Attribute(),
     holds_axes={2},
     requires_constant={2},
-    axes=lambda at: in_place(at, len(at.op.outputs)),
+    axes=lambda at: rank_preserving_axes(at, len(at.op.outputs)),
     quantization=Raw(shift_safe=True, onnx="Split"),
     types="_, int32 int64, int32",
-    accepts=as_many_parts,
+    accepts=check_part_count,
 )
 def split_v(ctx: Context, x: Value, sizes: Value, _axis: Value) -> tuple[Value, ...]:
-    """Split in the sizes of an operand, of which one may be -1, the rest."""
-    axis, n = axis_of(ctx, 2), len(ctx.op.outputs)
+    """Emit Split into the sizes of an operand, one of which may be -1 for the remainder."""
+    axis, n = constant_axis(ctx, 2), len(ctx.op.outputs)
     if all(ctx.op[out(k)].rank == ctx.op[0].rank and ctx.shape(out(k))[axis] is not None for k in range(n)):
-        return parted(ctx, x, slot=2, of=0)
-    wanted, whole = as_int64(ctx, 1, sizes), ctx.shape(0)[axis]
+        return emit_split(ctx, x, slot=2, data_slot=0)
+    wanted, whole = cast_to_int64(ctx, 1, sizes), ctx.shape(0)[axis]
     if isinstance(wanted, np.ndarray) and (whole is not None or -1 not in wanted):
         left = (whole or 0) - int(wanted[wanted >= 0].sum())
         return ctx.ops.Split(x, np.where(wanted < 0, left, wanted), axis=axis, outputs=n)
@@ -94,24 +94,24 @@ def other_axes(op: Operator) -> list[int]:
     return [axis for axis in range(op[0].rank) if axis != op.options.axis % op[0].rank]
 
 
-def unpacked(at: Instance) -> str:
+def unpack_axes(at: Instance) -> str:
     op = at.op
-    names = letters(op[0].rank)
-    return spelled([names], *[[names[axis] for axis in other_axes(op)]] * len(op.outputs))
+    names = axis_names(op[0].rank)
+    return format_axes([names], *[[names[axis] for axis in other_axes(op)]] * len(op.outputs))
 
 
 @handler(
     "UNPACK",
     max_version=6,
-    layout=lambda at: any_order(other_axes(at.op)),
-    axes=unpacked,
+    layout=lambda at: unordered_layout(other_axes(at.op)),
+    axes=unpack_axes,
     quantization=Raw(shift_safe=True, onnx="Gather"),
 )
 def unpack(ctx: Context, x: Value) -> Value | tuple[Value | None, ...]:
-    """A Gather for each part that is used; of one part, Squeeze."""
+    """Emit a Gather per used part; Squeeze for a single part."""
     axis, n = ctx.axis(ctx.options.axis), len(ctx.op.outputs)
     if ctx.shape(0)[axis] not in (None, n):
-        raise Refused(f"it takes {ctx.shape(0)[axis]} parts for {n} results")
+        raise Refusal(f"it takes {ctx.shape(0)[axis]} parts for {n} results")
     if n == 1:
         return ctx.ops.Squeeze(x, [axis])
-    return tuple(ctx.ops.Gather(x, np.asarray(k), axis=axis) if ctx.wanted(k) else None for k in range(n))
+    return tuple(ctx.ops.Gather(x, np.asarray(k), axis=axis) if ctx.is_used(k) else None for k in range(n))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from onnx_tflite_plugin.api import Raw, Terminate, handler
-from onnx_tflite_plugin.checked import described, did_you_mean, fits, spelled
+from onnx_tflite_plugin.checked import describe, did_you_mean, format_type, has_type
 
 
 @pytest.mark.parametrize(
@@ -33,8 +33,8 @@ from onnx_tflite_plugin.checked import described, did_you_mean, fits, spelled
     ],
 )
 def test_a_value_fits_its_annotation(hint: Any, taken: list[Any], refused: list[Any]) -> None:
-    assert [value for value in taken if not fits(value, hint)] == []
-    assert [value for value in refused if fits(value, hint)] == []
+    assert [value for value in taken if not has_type(value, hint)] == []
+    assert [value for value in refused if has_type(value, hint)] == []
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_value_fits_its_annotation(hint: Any, taken: list[Any], refused: list[
     ],
 )
 def test_an_annotation_is_spelled_in_words(hint: Any, words: str) -> None:
-    assert spelled(hint) == words
+    assert format_type(hint) == words
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_an_annotation_is_spelled_in_words(hint: Any, words: str) -> None:
     ],
 )
 def test_a_value_is_told_by_its_type_and_small_ones_in_full(value: object, words: str) -> None:
-    assert described(value) == words
+    assert describe(value) == words
 
 
 def test_a_keyword_that_handlers_do_not_have_is_told_with_the_nearest() -> None:

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from onnx_tflite_plugin.api import Refused
-from onnx_tflite_plugin.api.padding import conv_pads, padding_attributes, transposed_pads
+from onnx_tflite_plugin.api import Refusal
+from onnx_tflite_plugin.api.padding import conv_pads, conv_transpose_pads, padding_attributes
 
 
 def kernel_pads(size: int, kernel: int, stride: int, dilation: int) -> tuple[int, int]:
@@ -40,16 +40,16 @@ def test_same_of_an_unknown_size_depends_on_none_where_nothing_is_skipped(
 @pytest.mark.parametrize(
     ("kernel", "stride", "dilation", "follows"), [(3, 2, 1, True), (2, 2, 1, True), (2, 3, 1, False), (3, 2, 2, False)]
 )
-def test_same_of_an_unknown_size_is_left_to_the_runtime_where_it_counts_alike(
+def test_same_padding_of_dynamic_dimension_uses_equivalent_auto_pad(
     kernel: int, stride: int, dilation: int, follows: bool
 ) -> None:
     given = ("SAME", (None, 7), (kernel, 3), (stride, 1), (dilation, 1))
-    with pytest.raises(Refused, match="SAME padding with a stride on an unknown size"):
+    with pytest.raises(Refusal, match="SAME padding with a stride on a dynamic dimension"):
         conv_pads(*given)
     if follows:
         assert padding_attributes(*given) == {"auto_pad": "SAME_UPPER"}
     else:
-        with pytest.raises(Refused, match="SAME padding with a stride on an unknown size"):
+        with pytest.raises(Refusal, match="SAME padding with a stride on a dynamic dimension"):
             padding_attributes(*given)
 
 
@@ -58,24 +58,24 @@ def test_same_of_an_unknown_size_is_left_to_the_runtime_where_it_counts_alike(
 )
 def test_windows_strides_and_dilations_are_positive(kernel: list[int], stride: list[int], dilation: list[int]) -> None:
     for padding in ("SAME", "VALID"):
-        with pytest.raises(Refused, match="are not all positive"):
+        with pytest.raises(Refusal, match="are not all positive"):
             conv_pads(padding, (5, 7), kernel, stride, dilation)
 
 
-def test_a_transposed_convolution_makes_every_size_that_its_convolution_takes() -> None:
+def test_transposed_convolution_inverts_every_convolution_size() -> None:
     for padding, output, kernel, stride in itertools.product(("SAME", "VALID"), (7, 8, 11), (1, 2, 3, 5), (1, 2, 3)):
         size = -(-output // stride) if padding == "SAME" else (output - kernel) // stride + 1
-        (before, after), (extra,) = transposed_pads(padding, (output,), (size,), (kernel,), (stride,))
+        (before, after), (extra,) = conv_transpose_pads(padding, (output,), (size,), (kernel,), (stride,))
         assert (size - 1) * stride + kernel - before - after + extra == output  # as ONNX defines ConvTranspose
         assert before == (kernel_pads(output, kernel, stride, 1)[0] if padding == "SAME" else 0)
         assert 0 <= extra < stride
 
 
 @pytest.mark.parametrize(
-    ("output", "size", "reason"), [(None, 3, "unknown size"), (9, None, "unknown size"), (9, 3, "cannot come from")]
+    ("output", "size", "reason"), [(None, 3, "dynamic shape"), (9, None, "dynamic shape"), (9, 3, "cannot come from")]
 )
 def test_a_transposed_convolution_to_a_size_that_none_gives_is_refused(
     output: int | None, size: int | None, reason: str
 ) -> None:
-    with pytest.raises(Refused, match=reason):
-        transposed_pads("VALID", (output,), (size,), (3,), (2,))
+    with pytest.raises(Refusal, match=reason):
+        conv_transpose_pads("VALID", (output,), (size,), (3,), (2,))

@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 
-from onnx_tflite_plugin.api.axes import constant_axes, reshape_axes, spelled
+from onnx_tflite_plugin.api.axes import constant_axes, format_axes, reshape_axes
 from onnx_tflite_plugin.source.model import Dims
 
 
@@ -59,7 +59,7 @@ def boundaries(shape: tuple[int, ...]) -> set[int]:
     return {math.prod(shape[k:]) for k in range(len(shape) + 1)}
 
 
-def test_of_all_shapes_of_24_elements_those_are_related_whose_boundaries_divide_each_other() -> None:
+def test_shapes_of_24_elements_are_related_if_boundaries_nest() -> None:
     shapes = [
         s
         for rank in (1, 2, 3)
@@ -81,7 +81,7 @@ def test_of_all_shapes_of_24_elements_those_are_related_whose_boundaries_divide_
 
 
 def test_slots_without_axes_are_spelled_as_such() -> None:
-    assert spelled([["a", "b"], None, ["c"]], ["b"], ["c", "a"]) == "a b, _, c -> b, c a"
+    assert format_axes([["a", "b"], None, ["c"]], ["b"], ["c", "a"]) == "a b, _, c -> b, c a"
 
 
 @pytest.mark.parametrize(("held", "expected"), [([2, -1, 0, 2], (0, 2)), (-2, (1,)), ([], ()), (None, None)])

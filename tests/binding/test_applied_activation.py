@@ -17,21 +17,21 @@ from onnx_tflite_plugin.api import (
     FusedActivation,
     Handler,
     Instance,
-    Refused,
+    Refusal,
     Value,
     activation_bounds,
-    applied_activation,
     builtin,
+    effective_activation,
 )
 from onnx_tflite_plugin.conversion import convert
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.runtime import Session
 from onnx_tflite_plugin.source import read
-from onnx_tflite_plugin.source.options import _enum
+from onnx_tflite_plugin.source.options import _enum_names
 from onnx_tflite_plugin.targets import TARGETS
 
-SCHEMA = tuple(_enum("ActivationFunctionType").values())
+SCHEMA = tuple(_enum_names("ActivationFunctionType").values())
 TARGET = TARGETS["onnxruntime"]
 OPTION = "fused_activation_function"
 
@@ -68,14 +68,14 @@ def test_every_kernel_family_applies_or_refuses_every_activation(kernel: Activat
 def outcome(kernel: ActivationKernel, name: str) -> str:
     """The activation that is applied, or why none is."""
     try:
-        return applied_activation(kernel, name)
-    except Refused as refusal:
+        return effective_activation(kernel, name)
+    except Refusal as refusal:
         return str(refusal)
 
 
 def test_a_name_that_is_no_activation_is_refused() -> None:
-    with pytest.raises(Refused, match="its fused activation SIGNUM is not known"):
-        applied_activation(ActivationKernel.CLAMPED, "SIGNUM")
+    with pytest.raises(Refusal, match="the fused activation SIGNUM is unknown"):
+        effective_activation(ActivationKernel.CLAMPED, "SIGNUM")
 
 
 def test_activations_that_clamp_have_bounds_and_others_none() -> None:

@@ -13,7 +13,7 @@ from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, quant
 from onnx_tflite_plugin.api import out
 from onnx_tflite_plugin.binding import inlining
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel, TooLarge
-from onnx_tflite_plugin.graph.metadata import lowered_from
+from onnx_tflite_plugin.graph.metadata import source_operators
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.lowering import scope
 from onnx_tflite_plugin.source import read
@@ -89,7 +89,7 @@ def stale() -> bytes:
     return model.build()
 
 
-def test_what_a_condition_is_handed_keeps_its_sizes_whatever_the_condition_stores() -> None:
+def test_condition_operands_keep_sizes_despite_stored_ones() -> None:
     data = stale()
     verification = verify(data, otp.convert(data))
     assert verification.ok, verification.text
@@ -102,7 +102,7 @@ def test_names_grow_by_one_part_a_level() -> None:
 
 
 @pytest.mark.parametrize("through", [0, 1])
-def test_a_subgraph_that_calls_itself_is_refused_before_anything_is_lowered(through: int) -> None:
+def test_recursive_subgraph_is_refused_before_lowering(through: int) -> None:
     model = ModelBuilder()
     x = model.main.input("x", ())
     model.main.output(loop(model.main, x, 1, 2, "loop"))
@@ -111,15 +111,13 @@ def test_a_subgraph_that_calls_itself_is_refused_before_anything_is_lowered(thro
         graph = model.subgraph(f"body{level}")
         x = graph.input("x", ())
         graph.output(loop(graph, x, 1, 2 + (level + 1) % (through + 1), "loop"))
-    with pytest.raises(
-        InvalidModel, match=r"subgraphs\[2\].operators\[0\]: WHILE calls subgraph 2, of which it is a part"
-    ):
+    with pytest.raises(InvalidModel, match=r"subgraphs\[2\].operators\[0\]: WHILE calls subgraph 2, which contains it"):
         otp.convert(model.build())
 
 
 def test_what_is_called_ever_deeper_is_refused() -> None:
     assert otp.convert(nested(20)).report.operators["WHILE"] == 20
-    with pytest.raises(ConversionError, match="subgraphs are called 64 deep"):
+    with pytest.raises(ConversionError, match="subgraph calls are nested more than 64 deep"):
         otp.convert(nested(70))
 
 
@@ -133,7 +131,7 @@ def test_conditions_in_conditions_are_written_once_at_each_level() -> None:
 def test_what_doubles_at_each_level_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     twice = "first", "second"
     assert otp.convert(nested(5, twice))
-    monkeypatch.setattr(scope, "MOST_INLINED", 500)
+    monkeypatch.setattr(scope, "MAX_INLINED", 500)
     with pytest.raises(ConversionError, match="more than 500 operators"):
         otp.convert(nested(30, twice))
 
@@ -168,7 +166,7 @@ def composed(scale: float, zero_point: int, *, remembers: bool = False) -> bytes
     return model.build()
 
 
-def test_a_call_gives_way_to_its_operators_where_both_sides_have_one_scale_and_stays_one_where_not() -> None:
+def test_call_is_inlined_only_if_both_sides_have_equal_scales() -> None:
     inlined, called = otp.convert(composed(0.05, 3)), otp.convert(composed(0.02, 20))
     assert inlined.report.operators == {"ADD": 2}
     assert called.report.operators["COMPOSITE.test.sum"] == 2
@@ -189,11 +187,11 @@ def test_operators_in_calls_in_calls_say_which_calls_they_stand_within() -> None
             graph.operator("NEG", [middle], [y])
         graph.output(y)
     nodes = otp.convert(model.build()).model.graph
-    found = {tuple(lowered_from(node.metadata_props)) for node in nodes}
+    found = {tuple(source_operators(node.metadata_props)) for node in nodes}
     assert found == {((0, 0),), ((0, 1), (1, 0)), ((0, 1), (1, 1), (2, 0)), ((0, 1), (1, 1), (2, 1))}
 
 
-def test_absent_operands_and_constants_of_a_subgraph_are_those_of_the_operators_in_its_place() -> None:
+def test_inlined_operators_keep_absent_operands_and_constants() -> None:
     model = ModelBuilder()
     inner = model.subgraph("inner")
     x, y, z = inner.input("x", (2, 3)), inner.tensor("y", (2, 3)), inner.tensor("z", (2, 3))
@@ -235,13 +233,13 @@ def test_calls_expand_to_the_operators_of_the_file_and_some_more(monkeypatch: py
     assert conversion.report.operators == {"TANH": 8}
     assert verify(doubling(3), conversion).ok
     monkeypatch.setattr(inlining, "MOST_ADDED", 12)
-    with pytest.raises(TooLarge, match=r"op \d COMPOSITE\.test\.twice .* subgraph \d takes its place"):
+    with pytest.raises(TooLarge, match=r"op \d COMPOSITE\.test\.twice .* inlining subgraph \d"):
         otp.convert(doubling(3))
 
 
 def test_composites_that_double_without_end_are_refused_soon() -> None:
     start = time.process_time()
-    with pytest.raises(TooLarge, match=r"come to more than 20,121 operators"):
+    with pytest.raises(TooLarge, match=r"expands the model to more than 20,121 operators"):
         otp.convert(doubling(60))
     assert time.process_time() - start < 20
 
@@ -267,7 +265,7 @@ def test_a_composite_that_calls_itself_is_refused() -> None:
         x, y = graph.input("x", (2, 3)), graph.tensor("y", (2, 3))
         graph.operator("COMPOSITE.test.self", [x], [y], options)
         graph.output(y)
-    with pytest.raises(InvalidModel, match=r"COMPOSITE\.test\.self calls subgraph 1, of which it is a part"):
+    with pytest.raises(InvalidModel, match=r"COMPOSITE\.test\.self calls subgraph 1, which contains it"):
         otp.convert(model.build())
 
 
@@ -283,16 +281,14 @@ def test_a_composite_that_calls_itself_is_refused() -> None:
         ),
     ],
 )
-def test_a_subgraph_that_the_model_does_not_have_is_told_with_the_operator_that_calls_it(
-    case: str, at: Callable[[int], Change], index: int
-) -> None:
+def test_missing_subgraph_is_reported_with_calling_operator(case: str, at: Callable[[int], Change], index: int) -> None:
     with pytest.raises(
         InvalidModel, match=rf"subgraphs\[0\].operators\[\d\]: [A-Z_]+ calls subgraph {index}; the model has \d"
     ):
         otp.convert(changed(case, at(index)))
 
 
-def test_an_input_that_is_a_constant_is_refused_in_a_model_without_operators_too() -> None:
+def test_constant_graph_input_is_refused_without_operators() -> None:
     model = ModelBuilder()
     x = model.main.constant("x", np.float32([2, 3, 5]))
     model.main.inputs.append(x)
@@ -314,7 +310,7 @@ def test_of_a_subgraph_that_nobody_calls_nothing_is_asked() -> None:
 
 
 @pytest.mark.parametrize("inner", [(2, 3), (None, 3)])
-def test_a_branch_may_know_the_sizes_of_what_it_is_handed_where_the_file_tells_none(inner: Dims) -> None:
+def test_branch_may_know_sizes_that_the_call_lacks(inner: Dims) -> None:
     model = ModelBuilder()
     g = model.main
     operands = [g.input("asked", (), "bool"), g.input("x", None)]

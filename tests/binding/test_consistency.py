@@ -192,29 +192,29 @@ def remembered_branch(g: GraphBuilder) -> int:
 
 
 REFUSED: list[tuple[Draw, str]] = [
-    (loop(3), "subgraphs[2].inputs[0]: tensor 0 'a' is of shape [2, 2, 2], and WHILE of [2, 3]"),
-    (remembered_branch, "subgraphs[1].outputs[0]: tensor 1 'kept' is a variable, and no result of IF"),
-    (maximum_of_floats_in_int8, "operators[0].outputs[0]: tensor 1 'y' is quantized int8, where MAXIMUM has"),
-    (dequantize_to_int8, "operators[0].outputs[0]: tensor 1 'y' is quantized int8, where DEQUANTIZE has"),
-    (relu_to_another_dtype, "operators[0].outputs[0]: tensor 1 'y' is quantized uint8, where RELU has"),
-    (floor_of_nothing, "operators[0].inputs[0]: it is absent, and FLOOR cannot do without"),
+    (loop(3), "subgraphs[2].inputs[0]: tensor 0 'a' is of shape [2, 2, 2], but that of WHILE is [2, 3]"),
+    (remembered_branch, "subgraphs[1].outputs[0]: tensor 1 'kept' is a variable, which cannot be a result of IF"),
+    (maximum_of_floats_in_int8, "operators[0].outputs[0]: tensor 1 'y' is quantized int8, but MAXIMUM has"),
+    (dequantize_to_int8, "operators[0].outputs[0]: tensor 1 'y' is quantized int8, but DEQUANTIZE has"),
+    (relu_to_another_dtype, "operators[0].outputs[0]: tensor 1 'y' is quantized uint8, but RELU has"),
+    (floor_of_nothing, "operators[0].inputs[0]: the operand is absent, but FLOOR requires it"),
     (floor_of_two, "operators[0].inputs: 2 operands, and FLOOR takes 1"),
-    (two_magnitudes, "operators[0].outputs: 2 results, and ABS gives 1"),
-    (pooled(3), "operators[0].inputs[0]: tensor 0 'x' of shape [1, 2, 3] has rank 3, MAX_POOL_2D takes 4"),
+    (two_magnitudes, "operators[0].outputs: 2 outputs, but ABS has 1"),
+    (pooled(3), "operators[0].inputs[0]: tensor 0 'x' of shape [1, 2, 3] has rank 3, but MAX_POOL_2D requires 4"),
     (tanh_by_axis, "operators[0].outputs[0]: tensor 1 'y' has 3 scales"),
-    (product_with_scales_by_axis, "operators[0].inputs[1]: tensor 1 'w' has a scale for each coordinate"),
-    (unary("SQRT", -0.0), "operators[0].inputs[0]: tensor 0 'x' has a scale of 0, and SQRT computes with it"),
-    (unary("HARD_SWISH", 0.0), "operators[0].outputs[0]: tensor 1 'y' has a scale of 0, and HARD_SWISH computes"),
-    (softmax_of(float("nan"), "float32"), "operators[0].SoftmaxOptions.beta: it is nan"),
-    (softmax_of(float("-inf"), "int16"), "operators[0].SoftmaxOptions.beta: it is -inf"),
-    (convolution_with_a_bias(2**47 + 2), f"operators[0].inputs[2]: tensor 2 'b' holds {2**47 + 2}, and sums"),
-    (convolution_with_biases(1), "operators[0].inputs[2]: tensor 2 'b' has 1 along o, and inputs[1] has 2"),
-    (convolution_with_biases(3), "operators[0].inputs[2]: tensor 2 'b' has 3 along o, and inputs[1] has 2"),
+    (product_with_scales_by_axis, "operators[0].inputs[1]: tensor 1 'w' has per-axis scales, but is not a weight"),
+    (unary("SQRT", -0.0), "operators[0].inputs[0]: tensor 0 'x' has a scale of 0, but SQRT computes with the scale"),
+    (unary("HARD_SWISH", 0.0), "operators[0].outputs[0]: tensor 1 'y' has a scale of 0, but HARD_SWISH computes"),
+    (softmax_of(float("nan"), "float32"), "operators[0].SoftmaxOptions.beta: the value is nan"),
+    (softmax_of(float("-inf"), "int16"), "operators[0].SoftmaxOptions.beta: the value is -inf"),
+    (convolution_with_a_bias(2**47 + 2), f"operators[0].inputs[2]: tensor 2 'b' holds {2**47 + 2}, but sums"),
+    (convolution_with_biases(1), "operators[0].inputs[2]: tensor 2 'b' has size 1 along o, but inputs[1] has size 2"),
+    (convolution_with_biases(3), "operators[0].inputs[2]: tensor 2 'b' has size 3 along o, but inputs[1] has size 2"),
     (padded_by(1), "operators[0].inputs[1]: tensor 2 'p' of shape [1, 2] has no entry for each of 2 axes"),
     (padded_by(3), "operators[0].inputs[1]: tensor 2 'p' of shape [3, 2] has entries for more than 2 axes"),
-    (branch("int32"), "subgraphs[2].inputs[0]: tensor 0 'a' is int32, and IF hands it float32"),
+    (branch("int32"), "subgraphs[2].inputs[0]: tensor 0 'a' is int32, but that of IF is float32"),
     (branch("float32", constant=True), "subgraphs[2].inputs[0]: tensor 0 'a' is a constant"),
-    (gathered_as_float16, "operators[0].outputs[0]: tensor 1 'y' is float16, GATHER of these operands gives uint8"),
+    (gathered_as_float16, "operators[0].outputs[0]: tensor 1 'y' is float16, but GATHER of these operands is uint8"),
 ]
 
 
@@ -257,7 +257,7 @@ def convolved(g: GraphBuilder) -> int:
     return z
 
 
-def test_stored_sizes_that_do_not_follow_give_way_to_those_that_do_as_in_litert() -> None:
+def test_stale_stored_sizes_are_derived_as_in_litert() -> None:
     converted = otp.convert(drawn(convolved))
     assert [dim.dim_value for dim in converted.proto.graph.output[0].type.tensor_type.shape.dim] == [1, 4, 3, 2]
     assert verify(drawn(convolved), converted.proto).ok
@@ -284,7 +284,7 @@ def scalar_size(g: GraphBuilder) -> int:
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
-def test_floats_with_a_scale_that_are_computed_from_integers_are_integers_as_in_litert(dtype: str) -> None:
+def test_float_result_with_scale_of_integers_is_integer_as_in_litert(dtype: str) -> None:
     """One after the other: what follows from the first is seen when that is settled."""
 
     def draw(g: GraphBuilder) -> int:
@@ -302,7 +302,7 @@ def test_floats_with_a_scale_that_are_computed_from_integers_are_integers_as_in_
     assert verification.comparisons[0].distance == 0
 
 
-def test_outputs_said_to_be_floats_that_litert_computes_as_integers_are_compared_as_integers() -> None:
+def test_stale_float_outputs_are_compared_as_integers() -> None:
     def draw(g: GraphBuilder) -> int:
         x, y = g.input("x", (2, 3), "int8", quantization=Q), g.tensor("y", (2, 3), "float32", quantization=Q)
         g.operator("ADD", [x, x], [y])
@@ -314,7 +314,7 @@ def test_outputs_said_to_be_floats_that_litert_computes_as_integers_are_compared
     assert verification.comparisons[0].unit == "step"
 
 
-def test_what_fails_in_a_built_in_handler_is_the_files_fault_where_litert_does_not_run_it_either() -> None:
+def test_built_in_failure_is_attributed_to_file_that_litert_refuses() -> None:
     with pytest.raises(InvalidModel, match=r"NumDimensions.size. != 1") as caught:
         otp.convert(drawn(scalar_size))
     assert "please report" not in str(caught.value)
@@ -330,12 +330,12 @@ def test_what_fails_in_a_built_in_handler_is_the_files_fault_where_litert_does_n
         ("LOGISTIC", "int16", 1 / 30000, 0),
     ],
 )
-def test_results_of_a_fixed_range_have_the_scale_and_the_zero_point_of_the_kernel(
+def test_fixed_output_range_requires_the_kernels_scale_and_zero_point(
     op: str, dtype: str, scale: float, zero_point: int
 ) -> None:
     net, options = Net(), {"beta": 1.0} if op == "SOFTMAX" else {}
     net.output(net.call(op, [tensor(2, 7, dtype=dtype)], Spec((2, 7), dtype, scale, zero_point), **options))
-    with pytest.raises(otp.ConversionError, match="the kernel insists on scale"):
+    with pytest.raises(otp.ConversionError, match="the kernel requires scale"):
         otp.convert(net.build())
 
 
@@ -348,7 +348,7 @@ def picked_beside_a_unit_axis(g: GraphBuilder) -> int:
     return z
 
 
-def test_stored_ranks_that_do_not_follow_give_way_to_those_that_do_as_in_litert() -> None:
+def test_stale_stored_ranks_are_derived_as_in_litert() -> None:
     converted = otp.convert(drawn(picked_beside_a_unit_axis))
     assert [dim.dim_value for dim in converted.proto.graph.output[0].type.tensor_type.shape.dim] == [5]
     assert verify(drawn(picked_beside_a_unit_axis), converted.proto).ok
@@ -363,7 +363,9 @@ def test_an_absent_one_among_any_number_of_operands_is_refused(code: str, shape:
         g.operator(code, [x, None, x], [y], {} if code == "ADD_N" else {"axis": 0})
         return y
 
-    with pytest.raises(InvalidModel, match=rf"operators\[0\].inputs\[1\]: it is absent, and {code} cannot do without"):
+    with pytest.raises(
+        InvalidModel, match=rf"operators\[0\].inputs\[1\]: the operand is absent, but {code} requires it"
+    ):
         otp.convert(drawn(joined))
 
 
@@ -384,5 +386,5 @@ def test_an_operand_may_be_absent_whose_parameter_says_that_it_is_not_used() -> 
         for lower in (one, two)
     ]
     assert otp.convert(drawn(of_two), host=hosts[0]).report.nodes == {"Abs": 1}
-    with pytest.raises(ConversionError, match="it is absent, and MAXIMUM cannot do without"):
+    with pytest.raises(ConversionError, match="the operand is absent, but MAXIMUM requires it"):
         otp.convert(drawn(of_two), host=hosts[1])

@@ -14,8 +14,8 @@ import pytest
 from conformance.cases import builtin as builtin_cases
 from conformance.models import Net, between_convolutions, tensor
 from onnx_tflite_plugin.api import (
-    Along,
     Attribute,
+    AxisPrice,
     Call,
     Context,
     Decline,
@@ -25,7 +25,7 @@ from onnx_tflite_plugin.api import (
     Handler,
     Instance,
     Price,
-    Refused,
+    Refusal,
     Transparent,
     builtin,
     fusion,
@@ -90,7 +90,7 @@ def every(function: Seen) -> dict[str, Any]:
     return {
         "layout": function("layout", Attribute()),
         "axes": function("axes", "a b -> a b"),
-        "along": function("along", Along("Softmax", "b")),
+        "axis_price": function("axis_price", AxisPrice("Softmax", "b")),
         "indexed_by_axis": function("indexed_by_axis", {}),
         "reshapes": function("reshapes", {}),
         "quantization": function("quantization", Dequantized()),
@@ -144,7 +144,7 @@ def test_a_context_is_an_instance() -> None:
 
 def test_a_declared_function_may_refuse() -> None:
     def layout(at: Instance) -> Transparent:
-        raise Refused("it is too odd; make it even")
+        raise Refusal("it is too odd; make it even")
 
     refused = (
         rf"^the model cannot be converted:\n  op 0 {CODE}.*too odd; make it even \(handler {__name__}:plain in inline"
@@ -155,7 +155,7 @@ def test_a_declared_function_may_refuse() -> None:
 
 def test_accepts_may_refuse_as_it_declines() -> None:
     def accepts(at: Instance) -> Decline | None:
-        raise Refused("it is too odd")
+        raise Refusal("it is too odd")
 
     with pytest.raises(Exception, match="declined by inline: it is too odd"):
         converted(made(accepts=accepts), network(1))
@@ -172,15 +172,15 @@ def test_an_option_that_an_operator_has_not_holds_no_activation() -> None:
 
 @pytest.mark.parametrize(("price", "transposes"), [(None, 2), (Price(inner=1000.0), 4)])
 def test_a_price_of_its_own_moves_an_operator_to_the_order_it_is_fast_in(price: Price | None, transposes: int) -> None:
-    along = None if price is None else Along("Mine", "c", price=price)
-    declared = made(layout=Attribute(), axes="n h w c -> n h w c", along=along)
+    along = None if price is None else AxisPrice("Mine", "c", price=price)
+    declared = made(layout=Attribute(), axes="n h w c -> n h w c", axis_price=along)
     x = tensor(1, 16, 16, 32)
     case = between_convolutions(CODE, "", [x], x)
     assert converted(declared, case.build()).report.transposes == transposes
 
 
 def test_what_a_target_prices_goes_before_the_handler_s_own() -> None:
-    along = Along("Softmax", "c", price=Price(last=7.0))
+    along = AxisPrice("Softmax", "c", price=Price(last=7.0))
     assert TARGETS["onnxruntime"].price(along, last=True, nbytes=10) == 0
     assert TARGETS["generic"].price(along, last=True, nbytes=10) == 70
 
@@ -220,7 +220,7 @@ def twice(**declared: Any) -> Fusion:
     return lowered
 
 
-@pytest.mark.parametrize(("opset", "applied", "declined"), [(17, 0, ["it needs opset 18"]), (18, 1, []), (None, 1, [])])
+@pytest.mark.parametrize(("opset", "applied", "declined"), [(17, 0, ["needs opset 18"]), (18, 1, []), (None, 1, [])])
 def test_the_opset_of_a_fusion_may_hang_on_what_it_replaces(
     opset: int | None, applied: int, declined: list[str]
 ) -> None:
@@ -241,9 +241,9 @@ def test_the_opset_of_a_fusion_may_hang_on_what_it_replaces(
 def test_a_fusion_that_fails_leaves_its_operators_as_they_are() -> None:
     target = TARGETS["onnxruntime"]
     bound = Host(packs="builtin").bind(read(network(4, code="ABS")), target, 18)
-    done = fuse(bound, [("mine", twice(where=lambda match: 1 / 0))], target)
+    done = fuse(bound, [("mine", twice(check=lambda match: 1 / 0))], target)
     assert [one.op.code for one in done.model.operators()] == ["ABS"] * 4
-    assert "where of fusion TWICE of mine failed: ZeroDivisionError" in done.failed["TWICE"].reason
+    assert "check of fusion TWICE of mine failed: ZeroDivisionError" in done.failed["TWICE"].reason
 
 
 # --- shapes of a lowering's own -----------------------------------------------------------------
@@ -276,12 +276,12 @@ def test_operands_and_results_are_reshaped_as_integers(dtype: str, nodes: list[s
     ("shapes", "text"),
     [
         ({1: (6,)}, "the operator has nothing in slot 1"),
-        ({0: (None, None)}, "for slot 0 leaves more than one size open"),
+        ({0: (None, None)}, "for slot 0 has more than one unknown size"),
         (lambda at: {0: 6}, "it returned a dict, not a mapping of int to"),
     ],
 )
 def test_shapes_that_fit_no_operand_are_refused(shapes: Any, text: str) -> None:
-    with pytest.raises(HandlerError, match=f"^what handlers declare does not fit their operators:\n.*{text}"):
+    with pytest.raises(HandlerError, match=f"^declarations of handlers do not match their operators:\n.*{text}"):
         converted(flat(shapes), network(1))
 
 
@@ -291,5 +291,5 @@ def test_an_axis_that_the_operand_does_not_have_is_refused(axis: int) -> None:
     def softmax(ctx: Context, x: Any) -> Any:
         return ctx.ops.Softmax(x, axis=ctx.axis(axis))
 
-    with pytest.raises(HandlerError, match=rf"it has no axis {axis}: '.*' has rank 2"):
+    with pytest.raises(HandlerError, match=rf"axis {axis} does not exist: '.*' has rank 2"):
         converted(softmax, network(1))

@@ -42,6 +42,6 @@ def test_parameters_of_float_tensors_change_nothing(name: str) -> None:
     seed = seed_model([case.id for case in cases()].index(name))
     assert seed is not None
     data = parameterized(seed.table)
-    assert any(tensor.disregarded for tensor in read(data).main.tensors)
+    assert any(tensor.ignored_quantization for tensor in read(data).main.tensors)
     assert not any(tensor.quantization for tensor in read(data).main.tensors)
     assert convert(data).proto == convert(seed.data).proto

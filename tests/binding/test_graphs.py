@@ -14,8 +14,8 @@ from onnx_tflite_plugin.api import Call, Dequantized, Handler, Raw, SameScale, T
 from onnx_tflite_plugin.api.patterns import Operand
 from onnx_tflite_plugin.binding import inlining, states
 from onnx_tflite_plugin.binding.bound import Bound, BoundGraph
-from onnx_tflite_plugin.binding.consistency import doubtful, unfit
-from onnx_tflite_plugin.binding.dtypes import odd_dtypes, stale_dtypes
+from onnx_tflite_plugin.binding.consistency import check_arity, doubtful
+from onnx_tflite_plugin.binding.dtypes import find_invalid_dtypes, stale_dtypes
 from onnx_tflite_plugin.binding.evaluation import Evaluated
 from onnx_tflite_plugin.binding.matching import Finder
 from onnx_tflite_plugin.guard import BUILTIN
@@ -110,18 +110,18 @@ class TestBeside:
     def place(self, *operators: Bound, gone: int | None = None) -> int | None:
         """Where the one operator stands; ``None`` where nothing matches."""
         x, y, z = operands("x y z")
-        pattern = Call("A", x, beside=(Call("B", y), Call("C", z)))
+        pattern = Call("A", x, siblings=(Call("B", y), Call("C", z)))
         finder = Finder(BoundGraph(Subgraph(0, "", (), (self.x,), (self.a,), ()), operators), ())
         root = next(each for each in operators if each.op.code == "A")
         match = finder.find(pattern, root, set() if gone is None else {operators[gone]})
-        return None if match is None else finder.place(pattern, match)
+        return None if match is None else finder.insertion_index(pattern, match)
 
     def test_operators_side_by_side_are_one_at_the_last_of_them(self) -> None:
         a, b, c = bound(0, "A", [self.x], self.a), bound(1, "B", [self.x], self.b), bound(2, "C", [self.x], self.c)
         assert self.place(a, b, c) == 2
         assert self.place(c, b, a) == 2
 
-    def test_it_stands_in_front_of_what_takes_its_results_and_behind_what_makes_its_operands(self) -> None:
+    def test_fused_operator_is_placed_between_producers_and_consumers(self) -> None:
         made, used = tensor(4), tensor(5)
         a, c = bound(0, "A", [self.x], self.a), bound(3, "C", [self.x], self.c)
         before, user = bound(1, "D", [self.x], made), bound(4, "E", [self.b], used)
@@ -172,7 +172,7 @@ def untold(ctx: Any, *rest) -> Any: ...  # type: ignore[no-untyped-def]
 )
 def test_a_handler_takes_as_many_operands_as_its_parameters_say(lower: Any, present: str, reason: str) -> None:
     given = bound(0, "X", [tensor(k) if one == "x" else None for k, one in enumerate(present)], tensor(9), lower=lower)
-    found = unfit(given.handler, given.op)
+    found = check_arity(given.handler, given.op)
     assert (found is None) if not reason else found is not None and reason in found.reason
 
 
@@ -183,7 +183,7 @@ TARGET = target_named("onnxruntime")
 
 def odd(inputs: Sequence[Tensor | None], result: Tensor | None, **declared: Any) -> list[str]:
     declared = {"quantization": Dequantized(), **declared}
-    return [field for field, _ in odd_dtypes(bound(0, "X", inputs, result, **declared), TARGET, 21)]
+    return [field for field, _ in find_invalid_dtypes(bound(0, "X", inputs, result, **declared), TARGET, 21)]
 
 
 INT8, FLOAT, BARE = tensor(0, "int8", 0.5), tensor(1), tensor(2, "int8")
@@ -234,7 +234,7 @@ def test_a_scale_of_0_is_none_to_compute_with() -> None:
 def test_bounds_of_what_passes_through_need_a_scale() -> None:
     def bounded(name: str, result: Tensor, **declared: Any) -> list[str]:
         made = bound(0, "X", [BARE], result, options={"act": name}, activation="act", **declared)
-        return [reason for _, reason in odd_dtypes(made, TARGET, 21) if "bounds in steps of one" in reason]
+        return [reason for _, reason in find_invalid_dtypes(made, TARGET, 21) if "need a scale" in reason]
 
     assert bounded("RELU6", BARE, quantization=SameScale())
     assert bounded("RELU6", BARE, quantization=Raw())
@@ -245,7 +245,7 @@ def test_bounds_of_what_passes_through_need_a_scale() -> None:
 
 def test_floats_with_a_scale_are_integers_where_the_operand_is() -> None:
     def stale_of(operand: Tensor, zero_point: int = 3, **declared: Any) -> list[tuple[tuple[int, int], str]]:
-        result = tensor(5, disregarded=Quantization((0.5,), (zero_point,)))
+        result = tensor(5, ignored_quantization=Quantization((0.5,), (zero_point,)))
         return list(stale_dtypes(bound(0, "X", [operand], result, quantization=Dequantized(), **declared), TARGET, 21))
 
     assert stale_of(INT8) == [((0, 5), "int8")]
@@ -267,7 +267,7 @@ class TestCalls:
         ends = tuple(self.inner[k] for k in inputs), tuple(self.inner[k] for k in outputs)
         call = call or bound(0, "CALL", [self.outer[0]], self.outer[1])
         graph = Subgraph(0, "", self.inner, *ends, op)
-        return inlining._paired(call.op, graph) if inlining._expandable(graph) else None
+        return inlining._pair_boundary(call.op, graph) if inlining._is_expandable(graph) else None
 
     def test_a_call_s_tensors_take_the_place_of_the_subgraph_s(self) -> None:
         assert self.paired() == {self.inner[0]: self.outer[0], self.inner[2]: self.outer[1]}
@@ -289,10 +289,10 @@ class TestCalls:
 
 def test_what_a_reader_gives_or_a_writer_takes_is_no_resource() -> None:
     handle, value = tensor(0, "resource"), tensor(1)
-    assert states.held_slot(bound(0, "READ", [handle], value)) == ~0
-    assert states.held_slot(bound(0, "ASSIGN", [handle, value])) == 1
+    assert states.state_slot(bound(0, "READ", [handle], value)) == ~0
+    assert states.state_slot(bound(0, "ASSIGN", [handle, value])) == 1
     with pytest.raises(LookupError):
-        states.held_slot(bound(0, "HANDLE", [], handle))
+        states.state_slot(bound(0, "HANDLE", [], handle))
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,10 @@ from onnx_tflite_plugin.api import (
     Terminate,
     out,
 )
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import Declared, check_calls, label
-from onnx_tflite_plugin.binding.declared import called, resolved
-from onnx_tflite_plugin.binding.numbers import BIAS_LIMIT, odd_numbers
+from onnx_tflite_plugin.binding.declared import resolve_operator, subgraph_indices
+from onnx_tflite_plugin.binding.numbers import BIAS_LIMIT, find_invalid_numbers
 from onnx_tflite_plugin.diagnosis.packs import declarations
 from onnx_tflite_plugin.errors import InvalidModel
 from onnx_tflite_plugin.guard import Failed
@@ -36,10 +36,10 @@ TARGET = TARGETS["generic"]
 
 def read(options: Mapping[str, Any] | None = None, **declarations: Any) -> Declared:
     """The declarations of an operator of two operands, of which the second is absent, and one result."""
-    return resolved(bound(3, "X", [X, None], Y, options=options, **declarations), TARGET, 18).declared
+    return resolve_operator(bound(3, "X", [X, None], Y, options=options, **declarations), TARGET, 18).declared
 
 
-def test_an_operator_is_told_by_its_first_result_and_by_the_subgraph_it_is_in() -> None:
+def test_label_names_first_result_and_subgraph() -> None:
     op = bound(3, "X", [X], None, Y).op
     assert label(op) == "op 3 X v1 't1'"
     assert label(replace(op, subgraph=2, outputs=())) == "subgraph 2 op 3 X v1"
@@ -47,13 +47,13 @@ def test_an_operator_is_told_by_its_first_result_and_by_the_subgraph_it_is_in() 
 
 def test_subgraphs_are_called_by_the_numbers_that_options_hold() -> None:
     op = bound(3, "X", [X], Y, options={"body": 2, "cases": (0, -1, 5), "none": -1, "name": "4"}).op
-    assert called(("body", "cases", "none", "name", "absent"), op) == (2, 0, -1, 5, -1)
+    assert subgraph_indices(("body", "cases", "none", "name", "absent"), op) == (2, 0, -1, 5, -1)
 
 
 def test_what_calls_subgraphs_or_touches_states_hands_tensors_on() -> None:
-    assert read({"body": 0}, subgraphs=("body",)).hands_on
-    assert read(effects=Effects(reads=(0,), names=lambda at: "state")).hands_on
-    assert not read().hands_on
+    assert read({"body": 0}, subgraphs=("body",)).accesses_states
+    assert read(effects=Effects(reads=(0,), names=lambda at: "state")).accesses_states
+    assert not read().accesses_states
 
 
 def calls(*pairs: tuple[int, tuple[int, ...]]) -> None:
@@ -67,7 +67,7 @@ def test_a_subgraph_may_be_called_twice_and_by_none_of_its_parts() -> None:
     calls((0, (1, 2)), (1, (3,)), (2, (3,)), (0, (3,)))
     for circle in (((0, (0,)),), ((0, (1,)), (1, (0,))), ((0, (1,)), (1, (3,)), (1, (2,)), (2, (4, 1)))):
         with pytest.raises(
-            InvalidModel, match=r"subgraphs\[\d\].operators\[\d\]: CALL calls subgraph \d, of which it is a part"
+            InvalidModel, match=r"subgraphs\[\d\].operators\[\d\]: CALL calls subgraph \d, which contains it"
         ):
             calls(*circle)
 
@@ -78,13 +78,13 @@ def test_a_subgraph_may_be_called_twice_and_by_none_of_its_parts() -> None:
         ({"output_quantization": {0: Dequantized()}}, "no output in slot 0: outputs are"),
         ({"output_quantization": {out(0): Dequantized(), out(1): Dequantized()}}, "no output in slot -2"),
         ({"reshapes": {1: (6,)}}, "nothing in slot 1"),
-        ({"reshapes": {0: (None, None)}}, "leaves more than one size open"),
+        ({"reshapes": {0: (None, None)}}, "has more than one unknown size"),
         ({"effects": Effects(reads=(0, 1), names=lambda at: "state")}, "nothing in slot 1, which Effects names"),
         ({"effects": Effects(writes=(1,), names=lambda at: "state")}, "nothing in slot 1, which Effects names"),
         ({"subgraphs": ("bodie",), "options": {"body": 0}}, "no option 'bodie'; did you mean 'body'"),
         ({"activation": "fused"}, ""),
         ({"activation": "fused", "options": {"fuse": "RELU"}}, "no option 'fused'"),
-        ({"activation": lambda at: "RELUX"}, "'RELUX' is no activation"),
+        ({"activation": lambda at: "RELUX"}, "'RELUX' is not an activation"),
     ],
 )
 def test_declarations_of_what_an_operator_has_not_do_not_fit_it(declared: dict[str, Any], text: str) -> None:
@@ -96,7 +96,7 @@ def test_declarations_of_what_an_operator_has_not_do_not_fit_it(declared: dict[s
 
 
 def test_an_activation_that_is_not_known_is_refused() -> None:
-    with pytest.raises(Refused, match="its fused activation SIGNUM is not known"):
+    with pytest.raises(Refusal, match="the fused activation SIGNUM is unknown"):
         read({"fused": "SIGNUM"}, activation="fused")
     with pytest.raises(LookupError, match="the declarations of op 3 X v1 't1' are not read yet"):
         _ = bound(3, "X", [X], Y).declared
@@ -137,10 +137,10 @@ def test_what_decides_order_and_dtype_is_told_as_it_is_written(declared: dict[st
 
 def named(options: Mapping[str, Any], *inputs: Tensor | None) -> list[str]:
     """The fields of an operator that hold numbers which no kernel computes with."""
-    return [where for where, _ in odd_numbers(bound(0, "X", inputs, Y, options=options))]
+    return [where for where, _ in find_invalid_numbers(bound(0, "X", inputs, Y, options=options))]
 
 
-def test_what_is_no_number_is_none_to_compute_with_and_what_is_infinite_scales_no_integers() -> None:
+def test_nan_options_and_infinite_integer_scales_are_refused() -> None:
     options = {"a": math.nan, "b": math.inf, "c": -math.inf, "d": 3.0, "e": 3, "f": "nan"}
     assert named(options, X, None) == ["X.a"]
     quantized = tensor(5, "int8", 0.5)

@@ -11,7 +11,7 @@ from conformance.builder import ModelBuilder, quant
 from conformance.models import Net, constant, tensor
 from conformance.registered import REGISTERED
 from onnx_tflite_plugin.api import Call, Context, Handler, Transparent, fusion, handler, operands
-from onnx_tflite_plugin.api.dtypes import parsed, refusal, rows
+from onnx_tflite_plugin.api.dtypes import as_rows, parse_row, refusal
 from onnx_tflite_plugin.binding.fusion import fuse
 from onnx_tflite_plugin.conversion import convert
 from onnx_tflite_plugin.errors import ConversionError, TargetRefusal
@@ -77,11 +77,11 @@ def test_an_operator_converts_where_a_row_has_its_dtypes(types: Any, dtypes: tup
     [
         ((), ""),
         ("float32", ""),
-        ("int32", "its dtypes are float32; it takes int32"),
-        ("int32 -> int8", "its dtypes are float32 -> float32; it takes int32 -> int8"),
+        ("int32", "no kernel for dtypes float32; it takes int32"),
+        ("int32 -> int8", "no kernel for dtypes float32 -> float32; it takes int32 -> int8"),
         (
             ("int8, _", "int16 int64 -> _"),
-            "its dtypes are float32, none -> float32; it takes int8, any; int16 or int64 -> any",
+            "no kernel for dtypes float32, none -> float32; it takes int8, any; int16 or int64 -> any",
         ),
     ],
 )
@@ -92,16 +92,17 @@ def test_a_refusal_names_the_operands_and_results_that_the_rows_name(types: Any,
     assert refusal(op, types, "it takes") == said
 
 
-def test_a_refusal_says_what_it_is_and_what_the_handler_takes_and_of_litert_only_where_it_has_a_kernel() -> None:
+def test_dtype_refusal_mentions_litert_only_if_it_has_a_kernel() -> None:
     said = converts(("float32, float32 int8 -> float32", "int8, _"), "int32", "int64", "int32")
     assert "CUSTOM.Product v1 (op 0" in said
-    assert f"its dtypes are int32, int64 -> int32; what {__name__}:lowered declares is " in said
+    assert f"no kernel for dtypes int32, int64 -> int32; {__name__}:lowered declares " in said
     assert "float32, float32 or int8 -> float32; int8, any" in said
     assert "LiteRT" not in said
     net = Net()
     net.output(net.call("RFFT2D", [tensor(2, 8), constant(np.array([2, 8]))], tensor(2, 5, dtype="complex64")))
     with pytest.raises(
-        ConversionError, match=r"its dtypes are float32, int64 -> complex64; LiteRT's kernels take float32, int32 -> "
+        ConversionError,
+        match=r"no kernel for dtypes float32, int64 -> complex64; LiteRT's kernels take float32, int32 -> ",
     ):
         convert(net.build())
 
@@ -109,10 +110,10 @@ def test_a_refusal_says_what_it_is_and_what_the_handler_takes_and_of_litert_only
 @pytest.mark.parametrize(
     ("types", "text"),
     [
-        ("flaot32", "types: 'flaot32' is no dtype; did you mean 'float32'"),
+        ("flaot32", "types: 'flaot32' is not a dtype; did you mean 'float32'"),
         ("float32,, int8", "leaves a slot empty"),
         ("float32 ->", "leaves a slot empty"),
-        (("float32", "real"), "'real' is no dtype"),
+        (("float32", "real"), "'real' is not a dtype"),
         (7, r"Handler\(types=...\) takes"),
     ],
 )
@@ -126,7 +127,7 @@ def test_a_row_that_cannot_be_read_is_named_where_it_is_written(types: Any, text
     [
         (lambda at: 7, "failed: it returned the int 7, not a row of dtypes"),
         (lambda at: 1 / 0, "failed: ZeroDivisionError"),
-        (lambda at: "flaot32", "'flaot32' is no dtype"),
+        (lambda at: "flaot32", "'flaot32' is not a dtype"),
     ],
 )
 def test_a_function_of_the_instance_that_fails_is_blamed(types: Any, text: str) -> None:
@@ -156,7 +157,9 @@ def test_a_fusion_leaves_other_dtypes_alone() -> None:
 def test_built_in_handlers_take_every_dtype_that_litert_registers() -> None:
     """In some slot: a table's column counts weights too."""
     taken = {
-        code: {name for row in rows(found.types) for side in parsed(row) for slot in side for name in slot.split()}
+        code: {
+            name for row in as_rows(found.types) for side in parse_row(row) for slot in side for name in slot.split()
+        }
         for code, _, found in Host(packs="builtin").handlers()
         if isinstance(found, Handler) and not callable(found.types) and found.types
     }
@@ -168,12 +171,10 @@ def test_built_in_handlers_take_every_dtype_that_litert_registers() -> None:
 
 
 @pytest.mark.parametrize(("code", "dtype", "hint"), [("SQUARE", "string", ""), ("COS", "int8", "--quantization float")])
-def test_what_onnx_does_not_define_of_a_dtype_is_refused_by_operator_and_dtype(
-    code: str, dtype: str, hint: str
-) -> None:
+def test_dtype_that_onnx_lacks_is_refused_by_operator_and_dtype(code: str, dtype: str, hint: str) -> None:
     model = Net()
     model.output(model.call(code, [tensor(2, 3, dtype=dtype, scale=0)], tensor(2, 3, dtype=dtype, scale=0)))
-    with pytest.raises(TargetRefusal, match=f"ONNX defines no [A-Z][a-z]+ of {dtype}") as refusal:
+    with pytest.raises(TargetRefusal, match=f"ONNX defines no [A-Z][a-z]+ for {dtype}") as refusal:
         convert(model.build(), host=Host(packs="builtin"))
     (problem,) = refusal.value.problems
     assert problem.where.startswith("subgraphs[0].operators[0]")
@@ -196,7 +197,7 @@ def test_only_of_floats_integers_with_a_scale_for_each_coordinate_are_made(
     g.output(y)
     data = model.build()
     if refused:
-        with pytest.raises(ConversionError, match="3 scales, and what is computed has one"):
+        with pytest.raises(ConversionError, match="3 scales, but a computed tensor must have one"):
             convert(data)
     else:
         convert(data)

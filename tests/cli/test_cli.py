@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -17,7 +18,10 @@ import onnx_tflite_plugin as otp
 import onnx_tflite_plugin.conversion
 import onnx_tflite_plugin.verify
 from conformance.builder import ModelBuilder, quant
+from onnx_tflite_plugin.progress import LOG
 from tests.helpers.command import Run
+
+INT8 = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
 
 
 def unary(code: str, name: str = "x") -> bytes:
@@ -76,6 +80,18 @@ def test_json_is_all_that_stdout_gets(run: Run, added: Path, tmp_path: Path) -> 
 
 def test_quiet_prints_nothing(run: Run, added: Path) -> None:
     assert run("convert", added, "--quiet") == (0, "", "")
+
+
+def test_verbose_logs_stages_and_twice_the_reasons_of_declined_rewrites(
+    run: Run, added: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for flag, reasons in (("-v", False), ("-vv", True)):
+        monkeypatch.setattr(LOG, "handlers", [])
+        ran = run("convert", INT8, tmp_path / "out.onnx", "--quiet", flag)
+        LOG.setLevel(logging.NOTSET)
+        assert (ran.code, ran.out) == (0, "")
+        assert "rewriting: " in ran.err
+        assert ("rewrite fold_depthwise: not applied (1x): there are more than 8 channels" in ran.err) == reasons
 
 
 def test_options_reach_the_conversion(run: Run, added: Path, tmp_path: Path) -> None:
@@ -178,7 +194,7 @@ def test_names_cannot_steer_the_terminal(run: Run, tmp_path: Path) -> None:
 # --- 2: usage ---------------------------------------------------------------------------------
 
 
-def test_an_operator_that_nobody_converts_is_kept_as_a_node_where_that_is_asked_for(run: Run, tmp_path: Path) -> None:
+def test_unsupported_operator_is_kept_as_a_node_on_request(run: Run, tmp_path: Path) -> None:
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (1, 2, 3, 5), "int8", quantization=quant(0.5, 7))
@@ -208,20 +224,20 @@ def test_an_operator_that_nobody_converts_is_kept_as_a_node_where_that_is_asked_
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["--opset", "999"], "takes opsets 13 to"),
+        (["--opset", "999"], "supports opsets 13 to"),
         (["--opset", "new"], "'new' is not a valid integer"),
         (["--target", "toaster"], "'toaster' is not one of"),
         (["--io-layout", "best"], "'best' is not one of"),
         (["--layout", "x"], "is not of the form TENSOR=NHWC:NCHW"),
-        (["--layout", "x=NHWC"], "give the same 4 letters in both orders"),
-        (["--layout", "z=NHWC:NCHW"], "no graph input or output has that name; there are x, y"),
+        (["--layout", "x=NHWC"], "give the same 4 letters on both sides"),
+        (["--layout", "z=NHWC:NCHW"], "no graph input or output has this name; available names: x, y"),
         (["--layout", "x=NHWC:NCHW", "--layout", "x=NHWC:NHWC"], "'x' is given more than once"),
         (["--layout-plan", "local", "--io-layout", "onnx"], "nothing to follow"),
         (["--input-shape", "x=1,two/3"], "is not of the form NAME=N,224,224,3"),
         (["--input-shape", "x=1,-2,3,5"], "is not of the form NAME=N,224,224,3"),
-        (["--outputs", "why"], "--outputs why: no tensor has that name"),
+        (["--outputs", "why"], "--outputs why: no tensor has this name"),
         (["--keep-unknown", "--verify"], "no runtime here can run"),
-        (["--signature", "nobody"], "no signature 'nobody'; it has none"),
+        (["--signature", "nobody"], "no signature 'nobody'; available signatures: none"),
         (["--no-such-option"], "No such option"),
     ],
 )

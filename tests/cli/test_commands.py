@@ -249,7 +249,7 @@ def test_handlers_that_do_not_load_are_shown_with_the_reason(
     code, out, _ = run("handlers")
     assert code == 0
     assert "CUSTOM.Broken" in out
-    assert "does not serve: entry point CUSTOM.Broken = no_such_module:f of broken-pack failed: ModuleNotFound" in out
+    assert "unusable: entry point CUSTOM.Broken = no_such_module:f of broken-pack failed: ModuleNotFound" in out
     assert "it is the str '0123456789', not a handler" in out
     assert "it is a handler of 'MUL'" in out
     assert "of 2 packs" in out
@@ -300,7 +300,7 @@ def told(report: Report, file: Path) -> dict[str, str]:
     return {row.label: "\n".join(row.lines) for row in summary(conversion, [file], 1.5)}
 
 
-def test_a_plain_conversion_says_how_to_run_it_and_five_lines_more(tmp_path: Path) -> None:
+def test_summary_of_a_simple_conversion(tmp_path: Path) -> None:
     rows = told(PLAIN, tmp_path / "m.onnx")
     assert list(rows) == ["wrote", "run it", "target", "operators", "nodes", "layout"]
     assert rows["wrote"].endswith("m.onnx (2.5 kB) in 1.50 s")
@@ -311,12 +311,12 @@ def test_a_plain_conversion_says_how_to_run_it_and_five_lines_more(tmp_path: Pat
 @pytest.mark.parametrize(
     ("planned", "left", "text"),
     [
-        (2, 5, "3 Transposes are part of that"),
-        (2, 3, "1 Transpose is part of that"),
-        (2, 1, "1 Transpose fewer than the layout has"),
+        (2, 5, "3 Transposes are part of these rewrites"),
+        (2, 3, "1 Transpose is part of these rewrites"),
+        (2, 1, "1 Transpose fewer than the layout plan has"),
     ],
 )
-def test_transposes_that_rewrites_bring_or_spare_are_told(planned: int, left: int, text: str, tmp_path: Path) -> None:
+def test_summary_counts_transposes_of_rewrites(planned: int, left: int, text: str, tmp_path: Path) -> None:
     nodes = {"Conv": 2, "Transpose": left}
     report = replace(PLAIN, nodes=nodes, transposes=planned, passes={"fold_width": 1})
     assert text in told(report, tmp_path / "m.onnx")["rewritten"]
@@ -324,7 +324,7 @@ def test_transposes_that_rewrites_bring_or_spare_are_told(planned: int, left: in
     assert "Transpose" not in told(report, tmp_path / "m.onnx")["rewritten"]
 
 
-def test_what_is_not_as_usual_is_told(tmp_path: Path) -> None:
+def test_summary_reports_unusual_facts(tmp_path: Path) -> None:
     label = "op 12 CONV_2D v3 'a name v2'"
     copy = Transposed("some/" * 20 + "BiasAdd", "0,1,2,3 -> 0,3,1,2", 4096, "graph input", (label, label, label))
     report = replace(
@@ -380,11 +380,11 @@ def test_a_summary_stays_within_a_screen(tmp_path: Path) -> None:
     assert max(len(line) for label, text in rows.items() if label != "wrote" for line in text.splitlines()) < 140
 
 
-def test_characters_that_steer_a_terminal_are_escaped() -> None:
+def test_control_characters_are_escaped() -> None:
     assert clean("naïve\x1b[0m\udc80") == r"naïve\x1b[0m\udc80"
 
 
-def test_all_packs_that_are_installed_serve_where_none_is_named() -> None:
+def test_all_installed_packs_are_used_by_default() -> None:
     context = click.Context(cli)
     found = cli.get_command(context, "convert")
     assert found is not None

@@ -18,7 +18,7 @@ from onnx_tflite_plugin.cli.verify import verify
 from onnx_tflite_plugin.errors import UnsupportedOption
 from onnx_tflite_plugin.options import BenchOptions, ConvertKeywords, ConvertOptions, Option, VerifyOptions, options_of
 from tests.helpers.command import Run
-from tools.options_page import PAGE, page
+from tools.command_page import PAGE, page
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
 CONVERT = options_of(ConvertOptions)
@@ -58,11 +58,11 @@ def test_every_field_is_a_keyword_in_signature_help_and_page(option: Option) -> 
     assert (parameter.default, parameter.annotation) == (option.default, option.type)
     assert parameter.kind is inspect.Parameter.KEYWORD_ONLY
     assert f"{option.name}: {option.help}" in (otp.convert.__doc__ or "")
-    assert f"| `{option.name}` | `{option.flag}" in PAGE.read_text(encoding="utf-8")
+    assert re.search(rf"^\| `{option.flag}\b.*?`<br>`{option.name}`: ", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
 
 
-def test_the_page_of_options_is_generated() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), "python -m tools.options_page"
+def test_the_page_of_the_command_is_generated() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "python -m tools.command_page"
 
 
 def test_keywords_for_type_checkers_are_the_fields() -> None:
@@ -77,7 +77,7 @@ def test_options_and_keywords_convert_alike_and_keywords_take_precedence() -> No
     assert one.proto.SerializeToString() == two.proto.SerializeToString()
     assert otp.convert(DIGITS, options, opset=17, layout=None).report.opset == 17
     given: Any = 18
-    with pytest.raises(TypeError, match="options is the int 18, which holds no options; give a ConvertOptions"):
+    with pytest.raises(TypeError, match="options is the int 18, not a ConvertOptions; give a ConvertOptions"):
         otp.convert(DIGITS, given)
 
 
@@ -87,14 +87,14 @@ def test_options_and_keywords_convert_alike_and_keywords_take_precedence() -> No
 @pytest.mark.parametrize(
     "option", [one for one in (*CONVERT, *options_of(VerifyOptions)) if one.type is not Any], **ids
 )
-def test_a_value_of_another_type_is_told_with_option_value_and_remedy(option: Option) -> None:
+def test_type_error_names_option_value_and_remedy(option: Option) -> None:
     cls: Any = ConvertOptions if option in CONVERT else VerifyOptions
     with pytest.raises(TypeError, match=rf"^{option.name} is the float 1j?|^{option.name} is a complex.*; give .+"):
         cls(**{option.name: 1j})
 
 
 @pytest.mark.parametrize("option", [one for one in CONVERT if one.choices], **ids)
-def test_a_choice_that_does_not_exist_is_told_with_those_that_do(option: Option) -> None:
+def test_invalid_choice_lists_valid_ones(option: Option) -> None:
     given = option.choices[0] + "x"
     values = " or ".join(map(repr, option.choices))
     text = (
@@ -113,13 +113,13 @@ def test_a_choice_that_does_not_exist_is_told_with_those_that_do(option: Option)
         (VerifyOptions, "tolerance", float("nan"), "give 0 or more"),
     ],
 )
-def test_a_number_that_is_too_small_is_told_with_the_least(cls: Any, name: str, value: float, remedy: str) -> None:
+def test_number_below_the_minimum_is_reported(cls: Any, name: str, value: float, remedy: str) -> None:
     with pytest.raises(UnsupportedOption, match=f"^{name} is the {type(value).__name__} {value}, .*; {remedy}$"):
         cls(**{name: value})
 
 
 @pytest.mark.parametrize(("name", "near"), [("optimise", "optimize"), ("input_shapes", "input_shape")])
-def test_an_unknown_keyword_is_told_with_the_nearest(run: Run, name: str, near: str) -> None:
+def test_unknown_keyword_suggests_the_nearest(run: Run, name: str, near: str) -> None:
     given: dict[str, Any] = {name: 3}
     with pytest.raises(TypeError, match=f"convert takes no keyword '{name}'; did you mean '{near}'"):
         otp.convert(DIGITS, **given)
@@ -132,14 +132,14 @@ def test_an_unknown_keyword_is_told_with_the_nearest(run: Run, name: str, near: 
     [
         ({"keep_unknown": True, "verify": True}, "--keep-unknown and --verify: .*; leave out one"),
         ({"layout_plan": "local", "io_layout": "onnx"}, "--layout-plan local and --io-layout onnx: .*; leave out one"),
-        ({"opset": 99}, "--opset 99: target onnxruntime takes opsets 13 to .*; choose one of them"),
+        ({"opset": 99}, "--opset 99: target onnxruntime supports opsets 13 to .*; choose one of them"),
         (
             {"weights_dtype": "int8", "target": "generic"},
             "--weights-dtype int8: target generic .*; use .* auto or keep",
         ),
     ],
 )
-def test_options_that_do_not_go_together_are_told_with_a_remedy(options: dict[str, Any], remedy: str) -> None:
+def test_incompatible_options_are_reported_with_a_remedy(options: dict[str, Any], remedy: str) -> None:
     with pytest.raises(UnsupportedOption, match=remedy):
         otp.convert(DIGITS, **options)
 

@@ -1,4 +1,4 @@
-"""What every command says of itself, and that saying it takes no time."""
+"""Help of every command, which must not take long to print."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model that LiteRT does not survive ends no command, and no others of a folder."""
+"""A model that crashes LiteRT ends neither a command nor the other models of a folder."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def command(script: str, *arguments: str | Path) -> subprocess.CompletedProcess[
 
 
 @pytest.mark.parametrize("name", ["deadly", "harmless"])
-def test_a_model_that_ends_litert_is_not_written(tmp_path: Path, name: str) -> None:
+def test_crashing_model_is_not_written(tmp_path: Path, name: str) -> None:
     done = command(ABORTED, "convert", model(tmp_path / "a.tflite", name), "--verify")
     if name == "harmless":
         assert done.returncode == 0, done.stderr
@@ -64,15 +64,15 @@ def test_the_others_of_a_folder_are_converted(tmp_path: Path) -> None:
         model(tmp_path / f"{number}.tflite", name)
     done = command(ABORTED, "convert", tmp_path, "--verify", "--json")
     assert done.returncode == 3, done.stderr
-    told = json.loads(done.stdout)
-    assert [each.get("error", {}).get("exit_code") for each in told["models"]] == [None, 3, None, 3, None]
+    result = json.loads(done.stdout)
+    assert [each.get("error", {}).get("exit_code") for each in result["models"]] == [None, 3, None, 3, None]
     assert sorted(path.name for path in tmp_path.glob("*.onnx")) == ["0.onnx", "2.onnx", "4.onnx"]
     assert "LiteRT crashes on the model" in done.stderr
     assert "in 1.tflite, 3.tflite" in done.stderr
 
 
-def test_what_litert_really_dies_of_is_told(tmp_path: Path) -> None:
-    """Its kernel writes to whatever row the places of a sparse tensor say."""
+def test_crash_is_reported_with_its_signal(tmp_path: Path) -> None:
+    """Its kernel writes to any row that the indices of a sparse tensor name."""
     path, given = tmp_path / "sparse.tflite", tmp_path / "given.npz"
     path.write_bytes(changed("EMBEDDING_LOOKUP_SPARSE-MEAN,_5_operands_known_as_it_runs,_rank_3"))
     places, sizes = np.full((6, 3), 2**24, np.int32), np.array([2, 3, 4], np.int32)
@@ -85,8 +85,8 @@ def test_what_litert_really_dies_of_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
-def test_signals_reach_what_runs(tmp_path: Path, name: str, code: int) -> None:
-    """Those sent to the command alone, as a shell's kill does."""
+def test_signals_are_forwarded_to_the_fork(tmp_path: Path, name: str, code: int) -> None:
+    """Signals sent to the command only, as a shell's kill does."""
     interrupted = DEATH.format(f"os.kill(os.getppid(), signal.{name}); time.sleep(30)")
     done = command(interrupted, "convert", model(tmp_path / "a.tflite", "deadly"), "--verify")
     assert done.returncode == code
@@ -95,8 +95,8 @@ def test_signals_reach_what_runs(tmp_path: Path, name: str, code: int) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends children with their parent")
-def test_nothing_outlives_a_command_that_is_killed(tmp_path: Path) -> None:
-    """Else whoever reads its output would wait for a loop without end."""
+def test_fork_ends_with_a_killed_command(tmp_path: Path) -> None:
+    """Otherwise a reader of its output would wait for an endless loop."""
     killed = DEATH.format("os.kill(os.getppid(), signal.SIGKILL); time.sleep(50)")
     done = command(killed, "convert", model(tmp_path / "a.tflite", "deadly"), "--verify")
     assert done.returncode == -9

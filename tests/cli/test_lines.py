@@ -1,4 +1,4 @@
-"""Single lines and cells of what commands print: what each says where something is missing, one or several."""
+"""Single lines and cells of command output, with none, one or several items."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from onnx_tflite_plugin.cli import handlers, inspect, report
-from onnx_tflite_plugin.cli.output import _plain, at_most, counted, plural, short, size
+from onnx_tflite_plugin.cli.output import _json_value, at_most, format_counts, format_size, plural, shorten
 
 
 @pytest.mark.parametrize(("exact", "when"), [(True, "always"), (False, "with --optimize speed")])
@@ -39,21 +39,21 @@ def test_a_subgraph_is_listed_with_its_operators_and_if_it_is_called() -> None:
     ],
 )
 def test_sizes_have_three_digits_and_the_unit_that_fits(count: int, said: str) -> None:
-    assert size(count) == said
+    assert format_size(count) == said
 
 
-def test_what_is_long_loses_its_middle_or_its_end_and_says_so() -> None:
-    assert (short("abcdefg", 7), short("abcdefgh", 7), short("abcdefgh", 6)) == ("abcdefg", "abc…fgh", "ab…fgh")
+def test_long_names_and_lists_are_shortened() -> None:
+    assert (shorten("abcdefg", 7), shorten("abcdefgh", 7), shorten("abcdefgh", 6)) == ("abcdefg", "abc…fgh", "ab…fgh")
     assert at_most(["a", "b", "c"], 2) == ["a", "b", "c"]
     assert at_most(["a", "b", "c", "d"], 2) == ["a", "b", "… and 2 more (--json shows all)"]
-    assert counted([("A", 3), ("B", 2), ("C", 1)], 2) == "3 A, 2 B, 1 C"
-    assert counted([("A", 3), ("B", 2), ("C", 1), ("D", 1)], 2) == "3 A, 2 B, … and 2 kinds more"
+    assert format_counts([("A", 3), ("B", 2), ("C", 1)], 2) == "3 A, 2 B, 1 C"
+    assert format_counts([("A", 3), ("B", 2), ("C", 1), ("D", 1)], 2) == "3 A, 2 B, … and 2 kinds more"
     assert (plural(1, "node"), plural(0, "node"), plural(2, "node")) == ("1 node", "0 nodes", "2 nodes")
 
 
-def test_json_has_numbers_of_numpy_as_its_own_and_null_for_what_it_cannot_say() -> None:
+def test_json_converts_numpy_values_and_uses_null_for_nan() -> None:
     given = {3: np.float32(0.5), "a": (np.inf, float("nan"), True), "b": np.array([1, 2]), "c": Path("x"), "d": None}
-    assert _plain(given) == {"3": 0.5, "a": [None, None, True], "b": [1, 2], "c": "x", "d": None}
+    assert _json_value(given) == {"3": 0.5, "a": [None, None, True], "b": [1, 2], "c": "x", "d": None}
 
 
 def test_a_page_is_written_with_the_report_that_is_at_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,10 +153,10 @@ def test_operators_are_added_to_a_pack_and_nothing_that_is_there_changes(tmp_pat
             "[metadata]\nname = mine\n[options]\npackages = mine\n"
             "[options.entry_points]\nonnx_tflite_plugin.handlers =\n    CUSTOM.Other = mine.elsewhere:other\n",
             "CUSTOM.Other",
-            "the pack has an entry point CUSTOM.Other in onnx_tflite_plugin.handlers already",
+            "the pack already has an entry point CUSTOM.Other in onnx_tflite_plugin.handlers",
         ),
         ("[metadata]\nname = mine\n", "CUSTOM.Other", None),
-        ("[options]\npackages = mine\n", "CUSTOM.Other", "does not say which distribution and package"),
+        ("[options]\npackages = mine\n", "CUSTOM.Other", "does not name the distribution and the package"),
         ("[metadata\n", "CUSTOM.Other", "cannot be read"),
     ],
 )
@@ -208,8 +208,8 @@ def test_odd_names_are_percent_encoded_and_survive(tmp_path: Path) -> None:
         ("fine", "ADDD", "no operator 'ADDD'; did you mean ADD"),
         ("fine", "Sinh", "a custom operator is CUSTOM.Sinh"),
         ("fine", "CUSTOM", "no operator 'CUSTOM'"),
-        ("fine", "CUSTOM.", "lacks the operator's name"),
-        ("fine", "CUSTOM.Flex*", "is a family, which a pack claims by the hook `claim`"),
+        ("fine", "CUSTOM.", "the operator's name after the dot is missing"),
+        ("fine", "CUSTOM.Flex*", "is a family of operators, which a pack claims with the hook `claim`"),
     ],
 )
 def test_what_cannot_be_written_is_a_usage_error(

@@ -15,11 +15,11 @@ import pytest
 from onnx_tflite_plugin.cli import output
 from onnx_tflite_plugin.cli.output import (
     Row,
-    _wrapped,
-    complain,
-    counted,
+    _wrap_line,
+    format_counts,
+    format_size,
+    print_error,
     print_rows,
-    size,
 )
 
 HEADINGS = ("a name", "n")
@@ -54,15 +54,15 @@ def test_elsewhere_a_row_is_one_line_whatever_its_length(capsys: pytest.CaptureF
 
 
 def test_lines_are_filled_to_the_last_column_with_a_hanging_indent() -> None:
-    assert _wrapped("abc de fgh", 10) == ["abc de fgh"]
-    assert _wrapped("abc de fgh", 9) == ["abc de", "  fgh"]
-    assert _wrapped("", 5) == [""]
-    assert _wrapped("ab cd ef gh", 8) == ["ab cd ef", "  gh"]
-    assert _wrapped("  name  1,2 → 2,1  4 bytes, from op 1 to op 2", 30) == [
+    assert _wrap_line("abc de fgh", 10) == ["abc de fgh"]
+    assert _wrap_line("abc de fgh", 9) == ["abc de", "  fgh"]
+    assert _wrap_line("", 5) == [""]
+    assert _wrap_line("ab cd ef gh", 8) == ["ab cd ef", "  gh"]
+    assert _wrap_line("  name  1,2 → 2,1  4 bytes, from op 1 to op 2", 30) == [
         "  name  1,2 → 2,1  4 bytes,", "    from op 1 to op 2",
     ]  # fmt: skip
-    assert _wrapped("7: 2 CONV_2D, 12 ADD, from op 3 ADD", 22) == ["7: 2 CONV_2D, 12 ADD,", "  from op 3 ADD"]
-    assert _wrapped("a sum of 12 TERMS", 13) == ["a sum of", "  12 TERMS"]
+    assert _wrap_line("7: 2 CONV_2D, 12 ADD, from op 3 ADD", 22) == ["7: 2 CONV_2D, 12 ADD,", "  from op 3 ADD"]
+    assert _wrap_line("a sum of 12 TERMS", 13) == ["a sum of", "  12 TERMS"]
 
 
 def test_a_label_stands_in_a_column_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,14 +82,14 @@ def test_at_a_terminal_lines_reach_to_its_last_column(
 
 
 def test_what_would_be_left_out_by_one_line_or_kind_is_shown() -> None:
-    assert counted([("a", 3), ("b", 2)], 1) == "3 a, 2 b"
-    assert counted([]) == ""
-    assert size(999_500) == "1 MB"
-    assert size(999_500_000) == "1 GB"
+    assert format_counts([("a", 3), ("b", 2)], 1) == "3 a, 2 b"
+    assert format_counts([]) == ""
+    assert format_size(999_500) == "1 MB"
+    assert format_size(999_500_000) == "1 GB"
 
 
 def test_a_block_stands_beside_its_label_and_what_follows_is_set_in(capsys: pytest.CaptureFixture[str]) -> None:
-    complain("error", ["one", "two", "  three\n"])
+    print_error("error", ["one", "two", "  three\n"])
     assert capsys.readouterr() == ("", "error: one\n  two\n    three\\n\n")
 
 
@@ -99,11 +99,11 @@ def test_a_block_stands_beside_its_label_and_what_follows_is_set_in(capsys: pyte
 APART = """
 import ctypes
 import sys
-from onnx_tflite_plugin.cli.output import apart
+from onnx_tflite_plugin.cli.output import redirect_stdout_to_stderr
 libc = ctypes.CDLL(None)
 print("before")
 try:
-    with apart():
+    with redirect_stdout_to_stderr():
         print("python")
         sys.__stdout__.write("held back\\n")
         libc.puts(b"c")
@@ -119,8 +119,8 @@ print("after")
 
 @pytest.mark.skipif(sys.platform == "win32", reason="another C library")
 @pytest.mark.parametrize("fails", [False, True])
-def test_what_python_and_c_print_apart_goes_to_stderr_and_all_else_to_stdout(fails: bool) -> None:
-    """Both hold back what they print until their buffers are full."""
+def test_stdout_of_python_and_c_is_redirected_to_stderr(fails: bool) -> None:
+    """Both buffer what they print."""
     command = [sys.executable, "-c", APART, *(["fail"] if fails else [])]
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=buffered)
@@ -133,7 +133,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_spinner_shows_the_stage_after_its_patience_and_ends_with_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spinner_shows_the_stage_after_a_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[str] = []
 
     class Status:
@@ -165,7 +165,7 @@ def test_a_spinner_shows_the_stage_after_its_patience_and_ends_with_the_work(mon
     assert shown == ["converting x: one", "start", "converting x: two", "stop"]
 
 
-def test_work_that_ends_before_the_patience_shows_no_spinner(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_work_shows_no_spinner(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "_console", lambda file=None: SimpleNamespace(status=pytest.fail))
     monkeypatch.setattr(sys, "stderr", Terminal())
     with output.working("x") as stage:
@@ -173,7 +173,7 @@ def test_work_that_ends_before_the_patience_shows_no_spinner(monkeypatch: pytest
 
 
 @pytest.mark.parametrize(("stream", "quiet"), [(Terminal(), True), (io.StringIO(), False)])
-def test_there_is_none_where_nobody_looks(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, quiet: bool) -> None:
+def test_no_spinner_without_a_terminal(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, quiet: bool) -> None:
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setattr(output, "_console", pytest.fail)
     monkeypatch.setattr(output, "_PATIENCE", 0)

@@ -113,7 +113,7 @@ def test_names_that_differ_in_case_collide_where_the_file_system_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, str], folds: bool
 ) -> None:
     """Also in folders that are still to be made."""
-    monkeypatch.setattr(planned, "_aliases", lambda folder, name, alias: folds)
+    monkeypatch.setattr(planned, "_is_alias", lambda folder, name, alias: folds)
     for paths in ([tmp_path / f"{name}.onnx" for name in names], [tmp_path / name / "m.onnx" for name in names]):
         run = Outputs()
         run.write(paths[0], "one", "rename it")
@@ -128,8 +128,8 @@ def test_names_that_differ_in_case_collide_where_the_file_system_says_so(
 
 def test_this_file_system_is_asked_whether_it_tells_case_apart(tmp_path: Path) -> None:
     (tmp_path / "case").touch()
-    assert planned._aliases(tmp_path, "a.onnx", "A.onnx") is (tmp_path / "CASE").exists()
-    assert planned._aliases(tmp_path, "a.onnx", "a.onnx")
+    assert planned._is_alias(tmp_path, "a.onnx", "A.onnx") is (tmp_path / "CASE").exists()
+    assert planned._is_alias(tmp_path, "a.onnx", "a.onnx")
     assert files(tmp_path) == ["case"]
 
 
@@ -301,7 +301,7 @@ KINDS = [
 
 @pytest.mark.parametrize(("content", "said"), KINDS, ids=range(len(KINDS)))
 def test_a_file_of_another_format_is_described(content: bytes, said: str) -> None:
-    found = formats.described(Content(content))
+    found = formats.describe_format(Content(content))
     assert found.startswith(said) if said else not found
 
 

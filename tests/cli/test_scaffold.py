@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from onnx_tflite_plugin.api import VERSION
-from onnx_tflite_plugin.cli.adding import Pack
 from onnx_tflite_plugin.cli.failures import UsageProblem
 from onnx_tflite_plugin.cli.new_pack import _distribution, _kind
-from onnx_tflite_plugin.cli.scaffold import KINDS, addition, check, files, identifier, literal
+from onnx_tflite_plugin.cli.pack_config import Pack
+from onnx_tflite_plugin.cli.scaffold import KINDS, check_kind, files, files_for_pack, identifier, literal
 
 GROUP = "onnx_tflite_plugin.handlers"
 
@@ -53,10 +53,10 @@ def test_an_identifier_is_one_that_nothing_else_is_called(text: str, name: str) 
     ],
 )
 def test_each_kind_takes_its_operators_alone(like: str, taken: str, refused: tuple[str, ...]) -> None:
-    check(taken, like)
+    check_kind(taken, like)
     for code in refused:
         with pytest.raises(UsageProblem, match=f"--like {like} takes {KINDS[like].wanted[:9]}"):
-            check(code, like)
+            check_kind(code, like)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_a_title_is_the_operator_where_every_file_can_hold_it(code: str, title: 
 
 
 def test_what_is_added_to_a_pack_has_files_and_entry_points_of_its_own() -> None:
-    written, entries = addition("CUSTOM.my Op", "elementwise", "mine", "package")
+    written, entries = files_for_pack("CUSTOM.my Op", "elementwise", "mine", "package")
     assert [*written] == ["package/my_op.py", "package/my_op_cases.py", "tests/test_my_op.py"]
     assert entries == {
         GROUP: "CUSTOM.my%%20Op = package.my_op:my_op",
@@ -133,22 +133,20 @@ def test_a_group_or_section_that_is_not_there_is_made(before: str, after: list[s
 
 
 def test_a_name_that_is_taken_is_refused() -> None:
-    with pytest.raises(UsageProblem, match=f"the pack has an entry point B in {GROUP} already"):
+    with pytest.raises(UsageProblem, match=f"the pack already has an entry point B in {GROUP}"):
         added(f"[options.entry_points]\n{GROUP} =\n    A = a\n    B=elsewhere\n")
 
 
 @pytest.mark.parametrize(("packages", "package"), [("z", "z"), ("z u", "z"), ("find:", "u"), ("", "u")])
-def test_a_pack_s_package_is_the_listed_or_the_first_there_is_but_its_tests(
-    tmp_path: Path, packages: str, package: str
-) -> None:
+def test_package_of_a_pack_is_the_listed_or_the_first(tmp_path: Path, packages: str, package: str) -> None:
     for name in ("u", "tests", "z", "a"):
         (tmp_path / name).mkdir()
         if name != "a":
             (tmp_path / name / "__init__.py").touch()
-    assert Pack.at(tmp_path) is None
-    assert Pack.at(tmp_path / "none") is None
+    assert Pack.read(tmp_path) is None
+    assert Pack.read(tmp_path / "none") is None
     (tmp_path / "setup.cfg").write_text(f"[metadata]\nname = %mine\n[options]\npackages = {packages}\n")
-    found = Pack.at(tmp_path)
+    found = Pack.read(tmp_path)
     assert found is not None
     assert (found.folder, found.distribution, found.package) == (tmp_path, "%mine", package)
 
@@ -158,5 +156,5 @@ def test_a_package_that_is_not_there_or_none_is_refused(tmp_path: Path, packages
     (tmp_path / "p-q").mkdir()
     (tmp_path / "tests" / "p").mkdir(parents=True)
     (tmp_path / "setup.cfg").write_text(f"[metadata]\nname = mine\n[options]\npackages = {packages}\n")
-    with pytest.raises(UsageProblem, match="does not say which distribution and package"):
-        Pack.at(tmp_path)
+    with pytest.raises(UsageProblem, match="does not name the distribution and the package"):
+        Pack.read(tmp_path)

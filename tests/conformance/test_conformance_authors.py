@@ -119,7 +119,7 @@ def test_a_declaration_that_fails_the_conversion_is_named_with_its_handler_and_n
     x, y = tensor(2, 5, 7, 3, dtype=dtype), tensor(2, 10, 7, 3, dtype=dtype)
     case = between_convolutions(CODE, dtype, [x], y, custom_options={"axis": 1})
     result = tried(case, doubled(Transparent()))
-    assert f"handler {__name__}:lower of inline failed: what it emits has a size in dimension" in result.text
+    assert f"handler {__name__}:lower of inline failed: the emitted value has a size in dimension" in result.text
     assert "it declares layout=Transparent(), quantization=Dequantized()" in result.text
     assert "layout=Transparent is not true: in another order than the file's it does not convert;" in result.text
     assert "report" not in result.text
@@ -129,7 +129,7 @@ def test_a_declaration_that_fails_the_conversion_is_named_with_its_handler_and_n
 @pytest.mark.parametrize(
     ("declared", "reason"),
     [
-        ({"types": "float32"}, f"declined by inline: its dtypes are int8; what {__name__}:lower declares is"),
+        ({"types": "float32"}, f"declined by inline: no kernel for dtypes int8; {__name__}:lower declares"),
         ({"accepts": lambda at: Decline("it is too long")}, "declined by inline: it is too long"),
         ({"accepts": lambda at: 1 / 0}, f"accepts of handler {__name__}:lower of inline failed: ZeroDivisionError"),
         (None, "no installed pack has a handler for it; entry points come from what is installed: after a change"),

@@ -33,13 +33,13 @@ def test_outputs_leave_out_what_they_do_not_need() -> None:
     np.testing.assert_array_equal(a, original.tensors()[2])
 
 
-def test_inputs_in_the_middle_take_the_place_of_what_computes_them_and_other_inputs_stay() -> None:
+def test_inner_inputs_replace_upstream_operators_and_others_stay() -> None:
     conversion = otp.convert(chain(), inputs_at=["a"])
     assert interface(conversion) == (["a", "z"], ["y"])
     assert conversion.report.operators == {"ABS": 1, "ADD": 1, "EXP": 1}
 
 
-def test_an_input_of_the_model_that_is_asked_for_is_there_once_and_where_it_was_asked() -> None:
+def test_requested_graph_input_appears_once_in_requested_order() -> None:
     assert interface(otp.convert(chain(), inputs_at=["z", "a"])) == (["z", "a"], ["y"])
 
 
@@ -106,12 +106,12 @@ def test_a_variable_that_is_written_on_the_way_stays_one() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"outputs": ["q"]}, "--outputs q: no tensor has that name"),
+        ({"outputs": ["q"]}, "--outputs q: no tensor has this name"),
         ({"outputs": ["yy"]}, "did you mean 'y'"),
-        ({"outputs": ["#6"]}, "no tensor has that name"),
-        ({"inputs_at": ["y"]}, "is an output too"),
-        ({"inputs_at": ["a"], "outputs": ["a"]}, "is an output too"),
-        ({"inputs_at": ["c"], "outputs": ["b"]}, "--inputs-at c: no output depends on it"),
+        ({"outputs": ["#6"]}, "no tensor has this name"),
+        ({"inputs_at": ["y"]}, "is also an output"),
+        ({"inputs_at": ["a"], "outputs": ["a"]}, "is also an output"),
+        ({"inputs_at": ["c"], "outputs": ["b"]}, "--inputs-at c: no output depends on this input"),
     ],
 )
 def test_cuts_that_leave_nothing_are_refused(options: dict[str, list[str]], text: str) -> None:
@@ -123,17 +123,17 @@ def test_a_cut_at_a_constant_is_refused() -> None:
     net = Net()
     y = net.call("ADD", [tensor(2, 3), constant(np.ones((2, 3), np.float32))], tensor(2, 3))
     net.output(y)
-    with pytest.raises(UnsupportedOption, match="--inputs-at #1: that tensor is a constant"):
+    with pytest.raises(UnsupportedOption, match="--inputs-at #1: the tensor is a constant"):
         otp.convert(net.build(), inputs_at=["#1"])
 
 
 def test_a_name_of_two_tensors_must_be_given_by_index() -> None:
-    with pytest.raises(UnsupportedOption, match=r"2 tensors have that name; give one by its index, #2, #3"):
+    with pytest.raises(UnsupportedOption, match=r"2 tensors have this name; select one by its index: #2, #3"):
         otp.convert(chain(repeated=True), outputs=["a"])
     assert otp.convert(chain(repeated=True), outputs=["#3"], verify=True).report.operators == {"EXP": 1, "NEG": 1}
 
 
-def test_what_writes_a_state_from_an_input_of_the_model_alone_is_in_every_part() -> None:
+def test_state_writer_of_graph_inputs_is_in_every_submodel() -> None:
     model, spec = Memory(), tensor(2, 3)
     state = model.variable(spec, np.zeros((2, 3)))
     total = model.call("ADD", [model.read(state, spec), spec], spec)

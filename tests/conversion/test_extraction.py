@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from onnx_tflite_plugin.graph.extraction import extracted
+from onnx_tflite_plugin.graph.extraction import extract_submodel
 from onnx_tflite_plugin.graph.metadata import write_authored
 
 
@@ -25,12 +25,12 @@ def joined_reshapes(*, constant: bool) -> onnx.ModelProto:
 
 
 def test_a_part_that_goes_around_its_input_is_none() -> None:
-    assert extracted(joined_reshapes(constant=True), ["a"], ["b"]) is None
-    assert extracted(joined_reshapes(constant=False), ["a"], ["b"]) is None
+    assert extract_submodel(joined_reshapes(constant=True), ["a"], ["b"]) is None
+    assert extract_submodel(joined_reshapes(constant=False), ["a"], ["b"]) is None
 
 
 def test_a_part_from_what_it_reads_computes_it() -> None:
-    part = extracted(joined_reshapes(constant=True), ["product"], ["b"])
+    part = extract_submodel(joined_reshapes(constant=True), ["product"], ["b"])
     assert part is not None
     assert [node.op_type for node in part.graph.node] == ["Reshape"]
 
@@ -41,7 +41,7 @@ def test_a_part_keeps_the_metadata_but_what_the_author_says_of_the_whole() -> No
     assert len(given) == 3
     for key, value in given.items():
         model.metadata_props.add(key=key, value=value)
-    part = extracted(model, ["product"], ["b"])
+    part = extract_submodel(model, ["product"], ["b"])
     assert part is not None
     assert {entry.key: entry.value for entry in part.metadata_props} == {"made": "by hand", "of": "two reshapes"}
 
@@ -54,7 +54,7 @@ def test_a_node_of_which_one_result_is_needed_is_part_of_it() -> None:
     nodes = [helper.make_node("Split", ["x", "sizes"], ["a", "b"]), helper.make_node("Neg", ["a"], ["c"])]
     sizes = numpy_helper.from_array(np.asarray([2, 3]), "sizes")
     model = helper.make_model(helper.make_graph(nodes, "g", [value["x"]], [value["a"], value["b"]], [sizes]))
-    part = extracted(model, ["x"], ["b"])
+    part = extract_submodel(model, ["x"], ["b"])
     assert part is not None
     assert [node.op_type for node in part.graph.node] == ["Split"]
     assert [tensor.name for tensor in part.graph.initializer] == ["sizes"]

@@ -24,7 +24,7 @@ def chain(graph: GraphBuilder, *operators: tuple[str, int]) -> None:
     graph.output(value)
 
 
-def test_operators_are_counted_by_code_with_each_version_once_and_where_the_first_is() -> None:
+def test_operators_are_counted_by_code_with_versions_and_first() -> None:
     model = ModelBuilder()
     chain(model.main, ("ABS", 1), ("ADD", 2), ("ADD", 1), ("ADD", 2))
     chain(model.subgraph("spare"), ("ABS", 1), ("ADD", 1))
@@ -44,7 +44,7 @@ def test_what_is_missing_comes_before_what_is_more_frequent() -> None:
     assert [(row["count"], row["versions"], bool(row["missing"])) for row in rows] == [(1, [99], True), (2, [1], False)]
 
 
-def test_subgraphs_that_call_each_other_in_a_circle_or_one_that_is_not_there_are_told() -> None:
+def test_inspection_survives_recursive_and_missing_subgraphs() -> None:
     model = ModelBuilder()
     for graph, calls in ((model.main, (1, 7)), (model.subgraph("second"), (0, 1)), (model.subgraph("spare"), (1,))):
         for index in calls:
@@ -72,7 +72,7 @@ def test_an_edge_without_a_rank_has_no_shape() -> None:
     assert [edge["shape"] for edge in (*told["inputs"], *told["outputs"])] == [[2, 3], None]
 
 
-def test_what_shares_a_scale_by_blocks_tells_their_size_and_the_tensor_of_scales() -> None:
+def test_blockwise_quantization_lists_block_size_and_scale_tensor() -> None:
     net = Net()
     weights = blocked(net, (5, 64), 32)
     net.output(net.call("FULLY_CONNECTED", [net.input(tensor(3, 64)), weights, None], tensor(3, 5)))

@@ -7,11 +7,11 @@ import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, ModelBuilder
-from onnx_tflite_plugin.api import Refused, spend
+from onnx_tflite_plugin.api import Refusal, spend
 from onnx_tflite_plugin.api.budget import budget
 from onnx_tflite_plugin.errors import ConversionError
-from onnx_tflite_plugin.layout.frame import Frame, FrameOrder
-from onnx_tflite_plugin.layout.order import Order
+from onnx_tflite_plugin.layout.shared_axes import OperatorLayout, SharedAxes
+from onnx_tflite_plugin.layout.tensor_layout import TensorLayout
 from tests.helpers.drawing import Draw, drawn
 
 
@@ -45,7 +45,7 @@ def folded_state(g: GraphBuilder) -> int:
 
 @pytest.mark.parametrize("draw", [large_state, large_resize, folded_state])
 def test_arrays_made_at_conversion_have_a_budget(draw: Draw) -> None:
-    with pytest.raises(ConversionError, match="ONNX_TFLITE_PLUGIN_BUDGET=BYTES allows more"):
+    with pytest.raises(ConversionError, match="ONNX_TFLITE_PLUGIN_BUDGET=BYTES raises it"):
         otp.convert(drawn(draw))
 
 
@@ -69,7 +69,7 @@ def test_the_budget_is_one_for_all_arrays_of_a_conversion(monkeypatch: pytest.Mo
         with budget():
             spend(15, 4)
             spend(10, 4)
-            with pytest.raises(Refused, match="a table would take 4 bytes"):
+            with pytest.raises(Refusal, match="a table would take 4 bytes"):
                 spend(1, 4, "a table")
 
 
@@ -88,14 +88,14 @@ def fan(count: int) -> bytes:
 
 def test_orders_are_offered_as_often_as_there_are_operators(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = 0
-    original = Frame.to_frame
+    original = SharedAxes.operator_layout
 
-    def counted(frame: Frame, order: Order, slot: int) -> FrameOrder | None:
+    def counted(frame: SharedAxes, order: TensorLayout, slot: int) -> OperatorLayout | None:
         nonlocal calls
         calls += 1
         return original(frame, order, slot)
 
-    monkeypatch.setattr(Frame, "to_frame", counted)
+    monkeypatch.setattr(SharedAxes, "operator_layout", counted)
     numbers = []
     for count in (40, 80):
         calls = 0

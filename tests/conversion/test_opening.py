@@ -9,7 +9,7 @@ import pytest
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder
 from onnx_tflite_plugin.errors import ConversionError
-from onnx_tflite_plugin.graph.kernels import advice
+from onnx_tflite_plugin.graph.kernels import suggest_options
 from tests.helpers.drawing import Draw, drawn
 
 
@@ -20,7 +20,7 @@ def without_kernel(g: GraphBuilder) -> int:
 
 
 def test_what_onnx_runtime_does_not_open_is_refused_unless_asked_for() -> None:
-    with pytest.raises(ConversionError, match="does not open what was converted"):
+    with pytest.raises(ConversionError, match="does not open the converted model"):
         otp.convert(drawn(without_kernel))
     assert otp.convert(drawn(without_kernel), check="standard").proto.graph.node
     assert otp.convert(drawn(without_kernel), target="generic").proto.graph.node
@@ -45,8 +45,8 @@ def test_an_opset_is_named_where_onnx_runtime_has_a_kernel_in_it() -> None:
     node.outputs[0].type = ir.TensorType(ir.DataType.INT16)
     model = ir.Model(ir.Graph(node.inputs, node.outputs, nodes=[node], opset_imports={"": 18}), ir_version=9)
     reason = "NOT_IMPLEMENTED : Could not find an implementation for QuantizeLinear(13) node with name ''"
-    assert advice(model, reason, (13, 18)).startswith("--quantization float")
-    assert advice(model, reason, (13, 22)).startswith("--opset 22 may help")
+    assert suggest_options(model, reason, (13, 18)).startswith("--quantization float")
+    assert suggest_options(model, reason, (13, 22)).startswith("--opset 22 may help")
 
 
 def value(name: str, dtype: str) -> ir.Value:

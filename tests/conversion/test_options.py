@@ -30,7 +30,7 @@ def test_a_target_takes_its_oldest_and_its_newest_opset_and_none_beyond(name: st
     low, _, high = TARGETS[name].opsets
     assert wanted(target=name, opset=low).opsets == wanted(target=name, opset=high).opsets
     for opset in (low - 1, high + 1):
-        with pytest.raises(UnsupportedOption, match=f"--opset {opset}: target {name} takes opsets {low} to {high}"):
+        with pytest.raises(UnsupportedOption, match=f"--opset {opset}: target {name} supports opsets {low} to {high}"):
             wanted(target=name, opset=opset)
 
 
@@ -64,7 +64,7 @@ def test_keep_stores_no_weights_but_int2_in_another_dtype() -> None:
         ({"quantization": "float"}, False, False),
     ],
 )
-def test_activations_are_rounded_beside_integer_weights_unless_speed_or_floats_are_asked_for(
+def test_activations_are_rounded_unless_speed_or_float_is_requested(
     options: dict[str, Any], rounds: bool, dynamic: bool
 ) -> None:
     target = wanted(**options)
@@ -72,7 +72,7 @@ def test_activations_are_rounded_beside_integer_weights_unless_speed_or_floats_a
 
 
 @pytest.mark.parametrize("opset", [13, 17, None])
-def test_handlers_are_asked_at_the_opset_that_is_wanted_or_the_target_s_newest(opset: int | None) -> None:
+def test_handlers_get_requested_opset_or_targets_newest(opset: int | None) -> None:
     asked: list[int] = []
 
     def noted(at: Instance) -> None:

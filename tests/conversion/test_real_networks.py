@@ -50,9 +50,7 @@ def test_a_released_network_converts_and_agrees_with_litert(name: str, most: int
 
 
 @pytest.mark.parametrize("name", STREAMING)
-def test_a_streaming_network_agrees_over_two_hundred_runs_with_and_without_its_states(
-    name: str, wheels: Path, thorough: bool
-) -> None:
+def test_streaming_network_agrees_over_200_runs(name: str, wheels: Path, thorough: bool) -> None:
     """What the last sigmoid is taken of is compared: its result is 0 for nearly all that is no wake word.
 
     Without its states over forty; ``--thorough`` tries all.

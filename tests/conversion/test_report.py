@@ -74,13 +74,13 @@ def test_a_state_that_nothing_reads_has_an_input_too() -> None:
     assert "state" in names
 
 
-def test_bare_integers_of_other_scales_are_refused_where_a_target_has_no_kernel() -> None:
+def test_raw_integers_of_unequal_scales_need_a_target_kernel() -> None:
     """Dequantized they would be other numbers, for the kernel compares nothing but integers."""
     net = Net()
     x, y = (net.input(Spec((2, 3), "int8", scale, 0, name=name)) for name, scale in (("x", 0.1), ("y", 0.3)))
     asked = net.input(Spec((2, 3), "bool", name="asked"))
     net.output(net.call("SELECT_V2", [asked, x, y], Spec((2, 3), "int8", 0.2, 0)))
-    with pytest.raises(ConversionError, match="the kernel works on bare int8"):
+    with pytest.raises(ConversionError, match="the kernel works on raw int8"):
         otp.convert(net.build(), target="tensorrt")
 
 
@@ -92,7 +92,7 @@ def test_a_constant_has_the_sizes_it_is_stored_in_whatever_its_signature() -> No
     tensors = table.fields["subgraphs"][0].fields["tensors"]
     [stored] = [one for one in tensors if list(one.fields["shape"]) == [1, 3]]
     stored.fields["shape_signature"] = [-1, 3]
-    [held] = [one for one in read(encoded(table)).main.tensors if one.constant]
+    [held] = [one for one in read(encoded(table)).main.tensors if one.is_constant]
     assert held.dims == (1, 3)
 
 

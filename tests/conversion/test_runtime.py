@@ -93,7 +93,8 @@ def test_signatures_of_one_file_share_their_states() -> None:
 
 def test_a_state_of_another_shape_is_not_shared() -> None:
     with pytest.raises(
-        ValueError, match=r"state 'v' is float32 \[2\], in the session to share it with float32 \[1, 3, 5, 2\]"
+        ValueError,
+        match=r"state 'v' is float32 \[2\], but in the session to share it with it is float32 \[1, 3, 5, 2\]",
     ):
         Session(
             otp.convert(counter()).proto.SerializeToString(),
@@ -219,7 +220,7 @@ def test_a_session_that_joins_later_goes_on_from_the_states_as_they_are() -> Non
         ({"X": [1, 2]}, "there is no input 'X'; the model's inputs are 'x'"),
         ({"x": [1, 2], "v": [1, 2]}, "'v' is a state"),
         ({"x": np.zeros(2)}, r"input 'x' is float32 \[2\], not float64; .*astype\('float32'\)"),
-        ({"x": ["one", "two"]}, r"input 'x' is float32 \[2\]; what was given cannot be that"),
+        ({"x": ["one", "two"]}, r"input 'x' is float32 \[2\]; the given value cannot be converted"),
         ({"x": [[1, 2]]}, r"input 'x' is float32 \[2\]; the array has shape \[1, 2\]"),
         ({"x": [1, 2, 3]}, r"the array has shape \[3\]"),
     ],

@@ -96,7 +96,7 @@ def test_results_of_a_dtype_that_numpy_lacks_come_of_inputs_that_it_has() -> Non
 # --- states -----------------------------------------------------------------------------------
 
 
-def test_a_stream_and_what_is_restored_without_a_state_begin_with_what_the_model_says() -> None:
+def test_new_stream_and_omitted_states_start_from_initial_values() -> None:
     session = Session(adding("v", "w"))
     session.run({"x": X})
     assert session.stream().run({"x": X})["y"].tolist() == [11, 12]
@@ -125,7 +125,9 @@ def test_a_session_has_the_states_of_its_own_model_alone() -> None:
 
 
 def test_a_state_of_another_dtype_is_not_shared() -> None:
-    with pytest.raises(ValueError, match=r"state 'v' is float64 \[2\], in the session to share it with float32 \[2\]"):
+    with pytest.raises(
+        ValueError, match=r"state 'v' is float64 \[2\], but in the session to share it with it is float32 \[2\]"
+    ):
         Session(adding("v", dtype=TensorProto.DOUBLE), states_of=Session(adding("v")))
 
 
@@ -156,7 +158,7 @@ def test_an_input_of_unknown_rank_takes_any_shape() -> None:
 
 
 def test_a_number_beyond_the_dtype_is_refused_as_what_does_not_fit() -> None:
-    with pytest.raises(ValueError, match=r"input 'a' is int32 \[1\]; what was given cannot be that"):
+    with pytest.raises(ValueError, match=r"input 'a' is int32 \[1\]; the given value cannot be converted"):
         handing_on(TensorProto.INT32, [1], "a").run({"a": [2**40]})
 
 

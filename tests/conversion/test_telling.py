@@ -12,12 +12,12 @@ import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
 from conformance.models import Net, tensor
 from onnx_tflite_plugin.graph.metadata import props, read_authored
-from onnx_tflite_plugin.host.unknown import spelled
+from onnx_tflite_plugin.host.unknown import domain_and_name
 from onnx_tflite_plugin.source import metadata, read
 from onnx_tflite_plugin.source.authored import TensorMetadata
 from onnx_tflite_plugin.source.content import Content
 from onnx_tflite_plugin.source.metadata import read_metadata
-from onnx_tflite_plugin.telling.edges import Edge, authored
+from onnx_tflite_plugin.telling.edges import Edge, author_metadata
 from onnx_tflite_plugin.telling.snippet import snippet
 from onnx_tflite_plugin.verify import verify
 from tests.helpers.metadata_files import IMAGE, LABELS, SCORES, classifier, single
@@ -47,7 +47,7 @@ def names(conversion: otp.Conversion) -> list[str]:
 # --- signatures -------------------------------------------------------------------------------
 
 
-def test_the_main_subgraphs_signature_gives_names_and_order_without_being_asked_for() -> None:
+def test_main_signature_names_inputs_and_outputs_by_default() -> None:
     data = two_inputs().build()
     conversion = otp.convert(data, verify=True)
     assert names(conversion) == ["a", "b", "difference"]
@@ -82,7 +82,7 @@ def test_what_a_signature_leaves_out_follows_under_the_tensors_name() -> None:
     assert names(conversion) == ["image", "z", "result", "w"]
 
 
-def test_other_signatures_are_told_and_the_file_remembers_which_was_converted() -> None:
+def test_report_and_metadata_name_the_signatures() -> None:
     model = two_inputs()
     other = model.subgraph("other")
     u, v = other.input("u", (5,)), other.tensor("v", (5,))
@@ -123,7 +123,7 @@ def test_dropped_quantization_leaves_no_scale() -> None:
     assert (edge.dtype, edge.scale) == ("float32", ())
 
 
-def test_files_behind_a_model_that_are_too_large_together_are_left_out_from_there_on(
+def test_associated_files_above_the_size_limit_are_skipped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Two files, German labels before plain ones; where both are not taken the first stands for both languages."""
@@ -142,8 +142,12 @@ def test_metadata_is_told_of_the_edge_it_describes() -> None:
 
 
 def test_a_range_has_both_ends() -> None:
-    assert authored(TensorMetadata(low=(-1.0,), high=(2.0,)))["range"] == ((-1.0,), (2.0,))
-    assert authored(TensorMetadata(low=(-1.0,)))["range"] is authored(TensorMetadata(high=(2.0,)))["range"] is None
+    assert author_metadata(TensorMetadata(low=(-1.0,), high=(2.0,)))["range"] == ((-1.0,), (2.0,))
+    assert (
+        author_metadata(TensorMetadata(low=(-1.0,)))["range"]
+        is author_metadata(TensorMetadata(high=(2.0,)))["range"]
+        is None
+    )
 
 
 def test_metadata_of_the_model_is_read() -> None:
@@ -216,9 +220,7 @@ def test_the_snippet_loads_the_library_that_unknown_operators_need() -> None:
 @pytest.mark.parametrize(
     ("value", "kept"), [([2, 3], True), (["a", "b"], True), ([2, "b"], False), ([], False), ({"k": 2}, False)]
 )
-def test_an_unknown_operator_keeps_what_an_attribute_can_hold_and_else_all_options_as_bytes(
-    value: object, kept: bool
-) -> None:
+def test_unknown_operator_keeps_options_as_attributes_or_bytes(value: object, kept: bool) -> None:
     net = Net()
     net.output(net.call("CUSTOM.Unknown", [tensor(2, 3)], tensor(2, 3), custom_options={"axis": 1, "of": value}))
     (node,) = otp.convert(net.build(), keep_unknown=True).proto.graph.node
@@ -234,7 +236,7 @@ def test_an_unknown_operator_keeps_what_an_attribute_can_hold_and_else_all_optio
     ],
 )
 def test_the_domain_of_an_unknown_operator_says_of_which_kind_it_is(code: str, domain: str, name: str) -> None:
-    assert spelled(code) == (domain, name)
+    assert domain_and_name(code) == (domain, name)
 
 
 @pytest.mark.parametrize(("options", "kept"), [({"axis": 1}, {"axis"}), ({}, set())])
@@ -246,7 +248,7 @@ def test_options_that_attributes_hold_are_not_written_as_bytes_too(options: dict
     assert ("custom_options" in {attribute.name for attribute in node.attribute}) is not bool(kept)
 
 
-def test_an_unknown_operator_keeps_the_places_of_its_results_where_one_is_absent() -> None:
+def test_unknown_operator_keeps_positions_of_absent_results() -> None:
     model = ModelBuilder()
     g = model.main
     y = g.tensor("y", (2, 3))
@@ -257,7 +259,7 @@ def test_an_unknown_operator_keeps_the_places_of_its_results_where_one_is_absent
     assert node.output[1] == "y"
 
 
-def test_a_result_of_an_unknown_operator_has_a_shape_where_the_file_has_one() -> None:
+def test_result_of_unknown_operator_has_the_stored_shape() -> None:
     model = ModelBuilder()
     g = model.main
     inner, y, z = g.tensor("inner", None), g.tensor("y", (2, None, 3)), g.tensor("z", (2, 3))
@@ -286,7 +288,7 @@ def test_an_unknown_operator_of_a_resource_cannot_be_kept(dtype: str) -> None:
         otp.convert(model.build(), keep_unknown=True)
 
 
-def test_the_snippet_of_a_model_with_states_and_unknown_operators_imports_what_it_names() -> None:
+def test_snippet_with_states_and_unknown_operators_imports_its_names() -> None:
     assert "session.run(None, {'x': np.zeros((2, 3), np.float32)})" in snippet("m.onnx", [Edge("x", "float32", (2, 3))])
     text = snippet("m.onnx", [Edge("x", "float32", (2, 3))], states=True, domains=["tflite.custom"])
     imports = [line for line in text.splitlines() if line.startswith("import")]

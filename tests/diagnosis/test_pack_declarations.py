@@ -10,7 +10,7 @@ import pytest
 from conformance.models import Net, constant, tensor
 from onnx_tflite_plugin.api import Attribute, Context, Value, builtin, handler
 from onnx_tflite_plugin.binding.consistency import check_consistent
-from onnx_tflite_plugin.diagnosis.packs import blame_packs, pack_declarations
+from onnx_tflite_plugin.diagnosis.packs import attribute_to_packs, pack_declarations
 from onnx_tflite_plugin.errors import ConversionError, HandlerError, InvalidModel
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source import read
@@ -26,13 +26,11 @@ def test_a_pack_s_handler_is_named_with_the_first_operator_that_it_lowers() -> N
     host = Host(packs="builtin", handlers={"NEG": replace(builtin("NEG"))})
     told = pack_declarations(host.bind(read(model.build()), TARGETS["generic"], 18))
     assert [where for where, _ in told.values()] == ["op 1 NEG v1 'one'"]
-    assert [problem.where for problem in blame_packs("here", told).problems] == ["op 1 NEG v1 'one'"]
+    assert [problem.where for problem in attribute_to_packs("here", told).problems] == ["op 1 NEG v1 'one'"]
 
 
 @pytest.mark.parametrize(("rank", "error"), [(4, HandlerError), (2, InvalidModel)])
-def test_a_file_that_contradicts_a_built_in_handler_is_damaged_whatever_a_pack_s_declares(
-    rank: int, error: type[ConversionError]
-) -> None:
+def test_contradiction_of_built_in_handler_is_attributed_to_file(rank: int, error: type[ConversionError]) -> None:
     """The pack's handler takes a float for the number of an axis; the pooling behind it has four axes, or two."""
     shape = tensor(*(2, 3, 5, 7)[-rank:])
     model = Net()
@@ -48,4 +46,4 @@ def test_a_file_that_contradicts_a_built_in_handler_is_damaged_whatever_a_pack_s
     with pytest.raises(ConversionError) as told:
         check_consistent(bound, TARGETS["generic"], 18)
     assert type(told.value) is error
-    assert any("by what handler" in problem.reason for problem in told.value.problems)
+    assert any("by the declarations of handler" in problem.reason for problem in told.value.problems)

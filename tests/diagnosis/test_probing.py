@@ -13,7 +13,7 @@ import pytest
 
 from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.diagnosis import litert as diagnosis
-from onnx_tflite_plugin.diagnosis.litert import asked, contradicted, diagnosed
+from onnx_tflite_plugin.diagnosis.litert import check_with_litert, probe_file, shape_contradiction
 from onnx_tflite_plugin.diagnosis.probe import probe
 from onnx_tflite_plugin.errors import Blamed, Contradiction, ConversionError, InvalidModel, Problem
 from tests.helpers.verify_graphs import model as made_of
@@ -46,19 +46,19 @@ def by_nothing() -> bytes:
 @pytest.mark.parametrize(("batch", "blamed"), [(None, False), (1, True)])
 def test_a_shape_contradicts_what_litert_computes_but_where_it_is_open(batch: int | None, blamed: bool) -> None:
     graph = subgraph(inputs=[slot(0)], outputs=[slot(1, shape=(batch, 4))])
-    assert (contradicted(made_of(graph), {"shapes": {"1": [3, 4]}}) is not None) is blamed
+    assert (shape_contradiction(made_of(graph), {"shapes": {"1": [3, 4]}}) is not None) is blamed
 
 
-def test_shapes_that_litert_does_not_tell_or_the_file_does_not_store_contradict_nothing() -> None:
+def test_unknown_shapes_are_no_contradiction() -> None:
     graph = subgraph(inputs=[slot(0)], outputs=[slot(1, shape=()), slot(2, shape=(5, 7))])
-    assert contradicted(made_of(graph), {}) is None
-    assert contradicted(made_of(graph), {"shapes": {"1": [3], "2": [5, 7]}}) is None
-    told = contradicted(made_of(graph), {"shapes": {"2": [5, 11]}})
+    assert shape_contradiction(made_of(graph), {}) is None
+    assert shape_contradiction(made_of(graph), {"shapes": {"1": [3], "2": [5, 7]}}) is None
+    told = shape_contradiction(made_of(graph), {"shapes": {"2": [5, 11]}})
     assert told is not None
     (problem,) = told.problems
     assert isinstance(problem, Contradiction)
     assert problem.where == "subgraphs[0].tensors[2].shape"
-    assert problem.reason == "tensor 2 't2' is of shape [5, 7], LiteRT computes [5, 11]"
+    assert problem.reason == "tensor 2 't2' is of shape [5, 7], but LiteRT computes [5, 11]"
 
 
 @pytest.mark.parametrize(
@@ -67,26 +67,26 @@ def test_shapes_that_litert_does_not_tell_or_the_file_does_not_store_contradict_
 def test_litert_is_not_asked_about_what_is_not_blamed_on_the_converter(
     monkeypatch: pytest.MonkeyPatch, problems: list[Problem]
 ) -> None:
-    monkeypatch.setattr(diagnosis, "asked", pytest.fail)
+    monkeypatch.setattr(diagnosis, "probe_file", pytest.fail)
     error = ConversionError("why", problems)
-    assert diagnosed(error, b"") is error
+    assert check_with_litert(error, b"") is error
 
 
-def test_a_failure_is_the_file_s_where_litert_refuses_it_or_computes_other_shapes(
+def test_failure_is_attributed_to_file_that_litert_contradicts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     error = ConversionError("why", [Problem("op 1", "another"), OURS])
-    monkeypatch.setattr(diagnosis, "asked", lambda source: {"refused": "it is odd"})
-    told = diagnosed(error, divided())
+    monkeypatch.setattr(diagnosis, "probe_file", lambda source: {"refused": "it is odd"})
+    told = check_with_litert(error, divided())
     assert isinstance(told, InvalidModel)
     assert [(one.where, one.reason) for one in told.problems] == [("op 3", "it is odd")]
-    monkeypatch.setattr(diagnosis, "asked", lambda source: {"shapes": {"1": [5]}})
-    told = diagnosed(error, divided())
+    monkeypatch.setattr(diagnosis, "probe_file", lambda source: {"shapes": {"1": [5]}})
+    told = check_with_litert(error, divided())
     assert isinstance(told, InvalidModel)
     assert [one.where for one in told.problems] == ["subgraphs[0].tensors[1].shape"]
     for nothing in ({}, {"shapes": {"1": [3]}}):
-        monkeypatch.setattr(diagnosis, "asked", lambda source, told=nothing: told)
-        assert diagnosed(error, divided()) is error
+        monkeypatch.setattr(diagnosis, "probe_file", lambda source, told=nothing: told)
+        assert check_with_litert(error, divided()) is error
 
 
 # --- asking LiteRT ----------------------------------------------------------------------------
@@ -101,12 +101,12 @@ SHAPES = {"shapes": {"0": [3]}}
         (0, json.dumps({"refused": "it is odd"}), {"refused": "it is odd"}),
         (0, json.dumps({"refused": "Encountered unresolved custom op: X"}), {}),
         (1, "", {}),
-        (-signal.SIGSEGV, json.dumps(SHAPES), {"refused": "it dies of signal 11"}),
+        (-signal.SIGSEGV, json.dumps(SHAPES), {"refused": "LiteRT ended with signal 11"}),
         (-signal.SIGKILL, "", {}),
         (-signal.SIGXCPU, "", {}),
     ],
 )
-def test_a_file_that_ends_litert_is_broken_but_where_it_was_ended_for_its_time_or_memory(
+def test_file_that_crashes_litert_is_invalid_unless_limits_ended_it(
     monkeypatch: pytest.MonkeyPatch, code: int, printed: str, told: dict[str, Any]
 ) -> None:
     seen: list[bytes] = []
@@ -116,7 +116,7 @@ def test_a_file_that_ends_litert_is_broken_but_where_it_was_ended_for_its_time_o
         return subprocess.CompletedProcess(command, code, printed.encode(), b"")
 
     monkeypatch.setattr(subprocess, "run", run)
-    assert asked(b"content") == told
+    assert probe_file(b"content") == told
     assert seen == [b"content"]
 
 
@@ -126,16 +126,16 @@ def test_nothing_is_told_of_what_cannot_be_asked(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(subprocess, "run", late)
     (path := tmp_path / "m.tflite").write_bytes(b"12345")
-    assert asked(b"12345") == asked(path) == {}
-    monkeypatch.setattr(diagnosis, "_run", lambda path: {"refused": path.name})
+    assert probe_file(b"12345") == probe_file(path) == {}
+    monkeypatch.setattr(diagnosis, "_run_probe", lambda path: {"refused": path.name})
     monkeypatch.setattr(diagnosis, "LARGEST", 5)
-    assert asked(path) == {"refused": "m.tflite"}
-    assert asked(b"12345") == {"refused": "model.tflite"}
-    assert asked(tmp_path / "none.tflite") == asked(tmp_path) == asked(b"123456") == {}
+    assert probe_file(path) == {"refused": "m.tflite"}
+    assert probe_file(b"12345") == {"refused": "model.tflite"}
+    assert probe_file(tmp_path / "none.tflite") == probe_file(tmp_path) == probe_file(b"123456") == {}
     path.write_bytes(b"123456")
-    assert asked(str(path)) == {}
+    assert probe_file(str(path)) == {}
     monkeypatch.setattr(diagnosis, "find_spec", lambda name: None)
-    assert asked(b"1") == {}
+    assert probe_file(b"1") == {}
 
 
 def test_a_model_that_zeros_stop_is_run_with_ones(tmp_path: Path) -> None:

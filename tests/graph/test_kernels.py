@@ -1,4 +1,4 @@
-"""Which ONNX Runtime loads what: the table is held against the one that is installed."""
+"""Versions of ONNX Runtime that load a form, compared with the installed one."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_what_of_a_file_was_converted_is_read_as_it_was_written(signature: str |
     assert metadata.read_origin(given) == (signature, part)
 
 
-def test_what_holds_for_a_whole_model_alone_is_taken_out_and_what_others_wrote_stays() -> None:
+def test_metadata_of_whole_models_is_removed_and_foreign_kept() -> None:
     given = {"author": "somebody", PREFIX + "weights": "{}", **{PREFIX + key: "x" for key in OF_WHOLE_MODELS}}
     metadata.remove_origin(given)
     assert given == {"author": "somebody", PREFIX + "weights": "{}"}
@@ -103,15 +103,15 @@ def test_facts_that_an_author_gives_are_kept_and_empty_ones_are_not() -> None:
 
 def test_a_node_tells_what_it_was_lowered_from_and_by_whom() -> None:
     given = metadata.node_props([(0, 3), (2, 5), (0, 4)], "handler", "pack", "name")
-    assert metadata.lowered_from(given) == ((0, 3), (2, 5), (0, 4))
+    assert metadata.source_operators(given) == ((0, 3), (2, 5), (0, 4))
     assert metadata.belongs_to(given) == (3, 4)
-    assert metadata.lowered_by(given) == ("handler", "pack")
-    assert (metadata.lowered_from({}), metadata.belongs_to({}), metadata.lowered_by({})) == ((), (), ("", ""))
+    assert metadata.source_handler(given) == ("handler", "pack")
+    assert (metadata.source_operators({}), metadata.belongs_to({}), metadata.source_handler({})) == ((), (), ("", ""))
     assert metadata.own({**given, "other": "x"}) == given
 
 
 @pytest.mark.parametrize("written", [{}, {"form": "float"}, {"order": "0,2,-1,1"}, {"shift": 128}])
-def test_a_value_tells_which_tensor_it_holds_and_nothing_of_what_it_held_before(written: dict[str, object]) -> None:
+def test_tensor_metadata_replaces_earlier_entries(written: dict[str, object]) -> None:
     given: dict[str, str] = {"other": "x"}
     metadata.write_tensor(given, 3, 5, form="float", order="1,0", shift=7)
     metadata.write_tensor(given, 2, 11, **written)  # type: ignore[arg-type]

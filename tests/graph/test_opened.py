@@ -8,7 +8,7 @@ import onnx_ir as ir
 import pytest
 
 from onnx_tflite_plugin.errors import TargetRefusal
-from onnx_tflite_plugin.graph.kernels import advice
+from onnx_tflite_plugin.graph.kernels import suggest_options
 from onnx_tflite_plugin.graph.opening import CHEAP, COMMON, check_opens, foreign_domains
 
 
@@ -32,7 +32,7 @@ def test_what_is_cheap_or_of_rare_dtypes_is_opened_unasked() -> None:
     assert all(opened("auto", dtype, size=CHEAP) for dtype in ("FLOAT16", "INT16", "DOUBLE", "STRING"))
 
 
-def test_what_is_asked_for_is_opened_whatever_it_is_and_nothing_is_where_that_is_forbidden() -> None:
+def test_full_check_always_opens_and_standard_never() -> None:
     assert opened("full", size=CHEAP)
     assert opened("full", domain="a.library")
     assert not opened("standard")
@@ -51,7 +51,7 @@ FUNCTIONS = """<ir_version: 8, opset_import: ["": 18, "own": 1, "foreign": 1]> g
 <domain: "own", opset_import: ["": 18]> half (x) => (y) { two = Constant <value_float = 2.0> () y = Div (x, two) }"""
 
 
-def test_domains_that_need_a_library_are_neither_onnx_runtime_s_nor_of_the_model_s_functions() -> None:
+def test_foreign_domains_exclude_onnx_runtime_and_functions() -> None:
     assert foreign_domains(ir.from_proto(onnx.parser.parse_model(FUNCTIONS))) == ("foreign",)
 
 
@@ -64,7 +64,7 @@ SMALLEST = """<ir_version: 8, opset_import: ["": 18]> g (float[2, 3] a, {0}[2, 3
 
 
 @pytest.mark.parametrize(("dtype", "helps"), [("int32", True), ("uint64", False)])
-def test_an_opset_helps_where_every_node_of_the_operator_has_a_kernel_in_it(dtype: str, helps: bool) -> None:
+def test_opset_is_suggested_if_every_node_has_a_kernel(dtype: str, helps: bool) -> None:
     model = ir.from_proto(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(SMALLEST.format(dtype))))
-    told = advice(model, "Could not find an implementation for ReduceMin(18) node with name ''", (18, 20))
+    told = suggest_options(model, "Could not find an implementation for ReduceMin(18) node with name ''", (18, 20))
     assert ("--opset 20 may help" in told) is helps

@@ -108,9 +108,9 @@ class TestMetadata:
 
     def test_nodes_say_what_they_were_lowered_from_and_by_whom(self) -> None:
         given = metadata.node_props([(0, 3), (2, 5)], "FLOOR", "a-pack", "floor")
-        assert metadata.lowered_from(given) == ((0, 3), (2, 5))
-        assert metadata.lowered_by(given) == ("FLOOR", "a-pack")
-        assert (metadata.lowered_from({}), metadata.lowered_by({})) == ((), ("", ""))
+        assert metadata.source_operators(given) == ((0, 3), (2, 5))
+        assert metadata.source_handler(given) == ("FLOOR", "a-pack")
+        assert (metadata.source_operators({}), metadata.source_handler({})) == ((), ("", ""))
 
     def test_what_is_said_of_a_value_takes_the_place_of_what_was_said(self) -> None:
         given: dict[str, str] = {}

@@ -12,7 +12,7 @@ import pytest
 
 from onnx_tflite_plugin.errors import ConversionError, HandlerError, InvalidModel, TargetRefusal
 from onnx_tflite_plugin.graph.metadata import node_props
-from onnx_tflite_plugin.graph.serialized import to_proto, without_constants_infos
+from onnx_tflite_plugin.graph.serialized import remove_constant_infos, to_proto
 from onnx_tflite_plugin.graph.validity import check_valid, weight_bytes
 from onnx_tflite_plugin.guard import BUILTIN
 
@@ -53,17 +53,17 @@ def test_a_built_in_handler_s_size_that_does_not_follow_is_the_files_fault() -> 
     error = refused(size_that_does_not_follow(BUILTIN))
     assert isinstance(error, InvalidModel)
     assert error.problems[0].where == "subgraphs[0].operators[7]: Neg 'second'"
-    assert "what it emits has a size in " in error.problems[0].reason
-    assert " of 3, the file says 5 " in error.problems[0].reason
+    assert "the emitted value has a size in " in error.problems[0].reason
+    assert " of 3, but 5 in the file " in error.problems[0].reason
 
 
 def test_a_pack_s_size_that_does_not_follow_is_the_pack_s_fault() -> None:
     error = refused(size_that_does_not_follow("a-pack"))
     assert isinstance(error, HandlerError)
     assert error.problems[0].where == "Neg 'second'"
-    assert "handler H of a-pack failed: what it emits has a size" in error.problems[0].reason
+    assert "handler H of a-pack failed: the emitted value has a size" in error.problems[0].reason
     said = refused(size_that_does_not_follow("a-pack"), {("H", "a-pack"): ("X", "sizes=f")}).problems[0].reason
-    assert "by the file and what it declares it is 5; it declares sizes=f" in said
+    assert "but 5 by the file and the handler's declarations; it declares sizes=f" in said
     other = refused(size_that_does_not_follow("a-pack"), {("H", "b-pack"): ("X", "sizes=f")}).problems[0].reason
     assert "declares" not in other
 
@@ -71,13 +71,13 @@ def test_a_pack_s_size_that_does_not_follow_is_the_pack_s_fault() -> None:
 def test_a_rank_that_does_not_follow_is_called_one() -> None:
     error = refused(model("Neg", [value("x", 2, 3)], value("y", 2, 3, 1), BUILTIN))
     assert isinstance(error, InvalidModel)
-    assert "what it emits has rank of 2, the file says 3" in error.problems[0].reason
+    assert "the emitted value has rank of 2, but 3 in the file" in error.problems[0].reason
 
 
 def test_operands_that_do_not_go_together_are_the_files_fault_too() -> None:
     error = refused(model("MatMul", [value("x", 2, 3), value("w", 5, 7)], value("y", 2, 7), BUILTIN))
     assert isinstance(error, InvalidModel)
-    assert "the shapes and dtypes of its operands do not go together" in error.problems[0].reason
+    assert "the shapes and dtypes of the operands are inconsistent" in error.problems[0].reason
 
 
 def test_what_nobody_says_to_have_lowered_is_the_converter_s_fault() -> None:
@@ -94,7 +94,7 @@ def test_a_dtype_that_onnx_does_not_define_is_the_target_s(dtype: ir.DataType, h
     error = refused(of)
     assert isinstance(error, TargetRefusal)
     assert error.problems[0].where == "subgraphs[0].operators[7]: Exp 'second'"
-    assert error.problems[0].reason == f"ONNX defines no Exp of {dtype.name.lower()}"
+    assert error.problems[0].reason == f"ONNX defines no Exp for {dtype.name.lower()}"
     assert error.problems[0].hint == hint
     assert isinstance(refused(of, {("H", "a-pack"): ("X", "quantization=q")}), HandlerError)
 
@@ -106,7 +106,7 @@ def test_a_node_of_no_operator_is_told_as_the_checker_tells_it() -> None:
     assert "unsupported type: tensor(int8)" in error.problems[0].reason
 
 
-def test_the_node_that_the_checker_names_is_blamed_not_one_whose_name_begins_alike() -> None:
+def test_error_is_attributed_to_the_exact_node_name() -> None:
     of = model("Neg", [value("x", 2, 3)], value("y", 2, 5), BUILTIN)
     for node, name in zip(of.graph, ("op1/Neg", "op1/Neg_1"), strict=True):
         node.name = name
@@ -132,6 +132,6 @@ def test_constants_say_their_shape_themselves_in_inner_graphs_too() -> None:
 
     choice = onnx.helper.make_node("If", ["c"], ["y"], then_branch=told("then"), else_branch=told("else"))
     graph = told("main", choice)
-    without_constants_infos(graph)
+    remove_constant_infos(graph)
     graphs = [graph, *(attribute.g for attribute in graph.node[0].attribute)]
     assert [[info.name for info in each.value_info] for each in graphs] == [["v"]] * 3

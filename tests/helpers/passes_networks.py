@@ -17,8 +17,9 @@ import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
 from conformance.models import Net, Spec, drawn, tensor
 from conformance.weights import bias, product, weight
-from onnx_tflite_plugin.passes import PASSES
-from onnx_tflite_plugin.passes.weights import settled as weights
+from onnx_tflite_plugin.rewrite import RULES
+from onnx_tflite_plugin.rewrite.rule import RewriteOptions, load_rule, run_passes
+from onnx_tflite_plugin.rewrite.weights.assign_dtypes import AssignWeightDtypes
 from onnx_tflite_plugin.source.model import Array
 from tests.helpers.changed_models import feeds_of, results
 
@@ -107,7 +108,8 @@ class Applied:
         self.before = otp.convert(self.data, **{"weights_dtype": "int8", "optimize": "none", **options}).proto
         self.batch = batch
         model = ir.from_proto(self.before)
-        self.count = PASSES[name].run(model)
+        self.outcomes = [load_rule(RULES[one]).apply(model) for one in name.split(" + ")]
+        self.count = sum(outcome.applied for outcome in self.outcomes)
         self.after = ir.to_proto(model)
         onnx.checker.check_model(self.after, full_check=True)
 
@@ -163,8 +165,7 @@ class Applied:
 def settled(proto: onnx.ModelProto) -> onnx.ModelProto:
     """The model as a conversion writes it."""
     model = ir.from_proto(proto)
-    weights.settle(model, "auto")
-    weights.check(model)
+    run_passes(model, [AssignWeightDtypes("auto")])
     return ir.to_proto(model)
 
 
@@ -200,10 +201,16 @@ def parsed(graph: str, opset: int = 21, **stored: Array) -> ir.Model:
     return ir.from_proto(onnx.shape_inference.infer_shapes(model))
 
 
+def apply(name: str, model: ir.Model, unroll: int = 0) -> int:
+    """Apply a rule to a model; returns the number of changes."""
+    options = RewriteOptions(unroll=unroll)
+    return sum(load_rule(RULES[one]).apply(model, options).applied for one in name.split(" + "))
+
+
 def agrees(name: str, model: ir.Model, tolerance: float = 1e-5) -> bool:
     """Whether a model computes after a pass what it did before, to a part of the largest number."""
     before = ir.to_proto(model)
-    assert PASSES[name].run(model)
+    assert apply(name, model)
     expected, computed = (results(proto, feeds_of(before)) for proto in (before, ir.to_proto(model)))
     assert expected is not None
     return computed is not None and all(

@@ -11,12 +11,12 @@ import onnx_ir as ir
 import pytest
 
 import onnx_tflite_plugin as otp
-from onnx_tflite_plugin.api import Decline, Refused, hookimpl
+from onnx_tflite_plugin.api import Decline, Refusal, hookimpl
 from onnx_tflite_plugin.binding.declared import At
 from onnx_tflite_plugin.errors import HandlerError
 from onnx_tflite_plugin.guard import BUILTIN, Failed
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.host.hooks import Hooks, _Seen
+from onnx_tflite_plugin.host.hooks import Hooks, _ValueSnapshot
 from tests.helpers.pack_files import install, unary_model
 
 OPERATOR: Any = SimpleNamespace(code="X", index=0, subgraph=0, version=1, inputs=(), outputs=())
@@ -56,7 +56,7 @@ def test_every_pack_is_asked_the_last_first_and_silence_is_no_claim() -> None:
     assert claims(made) == [("c-pack", "c"), ("a-pack", "a")]
 
 
-def test_a_pack_whose_entry_point_serves_the_operator_is_not_asked_by_its_hook_too() -> None:
+def test_hook_is_not_called_if_the_packs_entry_point_applies() -> None:
     made = hooks(
         (EntryPoint("entry"), "X", "a-pack"), (Claims("hook"), "hooks", "a-pack"), (Claims("b"), "hooks", "b-pack")
     )
@@ -68,7 +68,7 @@ def test_handlers_of_other_operators_have_nothing_to_say() -> None:
     assert claims(made) == [("a-pack", "hook")]
 
 
-def test_the_built_in_pack_s_hook_is_asked_unless_another_pack_has_an_entry_point() -> None:
+def test_built_in_hook_is_called_unless_another_pack_has_an_entry_point() -> None:
     made = hooks((Claims("built in"), "hooks", BUILTIN))
     assert claims(made) == [(BUILTIN, "built in")]
     assert claims(made, offered=True) == []
@@ -84,7 +84,7 @@ def test_hooks_are_listed_by_pack_in_whatever_order_they_came() -> None:
     assert made.implemented() == [(pack, "claim") for pack in "abcde"]
 
 
-def test_what_is_left_out_is_not_called_and_ends_only_models_that_use_the_pack() -> None:
+def test_skipped_hooks_fail_only_models_that_use_the_pack() -> None:
     made = hooks((Claims("a"), "hooks", "a-pack"), (Claims("b"), "hooks", "b-pack"))
     made.leave_out("a-pack", Failed("a-pack", "it failed"), ["finish"])
     assert len(claims(made)) == 2
@@ -99,7 +99,7 @@ def test_a_claim_may_refuse_and_one_that_is_no_answer_fails() -> None:
     class Refuses:
         @hookimpl
         def claim(self) -> None:
-            raise Refused("not these")
+            raise Refusal("not these")
 
     class Wrong:
         @hookimpl
@@ -137,8 +137,8 @@ def test_functions_that_look_like_hooks_are_told() -> None:
         def clam(self, op: object) -> None: ...
 
     said = [text.partition("of a-pack: ")[2] for text in misspelt(Plugin())]
-    assert any(text.startswith("'finish' is not called, for it lacks @hookimpl") for text in said)
-    assert any(text.startswith("'finsh' is no hook") for text in said)
+    assert any(text.startswith("'finish' is not called, because it lacks @hookimpl") for text in said)
+    assert any(text.startswith("'finsh' is not a hook") for text in said)
     assert any(text.startswith("there is no hook 'clam'") and "claim" in text for text in said)
     assert len(said) == 3
 
@@ -159,7 +159,7 @@ def test_a_pack_is_configured_with_the_options_once_and_no_other_is() -> None:
     assert first.seen == second.seen == [{"a": 1}]
 
 
-def test_a_hook_that_takes_the_dtype_of_a_result_away_is_told_so_and_undone() -> None:
+def test_hook_that_removes_a_dtype_is_reported_and_undone() -> None:
     class Untyped:
         @hookimpl
         def finish(self, model: ir.Model) -> None:
@@ -175,7 +175,7 @@ def test_a_hook_that_takes_the_dtype_of_a_result_away_is_told_so_and_undone() ->
 
 def test_a_value_that_no_node_makes_is_restored_too() -> None:
     value = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([2, 3]))
-    seen = _Seen(value)
+    seen = _ValueSnapshot(value)
     assert not seen.changed
     value.name, value.shape = "y", ir.Shape([3, 2])
     assert seen.changed
@@ -205,9 +205,7 @@ LAME = """
 """
 
 
-def test_hooks_of_a_pack_that_cannot_be_configured_are_left_out_and_its_operators_not_served_by_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hooks_that_fail_to_configure_are_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = "[onnx_tflite_plugin.handlers]\nSIN = lame:sin\n[onnx_tflite_plugin.hooks]\nlame = lame:hooks\n"
     monkeypatch.syspath_prepend(str(tmp_path))
     install(tmp_path, "lame-pack", "lame", LAME, entry)

@@ -19,8 +19,8 @@ from onnx_tflite_plugin.conversion import convert_model
 from onnx_tflite_plugin.errors import Blamed, InternalError, Problem
 from onnx_tflite_plugin.guard import BUILTIN, Failed
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.host.hooks import _copied
-from onnx_tflite_plugin.host.host import _where
+from onnx_tflite_plugin.host.hooks import _copy_model
+from onnx_tflite_plugin.host.host import _describe_location
 from onnx_tflite_plugin.host.offers import FUSIONS, HANDLERS, Offer, discover
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Operator, Options, Tensor
@@ -82,7 +82,7 @@ def test_a_pack_that_declines_is_no_warning_and_one_that_fails_is() -> None:
     assert taker(host) == BUILTIN
     (warning,) = host.warnings
     assert warning.startswith("accepts of handler")
-    assert warning.endswith("; it is passed over")
+    assert warning.endswith("; it is skipped")
 
 
 def test_the_first_of_the_preferred_packs_that_takes_an_operator_has_it() -> None:
@@ -111,7 +111,7 @@ def test_a_version_is_served_up_to_the_newest_that_the_pack_knows() -> None:
     assert taker(host, operator(version=4)) == f"version 4 is newer than the 3 that {BUILTIN} knows"
 
 
-def test_a_pack_made_for_another_version_is_told_once_and_named_where_it_would_have_served() -> None:
+def test_pack_for_another_version_is_reported_once_and_as_remedy() -> None:
     host = Host(offers=[offer("a-pack", unmet="~=9.1"), offer("a-pack", "NEG", unmet="~=9.1")])
     assert len(host.warnings) == 1
     assert "a-pack is left out: it is made for onnx-tflite-plugin ~=9.1" in host.warnings[0]
@@ -124,13 +124,13 @@ def test_a_pack_made_for_another_version_is_told_once_and_named_where_it_would_h
     ("code", "told"),
     [
         ("CUSTOM.A", ""),
-        ("CUSTOM.", "it lacks the operator's name behind the dot"),
+        ("CUSTOM.", "the operator's name after the dot is missing"),
         ("UNKNOWN_300", ""),
         ("NEG", ""),
         ("neg", "TFLite has no operator 'neg'; did you mean 'NEG'?; a custom operator is CUSTOM.neg"),
     ],
 )
-def test_an_entry_point_named_like_no_operator_serves_nothing_which_is_told(code: str, told: str) -> None:
+def test_entry_point_named_after_no_operator_causes_warning(code: str, told: str) -> None:
     host = Host(offers=[offer("a-pack", code)])
     assert [told in warning for warning in host.warnings] == ([True] if told else [])
     ((named, pack, served),) = host.handlers()
@@ -153,9 +153,9 @@ def test_what_is_served_is_listed_by_operator_then_by_pack() -> None:
 def test_an_operator_that_is_missing_is_told_by_its_place_and_how_often() -> None:
     first = operator()
     inner = replace(first, subgraph=2, index=5, outputs=(None, Y), version=3)
-    assert _where([first]) == "ABS v1 (op 0, output 'y')"
-    assert _where([inner, first, first]) == "ABS v3 (subgraph 2 op 5, output 'y', 3 in all)"
-    assert _where([replace(first, outputs=())]) == "ABS v1 (op 0)"
+    assert _describe_location([first]) == "ABS v1 (op 0, output 'y')"
+    assert _describe_location([inner, first, first]) == "ABS v3 (subgraph 2 op 5, output 'y', 3 in all)"
+    assert _describe_location([replace(first, outputs=())]) == "ABS v1 (op 0)"
 
 
 def test_a_problem_without_a_next_step_ends_with_its_reason() -> None:
@@ -163,7 +163,7 @@ def test_a_problem_without_a_next_step_ends_with_its_reason() -> None:
     assert str(Problem("op 0", "it is wrong", "mend it")) == "op 0: it is wrong (mend it)"
 
 
-def test_a_handler_under_another_operators_name_is_told_with_where_it_is_written() -> None:
+def test_handler_under_wrong_name_is_reported_with_location() -> None:
     ((_, _, failed),) = Host(offers=[replace(offer("a-pack"), code="NEG")]).handlers()
     assert isinstance(failed, Failed)
     assert "it is a handler of 'ABS'" in failed.reason
@@ -193,7 +193,7 @@ def chain(*codes: str, stored: tuple[int, ...] = (2, 3)) -> bytes:
     return model.build()
 
 
-def test_sizes_that_do_not_follow_are_derived_with_the_handlers_of_the_conversion() -> None:
+def test_stale_sizes_are_derived_with_the_conversions_handlers() -> None:
     @handler("CUSTOM.A", max_version=1, layout=Transparent())
     def served(ctx: Any, x: Any) -> Any:
         return ctx.ops.Neg(x)
@@ -205,9 +205,7 @@ def test_sizes_that_do_not_follow_are_derived_with_the_handlers_of_the_conversio
 @pytest.mark.parametrize(
     ("failing", "ours"), [([BUILTIN], True), ([BUILTIN, "a-pack"], False), (["a-pack"], False), ([], None)]
 )
-def test_an_operator_is_missing_by_the_converters_fault_where_no_pack_fails_of_it(
-    failing: list[str], ours: bool
-) -> None:
+def test_missing_operator_is_attributed_to_converter_without_pack_failure(failing: list[str], ours: bool) -> None:
     packs = [BUILTIN, "a-pack"]
     host = Host(offers=[offer(pack, accepts=fails if pack in failing else declines) for pack in packs])
     missing = host.take(operator(), TARGET, 21)
@@ -227,7 +225,7 @@ def test_a_failure_of_the_converter_is_its_own_and_may_be_the_files_fault(monkey
     assert problem.ours
 
 
-def test_a_failure_of_the_converter_on_what_a_packs_fusion_declares_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_on_declarations_of_a_packs_fusion_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(model: object) -> int:
         raise IndexError("nothing there")
 
@@ -235,7 +233,7 @@ def test_a_failure_of_the_converter_on_what_a_packs_fusion_declares_names_it(mon
     host = Host(offers=[*discover(), Offer("NEGATED_ABS", "a-pack", FUSIONS, entry)])
     assert otp.convert(chain("ABS", "NEG"), host=host).report.fused == {"NEGATED_ABS": 1}
     monkeypatch.setattr("onnx_tflite_plugin.pipeline.node_counts", broken)
-    with pytest.raises(otp.ConversionError, match="of a-pack declares is not true"):
+    with pytest.raises(otp.ConversionError, match="of a-pack are wrong"):
         otp.convert(chain("ABS", "NEG"), host=host)
 
 
@@ -250,7 +248,7 @@ def test_what_a_hook_changes_of_a_copied_model_leaves_the_model_as_it_was() -> N
     model.main.operator("ADD", [x, w], [y])
     model.main.output(y)
     converted = otp.convert(model.build()).model
-    copied = _copied(converted)
+    copied = _copy_model(converted)
     values = [
         [*graph.inputs, *graph.initializers.values(), *(value for node in graph for value in node.outputs)]
         for graph in (converted.graph, copied.graph)

@@ -1,4 +1,4 @@
-"""The least cut of small networks is what trying every cut finds."""
+"""The minimum cut of small networks, compared with brute force."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onnx_tflite_plugin.layout.maxflow import Network, Work, WorkLimitReached
 
 
 def least_sink_side(excess: list[int], capacities: dict[tuple[int, int], int]) -> list[bool]:
-    """Of the cuts of least capacity the smallest sink side, by trying every cut."""
+    """Return the smallest sink side of all minimum cuts by brute force."""
     cuts = []
     for sink in product((False, True), repeat=len(excess)):
         own = sum(amount for amount, side in zip(excess, sink, strict=True) if amount > 0 and side)
@@ -23,8 +23,8 @@ def least_sink_side(excess: list[int], capacities: dict[tuple[int, int], int]) -
 
 @pytest.mark.parametrize("largest", [1, 2, 7])
 @pytest.mark.parametrize("seed", range(20))
-def test_what_can_still_send_to_the_sink_is_the_least_sink_side(seed: int, largest: int) -> None:
-    """Arcs of one direction, and of both; ``largest`` is the largest excess and capacity."""
+def test_saturate_returns_the_smallest_sink_side(seed: int, largest: int) -> None:
+    """Arcs of one direction and of both directions; ``largest`` is the largest excess and capacity."""
     random = np.random.default_rng([seed, largest])
     excess = [int(amount) for amount in random.integers(-largest, largest + 1, 6)]
     arcs = {(int(a), int(b)) for a, b in random.integers(0, 6, (9, 2)) if a != b}
@@ -39,7 +39,7 @@ def test_a_single_unit_reaches_the_sink_over_a_chain_of_arcs_in_both_directions(
     assert network.demand() == 0
 
 
-def test_an_allowance_may_be_used_up() -> None:
+def test_work_up_to_the_limit_is_allowed() -> None:
     work = Work(2)
     work.spend(2)
     assert work.left == 0
@@ -47,6 +47,6 @@ def test_an_allowance_may_be_used_up() -> None:
         work.spend(1)
 
 
-def test_work_beyond_the_allowance_ends_it() -> None:
+def test_saturate_stops_at_the_work_limit() -> None:
     with pytest.raises(WorkLimitReached):
         Network([5, 0, -5], {(0, 1): 3, (1, 2): 4}).saturate(Work(2))

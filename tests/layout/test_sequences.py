@@ -1,4 +1,4 @@
-"""Convolutions and pools of images of one row are those of sequences, unless the target is faster with images."""
+"""Convolutions and pools of one-row images become one-dimensional unless the target is faster with images."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from onnx_tflite_plugin.host import Host
 RESHAPES = ("Reshape", "Squeeze", "Unsqueeze")
 
 
-def converted(draw: object, target: str) -> ModelProto:
+def convert_net(draw: object, target: str) -> ModelProto:
     model = Net()
     draw(model)  # type: ignore[operator]
     return convert(model.build(), host=Host(packs="builtin"), target=target).proto
 
 
 def rank(proto: ModelProto) -> int:
-    """How many axes the kernels of convolutions and pools have."""
+    """Return the number of spatial axes of convolution and pooling kernels."""
     (found,) = {
         len(attribute.ints)
         for node in proto.graph.node
@@ -47,48 +47,46 @@ OPERATORS = ("CONV_2D", "DEPTHWISE_CONV_2D", *POOLS)
 @pytest.mark.parametrize("op", OPERATORS)
 @pytest.mark.parametrize("unit", [1, 2])
 @pytest.mark.parametrize(("dtype", "target"), [("float32", "generic"), ("int8", "generic"), ("int8", "onnxruntime")])
-def test_an_operator_on_a_sequence_is_drawn_in_one_dimension(op: str, unit: int, dtype: str, target: str) -> None:
-    proto = converted(Line(op=op, unit=unit, dtype=dtype), target)
+def test_operator_on_a_sequence_has_one_spatial_axis(op: str, unit: int, dtype: str, target: str) -> None:
+    proto = convert_net(Line(op=op, unit=unit, dtype=dtype), target)
     assert rank(proto) == 1
     assert reshapes(proto) == 0
 
 
 @pytest.mark.parametrize("op", OPERATORS)
 @pytest.mark.parametrize("dtype", ["float32", "int16"])
-def test_where_the_target_computes_on_blocks_of_images_it_stays_an_image(op: str, dtype: str) -> None:
+def test_image_is_kept_if_the_target_keeps_unit_axes(op: str, dtype: str) -> None:
     if (op, dtype) != ("MAX_POOL_2D", "int16"):
-        assert rank(converted(Line(op=op, dtype=dtype), "onnxruntime")) == 2
+        assert rank(convert_net(Line(op=op, dtype=dtype), "onnxruntime")) == 2
 
 
 @pytest.mark.parametrize("name", ["a row under three rows of kernel", "a column under two columns of kernel"])
-def test_what_is_more_than_a_line_stays_an_image(name: str) -> None:
-    assert rank(converted(ONE[name], "generic")) == 2
+def test_kernel_larger_than_a_line_stays_two_dimensional(name: str) -> None:
+    assert rank(convert_net(ONE[name], "generic")) == 2
 
 
 @pytest.mark.parametrize("length", [11, 1])
-def test_an_image_that_no_sequence_is_made_of_stays_one(length: int) -> None:
-    assert rank(converted(Line(shape=(2, length, 3), kernel=1, opening="", closing=""), "generic")) == 2
+def test_image_without_sequence_neighbors_stays_an_image(length: int) -> None:
+    assert rank(convert_net(Line(shape=(2, length, 3), kernel=1, opening="", closing=""), "generic")) == 2
 
 
 @pytest.mark.parametrize("name", CHAINS)
-def test_nothing_between_sequences_is_an_image(name: str) -> None:
-    proto = converted(CHAINS[name]("int8"), "generic")
+def test_chains_between_sequences_have_no_reshapes(name: str) -> None:
+    proto = convert_net(CHAINS[name]("int8"), "generic")
     assert rank(proto) == 1
     assert reshapes(proto) == (name == "a factor per channel")  # its constant is broadcast
 
 
 @pytest.mark.parametrize("setting", [ROW, CAUSAL, depthwise(ROW), depthwise(CAUSAL)])
 @pytest.mark.parametrize(("dtype", "target"), [("float32", "generic"), ("int8", "onnxruntime")])
-def test_padding_and_dilation_of_a_sequence_are_those_of_its_convolution(
-    setting: Conv, dtype: str, target: str
-) -> None:
-    proto = converted(replace(setting, dtype=dtype), target)
+def test_padding_and_dilation_are_fused_in_one_dimension(setting: Conv, dtype: str, target: str) -> None:
+    proto = convert_net(replace(setting, dtype=dtype), target)
     assert rank(proto) == 1
     assert Counter(node.op_type for node in proto.graph.node)["Pad"] == 0
 
 
-def test_images_that_sequences_are_made_for_the_target_are_made_once() -> None:
-    """Three causal convolutions, each behind a pad of a sequence: one Unsqueeze in front, one Squeeze behind."""
+def test_sequence_to_image_reshapes_are_shared() -> None:
+    """Three causal convolutions, each after a pad of a sequence: one Unsqueeze before them, one Squeeze after."""
 
     def draw(model: Net) -> None:
         ref = model.input(tensor(2, 11, 3))
@@ -104,12 +102,12 @@ def test_images_that_sequences_are_made_for_the_target_are_made_once() -> None:
             ref = model.call("SQUEEZE", [y], spec.shaped(n, length, 5), squeeze_dims=(1,))
         model.output(ref)
 
-    proto = converted(draw, "onnxruntime")
+    proto = convert_net(draw, "onnxruntime")
     assert rank(proto) == 2
     assert reshapes(proto) == 2
 
 
-def test_a_value_without_an_axis_is_restored_with_it() -> None:
+def test_restore_inserts_axes_that_the_layout_leaves_out() -> None:
     tensor_ = np.arange(2 * 5 * 3).reshape(2, 1, 5, 3)
     left_out = TensorValue("v", 0, 0, order=(0, 3, 2))
     restored = left_out.restore(tensor_[:, 0].transpose(0, 2, 1), tensor_.dtype)

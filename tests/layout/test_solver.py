@@ -28,7 +28,7 @@ fast = settings(derandomize=True, deadline=None)
 
 @st.composite
 def problems(draw: st.DrawFn, most_labels: int = 3, keys: str = "abc", *, aligned: bool = False) -> LabellingProblem:
-    """Up to six variables. ``aligned``: a label means the same key everywhere."""
+    """Draw a problem of up to six variables. ``aligned``: a label means the same key everywhere."""
     sizes = draw(st.lists(st.integers(1, most_labels), min_size=1, max_size=6))
     prices = tuple(tuple(draw(st.integers(-3, 5)) for _ in range(size)) for size in sizes)
 
@@ -45,24 +45,24 @@ def problems(draw: st.DrawFn, most_labels: int = 3, keys: str = "abc", *, aligne
     return LabellingProblem(prices, tuple(wire() for _ in range(draw(st.integers(0, 8)))))
 
 
-def least(problem: LabellingProblem) -> tuple[int, int]:
-    """The least cost, and the fewest labels other than 0 at that cost."""
+def brute_force(problem: LabellingProblem) -> tuple[int, int]:
+    """Return the minimum cost, and the fewest labels other than 0 at that cost."""
     choices = itertools.product(*(range(len(prices)) for prices in problem.prices))
-    return min((cost(problem, labels), others(labels)) for labels in choices)
+    return min((cost(problem, labels), count_nonzero(labels)) for labels in choices)
 
 
-def others(labels: tuple[int, ...]) -> int:
+def count_nonzero(labels: tuple[int, ...]) -> int:
     return sum(label > 0 for label in labels)
 
 
-def sound(problem: LabellingProblem, solution: Solution) -> None:
+def check_solution(problem: LabellingProblem, solution: Solution) -> None:
     assert solution.cost == cost(problem, solution.labels)
     assert solution.cost <= cost(problem, [0] * len(problem.prices))
     assert solution.exact == (solution.components["fusion"] + solution.components["greedy"] == 0)
 
 
 def chain(length: int, seed: int, labels: tuple[str, ...] = BOTH) -> LabellingProblem:
-    """A network like a real one: residual connections, operators with a fixed order here and there."""
+    """Return a problem like a real network: residual connections and some operators with a fixed layout."""
     rng = random.Random(seed)
     fixed = (*("src",) * 2, "other")
     consumers = [[Pin(k, labels)] for k in range(length)] + [[Pin(None, ("src",))]]
@@ -97,34 +97,34 @@ def lattice(width: int, height: int, seed: int, labels: tuple[str, ...] = BOTH) 
 
 @fast
 @given(problems())
-def test_three_labels_are_exact_while_tables_are_small(problem: LabellingProblem) -> None:
+def test_three_labels_are_exact_if_tables_are_small(problem: LabellingProblem) -> None:
     solution = solve(problem)
-    sound(problem, solution)
+    check_solution(problem, solution)
     assert solution.exact
-    assert (solution.cost, others(solution.labels)) == least(problem)
+    assert (solution.cost, count_nonzero(solution.labels)) == brute_force(problem)
 
 
 @fast
 @given(problems(most_labels=2))
-def test_two_labels_and_any_keys_are_least_where_the_bound_says_so(problem: LabellingProblem) -> None:
+def test_two_labels_are_minimal_if_reported_exact(problem: LabellingProblem) -> None:
     solution = solve(problem, table_limit=0)
-    sound(problem, solution)
+    check_solution(problem, solution)
     if solution.exact:
-        assert (solution.cost, others(solution.labels)) == least(problem)
+        assert (solution.cost, count_nonzero(solution.labels)) == brute_force(problem)
 
 
 @fast
 @given(problems(most_labels=2, keys="ab", aligned=True))
-def test_two_labels_that_mean_the_same_everywhere_are_a_cut(problem: LabellingProblem) -> None:
+def test_aligned_two_label_problems_are_solved_by_cut(problem: LabellingProblem) -> None:
     solution = solve(problem, table_limit=0)
-    sound(problem, solution)
+    check_solution(problem, solution)
     assert (solution.exact, solution.method) == (True, "cut")
-    assert (solution.cost, others(solution.labels)) == least(problem)
+    assert (solution.cost, count_nonzero(solution.labels)) == brute_force(problem)
 
 
 @fast
 @given(problems(most_labels=2, keys="ab", aligned=True), st.lists(st.booleans(), min_size=6, max_size=6))
-def test_a_variable_whose_labels_are_swapped_changes_nothing(problem: LabellingProblem, swapped: list[bool]) -> None:
+def test_swapping_labels_does_not_change_the_cost(problem: LabellingProblem, swapped: list[bool]) -> None:
     def turned(pin: Pin) -> Pin:
         return Pin(pin.variable, pin.keys[::-1]) if pin.variable is not None and swapped[pin.variable] else pin
 
@@ -132,19 +132,19 @@ def test_a_variable_whose_labels_are_swapped_changes_nothing(problem: LabellingP
     wires = tuple(Wire(w.weight, turned(w.producer), tuple(map(turned, w.consumers))) for w in problem.wires)
     solution = solve(LabellingProblem(prices, wires), table_limit=0)
     assert solution.method == "cut"
-    assert (solution.cost, others(solution.labels)) == least(LabellingProblem(prices, wires))
+    assert (solution.cost, count_nonzero(solution.labels)) == brute_force(LabellingProblem(prices, wires))
 
 
 @fast
 @given(problems(most_labels=4, keys="abcde"))
-def test_moves_never_end_above_all_zero(problem: LabellingProblem) -> None:
+def test_result_never_costs_more_than_all_zero(problem: LabellingProblem) -> None:
     solution = solve(problem, table_limit=0)
-    sound(problem, solution)
-    assert solution.cost >= least(problem)[0]
+    check_solution(problem, solution)
+    assert solution.cost >= brute_force(problem)[0]
 
 
-def drawn_problems(count: int) -> Iterator[LabellingProblem]:
-    """Of eight variables with three labels, which four wires or more touch each."""
+def dense_problems(count: int) -> Iterator[LabellingProblem]:
+    """Yield problems of eight variables with three labels, each touched by four wires or more."""
     rng = random.Random(0)
     for _ in range(count):
         pins = [Pin(k % 8, tuple("abc")) for k in range(8)] + [Pin(None, (key,)) for key in "abc"]
@@ -153,13 +153,13 @@ def drawn_problems(count: int) -> Iterator[LabellingProblem]:
         yield LabellingProblem(tuple(tuple(rng.randint(0, 5) for _ in "abc") for _ in range(8)), wires)
 
 
-def test_moves_nearly_always_end_at_the_optimum() -> None:
-    missed = [p for p in drawn_problems(200) if solve(p, table_limit=0).cost > solve(p).cost]
+def test_fusion_nearly_always_finds_the_optimum() -> None:
+    missed = [p for p in dense_problems(200) if solve(p, table_limit=0).cost > solve(p).cost]
     assert len(missed) <= 4
 
 
 def varied_problems(count: int) -> Iterator[LabellingProblem]:
-    """Of seven variables with three labels, which mean something else to each."""
+    """Yield problems of seven variables with three labels, whose meaning differs per variable."""
     rng = random.Random(2)
     for _ in range(count):
         pins = [Pin(k, tuple(rng.choices("abcd", k=3))) for k in range(7)] + [Pin(None, (key,)) for key in "abcd"]
@@ -168,32 +168,32 @@ def varied_problems(count: int) -> Iterator[LabellingProblem]:
         yield LabellingProblem(tuple(tuple(rng.randint(0, 5) for _ in "abc") for _ in range(7)), wires)
 
 
-def greedily(problem: LabellingProblem) -> tuple[int, ...]:
+def solve_greedily(problem: LabellingProblem) -> tuple[int, ...]:
     labels = [0] * len(problem.prices)
     for component in _components(problem):
         component.descend(labels, Work(10**7))
     return tuple(labels)
 
 
-def test_moves_nearly_always_end_at_the_optimum_with_most_labels_0_and_the_greedy_method_mostly() -> None:
+def test_fusion_finds_the_optimum_more_often_than_greedy() -> None:
     problems_ = list(varied_problems(40))
-    best = [(solution.cost, others(solution.labels)) for solution in map(solve, problems_)]
-    for labelled, missed in ((lambda p: solve(p, table_limit=0).labels, 4), (greedily, 10)):
-        found = [(cost(problem, labelled(problem)), others(labelled(problem))) for problem in problems_]
+    best = [(solution.cost, count_nonzero(solution.labels)) for solution in map(solve, problems_)]
+    for labelled, missed in ((lambda p: solve(p, table_limit=0).labels, 4), (solve_greedily, 10)):
+        found = [(cost(problem, labelled(problem)), count_nonzero(labelled(problem))) for problem in problems_]
         assert sum(one != least_ for one, least_ in zip(found, best, strict=True)) <= missed
 
 
-@pytest.mark.parametrize("labelled", [greedily, lambda problem: solve(problem, table_limit=0).labels])
-def test_variables_that_gain_only_together_change_together(labelled: Callable[[LabellingProblem], object]) -> None:
+@pytest.mark.parametrize("labelled", [solve_greedily, lambda problem: solve(problem, table_limit=0).labels])
+def test_moves_change_several_variables_at_once(labelled: Callable[[LabellingProblem], object]) -> None:
     ends = Pin(None, ("third",)), Pin(None, ("third",))
     between = [ends[0], *(Pin(k, THREE) for k in range(5)), ends[1]]
     wires = tuple(Wire(10, producer, (wanted,)) for producer, wanted in itertools.pairwise(between))
     assert labelled(LabellingProblem(((0, 0, 0),) * 5, wires)) == (2,) * 5
 
 
-def test_what_is_interrupted_has_gained_most_of_what_there_is_to_gain() -> None:
+def test_interrupted_search_has_most_of_the_gain() -> None:
     gained = possible = 0
-    for problem in drawn_problems(60):
+    for problem in dense_problems(60):
         solution, source = solve(problem, table_limit=0, work_limit=4000), cost(problem, [0] * 8)
         assert solution.method == "greedy"
         gained += source - solution.cost
@@ -203,7 +203,7 @@ def test_what_is_interrupted_has_gained_most_of_what_there_is_to_gain() -> None:
 
 @fast
 @given(st.data())
-def test_the_roof_dual_bounds_and_improves(data: st.DataObject) -> None:
+def test_roof_dual_bounds_and_improves(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 4))
     literals = st.integers(2, 2 * count + 1)
     costs = [0, 0, *(data.draw(st.integers(0, 5)) for _ in range(2 * count))]
@@ -230,7 +230,7 @@ def test_the_roof_dual_bounds_and_improves(data: st.DataObject) -> None:
 # --- single cases -----------------------------------------------------------------------------
 
 
-def test_a_tensor_pays_once_per_extra_key() -> None:
+def test_wire_pays_once_per_extra_key() -> None:
     wanted = tuple(Pin(None, (key,)) for key in "abbcca")
     assert cost(LabellingProblem((), (Wire(7, Pin(None, ("a",)), wanted),)), []) == 14
 
@@ -246,14 +246,14 @@ def test_one_variable_at_both_ends_of_a_wire() -> None:
 
 
 @pytest.mark.parametrize("keys", [("src", "other"), ("other", "src")])
-def test_a_tie_keeps_label_0(keys: tuple[str, str]) -> None:
+def test_ties_prefer_label_0(keys: tuple[str, str]) -> None:
     ends = Pin(None, ("src",)), Pin(None, ("other",))
     between = [ends[0], *(Pin(k, keys) for k in range(5)), ends[1]]
     wires = tuple(Wire(10, producer, (wanted,)) for producer, wanted in itertools.pairwise(between))
     assert solve(LabellingProblem(((0, 0),) * 5, wires)).labels == (0,) * 5
 
 
-def test_ties_keep_most_labels_0_where_some_variables_are_the_other_way_round() -> None:
+def test_ties_prefer_most_labels_0_with_flipped_variables() -> None:
     reverse = BOTH[::-1]
     keys = [BOTH, reverse, BOTH, reverse, reverse]
     pins = [Pin(k, keys[k]) for k in range(5)]
@@ -263,26 +263,26 @@ def test_ties_keep_most_labels_0_where_some_variables_are_the_other_way_round() 
 
 @pytest.mark.parametrize("labels", [BOTH, THREE])
 @pytest.mark.parametrize("limit", [0, 1000, 20_000, 600_000])
-def test_beyond_the_work_limit_the_result_is_sound(labels: tuple[str, ...], limit: int) -> None:
+def test_result_beyond_the_work_limit_is_consistent(labels: tuple[str, ...], limit: int) -> None:
     problem = lattice(30, 40, 1, labels)
     solution = solve(problem, work_limit=limit)
-    sound(problem, solution)
+    check_solution(problem, solution)
     assert solution.method == ("cut" if limit == 600_000 and labels == BOTH else "greedy")
     assert limit < 600_000 or solution.cost < cost(problem, [0] * 1200)
 
 
 @fast
 @given(problems(keys="abcd"))
-def test_greedy_ends_where_no_variable_alone_can_do_better(problem: LabellingProblem) -> None:
-    labels = greedily(problem)
+def test_greedy_result_is_a_single_variable_optimum(problem: LabellingProblem) -> None:
+    labels = solve_greedily(problem)
     for variable, prices in enumerate(problem.prices):
         for label in range(len(prices)):
             changed = (*labels[:variable], label, *labels[variable + 1 :])
-            assert (cost(problem, labels), others(labels)) <= (cost(problem, changed), others(changed))
+            assert (cost(problem, labels), count_nonzero(labels)) <= (cost(problem, changed), count_nonzero(changed))
     assert cost(problem, labels) <= cost(problem, [0] * len(labels))
 
 
-def test_a_hard_component_takes_nothing_from_the_others() -> None:
+def test_hard_component_does_not_use_up_work_of_others() -> None:
     hard, offset = lattice(30, 40, 1), 1200
     easy = [Wire(5, Pin(None, ("other",)), (Pin(offset + k, BOTH),)) for k in range(10)]
     solution = solve(LabellingProblem(hard.prices + ((0, 1),) * 10, (*hard.wires, *easy)), work_limit=10_000)
@@ -294,7 +294,7 @@ def test_a_hard_component_takes_nothing_from_the_others() -> None:
 
 
 def line(prices: tuple[tuple[int, int], ...]) -> LabellingProblem:
-    """Flow from or to one end, which squares the length if it goes path by path."""
+    """Return a chain with flow from or to one end, which takes quadratic time if it goes path by path."""
     wires = (Wire(10**6 - k, Pin(k, BOTH), (Pin(k + 1, BOTH),)) for k in range(len(prices) - 1))
     return LabellingProblem(prices, tuple(wires))
 
@@ -323,14 +323,14 @@ def test_speed(drawn: Callable[[], LabellingProblem], seconds: float) -> None:
         started = time.process_time()
         solution = solve(problem)
         elapsed = time.process_time() - started
-        sound(problem, solution)
+        check_solution(problem, solution)
         assert solution.exact
         if elapsed < 10 * seconds:
             return
     raise AssertionError(f"{elapsed:.3f} s where {seconds} s is usual")
 
 
-def test_the_same_whatever_the_hash_seed() -> None:
+def test_result_does_not_depend_on_the_hash_seed() -> None:
     code = (
         "import tests.layout.test_solver as t\n"
         "for p in t.chain(200, 1), t.lattice(9, 9, 2), t.chain(60, 3, t.THREE), t.lattice(8, 8, 4, t.THREE):\n"

@@ -1,4 +1,4 @@
-"""Integer biases: floats where what they are added to is computed of floats, else integers that are dequantized."""
+"""Integer biases: floats if the product is computed on floats, else dequantized at runtime."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WEIGHTS = weight((11, 7), "int8")
 
 
 def dense(x: Spec, dtype: str, *, given: bool = False, weights: Spec = WEIGHTS) -> bytes:
-    """A dense layer whose bias has this dtype; ``given``: it is a graph input."""
+    """Return a dense layer whose bias has this dtype; ``given``: it is a graph input."""
     model, b = Net(), bias(x, WEIGHTS, 11, dtype, 7)
     y = product(x, WEIGHTS, (3, 11), 7, zero_point=None if x.zero_point else 0)
     operands = [x, weights, replace(b, value=None) if given else b]
@@ -24,7 +24,7 @@ def dense(x: Spec, dtype: str, *, given: bool = False, weights: Spec = WEIGHTS) 
 
 
 def dequantized(given: bool, target: str) -> set[str]:
-    """The dtypes that are dequantized in a layer of 8 bits."""
+    """Return the dtypes that are dequantized in an int8 layer."""
     data = dense(replace(tensor(3, 7, dtype="int8"), zero_point=0), "int32", given=given)
     nodes = list(otp.convert(data, target=target).model.graph)
     return {str(node.inputs[0].dtype) for node in nodes if node.op_type == "DequantizeLinear" and node.inputs[0]}
@@ -36,7 +36,7 @@ def test_a_bias_of_16_bit_activations_is_of_32_or_64_bits_known_or_not(dtype: st
     assert otp.convert(dense(tensor(3, 7, dtype="int16"), dtype, given=given), verify=True).verification
 
 
-def test_a_known_bias_beside_weights_that_are_multiplied_as_floats_is_a_float() -> None:
+def test_constant_bias_of_float_weights_is_float() -> None:
     nodes = [otp.convert(dense(tensor(3, 7, dtype="int16"), dtype)).report.nodes for dtype in ("int32", "int64")]
     assert nodes[0] == nodes[1]
     assert "DequantizeLinear" not in nodes[0]
@@ -44,7 +44,7 @@ def test_a_known_bias_beside_weights_that_are_multiplied_as_floats_is_a_float() 
 
 @pytest.mark.parametrize("given", [False, True])
 def test_tensorrt_dequantizes_no_bias(given: bool) -> None:
-    """It dequantizes 8 bits alone."""
+    """TensorRT dequantizes only 8-bit integers."""
     assert dequantized(given, "tensorrt") == {"INT8"}
     assert dequantized(given, "generic") == {"INT8", "INT32"}
 
@@ -52,5 +52,5 @@ def test_tensorrt_dequantizes_no_bias(given: bool) -> None:
 def test_an_integer_bias_of_weights_without_a_scale_is_refused() -> None:
     assert WEIGHTS.value is not None
     data = dense(tensor(3, 7, dtype="int8"), "int32", weights=constant(WEIGHTS.value))
-    with pytest.raises(ConversionError, match="its bias is int32, but its input or weight is not quantized"):
+    with pytest.raises(ConversionError, match="the bias is int32, but the input or weight is not quantized"):
         otp.convert(data)

@@ -1,4 +1,4 @@
-"""Loops that count: what a Loop does at each of its time steps."""
+"""Counting loops: the nodes that a Loop runs per iteration."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_condition_that_only_counts_is_not_asked() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
-def test_what_convolutions_in_a_loop_hand_on_lies_as_they_want_it(dtype: str) -> None:
+def test_loop_carried_layout_follows_convolutions_inside(dtype: str) -> None:
     model = Net()
     filtered(dtype, model)
     conversion = convert(model.build(), host=Host(packs="builtin"))
@@ -55,7 +55,7 @@ def test_what_convolutions_in_a_loop_hand_on_lies_as_they_want_it(dtype: str) ->
     assert "Transpose" not in in_body(node)
 
 
-def test_an_order_goes_through_a_loop_whose_operators_have_none_of_their_own() -> None:
+def test_layouts_propagate_through_loops() -> None:
     model, spec = Net(), tensor(2, 5, 7, 3)
     (result,) = loop(
         model, [model.plumbed(spec)], [spec], lambda graph, values: [called(graph, "ABS", [values[0]], values[0])]
@@ -66,8 +66,8 @@ def test_an_order_goes_through_a_loop_whose_operators_have_none_of_their_own() -
     assert conversion.report.moved
 
 
-def test_what_a_loop_repeats_is_moved_outside_of_it() -> None:
-    """Two convolutions outside would have it the other way: each Transpose inside counts as often as the loop runs."""
+def test_transposes_are_placed_outside_of_loops() -> None:
+    """Two convolutions outside prefer the other layout, but a Transpose inside counts per iteration."""
     model, spec = Net(), tensor(2, 5, 7, 3)
 
     def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:

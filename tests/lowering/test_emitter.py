@@ -1,4 +1,4 @@
-"""Nodes and constants as they are emitted, without a model."""
+"""Nodes and constants as emitted, without a model."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.graph.names import UniqueNames
-from onnx_tflite_plugin.lowering.emitter import Emitter, typed
-from onnx_tflite_plugin.lowering.lookup import picked
+from onnx_tflite_plugin.lowering.emitter import Emitter, set_type
+from onnx_tflite_plugin.lowering.lookup import gather_entries
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.targets import TARGETS
 
@@ -25,19 +25,19 @@ def emitter(opset: int = 18) -> Emitter:
 
 
 def test_constants_are_one_where_all_of_them_is_equal() -> None:
-    own, long = emitter(), np.arange(997, dtype=np.float32)
+    builder, long = emitter(), np.arange(997, dtype=np.float32)
     other = long.copy()
     other[-1] += 1
-    assert own.constant(long) is own.constant(long.copy())
-    assert own.constant(long) is not own.constant(other)
-    assert own.constant(long) is not own.constant(long.view(np.int32))
-    assert own.constant(long) is not own.constant(long[None])
+    assert builder.constant(long) is builder.constant(long.copy())
+    assert builder.constant(long) is not builder.constant(other)
+    assert builder.constant(long) is not builder.constant(long.view(np.int32))
+    assert builder.constant(long) is not builder.constant(long[None])
 
 
 def test_operands_that_are_left_out_at_the_end_are_no_inputs() -> None:
-    own = emitter()
-    clip = own.emit("Clip", [floats([1]), None, None], {})[0].producer()
-    pad = own.emit("Clip", [floats([1]), None, floats(2)], {})[0].producer()
+    builder = emitter()
+    clip = builder.emit("Clip", [floats([1]), None, None], {})[0].producer()
+    pad = builder.emit("Clip", [floats([1]), None, floats(2)], {})[0].producer()
     assert clip is not None
     assert pad is not None
     assert (len(clip.inputs), len(pad.inputs)) == (1, 3)
@@ -48,20 +48,20 @@ def test_a_node_has_all_results_that_the_operator_must_have() -> None:
 
 
 def test_a_domain_has_one_version_throughout_a_model() -> None:
-    own = emitter()
-    own.emit("ArrayFeatureExtractor", [floats([[1, 2]]), [0]], {}, domain="ai.onnx.ml")
-    own.foreign("com.example", "Anything", [], {}, [None])
-    assert own.domains == {"": 18, "ai.onnx.ml": 3, "com.example": 1}
+    builder = emitter()
+    builder.emit("ArrayFeatureExtractor", [floats([[1, 2]]), [0]], {}, domain="ai.onnx.ml")
+    builder.foreign("com.example", "Anything", [], {}, [None])
+    assert builder.domains == {"": 18, "ai.onnx.ml": 3, "com.example": 1}
 
 
 def test_nodes_are_named_and_marked_after_what_they_are_emitted_within() -> None:
-    own = emitter()
-    with own.within("op3", {"mark": "outer"}):
-        with own.within("op5", {"mark": "inner"}):
-            own.emit("Abs", [floats([1])], {})
-        own.emit("Abs", [floats([1])], {})
-    own.emit("Abs", [floats([1])], {})
-    assert [(node.name, dict(node.metadata_props)) for node in own.nodes] == [
+    builder = emitter()
+    with builder.within("op3", {"mark": "outer"}):
+        with builder.within("op5", {"mark": "inner"}):
+            builder.emit("Abs", [floats([1])], {})
+        builder.emit("Abs", [floats([1])], {})
+    builder.emit("Abs", [floats([1])], {})
+    assert [(node.name, dict(node.metadata_props)) for node in builder.nodes] == [
         ("op5/Abs", {"mark": "inner"}),
         ("op3/Abs", {"mark": "outer"}),
         ("Abs", {}),
@@ -69,27 +69,27 @@ def test_nodes_are_named_and_marked_after_what_they_are_emitted_within() -> None
 
 
 def test_attributes_of_an_operator_without_a_schema_take_lists_and_tuples() -> None:
-    own = emitter()
-    own.foreign("com.example", "Anything", [], {"a": (2, 3), "b": [2.5], "c": floats([[7]])}, [("int8", (2,))])
-    (node,) = own.nodes
+    builder = emitter()
+    builder.foreign("com.example", "Anything", [], {"a": (2, 3), "b": [2.5], "c": floats([[7]])}, [("int8", (2,))])
+    (node,) = builder.nodes
     assert list(node.attributes["a"].as_ints()) == [2, 3]
     assert list(node.attributes["b"].as_floats()) == [2.5]
     assert node.attributes["c"].as_tensor().shape == (1, 1)
     assert node.outputs[0].dtype == ir.DataType.INT8
 
 
-def test_a_list_of_numbers_is_an_attribute_of_numbers_and_any_other_array_a_tensor() -> None:
-    own = emitter()
+def test_number_lists_become_list_attributes_and_arrays_tensors() -> None:
+    builder = emitter()
     given = {"a": np.asarray([2, 3]), "b": floats([[7]]), "c": 5}
-    own.emit("Anything", [floats([1])], given, domain="com.microsoft")
-    kinds = {name: attribute.type for name, attribute in own.nodes[0].attributes.items()}
+    builder.emit("Anything", [floats([1])], given, domain="com.microsoft")
+    kinds = {name: attribute.type for name, attribute in builder.nodes[0].attributes.items()}
     assert kinds == {"a": ir.AttributeType.INTS, "b": ir.AttributeType.TENSOR, "c": ir.AttributeType.INT}
 
 
 def test_a_result_has_the_dtype_that_an_attribute_names() -> None:
-    own = emitter()
-    assert own.emit("Cast", [floats([1])], {"to": "int8"})[0].dtype == ir.DataType.INT8
-    assert own.emit("RandomUniform", [], {"shape": [2], "dtype": "float16"})[0].dtype == ir.DataType.FLOAT16
+    builder = emitter()
+    assert builder.emit("Cast", [floats([1])], {"to": "int8"})[0].dtype == ir.DataType.INT8
+    assert builder.emit("RandomUniform", [], {"shape": [2], "dtype": "float16"})[0].dtype == ir.DataType.FLOAT16
 
 
 @pytest.mark.parametrize("inputs", [0, 4])
@@ -115,11 +115,11 @@ def test_an_operator_of_another_number_of_operands_is_a_type_error(inputs: int) 
 def test_a_table_is_read_element_by_element_where_its_shape_can_be_said(
     dims: tuple[int | None, ...], nodes: list[str], dtype: str
 ) -> None:
-    own = emitter()
-    indices = own.own(typed(ir.Value(name="x"), dtype, dims))
-    picked(own, floats([2, 3, 5, 7, 11]), indices, dims)
-    assert [node.op_type for node in own.nodes] == ["Cast"] * (dtype == "uint8") + nodes
-    elements = next((node for node in own.nodes if node.op_type == "GatherElements"), None)
+    builder = emitter()
+    indices = builder.register(set_type(ir.Value(name="x"), dtype, dims))
+    gather_entries(builder, floats([2, 3, 5, 7, 11]), indices, dims)
+    assert [node.op_type for node in builder.nodes] == ["Cast"] * (dtype == "uint8") + nodes
+    elements = next((node for node in builder.nodes if node.op_type == "GatherElements"), None)
     if elements is not None and elements.inputs[0] is not None and len(nodes) == 1:
         along = elements.attributes["axis"].as_int()
         assert list(elements.inputs[0].shape or ()) == [5 if axis == along else 1 for axis in range(len(dims))]
@@ -133,25 +133,23 @@ def test_one_axis_becomes_a_list_of_one_where_it_is_an_attribute() -> None:
 
 
 @pytest.mark.parametrize(("op_type", "name", "since"), [("DFT", "axis", 20), ("ReduceMax", "axes", 18)])
-def test_what_is_known_at_run_time_only_is_refused_with_the_first_opset_that_takes_it(
-    op_type: str, name: str, since: int
-) -> None:
-    own = emitter(17)
-    number = own.own(typed(ir.Value(name="n"), "int64", () if since == 20 else (1,)))
+def test_runtime_value_for_an_attribute_names_the_opset_needed(op_type: str, name: str, since: int) -> None:
+    builder = emitter(17)
+    number = builder.register(set_type(ir.Value(name="n"), "int64", () if since == 20 else (1,)))
     operands = [floats(np.zeros((1, 3, 2))), *([None] if since == 20 else []), number]
-    with pytest.raises(Refused, match=f"{name} known only at run time need opset {since} for {op_type}"):
-        own.emit(op_type, operands, {})
+    with pytest.raises(Refusal, match=f"{op_type} takes {name} as a runtime value only from opset {since}"):
+        builder.emit(op_type, operands, {})
 
 
-def test_a_results_dtype_is_that_of_the_operand_that_the_schema_ties_it_to() -> None:
-    own = emitter()
+def test_output_dtype_follows_the_operand_of_the_same_type() -> None:
+    builder = emitter()
     given = [np.asarray([2, 3], np.int32), np.asarray(5), floats([0, 1])]
-    assert own.emit("OneHot", given, {})[0].dtype == ir.DataType.FLOAT
-    assert own.emit("Where", [np.asarray(True), *given[:1], *given[:1]], {})[0].dtype == ir.DataType.INT32
-    assert own.emit("Concat", [given[2]] * 3, {"axis": 0})[0].dtype == ir.DataType.FLOAT
+    assert builder.emit("OneHot", given, {})[0].dtype == ir.DataType.FLOAT
+    assert builder.emit("Where", [np.asarray(True), *given[:1], *given[:1]], {})[0].dtype == ir.DataType.INT32
+    assert builder.emit("Concat", [given[2]] * 3, {"axis": 0})[0].dtype == ir.DataType.FLOAT
 
 
-def test_attributes_of_an_operator_that_no_schema_tells_of_are_what_their_values_are() -> None:
+def test_attributes_without_a_schema_take_the_type_of_their_value() -> None:
     body = ir.Graph([], [], nodes=[], name="body")
     values = {
         "body": body,

@@ -1,4 +1,4 @@
-"""What inputs and outputs are called, and the orders that are asked of them."""
+"""Names of graph inputs and outputs, and the layouts requested for them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHAPE = (2, 5, 7)
 
 
 def chain(*names: str, signature: dict[str, int] | None = None, inputs: tuple[str, ...] = ("x",)) -> ModelBuilder:
-    """The negatives of an input, one of the other; each is an output. ``signature``: which of them it names."""
+    """Return a model of two consecutive negations, both outputs. ``signature``: the outputs that it names."""
     model = ModelBuilder()
     g = model.main
     t = x = g.input(inputs[0], SHAPE)
@@ -38,15 +38,15 @@ def test_an_empty_or_repeated_name_is_told_apart_by_the_tensors_index() -> None:
     assert ends(chain("y", "x", "", "y")) == (["x"], ["y", "x#2", "#3", "y#4"])
 
 
-def test_outputs_are_in_the_signatures_order_and_what_it_does_not_name_follows() -> None:
+def test_outputs_follow_the_signatures_order_then_the_files() -> None:
     assert ends(chain("a", "b", "c", signature={"last": 2, "first": 0})) == (["x"], ["last", "first", "b"])
 
 
-def test_what_a_signature_gives_under_an_inputs_name_is_that_inputs_next_value() -> None:
+def test_output_named_like_an_input_becomes_its_next_value() -> None:
     assert ends(chain("a", "b", signature={"x": 1, "y": 0})) == (["x"], ["x:next", "y"])
 
 
-def test_a_signature_of_another_subgraph_gives_what_it_names_alone_and_is_not_taken_unasked() -> None:
+def test_signature_of_another_subgraph_must_be_requested() -> None:
     model = ModelBuilder()
     g, other = model.main, model.subgraph("other")
     results = []
@@ -60,20 +60,20 @@ def test_a_signature_of_another_subgraph_gives_what_it_names_alone_and_is_not_ta
     assert ends(model, signature="aside")[1] == ["negative"]
 
 
-def test_axes_lie_in_the_order_that_is_asked_for() -> None:
+def test_requested_layout_is_used() -> None:
     graph = otp.convert(chain("y").build(), layout={"x": "ABC:CAB"}).model.graph
     assert [tuple(value.shape or ()) for value in (*graph.inputs, *graph.outputs)] == [(7, 2, 5), SHAPE]
 
 
 @pytest.mark.parametrize("io_layout", ["source", "onnx"])
-def test_an_order_that_is_asked_for_stays_whatever_becomes_of_the_rest(io_layout: str) -> None:
+def test_requested_layout_is_kept_with_any_io_layout(io_layout: str) -> None:
     graph = otp.convert(chain("y").build(), layout={"x": "ABC:CAB"}, io_layout=io_layout).model.graph
     assert tuple(graph.inputs[0].shape or ()) == (7, 2, 5)
 
 
 @pytest.mark.parametrize("letters", ["AAB:ABA", "AB:BA", "ABCD:ABDC", "ABC:ABD", "ABC"])
-def test_letters_that_are_no_order_of_the_axes_are_refused(letters: str) -> None:
-    with pytest.raises(UnsupportedOption, match="give the same 3 letters in both orders"):
+def test_letters_that_do_not_permute_the_axes_are_refused(letters: str) -> None:
+    with pytest.raises(UnsupportedOption, match="give the same 3 letters on both sides"):
         otp.convert(chain("y").build(), layout={"x": letters})
 
 
@@ -90,7 +90,7 @@ def test_a_tensor_inside_that_a_signature_calls_an_input_is_none() -> None:
 @pytest.mark.parametrize("subgraph", [0, 1])
 @pytest.mark.parametrize("shape", [(), SHAPE])
 def test_a_signature_output_that_nothing_computes_is_refused(subgraph: int, shape: tuple[int, ...]) -> None:
-    """LiteRT has no value for it either; outputs that exist can be chosen by name."""
+    """LiteRT has no value for it either; existing outputs can be selected by name."""
     model = chain("a")
     graph = (model.main, model.subgraph("other"))[subgraph]
     if subgraph:
@@ -104,5 +104,5 @@ def test_a_signature_output_that_nothing_computes_is_refused(subgraph: int, shap
         LiteRT(model.build(), "builtin", signature="serve").run([np.zeros(SHAPE, np.float32)])
     name = "b" if subgraph else "a"
     assert ends(model, signature="serve", outputs=[name]) == (["x"], [name])
-    with pytest.raises(UnsupportedOption, match="--outputs empty: no operator computes that tensor"):
+    with pytest.raises(UnsupportedOption, match="--outputs empty: no operator computes the tensor"):
         otp.convert(model.build(), signature="serve", outputs=["empty"])

@@ -1,4 +1,4 @@
-"""``Lookup``: results of stored integers are looked up by the host, in whatever dtype they are kept."""
+"""``Lookup``: the host looks up results of quantized values in a table, in any storage dtype."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ CODE = "CUSTOM.Squared"
 
 
 def in_table_order(dtype: str) -> Array:
-    """0, 1, ..., and the negative integers behind them."""
+    """Return 0, 1, ..., then the negative integers."""
     limits = np.iinfo(dtype)
     return np.concatenate([np.arange(0, limits.max + 1), np.arange(limits.min, 0)])
 
 
 def squares(at: Instance) -> Array:
-    """A result that tells its integer: no formula of the scales would give it."""
+    """Return a table whose entries identify their index: no formula of the scales gives them."""
     x, limits = in_table_order(at.op[0].dtype), np.iinfo(at.op[0].dtype)
     return x * x % limits.max
 
@@ -38,7 +38,7 @@ def squared(table: Any = squares, dtypes: tuple[str, ...] = ("int8", "uint8", "i
 
 
 def converted(declared: Handler, dtype: str, dims: tuple[int | None, ...] = (2, 3), **options: Any) -> Conversion:
-    """Between two operators of the same kind, so that what is in the middle is kept as the target likes it."""
+    """Convert an operator between two of the same kind, so that it is kept in the target's dtype."""
     model, x = Net(), tensor(*dims, dtype=dtype)
     y = x.scaled(1.7)
     model.output(model.call(CODE, [model.call(CODE, [x], y)], y))
@@ -59,8 +59,8 @@ def test_every_stored_integer_gives_its_entry(dtype: str, dims: tuple[int | None
     np.testing.assert_array_equal(y, once**2 % limits.max)
 
 
-def test_entries_are_those_of_the_file_s_integers_between_weights_where_others_are_kept() -> None:
-    """A dense layer before and one behind, which change nothing, keep activations as uint8."""
+def test_table_is_indexed_by_file_values_between_weighted_layers() -> None:
+    """Dense layers before and after, which change nothing, keep activations as uint8."""
     model, y = Net(), tensor(2, 3, dtype="int8", scale=0.5, zero_point=0)
     eye = constant(np.eye(3) * 127, "int8", scale=1 / 127)
     dense = model.call("FULLY_CONNECTED", [y, eye], y)
@@ -72,7 +72,7 @@ def test_entries_are_those_of_the_file_s_integers_between_weights_where_others_a
     np.testing.assert_array_equal(found, x.astype(np.int64) ** 2 % 127)
 
 
-def test_entries_are_those_of_the_file_s_integers_where_the_operand_alone_is_kept_in_another_dtype() -> None:
+def test_table_is_indexed_by_file_values_if_only_the_operand_is_shifted() -> None:
     model, x = Net(), tensor(2, 3, dtype="int8", scale=0.5, zero_point=0)
     eye = constant(np.eye(3) * 127, "int8", scale=1 / 127)
     y = tensor(2, 3, dtype="uint8", scale=0.5, zero_point=0)
@@ -98,8 +98,8 @@ def test_without_its_quantization_the_operator_is_lowered() -> None:
 @pytest.mark.parametrize(
     ("declared", "text"),
     [
-        (squared(lambda at: np.zeros(255, np.int8)), r"its table has shape \[255\], int8 has 256 integers"),
-        (squared(outputs={"int8": (1 / 256, -128)}), "the kernel insists on scale 0.00390625 and zero point -128"),
+        (squared(lambda at: np.zeros(255, np.int8)), r"the lookup table has shape \[255\], but int8 has 256 values"),
+        (squared(outputs={"int8": (1 / 256, -128)}), "the kernel requires scale 0.00390625 and zero point -128"),
         (squared(lambda at: 1 / 0), "failed: ZeroDivisionError"),
     ],
 )

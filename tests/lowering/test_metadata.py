@@ -1,4 +1,4 @@
-"""What the metadata of a value says is enough to bring the tensor's array to the value, and back."""
+"""The metadata of a value suffices to convert the tensor's array to the value and back."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_part_of_a_model_says_nothing_that_holds_for_the_whole_alone() -> None
     assert len(given) == 1
 
 
-def test_a_node_of_an_operator_that_nobody_knows_says_what_it_was_lowered_from() -> None:
+def test_node_of_an_unknown_operator_names_its_source() -> None:
     model = Net()
     model.output(model.call("NEG", [model.call("CUSTOM.Unknown", [tensor(2, 3)], tensor(2, 3))], tensor(2, 3)))
     kept, _ = convert(model.build(), keep_unknown=True).proto.graph.node

@@ -1,4 +1,4 @@
-"""``ctx.ops``: what editors are told of it, and operators in the form that the model's opset has."""
+"""``ctx.ops``: its stub for editors, and operators adapted to the model's opset."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import pytest
 
 from conformance.builder import ModelBuilder
 from conformance.models import Net, Spec, tensor
-from onnx_tflite_plugin.api import Behaviour, Context, Dequantized, Handler, Raw, Transparent, builtin, handler, out
+from onnx_tflite_plugin.api import Behavior, Context, Dequantized, Handler, Raw, Transparent, builtin, handler, out
 from onnx_tflite_plugin.conversion import Conversion, convert
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.lowering.emitter import Emitter, typed
-from onnx_tflite_plugin.lowering.forms import schema_of
+from onnx_tflite_plugin.lowering.emitter import Emitter, set_type
+from onnx_tflite_plugin.lowering.schemas import schema_of
 from onnx_tflite_plugin.source.dtypes import bits
 from onnx_tflite_plugin.targets import TARGETS
 from tools.ops_stub import OPSET, STUB, stub
@@ -34,7 +34,7 @@ def tried(lower: Callable[..., Any], **declared: Any) -> Handler:
 
 
 def converted(lower: Callable[..., Any], opset: int | None = None) -> Conversion:
-    """A model of one operator, 2 x 3 to 2 x 3 and a second operand of one int32, lowered so."""
+    """Convert one operator, 2 x 3 to 2 x 3, whose second operand is a single int32."""
     model = Net()
     model.output(model.call(CODE, [tensor(2, 3), tensor(1, dtype="int32")], tensor(2, 3)))
     return convert(model.build(), host=Host(packs="builtin", handlers={CODE: tried(lower)}), opset=opset)
@@ -55,9 +55,7 @@ def emitted(opset: int, op_type: str, *operands: Any, **attributes: Any) -> Any:
 
 @pytest.mark.parametrize(("opset", "operands"), [(13, 1), (17, 1), (18, 2), (26, 2)])
 @pytest.mark.parametrize("spelled", ["operand", "array", "attribute"])
-def test_axes_are_an_operand_where_the_opset_has_one_and_else_an_attribute(
-    spelled: str, opset: int, operands: int
-) -> None:
+def test_axes_are_an_operand_or_an_attribute_by_opset(spelled: str, opset: int, operands: int) -> None:
     axes = {"operand": ([2, 5],), "array": (np.asarray([2, 5]),), "attribute": ()}[spelled]
     node = emitted(opset, "ReduceMax", X, *axes, keepdims=0, **({} if axes else {"axes": [2, 5]}))
     assert len(node.inputs) == operands
@@ -77,12 +75,12 @@ def test_an_operand_that_is_left_out_becomes_no_attribute() -> None:
     assert "axes" not in emitted(13, "ReduceMax", X, None).attributes
 
 
-def test_what_is_known_at_run_time_only_is_no_attribute_and_names_the_opset_that_takes_it() -> None:
+def test_runtime_axes_for_an_attribute_name_the_opset_needed() -> None:
     def lower(ctx: Context, x: Any, axis: Any) -> Any:
         return ctx.ops.Add(x, ctx.ops.ReduceMax(x, ctx.ops.Cast(axis, to="int64"), keepdims=1))
 
     with pytest.raises(
-        ConversionError, match=r"axes known only at run time need opset 18 for ReduceMax; try --opset 18"
+        ConversionError, match=r"ReduceMax takes axes as a runtime value only from opset 18; try --opset 18"
     ):
         converted(lower, opset=17)
     assert converted(lower, opset=18)
@@ -136,23 +134,27 @@ def test_attributes_of_another_domain_have_the_type_of_what_is_given(value: Any,
 # --- operands -----------------------------------------------------------------------------------
 
 
-def test_a_constant_that_must_be_there_is_refused_by_name_where_it_is_none() -> None:
-    with pytest.raises(ConversionError, match=r"its operand 1 \('.*'\) must be a constant"):
-        converted(lambda ctx, x, axis: ctx.ops.Mul(x, ctx.required(1).astype(np.float32)))
+def test_missing_required_constant_is_refused_by_name() -> None:
+    with pytest.raises(ConversionError, match=r"operand 1 \('.*'\) must be a constant"):
+        converted(lambda ctx, x, axis: ctx.ops.Mul(x, ctx.require_constant(1).astype(np.float32)))
 
 
 def test_an_array_is_no_value() -> None:
-    with pytest.raises(ConversionError, match=r"a ndarray is no value of the model; constants: ctx.constant_value"):
-        converted(lambda ctx, x, axis: ctx.reshaped(X, 0))
+    with pytest.raises(
+        ConversionError, match=r"a ndarray is not a value of the model; make constants with ctx.constant_value"
+    ):
+        converted(lambda ctx, x, axis: ctx.reshape_to_slot(X, 0))
 
 
 # --- dtypes without a kernel --------------------------------------------------------------------
 
 
 def types(op_type: str, *operands: Any, opset: int = 18, **attributes: Any) -> tuple[list[str], str]:
-    """The operators that are emitted, and the dtype of the first result, where the target widens as ONNX Runtime does."""
+    """Return the emitted operators and the first output's dtype, with ONNX Runtime's widening table."""
     emitter = Emitter(opset, UniqueNames(), TARGETS["onnxruntime"].widens)
-    graph_inputs = [emitter.own(typed(ir.Value(name=f"x{k}"), a.dtype.name, a.shape)) for k, a in enumerate(operands)]
+    graph_inputs = [
+        emitter.register(set_type(ir.Value(name=f"x{k}"), a.dtype.name, a.shape)) for k, a in enumerate(operands)
+    ]
     y = emitter.emit(op_type, graph_inputs, attributes)[0]
     assert y.type is not None
     return [node.op_type for node in emitter.nodes], y.type.dtype.name
@@ -173,7 +175,7 @@ SHORT, FLAG = np.zeros((2, 3), np.int16), np.zeros((2, 3), bool)
         ("Unique", (SHORT,), {"sorted": 0}, ["Cast", "Unique", "Cast"], "INT16"),
     ],
 )
-def test_a_dtype_without_a_kernel_is_computed_in_a_wider_one_and_what_is_of_another_dtype_is_left_alone(
+def test_dtype_without_a_kernel_is_widened(
     op_type: str, operands: Any, attributes: Any, nodes: list[str], dtype: str
 ) -> None:
     assert types(op_type, *operands, **attributes) == (nodes, dtype)
@@ -192,7 +194,7 @@ def test_what_reduces_decides_which_dtypes_a_scatter_has() -> None:
 
 def test_constants_of_a_handler_are_written_in_the_wider_dtype() -> None:
     emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].widens)
-    x = emitter.own(typed(ir.Value(name="x"), "int16", (2, 3)))
+    x = emitter.register(set_type(ir.Value(name="x"), "int16", (2, 3)))
     emitter.emit("Max", [x, np.asarray(7, np.int16)], {})
     assert [node.op_type for node in emitter.nodes] == ["Cast", "Max", "Cast"]
     constant = emitter.nodes[1].inputs[1]
@@ -201,7 +203,7 @@ def test_constants_of_a_handler_are_written_in_the_wider_dtype() -> None:
     assert constant.dtype.name == "INT32"
 
 
-def test_a_target_s_table_names_operators_of_onnx_and_dtypes_that_are_wider() -> None:
+def test_widening_tables_name_onnx_operators_and_wider_dtypes() -> None:
     for target in TARGETS.values():
         for key, row in target.widens.items():
             name, _, reduction = key.partition("/")
@@ -226,7 +228,7 @@ def test_an_operand_that_must_be_a_constant_may_be_left_out() -> None:
 
 
 def reshaped(lower: Callable[..., Any]) -> Conversion:
-    """An operator of an operand [?, 3, 1] and of one [?, 1, ?], whose result is [?, ?]."""
+    """Convert an operator of operands [?, 3, 1] and [?, 1, ?] whose output is [?, ?]."""
     model = Net()
     operands = [tensor(None, 3, 1), tensor(None, 1, None)]
     model.output(model.call(CODE, operands, tensor(None, None)))
@@ -234,22 +236,22 @@ def reshaped(lower: Callable[..., Any]) -> Conversion:
     return convert(model.build(), host=Host(packs="builtin", handlers={CODE: declared}))
 
 
-def test_an_operand_of_open_sizes_is_reshaped_where_axes_of_size_1_alone_go() -> None:
-    graph = reshaped(lambda ctx, _, x: ctx.reshaped(x, out(0))).model.graph
+def test_dynamic_operand_is_squeezed_to_its_shape() -> None:
+    graph = reshaped(lambda ctx, _, x: ctx.reshape_to_slot(x, out(0))).model.graph
     assert [node.op_type for node in graph] == ["Squeeze"]
 
 
 @pytest.mark.parametrize("computed", [True, False])
-def test_more_than_one_open_size_is_refused_where_a_reshape_could_not_tell_which_is_which(computed: bool) -> None:
-    with pytest.raises(ConversionError, match=r"more than one unknown size.*give input shapes with --input-shape"):
-        reshaped(lambda ctx, x, y: ctx.reshaped(ctx.ops.Neg(y) if computed else x, out(0)))
+def test_ambiguous_reshape_of_dynamic_dimensions_is_refused(computed: bool) -> None:
+    with pytest.raises(ConversionError, match=r"more than one dynamic dimension.*give input shapes with --input-shape"):
+        reshaped(lambda ctx, x, y: ctx.reshape_to_slot(ctx.ops.Neg(y) if computed else x, out(0)))
 
 
 # --- numbers beside an operand ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("operand", "other", "behaviour", "wanted"),
+    ("operand", "other", "behavior", "wanted"),
     [
         (tensor(2, 3), tensor(2, 3), Dequantized(), "float32"),
         (tensor(2, 3, dtype="float16"), tensor(2, 3), Dequantized(), "float16"),
@@ -260,10 +262,10 @@ def test_more_than_one_open_size_is_refused_where_a_reshape_could_not_tell_which
         (tensor(2, 3, dtype="int8", scale=0.5), tensor(2, 3), Raw(), "int8"),
     ],
 )
-def test_a_number_is_of_the_dtype_that_its_operand_is_handed_over_in(
-    operand: Spec, other: Spec, behaviour: Behaviour, wanted: str
+def test_scalar_has_the_dtype_in_which_its_slot_is_delivered(
+    operand: Spec, other: Spec, behavior: Behavior, wanted: str
 ) -> None:
-    """Whatever stands beside it."""
+    """Whatever the other operands are."""
     told = []
 
     def lower(ctx: Context, _x: Any, y: Any) -> Any:
@@ -272,7 +274,7 @@ def test_a_number_is_of_the_dtype_that_its_operand_is_handed_over_in(
 
     model = Net()
     model.output(model.call(CODE, [operand, other], other))
-    declared = tried(lower, axes="a b, a b -> a b", quantization=behaviour)
+    declared = tried(lower, axes="a b, a b -> a b", quantization=behavior)
     convert(model.build(), host=Host(packs="builtin", handlers={CODE: declared}))
     assert told == [wanted]
 
@@ -285,7 +287,7 @@ def test_a_number_is_of_the_dtype_that_its_operand_is_handed_over_in(
         ("ai.onnx.preview.training", "ai.onnx.preview.training.Nothing"),
     ],
 )
-def test_in_a_domain_that_onnx_has_schemas_of_an_operator_without_one_is_none(domain: str, named: str) -> None:
+def test_operator_without_a_schema_in_a_known_domain_is_refused(domain: str, named: str) -> None:
     with pytest.raises(LookupError, match=f"ONNX has no operator {named} at opset 1$"):
         schema_of("Nothing", 1, domain)
     assert schema_of("Nothing", 1, "com.microsoft") is None

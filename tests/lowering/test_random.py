@@ -56,7 +56,7 @@ def test_quantiles_are_the_kernels(op: str) -> None:
 
 
 def test_classes_have_the_kernels_shares() -> None:
-    """Those whose logits are not finite are never drawn."""
+    """Classes with nonfinite logits are never drawn."""
     data = model("MULTINOMIAL", 7, 3)
     ours, theirs = shares(converted(data)[0]), shares(kernels(data))
     assert np.abs(ours - theirs).max() < 5 * sqrt(0.25 * 2 / COUNT)

@@ -1,4 +1,4 @@
-"""Operators on stored integers of several results, of which one is kept as in the file and others as the target has them."""
+"""Operators on quantized values with several outputs in different storage dtypes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SPLIT: dict[str, Parts] = {
 @pytest.mark.parametrize("negated", [0, 1])
 @pytest.mark.parametrize("op", SPLIT)
 def test_each_result_is_kept_as_its_readers_have_it(op: str, negated: int) -> None:
-    """NEG reads the integers of the file, where a target keeps those of 8 bits without a sign."""
+    """NEG reads the file's quantized values where a target stores 8 bits as uint8."""
     net = Net()
     x = net.input(tensor(2, 5, 11, dtype="int8"))
     w = constant(drawn(6, 11, dtype="int8", seed="w"), None, 0.02)

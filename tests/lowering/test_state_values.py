@@ -1,4 +1,4 @@
-"""What a state is told to hold, and what it begins with."""
+"""The dtype, shape and initial value of states."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.api.budget import ENVIRONMENT, OverBudget
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.layout.plan import LayoutPlan
-from onnx_tflite_plugin.lowering.emitter import Emitter, typed
-from onnx_tflite_plugin.lowering.state import State, States, constant_of
+from onnx_tflite_plugin.lowering.emitter import Emitter, set_type
+from onnx_tflite_plugin.lowering.state import State, States, evaluate_constant
 from onnx_tflite_plugin.quantization.plan import StoragePlan
 from onnx_tflite_plugin.source.model import Quantization, Tensor
 from onnx_tflite_plugin.targets import TARGETS
@@ -36,14 +36,14 @@ def state_of(dims: tuple[int | None, ...] = (2, 3)) -> State:
 
 @pytest.mark.parametrize(("dtype", "dims"), [("int32", (2, 3)), ("float32", (2, 5)), ("float32", (2, 3, 1))])
 def test_a_state_has_one_dtype_and_shape(dtype: str, dims: tuple[int, ...]) -> None:
-    with pytest.raises(Refused, match="a state of ONNX has one dtype and shape"):
+    with pytest.raises(Refusal, match="in ONNX a state has one dtype and shape"):
         state_of().declare(dtype, dims)
 
 
 def test_a_size_that_is_left_open_agrees_with_any() -> None:
     state = state_of((None, 3))
     state.declare("float32", (2, 3))
-    assert state.first.shape == (1, 3)
+    assert state.initial_value.shape == (1, 3)
 
 
 def test_a_state_that_is_assigned_before_it_is_read_has_an_input() -> None:
@@ -57,73 +57,75 @@ def test_a_first_value_comes_before_any_other() -> None:
     state = state_of()
     state.get()
     state.initializing = True
-    with pytest.raises(Refused, match="behind operators that have it"):
+    with pytest.raises(Refusal, match="after operators that use it"):
         state.set(state.emitter.constant(X))
 
 
 @pytest.mark.parametrize(("opset", "axis"), [(17, 1), (20, 2)])
 def test_a_first_value_is_computed_as_the_models_opset_has_its_operators(opset: int, axis: int) -> None:
-    """The axis of a DFT that is given none: 1 before opset 20, since then the one before the last."""
-    own = emitter(opset)
+    """The default axis of DFT: 1 before opset 20, then the last but one."""
+    builder = emitter(opset)
     signal = np.arange(30, dtype=np.float32).reshape(1, 3, 5, 2)
-    (spectrum,) = own.emit("DFT", [signal], {})
-    (twice,) = own.emit("Add", [spectrum, spectrum], {})
+    (spectrum,) = builder.emit("DFT", [signal], {})
+    (twice,) = builder.emit("Add", [spectrum, spectrum], {})
     wanted = 2 * np.fft.fft(signal[..., 0] + 1j * signal[..., 1], axis=axis)
-    np.testing.assert_allclose(constant_of(twice, own.domains), np.stack([wanted.real, wanted.imag], -1), atol=1e-3)
+    np.testing.assert_allclose(
+        evaluate_constant(twice, builder.domains), np.stack([wanted.real, wanted.imag], -1), atol=1e-3
+    )
 
 
 def test_a_first_value_may_be_made_by_what_lacks_an_operand() -> None:
-    own = emitter()
-    (bounded,) = own.emit("Clip", [X, None, np.float32(4)], {})
-    np.testing.assert_array_equal(constant_of(bounded, own.domains), X.clip(None, 4))
+    builder = emitter()
+    (clipped,) = builder.emit("Clip", [X, None, np.float32(4)], {})
+    np.testing.assert_array_equal(evaluate_constant(clipped, builder.domains), X.clip(None, 4))
 
 
 def test_what_depends_on_an_input_is_no_first_value() -> None:
-    own = emitter()
-    x = own.own(typed(ir.Value(name="x"), "float32", (2, 3)))
-    (sums,) = own.emit("Add", [X, x], {})
-    with pytest.raises(LookupError, match="'x' is not known at conversion time"):
-        constant_of(sums, own.domains)
+    builder = emitter()
+    x = builder.register(set_type(ir.Value(name="x"), "float32", (2, 3)))
+    (sums,) = builder.emit("Add", [X, x], {})
+    with pytest.raises(LookupError, match="'x' is a runtime value"):
+        evaluate_constant(sums, builder.domains)
 
 
 @pytest.mark.parametrize(("dtype", "first"), [("int8", 7), ("uint8", 0), ("int16", 0)])
-def test_a_variable_begins_with_bytes_of_0_but_of_int8_with_its_zero_point(dtype: str, first: int) -> None:
+def test_variable_starts_with_zero_bytes_or_the_int8_zero_point(dtype: str, first: int) -> None:
     """ResetVariableTensor, core/subgraph.cc."""
     tensor = Tensor(0, 0, "v", dtype, (2, 3), (2, 3), None, Quantization((0.5,), (7,), 0), True)
     layout = cast(LayoutPlan, None)  # which orders states that subgraphs share alone
     states = States(emitter(), layout, StoragePlan(TARGETS["generic"], {}, {}))
-    np.testing.assert_array_equal(states.variable(tensor, "v").first, np.full((2, 3), first))
+    np.testing.assert_array_equal(states.variable_state(tensor, "v").initial_value, np.full((2, 3), first))
 
 
 @pytest.mark.parametrize("sized", ["told", "computed"])
 def test_a_first_value_that_takes_more_than_the_budget_is_not_computed(
     sized: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A few bytes of a file may ask for any number of them, its sizes constants or made of such."""
+    """A few bytes of a file may request arrays of any size, by constants or computed sizes."""
     monkeypatch.setenv(ENVIRONMENT, "1000")
-    own = emitter()
-    sizes = np.asarray([13, 17]) if sized == "told" else own.emit("Concat", [[13], [17]], {"axis": 0})[0]
-    (large,) = own.emit("Expand", [np.asarray(2, np.float32), sizes], {})
+    builder = emitter()
+    sizes = np.asarray([13, 17]) if sized == "told" else builder.emit("Concat", [[13], [17]], {"axis": 0})[0]
+    (large,) = builder.emit("Expand", [np.asarray(2, np.float32), sizes], {})
     with pytest.raises(OverBudget, match="would take 1768 bytes"):
-        constant_of(large, own.domains)
+        evaluate_constant(large, builder.domains)
     monkeypatch.setenv(ENVIRONMENT, "1768")
-    np.testing.assert_array_equal(constant_of(large, own.domains), np.full((13, 17), 2))
+    np.testing.assert_array_equal(evaluate_constant(large, builder.domains), np.full((13, 17), 2))
 
 
-def test_a_first_value_of_zeros_that_takes_more_than_the_budget_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_zero_initial_value_beyond_the_budget_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ENVIRONMENT, "1000")
     with pytest.raises(OverBudget, match="initial value of the state 'v' would take 1768 bytes"):
-        _ = state_of((13, None, 17)).first
-    assert state_of((7, 17)).first.shape == (7, 17)
+        _ = state_of((13, None, 17)).initial_value
+    assert state_of((7, 17)).initial_value.shape == (7, 17)
 
 
 def test_a_state_is_known_from_its_first_value_on() -> None:
     read, given, assigned = state_of(), state_of(), state_of()
-    assert not read.known
+    assert not read.is_assigned
     read.get()
     given.initial = X
     assigned.set(assigned.emitter.constant(X))
-    assert (read.known, given.known, assigned.known) == (True, True, True)
+    assert (read.is_assigned, given.is_assigned, assigned.is_assigned) == (True, True, True)
 
 
 def test_a_variable_that_nothing_uses_is_a_result_too() -> None:

@@ -1,4 +1,4 @@
-"""What --state reset leaves of recurrent operators, and that carried states matter."""
+"""Recurrent operators with ``--state reset``, and the effect of carried states."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from conformance.lstms import Lstm
 from conformance.models import Net
 from onnx_tflite_plugin.binding.declared import resolve
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.layout.candidates import freedom
+from onnx_tflite_plugin.layout.constraints import layout_constraint
 from onnx_tflite_plugin.layout.states import state_groups
 from onnx_tflite_plugin.runtime import Session
 from onnx_tflite_plugin.source import read
@@ -51,7 +51,7 @@ def test_a_layer_that_begins_at_zero_is_one_node_without_state_inputs(name: str)
 
 @pytest.mark.parametrize("draw", [*(draw for draw, _ in LAYERS.values()), Svdf().draw, Svdf("int8", "int8").draw])
 def test_what_a_run_leaves_matters_fifty_runs_on(draw: Callable[[Net], None]) -> None:
-    """A session that is reset before the last run is far from LiteRT; one that is not agrees."""
+    """A session that is reset before the last run diverges from LiteRT; one that is not agrees."""
     data, rng = built(draw), np.random.default_rng(3)
     session, original = Session(otp.convert(data).proto.SerializeToString()), LiteRT(data, "builtin")
     tensor = original.entry.inputs[0]
@@ -83,7 +83,7 @@ def test_bounds_of_a_layer_that_projects_are_said_step_by_step(options: dict[str
 
 
 def seen_as(shape: tuple[int, ...]) -> bytes:
-    """A variable of 30 elements, read as [5, 6] and assigned in this shape."""
+    """Return a variable of 30 elements, read as [5, 6] and assigned in this shape."""
     model = ModelBuilder()
     g = model.main
     handle, value, other = g.tensor("h", (), "resource"), g.tensor("r", (5, 6)), g.tensor("y", (5, 6))
@@ -99,13 +99,15 @@ def seen_as(shape: tuple[int, ...]) -> bytes:
 def test_a_state_that_is_seen_in_two_shapes_stays_in_the_files_order(shape: tuple[int, ...], together: int) -> None:
     target = TARGETS["onnxruntime"]
     model = resolve(Host(packs="builtin").bind(read(seen_as(shape)), target, 18), target, 18)
-    groups, pinned = state_groups(model, {bound: freedom(bound) for bound in model.operators()}, lambda _: False)
+    groups, pinned = state_groups(
+        model, {bound: layout_constraint(bound) for bound in model.operators()}, lambda _: False
+    )
     assert sum(map(len, groups.values())) == together
     assert len(pinned) == 2 - together
 
 
 def test_one_value_may_be_what_comes_next_of_two_states() -> None:
-    """a begins at 1, b at 2; both become x + a, and y = x + a + b."""
+    """State a starts at 1, b at 2; both become x + a, and y = x + a + b."""
     model = ModelBuilder()
     init, g = model.subgraph("init"), model.main
     g.operator("CALL_ONCE", [], [], {"init_subgraph_index": init.index})

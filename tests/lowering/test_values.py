@@ -1,4 +1,4 @@
-"""Values are derived once, and anew where their tensor has got another value."""
+"""Values are derived once, and again after their tensor is assigned."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from onnx_tflite_plugin.api import Transparent, handler
 from onnx_tflite_plugin.graph.metadata import read_tensor
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.layout.order import permuted, source_order
-from onnx_tflite_plugin.lowering.emitter import Emitter, typed
-from onnx_tflite_plugin.lowering.values import STORED, Values, scaled
+from onnx_tflite_plugin.layout.tensor_layout import layout_of_permutation, source_layout
+from onnx_tflite_plugin.lowering.emitter import Emitter, set_type
+from onnx_tflite_plugin.lowering.values import STORED, Values, replace_zero_scales
 from onnx_tflite_plugin.quantization.plan import Storage, StoragePlan
 from onnx_tflite_plugin.source.model import Quantization, Tensor
 from onnx_tflite_plugin.targets import TARGETS
@@ -24,7 +24,7 @@ from onnx_tflite_plugin.verify import verify
 from tests.helpers.drawing import drawn
 
 DIMS = (2, 3)
-TURNED = permuted(DIMS, (1, 0))
+TURNED = layout_of_permutation(DIMS, (1, 0))
 
 
 def test_what_is_read_after_a_variable_is_written_is_its_next_value() -> None:
@@ -34,8 +34,8 @@ def test_what_is_read_after_a_variable_is_written_is_its_next_value() -> None:
     variable = Tensor(0, 0, "v", "float32", DIMS, DIMS, None, None, True)
     turned = []
     for name in ("before", "after"):
-        value = emitter.own(typed(ir.Value(name=name), "float32", DIMS))
-        values.put(variable, value, source_order(DIMS), STORED)
+        value = emitter.register(set_type(ir.Value(name=name), "float32", DIMS))
+        values.put(variable, value, source_layout(DIMS), STORED)
         turned += [values.get(variable, TURNED), values.get(variable, TURNED)]
         node = turned[-1].producer()
         assert node is not None
@@ -46,13 +46,16 @@ def test_what_is_read_after_a_variable_is_written_is_its_next_value() -> None:
 
 
 def test_every_order_is_made_of_the_tensor_as_its_operator_made_it() -> None:
-    """Not one of another, which would have to wait for it; but for what differs in unit axes alone."""
+    """Layouts are derived from the producer's value, not from each other, unless they differ only in unit axes."""
     emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].widens)
     values = Values(emitter, StoragePlan(TARGETS["onnxruntime"], {}, {}))
     dims = (2, 3, 5, 1)
-    tensor, made = Tensor(0, 0, "t", "float32", dims, dims), emitter.own(typed(ir.Value(name="t"), "float32", dims))
-    values.put(tensor, made, source_order(dims), STORED)
-    orders = [permuted(dims, perm) for perm in ((1, 0, 2, 3), (2, 1, 0, 3), (1, 3, 0, 2))]
+    tensor, made = (
+        Tensor(0, 0, "t", "float32", dims, dims),
+        emitter.register(set_type(ir.Value(name="t"), "float32", dims)),
+    )
+    values.put(tensor, made, source_layout(dims), STORED)
+    orders = [layout_of_permutation(dims, perm) for perm in ((1, 0, 2, 3), (2, 1, 0, 3), (1, 3, 0, 2))]
     turned, other, unit = (values.get(tensor, order).producer() for order in orders)
     assert turned is not None
     assert other is not None
@@ -61,24 +64,24 @@ def test_every_order_is_made_of_the_tensor_as_its_operator_made_it() -> None:
     assert unit.inputs[0] is turned.outputs[0]
 
 
-def test_an_operand_that_is_handed_on_keeps_the_sizes_that_are_known_of_it() -> None:
+def test_forwarded_operand_keeps_its_known_sizes() -> None:
     emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].widens)
     values = Values(emitter, StoragePlan(TARGETS["onnxruntime"], {}, {}))
-    value = emitter.own(typed(ir.Value(name="x"), "float32", (None, 3)))
+    value = emitter.register(set_type(ir.Value(name="x"), "float32", (None, 3)))
     for name, dims in (("x", (None, 3)), ("y", (None, None))):
-        values.put(Tensor(0, 0, name, "float32", (2, 3), dims, None, None, False), value, source_order(dims), STORED)
+        values.put(Tensor(0, 0, name, "float32", (2, 3), dims, None, None, False), value, source_layout(dims), STORED)
     assert value.shape == ir.Shape([None, 3])
 
 
 def test_a_size_of_0_is_asked_for_and_not_taken_from_the_operand() -> None:
-    """To Reshape a 0 is the operand's size at the same place, unless it allows zeros: [3, 0] would stay as it is."""
+    """In Reshape, 0 means the operand's size at that place unless allowzero is set."""
     emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].widens)
     values = Values(emitter, StoragePlan(TARGETS["onnxruntime"], {}, {}))
-    x = emitter.own(typed(ir.Value(name="x"), "float32", (3, 0)))
+    x = emitter.register(set_type(ir.Value(name="x"), "float32", (3, 0)))
     y = values.reshape(x, (3, 0), (0, 2, 3))
     y.name, x.name = "y", "x"
     inputs = [x, *(value for node in emitter.nodes for value in node.inputs if value is not None and value.const_value)]
-    graph = ir.Graph([x], [typed(y, "float32", (0, 2, 3))], nodes=emitter.nodes, opset_imports={"": 18})
+    graph = ir.Graph([x], [set_type(y, "float32", (0, 2, 3))], nodes=emitter.nodes, opset_imports={"": 18})
     for value in inputs[1:]:
         graph.register_initializer(value)
     proto = ir.to_proto(ir.Model(graph, ir_version=9))
@@ -86,7 +89,7 @@ def test_a_size_of_0_is_asked_for_and_not_taken_from_the_operand() -> None:
     assert session.run(None, {"x": np.zeros((3, 0), np.float32)})[0].shape == (0, 2, 3)
 
 
-def test_a_name_made_for_one_tensor_is_not_given_to_another_that_has_it_in_the_file() -> None:
+def test_generated_names_do_not_collide_with_file_names() -> None:
     def chain(g: GraphBuilder) -> int:
         t = g.input("x", (2, 3))
         for code, name in (("ABS", "t"), ("NEG", "t"), ("EXP", "t#1"), ("FLOOR", "t")):
@@ -103,23 +106,23 @@ def test_a_name_made_for_one_tensor_is_not_given_to_another_that_has_it_in_the_f
 def test_sizes_that_only_a_run_tells_stay_where_they_are(
     before: tuple[int | None, ...], dims: tuple[int | None, ...]
 ) -> None:
-    """But for axes of size 1 no Reshape could say which is which."""
+    """Except for axes of size 1; a Reshape could not tell the sizes apart."""
     emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].widens)
     values = Values(emitter, StoragePlan(TARGETS["onnxruntime"], {}, {}))
-    x = emitter.own(typed(ir.Value(name="x"), "float32", before))
-    with pytest.raises(ValueError, match="more than one unknown size"):
+    x = emitter.register(set_type(ir.Value(name="x"), "float32", before))
+    with pytest.raises(ValueError, match="more than one dynamic size"):
         values.reshape(x, before, dims)
 
 
 @pytest.mark.parametrize(("dtype", "nodes"), [("int8", 2), ("int4", 3)])
 def test_a_relu_is_bounded_again_in_front_of_4_bits_alone(dtype: str, nodes: int) -> None:
-    """ONNX Runtime drops a Relu in front of those, whatever the zero point."""
+    """ONNX Runtime drops a Relu before 4-bit QuantizeLinear, whatever the zero point."""
     emitter = Emitter(21, UniqueNames(), TARGETS["generic"].widens)
     values = Values(emitter, StoragePlan(TARGETS["generic"], {}, {}))
-    x = emitter.own(typed(ir.Value(name="x"), "float32", DIMS))
+    x = emitter.register(set_type(ir.Value(name="x"), "float32", DIMS))
     relu = emitter.emit("Relu", [x], {})[0]
     storage = Storage(dtype, 0, Quantization((0.25,), (3,), 0))
-    assert values.quantize(relu, storage, source_order(DIMS)).dtype == ir.DataType[dtype.upper()]
+    assert values.quantize(relu, storage, source_layout(DIMS)).dtype == ir.DataType[dtype.upper()]
     assert len(emitter.nodes) == nodes
 
 
@@ -133,7 +136,7 @@ RESCALED = [
 
 @pytest.mark.parametrize(("dtype", "code", "after"), RESCALED)
 def test_integers_that_are_rescaled_twice_in_a_row_are_rounded_twice(dtype: str, code: str, after: float) -> None:
-    """ONNX Runtime makes one pair of two QuantizeLinear and DequantizeLinear where nothing is in between."""
+    """ONNX Runtime merges two adjacent Q/DQ pairs."""
     least = np.iinfo(dtype).min
     net = Net()
     operands = [
@@ -179,13 +182,13 @@ def test_axes_of_size_1_come_and_go_without_sizes(
 ) -> None:
     emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].widens)
     values = Values(emitter, StoragePlan(TARGETS["onnxruntime"], {}, {}))
-    values.reshape(emitter.own(typed(ir.Value(name="x"), "float32", before)), before, dims)
+    values.reshape(emitter.register(set_type(ir.Value(name="x"), "float32", before)), before, dims)
     assert [node.op_type for node in emitter.nodes] == kinds
 
 
 def test_integers_of_scale_0_are_kept_in_another_way_at_a_scale_of_1() -> None:
-    """0 stands for no scale, and nothing can be divided by it."""
+    """0 means no scale, and division by it is impossible."""
     kept = Storage("int8", 0, Quantization((0.0, 0.5), (3, 5), 0))
-    parameters = scaled(kept).quantization
+    parameters = replace_zero_scales(kept).quantization
     assert parameters == Quantization((1.0, 0.5), (3, 5), 0)
-    assert scaled(kept._replace(quantization=parameters)).quantization is parameters
+    assert replace_zero_scales(kept._replace(quantization=parameters)).quantization is parameters

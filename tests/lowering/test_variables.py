@@ -24,7 +24,7 @@ FIRST = {0: "n c h w", 1: "n c h w"}
 
 @handler(GROWN, max_version=1, layout=Implicit({**FIRST, out(0): "n c h w"}), axes="n h w c, n h w c -> n h w c")
 def grown(ctx: Any, x: Any, held: Any) -> Any:
-    """Adds to the variable, channels first."""
+    """Add to the variable, channels first."""
     total = ctx.ops.Add(x, held)
     ctx.assign(1, total)
     return total
@@ -32,19 +32,19 @@ def grown(ctx: Any, x: Any, held: Any) -> Any:
 
 @handler(KEPT, max_version=1, layout=Terminate())
 def kept(ctx: Any, x: Any, held: Any) -> tuple[()]:
-    """Puts what it is given into the variable, and gives nothing."""
+    """Assign the operand to the variable; return nothing."""
     ctx.assign(1, ctx.ops.Sub(x, held))
     return ()
 
 
 @handler("CUSTOM.Read", max_version=1, layout=Terminate())
 def read(ctx: Any, x: Any, held: Any) -> Any:
-    """Changes nothing."""
+    """Return the sum; change nothing."""
     return ctx.ops.Sub(x, held)
 
 
 def converted(*operators: Handler) -> Conversion:
-    """Each operator in turn on one variable, on x or what the one before gave; the result is the last one's plus the variable."""
+    """Convert a chain of operators on one variable; the output is the last one's result plus the variable."""
     model = ModelBuilder()
     g = model.main
     x, held = g.input("x", SHAPE), g.tensor("held", SHAPE, variable=True)
@@ -67,7 +67,7 @@ def runs_of(conversion: Conversion, fed: list[Any]) -> list[Any]:
 FED = [np.round(5 * drawn(*SHAPE, seed=str(k))) for k in range(3)]
 
 
-def test_a_variable_that_is_assigned_channels_first_is_kept_as_the_file_has_it() -> None:
+def test_channels_first_assignment_is_stored_in_file_layout() -> None:
     conversion, held = converted(grown), np.zeros(SHAPE)
     assert conversion.report.states == ("held",)
     for x, y in zip(FED, runs_of(conversion, FED), strict=True):
@@ -75,8 +75,8 @@ def test_a_variable_that_is_assigned_channels_first_is_kept_as_the_file_has_it()
         np.testing.assert_array_equal(y, held + held)
 
 
-def test_a_variable_is_brought_to_an_order_once_for_all_who_read_it() -> None:
-    """The second operator adds to what the first one left there."""
+def test_variable_is_transposed_once_for_all_readers() -> None:
+    """The second operator adds to what the first one assigned."""
     conversion, held = converted(grown, grown), np.zeros(SHAPE)
     for x, y in zip(FED, runs_of(conversion, FED), strict=True):
         first = x + held
@@ -111,7 +111,7 @@ def test_an_operator_whose_result_is_a_variable_in_every_run_is_refused() -> Non
     g.operator("ABS", [x], [held])
     g.operator("ADD", [x, held], [y])
     g.output(y)
-    with pytest.raises(ConversionError, match="it computes the variable tensor 'held' in every run"):
+    with pytest.raises(ConversionError, match="the output is the variable tensor 'held'"):
         otp.convert(model.build())
 
 
@@ -133,5 +133,5 @@ def test_a_value_of_another_conversion_is_no_operand() -> None:
         return otp.convert(model.build(), host=Host(packs="builtin", handlers={KEPT: keeping}))
 
     twice()
-    with pytest.raises(ConversionError, match="operand 'x' is no value of this model"):
+    with pytest.raises(ConversionError, match="operand 'x' is not a value of this model"):
         twice()

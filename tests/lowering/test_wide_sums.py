@@ -1,4 +1,4 @@
-"""Results of int16 are LiteRT's but for halves: its kernels multiply sums of 64 bits by 15 bits, up to 16 % of results off by one."""
+"""int16 results equal LiteRT's but for ties: its kernels multiply 64-bit sums by 15 bits, so up to 16 % are off by one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FEW = 0.01  # of the results: halves, and what floats round off
 
 
 def weights(*shape: int, axis: int, per_channel: bool) -> tuple[Spec, Spec]:
-    """int8 with its bias of int64."""
+    """Return int8 weights with an int64 bias."""
     scales = np.random.default_rng(7).uniform(0.001, 0.01, shape[axis]) if per_channel else np.asarray(0.0047)
     points = [0] * shape[axis] if per_channel else 0
     w = constant(drawn(*shape, dtype="int8", low=-127), "int8", scales.tolist(), points, axis)

@@ -1,4 +1,4 @@
-"""A model with other tensors in the places of some: every operator reads and writes what the graph has."""
+"""Copies of a model with some tensors replaced: every operator reads and writes the new tensors."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from conformance.builder import ModelBuilder, quant
-from onnx_tflite_plugin.normalize.changes import retyped, sized_as, with_dims, with_main
+from onnx_tflite_plugin.normalize.changes import resize_tensor, with_dims, with_dtypes, with_main
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Model
 
 
 def drawn(root: int) -> Model:
-    """Three subgraphs of one operator each, with an operand that is absent and a tensor of its own; ``root`` is the main one."""
+    """Return three subgraphs of one operator each, with an absent operand and a tensor of its own; ``root`` is the main one."""
     model = ModelBuilder()
     for k in range(3):
         g = model.main if k == 0 else model.subgraph(f"graph {k}")
@@ -25,15 +25,15 @@ def drawn(root: int) -> Model:
 
 def test_sizes_that_are_open_are_stored_as_one() -> None:
     tensor = drawn(0).main.inputs[0]
-    assert sized_as(tensor, (2, 3)) is tensor
-    other = sized_as(tensor, (None, 7, 3))
+    assert resize_tensor(tensor, (2, 3)) is tensor
+    other = resize_tensor(tensor, (None, 7, 3))
     assert (other.dims, other.shape, other.has_rank) == ((None, 7, 3), (1, 7, 3), True)
     untold = replace(tensor, shape=(), dims=(), has_rank=False)
-    assert sized_as(untold, ()) is untold
+    assert resize_tensor(untold, ()) is untold
 
 
 @pytest.mark.parametrize("root", [0, 1, 2])
-def test_a_tensor_of_other_sizes_takes_its_place_everywhere_in_the_main_subgraph_alone(root: int) -> None:
+def test_resized_tensors_replace_the_main_subgraphs(root: int) -> None:
     model = drawn(root)
     x, y, z = model.main.tensors
     changed = with_dims(model, {x: (7, 3), y: (7, 3), z: (11,)})
@@ -55,15 +55,15 @@ def test_a_tensor_that_is_known_to_be_a_scalar_has_a_rank() -> None:
     assert with_dims(scalar, {untold: ()}).main.inputs[0].has_rank
 
 
-def test_a_tensor_of_another_dtype_has_the_scale_that_was_disregarded_of_it() -> None:
-    """In whichever subgraph it is."""
+def test_changed_dtype_restores_the_disregarded_scale() -> None:
+    """In any subgraph."""
     model = drawn(0)
-    changed = retyped(model, {(1, 1): "int8"})
+    changed = with_dtypes(model, {(1, 1): "int8"})
     before, after = model.subgraphs[1].outputs[0], changed.subgraphs[1].outputs[0]
     assert before.quantization is None
-    assert before.disregarded is not None
-    assert (after.dtype, after.quantization, after.disregarded) == ("int8", before.disregarded, None)
-    again = retyped(changed, {(1, 1): "uint8"}).subgraphs[1].outputs[0]
-    assert (again.dtype, again.quantization) == ("uint8", before.disregarded)
+    assert before.ignored_quantization is not None
+    assert (after.dtype, after.quantization, after.ignored_quantization) == ("int8", before.ignored_quantization, None)
+    again = with_dtypes(changed, {(1, 1): "uint8"}).subgraphs[1].outputs[0]
+    assert (again.dtype, again.quantization) == ("uint8", before.ignored_quantization)
     assert [changed.subgraphs[k].tensors for k in (0, 2)] == [model.subgraphs[k].tensors for k in (0, 2)]
     assert [tensor.dtype for tensor in changed.subgraphs[1].tensors] == ["float32", "int8", "float32"]

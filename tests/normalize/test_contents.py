@@ -1,4 +1,4 @@
-"""Lists of which the file does not say what they hold: what handlers tell of their operators is put together."""
+"""Lists whose element type the file does not store, combined from what handlers declare."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 import onnx_tflite_plugin as otp
 from conformance.cases.custom.lists import WHOLE, drop_variant_tensors, loops, written
 from conformance.models import Net
-from onnx_tflite_plugin.api import Contents, Instance, Terminate, handler
+from onnx_tflite_plugin.api import Instance, ListContents, Terminate, handler
 from onnx_tflite_plugin.conversion import convert
 from onnx_tflite_plugin.errors import UnsupportedOperator, VerificationError
 from onnx_tflite_plugin.host import Host
@@ -34,17 +34,17 @@ def variants(model: Model) -> int:
 @pytest.mark.parametrize(
     ("one", "other", "together"),
     [
-        (Contents(), Contents("float32", (2, 3)), Contents("float32", (2, 3))),
-        (Contents("float32"), Contents(None, (2, None)), Contents("float32", (2, None))),
-        (Contents("float32", (None, 3)), Contents("float32", (2, None)), Contents("float32", (2, 3))),
-        (Contents("float32"), Contents("int32"), None),
-        (Contents("float32", (2, 3)), Contents("float32", (2, 5)), None),
-        (Contents("float32", (2, 3)), Contents("float32", (2,)), None),
-        (None, Contents("float32"), None),
+        (ListContents(), ListContents("float32", (2, 3)), ListContents("float32", (2, 3))),
+        (ListContents("float32"), ListContents(None, (2, None)), ListContents("float32", (2, None))),
+        (ListContents("float32", (None, 3)), ListContents("float32", (2, None)), ListContents("float32", (2, 3))),
+        (ListContents("float32"), ListContents("int32"), None),
+        (ListContents("float32", (2, 3)), ListContents("float32", (2, 5)), None),
+        (ListContents("float32", (2, 3)), ListContents("float32", (2,)), None),
+        (None, ListContents("float32"), None),
     ],
 )
-def test_what_two_operators_tell_is_put_together(
-    one: Contents | None, other: Contents | None, together: Contents | None
+def test_declared_contents_are_merged(
+    one: ListContents | None, other: ListContents | None, together: ListContents | None
 ) -> None:
     assert merge(one, other) == merge(other, one) == together
 
@@ -67,15 +67,15 @@ def test_a_list_that_operators_contradict_stays_unknown() -> None:
     assert variants(complete_lists(model, Host(packs="builtin"), GENERIC)) == variants(model)
 
 
-def test_inspect_tells_who_converts_lists_of_older_files() -> None:
+def test_inspect_lists_handlers_of_lists_in_older_files() -> None:
     assert inspect(older(), host=Host(packs="builtin"))["missing"] == []
 
 
 def test_contents_that_fail_are_a_warning_and_the_list_stays_unknown() -> None:
-    def broken(at: Instance) -> Contents:
+    def broken(at: Instance) -> ListContents:
         raise KeyError("element_dtype")
 
-    @handler("CUSTOM.MakeList", max_version=1, layout=Terminate(), contents=broken)
+    @handler("CUSTOM.MakeList", max_version=1, layout=Terminate(), list_contents=broken)
     def lower(ctx, *operands):  # type: ignore[no-untyped-def]
         return ctx.ops.Identity(operands[0])
 
@@ -87,8 +87,13 @@ def test_contents_that_fail_are_a_warning_and_the_list_stays_unknown() -> None:
     assert any("contents of handler" in warning for warning in host.warnings)
 
 
-def test_a_pack_tells_what_its_own_lists_hold() -> None:
-    @handler("CUSTOM.MakeList", max_version=1, layout=Terminate(), contents=lambda at: Contents(at.op[0].dtype, (3,)))
+def test_pack_declares_contents_of_its_lists() -> None:
+    @handler(
+        "CUSTOM.MakeList",
+        max_version=1,
+        layout=Terminate(),
+        list_contents=lambda at: ListContents(at.op[0].dtype, (3,)),
+    )
     def lower(ctx, *operands):  # type: ignore[no-untyped-def]
         return ctx.ops.Identity(operands[0])
 

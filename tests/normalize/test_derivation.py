@@ -1,4 +1,4 @@
-"""Sizes that follow from those of graph inputs, operator by operator, and operators that take no others."""
+"""Shapes derived from those of graph inputs, operator by operator, and operators that accept no others."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ Draw = Callable[[GraphBuilder], None]
 
 
 def behind(draw: Draw, host: Host | None = None, **given: Dims) -> Mapping[str, Dims]:
-    """The sizes that follow of tensors by name."""
+    """Return the derived shapes of tensors by name."""
     builder = ModelBuilder()
     draw(builder.main)
     model = read(builder.build())
     inputs = {tensor.name: tensor for tensor in model.main.inputs}
     sizes = Sizes(model, host or Host(packs="builtin"), TARGETS["generic"], "sizes that do not follow:")
     return {
-        tensor.name: dims for tensor, dims in sizes.behind({inputs[name]: dims for name, dims in given.items()}).items()
+        tensor.name: dims
+        for tensor, dims in sizes.propagate({inputs[name]: dims for name, dims in given.items()}).items()
     }
 
 
@@ -35,7 +36,7 @@ def ints(g: GraphBuilder, *numbers: int) -> int:
     return g.constant("", np.asarray(numbers, np.int32))
 
 
-def test_what_depends_on_no_input_of_another_size_keeps_its_own() -> None:
+def test_independent_tensors_keep_their_shape() -> None:
     def draw(g: GraphBuilder) -> None:
         g.operator("ABS", [g.input("x", (2, 3))], [a := g.tensor("a", (2, 3))])
         g.operator("ABS", [g.input("z", (2, 3))], [b := g.tensor("b", (2, 3))])
@@ -46,10 +47,8 @@ def test_what_depends_on_no_input_of_another_size_keeps_its_own() -> None:
 
 
 @pytest.mark.parametrize(("stored", "follow"), [((2, 3), {}), ((3, 2), {"y": (2, 3)})])
-def test_a_shape_that_is_made_of_constants_is_known_and_what_it_gives_follows(
-    stored: tuple[int, int], follow: Mapping[str, Dims]
-) -> None:
-    """Where it is what the file says nothing has changed."""
+def test_shape_computed_from_constants_is_used(stored: tuple[int, int], follow: Mapping[str, Dims]) -> None:
+    """If it equals the stored one nothing has changed."""
 
     def draw(g: GraphBuilder) -> None:
         sides = [g.constant("rows", np.int32(2)), g.constant("columns", np.int32(3))]
@@ -67,7 +66,7 @@ def test_a_shape_that_is_made_of_constants_is_known_and_what_it_gives_follows(
     assert behind(beside, x=(7,)) == {"x": (7,), "w": (7,), **follow}
 
 
-def test_numbers_made_of_sizes_go_on_through_arithmetic_to_the_shape_they_make() -> None:
+def test_sizes_are_computed_through_arithmetic() -> None:
     def draw(g: GraphBuilder) -> None:
         x = g.input("x", (2, 3))
         g.operator("SHAPE", [x], [s := g.tensor("s", (2,), "int32")], {"out_type": "INT32"})
@@ -78,7 +77,7 @@ def test_numbers_made_of_sizes_go_on_through_arithmetic_to_the_shape_they_make()
     assert behind(draw, x=(5, 7)) == {"x": (5, 7), "s": (2,), "d": (2,), "y": (5, 14)}
 
 
-def test_a_result_of_another_rank_than_is_stored_has_the_one_that_follows_and_so_have_those_behind() -> None:
+def test_derived_rank_replaces_the_stored_one_downstream() -> None:
     def draw(g: GraphBuilder) -> None:
         g.operator("RESHAPE", [g.input("x", (2, 15)), ints(g, 2, 3, 5)], [a := g.tensor("a", (6, 5))])
         g.operator("ABS", [a], [b := g.tensor("b", (6, 5))])
@@ -88,7 +87,7 @@ def test_a_result_of_another_rank_than_is_stored_has_the_one_that_follows_and_so
 
 
 @pytest.mark.parametrize("stored", [(2,), (2, 3, 1)])
-def test_a_rank_that_a_kernel_does_not_make_gives_way_to_the_one_beside_it(stored: tuple[int, ...]) -> None:
+def test_impossible_rank_is_corrected_by_one(stored: tuple[int, ...]) -> None:
     def draw(g: GraphBuilder) -> None:
         w = g.constant("w", np.ones((3, 5), np.float32))
         g.operator("FULLY_CONNECTED", [g.input("x", (2, 5)), w, None], [y := g.tensor("y", stored)])
@@ -98,7 +97,7 @@ def test_a_rank_that_a_kernel_does_not_make_gives_way_to_the_one_beside_it(store
 
 
 @pytest.mark.parametrize("stored", [(2, 5), (2, 5, 7), (2, 5, 7, 3, 1)])
-def test_an_image_is_one_whatever_rank_is_stored_of_it(stored: tuple[int, ...]) -> None:
+def test_image_has_rank_4_whatever_is_stored(stored: tuple[int, ...]) -> None:
     def draw(g: GraphBuilder) -> None:
         window = {"padding": "VALID", "stride_h": 1, "stride_w": 1, "filter_height": 2, "filter_width": 3}
         g.operator("MAX_POOL_2D", [g.input("x", (2, 5, 7, 3))], [y := g.tensor("y", stored)], window)
@@ -107,7 +106,7 @@ def test_an_image_is_one_whatever_rank_is_stored_of_it(stored: tuple[int, ...]) 
     assert behind(draw, x=(11, 5, 7, 3)) == {"x": (11, 5, 7, 3), "y": (11, 4, 5, 3)}
 
 
-def test_a_rank_that_is_further_off_is_refused() -> None:
+def test_rank_off_by_more_than_one_is_refused() -> None:
     def draw(g: GraphBuilder) -> None:
         g.operator("SPACE_TO_DEPTH", [g.input("x", (2, 6, 10, 3))], [y := g.tensor("y", (2, 5))], {"block_size": 2})
         g.output(y)
@@ -120,9 +119,7 @@ def test_a_rank_that_is_further_off_is_refused() -> None:
     ("code", "dtype", "index"),
     [("PAD", "float32", (2, 2)), ("TILE", "float32", (2,)), ("SUM", "float32", (1,)), ("REVERSE_V2", "float32", (1,))],
 )
-def test_operands_with_an_entry_for_each_axis_of_another_or_for_some_have_no_other_size(
-    code: str, dtype: str, index: tuple[int, ...]
-) -> None:
+def test_per_axis_operands_cannot_be_resized(code: str, dtype: str, index: tuple[int, ...]) -> None:
     def draw(g: GraphBuilder) -> None:
         x, other = g.input("x", (2, 3), dtype), g.input("entries", index, "int32")
         g.operator(
@@ -130,7 +127,7 @@ def test_operands_with_an_entry_for_each_axis_of_another_or_for_some_have_no_oth
         )
         g.output(y)
 
-    with pytest.raises(UnsupportedOperator, match=f"op 0 {code} .*its operand 1 has an entry for each axis of another"):
+    with pytest.raises(UnsupportedOperator, match=f"op 0 {code} .*operand 1 has an entry per axis of another operand"):
         behind(draw, entries=(index[0] + 1, *index[1:]))
 
 
@@ -141,13 +138,13 @@ def quantized(g: GraphBuilder) -> None:
     g.output(y)
 
 
-def test_an_axis_with_a_scale_for_each_coordinate_has_no_other_size() -> None:
+def test_axis_with_scales_cannot_be_resized() -> None:
     assert behind(quantized, x=(5, 3)) == {"x": (5, 3), "y": (5, 3)}
     with pytest.raises(UnsupportedOperator, match="'y' has 3 scales along axis 1"):
         behind(quantized, x=(2, 5))
 
 
-def test_what_keeps_a_state_has_sizes_of_its_own() -> None:
+def test_stateful_operators_cannot_be_resized() -> None:
     def draw(g: GraphBuilder) -> None:
         ones = [
             g.constant(name, np.ones(shape, np.float32)) for name, shape in (("w", (5, 3)), ("r", (5, 5)), ("b", (5,)))
@@ -156,11 +153,11 @@ def test_what_keeps_a_state_has_sizes_of_its_own() -> None:
         g.operator("RNN", [g.input("x", (2, 3)), *ones, state], [y := g.tensor("y", (2, 5))])
         g.output(y)
 
-    with pytest.raises(UnsupportedOperator, match="it runs a subgraph or keeps a state, which has sizes of its own"):
+    with pytest.raises(UnsupportedOperator, match="its state 'state' has shape"):
         behind(draw, x=(7, 3))
 
 
-def test_the_operator_whose_sizes_do_not_follow_is_named_with_the_reason() -> None:
+def test_operator_without_derived_shapes_is_named() -> None:
     def draw(g: GraphBuilder) -> None:
         g.operator("ABS", [g.input("x", (2, 3))], [a := g.tensor("a", (2, 3))])
         g.operator("CUSTOM.Unknown", [a], [b := g.tensor("b", (2, 3))])
@@ -175,7 +172,7 @@ def test_the_operator_whose_sizes_do_not_follow_is_named_with_the_reason() -> No
     assert behind(draw) == {}
 
 
-def test_sizes_that_do_not_fit_are_said_without_what_follows_for_the_nodes_behind() -> None:
+def test_contradicting_shapes_are_reported_without_consequences() -> None:
     def draw(g: GraphBuilder) -> None:
         operands = [g.input("x", (7, 3)), g.constant("c", np.ones((7, 3), np.float32))]
         g.operator("ADD", operands, [y := g.tensor("y", (7, 3))], {"fused_activation_function": "RELU6"})
@@ -186,7 +183,7 @@ def test_sizes_that_do_not_fit_are_said_without_what_follows_for_the_nodes_behin
     assert str(caught.value).endswith("op 0 ADD v1 'y': Incompatible dimensions")
 
 
-def test_an_operator_whose_handler_fails_on_other_sizes_is_named_with_the_function_that_does() -> None:
+def test_failing_handler_is_named_with_its_function() -> None:
     def draw(g: GraphBuilder) -> None:
         g.operator("CUSTOM.Mine", [g.input("x", (2, 3))], [y := g.tensor("y", (2, 3))])
         g.output(y)

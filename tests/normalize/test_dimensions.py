@@ -1,4 +1,4 @@
-"""Names of sizes that are left open: one for sizes that are always equal, and none for any other."""
+"""Names of dynamic dimensions: one name for sizes that are always equal, and none for any others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Sizes = dict[str, list[int | str | None]]
 
 
 def named(text: str, given: Mapping[tuple[str, int], str] | None = None) -> Sizes:
-    """The sizes of inputs and outputs of a graph in ONNX's own notation."""
+    """Return the dims of inputs and outputs of a graph in ONNX's text format."""
     model = ir.serde.deserialize_model(onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["": 18]> graph {text}'))
     name_dimensions(model, given or {})
     return {
@@ -27,7 +27,7 @@ def named(text: str, given: Mapping[tuple[str, int], str] | None = None) -> Size
 
 
 def test_a_size_and_a_constant_is_never_the_size_of_another_input() -> None:
-    """Whatever the two are drawn as."""
+    """Whatever sample sizes are used."""
     for rows in range(1, 40):
         found = named(
             f"(float[?, 3] x, float[?, 3] y) => (float[?, 3] longer, float[?, 3] same)"
@@ -61,7 +61,7 @@ def test_sizes_of_all_operands_that_must_be_equal_have_one_name() -> None:
     }  # fmt: skip
 
 
-def test_sizes_that_may_broadcast_have_names_of_their_own_beside_such_that_must_be_equal() -> None:
+def test_broadcastable_sizes_have_separate_names() -> None:
     found = named(
         "(float[?, 2] x, float[?, 3] y, float[?, 3] p, float[?, 3] q) => (float[?, 5] z, float[?, 3] w)"
         "{ z = Concat<axis = 1>(x, y)\n w = Add(p, q) }"
@@ -74,15 +74,15 @@ def test_what_has_no_rank_or_another_than_is_stored_has_no_names() -> None:
     assert found == {"x": ["x_dim0"], "y": [], "z": ["x_dim0", None], "w": []}
 
 
-def test_a_size_that_must_equal_one_of_another_axis_has_none_of_its_own_axis() -> None:
-    """Rows of the second are columns of the first."""
+def test_size_equal_to_another_axis_is_not_merged() -> None:
+    """Rows of the second input are columns of the first."""
     found = named("(float[?, ?] x, float[?, ?] y) => (float[?, ?] z) { z = MatMul(x, y) }")
     assert found["x"] == ["x_dim0", "x_dim1"]
     assert found["y"] == ["y_dim0", "y_dim1"]
 
 
-def test_a_model_that_takes_no_equal_sizes_has_none_of_one_name() -> None:
-    """Rows side by side, of which one has had a row more."""
+def test_sizes_that_cannot_be_equal_have_separate_names() -> None:
+    """One input has one row more than the other."""
     found = named(
         "(float[?, 2] x, float[?, 2] y) => (float[?, 4] z) <float[1, 2] row = {0, 0}>"
         "{ longer = Concat<axis = 0>(x, row)\n z = Concat<axis = 1>(longer, y) }"
@@ -91,9 +91,7 @@ def test_a_model_that_takes_no_equal_sizes_has_none_of_one_name() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
-def test_sizes_are_drawn_apart_and_together_make_no_tensor_that_inference_takes_memory_for(
-    count: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sample_sizes_are_distinct_and_take_little_memory(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Mapping[tuple[str, int], int]] = []
     infer = dimensions.infer
 
@@ -112,6 +110,6 @@ def test_sizes_are_drawn_apart_and_together_make_no_tensor_that_inference_takes_
     assert not {*drawn[0].values()} & {*drawn[1].values()}
 
 
-def test_a_model_without_open_sizes_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_static_model_is_not_inferred(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dimensions, "infer", lambda proto, sizes: pytest.fail("inferred"))
     assert named("(float[2, 3] x) => (float[?, 3] y) { y = Neg(x) }") == {"x": [2, 3], "y": [None, 3]}

@@ -1,4 +1,4 @@
-"""ONNX's shape inference at sizes of one's choice: what is followed, and what would take memory and is not."""
+"""ONNX shape inference at given sizes: values that are tracked, and values that would take too much memory."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.normalize import inference
 from onnx_tflite_plugin.normalize.inference import LARGE, LONGEST, infer, skeleton
 from onnx_tflite_plugin.source.model import Dims
 
 
 def parsed(text: str) -> onnx.ModelProto:
-    """A graph in ONNX's own notation; operators of the domain ``other`` are nobody's."""
+    """Return a graph in ONNX's text format; operators of the domain ``other`` have no schema."""
     imports = 'opset_import: ["": 18, "other": 1]'
     return onnx.parser.parse_model(f"<ir_version: 9, {imports}> graph {text}")
 
@@ -25,13 +25,13 @@ def inferred(text: str, sizes: Mapping[tuple[str, int], int] | None = None) -> l
     return infer(skeleton(ir.serde.deserialize_model(parsed(text))), sizes)
 
 
-def test_sizes_follow_from_those_of_inputs_and_not_from_those_that_outputs_have() -> None:
+def test_shapes_are_inferred_from_inputs_not_stored_outputs() -> None:
     text = "(float[?, 3, 4] x, float[5, ?] y) => (float[7] u, float[7, 7] v) { u = Transpose<perm = [2, 1, 0]>(x)\n v = Neg(y) }"
     assert inferred(text) == [(4, 3, None), (5, None)]
     assert inferred(text, {("x", 0): 2, ("y", 1): 11}) == [(4, 3, 2), (5, 11)]
 
 
-def test_of_what_has_no_rank_none_follows_and_what_takes_no_input_has_sizes() -> None:
+def test_shapes_of_rankless_and_input_free_values() -> None:
     assert inferred("(float[2, 3] x, int64[?] s) => (float[] y) { y = Reshape(x, s) }") == [None]
     assert inferred("(float[] x) => (float[] y, float[2] z) <float[2] a = {3, 5}> { y = Neg(x)\n z = Neg(a) }") == [
         None,
@@ -40,17 +40,17 @@ def test_of_what_has_no_rank_none_follows_and_what_takes_no_input_has_sizes() ->
     assert inferred("() => (float[?] z) <float[2] a = {3, 5}> { z = Neg(a) }") == [(2,)]
 
 
-def test_what_is_of_no_elements_has_sizes_and_what_would_be_of_fewer_is_refused() -> None:
+def test_empty_shapes_are_allowed_and_negative_ones_refused() -> None:
     window = "(float[1, 1, ?] x) => (float[1, 1, ?] y) { y = MaxPool<kernel_shape = [5]>(x) }"
     assert inferred(window, {("x", 2): 4}) == [(1, 1, 0)]
-    with pytest.raises(Refused, match=r"its result would be of shape \[1, 1, -1\]"):
+    with pytest.raises(Refusal, match=r"the result would have the negative shape \[1, 1, -1\]"):
         inferred(window, {("x", 2): 3})
 
 
 @pytest.mark.parametrize("rows", [5, LONGEST])
-def test_what_contradicts_an_operator_is_told_without_the_path_to_it(rows: int) -> None:
+def test_contradiction_is_reported_without_its_source_path(rows: int) -> None:
     text = f"(float[{rows}, 3] x, float[{rows}, 2] y) => (float[?, ?] z) {{ z = Concat<axis = 0>(x, y) }}"
-    with pytest.raises(Refused, match=r"^Can't merge shape info"):
+    with pytest.raises(Refusal, match=r"^Can't merge shape info"):
         inferred(text)
 
 
@@ -77,7 +77,7 @@ def test_shapes_that_are_computed_are_followed_where_no_vector_is_long(rows: int
         ("(float[3, 2] x) => (float[?, ?] y) {{ y = Neg(x) }}", True),
     ],
 )
-def test_numbers_are_followed_where_that_takes_little_or_sizes_are_not_known_without_and_no_vector_is_long(
+def test_vector_values_are_tracked_only_if_needed_and_short(
     text: str, followed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[bool] = []
@@ -93,7 +93,7 @@ def test_numbers_are_followed_where_that_takes_little_or_sizes_are_not_known_wit
     assert calls[-1] == followed
 
 
-def test_arithmetic_of_floats_is_not_followed_and_that_of_integers_and_of_other_domains_is() -> None:
+def test_float_arithmetic_is_not_tracked() -> None:
     text = (
         "(float[2] x, int64[2] n, bool c) => (float[2] y) <float[2] d> {"
         " a = Add(x, x)\n b = Mul(n, n)\n d = other.Sub(x, x)\n m = Neg(x)\n"
@@ -107,7 +107,7 @@ def test_arithmetic_of_floats_is_not_followed_and_that_of_integers_and_of_other_
     assert proto.graph.node[2].domain == "other"
 
 
-def test_large_constants_are_inputs_of_the_skeleton_and_an_operand_that_is_absent_stays_absent() -> None:
+def test_skeleton_has_large_constants_as_inputs() -> None:
     model = ir.serde.deserialize_model(parsed("(float[3] x) => (float[3] y) { y = Clip(x, , x) }"))
     for name, count in (("small", LARGE), ("large", LARGE + 1)):
         tensor = ir.tensor(np.zeros(count, np.float32), name=name)

@@ -1,4 +1,4 @@
-"""What a file does not tell of results' sizes, where it follows: a rank, or that a size is open."""
+"""Shapes of results that a file does not store but that can be derived: a rank, or a dynamic size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from conformance.builder import GraphBuilder, ModelBuilder
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.normalize.derivation import Sizes
-from onnx_tflite_plugin.normalize.ranks import completed
+from onnx_tflite_plugin.normalize.ranks import complete_shapes
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Dims, Model
 
@@ -25,7 +25,7 @@ def untold(draw: Callable[[GraphBuilder], None]) -> Model:
 
 
 def follows(code: str, operands: Sequence[Any], stored: Shape, options: dict[str, Any] | None = None) -> Dims | None:
-    """The sizes of an operator's result, by what the file stores of it; arrays are constants, shapes graph inputs."""
+    """Return the derived shape of an operator's output for a stored one; arrays are constants, shapes graph inputs."""
 
     def draw(g: GraphBuilder) -> None:
         refs = [
@@ -36,7 +36,7 @@ def follows(code: str, operands: Sequence[Any], stored: Shape, options: dict[str
         g.operator(code, refs, [y], options)
         g.output(y)
 
-    (result,) = completed(untold(draw), Host(packs="builtin")).main.outputs
+    (result,) = complete_shapes(untold(draw), Host(packs="builtin")).main.outputs
     return result.dims if result.has_rank else None
 
 
@@ -72,14 +72,14 @@ ROWS = np.ones((2, 1), np.float32)
         ("SUM", [(2, 3), np.asarray([0, 1], np.int32)], None, ()),
     ],
 )
-def test_the_sizes_of_a_result_follow_where_the_file_tells_none_or_does_not_say_that_one_is_open(
+def test_missing_ranks_and_dynamic_sizes_are_derived(
     code: str, operands: Sequence[Any], stored: Shape, dims: Dims | None
 ) -> None:
     assert follows(code, operands, stored) == dims
 
 
-def test_what_follows_of_one_result_is_what_the_next_is_made_of() -> None:
-    """Numbers too: the shape that a RESHAPE is given."""
+def test_derived_shapes_propagate_to_the_next_operator() -> None:
+    """Including numbers, such as the shape operand of a RESHAPE."""
 
     def draw(g: GraphBuilder) -> None:
         x = g.input("x", (2, 3, 5))
@@ -89,11 +89,11 @@ def test_what_follows_of_one_result_is_what_the_next_is_made_of() -> None:
         g.operator("ADD", [c, a], [d := g.tensor("d", None)])
         g.output(b, c, d)
 
-    main = completed(untold(draw), Host(packs="builtin")).main
+    main = complete_shapes(untold(draw), Host(packs="builtin")).main
     assert [tensor.dims for tensor in main.outputs] == [(3,), (2, 3, 5), (2, 3, 5)]
 
 
-def test_results_follow_one_by_one_beside_operands_that_are_absent() -> None:
+def test_shapes_are_derived_with_absent_operands() -> None:
     def draw(g: GraphBuilder) -> None:
         halves = [g.tensor("a", (1, 3)), g.tensor("b", None)]
         g.operator("SPLIT", [g.constant("axis", np.int32(0)), g.input("x", (2, 3))], halves, {"num_splits": 2})
@@ -101,11 +101,11 @@ def test_results_follow_one_by_one_beside_operands_that_are_absent() -> None:
         g.operator("FULLY_CONNECTED", [g.input("y", (2, 3)), w, None], [c := g.tensor("c", None)])
         g.output(*halves, c)
 
-    main = completed(untold(draw), Host(packs="builtin")).main
+    main = complete_shapes(untold(draw), Host(packs="builtin")).main
     assert [tensor.dims for tensor in main.outputs] == [(1, 3), (1, 3), (2, 5)]
 
 
-def test_a_model_whose_file_tells_all_is_the_same_one_and_no_operator_is_tried(
+def test_complete_model_is_unchanged_without_lowering(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def draw(g: GraphBuilder) -> None:
@@ -117,15 +117,15 @@ def test_a_model_whose_file_tells_all_is_the_same_one_and_no_operator_is_tried(
         g.operator("SUM", [x, axes], [d := g.tensor("d", ())])
         g.output(a, b, c, d)
 
-    monkeypatch.setattr(Sizes, "bound", lambda sizes, op: pytest.fail("tried"))
+    monkeypatch.setattr(Sizes, "bind", lambda sizes, op: pytest.fail("tried"))
     model = untold(draw)
-    assert completed(model, Host(packs="builtin")) is model
+    assert complete_shapes(model, Host(packs="builtin")) is model
 
 
-def test_a_model_of_which_nothing_else_follows_is_the_same_one() -> None:
+def test_model_without_derivable_shapes_is_unchanged() -> None:
     def draw(g: GraphBuilder) -> None:
         g.operator("ADD", [g.input("x", (None, 3)), g.constant("c", ROWS)], [y := g.tensor("y", (2, 3))])
         g.output(y)
 
     model = untold(draw)
-    assert completed(model, Host(packs="builtin")) is model
+    assert complete_shapes(model, Host(packs="builtin")) is model

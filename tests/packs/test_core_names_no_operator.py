@@ -121,7 +121,7 @@ def test_no_source_file_of_the_core_mentions_an_operator() -> None:
         assert named <= FORMAT, file
 
 
-def test_the_core_spells_the_prefixes_of_codes_in_one_module_and_names_no_custom_operator() -> None:
+def test_core_defines_code_prefixes_in_one_module() -> None:
     root = Path(onnx_tflite_plugin.__file__).parent
     spelled = {}
     for path in root.rglob("*.py"):

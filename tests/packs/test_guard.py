@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from onnx_tflite_plugin.errors import InvalidModel
-from onnx_tflite_plugin.guard import BUILTIN, INLINE, Failed, Mismatch, definition, guarded, raised
+from onnx_tflite_plugin.guard import BUILTIN, INLINE, Failed, Mismatch, definition, format_error, guarded
 
 
 def inner(error: BaseException) -> None:
@@ -35,12 +35,12 @@ def failure(error: BaseException, by: Any = outer) -> Failed:
 
 
 def test_a_text_is_one_line_of_bounded_length() -> None:
-    assert raised(ValueError("one\n  two\tthree")) == "ValueError: one two three"
-    assert raised(KeyError()) == "KeyError"
-    assert len(raised(ValueError("a" * 100_000))) < 500
+    assert format_error(ValueError("one\n  two\tthree")) == "ValueError: one two three"
+    assert format_error(KeyError()) == "KeyError"
+    assert len(format_error(ValueError("a" * 100_000))) < 500
 
 
-def test_what_the_host_finds_wrong_is_told_in_its_own_words_and_where_the_function_is_written() -> None:
+def test_mismatch_is_reported_with_location_of_function() -> None:
     failed = failure(Mismatch("it returned 2 values"))
     assert failed.reason == f"handler x of some-pack failed: it returned 2 values, at {definition(outer)}"
 
@@ -50,14 +50,14 @@ def test_a_failure_is_placed_in_the_deepest_of_the_packs_own_functions(by: Any) 
     assert failure(ValueError("no"), by).reason.endswith(" in inner")
 
 
-def test_what_fails_in_a_library_is_placed_where_the_pack_calls_it_or_if_nobodys_where_it_fails() -> None:
+def test_library_failure_is_located_at_the_packs_call() -> None:
     for by, place in ((outer, f"{__file__}:"), (None, os.path.join("json", "decoder.py:"))):
         with pytest.raises(Failed, match="JSONDecodeError") as caught, guarded("handler x", "some-pack", by):
             json.loads("{")
         assert place in caught.value.reason.rpartition(", at ")[2]
 
 
-def test_a_syntax_error_in_a_file_is_placed_there_and_of_a_module_that_is_missing_no_place_is_told() -> None:
+def test_syntax_error_has_location_and_missing_module_has_none() -> None:
     failed = failure(SyntaxError("no", ("pack.py", 7, 1, "x = = 2")), "pack")
     assert failed.reason.endswith(", at pack.py:7")
     with pytest.raises(Failed) as caught, guarded("entry point x", "some-pack", "no_such_pack"):
@@ -67,7 +67,7 @@ def test_a_syntax_error_in_a_file_is_placed_there_and_of_a_module_that_is_missin
     )
 
 
-def test_a_syntax_error_of_text_that_is_in_no_file_is_placed_where_it_was_raised() -> None:
+def test_syntax_error_without_file_is_located_where_raised() -> None:
     assert failure(SyntaxError("no")).reason.endswith(" in inner")
 
 

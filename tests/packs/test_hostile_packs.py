@@ -208,7 +208,7 @@ def test_hooks_without_handlers_are_listed(
     assert {"pack": "evil-pack", "hook": "claim"} in json.loads(capfd.readouterr().out)["hooks"]
 
 
-def test_a_pack_with_the_same_name_of_another_version_is_left_out_only_where_it_does_not_suit() -> None:
+def test_pack_is_skipped_only_for_an_incompatible_version() -> None:
     from onnx_tflite_plugin.host.offers import unmet
 
     suits = [

@@ -81,7 +81,7 @@ def expected(x: np.ndarray, weight: np.ndarray, second: np.ndarray) -> np.ndarra
     return quantized(dequantized(b) @ (second.reshape(2, 5).T * 0.004))
 
 
-def test_a_quantized_custom_operator_between_convolutions_works_in_planned_order(site: Path) -> None:
+def test_quantized_custom_operator_between_convolutions_is_permuted(site: Path) -> None:
     roll_pack(site, "roll-pack")
     data, (weight, second) = custom_between_convolutions()
     x = np.random.default_rng(0).integers(-128, 128, (1, 7, 11, 3)).astype(np.int8)
@@ -94,7 +94,7 @@ def test_a_quantized_custom_operator_between_convolutions_works_in_planned_order
     assert otp.convert(data, layout_plan="local").report.transposes == 4
 
 
-def test_two_packs_on_one_operator_are_an_error_naming_both_and_prefer_settles_it(site: Path) -> None:
+def test_claims_of_two_packs_are_an_error_unless_preferred(site: Path) -> None:
     roll_pack(site, "roll-pack")
     roll_pack(site, "other-pack", op="Neg")
     data, _ = custom_between_convolutions()
@@ -107,7 +107,7 @@ def test_two_packs_on_one_operator_are_an_error_naming_both_and_prefer_settles_i
     assert "Abs" in otp.convert(data, block=["other-pack"]).report.nodes
 
 
-def test_an_operator_nobody_handles_is_named_with_the_entry_point_that_would_serve_it(site: Path) -> None:
+def test_unsupported_operator_is_reported_with_missing_entry_point(site: Path) -> None:
     data, _ = custom_between_convolutions()
     with pytest.raises(
         otp.ConversionError,
@@ -150,7 +150,7 @@ def test_a_third_party_overrides_a_builtin_and_the_report_says_so(site: Path) ->
     assert otp.convert(add_model(), prefer=["onnx-tflite-plugin"]).report.nodes == {"Add": 1}
 
 
-def test_a_hook_may_claim_a_family_decline_with_a_reason_and_see_the_finished_model(site: Path) -> None:
+def test_hook_claims_family_declines_and_sees_finished_model(site: Path) -> None:
     source = """
         from onnx_tflite_plugin.api import Decline, Terminate, handler, hookimpl
 
@@ -198,7 +198,7 @@ def test_an_operator_that_litert_has_no_kernel_of_is_told_so() -> None:
         otp.convert(unary_model("STABLEHLO_SORT"))
 
 
-def test_every_stablehlo_operator_of_the_schema_is_registered_by_litert_or_has_no_kernel() -> None:
+def test_stablehlo_operators_are_registered_or_without_kernel() -> None:
     codes = {code for code in vars(BuiltinOperator) if code.startswith(kernelless.PREFIX)}
     without = {kernelless.PREFIX + name for name in kernelless.KERNELLESS}
     assert without == codes - {*REGISTERED}
@@ -248,13 +248,13 @@ def test_a_failure_of_the_converter_on_declarations_of_a_pack_names_them(
         raise IndexError("nothing there")
 
     monkeypatch.setattr("onnx_tflite_plugin.pipeline.node_counts", broken)
-    with pytest.raises(otp.ConversionError, match="a bug of the converter: please report it"):
+    with pytest.raises(otp.ConversionError, match="a bug in the converter: please report it"):
         otp.convert(unary_model("NEG"))
     roll_pack(site, "roll-pack")
     text = (
-        r"op 0 CUSTOM.RollChannels v1 'y': where what handler roll_pack:roll of roll-pack declares is not true "
-        r"\(layout=.*, quantization=Dequantized\(\)\), it is the reason of IndexError: nothing there, in broken, "
-        r".* \(--block roll-pack leaves it out; report it to its authors\)$"
+        r"op 0 CUSTOM.RollChannels v1 'y': if the declarations of handler roll_pack:roll of roll-pack are wrong "
+        r"\(layout=.*, quantization=Dequantized\(\)\), they are the cause of IndexError: nothing there, in broken, "
+        r".* \(--block roll-pack disables the pack; report the error to its authors\)$"
     )
     with pytest.raises(otp.ConversionError, match=text):
         otp.convert(unary_model("CUSTOM.RollChannels"))
@@ -275,7 +275,7 @@ def test_an_alias_serves_a_second_entry_point(site: Path) -> None:
         assert otp.convert(unary_model(name)).report.nodes == {"Abs": 1}
 
 
-def test_a_third_party_that_fails_to_answer_leaves_the_operator_to_the_built_in(site: Path) -> None:
+def test_failing_third_party_leaves_operator_to_built_in(site: Path) -> None:
     source = """
         from onnx_tflite_plugin.api import Transparent, handler
 
@@ -322,7 +322,7 @@ def test_entry_points_that_do_not_parse_are_passed_over_and_said(site: Path) -> 
     assert "torn_pack-1.0.dist-info cannot be read" in warning
 
 
-def test_what_a_handler_gets_wrong_is_an_error_naming_operator_handler_and_pack(site: Path) -> None:
+def test_handler_error_names_operator_handler_and_pack(site: Path) -> None:
     bodies = {
         "raises": "raise ValueError('bad luck')",
         "too_many": "return x, x",
@@ -335,7 +335,7 @@ def test_what_a_handler_gets_wrong_is_an_error_naming_operator_handler_and_pack(
         "raises": "bad luck",
         "too_many": "2 values for 1 outputs",
         "dtype": "int64, the tensor is float",
-        "shape": "what it emits has a size in dimension 0 of 4, by the file and what it declares it is 2",
+        "shape": "the emitted value has a size in dimension 0 of 4, but 2 by the file and the handler's declarations",
         "attribute": "no attribute sharpness",
         "operator": "NoSuchThing",
     }
@@ -369,8 +369,8 @@ def add_model() -> bytes:
 @pytest.mark.parametrize(
     ("code", "declared", "reason"),
     [
-        ("CUSTOM.Odd", "indexed_by_axis={0: 0}", "has no entry for each of 2 axes, by what handler odd_pack:odd of odd-pack"),
-        ("NEG", "axes='a b c -> a b c'", "has rank 2, NEG takes 3, by what handler odd_pack:odd of odd-pack declares"),
+        ("CUSTOM.Odd", "indexed_by_axis={0: 0}", "has no entry for each of 2 axes, by the declarations of handler odd_pack:odd"),
+        ("NEG", "axes='a b c -> a b c'", "has rank 2, but NEG requires 3, by the declarations of handler odd_pack:odd"),
     ],
 )  # fmt: skip
 def test_what_a_pack_declares_of_operands_is_not_blamed_on_the_file(

@@ -1,4 +1,4 @@
-"""The page about a conversion: what it says, that it needs no network, and that a browser draws it without an error."""
+"""The page about a conversion: its content, no network access, and no error in a browser."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def digits() -> Page:
     return gather(DIGITS.read_bytes(), conversion.proto, "digits", report=conversion.report)
 
 
-def test_every_operator_says_what_it_became_and_took(digits: Page) -> None:
+def test_operators_have_their_nodes_and_times(digits: Page) -> None:
     assert [op["code"] for op in digits.operators][:2] == ["CONV_2D", "DEPTHWISE_CONV_2D"]
     assert any("Conv" in node for node in digits.operators[0]["nodes"])
     assert digits.operators[0]["layout"] == "Implicit"
@@ -53,17 +53,19 @@ def test_every_tensor_is_compared_and_the_first_wrong_one_is_marked(digits: Page
     assert [op["index"] for op in page.operators if op["wrong"]] == [1]
 
 
-def test_a_tensor_beyond_its_tolerance_is_not_marked_where_the_outputs_are_right(
+def test_wrong_tensor_is_marked_only_if_outputs_are_wrong(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told = {"tensor": 1, "name": "t", "value": "t", "text": "max 2 LSB", "ok": False, "worst": 2.0}
-    monkeypatch.setattr("onnx_tflite_plugin.page.measured.measured", lambda *given: ([told], "within", False, {}, 0.0))
+    error = {"tensor": 1, "name": "t", "value": "t", "text": "max 2 LSB", "ok": False, "worst": 2.0}
+    monkeypatch.setattr(
+        "onnx_tflite_plugin.page.measured.measure_errors", lambda *given: ([error], "within", False, {}, 0.0)
+    )
     page = gather(DIGITS.read_bytes(), otp.convert(DIGITS).proto, "digits")
     assert [error["first_wrong"] for error in page.errors] == [False]
     assert not any(op["wrong"] for op in page.operators)
 
 
-def test_without_quantization_the_page_says_what_verify_says() -> None:
+def test_page_without_quantization_agrees_with_verify() -> None:
     """The values of a whole network leave LiteRT's; each operator by itself does not."""
     conversion = otp.convert(DIGITS, quantization="float", verify=True)
     page = gather(DIGITS.read_bytes(), conversion.proto, "digits")
@@ -75,7 +77,7 @@ def test_without_quantization_the_page_says_what_verify_says() -> None:
     assert "each operator was compared on LiteRT's own inputs" in page.verdict
 
 
-def test_floats_in_a_quantized_network_are_islands_and_forced_transposes_are_named() -> None:
+def test_float_islands_and_forced_transposes_are_named() -> None:
     model = ModelBuilder()
     g = model.main
     q = quant(0.1, 3)
@@ -92,7 +94,7 @@ def test_floats_in_a_quantized_network_are_islands_and_forced_transposes_are_nam
     assert len(page.transposes) == conversion.report.transposes == 1
 
 
-def test_states_are_told_apart_from_inputs_and_outputs_and_their_tensors_compared() -> None:
+def test_states_are_listed_separately_and_compared() -> None:
     model = ModelBuilder()
     g = model.main
     x, handle = g.input("x", (2, 3)), g.tensor("handle", (), "resource")

@@ -1,4 +1,4 @@
-"""What the page is told of a model, piece by piece."""
+"""Facts on the page, one by one."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, quant
 from onnx_tflite_plugin.graph.metadata import CarriedState, belongs_to, node_props, props, write_states
 from onnx_tflite_plugin.page.gather import (
-    _counted,
+    _count_names,
     _edge,
     _edges,
     _facts,
     _graph_of,
     _nodes,
-    _numbers,
+    _operator_indices,
     _operators,
     _transposes,
 )
@@ -39,8 +39,8 @@ def info(name: str, *shape: int | str | None, dtype: int = TensorProto.FLOAT) ->
 
 
 def test_nodes_are_counted_by_kind_the_most_frequent_first() -> None:
-    assert _counted(["Add", "Conv", "Conv", "Mul"]) == ["2 Conv", "Add", "Mul"]
-    assert _counted([]) == []
+    assert _count_names(["Add", "Conv", "Conv", "Mul"]) == ["2 Conv", "Add", "Mul"]
+    assert _count_names([]) == []
 
 
 @pytest.mark.parametrize(
@@ -54,12 +54,12 @@ def test_nodes_are_counted_by_kind_the_most_frequent_first() -> None:
 def test_an_edge_has_its_dtype_and_sizes_and_what_its_author_says_of_it(
     given: onnx.ValueInfoProto, dtype: str, shape: list[int | str | None]
 ) -> None:
-    told = [{"name": "y", "labels": ["b"]}, {"name": "x", "labels": ["a"]}]
-    assert _edge(given, told) == {"name": "x", "dtype": dtype, "shape": shape, "labels": ["a"]}
-    assert _edge(given, told[:1]) == {"name": "x", "dtype": dtype, "shape": shape}
+    authored = [{"name": "y", "labels": ["b"]}, {"name": "x", "labels": ["a"]}]
+    assert _edge(given, authored) == {"name": "x", "dtype": dtype, "shape": shape, "labels": ["a"]}
+    assert _edge(given, authored[:1]) == {"name": "x", "dtype": dtype, "shape": shape}
 
 
-def test_an_operator_of_the_page_has_its_first_result_its_time_and_what_is_wrong_with_it() -> None:
+def test_operator_has_output_time_and_error() -> None:
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (2, 3), "int8", quantization=quant(0.5, 3))
@@ -88,7 +88,7 @@ def test_an_operator_of_the_page_has_its_first_result_its_time_and_what_is_wrong
     assert rows[1]["layout"] == "Transparent"
 
 
-def test_the_operators_of_the_page_are_those_of_the_signature_that_was_converted() -> None:
+def test_operators_are_those_of_the_converted_signature() -> None:
     model = ModelBuilder()
     for name, code in (("first", "NEG"), ("second", "EXP")):
         graph = model.main if name == "first" else model.subgraph(name)
@@ -108,7 +108,7 @@ def test_a_tensor_is_an_edge_from_its_maker_to_each_reader_once() -> None:
     assert found == [(0, 1, "t1"), (0, 2, "t1")]
 
 
-def test_states_are_no_inputs_and_outputs_and_one_that_a_tool_took_out_is_none() -> None:
+def test_states_are_listed_apart_unless_removed() -> None:
     graph = helper.make_graph(
         [helper.make_node("Identity", ["x"], ["y"]), helper.make_node("Identity", ["kept"], ["kept:next"])],
         "g",
@@ -129,7 +129,7 @@ def test_states_are_no_inputs_and_outputs_and_one_that_a_tool_took_out_is_none()
     assert (facts["onnx_bytes"], facts["constant_bytes"]) == (model.ByteSize(), graph.initializer[0].ByteSize())
 
 
-def test_transposes_are_the_planned_ones_or_without_a_plan_those_of_the_file() -> None:
+def test_transposes_are_planned_ones_or_those_of_the_file() -> None:
     nodes = [
         helper.make_node("Transpose", ["a"], ["b"], name="op12/Transpose", perm=[0, 2, 1]),
         helper.make_node("Transpose", ["b"], ["c"], name="Transpose_7"),
@@ -146,7 +146,7 @@ def test_transposes_are_the_planned_ones_or_without_a_plan_those_of_the_file() -
         {"tensor": "t", "perm": "0,1 -> 1,0", "bytes": 8, "from": "op 12 X v1", "to": ["op 3 Y v1", "graph output"],
          "operators": [3, 12]}
     ]  # fmt: skip
-    assert _numbers(["graph input", "op 7 X v1", "shop 5 Y"]) == {7}
+    assert _operator_indices(["graph input", "op 7 X v1", "shop 5 Y"]) == {7}
 
 
 def test_a_node_of_several_operators_is_told_with_each() -> None:
@@ -192,7 +192,7 @@ def calls() -> bytes:
     return model.build()
 
 
-def test_what_a_call_gives_way_to_belongs_to_the_call_and_not_to_whom_has_its_number() -> None:
+def test_inlined_nodes_belong_to_the_call() -> None:
     proto = otp.convert(calls()).proto
     assert _nodes(proto) == {0: ["Abs"], 1: ["Exp", "Neg"], 2: ["Exp", "Neg"], 3: ["Reshape", "If"], 4: ["Sin"]}
     (branching,) = (node for node in proto.graph.node if node.op_type == "If")

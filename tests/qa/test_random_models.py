@@ -30,7 +30,7 @@ OF_TENSORFLOW = re.compile(r"CUSTOM\.Flex\w+")
 
 
 def test_every_operator_of_the_support_table_is_drawn() -> None:
-    table = (ROOT / "docs/operators.md").read_text()
+    table = (ROOT / "docs/reference/operators.md").read_text()
     supported = set(re.findall(r"^\| ([A-Z][\w.]+) \|", table, re.MULTILINE))
     unknown_to_litert = {code for code in supported if OF_TENSORFLOW.fullmatch(code)}
     assert supported - set(operators()) - unknown_to_litert == ANOTHER_SEQUENCE

@@ -1,4 +1,4 @@
-"""Weights with a scale per block: as small as in the file where the runtime multiplies by them, else float."""
+"""Weights with a scale per block: as small as in the file if the runtime multiplies by blocks, else float."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROWS, DEPTH, OUT = 3, 768, 173  # more weights than are multiplied as real numbe
 
 
 def layer(size: int, depth: int = DEPTH, first: float = 0.1) -> bytes:
-    """Random weights in blocks of ``size``; ``first``: the scale of one."""
+    """Return a layer with random weights in blocks of ``size``; ``first``: the scale of the first block."""
     random = np.random.default_rng(size)
     model = ModelBuilder()
     g = model.main
@@ -43,7 +43,7 @@ def layer(size: int, depth: int = DEPTH, first: float = 0.1) -> bytes:
 
 
 def fused(conversion: otp.Conversion, folder: Path) -> Counter[str]:
-    """What ONNX Runtime makes of it."""
+    """Return the operator types of the model that ONNX Runtime optimizes."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.optimized_model_filepath = str(folder / "optimized.onnx")
@@ -134,17 +134,17 @@ def test_a_block_is_the_largest_power_of_two_that_divides_the_files() -> None:
 
 
 def test_weights_with_a_scale_per_block_count_as_dynamic_quantization() -> None:
-    """LiteRT quantizes their activations, as those of weights with one scale: the same tolerance applies."""
+    """LiteRT quantizes their activations as for weights with one scale, so the same tolerance applies."""
     assert Tolerance.of(structure.read(layer(32))).of_range == 2e-2
 
 
 def test_a_block_that_float16_rounds_to_a_scale_of_0_adds_nothing() -> None:
-    """As weights do that are hardly initialized. XNNPACK refuses them; the kernel of LiteRT's own multiplies by 0."""
+    """As barely initialized weights have. XNNPACK refuses such blocks; LiteRT's own kernel multiplies by 0."""
     data = layer(32, first=0.0)
     assert otp.verify(data, otp.convert(data)).ok
 
 
 @pytest.mark.parametrize("first", [-0.1, float("nan"), float("inf")])
 def test_scales_of_blocks_are_finite_and_not_negative(first: float) -> None:
-    with pytest.raises(InvalidModel, match=r"scales: tensor 2 'scales' holds what is no scale"):
+    with pytest.raises(InvalidModel, match=r"scales: tensor 2 'scales' holds a value that is negative or not finite"):
         otp.convert(layer(32, first=first))

@@ -1,11 +1,11 @@
-"""Bounds of fused activations in stored integers."""
+"""Bounds of fused activations in quantized values."""
 
 from __future__ import annotations
 
 import pytest
 
-from onnx_tflite_plugin.api.refusal import Refused
-from onnx_tflite_plugin.quantization.activation import Clamp, stored_clamp
+from onnx_tflite_plugin.api.refusal import Refusal
+from onnx_tflite_plugin.quantization.activation import Clamp, quantized_clamp_bounds
 from onnx_tflite_plugin.source.model import Quantization
 
 
@@ -28,11 +28,11 @@ def test_a_bound_that_the_dtypes_own_end_does_is_none(
     activation: str, dtype: str, scale: float, zero_point: int, bounds: tuple[int | None, int | None]
 ) -> None:
     """CalculateActivationRangeQuantized, kernel_util.cc."""
-    clamp = stored_clamp(activation, dtype, Quantization((scale,), (zero_point,), 0))
+    clamp = quantized_clamp_bounds(activation, dtype, Quantization((scale,), (zero_point,), 0))
     assert clamp == Clamp(*bounds)
-    assert clamp.idle == (bounds == (None, None))
+    assert clamp.is_idle == (bounds == (None, None))
 
 
 def test_a_scale_of_0_has_no_bounds() -> None:
-    with pytest.raises(Refused, match="a scale of 0"):
-        stored_clamp("RELU6", "int8", Quantization((0.0,), (3,), 0))
+    with pytest.raises(Refusal, match="a scale of 0"):
+        quantized_clamp_bounds("RELU6", "int8", Quantization((0.0,), (3,), 0))

@@ -1,4 +1,4 @@
-"""Operators that compute on stored integers, and targets that run nothing on some."""
+"""Operators that compute on quantized values, and targets without kernels for some dtypes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from onnx_tflite_plugin.targets import TARGETS
         ({"int8": ("uint8", 128)}, {"uint8"}, False),
     ],
 )
-def test_what_is_computed_on_integers_needs_kernels_of_the_dtypes_they_are_kept_in(
+def test_integer_arithmetic_needs_kernels_of_the_storage_dtype(
     storage: dict[str, tuple[str, int]], without: set[str], runs: bool
 ) -> None:
     target = replace(TARGETS["generic"], storage=storage, no_integer_kernel={"*": frozenset(without)})
@@ -40,5 +40,7 @@ def test_what_is_computed_on_integers_needs_kernels_of_the_dtypes_they_are_kept_
     if runs:
         assert set(plan_storage(bound, target).arithmetic.values()) == {Arithmetic.STORED}
         return
-    with pytest.raises(HandlerError, match="it computes with integers of int8, on which target generic runs nothing"):
+    with pytest.raises(
+        HandlerError, match="the operator computes on int8 values, on which target generic runs nothing"
+    ):
         plan_storage(bound, target)

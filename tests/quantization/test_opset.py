@@ -1,4 +1,4 @@
-"""Which opset a model needs, and what is said where another was asked for."""
+"""The opset that a model needs, and the error if an older one is requested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``output_quantization``: outputs that the operator's behaviour does not hold for."""
+"""``output_quantization``: outputs with a behavior of their own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from conformance.builder import quant
 from conformance.models import Net, tensor
 from onnx_tflite_plugin.api import (
     Attribute,
-    Behaviour,
+    Behavior,
     Context,
     Dequantized,
     FixedOutputRange,
@@ -34,19 +34,19 @@ SCALE, ZERO = 0.05, {"int8": 7, "uint8": 131, "int16": 0}
 LAST = {"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 0)}
 
 
-def largest(behaviour: Behaviour, second: Any = SHARES) -> Handler:
-    """The largest of each row as it is stored, and the share that each element has of its row's sum of squares."""
+def largest(behavior: Behavior, second: Any = SHARES) -> Handler:
+    """Return the maximum of each row as stored, and each element's share of its row's sum of squares."""
 
     @handler(
         CODE,
         max_version=1,
         layout=Attribute(),
         axes="r c -> r 1, r c",
-        quantization=behaviour,
+        quantization=behavior,
         output_quantization={out(1): second},
     )
     def lowered(ctx: Context, x: Any) -> tuple[Any, Any]:
-        squares = ctx.ops.Mul(real := ctx.dequantize(x, 0), real) if ctx.integers else ctx.ops.Mul(x, x)
+        squares = ctx.ops.Mul(real := ctx.dequantize(x, 0), real) if ctx.uses_integers else ctx.ops.Mul(x, x)
         shares = ctx.ops.Div(squares, ctx.ops.ReduceSum(squares, [ctx.axis(1)], keepdims=1))
         return ctx.ops.ReduceMax(x, [ctx.axis(1)], keepdims=1), shares
 
@@ -78,11 +78,9 @@ def reference(x: Array, dtype: str) -> tuple[Array, Array]:
 
 @pytest.mark.parametrize("target", ["onnxruntime", "generic"])
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
-@pytest.mark.parametrize("behaviour", [Raw(shift_safe=True), Raw(), SameScale(), Dequantized()], ids=str)
-def test_an_output_is_quantized_as_it_is_declared_and_the_others_as_the_operator(
-    behaviour: Behaviour, dtype: str, target: str
-) -> None:
-    proto = converted(largest(behaviour), dtype, target=target).proto
+@pytest.mark.parametrize("behavior", [Raw(shift_safe=True), Raw(), SameScale(), Dequantized()], ids=str)
+def test_output_behavior_overrides_the_operators(behavior: Behavior, dtype: str, target: str) -> None:
+    proto = converted(largest(behavior), dtype, target=target).proto
     x = np.random.default_rng(5).integers(-100, 101, (3, 7)).astype(dtype)
     values, shares = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x0": x})
     expected = reference(x, dtype)
@@ -91,9 +89,9 @@ def test_an_output_is_quantized_as_it_is_declared_and_the_others_as_the_operator
     assert np.ptp(shares.astype(int)) > 50
 
 
-@pytest.mark.parametrize("behaviour", [Raw(shift_safe=True), SameScale()], ids=str)
-def test_integers_of_the_others_are_not_dequantized(behaviour: Behaviour) -> None:
-    graph = converted(largest(behaviour), "int8").proto.graph
+@pytest.mark.parametrize("behavior", [Raw(shift_safe=True), SameScale()], ids=str)
+def test_integers_of_the_others_are_not_dequantized(behavior: Behavior) -> None:
+    graph = converted(largest(behavior), "int8").proto.graph
     (largest_of,) = (node for node in graph.node if node.op_type == "ReduceMax")
     makers = {name: node.op_type for node in graph.node for name in node.output}
     assert makers.get(largest_of.input[0]) != "DequantizeLinear"
@@ -107,17 +105,17 @@ def test_without_quantization_both_are_float() -> None:
 @pytest.mark.parametrize(
     ("second", "reason"),
     [
-        (SHARES, "the kernel insists on scale 0.00390625 and zero point -128, the file has 0.1 and 3"),
+        (SHARES, "the kernel requires scale 0.00390625 and zero point -128, the file has 0.1 and 3"),
         (Raw(), "output_quantization"),
     ],
 )
-def test_what_does_not_fit_is_told(second: Any, reason: str) -> None:
+def test_misfitting_output_parameters_are_reported(second: Any, reason: str) -> None:
     with pytest.raises((ConversionError, TypeError), match=reason):
         converted(largest(Raw(shift_safe=True), second), "int8", last=(0.1, 3))
 
 
 @pytest.mark.parametrize("slot", [0, 2])
-def test_a_slot_that_is_no_output_is_told(slot: int) -> None:
+def test_declaration_for_an_input_slot_is_reported(slot: int) -> None:
     @handler(CODE, max_version=1, layout=Attribute(), quantization=NotQuantizable(), output_quantization={slot: SHARES})
     def lowered(ctx: Context, x: Any) -> tuple[Any, Any]:
         return x, x

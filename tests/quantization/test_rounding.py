@@ -1,4 +1,4 @@
-"""What a bound of one step would hide."""
+"""Rounding differences that a tolerance of one step would hide."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.models import Net, tensor
-from onnx_tflite_plugin.api.refusal import Refused
-from onnx_tflite_plugin.quantization.activation import Clamp, stored_clamp
+from onnx_tflite_plugin.api.refusal import Refusal
+from onnx_tflite_plugin.quantization.activation import Clamp, quantized_clamp_bounds
 from onnx_tflite_plugin.source.model import Quantization
 from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime
 
 
 @pytest.mark.parametrize(("activation", "scale"), [("RELU6", 12.0), ("RELU_N1_TO_1", 2.0)])
-def test_a_bound_halfway_between_two_integers_goes_away_from_zero(activation: str, scale: float) -> None:
-    """TfLiteRound; only of half a step is the quotient exact: 6 / 12 and 1 / 2."""
+def test_bounds_round_half_away_from_zero(activation: str, scale: float) -> None:
+    """TfLiteRound; the quotient is exact only for half a step: 6 / 12 and 1 / 2."""
     model = Net()
     x, y = tensor(997, dtype="int8", scale=scale, zero_point=3), tensor(997, dtype="int8", scale=scale, zero_point=-5)
     model.output(model.call("ADD", [x, x], y, fused_activation_function=activation))
@@ -29,8 +29,8 @@ def test_a_bound_halfway_between_two_integers_goes_away_from_zero(activation: st
 
 
 @pytest.mark.parametrize("zero_point", [0, 71])
-def test_integers_of_32_bits_are_rounded_not_cut(zero_point: int) -> None:
-    """The kernel rounds twice, so that one in 50 is off by one here; of what is cut it would be every other one."""
+def test_int32_is_rounded_not_truncated(zero_point: int) -> None:
+    """The kernel rounds twice, so one in 50 results is off by one; with truncation every other one would be."""
     model = Net()
     wide = replace(tensor(997, dtype="int32", scale=1.0), zero_point=zero_point)
     model.output(model.call("QUANTIZE", [tensor(997, dtype="int16", scale=0.029314)], wide))
@@ -59,13 +59,13 @@ def test_integers_of_32_bits_are_rounded_not_cut(zero_point: int) -> None:
         ("RELU_N1_TO_1", "uint8", 0.01, 100, Clamp(None, 200)),
     ],
 )
-def test_a_stored_bound_is_the_zero_point_and_the_bounds_steps_where_the_dtype_does_not_end_there(
+def test_stored_clamp_is_limited_to_the_dtype(
     activation: str, dtype: str, scale: float, zero_point: int, clamp: Clamp
 ) -> None:
     """CalculateActivationRangeQuantized: max(qmin, quantize(bound)), min(qmax, quantize(bound))."""
-    assert stored_clamp(activation, dtype, Quantization((scale,), (zero_point,), 0)) == clamp
+    assert quantized_clamp_bounds(activation, dtype, Quantization((scale,), (zero_point,), 0)) == clamp
 
 
-def test_no_activation_is_told_in_a_scale_of_0() -> None:
-    with pytest.raises(Refused, match="scale of 0"):
-        stored_clamp("RELU", "int8", Quantization((0.0,), (0,), 0))
+def test_activation_at_scale_0_is_refused() -> None:
+    with pytest.raises(Refusal, match="scale of 0"):
+        quantized_clamp_bounds("RELU", "int8", Quantization((0.0,), (0,), 0))

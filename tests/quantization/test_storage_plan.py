@@ -1,4 +1,4 @@
-"""Which tensors are kept in another dtype than the file's, and how operators compute: the storage plan's rules."""
+"""Rules of the storage plan: tensors in another dtype than the file's, and the arithmetic of operators."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def planned(
 
 
 def kept(model: BoundModel, plan: StoragePlan) -> dict[str, str]:
-    """The dtype of every tensor by name."""
+    """Return the storage dtype of each tensor by name."""
     return {t.name: plan.storage(t).dtype for graph in model.graphs for t in graph.subgraph.tensors}
 
 
@@ -69,7 +69,7 @@ def int8_input(g: GraphBuilder, name: str = "x") -> TensorRef:
     return g.input(name, SHAPE, "int8", quantization=Q)
 
 
-def test_operators_with_weights_work_in_the_targets_dtype_and_others_at_the_edges_in_the_files() -> None:
+def test_weighted_operators_use_the_target_dtype_and_others_the_files() -> None:
     def weighted(g: GraphBuilder) -> None:
         g.output(dense(g, int8_input(g)))
 
@@ -80,7 +80,7 @@ def test_operators_with_weights_work_in_the_targets_dtype_and_others_at_the_edge
     assert kept(*planned(bare)) == {"x": "int8", "y": "int8"}
 
 
-def test_one_operator_with_weights_is_enough_for_all_that_share_a_tensor_with_it() -> None:
+def test_one_weighted_operator_decides_for_its_neighbors() -> None:
     def both(g: GraphBuilder) -> None:
         x = int8_input(g)
         g.output(dense(g, x))
@@ -89,9 +89,9 @@ def test_one_operator_with_weights_is_enough_for_all_that_share_a_tensor_with_it
     assert kept(*planned(both)) == {"x": "uint8", "w": "int8", "y": "uint8", "z": "uint8"}
 
 
-@pytest.mark.parametrize("behaviour", [Raw(), Raw(shift_safe=True), SameScale()])
-def test_what_subgraphs_take_and_give_stays_as_it_is_on_both_sides(behaviour: Raw | SameScale) -> None:
-    """Whatever a handler that calls them declares."""
+@pytest.mark.parametrize("behavior", [Raw(), Raw(shift_safe=True), SameScale()])
+def test_subgraph_interfaces_keep_the_files_dtype(behavior: Raw | SameScale) -> None:
+    """Whatever behavior the calling operator declares."""
 
     def branching(g: GraphBuilder) -> None:
         for name in ("then", "else"):
@@ -103,14 +103,14 @@ def test_what_subgraphs_take_and_give_stays_as_it_is_on_both_sides(behaviour: Ra
         g.operator("IF", [which, given], [y], {"then_subgraph_index": 1, "else_subgraph_index": 2})
         g.output(dense(g, y, "z"))
 
-    dtypes = kept(*planned(branching, IF=replace(builtin("IF"), quantization=behaviour)))
+    dtypes = kept(*planned(branching, IF=replace(builtin("IF"), quantization=behavior)))
     assert {name: dtypes[name] for name in ("given", "y", "then_x", "then_y", "else_x", "else_y")} == dict.fromkeys(
         ("given", "y", "then_x", "then_y", "else_x", "else_y"), "int8"
     )
     assert (dtypes["x"], dtypes["z"]) == ("uint8", "uint8")
 
 
-def test_what_a_model_remembers_stays_as_it_is() -> None:
+def test_states_keep_the_files_dtype() -> None:
     def remembering(g: GraphBuilder) -> None:
         x, state = int8_input(g), g.tensor("state", SHAPE, "int8", quantization=Q, variable=True)
         total = g.tensor("total", SHAPE, "int8", quantization=Q)
@@ -122,7 +122,7 @@ def test_what_a_model_remembers_stays_as_it_is() -> None:
 
 
 def assigned(g: GraphBuilder, value: int | None = None, name: str = "state") -> int:
-    """A resource variable, and what it is given."""
+    """Add a resource variable and its assignment."""
     handle = g.tensor(f"handle {name} {value}", (1,), "resource")
     g.operator("VAR_HANDLE", [], [handle], {"shared_name": name})
     if value is not None:
@@ -155,7 +155,7 @@ def test_a_resource_variable_stays_as_it_is_where_one_of_its_users_does() -> Non
     assert (dtypes["before"], dtypes["less"], dtypes["y"]) == ("int8", "int8", "uint8")
 
 
-def test_a_resource_variable_stays_as_it_is_where_another_that_is_assigned_the_same_does() -> None:
+def test_variables_that_share_a_value_keep_the_same_dtype() -> None:
     def remembering(g: GraphBuilder) -> None:
         before = g.tensor("before", SHAPE, "int8", quantization=Q)
         g.operator("READ_VARIABLE", [assigned(g, name="second")], [before])
@@ -169,7 +169,7 @@ def test_a_resource_variable_stays_as_it_is_where_another_that_is_assigned_the_s
     assert (dtypes["before"], dtypes["both"], dtypes["less"], dtypes["y"]) == ("int8", "int8", "int8", "uint8")
 
 
-def test_what_a_handler_takes_as_the_files_integers_stays_as_it_is() -> None:
+def test_file_slots_keep_the_files_dtype() -> None:
     def drawn(g: GraphBuilder) -> None:
         g.output(dense(g, called(g, "ABS", dense(g, int8_input(g), "inner"), "positive"), "y"))
 
@@ -178,7 +178,7 @@ def test_what_a_handler_takes_as_the_files_integers_stays_as_it_is() -> None:
     assert (dtypes["inner"], dtypes["positive"], dtypes["y"]) == ("int8", "uint8", "uint8")
 
 
-def test_what_a_kernel_computes_of_bare_integers_stays_as_it_is() -> None:
+def test_bare_quantized_arithmetic_keeps_the_files_dtype() -> None:
     def negated(g: GraphBuilder) -> None:
         g.output(dense(g, called(g, "NEG", dense(g, int8_input(g), "inner"), "less"), "y"))
 
@@ -203,9 +203,7 @@ def test_weights_that_are_computed_are_kept_as_activations_are() -> None:
 
 
 @pytest.mark.parametrize(("code", "taken"), [("NEG", False), ("TRANSPOSE", True)])
-def test_bare_integers_that_a_target_does_not_hold_are_moved_as_floats_and_not_computed_with(
-    code: str, taken: bool
-) -> None:
+def test_unsupported_dtypes_are_moved_as_floats_but_not_computed_on(code: str, taken: bool) -> None:
     def drawn(g: GraphBuilder) -> None:
         x = g.input("x", (5, 5), "int8", quantization=quant(0.05))
         y = g.tensor("y", (5, 5), "int8", quantization=quant(0.05))
@@ -215,11 +213,11 @@ def test_bare_integers_that_a_target_does_not_hold_are_moved_as_floats_and_not_c
     if taken:
         assert [*planned(drawn, "tensorrt")[1].arithmetic.values()] == [Arithmetic.FLOAT]
         return
-    with pytest.raises(HandlerError, match="the kernel works on bare int8, for which target tensorrt has no"):
+    with pytest.raises(HandlerError, match="the kernel works on raw int8, for which target tensorrt has no"):
         planned(drawn, "tensorrt")
 
 
-def test_integers_pass_through_where_the_parameters_agree_and_are_rescaled_where_not() -> None:
+def test_quantized_values_are_rescaled_only_if_parameters_differ() -> None:
     def rectified(scale: float) -> Callable[[GraphBuilder], None]:
         def draw(g: GraphBuilder) -> None:
             y = g.tensor("y", SHAPE, "int8", quantization=quant(scale, 3))
@@ -271,7 +269,7 @@ def test_only_the_slots_that_must_agree_are_asked_whether_they_do() -> None:
 
 
 def adding_up(entries: int) -> bytes:
-    """ "count" adds its input to a state of int8; "tell", where it is an entry too, gives twice the state."""
+    """Return a model of two entry points: "count" adds its input to an int8 state; "tell" returns twice the state."""
     model = ModelBuilder()
     shape = (1, 5)
     init, main, tell = model.subgraph("init"), model.main, model.subgraph("tell")
@@ -302,7 +300,7 @@ def adding_up(entries: int) -> bytes:
 
 
 def test_a_state_that_several_entries_share_is_stored_as_in_the_file() -> None:
-    """What one leaves the other reads, and neither conversion sees the other's operators."""
+    """One entry reads what another wrote, and neither conversion sees the other's operators."""
 
     def stored(entries: int, signature: str) -> dict[str, str]:
         converted = otp.convert(adding_up(entries), signature=signature)
@@ -322,16 +320,14 @@ def test_a_scale_that_a_kernel_insists_on_may_be_off_by_a_thousandth(scale: floa
     if taken:
         assert planned(softened)[1].arithmetic
         return
-    with pytest.raises(HandlerError, match=r"the kernel insists on scale 0\.00390625 and zero point -128"):
+    with pytest.raises(HandlerError, match=r"the kernel requires scale 0\.00390625 and zero point -128"):
         planned(softened)
 
 
 @pytest.mark.parametrize(("code", "channels"), [("CONV_2D", 0), ("DEPTHWISE_CONV_2D", 3)])
 @pytest.mark.parametrize("axis", range(4))
-def test_weights_have_a_scale_for_each_channel_of_the_result_or_are_refused(
-    code: str, channels: int, axis: int
-) -> None:
-    """Kernels take the scales for those of the channels, whatever axis the file says."""
+def test_weights_need_a_scale_per_output_channel(code: str, channels: int, axis: int) -> None:
+    """Kernels use the scales for the output channels, whatever axis the file names."""
 
     def convolved(g: GraphBuilder) -> None:
         x = g.input("x", (2, 5, 7, 3), "int8", quantization=Q)
@@ -344,7 +340,8 @@ def test_weights_have_a_scale_for_each_channel_of_the_result_or_are_refused(
         assert planned(convolved)[1].arithmetic
         return
     with pytest.raises(
-        HandlerError, match=f"a scale for each of axis {axis}, the kernel takes them for those of axis {channels}"
+        HandlerError,
+        match=f"per-channel scales along axis {axis}, but the kernel reads them as scales of axis {channels}",
     ):
         planned(convolved)
 
@@ -361,7 +358,9 @@ def test_channels_are_those_of_the_result_where_no_bias_is_declared(axis: int) -
     if axis == 0:
         assert planned(multiplied, FULLY_CONNECTED=without_bias)[1].arithmetic
         return
-    with pytest.raises(HandlerError, match="a scale for each of axis 1, the kernel takes them for those of axis 0"):
+    with pytest.raises(
+        HandlerError, match="per-channel scales along axis 1, but the kernel reads them as scales of axis 0"
+    ):
         planned(multiplied, FULLY_CONNECTED=without_bias)
 
 
@@ -377,16 +376,18 @@ def test_every_operator_that_cannot_take_integers_is_named_at_once() -> None:
     assert [problem.where.split()[-1] for problem in caught.value.problems] == ["'one'", "'two'"]
 
 
-def test_quantized_operands_are_refused_where_none_may_be_or_where_they_must_agree() -> None:
+def test_unsupported_or_disagreeing_quantized_operands_are_refused() -> None:
     def one(g: GraphBuilder) -> None:
         y = g.tensor("y", SHAPE, "int8", quantization=quant(0.5, 3))
         g.operator("ABS", [int8_input(g)], [y])
         g.output(y)
 
-    with pytest.raises(HandlerError, match=r"has no quantized form, but 'x' \(int8\), 'y' \(int8\) is quantized"):
+    with pytest.raises(
+        HandlerError, match=r"the operator has no quantized implementation, but 'x' \(int8\), 'y' \(int8\) is quantized"
+    ):
         planned(one, ABS=replace(builtin("ABS"), quantization=NotQuantizable()))
     with pytest.raises(
-        HandlerError, match="its quantized operands differ in scale or zero point, which the kernel refuses"
+        HandlerError, match="the quantized operands differ in scale or zero point, which the kernel refuses"
     ):
         planned(one, ABS=replace(builtin("ABS"), quantization=SameScale(unequal="refuse")))
 

@@ -1,4 +1,4 @@
-"""Weight-only quantization: weights as small as in the file, or float; equal results, and never dequantized at run time."""
+"""Weight-only quantization: weights as small as in the file or float, equal results, no dequantization at runtime."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from op_handlers.kernels import hybrid
 
 
 def network(activations: str = "float32", weights: str = "int8") -> bytes:
-    """A convolution with a scale per channel."""
+    """Return a convolution with per-channel scales."""
     model = ModelBuilder()
     g = model.main
     input_scale = quant(1 / 512, 0) if activations == "int16" else None
@@ -50,9 +50,9 @@ def run(conversion: otp.Conversion) -> np.ndarray:
 def test_kept_weights_are_a_fraction_of_the_file_and_the_same_numbers(
     weights: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a network that is too large for activations to be rounded."""
-    monkeypatch.setattr(hybrid, "SHALLOW", 0)
-    monkeypatch.setattr(hybrid, "SMALL", 0)
+    """The network is too large for its activations to be rounded."""
+    monkeypatch.setattr(hybrid, "MAX_LAYERS", 0)
+    monkeypatch.setattr(hybrid, "MAX_ELEMENTS", 0)
     kept, folded = (otp.convert(network(weights=weights), weights=how) for how in ("keep", "fold"))
     assert {"Cast", "Mul", "DequantizeLinear"}.isdisjoint(operators(folded))
     assert operators(kept)["Cast"] == 1
@@ -64,12 +64,12 @@ def test_weights_are_kept_by_default() -> None:
     assert otp.convert(network()).proto == otp.convert(network(), weights="keep").proto
 
 
-def test_a_target_that_reads_compressed_weights_gets_their_dequantize_linear() -> None:
+def test_target_for_compressed_weights_gets_dequantize_linear() -> None:
     assert operators(otp.convert(network(), target="openvino"))["DequantizeLinear"] == 1
 
 
 def test_sixteen_bit_activations_never_meet_real_weights_between_dq_and_q() -> None:
-    """ONNX Runtime would round the weights to 8 bits with one scale for all channels, where a single scale says to."""
+    """ONNX Runtime would round the weights to 8 bits with one scale for all channels."""
     converted = [
         otp.convert(network("int16"), weights=how, optimize=o) for how in ("keep", "fold") for o in ("faithful", "none")
     ]
@@ -81,7 +81,7 @@ def test_sixteen_bit_activations_never_meet_real_weights_between_dq_and_q() -> N
         np.testing.assert_array_equal(run(conversion), run(converted[0]))
 
 
-def test_eight_bit_activations_keep_the_dequantize_linear_that_fuses_whatever_is_asked() -> None:
+def test_int8_activations_always_keep_dequantize_linear() -> None:
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (1, 5, 7, 3), "int8", quantization=quant(0.1, 3))

@@ -16,6 +16,12 @@ def test_a_conversion_does_not_run_sympy() -> None:
     assert run(script) == "False"
 
 
+def test_a_conversion_does_not_import_verify() -> None:
+    loaded = "[name for name in sys.modules if name.startswith('onnx_tflite_plugin.verify')]"
+    script = f"import sys, onnx_tflite_plugin; onnx_tflite_plugin.convert({str(EXAMPLE)!r}); print({loaded})"
+    assert run(script) == "[]"
+
+
 def test_symbolic_sizes_compute_as_ever() -> None:
     script = "import onnx_tflite_plugin, onnx_ir; print(onnx_ir.SymbolicDim('batch') * 2 + 1)"
     assert run(script) == "2*batch + 1"

@@ -3,87 +3,51 @@
 from __future__ import annotations
 
 import re
-import shlex
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
-import numpy as np
 import pytest
 
-import onnx_tflite_plugin as otp
 from onnx_tflite_plugin.cli import cli
 from tests.helpers.command import Run
+from tests.helpers.samples import LANGUAGES, Samples, blocks
 from tools.pictures import FOLDER, drawings
-from tools.wheels import WAKE_WORDS, tflite_files
+from tools.site_hooks import changelog
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-ELSEWHERE = ("packs", "handlers")  # a pack is built as they show in tests/repository/test_docs_packs.py
-COMMANDS = (["onnx-tflite"], [".venv/bin/onnx-tflite"], [".venv/bin/python", "-m", "onnx_tflite_plugin"])
-# every command's, and those of other programs: tf2onnx, the support table, benchmarks, pytest
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+SECTIONS = ("tutorials", "how-to", "reference", "explanation")
+# options of other programs: tf2onnx, the support table, benchmarks, pytest, pip
 OTHERS = {
     "--tflite", "--output", "--inputs-as-nchw", "--outputs-as-nchw", "--signature_def", "--dequantize", "--large_model",
     "--custom-ops", "--op-pack", "--help", "--write", "--png", "--peer-python", "--peer-cache", "--markdown", "--keras",
+    "--no-deps",
 }  # fmt: skip
 
 
-def blocks(page: Path, language: str) -> list[str]:
-    """The fenced blocks of a page in a language, also those inside lists."""
-    found = re.findall(rf"^( *)```{language}\n(.*?)^\1```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    return ["".join(line[len(indent) :] for line in text.splitlines(keepends=True)) for indent, text in found]
+def names(pages: list[Path]) -> list[str]:
+    return [page.relative_to(ROOT).as_posix() for page in pages]
 
 
-def commands(page: Path) -> Iterator[list[str]]:
-    """Arguments of the calls of this package's command that a page shows to be run."""
-    for block in blocks(page, "sh"):
-        for line in re.split(r"\n|&&", block):
-            words = shlex.split(line)
-            for command in COMMANDS:
-                if words[: len(command)] == command:
-                    yield words[len(command) :]
+RUN = [page for page in PAGES if any(block.language in ("sh", "python") for block in blocks(page))]
 
 
-def ids(pages: list[Path]) -> list[str]:
-    return [page.stem for page in pages]
+@pytest.mark.parametrize("page", RUN, ids=names(RUN))
+def test_the_samples_of_a_page_run_in_order_from_a_clean_folder(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    folder = tmp_path / "checkout"
+    shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.chdir(folder)
+    samples = Samples(folder, tmp_path / "site", run)
+    for block in blocks(page):
+        samples.run(block)
 
 
-@pytest.fixture
-def page_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the files that pages speak of."""
-    monkeypatch.chdir(tmp_path)
-    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("digits_int8", "digits_float"):
-        shutil.copy(ROOT / "examples" / f"{name}.tflite", tmp_path)
-    shutil.copy(tmp_path / "digits_float.tflite", tmp_path / "model.tflite")
-    otp.convert("digits_int8.tflite").save("digits_int8.onnx")
-    np.savez("inputs.npz", image=np.zeros((2, 8, 8, 1), np.int8))
-    return tmp_path
-
-
-PYTHON = [page for page in PAGES if blocks(page, "python") and page.stem not in ELSEWHERE]
-SHELL = [page for page in PAGES if list(commands(page)) and page.stem not in ELSEWHERE]
-
-
-@pytest.mark.parametrize("page", PYTHON, ids=ids(PYTHON))
-def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, page_folder: Path) -> None:
-    text = "\n".join(blocks(page, "python"))
-    if "wake_word.onnx" in text:
-        (path,) = tflite_files(page_folder, [WAKE_WORDS]).glob("*/okay_nabu.tflite")
-        otp.convert(path).save("wake_word.onnx")
-    exec(compile(text, page.name, "exec"), {})
-
-
-@pytest.mark.parametrize("page", SHELL, ids=ids(SHELL))
-def test_the_commands_of_a_page_succeed(page: Path, page_folder: Path, run: Run) -> None:
-    for words in commands(page):
-        code, _, err = run(*(word.replace("/tmp/", f"{page_folder}/") for word in words))
-        assert code == 0, f"{words}: {err}"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=ids(PAGES))
-def test_the_options_that_a_page_names_exist(page: Path) -> None:
+@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
+def test_a_page_names_no_option_that_does_not_exist(page: Path) -> None:
     context = click.Context(cli)
     commands = [cli.get_command(context, name) for name in cli.list_commands(context)]
     there = {option for command in commands if command for param in command.params for option in param.opts}
@@ -91,12 +55,46 @@ def test_the_options_that_a_page_names_exist(page: Path) -> None:
     assert named <= there | OTHERS
 
 
-def test_pages_were_found_that_run_something() -> None:
-    assert {"README", "running", "quantization", "signatures"} <= set(ids(PYTHON))
-    assert {"README", "index", "accuracy", "sizes", "speed"} <= set(ids(SHELL))
+@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
+def test_every_block_of_a_page_has_a_language(page: Path) -> None:
+    assert {block.language for block in blocks(page)} <= LANGUAGES
+
+
+def test_every_page_is_in_a_section_and_says_who_needs_it() -> None:
+    for page in PAGES[1:]:
+        section = page.relative_to(DOCS).parts[0]
+        assert section in (*SECTIONS, "index.md"), page
+        assert re.search(r"^(For|Read this) ", page.read_text(encoding="utf-8"), re.MULTILINE), page
+
+
+def test_most_pages_run_something() -> None:
+    assert len(RUN) > len(PAGES) / 2
+    assert "README.md" in names(RUN)
 
 
 def test_pictures_are_what_their_script_draws() -> None:
     assert {path.name: path.read_text(encoding="utf-8") for path in FOLDER.iterdir()} == drawings()
     shown = {name for page in PAGES for name in re.findall(r"\]\(pictures/(.+?)\)", page.read_text(encoding="utf-8"))}
     assert shown == set(drawings())
+
+
+@pytest.mark.parametrize(
+    "name", ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "CHANGELOG.md", "examples/README.md"]
+)
+def test_links_between_files_lead_somewhere(name: str) -> None:
+    page = ROOT / name
+    links = re.findall(r"\]\((?!https?://|#)([^)#\s]+)", page.read_text(encoding="utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("address", ["", "https://example.org/us/project"])
+def test_the_changelog_of_the_site_links_its_pages(address: str) -> None:
+    text = changelog("[all](docs/how-to/run.md), [rules](CONTRIBUTING.md#versions)", address)
+    rules = f"[rules]({address}/blob/main/CONTRIBUTING.md#versions)" if address else "rules"
+    assert text == f"[all](../how-to/run.md), {rules}"
+
+
+def test_the_site_is_built_from_files_of_this_repository_alone() -> None:
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert "https://" not in text
+    assert "font: false" in text

@@ -11,11 +11,11 @@ import pytest
 from onnx_tflite_plugin.source.model import Options
 
 
-def test_a_field_that_the_file_leaves_out_has_the_schemas_default_by_name_and_by_key() -> None:
+def test_absent_field_has_schema_default_by_name_and_key() -> None:
     options = Options("", {}, {"keep_dims": False})
     assert options.keep_dims is options["keep_dims"] is False
     assert list(options) == []
-    with pytest.raises(AttributeError, match="has no option 'axis'; it holds nothing"):
+    with pytest.raises(AttributeError, match="has no option 'axis'; options: none"):
         _ = options.axis
 
 

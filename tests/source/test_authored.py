@@ -10,7 +10,7 @@ from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.source import metadata, read
 from onnx_tflite_plugin.source.authored import Metadata
 from onnx_tflite_plugin.source.content import Content
-from onnx_tflite_plugin.source.metadata import described, read_metadata
+from onnx_tflite_plugin.source.metadata import describe_interface, read_metadata
 from tests.helpers.metadata_files import LABELS, classifier, encoded, with_files
 
 
@@ -48,14 +48,14 @@ def test_files_of_the_model_and_of_its_subgraphs_are_the_models() -> None:
     assert [file.name for file in read_back.files] == ["of the model", "of the subgraph"]
 
 
-def test_subgraphs_that_the_metadata_does_not_reach_are_described_by_nothing() -> None:
+def test_subgraphs_beyond_the_metadata_have_no_description() -> None:
     model = ModelBuilder()
     for graph in (model.main, model.subgraph("second")):
         x, y = graph.input("x", (2, 3)), graph.tensor("y", (2, 3))
         graph.operator("NEG", [x], [y])
         graph.output(y)
     model.metadata("TFLITE_METADATA", classifier())
-    told = described(read(model.build()))
+    told = describe_interface(read(model.build()))
     assert {place: one.name for place, one in told.items()} == {(0, 0): "image", (0, 1): "scores"}
 
 

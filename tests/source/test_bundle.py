@@ -100,7 +100,7 @@ def test_a_large_stored_member_is_not_read_before_it_is_used(tmp_path: Path, mon
     with peak() as used:
         tensors = read(part.load()).main.tensors
         assert used() < 20  # a piece for the checksum
-    assert [tensor.array[-1] for tensor in tensors if tensor.constant] == [8 * MIB - 1]
+    assert [tensor.array[-1] for tensor in tensors if tensor.is_constant] == [8 * MIB - 1]
 
 
 @pytest.mark.parametrize("name", ["n.tflite", "n.task"])
@@ -112,7 +112,7 @@ def test_a_small_bundle_that_unpacks_to_very_much_is_refused(
     content = (START if name == "n.tflite" else bundles.ZIP) + bytes(64 * MIB)
     path = archive(tmp_path / "b.task", {name: content}, zipfile.ZIP_DEFLATED)
     with peak() as used:
-        with pytest.raises(InvalidModel, match=f"with '{name}' of .* bytes it unpacks to more than 32 MiB"):
+        with pytest.raises(InvalidModel, match=f"with '{name}'.* bytes. the bundle unpacks to more than 32 MiB"):
             members(path, "b.task")
         assert used() < 4
 
@@ -122,7 +122,7 @@ def test_members_count_together_towards_the_limit(tmp_path: Path, monkeypatch: p
     parts = {f"{k}.tflite": START + bytes(2 * MIB) for k in range(2)}
     assert len(members(archive(tmp_path / "2.task", parts, zipfile.ZIP_DEFLATED), "2")) == 2
     parts["2.tflite"] = START + bytes(2 * MIB)
-    with pytest.raises(InvalidModel, match=r"with '2\.tflite' of 2097160 bytes it unpacks to more than"):
+    with pytest.raises(InvalidModel, match=r"with '2\.tflite' \(2097160 bytes\) the bundle unpacks to more than"):
         members(archive(tmp_path / "3.task", parts, zipfile.ZIP_DEFLATED), "3")
     assert len(members(archive(tmp_path / "s.task", parts), "s")) == 3  # stored: nothing is unpacked
 
@@ -150,7 +150,7 @@ def test_a_damaged_member_is_refused_and_the_others_are_converted(run: Run, tmp_
     code, out, err = run("convert", path)
     assert code == 1
     assert "1 of 2 models" in out
-    assert "CRC" in err or "it is a zip archive that cannot be read" in err
+    assert "CRC" in err or "the zip archive cannot be read" in err
     assert [file.name for file in (tmp_path / "b").iterdir()] == ["b.onnx"]
 
 
@@ -168,9 +168,7 @@ def test_a_member_with_a_wrong_size_is_refused(tmp_path: Path) -> None:
     entry = content.rindex(b"PK\1\2")
     content[entry + 24 : entry + 28] = (len(model()) + 4).to_bytes(4, "little")  # the size when it is unpacked
     path.write_bytes(content)
-    with pytest.raises(
-        InvalidModel, match=r"it is a zip archive that cannot be read: 'a\.tflite' of .* bytes is stored in"
-    ):
+    with pytest.raises(InvalidModel, match=r"the zip archive cannot be read: 'a\.tflite' of .* bytes is stored in"):
         members(path, "b.task")
 
 

@@ -69,14 +69,14 @@ def test_a_file_reads_like_the_same_bytes_in_memory(
 @pytest.mark.usefixtures("paged")
 def test_a_system_without_preadv_reads_the_same(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "preadv", raising=False)
-    (weights,) = (tensor for tensor in read(path).main.tensors if tensor.constant)
+    (weights,) = (tensor for tensor in read(path).main.tensors if tensor.is_constant)
     assert np.array_equal(weights.array.reshape(-1), np.arange(ROWS * ROWS, dtype=np.float32))
 
 
 @pytest.mark.usefixtures("paged")
 def test_a_model_read_by_page_is_the_one_read_at_once(path: Path) -> None:
     (one,), (other,) = (
-        [tensor.array for tensor in read(source).main.tensors if tensor.constant]
+        [tensor.array for tensor in read(source).main.tensors if tensor.is_constant]
         for source in (path, path.read_bytes())
     )
     assert np.array_equal(one, other)
@@ -84,7 +84,7 @@ def test_a_model_read_by_page_is_the_one_read_at_once(path: Path) -> None:
 
 @pytest.mark.usefixtures("paged")
 def test_a_file_truncated_before_a_constant_is_read_is_an_error(path: Path) -> None:
-    (weights,) = (tensor for tensor in read(path).main.tensors if tensor.constant)
+    (weights,) = (tensor for tensor in read(path).main.tensors if tensor.is_constant)
     os.truncate(path, 100_000)
     with pytest.raises(InvalidModel, match="another process truncated the file while it was read"):
         _ = weights.array
@@ -93,20 +93,20 @@ def test_a_file_truncated_before_a_constant_is_read_is_an_error(path: Path) -> N
 @pytest.mark.usefixtures("paged")
 def test_a_mapped_file_is_checked_before_a_constant_is_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contents, "MAPPED", 0)
-    (weights,) = (tensor for tensor in read(path).main.tensors if tensor.constant)
+    (weights,) = (tensor for tensor in read(path).main.tensors if tensor.is_constant)
     os.truncate(path, 100_000)
     with pytest.raises(InvalidModel, match="another process truncated the file while it was read"):
         _ = weights.array
 
 
 def test_a_small_file_is_read_before_it_can_be_truncated(path: Path) -> None:
-    (weights,) = (tensor for tensor in read(path).main.tensors if tensor.constant)
+    (weights,) = (tensor for tensor in read(path).main.tensors if tensor.is_constant)
     os.truncate(path, 0)
     assert weights.array[-1, -1] == ROWS * ROWS - 1
 
 
 def test_a_file_replaced_while_it_is_read_is_read_as_it_was(path: Path, paged: None, tmp_path: Path) -> None:
-    (weights,) = (tensor for tensor in read(path).main.tensors if tensor.constant)
+    (weights,) = (tensor for tensor in read(path).main.tensors if tensor.is_constant)
     (tmp_path / "other").write_bytes(b"other")
     os.replace(tmp_path / "other", path)
     assert weights.array[-1, -1] == ROWS * ROWS - 1
@@ -128,13 +128,13 @@ PROGRAM = """
 import os, sys
 from onnx_tflite_plugin.source import content
 content.WHOLE = content.MAPPED = content._LARGE = 0
-mapped = content.FileContent._mapped
+mapped = content.FileContent._map_range
 def truncate(self, start, count):
     view = mapped(self, start, count)
     if count > 100_000:
         os.truncate(sys.argv[2], 1000)  # after the size was checked
     return view
-content.FileContent._mapped = truncate
+content.FileContent._map_range = truncate
 from onnx_tflite_plugin.cli import main
 main()
 """

@@ -38,7 +38,7 @@ def test_plain_types_are_views(dtype: str) -> None:
     assert (array.dtype.name, array.flags.writeable, array.flags.owndata) == (dtype, False, False)
 
 
-def test_tensors_of_one_buffer_read_its_bytes_each_as_its_dtype_and_shape_and_alike_ones_once() -> None:
+def test_tensors_of_one_buffer_share_values_if_dtype_and_shape_match() -> None:
     kinds = [("float32", (2, 3)), ("int32", (2, 3)), ("float32", (3, 2)), ("float32", (2, 3)), ("int8", (2, 3))]
     numbers = np.arange(1, 7, dtype=np.float32)
     tensors = [Tensor("c", (2, 3), NAMES.index("float32"), numbers.tobytes())]
@@ -133,7 +133,7 @@ def test_buffers_and_options_behind_the_flatbuffer(tmp_path: Path) -> None:
     assert not weights.flags.aligned, "the test wants an odd address"
 
 
-def test_options_in_their_place_come_before_those_behind_the_flatbuffer_as_in_litert() -> None:
+def test_inline_options_precede_options_after_the_flatbuffer() -> None:
     model = unary(operators=[Operator(custom=b"own", large=(8, 3))])
     assert read(model.write()).main.operators[0].custom_options == b"own"
 
@@ -251,20 +251,24 @@ BAD_SPARSITY: dict[str, Any] = {
     "dim_metadata[0].dense_size: -1": ((0, 1), (), [-1, 3]),
     "dim_metadata[0].dense_size: 4 coordinates": ((0, 1), (), [4, 1]),
     "dim_metadata[1].array_segments: 2 segments": ((0, 1), (), [2, ([0, 1], [0], "Uint8", "Uint8")]),
-    "dim_metadata[1].array_segments: they must": ((0, 1), (), [2, ([0, 2, 1], [0, 1], "Uint8", "Uint8")]),
-    "dim_metadata[1].array_segments: they must rise from 0": ((0, 1), (), [2, ([1, 1, 2], [0, 1], "Uint8", "Uint8")]),
-    "dim_metadata[1].array_segments: they must rise from 0 to the 2 indices": (
+    "dim_metadata[1].array_segments: segments must": ((0, 1), (), [2, ([0, 2, 1], [0, 1], "Uint8", "Uint8")]),
+    "dim_metadata[1].array_segments: segments must increase from 0": (
+        (0, 1),
+        (),
+        [2, ([1, 1, 2], [0, 1], "Uint8", "Uint8")],
+    ),
+    "dim_metadata[1].array_segments: segments must increase from 0 to 2, the number of indices": (
         (0, 1),
         (),
         [2, ([0, 1, 1], [0, 1], "Uint8", "Uint8")],
     ),
-    "dim_metadata[1].array_segments: they must rise from 0 to the 1 ": (
+    "dim_metadata[1].array_segments: segments must increase from 0 to 1,": (
         (0, 1),
         (),
         [2, ([0, 2, 1], [0], "Uint8", "Uint8")],
     ),
-    "dim_metadata[1].array_indices: they must": ((0, 1), (), [2, ([0, 1, 2], [0, 3], "Uint8", "Uint8")]),
-    "dim_metadata[1].array_indices: they must lie in 0..0": (
+    "dim_metadata[1].array_indices: indices must": ((0, 1), (), [2, ([0, 1, 2], [0, 3], "Uint8", "Uint8")]),
+    "dim_metadata[1].array_indices: indices must be in 0..0": (
         (0, 1, 2),
         (1,),
         [2, ([0, 1, 1], [1], "Uint8", "Uint8"), 3],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onnx_tflite_plugin.source.dtypes import bits, decoded_bytes, stored_bytes
+from onnx_tflite_plugin.source.dtypes import bits, size_in_file, size_in_memory
 
 
 @pytest.mark.parametrize(
@@ -19,9 +19,9 @@ from onnx_tflite_plugin.source.dtypes import bits, decoded_bytes, stored_bytes
     ],
 )
 def test_elements_smaller_than_a_byte_share_one_in_the_file_alone(dtype: str, in_file: int, decoded: int) -> None:
-    assert (stored_bytes(dtype, (3, 5)), decoded_bytes(dtype, (3, 5), 0)) == (in_file, decoded)
+    assert (size_in_file(dtype, (3, 5)), size_in_memory(dtype, (3, 5), 0)) == (in_file, decoded)
 
 
 def test_text_is_as_long_as_it_is_stored_and_an_object_each() -> None:
     assert (bits("string"), bits("resource"), bits("variant")) == (0, 0, 0)
-    assert decoded_bytes("string", (3, 5), 7) == 15 * 48 + 7
+    assert size_in_memory("string", (3, 5), 7) == 15 * 48 + 7

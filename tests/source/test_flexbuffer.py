@@ -8,7 +8,7 @@ import flatbuffers.flexbuffers
 import pytest
 
 from onnx_tflite_plugin.source import flexbuffer
-from onnx_tflite_plugin.source.flexbuffer import attributes
+from onnx_tflite_plugin.source.flexbuffer import decode_attributes
 
 
 def written(value: Any) -> bytes:
@@ -40,23 +40,21 @@ def with_entry(add: str, *given: Any) -> bytes:
         ("MapFromElements", ({"b": 1},), None),
     ],
 )
-def test_an_entry_is_a_number_text_bytes_or_a_tuple_and_a_map_within_is_none(
-    add: str, given: tuple[Any, ...], read: Any
-) -> None:
-    found = attributes(with_entry(add, *given), "T")["a"]
+def test_flexbuffer_entry_is_scalar_text_bytes_or_tuple(add: str, given: tuple[Any, ...], read: Any) -> None:
+    found = decode_attributes(with_entry(add, *given), "T")["a"]
     assert found == read
     assert type(found) is type(read)
 
 
 @pytest.mark.parametrize("value", [[1, 2], 7, "text"])
 def test_what_is_no_map_has_no_options(value: Any) -> None:
-    assert dict(attributes(written(value), "T").items()) == {}
+    assert dict(decode_attributes(written(value), "T").items()) == {}
 
 
 @pytest.mark.parametrize("data", [b"\x01", b"\xff\xff\xff", bytes([7, 7, 0x24, 1])])
 def test_what_is_damaged_is_a_value_error(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
-        attributes(data, "T")
+        decode_attributes(data, "T")
 
 
 @pytest.mark.parametrize(("most", "taken"), [(4, False), (5, True)])
@@ -64,7 +62,7 @@ def test_entries_are_counted_with_the_items_of_lists(most: int, taken: bool, mon
     monkeypatch.setattr(flexbuffer, "MOST", most)
     data = written({"a": [3, 5, 7], "b": 1})
     if taken:
-        assert attributes(data, "T")["a"] == (3, 5, 7)
+        assert decode_attributes(data, "T")["a"] == (3, 5, 7)
         return
-    with pytest.raises(ValueError, match="it holds more than 4 entries"):
-        attributes(data, "T")
+    with pytest.raises(ValueError, match="the FlexBuffer holds more than 4 entries"):
+        decode_attributes(data, "T")

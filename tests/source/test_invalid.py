@@ -73,7 +73,7 @@ def quantized(dtype: int, scale: float, zero_point: int) -> Model:
 
 W, OPS = "subgraphs[0].tensors[2]", "subgraphs[0].operators"
 CASES: list[tuple[str, Callable[[], Model]]] = [
-    ("version: schema version 2, and LiteRT runs only version 3", lambda: changed(version=2)),
+    ("version: schema version 2 is not supported; LiteRT runs only version 3", lambda: changed(version=2)),
     ("subgraphs: the model has none", lambda: changed(subgraphs=[])),
     (
         f"{OPS}[0].opcode_index: operator code 1 does not exist; the model has 1",
@@ -104,7 +104,7 @@ CASES: list[tuple[str, Callable[[], Model]]] = [
         f"{OPS}[0].outputs[0]: tensor 1 'y' is a constant",
         lambda: unary(tensors=[X, Tensor("y", data=bytes(16))]),
     ),
-    (f"{W}.type: 23 is no element type", lambda: weights(type=23)),
+    (f"{W}.type: 23 is not an element type", lambda: weights(type=23)),
     (f"{W}.shape: [2, -3] has a negative size", lambda: weights(shape=(2, -3))),
     (f"{W}.shape: [2147483647, 2147483647, 2147483647] has too many", lambda: weights(shape=(2**31 - 1,) * 3)),
     (f"{W}.shape: [536870912, 536870912] has too many", lambda: weights(shape=(1 << 29,) * 2)),  # 2^63 bits
@@ -114,21 +114,24 @@ CASES: list[tuple[str, Callable[[], Model]]] = [
     (f"{W}.buffer: buffer 7 does not exist; the model has 1", lambda: weights(data=None, buffer=7)),
     (f"{W}.buffer: 23 bytes, but float32 of shape [2, 3] needs 24", lambda: weights(data=bytes(23))),
     (f"{W}.buffer: 2 bytes, but int4 of shape [5] needs 3", lambda: weights(data=bytes(2), type=17, shape=(5,))),
-    (f"{W}.buffer: a variable tensor cannot hold data", lambda: weights(variable=True)),
-    (f"{W}.buffer: a resource cannot hold data", lambda: weights(type=tflite.TensorType.RESOURCE)),
-    (f"{W}.buffer: a variant cannot hold data", lambda: weights(type=tflite.TensorType.VARIANT)),
-    (f"{W}.external_buffer: its data is external buffer 5, which is not read", lambda: weights(external=5)),
-    (f"{W}.external_buffer: its data is external buffer 1, which is not read", lambda: weights(external=1)),
+    (f"{W}.buffer: a variable tensor cannot hold stored data", lambda: weights(variable=True)),
+    (f"{W}.buffer: a resource tensor cannot hold stored data", lambda: weights(type=tflite.TensorType.RESOURCE)),
+    (f"{W}.buffer: a variant tensor cannot hold stored data", lambda: weights(type=tflite.TensorType.VARIANT)),
+    (f"{W}.external_buffer: the data is in external buffer 5, which is not supported", lambda: weights(external=5)),
+    (f"{W}.external_buffer: the data is in external buffer 1, which is not supported", lambda: weights(external=1)),
     (f"{W}.sparsity: strings cannot be sparse", lambda: weights(type=5, sparsity=sparsity((0, 1), (), [2, 3]))),
     (f"{W}.quantization.zero_point: 2 zero points for 1 scales", lambda: weights(scale=[1], zero_point=[0, 0])),
     (f"{W}.quantization.quantized_dimension: axis 2 of a tensor of rank 2", lambda: weights(scale=[1], axis=2)),
     (f"{W}.quantization.quantized_dimension: axis -1", lambda: weights(scale=[1], axis=-1)),
     (f"{W}.quantization.scale: 3 scales for axis 0 of size 2", lambda: weights(scale=[1, 1, 1])),
-    (f"{W}.quantization.details: they are announced but missing", lambda: weights(details=(2, lambda builder: None))),
+    (
+        f"{W}.quantization.details: the details are declared but missing",
+        lambda: weights(details=(2, lambda builder: None)),
+    ),
     (f"{W}.quantization.details.scales: tensor 3 does not exist", lambda: weights(details=(2, details(3, -1, 1)))),
     (f"{W}.quantization.details.block_size: 0 is not", lambda: weights(details=(2, details(1, -1, 0)))),
     (
-        f"{W}.quantization.details.block_shape: blocks of several dimensions are not read",
+        f"{W}.quantization.details.block_shape: blocks of several dimensions are not supported",
         lambda: weights(details=(2, details(1, -1, 1, dimensions=(1, 1)))),
     ),
     (
@@ -136,12 +139,12 @@ CASES: list[tuple[str, Callable[[], Model]]] = [
         lambda: weights(details=(2, details(1, -1, 2))),
     ),
     (
-        f"{W}.quantization.details.scales: tensor 1 'y' is no constant of float32; it must be one of float16",
+        f"{W}.quantization.details.scales: tensor 1 'y' must be a float16 constant, but is not a constant, of float32",
         lambda: weights(details=(2, details(1, -1, 1))),
     ),
     (f"{W}.quantization.details.scales: tensor 1 's' has 5 scales for 6 blocks", lambda: in_blocks(5)),
     (f"{W}.quantization.details.scales: tensor 1 's' has 7 scales for 6 blocks", lambda: in_blocks(7)),
-    (f"{W}.quantization.details.zero_points: tensor 3 'z' is not 0 throughout", lambda: in_blocks(6)),
+    (f"{W}.quantization.details.zero_points: tensor 3 'z' has nonzero values", lambda: in_blocks(6)),
     (
         f"{W}.quantization.details.zero_points: tensor -2",
         lambda: weights(details=(3, details(1, -2, 0, dimensions=(0,)))),
@@ -162,19 +165,19 @@ CASES: list[tuple[str, Callable[[], Model]]] = [
         lambda: with_signature("a", 0, {"x": 0}, {"y": 2}),
     ),
     (
-        f"{OPS}[0].builtin_options.fused_activation_function: 9 is none of NONE, RELU, ",
+        f"{OPS}[0].builtin_options.fused_activation_function: 9 is not one of NONE, RELU, ",
         lambda: adding(options("AddOptions", FusedActivationFunction=9)),
     ),
     *(
         (
-            f"subgraphs[0].tensors[0].quantization.scale: {scale} is no scale of int8",
+            f"subgraphs[0].tensors[0].quantization.scale: {scale} is not a valid scale of int8",
             lambda scale=scale: quantized(tflite.TensorType.INT8, scale, 0),
         )
         for scale in (-0.5, float("inf"), float("nan"))
     ),
     *(
         (
-            f"subgraphs[0].tensors[0].quantization.zero_point: {point} is none of {name.lower()}'s",
+            f"subgraphs[0].tensors[0].quantization.zero_point: {point} is outside the range of {name.lower()}",
             lambda name=name, point=point: quantized(getattr(tflite.TensorType, name), 0.5, point),
         )
         for name, point in (("INT8", 128), ("UINT8", -1), ("INT16", -32769), ("INT4", 8))
@@ -205,7 +208,7 @@ def test_a_contradiction_is_refused_by_name(message: str, build: Callable[[], Mo
 def test_an_external_buffer_is_named_with_its_file() -> None:
     model = weights(external=5)
     model.external = [(5, 0)]
-    with pytest.raises(InvalidModel, match=r"external buffer 5, in 'weights.bin', which is not read"):
+    with pytest.raises(InvalidModel, match=r"external buffer 5, in 'weights.bin', which is not supported"):
         read(model.write())
 
 
@@ -318,7 +321,7 @@ def small_model() -> bytes:
 def decode_all(data: bytes) -> None:
     for subgraph in read(data).subgraphs:
         for tensor in subgraph.tensors:
-            if tensor.constant:
+            if tensor.is_constant:
                 assert tensor.array.shape == tensor.shape
 
 

@@ -13,7 +13,7 @@ import tflite
 
 from onnx_tflite_plugin.source import BlockwiseQuantization, MultiAxisQuantization, Quantization, read
 from onnx_tflite_plugin.source.dtypes import NAMES
-from onnx_tflite_plugin.source.options import default_options, operator_names, table_of
+from onnx_tflite_plugin.source.options import default_options, operator_names, options_table
 from tests.source.writer import INT8, Model, Operator, Tensor, conv, details, options, table, unary
 
 
@@ -21,7 +21,7 @@ def test_a_convolution_reads_as_written() -> None:
     data = conv().write()
     model = read(data)
     image, weights, out = model.main.tensors
-    assert (image.shape, image.dims, image.dtype, image.static) == ((1, 8, 9, 7), (None, 8, 9, 7), "int8", False)
+    assert (image.shape, image.dims, image.dtype, image.is_static) == ((1, 8, 9, 7), (None, 8, 9, 7), "int8", False)
     assert image.quantization == Quantization((0.5,), (-3,))
     assert weights.quantization == Quantization((0.25, 0.125), (0, 0), 0)
     assert out.quantization == Quantization((2.0,), (0,)), "no zero points: all 0"
@@ -150,7 +150,7 @@ def test_unknown_options_are_kept_apart_from_none() -> None:
 
 
 @pytest.mark.parametrize("code", [4711, 32])
-def test_what_the_schema_does_not_name_has_whatever_table_the_file_gives_it(code: int) -> None:
+def test_unknown_operator_keeps_its_options_table(code: int) -> None:
     model = of(code, options=(tflite.BuiltinOptions.AddOptions, options("AddOptions", FusedActivationFunction=1)))
     model.codes = [(min(code, 127), code, "Mine", 1)]
     parsed = read(model.write()).main.operators[0].options
@@ -180,7 +180,7 @@ def test_a_table_of_another_operator_is_passed_over(code: int, own: str) -> None
     ],
 )
 def test_the_options_table_of_an_operator_follows_from_its_name(operator: str, expected: str) -> None:
-    assert table_of(operator) == expected
+    assert options_table(operator) == expected
 
 
 def test_an_operator_without_options_has_the_schemas_defaults() -> None:
@@ -223,7 +223,7 @@ def test_operands_of_a_recurrent_operator() -> None:
     main = read(unary(tensors=tensors, operators=[operator]).write()).main
     [read_back] = main.operators
     _, y, state, inner = main.tensors
-    assert (state.is_variable, state.constant) == (True, False)
+    assert (state.is_variable, state.is_constant) == (True, False)
     assert (read_back.outputs, read_back.intermediates) == ((y, None), (inner, None))
     assert (read_back.mutating, read_back.custom_options) == ((False, True), b"\x00\x01")
 
@@ -253,12 +253,12 @@ def test_an_empty_tensor_nobody_fills_is_an_empty_constant() -> None:
     model = unary(tensors=tensors, operators=[Operator((0, 2))], inputs=(0, 3, 4))
     _, y, shape, given, grows = read(model.write()).main.tensors
     assert shape.array.shape == (0,)
-    assert (y.constant, given.constant, grows.constant) == (False, False, False)
+    assert (y.is_constant, given.is_constant, grows.is_constant) == (False, False, False)
 
 
 def test_buffer_0_and_empty_buffers_hold_nothing() -> None:
     model = unary(tensors=[Tensor("x", data=b""), Tensor("y", buffer=0)])
-    assert not any(tensor.constant for tensor in read(model.write()).main.tensors)
+    assert not any(tensor.is_constant for tensor in read(model.write()).main.tensors)
 
 
 def test_a_scalar_nobody_fills_is_an_absent_operand() -> None:
@@ -267,7 +267,7 @@ def test_a_scalar_nobody_fills_is_an_absent_operand() -> None:
     assert operator.inputs[1] is None
 
 
-def test_rank_is_unknown_where_the_file_says_so_and_in_old_files_for_what_is_computed() -> None:
+def test_rank_is_unknown_by_flag_and_for_computed_tensors_of_old_files() -> None:
     for ranked, expected in ((True, False), (False, True)):
         tensors = [Tensor("x", None, ranked=False), Tensor("y", ranked=ranked)]
         assert read(unary(tensors=tensors).write()).main.tensors[0].has_rank is expected
@@ -316,10 +316,10 @@ def test_a_signature_of_another_rank_is_ignored_as_litert_does() -> None:
     assert [tensor.dims for tensor in read(model.write()).main.tensors] == [(4,), (4,)]
 
 
-def test_sizes_of_a_constant_are_those_that_are_stored_whatever_the_signature_leaves_open() -> None:
+def test_constant_has_stored_sizes_despite_shape_signature() -> None:
     weights = Tensor("w", (2, 3), data=bytes(24), signature=(-1, 3))
     tensor = read(unary(tensors=[Tensor("x"), Tensor("y"), weights]).write()).main.tensors[2]
-    assert (tensor.dims, tensor.static) == ((2, 3), True)
+    assert (tensor.dims, tensor.is_static) == ((2, 3), True)
 
 
 @pytest.mark.parametrize("zero_point", [-128, 127])
@@ -366,7 +366,7 @@ def test_blocks_hold_their_scales(zero_points: int) -> None:
 def test_odd_scales_pass_as_in_litert(scale: float) -> None:
     model = unary(tensors=[Tensor("x", scale=[scale], zero_point=[0]), Tensor("y", scale=[], zero_point=[])])
     x, y = read(model.write()).main.tensors
-    assert x.disregarded == Quantization((scale,), (0,))
+    assert x.ignored_quantization == Quantization((scale,), (0,))
     assert y.quantization is None
 
 

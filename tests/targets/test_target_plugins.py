@@ -113,7 +113,7 @@ def test_blocked_pack_brings_no_target(site: Path) -> None:
 def test_two_packs_with_one_target_name_need_prefer(site: Path) -> None:
     bring(site, "other-pack", "other_pack", SOURCE.replace("17, 21", "18, 21"), "npu = other_pack:NPU")
     with pytest.raises(
-        UnsupportedOption, match=r"npu-pack and other-pack each bring a target 'npu'.*--prefer npu-pack"
+        UnsupportedOption, match=r"npu-pack and other-pack each provide a target 'npu'.*--prefer npu-pack"
     ):
         otp.convert(small_network(), target="npu")
     assert otp.convert(small_network(), target="npu", prefer=["other-pack"]).report.opset == 18
@@ -137,4 +137,37 @@ def test_two_packs_with_one_target_name_need_prefer(site: Path) -> None:
 def test_wrong_target_is_refused_with_the_reason(site: Path, target: str, reason: str) -> None:
     (site / "npu_pack.py").write_text(SOURCE + f"NPU = {target}\n")
     with pytest.raises(UnsupportedOption, match=f"target '?npu.*{reason}"):
+        otp.convert(small_network(), target="npu")
+
+
+PASS = """
+from onnx_ir.passes import InPlacePass, PassResult
+
+class RenameGraph(InPlacePass):
+    def call(self, model):
+        model.graph.name = "renamed"
+        return PassResult(model, True)
+
+class Failing(InPlacePass):
+    def call(self, model):
+        raise ZeroDivisionError("no such thing")
+
+NPU = replace(NPU, passes=("widen_constants", "npu_pack:{name}"))
+"""
+
+
+def test_target_names_a_pass_of_its_pack(site: Path) -> None:
+    (site / "npu_pack.py").write_text(SOURCE + PASS.replace("{name}", "RenameGraph"))
+    conversion = otp.convert(small_network(), target="npu")
+    assert conversion.proto.graph.name == "renamed"
+    assert conversion.report.passes == {"npu_pack:RenameGraph": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("Failing", "ZeroDivisionError: no such thing"), ("Missing", "AttributeError"), ("SOURCE", "not an onnx_ir")],
+)
+def test_failing_pass_of_a_pack_is_an_error_that_names_it(site: Path, name: str, reason: str) -> None:
+    (site / "npu_pack.py").write_text(SOURCE + "SOURCE = 3\n" + PASS.replace("{name}", name))
+    with pytest.raises(otp.ConversionError, match=rf"pass npu_pack:{name}(.|\n)*{reason}"):
         otp.convert(small_network(), target="npu")

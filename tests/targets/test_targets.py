@@ -27,7 +27,7 @@ from onnx_tflite_plugin.errors import (
     UnsupportedOption,
 )
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.passes.rules import check_model
+from onnx_tflite_plugin.rewrite.target_check import check_model
 from onnx_tflite_plugin.targets import TARGETS
 from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime
 from tests.helpers.quantized_cases import OPERATORS, quantized
@@ -71,7 +71,7 @@ AROUND_0 = ("ADD", "CONCATENATION", "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNE
 
 
 @pytest.mark.parametrize("op", AROUND_0)
-def test_what_is_quantized_around_0_is_right_for_tensorrt_or_refused_by_a_rule(op: str, host: Host) -> None:
+def test_symmetric_quantization_converts_for_tensorrt_or_is_refused(op: str, host: Host) -> None:
     """The cases' own zero points are none that TensorRT takes; their references have those.
 
     Computed as floats between DQ and Q: fused, int8 products overflow on some processors in ONNX Runtime, not in TensorRT.
@@ -124,14 +124,14 @@ def _converts(data: bytes, target: str, host: Host) -> bool:
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("opset", range(13, 27))
-def test_an_int8_network_loads_at_every_opset_a_target_offers_or_is_refused(target: str, opset: int) -> None:
+def test_int8_network_loads_at_every_target_opset_or_is_refused(target: str, opset: int) -> None:
     low, _, high = TARGETS[target].opsets
     if not low <= opset <= high:
-        with pytest.raises(UnsupportedOption, match=f"takes opsets {low} to {high}"):
+        with pytest.raises(UnsupportedOption, match=f"supports opsets {low} to {high}"):
             otp.convert(DIGITS, target=target, opset=opset)
         return
     if target == "tensorrt":
-        with pytest.raises(TargetRefusal, match="zero points of 0 only"):
+        with pytest.raises(TargetRefusal, match="supports only zero points of 0"):
             otp.convert(DIGITS, target=target, opset=opset)
         return
     proto = otp.convert(DIGITS, target=target, opset=opset).proto
@@ -172,7 +172,8 @@ def nodes(model: otp.Conversion) -> list[onnx.NodeProto]:
 
 def test_tensorrt_takes_zero_points_of_0_only() -> None:
     with pytest.raises(
-        TargetRefusal, match=r"tensor 0 'x' .* zero points of 0 only; it is int8 with zero point 3, and so do 1 more"
+        TargetRefusal,
+        match=r"tensor 0 'x' .* supports only zero points of 0; the tensor is int8 with zero point 3, and 1 more",
     ):
         otp.convert(network("int8", 3), target="tensorrt")
     otp.convert(network("int8", 0), target="tensorrt")
@@ -190,7 +191,7 @@ def test_tensorrt_gets_uint8_around_128_as_int8_around_0() -> None:
     for node in nodes(conversion):
         if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
             assert stored[node.input[2]] == onnx.TensorProto.INT8
-    with pytest.raises(TargetRefusal, match="it is uint8 with zero point 127"):
+    with pytest.raises(TargetRefusal, match="the tensor is uint8 with zero point 127"):
         otp.convert(network("uint8", 127, weight_zero_point=128), target="tensorrt")
 
 

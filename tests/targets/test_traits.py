@@ -21,7 +21,7 @@ def test_a_block_is_kept_by_the_largest_power_of_two_that_a_product_takes(size: 
     assert target().block(size) == size
 
 
-def test_what_a_target_prices_goes_before_what_an_operator_does_and_both_before_nothing() -> None:
+def test_target_price_precedes_operator_price() -> None:
     own, theirs = Price(last=2, inner=3), Price(last=5, inner=7)
     along: Any = SimpleNamespace(onnx="Softmax", price=theirs)
     assert [target(prices={"Softmax": own}).price(along, last, 10) for last in (True, False)] == [20, 30]
@@ -39,7 +39,7 @@ def test_a_kernel_that_no_operator_has_is_had_by_none() -> None:
     assert not target(no_integer_kernel={"*": frozenset({"int8"})}).moves_integers
 
 
-def test_an_operator_is_computed_in_a_wider_dtype_only_where_a_kernel_is_lacking() -> None:
+def test_wider_dtype_is_used_only_without_a_kernel() -> None:
     some = target(widens={"Add": {"int8": "int32"}})
     assert [some.wider(*of) for of in (("Add", "int8"), ("Add", "int32"), ("Mul", "int8"))] == ["int32", None, None]
 
@@ -47,6 +47,6 @@ def test_an_operator_is_computed_in_a_wider_dtype_only_where_a_kernel_is_lacking
 def test_integers_that_q_and_dq_do_not_take_are_refused_by_rule() -> None:
     some = target(quantizes=frozenset({"int8", "uint8"}), symmetric=True)
     assert some.refusal("int16", [0]) == "target t quantizes to int8, uint8, not to int16"
-    assert some.refusal("int8", [0, 3]) == "target t takes zero points of 0 only"
+    assert some.refusal("int8", [0, 3]) == "target t supports only zero points of 0"
     assert not some.refusal("int8", [0, 0])
     assert not target(quantizes=frozenset({"int8"})).refusal("int8", [3])

@@ -16,7 +16,7 @@ from onnx_tflite_plugin.api import Attribute, Context, Dequantized, Handler, Ter
 from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.options import VerifyOptions
-from onnx_tflite_plugin.page.measured import measured
+from onnx_tflite_plugin.page.measured import measure_errors
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.examined import Examined
 from onnx_tflite_plugin.verify.runtimes.around import _fixed, _scale
@@ -270,12 +270,12 @@ def test_a_benchmark_says_that_there_is_nothing_to_compare_with() -> None:
 def test_the_page_compares_what_the_kernels_of_packs_and_litert_compute(monkeypatch: pytest.MonkeyPatch) -> None:
     host = Host(handlers={CODE: shrink()})
     monkeypatch.setattr("onnx_tflite_plugin.page.measured.Host", lambda: host)
-    tensors, verdict, wrong, _, _ = measured(network(), otp.convert(network(), host=host).proto, 3)
+    tensors, verdict, wrong, _, _ = measure_errors(network(), otp.convert(network(), host=host).proto, 3)
     assert not wrong
     assert tensors
     assert f"{CODE} (1): their packs' kernels compute them, LiteRT the rest" in verdict
     monkeypatch.setattr("onnx_tflite_plugin.page.measured.Host", Host)
-    _, verdict, _, _, _ = measured(network(), otp.convert(network(), host=host).proto, 3)
+    _, verdict, _, _, _ = measure_errors(network(), otp.convert(network(), host=host).proto, 3)
     assert f"not compared: {CODE} (1)" in verdict
 
 

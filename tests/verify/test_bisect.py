@@ -10,7 +10,7 @@ import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder
-from onnx_tflite_plugin.graph.extraction import extracted
+from onnx_tflite_plugin.graph.extraction import extract_submodel
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.verify import verify
 from tests.helpers.chains import chain
@@ -56,7 +56,7 @@ def test_what_an_inner_graph_takes_from_outside_comes_along() -> None:
     proto = otp.convert(DIGITS, weights_dtype="auto").proto
     assert any(node.op_type == "If" for node in proto.graph.node)
     names = [value.name for value in proto.graph.output]
-    whole = extracted(proto, [value.name for value in proto.graph.input], names)
+    whole = extract_submodel(proto, [value.name for value in proto.graph.input], names)
     assert whole is not None
     onnx.checker.check_model(whole, full_check=True)
     feeds = {"image": np.ones((1, 8, 8, 1), np.int8)}
@@ -68,8 +68,8 @@ def test_what_an_inner_graph_takes_from_outside_comes_along() -> None:
 
 def test_a_part_that_needs_another_input_is_none() -> None:
     proto = otp.convert(chain()).proto
-    assert extracted(proto, ["x"], ["y"]) is None
-    assert extracted(proto, ["x"], ["nowhere"]) is None
+    assert extract_submodel(proto, ["x"], ["y"]) is None
+    assert extract_submodel(proto, ["x"], ["nowhere"]) is None
 
 
 def test_the_command_says_where_the_part_is(tmp_path: Path, run: Run) -> None:

@@ -49,7 +49,7 @@ def told(tensor: Tensor | None) -> Any:
         tensor.dims,
         tensor.quantization,
         tensor.is_variable,
-        tensor.constant,
+        tensor.is_constant,
     )
     return (tensor.subgraph, tensor.index, *known)
 
@@ -79,7 +79,7 @@ def test_both_readers_have_the_same_tensors_operators_and_signatures() -> None:
 
 def test_a_constant_shows_its_whole_elements() -> None:
     graph = read(everything()).main
-    (w,) = (tensor for tensor in graph.tensors if tensor.constant)
+    (w,) = (tensor for tensor in graph.tensors if tensor.is_constant)
     assert isinstance(w.data, Stored)
     assert w.data.numbers("int8").tolist() == [*range(35)]
     assert w.data.numbers("int16").tolist() == [256 * (k + 1) + k for k in range(0, 34, 2)]

@@ -194,7 +194,7 @@ def sloped() -> Iterator[Case]:
     x = tensor(None, 5, 7, 3)
     yield binary("PRELU", "unknown batch", x, slope("float32", 3), x, given=[{"x0": drawn(n, 5, 7, 3)} for n in (1, 3)])
     operands = [tensor(2, 5, 7, 3, dtype="int16"), constant(drawn(3, dtype="int16"), None, 0.001)]
-    text = "its dtypes are int16, int16"
+    text = "no kernel for dtypes int16, int16"
     yield alone("PRELU", "int16 by int16 slopes, of which the kernel reads bytes", operands, operands[0], refused=text)
     yield net("PRELU", "steep slopes that nothing takes", steep, transposes=2, span=(0.0, 3.0))
     yield net("PRELU", "float32 between integers", inside_integers, dtype="int8")

@@ -126,7 +126,7 @@ def multiplied() -> Iterator[Case]:
     """What only MUL takes."""
     whole = tensor(3, 5, dtype="uint32")
     options = {"fused_activation_function": "RELU_N1_TO_1"}
-    text = "the -1 of a fused RELU_N1_TO_1 for the highest integer"
+    text = "the -1 of a fused RELU_N1_TO_1 as the highest integer"
     yield alone("MUL", "uint32 with RELU_N1_TO_1", [whole, whole], whole, options=options, refused=text)
     pairs, refuses = tensor(3, 5, dtype="complex64"), "Activation is not allowed for COMPLEX64"
     for activation in (*FUSED, "TANH", "SIGN_BIT"):

@@ -132,7 +132,7 @@ def quantized_as_it_runs(dtype: str) -> Iterator[Case]:
         empty, y = x.shaped(2, 0, 3), x.shaped(None, None, None)
         given_axes = {"axes": np.array([0], np.int32)}
         name = "int8 of no elements, axes known as it runs"
-        refused = "its integers need sizes above 0"
+        refused = "must be static and above 0"
         yield alone("REDUCE_PROD", name, [empty, over], y, options=options, given=given_axes, refused=refused)
 
 

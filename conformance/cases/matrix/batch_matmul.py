@@ -299,7 +299,7 @@ def refused() -> Iterator[Case]:
         bytes_,
         bytes_.shaped(7, 3),
         y=bytes_.shaped(5, 3),
-        refused="its dtypes are uint8, uint8 -> uint8",
+        refused="no kernel for dtypes uint8, uint8 -> uint8",
         dtype="uint8",
     )
     rows = tensor(5, 7, dtype="int16")
@@ -308,7 +308,7 @@ def refused() -> Iterator[Case]:
         rows,
         rows.shaped(7, 3),
         y=tensor(5, 3, dtype="int32"),
-        refused="its dtypes are int16, int16 -> int32",
+        refused="no kernel for dtypes int16, int16 -> int32",
     )
     plain = tensor(5, 7, dtype="int8", scale=0)
     yield times(

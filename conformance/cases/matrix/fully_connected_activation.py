@@ -83,9 +83,9 @@ def elsewhere() -> Iterator[Case]:
         refused: dict[str, Any] = {"refused": f"LiteRT refuses a fused {activation}", "kernel_refuses": refuses}
         for dtype in ("float32", "int8", "uint8", "int16"):
             yield fused(dtype, activation, dtype=dtype, **{**refused, "span": None})
-        disagree = f"disagree on a fused {activation} with a weight scale per block"
+        disagree = f"disagree on a fused {activation} with blockwise weight scales"
         name = f"blocks of 32 with {activation}"
         yield in_blocks(name, (3, 96), 7, 32, activation=activation, refused=disagree)
     for activation in (*CLAMPS, *CURVES):
-        disagree = f"disagree on a fused {activation} with a weight scale per block, unless blocks are multiples of 32"
+        disagree = f"disagree on a fused {activation} with blockwise weight scales, unless blocks are multiples of 32"
         yield in_blocks(f"blocks of 16 with {activation}", (3, 80), 7, 16, activation=activation, refused=disagree)

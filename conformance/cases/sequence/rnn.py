@@ -123,7 +123,7 @@ def cases() -> Iterator[Case]:
             yield rnn(again, RESET, op=op, weights=weights)
             yield rnn(f"{again} with RELU6", RESET, op=op, weights=weights, activation="RELU6")
         yield rnn("float32 that begins with float16 in every run", RESET, op=op, begun="float16")
-        kept = {"refused": "no variable tensors"}
+        kept = {"refused": "not variable tensors"}
         yield rnn("float32 whose state is handed in", kept, op=op, variable=False)
         uneven = {"refused": "zero points other than 0"}
         yield rnn("float32 with zero points", uneven, op=op, weights="int8", point=3)
@@ -164,9 +164,9 @@ def both() -> Iterator[Case]:
         )
     crossed: dict[str, Any] = {"op": BOTH, "major": True, "crossed": True}
     yield rnn("float32 crossed, time first", auxiliary=INPUTS, **crossed)
-    again = {"refused": "once for each of its steps"}
+    again = {"refused": "once per time step"}
     yield rnn("float32 on int8, time first", again, op=BOTH, weights="int8", major=True)
-    misread = {"refused": "not as wide as its input"}
+    misread = {"refused": "its auxiliary input and its input differ in size"}
     yield rnn("float32 crossed, time first, of two widths", misread, auxiliary=AUXILIARY, **crossed)
     yield rnn("float32 back over a wider input", misread, op=BOTH, auxiliary=AUXILIARY, major=True)
     wide: dict[str, Any] = {"op": BOTH, "weights": "int8", "auxiliary": AUXILIARY, "crossed": True}

@@ -116,7 +116,7 @@ def cases() -> Iterator[Case]:
             yield svdf(f"float32 on {weights} with {activation}", activation=activation, weights=weights)
     yield svdf("float32 over fifty runs", {**LONG, "opsets": EVERY_OPSET})
     yield svdf("float32 with weights that are graph inputs", given=True)
-    yield svdf("float32 whose state is handed in", {"refused": "no variable tensors"}, variable=False)
+    yield svdf("float32 whose state is handed in", {"refused": "not variable tensors"}, variable=False)
     kinds: tuple[dict[str, Any], ...] = (
         {},
         {"weights": "int8"},
@@ -139,7 +139,7 @@ def cases() -> Iterator[Case]:
     whole: dict[str, Any] = {"dtype": "int8", "weights": "int8"}
     yield svdf("int8 below and above its bounds", LONG, output=(0.0041, 3), **whole)
     yield svdf("int8 whose state is bounded", LONG, state=1.7e-5, **whole)
-    insists = {"refused": "insists on RELU", "kernel_refuses": "params->activation != kTfLiteActRelu"}
+    insists = {"refused": "requires RELU", "kernel_refuses": "params->activation != kTfLiteActRelu"}
     for activation in ("NONE", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT"):
         yield svdf(f"int8 with {activation}", insists, activation=activation, **whole)
     yield from of_bytes()
@@ -170,7 +170,7 @@ def of_bytes() -> Iterator[Case]:
     for name, fields in options.items():
         yield svdf(f"{name}, state of 8 bits", {**LONG, **exact}, dtype="int8", weights="int8", bytes=True, **fields)
     yield svdf("int8, every run anew, state of 8 bits", {**RESET, **exact}, dtype="int8", weights="int8", bytes=True)
-    refused = {"refused": "insists on RELU"}
+    refused = {"refused": "requires RELU"}
     yield svdf("int8 with TANH, state of 8 bits", refused, dtype="int8", weights="int8", bytes=True, activation="TANH")
 
 

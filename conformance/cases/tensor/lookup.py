@@ -48,7 +48,7 @@ def by_key() -> Iterator[Case]:
     yield looked_up("a vector", tensor(5))
     yield looked_up("rows of two axes", tensor(5, 2, 3))
     yield looked_up("one key", tensor(1, 3), np.array([3], np.int32))
-    text = "its keys do not ascend"
+    text = "its keys are not ascending"
     yield looked_up("keys in no order", tensor(5), KEYS[::-1].copy(), refused=text)
 
 

@@ -165,7 +165,7 @@ def elsewhere() -> Iterator[Case]:
 
     yield net(OP, "an operand between convolutions", added, transposes=2)
     yield net(OP, "the weights of two layers", shared)
-    refused = {"refused": "its operand 0 ('x0') must be a constant"}
+    refused = {"refused": "operand 0 ('x0') must be a constant"}
     yield net(
         OP,
         "an operand that is no constant",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.errors import InvalidModel
-from onnx_tflite_plugin.graph.extraction import extracted
+from onnx_tflite_plugin.graph.extraction import extract_submodel
 from onnx_tflite_plugin.graph.metadata import TensorValue
 from onnx_tflite_plugin.source.model import Array, Model, Operator, Tensor
 from onnx_tflite_plugin.verify.comparison.compare import Comparison, compare
@@ -84,7 +84,7 @@ class Search:
 
     def part(self, inputs: Sequence[Tensor], output: Tensor, value: str) -> tuple[bytes, ModelProto] | None:
         """Both models from ``inputs`` to ``output``, which ``value`` holds; ``None`` where the ONNX model has no such part."""
-        part = extracted(self.session.proto, [self.stored(tensor) for tensor in inputs], [value])
+        part = extract_submodel(self.session.proto, [self.stored(tensor) for tensor in inputs], [value])
         whole = None if part is None else self.session.loaded(part)
         if whole is None:
             return None

@@ -89,7 +89,7 @@ def _reason(search: Search, diverging: Divergence | None, output: int, compariso
 
 def _chosen(diverging: Divergence) -> bool:
     """Whether a tensor's integers or truth values were made of numbers that are rounded."""
-    rounded = any(t is not None and not t.constant and _rounded(t) for t in diverging.operator.inputs)
+    rounded = any(t is not None and not t.is_constant and _rounded(t) for t in diverging.operator.inputs)
     return rounded and not _rounded(diverging.tensor) and not diverging.comparison.problem
 
 

@@ -76,7 +76,7 @@ def wrong(search: Search, runs: Sequence[Run], tolerance: Tolerance, alone: Alon
 def untried(search: Search) -> str:
     """Why operators are not compared one by one; empty where they are."""
     tensors = search.trial.entry.subgraph.tensors
-    size = sum(4 * prod(tensor.shape) for tensor in tensors if not tensor.constant)
+    size = sum(4 * prod(tensor.shape) for tensor in tensors if not tensor.is_constant)
     count = sum(map(len, search.values.values()))
     if size <= MOST_BYTES and count <= MOST_VALUES:
         return ""
@@ -123,7 +123,7 @@ def _layers(graph: Subgraph, kept: Mapping[int, Array], parity: int) -> list[Ten
     for op in graph.operators:
         results = [t for t in op.outputs if t is not None]
         taken = [t for t in op.inputs if t is not None]
-        if taken and all(t.constant or t.index in fixed for t in taken):
+        if taken and all(t.is_constant or t.index in fixed for t in taken):
             fixed |= {t.index for t in results}
             continue
         at = 1 + max((distance.get(t.index, 0) for t in taken), default=0)

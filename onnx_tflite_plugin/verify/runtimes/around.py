@@ -13,7 +13,7 @@ import numpy as np
 
 from onnx_tflite_plugin.api.declarations import Kernel
 from onnx_tflite_plugin.binding.bound import Bound
-from onnx_tflite_plugin.binding.declared import At, resolved
+from onnx_tflite_plugin.binding.declared import At, resolve_operator
 from onnx_tflite_plugin.codes import CUSTOM
 from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.guard import Failed, Mismatch, guarded
@@ -34,7 +34,7 @@ def lacking(data: bytes, entry: Entry) -> list[Operator]:
     resolves: dict[str, bool] = {}
     for op in entry.subgraph.operators:
         if op.code.startswith(CUSTOM) and op.code not in resolves:
-            ends = [[t.index for t in side if t is not None and not t.constant] for side in (op.inputs, op.outputs)]
+            ends = [[t.index for t in side if t is not None and not t.is_constant] for side in (op.inputs, op.outputs)]
             try:
                 LiteRT(cut_file(data, entry.subgraph, *ends), "builtin").interpreter.allocate_tensors()
             except (LiteRTError, RuntimeError, ValueError) as error:
@@ -111,7 +111,7 @@ class Own:
             raise VerificationError(failed.reason) from failed
 
     def _operand(self, slot: int, tensor: Tensor, values: Mapping[int, Array]) -> Array:
-        array = tensor.array if tensor.constant else values[tensor.index]
+        array = tensor.array if tensor.is_constant else values[tensor.index]
         if tensor.is_variable:
             array = array.copy()
         if not self.floats or slot in self.stored:
@@ -154,8 +154,8 @@ def own_kernels(
         if kernel is None:
             reasons[index] = f"handler {bound.handler.name} of {bound.pack} declares none (kernel=)"
             continue
-        behaviour = resolved(bound, target, target.opsets[2]).declared.quantization
-        floats, biases, stored = behaviour.takes_floats, behaviour.biases, behaviour.file_slots
+        behavior = resolve_operator(bound, target, target.opsets[2]).declared.quantization
+        floats, biases, stored = behavior.takes_floats, behavior.biases, behavior.file_slots
         kernels[index] = Own(bound.op, kernel, bound.pack, floats, biases, stored)
     return kernels, reasons
 
@@ -284,7 +284,7 @@ def _fixed(operators: Sequence[Operator], apart: set[int]) -> list[Operator]:
     """The operators that compute from constants alone what those apart take."""
     makers: dict[int, Operator] = {}
     for op in operators:
-        given = [t.constant or t.index in makers for t in op.inputs if t is not None]
+        given = [t.is_constant or t.index in makers for t in op.inputs if t is not None]
         if op.index not in apart and given and all(given):
             makers |= {t.index: op for t in op.outputs if t is not None}
     wanted = [t.index for op in operators if op.index in apart for t in op.inputs if t is not None]
@@ -300,7 +300,7 @@ def _fixed(operators: Sequence[Operator], apart: set[int]) -> list[Operator]:
 def _part(data: bytes, entry: Entry, operators: Sequence[Operator]) -> Part:
     inside = {op.index for op in operators}
     computed = {t.index for op in operators for t in op.outputs if t is not None}
-    read = {t.index: t for op in operators for t in op.inputs if t is not None and not t.constant}
+    read = {t.index: t for op in operators for t in op.inputs if t is not None and not t.is_constant}
     later = {t.index for op in entry.subgraph.operators if op.index not in inside for t in op.inputs if t is not None}
     inputs = tuple(index for index, tensor in read.items() if index not in computed and not tensor.is_variable)
     ends = {t.index for t in entry.outputs}

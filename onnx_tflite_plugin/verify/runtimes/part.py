@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from onnx_tflite_plugin.errors import InvalidModel
-from onnx_tflite_plugin.normalize.cutting import needed
+from onnx_tflite_plugin.normalize.cutting import operators_between
 from onnx_tflite_plugin.source.model import Subgraph
 from onnx_tflite_plugin.verify.runtimes.packages import optional
 
@@ -44,7 +44,7 @@ class Cutter:
         import flatbuffers
 
         tensors, index = self._subgraph.tensors, self._subgraph.index
-        operators = needed(self._subgraph, [tensors[k] for k in inputs], [tensors[k] for k in outputs])
+        operators = operators_between(self._subgraph, [tensors[k] for k in inputs], [tensors[k] for k in outputs])
         model, part = copy(self._model), copy(self._model.subgraphs[index])
         part.inputs, part.outputs = list(inputs), list(outputs)
         part.operators = [part.operators[operator.index] for operator in operators]

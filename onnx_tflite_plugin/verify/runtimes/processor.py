@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.graph.metadata import props, read_weights
-from onnx_tflite_plugin.passes.weights.forms import DEPENDENT, EXACT, factors
+from onnx_tflite_plugin.rewrite.weights.dtypes import DEPENDENT, EXACT, factors
 from onnx_tflite_plugin.verify.runtimes.packages import optional
 
 if TYPE_CHECKING:

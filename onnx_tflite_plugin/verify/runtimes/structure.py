@@ -119,7 +119,7 @@ def producers(graph: Subgraph) -> dict[int, Operator]:
 
 def operands(operator: Operator) -> Iterator[Tensor]:
     """The inputs that are computed, not stored."""
-    return (tensor for tensor in operator.inputs if tensor is not None and not tensor.constant)
+    return (tensor for tensor in operator.inputs if tensor is not None and not tensor.is_constant)
 
 
 def entering(operators: Sequence[Operator]) -> list[Tensor]:

@@ -17,7 +17,7 @@ BOTH = alike(REAL, 2)
 OF_FLOATS = alike(FLOATS, 2)
 
 
-def floored(steps: Rewriter, node: NodeDef) -> Any:
+def floor_divide(steps: Rewriter, node: NodeDef) -> Any:
     """Replace with Div and Floor for floats, with the built-in operator, which computes in float64, for integers."""
     x, y = steps.op[0], steps.op[1]
     if "int" in x.dtype:
@@ -26,14 +26,14 @@ def floored(steps: Rewriter, node: NodeDef) -> Any:
     return steps.finish(floors, [quotient])
 
 
-def summed(op: Any, *operands: Array) -> Array:
+def sum_operands(op: Any, *operands: Array) -> Array:
     """The sum of all operands."""
     return np.asarray(sum(operands[1:], operands[0]))
 
 
 add = twin("Add", builtin.add, arrays(np.add), operands=2, options=NONE, types=BOTH)
 add_v2 = twin("AddV2", builtin.add, arrays(np.add), operands=2, options=NONE, types=BOTH)
-add_n = twin("AddN", builtin.add_n, summed, operands=None, types=tuple(f"{dtype}..." for dtype in REAL.split()))
+add_n = twin("AddN", builtin.add_n, sum_operands, operands=None, types=tuple(f"{dtype}..." for dtype in REAL.split()))
 sub = twin("Sub", builtin.sub, arrays(np.subtract), operands=2, options=NONE, types=BOTH)
 mul = twin(
     "Mul",
@@ -53,7 +53,12 @@ div = twin(
     types=BOTH,
 )
 floor_div = twin(
-    "FloorDiv", builtin.floor_div, arrays(np.floor_divide), operands=2, rewrite=floored, types=alike("float32 int32", 2)
+    "FloorDiv",
+    builtin.floor_div,
+    arrays(np.floor_divide),
+    operands=2,
+    rewrite=floor_divide,
+    types=alike("float32 int32", 2),
 )
 floor_mod = twin("FloorMod", builtin.floor_mod, arrays(np.mod), operands=2, types=alike("float32 int32 int64", 2))
 maximum = twin("Maximum", builtin.maximum, arrays(np.maximum), operands=2, types=BOTH)

@@ -18,18 +18,21 @@ from onnx_tflite_plugin.api import (
     Terminate,
     Transparent,
     Value,
+    emit_irfft,
+    emit_rfft,
     handler,
+    is_product,
     out,
 )
 from op_handlers.custom.select.nodedef import PREFIX, NodeDef
 from op_handlers.custom.select.twins import Declare, acceptable, arrays, of_elements, twin
-from op_handlers.kernels.operands import as_int64
+from op_handlers.kernels.operands import cast_to_int64
 from op_handlers.math import arithmetic, unary
 
 PART = ("complex64 -> float32",)
 
 
-def angled(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+def emit_angle(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
     """ATAN2 of both parts."""
     z, dims = steps.op[0], steps.op[0].dims
     real, imaginary = (steps.call(part, [z], "float32", dims) for part in (unary.real_part, unary.imaginary_part))
@@ -39,7 +42,7 @@ def angled(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
 real_ = twin("Real", unary.real_part, arrays(np.real), types=PART)
 imag = twin("Imag", unary.imaginary_part, arrays(np.imag), types=PART)
 complex_abs = twin("ComplexAbs", unary.complex_absolute, arrays(np.abs), types=PART)
-angle = twin("Angle", arithmetic.atan2, arrays(np.angle), rewrite=angled, types=PART)
+angle = twin("Angle", arithmetic.atan2, arrays(np.angle), rewrite=emit_angle, types=PART)
 
 
 def of_one_shape(at: Instance) -> Decline | None:
@@ -85,13 +88,15 @@ def has_rows(at: Instance) -> Decline | None:
     return Decline(f"its operand has {x.rank} axes, its result {y.rank}")
 
 
-def transform(name: str, types: str, operands: int, kernel: Callable[..., Any]) -> Declare:
-    """Declares a Fourier transform along the last axis."""
+def transform(
+    name: str, types: str, operands: int, kernel: Callable[..., Any], opset: int | Callable[[Instance], int] = 17
+) -> Declare:
+    """Return a decorator that declares a Fourier transform along the last axis."""
     return handler(
         PREFIX + name,
         max_version=1,
         layout=Terminate(),
-        min_opset=17,
+        min_opset=opset,
         types=types,
         converts={"*": ("*",)},
         accepts=acceptable(operands, accepts=of_elements(1, 1, has_rows) if operands == 2 else has_rows),
@@ -128,9 +133,24 @@ def ifft(ctx: Context, z: Value) -> Value:
     return along_rows(ctx, z, lambda pairs, axis: ctx.ops.DFT(pairs, None, np.asarray(axis), inverse=1))
 
 
-@transform("RFFT", "float32, int32 -> complex64", 2, rows(np.fft.rfft, np.complex64))
+def constant_length(op: Operator) -> int:
+    """Return the transform's length; 0 if it is a runtime value."""
+    length = op.constant(1)
+    return 0 if length is None else int(length.reshape(-1)[0])
+
+
+def rfft_opset(at: Instance) -> int:
+    return 13 if is_product(constant_length(at.op), at.op[0].dims[-1] or 0) else 17
+
+
+@transform("RFFT", "float32, int32 -> complex64", 2, rows(np.fft.rfft, np.complex64), rfft_opset)
 def rfft(ctx: Context, x: Value, length: Value) -> Value:
-    """DFT, one-sided, of rows that it cuts or pads to their length."""
+    """Emit the one-sided transform of rows, cropped or zero-padded to the length: products, or DFT."""
+    points, dims = constant_length(ctx.op), ctx.op[0].dims
+    width = min(dims[-1] or 0, points)
+    if is_product(points, width):
+        cropped = x if width == dims[-1] else ctx.ops.Slice(x, [0], [width], [-1])
+        return emit_rfft(ctx, cropped, (*dims[:-1], width), points)
     number = scalar(ctx, length)
 
     def emit(pairs: Value, axis: int) -> Value:
@@ -139,12 +159,20 @@ def rfft(ctx: Context, x: Value, length: Value) -> Value:
     return along_rows(ctx, ctx.ops.Unsqueeze(x, [ctx.op[0].rank]), emit)
 
 
-@transform("IRFFT", "complex64, int32 -> float32", 2, rows(np.fft.irfft, np.float32))
+def irfft_opset(at: Instance) -> int:
+    points = constant_length(at.op)
+    return 13 if is_product(points, points) else 17
+
+
+@transform("IRFFT", "complex64, int32 -> float32", 2, rows(np.fft.irfft, np.float32), irfft_opset)
 def irfft(ctx: Context, z: Value, length: Value) -> Value:
-    """DFT, inverse, of the bins and their mirror image, which real signals have."""
-    ops, one = ctx.ops, np.asarray([1])
+    """Emit the inverse transform of one-sided spectra: products, or DFT of the bins and their mirror images."""
+    ops, one, points = ctx.ops, np.asarray([1]), constant_length(ctx.op)
     number = ops.Reshape(scalar(ctx, length), [1])
     half = ops.Add(ops.Div(number, np.asarray([2])), one)
+    if is_product(points, points):
+        leading = ctx.op[0].dims[:-1]
+        return emit_irfft(ctx, bins(ctx, z, half, len(leading)), (*leading, points // 2 + 1, 2), points)
 
     def emit(pairs: Value, axis: int) -> Value:
         at = np.asarray([axis])
@@ -166,7 +194,7 @@ def bins(ctx: Context, pairs: Value, half: Value, axis: int) -> Value:
 
 def scalar(ctx: Context, length: Value) -> Any:
     """The length as a number of int64."""
-    number = as_int64(ctx, 1, length)
+    number = cast_to_int64(ctx, 1, length)
     if isinstance(number, np.ndarray):
         return number.reshape(())
     return ctx.ops.Reshape(number, np.zeros(0, np.int64))

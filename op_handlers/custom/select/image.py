@@ -15,7 +15,7 @@ from onnx_tflite_plugin.api import (
     Instance,
     Kernel,
     Operator,
-    Refused,
+    Refusal,
     Replacement,
     Rewriter,
     Tensor,
@@ -23,7 +23,7 @@ from onnx_tflite_plugin.api import (
 )
 from op_handlers.custom.select import windows as reference
 from op_handlers.custom.select.nodedef import NodeDef, node_of
-from op_handlers.custom.select.twins import FLOATS, REAL, alike, of_elements, of_ranks, permuted, twin
+from op_handlers.custom.select.twins import FLOATS, REAL, alike, of_elements, of_ranks, permute_sizes, twin
 from op_handlers.image import convolution, pooling, resize
 from op_handlers.math.arithmetic import add
 from op_handlers.math.cast import cast
@@ -56,40 +56,40 @@ class Axes(NamedTuple):
 
 
 def axes_of(node: NodeDef, rank: int = 4) -> Axes:
-    """As the attribute ``data_format`` says. Raises Refused for an order that only some devices have."""
+    """As the attribute ``data_format`` says. Raises Refusal for an order that only some devices have."""
     order = node.text("data_format", LAST[rank - 4])
     if order not in (LAST[rank - 4], FIRST[rank - 4]):
-        raise Refused(f"its data format is {order}, only {LAST[rank - 4]} and {FIRST[rank - 4]} are converted")
+        raise Refusal(f"its data format is {order}, only {LAST[rank - 4]} and {FIRST[rank - 4]} are converted")
     return Axes(order in FIRST, rank)
 
 
 def per_axis(node: NodeDef, name: str, axes: Axes, default: Sequence[int] = ()) -> list[int]:
-    """An attribute with a number for each axis of the image: those of the spatial axes. Raises Refused for others."""
+    """An attribute with a number for each axis of the image: those of the spatial axes. Raises Refusal for others."""
     numbers = node.integers(name, tuple(default) or (1,) * axes.rank)
     if len(numbers) != axes.rank or any(n != 1 for k, n in enumerate(numbers) if k not in axes.spatial):
-        raise Refused(f"its {name} are {list(numbers)}, which are not 1 along batch and channels")
+        raise Refusal(f"its {name} are {list(numbers)}, which are not 1 along batch and channels")
     return [numbers[axis] for axis in axes.spatial]
 
 
 def padding_of(node: NodeDef, *, explicit: bool = False) -> str:
     kind = node.text("padding")
     if kind not in ("SAME", "VALID", *(["EXPLICIT"] if explicit else [])):
-        raise Refused(f"its padding is {kind or 'missing'}, only SAME and VALID are converted")
+        raise Refusal(f"its padding is {kind or 'missing'}, only SAME and VALID are converted")
     return kind
 
 
-def transposed(steps: Rewriter, x: Tensor, perm: Sequence[int]) -> Tensor:
+def emit_transpose(steps: Rewriter, x: Tensor, perm: Sequence[int]) -> Tensor:
     """A tensor with its axes in another order; a constant stays one."""
     if tuple(perm) == tuple(range(len(perm))):
         return x
-    if x.constant:
+    if x.is_constant:
         return steps.constant(x.array.transpose(perm))
-    return steps.call(transpose, [x, steps.constant(np.asarray(perm, np.int32))], x.dtype, permuted(x.dims, perm))
+    return steps.call(transpose, [x, steps.constant(np.asarray(perm, np.int32))], x.dtype, permute_sizes(x.dims, perm))
 
 
-def regrouped(steps: Rewriter, x: Tensor, shape: Sequence[int | None]) -> Tensor:
+def emit_reshape(steps: Rewriter, x: Tensor, shape: Sequence[int | None]) -> Tensor:
     """A tensor of known sizes in another shape."""
-    if x.constant:
+    if x.is_constant:
         return steps.constant(x.array.reshape([int(size or 0) for size in shape]))
     sizes = np.asarray([-1 if size is None else size for size in shape], np.int32)
     return steps.call(reshape, [x, steps.constant(sizes)], x.dtype, tuple(shape), new_shape=())
@@ -102,21 +102,21 @@ def finish(
     if not axes.first:
         return steps.finish(base, inputs, **options)
     result = steps.op[out(0)]
-    y = steps.call(base, inputs, result.dtype, permuted(result.dims, axes.last), **options)
+    y = steps.call(base, inputs, result.dtype, permute_sizes(result.dims, axes.last), **options)
     return steps.finish(transpose, [y, steps.constant(np.asarray(axes.back, np.int32))])
 
 
 # --- convolutions -----------------------------------------------------------------------------
 
 
-def padded(steps: Rewriter, node: NodeDef, axes: Axes, x: Tensor) -> tuple[Tensor, str]:
+def emit_padding(steps: Rewriter, node: NodeDef, axes: Axes, x: Tensor) -> tuple[Tensor, str]:
     """The image, channels last, and the padding that is left: explicit numbers become a PAD, which fusions take in."""
     kind = padding_of(node, explicit=True)
     if kind != "EXPLICIT":
         return x, kind
     numbers = node.integers("explicit_paddings")
     if len(numbers) != 2 * axes.rank or min(numbers) < 0:
-        raise Refused(f"its explicit paddings are {list(numbers)}, expected {2 * axes.rank} numbers from 0 on")
+        raise Refusal(f"its explicit paddings are {list(numbers)}, expected {2 * axes.rank} numbers from 0 on")
     pairs = np.asarray(numbers, np.int32).reshape(-1, 2)[list(axes.last)]
     dims: Dims = tuple(None if n is None else n + int(sum(pair)) for n, pair in zip(x.dims, pairs, strict=True))
     return steps.call(pad, [x, steps.constant(pairs)], x.dtype, dims), "VALID"
@@ -142,10 +142,10 @@ UNKNOWN_FILTERS = "its filters have an unknown size; give it with --input-shape"
 def conv_2d_rewritten(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
     """CONV_2D; its filters are [o, h, w, i]."""
     axes = axes_of(node)
-    image, kind = padded(steps, node, axes, transposed(steps, steps.op[0], axes.last))
+    image, kind = emit_padding(steps, node, axes, emit_transpose(steps, steps.op[0], axes.last))
     if None in steps.op[1].dims:
-        raise Refused(UNKNOWN_FILTERS)
-    weights = transposed(steps, steps.op[1], (3, 0, 1, 2))
+        raise Refusal(UNKNOWN_FILTERS)
+    weights = emit_transpose(steps, steps.op[1], (3, 0, 1, 2))
     given = {"padding": kind, **steps_of(node, axes), **NONE}
     return finish(steps, axes, convolution.conv_2d, [image, weights], **given)
 
@@ -153,11 +153,11 @@ def conv_2d_rewritten(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
 def depthwise_rewritten(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
     """DEPTHWISE_CONV_2D; its filters are [1, h, w, i * m]."""
     axes = axes_of(node)
-    image, kind = padded(steps, node, axes, transposed(steps, steps.op[0], axes.last))
+    image, kind = emit_padding(steps, node, axes, emit_transpose(steps, steps.op[0], axes.last))
     height, width, channels, multiplier = steps.op[1].dims
     if None in steps.op[1].dims:
-        raise Refused(UNKNOWN_FILTERS)
-    weights = regrouped(steps, steps.op[1], (1, height, width, (channels or 0) * (multiplier or 0)))
+        raise Refusal(UNKNOWN_FILTERS)
+    weights = emit_reshape(steps, steps.op[1], (1, height, width, (channels or 0) * (multiplier or 0)))
     given = {"padding": kind, "depth_multiplier": multiplier, **steps_of(node, axes), **NONE}
     return finish(steps, axes, convolution.depthwise_conv_2d, [image, weights], **given)
 
@@ -165,20 +165,20 @@ def depthwise_rewritten(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]
 def conv_3d_rewritten(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
     axes = axes_of(node, 5)
     if None in steps.op[1].dims:
-        raise Refused(UNKNOWN_FILTERS)
-    image = transposed(steps, steps.op[0], axes.last)
+        raise Refusal(UNKNOWN_FILTERS)
+    image = emit_transpose(steps, steps.op[0], axes.last)
     given = {"padding": padding_of(node), **steps_of(node, axes), **NONE}
     return finish(steps, axes, convolution.conv_3d, [image, steps.op[1]], **given)
 
 
-def grouped(patches: Array, w: Array) -> Array:
+def multiply_groups(patches: Array, w: Array) -> Array:
     """The products of windows and filters, whose channels are those of one group."""
     groups, over = patches.shape[-1] // w.shape[-2], w.ndim - 1
     parts = zip(np.split(patches, groups, -1), np.split(w, groups, -1), strict=True)
     return np.concatenate([np.tensordot(x, part, over) for x, part in parts], -1)
 
 
-def convolved(op: Operator, x: Array, w: Array) -> Array:
+def convolve(op: Operator, x: Array, w: Array) -> Array:
     node = node_of(op)
     axes = axes_of(node, x.ndim)
     image = x.transpose(axes.last)
@@ -190,7 +190,7 @@ def convolved(op: Operator, x: Array, w: Array) -> Array:
     if node.op == "DepthwiseConv2dNative":
         y = np.einsum("nyxhwi,hwim->nyxim", patches, w).reshape(*patches.shape[:3], -1)
     else:
-        y = grouped(patches, w)
+        y = multiply_groups(patches, w)
     return np.asarray(y.transpose(axes.back), x.dtype)
 
 
@@ -205,7 +205,7 @@ IMAGES = of_ranks({0: 4, 1: 4, out(0): 4}, some_filters)
 conv_2d = twin(
     "Conv2D",
     convolution.conv_2d,
-    convolved,
+    convolve,
     operands=2,
     rewrite=conv_2d_rewritten,
     types=alike(SINGLE, 2),
@@ -214,7 +214,7 @@ conv_2d = twin(
 depthwise_conv_2d = twin(
     "DepthwiseConv2dNative",
     convolution.depthwise_conv_2d,
-    convolved,
+    convolve,
     operands=2,
     rewrite=depthwise_rewritten,
     types=alike(SINGLE, 2),
@@ -223,7 +223,7 @@ depthwise_conv_2d = twin(
 conv_3d = twin(
     "Conv3D",
     convolution.conv_3d,
-    convolved,
+    convolve,
     operands=2,
     rewrite=conv_3d_rewritten,
     types=alike(SINGLE, 2),
@@ -239,26 +239,26 @@ def bias_rewritten(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
     x, bias = steps.op[0], steps.op[1]
     after = x.rank - 2 if node.text("data_format", "NHWC").startswith("NC") else 0
     if after > 0:
-        bias = regrouped(steps, bias, (*bias.dims, *[1] * after))
+        bias = emit_reshape(steps, bias, (*bias.dims, *[1] * after))
     return steps.finish(add, [x, bias], fused_activation_function="NONE")
 
 
-def biased(op: Operator, x: Array, bias: Array) -> Array:
+def add_bias(op: Operator, x: Array, bias: Array) -> Array:
     after = x.ndim - 2 if node_of(op).text("data_format", "NHWC").startswith("NC") else 0
     return x + bias.reshape(-1, *[1] * after)
 
 
-bias_add = twin("BiasAdd", add, biased, operands=2, rewrite=bias_rewritten, types=alike(REAL, 2))
+bias_add = twin("BiasAdd", add, add_bias, operands=2, rewrite=bias_rewritten, types=alike(REAL, 2))
 
 
 # --- pools ------------------------------------------------------------------------------------
 
 
-def pooled(base: Handler) -> Any:
+def pool_handler(base: Handler) -> Any:
     def rewrite(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
         axes = axes_of(node)
         (filter_h, filter_w), (stride_h, stride_w) = (per_axis(node, name, axes) for name in ("ksize", "strides"))
-        image = transposed(steps, steps.op[0], axes.last)
+        image = emit_transpose(steps, steps.op[0], axes.last)
         return finish(
             steps, axes, base, [image], padding=padding_of(node), filter_height=filter_h, filter_width=filter_w,
             stride_h=stride_h, stride_w=stride_w, fused_activation_function="NONE",
@@ -267,7 +267,7 @@ def pooled(base: Handler) -> Any:
     return rewrite
 
 
-def pooled_array(largest: bool) -> Kernel:
+def pool_kernel(largest: bool) -> Kernel:
     """The mean of what is in each window, or the largest."""
 
     def kernel(op: Operator, x: Array) -> Array:
@@ -286,16 +286,16 @@ def pooled_array(largest: bool) -> Kernel:
 max_pool = twin(
     "MaxPool",
     pooling.max_pool_2d,
-    pooled_array(True),
-    rewrite=pooled(pooling.max_pool_2d),
+    pool_kernel(True),
+    rewrite=pool_handler(pooling.max_pool_2d),
     types=alike(SINGLE),
     accepts=IMAGES,
 )
 avg_pool = twin(
     "AvgPool",
     pooling.average_pool_2d,
-    pooled_array(False),
-    rewrite=pooled(pooling.average_pool_2d),
+    pool_kernel(False),
+    rewrite=pool_handler(pooling.average_pool_2d),
     types=alike(SINGLE),
     accepts=IMAGES,
 )
@@ -325,7 +325,7 @@ def not_both(at: Instance) -> Decline | None:
 RESIZED = of_ranks({0: 4, 1: 1, out(0): 4}, of_elements(1, 2, not_both))
 
 
-def resized(op: Operator, x: Array, size: Array) -> Array:
+def resize_kernel(op: Operator, x: Array, size: Array) -> Array:
     given = corners(node_of(op))
     if node_of(op).op == "ResizeNearestNeighbor":
         return reference.nearest(x, size.tolist(), **given)
@@ -335,7 +335,7 @@ def resized(op: Operator, x: Array, size: Array) -> Array:
 resize_bilinear = twin(
     "ResizeBilinear",
     resize.resize_bilinear,
-    resized,
+    resize_kernel,
     operands=2,
     rewrite=bilinear,
     types=f"{FLOATS} int32 uint8 int8 int16, int32 -> float32",
@@ -344,7 +344,7 @@ resize_bilinear = twin(
 resize_nearest_neighbor = twin(
     "ResizeNearestNeighbor",
     resize.resize_nearest_neighbor,
-    resized,
+    resize_kernel,
     operands=2,
     options=lambda node, op: corners(node),
     types=tuple(f"{dtype}, int32 -> {dtype}" for dtype in f"{FLOATS} int32 uint8 int8".split()),

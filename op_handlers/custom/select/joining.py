@@ -16,7 +16,7 @@ from op_handlers.tensor import splitting
 SAME = tuple(f"{dtype}..." for dtype in f"{ANY} complex64".split())
 
 
-def concatenated(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+def concatenate(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
     """CONCATENATION; the last operand is its axis."""
     *operands, _ = steps.op.inputs
     return steps.finish(
@@ -37,11 +37,11 @@ def parts_of_one_rank(at: Instance, slot: int) -> Decline | None:
     return Decline(f"its operand and its results are of ranks {sorted(ranks)}") if len(ranks) > 1 else None
 
 
-def packed_array(op: Operator, *operands: Array) -> Array:
+def pack_arrays(op: Operator, *operands: Array) -> Array:
     return np.stack(operands, node_of(op).integer("axis"))
 
 
-def unpacked_arrays(op: Operator, x: Array) -> Sequence[Array]:
+def unpack_array(op: Operator, x: Array) -> Sequence[Array]:
     axis = node_of(op).integer("axis")
     return [np.take(x, k, axis) for k in range(x.shape[axis])]
 
@@ -68,13 +68,13 @@ concat_v2 = twin(
     builtin.concatenation,
     lambda op, *operands: np.concatenate(operands[:-1], int(operands[-1].reshape(-1)[0])),
     operands=None,
-    rewrite=concatenated,
+    rewrite=concatenate,
     accepts=of_last,
 )
 pack = twin(
     "Pack",
     builtin.pack,
-    packed_array,
+    pack_arrays,
     operands=None,
     options=lambda node, op: {"axis": node.integer("axis"), "values_count": len(op.inputs)},
     types=SAME,
@@ -83,7 +83,7 @@ pack = twin(
 unpack = twin(
     "Unpack",
     splitting.unpack,
-    unpacked_arrays,
+    unpack_array,
     options=lambda node, op: {"axis": node.integer("axis"), "num": len(op.outputs)},
     moves=True,
 )

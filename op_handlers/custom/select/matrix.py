@@ -25,16 +25,16 @@ def options(node: NodeDef, op: Operator) -> dict[str, Any]:
     return {"adj_x": x, "adj_y": y, "asymmetric_quantize_inputs": False}
 
 
-def multiplied(op: Operator, x: Array, y: Array) -> Array:
+def multiply(op: Operator, x: Array, y: Array) -> Array:
     turned = (np.swapaxes(a, -1, -2) if flag else a for a, flag in zip((x, y), adjoint(node_of(op)), strict=True))
     return np.asarray(np.matmul(*turned))
 
 
 TYPES = alike(FLOATS, 2)
-mat_mul = twin("MatMul", batch_matmul, multiplied, operands=2, options=options, types=TYPES)
-batch_mat_mul = twin("BatchMatMul", batch_matmul, multiplied, operands=2, options=options, types=TYPES)
-batch_mat_mul_v2 = twin("BatchMatMulV2", batch_matmul, multiplied, operands=2, options=options, types=TYPES)
-batch_mat_mul_v3 = twin("BatchMatMulV3", batch_matmul, multiplied, operands=2, options=options, types=TYPES)
+mat_mul = twin("MatMul", batch_matmul, multiply, operands=2, options=options, types=TYPES)
+batch_mat_mul = twin("BatchMatMul", batch_matmul, multiply, operands=2, options=options, types=TYPES)
+batch_mat_mul_v2 = twin("BatchMatMulV2", batch_matmul, multiply, operands=2, options=options, types=TYPES)
+batch_mat_mul_v3 = twin("BatchMatMulV3", batch_matmul, multiply, operands=2, options=options, types=TYPES)
 
 
 @handler(

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from onnx_tflite_plugin.api import Operator, Refused
+from onnx_tflite_plugin.api import Operator, Refusal
 
 PREFIX = "CUSTOM.Flex"
 MOST_BYTES = 1 << 20
@@ -61,24 +61,24 @@ class NodeDef(NamedTuple):
     def integers(self, name: str, default: tuple[int, ...] = ()) -> tuple[int, ...]:
         values: tuple[int, ...] = self._of_type(name, default, tuple)
         if not all(type(value) is int for value in values):
-            raise Refused(f"attribute {name!r} of its NodeDef is not a list of integers")
+            raise Refusal(f"attribute {name!r} of its NodeDef is not a list of integers")
         return values
 
     def _of_type(self, name: str, default: Any, kind: type) -> Any:
         value = self.attributes.get(name, default)
         if type(value) is not kind:
-            raise Refused(f"attribute {name!r} of its NodeDef is {type(value).__name__}, expected {kind.__name__}")
+            raise Refusal(f"attribute {name!r} of its NodeDef is {type(value).__name__}, expected {kind.__name__}")
         return value
 
 
 def node_of(op: Operator) -> NodeDef:
-    """The NodeDef of a select operator. Raises Refused where its options hold none, or that of another operator."""
+    """The NodeDef of a select operator. Raises Refusal where its options hold none, or that of another operator."""
     try:
         node = parse_options(op.custom_options)
     except ValueError as error:
-        raise Refused(f"its options hold no valid NodeDef: {error}; export the model again") from error
+        raise Refusal(f"its options hold no valid NodeDef: {error}; export the model again") from error
     if not node.op or not op.code.endswith(f"Flex{node.op}"):
-        raise Refused(f"its NodeDef is that of {node.op!r}; the file is damaged, export the model again")
+        raise Refusal(f"its NodeDef is that of {node.op!r}; the file is damaged, export the model again")
     return node
 
 

@@ -15,9 +15,9 @@ from onnx_tflite_plugin.api import (
     Instance,
     Operator,
     Value,
+    format_axes,
     handler,
     out,
-    spelled,
 )
 from op_handlers.custom.select.image import axes_of
 from op_handlers.custom.select.nodedef import PREFIX, node_of
@@ -33,13 +33,13 @@ def names(at: Instance) -> list[str]:
     return ["n", "c", *spatial] if axes_of(node_of(at.op), at.op[0].rank).first else ["n", *spatial, "c"]
 
 
-def normalized_axes(at: Instance) -> str:
+def batch_norm_axes(at: Instance) -> str:
     image, results = names(at), len(at.op.outputs)
     statistics = [["c"]] * min(results - 1, 4)
-    return spelled([image, *[["c"]] * CHANNELS], image, *statistics, *[["r"]] * (results - 1 - len(statistics)))
+    return format_axes([image, *[["c"]] * CHANNELS], image, *statistics, *[["r"]] * (results - 1 - len(statistics)))
 
 
-def normalized_order(at: Instance) -> Implicit:
+def batch_norm_layout(at: Instance) -> Implicit:
     spatial = [name for name in names(at) if name not in "nc"]
     order = " ".join(["n", "c", *spatial])
     return Implicit(onnx={0: order, out(0): order})
@@ -56,7 +56,7 @@ def is_inference(at: Instance) -> Decline | None:
     return None
 
 
-def normalized(op: Operator, x: Array, scale: Array, offset: Array, mean: Array, variance: Array) -> Sequence[Array]:
+def normalize(op: Operator, x: Array, scale: Array, offset: Array, mean: Array, variance: Array) -> Sequence[Array]:
     node = node_of(op)
     after = [1] * (x.ndim - 2) if axes_of(node, x.ndim).first else []
     scale_, offset_, mean_, variance_ = (a.reshape(-1, *after) for a in (scale, offset, mean, variance))
@@ -72,13 +72,13 @@ def normalization(name: str) -> Any:
     @handler(
         PREFIX + name,
         max_version=1,
-        layout=normalized_order,
-        axes=normalized_axes,
+        layout=batch_norm_layout,
+        axes=batch_norm_axes,
         types=alike("float32", 5)
         if name == "FusedBatchNorm"
         else "float16 float32, float32, float32, float32, float32",
         accepts=acceptable(5, accepts=is_inference),
-        kernel=normalized,
+        kernel=normalize,
     )
     def lower(
         ctx: Context, x: Value, scale: Value, offset: Value, mean: Value, variance: Value
@@ -90,7 +90,7 @@ def normalization(name: str) -> Any:
         y = ops.BatchNormalization(given, scale, offset, mean, variance, epsilon=epsilon)
         results: list[Value | None] = [ops.Cast(y, to="float16") if half else y]
         for k, value in enumerate((mean, variance, mean, variance), 1):
-            results.append(ops.Identity(value) if k < len(ctx.op.outputs) and ctx.wanted(k) else None)
+            results.append(ops.Identity(value) if k < len(ctx.op.outputs) and ctx.is_used(k) else None)
         results.extend(  # which only training fills
             None if tensor is None else ctx.constant_value(np.zeros(tensor.shape, np.float32))
             for tensor in ctx.op.outputs[5:]

@@ -13,7 +13,7 @@ from op_handlers.custom.select.nodedef import PREFIX, node_of
 from op_handlers.custom.select.twins import ANY, acceptable, alike, of_ranks
 
 
-def extracted(op: Operator, x: Array) -> Array:
+def extract_patches(op: Operator, x: Array) -> Array:
     node = node_of(op)
     axes = axes_of(node)
     kernel, strides, rates = (per_axis(node, name, axes) for name in ("ksizes", "strides", "rates"))
@@ -27,7 +27,7 @@ def extracted(op: Operator, x: Array) -> Array:
     layout=Terminate(),
     types=alike(ANY),
     accepts=acceptable(1, accepts=of_ranks({0: 4, out(0): 4})),
-    kernel=extracted,
+    kernel=extract_patches,
 )
 def extract_image_patches(ctx: Context, x: Value) -> Value:
     """Gather of each window's rows, and of its columns."""
@@ -36,7 +36,7 @@ def extract_image_patches(ctx: Context, x: Value) -> Value:
     kernel, strides, rates = (per_axis(node, name, axes) for name in ("ksizes", "strides", "rates"))
     kind = padding_of(node)
     for axis in (2, 1):  # the columns first, so that rows keep their place
-        along = Along(axis, kernel[axis - 1], strides[axis - 1], rates[axis - 1])
+        along = AxisPrice(axis, kernel[axis - 1], strides[axis - 1], rates[axis - 1])
         known = dims[axis]
         size = ops.Gather(ops.Shape(x), np.asarray(axis)) if known is None else known
         if kind == "SAME":
@@ -48,7 +48,7 @@ def extract_image_patches(ctx: Context, x: Value) -> Value:
     return ops.Reshape(ordered, [0, 0, 0, kernel[0] * kernel[1] * dims[3]])
 
 
-class Along(NamedTuple):
+class AxisPrice(NamedTuple):
     """The windows along one axis."""
 
     axis: int

@@ -27,7 +27,7 @@ from op_handlers.math import reduction as builtin
 BY_AXES = "int32 int64"
 
 
-def reduced(name: str, base: Handler, function: Callable[..., Any], dtypes: str) -> Handler:
+def reduction_handler(name: str, base: Handler, function: Callable[..., Any], dtypes: str) -> Handler:
     """The handler of a reduction over the axes in its second operand."""
 
     def kernel(op: Operator, x: Array, axes: Array) -> Array:
@@ -47,13 +47,13 @@ def mean_array(x: Array, axis: Any, keepdims: bool) -> Array:
     return np.trunc(mean) if x.dtype.kind == "i" else mean
 
 
-sum_ = reduced("Sum", builtin.total, np.sum, REAL)
-mean = reduced("Mean", builtin.mean, mean_array, REAL)
-max_ = reduced("Max", builtin.reduce_max, np.max, REAL)
-min_ = reduced("Min", builtin.reduce_min, np.min, REAL)
-prod = reduced("Prod", product.reduce_prod, np.prod, "float32 int32 int64")
-all_ = reduced("All", builtin.reduce_all, np.all, "bool")
-any_ = reduced("Any", builtin.reduce_any, np.any, "bool")
+sum_ = reduction_handler("Sum", builtin.total, np.sum, REAL)
+mean = reduction_handler("Mean", builtin.mean, mean_array, REAL)
+max_ = reduction_handler("Max", builtin.reduce_max, np.max, REAL)
+min_ = reduction_handler("Min", builtin.reduce_min, np.min, REAL)
+prod = reduction_handler("Prod", product.reduce_prod, np.prod, "float32 int32 int64")
+all_ = reduction_handler("All", builtin.reduce_all, np.all, "bool")
+any_ = reduction_handler("Any", builtin.reduce_any, np.any, "bool")
 
 
 def place(name: str, base: Handler, function: Callable[..., Any]) -> Handler:
@@ -80,7 +80,7 @@ FLAGS = ("exclusive", "reverse")
 RUNNING = tuple(f"{dtype}, {BY_AXES} -> {dtype}" for dtype in REAL.split())
 
 
-def accumulated(function: Callable[..., Any], first: int) -> Any:
+def accumulate(function: Callable[..., Any], first: int) -> Any:
     """A NumPy kernel of a running sum or product, which begins with ``first``."""
 
     def kernel(op: Operator, x: Array, axis: Array) -> Array:
@@ -99,7 +99,7 @@ def accumulated(function: Callable[..., Any], first: int) -> Any:
 cumsum = twin(
     "Cumsum",
     builtin.cumulative_sum,
-    accumulated(np.cumsum, 0),
+    accumulate(np.cumsum, 0),
     operands=2,
     options=lambda node, op: {name: node.flag(name) for name in FLAGS},
     types=RUNNING,
@@ -114,12 +114,12 @@ cumsum = twin(
     types=RUNNING,
     requires_constant={1},
     accepts=acceptable(2, accepts=of_elements(1, 1)),
-    kernel=accumulated(np.cumprod, 1),
+    kernel=accumulate(np.cumprod, 1),
 )
 def cumprod(ctx: Context, x: Value, _axis: Value) -> Value:
     """Scan of Mul."""
     ops, dtype, dims = ctx.ops, ctx.op[0].dtype, ctx.op[0].dims
-    axis = int(ctx.required(1).reshape(-1)[0]) % len(dims)
+    axis = int(ctx.require_constant(1).reshape(-1)[0]) % len(dims)
     exclusive, reverse = (node_of(ctx.op).flag(name) for name in FLAGS)
     others = [k for k in range(len(dims)) if k != axis]
     rest = tuple(dims[k] for k in others)

@@ -44,7 +44,7 @@ def by_int32(base: Any) -> Any:
     return rewrite
 
 
-def squeezed_array(op: Operator, x: Array) -> Array:
+def squeeze_array(op: Operator, x: Array) -> Array:
     return np.squeeze(x, tuple(node_of(op).integers("squeeze_dims")) or None)
 
 
@@ -60,7 +60,7 @@ def reshape(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
     return steps.finish(builtin.reshape, [steps.op[0], as_int32(steps, steps.op[1])], new_shape=())
 
 
-def typed(op: Operator, number: Any) -> Array:
+def cast_sizes(op: Operator, number: Any) -> Array:
     """Sizes in the result's dtype."""
     return np.asarray(number, op[out(0)].dtype)
 
@@ -90,7 +90,7 @@ expand_dims = twin(
 squeeze = twin(
     "Squeeze",
     builtin.squeeze,
-    squeezed_array,
+    squeeze_array,
     options=lambda node, op: {"squeeze_dims": node.integers("squeeze_dims")},
     types=MOVED[:-1],
     accepts=squeezable,
@@ -135,12 +135,12 @@ tile = twin(
 shape = twin(
     "Shape",
     builtin.shape,
-    lambda op, x: typed(op, x.shape),
+    lambda op, x: cast_sizes(op, x.shape),
     options=lambda node, op: {"out_type": node.dtype("out_type", "int32").upper()},
     types=f"_ -> {INTEGERS}",
     moves=True,
 )
-rank_ = twin("Rank", builtin.rank, lambda op, x: typed(op, x.ndim), rewrite=rank, types="_ -> int32", moves=True)
+rank_ = twin("Rank", builtin.rank, lambda op, x: cast_sizes(op, x.ndim), rewrite=rank, types="_ -> int32", moves=True)
 
 
 @handler(
@@ -152,7 +152,7 @@ rank_ = twin("Rank", builtin.rank, lambda op, x: typed(op, x.ndim), rewrite=rank
     types=f"_ -> {INTEGERS}",
     converts={"*": ("*",)},
     accepts=acceptable(1, moves=True),
-    kernel=lambda op, x: typed(op, x.size),
+    kernel=lambda op, x: cast_sizes(op, x.size),
 )
 def size(ctx: Context, x: Value) -> Value:
     """Size."""
@@ -162,7 +162,7 @@ def size(ctx: Context, x: Value) -> Value:
 
 def shift_of_each_axis(at: Instance) -> Decline | None:
     shift, axis = at.op[1], at.op[2]
-    if not (shift.static and axis.static) or prod(shift.shape) == prod(axis.shape):
+    if not (shift.is_static and axis.is_static) or prod(shift.shape) == prod(axis.shape):
         return None
     return Decline(f"it has {prod(shift.shape)} shifts for {prod(axis.shape)} axes")
 
@@ -180,7 +180,7 @@ def shift_of_each_axis(at: Instance) -> Decline | None:
 def roll(ctx: Context, x: Value, _shift: Value, _axis: Value) -> Value:
     """Gather along each axis, from as many places before."""
     ops = ctx.ops
-    for shift, axis in zip(ctx.required(1).reshape(-1), ctx.required(2).reshape(-1), strict=True):
+    for shift, axis in zip(ctx.require_constant(1).reshape(-1), ctx.require_constant(2).reshape(-1), strict=True):
         at, count = ctx.axis(int(axis)), ctx.op[0].dims[int(axis)]
         if count is not None:
             x = ops.Gather(x, (np.arange(count) - int(shift)) % max(count, 1), axis=at)

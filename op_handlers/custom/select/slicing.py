@@ -34,14 +34,14 @@ def existing_axes(at: Instance) -> Decline | None:
     return Decline(f"it reverses axis {wrong[0]} of {rank}") if wrong else None
 
 
-def strided(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+def emit_strided_slice(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
     """STRIDED_SLICE; its places are int32."""
     places = [as_int32(steps, steps.op[slot]) for slot in (1, 2, 3)]
     masks = {name: node.integer(name) for name in MASKS}
     return steps.finish(slicing.strided_slice, [steps.op[0], *places], offset=False, **masks)
 
 
-def strided_array(op: Operator, x: Array, begin: Array, end: Array, strides: Array) -> Array:
+def strided_slice_kernel(op: Operator, x: Array, begin: Array, end: Array, strides: Array) -> Array:
     """By NumPy's own indexing."""
     node = node_of(op)
     places: list[Any] = []
@@ -64,14 +64,14 @@ def strided_array(op: Operator, x: Array, begin: Array, end: Array, strides: Arr
     return np.asarray(x[tuple(places)])
 
 
-def sliced_array(op: Operator, x: Array, begin: Array, size: Array) -> Array:
+def slice_kernel(op: Operator, x: Array, begin: Array, size: Array) -> Array:
     ends = [n if s < 0 else b + s for n, b, s in zip(x.shape, begin.tolist(), size.tolist(), strict=True)]
     return x[tuple(slice(b, e) for b, e in zip(begin.tolist(), ends, strict=True))]
 
 
 def as_many_places(at: Instance) -> Decline | None:
     """Declines a begin, an end and strides that are no vectors of one length."""
-    shapes = [tensor.shape for tensor in (at.op[1], at.op[2], at.op[3]) if tensor.static]
+    shapes = [tensor.shape for tensor in (at.op[1], at.op[2], at.op[3]) if tensor.is_static]
     if all(shape == shapes[0] and len(shape) == 1 for shape in shapes):
         return None
     return Decline(f"its begin, end and strides are of shapes {', '.join(str(list(shape)) for shape in shapes)}")
@@ -80,26 +80,26 @@ def as_many_places(at: Instance) -> Decline | None:
 def places_of_each_axis(at: Instance) -> Decline | None:
     """Declines places that are not one number for each axis."""
     rank = at.op[0].rank
-    wrong = next((t for t in (at.op[1], at.op[2]) if t.static and t.shape != (rank,)), None)
+    wrong = next((t for t in (at.op[1], at.op[2]) if t.is_static and t.shape != (rank,)), None)
     return Decline(f"its operand {wrong.name!r} is of shape {list(wrong.shape)}, for {rank} axes") if wrong else None
 
 
 strided_slice = twin(
     "StridedSlice",
     slicing.strided_slice,
-    strided_array,
+    strided_slice_kernel,
     operands=4,
-    rewrite=strided,
+    rewrite=emit_strided_slice,
     accepts=as_many_places,
     moves=True,
 )
-slice_ = twin("Slice", slicing.slice_, sliced_array, operands=3, accepts=places_of_each_axis, moves=True)
+slice_ = twin("Slice", slicing.slice_, slice_kernel, operands=3, accepts=places_of_each_axis, moves=True)
 
 
 # --- picked -----------------------------------------------------------------------------------
 
 
-def gathered(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+def emit_gather(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
     """GATHER; the last operand is its axis."""
     op = steps.op
     return steps.finish(
@@ -107,19 +107,19 @@ def gathered(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
     )
 
 
-def gathered_array(op: Operator, x: Array, indices: Array, axis: Array) -> Array:
+def gather_kernel(op: Operator, x: Array, indices: Array, axis: Array) -> Array:
     """One batch after the other."""
     along, shared = int(axis.reshape(-1)[0]) % x.ndim, node_of(op).integer("batch_dims") % (indices.ndim + 1)
     if not shared:
         return np.take(x, indices, along)
-    rows = [gathered_array_of(a, b, along - 1, shared - 1) for a, b in zip(x, indices, strict=True)]
+    rows = [gather_array(a, b, along - 1, shared - 1) for a, b in zip(x, indices, strict=True)]
     return np.stack(rows)
 
 
-def gathered_array_of(x: Array, indices: Array, axis: int, shared: int) -> Array:
+def gather_array(x: Array, indices: Array, axis: int, shared: int) -> Array:
     if not shared:
         return np.take(x, indices, axis)
-    return np.stack([gathered_array_of(a, b, axis - 1, shared - 1) for a, b in zip(x, indices, strict=True)])
+    return np.stack([gather_array(a, b, axis - 1, shared - 1) for a, b in zip(x, indices, strict=True)])
 
 
 def hot_array(op: Operator, indices: Array, depth: Array, on: Array, off: Array) -> Array:
@@ -132,9 +132,9 @@ def hot_array(op: Operator, indices: Array, depth: Array, on: Array, off: Array)
 gather_v2 = twin(
     "GatherV2",
     indexing.gather,
-    gathered_array,
+    gather_kernel,
     operands=3,
-    rewrite=gathered,
+    rewrite=emit_gather,
     accepts=requires_constant(2, "axis"),
     moves=True,
 )
@@ -167,11 +167,11 @@ reverse_v2 = twin(
 # --- filled in --------------------------------------------------------------------------------
 
 
-def filled_rewritten(steps: Rewriter, node: NodeDef) -> Any:
+def emit_fill(steps: Rewriter, node: NodeDef) -> Any:
     return steps.finish(filling.fill, [steps.op[0], steps.op[1]])
 
 
-def ranged(op: Operator, start: Array, limit: Array, delta: Array) -> Array:
+def arange_kernel(op: Operator, start: Array, limit: Array, delta: Array) -> Array:
     return np.arange(start.item(), limit.item(), delta.item()).astype(start.dtype)
 
 
@@ -180,13 +180,13 @@ fill = twin(
     filling.fill,
     arrays(lambda sizes, number: np.full([int(n) for n in sizes], number)),
     operands=2,
-    rewrite=filled_rewritten,
+    rewrite=emit_fill,
     types=tuple(f"int32 int64, {dtype} -> {dtype}" for dtype in ANY.split()),
 )
 range_ = twin(
     "Range",
     filling.range_,
-    ranged,
+    arange_kernel,
     operands=3,
     types=tuple(f"{d}, {d}, {d} -> {d}" for d in ["float32", "int32", "int64"]),
     accepts=of_ranks({0: 0, 1: 0, 2: 0}),
@@ -199,7 +199,7 @@ zeros_like = twin(
 # --- padded -----------------------------------------------------------------------------------
 
 
-def mirrored(op: Operator, x: Array, rows: Array) -> Array:
+def mirror_pad_kernel(op: Operator, x: Array, rows: Array) -> Array:
     return np.pad(x, rows, mode="reflect" if node_of(op).text("mode") == "REFLECT" else "symmetric")
 
 
@@ -213,7 +213,7 @@ pad_v2 = twin(
 mirror_pad = twin(
     "MirrorPad",
     padding.mirror_pad,
-    mirrored,
+    mirror_pad_kernel,
     operands=2,
     options=lambda node, op: {"mode": node.text("mode")},
     types=BY_PLACE,

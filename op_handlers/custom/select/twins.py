@@ -133,7 +133,7 @@ def acceptable(operands: int | None, moves: bool = False, accepts: Accepts | Non
     return declined
 
 
-def permuted(dims: Sequence[int | None], perm: Sequence[int]) -> Dims:
+def permute_sizes(dims: Sequence[int | None], perm: Sequence[int]) -> Dims:
     """Sizes in another order of axes."""
     return tuple(dims[axis] for axis in perm)
 
@@ -164,7 +164,7 @@ def of_elements(slot: int, count: int, *others: Accepts) -> Accepts:
 
     def declined(at: Instance) -> Decline | None:
         tensor = at.op[slot]
-        if tensor.static and prod(tensor.shape) != count:
+        if tensor.is_static and prod(tensor.shape) != count:
             return Decline(f"its operand {tensor.name!r} of shape {list(tensor.shape)} has not {count} elements")
         return next(filter(None, (other(at) for other in others)), None)
 
@@ -191,6 +191,6 @@ def as_int32(steps: Rewriter, tensor: Tensor) -> Tensor:
 
     if tensor.dtype == "int32":
         return tensor
-    if tensor.constant:
+    if tensor.is_constant:
         return steps.constant(tensor.array.astype(np.int32))
     return steps.call(cast, [tensor], "int32", tensor.dims)

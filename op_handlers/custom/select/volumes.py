@@ -12,7 +12,7 @@ from onnx_tflite_plugin.api import (
     out,
     padding_attributes,
 )
-from op_handlers.custom.select.image import SINGLE, axes_of, padding_of, per_axis, pooled_array
+from op_handlers.custom.select.image import SINGLE, axes_of, padding_of, per_axis, pool_kernel
 from op_handlers.custom.select.nodedef import PREFIX, node_of
 from op_handlers.custom.select.twins import Declare, acceptable, alike, of_ranks
 
@@ -31,7 +31,7 @@ def pool(name: str, *, largest: bool) -> Declare:
         axes=volume,
         types=alike(SINGLE),
         accepts=acceptable(1, accepts=of_ranks({0: 5, out(0): 5})),
-        kernel=pooled_array(largest),
+        kernel=pool_kernel(largest),
     )
 
 

@@ -1,4 +1,4 @@
-"""LSTMs in both directions (kernels/bidirectional_sequence_lstm.cc): operands of each follow one another."""
+"""Bidirectional LSTMs (kernels/bidirectional_sequence_lstm.cc): the operands of one direction follow those of the other."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from onnx_tflite_plugin.api import (
     Value,
     handler,
 )
-from op_handlers.kernels.operands import there
-from op_handlers.kernels.recurrent import not_float, not_symmetric, not_variable
+from op_handlers.kernels.operands import present_operands
+from op_handlers.kernels.recurrent import check_float_operands, check_symmetric_weights, check_variable_states
 from op_handlers.sequence.directions import (
-    as_wide,
     auxiliary_slot,
-    both_axes,
-    both_ways,
-    side_by_side,
-    time_first_both,
+    bidirectional_axes,
+    bidirectional_layout,
+    check_auxiliary_size,
+    check_directions,
+    merge_outputs,
 )
-from op_handlers.sequence.lstm.cell import GATES, PROJECTION, Cell, of_another_batch
-from op_handlers.sequence.lstm.sequences import way
+from op_handlers.sequence.lstm.cell import GATES, PROJECTION, Cell, check_state_batch
+from op_handlers.sequence.lstm.sequences import choose_emitter
 
 CODE = "BIDIRECTIONAL_SEQUENCE_LSTM"
 NORMS = (None,) * 4
@@ -40,17 +40,17 @@ PEEPHOLES = tuple(gate.peephole for gate in GATES if gate.peephole is not None)
 MATRICES = (*tuple(slot for gate in GATES for slot in (gate.weights, gate.recurrent, gate.auxiliary)), PROJECTION)
 
 
-def direction(op: Operator, slots: Sequence[int | None]) -> Operator:
-    """One direction's operands, numbered as those of an LSTM in one direction."""
+def direction_operator(op: Operator, slots: Sequence[int | None]) -> Operator:
+    """Return an operator with one direction's operands in the slots of a unidirectional LSTM."""
     return replace(op, inputs=tuple(None if slot is None else op.tensor(slot) for slot in slots))
 
 
-class View:
-    """A context whose operands are one direction's; all else is as it was."""
+class DirectionContext:
+    """Context with the operands of one direction; everything else is delegated."""
 
     def __init__(self, ctx: Context, slots: Sequence[int | None]) -> None:
         self._ctx, self._slots = ctx, slots
-        self.op = direction(ctx.op, slots)
+        self.op = direction_operator(ctx.op, slots)
 
     def constant(self, slot: int) -> Array | None:
         at = self._slots[slot]
@@ -59,19 +59,19 @@ class View:
     def assign(self, slot: int, value: Value) -> None:
         self._ctx.assign(self._slots[slot] or 0, value)
 
-    def reshaped(self, value: Value, slot: int) -> Value:
-        return self._ctx.reshaped(value, self._slots[slot] or 0)
+    def reshape_to_slot(self, value: Value, slot: int) -> Value:
+        return self._ctx.reshape_to_slot(value, self._slots[slot] or 0)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ctx, name)
 
 
-def products(_at: Instance) -> Dequantized:
+def weight_quantization(_at: Instance) -> Dequantized:
     return Dequantized(weights=tuple(slots[slot] or 0 for slots in (AHEAD, BACK) for slot in MATRICES))
 
 
-def refusal(op: Operator) -> Decline | None:
-    """What the kernel refuses, or reads as something else than it is."""
+def check_operands(op: Operator) -> Decline | None:
+    """Return a Decline for operands that the kernel refuses or misreads."""
     if len(op.inputs) != 48 or op[0].dtype != "float32" or op[0].rank != 3:
         return Decline(
             f"it has {len(op.inputs)} operands, the first {op[0].dtype} of rank {op[0].rank}; "
@@ -84,63 +84,67 @@ def refusal(op: Operator) -> Decline | None:
     if len(dtypes) != 1 or not dtypes <= {"float32", "int8", "uint8"}:
         return Decline(f"it multiplies float32 by {', '.join(sorted(dtypes))}, for which there is no kernel")
     return (
-        not_float(op)
-        or both_ways(op, 41, 45)
-        or misplaced(op)
-        or not_variable(op, STATES)
-        or of_other_batches(op)
-        or not_symmetric(op, (*slots, *peepholes))
+        check_float_operands(op)
+        or check_directions(op, 41, 45)
+        or check_state_offsets(op)
+        or check_variable_states(op, STATES)
+        or check_state_batches(op)
+        or check_symmetric_weights(op, (*slots, *peepholes))
     )
 
 
-def of_other_batches(op: Operator) -> Decline | None:
+def check_state_batches(op: Operator) -> Decline | None:
     batch = op[0].dims[int(bool(op.options.time_major))]
-    each = (of_another_batch(direction(op, slots), batch) for slots in (AHEAD, BACK))
+    each = (check_state_batch(direction_operator(op, slots), batch) for slots in (AHEAD, BACK))
     return next((refused for refused in each if refused), None)
 
 
-def misplaced(op: Operator) -> Decline | None:
-    """Batch by batch the kernel finds a batch's state as far on as its outputs are, which are twice as wide if merged."""
+def check_state_offsets(op: Operator) -> Decline | None:
+    """Return a Decline for merged outputs with the batch first.
+
+
+    The kernel then offsets a batch's state like its outputs, which are twice as wide if merged.
+    """
     if op.options.merge_outputs and not op.options.time_major and op[0].dims[0] not in (1, None):
-        text = "with merged outputs and the batch first LiteRT's kernel looks for states beyond their end"
+        text = "with merged outputs and the batch first, LiteRT's kernel reads states beyond their end"
         return Decline(f"{text}; put time first, or give a batch of 1")
-    return None if crossed(op) else as_wide(op)
+    return None if shares_auxiliary(op) else check_auxiliary_size(op)
 
 
-def crossed(op: Operator) -> bool:
-    """Whether both directions see the auxiliary input beside the input."""
+def shares_auxiliary(op: Operator) -> bool:
+    """True if both directions read input and auxiliary input."""
     return op.tensor(41) is not None
 
 
 @handler(
     CODE,
     max_version=3,
-    layout=time_first_both,
-    axes=both_axes,
-    quantization=products,
+    layout=bidirectional_layout,
+    axes=bidirectional_axes,
+    quantization=weight_quantization,
     activation=FusedActivation(ActivationKernel.CELLS, inside=True),
-    accepts=lambda at: refusal(at.op),
+    accepts=lambda at: check_operands(at.op),
 )
 def bidirectional_sequence_lstm(ctx: Context, *operands: Value | None) -> Value | tuple[Value, ...]:
-    """One LSTM of both directions where it is plain and they see the same, else each on its own."""
-    inputs = there(operands)
+    """Emit one bidirectional LSTM if it is plain and both directions have the same input, else one per direction."""
+    inputs = present_operands(operands)
     x, auxiliary = inputs[0], inputs.get(auxiliary_slot(ctx.op))
-    ahead = x if auxiliary is None or not crossed(ctx.op) else ctx.ops.Concat(x, auxiliary, axis=2)
-    back = ahead if auxiliary is None or crossed(ctx.op) else auxiliary
-    layers = [cell(ctx, inputs, slots, reverse) for slots, reverse in ((AHEAD, False), (BACK, True))]
-    starts = [layer.states() for layer in layers]
-    ways = [way(layer) for layer in layers]
-    if ahead is back and len({*ways}) == len({layer.peeps for layer in layers}) == 1:
-        outputs = ways[0](layers, ahead, starts)
+    ahead = x if auxiliary is None or not shares_auxiliary(ctx.op) else ctx.ops.Concat(x, auxiliary, axis=2)
+    back = ahead if auxiliary is None or shares_auxiliary(ctx.op) else auxiliary
+    layers = [make_cell(ctx, inputs, slots, reverse) for slots, reverse in ((AHEAD, False), (BACK, True))]
+    starts = [layer.initial_states() for layer in layers]
+    emitters = [choose_emitter(layer) for layer in layers]
+    if ahead is back and len({*emitters}) == len({layer.peeps for layer in layers}) == 1:
+        outputs = emitters[0](layers, ahead, starts)
     else:
-        each = zip(ways, layers, (ahead, back), starts, strict=True)
-        outputs = [output for way, layer, seen, start in each for output in way([layer], seen, [start])]
+        each = zip(emitters, layers, (ahead, back), starts, strict=True)
+        outputs = [output for emit, layer, seen, start in each for output in emit([layer], seen, [start])]
     for layer, (_, *states) in zip(layers, outputs, strict=True):
-        layer.keep(*states)
-    return side_by_side(ctx, [y for y, *_ in outputs])
+        layer.store_states(*states)
+    return merge_outputs(ctx, [y for y, *_ in outputs])
 
 
-def cell(ctx: Context, inputs: Mapping[int, Value], slots: Sequence[int | None], reverse: bool) -> Cell:
-    view: Any = View(ctx, slots)
-    given = {k: inputs[slot] for k, slot in enumerate(slots) if slot is not None and slot in inputs}
-    return Cell(view, given, reverse)
+def make_cell(ctx: Context, inputs: Mapping[int, Value], slots: Sequence[int | None], reverse: bool) -> Cell:
+    view: Any = DirectionContext(ctx, slots)
+    operands = {k: inputs[slot] for k, slot in enumerate(slots) if slot is not None and slot in inputs}
+    return Cell(view, operands, reverse)

@@ -1,4 +1,5 @@
-"""One step of an LSTM, in float32 or rounded where the integer kernel rounds (kernels/lstm_eval.cc).
+"""One step of an LSTM, in float32 or rounded as in the integer kernel (kernels/lstm_eval.cc).
+
 
 Sizes: B batches, I inputs, C cells, O outputs (C of them unless projected), G gates (3 without an input gate).
 """
@@ -11,14 +12,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Context, Decline, Operator, Quantization, Refused, Value
-from op_handlers.kernels.operands import signed_bytes
+from onnx_tflite_plugin.api import Array, Context, Decline, Operator, Quantization, Refusal, Value
+from op_handlers.kernels.operands import reinterpret_uint8_weights
 
 
 class Gate(NamedTuple):
-    """The slots of what one gate multiplies the input, the last output and the cells by, and of what it adds.
+    """Slots of one gate's weights of the input, of the last output and of the cells, and of its bias and norm.
 
-    ``auxiliary``: weights of a second input, which one direction of two may have.
+
+    ``auxiliary``: weights of a second input, which a bidirectional operator may have.
     """
 
     weights: int
@@ -35,39 +37,40 @@ INPUT, FORGET, UPDATE, OUTPUT = (
     Gate(3, 7, None, 14, 22, 26),
     Gate(4, 8, 11, 15, 23, 27),
 )
-GATES = (INPUT, OUTPUT, FORGET, UPDATE)  # as ONNX orders them
+GATES = (INPUT, OUTPUT, FORGET, UPDATE)  # ONNX's order
 PROJECTION, PROJECTION_BIAS, HIDDEN, CELLS = 16, 17, 18, 19
 
 
 def gates_of(op: Operator) -> list[Gate]:
-    """Without weights of its own the input gate is what the forget gate leaves (CIFG)."""
+    """Return the gates with weights; without an input gate, 1 minus the forget gate takes its place (CIFG)."""
     return [gate for gate in GATES if op.tensor(gate.weights) is not None]
 
 
-def normalizes(op: Operator) -> bool:
-    """Whether each gate is normalized over its cells; its bias then comes after."""
+def has_layer_norm(op: Operator) -> bool:
+    """True if each gate is normalized over its cells; its bias is then added afterwards."""
     return op.tensor(FORGET.norm) is not None
 
 
-def peeps(op: Operator) -> bool:
-    """Whether gates see the cells."""
+def has_peepholes(op: Operator) -> bool:
+    """True if gates have peepholes."""
     return op.tensor(OUTPUT.peephole or 0) is not None
 
 
-def of_another_batch(op: Operator, batch: int | None) -> Decline | None:
-    """States of one axis or two hold an output and a cell state for each sequence (Prepare, unidirectional_sequence_lstm.cc)."""
+def check_state_batch(op: Operator, batch: int | None) -> Decline | None:
+    """Return a Decline unless states of rank 1 or 2 fit the batch (Prepare, unidirectional_sequence_lstm.cc)."""
     outputs, cells = op[FORGET.recurrent].shape[1:], op[FORGET.weights].shape[:1]
     for state, width in ((op[HIDDEN], outputs), (op[CELLS], cells)):
         if batch is not None and prod(state.shape) != prod((batch, *width)):
-            made = f"its weights make {[batch, *width]} for {batch} sequences"
-            return Decline(f"its state {state.name!r} is of shape {list(state.shape)}, {made}")
+            expected = f"its weights require {[batch, *width]} for a batch of {batch}"
+            return Decline(f"its state {state.name!r} has shape {list(state.shape)}, {expected}")
     return None
 
 
 class Cell:
-    """In float32: EvalFloat, and EvalHybrid but for the rounding of its activations.
+    """Float32 cell: EvalFloat, and EvalHybrid without the rounding of activations.
 
-    ``reverse``: a sequence is taken from its end.
+
+    ``reverse``: the sequence is read from its end.
     """
 
     states_of = ("float32", "float32", "float32")
@@ -75,165 +78,171 @@ class Cell:
 
     def __init__(self, ctx: Context, inputs: Mapping[int, Value], reverse: bool = False) -> None:
         self.ctx, self.op, self.ops, self.inputs, self.reverse = ctx, ctx.op, ctx.ops, inputs, reverse
-        self.gates = self.ordered(gates_of(ctx.op))
-        self.normalizes, self.peeps = normalizes(ctx.op), peeps(ctx.op)
+        self.gates = self.order_gates(gates_of(ctx.op))
+        self.normalizes, self.peeps = has_layer_norm(ctx.op), has_peepholes(ctx.op)
         self.cells = ctx.op[OUTPUT.weights].shape[0]
         self.outputs = ctx.op[OUTPUT.recurrent].shape[1]
         self.batches = prod(ctx.op[CELLS].shape) // self.cells
         self.time = -1 if ctx.op[0].rank == 2 else ctx.op[0].dims[0 if ctx.options.time_major else 1] or -1
-        self.recurrent = self.backward()
+        self.recurrent = self.recurrent_weights()
         self.projection = self.weights([PROJECTION]) if ctx.op.tensor(PROJECTION) is not None else None
 
-    def ordered(self, gates: Sequence[Gate]) -> list[Gate]:
-        """The gates in the order of their matrices."""
+    def order_gates(self, gates: Sequence[Gate]) -> list[Gate]:
+        """Return the gates in the order of their matrices."""
         return [*gates]
 
     # --- operands -----------------------------------------------------------------------------
 
-    def real(self, slot: int) -> Value | Array:
-        """An operand in float32, as an array where it is a constant; biases the kernel counts in as the file says."""
+    def float_operand(self, slot: int) -> Value | Array:
+        """Return an operand in float32, as an array if constant. Biases have the scale stored in the file."""
         tensor, constant = self.op[slot], self.ctx.constant(slot)
         if tensor.dtype == "float32" and constant is not None:
             return constant
         if tensor.dtype != "int32":
-            return signed_bytes(self.ctx, slot, self.inputs[slot])
+            return reinterpret_uint8_weights(self.ctx, slot, self.inputs[slot])
         if constant is None or not isinstance(tensor.quantization, Quantization):
-            raise Refused(f"its bias {tensor.name!r} is int32 without a scale")
+            raise Refusal(f"its bias {tensor.name!r} is int32 without a scale")
         return constant.astype(np.float32) * np.float32(tensor.quantization.scale[0])
 
-    def joined(self, parts: Sequence[Value | Array]) -> Value | Array:
-        """One below the other."""
+    def concatenate(self, parts: Sequence[Value | Array]) -> Value | Array:
+        """Concatenate along the first axis."""
         arrays = [part for part in parts if isinstance(part, np.ndarray)]
         if len(arrays) == len(parts):
             return np.concatenate(arrays)
         return self.ops.Concat(*parts, axis=0) if len(parts) > 1 else parts[0]
 
     def weights(self, slots: Sequence[int]) -> Value | Array:
-        """Matrices one below the other: (rows of all, columns)."""
-        return self.joined([self.real(slot) for slot in slots])
+        """Return the concatenated matrices: (rows of all, columns)."""
+        return self.concatenate([self.float_operand(slot) for slot in slots])
 
-    def matrix(self, gate: Gate) -> Value | Array:
-        """What a gate multiplies the input by, and beside it the auxiliary input."""
-        own = self.real(gate.weights)
+    def input_weights(self, gate: Gate) -> Value | Array:
+        """Return a gate's weights of the input, concatenated with those of the auxiliary input."""
+        own = self.float_operand(gate.weights)
         return (
-            own if self.op.tensor(gate.auxiliary) is None else self.ops.Concat(own, self.real(gate.auxiliary), axis=1)
+            own
+            if self.op.tensor(gate.auxiliary) is None
+            else self.ops.Concat(own, self.float_operand(gate.auxiliary), axis=1)
         )
 
-    def inward(self) -> Value | Array:
-        """What all gates multiply the input by: (G * C, I)."""
+    def all_input_weights(self) -> Value | Array:
+        """Return the weights of the input for all gates: (G * C, I)."""
         if self.op.tensor(OUTPUT.auxiliary) is None:
             return self.weights([gate.weights for gate in self.gates])
-        return self.joined([self.matrix(gate) for gate in self.gates])
+        return self.concatenate([self.input_weights(gate) for gate in self.gates])
 
-    def backward(self) -> Value | Array:
-        """What all gates multiply the last output by: (G * C, O)."""
+    def recurrent_weights(self) -> Value | Array:
+        """Return the weights of the last output for all gates: (G * C, O)."""
         return self.weights([gate.recurrent for gate in self.gates])
 
     def biases(self) -> Value | Array:
-        return self.joined([self.real(gate.bias) for gate in self.gates])
+        return self.concatenate([self.float_operand(gate.bias) for gate in self.gates])
 
     # --- states -------------------------------------------------------------------------------
 
-    def states(self) -> tuple[Value, Value]:
-        """The last output (B, O) and the cells (B, C) as a step takes them; the file may keep them in one axis."""
-        return self.rows(HIDDEN, self.outputs), self.rows(CELLS, self.cells)
+    def initial_states(self) -> tuple[Value, Value]:
+        """Return the last output (B, O) and the cells (B, C); the file may store them with one axis."""
+        return self.state_rows(HIDDEN, self.outputs), self.state_rows(CELLS, self.cells)
 
-    def rows(self, slot: int, size: int) -> Value:
-        """A state of so many numbers for each batch."""
+    def state_rows(self, slot: int, size: int) -> Value:
+        """Return a state as (B, size)."""
         state = self.inputs[slot]
         if self.op[slot].rank == 2:
             return state
-        constant = self.ctx.known(state)
+        constant = self.ctx.constant_array(state)
         if constant is not None:
             return self.ctx.constant_value(constant.reshape(-1, size))
         return self.ops.Reshape(state, [-1, size])
 
-    def carried(self, hidden: Value) -> Value:
-        """An output as the next step takes it."""
+    def convert_state(self, hidden: Value) -> Value:
+        """Convert an output to the dtype of the carried state."""
         return hidden
 
-    def keep(self, hidden: Value, cells: Value) -> None:
-        """What the last step leaves is where the next run starts."""
+    def store_states(self, hidden: Value, cells: Value) -> None:
+        """Assign the last step's output and cells to the operator's states."""
         for slot, value in ((HIDDEN, hidden), (CELLS, cells)):
-            self.ctx.assign(slot, value if self.op[slot].rank == 2 else self.ctx.reshaped(value, slot))
+            self.ctx.assign(slot, value if self.op[slot].rank == 2 else self.ctx.reshape_to_slot(value, slot))
 
-    def finished(self, y: Value) -> Value:
-        """Outputs as the operator gives them."""
+    def convert_output(self, y: Value) -> Value:
+        """Convert outputs to those of the operator."""
         return y
 
     # --- steps --------------------------------------------------------------------------------
 
-    def products(self, x: Value) -> Value:
-        """What all steps' inputs add to the gates: (..., B, I) to (..., B, G * C). Biases come after a normalization."""
-        return self.multiplied(x, self.inward(), None if self.normalizes else self.biases(), len(self.gates))
+    def emit_products(self, x: Value) -> Value:
+        """Emit the products of all steps' inputs: (..., B, I) to (..., B, G * C). Biases follow a normalization."""
+        return self.emit_gemm(x, self.all_input_weights(), None if self.normalizes else self.biases(), len(self.gates))
 
-    def multiplied(self, x: Value, weights: Value | Array, bias: Value | Array | None, gates: int) -> Value:
-        """By the matrices of so many gates, for all steps at once."""
+    def emit_gemm(self, x: Value, weights: Value | Array, bias: Value | Array | None, gates: int) -> Value:
+        """Emit the product with the matrices of ``gates`` gates, for all steps at once."""
         if self.op[0].rank == 2:
             return self.ops.Gemm(x, weights, bias, transB=1)
         rows = self.ops.Gemm(self.ops.Flatten(x, axis=2), weights, bias, transB=1)
         return self.ops.Reshape(rows, [self.time, self.batches, gates * self.cells])
 
-    def part(self, joined: Value | Array, gate: Gate) -> Value:
-        """One gate's matrix of those of all, which are kept once."""
+    def slice_gate(self, joined: Value | Array, gate: Gate) -> Value:
+        """Slice one gate's matrix from the concatenated ones, which are stored once."""
         first = self.gates.index(gate) * self.cells
         return self.ops.Slice(joined, [first], [first + self.cells], [0])
 
-    def step(self, hidden: Value, cells: Value, products: Value) -> tuple[Value, Value]:
-        """The output and the cells after one more input: forget, take in, give out."""
-        sums = dict(zip(self.gates, self.sums(hidden, cells, products), strict=True))
-        forget = self.share(FORGET, sums, cells)
-        take = self.share(INPUT, sums, cells) if INPUT in sums else self.rest(forget)
-        cells = self.updated(cells, forget, take, self.update(sums))
-        give = self.share(OUTPUT, sums, cells)
-        return self.output(give, cells), cells
+    def emit_step(self, hidden: Value, cells: Value, products: Value) -> tuple[Value, Value]:
+        """Emit one time step and return the output and the cells."""
+        sums = dict(zip(self.gates, self.emit_sums(hidden, cells, products), strict=True))
+        forget_gate = self.emit_gate(FORGET, sums, cells)
+        input_gate = self.emit_gate(INPUT, sums, cells) if INPUT in sums else self.complement(forget_gate)
+        cells = self.update_cells(cells, forget_gate, input_gate, self.emit_update(sums))
+        output_gate = self.emit_gate(OUTPUT, sums, cells)
+        return self.emit_output(output_gate, cells), cells
 
-    def sums(self, hidden: Value, cells: Value, products: Value) -> Sequence[Value]:
-        """What each gate sees, but for the cells and before any normalization."""
-        return self.split(self.ops.Gemm(hidden, self.recurrent, products, transB=1))
+    def emit_sums(self, hidden: Value, cells: Value, products: Value) -> Sequence[Value]:
+        """Emit each gate's sums, before peepholes and normalization."""
+        return self.split_gates(self.ops.Gemm(hidden, self.recurrent, products, transB=1))
 
-    def split(self, sums: Value) -> Sequence[Value]:
-        """One part for each gate."""
+    def split_gates(self, sums: Value) -> Sequence[Value]:
+        """Split sums into one part per gate."""
         sizes = [self.cells] * len(self.gates)
         return self.ops.Split(sums, sizes, axis=1, outputs=len(sizes))
 
-    def share(self, gate: Gate, sums: dict[Gate, Value], cells: Value) -> Value:
-        """How far a gate is open, 0 to 1."""
+    def emit_gate(self, gate: Gate, sums: dict[Gate, Value], cells: Value) -> Value:
+        """Emit a gate's activation, 0 to 1."""
         seen = sums[gate]
         if gate.peephole is not None and self.op.tensor(gate.peephole) is not None:
-            seen = self.peeped(gate, gate.peephole, seen, cells)
-        return self.ops.Sigmoid(self.normalized(gate, seen))
+            seen = self.add_peephole(gate, gate.peephole, seen, cells)
+        return self.ops.Sigmoid(self.normalize(gate, seen))
 
-    def update(self, sums: dict[Gate, Value]) -> Value:
-        """What cells may take in."""
-        return self.activated(self.normalized(UPDATE, sums[UPDATE]))
+    def emit_update(self, sums: dict[Gate, Value]) -> Value:
+        """Emit the candidate values of the cells."""
+        return self.activate(self.normalize(UPDATE, sums[UPDATE]))
 
-    def rest(self, share: Value) -> Value:
+    def complement(self, share: Value) -> Value:
         return self.ops.Sub(1.0, share)
 
-    def peeped(self, gate: Gate, slot: int, sums: Value, cells: Value) -> Value:
-        return self.ops.Add(sums, self.ops.Mul(cells, self.real(slot)))
+    def add_peephole(self, gate: Gate, slot: int, sums: Value, cells: Value) -> Value:
+        return self.ops.Add(sums, self.ops.Mul(cells, self.float_operand(slot)))
 
-    def normalized(self, gate: Gate, sums: Value) -> Value:
-        """MeanStddevNormalization, portable_tensor_utils.cc."""
+    def normalize(self, gate: Gate, sums: Value) -> Value:
+        """Emit MeanStddevNormalization (portable_tensor_utils.cc) if gates are normalized."""
         if not self.normalizes:
             return sums
-        return self.ops.LayerNormalization(sums, self.real(gate.norm), self.real(gate.bias), epsilon=1e-8)
+        return self.ops.LayerNormalization(
+            sums, self.float_operand(gate.norm), self.float_operand(gate.bias), epsilon=1e-8
+        )
 
-    def activated(self, x: Value) -> Value:
+    def activate(self, x: Value) -> Value:
         return self.ctx.activate(x)
 
-    def updated(self, cells: Value, forget: Value, take: Value, update: Value) -> Value:
+    def update_cells(self, cells: Value, forget: Value, take: Value, update: Value) -> Value:
         kept = self.ops.Add(self.ops.Mul(forget, cells), self.ops.Mul(take, update))
-        return self.clipped(kept, float(self.ctx.options.cell_clip))
+        return self.clip(kept, float(self.ctx.options.cell_clip))
 
-    def clipped(self, x: Value, most: float) -> Value:
+    def clip(self, x: Value, most: float) -> Value:
         return self.ops.Clip(x, -most, most) if most > 0 else x
 
-    def output(self, give: Value, cells: Value) -> Value:
-        hidden = self.ops.Mul(give, self.activated(cells))
+    def emit_output(self, give: Value, cells: Value) -> Value:
+        hidden = self.ops.Mul(give, self.activate(cells))
         if self.projection is None:
             return hidden
         biased = self.op.tensor(PROJECTION_BIAS) is not None
-        projected = self.ops.Gemm(hidden, self.projection, self.real(PROJECTION_BIAS) if biased else None, transB=1)
-        return self.clipped(projected, float(self.ctx.options.proj_clip))
+        projected = self.ops.Gemm(
+            hidden, self.projection, self.float_operand(PROJECTION_BIAS) if biased else None, transB=1
+        )
+        return self.clip(projected, float(self.ctx.options.proj_clip))

@@ -1,4 +1,4 @@
-"""Recurrent operators."""
+"""Handlers of LSTMs: one step, and a sequence in one direction."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from onnx_tflite_plugin.api import (
     Implicit,
     Instance,
     Operator,
-    Refused,
+    Refusal,
     Terminate,
     Value,
     handler,
     out,
 )
-from op_handlers.kernels.operands import there
-from op_handlers.kernels.recurrent import not_float, not_symmetric, not_variable
-from op_handlers.sequence.lstm.basic import basic, five, side_by_side
+from op_handlers.kernels.operands import present_operands
+from op_handlers.kernels.recurrent import check_float_operands, check_symmetric_weights, check_variable_states
+from op_handlers.sequence.lstm.basic import basic_quantization, check_basic, emit_basic
 from op_handlers.sequence.lstm.cell import (
     CELLS,
     GATES,
     HIDDEN,
     PROJECTION,
     Cell,
+    check_state_batch,
     gates_of,
-    normalizes,
-    of_another_batch,
+    has_layer_norm,
 )
+from op_handlers.sequence.lstm.integer_checks import check_integer_lstm
 from op_handlers.sequence.lstm.integers import IntegerCell
-from op_handlers.sequence.lstm.sequences import way
-from op_handlers.sequence.lstm.whole import whole
+from op_handlers.sequence.lstm.sequences import choose_emitter
 
 PAIRS = {("float32", "float32"), ("float32", "int8"), ("float32", "uint8"), ("int8", "int8")}
 
 
-def products(at: Instance) -> Dequantized:
-    """Biases count in steps of input times weight, unless they come after a normalization."""
+def weight_quantization(at: Instance) -> Dequantized:
+    """Return the quantization; biases have the scale of input times weight unless they follow a normalization."""
     op = at.op
     weights = tuple(slot for gate in GATES for slot in (gate.weights, gate.recurrent))
-    biases = {} if normalizes(op) else {gate.bias: (0, gate.weights) for gate in gates_of(op)}
+    biases = {} if has_layer_norm(op) else {gate.bias: (0, gate.weights) for gate in gates_of(op)}
     stored = [
-        slot for slot, tensor in enumerate(op.inputs) if tensor is not None and (tensor.constant or slot == CELLS)
+        slot for slot, tensor in enumerate(op.inputs) if tensor is not None and (tensor.is_constant or slot == CELLS)
     ]
     return Dequantized(
         bias=biases, weights=(*weights, PROJECTION), stored=tuple(stored) if op[0].dtype == "int8" else ()
@@ -55,35 +55,35 @@ def products(at: Instance) -> Dequantized:
 
 def sequence_axes(at: Instance) -> str:
     steps = "t b i -> t b o" if at.op.options.time_major else "b t i -> b t o"
-    return steps if _told(at) else steps.partition(">")[0] + "> _"
+    return steps if _has_sequence_output(at) else steps.partition(">")[0] + "> _"
 
 
 def sequence_sizes(at: Instance) -> Dims:
     """Return the operand's shape with the number of outputs on the last axis."""
-    recurrent = at.op[6]  # of the forget gate: [cells, outputs]
+    recurrent = at.op[6]  # forget gate: [cells, outputs]
     if not at.op[0].has_rank:
-        raise Refused("the shape of its result does not follow")
+        raise Refusal("the shape of its result cannot be derived, since its operand has no rank")
     return (*at.op[0].dims[:-1], recurrent.dims[-1])
 
 
 def time_first(at: Instance) -> Implicit:
-    return Implicit({0: "t b i", out(0): "t b o"} if _told(at) else {0: "t b i"})
+    return Implicit({0: "t b i", out(0): "t b o"} if _has_sequence_output(at) else {0: "t b i"})
 
 
-def _told(at: Instance) -> bool:
-    """Whether the file says of the result that it has axes; where it says that there are none, they are found not to fit."""
+def _has_sequence_output(at: Instance) -> bool:
+    """True if the output has a stored rank, or rank 3; a stored rank of 0 is reported as a mismatch elsewhere."""
     return at.op[out(0)].has_rank or at.op[out(0)].rank == 3
 
 
-def newest(at: Instance) -> int:
-    """LayerNormalization is of opset 17, and ReduceMean along operands of 18."""
-    if not normalizes(at.op):
+def required_opset(at: Instance) -> int:
+    """Return the minimum opset: 17 for LayerNormalization, 18 for ReduceMean with axes as an operand."""
+    if not has_layer_norm(at.op):
         return 13
     return 18 if at.op[0].dtype == "int8" else 17
 
 
-def stepwise(op: Operator, rank: int) -> Decline | None:
-    """What the kernels refuse, or read as something else than it is."""
+def check_lstm(op: Operator, rank: int) -> Decline | None:
+    """Return a Decline for operands that the kernels refuse or misread."""
     x, slots = op[0], [slot for gate in gates_of(op) for slot in (gate.weights, gate.recurrent)]
     weights = [op[slot] for slot in slots]
     if len(op.inputs) not in (20, 24) or x.rank != rank:
@@ -100,17 +100,19 @@ def stepwise(op: Operator, rank: int) -> Decline | None:
             return Decline(f"its gates have {name}weights of shapes {', '.join(str(list(w.shape)) for w in sizes)}")
     norms = [op.tensor(gate.norm) is not None for gate in gates_of(op)]
     if len({*norms}) > 1:
-        return Decline(f"it normalizes {sum(norms)} of its {len(norms)} gates, of which the kernel looks at some only")
+        return Decline(
+            f"{sum(norms)} of its {len(norms)} gates are normalized, and the kernel checks only some of them"
+        )
     apart = [slot for gate in gates_of(op) if (slot := gate.peephole) is not None]
     batch = x.dims[int(rank == 3 and bool(op.options.time_major))]
     refused = (
-        not_symmetric(op, (*slots, *apart, PROJECTION))
-        or not_variable(op, (HIDDEN, CELLS))
-        or of_another_batch(op, batch)
+        check_symmetric_weights(op, (*slots, *apart, PROJECTION))
+        or check_variable_states(op, (HIDDEN, CELLS))
+        or check_state_batch(op, batch)
     )
     if refused or x.dtype == "int8":
-        return refused or whole(op)
-    return not_float(op)
+        return refused or check_integer_lstm(op)
+    return check_float_operands(op)
 
 
 def cell_activation(at: Instance) -> ActivationKernel:
@@ -119,7 +121,7 @@ def cell_activation(at: Instance) -> ActivationKernel:
     return ActivationKernel.ALWAYS_TANH if fixed else ActivationKernel.CELLS
 
 
-ACTIVATED = FusedActivation(cell_activation, inside=True)
+CELL_ACTIVATION = FusedActivation(cell_activation, inside=True)
 
 
 @handler(
@@ -127,35 +129,35 @@ ACTIVATED = FusedActivation(cell_activation, inside=True)
     max_version=4,
     layout=time_first,
     axes=sequence_axes,
-    quantization=products,
-    activation=ACTIVATED,
-    min_opset=newest,
-    accepts=lambda at: stepwise(at.op, 3),
+    quantization=weight_quantization,
+    activation=CELL_ACTIVATION,
+    min_opset=required_opset,
+    accepts=lambda at: check_lstm(at.op, 3),
     sizes=sequence_sizes,
 )
 def unidirectional_sequence_lstm(ctx: Context, *operands: Value | None) -> Value:
-    """LSTM where that bounds no cells, projects and normalizes nothing; else a Scan of steps spelled out."""
-    y = through(ctx, there(operands))
-    turned = ctx.op[out(0)].rank != 3 and not ctx.options.time_major
-    return ctx.ops.Transpose(y, perm=[1, 0, 2]) if turned else y
+    """Emit LSTM if no cells are clipped and nothing is projected or normalized, else a Scan of decomposed steps."""
+    y = emit_sequence(ctx, present_operands(operands))
+    transposed = ctx.op[out(0)].rank != 3 and not ctx.options.time_major
+    return ctx.ops.Transpose(y, perm=[1, 0, 2]) if transposed else y
 
 
-def through(ctx: Context, inputs: Mapping[int, Value], reverse: bool = False) -> Value:
-    """The outputs of a sequence, time first."""
-    cell = cell_of(ctx, inputs, reverse)
-    ((y, *states),) = way(cell)([cell], inputs[0], [cell.states()])
-    cell.keep(*states)
-    return cell.finished(y)
+def emit_sequence(ctx: Context, inputs: Mapping[int, Value], reverse: bool = False) -> Value:
+    """Emit a sequence and return its outputs, time first."""
+    cell = make_cell(ctx, inputs, reverse)
+    ((y, *states),) = choose_emitter(cell)([cell], inputs[0], [cell.initial_states()])
+    cell.store_states(*states)
+    return cell.convert_output(y)
 
 
-def cell_of(ctx: Context, inputs: Mapping[int, Value], reverse: bool = False) -> Cell:
-    """The cell of an operator's arithmetic."""
+def make_cell(ctx: Context, inputs: Mapping[int, Value], reverse: bool = False) -> Cell:
+    """Return the float or integer cell of an operator."""
     return (IntegerCell if ctx.op[0].dtype == "int8" else Cell)(ctx, inputs, reverse)
 
 
-def one_step(at: Instance) -> Decline | None:
+def check_step(at: Instance) -> Decline | None:
     op = at.op
-    kinds = {"FULL": lambda: stepwise(op, 2), "BASIC": lambda: five(op)}
+    kinds = {"FULL": lambda: check_lstm(op, 2), "BASIC": lambda: check_basic(op)}
     kind = op.options.kernel_type
     return kinds[kind]() if kind in kinds else Decline(f"kernel type {kind} is not known")
 
@@ -164,18 +166,20 @@ def one_step(at: Instance) -> Decline | None:
     "LSTM",
     max_version=4,
     layout=Terminate(),
-    quantization=lambda at: side_by_side(at.op) if at.op.options.kernel_type == "BASIC" else products(at),
-    activation=ACTIVATED,
-    min_opset=newest,
-    accepts=one_step,
+    quantization=lambda at: (
+        basic_quantization(at.op) if at.op.options.kernel_type == "BASIC" else weight_quantization(at)
+    ),
+    activation=CELL_ACTIVATION,
+    min_opset=required_opset,
+    accepts=check_step,
 )
 def lstm(ctx: Context, *operands: Value | None) -> tuple[Value | None, ...]:
-    """One step spelled out: Gemm, Split, Sigmoid and Tanh."""
-    inputs = there(operands)
+    """Emit one decomposed step: Gemm, Split, Sigmoid and Tanh."""
+    inputs = present_operands(operands)
     if ctx.options.kernel_type == "BASIC":
-        return basic(ctx, inputs)
-    cell = cell_of(ctx, inputs)
-    hidden, cells = cell.states()
-    hidden, cells = cell.step(hidden, cells, cell.products(inputs[0]))
-    cell.keep(hidden, cells)
-    return (cell.finished(hidden),)
+        return emit_basic(ctx, inputs)
+    cell = make_cell(ctx, inputs)
+    hidden, cells = cell.initial_states()
+    hidden, cells = cell.emit_step(hidden, cells, cell.emit_products(inputs[0]))
+    cell.store_states(hidden, cells)
+    return (cell.convert_output(hidden),)

@@ -1,6 +1,8 @@
-"""A step of an LSTM of 8 bit activations and 16 bit cells as the kernel computes it: every number is a stored integer.
+"""One LSTM step of 8-bit activations and 16-bit cells as the kernel computes it, on quantized values.
 
-(LstmStepInteger8x8_16, kernels/lstm_eval.cc.) A state passes any difference on to all later steps, so nothing is left out:
+
+(LstmStepInteger8x8_16, kernels/lstm_eval.cc.) A state carries any difference to all later steps, so nothing is
+approximated:
 sums of products are rescaled in float64 with the kernel's two roundings; sigmoid and tanh are tables of its fixed-point
 functions.
 """
@@ -12,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Context, Refused, Value, out
+from onnx_tflite_plugin.api import Array, Context, Refusal, Value, out
 from op_handlers.kernels.fixed_point import logistic, quantized_multiplier, tanh
-from op_handlers.kernels.sigmoids import power_of_two
+from op_handlers.kernels.sigmoids import power_of_two_exponent
 from op_handlers.sequence.lstm.cell import (
     CELLS,
     HIDDEN,
@@ -26,351 +28,377 @@ from op_handlers.sequence.lstm.cell import (
     Gate,
     gates_of,
 )
-from op_handlers.sequence.lstm.whole import between, step_of
+from op_handlers.sequence.lstm.integer_checks import gate_sum_tensors, scale_and_zero_point
 
-SEEN = 2.0**-12  # a step of what sigmoid and tanh are taken of
-LEAST, MOST = -32768.0, 32767.0  # of 16 bits
-TIES = 1 + 2.0**-36  # carries a half over to the number farther from 0, where Round takes the even one
-SHARE = 2.0**-15 * TIES  # a step of how far a gate is open
-ONCE = 20  # divided by 2 ** 20 and more a number is rounded once: the kernel's first rounding decides once in 2 ** 21
-SMALL = 4096  # weights
-ROOM = 2**16  # entries that a table of gates has below and above what 16 bits hold
-FINE = 14  # divided by 2 ** 14 at most, sums of ROOM that are no halves stay apart from them
-NEAR = 1 + 2.0**-32  # TIES where up to 2 ** 19 is added: 53 bits still have what that leaves of a half
-UPWARDS = np.arange(-32768, 32768)
-"""What tables have an entry for; the lowest is the first."""
+GATE_INPUT_SCALE = 2.0**-12  # scale of the inputs of sigmoid and tanh
+LEAST, MOST = -32768.0, 32767.0  # int16
+HALF_AWAY = 1 + 2.0**-36  # moves halves away from zero, since Round rounds half to even
+GATE_SCALE = 2.0**-15 * HALF_AWAY  # scale of a gate's activation
+SINGLE_ROUNDING_SHIFT = (
+    20  # shift from which one rounding suffices: the kernel's first rounding matters once in 2 ** 21
+)
+MAX_SMALL_WEIGHTS = 4096  # maximum number of weights of a small matrix
+MAX_MARGIN = 2**16  # maximum number of table entries beyond the range of int16, on each side
+MAX_TABLE_SHIFT = 14  # maximum shift for which sums up to ROOM that are not halves remain distinct from halves
+HALF_AWAY_OF_SUMS = 1 + 2.0**-32  # TIES for sums with up to 2 ** 19, which 53 bits still resolve
+ASCENDING = np.arange(-32768, 32768)
+"""Inputs of tables, in ascending order."""
 
 
 class IntegerCell(Cell):
-    """Inputs and outputs, cells and sums are float64, all of them stored integers less their zero point.
+    """Cell on quantized values minus their zero point: inputs, outputs, cells and sums are float64.
 
-    ``early``: the gates that are computed at once, all but an output gate that sees the cells of its own step.
+
+    ``early``: the gates computed at once, all but an output gate with a peephole on the cells of its own step.
     """
 
     def __init__(self, ctx: Context, inputs: Mapping[int, Value], reverse: bool = False) -> None:
-        scales = [step_of(tensor)[0] for tensor in between(ctx.op)] or [SEEN] * len(gates_of(ctx.op))
-        self.steps = dict(zip(gates_of(ctx.op), map(np.float32, scales), strict=True))
-        self.exponent = power_of_two(step_of(ctx.op[CELLS])[0]) or 0
-        super().__init__(ctx, inputs, reverse)
-        self.within_32_bits()
-        self.states_of = ("float64" if self.small else "float32", "float64", "float64")
-        self.early = [gate for gate in self.gates if gate is not OUTPUT or not self.peeps]
-        self.beyond = self.overshoot()
-        sigmoids, tangents = (
-            self.table(logistic(UPWARDS), SHARE),
-            self.table(tanh(UPWARDS), 2.0 ** (-15 - self.exponent)),
+        scales = [scale_and_zero_point(tensor)[0] for tensor in gate_sum_tensors(ctx.op)] or [GATE_INPUT_SCALE] * len(
+            gates_of(ctx.op)
         )
-        shown = self.table(tanh(UPWARDS, 15 + self.exponent), 2.0**15 * self.hidden_scale())
-        self.both = self.row(self.ops.Concat(*map(self.widened, (sigmoids, tangents)), axis=0))
-        self.sigmoids, self.shown = self.row(sigmoids), self.row(self.turned(shown))
+        self.steps = dict(zip(gates_of(ctx.op), map(np.float32, scales), strict=True))
+        self.exponent = power_of_two_exponent(scale_and_zero_point(ctx.op[CELLS])[0]) or 0
+        super().__init__(ctx, inputs, reverse)
+        self.check_shifts()
+        self.states_of = ("float64" if self.is_small else "float32", "float64", "float64")
+        self.early = [gate for gate in self.gates if gate is not OUTPUT or not self.peeps]
+        self.margin = self.table_margin()
+        sigmoids, tangents = (
+            self.emit_table(logistic(ASCENDING), GATE_SCALE),
+            self.emit_table(tanh(ASCENDING), 2.0 ** (-15 - self.exponent)),
+        )
+        shown = self.emit_table(tanh(ASCENDING, 15 + self.exponent), 2.0**15 * self.output_factor())
+        self.both = self.match_rank(self.ops.Concat(*map(self.pad_table, (sigmoids, tangents)), axis=0))
+        self.sigmoids, self.shown = self.match_rank(sigmoids), self.match_rank(self.reorder_table(shown))
 
-    def ordered(self, gates: Sequence[Gate]) -> list[Gate]:
-        """The output gate last: it may see the cells of its own step."""
+    def order_gates(self, gates: Sequence[Gate]) -> list[Gate]:
+        """Return the gates with the output gate last: it may read the cells of its own step."""
         return sorted(gates, key=lambda gate: gate is OUTPUT)
 
-    def within_32_bits(self) -> None:
-        """Raises Refused where sums are shifted so far to the left that the kernel's wrap around."""
+    def check_shifts(self) -> None:
+        """Raise Refusal if sums are shifted left so far that the kernel's 32 bits wrap around."""
         for gate in self.gates:
             for slot, seen in ((gate.weights, 0), (gate.recurrent, HIDDEN)):
                 _, exponent = quantized_multiplier(float(self.factor(gate, slot, seen)))
-                if exponent > 0 and self.largest([slot]) << exponent >= 2**31:
+                if exponent > 0 and self.max_sum([slot]) << exponent >= 2**31:
                     text = f"sums of products with {self.op[slot].name!r}, whose scale is {self.scale(slot):g}"
-                    raise Refused(f"{text}, are shifted beyond 32 bits, where the kernel's wrap around")
+                    raise Refusal(f"{text}, exceed 32 bits after rescaling, where the kernel wraps around")
 
     # --- operands -----------------------------------------------------------------------------
 
     def scale(self, slot: int) -> np.float32:
-        return np.float32(step_of(self.op[slot])[0])
+        return np.float32(scale_and_zero_point(self.op[slot])[0])
 
-    def point(self, slot: int) -> int:
-        return step_of(self.op[slot])[1]
+    def zero_point(self, slot: int) -> int:
+        return scale_and_zero_point(self.op[slot])[1]
 
-    def hidden_scale(self) -> float:
-        """Of a product of two numbers of 15 bits behind the point, in steps of what is projected or given out."""
-        return float(np.float32(2.0**-15 / np.float32(step_of(self.op.intermediates[4])[0]) * 2.0**-15))
+    def output_factor(self) -> float:
+        """Return the factor from a product of two 15-bit fractions to the scale of the projected or final output."""
+        return float(np.float32(2.0**-15 / np.float32(scale_and_zero_point(self.op.intermediates[4])[0]) * 2.0**-15))
 
-    def stored(self, slot: int) -> Array:
-        """The stored integers of a constant."""
-        return self.ctx.required(slot)
+    def quantized_constant(self, slot: int) -> Array:
+        """Return the quantized values of a constant."""
+        return self.ctx.require_constant(slot)
 
-    def table(self, entries: Array, factor: float) -> Value:
-        """In the file each entry is 8 bits: how far it is above the one before."""
+    def emit_table(self, entries: Array, factor: float) -> Value:
+        """Emit a table; the file stores each entry as its 8-bit difference to the one before."""
         ops, growth = self.ops, np.diff(entries, prepend=entries[0]).astype(np.int8)
-        if self.ctx.folds:
+        if self.ctx.folds_weights:
             return self.ctx.constant_value(entries * factor)
         above = ops.CumSum(ops.Cast(growth, to="float64"), np.int64(0))
         return ops.Mul(ops.Add(above, np.float64(entries[0])), np.float64(factor))
 
-    def widened(self, table: Value) -> Value:
-        """A table with its first and last entry repeated for what 16 bits do not hold."""
-        return self.ops.Pad(table, [self.beyond, self.beyond], mode="edge") if self.beyond else table
+    def pad_table(self, table: Value) -> Value:
+        """Return a table with its first and last entry repeated beyond the range of int16."""
+        return self.ops.Pad(table, [self.margin, self.margin], mode="edge") if self.margin else table
 
-    def turned(self, table: Value) -> Value:
-        """A table whose negative numbers count from its end, as indices do."""
-        ops, zero, end = self.ops, len(UPWARDS) // 2, len(UPWARDS)
+    def reorder_table(self, table: Value) -> Value:
+        """Return a table with the entries of negative numbers at its end, as indices count."""
+        ops, zero, end = self.ops, len(ASCENDING) // 2, len(ASCENDING)
         return ops.Concat(ops.Slice(table, [zero], [end], [0]), ops.Slice(table, [0], [zero], [0]), axis=0)
 
-    def overshoot(self) -> int:
-        """By how much sums may be beyond 16 bits before they are bounded, where a table can have entries for that; else 0."""
-        if self.peeps or self.normalizes or min(share for _, share in self.parts()) < 2.0**-FINE:
+    def table_margin(self) -> int:
+        """Return how far sums may exceed int16 before clipping if a table can cover it; else 0."""
+        if self.peeps or self.normalizes or min(share for _, share in self.rescaling_factors()) < 2.0**-MAX_TABLE_SHIFT:
             return 0
-        point = self.point(HIDDEN)
+        point = self.zero_point(HIDDEN)
         reach = max(
-            float(np.abs(self.stored(gate.recurrent).astype(np.float64)).sum(axis=1).max(initial=0) * factor * share)
-            for gate, (factor, share) in zip(self.gates, self.parts(), strict=True)
+            float(
+                np.abs(self.quantized_constant(gate.recurrent).astype(np.float64)).sum(axis=1).max(initial=0)
+                * factor
+                * share
+            )
+            for gate, (factor, share) in zip(self.gates, self.rescaling_factors(), strict=True)
         )
         most = int(reach * max(128 + point, 127 - point)) + 2
-        return most if most <= ROOM else 0
+        return most if most <= MAX_MARGIN else 0
 
     def weights(self, slots: Sequence[int]) -> Value | Array:
-        """Bytes, one matrix below the other."""
-        stored = np.concatenate([self.stored(slot) for slot in slots])
-        dtype = self.exact(slots)
-        return stored.astype(dtype) if self.ctx.folds else self.ops.Cast(stored, to=dtype)
+        """Return the concatenated matrices in the dtype of exact sums."""
+        stored = np.concatenate([self.quantized_constant(slot) for slot in slots])
+        dtype = self.exact_dtype(slots)
+        return stored.astype(dtype) if self.ctx.folds_weights else self.ops.Cast(stored, to=dtype)
 
-    def backward(self) -> Value | Array:
-        """A small matrix in float64, where its rows are multiplied by what rescales their sums."""
+    def recurrent_weights(self) -> Value | Array:
+        """Return the recurrent weights; a small matrix is float64, with rows multiplied by their rescaling factors."""
         slots = [gate.recurrent for gate in self.gates]
-        if not self.small:
+        if not self.is_small:
             return self.weights(slots)
-        stored, factors = np.concatenate([self.stored(slot) for slot in slots]), self.factors()
+        stored, factors = np.concatenate([self.quantized_constant(slot) for slot in slots]), self.first_factors()
         factors = np.broadcast_to(factors, len(stored))[:, np.newaxis]
-        return stored * factors if self.ctx.folds else self.ops.Mul(self.ops.Cast(stored, to="float64"), factors)
+        return (
+            stored * factors if self.ctx.folds_weights else self.ops.Mul(self.ops.Cast(stored, to="float64"), factors)
+        )
 
     @property
-    def small(self) -> bool:
-        """Whether products of float64 take no longer than rescaling those of float32 does."""
-        return len(self.gates) * self.cells * self.outputs <= SMALL
+    def is_small(self) -> bool:
+        """True if float64 products take no longer than rescaling float32 products."""
+        return len(self.gates) * self.cells * self.outputs <= MAX_SMALL_WEIGHTS
 
-    def factors(self) -> Any:
-        """What each gate's sums of products with the last output are multiplied by before the first rounding."""
-        return self.of_each([factor for factor, _ in self.parts()])
+    def first_factors(self) -> Any:
+        """Return the factor of each gate's recurrent sums before the first rounding."""
+        return self.repeat_per_cell([factor for factor, _ in self.rescaling_factors()])
 
-    def parts(self) -> Sequence[tuple[float, float]]:
-        """Of each gate, what rescales its products with the last output."""
-        return [decomposed(float(self.factor(gate, gate.recurrent, HIDDEN))) for gate in self.gates]
+    def rescaling_factors(self) -> Sequence[tuple[float, float]]:
+        """Return each gate's rescaling of recurrent sums: the factor and the power of two."""
+        return [split_multiplier(float(self.factor(gate, gate.recurrent, HIDDEN))) for gate in self.gates]
 
-    def exact(self, slots: Sequence[int]) -> str:
-        """A dtype that holds all sums of products of a matrix's rows with bytes less a zero point."""
-        return "float32" if self.largest(slots) <= 2**24 else "float64"
+    def exact_dtype(self, slots: Sequence[int]) -> str:
+        """Return a dtype that represents all sums of products of a matrix's rows with bytes exactly."""
+        return "float32" if self.max_sum(slots) <= 2**24 else "float64"
 
-    def largest(self, slots: Sequence[int]) -> int:
-        """What no sum of products of a matrix's rows with bytes less a zero point is above."""
-        return 255 * max(int(np.abs(self.stored(slot).astype(np.int64)).sum(axis=1).max(initial=0)) for slot in slots)
+    def max_sum(self, slots: Sequence[int]) -> int:
+        """Return the upper bound of sums of products of a matrix's rows with bytes minus a zero point."""
+        return 255 * max(
+            int(np.abs(self.quantized_constant(slot).astype(np.int64)).sum(axis=1).max(initial=0)) for slot in slots
+        )
 
     # --- states -------------------------------------------------------------------------------
 
-    def states(self) -> tuple[Value, Value]:
-        hidden, cells = super().states()
-        counted = self.counted(hidden, HIDDEN)
-        return self.ops.Cast(counted, to="float64") if self.small else counted, self.ops.Cast(cells, to="float64")
+    def initial_states(self) -> tuple[Value, Value]:
+        hidden, cells = super().initial_states()
+        counted = self.quantize(hidden, HIDDEN)
+        return self.ops.Cast(counted, to="float64") if self.is_small else counted, self.ops.Cast(cells, to="float64")
 
-    def carried(self, hidden: Value) -> Value:
-        return hidden if self.small else self.ops.Cast(hidden, to="float32")
+    def convert_state(self, hidden: Value) -> Value:
+        return hidden if self.is_small else self.ops.Cast(hidden, to="float32")
 
-    def keep(self, hidden: Value, cells: Value) -> None:
-        super().keep(self.real_again(hidden, HIDDEN), self.ops.Cast(cells, to="int16"))
+    def store_states(self, hidden: Value, cells: Value) -> None:
+        super().store_states(self.dequantize(hidden, HIDDEN), self.ops.Cast(cells, to="int16"))
 
-    def finished(self, y: Value) -> Value:
-        """What is stored is the state, whatever it stands for."""
-        apart = self.point(HIDDEN) - self.point(out(0))
-        return self.real_again(self.ops.Add(y, np.float64(apart)) if apart else y, out(0))
+    def convert_output(self, y: Value) -> Value:
+        """Dequantize outputs by the output's scale: the kernel stores the state's integers regardless of their scale."""
+        offset = self.zero_point(HIDDEN) - self.zero_point(out(0))
+        return self.dequantize(self.ops.Add(y, np.float64(offset)) if offset else y, out(0))
 
-    def real_again(self, numbers: Value, slot: int) -> Value:
+    def dequantize(self, numbers: Value, slot: int) -> Value:
         return self.ops.Mul(self.ops.Cast(numbers, to="float32"), self.scale(slot))
 
-    def counted(self, real: Value, slot: int) -> Value:
+    def quantize(self, real: Value, slot: int) -> Value:
         return self.ops.Round(self.ops.Mul(real, 1 / self.scale(slot)))
 
     # --- arithmetic ---------------------------------------------------------------------------
 
-    def summed(self, x: Value, slots: Sequence[int], matrix: Any) -> Value:
-        """Products of bytes and their exact sums."""
-        wide = self.exact(slots) == "float64"
+    def emit_integer_gemm(self, x: Value, slots: Sequence[int], matrix: Any) -> Value:
+        """Emit products of bytes and their exact sums."""
+        wide = self.exact_dtype(slots) == "float64"
         sums = self.ops.Gemm(self.ops.Cast(x, to="float64") if wide else x, matrix, None, transB=1)
         return sums if wide else self.ops.Cast(sums, to="float64")
 
-    def rescaled(self, sums: Value, scales: Sequence[Any], times: Any = 1.0) -> Value:
-        """By a mantissa of 31 bits, halves upwards, then by a power of two, halves away from 0; a scale for each gate.
+    def rescale(self, sums: Value, scales: Sequence[Any], times: Any = 1.0) -> Value:
+        """Rescale by a 31-bit mantissa, rounding half up, then by a power of two, rounding half away from zero.
 
-        ``times``: integers of 16 bits that the sums are multiplied by before, of which products with a mantissa are exact.
+
+        ``scales``: one per gate. ``times``: 16-bit integers that multiply the sums first; their products with a
+        mantissa are exact.
 
         (QuantizeMultiplier, internal/quantization_util.cc; MultiplyByQuantizedMultiplier, internal/common.cc)
         """
-        ops, parts = self.ops, [decomposed(float(scale)) for scale in scales]
-        factors, shares = (self.of_each([part[k] for part in parts]) for k in (0, 1))
-        if max(share for _, share in parts) <= 2.0**-ONCE:
-            return ops.Round(ops.Mul(sums if np.ndim(times) == 0 else ops.Mul(sums, times), factors * shares * TIES))
-        return self.divided(self.upwards(ops.Mul(sums, factors * times)), shares)
+        ops, parts = self.ops, [split_multiplier(float(scale)) for scale in scales]
+        factors, shares = (self.repeat_per_cell([part[k] for part in parts]) for k in (0, 1))
+        if max(share for _, share in parts) <= 2.0**-SINGLE_ROUNDING_SHIFT:
+            return ops.Round(
+                ops.Mul(sums if np.ndim(times) == 0 else ops.Mul(sums, times), factors * shares * HALF_AWAY)
+            )
+        return self.divide_half_away(self.round_half_up(ops.Mul(sums, factors * times)), shares)
 
-    def upwards(self, numbers: Value) -> Value:
-        """Rounded, halves upwards."""
+    def round_half_up(self, numbers: Value) -> Value:
+        """Round half up."""
         return self.ops.Floor(self.ops.Add(numbers, np.float64(0.5)))
 
-    def divided(self, numbers: Value, shares: Any) -> Value:
-        """By powers of two, halves away from 0."""
-        return numbers if np.all(shares == 1) else self.ops.Round(self.ops.Mul(numbers, shares * TIES))
+    def divide_half_away(self, numbers: Value, shares: Any) -> Value:
+        """Divide by powers of two, rounding half away from zero."""
+        return numbers if np.all(shares == 1) else self.ops.Round(self.ops.Mul(numbers, shares * HALF_AWAY))
 
-    def of_each(self, numbers: Sequence[float]) -> Any:
-        """One number for each cell of each gate, or for all."""
+    def repeat_per_cell(self, numbers: Sequence[float]) -> Any:
+        """Return one number per cell of each gate, or a scalar if all are equal."""
         return (
             np.float64(numbers[0]) if len({*numbers}) == 1 else np.repeat(np.asarray(numbers, np.float64), self.cells)
         )
 
-    def moved(self, sums: Value, offsets: Array) -> Value:
+    def add_offsets(self, sums: Value, offsets: Array) -> Value:
         return self.ops.Add(sums, offsets.astype(np.float64)) if offsets.any() else sums
 
-    def bounded(self, x: Value, least: float = LEAST, most: float = MOST) -> Value:
+    def clamp(self, x: Value, least: float = LEAST, most: float = MOST) -> Value:
         return self.ops.Clip(x, np.float64(least), np.float64(most))
 
-    def read(self, table: Value, numbers: Value, ahead: Any = -LEAST) -> Value:
-        """The entries of numbers, ``ahead`` entries behind the first."""
-        return self.entries(table, self.ops.Add(numbers, np.float64(ahead)))
+    def look_up(self, table: Value, numbers: Value, ahead: Any = -LEAST) -> Value:
+        """Look up table entries; ``ahead`` is the index of the entry of 0."""
+        return self.gather_entries(table, self.ops.Add(numbers, np.float64(ahead)))
 
-    def entries(self, table: Value, places: Value) -> Value:
-        """Entries by their places, of which a fraction is cut off. Of 256 Gather takes 4.4 us, GatherElements 1.6."""
+    def gather_entries(self, table: Value, places: Value) -> Value:
+        """Gather entries by index, truncating fractions. For 256 indices Gather takes 4.4 us, GatherElements 1.6."""
         ops, indices = self.ops, self.ops.Cast(places, to="int32")
         return ops.Gather(table, indices) if self.batches > 1 else ops.GatherElements(table, indices, axis=1)
 
-    def row(self, table: Value) -> Value:
-        """A table of the rank of what it is read by."""
+    def match_rank(self, table: Value) -> Value:
+        """Return a table with the rank of its indices."""
         return table if self.batches > 1 else self.ops.Unsqueeze(table, [0])
 
     # --- steps --------------------------------------------------------------------------------
 
-    def products(self, x: Value) -> Value:
-        """What the inputs of all steps add; biases count in steps of input times weight."""
+    def emit_products(self, x: Value) -> Value:
+        """Emit the products of all steps' inputs; biases have the scale of input times weight."""
         slots, flat = [gate.weights for gate in self.gates], self.op[0].rank == 2
-        rows = self.counted(x if flat else self.ops.Flatten(x, axis=2), 0)
-        sums = self.summed(rows, slots, self.inward())
+        rows = self.quantize(x if flat else self.ops.Flatten(x, axis=2), 0)
+        sums = self.emit_integer_gemm(rows, slots, self.all_input_weights())
         if not self.normalizes:
-            sums = self.moved(sums, np.concatenate([self.stored(gate.bias) for gate in self.gates]))
-        seen = self.bounded(self.rescaled(sums, [self.factor(gate, gate.weights, 0) for gate in self.gates]))
-        if self.beyond:
-            seen = self.ops.Add(seen, self.starts() + 0.5)
+            sums = self.add_offsets(sums, np.concatenate([self.quantized_constant(gate.bias) for gate in self.gates]))
+        seen = self.clamp(self.rescale(sums, [self.factor(gate, gate.weights, 0) for gate in self.gates]))
+        if self.margin:
+            seen = self.ops.Add(seen, self.table_starts() + 0.5)
         return seen if flat else self.ops.Reshape(seen, [self.time, self.batches, len(slots) * self.cells])
 
     def factor(self, gate: Gate, weights: int, seen: int) -> np.float32:
-        """Of products with a matrix, in steps of what a gate sees."""
+        """Return the factor from products with a matrix to the scale of a gate's input."""
         return self.scale(weights) * self.scale(seen) / self.steps[gate]
 
-    def sums(self, hidden: Value, cells: Value, products: Value) -> Sequence[Value]:
-        """What becomes of the early gates, looked up at once, and what a later one sees before its peephole."""
-        shares, once = self.of_each([share for _, share in self.parts()]), self.multiplied_once(hidden)
-        if self.beyond:
-            return self.split(self.entries(self.both, self.ops.Add(self.ops.Mul(once, shares * NEAR), products)))
-        seen = self.divided(once, shares)
-        sums = self.bounded(self.ops.Add(products, seen))
+    def emit_sums(self, hidden: Value, cells: Value, products: Value) -> Sequence[Value]:
+        """Emit the activations of the early gates by one lookup, and the sums of a late gate before its peephole."""
+        shares, once = (
+            self.repeat_per_cell([share for _, share in self.rescaling_factors()]),
+            self.rescale_first(hidden),
+        )
+        if self.margin:
+            return self.split_gates(
+                self.gather_entries(self.both, self.ops.Add(self.ops.Mul(once, shares * HALF_AWAY_OF_SUMS), products))
+            )
+        seen = self.divide_half_away(once, shares)
+        sums = self.clamp(self.ops.Add(products, seen))
         apart: dict[Gate, Value] = {}
         if self.peeps:
             early = len(self.early)
             sums, late = self.ops.Split(sums, [early * self.cells, self.cells], axis=1, outputs=2)
             apart = {OUTPUT: late}
-            sums = self.peepholes(self.early, sums, self.ops.Concat(*[cells] * early, axis=1))
+            sums = self.add_peepholes(self.early, sums, self.ops.Concat(*[cells] * early, axis=1))
         if self.normalizes:
-            sums = self.layer_norm(self.early, sums)
-        entries = self.read(self.both, sums, self.starts())
+            sums = self.emit_layer_norm(self.early, sums)
+        entries = self.look_up(self.both, sums, self.table_starts())
         looked_up = self.ops.Split(entries, [self.cells] * len(self.early), axis=1, outputs=len(self.early))
         apart |= dict(zip(self.early, looked_up, strict=True))
         return [apart[gate] for gate in self.gates]
 
-    def starts(self) -> Any:
-        """Where the entry of 0 is in the table of all early gates: of sigmoids first, of tanh behind."""
-        zero, length = self.beyond - LEAST, 2 * self.beyond + len(UPWARDS)
-        return self.of_each([zero + length * (gate is UPDATE) for gate in self.early])
+    def table_starts(self) -> Any:
+        """Return the index of the entry of 0 in the joint table of the early gates: sigmoids first, then tanh."""
+        zero, length = self.margin - LEAST, 2 * self.margin + len(ASCENDING)
+        return self.repeat_per_cell([zero + length * (gate is UPDATE) for gate in self.early])
 
-    def multiplied_once(self, hidden: Value) -> Value:
-        """Products with the last output after the first rounding."""
-        if self.small:
+    def rescale_first(self, hidden: Value) -> Value:
+        """Emit the recurrent products after the first rounding."""
+        if self.is_small:
             return self.ops.Floor(self.ops.Gemm(hidden, self.recurrent, np.float64(0.5), transB=1))
-        sums = self.summed(hidden, [gate.recurrent for gate in self.gates], self.recurrent)
-        multiplied = self.ops.Mul(sums, self.factors())
-        return self.ops.Round(multiplied) if self.halfless() else self.upwards(multiplied)
+        sums = self.emit_integer_gemm(hidden, [gate.recurrent for gate in self.gates], self.recurrent)
+        multiplied = self.ops.Mul(sums, self.first_factors())
+        return self.ops.Round(multiplied) if self.is_free_of_halves() else self.round_half_up(multiplied)
 
-    def halfless(self) -> bool:
-        """Whether products with the last output are exact before the first rounding, and none is a half.
+    def is_free_of_halves(self) -> bool:
+        """True if recurrent products are exact before the first rounding, and none is a half.
 
-        A sum times m / 2^p with m odd is one only where the sum is a multiple of 2^(p - 1).
+
+        A sum times m / 2^p with m odd is a half only if the sum is a multiple of 2^(p - 1).
         """
-        largest = self.largest([gate.recurrent for gate in self.gates])
-        ratios = [factor.as_integer_ratio() for factor, _ in self.parts()]
+        largest = self.max_sum([gate.recurrent for gate in self.gates])
+        ratios = [factor.as_integer_ratio() for factor, _ in self.rescaling_factors()]
         return all(2 * largest < below and largest * above < 2**53 for above, below in ratios)
 
-    def rest(self, share: Value) -> Value:
-        return self.ops.Sub(np.float64(MOST * SHARE), share)
+    def complement(self, share: Value) -> Value:
+        return self.ops.Sub(np.float64(MOST * GATE_SCALE), share)
 
-    def update(self, sums: dict[Gate, Value]) -> Value:
-        """In steps of the cells, always tanh, whatever the option."""
+    def emit_update(self, sums: dict[Gate, Value]) -> Value:
+        """Return the candidate values at the cells' scale; always tanh, regardless of the option."""
         return sums[UPDATE]
 
-    def share(self, gate: Gate, sums: dict[Gate, Value], cells: Value) -> Value:
+    def emit_gate(self, gate: Gate, sums: dict[Gate, Value], cells: Value) -> Value:
         if gate in self.early:
             return sums[gate]
-        seen = self.peepholes([gate], sums[gate], cells)
-        return self.read(self.sigmoids, self.layer_norm([gate], seen) if self.normalizes else seen)
+        seen = self.add_peepholes([gate], sums[gate], cells)
+        return self.look_up(self.sigmoids, self.emit_layer_norm([gate], seen) if self.normalizes else seen)
 
-    def peepholes(self, gates: Sequence[Gate], sums: Value, cells: Value) -> Value:
-        """With what each of these gates sees of the cells, nothing where it has no peephole."""
-        weights, scales = zip(*map(self.peephole, gates), strict=True)
-        return self.bounded(self.ops.Add(sums, self.rescaled(cells, scales, np.concatenate(weights))))
+    def add_peepholes(self, gates: Sequence[Gate], sums: Value, cells: Value) -> Value:
+        """Add the gates' products with the cells; 0 without a peephole."""
+        weights, scales = zip(*map(self.peephole_weights, gates), strict=True)
+        return self.clamp(self.ops.Add(sums, self.rescale(cells, scales, np.concatenate(weights))))
 
-    def peephole(self, gate: Gate) -> tuple[Array, np.float32]:
-        """What a gate multiplies the cells by, and the scale of that in steps of what it sees."""
+    def peephole_weights(self, gate: Gate) -> tuple[Array, np.float32]:
+        """Return a gate's weights of the cells, and the factor from their products to the gate's input."""
         if gate.peephole is None or self.op.tensor(gate.peephole) is None:
             return np.zeros(self.cells), np.float32(1)
         scale = 2.0**self.exponent * float(self.scale(gate.peephole)) / float(self.steps[gate])
-        return self.stored(gate.peephole).astype(np.float64), np.float32(scale)
+        return self.quantized_constant(gate.peephole).astype(np.float64), np.float32(scale)
 
-    def layer_norm(self, gates: Sequence[Gate], sums: Value) -> Value:
-        """Each gate's sums over its cells, (B, G * C), in steps of 2^-10; a variance below 1 counts as the guard's.
+    def emit_layer_norm(self, gates: Sequence[Gate], sums: Value) -> Value:
+        """Emit the normalization of each gate's sums (B, G * C) over its cells, at scale 2^-10.
 
-        (PortableApplyLayerNorm, portable_tensor_utils.cc)
+
+        A variance below 1 is replaced by the guard. (PortableApplyLayerNorm, portable_tensor_utils.cc)
         """
         ops, cells, several = self.ops, self.cells, len(gates) > 1
         coefficients = [self.scale(gate.norm) for gate in gates]
         guards = np.asarray([[max(1.0, float(int(10000 * coefficient)))] for coefficient in coefficients])
         rows = ops.Reshape(sums, [-1, len(gates), cells]) if several else sums
-        mean = self.cut(ops.Div(ops.MatMul(rows, np.full((cells, 1), 1024.0)), np.float64(cells)))
+        mean = self.truncate(ops.Div(ops.MatMul(rows, np.full((cells, 1), 1024.0)), np.float64(cells)))
         squares = ops.MatMul(ops.Mul(rows, rows), np.full((cells, 1), float(2**20 // cells)))
-        variance = self.cut(ops.Mul(ops.Sub(squares, ops.Mul(mean, mean)), np.float64(2.0**-20)))
+        variance = self.truncate(ops.Mul(ops.Sub(squares, ops.Mul(mean, mean)), np.float64(2.0**-20)))
         variance = ops.Where(ops.Less(variance, np.float64(1)), guards, variance)
         centred = ops.Sub(ops.Mul(rows, np.float64(1024)), mean)
         even = ops.Round(ops.Div(centred, ops.Sqrt(variance)))
         flat = ops.Reshape(even, [-1, len(gates) * cells]) if several else even
-        weights = np.concatenate([self.stored(gate.norm) for gate in gates]).astype(np.float64)
-        scaled = self.moved(ops.Mul(flat, weights), np.concatenate([self.stored(gate.bias) for gate in gates]))
-        rounded = ops.Round(ops.Mul(scaled, np.float64(2.0**-10 * TIES)))
-        return self.bounded(self.rescaled(rounded, [coefficient * np.float32(2**12) for coefficient in coefficients]))
+        weights = np.concatenate([self.quantized_constant(gate.norm) for gate in gates]).astype(np.float64)
+        scaled = self.add_offsets(
+            ops.Mul(flat, weights), np.concatenate([self.quantized_constant(gate.bias) for gate in gates])
+        )
+        rounded = ops.Round(ops.Mul(scaled, np.float64(2.0**-10 * HALF_AWAY)))
+        return self.clamp(self.rescale(rounded, [coefficient * np.float32(2**12) for coefficient in coefficients]))
 
-    def cut(self, x: Value) -> Value:
-        """Towards zero, as C++ divides integers."""
+    def truncate(self, x: Value) -> Value:
+        """Truncate towards zero, as C++ divides integers."""
         return self.ops.Cast(self.ops.Cast(x, to="int64"), to="float64")
 
-    def updated(self, cells: Value, forget: Value, take: Value, update: Value) -> Value:
+    def update_cells(self, cells: Value, forget: Value, take: Value, update: Value) -> Value:
         ops = self.ops
         after = ops.Add(ops.Round(ops.Mul(forget, cells)), ops.Round(ops.Mul(take, update)))
-        clip = np.float32(self.ctx.options.cell_clip) / np.float32(step_of(self.op[CELLS])[0])
+        clip = np.float32(self.ctx.options.cell_clip) / np.float32(scale_and_zero_point(self.op[CELLS])[0])
         most = float(int(min(clip, np.float32(MOST))))
-        return self.bounded(after, -most, most) if most > 0 else self.bounded(after)
+        return self.clamp(after, -most, most) if most > 0 else self.clamp(after)
 
-    def output(self, give: Value, cells: Value) -> Value:
-        """What is projected has its zero point taken off where it was meant to be added."""
-        ops, (step, point), last = self.ops, step_of(self.op.intermediates[4]), self.point(HIDDEN)
-        rounded = ops.Round(ops.Mul(give, self.entries(self.shown, cells)))
+    def emit_output(self, give: Value, cells: Value) -> Value:
+        """Emit the output. As in the kernel, a projection's zero point is subtracted where it should be added."""
+        ops, (step, point), last = self.ops, scale_and_zero_point(self.op.intermediates[4]), self.zero_point(HIDDEN)
+        rounded = ops.Round(ops.Mul(give, self.gather_entries(self.shown, cells)))
         if self.projection is None:
             moved = ops.Add(rounded, np.float64(point - last)) if point != last else rounded
-            return self.bounded(moved, -128.0 - last, 127.0 - last)
-        hidden = ops.Cast(self.bounded(rounded, point - 128.0, point + 127.0), to="float32")
-        sums = self.summed(hidden, [PROJECTION], self.projection)
+            return self.clamp(moved, -128.0 - last, 127.0 - last)
+        hidden = ops.Cast(self.clamp(rounded, point - 128.0, point + 127.0), to="float32")
+        sums = self.emit_integer_gemm(hidden, [PROJECTION], self.projection)
         if self.op.tensor(PROJECTION_BIAS) is not None:
-            sums = self.moved(sums, self.stored(PROJECTION_BIAS))
-        given = self.rescaled(sums, [self.scale(PROJECTION) * np.float32(step) / self.scale(HIDDEN)])
+            sums = self.add_offsets(sums, self.quantized_constant(PROJECTION_BIAS))
+        given = self.rescale(sums, [self.scale(PROJECTION) * np.float32(step) / self.scale(HIDDEN)])
         most = float(int(min(np.float32(self.ctx.options.proj_clip) / self.scale(out(0)), np.float32(127))))
         least, most = (-most, most) if most > 0 else (-128.0, 127.0)
-        return self.bounded(given, least - last, most - last)
+        return self.clamp(given, least - last, most - last)
 
 
-def decomposed(scale: float) -> tuple[float, float]:
-    """A multiplier's mantissa of 31 bits with its shift to the left, and its shift to the right as a power of two."""
+def split_multiplier(scale: float) -> tuple[float, float]:
+    """Return a multiplier as a 31-bit mantissa with its left shift, and its right shift as a power of two."""
     mantissa, exponent = quantized_multiplier(scale)
     return (mantissa * 2.0 ** (max(exponent, 0) - 31), 2.0 ** min(exponent, 0)) if exponent >= -31 else (0.0, 1.0)

@@ -1,4 +1,4 @@
-"""A sequence through an LSTM: ONNX's LSTM where that is what it is, else a Scan of steps."""
+"""LSTMs on sequences: ONNX's LSTM if it computes the same, else a Scan of steps."""
 
 from __future__ import annotations
 
@@ -8,58 +8,60 @@ from math import inf, tanh
 import numpy as np
 
 from onnx_tflite_plugin.api import Array, Context, Value
-from op_handlers.kernels.recurrent import begun, stacked, viewed
+from op_handlers.kernels.recurrent import stack_directions, stack_initial_states, stack_values
 from op_handlers.sequence.lstm.cell import FORGET, INPUT, OUTPUT, PROJECTION, PROJECTION_BIAS, Cell, Gate
 from op_handlers.sequence.lstm.integers import IntegerCell
 
 Starts = Sequence[tuple[Value, Value]]
-"""The last output and the cells of each direction."""
-Way = Callable[[Sequence[Cell], Value, Starts], Sequence[Sequence[Value]]]
-"""From cells, one for each direction, and what they see: the outputs, the last output and the cells of each."""
-ITS_OWN: Mapping[str, Sequence[str] | None] = {"TANH": None, "RELU": ("Sigmoid", "Relu", "Relu")}
-"""ONNX's activations of gates, update and cells; ``None`` is its default."""
-FAR = 5.0  # tanh is 1e-4 from 1 here: more than the sums of a gate are off, relative to its share
+"""Last output and cells of each direction."""
+Emitter = Callable[[Sequence[Cell], Value, Starts], Sequence[Sequence[Value]]]
+"""Function of one cell per direction, their input and initial states that returns outputs, last output and cells of each."""
+ONNX_ACTIVATIONS: Mapping[str, Sequence[str] | None] = {"TANH": None, "RELU": ("Sigmoid", "Relu", "Relu")}
+"""ONNX's activations of gates, update and cells; ``None`` is the default."""
+SAFE_CELL = 5.0  # tanh(5) is 1e-4 below 1: more than the relative error of a gate's activation
 NONE = np.zeros(1, np.int64)
-MOST_ADDED = 256.0  # of which the last bit is 3e-5
-SHUT = 1e-6  # more than a share is off by itself: of a gate that is shut as far as this nothing is known
+MAX_ADDED = 256.0  # its last float32 bit is 3e-5
+MIN_GATE = 1e-6  # more than a gate's error: nothing is known of the cells of a gate below it
 
 
-def way(cell: Cell) -> Way:
-    """ONNX's LSTM is a plain float32 one; its ``clip`` bounds what the gates see, not the cells."""
+def choose_emitter(cell: Cell) -> Emitter:
+    """Return how to emit a cell's sequence: ONNX's LSTM is float32, and its ``clip`` bounds gate inputs, not cells."""
     options, activation = cell.ctx.options, cell.ctx.options.fused_activation_function
-    if isinstance(cell, IntegerCell) or activation not in ITS_OWN or cell.normalizes:
-        return step_by_step
+    if isinstance(cell, IntegerCell) or activation not in ONNX_ACTIVATIONS or cell.normalizes:
+        return emit_scans
     if cell.projection is not None:
-        return step_by_step if options.proj_clip or options.cell_clip or cancels(cell) else projected
+        return emit_scans if options.proj_clip or options.cell_clip or loses_precision(cell) else emit_projected
     if not options.cell_clip:
-        return at_once
-    return unless_bounded if options.cell_clip > FAR and activation == "TANH" and not cell.peeps else step_by_step
+        return emit_lstm
+    return (
+        emit_lstm_or_scan if options.cell_clip > SAFE_CELL and activation == "TANH" and not cell.peeps else emit_scans
+    )
 
 
-def cancels(cell: Cell) -> bool:
-    """Whether what ``projected`` takes out of the sums of a first step and adds to all is more than float32 holds beside them."""
+def loses_precision(cell: Cell) -> bool:
+    """True if the bias that :func:`emit_projected` subtracts in the first step and adds to all exceeds float32 precision."""
     if cell.op.tensor(PROJECTION_BIAS) is None:
         return False
-    back, added = cell.recurrent, cell.real(PROJECTION_BIAS)
+    back, added = cell.recurrent, cell.float_operand(PROJECTION_BIAS)
     if not isinstance(back, np.ndarray) or not isinstance(added, np.ndarray):
         return False
-    return float((np.abs(back) @ np.abs(added)).max(initial=0)) > MOST_ADDED
+    return float((np.abs(back) @ np.abs(added)).max(initial=0)) > MAX_ADDED
 
 
-def at_once(layers: Sequence[Cell], x: Value, starts: Starts, shared: bool = False) -> Sequence[Sequence[Value]]:
-    """LSTM of one direction or both. ``shared``: its matrices are somebody else's too."""
+def emit_lstm(layers: Sequence[Cell], x: Value, starts: Starts, shared: bool = False) -> Sequence[Sequence[Value]]:
+    """Emit LSTM in one or both directions. ``shared``: other nodes use its matrices too."""
     ctx, ops, n = layers[0].ctx, layers[0].ops, len(layers)
-    activations = ITS_OWN[ctx.options.fused_activation_function]
-    matrices = viewed if shared else stacked
+    activations = ONNX_ACTIVATIONS[ctx.options.fused_activation_function]
+    matrices = stack_values if shared else stack_directions
     y, hidden, cells = ops.LSTM(
         x,
-        matrices(ops, [of_all(cell, cell.matrix) for cell in layers]),
-        matrices(ops, [recurrent(cell) for cell in layers]),
-        stacked(ops, [biases(cell) for cell in layers]),
+        matrices(ops, [stack_gates(cell, cell.input_weights) for cell in layers]),
+        matrices(ops, [recurrent_operand(cell) for cell in layers]),
+        stack_directions(ops, [bias_operand(cell) for cell in layers]),
         None,
-        begun(ctx, [hidden for hidden, _ in starts]),
-        begun(ctx, [cells for _, cells in starts]),
-        stacked(ops, [peepholes(cell) for cell in layers]) if layers[0].peeps else None,
+        stack_initial_states(ctx, [hidden for hidden, _ in starts]),
+        stack_initial_states(ctx, [cells for _, cells in starts]),
+        stack_directions(ops, [peephole_operand(cell) for cell in layers]) if layers[0].peeps else None,
         activations=None if activations is None else [*activations] * n,
         direction=None if n == 1 and not layers[0].reverse else "bidirectional" if n == 2 else "reverse",
         hidden_size=layers[0].cells,
@@ -71,21 +73,24 @@ def at_once(layers: Sequence[Cell], x: Value, starts: Starts, shared: bool = Fal
     return [(ops.Squeeze(a, [1]), ops.Squeeze(b, [0]), ops.Squeeze(c, [0])) for a, b, c in zip(*parts, strict=True)]
 
 
-def projected(layers: Sequence[Cell], x: Value, starts: Starts) -> Sequence[Sequence[Value]]:
-    """LSTM of what is not projected yet, one for each direction, and the projection of all time steps at once.
+def emit_projected(layers: Sequence[Cell], x: Value, starts: Starts) -> Sequence[Sequence[Value]]:
+    """Emit one LSTM per direction on outputs before projection, and the projection of all time steps at once.
 
-    Its recurrent weights are those of the file times the projection's. What a sequence begins with is projected already, so
-    that enters as an input of the first time step alone: x is widened by it, zeros behind.
+
+    Recurrent weights are the file's times the projection's. The initial state is already projected, so it becomes an
+    input of the first
+    time step only: x is concatenated with it, followed by zeros.
     """
-    return [widened(cell, x, *start) for cell, start in zip(layers, starts, strict=True)]
+    return [emit_projected_lstm(cell, x, *start) for cell, start in zip(layers, starts, strict=True)]
 
 
-def widened(cell: Cell, x: Value, hidden: Value, cells: Value) -> Sequence[Value]:
+def emit_projected_lstm(cell: Cell, x: Value, hidden: Value, cells: Value) -> Sequence[Value]:
+    """Emit the LSTM and the projection of one direction."""
     ctx, ops, n, projection = cell.ctx, cell.ops, cell.cells, cell.weights([PROJECTION])
-    added = cell.real(PROJECTION_BIAS) if cell.op.tensor(PROJECTION_BIAS) is not None else None
-    inward, back, bias = of_all(cell, cell.matrix), recurrent(cell), biases(cell)
+    added = cell.float_operand(PROJECTION_BIAS) if cell.op.tensor(PROJECTION_BIAS) is not None else None
+    inward, back, bias = stack_gates(cell, cell.input_weights), recurrent_operand(cell), bias_operand(cell)
     first = hidden if added is None else ops.Sub(hidden, added)
-    constant = ctx.known(hidden)
+    constant = ctx.constant_array(hidden)
     if added is not None or constant is None or constant.any():
         others = ops.Sub(ops.Slice(ops.Shape(x), [0], [1]), np.array([1], np.int64))
         before, after = (others, NONE) if cell.reverse else (NONE, others)
@@ -95,16 +100,16 @@ def widened(cell: Cell, x: Value, hidden: Value, cells: Value) -> Sequence[Value
     if added is not None:
         seen = ops.Reshape(ops.MatMul(back, ops.Unsqueeze(added, [1])), [-1])
         bias = ops.Add(bias, ops.Concat(seen, np.zeros(4 * n, np.float32), axis=0))
-    activations = ITS_OWN[ctx.options.fused_activation_function]
+    activations = ONNX_ACTIVATIONS[ctx.options.fused_activation_function]
     y, _, cells = ops.LSTM(
         x,
-        viewed(ops, [inward]),
-        viewed(ops, [ops.MatMul(back, projection)]),
-        viewed(ops, [bias]),
+        stack_values(ops, [inward]),
+        stack_values(ops, [ops.MatMul(back, projection)]),
+        stack_values(ops, [bias]),
         None,
         None,
-        begun(ctx, [cells]),
-        stacked(ops, [peepholes(cell)]) if cell.peeps else None,
+        stack_initial_states(ctx, [cells]),
+        stack_directions(ops, [peephole_operand(cell)]) if cell.peeps else None,
         activations=None if activations is None else [*activations],
         direction="reverse" if cell.reverse else None,
         hidden_size=n,
@@ -117,48 +122,54 @@ def widened(cell: Cell, x: Value, hidden: Value, cells: Value) -> Sequence[Value
     return y, last, ops.Squeeze(cells, [0])
 
 
-def of_all(cell: Cell, part: Callable[[Gate], Value | Array], gates: Sequence[Gate] | None = None) -> Value | Array:
-    """One operand of each gate, one below the other.
+def stack_gates(
+    cell: Cell, part: Callable[[Gate], Value | Array], gates: Sequence[Gate] | None = None
+) -> Value | Array:
+    """Concatenate one operand per gate.
 
-    What a forget gate leaves is a gate of the negated sums: 1 - sigmoid(x) is sigmoid(-x).
+
+    A missing input gate is computed from the negated forget gate's sums: 1 - sigmoid(x) is sigmoid(-x).
     """
     parts = [part(gate) for gate in (cell.gates if gates is None else gates)]
     if INPUT not in cell.gates:
         left = part(FORGET)
         parts.insert(0, -left if isinstance(left, np.ndarray) else cell.ops.Neg(left))
-    return cell.joined(parts)
+    return cell.concatenate(parts)
 
 
-def recurrent(cell: Cell) -> Value | Array:
-    return of_all(cell, lambda gate: cell.real(gate.recurrent))
+def recurrent_operand(cell: Cell) -> Value | Array:
+    return stack_gates(cell, lambda gate: cell.float_operand(gate.recurrent))
 
 
-def biases(cell: Cell) -> Value | Array:
-    """Those of the input, and none of the last output."""
-    bias, none = of_all(cell, lambda gate: cell.real(gate.bias)), np.zeros(4 * cell.cells, np.float32)
+def bias_operand(cell: Cell) -> Value | Array:
+    """Return the input's biases, and zeros for the recurrent ones."""
+    bias, none = stack_gates(cell, lambda gate: cell.float_operand(gate.bias)), np.zeros(4 * cell.cells, np.float32)
     return np.concatenate([bias, none]) if isinstance(bias, np.ndarray) else cell.ops.Concat(bias, none, axis=0)
 
 
-def peepholes(cell: Cell) -> Value | Array:
-    return of_all(cell, lambda gate: cell.real(gate.peephole or 0), [gate for gate in cell.gates if gate.peephole])
+def peephole_operand(cell: Cell) -> Value | Array:
+    return stack_gates(
+        cell, lambda gate: cell.float_operand(gate.peephole or 0), [gate for gate in cell.gates if gate.peephole]
+    )
 
 
-def unless_bounded(layers: Sequence[Cell], x: Value, starts: Starts) -> Sequence[Sequence[Value]]:
-    """LSTM as if nothing bounded the cells, and Scan instead where any may have gone beyond 5: seldom, the bound is 10."""
+def emit_lstm_or_scan(layers: Sequence[Cell], x: Value, starts: Starts) -> Sequence[Sequence[Value]]:
+    """Emit LSTM without a clip, or a Scan where a cell may exceed 5, which is rare: the bound is usually 10."""
     ops, ctx, n = layers[0].ops, layers[0].ctx, len(layers)
-    room = left(layers[0])
-    if room > 0 and all(smaller(ctx, cells, room) for _, cells in starts):
-        return at_once(layers, x, starts)
-    unbounded = at_once(layers, x, starts, shared=True)
+    room = max_initial_cell(layers[0])
+    if room > 0 and all(is_below(ctx, cells, room) for _, cells in starts):
+        return emit_lstm(layers, x, starts)
+    unbounded = emit_lstm(layers, x, starts, shared=True)
     if 2 * room > float(ctx.options.cell_clip):
-        near = [ops.Less(ops.ReduceMax(ops.Abs(cells), keepdims=0), room) for _, cells in starts]
+        are_safe = [ops.Less(ops.ReduceMax(ops.Abs(cells), keepdims=0), room) for _, cells in starts]
     else:
-        near = [
-            far_from(cell, x, hidden, y) for cell, (hidden, _), (y, *_) in zip(layers, starts, unbounded, strict=True)
+        are_safe = [
+            is_far_from_bound(cell, x, hidden, y)
+            for cell, (hidden, _), (y, *_) in zip(layers, starts, unbounded, strict=True)
         ]
-    exact = ctx.graph(lambda: [value for outputs in step_by_step(layers, x, starts) for value in outputs])
+    exact = ctx.graph(lambda: [value for outputs in emit_scans(layers, x, starts) for value in outputs])
     either = ops.If(
-        near[0] if n == 1 else ops.And(*near),
+        are_safe[0] if n == 1 else ops.And(*are_safe),
         then_branch=ctx.graph(lambda: [value for outputs in unbounded for value in outputs]),
         else_branch=exact,
         outputs=3 * n,
@@ -166,22 +177,23 @@ def unless_bounded(layers: Sequence[Cell], x: Value, starts: Starts) -> Sequence
     return [either[3 * k : 3 * k + 3] for k in range(n)]
 
 
-def left(cell: Cell) -> float:
-    """How large cells may be that a sequence cannot bring to their bound: each time step adds up to 1 to what is kept of them."""
+def max_initial_cell(cell: Cell) -> float:
+    """Return the magnitude below which initial cells cannot reach the bound: each time step adds at most 1."""
     time = cell.op[0].dims[0 if cell.ctx.options.time_major else 1]
     return float(cell.ctx.options.cell_clip) - (inf if time is None else time)
 
 
-def smaller(ctx: Context, cells: Value, most: float) -> bool:
-    """Whether cells are known to be, because every run begins with them."""
-    constant = ctx.known(cells)
+def is_below(ctx: Context, cells: Value, most: float) -> bool:
+    """True if cells are constant initial values below ``most``."""
+    constant = ctx.constant_array(cells)
     return constant is not None and bool(np.abs(constant).max(initial=0) < most)
 
 
-def far_from(cell: Cell, x: Value, hidden: Value, y: Value) -> Value:
-    """Whether no cell of a sequence has come near its bound.
+def is_far_from_bound(cell: Cell, x: Value, hidden: Value, y: Value) -> Value:
+    """Emit a condition that no cell of the sequence came near its bound.
 
-    An output is its gate's share of the tanh of the cell, and those shares can be had at once when all outputs are known.
+
+    An output is its gate times the tanh of the cell, and all gates can be computed at once from the outputs.
     """
     ops = cell.ops
     first = ops.Unsqueeze(hidden, [0])
@@ -190,23 +202,23 @@ def far_from(cell: Cell, x: Value, hidden: Value, y: Value) -> Value:
         if cell.reverse
         else ops.Concat(first, ops.Slice(y, [0], [-1], [0]), axis=0)
     )
-    of_input, of_output = (cell.part(joined, OUTPUT) for joined in (cell.inward(), cell.recurrent))
-    seen = cell.multiplied(x, of_input, cell.real(OUTPUT.bias), 1)
-    sums = ops.Add(seen, cell.multiplied(before, of_output, None, 1))
-    most = ops.Mul(ops.Sigmoid(sums), tanh(FAR))
-    return ops.Less(ops.ReduceMax(ops.Sub(ops.Abs(y), most), keepdims=0), -SHUT)
+    of_input, of_output = (cell.slice_gate(joined, OUTPUT) for joined in (cell.all_input_weights(), cell.recurrent))
+    seen = cell.emit_gemm(x, of_input, cell.float_operand(OUTPUT.bias), 1)
+    sums = ops.Add(seen, cell.emit_gemm(before, of_output, None, 1))
+    most = ops.Mul(ops.Sigmoid(sums), tanh(SAFE_CELL))
+    return ops.Less(ops.ReduceMax(ops.Sub(ops.Abs(y), most), keepdims=0), -MIN_GATE)
 
 
-def step_by_step(layers: Sequence[Cell], x: Value, starts: Starts) -> Sequence[Sequence[Value]]:
-    return [scanned(cell, x, *start) for cell, start in zip(layers, starts, strict=True)]
+def emit_scans(layers: Sequence[Cell], x: Value, starts: Starts) -> Sequence[Sequence[Value]]:
+    return [emit_scan(cell, x, *start) for cell, start in zip(layers, starts, strict=True)]
 
 
-def scanned(cell: Cell, x: Value, hidden: Value, cells: Value) -> Sequence[Value]:
-    """Scan over time of what is left when all products with the input are made at once."""
+def emit_scan(cell: Cell, x: Value, hidden: Value, cells: Value) -> Sequence[Value]:
+    """Emit a Scan over time, after a product of all time steps' inputs."""
 
     def body(hidden: Value, cells: Value, products: Value) -> list[Value]:
-        hidden, cells = cell.step(hidden, cells, products)
-        return [cell.carried(hidden), cells, hidden]
+        hidden, cells = cell.emit_step(hidden, cells, products)
+        return [cell.convert_state(hidden), cells, hidden]
 
     sizes = (cell.outputs, cell.cells, len(cell.gates) * cell.cells)
     names = ("hidden", "cells", "products")
@@ -215,7 +227,7 @@ def scanned(cell: Cell, x: Value, hidden: Value, cells: Value) -> Sequence[Value
     hidden, cells, y = cell.ops.Scan(
         hidden,
         cells,
-        cell.products(x),
+        cell.emit_products(x),
         body=inner,
         num_scan_inputs=1,
         scan_input_directions=back,

@@ -120,7 +120,15 @@ def windows() -> Iterator[Case]:
 def spectra() -> Iterator[Case]:
     op = "CUSTOM.SignalRfft"
     options = {"T": 0, "fft_length": 16}
-    yield alone(op, "a frame", [tensor(16)], tensor(18), custom_options=options, nodes=["DFT"])
+    yield alone(op, "a frame", [tensor(16)], tensor(18), custom_options=options, nodes=["MatMul"])
+    long = {"T": 0, "fft_length": 1024}
+    yield alone(
+        op, "frames of many points", [tensor(3, 1000)], tensor(3, 1026), custom_options=long, nodes={"MatMul": 2}
+    )
+    huge = {"T": 0, "fft_length": 16384}
+    yield alone(
+        op, "more points than matrices hold", [tensor(2, 16384)], tensor(2, 16386), custom_options=huge, nodes=["DFT"]
+    )
     yield alone(op, "frames with zeros behind", [tensor(3, 5, 11)], tensor(3, 5, 18), custom_options=options)
     yield alone(op, "unknown sizes", [tensor(None, 11)], tensor(None, 18), custom_options=options)
     yield alone(
@@ -141,7 +149,13 @@ def spectra() -> Iterator[Case]:
     )
 
     op = "CUSTOM.SignalIrfft"
-    yield alone(op, "a frame", [tensor(18)], tensor(16), custom_options=options, nodes=["DFT"])
+    yield alone(op, "a frame", [tensor(18)], tensor(16), custom_options=options, nodes=["MatMul"])
+    yield alone(
+        op, "frames of many points", [tensor(3, 1026)], tensor(3, 1024), custom_options=long, nodes={"MatMul": 2}
+    )
+    yield alone(
+        op, "more points than matrices hold", [tensor(2, 16386)], tensor(2, 16384), custom_options=huge, nodes=["DFT"]
+    )
     yield alone(op, "frames", [tensor(3, 5, 18)], tensor(3, 5, 16), custom_options=options)
     yield alone(op, "unknown sizes", [tensor(None, 18)], tensor(None, 16), custom_options=options)
     yield alone(op, "two samples", [tensor(5, 4)], tensor(5, 2), custom_options={"T": 0, "fft_length": 2})

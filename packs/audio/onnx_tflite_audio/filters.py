@@ -1,4 +1,4 @@
-"""Filter banks: energies summed by channel, their roots and logarithms, and the gain control behind them. All in integers."""
+"""Filter banks in integers: energies per channel, square roots, logarithms, and automatic gain control."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import math
 
 import numpy as np
 
-from onnx_tflite_audio.arithmetic import POWERS, at_least, at_most, bit_length, bit_lengths, shifted_right
+from onnx_tflite_audio.arithmetic import POWERS, bit_lengths, emit_bit_length, emit_max, emit_min, shift_right
 from onnx_tflite_plugin.api import Array, Context, Decline, Instance, Operator, Raw, Terminate, Value, handler
 
 # --- sums -------------------------------------------------------------------------------------
 
 
-def matrix(frequencies: int, channels: int, given: list[Array]) -> Array:
-    """``[frequencies, channels]``: a channel takes its own weights, and the channel before it the unweights."""
+def channel_matrix(frequencies: int, channels: int, given: list[Array]) -> Array:
+    """Return ``[frequencies, channels]``: a channel has its own weights, the channel before it the unweights."""
     weights, unweights, starts, firsts, widths = (array.astype(np.int64) for array in given)
     total = np.zeros((frequencies, channels + 2), np.int64)
     for channel in range(channels + 1):
@@ -24,8 +24,8 @@ def matrix(frequencies: int, channels: int, given: list[Array]) -> Array:
     return total[:, 1:-1]
 
 
-def fits(at: Instance) -> Decline | None:
-    """What the kernel reads without asking whether it is there."""
+def check_filter_bank(at: Instance) -> Decline | None:
+    """Return a Decline for operands that the kernel reads without checking."""
     op = at.op
     given = [array for slot in range(1, 6) if (array := op.constant(slot)) is not None]
     frequencies, channels = op[0].dims[-1], op.options.get("num_channels")
@@ -43,8 +43,8 @@ def fits(at: Instance) -> Decline | None:
     return None
 
 
-def summed(op: Operator, x: Array, *given: Array) -> Array:
-    """FilterbankAccumulateChannels (filter_bank.cc), channel by channel, without the first sum, which is scratch."""
+def accumulate_channels(op: Operator, x: Array, *given: Array) -> Array:
+    """Compute FilterbankAccumulateChannels (filter_bank.cc) per channel, without the first sum, which is scratch."""
     weights, unweights, starts, firsts, widths = (array.astype(np.int64) for array in given)
     result, carried = [], 0
     for channel in range(op.options.num_channels + 1):
@@ -64,23 +64,23 @@ def summed(op: Operator, x: Array, *given: Array) -> Array:
     layout=Terminate(),
     quantization=Raw(),
     types="uint32, int16, int16, int16, int16, int16 -> uint64",
-    accepts=fits,
-    kernel=summed,
+    accepts=check_filter_bank,
+    kernel=accumulate_channels,
 )
 def filter_bank(
     ctx: Context, x: Value, weights: Value, unweights: Value, starts: Value, firsts: Value, widths: Value
 ) -> Value:
-    """MatMul of int64."""
-    given = [ctx.required(slot) for slot in range(1, 6)]
-    sums = matrix(ctx.op[0].shape[0], ctx.options.num_channels, given)
+    """Emit MatMul of int64."""
+    given = [ctx.require_constant(slot) for slot in range(1, 6)]
+    sums = channel_matrix(ctx.op[0].shape[0], ctx.options.num_channels, given)
     return ctx.ops.Cast(ctx.ops.MatMul(ctx.ops.Cast(x, to="int64"), sums), to="uint64")
 
 
 # --- roots ------------------------------------------------------------------------------------
 
 
-def rooted(op: Operator, x: Array, bits: Array) -> Array:
-    """Sqrt64 and Sqrt32 (square_root_64.cc, square_root_32.cc): to the nearest, but for what needs one bit more."""
+def compute_roots(op: Operator, x: Array, bits: Array) -> Array:
+    """Compute Sqrt64 and Sqrt32 (square_root_64.cc, square_root_32.cc), rounded to nearest unless that needs one bit more."""
     roots = []
     for number in map(int, x):
         root = math.isqrt(number)
@@ -95,10 +95,10 @@ def rooted(op: Operator, x: Array, bits: Array) -> Array:
     layout=Terminate(),
     quantization=Raw(),
     types="uint64, int32 -> uint32",
-    kernel=rooted,
+    kernel=compute_roots,
 )
 def square_root(ctx: Context, x: Value, bits: Value) -> Value:
-    """Sqrt of float64, put right by what is left of the integer: the root of the float is off by 1 at most."""
+    """Emit Sqrt of float64, corrected by the integer remainder: the float root is off by 1 at most."""
     ops = ctx.ops
     whole = ops.Cast(x, to="int64")  # what is left over is small, so that it is right though these wrap
     guess = ops.Cast(ops.Sqrt(ops.Cast(x, to="float64")), to="int64")
@@ -123,8 +123,8 @@ ABOVE = np.rint([65536 * (math.log2(1 + k / SEGMENTS) - k / SEGMENTS) for k in r
 LN_2 = 45426  # the same unit
 
 
-def scaled(at: Instance) -> Decline | None:
-    """The kernel shifts by its options as they are."""
+def check_log_options(at: Instance) -> Decline | None:
+    """Return a Decline for options that the kernel uses as shifts without checking."""
     options = at.op.options
     if missing := [name for name in ("input_correction_bits", "output_scale") if name not in options]:
         return Decline(f"its options lack {', '.join(missing)}")
@@ -133,8 +133,8 @@ def scaled(at: Instance) -> Decline | None:
     return None
 
 
-def logarithms(op: Operator, x: Array) -> Array:
-    """FilterbankLog (filter_bank_log.cc) and Log32 (log.cc): the table by segment, straight lines in between."""
+def compute_logarithms(op: Operator, x: Array) -> Array:
+    """Compute FilterbankLog (filter_bank_log.cc) and Log32 (log.cc): linear interpolation of a table."""
     scaled = (x.astype(np.int64) << op.options.input_correction_bits) % (1 << 32)
     whole = bit_lengths(np.maximum(scaled, 1)) - 1
     rest = (np.maximum(scaled, 1) - (1 << whole)) * 65536 >> whole
@@ -152,25 +152,25 @@ def logarithms(op: Operator, x: Array) -> Array:
     layout=Terminate(),
     quantization=Raw(),
     types="uint32 -> int16",
-    accepts=scaled,
-    kernel=logarithms,
+    accepts=check_log_options,
+    kernel=compute_logarithms,
 )
 def log(ctx: Context, x: Value) -> Value:
-    """The whole part by comparison with powers of two, the rest by the kernel's table."""
+    """Emit the integer part by comparison with powers of two, the fraction by the kernel's table."""
     ops, options = ctx.ops, ctx.options
     factor, scale = 1 << options.input_correction_bits, options.output_scale
     wide = ops.Mod(ops.Mul(ops.Cast(x, to="int64"), factor), 1 << 32)
-    number = at_least(ctx, wide, 1)
-    whole = ops.Sub(bit_length(ctx, number), 1)
+    number = emit_max(ctx, wide, 1)
+    whole = ops.Sub(emit_bit_length(ctx, number), 1)
     power = ops.Gather(POWERS, whole)
     rest = ops.Div(ops.Mul(ops.Sub(number, power), 65536), power)
     segment = ops.Div(rest, 512)
     above, next_above = ops.Gather(ABOVE, segment), ops.Gather(ABOVE, ops.Add(segment, 1))
-    slope = shifted_right(ctx, ops.Mul(ops.Sub(next_above, above), ops.Sub(rest, ops.Mul(segment, 512))), 16)
+    slope = shift_right(ctx, ops.Mul(ops.Sub(next_above, above), ops.Sub(rest, ops.Mul(segment, 512))), 16)
     base_2 = ops.Add(ops.Add(ops.Mul(whole, 65536), rest), ops.Add(above, slope))
     natural = ops.Div(ops.Add(ops.Mul(base_2, LN_2), 32768), 65536)
     result = ops.Div(ops.Mod(ops.Add(ops.Mul(natural, scale), 32768), 1 << 32), 65536)
-    return ops.Cast(ops.Where(ops.Greater(wide, np.int64(1)), at_most(ctx, result, 32767), np.int64(0)), to="int16")
+    return ops.Cast(ops.Where(ops.Greater(wide, np.int64(1)), emit_min(ctx, result, 32767), np.int64(0)), to="int16")
 
 
 # --- gain control -----------------------------------------------------------------------------
@@ -178,8 +178,8 @@ def log(ctx: Context, x: Value) -> Value:
 ENTRIES = 4 * 32 - 6 + 3  # that the greatest number reads
 
 
-def controlled(at: Instance) -> Decline | None:
-    """What the kernel reads without asking whether it is there."""
+def check_pcan(at: Instance) -> Decline | None:
+    """Return a Decline for operands that the kernel reads without checking."""
     table, shift = at.op.constant(2), at.op.options.get("snr_shift")
     if shift is None or not 0 <= shift < 64:
         return Decline(f"its shift is {shift}")
@@ -188,8 +188,8 @@ def controlled(at: Instance) -> Decline | None:
     return None if at.op[0].dims == at.op[1].dims else Decline("its signal and its noise are of different lengths")
 
 
-def gained(op: Operator, x: Array, noise: Array, table: Array) -> Array:
-    """ApplyPcanAutoGainControlFixed (pcan_argc_fixed.cc): a gain by the noise, and a curve that shrinks small results."""
+def apply_gain(op: Operator, x: Array, noise: Array, table: Array) -> Array:
+    """Compute ApplyPcanAutoGainControlFixed (pcan_argc_fixed.cc): a gain by noise, and a curve that shrinks small results."""
     result = []
     lut = table.astype(np.int64)
     for signal, estimate in zip(map(int, x), map(int, noise), strict=True):
@@ -212,25 +212,25 @@ def gained(op: Operator, x: Array, noise: Array, table: Array) -> Array:
     layout=Terminate(),
     quantization=Raw(),
     types="uint32, uint32, int16 -> uint32",
-    accepts=controlled,
-    kernel=gained,
+    accepts=check_pcan,
+    kernel=apply_gain,
 )
 def pcan(ctx: Context, x: Value, noise: Value, table: Value) -> Value:
-    """The gain by the kernel's table, a polynomial within each power of two."""
-    ops, lut = ctx.ops, ctx.required(2).astype(np.int64)
+    """Emit the gain from the kernel's table, a polynomial per power of two."""
+    ops, lut = ctx.ops, ctx.require_constant(2).astype(np.int64)
     estimate = ops.Cast(noise, to="int64")
-    bits = at_least(ctx, bit_length(ctx, estimate), 2)
+    bits = emit_max(ctx, emit_bit_length(ctx, estimate), 2)
     part = ops.Mod(ops.Div(ops.Mul(estimate, 2048), ops.Gather(POWERS, bits)), 1024)
     first = ops.Sub(ops.Mul(bits, 4), 6)
     c0, c1, c2 = (ops.Gather(lut[k:], first) for k in range(3))
-    slope = ops.Add(shifted_right(ctx, ops.Mul(c2, part), 5), ops.Mul(c1, 32))
-    curve = ops.Add(shifted_right(ctx, ops.Add(ops.Mul(slope, part), 1 << 14), 15), c0)
+    slope = ops.Add(shift_right(ctx, ops.Mul(c2, part), 5), ops.Mul(c1, 32))
+    curve = ops.Add(shift_right(ctx, ops.Add(ops.Mul(slope, part), 1 << 14), 15), c0)
     wrapped = ops.Sub(ops.Mod(ops.Add(curve, 1 << 15), 1 << 16), 1 << 15)  # it is an int16
-    gain = ops.Where(ops.LessOrEqual(estimate, np.int64(2)), ops.Gather(lut, at_most(ctx, estimate, 2)), wrapped)
+    gain = ops.Where(ops.LessOrEqual(estimate, np.int64(2)), ops.Gather(lut, emit_min(ctx, estimate, 2)), wrapped)
     product = ops.Cast(ops.Mul(ops.Cast(x, to="int64"), ops.Mod(gain, 1 << 32)), to="uint64")
     shifted = ops.BitShift(product, np.uint64(ctx.options.snr_shift), direction="RIGHT")
     ratio = ops.Cast(ops.Cast(shifted, to="uint32"), to="int64")
-    least = at_most(ctx, ratio, 2 << 12)
+    least = emit_min(ctx, ratio, 2 << 12)
     small = ops.Div(ops.Mul(least, least), 1 << 20)
     large = ops.Sub(ops.Div(ratio, 64), 64)
     return ops.Cast(ops.Where(ops.Less(ratio, np.int64(2 << 12)), small, large), to="uint32")

@@ -1,30 +1,44 @@
-"""The spectrum of frames, real and imaginary parts in turns along the last axis, and its energy."""
+"""Spectrum of frames, real and imaginary parts interleaved along the last axis, and its energy."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Context, Decline, Instance, Operator, Raw, Refused, Terminate, Value, handler
+from onnx_tflite_plugin.api import (
+    Array,
+    Context,
+    Decline,
+    Instance,
+    Operator,
+    Raw,
+    Refusal,
+    Terminate,
+    Value,
+    emit_irfft,
+    emit_rfft,
+    handler,
+    is_product,
+)
 
 
-def unrounded(op: Operator) -> Decline | None:
-    """What ONNX has no form of, either way."""
+def check_float(op: Operator) -> Decline | None:
+    """Return a Decline for fixed-point transforms, which are not expressible in ONNX, and missing options."""
     if op[0].dtype != "float32":
         return Decline(f"{op[0].dtype} FFTs round after every butterfly, which ONNX has no form of")
     return None if "fft_length" in op.options else Decline("its options lack fft_length")
 
 
-def frames(ctx: Context) -> list[int]:
-    """The sizes in front of the last axis, as a Reshape takes them. Raises Refused where it cannot."""
+def leading_sizes(ctx: Context) -> list[int]:
+    """Return the sizes before the last axis, for a Reshape. Raises Refusal for several dynamic dimensions."""
     sizes = ctx.op[0].dims[:-1]
     if None in sizes[1:]:
-        raise Refused("the number of its frames is unknown; give it with --input-shape")
+        raise Refusal("the number of its frames is unknown; give it with --input-shape")
     return [-1 if size is None else size for size in sizes]
 
 
-def transforms(at: Instance) -> Decline | None:
-    """Which transforms ONNX has a form of."""
-    if declined := unrounded(at.op):
+def check_rfft(at: Instance) -> Decline | None:
+    """Return a Decline unless the transform holds a frame."""
+    if declined := check_float(at.op):
         return declined
     length, frame = at.op.options.fft_length, at.op[0].dims[-1]
     if length < 2 or length % 2 or frame is None or frame > length:
@@ -32,25 +46,45 @@ def transforms(at: Instance) -> Decline | None:
     return None
 
 
-def transformed(op: Operator, x: Array) -> Array:
-    """The frame, zeros behind it up to the transform's length (RfftEval, rfft.cc)."""
+def compute_rfft(op: Operator, x: Array) -> Array:
+    """Compute RfftEval (rfft.cc): the frame is zero-padded to the transform's length."""
     spectrum = np.fft.rfft(x.astype(np.float64), op.options.fft_length)
     parts = np.stack([spectrum.real, spectrum.imag], axis=-1)
     return parts.reshape(*x.shape[:-1], -1).astype(np.float32)
 
 
-@handler("CUSTOM.SignalRfft", max_version=1, min_opset=17, layout=Terminate(), accepts=transforms, kernel=transformed)
+def rfft_opset(at: Instance) -> int:
+    """Return the minimum opset: 17 for DFT."""
+    return 13 if is_product(at.op.options.fft_length, at.op[0].dims[-1] or 0) else 17
+
+
+def irfft_opset(at: Instance) -> int:
+    """Return the minimum opset: 17 for DFT."""
+    return 13 if is_product(at.op.options.fft_length, at.op.options.fft_length) else 17
+
+
+@handler(
+    "CUSTOM.SignalRfft",
+    max_version=1,
+    min_opset=rfft_opset,
+    layout=Terminate(),
+    accepts=check_rfft,
+    kernel=compute_rfft,
+)
 def rfft(ctx: Context, x: Value) -> Value:
-    """DFT of one side."""
-    ops, length, sizes = ctx.ops, ctx.options.fft_length, frames(ctx)
+    """Emit the one-sided transform of each frame: products with constant matrices, or DFT."""
+    ops, length, sizes = ctx.ops, ctx.options.fft_length, leading_sizes(ctx)
+    dims = ctx.op[0].dims
+    if is_product(length, dims[-1] or 0):
+        return ops.Reshape(emit_rfft(ctx, x, dims, length), [*sizes, length + 2])
     # Before 1.25 ONNX Runtime takes the axis of a single frame for another.
     parts = ops.DFT(ops.Unsqueeze(x, [0, -1]), np.asarray(length), np.asarray(len(sizes) + 1), onesided=1)
     return ops.Reshape(parts, [*sizes, length + 2])
 
 
-def inverted(at: Instance) -> Decline | None:
-    """Which inverse transforms ONNX has a form of."""
-    if declined := unrounded(at.op):
+def check_irfft(at: Instance) -> Decline | None:
+    """Return a Decline unless the spectrum fits the transform's length."""
+    if declined := check_float(at.op):
         return declined
     length, given, taken = at.op.options.fft_length, at.op[0].dims[-1], at.op[~0].dims[-1]
     if length < 2 or length % 2 or (given, taken) != (length + 2, length):
@@ -58,17 +92,27 @@ def inverted(at: Instance) -> Decline | None:
     return None
 
 
-def restored(op: Operator, x: Array) -> Array:
-    """IrfftFloatApply (irfft_float.cc), which divides by the length; imaginary parts at both ends do not count."""
+def compute_irfft(op: Operator, x: Array) -> Array:
+    """Compute IrfftFloatApply (irfft_float.cc), which divides by the length and ignores imaginary parts at both ends."""
     parts = x.astype(np.float64).reshape(*x.shape[:-1], -1, 2)
     return np.asarray(np.fft.irfft(parts[..., 0] + 1j * parts[..., 1], op.options.fft_length), np.float32)
 
 
-@handler("CUSTOM.SignalIrfft", max_version=1, min_opset=17, layout=Terminate(), accepts=inverted, kernel=restored)
+@handler(
+    "CUSTOM.SignalIrfft",
+    max_version=1,
+    min_opset=irfft_opset,
+    layout=Terminate(),
+    accepts=check_irfft,
+    kernel=compute_irfft,
+)
 def irfft(ctx: Context, x: Value) -> Value:
-    """DFT backwards, of the spectrum and its mirror image, whose imaginary parts change sign."""
-    ops, length, sizes = ctx.ops, ctx.options.fft_length, frames(ctx)
+    """Emit an inverse DFT of the spectrum and its conjugate mirror image."""
+    ops, length, sizes = ctx.ops, ctx.options.fft_length, leading_sizes(ctx)
     last, half = len(sizes) + 1, length // 2
+    if is_product(length, length):
+        dims = (*ctx.op[0].dims[:-1], half + 1, 2)
+        return ops.Reshape(emit_irfft(ctx, ops.Reshape(x, [*sizes, half + 1, 2]), dims, length), [*sizes, length])
     parts = ops.Reshape(x, [1, *sizes, half + 1, 2])
     mirrored = ops.Mul(ops.Slice(parts, [half - 1], [0], [last], [-1]), np.asarray([1, -1], np.float32))
     kept = np.ones((half + 1, 2), np.float32)
@@ -78,8 +122,8 @@ def irfft(ctx: Context, x: Value) -> Value:
     return ops.Reshape(ops.Slice(samples, [0], [1], [last + 1]), [*sizes, length])
 
 
-def spanned(at: Instance) -> Decline | None:
-    """What the kernel assumes of its range."""
+def check_range(at: Instance) -> Decline | None:
+    """Return a Decline unless the range lies in the spectrum, as the kernel assumes."""
     options, size = at.op.options, at.op[~0].dims[-1]
     if missing := [name for name in ("start_index", "end_index") if name not in options]:
         return Decline(f"its options lack {', '.join(missing)}")
@@ -88,8 +132,8 @@ def spanned(at: Instance) -> Decline | None:
     return None
 
 
-def energies(op: Operator, x: Array) -> Array:
-    """``real * real + imag * imag`` in uint32 (SpectrumToEnergy, energy.cc), 0 outside of the range."""
+def compute_energies(op: Operator, x: Array) -> Array:
+    """Compute ``real * real + imag * imag`` in uint32 (SpectrumToEnergy, energy.cc), 0 outside of the range."""
     wide = x.astype(np.int64)
     result = np.zeros(op[~0].shape, np.uint32)
     span = slice(op.options.start_index, op.options.end_index)
@@ -103,11 +147,11 @@ def energies(op: Operator, x: Array) -> Array:
     layout=Terminate(),
     quantization=Raw(),
     types="int16 -> uint32",
-    accepts=spanned,
-    kernel=energies,
+    accepts=check_range,
+    kernel=compute_energies,
 )
 def energy(ctx: Context, x: Value) -> Value:
-    """The sum of the squares of both parts."""
+    """Emit the sum of squares of both parts."""
     ops, size = ctx.ops, ctx.op[~0].shape[-1]
     start, end = ctx.options.start_index, ctx.options.end_index
     wide = ops.Slice(ops.Cast(x, to="int64"), [2 * start], [2 * end], [0])

@@ -1,17 +1,17 @@
-"""A window over each frame, in integers."""
+"""Window function over each frame, in integers."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from onnx_tflite_audio.arithmetic import shifted_right
+from onnx_tflite_audio.arithmetic import shift_right
 from onnx_tflite_plugin.api import Array, Context, Decline, Instance, Operator, Raw, Transparent, Value, handler
 
 LEAST, MOST = -(1 << 15), (1 << 15) - 1
 
 
-def whole_frames(at: Instance) -> Decline | None:
-    """The kernel goes over the input in steps of the window's length, whatever the input's axes are."""
+def check_frames(at: Instance) -> Decline | None:
+    """Return a Decline unless frames are as long as the window, in which steps the kernel reads the input."""
     if "shift" not in at.op.options:
         return Decline("its options lack shift")
     length, frame = at.op[1].dims[-1], at.op[0].dims[-1]
@@ -20,8 +20,8 @@ def whole_frames(at: Instance) -> Decline | None:
     )
 
 
-def kernel(op: Operator, x: Array, weights: Array) -> Array:
-    """The product, shifted right and saturated (ApplyWindow, window.cc); a shift of a negative number rounds down."""
+def apply_window(op: Operator, x: Array, weights: Array) -> Array:
+    """Compute the product, shifted right, rounding down, and saturated (ApplyWindow, window.cc)."""
     product = x.astype(np.int64) * weights.astype(np.int64)
     return np.asarray(np.clip(product >> op.options.shift, LEAST, MOST), np.int16)
 
@@ -32,11 +32,11 @@ def kernel(op: Operator, x: Array, weights: Array) -> Array:
     layout=Transparent(),
     quantization=Raw(),
     types="int16, int16 -> int16",
-    accepts=whole_frames,
-    kernel=kernel,
+    accepts=check_frames,
+    kernel=apply_window,
 )
 def window(ctx: Context, x: Value, weights: Value) -> Value:
-    """Mul, a shift, Min and Max."""
+    """Emit Mul, a shift, Min and Max."""
     ops = ctx.ops
     product = ops.Mul(ops.Cast(x, to="int64"), ops.Cast(weights, to="int64"))
-    return ops.Cast(ops.Min(ops.Max(shifted_right(ctx, product, ctx.options.shift), LEAST), MOST), to="int16")
+    return ops.Cast(ops.Min(ops.Max(shift_right(ctx, product, ctx.options.shift), LEAST), MOST), to="int16")

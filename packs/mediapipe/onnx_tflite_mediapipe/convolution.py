@@ -1,22 +1,22 @@
-"""The transposed convolution with a bias."""
+"""Transposed convolution with a bias."""
 
 from __future__ import annotations
 
 from onnx_tflite_mediapipe.kernels import transposed_convolution as kernel
 from onnx_tflite_mediapipe.options import stride
-from onnx_tflite_plugin.api import Context, Dims, Implicit, Refused, Value, handler
+from onnx_tflite_plugin.api import Context, Dims, Implicit, Refusal, Value, handler
 
 
-def pads(padding: str, sizes: Dims, kernel: Dims, strides: tuple[int, int]) -> list[int]:
+def conv_transpose_pads(padding: str, sizes: Dims, kernel: Dims, strides: tuple[int, int]) -> list[int]:
     """``[top, left, bottom, right]`` that the output lacks (Prepare, transpose_conv_bias.cc).
 
-    Raises Refused for SAME on unknown sizes.
+    Raises Refusal for SAME on unknown sizes.
     """
     totals = [0, 0]
     for k, (size, length, step) in enumerate(zip(sizes, kernel, strides, strict=True)):
         if padding == "SAME":
             if size is None and step != 1:
-                raise Refused("SAME padding with a stride on an unknown size; give it with --input-shape")
+                raise Refusal("SAME padding with a stride on a dynamic dimension; set its size with --input-shape")
             totals[k] = max(0, (length or 0) - ((size or 1) - 1) % step - 1)
     return [total // 2 for total in totals] + [total - total // 2 for total in totals]
 
@@ -30,7 +30,7 @@ def pads(padding: str, sizes: Dims, kernel: Dims, strides: tuple[int, int]) -> l
     kernel=kernel,
 )
 def transposed_convolution(ctx: Context, x: Value, weights: Value, bias: Value) -> Value:
-    """ConvTranspose."""
+    """Emit ConvTranspose."""
     options = stride(ctx.op)
-    cut = pads(options.padding, ctx.op[0].dims[1:3], ctx.op[1].dims[1:3], options.strides)
+    cut = conv_transpose_pads(options.padding, ctx.op[0].dims[1:3], ctx.op[1].dims[1:3], options.strides)
     return ctx.ops.ConvTranspose(x, weights, bias, strides=options.strides, pads=cut)

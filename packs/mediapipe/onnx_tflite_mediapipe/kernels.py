@@ -1,4 +1,4 @@
-"""What the operators compute, in NumPy, after the C++ kernels in mediapipe/util/tflite/operations. Arrays are N H W C."""
+"""NumPy versions of the C++ kernels in mediapipe/util/tflite/operations. Arrays are N H W C."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Array = npt.NDArray[Any]
 
 
 def transposed_convolution(op: Operator, x: Array, weights: Array, bias: Array) -> Array:
-    """Every pixel adds the filter, times itself, where it stands (TransposeConvBias, transpose_conv_bias.cc)."""
+    """Compute the sum of the filter times each pixel at its position (TransposeConvBias, transpose_conv_bias.cc)."""
     options = stride(op)
     (batch, height, width, _), (channels, rows, columns, _) = x.shape, weights.shape
     down, right = options.strides
@@ -34,7 +34,7 @@ def transposed_convolution(op: Operator, x: Array, weights: Array, bias: Array) 
 
 
 def max_pooling(op: Operator, x: Array) -> tuple[Array, Array]:
-    """The first greatest element of each window, and its place there plus 0.1 (MaxPoolArgmax, max_pool_argmax.cc)."""
+    """Compute the first maximum of each window, and its index in the window plus 0.1 (MaxPoolArgmax, max_pool_argmax.cc)."""
     options = window(op)
     batch, height, width, channels = x.shape
     counts, pads = [], []
@@ -58,7 +58,7 @@ def max_pooling(op: Operator, x: Array) -> tuple[Array, Array]:
 
 
 def max_unpooling(op: Operator, x: Array, indices: Array) -> Array:
-    """Every element at its place in its window, zeros around it (MaxUnpooling, max_unpooling.cc)."""
+    """Place each element at its index in its window, zeros around it (MaxUnpooling, max_unpooling.cc)."""
     options = window(op)
     batch, height, width, channels = x.shape
     result = np.zeros((batch, height * options.size[0], width * options.size[1], channels), np.float32)
@@ -69,7 +69,7 @@ def max_unpooling(op: Operator, x: Array, indices: Array) -> Array:
 
 
 def transform_tensor(op: Operator, image: Array, matrix: Array) -> Array:
-    """Each pixel from the place its centre is mapped to, between four neighbours (TransformTensorBilinearV2)."""
+    """Interpolate each pixel between the four neighbors of its mapped center (TransformTensorBilinearV2)."""
     (_, height, width, _), m = image.shape, matrix.reshape(4, 4)
     result = np.zeros(op[~0].shape, np.float32)
     for row, column in np.ndindex(*result.shape[1:3]):
@@ -85,7 +85,7 @@ def transform_tensor(op: Operator, image: Array, matrix: Array) -> Array:
 
 
 def transform_landmarks(op: Operator, landmarks: Array, matrix: Array) -> Array:
-    """x and y by the first two rows of the matrix (TransformLandmarksV2)."""
+    """Transform x and y by the first two rows of the matrix (TransformLandmarksV2)."""
     m = matrix.reshape(4, 4)
     result = landmarks.copy()
     for k in (0, 1):
@@ -94,7 +94,7 @@ def transform_landmarks(op: Operator, landmarks: Array, matrix: Array) -> Array:
 
 
 def transform_matrix(op: Operator, landmarks: Array) -> Array:
-    """Shift to the crop's centre, rotation, scale, shift by half the output (LandmarksToTransformMatrixV2)."""
+    """Compute a shift to the crop's center, a rotation, a scale, and a shift by half the output (LandmarksToTransformMatrixV2)."""
     options, places = op.options, landmarks.reshape(-1, 3)[:, :2].astype(np.float64)
     dx, dy = places[options.right_rotation_idx] - places[options.left_rotation_idx]
     angle = options.get("target_rotation_radians", 0.0) - math.atan2(dy, dx)
@@ -104,7 +104,7 @@ def transform_matrix(op: Operator, landmarks: Array) -> Array:
     centre = back[:2, :2] @ ((high + low) / 2)
     size = np.asarray([options.output_width, options.output_height])
     scale = np.asarray([options.scale_x, options.scale_y]) * (high - low) / size
-    result = shifted(*centre) @ back @ np.diag([*scale, 1, 1]) @ shifted(*(-size / 2))
+    result = translation(*centre) @ back @ np.diag([*scale, 1, 1]) @ translation(*(-size / 2))
     return result.astype(np.float32)[None]
 
 
@@ -114,7 +114,7 @@ def rotation(angle: float) -> Array:
     return matrix
 
 
-def shifted(x: float, y: float) -> Array:
+def translation(x: float, y: float) -> Array:
     matrix = np.eye(4)
     matrix[:2, 3] = x, y
     return matrix

@@ -1,4 +1,4 @@
-"""Landmarks: points moved by an affine map, and the map that crops an image around some of them."""
+"""Landmarks: affine transforms of points, and the transform that crops an image around some of them."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import math
 import numpy as np
 
 from onnx_tflite_mediapipe import kernels
-from onnx_tflite_mediapipe.options import second_version
+from onnx_tflite_mediapipe.options import check_version
 from onnx_tflite_plugin.api import Context, Decline, Instance, Operator, Terminate, Value, handler
 
 
-def points(at: Instance) -> Decline | None:
-    """What the kernel insists on."""
+def check_points(at: Instance) -> Decline | None:
+    """Return a Decline for landmarks of a shape that the kernel refuses."""
     shape = at.op[0].dims
     if len(shape) != 3 or shape[0] != 1 or shape[2] not in (2, 3):
         return Decline(f"its landmarks are {list(shape)}, the kernel takes [1, N, 2] and [1, N, 3]")
-    return second_version(at)
+    return check_version(at)
 
 
 @handler(
@@ -24,11 +24,11 @@ def points(at: Instance) -> Decline | None:
     max_version=2,
     layout=Terminate(),
     types="float32, float32 -> float32",
-    accepts=points,
+    accepts=check_points,
     kernel=kernels.transform_landmarks,
 )
 def transform_landmarks(ctx: Context, landmarks: Value, matrix: Value) -> Value:
-    """MatMul of x and y; z stays."""
+    """Emit MatMul of x and y; z is unchanged."""
     ops = ctx.ops
     two = ops.Slice(ops.Reshape(matrix, [4, 4]), [0], [2], [0])
     turned, shift = ops.Slice(two, [0], [2], [1]), ops.Slice(two, [3], [4], [1])
@@ -48,24 +48,24 @@ NEEDED = (
 )
 
 
-def chosen(op: Operator) -> tuple[int, ...]:
-    """The landmarks of the crop: the kernel takes them in pairs, an odd last one twice, which changes no extreme."""
+def crop_landmarks(op: Operator) -> tuple[int, ...]:
+    """Return the landmarks of the crop in pairs; an odd last one is repeated, which changes no extreme."""
     return tuple(int(index) for index in op.options.subset_idxs)
 
 
-def crops(at: Instance) -> Decline | None:
-    """What the kernel insists on."""
+def check_crop(at: Instance) -> Decline | None:
+    """Return a Decline for options or landmarks that the kernel refuses."""
     options, shape = at.op.options, at.op[0].dims
     if missing := [name for name in NEEDED if name not in options]:
         return Decline(f"its options lack {', '.join(missing)}")
     if len(shape) != 3 or shape[2] != 3:
         return Decline(f"its landmarks are {list(shape)}, the kernel takes [1, N, 3]")
-    indices = (*chosen(at.op), options.left_rotation_idx, options.right_rotation_idx)
-    if not chosen(at.op) or min(indices) < 0 or max(indices) >= (shape[1] or max(indices) + 1):
+    indices = (*crop_landmarks(at.op), options.left_rotation_idx, options.right_rotation_idx)
+    if not crop_landmarks(at.op) or min(indices) < 0 or max(indices) >= (shape[1] or max(indices) + 1):
         return Decline(f"its options name landmarks {indices}, of {shape[1]}")
     if min(options.output_height, options.output_width, options.scale_x, options.scale_y) <= 0:
         return Decline("its scales and sizes of the output are not all positive, which the kernel refuses")
-    return second_version(at)
+    return check_version(at)
 
 
 @handler(
@@ -73,7 +73,7 @@ def crops(at: Instance) -> Decline | None:
     max_version=2,
     layout=Terminate(),
     types="float32 -> float32",
-    accepts=crops,
+    accepts=check_crop,
     kernel=kernels.transform_matrix,
 )
 def transform_matrix(ctx: Context, landmarks: Value) -> Value:
@@ -93,7 +93,7 @@ def transform_matrix(ctx: Context, landmarks: Value) -> Value:
     turn = np.asarray([[math.cos(target), math.sin(target)], [math.sin(target), -math.cos(target)]], np.float32)
     cos, sin = ops.Split(ops.MatMul(unit, turn), axis=1, num_outputs=2, outputs=2)
     forth = ops.Concat(ops.Concat(cos, sin, axis=1), ops.Concat(ops.Neg(sin), cos, axis=1), axis=0)  # columns of R(r)
-    rotated = ops.MatMul(ops.Gather(flat, np.asarray(chosen(ctx.op)), axis=0), forth)
+    rotated = ops.MatMul(ops.Gather(flat, np.asarray(crop_landmarks(ctx.op)), axis=0), forth)
     high, low = ops.ReduceMax(rotated, [0], keepdims=1), ops.ReduceMin(rotated, [0], keepdims=1)
     back = ops.Transpose(forth, perm=[1, 0])
     centre = ops.MatMul(ops.Mul(ops.Add(high, low), np.float32(0.5)), back)

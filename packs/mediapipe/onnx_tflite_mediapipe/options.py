@@ -1,4 +1,4 @@
-"""Options that are C structs (lite/core/c/builtin_op_data.h), in the byte order of the machines TFLite runs on."""
+"""Options stored as C structs (lite/core/c/builtin_op_data.h), little-endian as on TFLite's machines."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from onnx_tflite_plugin.api import (
     Decline,
     Instance,
     Operator,
-    Refused,
+    Refusal,
     activation_bounds,
-    applied_activation,
+    effective_activation,
 )
 
 PADDINGS = {1: "SAME", 2: "VALID"}
@@ -21,7 +21,7 @@ ACTIVATIONS = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT")
 
 
 class Stride(NamedTuple):
-    """``TfLiteTransposeConvParams``, as far as the kernel reads it."""
+    """Fields of ``TfLiteTransposeConvParams`` that the kernel reads."""
 
     padding: str
     strides: tuple[int, int]
@@ -37,13 +37,13 @@ class Window(NamedTuple):
 
 
 def stride(op: Operator) -> Stride:
-    """Raises Refused where the options are too short, or of no padding."""
+    """Return the options. Raises Refusal if they are too short or have an unknown padding."""
     padding, width, height = _integers(op, 3)
     return Stride(_padding(op, padding), (height, width))
 
 
 def window(op: Operator) -> Window:
-    """Raises Refused where the options are too short, or of no padding."""
+    """Return the options. Raises Refusal if they are too short or have an unknown padding."""
     padding, stride_width, stride_height, width, height, activation = _integers(op, 6)
     return Window(_padding(op, padding), (stride_height, stride_width), (height, width), _bounds(activation))
 
@@ -51,21 +51,21 @@ def window(op: Operator) -> Window:
 def _bounds(number: int) -> tuple[float | None, float | None]:
     """Return the bounds of a fused activation; the kernels leave results as they are for one that is not known."""
     name = ACTIVATIONS[number] if 0 <= number < len(ACTIVATIONS) else "NONE"
-    return activation_bounds(applied_activation(ActivationKernel.CLAMPED, name)) or (None, None)
+    return activation_bounds(effective_activation(ActivationKernel.CLAMPED, name)) or (None, None)
 
 
 def _integers(op: Operator, count: int) -> tuple[int, ...]:
     if len(op.custom_options) < 4 * count:
-        raise Refused(f"its options are {len(op.custom_options)} bytes, the kernel reads {4 * count}")
+        raise Refusal(f"its options are {len(op.custom_options)} bytes, the kernel reads {4 * count}")
     return struct.unpack_from(f"<{count}i", op.custom_options)
 
 
 def _padding(op: Operator, number: int) -> str:
     if number not in PADDINGS:
-        raise Refused(f"its padding is {number}, the kernel knows 1 (SAME) and 2 (VALID)")
+        raise Refusal(f"its padding is {number}, the kernel knows 1 (SAME) and 2 (VALID)")
     return PADDINGS[number]
 
 
-def second_version(at: Instance) -> Decline | None:
-    """MediaPipe registers the second version of some operators alone; the first has other options."""
+def check_version(at: Instance) -> Decline | None:
+    """Return a Decline for version 1, which MediaPipe does not register and which has other options."""
     return None if at.op.version == 2 else Decline("MediaPipe has kernels of version 2 alone")

@@ -1,4 +1,4 @@
-"""Pooling that tells where each maximum was, and its inverse; MediaPipe's indices count within one window."""
+"""Max pooling with indices, and its inverse; MediaPipe's indices are relative to the window."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from onnx_tflite_mediapipe import kernels
 from onnx_tflite_mediapipe.options import window
-from onnx_tflite_plugin.api import Context, Decline, Implicit, Instance, Refused, Value, conv_pads, handler
+from onnx_tflite_plugin.api import Context, Decline, Implicit, Instance, Refusal, Value, conv_pads, handler
 
 ABOVE = np.float32(0.1)
 """What the kernel adds to an index, so that a cast to integers never rounds it down."""
@@ -21,34 +21,34 @@ ABOVE = np.float32(0.1)
     kernel=kernels.max_pooling,
 )
 def max_pooling(ctx: Context, x: Value) -> tuple[Value, Value]:
-    """MaxPool, its indices brought from places in the tensor to places in the window."""
+    """Emit MaxPool with indices converted from the tensor to the window."""
     options, ops = window(ctx.op), ctx.ops
     _, height, width, _ = ctx.op[0].dims
     if height is None or width is None:
-        raise Refused("its indices depend on the image's size, which is unknown; give it with --input-shape")
+        raise Refusal("its indices depend on the image's size, which is unknown; give it with --input-shape")
     pads = conv_pads(options.padding, (height, width), options.size, options.strides, (1, 1))
     pooled, places = ops.MaxPool(x, kernel_shape=options.size, strides=options.strides, pads=pads, outputs=2)
     in_image = ops.Mod(places, height * width)
     row, column = ops.Div(in_image, width), ops.Mod(in_image, width)
     _, rows, columns, _ = ctx.op[~0].shape
-    top, left = origins(rows, options.strides[0], pads[0]), origins(columns, options.strides[1], pads[1])
+    top, left = window_starts(rows, options.strides[0], pads[0]), window_starts(columns, options.strides[1], pads[1])
     in_window = ops.Add(ops.Mul(ops.Sub(row, top[:, None]), options.size[1]), ops.Sub(column, left))
-    return bounded(ctx, pooled, options.bounds), ops.Add(ops.Cast(in_window, to="float32"), ABOVE)
+    return clip_to_bounds(ctx, pooled, options.bounds), ops.Add(ops.Cast(in_window, to="float32"), ABOVE)
 
 
-def origins(count: int, stride: int, pad: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Where each window along one axis begins, in the image without pads."""
+def window_starts(count: int, stride: int, pad: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return the start of each window along one axis, in the image without padding."""
     return np.arange(count, dtype=np.int64) * stride - pad
 
 
-def bounded(ctx: Context, value: Value, bounds: tuple[float | None, float | None]) -> Value:
-    """The fused activation, which is a range."""
+def clip_to_bounds(ctx: Context, value: Value, bounds: tuple[float | None, float | None]) -> Value:
+    """Clip to the range of the fused activation."""
     low, high = (None if bound is None else np.float32(bound) for bound in bounds)
     return value if low is high is None else ctx.ops.Clip(value, low, high)
 
 
-def gapless(at: Instance) -> Decline | None:
-    """Windows that overlap would be written twice; those with gaps are written beyond the kernel's output."""
+def check_windows(at: Instance) -> Decline | None:
+    """Return a Decline for windows that overlap, or have gaps, for which the kernel writes beyond its output."""
     options = window(at.op)
     if options.strides != options.size:
         return Decline(
@@ -63,19 +63,19 @@ def gapless(at: Instance) -> Decline | None:
     layout=Implicit(onnx={0: "n c h w", 1: "n c h w"}),
     axes="n h w c, n h w c -> n y x c",
     types="float32, float32 -> float32",
-    accepts=gapless,
+    accepts=check_windows,
     kernel=kernels.max_unpooling,
 )
 def max_unpooling(ctx: Context, x: Value, indices: Value) -> Value:
-    """MaxUnpool, its indices brought from places in the window to places in the tensor."""
+    """Emit MaxUnpool with indices converted from the window to the tensor."""
     options, ops = window(ctx.op), ctx.ops
     if None in ctx.op[0].dims:
-        raise Refused("its indices depend on all sizes, of which some are unknown; give them with --input-shape")
+        raise Refusal("its indices depend on all sizes, of which some are unknown; give them with --input-shape")
     batch, height, width, channels = ctx.op[0].shape
     rows, columns = height * options.size[0], width * options.size[1]
     in_window = ops.Cast(indices, to="int64")
-    row = ops.Add(ops.Div(in_window, options.size[1]), origins(height, options.strides[0], 0)[:, None])
-    column = ops.Add(ops.Mod(in_window, options.size[1]), origins(width, options.strides[1], 0))
+    row = ops.Add(ops.Div(in_window, options.size[1]), window_starts(height, options.strides[0], 0)[:, None])
+    column = ops.Add(ops.Mod(in_window, options.size[1]), window_starts(width, options.strides[1], 0))
     planes = np.arange(batch * channels, dtype=np.int64).reshape(batch, channels, 1, 1) * (rows * columns)
     places = ops.Add(ops.Add(ops.Mul(row, columns), column), planes)
     return ops.MaxUnpool(x, places, kernel_shape=options.size, strides=options.strides)

@@ -1,17 +1,17 @@
-"""An image seen through an affine map."""
+"""Affine transforms of images."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from onnx_tflite_mediapipe.kernels import transform_tensor as kernel
-from onnx_tflite_mediapipe.options import second_version
-from onnx_tflite_plugin.api import Context, Decline, Implicit, Instance, Refused, Value, handler
+from onnx_tflite_mediapipe.options import check_version
+from onnx_tflite_plugin.api import Context, Decline, Implicit, Instance, Refusal, Value, handler
 
 
-def one_image(at: Instance) -> Decline | None:
-    """What the kernel does with further images of a batch: nothing."""
-    return second_version(at) or (
+def check_batch(at: Instance) -> Decline | None:
+    """Return a Decline for a batch, of which the kernel transforms the first image only."""
+    return check_version(at) or (
         None if at.op[0].dims[0] == 1 else Decline("it transforms the first image of a batch alone")
     )
 
@@ -23,17 +23,17 @@ def one_image(at: Instance) -> Decline | None:
     layout=Implicit(onnx={0: "n c h w"}),
     axes="n h w c, _ -> n y x c",
     types="float32, float32 -> float32",
-    accepts=one_image,
+    accepts=check_batch,
     kernel=kernel,
 )
 def transform_tensor(ctx: Context, image: Value, matrix: Value) -> Value:
-    """GridSample at the mapped places; zero where a place lies outside the image."""
+    """Emit GridSample at the mapped coordinates; zero outside the image."""
     ops = ctx.ops
     _, height, width, _ = ctx.op[0].dims
     _, rows, columns, _ = ctx.op[~0].dims
     if height is None or width is None or rows is None or columns is None:
-        raise Refused("the places it looks at depend on sizes that are unknown; give them with --input-shape")
-    places = mapped(ctx, matrix, rows, columns)
+        raise Refusal("the places it looks at depend on sizes that are unknown; give them with --input-shape")
+    places = map_coordinates(ctx, matrix, rows, columns)
     last = np.asarray([width - 1, height - 1], np.float32)
     grid = ops.Sub(ops.Mul(places, 2 / np.maximum(last, 1)), np.float32(1))
     sampled = ops.GridSample(image, ops.Unsqueeze(grid, [0]), align_corners=1)
@@ -42,8 +42,8 @@ def transform_tensor(ctx: Context, image: Value, matrix: Value) -> Value:
     return ops.Mul(sampled, ops.Unsqueeze(both, [0, 1]))
 
 
-def mapped(ctx: Context, matrix: Value, rows: int, columns: int) -> Value:
-    """``[rows, columns, 2]``: where each pixel's centre comes from, x before y, in pixels from the first one's centre."""
+def map_coordinates(ctx: Context, matrix: Value, rows: int, columns: int) -> Value:
+    """Return ``[rows, columns, 2]``: the source of each pixel's center, x before y, relative to the first pixel's center."""
     ops = ctx.ops
     y, x = np.meshgrid(np.arange(rows, dtype=np.float32), np.arange(columns, dtype=np.float32), indexing="ij")
     two = ops.Slice(ops.Reshape(matrix, [4, 4]), [0], [2], [0])

@@ -46,12 +46,16 @@ def test_of_three_steps_the_longest_run_is_taken() -> None:
 def test_integers_decline_for_what_is_rounded_in_between(dtype: str) -> None:
     outcome = report(spelling.quantized(dtype))
     assert not outcome.fused
-    assert any(f"it computes in {dtype}, which is rounded in between" in reason for reason in outcome.fusions_declined)
+    assert any(
+        f"the input is {dtype}, which is rounded between the operators" in reason for reason in outcome.fusions_declined
+    )
 
 
 def test_an_activation_that_cannot_be_passed_is_the_reason() -> None:
     outcome = report(spelling.behind("CONV_2D", [("ADD", ("C",))], activation="RELU"))
-    assert [reason.rpartition(": ")[2] for reason in outcome.fusions_declined] == ["an activation comes in between"]
+    assert [reason.rpartition(": ")[2] for reason in outcome.fusions_declined] == [
+        "an activation between the operators cannot be merged"
+    ]
 
 
 def test_every_member_is_reported_as_converted() -> None:

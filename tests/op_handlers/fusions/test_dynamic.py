@@ -153,7 +153,7 @@ def test_deep_networks_are_not_rounded_whose_numbers_differ_whether_they_are_or_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert convert(network(29, 7)).report.fused == {"FULLY_CONNECTED_ROUNDED": 29}
-    monkeypatch.setattr(hybrid, "SMALL", 24 * 7)
+    monkeypatch.setattr(hybrid, "MAX_ELEMENTS", 24 * 7)
     assert convert(network(24, 7)).report.fused == {"FULLY_CONNECTED_ROUNDED": 24}
     report = convert(network(25, 7)).report
     assert not report.fused

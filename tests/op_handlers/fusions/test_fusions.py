@@ -11,7 +11,7 @@ import pytest
 from conformance.builder import ModelBuilder
 from conformance.cases.image.convolution import conv
 from conformance.models import Net, tensor
-from onnx_tflite_plugin.api import Call, Context, Fusion, Match, Operator, Refused, Region, Terminate, fusion, operands
+from onnx_tflite_plugin.api import Call, Context, Fusion, Match, Operator, Refusal, Region, Terminate, fusion, operands
 from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.binding.fusion import Fused, fuse
 from onnx_tflite_plugin.conversion import convert
@@ -87,7 +87,7 @@ def test_a_pattern_s_operand_has_a_constant_s_numbers_or_none(biased: bool) -> N
         found.extend((match.constant(x), match.constant(w)))
         return {}
 
-    @fusion("FOUND", pattern=Call("ADD", x, w), inputs=[x, w], where=where, layout=Terminate())
+    @fusion("FOUND", pattern=Call("ADD", x, w), inputs=[x, w], check=where, layout=Terminate())
     def added(ctx: Context, *inputs: Any) -> Any:
         raise NotImplementedError
 
@@ -102,9 +102,9 @@ def test_a_pattern_s_operand_has_a_constant_s_numbers_or_none(biased: bool) -> N
 
 def test_where_a_fusion_refuses_what_it_found_each_operator_stays() -> None:
     def where(match: Match) -> dict[str, Any]:
-        raise Refused("its scale is odd")
+        raise Refusal("its scale is odd")
 
-    @fusion("FOUND", pattern=Call("ABS", x), inputs=[x], where=where, layout=Terminate())
+    @fusion("FOUND", pattern=Call("ABS", x), inputs=[x], check=where, layout=Terminate())
     def found(ctx: Context, *inputs: Any) -> Any:
         raise NotImplementedError
 
@@ -217,7 +217,7 @@ def test_a_region_whose_result_another_gives_already_beside_what_others_take_is_
 
     done = fused(two)
     assert [bound.op.code for bound in done.model.graphs[0].operators] == ["FOUND", "NEG", "SQRT"]
-    assert "what gives one of its results gives others too" in done.declined[0]
+    assert "an operator at the end of the region has other results that are used" in done.declined[0]
 
 
 def test_a_region_whose_result_is_needed_before_its_operands_are_there_is_declined() -> None:
@@ -226,17 +226,17 @@ def test_a_region_whose_result_is_needed_before_its_operands_are_there_is_declin
 
     done = fused(around)
     assert not done.applied
-    assert "is needed before all that it takes is there" in done.declined[0]
+    assert "is needed before all operands are available" in done.declined[0]
 
 
 @pytest.mark.parametrize(
     ("found", "text"),
     [
         (lambda operators: 1 / 0, "regions of fusion FOUND of test failed: ZeroDivisionError"),
-        (lambda operators: ["all"], "it gave the str 'all', not a Region"),
+        (lambda operators: ["all"], "it returned the str 'all', not a Region"),
         (
             lambda operators: [Region((), (operators[1][~0],), {})],
-            "'x' is none of a region's operands, and no operator makes it",
+            "'x' is not an operand of the region, and no operator computes it",
         ),
     ],
 )
@@ -253,7 +253,7 @@ def test_what_finds_no_regions_leaves_the_fusion_out(found: Found, text: str) ->
 
 @pytest.mark.parametrize("given", [{}, {"pattern": Call("ABS", x), "inputs": (x,), "regions": region(0, 1)}])
 def test_a_fusion_has_a_pattern_or_finds_regions(given: Any) -> None:
-    with pytest.raises(TypeError, match="a pattern, or a function that finds regions, and not both"):
+    with pytest.raises(TypeError, match="needs either a pattern or a function that finds regions"):
         fusion("FOUND", layout=Terminate(), **given)
 
 

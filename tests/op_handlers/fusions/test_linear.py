@@ -8,7 +8,7 @@ import pytest
 from conformance.builder import GraphBuilder, ModelBuilder
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Subgraph, Tensor
-from op_handlers.kernels.spelled_cells import MOST_PRODUCTS, Body, Sums
+from op_handlers.kernels.recurrent_cells import MAX_PRODUCTS, Body, Sums
 from op_handlers.kernels.unrolled_cells import Unrolled
 
 SIZE = (3, 8)
@@ -59,7 +59,7 @@ def test_sums_of_more_products_than_a_cell_has_are_none() -> None:
     model = ModelBuilder()
     g = model.main
     w, total = g.constant("w", np.eye(8, dtype=np.float32)), None
-    for k in range(MOST_PRODUCTS + 1):
+    for k in range(MAX_PRODUCTS + 1):
         product = g.tensor(f"product{k}", SIZE)
         g.operator("FULLY_CONNECTED", [g.input(f"x{k}", SIZE), w, None], [product])
         if total is not None:
@@ -70,5 +70,5 @@ def test_sums_of_more_products_than_a_cell_has_are_none() -> None:
     cells = Unrolled(main.operators)
     sums = cells.sums(two[~0])
     assert sums is not None
-    assert len(sums.products) == MOST_PRODUCTS
+    assert len(sums.products) == MAX_PRODUCTS
     assert cells.sums(three[~0]) is None

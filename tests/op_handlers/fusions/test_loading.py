@@ -107,8 +107,8 @@ def test_all_are_loaded_where_no_operators_are_given() -> None:
 @pytest.mark.parametrize(
     ("needs", "reason"),
     [
-        (" [NEG]", "needs NEG, but a pattern of ONE holds CUSTOM.First.Of alone"),
-        (" [CUSTOM.First.Of, NEG, MUL]", "needs MUL, which no pattern of ONE holds"),
+        (" [NEG]", "needs NEG, but a pattern of ONE has only CUSTOM.First.Of"),
+        (" [CUSTOM.First.Of, NEG, MUL]", "needs MUL, which no pattern of ONE has"),
     ],
 )
 def test_an_entry_point_that_contradicts_its_patterns_is_named(needs: str, reason: str) -> None:
@@ -137,13 +137,13 @@ of_a_fusion = fused("OUTER", Call("ABS", Call("ONE", x)))
 def test_an_operator_of_a_pattern_that_nothing_has_is_told_with_the_nearest() -> None:
     _, (warning,) = loaded(None, offer("misspelt"))
     assert warning == (
-        "the fusion SPELT of a-pack looks for 'ABBS', which is no operator and no fusion; did you mean 'ABS'?, "
-        "and for 'NEGG', which is no operator and no fusion; did you mean 'NEG'?"
+        "the fusion SPELT of a-pack looks for 'ABBS', which is neither an operator nor a fusion; did you mean 'ABS'?, "
+        "and for 'NEGG', which is neither an operator nor a fusion; did you mean 'NEG'?"
     )
 
 
-beside = fused("BESIDE", Call("ABS", x, beside=(Call("NEGG", Call("SIGNN", x)),)))
-pair = fused("PAIR", Call("ABS", x, beside=(Call("SIGN", x),)))
+beside = fused("BESIDE", Call("ABS", x, siblings=(Call("NEGG", Call("SIGNN", x)),)))
+pair = fused("PAIR", Call("ABS", x, siblings=(Call("SIGN", x),)))
 
 
 def test_an_operator_beside_a_pattern_is_one_of_it() -> None:

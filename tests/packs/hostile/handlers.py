@@ -53,31 +53,37 @@ LOWERED = (
         "ConversionError: mine",
     ),
     lowers("returns an array", "import numpy as np; return np.zeros(3)", "a ndarray for output 0, not a value"),
-    lowers("returns nothing", "pass", "nothing for output 0, which is used"),
+    lowers("returns nothing", "pass", "None for output 0, which is used"),
     lowers("returns too much", "return x, x", "2 values for 1 outputs"),
     lowers("returns another dtype", "return ctx.ops.Cast(x, to='int64')", "output 0 is int64, the tensor is float"),
     lowers(
         "returns another shape",
         "return ctx.ops.Concat(x, x, axis=0)",
-        "by the file and what it declares it is 2",
+        "but 2 by the file and the handler's declarations",
         placed=False,
     ),
     lowers(
-        "returns a stranger", "return ir.Value(name='stray')", "'stray' for output 0, which is no value of this model"
+        "returns a stranger",
+        "return ir.Value(name='stray')",
+        "'stray' for output 0, which is not a value of this model",
     ),
     lowers(
-        "takes a stranger", "return ctx.ops.Abs(ir.Value(name='stray'))", "operand 'stray' is no value of this model"
+        "takes a stranger", "return ctx.ops.Abs(ir.Value(name='stray'))", "operand 'stray' is not a value of this model"
     ),
-    lowers("takes text", "return ctx.ops.Abs('x')", "str 'x' is no operand"),
-    lowers("renames its operand", "x.name = 'mine'; return ctx.ops.Abs(x)", "it changed its operand 'x'"),
-    lowers("reshapes its operand", "x.shape = ir.Shape([3, 2]); return ctx.ops.Abs(x)", "it changed its operand 'x'"),
-    lowers("turns its operand", "x.dtype = ir.DataType.INT8; return ctx.ops.Abs(x)", "it changed its operand 'x'"),
+    lowers("takes text", "return ctx.ops.Abs('x')", "str 'x' cannot be an operand"),
+    lowers("renames its operand", "x.name = 'mine'; return ctx.ops.Abs(x)", "the lowering changed operand 'x'"),
+    lowers(
+        "reshapes its operand", "x.shape = ir.Shape([3, 2]); return ctx.ops.Abs(x)", "the lowering changed operand 'x'"
+    ),
+    lowers(
+        "turns its operand", "x.dtype = ir.DataType.INT8; return ctx.ops.Abs(x)", "the lowering changed operand 'x'"
+    ),
     lowers("has no such operator", "return ctx.ops.Absolute(x)", "ONNX has no operator Absolute"),
     lowers("has no such attribute", "return ctx.ops.Abs(x, sharpness=3)", "Abs has no attribute sharpness"),
     lowers(
         "gives an attribute that is none",
         "return ctx.ops.domain('evil').Abs(x, how=b'x')",
-        "is no attribute: give numbers, text, lists of them, or an array",
+        "cannot be an attribute: pass numbers, text, lists of them, or an array",
     ),
     lowers("activates what the host does", "return ctx.activate(x)", "ctx.activate needs activation=FusedActivation"),
     lowers("runs a stranger", "return ctx.inline(7, [x])", "subgraph 7 does not exist; the model has 1"),
@@ -103,14 +109,16 @@ DECLARED = (
     declares("axes", "lambda at: ['a', 'b']", "axes declared by", "it returned a list, not str or None"),
     declares("axes", "'n h w c -> n h w c'", "do not fit a tensor of rank 2"),
     declares("axes", "'n c'", "axes 'n c' have no '->'"),
-    declares("along", "lambda at: at.op.options.axis", "along declared by", "AttributeError"),
-    declares("along", "Along('Softmaxx', 'a1')", "no target has a price for 'Softmaxx'; did you mean 'Softmax'?"),
+    declares("axis_price", "lambda at: at.op.options.axis", "axis_price declared by", "AttributeError"),
+    declares(
+        "axis_price", "AxisPrice('Softmaxx', 'a1')", "no target has a price for 'Softmaxx'; did you mean 'Softmax'?"
+    ),
     declares("indexed_by_axis", "lambda at: {0}", "indexed_by_axis declared by", "a set, not a mapping of int to int"),
-    replace(declares("holds_axes", "(0,)", "handler evil_pack:evil of evil-pack declares"), placed=False),
+    replace(declares("holds_axes", "(0,)", "the declarations of handler evil_pack:evil of evil-pack"), placed=False),
     declares("quantization", "lambda at: NotQuantizable", "quantization declared by", "the class NotQuantizable"),
     declares("quantization", "lambda at: at.target.no_such_trait", "quantization declared by", "AttributeError"),
     declares(
-        "activation", "lambda at: 'RELU7'", "activation declared by", "'RELU7' is no activation; did you mean 'RELU"
+        "activation", "lambda at: 'RELU7'", "activation declared by", "'RELU7' is not an activation; did you mean 'RELU"
     ),
     declares(
         "activation",
@@ -167,13 +175,13 @@ OFFERED = (
 )
 
 FUSED = (
-    fuses("where raises", "where of fusion EVIL of evil-pack failed: ZeroDivision", where="lambda match: 1 / 0"),
-    fuses("where exits", "where of fusion EVIL", "SystemExit: 0", where="lambda match: sys.exit(0)"),
+    fuses("check raises", "check of fusion EVIL of evil-pack failed: ZeroDivision", check="lambda match: 1 / 0"),
+    fuses("check exits", "check of fusion EVIL", "SystemExit: 0", check="lambda match: sys.exit(0)"),
     fuses(
         "where returns text",
-        "where of fusion EVIL",
+        "check of fusion EVIL",
         "the str 'no', not a mapping of options or a Decline",
-        where="lambda match: 'no'",
+        check="lambda match: 'no'",
     ),
     fuses("layout raises", "layout declared by", "ZeroDivisionError", layout="lambda at: 1 / 0"),
     fuses("min_opset raises", "min_opset declared by", "ZeroDivisionError", min_opset="lambda at: 1 / 0"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.packs.hostile.packing import PRINTED, PRINTS, hooked, hooks
 
-CHANGED = "it changed what was lowered"
+CHANGED = "it changed a lowered operator"
 OUTPUTS = "it changed the graph's outputs"
 
 REGISTERED = (
@@ -26,14 +26,14 @@ REGISTERED = (
     hooked(
         "is misspelt and unmarked",
         "def finnish(self, model): pass",
-        "'finnish' is no hook; did you mean 'finish'?",
+        "'finnish' is not a hook; did you mean 'finish'?",
         converts=True,
         placed=False,
     ),
     hooked(
         "is unmarked",
         "def finish(self, model): pass",
-        "'finish' is not called, for it lacks @hookimpl",
+        "'finish' is not called, because it lacks @hookimpl",
         converts=True,
         placed=False,
     ),
@@ -79,10 +79,12 @@ CALLED = (
         "renames an input", "finish", "model.graph.inputs[0].name = 'mine'", "it changed the graph's inputs", "'mine'"
     ),
     hooks("changes an output's dtype", "finish", "model.graph.outputs[0].dtype = ir.DataType.INT8", OUTPUTS),
-    hooks("makes a node nobody knows", "finish", "model.graph[0].op_type = 'Evil'", "it leaves no valid model", "Evil"),
-    hooks("drops a node", "finish", "model.graph.remove(model.graph[0])", "it leaves no valid model"),
+    hooks(
+        "makes a node nobody knows", "finish", "model.graph[0].op_type = 'Evil'", "it leaves an invalid model", "Evil"
+    ),
+    hooks("drops a node", "finish", "model.graph.remove(model.graph[0])", "it leaves an invalid model"),
     hooks("removes the name", "finish", "model.graph[0].outputs[0].name = None", OUTPUTS),
-    hooks("returns a model", "finish", "return model", "it returned a Model; the model is to be changed in place"),
+    hooks("returns a model", "finish", "return model", "it returned a Model; it must change the model in place"),
     hooks("prints", "finish", PRINTS, *PRINTED, converts=True, warns=False, placed=False),
 )
 

@@ -77,7 +77,7 @@ def declares(name: str, text: str, *says: str) -> Hostile:
 
 def fuses(what: str, *says: str, lower: str = "return ctx.ops.Abs(x)", **declared: str) -> Hostile:
     """A fusion of the one operator, which is left out where it cannot be declared or lowered."""
-    keywords = _keywords({"layout": "Transparent()", "where": "lambda match: {}", **declared})
+    keywords = _keywords({"layout": "Transparent()", "check": "lambda match: {}", **declared})
     fusion = f'(x,) = operands("x")\n\n@fusion("EVIL", pattern=Call("CUSTOM.Evil", x), inputs=(x,), {keywords})\n'
     source = f"{handler()}\n{fusion}def fused(ctx, x):\n    {lower}\n"
     return Hostile(f"fusion {what}", source, FUSION, says, converts=True)

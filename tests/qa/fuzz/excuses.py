@@ -14,11 +14,11 @@ from math import frexp, prod
 
 import numpy as np
 
-from onnx_tflite_plugin.diagnosis.litert import contradicted
+from onnx_tflite_plugin.diagnosis.litert import shape_contradiction
 from onnx_tflite_plugin.diagnosis.probe import probe
 from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.source import read
-from onnx_tflite_plugin.source.dtypes import QUANTIZED, stored_bytes
+from onnx_tflite_plugin.source.dtypes import QUANTIZED, size_in_file
 from onnx_tflite_plugin.source.model import Array, BlockwiseQuantization, Operator, Quantization, Tensor, agree
 from onnx_tflite_plugin.verify import LiteRT, LiteRTError
 from onnx_tflite_plugin.verify.comparison.distance import comparable
@@ -47,7 +47,7 @@ class Trial:
 
     @property
     def constants(self) -> Iterator[Tensor]:
-        return (tensor for tensor in self.tensors if tensor.constant)
+        return (tensor for tensor in self.tensors if tensor.is_constant)
 
     @property
     def operators(self) -> Iterator[Operator]:
@@ -116,7 +116,7 @@ def large_numbers(trial: Trial) -> bool:
     """A float constant, option or scale that is not finite, beyond 1e8, or so close to 0 that products underflow."""
     floats = [t.array.astype(np.float64) for t in trial.constants if t.dtype in ("float16", "float32", "float64")]
     options = [value for op in trial.operators for value in op.options.values() if isinstance(value, float)]
-    stored = [q for t in trial.tensors for q in (t.quantization, t.disregarded)]
+    stored = [q for t in trial.tensors for q in (t.quantization, t.ignored_quantization)]
     scales = [scale for q in stored if isinstance(q, Quantization) for scale in q.scale]
     blocks = [q.scales.array for q in stored if isinstance(q, BlockwiseQuantization)]
     tiny = np.finfo(np.float32).tiny
@@ -129,9 +129,9 @@ def large_numbers(trial: Trial) -> bool:
 
 def other_shapes(trial: Trial) -> bool:
     """Stored shapes other than LiteRT computes: as it prepares the file, as it runs, or in a called subgraph."""
-    if contradicted(trial.model, probe(trial.data)) is not None:
+    if shape_contradiction(trial.model, probe(trial.data)) is not None:
         return True
-    stored = {tensor.index: tensor for tensor in trial.model.main.tensors if tensor.has_rank and not tensor.constant}
+    stored = {tensor.index: tensor for tensor in trial.model.main.tensors if tensor.has_rank and not tensor.is_constant}
     return any(
         not agree(array.shape, stored[index].dims)
         or any(size == 0 != known for size, known in zip(array.shape, stored[index].shape, strict=True))
@@ -144,7 +144,7 @@ def other_shapes(trial: Trial) -> bool:
 def division_by_zero(trial: Trial) -> bool:
     """A divisor that is 0 or subnormal: XNNPACK returns infinity, kernels that clip return the largest float."""
     divisions = [op for op in trial.operators if op.code in ("DIV", "FLOOR_DIV", "FLOOR_MOD")]
-    constants = [op[1].array for op in divisions if op[1].constant]
+    constants = [op[1].array for op in divisions if op[1].is_constant]
     main = [op[1] for op in divisions if op in trial.model.main.operators]
     computed = [values[tensor.index] for values in trial.values for tensor in main if tensor.index in values]
     points = [_zero_point(op[1]) for op in divisions]
@@ -166,10 +166,10 @@ def _largest(op: Operator) -> float:
     result = op.tensor(~0) if op.outputs else None
     if not operands or result is None:
         return 0.0
-    weights = [t for t in operands[1:] if t.constant and t.rank > 1]
+    weights = [t for t in operands[1:] if t.is_constant and t.rank > 1]
     depth = max((prod(t.shape) // max(min(t.shape[0], t.shape[-1]), 1) for t in weights), default=1)
     products = operands[:2] if weights or op.code in ("MUL", "BATCH_MATMUL", "PRELU") else operands[:1]
-    biases = [t for t in op.inputs if t is not None and t.constant and t.dtype in ("int32", "int64") and t.rank < 3]
+    biases = [t for t in op.inputs if t is not None and t.is_constant and t.dtype in ("int32", "int64") and t.rank < 3]
     bias = max((float(np.abs(t.array.astype(np.float64)).max(initial=0)) for t in biases if weights), default=0.0)
     total = depth * prod(float(np.iinfo(np.int8 if t.dtype in ("int4", "int2") else t.dtype).max) for t in products)
     factor = prod(_scale(t) for t in products) / (_scale(result) or 1.0)
@@ -187,7 +187,7 @@ def _zero_point(tensor: Tensor) -> int:
 def reads_beyond(trial: Trial) -> bool:
     """A constant with more bytes than its shape, of which kernels read rows, or fewer scales than channels (depthwise_conv.cc)."""
     sizes = [(t, getattr(t.data, "_size", None)) for t in trial.constants if t.dtype != "string" and not _sparse(t)]
-    return any(size is not None and size > stored_bytes(t.dtype, t.shape) for t, size in sizes) or any(
+    return any(size is not None and size > size_in_file(t.dtype, t.shape) for t, size in sizes) or any(
         op.code == "DEPTHWISE_CONV_2D"
         and (op[0].dtype, op[1].dtype) == ("float32", "int8")
         and isinstance(op[1].quantization, Quantization)
@@ -223,9 +223,9 @@ def undefined_in_cpp(trial: Trial) -> bool:
     """Shifts by a negative number or by more than the dtype's bits, and 64-bit sizes cut to 32 (broadcast_args.cc)."""
     shifts = [op[1] for op in trial.operators if op.code in ("STABLEHLO_SHIFT_LEFT", "RIGHT_SHIFT")]
     sizes = [t for op in trial.operators if op.code == "BROADCAST_ARGS" for t in op.inputs if t and t.dtype == "int64"]
-    return any(not t.constant or not ((t.array >= 0) & (t.array < 8 * t.array.itemsize)).all() for t in shifts) or any(
-        not t.constant or (np.abs(t.array.astype(np.float64)) >= 2**31).any() for t in sizes
-    )
+    return any(
+        not t.is_constant or not ((t.array >= 0) & (t.array < 8 * t.array.itemsize)).all() for t in shifts
+    ) or any(not t.is_constant or (np.abs(t.array.astype(np.float64)) >= 2**31).any() for t in sizes)
 
 
 DOCUMENTED: dict[str, Callable[[Trial], bool]] = {

@@ -23,7 +23,7 @@ from typing import Any, TextIO
 
 import onnx_tflite_plugin
 from onnx_tflite_plugin.conversion import Conversion, convert_model
-from onnx_tflite_plugin.diagnosis.litert import UNKNOWN, contradicted
+from onnx_tflite_plugin.diagnosis.litert import UNKNOWN, shape_contradiction
 from onnx_tflite_plugin.diagnosis.probe import probe
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel, VerificationError
 from onnx_tflite_plugin.graph.opening import CHEAP
@@ -113,7 +113,7 @@ def tried(data: bytes, answers: TextIO) -> Outcome:
         answer = probe(data)
         if "refused" in answer and UNKNOWN not in answer["refused"]:
             return outcome("invalid", "LiteRT refuses", text=answer["refused"])
-        if contradiction := contradicted(read(data), answer):
+        if contradiction := shape_contradiction(read(data), answer):
             return outcome("invalid", "InvalidModel", text=str(contradiction))
         return outcome("bug", type(error).__name__, _deepest(error.__cause__), str(error))
     except MemoryError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from onnx_tflite_plugin.api import Raw, Transparent, spelled
+from onnx_tflite_plugin.api import Raw, Transparent, format_axes
 from tests.qa.mutations.planting import Change, Mutation, with_attributes
 
 
@@ -17,7 +17,7 @@ def _adjoint(x: bool, y: bool) -> Change:
         op = at.op
         adj_x, adj_y = op.options.adj_x and not x, op.options.adj_y and not y
         *operands, result = product_axes(op, "km" if adj_x else "mk", "nk" if adj_y else "kn")
-        return spelled(operands, result)
+        return format_axes(operands, result)
 
     return axes
 

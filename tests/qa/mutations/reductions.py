@@ -9,11 +9,11 @@ from tests.qa.mutations.planting import Mutation, left_out, with_attributes
 
 
 def _rounded(ctx: Any, x: Any, axes: Any) -> Any:
-    from op_handlers.math.reduction import reduced
+    from op_handlers.math.reduction import emit_reduction
 
     if ctx.op[0].dtype not in ("int32", "int64"):
-        return reduced(ctx, "ReduceMean", x, axes)
-    mean = reduced(ctx, "ReduceMean", ctx.ops.Cast(x, to="float32"), axes)
+        return emit_reduction(ctx, "ReduceMean", x, axes)
+    mean = emit_reduction(ctx, "ReduceMean", ctx.ops.Cast(x, to="float32"), axes)
     return ctx.ops.Cast(ctx.ops.Round(mean), to=ctx.op[0].dtype)
 
 

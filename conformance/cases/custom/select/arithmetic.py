@@ -40,9 +40,16 @@ def refusals() -> Iterator[Case]:
     complex_ = tensor(5, 7, dtype="complex128")
     quantized = tensor(5, 7, dtype="int8")
     other = select_options("AddV2", node("Sub"))
-    yield alone(code, "complex128", [complex_] * 2, complex_, custom_options=usual, refused="its dtypes are complex128")
     yield alone(
-        code, "quantized operands", [quantized] * 2, quantized, custom_options=usual, refused="its dtypes are int8"
+        code, "complex128", [complex_] * 2, complex_, custom_options=usual, refused="no kernel for dtypes complex128"
+    )
+    yield alone(
+        code,
+        "quantized operands",
+        [quantized] * 2,
+        quantized,
+        custom_options=usual,
+        refused="no kernel for dtypes int8",
     )
     yield alone(code, "no NodeDef", [x, x], x, custom_options=b"", refused="its options hold no valid NodeDef")
     yield alone(

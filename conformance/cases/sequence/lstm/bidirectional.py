@@ -150,8 +150,12 @@ def auxiliary() -> Iterator[Case]:
 
 def refused() -> Iterator[Case]:
     yield both("float32 merged, batch first", {"refused": "beyond their end"}, major=False)
-    yield both("float32 back over a wider input", {"refused": "not as wide as its input"}, auxiliary=AUXILIARY)
+    yield both(
+        "float32 back over a wider input",
+        {"refused": "its auxiliary input and its input differ in size"},
+        auxiliary=AUXILIARY,
+    )
     yield both("float32 without an activation", {"refused": "activation NONE"}, fused_activation_function="NONE")
-    yield both("float32 whose states are handed in", {"refused": "no variable tensors"}, each={"variable": False})
+    yield both("float32 whose states are handed in", {"refused": "not variable tensors"}, each={"variable": False})
     uneven = {"weights": "int8", "point": 3}
     yield both("float32 with zero points", {"refused": "zero points other than 0"}, each=uneven)

@@ -200,7 +200,7 @@ def basic() -> Iterator[Case]:
             yield net(STEP, name, five(dtype, True, activation=activation), dtype=dtype)
     yield net(STEP, "float32 of five operands, all four results", five("float32", True, wanted=4))
     yield net(STEP, "uint8 of five operands, cells too", five("uint8", True, wanted=2), dtype="uint8", runs=1)
-    odd = "the kernel takes it for one of 0.0078125 and 128"
+    odd = "the kernel assumes 0.0078125 and 128"
     yield net(STEP, "uint8 of another scale", five("uint8", True, scale=0.01), dtype="uint8", refused=odd)
 
 
@@ -242,7 +242,7 @@ def five(
 
 def refused(op: str) -> Iterator[Case]:
     yield lstm("float32 without an activation", {"refused": "activation NONE"}, op=op, fused_activation_function="NONE")
-    kept = {"refused": "no variable tensors"}
+    kept = {"refused": "not variable tensors"}
     yield lstm("float32 whose states are handed in", kept, op=op, variable=False)
     uneven = {"refused": "zero points other than 0"}
     yield lstm("float32 with zero points", uneven, op=op, weights="int8", point=3)
@@ -250,19 +250,19 @@ def refused(op: str) -> Iterator[Case]:
     yield lstm("float32 with scales per row", rows, op=op, weights="int8", per_row=True)
     yield lstm(
         "int8 with 8 bit gates",
-        {"refused": "mixes up the scales"},
+        {"refused": "confuses the gates' scales"},
         op=op,
         dtype="int8",
         weights="int8",
         intermediates=12,
     )
-    odd = {"refused": "no power of two"}
+    odd = {"refused": "is not a power of two"}
     yield lstm("int8 with odd cells", odd, op=op, dtype="int8", weights="int8", cells_scale=0.0003)
-    coarse = {"refused": "not from 2^-15 to 2^-9"}
+    coarse = {"refused": "is not between 2^-15 and 2^-9"}
     yield lstm("int8 with coarse cells", coarse, op=op, dtype="int8", weights="int8", cells_scale=2.0**-8)
-    huge = {"refused": "shifted beyond 32 bits"}
+    huge = {"refused": "exceed 32 bits after rescaling"}
     yield lstm("int8 with scales beyond measure", huge, op=op, dtype="int8", weights="int8", reach=1e7)
-    mixed = {"refused": "mixes up its cells"}
+    mixed = {"refused": "confuses cells"}
     yield lstm(
         "int8 that peeps and projects", mixed, op=op, dtype="int8", weights="int8", peephole=True, outputs=OUTPUTS
     )

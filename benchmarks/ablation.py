@@ -1,0 +1,136 @@
+"""``python -m benchmarks.ablation PATHS``: the time that each rewrite rule saves.
+
+Each network is converted with all rules, and once more without each rule that changed it. All are timed in interleaved rounds,
+on the same inputs, with one thread. Without paths, the examples of the repository are timed; ``python -m benchmarks.networks``
+fetches larger ones.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple, get_args
+
+import click
+import numpy as np
+
+import onnx_tflite_plugin as otp
+from benchmarks.__main__ import machine, named
+from benchmarks.measure import interleaved
+from onnx_tflite_plugin.cli.output import working
+from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.options import Optimize
+from onnx_tflite_plugin.rewrite import RULES
+from onnx_tflite_plugin.rewrite.declaration import RuleDeclaration
+from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+ABSENT = frozenset({"no such operator"})
+
+
+class Gains(NamedTuple):
+    """The gains of one rule by network: time without it over time with it, minus 1, in per cent."""
+
+    rule: str
+    gains: Mapping[str, float]
+
+    @property
+    def row(self) -> str:
+        """The line of the table."""
+        lines = _lines(RULES[self.rule])
+        if not self.gains:
+            return f"| {self.rule} | 0 | | | | {lines} |"
+        values = list(self.gains.values())
+        figures = " | ".join(f"{value:.1f}" for value in (np.mean(values), max(values), min(values)))
+        return f"| {self.rule} | {len(values)} | {figures} | {lines} |"
+
+
+@contextmanager
+def disabled(name: str) -> Iterator[None]:
+    """Convert without a rule: it waits for an operator that no model has."""
+    rule = RULES[name]
+    RULES[name] = rule._replace(operators=ABSENT)
+    try:
+        yield
+    finally:
+        RULES[name] = rule
+
+
+def ablate(path: Path, optimize: Optimize, rounds: int, only: Sequence[str] = ()) -> Mapping[str, float]:
+    """Return the gain in per cent of each rule that changes a network."""
+    conversion = otp.convert(path, optimize=optimize)
+    fired = [name for name in conversion.report.passes if not only or name in only]
+    if not fired:
+        return {}
+    protos = [conversion.proto]
+    for name in fired:
+        with disabled(name):
+            protos.append(otp.convert(path, optimize=optimize).proto)
+    sessions = [OnnxRuntime(proto).session for proto in protos]
+    feeds = _feeds(sessions[0])
+    runs = [lambda session=session: session.run(None, feeds) for session in sessions]
+    reference, *others = interleaved(runs, rounds)
+    return {
+        name: 100 * (float(np.median(seconds / reference)) - 1) for name, seconds in zip(fired, others, strict=True)
+    }
+
+
+def _feeds(session: Any) -> dict[str, Array]:
+    """Return random floats and 8-bit integers, and zeros for others, which may be indices."""
+    random, feeds = np.random.default_rng(0), {}
+    for given in session.get_inputs():
+        shape = [size if isinstance(size, int) else 1 for size in given.shape]
+        kind = given.type[7:-1]
+        dtype = {"float": "float32", "double": "float64"}.get(kind, kind)
+        if dtype.startswith("float"):
+            feeds[given.name] = random.normal(size=shape).astype(dtype)
+        elif dtype in ("int8", "uint8"):
+            feeds[given.name] = random.integers(0, 127, shape).astype(dtype)
+        else:
+            feeds[given.name] = np.zeros(shape, dtype)
+    return feeds
+
+
+def _lines(rule: RuleDeclaration) -> int:
+    spec = find_spec(f"{rule.package}.{rule.module or rule.name}")
+    assert spec is not None
+    assert spec.origin is not None
+    return len(Path(spec.origin).read_text().splitlines())
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("paths", metavar="FOLDER_OR_FILES…", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--rounds", type=click.IntRange(min=1), default=15, show_default=True, help="Samples of each variant.")
+@click.option(
+    "--optimize",
+    type=click.Choice(list(get_args(Optimize))),
+    default="speed",
+    show_default=True,
+    help="As in convert.",
+)
+@click.option(
+    "--rule", "only", metavar="NAME", multiple=True, type=click.Choice(list(RULES)), help="One rule. Repeatable."
+)
+def ablation(paths: Sequence[Path], rounds: int, optimize: Optimize, only: Sequence[str]) -> None:
+    """Time networks with and without each rewrite rule that changes them."""
+    gains: dict[str, dict[str, float]] = {name: {} for name in only or RULES}
+    models = named(paths or [EXAMPLES])
+    for k, (name, path) in enumerate(models.items(), 1):
+        try:
+            with working(f"{k} of {len(models)}: {name}"):
+                for rule, gain in ablate(path, optimize, rounds, only).items():
+                    gains[rule][name] = gain
+        except ConversionError as error:
+            click.echo(f"{name}: {error}", err=True)
+    click.echo(f"{machine()}, {rounds} rounds, {len(models)} networks")
+    click.echo("| rule | networks | mean % | best % | worst % | lines of its module |\n|---|---|---|---|---|---|")
+    for rule, by_network in gains.items():
+        click.echo(Gains(rule, by_network).row)
+
+
+if __name__ == "__main__":
+    sys.exit(ablation())

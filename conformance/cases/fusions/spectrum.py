@@ -1,0 +1,80 @@
+"""One part of spectra, and mel filters after it; transforms of several rows, and more filters than pay, stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from conformance.builder import TensorRef
+from conformance.case import Case
+from conformance.models import Net, Spec, constant, drawn, net, tensor
+
+
+def cases() -> Iterator[Case]:
+    for name, points, sizes in (
+        ("one product", 16, (2, 5)),
+        ("two products", 1024, (2, 5)),
+        ("dynamic sizes", 1024, (None, None)),
+    ):
+        for op in ("CAST", "REAL", "IMAG"):
+            for squeezes in (False, True):
+                draw = part(tensor(*sizes, 1, points - 3), points, op, squeezes)
+                more = "without the axis of rows" if squeezes else "with the axis of rows"
+                yield net("RFFT2D", f"{op} of spectra, {name}, {more}", draw, nodes=["MatMul"], fuses=["RFFT2D_PART"])
+    for name, points, units, fuses in (
+        ("mel filters", 1024, 11, True),
+        ("more filters than frequencies", 16, 37, False),
+    ):
+        for biased in (False, True):
+            draw = filters(tensor(None, None, 1, points - 3), points, units, biased)
+            names = ["RFFT2D_FILTERS"] if fuses else ["RFFT2D_PART"]
+            yield net(
+                "RFFT2D", f"{name}{', a bias and RELU' if biased else ''}", draw, nodes={"MatMul": 1}, fuses=names
+            )
+    x = tensor(2, 3, 1, 16)
+    yield net("RFFT2D", "REAL of spectra of two rows", part(x, 16, "REAL", False, rows=2), nodes=["DFT"])
+
+
+def part(x: Spec, points: int, code: str, squeezes: bool, rows: int = 1) -> Callable[[Net], None]:
+    """Return a network that takes the real or imaginary part of the spectra of ``[n, t, 1, samples]``."""
+
+    def draw(model: Net) -> None:
+        n, t = x.shape[:2]
+        sizes: tuple[int | None, ...] = (n, t, rows, points // 2 + 1)
+        lengths = constant(np.array([rows, points], np.int32))
+        spectra = model.call("RFFT2D", [model.input(x), lengths], tensor(*sizes, dtype="complex64"))
+        if squeezes:
+            sizes = (n, t, points // 2 + 1)
+            spectra = model.call("SQUEEZE", [spectra], tensor(*sizes, dtype="complex64"), squeeze_dims=(-2,))
+        dtypes = {"in_data_type": 8, "out_data_type": 0} if code == "CAST" else {}
+        model.output(model.call(code, [spectra], tensor(*sizes), **dtypes))
+
+    return draw
+
+
+def filters(x: Spec, points: int, units: int, biased: bool) -> Callable[[Net], None]:
+    """Return a network that filters real parts of the spectra of ``[n, t, 1, samples]``, reshaped to a matrix."""
+
+    def draw(model: Net) -> None:
+        n, t = x.shape[:2]
+        frequencies = points // 2 + 1
+        rows = model.input(x)
+        lengths = constant(np.array([1, points], np.int32))
+        spectra = model.call("RFFT2D", [rows, lengths], tensor(n, t, 1, frequencies, dtype="complex64"))
+        real = model.call("REAL", [spectra], tensor(n, t, 1, frequencies))
+        shape: Spec | TensorRef = constant([-1, frequencies])
+        if n is None:  # as Keras exports a dense layer on a tensor of several dynamic dimensions
+            sizes = model.call("SHAPE", [real], tensor(4, dtype="int32"), out_type=2)
+            last = model.call("GATHER", [sizes, constant([3])], tensor(1, dtype="int32"), axis=0)
+            shape = model.call("CONCATENATION", [constant([-1]), last], tensor(2, dtype="int32"), axis=0)
+        matrix = model.call("RESHAPE", [real, shape], tensor(None, frequencies))
+        constants = [constant(drawn(units, frequencies) / 16), *([constant(drawn(units))] if biased else [])]
+        activation = "RELU" if biased else "NONE"
+        model.output(
+            model.call(
+                "FULLY_CONNECTED", [matrix, *constants], tensor(None, units), fused_activation_function=activation
+            )
+        )
+
+    return draw

@@ -1,0 +1,200 @@
+"""Layout constraints of operators: shared axes of flexible operators, fixed layouts of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from onnx_tflite_plugin.api.declarations import Attribute, Implicit, Layout, Terminate, Transparent
+from onnx_tflite_plugin.binding.bound import Bound
+from onnx_tflite_plugin.layout.shared_axes import (
+    AxesError,
+    Group,
+    LetterPart,
+    OperatorLayout,
+    RankError,
+    SharedAxes,
+    merge_letters,
+    parse_axes,
+    resolve_shared_axes,
+)
+from onnx_tflite_plugin.layout.tensor_layout import (
+    INSERTED,
+    AxisPart,
+    TensorLayout,
+    element_count,
+    layout_of_permutation,
+    source_layout,
+)
+from onnx_tflite_plugin.source.model import Operator
+
+
+class LayoutConstraint(NamedTuple):
+    """Layouts that one operator can work in.
+
+    ``declaration``: the handler's declared layout. ``shared_axes``: the axes that a flexible operator's slots share, else
+    ``None``. ``fixed``: the layouts of slots without a choice; slots that are missing there keep the file's layout.
+    ``aligned``: the host aligns the ranks of broadcast operands. ``allowed``: the only layouts that a flexible operator can
+    work in, the best of equals first; empty if ``shared_axes`` allows any.
+    """
+
+    bound: Bound
+    declaration: Layout
+    shared_axes: SharedAxes | None
+    fixed: Mapping[int, TensorLayout]
+    aligned: bool = False
+    allowed: tuple[OperatorLayout, ...] = ()
+
+    def layout(self, slot: int) -> TensorLayout:
+        """Return the layout of a slot that has no shared axes."""
+        return self.fixed.get(slot) or source_layout(self.bound.op[slot].dims)
+
+    def is_allowed(self, layout: OperatorLayout) -> bool:
+        """Return True if the operator can work in this layout."""
+        if self.shared_axes is None or any(
+            self.shared_axes.slot_layout(layout, slot) is None for slot in self.shared_axes.slots
+        ):
+            return False
+        if self.allowed:
+            return layout in self.allowed
+        return not isinstance(self.declaration, Terminate) or self._ordered_letters(layout) == self._ordered_letters(
+            self.shared_axes.source
+        )
+
+    def _ordered_letters(self, layout: OperatorLayout) -> list[list[str]]:
+        """Return the letters of each slot, with each run of unordered letters replaced by one ``*``."""
+        assert self.shared_axes is not None
+        rows = []
+        for axes in self.shared_axes.slots.values():
+            letters = {letter for group in axes.groups for letter in group}
+            row = ["*" if p.letter in self.shared_axes.unordered else p.letter for p in layout if p.letter in letters]
+            rows.append([a for i, a in enumerate(row) if a != "*" or i == 0 or row[i - 1] != "*"])
+        return rows
+
+
+def present_slots(bound: Bound) -> list[int]:
+    """Return the slots of all operands and results that are present."""
+    op = bound.op
+    slots = [*range(len(op.inputs)), *(~k for k in range(len(op.outputs)))]
+    return [slot for slot in slots if op.tensor(slot) is not None]
+
+
+def layout_constraint(bound: Bound, squeeze: bool = False) -> LayoutConstraint:
+    """Return the layout constraint that a handler declares for one operator.
+
+    ``squeeze``: squeezable axes of size 1 may be left out. Raises AxesError if the declaration does not fit the operands.
+    """
+    op, declaration, axes = bound.op, bound.declared.layout, bound.declared.axes
+    if isinstance(declaration, Implicit):
+        if axes is None:
+            raise AxesError("an Implicit layout needs axes")
+        fixed = implicit_layouts(op, declaration, axes)
+        return (_squeeze_constraint(bound, declaration, axes) if squeeze else None) or LayoutConstraint(
+            bound, declaration, None, fixed
+        )
+    if isinstance(declaration, Terminate) and not declaration.unordered:
+        return LayoutConstraint(bound, declaration, None, {})
+    aligned = bound.declared.aligned
+    if axes is None and not aligned:
+        return LayoutConstraint(bound, declaration, None, {})  # an instance whose axes cannot be followed
+    groups = default_axes(bound) if axes is None else _axis_groups(op, axes)
+    if aligned:
+        _check_result_ranks(op, groups)
+    unordered = (
+        "*"
+        if isinstance(declaration, Transparent)
+        else declaration.unordered
+        if isinstance(declaration, Attribute | Terminate)
+        else ""
+    )
+    units = isinstance(declaration, Transparent) and bound.declared.effects is None
+    shared_axes = resolve_shared_axes({slot: (g, op[slot].dims) for slot, g in groups.items()}, unordered, units=units)
+    return LayoutConstraint(bound, declaration, shared_axes, {}, aligned)
+
+
+def _check_result_ranks(op: Operator, groups: Collection[int]) -> None:
+    """Raise RankError for a result that is stored as a scalar beside larger operands.
+
+    Old converters store ``[]`` as the shape of a result if they did not know it.
+    """
+    rank = max((op[slot].rank for slot in groups if slot >= 0 and element_count(op[slot].dims) != 1), default=0)
+    for tensor in op.outputs:
+        if tensor is not None and tensor.rank == 0 < rank:
+            raise RankError(f"the file stores no shape for {tensor.name!r}, made of operands of rank {rank}")
+
+
+def _axis_groups(op: Operator, declared: str) -> dict[int, list[Group]]:
+    """Return the axis groups of each present slot; trailing slots that the declaration omits have none."""
+    inputs, outputs = parse_axes(declared)
+    slots = {k: g for k, g in enumerate(inputs) if g is not None and op.tensor(k) is not None}
+    return slots | {~k: g for k, g in enumerate(outputs) if g is not None and op.tensor(~k) is not None}
+
+
+def default_axes(bound: Bound) -> dict[int, list[Group]]:
+    """Return the axis groups of all data operands and results, aligned from the right."""
+    op, declared = bound.op, bound.declared
+    excluded = {*declared.holds_axes, *declared.requires_constant, *declared.indexed_by_axis}
+    slots = [*range(len(op.inputs)), *(~k for k in range(len(op.outputs)))]
+    return {slot: [("...",)] for slot in slots if slot not in excluded and op.tensor(slot) is not None}
+
+
+def implicit_layouts(op: Operator, declaration: Implicit, declared: str) -> dict[int, TensorLayout]:
+    """Return the layout that the ONNX operator requires of each slot."""
+    letters = _implicit_letters(op, declaration, declared)
+    optional = {letter for unit in declaration.squeezable for letter in unit.split()}
+    layouts: dict[int, TensorLayout] = {}
+    for slot, own in letters.items():
+        wanted = declaration.onnx[slot].split()
+        if len(wanted) != len({*wanted}) or not {*own} <= {*wanted} <= {*own} | optional:
+            raise AxesError(
+                f"slot {slot}: {declaration.onnx[slot]!r} does not reorder the axes declared in {declared!r}"
+            )
+        sizes = dict(zip(own, op[slot].dims, strict=True))
+        layouts[slot] = tuple(
+            AxisPart(own.index(letter), 1, sizes[letter]) if letter in sizes else AxisPart(INSERTED, 1, 1)
+            for letter in wanted
+        )
+    perm = [part.axis for part in layouts.get(0, ())]
+    for k, tensor in enumerate(op.outputs):
+        if tensor is not None and ~k not in layouts and sorted(perm) == list(range(tensor.rank)):
+            layouts[~k] = layout_of_permutation(tensor.dims, perm)
+    return layouts
+
+
+def _implicit_letters(op: Operator, declaration: Implicit, declared: str) -> dict[int, list[str]]:
+    """Return the letters of the axes of each slot that has a required layout; an axis written as 1 has none."""
+    inputs, outputs = parse_axes(declared)
+    groups_of = {**dict(enumerate(inputs)), **{~k: g for k, g in enumerate(outputs)}}
+    present = [slot for slot in declaration.onnx if op.tensor(slot) is not None]
+    letters = {slot: ["".join(group) for group in groups_of.get(slot) or ()] for slot in present}
+    for slot, of in letters.items():
+        if len(of) != op[slot].rank:
+            raise RankError(f"slot {slot}: axes {' '.join(of)!r} do not fit a tensor of rank {op[slot].rank}")
+    return letters
+
+
+def _squeeze_constraint(bound: Bound, declaration: Implicit, declared: str) -> LayoutConstraint | None:
+    """Return a constraint that allows leaving out squeezable axes of size 1; ``None`` if there are none.
+
+    All letters of such an axis are mapped to one letter. The better layout comes first: an image of a single position stays
+    an image.
+    """
+    letters = _implicit_letters(bound.op, declaration, declared)
+    dims = {slot: dict(zip(own, bound.op[slot].dims, strict=True)) for slot, own in letters.items()}
+    squeeze = [
+        unit.split()
+        for unit in declaration.squeezable
+        if all(sizes.get(a, 1) == 1 for a in unit.split() for sizes in dims.values())
+    ]
+    one = {letter: unit[0] for unit in squeeze for letter in unit}
+    slots = {slot: ([(one.get(a, a),) for a in own], bound.op[slot].dims) for slot, own in letters.items()}
+    shared_axes = resolve_shared_axes(slots, "")
+    if not squeeze or shared_axes is None:
+        return None
+    units = frozenset(one.values())
+    rows = [[one.get(a, a) for a in declaration.onnx[slot].split()] for slot in letters]
+    image = tuple(LetterPart(a, size=1 if a in units else None) for a in merge_letters(rows))
+    squeezed = [tuple(part for part in image if part.letter != unit) for unit in sorted(units)]
+    allowed = (*squeezed, image) if len(squeeze) < len(declaration.squeezable) else (image, *squeezed)
+    return LayoutConstraint(bound, declaration, replace(shared_axes, units=units), {}, allowed=allowed)

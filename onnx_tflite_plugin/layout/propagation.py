@@ -1,0 +1,170 @@
+"""Candidate layouts of operators, propagated from the slots whose layout is fixed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from onnx_tflite_plugin.binding.bound import Bound, BoundModel
+from onnx_tflite_plugin.layout.boundaries import BoundaryValue, boundaries_by_tensor
+from onnx_tflite_plugin.layout.constraints import LayoutConstraint, present_slots
+from onnx_tflite_plugin.layout.shared_axes import OperatorLayout
+from onnx_tflite_plugin.layout.tensor_layout import (
+    TensorLayout,
+    layout_of_permutation,
+    layout_permutation,
+    source_layout,
+)
+from onnx_tflite_plugin.source.model import Tensor
+
+MOST_CANDIDATES = 12  # layouts per operator; the transposes of attention would multiply without a bound
+
+
+class InterfaceLayouts(NamedTuple):
+    """Layouts of graph inputs and outputs: fixed ones by tensor, and the tensors that may follow the plan."""
+
+    fixed: Mapping[Tensor, TensorLayout]
+    free: frozenset[Tensor] = frozenset()
+
+
+def propagate_layouts(
+    model: BoundModel,
+    constraints: Mapping[Bound, LayoutConstraint],
+    representatives: Mapping[Bound, Bound],
+    interface: InterfaceLayouts,
+    local: bool,
+    price: Callable[[LayoutConstraint, OperatorLayout], int],
+    boundaries: Sequence[BoundaryValue] = (),
+) -> tuple[dict[Bound, list[OperatorLayout]], dict[Tensor, list[TensorLayout]]]:
+    """Return candidate layouts per flexible operator and per free graph input or output.
+
+    Layouts are propagated from the slots whose layout is fixed. An operator that no layout reaches keeps the file's layout;
+    this is also a candidate where all others have a cost of their own. Operators that hold one state share the candidates of
+    their first one, which ``representatives`` maps them to. The permutations of ``boundaries`` are extended in place.
+    Label 0, which wins ties, has unit axes in all slots or in none; among those the file's layout comes first if it is a
+    candidate.
+    """
+    flexible = [
+        b for b in model.operators() if constraints[b].shared_axes is not None and representatives.get(b, b) is b
+    ]
+    candidates: dict[Bound, list[OperatorLayout]] = {bound: [*constraints[bound].allowed] for bound in flexible}
+    users: dict[Tensor, list[tuple[Bound, int]]] = {}
+    for bound in model.operators():
+        for slot in present_slots(bound):
+            users.setdefault(bound.op[slot], []).append((bound, slot))
+    interface_candidates = {tensor: [source_layout(tensor.dims)] for tensor in interface.free}
+    members: dict[Bound, list[Bound]] = {}
+    for bound, first in representatives.items():
+        members.setdefault(first, []).append(bound)
+    propagation = _Propagation(
+        constraints,
+        candidates,
+        users,
+        interface_candidates,
+        representatives,
+        members,
+        boundaries_by_tensor(boundaries),
+        set(),
+    )
+    if not local:
+        for bound in model.operators():
+            constraint = constraints[bound]
+            if constraint.shared_axes is None:
+                for slot in present_slots(bound):
+                    propagation.offer(bound.op[slot], constraint.layout(slot))
+            for allowed in constraint.allowed:
+                propagation.propagate(bound, allowed)
+        for tensor, layout in interface.fixed.items():
+            propagation.offer(tensor, layout)
+    for bound in flexible:
+        shared_axes = constraints[bound].shared_axes
+        if shared_axes is not None and (
+            not candidates[bound] or any(price(constraints[bound], layout) for layout in candidates[bound])
+        ):
+            propagation.add_candidate(bound, shared_axes.source)
+    for bound, layouts in candidates.items():
+        shared_axes = constraints[bound].shared_axes
+        if shared_axes is not None and not constraints[bound].allowed:
+            layouts.sort(key=lambda layout, axes=shared_axes: (axes.has_partial_unit(layout), layout != axes.source))  # type: ignore[misc]
+    return candidates, interface_candidates
+
+
+class _Propagation(NamedTuple):
+    """Worklist state of the propagation; ``visited`` are the (tensor, layout) pairs already propagated."""
+
+    constraints: Mapping[Bound, LayoutConstraint]
+    candidates: dict[Bound, list[OperatorLayout]]
+    users: Mapping[Tensor, Sequence[tuple[Bound, int]]]
+    interface_candidates: dict[Tensor, list[TensorLayout]]
+    representatives: Mapping[Bound, Bound]
+    members: Mapping[Bound, Sequence[Bound]]
+    boundaries: Mapping[Tensor, Sequence[BoundaryValue]]
+    visited: set[tuple[Tensor, TensorLayout]]
+
+    def offer(self, tensor: Tensor, layout: TensorLayout) -> None:
+        """Propagate a layout in which ``tensor`` is produced or consumed to the flexible operators that use it."""
+        waiting = [(tensor, layout)]
+        while waiting:
+            tensor, layout = waiting.pop()
+            if tensor.is_constant or (tensor, layout) in self.visited:
+                continue
+            self.visited.add((tensor, layout))  # a user that rejects a layout now rejects it later, too
+            seen = self.interface_candidates.get(tensor)
+            if (
+                seen is not None
+                and layout not in seen
+                and sorted(layout_permutation(layout) or ()) == list(range(tensor.rank))
+            ):
+                seen.append(layout)
+            for boundary in self.boundaries.get(tensor, ()):
+                waiting.extend(self._cross_boundary(boundary, tuple(layout_permutation(layout) or ())))
+            for bound, slot in self.users.get(tensor, ()):
+                shared_axes = self.constraints[bound].shared_axes
+                if shared_axes is not None and slot in shared_axes.slots:
+                    wanted = shared_axes.operator_layout(layout, slot)
+                    if wanted is not None:
+                        waiting.extend(self._append_candidate(bound, wanted))
+
+    def _cross_boundary(self, boundary: BoundaryValue, perm: tuple[int, ...]) -> list[tuple[Tensor, TensorLayout]]:
+        """Return the layouts that a permutation on one side of a subgraph boundary gives to all its tensors."""
+        if perm in boundary.perms or len(boundary.perms) >= MOST_CANDIDATES or sorted(perm) != [*boundary.perms[0]]:
+            return []
+        boundary.perms.append(perm)
+        return [(tensor, layout_of_permutation(tensor.dims, perm)) for tensor in boundary.tensors]
+
+    def propagate(self, bound: Bound, layout: OperatorLayout) -> None:
+        """Propagate an operator's layout to all its slots."""
+        shared_axes = self.constraints[bound].shared_axes
+        if shared_axes is None:
+            return
+        for slot in shared_axes.slots:
+            shown = shared_axes.slot_layout(layout, slot)
+            if shown is not None:
+                self.offer(bound.op[slot], shown)
+
+    def add_candidate(self, bound: Bound, layout: OperatorLayout) -> None:
+        """Add a candidate layout to an operator and propagate it."""
+        for tensor, shown in self._append_candidate(bound, layout):
+            self.offer(tensor, shown)
+
+    def _append_candidate(self, bound: Bound, layout: OperatorLayout) -> list[tuple[Tensor, TensorLayout]]:
+        """Add a candidate layout if all users of the state allow it; return the layouts of the slots that it implies."""
+        first = self.representatives.get(bound, bound)
+        layouts = self.candidates[first]
+        group = [self.constraints[member] for member in self.members.get(first, (first,))]
+        if (
+            layout in layouts
+            or len(layouts) >= MOST_CANDIDATES
+            or not all(constraint.is_allowed(layout) for constraint in group)
+        ):
+            return []
+        layouts.append(layout)
+        group_axes = [
+            (constraint.bound.op, constraint.shared_axes) for constraint in group if constraint.shared_axes is not None
+        ]
+        shown = [
+            (op[slot], shared_axes.slot_layout(layout, slot))
+            for op, shared_axes in group_axes
+            for slot in shared_axes.slots
+        ]
+        return [(tensor, seen) for tensor, seen in shown if seen is not None]

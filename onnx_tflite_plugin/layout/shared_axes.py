@@ -1,0 +1,271 @@
+"""Axes that an operator's slots share, and conversions between an operator's layout and its slots' layouts.
+
+One pair of methods, ``slot_layout`` and ``operator_layout``, covers elementwise operators, reductions, slices, transposes,
+reshapes and squeezes: these differ only in their axes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from math import prod
+from typing import NamedTuple
+
+from onnx_tflite_plugin.layout.tensor_layout import INSERTED, AxisPart, TensorLayout, coalesce, has_adjacent_parts
+from onnx_tflite_plugin.source.model import Dims
+
+Group = tuple[str, ...]
+
+
+class LetterPart(NamedTuple):
+    """A letter or a part of it; ``size`` is ``None`` for the whole letter, 1 for a unit axis that every slot shows."""
+
+    letter: str
+    stride: int = 1
+    size: int | None = None
+
+
+OperatorLayout = tuple[LetterPart, ...]
+
+UNIT = "unit "  # prefix of the letters of axes written as 1
+
+
+class AxesError(ValueError):
+    """A declaration of axes that does not parse or does not fit the operands."""
+
+
+class RankError(AxesError):
+    """Operands whose axes differ from the declaration; an error of the file if the declaration fits other operators."""
+
+
+_AXIS = re.compile(r"\s*(\([\w\s]*\)|\.\.\.|[A-Za-z]\w*|1)")
+
+
+def parse_axes(text: str) -> tuple[list[list[Group] | None], list[list[Group] | None]]:
+    """Return the axis groups per input and per output: ``"n (h w), o -> n o"``; ``_`` gives ``None``.
+
+    Raises AxesError if the text does not parse.
+    """
+    left, arrow, right = text.partition("->")
+    if not arrow:
+        raise AxesError(f"axes {text!r} have no '->'")
+    return [_parse_slot(s, text) for s in left.split(",")], [_parse_slot(s, text) for s in right.split(",")]
+
+
+def _parse_slot(slot: str, text: str) -> list[Group] | None:
+    slot = slot.strip()
+    if slot == "_":
+        return None
+    groups: list[Group] = []
+    at = 0
+    while at < len(slot):
+        match = _AXIS.match(slot, at)
+        if not match:
+            raise AxesError(f"axes {text!r} do not parse at {slot[at:]!r}")
+        axis, at = match.group(1), match.end()
+        groups.append(() if axis == "1" else tuple(axis.strip("()").split()))
+    return groups
+
+
+class SlotAxes(NamedTuple):
+    """One slot: the letters of each of its axes, and their sizes in this slot (``None`` if dynamic)."""
+
+    groups: tuple[Group, ...]
+    sizes: Mapping[str, int | None]
+
+    def inner_size(self, axis: int, letter: str) -> int:
+        """Return the number of elements of the axis per step of the letter."""
+        group = self.groups[axis]
+        return prod(self.sizes[other] or 1 for other in group[group.index(letter) + 1 :])
+
+
+@dataclass(frozen=True)
+class SharedAxes:
+    """Axes of an operator: ``letters`` in source order, the slots, the letters that may be split, and the ``units``.
+
+    Units have size 1 and no meaning to the operator. A layout may leave them out, or insert them in slots without them.
+    """
+
+    letters: tuple[str, ...]
+    slots: Mapping[int, SlotAxes]
+    unordered: frozenset[str]
+    units: frozenset[str] = frozenset()
+
+    @property
+    def source(self) -> OperatorLayout:
+        """Return the layout of the file."""
+        return tuple(LetterPart(letter) for letter in self.letters)
+
+    def has_partial_unit(self, layout: OperatorLayout) -> bool:
+        """Return True if a unit axis is inserted or removed in only some slots, which costs an Unsqueeze or a Squeeze."""
+        return any(part.size is None and part.letter.startswith(UNIT) for part in layout)
+
+    def slot_layout(self, layout: OperatorLayout, slot: int) -> TensorLayout | None:
+        """Return the slot's tensor layout for an operator layout; ``None`` if the parts of an axis would not be adjacent."""
+        key = layout, slot
+        if key not in self._slot_layouts:
+            self._slot_layouts[key] = self._compute_slot_layout(layout, slot)
+        return self._slot_layouts[key]
+
+    @cached_property
+    def _slot_layouts(self) -> dict[tuple[OperatorLayout, int], TensorLayout | None]:
+        """Cache results of :meth:`slot_layout`, which a plan requests repeatedly."""
+        return {}
+
+    def _compute_slot_layout(self, layout: OperatorLayout, slot: int) -> TensorLayout | None:
+        axes = self.slots[slot]
+        home = {letter: axis for axis, group in enumerate(axes.groups) for letter in group}
+        atoms: list[AxisPart] = []
+        for letter, stride, size in layout:
+            if letter not in home:
+                if size == 1 and letter in self.units:
+                    atoms.append(AxisPart(INSERTED, 1, 1))
+                continue
+            axis, here = home[letter], axes.sizes[letter]
+            if here == 1 or size is None:
+                stride, size = 1, here
+            atoms.append(AxisPart(axis, stride * axes.inner_size(axis, letter), size))
+        tensor_layout = coalesce(atoms)
+        return tensor_layout if has_adjacent_parts(tensor_layout) else None
+
+    def operator_layout(self, layout: TensorLayout, slot: int) -> OperatorLayout | None:
+        """Return the operator layout that gives ``layout`` in the slot; letters that the slot lacks follow their predecessor.
+
+        A unit axis that the layout leaves out stays out. Returns ``None`` if the layout splits a letter that may not be split.
+        """
+        axes = self.slots[slot]
+        letters = {letter for group in axes.groups for letter in group}
+        parts: list[LetterPart] = []
+        for atom in layout:
+            shown = self._unit_for_inserted_axis(letters) if atom.axis == INSERTED else self._letter_parts(axes, atom)
+            if shown is None:
+                return None
+            parts.extend(p for p in shown if p not in parts)
+        for i, letter in enumerate(self.letters):
+            if letter in letters & self.units:
+                continue
+            if all(p.letter != letter for p in parts):
+                before = self.letters[:i][-1:]
+                at = max((place for place, p in enumerate(parts, 1) if p.letter in before), default=0)
+                parts.insert(at, LetterPart(letter))
+        return tuple(parts)
+
+    def _unit_for_inserted_axis(self, letters: set[str]) -> list[LetterPart]:
+        """Return a unit axis that the slot lacks, for an inserted axis; an empty list if there is none."""
+        return [
+            LetterPart(letter, size=1) for letter in self.letters if letter.startswith(UNIT) and letter not in letters
+        ][:1]
+
+    def _letter_parts(self, axes: SlotAxes, atom: AxisPart) -> list[LetterPart] | None:
+        """Return the letters, or parts of letters, that an axis part holds; ``None`` if it splits one that must not be."""
+        group = axes.groups[atom.axis]
+        if len(group) == 1:
+            whole = atom.size == axes.sizes[group[0]]
+            return [LetterPart(group[0])] if whole else self._split_letter(group[0], atom.stride, atom.size)
+        if atom.size is None:
+            return [LetterPart(letter) for letter in group]
+        parts: list[LetterPart] = []
+        for letter in group:
+            low, size = axes.inner_size(atom.axis, letter), axes.sizes[letter] or 1
+            start, end = max(low, atom.stride), min(low * size, atom.stride * atom.size)
+            if end <= start:
+                continue
+            if start == low and end == low * size:
+                parts.append(LetterPart(letter))
+                continue
+            cut = None if end % start else self._split_letter(letter, start // low, end // start)
+            if cut is None:
+                return None
+            parts.extend(cut)
+        return parts
+
+    def _split_letter(self, letter: str, stride: int, size: int | None) -> list[LetterPart] | None:
+        return [LetterPart(letter, stride, size)] if letter in self.unordered and size is not None else None
+
+
+def resolve_shared_axes(
+    slots: Mapping[int, tuple[Sequence[Group], Dims]], unordered: str, *, units: bool = False
+) -> SharedAxes | None:
+    """Return the shared axes with the sizes of all letters; ``None`` if the sizes of a group cannot be derived.
+
+    Axes written as ``1`` are units; with ``units`` every letter of size 1 is. Raises AxesError if the declaration does not fit
+    the operands' ranks or sizes.
+    """
+    expanded = {slot: _expand_groups(groups, dims, slot) for slot, (groups, dims) in slots.items()}
+    by_letter: dict[str, set[int | None]] = {}
+    for slot, groups in expanded.items():
+        for group, size in zip(groups, slots[slot][1], strict=True):
+            if len(group) == 1:
+                by_letter.setdefault(group[0], set()).add(size)
+    sizes: dict[int, SlotAxes] = {}
+    for slot, groups in expanded.items():
+        solved = _solve_sizes(groups, slots[slot][1], by_letter)
+        if solved is None:
+            return None
+        sizes[slot] = SlotAxes(tuple(groups), solved)
+    letters = merge_letters([[letter for group in groups for letter in group] for groups in expanded.values()])
+    even = {
+        letter for letter in letters if len({s.sizes[letter] for s in sizes.values() if letter in s.sizes} - {1}) <= 1
+    }
+    key = set(unordered.split())
+    named = {a for a in even if unordered == "*" or a in key or (a.startswith(".") and "..." in key)}
+    ones = {a for a in even if all(slot.sizes.get(a, 1) == 1 for slot in sizes.values())}
+    return SharedAxes(letters, sizes, frozenset(named), frozenset(a for a in ones if units or a.startswith(UNIT)))
+
+
+def _expand_groups(groups: Sequence[Group], dims: Dims, slot: int) -> list[Group]:
+    """Return the groups with letters for ``...``, counted from the right as in broadcasting, and for each ``1``."""
+    extra = len(dims) - sum(group != ("...",) for group in groups)
+    result: list[Group] = []
+    for axis, group in enumerate(groups):
+        if group == ("...",):
+            result.extend((f".{extra - 1 - i}",) for i in range(extra))
+        else:
+            result.append(group or (f"{UNIT}{slot}:{axis}",))
+    if len(result) != len(dims):
+        raise RankError(f"axes {' '.join(map(str, groups))} do not fit a tensor of rank {len(dims)}")
+    return result
+
+
+def _solve_sizes(
+    groups: Sequence[Group], dims: Dims, by_letter: Mapping[str, set[int | None]]
+) -> dict[str, int | None] | None:
+    """Return the sizes of a slot's letters; ``None`` if a group has more than one unknown size."""
+    sizes: dict[str, int | None] = {}
+    for group, size in zip(groups, dims, strict=True):
+        missing = [letter for letter in group if len(by_letter.get(letter, ())) != 1 or None in by_letter[letter]]
+        for letter in group:
+            sizes[letter] = next(iter(by_letter[letter])) if letter not in missing else None
+        if len(missing) > 1 or (missing and missing[0] != group[0] and size is None):
+            return None
+        if missing and size is not None:
+            rest = prod(s for letter in group if (s := sizes[letter]) is not None)
+            if rest == 0 or size % rest:
+                raise RankError(f"axis of size {size} does not divide into {' '.join(group)}")
+            sizes[missing[0]] = size // rest
+    return sizes
+
+
+def merge_letters(rows: Iterable[Sequence[str]]) -> tuple[str, ...]:
+    """Return all letters in an order that each row keeps; where rows contradict each other the earlier row wins."""
+    after: dict[str, set[str]] = {}
+    for row in rows:
+        for letter in row:
+            after.setdefault(letter, set())
+        for first, second in pairwise(row):
+            if not _is_reachable(after, second, first):
+                after[first].add(second)
+    letters: list[str] = []
+    waiting = list(after)
+    while waiting:
+        ready = next(a for a in waiting if not any(a in after[b] for b in waiting))
+        letters.append(ready)
+        waiting.remove(ready)
+    return tuple(letters)
+
+
+def _is_reachable(after: Mapping[str, set[str]], start: str, end: str) -> bool:
+    return start == end or any(_is_reachable(after, step, end) for step in after[start])

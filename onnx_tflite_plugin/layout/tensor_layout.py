@@ -1,0 +1,169 @@
+"""Tensor layouts: the arrangement of a tensor's elements in memory, relative to its TFLite axes.
+
+A layout is a sequence of *axis parts* ``(axis, stride, size)``: every ``stride``-th element of an axis, ``size`` of
+them. An axis that is not split is one part of stride 1. NHWC data stored channels first is
+``(0, 1, N) (3, 1, C) (1, 1, H) (2, 1, W)``. Flattened channels first, its axis 1 is split:
+``(0, 1, N) (1, 1, C) (1, W*C, H) (1, C, W)``. Dynamic sizes are ``None``. A layout may leave out a unit axis (one of
+size 1) or insert one that the tensor does not have: an image of one row is a sequence, and the reverse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from math import prod
+from typing import NamedTuple
+
+from onnx_tflite_plugin.source.model import Dims
+
+
+class AxisPart(NamedTuple):
+    """Every ``stride``-th element of an axis, ``size`` of them."""
+
+    axis: int
+    stride: int
+    size: int | None
+
+
+TensorLayout = tuple[AxisPart, ...]
+
+INSERTED = -1  # the axis of an inserted unit part
+
+
+def source_layout(dims: Dims) -> TensorLayout:
+    """Return the file's layout."""
+    return tuple(AxisPart(axis, 1, size) for axis, size in enumerate(dims))
+
+
+def layout_of_permutation(dims: Dims, perm: Iterable[int]) -> TensorLayout:
+    """Return the layout of whole axes permuted by ``perm``: physical axis ``i`` is TFLite axis ``perm[i]``."""
+    return tuple(AxisPart(axis, 1, dims[axis]) for axis in perm)
+
+
+def coalesce(parts: Iterable[AxisPart]) -> TensorLayout:
+    """Return the same layout in as few parts as possible: adjacent parts that continue each other are merged."""
+    result: list[AxisPart] = []
+    for part in parts:
+        last = result[-1] if result else None
+        if last and last.axis == part.axis and part.size == 1:
+            continue
+        if last and last.axis == part.axis and last.size == 1:
+            result[-1] = part
+        elif (
+            last and last.axis == part.axis and last.size != 0 and part.size and last.stride == part.stride * part.size
+        ):
+            result[-1] = AxisPart(part.axis, part.stride, None if last.size is None else last.size * part.size)
+        else:
+            result.append(part)
+    return tuple(AxisPart(a.axis, 1, a.size) if a.size == 1 else a for a in result)
+
+
+def drop_unit_axes(layout: TensorLayout) -> TensorLayout:
+    """Return the layout without unit axes, which can be moved without moving an element."""
+    return coalesce(part for part in layout if part.size != 1)
+
+
+def layout_axes(layout: TensorLayout) -> tuple[int, ...]:
+    """Return the TFLite axes in physical order; ``INSERTED`` stands for one that the tensor does not have."""
+    return tuple(dict.fromkeys(part.axis for part in layout))
+
+
+def axis_set(layout: TensorLayout) -> frozenset[int]:
+    """Return the axes that a layout does not leave out."""
+    return frozenset(layout_axes(layout))
+
+
+def has_adjacent_parts(layout: TensorLayout) -> bool:
+    """Return True if the parts of each axis are adjacent, so that the tensor keeps its rank."""
+    runs = [part.axis for i, part in enumerate(layout) if i == 0 or layout[i - 1].axis != part.axis]
+    return len(runs) == len(set(runs))
+
+
+def physical_shape(layout: TensorLayout) -> Dims:
+    """Return the shape of the tensor in this layout."""
+    sizes: dict[int, int | None] = {}
+    for axis, _, size in layout:
+        before = sizes.get(axis, 1)
+        sizes[axis] = None if before is None or size is None else before * size
+    return tuple(sizes.values())
+
+
+class LayoutConversion(NamedTuple):
+    """Steps of a conversion: reshape to ``split``, transpose by ``perm``, reshape to ``shape``; ``None`` skips a step."""
+
+    split: Dims | None
+    perm: tuple[int, ...] | None
+    shape: Dims | None
+
+
+def intermediate_layouts(start: TensorLayout, end: TensorLayout) -> tuple[TensorLayout, ...]:
+    """Return the layout to convert through where one conversion is not enough, else an empty tuple.
+
+    One conversion is not enough if both layouts split an axis and neither size divides the other, as 21 into 3 x 7 and
+    into 7 x 3. The intermediate layout has whole axes.
+    """
+    for bounds in map(sorted, _part_boundaries(start, end).values()):
+        if any(high % low for low, high in pairwise(bound for bound in bounds if bound)):
+            sizes = {
+                axis: size
+                for axis, size in zip(layout_axes(start), physical_shape(start), strict=True)
+                if axis != INSERTED
+            }
+            return (tuple(AxisPart(axis, 1, sizes[axis]) for axis in sorted(sizes)),)
+    return ()
+
+
+def plan_conversion(start: TensorLayout, end: TensorLayout) -> LayoutConversion:
+    """Return the steps from one layout to another where no intermediate layout is needed (:func:`intermediate_layouts`)."""
+    if [part[:2] for part in start] == [part[:2] for part in end]:  # sizes can differ only where one is dynamic
+        return LayoutConversion(None, None, None)
+    before, after = physical_shape(start), physical_shape(end)
+    if drop_unit_axes(start) == drop_unit_axes(end):
+        return LayoutConversion(None, None, None if before == after else after)
+    first, second = _common_refinement(start, end)
+    first, second = (tuple(part for part in one if part in other) for one, other in ((first, second), (second, first)))
+    perm = tuple(first.index(part) for part in second)
+    split, final = tuple(a.size for a in first), tuple(a.size for a in second)
+    return LayoutConversion(None if split == before else split, perm, None if final == after else after)
+
+
+def _common_refinement(start: TensorLayout, end: TensorLayout) -> tuple[TensorLayout, TensorLayout]:
+    """Return both layouts with each axis split at every boundary of either."""
+    cuts = _part_boundaries(start, end)
+    return _split_parts(start, cuts), _split_parts(end, cuts)
+
+
+def _part_boundaries(start: TensorLayout, end: TensorLayout) -> dict[int, set[int]]:
+    """Return the boundaries of parts of each axis, as strides; 0 for the end of a part of dynamic size."""
+    cuts: dict[int, set[int]] = {}
+    for axis, stride, size in (*start, *end):
+        cuts.setdefault(axis, set()).update((stride, stride * (size or 0)))
+    return cuts
+
+
+def _split_parts(layout: TensorLayout, cuts: dict[int, set[int]]) -> TensorLayout:
+    """Return the layout with its axes split at ``cuts``."""
+    pieces: list[AxisPart] = []
+    for axis, stride, size in layout:
+        inner = sorted(c for c in cuts[axis] if size is not None and stride < c < stride * size)
+        bounds = [stride, *inner]
+        sizes = [high // low for low, high in zip(bounds, inner, strict=False)]
+        last = None if size is None else stride * size // bounds[-1]
+        pieces.extend(reversed([AxisPart(axis, low, n) for low, n in zip(bounds, [*sizes, last], strict=True)]))
+    return tuple(pieces)
+
+
+def element_count(dims: Dims, dynamic_size: int = 1) -> int:
+    """Return the number of elements, with each dynamic size counted as ``dynamic_size``."""
+    return prod(dynamic_size if d is None else d for d in dims)
+
+
+def format_layout(layout: TensorLayout) -> str:
+    """Return the layout as text: ``"0,3,1,2"``, inserted axes as -1; split axes with stride and size: ``"0,1/1x64,1/64x49"``."""
+    whole = len(layout) == len(layout_axes(layout))
+    return ",".join(str(a.axis) if whole else f"{a.axis}/{a.stride}x{a.size}" for a in layout)
+
+
+def layout_permutation(layout: TensorLayout) -> Sequence[int] | None:
+    """Return the TFLite axis of each physical axis; ``None`` if an axis is split."""
+    return layout_axes(layout) if len(layout) == len(layout_axes(layout)) else None

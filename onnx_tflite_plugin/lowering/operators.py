@@ -1,0 +1,123 @@
+"""Lowering of one subgraph's operators: each handler gets its context, and its outputs are post-processed."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_tflite_plugin.api.refusal import Refusal
+from onnx_tflite_plugin.binding.bound import Bound
+from onnx_tflite_plugin.binding.inlining import places
+from onnx_tflite_plugin.errors import Contradiction, Problem
+from onnx_tflite_plugin.graph.metadata import node_props
+from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, guarded
+from onnx_tflite_plugin.layout.tensor_layout import source_layout
+from onnx_tflite_plugin.lowering.context import Context
+from onnx_tflite_plugin.lowering.emitter import onnx_dtype
+from onnx_tflite_plugin.lowering.results import ResultContradiction, emit_table_lookup, finish_output
+from onnx_tflite_plugin.lowering.scope import NotLowered, Scope
+from onnx_tflite_plugin.lowering.values import FILE, STORED
+from onnx_tflite_plugin.source.dtypes import HANDLES
+from onnx_tflite_plugin.source.model import Tensor
+
+
+def lower_operators(scope: Scope) -> None:
+    """Lower every operator; failures are collected, and operators that need failed results are skipped."""
+    for bound in scope.operators:
+        for tensor in bound.op.inputs:
+            if tensor is not None:
+                initialize_variable(scope, tensor)
+        if not all(scope.values.has(t) for t in bound.op.inputs if t is not None):
+            continue
+        try:
+            with scope.emitter.within(scope.label(bound), _provenance(scope, bound)):
+                outputs = _lower_guarded(scope, bound)
+        except Failed as failed:
+            scope.job.problems.append(failed.problem(bound.label))
+            scope.job.causes.append(failed)
+            continue
+        if outputs is not None:
+            scope.job.problems.extend(scope.job.after(bound, outputs))
+
+
+def initialize_variable(scope: Scope, tensor: Tensor) -> None:
+    """Give a variable tensor that nothing has assigned yet the value of its state."""
+    if tensor.is_variable and not scope.values.has(tensor):
+        state = scope.states.variable_state(tensor, scope.values.name(tensor))
+        scope.values.put(tensor, state.get(), source_layout(tensor.dims), FILE)
+
+
+def _lower_guarded(scope: Scope, bound: Bound) -> tuple[ir.Value | None, ...] | None:
+    """Return the operator's finished outputs; None if its handler refused it. Raises Failed if the handler failed."""
+    with guarded(f"handler {bound.handler.name}", bound.pack, bound.handler.lower, bound.label):
+        try:
+            return _lower_operator(scope, bound)
+        except NotLowered:
+            return None
+        except ResultContradiction as wrong:
+            where = f"subgraphs[{bound.op.subgraph}].operators[{bound.op.index}].{wrong.field}"
+            scope.job.problems.append(Contradiction(where, str(wrong), "convert the original model again"))
+            return None
+        except Refusal as refusal:
+            whose = f"handler {bound.handler.name} in {bound.pack}"
+            scope.job.problems.append(Problem(bound.label, str(refusal), whose))
+            return None
+
+
+def _lower_operator(scope: Scope, bound: Bound) -> tuple[ir.Value | None, ...]:
+    for slot in sorted(bound.declared.requires_constant):
+        operand = bound.op.tensor(slot)
+        if operand is not None and not operand.is_constant:
+            raise Refusal(f"operand {slot} ({operand.name!r}) must be a constant")
+    if _is_empty(bound):
+        return tuple(_emit_empty(scope, tensor) for tensor in bound.op.outputs if tensor is not None)
+    ctx = Context(scope, bound)
+    calls = bound.declared.subgraphs  # a subgraph's operators see the operands as tensors of their own
+    given = [(x, _value_signature(x)) for x in ctx.inputs if isinstance(x, ir.Value) and not calls]
+    table = bound.declared.quantization.lookup_table
+    if table is not None and ctx.uses_integers:
+        result: object = emit_table_lookup(ctx, table)
+    else:
+        result = bound.handler.lower(ctx, *ctx.inputs)
+    for x, before in given:
+        if _value_signature(x) != before:
+            raise Mismatch(f"the lowering changed operand {before[0]!r}, which other operators use")
+    results = (
+        result if isinstance(result, tuple | list) else () if result is None and not bound.op.outputs else (result,)
+    )
+    if len(results) != len(bound.op.outputs):
+        if bound.pack == BUILTIN:
+            raise ResultContradiction(
+                "outputs", f"{len(bound.op.outputs)} outputs, but {bound.op.code} has {len(results)}"
+            )
+        raise Mismatch(f"the lowering returned {len(results)} values for {len(bound.op.outputs)} outputs")
+    return tuple(finish_output(ctx, k, value) for k, value in enumerate(results))
+
+
+def _is_empty(bound: Bound) -> bool:
+    """Return True if no output has elements: runtimes refuse many operators on such shapes, and nothing needs computing."""
+    empty = all(t is not None and t.is_static and 0 in t.shape and _is_numeric(t) for t in bound.op.outputs)
+    return bool(bound.op.outputs) and empty and not bound.declared.accesses_states
+
+
+def _emit_empty(scope: Scope, tensor: Tensor) -> ir.Value:
+    """Return a constant without elements as the tensor's value."""
+    nothing = np.zeros(tensor.shape, onnx_dtype(scope.storage.storage(tensor).dtype).numpy())
+    value = scope.emitter.constant(nothing)
+    scope.values.put(tensor, value, source_layout(tensor.dims), STORED)
+    return value
+
+
+def _value_signature(value: ir.Value) -> tuple[object, ...]:
+    """Return the properties of an operand that a handler must not change."""
+    return value.name, value.dtype, None if value.shape is None else tuple(value.shape)
+
+
+def _is_numeric(tensor: Tensor) -> bool:
+    return tensor.dtype != "string" and not tensor.dtype.startswith("complex") and tensor.dtype not in HANDLES
+
+
+def _provenance(scope: Scope, bound: Bound) -> dict[str, str]:
+    name = next((tensor.name for tensor in bound.op.outputs if tensor is not None), "")
+    within = dict.fromkeys(place for op in bound.members for place in (*scope.within, *places(op)))
+    return node_props(within, bound.handler.name, bound.pack, name)

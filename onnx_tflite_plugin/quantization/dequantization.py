@@ -1,0 +1,132 @@
+"""Models without quantization, for ``--quantization float``.
+
+Every quantized tensor becomes float32, and constants are dequantized. Nothing is rounded or saturated, so results are
+those of the network before quantization, up to the rounding of its weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+
+from onnx_tflite_plugin.api.target import Target
+from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel
+from onnx_tflite_plugin.binding.declared import At, check_acceptance
+from onnx_tflite_plugin.errors import HandlerError, Problem
+from onnx_tflite_plugin.guard import Failed
+from onnx_tflite_plugin.quantization.plan import data_slots
+from onnx_tflite_plugin.source.affine import affine, dequantize_constant
+from onnx_tflite_plugin.source.model import Array, Data, Operator, Tensor
+
+
+class _LazyArray(Data):
+    """Constant data computed on first use."""
+
+    def __init__(self, compute: Callable[[], Array]) -> None:
+        self._compute = compute
+
+    @cached_property
+    def array(self) -> Array:
+        return self._compute()
+
+
+def dequantize_model(model: BoundModel, target: Target, opset: int) -> BoundModel:
+    """Return the model with float32 in place of quantized tensors; its declarations must be resolved again.
+
+    Raises HandlerError for operators whose results depend on the quantized values themselves.
+    """
+    work = _ModelDequantizer(target, opset)
+    graphs = tuple(work.dequantize_graph(graph) for graph in model.graphs)
+    if work.problems:
+        raise HandlerError("operators that cannot be converted without quantization:", work.problems)
+    return replace(model, graphs=graphs)
+
+
+class _ModelDequantizer:
+    """Dequantizes one model's tensors, each once."""
+
+    def __init__(self, target: Target, opset: int) -> None:
+        self.target, self.opset = target, opset
+        self.dequantized: dict[Tensor, Tensor] = {}
+        self.problems: list[Problem] = []
+
+    def dequantize_graph(self, graph: BoundGraph) -> BoundGraph:
+        given = graph.subgraph
+        subgraph = replace(
+            given,
+            inputs=self.dequantize_tensors(given.inputs),
+            outputs=self.dequantize_tensors(given.outputs),
+            operators=tuple(self.dequantize_op(op) for op in given.operators),
+        )
+        return replace(
+            graph, subgraph=subgraph, operators=tuple(self.dequantize_operator(bound) for bound in graph.operators)
+        )
+
+    def dequantize_operator(self, bound: Bound) -> Bound:
+        op = bound.op
+        computed = [t for t in (*op.inputs, *op.outputs) if t is not None and not t.is_constant]
+        if any(t.dtype == "float32" for t in computed) and not any(affine(t) for t in computed):
+            return bound  # only the weights are quantized, and the handler dequantizes them
+        behavior = bound.declared.quantization
+        biases = behavior.biases
+        inputs = tuple(
+            self.dequantize_bias(op, tensor, *biases[slot])
+            if tensor is not None and slot in biases
+            else self.dequantize_tensor(tensor)
+            for slot, tensor in enumerate(op.inputs)
+        )
+        plain = replace(op, inputs=inputs, outputs=tuple(self.dequantize_tensor(tensor) for tensor in op.outputs))
+        if behavior.keeps_file_values and not bound.declared.accesses_states:
+            self.check_stored(bound)
+        self.check_accepted(bound, plain)
+        members = tuple(plain if member is op else member for member in bound.members)
+        return replace(bound, op=plain, members=members, resolved=None)
+
+    def dequantize_op(self, op: Operator) -> Operator:
+        """Return the operator as stored in its subgraph, with float32 in place of quantized tensors."""
+        return replace(
+            op,
+            inputs=tuple(map(self.dequantize_tensor, op.inputs)),
+            outputs=tuple(map(self.dequantize_tensor, op.outputs)),
+        )
+
+    def check_accepted(self, bound: Bound, plain: Operator) -> None:
+        """Add a problem if the handler does not accept the operator without quantization."""
+        try:
+            declined = check_acceptance(bound.handler, bound.pack, At(plain, self.target, self.opset))
+        except Failed as failed:
+            self.problems.append(failed.problem(bound.label))
+        else:
+            if declined is not None:
+                self.problems.append(Problem(bound.label, declined.reason))
+
+    def check_stored(self, bound: Bound) -> None:
+        """Add a problem if the operator computes on quantized values, which have no counterpart in float."""
+        others = bound.declared.output_quantization
+        tensors = [t for slot in data_slots(bound) if slot not in others and (t := bound.op.tensor(slot)) is not None]
+        if any(map(affine, tensors)):
+            names = ", ".join(f"{t.name!r} ({t.dtype})" for t in tensors)
+            self.problems.append(Problem(bound.label, f"the operator computes on quantized values: {names}"))
+
+    def dequantize_tensors(self, tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
+        return tuple(self.dequantize_tensor(tensor) or tensor for tensor in tensors)
+
+    def dequantize_tensor(self, tensor: Tensor | None) -> Tensor | None:
+        if tensor is None or affine(tensor) is None:
+            return tensor
+        if tensor not in self.dequantized:
+            data = _LazyArray(lambda: dequantize_constant(tensor)) if tensor.is_constant else None
+            self.dequantized[tensor] = replace(tensor, dtype="float32", quantization=None, data=data)
+        return self.dequantized[tensor]
+
+    def dequantize_bias(self, op: Operator, tensor: Tensor, first: int, second: int) -> Tensor:
+        """Return a bias dequantized by input scale x weight scale, as kernels do, whatever its stored scale."""
+        x, w = affine(op[first]), affine(op[second])
+        if x is None or w is None or "int" not in tensor.dtype or not tensor.is_constant:
+            return tensor
+        scale = x.scale[0] * np.asarray(w.scale)
+        data = _LazyArray(lambda: (tensor.array.astype(np.float64) * scale).astype(np.float32))
+        return replace(tensor, dtype="float32", quantization=None, data=data)

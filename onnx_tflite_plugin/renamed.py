@@ -1,0 +1,81 @@
+"""Names of API 0.2 that changed, with their new names. The old ones work until 0.3 and emit DeprecationWarning."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+EXPORTS = {
+    "Along": "AxisPrice",
+    "Behaviour": "Behavior",
+    "Borders": "SubgraphBoundary",
+    "Contents": "ListContents",
+    "Refused": "Refusal",
+    "Where": "Check",
+    "Widened": "WidenedConstant",
+    "applied_activation": "effective_activation",
+    "letters": "axis_names",
+    "permuted_by": "permutation_axes",
+    "reduced_by": "reduction_axes",
+    "reshaped": "reshape_axes_of",
+    "spelled": "format_axes",
+    "transposed_pads": "conv_transpose_pads",
+}
+"""Names in ``onnx_tflite_plugin.api``."""
+
+DECLARATIONS = {"along": "axis_price", "borders": "boundary", "contents": "list_contents"}
+"""Keywords of ``@handler`` and ``@fusion``."""
+
+FUSION = {**DECLARATIONS, "where": "check"}
+"""Keywords of ``@fusion``."""
+
+CALL = {"beside": "siblings"}
+"""Keywords of ``Call``."""
+
+CONTEXT = {
+    "by_axis": "permute_entries",
+    "folds": "folds_weights",
+    "integers": "uses_integers",
+    "known": "constant_array",
+    "looked_up": "look_up",
+    "quantized": "is_quantized",
+    "raw": "quantized_values",
+    "required": "require_constant",
+    "reshaped": "reshape_to_slot",
+    "wanted": "is_used",
+}
+"""Attributes of ``Context``."""
+
+STATE = {"known": "is_assigned"}
+"""Attributes of ``State``."""
+
+TENSOR = {"constant": "is_constant", "disregarded": "ignored_quantization", "static": "is_static"}
+"""Attributes of ``Tensor``."""
+
+OPERATOR = {"hands_on": "accesses_states"}
+"""Attributes of ``QuantizedOperator``."""
+
+
+def warn_renamed(old: str, new: str, stacklevel: int = 3) -> None:
+    """Emit a DeprecationWarning for an old name, attributed to the caller's caller."""
+    warnings.warn(f"{old} is now {new}; the old name works until 0.3", DeprecationWarning, stacklevel)
+
+
+def renamed_attributes(names: Mapping[str, str]) -> Callable[[Any, str], Any]:
+    """Return a ``__getattr__`` that returns what replaced an attribute, with a warning."""
+
+    def __getattr__(owner: Any, name: str) -> Any:
+        if name not in names:
+            raise AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}")
+        warn_renamed(f"{type(owner).__name__}.{name}", names[name])
+        return getattr(owner, names[name])
+
+    return __getattr__
+
+
+def rename_keywords(owner: str, given: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Return the keywords under their new names, with a warning for each old one."""
+    for old in sorted(given.keys() & names.keys()):
+        warn_renamed(f"{owner}({old}=...)", f"{names[old]}=", 4)
+    return {names.get(name, name): value for name, value in given.items()}

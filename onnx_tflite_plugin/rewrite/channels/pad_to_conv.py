@@ -1,0 +1,66 @@
+"""Zeros appended to the channels of a residual connection keep the following operators out of the blocked layout, in which
+convolutions and sums of their results work. A 1 x 1 convolution by the identity appends them inside it, and is fused with the sum.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_tflite_plugin.rewrite.editor import Editor
+from onnx_tflite_plugin.rewrite.matching import DIVISOR, constant, only_user, producer, sizes
+from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require_match
+
+_MOST = 128  # channels beyond which the products cost more than two changes of layout
+
+
+class Match(NamedTuple):
+    """A Pad with so many zeros before and after its ``channels``."""
+
+    node: ir.Node
+    channels: int
+    before: int
+    after: int
+
+
+def check(node: ir.Node) -> Match:
+    """Return the match, if channels of a float image are padded before a sum with a convolution."""
+    before, after = _channel_padding(node)
+    total = require_match(only_user(node.outputs[0], "Add"))
+    shape = require_match(sizes(node.inputs[0]), "the rank of the image is unknown")
+    channels = require_match(shape[1], "the number of channels is unknown")
+    require(channels and channels % DIVISOR == 0, f"the number of channels is no multiple of {DIVISOR}")
+    require(channels <= _MOST, f"more than {_MOST} channels cost more than two changes of layout")
+    require(any(producer(value, "Conv") for value in total.inputs), "no convolution is part of the sum")
+    return Match(node, channels, before, after)
+
+
+def rewrite(editor: Editor, match: Match) -> None:
+    """Emit the convolution by the identity and rows of zeros."""
+    node, channels, before, after = match
+    weights = np.zeros((before + channels + after, channels, 1, 1), np.float32)
+    weights[before : before + channels, :, 0, 0] = np.eye(channels)
+    with editor.replacing(node):
+        value = editor.emit("Conv", node.inputs[0], weights, kernel_shape=[1, 1])
+    editor.replace_value(node.outputs[0], value)
+
+
+pad_to_conv = RewriteRule(nodes("Pad"), check, rewrite)
+
+
+def _channel_padding(node: ir.Node) -> tuple[int, int]:
+    """Return the numbers of zeros before and after the channels. Raises Refusal if anything else is padded."""
+    image = require_match(node.inputs[0])
+    pads = require_match(constant(node.inputs[1]), "the pads are computed")
+    value = constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] is not None else np.zeros(())
+    mode = node.attributes.get("mode")
+    require(image.dtype == ir.DataType.FLOAT, "the image is not of floats")
+    require(pads.shape == (8,) and len(node.inputs) <= 3, "not all four axes of an image are given")
+    require(value is not None and not value.any(), "other values than zeros are padded")
+    require(mode is None or mode.as_string() == "constant", "other values than zeros are padded")
+    require(not np.delete(pads, (1, 5)).any(), "height, width or batch are padded")
+    before, after = int(pads[1]), int(pads[5])
+    require(min(before, after) >= 0 and before + after > 0, "channels are cut off")
+    return before, after

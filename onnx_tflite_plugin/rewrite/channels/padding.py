@@ -1,0 +1,202 @@
+"""Positions of the channels of padded tensors, and the operators that propagate the padding.
+
+``positions`` are those of the original channels (axis 1) in the padded tensor. Values in between are finite, and no
+result depends on them: convolutions that read them get weights of zero there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Self
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_tflite_plugin.rewrite.matching import Affine, QuantizedConv, constant_shape, integer, producer, sizes
+from onnx_tflite_plugin.source.model import Array
+
+# Element-wise operators and pools: one tensor in, one of the same channels out; 0 gives a finite number.
+CHANNELWISE = frozenset({
+    "AveragePool", "Clip", "DequantizeLinear", "Elu", "GlobalAveragePool", "GlobalMaxPool", "HardSigmoid", "HardSwish",
+    "Identity", "LeakyRelu", "MaxPool", "QuantizeLinear", "Relu", "Sigmoid", "Tanh",
+})  # fmt: skip
+LITTLE = 100_000
+"""Multiplications below which no kernel gains the time that reading one tensor more takes."""
+BROADCASTING = frozenset({"Add", "Max", "Min", "Mul", "PRelu", "Sub"})
+
+
+class Padding(NamedTuple):
+    """A tensor padded to ``size`` channels, the original ones at ``positions``; ``origins``: the convolutions that were padded."""
+
+    positions: tuple[int, ...]
+    size: int
+    rank: int
+    origins: frozenset[ir.Node] = frozenset()
+
+    @property
+    def is_at_end(self) -> bool:
+        return self.positions == tuple(range(len(self.positions)))
+
+    def equals(self, other: Padding) -> bool:
+        return (self.positions, self.size, self.rank) == (other.positions, other.size, other.rank)
+
+    def pad(self, array: Array, axis: int, fill: float = 0) -> Array:
+        """Return a constant with an axis padded by ``fill``; an axis that is broadcast stays."""
+        if array.shape[axis] == 1 < len(self.positions):
+            return array
+        shape = list(array.shape)
+        shape[axis] = self.size
+        padded = np.full(shape, fill, array.dtype)
+        padded[(slice(None),) * axis + (list(self.positions),)] = array
+        return padded
+
+
+class Convolution(NamedTuple):
+    """A convolution whose weights (of this shape) and bias are constants.
+
+    ``quantized``: an integer kernel runs it; ``symmetric``: its weights have zero points of 0.
+    """
+
+    node: ir.Node
+    shape: tuple[int, ...]
+    quantized: bool
+    symmetric: bool
+
+    @classmethod
+    def of(cls, node: ir.Node) -> Self | None:
+        """Return the convolution of a node; ``None`` if weights or bias are computed, or zero points are per channel."""
+        shapes = [constant_shape(value) for value in node.inputs[1:] if value is not None]
+        if any(shape is None for shape in shapes) or not shapes[0] or len(shapes[0]) < 3:
+            return None
+        weights = Affine.of(producer(node.inputs[1], "DequantizeLinear"))
+        symmetric = weights is None or not weights.zero_point.any()
+        if not symmetric and weights is not None and not weights.per_tensor:
+            return None
+        return cls(node, shapes[0], QuantizedConv.of(node) is not None, symmetric)
+
+    @property
+    def features(self) -> int:
+        return self.shape[0]
+
+    @property
+    def group(self) -> int:
+        return integer(self.node, "group", 1)
+
+    @property
+    def depthwise(self) -> bool:
+        """True if each channel makes one output channel."""
+        return self.group > 1 and self.shape[:2] == (self.group, 1)
+
+    def multiplications(self, result: ir.Value | None = None) -> float:
+        """Return the multiplications of a run, infinity for a dynamic shape; ``result``: a value of the result's shape."""
+        shape = sizes(result or self.node.outputs[0])
+        if shape is None or None in shape[2:]:
+            return math.inf
+        return math.prod(size or 0 for size in shape[2:]) * math.prod(self.shape)
+
+
+@dataclass
+class PaddingFlow:
+    """The padded values of a graph with their paddings, and the convolutions that read or write them.
+
+    ``blockwise``: origins of values that depthwise convolutions or a Concat read with their padding.
+    """
+
+    convolutions: Mapping[ir.Node, Convolution]
+    widened: Mapping[ir.Node, int] = field(default_factory=dict)
+    padded: dict[ir.Value, Padding] = field(default_factory=dict)
+    blockwise: set[ir.Node] = field(default_factory=set)
+
+    def propagate(self, graph: ir.Graph, widened: Mapping[ir.Node, int]) -> None:
+        """Propagate the padding of ``widened`` convolutions, to so many channels each, through the graph."""
+        self.widened, self.padded, self.blockwise = widened, {}, set()
+        for node in graph:
+            padding = self._result(node, self.operands(node), widened)
+            if padding is not None:
+                self.padded[node.outputs[0]] = padding
+                if node in self.convolutions or node.op_type == "Concat":
+                    self.blockwise |= padding.origins - {node}
+
+    def joined_with(self, nodes: set[ir.Node]) -> set[ir.Node]:
+        """Add the convolutions whose results meet those of ``nodes``: all or none of them can be padded."""
+        met = [padding.origins for padding in self.padded.values() if len(padding.origins) > 1]
+        while more := {node for origins in met if origins & nodes for node in origins} - nodes:
+            nodes = nodes | more
+        return nodes
+
+    def operands(self, node: ir.Node) -> list[Padding | None]:
+        """Return the padding of each operand."""
+        return [None if value is None else self.padded.get(value) for value in node.inputs]
+
+    def takes_padding(self, node: ir.Node) -> bool:
+        """True if a node can take padded operands: it propagates them, or its weights are zero for them."""
+        convolution = self.convolutions.get(node)
+        dense = convolution is not None and convolution.group == 1
+        return dense or any(value in self.padded for value in node.outputs)
+
+    def unpadded_uses(self, value: ir.Value) -> list[tuple[ir.Node, int]]:
+        """Return the uses of a padded value that need it without its padding."""
+        return [(use.node, use.idx) for use in value.uses() if not self.takes_padding(use.node)]
+
+    def _result(
+        self, node: ir.Node, operands: Sequence[Padding | None], widened: Mapping[ir.Node, int]
+    ) -> Padding | None:
+        """Return the padding of a node's result; ``None`` if it has none, or the node cannot propagate that of its operands."""
+        convolution = self.convolutions.get(node)
+        if convolution is not None and node in widened:
+            positions = tuple(range(convolution.features))
+            return Padding(positions, widened[node], len(convolution.shape), frozenset({node}))
+        if node.domain or len(node.outputs) != 1 or not any(operands):
+            return None
+        if convolution is not None:
+            return operands[0] if convolution.depthwise else None
+        if node.op_type in CHANNELWISE:
+            return operands[0] if is_per_tensor(node) else None
+        if node.op_type in BROADCASTING:
+            return _broadcast(node, operands)
+        if node.op_type == "Concat" and integer(node, "axis", 0) == 1:
+            return _trace_concat(node, operands)
+        return None
+
+
+def is_per_tensor(node: ir.Node) -> bool:
+    """True unless a node quantizes or dequantizes per axis."""
+    if node.op_type not in ("QuantizeLinear", "DequantizeLinear"):
+        return True
+    parameters = Affine.of(node)
+    return parameters is not None and parameters.per_tensor
+
+
+def _broadcast(node: ir.Node, operands: Sequence[Padding | None]) -> Padding | None:
+    """Return the common padding of the padded operands, if all others are broadcast along channels or constants per channel."""
+    padded = [padding for padding in operands if padding is not None]
+    first = padded[0]
+    for value, padding in zip(node.inputs, operands, strict=True):
+        stored = constant_shape(value)
+        shape = sizes(value) if stored is None else stored
+        if padding is None and shape is not None and len(shape) <= first.rank:
+            channels = ([1] * (first.rank - len(shape)) + list(shape))[1]
+            if channels != 1 and (stored is None or channels != len(first.positions)):
+                return None
+        elif padding is None or not padding.equals(first):
+            return None
+    return first._replace(origins=_origins(padded))
+
+
+def _trace_concat(node: ir.Node, operands: Sequence[Padding | None]) -> Padding | None:
+    positions: list[int] = []
+    size = 0
+    for value, padding in zip(node.inputs, operands, strict=True):
+        channels = (sizes(value) or [None, None])[1]
+        if padding is None and channels is None:
+            return None
+        positions += [size + position for position in (padding.positions if padding else range(channels or 0))]
+        size += padding.size if padding else channels or 0
+    padded = [padding for padding in operands if padding is not None]
+    return Padding(tuple(positions), size, padded[0].rank, _origins(padded))
+
+
+def _origins(paddings: Sequence[Padding]) -> frozenset[ir.Node]:
+    return frozenset().union(*(padding.origins for padding in paddings))

@@ -1,0 +1,83 @@
+"""Values that share their channels: a change to those of one changes those of all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+import onnx_ir as ir
+
+from onnx_tflite_plugin.rewrite.channels.padding import CHANNELWISE, Convolution, is_per_tensor
+from onnx_tflite_plugin.rewrite.editor import clear_metadata
+from onnx_tflite_plugin.rewrite.matching import sizes
+
+
+@dataclass
+class SharedChannels:
+    """Values of one rank with the same ``channels`` (axis 1), and the convolutions that make and read them.
+
+    ``between``: depthwise convolutions, which have them on both sides.
+    """
+
+    rank: int
+    channels: int
+    values: set[ir.Value] = field(default_factory=set)
+    makers: dict[ir.Node, Convolution] = field(default_factory=dict)
+    readers: dict[ir.Node, Convolution] = field(default_factory=dict)
+    between: dict[ir.Node, Convolution] = field(default_factory=dict)
+
+    @classmethod
+    def around(cls, value: ir.Value, convolutions: Mapping[ir.Node, Convolution]) -> Self | None:
+        """Return the values that share channels with ``value``; ``None`` if another operator than ``convolutions`` mixes these."""
+        shape = sizes(value)
+        if shape is None or shape[1] is None:
+            return None
+        self, waiting = cls(len(shape), shape[1]), [value]
+        while waiting:
+            value = waiting.pop()
+            if value in self.values:
+                continue
+            self.values.add(value)
+            maker = value.producer()
+            if maker is None or value.is_graph_output() or maker.graph is None:
+                return None
+            if maker in convolutions and convolutions[maker].group == 1:
+                self.makers[maker] = convolutions[maker]
+            elif not self._propagate(maker, convolutions, waiting):
+                return None
+            for use in value.uses():
+                if use.node.graph is not maker.graph:
+                    return None
+                if use.node in convolutions and convolutions[use.node].group == 1:
+                    self.readers[use.node] = convolutions[use.node]
+                elif not self._propagate(use.node, convolutions, waiting):
+                    return None
+        return self
+
+    def _propagate(self, node: ir.Node, convolutions: Mapping[ir.Node, Convolution], waiting: list[ir.Value]) -> bool:
+        """Add the operands and results of a node to ``waiting``, and return True, if it works channel by channel."""
+        operands: list[ir.Value | None]
+        if node in convolutions and convolutions[node].depthwise:
+            self.between[node] = convolutions[node]
+            operands = [node.inputs[0]]
+        elif node.domain == "" and node.op_type in CHANNELWISE and is_per_tensor(node) and len(node.outputs) == 1:
+            operands = [node.inputs[0]]
+        elif node.domain == "" and node.op_type == "Add" and all(map(self._has_channels, node.inputs)):
+            operands = [*node.inputs]
+        else:
+            return False
+        waiting += [value for value in (*operands, node.outputs[0]) if value is not None]
+        return True
+
+    def _has_channels(self, value: ir.Value | None) -> bool:
+        """True if a value has these channels."""
+        shape = sizes(value)
+        return shape is not None and len(shape) == self.rank and shape[1] == self.channels
+
+    def set_channels(self, size: int) -> None:
+        """Set the number of channels of the values, and remove their metadata, which describes other channels."""
+        for value in self.values:
+            if value.shape is not None:
+                value.shape = ir.Shape([value.shape[0], size, *list(value.shape)[2:]])
+            clear_metadata(value)

@@ -1,0 +1,44 @@
+"""Kernels compute output channels in blocks (of 8 with AVX2, of 16 with AVX-512): a convolution of one output channel takes as long
+as one of a block. As a depthwise convolution, summed by a convolution of 1 x 1, it takes a quarter of that.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_tflite_plugin.rewrite.channels.padding import LITTLE, Convolution
+from onnx_tflite_plugin.rewrite.editor import Editor
+from onnx_tflite_plugin.rewrite.matching import BLOCK, producer
+from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require_match
+
+
+def check(node: ir.Node) -> Convolution:
+    """Return the convolution, if it is a large one of float images with one output channel."""
+    convolution = require_match(Convolution.of(node), "the weights or the bias are computed")
+    image, (features, channels, *kernel) = node.inputs[0], convolution.shape
+    require(features == 1)
+    require(image is not None and image.dtype == ir.DataType.FLOAT, "the image is not of floats")
+    require(producer(image, "DequantizeLinear") is None, "the convolution is quantized")
+    require(len(kernel) == 2, "the convolution is not of images")
+    require(channels % (BLOCK // 2) == 0, f"the number of input channels is no multiple of {BLOCK // 2}")
+    require(math.prod(kernel) > 1, "the kernel is 1 x 1")
+    require(convolution.multiplications() >= LITTLE, f"fewer than {LITTLE} multiplications gain nothing")
+    return convolution
+
+
+def rewrite(editor: Editor, convolution: Convolution) -> None:
+    """Emit the depthwise convolution and the sum of its channels."""
+    node, (_, channels, *kernel) = convolution.node, convolution.shape
+    image, weights, *bias = node.inputs
+    with editor.replacing(node):
+        by_channel = editor.emit("Reshape", weights, [channels, 1, *kernel])
+        value = editor.emit("Conv", image, by_channel, like=node, group=channels)
+        ones = np.ones((1, channels, *[1] * len(kernel)), np.float32)
+        value = editor.emit("Conv", value, ones, *bias)
+    editor.replace_value(node.outputs[0], value)
+
+
+split_single_feature_conv = RewriteRule(nodes("Conv"), check, rewrite)

@@ -1,0 +1,176 @@
+"""The editor: writes nodes that carry the names and metadata of those that they replace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property
+from typing import Any
+
+import onnx_ir as ir
+
+from onnx_tflite_plugin.graph.metadata import own, remove_own
+from onnx_tflite_plugin.graph.names import UniqueNames
+from onnx_tflite_plugin.lowering.emitter import Emitter, Operand
+from onnx_tflite_plugin.lowering.schemas import schema_of, signature_of
+from onnx_tflite_plugin.rewrite.matching import Affine, constant, label_of
+from onnx_tflite_plugin.source.model import Array
+
+
+class Editor:
+    """Writer of nodes into a model, in its main graph unless a node of another graph is replaced."""
+
+    def __init__(self, model: ir.Model) -> None:
+        self.model, self.graph = model, model.graph
+
+    @cached_property
+    def emitter(self) -> Emitter:
+        """The emitter, made on first use: it collects every name of the model."""
+        return Emitter(self.graph.opset_imports[""], _names(self.model))
+
+    @contextmanager
+    def replacing(
+        self, node: ir.Node, *, after: bool = False, label: str | None = None, props: Mapping[str, str] | None = None
+    ) -> Iterator[None]:
+        """Insert nodes emitted inside before ``node`` (or after it), with its name and metadata."""
+        graph = node.graph
+        assert isinstance(graph, ir.Graph)
+        with self.part_of(node, label, props), self.emitter.nested() as nodes:
+            yield
+        for new in nodes:
+            self.register(new.inputs)
+        (graph.insert_after if after else graph.insert_before)(node, nodes)
+
+    def part_of(
+        self, node: ir.Node, label: str | None = None, props: Mapping[str, str] | None = None
+    ) -> AbstractContextManager[None]:
+        """Give nodes emitted inside the name of ``node``, or ``label``, and its metadata, or ``props``."""
+        return self.emitter.within(
+            label_of(node) if label is None else label, own(node.metadata_props) if props is None else props
+        )
+
+    def emit(self, op_type: str, *inputs: Operand, like: ir.Node | None = None, **attributes: Any) -> ir.Value:
+        """Emit a node and return its only output; attributes not given are those of ``like``."""
+        given = {name: a.value for name, a in like.attributes.items()} if like is not None else {}
+        return self.emitter.emit(op_type, inputs, {**given, **attributes})[0]
+
+    def register(self, values: Iterable[ir.Value | None]) -> None:
+        """Add new constants to the initializers of the graph."""
+        for value in values:
+            if value is not None and value.const_value is not None and value.graph is None:
+                self.graph.register_initializer(value)
+
+    def dequantize(self, affine: Affine, axis: int = 0) -> ir.Value:
+        """Emit DequantizeLinear of a constant; ``axis`` is that of per-channel scales."""
+        assert affine.integers is not None
+        along = axis if affine.scale.ndim else None
+        return self.emit("DequantizeLinear", affine.integers, affine.scale, affine.zero_point, axis=along)
+
+    def store(self, array: Array, like: ir.Value | None) -> ir.Value:
+        """Add a constant, named after the one it replaces."""
+        value = self.emitter.constant(array, "" if like is None else like.name or "")
+        self.register([value])
+        return value
+
+    def clone_on(self, node: ir.Node, value: ir.Value) -> ir.Value:
+        """Emit the same operator with another first operand."""
+        clone = self.emit(node.op_type, value, *node.inputs[1:], like=node)
+        clone.type = node.outputs[0].type
+        return clone
+
+    def replace_value(self, old: ir.Value, new: ir.Value) -> None:
+        """Replace a value by ``new``, the same tensor: it takes over name, metadata and all users."""
+        self.replace_uses(old, new, [(use.node, use.idx) for use in old.uses()])
+
+    def replace_uses(self, old: ir.Value, new: ir.Value, users: Iterable[tuple[ir.Node, int]]) -> None:
+        """Replace a value for some users and among the graph outputs; ``new`` takes over its name and metadata."""
+        new.shape, new.type = old.shape, old.type
+        new.metadata_props.update(old.metadata_props)
+        for node, slot in users:
+            node.replace_input_with(slot, new)
+        maker = old.producer()
+        graph = self.graph if maker is None or not isinstance(maker.graph, ir.Graph) else maker.graph
+        for _ in range(graph.outputs.count(old) if old.is_graph_output() else 0):
+            graph.outputs[graph.outputs.index(old)] = new
+        name, old.name = old.name, new.name
+        new.name = name
+
+    def rebuild(self, node: ir.Node, slots: Iterable[int], change: Callable[[Array, float], Array]) -> None:
+        """Change the constants of some operands, stored or dequantized; ``change`` is called with an array and the integer that means 0."""
+        for slot in slots:
+            value = node.inputs[slot]
+            if value is not None:
+                node.replace_input_with(slot, self._rebuilt(node, value, change))
+
+    def _rebuilt(self, user: ir.Node, value: ir.Value, change: Callable[[Array, float], Array]) -> ir.Value:
+        array, node = constant(value), value.producer()
+        if array is not None:
+            return self.store(change(array, 0), like=value)
+        assert node is not None
+        parameters = Affine.of(node) if node.op_type == "DequantizeLinear" else None
+        if parameters is None:
+            operands = [operand and self._rebuilt(user, operand, change) for operand in node.inputs]
+        else:
+            assert parameters.integers is not None
+            scale, zero_point = parameters.scale, parameters.zero_point
+            if not parameters.per_tensor:  # runtimes want a bias's scales to be those of the weights
+                scale, zero_point = change(scale, float(scale[0])), change(zero_point, 0)
+            integers = change(parameters.integers, float(parameters.zero_point.reshape(-1)[0]))
+            names = node.inputs
+            operands = [self.store(a, like=n) for a, n in zip((integers, scale, zero_point), names, strict=True)]
+        with self.replacing(user):
+            return self.emit(node.op_type, *operands, like=node)
+
+    def remove_unused(self) -> None:
+        """Remove unused nodes and initializers."""
+        _drop_unused(self.graph)
+        constants = self.graph.initializers
+        for name, value in list(constants.items()):
+            if not (value.uses() or value.is_graph_input() or value.is_graph_output()):
+                del constants[name]
+
+
+def clear_metadata(value: ir.Value) -> None:
+    """Remove the metadata of a value whose content no longer is what the metadata says."""
+    remove_own(value.metadata_props)
+
+
+def _drop_unused(graph: ir.Graph) -> None:
+    """Remove unused nodes, last first, here and in inner graphs."""
+    unused = []
+    for node in reversed(graph):
+        if not any(value.uses() or value.is_graph_output() for value in node.outputs):
+            node.resize_inputs(0)
+            unused.append(node)
+            continue
+        for attribute in node.attributes.values():
+            if attribute.type == ir.AttributeType.GRAPH:
+                _drop_unused(attribute.as_graph())
+    graph.remove(unused)
+
+
+def remove_unused_outputs(graph: ir.Graph, opset: int) -> None:
+    """Remove unused optional outputs, here and in inner graphs: trailing ones are left out, others lose their name."""
+    for node in graph:
+        idle = [not (value.uses() or value.is_graph_output()) for value in node.outputs]
+        schema = schema_of(node.op_type, opset, "") if any(idle) and not node.domain else None
+        if schema is not None:
+            for value, unused, optional in zip(node.outputs, idle, signature_of(schema).optional, strict=False):
+                if unused and optional:
+                    value.name = ""
+            node.resize_outputs(max(k for k, value in enumerate(node.outputs, 1) if value.name))
+        for attribute in node.attributes.values():
+            if attribute.type == ir.AttributeType.GRAPH:
+                remove_unused_outputs(attribute.as_graph(), opset)
+
+
+def _names(model: ir.Model) -> UniqueNames:
+    """Return a register of all names of a model."""
+    names = UniqueNames()
+    values = [*model.graph.inputs, *model.graph.initializers.values()]
+    for node in model.graph.all_nodes():
+        names.unique(node.name or "")
+        values += node.outputs
+    for value in values:
+        names.unique(value.name or "")
+    return names

@@ -1,0 +1,83 @@
+"""Sums and activations between convolutions work in the blocked layout, but Clip, Max and Min do not: a bound on them makes the
+tensor leave the blocks and return for the next convolution. A convolution is fused with a Clip after it, so a depthwise one with
+weights of 1 is inserted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_tflite_plugin.rewrite.editor import Editor
+from onnx_tflite_plugin.rewrite.matching import DIVISOR, constant, only_user, producer, sizes
+from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require_match
+from onnx_tflite_plugin.source.model import Array
+
+_FUSED_WITH_CONV = ("HardSigmoid", "LeakyRelu", "Relu", "Sigmoid", "Tanh")
+_READERS = frozenset({"Add", "AveragePool", "Conv", "GlobalAveragePool", "MaxPool", "Resize"})
+"""Operators that read blocks."""
+
+
+class Match(NamedTuple):
+    """A bound of an image; ``bounds``: the least and the largest value as operands of Clip."""
+
+    node: ir.Node
+    image: ir.Value
+    channels: int
+    bounds: Sequence[ir.Value | Array | None]
+
+
+def check(node: ir.Node) -> Match:
+    """Return the match, if a float image is in the blocked layout before and after its constant bounds."""
+    image, bounds = require_match(node.inputs[0]), _bounds(node)
+    require(only_user(image, node.op_type), "the unbounded image is read by others")
+    shape = require_match(sizes(node.outputs[0]), "the rank of the image is unknown")
+    require(len(shape) == 4 and shape[2:] != [1, 1], "the tensor is no image, or a single pixel")
+    channels = shape[1]
+    require(channels and channels % DIVISOR == 0, f"the number of channels is no multiple of {DIVISOR}")
+    _require_blocks_before(image, shape)
+    users = {use.node.op_type for use in node.outputs[0].uses()}
+    require(node.outputs[0].dtype == ir.DataType.FLOAT and "QuantizeLinear" not in users, "the result is quantized")
+    require(users & _READERS, "no operator in the blocked layout reads the result")
+    return Match(node, image, channels or 0, bounds)
+
+
+def rewrite(editor: Editor, match: Match) -> None:
+    """Emit the depthwise convolution, and Clip after it."""
+    node, image, channels, bounds = match
+    with editor.replacing(node):
+        value = editor.emit(
+            "Conv", image, np.ones((channels, 1, 1, 1), np.float32), kernel_shape=[1, 1], group=channels
+        )
+        value = editor.emit("Clip", value, *bounds)
+    editor.replace_value(node.outputs[0], value)
+
+
+clip_to_conv = RewriteRule(nodes("Clip", "Max", "Min"), check, rewrite)
+
+
+def _bounds(node: ir.Node) -> Sequence[ir.Value | Array | None]:
+    """Return the least and the largest value. Raises Refusal unless they are constant scalars."""
+    others = list(node.inputs[1:])
+    if node.op_type == "Clip":
+        require(all(value is None or constant(value) is not None for value in others), "a bound is computed")
+        return others
+    number = require_match(constant(others[0]) if len(others) == 1 else None)
+    require(number.size == 1, "the bound is no scalar")
+    bound = np.asarray(number.reshape(()))
+    return [bound] if node.op_type == "Max" else [None, bound]
+
+
+def _require_blocks_before(image: ir.Value, shape: list[int | None]) -> None:
+    """Raise Refusal unless a value is a sum with a convolution's result, or an activation of one."""
+    require(image.dtype in (None, ir.DataType.FLOAT), "the image is not of floats")
+    if activation := producer(image, *_FUSED_WITH_CONV):
+        require(producer(activation.inputs[0], "Conv"), "the activation is not of a convolution")
+        return
+    total = require_match(producer(image, "Add"))
+    images = all(sizes(value) in (shape, None) and constant(value) is None for value in total.inputs)
+    require(images, "an operand of the sum is constant, or broadcast")
+    require(any(producer(value, "Conv") for value in total.inputs), "no convolution is part of the sum")

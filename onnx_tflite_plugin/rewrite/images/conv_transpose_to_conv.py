@@ -1,0 +1,127 @@
+"""A quantized ConvTranspose has no integer kernel. With stride s, every input position makes s x s output positions: a convolution
+makes them as s * s times the channels, and a Transpose of integers interleaves these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_tflite_plugin.rewrite.editor import Editor
+from onnx_tflite_plugin.rewrite.matching import (
+    CHANNELS_FIRST,
+    CHANNELS_LAST,
+    Affine,
+    QuantizedConv,
+    integer,
+    ints,
+    sizes,
+)
+from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require_match
+from onnx_tflite_plugin.source.model import Array
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of the convolution, with ``taps`` of which the last reads ``last`` positions before its own.
+
+    Position ``s * q + p`` of the result is the sum of ``x[q - j] * w[s * j + p + pad]`` over all j with a weight.
+    """
+
+    stride: int
+    pad: int
+    kernel: int
+    blocks: int
+    first: int
+    last: int
+    after: int
+
+    @classmethod
+    def of(cls, size: int, kernel: int, stride: int, pads: tuple[int, int], extra: int) -> Self | None:
+        """Return the axis; ``None`` if the result is no multiple of the stride, or pads cannot express it."""
+        blocks, rest = divmod(stride * (size - 1) + kernel - sum(pads) + extra, stride)
+        first, last = -((stride - 1 + pads[0]) // stride), (kernel - 1 - pads[0]) // stride
+        after = blocks - size - first
+        if rest or last < 0 or after < 0:
+            return None
+        return cls(stride, pads[0], kernel, blocks, first, last, after)
+
+    @property
+    def taps(self) -> int:
+        return self.last - self.first + 1
+
+    def sources(self) -> Array:
+        """Return the index of the weight of each phase and tap, [stride, taps]; -1 for none."""
+        at = self.stride * (self.last - np.arange(self.taps)) + np.arange(self.stride)[:, None] + self.pad
+        return np.where((at >= 0) & (at < self.kernel), at, -1)
+
+
+class Match(NamedTuple):
+    """A quantized transposed convolution along both axes."""
+
+    unit: QuantizedConv
+    rows: Axis
+    columns: Axis
+
+
+def check(node: ir.Node) -> Match:
+    """Return the match, if the transposed convolution is quantized and its sizes are static."""
+    unit = require_match(QuantizedConv.of(node), "it is not quantized, or its weights are computed")
+    shape = require_match(sizes(unit.data.inputs[0]), "the rank of the image is unknown")
+    weights = require_match(unit.weights.integers)
+    require(weights.ndim == 4 and None not in shape[2:], "it is not of images, or a size is dynamic")
+    require(integer(node, "group", 1) == 1, "it is grouped")
+    require({*ints(node, "dilations", [1, 1])} == {1}, "it is dilated")
+    pads_given = "output_shape" not in node.attributes and "auto_pad" not in node.attributes
+    require(pads_given, "the pads are not given as numbers")
+    pads, strides = ints(node, "pads", [0] * 4), ints(node, "strides", [1, 1])
+    extra = ints(node, "output_padding", [0, 0])
+    rows, columns = (
+        require_match(
+            Axis.of(shape[2 + k] or 0, weights.shape[2 + k], strides[k], (pads[k], pads[2 + k]), extra[k]),
+            "the size of the result is no multiple of the stride, or not expressible by pads",
+        )
+        for k in range(2)
+    )
+    return Match(unit, rows, columns)
+
+
+def rewrite(editor: Editor, match: Match) -> None:
+    """Emit the convolution, and the Transpose that interleaves its channels."""
+    unit, rows, columns = match
+    weights = convolution_weights(unit.weights, rows, columns)
+    assert weights.integers is not None
+    features, times = len(weights.integers) // (rows.stride * columns.stride), rows.stride * columns.stride
+    with editor.replacing(unit.conv):
+        operands = [editor.dequantize(weights)]
+        if unit.bias is not None:
+            operands.append(editor.dequantize(unit.bias.repeated(times)))
+        value = editor.emit(
+            "Conv", unit.data.outputs[0], *operands, kernel_shape=[rows.taps, columns.taps],
+            pads=[rows.last, columns.last, rows.after, columns.after],
+        )  # fmt: skip
+        value = editor.clone_on(unit.quantize, value)
+        value = editor.emit("Transpose", value, perm=CHANNELS_LAST)
+        phases = [rows.blocks, columns.blocks, rows.stride, columns.stride, features]
+        value = editor.emit("Transpose", editor.emit("Reshape", value, [0, *phases]), perm=[0, 1, 3, 2, 4, 5])
+        whole = [rows.blocks * rows.stride, columns.blocks * columns.stride, features]
+        value = editor.emit("Transpose", editor.emit("Reshape", value, [0, *whole]), perm=CHANNELS_FIRST)
+    editor.replace_value(unit.quantize.outputs[0], value)
+
+
+conv_transpose_to_conv = RewriteRule(nodes("ConvTranspose"), check, rewrite)
+
+
+def convolution_weights(weights: Affine, rows: Axis, columns: Axis) -> Affine:
+    """Return weights ``[c, o, y, x]`` as ``[(phase of row, phase of column, o), c, taps, taps]``."""
+    assert weights.integers is not None
+    zero = weights.zero_point.reshape((1, -1, 1, 1) if weights.zero_point.ndim else ())
+    centred = np.pad(weights.integers.astype(np.int32) - zero.astype(np.int32), ((0, 0), (0, 0), (0, 1), (0, 1)))
+    y, x = rows.sources(), columns.sources()  # -1 is the row or column of zeros
+    phases = centred[:, :, y[:, None, :, None], x[None, :, None, :]]
+    spread = phases.transpose(2, 3, 1, 0, 4, 5) + zero.astype(np.int32).reshape((-1, 1, 1, 1) if zero.ndim else ())
+    integers = spread.reshape(-1, len(centred), rows.taps, columns.taps).astype(weights.integers.dtype)
+    return weights.repeated(rows.stride * columns.stride, integers)

@@ -1,0 +1,88 @@
+"""An image of few channels is stored pixel by pixel, and a convolution reads it plane by plane. Read as a single plane whose rows
+hold the channels of each pixel side by side, it need not be transposed: a kernel C times as wide, with a stride of C columns for
+each column, sums the same products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import onnx_ir as ir
+
+from onnx_tflite_plugin.rewrite.channels.padding import Convolution
+from onnx_tflite_plugin.rewrite.editor import Editor
+from onnx_tflite_plugin.rewrite.matching import BLOCK, CHANNELS_FIRST, constant_shape, ints, nodes_of, producer, sizes
+from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require_match
+from onnx_tflite_plugin.source.model import Array
+
+
+class Match(NamedTuple):
+    """A Transpose of an image, and the convolutions that read it."""
+
+    node: ir.Node
+    readers: Sequence[ir.Node]
+    height: int | None
+    width: int
+    channels: int
+
+
+def check(node: ir.Node) -> Match:
+    """Return the match, if an image of few channels is transposed to channels first for float convolutions only."""
+    require(ints(node, "perm", []) == CHANNELS_FIRST)
+    shape, result = require_match(sizes(node.inputs[0]), "the rank of the image is unknown"), node.outputs[0]
+    readers = [use.node for use in result.uses()]
+    require(readers and not result.is_graph_output(), "the image is an output")
+    _, height, width, channels = shape
+    require(width, "the width is dynamic")
+    require(channels and 1 < channels < BLOCK, f"the image has 1 channel, or {BLOCK} and more")
+    for reader in readers:
+        _require_convolution(reader, result)
+    return Match(node, readers, height, width or 0, channels or 0)
+
+
+def rewrite(editor: Editor, match: Match) -> None:
+    """Emit the plane, and widen the kernels."""
+    node, readers, height, width, channels = match
+    with editor.replacing(node):
+        plane = editor.emit("Reshape", node.inputs[0], [0, 1, height or -1, width * channels])
+    for reader in readers:
+        _widen(editor, reader, plane, channels)
+
+
+image_channels_to_width = RewriteRule(nodes("Transpose"), check, rewrite)
+
+
+def _require_convolution(node: ir.Node, image: ir.Value) -> None:
+    """Raise Refusal unless a node is a convolution of float images whose kernel covers adjacent pixels."""
+    convolution = require_match(
+        Convolution.of(node) if nodes_of([node], "Conv") and node.inputs[0] is image else None,
+        "another operator than a convolution of constant weights reads the image",
+    )
+    require(convolution.group == 1 and len(convolution.shape) == 4, "the convolution is grouped, or not of images")
+    require("auto_pad" not in node.attributes, "the pads are not given as numbers")
+    require(image.dtype == ir.DataType.FLOAT and not producer(node.inputs[1], "DequantizeLinear"), "it is quantized")
+    require(ints(node, "dilations", [1, 1])[1] == 1, "the convolution is dilated")
+
+
+def _widen(editor: Editor, node: ir.Node, plane: ir.Value, channels: int) -> None:
+    """Turn the convolution of an image into one of its plane."""
+    top, left, bottom, right = ints(node, "pads", [0] * 4)
+    down, across = ints(node, "strides", [1, 1])
+    _, _, tall, wide = constant_shape(node.inputs[1]) or ()
+
+    def merge_channels(array: Array, _: float) -> Array:
+        """Return ``[o, c, y, x]`` as ``[o, 1, y, x * c]``."""
+        if array.ndim != 4:
+            return array
+        pixels = array.transpose(0, 2, 3, 1)
+        return pixels.reshape(len(pixels), 1, pixels.shape[1], -1)
+
+    node.replace_input_with(0, plane)
+    editor.rebuild(node, [1], merge_channels)
+    for name, numbers in (
+        ("kernel_shape", [tall, wide * channels]),
+        ("strides", [down, across * channels]),
+        ("pads", [top, left * channels, bottom, right * channels]),
+    ):
+        node.attributes[name] = ir.AttrInt64s(name, numbers)

@@ -1,0 +1,128 @@
+"""A scale and an offset per channel, as batch normalization leaves them where they fold into no convolution, are two element-wise
+kernels over the whole tensor. One depthwise 1 x 1 convolution does both.
+
+Of floats it stays inside the blocked layout, and is fused with an activation after it; of integers it rounds once instead of twice.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_tflite_plugin.rewrite.channels.padding import BROADCASTING, CHANNELWISE
+from onnx_tflite_plugin.rewrite.editor import Editor
+from onnx_tflite_plugin.rewrite.images.elementwise import WithConstant
+from onnx_tflite_plugin.rewrite.matching import BLOCK, DIVISOR, Affine, constant, only_user, producer, sizes
+from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require_match
+from onnx_tflite_plugin.source.model import Array
+
+_BLOCKED = ("Conv", "Concat", *CHANNELWISE, *BROADCASTING)
+_LARGEST = 2.0**24  # integers up to here are exact in float32, in which sums are scaled
+
+
+class FloatMatch(NamedTuple):
+    """Mul of ``value`` by ``factor`` and Add of ``offset``, each of as many elements as channels."""
+
+    add: ir.Node
+    value: ir.Value
+    factor: Array
+    offset: Array
+
+
+def check_float(mul: ir.Node) -> FloatMatch:
+    """Return the match, if both constants are per channel and the image is in the blocked layout."""
+    add = require_match(only_user(mul.outputs[0], "Add"))
+    shape = require_match(sizes(mul.outputs[0]), "the rank of the image is unknown")
+    require(len(shape) == 4, "the product is not of an image")
+    channels = shape[1]
+    require(channels and channels % DIVISOR == 0, f"the number of channels is no multiple of {DIVISOR}")
+    (value, factor), (_, offset) = _operands(mul, channels or 0), _operands(add, channels or 0)
+    require(value.dtype == ir.DataType.FLOAT, "the image is not of floats")
+    require(producer(value, *_BLOCKED), "the image is not in the blocked layout")
+    require(shape[2:] != [1, 1], "the image is a single pixel")
+    require(sizes(value) == shape, "the image is broadcast")
+    return FloatMatch(add, value, factor, offset)
+
+
+def rewrite_float(editor: Editor, match: FloatMatch) -> None:
+    """Emit the depthwise convolution."""
+    add, value, factor, offset = match
+    with editor.replacing(add):
+        weights = factor.reshape(-1, 1, 1, 1)
+        scaled = editor.emit("Conv", value, weights, offset, kernel_shape=[1, 1], group=len(factor))
+    editor.replace_value(add.outputs[0], scaled)
+
+
+scale_offset_to_conv = RewriteRule(nodes("Mul"), check_float, rewrite_float)
+
+
+def _operands(node: ir.Node, channels: int) -> tuple[ir.Value, Array]:
+    """Return the computed operand and the float32 constant per channel. Raises Refusal if there is none."""
+    for value, other in (tuple(node.inputs), tuple(node.inputs)[::-1]):
+        array = constant(other)
+        if array is None and (cast := producer(other, "Cast")):
+            array = constant(cast.inputs[0])
+        if value is not None and array is not None and array.shape in ((channels, 1, 1), (1, channels, 1, 1)):
+            return value, np.ascontiguousarray(array.reshape(-1), np.float32)
+    return require_match(None, "no operand is a constant per channel")
+
+
+# --- of integers ------------------------------------------------------------------------------
+
+
+class QuantizedMatch(NamedTuple):
+    """Mul and Add of quantized data by constants; ``scale``: the scale of the data."""
+
+    scaling: WithConstant
+    adding: WithConstant
+    factor: Array
+    offset: Array
+    scale: float
+
+
+def check_quantized(mul: ir.Node) -> QuantizedMatch:
+    """Return the match, if both operators are quantized and both constants are per channel."""
+    scaling = require_match(WithConstant.of(mul, "Mul"))
+    between = require_match(only_user(scaling.quantize.outputs[0], "DequantizeLinear"))
+    adding = require_match(WithConstant.of(only_user(between.outputs[0], "Add"), "Add"))
+    factor, offset, data = _per_channel(scaling), _per_channel(adding), require_match(Affine.of(scaling.data))
+    require(len(factor) % BLOCK == 0, f"the number of channels is no multiple of {BLOCK}")
+    return QuantizedMatch(scaling, adding, factor, offset, float(data.scale.reshape(-1)[0]))
+
+
+def rewrite_quantized(editor: Editor, match: QuantizedMatch) -> None:
+    """Emit the quantized depthwise convolution."""
+    adding = match.adding
+    weights, bias = depthwise_constants(match.factor, match.offset, match.scale)
+    with editor.replacing(adding.node):
+        operands = match.scaling.data.outputs[0], editor.dequantize(weights), editor.dequantize(bias)
+        value = editor.emit("Conv", *operands, kernel_shape=[1, 1], group=len(match.factor))
+        value = editor.clone_on(adding.quantize, value)
+    editor.replace_value(adding.quantize.outputs[0], value)
+
+
+batch_norm_to_conv = RewriteRule(nodes("Mul"), check_quantized, rewrite_quantized)
+
+
+def _per_channel(unit: WithConstant) -> Array:
+    """Return the dequantized constant, one element per channel. Raises Refusal if it is not per channel."""
+    channels = unit.shape[1] if len(unit.shape) == 4 else None
+    aligned = (1,) * (4 - unit.integers.ndim) + unit.integers.shape
+    require(channels and aligned in ((1, channels, 1, 1), (1, 1, 1, 1)), "a constant is not per channel of an image")
+    return np.broadcast_to(unit.constant.floats.reshape(-1), channels or 0)
+
+
+def depthwise_constants(factor: Array, offset: Array, scale: float) -> tuple[Affine, Affine]:
+    """Return weights and bias that compute ``factor * x + offset`` from integers x of a scale.
+
+    Weights are ±127, which leaves the bias the smallest scale; fewer if its integer would exceed float32.
+    """
+    scales = np.maximum(np.abs(factor) / 127, np.abs(offset) / (scale * _LARGEST))
+    scales = np.where(scales > 0, scales, 1.0).astype(np.float32)
+    weights = np.rint(factor / scales).astype(np.int8).reshape(-1, 1, 1, 1)
+    bias = np.rint(offset / (scale * scales.astype(np.float64))).astype(np.int32)
+    bias_scales = (np.float32(scale) * scales).astype(np.float32)
+    weight_points, bias_points = (np.zeros(len(scales), dtype) for dtype in (np.int8, np.int32))
+    return Affine(weights, scales, weight_points), Affine(bias, bias_scales, bias_points)

@@ -1,0 +1,107 @@
+"""A computed scale per channel, as in squeeze-and-excitation, takes the image that it multiplies out of the blocked layout: kernels
+there multiply tensors of equal shape only. Repeated over all pixels by Resize, the scale is such a tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_tflite_plugin.rewrite.editor import Editor
+from onnx_tflite_plugin.rewrite.matching import BLOCK, DIVISOR, constant_shape, ints, nodes_of, producer, sizes
+from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require, require_match
+
+Batches = Mapping[ir.Value, int | ir.SymbolicDim]
+"""The batch size of values: if it is dynamic, the symbolic dimension of the graph input that they come from."""
+
+_FUSED_WITH_CONV = frozenset({"Clip", "HardSigmoid", "HardSwish", "LeakyRelu", "Relu", "Sigmoid", "Tanh"})
+_KEEPING_BATCH = _FUSED_WITH_CONV | {"AveragePool", "Conv", "GlobalAveragePool", "MaxPool", "Resize"}
+"""Operators whose result has the batch size of their first operand."""
+_BROADCASTING = frozenset({"Add", "Mul", "Sub"})
+
+
+class Match(NamedTuple):
+    """A Mul of an image by the scale at ``slot``."""
+
+    node: ir.Node
+    slot: int
+    image: ir.Value
+    scale: ir.Value
+    batch: int | ir.SymbolicDim
+
+
+def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[tuple[ir.Node, Batches]]:
+    """Yield the multiplications of the main graph, with the batch sizes of its values."""
+    batches = _batches(model.graph)
+    return [(node, batches) for node in nodes_of(model.graph, "Mul")]
+
+
+def check(place: tuple[ir.Node, Batches]) -> Match:
+    """Return the match, if image and scale come from float convolutions and the product goes to one."""
+    node, batches = place
+    shape = require_match(sizes(node.outputs[0]), "the rank of the product is unknown")
+    require(len(shape) == 4 and shape[2:] != [1, 1])
+    require(None not in shape[1:], "a size of the image is dynamic")
+    channels = shape[1] or 0
+    slots = [k for k, value in enumerate(node.inputs) if (sizes(value) or [])[1:] == [channels, 1, 1]]
+    require(len(slots) == 1)
+    require(
+        channels >= BLOCK and channels % DIVISOR == 0, f"there are fewer than {BLOCK} channels, or no multiple of 4"
+    )
+    makers = [_convolution(value) for value in node.inputs]
+    require(all(makers), "image or scale do not come from a convolution")
+    require(all(maker and _is_float(maker.inputs[0]) for maker in makers), "a convolution is quantized")
+    require(any(use.node.op_type == "Conv" for use in node.outputs[0].uses()), "no convolution reads the product")
+    scale, image = require_match(node.inputs[slots[0]]), require_match(node.inputs[1 - slots[0]])
+    require(scale in batches and batches[scale] == batches.get(image), "the batch sizes of image and scale may differ")
+    return Match(node, slots[0], image, scale, batches[scale])
+
+
+def rewrite(editor: Editor, match: Match) -> None:
+    """Emit a Resize of the scale to the size of the image."""
+    node, slot, image, scale, batch = match
+    channels, height, width = (size or 0 for size in (sizes(node.outputs[0]) or [])[1:])
+    with editor.replacing(node):
+        repeats = np.array([1, 1, height, width], np.float32)
+        repeated = editor.emit(
+            "Resize", scale, None, repeats, mode="nearest", coordinate_transformation_mode="asymmetric",
+            nearest_mode="floor",
+        )  # fmt: skip
+    # Shape inference loses a dynamic batch at Resize, and ONNX Runtime takes shapes out of the blocks unless they are known to be equal.
+    for value in (repeated, image):
+        value.shape = ir.Shape([batch, channels, height, width])
+    repeated.type = scale.type
+    node.replace_input_with(slot, repeated)
+
+
+squeeze_excite_blocks = RewriteRule(pattern, check, rewrite)
+
+
+def _batches(graph: ir.Graph) -> Batches:
+    batches = {value: value.shape[0] for value in graph.inputs if value.shape}
+    for node in graph:
+        operands = node.inputs if node.op_type in _BROADCASTING else node.inputs[:1]
+        counts = {batches.get(value) for value in operands if value is not None and constant_shape(value) is None}
+        transposed = node.op_type == "Transpose" and ints(node, "perm", [1])[0] == 0
+        keeps = transposed or node.op_type in _KEEPING_BATCH or node.op_type in _BROADCASTING
+        kept = counts.pop() if keeps and len(counts) == 1 else None
+        for value in node.outputs:
+            size = value.shape[0] if value.shape else None
+            size = size if isinstance(size, int) else kept
+            if size is not None:
+                batches[value] = size
+    return batches
+
+
+def _is_float(value: ir.Value | None) -> bool:
+    """True if no integer kernel computes a value."""
+    return value is not None and value.dtype == ir.DataType.FLOAT and producer(value, "DequantizeLinear") is None
+
+
+def _convolution(value: ir.Value | None) -> ir.Node | None:
+    """Return the convolution that makes a value, with or without an activation."""
+    activation = producer(value, *_FUSED_WITH_CONV)
+    return producer(activation.inputs[0] if activation else value, "Conv")

@@ -1,0 +1,114 @@
+"""An Add after a float product of matrices becomes the bias of that product. Unrolled recurrent layers add the products with the
+input and with the last output, and a bias, in nodes of their own, and in small networks the time of a node is that of its call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import onnx_ir as ir
+
+from onnx_tflite_plugin.api.declarations import Decline
+from onnx_tflite_plugin.rewrite.editor import Editor, clear_metadata
+from onnx_tflite_plugin.rewrite.matching import constant, nodes_of, only_user, producer, sizes
+from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule
+
+Depths = Mapping[ir.Node | None, int]
+"""The number of nodes before each node, along the longest path."""
+
+
+class Match(NamedTuple):
+    """An Add of ``value`` and ``added``. The bias of ``gemms[-1]`` becomes the constant ``added``, through a chain of sums; or, if
+    ``is_constant`` is False, that of the one Gemm becomes the other product.
+    """
+
+    node: ir.Node
+    value: ir.Value
+    added: ir.Value
+    gemms: list[ir.Node]
+    is_constant: bool
+
+
+def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[tuple[ir.Node, Depths]]:
+    """Yield the additions of the main graph."""
+    depths: dict[ir.Node | None, int] = {}
+    for node in model.graph:
+        before = (depths.get(value.producer(), 0) for value in node.inputs if value is not None)
+        depths[node] = 1 + max(before, default=0)
+    return [(node, depths) for node in nodes_of(model.graph, "Add")]
+
+
+def check(place: tuple[ir.Node, Depths]) -> Match | Decline:
+    """Return the match, if an operand is a product of matrices with the shape of the sum."""
+    node, depths = place
+    for value, added in _operands(node):
+        if constant(added) is not None and _fits(added, value, node):
+            chain = [*_chain(value)]
+            if chain and len(chain[-1].inputs) == 2:
+                return Match(node, value, added, chain, is_constant=True)
+    matches: list[tuple[int, Match]] = []
+    for value, added in _operands(node):
+        reshape = producer(value, "Reshape") if only_user(value, "Add") else None
+        rows = value if reshape is None else reshape.inputs[0]
+        if rows is None or not only_user(rows, "Add", "Reshape") or not _fits(added, rows, node):
+            continue
+        gemm = _plain_gemm(rows)
+        if gemm is not None and len(gemm.inputs) == 2:
+            matches.append((depths.get(gemm, 0), Match(node, value, added, [gemm], is_constant=False)))
+    if not matches:
+        return Decline("no operand is a float product of matrices without a bias, and with the shape of the sum")
+    # The product with the longer path adds the other one: products with the input need not wait for it.
+    return max(matches, key=lambda found: found[0])[1]
+
+
+def rewrite(editor: Editor, match: Match) -> None:
+    """Add the bias to a Gemm, and remove the Add."""
+    node, gemm = match.node, match.gemms[-1]
+    if match.is_constant:
+        gemm.resize_inputs(3)
+        gemm.replace_input_with(2, match.added)
+        for one in match.gemms:
+            clear_metadata(one.outputs[0])
+        editor.replace_value(node.outputs[0], match.value)
+        return
+    with editor.replacing(node):
+        summed = editor.emit("Gemm", *gemm.inputs, match.added, like=gemm)
+    editor.replace_value(node.outputs[0], summed)
+    for unused in (node, gemm):  # otherwise they count as users of their operands until they are removed
+        unused.resize_inputs(0)
+
+
+add_to_gemm = RewriteRule(pattern, check, rewrite)
+
+
+def _operands(node: ir.Node) -> Iterator[tuple[ir.Value, ir.Value]]:
+    """Yield each operand with the other one."""
+    left, right = node.inputs
+    if left is not None and right is not None:
+        yield from ((left, right), (right, left))
+
+
+def _chain(value: ir.Value) -> Iterator[ir.Node]:
+    """Yield the product that makes a value, and the products that it adds one after the other, each without other users."""
+    while only_user(value, "Add", "Gemm") and (gemm := _plain_gemm(value)) is not None:
+        yield gemm
+        if len(gemm.inputs) < 3 or gemm.inputs[2] is None:
+            return
+        value = gemm.inputs[2]
+
+
+def _plain_gemm(value: ir.Value) -> ir.Node | None:
+    """Return the float product that makes a value, unless its rows are dequantized: ONNX Runtime may multiply integers then."""
+    gemm = producer(value, "Gemm")
+    if gemm is None or value.dtype != ir.DataType.FLOAT or producer(gemm.inputs[0], "DequantizeLinear"):
+        return None
+    return None if gemm.attributes.keys() & {"alpha", "beta"} else gemm
+
+
+def _fits(added: ir.Value, rows: ir.Value, node: ir.Node) -> bool:
+    """True if a product has the shape of the sum for all sizes of dynamic dimensions, so that only ``added`` is broadcast."""
+    shape, other = sizes(rows), sizes(added)
+    if shape is None or other is None or len(shape) != 2 or shape != sizes(node.outputs[0]):
+        return False
+    return None not in shape or other[:-1] in ([], [1])

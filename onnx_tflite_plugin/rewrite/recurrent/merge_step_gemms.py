@@ -1,0 +1,225 @@
+"""Each time step of an unrolled recurrent layer multiplies its own row of integers by the same matrix, and rounds to its own scale.
+One product of all rows costs one call, and so does the rounding of each row to its scale.
+
+Of 8 bits it is a product of float32 integers, whose sums are exact below 2^24, rescaled by the factors of ONNX Runtime's integer
+kernel, so that every result is the same on each processor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_tflite_plugin.rewrite.editor import Editor
+from onnx_tflite_plugin.rewrite.matching import (
+    Affine,
+    constant,
+    first_node,
+    integer,
+    nodes_of,
+    only_user,
+    producer,
+    sizes,
+)
+from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require, require_match
+from onnx_tflite_plugin.source.model import Array
+
+_EXACT = 2**24
+_FEWEST = 3  # rows
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a tensor, dequantized, multiplied by a matrix, and quantized; ``data``: the parameters of the tensor."""
+
+    source: ir.Value
+    index: int
+    data: Affine
+    gemm: ir.Node
+    quantize: ir.Node
+    result: Affine
+
+    @classmethod
+    def of(cls, gemm: ir.Node) -> Self | None:
+        """Return the row that a Gemm multiplies; ``None`` if a node is missing, or a parameter not constant."""
+        quantize, (integers, data) = only_user(gemm.outputs[0], "QuantizeLinear"), _match_dequantize(gemm.inputs[0])
+        row, result = _row(integers), Affine.of(quantize)
+        if row is None or quantize is None or data is None or result is None or gemm.attributes.keys() - {"transB"}:
+            return None
+        source, index = row
+        if source.dtype != quantize.outputs[0].dtype or not integer(gemm, "transB", 0):
+            return None
+        return cls(source, index, data, gemm, quantize, result) if data.per_tensor and result.per_tensor else None
+
+    @property
+    def bias(self) -> ir.Value | None:
+        return self.gemm.inputs[2] if len(self.gemm.inputs) > 2 else None
+
+
+def pattern(model: ir.Model, _: RewriteOptions) -> Iterator[Mapping[int, Row]]:
+    """Yield the quantized products of rows of one tensor with one matrix, by the index of the row."""
+    rows: dict[tuple[ir.Value, Hashable], dict[int, Row]] = {}
+    for node in nodes_of(model.graph, "Gemm"):
+        if row := Row.of(node):
+            rows.setdefault((row.source, _content(node.inputs[1])), {})[row.index] = row
+    yield from rows.values()
+
+
+def check(rows: Mapping[int, Row]) -> Product:
+    """Return the product of all rows, if each row is multiplied and the operands are constants that it takes."""
+    source = next(iter(rows.values())).source
+    shape = require_match(sizes(source), "the rank of the tensor is unknown")
+    require(len(shape) == 3 and None not in shape, "the tensor has other than three axes, or a size is dynamic")
+    require(sorted(rows) == list(range(shape[0] or 0)), "a row is not multiplied by the matrix")
+    require(len(rows) >= _FEWEST, f"there are fewer than {_FEWEST} rows")
+    kind = _PRODUCTS.get(source.dtype or ir.DataType.UNDEFINED, Product)
+    return kind.of([rows[k] for k in sorted(rows)])
+
+
+def rewrite(editor: Editor, product: Product) -> None:
+    """Emit one product before the first Gemm, and split its rows."""
+    rows = product.rows
+    with editor.replacing(first_node(row.gemm for row in rows)):
+        lengths = np.full(len(rows), product.batch, np.int64)
+        parts = editor.emitter.emit("Split", [product.emit(editor), lengths], {"axis": 0}, outputs=len(rows))
+    for row, part in zip(rows, parts, strict=True):
+        editor.replace_value(row.quantize.outputs[0], part)
+
+
+merge_step_gemms = RewriteRule(pattern, check, rewrite)
+
+
+def _row(value: ir.Value | None) -> tuple[ir.Value, int] | None:
+    """Return the tensor that a Gather takes one matrix of, and its index along axis 0."""
+    gather = producer(value, "Gather")
+    if gather is None:
+        return None
+    source, index = gather.inputs[0], constant(gather.inputs[1])
+    if source is None or index is None or index.ndim or integer(gather, "axis", 0):
+        return None
+    return source, int(index)
+
+
+def _content(value: ir.Value | None) -> Hashable:
+    """Return what equal matrices have in common: each product may dequantize them in nodes of its own."""
+    array, node = constant(value), producer(value, "Cast", "DequantizeLinear", "Mul")
+    if array is not None:
+        return array.dtype.name, array.shape, array.tobytes()
+    if node is None:
+        return value
+    return node.op_type, integer(node, "axis", 1), tuple(_content(operand) for operand in node.inputs)
+
+
+def _match_dequantize(value: ir.Value | None) -> tuple[ir.Value | None, Affine | None]:
+    """Return integers and their parameters; int16 may be dequantized by Cast and Mul."""
+    node = producer(value, "DequantizeLinear", "Mul")
+    if node is None or node.op_type == "DequantizeLinear":
+        return (None if node is None else node.inputs[0]), Affine.of(node)
+    cast, scale = producer(node.inputs[0], "Cast"), constant(node.inputs[1])
+    if cast is None or scale is None or scale.size != 1 or cast.inputs[0] is None:
+        return None, None
+    return cast.inputs[0], Affine(None, scale, np.zeros((), np.int16))
+
+
+@dataclass(frozen=True)
+class Product:
+    """The product of all T rows of B sequences of int16, in float32 as that of each row.
+
+    ``biases``: (T, O), or (O) if all are equal; ``points``: the zero point of each row of the product, T * B.
+    """
+
+    rows: Sequence[Row]
+    batch: int
+    biases: Array | None
+    points: Array
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> Self:
+        """Return the product. Raises Refusal if a bias is computed."""
+        shape = require_match(sizes(rows[0].source))
+        batch, biases = shape[1] or 0, [cls.bias(row) for row in rows]
+        present = next((bias for bias in biases if bias is not None), None)
+        unknown = any(bias is None and row.bias is not None for bias, row in zip(biases, rows, strict=True))
+        require(not unknown and (present is None or present.ndim == 1), "a bias is computed, or has another scale")
+        joined = None
+        if present is not None:
+            joined = np.repeat([np.zeros_like(present) if bias is None else bias for bias in biases], batch, axis=0)
+        points = np.repeat([row.result.zero_point.reshape(()) for row in rows], batch)
+        return cls(rows, batch, joined, points)
+
+    @staticmethod
+    def bias(row: Row) -> Array | None:
+        return constant(row.bias)
+
+    @property
+    def scales(self) -> Array:
+        return np.repeat([row.result.scale.reshape(()) for row in self.rows], self.batch)
+
+    def emit(self, editor: Editor) -> ir.Value:
+        """Emit all rows as integers."""
+        row = self.rows[0]
+        floats = editor.emit("Mul", editor.emit("Cast", self.flat(editor), to="float32"), row.data.scale)
+        return editor.emit(
+            "QuantizeLinear", self.multiplied(editor, floats, row.gemm.inputs[1]), self.scales, self.points, axis=0
+        )
+
+    def flat(self, editor: Editor) -> ir.Value:
+        """Emit the tensor as a matrix of rows."""
+        shape = require_match(sizes(self.rows[0].source))
+        return editor.emit("Reshape", self.rows[0].source, np.asarray([-1, shape[2]], np.int64))
+
+    def multiplied(self, editor: Editor, floats: ir.Value, weights: ir.Value | None) -> ir.Value:
+        """Emit the Gemm."""
+        operands = [floats, weights] if self.biases is None else [floats, weights, self.biases.astype(np.float32)]
+        return editor.emit("Gemm", *operands, transB=1)
+
+
+@dataclass(frozen=True)
+class ExactProduct(Product):
+    """The product of uint8 by int8: of float32 integers, rescaled as by the integer kernel (MlasRequantizeOutput of ONNX Runtime)."""
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> Self:
+        """Return the product. Raises Refusal unless its sums are exact in float32."""
+        weights = require_match(_weights(rows[0]), "the matrix is not symmetric int8")
+        self, integers = super().of(rows), require_match(weights.integers)
+        sums = 255 * np.abs(integers.astype(np.int64)).sum(axis=1) + (0 if self.biases is None else np.abs(self.biases))
+        require(sums.max(initial=0) <= _EXACT, "sums may exceed the integers that float32 holds")
+        return self
+
+    @staticmethod
+    def bias(row: Row) -> Array | None:
+        """Return the bias in steps of input times weight; ``None`` if the integer kernel does not take it."""
+        affine, weights = Affine.of(producer(row.bias, "DequantizeLinear")), _weights(row)
+        if affine is None or weights is None or affine.integers is None:
+            return None
+        return affine.integers if np.allclose(affine.scale, row.data.scale * weights.scale, rtol=1e-3, atol=0) else None
+
+    def emit(self, editor: Editor) -> ir.Value:
+        row, weights = self.rows[0], _weights(self.rows[0])
+        maker = producer(row.gemm.inputs[1], "DequantizeLinear")
+        assert weights is not None
+        assert maker is not None
+        floats = editor.emit("DequantizeLinear", self.flat(editor), np.ones((), np.float32), row.data.zero_point)
+        sums = self.multiplied(editor, floats, editor.emit("Cast", maker.inputs[0], to="float32"))
+        inward = row.data.scale.reshape(()) * weights.scale
+        factors = editor.emit("Div", inward, self.scales[:, np.newaxis])
+        ones = np.ones(len(self.points), np.float32)
+        return editor.emit("QuantizeLinear", editor.emit("Mul", sums, factors), ones, self.points, axis=0)
+
+
+_PRODUCTS = {ir.DataType.UINT8: ExactProduct, ir.DataType.INT16: Product}
+
+
+def _weights(row: Row) -> Affine | None:
+    """Return the matrix of a row, if it is symmetric int8 with a scale per row or for all."""
+    maker = producer(row.gemm.inputs[1], "DequantizeLinear")
+    weights = Affine.of(maker)
+    if maker is None or weights is None or weights.integers is None or weights.integers.dtype != np.int8:
+        return None
+    along = weights.per_tensor or integer(maker, "axis", 1) == 0
+    return weights if along and not weights.zero_point.any() else None

@@ -1,0 +1,158 @@
+"""Reshapes move no elements, but each costs a call, which small networks notice: those of unrolled recurrent layers above all.
+
+A Reshape to a constant shape makes each Reshape before it useless. One that drops leading axes of size 1 is useless before an
+operator that broadcasts. Parts that are unsqueezed before a Concat, to be stacked, are concatenated first and reshaped once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_tflite_plugin.rewrite.channels.padding import BROADCASTING
+from onnx_tflite_plugin.rewrite.editor import Editor, clear_metadata
+from onnx_tflite_plugin.rewrite.matching import Affine, constant, integer, only_user, producer, sizes
+from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require_match
+from onnx_tflite_plugin.source.model import Array
+
+_RESHAPING = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
+
+
+class Match(NamedTuple):
+    """A Reshape of ``value``, through others; ``is_useless``: the value has the shape already."""
+
+    node: ir.Node
+    value: ir.Value
+    is_useless: bool
+
+
+def check(node: ir.Node) -> Match:
+    """Return the match, if a tensor is reshaped several times."""
+    value = node.inputs[0]
+    while (before := producer(value, *_RESHAPING)) is not None:
+        value = before.inputs[0]
+    require(value is not node.inputs[0])
+    target = require_match(constant(node.inputs[1]), "the shape is computed")
+    require(target.all(), "a size is copied from the operand")
+    is_useless = _has_shape(sizes(value), target) and not node.outputs[0].is_graph_output()
+    return Match(node, require_match(value), is_useless)
+
+
+def rewrite(_: Editor, match: Match) -> None:
+    """Replace the operand of the Reshape, or its result if it is useless."""
+    if not match.is_useless:
+        match.node.replace_input_with(0, match.value)
+        return
+    for use in match.node.outputs[0].uses():
+        use.node.replace_input_with(use.idx, match.value)
+
+
+merge_reshapes = RewriteRule(nodes("Reshape"), check, rewrite)
+
+
+def _has_shape(shape: Sequence[int | None] | None, target: Array) -> bool:
+    """True if a shape is that of the target, in which -1 is any size."""
+    return (
+        shape is not None
+        and len(shape) == len(target)
+        and all(s == t or t == -1 for s, t in zip(shape, target, strict=True))
+    )
+
+
+# --- axes of size 1 ---------------------------------------------------------------------------
+
+
+class UnitAxes(NamedTuple):
+    """A value, and the result of the Reshape that drops its axes."""
+
+    given: ir.Value
+    result: ir.Value
+
+
+def check_unit_axes(node: ir.Node) -> UnitAxes:
+    """Return the match, if leading axes of size 1 are dropped, and all readers broadcast them."""
+    given, result = require_match(node.inputs[0]), node.outputs[0]
+    before, after = require_match(sizes(given)), require_match(sizes(result))
+    dropped = len(before) - len(after)
+    require(dropped > 0 and before == [1] * dropped + after)
+    require(given.shape and None not in before, "a size is dynamic")
+    require(result.uses() and not result.is_graph_output(), "the result is an output")
+    require(all(_reads(user, len(before)) for user, _ in result.uses()), "a reader would have more axes")
+    return UnitAxes(given, result)
+
+
+def rewrite_unit_axes(_: Editor, match: UnitAxes) -> None:
+    """Replace the result of the Reshape by its operand."""
+    for user, slot in match.result.uses():
+        user.replace_input_with(slot, match.given)
+        if user.op_type == "DequantizeLinear":
+            user.outputs[0].shape = match.given.shape
+            clear_metadata(user.outputs[0])
+
+
+drop_unit_axes = RewriteRule(nodes("Reshape"), check_unit_axes, rewrite_unit_axes)
+
+
+def _reads(node: ir.Node, rank: int) -> bool:
+    """True if a node, or all readers of its dequantized result, have a result of at least this rank anyhow."""
+    if node.domain == "" and node.op_type == "DequantizeLinear":
+        parameters = Affine.of(node)
+        users = [user for user, _ in node.outputs[0].uses()]
+        scalar = parameters is not None and parameters.per_tensor and not parameters.scale.ndim
+        return scalar and not node.outputs[0].is_graph_output() and all(_broadcasts(user, rank) for user in users)
+    return _broadcasts(node, rank)
+
+
+def _broadcasts(node: ir.Node, rank: int) -> bool:
+    """True if another operand has that rank."""
+    ranks = [len(shape) for value in node.inputs if (shape := sizes(value)) is not None]
+    return node.domain == "" and node.op_type in BROADCASTING - {"PRelu"} and max(ranks, default=0) >= rank
+
+
+# --- stacks -----------------------------------------------------------------------------------
+
+_FEWEST = 3  # parts
+
+
+class Stack(NamedTuple):
+    """A Concat of parts of ``shape`` that are unsqueezed at its axis."""
+
+    node: ir.Node
+    parts: Sequence[ir.Value]
+    axis: int
+    shape: Sequence[int]
+
+
+def check_stack(node: ir.Node) -> Stack:
+    """Return the match, if enough parts of a static shape are unsqueezed for this Concat only."""
+    axis = integer(node, "axis", 0)
+    require(len(node.inputs) >= _FEWEST, f"there are fewer than {_FEWEST} parts")
+    parts = [require_match(_match_unsqueeze(value, axis)) for value in node.inputs]
+    shape = require_match(sizes(parts[0]), "the rank of the parts is unknown")
+    require(shape and None not in shape, "a size is dynamic")
+    require(0 <= axis < len(shape), "the new axis is the last one")
+    return Stack(node, parts, axis, [size or 0 for size in shape])
+
+
+def rewrite_stack(editor: Editor, stack: Stack) -> None:
+    """Emit Concat along an axis that the parts have, and one Reshape."""
+    node, parts, axis, shape = stack
+    with editor.replacing(node):
+        joined = editor.emit("Concat", *parts, axis=axis)
+        whole = editor.emit("Reshape", joined, np.asarray([*shape[:axis], len(parts), *shape[axis:]], np.int64))
+    editor.replace_value(node.outputs[0], whole)
+
+
+reshape_after_concat = RewriteRule(nodes("Concat"), check_stack, rewrite_stack)
+
+
+def _match_unsqueeze(value: ir.Value | None, axis: int) -> ir.Value | None:
+    """Return the operand of an Unsqueeze at an axis that only a Concat reads."""
+    unsqueeze = producer(value, "Unsqueeze")
+    if value is None or unsqueeze is None or only_user(value, "Concat") is None:
+        return None
+    axes = constant(unsqueeze.inputs[1]) if len(unsqueeze.inputs) > 1 else None
+    return unsqueeze.inputs[0] if axes is not None and axes.tolist() == [axis] else None

@@ -1,0 +1,183 @@
+"""The framework of rewrite rules: one rule as a pattern, a check and a rewrite, and the ONNX IR pass that applies it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import onnx_ir as ir
+from onnx_ir.passes import InPlacePass, InvariantError, PassBase, PassError, PassResult, Sequential
+
+from onnx_tflite_plugin.api.declarations import Decline
+from onnx_tflite_plugin.api.refusal import Refusal
+from onnx_tflite_plugin.checked import describe
+from onnx_tflite_plugin.guard import Mismatch, guarded
+from onnx_tflite_plugin.progress import LOG
+from onnx_tflite_plugin.rewrite.declaration import PACK_PASS, RuleDeclaration, sort_rules
+from onnx_tflite_plugin.rewrite.editor import Editor
+from onnx_tflite_plugin.rewrite.matching import nodes_of
+
+Place = TypeVar("Place")
+Match = TypeVar("Match")
+_T = TypeVar("_T")
+
+
+class RewriteOptions(NamedTuple):
+    """Options of a conversion that rules depend on; ``unroll``: the number of iterations up to which loops are unrolled."""
+
+    weights_dtype: str = "auto"
+    unroll: int = 0
+
+
+DEFAULTS = RewriteOptions()
+
+Pattern = Callable[[ir.Model, RewriteOptions], Iterable[Place]]
+
+
+@dataclass
+class Outcome:
+    """The number of places that a rule changed, and of those that it declined, by reason."""
+
+    applied: int = 0
+    declined: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True)
+class RewriteRule(Generic[Place, Match]):
+    """A rewrite of a finished model, with the vocabulary of ``@fusion``.
+
+    ``pattern`` yields the places of a model that may be rewritten, ``check`` returns the match at a place, or a Decline; the
+    reason is empty where nobody would expect the rewrite. ``check`` may raise Refusal instead (see :func:`required`).
+    ``rewrite`` changes the model, and returns the number of changes if it is not one.
+    """
+
+    pattern: Pattern[Place]
+    check: Callable[[Place], Match | Decline]
+    rewrite: Callable[[Editor, Match], int | None]
+
+    def apply(self, model: ir.Model, options: RewriteOptions = DEFAULTS) -> Outcome:
+        """Rewrite every place that passes the check, in the order of the pattern."""
+        outcome = Outcome()
+        editor = Editor(model)
+        for place in self.pattern(model, options):
+            found = self._match(place)
+            if isinstance(found, Decline):
+                outcome.declined[found.reason] += 1
+            else:
+                count = self.rewrite(editor, found)
+                outcome.applied += 1 if count is None else count
+        if outcome.applied:
+            editor.remove_unused()
+        return outcome
+
+    def _match(self, place: Place) -> Match | Decline:
+        try:
+            return self.check(place)
+        except Refusal as refusal:
+            return Decline(str(refusal))
+
+
+def nodes(*op_types: str) -> Pattern[ir.Node]:
+    """Pattern: the nodes of the main graph that are one of these operators."""
+    return lambda model, _: nodes_of(model.graph, *op_types)
+
+
+def nodes_of_all_graphs(*op_types: str) -> Pattern[ir.Node]:
+    """Pattern: the same nodes in the main graph and in all inner graphs."""
+    return lambda model, _: nodes_of(model.graph.all_nodes(), *op_types)
+
+
+def require_match(found: _T | None, reason: str = "") -> _T:
+    """Return what a check found. Raises Refusal with the reason to decline if it is ``None``."""
+    if found is None:
+        raise Refusal(reason)
+    return found
+
+
+def require(condition: object, reason: str = "") -> None:
+    """Raise Refusal with the reason to decline unless a condition holds."""
+    if not condition:
+        raise Refusal(reason)
+
+
+@dataclass(frozen=True)
+class PackPass:
+    """An onnx_ir pass of a pack, run under guard."""
+
+    pack: str
+    name: str
+
+    def apply(self, model: ir.Model, options: RewriteOptions = DEFAULTS) -> Outcome:
+        """Run the pass. Raises Failed if it fails, or returns another model."""
+        del options
+        module, _, attribute = self.name.partition(PACK_PASS)
+        with guarded(f"pass {self.name}", self.pack, module):
+            made = getattr(import_module(module), attribute)
+            one = made() if isinstance(made, type) else made
+            if not isinstance(one, PassBase):
+                raise Mismatch(f"it is {describe(one)}, not an onnx_ir.passes.InPlacePass")
+            result = one(model)
+            if result.model is not model:
+                raise Mismatch("it returned another model: derive it from onnx_ir.passes.InPlacePass")
+        return Outcome(int(result.modified))
+
+
+def load_rule(declaration: RuleDeclaration) -> RewriteRule[Any, Any] | PackPass:
+    """Import a rule."""
+    if PACK_PASS in declaration.name:
+        return PackPass(declaration.package, declaration.name)
+    module = import_module(f"{declaration.package}.{declaration.module or declaration.name}")
+    rule: RewriteRule[Any, Any] = getattr(module, declaration.name)
+    return rule
+
+
+class RewritePass(InPlacePass):
+    """Apply one rule, if the model has the operators that it needs; ``outcome`` is then the result."""
+
+    def __init__(self, rule: RuleDeclaration, options: RewriteOptions) -> None:
+        self.rule, self.options, self.outcome = rule, options, Outcome()
+
+    def call(self, model: ir.Model) -> PassResult:
+        if self.rule.operators <= operators(model):
+            self.outcome = load_rule(self.rule).apply(model, self.options)
+            for line in _report(self.rule.name, self.outcome):
+                LOG.debug("%s", line)
+        return PassResult(model, bool(self.outcome.applied))
+
+
+def apply_rules(
+    rules: Iterable[RuleDeclaration], model: ir.Model, options: RewriteOptions = DEFAULTS
+) -> dict[str, Outcome]:
+    """Apply rules in their order (see :func:`sort_rules`); returns the outcome of each by name."""
+    passes = [RewritePass(rule, options) for rule in sort_rules(rules)]
+    run_passes(model, passes)
+    return {one.rule.name: one.outcome for one in passes}
+
+
+def run_passes(model: ir.Model, passes: Sequence[PassBase]) -> None:
+    """Run passes one after the other. Raises what a pass raises, not the PassError or InvariantError that onnx_ir wraps it in."""
+    if not passes:
+        return
+    try:
+        Sequential(*passes)(model)
+    except (PassError, InvariantError) as error:
+        cause: BaseException = error
+        while isinstance(cause, PassError | InvariantError) and cause.__cause__ is not None:
+            cause = cause.__cause__
+        raise cause from None
+
+
+def operators(model: ir.Model) -> Set[str]:
+    """Return the operators of the main graph."""
+    return {node.op_type for node in model.graph}
+
+
+def _report(name: str, outcome: Outcome) -> Iterator[str]:
+    if outcome.applied:
+        yield f"rewrite {name}: applied ({outcome.applied}x)"
+    for reason, count in outcome.declined.most_common():
+        if reason:
+            yield f"rewrite {name}: not applied ({count}x): {reason}"

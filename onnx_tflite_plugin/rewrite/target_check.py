@@ -1,0 +1,72 @@
+"""Check a finished model for operators that a target lacks, and for int8 that it does not load."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from onnx_tflite_plugin.api.target import Target
+from onnx_tflite_plugin.errors import Problem, TargetRefusal
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+TRANSPOSED = "Transpose"  # ONNX Runtime moves Transposes across other operators first
+
+
+def check_model(model: ir.Model, target: Target, opset: int) -> None:
+    """Raise TargetRefusal for operators that the target lacks, and for int8 that ONNX Runtime would not load."""
+    lacking = [node for node in model.graph.all_nodes() if not node.domain and node.op_type in target.lacks]
+    problems = [
+        Problem(f"node {node.name!r}", f"target {target.name} has no {node.op_type}", target.lacks[node.op_type])
+        for node in lacking
+    ]
+    if opset >= target.no_int8_from:
+        hint = f"--opset {target.no_int8_from - 1}, or --target onnxruntime"
+        problems += [
+            Problem(f"node {name!r}", f"ONNX Runtime does not load int8 around {op_type} at opset {opset}", hint)
+            for name, op_type in _int8_movements(model, target.no_int8_moves)
+        ]
+    if problems:
+        raise TargetRefusal(f"nodes that target {target.name} does not take:", problems)
+
+
+def _int8_movements(model: ir.Model, moves: frozenset[str]) -> Iterator[tuple[str | None, str]]:
+    """Yield nodes that move a tensor that was int8 right before, or becomes int8 right after."""
+    for node in model.graph.all_nodes():
+        if node.op_type in moves and _beside_integers(node) and (node.op_type != TRANSPOSED or _within_unit(node)):
+            yield node.name, node.op_type
+        elif node.op_type == "MatMul" and _feeds_add(node) and any(_dequantizes(value) for value in node.inputs):
+            yield node.name, "MatMul and Add"
+
+
+def _beside_integers(node: ir.Node) -> bool:
+    return _dequantizes(node.inputs[0]) or _is_quantized(node.outputs[0])
+
+
+def _within_unit(node: ir.Node) -> bool:
+    """True if the moved tensor is an operand or result of an operator between DQ and Q."""
+    maker = node.inputs[0].producer() if node.inputs[0] is not None else None
+    users = [user for user, _ in node.outputs[0].uses()]
+    if _dequantizes(node.inputs[0]):
+        return any(_is_quantized(output) for user in users for output in user.outputs)
+    return maker is not None and any(_dequantizes(value) for value in maker.inputs)
+
+
+def _feeds_add(node: ir.Node) -> bool:
+    return any(user.op_type == "Add" for user, _ in node.outputs[0].uses())
+
+
+def _dequantizes(value: ir.Value | None) -> bool:
+    maker = value.producer() if value is not None else None
+    return maker is not None and maker.op_type == "DequantizeLinear" and _int8(maker.inputs[0])
+
+
+def _is_quantized(value: ir.Value) -> bool:
+    return any(user.op_type == "QuantizeLinear" and _int8(user.outputs[0]) for user, _ in value.uses())
+
+
+def _int8(value: ir.Value | None) -> bool:
+    return (
+        value is not None and value.const_value is None and value.type is not None and value.type.dtype.name == "INT8"
+    )

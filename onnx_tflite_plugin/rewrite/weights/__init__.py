@@ -1,0 +1,21 @@
+"""Weights of products: the dtype in which sums are exact on every processor, and values that are slow."""
+
+from __future__ import annotations
+
+from onnx_tflite_plugin.rewrite.declaration import Gain, Needed, RuleDeclaration
+
+RULES = (
+    RuleDeclaration(
+        __name__,
+        "zero_subnormals",
+        "subnormal weights, which LiteRT treats as zeros, are stored as zeros",
+        # Its gain is on processors that multiply subnormal numbers by microcode, where it was not measured.
+        Gain(1, 0.3, 0.3, 0.3),
+    ),
+    RuleDeclaration(
+        __name__,
+        "keep_float_weights",
+        "data of products with float weights is dequantized in two nodes",
+        Needed("ONNX Runtime since 1.21 quantizes float weights between quantized operators, with other results"),
+    ),
+)

@@ -1,0 +1,276 @@
+"""Assign dtypes to the int8 weights of products, so that ONNX Runtime's sums are exact on every processor.
+
+Weights that overflow on no processor stay int8. Others become uint8 (value and zero point + 128: the same values), or are
+selected at load time: one product of constants, the probe, tests if the processor adds exactly, and the weights of a graph are
+dequantized in one ``If`` on its result. ONNX Runtime computes the probe while it loads the model, keeps one branch and folds it,
+so that the plain int8 or the plain uint8 graph runs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+from onnx_ir.passes import InPlacePass, PassResult
+
+from onnx_tflite_plugin.errors import Problem, TargetRefusal
+from onnx_tflite_plugin.lowering.emitter import tensor_value
+from onnx_tflite_plugin.rewrite.editor import Editor, remove_unused_outputs
+from onnx_tflite_plugin.rewrite.matching import constant, label_of
+from onnx_tflite_plugin.rewrite.weights.dtypes import CHOSEN, DEPENDENT, INT8, PROBE, UINT8
+from onnx_tflite_plugin.rewrite.weights.processor_probe import Emit, emit_choice, emit_probe
+from onnx_tflite_plugin.rewrite.weights.products import Product, products
+
+SHIFT = 128  # from int8 to uint8
+COPIES = 2**20  # bytes that the file may grow by for the copies of a weight that several products share
+
+
+class AssignWeightDtypes(InPlacePass):
+    """Give every int8 weight of a product its dtype; ``dtypes`` is then the number of products by dtype.
+
+    ``option`` is ``--weights-dtype``, for weights that overflow on some processors: ``"auto"`` (selected at load time),
+    ``"uint8"``, or ``"int8"`` and ``"keep"`` (unchanged, and the result depends on the processor).
+    """
+
+    def __init__(self, option: str) -> None:
+        self.option, self.dtypes = option, dict[str, int]()
+
+    def call(self, model: ir.Model) -> PassResult:
+        self.dtypes = _assign(model, self.option)
+        return PassResult(model, bool(self.dtypes))
+
+    def ensures(self, model: ir.Model) -> None:
+        """Raise TargetRefusal for products that overflow on some processors, unless the option allows them."""
+        if self.option in ("auto", "uint8"):
+            check_overflow(model)
+
+
+def _assign(model: ir.Model, option: str) -> dict[str, int]:
+    work = _Weights(model)
+    dtypes: Counter[str] = Counter()
+    multiplications = list(products(model))
+    sharing = Counter(product.stored for product in multiplications)
+    write = {INT8: work.keep, DEPENDENT: work.keep, UINT8: work.widen, CHOSEN: work.choose}
+    for product in multiplications:
+        if product.weights is None:
+            work.computed(product)
+            continue
+        copied = (sharing[product.stored] - 1) * product.weights.nbytes
+        dtype = _dtype(product, option, copied)
+        write[dtype](product)
+        if not product.guarded:  # otherwise the product of the other branch is counted
+            dtypes[CHOSEN if product.otherwise and option == "auto" else dtype] += 1
+    work.finish()
+    return dict(dtypes)
+
+
+def _dtype(product: Product, option: str, copied: int) -> str:
+    """Return the dtype of a product's weights; ``copied``: bytes that the file grows by if each product has its own."""
+    if option in ("int8", "keep"):
+        return INT8 if product.exact else DEPENDENT
+    if copied > COPIES:
+        return UINT8
+    if product.exact or (product.guarded and option == "auto"):
+        return INT8
+    return UINT8 if option == "uint8" or product.holds_least or product.otherwise else CHOSEN
+
+
+def check_overflow(model: ir.Model) -> None:
+    """Raise TargetRefusal for products that overflow on some processors, unless the probe selects them."""
+    problems = [
+        Problem(
+            f"node {product.node.name!r}",
+            f"its operand {product.slot} is int8 that overflows on processors without 32 bit sums of products",
+            "--weights-dtype uint8, or report it to who emits the node",
+        )
+        for product in products(model)
+        if product.holds_least or not (product.guarded or product.exact)
+    ]
+    if problems:
+        raise TargetRefusal("products that not every processor computes exactly:", problems)
+
+
+class _Choice(NamedTuple):
+    """A product and the operands of its weights: integers and, if they are dequantized, scale and zero point."""
+
+    product: Product
+    operands: Sequence[ir.Value]
+
+
+class _Weights:
+    """The assignment for one model, product by product; :meth:`finish` writes the common ``If`` of each graph.
+
+    Each product gets its own integers, scale and zero point: ``session.x64quantprecision`` replaces them one by one.
+    """
+
+    def __init__(self, model: ir.Model) -> None:
+        self.editor = Editor(model)
+        self._probe: ir.Value | None = None
+        self._taken: set[ir.Value] = set()
+        self._waiting: defaultdict[ir.Graph, dict[tuple[ir.Node, int], _Choice]] = defaultdict(dict)
+
+    # --- dtypes -------------------------------------------------------------------------------
+
+    def keep(self, product: Product) -> None:
+        """Keep int8."""
+        if product.dequantize is not None:
+            self._replace(product, lambda: self._int8(product, *self._own(product)))
+
+    def widen(self, product: Product) -> None:
+        """Store uint8."""
+        assert product.weights is not None
+        integers = self.editor.store((product.weights.astype(np.int16) + SHIFT).astype(np.uint8), like=product.stored)
+        self._replace(product, lambda: self._uint8(product, integers))
+
+    def choose(self, product: Product) -> None:
+        """Emit int8 where the probe is true, otherwise uint8 computed from the same integers.
+
+        Dequantized weights wait for :meth:`finish`. A product of integers is in the branches itself, since its dtypes differ.
+        """
+        if product.dequantize is None:
+            choice = _Choice(product, self._own(product))
+            self._probed()
+            self._replace(product, lambda: self._chosen([choice])[0])
+            return
+        graph = product.place.graph
+        assert isinstance(graph, ir.Graph)
+        waiting = self._waiting[graph]
+        key = product.place, -1 if product.moved else product.slot
+        if key not in waiting:  # otherwise it is selected for all nodes that move it
+            waiting[key] = _Choice(product, self._own(product))
+
+    def computed(self, product: Product) -> None:
+        """Convert computed integers, or a graph input, to uint8 at runtime."""
+        node = product.node
+        if product.dequantize is not None:
+            self._replace(product, lambda: self._uint8(product, self._shifted(product.stored)))
+            return
+        assert product.zero_point is not None
+        with self.editor.replacing(node):
+            shifted, zero_point = self._shifted(product.stored), self._zero_point(product)
+        node.resize_inputs(max(len(node.inputs), product.zero_point + 1))
+        node.replace_input_with(product.slot, shifted)
+        node.replace_input_with(product.zero_point, zero_point)
+
+    def finish(self) -> None:
+        """Emit one ``If`` for the waiting weights of each graph, and remove unused nodes."""
+        for graph, waiting in self._waiting.items():
+            probe, choices = self._probed().producer(), list(waiting.values())
+            assert probe is not None
+            here = probe.graph is graph
+            with self.editor.replacing(probe if here else graph[0], after=here, label=PROBE, props={}):
+                values = self._chosen(choices)
+            for choice, value in zip(choices, values, strict=True):
+                self._take(choice.product, value)
+        self.editor.remove_unused()
+        remove_unused_outputs(self.editor.graph, self.editor.graph.opset_imports[""])
+
+    # --- operands and products ----------------------------------------------------------------
+
+    def _int8(self, product: Product, integers: ir.Value, *parameters: ir.Value) -> ir.Value:
+        """Emit the operand, or the product itself if it takes integers, with int8."""
+        if product.dequantize is None:
+            return self._product(product, integers, _input(product.node, product.zero_point))
+        return self._dequantized(product, integers, *parameters)
+
+    def _uint8(self, product: Product, integers: ir.Value) -> ir.Value:
+        """Emit the same with integers increased by ``SHIFT``."""
+        zero_point = self._zero_point(product)
+        if product.dequantize is None:
+            return self._product(product, integers, zero_point)
+        scale = product.dequantize.inputs[1]
+        assert scale is not None
+        return self._dequantized(product, integers, scale, zero_point)
+
+    def _zero_point(self, product: Product) -> ir.Value:
+        """Emit the zero point of integers increased by ``SHIFT``. Raises TargetRefusal if it is computed."""
+        given = (
+            _input(product.node, product.zero_point) if product.dequantize is None else _input(product.dequantize, 2)
+        )
+        least = np.asarray(0, np.int8) if given is None else constant(given)
+        if least is None:
+            problem = Problem(
+                f"node {product.node.name!r}", "its int8 weights cannot be made uint8", "--weights-dtype int8"
+            )
+            raise TargetRefusal("weights whose zero point is computed:", [problem])
+        return self.editor.store((least.astype(np.int16) + SHIFT).astype(np.uint8), like=None)
+
+    def _dequantized(self, product: Product, *operands: ir.Value) -> ir.Value:
+        value = self.editor.emit("DequantizeLinear", *operands, like=product.dequantize)
+        # From opset 23 on no schema ties the result's dtype to the scale's.
+        value.type, value.shape = operands[1].type, product.stored.shape
+        return value
+
+    def _product(self, product: Product, integers: ir.Value, zero_point: ir.Value | None) -> ir.Value:
+        inputs = [*product.node.inputs]
+        assert product.zero_point is not None
+        inputs += [None] * (product.zero_point + 1 - len(inputs))
+        inputs[product.slot], inputs[product.zero_point] = integers, zero_point
+        value = self.editor.emit(product.node.op_type, *inputs, like=product.node)
+        value.shape = product.node.outputs[0].shape
+        return value
+
+    def _shifted(self, integers: ir.Value) -> ir.Value:
+        """Emit the conversion of int8 to uint8."""
+        wide = self.editor.emit("Cast", integers, to="int32")
+        return self.editor.emit("Cast", self.editor.emit("Add", wide, np.asarray(SHIFT, np.int32)), to="uint8")
+
+    def _chosen(self, choices: Sequence[_Choice]) -> list[ir.Value]:
+        """Emit one ``If`` on the probe, with results named after the nodes that take them."""
+        exact = self._all(choices, lambda choice: self._int8(choice.product, *choice.operands))
+        other = self._all(choices, lambda choice: self._uint8(choice.product, self._shifted(choice.operands[0])))
+        values = emit_choice(self.editor, self._probed(), exact, other)
+        for choice, value in zip(choices, values, strict=True):
+            value.name = self.editor.emitter.names.unique(f"{label_of(choice.product.place)}/If:out")
+        return values
+
+    def _all(self, choices: Sequence[_Choice], emit: Callable[[_Choice], ir.Value]) -> Emit:
+        """Return a function that emits the operands of all choices, each with the metadata of its node."""
+
+        def values() -> Iterator[ir.Value]:
+            for choice in choices:
+                with self.editor.part_of(choice.product.place):
+                    yield emit(choice)
+
+        return lambda: [*values()]
+
+    def _own(self, product: Product) -> list[ir.Value]:
+        """Return integers, and scale and zero point, that no other product has."""
+        operands = [product.stored] if product.dequantize is None else product.dequantize.inputs[:3]
+        return [self._copy(value, product.stored) for value in operands if value is not None]
+
+    def _copy(self, value: ir.Value, stored: ir.Value) -> ir.Value:
+        array = constant(value)
+        if array is None or value not in self._taken:
+            self._taken.add(value)
+            return value
+        copy = tensor_value(array, self.editor.emitter.names.unique(value.name or stored.name or "weights"))
+        self.editor.register([copy])
+        self._taken.add(copy)
+        return copy
+
+    def _probed(self) -> ir.Value:
+        self._probe = self._probe or emit_probe(self.editor)
+        return self._probe
+
+    def _replace(self, product: Product, emit: Callable[[], ir.Value]) -> None:
+        """Emit before the product, and replace its operand, or itself, by the result."""
+        if not product.moved or (product.dequantize is not None and product.dequantize.outputs[0].uses()):
+            with self.editor.replacing(product.place):
+                value = emit()
+            self._take(product, value)
+
+    def _take(self, product: Product, value: ir.Value) -> None:
+        """Replace the operand, the product that takes integers, or the moved value."""
+        if product.dequantize is not None and not product.moved:
+            product.node.replace_input_with(product.slot, value)
+        else:
+            self.editor.replace_value(product.place.outputs[0], value)
+
+
+def _input(node: ir.Node, slot: int | None) -> ir.Value | None:
+    """Return an operand; ``None`` if it is absent."""
+    return node.inputs[slot] if slot is not None and slot < len(node.inputs) else None

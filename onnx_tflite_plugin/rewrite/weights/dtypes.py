@@ -1,0 +1,30 @@
+"""The dtypes that weights of 8-bit products may have, and the product that distinguishes processors.
+
+:mod:`weights` writes them into a model; the summary and ``verify`` read them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onnx_tflite_plugin.source.model import Array
+
+INT8 = "int8"  # exact on every processor
+CHOSEN = "chosen"  # int8 or uint8, selected at load time
+UINT8 = "uint8"
+DEPENDENT = "int8, processor-dependent"
+
+PROBE = "int8_products_are_exact"
+"""The name of the value that is True if the processor that loads the model adds products in 32 bits."""
+
+
+def factors() -> tuple[Array, Array]:
+    """Return matrices of the largest uint8 and int8 values, in as many rows and columns as kernels take at a time."""
+    import numpy as np  # not needed by the summary, which imports this module
+
+    return np.full((8, 64), 255, np.uint8), np.full((64, 16), 127, np.int8)
+
+
+EXACT = 64 * 255 * 127
+"""Every sum of their product if nothing saturates; otherwise a sum is less."""

@@ -1,0 +1,44 @@
+"""The probe that tests the processor as the model loads, and an ``If`` on it, both constant-folded by ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_tflite_plugin.lowering.emitter import set_type
+from onnx_tflite_plugin.rewrite.editor import Editor
+from onnx_tflite_plugin.rewrite.weights.dtypes import EXACT, PROBE, factors
+
+Emit = Callable[[], Sequence[ir.Value]]
+
+
+def emit_probe(editor: Editor) -> ir.Value:
+    """Return the probe of the model, which is emitted if missing: True if sums of the largest uint8 x int8 products are exact."""
+    values = (value for node in editor.graph for value in node.outputs)
+    probe = next((value for value in values if value.name == PROBE), None)
+    if probe is None:
+        with editor.replacing(editor.graph[0], label=PROBE, props={}):
+            sums = editor.emit("MatMulInteger", *factors())
+            least = editor.emit("ReduceMin", sums, keepdims=0)  # of all axes, whatever the opset
+            probe = set_type(editor.emit("Equal", least, np.asarray(EXACT, np.int32)), "bool", ())
+        probe.name = PROBE
+    return probe
+
+
+def emit_choice(editor: Editor, probe: ir.Value, exact: Emit, other: Emit) -> list[ir.Value]:
+    """Emit an ``If``: ``exact`` if the processor adds products in 32 bits, otherwise ``other``, of as many values of the same shapes."""
+    then = _branch(editor, "int8", exact)
+    attributes = {"then_branch": then, "else_branch": _branch(editor, "uint8", other)}
+    values = editor.emitter.emit("If", [probe], attributes, outputs=len(then.outputs))
+    for value, inner in zip(values, then.outputs, strict=True):
+        value.shape = inner.shape
+    return values
+
+
+def _branch(editor: Editor, name: str, emit: Emit) -> ir.Graph:
+    with editor.emitter.nested() as nodes:
+        values = emit()
+    editor.register(operand for node in nodes for operand in node.inputs)
+    return ir.Graph([], values, nodes=nodes, name=name)

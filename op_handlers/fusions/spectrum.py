@@ -1,0 +1,146 @@
+"""Real or imaginary parts of spectra, without the products of the other part, and mel filters after them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from onnx_tflite_plugin.api import (
+    Call,
+    Context,
+    Decline,
+    Match,
+    NotQuantizable,
+    Operator,
+    Terminate,
+    Value,
+    emit_projected_rfft,
+    emit_rfft,
+    fusion,
+    operands,
+    projection_pays,
+)
+from op_handlers.math.fourier import row_transform
+
+x, shape = operands("x shape")
+lengths, w, bias = operands("lengths w bias", constant=True)
+
+
+def patterns() -> Iterator[Call]:
+    """Yield RFFT2D, its result optionally without the axis of rows, and the operators that take one part of it."""
+    for part in ("CAST", "REAL", "IMAG"):
+        yield Call(part, Call("RFFT2D", x, lengths))
+        yield Call(part, Call("SQUEEZE", Call("RFFT2D", x, lengths)))
+
+
+def operators_by_code(match: Match) -> dict[str, Operator]:
+    """Return the operators of a match, in which no two have one code."""
+    return {op.code: op for op in match.calls.values()}
+
+
+def check_part(match: Match) -> Mapping[str, Any] | Decline:
+    """Return the part, the samples and points of each row, and whether the axis of rows is removed."""
+    by_code = operators_by_code(match)
+    found = row_transform(by_code["RFFT2D"])
+    if found is None:
+        return Decline("its transform is not a product with constant matrices")
+    cast, squeeze = by_code.get("CAST"), by_code.get("SQUEEZE")
+    if cast is not None and cast.outputs[0] is not None and cast.outputs[0].dtype != "float32":
+        return Decline("")
+    if squeeze is not None and not _removes_rows(squeeze):
+        return Decline("its SQUEEZE removes other axes than that of rows")
+    width, points = found
+    part = "imaginary" if "IMAG" in by_code else "real"
+    return {"part": part, "width": width, "points": points, "squeezed": squeeze is not None}
+
+
+def _removes_rows(squeeze: Operator) -> bool:
+    rank = squeeze[0].rank
+    return [axis % rank for axis in squeeze.options.squeeze_dims or ()] == [rank - 2]
+
+
+@fusion(
+    "RFFT2D_PART",
+    pattern=[*patterns()],
+    inputs=(x, lengths),
+    check=check_part,
+    layout=Terminate(),
+    types="float32, int32 -> float32",
+    quantization=NotQuantizable(),
+)
+def rfft_2d_part(ctx: Context, x: Value, lengths: Value) -> Value:
+    """Emit the products of one part of each spectrum."""
+    options, dims = ctx.options, ctx.op[0].dims
+    rows: tuple[int, ...] = (1,)
+    x = crop_rows(ctx, x)
+    if options.squeezed:
+        x, rows = ctx.ops.Squeeze(x, [len(dims) - 2]), ()
+    return emit_rfft(ctx, x, (*dims[:-2], *rows, options.width), options.points, options.part)
+
+
+def crop_rows(ctx: Context, x: Value) -> Value:
+    """Return the first row of each image, cropped to the points of its transform."""
+    dims = ctx.op[0].dims
+    if dims[-1] != ctx.options.width:
+        x = ctx.ops.Slice(x, [0], [ctx.options.width], [-1])
+    return x if dims[-2] == 1 else ctx.ops.Slice(x, [0], [1], [-2])
+
+
+@fusion(
+    "RFFT2D_PART_SHAPE",
+    pattern=Call("SHAPE", Call("RFFT2D_PART", x, lengths, shared=True)),
+    inputs=(x,),
+    check=lambda match: {k: v for op in match.calls.values() for k, v in op.options.items()},
+    layout=Terminate(),
+    quantization=NotQuantizable(),
+)
+def rfft_2d_part_shape(ctx: Context, x: Value) -> Value:
+    """Emit the shape of a part of spectra from that of the samples, so that filters may be merged into the transform."""
+    options, leading = ctx.options, len(ctx.op[0].dims) - 2
+    sizes = [*([] if options.squeezed else [1]), options.points // 2 + 1]
+    shape = ctx.ops.Concat(ctx.ops.Slice(ctx.ops.Shape(x), [0], [leading]), sizes, axis=0)
+    return ctx.ops.Cast(shape, to=options.out_type.lower())
+
+
+# --- filters ------------------------------------------------------------------------------------
+
+
+def filter_patterns() -> Iterator[Call]:
+    """Yield FULLY_CONNECTED of one part of spectra, optionally reshaped, with and without a bias."""
+    part = Call("RFFT2D_PART", x, lengths)
+    for spectra in (part, Call("RESHAPE", part, shape), Call("RESHAPE", part)):
+        for constants in ((w,), (w, bias)):
+            yield Call("FULLY_CONNECTED", spectra, *constants)
+
+
+def check_filters(match: Match) -> Mapping[str, Any] | Decline:
+    """Return the options of both operators. The kernel reads its input as rows of as many elements as a filter has."""
+    by_code = operators_by_code(match)
+    dense, spectra = by_code["FULLY_CONNECTED"], by_code["RFFT2D_PART"].options
+    if any(match[operand].dtype != "float32" for operand in (w, bias) if operand in match.tensors):
+        return Decline("its filters are quantized")
+    units, columns = match[w].shape
+    if columns != spectra.points // 2 + 1 or dense.options.keep_num_dims:
+        return Decline("its filters are not applied to whole spectra")
+    if not projection_pays(spectra.points, spectra.width, spectra.part, units):
+        return Decline("the transform followed by the filters takes fewer multiplications")
+    return {**spectra, "fused_activation_function": dense.options.fused_activation_function}
+
+
+@fusion(
+    "RFFT2D_FILTERS",
+    after=("RFFT2D_PART_SHAPE",),
+    pattern=[*filter_patterns()],
+    inputs=(x, lengths, w, bias),
+    check=check_filters,
+    layout=Terminate(),
+    types="float32, int32, float32, float32 -> float32",
+    quantization=NotQuantizable(),
+    activation="fused_activation_function",
+)
+def rfft_2d_filters(ctx: Context, x: Value, lengths: Value, w: Value, bias: Value | None = None) -> Value:
+    """Emit one product of the transform and the filters."""
+    options, filters = ctx.options, ctx.require_constant(2)
+    rows = ctx.ops.Reshape(crop_rows(ctx, x), [-1, options.width])
+    y = emit_projected_rfft(ctx, rows, options.width, options.points, options.part, filters.T)
+    return y if bias is None else ctx.ops.Add(y, bias)

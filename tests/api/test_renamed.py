@@ -1,0 +1,98 @@
+"""Old names of the API: each still works and names its replacement in a DeprecationWarning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conformance.builder import ModelBuilder, quant
+from onnx_tflite_plugin import api, renamed
+from onnx_tflite_plugin.conversion import convert_model
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.options import ConvertOptions
+from onnx_tflite_plugin.source import read
+
+
+@pytest.mark.parametrize("old", renamed.EXPORTS)
+def test_an_old_export_is_the_new_one(old: str) -> None:
+    with pytest.warns(DeprecationWarning, match=rf"api\.{old} is now {renamed.EXPORTS[old]}"):
+        assert getattr(api, old) is getattr(api, renamed.EXPORTS[old])
+
+
+def test_an_unknown_export_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
+        api.Nothing  # noqa: B018
+
+
+def test_old_keywords_of_a_handler_set_the_new_fields() -> None:
+    boundary, price = api.SubgraphBoundary(2), api.AxisPrice("Softmax", "a")
+    contents: Any = lambda at: api.ListContents("float32", (3,))
+    old: dict[str, Any] = {"along": price, "borders": boundary, "contents": contents}
+    with pytest.warns(DeprecationWarning) as caught:  # noqa: PT030 (one of each keyword)
+        declared = api.handler("CUSTOM.Old", max_version=1, layout=api.Terminate(), **old)(lambda ctx, x: x)
+    assert [str(one.message).partition(";")[0] for one in caught] == [
+        f"@handler({old}=...) is now {new}=" for old, new in renamed.DECLARATIONS.items()
+    ]
+    assert (declared.axis_price, declared.boundary, declared.list_contents) == (price, boundary, contents)
+
+
+def test_old_keywords_of_a_pattern_set_the_new_fields() -> None:
+    x, y = api.operands("x y")
+    old: dict[str, Any] = {"beside": (api.Call("MUL", x, y),)}
+    with pytest.warns(DeprecationWarning, match=r"Call\(beside=\.\.\.\) is now siblings="):
+        call = api.Call("ADD", x, y, **old)
+    assert call.siblings == old["beside"]
+    assert not call.options
+    condition: Any = lambda match: {"found": True}
+    with pytest.warns(DeprecationWarning, match=r"@fusion\(where=\.\.\.\) is now check="):
+        declared = api.fusion("F", layout=api.Terminate(), pattern=call, inputs=[x, y], **{"where": condition})(
+            lambda ctx, x, y: x
+        )
+    assert declared.check is condition
+
+
+def model() -> bytes:
+    """Return ADD of an int8 input and an int8 constant of shape [2, 3]."""
+    builder = ModelBuilder()
+    g = builder.main
+    x = g.input("x", (2, 3), "int8", quantization=quant(0.5, -3))
+    w = g.constant("w", np.ones((2, 3), np.int8), quantization=quant(0.25, 2))
+    g.output(y := g.tensor("y", (2, 3), "int8", quantization=quant(0.5, 1)))
+    g.operator("ADD", [x, w], [y])
+    return builder.build()
+
+
+def test_old_attributes_of_a_tensor_are_the_new_ones() -> None:
+    x, w = read(model()).main.tensors[:2]
+    with pytest.warns(DeprecationWarning, match=r"Tensor\.constant is now is_constant"):
+        assert (x.constant, w.constant) == (False, True)  # type: ignore[attr-defined]
+    with pytest.warns(DeprecationWarning, match=r"Tensor\.static is now is_static"):
+        assert x.static  # type: ignore[attr-defined]
+
+
+def test_old_attributes_of_a_context_are_the_new_ones() -> None:
+    equal: list[bool] = []
+    names: set[str] = set()
+
+    @api.handler("ADD", max_version=3, layout=api.Transparent(), axes="..., ... -> ...", quantization=api.Dequantized())
+    def add(ctx: Any, x: Any, w: Any) -> Any:
+        with pytest.warns(DeprecationWarning, match="is now") as caught:
+            equal.extend([
+                ctx.quantized == ctx.is_quantized,
+                ctx.integers == ctx.uses_integers,
+                ctx.folds == ctx.folds_weights,
+                ctx.wanted(0) == ctx.is_used(0),
+                list(ctx.by_axis([5, 7])) == list(ctx.permute_entries([5, 7])),
+                np.array_equal(ctx.required(1), ctx.require_constant(1)),
+                ctx.known(x) is ctx.constant_array(x),
+                ctx.reshaped(x, 0) is not None,
+                ctx.raw(0) is not None,
+            ])  # fmt: skip
+        names.update(str(one.message).split()[0] for one in caught)
+        return ctx.ops.Add(x, w)
+
+    convert_model(read(model()), Host(prefer=["inline"], handlers={"ADD": add}), ConvertOptions())
+    assert all(equal)
+    assert names == {f"Context.{name}" for name in renamed.CONTEXT if name != "looked_up"}

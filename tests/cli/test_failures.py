@@ -1,0 +1,149 @@
+"""Failures of commands: each kind of problem once, exit codes, and the same as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from onnx_tflite_plugin.cli import failures
+from onnx_tflite_plugin.cli.failures import Commands, UsageProblem, on_failure
+from onnx_tflite_plugin.errors import ConversionError, MissingExtra, Problem, VerificationError
+from tests.helpers.command import Run
+
+
+def grouped(*problems: Problem) -> list[str]:
+    return failures._group_problems(ConversionError("why", problems))
+
+
+def test_problems_that_differ_only_in_names_are_grouped() -> None:
+    assert grouped(
+        Problem("op 1", "tensor 'a' is 3 wide", "do it"),
+        Problem("op 2", "tensor 'b c' is 17 wide", "do it"),
+        Problem("op 3", "tensor 'a' is 3 wide", "do another"),
+        Problem("op 4", "tensor 'a' is 3 high", "do it"),
+    ) == [
+        "op 1: tensor 'a' is 3 wide",
+        "  and in 1 more places (--json lists them)",
+        "op 4: tensor 'a' is 3 high",
+        "  hint to these 2: do it",
+        "op 3: tensor 'a' is 3 wide",
+        "  hint: do another",
+    ]
+
+
+def test_at_most_twenty_kinds_of_problems_are_shown() -> None:
+    problems = [Problem("op", f"why {chr(ord('a') + k)}") for k in range(21)]
+    assert grouped(*problems[:20]) == [f"op: why {chr(ord('a') + k)}" for k in range(20)]
+    *shown, last = grouped(*problems, problems[0])
+    assert len(shown) == 21
+    assert shown[1] == "  and in 1 more places (--json lists them)"
+    assert last == "… and 1 more kinds of problems (22 problems in all; --json lists them)"
+
+
+def test_only_long_names_are_shortened() -> None:
+    assert failures.shorten_names(f"'{'n' * 60}' and {'w' * 60}") == f"'{'n' * 23}…{'n' * 24}' and {'w' * 60}"
+    assert failures.shorten_names(f"'a {'n' * 60}'") == f"'a {'n' * 60}'"
+    assert failures.problem_lines("", "why", more="more") == ["why", "  more"]
+    assert failures.problem_lines("op 1", "why") == ["op 1: why"]
+
+
+@click.group(cls=Commands)
+def group() -> None: ...
+
+
+RAISED: list[BaseException] = []
+NOTE = {"note": "nothing was written"}
+
+
+@group.command()
+@click.option("--json", "as_json", is_flag=True)
+def fail(as_json: bool) -> None:
+    on_failure(as_json=as_json, **NOTE)
+    if RAISED:
+        raise RAISED[0]
+
+
+def failed(error: BaseException | None, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    RAISED[:] = [] if error is None else [error]
+    with pytest.raises(SystemExit) as left:
+        group.main(["fail", *arguments], prog_name="otp")
+    code: Any = left.value.code
+    return (code, *capsys.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "kind", "said"),
+    [
+        (ConversionError("why", [Problem("op 1", "odd")]), 1, "ConversionError", ["why", "op 1: odd"]),
+        (VerificationError("why"), 3, "VerificationError", ["why"]),
+        (KeyboardInterrupt(), 130, "Interrupted", ["interrupted"]),
+        (
+            MemoryError(),
+            1,
+            "MemoryError",
+            ["out of memory: the model needs more than this machine or its limits allow"],
+        ),
+        (OSError(28, "No space", "file"), 2, "OSError", ["file: No space"]),
+        (OSError("odd"), 2, "OSError", ["odd"]),
+    ],
+)
+def test_error_has_a_block_an_exit_code_and_a_note(
+    capsys: pytest.CaptureFixture[str], error: BaseException, code: int, kind: str, said: list[str]
+) -> None:
+    plain = failed(error, capsys)
+    lines = [*said, "nothing was written"]
+    assert plain == (code, "", f"error: {lines[0]}\n" + "".join(f"  {line}\n" for line in lines[1:]))
+    number, out, err = failed(error, capsys, "--json")
+    result = json.loads(out)["error"]
+    assert (number, result["exit_code"], result["kind"], err) == (code, code, kind, plain[2])
+    assert result["message"] == said[0]
+
+
+def test_a_missing_extra_says_nothing_of_files(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = failed(MissingExtra("pillow", "images"), capsys)
+    assert (code, out) == (2, "")
+    assert "nothing was written" not in err
+
+
+def test_without_a_note_a_block_ends_with_the_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(NOTE, "note", "")
+    assert failed(VerificationError("why"), capsys)[2] == "error: why\n"
+
+
+def test_internal_error_is_reported_with_its_place(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = failed(ZeroDivisionError(), capsys)
+    first, second, *_ = err.splitlines()
+    assert (code, first) == (1, "error: internal error: ZeroDivisionError")
+    assert second.startswith("  in fail, ")
+    code, out, _ = failed(KeyError("x"), capsys, "--json")
+    assert (code, json.loads(out)["error"]["kind"]) == (1, "InternalError")
+
+
+def test_interruption_shows_its_notes(capsys: pytest.CaptureFixture[str]) -> None:
+    interruption = KeyboardInterrupt()
+    interruption.add_note("three of five")
+    assert failed(interruption, capsys)[2] == "error: interrupted\n  three of five\n  nothing was written\n"
+
+
+@pytest.mark.parametrize("error", [UsageProblem("a\nb"), None])
+def test_a_usage_problem_exits_with_2_and_success_with_0(
+    capsys: pytest.CaptureFixture[str], error: BaseException | None
+) -> None:
+    assert failed(error, capsys) == ((2, "", "error: a\n  b\n") if error else (0, "", ""))
+    code, out, _ = failed(error, capsys, "--json")
+    assert code == (2 if error else 0)
+    assert (json.loads(out)["error"]["message"] if out else "") == ("a\nb" if error else "")
+
+
+def test_verify_refusal_as_json(run: Run, tmp_path: Path) -> None:
+    model, onnx = tmp_path / "model.tflite", tmp_path / "model.onnx"
+    model.write_bytes(b"nothing")
+    onnx.write_bytes(b"nothing")
+    code, out, _ = run("verify", "--json", str(model), str(onnx))
+    assert (code, json.loads(out)["error"]["kind"]) == (2, "InvalidOnnx")

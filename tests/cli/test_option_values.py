@@ -1,0 +1,263 @@
+"""Values of command options: sizes, verification data, paths, names."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import onnx
+import pytest
+
+from conformance.builder import ModelBuilder
+from onnx_tflite_plugin.cli.failures import UsageProblem
+from onnx_tflite_plugin.cli.jobs import STREAM, Job, jobs
+from onnx_tflite_plugin.cli.options import _parse_range, _parse_sizes, _split_names, pair_callback
+from onnx_tflite_plugin.cli.outputs import Outputs
+from onnx_tflite_plugin.cli.paths import check_pair, readable, writable
+from tests.helpers.command import Run
+
+
+@pytest.fixture
+def negated(tmp_path: Path) -> Path:
+    model = ModelBuilder()
+    g = model.main
+    x, y = g.input("x", (2, 3)), g.tensor("y", (2, 3))
+    g.operator("NEG", [x], [y])
+    g.output(y)
+    path = tmp_path / "negated.tflite"
+    path.write_bytes(model.build())
+    return path
+
+
+# --- values -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"), [("1,224,3", (1, 224, 3)), (" N , 5", ("N", 5)), ("batch_1", ("batch_1",)), ("0", (0,))]
+)
+def test_sizes_are_numbers_or_names(text: str, sizes: tuple[int | str, ...]) -> None:
+    assert _parse_sizes(text) == sizes
+
+
+@pytest.mark.parametrize("text", ["", "1,", "-1", "1.5", "a b", "1,?"])
+def test_invalid_sizes_are_refused(text: str) -> None:
+    read: Any = pair_callback("NAME=N,224", _parse_sizes)
+    with pytest.raises(click.BadParameter, match="is not of the form NAME=N,224"):
+        read(None, None, [f"x={text}"])
+
+
+def test_names_of_tensors_are_given_apart_or_with_commas() -> None:
+    ctx: Any = None
+    assert _split_names(ctx, ctx, ["a,b", ",c", ""]) == ("a", "b", "c")
+
+
+@pytest.mark.parametrize("text", ["1", "1:", ":1", "2:1", "nan:1", "a:b"])
+def test_invalid_ranges_are_refused(text: str) -> None:
+    read: Any = pair_callback("NAME=LOW:HIGH", _parse_range)
+    with pytest.raises(click.BadParameter, match="is not of the form NAME=LOW:HIGH"):
+        read(None, None, [f"x={text}"])
+
+
+@pytest.mark.parametrize(("text", "span"), [("-1:1", (-1, 1)), ("0.5:0.5", (0.5, 0.5)), ("-1e3:-1", (-1000, -1))])
+def test_a_range_is_two_numbers_of_which_the_first_is_no_greater(text: str, span: tuple[float, float]) -> None:
+    assert _parse_range(text) == span
+
+
+def test_pairs_are_cut_at_the_last_equals_sign_and_given_once() -> None:
+    read: Any = pair_callback("NAME=N", int)
+    assert read(None, None, ["a=b=1", "c=2"]) == {"a=b": 1, "c": 2}
+    for wrong in ("a=", "=1", "a", "a=b"):
+        with pytest.raises(click.BadParameter, match="is not of the form NAME=N"):
+            read(None, None, [wrong])
+    with pytest.raises(click.BadParameter, match="is not of the form NAME=TEXT"):
+        pair_callback("NAME=TEXT", str)(None, None, ["a="])  # type: ignore[call-arg]
+    with pytest.raises(click.BadParameter, match="'a' is given more than once"):
+        read(None, None, ["a=1", "a=1"])
+
+
+# --- a conversion -----------------------------------------------------------------------------
+
+
+def test_a_named_size_is_left_open_under_its_name_and_a_number_fixed(run: Run, negated: Path) -> None:
+    assert run("convert", negated, "--input-shape", "x=N,5").code == 0
+    (x,) = onnx.load(negated.with_suffix(".onnx")).graph.input
+    n, five = x.type.tensor_type.shape.dim
+    assert (n.dim_param, five.dim_value) == ("N", 5)
+
+
+@pytest.mark.parametrize(
+    ("options", "runs"),
+    [([], None), (["--verify"], 3), (["--runs", 2], 2), (["--seed", 0], 3), (["--range", "x=0:1"], 3)],
+)
+def test_options_about_data_imply_verification(
+    run: Run, negated: Path, options: list[object], runs: int | None
+) -> None:
+    told = json.loads(run("convert", negated, "--json", *options).out)
+    assert (told["verification"] or {}).get("runs") == runs
+    assert 0 <= told["seconds"] < 60
+
+
+def test_given_data_and_a_tolerance_reach_the_verification(run: Run, negated: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "in.npz", x=np.ones((2, 3), np.float32))
+    told = json.loads(run("convert", negated, "--json", "--inputs", tmp_path / "in.npz", "--tolerance", 0.25).out)
+    assert told["verification"]["runs"] == 1
+    assert told["verification"]["outputs"][0]["tolerance"] == 0.25
+
+
+# --- where models come from and go ------------------------------------------------------------
+
+
+def test_a_model_goes_beside_its_source_or_where_it_is_told(negated: Path, tmp_path: Path) -> None:
+    beside = Job(str(negated), negated, negated.with_suffix(".onnx"), "key")
+    assert jobs(negated, None, "key") == ([beside], True)
+    (folder := tmp_path / "folder").mkdir()
+    assert jobs(negated, folder, None)[0][0].output == folder / "negated.onnx"
+    assert jobs(negated, STREAM, None)[0][0].output == STREAM
+
+
+def test_folder_models_are_sorted_and_suffixes_ignore_case(negated: Path, tmp_path: Path) -> None:
+    content = negated.read_bytes()
+    negated.unlink()
+    (tmp_path / "b" / "c").mkdir(parents=True)
+    (tmp_path / "d.tflite").mkdir()
+    for name in ("z.TFLITE", "b/c/a.lite", "b/n.txt"):
+        (tmp_path / name).write_bytes(content)
+    out = tmp_path / "out"
+    found, single = jobs(tmp_path, out, None)
+    assert not single
+    assert [(job.name, job.output) for job in found] == [
+        ("b/c/a.lite", out / "b" / "c" / "a.onnx"),
+        ("z.TFLITE", out / "z.onnx"),
+    ]
+
+
+def test_folder_that_cannot_be_created_is_reported(negated: Path, tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    negated.rename(tmp_path / "models" / "a.tflite")
+    (tmp_path / "file").touch()
+    planned = Outputs()
+    jobs(tmp_path / "models", tmp_path / "file" / "out", None, planned)
+    with pytest.raises(UsageProblem, match=r"the folder .*out cannot be created: Not a directory"):
+        planned.prepare(folders=True)
+
+
+def bundle(path: Path, name: str) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(name, "content")
+    return path
+
+
+def test_the_models_of_a_bundle_go_into_a_folder_that_is_no_file(tmp_path: Path) -> None:
+    for source, output in (
+        (bundle(tmp_path / "bundle", "a.tflite"), None),
+        (bundle(tmp_path / "b.task", "a.tflite"), tmp_path / "bundle"),
+    ):
+        with pytest.raises(UsageProblem, match="holds several models; name a folder as the output"):
+            jobs(source, output, None)
+    with pytest.raises(UsageProblem, match=r"is a bundle without a TFLite model; inspect lists what it holds"):
+        jobs(bundle(tmp_path / "c.task", "a.txt"), None, None)
+
+
+class Piped(io.BytesIO):
+    """What is given as stdin."""
+
+    buffer = property(lambda self: self)
+
+    def __init__(self, content: bytes, *, terminal: bool = False) -> None:
+        super().__init__(content)
+        self.isatty = lambda: terminal  # type: ignore[method-assign]
+
+
+def test_stdin_holds_one_model_and_is_no_terminal(
+    negated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = bundle(tmp_path / "b.task", "a.tflite").read_bytes()
+    monkeypatch.setattr(sys, "stdin", Piped(packed))
+    with pytest.raises(UsageProblem, match="stdin holds a bundle of models; give its file's name"):
+        jobs(STREAM, tmp_path / "x.onnx", None)
+    monkeypatch.setattr(sys, "stdin", Piped(b"", terminal=True))
+    with pytest.raises(UsageProblem, match="which is a terminal: pipe a file into it"):
+        jobs(STREAM, tmp_path / "x.onnx", None)
+    monkeypatch.setattr(sys, "stdin", Piped(negated.read_bytes()))
+    (job,), single = jobs(STREAM, tmp_path / "x.onnx", "key")
+    assert single
+    assert job == Job("stdin", negated.read_bytes(), tmp_path / "x.onnx", "key")
+
+
+@pytest.mark.parametrize(
+    ("keys", "converted"),
+    [
+        ([], [("m", None)]),
+        (["a"], [("m", None)]),
+        (["all"], [("m", "all")]),
+        (["a", "all"], [("m", "all")]),
+        (["a/b c", ".."], [("m.a_b_c", "a/b c"), ("m.model", "..")]),
+    ],
+)
+def test_signature_all_writes_one_file_per_signature(
+    tmp_path: Path, keys: list[str], converted: list[tuple[str, str | None]]
+) -> None:
+    model = ModelBuilder()
+    x = model.main.input("x", (3,))
+    model.main.output(x)
+    for key in keys:
+        model.signature(key, {"x": x}, {"y": x})
+    path = tmp_path / "m.tflite"
+    path.write_bytes(model.build())
+    found, single = jobs(path, None, "all")
+    assert [(job.output.stem, job.signature) for job in found] == converted
+    assert single is (keys in (["all"], ["a", "all"]))
+    if len(converted) > 1:
+        with pytest.raises(UsageProblem, match="--signature all writes 2 files; name one to derive their names from"):
+            jobs(path, STREAM, "all")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+def test_paths_are_refused_with_what_is_there_instead(negated: Path, tmp_path: Path) -> None:
+    os.mkfifo(pipe := tmp_path / "pipe")
+    for path, text in (
+        (tmp_path, "is a directory, not a file"),
+        (tmp_path / "no", "there is no such file"),
+        (pipe, "is not a regular file; write the model to a file first"),
+    ):
+        for check in (readable, lambda one: check_pair(one, negated), lambda one: check_pair(negated, one)):
+            with pytest.raises(UsageProblem, match=text):
+                check(path)
+    for path, text in (
+        (tmp_path, "is a directory; name the file to write"),
+        (pipe, "is not a regular file"),
+        (tmp_path / "no" / "x", r"there is no directory .*no; make it first"),
+        (negated / "x", r"negated.tflite is not a directory"),
+        (negated, "is the model itself"),
+    ):
+        with pytest.raises(UsageProblem, match=text):
+            writable(path, sources=(negated,))
+    assert writable(negated, sources=()) == negated
+    assert writable(tmp_path / "new", sources=(negated,)) == tmp_path / "new"
+
+
+def test_two_tflite_models_are_not_reported_as_swapped(negated: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_bytes(b"\x08\x08")
+    check_pair(negated, negated)
+    check_pair(negated, other)
+    check_pair(other, other)
+    with pytest.raises(UsageProblem, match=r"negated.tflite is the TFLite model: it comes first"):
+        check_pair(other, negated)
+
+
+def test_unreadable_file_is_reported_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    (tmp_path / "model.tflite").touch()
+    monkeypatch.setattr(Path, "open", closed)
+    with pytest.raises(UsageProblem, match=r"model\.tflite cannot be read: Permission denied"):
+        readable(tmp_path / "model.tflite")

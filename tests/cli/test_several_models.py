@@ -1,0 +1,383 @@
+"""Several models in one command, streams, bundles; and what a terminal of 80 columns shows."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import struct
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+from conformance.builder import ModelBuilder
+from onnx_tflite_plugin.cli import cli
+from onnx_tflite_plugin.cli.output import print_error
+from onnx_tflite_plugin.errors import InvalidModel
+from onnx_tflite_plugin.source import bundle as bundles
+from onnx_tflite_plugin.source import read_bytes
+from onnx_tflite_plugin.source.bundle import members
+from tests.helpers.command import Run
+from tests.helpers.metadata_files import classifier, encoded, single
+
+
+def model(code: str = "NEG", *, signatures: int = 0) -> bytes:
+    built = ModelBuilder()
+    g = built.main
+    x, y = g.input("x", (1, 2, 3, 5)), g.tensor("y", (1, 2, 3, 5))
+    g.operator(code, [x], [y])
+    g.output(y)
+    if signatures:
+        built.signature("first/one", {"a": x}, {"b": y})
+    if signatures > 1:
+        other = built.subgraph("other")
+        u, v = other.input("u", (7,)), other.tensor("v", (7,))
+        other.operator("EXP", [u], [v])
+        other.output(v)
+        built.signature("second", {"a": u}, {"b": v}, subgraph=1)
+    return built.build()
+
+
+def two_inputs() -> bytes:
+    built = ModelBuilder()
+    g = built.main
+    x, y, z = g.input("x", (1, 2)), g.input("y", (1, 2)), g.tensor("z", (1, 2))
+    g.operator("ADD", [x, y], [z])
+    g.output(z)
+    return built.build()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Create a folder of two models that convert and two that do not, for the same reason."""
+    found = tmp_path / "models"
+    (found / "inner").mkdir(parents=True)
+    (found / "a.tflite").write_bytes(model())
+    (found / "inner" / "b.tflite").write_bytes(model("EXP"))
+    for name in "cd":
+        (found / f"{name}.tflite").write_bytes(model("CUSTOM.Odd"))
+    (found / "readme.txt").write_text("not a model")
+    return found
+
+
+def zipped(entries: dict[str, bytes]) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, content in entries.items():
+            archive.writestr(name, content)
+    return stream.getvalue()
+
+
+# --- folders ----------------------------------------------------------------------------------
+
+
+def test_a_folder_is_converted_model_by_model_and_a_refusal_stops_none(run: Run, folder: Path) -> None:
+    code, out, err = run("convert", folder)
+    assert code == 1
+    rows = [line.split() for line in out.splitlines()]
+    assert ["1", "1", "0", "a.tflite"] in [[*row[:3], *row[-1:]] for row in rows]
+    assert "2 of 4 models" in out
+    assert (folder / "a.onnx").exists()
+    assert (folder / "inner" / "b.onnx").exists()
+    assert not (folder / "c.onnx").exists()
+    assert err.count("no installed pack has a handler for it") == 1
+    assert "in c.tflite, d.tflite" in err
+
+
+def test_two_models_of_a_folder_never_share_an_output(run: Run, folder: Path) -> None:
+    first = min(folder.glob("*.tflite"))
+    first.with_suffix(".lite").write_bytes(first.read_bytes())
+    code, _, err = run("convert", folder)
+    assert code == 2
+    assert f"would both be written to {first.with_suffix('.onnx')}" in err
+
+
+def test_a_folder_goes_into_another_with_its_subfolders(run: Run, folder: Path, tmp_path: Path) -> None:
+    run("convert", folder, tmp_path / "out")
+    assert (tmp_path / "out" / "inner" / "b.onnx").exists()
+    assert not (folder / "a.onnx").exists()
+
+
+def test_many_models_as_json(run: Run, folder: Path) -> None:
+    told = json.loads(run("convert", folder, "--json")[1])
+    assert (told["converted"], told["refused"]) == (2, 2)
+    assert [("error" in one) for one in told["models"]] == [False, True, True, False]
+
+
+# --- signatures -------------------------------------------------------------------------------
+
+
+def test_every_signature_becomes_a_file(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "m.tflite"
+    path.write_bytes(model(signatures=2))
+    code, out, _ = run("convert", path, "--signature", "all")
+    assert code == 0
+    names = {file.name: [node.op_type for node in onnx.load(file).graph.node] for file in tmp_path.glob("*.onnx")}
+    assert names == {"m.first_one.onnx": ["Neg"], "m.second.onnx": ["Exp"]}
+    assert "2 of 2 models" in out
+    note = run("convert", path)[1]
+    assert "'first/one'; not converted: 'second'" in note
+
+
+@pytest.mark.parametrize("signatures", [0, 1])
+def test_a_model_that_has_nothing_to_tell_apart_keeps_its_name(run: Run, tmp_path: Path, signatures: int) -> None:
+    path = tmp_path / "m.tflite"
+    path.write_bytes(model(signatures=signatures))
+    assert run("convert", path, "--signature", "all")[0] == 0
+    assert [file.name for file in tmp_path.glob("*.onnx")] == ["m.onnx"]
+
+
+# --- bundles ----------------------------------------------------------------------------------
+
+
+def test_a_bundle_is_converted_with_bundles_inside(run: Run, tmp_path: Path) -> None:
+    inner = zipped({"hand.tflite": model("EXP"), "labels.txt": b"x"})
+    (tmp_path / "gesture.task").write_bytes(zipped({"detector.tflite": model(), "hand.task": inner}))
+    assert run("convert", tmp_path / "gesture.task")[0] == 0
+    assert {file.name for file in (tmp_path / "gesture").iterdir()} == {"detector.onnx", "hand.task_hand.onnx"}
+    told = json.loads(run("inspect", tmp_path / "gesture.task", "--json")[1])
+    assert [(part["name"], part["kind"]) for part in told["parts"]] == [
+        ("detector.tflite", "model"),
+        ("hand.task/hand.tflite", "model"),
+        ("hand.task/labels.txt", "txt"),
+    ]
+
+
+def test_names_in_a_bundle_do_not_lead_out_of_its_folder(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "b.task").write_bytes(zipped({"../../evil.tflite": model(), "/abs.tflite": model()}))
+    run("convert", tmp_path / "in" / "b.task")
+    assert {file.parent.name for file in tmp_path.rglob("*.onnx")} == {"b"}
+
+
+@pytest.mark.parametrize("front", [b"\0\0", b"#!/bin/sh\n"])
+def test_a_bundle_that_begins_with_something_else_is_one(run: Run, tmp_path: Path, front: bytes) -> None:
+    """A zip archive is found from its end; one of MediaPipe's starts with two zeros."""
+    path = tmp_path / "b.task"
+    path.write_bytes(front + zipped({"a.tflite": model()}))
+    assert "1 part, 1 model" in run("inspect", path)[1]
+    assert run("convert", path)[0] == 0
+    assert (tmp_path / "b" / "a.onnx").exists()
+
+
+def test_a_model_with_files_of_its_own_is_no_bundle(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "pets.tflite"
+    path.write_bytes(single(classifier()))
+    assert zipfile.is_zipfile(path)
+    assert run("convert", path)[0] == 0
+    assert path.with_suffix(".onnx").exists()
+
+
+def litert_lm(sections: list[tuple[int, bytes]]) -> bytes:
+    """Return a bundle of a header and one section per block, with positions of the finished file."""
+    start, tables = 16384, []
+    body = b""
+    for kind, content in sections:
+        begin = start + len(body)
+        body += content
+        tables.append({1: ("Uint64", begin), 2: ("Uint64", begin + len(content)), 3: ("Uint8", kind)})
+    header = encoded({1: {0: tables}})
+    front = b"LITERTLM" + struct.pack("<IIII", 1, 0, 0, 0) + struct.pack("<Q", 32 + len(header)) + header
+    return front + bytes(start - len(front)) + body
+
+
+def test_a_litert_lm_bundle_is_listed_and_its_models_converted(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "chat.litertlm"
+    path.write_bytes(litert_lm([(5, b"proto"), (3, model()), (4, b"words")]))
+    _, out, _ = run("inspect", path)
+    for part in ("LLM metadata", "SentencePiece tokenizer", "3 parts, 1 model"):
+        assert part in out
+    assert run("convert", path)[0] == 0
+    assert [file.name for file in (tmp_path / "chat").iterdir()] == ["section_1.onnx"]
+
+
+def test_a_section_of_a_bundle_says_which_model_it_holds_and_where() -> None:
+    body = bytes(16384) + model()
+    kind, end = ("Uint8", 3), ("Uint64", len(body))
+    items = [{0: "other", 1: ("Uint8", 9), 2: {0: "x"}}, {0: "model_type", 1: ("Uint8", 9), 2: {0: "prefill"}}]
+
+    def written(last: tuple[str, int]) -> bytes:
+        header = encoded({1: {0: [{0: items, 1: ("Uint64", 16384), 2: last, 3: kind}]}})
+        return b"LITERTLM" + bytes(16) + struct.pack("<Q", 32 + len(header)) + header + body[32 + len(header) :]
+
+    (member,) = members(written(end), "x")
+    assert (member.name, read_bytes(member.load())) == ("section 0 prefill", model())
+    with pytest.raises(InvalidModel, match=f"bytes 16384 to {len(body) + 1} are outside the file of {len(body)} bytes"):
+        members(written(("Uint64", len(body) + 1)), "x")
+
+
+@pytest.mark.parametrize("cut", [9, 20, 31, 36, 45, 60])
+def test_a_damaged_bundle_is_refused(cut: int) -> None:
+    with pytest.raises(InvalidModel):
+        members(litert_lm([(3, model())])[:cut], "x")
+    with pytest.raises(InvalidModel):
+        members(zipped({"a.tflite": model()})[:-cut], "x")
+
+
+def test_a_bundle_holds_a_limited_number_of_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of nested archives count."""
+    monkeypatch.setattr(bundles, "MOST_MEMBERS", 3)
+    inner = zipped({"b.txt": b"b", "folder/": b""})
+    assert [part.name for part in members(zipped({"a.txt": b"ab", "n.task": inner}), "x")] == ["a.txt", "n.task/b.txt"]
+    with pytest.raises(InvalidModel, match="the bundle holds more than 3 files"):
+        members(zipped({"a.txt": b"ab", "n.task": inner, "c.txt": b"c"}), "x")
+
+
+# --- streams ----------------------------------------------------------------------------------
+
+
+class Piped:
+    def __init__(self, content: bytes = b"") -> None:
+        self.buffer = io.BytesIO(content)
+
+    def isatty(self) -> bool:
+        return False
+
+
+def test_a_model_comes_from_stdin(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", Piped(model()))
+    assert run("convert", "-", tmp_path / "out.onnx")[0] == 0
+    assert onnx.load(tmp_path / "out.onnx").graph.node[0].op_type == "Neg"
+    monkeypatch.setattr(sys, "stdin", Piped(model()))
+    assert "name the file to write" in run("convert", "-")[2]
+    monkeypatch.setattr(sys, "stdin", Piped(model()))
+    assert "is a directory; name the file to write" in run("convert", "-", tmp_path)[2]
+
+
+def test_a_model_goes_to_stdout_and_nothing_else_does(tmp_path: Path, capfdbinary: Any) -> None:
+    path = tmp_path / "m.tflite"
+    path.write_bytes(model())
+    with pytest.raises(SystemExit):
+        cli.main(["convert", str(path), "-"], prog_name="otp")
+    assert onnx.load_model_from_string(capfdbinary.readouterr().out).graph.node[0].op_type == "Neg"
+    assert not list(tmp_path.glob("-*"))
+    with pytest.raises(SystemExit) as left:
+        cli.main(["convert", str(path), "-", "--json"], prog_name="otp")
+    assert left.value.code == 2
+
+
+# --- 80 columns -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", [["convert"], ["inspect"], ["inspect", "--details"], ["handlers"], ["verify"]])
+@pytest.mark.parametrize("colour", [True, False])
+def test_nothing_is_wider_than_a_terminal_of_80_columns(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, command: list[str], colour: bool
+) -> None:
+    monkeypatch.chdir(folder)
+    run("convert", "a.tflite")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    if not colour:
+        monkeypatch.setenv("NO_COLOR", "1")
+    files = {"handlers": [], "verify": ["a.tflite", "a.onnx"]}.get(command[0], ["a.tflite"])
+    out = run(*command, *files)[1]
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", out)
+    assert max(map(len, plain.splitlines())) <= 80
+    if not colour:
+        assert not re.search(r"\x1b\[[0-9;]*3\d", out)
+
+
+def test_errors_fit_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: True)
+    with contextlib.redirect_stderr(stream):
+        print_error("error", ["operators that cannot be converted:", "word " * 40, "  hint: " + "word " * 40])
+    first, *rest = re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue()).splitlines()
+    assert first == "error: operators that cannot be converted:"
+    assert max(map(len, rest)) <= 80
+    assert [len(line) - len(line.lstrip()) for line in rest] == [2, 4, 4, 4, 6, 6]
+
+
+# --- usage errors -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["convert", "--json"], ["convert", "x.tflite", "--opset", "new", "--json"], ["inspect", "--json", "--nothing"],
+     ["verify", "--json", "missing.tflite", "missing.onnx"], ["handlers", "--json", "too", "many"],
+     ["bench", "--json"], ["nobody", "--json"], ["new-pack", "d", "--json"]],
+)  # fmt: skip
+def test_a_usage_error_is_json_where_json_is_asked_for(run: Run, arguments: list[str]) -> None:
+    code, out, err = run(*arguments)
+    error = json.loads(out)["error"]
+    assert code == error["exit_code"] == 2
+    assert error["message"]
+    assert err
+
+
+@pytest.mark.parametrize("command", ["verify", "bench", "report"])
+def test_swapped_models_are_reported(run: Run, folder: Path, command: str) -> None:
+    run("convert", folder / "a.tflite")
+    code, _, err = run(command, folder / "a.onnx", folder / "a.tflite")
+    assert code == 2
+    assert "a.tflite is the TFLite model: it comes first" in err
+
+
+def test_a_report_on_models_that_do_not_agree_says_so(run: Run, folder: Path) -> None:
+    """Also outside the page: EXP is not NEG, and a model of other inputs cannot be compared."""
+    run("convert", folder / "a.tflite")
+    run("convert", folder / "inner" / "b.tflite")
+    assert "NOT within tolerance" in run("report", folder / "inner" / "b.tflite", folder / "a.onnx")[1]
+    assert "FAILED" not in run("report", folder / "a.tflite", folder / "a.onnx")[1]
+    (folder / "e.tflite").write_bytes(two_inputs())
+    assert "not compared" in run("report", folder / "e.tflite", folder / "a.onnx")[1]
+
+
+@pytest.mark.parametrize("place", ["a.onnx", "a.tflite", "other.onnx", "page"])
+def test_a_report_is_never_written_over_a_model(run: Run, folder: Path, place: str) -> None:
+    before = (folder / "a.tflite").read_bytes()
+    code, _, err = run("convert", folder / "a.tflite", folder / "a.onnx", "--report", folder / place)
+    assert code == 2
+    assert "the report is a web page, name it .html" in err
+    assert not (folder / "a.onnx").exists()
+    run("convert", folder / "a.tflite")
+    assert run("report", folder / "a.tflite", folder / "a.onnx", folder / place)[0] == 2
+    assert (folder / "a.tflite").read_bytes() == before
+
+
+@pytest.mark.parametrize("command", ["verify", "bench", "report"])
+def test_a_file_that_is_no_onnx_model_is_a_usage_error(run: Run, folder: Path, command: str) -> None:
+    code, _, err = run(command, folder / "a.tflite", folder / "readme.txt")
+    assert code == 2
+    assert "readme.txt cannot be read as an ONNX model" in err
+
+
+@pytest.mark.parametrize("command", ["verify", "bench"])
+def test_conversion_of_another_model_is_reported(run: Run, folder: Path, command: str) -> None:
+    digits = Path(__file__).parents[2] / "examples" / "digits_{}.tflite"
+    run("convert", str(digits).format("int8"), folder / "int8.onnx")
+    code, _, err = run(command, str(digits).format("float"), folder / "int8.onnx")
+    assert code == 3
+    assert "'image' is float32 in the TFLite model and integers in the ONNX model" in err
+
+
+@pytest.mark.parametrize("command", ["convert", "verify"])
+@pytest.mark.parametrize("given", ["x=5:0", "x=nan:1", "x=0:nan", "x=3"])
+def test_a_range_without_numbers_in_it_is_a_usage_error(run: Run, folder: Path, command: str, given: str) -> None:
+    code, _, err = run(command, folder / "a.tflite", folder / "a.onnx", "--range", given)
+    assert code == 2
+    assert "NAME=LOW:HIGH" in err
+
+
+def test_same_problem_is_reported_once_with_its_count(run: Run, tmp_path: Path) -> None:
+    built = ModelBuilder()
+    g = built.main
+    tensor = g.input("t0", (1, 5))
+    for k in range(30):
+        following = g.tensor(f"t{k + 1}", (1, 5))
+        g.operator("CUSTOM.Odd" if k % 2 else "CUSTOM.Strange", [tensor], [following])
+        tensor = following
+    g.output(tensor)
+    path = tmp_path / "m.tflite"
+    path.write_bytes(built.build())
+    err = run("convert", path)[2]
+    assert len(err.splitlines()) < 9
+    assert "15 in all" in err

@@ -1,0 +1,390 @@
+"""Lines of the summary, and of the interfaces, times and problems that commands print."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from onnx_tflite_plugin.cli import bench, handlers, inspect, many
+from onnx_tflite_plugin.cli.failures import with_hints
+from onnx_tflite_plugin.cli.interface_lines import interface_lines, metadata_lines, quantization, shape
+from onnx_tflite_plugin.cli.jobs import Job
+from onnx_tflite_plugin.cli.output import Row
+from onnx_tflite_plugin.cli.summary import summary, verification_lines, warning_row
+from onnx_tflite_plugin.errors import ConversionError, Problem
+from onnx_tflite_plugin.report import Report, Transposed
+from onnx_tflite_plugin.rewrite import RULES
+from onnx_tflite_plugin.telling.edges import Edge
+from onnx_tflite_plugin.verify.times.bench import Benchmark, Spread
+from onnx_tflite_plugin.verify.times.profile import OperatorTime
+
+PLAIN = Report(
+    target="onnxruntime", opset=18, operators={"ADD": 2, "MEAN": 1}, nodes={"Add": 2}, layout="least", layout_cost=0,
+    moved=0, transposes=0, transposed=(), packs={"onnx-tflite-plugin": 3},
+)  # fmt: skip
+
+
+def summarized(folder: Path, **changes: Any) -> list[Row]:
+    file = folder / "m.onnx"
+    file.write_bytes(bytes(3))
+    conversion: Any = SimpleNamespace(
+        report=replace(PLAIN, **changes), verification=None, snippet=lambda path: f"run {path}"
+    )
+    return summary(conversion, [file, file], 0.126)
+
+
+def rows(folder: Path, **changes: Any) -> dict[str, list[str]]:
+    """The summary's lines by label."""
+    return {row.label: list(row.lines) for row in summarized(folder, **changes)}
+
+
+def test_only_the_lines_of_python_are_code_which_no_terminal_breaks(tmp_path: Path) -> None:
+    assert [row.label for row in summarized(tmp_path) if row.code] == ["run it"]
+
+
+# --- edges ------------------------------------------------------------------------------------
+
+
+def test_edges_stand_in_columns_and_open_sizes_have_their_names() -> None:
+    edges = [
+        Edge("image", "int8", (None, "height", 3), scale=(0.5,), zero_point=(-3,)),
+        Edge("", "float32", ()),
+        Edge("w", "int8", (7,), scale=(0.5, 0.25), zero_point=(0, 0), axis=1, labels=("a", "b", "c", "d")),
+    ]
+    assert interface_lines(edges) == [
+        "image  int8 [?, height, 3]  scale 0.5, zero point -3",
+        "''     float32 []",
+        "w      int8 [7]             2 scales along axis 1",
+        "  4 labels: a; b; c; …",
+    ]
+    assert interface_lines([]) == []
+    long = interface_lines(
+        [Edge("a" * 40, "float32", (1,) * 20), Edge("b", "bool", (2,), scale=(2.0,), zero_point=(5,))]
+    )
+    assert long[1] == f"{'b':24}  {'bool [2]':30}  scale 2, zero point 5"
+
+
+def test_of_many_edges_the_first_are_shown() -> None:
+    lines = interface_lines([Edge(f"x{k}", "bool", ()) for k in range(20)])
+    assert len(lines) == 17
+    assert lines[-1] == "… and 4 more (--json shows all)"
+
+
+@pytest.mark.parametrize(
+    ("edge", "lines"),
+    [
+        ({}, []),
+        ({"kind": "image"}, []),
+        ({"mean": (3.0, 3.0), "std": (2.0, 5.0)}, ["normalized (x - 3) / [2, 5]"]),
+        ({"mean": (3.0,)}, []),
+        ({"std": (3.0,)}, []),
+        ({"kind": "image", "range": ((-1.0,), (0.0, 1.0))}, ["image, values -1 to [0, 1]"]),
+        ({"kind": "feature", "threshold": 0.0}, ["score threshold 0"]),
+        ({"labels": ("a", "b", "c" * 30)}, [f"3 labels: a; b; {'c' * 11}…{'c' * 12}"]),
+    ],
+)
+def test_what_metadata_says_of_an_edge_is_one_line_and_one_of_its_labels(
+    edge: dict[str, Any], lines: list[str]
+) -> None:
+    assert list(metadata_lines(Edge("x", "float32", (), **edge))) == lines
+
+
+def test_scales_are_told_by_number_where_there_are_several() -> None:
+    assert quantization((), (), 0) == ""
+    assert quantization((0.123456789,), (7,), 3) == "scale 0.123457, zero point 7"
+    assert quantization((1.0, 2.0, 3.0), (0, 0, 0), 3) == "3 scales along axis 3"
+    assert shape((None, "n", 0)) == "[?, n, 0]"
+
+
+# --- the summary ------------------------------------------------------------------------------
+
+
+def test_files_and_seconds_are_told(tmp_path: Path) -> None:
+    file = tmp_path / "m.onnx"
+    found = rows(tmp_path)
+    assert found["wrote"] == [f"{file} (3 bytes) and {file} (3 bytes) in 0.13 s"]
+    assert found["run it"] == [f"run {file}"]
+
+
+def test_a_signature_is_told_where_the_file_has_others(tmp_path: Path) -> None:
+    assert "signature" not in rows(tmp_path, signature="serve")
+    how = "--signature KEY converts another, --signature all each into a file of its own"
+    assert rows(tmp_path, signature="a", other_signatures=("b", "c"))["signature"] == [
+        "'a'; not converted: 'b', 'c'",
+        how,
+    ]
+    assert rows(tmp_path, other_signatures=("b",))["signature"][0] == (
+        "subgraph 0, without a signature; not converted: 'b'"
+    )
+
+
+NAMED = "  t  0,1 → 1,0  8 bytes, from graph input to op 1 X"
+
+
+@pytest.mark.parametrize(
+    ("transposes", "named", "lines"),
+    [
+        (1, 0, ["optimal: 1 Transpose"]),
+        (3, 1, ["optimal: 3 Transposes", NAMED, "  2 more are part of operators"]),
+        (2, 1, ["optimal: 2 Transposes", NAMED, "  1 more is part of operators"]),
+        (1, 1, ["optimal: 1 Transpose", NAMED]),
+    ],
+)
+def test_transposes_are_counted_and_those_that_were_planned_named(
+    tmp_path: Path, transposes: int, named: int, lines: list[str]
+) -> None:
+    copy = Transposed("t", "0,1 -> 1,0", 8, "graph input", ("op 1 X v2 'n'",))
+    assert rows(tmp_path, transposes=transposes, transposed=(copy,) * named)["layout"] == lines
+
+
+@pytest.mark.parametrize(
+    ("gain", "text"), [(8_000, "1 µs"), (790_000, "99 µs"), (796_000, "0.1 ms"), (16_000_000, "2 ms")]
+)
+def test_what_a_dearer_order_saves_is_told_in_micro_or_milliseconds(tmp_path: Path, gain: int, text: str) -> None:
+    found = rows(tmp_path, transposed_for_speed=(("op 3 SOFTMAX v1 'p'", gain),))
+    assert found["layout"][-1] == f"  more bytes moved for speed: op 3 SOFTMAX saves about {text}"
+
+
+@pytest.mark.parametrize(
+    ("label", "shown"),
+    [
+        ("op 12 CONV_2D v3 'a v2'", "op 12 CONV_2D"),
+        ("op 12 CONV_2D", "op 12 CONV_2D"),
+        ("op 12 CUSTOM.x v3", "op 12 CUSTOM.x v3"),
+        ("op 12 CUSTOM.x 13 'n'", "op 12 CUSTOM.x 13"),
+        ("op 12 CUSTOM.x vast 'n'", "op 12 CUSTOM.x vast"),
+        ("graph input", "graph input"),
+    ],
+)
+def test_an_operator_is_told_without_its_version_and_name(tmp_path: Path, label: str, shown: str) -> None:
+    found = rows(tmp_path, transposed_for_speed=((label, 8_000),))
+    assert found["layout"][-1] == f"  more bytes moved for speed: {shown} saves about 1 µs"
+
+
+def test_products_are_listed_by_weight_dtype_and_rewrites_by_place(tmp_path: Path) -> None:
+    assert rows(tmp_path, weights={"uint8": 2, "int8": 1})["weights"] == [
+        "1 product with int8, exact on every processor",
+        "2 products with uint8",
+    ]
+    assert "rewritten" not in rows(tmp_path, nodes={"Transpose": 5}, transposes=2)
+    assert "rewritten" not in rows(tmp_path, nodes={}, transposes=2)
+    name = next(iter(RULES))
+    assert rows(tmp_path, passes={name: 3})["rewritten"] == [f"{RULES[name].summary}: 3 places"]
+
+
+def test_fused_operators_are_counted_with_those_they_were_made_of(tmp_path: Path) -> None:
+    """Of 7 operators 4 are bound after fusion, of which 2 are fused ones: those were made of 5."""
+    found = rows(tmp_path, operators={"A": 7}, packs={"onnx-tflite-plugin": 4}, fused={"NORM": 2})
+    assert found["fused"] == ["2 NORM, from 5 operators"]
+
+
+def test_four_states_are_named_and_the_others_counted(tmp_path: Path) -> None:
+    assert rows(tmp_path, states=tuple("abcd"))["states"][0] == "4, as extra inputs and outputs: a, b, c, d"
+    assert rows(tmp_path, states=("a" * 30, *"bcde"))["states"] == [
+        f"5, as extra inputs and outputs: {'a' * 11}…{'a' * 12}, b, c, d, … and 1 more",
+        "onnx_tflite_plugin.runtime.Session carries them from run to run",
+    ]
+    assert rows(tmp_path, states=tuple("abcdefg"))["states"][0] == (
+        "7, as extra inputs and outputs: a, b, c, d, … and 3 more"
+    )
+
+
+def test_packs_are_told_with_what_they_replace_and_their_hook(tmp_path: Path) -> None:
+    found = rows(
+        tmp_path,
+        packs={"onnx-tflite-plugin": 3, "p": 2, "q": 1},
+        overrides={"ADD": "p", "MEAN": "p"},
+        finished_by=("q", "r"),
+    )
+    assert found["packs"] == [
+        "p: 2 operators, instead of the built-in ADD, MEAN",
+        "q: 1 operator and its hook finish",
+        "r: its hook finish",
+    ]
+
+
+def test_of_warnings_four_are_shown_each_on_one_line() -> None:
+    assert list(warning_row([]).lines) == []
+    assert list(warning_row(["a\n  b"] * 4).lines) == ["a b"] * 4
+    assert list(warning_row(["w"] * 5).lines) == ["w"] * 3 + ["… and 2 more (--json shows all)"]
+
+
+def test_a_verdict_stands_before_the_outputs_of_which_the_first_are_shown() -> None:
+    judged: Any = SimpleNamespace(text="\n".join(["within", *(f"ok {k}" for k in range(9))]))
+    assert verification_lines(judged) == ["within", *(f"ok {k}" for k in range(5)), "… and 4 more (--json shows all)"]
+    assert len(verification_lines(judged, 20)) == 10
+
+
+# --- several models ---------------------------------------------------------------------------
+
+
+def test_refusal_counts_problems_and_lists_their_models() -> None:
+    one, two = (Problem(f"CUSTOM.{name} v1 (op {k})", "no handler", "write one") for k, name in enumerate("AB"))
+    job = Job("m.tflite", b"", Path("m.onnx"))
+    for problems, row, kept in (
+        ([one, two], "m.tflite: refused, 2 problems", (one, two)),
+        ([one], "m.tflite: refused", (one,)),
+        ([], "m.tflite: refused", (Problem("", "why"),)),
+    ):
+        outcome = many._refusal(job, ConversionError("why", problems))
+        assert outcome.row == ("-", "-", "-", "-", "-", row)
+        assert (outcome.problems, outcome.exit_code) == (kept, 1)
+        assert (outcome.result["model"], outcome.result["error"]["message"]) == ("m.tflite", "why")
+
+
+@pytest.mark.parametrize(
+    ("where", "what"), [("CUSTOM.A v1 (op 0, output 'y (z)')", "CUSTOM.A v1"), ("tensors[3].shape", ""), ("", "")]
+)
+def test_a_problem_of_several_models_has_no_place_in_one(where: str, what: str) -> None:
+    assert many._operator_name(Problem(where, "")) == what
+
+
+def test_problems_of_most_models_come_first_with_three_of_their_names() -> None:
+    rare, often = Problem("A v1", "why"), Problem("", "because", "do it")
+    assert many._error_lines({rare: [*"abcd"]}) == ["A v1: why", "  in a, b, c and 1 more"]
+    assert many._error_lines({rare: ["x", "x", "y", "z"], often: ["a", "b", "c", "d", "e"]}) == [
+        "because",
+        "  in a, b, c and 2 more",
+        "  hint: do it",
+        "A v1: why",
+        "  in x, y, z",
+    ]
+
+
+def test_problems_without_a_hint_stay_where_they_are() -> None:
+    assert with_hints([("", ["b"]), ("h", ["c"]), ("", ["d"])]) == ["b", "c", "  hint: h", "d"]
+
+
+def test_a_hint_stands_behind_the_last_of_those_that_share_it() -> None:
+    assert with_hints([("h", ["a"]), ("", ["b"]), ("h", ["c"]), ("", ["d"]), ("i", ["e"])]) == [
+        "a", "c", "  hint to these 2: h", "b", "d", "e", "  hint: i",
+    ]  # fmt: skip
+
+
+# --- handlers and models ----------------------------------------------------------------------
+
+
+def test_what_a_pack_brings_is_a_cell_each_and_nothing_is_a_dash() -> None:
+    row = {"hooks": ["a", "b"], "fusions": 0, "cases": 7, "overrides": [], "wrong": ["x", "y"], "version": "1.0"}
+    assert [handlers._cell(row, name) for name in row] == ["a, b", "-", 7, "-", "x; y", "1.0"]
+    assert handlers._cell({"wrong": []}, "wrong") == "-"
+    assert handlers._cell({"hooks": list("abcdefg")}, "hooks") == "a, b, c, d, … and 3 more (--json shows all)"
+
+
+@pytest.mark.parametrize(
+    ("details", "packs", "cells"),
+    [
+        (False, False, ["A", 3, "does it"]),
+        (False, True, ["A", 3, "p", "does it"]),
+        (True, True, ["A", 3, "p", "Implicit", "Raw"]),
+    ],
+)
+def test_a_handler_is_told_by_summary_or_by_what_it_declares(details: bool, packs: bool, cells: list[object]) -> None:
+    row = {
+        "code": "A", "pack": "p", "error": "", "max_version": 3, "summary": "does it", "layout": "Implicit",
+        "quantization": "Raw",
+    }  # fmt: skip
+    assert handlers._row(row, details, packs) == cells
+    lost = handlers._row({**row, "pack": "onnx-tflite-plugin", "error": "why"}, details, packs)
+    assert lost == ["A", "-", *(["built-in"] if packs else []), *(["-"] if details else []), "unusable: why"]
+
+
+def test_operators_of_a_model_are_told_with_who_converts_them() -> None:
+    row = {
+        "code": "A", "count": 2, "versions": [1, 3], "pack": "p", "missing": "", "called": True, "layout": None,
+        "quantization": "Raw", "first": "op 7",
+    }  # fmt: skip
+    assert inspect._operator(row, True) == [2, "A", "1, 3", "p", "-", "Raw"]
+    assert inspect._operator({**row, "pack": "onnx-tflite-plugin"}, False) == [2, "A", "1, 3", "built-in"]
+    lost = {**row, "missing": "nobody", "called": False}
+    assert inspect._operator(lost, False) == [2, "A (never called)", "1, 3", "none"]
+    assert inspect._missing(lost) == "A (op 7, 2 in all): nobody"
+    assert inspect._missing({**lost, "count": 1}) == "A (op 7): nobody"
+
+
+def test_tensors_signatures_and_states_of_a_model_are_a_line_each() -> None:
+    scaled = {"scale": [0.5], "zero_point": [-3], "axis": 2}
+    x = {"name": "x", "dtype": "int8", "shape": [None, 0, 5], "quantization": scaled}
+    assert inspect._tensor(x) == "x  int8 [?, 0, 5]  scale 0.5, zero point -3"
+    by_channel = {**scaled, "scale": [1.0, 2.0]}
+    assert inspect._tensor({**x, "name": "", "quantization": by_channel}) == "''  int8 [?, 0, 5]  2 scales along axis 2"
+    unknown = {**x, "shape": None, "quantization": {"block_size": 32}}
+    assert inspect._tensor(unknown) == "x  int8 of unknown rank  blocks of 32 share a scale"
+    assert inspect._tensor({**x, "quantization": None}) == "x  int8 [?, 0, 5]"
+    signature = {"key": "k", "subgraph": 3, "inputs": list("abcdef"), "outputs": []}
+    assert inspect._signature(signature) == ("'k' of subgraph 3: a, b, c, d, … and 2 more (--json shows all) → nothing")
+    assert inspect._signature({**signature, "subgraph": 0, "inputs": []}) == "'k': nothing → nothing"
+    assert inspect._state({"kind": "resource", "name": "box/kept"}) == "resource box/kept"
+    assert inspect._state({"kind": "variable", **x, "quantization": None}) == "variable x  int8 [?, 0, 5]"
+
+
+# --- times ------------------------------------------------------------------------------------
+
+
+def spread(median: float, low: float, high: float) -> Spread:
+    return Spread(median, low, high)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (0.5, 0.99, "faster"), (1.01, 1.5, "slower"), (0.5, 1.0, "equal, within the spread"),
+        (1.0, 1.5, "equal, within the spread"), (0.9, 1.1, "equal, within the spread"),
+    ],
+)  # fmt: skip
+def test_a_ratio_is_a_verdict_where_its_quartiles_agree(low: float, high: float, verdict: str) -> None:
+    for threads, text in ((1, "1 thread,"), (3, "3 threads,")):
+        found = Benchmark(
+            spread(1e-3, 5e-4, 0.0304), spread(9.99e-4, 9e-5, 2e-3), spread(0.875, low, high), 7, threads, "clock",
+            "builtin", "processor",
+        )  # fmt: skip
+        litert, ours, ratio, measured = (row.lines for row in bench._rows(found))
+        assert list(litert) == ["1 ms (0.5 to 30.4) (builtin kernels)"]
+        assert list(ours) == ["999 µs (90 to 2e+03)"]
+        assert list(ratio) == [f"0.88 ({low:.2f} to {high:.2f}): {verdict}"]
+        assert list(measured) == [f"clock, {text} medians and quartiles of 7 rounds", "processor"]
+
+
+def test_an_operator_that_loses_is_told_by_its_microseconds_in_both() -> None:
+    assert bench._microseconds(2e-6, 5.6e-6) == ("2.0", "5.6", "3.6")
+    assert bench._microseconds(5e-6, 2e-6) == ("5.0", "2.0", "-3.0")
+    assert bench._microseconds(None, 2e-6) == ("fails in isolation", "2.0", "2.0")
+
+
+def test_times_of_operators_are_a_table_of_kinds_and_one_of_the_worst(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        OperatorTime((1, 20), ("CONV_2D", "RELU"), "", ("Conv", "Conv"), 1e-6, 20e-6),
+        OperatorTime((3,), ("ADD",), "", ("Add",), None, 4e-6),
+    ]
+    bench._print_profile(rows)
+    assert (
+        capsys.readouterr().out
+        == """
+operators       number  LiteRT µs  ONNX Runtime µs  lost µs
+CONV_2D + RELU       1        1.0             20.0     19.0
+ADD                  1        0.0              4.0      4.0
+all                  2        1.0             24.0     23.0
+
+index  operator        nodes            LiteRT µs  ONNX Runtime µs  lost µs
+1, 20  CONV_2D + RELU  2 Conv                 1.0             20.0     19.0
+3      ADD             Add     fails in isolation              4.0      4.0
+"""
+    )
+
+
+@pytest.mark.parametrize(("kinds", "shown"), [(9, 9), (10, 8)])
+def test_kinds_that_are_not_shown_are_summed_up(capsys: pytest.CaptureFixture[str], kinds: int, shown: int) -> None:
+    rows = [OperatorTime((k,), (f"OP{k}",), "", ("Node",), 1e-6, (20 - k) * 1e-6) for k in range(kinds)]
+    bench._print_profile(rows)
+    table, worst = (block.splitlines() for block in capsys.readouterr().out.strip().split("\n\n"))
+    assert [line.split()[0] for line in table[1 : 1 + shown]] == [f"OP{k}" for k in range(shown)]
+    rest = [line.split() for line in table[1 + shown : -1]]
+    assert rest == ([["2", "kinds", "more", "2", "2.0", "23.0", "21.0"]] if shown < kinds else [])
+    total = sum(20 - k for k in range(kinds))
+    assert table[-1].split() == ["all", str(kinds), f"{kinds}.0", f"{total}.0", f"{total - kinds}.0"]
+    assert [line.split()[:3] for line in worst[1:]] == [[str(k), f"OP{k}", "Node"] for k in range(5)]
+    assert table[1].split() == ["OP0", "1", "1.0", "20.0", "19.0"]

@@ -1,0 +1,82 @@
+"""Requested sizes of inputs that operators hand to subgraphs, or that meet a state: taken wherever LiteRT takes them."""
+
+from __future__ import annotations
+
+import pytest
+
+import onnx_tflite_plugin as otp
+from conformance.case import Case
+from conformance.cases import builtin
+from onnx_tflite_plugin.errors import UnsupportedOperator
+from onnx_tflite_plugin.source import read
+
+CASES = {case.id: case for case in builtin()}
+LOOP_CONDITION = "plan"
+
+RESIZED = [
+    ("WHILE-float32,_a_running_sum", 0),
+    ("WHILE-int8,_a_running_sum", 1),
+    ("WHILE-values_that_change_places", 0),
+    ("WHILE-a_value_that_grows", 0),
+    ("WHILE-an_image_between_convolutions", 0),
+    ("WHILE-float32,_a_convolution_inside", 0),
+    ("IF-float32,_as_it_is_or_added_up", 0),
+    ("IF-int8,_as_it_is_or_added_up", 1),
+    ("UNIDIRECTIONAL_SEQUENCE_RNN-float32_with_RELU", 1),
+]
+
+
+def resized(case: Case, axis: int) -> dict[str, tuple[int | str, ...]]:
+    """Return the shapes of the inputs with one axis twice as long, but for what a loop counts with."""
+    shapes = {}
+    for tensor in read(case.build()).main.inputs:
+        if tensor.rank > axis and tensor.dtype != "bool" and tensor.name != LOOP_CONDITION:
+            dims = [size or 1 for size in tensor.dims]
+            dims[axis] *= 2
+            shapes[tensor.name] = tuple(dims)
+    return shapes
+
+
+@pytest.mark.parametrize(("name", "axis"), RESIZED)
+def test_requested_sizes_reach_subgraphs_and_sequences(name: str, axis: int) -> None:
+    case = CASES[name]
+    shapes = resized(case, axis)
+    assert shapes
+    conversion = otp.convert(case.build(), input_shape=shapes, verify=True, **case.options)  # type: ignore[arg-type]
+    assert conversion.verification is not None
+    assert conversion.verification.ok
+
+
+@pytest.mark.parametrize("name", ["WHILE-float32,_a_running_sum", "WHILE-one_inside_the_other"])
+def test_stored_sizes_may_be_requested_with_loops(name: str) -> None:
+    data = CASES[name].build()
+    shapes = {tensor.name: tensor.shape for tensor in read(data).main.inputs}
+    requested = otp.convert(data, input_shape=shapes).proto
+    assert requested.SerializeToString() == otp.convert(data).proto.SerializeToString()
+
+
+@pytest.mark.parametrize("name", ["WHILE-float32,_a_running_sum", "STABLEHLO_COMPOSITE-float32,_a_sum"])
+def test_no_tensor_of_a_subgraph_keeps_the_stored_batch(name: str) -> None:
+    data = CASES[name].build()
+    inputs = [tensor for tensor in read(data).main.inputs if tensor.name != LOOP_CONDITION]
+    conversion = otp.convert(data, input_shape={t.name: ("batch", *t.shape[1:]) for t in inputs}, verify=True)
+    assert conversion.verification is not None
+    assert conversion.verification.ok
+    graph, rank = conversion.model.graph, inputs[0].rank
+    computed = [value for node in graph.all_nodes() for value in node.outputs if len(value.shape or ()) == rank]
+    assert computed
+    sizes = {value.name: value.shape[0] for value in (*graph.outputs, *computed) if value.shape is not None}
+    assert not {name: size for name, size in sizes.items() if isinstance(size, int)}
+
+
+@pytest.mark.parametrize(
+    ("name", "axis", "text"),
+    [
+        ("UNIDIRECTIONAL_SEQUENCE_RNN-float32_with_RELU", 0, "would be of shape"),
+        ("WHILE-a_variable_that_only_the_body_knows", 0, "reads or writes a state"),
+    ],
+)
+def test_sizes_that_a_state_cannot_take_are_refused(name: str, axis: int, text: str) -> None:
+    case = CASES[name]
+    with pytest.raises(UnsupportedOperator, match=text):
+        otp.convert(case.build(), input_shape=resized(case, axis))

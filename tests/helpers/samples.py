@@ -1,0 +1,131 @@
+"""The samples of a page, run in page order in a folder that holds ``examples/`` and nothing else.
+
+```` ```sh ```` is run line by line, ```` ```python ```` is executed, and a block with ``title="PATH"`` is written to that file.
+A line of ``sh`` that ends in ``# exits with N`` must do that. ``text`` is output and ``shell`` is a command for another machine;
+neither is run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.helpers.command import Run
+from tests.helpers.pack_files import installed
+from tools.wheels import wheel
+
+FENCE = re.compile(r'^( *)```(\w*)(?: title="(.+?)")?\n(.*?)^\1```$', re.DOTALL | re.MULTILINE)
+EXIT = re.compile(r"# exits with (\d)$")
+LANGUAGES = {"sh", "python", "text", "shell", "ini", "toml"}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page."""
+
+    language: str
+    title: str
+    text: str
+
+
+def blocks(page: Path) -> list[Block]:
+    """Return the fenced blocks of a page, also those inside lists."""
+    found = FENCE.findall(page.read_text(encoding="utf-8"))
+    return [Block(language, title, _dedent(text, len(indent))) for indent, language, title, text in found]
+
+
+def _dedent(text: str, columns: int) -> str:
+    return "".join(line[columns:] if line.strip() else line for line in text.splitlines(keepends=True))
+
+
+def commands(block: Block) -> Iterator[tuple[list[str], int]]:
+    """Yield the words of each command of a block, and the exit status that it must have."""
+    for line in block.text.splitlines():
+        status = int(found[1]) if (found := EXIT.search(line)) else 0
+        for part in line.split("&&"):
+            if words := shlex.split(part, comments=True):
+                yield words, status
+
+
+@dataclass
+class Samples:
+    """A clean folder in which the samples of one page run."""
+
+    folder: Path
+    site: Path  # where packs are installed
+    run_here: Run  # the command in this process, which is faster, as long as no pack is installed
+    names: dict[str, Any] = field(default_factory=dict)
+
+    def run(self, block: Block) -> None:
+        """Write or run one block. Raises AssertionError for a command with another exit status."""
+        if block.title:
+            path = self.folder / block.title
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.text, encoding="utf-8")
+        elif block.language == "python" and self.site.exists():  # a process of its own finds the packs
+            self._python(["-c", block.text], 0)
+        elif block.language == "python":
+            exec(compile(block.text, "sample", "exec"), self.names)
+        elif block.language == "sh":
+            for words, status in commands(block):
+                self._command([word.replace("/tmp/", f"{self.folder}/") for word in words], status)
+
+    def _command(self, words: Sequence[str], status: int) -> None:
+        name, *arguments = words
+        match [Path(name).name, *arguments]:
+            case ["python3", "-m", "venv", *_]:
+                pass  # the environment of the tests is used
+            case ["pip", "install", *rest]:
+                self._install(rest[-1])
+            case ["pip", "download", "--no-deps", *requirements]:
+                for requirement in requirements:
+                    shutil.copy(wheel(requirement), self.folder)
+            case ["cd", _]:
+                pass  # into the checkout, which is the folder
+            case ["onnx-tflite", *rest] | ["python", "-m", "onnx_tflite_plugin", *rest]:
+                self._convert(rest, status)
+            case ["pytest", *rest]:
+                self._python(
+                    ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", *rest], status
+                )
+            case ["python", *rest]:
+                self._python(self._expanded(rest), status)
+            case _:
+                raise AssertionError(f"no sample may run {name}")
+
+    def _convert(self, arguments: Sequence[str], status: int) -> None:
+        """Run the command of this package."""
+        if self.site.exists():
+            self._python(["-m", "onnx_tflite_plugin", *arguments], status)
+            return
+        code, out, err = self.run_here(*arguments)
+        assert code == status, f"{arguments}: {code}\n{out}\n{err}"
+
+    def _expanded(self, words: Sequence[str]) -> list[str]:
+        """Return the words with patterns replaced by the files that they match."""
+        found = [[str(path) for path in self.folder.glob(word)] if "*" in word else [word] for word in words]
+        return [word for group in found for word in group]
+
+    def _install(self, requirement: str) -> None:
+        """Install a pack that the page made. Anything else is there already."""
+        folder = self.folder / requirement
+        if (folder / "setup.cfg").exists():
+            shutil.rmtree(self.site, ignore_errors=True)
+            installed(folder, self.site)
+
+    def _python(self, arguments: Sequence[str], status: int) -> None:
+        packs = [path.read_text() for path in self.site.glob("*.pth")]
+        paths = [str(self.site), *packs, *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
+        done = subprocess.run(
+            [sys.executable, *arguments], cwd=self.folder, env=environment, capture_output=True, text=True, timeout=300
+        )
+        assert done.returncode == status, f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"

@@ -1,0 +1,286 @@
+"""The cost of a plan: transposed tensors, reshapes of unit axes, and layouts that slow an operator down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conformance.builder import GraphBuilder, ModelBuilder
+from onnx_tflite_plugin.api import AxisPrice, Context, Handler, Implicit, Price, Terminate, Transparent, Value, handler
+from onnx_tflite_plugin.binding.bound import BoundModel
+from onnx_tflite_plugin.binding.declared import resolve
+from onnx_tflite_plugin.errors import HandlerError
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.layout import solver
+from onnx_tflite_plugin.layout.boundaries import LOOP_ITERATIONS
+from onnx_tflite_plugin.layout.plan import RESHAPE_COST, TRANSPOSE_COST, LayoutPlan, plan_layout, tensor_bytes
+from onnx_tflite_plugin.layout.propagation import InterfaceLayouts
+from onnx_tflite_plugin.layout.tensor_layout import layout_of_permutation, source_layout
+from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.source.dtypes import NAMES, PACKED
+from onnx_tflite_plugin.source.model import Tensor
+from onnx_tflite_plugin.targets import TARGETS
+
+SHAPE = (2, 5, 7, 3)
+FIRST = (0, 3, 1, 2)  # channels first
+BYTES = 4 * prod(SHAPE)
+MOVED = BYTES + TRANSPOSE_COST + RESHAPE_COST
+
+
+def lowering(ctx: Context, *operands: Value) -> Value:
+    raise NotImplementedError
+
+
+def declared(code: str, **declarations: Any) -> Handler:
+    return handler(f"CUSTOM.{code}", max_version=1, **declarations)(lowering)
+
+
+IMAGE = Implicit({0: "n c h w", ~0: "n c h w"})
+HANDLERS = {
+    one.code: one
+    for one in (
+        declared("Image", layout=IMAGE, axes="n h w c -> n h w c"),
+        declared("Any", layout=Transparent()),
+        declared("Stays", layout=Terminate()),
+        declared(
+            "Rows", layout=Transparent(), axes="n h w c -> n h w c", axis_price=AxisPrice("Own", "h", price=Price())
+        ),
+        declared(
+            "Both", layout=Transparent(), axes="n h w c -> n h w c", axis_price=AxisPrice("Own", "h w", price=Price())
+        ),
+        declared(
+            "Third", layout=Transparent(), axes="n h w c -> n h w c", axis_price=AxisPrice("Own", "c", 5, price=Price())
+        ),
+        declared("Line", layout=Implicit({0: "n c h w", ~0: "n c h w"}, squeezable=("h",)), axes="n h w c -> n h w c"),
+    )
+}
+
+
+def bound(model: ModelBuilder, handlers: Mapping[str, Handler] = HANDLERS) -> BoundModel:
+    target = TARGETS["generic"]
+    return resolve(Host(packs="builtin", handlers=handlers).bind(read(model.build()), target, 18), target, 18)
+
+
+def add_operator(g: GraphBuilder, code: str, x: int, name: str, shape: tuple[int, ...] = SHAPE) -> int:
+    y = g.tensor(name, shape)
+    g.operator(f"CUSTOM.{code}", [x], [y])
+    return y
+
+
+def chain(*codes: str, shape: tuple[int, ...] = SHAPE) -> BoundModel:
+    """Return a model of consecutive operators from ``x`` on; their results are ``a``, ``b``, ..."""
+    model = ModelBuilder()
+    g = model.main
+    ref: int = g.input("x", shape)
+    for k, code in enumerate(codes):
+        ref = add_operator(g, code, ref, chr(ord("a") + k), shape)
+    g.output(ref)
+    return bound(model)
+
+
+def make_plan(
+    model: BoundModel, *, first: str = "", free: str = "", prices: Any = None, local: bool = False
+) -> LayoutPlan:
+    """Return a plan. ``first``: graph inputs and outputs that are channels first; ``free``: those with a free layout."""
+    tensors = {tensor.name: tensor for tensor in (*model.main.inputs, *model.main.outputs)}
+    edges = InterfaceLayouts(
+        {tensors[name]: layout_of_permutation(tensors[name].dims, FIRST) for name in first},
+        frozenset(tensors[name] for name in free),
+    )
+    return plan_layout(
+        model, bytes_of=tensor_bytes, prices=prices or (lambda along, last, size: 0), interface=edges, local=local
+    )
+
+
+def transposes(plan: LayoutPlan) -> list[tuple[str, str, list[str]]]:
+    """Return the transposed tensors, each with the first words of its producer and consumers."""
+    return [
+        (copy.tensor.name, words(copy.producer), [words(consumer) for consumer in copy.consumers])
+        for copy in plan.transposes
+    ]
+
+
+def words(label: str) -> str:
+    return " ".join(label.split()[:2])
+
+
+def test_transpose_costs_bytes_and_a_constant() -> None:
+    plan = make_plan(chain("Image"))
+    assert transposes(plan) == [("x", "graph input", ["op 0"]), ("a", "op 0", ["graph output"])]
+    assert [(copy.bytes, copy.start, copy.end) for copy in plan.transposes] == [
+        (BYTES, source_layout(SHAPE), layout_of_permutation(SHAPE, FIRST)),
+        (BYTES, layout_of_permutation(SHAPE, FIRST), source_layout(SHAPE)),
+    ]
+    assert (plan.cost, plan.exact, plan.differences) == (2 * MOVED, True, 0)
+
+
+def test_consumers_of_one_layout_share_a_transpose() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", SHAPE)
+    g.output(*(add_operator(g, code, x, name) for code, name in (("Image", "a"), ("Stays", "b"), ("Image", "c"))))
+    plan = make_plan(bound(model))
+    assert transposes(plan)[0] == ("x", "graph input", ["op 0", "op 2"])
+    assert plan.cost == 3 * MOVED
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_plan_is_exact_if_the_solution_is(monkeypatch: pytest.MonkeyPatch, exact: bool) -> None:
+    solve = solver.solve
+    monkeypatch.setattr(solver, "solve", lambda problem: solve(problem)._replace(exact=exact))
+    assert make_plan(chain("Image", "Any")).exact is exact
+
+
+@pytest.mark.parametrize(
+    ("codes", "local", "moved", "cost"),
+    [
+        (("Image", "Any", "Image"), False, 1, 2),
+        (("Image", "Any", "Image"), True, 0, 4),
+        (("Image", "Any", "Any", "Image"), False, 2, 2),
+        (("Image", "Stays", "Image"), False, 0, 4),
+        (("Any", "Stays"), False, 0, 0),
+    ],
+)
+def test_transparent_operators_follow_neighbors_except_in_local_plan(
+    codes: tuple[str, ...], local: bool, moved: int, cost: int
+) -> None:
+    model = chain(*codes)
+    plan = make_plan(model, local=local)
+    assert (plan.differences, plan.cost, len(plan.transposes)) == (moved, cost * MOVED, cost)
+    assert (plan.exact, plan.method == "local") == (not local, local)
+    for operator in model.operators():
+        wanted = plan.layout(operator, 0)
+        assert wanted == plan.layout(operator, ~0)
+        first = "Image" in operator.op.code or ("Any" in operator.op.code and moved > 0)
+        assert wanted == (layout_of_permutation(SHAPE, FIRST) if first else source_layout(SHAPE))
+
+
+def test_requested_interface_layout_is_used() -> None:
+    model = chain("Image", "Any", "Stays")
+    x, y = *model.main.inputs, *model.main.outputs
+    plan = make_plan(model, first="xc")
+    assert (plan.interface_layout(x), plan.interface_layout(y)) == (
+        layout_of_permutation(SHAPE, FIRST),
+        layout_of_permutation(SHAPE, FIRST),
+    )
+    assert [name for name, *_ in transposes(plan)] in (["a", "c"], ["b", "c"])
+    assert plan.differences == (transposes(plan)[0][0] == "b")
+
+
+def test_free_interface_layout_is_the_cheapest() -> None:
+    model = chain("Image", "Stays", "Image")
+    x, y = *model.main.inputs, *model.main.outputs
+    plan = make_plan(model, free="xc")
+    assert (plan.interface_layout(x), plan.interface_layout(y)) == (
+        layout_of_permutation(SHAPE, FIRST),
+        layout_of_permutation(SHAPE, FIRST),
+    )
+    assert (plan.cost, plan.differences) == (2 * MOVED, 2)
+    plan = make_plan(chain("Stays", "Image"), free="xb")
+    assert transposes(plan) == [("a", "op 0", ["op 1"])]
+    assert plan.differences == 1
+
+
+def test_transposes_of_free_graph_inputs_and_outputs_are_named() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", SHAPE)
+    g.output(add_operator(g, "Image", x, "a"), add_operator(g, "Stays", x, "b"))
+    assert transposes(make_plan(bound(model), free="xab")) == [("x", "graph input", ["op 0"])]
+
+
+def test_transposes_in_loops_count_per_assumed_iteration() -> None:
+    model = ModelBuilder()
+    cond, body = model.subgraph("cond"), model.subgraph("body")
+    below = cond.tensor("below", (), "bool")
+    least = cond.tensor("least", ())
+    axes = cond.constant("axes", np.arange(4, dtype=np.int32))
+    cond.operator("REDUCE_MIN", [cond.input("taken", SHAPE), axes], [least])
+    cond.operator("LESS", [least, cond.constant("most", np.float32(5))], [below])
+    cond.output(below)
+    body.output(
+        add_operator(
+            body,
+            "Stays",
+            add_operator(body, "Image", add_operator(body, "Stays", body.input("given", SHAPE), "a"), "b"),
+            "c",
+        )
+    )
+    g = model.main
+    y = g.tensor("y", SHAPE)
+    g.operator("WHILE", [g.input("x", SHAPE)], [y], {"cond_subgraph_index": 1, "body_subgraph_index": 2})
+    g.output(add_operator(g, "Stays", add_operator(g, "Image", y, "d"), "e"))
+    assert make_plan(bound(model)).cost == 2 * MOVED + 2 * LOOP_ITERATIONS * MOVED
+
+
+def test_unit_axes_are_kept_if_leaving_them_out_costs_as_much() -> None:
+    still = chain("Image", shape=(2, 1, 1, 3))
+    assert (make_plan(still).cost, make_plan(still).transposes) == (2 * RESHAPE_COST, ())
+    line = make_plan(chain("Line", shape=(2, 1, 7, 3)))
+    assert len(line.transposes) == 2
+    assert line.differences == 1
+    assert line.cost == 2 * (4 * 42 + TRANSPOSE_COST + RESHAPE_COST)
+
+
+@pytest.mark.parametrize(
+    ("code", "shape", "asked"),
+    [
+        ("Rows", (2, 5, 7, 3), {False}),
+        ("Rows", (2, 5, 1, 3), {False, True}),  # channels first, rows are innermost
+        ("Both", (2, 5, 7, 3), {False, True}),
+        ("Both", (2, 5, 1, 3), {False, True}),
+        ("Both", (2, 5, 7, 1), {True}),
+        ("Third", (2, 5, 7, 3), set()),
+    ],
+)
+def test_price_depends_on_whether_the_declared_axes_are_innermost(
+    code: str, shape: tuple[int, ...], asked: set[bool]
+) -> None:
+    """But for axes of size 1."""
+    told: list[tuple[str, bool, int]] = []
+
+    def prices(along: AxisPrice, last: bool, size: int) -> int:
+        told.append((along.onnx, last, size))
+        return 1
+
+    make_plan(chain("Image", code, "Image", shape=shape), prices=prices)
+    assert {last for _, last, _ in told} == asked
+    assert {(onnx, size) for onnx, _, size in told} == ({("Own", 4 * prod(shape))} if asked else set())
+
+
+@pytest.mark.parametrize(("price", "cost", "bought"), [(0, 2, 0), (1, 2, 0), (3, 4, 3)])
+def test_expensive_layout_is_avoided_and_reported(price: int, cost: int, bought: int) -> None:
+    def prices(along: AxisPrice, last: bool, size: int) -> int:
+        return price * MOVED if last else 0
+
+    plan = make_plan(chain("Image", "Both", "Any", "Image"), prices=prices)
+    assert plan.cost == cost * MOVED + (price * MOVED if cost == 2 else 0)
+    assert [(words(label), gain) for label, gain in plan.chosen_for_speed] == (
+        [("op 1", bought * MOVED)] if bought else []
+    )
+
+
+def test_all_handlers_with_misfitting_axes_are_reported() -> None:
+    """What the file is at fault for, beside it."""
+    bad = {
+        "CUSTOM.Any": declared("Any", layout=Transparent(), axes="a b -> a b"),
+        "CUSTOM.Image": declared("Image", layout=Implicit({0: "a c"}), axes="a b c d -> a b c d"),
+    }
+    model = ModelBuilder()
+    g = model.main
+    g.output(add_operator(g, "Image", add_operator(g, "Any", g.input("x", SHAPE), "a"), "b"))
+    with pytest.raises(HandlerError) as caught:
+        make_plan(bound(model, bad))
+    assert [problem.where.split()[1] for problem in caught.value.problems] == ["0", "1"]
+
+
+@pytest.mark.parametrize("dtype", [name for name in NAMES if name not in {*PACKED, "string", "resource", "variant"}])
+def test_tensor_bytes_by_dtype(dtype: str) -> None:
+    sizes = {"bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
+    size = sizes.get(dtype) or np.dtype(dtype).itemsize
+    assert tensor_bytes(Tensor(0, 0, "x", dtype, (2, 5, 7), (2, 5, 7), None, None, False)) == 70 * size
+    assert tensor_bytes(Tensor(0, 0, "x", dtype, (2, 1), (2, None), None, None, False)) == 2 * size

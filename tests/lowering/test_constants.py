@@ -1,0 +1,162 @@
+"""Results that are computed at conversion are constants for the operators that use them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conformance.cases.tensor.sparse import dense
+from conformance.models import Net, constant, drawn, tensor
+from conformance.weights import BIASES, bias, product, weight
+from onnx_tflite_plugin.api import Decline, Handler, Instance, Transparent, handler
+from onnx_tflite_plugin.conversion import Conversion, convert
+from onnx_tflite_plugin.errors import HandlerError
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.source.model import Array
+
+VALUE = drawn(2, 3)
+
+
+def floor_handler(evaluate: Callable[[Instance], Any], **more: Any) -> Handler:
+    """Return a handler of FLOOR that evaluates its result at conversion."""
+
+    @handler("FLOOR", max_version=1, layout=Transparent(), evaluate=evaluate, **more)
+    def floor(ctx: Any, x: Any) -> Any:
+        return ctx.ops.Floor(x)
+
+    return floor
+
+
+def floored(value: Array = VALUE, shown: bool = False) -> bytes:
+    """Return a model of an input plus the floor of a constant, which may be an output, too."""
+    model = Net()
+    result = model.call("FLOOR", [constant(value)], tensor(2, 3))
+    total = model.call("ADD", [tensor(2, 3), result], tensor(2, 3))
+    model.output(total, *([result] if shown else []))
+    return model.build()
+
+
+def converted(data: bytes, handlers: Mapping[str, Handler]) -> Conversion:
+    return convert(data, host=Host(packs="builtin", handlers=handlers))
+
+
+def floor_of(at: Instance) -> Array | None:
+    array = at.op.constant(0)
+    return None if array is None else np.floor(array)
+
+
+def test_nothing_is_left_to_compute() -> None:
+    assert converted(floored(), {"FLOOR": floor_handler(floor_of)}).report.nodes == {"Add": 1}
+
+
+def test_the_operator_still_counts_as_converted() -> None:
+    assert converted(floored(), {"FLOOR": floor_handler(floor_of)}).report.operators == {"ADD": 1, "FLOOR": 1}
+
+
+def test_it_may_be_a_graph_output_too() -> None:
+    assert converted(floored(shown=True), {"FLOOR": floor_handler(floor_of)}).report.nodes == {"Add": 1, "Floor": 1}
+
+
+def test_what_is_not_known_is_computed() -> None:
+    assert converted(floored(), {"FLOOR": floor_handler(lambda at: None)}).report.nodes == {"Floor": 1, "Add": 1}
+
+
+def test_results_of_known_results_are_known() -> None:
+    model = Net()
+    once = model.call("FLOOR", [constant(VALUE)], tensor(2, 3))
+    twice = model.call("FLOOR", [once], tensor(2, 3))
+    model.output(model.call("ADD", [tensor(2, 3), twice], tensor(2, 3)))
+    assert converted(model.build(), {"FLOOR": floor_handler(floor_of)}).report.nodes == {"Add": 1}
+
+
+def test_handlers_are_asked_with_the_constant_in_place() -> None:
+    seen: list[bool] = []
+
+    def accepts(at: Instance) -> Decline | None:
+        seen.append(at.op[1].is_constant)
+        return None
+
+    from op_handlers.math.arithmetic import add
+
+    converted(floored(), {"FLOOR": floor_handler(floor_of), "ADD": replace(add, accepts=accepts)})
+    assert seen == [True]
+
+
+@pytest.mark.parametrize(
+    ("evaluate", "text"),
+    [
+        (lambda at: np.zeros((3, 2), np.float32), "it returned float32 [3, 2], but the tensor is float32 [2, 3]"),
+        (lambda at: np.zeros((2, 3)), "it returned float64 [2, 3], but the tensor is float32 [2, 3]"),
+        (lambda at: at.op.options.nothing, "failed: AttributeError: "),
+    ],
+    ids=["shape", "dtype", "failure"],
+)
+def test_a_value_that_contradicts_the_file_names_the_handler(evaluate: Callable[[Instance], Any], text: str) -> None:
+    with pytest.raises(HandlerError, match=f"{__name__}:floor of inline") as caught:
+        converted(floored(), {"FLOOR": floor_handler(evaluate)})
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_sparse_weights_cost_what_dense_ones_cost(dtype: str) -> None:
+    def network(sparse: bool) -> bytes:
+        model = Net()
+        x, w = tensor(1, 5, 7, 3, dtype=dtype), weight((4, 3, 2, 3), dtype, 0)
+        weights = dense(model, w) if sparse else w
+        y = product(x, w, (1, 5, 7, 4), 18)
+        model.output(
+            model.call(
+                "CONV_2D", [x, weights, bias(x, w, 4, BIASES[dtype], 18)], y, padding="SAME", stride_h=1, stride_w=1
+            )
+        )
+        return model.build()
+
+    assert convert(network(sparse=True)).report.nodes == convert(network(sparse=False)).report.nodes
+
+
+# --- weights kept in a narrower dtype ---------------------------------------------------------
+
+
+def widened(model: Net, value: Array) -> Any:
+    """Return a float16 constant through DEQUANTIZE, as converters write weights of float16 models."""
+    return model.call("DEQUANTIZE", [constant(value.astype(np.float16))], tensor(*value.shape))
+
+
+def with_slopes(model: Net, slopes: Any) -> None:
+    x = model.plumbed(tensor(1, 5, 7, 3))
+    model.output(model.drained(model.call("PRELU", [x, slopes], tensor(1, 5, 7, 3))))
+
+
+def test_slopes_of_float16_are_decided_by_as_slopes_of_float32_are() -> None:
+    half, wide = Net(), Net()
+    slopes = drawn(1, 1, 3).astype(np.float16)
+    with_slopes(half, widened(half, slopes))
+    with_slopes(wide, constant(slopes.astype(np.float32)))
+    assert convert(half.build()).report.nodes == convert(wide.build()).report.nodes
+
+
+@pytest.mark.parametrize("weights", ["keep", "fold"])
+def test_float16_weights_stay_float16_unless_they_are_folded(weights: str) -> None:
+    model = Net()
+    w = widened(model, drawn(64, 1, 1, 32))
+    image = tensor(1, 5, 7, 64)
+    biases = constant(drawn(64, seed="bias"))
+    y = model.call("CONV_2D", [tensor(1, 5, 7, 32), w, biases], image, padding="SAME", stride_h=1, stride_w=1)
+    model.output(model.call("MUL", [y, constant(drawn(64, seed="scales"))], image))
+    conversion = convert(model.build(), weights=weights, verify=True)
+    dtypes = {i.data_type for i in conversion.proto.graph.initializer if prod(i.dims) == 64 * 32}
+    assert dtypes == ({10} if weights == "keep" else {1})  # TensorProto.FLOAT16, FLOAT
+    assert conversion.report.nodes.get("Mul", 0) == (1 if weights == "keep" else 0)
+
+
+def test_dequantized_int8_constants_are_seen() -> None:
+    model = Net()
+    w = model.call("DEQUANTIZE", [constant(drawn(1, 1, 3, dtype="int8"), None, 0.013, 5)], tensor(1, 1, 3))
+    with_slopes(model, w)
+    conversion = convert(model.build(), verify=True)
+    assert "PRelu" not in conversion.report.nodes

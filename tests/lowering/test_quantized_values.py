@@ -1,0 +1,157 @@
+"""Real values of quantized tensors in any storage, layout and arithmetic."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from onnx_tflite_plugin.graph.names import UniqueNames
+from onnx_tflite_plugin.layout.tensor_layout import (
+    TensorLayout,
+    layout_axes,
+    layout_of_permutation,
+    physical_shape,
+    source_layout,
+)
+from onnx_tflite_plugin.lowering.emitter import Emitter, set_type
+from onnx_tflite_plugin.lowering.state import evaluate_constant
+from onnx_tflite_plugin.lowering.values import FILE, FLOAT, STORED, Values, arrange_constant, physical_dims
+from onnx_tflite_plugin.quantization.plan import Storage, StoragePlan, Weights
+from onnx_tflite_plugin.source.model import Array, Data, Quantization, Tensor
+from onnx_tflite_plugin.targets import TARGETS
+
+DIMS = (2, 3, 5)
+ORDERS = [source_layout(DIMS), layout_of_permutation(DIMS, (2, 0, 1))]
+EACH = Quantization((0.5, 0.25, 2.0), (3, -5, 0), 1)
+ONE = Quantization((0.25,), (-7,), 0)
+ZERO = Quantization((0.25,), (0,), 0)
+Q = np.random.default_rng(3).integers(-128, 128, DIMS).astype(np.int8)
+
+
+class Known(Data):
+    def __init__(self, array: Array) -> None:
+        self.array = array
+
+
+def values_of(**traits: object) -> Values:
+    target = replace(TARGETS["generic"], **traits)  # type: ignore[arg-type]
+    return Values(Emitter(21, UniqueNames(), target.widens), StoragePlan(target, {}, {}))
+
+
+def numbers(quantization: Quantization) -> Array:
+    along = [-1 if axis == quantization.axis else 1 for axis in range(3)] if quantization.per_axis else [1] * 3
+    scale, zero = (np.asarray(side).reshape(along) for side in (quantization.scale, quantization.zero_point))
+    return np.asarray((Q.astype(np.float32) - zero) * scale, np.float32)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("quantization", [EACH, ONE, ZERO])
+@pytest.mark.parametrize(
+    ("traits", "multiply", "node"),
+    [
+        ({}, False, "DequantizeLinear"),
+        ({}, True, "Mul"),
+        ({"multiplies": frozenset({"int8"})}, False, "Mul"),
+        ({"quantizes": frozenset({"uint8"})}, False, "Mul"),
+    ],
+)
+def test_dequantized_values_are_scaled_distances_from_zero_point(
+    order: TensorLayout, quantization: Quantization, traits: dict[str, object], multiply: bool, node: str
+) -> None:
+    values = values_of(**traits)
+    kept = values.emitter.constant(arrange_constant(Q, order))
+    floats = values.dequantize(kept, Storage("int8", 0, quantization), order, multiply=multiply)
+    assert values.emitter.nodes[-1].op_type == node
+    np.testing.assert_array_equal(
+        evaluate_constant(floats, values.emitter.domains), numbers(quantization).transpose(layout_axes(order))
+    )
+
+
+ROUNDED = [(dtype, each, True) for dtype in ("int8", "uint8", "int16") for each in (EACH, ONE, ZERO)]
+BY_ARITHMETIC = [(dtype, each, False) for dtype in ("int8", "uint8", "int16") for each in (ONE, ZERO)]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(("dtype", "quantization", "known"), [*ROUNDED, *BY_ARITHMETIC])
+def test_quantize_rounds_and_saturates(
+    order: TensorLayout, quantization: Quantization, dtype: str, known: bool
+) -> None:
+    values = values_of(quantizes=frozenset({dtype} if known else ()))
+    if dtype == "uint8":
+        quantization = replace(quantization, zero_point=(131,) * len(quantization.scale))
+    x = np.random.default_rng(5).uniform(-90, 90, DIMS).astype(np.float32)
+    along = [-1 if axis == quantization.axis else 1 for axis in range(3)] if quantization.per_axis else [1] * 3
+    scale, zero = (np.asarray(side).reshape(along) for side in (quantization.scale, quantization.zero_point))
+    info = np.iinfo(dtype)
+    wanted = np.clip(np.rint(x / scale.astype(np.float32)) + zero, info.min, info.max).astype(dtype)
+    made = values.quantize(values.emitter.constant(arrange_constant(x, order)), Storage(dtype, 0, quantization), order)
+    found = evaluate_constant(made, values.emitter.domains)
+    assert found.dtype == wanted.dtype
+    np.testing.assert_array_equal(found, wanted.transpose(layout_axes(order)))
+
+
+@pytest.mark.parametrize("weights", list(Weights))
+@pytest.mark.parametrize("order", ORDERS)
+def test_constant_has_the_same_real_values_in_each_form(order: TensorLayout, weights: Weights) -> None:
+    tensor = Tensor(0, 0, "w", "int8", DIMS, DIMS, Known(Q), ONE)
+    values, moved = values_of(), Quantization((0.25,), (121,), 0)
+    values.plan = values.plan._replace(shifted={tensor: Storage("uint8", 128, moved)})
+    known = {
+        form: evaluate_constant(values.get(tensor, order, form, weights=weights), {"": 21})
+        for form in (STORED, FILE, FLOAT)
+    }
+    perm = layout_axes(order)
+    np.testing.assert_array_equal(known[FILE], Q.transpose(perm), strict=True)
+    np.testing.assert_array_equal(known[STORED], (Q.transpose(perm).astype(int) + 128).astype(np.uint8), strict=True)
+    np.testing.assert_array_equal(known[FLOAT], numbers(ONE).transpose(perm), strict=True)
+    made = [node.op_type for node in values.emitter.nodes]
+    assert (
+        made == {"folded": [], "multiplied": ["Cast", "Sub", "Mul"], "dequantized": ["DequantizeLinear"]}[weights.value]
+    )
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_complex_numbers_are_pairs_along_a_last_axis_in_every_layout(order: TensorLayout) -> None:
+    z = (Q + 1j * Q[::-1]).astype(np.complex64)
+    wanted = np.stack([z.real, z.imag], -1).transpose(*layout_axes(order), 3)
+    np.testing.assert_array_equal(arrange_constant(z, order), wanted, strict=True)
+    tensor = Tensor(0, 0, "z", "complex64", DIMS, DIMS)
+    assert physical_dims(tensor, order) == wanted.shape == (*physical_shape(order), 2)
+    values = values_of()
+    made = values.emitter.register(set_type(ir.Value(name="z"), "complex64", (*DIMS, 2)))
+    values.put(tensor, made, source_layout(DIMS), STORED)
+    assert values.get(tensor, order).shape == ir.Shape(wanted.shape)
+
+
+RESCALING = {
+    "another scale": (True, 0.5, -7, "int8"),
+    "another zero point": (True, 0.25, 7, "int8"),
+    "the same": (False, 0.25, -7, "int8"),
+    "another dtype": (False, 0.5, 7, "uint8"),
+}
+
+
+@pytest.mark.parametrize("case", RESCALING)
+@pytest.mark.parametrize("computed", [True, False])
+def test_rescaled_quantized_values_are_clipped_in_between(case: str, computed: bool) -> None:
+    """ONNX Runtime merges two Q/DQ pairs and loses the first rounding; graph inputs have no pair before them."""
+    is_clipped, scale, zero_point, dtype = RESCALING[case]
+    values = values_of()
+    x = values.emitter.register(set_type(ir.Value(name="x"), "int8" if not computed else "float32", DIMS))
+    order, first = source_layout(DIMS), Storage("int8", 0, ONE)
+    integers = values.quantize(x, first, order) if computed else x
+    values.quantize(
+        values.dequantize(integers, first, order),
+        Storage(dtype, 0, Quantization((scale,), (zero_point,), 0)),
+        order,
+    )
+    bounds = [node for node in values.emitter.nodes if node.op_type == "Max"]
+    assert len(bounds) == (is_clipped and computed)
+    for node in bounds:
+        (_, lowest) = node.inputs
+        assert lowest is not None
+        assert lowest.const_value is not None
+        assert lowest.const_value.numpy() == (-128 - zero_point) * scale

@@ -1,0 +1,145 @@
+"""``--quantization float``: nothing is quantized, and each operator computes what LiteRT's does without rounding."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder, quant
+from conformance.runner import mismatches
+from onnx_tflite_plugin.api import Decline, Instance, builtin
+from onnx_tflite_plugin.errors import HandlerError
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.verify import verify
+from tests.helpers.quantized_cases import quantized
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
+
+# Their kernels rescale, as floats do; others read the stored integers, or compare what was rounded.
+RESCALING = (
+    "ADD", "AVERAGE_POOL_2D", "BATCH_MATMUL", "CONCATENATION", "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED",
+    "HARD_SWISH", "L2_NORMALIZATION", "LEAKY_RELU", "LOGISTIC", "MEAN", "MUL", "PRELU", "RELU", "RELU6", "RESHAPE",
+    "RESIZE_BILINEAR", "SOFTMAX", "STRIDED_SLICE", "SUB", "SUM", "TANH", "TRANSPOSE", "TRANSPOSE_CONV",
+)  # fmt: skip
+# What hangs on a rounding, or on a kernel that ignores a scale, is another number without quantization.
+APART = (
+    "ignores", "to int32", "MUL_and_ADD", "left_alone", "spelled_out_in_integers", "every int16", "halves go up",
+    "count as 0", "computed weights with a zero point", "of scale 0.0471", "rounds twice", "to a scale of 2",
+)  # fmt: skip
+# Their int16 kernels round before the result: they read it from a table, place pixels in 1/1024, or wrap.
+COARSE = ("MEAN", "RESIZE_BILINEAR", "SOFTMAX", "TANH")
+
+
+@pytest.fixture(scope="module")
+def host() -> Host:
+    return Host(packs="builtin")
+
+
+@pytest.mark.parametrize("op", RESCALING)
+def test_each_operator_computes_what_the_kernel_rounds(op: str, host: Host, thorough: bool) -> None:
+    """Every third case of each dtype; ``--thorough`` tries all."""
+    cases = [
+        case
+        for case in quantized(op, 1 if thorough else 3)
+        if not any(part.replace("_", " ") in case.name.replace("_", " ") for part in APART)
+        and not (op in COARSE and case.dtype == "int16")
+    ]
+    assert cases
+    assert {case.id: texts for case in cases if (texts := mismatches(case, host, quantization="float"))} == {}
+
+
+def test_nothing_quantized_is_left() -> None:
+    graph = otp.convert(DIGITS, quantization="float").proto.graph
+    assert {"QuantizeLinear", "DequantizeLinear", "Cast"}.isdisjoint(node.op_type for node in graph.node)
+    kinds = {v.type.tensor_type.elem_type for v in (*graph.input, *graph.value_info, *graph.output)}
+    assert kinds <= {onnx.TensorProto.FLOAT, onnx.TensorProto.INT64}
+    assert {v.type.tensor_type.elem_type for v in (*graph.input, *graph.output)} == {onnx.TensorProto.FLOAT}
+
+
+def test_stored_integers_that_become_something_else_are_refused() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (2, 3), "int8", quantization=quant(0.5, -3))
+    g.output(y := g.tensor("y", (2, 3), "float32"))
+    g.operator("CAST", [x], [y])
+    with pytest.raises(
+        HandlerError, match=r"op 0 CAST .*the operator computes on quantized values: 'x' \(int8\), 'y' \(float32\)"
+    ):
+        otp.convert(model.build(), quantization="float")
+
+
+@pytest.mark.parametrize("op", ["NEG", "MATRIX_DIAG", "STABLEHLO_MULTIPLY"])
+def test_operators_on_bare_quantized_values_are_refused(op: str) -> None:
+    """These kernels ignore zero points and scales: -q has another meaning than -x, and q * q than x * x."""
+    scaled = [case for case in quantized(op) if case.dtype == "int8"]
+    assert scaled
+    for case in scaled:
+        with pytest.raises(HandlerError, match=rf"{op} .*the operator computes on quantized values"):
+            otp.convert(case.build(), quantization="float")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_handler_that_takes_quantized_operands_alone_is_asked_again(fails: bool) -> None:
+    def quantized_alone(at: Instance) -> Decline | None:
+        if at.op[0].quantization is not None:
+            return None
+        if fails:
+            raise ValueError("bad luck")
+        return Decline("it takes integers")
+
+    model = ModelBuilder()
+    g = model.main
+    g.operator(
+        "ABS",
+        [g.input("x", (2, 3), "int8", quantization=quant(0.5, -3))],
+        [y := g.tensor("y", (2, 3), "int8", quantization=quant(0.5, -3))],
+    )
+    g.output(y)
+    host = Host(packs="builtin", handlers={"ABS": replace(builtin("ABS"), accepts=quantized_alone)})
+    assert otp.convert(model.build(), host=host)
+    with pytest.raises(otp.ConversionError, match="ValueError: bad luck" if fails else "op 0 ABS .*it takes integers"):
+        otp.convert(model.build(), host=host, quantization="float")
+
+
+def test_a_bias_that_is_computed_has_no_form_without_quantization() -> None:
+    model = ModelBuilder()
+    g = model.main
+    q = quant(0.5, -3)
+    x, b = g.input("x", (5, 3), "int8", quantization=q), g.input("b", (2,), "int32", quantization=quant(0.05))
+    w = g.constant("w", np.ones((2, 3), np.int8), quantization=quant(0.1))
+    g.operator("FULLY_CONNECTED", [x, w, b], [y := g.tensor("y", (5, 2), "int8", quantization=q)])
+    g.output(y)
+    assert otp.convert(model.build())
+    with pytest.raises(HandlerError, match="no kernel for dtypes float32, float32, int32"):
+        otp.convert(model.build(), quantization="float")
+
+
+def test_verify_runs_each_operator_on_litert_values() -> None:
+    """A whole network without rounding diverges from LiteRT; none of its operators does on its own."""
+    verification = verify(DIGITS, otp.convert(DIGITS, quantization="float").proto.SerializeToString())
+    assert verification.ok, verification.text
+    assert "each operator was compared on LiteRT's own inputs" in verification.text
+
+
+def test_verify_finds_the_operator_that_is_wrong_without_quantization() -> None:
+    proto = otp.convert(DIGITS, quantization="float").proto
+    weights = next(i for i in proto.graph.initializer if len(i.dims) == 4)
+    array = onnx.numpy_helper.to_array(weights).copy()
+    array[0] *= 1.5
+    weights.CopyFrom(onnx.numpy_helper.from_array(np.ascontiguousarray(array), weights.name))
+    verification = verify(DIGITS, proto.SerializeToString())
+    assert not verification.ok
+    assert verification.diverging is not None
+    assert verification.diverging.operator.code == "CONV_2D"
+
+
+def test_what_a_loop_carries_is_float_in_its_subgraphs_too() -> None:
+    for case in quantized("WHILE"):
+        data = case.build()
+        verification = verify(data, otp.convert(data, quantization="float"), runs=1)
+        assert verification.ok, (case.id, verification.text)

@@ -1,0 +1,77 @@
+"""Tensors kept in the file's dtype do not change results; an operator may have one on each side, as in a subgraph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder, quant
+from conformance.case import Case
+from conformance.cases import builtin
+from conformance.runner import run_case
+from conformance.variants import Variant
+from onnx_tflite_plugin.binding.bound import BoundModel
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.quantization import plan
+from onnx_tflite_plugin.source.model import Tensor
+from onnx_tflite_plugin.verify import verify
+
+SHAPE = (2, 3)
+Q = quant(0.05, 3)
+
+
+def one_an_operator() -> list[Case]:
+    """Return the simplest case of each operator that takes int8."""
+    first: dict[str, Case] = {}
+    for case in sorted(builtin(), key=lambda case: len(case.name)):
+        if case.dtype.startswith("int8") and not (case.refused or case.known or case.kernel_refuses):
+            first.setdefault(case.op, case)
+    return [*first.values()]
+
+
+@pytest.fixture(scope="module")
+def host() -> Host:
+    return Host(packs="builtin")
+
+
+@pytest.mark.parametrize("side", ["inputs", "outputs"])
+@pytest.mark.parametrize("case", one_an_operator(), ids=lambda case: case.id)
+def test_int8_on_one_side_and_uint8_on_the_other(
+    case: Case, side: str, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kept(model: BoundModel, *_: Any) -> set[Tensor]:
+        tried = (bound.op for bound in model.operators() if bound.op.code == case.op)
+        return {t for op in tried for t in (op.inputs if side == "inputs" else op.outputs) if t is not None}
+
+    monkeypatch.setattr(plan, "_interface_only_tensors", kept)
+    result = run_case(case, host, [Variant("onnxruntime", None, "least")])
+    assert result.ok, result.text
+
+
+@pytest.mark.parametrize("code", ["HARD_SWISH", "QUANTIZE", "PAD"])
+@pytest.mark.parametrize("first", [True, False])
+def test_an_operator_between_a_subgraph_s_interface_and_one_with_weights(code: str, first: bool) -> None:
+    """A lookup table, a rescaling and a constant of the result's zero point."""
+    model = ModelBuilder()
+    for name in ("then", "else"):
+        inner = model.subgraph(name)
+        w = inner.constant("w", np.arange(-4, 5, dtype=np.int8).reshape(3, 3), quantization=quant(0.1))
+        pads = [inner.constant("pads", np.zeros((2, 2), np.int32))] if code == "PAD" else []
+        called = (code, lambda x, pads=pads: [x, *pads]), ("FULLY_CONNECTED", lambda x, w=w: [x, w, None])
+        x = inner.input("x", SHAPE, "int8", quantization=Q)
+        for op, operands in called if first else reversed(called):
+            y = inner.tensor(op, SHAPE, "int8", quantization=quant(0.07, -5) if op == "QUANTIZE" else Q)
+            inner.operator(op, operands(x), [y])
+            x = y
+        inner.output(x)
+    g = model.main
+    which, x = g.input("which", (), "bool"), g.input("x", SHAPE, "int8", quantization=Q)
+    y = g.tensor("y", SHAPE, "int8", quantization=quant(0.07, -5) if code == "QUANTIZE" and not first else Q)
+    g.operator("IF", [which, x], [y], {"then_subgraph_index": 1, "else_subgraph_index": 2})
+    g.output(y)
+    data = model.build()
+    found = verify(data, otp.convert(data).proto)
+    assert found.ok, found

@@ -1,0 +1,105 @@
+"""The table-driven test of a rewrite rule: a network or an ONNX graph, the number of places that the rule changes or a part of the
+reason why it declines, and what is left. Outputs before and after are compared in ONNX Runtime.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from onnx_tflite_plugin.rewrite import RULES
+from onnx_tflite_plugin.rewrite.rule import Outcome, load_rule
+from onnx_tflite_plugin.source.model import Array
+from tests.helpers.changed_models import feeds_of, results
+from tests.helpers.passes_networks import Applied, Draw, parsed
+
+Made = Draw | Callable[[], ir.Model]
+
+
+@dataclass(frozen=True)
+class Case:
+    """``of`` draws a network, or makes an ONNX model without arguments. ``reason``: a part of the reason if ``count`` is 0.
+
+    ``within``: the error allowed, as a part of the largest output. ``nodes``: the number of nodes by operator after the rule,
+    ``fused``: the same once ONNX Runtime has optimized the model. ``batch``: the size of a dynamic batch when it is run.
+    """
+
+    text: str
+    of: Any
+    count: int = 1
+    reason: str = ""
+    within: float = 0.0
+    nodes: Mapping[str, int] = field(default_factory=dict)
+    fused: Mapping[str, int] = field(default_factory=dict)
+    batch: int | None = None
+
+
+def declines(text: str, of: Made, reason: str = "") -> Case:
+    """Return a case that the rule declines for a reason; it is empty if nobody would expect the rewrite."""
+    return Case(text, of, 0, reason)
+
+
+def graph(text: str, opset: int = 21, **stored: Any) -> Callable[[], ir.Model]:
+    """Return a function that parses an ONNX graph, with constants by name."""
+    return lambda: parsed(text, opset, **{name: np.asarray(array) for name, array in stored.items()})
+
+
+def rule_test(rule: str, *cases: Case) -> Callable[[Case], None]:
+    """Return the test of a rule, or of several that follow each other, ``one + other``; one case each."""
+
+    @pytest.mark.parametrize("case", cases, ids=[case.text for case in cases])
+    def test(case: Case) -> None:
+        named = case.of.__code__.co_argcount > 0
+        outcomes, after, fused = _network(rule, case) if named else _graph(rule, case)
+        reasons = [reason for outcome in outcomes for reason in outcome.declined]
+        assert sum(outcome.applied for outcome in outcomes) == case.count, reasons
+        if not case.count and case.reason:
+            assert any(case.reason in reason for reason in reasons), reasons
+        operators = Counter(node.op_type for node in after.graph.node)
+        assert {name: operators[name] for name in case.nodes} == case.nodes
+        if case.fused:
+            made = fused()
+            assert {name: made[name] for name in case.fused} == case.fused
+
+    return test
+
+
+def _network(rule: str, case: Case) -> tuple[list[Outcome], onnx.ModelProto, Callable[[], Counter[str]]]:
+    applied = Applied(rule, case.of, case.batch)
+    if case.count:
+        assert applied.near(case.within) if case.within else applied.equal
+    else:
+        assert applied.after == ir.to_proto(ir.from_proto(applied.before))
+    return applied.outcomes, applied.after, lambda: applied.fused
+
+
+def _graph(rule: str, case: Case) -> tuple[list[Outcome], onnx.ModelProto, Callable[[], Counter[str]]]:
+    model = case.of()
+    before = ir.to_proto(model)
+    outcomes = [load_rule(RULES[one]).apply(model) for one in rule.split(" + ")]
+    after = ir.to_proto(model)
+    if not case.count:
+        assert after == before
+        return outcomes, after, Counter
+    feeds = feeds_of(before)
+    expected = results(before, feeds)
+    if expected is not None:
+        computed = results(after, feeds)
+        assert computed is not None
+        for key, right in expected.items():
+            assert _is_near(computed[key], right, case.within or 1e-5), key
+    return outcomes, after, Counter
+
+
+def _is_near(computed: Array, right: Array, within: float) -> bool:
+    if computed.shape != right.shape or computed.dtype != right.dtype:
+        return False
+    error = np.abs(computed.astype(np.float64) - right).max(initial=0)
+    return bool(error <= (within * np.abs(right).max(initial=0) if right.dtype.kind == "f" else 1))

@@ -1,0 +1,324 @@
+"""A target's passes run in their order, and say of every node where it comes from; those that round otherwise for speed only."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import onnx
+import pytest
+
+import onnx_tflite_plugin as otp
+from conformance.builder import GraphBuilder, TensorRef
+from conformance.cases.control.loops import called, loop
+from conformance.models import Spec, constant, drawn, tensor
+from conformance.weights import bias, product, weight
+from onnx_tflite_plugin.cli.summary import summary
+from onnx_tflite_plugin.rewrite.channels import pad_channels, split_single_feature_conv
+from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.targets import target_named
+from onnx_tflite_plugin.verify import verify
+from tests.helpers.passes_networks import MARK, RULES, Network, built, image
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+ORDER = target_named("onnxruntime").passes
+COUNTS = {"merge_gate_convs": 2}
+
+
+@pytest.fixture(autouse=True)
+def _any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small networks stand for large ones."""
+    monkeypatch.setattr(pad_channels, "LITTLE", 0)
+    monkeypatch.setattr(split_single_feature_conv, "LITTLE", 0)
+
+
+def everything(net: Network) -> tuple[TensorRef, ...]:
+    """Something for each pass."""
+    return (*narrow(net), wide(net))
+
+
+def narrow(net: Network) -> tuple[TensorRef, ...]:
+    """Something for each pass but those of 16 bits."""
+    first = integers(net), floats(net), mask(net), trained(net), decayed(net), normalized(net), bounded(net)
+    return (
+        *first,
+        summed(net),
+        unrolled(net),
+        reordered(net),
+        stacked(net),
+        *gates(net),
+        *filtered(net),
+        few_channels(net),
+        bent(net),
+        tinted(net),
+        *columns(net),
+        *halves(net),
+        kept(net),
+    )
+
+
+def halves(net: Network) -> list[TensorRef]:
+    """Two slices that are all of a tensor."""
+    x = net.input(image(1, 10, dtype="float32"))
+    cut = [net.call("SLICE", [x, constant([0, at]), constant([1, 5])], tensor(1, 5)) for at in (0, 5)]
+    return [net.like("NEG", half) for half in cut]
+
+
+def kept(net: Network) -> TensorRef:
+    """A dense layer of rows that stay apart."""
+    x, weights = net.input(image(3, 5, 7, dtype="float32")), constant(drawn(11, 7, seed="kept"))
+    return net.call("FULLY_CONNECTED", [x, weights], tensor(3, 5, 11), keep_num_dims=True)
+
+
+def bounded(net: Network) -> TensorRef:
+    """A bound of a sum of convolutions."""
+    x = net.conv(net.input(image(1, 5, 7, 16, dtype="float32")), 16, (1, 1))
+    return net.conv(net.like("ADD", x, net.conv(x, 16, (1, 1)), fused_activation_function="RELU6"), 16, (1, 1))
+
+
+def decayed(net: Network) -> TensorRef:
+    """A dense layer with weights that are next to nothing."""
+    weights = drawn(7, 11, dtype="float32", seed="decayed")
+    weights[3] = 3e-40
+    return net.call(
+        "FULLY_CONNECTED", [net.input(image(5, 11, dtype="float32")), constant(weights), None], tensor(5, 7)
+    )
+
+
+def summed(net: Network) -> TensorRef:
+    """A dense layer beside others, which are added."""
+    weights = constant(drawn(7, 11, dtype="float32", seed="summed"))
+    rows = net.call("FULLY_CONNECTED", [net.input(image(5, 11, dtype="float32")), weights, None], tensor(5, 7))
+    return net.like("ADD", rows, net.input(image(5, 7, dtype="float32")))
+
+
+def unrolled(net: Network) -> TensorRef:
+    """A dense layer of each of two time steps."""
+    x, weights = net.input(image(2, 1, 11, dtype="float32")), constant(drawn(7, 11, dtype="float32", seed="steps"))
+    steps = [net.call("GATHER", [x, constant(k)], tensor(1, 11), axis=0) for k in range(2)]
+    return net.like("MUL", *(net.call("FULLY_CONNECTED", [step, weights, None], tensor(1, 7)) for step in steps))
+
+
+def stacked(net: Network) -> TensorRef:
+    """A dense layer of integers of each of three time steps, one behind the other."""
+    given, weights = image(3, 1, 11, dtype="int8"), weight((7, 11), "int8", 0)
+    x, shared, made = net.input(given), net.place(weights), product(given, weights, (1, 7), 11)
+    steps = [net.call("GATHER", [x, constant(k)], given.shaped(1, 11), axis=0) for k in range(3)]
+    rows = [net.call("FULLY_CONNECTED", [step, shared, None], made) for step in steps]
+    return net.call("PACK", rows, made.shaped(3, 1, 7), axis=0, values_count=3)
+
+
+def wide(net: Network) -> TensorRef:
+    """An activation of 16 bits."""
+    return net.call(
+        "LOGISTIC", [net.input(image(5, 7, dtype="int16"))], tensor(5, 7, dtype="int16", scale=1 / 32768, zero_point=0)
+    )
+
+
+def gates(net: Network) -> list[TensorRef]:
+    """Two parts that go through one activation."""
+    parts = [tensor(1, 5)] * 2
+    halves = net.calls("SPLIT", [constant(1), net.input(image(1, 10, dtype="float32"))], *parts, num_splits=2)
+    return [net.like("TANH", half) for half in halves]
+
+
+def filtered(net: Network) -> Sequence[TensorRef]:
+    """Three sums of convolutions of two images in a loop, whose condition is reshaped twice."""
+    image = tensor(2, 5, 7, 3)
+
+    def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+        none, (x,) = graph.constant("none", drawn(3)), values
+        bent = called(graph, "TANH", [x], x)
+        options = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
+        gates = []
+        for k in range(3):
+            weights = [graph.constant(f"w{name}{k}", drawn(3, 1, 1, 3, seed=f"{name}{k}")) for name in "xy"]
+            parts = [
+                called(graph, "CONV_2D", [y, w, none], x, **options) for y, w in zip((x, bent), weights, strict=True)
+            ]
+            gates.append(called(graph, "ADD", parts, x))
+        first, second, third = gates
+        return [called(graph, "MUL", [called(graph, "MUL", [first, second], x), third], x)]
+
+    return loop(net, [net.input(image)], [image], body)
+
+
+def normalized(net: Network) -> TensorRef:
+    """A factor for each of three channels."""
+    factor = constant(drawn(1, 1, 1, 3, dtype="uint8", low=40, high=99), None, 0.015, 3)
+    return net.like("MUL", net.input(image(1, 23, 29, 3, dtype="uint8")), factor)
+
+
+def trained(net: Network) -> TensorRef:
+    """uint8 weights, of which one is further from its zero point than int8 holds, and an average."""
+    x = net.conv(net.input(image(1, 15, 17, 16, dtype="uint8")), 16, (1, 1), outside=[(3, 0, 0, 7)])
+    x = net.conv(x, 96, (1, 1), outside=[(3, 0, 0, 7)])
+    window = {"filter_height": 3, "filter_width": 2, "stride_h": 3, "stride_w": 2, "padding": "VALID"}
+    return net.like("AVERAGE_POOL_2D", x, shape=(1, 5, 8, 96), **window)
+
+
+def floats(net: Network) -> TensorRef:
+    """Batch normalization in front of an activation, zeros appended to the channels of a residual connection, and a gate."""
+    x = net.conv(
+        net.input(image(1, 5, 7, 3, dtype="float32")), 16, (1, 1), fused_activation_function="RELU", name="before"
+    )
+    y = net.like("MUL", x, constant(drawn(1, 1, 1, 16, dtype="float32", seed="scale")))
+    y = net.like(
+        "ADD", y, constant(drawn(1, 1, 1, 16, dtype="float32", seed="offset")), fused_activation_function="RELU"
+    )
+    padded = net.like("PAD", x, constant([[0, 0], [0, 0], [0, 0], [0, 16]]), shape=(1, 5, 7, 32))
+    x = net.conv(net.like("ADD", net.conv(y, 32, (1, 1)), padded), 16, (1, 1), fused_activation_function="RELU")
+    mean = net.like("MEAN", x, constant([1, 2]), shape=(1, 1, 1, 16), keep_dims=True)
+    gated = net.like("MUL", x, net.like("LOGISTIC", net.conv(mean, 16, (1, 1))))
+    return net.conv(gated, 16, (1, 1))
+
+
+def mask(net: Network) -> TensorRef:
+    """A convolution of one feature."""
+    return net.conv(net.input(image(1, 67, 71, 16, dtype="float32")), 1, (3, 3), name="mask")
+
+
+def integers(net: Network) -> TensorRef:
+    x = net.conv(net.input(image(1, 15, 32, 1)), 13, (3, 3), 2, name="folded")
+    x = net.conv(x, 13, (3, 3), deep=True, name="deep")
+    x = net.conv(x, 32, (1, 1), name="wide")
+    x = net.like("MUL", x, constant(drawn(1, 1, 1, 32, dtype="int8", low=40, high=99), None, 0.015, 3))
+    x = net.like("ADD", x, constant(drawn(1, 1, 1, 32, dtype="int8"), None, 0.3, 3))
+    w = weight((11, 2, 2, 32), "int8", 0)
+    y = product(net.spec(x), w, (1, 16, 32, 11), 32)
+    b = bias(net.spec(x), w, 11, "int32", 32)
+    y = net.call("TRANSPOSE_CONV", [constant([1, 16, 32, 11]), w, x, b], y, padding="SAME", stride_h=2, stride_w=2)
+    return net.conv(y, 16, (1, 1), name="last")
+
+
+def reordered(net: Network) -> TensorRef:
+    """A convolution with weights of neighbours that overflow."""
+    x = net.conv(net.input(image(1, 16, 32, 7)), 16, (1, 1))
+    return net.conv(x, 16, (1, 1), change=overflowing)
+
+
+def columns(net: Network) -> list[TensorRef]:
+    """Rows that are split into two columns each."""
+    rows = net.calls("SPLIT", [constant(0), net.input(tensor(3, 10))], *[tensor(1, 10)] * 3, num_splits=3)
+    return [
+        net.like("ABS", column)
+        for row in rows
+        for column in net.calls("SPLIT", [constant(1), row], *[tensor(1, 5)] * 2, num_splits=2)
+    ]
+
+
+def bent(net: Network) -> TensorRef:
+    """TANH of 8 bits, and a row of it that is added to rows."""
+    x = net.call("TANH", [net.input(tensor(1, 7, dtype="int8", scale=0.03))], Spec((1, 7), "int8", 1 / 128, 0))
+    row = net.like("RESHAPE", x, constant([7]), shape=(7,))
+    return net.like("ADD", row, net.like("RELU", net.input(tensor(5, 7, dtype="int8"))), shape=(5, 7))
+
+
+def tinted(net: Network) -> TensorRef:
+    """A factor for each color."""
+    return net.like("MUL", net.input(image(1, 7, 11, 3, dtype="float32")), constant(drawn(3, dtype="float32"), None))
+
+
+def few_channels(net: Network) -> TensorRef:
+    """A convolution by channel of few."""
+    return net.conv(net.input(image(1, 23, 32, 8)), 8, (3, 3), deep=True)
+
+
+def overflowing(drawn: Array) -> Array:
+    """Small weights, but for two of neighbours."""
+    small = drawn.astype(int) // 5
+    small[3, 0, 0, :2] = 90
+    return small
+
+
+def test_for_speed_a_target_runs_its_passes_in_order_and_the_report_names_them(tmp_path: Path) -> None:
+    data = built(everything)
+    conversion = otp.convert(data, optimize="speed", verify=True)
+    assert list(conversion.report.passes.items()) == [(name, COUNTS.get(name, 1)) for name in ORDER]
+    assert conversion.report.nodes == dict(
+        Counter(node.op_type for node in conversion.model.graph.all_nodes()).most_common()
+    )
+    path = tmp_path / "m.onnx"
+    [told] = [row for row in summary(conversion, conversion.save(path), 1.0) if row.label == "rewritten"]
+    assert [line for line in told.lines if line.endswith(": 1 place")] == [
+        f"{RULES[name].summary}: 1 place" for name in ORDER if name not in COUNTS
+    ]
+
+
+def test_exact_passes_run_unless_they_are_refused() -> None:
+    report = otp.convert(built(everything), verify=True).report
+    assert report.passes.keys() == {name for name in ORDER if RULES[name].exact}
+
+
+@pytest.mark.parametrize("options", [{"optimize": "none"}, {"optimize": "speed", "target": "generic"}], ids=str)
+def test_where_it_is_refused_or_for_another_target_nothing_is_rewritten(options: dict[str, str]) -> None:
+    conversion = otp.convert(built(everything), **options)
+    assert not conversion.report.passes
+    assert len([node for node in conversion.proto.graph.node if node.op_type == "ConvTranspose"]) == 1
+
+
+@pytest.mark.parametrize("opset", [13, 21, pytest.param(26, marks=pytest.mark.needs("onnx", "1.21", "opset 26"))])
+def test_passes_write_what_every_opset_has(opset: int) -> None:
+    older = opset < 21  # where nothing quantizes to 16 bits
+    conversion = otp.convert(built(narrow if older else everything), optimize="speed", opset=opset, verify=True)
+    assert conversion.report.passes.keys() == {*ORDER} - ({"dequantize_int16"} if older else set())
+
+
+def test_every_node_says_which_operator_it_comes_from() -> None:
+    conversion = otp.convert(built(everything), optimize="speed")
+    for node in conversion.proto.graph.node:
+        found = {p.key.removeprefix(MARK): p.value for p in node.metadata_props}
+        assert node.name
+        assert not found or {"operators", "handler", "pack"} <= found.keys()
+    unmarked = [node.op_type for node in conversion.proto.graph.node if not node.metadata_props]
+    faithful = otp.convert(built(everything), optimize="none").proto.graph.node
+    assert unmarked == [node.op_type for node in faithful if not node.metadata_props]
+
+
+@pytest.mark.parametrize("name", ["folded", "wide", "last"])
+def test_the_first_tensor_that_parts_is_still_found(name: str) -> None:
+    data = built(integers)
+    proto = otp.convert(data).proto
+    makers = {out: node for node in proto.graph.node for out in node.output}
+    node = makers[name]
+    while node.op_type not in ("Conv", "Slice"):
+        node = makers[node.input[0]]
+    if node.op_type == "Slice":
+        node = makers[makers[node.input[0]].input[0]]
+    stored = makers[node.input[2]].input[0]
+    [held] = [one for one in proto.graph.initializer if one.name == stored]
+    held.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(held)[::-1], stored))
+    found = verify(data, proto)
+    assert found.diverging is not None
+    padded = {"folded": "wide"}  # which is the first behind it that is not padded
+    assert found.diverging.tensor.name == padded.get(name, name)
+
+
+@pytest.mark.parametrize(
+    ("example", "passes"), [("digits_float.tflite", {}), ("digits_int8.tflite", {"fold_width": 1})]
+)
+def test_a_trained_network_verifies(example: str, passes: dict[str, int]) -> None:
+    assert otp.convert(EXAMPLES / example, optimize="speed", verify=True).report.passes == passes
+
+
+def test_reading_the_targets_does_not_load_the_graph_layer() -> None:
+    code = "import sys, onnx_tflite_plugin.targets; sys.exit('onnx_ir' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_conversion_imports_the_passes_whose_operators_the_model_has(tmp_path: Path) -> None:
+    path = tmp_path / "mask.tflite"
+    path.write_bytes(built(mask))
+    code = (
+        "import sys, onnx_tflite_plugin as otp; otp.convert(sys.argv[1]);"
+        "print(*(name.rpartition('.')[2] for name in sys.modules if name.startswith('onnx_tflite_plugin.rewrite.')))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    there = {"Conv", "Reshape", "Transpose"}  # the Reshape is written by a rule
+    expected = {
+        rule.module or name for name, rule in RULES.items() if rule.operators <= there and name != "unroll_loops"
+    }
+    assert set(ran.stdout.split()) & {rule.module or name for name, rule in RULES.items()} == expected

@@ -1,0 +1,136 @@
+"""A rule keeps the results of models that differ near the place that it rewrites: an unknown shape, a tensor that others read, a
+constant that is an input, another number or attribute, an operator of another domain.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+import onnx_tflite_plugin as otp
+from onnx_tflite_plugin.rewrite import RULES
+from onnx_tflite_plugin.rewrite.channels import pad_channels
+from onnx_tflite_plugin.source.model import Array
+from tests.helpers.changed_models import ELSEWHERE, changed, feeds_of, graph, results, touched
+from tests.helpers.passes_networks import Draw, apply, built
+from tests.rewrite import (
+    test_fold_width,
+    test_image_rules,
+    test_layout_rules,
+    test_node_rules,
+    test_pad_channels,
+    test_recurrent_rules,
+    test_reorder_channels,
+    test_symmetric_weights,
+    test_token_rules,
+)
+
+DRAWN: dict[str, Draw] = {
+    "activations_before_split": test_node_rules.gates(),
+    "add_to_gemm": test_node_rules.unrolled,
+    "average_pool_to_conv": test_image_rules.average((1, 12, 18, 4), (2, 2), (2, 2)),
+    "batch_norm_to_conv": lambda net: test_image_rules.normalized(net, channels=16),
+    "clip_to_conv": lambda net: test_layout_rules.bounded(net),
+    "columns_before_rows": test_node_rules.grid(((7, 2, 3),) * 4),
+    "conv_transpose_to_conv": lambda net: test_image_rules.enlarged(net, (3, 3), (2, 2), "SAME"),
+    "dequantize_int16": test_recurrent_rules.dense(3, both=True),
+    "drop_unit_axes": test_node_rules.dropped((1, 7), (7,), (5, 7), "int8"),
+    "fold_depthwise": test_image_rules.deep(per_axis=False),
+    "fold_width": test_fold_width.first((1, 13, 32, 3), 8, (3, 3), 2, "SAME"),
+    "gemm_to_matmul": test_token_rules.projected(),
+    "image_channels_to_width": test_layout_rules.first(1, 11, 13, 3),
+    "merge_gate_convs": test_recurrent_rules.layer(3),
+    "merge_reshapes": test_node_rules.heads,
+    "merge_step_gemms": test_recurrent_rules.steps((2, 0, 3, 1), "int8", biased=(0, 2)),
+    "pad_channels": test_pad_channels.separable,
+    "pad_to_conv": test_layout_rules.residual,
+    "reorder_channels": test_reorder_channels.chain(),
+    "reshape_after_concat": test_node_rules.stacked(0),
+    "scale_offset_to_conv": test_layout_rules.normalized,
+    "slices_to_split": lambda net: test_token_rules.slices(net, (0, 4), (4, 7)),
+    "split_single_feature_conv": test_layout_rules.feature(1, 41, 37, 16),
+    "squeeze_excite_blocks": test_layout_rules.gated,
+    "symmetric_weights": lambda net: test_symmetric_weights.chain(net, (7, 0, 0, 5), (31, 0, 0, 22)),
+    "tanh_to_sigmoid": test_recurrent_rules.bounded(0.1, 0),
+    "widen_constants": test_image_rules.scaled(),
+    "widen_quantized_constants": test_image_rules.scaled(factor=(1, 1, 1, 3), dtype="uint8"),
+    "zero_subnormals": test_token_rules.conv,
+}
+MANY = 60
+BODIES = {"merge_gate_convs": "Loop"}
+"""The operator in whose body a pass rewrites."""
+
+
+class Bounds(NamedTuple):
+    """Error allowed: integers in steps, floats as a part of the largest."""
+
+    steps: int = 1
+    part: float = 1e-5
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_pass_keeps_what_is_computed(name: str, monkeypatch: pytest.MonkeyPatch, thorough: bool) -> None:
+    """Try every third of many changes, so that each kind is among them; ``--thorough`` tries all."""
+    monkeypatch.setattr(pad_channels, "LITTLE", 0)
+    bounds, inner = Bounds() if RULES[name].exact else Bounds(2, 0.02), BODIES.get(name, "")
+    proto = otp.convert(built(DRAWN[name]), weights_dtype="int8", optimize="none").proto
+    rewritten = _rewritten(name, proto)
+    assert rewritten is not None
+    changes = list(changed(proto, touched(graph(proto, inner), graph(rewritten, inner)), inner))
+    wrong = []
+    for what, model in changes[:: 1 if thorough or len(changes) <= MANY else 3]:
+        fault = _fault(name, model, bounds)
+        if fault:
+            wrong.append(f"{what}: {fault}")
+    assert not wrong
+
+
+def _rewritten(name: str, proto: onnx.ModelProto) -> onnx.ModelProto | None:
+    """``None`` where a pass finds nothing to rewrite."""
+    model = ir.from_proto(proto)
+    return ir.to_proto(model) if apply(name, model) else None
+
+
+def _fault(name: str, before: onnx.ModelProto, bounds: Bounds) -> str:
+    """Return the fault of the rewritten model; empty if the original cannot be run."""
+    try:
+        after = _rewritten(name, before)
+    except Exception as error:
+        return repr(error) if results(before, feeds_of(before)) is not None else ""
+    if after is None:
+        return ""
+    if [*after.graph.node] == [*before.graph.node]:
+        return "it says that it rewrote something"
+    if _unread(after) - _unread(before):
+        return "it leaves behind constants that nobody reads"
+    apart = [[node for node in one.graph.node if node.domain == ELSEWHERE] for one in (before, after)]
+    if apart[0]:
+        kinds = [[(node.op_type, node.attribute, len(node.input)) for node in nodes] for nodes in apart]
+        return "" if kinds[0] == kinds[1] else "it is taken for one of the standard"
+    feeds = feeds_of(before)
+    expected, computed = results(before, feeds), results(after, feeds)
+    if expected is None:
+        return ""
+    if computed is None or [*computed] != [*expected]:
+        return "it cannot be run, or has other outputs"
+    return ", ".join(key for key, right in expected.items() if not _near(computed[key], right, bounds))
+
+
+def _unread(proto: onnx.ModelProto) -> set[str]:
+    graphs = [proto.graph]
+    for one in graphs:
+        graphs += [a.g for node in one.node for a in node.attribute if a.HasField("g")]
+    read = {name for one in graphs for node in one.node for name in node.input}
+    kept = {one.name for one in (*proto.graph.input, *proto.graph.output)}
+    return {one.name for one in proto.graph.initializer} - read - kept
+
+
+def _near(computed: Array, right: Array, bounds: Bounds) -> bool:
+    if computed.shape != right.shape or computed.dtype != right.dtype:
+        return False
+    off = np.abs(computed.astype(np.float64) - right).max(initial=0)
+    return bool(off <= (bounds.part * np.abs(right).max(initial=0) if right.dtype.kind == "f" else bounds.steps))

@@ -1,0 +1,172 @@
+"""Columns of an image become channels of its convolution: not a bit changes, and only where it is faster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+import onnx_tflite_plugin as otp
+from conformance.builder import TensorRef
+from conformance.models import constant
+from onnx_tflite_plugin.rewrite.weights.products import products
+from onnx_tflite_plugin.source.model import Array
+from tests.helpers.passes_networks import Applied, Draw, Network, built, image
+
+FOLDED = [
+    ((1, 13, 32, 3), 8, (3, 3), 2, "SAME"),
+    ((1, 13, 32, 3), 8, (3, 2), 2, "VALID"),
+    ((1, 17, 48, 3), 37, (7, 7), 2, "SAME"),
+    ((1, 11, 48, 3), 17, (5, 3), 3, "SAME"),
+    ((1, 11, 32, 1), 7, (3, 5), 2, "SAME"),
+    ((1, 11, 32, 2), 13, (1, 1), 1, "SAME"),
+    ((1, 7, 20, 4), 5, (3, 2), 1, "SAME"),
+    ((1, 19, 96, 3), 8, (2, 4), 4, "VALID"),
+    ((3, 13, 32, 3), 8, (3, 3), 2, "SAME"),
+]
+
+# As many features that products with 0 cost more than the positions they spare, where uint8 is multiplied by uint8.
+CHOSEN = [
+    ((1, 11, 32, 3), 19, (3, 3), 1, "SAME"),
+    ((1, 13, 32, 3), 32, (3, 3), 2, "SAME"),
+]
+
+
+def first(shape: Sequence[int | None], features: int, *settings: Any, dtype: str = "int8", **options: Any) -> Draw:
+    kernel, stride, padding = settings
+    return lambda net: net.conv(
+        net.input(image(*shape, dtype=dtype)), features, kernel, stride, padding=padding, **options
+    )
+
+
+@pytest.mark.parametrize("settings", FOLDED, ids=str)
+def test_folding_an_image_changes_no_bit(settings: tuple[Any, ...]) -> None:
+    applied = Applied("fold_width", first(*settings))
+    assert applied.count == 1
+    assert applied.equal
+    [conv] = applied.nodes("Conv")
+    assert applied.held(conv, 1).shape[1] > settings[0][3]  # columns are channels now
+    assert applied.fused["QLinearConv"] == 1
+    assert "Transpose" not in applied.fused
+
+
+@pytest.mark.parametrize("settings", CHOSEN, ids=str)
+def test_what_costs_more_without_vnni_is_folded_by_processor_and_changes_no_bit(settings: tuple[Any, ...]) -> None:
+    applied = Applied("fold_width", first(*settings))
+    assert applied.count == 1
+    assert applied.equal
+    assert not applied.nodes("Conv")
+    [choice] = applied.nodes("If")
+    branches = {attribute.name: attribute.g for attribute in choice.attribute}
+    folded, plain = (_convolution(branches[name]) for name in ("then_branch", "else_branch"))
+    assert plain["strides"] == [settings[3]] * 2
+    assert folded["strides"] == [settings[3], 1]
+    assert len(_nodes(branches["then_branch"], "Reshape")) == 2
+    assert not _nodes(branches["else_branch"], "Reshape")
+    assert applied.fused["QLinearConv"] == 1
+    assert not {"If", "Transpose", "Conv"} & {*applied.fused}
+
+
+def test_both_convolutions_of_a_choice_count_as_one_and_each_is_exact_where_it_runs() -> None:
+    data = built(first(*CHOSEN[0]))
+    for form, expected in (("auto", {"chosen": 1}), ("uint8", {"uint8": 1})):
+        converted = otp.convert(data, weights_dtype=form)
+        assert converted.report.weights == expected
+        int8 = [product for product in products(ir.from_proto(converted.proto)) if product.weights is not None]
+        assert [product.guarded for product in int8] == [True] * (form == "auto")
+
+
+def _convolution(graph: onnx.GraphProto) -> dict[str, list[int]]:
+    [conv] = _nodes(graph, "Conv")
+    return {attribute.name: list(attribute.ints) for attribute in conv.attribute}
+
+
+def _nodes(graph: onnx.GraphProto, op_type: str) -> list[onnx.NodeProto]:
+    return [node for node in graph.node if node.op_type == op_type]
+
+
+@pytest.mark.parametrize("per_axis", [True, False])
+def test_what_a_folded_column_does_not_reach_is_at_the_weights_zero_point(per_axis: bool) -> None:
+    applied = Applied("fold_width", first((1, 13, 32, 3), 8, (3, 3), 2, "SAME", dtype="uint8", per_axis=per_axis))
+    [conv] = applied.nodes("Conv")
+    assert applied.count == 1
+    assert applied.equal
+    assert np.count_nonzero(applied.held(conv, 1) == 119 - 128) > applied.held(conv, 1).size / 4
+
+
+def test_folding_leaves_an_open_batch_open() -> None:
+    assert Applied("fold_width", first((None, 13, 32, 3), 8, (3, 3), 2, "SAME"), batch=5).equal
+
+
+def test_one_channel_may_come_through_a_reshape() -> None:
+    applied = Applied("fold_width", first((1, 13, 32, 1), 8, (3, 3), 2, "SAME"))
+    assert not any(node.op_type == "Transpose" for node in applied.before.graph.node[:4])
+    assert applied.count == 1
+
+
+def test_a_fused_activation_stays_behind_the_folded_convolution() -> None:
+    applied = Applied("fold_width", first((1, 13, 32, 3), 8, (3, 3), 2, "SAME", fused_activation_function="RELU"))
+    assert applied.count == 1
+    assert applied.equal
+    assert applied.fused["QLinearConv"] == 1
+
+
+UNFOLDED: dict[str, Draw] = {
+    "float": first((1, 13, 32, 3), 8, (3, 3), 2, "SAME", dtype="float32"),
+    "more channels than an image has": first((1, 13, 32, 5), 8, (3, 3), 2, "SAME"),
+    "a width that nothing divides": first((1, 13, 31, 3), 8, (3, 3), 2, "SAME"),
+    "a result whose width nothing divides": first((1, 13, 32, 3), 8, (3, 2), 1, "VALID"),
+    "dilation": first((1, 13, 32, 3), 8, (3, 3), 1, "SAME", dilation_w_factor=2),
+    "groups": lambda net: net.conv(net.input(image(1, 13, 32, 4)), 8, groups=2),
+    "more products than it saves": first((1, 13, 32, 4), 64, (3, 3), 2, "SAME"),
+}
+
+
+def least(drawn: Array) -> Array:
+    """-128, which no other of the same sum makes overflow."""
+    weights = drawn // 4
+    weights[0] = 0
+    weights[0, 1, 1, 1] = -128
+    return weights
+
+
+UNFOLDED["-128 among weights that cost more as uint8"] = first(*CHOSEN[0], change=least)
+UNFOLDED["-128 among weights that overflow"] = first(
+    *CHOSEN[0], change=lambda drawn: np.where(drawn == drawn.min(), -128, drawn)
+)
+
+
+@pytest.mark.parametrize("name", UNFOLDED)
+def test_what_does_not_gain_by_folding_is_left_alone(name: str) -> None:
+    applied = Applied("fold_width", UNFOLDED[name])
+    assert applied.count == 0
+    assert applied.after == ir.to_proto(ir.from_proto(applied.before))
+
+
+def test_an_image_on_its_side_is_left_alone() -> None:
+    def draw(net: Network) -> TensorRef:
+        x = net.input(image(1, 64, 32, 3))
+        return net.conv(net.like("TRANSPOSE", x, constant([0, 2, 1, 3]), shape=(1, 32, 64, 3)), 8, (3, 3), 2)
+
+    applied = Applied("fold_width", draw)
+    turned = next(node for node in applied.before.graph.node if node.op_type == "Transpose")
+    assert list(turned.attribute[0].ints) == [0, 3, 2, 1]
+    assert applied.count == 0
+
+
+def test_a_folded_result_may_be_the_graphs_own() -> None:
+    draw = first((1, 13, 32, 3), 8, (3, 3), 2, "SAME", dtype="uint8")
+    applied = Applied("fold_width", draw, io_layout="onnx", layout={"x0": "NHWC:NHWC"})
+    assert applied.count == 1
+    assert applied.equal
+
+
+def test_only_images_are_folded_not_what_convolutions_made() -> None:
+    def draw(net: Network) -> TensorRef:
+        return net.conv(net.conv(net.input(image(1, 13, 32, 7)), 3, name="inner"), 8)
+
+    assert Applied("fold_width", draw).count == 0

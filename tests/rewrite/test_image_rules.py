@@ -1,0 +1,398 @@
+"""Rules for operators on images: averages, normalization, constants per channel, depthwise and transposed convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from conformance.builder import TensorRef
+from conformance.models import Spec, constant, drawn
+from conformance.weights import bias, product, weight
+from onnx_tflite_plugin.rewrite.images.conv_transpose_to_conv import Axis
+from onnx_tflite_plugin.rewrite.images.scale_offset_to_conv import depthwise_constants
+from onnx_tflite_plugin.rewrite.weights.products import products
+from onnx_tflite_plugin.source.model import Array
+from tests.helpers.passes_networks import Applied, Draw, Network, image
+from tests.rewrite.harness import Case, declines, graph, rule_test
+
+POINTS = {"s": np.float32(0.05), "p": np.uint8(120)}
+
+# --- average_pool_to_conv ---------------------------------------------------------------------
+
+
+def average(
+    shape: Sequence[int | None], kernel: tuple[int, int], strides: tuple[int, int] = (1, 1), padding: str = "SAME",
+    dtype: str = "int8", *, between: bool = True,
+) -> Draw:  # fmt: skip
+    """A network of one average; int8, which stays int8 at the ends of a network, after a convolution."""
+
+    def draw(net: Network) -> TensorRef:
+        (_, *size, channels), (tall, wide) = shape, kernel
+        results = [
+            -(-(n or 0) // stride) if padding == "SAME" else ((n or 0) - taps) // stride + 1
+            for n, taps, stride in zip(size, kernel, strides, strict=True)
+        ]
+        options = {"filter_height": tall, "filter_width": wide, "stride_h": strides[0], "stride_w": strides[1]}
+        x = net.input(image(*shape, dtype=dtype))
+        x = net.conv(x, channels or 0, (1, 1)) if dtype == "int8" and between else x
+        return net.like("AVERAGE_POOL_2D", x, shape=(1, *results, channels or 0), padding=padding, **options)
+
+    return draw
+
+
+def average_graph(shape: str, options: str) -> Any:
+    nodes = f"a = DequantizeLinear (x, s, p) b = AveragePool <{options}> (a) y = QuantizeLinear (b, s, p)"
+    return graph(f"(uint8[{shape}] x) => (uint8[1,c,h,w] y) {{ {nodes} }}", **POINTS)
+
+
+def average_without_a_rank() -> ir.Model:
+    pooled = "a = DequantizeLinear (u, s, p) b = AveragePool <kernel_shape=[2,2]> (a) y = QuantizeLinear (b, s, p)"
+    model = graph(f"(uint8[1,3,5,7] x) => (uint8[1,c,h,w] y) {{ u = elsewhere.Some (x) {pooled} }}", **POINTS)()
+    taken = model.graph.node(1).inputs[0]
+    assert taken is not None
+    taken.dtype = ir.DataType.UINT8
+    return model
+
+
+INSIDE = [
+    ((1, 11, 17, 13), (2, 2), (2, 2), "VALID"), ((1, 11, 17, 13), (5, 2), (1, 3), "VALID"),
+    ((1, 12, 18, 16), (2, 2), (2, 2), "SAME"), ((1, 12, 18, 16), (1, 2), (3, 2), "SAME"), ((3, 11, 17, 13), (2, 2), (2, 1), "VALID"),
+]  # fmt: skip
+PADDED = [
+    ((1, 9, 11, 288), (3, 3)), ((1, 13, 17, 67), (3, 3), (2, 2)), ((1, 13, 12, 127), (3, 2), (1, 2)),
+    ((1, 17, 19, 61), (2, 3), (3, 1)), ((3, 11, 13, 128), (3, 3)), ((1, 13, 11, 131), (4, 3)),
+]  # fmt: skip
+PAIRS, TRIPLES = "kernel_shape = [2, 2], strides = [2, 2]", "kernel_shape = [3, 3], pads = [1, 1, 1, 1]"
+
+test_averages_become_a_convolution_or_a_product = rule_test(
+    "average_pool_to_conv",
+    *(
+        Case(f"inside {case} {dtype}", average(*case, dtype=dtype), fused={"QLinearConv": 1 if dtype == "uint8" else 2})
+        for case in INSIDE for dtype in ("int8", "uint8")
+    ),
+    *(
+        Case(f"padded {case} {dtype}", average(*case, dtype=dtype), fused={"QLinearMatMul": 1})
+        for case in PADDED for dtype in ("int8", "uint8")
+    ),
+    Case("a dynamic batch, padded", average((None, 9, 11, 288), (3, 3)), batch=5),
+    Case("a dynamic batch, inside", average((None, 12, 10, 13), (2, 2), (2, 2)), batch=5),
+    Case("a graph, inside", average_graph("1,4,12,18", PAIRS)),
+    Case("a graph, padded", average_graph("1,288,9,11", TRIPLES)),
+    declines("floats", average((1, 13, 17, 64), (3, 3), dtype="float32")),
+    declines("int8 at the ends", average((1, 12, 18, 16), (1, 1), between=False)),
+    declines("a small image", average((1, 5, 7, 3), (3, 3)), "takes no less time"),
+    declines("a wide image", average((1, 5, 131, 67), (3, 3)), "takes no less time"),
+    declines("factors of more than 8 bits", average((1, 23, 29, 67), (5, 5)), "exceed 8 bits"),
+    declines("large windows", average((1, 19, 23, 11), (17, 19), (2, 2), "VALID"), "more than 256 elements"),
+    declines("a dynamic height", average((1, None, 17, 64), (2, 2), (2, 2), "VALID"), "dynamic"),
+    declines("automatic pads", average_graph("1,4,12,18", f'{PAIRS}, auto_pad = "VALID"'), "pads"),
+    declines("a rounded size", average_graph("1,4,12,18", f"{PAIRS}, ceil_mode = 1"), "rounded up"),
+    declines("padding counts", average_graph("1,288,9,11", f"{TRIPLES}, count_include_pad = 1"), "part of the average"),
+    declines("dilation", average_graph("1,288,9,11", f"{TRIPLES}, dilations = [2, 2]"), "dilated"),
+    declines("an unknown rank", average_without_a_rank, "rank"),
+)  # fmt: skip
+
+
+# --- batch_norm_to_conv -----------------------------------------------------------------------
+
+
+def normalized(net: Network, dtype: str = "int8", channels: int = 32, **multiplied: Any) -> TensorRef:
+    """A scale and an offset per channel after a convolution: some are zero, negative, or of very different size."""
+    x = net.conv(net.input(image(1, 7, 11, 5, dtype=dtype)), channels, (1, 1))
+    given = net.spec(x)
+    low = {"int8": -128, "uint8": 0}.get(dtype, -1)
+    factor, offset = (drawn(1, 1, 1, channels, dtype=dtype, seed=seed) for seed in ("factor", "offset"))
+    factor[..., :3] = low + 91, low + 92, low + 255
+    at = {} if given.scale is None else {"scale": 0.006, "zero_point": low + 91}
+    step = float(np.asarray(given.scale or 1.0))
+    y = Spec(given.shape, dtype, given.scale and step * 1.5, given.scale and low + 117)
+    y = net.call("MUL", [x, constant(factor, **at)], y, **multiplied)
+    z = Spec(given.shape, dtype, given.scale and step * 1.7, given.scale and low + 131)
+    shift = {} if given.scale is None else {"scale": step * 0.37, "zero_point": low + 91}
+    return net.drained(net.call("ADD", [constant(offset, **shift), y], z))
+
+
+def int8_per(*shape: int, seed: str = "k") -> Spec:
+    return constant(drawn(*shape, dtype="int8", seed=seed), None, 0.1, 3)
+
+
+def scaled_int8(factor: Spec | None, *, rows: int = 7, added: bool = True, read: bool = False) -> Draw:
+    """A factor, by default an input, and an offset per channel; ``read``: the product is an output too."""
+
+    def draw(net: Network) -> tuple[TensorRef, ...]:
+        x = net.conv(net.input(image(1, rows, 11, 3)), 16)
+        y = net.like("MUL", x, net.input(image(1, 1, 1, 16)) if factor is None else factor)
+        z = net.like("ADD", y, int8_per(1, 1, 1, 16, seed="offset")) if added else y
+        return net.drained(z), *([net.drained(y)] if read else [])
+
+    return draw
+
+
+EACH = int8_per(1, 1, 1, 16)
+
+test_quantized_scale_and_offset = rule_test(
+    "batch_norm_to_conv",
+    declines("floats", lambda net: normalized(net, "float32")),
+    declines("an activation in between", lambda net: normalized(net, fused_activation_function="RELU")),
+    declines("31 channels", lambda net: normalized(net, channels=31), "no multiple of 16"),
+    declines("a computed factor", scaled_int8(None)),
+    declines("a scale only", scaled_int8(EACH, added=False)),
+    declines("a factor per row", scaled_int8(int8_per(1, 16, 1, 1), rows=16), "not per channel"),
+    declines("the product is read by others", scaled_int8(EACH, read=True)),
+)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_quantized_scale_and_offset_round_once(dtype: str) -> None:
+    applied = Applied("batch_norm_to_conv", lambda net: normalized(net, dtype))
+    assert applied.count == 1
+    assert applied.steps <= 1
+    assert applied.fused["QLinearConv"] == 3
+    assert not {"QLinearMul", "QLinearAdd", "Mul", "Add"} & applied.fused.keys()
+
+
+@pytest.mark.parametrize(
+    ("factor", "offset"), [(0.3, -7.0), (-1.7, 40.0), (0.0, 11.0), (1e-9, 3.0), (2.1, 0.0), (0.0, 0.0)]
+)
+def test_depthwise_weights_compute_factor_and_offset(factor: float, offset: float) -> None:
+    x, scale = np.arange(-128, 128), 0.05
+    weights, bias_ = depthwise_constants(np.full(1, factor), np.full(1, offset), scale)
+    assert weights.integers is not None
+    assert bias_.integers is not None
+    assert np.allclose(bias_.scale, scale * weights.scale)
+    sums = x.astype(np.int64) * weights.integers.reshape(()) + bias_.integers
+    assert np.abs(sums).max() < 2**25
+    assert np.allclose(sums * bias_.scale.astype(np.float64), factor * x * scale + offset, rtol=1e-6, atol=1e-2 * scale)
+
+
+# --- widen_constants and widen_quantized_constants --------------------------------------------
+
+
+def scaled(
+    shape: Sequence[int | None] = (1, 23, 29, 3), op: str = "MUL", factor: Sequence[int] | None = None,
+    dtype: str = "float32", *, first: bool = False,
+) -> Draw:  # fmt: skip
+    """An image and a constant, by default of its channels; ``dtype``: that of the constant, or of both."""
+
+    def draw(net: Network) -> TensorRef:
+        sizes = [size or 1 for size in shape]
+        of = (sizes[-1],) if factor is None else factor
+        if dtype == "uint8":
+            x, k = image(*shape, dtype=dtype), constant(drawn(*of, dtype=dtype, low=40, high=99), None, 0.015, 3)
+            return net.call(op, [k, net.input(x)] if first else [net.input(x), k], x.shaped(*sizes))
+        number = constant(drawn(*of, dtype="float32") + np.float32(3), None)
+        pair: list[Spec | TensorRef] = [net.input(image(*shape, dtype="float32")), number]
+        if dtype == "float16":
+            assert number.value is not None
+            halves = constant(number.value.astype(np.float16), None)
+            pair[1] = net.call("DEQUANTIZE", [halves], Spec(number.shape, "float32"))
+        return net.call(op, pair[::-1] if first else pair, Spec(tuple(sizes), "float32"))
+
+    return draw
+
+
+def biased(net: Network) -> TensorRef:
+    x, w = net.input(image(1, 23, 29, 7, dtype="float32")), constant(drawn(7, 11), None)
+    return net.like(
+        "ADD", net.call("BATCH_MATMUL", [x, w], Spec((1, 23, 29, 11), "float32")), constant(drawn(11), None)
+    )
+
+
+def constant_graph(nodes: str, kind: str = "float") -> Any:
+    dtype = {"float": np.float32, "double": np.float64}[kind]
+    each = np.arange(1, 4, dtype=dtype)
+    return graph(
+        f"({kind}[1,23,3,3] x, {kind}[1,23,3,3] image) => ({kind}[1,23,3,3] y) {{ {nodes} }}",
+        each=each, columns=each[:, None], eps=np.full(1, 1e-3, dtype), last=np.array([3]), stored=np.ones((1, 23, 3, 3), dtype),
+    )  # fmt: skip
+
+
+test_a_float_constant_is_repeated_for_a_row = rule_test(
+    "widen_constants",
+    *(
+        Case(f"{op} {first}", scaled(op=op, first=first))
+        for op in ("ADD", "DIV", "MUL", "SUB")
+        for first in (False, True)
+    ),
+    Case("a scalar of one channel", scaled((None, 23, 29, 1), factor=()), batch=5),
+    Case("one element of one channel", scaled((None, 23, 29, 1), factor=(1,)), batch=5),
+    Case("64 channels", scaled((1, 23, 29, 64))),
+    Case("a dynamic batch", scaled((None, 23, 29, 3)), batch=5),
+    Case("float16", scaled(dtype="float16")),
+    Case("a graph", constant_graph("y = Mul (x, each)")),
+    Case("after another sum", constant_graph("k = Add (image, each) y = Mul (x, k)")),
+    Case("after another product", constant_graph("k = Mul (image, each) y = Mul (x, k)")),
+    declines("few pixels", scaled((1, 7, 9, 3)), "enough pixels"),
+    declines("65 channels", scaled((1, 23, 29, 65)), "more than 64 channels"),
+    declines("a dynamic width", scaled((1, 97, None, 3)), "width"),
+    declines("columns too", scaled(factor=(29, 3)), "not per channel"),
+    declines("one element for all channels", scaled(factor=(1,)), "not per channel"),
+    declines("a long row", scaled((1, 5, 8209, 2)), "too large"),
+    declines("a matrix", scaled((667, 3)), "not per channel"),
+    declines("as many axes already", scaled((667, 1), factor=(1, 1))),
+    declines("the bias of a product", biased, "fused with a product"),
+    declines("64 bits", constant_graph("y = Mul (x, each)", "double")),
+    declines("a constant per column", constant_graph("y = Mul (x, columns)"), "not per channel"),
+    declines(
+        "a normalization", constant_graph("m = ReduceMean (x, last) e = Add (m, eps) y = Div (x, e)"), "normalization"
+    ),
+    declines("two constants", constant_graph("k = Add (stored, each) y = Neg (k)")),
+)
+
+
+def quantized_constant(*axes: int) -> Any:
+    nodes = "a = DequantizeLinear (x, s, p) b = DequantizeLinear (k, s, p) c = Mul (a, b) y = QuantizeLinear (c, s, p)"
+    result = ",".join(map(str, (1,) * (len(axes) - 4) + (1, 23, 29, 3)))
+    k = drawn(*axes, dtype="uint8")
+    return graph(f"(uint8[1,23,29,3] x) => (uint8[{result}] y) {{ {nodes} }}", k=k, **POINTS)
+
+
+test_a_quantized_constant_is_repeated_for_rows = rule_test(
+    "widen_quantized_constants",
+    *(
+        Case(f"{op} {first}", scaled(op=op, first=first, dtype="uint8", factor=(1, 1, 1, 3)), nodes={"Reshape": 2})
+        for op in ("MUL", "ADD", "SUB") for first in (False, True)
+    ),
+    Case("long rows", scaled((2, 23, 61, 3), dtype="uint8")),
+    Case("a dynamic batch", scaled((None, 23, 29, 3), dtype="uint8"), batch=5),
+    Case("one axis", quantized_constant(3)),
+    Case("three axes", quantized_constant(1, 1, 3)),
+    declines("more axes than the image", quantized_constant(1, 1, 1, 1, 3)),
+    declines("floats", scaled()),
+    declines("few pixels", scaled((1, 11, 13, 3), dtype="uint8"), "too few pixels"),
+    declines("17 channels", scaled((1, 23, 29, 17), dtype="uint8"), "more than 16 channels"),
+    declines("one channel", scaled((1, 23, 29, 1), dtype="uint8"), "not per channel"),
+    declines("columns too", scaled(factor=(1, 1, 29, 3), dtype="uint8"), "not per channel"),
+    declines("a dynamic height", scaled((1, None, 29, 3), dtype="uint8"), "too few pixels"),
+)  # fmt: skip
+
+
+# --- fold_depthwise ---------------------------------------------------------------------------
+
+
+def deep(
+    channels: int = 8, kernel: tuple[int, int] = (3, 3), size: tuple[int | None, int] = (23, 32), features: int = 1,
+    stride: int = 1, dtype: str = "int8", batch: int | None = 1, *, maker: str = "CONV_2D", **options: Any,
+) -> Draw:  # fmt: skip
+    """A depthwise convolution with ``features`` per channel, of another's result, pooled, or of an image."""
+
+    def draw(net: Network) -> TensorRef:
+        x = net.input(image(batch, *size, channels if maker == "" else 3, dtype=dtype))
+        x = net.conv(x, channels, (1, 1), name="maker") if maker else x
+        if maker == "MAX_POOL_2D":
+            x = net.like(maker, x, filter_height=1, filter_width=1, stride_h=1, stride_w=1, padding="SAME")
+        return net.conv(x, features * channels, kernel, stride, deep=True, name="deep", **options)
+
+    return draw
+
+
+def least(drawn: Array) -> Array:
+    drawn[0, 1, 1, 3] = -128
+    return drawn
+
+
+FOLDED = {"QLinearConv": 2, "Transpose": 0}
+
+test_columns_become_channels_of_a_dense_convolution = rule_test(
+    "fold_depthwise",
+    *(
+        Case(text, draw, fused=FOLDED)
+        for text, draw in (
+            ("8", deep()), ("7", deep(7)), ("5", deep(5, (5, 3))), ("3", deep(3, (3, 5))), ("2", deep(2, (1, 3))),
+            ("valid", deep(8, (2, 3), padding="VALID", size=(23, 34))),
+            ("one scale", deep(per_axis=False, fused_activation_function="RELU6")),
+        )
+    ),
+    Case("a dynamic batch", deep(batch=None), batch=5),
+    Case("an image", deep(maker=""), fused={"Transpose": 0}),
+    declines("9 channels", deep(9), "more than 8 channels"),
+    declines("a stride", deep(stride=2, size=(46, 64)), "stride"),
+    declines("two features per channel", deep(features=2)),
+    declines("a small image", deep(size=(13, 32)), "fewer than 500 positions"),
+    declines("an odd width", deep(size=(23, 31)), "do not divide"),
+    declines("a dynamic height", deep(size=(None, 32)), "dynamic"),
+    declines("floats", deep(dtype="float32")),
+    declines("uint8", deep(dtype="uint8"), "not symmetric int8"),
+    declines("-128", deep(change=least), "not symmetric int8"),
+    declines("dilation", deep(dilation_h_factor=2), "dilated"),
+    declines("after a pool", deep(maker="MAX_POOL_2D"), "channels last"),
+)  # fmt: skip
+
+
+def test_folded_products_overflow_nowhere() -> None:
+    applied = Applied("fold_depthwise", deep(7))
+    maker, dense = applied.nodes("Conv")
+    assert applied.held(dense, 1).shape[:2] == (4 * applied.held(maker, 1).shape[0],) * 2
+    assert all(product.exact for product in products(ir.from_proto(applied.after)) if product.node.name == dense.name)
+
+
+# --- conv_transpose_to_conv -------------------------------------------------------------------
+
+
+def enlarged(
+    net: Network, kernel: Sequence[int], stride: Sequence[int], padding: str, dtype: str = "int8"
+) -> TensorRef:
+    """TRANSPOSE_CONV between convolutions."""
+    x = net.conv(net.input(image(1, 5, 7, 3, dtype=dtype)), 16, (1, 1))
+    given, sides = net.spec(x), zip((5, 7), kernel, stride, strict=True)
+    made = [n * s if padding == "SAME" else (n - 1) * s + max(k, s) for n, k, s in sides]
+    w = weight((11, *kernel, 16), dtype, 0 if dtype == "int8" else None)
+    y = product(given, w, (1, *made, 11), 16 * 2)
+    b = bias(given, w, 11, "float32" if given.scale is None else "int32", 16)
+    options = {"padding": padding, "stride_h": stride[0], "stride_w": stride[1]}
+    return net.conv(net.call("TRANSPOSE_CONV", [constant([1, *made, 11]), w, x, b], y, **options), 17, (1, 1))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ((2, 2), (2, 2), "VALID"), ((2, 2), (2, 2), "SAME"), ((3, 3), (2, 2), "SAME"), ((4, 4), (2, 2), "SAME"),
+        ((4, 6), (2, 3), "VALID"), ((5, 2), (3, 2), "SAME"), ((1, 3), (2, 3), "VALID"), ((7, 5), (2, 3), "SAME"),
+    ],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_a_transposed_convolution_computes_several_positions(case: tuple[Any, ...], dtype: str) -> None:
+    applied = Applied("conv_transpose_to_conv", lambda net: enlarged(net, *case, dtype))
+    assert applied.count == 1
+    assert applied.steps <= 1
+    differing = [np.count_nonzero(first != second) / first.size for first, second in applied.outputs]
+    assert max(differing) < 0.01  # sums of float32 on the other side of a half
+    assert applied.fused["QLinearConv"] == 3
+    assert "ConvTranspose" not in applied.fused
+
+
+def transposed_graph(option: str) -> Any:
+    nodes = f"""a = DequantizeLinear (x, s, p) w = DequantizeLinear (k, s, zero)
+        b = ConvTranspose <kernel_shape = [2, 2], strides = [2, 2]{option}> (a, w) y = QuantizeLinear (b, s, p)"""
+    stored = {"zero": np.int8(0), "k": np.ones((4, 3, 2, 2), np.int8), **POINTS}
+    return graph(f"(uint8[1,4,5,7] x) => (uint8[1,c,h,w] y) {{ {nodes} }}", **stored)
+
+
+test_transposed_convolutions = rule_test(
+    "conv_transpose_to_conv",
+    Case("a graph", transposed_graph("")),
+    declines("floats", lambda net: enlarged(net, (2, 2), (2, 2), "SAME", "float32"), "not quantized"),
+    declines("a result that no stride divides", lambda net: enlarged(net, (3, 3), (2, 2), "VALID"), "no multiple"),
+    declines("automatic pads", transposed_graph(', auto_pad = "VALID"'), "pads"),
+    declines("a shape for pads", transposed_graph(", output_shape = [10, 14]"), "pads"),
+    declines("groups", transposed_graph(", group = 2"), "grouped"),
+)
+
+
+@pytest.mark.parametrize(
+    ("size", "kernel", "stride", "pads"), [(5, 3, 2, (0, 0)), (5, 2, 1, (2, 0)), (5, 2, 2, (0, 2))]
+)
+def test_an_axis_that_pads_cannot_express_is_none(size: int, kernel: int, stride: int, pads: tuple[int, int]) -> None:
+    assert Axis.of(size, kernel, stride, pads, 0) is None
+
+
+def test_an_axis_reads_each_weight_of_its_phase() -> None:
+    axis = Axis.of(5, 3, 2, (0, 1), 0)
+    assert axis == Axis(stride=2, pad=0, kernel=3, blocks=5, first=0, last=1, after=0)
+    assert axis is not None
+    assert axis.sources().tolist() == [[2, 0], [-1, 1]]

@@ -1,0 +1,127 @@
+"""Weights of float products between quantized parts stay as they are, and integer kernels on the same tensor integer."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+import onnx_tflite_plugin as otp
+from conformance.builder import TensorRef
+from conformance.models import Spec, constant, drawn, tensor
+from onnx_tflite_plugin.verify import verify
+from tests.helpers.passes_networks import RULES, Network, apply, parsed
+
+
+def in_part(net: Network, *, moved: bool = False, scale: float = 0.05) -> TensorRef:
+    """A convolution of floats between DEQUANTIZE and QUANTIZE; ``moved``: behind a transposition."""
+    x = net.input(tensor(1, 5, 5, 3, dtype="int8", scale=scale))
+    floats = net.call("DEQUANTIZE", [x], Spec((1, 5, 5, 3)))
+    if moved:
+        floats = net.call("TRANSPOSE", [floats, constant([0, 2, 1, 3])], Spec((1, 5, 5, 3)))
+    weights = 0.1 * drawn(7, 1, 1, 3, seed="weights")
+    weights[0, 0, 0, 0] = 4.0
+    operands: list[Spec | TensorRef | None] = [floats, constant(weights), constant(drawn(7, seed="bias"))]
+    y = net.call("CONV_2D", operands, Spec((1, 5, 5, 7)), stride_h=1, stride_w=1)
+    z = net.call("QUANTIZE", [y], tensor(1, 5, 5, 7, dtype="int8"))
+    return net.like("ADD", z, net.conv(x, 7, (1, 1)))
+
+
+def built(*, moved: bool = False, scale: float = 0.05) -> bytes:
+    net = Network()
+    net.output(in_part(net, moved=moved, scale=scale))
+    return net.build()
+
+
+def makers(proto: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
+    return {name: node for node in proto.graph.node for name in node.output}
+
+
+@pytest.mark.parametrize("moved", [False, True])
+@pytest.mark.parametrize("scale", [0.05, 1.0, 2.0])
+@pytest.mark.parametrize("target", ["onnxruntime", "generic"])
+def test_float_weights_are_not_quantized(target: str, scale: float, moved: bool) -> None:
+    data = built(moved=moved, scale=scale)
+    assert verify(data, otp.convert(data, target=target)).ok
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_without_the_rewrite_they_are(moved: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once ONNX Runtime leaves float weights alone, the rewrite can go."""
+    monkeypatch.setitem(
+        RULES, "keep_float_weights", RULES["keep_float_weights"]._replace(operators=frozenset({"none"}))
+    )
+    data = built(moved=moved)
+    assert not verify(data, otp.convert(data)).ok
+
+
+def test_integer_kernels_keep_their_operand() -> None:
+    proto = otp.convert(built()).proto
+    made = makers(proto)
+    first = {made[node.input[0]].op_type for node in proto.graph.node if node.op_type == "Conv"}
+    assert first == {"DequantizeLinear", "Mul"}
+    (factor,) = (node for node in proto.graph.node if node.op_type == "Mul")
+    ones = made[factor.input[0]].input[1]
+    (scale,) = (onnx.numpy_helper.to_array(held) for held in proto.graph.initializer if held.name == ones)
+    assert scale == np.float32(1)
+
+
+UNIT = "a = DequantizeLinear (x, s, p) b = Conv (a, w) y = QuantizeLinear (b, s, p)"
+TURNED = "t = Transpose <perm = [0, 1, 3, 2]>"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "count"),
+    [
+        (UNIT, 1),
+        (UNIT.replace("(x, s, p)", "<axis = 1> (x, ss, pp)"), 0),
+        (UNIT.replace("y =", "c = Add (b, w) y =").replace("(b, s", "(c, s"), 0),
+        (UNIT + " z = Relu (b)", 0),
+        (UNIT.replace("Conv", "MatMul"), 1),
+        (UNIT.replace("Conv", "MatMul").replace("y =", "c = Add (b, w) y =").replace("(b, s", "(c, s"), 1),
+        (UNIT.replace("b = Conv (a", f"{TURNED} (a) u = MaxPool <kernel_shape = [1, 1]> (t) b = Conv (u"), 1),
+        (UNIT.replace("b = Conv (a", "t = Relu (a) b = Conv (t"), 0),
+        (UNIT.replace("y =", f"c = Relu (b) {TURNED} (c) y =").replace("(b, s", "(t, s"), 1),
+        (UNIT.replace("y =", "c = Sigmoid (b) y =").replace("(b, s", "(c, s"), 0),
+    ],
+    ids=[
+        "one scale",
+        "a scale for each channel",
+        "a sum",
+        "read by others",
+        "MatMul",
+        "MatMul and a sum",
+        "moved twice",
+        "an activation before it",
+        "an activation behind it and a move",
+        "a function behind it",
+    ],
+)
+def test_what_onnx_runtime_would_quantize_is_kept_from_it(nodes: str, count: int) -> None:
+    scale, point = np.float32(0.05), np.uint8(120)
+    stored = {"s": scale, "p": point, "ss": np.full(3, scale), "pp": np.full(3, point), "w": drawn(3, 3, 1, 1)}
+    outputs = "uint8[1,3,c,h] y" + (", float[1,3,c,h] z" if " z = " in nodes else "")
+    stored["w"] = drawn(3, 3, 1, 1) if "MatMul" not in nodes else drawn(1, 3, 1, 1)
+    model = parsed(f"(uint8[1,3,1,1] x) => ({outputs}) {{ {nodes} }}", **stored)
+    assert apply("keep_float_weights", model) == count
+
+
+def test_what_is_written_into_an_inner_graph_has_names_of_its_own() -> None:
+    branches = (
+        "then_branch = taken () => (uint8[1,3,1,1] taken_y) "
+        "{ a = DequantizeLinear (x, s, p) m = Mul (o, o) b = Conv (a, w, m) taken_y = QuantizeLinear (b, s, p) }, "
+        "else_branch = left () => (uint8[1,3,1,1] left_y) { left_y = Identity (x) }"
+    )
+    stored = {"s": np.float32(0.05), "p": np.uint8(120), "w": drawn(3, 3, 1, 1), "o": drawn(3)}
+    graph = f"(bool asked, uint8[1,3,1,1] x) => (uint8[1,3,1,1] y) {{ y = If (asked) <{branches}> }}"
+    model = parsed(graph, **stored)
+    inner = [node for node in model.graph.all_nodes() if node.graph is not model.graph]
+    for node in inner:
+        node.name = f"op1/{node.op_type}"
+        node.outputs[0].name = f"{node.name}:out"
+    assert apply("keep_float_weights", model) == 1
+    for names in (
+        [node.name for node in model.graph.all_nodes() if node.name],
+        [value.name for node in model.graph.all_nodes() for value in node.outputs],
+    ):
+        assert len({*names}) == len(names)

@@ -1,0 +1,398 @@
+"""Rules that keep float images in the blocked layout, or save its Transposes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import onnx_tflite_plugin as otp
+from conformance.builder import TensorRef
+from conformance.cases import builtin
+from conformance.models import Spec, constant, drawn, tensor
+from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.verify import verify
+from op_handlers.kernels import hybrid
+from tests.helpers.passes_networks import Applied, Draw, Network, built, image, optimized, settled
+from tests.rewrite.harness import Case, declines, graph, rule_test
+
+
+def floats(net: Network, *shape: int | None) -> TensorRef:
+    return net.input(image(*shape, dtype="float32"))
+
+
+def relu(net: Network, features: int = 16, batch: int | None = 1, size: tuple[int, int] = (5, 7)) -> TensorRef:
+    """A convolution and its activation."""
+    return net.conv(floats(net, batch, *size, 3), features, (1, 1), fused_activation_function="RELU")
+
+
+# --- scale_offset_to_conv ---------------------------------------------------------------------
+
+
+def each(*shape: int, seed: str, dtype: str = "float32") -> Spec:
+    return constant(drawn(*shape, dtype="float32", seed=seed).astype(dtype))
+
+
+def normalized(net: Network, channels: int = 16, shape: tuple[int, ...] = ()) -> TensorRef:
+    """Batch normalization before an activation and a convolution; ``shape``: that of the scale."""
+    x = relu(net, channels)
+    y = net.like("MUL", x, each(*(shape or (1, 1, 1, channels)), seed="scale"))
+    y = net.like("ADD", y, each(1, 1, 1, channels, seed="offset"), fused_activation_function="RELU6")
+    return net.conv(y, 32, (1, 1))
+
+
+def normalized_and(net: Network, read: str, offset: str = "") -> tuple[TensorRef, TensorRef]:
+    """A convolution of a normalized image; ``read``: the tensor that is an output too; ``offset``: an operator that makes it."""
+    x = relu(net)
+    y = net.like("MUL", x, each(1, 1, 1, 16, seed="a"))
+    z = net.like("ADD", y, net.like(offset, x) if offset else each(1, 1, 1, 16, seed="b"))
+    return net.conv(z, 32, (1, 1)), net.like("EXP", {"x": x, "y": y, "z": z}[read])
+
+
+def scaled_and_shifted(*shape: int, op: str = "RELU", dtype: str = "float32", axes: int = 4) -> Draw:
+    """A scale and an offset for each element of axis 1, of the result of ``op``."""
+
+    def draw(net: Network) -> TensorRef:
+        x = net.input(image(*shape, dtype=dtype))
+        x = net.like(op, x, *([constant(np.asarray(3, dtype))] if op == "MAXIMUM" else []))
+        scale, offset = (each(*(1, shape[1], 1, 1)[-axes:], seed=seed, dtype=dtype) for seed in "ab")
+        return net.like("ADD", net.like("MUL", x, scale), offset)
+
+    return draw
+
+
+def broadcast(net: Network) -> TensorRef:
+    x = relu(net, 1)
+    y = net.call("MUL", [x, each(1, 1, 1, 16, seed="a")], net.spec(x).shaped(1, 5, 7, 16))
+    return net.conv(net.like("ADD", y, each(1, 1, 1, 16, seed="b")), 32, (1, 1))
+
+
+ONE_CONV = {"Conv": 3, "Mul": 0, "Add": 0}
+
+test_scale_and_offset_are_one_convolution = rule_test(
+    "scale_offset_to_conv",
+    Case("four axes", normalized, within=1e-6, nodes=ONE_CONV),
+    Case("one axis", lambda net: normalized(net, shape=(16,)), within=1e-6, nodes=ONE_CONV),
+    Case("the image is read by others", lambda net: normalized_and(net, "x"), within=1e-6),
+    Case("the result is read by others", lambda net: normalized_and(net, "z"), within=1e-6),
+    Case("any image in the blocked layout", scaled_and_shifted(1, 16, 5, 7), within=1e-6),
+    declines("the product is read by others", lambda net: normalized_and(net, "y")),
+    declines(
+        "a scale per place", lambda net: normalized(net, shape=(1, 5, 7, 16)), "no operand is a constant per channel"
+    ),
+    declines("a computed offset", lambda net: normalized_and(net, "x", "NEG"), "no operand is a constant per channel"),
+    declines("not in the blocked layout", scaled_and_shifted(1, 16, 5, 7, op="EXP"), "not in the blocked layout"),
+    declines("one channel for all", broadcast, "broadcast"),
+    declines("29 channels", lambda net: normalized(net, 29), "no multiple of 4"),
+    declines("a single pixel", scaled_and_shifted(1, 16, 1, 1), "single pixel"),
+    declines("three axes", scaled_and_shifted(16, 16, 7, axes=3), "not of an image"),
+    declines("integers", scaled_and_shifted(1, 16, 5, 7, op="MAXIMUM", dtype="int32"), "not of floats"),
+)
+
+
+# --- clip_to_conv -----------------------------------------------------------------------------
+
+
+def bounded(
+    net: Network, channels: int = 16, batch: int | None = 1, *, bound: str = "RELU6", dtype: str = "float32",
+    size: tuple[int, int] = (11, 13), last: bool = False, term: Spec | None = None, read: bool = False,
+) -> TensorRef | tuple[TensorRef, TensorRef]:  # fmt: skip
+    """A residual connection with a bound on its sum before another convolution; ``read``: the sum is an output."""
+    x = net.conv(net.input(image(batch, *size, 3, dtype=dtype)), channels, name="before")
+    other = net.conv(x, channels, name="inside") if term is None else term
+    total = net.like("ADD", x, other, **({} if read else {"fused_activation_function": bound}))
+    if read:
+        return net.conv(net.like(bound, total), 7), total
+    return total if last else net.conv(total, 7, name="after")
+
+
+def activated(op: str = "MAXIMUM", bound: float | Array = -0.25) -> Draw:
+    """A bound of an activation, before another convolution."""
+
+    def draw(net: Network) -> TensorRef:
+        x = net.like("LEAKY_RELU", net.conv(floats(net, 1, 11, 13, 3), 16), alpha=0.5)
+        return net.conv(net.like(op, x, constant(bound)), 7)
+
+    return draw
+
+
+SUM = "a = Conv (x, w) b = Conv (x, w) c = Add (a, b) d = Clip (c, low, high) y = Conv (d, v)"
+QUANTIZED = "q = QuantizeLinear (d, s, p) e = DequantizeLinear (q, s, p) f = Conv (e, v) g = Conv (d, v) y = Add (f, g)"
+BLOCKED = {"Clip": 0, "Max": 0, "Min": 0, "ReorderInput": 0}
+
+
+def bounded_graph(nodes: str) -> Any:
+    return graph(
+        f"(float[1,3,5,7] x) => (float[1,7,5,7] y) {{ {nodes} }}",
+        w=drawn(8, 3, 1, 1), v=drawn(7, 8, 1, 1), each=drawn(1, 8, 1, 1), low=np.float32(-0.5), high=np.float32(0.5),
+        s=np.float32(0.05), p=np.uint8(120),
+    )  # fmt: skip
+
+
+test_bounds_are_fused_with_a_convolution = rule_test(
+    "clip_to_conv",
+    *(
+        Case(f"{bound} of {channels} channels", lambda net, c=channels, b=bound: bounded(net, c, bound=b), within=1e-6, fused=BLOCKED)
+        for channels in (8, 20, 48) for bound in ("RELU6", "RELU_N1_TO_1")
+    ),
+    Case("a lower bound of an activation", activated(), within=1e-6, fused=BLOCKED),
+    Case("an upper bound of an activation", activated("MINIMUM", 0.5), within=1e-6, fused=BLOCKED),
+    Case("a dynamic batch", lambda net: bounded(net, batch=None), within=1e-6, batch=5),
+    Case("a graph", bounded_graph(SUM)),
+    declines("RELU, which is fused with sums", lambda net: bounded(net, bound="RELU")),
+    declines("18 channels", lambda net: bounded(net, 18), "no multiple of 4"),
+    declines("a single pixel", lambda net: bounded(net, size=(1, 1)), "single pixel"),
+    declines("no convolution after it", lambda net: bounded(net, last=True), "no operator in the blocked layout"),
+    declines("integers", lambda net: bounded(net, dtype="int8")),
+    declines("a constant term", lambda net: bounded(net, term=constant(drawn(1, 11, 13, 16))), "constant, or broadcast"),
+    declines("the sum is an output", lambda net: bounded(net, read=True), "read by others"),
+    declines("a bound per channel", activated(bound=drawn(16, dtype="float32")), "no scalar"),
+    declines(
+        "an operand per channel", bounded_graph(SUM.replace("b = Conv (x, w)", "m = GlobalAveragePool (x) b = Conv (m, w)")),
+        "broadcast",
+    ),
+    declines("a computed constant", bounded_graph(SUM.replace("b = Conv (x, w)", "b = Neg (each)")), "broadcast"),
+    declines("quantized too", bounded_graph(SUM.replace("y = Conv (d, v)", QUANTIZED)), "quantized"),
+)  # fmt: skip
+
+
+# --- squeeze_excite_blocks --------------------------------------------------------------------
+
+
+def gated(
+    net: Network, channels: int = 32, dtype: str = "float32", batch: int | None = 1, size: tuple[int, int] = (5, 7), *,
+    swap: bool = False, dense: bool = False, last: bool = False, weights: str | None = None,
+) -> TensorRef:  # fmt: skip
+    """Squeeze and excitation before another convolution; ``dense``: the scale does not come from a convolution."""
+    x = net.input(image(batch, *size, 3, dtype=dtype))
+    x = net.conv(x, channels, (3, 3), weights=weights, fused_activation_function="RELU")
+    mean = net.like("MEAN", x, constant([1, 2]), shape=(batch, 1, 1, channels), keep_dims=True)
+    scale = net.like("LOGISTIC", mean if dense else net.conv(mean, channels, (1, 1)))
+    product = net.like("MUL", *((scale, x) if swap else (x, scale)), shape=(batch, *size, channels))
+    return product if last else net.conv(product, 16, (1, 1))
+
+
+@pytest.mark.needs("onnxruntime", "1.25", "a product by channel in the blocked layout")
+@pytest.mark.parametrize("swap", [False, True])
+@pytest.mark.parametrize("batch", [1, None, 3])
+@pytest.mark.parametrize("channels", [16, 20, 48])
+def test_a_scaled_image_stays_in_the_blocked_layout(channels: int, batch: int | None, swap: bool) -> None:
+    applied = Applied("squeeze_excite_blocks", lambda net: gated(net, channels, batch=batch, swap=swap), batch=3)
+    assert applied.count == 1
+    assert applied.equal
+    before = optimized(settled(applied.before))
+    assert applied.fused["ReorderInput"] < before["ReorderInput"]
+    assert applied.fused["ReorderOutput"] < before["ReorderOutput"]
+    assert applied.fused["Upsample"] == 1
+
+
+def test_weights_that_are_dequantized_at_load_time_are_floats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a network that is too large for activations to be rounded."""
+    monkeypatch.setattr(hybrid, "MAX_LAYERS", 0)
+    monkeypatch.setattr(hybrid, "MAX_ELEMENTS", 0)
+    applied = Applied("squeeze_excite_blocks", lambda net: gated(net, batch=None, weights="int8"), batch=2)
+    assert applied.nodes("Cast")
+    assert applied.count == 1
+    assert applied.equal
+
+
+def gate_graph(given: str, nodes: str, images: int = 1) -> Any:
+    return graph(
+        f"({given}) => (float[{images},16,5,7] y) {{ {nodes} g = Conv (m, v) h = Sigmoid (g) b = Mul (a, h) y = Conv (b, v) }}",
+        w=drawn(16, 3, 1, 1), v=drawn(16, 16, 1, 1), s=np.float32(0.05), p=np.uint8(120),
+    )  # fmt: skip
+
+
+OF_ITSELF, GIVEN = "a = Conv (x, w) m = GlobalAveragePool (a)", "float[{},3,5,7] x, float[1,16,1,1] m"
+
+test_a_scale_is_repeated = rule_test(
+    "squeeze_excite_blocks",
+    Case("floats", gate_graph("float[1,3,5,7] x", OF_ITSELF)),
+    Case("a scale that is an input", gate_graph(GIVEN.format(1), "a = Conv (x, w)")),
+    declines("several images", gate_graph(GIVEN.format(5), "a = Conv (x, w)", 5), "batch sizes"),
+    declines("dequantized", gate_graph("uint8[1,3,5,7] q", f"x = DequantizeLinear (q, s, p) {OF_ITSELF}"), "quantized"),
+    declines("integers", lambda net: gated(net, dtype="int8")),
+    declines("12 channels", lambda net: gated(net, channels=12), "fewer than 16 channels"),
+    declines("29 channels", lambda net: gated(net, channels=29), "no multiple of 4"),
+    declines("a single pixel", lambda net: gated(net, size=(1, 1))),
+    declines("a scale of no convolution", lambda net: gated(net, dense=True), "do not come from a convolution"),
+    declines("no convolution after it", lambda net: gated(net, last=True), "no convolution reads the product"),
+)
+
+
+def test_image_that_is_reshaped_later_keeps_its_batch() -> None:
+    passes = otp.convert(built(lambda net: gated(net, batch=None))).report.passes
+    assert {"squeeze_excite_blocks", "image_channels_to_width"} <= passes.keys()
+
+
+# --- image_channels_to_width ------------------------------------------------------------------
+
+
+def first(*shape: int | None, kernel: tuple[int, int] = (3, 5), features: int = 16, **options: Any) -> Draw:
+    return lambda net: net.conv(floats(net, *shape), features, kernel, **options)
+
+
+def both(net: Network) -> tuple[TensorRef, TensorRef]:
+    x = floats(net, 1, 11, 13, 3)
+    return net.conv(x, 8, (3, 5), name="tall"), net.conv(x, 16, (1, 3), stride=2, name="flat")
+
+
+def of_float16(net: Network) -> TensorRef:
+    shape, x = (7, 3, 5, 3), floats(net, 1, 11, 13, 3)
+    w = net.call("DEQUANTIZE", [constant(drawn(*shape, seed="w").astype(np.float16))], tensor(*shape))
+    y = replace(tensor(1, 11, 13, 7), name="")
+    return net.call("CONV_2D", [x, w, constant(drawn(7, seed="b"))], y, padding="SAME", stride_h=1, stride_w=1)
+
+
+def transposed_as_well(net: Network) -> tuple[TensorRef, TensorRef]:
+    x = floats(net, 1, 11, 13, 3)
+    return net.conv(x, 8), net.like("TRANSPOSE", x, constant([0, 3, 1, 2]), shape=(1, 3, 11, 13))
+
+
+def plane_graph(nodes: str) -> Any:
+    return graph(
+        f"(float[1,11,13,3] x) => (float[1,5,h,w] y) {{ a = Transpose <perm = [0, 3, 1, 2]> (x) {nodes} y = Relu (b) }}",
+        w=drawn(5, 3, 3, 3), k=np.ones((5, 3, 3, 3), np.int8), s=np.float32(0.05),
+    )  # fmt: skip
+
+
+ONE = {"Transpose": 1, "Reshape": 1}
+SIZE = (1, 41, 37, 3)
+
+test_an_image_of_few_channels_is_not_transposed = rule_test(
+    "image_channels_to_width",
+    *(
+        Case(text, first(*shape, **options), within=1e-6, nodes=ONE)
+        for text, shape, options in (
+            ("an image", SIZE, {}), ("a stride", SIZE, {"stride": 2}), ("no padding", SIZE, {"padding": "VALID"}),
+            ("even sizes", (1, 42, 38, 3), {"kernel": (3, 3), "stride": 2}), ("one tap", SIZE, {"kernel": (1, 1)}),
+            ("two channels", (1, 41, 37, 2), {}), ("13 channels", (1, 41, 37, 13), {}), ("7 features", SIZE, {"features": 7}),
+            ("dilated rows", SIZE, {"dilation_h_factor": 3}), ("several images", (5, 41, 37, 3), {}),
+            ("an activation", SIZE, {"fused_activation_function": "RELU6"}),
+        )
+    ),
+    Case("a dynamic batch", first(None, 11, 13, 3, features=8), within=1e-6, batch=7),
+    Case("a dynamic height", first(None, None, 13, 3, features=8), within=1e-6, batch=7),
+    Case("two convolutions of one plane", both, within=1e-6, nodes={"Reshape": 1, "Transpose": 2}),
+    Case("weights of float16", of_float16, within=1e-6),
+    Case("a graph", plane_graph("b = Conv (a, w)")),
+    declines("one channel", first(1, 41, 37, 1)),
+    declines("16 channels", first(1, 41, 37, 16), "16 and more"),
+    declines("dilated columns", first(*SIZE, dilation_w_factor=2), "dilated"),
+    declines("a dynamic width", first(1, 41, None, 3), "width is dynamic"),
+    declines("a depthwise convolution", first(*SIZE, features=3, deep=True), "grouped"),
+    declines("integers", lambda net: net.conv(net.input(image(*SIZE)), 16)),
+    declines("planes that are an output", transposed_as_well),
+    declines("automatic pads", plane_graph('b = Conv <auto_pad = "SAME_UPPER"> (a, w)'), "pads"),
+    declines("quantized weights", plane_graph("v = DequantizeLinear (k, s) b = Conv (a, v)"), "quantized"),
+    declines("another reader", plane_graph("c = Abs (a) b = Conv (a, w)"), "another operator"),
+)  # fmt: skip
+
+
+# --- pad_to_conv and split_single_feature_conv ------------------------------------------------
+
+
+def residual(
+    net: Network, pads: tuple[int, int] = (0, 16), channels: int = 16, dtype: str = "float32",
+    around: tuple[int, int] = (0, 0), *, summed: bool = True,
+) -> TensorRef:  # fmt: skip
+    """A tensor with more channels before and after its own, and a sum with a convolution's result."""
+    x = net.conv(net.input(image(1, 5, 7, 3, dtype=dtype)), channels, (1, 1), fused_activation_function="RELU")
+    shape = (1, 5 + sum(around), 7, channels + sum(pads))
+    padded = net.like("PAD", x, constant([[0, 0], [*around], [0, 0], [*pads]]), shape=shape)
+    if not summed:
+        return net.like("SOFTMAX", padded, beta=1.0)
+    other = net.conv(net.input(image(1, 5 + sum(around), 7, 3, dtype=dtype)), shape[3], (1, 1))
+    return net.like("ADD", other, padded, fused_activation_function="RELU")
+
+
+def pad_graph(
+    pad: str = "Pad (x, pads)", other: str = "Conv (z, w)", kind: str = "float", channels: tuple[int, int] = (0, 8)
+) -> Any:
+    dtype, (before, after) = {"float": np.float32, "double": np.float64}[kind], channels
+    features = 8 + before + after
+    return graph(
+        f"({kind}[1,8,5,7] x, {kind}[1,3,5,7] z) => ({kind}[1,{features},5,7] y) {{ p = {pad} c = {other} y = Add (c, p) }}",
+        pads=np.array([0, before, 0, 0, 0, after, 0, 0]), axes=np.array([0, 1, 3, 2]), w=np.ones((features, 3, 1, 1), dtype),
+        one=np.ones((), dtype), zero=np.zeros((), dtype),
+    )  # fmt: skip
+
+
+test_zeros_of_channels_come_from_a_convolution = rule_test(
+    "pad_to_conv",
+    *(
+        Case(str(pads), lambda net, pads=pads: residual(net, pads), within=1e-6, nodes={"Pad": 0, "Conv": 3})
+        for pads in ((0, 16), (16, 0), (4, 12), (0, 8))
+    ),
+    Case("a graph", pad_graph()),
+    declines("no sum", lambda net: residual(net, summed=False)),
+    declines("rows too", lambda net: residual(net, around=(1, 0)), "height"),
+    declines("integers", lambda net: residual(net, dtype="int8"), "not of floats"),
+    declines("29 channels", lambda net: residual(net, channels=29), "no multiple of 4"),
+    declines("256 channels", lambda net: residual(net, channels=256), "more than 128 channels"),
+    declines("nothing to append", lambda net: residual(net, (0, 0))),
+    declines("channels cut off before", pad_graph(channels=(-4, 16)), "cut off"),
+    declines("channels cut off after", pad_graph(channels=(16, -4)), "cut off"),
+    declines("ones", pad_graph("Pad (x, pads, one)"), "other values than zeros"),
+    declines("other axes", pad_graph("Pad (x, pads, zero, axes)"), "not all four axes"),
+    declines("reflected", pad_graph('Pad <mode = "reflect"> (x, pads)'), "other values than zeros"),
+    declines("no convolution in the sum", pad_graph(other="Concat <axis = 1> (x, x)"), "no convolution"),
+    declines("64 bits", pad_graph(kind="double"), "not of floats"),
+)
+
+
+def feature(
+    *shape: int, kernel: tuple[int, int] = (3, 5), dtype: str = "float32", features: int = 1, **options: Any
+) -> Draw:
+    return lambda net: net.conv(net.input(image(*shape, dtype=dtype)), features, kernel, **options)
+
+
+def feature_graph(axes: str) -> Any:
+    weights = np.ones((1, 16, *[5] * len(axes.split(","))), np.float32)
+    return graph(
+        f"(float[1,16,{axes}] x) => (float[1,1,{','.join('hw'[: weights.ndim - 2])}] y) {{ y = Conv (x, w) }}",
+        w=weights,
+    )
+
+
+test_one_output_channel_is_computed_channel_by_channel = rule_test(
+    "split_single_feature_conv",
+    *(
+        Case(text, feature(*shape, **options), within=1e-5, nodes={"Conv": 2})
+        for text, shape, options in (
+            ("16 channels", (1, 41, 37, 16), {}), ("24 channels", (1, 41, 37, 24), {}), ("a stride", (1, 83, 79, 16), {"stride": 2}),
+            ("dilation", (1, 41, 37, 16), {"dilation_h_factor": 2, "dilation_w_factor": 3}), ("several images", (3, 41, 37, 16), {}),
+            ("an activation", (1, 41, 37, 16), {"fused_activation_function": "RELU6"}),
+        )
+    ),
+    Case("a graph of images", feature_graph("41,37")),
+    declines("a sequence", feature_graph("1517"), "not of images"),
+    declines("two features", feature(1, 41, 37, 16, features=2)),
+    declines("one tap", feature(1, 41, 37, 96, kernel=(1, 1)), "1 x 1"),
+    declines("3 channels", feature(1, 97, 89, 3), "no multiple of 8"),
+    declines("18 channels", feature(1, 41, 37, 18), "no multiple of 8"),
+    declines("a small image", feature(1, 7, 11, 16), "fewer than 100000"),
+    declines("integers", feature(1, 41, 37, 16, dtype="int8"), "quantized"),
+)  # fmt: skip
+
+
+# --- reshape_before_if ------------------------------------------------------------------------
+
+BRANCHES = {case.id: case for case in builtin() if case.op in ("IF", "STABLEHLO_CASE")}
+
+
+@pytest.mark.parametrize("target", ["onnxruntime", "generic"])
+@pytest.mark.parametrize("name", ["IF-an_image_between_convolutions", "STABLEHLO_CASE-an_image_between_convolutions"])
+def test_a_reshape_stands_between_a_convolution_and_an_inner_graph(name: str, target: str) -> None:
+    data = BRANCHES[name].build()
+    model = otp.convert(data, target=target).model
+    [choice] = [node for node in model.graph if node.op_type == "If"]
+    outer = {value for node in model.graph for value in node.outputs}
+    graphs = [attribute.as_graph() for attribute in choice.attributes.values()]
+    taken = {value for graph in graphs for node in graph.all_nodes() for value in node.inputs if value in outer}
+    makers = {maker.op_type for value in taken if value is not None and (maker := value.producer()) is not None}
+    assert "Reshape" in makers
+    assert "Conv" not in makers
+    assert verify(data, otp.convert(data, target=target).proto).ok

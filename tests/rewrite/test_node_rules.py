@@ -1,0 +1,280 @@
+"""Rules that save nodes of small networks: Splits, Reshapes, additions after products, and what tokens are multiplied by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from conformance.builder import TensorRef
+from conformance.models import Spec, constant, drawn, tensor
+from conformance.weights import product, weight
+from tests.helpers.passes_networks import Applied, Draw, Network
+from tests.rewrite.harness import Case, declines, graph, rule_test
+
+# --- activations_before_split and columns_before_rows -----------------------------------------
+
+GATES = ("LOGISTIC", "LOGISTIC", "TANH", "LOGISTIC")
+STORED = {"int16": (1 / 32768, 0), "int8": (1 / 256, -128), "float32": (None, 0)}
+
+
+def gates(
+    operators: Sequence[str] = GATES, dtype: str = "int16", cells: int = 5, rows: int | None = 1, *, read: bool = False
+) -> Draw:
+    """A dense layer of some gates, and an operator for each; ``read``: the first is read by another too."""
+
+    def spec(op: str) -> Spec:
+        scale, point = (1 / 128, 0) if dtype == "int8" and op == "TANH" else STORED[dtype]
+        return tensor(rows, cells, dtype=dtype, scale=scale, zero_point=point)
+
+    def draw(net: Network) -> tuple[TensorRef, ...]:
+        given, width = tensor(rows, 7, dtype=dtype), cells * len(operators)
+        w = weight((width, 7), "float32" if dtype == "float32" else "int8", None if dtype == "float32" else 0)
+        made = product(given, w, (rows, width), 7)
+        sums, count = net.call("FULLY_CONNECTED", [net.input(given), w, None], made), len(operators)
+        parts = net.calls("SPLIT", [constant(1), sums], *[made.shaped(rows, cells)] * count, num_splits=count)
+        results = [net.call(op, [part], spec(op)) for op, part in zip(operators, parts, strict=True)]
+        return (*results, *([net.like("NEG", results[0])] if read else []))
+
+    return draw
+
+
+def split_graph(nodes: str, factor: Sequence[int] = ()) -> Any:
+    stored = {"n": np.full(3, 5), "f": np.full(factor, 0.3, np.float32)}
+    return graph(f"(float[1,15] x) => (float[1,5] y) {{ a, b, c = Split <axis = 1> (x, n) {nodes} }}", **stored)
+
+
+SCALED = "d = Mul (a, f) e = Mul (b, f) g = Mul (c, f) h = Sub (d, e) y = Sub (h, g)"
+
+test_operators_of_most_parts_are_computed_before_the_split = rule_test(
+    "activations_before_split",
+    *(
+        Case(" ".join(ops), gates(ops), nodes={"Sigmoid": 1, "Slice": ops.count("TANH")})
+        for ops in (GATES, ("TANH", "LOGISTIC", "LOGISTIC", "LOGISTIC"), ("LOGISTIC", "LOGISTIC"))
+    ),
+    Case("a result that others read", gates(("LOGISTIC",) * 3, read=True)),
+    Case(
+        "an unused part",
+        split_graph("d = Sigmoid (a) e = Sigmoid (b) y = Sub (d, e)"),
+        nodes={"Sigmoid": 1, "Slice": 0},
+    ),
+    Case("one factor", split_graph(SCALED)),
+    declines("a factor per element", split_graph(SCALED, (5,)), "too few parts"),
+    declines("other operators", gates(("LOGISTIC", "TANH", "TANH")), "too few parts"),
+    declines("8 bits, which are one kernel", gates(dtype="int8"), "too few parts"),
+    declines("one node of floats", gates(dtype="float32"), "too few parts"),
+    declines("a large tensor", gates(cells=257), "more than 1024 elements"),
+    declines("a dynamic size", gates(rows=None), "dynamic"),
+)
+
+
+def grid(
+    widths: Sequence[Sequence[int]] = ((7, 2, 3),) * 5, axis: int = 1, dtype: str = "float32", *, read: bool = False
+) -> Draw:
+    """One row for each of ``widths``, split into columns of these; ``read``: a row is read as it is."""
+
+    def draw(net: Network) -> tuple[TensorRef, ...]:
+        count, width = len(widths), sum(widths[0])
+        given = tensor(*((count, width) if axis else (count * width, 1)), dtype=dtype)
+        row = given.shaped(*((1, width) if axis else (width, 1)))
+        rows = net.calls("SPLIT", [constant(0), net.input(given)], *[row] * count, num_splits=count)
+        made = [net.like("NEG", rows[2])] if read else []
+        for part, lengths in zip(rows, widths, strict=True):
+            columns = [given.shaped(*((1, n) if axis else (n, 1))) for n in lengths]
+            operands = [part, constant([*lengths]), constant(axis)]
+            split = net.calls("SPLIT_V", operands, *columns, num_splits=len(lengths))
+            made += [net.like("LEAKY_RELU", column, alpha=0.5) for column in split]
+        return tuple(made)
+
+    return draw
+
+
+test_rows_are_split_into_columns_first = rule_test(
+    "columns_before_rows",
+    Case("floats", grid(), nodes={"Split": 4}),
+    Case("int8", grid(dtype="int8"), nodes={"Split": 4}),
+    declines("other columns", grid(((7, 2, 3),) * 4 + ((3, 2, 7),)), "columns differ"),
+    declines("few rows", grid(((7, 2, 3),) * 3), "no fewer columns"),
+    declines("one axis", grid(axis=0), "along axis 0"),
+    declines("a row is read as it is", grid(read=True), "a row is not split"),
+)
+
+# --- add_to_gemm ------------------------------------------------------------------------------
+
+
+def multiplied(net: Network, x: TensorRef, features: int, seed: str, *, biased: bool = False) -> TensorRef:
+    rows, columns = net.spec(x).shape
+    bias = [constant(drawn(features, seed="bias"))] if biased else []
+    weights = constant(drawn(features, columns or 0, seed=seed))
+    return net.call("FULLY_CONNECTED", [x, weights, *bias], tensor(rows, features))
+
+
+def unrolled(net: Network) -> TensorRef:
+    """Two time steps: products with the input and the last output, in either order, and a bias."""
+    bias, last = constant(drawn(7)), net.input(tensor(3, 7))
+    for step in range(2):
+        x = net.input(tensor(3, 5))
+        kept = multiplied(net, last, 7, "output") if step else None
+        seen = multiplied(net, x, 7, "input")
+        kept = multiplied(net, last, 7, "output") if kept is None else kept
+        sums = net.call("ADD", [net.call("ADD", [seen, kept], tensor(3, 7)), bias], tensor(3, 7))
+        last = net.call("TANH", [sums], tensor(3, 7))
+    return last
+
+
+def summed(
+    rows: int | None = 3, added: int | None = 3, dtype: str = "float32", *, flat: bool = False, biased: bool = False,
+    read: bool = False,
+) -> Draw:  # fmt: skip
+    """A product of ``rows`` and a tensor that is added; ``flat``: reshaped in between; ``read``: the product is an output."""
+
+    def draw(net: Network) -> tuple[TensorRef, ...]:
+        x = net.input(tensor(rows, 5, dtype=dtype))
+        x = x if dtype == "float32" else net.call("DEQUANTIZE", [x], tensor(rows, 5))
+        made = multiplied(net, x, 7, "w", biased=biased)
+        operand = net.call("RESHAPE", [made, constant([7])], tensor(7)) if flat else made
+        total = tensor(*(max(n, m) if n and m else None for n, m in ((rows, added),)), 7)
+        return net.call("ADD", [net.input(tensor(added, 7)), operand], total), *(
+            [net.like("TANH", made)] if read else []
+        )
+
+    return draw
+
+
+GEMM = {"Gemm": 1, "Add": 0, "Reshape": 0}
+
+test_an_addition_becomes_the_bias_of_a_product = rule_test(
+    "add_to_gemm",
+    Case("time steps", unrolled, 4, within=1e-6, nodes={"Gemm": 4, "Add": 0}),
+    Case("a Reshape in between", summed(1, 1, flat=True), within=1e-6, nodes=GEMM),
+    Case("one row for a dynamic number of them", summed(None, 1), within=1e-6, nodes=GEMM, batch=3),
+    declines("two dynamic sizes", summed(None, None), "no operand is a float product"),
+    declines("the product is read by others", summed(read=True), "no operand is a float product"),
+    declines("the product is broadcast", summed(1, 3), "no operand is a float product"),
+    declines("a bias", summed(biased=True), "without a bias"),
+    declines("dequantized rows", summed(dtype="int8"), "no operand is a float product"),
+)
+
+
+def test_added_products_have_the_order_and_metadata_of_time_steps() -> None:
+    applied = Applied("add_to_gemm", unrolled)
+    assert [node.op_type for node in applied.after.graph.node] == ["Gemm", "Gemm", "Tanh"] * 2
+    with_bias, recurrent = applied.nodes("Gemm")[2:]
+    assert recurrent.input[2] == with_bias.output[0]
+    assert recurrent.input[0] == applied.nodes("Tanh")[0].output[0]
+    assert not applied.marks(with_bias.output[0])  # which is no tensor of the file
+    assert applied.marks(recurrent.output[0])
+
+
+# --- Reshapes ---------------------------------------------------------------------------------
+
+
+def dense(net: Network, batch: int | None = 1) -> TensorRef:
+    """A product of rows that stay apart, with Reshapes around it."""
+    x, operands = net.input(tensor(batch, 5, 7)), [constant(drawn(12, 7)), constant(drawn(12))]
+    return net.call("FULLY_CONNECTED", [x, *operands], tensor(batch, 5, 12), keep_num_dims=True)
+
+
+def heads(net: Network, batch: int | None = 1, *, read: bool = False, computed: bool = False) -> tuple[TensorRef, ...]:
+    """The rows of a product split into heads; ``read``: the rows are read too; ``computed``: the shape is an input."""
+    rows = dense(net, batch)
+    shape = net.input(tensor(4, dtype="int32", scale=0)) if computed else constant([-1, 5, 3, 4])
+    result = tensor(*[None] * 4) if computed else tensor(batch, 5, 3, 4)
+    return net.call("RESHAPE", [rows, shape], result), *([net.like("ABS", rows)] if read else [])
+
+
+def reshape_graph(nodes: str) -> Any:
+    shapes = {"flat": [15], "rows": [-1, 5], "deep": [3, 5, 1], "kept": [0, 1], "wide": np.array([1])}
+    return graph(f"(float[3,5] x) => (float[n,m] y) {{ a = Reshape (x, flat) {nodes} }}", **shapes)
+
+
+test_only_the_last_of_several_reshapes_remains = rule_test(
+    "merge_reshapes",
+    Case("heads", heads, nodes={"Reshape": 2}),
+    Case("a dynamic batch", lambda net: heads(net, None), nodes={"Reshape": 2}, batch=2),
+    Case("the shape in between is read", lambda net: heads(net, read=True), nodes={"Reshape": 3}),
+    Case("a chain", reshape_graph("u = Unsqueeze (a, wide) b = Reshape (u, deep) y = Relu (b)"), nodes={"Reshape": 1}),
+    Case("the shape before", reshape_graph("b = Reshape (a, rows) y = Abs (b)"), nodes={"Reshape": 0}),
+    Case("the shape before, of an output", reshape_graph("y = Reshape (a, rows)"), nodes={"Reshape": 1}),
+    Case("an axis more", reshape_graph("b = Reshape (a, deep) y = Abs (b)"), nodes={"Reshape": 1}),
+    declines("a size of the operand", reshape_graph("b = Reshape (a, kept) y = Abs (b)"), "copied"),
+    declines("a computed shape", lambda net: heads(net, computed=True), "computed"),
+    declines("a product in between", dense),
+)
+
+
+def dropped(
+    shape: tuple[int, ...],
+    result: tuple[int, ...],
+    other: tuple[int, ...],
+    dtype: str = "float32",
+    *,
+    read: bool = False,
+) -> Draw:
+    """A computed tensor without some axes, added to an input; ``read``: it is an output too."""
+
+    def draw(net: Network) -> tuple[TensorRef, ...]:
+        made = net.like("RELU", net.input(tensor(*shape, dtype=dtype)))
+        flat = net.like("RESHAPE", made, constant([*result]), shape=result)
+        total = net.like("ADD", flat, net.input(tensor(*other, dtype=dtype)), shape=max(other, result, key=len))
+        return (total, flat) if read else (total,)
+
+    return draw
+
+
+def drop_graph(nodes: str, given: str = "float[1,1]", also: str = "", scale: Sequence[int] = ()) -> Any:
+    stored = {"flat": np.array([1]), "s": np.full(scale, 0.5, np.float32), "p": np.full(scale, 7, np.uint8)}
+    return graph(f"({given} x, float[5,7] z) => (float[5,7] y{also}) {{ a = Reshape (x, flat) {nodes} }}", **stored)
+
+
+DEQUANTIZED = "b = DequantizeLinear <axis = 0> (a, s, p) y = Add (z, b)"
+KINDS = ("float32", "int8")
+
+test_unit_axes_are_not_dropped_before_broadcasts = rule_test(
+    "drop_unit_axes",
+    *(
+        Case(f"{shape} + {other} {dtype}", dropped(shape, (7,), other, dtype), nodes={"Reshape": 0})
+        for shape, other in (((1, 7), (1, 7)), ((1, 7), (5, 7)), ((1, 1, 7), (3, 5, 7))) for dtype in KINDS
+    ),
+    Case("a graph", drop_graph("y = Add (z, a)")),
+    Case("dequantized with one scale", drop_graph(DEQUANTIZED, "uint8[1,1]")),
+    declines("a scale along an axis", drop_graph(DEQUANTIZED, "uint8[1,1]", scale=(1,)), "more axes"),
+    declines("PRelu, which broadcasts one way", drop_graph("y = PRelu (z, a)"), "more axes"),
+    declines("another domain", drop_graph("y = elsewhere.Add (z, a)"), "more axes"),
+    declines("another reader", drop_graph("y = Add (z, a) w = Neg (a)", also=", float[1] w"), "more axes"),
+    declines("another reader, dequantized", drop_graph(f"{DEQUANTIZED} w = Neg (b)", "uint8[1,1]", ", float[1] w"), "more axes"),
+    *(
+        declines(f"{shapes} {dtype}", dropped(*shapes, dtype), reason)
+        for shapes, reason in (
+            (((1, 1, 7), (7,), (5, 7)), "more axes"), (((1, 7), (7,), (7,)), "more axes"), (((3, 1, 7), (21,), (1, 21)), ""),
+            (((3, 7), (21,), (1, 21)), ""),
+        ) for dtype in KINDS
+    ),
+    *(declines(f"an output {dtype}", dropped((1, 7), (7,), (1, 7), dtype, read=True), "") for dtype in KINDS),
+)  # fmt: skip
+
+
+def stacked(axis: int, count: int = 3, rows: int | None = 2, *, read: bool = False) -> Draw:
+    """Products of an input, stacked along a new axis; ``read``: one is read with its axis too."""
+
+    def draw(net: Network) -> tuple[TensorRef, ...]:
+        x, part, shape = net.input(tensor(rows, 5)), tensor(rows, 5), [rows, 5]
+        parts = [net.call("MUL", [x, constant(drawn(5, seed=str(k)))], part) for k in range(count)]
+        y = net.call("PACK", parts, tensor(*shape[:axis], count, *shape[axis:]), axis=axis, values_count=count)
+        one = tensor(*shape[:axis], 1, *shape[axis:])
+        return (y, *([net.call("EXPAND_DIMS", [parts[0], constant(axis)], one)] if read else []))
+
+    return draw
+
+
+test_stacked_parts_are_reshaped_once = rule_test(
+    "reshape_after_concat",
+    *(
+        Case(f"axis {axis} {read}", stacked(axis, read=read), nodes={"Unsqueeze": int(read)})
+        for axis in (0, 1) for read in (False, True)
+    ),
+    declines("the last axis", stacked(2), "last one"),
+    declines("two parts", stacked(0, count=2), "fewer than 3 parts"),
+    declines("a dynamic size", stacked(0, rows=None), "dynamic"),
+)  # fmt: skip

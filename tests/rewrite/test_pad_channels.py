@@ -1,0 +1,325 @@
+"""Channels rounded up to blocks change no number, go through what can carry them, and are cut off for what cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from conformance.builder import TensorRef
+from conformance.models import Spec, constant, drawn
+from onnx_tflite_plugin.rewrite.channels import pad_channels
+from onnx_tflite_plugin.rewrite.channels.padding import Convolution
+from tests.helpers.passes_networks import Applied, Network, agrees, apply, image, parsed
+from tests.rewrite.harness import declines, rule_test
+
+
+@pytest.fixture(autouse=True)
+def _any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small networks stand for large ones."""
+    monkeypatch.setattr(pad_channels, "LITTLE", 0)
+
+
+def separable(net: Network, dtype: str = "float32", features: int = 29) -> TensorRef:
+    """A convolution, one by channel, and one that reads its channels."""
+    x = net.conv(net.input(image(1, 11, 13, 7, dtype=dtype)), features, (1, 1), name="wide")
+    return net.conv(net.conv(x, features, (3, 5), deep=True, name="deep"), 32, (1, 1))
+
+
+def carried(net: Network, dtype: str = "float32") -> TensorRef:
+    """Padding that goes through everything that can carry it, by two ways that meet."""
+    x = net.input(image(1, 11, 13, 7, dtype=dtype))
+    a, b = (net.conv(x, 29, (1, 1), name=name, fused_activation_function="RELU6") for name in ("a", "b"))
+    a = net.conv(a, 29, (3, 3), deep=True, name="deep")
+    gate = net.like("MEAN", a, constant([1, 2]), shape=(1, 1, 1, 29), keep_dims=True)
+    a = net.like("MUL", a, net.like("LEAKY_RELU", gate, alpha=0.3))
+    a = net.like("ADD", a, b)
+    a = net.like(
+        "MAX_POOL_2D",
+        a,
+        shape=(1, 10, 12, 29),
+        filter_height=2,
+        filter_width=2,
+        stride_h=1,
+        stride_w=1,
+        padding="VALID",
+    )
+    scale = {} if dtype == "float32" else {"scale": 0.01, "zero_point": 5}
+    a = net.like("MUL", a, constant(drawn(1, 1, 1, 29, dtype=dtype, seed="k"), None, **scale))
+    return net.conv(a, 32, (1, 1))
+
+
+def joined(net: Network, dtype: str = "float32") -> TensorRef:
+    """Padded tensors side by side, with one between them that is not."""
+    x = net.input(image(1, 11, 13, 7, dtype=dtype))
+    parts = [net.conv(x, n, (1, 1), name=f"part{n}") for n in (29, 32, 27)]
+    first = net.spec(parts[0])
+    y = net.call("CONCATENATION", parts, first.shaped(1, 11, 13, 88).scaled(1.5), axis=3)
+    return net.conv(net.conv(y, 88, (3, 3), deep=True), 32, (1, 1))
+
+
+@pytest.mark.parametrize("draw", [separable, carried, joined], ids=lambda draw: draw.__name__)
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_padded_channels_change_no_number(draw: Callable[..., TensorRef], dtype: str) -> None:
+    applied = Applied("pad_channels", lambda net: draw(net, dtype))
+    assert applied.count == {separable: 1, carried: 2, joined: 2}[draw]
+    assert applied.equal if dtype == "int8" else applied.near(1e-5)
+    assert not {"Slice", "Gather"} & {node.op_type for node in applied.after.graph.node}
+    for conv in applied.nodes("Conv"):
+        assert applied.held(conv, 1).shape[0] % 16 == 0
+    if dtype == "int8":
+        assert not {"Conv", "FusedConv"} & applied.fused.keys()
+
+
+def test_what_is_new_has_weights_of_zero_in_front_and_behind() -> None:
+    applied = Applied("pad_channels", separable)
+    wide, deep, last = applied.nodes("Conv")
+    assert [applied.held(conv, 1).shape for conv in (wide, deep, last)] == [
+        (32, 7, 1, 1),
+        (32, 1, 3, 5),
+        (32, 32, 1, 1),
+    ]
+    assert [a.i for a in deep.attribute if a.name == "group"] == [32]
+    assert not applied.held(wide, 1)[29:].any()
+    assert not applied.held(last, 1)[:, 29:].any()
+    assert np.all(applied.held(last, 1)[:, :29].any(axis=1))
+
+
+def test_narrow_weights_stay_narrow() -> None:
+    def draw(net: Network) -> TensorRef:
+        x = net.conv(net.input(image(1, 5, 3, 7, dtype="float32")), 29, (1, 1), weights="int8")
+        return net.conv(net.conv(x, 29, deep=True, weights="int8"), 32, (1, 1), weights="int8")
+
+    applied = Applied("pad_channels", draw)
+    assert applied.count == 1
+    assert applied.near(1e-5)
+    assert [applied.held(conv, 1).dtype.name for conv in applied.nodes("Conv")] == ["int8"] * 3
+    assert (
+        max(np.prod(one.dims) for one in applied.after.graph.initializer if one.data_type == onnx.TensorProto.FLOAT)
+        == 32
+    )
+
+
+def test_weights_with_a_zero_point_that_read_padded_channels_are_at_it() -> None:
+    def draw(net: Network) -> TensorRef:
+        x = net.conv(net.input(image(1, 11, 13, 7, dtype="uint8")), 29, (1, 1), point=128)
+        return net.conv(x, 32, (1, 1))
+
+    applied = Applied("pad_channels", draw)
+    assert applied.count == 1
+    assert applied.equal
+    assert np.all(applied.held(applied.nodes("Conv")[1], 1)[:, 29:] == 119 - 128)
+
+
+@pytest.mark.parametrize(("kernel", "count"), [((3, 1), 1), ((1, 1), 0)])
+def test_a_large_tensor_is_cut_back_where_its_kernel_gathers_its_input(kernel: Sequence[int], count: int) -> None:
+    applied = Applied("pad_channels", lambda net: net.conv(net.input(image(1, 97, 11, 8)), 7, kernel))
+    assert applied.count == count
+    assert applied.equal
+
+
+@pytest.mark.parametrize(("features", "count"), [(8, 0), (12, 1), (18, 1), (20, 0), (16, 0), (7, 1)])
+def test_integers_are_padded_to_what_kernels_have_fast_paths_for(features: int, count: int) -> None:
+    applied = Applied("pad_channels", lambda net: net.conv(net.conv(net.input(image(1, 11, 13, 7)), features), 32))
+    assert applied.count == count
+    assert applied.equal
+
+
+def test_a_small_tensor_is_cut_back_for_whoever_needs_it_whole() -> None:
+    def draw(net: Network) -> tuple[TensorRef, TensorRef]:
+        x = net.conv(net.input(image(1, 5, 7, 3, dtype="float32")), 29, (1, 1), name="cut")
+        return net.like("SOFTMAX", x, beta=1.0), net.conv(net.conv(x, 29, deep=True), 32, (1, 1))
+
+    applied = Applied("pad_channels", draw)
+    assert applied.count == 1
+    assert applied.near(1e-6)
+    [cut] = applied.nodes("Slice")
+    assert cut.output[0] == "cut"
+    assert applied.marks("cut")["tensor"]
+    assert not applied.marks(cut.input[0])
+
+
+def test_a_padded_graph_output_is_cut_back_under_its_name() -> None:
+    applied = Applied("pad_channels", lambda net: net.conv(net.input(image(1, 5, 7, 3)), 13, name="out"))
+    assert applied.count == 1
+    assert applied.equal
+    assert applied.after.graph.output[0].name == "out"
+
+
+def test_channels_with_gaps_are_gathered_for_whoever_needs_them_whole() -> None:
+    def draw(net: Network) -> TensorRef:
+        x = net.input(image(1, 3, 5, 7, dtype="float32"))
+        parts = [net.conv(x, n, (1, 1), name=f"part{n}") for n in (29, 27)]
+        y = net.call("CONCATENATION", parts, net.spec(parts[0]).shaped(1, 3, 5, 56), axis=3)
+        return net.like("SOFTMAX", y, beta=1.0)
+
+    applied = Applied("pad_channels", draw)
+    assert applied.count == 2
+    assert applied.near(1e-6)
+    assert len(applied.nodes("Gather")) == 1
+
+
+def wide(net: Network, features: int = 29, rows: int = 47, dtype: str = "float32", **options: Any) -> TensorRef:
+    return net.conv(net.input(image(1, rows, 11, 6, dtype=dtype)), features, (1, 1), **options)
+
+
+def grown(net: Network) -> TensorRef:
+    x = net.conv(net.conv(wide(net, 32), 4, (3, 3)), 4, deep=True)
+    return net.conv(x, 32, (1, 1))
+
+
+def test_padding_in_other_places_is_not_the_same() -> None:
+    def draw(net: Network) -> TensorRef:
+        x = net.input(image(1, 3, 5, 7, dtype="float32"))
+        parts = [net.conv(x, n, (1, 1), name=f"part{n}") for n in (29, 27, 56)]
+        y = net.call("CONCATENATION", parts[:2], net.spec(parts[2]).shaped(1, 3, 5, 56), axis=3)
+        return net.conv(net.like("ADD", y, net.conv(parts[2], 56, deep=True)), 32, (1, 1))
+
+    applied = Applied("pad_channels", draw)
+    assert applied.count == 3
+    assert applied.near(1e-5)
+    assert {"Gather", "Slice"} <= {node.op_type for node in applied.after.graph.node}
+
+
+def test_a_padded_result_may_be_the_graphs_own() -> None:
+    applied = Applied("pad_channels", lambda net: wide(net, rows=3), io_layout="onnx")
+    assert applied.count == 1
+    assert applied.near(1e-6)
+    assert applied.after.graph.output[0].type.tensor_type.shape.dim[1].dim_value == 29
+
+
+def test_a_large_result_that_is_the_graphs_own_is_not_cut_back() -> None:
+    assert Applied("pad_channels", wide, io_layout="onnx").count == 0
+
+
+def stacked(net: Network) -> TensorRef:
+    x = net.input(image(1, 47, 11, 6, dtype="float32"))
+    parts = [net.conv(x, 29, (1, 1), name=name) for name in ("upper", "lower")]
+    return net.conv(net.call("CONCATENATION", parts, Spec((1, 94, 11, 29)), axis=1), 32)
+
+
+WIDE, COSTLY = "fast path, or padding wastes too much", "would be cut off again"
+
+test_padding_without_a_gain = rule_test(
+    "pad_channels",
+    declines("blocks", lambda net: separable(net, features=32), WIDE),
+    declines("no reader that works on blocks", lambda net: net.conv(wide(net, 28), 32), COSTLY),
+    declines("a large tensor that is needed without padding", lambda net: net.like("SOFTMAX", wide(net), beta=1.0), COSTLY),
+    declines("a large graph output", wide, COSTLY),
+    declines("a dense kernel that grows by more than a third", grown, WIDE),
+    declines("weights with a zero point", lambda net: separable(net, "uint8"), WIDE),
+    declines("groups", lambda net: net.conv(wide(net, 27, groups=3), 27, deep=True), WIDE),
+    declines("two features per channel", lambda net: net.conv(net.conv(wide(net), 58, deep=True), 32, (1, 1)), COSTLY),
+    declines("a concatenation of rows", stacked, COSTLY),
+    declines("an operator that makes something of zeros", lambda net: net.conv(net.like("EXP", wide(net)), 32), COSTLY),
+    declines(
+        "another tensor that is not padded",
+        lambda net: net.conv(net.like("ADD", wide(net), net.input(Spec((1, 47, 11, 29)))), 32), COSTLY,
+    ),
+)  # fmt: skip
+
+
+def test_a_channel_that_is_put_in_has_a_scale_like_any_other() -> None:
+    """Some runtimes refuse a scale of 0."""
+    applied = Applied("pad_channels", lambda net: separable(net, "int8"))
+    assert applied.count == 1
+    stored = {one.name: onnx.numpy_helper.to_array(one) for one in applied.after.graph.initializer}
+    scales = [stored[node.input[1]] for node in applied.after.graph.node if node.op_type == "DequantizeLinear"]
+    assert max(scale.size for scale in scales) > 29
+    assert all((scale > 0).all() for scale in scales)
+
+
+@pytest.mark.parametrize(
+    ("scales", "points", "taken"), [(7, 0, True), (1, 5, True), (7, 5, False)], ids=["scales", "a point", "points"]
+)
+def test_weights_with_a_zero_point_for_each_channel_are_none_that_channels_are_put_into(
+    scales: int, points: int, taken: bool
+) -> None:
+    each = (lambda array: array) if scales > 1 else (lambda array: array[0])
+    stored = {
+        "w": drawn(7, 3, 1, 1, dtype="int8"),
+        "s": each(np.linspace(0.5, 1, 7, dtype=np.float32)),
+        "z": each(np.full(7, points, np.int8)),
+    }
+    axis = "<axis = 0>" if scales > 1 else ""
+    nodes = f"d = DequantizeLinear {axis} (w, s, z) y = Conv (x, d)"
+    model = parsed(f"(float[1,3,5,5] x) => (float[1,7,5,5] y) {{ {nodes} }}", **stored)
+    convolution = Convolution.of(model.graph.node(1))
+    assert (convolution is not None) == taken
+    assert convolution is None or convolution.symmetric == (points == 0)
+
+
+def test_a_scale_for_each_channel_of_a_result_is_left_alone() -> None:
+    applied = Applied("pad_channels", lambda net: separable(net, "int8"))
+    assert applied.count == 1
+    proto = applied.before
+    [close] = [node for node in proto.graph.node if node.op_type == "QuantizeLinear" and node.output[0] == "wide"]
+    stored = {one.name: onnx.numpy_helper.to_array(one) for one in proto.graph.initializer}
+    for node in [close, *(node for node in proto.graph.node if node.input[0] == "wide")]:
+        for slot in (1, 2):
+            name = f"{node.input[slot]}/each"
+            if name not in {one.name for one in proto.graph.initializer}:
+                each = np.repeat(stored[node.input[slot]], 29)
+                proto.graph.initializer.append(onnx.numpy_helper.from_array(each, name))
+            node.input[slot] = name
+        node.attribute.append(onnx.helper.make_attribute("axis", 1))
+    assert apply("pad_channels", ir.from_proto(proto)) == 0
+
+
+@pytest.mark.parametrize(
+    ("features", "wide"),
+    [(29, 32), (11, 16), (728, 736), (44, 48), (56, 64), (19, 24), (22, 24), (8, 8), (40, 40), (96, 96)],
+)
+def test_blocks_of_16_are_filled_where_blocks_of_8_lose_little_by_it(features: int, wide: int) -> None:
+    assert pad_channels.round_up(features) == wide
+
+
+def test_what_multiplies_little_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pad_channels, "LITTLE", 29 * 7 * 11 * 13 + 1)
+    assert Applied("pad_channels", separable).count == 0
+    monkeypatch.setattr(pad_channels, "LITTLE", 29 * 7 * 11 * 13)
+    assert Applied("pad_channels", separable).count == 1
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        "a = Conv (x, one) b = Mul (a, each) y = Conv (b, w)",
+        "a = Conv (x, one) b = Mul (a, single) y = Conv (b, last)",
+        "a = Conv (x, few) m, i = MaxPool <kernel_shape = [2, 2]> (a) y = Conv (m, w)",
+        "a = Conv (x, few) m = Reshape (x, open) b = Concat <axis = 1> (a, m) y = Relu (b)",
+    ],
+    ids=["one feature for many", "one feature", "places of the largest", "beside an open number of channels"],
+)
+def test_padding_reaches_no_result(nodes: str) -> None:
+    stored = {
+        "one": drawn(1, 4, 1, 1), "few": drawn(7, 4, 1, 1), "each": drawn(1, 7, 1, 1), "single": drawn(1, 1, 1, 1),
+        "w": drawn(3, 7, 1, 1), "last": drawn(3, 1, 1, 1), "open": np.array([1, -1, 5, 7]),
+    }  # fmt: skip
+    given = "int64[1,c,h,w] i" if "i =" in nodes else ""
+    graph = f"(float[1,4,5,7] x) => (float[1,n,h,w] y{', ' + given if given else ''}) {{ {nodes} }}"
+    model = parsed(graph, **stored)
+    if "open" in nodes:
+        model.graph[1].outputs[0].shape = ir.Shape([1, None, 5, 7])
+    assert agrees("pad_channels", model)
+
+
+def test_a_convolution_of_an_image_may_grow_by_more() -> None:
+    def draw(net: Network) -> TensorRef:
+        return net.conv(
+            net.conv(net.conv(net.input(image(1, 47, 11, 3, dtype="float32")), 4), 4, deep=True), 32, (1, 1)
+        )
+
+    assert Applied("pad_channels", draw).count == 1
+
+
+def test_one_feature_becomes_a_block_of_them() -> None:
+    stored = {"one": drawn(1, 4, 1, 1), "single": drawn(1, 1, 1, 1), "last": drawn(3, 1, 1, 1)}
+    nodes = "a = Conv (x, one) b = Mul (a, single) y = Conv (b, last)"
+    model = parsed(f"(float[1,4,5,7] x) => (float[1,3,5,7] y) {{ {nodes} }}", **stored)
+    assert apply("pad_channels", model) == 2
+    assert len(model.graph[0].inputs[1].const_value.numpy()) == 8

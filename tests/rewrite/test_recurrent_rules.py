@@ -1,0 +1,307 @@
+"""Rules for the quantized and the convolutional layers that unrolled and looped networks have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conformance.builder import GraphBuilder, TensorRef
+from conformance.cases.control.loops import called, loop
+from conformance.models import Spec, constant, drawn, tensor
+from conformance.weights import bias, product, weight
+from onnx_tflite_plugin.verify import verify
+from tests.helpers.passes_networks import Applied, Draw, Network, session, settled
+from tests.rewrite.harness import Case, declines, graph, rule_test
+
+# --- dequantize_int16 -------------------------------------------------------------------------
+
+
+def convolution(net: Network, x: TensorRef, features: int) -> TensorRef:
+    return net.conv(x, features, weights="int8", quantized_bias_type="INT32")
+
+
+def convolutions(batch: int | None = 1, *, summed: bool = False) -> Draw:
+    """Two convolutions of an int16 image; ``summed``: with a residual connection."""
+
+    def draw(net: Network) -> TensorRef:
+        x = convolution(net, net.input(tensor(batch, 7, 11, 3, dtype="int16")), 5)
+        return net.like("ADD", x, convolution(net, x, 5)) if summed else convolution(net, x, 13)
+
+    return draw
+
+
+def dense(rows: int, columns: int = 7, *, both: bool = False) -> Draw:
+    """A dense layer, or the sum of two."""
+
+    def draw(net: Network) -> TensorRef:
+        given, made = tensor(rows, columns, dtype="int16"), []
+        for seed in ("w", "v") if both else ("w",):
+            w = weight((5, columns), "int8", 0, seed=seed)
+            made.append(net.call("FULLY_CONNECTED", [net.input(given), w, None], product(given, w, (rows, 5), columns)))
+        return net.like("ADD", *made) if both else made[0]
+
+    return draw
+
+
+def cast_graph(nodes: str, opset: int = 21) -> Any:
+    text = f"(int16[3,5] x, int32[3,5] words, float[3,5] z) => (float[3,5] y) {{ {nodes} }}"
+    each, stored = np.full(5, 0.5, np.float32), np.arange(15, dtype=np.int16).reshape(3, 5)
+    return graph(text, opset, s=np.float32(0.5), each=each, stored=stored)
+
+
+CAST = "a = Cast <to = 1> (x) b = Mul (a, s) y = Tanh (b)"
+
+test_int16_is_dequantized_by_one_node = rule_test(
+    "dequantize_int16",
+    Case("images", convolutions(), 2, fused={"Conv": 2}),
+    Case("a dynamic batch", convolutions(None), 2, batch=2),
+    Case("a residual connection", convolutions(summed=True), 2),
+    Case("element-wise operators", dense(3, both=True), 2),
+    Case("enough columns", dense(3, 17)),
+    Case("a graph", cast_graph(CAST)),
+    declines("few columns", dense(3), "fewer than 16 consecutive elements"),
+    declines("many rows", dense(2**16 + 1, 17), "more than 65536 elements"),
+    declines("opset 20", cast_graph(CAST, 20)),
+    declines("a scale per column", cast_graph(CAST.replace("(a, s)", "(a, each)")), "several scales"),
+    declines(
+        "the Cast is read",
+        cast_graph(CAST.replace("y = Tanh (b)", "c = Abs (a) d = Tanh (b) y = Add (c, d)")),
+        "several",
+    ),
+    declines("a constant", cast_graph("a = Cast <to = 1> (stored) b = Mul (a, s) y = Add (b, z)")),
+    declines("32 bits", cast_graph(CAST.replace("(x)", "(words)"))),
+)
+
+
+def test_int16_scales_are_repeated_along_channels_only_where_needed() -> None:
+    applied = Applied("dequantize_int16", convolutions())
+    per_axis = [node for node in applied.nodes("DequantizeLinear") if len(applied.held(node, 1).shape) == 1]
+    assert [(applied.held(node, 1).shape, node.attribute[0].i) for node in per_axis] == [((3,), 1), ((5,), 1)]
+    assert verify(applied.data, applied.after).ok
+    applied = Applied("dequantize_int16", dense(3, both=True))
+    scalar = [node for node in applied.nodes("DequantizeLinear") if node.output[0] in applied.nodes("Add")[0].input]
+    assert [applied.held(node, 1).shape for node in scalar] == [(), ()]
+    assert verify(applied.data, applied.after).ok
+
+
+# --- merge_gate_convs and add_before_split ----------------------------------------------------
+
+
+def layer(gates: int = 4, cells: int = 5, *, half: bool = False, biased: bool = True, read: bool = False) -> Draw:
+    """A convolutional recurrent layer: each gate reads an input of three channels and the last output.
+
+    ``half``: constants of float16. ``read``: the product of a gate with the input is used twice.
+    """
+
+    def draw(net: Network) -> tuple[TensorRef, ...]:
+        specs = [tensor(1, 7, 9, 3), tensor(1, 7, 9, cells)]
+        return tuple(loop(net, [net.input(spec) for spec in specs], specs, body))
+
+    def stored(graph: GraphBuilder, name: str, *shape: int) -> TensorRef:
+        numbers = 0.3 * drawn(*shape, seed=name)
+        if not half:
+            return graph.constant(name, numbers)
+        wide = graph.tensor(f"{name} of 32 bits", shape)
+        graph.operator("DEQUANTIZE", [graph.constant(name, numbers.astype(np.float16))], [wide])
+        return wide
+
+    def convolved(graph: GraphBuilder, x: TensorRef, of: TensorRef, k: int, bias: bool) -> TensorRef:
+        w = stored(graph, f"w{k} of {x.name}", cells, 3, 3, x.shape[-1])
+        b = stored(graph, f"b{k}", cells) if bias else graph.constant(f"none{k}", np.zeros(cells, np.float32))
+        return called(graph, "CONV_2D", [x, w, b], of, padding="SAME", stride_h=1, stride_w=1)
+
+    def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+        x, hidden = values
+        seen = [convolved(graph, x, hidden, k, biased) for k in range(gates)]
+        sums = [
+            called(graph, "ADD", [seen[k], convolved(graph, hidden, hidden, k, False)], hidden) for k in range(gates)
+        ]
+        after, *shares = [called(graph, "LOGISTIC" if k else "TANH", [one], hidden) for k, one in enumerate(sums)]
+        for one in shares:
+            after = called(graph, "MUL", [after, one], hidden)
+        return [x, called(graph, "ADD", [after, seen[0]], hidden) if read else after]
+
+    return draw
+
+
+@pytest.mark.parametrize(
+    ("options", "counts"),
+    [
+        *(({"half": half, "biased": biased}, [2, 1, 1]) for half in (False, True) for biased in (False, True)),
+        ({"read": True}, [2, 5, 2]),
+    ],
+    ids=str,
+)
+def test_gates_of_one_image_are_one_convolution(options: dict[str, bool], counts: list[int]) -> None:
+    applied = Applied("merge_gate_convs + add_before_split", layer(**options))
+    assert applied.near(1e-6)
+    (node,) = applied.nodes("Loop")
+    (body,) = [a.g for a in node.attribute if a.name == "body"]
+    operators = [one.op_type for one in body.node]
+    assert [operators.count(op) for op in ("Conv", "Add", "Split")] == counts
+    assert verify(applied.data, applied.after, inputs={"plan": np.array([True, True, True, False, False])}).ok
+
+
+BRANCH = """
+    (float[1,2,3,7] x, float[1,2,3,7] z, float[1,3,9,7] w, bool go) => (float[1,n,3,7] y) {
+        y = If (go) <
+            then_branch = gates () => (float[1,n,3,7] one) { NODES one = Sum (p, q, r) },
+            else_branch = none () => (float[1,n,3,7] other) { other = Conv (x, a) }
+        >
+    }
+"""
+EQUAL, SUMS = "p = Conv (x, a) q = Conv (x, b) r = Conv (x, c)", "p = Add (f, i) q = Add (g, j) r = Add (h, k)"
+OF_X = "f = Conv (x, a) g = Conv (x, b) h = Conv (x, c)"
+
+
+def branch(nodes: str) -> Any:
+    """A branch with kernels ``a``, ``b`` and ``c``, ``d`` of a single feature, ``e`` of groups, and a bias ``v``."""
+    kernels = {name: drawn(3, 2, 1, 1, seed=name) for name in "abc"}
+    others = {"d": drawn(1, 2, 1, 1), "e": drawn(4, 1, 1, 1), "v": drawn(3), "n": np.full(3, 3)}
+    return graph(BRANCH.replace("NODES", nodes), **kernels, **others)
+
+
+FEWER = "fewer than 3 convolutions"
+
+test_convolutions_that_are_merged_differ_in_their_constants_only = rule_test(
+    "merge_gate_convs + add_before_split",
+    Case("one image", branch(EQUAL)),
+    Case("sums", branch(f"{OF_X} i = Conv (z, b) j = Conv (z, c) k = Conv (z, a) {SUMS}"), 3),
+    Case("a single feature", branch(f"{OF_X} i = Conv (z, b) j = Conv (z, c) k = Conv (z, d) {SUMS}"), 2),
+    Case("parts along another axis", branch(f"{OF_X} i, j, k = Split <axis = 2> (w, n) {SUMS}")),
+    declines("another image", branch(EQUAL.replace("Conv (x, c)", "Conv (z, c)")), FEWER),
+    declines("a bias", branch(EQUAL.replace("Conv (x, c)", "Conv (x, c, v)")), FEWER),
+    declines("dilation", branch(EQUAL.replace("Conv (x, c)", "Conv <dilations = [2, 2]> (x, c)")), FEWER),
+    declines("groups", branch(" ".join(f"{name} = Conv <group = 2> (x, e)" for name in "pqr"))),
+    declines("two gates", layer(gates=2), FEWER),
+    declines("whole blocks", layer(cells=8), "fill their blocks"),
+    declines("two blocks", layer(cells=16), "fill their blocks"),
+)
+
+# --- merge_step_gemms -------------------------------------------------------------------------
+
+FEATURES, INPUTS, IN_ORDER = 7, 5, (0, 1, 2, 3)
+
+
+def steps(
+    places: Sequence[int], dtype: str, *, batch: int | None = 3, biased: Sequence[int] = (), others: Sequence[int] = ()
+) -> Draw:
+    """A dense layer of some of 4 rows, each with a scale of its own; ``others`` have weights of their own."""
+
+    def draw(net: Network) -> tuple[TensorRef, ...]:
+        given = tensor(4, batch, INPUTS, dtype=dtype)
+        x, row = net.input(given), given.shaped(batch, INPUTS)
+        shared, made = net.place(weight((FEATURES, INPUTS), "int8", 0)), []
+        for k in places:
+            part = net.call("GATHER", [x, constant(k)], row, axis=0)
+            w = weight((FEATURES, INPUTS), "int8", 0, seed="other" if k in others else "w")
+            y = product(given, w, (batch, FEATURES), INPUTS)
+            assert isinstance(y.scale, float)
+            assert isinstance(y.zero_point, int)
+            y = replace(y, scale=y.scale * (1 + k / 5), zero_point=y.zero_point + (3 * k if dtype == "int8" else 0))
+            b = bias(given, w, FEATURES, "int32" if dtype == "int8" else "int64", INPUTS) if k in biased else None
+            made.append(net.like("RELU", net.call("FULLY_CONNECTED", [part, w if k in others else shared, b], y)))
+        return tuple(made)
+
+    return draw
+
+
+def rows_graph(
+    rows: int = 3, depth: int = 5, points: str = "ppp", weights: type = np.int8, largest: int | None = None
+) -> Any:
+    """Rows of uint8 multiplied by 127, quantized with zero points of these names; ``largest``: one element of a bias."""
+    kinds, zero = {"p": "uint8", "q": "int8"}, "p" if weights is np.uint8 else "zero"
+    operands = "w" if largest is None else "w, b"
+    nodes = f"w = DequantizeLinear (k, s, {zero}) b = DequantizeLinear (biases, t, none) " + "".join(
+        f"""g{row} = Gather (x, k{row}) d{row} = DequantizeLinear (g{row}, s, p)
+            m{row} = Gemm <transB = 1> (d{row}, {operands}) y{row} = QuantizeLinear (m{row}, s, {point}) """
+        for row, point in enumerate(points)
+    )
+    results = ", ".join(f"{kinds[point]}[2,7] y{row}" for row, point in enumerate(points))
+    stored = {"k": np.full((7, depth), 127, weights), "s": np.float32(0.5), "p": np.uint8(3), "q": np.int8(3),
+              "t": np.float32(0.25), "zero": np.int8(0), "none": np.int32(0),
+              "biases": np.array([0, 0, largest or 0, 0, 0, 0, 0], np.int32)}  # fmt: skip
+    stored |= {f"k{row}": np.array(row) for row in range(rows)}
+    return graph(f"(uint8[{rows},2,{depth}] x) => ({results}) {{ {nodes} }}", **stored)
+
+
+BEYOND = "exceed the integers that float32 holds"
+
+test_products_of_all_rows_are_one = rule_test(
+    "merge_step_gemms",
+    *(
+        Case(f"{places} {dtype} {biased}", steps(places, dtype, biased=biased), nodes={"Gemm": 1})
+        for places in (IN_ORDER, (2, 0, 3, 1)) for dtype in ("int8", "int16") for biased in ((), (0,), IN_ORDER)
+    ),
+    *(
+        declines(f"{text} {dtype}", steps(places, dtype, **options), reason)
+        for text, places, options, reason in (
+            ("a row is left out", (0, 1, 3), {}, "a row is not multiplied"),
+            ("other weights", IN_ORDER, {"others": (2,)}, "a row is not multiplied"),
+            ("a dynamic size", IN_ORDER, {"batch": None}, "dynamic"),
+        ) for dtype in ("int8", "int16")
+    ),
+    Case("three rows", rows_graph()),
+    Case("sums below 2**24", rows_graph(depth=517)),
+    Case("sums of 2**24 with the bias", rows_graph(depth=517, largest=34171)),
+    declines("sums beyond", rows_graph(depth=519), BEYOND),
+    declines("sums beyond with the bias", rows_graph(depth=517, largest=34172), BEYOND),
+    declines("sums beyond with a negative bias", rows_graph(depth=517, largest=-34172), BEYOND),
+    declines("two rows", rows_graph(2, points="pp"), "fewer than 3 rows"),
+    declines("uint8 weights", rows_graph(weights=np.uint8), "not symmetric int8"),
+    declines("a result of int8", rows_graph(points="ppq"), "a row is not multiplied"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+def test_split_results_are_the_tensors_that_each_product_made(dtype: str) -> None:
+    before, after = (Applied(rule, steps(IN_ORDER, dtype)) for rule in ("merge_reshapes", "merge_step_gemms"))
+    names = [*after.nodes("Split")[0].output]
+    assert [node.output[0] for node in before.nodes("QuantizeLinear") if node.output[0] in names] == names
+    assert [after.marks(name) for name in names] == [before.marks(name) for name in names]
+    assert verify(after.data, after.after).ok
+
+
+# --- tanh_to_sigmoid --------------------------------------------------------------------------
+
+
+def bounded(scale: float, point: int = -18, dtype: str = "int8", result: float = 1 / 128) -> Draw:
+    """TANH of a graph input."""
+    zero_point = {"int8": 0, "uint8": 128, "int16": 0}[dtype]
+    step = 1 / 32768 if dtype == "int16" else result
+
+    def draw(net: Network) -> TensorRef:
+        x = tensor(1, 256, dtype=dtype, scale=scale, zero_point=0 if dtype == "int16" else point)
+        return net.call("TANH", [net.input(x)], Spec((1, 256), dtype, step, zero_point))
+
+    return draw
+
+
+NEAR_A_HALF = float(np.arctanh(64.5 / 128 * (1 + 1e-7)) / (127 + 18))
+"""A scale at which the result of the largest integer is just above a half."""
+
+test_other_tanh_stays = rule_test(
+    "tanh_to_sigmoid",
+    declines("a result near a half", bounded(NEAR_A_HALF), "close to a half"),
+    declines("another scale", bounded(0.02, result=1 / 100), "1/128"),
+    declines("16 bits", bounded(1 / 4096, dtype="int16")),
+    declines("floats", lambda net: net.like("TANH", net.input(tensor(1, 7)))),
+)
+
+
+@pytest.mark.parametrize(
+    ("scale", "point", "dtype"), [(0.022615, -18, "int8"), (0.1, 0, "int8"), (0.0137, 110, "uint8"), (1e3, 0, "int8")]
+)
+def test_sigmoid_gives_the_same_256_integers(scale: float, point: int, dtype: str) -> None:
+    applied = Applied("tanh_to_sigmoid", bounded(scale, point, dtype))
+    assert applied.count == 1
+    assert applied.fused["QLinearSigmoid"] == 1
+    x = np.arange(256, dtype=np.uint8).reshape(1, 256).view(dtype)
+    [before], [after] = (session(settled(proto)).run(None, {"x0": x}) for proto in (applied.before, applied.after))
+    np.testing.assert_array_equal(before, after)
+    assert len(np.unique(after)) > 2
+    assert verify(applied.data, applied.after).ok

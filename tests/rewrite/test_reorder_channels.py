@@ -1,0 +1,243 @@
+"""Channels are put into an order in which neighbours do not overflow: no bit changes, and int8 is exact on every processor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conformance.builder import TensorRef
+from conformance.models import constant
+from onnx_tflite_plugin.rewrite.channels.reorder_channels import neighbours
+from onnx_tflite_plugin.rewrite.weights.products import overflows, products
+from onnx_tflite_plugin.source.model import Array
+from tests.helpers.passes_networks import Applied, Draw, Network, apply, image
+from tests.rewrite.harness import declines, rule_test
+
+PASS = "reorder_channels"
+
+
+def large(*groups: tuple[int, ...], size: int = 90) -> Callable[[Array], Array]:
+    """Weights of at most 31, but for those of each group of channels for a feature of its own, which overflow two by two."""
+
+    def change(drawn: Array) -> Array:
+        weights = drawn.astype(int) * 31 // 127
+        for feature, channels in enumerate(groups, 5):
+            weights[feature, 0, 0, list(channels)] = size
+        return weights
+
+    return change
+
+
+FOUR = large((2, 3, 8, 9))
+
+
+def chain(
+    change: Callable[[Array], Array] = FOUR,
+    channels: int = 24,
+    features: int = 32,
+    kernel: tuple[int, int] = (1, 1),
+    dtype: str = "int8",
+) -> Draw:
+    """A convolution and one that reads it."""
+
+    def draw(net: Network) -> TensorRef:
+        x = net.conv(
+            net.input(image(1, 11, 13, 7, dtype=dtype)), channels, (1, 1), name="maker", per_axis=dtype == "int8"
+        )
+        return net.conv(x, features, kernel, change=change, name="reader")
+
+    return draw
+
+
+def residual(net: Network) -> TensorRef:
+    """Two read one tensor, the second a sum with it; each has other channels that overflow, so has none alone the order of both."""
+    x = net.conv(net.input(image(1, 11, 13, 7)), 24, (1, 1), name="a")
+    y = net.conv(net.conv(x, 32, (1, 1), change=large((2, 3))), 24, (1, 1), change=large())
+    return net.conv(net.like("ADD", x, y), 32, (1, 1), change=large((3, 8, 9), size=-90))
+
+
+def between(net: Network) -> TensorRef:
+    """Through a convolution by channel and a pool."""
+    x = net.conv(net.input(image(1, 11, 13, 5)), 24, (1, 1))
+    x = net.conv(x, 24, (3, 3), deep=True)
+    pool = {"filter_height": 2, "filter_width": 2, "stride_h": 1, "stride_w": 1, "padding": "VALID"}
+    x = net.like("MAX_POOL_2D", x, shape=(1, 10, 12, 24), **pool)
+    return net.conv(x, 37, (1, 1), change=large((0, 1, 22, 23)))
+
+
+def around_itself(net: Network) -> TensorRef:
+    """One that reads the tensor to which its result is added."""
+    x = net.conv(net.input(image(1, 11, 13, 7)), 24, (1, 1))
+    y = net.like("ADD", x, net.conv(x, 24, (3, 3), change=large((2, 3))))
+    return net.conv(y, 32, (1, 1), change=large())
+
+
+def inexact(proto: onnx.ModelProto) -> list[str]:
+    """The nodes whose int8 weights overflow on some processors."""
+    return [str(product.node.name) for product in products(ir.from_proto(proto)) if not product.exact]
+
+
+@pytest.mark.parametrize(
+    ("draw", "gaining"),
+    [
+        (chain(), 1),
+        (chain(kernel=(3, 3)), 1),
+        (chain(large((2, 3), size=-90)), 1),
+        (chain(lambda drawn: large((2, 3))(drawn - 128) + 128, dtype="uint8"), 1),
+        (residual, 2),
+        (between, 1),
+        (around_itself, 1),
+    ],
+    ids=["1x1", "3x3", "negative", "uint8", "residual", "between", "around itself"],
+)
+def test_who_overflows_gets_other_neighbours(draw: Draw, gaining: int) -> None:
+    applied = Applied(PASS, draw)
+    assert applied.count == gaining
+    assert len(inexact(applied.before)) - len(inexact(applied.after)) == gaining
+    assert applied.equal
+    assert {"Conv", "FusedConv"}.isdisjoint(applied.fused)
+
+
+def test_of_two_that_want_other_orders_the_costlier_has_it() -> None:
+    """Channel 0 would fit only 3 in one, and only 2 in the other."""
+
+    def draw(net: Network) -> tuple[TensorRef, ...]:
+        x = net.conv(net.input(image(1, 11, 13, 7)), 4, (1, 1))
+        changes = large((0, 1), (0, 2)), large((0, 1), (0, 3))
+        return tuple(net.conv(x, 256 + k, (1, 1), change=change) for k, change in enumerate(changes))
+
+    applied = Applied(PASS, draw)
+    assert applied.count == 1
+    assert inexact(applied.after)[-1] == applied.nodes("Conv")[1].name
+    assert applied.equal
+
+
+def test_what_is_exact_stays_so() -> None:
+    """Channels 0 and 1 fit only each other, as they have it."""
+
+    def draw(net: Network) -> tuple[TensorRef, ...]:
+        x = net.conv(net.input(image(1, 11, 13, 7)), 6, (1, 1))
+
+        def exact(drawn: Array) -> Array:
+            weights = np.zeros_like(drawn)
+            weights[5, 0, 0] = [127, 1, 64, 64, 64, 64]
+            return weights
+
+        return tuple(net.conv(x, 128 + k, (1, 1), change=change) for k, change in enumerate((exact, large((2, 3)))))
+
+    applied = Applied(PASS, draw)
+    assert applied.count == 1
+    assert inexact(applied.after) == [applied.nodes("Conv")[0].name]
+    assert applied.equal
+
+
+def sliced(net: Network) -> tuple[TensorRef, ...]:
+    x = net.conv(net.input(image(1, 11, 13, 7)), 24, (1, 1))
+    cut = net.like("SLICE", x, constant([0, 0, 0, 3]), constant([1, 11, 13, 19]), shape=(1, 11, 13, 19))
+    return net.conv(x, 32, (1, 1), change=large((2, 3))), cut
+
+
+def first(net: Network) -> TensorRef:
+    return net.conv(net.input(image(1, 11, 13, 24)), 32, (1, 1), change=large((2, 3)))
+
+
+def least(drawn: Array) -> Array:
+    """Two that overflow, which others would not, and -128, which no order makes exact."""
+    weights = np.zeros_like(drawn)
+    weights[5, 0, 0, 2] = -128
+    weights[6, 0, 0, [8, 9]] = 90
+    return weights
+
+
+NO_ORDER, SHARED = "no order was found", "another operator than convolutions mixes them"
+
+test_orders_that_are_impossible_or_useless = rule_test(
+    PASS,
+    declines("another reader", sliced, SHARED),
+    declines("channels of an input", first, SHARED),
+    declines("-128 among others", chain(least)),
+    declines("13 of 24 channels", chain(large(tuple(range(13)))), NO_ORDER),
+    declines("-128", chain(large((2, 3), size=-128))),
+    declines("an odd number", chain(large((2, 3)), channels=23), NO_ORDER),
+    declines("few multiplications", chain(large((2, 3)), features=17)),
+    declines("no overflow", chain(large())),
+    declines("floats", chain(dtype="float32")),
+)
+
+
+def test_a_scale_for_each_channel_on_the_way_keeps_their_order() -> None:
+    """A channel would be rounded with the parameters of another."""
+    model = ir.from_proto(Applied(PASS, chain()).before)
+    *_, reader = (node for node in model.graph if node.op_type == "Conv")
+    dequantize = reader.inputs[0].producer()
+    proto = ir.to_proto(model)
+    names = [value.name for value in dequantize.inputs]
+    k = next(k for k, node in enumerate(proto.graph.node) if node.output[0] == dequantize.outputs[0].name)
+    each = ["scales", "points"]
+    between = [
+        onnx.helper.make_node("DequantizeLinear", names, ["a"]),
+        onnx.helper.make_node("QuantizeLinear", ["a", *each], ["b"], axis=1),
+        onnx.helper.make_node("DequantizeLinear", ["b", *each], ["c"], axis=1),
+        onnx.helper.make_node("QuantizeLinear", ["c", *names[1:]], ["d"]),
+    ]
+    proto.graph.node[k].input[0] = "d"
+    for place, node in enumerate(between, k):
+        proto.graph.node.insert(place, node)
+    scale, point = (value.const_value.numpy() for value in dequantize.inputs[1:])
+    arrays = np.linspace(scale, 2 * scale, 24, dtype=scale.dtype), np.full(24, point)
+    proto.graph.initializer.extend(map(onnx.numpy_helper.from_array, arrays, each))
+    del proto.graph.value_info[:]
+    assert apply(PASS, ir.from_proto(onnx.shape_inference.infer_shapes(proto))) == 0
+
+
+def test_channels_in_another_order_are_no_tensor_of_the_file() -> None:
+    applied = Applied(PASS, chain())
+    assert not applied.marks("maker")
+    assert applied.marks("reader")
+
+
+# --- who fits whom ----------------------------------------------------------------------------
+
+
+@settings(deadline=None)  # a busy machine is no failure
+@given(st.integers(1, 6), st.integers(1, 3), st.data())
+def test_an_order_holds_every_channel_once_and_none_overflows_with_its_neighbour(
+    pairs: int, width: int, data: st.DataObject
+) -> None:
+    near = st.sampled_from([-127, -65, -64, -63, -1, 0, 1, 2, 63, 64, 65, 127])
+    size = 2 * pairs * width
+    rows = np.array(data.draw(st.lists(near, min_size=size, max_size=size)), np.int8).reshape(2 * pairs, width)
+    order = neighbours(rows)
+    if order is not None:
+        assert sorted(order) == list(range(2 * pairs))
+        assert not overflows(np.ascontiguousarray(rows[order].T))
+    else:
+        assert overflows(rows.T)
+
+
+def test_two_that_are_left_over_take_the_partners_of_others() -> None:
+    """0 fits 1 and 2, 1 fits 3: 0 takes 1, which has more large weights than 2."""
+    rows = np.zeros((4, 8), np.int8)
+    for column, channels in enumerate([(2, 3), (0, 3), (1, 2), (0,), (0,), (0,), (1,), (1,)]):
+        rows[list(channels), column] = 127
+    assert neighbours(rows) == [0, 2, 1, 3]
+
+
+def test_a_channel_that_fits_none_ends_it() -> None:
+    assert neighbours(np.array([[127], [2], [2], [2]], np.int8)) is None
+    assert neighbours(np.array([[127], [1], [2], [2]], np.int8)) == [0, 1, 2, 3]
+
+
+def test_more_than_there_are_partners_for_end_it() -> None:
+    """Three channels of zeros fit any, of which there are five that fit no other."""
+    rows = np.full((8, 3), 127, np.int8)
+    rows[[1, 4, 6]] = 0
+    assert neighbours(rows) is None
+    rows[2] = 1
+    assert sorted(neighbours(rows) or []) == list(range(8))

@@ -1,0 +1,162 @@
+"""Rules for transformers, whose tensors hold the features of one token per row, and for weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from conformance.builder import TensorRef
+from conformance.models import Spec, constant, drawn, tensor
+from conformance.weights import weight
+from onnx_tflite_plugin.source.model import Array
+from tests.helpers.passes_networks import Applied, Draw, Network, image
+from tests.rewrite.harness import Case, declines, graph, rule_test
+
+# --- slices_to_split --------------------------------------------------------------------------
+
+
+def slices(
+    net: Network, *bounds: tuple[int, int], axis: int = 2, shape: Sequence[int | None] = (2, 3, 7), rows: int = 3
+) -> tuple[TensorRef, ...]:
+    """Parts of an axis, each negated; ``rows``: the number of elements taken of axis 1."""
+    x, made = net.input(tensor(*shape)), []
+    for begin, end in bounds:
+        first = [begin if k == axis else 0 for k in range(len(shape))]
+        sizes = [shape[0], rows, shape[2]]
+        sizes[axis] = end - begin
+        part = tensor(*sizes)
+        cut = net.call("SLICE", [x, constant(first), constant([-1 if n is None else n for n in sizes])], part)
+        made.append(net.call("NEG", [cut], part))
+    return tuple(made)
+
+
+def slice_graph(first: str) -> Any:
+    stored = {f"k{k}": np.array([k]) for k in (0, 1, 2, 4, 7)}
+    nodes = f"y = Slice (x, k0, k4, {first}) z = Slice (x, k4, k7, k1)"
+    return graph(f"(float[3,7] x) => (float[3,m] y, float[3,n] z) {{ {nodes} }}", last=np.array([-1]), **stored)
+
+
+test_slices_side_by_side_are_one_split = rule_test(
+    "slices_to_split",
+    Case("two", lambda net: slices(net, (0, 4), (4, 7)), nodes={"Slice": 0, "Split": 1}),
+    Case("three", lambda net: slices(net, (4, 5), (5, 7), (0, 4)), nodes={"Slice": 0, "Split": 1}),
+    Case("a dynamic batch", lambda net: slices(net, (0, 4), (4, 7), shape=(None, 3, 7)), batch=5),
+    Case("one axis", slice_graph("k1, k1")),
+    Case("an axis counted from the end", slice_graph("last, k1")),
+    declines("every second", slice_graph("k1, k2")),
+    declines("two axes", lambda net: slices(net, (0, 4), (4, 7), rows=2)),
+    *(
+        declines(str(bounds), lambda net, bounds=bounds: slices(net, *bounds), "overlap, or leave out")
+        for bounds in (((0, 4), (5, 7)), ((0, 4), (3, 7)), ((0, 3), (3, 6)), ((1, 4), (4, 7)), ((0, 4), (0, 4), (4, 7)))
+    ),
+)
+
+# --- gemm_to_matmul ---------------------------------------------------------------------------
+
+
+def projected(
+    lead: Sequence[int | None] = (2, 3), weights: Spec | None = None, flat: Sequence[int] = (), back: Sequence[int] = (),
+    *, biased: bool = False, table: bool = False,
+) -> Draw:  # fmt: skip
+    """A dense layer that keeps the axes, or has the shape ``flat`` and then ``back``; ``table``: the matrix is read too."""
+
+    def draw(net: Network) -> tuple[TensorRef, ...]:
+        x, depth = net.input(tensor(*lead, 5)), 5 * 6 // int(np.prod(flat[:1])) if flat else 5
+        matrix = net.place(constant(drawn(7, depth)) if weights is None else weights)
+        operands = [x, matrix, *([constant(drawn(7, seed="bias"))] if biased else [])]
+        y = net.call("FULLY_CONNECTED", operands, tensor(*(flat or (*lead, 7))), keep_num_dims=not flat)
+        y = net.call("RESHAPE", [y, constant([*back])], tensor(*back)) if back else y
+        rows = net.input(tensor(3, dtype="int32", scale=0)) if table else None
+        return (y, *([net.call("GATHER", [matrix, rows], tensor(3, 5))] if table else []))
+
+    return draw
+
+
+ROWS = "a = Reshape (x, flat) b = Gemm <transB = 1> (a, w) y = Reshape (b, back)"
+
+
+def rows_graph(given: str, nodes: str, back: list[int]) -> Any:
+    def make() -> ir.Model:
+        shapes = {"flat": np.array([-1, 5]), "first": np.array([5, -1]), "back": np.array(back)}
+        text = f"(float[{given}] x) => (float[{','.join('rst'[: len(back)])}] y) {{ {nodes} }}"
+        model = graph(text, w=drawn(7, 5), each=drawn(5), **shapes)()
+        if "m,n" in given:
+            model.graph[2].outputs[0].shape = ir.Shape([None, None, 7])
+        return model
+
+    return make
+
+
+ALONE, RESHAPED = {"MatMul": 1, "Reshape": 0, "Gemm": 0}, {"MatMul": 1, "Reshape": 1, "Gemm": 0}
+
+test_tensors_are_multiplied_without_reshapes = rule_test(
+    "gemm_to_matmul",
+    *(Case(f"{rows} rows", projected((2, rows)), within=1e-6, nodes=ALONE, batch=3) for rows in (1, 3, None)),
+    Case("another shape", projected(flat=(6, 7), back=(2, 21)), within=1e-6, nodes=RESHAPED),
+    Case("int8, one scale", projected((1, 1), weight((7, 5), "int8", None)), within=1e-5, nodes=ALONE),
+    Case("int8, a scale per row", projected((1, 1), weight((7, 5), "int8", 0)), within=1e-5, nodes=ALONE),
+    Case("a graph", rows_graph("2,3,5", ROWS, [2, 3, 7]), nodes=ALONE),
+    Case("two dynamic sizes", rows_graph("m,n,5", ROWS, [3, 2, 7]), nodes=RESHAPED),
+    declines("a size of the rows", rows_graph("2,3,5", ROWS, [0, 7]), "copied"),
+    declines("columns", rows_graph("5,2,5", ROWS.replace("flat", "first").replace("<", "<transA = 1, "), [2, 5, 7]), "transposes"),
+    declines(
+        "a scale per column", rows_graph("2,3,5", ROWS.replace("b =", "k = Mul (w, each) b =").replace("a, w", "a, k"), [2, 3, 7]),
+        "computed, or read",
+    ),
+    declines("the matrix is read", projected(table=True), "read by others"),
+    declines("a bias", projected(biased=True), "adds"),
+    declines("rows of several", projected(flat=(2, 7), back=(7, 2)), "not the last axis"),
+)  # fmt: skip
+
+
+def test_a_transposed_matrix_stays_int8() -> None:
+    applied = Applied("gemm_to_matmul", projected((1, 1), weight((7, 5), "int8", 0)))
+    (node,) = applied.nodes("MatMul")
+    assert (applied.held(node, 1).dtype, applied.held(node, 1).shape) == ("int8", (5, 7))
+
+
+# --- zero_subnormals --------------------------------------------------------------------------
+
+SUBNORMAL, LEAST = np.float32(3e-40), np.finfo(np.float32).smallest_normal
+
+
+def speckled(*shape: int, tiny: np.float32 = SUBNORMAL) -> Array:
+    """Return weights of which every third is tiny, of either sign."""
+    weights = drawn(*shape, seed="w", dtype="float32")
+    weights.reshape(-1)[::3] = tiny
+    weights.reshape(-1)[::6] = -tiny
+    return weights
+
+
+def conv(net: Network, tiny: np.float32 = SUBNORMAL) -> TensorRef:
+    x = net.input(image(1, 11, 13, 5, dtype="float32"))
+    operands = [x, constant(speckled(7, 3, 5, 5, tiny=tiny)), constant(drawn(7, seed="b"))]
+    return net.call("CONV_2D", operands, tensor(1, 11, 13, 7), padding="SAME", stride_h=1, stride_w=1)
+
+
+def subnormal_graph(node: str, kind: str = "float") -> Any:
+    tiny = np.full((5, 5), 3e-40, {"float": np.float32, "double": np.float64}[kind])
+    return graph(
+        f"({kind}[3,5] x) => ({kind}[3,5] y) {{ y = {node} }}", tiny=tiny, row=tiny[0], plain=np.ones_like(tiny)
+    )
+
+
+test_subnormal_weights_become_zeros = rule_test(
+    "zero_subnormals",
+    Case("a convolution", conv),
+    Case("a matrix", subnormal_graph("MatMul (x, tiny)"), within=1.0),
+    declines("a bias", subnormal_graph("Gemm (x, plain, row)")),
+    declines("64 bits", subnormal_graph("MatMul (x, tiny)", "double")),
+    declines("the least normal number", lambda net: conv(net, LEAST)),
+    declines("a term", lambda net: net.like("ADD", net.input(tensor(3, 7)), constant(speckled(3, 7)))),
+)
+
+
+def test_no_other_weight_becomes_zero() -> None:
+    applied = Applied("zero_subnormals", conv)
+    weights = applied.held(applied.nodes("Conv")[0], 1)
+    assert np.count_nonzero(weights == 0) == -(-weights.size // 3)
+    assert np.abs(weights[weights != 0]).min() >= LEAST

@@ -1,0 +1,156 @@
+"""--unroll spells out loops that are known to run seldom enough, and no others; the results stay LiteRT's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime
+import pytest
+
+from conformance.cases.fusions.directions import ALONE
+from conformance.cases.fusions.loops import ALIKE, TIME, Layer
+from conformance.lstms import TIME as STEPS
+from conformance.lstms import Lstm
+from conformance.models import Net, drawn
+from onnx_tflite_plugin import convert
+from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.verify import verify
+from tests.helpers.passes_networks import apply, parsed
+
+CLIPPED = Lstm(options=(("cell_clip", 0.31),))
+DRAWN: dict[str, tuple[Callable[[Net], None], int]] = {
+    "Loop": (ALIKE["an update by another function"].draw, TIME),
+    "Loop that writes rows": (Layer("GRU", every=True, one=1.5).draw, TIME),
+    "Scan": (CLIPPED.draw, STEPS),
+    "Scan from the end": (ALONE["float32 whose cells are bounded"].draw, STEPS),
+    "Scan of integers": (Lstm(dtype="int8", weights="int8").draw, STEPS),
+}
+
+
+def built(draw: Callable[[Net], None]) -> bytes:
+    model = Net()
+    draw(model)
+    return model.build()
+
+
+def loops(data: bytes, most: int) -> Counter[str]:
+    model = convert(data, host=Host(packs="builtin"), unroll=most).model
+    return Counter(node.op_type for node in model.graph.all_nodes() if node.op_type in ("Loop", "Scan"))
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_loop_that_runs_seldom_enough_is_spelled_out(name: str) -> None:
+    draw, trips = DRAWN[name]
+    data = built(draw)
+    assert loops(data, trips) == {}
+    assert loops(data, trips - 1) == loops(data, 0) == {name.split()[0]: 1}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_what_is_spelled_out_agrees_with_litert(name: str) -> None:
+    draw, trips = DRAWN[name]
+    data = built(draw)
+    conversion = convert(data, host=Host(packs="builtin"), unroll=trips)
+    assert conversion.report.passes["unroll_loops"] == 1
+    assert verify(data, conversion.proto, runs=4).ok
+
+
+def test_a_loop_of_any_length_stays_one() -> None:
+    data = built(Layer("RNN", open=True, every=False, wrong="axis").draw)
+    assert loops(data, 1000) == {"Loop": 1}
+
+
+def test_a_target_without_control_flow_takes_a_loop_that_is_spelled_out() -> None:
+    data = built(DRAWN["Loop"][0])
+    with pytest.raises(ConversionError, match="Loop"):
+        convert(data, host=Host(packs="builtin"), target="tvm")
+    model = convert(data, host=Host(packs="builtin"), target="tvm", unroll=TIME).model
+    assert not {"Loop", "Scan", "If"} & {node.op_type for node in model.graph.all_nodes()}
+
+
+COUNTED = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    counted (float[2,3] x, bool go) => (float[2,3] y)
+    <int64 three = {3}, bool yes = {1}, bool no = {0}> {
+        y = LOOP (three, GO, x) <body = body (int64 k, bool told, float[2,3] one) => (bool on, float[2,3] other) {
+            other = Neg (one)
+            on = ON
+        }>
+    }
+"""
+"""A Loop that runs three times where nothing ends it."""
+
+
+@pytest.mark.parametrize(
+    ("start", "on", "count"),
+    [
+        ("yes", "Identity (told)", 1),
+        ("", "Identity (yes)", 1),
+        ("yes", "Identity (yes)", 1),
+        ("no", "Identity (told)", 0),
+        ("go", "Identity (told)", 0),
+        ("yes", "Identity (no)", 0),
+        ("yes", "Not (told)", 0),
+        ("", "Identity (go)", 0),
+    ],
+)
+def test_a_loop_that_a_condition_may_end_stays_one(start: str, on: str, count: int) -> None:
+    text = COUNTED.replace("LOOP", "Loop").replace("GO", start).replace("ON", on)
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    assert apply("unroll_loops", model, unroll=3) == count
+    assert {node.op_type for node in model.graph} == ({"Neg", "Identity"} if count else {"Loop"})
+
+
+def test_a_loop_of_another_domain_stays_one() -> None:
+    text = COUNTED.replace("LOOP", "elsewhere.Loop").replace("GO", "yes").replace("ON", "Identity (told)")
+    assert apply("unroll_loops", ir.from_proto(onnx.parser.parse_model(text)), unroll=3) == 0
+
+
+@pytest.mark.parametrize(
+    ("axes", "count"), [("scan_input_axes = [0]", 1), ("scan_input_axes = [1]", 0), ("scan_output_axes = [1]", 0)]
+)
+def test_a_scan_along_another_axis_stays_one(axes: str, count: int) -> None:
+    body = "step (float[3] sum, float[3] row) => (float[3] after, float[3] seen) { after = Add (sum, row) seen = Neg (row) }"
+    scan = f"y, all = Scan <num_scan_inputs = 1, {axes}, body = {body}> (x, z)"
+    assert (
+        apply(
+            "unroll_loops", parsed(f"(float[3] x, float[3,3] z) => (float[3] y, float[3,3] all) {{ {scan} }}"), unroll=3
+        )
+        == count
+    )
+
+
+def computed(model: ir.Model, **given: Array) -> list[Array]:
+    session = onnxruntime.InferenceSession(ir.to_proto(model).SerializeToString(), providers=["CPUExecutionProvider"])
+    return list(session.run(None, given))
+
+
+@pytest.mark.parametrize(
+    ("directions", "back_in", "back_out"),
+    [("", 1, 1), ("scan_input_directions = [1], ", -1, 1), ("scan_output_directions = [1, 0], ", 1, -1)],
+)
+def test_what_a_body_hands_on_as_it_is_comes_out_as_it_went_in(directions: str, back_in: int, back_out: int) -> None:
+    """A carried value that stays, two that change places, and the rows themselves, which ONNX Runtime's own Scan leaves unset."""
+    body = (
+        "step (float[3] kept, float[3] one, float[3] two, float[3] row) => "
+        "(float[3] kept, float[3] two, float[3] after, float[3] row, float[3] seen) "
+        "{ after = Add (one, row) seen = Mul (after, kept) }"
+    )
+    ports = "float[3] a, float[3] b, float[3] c, float[5,3] rows", "float[5,3] each, float[5,3] all"
+    scan = f"x, y, z, each, all = Scan <num_scan_inputs = 1, {directions}body = {body}> (a, b, c, rows)"
+    model = parsed(f"({ports[0]}) => (float[3] x, float[3] y, float[3] z, {ports[1]}) {{ {scan} }}")
+    given = {name: drawn(3, seed=name) for name in "abc"} | {"rows": drawn(5, 3, seed="rows")}
+    assert apply("unroll_loops", model, unroll=5) == 1
+    one, two, rows, seen = given["b"], given["c"], given["rows"][::back_in], []
+    for row in rows:
+        one, two = two, one + row
+        seen.append(two * given["a"])
+    expected = [given["a"], one, two, rows[::back_out], np.stack(seen)]
+    for now, wanted in zip(computed(model, **given), expected, strict=True):
+        np.testing.assert_allclose(now, wanted, rtol=1e-6)

@@ -1,0 +1,57 @@
+"""Hooks of mkdocs: the version, the link to the repository, and the changelog as a page.
+
+mkdocs.yml names this file; nothing is written to ``docs/``.
+"""
+
+from __future__ import annotations
+
+import re
+from configparser import ConfigParser
+from pathlib import Path
+from typing import Any
+
+from onnx_tflite_plugin.api import VERSION
+
+ROOT = Path(__file__).parents[1]
+CHANGELOG = "reference/changelog.md"
+RELATIVE_LINK = re.compile(r"\[([^\]]+)\]\((?!https?://|#)([^)]+)\)")
+
+
+def on_config(config: Any) -> Any:
+    """Set the footer and, where setup.cfg names a repository, the link to it."""
+    config.copyright = f"onnx-tflite-plugin {VERSION}"
+    if address := repository():
+        config.repo_url = address
+        config.repo_name = address.split("/", 3)[-1]
+    return config
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the changelog."""
+    from mkdocs.structure.files import File  # of the extra docs, which tests do without
+
+    text = changelog((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), repository())
+    files.append(File.generated(config, CHANGELOG, content=text))
+    return files
+
+
+def repository() -> str:
+    """Return the address of the repository, empty if setup.cfg has none."""
+    config = ConfigParser()
+    config.read(ROOT / "setup.cfg", encoding="utf-8")
+    return config.get("onnx_tflite_plugin", "repository", fallback="").strip().rstrip("/")
+
+
+def changelog(text: str, address: str) -> str:
+    """Return the changelog with links that work on the site.
+
+    Pages of ``docs/`` are linked within the site, other files in the repository, or not at all without an address.
+    """
+
+    def link(match: re.Match[str]) -> str:
+        name, path = match.groups()
+        if path.startswith("docs/"):
+            return f"[{name}](../{path.removeprefix('docs/')})"
+        return f"[{name}]({address}/blob/main/{path})" if address else name
+
+    return RELATIVE_LINK.sub(link, text)
