@@ -84,6 +84,7 @@ ONNXRUNTIME = Target(
         "zero_subnormals",
         "fold_width",
         "fold_depthwise",
+        "lookup_channels_last",
         "widen_quantized_constants",
         "widen_constants",
         "slices_to_split",

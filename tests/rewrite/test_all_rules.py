@@ -57,6 +57,7 @@ def narrow(net: Network) -> tuple[TensorRef, ...]:
         *columns(net),
         *halves(net),
         kept(net),
+        looked_up(net),
     )
 
 
@@ -174,6 +175,12 @@ def floats(net: Network) -> TensorRef:
     mean = net.like("MEAN", x, constant([1, 2]), shape=(1, 1, 1, 16), keep_dims=True)
     gated = net.like("MUL", x, net.like("LOGISTIC", net.conv(mean, 16, (1, 1))))
     return net.conv(gated, 16, (1, 1))
+
+
+def looked_up(net: Network) -> TensorRef:
+    """HARD_SWISH between 8-bit convolutions."""
+    x = net.conv(net.input(image(1, 5, 7, 16, dtype="int8")), 16, (1, 1))
+    return net.conv(net.like("HARD_SWISH", x), 16, (1, 1))
 
 
 def mask(net: Network) -> TensorRef:

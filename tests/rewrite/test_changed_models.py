@@ -43,6 +43,7 @@ DRAWN: dict[str, Draw] = {
     "fold_width": test_fold_width.first((1, 13, 32, 3), 8, (3, 3), 2, "SAME"),
     "gemm_to_matmul": test_token_rules.projected(),
     "image_channels_to_width": test_layout_rules.first(1, 11, 13, 3),
+    "lookup_channels_last": test_layout_rules.looked_up,
     "merge_gate_convs": test_recurrent_rules.layer(3),
     "merge_reshapes": test_node_rules.heads,
     "merge_step_gemms": test_recurrent_rules.steps((2, 0, 3, 1), "int8", biased=(0, 2)),

@@ -163,12 +163,20 @@ test_bounds_are_fused_with_a_convolution = rule_test(
 
 def gated(
     net: Network, channels: int = 32, dtype: str = "float32", batch: int | None = 1, size: tuple[int, int] = (5, 7), *,
-    swap: bool = False, dense: bool = False, last: bool = False, weights: str | None = None,
+    swap: bool = False, dense: bool = False, last: bool = False, weights: str | None = None, silu: bool = False,
 ) -> TensorRef:  # fmt: skip
-    """Squeeze and excitation before another convolution; ``dense``: the scale does not come from a convolution."""
+    """Squeeze and excitation before another convolution; ``dense``: the scale does not come from a convolution.
+
+    ``silu``: the image is activated by x * sigmoid(x), and its mean is reshaped to an image, as EfficientNet does.
+    """
     x = net.input(image(batch, *size, 3, dtype=dtype))
-    x = net.conv(x, channels, (3, 3), weights=weights, fused_activation_function="RELU")
-    mean = net.like("MEAN", x, constant([1, 2]), shape=(batch, 1, 1, channels), keep_dims=True)
+    x = net.conv(x, channels, (3, 3), weights=weights, fused_activation_function="NONE" if silu else "RELU")
+    if silu:
+        x = net.like("MUL", x, net.like("LOGISTIC", x))
+        mean = net.like("MEAN", x, constant([1, 2]), shape=(batch, channels), keep_dims=False)
+        mean = net.like("RESHAPE", mean, constant([-1, 1, 1, channels]), shape=(batch, 1, 1, channels))
+    else:
+        mean = net.like("MEAN", x, constant([1, 2]), shape=(batch, 1, 1, channels), keep_dims=True)
     scale = net.like("LOGISTIC", mean if dense else net.conv(mean, channels, (1, 1)))
     product = net.like("MUL", *((scale, x) if swap else (x, scale)), shape=(batch, *size, channels))
     return product if last else net.conv(product, 16, (1, 1))
@@ -177,9 +185,12 @@ def gated(
 @pytest.mark.needs("onnxruntime", "1.25", "a product by channel in the blocked layout")
 @pytest.mark.parametrize("swap", [False, True])
 @pytest.mark.parametrize("batch", [1, None, 3])
-@pytest.mark.parametrize("channels", [16, 20, 48])
-def test_a_scaled_image_stays_in_the_blocked_layout(channels: int, batch: int | None, swap: bool) -> None:
-    applied = Applied("squeeze_excite_blocks", lambda net: gated(net, channels, batch=batch, swap=swap), batch=3)
+@pytest.mark.parametrize(("channels", "silu"), [(16, False), (20, False), (48, False), (48, True)])
+def test_a_scaled_image_stays_in_the_blocked_layout(channels: int, batch: int | None, swap: bool, silu: bool) -> None:
+    def draw(net: Network) -> TensorRef:
+        return gated(net, channels, batch=batch, swap=swap, silu=silu)
+
+    applied = Applied("squeeze_excite_blocks", draw, batch=3)
     assert applied.count == 1
     assert applied.equal
     before = optimized(settled(applied.before))
@@ -225,6 +236,40 @@ test_a_scale_is_repeated = rule_test(
 def test_image_that_is_reshaped_later_keeps_its_batch() -> None:
     passes = otp.convert(built(lambda net: gated(net, batch=None))).report.passes
     assert {"squeeze_excite_blocks", "image_channels_to_width"} <= passes.keys()
+
+
+# --- lookup_channels_last -----------------------------------------------------------------------
+
+
+def looked_up(
+    net: Network, batch: int | None = 1, channels: int = 16, size: tuple[int, int] = (5, 7), *,
+    first: bool = True, last: bool = True, added: bool = False,
+) -> TensorRef:  # fmt: skip
+    """HARD_SWISH between 8-bit convolutions; ``added``: of a sum; ``first``, ``last``: which convolutions there are."""
+    x = net.input(image(batch, *size, channels, dtype="int8"))
+    x = net.conv(x, channels, (3, 3)) if first else x
+    x = net.like("ADD", x, net.conv(x, channels, (1, 1))) if added else x
+    y = net.like("HARD_SWISH", x)
+    return net.conv(y, 7, (1, 1)) if last else y
+
+
+test_a_lookup_between_convolutions_is_done_channels_last = rule_test(
+    "lookup_channels_last",
+    Case("an image", looked_up),
+    Case("a sum", lambda net: looked_up(net, added=True)),
+    Case("a dynamic batch", lambda net: looked_up(net, batch=None), batch=3),
+    Case("several images", lambda net: looked_up(net, batch=3)),
+    declines("no convolution before it", lambda net: looked_up(net, first=False), "makes the image"),
+    declines("no convolution after it", lambda net: looked_up(net, last=False), "reads the image"),
+    declines("a single pixel", lambda net: looked_up(net, size=(1, 1))),
+    declines("one channel", lambda net: looked_up(net, channels=1)),
+)
+
+
+@pytest.mark.parametrize("batch", [1, None])
+def test_transposes_of_lookups_cancel_out_in_onnx_runtime(batch: int | None) -> None:
+    applied = Applied("lookup_channels_last", lambda net: looked_up(net, batch=batch), batch=3)
+    assert applied.fused["Transpose"] < optimized(settled(applied.before))["Transpose"]
 
 
 # --- image_channels_to_width ------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnx_tflite_plugin.rewrite.declaration import Gain, Needed, RuleDeclaration
+from onnx_tflite_plugin.rewrite.declaration import ZEN_4, Gain, Needed, RuleDeclaration
 
 _SEVERAL = frozenset({"Conv", "QuantizeLinear"})
 
@@ -94,6 +94,14 @@ RULES = (
         "a float constant per channel is repeated for the pixels of a row",
         Gain(9, 10.8, 24.7, 1.2),
         after=("batch_norm_to_conv", "scale_offset_to_conv"),
+    ),
+    RuleDeclaration(
+        __name__,
+        "lookup_channels_last",
+        "lookups between 8-bit convolutions are done channels last, as ONNX Runtime computes the convolutions",
+        Gain(1, 14.2, 14.2, 14.2, ZEN_4),
+        frozenset({"Conv", "GatherElements"}),
+        after=("fold_width", "fold_depthwise"),
     ),
     RuleDeclaration(
         __name__,

@@ -5,6 +5,8 @@ there multiply tensors of equal shape only. Repeated over all pixels by Resize, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import permutations
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -86,7 +88,12 @@ def _batches(graph: ir.Graph) -> Batches:
         operands = node.inputs if node.op_type in _BROADCASTING else node.inputs[:1]
         counts = {batches.get(value) for value in operands if value is not None and constant_shape(value) is None}
         transposed = node.op_type == "Transpose" and ints(node, "perm", [1])[0] == 0
-        keeps = transposed or node.op_type in _KEEPING_BATCH or node.op_type in _BROADCASTING
+        keeps = (
+            transposed
+            or _reshapes_elements_of_batch(node)
+            or node.op_type in _KEEPING_BATCH
+            or node.op_type in _BROADCASTING
+        )
         kept = counts.pop() if keeps and len(counts) == 1 else None
         for value in node.outputs:
             size = value.shape[0] if value.shape else None
@@ -96,12 +103,30 @@ def _batches(graph: ir.Graph) -> Batches:
     return batches
 
 
+def _reshapes_elements_of_batch(node: ir.Node) -> bool:
+    """True for a Reshape or Squeeze after which axis 0 still counts the batch: the other sizes are static, of equal product."""
+    if node.op_type not in ("Reshape", "Squeeze"):
+        return False
+    before, after = (sizes(value) or [None] for value in (node.inputs[0], node.outputs[0]))
+    rests = [[size or 0 for size in shape[1:]] for shape in (before, after)]
+    return all(0 not in rest for rest in rests) and len(before) > 1 and prod(rests[0]) == prod(rests[1])
+
+
 def _is_float(value: ir.Value | None) -> bool:
     """True if no integer kernel computes a value."""
     return value is not None and value.dtype == ir.DataType.FLOAT and producer(value, "DequantizeLinear") is None
 
 
 def _convolution(value: ir.Value | None) -> ir.Node | None:
-    """Return the convolution that makes a value, with or without an activation."""
+    """Return the convolution that makes a value, with or without an activation; SiLU is a product with a Sigmoid."""
+    product = producer(value, "Mul")
+    if product is not None:
+        value = next((x for x, gate in permutations(product.inputs) if _is_sigmoid(gate, x)), None)
+        return producer(value, "Conv")
     activation = producer(value, *_FUSED_WITH_CONV)
     return producer(activation.inputs[0] if activation else value, "Conv")
+
+
+def _is_sigmoid(value: ir.Value | None, of: ir.Value | None) -> bool:
+    node = producer(value, "Sigmoid")
+    return node is not None and node.inputs[0] is of

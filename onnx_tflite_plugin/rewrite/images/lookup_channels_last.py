@@ -1,0 +1,92 @@
+"""ONNX Runtime computes 8-bit convolutions channels last, and moves the Transposes for it through elementwise operators, but
+not through a lookup, which is a GatherElements between Reshapes. Around a lookup between convolutions the rule writes the
+opposite Transposes, which cancel out with those of ONNX Runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_tflite_plugin.rewrite.editor import Editor
+from onnx_tflite_plugin.rewrite.matching import CHANNELS_FIRST, CHANNELS_LAST, constant, only_user, producer
+from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require_match
+
+_ELEMENTWISE = frozenset({"Add", "Cast", "Clip", "Mul", "QuantizeLinear", "DequantizeLinear", "Relu", "Sub"})
+"""Operators that ONNX Runtime moves Transposes through."""
+_LOOKUP = frozenset({"Cast", "GatherElements", "Reshape", "Transpose"})
+"""Operators of a lookup, or of one that is rewritten already."""
+
+
+class Match(NamedTuple):
+    """A lookup: the Reshapes before and after it, and the shape of the image."""
+
+    flatten: ir.Node
+    restore: ir.Node
+    shape: list[int]
+
+
+def check(node: ir.Node) -> Match:
+    """Return the match, if the values of an image between two 8-bit convolutions are looked up."""
+    flatten = require_match(producer(node.inputs[1], "Reshape"))
+    restore = require_match(only_user(node.outputs[0], "Reshape"))
+    shape = constant(restore.inputs[1])
+    require(only_user(flatten.outputs[0], "GatherElements") is node, "the values are read by others, too")
+    require(shape is not None and shape.shape == (4,))
+    assert shape is not None
+    require(shape[1] > 1 and (shape[2:] != 1).any())
+    require(_reaches_convolution(flatten.inputs[0], _upstream), "no 8-bit convolution makes the image")
+    require(_reaches_convolution(restore.outputs[0], _downstream), "no 8-bit convolution reads the image")
+    return Match(flatten, restore, [int(size) for size in shape])
+
+
+def rewrite(editor: Editor, match: Match) -> None:
+    """Emit a Transpose to channels last before the lookup, and one back after it."""
+    flatten, restore, (batch, channels, *size) = match
+    with editor.replacing(flatten):
+        flatten.replace_input_with(0, editor.emit("Transpose", flatten.inputs[0], perm=CHANNELS_LAST))
+    old = restore.outputs[0]
+    with editor.replacing(restore):
+        image = editor.emit("Reshape", restore.inputs[0], np.asarray([batch, *size, channels]))
+        first = editor.emit("Transpose", image, perm=CHANNELS_FIRST)
+    editor.replace_value(old, first)
+
+
+lookup_channels_last = RewriteRule(nodes("GatherElements"), check, rewrite)
+
+
+def _upstream(value: ir.Value) -> Iterable[tuple[ir.Node, ir.Value | None]]:
+    """Yield the producer of a value, once with each of its operands."""
+    node = value.producer()
+    return [] if node is None else [(node, operand) for operand in node.inputs or [None]]
+
+
+def _downstream(value: ir.Value) -> Iterable[tuple[ir.Node, ir.Value | None]]:
+    """Yield the users of a value, each with its results; a convolution only as the user of its image."""
+    return [
+        (use.node, result)
+        for use in value.uses()
+        if use.node.op_type != "Conv" or use.idx == 0
+        for result in use.node.outputs
+    ]
+
+
+def _reaches_convolution(
+    value: ir.Value | None, following: Callable[[ir.Value], Iterable[tuple[ir.Node, ir.Value | None]]]
+) -> bool:
+    """True if elementwise operators and lookups lead from a value to a convolution of dequantized operands."""
+    waiting, seen = [value], set[ir.Value]()
+    while waiting:
+        current = waiting.pop()
+        if current is None or current in seen or current.const_value is not None:
+            continue
+        seen.add(current)
+        for node, other in following(current):
+            if node.op_type == "Conv" and all(producer(x, "DequantizeLinear") for x in node.inputs[:2]):
+                return True
+            if node.domain == "" and node.op_type in _ELEMENTWISE | _LOOKUP:
+                waiting.append(other)
+    return False
