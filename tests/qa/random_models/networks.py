@@ -1,6 +1,7 @@
 """Networks of several operators, drawn: of floats, with weights of 8 bits, or of integers throughout, calibrated on drawn inputs.
 
-``python -m tests.qa.random_models --networks`` tries more than ``tests/qa/test_random_models.py`` does. Around single operators that are drawn is
+``python -m tests.qa.random_models --networks`` tries more than
+``tests/qa/test_random_models.py`` does. Around single operators that are drawn is
 always the same; here each takes what others give, so that layouts, scales and passes meet.
 """
 
