@@ -35,9 +35,11 @@ def select_signature(model: Model, key: str | None) -> Signature | None:
 
 
 def apply_signature(model: Model, signature: Signature | None) -> tuple[Model, InterfaceNames]:
-    """Return the model with the signature's subgraph as its main one, and its input and output names in the signature's order.
+    """Return the model with the signature's subgraph as its main one, and the names of its inputs and outputs.
 
-    Tensors that the signature does not name follow in the file's order under their own names. An output with the name of an
+    Positions are those of the subgraph, so that code that was written for ``get_input_details()`` and ``get_output_details()``
+    finds the same tensor; names are the signature's, or the tensor's own. Outputs that only the signature has, which lie inside
+    the subgraph, come last. An output with the name of an
     input, as language models name their caches, becomes ``NAME:next``, as states do. An empty or repeated name gets ``#index``.
     """
     if signature is None:
@@ -46,7 +48,7 @@ def apply_signature(model: Model, signature: Signature | None) -> tuple[Model, I
     model = replace(model, root=signature.subgraph)
     main = model.main
     inputs, outputs = (
-        _order_by_signature(main, main.inputs, signature.inputs),
+        _name_by_signature(main, list(dict.fromkeys(main.inputs)), signature.inputs),
         _signature_outputs(main, signature.outputs),
     )
     ordered = replace(main, inputs=tuple(t for _, t in inputs), outputs=tuple(t for _, t in outputs))
@@ -75,19 +77,20 @@ def check_outputs(model: Model, names: InterfaceNames, signature: Signature | No
 Named = tuple[str | None, Tensor]
 
 
-def _order_by_signature(graph: Subgraph, side: Sequence[Tensor], names: Mapping[str, int]) -> list[Named]:
-    """Return the tensors of one side in the signature's order, then the others."""
-    signed = [(name, graph.tensors[index]) for name, index in names.items() if graph.tensors[index] in side]
-    covered = {tensor for _, tensor in signed}
-    return [*signed, *((None, tensor) for tensor in side if tensor not in covered)]
+def _name_by_signature(graph: Subgraph, side: Sequence[Tensor], names: Mapping[str, int]) -> list[Named]:
+    """Return the tensors of one side in the file's order, with their names; a tensor of several names occurs once for each."""
+    by_index: dict[int, list[str]] = {}
+    for name, index in names.items():
+        by_index.setdefault(graph.tensors[index].index, []).append(name)
+    return [(name, tensor) for tensor in side for name in by_index.get(tensor.index, [None])]
 
 
 def _signature_outputs(graph: Subgraph, names: Mapping[str, int]) -> list[Named]:
-    """Return the signature's outputs, which quantizers may place inside the subgraph, then the main subgraph's others."""
-    named = _order_by_signature(graph, graph.tensors, names)[: len(names)]
-    covered = {tensor for _, tensor in named}
-    rest = graph.outputs if graph.index == 0 or not named else ()
-    return [*named, *((None, tensor) for tensor in rest if tensor not in covered)]
+    """Return the subgraph's outputs, then those that quantizers place inside it; of a called subgraph only the named ones."""
+    inside = dict.fromkeys(graph.tensors[index] for index in names.values())
+    outputs = list(dict.fromkeys([*graph.outputs, *inside]))
+    named = _name_by_signature(graph, outputs, names)
+    return named if graph.index == 0 or not names else [one for one in named if one[0] is not None]
 
 
 def _interface_names(inputs: Sequence[Named], outputs: Sequence[Named]) -> InterfaceNames:

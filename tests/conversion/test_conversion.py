@@ -108,8 +108,8 @@ def test_signature_exports_every_name_and_inner_tensors() -> None:
     g.output(unary(g, "DEQUANTIZE", inner, "outer"), unary(g, "DEQUANTIZE", x, "unnamed"))
     model.signature("step", {"cache": x}, {"cache": inner, "same": inner, "scores": 2})
     conversion = otp.convert(model.build(), signature="step")
-    assert interface(conversion) == (["cache"], ["cache:next", "same", "scores", "unnamed"])
-    assert [info.type.tensor_type.elem_type for info in conversion.proto.graph.output] == [3, 3, 1, 1]
+    assert interface(conversion) == (["cache"], ["scores", "unnamed", "cache:next", "same"])
+    assert [info.type.tensor_type.elem_type for info in conversion.proto.graph.output] == [1, 1, 3, 3]
     checked = verify(model.build(), conversion.proto.SerializeToString(), signature="step")
     assert checked.ok
     assert "xnnpack" in checked.kernels

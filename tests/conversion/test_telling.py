@@ -50,7 +50,7 @@ def names(conversion: otp.Conversion) -> list[str]:
 def test_main_signature_names_inputs_and_outputs_by_default() -> None:
     data = two_inputs().build()
     conversion = otp.convert(data, verify=True)
-    assert names(conversion) == ["a", "b", "difference"]
+    assert names(conversion) == ["b", "a", "difference"]
     assert conversion.report.signature == "serve"
     assert conversion.verification is not None
     assert conversion.verification.ok
@@ -69,7 +69,7 @@ def test_operands_in_the_signatures_order_are_the_right_ones() -> None:
     np.testing.assert_array_equal(session.run(None, feeds)[0], runner(**feeds)["difference"])
 
 
-def test_what_a_signature_leaves_out_follows_under_the_tensors_name() -> None:
+def test_what_a_signature_leaves_out_keeps_the_tensors_name() -> None:
     model = ModelBuilder()
     g = model.main
     x, z = g.input("x", (2, 3)), g.input("z", (5,))
@@ -79,7 +79,7 @@ def test_what_a_signature_leaves_out_follows_under_the_tensors_name() -> None:
     g.output(w, y)
     model.signature("half", {"image": x}, {"result": y})
     conversion = otp.convert(model.build(), verify=True)
-    assert names(conversion) == ["image", "z", "result", "w"]
+    assert names(conversion) == ["image", "z", "w", "result"]
 
 
 def test_report_and_metadata_name_the_signatures() -> None:
@@ -112,7 +112,7 @@ def test_sizes_of_another_subgraphs_signature_can_be_set() -> None:
 
 def test_edges_say_what_integers_mean() -> None:
     report = otp.convert(two_inputs().build()).report
-    a, b = report.inputs
+    b, a = report.inputs
     assert (a.name, a.dtype, a.scale, a.zero_point, a.tensor) == ("a", "int8", (0.25,), (7,), "first:0")
     assert (b.scale, b.zero_point) == ((0.5,), (-3,))
     assert [edge.shape[1] for edge in (a, b, *report.outputs)] == [3, 3, 3]
@@ -346,8 +346,8 @@ def test_the_file_carries_on_what_the_author_says() -> None:
 def test_the_file_says_what_its_integers_mean() -> None:
     told = read_authored(props(otp.convert(two_inputs().build()).proto.metadata_props))
     assert [(edge["name"], edge["tensor"], edge["scale"], edge["zero_point"]) for edge in told["inputs"]] == [
-        ("a", "first:0", [0.25], [7]),
         ("b", "second:0", [0.5], [-3]),
+        ("a", "first:0", [0.25], [7]),
     ]
     assert set(told) == {"inputs", "outputs"}, "what the author leaves out is not carried on as empty"
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import onnxruntime as ort
 import pytest
+from ai_edge_litert.interpreter import Interpreter
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder
@@ -38,12 +40,38 @@ def test_an_empty_or_repeated_name_is_told_apart_by_the_tensors_index() -> None:
     assert ends(chain("y", "x", "", "y")) == (["x"], ["y", "x#2", "#3", "y#4"])
 
 
-def test_outputs_follow_the_signatures_order_then_the_files() -> None:
-    assert ends(chain("a", "b", "c", signature={"last": 2, "first": 0})) == (["x"], ["last", "first", "b"])
+def test_outputs_keep_the_files_positions_under_the_signatures_names() -> None:
+    assert ends(chain("a", "b", "c", signature={"last": 2, "first": 0})) == (["x"], ["first", "b", "last"])
+
+
+def test_positions_are_those_of_the_interpreter() -> None:
+    """Code that was written for ``get_output_details()`` reads the same tensor from ONNX Runtime."""
+    model = ModelBuilder()
+    g = model.main
+    x, y = g.input("x", (2, 3)), g.input("y", (2, 3))
+    results = [g.tensor(name, (2, 3)) for name in ("sum", "difference", "product")]
+    for code, result in zip(("ADD", "SUB", "MUL"), results, strict=True):
+        g.operator(code, [x, y], [result])
+    g.output(*results)
+    model.signature("serve", {"b": y, "a": x}, {"z": results[1], "w": results[2], "v": results[0]})
+    data = model.build()
+    interpreter = Interpreter(model_content=data)
+    interpreter.allocate_tensors()
+    session = ort.InferenceSession(otp.convert(data).proto.SerializeToString())
+    given = [np.array([[1, 2, 3], [5, 7, 11]], np.float32), np.array([[13, 17, 19], [23, 29, 31]], np.float32)]
+    for detail, array in zip(interpreter.get_input_details(), given, strict=True):
+        interpreter.set_tensor(detail["index"], array)
+    interpreter.invoke()
+    names = [info.name for info in session.get_inputs()]
+    assert names == ["a", "b"]
+    found = session.run(None, dict(zip(names, given, strict=True)))
+    assert [info.name for info in session.get_outputs()] == ["v", "z", "w"]
+    for detail, array in zip(interpreter.get_output_details(), found, strict=True):
+        assert np.array_equal(interpreter.get_tensor(detail["index"]), array)
 
 
 def test_output_named_like_an_input_becomes_its_next_value() -> None:
-    assert ends(chain("a", "b", signature={"x": 1, "y": 0})) == (["x"], ["x:next", "y"])
+    assert ends(chain("a", "b", signature={"x": 1, "y": 0})) == (["x"], ["y", "x:next"])
 
 
 def test_signature_of_another_subgraph_must_be_requested() -> None:
@@ -84,7 +112,7 @@ def test_a_name_that_is_told_apart_is_no_other_tensors_name_either() -> None:
 def test_a_tensor_inside_that_a_signature_calls_an_input_is_none() -> None:
     model = chain("a", "b")
     model.signature("main", {"inside": 1, "x": 0}, {"b": 2})
-    assert ends(model) == (["x"], ["b", "a"])
+    assert ends(model) == (["x"], ["a", "b"])
 
 
 @pytest.mark.parametrize("subgraph", [0, 1])

@@ -157,5 +157,5 @@ def test_only_a_signature_of_the_main_graph_leaves_anything_to_the_graph_s_order
     own = subgraph(operator(ends[:2], ends[2:], graph=graph), inputs=ends[:2], outputs=ends[2:], index=graph)
     graphs = [own] if graph == 0 else [subgraph(operator([slot(0)], [slot(1)])), own]
     entry = structure.entry(model(*graphs, signatures=[Signature("s", graph, {"b": 1}, {"d": 3})]), "s")
-    assert entry.input_names == (("b", "t0") if graph == 0 else ("b",))
-    assert entry.output_names == (("d", "t2") if graph == 0 else ("d",))
+    assert entry.input_names == (("t0", "b") if graph == 0 else ("b",))
+    assert entry.output_names == (("t2", "d") if graph == 0 else ("d",))

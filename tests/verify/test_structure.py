@@ -88,12 +88,12 @@ def test_a_constant_shows_its_whole_elements() -> None:
 def test_an_entry_is_a_signature_or_the_main_graph_under_the_names_of_its_first() -> None:
     model = read(everything())
     for key, inputs, outputs in (
-        (None, ("image",), ("score", "ž")), ("main", ("image",), ("score", "ž")), ("side", ("a",), ("b",)),
+        (None, ("image",), ("ž", "score")), ("main", ("image",), ("ž", "score")), ("side", ("a",), ("b",)),
     ):  # fmt: skip
         found = entry(model, key)
         assert (found.input_names, found.output_names) == (inputs, outputs)
         assert found.subgraph.index == (1 if key == "side" else 0)
-        assert [tensor.name for tensor in found.outputs] == (["v"] if key == "side" else ["y", "ž"])
+        assert [tensor.name for tensor in found.outputs] == (["v"] if key == "side" else ["ž", "y"])
     with pytest.raises(UnsupportedOption, match="the model has no signature 'no'; it has 'main', 'side'"):
         entry(model, "no")
     plain = ModelBuilder()
@@ -115,7 +115,7 @@ def test_the_main_graph_goes_by_its_own_signature_whichever_the_file_tells_first
     assert (found.subgraph.index, found.input_names, found.output_names) == (0, ("image",), ("score",))
 
 
-def test_a_signature_gives_in_its_own_order_what_is_inside_the_graph_too_and_the_rest_follows() -> None:
+def test_a_signature_names_the_graph_s_ends_in_their_order_and_adds_what_is_inside() -> None:
     model = ModelBuilder()
     g = model.main
     x, z = g.input("x", (5,)), g.input("z", (5,))
@@ -126,8 +126,8 @@ def test_a_signature_gives_in_its_own_order_what_is_inside_the_graph_too_and_the
     g.output(y, b)
     model.signature("main", {"second": z}, {"inner": a, "last": b})
     found = entry(read(model.build()))
-    assert (found.input_names, [tensor.name for tensor in found.inputs]) == (("second", "x"), ["z", "x"])
-    assert (found.output_names, [tensor.name for tensor in found.outputs]) == (("inner", "last", "y"), ["a", "b", "y"])
+    assert (found.input_names, [tensor.name for tensor in found.inputs]) == (("x", "second"), ["x", "z"])
+    assert (found.output_names, [tensor.name for tensor in found.outputs]) == (("y", "last", "inner"), ["y", "b", "a"])
 
 
 def test_what_operators_take_make_and_need_from_outside() -> None:

@@ -271,7 +271,7 @@ class TestVerify:
         model.signature("go", {"x": x}, {"y": y, "z": z})
         data, given = model.build(), np.array([[1, -2, 3], [-5, 7, -11]], np.float32)
         for kernels in ("xnnpack", "builtin", "reference"):
-            inside, end = LiteRT(data, kernels, signature="go").run([given])
+            end, inside = LiteRT(data, kernels, signature="go").run([given])
             assert np.array_equal(inside, np.abs(given))
             assert np.array_equal(end, -np.abs(given))
         found = verify(data, convert(data), signature="go")

@@ -77,10 +77,10 @@ def read(data: bytes) -> Model:
 
 
 def entry(model: Model, signature: str | None = None) -> Entry:
-    """A signature with its names in its order; without one the main graph, under the first signature that names it.
+    """Return what a signature takes and gives, in the subgraph's order; without one the main graph, under its first signature.
 
-    What a signature of the main graph leaves out follows in the graph's order. Raises UnsupportedOption for a signature that
-    the file does not have.
+    Outputs inside the subgraph, which only a signature names, come last. Raises UnsupportedOption for a signature that the
+    file does not have.
     """
     named = next(
         (one for one in model.signatures if (one.subgraph == 0 if signature is None else one.key == signature)), None
@@ -104,12 +104,17 @@ def entry(model: Model, signature: str | None = None) -> Entry:
 def _signed(
     graph: Subgraph, side: tuple[Tensor, ...], names: Mapping[str, int]
 ) -> tuple[tuple[Tensor, ...], tuple[str, ...]]:
-    """One side's tensors and names; a signature of another subgraph gives access to nothing else."""
-    indices = {tensor.index for tensor in side}
-    signed = [(graph.tensors[index], name) for name, index in names.items() if index in indices]
-    covered = {tensor.index for tensor, _ in signed}
-    left = tuple(tensor for tensor in side if graph.index == 0 and tensor.index not in covered)
-    return (*(tensor for tensor, _ in signed), *left), (*(name for _, name in signed), *_names(left))
+    """Return one side's tensors and names; a signature of another subgraph gives access to nothing else."""
+    by_index: dict[int, list[str]] = {}
+    for name, index in names.items():
+        by_index.setdefault(index, []).append(name)
+    own = dict(zip((t.index for t in side), _names(side), strict=True)) if graph.index == 0 else {}
+    ends = [
+        (tensor, name)
+        for tensor in dict.fromkeys(side)
+        for name in by_index.get(tensor.index, [own[tensor.index]] if tensor.index in own else [])
+    ]
+    return tuple(tensor for tensor, _ in ends), tuple(name for _, name in ends)
 
 
 def producers(graph: Subgraph) -> dict[int, Operator]:
