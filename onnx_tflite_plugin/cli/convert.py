@@ -48,7 +48,8 @@ _DATA = ("inputs", "ranges", "seed", "runs", "tolerance")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 @click.option(
     "-v", "--verbose", "verbosity", count=True,
-    help="Log each stage with its time; -vv also why rewrite rules did not apply.",
+    help="Print layout, rewrites, counts and the Python lines that run the model; -vv also the ONNX nodes of each operator, the "
+    "time of each stage and why rewrite rules did not apply.",
 )  # fmt: skip
 @click.pass_context
 def convert(
@@ -99,7 +100,7 @@ def convert(
     from onnx_tflite_plugin.source import read_bytes
 
     doing = f"{'converting and verifying' if options['verify'] else 'converting'} {Path(job.name).name}"
-    with working(doing, quiet=quiet or verbosity > 0) as stage, redirect_stdout_to_stderr():
+    with working(doing, quiet=quiet or verbosity > 1) as stage, redirect_stdout_to_stderr():
         source = job.load()
         conversion = run(source, signature=job.signature, progress=wrap(stage), **options)
         files = [] if job.output == STREAM else conversion.save(job.output)
@@ -111,14 +112,15 @@ def convert(
     on_failure(as_json=as_json)
     seconds = time.perf_counter() - start
     from onnx_tflite_plugin.cli.summary import as_json as report_json
-    from onnx_tflite_plugin.cli.summary import summary
+    from onnx_tflite_plugin.cli.summary import brief_summary, operator_rows, summary
 
     with ignore_broken_pipe():
         if as_json:
             print_json(report_json(conversion, Path(job.name), files, seconds))
         elif not quiet:
             report_row = [Row("report", [f"{page}; open it in a browser"])] if page is not None else []
-            print_rows([*summary(conversion, files, seconds), *report_row])
+            rows = summary(conversion, files, seconds) if verbosity else brief_summary(conversion, files, seconds)
+            print_rows([*rows, *(operator_rows(conversion) if verbosity > 1 else []), *report_row])
 
 
 def _check_model_exists(model: Path) -> None:

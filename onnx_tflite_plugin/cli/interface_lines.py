@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from onnx_tflite_plugin.telling.edges import Edge
 
 _MOST = 8
+_BRIEF = 3
 _LABELS = 3  # shown of the list
 
 
@@ -25,6 +26,13 @@ def interface_lines(edges: Sequence[Edge]) -> list[str]:
         lines.append(f"{name:{widths[0]}}  {type_:{widths[1]}}  {meaning}".rstrip())
         lines += [f"  {text}" for text in metadata_lines(edge)]
     return at_most(lines, 2 * _MOST)
+
+
+def brief_interface(edges: Sequence[Edge]) -> str:
+    """Return names, dtypes and shapes in one line; of more than three inputs or outputs the first three and their number."""
+    texts = [f"{shorten(edge.name) or repr('')} {edge.dtype} {shape(edge.shape)}" for edge in edges[:_BRIEF]]
+    more = len(edges) - _BRIEF
+    return ", ".join(texts) + (f", … and {more} more" if more > 0 else "")
 
 
 def shape(sizes: Sequence[int | str | None]) -> str:

@@ -216,14 +216,14 @@ def format_counts(counts: Sequence[tuple[str, int]], limit: int = 6) -> str:
 
 
 def log_to_stderr(verbosity: int) -> None:
-    """Log to stderr: stages with their time from 1, the reasons of declined rewrites from 2."""
-    if verbosity:
+    """Log to stderr from -vv on: stages with their time, and the reasons of declined rewrites."""
+    if verbosity > 1:
         from onnx_tflite_plugin.progress import LOG
 
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(message)s"))
         LOG.addHandler(handler)
-        LOG.setLevel(logging.INFO if verbosity == 1 else logging.DEBUG)
+        LOG.setLevel(logging.DEBUG)
 
 
 def plural(number: int, word: str) -> str:

@@ -1,12 +1,13 @@
-"""Summary of a conversion in a few lines: what a user needs, and everything unusual."""
+"""Summary of a conversion: at most five lines by default; layout, rewrites and counts with -v; operators with -vv."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnx_tflite_plugin.cli.interface_lines import interface_lines
+from onnx_tflite_plugin.cli.interface_lines import brief_interface, interface_lines
 from onnx_tflite_plugin.cli.output import Row, at_most, format_counts, format_size, plural, shorten
 from onnx_tflite_plugin.rewrite import rule_named
 from onnx_tflite_plugin.rewrite.weights import dtypes as forms
@@ -25,12 +26,64 @@ _PLANS = {
 }
 
 
-def summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> list[Row]:
-    """Return the rows to print after the files are written."""
+def brief_summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> list[Row]:
+    """Return the rows to print by default, of one line each: files, inputs, outputs, verification, warnings."""
     report = conversion.report
-    written = " and ".join(f"{file} ({format_size(file.stat().st_size)})" for file in files)
     rows = [
-        Row("wrote", [f"{written} in {seconds:.2f} s"], "bold green"),
+        _written(files, seconds),
+        Row("inputs", [brief_interface(report.inputs)] if report.inputs else []),
+        Row("outputs", [brief_interface(report.outputs)] if report.outputs else []),
+    ]
+    if conversion.verification is not None:
+        rows.append(Row("verified", verification_lines(conversion.verification)[:1], "green"))
+    warnings = [*_interface_notes(report), *(" ".join(text.split()) for text in report.warnings)]
+    more = f" ({len(warnings) - 1} more with -v)" if len(warnings) > 1 else ""
+    rows.append(Row("warning", [f"{text}{more}" for text in warnings[:1]], "yellow"))
+    return [row for row in rows if row.lines]
+
+
+def _written(files: Sequence[Path], seconds: float) -> Row:
+    written = " and ".join(f"{file} ({format_size(file.stat().st_size)})" for file in files)
+    return Row("wrote", [f"{written} in {seconds:.2f} s"], "bold green")
+
+
+def _interface_notes(report: Report) -> Iterator[str]:
+    """Yield what a caller must know of the interface: further signatures, and states."""
+    if report.other_signatures:
+        count = plural(len(report.other_signatures), "other signature")
+        yield f"{count} not converted; --signature all writes each to a file of its own"
+    if report.states:
+        yield (
+            f"{plural(len(report.states), 'state')} added as inputs and outputs; "
+            "onnx_tflite_plugin.runtime.Session carries them from run to run"
+        )
+
+
+def operator_rows(conversion: Conversion) -> list[Row]:
+    """Return the ONNX nodes of each TFLite operator of the main subgraph, by the metadata of the nodes."""
+    from onnx_tflite_plugin.graph.metadata import belongs_to, props, source_handler
+
+    lines: dict[tuple[int, ...], Counter[str]] = {}
+    handlers: dict[tuple[int, ...], str] = {}
+    for node in conversion.proto.graph.node:
+        given = props(node.metadata_props)
+        operators = belongs_to(given)
+        lines.setdefault(operators, Counter())[node.op_type] += 1
+        handlers.setdefault(operators, source_handler(given)[0].rpartition(":")[2])
+    return [
+        Row(
+            f"op {','.join(map(str, operators))}" if operators else "shared",
+            [f"{handlers[operators]}: {format_counts(list(counts.items()))}".removeprefix(": ")],
+        )
+        for operators, counts in sorted(lines.items())
+    ]
+
+
+def summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> list[Row]:
+    """Return the rows to print with -v."""
+    report = conversion.report
+    rows = [
+        _written(files, seconds),
         Row("inputs", interface_lines(report.inputs)),
         Row("outputs", interface_lines(report.outputs)),
         Row("run it", conversion.snippet(str(files[0])).splitlines(), code=True),

@@ -56,7 +56,7 @@ def names(folder: Path) -> set[str]:
 
 
 def test_the_model_goes_beside_the_source_and_the_summary_says_what_it_is(run: Run, added: Path) -> None:
-    done = run("convert", added)
+    done = run("convert", added, "-v")
     written = added.with_suffix(".onnx")
     assert done.code == 0
     assert done.err == ""
@@ -82,16 +82,30 @@ def test_quiet_prints_nothing(run: Run, added: Path) -> None:
     assert run("convert", added, "--quiet") == (0, "", "")
 
 
-def test_verbose_logs_stages_and_twice_the_reasons_of_declined_rewrites(
+def test_summary_has_one_line_a_fact_unless_verbose(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    labels = {}
+    for flags in ((), ("-v",), ("-vv",)):
+        monkeypatch.setattr(LOG, "handlers", [])
+        ran = run("convert", INT8, tmp_path / "out.onnx", "--verify", *flags)
+        LOG.setLevel(logging.NOTSET)
+        assert ran.code == 0
+        labels[flags] = [line[:12].strip() for line in ran.out.splitlines()]
+    assert labels[()] == ["wrote", "inputs", "outputs", "verified"]
+    assert {"run it", "target", "operators", "layout", "rewritten"} <= set(labels["-v",])
+    assert "op 0" not in labels["-v",]
+    assert {f"op {index}" for index in range(7)} <= set(labels["-vv",])
+
+
+def test_verbose_twice_logs_stages_and_the_reasons_of_declined_rewrites(
     run: Run, added: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for flag, reasons in (("-v", False), ("-vv", True)):
+    for flag, logs in (("-v", False), ("-vv", True)):
         monkeypatch.setattr(LOG, "handlers", [])
         ran = run("convert", INT8, tmp_path / "out.onnx", "--quiet", flag)
         LOG.setLevel(logging.NOTSET)
         assert (ran.code, ran.out) == (0, "")
-        assert "rewriting: " in ran.err
-        assert ("rewrite fold_depthwise: not applied (1x): there are more than 8 channels" in ran.err) == reasons
+        assert ("rewriting: " in ran.err) == logs
+        assert ("rewrite fold_depthwise: not applied (1x): there are more than 8 channels" in ran.err) == logs
 
 
 def test_options_reach_the_conversion(run: Run, added: Path, tmp_path: Path) -> None:
@@ -351,7 +365,7 @@ def test_a_terminated_process_leaves_nothing(added: Path) -> None:
 
 def test_the_command_writes_what_the_function_returns(run: Run, tmp_path: Path) -> None:
     digits = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
-    done = run("convert", digits, tmp_path / "digits.onnx")
+    done = run("convert", digits, tmp_path / "digits.onnx", "-v")
     assert "columns of an image with few channels become channels of its first convolution: 1 place" in done.out
     assert onnx.load(tmp_path / "digits.onnx").SerializeToString() == otp.convert(digits).proto.SerializeToString()
 

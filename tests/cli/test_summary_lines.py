@@ -14,7 +14,7 @@ from onnx_tflite_plugin.cli.failures import with_hints
 from onnx_tflite_plugin.cli.interface_lines import interface_lines, metadata_lines, quantization, shape
 from onnx_tflite_plugin.cli.jobs import Job
 from onnx_tflite_plugin.cli.output import Row
-from onnx_tflite_plugin.cli.summary import summary, verification_lines, warning_row
+from onnx_tflite_plugin.cli.summary import brief_summary, summary, verification_lines, warning_row
 from onnx_tflite_plugin.errors import ConversionError, Problem
 from onnx_tflite_plugin.report import Report, Transposed
 from onnx_tflite_plugin.rewrite import RULES
@@ -40,6 +40,32 @@ def summarized(folder: Path, **changes: Any) -> list[Row]:
 def rows(folder: Path, **changes: Any) -> dict[str, list[str]]:
     """The summary's lines by label."""
     return {row.label: list(row.lines) for row in summarized(folder, **changes)}
+
+
+def test_brief_summary_has_at_most_five_lines(tmp_path: Path) -> None:
+    file = tmp_path / "m.onnx"
+    file.write_bytes(bytes(3))
+    edges = tuple(Edge(f"x{k}", "float32", (k + 2, None)) for k in range(5))
+    report = replace(
+        PLAIN,
+        inputs=edges,
+        outputs=edges[:1],
+        states=("h", "c"),
+        other_signatures=("a", "b"),
+        warnings=("odd", "odder"),
+    )
+    verification = SimpleNamespace(text="within tolerance\n  ok y\n  ok z")
+    conversion: Any = SimpleNamespace(report=report, verification=verification)
+    found = {row.label: list(row.lines) for row in brief_summary(conversion, [file], 0.126)}
+    assert found == {
+        "wrote": [f"{file} (3 bytes) in 0.13 s"],
+        "inputs": ["x0 float32 [2, ?], x1 float32 [3, ?], x2 float32 [4, ?], … and 2 more"],
+        "outputs": ["x0 float32 [2, ?]"],
+        "verified": ["within tolerance"],
+        "warning": [
+            "2 other signatures not converted; --signature all writes each to a file of its own (3 more with -v)"
+        ],
+    }
 
 
 def test_only_the_lines_of_python_are_code_which_no_terminal_breaks(tmp_path: Path) -> None:
