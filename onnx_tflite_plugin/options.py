@@ -89,7 +89,8 @@ class ConvertOptions(CheckedOptions):
     )  # fmt: skip
     input_shape: Mapping[str, Shape] = _option(
         SHAPES, dict,
-        "Shape of an input, as if the model had been written for it; a name instead of a size makes a dynamic dimension.",
+        "Shape of an input, as if the model had been written for it; a name instead of a size makes a dynamic dimension. "
+        "NAME is the signature's, the TFLite tensor's, or a position: 0=1,224,224,3.",
         metavar="NAME=N,224,224,3",
     )  # fmt: skip
     dynamic_batch: bool = _option(

@@ -1,6 +1,13 @@
-"""Unique names: the first use keeps the name, later ones get the suffix ``#n``."""
+"""Names: unique ones, where later uses get the suffix ``#n``, and the different names of graph inputs and outputs."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from onnx_tflite_plugin.errors import UnsupportedOption
+
+T = TypeVar("T")
 
 
 class UniqueNames:
@@ -19,3 +26,24 @@ class UniqueNames:
             if candidate not in self._next:
                 self._next[candidate] = 1
                 return candidate
+
+
+def resolve_keys(
+    given: Mapping[str, T], names: Sequence[str], stored: Sequence[str], flag: str, positions: int | None = None
+) -> dict[str, T]:
+    """Return values given by name, by the name of the TFLite tensor, or by position, under the names; others as they are.
+
+    ``names`` and ``stored``: both names of each graph input or output. ``positions``: how many of them, from the first, have
+    a position. ``flag``: the option, for messages. Raises UnsupportedOption if one of them is given twice.
+    """
+    resolved: dict[str, T] = {}
+    for key, value in given.items():
+        name = key
+        if key not in names and stored.count(key) == 1:
+            name = names[stored.index(key)]
+        elif key not in names and key.isdecimal() and int(key) < (len(names) if positions is None else positions):
+            name = names[int(key)]
+        if name in resolved:
+            raise UnsupportedOption(f"{flag} {key}: {name!r} is given twice; give it once, under either name")
+        resolved[name] = value
+    return resolved

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from onnx_tflite_plugin.binding.bound import BoundGraph
 from onnx_tflite_plugin.errors import CONTRADICTION, InvalidModel, Problem, UnsupportedOption
+from onnx_tflite_plugin.graph.names import resolve_keys
 from onnx_tflite_plugin.layout.propagation import InterfaceLayouts
 from onnx_tflite_plugin.layout.tensor_layout import TensorLayout, layout_of_permutation, source_layout
 from onnx_tflite_plugin.source.model import Model, Signature, Subgraph, Tensor
@@ -121,8 +122,11 @@ def interface_layouts(
     Raises UnsupportedOption for a name that the model does not have, or letters that do not permute its axes.
     """
     edges = {tensor: source_layout(tensor.dims) for tensor in (*main.inputs, *main.outputs)}
+    ends = (*main.inputs, *main.outputs)
+    stored = [tensor.name for tensor in ends]
+    layouts = resolve_keys(layouts, (*names.inputs, *names.outputs), stored, "--layout", len(main.inputs))
     asked: dict[Tensor, TensorLayout] = {}
-    by_name = dict(zip((*names.inputs, *names.outputs), (*main.inputs, *main.outputs), strict=True))
+    by_name = dict(zip((*names.inputs, *names.outputs), ends, strict=True))
     for name, letters in layouts.items():
         if name not in by_name:
             raise UnsupportedOption(

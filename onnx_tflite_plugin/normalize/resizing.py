@@ -8,6 +8,7 @@ from itertools import chain
 
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel, Problem, UnsupportedOperator, UnsupportedOption
+from onnx_tflite_plugin.graph.names import resolve_keys
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.lowering.interface import InterfaceNames
 from onnx_tflite_plugin.normalize.changes import with_dims
@@ -36,6 +37,8 @@ def resize_inputs(
     UnsupportedOperator if shapes cannot be derived.
     """
     model = complete_shapes(model, host)
+    stored = [tensor.name for tensor in model.main.inputs]
+    shapes = resolve_keys(shapes, names.inputs, stored, "--input-shape")
     requested = _parse_shapes(model, shapes, names)
     fixed = {tensor: _with_stored(sizes, tensor) for tensor, sizes in requested.items()}
     changed = {tensor: dims for tensor, dims in fixed.items() if dims != tensor.dims}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from onnx_tflite_plugin.graph.names import resolve_keys
 from onnx_tflite_plugin.graph.serialized import Converted
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.options import VerifyOptions
@@ -79,7 +80,11 @@ def verify(
     told = progress or (lambda stage: None)
     told("loading both models")
     examined = Examined(content(tflite), model_of(onnx), signature, tolerance, told)
-    asked = _Asked(inputs, seed, runs, shapes, ranges or {}, tolerance is None, bisect, partial, host)
+    entry = examined.entry
+    stored = [tensor.name for tensor in entry.inputs]
+    ranges = resolve_keys(ranges or {}, entry.input_names, stored, "--range")
+    shapes = None if shapes is None else resolve_keys(shapes, entry.input_names, stored, "--input-shape")
+    asked = _Asked(inputs, seed, runs, shapes, ranges, tolerance is None, bisect, partial, host)
     with recorded_crashes() as crashes:
         verification = _compared(examined, asked, told)
     return replace(verification, notes=(*verification.notes, *dict.fromkeys(crashes)))
