@@ -12,7 +12,7 @@ from onnx_tflite_plugin.checked import check_keywords, describe, did_you_mean, f
 from onnx_tflite_plugin.errors import UnsupportedOption
 
 Shape = Sequence[int | str]
-Optimize = Literal["none", "faithful", "speed"]
+Optimize = Literal["none", "readable", "faithful", "speed"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 COMMON, SHAPES, LAYOUT, QUANTIZATION = "Common", "Shapes and parts", "Layout", "Quantization"
@@ -73,7 +73,8 @@ class ConvertOptions(CheckedOptions):
     optimize: Optimize = _option(
         COMMON, "faithful",
         "faithful rearranges operators where the runtime gains and no value changes, speed also where a rounding is "
-        "skipped; none leaves every operator as it is written.",
+        "skipped; none leaves every operator as it is written; readable also stores weights of 8 bits as uint8, without an If, and "
+        "names constants after their use.",
     )  # fmt: skip
     signature: str | None = _option(
         COMMON, None,

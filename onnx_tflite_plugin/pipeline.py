@@ -34,6 +34,7 @@ from onnx_tflite_plugin.quantization.opset import choose_opset
 from onnx_tflite_plugin.quantization.plan import StoragePlan, plan_storage
 from onnx_tflite_plugin.report import Report, Transposed, node_counts
 from onnx_tflite_plugin.rewrite import RULES, rule_named
+from onnx_tflite_plugin.rewrite.name_constants import NameConstants
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, apply_rules, run_passes
 from onnx_tflite_plugin.rewrite.target_check import check_model
 from onnx_tflite_plugin.rewrite.weights.assign_dtypes import AssignWeightDtypes
@@ -187,7 +188,7 @@ class Pipeline:
         """Rewrite by the target's rules and the packs' hooks, and assign the dtypes of int8 weights."""
         self.stages("rewriting")
         level, target = self.options.optimize, self.target
-        options = RewriteOptions(self.options.weights_dtype, self.options.unroll)
+        options = RewriteOptions(self._weights_dtype, self.options.unroll)
         outcomes = apply_rules([RULES["unroll_loops"]] if options.unroll else [], model, options)
         check_model(model, target, planned.opset)
         transposes = node_counts(model).get("Transpose", 0)
@@ -199,13 +200,22 @@ class Pipeline:
         apply_rules([RULES["reshape_before_if"]], model, options)
         model = self.host.hooks.finish(model, packs_of(planned.model))
         changed = {name: outcome.applied for name, outcome in outcomes.items() if outcome.applied}
-        return Rewritten(model, transposes, changed, self._assign_weight_dtypes(model))
+        dtypes = self._assign_weight_dtypes(model)
+        if level == "readable":
+            run_passes(model, [NameConstants()])
+        return Rewritten(model, transposes, changed, dtypes)
+
+    @property
+    def _weights_dtype(self) -> str:
+        """The dtype of 8-bit weights: uint8 in readable models, which have no If, unless another one is requested."""
+        asked = self.options.weights_dtype
+        return "uint8" if asked == "auto" and self.options.optimize == "readable" else asked
 
     def _assign_weight_dtypes(self, model: ir.Model) -> Mapping[str, int]:
         """Assign the dtypes of int8 weights of products, if the target's sums depend on the processor."""
         if not self.target.saturates:
             return {}
-        assign = AssignWeightDtypes(self.options.weights_dtype)
+        assign = AssignWeightDtypes(self._weights_dtype)
         run_passes(model, [assign, SeparateConstants()])
         if assign.dtypes:
             write_weights(model.metadata_props, assign.dtypes)

@@ -204,6 +204,11 @@ def source_handler(given: Mapping[str, str]) -> tuple[str, str]:
     return given.get(PREFIX + "handler", ""), given.get(PREFIX + "pack", "")
 
 
+def source_name(given: Mapping[str, str]) -> str:
+    """Return the name in TFLite of the operator that a node was lowered from; empty if unknown."""
+    return given.get(PREFIX + "name", "")
+
+
 # --- values -----------------------------------------------------------------------------------
 
 _STORED_ELSEWHERE = {"int8": np.uint8, "uint8": np.int8}

@@ -10,9 +10,22 @@ from onnx_tflite_plugin.errors import UnsupportedOption
 T = TypeVar("T")
 
 
+MAX_INTERNAL_NAME = 60
+"""Characters of a TFLite name that the names of internal values keep; suffixes follow."""
+
+
+def shorten_name(name: str) -> str:
+    """Return the end of a name, which tells more than its beginning: the scopes of a framework."""
+    return name if len(name) <= MAX_INTERNAL_NAME else name[-MAX_INTERNAL_NAME:].lstrip("/;:")
+
+
 class UniqueNames:
     def __init__(self) -> None:
         self._next: dict[str, int] = {}
+
+    def claim(self, name: str) -> None:
+        """Mark a name as used, which may be so already."""
+        self._next.setdefault(name, 1)
 
     def unique(self, wanted: str) -> str:
         """Return ``wanted``, or ``wanted#1``, ``wanted#2``, ... if it is in use."""

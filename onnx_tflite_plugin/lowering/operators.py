@@ -43,7 +43,7 @@ def lower_operators(scope: Scope) -> None:
 def initialize_variable(scope: Scope, tensor: Tensor) -> None:
     """Give a variable tensor that nothing has assigned yet the value of its state."""
     if tensor.is_variable and not scope.values.has(tensor):
-        state = scope.states.variable_state(tensor, scope.values.name(tensor))
+        state = scope.states.variable_state(tensor, scope.values.state_name(tensor))
         scope.values.put(tensor, state.get(), source_layout(tensor.dims), FILE)
 
 

@@ -89,7 +89,7 @@ class Scope:
         if form is FLOAT and affine(tensor) is not None:
             value = self.values.quantize(value, self.storage.storage(tensor), layout)
         self.values.put(tensor, value, layout, STORED if form is FLOAT else form)
-        state = self.states.variable_state(tensor, self.values.name(tensor))
+        state = self.states.variable_state(tensor, self.values.state_name(tensor))
         state.set(self.values.get(tensor, source_layout(tensor.dims), FILE))
 
     # --- subgraphs ----------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_tflite_plugin.graph.metadata import holds_tensor, write_tensor
+from onnx_tflite_plugin.graph.names import shorten_name
 from onnx_tflite_plugin.layout.tensor_layout import (
     AxisPart,
     TensorLayout,
@@ -85,7 +86,11 @@ class Values:
         return self._resources.get(tensor)
 
     def name(self, tensor: Tensor) -> str:
-        """Return the tensor's name with the subgraph's prefix."""
+        """Return the end of the tensor's name with the subgraph's prefix."""
+        return self.prefix + (shorten_name(tensor.name) or f"#{tensor.index}")
+
+    def state_name(self, tensor: Tensor) -> str:
+        """Return the name of a variable tensor's state, a graph input, whose name is never shortened."""
         return self.prefix + (tensor.name or f"#{tensor.index}")
 
     # --- operator inputs --------------------------------------------------------------------
