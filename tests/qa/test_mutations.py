@@ -5,6 +5,7 @@ It also fails one of the operator's cases in the variants that the suite tries.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 
@@ -19,7 +20,7 @@ from onnx_tflite_plugin.host import FUSIONS, Host
 from tests.qa.mutations import MUTATIONS, Mutation
 
 PLACED: dict[str, tuple[Case, int]] = {case.id: (case, place) for case, place in placed(builtin())}
-OURS = ("NameError", "AttributeError", "TypeError", "KeyError", "UnboundLocalError", "the case cannot be run")
+CRASH = re.compile(r" failed: [A-Z]\w*: |the case cannot be run")  # a Python exception inside the handler: no wrong result
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def test_a_trap_planted_as_a_bug_fails_the_case_written_for_it(
 
     def kills(case: Case, variant: Variant) -> bool:
         result = run_case(case, mutant, [variant])
-        assert not any(ours in result.text for ours in OURS), f"the bug has a bug: {result.text}"
+        assert not CRASH.search(result.text), f"the planted bug raises an exception: {result.text}"
         return result.status == "failed"
 
     seen = False

@@ -9,9 +9,9 @@ from tests.qa.mutations.planting import Mutation, with_attributes
 
 
 def _by_option(ctx: Any, x: Any, w: Any, b: Any = None) -> Any:
-    from op_handlers.image.convolution import convolution
+    from op_handlers.image.convolution import emit_conv
 
-    return convolution(ctx, x, w, b, group=ctx.op[1].shape[3] // ctx.options.depth_multiplier)
+    return emit_conv(ctx, x, w, b, group=ctx.op[1].shape[3] // ctx.options.depth_multiplier)
 
 
 ACTIVATED = {
@@ -66,10 +66,10 @@ MUTATIONS = (
         for code, case in IGNORING.items()
     ),
     Mutation(
-        "weights are channels first already",
+        "weights of width and height",
         "CONV_2D",
         ("CONV_2D-SAME_3x2",),
-        fields={"layout": Implicit({0: "n c h w", 1: "o j k i", out(0): "n o y x"})},
+        fields={"layout": Implicit({0: "n c h w", 1: "o i k j", out(0): "n o y x"})},
     ),
     Mutation(
         "groups are not thought of",

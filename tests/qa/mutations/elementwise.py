@@ -171,12 +171,6 @@ MUTATIONS = (
         ("PRELU-int16_by_int16_slopes,_of_which_the_kernel_reads_bytes",),
         fields={"types": ""},
     ),
-    Mutation(
-        "unsigned integers are bounded by -1",
-        "MUL",
-        ("MUL-uint32_with_RELU_N1_TO_1",),
-        fields={"activation": "fused_activation_function"},
-    ),
     *(
         Mutation("an activation that LiteRT refuses", code, (case,), fields={"activation": None})
         for code, case in REFUSING.items()

@@ -33,9 +33,9 @@ def _zero_point(ctx: Any, number: float, slot: int = 0) -> Any:
 
 
 def _every_import(ctx: Any, *_operands: Any) -> Any:
-    from op_handlers.state.tables import columns
+    from op_handlers.state.tables import table_states
 
-    for slot, state in enumerate(columns(ctx), 1):
+    for slot, state in enumerate(table_states(ctx), 1):
         state.initial = ctx.constant(slot)
     return ()
 

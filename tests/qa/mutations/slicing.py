@@ -11,7 +11,7 @@ from tests.qa.mutations.planting import Mutation, left_out, the_files_axis, with
 def _split_value_first(ctx: Any, x: Any, _axis: Any) -> Any:
     from op_handlers.tensor.splitting import emit_split
 
-    return emit_split(ctx, x, slot=1)
+    return emit_split(ctx, x, slot=1, data_slot=0)
 
 
 def _third(_true: Any, _condition: Any, _x: Any, y: Any) -> Any:
