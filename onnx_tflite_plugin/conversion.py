@@ -27,7 +27,7 @@ from onnx_tflite_plugin.progress import LOG, Progress, Stages
 from onnx_tflite_plugin.report import Report
 from onnx_tflite_plugin.source import Section, check_source, read
 from onnx_tflite_plugin.source.model import Model
-from onnx_tflite_plugin.target_options import target_of
+from onnx_tflite_plugin.target_options import apply_target_defaults, target_of
 from onnx_tflite_plugin.targets import Target
 
 if TYPE_CHECKING:
@@ -109,6 +109,7 @@ def convert(
     if progress is not None and not callable(progress):
         raise TypeError(f"progress must be a function of a stage's name, not {type(progress).__name__}")
     one_host = host or _create_host(chosen)
+    chosen = apply_target_defaults(chosen, one_host)
     runtime = target_of(chosen, one_host)
     stages = Stages(progress)
     stages("reading")
@@ -135,6 +136,7 @@ def convert_model(
     """Convert a model that has been read, like :func:`convert`."""
     options, stages = options or ConvertOptions(), stages or Stages()
     host = host or _create_host(options)
+    options = apply_target_defaults(options, host)
     return _convert(model, host, options, target_of(options, host), stages, None)
 
 

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from onnx_tflite_plugin.checked import did_you_mean
 from onnx_tflite_plugin.errors import UnsupportedOption
-from onnx_tflite_plugin.options import ConvertOptions
+from onnx_tflite_plugin.options import ConvertOptions, options_of
 
 if TYPE_CHECKING:
     from onnx_tflite_plugin.api.target import Target
     from onnx_tflite_plugin.host import Host
+
+
+def apply_target_defaults(options: ConvertOptions, host: Host) -> ConvertOptions:
+    """Return the options with the target's own defaults in place of the general ones.
+
+    Raises UnsupportedOption for a target that does not exist, or that names an option that does not.
+    """
+    target = host.targets.named(options.target)
+    general = {option.name: option.default for option in options_of(ConvertOptions)}
+    unknown = next((name for name in target.defaults if name not in general), None)
+    if unknown is not None:
+        raise UnsupportedOption(
+            f"target {target.name} has a default of {unknown!r}, which is no option{did_you_mean(unknown, general)}"
+        )
+    changed = {name: own for name, own in target.defaults.items() if getattr(options, name) == general[name]}
+    return replace(options, **cast("dict[str, Any]", changed))
 
 
 def target_of(options: ConvertOptions, host: Host) -> Target:

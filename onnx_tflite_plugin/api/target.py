@@ -51,6 +51,7 @@ class Target(Checked):
     ``lacks``: ONNX operators missing in the runtime, with a remedy.
     ``passes``: names of rewrite rules of the finished model, in order; ``module:attribute`` names a pass of the pack,
     an ``onnx_ir.passes.InPlacePass`` or a subclass.
+    ``defaults``: values of options that this target needs in place of the general defaults, by name.
     ``saturates``: on some processors the runtime adds two uint8 x int8 products in 16 bits.
     ``quantizes_weights``: the runtime quantizes float weights between Q and DQ.
     ``opens``: the runtime is ONNX Runtime, which is used to check that it opens the converted model.
@@ -83,6 +84,7 @@ class Target(Checked):
     lacks: Mapping[str, str] = field(default_factory=dict)
     prices: Mapping[str, Price] = field(default_factory=dict)
     passes: Sequence[str] = ()
+    defaults: Mapping[str, str | int] = field(default_factory=dict)
     saturates: bool = False
     quantizes_weights: bool = False
     opens: bool = False

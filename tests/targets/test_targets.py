@@ -309,12 +309,15 @@ def test_tvm_refuses_inner_graphs() -> None:
         otp.convert(loop.build(), target="tvm")
 
 
-@pytest.mark.parametrize("target", ["openvino", "tvm", "generic"])
-def test_activations_keep_the_model_s_own_dtype(target: str) -> None:
+@pytest.mark.parametrize(("target", "dtype"), [("openvino", "UINT8"), ("tvm", "INT8"), ("generic", "INT8")])
+def test_activations_have_the_dtype_of_the_runtime_s_kernels(target: str, dtype: str) -> None:
     conversion = otp.convert(network("int8", 3), target=target)
     stored = {i.name: i.data_type for i in conversion.proto.graph.initializer}
-    zero_points = {stored[node.input[2]] for node in nodes(conversion) if node.op_type == "QuantizeLinear"}
-    assert zero_points == {onnx.TensorProto.INT8}
+    (conv,) = (node for node in nodes(conversion) if node.op_type == "Conv")
+    (dequantized,) = (node for node in nodes(conversion) if conv.input[0] in node.output)
+    assert dequantized.op_type == "DequantizeLinear"
+    assert stored[dequantized.input[2]] == getattr(onnx.TensorProto, dtype)
+    assert [value.dtype.name for value in conversion.model.graph.inputs] == ["INT8"]
 
 
 # --- what ONNX Runtime does not load ----------------------------------------------------------

@@ -7,6 +7,12 @@ from onnx_tflite_plugin.rewrite.declaration import ZEN_4, Gain, Needed, RuleDecl
 RULES = (
     RuleDeclaration(
         __name__,
+        "fold_captures",
+        "values that bodies of loops capture are constants",
+        Needed("OpenVINO loads no body that captures a value computed outside of it"),
+    ),
+    RuleDeclaration(
+        __name__,
         "add_to_gemm",
         "an Add after a product of matrices becomes the bias of that product",
         Gain(2, 11.8, 12.2, 11.3),

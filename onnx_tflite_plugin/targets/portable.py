@@ -1,0 +1,18 @@
+"""The form that most runtimes load: float32, an old opset, weights as constants, neither branches nor short loops.
+
+Measured with tract 0.23, OpenCV 4.14 and 5.0, onnx2torch, OpenVINO 2026.4 and the reference evaluator of the package onnx.
+"""
+
+from dataclasses import replace
+
+from onnx_tflite_plugin.targets.generic import GENERIC
+
+PORTABLE = replace(
+    GENERIC,
+    name="portable",
+    opsets=(13, 13, 26),
+    defaults={"quantization": "float", "weights": "fold", "unroll": 32},
+    lacks={"If": "many runtimes have no branches; use --target generic, or --outputs to leave the operator out"},
+    passes=("fold_captures",),
+    quantizes_weights=False,
+)
