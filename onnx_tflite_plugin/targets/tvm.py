@@ -18,7 +18,7 @@ TVM = replace(
     last_axes_only=frozenset({"Resize"}),
     prices={"Resize": Price(inner=1e6), "Resize/dequantized": Price(inner=1e6)},
     lacks={
-        **dict.fromkeys(("If", "Loop", "Scan"), "TVM's front end does not support inner graphs"),
+        **dict.fromkeys(("Loop", "Scan"), "TVM's front end has no loops; --unroll N unrolls those of constant length"),
         **dict.fromkeys(("LSTM", "GRU", "RNN", "ReverseSequence", "LpNormalization", "DFT", "STFT"), ""),
         **dict.fromkeys(("ConvInteger", "QLinearConv", "QLinearMatMul"), "use QuantizeLinear and DequantizeLinear"),
     },

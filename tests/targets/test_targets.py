@@ -309,6 +309,13 @@ def test_tvm_refuses_inner_graphs() -> None:
         otp.convert(loop.build(), target="tvm")
 
 
+def test_tvm_takes_an_if() -> None:
+    from conformance.cases.control import branches
+
+    branch = next(case for case in branches.cases() if case.op == "IF")
+    assert "If" in {node.op_type for node in nodes(otp.convert(branch.build(), target="tvm"))}
+
+
 @pytest.mark.parametrize(("target", "dtype"), [("openvino", "UINT8"), ("tvm", "INT8"), ("generic", "INT8")])
 def test_activations_have_the_dtype_of_the_runtime_s_kernels(target: str, dtype: str) -> None:
     conversion = otp.convert(network("int8", 3), target=target)
