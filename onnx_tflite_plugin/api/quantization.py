@@ -318,6 +318,8 @@ class Integer(Behavior):
 class Lookup(_RealValued):
     """Look up the result of each quantized value of input 0, in the kernel and in the host; the handler is not called.
 
+    On targets that run nothing on these integers the handler computes with floats, which may differ by one step.
+
     ``table``: a function of the instance that returns the quantized result of 0, 1, ... and, for signed dtypes, then of
     lowest, ..., -1. ``dtypes``: the dtypes of input 0 that use it; others are dequantized. ``outputs``: per dtype, an output
     scale and zero point that the kernel requires.
@@ -329,7 +331,8 @@ class Lookup(_RealValued):
 
     def choose_arithmetic(self, operator: QuantizedOperator) -> Arithmetic:
         check_output_parameters(self, operator.outputs)
-        return _require_integer_kernels(operator) if operator.op[0].dtype in self.dtypes else Arithmetic.FLOAT
+        looks_up = operator.op[0].dtype in self.dtypes and all(map(operator.has_kernel, operator.tensors))
+        return Arithmetic.STORED if looks_up else Arithmetic.FLOAT
 
     @property
     def lookup_table(self) -> Callable[[Instance], Array]:

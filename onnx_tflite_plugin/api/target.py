@@ -49,6 +49,8 @@ class Target(Checked):
     ``no_int8_from``: the opset from which ONNX Runtime rejects int8 for the operators in ``no_int8_moves`` between Q and DQ.
     ``wraps_int8``: ONNX operators whose int8 kernel between Q and DQ overflows by wrapping around, in some versions.
     ``lacks``: ONNX operators missing in the runtime, with a remedy.
+    ``quantizes_moves``: a Transpose or Reshape between DQ and an operator has a Q and a DQ of its own after it; without
+    integer operators only. ``needs_static_shapes``: models with dynamic dimensions run elsewhere, so they are named.
     ``passes``: names of rewrite rules of the finished model, in order; ``module:attribute`` names a pass of the pack,
     an ``onnx_ir.passes.InPlacePass`` or a subclass.
     ``defaults``: values of options that this target needs in place of the general defaults, by name.
@@ -88,6 +90,8 @@ class Target(Checked):
     saturates: bool = False
     quantizes_weights: bool = False
     opens: bool = False
+    quantizes_moves: bool = False
+    needs_static_shapes: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -95,10 +95,15 @@ class Operands:
 
     def _reshape(self, slot: int, form: Form, shape: Dims) -> ir.Value:
         """Return an operand in another shape, reshaped before it is dequantized."""
-        dequantizes = form is FLOAT and affine(self.bound.op[slot]) is not None and self.scope.target.moves_integers
-        value = self.scope.values.get(self.bound.op[slot], self.layout(slot), STORED if dequantizes else form)
+        values, tensor, layout, target = self.scope.values, self.bound.op[slot], self.layout(slot), self.scope.target
+        dequantizes = form is FLOAT and affine(tensor) is not None
+        value = values.get(tensor, layout, STORED if dequantizes and target.moves_integers else form)
         value = self._node("Reshape", value, [-1 if size is None else size for size in shape])
-        return self.scope.values.dequantize(value, self.storage(slot), self.layout(slot)) if dequantizes else value
+        if dequantizes and target.quantizes_moves and not tensor.is_constant:
+            value = values.quantize(value, self.storage(slot), layout)
+        elif not (dequantizes and target.moves_integers):
+            return value
+        return values.dequantize(value, self.storage(slot), layout)
 
     def _weights(self, tensor: Tensor) -> Weights:
         return self.scope.storage.weights(self.bound, tensor) if tensor.is_constant else Weights.DEQUANTIZED

@@ -131,13 +131,15 @@ class Values:
         if tensor not in self._native:
             raise LookupError(f"tensor {tensor} is used before an operator computes it")
         native, native_form = self._native[tensor]
-        if form is FLOAT and not self.plan.target.moves_integers and layout != native:
+        target = self.plan.target
+        if form is FLOAT and layout != native and not (target.moves_integers or target.quantizes_moves):
             floats = self.get(tensor, native, FLOAT)
             value = self.convert_layout(floats, native, layout)
         elif form is FLOAT:
             value = self.dequantize(self.get(tensor, layout, STORED), self.plan.storage(tensor), layout)
-        elif form is native_form is STORED and layout != native and self._has_no_transpose(tensor):
-            value = self.quantize(self.get(tensor, layout, FLOAT), self.plan.storage(tensor), layout)
+        elif form is STORED and layout != native and self._has_no_transpose(tensor):
+            floats = self.convert_layout(self.get(tensor, native, FLOAT), native, layout)
+            value = self.quantize(floats, self.plan.storage(tensor), layout)
         elif form is native_form:
             there = self._made[tensor]
             start = next(

@@ -8,10 +8,11 @@ from onnx_tflite_plugin.targets.generic import GENERIC
 from onnx_tflite_plugin.targets.onnxruntime import ONNXRUNTIME
 from onnx_tflite_plugin.targets.openvino import OPENVINO
 from onnx_tflite_plugin.targets.portable import PORTABLE
+from onnx_tflite_plugin.targets.qnn import QNN
 from onnx_tflite_plugin.targets.tensorrt import TENSORRT
 from onnx_tflite_plugin.targets.tvm import TVM
 
-TARGETS = {target.name: target for target in (ONNXRUNTIME, GENERIC, PORTABLE, OPENVINO, TVM, TENSORRT)}
+TARGETS = {target.name: target for target in (ONNXRUNTIME, GENERIC, PORTABLE, OPENVINO, TVM, QNN, TENSORRT)}
 
 PRICED = frozenset(key for target in TARGETS.values() for key in target.prices)
 """What operators may say they run along an axis of."""

@@ -12,6 +12,7 @@ from onnx_tflite_plugin.source.authored import Described, TensorMetadata
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+    from onnx_tflite_plugin.api.target import Target
     from onnx_tflite_plugin.source.model import Tensor
 
 
@@ -93,3 +94,15 @@ def author_metadata(metadata: TensorMetadata) -> dict[str, Any]:
         "labels": metadata.labels,
         "files": tuple(file.name for file in metadata.files),
     }
+
+
+def find_dynamic_inputs(inputs: Iterable[Edge], target: Target) -> list[str]:
+    """Return a warning for each input with dynamic dimensions if the target runs only static ones, with the option that sets them."""
+    if not target.needs_static_shapes:
+        return []
+    return [
+        f"input {edge.name!r} has dynamic dimensions, so that target {target.name} leaves the model to the processor; "
+        f"--input-shape {edge.name}={','.join(str(size) if isinstance(size, int) else '1' for size in edge.shape)} sets them"
+        for edge in inputs
+        if not all(isinstance(size, int) for size in edge.shape)
+    ]

@@ -89,6 +89,8 @@ def quantize(ctx: Context, x: Value) -> Value:
 
 def requantize_to_int32(ctx: Context) -> Value:
     """Requantize to int32 as the kernel does (Requantize, reference/requantize.h)."""
+    if not ctx.target.has_kernel("", ctx.op[0].dtype):
+        raise Refusal(f"requantization to int32 computes on integers, on which target {ctx.target.name} runs nothing")
     ops, (before, after) = ctx.ops, (scale_and_zero_point(ctx.op[0]), scale_and_zero_point(ctx.op[out(0)]))
     integers = ops.Sub(ops.Cast(ctx.quantized_values(0), to="int32"), np.int32(before[1]))
     product = emit_fixed_point_product(ctx, integers, *quantized_multiplier(before[0] / after[0]))

@@ -1,0 +1,39 @@
+"""Accelerators that take whole graphs between DQ and Q, as QNN, NNAPI and CoreML do; measured with onnxruntime-qnn 2.7 (HTP emulator).
+
+An operator on the integers themselves, such as a Transpose, sends the graph back to the processor.
+"""
+
+from dataclasses import replace
+
+from onnx_tflite_plugin.api.target import INTEGERS
+from onnx_tflite_plugin.targets.generic import GENERIC
+
+_SUB_BYTE = frozenset({"int4", "uint4", "int2", "uint2"})
+
+QNN = replace(
+    GENERIC,
+    name="qnn",
+    opsets=(13, 19, 23),
+    defaults={"unroll": 32},
+    # Activations are unsigned; weights stay int8, and 4 bits are widened.
+    storage={"int8": ("uint8", 128)},
+    weights={"int4": ("int8", 0), "int2": ("int8", 0)},
+    quantizes=INTEGERS - _SUB_BYTE,
+    no_integer_kernel={**GENERIC.no_integer_kernel, "*": INTEGERS},
+    widens={**GENERIC.widens, "Pad": dict.fromkeys(("int8", "uint8", "int16", "uint16"), "int32")},
+    multiplies_weights=False,
+    quantizes_moves=True,
+    needs_static_shapes=True,
+    # Convolutions of the accelerator have two spatial axes.
+    keeps_unit_axes=frozenset({"float32", "uint8", "int16"}),
+    lacks={
+        **dict.fromkeys(
+            ("If", "Loop", "Scan"),
+            "accelerators take no inner graphs; --unroll N unrolls loops of at most N iterations",
+        ),
+        **dict.fromkeys(
+            ("ConvInteger", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul"),
+            "use QuantizeLinear and DequantizeLinear",
+        ),
+    },
+)

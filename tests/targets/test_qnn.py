@@ -1,0 +1,134 @@
+"""The target ``qnn``: each operator between DQ and Q, none on integers, and LiteRT's results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import onnx_tflite_plugin as otp
+from conformance.builder import GraphBuilder, ModelBuilder, quant
+from conformance.lstms import Lstm
+from conformance.models import Net
+from conformance.runner import CaseTrial
+from conformance.variants import Variant
+from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime
+from tests.helpers.quantized_cases import quantized
+from tests.targets.test_targets import network
+
+INTEGERS = {onnx.TensorProto.INT8, onnx.TensorProto.UINT8, onnx.TensorProto.INT16, onnx.TensorProto.UINT16}
+OPERATORS = ("TRANSPOSE", "RESHAPE", "CONCATENATION", "MAX_POOL_2D", "FULLY_CONNECTED", "PAD", "CONV_2D")
+
+
+def touching(proto: onnx.ModelProto) -> set[str]:
+    """Return the operators that read integers of 8 or 16 bits."""
+    inferred = onnx.shape_inference.infer_shapes(proto).graph
+    kinds = {v.name: v.type.tensor_type.elem_type for v in (*inferred.value_info, *inferred.input)}
+    kinds |= {stored.name: stored.data_type for stored in inferred.initializer}
+    return {node.op_type for node in inferred.node if kinds.get(node.input[0]) in INTEGERS}
+
+
+@pytest.mark.parametrize("op", OPERATORS)
+def test_quantized_operators_stand_between_dq_and_q_and_are_right(op: str) -> None:
+    host, taken, wrong, refusals = Host(packs="builtin"), 0, {}, list[str]()
+    for case in quantized(op, 4):
+        try:
+            trial = CaseTrial(case, host)
+            proto = trial.converted(Variant("qnn", None, "least")).proto
+        except ConversionError as refusal:  # kernels that copy bytes of another scale; 16 bits at an old opset
+            refusals.append(str(refusal))
+            continue
+        assert touching(proto) <= {"DequantizeLinear"}, case.id
+        found = trial.problems(Variant("qnn", None, "least"))
+        if found:
+            wrong[case.id] = found
+        taken += 1
+    assert not wrong
+    assert taken > 1
+    assert all("target qnn" in text or "ONNX defines no" in text for text in refusals)
+
+
+def requantized(scale: float) -> Callable[[GraphBuilder], None]:
+    def draw(g: GraphBuilder) -> None:
+        x = g.input("x", (3, 7), "int8", quantization=quant(0.05, 3))
+        g.output(y := g.tensor("y", (3, 7), "int8", quantization=quant(scale, -11)))
+        g.operator("QUANTIZE", [x], [y])
+
+    return draw
+
+
+@pytest.mark.parametrize("target", ["qnn", "tensorrt"])
+@pytest.mark.parametrize("scale", [0.1, 0.05, 0.013])
+def test_requantization_is_dq_and_q_without_integer_operators(target: str, scale: float) -> None:
+    model = ModelBuilder()
+    requantized(scale)(model.main)
+    if target == "tensorrt":
+        with pytest.raises(ConversionError, match="only zero points of 0"):
+            otp.convert(model.build(), target=target)
+        return
+    proto = otp.convert(model.build(), target=target).proto
+    assert touching(proto) <= {"DequantizeLinear"}
+    x = np.arange(-128, 128, 12).astype(np.int8)[:21].reshape(3, 7)
+    (wanted,) = LiteRT(model.build(), "builtin").run([x])
+    (found,) = OnnxRuntime(proto).run([x])
+    assert np.abs(found.astype(int) - wanted.astype(int)).max() <= 1
+
+
+def test_tables_of_hard_swish_become_floats() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (16, 16), "int8", quantization=quant(0.05, 3))
+    g.output(y := g.tensor("y", (16, 16), "int8", quantization=quant(0.04, -117)))
+    g.operator("HARD_SWISH", [x], [y])
+    proto = otp.convert(model.build(), target="qnn").proto
+    assert touching(proto) <= {"DequantizeLinear"}
+    given = np.arange(-128, 128).astype(np.int8).reshape(16, 16)
+    (wanted,) = LiteRT(model.build(), "builtin").run([given])
+    (found,) = OnnxRuntime(proto).run([given])
+    assert np.abs(found.astype(int) - wanted.astype(int)).max() <= 1
+
+
+def test_moved_operands_are_quantized_before_the_operator_that_reads_them() -> None:
+    proto = otp.convert(network("int8", 3), target="qnn").proto
+    makers = {name: node for node in proto.graph.node for name in node.output}
+    (conv,) = (node for node in proto.graph.node if node.op_type == "Conv")
+    dequantized = makers[conv.input[0]]
+    quantized_again = makers[dequantized.input[0]]
+    assert [dequantized.op_type, quantized_again.op_type] == ["DequantizeLinear", "QuantizeLinear"]
+    assert makers[quantized_again.input[0]].op_type == "Transpose"
+
+
+@pytest.mark.parametrize("target", ["qnn", "tensorrt"])
+def test_requantization_to_int32_is_refused_without_integer_operators(target: str) -> None:
+    model = ModelBuilder()
+    x = model.main.input("x", (3, 7), "int8", quantization=quant(0.05, 0))
+    model.main.output(y := model.main.tensor("y", (3, 7), "int32", quantization=quant(0.013, 0)))
+    model.main.operator("QUANTIZE", [x], [y])
+    with pytest.raises(ConversionError, match=f"on which target {target} runs nothing"):
+        otp.convert(model.build(), target=target)
+
+
+@pytest.mark.parametrize(("shape", "warned"), [({}, True), ({"x": (1, 5, 7, 3)}, False)])
+def test_dynamic_dimensions_are_named_with_the_remedy(shape: dict[str, Any], warned: bool) -> None:
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (1, 5, 7, 3), signature=(None, 5, 7, 3))
+    g.output(y := g.tensor("y", (1, 5, 7, 3), signature=(None, 5, 7, 3)))
+    g.operator("RELU", [x], [y])
+    for target, expected in (("qnn", warned), ("generic", False)):
+        warnings = otp.convert(model.build(), target=target, input_shape=shape).report.warnings
+        assert any("--input-shape x=1,5,7,3" in text for text in warnings) == expected
+
+
+def test_short_loops_are_unrolled() -> None:
+    net = Net()
+    Lstm(dtype="int8", weights="int8").draw(net)
+    model = otp.convert(net.build(), target="qnn").model
+    assert not {"Loop", "Scan", "If"} & {node.op_type for node in model.graph.all_nodes()}
+    with pytest.raises(ConversionError, match=r"qnn has no Scan(.|\n)*--unroll N"):
+        otp.convert(net.build(), target="qnn", unroll=1)
