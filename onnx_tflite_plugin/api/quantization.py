@@ -63,6 +63,9 @@ class QuantizedOperator(Protocol):
     def has_kernel(self, tensor: Tensor, onnx: str = "") -> bool:
         """True if the target runs the ONNX operator on the tensor's quantized values; any operator for ``""``."""
 
+    def dequantizes(self, onnx: str) -> bool:
+        """True if the ONNX operator had better compute with floats on the target where that gives the same values."""
+
 
 @dataclass(frozen=True)
 class Behavior(Checked):
@@ -272,9 +275,10 @@ class Raw(Behavior):
 
     def choose_arithmetic(self, operator: QuantizedOperator) -> Arithmetic:
         tensors = operator.tensors
-        if operator.has_kernel(tensors[0], self.onnx):
+        floats = self.shift_safe and not operator.accesses_states and _have_equal_parameters(tensors)
+        if operator.has_kernel(tensors[0], self.onnx) and not (floats and operator.dequantizes(self.onnx)):
             return Arithmetic.STORED if self.shift_safe else Arithmetic.FILE
-        if not self.shift_safe or operator.accesses_states or not _have_equal_parameters(tensors):
+        if not floats:
             text = f"the kernel works on raw {tensors[0].dtype}, for which target {operator.target} has no {self.onnx}"
             raise Refusal(text.rstrip())
         return Arithmetic.FLOAT

@@ -48,7 +48,8 @@ class Target(Checked):
     any if None. ``last_axes_only``: ONNX operators that work on the last axes only.
     ``no_int8_from``: the opset from which ONNX Runtime rejects int8 for the operators in ``no_int8_moves`` between Q and DQ.
     ``wraps_int8``: ONNX operators whose int8 kernel between Q and DQ overflows by wrapping around, in some versions.
-    ``lacks``: ONNX operators missing in the runtime, with a remedy.
+    ``lacks``: ONNX operators missing in the runtime, with a remedy. ``domains``: domains of ONNX Runtime's own operators,
+    such as ``com.microsoft``, that the runtime has; without it nodes in such a domain are refused.
     ``quantizes_moves``: a Transpose or Reshape between DQ and an operator has a Q and a DQ of its own after it; without
     integer operators only. ``needs_static_shapes``: models with dynamic dimensions run elsewhere, so they are named.
     ``passes``: names of rewrite rules of the finished model, in order; ``module:attribute`` names a pass of the pack,
@@ -64,6 +65,7 @@ class Target(Checked):
     storage: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     weights: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     no_integer_kernel: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    dequantizes: frozenset[str] = frozenset()
     widens: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     clips_integers: bool = False
     prefers: frozenset[str] = frozenset()
@@ -90,6 +92,7 @@ class Target(Checked):
     saturates: bool = False
     quantizes_weights: bool = False
     opens: bool = False
+    domains: frozenset[str] = frozenset()
     quantizes_moves: bool = False
     needs_static_shapes: bool = False
 

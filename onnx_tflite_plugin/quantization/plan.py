@@ -221,6 +221,9 @@ class _QuantizedOperator:
         dtype, _ = self.runtime.storage.get(tensor.dtype, (tensor.dtype, 0))
         return self.runtime.has_kernel(onnx, dtype)
 
+    def dequantizes(self, onnx: str) -> bool:
+        return onnx in self.runtime.dequantizes
+
 
 def _choose_arithmetic(bound: Bound, target: Target) -> Arithmetic:
     """Return the values on which the operator computes. Raises Refusal if its quantized tensors cannot be converted."""

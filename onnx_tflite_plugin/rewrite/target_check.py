@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.errors import Problem, TargetRefusal
+from onnx_tflite_plugin.graph.metadata import source_handler
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
 TRANSPOSED = "Transpose"  # ONNX Runtime moves Transposes across other operators first
+
+_ONNX_RUNTIME = "com.microsoft"  # the domain of its own operators, and the beginning of its other domains
 
 
 def check_model(model: ir.Model, target: Target, opset: int) -> None:
@@ -20,6 +23,15 @@ def check_model(model: ir.Model, target: Target, opset: int) -> None:
     problems = [
         Problem(f"node {node.name!r}", f"target {target.name} has no {node.op_type}", target.lacks[node.op_type])
         for node in lacking
+    ]
+    problems += [
+        Problem(
+            f"node {node.name!r}",
+            f"target {target.name} has no {node.domain}.{node.op_type}, an operator of ONNX Runtime",
+            f"--target onnxruntime, or --block {source_handler(node.metadata_props)[1]}",
+        )
+        for node in model.graph.all_nodes()
+        if node.domain.startswith(_ONNX_RUNTIME) and node.domain not in target.domains
     ]
     if opset >= target.no_int8_from:
         hint = f"--opset {target.no_int8_from - 1}, or --target onnxruntime"

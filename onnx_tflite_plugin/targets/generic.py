@@ -14,12 +14,13 @@ GENERIC = Target(
     no_int8_moves=frozenset({"MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}),
     # ONNX Runtime before 1.29: a probability of 1 became -128.
     wraps_int8=frozenset({"Softmax"}),
+    # OpenCV 5 and the reference evaluator have no int8 MaxPool, IREE's of uint8 is wrong; ONNX Runtime has int8 Where
+    # since 1.25.
+    dequantizes=frozenset({"MaxPool", "Where"}),
     widens=WIDER,
     quantizes_weights=True,  # as ONNX Runtime does
     no_integer_kernel={
-        **dict.fromkeys(
-            ("Pad", "Where", "Max", "Min", "Clip", "Relu", "MaxPool", "ReduceMax", "ReduceMin", "Resize"), _INT16
-        ),
+        **dict.fromkeys(("Pad", "Max", "Min", "Clip", "Relu", "MaxPool", "ReduceMax", "ReduceMin", "Resize"), _INT16),
         **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), _INT16 | {"int32", "int64"}),
         **dict.fromkeys(("ArgMax", "ArgMin", "Concat", "Split", "Slice", "Gather", "Tile", "Expand"), _SUB_BYTE),
     },

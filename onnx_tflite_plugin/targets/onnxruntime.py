@@ -15,7 +15,7 @@ ONNXRUNTIME = Target(
     # Integer kernels support only int8 weights; int4 and int2 would be dequantized in every run, or not load.
     weights={"uint8": ("int8", -128), "int4": ("int8", 0), "int2": ("int8", 0)},
     no_integer_kernel={
-        **dict.fromkeys(("Pad", "Where", "Max", "Min", "MaxPool"), _INT16),
+        **dict.fromkeys(("Pad", "Max", "Min", "MaxPool"), _INT16),
         "Resize": _INT16 | {"int64"},
         **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), _INT16 | {"int32", "int64"}),
         **dict.fromkeys(("ReduceMax", "ReduceMin", "ArgMax", "ArgMin", "Clip", "Relu", "TopK"), _INT16),
@@ -104,4 +104,5 @@ ONNXRUNTIME = Target(
     saturates=True,
     quantizes_weights=True,
     opens=True,
+    domains=frozenset({"com.microsoft", "com.microsoft.nchwc"}),
 )

@@ -5,6 +5,7 @@ Measured with tract 0.23, OpenCV 4.14 and 5.0, onnx2torch, OpenVINO 2026.4 and t
 
 from dataclasses import replace
 
+from onnx_tflite_plugin.api.price import Price
 from onnx_tflite_plugin.targets.generic import GENERIC
 
 PORTABLE = replace(
@@ -15,4 +16,7 @@ PORTABLE = replace(
     lacks={"If": "many runtimes have no branches; use --target generic, or --outputs to leave the operator out"},
     passes=("fold_captures",),
     quantizes_weights=False,
+    # OpenCV, onnx2torch and TVM resize the last two axes whatever the sizes are.
+    last_axes_only=frozenset({"Resize"}),
+    prices={"Resize": Price(inner=1e6), "Resize/dequantized": Price(inner=1e6)},
 )

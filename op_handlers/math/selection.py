@@ -42,7 +42,7 @@ def check_condition(op: Operator) -> Decline | None:
     max_version=4,
     layout=Attribute(unordered="*"),
     axes=selection_axes,
-    quantization=Raw(shift_safe=True),
+    quantization=Raw(shift_safe=True, onnx="Where"),
     types=ONE_OF,
     accepts=lambda at: check_condition(at.op),
 )
@@ -55,7 +55,9 @@ def select(ctx: Context, condition: Value, x: Value, y: Value) -> Value:
     return emit_where(ctx, condition, x, y)
 
 
-@handler("SELECT_V2", max_version=2, layout=Transparent(), quantization=Raw(shift_safe=True), types=ONE_OF)
+@handler(
+    "SELECT_V2", max_version=2, layout=Transparent(), quantization=Raw(shift_safe=True, onnx="Where"), types=ONE_OF
+)
 def select_v2(ctx: Context, condition: Value, x: Value, y: Value) -> Value:
     """Emit Where with broadcast operands."""
     return emit_where(ctx, condition, x, y)

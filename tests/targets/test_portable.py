@@ -66,6 +66,27 @@ def test_short_loops_are_unrolled_and_long_ones_kept() -> None:
     assert loops(unroll=1) == {"Scan": 1}
 
 
+def test_clipped_cells_need_no_branch() -> None:
+    """Few cells reach their bound, which an If checks where the target has one."""
+    net = Net()
+    Lstm(options=(("cell_clip", 7.0),)).draw(net)
+    for target, branches_there in (("generic", True), ("portable", False)):
+        model = otp.convert(net.build(), target=target).model
+        assert ("If" in {node.op_type for node in model.graph.all_nodes()}) == branches_there
+
+
+def test_images_are_resized_along_the_last_two_axes() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (1, 5, 7, 11))
+    g.output(y := g.tensor("y", (1, 13, 17, 11)))
+    g.operator("RESIZE_BILINEAR", [x, g.constant("size", np.array([13, 17], np.int32))], [y])
+    proto = otp.convert(model.build(), target="portable").proto
+    (resize,) = (node for node in proto.graph.node if node.op_type == "Resize")
+    stored = {i.name: onnx.numpy_helper.to_array(i).tolist() for i in proto.graph.initializer}
+    assert stored[resize.input[3]] == [1, 11, 13, 17]
+
+
 def test_branches_are_refused_with_a_remedy() -> None:
     branch = next(case for case in branches.cases() if case.op == "IF")
     with pytest.raises(TargetRefusal, match=r"portable has no If(.|\n)*--target generic"):

@@ -90,6 +90,32 @@ def test_operators_that_the_target_lacks_are_refused(site: Path) -> None:
         otp.convert(model.build(), target="npu")
 
 
+CONTRIB = """
+from onnx_tflite_plugin.api import Context, NotQuantizable, Transparent, Value, handler
+
+@handler("CUSTOM.Gelu", max_version=1, layout=Transparent(), quantization=NotQuantizable(), types="float32 -> float32")
+def gelu(ctx: Context, x: Value) -> Value:
+    \"\"\"Emit ONNX Runtime's own Gelu.\"\"\"
+    return ctx.ops.domain("com.microsoft").Gelu(x)
+"""
+
+
+@pytest.mark.parametrize("target", ["onnxruntime", "generic", "portable", "npu"])
+def test_operators_of_onnx_runtime_are_refused_by_targets_that_lack_them(site: Path, target: str) -> None:
+    install(site, "gelu-pack", "gelu_pack", CONTRIB, "[onnx_tflite_plugin.handlers]\nCUSTOM.Gelu = gelu_pack:gelu\n")
+    model = ModelBuilder()
+    x, y = model.main.input("x", (3, 5)), model.main.tensor("y", (3, 5))
+    model.main.operator("CUSTOM.Gelu", [x], [y])
+    model.main.output(y)
+    if target == "onnxruntime":
+        assert otp.convert(model.build(), target=target).report.nodes == {"com.microsoft.Gelu": 1}
+        return
+    with pytest.raises(
+        otp.ConversionError, match=rf"target {target} has no com\.microsoft\.Gelu(.|\n)*--block gelu-pack"
+    ):
+        otp.convert(model.build(), target=target)
+
+
 def test_the_command_lists_and_takes_the_target(site: Path, tmp_path: Path) -> None:
     listed = json.loads(CliRunner().invoke(cli, ["handlers", "--json"]).stdout)["targets"]
     assert {"name": "npu", "pack": "npu-pack", "opsets": [13, 17, 21], "error": ""} in listed

@@ -327,6 +327,43 @@ def test_activations_have_the_dtype_of_the_runtime_s_kernels(target: str, dtype:
     assert [value.dtype.name for value in conversion.model.graph.inputs] == ["INT8"]
 
 
+@pytest.mark.parametrize("target", ["generic", "openvino", "tvm"])
+@pytest.mark.parametrize(("op", "onnx_name"), [("MAX_POOL_2D", "MaxPool"), ("SELECT_V2", "Where")])
+def test_operators_that_few_runtimes_have_for_int8_stand_between_dq_and_q(target: str, op: str, onnx_name: str) -> None:
+    model = ModelBuilder()
+    g, q = model.main, quant(0.1, 3)
+    x, z = (g.input(name, (2, 5, 7, 3), "int8", quantization=q) for name in ("x", "z"))
+    g.output(y := g.tensor("y", (2, 5, 7, 3), "int8", quantization=q))
+    if op == "SELECT_V2":
+        g.operator(op, [g.input("c", (2, 5, 7, 3), "bool"), x, z], [y])
+    else:
+        options = {"filter_width": 2, "filter_height": 3, "stride_w": 1, "stride_h": 1, "padding": "SAME"}
+        g.operator(op, [x], [y], options)
+    proto = otp.convert(model.build(), target=target).proto
+    makers = {name: node.op_type for node in proto.graph.node for name in node.output}
+    (node,) = (node for node in proto.graph.node if node.op_type == onnx_name)
+    assert makers[node.input[-1]] == "DequantizeLinear"
+    rng = np.random.default_rng(0)
+    arrays = [rng.integers(-128, 128, (2, 5, 7, 3)).astype(np.int8) for _ in "xz"]
+    arrays += [arrays[0] > 0] if op == "SELECT_V2" else []
+    (wanted,) = LiteRT(model.build(), "builtin").run(arrays)
+    (found,) = OnnxRuntime(proto).run(arrays)
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_max_pool_of_int8_computes_on_integers_where_onnx_runtime_loads_nothing_else() -> None:
+    model = ModelBuilder()
+    g, q = model.main, quant(0.1, 3)
+    x = g.input("x", (2, 5, 7, 3), "int8", quantization=q)
+    g.output(y := g.tensor("y", (2, 5, 7, 3), "int8", quantization=q))
+    options = {"filter_width": 2, "filter_height": 3, "stride_w": 1, "stride_h": 1, "padding": "SAME"}
+    g.operator("MAX_POOL_2D", [x], [y], options)
+    for opset, dequantizes in ((20, True), (21, False)):
+        proto = otp.convert(model.build(), target="generic", opset=opset).proto
+        assert ("DequantizeLinear" in {node.op_type for node in proto.graph.node}) == dequantizes
+        onnxruntime.InferenceSession(proto.SerializeToString())
+
+
 # --- what ONNX Runtime does not load ----------------------------------------------------------
 
 

@@ -154,11 +154,16 @@ def peephole_operand(cell: Cell) -> Value | Array:
 
 
 def emit_lstm_or_scan(layers: Sequence[Cell], x: Value, starts: Starts) -> Sequence[Sequence[Value]]:
-    """Emit LSTM without a clip, or a Scan where a cell may exceed 5, which is rare: the bound is usually 10."""
+    """Emit LSTM without a clip, or a Scan where a cell may exceed 5, which is rare: the bound is usually 10.
+
+    Only a Scan on targets that have no If.
+    """
     ops, ctx, n = layers[0].ops, layers[0].ctx, len(layers)
     room = max_initial_cell(layers[0])
     if room > 0 and all(is_below(ctx, cells, room) for _, cells in starts):
         return emit_lstm(layers, x, starts)
+    if "If" in ctx.target.lacks:
+        return emit_scans(layers, x, starts)
     unbounded = emit_lstm(layers, x, starts, shared=True)
     if 2 * room > float(ctx.options.cell_clip):
         are_safe = [ops.Less(ops.ReduceMax(ops.Abs(cells), keepdims=0), room) for _, cells in starts]
