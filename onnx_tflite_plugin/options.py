@@ -110,6 +110,10 @@ class ConvertOptions(CheckedOptions):
         LAYOUT, dict, "Layout of one input or output: the file's letters, then the wanted permutation.",
         metavar="TENSOR=NHWC:NCHW",
     )  # fmt: skip
+    channels_first: bool = _option(
+        LAYOUT, False,
+        "Channels before height and width in every input and output of four dimensions; --layout names others.",
+    )  # fmt: skip
     layout_plan: Literal["least", "local"] = _option(
         LAYOUT, "least", "least minimizes the cost of Transposes; local keeps the source's layout between operators."
     )
@@ -192,6 +196,7 @@ class ConvertKeywords(TypedDict, total=False):
     outputs: Sequence[str]
     io_layout: Literal["source", "onnx"]
     layout: Mapping[str, str] | None
+    channels_first: bool
     layout_plan: Literal["least", "local"]
     quantization: Literal["qdq", "float"]
     weights: Literal["keep", "fold"]

@@ -115,9 +115,11 @@ def _interface_names(inputs: Sequence[Named], outputs: Sequence[Named]) -> Inter
 
 
 def interface_layouts(
-    main: BoundGraph, names: InterfaceNames, layouts: Mapping[str, str], *, free: bool
+    main: BoundGraph, names: InterfaceNames, layouts: Mapping[str, str], *, free: bool, channels_first: bool = False
 ) -> InterfaceLayouts:
     """Return layouts of graph inputs and outputs: requested ones by name, others the file's unless ``free``.
+
+    ``channels_first``: of those with four dimensions, the last comes after the first, unless a layout is requested.
 
     Raises UnsupportedOption for a name that the model does not have, or letters that do not permute its axes.
     """
@@ -133,6 +135,9 @@ def interface_layouts(
                 f"--layout {name}: no graph input or output has this name; available names: {', '.join(by_name)}"
             )
         asked[by_name[name]] = _parse_layout(name, letters, by_name[name])
+    if channels_first:
+        images = (tensor for tensor in ends if tensor.rank == 4 and tensor not in asked)
+        asked.update({tensor: layout_of_permutation(tensor.dims, [0, 3, 1, 2]) for tensor in images})
     if free:
         return InterfaceLayouts(asked, frozenset(t for t in edges if t not in asked and t.rank > 1))
     return InterfaceLayouts({**edges, **asked})
