@@ -14,7 +14,7 @@ from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.binding.declared import resolve
 from onnx_tflite_plugin.binding.fusion import Fused, fuse
 from onnx_tflite_plugin.diagnosis.packs import pack_declarations
-from onnx_tflite_plugin.graph.metadata import read_states, write_authored, write_origin, write_weights
+from onnx_tflite_plugin.graph.metadata import read_states, write_authored, write_origin, write_runtime, write_weights
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.graph.opening import foreign_domains
 from onnx_tflite_plugin.graph.serialized import to_proto
@@ -38,6 +38,7 @@ from onnx_tflite_plugin.rewrite.name_constants import NameConstants
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, apply_rules, run_passes
 from onnx_tflite_plugin.rewrite.target_check import check_model
 from onnx_tflite_plugin.rewrite.weights.assign_dtypes import AssignWeightDtypes
+from onnx_tflite_plugin.rewrite.weights.dtypes import CHOSEN, RUNTIME
 from onnx_tflite_plugin.rewrite.weights.separate_constants import SeparateConstants
 from onnx_tflite_plugin.source.metadata import describe_interface
 from onnx_tflite_plugin.source.model import Model
@@ -226,6 +227,8 @@ class Pipeline:
         run_passes(model, [assign, SeparateConstants()])
         if assign.dtypes:
             write_weights(model.metadata_props, assign.dtypes)
+        if CHOSEN in assign.dtypes:
+            write_runtime(model.metadata_props, RUNTIME)
         return assign.dtypes
 
     # --- report -------------------------------------------------------------------------------

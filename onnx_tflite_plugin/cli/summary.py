@@ -175,6 +175,8 @@ def _weights(report: Report) -> Iterator[str]:
         for form, text in _FORMS.items()
         if form in report.weights
     )
+    if forms.CHOSEN in report.weights:
+        yield forms.RUNTIME
 
 
 def _fusion_lines(report: Report) -> Iterator[str]:

@@ -6,6 +6,7 @@ Every key and its text is written and read only here.
 |---|---|---|
 | model | ``state`` | JSON, an object per state: see :class:`CarriedState`; none if every run starts anew |
 | model | ``weights`` | JSON, ``{dtype: number of 8-bit products whose weights have it}`` |
+| model | ``runtime`` | the runtime that the model is for, if an If selects its weights |
 | model | ``signature`` | the key of the converted signature |
 | model | ``part`` | JSON, ``{"inputs": [...], "outputs": [...]}``: the tensors between which the subgraph was cut |
 | model | ``source`` | JSON, the author's description of the model: see :func:`write_authored` |
@@ -104,6 +105,11 @@ def read_states(given: Mapping[str, str]) -> tuple[CarriedState, ...]:
 def forgets(given: Mapping[str, str]) -> bool:
     """True if the model has states that every run resets."""
     return given.get(_STATE) == "[]"
+
+
+def write_runtime(given: MutableMapping[str, str], runtime: str) -> None:
+    """Write which runtime the model is for."""
+    given[PREFIX + "runtime"] = runtime
 
 
 def write_weights(given: MutableMapping[str, str], products: Mapping[str, int]) -> None:

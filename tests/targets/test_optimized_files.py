@@ -1,0 +1,65 @@
+"""What other tools keep of a model whose weights are selected as it loads, and the option that leaves them nothing to select."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import onnx.compose
+import onnxruntime
+import pytest
+from click.testing import CliRunner
+
+import onnx_tflite_plugin as otp
+from onnx_tflite_plugin.cli import cli
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
+
+
+def converted(weights_dtype: str) -> onnx.ModelProto:
+    return otp.convert(DIGITS, weights_dtype=weights_dtype).proto  # type: ignore[arg-type]
+
+
+def optimized(proto: onnx.ModelProto, path: Path) -> onnx.ModelProto:
+    """Return the model that ONNX Runtime writes after its optimizations for every processor."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.optimized_model_filepath = str(path)
+    onnxruntime.InferenceSession(proto.SerializeToString(), options)
+    return onnx.load(path)
+
+
+def test_an_optimized_file_keeps_the_selection_of_its_processor(tmp_path: Path) -> None:
+    before = converted("auto")
+    assert "If" in {node.op_type for node in before.graph.node}
+    after = {node.op_type for node in optimized(before, tmp_path / "auto.onnx").graph.node}
+    assert not {"If", "MatMulInteger"} & after
+    assert "QLinearConv" in after
+
+
+def test_weights_of_uint8_leave_nothing_to_select(tmp_path: Path) -> None:
+    assert not {"If", "MatMulInteger"} & {node.op_type for node in converted("uint8").graph.node}
+
+
+@pytest.mark.parametrize(
+    ("options", "there"),
+    [([], True), (["--weights-dtype", "uint8"], False), (["--target", "generic"], False)],
+)
+def test_models_with_an_if_say_that_they_are_for_onnx_runtime(options: list[str], there: bool, tmp_path: Path) -> None:
+    path = tmp_path / "digits.onnx"
+    result = CliRunner().invoke(cli, ["convert", str(DIGITS), str(path), "-v", *options])
+    assert result.exit_code == 0, result.output
+    stored = {entry.key: entry.value for entry in onnx.load(path).metadata_props}
+    assert ("onnx_tflite_plugin.runtime" in stored) == there
+    assert ("for ONNX Runtime" in result.output and "another --target" in result.output) == there
+
+
+@pytest.mark.parametrize(("weights_dtype", "valid"), [("auto", False), ("uint8", True)])
+def test_prefixes_of_onnx_compose_need_a_model_without_if(weights_dtype: str, valid: bool) -> None:
+    prefixed = onnx.compose.add_prefix(converted(weights_dtype), "a_")
+    if valid:
+        onnx.checker.check_model(prefixed, full_check=True)
+        onnxruntime.InferenceSession(prefixed.SerializeToString())
+        return
+    with pytest.raises(Exception, match=r"(?i)invalid|not in any|Node input"):
+        onnxruntime.InferenceSession(prefixed.SerializeToString())
