@@ -20,7 +20,9 @@ from onnx_tflite_plugin.host import FUSIONS, Host
 from tests.qa.mutations import MUTATIONS, Mutation
 
 PLACED: dict[str, tuple[Case, int]] = {case.id: (case, place) for case, place in placed(builtin())}
-CRASH = re.compile(r" failed: [A-Z]\w*: |the case cannot be run")  # a Python exception inside the handler: no wrong result
+CRASH = re.compile(
+    r" failed: [A-Z]\w*: |the case cannot be run"
+)  # a Python exception inside the handler: no wrong result
 
 
 @pytest.fixture(scope="module")
