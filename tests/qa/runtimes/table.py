@@ -1,0 +1,78 @@
+"""``python -m tests.qa.runtimes.table --write``: the table in the documentation, from committed results; ``--check`` compares."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[3]
+RESULTS = Path(__file__).with_name("results.json")
+PAGE = ROOT / "docs" / "reference" / "targets.md"
+BEGIN, END = "<!-- runtimes: generated -->", "<!-- runtimes: end -->"
+QUANTIZED = ("int8", "uint8", "int16")
+RIGHT = "right"
+
+
+def format_table(results: Mapping[str, Any]) -> str:
+    """Return the table: models that load and run, and those that are right too, by runtime and target."""
+    rows: Sequence[Mapping[str, Any]] = results["rows"]
+    targets = list(dict.fromkeys(row["target"] for row in rows))
+    models = {row["model"]: row["kind"] for row in rows}
+    quantized = sum(kind in QUANTIZED for kind in models.values())
+    lines = [
+        f"Measured on {results['date']} with {len(models)} models, {quantized} of them with 8-bit or 16-bit activations. A cell has the "
+        "models that run / that are also right.",
+        "",
+        f"| runtime | {' | '.join(f'`{target}`' for target in targets)} |",
+        f"|---|{'---|' * len(targets)}",
+        f"| converted | {' | '.join(str(_converted(rows, target)) for target in targets)} |",
+    ]
+    for runtime in results["runtimes"]:
+        cells = [
+            _count(row["outcomes"][runtime] for row in rows if row["target"] == t and row["outcomes"]) for t in targets
+        ]
+        lines.append(f"| {runtime} | {' | '.join(f'{runs} / {right}' for runs, right in cells)} |")
+    return "\n".join(lines)
+
+
+def _converted(rows: Sequence[Mapping[str, Any]], target: str) -> int:
+    return sum(row["target"] == target and not row["refused"] for row in rows)
+
+
+def _count(outcomes: Iterator[str]) -> tuple[int, int]:
+    """Return the number of models that run, and of those that are right."""
+    found = list(outcomes)
+    return sum(not text.startswith("fails") for text in found), found.count(RIGHT)
+
+
+def insert_table(page: str, table: str) -> str:
+    """Return the page with the table between its marks."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{table}\n{END}{after}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    mode = parser.add_mutually_exclusive_group(required=True)
+    mode.add_argument("--write", action="store_true")
+    mode.add_argument("--check", action="store_true")
+    chosen = parser.parse_args()
+    page = PAGE.read_text()
+    made = insert_table(page, format_table(json.loads(RESULTS.read_text())))
+    if chosen.write:
+        PAGE.write_text(made)
+    elif made != page:
+        print(
+            f"{PAGE} is not what {RESULTS.name} gives; run python -m tests.qa.runtimes.table --write", file=sys.stderr
+        )
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

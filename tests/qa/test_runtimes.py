@@ -1,0 +1,99 @@
+"""The matrix of runtimes, with those that are in the tests' own environment, and the table made from its results."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.qa.runtimes.__main__ import Worker, format_results, run_matrix
+from tests.qa.runtimes.models import Converted, convert_for, find_error, find_sources
+from tests.qa.runtimes.table import PAGE, RESULTS, format_table, insert_table
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+INT8, FLOAT = EXAMPLES / "digits_int8.tflite", EXAMPLES / "digits_float.tflite"
+
+
+def converted(file: Path, target: str, folder: Path) -> Converted:
+    (source,) = find_sources([file])
+    return convert_for(source, target, folder / target)
+
+
+@pytest.mark.parametrize("target", ["generic", "portable", "openvino", "tvm", "qnn"])
+def test_examples_are_right_in_onnx_runtime_and_the_reference_evaluator(target: str, tmp_path: Path) -> None:
+    results = run_matrix([INT8, FLOAT], [target], [], tmp_path)
+    assert [(row["kind"], row["refused"]) for row in results["rows"]] == [("int8", ""), ("float32", "")]
+    outcomes = [text for row in results["rows"] for text in row["outcomes"].values()]
+    assert outcomes == ["right"] * 4
+
+
+def test_reference_evaluator_has_no_dequantize_linear_at_the_default_opset(tmp_path: Path) -> None:
+    (row,) = run_matrix([INT8], ["onnxruntime"], [], tmp_path)["rows"]
+    first, second = row["outcomes"].values()
+    assert first == "right"
+    assert "DequantizeLinear" in second
+
+
+def test_wrong_results_are_named(tmp_path: Path) -> None:
+    model = converted(INT8, "generic", tmp_path)
+    right = list(model.source.results)
+    assert find_error(model, right) == ""
+    moved = np.where(right[0] > 0, right[0] - 3, right[0] + 3).astype(right[0].dtype)
+    assert "differs by 3, more than 2" in find_error(model, [moved, *right[1:]])
+    assert "shape" in find_error(model, [right[0].reshape(-1), *right[1:]])
+    assert "results instead of" in find_error(model, [*right, right[0]])
+
+
+def test_dropped_quantization_is_compared_with_another_runtime(tmp_path: Path) -> None:
+    model = converted(INT8, "portable", tmp_path)
+    assert model.is_unquantized
+    floats = [np.linspace(0, 1, right.size, dtype=np.float32).reshape(right.shape) for right in model.source.results]
+    assert find_error(model, floats) == "no other runtime computes it"
+    assert find_error(model, floats, floats) == ""
+    assert "differs by" in find_error(model, [floats[0] + np.float32(0.1), *floats[1:]], floats)
+
+
+def test_a_runtime_that_crashes_is_started_again(tmp_path: Path) -> None:
+    model = converted(FLOAT, "generic", tmp_path)
+    worker = Worker("onnxruntime", sys.executable)
+    try:
+        assert worker.run(model.path, model.inputs, tmp_path / "y.npz") == ""
+        assert worker._process is not None
+        worker._process.kill()
+        assert worker.run(model.path, model.inputs, tmp_path / "y.npz").startswith("crash")
+        assert worker.run(model.path, model.inputs, tmp_path / "y.npz") == ""
+        assert "missing.onnx" in worker.run(tmp_path / "missing.onnx", model.inputs, tmp_path / "y.npz")
+    finally:
+        worker.stop()
+
+
+def test_table_counts_models_that_run_and_are_right() -> None:
+    rows = [
+        {"model": model, "kind": kind, "target": target, "refused": refused, "outcomes": outcomes}
+        for model, kind, target, refused, outcomes in (
+            ("a", "int8", "generic", "", {"tract 1": "right"}),
+            ("b", "float32", "generic", "", {"tract 1": "wrong: result 0 differs"}),
+            ("c", "uint8", "generic", "", {"tract 1": "fails: no operator"}),
+            ("a", "int8", "qnn", "no Scan", {}),
+        )
+    ]
+    table = format_table({"date": "2026-01-02", "runtimes": ["tract 1"], "rows": rows})
+    assert "with 3 models, 2 of them" in table
+    assert table.splitlines()[-2:] == ["| converted | 3 | 0 |", "| tract 1 | 2 / 1 | 0 / 0 |"]
+    page = "before\n<!-- runtimes: generated -->\nold\n<!-- runtimes: end -->\nafter\n"
+    assert insert_table(page, "new") == page.replace("old", "new")
+
+
+def test_documentation_has_the_table_of_the_committed_results() -> None:
+    page = PAGE.read_text()
+    assert insert_table(page, format_table(json.loads(RESULTS.read_text()))) == page
+
+
+def test_results_are_one_line_per_model_and_target() -> None:
+    results = {"date": "2026-01-02", "runtimes": ["a 1"], "rows": [{"model": "x"}, {"model": "y"}]}
+    text = format_results(results)
+    assert json.loads(text) == results
+    assert text.count("\n") == 4
