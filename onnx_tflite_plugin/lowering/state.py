@@ -6,7 +6,7 @@ from the initial values, it becomes neither: a constant replaces the input.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -20,6 +20,7 @@ from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.api.values import Value
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.binding.states import state_slot, users
+from onnx_tflite_plugin.graph.constants import NotConstant, evaluate_constant
 from onnx_tflite_plugin.graph.metadata import CarriedState
 from onnx_tflite_plugin.layout.plan import LayoutPlan
 from onnx_tflite_plugin.layout.tensor_layout import physical_shape
@@ -28,9 +29,6 @@ from onnx_tflite_plugin.quantization.plan import StoragePlan
 from onnx_tflite_plugin.renamed import STATE, renamed_attributes
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.model import Array, Dims, Tensor, agree
-
-if TYPE_CHECKING:
-    import onnx
 
 
 @dataclass(eq=False)
@@ -88,7 +86,9 @@ class State:
             raise Refusal(f"{text}, so only LiteRT's first run uses it there")
         if self.initializing:
             try:
-                self.initial = evaluate_constant(require_value(value), self.emitter.domains)
+                self.initial = evaluate_constant(
+                    require_value(value), self.emitter.domains, "the initial value of a state"
+                )
             except NotConstant as error:
                 raise Refusal(f"the initial value of the state {self.name!r} is not constant: {error}") from error
             return
@@ -102,67 +102,6 @@ class State:
 
     if not TYPE_CHECKING:
         __getattr__ = renamed_attributes(STATE)
-
-
-class NotConstant(LookupError):
-    """A value that depends on a graph input, so it cannot be computed at conversion."""
-
-
-def evaluate_constant(value: ir.Value, opsets: Mapping[str, int]) -> Array:
-    """Return a value computed from constants only, with ONNX's reference evaluator; ``opsets`` by domain.
-
-    Raises NotConstant if it depends on a graph input.
-    """
-    if value.const_value is not None:
-        return np.asarray(value.const_value.numpy())
-    nodes, constants = _producing_nodes(value)
-    import onnx
-    from onnx.reference import ReferenceEvaluator
-
-    protos = [ir.to_proto(node) for node in nodes]
-    tensors = [ir.to_proto(v.const_value) for v in constants.values() if v.const_value is not None]
-    output = onnx.helper.make_empty_tensor_value_info(value.name or "")
-    graph = onnx.helper.make_graph(protos, "constant", [], [output], tensors)
-    imports = [onnx.helper.make_opsetid(domain, opsets[domain]) for domain in {node.domain for node in nodes}]
-    model = onnx.helper.make_model(graph, opset_imports=imports)
-    _spend_on_evaluation(onnx.shape_inference.infer_shapes(model, data_prop=True))
-    (result,) = ReferenceEvaluator(model).run(None, {})
-    return np.asarray(result)
-
-
-def _producing_nodes(value: ir.Value) -> tuple[list[ir.Node], dict[str, ir.Value]]:
-    """Return the nodes that compute a value, topologically sorted, and the constants they use.
-
-    Raises NotConstant if it depends on a graph input.
-    """
-    nodes: dict[ir.Node, bool] = {}  # True while its operands are pending
-    constants: dict[str, ir.Value] = {}
-    order: list[ir.Node] = []
-    waiting = [value]
-    while waiting:
-        needed = waiting[-1]
-        node = needed.producer()
-        if needed.const_value is not None:
-            constants[needed.name or ""] = needed
-            waiting.pop()
-        elif node is None:
-            raise NotConstant(f"{needed.name!r} is a runtime value")
-        elif node not in nodes:
-            nodes[node] = True
-            waiting.extend(operand for operand in node.inputs if operand is not None)
-        else:
-            waiting.pop()
-            if nodes[node]:
-                nodes[node] = False
-                order.append(node)
-    return order, constants
-
-
-def _spend_on_evaluation(model: onnx.ModelProto) -> None:
-    """Subtract the arrays of an evaluation from the budget, as far as shape inference gives their sizes."""
-    for info in (*model.graph.value_info, *model.graph.output):
-        dims = [dim.dim_value for dim in info.type.tensor_type.shape.dim]
-        spend(prod(dims), 8, f"the initial value of a state, with {info.name!r} of shape {dims},")
 
 
 class States:

@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from onnx_tflite_plugin.graph.constants import evaluate_constant
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.layout.tensor_layout import (
     TensorLayout,
@@ -17,7 +18,6 @@ from onnx_tflite_plugin.layout.tensor_layout import (
     source_layout,
 )
 from onnx_tflite_plugin.lowering.emitter import Emitter, set_type
-from onnx_tflite_plugin.lowering.state import evaluate_constant
 from onnx_tflite_plugin.lowering.values import FILE, FLOAT, STORED, Values, arrange_constant, physical_dims
 from onnx_tflite_plugin.quantization.plan import Storage, StoragePlan, Weights
 from onnx_tflite_plugin.source.model import Array, Data, Quantization, Tensor
@@ -66,7 +66,7 @@ def test_dequantized_values_are_scaled_distances_from_zero_point(
     floats = values.dequantize(kept, Storage("int8", 0, quantization), order, multiply=multiply)
     assert values.emitter.nodes[-1].op_type == node
     np.testing.assert_array_equal(
-        evaluate_constant(floats, values.emitter.domains), numbers(quantization).transpose(layout_axes(order))
+        evaluate_constant(floats, values.emitter.domains, "a test"), numbers(quantization).transpose(layout_axes(order))
     )
 
 
@@ -88,7 +88,7 @@ def test_quantize_rounds_and_saturates(
     info = np.iinfo(dtype)
     wanted = np.clip(np.rint(x / scale.astype(np.float32)) + zero, info.min, info.max).astype(dtype)
     made = values.quantize(values.emitter.constant(arrange_constant(x, order)), Storage(dtype, 0, quantization), order)
-    found = evaluate_constant(made, values.emitter.domains)
+    found = evaluate_constant(made, values.emitter.domains, "a test")
     assert found.dtype == wanted.dtype
     np.testing.assert_array_equal(found, wanted.transpose(layout_axes(order)))
 
@@ -100,7 +100,7 @@ def test_constant_has_the_same_real_values_in_each_form(order: TensorLayout, wei
     values, moved = values_of(), Quantization((0.25,), (121,), 0)
     values.plan = values.plan._replace(shifted={tensor: Storage("uint8", 128, moved)})
     known = {
-        form: evaluate_constant(values.get(tensor, order, form, weights=weights), {"": 21})
+        form: evaluate_constant(values.get(tensor, order, form, weights=weights), {"": 21}, "a test")
         for form in (STORED, FILE, FLOAT)
     }
     perm = layout_axes(order)

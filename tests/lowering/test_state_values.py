@@ -12,10 +12,11 @@ import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.api.budget import ENVIRONMENT, OverBudget
 from onnx_tflite_plugin.api.refusal import Refusal
+from onnx_tflite_plugin.graph.constants import evaluate_constant
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.layout.plan import LayoutPlan
 from onnx_tflite_plugin.lowering.emitter import Emitter, set_type
-from onnx_tflite_plugin.lowering.state import State, States, evaluate_constant
+from onnx_tflite_plugin.lowering.state import State, States
 from onnx_tflite_plugin.quantization.plan import StoragePlan
 from onnx_tflite_plugin.source.model import Quantization, Tensor
 from onnx_tflite_plugin.targets import TARGETS
@@ -70,14 +71,14 @@ def test_a_first_value_is_computed_as_the_models_opset_has_its_operators(opset: 
     (twice,) = builder.emit("Add", [spectrum, spectrum], {})
     wanted = 2 * np.fft.fft(signal[..., 0] + 1j * signal[..., 1], axis=axis)
     np.testing.assert_allclose(
-        evaluate_constant(twice, builder.domains), np.stack([wanted.real, wanted.imag], -1), atol=1e-3
+        evaluate_constant(twice, builder.domains, "a test"), np.stack([wanted.real, wanted.imag], -1), atol=1e-3
     )
 
 
 def test_a_first_value_may_be_made_by_what_lacks_an_operand() -> None:
     builder = emitter()
     (clipped,) = builder.emit("Clip", [X, None, np.float32(4)], {})
-    np.testing.assert_array_equal(evaluate_constant(clipped, builder.domains), X.clip(None, 4))
+    np.testing.assert_array_equal(evaluate_constant(clipped, builder.domains, "a test"), X.clip(None, 4))
 
 
 def test_what_depends_on_an_input_is_no_first_value() -> None:
@@ -85,7 +86,7 @@ def test_what_depends_on_an_input_is_no_first_value() -> None:
     x = builder.register(set_type(ir.Value(name="x"), "float32", (2, 3)))
     (sums,) = builder.emit("Add", [X, x], {})
     with pytest.raises(LookupError, match="'x' is a runtime value"):
-        evaluate_constant(sums, builder.domains)
+        evaluate_constant(sums, builder.domains, "a test")
 
 
 @pytest.mark.parametrize(("dtype", "first"), [("int8", 7), ("uint8", 0), ("int16", 0)])
@@ -107,9 +108,9 @@ def test_a_first_value_that_takes_more_than_the_budget_is_not_computed(
     sizes = np.asarray([13, 17]) if sized == "told" else builder.emit("Concat", [[13], [17]], {"axis": 0})[0]
     (large,) = builder.emit("Expand", [np.asarray(2, np.float32), sizes], {})
     with pytest.raises(OverBudget, match="would take 1768 bytes"):
-        evaluate_constant(large, builder.domains)
+        evaluate_constant(large, builder.domains, "a test")
     monkeypatch.setenv(ENVIRONMENT, "1768")
-    np.testing.assert_array_equal(evaluate_constant(large, builder.domains), np.full((13, 17), 2))
+    np.testing.assert_array_equal(evaluate_constant(large, builder.domains, "a test"), np.full((13, 17), 2))
 
 
 def test_zero_initial_value_beyond_the_budget_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,12 @@ test_captured_constants_are_folded = rule_test(
 )  # fmt: skip
 
 
+def test_captures_after_thousands_of_nodes_are_declined() -> None:
+    chain = " ".join(f"v{k + 1} = Neg (v{k})" for k in range(3000))
+    model = parsed(SUMMED.format(before=f"v0 = Neg (s) {chain} scaled = Neg (v3000)"), 18)
+    assert apply("fold_captures", model) == 0
+
+
 @pytest.mark.parametrize("opset", [13, 18, 21])
 def test_dequantized_captures_are_folded_at_every_opset(opset: int) -> None:
     text = SUMMED.format(before="scaled = DequantizeLinear <axis = 0> (q, scales, points)")

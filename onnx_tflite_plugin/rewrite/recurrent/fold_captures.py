@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
 import onnx_ir as ir
 
 from onnx_tflite_plugin.api.declarations import Decline
+from onnx_tflite_plugin.graph.constants import NotConstant, evaluate_constant, producing_nodes
 from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule
-from onnx_tflite_plugin.source.model import Array
 
 _RANDOM = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
@@ -32,60 +31,29 @@ def pattern(model: ir.Model, options: RewriteOptions) -> Iterator[ir.Value]:
     yield from sorted(captured, key=lambda value: value.name or "")
 
 
-def check(value: ir.Value) -> tuple[ir.Value, list[ir.Node]] | Decline:
-    """Return the value and the nodes that compute it, in order, if they compute it from constants."""
-    nodes: dict[ir.Node, None] = {}
-    if not _is_computed_from_constants(value, nodes):
+def check(value: ir.Value) -> ir.Value | Decline:
+    """Return the value if it is computed from constants by plain operators."""
+    try:
+        nodes, _ = producing_nodes(value)
+    except NotConstant:
         return Decline("the captured value is no constant")
-    return value, list(nodes)
+    if not all(map(_is_repeatable, nodes)):
+        return Decline(
+            "the captured value is no constant: it depends on random numbers, an inner graph or another domain"
+        )
+    return value
 
 
-def rewrite(editor: Editor, match: tuple[ir.Value, list[ir.Node]]) -> None:
+def rewrite(editor: Editor, value: ir.Value) -> None:
     """Store the value as an initializer."""
-    value, nodes = match
-    editor.replace_value(value, editor.store(_evaluate(value, nodes, editor.graph.opset_imports), value))
+    array = evaluate_constant(value, editor.graph.opset_imports, "a value that the body of a loop captures")
+    editor.replace_value(value, editor.store(array, value))
 
 
 fold_captures = RewriteRule(pattern, check, rewrite)
 
 
-def _is_computed_from_constants(value: ir.Value, nodes: dict[ir.Node, None]) -> bool:
-    """True if the value depends on constants only; adds the nodes that it depends on, operands first."""
-    node = value.producer()
-    if node is None:
-        return value.const_value is not None and not value.is_graph_input()
-    if node in nodes:
-        return True
-    inner = any(attribute.type == ir.AttributeType.GRAPH for attribute in node.attributes.values())
-    if inner or node.domain or node.op_type in _RANDOM:
-        return False
-    if not all(_is_computed_from_constants(operand, nodes) for operand in node.inputs if operand is not None):
-        return False
-    nodes[node] = None
-    return True
-
-
-def _evaluate(value: ir.Value, nodes: list[ir.Node], opsets: dict[str, int]) -> Array:
-    """Return the value, computed by the reference evaluator one node after the other."""
-    import onnx
-    from onnx.reference import ReferenceEvaluator
-
-    known: dict[ir.Value, Array] = {}
-    for node in nodes:
-        operands = [operand for operand in dict.fromkeys(node.inputs) if operand is not None]
-        for operand in operands:
-            if operand.const_value is not None:
-                known[operand] = operand.const_value.numpy()
-        proto = ir.to_proto(node)
-        graph = onnx.helper.make_graph(
-            [proto],
-            "node",
-            [onnx.ValueInfoProto(name=operand.name) for operand in operands],
-            [onnx.ValueInfoProto(name=output.name) for output in node.outputs],
-        )
-        # The reference evaluator has no DequantizeLinear before opset 19; at 21 it is the same operator.
-        opset = max(opsets[""], 21) if node.op_type == "DequantizeLinear" else opsets[""]
-        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
-        results = ReferenceEvaluator(model).run(None, {str(operand.name): known[operand] for operand in operands})
-        known.update(zip(node.outputs, map(np.asarray, results), strict=True))
-    return known[value]
+def _is_repeatable(node: ir.Node) -> bool:
+    """True if the node, of ai.onnx and without inner graphs, computes the same in every run."""
+    has_graphs = any(attribute.type == ir.AttributeType.GRAPH for attribute in node.attributes.values())
+    return not (has_graphs or node.domain or node.op_type in _RANDOM)

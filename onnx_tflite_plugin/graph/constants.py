@@ -1,0 +1,96 @@
+"""Values of a graph that are computed from constants only, evaluated during the conversion."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_tflite_plugin.api.budget import spend
+from onnx_tflite_plugin.source.model import Array
+
+if TYPE_CHECKING:
+    import onnx
+
+
+class NotConstant(LookupError):
+    """A value that depends on a graph input, so it cannot be computed at conversion."""
+
+
+def evaluate_constant(value: ir.Value, opsets: Mapping[str, int], purpose: str) -> Array:
+    """Return a value computed from constants only, with ONNX's reference evaluator; ``opsets`` by domain.
+
+    ``purpose``: what the value is for, in the message of OverBudget. Raises NotConstant if it depends on a graph input, and
+    OverBudget if its arrays would take too much memory.
+    """
+    if value.const_value is not None:
+        return np.asarray(value.const_value.numpy())
+    nodes, constants = producing_nodes(value)
+    import onnx
+
+    protos = [ir.to_proto(node) for node in nodes]
+    tensors = [ir.to_proto(v.const_value) for v in constants.values() if v.const_value is not None]
+    output = onnx.helper.make_empty_tensor_value_info(value.name or "")
+    graph = onnx.helper.make_graph(protos, "constant", [], [output], tensors)
+    imports = [onnx.helper.make_opsetid(domain, opsets[domain]) for domain in {node.domain for node in nodes}]
+    model = onnx.helper.make_model(graph, opset_imports=imports)
+    _spend_on_evaluation(onnx.shape_inference.infer_shapes(model, data_prop=True), purpose)
+    known = {name: np.asarray(v.const_value.numpy()) for name, v in constants.items() if v.const_value is not None}
+    for node, proto in zip(nodes, protos, strict=True):
+        # The reference evaluator has no DequantizeLinear before opset 19; the operator of 19 computes the same.
+        opset = max(opsets[node.domain], 19) if node.op_type == "DequantizeLinear" else opsets[node.domain]
+        known |= _run_node(proto, known, opset)
+    return known[value.name or ""]
+
+
+def _run_node(node: onnx.NodeProto, known: Mapping[str, Array], opset: int) -> dict[str, Array]:
+    """Return the results of one node by name, computed by the reference evaluator."""
+    import onnx
+    from onnx.reference import ReferenceEvaluator
+
+    operands = {name: known[name] for name in node.input if name}
+    inputs, outputs = (
+        [onnx.helper.make_empty_tensor_value_info(name) for name in names if name] for names in (operands, node.output)
+    )
+    graph = onnx.helper.make_graph([node], "node", inputs, outputs)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid(node.domain, opset)])
+    results = ReferenceEvaluator(model).run(None, operands)
+    return dict(zip((info.name for info in outputs), map(np.asarray, results), strict=True))
+
+
+def producing_nodes(value: ir.Value) -> tuple[list[ir.Node], dict[str, ir.Value]]:
+    """Return the nodes that compute a value, topologically sorted, and the constants they use.
+
+    Raises NotConstant if it depends on a graph input.
+    """
+    nodes: dict[ir.Node, bool] = {}  # True while its operands are pending
+    constants: dict[str, ir.Value] = {}
+    order: list[ir.Node] = []
+    waiting = [value]
+    while waiting:
+        needed = waiting[-1]
+        node = needed.producer()
+        if needed.const_value is not None and not needed.is_graph_input():
+            constants[needed.name or ""] = needed
+            waiting.pop()
+        elif node is None:
+            raise NotConstant(f"{needed.name!r} is a runtime value")
+        elif node not in nodes:
+            nodes[node] = True
+            waiting.extend(operand for operand in node.inputs if operand is not None)
+        else:
+            waiting.pop()
+            if nodes[node]:
+                nodes[node] = False
+                order.append(node)
+    return order, constants
+
+
+def _spend_on_evaluation(model: onnx.ModelProto, purpose: str) -> None:
+    """Subtract the arrays of an evaluation from the budget, as far as shape inference gives their sizes."""
+    for info in (*model.graph.value_info, *model.graph.output):
+        dims = [dim.dim_value for dim in info.type.tensor_type.shape.dim]
+        spend(prod(dims), 8, f"{purpose}, with {info.name!r} of shape {dims},")
