@@ -102,7 +102,7 @@ APART = {
     "repository": "deferral flow packaging rooms",
     "rewrite": "framework image_rules",
     "source": "invalid",
-    "targets": "targets",
+    "targets": "qnn targets",
     "verify": "bench bisect inputs processor verify wrong wrong_more",
 }
 """Modules that take their time, by folder."""
