@@ -30,8 +30,8 @@ from onnx_tflite_plugin.normalize.stage import Normalized
 from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.quantization.dequantization import dequantize_model
-from onnx_tflite_plugin.quantization.opset import choose_opset
-from onnx_tflite_plugin.quantization.plan import StoragePlan, plan_storage
+from onnx_tflite_plugin.quantization.opset import plan_storage_and_opset
+from onnx_tflite_plugin.quantization.plan import StoragePlan
 from onnx_tflite_plugin.report import Report, Transposed, node_counts
 from onnx_tflite_plugin.rewrite import RULES, rule_named
 from onnx_tflite_plugin.rewrite.name_constants import NameConstants
@@ -151,8 +151,7 @@ class Pipeline:
         """Choose a dtype for every tensor, an opset, and a layout for every operator."""
         options, target, model = self.options, self.target, fused.model
         self.stages("planning dtypes")
-        storage = plan_storage(model, target, fold=options.fold)
-        opset = choose_opset(model, storage, options.opset, target)
+        storage, opset = plan_storage_and_opset(model, options.opset, target, fold=options.fold)
         self.stages("planning the layout")
         layout = plan_layout(
             model,

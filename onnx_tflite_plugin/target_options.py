@@ -54,8 +54,6 @@ def target_of(options: ConvertOptions, host: Host) -> Target:
             f"--weights-dtype {options.weights_dtype}: target {target.name} has one dtype for weights; use "
             "--weights-dtype auto or keep"
         )
-    if options.opset is not None and options.opset >= target.no_int8_from:
-        target = replace(target, dequantizes=target.dequantizes - target.no_int8_moves)
     if options.weights_dtype == "keep":
         # No integer kernel of ONNX Runtime loads int2 weights.
         target = replace(target, weights={dtype: kept for dtype, kept in target.weights.items() if dtype == "int2"})

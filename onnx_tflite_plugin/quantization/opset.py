@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.errors import OnnxTooOld, Problem, UnsupportedOperator
-from onnx_tflite_plugin.quantization.plan import StoragePlan
+from onnx_tflite_plugin.quantization.plan import StoragePlan, plan_storage
 from onnx_tflite_plugin.source.affine import affine
+
+
+def plan_storage_and_opset(
+    model: BoundModel, asked: int | None, target: Target, *, fold: bool = False
+) -> tuple[StoragePlan, int]:
+    """Return the storage plan and the opset; see :func:`plan_storage` and :func:`choose_opset` for arguments and errors.
+
+    From ``no_int8_from`` on, ONNX Runtime does not load ``no_int8_moves`` of int8 between DQ and Q, so these compute on integers.
+    """
+    storage = plan_storage(model, target, fold=fold)
+    opset = choose_opset(model, storage, asked, target)
+    refused = target.dequantizes & target.no_int8_moves
+    if refused and opset >= target.no_int8_from and "int8" not in target.storage:
+        storage = plan_storage(model, replace(target, dequantizes=target.dequantizes - refused), fold=fold)
+    return storage, opset
 
 
 def choose_opset(model: BoundModel, storage: StoragePlan, asked: int | None, target: Target) -> int:

@@ -364,6 +364,27 @@ def test_max_pool_of_int8_computes_on_integers_where_onnx_runtime_loads_nothing_
         onnxruntime.InferenceSession(proto.SerializeToString())
 
 
+def test_max_pool_of_int8_computes_on_integers_where_other_operators_raise_the_opset() -> None:
+    """int4 weights need opset 21."""
+    model = ModelBuilder()
+    g, q = model.main, quant(0.1, 3)
+    x = g.input("x", (2, 5, 7, 3), "int8", quantization=q)
+    pooled, rows = g.tensor("p", (2, 5, 7, 3), "int8", quantization=q), g.tensor("r", (2, 105), "int8", quantization=q)
+    options = {"filter_width": 2, "filter_height": 3, "stride_w": 1, "stride_h": 1, "padding": "SAME"}
+    g.operator("MAX_POOL_2D", [x], [pooled], options)
+    g.operator("RESHAPE", [pooled, g.constant("s", np.array([2, 105], np.int32))], [rows])
+    rng = np.random.default_rng(0)
+    w = g.constant("w", rng.integers(-7, 8, (11, 105)).astype(np.int8), "int4", quantization=quant(0.02, 0))
+    g.output(y := g.tensor("y", (2, 11), "int8", quantization=quant(0.3, 0)))
+    g.operator("FULLY_CONNECTED", [rows, w], [y])
+    conversion = otp.convert(model.build(), target="generic")
+    assert conversion.report.opset == 21
+    array = rng.integers(-128, 128, (2, 5, 7, 3)).astype(np.int8)
+    (wanted,) = LiteRT(model.build(), "builtin").run([array])
+    (found,) = OnnxRuntime(conversion.proto).run([array])
+    assert np.abs(found.astype(int) - wanted.astype(int)).max() <= 1
+
+
 # --- what ONNX Runtime does not load ----------------------------------------------------------
 
 
