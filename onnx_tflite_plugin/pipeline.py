@@ -43,7 +43,7 @@ from onnx_tflite_plugin.rewrite.weights.separate_constants import SeparateConsta
 from onnx_tflite_plugin.source.metadata import describe_interface
 from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.targets import Target
-from onnx_tflite_plugin.telling.edges import edges, find_dynamic_inputs
+from onnx_tflite_plugin.telling.edges import dynamic_input_warnings, edges
 from onnx_tflite_plugin.telling.facts import doc_string, facts
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class Pipeline:
             other_signatures=tuple(one.key for one in model.signatures if one is not signature),
             repairs=normalized.repairs,
         )
-        report = replace(report, warnings=(*report.warnings, *find_dynamic_inputs(report.inputs, self.target)))
+        report = replace(report, warnings=(*report.warnings, *dynamic_input_warnings(report.inputs, self.target)))
         finished.producer_version, finished.doc_string = VERSION, doc_string(model)
         write_authored(finished.metadata_props, facts(model, report.inputs, report.outputs))
         return Converted(finished, report, model)

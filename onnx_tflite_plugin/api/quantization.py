@@ -64,7 +64,7 @@ class QuantizedOperator(Protocol):
         """True if the target runs the ONNX operator on the tensor's quantized values; any operator for ``""``."""
 
     def dequantizes(self, onnx: str) -> bool:
-        """True if the ONNX operator had better compute with floats on the target where that gives the same values."""
+        """True if the target has the ONNX operator between DQ and Q wherever that gives the same values."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,9 @@ class Target(Checked):
 
     ``opsets``: lowest, default, highest. ``storage``: file dtype → dtype of activations, with the number added to quantized
     values. ``weights``: the same for constant weights. ``no_integer_kernel``: ONNX operator → integer dtypes without a
-    kernel in the runtime. ``widens``: ONNX operator → dtype without a kernel → the wider dtype to compute in.
+    kernel in the runtime. ``dequantizes``: ONNX operators that are written between DQ and Q, although the runtime has
+    an integer kernel, wherever the result is the same. ``widens``: ONNX operator → dtype without a kernel → the wider dtype to
+    compute in.
     ``clips_integers``: a fused activation may be an integer Clip after QuantizeLinear.
     ``prefers``: ONNX operators that are faster, or fuse, compared with a more general one.
     ``blocks_channels``: ONNX operators with kernels for channel-blocked floats, or that preserve that layout.
@@ -49,9 +51,9 @@ class Target(Checked):
     ``no_int8_from``: the opset from which ONNX Runtime rejects int8 for the operators in ``no_int8_moves`` between Q and DQ.
     ``wraps_int8``: ONNX operators whose int8 kernel between Q and DQ overflows by wrapping around, in some versions.
     ``lacks``: ONNX operators missing in the runtime, with a remedy. ``domains``: domains of ONNX Runtime's own operators,
-    such as ``com.microsoft``, that the runtime has; without it nodes in such a domain are refused.
-    ``quantizes_moves``: a Transpose or Reshape between DQ and an operator has a Q and a DQ of its own after it; without
-    integer operators only. ``needs_static_shapes``: models with dynamic dimensions run elsewhere, so they are named.
+    such as ``com.microsoft``, that the runtime has; nodes of the others are refused.
+    ``quantizes_moves``: Transpose and Reshape of dequantized values are followed by a Q and a DQ; for targets without integer
+    operators. ``needs_static_shapes``: warn of inputs with dynamic dimensions, with which the accelerator is not used.
     ``passes``: names of rewrite rules of the finished model, in order; ``module:attribute`` names a pass of the pack,
     an ``onnx_ir.passes.InPlacePass`` or a subclass.
     ``defaults``: values of options that this target needs in place of the general defaults, by name.

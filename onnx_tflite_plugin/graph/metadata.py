@@ -108,7 +108,7 @@ def forgets(given: Mapping[str, str]) -> bool:
 
 
 def write_runtime(given: MutableMapping[str, str], runtime: str) -> None:
-    """Write which runtime the model is for."""
+    """Write the runtime that the model is for."""
     given[PREFIX + "runtime"] = runtime
 
 

@@ -119,7 +119,7 @@ def interface_layouts(
 ) -> InterfaceLayouts:
     """Return layouts of graph inputs and outputs: requested ones by name, others the file's unless ``free``.
 
-    ``channels_first``: of those with four dimensions, the last comes after the first, unless a layout is requested.
+    ``channels_first``: tensors of rank 4 get their last axis after the first, unless a layout is requested for them.
 
     Raises UnsupportedOption for a name that the model does not have, or letters that do not permute its axes.
     """

@@ -1,6 +1,6 @@
-"""Accelerators that take whole graphs between DQ and Q, as QNN, NNAPI and CoreML do; measured with onnxruntime-qnn 2.7 (HTP emulator).
+"""Accelerators that need every operator between DQ and Q, such as QNN, NNAPI and CoreML.
 
-An operator on the integers themselves, such as a Transpose, sends the graph back to the processor.
+Measured with onnxruntime-qnn 2.7 (HTP emulator): one operator on integers, such as a Transpose, and the whole graph runs on the CPU.
 """
 
 from dataclasses import replace

@@ -96,13 +96,13 @@ def author_metadata(metadata: TensorMetadata) -> dict[str, Any]:
     }
 
 
-def find_dynamic_inputs(inputs: Iterable[Edge], target: Target) -> list[str]:
-    """Return a warning for each input with dynamic dimensions if the target runs only static ones, with the option that sets them."""
+def dynamic_input_warnings(inputs: Iterable[Edge], target: Target) -> list[str]:
+    """Return a warning for each input with dynamic dimensions, with the option that sets them, if the target needs static shapes."""
     if not target.needs_static_shapes:
         return []
     return [
-        f"input {edge.name!r} has dynamic dimensions, so that target {target.name} leaves the model to the processor; "
-        f"--input-shape {edge.name}={','.join(str(size) if isinstance(size, int) else '1' for size in edge.shape)} sets them"
+        f"input {edge.name!r} has dynamic dimensions, with which the model runs on the CPU instead of the accelerator; set them, as in "
+        f"--input-shape {edge.name}={','.join(str(size) if isinstance(size, int) else '1' for size in edge.shape)}"
         for edge in inputs
         if not all(isinstance(size, int) for size in edge.shape)
     ]

@@ -1,4 +1,4 @@
-"""What other tools keep of a model whose weights are selected as it loads, and the option that leaves them nothing to select."""
+"""Other tools on a model with an If that selects weights at load time, and on one with ``--weights-dtype uint8``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a target cannot honour is refused by tensor and rule; everything else computes what LiteRT computes."""
+"""Targets refuse what they cannot hold, by tensor and rule, and compute the results of LiteRT otherwise."""
 
 from __future__ import annotations
 

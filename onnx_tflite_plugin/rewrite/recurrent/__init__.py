@@ -8,7 +8,7 @@ RULES = (
     RuleDeclaration(
         __name__,
         "fold_captures",
-        "values that bodies of loops capture are constants",
+        "constants computed outside of loop bodies stored as initializers",
         Needed("OpenVINO loads no body that captures a value computed outside of it"),
     ),
     RuleDeclaration(

@@ -1,7 +1,7 @@
-"""Values that a loop's or branch's body takes from the graph around it become constants where they are computed from constants.
+"""Store a value as an initializer if the body of a loop or branch captures it and it is computed from constants.
 
-OpenVINO counts a captured value that a node computes as an input of the body, and does not load the model; it takes
-captured initializers.
+OpenVINO counts a captured value that a node computes as an input of the body, and does not load the model. It loads captured
+initializers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _RANDOM = frozenset(
 
 
 def pattern(model: ir.Model, options: RewriteOptions) -> Iterator[ir.Value]:
-    """Yield the values of nodes that a graph inside the node's own graph uses."""
+    """Yield the values that a node computes and an inner graph captures."""
     captured = {
         value
         for node in model.graph.all_nodes()

@@ -14,8 +14,8 @@ INT8 = "int8"  # exact on every processor
 CHOSEN = "chosen"  # int8 or uint8, selected at load time
 UINT8 = "uint8"
 DEPENDENT = "int8, processor-dependent"
-RUNTIME = "for ONNX Runtime, where an If selects weights; for other runtimes convert with another --target"
-"""The runtime of a model with chosen weights."""
+RUNTIME = "for ONNX Runtime: an If selects weights at load time; for other runtimes convert with another --target"
+"""The runtime that a model with weights selected at load time is for."""
 
 PROBE = "int8_products_are_exact"
 """The name of the value that is True if the processor that loads the model adds products in 32 bits."""

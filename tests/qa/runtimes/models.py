@@ -70,19 +70,23 @@ def find_sources(given: Sequence[Path]) -> Iterator[Source]:
             try:
                 yield _read(file)
             except Exception as error:
-                logging.warning("%s: left out, LiteRT does not run it: %s", file.name, str(error).splitlines()[:1])
+                logging.warning(
+                    "%s: left out, LiteRT does not run it: %s",
+                    file.name,
+                    next(iter(str(error).splitlines()), type(error).__name__),
+                )
 
 
 def _read(path: Path) -> Source:
     data = path.read_bytes()
     entry = structure.entry(structure.read(data))
+    graph = entry.subgraph
     inputs = draw(entry)[0]
     runs = [run for run in (_run_litert(data, kernels, inputs) for kernels in ("builtin", "xnnpack")) if run]
     if not runs:
         raise ValueError("LiteRT aborts")
     if any(array.dtype.kind not in "biuf" for array in (*inputs, *runs[0])):
         raise ValueError("inputs or outputs are strings or complex numbers")
-    graph = structure.read(data).main
     feeds = dict(zip(entry.input_names, inputs, strict=True))
     steps = [_step(graph, tensor) for tensor in entry.outputs]
     return Source(path, _kind(graph.tensors), entry.inputs, entry.outputs, feeds, runs, steps)
