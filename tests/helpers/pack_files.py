@@ -39,7 +39,8 @@ def python(folder: Path, site: Path, *arguments: str, others: Sequence[Path] = (
 
 
 def install(folder: Path, name: str, module: str, source: str, entry_points: str) -> None:
-    """What pip leaves behind: a module, and a dist-info with entry points."""
+    """Write what pip installs: a module, and a dist-info with entry points. An imported module of the same name is forgotten."""
+    sys.modules.pop(module, None)
     folder.mkdir(exist_ok=True)
     (folder / f"{module}.py").write_text(dedent(source))
     info = folder / f"{name.replace('-', '_')}-1.0.dist-info"

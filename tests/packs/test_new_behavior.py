@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -66,7 +65,6 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "site"
     install(folder, "halve-pack", "halve_pack", PACK, ENTRY_POINT)
     monkeypatch.syspath_prepend(folder)
-    monkeypatch.delitem(sys.modules, "halve_pack", raising=False)
     return folder
 
 

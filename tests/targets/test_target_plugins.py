@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from textwrap import indent
 
@@ -38,8 +37,6 @@ NPU = replace(
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     bring(tmp_path / "site", "npu-pack", "npu_pack", SOURCE, "npu = npu_pack:NPU")
     monkeypatch.syspath_prepend(tmp_path / "site")
-    for module in ("npu_pack", "other_pack"):
-        monkeypatch.delitem(sys.modules, module, raising=False)
     return tmp_path / "site"
 
 
