@@ -1,1 +1,1 @@
-"""How long converted models take, against LiteRT: ``python -m benchmarks``. Not part of the wheel."""
+"""Benchmark converted models against LiteRT: ``python -m benchmarks``. Not part of the wheel."""

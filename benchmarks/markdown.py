@@ -9,7 +9,7 @@ from benchmarks.table import what
 
 
 def page(rows: Sequence[Row], notes: Sequence[str]) -> str:
-    """What was measured on what, the means, then every network with its time over LiteRT's."""
+    """Return the page: machine and versions, the means, then each network with its time relative to LiteRT's."""
     names = list(dict.fromkeys(outcome.converter for row in rows for outcome in row.outcomes))
     return "\n".join(
         [*(f"- {escaped(note)}" for note in notes), "", *_means(rows, names), "", *_networks(rows, names), ""]

@@ -53,7 +53,7 @@ def interleaved(runs: Sequence[Run], rounds: int) -> Array:
 
 
 def _piece(run: Run) -> tuple[int, float]:
-    """How many runs a piece takes, and its seconds; what it costs to find out is the warm-up."""
+    """Return how many runs make up one measurement and its expected seconds; finding out serves as the warm-up."""
     _timed(run, _WARM_UP)
     count = 1
     while (taken := _timed(run, count)) < PIECE / 4:

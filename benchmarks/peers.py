@@ -96,7 +96,7 @@ class Peer:
         shutil.copyfile(converted, target)
 
     def _places(self, source: Path) -> tuple[Path, Path]:
-        """Where the cache has the model of a file, and why there is none: within another time there may be one."""
+        """Return two cache paths: the converted model, and the reason for a failure, which is valid for one time limit."""
         assert self.cache is not None
         command = hashlib.sha256(json.dumps(COMMANDS[self.name]).encode()).hexdigest()[:8]
         folder = self.cache / f"{self.name}-{self.version}-{command}"

@@ -1,4 +1,4 @@
-"""What inputs and outputs of another converter's model hold: it may change order and dtype, and does not say so."""
+"""Match another converter's inputs and outputs to the file's, although their layout and dtype may differ."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def operators() -> Iterator[tuple[str, Callable[[Net], None]]]:
 
 
 def row(path: Path, rounds: int) -> Row:
-    """What is measured of one file."""
+    """Return the measured figures of one file."""
     name, _, kind = path.stem.rpartition("_")
     data = path.read_bytes()
     try:

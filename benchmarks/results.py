@@ -1,4 +1,4 @@
-"""What a benchmark finds, as data; the table, the chart and the JSON file show it."""
+"""Benchmark results as data, from which the table, the chart and the JSON file are made."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Row:
 
     @property
     def counts(self) -> bool:
-        """Whether its ratios go into a mean."""
+        """True if the ratios of this row enter the means."""
         return self.seconds is not None and self.seconds.median > LEAST_SECONDS
 
     def timed(self, converter: str) -> tuple[float, float] | None:
@@ -98,7 +98,7 @@ def means(rows: Sequence[Row]) -> Iterator[Mean]:
 
 
 def _means(rows: Sequence[Row], converter: str) -> tuple[float | None, float | None]:
-    """Of the ratios and of the best, over the rows that have them."""
+    """Return the means of the ratios and of the best ratios, over the rows that have them."""
     times = [timed for row in rows if (timed := row.timed(converter))]
     ratio, best = ([pair[k] for pair in times] for k in range(2))
     return (geometric_mean(ratio), geometric_mean(best)) if times else (None, None)

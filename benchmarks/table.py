@@ -108,7 +108,7 @@ def _milliseconds(seconds: Spread) -> str:
 
 
 def what(problem: str) -> str:
-    """What happened, without the reason."""
+    """Return the outcome without its reason."""
     return problem.partition(":")[0]
 
 

@@ -19,7 +19,7 @@ MEANT = {
 
 
 def false_layout(code: str, model: Model, host: Host, conversion: Conversion | None, difference: str) -> str:
-    """What the declaration must be instead; "" where no order but the file's was taken. ``model``: the reader's."""
+    """Return the layout declaration that fits, or "" if only the file's layout was used. ``model`` is the reader's."""
     for op in instances(model, code):
         declarations = declared(op, host)
         layout = None if declarations is None else declarations.layout

@@ -115,6 +115,6 @@ EXACT: Mapping[str, frozenset[str]] = {
 
 
 def tolerance(op: str, dtype: str, *, rounded: bool = True) -> Tolerance | None:
-    """What an operator's results may differ by; ``None`` for the default. ``rounded``: its quantized tensors stay quantized."""
+    """Return the tolerance of an operator's results, or None for the default. ``rounded``: quantized tensors stay quantized."""
     equal = op in EQUAL or (rounded and dtype in EXACT.get(op, ()))
     return Tolerance(of_range=0, steps=0, integers=0) if equal else None

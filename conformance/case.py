@@ -75,5 +75,5 @@ class Case:
 
     @property
     def counts(self) -> bool:
-        """Whether passing it says that the operator converts."""
+        """True if a pass of this case shows that the operator converts."""
         return not (self.refused or self.kernel_refuses or self.known)

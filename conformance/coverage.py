@@ -1,4 +1,4 @@
-"""What the cases leave untried: handlers without a case, dtypes that they declare, orders other than the file's, fusions."""
+"""Find gaps in the cases: handlers without a case, declared dtypes, layouts and fusions without one."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Coverage:
 
 
 def coverage(handlers: Mapping[str, Handler], cases: Sequence[Case]) -> Coverage:
-    """What handlers and cases cover of what is registered."""
+    """Return which registered handlers and fusions the cases cover."""
     passing: dict[str, set[str]] = {}
     for case in cases:
         if case.counts:
@@ -74,7 +74,7 @@ def formless(handlers: Mapping[str, Handler]) -> dict[str, str]:
 
 
 def gaps(tried: Suite) -> Iterator[str]:
-    """What is missing, a line for each handler and fusion of which something is. Built-in fusions have tests of their own."""
+    """Return one line per handler or fusion with a gap. Built-in fusions have tests of their own."""
     host = tried.host
     codes = {code for code, _ in tried.handlers}
     loaded = {(code, pack): each for code, pack, each in host.handlers(codes) if isinstance(each, Handler)}
@@ -95,7 +95,7 @@ def gaps(tried: Suite) -> Iterator[str]:
 
 
 def _untried(op: str, handler: Handler, cases: Sequence[Case]) -> Iterator[str]:
-    """What the handler declares and no case has: dtypes of its slots, quantized tensors."""
+    """Return declared dtypes and quantized slots that no case has."""
     calls = [call for case in cases for call in instances(read(case.build()), op)]
     for slot, dtypes in ({} if callable(handler.types) else dtypes_by_slot(handler.types)).items():
         present = {tensor.dtype for call in calls if (tensor := call.tensor(slot)) is not None}
@@ -110,18 +110,18 @@ def _untried(op: str, handler: Handler, cases: Sequence[Case]) -> Iterator[str]:
 
 
 def declarations(case: Case, host: Host) -> Iterator[Declared]:
-    """What the handler declares of each call."""
+    """Return the declarations of the handler for each call."""
     calls = instances(read(case.build()), case.op)
     return (each for each in (declared(op, host) for op in calls) if each is not None)
 
 
 def _keeps_source_order(handler: Handler | None) -> bool:
-    """Whether it says so of every model."""
+    """True if the handler keeps the file's layout in every model."""
     return handler is not None and isinstance(handler.layout, Terminate)
 
 
 def _moved(cases: Sequence[Case], host: Host) -> bool:
-    """Whether one of an operator's cases is planned in another order, or the handler keeps the file's in each."""
+    """True if a case is planned in another layout, or if the handler keeps the file's layout in every case."""
     single_first = sorted(cases, key=lambda case: bool(case.fuses))
     return any(_leaves_source_order(case, host) for case in single_first) or all(
         _terminates(case, host) for case in cases
@@ -133,7 +133,7 @@ def _terminates(case: Case, host: Host) -> bool:
 
 
 def _leaves_source_order(case: Case, host: Host) -> bool:
-    """Whether the plan has the operator work in another order, with graph inputs and outputs as they are or turned."""
+    """True if the plan moves the operator to another layout, whether or not graph inputs and outputs are transposed."""
     data = case.build()
     model = read(data)
     if not all(tensor.has_rank for tensor in model.main.tensors):

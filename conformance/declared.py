@@ -1,4 +1,4 @@
-"""What the handler of a case's operator declares, call by call."""
+"""Read the declarations of a case's operator, call by call."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def instances(model: Model, code: str) -> Iterator[Operator]:
 
 
 def declared(op: Operator, host: Host) -> Declared | None:
-    """What the handler declares of a call; ``None`` where nobody takes it, or ranks follow only as it is converted.
+    """Return the handler's declarations of a call, or None without a handler or if ranks follow only from the conversion.
 
     Raises Failed, Refusal.
     """

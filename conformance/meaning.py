@@ -1,4 +1,4 @@
-"""What a model means whatever its opset is called: variants that mean the same are run once."""
+"""Compare models by meaning, whatever their opset: equivalent variants are run once."""
 
 from __future__ import annotations
 

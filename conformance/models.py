@@ -280,7 +280,7 @@ def between_convolutions(
 
 
 def plumbed(spec: Spec | None) -> bool:
-    """Whether a tensor is an image that convolutions can make."""
+    """True if a tensor is an image that convolutions can produce."""
     return spec is not None and spec.value is None and len(spec.shape) == 4 and spec.dtype in _PLUMBED and _whole(spec)
 
 
@@ -339,5 +339,5 @@ def opsets(dtype: str = "float32", place: Placed = alone) -> tuple[int | None, .
 
 
 def int32s(**arrays: Any) -> dict[str, Array]:
-    """What int32 operands hold at run time, by name: a case's ``given``."""
+    """Return runtime values of int32 operands by name, for a case's ``given``."""
     return {name: np.asarray(array, np.int32) for name, array in arrays.items()}

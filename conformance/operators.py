@@ -1,4 +1,4 @@
-"""What the name of an operator and its options become in a file."""
+"""Translate an operator's name and options into the fields of a file."""
 
 from __future__ import annotations
 

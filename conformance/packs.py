@@ -41,15 +41,15 @@ class Suite:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What else is wrong with installed packs, as far as it has come to light."""
+        """Problems of other installed packs found so far."""
         return (*self.host.warnings, *self.passed_over)
 
 
 def suite(pack: str | None = None, op: str | None = None) -> Suite:
-    """What a run takes in: everything installed, or one pack and one operator.
+    """Select the cases of a run: everything installed, or one pack and one operator.
 
-    A pack that overrides a built-in handler must pass its cases too. Raises PackError for a pack that is not installed,
-    and where its cases do not load; those of others are a problem, or a note where another operator is asked for.
+    A pack that overrides a built-in handler must pass the built-in cases too. Raises PackError if the pack is not installed or
+    its cases do not load. Cases of other packs that do not load are a problem, or a note if ``op`` is another operator.
     """
     host = Host() if pack is None else Host(packs=[pack])
     chosen = canonical(pack or "")

@@ -73,7 +73,7 @@ class CaseItem(pytest.Item):
 
 
 class Nothing(CaseItem):
-    """What the cases leave untried."""
+    """Report of the gaps in the cases."""
 
     def __init__(self, *, lines: list[str], **more: Any) -> None:
         pytest.Item.__init__(self, **more)

@@ -1,6 +1,6 @@
-"""What LiteRT's resolver registers (register.cc): operator, newest version, and the dtypes of activations its kernels take.
+"""Operators that LiteRT's resolver registers (register.cc): newest version, and dtypes of activations.
 
-Operators that move elements of any size are listed with the dtypes that models hold.
+Operators that only move elements accept any dtype of a size; they are listed with the dtypes found in models.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ EXACT = 1e-5  # of the range: the models around an operator add no rounding of t
 
 @dataclass(frozen=True)
 class CaseResult:
-    """How a case went; ``reasons`` has one line a failed variant, or why it was skipped; ``variants`` were tried."""
+    """Outcome of a case; ``reasons`` has one line per failed variant, or why it was skipped; ``variants`` were tried."""
 
     case: Case
     status: Status
@@ -89,7 +89,7 @@ def run_case(
 
 
 def mismatches(case: Case, host: Host, **options: Any) -> list[str]:
-    """What is wrong with one conversion of a case under other options than its own; ConversionError where it is refused."""
+    """Return the mismatches of one conversion under given options. Raises ConversionError if it is refused."""
     trial = CaseTrial(replace(case, options={**case.options, **options}), host)
     return trial.problems(Variant("onnxruntime", None, "least"))
 
@@ -101,7 +101,7 @@ def _known(case: Case, status: Status, reasons: Sequence[str]) -> tuple[Status, 
 
 
 class _Mismatches:
-    """What is wrong, each with the variants that say so."""
+    """Mismatches, each with the variants that show it."""
 
     def __init__(self) -> None:
         self._by_text: dict[str, list[str]] = {}
@@ -120,7 +120,7 @@ class _Mismatches:
 
 
 class Outcome(NamedTuple):
-    """What a converted model computes in each run, and how that differs from what is expected."""
+    """Results of a converted model in each run, and their difference from the expected ones."""
 
     outputs: Runs
     differing: tuple[str, ...]
@@ -154,7 +154,7 @@ class CaseTrial:
         ]
 
     def _resized(self, given: Mapping[str, Array]) -> Iterator[dict[str, Any]]:
-        """What is drawn at each of the case's other sizes: axes differ, and are alike where they meet in a broadcast."""
+        """Return random inputs at each of the case's other sizes; distinct axes differ and broadcast axes agree."""
         opened = {
             name: tensor.dims
             for tensor, name in zip(self.entry.inputs, self.entry.input_names, strict=True)
@@ -313,7 +313,7 @@ class CaseTrial:
         return channels_first(self.entry)
 
     def problems(self, variant: Variant) -> list[str]:
-        """What is wrong with one variant. Raises ConversionError where it is refused."""
+        """Return the problems of one variant. Raises ConversionError if it is refused."""
         return list(self.mismatches(self.run(self.converted(variant)), self.expected))
 
     def _right(self, variant: Variant) -> bool:
@@ -377,7 +377,7 @@ def channels_first(face: Entry) -> dict[str, str]:
 
 
 def _equal(some: Runs, others: Runs) -> bool:
-    """Whether these are the same bytes: what is told of one holds for the other."""
+    """True if both models have the same bytes, so that one result holds for both."""
     return all(
         (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
         for run, again in zip(some, others, strict=True)

@@ -21,7 +21,7 @@ import tflite
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Where a field stands in its table; ``number`` is its (or its elements') number type, "" for text and tables."""
+    """Position of a field in its table; ``number`` is its (or its elements') number type, "" for text and tables."""
 
     slot: int
     kind: Literal["scalar", "vector", "offset"]
@@ -242,7 +242,7 @@ def encode(builder: flatbuffers.Builder, table: Table) -> int:
 
 @cache
 def _slots(table: str) -> int:
-    """How many slots a table has. Deprecated fields keep theirs but have no writer."""
+    """Return the number of slots in a table. Deprecated fields keep theirs but have no writer."""
     return max((entry.slot for entry in fields_of(table).values()), default=-1) + 1
 
 
@@ -254,7 +254,7 @@ def _bounds(number: str) -> tuple[int, int]:
 
 
 def _prepare(builder: flatbuffers.Builder, table: str, name: str, entry: Field, value: Any) -> Any:
-    """What goes into the slot: a checked number, or the offset of a child written now."""
+    """Return the content of a slot: a checked number, or the offset of a child written now."""
     if entry.kind == "vector":
         return _vector(builder, table, name, entry, value)
     if entry.kind == "offset":

@@ -1,4 +1,4 @@
-"""How TFLite stores the value of a constant: its dtype, packed nibbles, strings, and sparse tensors."""
+"""Encode constants as TFLite stores them: dtypes, packed nibbles, strings and sparse tensors."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def _cells(code: str, handler: Handler, cases: Sequence[Case], host: Host) -> li
 
 
 def _differences(code: str, cases: Sequence[Case]) -> str:
-    """What results may differ by where it is not what floats may, dtypes of one answer together."""
+    """Return the allowed differences other than the default for floats; dtypes with the same one are joined."""
     if code in EQUAL:
         return "equal"
     differences: dict[str, list[str]] = {}
@@ -145,7 +145,7 @@ def _held(case: Case) -> list[Operator]:
 
 
 def _difference(case: Case) -> str:
-    """What one case's results may differ by; empty where they are floats."""
+    """Return the allowed difference of one case; empty for floats."""
     results = {tensor.dtype for op in _held(case) for tensor in op.outputs if tensor}
     if case.dtype in EXACT.get(case.op, ()) or not any("float" in dtype or dtype in STEPPED for dtype in results):
         return "equal"

@@ -1,12 +1,13 @@
-"""What a case is converted as: all of its variants, or those that its place among its operator's cases picks.
+"""Select the variants in which a case is converted: all, or a sample that depends on the case's position.
 
-Not in every combination: what a target, what an opset and what an order changes hardly meet. Opsets besides the first, graph
-edges in another order and the local plan, where the least one moves anything, are tried with one target each; every second case
-tries its second target with edges in another order alone.
+A variant is a target, an opset, a layout plan and the layout of graph inputs and outputs. Full combinations would add
+little, because these hardly interact. So other opsets, transposed graph inputs and outputs, and the local plan (where the
+minimum plan moves anything) are combined with one target each, and every second case tries its second target with
+transposed inputs and outputs only.
 
-The ``conformance`` command tries all of them. The test suite tries all with the first case of each operator, dtype and list of
-targets or opsets; the others are tried in their first variant, and share the rest among them, so that each is tried with every
-sixth case (``pytest --thorough`` tries all). What is wrong of an opset, a target or an order is wrong for many cases of an operator.
+The ``conformance`` command tries all of these. The test suite tries all with the first case of each operator, dtype and list
+of targets or opsets. Other cases are tried in their first variant and share the rest, so that each variant is tried with
+every sixth case (``pytest --thorough`` tries all): a fault of an opset, target or layout shows in many cases.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ def same(size: int, stride: int) -> tuple[int, int]:
 
 
 def windows(size: int, stride: int) -> list[tuple[slice, slice, slice]]:
-    """Where each of the nine taps reads the padded images."""
+    """Return the positions at which each of the nine taps reads the padded images."""
     end = (-(-size // stride) - 1) * stride + 1
     axis = [slice(k, k + end, stride) for k in range(3)]
     return [(slice(None), rows, columns) for rows in axis for columns in axis]

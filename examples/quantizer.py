@@ -18,7 +18,7 @@ LOWEST, HIGHEST = -128, 127
 
 @dataclass(frozen=True)
 class Stored:
-    """How the file holds a tensor: its dtype, the numbers of a constant, and what a step is worth (nothing for floats)."""
+    """Storage of a tensor in the file: dtype, constant values, and scales (empty for floats)."""
 
     dtype: str = "float32"
     value: Array | None = None

@@ -43,7 +43,7 @@ def sounds(seconds: float = 1.5, seed: int = 0) -> Iterator[Features]:
 
 # %% Running it. The states are inputs and outputs of the ONNX model; ``Session`` carries them from run to run.
 def probabilities(session: Session, edge: otp.Edge, chunks: Iterable[Features]) -> Iterator[float]:
-    """Of the wake word, after each chunk. ``edge`` is the input: its scale and zero point say what its integers mean."""
+    """Yield the probability of the wake word after each chunk. ``edge`` is the input, with its scale and zero point."""
     (scale,), (zero_point,) = edge.scale, edge.zero_point
     for chunk in chunks:
         stored = np.clip(np.round(chunk / scale) + zero_point, -128, 127).astype(np.int8)
@@ -52,7 +52,7 @@ def probabilities(session: Session, edge: otp.Edge, chunks: Iterable[Features]) 
 
 
 def detections(heard: Iterable[float], cutoff: float, window: int) -> int:
-    """How often the mean of the last ``window`` probabilities passes the cutoff."""
+    """Return how often the mean of the last ``window`` probabilities exceeds the cutoff."""
     last = deque([0.0] * window, window)
     count = 0
     for probability in heard:

@@ -38,12 +38,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def thorough(pytestconfig: pytest.Config) -> bool:
-    """Whether to try all that a test could. Tests that take it sample by default; they are marked ``sampled``, as those that draw."""
+    """True to try everything. Tests that read it sample by default and are marked ``sampled``."""
     return bool(pytestconfig.getoption("--thorough"))
 
 
 def pytest_collection_finish() -> None:
-    """What is collected stays: looking through all of it for garbage takes a twelfth of the suite's time."""
+    """Keep collected objects out of garbage collection, which would take a twelfth of the suite's time."""
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
     gc.enable()

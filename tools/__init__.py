@@ -1,1 +1,1 @@
-"""What the repository needs beside the package: what generates what is checked in, and wheels for the models in them. Not in the wheel."""
+"""Tools of the repository: generators of checked-in files, and wheels of models. Not in the wheel."""

@@ -73,7 +73,7 @@ class Windows:
         ]
 
     def places(self, k: int, size: int) -> Array:
-        """Where along an axis each window has its elements; a row for each window."""
+        """Return the index of each window's elements along an axis, as [window, element]."""
         reach = (self.sizes[k] - 1) * self.dilations[k] + 1
         count = (size - reach) // self.strides[k] + 1 if size >= reach else 0
         spend((count + 1) * self.sizes[k], 8, "the places of windows")

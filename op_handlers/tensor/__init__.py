@@ -1,1 +1,1 @@
-"""What moves elements or renames axes: shapes, slices, joins, indices, paddings, blocks."""
+"""Operators that move elements or rename axes: shapes, slices, joins, indices, padding, blocks."""

@@ -1,4 +1,4 @@
-"""How the axes of two shapes are related, by factors that both share."""
+"""Tests of the factors that the axes of two shapes share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a handler declares of an operator is read once, with the instance, and checked; a fusion's like anybody's."""
+"""Tests that declarations are read once per operator, with its instance, and checked, a fusion's included."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a graph a pattern matches, what stands for a call, and which operands a handler takes: on graphs made by hand."""
+"""Tests of pattern matching, calls and operand selection on handmade graphs."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class TestBeside:
     x, a, b, c = (tensor(k) for k in range(4))
 
     def place(self, *operators: Bound, gone: int | None = None) -> int | None:
-        """Where the one operator stands; ``None`` where nothing matches."""
+        """Return the position of the matched operator, or None."""
         x, y, z = operands("x y z")
         pattern = Call("A", x, siblings=(Call("B", y), Call("C", z)))
         finder = Finder(BoundGraph(Subgraph(0, "", (), (self.x,), (self.a,), ()), operators), ())

@@ -1,4 +1,4 @@
-"""What is read of one operator: its label, the subgraphs it calls, declarations that fit it or not, numbers that none computes with."""
+"""Tests of reading one operator: label, called subgraphs, declarations that fit or not, unused numbers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_what_calls_subgraphs_or_touches_states_hands_tensors_on() -> None:
 
 
 def calls(*pairs: tuple[int, tuple[int, ...]]) -> None:
-    """Of each subgraph, the subgraphs that one operator in it calls."""
+    """Return the subgraphs that one operator of each subgraph calls."""
     check_calls(
         {(index, Operator(index, k, "CALL", "CALL", 1, Options(), (), ())): to for k, (index, to) in enumerate(pairs)}
     )

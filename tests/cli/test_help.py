@@ -24,7 +24,7 @@ def test_help_loads_nothing_heavy_and_is_quick() -> None:
     assert done.returncode == 0, done.stderr
 
     def seconds() -> float:
-        """Of the processor, whatever else the machine is doing."""
+        """Return processor seconds, whatever else the machine is doing."""
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run([sys.executable, "-m", "onnx_tflite_plugin", "--help"], check=True, capture_output=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -40,7 +40,7 @@ PACKS = {
 
 
 def tried(folders: Sequence[Path], site: Path, *options: str) -> str:
-    """What their own tests print; one process for all, which takes a second to begin."""
+    """Return the output of the packs' own tests, run in one process because it takes a second to start."""
     given = ["-v", "-p", "no:cacheprovider", "--import-mode=importlib", *options, *map(str, folders)]
     done = python(folders[0], site, "-m", "pytest", *given, others=folders[1:])
     assert done.returncode == 0, done.stdout + done.stderr

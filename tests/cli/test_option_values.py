@@ -166,7 +166,7 @@ def test_the_models_of_a_bundle_go_into_a_folder_that_is_no_file(tmp_path: Path)
 
 
 class Piped(io.BytesIO):
-    """What is given as stdin."""
+    """Stand-in for stdin."""
 
     buffer = property(lambda self: self)
 

@@ -203,7 +203,7 @@ def test_products_are_listed_by_weight_dtype_and_rewrites_by_place(tmp_path: Pat
 
 
 def test_fused_operators_are_counted_with_those_they_were_made_of(tmp_path: Path) -> None:
-    """Of 7 operators 4 are bound after fusion, of which 2 are fused ones: those were made of 5."""
+    """Fusion leaves 4 of 7 operators: 2 are unchanged, 2 are fused from 5."""
     found = rows(tmp_path, operators={"A": 7}, packs={"onnx-tflite-plugin": 4}, fused={"NORM": 2})
     assert found["fused"] == ["2 NORM, from 5 operators"]
 

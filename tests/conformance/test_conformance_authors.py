@@ -1,4 +1,4 @@
-"""What the conformance kit gives to authors of op packs: kernels of their own, nodes and fusions asked for, blame."""
+"""Tests of the conformance kit as pack authors use it: reference kernels, expected nodes and fusions, attribution."""
 
 from __future__ import annotations
 

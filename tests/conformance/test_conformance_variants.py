@@ -37,7 +37,7 @@ def test_a_second_target_turns_edges_or_keeps_the_file_s_order_and_does_both_whe
 
 
 def kinds(case: Case, variants: Any) -> set[tuple[Any, ...]]:
-    """What a variant is tried for."""
+    """Return the kinds of a variant."""
     return {(case.op, case.dtype, kind) for one in variants for kind in (one.target, one.opset, one.plan)}
 
 

@@ -1,4 +1,4 @@
-"""What the support table says of coverage: an operator is full only where every kernel dtype and version has a case."""
+"""Tests that the support table calls an operator full only if every kernel dtype and version has a case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is handed in by mistake, and where results go: formats, pipes, links, long names, leftovers, closed output."""
+"""Tests of files given by mistake and of output paths: formats, pipes, links, long names, leftovers, closed output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What inspection tells of a model's operators: how often, in which versions, where, and whether they are called."""
+"""Tests of the operator list of inspection: counts, versions, positions, calls."""
 
 from __future__ import annotations
 

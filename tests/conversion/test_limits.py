@@ -1,4 +1,4 @@
-"""What a conversion may take: memory for arrays of its own, and time that grows with the operators."""
+"""Tests of the limits of a conversion: memory, and time that grows with the number of operators."""
 
 from __future__ import annotations
 

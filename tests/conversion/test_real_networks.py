@@ -51,9 +51,9 @@ def test_a_released_network_converts_and_agrees_with_litert(name: str, most: int
 
 @pytest.mark.parametrize("name", STREAMING)
 def test_streaming_network_agrees_over_200_runs(name: str, wheels: Path, thorough: bool) -> None:
-    """What the last sigmoid is taken of is compared: its result is 0 for nearly all that is no wake word.
+    """The last sigmoid's input is compared, because its output is 0 for nearly every sound.
 
-    Without its states over forty; ``--thorough`` tries all.
+    The variant without states takes 40 runs; ``--thorough`` takes all.
     """
     (path,) = wheels.glob(f"*/{name}.tflite")
     rng = np.random.default_rng(5)

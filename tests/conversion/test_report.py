@@ -1,4 +1,4 @@
-"""What the report counts, and which states a model has."""
+"""Tests of the counts and the states in a report."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def test_where_no_input_has_an_axis_there_is_no_batch_to_leave_open() -> None:
 
 
 def test_a_constant_holds_the_batch_and_no_other_size() -> None:
-    """What comes to lie in front, and is not the batch of an input, is no reason for another RESHAPE than is stored."""
+    """A leading size that is not an input's batch does not change a stored RESHAPE."""
     rows = joined("RESHAPE", tensor(5, 2, 3), constant([5, 6]), tensor(5, 6))
     assert dims(convert(rows, input_shape={"x0": ["n", 2, 3]})) == {"x0": ["n", 2, 3], "y0": ["n", 6]}
     with pytest.raises(UnsupportedOperator, match=r"op 1 RESHAPE v1 .*\[5, 6\] does not fit the 60 elements"):
@@ -226,7 +226,7 @@ def test_dynamic_batch_follows_the_derived_shape_of_a_stale_result() -> None:
 
 
 def by_rows(data: bytes, *images: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """What LiteRT makes of each image, one after the other."""
+    """Return LiteRT's results for each image in turn."""
     session = LiteRT(data, "builtin")
     return np.concatenate([session.run([image])[0] for image in images])
 

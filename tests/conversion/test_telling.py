@@ -1,4 +1,4 @@
-"""What a conversion tells of its inputs and outputs: names, what integers mean, metadata, and lines that run."""
+"""Tests of the description of inputs and outputs: names, quantization, metadata, and a snippet that runs."""
 
 from __future__ import annotations
 

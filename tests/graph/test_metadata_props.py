@@ -1,4 +1,4 @@
-"""What a converted model tells of itself: what is written is what is read again, and text of another kind is told or is none."""
+"""Tests that a model's metadata reads back as it was written, and that foreign text is reported or ignored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is not valid ONNX: who is blamed for it, by what."""
+"""Tests of invalid ONNX: who is at fault, and what the message says."""
 
 from __future__ import annotations
 

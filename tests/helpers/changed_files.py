@@ -67,7 +67,7 @@ def ordered(*numbers: int) -> Change:
 
 
 def shared_name(name: str) -> Change:
-    """Of every variable."""
+    """Set the shared name of every variable."""
 
     def change(model: Table) -> None:
         operators = [op for graph in model.fields["subgraphs"] for op in graph.fields["operators"]]
@@ -101,7 +101,7 @@ def buffer(number: int, values: list[int] | list[float], dtype: str = "int32") -
 
 
 def held(graph: int, name: str, values: list[int]) -> Change:
-    """What a constant of another subgraph holds."""
+    """Return the value of a constant in another subgraph."""
 
     def change(model: Table) -> None:
         tensors = model.fields["subgraphs"][graph].fields["tensors"]

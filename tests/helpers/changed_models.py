@@ -28,7 +28,7 @@ class Changed(NamedTuple):
 
 
 def changed(model: onnx.ModelProto, near: Set[str], inner: str = "") -> Iterator[Changed]:
-    """Of the tensors ``near``, and of the nodes that make or read them, those of the body of an operator where ``inner`` names it."""
+    """Yield models changed around the tensors ``near``, in the body of the operator ``inner`` if given."""
 
     def change(what: str, edit: Callable[[onnx.GraphProto], object], anew: bool = False) -> Changed:
         new = onnx.ModelProto()

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Ran(NamedTuple):
-    """What came of a command."""
+    """Result of a command."""
 
     code: int
     out: str

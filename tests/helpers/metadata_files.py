@@ -54,7 +54,7 @@ LABELS = ["cat", "dog", "Ñandú", "", "bird"]
 
 
 def classifier() -> bytes:
-    """What an image classifier says of itself: normalization, a range, a threshold, labels in two languages."""
+    """Return an image classifier's metadata: normalization, range, threshold, labels in two languages."""
     image = {
         0: "image",
         1: IMAGE,

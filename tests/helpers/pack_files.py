@@ -15,7 +15,7 @@ from conformance.builder import ModelBuilder
 
 
 def installed(folder: Path, site: Path) -> EntryPoints:
-    """What ``pip install -e`` leaves behind, with setup.cfg read as setuptools reads it; the entry points."""
+    """Write what ``pip install -e`` leaves behind, from setup.cfg as setuptools reads it, and return the entry points."""
     config = ConfigParser()
     config.optionxform = str  # type: ignore[assignment,method-assign]
     config.read(folder / "setup.cfg", encoding="utf-8")

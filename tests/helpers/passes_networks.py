@@ -176,7 +176,7 @@ def session(proto: onnx.ModelProto, options: Any = None) -> Any:
 
 
 def optimized(proto: onnx.ModelProto) -> Counter[str]:
-    """What ONNX Runtime makes of it."""
+    """Return the model as ONNX Runtime optimizes it."""
     with TemporaryDirectory() as folder:
         options = onnxruntime.SessionOptions()
         options.optimized_model_filepath = f"{folder}/optimized.onnx"
@@ -208,7 +208,7 @@ def apply(name: str, model: ir.Model, unroll: int = 0) -> int:
 
 
 def agrees(name: str, model: ir.Model, tolerance: float = 1e-5) -> bool:
-    """Whether a model computes after a pass what it did before, to a part of the largest number."""
+    """True if a model gives the same results after a pass, relative to the largest value."""
     before = ir.to_proto(model)
     assert apply(name, model)
     expected, computed = (results(proto, feeds_of(before)) for proto in (before, ir.to_proto(model)))

@@ -23,7 +23,7 @@ def _of(op: str) -> Iterator[Case]:
 
 
 def _for_any(case: Case) -> bool:
-    """Whether it asks nothing that ONNX Runtime's target alone promises."""
+    """True if the case requires nothing that only the target ``onnxruntime`` promises."""
     return set(case.targets) != {"onnxruntime"}
 
 

@@ -265,7 +265,7 @@ def test_expensive_layout_is_avoided_and_reported(price: int, cost: int, bought:
 
 
 def test_all_handlers_with_misfitting_axes_are_reported() -> None:
-    """What the file is at fault for, beside it."""
+    """A fault of the file is reported beside them."""
     bad = {
         "CUSTOM.Any": declared("Any", layout=Transparent(), axes="a b -> a b"),
         "CUSTOM.Image": declared("Image", layout=Implicit({0: "a c"}), axes="a b c d -> a b c d"),

@@ -1,4 +1,4 @@
-"""What is told of a pack's failure: one line that says what, and where in the pack."""
+"""Tests that a pack's failure is reported in one line, with the place in the pack."""
 
 from __future__ import annotations
 

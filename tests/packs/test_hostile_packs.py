@@ -71,7 +71,7 @@ def convert(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Convert:
 
 
 def told(ran: Ran) -> dict[str, Any]:
-    """What stdout holds, which must be one JSON document."""
+    """Return the one JSON document that stdout holds."""
     document = json.loads(ran.out)
     assert isinstance(document, dict)
     return document

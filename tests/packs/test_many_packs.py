@@ -30,7 +30,7 @@ def op(ctx: Context, x: Value) -> Value:
 
 
 def distribution(site: Path, name: str, entries: str, source: str, package: str) -> None:
-    """What installing a wheel leaves behind."""
+    """Write the metadata that installing a wheel leaves behind."""
     info = site / f"{name.replace('-', '_')}-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(

@@ -109,7 +109,7 @@ def imported(tree: ast.AST) -> Iterator[str]:
 
 
 def outside(module: str) -> bool:
-    """Of the host, or of a library that only the host may know."""
+    """True if the module belongs to the host, or to a library that only the host may import."""
     return module.split(".")[0] in ("onnx_tflite_plugin", "conformance", "onnx", "onnx_ir", "tflite") and (
         module != "onnx_tflite_plugin.api"
     )

@@ -135,7 +135,7 @@ class TestTrial:
             assert (there.distance, there.mean) == (here_.distance, here_.mean)
 
     def test_results_of_another_model_are_outside_the_band(self, small: Models, tmp_path: Path) -> None:
-        """What the comparison sees: the same names and shapes with every integer shifted."""
+        """The other model has the same names and shapes, with every integer shifted."""
         model = small.converted[0]
         shifted = [[np.clip(array.astype(int) + 2, -128, 127).astype(np.int8) for array in run] for run in model.here]
         assert all(one.ok for one in model.judged(model.here))

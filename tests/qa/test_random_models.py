@@ -59,7 +59,7 @@ def test_networks_are_of_every_kind_and_made_of_all_that_they_may_be() -> None:
 
 
 def test_networks_of_each_kind_are_converted_with_many_options() -> None:
-    """What says the kind does not say the options."""
+    """The name of the kind does not determine the options."""
     labels = {NetworkModel(2, number).label()[1:] for number in range(300)}
     kinds = {kind for kind, _ in labels}
     assert kinds == {"float32", "dynamic", "half", "int8", "uint8", "int16"}

@@ -1,4 +1,4 @@
-"""What the wheel holds: every package of the checkout, and entry points that load."""
+"""Tests of the wheel: it holds every package of the checkout, and its entry points load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where handlers and their cases live: op_handlers by family, conformance/cases in its image, helpers apart."""
+"""Tests that handlers and cases live in matching folders: op_handlers by family, conformance/cases alike."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def signed(net: Network) -> TensorRef:
 
 
 def narrowing(net: Network) -> TensorRef:
-    """What is read by few features, and made with many input channels."""
+    """Build a product with many input channels and few output features."""
     x = net.conv(net.input(image(1, 11, 13, 512, dtype="uint8")), 24, (1, 1), outside=[(5, 0, 0, 3)])
     return net.conv(x, 2, (1, 1), outside=[(1, 0, 0, 5)])
 

@@ -22,7 +22,7 @@ from tests.source.writer import Model, Operator, Tensor, sparsity, strings, unar
 
 
 def constant(shape: Sequence[int], dtype: str, data: bytes, **more: Any) -> Any:
-    """What the reader makes of ``data``."""
+    """Return the array that the reader makes of ``data``."""
     tensor = Tensor("c", shape, NAMES.index(dtype), data, **more)
     return read(unary(tensors=[Tensor("x"), Tensor("y"), tensor]).write()).main.tensors[2].array
 

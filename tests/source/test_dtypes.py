@@ -1,4 +1,4 @@
-"""How much a dtype takes, in the file and as an array."""
+"""Tests of the size of each dtype, in the file and as an array."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows from a target's traits."""
+"""Tests of the consequences of a target's traits."""
 
 from __future__ import annotations
 

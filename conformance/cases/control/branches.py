@@ -43,7 +43,7 @@ def cases() -> Iterator[Case]:
 
 
 def both(op: str, case: Callable[..., Case], n: int) -> Iterator[Case]:
-    """What either operator does with ``n`` branches."""
+    """Yield the cases that IF and STABLEHLO_CASE share, with ``n`` branches."""
     rest: list[Branch] = [doubled] * (n - 1)
     yield case("two results that change places", [X, X], [exchanged, *[handed_on] * (n - 1)])
     yield case("an operand that a branch leaves alone", [X, tensor(2, 3)], [first, *[second] * (n - 1)], results=[X])
@@ -272,7 +272,7 @@ def looping(op: str, n: int) -> Callable[[Net], None]:
 
 
 def inside(op: str, n: int) -> Callable[[Net], None]:
-    """What is asked is carried through the loop."""
+    """Return a model in which a loop carries the condition."""
 
     def draw(model: Net) -> None:
         question = asking(op)

@@ -90,7 +90,7 @@ def composed(
 
 
 def between(model: Net) -> None:
-    """What is inlined leaves no Transpose, and integers keep the form of the convolutions."""
+    """Build an inlined composite between convolutions: no Transpose is left and quantized values stay quantized."""
     x = tensor(*IMAGE, dtype="int8")
     index = decomposition(model, [x, x], summed)
     ref = model.plumbed(x)

@@ -316,7 +316,7 @@ def repeated(model: Net, values: Sequence[Spec], step: float, depth: int, kept: 
 
 @remembering
 def remembered(model: Memory) -> None:
-    """How often the condition is asked and the body runs is seen afterwards, and in the next run."""
+    """Count evaluations of the condition and of the body in a state, which the next run reads."""
     spec = tensor(name="n")
     state = model.variable(Spec(()), np.float32(0))
     before = model.read(state, Spec(()))

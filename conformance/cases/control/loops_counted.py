@@ -46,7 +46,7 @@ class Rows:
 
     @property
     def kinds(self) -> list[Spec]:
-        """What is carried: two counters, a sum, the array, the number of time steps, x."""
+        """Return the specs that the loop carries: two counters, a sum, the array, the number of time steps, x."""
         whole = replace(self.row, shape=(None if self.open else ROWS, SIZE))
         number = Spec((), "int32")
         return [number, number, replace(self.row, shape=(SIZE,)), whole, number, whole]
@@ -122,7 +122,7 @@ class Rows:
     def _written(
         self, graph: GraphBuilder, array: TensorRef, row: TensorRef, place: TensorRef, following: TensorRef
     ) -> TensorRef:
-        """What is in front of the row, the row, what is behind."""
+        """Return the rows before the written one, the written one, and those after it."""
         several = replace(self.row, shape=(None, SIZE))
         flat, pair = Spec((1,), "int32"), Spec((2,), "int32")
         until = call(graph, "RESHAPE", [place, number(graph, [1])], flat)

@@ -62,7 +62,7 @@ def case(operator: str, name: str, draw: Any, reference: Any, **given: Any) -> C
 
 
 def put(arrays: Sequence[Array]) -> list[Array]:
-    """Of five the second and the one that is asked for."""
+    """Write the second of five list elements and the one at the given index."""
     first, place, second = arrays
     result = np.zeros((5, *first.shape), first.dtype)
     result[1], result[int(place)] = first, second

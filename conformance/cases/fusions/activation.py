@@ -149,7 +149,7 @@ def two_tensors(term: Term) -> Callable[[Net], None]:
 
 
 def looked_into(term: Term) -> Callable[[Net], None]:
-    """What it computes on the way is a result too."""
+    """Return a model that also returns an intermediate value of the activation."""
 
     def draw(model: Net) -> None:
         like = tensor(*IMAGE)

@@ -177,7 +177,7 @@ def quantized(dtype: str) -> Draw:
 
 
 def used() -> Iterator[Case]:
-    """What is used elsewhere, or is no constant, stays."""
+    """Yield models whose product has a second reader or an operand that is not constant, so nothing is fused."""
 
     def twice(model: Net) -> None:
         ref = base(model, "CONV_2D")

@@ -114,7 +114,7 @@ class Layer:
         return outside.call("FILL", [sizes, outside.constant(np.array(0, np.float32))], (None, self.batch, UNITS))
 
     def condition(self, graph: GraphBuilder, values: list[TensorRef]) -> None:
-        """Whether both counters are below the bound."""
+        """Add the condition: both counters are below the bound."""
         less = [graph.tensor(f"less{k}", (), "bool") for k in range(2)]
         for k in range(2):
             bound = values[~1] if self.open else graph.constant(f"n{k}", np.array(self.bound, np.int32))

@@ -73,5 +73,5 @@ def turned(
 
 
 def alike(name: str, *shape: Any, **case: Any) -> Case:
-    """What is no rotation of rows."""
+    """Yield patterns that resemble a rotation of a matrix's rows, but are none."""
     return turned(f"that is none, {name}", *shape, nodes={NODE: 0}, **case)

@@ -54,7 +54,7 @@ class Layer:
         model.graph.output(*made)
 
     def stage(self, steps: Steps, x: TensorRef) -> list[TensorRef]:
-        """What one layer gives: the outputs together, or the last one, and the cells."""
+        """Return the outputs of one layer: all steps joined, or the last one, and the cell states."""
         states: Sequence[TensorRef] = steps.begin()
         outputs: list[TensorRef] = []
         for number, row in enumerate(steps.rows(x)):
@@ -76,7 +76,7 @@ class Steps(loops.Step):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of a state; PyTorch's have an axis of size 1 in front."""
+        """Shape of a state; PyTorch's states have a leading axis of size 1."""
         return (self.spelled.batch, UNITS) if self.spelled.keras else (1, self.spelled.batch, UNITS)
 
     def state(self, code: str, *inputs: TensorRef) -> TensorRef:
@@ -90,7 +90,7 @@ class Steps(loops.Step):
         return []
 
     def rows(self, x: TensorRef) -> list[TensorRef]:
-        """What each step sees of the sequence."""
+        """Return the slice of the sequence that each step reads."""
         batch, width = self.spelled.batch, self.inputs
         if not self.spelled.keras:
             width = GATES[self.spelled.kind] * UNITS
@@ -124,7 +124,7 @@ class Steps(loops.Step):
         return cells[self.spelled.kind](row, *states) if states else self.keras_begins(row)
 
     def keras_begins(self, row: TensorRef) -> list[TensorRef]:
-        """What is left of a step on zeros."""
+        """Return the states after a first step whose initial states are zero, as Keras writes it."""
         rows, kind = KERAS[self.spelled.kind] * UNITS, self.spelled.kind
         sums = self.product(row, self.inputs, rows, kind != "LSTM", "inward")
         if kind == "RNN":

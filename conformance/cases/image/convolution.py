@@ -92,7 +92,7 @@ def conv(
 
 
 def by_litert(twin: Case) -> Reference:
-    """What LiteRT computes for a twin: CONV_2D's kernel insists on a bias, DEPTHWISE_CONV_2D's crashes without one on integers."""
+    """Return a twin that LiteRT runs: CONV_2D's kernel insists on a bias, DEPTHWISE_CONV_2D's crashes without one on integers."""
     return lambda arrays: LiteRT(twin.build(), "builtin").run(arrays)
 
 

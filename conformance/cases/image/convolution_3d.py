@@ -42,7 +42,7 @@ def windowed(kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[in
 def outputs(
     padding: str, size: Sequence[int], kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
 ) -> list[int]:
-    """What a forward convolution makes of a size."""
+    """Return the output size of a forward convolution."""
     windows = zip(size, kernel, stride, dilation, strict=True)
     return [-(-(n if padding == "SAME" else n - (k - 1) * d) // s) for n, k, s, d in windows]
 

@@ -62,7 +62,7 @@ def cases() -> Iterator[Case]:
 
 
 def row_biases() -> Iterator[Case]:
-    """What litert-torch makes of a batch normalization behind a transposed convolution: a bias of four axes."""
+    """Yield transposed convolutions followed by a bias of rank 4, as litert-torch writes a batch normalization."""
     for dtype in ("float32", "int8"):
         x = tensor(*IMAGE, dtype=dtype)
         w = weight((4, 3, 3, 3), WEIGHTS[dtype])

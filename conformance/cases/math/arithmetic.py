@@ -123,7 +123,7 @@ def arithmetic(op: str) -> Iterator[Case]:
 
 
 def multiplied() -> Iterator[Case]:
-    """What only MUL takes."""
+    """Yield the dtypes and operands that only MUL accepts."""
     whole = tensor(3, 5, dtype="uint32")
     options = {"fused_activation_function": "RELU_N1_TO_1"}
     text = "the -1 of a fused RELU_N1_TO_1 as the highest integer"

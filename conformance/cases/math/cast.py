@@ -91,7 +91,7 @@ def held(dtype: str) -> Callable[[Net], None]:
 
 
 def complexes() -> Iterator[Case]:
-    """Of a complex number the real part is taken, a real one gets no imaginary part; pairs stay last in every order."""
+    """Yield casts from and to complex numbers: the real part is kept, and (real, imaginary) stays the last axis."""
     pairs = np.array([1.5 + 2j, -300.7 - 1j, 0 + 5j, complex(np.nan, 1), complex(np.inf, -1), 0j], np.complex64)
     for dtype in ("float32", "float16", "int8", "int32", "int64", "bool", "complex64"):
         yield of(pairs, dtype, f"complex64 to {dtype}", dtype="complex64", opsets=EVERY_OPSET)

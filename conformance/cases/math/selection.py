@@ -112,7 +112,7 @@ def moved_rows(dtype: str) -> Callable[[Net], None]:
 
 
 def single_elements() -> Iterator[Case]:
-    """Of single elements the file's output shape holds, whatever the ranks."""
+    """Yield operands of one element, for which the file's output shape holds whatever the ranks."""
     flags = Spec((), "bool")
     for op in ("SELECT", "SELECT_V2"):
         for shapes in (((1, 1, 1), (), (), (1,)), ((1,), (1, 1), (1,), (1,)), ((), (1,), (1, 1), (1, 1, 1, 1))):

@@ -58,7 +58,7 @@ def times(
 
 
 def result(x: Spec, w: Spec) -> Spec:
-    """What the product of two tensors is like; a scale under which sums fill the dtype."""
+    """Return the spec of the product of two tensors, with a scale that makes sums use the range of the dtype."""
     batch = np.broadcast_shapes(x.shape[:-2], w.shape[:-2])  # type: ignore[arg-type]
     wide = w.scaled(256.0) if w.dtype == "int16" else w
     return replace(product(x, wide, (*batch, x.shape[-2] or 1, w.shape[-1] or 1), x.shape[-1] or 1), name="")

@@ -119,7 +119,7 @@ def image_between(dtype: str) -> Callable[[Net], None]:
 
 @remembering
 def largest_of_the_last(model: Memory) -> None:
-    """What is read takes the order in which a convolution makes what is assigned, though no convolution is behind it."""
+    """Build a state that takes the layout of the convolution that writes it, though none reads it."""
     image = tensor(*IMAGE)
     x = model.plumbed(image)
     state = model.variable(image, drawn(*IMAGE, seed="initial"))

@@ -224,7 +224,7 @@ def open_sizes() -> Iterator[Case]:
 
 
 def refused() -> Iterator[Case]:
-    """What a kernel insists on, and what is not known in time."""
+    """Yield models that a kernel rejects, and operands that are not constant."""
     settings = [constant([2, 2]), constant(NOWHERE)]
     x = tensor(1, 4, 6, 3, dtype="int8")
     yield alone(

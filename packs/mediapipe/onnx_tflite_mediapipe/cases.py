@@ -1,4 +1,4 @@
-"""What the handlers must convert, and where they must refuse."""
+"""Conformance cases: models that convert, and models that are refused."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def everywhere(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 
 def directions(found: Conversion) -> list[str]:
-    """Of the recurrent nodes that are run: those outside of branches."""
+    """Return the directions of recurrent nodes outside of branches."""
     texts = [
         next((attribute.s.decode() for attribute in node.attribute if attribute.name == "direction"), "forward")
         for node in found.proto.graph.node
@@ -40,7 +40,7 @@ def directions(found: Conversion) -> list[str]:
 
 
 def scans(found: Conversion) -> bool:
-    """Whether ONNX's LSTM cannot say it: not only where cells come near their bounds."""
+    """True if ONNX's LSTM cannot express the cell, even where cell values stay within their bounds."""
     return any(node.op_type == "Scan" for node in found.proto.graph.node)
 
 

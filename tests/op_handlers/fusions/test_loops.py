@@ -47,7 +47,7 @@ def test_what_looks_alike_stays_a_loop(name: str) -> None:
 
 
 def outputs_of_both(layer: Layer, older: bool = False) -> tuple[Conversion, list[Array], list[Array]]:
-    """What a layer whose rows are a list of TensorFlow's gives, which LiteRT has no kernels of, and LiteRT's with an array."""
+    """Return the outputs of a layer on a TensorFlow list, which LiteRT cannot run, and of its twin on an array."""
     model, conversion = Net(), converted(replace(layer, listed=True), older)
     layer.draw(model)
     tables = [model.graph.tensors[index].fields for index in model.graph.inputs]
@@ -86,7 +86,7 @@ def test_weights_of_float16_stay_as_small_as_in_the_file() -> None:
 
 
 def directions(pair: Pair) -> Counter[str]:
-    """Of recurrent nodes, wherever they are."""
+    """Return the directions of all recurrent nodes."""
     model = Net()
     pair.draw(model)
     conversion = convert(model.build(), host=Host(packs="builtin"))

@@ -1,4 +1,4 @@
-"""What can go wrong in an import, a handler, its declarations, its entry point, or a fusion."""
+"""Faults in an import, a handler, its declarations, its entry point, or a fusion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can go wrong in a hook, and in what it leaves behind."""
+"""Faults in a hook, and in the state it leaves behind."""
 
 from __future__ import annotations
 

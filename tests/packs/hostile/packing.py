@@ -1,4 +1,4 @@
-"""How an op pack is written down that does something wrong."""
+"""Write op packs with deliberate faults."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def handler(body: str = "return ctx.ops.Abs(x)", **declared: str) -> str:
 
 
 def imports(what: str, source: str, *says: str, **more: Any) -> Hostile:
-    """What happens while the module is imported."""
+    """Return a pack whose module runs ``source`` when imported."""
     said = says if more.get("converts") else ("entry point CUSTOM.Evil = evil_pack:evil of evil-pack failed", *says)
     return Hostile(f"import {what}", source, HANDLER, said, **more)
 

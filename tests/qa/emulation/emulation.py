@@ -31,12 +31,12 @@ DONE = ".complete"
 
 
 class NotInstalled(Exception):
-    """What emulation needs cannot be had here; the reason."""
+    """Raised with the reason if a requirement of the emulation cannot be installed here."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """How to run Python scripts on a processor: the words before the script, and the whole environment."""
+    """Command that runs Python scripts on a processor: the words before the script, and the whole environment."""
 
     start: tuple[str, ...]
     environment: dict[str, str]
@@ -56,7 +56,7 @@ def here(more: Mapping[str, str] = MappingProxyType({})) -> Command:
 
 
 class Emulator:
-    """What is unpacked in ``cache``, which is reused while the versions are the same."""
+    """Emulator unpacked in ``cache``, which is reused while the versions are the same."""
 
     def __init__(self, cache: Path) -> None:
         self.cache = cache.resolve()
@@ -64,7 +64,7 @@ class Emulator:
         self._lock = Lock()
 
     def command(self, processor: Processor) -> Command:
-        """How to run Python on a processor. Raises NotInstalled."""
+        """Return the command that runs Python on a processor. Raises NotInstalled."""
         if sys.platform != "linux" or platform.machine() not in DEBIAN:
             raise NotInstalled(f"qemu-user needs Linux on x86-64 or ARM64, not {sys.platform} on {platform.machine()}")
         with self._lock:
@@ -113,7 +113,7 @@ class Emulator:
         return folder, relative
 
     def sysroot(self, processor: Processor, root: Path) -> Path:
-        """What qemu shows as the processor's root: the machine's, and a /proc/cpuinfo of the processor's own."""
+        """Return a root folder for qemu: the machine's, with the emulated processor's /proc/cpuinfo."""
         folder = self.cache / f"sysroot-{processor.name}"
         shutil.rmtree(folder, ignore_errors=True)
         (folder / "proc").mkdir(parents=True)

@@ -224,6 +224,6 @@ class Cell(Lstm):
 
 
 def _carried(graph: GraphBuilder, x: Spec, y: Spec) -> list[TensorRef]:
-    """What the loop carries: the number of turns, the rows, the last product."""
+    """Return the values that the loop carries: the number of turns, the rows, the last product."""
     specs = {"turn": Spec((), "int32"), "rows": x, "product": y}
     return [graph.input(name, s.shape, s.dtype, quantization=s.quantization) for name, s in specs.items()]

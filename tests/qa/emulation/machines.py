@@ -29,7 +29,7 @@ class Processor:
 
     @property
     def cpuinfo(self) -> str:
-        """What Linux says of one such ARM core."""
+        """Return Linux's description of one such ARM core."""
         fields = {
             "processor": "0",
             "BogoMIPS": "50.00",
@@ -43,7 +43,7 @@ class Processor:
         return "".join(f"{name}\t: {value}\n" for name, value in fields.items()) + "\n"
 
     def mistaken(self, seen: list[str]) -> str:
-        """How the features seen from inside differ from the processor's; "" where they do not."""
+        """Return how the detected features differ from the processor's; "" if they do not."""
         missing = [name for name in self.has if name not in seen]
         extra = [name for name in self.lacks if name in seen]
         parts = (f"without {', '.join(missing)}" if missing else "", f"with {', '.join(extra)}" if extra else "")

@@ -68,12 +68,12 @@ class Converted:
 
     @property
     def varies(self) -> bool:
-        """Whether LiteRT's results differ from element to element: else hardly anything could be wrong with them."""
+        """True if LiteRT's results vary between elements; otherwise hardly any fault could show."""
         steps = next(iter(self.expected.values()))
         return len({value for arrays in steps for array in arrays for value in array.ravel().tolist()}) > 4
 
     def job(self, folder: Path, file: str) -> dict[str, Any]:
-        """What the worker is told; model and feeds are written into the folder."""
+        """Write model and feeds into the folder and return the worker's job."""
         recorded, session = self.session, self.session.session
         (folder / f"{file}.onnx").write_bytes(session.proto.SerializeToString())
         arrays = {f"{k}.{p}": a for k, fed in enumerate(recorded.feeds) for p, a in enumerate(fed.values())}
@@ -88,7 +88,7 @@ class Converted:
         }
 
     def compared(self, outputs: Path) -> tuple[Comparison, ...]:
-        """What the worker wrote beside what LiteRT gives here."""
+        """Compare the worker's results with LiteRT's on this processor."""
         with np.load(outputs) as stored:
             given = [
                 [stored[f"{k}.{place}"] for place in range(len(self.session.outputs))]
@@ -102,7 +102,7 @@ class Converted:
 
 @dataclass(frozen=True)
 class Models:
-    """What was converted, and what is wrong with the models before any processor has seen them."""
+    """Converted models, and their problems before any processor has run them."""
 
     converted: tuple[Converted, ...]
     problems: tuple[str, ...] = ()
@@ -112,7 +112,7 @@ class Models:
         return [one.entry for one in self.converted if not one.planted]
 
     def on(self, processor: Processor) -> list[Converted]:
-        """What is tried on a processor: every model, and of the static forms those that overflow there."""
+        """Yield the trials of a processor: every model, and the static forms only if they overflow there."""
         return [one for one in self.converted if not one.planted or processor.overflow in one.entry.overflows]
 
 
@@ -153,7 +153,7 @@ class Outcome:
 
     @property
     def problem(self) -> str:
-        """What speaks against the model, or against the trial itself; "" where nothing does."""
+        """Return a problem of the model or of the trial itself, or ""."""
         if not self.planted:
             return "" if self.within else f"{self.name}: {self.text}"
         return f"{self.name}: it overflows here, and that is not seen: the trial proves nothing" if self.within else ""

@@ -18,7 +18,7 @@ import onnxruntime
 
 
 def features() -> list[str]:
-    """What numpy finds the processor to have, by its names: SSE42, AVX2, AVX512F, ASIMDDP."""
+    """Return the names of the processor's features as NumPy detects them: SSE42, AVX2, AVX512F, ASIMDDP."""
     core = import_module(f"numpy.{'_core' if hasattr(np, '_core') else 'core'}._multiarray_umath")
     return sorted(name for name, present in core.__cpu_features__.items() if present)
 

@@ -32,7 +32,7 @@ class Input(NamedTuple):
 
 @dataclass
 class Tally:
-    """How many came to what, and the first file of each outcome that should not be."""
+    """Counts per outcome, and the first file of each unexpected outcome."""
 
     kinds: Counter[Kind] = field(default_factory=Counter)
     sorts: Counter[tuple[str, ...]] = field(default_factory=Counter)
@@ -40,7 +40,7 @@ class Tally:
     seconds: float = 0.0
 
     def add(self, tried: Input, outcome: Outcome) -> bool:
-        """Whether it is the first of its key among those that should not be."""
+        """Add an outcome; return True if it is the first unexpected one of its key."""
         self.kinds[outcome.kind] += 1
         self.sorts[outcome.key] += 1
         if outcome.kind not in WORSE or outcome.key in self.first:
@@ -75,7 +75,7 @@ def one(seed: int, number: int) -> Input | None:
 
 @lru_cache(maxsize=1)
 def _case(seed: int, number: int) -> int:
-    """Of all cases the one of least hash: a case more or less changes the few inputs that are made from it."""
+    """Return the case with the smallest hash, so that an added case changes few of the inputs."""
     begun, encoded_ids = crc32(f"{seed}:{number}:".encode()), ids()
     return min(range(len(encoded_ids)), key=lambda k: crc32(encoded_ids[k], begun))
 
@@ -92,8 +92,10 @@ def run(
 
 
 def judged(made: Input, child: Child) -> Outcome:
-    """What becomes of an input. Where the runtimes differ on the case's own model, for inputs are drawn here that the case
-    leaves out (a divisor of zero), a difference says nothing of the mutation.
+    """Return the outcome of an input.
+
+    If the runtimes already differ on the unmutated model, because a random input is a divisor of zero for example, a
+    difference says nothing about the mutation.
     """
     outcome = child.tried(made.data)
     if outcome.kind != "different":

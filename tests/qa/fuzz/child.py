@@ -54,9 +54,9 @@ class Child:
         self._process = None
 
     def tried(self, data: bytes) -> Outcome:
-        """What becomes of a file, whatever happens to the process.
+        """Return the outcome of a file, even if the process dies.
 
-        One that dies is given the file once more, in a process that has had no other: what runtimes leak adds up.
+        If it dies, the file is tried again in a new process, because leaks of the runtimes add up.
         """
         outcome = self._tried(data)
         return self._tried(data) if outcome.kind == "bug" and outcome.sort.startswith(DIED) else outcome

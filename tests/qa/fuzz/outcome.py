@@ -1,4 +1,4 @@
-"""What can become of a file."""
+"""Possible outcomes of a fuzzed file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Outcome:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What is the same for files that show one and the same thing: numbers and names in texts are left out."""
+        """Return the outcome's text without numbers and names, so that equal faults compare equal."""
         text = re.sub(r"'[^']*'|\"[^\"]*\"|[-+]?\d[\d.e+-]*|\[[^]]*\]", "…", self.text)
         return self.kind, self.sort, self.where, text[:80]
 

@@ -94,7 +94,7 @@ def serve(answers: TextIO) -> bool:
 
 
 def tried(data: bytes, answers: TextIO) -> Outcome:
-    """What becomes of a file."""
+    """Return the outcome of a file."""
     start = time.perf_counter()
 
     def outcome(kind: Kind, sort: str = "", where: str = "", text: str = "") -> Outcome:

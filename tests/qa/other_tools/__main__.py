@@ -110,7 +110,7 @@ def _converted(files: Sequence[Path], folder: Path, fold: bool) -> Iterator[Conv
 
 
 def _name(tool: Tool) -> str:
-    """Of its environment; tools with the same packages share one."""
+    """Return the name of the tool's environment; tools with the same packages share one."""
     return "-".join(sorted(package.replace("=", "").replace("<", "") for package in tool.packages))
 
 

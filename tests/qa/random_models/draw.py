@@ -112,10 +112,10 @@ class Draw:
 
 @dataclass(frozen=True, eq=False)
 class Operand:
-    """What an operator reads; ``fixed`` is the probability that it is a constant.
+    """Operand of an operator; ``fixed`` is the probability that it is a constant.
 
-    ``table``: numbers that say what to do, so that other sizes would change them. ``channels``: its last axis is never
-    open, for it says how many groups there are.
+    ``table``: values that are parameters, such as paddings, so their sizes stay fixed. ``channels``: the last axis is never
+    dynamic, because it determines the number of groups.
     """
 
     spec: Spec
@@ -132,7 +132,7 @@ def table(values: Any, dtype: str = "int32", fixed: float = 0.75) -> Operand:
 
 
 def always(spec: Spec) -> Operand:
-    """Of a spec with a value: weights."""
+    """Return a spec that always has a value: weights."""
     assert spec.value is not None
     return Operand(spec, spec.value, 1.0)
 
@@ -157,7 +157,7 @@ def draws(*ops: str, rarely: float = 0.0) -> Callable[[Drawer], Drawer]:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What is around an operator. ``around``: convolutions; ``open``: unknown sizes; ``shapeless``: results stored as []."""
+    """Context of an operator. ``around``: convolutions; ``open``: dynamic sizes; ``shapeless``: results stored as []."""
 
     around: bool = False
     open: bool = False

@@ -1,4 +1,4 @@
-"""What drawn networks are made of and gives indices, sizes or conditions beside numbers, or takes them."""
+"""Blocks of random networks that produce or read indices, sizes or conditions."""
 
 from __future__ import annotations
 

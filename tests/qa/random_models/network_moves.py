@@ -1,4 +1,4 @@
-"""What drawn networks are made of and only moves elements."""
+"""Blocks of random networks that only move elements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What drawn networks are made of."""
+"""Blocks of random networks."""
 
 from __future__ import annotations
 

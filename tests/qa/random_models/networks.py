@@ -54,7 +54,7 @@ Ranges = Mapping[int, tuple[float, float]]
 
 
 def step(*codes: str, weight: float = 1.0) -> Callable[[Draws], Draws]:
-    """What draws these operators."""
+    """Register a function that draws these operators."""
 
     def register(draws: Draws) -> Draws:
         for code in codes:
@@ -66,7 +66,7 @@ def step(*codes: str, weight: float = 1.0) -> Callable[[Draws], Draws]:
 
 
 def block(weight: float = 1.0, dtypes: Collection[str] = STORED) -> Callable[[Draws], Draws]:
-    """What draws several operators, as networks spell something out."""
+    """Register a function that draws several operators, as decomposed by networks."""
 
     def register(draws: Draws) -> Draws:
         STEPS[draws.__name__] = Step(weight, dtypes, draws)
@@ -99,7 +99,7 @@ class Network:
 
     @property
     def dtype(self) -> str:
-        """Of activations, once they are calibrated."""
+        """Dtype of activations after calibration."""
         return self.kind if self.kind in ("int8", "uint8", "int16") else "float32"
 
     def build(self, operators: int) -> bytes:
@@ -299,7 +299,7 @@ def built(seed: int, number: int, found: Ranges | None) -> tuple[Network, bytes]
 
 
 def ranges(network: Network, data: bytes, number: int) -> Ranges:
-    """Of each activation, in the order of :attr:`Network.numbered`, on inputs between -3 and 3."""
+    """Return the range of each activation, in the order of :attr:`Network.numbered`, on inputs between -3 and 3."""
     kernels = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
     original = Interpreter(
         model_content=data, experimental_preserve_all_tensors=True, experimental_op_resolver_type=kernels

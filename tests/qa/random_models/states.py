@@ -1,4 +1,4 @@
-"""What is remembered and what other subgraphs compute: variables, hash tables, branches, loops, calls."""
+"""Random states and calls of other subgraphs: variables, hash tables, branches, loops, calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of drawn models, each tried in a process that may die of it."""
+"""Trials of random models, each in a process that may die of it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Trial(Protocol):
         """Its operator, its dtype, and how it is converted."""
 
     def tried(self, told: Stage) -> Outcome:
-        """What becomes of it; ``told`` is called as the converter's turn comes."""
+        """Return the outcome; ``told`` is called when the converter begins."""
 
 
 class Outcome(NamedTuple):
@@ -148,7 +148,7 @@ class NetworkModel:
 
 
 def _small(comparisons: Iterable[Comparison]) -> bool:
-    """Whether integers are off by no more than operators of finer scales make of one that those before them may be off by, or few."""
+    """True if integers differ by no more than finer scales make of one step, or in few elements."""
     return all(
         one.ok or (one.unit == "step" and (one.distance <= HANDED_ON * one.tolerance or one.differing <= FEW))
         for one in comparisons
@@ -222,7 +222,7 @@ def _serve(models: Sequence[Trial], told: Stage) -> None:
 
 
 class Tally:
-    """How many came to what, by operator; and each class of what is not equal, with the first models of it."""
+    """Counts per outcome and operator, and the first models of each class of difference."""
 
     def __init__(self) -> None:
         self.kinds: Counter[str] = Counter()
@@ -230,7 +230,7 @@ class Tally:
         self.classes: dict[tuple[str, str, str, str], list[int]] = {}
 
     def add(self, model: Trial, outcome: Outcome) -> bool:
-        """Whether it is the first of its class."""
+        """Add a difference; return True if it is the first of its class."""
         op, dtype, _ = model.label()
         self.kinds[outcome.kind] += 1
         self.operators[op, outcome.kind] += 1

@@ -15,7 +15,7 @@ from tests.qa.random_models.draw import FUSED, STORED, Draw, Operand, always, dr
 
 
 def weights(draw: Draw, shape: tuple[int, ...], dtype: str, axis: int) -> Operand:
-    """Of the activations' dtype, or int8 or int4 with one scale or a scale per channel; of uint8 with zero points."""
+    """Return the spec of weights: the activations' dtype, per-tensor or per-channel int8 or int4, or uint8."""
     if dtype == "float32":
         if draw.chance(0.15):  # on float activations: quantized dynamically, or dequantized
             return quantized_weights(draw, shape, "int8", axis)

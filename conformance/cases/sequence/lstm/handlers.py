@@ -157,7 +157,7 @@ def sequences() -> Iterator[Case]:
 
 
 def inside(body: GraphBuilder, values: Sequence[TensorRef]) -> Sequence[TensorRef]:
-    """What a loop carries goes through one time step, whose states are the loop's own."""
+    """Build a loop whose body is one time step and whose carried values are the step's states."""
     model = Net()
     model.graph = body
     return [Lstm(op=STEP, inputs=CELLS, options=(("cell_clip", 0.9),)).call(model, values[0])]
