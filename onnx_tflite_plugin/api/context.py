@@ -118,7 +118,7 @@ class Context(Protocol):
         """Return the dtype of the slot's quantized values as delivered."""
 
     def quantized_values(self, slot: int) -> Value:
-        """Return the quantized values of an operand, or its floats if the target runs nothing on integers.
+        """Return the quantized values of an operand, or its floats if the target has no operators on integers.
 
         ``dequantize`` leaves such floats unchanged. Any other operand is returned as it is.
         """

@@ -392,11 +392,11 @@ def _check_channels(operator: QuantizedOperator, weight: int) -> None:
 
 
 def _require_integer_kernels(operator: QuantizedOperator) -> Arithmetic:
-    """Return STORED. Raises Refusal if the target runs nothing on the quantized values of a tensor."""
+    """Return STORED. Raises Refusal if the target has no operators on the quantized values of a tensor."""
     if all(operator.has_kernel(tensor) for tensor in operator.tensors):
         return Arithmetic.STORED
     dtype = operator.tensors[0].dtype
-    raise Refusal(f"the operator computes on {dtype} values, on which target {operator.target} runs nothing")
+    raise Refusal(f"the operator computes on {dtype} values, which target {operator.target} does not support")
 
 
 def _have_equal_parameters(tensors: Sequence[Tensor]) -> bool:

@@ -38,7 +38,7 @@ def if_else(ctx: Context, condition: Value, *inputs: Value) -> tuple[Value, ...]
 
 def check_branches(at: Instance) -> Decline | None:
     branches = at.op.options.get("branch_subgraph_indices")
-    return None if branches else Decline("it has no branches, which LiteRT refuses")
+    return None if branches else Decline("the operator has no branches, which LiteRT refuses")
 
 
 @handler(
@@ -68,7 +68,9 @@ def check_parameters(ctx: Context, branch: int) -> None:
     for one, other in zip(outside, inside, strict=True):
         seen = [t.quantization if t and isinstance(t.quantization, Quantization) else None for t in (one, other)]
         if seen[0] != seen[1]:
-            raise Refusal(f"{other.name!r} in its branch is quantized otherwise than outside, which LiteRT overrules")
+            raise Refusal(
+                f"{other.name!r} has different quantization parameters inside and outside the branch; LiteRT ignores those inside"
+            )
 
 
 def emit_branches(
@@ -76,7 +78,9 @@ def emit_branches(
 ) -> tuple[Value, ...]:
     """Emit the first branch whose condition holds, else the last one."""
     if any(tensor is not None and tensor.dtype == "resource" for tensor in ctx.op.outputs):
-        raise Refusal("a branch gives a resource, so which one it is would be known at run time only")
+        raise Refusal(
+            "a branch returns a resource, so the resource would be a runtime value; ONNX needs a constant one"
+        )
     states = ctx.states(*branches)
     before = [state.get() for state in states]
 

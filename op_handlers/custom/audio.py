@@ -110,7 +110,7 @@ def take_frames(ctx: Context, samples: Value, window: int, stride: int) -> Value
     blocks_a_window, blocks_a_stride = window // block, stride // block
     within, frames = np.arange(blocks_a_window), frame_count(ctx, window, stride)
     if frames >= 0:
-        spend(frames * blocks_a_window, 8, "the places of the samples of a spectrogram's frames")
+        spend(frames * blocks_a_window, 8, "the sample indices of a spectrogram's frames")
         places: Value | Array = np.arange(frames)[:, np.newaxis] * blocks_a_stride + within
         end: Value | Array = np.asarray([(frames - 1) * stride + window])
     else:
@@ -131,15 +131,15 @@ def check_cepstrum(at: Instance) -> Decline | None:
     channels, coefficients, lower, upper = (whole_option(op, name) for name in CEPSTRUM)
     if not 1 <= coefficients <= channels:
         return Decline(
-            f"options ask for {coefficients} coefficients of {channels} filters; LiteRT's kernel takes 1 to as many as filters"
+            f"the options request {coefficients} coefficients of {channels} filters; LiteRT's kernel computes 1 to {channels}"
         )
     if not 0 <= lower < upper:
-        return Decline(f"its filters reach from {lower} to {upper} Hz; LiteRT's kernel takes rising limits from 0 on")
+        return Decline(f"the filters range from {lower} to {upper} Hz; LiteRT's kernel requires 0 <= lower < upper")
     if op[0].rank == 3 and op[0].dims[2] is not None and op[0].dims[2] < 2:
-        return Decline(f"its input has {op[0].dims[2]} frequencies; LiteRT's kernel takes 2 or more")
+        return Decline(f"the input has {op[0].dims[2]} frequencies; LiteRT's kernel requires at least 2")
     rate = op.constant(1)
     if rate is not None and rate.size == 1 and rate.item() <= 0:
-        return Decline(f"its sample rate is {rate.item()}; LiteRT's kernel takes positive rates")
+        return Decline(f"the sample rate is {rate.item()}; LiteRT's kernel requires a positive one")
     return None
 
 
@@ -156,7 +156,9 @@ def mfcc(ctx: Context, powers: Value, rate: Value) -> Value:
     """The cosine transform of the logarithms of magnitudes summed by mel filters."""
     ops, bins = ctx.ops, ctx.op[0].dims[2]
     if bins is None:
-        raise Refusal("the number of frequencies of its input is not known; its filters depend on it")
+        raise Refusal(
+            "the input has an unknown number of frequencies, which determines the filters; set it with --input-shape"
+        )
     channels, coefficients, lower, upper = (whole_option(ctx.op, name) for name in CEPSTRUM)
     spend(channels * (bins + coefficients), 8, "the filters of a cepstrum")
     # The kernel keeps the limits as float32.

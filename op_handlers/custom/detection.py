@@ -37,36 +37,36 @@ def check_detection(at: Instance) -> Decline | None:
     """Return a Decline for what Prepare and Eval refuse."""
     op = at.op
     if any(op.tensor(slot) is None for slot in range(3)):
-        return Decline("it takes boxes, scores and anchors, of which it lacks some")
+        return Decline("boxes, scores or anchors are missing; the kernel requires all three")
     if wrong := next((op[slot] for slot, rank in enumerate(RANKS) if op[slot].rank != rank), None):
         return Decline(
-            f"{wrong.name!r} is of shape {list(wrong.shape)}; the kernel takes boxes and scores of 3 axes, anchors of 2"
+            f"{wrong.name!r} has shape {list(wrong.shape)}; the kernel requires boxes and scores of rank 3, anchors of rank 2"
         )
     if wrong := next((op[out(k)] for k in range(len(op.outputs)) if op[out(k)].dtype != "float32"), None):
-        return Decline(f"its result {wrong.name!r} is {wrong.dtype}, and the kernel writes float32")
+        return Decline(f"result {wrong.name!r} has dtype {wrong.dtype}, but the kernel writes float32")
     options = settings(op)
     if missing := [name for name in (*NEEDED, *SCALES) if name not in options]:
-        return Decline(f"its options lack {', '.join(missing)}")
+        return Decline(f"the options lack {', '.join(missing)}")
     boxes, anchors = op[0].dims[1], op[2]
     if boxes is not None and anchors.is_static and anchors.shape[0] < boxes:
-        return Decline(f"it has {anchors.shape[0]} anchors for {boxes} boxes, and the kernel reads on behind them")
+        return Decline(f"{anchors.shape[0]} anchors for {boxes} boxes: the kernel would read beyond the anchors")
     if anchors.dtype != op[0].dtype:
-        return Decline(
-            f"its anchors are {anchors.dtype}, its boxes {op[0].dtype}, which the kernel takes for one dtype"
-        )
+        return Decline(f"anchors have dtype {anchors.dtype} and boxes {op[0].dtype}; the kernel requires one dtype")
     for tensor in (op[0], op[1], anchors):
         if tensor.dtype in ("uint8", "int8") and tensor.quantization is None:
-            return Decline(f"{tensor.name!r} is {tensor.dtype} without a scale, by which the kernel multiplies it")
+            return Decline(f"{tensor.name!r} has dtype {tensor.dtype} without a scale, which the kernel needs")
     background = op[1].shape[2] - options["num_classes"]
     if not 0 < options["nms_iou_threshold"] <= 1:
-        return Decline(f"its overlap threshold is {options['nms_iou_threshold']:g}, the kernel takes those in (0, 1]")
+        return Decline(
+            f"option nms_iou_threshold is {options['nms_iou_threshold']:g}; the kernel requires a value in (0, 1]"
+        )
     if background not in (0, 1):
-        return Decline(f"it has scores of {op[1].shape[2]} classes, its options say {options['num_classes']}")
+        return Decline(f"scores of {op[1].shape[2]} classes, but option num_classes is {options['num_classes']}")
     kept = [options[name] for name in ("max_classes_per_detection", "max_detections", "detections_per_class")]
     if min(kept) < 1:
-        return Decline("it keeps no detections, which the kernel refuses")
+        return Decline("the options keep no detections, which the kernel refuses")
     if max(kept[0] * kept[1], kept[2]) >= 2**31:
-        return Decline("it keeps more detections than the kernel counts in 32 bits")
+        return Decline("the options keep more detections than the kernel can count in 32 bits")
     return None
 
 
@@ -81,7 +81,7 @@ def postprocess(ctx: Context, encodings: Value, scores: Value, anchors: Value) -
     """Emit NonMaxSuppression per class, or once by each box's best class; unset results, uninitialized in the kernel, are 0."""
     options, ops, batch = settings(ctx.op), ctx.ops, ctx.op[0].dims[0]
     if batch != 1:
-        raise Refusal(f"it is given a batch of {batch or 'any size'}; the kernel takes one image (kBatchSize)")
+        raise Refusal(f"the batch size is {batch or 'dynamic'}; the kernel requires 1 (kBatchSize)")
     boxes = decode_boxes(ctx, ops.Squeeze(encodings, [0]), anchors, options)
     background = ctx.op[1].shape[2] - options["num_classes"]
     by_box = ops.Slice(ops.Squeeze(scores, [0]), [background], [ctx.op[1].shape[2]], [1])
@@ -95,7 +95,7 @@ def decode_boxes(ctx: Context, encodings: Value, anchors: Value, options: dict[s
     wide = [ops.Cast(value, to="float64") for value in (ops.Slice(encodings, [0], [4], [1]), anchors)]
     (y, x, h, w), (ya, xa, ha, wa) = (split_columns(ctx, value, rank=2) for value in wide)
     if ctx.op[2].shape[-1] != 4:
-        raise Refusal(f"it has anchors of shape {list(ctx.op[2].shape)}, without which boxes cannot be decoded")
+        raise Refusal(f"anchors have shape {list(ctx.op[2].shape)}, so boxes cannot be decoded")
     scale = {name: np.float64(np.float32(options[f"{name}_scale"])) for name in "yxhw"}
 
     def side(center: Value, size: Value, anchor: Value, extent: Value, axis: str, length: str) -> tuple[Value, Value]:

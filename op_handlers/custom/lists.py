@@ -44,7 +44,8 @@ def check_known_contents(slot: int) -> Callable[[Instance], Decline | None]:
         if at.op[slot].dtype != "variant":
             return None
         return Decline(
-            "the file does not say of what tensors its list is", "export the model with TFLITE_BUILTINS alone"
+            "the file does not store the shape and dtype of the list's elements",
+            "export the model with TFLITE_BUILTINS alone",
         )
 
     return declined

@@ -35,6 +35,6 @@ def claim(op: Operator) -> Decline | None:
     if pack is None:
         return None
     return Decline(
-        f"it is {ORIGIN[pack]}'s {name}, which an op pack of this project converts",
+        f"the operator is {name} of {ORIGIN[pack]}; an op pack of this project converts it",
         f"in the project's repository: pip install ./packs/{pack}",
     )

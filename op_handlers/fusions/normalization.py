@@ -106,7 +106,7 @@ def match_last_axis(match: Match) -> Mapping[str, Any] | Decline:
     """Return the epsilon of a normalization over the last axis, or a Decline."""
     reduced_axes, size, epsilon_value = match.constant(axes), match[x].dims[-1], match.constant(epsilon)
     if reduced_axes is None or not _is_last_axis(match[x], {int(a) % match[x].rank for a in reduced_axes.reshape(-1)}):
-        return Decline("it normalizes over axes other than the last")
+        return Decline("the reduced axes are not the last one")
     expected = (*match[x].dims[:-1], 1)
     if any(op.code == "RESHAPE" and op[~0].dims != expected for op in match.calls.values()) or expected.count(None) > 1:
         return Decline("the means are reshaped to other axes")

@@ -43,12 +43,12 @@ def check_part(match: Match) -> Mapping[str, Any] | Decline:
     by_code = operators_by_code(match)
     found = row_transform(by_code["RFFT2D"])
     if found is None:
-        return Decline("its transform is not a product with constant matrices")
+        return Decline("the transform is not a product with constant matrices")
     cast, squeeze = by_code.get("CAST"), by_code.get("SQUEEZE")
     if cast is not None and cast.outputs[0] is not None and cast.outputs[0].dtype != "float32":
         return Decline("")
     if squeeze is not None and not _removes_rows(squeeze):
-        return Decline("its SQUEEZE removes other axes than that of rows")
+        return Decline("SQUEEZE removes an axis other than that of rows")
     width, points = found
     part = "imaginary" if "IMAG" in by_code else "real"
     return {"part": part, "width": width, "points": points, "squeezed": squeeze is not None}
@@ -118,10 +118,10 @@ def check_filters(match: Match) -> Mapping[str, Any] | Decline:
     by_code = operators_by_code(match)
     dense, spectra = by_code["FULLY_CONNECTED"], by_code["RFFT2D_PART"].options
     if any(match[operand].dtype != "float32" for operand in (w, bias) if operand in match.tensors):
-        return Decline("its filters are quantized")
+        return Decline("the filters are quantized")
     units, columns = match[w].shape
     if columns != spectra.points // 2 + 1 or dense.options.keep_num_dims:
-        return Decline("its filters are not applied to whole spectra")
+        return Decline("the filters are not applied to whole spectra")
     if not projection_pays(spectra.points, spectra.width, spectra.part, units):
         return Decline("the transform followed by the filters takes fewer multiplications")
     return {**spectra, "fused_activation_function": dense.options.fused_activation_function}

@@ -55,7 +55,7 @@ def check_bias_dtype(op: Operator, slot: int) -> Decline | None:
         return None
     if op.options.quantized_bias_type == "INT32":
         return None
-    return Decline("its bias is int32 without a quantized_bias_type, which LiteRT reads as int64, past its end")
+    return Decline("the bias is int32 without a quantized_bias_type, so LiteRT reads it as int64, beyond its end")
 
 
 @handler(
@@ -75,7 +75,7 @@ def conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
     """Emit Conv; groups are implied if the filter has fewer channels than the input (kernels/conv.cc)."""
     channels, depth = ctx.op[0].dims[-1], ctx.op[1].shape[-1]
     if (channels or depth) % depth:
-        raise Refusal(f"its filters have {depth} channels, the image {channels}")
+        raise Refusal(f"the filters have {depth} channels, but the image has {channels}")
     return emit_conv(ctx, x, reinterpret_uint8_weights(ctx, 1, w), b, group=(channels or depth) // depth)
 
 
@@ -105,9 +105,11 @@ def depthwise_conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) 
         multiplier = ctx.options.depth_multiplier
         channels = outputs // multiplier if multiplier and not outputs % multiplier else ctx.op[0].shape[-1]
     if outputs % (channels or 1):
-        raise Refusal(f"it makes {outputs} channels of {channels}")
+        raise Refusal(f"{outputs} output channels, which is no multiple of {channels} input channels")
     if reads_beyond_scales(ctx.op):
-        ctx.warn("its one scale is meant for all channels; LiteRT's kernel reads on behind it, and gives other numbers")
+        ctx.warn(
+            "one scale for all channels: LiteRT's kernel reads beyond it and computes other numbers; quantize per channel"
+        )
     return emit_conv(ctx, x, drop_weight_zero_point(ctx, w, 0), b, group=channels)
 
 
@@ -153,10 +155,10 @@ def requested_shape(at: Instance) -> Dims:
     op = at.op
     sizes = op.constant(0)
     if sizes is None:
-        raise Refusal("the size of its result is known only at run time")
+        raise Refusal("the output size is a runtime value; it must be constant")
     batch = op[2].dims[0]
     if batch is not None and sizes[0] not in (-1, batch):
-        raise Refusal(f"it makes a batch of {sizes[0]}, and is given one of {batch}")
+        raise Refusal(f"the output size has a batch of {sizes[0]}, but the input has a batch of {batch}")
     return (batch, *(int(size) for size in sizes[1:]))
 
 
@@ -173,14 +175,14 @@ def check_sizes(op: Operator) -> Decline | None:
         return None  # reported by the check of axes
     channels, *window = op[1].shape[:3]
     if bias is not None and bias.is_static and prod(bias.shape) != channels:
-        return Decline(f"its bias is of shape {list(bias.shape)}, for {channels} channels")
+        return Decline(f"the bias has shape {list(bias.shape)}, expected one entry for each of {channels} channels")
     if sizes is None or len(sizes) != 4:
         return None
     for k, name in ((0, "stride_h"), (1, "stride_w")):
         size, stride, given = int(sizes[1 + k]), op.options[name], op[2].dims[1 + k]
         kept = size if op.options.padding == "SAME" else size - window[k] + 1
         if given is not None and stride > 0 and -(-kept // stride) != given:
-            return Decline(f"its output size {size} cannot come from input size {given} by strides of {stride}")
+            return Decline(f"output size {size} cannot come from input size {given} with stride {stride}")
     return None
 
 

@@ -33,7 +33,7 @@ def hard_swish_table(at: Instance) -> Array:
     gate, up = quantized_multiplier(float(fine / np.float32(3 / 32768)))
     if down > 0:
         raise Refusal(
-            f"its result has a scale of {y.scale[0]:g}, too small for one of {x.scale[0]:g}, which LiteRT refuses"
+            f"the result's scale of {y.scale[0]:g} is too small for the operand's {x.scale[0]:g}, which LiteRT refuses"
         )
     inputs = (quantized_values(at.op[0].dtype) - x.zero_point[0]) << INPUT_SHIFT
     gates = saturate_int16(inputs << up - 1) if up > 0 else inputs

@@ -52,7 +52,7 @@ def require_scale(*dtypes: str) -> Callable[[Instance], Decline | None]:
         x = at.op[0]
         if x.dtype not in dtypes or x.quantization is not None:
             return None
-        text = f"its {x.dtype} operand has no scale, and the kernel treats it as quantized"
+        text = f"the {x.dtype} operand has no scale, but the kernel treats it as quantized"
         return Decline(f"{text}; give it a scale, or cast it to int32")
 
     return accepts
@@ -67,14 +67,14 @@ def constant_integers(op: Operator, slot: int) -> list[int] | None:
     """Return the elements of a constant operand, or ``None`` for a runtime value. Raises Refusal for other dtypes."""
     constant = op.constant(slot)
     if constant is not None and constant.dtype.kind not in "iu":
-        raise Refusal(f"its operand {op[slot].name!r} is {op[slot].dtype}, where integers are taken")
+        raise Refusal(f"operand {op[slot].name!r} has dtype {op[slot].dtype}, expected integers")
     return None if constant is None else [int(number) for number in constant.reshape(-1)]
 
 
 def operand_shape(at: Instance) -> Dims:
     """Return the shape of operand 0 as that of the result. Raises Refusal if the file does not store its rank."""
     if not at.op[0].has_rank:
-        raise Refusal("the shape of its operand is not known")
+        raise Refusal("the shape of the operand is unknown; set it with --input-shape")
     return at.op[0].dims
 
 
@@ -94,7 +94,7 @@ def dynamic_shape(op: Operator, shape: Tensor) -> Dims:
     """Return a shape of dynamic dimensions, one per element of a vector. Raises Refusal if there are too many."""
     rank = op[out(0)].rank if shape.dims[0] is None else shape.dims[0]
     if rank > MAX_AXES:
-        raise Refusal(f"its shape has {rank} sizes")
+        raise Refusal(f"the shape has {rank} sizes")
     return (None,) * rank
 
 
@@ -108,7 +108,7 @@ def reshape_to_scalar(ctx: Context, slot: int, value: Value) -> Value:
     """Return an operand of one element as a scalar. Raises Refusal for several elements."""
     tensor = ctx.op[slot]
     if tensor.is_static and prod(tensor.shape) != 1:
-        raise Refusal(f"its operand {tensor.name!r} has shape {list(tensor.shape)}, the kernel reads a scalar")
+        raise Refusal(f"operand {tensor.name!r} has shape {list(tensor.shape)}, expected a scalar")
     return value if tensor.rank == 0 else ctx.ops.Reshape(value, np.zeros(0, np.int64))
 
 
@@ -123,10 +123,12 @@ def check_packed_weights(op: Operator, unpacked: Mapping[str, Collection[str]]) 
     if w.dtype not in ("int4", "int2", "uint4"):
         return None
     if w.dtype not in unpacked.get(x.dtype, ()):
-        return Decline(f"its weights are {w.dtype} under {x.dtype}, which LiteRT's kernel does not unpack; use int8")
+        return Decline(
+            f"the weights are {w.dtype} with {x.dtype} activations, which LiteRT's kernel does not unpack; use int8"
+        )
     if isinstance(w.quantization, Quantization) and any(w.quantization.zero_point):
-        text = "LiteRT's kernels refuse, but for XNNPACK's, which reads 4 bits without a sign where it is 8"
-        return Decline(f"its {w.dtype} weights have zero points other than 0, which {text}; quantize symmetrically")
+        text = "LiteRT's kernels refuse (XNNPACK reads 4 bits as unsigned here)"
+        return Decline(f"the {w.dtype} weights have nonzero zero points, which {text}; quantize symmetrically")
     return None
 
 
@@ -142,7 +144,7 @@ def check_weight_zero_points(op: Operator, image: int = 0) -> Decline | None:
     if not any(w.quantization.zero_point):
         return None
     return Decline(
-        "its int8 weights have zero points other than 0, which LiteRT leaves out under float32; quantize symmetrically"
+        "the int8 weights have nonzero zero points, which LiteRT ignores with float32 activations; quantize symmetrically"
     )
 
 
@@ -188,7 +190,7 @@ def drop_weight_zero_point(ctx: Context, weight: Value, image: int) -> Value:
 def require_quantization(tensor: Tensor) -> Quantization:
     """Return scale and zero point. Raises Refusal if there are none, or one per block."""
     if not isinstance(tensor.quantization, Quantization):
-        raise Refusal(f"its {tensor.dtype} operand {tensor.name!r} has no scale")
+        raise Refusal(f"the {tensor.dtype} operand {tensor.name!r} has no scale")
     return tensor.quantization
 
 

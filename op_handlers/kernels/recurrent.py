@@ -27,9 +27,11 @@ def check_symmetric_weights(op: Operator, slots: Iterable[int]) -> Decline | Non
     quantizations = [op[slot].quantization for slot in slots if op.tensor(slot) is not None]
     scales = [quantization for quantization in quantizations if isinstance(quantization, Quantization)]
     if any(scale.per_axis for scale in scales):
-        return Decline("its weights have a scale per row, where LiteRT reads one for all; quantize with one scale")
+        return Decline(
+            "the weights have one scale per row, but LiteRT reads one scale for all; quantize with one scale"
+        )
     if any(any(scale.zero_point) for scale in scales):
-        return Decline("its weights have zero points other than 0, which LiteRT does not read; quantize symmetrically")
+        return Decline("the weights have nonzero zero points, which LiteRT ignores; quantize symmetrically")
     return None
 
 
@@ -38,7 +40,7 @@ def check_float_operands(op: Operator) -> Decline | None:
     for tensor in (*op.inputs, *op.outputs):
         weights = tensor is not None and tensor.is_constant and not tensor.is_variable
         if tensor is not None and tensor.dtype not in (("float32", "int8", "uint8") if weights else ("float32",)):
-            return Decline(f"{tensor.name!r} is {tensor.dtype}, and LiteRT's kernel needs float32")
+            return Decline(f"{tensor.name!r} has dtype {tensor.dtype}, but LiteRT's kernel requires float32")
     return None
 
 
@@ -46,11 +48,11 @@ def check_variable_states(op: Operator, slots: Iterable[int]) -> Decline | None:
     """Return a Decline unless the states are distinct variable tensors."""
     states = [op[slot] for slot in slots]
     if not all(state.is_variable for state in states):
-        return Decline("its states are not variable tensors, which LiteRT requires")
+        return Decline("the states are not variable tensors, which LiteRT requires")
     shared = next((state for k, state in enumerate(states) if state in states[:k]), None)
     if shared is None:
         return None
-    text = f"two of its states share the tensor {shared.name!r}, a bug of an old converter"
+    text = f"two states share tensor {shared.name!r}, a bug of an old converter"
     return Decline(f"{text}, so LiteRT's results differ from the original network; convert the original again")
 
 

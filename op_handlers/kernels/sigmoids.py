@@ -71,7 +71,7 @@ def scale_to_table_units(scale: float) -> Array:
     """Return the quantized values times a 15-bit multiplier, rounded half up. Raises Refusal if 32 bits overflow."""
     multiplier, shift = scale * UNIT, 0
     if multiplier >= 2**31:
-        raise Refusal(f"its operand has a scale of {scale:g}, which overflows the 32-bit multiplier of LiteRT's kernel")
+        raise Refusal(f"the operand's scale of {scale:g} overflows the 32-bit multiplier of LiteRT's kernel")
     while multiplier <= 32767 / 2 and shift <= 30:
         multiplier, shift = multiplier * 2, shift + 1
     return wrap_int32(INT16_VALUES * int(multiplier) + (1 << shift >> 1)) >> shift

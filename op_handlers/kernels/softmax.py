@@ -30,7 +30,7 @@ def softmax_int16(ctx: Context, x: Value, beta: float) -> Value:
     ops, axis, shape = ctx.ops, ctx.axis(-1), ctx.shape(0)
     quantization = ctx.quantization(0)
     if quantization is None:
-        raise Refusal("its int16 operand has no scale")
+        raise Refusal("the int16 operand has no scale")
     table = exponential_table(float(np.float32(quantization.scale[0]) * np.float32(beta)))
     stored = ops.Cast(x, to="int32")
     below = ops.Sub(stored, ops.ReduceMax(stored, [axis]))

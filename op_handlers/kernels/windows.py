@@ -40,7 +40,7 @@ def window_shape(at: Instance, window: Sequence[int | None], channels: int | Non
     image, options = at.op[0].dims, at.op.options
     along = "dhw"[-len(window) :]
     if len(image) != len(window) + 2:
-        raise Refusal(f"its operand has rank {len(image)}, its window {len(window)} axes")
+        raise Refusal(f"the operand has rank {len(image)}, but the window has {len(window)} axes")
     sizes = [
         _window_count(
             size, extent, options[f"stride_{axis}"], options.get(f"dilation_{axis}_factor", 1), options.padding
@@ -53,10 +53,10 @@ def window_shape(at: Instance, window: Sequence[int | None], channels: int | Non
 def _window_count(size: int | None, window: int | None, stride: int, dilation: int, padding: str) -> int | None:
     """Return the number of window positions along one axis."""
     if stride < 1:
-        raise Refusal(f"its stride is {stride}")
+        raise Refusal(f"the stride is {stride}, expected at least 1")
     if size is None or window is None:
         return None
     extent = 1 if padding == "SAME" else (window - 1) * dilation + 1
     if padding == "VALID" and extent > size:
-        raise Refusal(f"its window spans {extent} of {size} elements")
+        raise Refusal(f"the window spans {extent} of {size} elements")
     return (size + stride - extent) // stride

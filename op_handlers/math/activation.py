@@ -73,7 +73,7 @@ def check_slope_scale(at: Instance) -> Decline | None:
     """Return a Decline for per-axis slopes: the kernel reads one scale (PreluPrepare, activations.cc)."""
     slopes = at.op[1].quantization
     if isinstance(slopes, Quantization) and slopes.per_axis:
-        return Decline(f"its slopes have {len(slopes.scale)} scales, and the kernel reads one")
+        return Decline(f"the slopes have {len(slopes.scale)} scales, but the kernel reads one")
     return None
 
 
@@ -90,7 +90,7 @@ def prelu(ctx: Context, x: Value, slope: Value) -> Value:
     slopes, channels = ctx.op.constant(1), ctx.op[0].dims[-1:]
     for size, wanted in zip(ctx.op[0].dims[::-1], ctx.op[1].dims[::-1], strict=False):
         if None not in (size, wanted) and wanted not in (1, size):
-            raise Refusal(f"its slopes {list(ctx.op[1].dims)} do not fit {list(ctx.op[0].dims)}")
+            raise Refusal(f"slopes of shape {list(ctx.op[1].dims)} do not broadcast to {list(ctx.op[0].dims)}")
     if slopes is None or ctx.is_quantized or not slopes.size:
         return ctx.ops.PRelu(x, slope)
     if (slopes == slopes.flat[0]).all():

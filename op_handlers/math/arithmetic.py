@@ -192,7 +192,9 @@ def check_equal_shapes(at: Instance) -> Decline | None:
     first, second = at.op[0].dims, at.op[1].dims
     if first == second:
         return None
-    return Decline(f"its operands have shapes {first} and {second}, which the kernel does not broadcast; do it before")
+    return Decline(
+        f"the operands have shapes {first} and {second}, which the kernel does not broadcast; broadcast them before"
+    )
 
 
 @handler("ATAN2", max_version=1, layout=Transparent(), accepts=check_equal_shapes)

@@ -86,7 +86,7 @@ def check_bit_patterns(at: Instance) -> Decline | None:
     for dtype in (before, after):
         to_bool = dtype == "bool" != before
         if dtype in PACKED or "float8" in dtype or dtype.startswith("complex") or dtype == "string" or to_bool:
-            return Decline(f"it reads the bits of {dtype}, which ONNX does not define; bitcast another dtype")
+            return Decline(f"the operator reads the bits of {dtype}, which ONNX does not define; bitcast another dtype")
     return None
 
 

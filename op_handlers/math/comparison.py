@@ -41,11 +41,11 @@ def check_scales(dtypes: Collection[str], bare: Collection[str] = ()) -> Callabl
             quantization = tensor.quantization if tensor is not None else None
             if not isinstance(quantization, Quantization) or quantization.per_axis:
                 return Decline(
-                    f"it compares {kind} without one scale, which no kernel does; give it a scale, or cast it to int32"
+                    f"the operator compares {kind} without a common scale, which no kernel does; give it a scale, or cast to int32"
                 )
             if not 0 < quantization.scale[0] < 1:
                 return Decline(
-                    f"the kernel compares noise at scale {quantization.scale[0]:g}; dequantize them, or give a scale below 1"
+                    f"at scale {quantization.scale[0]:g} the kernel compares noise; dequantize the operands, or use a scale below 1"
                 )
         return None
 

@@ -22,7 +22,7 @@ def check_width(at: Instance) -> Decline | None:
     lengths = at.op.constant(1)
     if lengths is not None and lengths.reshape(-1)[1:].tolist() == [1]:
         return Decline(
-            "for rows of one number LiteRT's kernel confuses real and imaginary parts (Rfft2dReorder, rfft2d.cc)"
+            "LiteRT's kernel confuses real and imaginary parts of transforms of length 1 (Rfft2dReorder, rfft2d.cc)"
         )
     return None
 

@@ -168,7 +168,7 @@ def emit_quantized_product(ctx: Context, x: Value, axes: Value) -> Value:
     others = [axis for axis in range(len(ctx.shape(0))) if axis not in over]
     rest = [ctx.shape(0)[axis] for axis in others]
     if rest.count(None) > 1 or (None in rest and 0 in rest):
-        raise Refusal("two of its dimensions are dynamic; set them with --input-shape")
+        raise Refusal("two dimensions are dynamic; set them with --input-shape")
     ordered = ops.Transpose(x, perm=[*over, *others])
     factors = ops.Reshape(ordered, [count, *(-1 if size is None else size for size in rest)])
     real = ops.Sub(ops.Cast(factors, to="int64"), np.asarray(before.zero_point[0]))
@@ -198,9 +198,9 @@ def emit_quantized_product_along(
     sizes = [size for size in ctx.shape(0) if size]
     rank = len(ctx.shape(0))
     if len(sizes) < rank:
-        raise Refusal("its axes are runtime values, so its dimensions must be static and above 0")
+        raise Refusal("the axes are runtime values, so all dimensions must be static and above 0")
     if rank > MAX_AXES:
-        raise Refusal(f"its axes are runtime values, which is supported up to rank {MAX_AXES}")
+        raise Refusal(f"the axes are runtime values, which is supported up to rank {MAX_AXES}")
     if not rank:
         return ctx.reshape_to_slot(x, out(0))
     ops, gone = ctx.ops, reduction_flags(ctx, axes)
@@ -215,7 +215,7 @@ def emit_quantized_product_along(
     scaling = [ops.Gather(column, row) for column in scalings.T]
 
     strides = ops.Gather(np.stack([table_strides(sizes, each) for each in sets]), row, axis=0)
-    spend(sum(sizes), 8, "the places of an operand's elements")
+    spend(sum(sizes), 8, "the indices of an operand's elements")
     places = np.ix_(*(np.arange(size) for size in sizes))
     place = ops.Mul(places[0], ops.Gather(strides, np.asarray(0)))
     for axis in range(1, rank):
@@ -260,7 +260,7 @@ def rescaling_of_product(before: Quantization, after: Quantization, count: int) 
     (GetQuantProdScaling, reduce.cc)
     """
     if not after.scale[0]:
-        raise Refusal("its result has a scale of 0, by which the kernel divides")
+        raise Refusal("the result has a scale of 0, by which the kernel divides")
     factor = float(np.float32(before.scale[0])) / float(np.float32(after.scale[0])) ** (1 / count)
     mantissa, exponent = quantized_multiplier(factor)
     if exponent < -31:

@@ -63,7 +63,7 @@ def check_scale_count(at: Instance) -> Decline | None:
     size = at.op[0].dims[scales.axis] if scales.axis < at.op[0].rank else 0
     if size == len(scales.scale):
         return None
-    text = f"it has {len(scales.scale)} scales along axis {scales.axis}, which is of {'dynamic size' if size is None else f'size {size}'}"
+    text = f"{len(scales.scale)} scales along axis {scales.axis}, which has {'a dynamic size' if size is None else f'size {size}'}"
     return Decline(text, "--input-shape sets sizes")
 
 
@@ -90,7 +90,7 @@ def quantize(ctx: Context, x: Value) -> Value:
 def requantize_to_int32(ctx: Context) -> Value:
     """Requantize to int32 as the kernel does (Requantize, reference/requantize.h)."""
     if not ctx.target.has_kernel("", ctx.op[0].dtype):
-        raise Refusal(f"requantization to int32 computes on integers, on which target {ctx.target.name} runs nothing")
+        raise Refusal(f"requantization to int32 computes on integers, which target {ctx.target.name} does not support")
     ops, (before, after) = ctx.ops, (scale_and_zero_point(ctx.op[0]), scale_and_zero_point(ctx.op[out(0)]))
     integers = ops.Sub(ops.Cast(ctx.quantized_values(0), to="int32"), np.int32(before[1]))
     product = emit_fixed_point_product(ctx, integers, *quantized_multiplier(before[0] / after[0]))
@@ -118,10 +118,10 @@ def scale_and_zero_point(tensor: Tensor) -> tuple[float, int]:
     Raises Refusal for no scale, one per axis, or 0 or NaN, by which kernels divide.
     """
     if not isinstance(tensor.quantization, Quantization) or tensor.quantization.per_axis:
-        raise Refusal(f"its {tensor.dtype} operand {tensor.name!r} has no scale, or one per axis")
+        raise Refusal(f"the {tensor.dtype} operand {tensor.name!r} has no scale, or one per axis")
     scale = tensor.quantization.scale[0]
     if not 0 < scale < inf:
-        raise Refusal(f"its {tensor.dtype} operand {tensor.name!r} has a scale of {scale or 0:g}")
+        raise Refusal(f"the {tensor.dtype} operand {tensor.name!r} has a scale of {scale or 0:g}")
     return scale, tensor.quantization.zero_point[0]
 
 

@@ -17,7 +17,7 @@ NEWEST = 21  # ONNX Runtime has no generator of a later opset
 def seed(ctx: Context) -> float | None:
     """Return both seeds as one; float32 holds 24 bits of it. Raises Refusal if no runtime has the generator."""
     if ctx.opset > NEWEST:
-        raise Refusal(f"no runtime has the random numbers of opset {ctx.opset}; try --opset {NEWEST}")
+        raise Refusal(f"ONNX Runtime has no random number kernels for opset {ctx.opset}; try --opset {NEWEST}")
     first, second = int(ctx.options.seed), int(ctx.options.seed2)
     return float((first * 1_000_003 + second) % 2**24) if first or second else None
 

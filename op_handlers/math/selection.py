@@ -34,7 +34,7 @@ def check_condition(op: Operator) -> Decline | None:
     condition, x = op[0], op[1]
     if condition.rank != 1 or x.rank or condition.shape == (1,) or not condition.is_static:
         return None
-    return Decline(f"its condition has shape {list(condition.shape)}, but its operands are scalars")
+    return Decline(f"the condition has shape {list(condition.shape)}, but the operands are scalars")
 
 
 @handler(

@@ -29,7 +29,7 @@ def check_beta(at: Instance) -> Decline | None:
     """Return a Decline for a negative beta: exponentials then exceed 1, and the kernels overflow."""
     beta = at.op.options.beta
     unbounded = isfinite(beta) and beta < 0
-    return Decline(f"its beta is {beta:g}, for which LiteRT's exponentials are unbounded") if unbounded else None
+    return Decline(f"beta is {beta:g}, for which LiteRT's exponentials overflow") if unbounded else None
 
 
 def output_quantization(at: Instance) -> FixedOutputRange | Integer:

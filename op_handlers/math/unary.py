@@ -64,7 +64,7 @@ def check_exp_range(at: Instance) -> Decline | None:
     if largest <= limit:
         return None
     return Decline(
-        f"its operand reaches {largest:.4g}, and exp of more than {limit:.4g} is no float32; give it a smaller scale"
+        f"the operand's range reaches {largest:.4g}, but exp of more than {limit:.4g} exceeds float32; use a smaller scale"
     )
 
 
@@ -166,7 +166,7 @@ def boundaries(op: Operator) -> Array:
 
 def check_boundaries(at: Instance) -> Decline | None:
     limits = boundaries(at.op)
-    return None if (limits[:-1] <= limits[1:]).all() else Decline("its boundaries are not ascending; sort them")
+    return None if (limits[:-1] <= limits[1:]).all() else Decline("the boundaries are not ascending; sort them")
 
 
 @handler("BUCKETIZE", max_version=1, layout=Transparent(), accepts=check_boundaries)

@@ -55,13 +55,13 @@ def check_scales(at: Instance) -> Decline | None:
     if y.dtype == "int32":
         return None
     if any("int" in t.dtype and not isinstance(t.quantization, Quantization) for t in (x, w, y)):
-        return Decline("its integers have no scale")
+        return Decline("the quantized operands have no scale")
     if not isinstance(w.quantization, Quantization):
         return None
     column = w.rank - (2 if op.options.adj_y else 1)
     by_column = not w.quantization.per_axis or w.quantization.axis == column
     if x.dtype == "float32" and (any(w.quantization.zero_point) or not by_column):
-        return Decline("its weights must be symmetric, with a scale per tensor or per column; quantize them so")
+        return Decline("the weights must be symmetric, with a scale per tensor or per column; quantize them so")
     return None
 
 

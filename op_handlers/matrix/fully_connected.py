@@ -63,22 +63,26 @@ def dense_layout(at: Instance) -> Implicit | Terminate:
 def check_weights(at: Instance) -> Decline | None:
     op = at.op
     if op.options.weights_format != "DEFAULT":
-        return Decline(f"weights_format {op.options.weights_format} is not known")
+        return Decline(f"weights_format {op.options.weights_format} is unknown")
     if not op[1].has_rank:
         return None  # shapes are derived before other checks
     if op[1].rank < 2:
-        return Decline(f"its weights are of shape {list(op[1].shape)}, and the kernel takes rows of them")
+        return Decline(f"the weights have shape {list(op[1].shape)}; the kernel requires a matrix")
     if 0 not in op[0].dims[:-1] and not op[1].shape[-1] and op[1].shape[0]:  # the kernel writes zeros (Eval)
         if op.tensor(2) is not None:
-            return Decline("its rows have no elements, for which LiteRT's kernels leave out the bias")
+            return Decline("the weights have no input features, for which LiteRT's kernels leave out the bias")
         if op[out(0)].dtype != "float32":
-            return Decline("its rows have no elements, for which LiteRT's kernels write 0 whatever the zero point")
+            return Decline(
+                "the weights have no input features, for which LiteRT's kernels write 0 whatever the zero point"
+            )
     count, depth = op[0].dims, op[1].shape[-1]
     if not op.options.keep_num_dims and None not in count and depth and prod(size or 0 for size in count) % depth:
-        return Decline(f"its input of shape {list(count)} is no rows of {depth} elements, whose rest LiteRT leaves out")
+        return Decline(
+            f"the input of shape {list(count)} does not divide into vectors of {depth} elements; LiteRT ignores the rest"
+        )
     if op[1].dtype == "int16" and op.options.quantized_bias_type == "FLOAT32" and bias_dtype(op) == "int64":
         return Decline(
-            "its bias is int64 without a quantized_bias_type, which LiteRT reads as int32 under int16 weights"
+            "the bias is int64 without a quantized_bias_type, so LiteRT reads it as int32 with int16 weights"
         )
     if op[1].blocks is not None:
         return check_blocks(op)
@@ -90,9 +94,7 @@ def check_row_zero_points(op: Operator) -> Decline | None:
     q = op[1].quantization
     if not isinstance(q, Quantization) or not q.per_axis or not any(q.zero_point):
         return None
-    return Decline(
-        "its weights have zero points of their own for each row, which LiteRT leaves out; quantize symmetrically"
-    )
+    return Decline("the weights have one zero point per row, which LiteRT ignores; quantize symmetrically")
 
 
 def bias_dtype(op: Operator) -> str:
@@ -104,11 +106,11 @@ def check_blocks(op: Operator) -> Decline | None:
     """Return a Decline for unsupported blocks: XNNPACK supports multiples of 32, the kernel others (PrepareImpl)."""
     x, w = op[0], op[1]
     if (x.dtype, w.dtype) != ("float32", "int4"):
-        return Decline(f"it multiplies {x.dtype} by {w.dtype} with a scale per block; the kernel takes float32 by int4")
+        return Decline(f"{x.dtype} input with {w.dtype} weights in blocks; the kernel requires float32 and int4")
     rows, depth = w.shape
     if w.blocks is None or w.blocks.block_size % 32 == 0:
         return None
-    blocked = f"its weights have a scale per {w.blocks.block_size} elements, for which LiteRT"
+    blocked = f"the weights have a scale per {w.blocks.block_size} elements, for which LiteRT"
     if rows < 4 or depth < 32 or depth % 2:
         return Decline(
             f"{blocked} wants 4 rows and more, of an even length from 32 on, or reads no scales; use blocks of 32"
@@ -136,7 +138,7 @@ def dense_shape(at: Instance) -> Dims:
         return (None, rows)
     count = prod(size or 0 for size in dims)
     if not depth or count % depth:
-        raise Refusal(f"{count} elements are no rows of {depth}")
+        raise Refusal(f"{count} elements do not divide into vectors of {depth}")
     return (count // depth, rows)
 
 

@@ -18,6 +18,6 @@ def claim(op: Operator) -> Decline | None:
     if not op.code.startswith(PREFIX) or op.code.removeprefix(PREFIX) not in KERNELLESS:
         return None
     return Decline(
-        "LiteRT has no kernel of it and does not load the file either: what wrote the file found no operator for it",
-        "export the model with this part written by other operators; else an op pack can convert it: onnx-tflite new-pack",
+        "LiteRT has no kernel for the operator and does not load the file: the exporter found no operator for this part",
+        "export the model with other operators here, or convert it with an op pack: onnx-tflite new-pack",
     )

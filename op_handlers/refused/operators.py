@@ -20,24 +20,23 @@ def refuse(code: str, reason: str) -> Handler:
 
 concat_embeddings = refuse(
     "CONCAT_EMBEDDINGS",
-    "it has no form in ONNX: it is a name in the schema that LiteRT never gave a kernel, so what it computes is not defined",
+    "not expressible in ONNX: the operator is a name in the schema for which LiteRT never had a kernel, so its result is undefined",
 )
 delegate = refuse(
     "DELEGATE",
-    "it has no form in ONNX: it stands for operators that a LiteRT delegate took over as a program ran, and a file does "
-    "not say which; save the model before a delegate is applied",
+    "not expressible in ONNX: the operator stands for others that a LiteRT delegate took over at runtime, "
+    "and the file does not say which; save the model before a delegate is applied",
 )
 lsh_projection = refuse(
     "LSH_PROJECTION",
-    "it has no form in ONNX: it hashes the bytes of its input with a function that ONNX has no operators for",
+    "not expressible in ONNX: the operator hashes the bytes of its input, and ONNX has no such function",
 )
 posenet_decoder = refuse(
     "CUSTOM.PosenetDecoderOp",
-    "it has no form in ONNX: it follows poses from part to part by a queue of candidates, code of Coral's library that "
-    "LiteRT does not have; convert the network in front of it, whose outputs are heatmaps and offsets",
+    "not expressible in ONNX: the operator traces poses from keypoint to keypoint with a priority queue, "
+    "in code of Coral's library; convert the network before it, whose outputs are heatmaps and offsets",
 )
 skip_gram = refuse(
     "SKIP_GRAM",
-    "it has no form in ONNX: it makes strings of strings, and ONNX has no operator that takes a string apart by words "
-    "and joins them with some left out",
+    "not expressible in ONNX: the operator builds n-grams of strings, and ONNX has no operator that joins words with some left out",
 )

@@ -45,14 +45,14 @@ def check_directions(op: Operator, forward: int, backward: int) -> Decline | Non
     weighted = [op.tensor(slot) is not None for slot in (forward, backward)]
     output_count = 1 if op.options.merge_outputs else 2
     if len(op.outputs) != output_count or any(tensor is None or tensor.rank != 3 for tensor in op.outputs):
-        return Decline(f"it has {len(op.outputs)} outputs of other ranks; LiteRT computes {output_count} of rank 3")
+        return Decline(f"{len(op.outputs)} outputs; LiteRT computes {output_count} of rank 3")
     if weighted[0] != weighted[1]:
-        return Decline("only one of its directions has weights for the auxiliary input, which LiteRT refuses")
+        return Decline("only one direction has weights for the auxiliary input, which LiteRT refuses")
     if any(weighted) and auxiliary is None:
-        return Decline("it has weights for an auxiliary input but no auxiliary input, which LiteRT refuses")
+        return Decline("the operator has weights for an auxiliary input but no auxiliary input, which LiteRT refuses")
     if auxiliary is not None and (auxiliary.dtype != "float32" or auxiliary.rank != 3):
         return Decline(
-            f"its auxiliary input is {auxiliary.dtype} of rank {auxiliary.rank}; LiteRT takes a float32 sequence"
+            f"the auxiliary input is {auxiliary.dtype} of rank {auxiliary.rank}; LiteRT requires a float32 sequence"
         )
     return None
 
@@ -62,7 +62,7 @@ def check_auxiliary_size(op: Operator) -> Decline | None:
     auxiliary = op.tensor(auxiliary_slot(op))
     if auxiliary is None or auxiliary.shape[-1] == op[0].shape[-1]:
         return None
-    return Decline("its auxiliary input and its input differ in size, which LiteRT's kernel assumes equal")
+    return Decline("auxiliary input and input differ in size, but LiteRT's kernel assumes equal sizes")
 
 
 def split_directions(ctx: Context, value: Value, directions: int, axis: int) -> Sequence[Value]:

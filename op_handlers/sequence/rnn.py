@@ -88,7 +88,7 @@ def check_layers(op: Operator, rank: int, *layers: Layer) -> Decline | None:
     """Return a Decline for operands that the kernels refuse or misread."""
     matrices = [slot for layer in layers for slot in layer.matrices if op.tensor(slot) is not None]
     if op[0].rank != rank:
-        return Decline(f"its input has rank {op[0].rank}; LiteRT takes rank {rank}")
+        return Decline(f"the input has rank {op[0].rank}; LiteRT requires rank {rank}")
     not_square = next((refused for layer in layers if (refused := check_shapes(op, layer))), None)
     hidden = [layer.hidden for layer in layers]
     return (
@@ -104,11 +104,13 @@ def check_shapes(op: Operator, layer: Layer) -> Decline | None:
     weights = [op[slot] for slot in layer.matrices if op.tensor(slot) is not None]
     more = next((tensor for tensor in weights if tensor.rank != 2), None)
     if more is not None:
-        return Decline(f"its weights {more.name!r} have shape {list(more.shape)}, which is not a matrix")
+        return Decline(f"weights {more.name!r} have shape {list(more.shape)}, expected a matrix")
     recurrent, bias = op[layer.recurrent].shape, op[layer.bias].shape
     if len(bias) == 1 and recurrent == bias * 2:
         return None
-    return Decline(f"its recurrent weights have shape {list(recurrent)}, its bias {list(bias)}")
+    return Decline(
+        f"the recurrent weights have shape {list(recurrent)} and the bias {list(bias)}, expected equal sizes"
+    )
 
 
 def check_state_batch(op: Operator) -> Decline | None:
@@ -116,7 +118,7 @@ def check_state_batch(op: Operator) -> Decline | None:
     x, state = op[0], op[SINGLE.hidden]
     if x.dims[0] is None or not state.rank or state.dims[0] in (None, x.dims[0]):
         return None
-    return Decline(f"its state {state.name!r} has shape {list(state.shape)}, its input a batch of {x.dims[0]}")
+    return Decline(f"state {state.name!r} has shape {list(state.shape)}, but the input has a batch of {x.dims[0]}")
 
 
 def sequence_axes(at: Instance) -> str:

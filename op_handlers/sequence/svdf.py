@@ -66,7 +66,7 @@ def check_svdf(at: Instance) -> Decline | None:
     filters, runs = op[TIMES].shape
     if op[STATE].rank != 2 or op[STATE].shape[1] != filters * runs:
         return Decline(
-            f"its state has shape {list(op[STATE].shape)}; LiteRT requires {filters} x {runs} elements per batch"
+            f"the state has shape {list(op[STATE].shape)}; LiteRT requires {filters} x {runs} elements per batch"
         )
     if op[X].dtype != "int8":
         return check_variable_states(op, (STATE,)) or check_symmetric_weights(op, (FEATURES, TIMES))
@@ -75,7 +75,7 @@ def check_svdf(at: Instance) -> Decline | None:
         return Decline("a tensor has no scale")
     for slot in (FEATURES, TIMES, BIAS):
         if op.tensor(slot) is not None and not op[slot].is_constant:
-            return Decline(f"its operand {op[slot].name!r} must be constant for integer kernels")
+            return Decline(f"operand {op[slot].name!r} must be constant for integer kernels")
     symmetric = (FEATURES, TIMES) if has_byte_state(at) else (FEATURES, TIMES, STATE)
     return check_variable_states(op, (STATE,)) or check_symmetric_weights(op, symmetric)
 

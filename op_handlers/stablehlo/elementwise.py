@@ -71,7 +71,7 @@ def check_equal_shapes(at: Instance) -> Decline | None:
     shapes = [at.op[k].dims for k in range(2)]
     if all(one in (None, other) or other is None for one, other in zip_longest(*shapes, fillvalue=0)):
         return None
-    return Decline(f"it shifts {list(shapes[0])} by {list(shapes[1])}, which the kernel takes for one shape")
+    return Decline(f"shape {list(shapes[0])} is shifted by shape {list(shapes[1])}; the kernel requires equal shapes")
 
 
 @handler("STABLEHLO_SHIFT_LEFT", max_version=1, layout=Transparent(), quantization=Raw(), accepts=check_equal_shapes)

@@ -29,34 +29,34 @@ from op_handlers.kernels.operands import cast_to_int64
 def check_index_vectors(op: Operator) -> Decline | None:
     """Return a Decline for a misplaced index vector axis, which the kernel reads out of range (ReadIndexVector, tensor_slice_util.h)."""
     if op.options.index_vector_dim < 0:
-        return Decline(f"its vectors are said to lie along axis {op.options.index_vector_dim} of its indices")
+        return Decline(f"index_vector_dim is {op.options.index_vector_dim}, which is not an axis of the indices")
     if op.options.index_vector_dim >= op[1].rank:
         return Decline(
-            "its indices have no axis for vectors, which the kernel reads past the end of their shape; add one of size 1"
+            "the indices have no axis for vectors, so the kernel reads beyond their shape; add one of size 1"
         )
     return None
 
 
 def check_gather(at: Instance) -> Decline | None:
     if not at.op.options.start_index_map:
-        return Decline("its indices name no axis (start_index_map is empty)")
+        return Decline("start_index_map is empty, so the indices refer to no axis")
     o, x, index = at.op.options, at.op[0], at.op[1]
     if not {*o.start_index_map} <= {*range(x.rank)}:
-        return Decline(f"its indices name the axes {list(o.start_index_map)} of a tensor of rank {x.rank}")
+        return Decline(f"start_index_map is {list(o.start_index_map)}, but the rank is {x.rank}")
     length = index.dims[o.index_vector_dim] if 0 <= o.index_vector_dim < index.rank else 1
     if length != len(o.start_index_map) or len(o.slice_sizes) != x.rank:
-        named = f"{'of open length' if length is None else length} for the {len(o.start_index_map)} axes that they name"
-        return Decline(f"its indices are {named}, and its slices have {len(o.slice_sizes)} sizes of {x.rank}")
+        named = f"{'of dynamic length' if length is None else length} for {len(o.start_index_map)} axes"
+        return Decline(f"index vectors are {named}, and slice_sizes has {len(o.slice_sizes)} entries for rank {x.rank}")
     slice_axes, kept, made = x.rank - len({*o.collapsed_slice_dims}), {*o.offset_dims}, at.op[out(0)]
     rank = made.rank if made.has_rank else slice_axes + index.rank - 1
     if len(kept) != slice_axes or rank != slice_axes + index.rank - 1 or not kept <= {*range(rank)}:
-        return Decline(f"its slices have {slice_axes} axes, which its result of rank {rank} has at {sorted(kept)}")
+        return Decline(f"the slices have {slice_axes} axes, but the result of rank {rank} has them at {sorted(kept)}")
     if any(size < (axis in o.collapsed_slice_dims) for axis, size in enumerate(o.slice_sizes)):
         return Decline(
-            f"its slices of {list(o.slice_sizes)} have a negative size, or none of an axis that the result leaves out"
+            f"slice_sizes {list(o.slice_sizes)} has a negative size, or a size other than 1 on a collapsed axis"
         )
     if any(size is not None and part > size for part, size in zip(o.slice_sizes, x.dims, strict=True)):
-        return Decline(f"its slices of {list(o.slice_sizes)} are larger than what they are cut from, {list(x.dims)}")
+        return Decline(f"slice_sizes {list(o.slice_sizes)} exceeds the operand's shape {list(x.dims)}")
     return check_index_vectors(at.op)
 
 
@@ -136,7 +136,7 @@ def element_indices(ctx: Context, starts: Value | Array, within: list[int]) -> V
         return starts
     o = ctx.options
     sizes = [o.slice_sizes[axis] for axis in within]
-    spend(prod(sizes) * 2 * len(o.start_index_map), 8, "the places of a slice's elements")
+    spend(prod(sizes) * 2 * len(o.start_index_map), 8, "the indices of a slice's elements")
     steps = np.zeros([*sizes, len(o.start_index_map)], np.int64)
     for axis, step in zip(within, np.indices(sizes), strict=True):
         steps[..., list(o.start_index_map).index(axis)] = step
@@ -180,29 +180,29 @@ def scatter_reduction(ctx: Context) -> str:
     if len(inner) > 1 or inner[0].code not in REDUCTIONS:
         held = ", ".join(op.code for op in inner)
         raise Refusal(
-            f"its region holds {held}; LiteRT, which takes one of {', '.join(REDUCTIONS)}, refuses the file too; "
-            "export the model without what adds, multiplies or compares at indices"
+            f"the region holds {held}; LiteRT supports one of {', '.join(REDUCTIONS)} and refuses the file too; "
+            "export the model without such updates"
         )
     return REDUCTIONS[inner[0].code]
 
 
 def check_scatter(at: Instance) -> Decline | None:
     if not at.op[0].is_static or not at.op[2].is_static or not at.op[1].is_static:
-        return Decline("it scatters into or from tensors of unknown size; give it with --input-shape")
+        return Decline("an operand or the result has a dynamic shape; set it with --input-shape")
     o, (x, _, new) = at.op.options, (at.op[0], at.op[1], at.op[2])
     told = (new.rank, o.update_window_dims), (x.rank, (*o.inserted_window_dims, *o.scatter_dims_to_operand_dims))
     if any(not 0 <= axis < rank for rank, axes in told for axis in axes):
-        return Decline("its dimension numbers name axes that its operands do not have")
+        return Decline("the dimension numbers name axes that the operands do not have")
     if any(
         len({*axes}) < len(axes)
         for axes in (o.update_window_dims, o.inserted_window_dims, o.scatter_dims_to_operand_dims)
     ):
-        return Decline("its dimension numbers name an axis twice")
+        return Decline("the dimension numbers name an axis twice")
     if len(o.update_window_dims) + len(o.inserted_window_dims) != x.rank:
-        return Decline(f"its windows have {len(o.update_window_dims)} axes, which are not those left of {x.rank}")
+        return Decline(f"update_window_dims has {len(o.update_window_dims)} axes, which does not match rank {x.rank}")
     vector = at.op[1].shape[o.index_vector_dim : o.index_vector_dim + 1]
     if vector and vector[0] != len(o.scatter_dims_to_operand_dims):
-        return Decline(f"its indices are of {vector[0]} numbers, for {len(o.scatter_dims_to_operand_dims)} axes")
+        return Decline(f"index vectors have {vector[0]} entries for {len(o.scatter_dims_to_operand_dims)} axes")
     return check_index_vectors(at.op)
 
 
@@ -223,7 +223,7 @@ def scatter(ctx: Context, x: Value, indices: Value, updates: Value) -> Value:
     ops, how = ctx.ops, scatter_reduction(ctx)
     shape, count = ctx.op[0].shape, prod(ctx.op[0].shape)
     if count >= 2**31:
-        raise Refusal(f"it scatters into {count} elements, which ONNX Runtime cannot count")
+        raise Refusal(f"the operand has {count} elements, more than ONNX Runtime can index")
     if not count or not prod(ctx.op[2].shape):
         return ops.Identity(x)
     places, beyond = flat_indices(ctx, indices)
@@ -243,10 +243,10 @@ def flat_indices(ctx: Context, indices: Value) -> tuple[Any, bool]:
     places = [size for axis, size in enumerate(index.shape) if axis != o.index_vector_dim]
     given = [size for axis, size in enumerate(new.shape) if axis not in windows]
     if index.is_static and new.is_static and given != places:
-        raise Refusal(f"its {places} places do not fit updates of shape {list(new.shape)}")
+        raise Refusal(f"{places} index vectors do not fit updates of shape {list(new.shape)}")
     strides = [prod(x.shape[k + 1 :]) for k in range(x.rank)]
     starts = vectors_last(ctx, cast_to_int64(ctx, 1, indices), o.index_vector_dim, index.rank)
-    spend(4 * prod(new.shape), 8, "the places of what is scattered")
+    spend(4 * prod(new.shape), 8, "the indices of scattered elements")
     total: Any = np.zeros(new.shape, np.int64)
     inside: Any = np.ones(new.shape, bool)
     for axis in range(x.rank):

@@ -37,7 +37,7 @@ def padding_layout(at: Instance) -> Attribute:
 
 def check_not_empty(at: Instance) -> Decline | None:
     """Return a Decline for an empty result, for which the kernel sets every size to 0."""
-    return Decline("its result has no elements") if 0 in at.op[out(0)].shape else None
+    return Decline("the result has no elements") if 0 in at.op[out(0)].shape else None
 
 
 @handler(
@@ -80,14 +80,14 @@ def static_size(ctx: Context, axis: int) -> int:
     """Return an axis's size in the planned layout. Raises Refusal if dynamic."""
     size = ctx.shape(0)[axis]
     if size is None:
-        raise Refusal("it puts numbers between the elements of an axis of unknown size; give it with --input-shape")
+        raise Refusal("an axis with interior padding has a dynamic size; set it with --input-shape")
     return size
 
 
 def source_indices(size: int, low: int, high: int, interior: int) -> Array:
     """Return the source index of each element; ``size`` for a padding value."""
     span = max((size - 1) * (interior + 1) + 1, 0)
-    spend(4 * max(low + span + high, 0), 8, "the places of padded elements")
+    spend(4 * max(low + span + high, 0), 8, "the indices of padded elements")
     at = np.arange(-low, span + high)
     is_element = (at % (interior + 1) == 0) & (at >= 0) & (at < span)
     return np.where(is_element, at // (interior + 1), size).astype(np.int64)

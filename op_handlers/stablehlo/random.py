@@ -73,10 +73,10 @@ def philox(bits: Bits, key: tuple[Value, Value], counter: list[Value]) -> list[V
 
 def check_static_size(at: Instance) -> Decline | None:
     if not at.op[out(1)].is_static:
-        return Decline("the shape of its numbers must be known; the kernel takes it from the file")
+        return Decline("the shape of the result is dynamic, but the kernel takes it from the file")
     if at.op[0].dims not in ((2,), (3,)) or (at.op.options.algorithm == "THREEFRY" and at.op[0].dims != (2,)):
         return Decline(
-            f"its state of shape {list(at.op[0].shape)} is not what the kernel takes for {at.op.options.algorithm}"
+            f"the state has shape {list(at.op[0].shape)}, which the kernel refuses for {at.op.options.algorithm}"
         )
     return None
 

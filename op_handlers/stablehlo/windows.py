@@ -63,7 +63,7 @@ class Windows:
     def __post_init__(self) -> None:
         for name in ("sizes", "strides", "dilations"):
             if min(getattr(self, name), default=1) < 1:
-                raise Refusal(f"its windows' {name} are {getattr(self, name)}, of which each must be at least 1")
+                raise Refusal(f"{name} of the windows are {getattr(self, name)}; each must be at least 1")
 
     @property
     def axes(self) -> list[int]:
@@ -76,7 +76,7 @@ class Windows:
         """Return the index of each window's elements along an axis, as [window, element]."""
         reach = (self.sizes[k] - 1) * self.dilations[k] + 1
         count = (size - reach) // self.strides[k] + 1 if size >= reach else 0
-        spend((count + 1) * self.sizes[k], 8, "the places of windows")
+        spend((count + 1) * self.sizes[k], 8, "the indices of windows")
         starts = np.arange(count, dtype=np.int64)[:, None] * self.strides[k]
         return starts + np.arange(self.sizes[k], dtype=np.int64) * self.dilations[k]
 
@@ -86,7 +86,7 @@ def reduction_of_body(ctx: Context) -> str:
     inner = ctx.subgraph(ctx.options.body_subgraph_index).operators
     if len(inner) != 1 or inner[0].code not in BODIES:
         raise Refusal(
-            f"its region holds {', '.join(op.code for op in inner) or 'nothing'}; the kernel takes one of {', '.join(BODIES)}"
+            f"the region holds {', '.join(op.code for op in inner) or 'nothing'}; the kernel supports one of {', '.join(BODIES)}"
         )
     return BODIES[inner[0].code]
 
@@ -105,8 +105,8 @@ def window_layout(at: Instance) -> Attribute:
 
 def check_static_shape(at: Instance) -> Decline | None:
     if not at.op[0].is_static or not 0 < at.op[0].rank <= 6:
-        return Decline("its window slides over a tensor of unknown size; give it with --input-shape")
-    return Decline("its result has no elements") if 0 in at.op[out(0)].shape else None
+        return Decline("the operand has a dynamic shape; set it with --input-shape")
+    return Decline("the result has no elements") if 0 in at.op[out(0)].shape else None
 
 
 def check_entries(at: Instance) -> Decline | None:
@@ -114,11 +114,11 @@ def check_entries(at: Instance) -> Decline | None:
     o, rank = at.op.options, at.op[0].rank
     for name in ("window_dimensions", "window_strides", "base_dilations", "window_dilations"):
         if len(o[name]) != rank:
-            return Decline(f"its {name} are {list(o[name])}, for {rank} axes")
+            return Decline(f"{name} is {list(o[name])}, expected {rank} entries")
     return (
         check_static_shape(at)
         if len(o.padding) == 2 * rank
-        else Decline(f"its padding is {list(o.padding)}, for {rank} axes")
+        else Decline(f"padding is {list(o.padding)}, expected two entries for each of {rank} axes")
     )
 
 
@@ -166,7 +166,7 @@ def reduce_windows(ctx: Context, x: Value, start: Value, sizes: list[int], windo
     """Reduce each window along axes of its own; the initial value is one more element of each."""
     ops, dtype = ctx.ops, ctx.op[0].dtype
     if dtype == "bool" and what == "ADD":
-        raise Refusal("it counts booleans in bytes that are booleans again; cast them first")
+        raise Refusal("the operator sums booleans in one bit, which LiteRT does in bytes; cast them first")
     if what in ("ALL", "ANY") or dtype == "bool":
         x, start = (ops.Cast(ops.Cast(v, to="bool"), to="int32") for v in (x, start))
         what = {"ALL": "MINIMUM", "ANY": "MAXIMUM", "MUL": "MINIMUM"}.get(what, what)
@@ -206,7 +206,7 @@ def combine_elements(
     for k, indices in places.items():
         if indices.shape[1] > MAX_UNROLLED:
             raise Refusal(
-                f"its window of {indices.shape[1]} elements is combined one by one, of which it takes {MAX_UNROLLED}"
+                f"the window has {indices.shape[1]} elements; at most {MAX_UNROLLED} are supported with this region"
             )
         elements = (ctx.ops.Gather(x, indices[:, element], axis=k) for element in range(indices.shape[1]))
         x = reduce(combine, elements)
@@ -218,7 +218,7 @@ def combine_elements(
 
 def check_constant_windows(at: Instance) -> Decline | None:
     return (
-        Decline("its window must be a constant, as it is for the kernel")
+        Decline("the window must be a constant, which the kernel requires too")
         if None in _window_constants(at.op)
         else check_static_shape(at)
     )
@@ -246,10 +246,10 @@ def reduce_window(ctx: Context, x: Value, initial: Value, *_windows: Value) -> V
     """Emit StableHLO's operator without padding; the window is in operands (stablehlo_reduce_window.cc)."""
     rows = [entries or [] for entries in _window_constants(ctx.op)]
     if any(len(entries) != ctx.op[0].rank for entries in rows):
-        raise Refusal("its windows have not an entry for each axis")
+        raise Refusal("the windows do not have one entry per axis")
     windows = Windows(*map(ctx.permute_entries, rows))
     what = ctx.options.reduce_function
     if what == "UNSUPPORTED":
-        raise Refusal("its reduction is UNSUPPORTED, which the kernel refuses")
+        raise Refusal("the reduction is UNSUPPORTED, which the kernel refuses")
     sizes = [static_size(ctx, k) for k in range(len(ctx.shape(0)))]
     return reduce_windows(ctx, x, reshape_to_scalar(ctx, 1, initial), sizes, windows, what)

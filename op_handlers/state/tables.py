@@ -46,7 +46,7 @@ def hashtable(ctx: Context) -> Resource:
 def hashtable_import(ctx: Context, _table: Resource, _keys: Value, _values: Value) -> tuple[()]:
     """Initialize the table unless it is; the first of equal keys remains (StaticHashtable::Import, static_hashtable.cc)."""
     if {ctx.op[1].dtype, ctx.op[2].dtype} != {"int64", "string"} or ctx.op[1].dims != ctx.op[2].dims:
-        raise Refusal(f"its keys are {ctx.op[1].dtype} of shape {list(ctx.op[1].dims)}, its values {ctx.op[2].dtype}")
+        raise Refusal(f"keys are {ctx.op[1].dtype} of shape {list(ctx.op[1].dims)} and values {ctx.op[2].dtype}")
     for slot, state in enumerate(table_states(ctx), 1):
         if state.initial is None:
             state.initial = ctx.constant(slot)
@@ -106,7 +106,7 @@ def contents(ctx: Context) -> tuple[list[Any], list[Any]]:
     """Return unique keys and their values. Raises Refusal if the table is not initialized yet."""
     keys, values = (state.initial for state in table_states(ctx))
     if keys is None or values is None:
-        raise Refusal("its table is looked up before anything fills it, which LiteRT refuses too")
+        raise Refusal("the table is read before it is filled, which LiteRT refuses too")
     values_by_key: dict[Any, Any] = {}
     for key, value in zip(to_attribute(keys), to_attribute(values), strict=True):
         values_by_key.setdefault(key, value)
@@ -118,4 +118,4 @@ def to_attribute(array: Array) -> list[Any]:
     try:
         return [item.decode() if isinstance(item, bytes) else int(item) for item in array.reshape(-1).tolist()]
     except UnicodeDecodeError:
-        raise Refusal("its table holds text that is not UTF-8, which no attribute of ONNX can") from None
+        raise Refusal("the table holds text that is not UTF-8, which ONNX attributes cannot hold") from None

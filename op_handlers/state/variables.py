@@ -28,7 +28,7 @@ def variable_key(at: Instance) -> str:
 def check_handle(at: Instance) -> Decline | None:
     """Return a Decline unless the result is a resource, as the kernel assumes (var_handle.cc)."""
     result = at.op[out(0)]
-    return None if result.dtype == "resource" else Decline(f"its result is {result.dtype}, and no resource")
+    return None if result.dtype == "resource" else Decline(f"the result has dtype {result.dtype}, expected resource")
 
 
 @handler(
@@ -51,7 +51,7 @@ def check_value(slot: int) -> Callable[[Instance], Decline | None]:
         tensor = at.op.tensor(slot)
         if tensor is None or tensor.dtype != "resource":
             return None
-        return Decline(f"its variable would hold {tensor.name!r}, which is a resource and has no value")
+        return Decline(f"the variable would hold {tensor.name!r}, which is a resource and has no value")
 
     return accepts
 
@@ -69,7 +69,7 @@ def read_variable(ctx: Context, _resource: Resource) -> Value:
     """Return the state's current value."""
     state = ctx.state(ctx.resource(0))
     if not state.is_assigned:
-        raise Refusal(f"variable {state.name!r} is read before anything assigns it, which LiteRT refuses too")
+        raise Refusal(f"variable {state.name!r} is read before it is assigned, which LiteRT refuses too")
     state.declare(ctx.dtype(out(0)), ctx.shape(out(0)))
     return state.get()
 

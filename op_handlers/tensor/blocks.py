@@ -207,7 +207,7 @@ def split_shape(ctx: Context, x: Value) -> tuple[Value, Value, Value]:
 
 def divide_size(size: int | None, block: int) -> int | None:
     if size is not None and size % block:
-        raise Refusal(f"{size} elements are not in blocks of {block}")
+        raise Refusal(f"size {size} is not a multiple of the block size {block}")
     return None if size is None else size // block
 
 

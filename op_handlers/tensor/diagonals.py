@@ -23,7 +23,7 @@ def matrix_set_diag(ctx: Context, x: Value, diagonal: Value) -> Value:
     stored = (*ctx.op[0].shape[:-2], min(ctx.op[0].shape[-2:]))
     for own, sizes in ((ctx.op[1].dims, fitting), (ctx.op[1].shape, stored)):
         if ctx.op[1].has_rank and own != sizes:  # the kernel does not check, and reads beyond the end
-            raise Refusal(f"its diagonals are of shape {list(own)}, its matrices have {list(sizes)}")
+            raise Refusal(f"diagonals of shape {list(own)} do not fit matrices of shape {list(sizes)}")
     if rows is None or columns is None:
         return emit_runtime_set_diag(ctx, x, diagonal)
     places = diagonal_mask(ctx, (rows, columns))
@@ -48,5 +48,5 @@ def diagonal_mask(
         spend(dims[0] * dims[1], 1, "a mask of the diagonal")
         return np.eye(dims[0], dims[1], dtype=bool)
     if rows is None or columns is None:
-        raise Refusal("its matrices have a dynamic shape; set it with --input-shape")
+        raise Refusal("the matrices have a dynamic shape; set it with --input-shape")
     return ctx.ops.Equal(ctx.ops.Unsqueeze(ctx.ops.Range(0, rows, 1), [1]), ctx.ops.Range(0, columns, 1))

@@ -79,7 +79,7 @@ def range_(ctx: Context, start: Value, limit: Value, delta: Value) -> Value:
     if constant is not None:
         return ctx.constant_value(constant)
     if all(ctx.op.constant(slot) is not None for slot in range(3)):
-        raise Refusal("its delta leads away from its limit, which the kernel refuses (GetSize, range.cc)")
+        raise Refusal("delta leads away from limit, which the kernel refuses (GetSize, range.cc)")
     if ctx.op[0].dtype != "float32":
         return ops.Range(start, limit, delta)
     size = ops.Reshape(ops.Cast(ops.Ceil(ops.Abs(ops.Div(ops.Sub(limit, start), delta))), to="int64"), [1])

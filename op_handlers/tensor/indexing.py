@@ -41,10 +41,10 @@ def gather_axis(op: Operator) -> int:
 def check_axes(at: Instance) -> Decline | None:
     op = at.op
     if not op[0].rank:
-        return Decline("its input is a scalar, which the kernel refuses")
+        return Decline("the input is a scalar, which the kernel refuses")
     if op.options.batch_dims and not 0 <= batch_dims(op) <= min(gather_axis(op), op[1].rank):
-        axes = f"an input of {op[0].rank} axes, picked along axis {gather_axis(op)}, and indices of {op[1].rank}"
-        return Decline(f"its batch_dims are {op.options.batch_dims}, for {axes}, which the kernel refuses")
+        axes = f"input of rank {op[0].rank} gathered along axis {gather_axis(op)} with indices of rank {op[1].rank}"
+        return Decline(f"batch_dims is {op.options.batch_dims} for {axes}, which the kernel refuses")
     return None
 
 
@@ -114,13 +114,13 @@ def check_table(at: Instance) -> Decline | None:
     op = at.op
     rows, dtype, quantization = op[1], op[out(0)].dtype, op[1].quantization
     if not is_dequantized(op):
-        return Decline("its rows are text, which the kernel copies as bytes") if dtype == "string" else None
+        return Decline("the table holds strings, which the kernel copies as bytes") if dtype == "string" else None
     if rows.dtype not in PER_BYTE or dtype not in ("float32", "float16") or not rows.is_constant:
-        return Decline(f"it makes {dtype} of {rows.dtype}, for which there is no kernel; the table must be a constant")
+        return Decline(f"no kernel looks up {dtype} in a runtime table of {rows.dtype}; the table must be a constant")
     if rows.blocks is not None:
         if rows.dtype not in ("int4", "int2") or rows.rank != 2 or rows.blocks.block_size % PER_BYTE[rows.dtype]:
             return Decline(
-                f"its table is {rows.dtype} in blocks of {rows.blocks.block_size}, which the kernel does not read"
+                f"the table is {rows.dtype} in blocks of {rows.blocks.block_size}, which the kernel does not read"
             )
         return None
     if (
@@ -128,9 +128,11 @@ def check_table(at: Instance) -> Decline | None:
         or any(quantization.zero_point)
         or (quantization.per_axis and quantization.axis)
     ):
-        return Decline(f"its {rows.dtype} table must have one scale, or one a row, and no zero points; quantize it so")
+        return Decline(
+            f"the {rows.dtype} table must have one scale, or one per row, and zero points of 0; quantize it so"
+        )
     if prod(rows.shape[1:]) % PER_BYTE[rows.dtype]:
-        return Decline(f"its rows of {prod(rows.shape[1:])} {rows.dtype} end within a byte, where the kernel reads on")
+        return Decline(f"rows of {prod(rows.shape[1:])} {rows.dtype} end within a byte, and the kernel reads beyond")
     return None
 
 

@@ -24,7 +24,7 @@ from op_handlers.kernels.operands import insert_axis, unordered_layout
 
 def check_ranks(at: Instance) -> Decline | None:
     ranks = {tensor.rank for tensor in (*at.op.inputs, at.op[out(0)]) if tensor is not None and tensor.has_rank}
-    return Decline(f"its operands and its result are of ranks {sorted(ranks)}") if len(ranks) > 1 else None
+    return Decline(f"operands and result have ranks {sorted(ranks)}, expected equal ranks") if len(ranks) > 1 else None
 
 
 def check_operands(at: Instance) -> Decline | None:
@@ -44,7 +44,7 @@ def concat_shape(at: Instance) -> Dims:
     shapes = [tensor.dims for tensor in at.op.inputs if tensor is not None and tensor.has_rank]
     axis = at.op.options.axis
     if len(shapes) < len(at.op.inputs) or not -len(shapes[0]) <= axis < len(shapes[0]):
-        raise Refusal("the shape of its result does not follow")
+        raise Refusal("the shape of the result cannot be derived")
     sizes = [next((n for n in along if n is not None), None) for along in zip(*shapes, strict=True)]
     joined = [shape[axis] for shape in shapes]
     sizes[axis] = None if None in joined else sum(n or 0 for n in joined)

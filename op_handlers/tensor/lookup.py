@@ -16,7 +16,9 @@ def check_keys(at: Instance) -> Decline | None:
     keys = at.op.constant(1)
     if keys is None or (np.diff(keys.astype(np.int64)) > 0).all():
         return None
-    return Decline("its keys are not ascending, as the kernel's binary search requires; sort them without duplicates")
+    return Decline(
+        "the keys are not ascending, which the kernel's binary search requires; sort them without duplicates"
+    )
 
 
 @handler("HASHTABLE_LOOKUP", max_version=1, layout=Terminate(), quantization=Raw(), accepts=check_keys)
@@ -44,14 +46,16 @@ def in_turn(at: Instance) -> Decline | None:
     """The kernel divides a sum each time that a run of its rows ends."""
     places, shape = at.op[1], at.op[2]
     if places.is_static and shape.is_static and places.shape[1:] != shape.shape:
-        return Decline(f"its indices are of shape {list(places.shape)}, for {list(shape.shape)} sizes")
+        return Decline(
+            f"the indices have shape {list(places.shape)}, expected one entry for each of {list(shape.shape)} sizes"
+        )
     indices, sizes = at.op.constant(1), at.op.constant(2)
     if at.op.options.combiner == "SUM" or indices is None or sizes is None or indices.shape[1] < 2:
         return None
     rows = np.ravel_multi_index(tuple(indices[:, :-1].T), tuple(sizes[:-1]), mode="wrap")
     if (np.diff(rows) >= 0).all():
         return None
-    return Decline("its indices are not in order, and the kernel divides a sum wherever a run of them ends; sort them")
+    return Decline("the indices are not sorted, so the kernel divides sums of partial runs; sort them")
 
 
 @handler(

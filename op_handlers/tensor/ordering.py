@@ -103,11 +103,11 @@ def check_lengths(at: Instance) -> Decline | None:
     """
     axes = sorted({at.op.options.seq_dim, at.op.options.batch_dim})
     if not 0 <= axes[0] <= axes[-1] < at.op[0].rank:
-        return Decline(f"its sequences and batches are along the axes {axes} of {at.op[0].rank}")
+        return Decline(f"sequences and batches lie along axes {axes}, but the rank is {at.op[0].rank}")
     lengths, size = constant_integers(at.op, 1), at.op[0].dims[at.op.options.seq_dim]
     if lengths is None or size is None or all(0 <= length <= size for length in lengths):
         return None
-    return Decline(f"its sequences are {min(lengths)} to {max(lengths)} long, of {size} elements")
+    return Decline(f"sequence lengths range from {min(lengths)} to {max(lengths)}, but the axis has {size} elements")
 
 
 @handler(

@@ -45,7 +45,7 @@ def check_pairs(at: Instance) -> Decline | None:
     """Return a Decline unless the paddings are pairs."""
     rows = at.op[1]
     if rows.is_static and rows.has_rank and rows.shape[1:] != (2,):
-        return Decline(f"its paddings are of shape {list(rows.shape)}, and no pairs")
+        return Decline(f"paddings have shape {list(rows.shape)}, expected pairs")
     return None
 
 
@@ -75,7 +75,7 @@ def pad_v2(ctx: Context, x: Value, paddings: Value, number: Value | None = None)
 def padding_value(ctx: Context) -> Array:
     quantization, file = ctx.quantization(out(0)), ctx.op[out(0)].quantization
     if ctx.op[0].quantization is None and isinstance(file, Quantization):
-        raise Refusal("its result has a scale and its operand none; give both one")
+        raise Refusal("the result has a scale and the operand has none; give both one")
     return ctx.scalar(quantization.zero_point[0] if ctx.uses_integers and quantization else 0)
 
 
@@ -123,7 +123,7 @@ def mirror_pad(ctx: Context, x: Value, paddings: Value) -> Value:
 
 def mirror_indices(size: int, before: int, after: int) -> Array:
     """Return the indices of an axis and its reflections, none longer than the axis (mirror_pad.cc)."""
-    spend(3 * (before + size + after), 8, "the places of mirrored elements")
+    spend(3 * (before + size + after), 8, "the indices of mirrored elements")
     place = np.arange(-before, size + after)
     place = np.maximum(place, -1 - place)
     return np.minimum(place, 2 * size - 1 - place)

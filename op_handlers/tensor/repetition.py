@@ -21,7 +21,7 @@ def check_multiples(at: Instance) -> Decline | None:
     times = at.op[1]
     if not times.has_rank or times.rank == 1:
         return None
-    return Decline(f"it repeats by numbers of shape {list(times.shape)}, and no vector")
+    return Decline(f"multiples have shape {list(times.shape)}, expected a vector")
 
 
 @handler(

@@ -32,9 +32,9 @@ def scatter_nd(ctx: Context, indices: Value, updates: Value, shape: Value) -> Va
     depth = ctx.op[0].shape[-1]
     zeros = ctx.ops.Expand(ctx.scalar(0, 1), sizes)
     if not depth:
-        raise Refusal("its indices have no coordinates; use a REDUCE_SUM and a RESHAPE")
+        raise Refusal("the indices have no coordinates; use REDUCE_SUM and RESHAPE instead")
     if ctx.op[2].is_static and ctx.op[2].shape != () and depth > ctx.op[2].shape[0]:
-        raise Refusal(f"its places have {depth} numbers each, and its result {ctx.op[2].shape[0]} axes")
+        raise Refusal(f"index vectors have {depth} entries, but the result has {ctx.op[2].shape[0]} axes")
     rows = flatten_indices(ctx, places, sizes, depth)
     if has_unique_indices(ctx.op):
         return ctx.ops.ScatterND(zeros, places, updates)
@@ -48,7 +48,7 @@ def sparse_to_dense(ctx: Context, indices: Value, shape: Value, values: Value, d
     places, sizes = cast_to_int64(ctx, 0, indices), cast_to_int64(ctx, 1, shape)
     depth = ctx.op[0].shape[-1] if ctx.op[0].rank == 2 else 1
     if ctx.op[1].is_static and ctx.op[1].shape != (depth,):
-        raise Refusal(f"its places have {depth} numbers each, and its result {list(ctx.op[1].shape)} axes")
+        raise Refusal(f"index vectors have {depth} entries, but the result has {list(ctx.op[1].shape)} axes")
     if ctx.op[0].rank < 2:
         places = places.reshape(-1, 1) if isinstance(places, np.ndarray) else ctx.ops.Reshape(places, [-1, 1])
     rows = flatten_indices(ctx, places, sizes, depth)

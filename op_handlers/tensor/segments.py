@@ -19,7 +19,7 @@ def segment_sum(ctx: Context, x: Value, ids: Value) -> Value:
     rows = cast_to_int64(ctx, 1, ids)
     if isinstance(rows, np.ndarray):
         if rows.size and (rows[0] or not np.isin(np.diff(rows), (0, 1)).all()):
-            raise Refusal("its segments are not numbered in order from 0, which LiteRT refuses too")
+            raise Refusal("segment ids are not ascending from 0, which LiteRT refuses too")
         return combine_rows(ctx, x, rows, [len(np.unique(rows))], 0, "add")
     count = ctx.ops.Add(ctx.ops.ReduceMax(ctx.ops.Concat([-1], rows, axis=0), keepdims=1), 1)
     return combine_rows(ctx, x, rows, count, 0, "add")
@@ -74,7 +74,7 @@ def combine_unsorted(ctx: Context, x: Value, ids: Value, count: Value, initial: 
     rows, segments = (ops.Reshape(cast_to_int64(ctx, slot, value), [-1]) for slot, value in ((1, ids), (2, count)))
     constant, asked = ctx.op.constant(1), ctx.op.constant(2)
     if asked is not None and (asked < 0).any():
-        raise Refusal(f"it is asked for {int(asked.min())} segments")
+        raise Refusal(f"num_segments is {int(asked.min())}, expected at least 0")
     if constant is not None and (constant >= 0).all():
         return combine_rows(ctx, x, rows, segments, initial, reduction)
     inside = ops.Where(ops.Less(rows, segments), rows, OUT_OF_RANGE)

@@ -46,7 +46,7 @@ def requested_shape(at: Instance) -> Dims:
     rest = prod(size for size in asked if size != -1)
     whole = count is None or (count % rest == 0 if -1 in asked and rest else count == rest)
     if not whole or asked.count(-1) > 1:
-        raise Refusal(f"its shape {asked} does not fit the {count} elements of {list(op[0].dims)}")
+        raise Refusal(f"shape {asked} does not fit the {count} elements of {list(op[0].dims)}")
     return tuple((None if count is None else count // (rest or 1)) if size == -1 else size for size in asked)
 
 
@@ -74,7 +74,7 @@ def reshape(ctx: Context, x: Value, shape: Value | None = None) -> Value:
     """Emit Reshape to the planned shape; a runtime shape keeps the file's layout."""
     asked, stored = requested_shape(ctx), ctx.op[out(0)].dims  # raises Refusal if the shapes do not fit
     if None not in (*asked, *stored) and asked != stored:
-        raise Refusal(f"it is asked for {list(asked)}, and its result is stored as {list(stored)}")
+        raise Refusal(f"shape {list(asked)} is requested, but the result is stored as {list(stored)}")
     if sum(d is None for d in ctx.op[out(0)].dims) <= 1:
         return ctx.reshape_to_slot(x, out(0))
     if shape is None or shape_operand(ctx.op) is None:
@@ -100,9 +100,9 @@ def squeeze_shape(at: Instance) -> Dims:
     op = at.op
     dims, gone = op[0].dims, {axis % max(op[0].rank, 1) for axis in op.options.squeeze_dims}
     if not gone and None in dims:
-        raise Refusal("it drops all axes of size 1, and which of the unknown sizes are 1 is not known")
+        raise Refusal("all axes of size 1 are removed, but some sizes are unknown; set them with --input-shape")
     if any(dims[axis] not in (1, None) for axis in gone if axis < len(dims)):
-        raise Refusal(f"it drops axes {sorted(gone)} of {list(dims)}, which are not all of size 1")
+        raise Refusal(f"axes {sorted(gone)} of {list(dims)} are removed, but not all have size 1")
     return tuple(size for axis, size in enumerate(dims) if (axis not in gone if gone else size != 1))
 
 
@@ -136,7 +136,7 @@ def check_result_rank(at: Instance) -> Decline | None:
     x, y = at.op[0], at.op[out(0)]
     if not (x.has_rank and y.has_rank) or y.rank == x.rank + 1:
         return None
-    return Decline(f"its result is of rank {y.rank}, where it gives one of {x.rank} axes one more")
+    return Decline(f"the result has rank {y.rank}, expected one more than the operand's {x.rank}")
 
 
 @handler(
@@ -167,13 +167,13 @@ def check_perm(at: Instance) -> Decline | None:
     """Return a Decline unless the perm has each axis once, or, at runtime, unless some perm yields the stored shape."""
     x, y = at.op[0], at.op[out(0)]
     if at.op[1].dtype != "int32":
-        return Decline(f"its perm is {at.op[1].dtype}, which the kernel takes for int32")
+        return Decline(f"perm has dtype {at.op[1].dtype}, but the kernel reads int32")
     perm = constant_integers(at.op, 1)
     if perm is not None and x.has_rank and sorted(axis % max(x.rank, 1) for axis in perm) != list(range(x.rank)):
-        return Decline(f"its perm is {perm}, of {x.rank} axes")
+        return Decline(f"perm is {perm}, expected a permutation of {x.rank} axes")
     if perm is not None or not x.is_static or Counter(filter(None, y.dims)) <= Counter(x.dims):
         return None
-    return Decline(f"its result is of shape {list(y.dims)}, which no perm makes of {list(x.shape)}")
+    return Decline(f"the result has shape {list(y.dims)}, which is no permutation of {list(x.shape)}")
 
 
 @handler(
@@ -256,7 +256,7 @@ def broadcast_shape(at: Instance) -> Array | None:
 def broadcast_args(ctx: Context, first: Value, second: Value) -> Value:
     """Emit the other size where one is 1, even if 0; shorter shapes are padded with leading ones (broadcast_args.h)."""
     if ctx.op[0].is_constant and ctx.op[1].is_constant and broadcast_shape(ctx) is None:
-        raise Refusal("its shapes do not broadcast, which LiteRT refuses too")
+        raise Refusal("the shapes do not broadcast, which LiteRT refuses too")
     operands = {0: first, 1: second}
     if ctx.op[0].is_static and ctx.op[1].is_static:
         rank = max(ctx.op[slot].shape[0] for slot in operands)

@@ -170,15 +170,19 @@ def check_bounds(at: Instance) -> Decline | None:
     op = at.op
     lengths = {op[slot].shape for slot in (1, 2, 3) if op[slot].is_static}
     if len(lengths) > 1:
-        return Decline(f"its bounds have {' and '.join(str(list(shape)) for shape in sorted(lengths))} entries")
+        return Decline(
+            f"begin, end and strides have {' and '.join(str(list(shape)) for shape in sorted(lengths))} entries"
+        )
     axes = [cut.axis for cut in cuts(op) if cut.axis is not None]
     if axes != list(range(op[0].rank)) or any(
         (cut.entry or 0) >= op[1].shape[0] for cut in cuts(op) if cut.axis is not None
     ):
-        return Decline("its masks name axes or entries that are not there, which the kernel reads from beyond the end")
+        return Decline("the masks refer to axes or entries that do not exist, and the kernel reads beyond the end")
     strides = op.constant(3)
     if strides is not None and any(cut.shrinks and strides[cut.entry or 0] < 0 for cut in cuts(op)):
-        return Decline("it takes one element of an axis by a negative stride, and the kernel leaves its result unset")
+        return Decline(
+            "an axis shrunk to one element has a negative stride, for which the kernel leaves its result unset"
+        )
     return None
 
 
@@ -246,7 +250,7 @@ def static_bounds(op: Operator, cut: Cut) -> tuple[int, int]:
 def runtime_bounds(ctx: Context, x: Value, begin: Value, end: Value, taken: list[Cut]) -> tuple[Value, Value]:
     """Return bounds known at runtime: masked ends are replaced, a shrunk axis ends one after its index."""
     if ctx.options.get("offset"):
-        raise Refusal("offset bounds known only at run time")
+        raise Refusal("offset bounds are runtime values")
     strides = ctx.require_constant(3)
     entries = [cut.entry or 0 for cut in taken]
     forward = np.asarray([int(strides[i]) > 0 or cut.shrinks for i, cut in zip(entries, taken, strict=True)])

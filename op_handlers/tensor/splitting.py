@@ -24,7 +24,7 @@ from op_handlers.kernels.operands import cast_to_int64, rank_preserving_axes, un
 def check_part_count(at: Instance) -> Decline | None:
     """Return a Decline unless num_splits is the number of outputs, beyond which LiteRT's kernels write."""
     said, parts = at.op.options.get("num_splits", 0), len(at.op.outputs)
-    return Decline(f"its num_splits is {said}, and it has {parts} outputs") if said != parts else None
+    return Decline(f"num_splits is {said}, but the operator has {parts} outputs") if said != parts else None
 
 
 @handler(
@@ -45,7 +45,7 @@ def constant_axis(ctx: Context, slot: int) -> int:
     """Return the axis of a constant operand in the planned layout."""
     axis = ctx.require_constant(slot)
     if axis.size != 1:
-        raise Refusal(f"its axis is of shape {list(ctx.op[slot].shape)}, and the kernel reads one number")
+        raise Refusal(f"the axis has shape {list(ctx.op[slot].shape)}, but the kernel reads a scalar")
     return int(axis.reshape(-1)[0])
 
 
@@ -54,12 +54,12 @@ def emit_split(ctx: Context, x: Value, slot: int, data_slot: int) -> tuple[Value
     axis, n = constant_axis(ctx, slot), len(ctx.op.outputs)
     # In the main subgraph the converter derives the sizes.
     if ctx.op.subgraph and any(len(ctx.shape(out(k))) != len(ctx.shape(data_slot)) for k in range(n)):
-        raise Refusal("its results are of other ranks than its operand")
+        raise Refusal("results and operand differ in rank")
     sizes, whole = [ctx.shape(out(k))[axis] for k in range(n)], ctx.shape(data_slot)[axis]
     if None not in sizes:
         return ctx.ops.Split(x, [size or 0 for size in sizes], axis=axis, outputs=n)
     if whole is not None and whole % n:
-        raise Refusal(f"{whole} elements do not split in {n} equal parts")
+        raise Refusal(f"size {whole} does not divide into {n} equal parts")
     if whole is not None:
         return ctx.ops.Split(x, [whole // n] * n, axis=axis, outputs=n)
     each = ctx.ops.Div(ctx.ops.Gather(ctx.ops.Shape(x), [axis]), [n])
@@ -111,7 +111,7 @@ def unpack(ctx: Context, x: Value) -> Value | tuple[Value | None, ...]:
     """Emit a Gather per used part; Squeeze for a single part."""
     axis, n = ctx.axis(ctx.options.axis), len(ctx.op.outputs)
     if ctx.shape(0)[axis] not in (None, n):
-        raise Refusal(f"it takes {ctx.shape(0)[axis]} parts for {n} results")
+        raise Refusal(f"size {ctx.shape(0)[axis]} is unpacked into {n} results")
     if n == 1:
         return ctx.ops.Squeeze(x, [axis])
     return tuple(ctx.ops.Gather(x, np.asarray(k), axis=axis) if ctx.is_used(k) else None for k in range(n))

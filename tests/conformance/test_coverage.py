@@ -41,8 +41,8 @@ def test_a_version_that_no_handler_knows_makes_an_operator_partial(handlers: dic
 def test_an_operator_that_is_always_declined_counts_as_without_a_form_even_with_cases(
     handlers: dict[str, Handler],
 ) -> None:
-    declined = {**handlers, "FLOOR": replace(handlers["FLOOR"], accepts=Decline("it has no form"))}
+    declined = {**handlers, "FLOOR": replace(handlers["FLOOR"], accepts=Decline("not expressible"))}
     found = coverage(declined, builtin())
     assert "FLOOR" in found.refused
     assert "FLOOR" not in (*found.full, *found.part, *found.missing)
-    assert formless(declined)["FLOOR"] == "it has no form"
+    assert formless(declined)["FLOOR"] == "not expressible"

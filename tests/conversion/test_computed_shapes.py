@@ -121,5 +121,5 @@ def test_the_shape_that_is_stored_may_be_asked_for(draw: Callable[[ModelBuilder,
         assert larger is not None
         assert larger.ok
     else:
-        with pytest.raises(UnsupportedOperator, match=r"reads or writes a state|its state 'state' has shape"):
+        with pytest.raises(UnsupportedOperator, match=r"reads or writes a state|state 'state' has shape"):
             convert(data, input_shape={"x": (2, 3)})

@@ -312,7 +312,7 @@ def test_per_tensor_depthwise_scale_applies_to_all_channels() -> None:
 
     conversion = otp.convert(depthwise(weights, quantization=quant(0.02, 0)))
     (warning,) = conversion.report.warnings
-    assert "LiteRT's kernel reads on behind it" in warning
+    assert "LiteRT's kernel reads beyond it" in warning
     assert verify(depthwise(weights.astype(np.float32) * np.float32(0.02)), conversion.proto).ok
 
 
@@ -324,7 +324,7 @@ def test_an_lstm_whose_states_are_one_tensor_is_refused_for_that() -> None:
     lstm.inputs = [*lstm.inputs[:19], lstm.inputs[18], *lstm.inputs[20:]]
     builder = flatbuffers.Builder(1024)
     builder.Finish(model.Pack(builder), file_identifier=b"TFL3")
-    with pytest.raises(UnsupportedOperator, match="two of its states share the tensor"):
+    with pytest.raises(UnsupportedOperator, match="two states share tensor"):
         otp.convert(bytes(builder.Output()))
 
 

@@ -112,11 +112,11 @@ def test_a_list_without_a_node_def_is_refused() -> None:
     drop_variant_tensors(model.model)
     for k, table in enumerate(model.graph.operators):
         model.graph.operators[k] = type(table)(table.name, {**table.fields, "custom_options": None})
-    with pytest.raises(UnsupportedOperator, match="does not say of what tensors its list is"):
+    with pytest.raises(UnsupportedOperator, match="does not store the shape and dtype of the list's elements"):
         convert(model.build(), host=Host(packs="builtin"))
 
 
 def test_verification_of_an_older_file_reads_what_its_lists_hold() -> None:
     with pytest.raises(VerificationError, match=r"LiteRT has no kernel of CUSTOM\.FlexTensorList") as failure:
         otp.convert(older(), verify=True)
-    assert "does not say of what tensors" not in str(failure.value)
+    assert "does not store the shape and dtype" not in str(failure.value)

@@ -153,7 +153,7 @@ def test_stateful_operators_cannot_be_resized() -> None:
         g.operator("RNN", [g.input("x", (2, 3)), *ones, state], [y := g.tensor("y", (2, 5))])
         g.output(y)
 
-    with pytest.raises(UnsupportedOperator, match="its state 'state' has shape"):
+    with pytest.raises(UnsupportedOperator, match="state 'state' has shape"):
         behind(draw, x=(7, 3))
 
 

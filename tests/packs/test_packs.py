@@ -185,7 +185,8 @@ def test_hook_claims_family_declines_and_sees_finished_model(site: Path) -> None
 
 def test_a_select_operator_is_named_as_what_it_is_with_what_to_do() -> None:
     with pytest.raises(
-        otp.ConversionError, match=r"it is TensorFlow's BesselI0, .* \(a select operator\) \(export the model with"
+        otp.ConversionError,
+        match=r"the operator is TensorFlow's BesselI0, .* \(a select operator\) \(export the model with",
     ):
         otp.convert(unary_model("CUSTOM.FlexBesselI0"))
 
@@ -193,7 +194,7 @@ def test_a_select_operator_is_named_as_what_it_is_with_what_to_do() -> None:
 def test_an_operator_that_litert_has_no_kernel_of_is_told_so() -> None:
     with pytest.raises(
         otp.ConversionError,
-        match=r"STABLEHLO_SORT.* LiteRT has no kernel of it and does not load .* \(export the model",
+        match=r"STABLEHLO_SORT.* LiteRT has no kernel for the operator and does not load .* \(export the model",
     ):
         otp.convert(unary_model("STABLEHLO_SORT"))
 

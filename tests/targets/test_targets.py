@@ -245,7 +245,7 @@ def symmetric(data: bytes) -> bytes:
 
 
 def test_tensorrt_refuses_operators_on_the_integers_themselves() -> None:
-    with pytest.raises(HandlerError, match=r"EQUAL .* on which target tensorrt runs nothing"):
+    with pytest.raises(HandlerError, match=r"EQUAL .* which target tensorrt does not support"):
         otp.convert(network("int8", 0, then="EQUAL"), target="tensorrt")
 
 

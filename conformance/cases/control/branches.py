@@ -36,7 +36,7 @@ def cases() -> Iterator[Case]:
     yield one_of("one branch only", [X], [doubled])
     yield one_of("an index of one axis", [X], [doubled, negated], asked=Spec((1,), "int32", name="index"))
     yield from both("STABLEHLO_CASE", one_of, 3)
-    other = {"refused": "quantized otherwise than outside"}
+    other = {"refused": "different quantization parameters inside and outside"}
     yield one_of(
         "int8, of other parameters inside", [tensor(2, 3, dtype="int8")], [rescaled, handed_on], dtype="int8", **other
     )

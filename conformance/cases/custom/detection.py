@@ -45,12 +45,12 @@ def cases() -> Iterator[Case]:
         yield detected(f"{text}, longer encodings", given, length=6)
         yield detected(f"{text}, no options that may be left out", given, without=("detections_per_class",))
         yield detected(
-            f"{text}, an overlap of 0", {**given, "nms_iou_threshold": 0.0}, refused="the kernel takes those in"
+            f"{text}, an overlap of 0", {**given, "nms_iou_threshold": 0.0}, refused="the kernel requires a value in"
         )
     many = {"max_classes_per_detection": 2**29, "max_detections": 5}
-    yield detected("more detections than are counted", many, refused="counts in 32 bits")
+    yield detected("more detections than are counted", many, refused="can count in 32 bits")
     many = {"detections_per_class": 2**32 + 1}
-    yield detected("more detections of a class than are counted", many, refused="counts in 32 bits")
+    yield detected("more detections of a class than are counted", many, refused="can count in 32 bits")
     yield detected("classes as complex numbers", {}, made="complex64", refused="the kernel writes float32")
     yield detected("by best class, as the options say nothing", {}, without=("use_regular_nms", "detections_per_class"))
     yield detected("by best class, three classes each", {"max_classes_per_detection": 3})

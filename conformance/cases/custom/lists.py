@@ -30,7 +30,13 @@ def cases() -> Iterator[Case]:
             yield case(operator, f"one of {shape}", partial(read, shape=shape), taken)
     for operator in ("Reserve", "SetItem", "Stack"):
         yield case(operator, "int32 at places known as it runs", partial(written, shape=WHOLE, dtype="int32"), put)
-        yield case(operator, "unknown tensors", untold, put, refused="does not say of what tensors its list is")
+        yield case(
+            operator,
+            "unknown tensors",
+            untold,
+            put,
+            refused="does not store the shape and dtype of the list's elements",
+        )
     yield from older()
 
 
@@ -52,7 +58,7 @@ def older() -> Iterator[Case]:
         "of two sizes, an older file",
         old(partial(written, shape=WHOLE, reserved=(2, 5))),
         put,
-        refused="does not say of what tensors its list is",
+        refused="does not store the shape and dtype of the list's elements",
     )
 
 

@@ -26,7 +26,7 @@ def kernels() -> Iterator[Case]:
             yield conv(f"{dtype} by int4 {scales(per_axis)}", dtype=dtype, out=5, per_axis=per_axis, **odd)
         groups: dict[str, Any] = {"shape": (1, 5, 7, 6), "out": 9, "groups": 3, "per_axis": True}
         yield conv(f"{dtype} by int4 in three groups", dtype=dtype, **groups, **odd)
-    yield folded(conv("float32 by int4", out=5, per_axis=True, **odd))
+    yield folded(conv("requires float32 and int4", out=5, per_axis=True, **odd))
     for per_axis in (False, True):
         name = f"int8 by int4 {scales(per_axis)}"
         yield conv(name, op="DEPTHWISE_CONV_2D", dtype="int8", out=3, per_axis=per_axis, **odd)
@@ -35,10 +35,10 @@ def kernels() -> Iterator[Case]:
 def refused() -> Iterator[Case]:
     """LiteRT takes these, reads past the end of the weights or leaves out what it does not know, and says nothing."""
     unpacked = "which LiteRT's kernel does not unpack"
-    yield conv("uint8 by int4", dtype="uint8", weights="int4", refused=f"int4 under uint8, {unpacked}")
-    yield conv("float32 by int2", weights="int2", refused=f"int2 under float32, {unpacked}")
+    yield conv("uint8 by int4", dtype="uint8", weights="int4", refused=f"int4 with uint8 activations, {unpacked}")
+    yield conv("float32 by int2", weights="int2", refused=f"int2 with float32 activations, {unpacked}")
     deep: dict[str, Any] = {"op": "DEPTHWISE_CONV_2D", "dtype": "int16", "out": 6}
-    yield conv("int16 by int4", weights="int4", refused=f"int4 under int16, {unpacked}", **deep)
+    yield conv("int16 by int4", weights="int4", refused=f"int4 with int16 activations, {unpacked}", **deep)
     yield net(
         "CONV_2D", "a filter in blocks", in_a_filter, refused="has a scale per block, which the kernel does not read"
     )

@@ -125,11 +125,9 @@ def hard_swishes() -> Iterator[Case]:
             x = tensor(256, dtype=dtype, scale=scale, zero_point=low + 159)
             y = x.scaled(made_scale / scale, low + 127)
             case = unary("HARD_SWISH", f"{dtype} {name}", x, y, given={"x0": every}, runs=1)
-            yield replace(
-                case, tolerance=Tolerance(steps=0), why="its masks of more than 15 bits are -1, which rounds up"
-            )
+            yield replace(case, tolerance=Tolerance(steps=0), why="masks of more than 15 bits are -1, which rounds up")
     x = tensor(256, dtype="int8", scale=0.9)
-    refused = "too small for one of 0.9"
+    refused = "too small for the operand's 0.9"
     yield unary("HARD_SWISH", "int8 to a scale that is much smaller", x, x.scaled(1 / 256), refused=refused)
 
 

@@ -49,7 +49,7 @@ def bare() -> Iterator[Case]:
             yield binary(op, f"int16 without scale with {activation}", x, x, options=options, opsets=(None, 13))
     for op, dtype in (("ADD", "int8"), ("SUB", "uint8"), ("MUL", "int8"), ("DIV", "int16")):
         x = tensor(4, 3, dtype=dtype, scale=0)
-        refused = f"its {dtype} operand has no scale"
+        refused = f"the {dtype} operand has no scale"
         yield alone(op, f"{dtype} without scale", [x, x], x, refused=refused)
     for op, dtype in (("ADD", "int32"), ("ADD", "int64"), ("SUB", "int32"), ("MUL", "int64"), ("DIV", "int32")):
         x = tensor(4, 3, dtype=dtype)

@@ -137,7 +137,7 @@ def int16() -> Iterator[Case]:
                     yield compared(op, name, x, x.scaled(factor), place)
     bare = tensor(*IMAGE, dtype="int16", scale=0)
     yield compared("EQUAL", "int16 of no scale", bare, bare)
-    yield compared("NOT_EQUAL", "int16 of no scale", bare, bare, refused="without one scale")
+    yield compared("NOT_EQUAL", "int16 of no scale", bare, bare, refused="without a common scale")
     bfloat = tensor(*IMAGE, dtype="bfloat16")
 
     def draw(model: Net) -> None:
@@ -164,7 +164,7 @@ def odd_scales() -> Iterator[Case]:
     for op in ("EQUAL", "GREATER"):
         for dtype in BYTES:
             x = tensor(7, dtype=dtype, scale=0)
-            yield compared(op, f"{dtype} of no scale", x, x, refused="without one scale", opsets=(None,))
+            yield compared(op, f"{dtype} of no scale", x, x, refused="without a common scale", opsets=(None,))
             for scale in (1.0, 1.5):
                 x = tensor(7, dtype=dtype, scale=scale)
                 yield compared(op, f"{dtype} of scale {scale:g}", x, x, refused="compares noise", opsets=(None,))

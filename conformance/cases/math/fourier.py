@@ -25,15 +25,17 @@ def cases() -> Iterator[Case]:
     yield transformed("of one row of more points than matrices hold", (1, 16384), (1, 16384), nodes=["DFT"])
     yield transformed("of no rows", (3, 0, 11), (4, 8))
     yield transformed("of no columns", (3, 7, 0), LENGTHS)
-    yield transformed("rows of one number", (3, 7, 11), (4, 1), refused="confuses real and imaginary parts")
+    yield transformed("transforms of length 1", (3, 7, 11), (4, 1), refused="confuses real and imaginary parts")
     yield transformed("at opset 13", (8, 16), (8, 16), opsets=(13,), refused="opset 17")
     yield transformed("lengths that are no power of two", (6, 10), (6, 10), kernel_refuses="IsPowerOfTwo")
     x, lengths_at_run_time = tensor(3, 7, 11), tensor(2, dtype="int32", name="lengths")
     y = tensor(3, None, None, dtype="complex64")
     given = int32s(lengths=[4, 16])
-    mixed = "of rows of one number the kernel mixes up real and imaginary parts (Rfft2dReorder, rfft2d.cc)"
+    mixed = "of transforms of length 1 the kernel mixes up real and imaginary parts (Rfft2dReorder, rfft2d.cc)"
     odd = int32s(lengths=[4, 1])
-    yield alone("RFFT2D", "rows of one number, known as it runs", [x, lengths_at_run_time], y, given=odd, known=mixed)
+    yield alone(
+        "RFFT2D", "transforms of length 1, known as it runs", [x, lengths_at_run_time], y, given=odd, known=mixed
+    )
     yield alone("RFFT2D", "lengths known as it runs", [x, lengths_at_run_time], y, given=given)
 
 

@@ -235,7 +235,7 @@ def integers() -> Iterator[Case]:
                 name = f"int64 beyond 32 bits, {over}"
                 yield reduce(op, name, over, keep, "int64", shape=(5, 41, 17), given=beyond)
     for dtype in ("int8", "uint8", "int16"):
-        refused = f"its {dtype} operand has no scale"
+        refused = f"the {dtype} operand has no scale"
         yield reduce("SUM", f"{dtype} without scale", [1], dtype=dtype, scale=0, refused=refused)
         yield reduce("MEAN", f"{dtype} without scale", [1], dtype=dtype, scale=0, refused=refused)
     for dtype in ("int8", "uint8", "int16"):

@@ -284,7 +284,7 @@ def refused() -> Iterator[Case]:
         floats,
         replace(symmetric(7, 3), zero_point=5),
         y=tensor(2, 5, 3),
-        refused="its weights must be symmetric",
+        refused="the weights must be symmetric",
     )
     yield times(
         "float32 by int8 constants with scales per row",
@@ -316,7 +316,7 @@ def refused() -> Iterator[Case]:
         plain,
         plain.shaped(7, 3),
         y=plain.shaped(5, 3),
-        refused="its integers have no scale",
+        refused="the quantized operands have no scale",
     )
     x = tensor(2, 3, 12)
     refuses = "rhs_data->type == kTfLiteInt8"

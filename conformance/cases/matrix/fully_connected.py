@@ -99,7 +99,9 @@ def rows() -> Iterator[Case]:
     for dtype in ("float32", "uint8"):
         for shape in ((3, 4), (1, 5)):
             name = f"{dtype} rows that are too short, of {prod(shape)} elements"
-            yield dense(name, shape, depth=8, dtype=dtype, result=(1, 4), refused="is no rows of 8 elements")
+            yield dense(
+                name, shape, depth=8, dtype=dtype, result=(1, 4), refused="does not divide into vectors of 8 elements"
+            )
     for dtype, biased, reason in (
         ("float32", False, ""),
         ("float32", True, "leave out the bias"),

@@ -101,12 +101,17 @@ def refused() -> Iterator[Case]:
     """LiteRT takes these, reads past the end of the weights or leaves out what it does not know, and says nothing."""
     unpacked = "which LiteRT's kernel does not unpack"
     for weights in ("int4", "int2"):
-        yield dense(f"uint8 by {weights}", dtype="uint8", weights=weights, refused=f"{weights} under uint8, {unpacked}")
+        yield dense(
+            f"uint8 by {weights}",
+            dtype="uint8",
+            weights=weights,
+            refused=f"{weights} with uint8 activations, {unpacked}",
+        )
     offset = replace(weight((7, 12), "int4", 0), zero_point=7)
-    name, reason = "int4 with zero points of 7", "its int4 weights have zero points other than 0"
+    name, reason = "int4 with zero points of 7", "the int4 weights have nonzero zero points"
     yield alone(DENSE, name, [tensor(3, 12), offset, None], tensor(3, 7), refused=reason)
     yield in_blocks("blocks of 16 in two rows", (3, 80), 2, 16, refused="wants 4 rows and more")
-    yield net(DENSE, "int8 by blocks", eight_bits, refused="int8 by int4 with a scale per block")
+    yield net(DENSE, "int8 by blocks", eight_bits, refused="int8 input with int4 weights in blocks")
 
 
 def eight_bits(model: Net) -> None:

@@ -125,7 +125,7 @@ def cases() -> Iterator[Case]:
         yield rnn("float32 that begins with float16 in every run", RESET, op=op, begun="float16")
         kept = {"refused": "not variable tensors"}
         yield rnn("float32 whose state is handed in", kept, op=op, variable=False)
-        uneven = {"refused": "zero points other than 0"}
+        uneven = {"refused": "nonzero zero points"}
         yield rnn("float32 with zero points", uneven, op=op, weights="int8", point=3)
     for op in (SEQUENCE, BOTH):
         for activation in ("TANH", "RELU_N1_TO_1"):
@@ -166,7 +166,7 @@ def both() -> Iterator[Case]:
     yield rnn("float32 crossed, time first", auxiliary=INPUTS, **crossed)
     again = {"refused": "once per time step"}
     yield rnn("float32 on int8, time first", again, op=BOTH, weights="int8", major=True)
-    misread = {"refused": "its auxiliary input and its input differ in size"}
+    misread = {"refused": "auxiliary input and input differ in size"}
     yield rnn("float32 crossed, time first, of two widths", misread, auxiliary=AUXILIARY, **crossed)
     yield rnn("float32 back over a wider input", misread, op=BOTH, auxiliary=AUXILIARY, major=True)
     wide: dict[str, Any] = {"op": BOTH, "weights": "int8", "auxiliary": AUXILIARY, "crossed": True}

@@ -132,7 +132,7 @@ def cases() -> Iterator[Case]:
         yield svdf(f"{of} of one stream", batch=1, **kind)
         yield svdf(f"{of}, every run anew", RESET, **kind)
         if kind.get("weights", "float32") != "float32":
-            yield svdf(f"{of} with zero points", {"refused": "zero points other than 0"}, point=3, **kind)
+            yield svdf(f"{of} with zero points", {"refused": "nonzero zero points"}, point=3, **kind)
     yield svdf("float32 on int8, quantized with zero points", weights="int8", asymmetric=True)
     yield svdf("float32 that begins with float16", begun="float16")
     yield svdf("float32 that begins with float16 in every run", RESET, begun="float16")

@@ -104,19 +104,24 @@ def gathers() -> Iterator[Case]:
     }  # LiteRT reads past the end of the shape
     for topic, axis, refused in (
         ("no axis for vectors", 2, "no axis for"),
-        ("vectors along an axis before the first", -8, "said to lie along axis -8"),
+        ("vectors along an axis before the first", -8, "index_vector_dim is -8"),
     ):
         along = {**options, "index_vector_dim": axis}
         yield alone("STABLEHLO_GATHER", topic, operands, tensor(5, 2, 3, 11), options=along, refused=refused, **case)
     cut: dict[str, Any] = {"options": {**options, "slice_sizes": [5, -1, 11]}, "refused": "negative size"}
     yield alone("STABLEHLO_GATHER", "slices of a negative size", operands, tensor(5, 2, 3, 11), **cut, **case)
-    beyond: dict[str, Any] = {"options": {**options, "offset_dims": [0, 2, 4]}, "refused": "has at [0, 2, 4]"}
+    beyond: dict[str, Any] = {"options": {**options, "offset_dims": [0, 2, 4]}, "refused": "has them at [0, 2, 4]"}
     yield alone(
         "STABLEHLO_GATHER", "an axis of slices beyond the result's", operands, tensor(5, 2, 3, 11), **beyond, **case
     )
     options = {**options, "start_index_map": []}
     yield alone(
-        "STABLEHLO_GATHER", "no axis named", operands, tensor(5, 2, 3, 11), options=options, refused="name no axis"
+        "STABLEHLO_GATHER",
+        "no axis named",
+        operands,
+        tensor(5, 2, 3, 11),
+        options=options,
+        refused="start_index_map is empty",
     )
 
 
@@ -224,5 +229,5 @@ def scatters() -> Iterator[Case]:
     }
     yield scattering("an axis twice", x, corner, tensor(7, 4), options=twice, refused="an axis twice")
     operands = (tensor(None, 7, 11), inside, tensor(3, 7, 11))
-    yield scattering("an operand of unknown size", *operands, options=options, refused="unknown size")
+    yield scattering("an operand of unknown size", *operands, options=options, refused="dynamic shape")
     yield scattering("opset 17", x, inside, tensor(3, 7, 11), options=options, opsets=(17,), refused="needs opset 18")

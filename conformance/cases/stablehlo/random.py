@@ -24,7 +24,7 @@ def cases() -> Iterator[Case]:
         yield generated(f"{algorithm} within a block", algorithm, "int64", (7,))
     for algorithm in ("PHILOX", "DEFAULT"):
         yield generated(f"{algorithm} of three", algorithm, "uint32", (11,), 3)
-    yield generated("THREEFRY of three", "THREEFRY", "uint32", (11,), 3, refused="not what the kernel takes")
+    yield generated("THREEFRY of three", "THREEFRY", "uint32", (11,), 3, refused="which the kernel refuses")
     yield generated("opset 17", "PHILOX", "uint32", (5,), refused="needs opset 18", opsets=(17,))
 
 

@@ -43,7 +43,7 @@ def cases() -> Iterator[Case]:
     yield net("HASHTABLE_FIND", "results without a shape, rows of a table", rows_found, **case_of_rows)
     odd = looking_up(np.array([b"\xff", b"a"], object), NUMBERS[:2])
     yield net("HASHTABLE_FIND", "text that is not UTF-8", odd, **case, refused="is not UTF-8")
-    yield net("HASHTABLE_FIND", "nothing has filled it", unfilled, **case, refused="before anything fills it")
+    yield net("HASHTABLE_FIND", "nothing has filled it", unfilled, **case, refused="before it is filled")
 
 
 def wanted(keys: Array) -> Array:

@@ -30,7 +30,7 @@ def cases() -> Iterator[Case]:
     yield net("VAR_HANDLE", "two variables", two_variables)
     yield net("VAR_HANDLE", "one name in two containers", containers)
     yield net("ASSIGN_VARIABLE", "an image that nothing reads", never_read)
-    yield net("READ_VARIABLE", "what was never assigned", never_assigned, refused="is read before anything assigns it")
+    yield net("READ_VARIABLE", "what was never assigned", never_assigned, refused="is read before it is assigned")
 
 
 IMAGE = (2, 5, 7, 3)

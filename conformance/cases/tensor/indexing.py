@@ -303,7 +303,7 @@ def block_table(name: str, dtype: str, size: int, wide: str, **case: Any) -> Cas
 def tables_refused() -> Iterator[Case]:
     """LiteRT reads past the end of a row, or refuses."""
     yield looked_up(
-        "int4 rows of 13", weight((7, 13), "int4"), "float32", refused="end within a byte, where the kernel reads on"
+        "int4 rows of 13", weight((7, 13), "int4"), "float32", refused="end within a byte, and the kernel reads beyond"
     )
     yield block_table("blocks of 3", "int4", 3, "float32", refused="blocks of 3, which the kernel does not read")
     places, table = constant(np.array([6, 1, 0], np.int32)), weight((7, 12), "int2")

@@ -48,7 +48,7 @@ def by_key() -> Iterator[Case]:
     yield looked_up("a vector", tensor(5))
     yield looked_up("rows of two axes", tensor(5, 2, 3))
     yield looked_up("one key", tensor(1, 3), np.array([3], np.int32))
-    text = "its keys are not ascending"
+    text = "the keys are not ascending"
     yield looked_up("keys in no order", tensor(5), KEYS[::-1].copy(), refused=text)
 
 
@@ -90,4 +90,4 @@ def weighted() -> Iterator[Case]:
         yield summed(f"{combiner} of all rows", combiner, [[0], [1], [2]], (3,), running=("ids", "table"))
     mixed = [[2, 0], [0, 0], [2, 1]]
     yield summed("SUM in no order", "SUM", mixed, (5, 4), running=("table",))
-    yield summed("MEAN in no order", "MEAN", mixed, (5, 4), running=("table",), refused="its indices are not in order")
+    yield summed("MEAN in no order", "MEAN", mixed, (5, 4), running=("table",), refused="the indices are not sorted")

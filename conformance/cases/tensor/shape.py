@@ -212,7 +212,7 @@ def squeezes() -> Iterator[Case]:
     yield squeeze(
         "unknown sizes, of which nothing is known behind", (None, 1, None, 3), [-3], (None, None, None), given=given
     )
-    text = "which of the unknown sizes are 1 is not known"
+    text = "some sizes are unknown"
     yield squeeze("all of unknown sizes", (None, 1, 3), [], (None, 3), given={"x0": drawn(7, 1, 3)}, refused=text)
 
 

@@ -241,7 +241,7 @@ def slices() -> Iterator[Case]:
     )
     yield raw("an ellipsis beyond the entries", [1], [3], [1], (5, 3, 7), (2, 3, 7), ellipsis_mask=2)
     yield raw("bits of axes that are not there", [1, 2], [3, 0], [1, -1], (5, 7), (2, 2), begin_mask=60, end_mask=44)
-    text = "which the kernel reads from beyond the end"
+    text = "the kernel reads beyond the end"
     yield raw("new axes beyond the entries", [1], [3], [1], (5, 3), (2, 3), new_axis_mask=6, refused=text)
     x, row = tensor(None, None, None), [constant([n, 0, 0]) for n in (-1, 0)]
     given = [{"x0": drawn(*shape)} for shape in ((3, 5, 7), (2, 11, 1))]

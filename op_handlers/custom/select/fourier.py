@@ -47,7 +47,11 @@ angle = twin("Angle", arithmetic.atan2, arrays(np.angle), rewrite=emit_angle, ty
 
 def of_one_shape(at: Instance) -> Decline | None:
     one, other = at.op[0].dims, at.op[1].dims
-    return None if one == other else Decline(f"its operands have shapes {list(one)} and {list(other)}")
+    return (
+        None
+        if one == other
+        else Decline(f"the operands have shapes {list(one)} and {list(other)}, expected equal ones")
+    )
 
 
 @handler(
@@ -85,7 +89,7 @@ def has_rows(at: Instance) -> Decline | None:
     x, y = at.op[0], at.op[out(0)]
     if x.rank and (y.rank == x.rank or not y.has_rank):
         return None
-    return Decline(f"its operand has {x.rank} axes, its result {y.rank}")
+    return Decline(f"the operand has rank {x.rank} and the result {y.rank}, expected equal ranks")
 
 
 def transform(

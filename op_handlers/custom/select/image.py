@@ -59,7 +59,7 @@ def axes_of(node: NodeDef, rank: int = 4) -> Axes:
     """As the attribute ``data_format`` says. Raises Refusal for an order that only some devices have."""
     order = node.text("data_format", LAST[rank - 4])
     if order not in (LAST[rank - 4], FIRST[rank - 4]):
-        raise Refusal(f"its data format is {order}, only {LAST[rank - 4]} and {FIRST[rank - 4]} are converted")
+        raise Refusal(f"data_format is {order}; only {LAST[rank - 4]} and {FIRST[rank - 4]} are supported")
     return Axes(order in FIRST, rank)
 
 
@@ -67,14 +67,14 @@ def per_axis(node: NodeDef, name: str, axes: Axes, default: Sequence[int] = ()) 
     """An attribute with a number for each axis of the image: those of the spatial axes. Raises Refusal for others."""
     numbers = node.integers(name, tuple(default) or (1,) * axes.rank)
     if len(numbers) != axes.rank or any(n != 1 for k, n in enumerate(numbers) if k not in axes.spatial):
-        raise Refusal(f"its {name} are {list(numbers)}, which are not 1 along batch and channels")
+        raise Refusal(f"{name} is {list(numbers)}; batch and channels require 1")
     return [numbers[axis] for axis in axes.spatial]
 
 
 def padding_of(node: NodeDef, *, explicit: bool = False) -> str:
     kind = node.text("padding")
     if kind not in ("SAME", "VALID", *(["EXPLICIT"] if explicit else [])):
-        raise Refusal(f"its padding is {kind or 'missing'}, only SAME and VALID are converted")
+        raise Refusal(f"padding is {kind or 'missing'}; only SAME and VALID are supported")
     return kind
 
 
@@ -116,7 +116,7 @@ def emit_padding(steps: Rewriter, node: NodeDef, axes: Axes, x: Tensor) -> tuple
         return x, kind
     numbers = node.integers("explicit_paddings")
     if len(numbers) != 2 * axes.rank or min(numbers) < 0:
-        raise Refusal(f"its explicit paddings are {list(numbers)}, expected {2 * axes.rank} numbers from 0 on")
+        raise Refusal(f"explicit_paddings is {list(numbers)}, expected {2 * axes.rank} values of at least 0")
     pairs = np.asarray(numbers, np.int32).reshape(-1, 2)[list(axes.last)]
     dims: Dims = tuple(None if n is None else n + int(sum(pair)) for n, pair in zip(x.dims, pairs, strict=True))
     return steps.call(pad, [x, steps.constant(pairs)], x.dtype, dims), "VALID"
@@ -136,7 +136,7 @@ def steps_of(node: NodeDef, axes: Axes) -> dict[str, int]:
 NONE = {"fused_activation_function": "NONE", "quantized_bias_type": "FLOAT32"}
 
 
-UNKNOWN_FILTERS = "its filters have an unknown size; give it with --input-shape"
+UNKNOWN_FILTERS = "the filters have a dynamic size; set it with --input-shape"
 
 
 def conv_2d_rewritten(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
@@ -197,7 +197,7 @@ def convolve(op: Operator, x: Array, w: Array) -> Array:
 def some_filters(at: Instance) -> Decline | None:
     """Declines filters without elements."""
     empty = len(at.op.inputs) > 1 and 0 in at.op[1].dims
-    return Decline(f"its filters are of shape {list(at.op[1].shape)}, and have no elements") if empty else None
+    return Decline(f"the filters have shape {list(at.op[1].shape)}, expected at least one element") if empty else None
 
 
 IMAGES = of_ranks({0: 4, 1: 4, out(0): 4}, some_filters)
@@ -319,7 +319,7 @@ def bilinear(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
 def not_both(at: Instance) -> Decline | None:
     node = node_of(at.op)
     both = all(corners(node).values())
-    return Decline("it has align_corners and half_pixel_centers, which exclude each other") if both else None
+    return Decline("align_corners and half_pixel_centers are both set, but exclude each other") if both else None
 
 
 RESIZED = of_ranks({0: 4, 1: 1, out(0): 4}, of_elements(1, 2, not_both))

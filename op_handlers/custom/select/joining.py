@@ -34,7 +34,7 @@ def of_last(at: Instance) -> Decline | None:
 def parts_of_one_rank(at: Instance, slot: int) -> Decline | None:
     """Declines parts of another rank than the whole."""
     ranks = {tensor.rank for tensor in (at.op[slot], *at.op.outputs) if tensor is not None and tensor.has_rank}
-    return Decline(f"its operand and its results are of ranks {sorted(ranks)}") if len(ranks) > 1 else None
+    return Decline(f"operand and results have ranks {sorted(ranks)}, expected equal ranks") if len(ranks) > 1 else None
 
 
 def pack_arrays(op: Operator, *operands: Array) -> Array:

@@ -61,13 +61,13 @@ class NodeDef(NamedTuple):
     def integers(self, name: str, default: tuple[int, ...] = ()) -> tuple[int, ...]:
         values: tuple[int, ...] = self._of_type(name, default, tuple)
         if not all(type(value) is int for value in values):
-            raise Refusal(f"attribute {name!r} of its NodeDef is not a list of integers")
+            raise Refusal(f"attribute {name!r} of the NodeDef is not a list of integers")
         return values
 
     def _of_type(self, name: str, default: Any, kind: type) -> Any:
         value = self.attributes.get(name, default)
         if type(value) is not kind:
-            raise Refusal(f"attribute {name!r} of its NodeDef is {type(value).__name__}, expected {kind.__name__}")
+            raise Refusal(f"attribute {name!r} of the NodeDef is {type(value).__name__}, expected {kind.__name__}")
         return value
 
 
@@ -76,9 +76,9 @@ def node_of(op: Operator) -> NodeDef:
     try:
         node = parse_options(op.custom_options)
     except ValueError as error:
-        raise Refusal(f"its options hold no valid NodeDef: {error}; export the model again") from error
+        raise Refusal(f"the options hold no valid NodeDef: {error}; export the model again") from error
     if not node.op or not op.code.endswith(f"Flex{node.op}"):
-        raise Refusal(f"its NodeDef is that of {node.op!r}; the file is damaged, export the model again")
+        raise Refusal(f"the options hold the NodeDef of {node.op!r}: the file is damaged; export the model again")
     return node
 
 
@@ -86,7 +86,7 @@ def node_of(op: Operator) -> NodeDef:
 def parse_options(options: bytes) -> NodeDef:
     """The NodeDef in an operator's options. Raises ValueError where they are damaged."""
     if len(options) > MOST_BYTES:
-        raise ValueError(f"it has {len(options)} bytes, at most {MOST_BYTES} are read")
+        raise ValueError(f"{len(options)} bytes, but at most {MOST_BYTES} are read")
     from flatbuffers import flexbuffers
 
     try:
@@ -126,7 +126,7 @@ class _Budget:
     def spend(self) -> None:
         self.left -= 1
         if self.left < 0:
-            raise ValueError(f"it has more than {MOST_FIELDS} fields")
+            raise ValueError(f"more than {MOST_FIELDS} fields")
 
 
 def _fields(data: bytes, budget: _Budget) -> Iterator[tuple[int, int | bytes]]:

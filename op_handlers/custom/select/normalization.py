@@ -48,10 +48,11 @@ def batch_norm_layout(at: Instance) -> Implicit:
 def is_inference(at: Instance) -> Decline | None:
     node = node_of(at.op)
     if at.op[0].rank not in (4, 5):
-        return Decline(f"its image has {at.op[0].rank} axes, only 4 and 5 are converted")
+        return Decline(f"the image has rank {at.op[0].rank}; only 4 and 5 are supported")
     if node.flag("is_training", True):
         return Decline(
-            "it normalizes by the statistics of each batch, as in training", "export the model for inference"
+            "is_training is set, so the operator normalizes by the statistics of each batch",
+            "export the model for inference",
         )
     return None
 

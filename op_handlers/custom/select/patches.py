@@ -76,7 +76,7 @@ class AxisPrice(NamedTuple):
             count = -(-size // self.stride) if same else (size - self.extent) // self.stride + 1
             total = max((count - 1) * self.stride + self.extent - size, 0)
             shift = self.extent - 1 - total // 2 if same else 0
-            spend(max(count, 0) * self.kernel, 8, "the places of patches")
+            spend(max(count, 0) * self.kernel, 8, "the indices of patches")
             return np.arange(count, dtype=np.int64)[:, None] * self.stride + within + shift
         step = np.int64(self.stride)
         if not same:

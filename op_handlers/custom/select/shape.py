@@ -52,7 +52,7 @@ def squeezable(at: Instance) -> Decline | None:
     """Declines axes that are not of size 1, or that there are not."""
     x, axes = at.op[0], node_of(at.op).integers("squeeze_dims")
     wrong = next((axis for axis in axes if not -x.rank <= axis < x.rank or x.dims[axis] not in (1, None)), None)
-    return None if wrong is None else Decline(f"it drops axis {wrong} of {list(x.dims)}, which is not of size 1")
+    return None if wrong is None else Decline(f"axis {wrong} of {list(x.dims)} is removed, but its size is not 1")
 
 
 def reshape(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
@@ -164,7 +164,7 @@ def shift_of_each_axis(at: Instance) -> Decline | None:
     shift, axis = at.op[1], at.op[2]
     if not (shift.is_static and axis.is_static) or prod(shift.shape) == prod(axis.shape):
         return None
-    return Decline(f"it has {prod(shift.shape)} shifts for {prod(axis.shape)} axes")
+    return Decline(f"{prod(shift.shape)} shifts for {prod(axis.shape)} axes, expected one per axis")
 
 
 @handler(

@@ -29,9 +29,9 @@ def existing_axes(at: Instance) -> Decline | None:
     """Declines axes that the operand has not."""
     axes, rank, result = at.op.constant(1), at.op[0].rank, at.op[out(0)]
     if result.has_rank and result.rank != rank:
-        return Decline(f"its operand has {rank} axes, its result {result.rank}")
+        return Decline(f"the operand has rank {rank} and the result {result.rank}, expected equal ranks")
     wrong = [] if axes is None else [int(axis) for axis in axes.reshape(-1) if not -rank <= axis < rank]
-    return Decline(f"it reverses axis {wrong[0]} of {rank}") if wrong else None
+    return Decline(f"axis {wrong[0]} is reversed, but the rank is {rank}") if wrong else None
 
 
 def emit_strided_slice(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
@@ -74,14 +74,20 @@ def as_many_places(at: Instance) -> Decline | None:
     shapes = [tensor.shape for tensor in (at.op[1], at.op[2], at.op[3]) if tensor.is_static]
     if all(shape == shapes[0] and len(shape) == 1 for shape in shapes):
         return None
-    return Decline(f"its begin, end and strides are of shapes {', '.join(str(list(shape)) for shape in shapes)}")
+    return Decline(
+        f"begin, end and strides have shapes {', '.join(str(list(shape)) for shape in shapes)}, expected equal vectors"
+    )
 
 
 def places_of_each_axis(at: Instance) -> Decline | None:
     """Declines places that are not one number for each axis."""
     rank = at.op[0].rank
     wrong = next((t for t in (at.op[1], at.op[2]) if t.is_static and t.shape != (rank,)), None)
-    return Decline(f"its operand {wrong.name!r} is of shape {list(wrong.shape)}, for {rank} axes") if wrong else None
+    return (
+        Decline(f"operand {wrong.name!r} has shape {list(wrong.shape)}, expected one entry for each of {rank} axes")
+        if wrong
+        else None
+    )
 
 
 strided_slice = twin(
@@ -228,9 +234,9 @@ def blocks_of_pixels(at: Instance) -> Decline | None:
     node, x, y = node_of(at.op), at.op[0], at.op[out(0)]
     order, size = node.text("data_format", "NHWC"), node.integer("block_size")
     if order != "NHWC":
-        return Decline(f"its data format is {order}, only NHWC is converted")
+        return Decline(f"data_format is {order}; only NHWC is supported")
     if size < 2 or x.rank != 4 or y.rank != 4:
-        return Decline(f"its block_size is {size} and its image has {x.rank} axes, expected 2 or more and 4")
+        return Decline(f"block_size is {size} and the image has rank {x.rank}; expected at least 2, and rank 4")
     return None
 
 

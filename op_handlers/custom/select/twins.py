@@ -121,11 +121,13 @@ def acceptable(operands: int | None, moves: bool = False, accepts: Accepts | Non
         given = [tensor for tensor in op.inputs if tensor is not None]
         if len(given) != len(op.inputs) or (operands is not None and len(given) != operands):
             expected = "all of its operands" if operands is None else f"{operands} operands"
-            return Decline(f"it has {len(given)} operands, TensorFlow's {name} takes {expected}; the file is damaged")
+            return Decline(
+                f"{len(given)} operands, but TensorFlow's {name} has {expected}: the file is damaged; export the model again"
+            )
         scaled = next((t for t in (*given, *op.outputs) if t is not None and t.quantization is not None), None)
         if scaled is not None and not moves:
             return Decline(
-                f"its tensor {scaled.name!r} is quantized, and TensorFlow's {name} computes with integers as they are stored",
+                f"tensor {scaled.name!r} is quantized, but TensorFlow's {name} would compute with the quantized values",
                 "keep the operator in floating point",
             )
         return accepts(at) if accepts is not None else None
@@ -152,7 +154,7 @@ def of_ranks(ranks: Mapping[int, int], *others: Accepts) -> Accepts:
             tensor = at.op.tensor(slot)
             if tensor is not None and tensor.has_rank and tensor.rank != rank:
                 return Decline(
-                    f"its tensor {tensor.name!r} of shape {list(tensor.shape)} has {tensor.rank} axes, not {rank}"
+                    f"tensor {tensor.name!r} of shape {list(tensor.shape)} has rank {tensor.rank}, expected {rank}"
                 )
         return next(filter(None, (other(at) for other in others)), None)
 
@@ -165,7 +167,7 @@ def of_elements(slot: int, count: int, *others: Accepts) -> Accepts:
     def declined(at: Instance) -> Decline | None:
         tensor = at.op[slot]
         if tensor.is_static and prod(tensor.shape) != count:
-            return Decline(f"its operand {tensor.name!r} of shape {list(tensor.shape)} has not {count} elements")
+            return Decline(f"operand {tensor.name!r} has shape {list(tensor.shape)}, expected {count} elements")
         return next(filter(None, (other(at) for other in others)), None)
 
     return declined
@@ -178,7 +180,7 @@ def requires_constant(slot: int, what: str) -> Accepts:
         if constant_axis(at.op, slot) is not None:
             return None
         return Decline(
-            f"its {what} ({at.op[slot].name!r}) is not a constant number, as ONNX needs it",
+            f"{what} ({at.op[slot].name!r}) is not a constant scalar, which ONNX requires",
             f"make the {what} a constant of the model",
         )
 

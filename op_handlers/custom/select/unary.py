@@ -140,7 +140,7 @@ def is_noted(at: Any) -> Any:
     from onnx_tflite_plugin.api import Decline
 
     noted, made = node_of(at.op).dtype("DstT", at.op[out(0)].dtype), at.op[out(0)].dtype
-    return None if noted == made else Decline(f"its result is {made}, and its NodeDef says {noted}")
+    return None if noted == made else Decline(f"the result has dtype {made}, but the NodeDef says {noted}")
 
 
 cast = twin(

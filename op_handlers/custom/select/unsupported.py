@@ -12,6 +12,6 @@ def claim(op: Operator) -> Decline | None:
     if not op.code.startswith(PREFIX):
         return None
     return Decline(
-        f"it is TensorFlow's {op.code.removeprefix(PREFIX)}, which LiteRT hands to TensorFlow (a select operator)",
-        "export the model with TFLITE_BUILTINS alone; else an op pack can convert it: onnx-tflite new-pack",
+        f"the operator is TensorFlow's {op.code.removeprefix(PREFIX)}, which LiteRT runs through TensorFlow (a select operator)",
+        "export the model with TFLITE_BUILTINS only, or convert it with an op pack: onnx-tflite new-pack",
     )

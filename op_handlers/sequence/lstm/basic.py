@@ -25,16 +25,16 @@ def basic_quantization(op: Operator) -> Dequantized:
 def check_basic(op: Operator) -> Decline | None:
     """Return a Decline for operands that the kernel refuses or misreads."""
     if len(op.inputs) != 5 or len(op.outputs) != 4 or None in (*op.inputs, *op.outputs):
-        return Decline(f"it has {len(op.inputs)} operands and {len(op.outputs)} results; the kernel has 5 and 4")
+        return Decline(f"{len(op.inputs)} operands and {len(op.outputs)} results; the kernel has 5 and 4")
     dtypes = tuple(op[slot].dtype for slot in range(5))
     if dtypes not in (FLOATS, INTEGERS):
         return Decline(
-            f"its operands are {', '.join(dtypes)}; the kernel takes {', '.join(FLOATS)} or {', '.join(INTEGERS)}"
+            f"the operands have dtypes {', '.join(dtypes)}; the kernel requires {', '.join(FLOATS)} or {', '.join(INTEGERS)}"
         )
     if dtypes == FLOATS:
         return None
     if not (op[WEIGHTS].is_constant and op[BIAS].is_constant):
-        return Decline("its weights and bias must be constant for integer kernels")
+        return Decline("weights and bias must be constant for integer kernels")
     for tensor, step, point in (
         *((op[slot], EIGHTH, 128) for slot in (X, HIDDEN, out(0))),
         *((op[slot], CELL, 0) for slot in (CELLS, out(1))),
@@ -46,7 +46,7 @@ def check_basic(op: Operator) -> Decline | None:
     return (
         None
         if scale_and_zero_point(op[WEIGHTS])[0] and scale_and_zero_point(op[BIAS])[0]
-        else Decline("its weights or bias have no scale")
+        else Decline("weights or bias have no scale")
     )
 
 
@@ -71,7 +71,7 @@ def emit_basic(ctx: Context, inputs: Mapping[int, Value]) -> tuple[Value | None,
         if ctx.op[slot].is_variable:
             ctx.assign(slot, value)
     if quantized and ctx.is_used(3):
-        raise Refusal("its fourth output, the gates' sums, is used but has no scale")
+        raise Refusal("the fourth output, the sums of the gates, is used but has no scale")
     return hidden, cells, both, None if quantized else sums
 
 

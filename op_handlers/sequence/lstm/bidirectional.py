@@ -74,15 +74,14 @@ def check_operands(op: Operator) -> Decline | None:
     """Return a Decline for operands that the kernel refuses or misreads."""
     if len(op.inputs) != 48 or op[0].dtype != "float32" or op[0].rank != 3:
         return Decline(
-            f"it has {len(op.inputs)} operands, the first {op[0].dtype} of rank {op[0].rank}; "
-            "LiteRT takes 48, the first float32 of rank 3"
+            f"{len(op.inputs)} operands, the first {op[0].dtype} of rank {op[0].rank}; LiteRT requires 48, the first float32 of rank 3"
         )
     slots = [slots[slot] or 0 for slots in (AHEAD, BACK) for slot in MATRICES]
     peepholes = [slots[slot] or 0 for slots in (AHEAD, BACK) for slot in PEEPHOLES]
     weights = [op[slot] for slot in slots if op.tensor(slot) is not None]
     dtypes = {weight.dtype for weight in weights}
     if len(dtypes) != 1 or not dtypes <= {"float32", "int8", "uint8"}:
-        return Decline(f"it multiplies float32 by {', '.join(sorted(dtypes))}, for which there is no kernel")
+        return Decline(f"no kernel multiplies float32 by {', '.join(sorted(dtypes))}")
     return (
         check_float_operands(op)
         or check_directions(op, 41, 45)

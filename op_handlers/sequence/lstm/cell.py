@@ -61,8 +61,8 @@ def check_state_batch(op: Operator, batch: int | None) -> Decline | None:
     outputs, cells = op[FORGET.recurrent].shape[1:], op[FORGET.weights].shape[:1]
     for state, width in ((op[HIDDEN], outputs), (op[CELLS], cells)):
         if batch is not None and prod(state.shape) != prod((batch, *width)):
-            expected = f"its weights require {[batch, *width]} for a batch of {batch}"
-            return Decline(f"its state {state.name!r} has shape {list(state.shape)}, {expected}")
+            expected = f"the weights require {[batch, *width]} for a batch of {batch}"
+            return Decline(f"state {state.name!r} has shape {list(state.shape)}, but {expected}")
     return None
 
 
@@ -101,7 +101,7 @@ class Cell:
         if tensor.dtype != "int32":
             return reinterpret_uint8_weights(self.ctx, slot, self.inputs[slot])
         if constant is None or not isinstance(tensor.quantization, Quantization):
-            raise Refusal(f"its bias {tensor.name!r} is int32 without a scale")
+            raise Refusal(f"bias {tensor.name!r} is int32 without a scale")
         return constant.astype(np.float32) * np.float32(tensor.quantization.scale[0])
 
     def concatenate(self, parts: Sequence[Value | Array]) -> Value | Array:

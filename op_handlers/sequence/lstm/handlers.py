@@ -62,7 +62,7 @@ def sequence_sizes(at: Instance) -> Dims:
     """Return the operand's shape with the number of outputs on the last axis."""
     recurrent = at.op[6]  # forget gate: [cells, outputs]
     if not at.op[0].has_rank:
-        raise Refusal("the shape of its result cannot be derived, since its operand has no rank")
+        raise Refusal("the operand's rank is unknown, so the result's shape is too; set it with --input-shape")
     return (*at.op[0].dims[:-1], recurrent.dims[-1])
 
 
@@ -88,21 +88,21 @@ def check_lstm(op: Operator, rank: int) -> Decline | None:
     weights = [op[slot] for slot in slots]
     if len(op.inputs) not in (20, 24) or x.rank != rank:
         return Decline(
-            f"it has {len(op.inputs)} operands, the first of rank {x.rank}; LiteRT takes 20 or 24, of rank {rank}"
+            f"{len(op.inputs)} operands, the first of rank {x.rank}; LiteRT requires 20 or 24, the first of rank {rank}"
         )
     if any((x.dtype, w.dtype) not in PAIRS for w in weights):
         dtypes = ", ".join(sorted({w.dtype for w in weights}))
-        return Decline(f"it multiplies {x.dtype} by {dtypes}, for which there is no kernel")
+        return Decline(f"no kernel multiplies {x.dtype} by {dtypes}")
     if any(w.rank != 2 for w in weights):
-        return Decline("its recurrent weights are diagonal matrices, which is not implemented; give them in full")
+        return Decline("the recurrent weights are diagonal matrices, which are not supported; store them in full")
     for name, sizes in (("", weights[::2]), ("recurrent ", weights[1::2])):
         if len({w.shape for w in sizes}) > 1:
-            return Decline(f"its gates have {name}weights of shapes {', '.join(str(list(w.shape)) for w in sizes)}")
+            return Decline(
+                f"the gates have {name}weights of shapes {', '.join(str(list(w.shape)) for w in sizes)}, expected equal ones"
+            )
     norms = [op.tensor(gate.norm) is not None for gate in gates_of(op)]
     if len({*norms}) > 1:
-        return Decline(
-            f"{sum(norms)} of its {len(norms)} gates are normalized, and the kernel checks only some of them"
-        )
+        return Decline(f"{sum(norms)} of {len(norms)} gates are normalized, and the kernel checks only some of them")
     apart = [slot for gate in gates_of(op) if (slot := gate.peephole) is not None]
     batch = x.dims[int(rank == 3 and bool(op.options.time_major))]
     refused = (
@@ -159,7 +159,7 @@ def check_step(at: Instance) -> Decline | None:
     op = at.op
     kinds = {"FULL": lambda: check_lstm(op, 2), "BASIC": lambda: check_basic(op)}
     kind = op.options.kernel_type
-    return kinds[kind]() if kind in kinds else Decline(f"kernel type {kind} is not known")
+    return kinds[kind]() if kind in kinds else Decline(f"kernel type {kind} is unknown")
 
 
 @handler(

@@ -29,29 +29,29 @@ def scale_and_zero_point(tensor: Tensor | None) -> tuple[float, int]:
 def check_integer_lstm(op: Operator) -> Decline | None:
     """Return a Decline for operands that the integer kernel refuses or misreads."""
     if len(op.intermediates) != 5:
-        text = f"it has {len(op.intermediates)} intermediate tensors; the kernel with 16-bit gates has 5"
+        text = f"{len(op.intermediates)} intermediate tensors; the kernel with 16-bit gates has 5"
         return Decline(f"{text}; the kernel with 8-bit gates (12) confuses the gates' scales; quantize again")
     for slot, dtype in {HIDDEN: "int8", CELLS: "int16", out(0): "int8"}.items():
         if op[slot].dtype != dtype:
-            return Decline(f"{op[slot].name!r} is {op[slot].dtype}; the integer kernel reads {dtype}")
+            return Decline(f"{op[slot].name!r} has dtype {op[slot].dtype}; the integer kernel reads {dtype}")
     slots = [slot for gate in gates_of(op) for slot in gate if slot is not None and op.tensor(slot) is not None]
     slots += [slot for slot in (PROJECTION, PROJECTION_BIAS) if op.tensor(slot) is not None]
     for slot in slots:
         if not op[slot].is_constant:
-            return Decline(f"its operand {op[slot].name!r} must be constant for integer kernels")
+            return Decline(f"operand {op[slot].name!r} must be constant for integer kernels")
     scales = (0, HIDDEN, CELLS, out(0), *(slot for slot in slots if op[slot].dtype != "int32"))
     for tensor in (*(op[slot] for slot in scales), op.intermediates[4], *gate_sum_tensors(op)):
         if not scale_and_zero_point(tensor)[0]:
             return Decline(f"{tensor.name if tensor else 'an intermediate'!r} must have one scale")
     if wide := next((op[slot] for slot in slots if op[slot].rank == 2 and op[slot].dtype != "int8"), None):
-        return Decline(f"its weights {wide.name!r} are {wide.dtype}; the integer kernel reads int8")
+        return Decline(f"weights {wide.name!r} have dtype {wide.dtype}; the integer kernel reads int8")
     exponent = power_of_two_exponent(scale_and_zero_point(op[CELLS])[0])
     if exponent is None:
-        return Decline("the scale of its cells is not a power of two, which LiteRT requires")
+        return Decline("the scale of the cell state is not a power of two, which LiteRT requires")
     if not -15 <= exponent <= -9:
-        return Decline("the scale of its cells is not between 2^-15 and 2^-9; LiteRT has no tanh for others")
+        return Decline("the scale of the cell state is not between 2^-15 and 2^-9, the range of LiteRT's tanh")
     if has_peepholes(op) and op[OUTPUT.recurrent].shape[0] != op[OUTPUT.recurrent].shape[1]:
-        return Decline("it has peepholes and a projection to another size, for which the kernel confuses cells")
+        return Decline("with peepholes and a projection to another size, the kernel confuses cell states")
     return None
 
 

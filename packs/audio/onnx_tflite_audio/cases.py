@@ -44,7 +44,7 @@ def filters() -> Iterator[Case]:
     yield alone(op, "the greatest", [x, *operands], y, custom_options={"num_channels": 3}, given=most)
     other = tensor(4, dtype="uint64")
     yield alone(
-        op, "too many", [x, *operands], other, custom_options={"num_channels": 4}, refused="fewer than 5 starts"
+        op, "too many", [x, *operands], other, custom_options={"num_channels": 4}, refused="fewer than 5 entries"
     )
     short = tensor(9, dtype="uint32")
     yield alone(op, "too few", [short, *operands], y, custom_options={"num_channels": 3}, refused="reach beyond")
@@ -66,7 +66,12 @@ def filters() -> Iterator[Case]:
     spread = given(*(k * 8607437 for k in range(499)))
     yield alone(op, "over the range", [x], y, custom_options=options, given=spread, **EXACT)
     yield alone(
-        op, "a shift too far", [x], y, custom_options={**options, "input_correction_bits": 32}, refused="its shift 32"
+        op,
+        "a shift too far",
+        [x],
+        y,
+        custom_options={**options, "input_correction_bits": 32},
+        refused="input_correction_bits is 32",
     )
 
     op = "CUSTOM.SignalPCAN"
@@ -86,12 +91,12 @@ def filters() -> Iterator[Case]:
 def refusals() -> Iterator[Case]:
     x = tensor(16, dtype="int16", scale=0)
     for name, said in (
-        ("Delay", "keeps the samples that it holds back from call to call"),
-        ("Framer", "keeps the samples of the frames that are not full from call to call"),
-        ("OverlapAdd", "keeps the tail of the last frame from call to call"),
-        ("FilterBankSpectralSubtraction", "keeps its estimate of the noise from call to call"),
-        ("Stacker", "keeps the frames to the left from call to call"),
-        ("FftAutoScale", "wraps at -32768"),
+        ("Delay", "keeps delayed samples in memory"),
+        ("Framer", "keeps the samples of incomplete frames in memory"),
+        ("OverlapAdd", "keeps the tail of the last frame in memory"),
+        ("FilterBankSpectralSubtraction", "keeps the noise estimate in memory"),
+        ("Stacker", "keeps previous frames in memory"),
+        ("FftAutoScale", "overflows at -32768"),
     ):
         yield alone(f"CUSTOM.Signal{name}", "refused", [x], x, custom_options={"shift": 1}, refused=said)
 
@@ -113,7 +118,7 @@ def windows() -> Iterator[Case]:
         [tensor(14, dtype="int16", scale=0), weights],
         tensor(14, dtype="int16", scale=0),
         custom_options={"shift": 12},
-        refused="is not a frame of 14",
+        refused="does not fit a frame of 14",
     )
 
 
@@ -164,7 +169,12 @@ def spectra() -> Iterator[Case]:
         custom_options={"T": 7, "fft_length": 16}, refused="int16 FFTs round after every butterfly",
     )  # fmt: skip
     yield alone(
-        op, "a longer spectrum", [tensor(20)], tensor(16), custom_options=options, refused="makes 16 samples of 20"
+        op,
+        "a longer spectrum",
+        [tensor(20)],
+        tensor(16),
+        custom_options=options,
+        refused="makes 16 samples of 20 values",
     )
 
 
@@ -181,5 +191,5 @@ def energies() -> Iterator[Case]:
         [x],
         y,
         custom_options={"start_index": 2, "end_index": 14},
-        refused="does not lie in a spectrum",
+        refused="is outside a spectrum",
     )

@@ -30,16 +30,16 @@ def check_filter_bank(at: Instance) -> Decline | None:
     given = [array for slot in range(1, 6) if (array := op.constant(slot)) is not None]
     frequencies, channels = op[0].dims[-1], op.options.get("num_channels")
     if channels is None or op[~0].dims != (channels,):
-        return Decline(f"its channels are {list(op[~0].dims)}, its options say {channels}")
+        return Decline(f"the filters have {list(op[~0].dims)} channels, but option num_channels is {channels}")
     if len(given) < 5 or frequencies is None:
-        return Decline("its weights, or how many frequencies there are, are known at run time only")
+        return Decline("the weights or the number of frequencies are runtime values; they must be constant")
     weights, unweights, starts, firsts, widths = given
     if min(len(starts), len(firsts), len(widths)) <= channels:
-        return Decline(f"it has fewer than {channels + 1} starts and widths")
+        return Decline(f"starts or widths have fewer than {channels + 1} entries")
     widths = widths[: channels + 1].astype(np.int64)
     ends, taken = starts[: channels + 1] + widths, firsts[: channels + 1] + widths
     if min(*starts, *firsts, *widths) < 0 or max(ends) > frequencies or max(taken) > min(len(weights), len(unweights)):
-        return Decline("its channels reach beyond its frequencies or weights")
+        return Decline("channels reach beyond the frequencies or the weights")
     return None
 
 
@@ -127,9 +127,11 @@ def check_log_options(at: Instance) -> Decline | None:
     """Return a Decline for options that the kernel uses as shifts without checking."""
     options = at.op.options
     if missing := [name for name in ("input_correction_bits", "output_scale") if name not in options]:
-        return Decline(f"its options lack {', '.join(missing)}")
+        return Decline(f"the options lack {', '.join(missing)}")
     if not (0 <= options.input_correction_bits < 32 and 0 <= options.output_scale < 2**31):
-        return Decline(f"its scale is {options.output_scale}, its shift {options.input_correction_bits}")
+        return Decline(
+            f"output_scale is {options.output_scale} and input_correction_bits is {options.input_correction_bits}"
+        )
     return None
 
 
@@ -182,10 +184,10 @@ def check_pcan(at: Instance) -> Decline | None:
     """Return a Decline for operands that the kernel reads without checking."""
     table, shift = at.op.constant(2), at.op.options.get("snr_shift")
     if shift is None or not 0 <= shift < 64:
-        return Decline(f"its shift is {shift}")
+        return Decline(f"the shift is {shift}")
     if table is None or table.size < ENTRIES:
-        return Decline(f"its table is computed, or has fewer than {ENTRIES} entries")
-    return None if at.op[0].dims == at.op[1].dims else Decline("its signal and its noise are of different lengths")
+        return Decline(f"the table is not constant, or has fewer than {ENTRIES} entries")
+    return None if at.op[0].dims == at.op[1].dims else Decline("signal and noise differ in length")
 
 
 def apply_gain(op: Operator, x: Array, noise: Array, table: Array) -> Array:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from onnx_tflite_plugin.api import Context, Decline, Handler, Refusal, Terminate, Value, handler
 
-STATE = "its kernel keeps {} from call to call in memory of its own, which no tensor of the file stands for"
-ASK = "cut the model behind it (--inputs-at), and compute the features in front of the network"
+STATE = "the kernel keeps {} in memory of its own, for which the file has no tensor"
+ASK = "cut the model after the operator (--inputs-at) and compute the features before the network"
 
 
 def refuse(name: str, reason: str) -> Handler:
@@ -19,11 +19,11 @@ def refuse(name: str, reason: str) -> Handler:
     return refused
 
 
-delay = refuse("Delay", STATE.format("the samples that it holds back"))
-framer = refuse("Framer", STATE.format("the samples of the frames that are not full"))
+delay = refuse("Delay", STATE.format("delayed samples"))
+framer = refuse("Framer", STATE.format("the samples of incomplete frames"))
 overlap_add = refuse("OverlapAdd", STATE.format("the tail of the last frame"))
-spectral_subtraction = refuse("FilterBankSpectralSubtraction", STATE.format("its estimate of the noise"))
-stacker = refuse("Stacker", STATE.format("the frames to the left"))
+spectral_subtraction = refuse("FilterBankSpectralSubtraction", STATE.format("the noise estimate"))
+stacker = refuse("Stacker", STATE.format("previous frames"))
 fft_auto_scale = refuse(
-    "FftAutoScale", "its kernel's search for the greatest magnitude wraps at -32768 and starts anew behind it"
+    "FftAutoScale", "the kernel's search for the largest magnitude overflows at -32768 and restarts after it"
 )

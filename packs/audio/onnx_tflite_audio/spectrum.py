@@ -24,15 +24,15 @@ from onnx_tflite_plugin.api import (
 def check_float(op: Operator) -> Decline | None:
     """Return a Decline for fixed-point transforms, which are not expressible in ONNX, and missing options."""
     if op[0].dtype != "float32":
-        return Decline(f"{op[0].dtype} FFTs round after every butterfly, which ONNX has no form of")
-    return None if "fft_length" in op.options else Decline("its options lack fft_length")
+        return Decline(f"{op[0].dtype} FFTs round after every butterfly, which is not expressible in ONNX")
+    return None if "fft_length" in op.options else Decline("the options lack fft_length")
 
 
 def leading_sizes(ctx: Context) -> list[int]:
     """Return the sizes before the last axis, for a Reshape. Raises Refusal for several dynamic dimensions."""
     sizes = ctx.op[0].dims[:-1]
     if None in sizes[1:]:
-        raise Refusal("the number of its frames is unknown; give it with --input-shape")
+        raise Refusal("the number of frames is dynamic; set it with --input-shape")
     return [-1 if size is None else size for size in sizes]
 
 
@@ -42,7 +42,7 @@ def check_rfft(at: Instance) -> Decline | None:
         return declined
     length, frame = at.op.options.fft_length, at.op[0].dims[-1]
     if length < 2 or length % 2 or frame is None or frame > length:
-        return Decline(f"its transform of {length} does not hold a frame of {frame}")
+        return Decline(f"a transform of length {length} does not hold a frame of {frame} samples")
     return None
 
 
@@ -88,7 +88,9 @@ def check_irfft(at: Instance) -> Decline | None:
         return declined
     length, given, taken = at.op.options.fft_length, at.op[0].dims[-1], at.op[~0].dims[-1]
     if length < 2 or length % 2 or (given, taken) != (length + 2, length):
-        return Decline(f"its transform makes {taken} samples of {given} numbers, by options {length} of {length + 2}")
+        return Decline(
+            f"the transform makes {taken} samples of {given} values; fft_length {length} requires {length + 2} values"
+        )
     return None
 
 
@@ -126,9 +128,9 @@ def check_range(at: Instance) -> Decline | None:
     """Return a Decline unless the range lies in the spectrum, as the kernel assumes."""
     options, size = at.op.options, at.op[~0].dims[-1]
     if missing := [name for name in ("start_index", "end_index") if name not in options]:
-        return Decline(f"its options lack {', '.join(missing)}")
+        return Decline(f"the options lack {', '.join(missing)}")
     if len(at.op[0].dims) != 1 or size is None or not 0 <= options.start_index <= options.end_index <= size:
-        return Decline(f"its range {options.start_index} to {options.end_index} does not lie in a spectrum of {size}")
+        return Decline(f"the range {options.start_index} to {options.end_index} is outside a spectrum of {size}")
     return None
 
 

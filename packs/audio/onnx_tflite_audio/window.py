@@ -13,10 +13,12 @@ LEAST, MOST = -(1 << 15), (1 << 15) - 1
 def check_frames(at: Instance) -> Decline | None:
     """Return a Decline unless frames are as long as the window, in which steps the kernel reads the input."""
     if "shift" not in at.op.options:
-        return Decline("its options lack shift")
+        return Decline("the options lack shift")
     length, frame = at.op[1].dims[-1], at.op[0].dims[-1]
     return (
-        None if length is not None and length == frame else Decline(f"its window of {length} is not a frame of {frame}")
+        None
+        if length is not None and length == frame
+        else Decline(f"a window of length {length} does not fit a frame of {frame} samples")
     )
 
 

@@ -47,8 +47,8 @@ def convolutions() -> Iterator[Case]:
     yield convolved("same, stride 1", SAME, (1, 1), (3, 5))
     yield convolved("two by two, as segmentation networks end", SAME, (2, 2), (2, 2), version=bytes(8))
     yield convolved("a batch of unknown size", VALID, (2, 2), (3, 2), x=(None, 5, 7, 3))
-    yield convolved("no padding", 0, (2, 2), (3, 2), refused="the kernel knows 1 (SAME) and 2 (VALID)")
-    short: dict[str, Any] = {"custom_options": b"\1\0\0\0", "refused": "the kernel reads 12"}
+    yield convolved("no padding", 0, (2, 2), (3, 2), refused="the kernel supports 1 (SAME) and 2 (VALID)")
+    short: dict[str, Any] = {"custom_options": b"\1\0\0\0", "refused": "but the kernel reads 12"}
     yield alone(
         op,
         "short options",
@@ -117,7 +117,7 @@ def unpoolings() -> Iterator[Case]:
     )
     overlapping: dict[str, Any] = {
         "custom_options": pool(SAME, (1, 1), (2, 2)),
-        "refused": "its elements have no one place",
+        "refused": "elements have no single position",
     }
     yield alone(op, "windows that overlap", [x, x], tensor(2, 10, 14, 11), **overlapping)
 
@@ -148,7 +148,7 @@ def samplings() -> Iterator[Case]:
         for place in BOTH:
             case: dict[str, Any] = {"custom_options": options, "version": 2, "given": given, "transposes": 2 + own}
             yield place(op, name, [image, matrix], result, **case)
-    refused: dict[str, Any] = {"custom_options": options, "version": 1, "refused": "version 2 alone"}
+    refused: dict[str, Any] = {"custom_options": options, "version": 1, "refused": "version 2 only"}
     yield alone(op, "the first version", [image, matrix], result, **refused)
 
 
@@ -157,7 +157,7 @@ def landmarks() -> Iterator[Case]:
     for size in (2, 3):
         yield versioned(op, f"of {size} numbers", [tensor(1, 17, size), tensor(1, 4, 4)], tensor(1, 17, size), {})
     yield versioned(
-        op, "several", [tensor(2, 17, 3), tensor(1, 4, 4)], tensor(2, 17, 3), {}, refused="[1, N, 2] and [1, N, 3]"
+        op, "several", [tensor(2, 17, 3), tensor(1, 4, 4)], tensor(2, 17, 3), {}, refused="[1, N, 2] or [1, N, 3]"
     )
 
 
@@ -182,10 +182,10 @@ def matrices() -> Iterator[Case]:
         [x],
         y,
         {**options, "left_rotation_idx": 17},
-        refused="its options name landmarks",
+        refused="the options name landmarks",
     )
     lacking = {name: value for name, value in options.items() if name != "scale_y"}
-    yield versioned(op, "an option that is missing", [x], y, lacking, refused="its options lack scale_y")
+    yield versioned(op, "an option that is missing", [x], y, lacking, refused="the options lack scale_y")
 
 
 def versioned(op: str, name: str, inputs: Any, output: Any, options: Any, **more: Any) -> Case:

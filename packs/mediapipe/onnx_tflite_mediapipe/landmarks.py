@@ -15,7 +15,7 @@ def check_points(at: Instance) -> Decline | None:
     """Return a Decline for landmarks of a shape that the kernel refuses."""
     shape = at.op[0].dims
     if len(shape) != 3 or shape[0] != 1 or shape[2] not in (2, 3):
-        return Decline(f"its landmarks are {list(shape)}, the kernel takes [1, N, 2] and [1, N, 3]")
+        return Decline(f"landmarks have shape {list(shape)}; the kernel requires [1, N, 2] or [1, N, 3]")
     return check_version(at)
 
 
@@ -57,14 +57,14 @@ def check_crop(at: Instance) -> Decline | None:
     """Return a Decline for options or landmarks that the kernel refuses."""
     options, shape = at.op.options, at.op[0].dims
     if missing := [name for name in NEEDED if name not in options]:
-        return Decline(f"its options lack {', '.join(missing)}")
+        return Decline(f"the options lack {', '.join(missing)}")
     if len(shape) != 3 or shape[2] != 3:
-        return Decline(f"its landmarks are {list(shape)}, the kernel takes [1, N, 3]")
+        return Decline(f"landmarks have shape {list(shape)}; the kernel requires [1, N, 3]")
     indices = (*crop_landmarks(at.op), options.left_rotation_idx, options.right_rotation_idx)
     if not crop_landmarks(at.op) or min(indices) < 0 or max(indices) >= (shape[1] or max(indices) + 1):
-        return Decline(f"its options name landmarks {indices}, of {shape[1]}")
+        return Decline(f"the options name landmarks {indices}, but there are {shape[1]}")
     if min(options.output_height, options.output_width, options.scale_x, options.scale_y) <= 0:
-        return Decline("its scales and sizes of the output are not all positive, which the kernel refuses")
+        return Decline("scales and output sizes are not all positive, which the kernel refuses")
     return check_version(at)
 
 

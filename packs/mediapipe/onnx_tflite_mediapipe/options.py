@@ -56,16 +56,16 @@ def _bounds(number: int) -> tuple[float | None, float | None]:
 
 def _integers(op: Operator, count: int) -> tuple[int, ...]:
     if len(op.custom_options) < 4 * count:
-        raise Refusal(f"its options are {len(op.custom_options)} bytes, the kernel reads {4 * count}")
+        raise Refusal(f"the options have {len(op.custom_options)} bytes, but the kernel reads {4 * count}")
     return struct.unpack_from(f"<{count}i", op.custom_options)
 
 
 def _padding(op: Operator, number: int) -> str:
     if number not in PADDINGS:
-        raise Refusal(f"its padding is {number}, the kernel knows 1 (SAME) and 2 (VALID)")
+        raise Refusal(f"padding is {number}; the kernel supports 1 (SAME) and 2 (VALID)")
     return PADDINGS[number]
 
 
 def check_version(at: Instance) -> Decline | None:
     """Return a Decline for version 1, which MediaPipe does not register and which has other options."""
-    return None if at.op.version == 2 else Decline("MediaPipe has kernels of version 2 alone")
+    return None if at.op.version == 2 else Decline("MediaPipe has kernels of version 2 only")

@@ -25,7 +25,7 @@ def max_pooling(ctx: Context, x: Value) -> tuple[Value, Value]:
     options, ops = window(ctx.op), ctx.ops
     _, height, width, _ = ctx.op[0].dims
     if height is None or width is None:
-        raise Refusal("its indices depend on the image's size, which is unknown; give it with --input-shape")
+        raise Refusal("the indices depend on the image's size, which is dynamic; set it with --input-shape")
     pads = conv_pads(options.padding, (height, width), options.size, options.strides, (1, 1))
     pooled, places = ops.MaxPool(x, kernel_shape=options.size, strides=options.strides, pads=pads, outputs=2)
     in_image = ops.Mod(places, height * width)
@@ -52,7 +52,7 @@ def check_windows(at: Instance) -> Decline | None:
     options = window(at.op)
     if options.strides != options.size:
         return Decline(
-            f"its windows {options.size} and strides {options.strides} differ, so its elements have no one place"
+            f"windows {options.size} and strides {options.strides} differ, so elements have no single position"
         )
     return None
 
@@ -70,7 +70,7 @@ def max_unpooling(ctx: Context, x: Value, indices: Value) -> Value:
     """Emit MaxUnpool with indices converted from the window to the tensor."""
     options, ops = window(ctx.op), ctx.ops
     if None in ctx.op[0].dims:
-        raise Refusal("its indices depend on all sizes, of which some are unknown; give them with --input-shape")
+        raise Refusal("the indices depend on all sizes, some of which are dynamic; set them with --input-shape")
     batch, height, width, channels = ctx.op[0].shape
     rows, columns = height * options.size[0], width * options.size[1]
     in_window = ops.Cast(indices, to="int64")

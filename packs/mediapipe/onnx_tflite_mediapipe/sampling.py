@@ -12,7 +12,7 @@ from onnx_tflite_plugin.api import Context, Decline, Implicit, Instance, Refusal
 def check_batch(at: Instance) -> Decline | None:
     """Return a Decline for a batch, of which the kernel transforms the first image only."""
     return check_version(at) or (
-        None if at.op[0].dims[0] == 1 else Decline("it transforms the first image of a batch alone")
+        None if at.op[0].dims[0] == 1 else Decline("the operator transforms only the first image of a batch")
     )
 
 
@@ -32,7 +32,7 @@ def transform_tensor(ctx: Context, image: Value, matrix: Value) -> Value:
     _, height, width, _ = ctx.op[0].dims
     _, rows, columns, _ = ctx.op[~0].dims
     if height is None or width is None or rows is None or columns is None:
-        raise Refusal("the places it looks at depend on sizes that are unknown; give them with --input-shape")
+        raise Refusal("sampling positions depend on dynamic sizes; set them with --input-shape")
     places = map_coordinates(ctx, matrix, rows, columns)
     last = np.asarray([width - 1, height - 1], np.float32)
     grid = ops.Sub(ops.Mul(places, 2 / np.maximum(last, 1)), np.float32(1))

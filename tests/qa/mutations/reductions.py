@@ -76,7 +76,7 @@ MUTATIONS = (
         emits={"Min": left_out},
     ),
     Mutation(
-        "rows of one number are rows as others",
+        "transforms of length 1 are rows as others",
         "RFFT2D",
         ("RFFT2D-rows_of_one_number",),
         fields={"accepts": None},

@@ -123,7 +123,10 @@ def segments(draw: Draw, op: str) -> Case:
 @draws("RFFT2D")
 def transformed(draw: Draw, op: str) -> Case:
     x = draw.data(Spec(draw.shape(2)), fixed=0)
-    lengths = [draw.pick(1, 2, 4, 8, 16), draw.pick(2, 4, 8, 16)]  # of rows of one number the kernel mixes up its parts
+    lengths = [
+        draw.pick(1, 2, 4, 8, 16),
+        draw.pick(2, 4, 8, 16),
+    ]  # of transforms of length 1 the kernel mixes up its parts
     y = Spec((*x.array.shape[:-2], lengths[0], lengths[1] // 2 + 1), "complex64")
     return operator(draw, op, [x, table(lengths)], y)
 

@@ -51,10 +51,6 @@ def refusals() -> Iterator[Case]:
         custom_options=usual,
         refused="no kernel for dtypes int8",
     )
-    yield alone(code, "no NodeDef", [x, x], x, custom_options=b"", refused="its options hold no valid NodeDef")
-    yield alone(
-        code, "another operator's NodeDef", [x, x], x, custom_options=other, refused="its NodeDef is that of 'Sub'"
-    )
-    yield alone(
-        code, "one operand", [x], x, custom_options=usual, refused="it has 1 operands, TensorFlow's AddV2 takes 2"
-    )
+    yield alone(code, "no NodeDef", [x, x], x, custom_options=b"", refused="the options hold no valid NodeDef")
+    yield alone(code, "another operator's NodeDef", [x, x], x, custom_options=other, refused="the NodeDef of 'Sub'")
+    yield alone(code, "one operand", [x], x, custom_options=usual, refused="1 operands, but TensorFlow's AddV2 has 2")

@@ -70,10 +70,10 @@ def first(array: Array) -> Array:
 def refusals() -> Iterator[Case]:
     x, w = tensor(1, 5, 7, 3), constant(np.ones((1, 1, 3, 2)), "float32")
     for name, attributes, why in (
-        ("another data format", {"data_format": "NCHW_VECT_C"}, "its data format is NCHW_VECT_C"),
-        ("strides along channels", {"strides": (1, 1, 1, 2)}, "which are not 1 along batch and channels"),
-        ("no padding", {"padding": ""}, "its padding is missing"),
-        ("a list as a text", {"padding": (1, 2)}, "attribute 'padding' of its NodeDef is tuple, expected bytes"),
+        ("another data format", {"data_format": "NCHW_VECT_C"}, "data_format is NCHW_VECT_C"),
+        ("strides along channels", {"strides": (1, 1, 1, 2)}, "batch and channels require 1"),
+        ("no padding", {"padding": ""}, "padding is missing"),
+        ("a list as a text", {"padding": (1, 2)}, "attribute 'padding' of the NodeDef is tuple, expected bytes"),
     ):
         options = select_options("Conv2D", node("Conv2D", {"strides": (1, 1, 1, 1), "padding": "VALID", **attributes}))
         yield alone("CUSTOM.FlexConv2D", name, [x, w], tensor(1, 5, 7, 2), custom_options=options, refused=why)

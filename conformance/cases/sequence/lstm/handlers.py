@@ -244,9 +244,9 @@ def refused(op: str) -> Iterator[Case]:
     yield lstm("float32 without an activation", {"refused": "activation NONE"}, op=op, fused_activation_function="NONE")
     kept = {"refused": "not variable tensors"}
     yield lstm("float32 whose states are handed in", kept, op=op, variable=False)
-    uneven = {"refused": "zero points other than 0"}
+    uneven = {"refused": "nonzero zero points"}
     yield lstm("float32 with zero points", uneven, op=op, weights="int8", point=3)
-    rows = {"refused": "a scale per row"}
+    rows = {"refused": "one scale per row"}
     yield lstm("float32 with scales per row", rows, op=op, weights="int8", per_row=True)
     yield lstm(
         "int8 with 8 bit gates",
@@ -262,7 +262,7 @@ def refused(op: str) -> Iterator[Case]:
     yield lstm("int8 with coarse cells", coarse, op=op, dtype="int8", weights="int8", cells_scale=2.0**-8)
     huge = {"refused": "exceed 32 bits after rescaling"}
     yield lstm("int8 with scales beyond measure", huge, op=op, dtype="int8", weights="int8", reach=1e7)
-    mixed = {"refused": "confuses cells"}
+    mixed = {"refused": "confuses cell states"}
     yield lstm(
         "int8 that peeps and projects", mixed, op=op, dtype="int8", weights="int8", peephole=True, outputs=OUTPUTS
     )
