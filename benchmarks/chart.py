@@ -10,7 +10,7 @@ from benchmarks.table import what
 from onnx_tflite_plugin.cli.output import plural
 from onnx_tflite_plugin.errors import MissingExtra
 
-# Okabe and Ito's, which colour-blind readers tell apart.
+# Okabe and Ito's, which color-blind readers tell apart.
 _COLOURS = {OURS: "#0072B2", "tf2onnx": "#E69F00", "tflite2onnx": "#009E73"}
 _WIDTH = 11  # inches
 _BAR, _GAP = 0.2, 0.14  # inches for a bar, and between models
@@ -38,17 +38,17 @@ def draw(rows: Sequence[Row], path: Path, notes: Sequence[str] = ()) -> None:
     axes = figure.add_subplot()
     axes.set_xscale("log")
     axes.axvline(1, color="black", linewidth=1)
-    labelled: dict[float, str] = {}
+    labeled: dict[float, str] = {}
     top = 0.0
     for row in shown:
-        labelled[top + len(row.outcomes) * _BAR / 2] = _label(row)
+        labeled[top + len(row.outcomes) * _BAR / 2] = _label(row)
         for k, one in enumerate(row.outcomes):
-            place, colour = top + (k + 0.5) * _BAR, _COLOURS.get(one.converter, "gray")
+            place, color = top + (k + 0.5) * _BAR, _COLOURS.get(one.converter, "gray")
             if one.ratio is None:
-                axes.annotate(f" {what(one.problem)}", (1, place), va="center", size=_SMALL, color=colour)
+                axes.annotate(f" {what(one.problem)}", (1, place), va="center", size=_SMALL, color=color)
                 continue
             ratio = one.ratio.median
-            axes.barh(place, ratio - 1, _BAR * 0.85, left=1, color=colour)
+            axes.barh(place, ratio - 1, _BAR * 0.85, left=1, color=color)
             axes.hlines(place, one.ratio.low, one.ratio.high, color="black", linewidth=1)
             end, side = (max(one.ratio.high, 1), "left") if ratio >= 1 else (min(one.ratio.low, 1), "right")
             axes.annotate(
@@ -56,7 +56,7 @@ def draw(rows: Sequence[Row], path: Path, notes: Sequence[str] = ()) -> None:
                 ha=side, va="center", size=_SMALL,
             )  # fmt: skip
         top += len(row.outcomes) * _BAR + _GAP
-    axes.set_yticks(list(labelled), list(labelled.values()), size=_SMALL)
+    axes.set_yticks(list(labeled), list(labeled.values()), size=_SMALL)
     axes.set_ylim(top, -_GAP)
     low, high = _limits(shown)
     axes.set_xlim(low, high)

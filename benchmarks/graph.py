@@ -47,7 +47,7 @@ def _fused(node: NodeProto) -> bool:
 def _unfused(graph: GraphProto) -> int:
     """Operators that compute on floats on a way from dequantizing to quantizing; those that only move data are not.
 
-    Dequantizing is DequantizeLinear, or a Cast of what QuantizeLinear gave and the Mul behind it.
+    Dequantizing is DequantizeLinear, or a Cast of what QuantizeLinear gave and the Mul after it.
     """
     kinds: dict[str, str] = {}  # what is known of a value: "stored" integers, those "cast", or "float"
     computing = []

@@ -62,7 +62,7 @@ def steps(g: GraphBuilder, count: int) -> None:
 
 
 def calls(g: GraphBuilder, count: int) -> None:
-    """Composites, one behind the other, of one subgraph of one operator."""
+    """Composites, one after the other, of one subgraph of one operator."""
     inner = g.model.subgraph("inner")
     inner.operator("NEG", [inner.input("x", (1, 8))], [y := inner.tensor("y", (1, 8))])
     inner.output(y)

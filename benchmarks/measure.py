@@ -24,7 +24,7 @@ _WARM_UP = 3
 # What the clock cannot leave out is that others empty the caches, which costs the runtime more that uses more memory.
 # That only ever adds time, and rarely to every piece between two turns of the scheduler: hence the fastest piece. What
 # lasts longer, as a clock rate that falls, meets everybody in a round: hence the ratio round by round. With two busy
-# neighbours on two cores the median of the most sensitive network tried still rose by up to half, the ratio of its
+# neighbors on two cores the median of the most sensitive network tried still rose by up to half, the ratio of its
 # fastest rounds mostly by less than a tenth: that one is told as well.
 clock = time.process_time
 

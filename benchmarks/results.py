@@ -15,7 +15,7 @@ OURS = "ours"
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """ONNX Runtime's optimised graph: operators on integers, and float ones between dequantizing and quantizing."""
+    """ONNX Runtime's optimized graph: operators on integers, and float ones between dequantizing and quantizing."""
 
     fused: int
     unfused: int

@@ -65,7 +65,7 @@ def blockwise(scales: int, block_size: int, zero_points: int | None = None) -> T
 
 @dataclass
 class _External:
-    """Bytes kept behind the flatbuffer; ``offset`` is from the start of the file."""
+    """Bytes kept after the flatbuffer; ``offset`` is from the start of the file."""
 
     data: bytes
     offset: int = _UNPLACED
@@ -114,9 +114,9 @@ class GraphBuilder:
         sparsity: Table | None = None,
         listed: tuple[str, Sequence[int | None]] | None = None,
     ) -> TensorRef:
-        """A tensor computed at run time, or a variable. ``listed``: dtype and shape of the tensors that a variant lists.
+        """A tensor computed at runtime, or a variable. ``listed``: dtype and shape of the tensors that a variant lists.
 
-        ``None`` or -1 in ``shape`` is an unknown size (stored as 1, and as -1 in the signature, unless ``signature``
+        ``None`` or -1 in ``shape`` is a dynamic size (stored as 1, and as -1 in the signature, unless ``signature``
         is given); a shape of ``None`` is an unknown rank.
         """
         sizes = tuple(-1 if size is None else int(size) for size in shape or ())
@@ -158,7 +158,7 @@ class GraphBuilder:
     ) -> TensorRef:
         """A constant tensor; strings, int4, uint4 and int2 (ml_dtypes) are packed as the schema wants.
 
-        ``dtype`` converts the value (default: its own); ``external`` puts the bytes behind the flatbuffer.
+        ``dtype`` converts the value (default: its own); ``external`` puts the bytes after the flatbuffer.
         """
         array, kind = typed(value, dtype)
         buffer = self.model.buffer(stored_bytes(array, kind), external=external)
@@ -281,7 +281,7 @@ class ModelBuilder:
         return len(self._buffers) - 1
 
     def external(self, data: bytes) -> _External:
-        """Bytes to keep behind the flatbuffer."""
+        """Bytes to keep after the flatbuffer."""
         self._externals.append(_External(data))
         return self._externals[-1]
 

@@ -23,7 +23,7 @@ class Case:
     ``op``: the handler on trial, as its entry point is named. ``dtype``: the column of the support table it counts in.
     ``given``: arrays by input name for every run, or one mapping a run; what they leave out is drawn, floats
     from ``span`` where there is one. ``runs``: invocations of one session, which is how states are carried.
-    ``sizes``: what unknown sizes are besides the stored ones, in a run each: those of axis 0, each further axis has one
+    ``sizes``: what dynamic sizes are besides the stored ones, in a run each: those of axis 0, each further axis has one
     more than the axis before. Empty where LiteRT takes no other.
     ``opsets``: ``None`` is the target's default. ``options``: further options of ``convert``.
 

@@ -14,7 +14,7 @@ IMAGE = (2, 5, 7, 3)
 
 @dataclass(frozen=True)
 class Copy:
-    """An operator by its input and its results, with constants in front of the input and behind it."""
+    """An operator by its input and its results, with constants before the input and after it."""
 
     after: Sequence[Sequence[int]]
     behind: Sequence[Spec] = ()

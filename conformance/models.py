@@ -177,7 +177,7 @@ class Net:
         )
 
     def drained(self, ref: TensorRef) -> TensorRef:
-        """A convolution behind a tensor, and what it gives."""
+        """A convolution after a tensor, and what it gives."""
         spec = self._specs[ref]
         *shape, channels = spec.shape
         wanted = spec.shaped(*shape, (channels or 1) + _EXTRA_CHANNELS)

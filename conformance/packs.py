@@ -114,7 +114,7 @@ def _entries() -> Iterator[tuple[str, EntryPoint]]:
 
 
 def _loaded(dist: str, entry: EntryPoint) -> list[Case]:
-    """The cases behind an entry point. Raises Failed."""
+    """The cases after an entry point. Raises Failed."""
     with guarded(f"cases {entry.name}", dist, entry.value.partition(":")[0]):
         given = entry.load()
         cases: Iterable[object] = given() if callable(given) else given

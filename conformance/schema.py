@@ -1,7 +1,7 @@
 """The TFLite schema as the ``tflite`` package knows it, and one encoder for all its tables.
 
 Fields, slots and defaults are found by calling the package's generated writer functions with a recorder
-in the builder's place, so no table is spelled out here but the few that the package lacks. A table to
+in the builder's place, so no table is decomposed here but the few that the package lacks. A table to
 write is plain data, ``Table("Conv2DOptions", {"padding": "SAME", "stride_h": 2})``, nested as the file is.
 """
 

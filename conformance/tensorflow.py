@@ -131,7 +131,7 @@ def of_tensorflow(
             continue
         yield case(one, one.name, known=True, **given)
         if f"{one.op}, {one.name}" not in fixed_alone and not all(one.constant):
-            yield case(one, f"{one.name}, unknown sizes", known=False, **given)
+            yield case(one, f"{one.name}, dynamic sizes", known=False, **given)
 
 
 def case(one: Stored, name: str, *, known: bool, **given: Any) -> Case:

@@ -33,9 +33,10 @@ class Variant(NamedTuple):
 
 
 def variants_of(case: Case, *, turns: bool = True) -> Iterator[Variant]:
-    """All of them; the local plan, left out where the least one moves nothing, is for another target than the turned.
+    """Return all variants. The local plan is omitted if the minimum plan moves nothing.
 
-    ``turns``: whether graph edges can be turned; a second target is then tried so alone, where the case asks nothing else of it.
+    ``turns``: graph inputs and outputs can be transposed; a second target is then tried with transposed ones only, unless
+    the case asks for more of it.
     """
     targets, first = case.targets, crc32(case.id.encode())
     turned, local = targets[first % len(targets)], targets[(first + 1) % len(targets)]

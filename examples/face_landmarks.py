@@ -37,7 +37,7 @@ def photo(path: Path) -> Image:
 
 
 def drawing() -> Image:
-    """Ellipses, painted over each other: center, radii (rows first, as shares of the image) and colour."""
+    """Ellipses, painted over each other: center, radii (rows first, as shares of the image) and color."""
     rows, columns = np.mgrid[0 : 1 : SIZE * 1j, 0 : 1 : SIZE * 1j]
     image = np.full((SIZE, SIZE, 3), 0.55)
     brown, skin, white, dark, red = (
@@ -63,9 +63,9 @@ def drawing() -> Image:
         ((0.52, 0.5), (0.36, 0.27), skin),
     )
     mouth = [((0.73, 0.5), (0.035, 0.1), red), ((0.725, 0.5), (0.006, 0.09), dark)]
-    for (y, x), (height, width), colour in (hair, neck, head, *eyes, *nose, *mouth):
+    for (y, x), (height, width), color in (hair, neck, head, *eyes, *nose, *mouth):
         inside = ((rows - y) / height) ** 2 + ((columns - x) / width) ** 2 < 1
-        image[inside] = colour
+        image[inside] = color
     return image.astype(np.float32)
 
 

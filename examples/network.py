@@ -110,7 +110,7 @@ def flat(weights: Array) -> Array:
 
 
 def taps(x: Array, stride: int = 1) -> Array:
-    """The 3×3 neighbourhood of every output position: ``n y x tap c``, zeros outside, placed as TFLite's SAME."""
+    """The 3×3 neighborhood of every output position: ``n y x tap c``, zeros outside, placed as TFLite's SAME."""
     before, after = same(x.shape[1], stride)
     padded = np.pad(x, ((0, 0), (before, after), (before, after), (0, 0)))
     return np.stack([padded[window] for window in windows(x.shape[1], stride)], axis=3)

@@ -24,7 +24,7 @@ class Box:
     """An operator; ``order``: what leaves it, written on the arrow behind."""
 
     text: str
-    colour: str
+    color: str
     order: str = ""
     note: str = ""
 
@@ -135,15 +135,15 @@ def _row(name: str, boxes: Sequence[Box], top: float) -> Iterator[str]:
     wide = STEP - 32
     for k, box in enumerate(boxes):
         left = NAMED + k * STEP
-        light = box.colour != MOVES
-        yield f'<rect x="{left}" y="{top}" width="{wide}" height="{HIGH}" rx="5" fill="{box.colour}" stroke="#8a94a6"/>'
-        yield _text(left + wide / 2, top + 21, box.text, colour="#1c2330" if light else "#fff")
+        light = box.color != MOVES
+        yield f'<rect x="{left}" y="{top}" width="{wide}" height="{HIGH}" rx="5" fill="{box.color}" stroke="#8a94a6"/>'
+        yield _text(left + wide / 2, top + 21, box.text, color="#1c2330" if light else "#fff")
         if box.note:
-            yield _text(left + wide / 2, top + HIGH + 16, box.note, size=10, colour="#5a6475")
+            yield _text(left + wide / 2, top + HIGH + 16, box.note, size=10, color="#5a6475")
         if k + 1 < len(boxes):
             right = left + wide
             yield f'<path d="M{right} {top + 17}h{STEP - wide - 6}" stroke="#5a6475" fill="none" marker-end="url(#to)"/>'
-            yield _text(right + (STEP - wide) / 2 - 2, top - 4, box.order, size=10, colour="#5a6475")
+            yield _text(right + (STEP - wide) / 2 - 2, top - 4, box.order, size=10, color="#5a6475")
 
 
 # --- elements in memory -----------------------------------------------------------------------
@@ -161,12 +161,12 @@ def _memory(title: str) -> str:
         parts.append(_text(MARGIN, top + 21, name, anchor="start", bold=True))
         for place, (y, x, c) in enumerate(cells):
             left = NAMED + place * 56
-            colour = (IMPLICIT, ATTRIBUTE, TRANSPARENT)[c]
+            color = (IMPLICIT, ATTRIBUTE, TRANSPARENT)[c]
             parts.append(
-                f'<rect x="{left}" y="{top}" width="52" height="{HIGH}" rx="3" fill="{colour}" stroke="#8a94a6"/>'
+                f'<rect x="{left}" y="{top}" width="52" height="{HIGH}" rx="3" fill="{color}" stroke="#8a94a6"/>'
             )
             parts.append(_text(left + 26, top + 21, f"{y},{x}  {'RGB'[c]}"))
-    parts.append(_text(NAMED, TOP + ROW - 14, "perm 0, 3, 1, 2 ↓     ↑ 0, 2, 3, 1", anchor="start", colour="#5a6475"))
+    parts.append(_text(NAMED, TOP + ROW - 14, "perm 0, 3, 1, 2 ↓     ↑ 0, 2, 3, 1", anchor="start", color="#5a6475"))
     return _svg(title, NAMED + 12 * 56 + MARGIN, TOP + 2 * ROW - 40, parts)
 
 
@@ -180,11 +180,11 @@ def _text(
     *,
     anchor: str = "middle",
     size: int = 12,
-    colour: str = "#1c2330",
+    color: str = "#1c2330",
     bold: bool = False,
 ) -> str:
     weight = ' font-weight="600"' if bold else ""
-    return f'<text x="{x:g}" y="{y:g}" font-size="{size}" text-anchor="{anchor}" fill="{colour}"{weight}>{escape(text)}</text>'
+    return f'<text x="{x:g}" y="{y:g}" font-size="{size}" text-anchor="{anchor}" fill="{color}"{weight}>{escape(text)}</text>'
 
 
 def _svg(title: str, width: float, height: float, parts: Sequence[str]) -> str:

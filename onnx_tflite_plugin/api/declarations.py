@@ -199,7 +199,7 @@ class Handler(Checked):
     ``types``: the dtypes that the kernel supports, one row per combination (``"float32, float32 int8 -> float32"``; ``_`` is
     any); others are refused before conversion. ``accepts``: a Decline for an instance, or None. A literal Decline refuses
     all: the operator is not expressible in ONNX.
-    ``evaluate``: output 0 if it is known at conversion time, or None. Consumers then see a constant of the file
+    ``evaluate``: output 0 if it is constant, or None. Consumers then see a constant of the file
     (``WidenedConstant`` if the file keeps an operand instead). For a variable tensor it is the initial value.
     ``sizes``: the shape of output 0, if the lowering takes it from the file and does not derive it from its operands, or if
     this is cheaper than lowering the operator in isolation. Raises Refusal if there is none.

@@ -1,4 +1,4 @@
-"""Constant folding at binding: operators that use a result known at conversion time get a constant instead.
+"""Constant folding at binding: operators that use a result constant get a constant instead.
 
 The operator that computes it stays, because its result may be a graph output. Otherwise its nodes are unused.
 """

@@ -49,7 +49,7 @@ def elimination_order(
 
 
 def eliminate(sizes: Mapping[int, int], order: Sequence[int], tables: Iterable[Table]) -> dict[int, int]:
-    """Return the labelling that minimizes the sum of ``tables``; ties go to lower labels, last variable first."""
+    """Return the labeling that minimizes the sum of ``tables``; ties go to lower labels, last variable first."""
     position = {variable: place for place, variable in enumerate(order)}
     pending: dict[int, list[Table]] = {variable: [] for variable in order}  # by the first variable that is eliminated
     for table in tables:

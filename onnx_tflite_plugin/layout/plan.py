@@ -348,5 +348,5 @@ def _edges(model: BoundModel, ends: _Endpoints) -> Iterable[_Edge]:
 
 
 def tensor_bytes(tensor: Tensor) -> int:
-    """Return the bytes that a transpose of the tensor moves; dynamic sizes count as 1, elements of unknown size as 4 bytes."""
+    """Return the bytes that a transpose of the tensor moves; dynamic sizes count as 1, elements of dynamic size as 4 bytes."""
     return element_count(tensor.dims) * (bits(tensor.dtype) or 32) // 8

@@ -1,4 +1,4 @@
-"""Minimum-cost labelling of variables connected by wires.
+"""Minimum-cost labeling of variables connected by wires.
 
     minimize  sum over variables of prices[i][x_i]
             + sum over wires of weight * |{key of each consumer} - {key of the producer}|
@@ -76,13 +76,13 @@ _Proposal = tuple[dict[int, int], int]
 
 
 def cost(problem: LabellingProblem, labels: Sequence[int]) -> int:
-    """Return the cost of a labelling."""
+    """Return the cost of a labeling."""
     priced = sum(prices[label] for prices, label in zip(problem.prices, labels, strict=True))
     return priced + _wire_cost(problem.wires, labels)
 
 
 def solve(problem: LabellingProblem, *, work_limit: int = 20_000_000, table_limit: int = 4096) -> Solution:
-    """Return the cheapest labelling found within ``work_limit`` operations and tables of ``table_limit`` entries.
+    """Return the cheapest labeling found within ``work_limit`` operations and tables of ``table_limit`` entries.
 
     Small components are solved first, so that a hard one does not use up their work limit.
     """
@@ -225,7 +225,7 @@ class _Component:
     # --- tables: exact, if few variables are connected at a time ------------------------------
 
     def _eliminate(self, labels: list[int], limit: int, work: Work) -> bool:
-        """Label all variables at minimum cost; return False, with none labelled, if that takes tables over ``limit``."""
+        """Label all variables at minimum cost; return False, with none labeled, if that takes tables over ``limit``."""
         sizes = {variable: len(self.prices[variable]) for variable in self.variables}
         scopes = [
             tuple(sorted({pin.variable for pin in (wire.producer, *wire.consumers) if pin.variable in sizes}))

@@ -148,7 +148,7 @@ def has_dynamic_leading_axes(at: Instance) -> bool:
 
 
 def matrix_shapes(at: Instance) -> dict[int, Dims]:
-    """Return both sides as matrices, unless the result's shape is known at runtime only: ``with_leading``."""
+    """Return both sides as matrices, unless the result's shape is known only at runtime: ``with_leading``."""
     if has_dynamic_leading_axes(at):
         return {}
     op, (units, depth) = at.op, at.op[1].shape

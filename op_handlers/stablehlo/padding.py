@@ -60,7 +60,7 @@ def emit_dilated_pad(
 ) -> Value:
     """Numbers before, behind and between the elements of each axis, in planned order; where fewer than none, elements go.
 
-    Between elements one number is put behind each axis, and a Gather picks it wherever there is no element.
+    Between elements one number is put after each axis, and a Gather picks it wherever there is no element.
     """
     within = [axis for axis, count in enumerate(interior) if count]
     edges = [0 if axis in within else max(count, 0) for side in (low, high) for axis, count in enumerate(side)]

@@ -1,4 +1,4 @@
-"""Resource variables: a handle is a name known at conversion time; reads and assignments pass on a state."""
+"""Resource variables: a handle is a name constant; reads and assignments pass on a state."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from op_handlers.kernels.operands import cast_to_int64, constant_integers, rank_
 INT64 = np.iinfo(np.int64)
 INT32 = np.iinfo(np.int32)
 Place = Value | int
-"""Position along one axis; a value of shape [1] if known at runtime only."""
+"""Position along one axis; a value of shape [1] if known only at runtime."""
 
 
 # --- slice ------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from onnx_tflite_plugin.api.ops import Ops
 
 
 def emitting(count: int) -> Ops:
-    """Whatever operator is asked for gives so many values."""
+    """Whatever operator is requested gives so many values."""
     return Ops(lambda op_type, *given: [op_type] * count)  # type: ignore[arg-type, return-value]
 
 

@@ -30,7 +30,7 @@ def test_same_is_as_the_kernel_counts_it_and_the_smaller_half_goes_before() -> N
     ("kernel", "stride", "dilation", "pads"),
     [(3, 1, 1, [1, 1]), (4, 1, 1, [1, 2]), (3, 1, 2, [2, 2]), (1, 1, 1, [0, 0]), (1, 3, 1, [0, 0])],
 )
-def test_same_of_an_unknown_size_depends_on_none_where_nothing_is_skipped(
+def test_same_of_dynamic_size_depends_on_none_where_nothing_is_skipped(
     kernel: int, stride: int, dilation: int, pads: list[int]
 ) -> None:
     assert conv_pads("SAME", (None,), (kernel,), (stride,), (dilation,)) == pads

@@ -244,7 +244,7 @@ def test_a_rank_that_fits_is_no_contradiction() -> None:
 
 
 def convolved(g: GraphBuilder) -> int:
-    """A convolution whose stored sizes are those of another stride, and an operator behind it that has them too."""
+    """A convolution whose stored sizes are those of another stride, and an operator after it that has them too."""
     x, w = g.input("x", (1, 7, 5, 3)), g.constant("w", np.ones((2, 1, 1, 3), np.float32))
     y, z = g.tensor("y", (1, 7, 5, 2)), g.tensor("z", (1, 7, 5, 2))
     g.operator(
@@ -340,7 +340,7 @@ def test_fixed_output_range_requires_the_kernels_scale_and_zero_point(
 
 
 def picked_beside_a_unit_axis(g: GraphBuilder) -> int:
-    """Old converters keep the axis that ARG_MAX leaves out; the operator behind it goes by what is there."""
+    """Old converters keep the axis that ARG_MAX leaves out; the operator after it goes by what is there."""
     x, axis = g.input("x", (5, 7)), g.constant("axis", np.array(1, np.int32))
     y, z = g.tensor("y", (5, 1), "int32"), g.tensor("z", (5, 1), "int32")
     g.operator("ARG_MAX", [x, axis], [y], {"output_type": "INT32"})

@@ -113,7 +113,7 @@ def test_an_operator_without_its_quantization_is_another_instance(seen: Any) -> 
     calls, _, function = seen
     converted(made(**every(function)), network(1, dtype="int8"), quantization="float")
     expected = {(name, 0, dtype): 1 for name in every(function) for dtype in ("int8", "float32")}
-    del expected["evaluate", 0, "float32"]  # what is known at conversion time is known before
+    del expected["evaluate", 0, "float32"]  # what is constant is known before
     assert calls == expected
 
 

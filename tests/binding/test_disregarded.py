@@ -26,7 +26,7 @@ MODELS = (
 
 
 def parameterized(model: Table) -> bytes:
-    """The file with parameters for each float tensor, no two neighbours' alike."""
+    """The file with parameters for each float tensor, no two neighbors' alike."""
     copy = deepcopy(model)
     tensors = [tensor for graph in copy.fields["subgraphs"] for tensor in graph.fields["tensors"]]
     for k, tensor in enumerate(tensors):

@@ -49,7 +49,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         [tensor(3, shape=[1])],
         r"the bias has shape \[1\], expected one entry for each of 4 channels",
     ),
-    ("TRANSPOSE-perm_[3,_1,_2,_0]_known_as_it_runs", [tensor(2, shape=[3, 5, 7, 11])], "which is no permutation of"),
+    ("TRANSPOSE-perm_[3,_1,_2,_0]_known_at_runtime", [tensor(2, shape=[3, 5, 7, 11])], "which is no permutation of"),
     ("FILL-to_[2,_0,_3]", [tensor(2, type=UINT8)], "no kernel for dtypes int32, float32 -> uint8"),
     ("SPLIT_V-float32", [option("num_splits", 0)], "num_splits is 0, but the operator has"),
     ("FAKE_QUANT-16_bits_from_0_to_6", [tensor(0, type=8)], "no kernel for dtypes complex64 -> float32"),
@@ -72,7 +72,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     ("QUANTIZE-int32_to_int8", [scaled(0, [0.0], [0])], "has a scale of 0"),
     ("EXP-int16", [tensor(1, type=INT32)], "tensor 1 'y0' is int32, but EXP has an operand of"),
     ("MAX_POOL_2D-uint8_with_RELU", [tensor(1, quantization=None)], "tensor 1 'y0' is uint8 without a scale"),
-    ("PAD-int8,_paddings_known_as_it_runs", [tensor(0, quantization=None)], "the result has a scale and the operand"),
+    ("PAD-int8,_paddings_known_at_runtime", [tensor(0, quantization=None)], "the result has a scale and the operand"),
     (
         "FULLY_CONNECTED-int8_with_RELU,_rank_kept",
         [scaled(1, [0.05, 2.0, 0.0078125, 0.05], [127, 127, 0, 0])],
@@ -119,7 +119,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     ),
     ("REDUCE_WINDOW-MUL_int8", [buffer(2, [1, 1 << 24, 2, 2], "int64")], "the window has 16777216 elements"),
     (
-        "BATCH_TO_SPACE_ND-float32,_rows_known_as_it_runs",
+        "BATCH_TO_SPACE_ND-float32,_rows_known_at_runtime",
         [tensor(2, type=4)],
         "no kernel for dtypes float32, int32, int64",
     ),
@@ -160,7 +160,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         "6 scales, but a computed tensor must have one",
     ),
     (
-        "MIRROR_PAD-SYMMETRIC_uint8,_paddings_known_as_it_runs",
+        "MIRROR_PAD-SYMMETRIC_uint8,_paddings_known_at_runtime",
         [tensor(1, shape=[4, 2**31 - 1])],
         "paddings have shape .4, 2147483647., expected pairs",
     ),
@@ -237,7 +237,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         [tensor(26, shape=[8, 11])],
         r"the gates have recurrent weights of shapes",
     ),
-    ("TILE-int8,_multiples_known_as_it_runs", [tensor(1, shape=[1, 4])], r"multiples have shape \[1, 4\]"),
+    ("TILE-int8,_multiples_known_at_runtime", [tensor(1, shape=[1, 4])], r"multiples have shape \[1, 4\]"),
     (
         "MATRIX_SET_DIAG-int16_[3,_5]",
         [tensor(1, shape_signature=[-1])],
@@ -250,7 +250,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         r"shape \[1, 1, 11\] is requested, but the result is stored as \[1, 1, 13\]",
     ),
     (
-        "EMBEDDING_LOOKUP_SPARSE-MEAN,_5_operands_known_as_it_runs,_rank_3",
+        "EMBEDDING_LOOKUP_SPARSE-MEAN,_5_operands_known_at_runtime,_rank_3",
         [tensor(1, shape=[6, 2**31 - 1])],
         r"the indices have shape \[6, 2147483647\]",
     ),
@@ -270,7 +270,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         "nonzero zero points, which LiteRT ignores",
     ),
     (
-        "DEPTHWISE_CONV_2D-spelled_out,_a_sequence_in_a_row_rounded_one_by_one",
+        "DEPTHWISE_CONV_2D-decomposed,_a_sequence_in_a_row_rounded_one_by_one",
         [scaled(5, [0.013], [64])],
         "nonzero zero points, which LiteRT ignores",
     ),
@@ -359,7 +359,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     ),
     ("MUL-complex64", [tensor(2, type=FLOAT32)], "tensor 2 'y0' is float32, but no operand of MUL is"),
     ("PRELU-int8,_slopes_(3,)", [scaled(1, [0.003, 0.0078125, 0.05], [-7, -7, 5])], "the slopes have 3 scales"),
-    ("RESHAPE-a_shape_known_as_it_runs,_one_size_open", [tensor(1, shape=[1 << 24])], "the shape has 16777216 sizes"),
+    ("RESHAPE-a_shape_known_at_runtime,_one_size_open", [tensor(1, shape=[1 << 24])], "the shape has 16777216 sizes"),
     ("TANH-every_int16_from_a_scale_of_2^-12", [scaled(0, [3e38], [0])], "the operand's scale of 3e[+]38"),
     (
         "IF-a_cell_of_its_own_in_a_branch",
@@ -379,7 +379,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     ),
     ("MEAN-int64_of_no_elements_kept", [tensor(0, type=7)], "int16 operand has no scale"),
     (
-        "EXPAND_DIMS-an_axis_known_as_it_runs,_to_(5,_3,_1)",
+        "EXPAND_DIMS-an_axis_known_at_runtime,_to_(5,_3,_1)",
         [tensor(2, shape=[5, 3])],
         "the result has rank 2, expected one more than the operand's 2",
     ),

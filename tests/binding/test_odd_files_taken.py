@@ -26,7 +26,7 @@ TAKEN: list[tuple[str, list[Change]]] = [
     ("SPLIT_V-one_part", [tensor(3, shape=[])]),
     ("FULLY_CONNECTED-one_block_a_row", [tensor(3, shape=[5, 1])]),
     ("MAX_POOL_2D-along_a_row,_kernel_1,_int8", [scaled(0, [0.0], [-5])]),
-    ("RFFT2D-spectra_of_unknown_sizes,_SQUEEZE", [tensor(5, shape_signature=[1, -1, 9])]),
+    ("RFFT2D-spectra_of_dynamic_sizes,_SQUEEZE", [tensor(5, shape_signature=[1, -1, 9])]),
     ("ONE_HOT-indices_of_shape_[0,_3]", [tensor(0, shape_signature=[-1, 3])]),
     ("MEAN-int16_axes_[0,_1,_2,_3]_at_5_of_the_scale_dropped", [tensor(0, shape=[])]),
     (
@@ -40,10 +40,10 @@ TAKEN: list[tuple[str, list[Change]]] = [
         "RESIZE_NEAREST_NEIGHBOR-half_pixel_centers_to_5x14_between_convolutions",
         [tensor(0, shape_signature=[2, -1, -1, 5])],
     ),
-    ("L2_POOL_2D-float32_of_open_sizes,_SAME_3x2_stride_1x1", [tensor(1, shape_signature=[2, 1, 1, 3])]),
+    ("L2_POOL_2D-float32_of_dynamic_sizes,_SAME_3x2_stride_1x1", [tensor(1, shape_signature=[2, 1, 1, 3])]),
     ("LOCAL_RESPONSE_NORMALIZATION-beta_2", [option("radius", 0)]),
     ("MINIMUM-int16_of_no_scale", [tensor(1, shape=[1, 1], shape_signature=[-1, -1, -1])]),
-    ("RESIZE_NEAREST_NEIGHBOR-align_corners_int8_2_to_83,_known_as_it_runs", [tensor(2, type=0)]),
+    ("RESIZE_NEAREST_NEIGHBOR-align_corners_int8_2_to_83,_known_at_runtime", [tensor(2, type=0)]),
     (f"{LSTM}-backwards,_int8,_time_first", [scaled(2, [0.0061], [0])]),
     (f"{LSTM}-backwards,_float32,_cells_bounded_at_10", [tensor(-1, shape=[], has_rank=False)]),
     ("WHILE-a_variable_that_only_the_body_knows", [shared_name("")]),
@@ -54,7 +54,7 @@ TAKEN: list[tuple[str, list[Change]]] = [
     ("RESIZE_NEAREST_NEIGHBOR-half_pixel_centers_to_5x7", [tensor(0, shape_signature=[-1, 5, 7, 3])]),
     ("DEPTHWISE_CONV_2D-int8_with_multiplier_2", [tensor(0, shape_signature=[2, 5, -1, -1])]),
     (
-        "REDUCE_PROD-int16,_axes_[[1],_[2],_[-4]]_known_as_it_runs_at_4.1_dropped",
+        "REDUCE_PROD-int16,_axes_[[1],_[2],_[-4]]_known_at_runtime_at_4.1_dropped",
         [tensor(1, shape_signature=[-1]), tensor(2, shape_signature=[-1, -1, -1])],
     ),
     (

@@ -265,21 +265,21 @@ def test_a_model_goes_to_stdout_and_nothing_else_does(tmp_path: Path, capfdbinar
 
 
 @pytest.mark.parametrize("command", [["convert"], ["inspect"], ["inspect", "--details"], ["handlers"], ["verify"]])
-@pytest.mark.parametrize("colour", [True, False])
+@pytest.mark.parametrize("color", [True, False])
 def test_nothing_is_wider_than_a_terminal_of_80_columns(
-    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, command: list[str], colour: bool
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, command: list[str], color: bool
 ) -> None:
     monkeypatch.chdir(folder)
     run("convert", "a.tflite")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "80")
-    if not colour:
+    if not color:
         monkeypatch.setenv("NO_COLOR", "1")
     files = {"handlers": [], "verify": ["a.tflite", "a.onnx"]}.get(command[0], ["a.tflite"])
     out = run(*command, *files)[1]
     plain = re.sub(r"\x1b\[[0-9;]*m", "", out)
     assert max(map(len, plain.splitlines())) <= 80
-    if not colour:
+    if not color:
         assert not re.search(r"\x1b\[[0-9;]*3\d", out)
 
 

@@ -75,7 +75,7 @@ def test_only_the_lines_of_python_are_code_which_no_terminal_breaks(tmp_path: Pa
 # --- edges ------------------------------------------------------------------------------------
 
 
-def test_edges_stand_in_columns_and_open_sizes_have_their_names() -> None:
+def test_edges_stand_in_columns_and_dynamic_sizes_have_their_names() -> None:
     edges = [
         Edge("image", "int8", (None, "height", 3), scale=(0.5,), zero_point=(-3,)),
         Edge("", "float32", ()),

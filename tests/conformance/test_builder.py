@@ -224,7 +224,7 @@ def test_variables_are_mutated_from_step_to_step() -> None:
     assert [session.run([np.ones((1, 3), np.float32)])[0][0, 0] for _ in range(3)] == [3, 6, 6]
 
 
-def test_unknown_sizes_are_stored_as_1_and_signed() -> None:
+def test_dynamic_sizes_are_stored_as_1_and_signed() -> None:
     model = ModelBuilder()
     unary(model.main, "NEG", (None, 3))
     model.main.tensor("no rank", None)

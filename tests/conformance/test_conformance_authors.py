@@ -154,7 +154,7 @@ def test_a_lowering_that_is_wrong_in_the_files_order_is_not_blamed_on_the_layout
 
 
 @pytest.mark.parametrize("right", [True, False])
-def test_unknown_sizes_are_tried_at_three_sizes_with_the_kernel(right: bool) -> None:
+def test_dynamic_sizes_are_tried_at_three_sizes_with_the_kernel(right: bool) -> None:
     def lower(ctx: Context, x: Value) -> Value:
         kept = ctx.ops.Relu(x)
         return kept if right else ctx.ops.Reshape(kept, [1, 5, 7, 3])

@@ -72,7 +72,7 @@ def test_a_plan_that_moves_nothing_is_the_local_plan(host: Host) -> None:
 
 
 def test_a_border_of_a_loop_that_lies_in_another_order_is_a_move(host: Host) -> None:
-    """No operator and no graph edge moves, and yet the local plan is another."""
+    """No operator and no graph input or output moves, and yet the local plan is another."""
     (case,) = (case for case in builtin() if case.id == "WHILE-float32,_a_convolution_inside")
     trial = CaseTrial(case, host)
     least, local = (trial.converted(Variant("onnxruntime", None, plan)) for plan in ("least", "local"))
@@ -372,7 +372,7 @@ def test_a_conversion_that_holds_for_the_stored_size_alone_fails() -> None:
     assert run_case(unary("NEG", "here", batch, sizes=()), Host(packs="builtin", handlers={"NEG": lower})).ok
 
 
-def test_unknown_sizes_that_are_given_are_run_at_others_too() -> None:
+def test_dynamic_sizes_that_are_given_are_run_at_others_too() -> None:
     case = unary("NEG", "here", tensor(None, 3, None), given={"x0": np.ones((1, 3, 5), np.float32)}, runs=1)
     assert [arrays[0].shape for arrays in CaseTrial(case, Host(packs="builtin")).runs] == [
         (1, 3, 5),

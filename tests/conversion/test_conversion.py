@@ -99,7 +99,7 @@ def test_any_signature_is_converted_from_its_subgraph_and_verified_as_such(
 
 
 def test_signature_exports_every_name_and_inner_tensors() -> None:
-    """As quantizers leave it, it names the integers in front of a DEQUANTIZE, where the subgraph gives real numbers."""
+    """As quantizers leave it, it names the integers before a DEQUANTIZE, where the subgraph gives real numbers."""
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (2, 3), "int8", quantization=quant(0.05, -3))
@@ -130,7 +130,7 @@ def test_aliased_output_has_its_own_value() -> None:
         np.testing.assert_array_equal(found, wanted)
 
 
-def test_unknown_sizes_stay_unknown() -> None:
+def test_dynamic_sizes_stay_unknown() -> None:
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (1, 3), signature=(-1, 3))

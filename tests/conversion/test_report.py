@@ -56,7 +56,7 @@ def test_operators_that_became_one_all_count() -> None:
 
 
 def test_an_operator_that_a_fusion_takes_and_others_read_counts_once() -> None:
-    named = "CONV_2D-spelled_out,_int8,_pads_that_another_operator_reads"
+    named = "CONV_2D-decomposed,_int8,_pads_that_another_operator_reads"
     report = otp.convert(next(case for case in builtin() if case.id == named).build()).report
     assert report.fused
     assert report.operators == {"CONV_2D": 1, "PAD": 1, "RELU": 1}

@@ -127,7 +127,7 @@ def test_pinned_sizes_agree(plan: str) -> None:
     assert agrees(data, conversion)
 
 
-def test_unknown_sizes_can_be_pinned_where_an_operator_needs_them() -> None:
+def test_dynamic_sizes_can_be_pinned_where_an_operator_needs_them() -> None:
     model = Net()
     x, w = model.input(tensor(None, None, None, 3)), constant(drawn(4, 3, 3, 3))
     made = tensor(None, None, None, 4)
@@ -183,7 +183,7 @@ def test_inputs_with_one_name_have_equal_sizes() -> None:
     assert agrees(data, conversion, x0=(4, 3), x1=(4, 5))
 
 
-def test_unknown_sizes_may_be_named_beside_a_pinned_one() -> None:
+def test_dynamic_sizes_may_be_named_beside_a_pinned_one() -> None:
     data = joined("ADD", tensor(None, 3), constant(np.ones((1, 3), np.float32)), tensor(None, 3))
     assert dims(convert(data, input_shape={"x0": ("rows", 3)})) == {"x0": ["rows", 3], "y0": ["rows", 3]}
 
@@ -298,7 +298,7 @@ def test_a_batch_whose_rows_litert_refuses_is_left_out() -> None:
     assert verify(data, convert(data).proto.SerializeToString()).ok
 
 
-# --- names of unknown sizes -------------------------------------------------------------------
+# --- names of dynamic sizes -------------------------------------------------------------------
 
 
 def test_sizes_that_must_be_equal_have_one_name() -> None:
@@ -327,7 +327,7 @@ def test_verify_tries_sizes_that_are_left_open() -> None:
     assert verify(data, proto.SerializeToString(), shapes={"x0": (1, 3)}).ok
 
 
-def test_naming_open_sizes_takes_no_memory_for_what_long_vectors_hold() -> None:
+def test_naming_dynamic_sizes_takes_no_memory_for_what_long_vectors_hold() -> None:
     """Shape inference follows what vectors hold through arithmetic, at sizes that no file has."""
     model = Net()
     flat = model.call("RESHAPE", [tensor(None, 512, 8), constant([-1])], tensor(None))
@@ -342,7 +342,7 @@ def test_naming_open_sizes_takes_no_memory_for_what_long_vectors_hold() -> None:
 
 
 def test_naming_dynamic_dimensions_takes_no_memory() -> None:
-    """A transpose whose perm is known as it runs has a place for each element."""
+    """A transpose whose perm is known at runtime has a place for each element."""
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (2, 5, 7), signature=(-1, -1, -1))

@@ -233,7 +233,7 @@ def test_inputs_that_do_not_fit_are_named_and_change_no_state(given: dict[str, A
     assert session.run({"x": [0, 0]})["y"].tolist() == [1, 1]
 
 
-def test_unknown_sizes_take_any() -> None:
+def test_dynamic_sizes_take_any() -> None:
     ports = [(name, TensorProto.INT64, ["n", 2]) for name in ("x", "y")]
     session = Session(model([helper.make_node("Identity", ["x"], ["y"])], ports[:1], ports[1:]))
     assert str(session.inputs[0]) == "int64 [n, 2]"

@@ -136,7 +136,7 @@ def test_states_of_a_dtype_that_numpy_lacks_are_carried_beside_floats() -> None:
     assert [session.run({"x": X})["y"].tolist() for _ in range(3)] == [[6, 7], [12, 14], [24, 28]]
 
 
-def test_a_state_of_unknown_sizes_begins_with_sizes_of_1() -> None:
+def test_a_state_of_dynamic_sizes_begins_with_sizes_of_1() -> None:
     session = Session(adding("v", sizes=("n", 2)))
     assert session.run({"x": np.ones((3, 2), np.float32)})["y"].tolist() == [[6, 6]] * 3
     assert session.save()["v"].shape == (3, 2)

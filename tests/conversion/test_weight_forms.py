@@ -1,4 +1,4 @@
-"""Forms of 8-bit weights: one plain graph where one dtype is asked for, and all load with x64quantprecision."""
+"""Forms of 8-bit weights: one plain graph where one dtype is requested, and all load with x64quantprecision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TFLite metadata to test with: tables given as data, written slot for slot, and a zip behind the model."""
+"""TFLite metadata to test with: tables given as data, written slot for slot, and a zip after the model."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def with_files(model: bytes) -> bytes:
 
 
 def single(metadata: bytes, *, files: bool = True) -> bytes:
-    """``y = -x`` with this metadata, and the files that it names behind it."""
+    """``y = -x`` with this metadata, and the files that it names after it."""
     model = ModelBuilder()
     g = model.main
     x, y = g.input("x", (1, 2, 2, 3)), g.tensor("y", (1, 2, 2, 3))

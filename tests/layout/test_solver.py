@@ -178,17 +178,17 @@ def solve_greedily(problem: LabellingProblem) -> tuple[int, ...]:
 def test_fusion_finds_the_optimum_more_often_than_greedy() -> None:
     problems_ = list(varied_problems(40))
     best = [(solution.cost, count_nonzero(solution.labels)) for solution in map(solve, problems_)]
-    for labelled, missed in ((lambda p: solve(p, table_limit=0).labels, 4), (solve_greedily, 10)):
-        found = [(cost(problem, labelled(problem)), count_nonzero(labelled(problem))) for problem in problems_]
+    for labeled, missed in ((lambda p: solve(p, table_limit=0).labels, 4), (solve_greedily, 10)):
+        found = [(cost(problem, labeled(problem)), count_nonzero(labeled(problem))) for problem in problems_]
         assert sum(one != least_ for one, least_ in zip(found, best, strict=True)) <= missed
 
 
-@pytest.mark.parametrize("labelled", [solve_greedily, lambda problem: solve(problem, table_limit=0).labels])
-def test_moves_change_several_variables_at_once(labelled: Callable[[LabellingProblem], object]) -> None:
+@pytest.mark.parametrize("labeled", [solve_greedily, lambda problem: solve(problem, table_limit=0).labels])
+def test_moves_change_several_variables_at_once(labeled: Callable[[LabellingProblem], object]) -> None:
     ends = Pin(None, ("third",)), Pin(None, ("third",))
     between = [ends[0], *(Pin(k, THREE) for k in range(5)), ends[1]]
     wires = tuple(Wire(10, producer, (wanted,)) for producer, wanted in itertools.pairwise(between))
-    assert labelled(LabellingProblem(((0, 0, 0),) * 5, wires)) == (2,) * 5
+    assert labeled(LabellingProblem(((0, 0, 0),) * 5, wires)) == (2,) * 5
 
 
 def test_interrupted_search_has_most_of_the_gain() -> None:

@@ -115,7 +115,7 @@ def test_sizes_that_only_a_run_tells_stay_where_they_are(
 
 
 @pytest.mark.parametrize(("dtype", "nodes"), [("int8", 2), ("int4", 3)])
-def test_a_relu_is_bounded_again_in_front_of_4_bits_alone(dtype: str, nodes: int) -> None:
+def test_a_relu_is_bounded_again_before_4_bits_alone(dtype: str, nodes: int) -> None:
     """ONNX Runtime drops a Relu before 4-bit QuantizeLinear, whatever the zero point."""
     emitter = Emitter(21, UniqueNames(), TARGETS["generic"].widens)
     values = Values(emitter, StoragePlan(TARGETS["generic"], {}, {}))

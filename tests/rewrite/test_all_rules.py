@@ -104,7 +104,7 @@ def unrolled(net: Network) -> TensorRef:
 
 
 def stacked(net: Network) -> TensorRef:
-    """A dense layer of integers of each of three time steps, one behind the other."""
+    """A dense layer of integers of each of three time steps, one after the other."""
     given, weights = image(3, 1, 11, dtype="int8"), weight((7, 11), "int8", 0)
     x, shared, made = net.input(given), net.place(weights), product(given, weights, (1, 7), 11)
     steps = [net.call("GATHER", [x, constant(k)], given.shaped(1, 11), axis=0) for k in range(3)]
@@ -162,7 +162,7 @@ def trained(net: Network) -> TensorRef:
 
 
 def floats(net: Network) -> TensorRef:
-    """Batch normalization in front of an activation, zeros appended to the channels of a residual connection, and a gate."""
+    """Batch normalization before an activation, zeros appended to the channels of a residual connection, and a gate."""
     x = net.conv(
         net.input(image(1, 5, 7, 3, dtype="float32")), 16, (1, 1), fused_activation_function="RELU", name="before"
     )
@@ -202,7 +202,7 @@ def integers(net: Network) -> TensorRef:
 
 
 def reordered(net: Network) -> TensorRef:
-    """A convolution with weights of neighbours that overflow."""
+    """A convolution with weights of neighbors that overflow."""
     x = net.conv(net.input(image(1, 16, 32, 7)), 16, (1, 1))
     return net.conv(x, 16, (1, 1), change=overflowing)
 
@@ -235,7 +235,7 @@ def few_channels(net: Network) -> TensorRef:
 
 
 def overflowing(drawn: Array) -> Array:
-    """Small weights, but for two of neighbours."""
+    """Small weights, but for two of neighbors."""
     small = drawn.astype(int) // 5
     small[3, 0, 0, :2] = 90
     return small
@@ -300,7 +300,7 @@ def test_the_first_tensor_that_parts_is_still_found(name: str) -> None:
     held.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(held)[::-1], stored))
     found = verify(data, proto)
     assert found.diverging is not None
-    padded = {"folded": "wide"}  # which is the first behind it that is not padded
+    padded = {"folded": "wide"}  # which is the first after it that is not padded
     assert found.diverging.tensor.name == padded.get(name, name)
 
 

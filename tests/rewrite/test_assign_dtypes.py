@@ -257,7 +257,7 @@ def test_under_speed_patches_and_rearranged_convolutions_keep_the_rule() -> None
 
 
 def test_a_large_weight_that_products_share_is_stored_once_as_uint8() -> None:
-    """Copies would let a cell that is spelled out grow with its time steps."""
+    """Copies would let a cell that is decomposed grow with its time steps."""
     model = ModelBuilder()
     g = model.main
     w = g.constant("w", full_range(1031, 521), quantization=quant(0.01, 0))

@@ -14,7 +14,7 @@ from tests.helpers.passes_networks import RULES, Network, apply, parsed
 
 
 def in_part(net: Network, *, moved: bool = False, scale: float = 0.05) -> TensorRef:
-    """A convolution of floats between DEQUANTIZE and QUANTIZE; ``moved``: behind a transposition."""
+    """A convolution of floats between DEQUANTIZE and QUANTIZE; ``moved``: after a transposition."""
     x = net.input(tensor(1, 5, 5, 3, dtype="int8", scale=scale))
     floats = net.call("DEQUANTIZE", [x], Spec((1, 5, 5, 3)))
     if moved:
@@ -93,8 +93,8 @@ TURNED = "t = Transpose <perm = [0, 1, 3, 2]>"
         "MatMul and a sum",
         "moved twice",
         "an activation before it",
-        "an activation behind it and a move",
-        "a function behind it",
+        "an activation after it and a move",
+        "a function after it",
     ],
 )
 def test_what_onnx_runtime_would_quantize_is_kept_from_it(nodes: str, count: int) -> None:

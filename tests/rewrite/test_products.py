@@ -32,7 +32,7 @@ def settle(model: ir.Model, option: str) -> dict[str, int]:
 
 
 def saturates(rows: Array) -> bool:
-    """True if two uint8 make two neighbouring products sum to more than int16 holds (vpmaddubsw)."""
+    """True if two uint8 make two neighboring products sum to more than int16 holds (vpmaddubsw)."""
     padded = np.pad(rows, ((0, 0), (0, rows.shape[-1] % 2))).astype(int).reshape(-1, 2)
     sums = [padded @ np.array(pair) for pair in every((0, 255), repeat=2)]
     return any(bool((partial_sums > 32767).any() or (partial_sums < -32768).any()) for partial_sums in sums)
@@ -228,7 +228,7 @@ def swapped(planted_model: ir.Model) -> ir.Model:
 
 
 def with_least(planted_model: ir.Model) -> ir.Model:
-    """With a weight of -128 behind the probe."""
+    """With a weight of -128 after the probe."""
     settle(planted_model, "auto")
     (value,) = (v for v in planted_model.graph.initializers.values() if v.name is not None and v.name.startswith("w"))
     weights = WIDE.copy()

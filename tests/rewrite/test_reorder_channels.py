@@ -1,4 +1,4 @@
-"""Channels are put into an order in which neighbours do not overflow: no bit changes, and int8 is exact on every processor."""
+"""Channels are put into an order in which neighbors do not overflow: no bit changes, and int8 is exact on every processor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from conformance.builder import TensorRef
 from conformance.models import constant
-from onnx_tflite_plugin.rewrite.channels.reorder_channels import neighbours
+from onnx_tflite_plugin.rewrite.channels.reorder_channels import neighbors
 from onnx_tflite_plugin.rewrite.weights.products import overflows, products
 from onnx_tflite_plugin.source.model import Array
 from tests.helpers.passes_networks import Applied, Draw, Network, apply, image
@@ -213,7 +213,7 @@ def test_an_order_holds_every_channel_once_and_none_overflows_with_its_neighbour
     near = st.sampled_from([-127, -65, -64, -63, -1, 0, 1, 2, 63, 64, 65, 127])
     size = 2 * pairs * width
     rows = np.array(data.draw(st.lists(near, min_size=size, max_size=size)), np.int8).reshape(2 * pairs, width)
-    order = neighbours(rows)
+    order = neighbors(rows)
     if order is not None:
         assert sorted(order) == list(range(2 * pairs))
         assert not overflows(np.ascontiguousarray(rows[order].T))
@@ -226,18 +226,18 @@ def test_two_that_are_left_over_take_the_partners_of_others() -> None:
     rows = np.zeros((4, 8), np.int8)
     for column, channels in enumerate([(2, 3), (0, 3), (1, 2), (0,), (0,), (0,), (1,), (1,)]):
         rows[list(channels), column] = 127
-    assert neighbours(rows) == [0, 2, 1, 3]
+    assert neighbors(rows) == [0, 2, 1, 3]
 
 
 def test_a_channel_that_fits_none_ends_it() -> None:
-    assert neighbours(np.array([[127], [2], [2], [2]], np.int8)) is None
-    assert neighbours(np.array([[127], [1], [2], [2]], np.int8)) == [0, 1, 2, 3]
+    assert neighbors(np.array([[127], [2], [2], [2]], np.int8)) is None
+    assert neighbors(np.array([[127], [1], [2], [2]], np.int8)) == [0, 1, 2, 3]
 
 
 def test_more_than_there_are_partners_for_end_it() -> None:
     """Three channels of zeros fit any, of which there are five that fit no other."""
     rows = np.full((8, 3), 127, np.int8)
     rows[[1, 4, 6]] = 0
-    assert neighbours(rows) is None
+    assert neighbors(rows) is None
     rows[2] = 1
-    assert sorted(neighbours(rows) or []) == list(range(8))
+    assert sorted(neighbors(rows) or []) == list(range(8))

@@ -45,7 +45,7 @@ def loops(data: bytes, most: int) -> Counter[str]:
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_a_loop_that_runs_seldom_enough_is_spelled_out(name: str) -> None:
+def test_a_loop_that_runs_seldom_enough_is_decomposed(name: str) -> None:
     draw, trips = DRAWN[name]
     data = built(draw)
     assert loops(data, trips) == {}
@@ -53,7 +53,7 @@ def test_a_loop_that_runs_seldom_enough_is_spelled_out(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_what_is_spelled_out_agrees_with_litert(name: str) -> None:
+def test_what_is_decomposed_agrees_with_litert(name: str) -> None:
     draw, trips = DRAWN[name]
     data = built(draw)
     conversion = convert(data, host=Host(packs="builtin"), unroll=trips)
@@ -66,7 +66,7 @@ def test_a_loop_of_any_length_stays_one() -> None:
     assert loops(data, 1000) == {"Loop": 1}
 
 
-def test_a_target_without_control_flow_takes_a_loop_that_is_spelled_out() -> None:
+def test_a_target_without_control_flow_takes_a_loop_that_is_decomposed() -> None:
     data = built(DRAWN["Loop"][0])
     with pytest.raises(ConversionError, match="Loop"):
         convert(data, host=Host(packs="builtin"), target="tvm")

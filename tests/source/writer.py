@@ -92,7 +92,7 @@ class Model:
     subgraphs: Sequence[Subgraph]
     # (deprecated_builtin_code, builtin_code, custom_code, version)
     codes: Sequence[tuple[int, int, str | None, int]] = ((0, 0, None, 1),)
-    # Buffers after the empty first one; an (offset, size) pair lies behind the FlatBuffer.
+    # Buffers after the empty first one; an (offset, size) pair lies after the FlatBuffer.
     buffers: Sequence[bytes | tuple[int, int] | None] = ()
     signatures: Sequence[tuple[str | None, int, Mapping[str, int], Mapping[str, int]]] = ()
     metadata: Mapping[str, int] = field(default_factory=dict)

@@ -232,7 +232,7 @@ def test_importing_verify_imports_no_runtime() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_open_sizes_that_are_stored_too_small_to_run_are_tried_larger() -> None:
+def test_dynamic_sizes_that_are_stored_too_small_to_run_are_tried_larger() -> None:
     """A file that stores an open height and width as 1 has no pixel left behind a window of 3 x 3."""
     model = Net()
     window = constant(drawn(4, 3, 3, 3))
@@ -250,7 +250,7 @@ def test_open_sizes_that_are_stored_too_small_to_run_are_tried_larger() -> None:
     assert timed.litert.median > 0 < timed.onnxruntime.median
 
 
-def test_open_sizes_that_are_stored_as_none_are_run_as_one() -> None:
+def test_dynamic_sizes_that_are_stored_as_none_are_run_as_one() -> None:
     """Of an image without columns every conversion makes the same, and ONNX Runtime's kernels refuse some."""
     model = ModelBuilder()
     stored, opened = (2, 1, 0, 3), (2, -1, -1, 3)

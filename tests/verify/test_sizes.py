@@ -37,7 +37,7 @@ def test_given_arrays_must_fit_what_the_onnx_model_fixes() -> None:
     assert [tensor.dims for tensor in found.inputs] == [(7, None, 5), (2, 3)]
 
 
-def test_open_sizes_are_one_more_than_is_stored_or_than_runs_and_alike_where_named_alike() -> None:
+def test_dynamic_sizes_are_one_more_than_is_stored_or_than_runs_and_alike_where_named_alike() -> None:
     found = sizes(
         (slot(0, shape=(3, 5, 0)), ["batch", "n", "k"]),
         (slot(1, shape=(7, 2)), ["batch", 2]),

@@ -32,7 +32,7 @@ def cases() -> Iterator[Case]:
         [x, x],
         lambda body, v: [body.constant("fixed", drawn(2, 3)), *summed(body, v)],
     )
-    yield composed("an unknown size", [tensor(None, 3), y], [tensor(None, 3)], summed)
+    yield composed("a dynamic size", [tensor(None, 3), y], [tensor(None, 3)], summed)
     yield composed("sizes that its decomposition does not know", [x, y], [x], summed, inner=[tensor(None, 3), y])
     yield composed("an operand it has no use for", [x, y], [x], lambda body, v: [negated(body, v[0])])
 

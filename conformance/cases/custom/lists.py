@@ -29,7 +29,7 @@ def cases() -> Iterator[Case]:
         for operator in ("FromTensor", "GetItem"):
             yield case(operator, f"one of {shape}", partial(read, shape=shape), taken)
     for operator in ("Reserve", "SetItem", "Stack"):
-        yield case(operator, "int32 at places known as it runs", partial(written, shape=WHOLE, dtype="int32"), put)
+        yield case(operator, "int32 at places known at runtime", partial(written, shape=WHOLE, dtype="int32"), put)
         yield case(
             operator,
             "unknown tensors",

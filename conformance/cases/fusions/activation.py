@@ -1,4 +1,4 @@
-"""GELU, HARD_SWISH and PRELU spelled out, and what looks like them and is something else."""
+"""GELU, HARD_SWISH and PRELU decomposed, and what looks like them and is something else."""
 
 from __future__ import annotations
 
@@ -94,20 +94,20 @@ def cases() -> Iterator[Case]:
     forms_of = (("GELU", GELU, NO_GELU), ("HARD_SWISH", HARD_SWISH, NO_HARD_SWISH), ("PRELU", PRELU, NO_PRELU))
     for op, forms, others in forms_of:
         for name, term in forms.items():
-            yield net(op, f"spelled out {name}", spelled(term), span=WIDE, opsets=EVERY_OPSET)
+            yield net(op, f"decomposed {name}", spelled(term), span=WIDE, opsets=EVERY_OPSET)
             inside = spelled(term, inside=True)
-            yield net(op, f"spelled out {name} between convolutions", inside, span=WIDE, transposes=2)
+            yield net(op, f"decomposed {name} between convolutions", inside, span=WIDE, transposes=2)
         for name, term in others.items():
             span = (-2.0, 7.0) if "quotient" in name else WIDE
-            yield net(op, f"spelled out with {name}", spelled(term), span=span)
+            yield net(op, f"decomposed with {name}", spelled(term), span=span)
         if op == "PRELU":
-            yield net(op, "spelled out with slopes of more images", of_more_images)
+            yield net(op, "decomposed with slopes of more images", of_more_images)
             continue
         first = next(iter(forms.values()))
-        yield net(op, "spelled out of two tensors", two_tensors(first), span=WIDE)
-        yield net(op, "spelled out and looked into", looked_into(first), span=WIDE)
+        yield net(op, "decomposed of two tensors", two_tensors(first), span=WIDE)
+        yield net(op, "decomposed and looked into", looked_into(first), span=WIDE)
         stored = tensor(*IMAGE, dtype="int8")
-        yield net(op, "spelled out in integers", spelled(first, stored, inside=True), dtype="int8")
+        yield net(op, "decomposed in integers", spelled(first, stored, inside=True), dtype="int8")
 
 
 def of_more_images(model: Net) -> None:

@@ -69,11 +69,11 @@ LEFT: Mapping[str, Sequence[Step]] = {
     "a constant along columns and channels": [("ADD", (7, "C"))],
     "a constant of a higher rank": [("MUL", (1, 1, 1, 1, 1))],
     "a constant minus it": [("C", "SUB", ("C",))],
-    "MUL that RELU is in front of and can change signs": [("ADD", ("C",), "RELU"), ("MUL", ("C",))],
-    "ADD that RELU is in front of": [("MUL", ("C",), "RELU"), ("ADD", ("C",))],
-    "MUL per channel that RELU6 is in front of": [("ADD", ("C",), "RELU6"), ("MUL", "positive")],
-    "MUL with RELU that RELU6 is in front of": [("ADD", 3.0, "RELU6"), ("MUL", 0.4, "RELU")],
-    "MUL that RELU_N1_TO_1 is in front of": [("ADD", ("C",), "RELU_N1_TO_1"), ("MUL", 0.5)],
+    "MUL after RELU that can change signs": [("ADD", ("C",), "RELU"), ("MUL", ("C",))],
+    "ADD after RELU": [("MUL", ("C",), "RELU"), ("ADD", ("C",))],
+    "MUL per channel after RELU6": [("ADD", ("C",), "RELU6"), ("MUL", "positive")],
+    "MUL with RELU after RELU6": [("ADD", 3.0, "RELU6"), ("MUL", 0.4, "RELU")],
+    "MUL that RELU_N1_TO_1 is before": [("ADD", ("C",), "RELU_N1_TO_1"), ("MUL", 0.5)],
 }
 
 
@@ -120,7 +120,7 @@ def behind(op: str, steps: Sequence[Step], biased: float | None = 1.0, activatio
 
 
 def square(model: Net) -> None:
-    """A constant (C, 1, 1) behind an image of C rows: it has as many numbers as channels, and is not along them."""
+    """A constant (C, 1, 1) after an image of C rows: it has as many numbers as channels, and is not along them."""
     weights = constant(drawn(3, 1, 1, 5, seed="w"))
     size = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
     ref = model.call("CONV_2D", [tensor(2, 3, 7, 5), weights, constant(drawn(3, seed="b"))], tensor(2, 3, 7, 3), **size)
@@ -128,7 +128,7 @@ def square(model: Net) -> None:
 
 
 def rows() -> Iterator[Case]:
-    """A dense layer that keeps its rank, and one behind a flatten, whose weights' columns have moved."""
+    """A dense layer that keeps its rank, and one after a flatten, whose weights' columns have moved."""
 
     def kept(model: Net) -> None:
         operands = [tensor(2, 5, 3), constant(drawn(4, 3)), constant(drawn(4))]
@@ -207,7 +207,7 @@ def used() -> Iterator[Case]:
 
     for name, draw in (
         ("two readers", twice),
-        ("a graph output in front of MUL", shown),
+        ("a graph output before MUL", shown),
         ("a graph output between", between),
         ("ADD of an input", added),
         ("a square", itself),

@@ -45,7 +45,7 @@ def shared(
     swapped: bool = False,
     opsets: tuple[int | None, ...] = (None,),
 ) -> Case:
-    """``heads_last``: the batches lie behind the rows and are transposed. ``repeated``: what is.
+    """``heads_last``: the batches lie after the rows and are transposed. ``repeated``: what is.
 
     ``others``: the sizes that the matrices are reshaped to before the TRANSPOSE. ``swapped``: it transposes the batches too.
     """

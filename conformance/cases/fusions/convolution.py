@@ -1,4 +1,4 @@
-"""Convolutions with their padding or their dilation spelled out around them, and what looks like it and is not."""
+"""Convolutions with their padding or their dilation decomposed around them, and what looks like it and is not."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def cases() -> Iterator[Case]:
 def spelled(name: str, setting: Conv, opsets: Sequence[int | None] = (None,)) -> Case:
     opsets = (None, 26) if setting.dtype == "int16" else opsets
     targets = ("onnxruntime",) if setting.dtype == "int16" else ("onnxruntime", "generic")
-    case = net(setting.op, f"spelled out, {name}", setting, dtype=setting.dtype, opsets=opsets, targets=targets)
+    case = net(setting.op, f"decomposed, {name}", setting, dtype=setting.dtype, opsets=opsets, targets=targets)
     if setting.bias != "none":
         return case
     twin = spelled(name, replace(setting, bias="zero"))  # LiteRT insists on a bias, or crashes without one

@@ -99,7 +99,7 @@ TURNED: Mapping[str, Pair] = {
     "of batches reversed behind": Pair(axes=(1, 0)),
     "looked into": Pair(looked_into=True),
 }
-"""Of which both directions are one operator, and what comes from the end is reversed behind it."""
+"""Of which both directions are one operator, and what comes from the end is reversed after it."""
 
 APART: Mapping[str, Pair] = {
     "of different bounds": Pair(KERAS, back=(("options", bounded(9.0)),)),

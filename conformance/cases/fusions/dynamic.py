@@ -64,4 +64,4 @@ def rows() -> Iterator[Case]:
     yield dense("many rows after a flatten", (37, 7, 11, 5), depth=385, out=263, **weight_only)
     yield dense("many rows that stay apart", (5, 7, 257), out=263, keep=True, **weight_only)
     given = [{"x0": drawn(n, m, 257)} for n, m in ((1, 5), (3, 2))]
-    yield dense("unknown sizes that stay apart", (None, None, 257), out=4099, keep=True, given=given, **weight_only)
+    yield dense("dynamic sizes that stay apart", (None, None, 257), out=4099, keep=True, given=given, **weight_only)

@@ -267,7 +267,7 @@ class Step:
         return [self.activated(inward, back)]
 
     def written(self, array: TensorRef, row: TensorRef, now: TensorRef, following: TensorRef) -> TensorRef:
-        """The array with one row replaced: what is in front of it, the row, what is behind."""
+        """The array with one row replaced: what is before it, the row, what is behind."""
         batch, flat = self.layer.batch, self.vector(1)
         until = self.call(
             "CONCATENATION", [self.call("RESHAPE", [now, flat], (1,), "int32"), self.vector(-1, -1)], (3,), "int32"

@@ -11,7 +11,7 @@ from conformance.cases.fusions.loops import INPUTS, KINDS, UNITS, Layer
 from conformance.models import Net, constant, net, tensor
 
 LSTM = Layer()
-EVERY, LAST = 1, 2  # results of a loop behind its counter: the array, the first state
+EVERY, LAST = 1, 2  # results of a loop after its counter: the array, the first state
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""LayerNormalization spelled out, and what looks like it and is something else."""
+"""LayerNormalization decomposed, and what looks like it and is something else."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def cases() -> Iterator[Case]:
         yield columns(name, (2, 5, 7), (2,), scaled=scaled, shifted=shifted)
     yield columns("over axes of size 1 too", (1, 5, 7), (0, 2))
     yield columns("of rows", (5, 7), (-1,))
-    yield columns("of an unknown size", (None, 5, 7), (2,))
+    yield columns("of dynamic size", (None, 5, 7), (2,))
     for name, scaled, shifted in (("a scale", True, False), ("an offset", False, True), ("both", True, True)):
         more = f"{name} of more axes"
         yield columns(more, (1, 5, 7), (0, 2), scaled=scaled, shifted=shifted, leading=(1, 1, 1))

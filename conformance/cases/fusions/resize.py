@@ -59,8 +59,8 @@ def cases() -> Iterator[Case]:
     for dtype in ("float32", "int8", "uint8", "int16"):
         opsets = (None, 26) if dtype == "int16" else EVERY_OPSET
         for rows, columns in ((2, 2), (3, 1), (1, 2)):
-            name = f"{dtype}, {rows}x{columns} spelled out between convolutions"
+            name = f"{dtype}, {rows}x{columns} decomposed between convolutions"
             yield net("TILE", name, spelled(dtype, rows, columns), dtype=dtype, opsets=opsets, transposes=2)
-    yield net("TILE", "many integers spelled out", spelled("int8", 2, 2, (1, 16, 16, 32)), dtype="int8", transposes=4)
+    yield net("TILE", "many integers decomposed", spelled("int8", 2, 2, (1, 16, 16, 32)), dtype="int8", transposes=4)
     for name, draw in ALIKE.items():
         yield net("TILE", f"{name} between convolutions", draw)

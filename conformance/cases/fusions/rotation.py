@@ -1,4 +1,4 @@
-"""Rotary embeddings spelled out, and what looks like them and is something else."""
+"""Rotary embeddings decomposed, and what looks like them and is something else."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def turned(
     joined: Sequence[int] = (0, 1),
     **case: Any,
 ) -> Case:
-    """``starts``: where the halves begin; ``rest``: the size that the second is asked for; ``joined``: which comes first."""
+    """``starts``: where the halves begin; ``rest``: the size requested of the second; ``joined``: which comes first."""
     half = (shape[-1] or 0) // 2
     part = tensor(*shape[:-1], half)
     begins = (0, half) if starts is None else starts

@@ -1,4 +1,4 @@
-"""Recurrent layers spelled out step by step, as PyTorch exports them and as Keras unrolls them, and what only looks so."""
+"""Recurrent layers decomposed into steps, as PyTorch exports them and as Keras unrolls them, and what only looks so."""
 
 from __future__ import annotations
 

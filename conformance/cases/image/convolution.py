@@ -125,7 +125,7 @@ def geometry(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
 
 
 def open_sizes(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
-    """Height and width are known only at run time: what SAME adds follows from them, odd and even."""
+    """Height and width are known only at runtime: what SAME adds follows from them, odd and even."""
     kernels = {"3x2 stride 2x1": ((3, 2), (2, 1)), "4x3 stride 2": ((4, 3), (2, 2)), "1x1 stride 3": ((1, 1), (3, 3))}
     shape = (2, None, None, more.get("shape", IMAGE)[3])
     more = {key: value for key, value in more.items() if key != "shape"}
@@ -133,12 +133,12 @@ def open_sizes(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
         given = [{"x0": drawn(2, h, w, shape[3] or 1, dtype=dtype)} for h, w in ((5, 7), (8, 11), (6, 6))]
         case: dict[str, Any] = {"op": op, "shape": shape, "dtype": dtype, "given": given, **more}
         for name, (kernel, stride) in kernels.items():
-            yield conv(f"{dtype} of open sizes, SAME {name}", kernel=kernel, stride=stride, **case)
-        yield conv(f"{dtype} of open sizes, VALID", padding="VALID", stride=(2, 1), **case)
-        yield conv(f"{dtype} of open sizes, dilated", kernel=(3, 3), dilation=(2, 3), **case)
+            yield conv(f"{dtype} of dynamic sizes, SAME {name}", kernel=kernel, stride=stride, **case)
+        yield conv(f"{dtype} of dynamic sizes, VALID", padding="VALID", stride=(2, 1), **case)
+        yield conv(f"{dtype} of dynamic sizes, dilated", kernel=(3, 3), dilation=(2, 3), **case)
     case = {"op": op, "shape": shape, "refused": "--input-shape", **more}
-    yield conv("of open sizes, dilated with a stride", dilation=(2, 2), stride=(2, 2), **case)
-    yield conv("of open sizes, with a stride longer than the kernel", kernel=(2, 2), stride=(3, 3), **case)
+    yield conv("of dynamic sizes, dilated with a stride", dilation=(2, 2), stride=(2, 2), **case)
+    yield conv("of dynamic sizes, with a stride longer than the kernel", kernel=(2, 2), stride=(3, 3), **case)
 
 
 def groups() -> Iterator[Case]:

@@ -141,8 +141,8 @@ def networks(op: str) -> Iterator[Case]:
 
     yield net(op, "two in a row", chain, transposes=2)
     yield net(op, "around an addition", around(added), transposes=2)
-    yield net(op, "in front of a mean", around(averaged), transposes=1)
-    yield net(op, "in front of a concatenation", around(joined), transposes=3)
+    yield net(op, "before a mean", around(averaged), transposes=1)
+    yield net(op, "before a concatenation", around(joined), transposes=3)
 
 
 def asked_sizes() -> Iterator[Case]:
@@ -200,7 +200,7 @@ def sizes() -> Iterator[Case]:
     options = settings("SAME", (1, 1, 1))
     yield alone(
         "CONV_3D_TRANSPOSE",
-        "a shape known as it runs, which the file promises",
+        "a shape known at runtime, which the file promises",
         operands,
         tensor(2, 3, 5, 7, 3),
         options=options,
@@ -209,7 +209,7 @@ def sizes() -> Iterator[Case]:
     unknown = tensor(None, None, None, None, 3)
     yield alone(
         "CONV_3D_TRANSPOSE",
-        "a shape known as it runs",
+        "a shape known at runtime",
         operands,
         unknown,
         options=options,

@@ -51,10 +51,10 @@ def cases() -> Iterator[Case]:
     yield transpose_conv("a kernel smaller than its stride", kernel=(1, 2), stride=(3, 3), padding="VALID")
     for padding, more in (("SAME", 0), ("SAME", -1), ("VALID", 0), ("VALID", 1)):
         for kernel, stride in (((3, 3), (2, 2)), ((2, 5), (3, 1)), ((4, 4), (2, 2))):
-            name = f"a shape known as it runs, {padding} {kernel} stride {stride}, {more} from the usual"
+            name = f"a shape known at runtime, {padding} {kernel} stride {stride}, {more} from the usual"
             yield transpose_conv(name, padding=padding, kernel=kernel, stride=stride, extra=(more, 0), at_run_time=True)
     for dtype in ("int8", "uint8", "int16"):
-        yield transpose_conv(f"{dtype} of a shape known as it runs", dtype=dtype, activation="RELU6", at_run_time=True)
+        yield transpose_conv(f"{dtype} of a shape known at runtime", dtype=dtype, activation="RELU6", at_run_time=True)
     yield from asymmetric()
     yield from row_biases()
     refused = "cannot come from input size"

@@ -75,9 +75,9 @@ def of_both(op: str) -> Iterator[Case]:
     yield selected(op, "one box", boxes[:1], scores[:1], 3, 0.5, 0.0)
     running = ("limit", "iou", "least", *(("sigma",) if op == SOFT else ()))
     for key in running:
-        yield selected(op, f"{key} known as it runs", boxes, scores, 31, 0.5, 0.3, running=(key,), opsets=EVERY_OPSET)
-    yield selected(op, "all known as they run", boxes, scores, 31, 0.5, 0.3, running=running)
-    yield selected(op, "flat boxes, all known as they run", flat, scores, 31, 0.5, 0.3, running=running)
+        yield selected(op, f"{key} known at runtime", boxes, scores, 31, 0.5, 0.3, running=(key,), opsets=EVERY_OPSET)
+    yield selected(op, "all known at runtime", boxes, scores, 31, 0.5, 0.3, running=running)
+    yield selected(op, "flat boxes, all known at runtime", flat, scores, 31, 0.5, 0.3, running=running)
 
 
 def softened() -> Iterator[Case]:
@@ -90,4 +90,4 @@ def softened() -> Iterator[Case]:
     yield selected(SOFT, "every box, softened", boxes, scores, 101, 1.0, 0.0, 0.5)
     yield selected(SOFT, "softened, a threshold that no overlap reaches", boxes, scores, 11, 1.5, 0.3, 0.5)
     yield selected(SOFT, "softened, no score above the threshold", boxes, scores, 7, 0.5, 2.0, 0.5)
-    yield selected(SOFT, "sigma of 0.5 known as it runs", boxes, scores, 31, 0.7, 0.1, 0.5, running=("sigma",))
+    yield selected(SOFT, "sigma of 0.5 known at runtime", boxes, scores, 31, 0.7, 0.1, 0.5, running=("sigma",))

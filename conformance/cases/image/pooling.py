@@ -52,15 +52,15 @@ def cases() -> Iterator[Case]:
 
 
 def open_sizes(op: str) -> Iterator[Case]:
-    """Height and width are known only at run time, odd and even."""
+    """Height and width are known only at runtime, odd and even."""
     for dtype in ("float32",) if op == "L2_POOL_2D" else ("float32", "int8", "uint8", "int16"):
         given = [{"x0": drawn(2, h, w, 3, dtype=dtype)} for h, w in ((5, 7), (8, 11), (6, 6))]
         case: dict[str, Any] = {"shape": (2, None, None, 3), "given": given}
         for kernel, stride in (((3, 2), (1, 1)), ((3, 2), (2, 1)), ((2, 3), (2, 2)), ((1, 1), (2, 2))):
             for padding in ("SAME", "VALID"):
-                name = f"{dtype} of open sizes, {padding} {kernel[0]}x{kernel[1]} stride {stride[0]}x{stride[1]}"
+                name = f"{dtype} of dynamic sizes, {padding} {kernel[0]}x{kernel[1]} stride {stride[0]}x{stride[1]}"
                 yield pool(op, name, dtype, padding, kernel, stride, **case)
-    name = "of open sizes, with a stride longer than the window"
+    name = "of dynamic sizes, with a stride longer than the window"
     yield pool(op, name, "float32", "SAME", (2, 2), (3, 3), shape=(2, None, None, 3), refused="--input-shape")
 
 

@@ -69,15 +69,15 @@ def bilinear() -> Iterator[Case]:
             yield interpolated(f"{dtype} without a scale {mode} to {MIXED[0]}x{MIXED[1]}", mode, MIXED, x=plain)
         yield interpolated(f"one pixel {mode}", mode, (3, 5), x=tensor(1, 1, 1, 3))
     for perm in ((2, 3, 0, 1), (1, 0, 2, 3), (3, 1, 0, 2), (2, 1, 3, 0)):
-        yield net("RESIZE_BILINEAR", f"in front of a transpose to {perm}", turned(perm))
-        yield net("RESIZE_BILINEAR", f"of any number in front of a transpose to {perm}", turned(perm, None), sizes=(3,))
+        yield net("RESIZE_BILINEAR", f"before a transpose to {perm}", turned(perm))
+        yield net("RESIZE_BILINEAR", f"of any number before a transpose to {perm}", turned(perm, None), sizes=(3,))
     for place in BOTH:
         given = {"size": np.array([4, 9], np.int32)}
         options = {"half_pixel_centers": True}
         asked = tensor(2, dtype="int32", name="size")
         yield place(
             "RESIZE_BILINEAR",
-            "a size known as it runs",
+            "a size known at runtime",
             [tensor(*IMAGE), asked],
             tensor(2, 4, 9, 3),
             options=options,
@@ -86,7 +86,7 @@ def bilinear() -> Iterator[Case]:
     runs = [{"x0": drawn(n, h, 7, 3)} for n, h in ((1, 5), (3, 8))]
     yield alone(
         "RESIZE_BILINEAR",
-        "an image of unknown size",
+        "an image of dynamic size",
         [tensor(None, None, 7, 3), constant([4, 9])],
         tensor(None, 4, 9, 3),
         given=runs,
@@ -165,45 +165,45 @@ def fast_forms() -> Iterator[Case]:
 
 
 def rounded_at_run_time() -> Iterator[Case]:
-    """The kernel's places in 1/1024 where sizes are known as it runs only."""
+    """The kernel's places in 1/1024 where sizes are known only at runtime."""
     size = tensor(2, dtype="int32", name="size")
     for mode in ("legacy", "half_pixel_centers", "align_corners"):
         x = tensor(*IMAGE, dtype="int16")
         runs = [{"size": np.array(wanted, np.int32)} for wanted in ([4, 9], [13, 1], [1, 5], [10, 14])]
-        name = f"{mode} int16, a size known as it runs"
+        name = f"{mode} int16, a size known at runtime"
         y = x.shaped(2, None, None, 3)
         yield alone("RESIZE_BILINEAR", name, [x, size], y, options=MODES[mode], given=runs, runs=4)
         yield alone(
-            "RESIZE_BILINEAR", f"{mode} int16 of an unknown size", [x.shaped(2, None, None, 3), constant([9, 13])],
+            "RESIZE_BILINEAR", f"{mode} int16 of dynamic size", [x.shaped(2, None, None, 3), constant([9, 13])],
             x.shaped(2, 9, 13, 3), options=MODES[mode], given=[{"x0": drawn(2, n, 7, 3, dtype="int16")} for n in (5, 3)],
         )  # fmt: skip
 
 
 def runtime_sizes() -> Iterator[Case]:
-    """The same pixels where sizes are known as it runs only."""
+    """The same pixels where sizes are known only at runtime."""
     size = tensor(2, dtype="int32", name="size")
     for mode in MODES:
         for dtype in ("float32", "int8", "uint8"):
             x = tensor(*IMAGE, dtype=dtype)
             given = {"size": np.array([4, 9], np.int32)}
             for place in BOTH:
-                name = f"{mode} {dtype}, a size known as it runs"
+                name = f"{mode} {dtype}, a size known at runtime"
                 yield place(NEAREST, name, [x, size], x.shaped(2, 4, 9, 3), options=MODES[mode], given=given)
             before, after = ROUNDED[mode][0]
             given = {"size": np.array([after, 1], np.int32)}
             x = tensor(1, before, 3, 2, dtype=dtype)
-            name = f"{mode} {dtype} {before} to {after}, known as it runs"
+            name = f"{mode} {dtype} {before} to {after}, known at runtime"
             yield alone(NEAREST, name, [x, size], x.shaped(1, None, None, 2), options=MODES[mode], given=given)
         runs = [{"x0": drawn(n, h, 7, 3)} for n, h in ((1, 5), (3, 8))]
         operands = [tensor(None, None, 7, 3), constant([4, 14])]
         y = tensor(None, 4, 14, 3)
-        yield alone(NEAREST, f"{mode} of an unknown size", operands, y, options=MODES[mode], given=runs)
+        yield alone(NEAREST, f"{mode} of dynamic size", operands, y, options=MODES[mode], given=runs)
 
     yield net(NEAREST, "twice the size, of no stored shape, twice", enlarged)
 
 
 def enlarged(model: Net) -> None:
-    """Old converters store no shape behind a size that is computed, nor any that follows."""
+    """Old converters store no shape after a size that is computed, nor any that follows."""
     ref = model.input(tensor(*IMAGE))
     for k in (0, 1):
         sizes, both, twice, larger, y = (model.graph.tensor(f"{name}{k}", None, dtype) for name, dtype in UNSTORED)

@@ -65,7 +65,7 @@ def shapeless() -> Iterator[Case]:
 
     yield net("ADD", "results of no stored shape", draw(IMAGE))
     given = {"x0": drawn(2, 11, 7, 3), "x1": drawn(7, 3)}
-    yield net("ADD", "results of no stored shape and an unknown size", draw((2, None, 7, 3)), given=given)
+    yield net("ADD", "results of no stored shape and a dynamic size", draw((2, None, 7, 3)), given=given)
 
 
 def operands(op: str, dtype: str) -> tuple[Spec, Spec, Spec]:

@@ -103,7 +103,7 @@ def quantized(op: str) -> Iterator[Case]:
         x = tensor(None, None, 3, dtype=dtype)
         given = [{"x0": drawn(n, 5, 3, dtype=dtype)} for n in (1, 4)]
         y = replace(x.shaped(3).scaled(1.5), value=few(x.shaped(3)))
-        yield alone(op, f"{dtype} of unknown size", [x, y], Spec((None, None, 3), "bool"), given=given)
+        yield alone(op, f"{dtype} of dynamic size", [x, y], Spec((None, None, 3), "bool"), given=given)
     if op in EQUATED:
         return
     bare = tensor(*IMAGE, dtype="int16", scale=0)

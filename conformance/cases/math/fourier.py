@@ -31,12 +31,12 @@ def cases() -> Iterator[Case]:
     x, lengths_at_run_time = tensor(3, 7, 11), tensor(2, dtype="int32", name="lengths")
     y = tensor(3, None, None, dtype="complex64")
     given = int32s(lengths=[4, 16])
-    mixed = "of transforms of length 1 the kernel mixes up real and imaginary parts (Rfft2dReorder, rfft2d.cc)"
+    mixed = "for transforms of length 1 the kernel mixes up real and imaginary parts (Rfft2dReorder, rfft2d.cc)"
     odd = int32s(lengths=[4, 1])
     yield alone(
-        "RFFT2D", "transforms of length 1, known as it runs", [x, lengths_at_run_time], y, given=odd, known=mixed
+        "RFFT2D", "transforms of length 1, known at runtime", [x, lengths_at_run_time], y, given=odd, known=mixed
     )
-    yield alone("RFFT2D", "lengths known as it runs", [x, lengths_at_run_time], y, given=given)
+    yield alone("RFFT2D", "lengths known at runtime", [x, lengths_at_run_time], y, given=given)
 
 
 def transformed(name: str, shape: Sequence[int], lengths: Sequence[int], **case: Any) -> Case:

@@ -17,10 +17,10 @@ IMAGE = (2, 5, 7, 3)
 
 def cases() -> Iterator[Case]:
     yield from l2_normalization()
-    yield from neighbours()
+    yield from neighbors()
 
 
-def neighbours() -> Iterator[Case]:
+def neighbors() -> Iterator[Case]:
     """LOCAL_RESPONSE_NORMALIZATION: alpha weighs the sum, not the mean, of the squares of radius channels either side."""
     op = "LOCAL_RESPONSE_NORMALIZATION"
     for place in BOTH:

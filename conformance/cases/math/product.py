@@ -36,11 +36,11 @@ def cases() -> Iterator[Case]:
     axes, options = tensor(2, dtype="int32", name="axes"), {"keep_dims": True}
     for dtype in ("float32", "int32", "int64", "bool"):
         operands, y = [tensor(*IMAGE, dtype=dtype), axes], tensor(2, 1, 7, 1, dtype=dtype)
-        yield alone("REDUCE_PROD", f"{dtype}, axes known as it runs", operands, y, options=options, given=given)
+        yield alone("REDUCE_PROD", f"{dtype}, axes known at runtime", operands, y, options=options, given=given)
     for dtype in ("int32", "int64"):
         arrays = [{"x0": odd(dtype, *IMAGE), "axes": np.array(over, np.int32)} for over in ([1, -1], [3, -2], [0, 2])]
         operands, y = [tensor(*IMAGE, dtype=dtype), axes], tensor(None, None, dtype=dtype)
-        name = f"{dtype}, axes known as it runs, dropped"
+        name = f"{dtype}, axes known at runtime, dropped"
         yield alone("REDUCE_PROD", name, operands, y, options={"keep_dims": False}, given=arrays, opsets=(None, 13))
     for dtype in PARAMETERS:
         yield from quantized_as_it_runs(dtype)
@@ -48,7 +48,7 @@ def cases() -> Iterator[Case]:
     operands, y = [tensor(*IMAGE, dtype="int32"), axes], tensor(None, None, None, dtype="int32")
     yield alone(
         "REDUCE_PROD",
-        "one axis twice, known as it runs",
+        "one axis twice, known at runtime",
         operands,
         y,
         options={"keep_dims": False},
@@ -58,7 +58,7 @@ def cases() -> Iterator[Case]:
     for dtype in ("int32", "int64"):
         x, y = tensor(3, None, dtype=dtype), tensor(3, dtype=dtype)
         arrays = [{"x0": odd(dtype, 3, n)} for n in (1, 5)]
-        yield alone("REDUCE_PROD", f"{dtype} of unknown size", [x, constant([1])], y, given=arrays, runs=2)
+        yield alone("REDUCE_PROD", f"{dtype} of dynamic size", [x, constant([1])], y, given=arrays, runs=2)
     x, y = tensor(3, 7, dtype="uint8"), tensor(3, dtype="uint8")
     operands = [x, constant([1])]
     yield alone("REDUCE_PROD", "quantized uint8", operands, y, kernel_refuses="Unsupported quantized data type")
@@ -124,14 +124,14 @@ def quantized_as_it_runs(dtype: str) -> Iterator[Case]:
             for factor in (1.0, 0.37, 4.1):
                 y = x.shaped(*[None] * len(reduced(shape, sets[0], keep)))
                 y = y.scaled(factor, point + (0 if dtype == "int16" or factor == 1 else 9))
-                name = f"{dtype}, axes {sets} known as it runs at {factor:g} {'kept' if keep else 'dropped'}"
+                name = f"{dtype}, axes {sets} known at runtime at {factor:g} {'kept' if keep else 'dropped'}"
                 options = {"keep_dims": keep}
                 yield alone("REDUCE_PROD", name, [x, axes], y, options=options, given=given, runs=len(given))
     if dtype == "int8":
         over, options = tensor(1, dtype="int32", name="axes"), {"keep_dims": True}
         empty, y = x.shaped(2, 0, 3), x.shaped(None, None, None)
         given_axes = {"axes": np.array([0], np.int32)}
-        name = "int8 of no elements, axes known as it runs"
+        name = "int8 of no elements, axes known at runtime"
         refused = "must be static and above 0"
         yield alone("REDUCE_PROD", name, [empty, over], y, options=options, given=given_axes, refused=refused)
 

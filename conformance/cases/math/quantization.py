@@ -53,7 +53,7 @@ def quantize() -> Iterator[Case]:
     for dtype in ("int4", "uint4"):
         # ONNX Runtime cannot hand int4 out, so it is dequantized.
         yield net("QUANTIZE", f"float32 to {dtype}", there_and_back(dtype), dtype=dtype, opsets=opsets(dtype))
-        behind = there_and_back(dtype, "RELU")  # which ONNX Runtime drops in front of 4 bits
+        behind = there_and_back(dtype, "RELU")  # which ONNX Runtime drops before 4 bits
         yield net("QUANTIZE", f"float32 behind RELU to {dtype}", behind, dtype=dtype, opsets=opsets(dtype))
     for axis in range(4):
         scales = drawn(IMAGE[axis], seed="scale", low=0.01, high=0.05).tolist()

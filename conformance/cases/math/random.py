@@ -18,7 +18,7 @@ def cases() -> Iterator[Case]:
     for op, bounds in CERTAIN.items():
         for seeds in ((0, 0), (7, 0), (3, 11)):
             yield bounded(op, f"seeds {list(seeds)}", seeds, bounds, opsets=OPSETS)
-        yield bounded(op, "a shape known as it runs", (3, 11), bounds, fixed=False)
+        yield bounded(op, "a shape known at runtime", (3, 11), bounds, fixed=False)
     for dtype in ("int32", "int64"):
         for fixed in (True, False):
             yield certain(dtype, fixed)
@@ -50,7 +50,7 @@ def certain(dtype: str, fixed: bool) -> Case:
     samples = constant(5) if fixed else tensor(dtype="int32", name="samples")
     given = {"x0": logits, **({} if fixed else int32s(samples=5))}
     y = tensor(4, 5 if fixed else None, dtype=dtype)
-    name = f"{dtype}, one class certain{'' if fixed else ', samples known as it runs'}"
+    name = f"{dtype}, one class certain{'' if fixed else ', samples known at runtime'}"
     opsets = OPSETS if fixed else (None,)
     return alone("MULTINOMIAL", name, [tensor(4, 3), samples], y, options={"seed": 3}, given=given, opsets=opsets)
 

@@ -113,7 +113,7 @@ def means() -> Iterator[Case]:
         # Where they lie is not known when the plan is made: the file's order is restored.
         yield place(
             "MEAN",
-            "axes known as it runs, kept",
+            "axes known at runtime, kept",
             [x, runtime],
             tensor(2, 1, 7, 1),
             options={"keep_dims": True},
@@ -122,7 +122,7 @@ def means() -> Iterator[Case]:
         )
     options = {"keep_dims": False}
     yield alone(
-        "MEAN", "axes known as it runs, dropped", [x, runtime], tensor(None, None), options=options, given=given
+        "MEAN", "axes known at runtime, dropped", [x, runtime], tensor(None, None), options=options, given=given
     )
 
 
@@ -173,7 +173,7 @@ def axes(op: str) -> Iterator[Case]:
         # Where they lie is not known when the plan is made: the file's order is restored.
         yield place(
             op,
-            "axes known as it runs",
+            "axes known at runtime",
             [tensor(*IMAGE), runtime],
             tensor(2, 1, 7, 1),
             options=options,
@@ -182,16 +182,16 @@ def axes(op: str) -> Iterator[Case]:
         )
     dropped = [tensor(*IMAGE), runtime]
     yield alone(
-        op, "axes known as it runs, dropped", dropped, tensor(None, None), options={"keep_dims": False}, given=given
+        op, "axes known at runtime, dropped", dropped, tensor(None, None), options={"keep_dims": False}, given=given
     )
     scalar, one = tensor(dtype="int32", name="axis"), {"axis": np.array(2, np.int32)}
     yield alone(
-        op, "a scalar axis known as it runs", [dropped[0], scalar], tensor(2, 5, 1, 3), options=options, given=one
+        op, "a scalar axis known at runtime", [dropped[0], scalar], tensor(2, 5, 1, 3), options=options, given=one
     )
     refused = {} if op == "SUM" else {"refused": "from opset 18"}
     yield alone(
         op,
-        "axes known as it runs at opset 17",
+        "axes known at runtime at opset 17",
         dropped[:2],
         tensor(2, 1, 7, 1),
         options=options,

@@ -40,7 +40,7 @@ def logic(op: str) -> Iterator[Case]:
         yield asked(op, "axes of one element and of several", [1, 2], keep, (2, 1, 3))
     given = {"axes": np.array([1, -1], np.int32)}
     operands, options = [tensor(*IMAGE, dtype="bool"), tensor(2, dtype="int32", name="axes")], {"keep_dims": True}
-    yield alone(op, "axes known as it runs", operands, tensor(2, 1, 7, 1, dtype="bool"), options=options, given=given)
+    yield alone(op, "axes known at runtime", operands, tensor(2, 1, 7, 1, dtype="bool"), options=options, given=given)
 
 
 def asked(op: str, name: str, over: Any, keep: bool, shape: Sequence[int] = IMAGE, **case: Any) -> Case:
@@ -87,11 +87,11 @@ def axis_as_it_runs(op: str) -> Iterator[Case]:
     for axis in (0, 1, -1):
         y = tensor(None, None, None, dtype="int32")
         options, operands = {"output_type": "INT32"}, [tensor(*IMAGE), tensor(dtype="int32", name="axis")]
-        yield alone(op, f"axis {axis} known as it runs", operands, y, options=options, given=int32s(axis=axis))
+        yield alone(op, f"axis {axis} known at runtime", operands, y, options=options, given=int32s(axis=axis))
     operands = [tensor(*IMAGE, dtype="int8"), tensor(1, dtype="int64", name="axis")]
     y, given = tensor(None, None, None, dtype="int64"), {"axis": np.array([2])}
     options = {"output_type": "INT64"}
-    yield alone(op, "int8, an int64 axis known as it runs", operands, y, options=options, given=given)
+    yield alone(op, "int8, an int64 axis known at runtime", operands, y, options=options, given=given)
 
 
 # --- running sums -----------------------------------------------------------------------------

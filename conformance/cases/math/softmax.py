@@ -18,7 +18,7 @@ def cases() -> Iterator[Case]:
     yield from one_element()
     for op in ("SOFTMAX", "LOG_SOFTMAX"):
         for dtype in ("int8", "uint8"):
-            yield of_unknown_size(op, dtype)
+            yield of_dynamic_size(op, dtype)
 
 
 IMAGE = (2, 5, 7, 3)
@@ -48,14 +48,14 @@ def softmax() -> Iterator[Case]:
     )
 
 
-def of_unknown_size(op: str, dtype: str) -> Case:
+def of_dynamic_size(op: str, dtype: str) -> Case:
     """An axis of any size, one among them."""
     x = tensor(3, None, dtype=dtype)
     scale, point = {"SOFTMAX": FIXED, "LOG_SOFTMAX": {"int8": (1 / 16, 127), "uint8": (1 / 16, 255)}}[op][dtype]
     rows = [{"x0": drawn(3, size, dtype=dtype)} for size in (5, 1, 11)]
     options = {"beta": 1.0} if op == "SOFTMAX" else None
     y = replace(x, scale=scale, zero_point=point)
-    return unary(op, f"{dtype}, an axis of unknown size", x, y, options=options, given=rows, opsets=EVERY_OPSET)
+    return unary(op, f"{dtype}, an axis of dynamic size", x, y, options=options, given=rows, opsets=EVERY_OPSET)
 
 
 def softmax_of_int16() -> Iterator[Case]:
@@ -77,7 +77,7 @@ def softmax_of_int16() -> Iterator[Case]:
     for place in BOTH:
         yield case("confident channels", 0.02, 2, 5, 7, 13, place=place)
     given = [{"x0": drawn(n, 11, dtype="int16")} for n in (1, 4)]
-    yield case("of unknown size", 0.001, None, 11, given=given)
+    yield case("of dynamic size", 0.001, None, 11, given=given)
 
 
 def fixed(x: Spec) -> Spec:
@@ -98,7 +98,7 @@ def ranks(op: str, fixed: dict[str, tuple[float, int]]) -> Iterator[Case]:
     x = tensor(*IMAGE, dtype="int8")
     yield unary(op, "int8 to another scale", x, x, kernel_refuses="output->params.scale")
     runs = [{"x0": drawn(n, 7, seed=op)} for n in (1, 4)]
-    yield unary(op, "float32 of unknown size", tensor(None, 7), tensor(None, 7), given=runs, opsets=EVERY_OPSET)
+    yield unary(op, "float32 of dynamic size", tensor(None, 7), tensor(None, 7), given=runs, opsets=EVERY_OPSET)
 
 
 def onto(x: Spec, fixed: dict[str, tuple[float, int]]) -> Spec:

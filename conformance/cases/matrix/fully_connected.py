@@ -81,8 +81,8 @@ def rows() -> Iterator[Case]:
     for dtype in ("float32", "int8"):
         given = [{"x0": drawn(n, m, 11, dtype=dtype)} for n, m in ((1, 5), (3, 2))]
         case: dict[str, Any] = {"dtype": dtype, "given": given, "opsets": EVERY_OPSET}
-        yield dense(f"{dtype} of unknown sizes, rank kept", (None, None, 11), keep=True, **case)
-    yield dense("a known image to rows of unknown sizes", (5, 11, 1), depth=1, result=(None, None))
+        yield dense(f"{dtype} of dynamic sizes, rank kept", (None, None, 11), keep=True, **case)
+    yield dense("a known image to rows of dynamic sizes", (5, 11, 1), depth=1, result=(None, None))
     yield dense("one row", (1, 11))
     yield dense("no rows", (2, 0, 11))
     yield dense("no rows, rank 2", (0, 11))
@@ -211,7 +211,7 @@ def activations() -> Iterator[Case]:
         bounded = {"fused_activation_function": "RELU_N1_TO_1"}
         yield dense(f"{dtype} with RELU_N1_TO_1, a vector", (11,), dtype=dtype, keep=True, options=bounded)
         given = [{"x0": drawn(n, m, 11, dtype=dtype)} for n, m in ((2, 5), (7, 1), (0, 3), (0, 0))]
-        name = f"{dtype} with RELU_N1_TO_1, leading axes of unknown size"
+        name = f"{dtype} with RELU_N1_TO_1, leading axes of dynamic size"
         yield dense(name, (None, None, 11), dtype=dtype, keep=True, options=bounded, given=given, runs=4)
     given = [{"x0": drawn(n, 11)} for n in (5, 2)]
     yield dense("nothing known but the weights", (None, 11), result=(None, None), given=given)

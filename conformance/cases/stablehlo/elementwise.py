@@ -61,7 +61,7 @@ def pair(op: str, name: str, dtype: str, **case: Any) -> Case:
 
 
 def at_the_ends(op: str, dtype: str) -> Case:
-    """Every pair of the dtype's ends and their neighbours: sums and products wrap."""
+    """Every pair of the dtype's ends and their neighbors: sums and products wrap."""
     ends = np.iinfo(dtype)
     beyond = (
         [2**32 - 65536, -(2**33) - 1] if ends.bits == 64 and ends.min else []

@@ -33,7 +33,7 @@ def cases() -> Iterator[Case]:
 
 
 def anywhere(shape: Sequence[int], dtype: str = "int32", low: int = -3, high: int = 12) -> np.ndarray[Any, Any]:
-    """Indices of which some are before the first element and some behind the last."""
+    """Indices of which some are before the first element and some after the last."""
     return drawn(*shape, dtype=dtype, seed="places", low=low, high=high)
 
 
@@ -97,7 +97,7 @@ def gathers() -> Iterator[Case]:
     options = {"offset_dims": [0, 2, 3], "start_index_map": [1], "index_vector_dim": 1, "slice_sizes": [5, 3, 11]}
     operands = [tensor(5, None, 11), constant(anywhere((2, 1)))]
     yield alone(
-        "STABLEHLO_GATHER", "an axis of unknown size", operands, tensor(5, 2, 3, 11), options=options, given=runs
+        "STABLEHLO_GATHER", "an axis of dynamic size", operands, tensor(5, 2, 3, 11), options=options, given=runs
     )
     case: dict[str, Any] = {
         "reference": lambda arrays: [np.zeros((5, 2, 3, 11), np.float32)]
@@ -229,5 +229,5 @@ def scatters() -> Iterator[Case]:
     }
     yield scattering("an axis twice", x, corner, tensor(7, 4), options=twice, refused="an axis twice")
     operands = (tensor(None, 7, 11), inside, tensor(3, 7, 11))
-    yield scattering("an operand of unknown size", *operands, options=options, refused="dynamic shape")
+    yield scattering("an operand of dynamic size", *operands, options=options, refused="dynamic shape")
     yield scattering("opset 17", x, inside, tensor(3, 7, 11), options=options, opsets=(17,), refused="needs opset 18")

@@ -70,7 +70,7 @@ def pads() -> Iterator[Case]:
     x = tensor(*IMAGE)
     for place in BOTH:
         yield pad("nothing", x, NOTHING, NOTHING, NOTHING, place=place)
-        yield pad("a number known as it runs", x, *everything, value=tensor(name="value"), place=place)
+        yield pad("a number known at runtime", x, *everything, value=tensor(name="value"), place=place)
     yield pad("a number in an array", x, *everything, value=number(x, 17, 1))
     yield pad("cropped into the numbers between", tensor(5), (-2,), (-1,), (3,))
     yield pad("cropped to numbers alone", tensor(5), (-1,), (-13,), (3,))
@@ -102,16 +102,16 @@ def dilated() -> Iterator[Case]:
     x = tensor(*IMAGE)
     yield dilation("by one", x, (1, 1, 1, 1), BOTH[1])
     yield dilation("along the last axis", x, (1, 1, 1, 3), BOTH[1])
-    yield dilation("a number known as it runs", x, (1, 2, 3, 1), BOTH[1], tensor(name="value"))
+    yield dilation("a number known at runtime", x, (1, 2, 3, 1), BOTH[1], tensor(name="value"))
     yield dilation("one element", tensor(1), (7,))
     yield dilation("rank 5", tensor(2, 3, 1, 2, 3), (1, 2, 3, 1, 2))
     steps = tensor(4, dtype="int32", name="steps")
     for place in BOTH:
         given = int32s(steps=[1, 2, 3, 2])
         y = tensor(2, 9, 19, 5)
-        yield place("DILATE", "dilations known as it runs", [x, steps, number(x)], y, given=given)
+        yield place("DILATE", "dilations known at runtime", [x, steps, number(x)], y, given=given)
     sizes = [{"x0": drawn(n, 5, m, 3)} for n, m in ((2, 7), (1, 4))]
     operands = [tensor(None, 5, None, 3), constant(np.array([1, 2, 3, 1], np.int32)), number(x)]
-    yield alone("DILATE", "of unknown sizes", operands, tensor(None, None, None, 3), given=sizes)
+    yield alone("DILATE", "of dynamic sizes", operands, tensor(None, None, None, 3), given=sizes)
     runs = [int32s(steps=step) for step in ([1, 2, 3, 2], [2, 1, 1, 5])]
-    yield alone("DILATE", "a result of unknown size", [x, steps, number(x)], tensor(None, None, None, None), given=runs)
+    yield alone("DILATE", "a result of dynamic size", [x, steps, number(x)], tensor(None, None, None, None), given=runs)

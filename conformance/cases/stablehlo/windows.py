@@ -106,7 +106,7 @@ def cases() -> Iterator[Case]:
     for what in ("ADD", "MAXIMUM"):
         yield windowed(f"{what} image", what, tensor(*IMAGE), OVER_IMAGE, place=BOTH[1])
         yield older(f"{what} image", what, tensor(*IMAGE), Window((1, 3, 2, 1), (1, 2, 1, 1)), place=BOTH[1])
-    yield windowed("an initial value known as it runs", "ADD", tensor(*IMAGE), EVERYTHING, tensor(name="initial"))
+    yield windowed("an initial value known at runtime", "ADD", tensor(*IMAGE), EVERYTHING, tensor(name="initial"))
     yield windowed(
         "an initial value in an array", "ADD", tensor(*IMAGE), EVERYTHING, constant(np.full(1, 3, np.float32))
     )
@@ -129,7 +129,7 @@ def cases() -> Iterator[Case]:
         "a window larger than the tensor", "ADD", tensor(2, 3), Window((1, 5)), refused="no elements", shape=(2, 0)
     )
     yield windowed("a sum of booleans", "ADD", tensor(*IMAGE, dtype="bool"), OVER_IMAGE, False, refused="sums booleans")
-    yield windowed("an unknown size", "ADD", tensor(None, 3), Window((1, 2)), refused="dynamic shape")
+    yield windowed("a dynamic size", "ADD", tensor(None, 3), Window((1, 2)), refused="dynamic shape")
     yield windowed("another region", "ADD", tensor(*IMAGE), OVER_IMAGE, code="SUB", kernel_refuses="unsupported")
 
 

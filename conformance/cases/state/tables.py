@@ -27,7 +27,7 @@ def cases() -> Iterator[Case]:
         case = {"dtype": kind, "given": given}
         draw = looking_up(keys, values, running=True)
         lacking = {**given, "default": values[:1]}
-        yield net("HASHTABLE_FIND", f"{kind} keys, default known as it runs", draw, **{**case, "given": lacking})
+        yield net("HASHTABLE_FIND", f"{kind} keys, default known at runtime", draw, **{**case, "given": lacking})
         repeated = np.concatenate([keys, keys[:2]])
         draw = looking_up(repeated, np.concatenate([values, values[2:4]]))
         yield net("HASHTABLE_IMPORT", f"{kind} keys, repeated", draw, **case)

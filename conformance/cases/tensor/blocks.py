@@ -173,20 +173,18 @@ def to_space() -> Iterator[Case]:
 
 
 def running() -> Iterator[Case]:
-    """Blocks, paddings and crops known only at run time, one of them or both."""
+    """Blocks, paddings and crops known only at runtime, one of them or both."""
     for op, shape, rows in ((BATCH, (2, 5, 7, 3), [[1, 2], [2, 0]]), (FLAT, (12, 5, 3, 7), [[1, 3], [2, 0]])):
         settings = {"block": np.array([2, 3], np.int32), "rows": np.asarray(rows, np.int32)}
         line = {"block": np.array([3], np.int32), "rows": np.array([[3, 1]], np.int32)}
         for keys in (("block",), ("rows",), ("block", "rows")):
-            name = f"{' and '.join(keys)} known as it runs"
+            name = f"{' and '.join(keys)} known at runtime"
             for dtype in ("float32", "int8", "uint8", "int16"):
                 yield asked(op, f"{dtype}, {name}", tensor(*shape, dtype=dtype), settings, keys)
             yield asked(op, f"{name}, between convolutions", tensor(*shape), settings, keys, BOTH[1])
             yield asked(op, f"{name}, rank 3", tensor(shape[0] * 3, 5, 7), line, keys)
         for dtype in ("int32", "int64", "bool"):
-            yield asked(
-                op, f"{dtype}, both known as they run", tensor(*shape, dtype=dtype), settings, ("block", "rows")
-            )
+            yield asked(op, f"{dtype}, both known at runtime", tensor(*shape, dtype=dtype), settings, ("block", "rows"))
 
 
 def asked(

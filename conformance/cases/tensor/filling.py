@@ -1,4 +1,4 @@
-"""FILL, ZEROS_LIKE, RANGE and ONE_HOT: tensors of a few numbers, which may be known only at run time."""
+"""FILL, ZEROS_LIKE, RANGE and ONE_HOT: tensors of a few numbers, which may be known only at runtime."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def filled() -> Iterator[Case]:
         sizes = tensor(3, dtype=dtype, name="sizes")
         given = {"sizes": np.array([2, 1, 3], dtype)}
         yield alone(
-            "FILL", f"sizes known as it runs, {dtype}", [sizes, tensor()], tensor(None, None, None), given=given
+            "FILL", f"sizes known at runtime, {dtype}", [sizes, tensor()], tensor(None, None, None), given=given
         )
     yield between_convolutions("FILL", "float32", [constant(list(IMAGE)), tensor()], tensor(*IMAGE), transposes=1)
     yield between_convolutions("FILL", "all known", [constant(list(IMAGE)), constant(0.5)], tensor(*IMAGE))
@@ -110,7 +110,7 @@ SEQUENCES = ((0, 7, 1), (3, 20, 5), (3, 18, 5), (-4, -11, -2), (5, 5, 3), (5, 5,
 
 
 def sequences() -> Iterator[Case]:
-    """Numbers known, or known as it runs; a float is the sum of those before it, rounded each time."""
+    """Numbers known, or known at runtime; a float is the sum of those before it, rounded each time."""
     for dtype in ("float32", "int32", "int64"):
         for numbers in SEQUENCES:
             yield counted(f"{dtype} {list(numbers)}", numbers, dtype)
@@ -165,8 +165,8 @@ def one_hot() -> Iterator[Case]:
         yield hot(f"indices of shape {list(shape)}, first axis", shape, 0)
     yield hot("no class", (2, 5), -1, depth=0)
     yield hot("one class", (2, 5), 0, depth=1)
-    yield hot("depth known as it runs", (2, 5), 1, at_run_time=True)
-    yield hot("depth known as it runs, last axis", (2, 5), -1, at_run_time=True)
+    yield hot("depth known at runtime", (2, 5), 1, at_run_time=True)
+    yield hot("depth known at runtime, last axis", (2, 5), -1, at_run_time=True)
     yield hot("int8 of a scale", (2, 5), 1, dtype="int8", scale=0.3)
     yield hot("uint8 of a scale", (2, 5), 1, dtype="uint8", scale=0.3, fixed=False)
     for axis in (-1, 1):

@@ -46,7 +46,7 @@ def picked(
     fixed: bool = True,
     **case: Any,
 ) -> Case:
-    """``shape`` is that of the indices, which are drawn: a constant where ``fixed``, else known as it runs."""
+    """``shape`` is that of the indices, which are drawn: a constant where ``fixed``, else known at runtime."""
     size, at = x.shape[axis] or 1, axis % len(x.shape)
     first = shared % (len(shape) + 1) if shared >= 0 else shared + len(shape)
     numbers = drawn(*shape, dtype="int32", seed=name, low=0, high=size - 1).astype(kind)
@@ -60,13 +60,13 @@ def picked(
 def along_axes() -> Iterator[Case]:
     for axis in AXES:
         for fixed in (True, False):
-            text = "" if fixed else ", known as it runs"
+            text = "" if fixed else ", known at runtime"
             yield picked(f"four along axis {axis}{text}", tensor(*IMAGE), (4,), axis, place=BOTH[1], fixed=fixed)
         for shape in ((), (2, 3), (2, 1, 3)):
             yield picked(f"{shape} along axis {axis}", tensor(*IMAGE), shape, axis)
     for shape in ((), (2, 3)):
         yield picked(f"{shape} along the channels between convolutions", tensor(*IMAGE), shape, 3, place=BOTH[1])
-        yield picked(f"{shape}, known as it runs", tensor(*IMAGE), shape, 1, fixed=False)
+        yield picked(f"{shape}, known at runtime", tensor(*IMAGE), shape, 1, fixed=False)
     yield picked("as many as there are", tensor(*IMAGE), (3,), 3, place=BOTH[1])
     for axis in (1, 3):
         yield picked(f"all axes of one size, along axis {axis}", tensor(3, 3, 3, 3), (3,), axis, place=BOTH[1])
@@ -196,7 +196,7 @@ def gather_nd(
     place: Placed = alone,
     **case: Any,
 ) -> Case:
-    """``rows`` places of the first ``depth`` axes of an image: a constant where ``fixed``, else known as it runs."""
+    """``rows`` places of the first ``depth`` axes of an image: a constant where ``fixed``, else known at runtime."""
     x = tensor(*IMAGE, dtype=dtype)
     each = [drawn(*rows, 1, dtype="int32", seed=f"{axis}", low=0, high=IMAGE[axis] - 1) for axis in range(depth)]
     numbers = np.concatenate(each, axis=-1).astype(kind)
@@ -215,8 +215,8 @@ def gathered() -> Iterator[Case]:
         yield gather_nd(dtype, (11,), 2, dtype=dtype)
     for kind in ("int16", "int64"):
         yield gather_nd(f"{kind} places", (11,), 3, kind=kind)
-        yield gather_nd(f"{kind} places known as it runs", (11,), 3, kind=kind, fixed=False)
-    yield gather_nd("int32 places known as it runs", (11,), 2, fixed=False)
+        yield gather_nd(f"{kind} places known at runtime", (11,), 3, kind=kind, fixed=False)
+    yield gather_nd("int32 places known at runtime", (11,), 2, fixed=False)
 
 
 # --- WHERE ------------------------------------------------------------------------------------

@@ -103,7 +103,7 @@ def stacks() -> Iterator[Case]:
     yield packed("one operand", [tensor(5, 3)], 1)
     yield packed("scalars", [tensor(), tensor(), tensor()], 0)
     yield packed(
-        "unknown sizes", [tensor(None, None)] * 2, 1, given=[{"x0": drawn(n, 3), "x1": drawn(n, 3)} for n in (1, 4)]
+        "dynamic sizes", [tensor(None, None)] * 2, 1, given=[{"x0": drawn(n, 3), "x1": drawn(n, 3)} for n in (1, 4)]
     )
     yield packed("bool", [tensor(5, dtype="bool")] * 2, 0, kernel_refuses="not supported by pack")
     x = tensor(5, dtype="int8")

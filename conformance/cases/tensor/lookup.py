@@ -83,7 +83,7 @@ def summed(
 def weighted() -> Iterator[Case]:
     for combiner in ("SUM", "MEAN", "SQRTN"):
         for running in (("table",), ("ids", "weights", "table"), ("ids", "indices", "sizes", "weights", "table")):
-            text = f"{combiner}, {len(running)} operands known as it runs"
+            text = f"{combiner}, {len(running)} operands known at runtime"
             yield summed(text, combiner, INDICES, (5, 4), running=running, opsets=(None, 16, 21, 26))
             yield summed(f"{text}, rank 3", combiner, DEEP, (2, 3, 2), running=running)
         yield summed(f"{combiner} of rows of two axes", combiner, INDICES, (5, 4), (7, 2, 3), ("table",))

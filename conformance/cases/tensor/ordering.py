@@ -52,7 +52,7 @@ def largest() -> Iterator[Case]:
         x = tensor(3, 311, dtype=dtype)
         yield top(f"{dtype}, 7 of 311", x, 7, opsets=opsets(dtype))
         yield top(f"{dtype}, all of 311", x, 311)
-        yield top(f"{dtype}, k known as it runs", x, 5, fixed=False)
+        yield top(f"{dtype}, k known at runtime", x, 5, fixed=False)
         few = {"x0": drawn(5, 13, dtype="int32", low=0, high=2).astype(dtype)}
         yield top(f"{dtype} of few values", tensor(5, 13, dtype=dtype, scale=0), 6, given=few)
         if dtype in ("float32", "int8", "uint8", "int16"):
@@ -67,7 +67,7 @@ def largest() -> Iterator[Case]:
     yield top("one of one", tensor(5, 1), 1)
     yield top("none", x, 0)
     yield top("a negative number", x, -2)
-    yield top("none, known as it runs", x, 0, fixed=False, kernel_refuses="Invalid tensor size")
+    yield top("none, known at runtime", x, 0, fixed=False, kernel_refuses="Invalid tensor size")
     yield top("rank 5", tensor(2, 3, 2, 5, 7), 4)
     yield top("of no rows", tensor(0, 7), 4)
     infinite = np.array([[3, -np.inf, np.inf, 0.0, -0.0, np.inf, -1]], np.float32)
@@ -99,12 +99,12 @@ def backwards() -> Iterator[Case]:
     x = tensor(*IMAGE)
     for axes in ([0], [1], [2], [3], [-1], [-3], [1, 2], [2, 1], [-2, 3], [0, 1, 2, 3]):
         for fixed in (True, False):
-            text = "" if fixed else " known as they run"
+            text = "" if fixed else " known at runtime"
             yield back(f"axes {axes}{text}", x, axes, BOTH[1], fixed)
     any_number = tensor(None, dtype="int32", name="axes")
     numbers = [int32s(axes=axes) for axes in ([1], [1, 2], [-3, -2, -1])]
     for place in BOTH:
-        yield place(BACK, "any number of axes known as they run", [x, any_number], x, given=numbers, sizes=())
+        yield place(BACK, "any number of axes known at runtime", [x, any_number], x, given=numbers, sizes=())
     yield back("axis 1", x, [1], opsets=EVERY_OPSET)
     for dtype in ("int8", "uint8", "int16"):
         for place in BOTH:

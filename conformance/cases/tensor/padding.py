@@ -70,12 +70,12 @@ def pads() -> Iterator[Case]:
         for place in BOTH:
             # They are turned from pairs to befores and afters: a Transpose, but of 8 numbers.
             given = {"rows": np.asarray(ROWS, np.int32)}
-            yield place("PAD", f"{dtype}, paddings known as it runs", [x, rows], padded, given=given, transposes=3)
+            yield place("PAD", f"{dtype}, paddings known at runtime", [x, rows], padded, given=given, transposes=3)
     rows_by_run = [{"rows": np.asarray(rows, np.int32)} for rows in (ROWS, [[1, 0], [0, 0], [0, 2], [3, 1]])]
     yield alone(
-        "PAD", "a result of unknown size", [tensor(*IMAGE), rows], tensor(None, None, None, None), given=rows_by_run
+        "PAD", "a result of dynamic size", [tensor(*IMAGE), rows], tensor(None, None, None, None), given=rows_by_run
     )
-    yield net("PAD", "in front of a convolution", padded_convolution, transposes=2)
+    yield net("PAD", "before a convolution", padded_convolution, transposes=2)
 
 
 def padded_convolution(model: Net) -> None:
@@ -147,12 +147,12 @@ def numbers() -> Iterator[Case]:
     for place in BOTH:
         x = tensor(*IMAGE)
         wider = grown(x, ROWS)
-        yield place("PADV2", "paddings known as it runs", [x, rows, number(x, 17)], wider, given=runtime)
-        yield place("PADV2", "a number known as it runs", [x, constant(ROWS), value], wider)
+        yield place("PADV2", "paddings known at runtime", [x, rows, number(x, 17)], wider, given=runtime)
+        yield place("PADV2", "a number known at runtime", [x, constant(ROWS), value], wider)
     x = tensor(*IMAGE, dtype="int8")
     yield alone(
         "PADV2",
-        "int8, all known as it runs",
+        "int8, all known at runtime",
         [x, rows, x.shaped()],
         tensor(None, None, None, None, dtype="int8"),
         given=runtime,
@@ -220,13 +220,13 @@ def runtime_mirrors() -> Iterator[Case]:
             for place in BOTH:
                 runtime = {"rows": np.asarray(ROWS, np.int32)}
                 padded = grown(x, ROWS)
-                name = f"{mode} {dtype}, paddings known as it runs"
+                name = f"{mode} {dtype}, paddings known at runtime"
                 yield place("MIRROR_PAD", name, [x, rows], padded, options=options, given=runtime)
         runs = [{"x0": drawn(2, n, 3)} for n in (5, 8)]
         operands = [tensor(2, None, 3), constant([[0, 0], [2, 3], [0, 1]])]
         yield alone(
             "MIRROR_PAD",
-            f"{mode} of an unknown size",
+            f"{mode} of dynamic size",
             operands,
             tensor(2, None, 4),
             options=options,

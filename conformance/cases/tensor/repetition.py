@@ -58,9 +58,9 @@ def repetitions() -> Iterator[Case]:
     for dtype in ("float32", "int8"):
         for place in BOTH:
             x, y = tensor(*IMAGE, dtype=dtype), tensor(2, 10, 21, 12, dtype=dtype)
-            yield place("TILE", f"{dtype}, multiples known as it runs", [x, times], y, given=int32s(times=(1, 2, 3, 4)))
+            yield place("TILE", f"{dtype}, multiples known at runtime", [x, times], y, given=int32s(times=(1, 2, 3, 4)))
     runs = [int32s(times=multiples) for multiples in ((1, 2, 3, 4), (2, 1, 1, 3))]
-    yield alone("TILE", "a result of unknown size", [tensor(*IMAGE), times], tensor(None, None, None, None), given=runs)
+    yield alone("TILE", "a result of dynamic size", [tensor(*IMAGE), times], tensor(None, None, None, None), given=runs)
 
 
 # --- BROADCAST_TO -----------------------------------------------------------------------------
@@ -91,4 +91,4 @@ def broadcast() -> Iterator[Case]:
     yield broadcast_to("a shape of int64", (5, 1, 3), IMAGE, kind="int64")
     yield broadcast_to("one number", (), (5, 7))
     yield broadcast_to("one number to a scalar", (), ())
-    yield broadcast_to("a shape known as it runs", (5, 1, 3), IMAGE, fixed=False)
+    yield broadcast_to("a shape known at runtime", (5, 1, 3), IMAGE, fixed=False)

@@ -55,8 +55,8 @@ def sums() -> Iterator[Case]:
             text = "constant" if fixed else "running"
             yield added(f"{text} places in {depth} axes", (31,), depth, fixed=fixed, opsets=FROM_16)
         yield added(f"places of rank 3, {depth} axes", (3, 2), depth)
-        yield added(f"shape known as it runs, {depth} axes", (11,), depth, sized=False)
-    yield added("places and shape known as they run", (11,), 2, fixed=False, sized=False)
+        yield added(f"shape known at runtime, {depth} axes", (11,), depth, sized=False)
+    yield added("places and shape known at runtime", (11,), 2, fixed=False, sized=False)
     yield added("each place once", (3,), 2, places=[[4, 6], [0, 1], [4, 5]], opsets=EVERY_OPSET)
     yield added("one place only", (7,), 1, places=[[2]] * 7)
     yield added("one update", (1,), 2)
@@ -126,10 +126,10 @@ def dense() -> Iterator[Case]:
         yield densed(f"{dtype}, one value for all", REPEATED, (3, 5), tensor(dtype=dtype))
         if dtype in ("int8", "uint8"):
             yield densed(f"{dtype} without scale", REPEATED, (3, 5), tensor(5, dtype=dtype, scale=0))
-    yield densed("shape known as it runs", REPEATED, (3, 5), tensor(5), fixed=False, sized=False)
+    yield densed("shape known at runtime", REPEATED, (3, 5), tensor(5), fixed=False, sized=False)
     yield densed("constant values", REPEATED, (3, 5), constant(drawn(5)), fixed=False)
     default = tensor(name="default")
-    yield densed("default known as it runs", REPEATED, (3, 5), tensor(5), default=default)
+    yield densed("default known at runtime", REPEATED, (3, 5), tensor(5), default=default)
     for rank in (1, 2, 3, 4):
         shape = SHAPE[:rank]
         yield densed(f"places in {rank} axes", coordinates((11,), shape, "dense"), shape, tensor(11), fixed=False)

@@ -133,10 +133,10 @@ def runtime_shapes() -> Iterator[Case]:
     x = tensor(2, 15)
     shape = tensor(2, dtype="int32", name="shape")
     runs = [{"shape": np.array(given, np.int32)} for given in ([5, 6], [3, 10], [30, 1], [-1, 2])]
-    yield alone("RESHAPE", "a shape known as it runs", [x, shape], tensor(None, None), given=runs, opsets=EVERY_OPSET)
+    yield alone("RESHAPE", "a shape known at runtime", [x, shape], tensor(None, None), given=runs, opsets=EVERY_OPSET)
     yield alone(
         "RESHAPE",
-        "an int8 shape known as it runs",
+        "an int8 shape known at runtime",
         [tensor(2, 15, dtype="int8"), shape],
         tensor(None, None, dtype="int8"),
         given=runs,
@@ -152,7 +152,7 @@ def runtime_shapes() -> Iterator[Case]:
     )
     yield alone(
         "RESHAPE",
-        "a shape known as it runs, one size open",
+        "a shape known at runtime, one size open",
         [x, shape],
         tensor(None, 6),
         given={"shape": np.array([5, 6], np.int32)},
@@ -164,7 +164,7 @@ def runtime_shapes() -> Iterator[Case]:
         model.output(y)
 
     given = [{"shape": np.array(given, np.int32)} for given in ([5, 6, 7], [2, 3, 35])]
-    yield net("RESHAPE", "an image to a shape known as it runs", of_image, given=given)
+    yield net("RESHAPE", "an image to a shape known at runtime", of_image, given=given)
 
 
 def shuffled(model: Net) -> None:
@@ -208,12 +208,12 @@ def squeezes() -> Iterator[Case]:
     yield squeeze("everything", (1, 1), [], ())
     yield squeeze("to an image", (2, 5, 1, 7, 3), [2], IMAGE)
     given = [{"x0": drawn(n, 1, m, 3)} for n, m in ((1, 5), (7, 2))]
-    yield squeeze("unknown sizes", (None, 1, None, 3), [1], (None, None, 3), given=given)
+    yield squeeze("dynamic sizes", (None, 1, None, 3), [1], (None, None, 3), given=given)
     yield squeeze(
-        "unknown sizes, of which nothing is known behind", (None, 1, None, 3), [-3], (None, None, None), given=given
+        "dynamic sizes, of which nothing is known behind", (None, 1, None, 3), [-3], (None, None, None), given=given
     )
     text = "some sizes are unknown"
-    yield squeeze("all of unknown sizes", (None, 1, 3), [], (None, 3), given={"x0": drawn(7, 1, 3)}, refused=text)
+    yield squeeze("all of dynamic sizes", (None, 1, 3), [], (None, 3), given={"x0": drawn(7, 1, 3)}, refused=text)
 
 
 # --- EXPAND_DIMS ------------------------------------------------------------------------------
@@ -241,12 +241,12 @@ def put_in() -> Iterator[Case]:
     yield expanded("text", tensor(2, 3, dtype="string"), 1, given=TEXT)
     yield expanded("int64 axis", tensor(5, 3), -1, kind="int64")
     yield expanded("a scalar", tensor(), 0)
-    yield expanded("unknown sizes", tensor(None, None, 3), -3, given=[{"x0": drawn(n, 5, 3)} for n in (1, 4)])
+    yield expanded("dynamic sizes", tensor(None, None, 3), -3, given=[{"x0": drawn(n, 5, 3)} for n in (1, 4)])
     place = tensor(dtype="int32", name="axis")
     for shape in ((5, 3, 1), (1, 5, 3)):
         at = int32s(axis=shape.index(1) - 3)
         yield alone(
-            "EXPAND_DIMS", f"an axis known as it runs, to {shape}", [tensor(5, 3), place], tensor(*shape), given=at
+            "EXPAND_DIMS", f"an axis known at runtime, to {shape}", [tensor(5, 3), place], tensor(*shape), given=at
         )
     x = tensor(5, 3, dtype="int8")
     yield alone(
@@ -382,7 +382,7 @@ def ranks() -> Iterator[Case]:
     for dtype in ("float32", "int8", "uint8", "int16", "int32", "int64", "bool", "string"):
         for shape in ((), (7,), (2, 0, 3), IMAGE):
             yield unary("RANK", f"{dtype} of shape {list(shape)}", tensor(*shape, dtype=dtype), tensor(dtype="int32"))
-    yield unary("RANK", "unknown sizes", tensor(None, None, 3), tensor(dtype="int32"), given={"x0": drawn(2, 5, 3)})
+    yield unary("RANK", "dynamic sizes", tensor(None, None, 3), tensor(dtype="int32"), given={"x0": drawn(2, 5, 3)})
 
     def axes(model: Net) -> None:
         image = model.plumbed(tensor(*IMAGE))

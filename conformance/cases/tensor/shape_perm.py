@@ -1,4 +1,4 @@
-"""TRANSPOSE by a perm known only at run time."""
+"""TRANSPOSE by a perm known only at runtime."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def cases() -> Iterator[Case]:
     perms: tuple[Sequence[int], ...] = ((0,), (1, 0), (2, 0, 1), (3, 1, 2, 0), (4, 2, 0, 3, 1), (5, 3, 1, 0, 4, 2))
     for perm in perms:
         every = EVERY_OPSET if len(perm) == 4 else (None,)
-        yield asked(f"perm {list(perm)} known as it runs", tensor(*SIZES[: len(perm)]), perm, opsets=every)
+        yield asked(f"perm {list(perm)} known at runtime", tensor(*SIZES[: len(perm)]), perm, opsets=every)
     for dtype in ("int8", "uint8", "int16", "int32", "int64", "bool"):
-        yield asked(f"{dtype}, perm known as it runs", tensor(2, 5, 7, dtype=dtype), (2, 0, 1))
-    yield asked("perm known as it runs", tensor(2, 5, 7, 3), (0, 2, 1, 3), BOTH[1], transposes=4)
+        yield asked(f"{dtype}, perm known at runtime", tensor(2, 5, 7, dtype=dtype), (2, 0, 1))
+    yield asked("perm known at runtime", tensor(2, 5, 7, 3), (0, 2, 1, 3), BOTH[1], transposes=4)
     sizes = [{"x0": drawn(n, 5, 7), **int32s(perm=[1, 2, 0])} for n in (2, 3)]
     operands = [tensor(None, 5, 7), tensor(3, dtype="int32", name="perm")]
-    yield alone(OP, "an unknown batch, perm known as it runs", operands, tensor(None, None, None), given=sizes)
+    yield alone(OP, "an unknown batch, perm known at runtime", operands, tensor(None, None, None), given=sizes)
     counted = [int32s(perm=perm) for perm in ([0, 1, 2], [2, 1, 0], [1, 0, 2])]
     operands = [tensor(2, 5, 7), operands[1]]
     yield alone(OP, "another perm at each run", operands, tensor(None, None, None), given=counted)

@@ -101,14 +101,14 @@ def runtime_pieces() -> Iterator[Case]:
     for dtype in ("float32", "int8", "uint8"):
         x, y = tensor(*IMAGE, dtype=dtype), tensor(1, 4, 5, 2, dtype=dtype)
         for place in BOTH:
-            yield place("SLICE", f"{dtype}, begin and size known as it runs", [x, begin, size], y, given=bounds)
+            yield place("SLICE", f"{dtype}, begin and size known at runtime", [x, begin, size], y, given=bounds)
             fixed = [x, begin, constant([1, 4, 5, 2])]
-            yield place("SLICE", f"{dtype}, begin known as it runs", fixed, y, given={"begin": bounds["begin"]})
+            yield place("SLICE", f"{dtype}, begin known at runtime", fixed, y, given={"begin": bounds["begin"]})
             fixed = [x, constant([1, 0, 2, 1]), size]
-            yield place("SLICE", f"{dtype}, size known as it runs", fixed, y, given={"size": bounds["size"]})
+            yield place("SLICE", f"{dtype}, size known at runtime", fixed, y, given={"size": bounds["size"]})
     runs = [bounds, int32s(begin=(0, 4, 0, 0), size=(-1, 1, 7, -1))]
     yield alone(
-        "SLICE", "a result of unknown size", [tensor(*IMAGE), begin, size], tensor(None, None, None, None), given=runs
+        "SLICE", "a result of dynamic size", [tensor(*IMAGE), begin, size], tensor(None, None, None, None), given=runs
     )
 
 
@@ -195,7 +195,7 @@ def slices() -> Iterator[Case]:
     yield sliced("rank 5", s[:, 1, ..., ::-1, None], tensor(2, 3, 5, 2, 7))
     yield sliced("empty, backwards from before the first", s[-99::-1], tensor(5))
     yield sliced("empty, begin behind end", s[4:2], tensor(5))
-    yield sliced("empty, forwards from behind the last", s[9:12], tensor(5))
+    yield sliced("empty, forwards from after the last", s[9:12], tensor(5))
     yield sliced("a size of 0", s[:, ::-1], tensor(0, 3))
     yield raw(
         "a new axis and an ellipsis in one entry: the ellipsis wins",
@@ -247,8 +247,8 @@ def slices() -> Iterator[Case]:
     given = [{"x0": drawn(*shape)} for shape in ((3, 5, 7), (2, 11, 1))]
     options = {"begin_mask": 6, "end_mask": 6, "shrink_axis_mask": 1}
     operands = [x, *row, constant([1, 1, 1])]
-    yield alone("STRIDED_SLICE", "one row of unknown sizes", operands, tensor(None, None), options=options, given=given)
-    yield raw("strides known as it runs", [0, 0], [5, 7], None, (5, 7), (5, 7), refused="must be a constant")
+    yield alone("STRIDED_SLICE", "one row of dynamic sizes", operands, tensor(None, None), options=options, given=given)
+    yield raw("strides known at runtime", [0, 0], [5, 7], None, (5, 7), (5, 7), refused="must be a constant")
 
 
 def raw(
@@ -289,7 +289,7 @@ def runtime_slices() -> Iterator[Case]:
         operands = [x, *sides, constant(strides)]
         return place(
             "STRIDED_SLICE",
-            f"{name}, known as it runs",
+            f"{name}, known at runtime",
             operands,
             x.shaped(*result),
             options=mask_options,
@@ -310,7 +310,7 @@ def runtime_slices() -> Iterator[Case]:
     yield runtime("backwards", [s[4:1:-1, ::-1], s[3:0:-1, ::-1], s[99:-4:-1, ::-1]], tensor(5, 7), (3, 7))
     yield runtime("one row", [s[2], s[0], s[-1]], tensor(5, 7), (7,))
     yield runtime("one row", [s[:, 2], s[:, 0], s[:, -1]], image, (2, 7, 3), BOTH[1])
-    yield runtime("of unknown size", [s[1:4], s[0:1], s[-99:99]], tensor(5, 7), (None, 7))
+    yield runtime("of dynamic size", [s[1:4], s[0:1], s[-99:99]], tensor(5, 7), (None, 7))
     yield runtime("an ellipsis", [s[..., 1:3], s[..., 0:2]], image, (2, 5, 7, 2), BOTH[1])
     # LiteRT's Python interface cannot hand out a result that turns out to be empty.
     nothing: dict[str, Any] = {"reference": lambda arrays: [np.zeros(0, np.float32)]}
@@ -319,15 +319,15 @@ def runtime_slices() -> Iterator[Case]:
     dynamic = [{"x0": drawn(n, 7)} for n in (3, 5)]
     options = {"begin_mask": 1, "end_mask": 1}
     operands = [tensor(None, 7), constant([0, 1]), constant([0, -1]), constant([2, 1])]
-    yield alone("STRIDED_SLICE", "an input of unknown size", operands, tensor(None, 5), options=options, given=dynamic)
+    yield alone("STRIDED_SLICE", "an input of dynamic size", operands, tensor(None, 5), options=options, given=dynamic)
     operands = [tensor(None, 7), constant([-4, -1]), constant([-9, -9]), constant([-1, -2])]
-    yield alone("STRIDED_SLICE", "backwards in an unknown size", operands, tensor(None, 4), given=dynamic)
+    yield alone("STRIDED_SLICE", "backwards in a dynamic size", operands, tensor(None, 4), given=dynamic)
     operands = [tensor(None, 7), constant([-2, 1]), constant([-1, -1]), constant([1, 1])]
-    yield alone("STRIDED_SLICE", "from the end of an unknown size", operands, tensor(1, 5), given=dynamic)
+    yield alone("STRIDED_SLICE", "from the end of dynamic size", operands, tensor(1, 5), given=dynamic)
     runs = [{"x0": drawn(n, m, 7)} for n, m in ((3, 5), (2, 11))]
     operands = [tensor(None, None, 7), *map(constant, ([0, 0, 0, 3], [0, 0, 0, 4], [1, 1, 1, 1]))]
     options = {"begin_mask": 5, "end_mask": 5, "new_axis_mask": 2, "shrink_axis_mask": 8}
-    name = "a new axis and a dropped one among unknown sizes"
+    name = "a new axis and a dropped one among dynamic sizes"
     yield alone("STRIDED_SLICE", name, operands, tensor(None, 1, None), options=options, given=runs)
     yield between_convolutions(
         "STRIDED_SLICE",

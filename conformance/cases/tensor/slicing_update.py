@@ -35,7 +35,7 @@ def put(
     fixed: bool = True,
     **case: Any,
 ) -> Case:
-    """An update of ``shape`` at ``start``: a constant where ``fixed``, else known as it runs."""
+    """An update of ``shape`` at ``start``: a constant where ``fixed``, else known at runtime."""
     numbers = np.asarray(start, kind)
     first = constant(numbers) if fixed else tensor(len(start), dtype=kind, scale=0, name="start")
     given = {} if fixed else {"given": {"start": numbers}}
@@ -50,8 +50,8 @@ def known_starts() -> Iterator[Case]:
         yield put("every axis", x, (1, 3, 2, 1), (1, 1, 4, 2), place)
         yield put("channels", x, (2, 5, 7, 2), (0, 0, 0, 1), place)
         yield put("in front", x, (2, 2, 7, 3), (0, 0, 0, 0), place)
-    yield put("behind the end", x, (2, 2, 3, 3), (0, 4, 6, 0))
-    yield put("in front of the beginning", x, (2, 2, 3, 3), (0, -4, -1, 0))
+    yield put("after the end", x, (2, 2, 3, 3), (0, 4, 6, 0))
+    yield put("before the beginning", x, (2, 2, 3, 3), (0, -4, -1, 0))
     yield put("all of it, wherever it starts", x, IMAGE, (1, 2, 3, 1), BOTH[1])
 
 
@@ -59,8 +59,8 @@ def running_starts() -> Iterator[Case]:
     x = tensor(*IMAGE)
     for kind in ("int32", "int64"):
         for place in BOTH:
-            yield put(f"{kind} start known as it runs", x, (1, 3, 2, 1), (1, 1, 4, 2), place, kind, fixed=False)
-    yield put("a running start behind the end", x, (2, 2, 3, 3), (1, 4, 9, 0), fixed=False)
+            yield put(f"{kind} start known at runtime", x, (1, 3, 2, 1), (1, 1, 4, 2), place, kind, fixed=False)
+    yield put("a running start after the end", x, (2, 2, 3, 3), (1, 4, 9, 0), fixed=False)
     yield put("a running start in front", x, (2, 2, 3, 3), (-1, -4, -1, 0), BOTH[1], fixed=False)
     cache = tensor(1, 13, 2, 5)
     turns = [int32s(start=[0, at, 0, 0]) for at in (0, 5, 12)]

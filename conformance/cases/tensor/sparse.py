@@ -1,4 +1,4 @@
-"""DENSIFY: sparse constants of every format in front of what takes constant weights: float32, float16 and quantized."""
+"""DENSIFY: sparse constants of every format before what takes constant weights: float32, float16 and quantized."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def splits() -> Iterator[Case]:
     yield split("rank 1", tensor(6), 0, 3)
     yield alone(
         "SPLIT",
-        "an axis known as it runs",
+        "an axis known at runtime",
         [tensor(dtype="int32"), tensor(*image)],
         tensor(2, 6, 10, 3),
         tensor(2, 6, 10, 3),
@@ -105,17 +105,17 @@ def runtime_parts() -> Iterator[Case]:
     for asked in ((1, 4, 2), (1, -1, 2)):
         operands = [tensor(2, 7, 3), sizes, constant(1)]
         yield alone(
-            "SPLIT_V", f"sizes {asked} known as it runs", operands, *outputs, options=options, given=int32s(sizes=asked)
+            "SPLIT_V", f"sizes {asked} known at runtime", operands, *outputs, options=options, given=int32s(sizes=asked)
         )
     operands = [tensor(2, None, 3), constant([1, -1, 2]), constant(-2)]
     runs = [{"x0": drawn(2, n, 3)} for n in (7, 9)]
-    yield alone("SPLIT_V", "the rest of an unknown size", operands, *outputs, options=options, given=runs)
+    yield alone("SPLIT_V", "the rest of dynamic size", operands, *outputs, options=options, given=runs)
     third = tensor(2, None, 3)
     parts = [constant(1), tensor(2, None, 5)]
     runs = [{"x0": drawn(2, n, 5)} for n in (3, 9)]
     yield alone(
         "SPLIT",
-        "an unknown size",
+        "a dynamic size",
         parts,
         *[third.shaped(2, None, 5)] * 3,
         options={"num_splits": 3},
@@ -127,7 +127,7 @@ def runtime_parts() -> Iterator[Case]:
     refused = "must be a constant"
     yield alone(
         "SPLIT_V",
-        "an axis known as it runs",
+        "an axis known at runtime",
         operands,
         *outputs,
         options=options,

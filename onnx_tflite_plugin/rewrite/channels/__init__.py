@@ -37,7 +37,7 @@ RULES = (
     RuleDeclaration(
         __name__,
         "reorder_channels",
-        "channels are reordered so that no processor overflows as it adds neighbouring int8 products",
+        "channels are reordered so that no processor overflows as it adds neighboring int8 products",
         # Its gain is on AVX2, where it was not measured: int8 weights in place of uint8 ones.
         Gain(16, 0.4, 7.5, -1.4),
         frozenset({"Conv", "QuantizeLinear"}),

@@ -1,4 +1,4 @@
-"""Processors without VNNI add int8 products of neighbouring input channels in 16 bits (see ``products``). If two of them
+"""Processors without VNNI add int8 products of neighboring input channels in 16 bits (see ``products``). If two of them
 overflow, another order of the channels may not: the convolutions that make them write them in that order, and weights stay int8
 on every processor. As uint8 they take 1.1 to 1.6 times as long with AVX2. The sums are the same.
 
@@ -25,8 +25,8 @@ from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule
 from onnx_tflite_plugin.rewrite.weights.products import PAIR, overflows
 from onnx_tflite_plugin.source.model import Array
 
-_LARGE = PAIR // 2  # magnitude up to which any two weights are neighbours without overflow
-_LEAST = -128  # overflows with any neighbour
+_LARGE = PAIR // 2  # magnitude up to which any two weights are neighbors without overflow
+_LEAST = -128  # overflows with any neighbor
 _SAMPLE = 256  # columns that are tried first
 _FEW = 4  # rows that are compared with one first, and the factor by which that number grows
 
@@ -131,17 +131,17 @@ def _order(readers: Sequence[Layer]) -> tuple[list[int], int]:
     order: list[int] = []
     gaining = 0
     for reader in sorted((reader for reader in readers if reader.gains), key=lambda reader: -reader.cost):
-        better = neighbours(np.concatenate([*satisfied, reader.rows], axis=1))
+        better = neighbors(np.concatenate([*satisfied, reader.rows], axis=1))
         if better is not None:
             satisfied.append(reader.rows)
             order, gaining = better, gaining + 1
     return order, gaining
 
 
-# --- matching of neighbours -------------------------------------------------------------------
+# --- matching of neighbors -------------------------------------------------------------------
 
 
-def neighbours(rows: Array) -> list[int] | None:
+def neighbors(rows: Array) -> list[int] | None:
     """Return an order of int8 ``rows`` in which 0 and 1, 2 and 3, ... add without overflow.
 
     ``None`` if none is found, and for an odd number of rows.
@@ -149,7 +149,7 @@ def neighbours(rows: Array) -> list[int] | None:
     Greedy: rows with the most large weights choose first, among the rows that fit the one with the most. Rows without large
     weights all fit each other.
     """
-    if rows.shape[1] > 2 * _SAMPLE and neighbours(rows[:, :_SAMPLE]) is None:
+    if rows.shape[1] > 2 * _SAMPLE and neighbors(rows[:, :_SAMPLE]) is None:
         return None  # most rows without an order have none for a few columns
     hardest, matching = _sort_by_hardness(rows)
     waiting: list[int] = []

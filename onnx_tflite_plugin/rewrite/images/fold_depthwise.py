@@ -1,6 +1,6 @@
 """Integer kernels of depthwise convolutions work on 16 channels at a time and cost most per position: 30 ns for 8 channels, 21 ns for
 16 with VNNI and 25 ns without. Columns of an image side by side are channels of a dense convolution (see ``fold_width``), most of
-whose weights are 0; no two neighbours belong to one output channel, so that no processor overflows. The sums are the same.
+whose weights are 0; no two neighbors belong to one output channel, so that no processor overflows. The sums are the same.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Between a DequantizeLinear and a QuantizeLinear ONNX Runtime quantizes float weights itself, to int8 with one scale for all channels
-(WeightBiasQuantization, since 1.21), where the file has float arithmetic between quantized operators. It does not look behind a
+(WeightBiasQuantization, since 1.21), where the file has float arithmetic between quantized operators. It does not look after a
 Mul, so the operand is dequantized with a scale of 1 and multiplied by its own: the same floats. If its own is 1, the multiplication
 would be dropped first, and it is dequantized with 2 and halved.
 """

@@ -1,6 +1,6 @@
 """The products of a finished model that a runtime may compute in integers, and the overflow of their int8 operands.
 
-x86 before VNNI multiplies uint8 by int8 with ``vpmaddubsw``: two neighbouring products are added in int16, and saturate.
+x86 before VNNI multiplies uint8 by int8 with ``vpmaddubsw``: two neighboring products are added in int16, and saturate.
 MLAS, which computes them in ONNX Runtime, pairs elements 2i and 2i + 1 along the summed axis, with that of a
 convolution in the order (kernel axes, input channels of the group). ARM64 wraps a product of -128 and 0 - 256.
 """
@@ -104,7 +104,7 @@ class Product:
         """True if no processor overflows, for all values of the other operand."""
         if self.weights is None or self.holds_least:
             return False
-        if self.moved or not self.weights.size:  # the neighbours are unknown
+        if self.moved or not self.weights.size:  # the neighbors are unknown
             return 2 * int(np.abs(self.weights).max(initial=0)) <= PAIR
         rows = self.rows(self.node, self.weights)
         return rows is None or not overflows(rows)
@@ -115,7 +115,7 @@ class Product:
 
 
 def overflows(rows: Array) -> bool:
-    """True if two neighbours along the last axis of int8 ``rows``, times 255, sum to more than int16 holds.
+    """True if two neighbors along the last axis of int8 ``rows``, times 255, sum to more than int16 holds.
 
     Positive and negative weights are summed separately, since activations may be 0. No weight is -128.
     """

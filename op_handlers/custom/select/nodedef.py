@@ -210,7 +210,7 @@ def _list(data: bytes, budget: _Budget) -> tuple[Any, ...]:
 
 
 def _shape(data: bytes, budget: _Budget) -> tuple[int, ...] | None:
-    """A TensorShapeProto, -1 for unknown sizes; ``None`` of unknown rank."""
+    """A TensorShapeProto, -1 for dynamic sizes; ``None`` of unknown rank."""
     sizes: list[int] = []
     for number, value in _fields(data, budget):
         if number == 3 and value:

@@ -62,7 +62,7 @@ def nearest(x: Array, size: Sequence[int], align_corners: bool, half_pixel_cente
 
 
 def bilinear(x: Array, size: Sequence[int], align_corners: bool, half_pixel_centers: bool) -> Array:
-    """Means of neighbouring pixels."""
+    """Means of neighboring pixels."""
     for axis, wanted in zip((1, 2), size, strict=True):
         at = np.arange(wanted, dtype=np.float32)
         scale = step(x.shape[axis], wanted, align_corners)

@@ -111,7 +111,7 @@ def windows() -> Iterator[Case]:
     edges = {"x0": EDGE}
     yield alone(op, "ends of the range", [one, constant(EDGE)], one, custom_options={"shift": 12}, given=edges)
     opened = tensor(None, 7, dtype="int16", scale=0)
-    yield alone(op, "unknown sizes", [opened, weights], opened, custom_options={"shift": 12})
+    yield alone(op, "dynamic sizes", [opened, weights], opened, custom_options={"shift": 12})
     yield alone(
         op,
         "another length",
@@ -135,7 +135,7 @@ def spectra() -> Iterator[Case]:
         op, "more points than matrices hold", [tensor(2, 16384)], tensor(2, 16386), custom_options=huge, nodes=["DFT"]
     )
     yield alone(op, "frames with zeros behind", [tensor(3, 5, 11)], tensor(3, 5, 18), custom_options=options)
-    yield alone(op, "unknown sizes", [tensor(None, 11)], tensor(None, 18), custom_options=options)
+    yield alone(op, "dynamic sizes", [tensor(None, 11)], tensor(None, 18), custom_options=options)
     yield alone(
         op,
         "int16",
@@ -162,7 +162,7 @@ def spectra() -> Iterator[Case]:
         op, "more points than matrices hold", [tensor(2, 16386)], tensor(2, 16384), custom_options=huge, nodes=["DFT"]
     )
     yield alone(op, "frames", [tensor(3, 5, 18)], tensor(3, 5, 16), custom_options=options)
-    yield alone(op, "unknown sizes", [tensor(None, 18)], tensor(None, 16), custom_options=options)
+    yield alone(op, "dynamic sizes", [tensor(None, 18)], tensor(None, 16), custom_options=options)
     yield alone(op, "two samples", [tensor(5, 4)], tensor(5, 2), custom_options={"T": 0, "fft_length": 2})
     yield alone(
         op, "int16", [tensor(18, dtype="int16", scale=0)], tensor(16, dtype="int16", scale=0),

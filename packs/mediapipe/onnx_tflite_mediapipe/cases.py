@@ -46,7 +46,7 @@ def convolutions() -> Iterator[Case]:
         yield convolved("same, strides longer than the filter", SAME, (5, 3), (2, 2), place)
     yield convolved("same, stride 1", SAME, (1, 1), (3, 5))
     yield convolved("two by two, as segmentation networks end", SAME, (2, 2), (2, 2), version=bytes(8))
-    yield convolved("a batch of unknown size", VALID, (2, 2), (3, 2), x=(None, 5, 7, 3))
+    yield convolved("a batch of dynamic size", VALID, (2, 2), (3, 2), x=(None, 5, 7, 3))
     yield convolved("no padding", 0, (2, 2), (3, 2), refused="the kernel supports 1 (SAME) and 2 (VALID)")
     short: dict[str, Any] = {"custom_options": b"\1\0\0\0", "refused": "but the kernel reads 12"}
     yield alone(
@@ -92,7 +92,7 @@ def poolings() -> Iterator[Case]:
     )
     opened: dict[str, Any] = {"custom_options": pool(VALID, (2, 2), (2, 2)), "refused": "depend on the image's size"}
     yield alone(
-        op, "unknown sizes", [tensor(1, None, None, 3)], tensor(1, None, None, 3), tensor(1, None, None, 3), **opened
+        op, "dynamic sizes", [tensor(1, None, None, 3)], tensor(1, None, None, 3), tensor(1, None, None, 3), **opened
     )
 
 

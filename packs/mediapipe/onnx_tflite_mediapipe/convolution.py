@@ -10,7 +10,7 @@ from onnx_tflite_plugin.api import Context, Dims, Implicit, Refusal, Value, hand
 def conv_transpose_pads(padding: str, sizes: Dims, kernel: Dims, strides: tuple[int, int]) -> list[int]:
     """``[top, left, bottom, right]`` that the output lacks (Prepare, transpose_conv_bias.cc).
 
-    Raises Refusal for SAME on unknown sizes.
+    Raises Refusal for SAME on dynamic sizes.
     """
     totals = [0, 0]
     for k, (size, length, step) in enumerate(zip(sizes, kernel, strides, strict=True)):

@@ -1,4 +1,4 @@
-"""An activation spelled out in any usual way is one operator; what only looks like one stays as it is."""
+"""An activation decomposed in any usual way is one operator; what only looks like one stays as it is."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def converted(draw: Draw, opset: int) -> tuple[Mapping[str, int], Mapping[str, i
 
 
 @pytest.mark.parametrize(("op", "name", "draw"), SPELLED, ids=[f"{op}-{name}" for op, name, _ in SPELLED])
-def test_what_is_spelled_out_is_one_operator(op: str, name: str, draw: Draw) -> None:
+def test_what_is_decomposed_is_one_operator(op: str, name: str, draw: Draw) -> None:
     fused, nodes = converted(draw, opset=20)
     assert fused == {op: 1}
     assert nodes == {{"GELU": "Gelu", "HARD_SWISH": "HardSwish", "PRELU": "PRelu"}[op]: 1}
@@ -46,7 +46,7 @@ def test_what_looks_alike_is_left_alone(name: str, draw: Draw) -> None:
     assert fused == {}
 
 
-def test_below_the_opset_that_has_gelu_it_is_spelled_out_once() -> None:
+def test_below_the_opset_that_has_gelu_it_is_decomposed_once() -> None:
     fused, nodes = converted(spelling.spelled(spelling.GELU["of PyTorch"]), opset=13)
     assert fused == {"GELU": 1}
     assert nodes == {"Mul": 4, "Add": 2, "Pow": 1, "Tanh": 1}

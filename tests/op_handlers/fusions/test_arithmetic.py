@@ -1,4 +1,4 @@
-"""Arithmetic with constants goes into the weights in front of it; the report says where it could not."""
+"""Arithmetic with constants goes into the weights before it; the report says where it could not."""
 
 from __future__ import annotations
 

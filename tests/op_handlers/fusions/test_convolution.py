@@ -1,4 +1,4 @@
-"""Padding and dilation spelled out around a convolution are its own; what only looks so stays as it is."""
+"""Padding and dilation decomposed around a convolution are its own; what only looks so stays as it is."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def converted(setting: Conv) -> tuple[Mapping[str, int], Mapping[str, int]]:
 @pytest.mark.parametrize(("kind", "setting"), [("PADDED", c) for _, c in PADDED] + [("DILATED", c) for _, c in DILATED],
                          ids=[name for name, _ in PADDED + DILATED])  # fmt: skip
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
-def test_what_is_spelled_out_is_one_convolution(kind: str, setting: Conv, dtype: str) -> None:
+def test_what_is_decomposed_is_one_convolution(kind: str, setting: Conv, dtype: str) -> None:
     number = None if dtype == "int8" else setting.number
     fused, nodes = converted(replace(setting, dtype=dtype, number=number))
     assert fused == {f"{setting.op}_{kind}": 1}

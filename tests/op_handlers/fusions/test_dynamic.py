@@ -100,7 +100,7 @@ def test_what_would_not_gain_stays(case: Case) -> None:
 
 
 def images(layers: int) -> bytes:
-    """Convolutions, one after the other, of a batch that is known at run time only."""
+    """Convolutions, one after the other, of a batch that is known only at runtime."""
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (None, 13, 17, 71))

@@ -15,7 +15,7 @@ SIZE = (3, 8)
 
 
 class Counted(Unrolled):
-    """Counts how often sums are asked for."""
+    """Counts how often sums are requested."""
 
     asked = 0
 

@@ -1,4 +1,4 @@
-"""Products at the ends of their dtypes: where two neighbouring products along K can overflow 16 bits, these do."""
+"""Products at the ends of their dtypes: where two neighboring products along K can overflow 16 bits, these do."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def depthwise(
 
 
 def reordered(name: str, shape: Sequence[int], out: int) -> Case:
-    """CONV_2D of channels that another hands on as they are, some of whose neighbours overflow while others would not."""
+    """CONV_2D of channels that another hands on as they are, some of whose neighbors overflow while others would not."""
     x, channels = tensor(*shape, dtype="int8"), shape[-1]
     same = weight(127 * np.eye(channels).reshape(channels, 1, 1, channels), -127)
     values = np.where(np.arange(channels) < channels // 4, 127, 0) * np.where(np.arange(out) % 2, -1, 1)[:, np.newaxis]

@@ -7,7 +7,7 @@ from typing import Literal
 
 Machine = Literal["x86_64", "aarch64"]
 Overflow = Literal["pairs", "-128", "-128 dotprod", ""]
-"""Two neighbouring products saturate in 16 bits (vpmaddubsw); a weight of -128 wraps (smlal), in kernels without dotprod
+"""Two neighboring products saturate in 16 bits (vpmaddubsw); a weight of -128 wraps (smlal), in kernels without dotprod
 or in those beside it. Measured on one-operator models against exact integers."""
 
 

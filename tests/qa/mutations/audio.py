@@ -34,7 +34,7 @@ MUTATIONS = (
         emits={"Mul": _in_float32},
     ),
     Mutation(
-        "squares where magnitudes are asked for",
+        "squares where magnitudes are requested",
         SPECTROGRAM,
         (f"{SPECTROGRAM}-magnitudes",),
         emits={"Sqrt": lambda _true, powers: powers},

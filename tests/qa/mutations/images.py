@@ -23,9 +23,9 @@ MUTATIONS = (
         fields={"quantization": Dequantized()},
     ),
     Mutation(
-        "pixels have no centers where sizes are known as it runs",
+        "pixels have no centers where sizes are known at runtime",
         "RESIZE_BILINEAR",
-        ("RESIZE_BILINEAR-half_pixel_centers_int16,_a_size_known_as_it_runs",),
+        ("RESIZE_BILINEAR-half_pixel_centers_int16,_a_size_known_at_runtime",),
         options={"half_pixel_centers": False},
     ),
     Mutation(

@@ -20,7 +20,7 @@ def _rounded(ctx: Any, x: Any, axes: Any) -> Any:
 MUTATIONS = (
     *(
         Mutation(
-            "a scalar axis is no list", code, (f"{code}-a_scalar_axis_known_as_it_runs",), emits={"Reshape": left_out}
+            "a scalar axis is no list", code, (f"{code}-a_scalar_axis_known_at_runtime",), emits={"Reshape": left_out}
         )
         for code in ("SUM", "REDUCE_MAX")
     ),
@@ -72,13 +72,13 @@ MUTATIONS = (
     Mutation(
         "an axis named twice counts twice",
         "REDUCE_PROD",
-        ("REDUCE_PROD-one_axis_twice,_known_as_it_runs",),
+        ("REDUCE_PROD-one_axis_twice,_known_at_runtime",),
         emits={"Min": left_out},
     ),
     Mutation(
-        "transforms of length 1 are rows as others",
+        "transforms of length 1 are transforms as others",
         "RFFT2D",
-        ("RFFT2D-rows_of_one_number",),
+        ("RFFT2D-transforms_of_length_1",),
         fields={"accepts": None},
     ),
     Mutation("nothing is transformed as it is", "RFFT2D", ("RFFT2D-of_no_rows",), emits={"Pad": left_out}),

@@ -39,7 +39,7 @@ MUTATIONS = (
         fields={"holds_axes": {1}, "requires_constant": {1}, "lower": _split_value_first},
     ),
     Mutation("the axis is the file's", "SPLIT_V", ("SPLIT_V-rank_5",), fields={"holds_axes": ()}),
-    Mutation("-1 is a size", "SPLIT_V", ("SPLIT_V-sizes_(1,_-1,_2)_known_as_it_runs",), emits={"Where": _third}),
+    Mutation("-1 is a size", "SPLIT_V", ("SPLIT_V-sizes_(1,_-1,_2)_known_at_runtime",), emits={"Where": _third}),
     Mutation("-1 is a size", "SLICE", ("SLICE-bool",), fields={"lower": _size_as_is}),
     Mutation(
         "begin and size stay in the file's order",
@@ -81,9 +81,9 @@ MUTATIONS = (
         fields={"accepts": None},
     ),
     Mutation(
-        "new axes are left out among unknown sizes",
+        "new axes are left out among dynamic sizes",
         "STRIDED_SLICE",
-        ("STRIDED_SLICE-a_new_axis_and_a_dropped_one_among_unknown_sizes",),
+        ("STRIDED_SLICE-a_new_axis_and_a_dropped_one_among_dynamic_sizes",),
         emits={"Unsqueeze": left_out},
     ),
     Mutation(

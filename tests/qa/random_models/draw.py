@@ -15,7 +15,7 @@ from conformance.models import FIRST_VERSION, Net, Spec, constant, net, plumbed
 from conformance.registered import REGISTERED
 from onnx_tflite_plugin.source.model import Array
 
-OTHER_SIZES = (6, 13)  # what is of unknown size is tried at, too
+OTHER_SIZES = (6, 13)  # what is of dynamic size is tried at, too
 PRIMES = (2, 3, 5, 7, 11)
 STORED = ("float32", "int8", "uint8", "int16")
 QUANTIZED = ("int8", "uint8", "int16")
@@ -47,7 +47,7 @@ class Draw:
 
     def shape(self, least: int = 0, most: int = 4, ones: float = 0.12) -> tuple[int, ...]:
         sizes = [int(size) for size in self.random.permutation(PRIMES)][: self.between(least, most)]
-        empty = self.chance(0.08)  # an axis of no elements is rare: all others behind it hardly matter then
+        empty = self.chance(0.08)  # an axis of no elements is rare: all others after it hardly matter then
         return tuple(1 if self.chance(ones) else 0 if empty and self.chance(0.4) else size for size in sizes)
 
     def broadcast(self, whole: Sequence[int]) -> tuple[int, ...]:

@@ -108,7 +108,7 @@ def least(n: Network, x: TensorRef) -> None:
 
 
 @step("L2_POOL_2D", "LOCAL_RESPONSE_NORMALIZATION", weight=0.3)
-def neighbours(n: Network, x: TensorRef) -> None:
+def neighbors(n: Network, x: TensorRef) -> None:
     batch, h, w, c = n.rank(x, 4)
     if n.code == "LOCAL_RESPONSE_NORMALIZATION":
         n.apply(n.code, [x], radius=1, bias=1.0, alpha=0.2, beta=0.5)

@@ -126,7 +126,7 @@ def transformed(draw: Draw, op: str) -> Case:
     lengths = [
         draw.pick(1, 2, 4, 8, 16),
         draw.pick(2, 4, 8, 16),
-    ]  # of transforms of length 1 the kernel mixes up its parts
+    ]  # of rows of one number the kernel mixes up its parts
     y = Spec((*x.array.shape[:-2], lengths[0], lengths[1] // 2 + 1), "complex64")
     return operator(draw, op, [x, table(lengths)], y)
 
