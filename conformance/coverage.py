@@ -27,7 +27,7 @@ from onnx_tflite_plugin.verify.runtimes import structure
 @dataclass(frozen=True)
 class Coverage:
     """The operators that LiteRT registers: those of which every kernel dtype has a passing case and the newest version a
-    handler, those of which some have (with what is missing), those without a handler, and those that ONNX cannot express.
+    handler, those with a handler for some (with the missing ones), those without a handler, and those that ONNX cannot express.
     """
 
     full: tuple[str, ...]

@@ -58,7 +58,7 @@ def convert_one(
 
 
 def text(conversion: Conversion) -> str:
-    """The model as ONNX's text, without what the converter tells of itself."""
+    """Return the model in ONNX's text format without the converter's metadata."""
     proto = type(conversion.proto)()
     proto.CopyFrom(conversion.proto)
     del proto.metadata_props[:]

@@ -62,7 +62,7 @@ def placed(cases: Iterable[Case]) -> Iterator[tuple[Case, int]]:
 
 
 def picked(case: Case, place: int, variants: Sequence[Variant]) -> Sequence[Variant]:
-    """Those that a case at its place is tried in; what it says of nodes and fusions is asked of the least plan alone."""
+    """Return the variants of a case at its position. Expected nodes and fusions apply to the minimum plan only."""
     if place == 0 or case.known or case.refused:
         return variants
     asked = case.nodes or case.fuses

@@ -135,7 +135,7 @@ def plan_layout(
     )
     dataflow_edges = list(_edges(model, ends))
     wires = tuple(wire for edge in dataflow_edges for wire in edge.wires(bytes_of))
-    solution = solver.solve(solver.LabellingProblem(tuple(charges), wires))
+    solution = solver.solve(solver.LabelingProblem(tuple(charges), wires))
     transposes = [copy for edge in dataflow_edges for copy in edge.transposes(solution.labels, bytes_of)]
     chosen = {bound: candidates[bound][solution.labels[i]] for i, bound in enumerate(flexible)}
     chosen |= {bound: chosen[first] for bound, first in representatives.items()}
@@ -291,7 +291,7 @@ def _choices_for_speed(
     """Return operators that would be slower if only transposes counted, and what the plan saves for each."""
     if not any(map(any, charges)):
         return ()
-    plain = solver.solve(solver.LabellingProblem(tuple((0,) * len(prices) for prices in charges), wires))
+    plain = solver.solve(solver.LabelingProblem(tuple((0,) * len(prices) for prices in charges), wires))
     saved = [prices[x] - prices[y] for prices, x, y in zip(charges, plain.labels, solution.labels, strict=True)]
     return tuple((bound.label, gain) for bound, gain in zip(flexible, saved, strict=False) if gain > 0)
 

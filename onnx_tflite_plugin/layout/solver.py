@@ -51,15 +51,15 @@ class Wire(NamedTuple):
     consumers: tuple[Pin, ...]
 
 
-class LabellingProblem(NamedTuple):
-    """Labelling problem: ``prices[i][x]`` is the cost of label x at variable i itself."""
+class LabelingProblem(NamedTuple):
+    """Labeling problem: ``prices[i][x]`` is the cost of label x at variable i itself."""
 
     prices: tuple[tuple[int, ...], ...]
     wires: tuple[Wire, ...]
 
 
 class Solution(NamedTuple):
-    """Labelling and its cost; ``exact``: the cost is proven minimal.
+    """A labeling and its cost; ``exact``: the cost is proven minimal.
 
     ``components`` counts components by method; ``method`` is the weakest one used.
     """
@@ -75,13 +75,13 @@ _Proposal = tuple[dict[int, int], int]
 """Labels by variable, and the work of finding them."""
 
 
-def cost(problem: LabellingProblem, labels: Sequence[int]) -> int:
+def cost(problem: LabelingProblem, labels: Sequence[int]) -> int:
     """Return the cost of a labeling."""
     priced = sum(prices[label] for prices, label in zip(problem.prices, labels, strict=True))
     return priced + _wire_cost(problem.wires, labels)
 
 
-def solve(problem: LabellingProblem, *, work_limit: int = 20_000_000, table_limit: int = 4096) -> Solution:
+def solve(problem: LabelingProblem, *, work_limit: int = 20_000_000, table_limit: int = 4096) -> Solution:
     """Return the cheapest labeling found within ``work_limit`` operations and tables of ``table_limit`` entries.
 
     Small components are solved first, so that a hard one does not use up their work limit.
@@ -111,7 +111,7 @@ def _wire_cost(wires: Iterable[Wire], labels: Sequence[int] | Mapping[int, int])
     return total
 
 
-def _components(problem: LabellingProblem) -> list[_Component]:
+def _components(problem: LabelingProblem) -> list[_Component]:
     """Return the connected components of variables with a choice and the wires that touch them, smallest first."""
     free = [len(prices) > 1 for prices in problem.prices]
     parent = list(range(len(free)))

@@ -1,4 +1,4 @@
-"""Values held against annotated types, which every declaration is; and what a refusal says of both."""
+"""Tests that declarations are checked against their annotated types, and of the messages."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def test_what_doubles_at_each_level_is_refused(monkeypatch: pytest.MonkeyPatch) 
 
 
 def composed(scale: float, zero_point: int, *, remembers: bool = False) -> bytes:
-    """A composite called twice that adds its operand to itself, or to what it remembers, which it remembers then.
+    """A composite called twice that adds its operand to itself, or to its state, which then becomes the sum.
 
     ``scale`` and ``zero_point`` are of the tensors inside.
     """

@@ -1,4 +1,4 @@
-"""Whose fault a failure is: what a file says, held against what LiteRT computes."""
+"""Tests of attribution: shapes that the file stores against those that LiteRT computes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names, what metadata says of values, and arrays that numpy lacks a dtype for."""
+"""Tests of names, metadata of values, and arrays whose dtype numpy lacks."""
 
 from __future__ import annotations
 

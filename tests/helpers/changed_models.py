@@ -112,7 +112,7 @@ def results(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> Mapping[str, 
 
 
 def feeds_of(proto: onnx.ModelProto) -> dict[str, Array]:
-    """Drawn inputs, and for constants that are fed others, but shapes and axes."""
+    """Return random inputs, and other values for constants that are fed, except shapes and axes."""
     stored = {one.name: numpy_helper.to_array(one) for one in proto.graph.initializer}
     feeds = {}
     for one in proto.graph.input:

@@ -115,7 +115,7 @@ class Applied:
 
     @property
     def outputs(self) -> Iterator[tuple[Array, Array]]:
-        """Pairs of outputs over three drawn inputs."""
+        """Return pairs of outputs for three random inputs."""
         sessions = [session(settled(proto)) for proto in (self.before, self.after)]
         assert [o.name for o in sessions[0].get_outputs()] == [o.name for o in sessions[1].get_outputs()]
         for seed in "abc":

@@ -126,10 +126,10 @@ def run(proto: bytes, x: np.ndarray) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_minimum_plan_matches_local_results_and_brute_force_cost(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    problems: list[tuple[solver.LabellingProblem, solver.Solution]] = []
+    problems: list[tuple[solver.LabelingProblem, solver.Solution]] = []
     solve = solver.solve
 
-    def spy(problem: solver.LabellingProblem) -> solver.Solution:
+    def spy(problem: solver.LabelingProblem) -> solver.Solution:
         problems.append((problem, solve(problem)))
         return problems[-1][1]
 

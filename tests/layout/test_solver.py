@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from onnx_tflite_plugin.layout.maxflow import Work
 from onnx_tflite_plugin.layout.roof_dual import roof_dual
-from onnx_tflite_plugin.layout.solver import LabellingProblem, Pin, Solution, Wire, _components, cost, solve
+from onnx_tflite_plugin.layout.solver import LabelingProblem, Pin, Solution, Wire, _components, cost, solve
 
 BOTH = ("src", "other")
 THREE = (*BOTH, "third")
@@ -27,7 +27,7 @@ fast = settings(derandomize=True, deadline=None)
 
 
 @st.composite
-def problems(draw: st.DrawFn, most_labels: int = 3, keys: str = "abc", *, aligned: bool = False) -> LabellingProblem:
+def problems(draw: st.DrawFn, most_labels: int = 3, keys: str = "abc", *, aligned: bool = False) -> LabelingProblem:
     """Draw a problem of up to six variables. ``aligned``: a label means the same key everywhere."""
     sizes = draw(st.lists(st.integers(1, most_labels), min_size=1, max_size=6))
     prices = tuple(tuple(draw(st.integers(-3, 5)) for _ in range(size)) for size in sizes)
@@ -42,10 +42,10 @@ def problems(draw: st.DrawFn, most_labels: int = 3, keys: str = "abc", *, aligne
     def wire() -> Wire:
         return Wire(draw(st.integers(0, 6)), pin(), tuple(pin() for _ in range(draw(st.integers(1, 4)))))
 
-    return LabellingProblem(prices, tuple(wire() for _ in range(draw(st.integers(0, 8)))))
+    return LabelingProblem(prices, tuple(wire() for _ in range(draw(st.integers(0, 8)))))
 
 
-def brute_force(problem: LabellingProblem) -> tuple[int, int]:
+def brute_force(problem: LabelingProblem) -> tuple[int, int]:
     """Return the minimum cost, and the fewest labels other than 0 at that cost."""
     choices = itertools.product(*(range(len(prices)) for prices in problem.prices))
     return min((cost(problem, labels), count_nonzero(labels)) for labels in choices)
@@ -55,13 +55,13 @@ def count_nonzero(labels: tuple[int, ...]) -> int:
     return sum(label > 0 for label in labels)
 
 
-def check_solution(problem: LabellingProblem, solution: Solution) -> None:
+def check_solution(problem: LabelingProblem, solution: Solution) -> None:
     assert solution.cost == cost(problem, solution.labels)
     assert solution.cost <= cost(problem, [0] * len(problem.prices))
     assert solution.exact == (solution.components["fusion"] + solution.components["greedy"] == 0)
 
 
-def chain(length: int, seed: int, labels: tuple[str, ...] = BOTH) -> LabellingProblem:
+def chain(length: int, seed: int, labels: tuple[str, ...] = BOTH) -> LabelingProblem:
     """Return a problem like a real network: residual connections and some operators with a fixed layout."""
     rng = random.Random(seed)
     fixed = (*("src",) * 2, "other")
@@ -74,12 +74,12 @@ def chain(length: int, seed: int, labels: tuple[str, ...] = BOTH) -> LabellingPr
     producers = [Pin(None, ("src",)), *(Pin(k, labels) for k in range(length))]
     prices = tuple((0, *(rng.choice((0, 0, 0, 5000, -5000)) for _ in labels[1:])) for _ in range(length))
     wires = zip(producers, consumers, strict=True)
-    return LabellingProblem(
+    return LabelingProblem(
         prices, tuple(Wire(rng.randint(1000, 100000), producer, tuple(wanted)) for producer, wanted in wires)
     )
 
 
-def lattice(width: int, height: int, seed: int, labels: tuple[str, ...] = BOTH) -> LabellingProblem:
+def lattice(width: int, height: int, seed: int, labels: tuple[str, ...] = BOTH) -> LabelingProblem:
     rng = random.Random(seed)
     wires = []
     for y, x in itertools.product(range(height), range(width)):
@@ -89,7 +89,7 @@ def lattice(width: int, height: int, seed: int, labels: tuple[str, ...] = BOTH) 
         if ends:
             wires.append(Wire(rng.randint(1000, 20000), Pin(y * width + x, labels), tuple(ends)))
     prices = tuple((0, *(rng.choice((0, 0, 0, 3000, -3000)) for _ in labels[1:])) for _ in range(width * height))
-    return LabellingProblem(prices, tuple(wires))
+    return LabelingProblem(prices, tuple(wires))
 
 
 # --- small problems against brute force -------------------------------------------------------
@@ -97,7 +97,7 @@ def lattice(width: int, height: int, seed: int, labels: tuple[str, ...] = BOTH) 
 
 @fast
 @given(problems())
-def test_three_labels_are_exact_if_tables_are_small(problem: LabellingProblem) -> None:
+def test_three_labels_are_exact_if_tables_are_small(problem: LabelingProblem) -> None:
     solution = solve(problem)
     check_solution(problem, solution)
     assert solution.exact
@@ -106,7 +106,7 @@ def test_three_labels_are_exact_if_tables_are_small(problem: LabellingProblem) -
 
 @fast
 @given(problems(most_labels=2))
-def test_two_labels_are_minimal_if_reported_exact(problem: LabellingProblem) -> None:
+def test_two_labels_are_minimal_if_reported_exact(problem: LabelingProblem) -> None:
     solution = solve(problem, table_limit=0)
     check_solution(problem, solution)
     if solution.exact:
@@ -115,7 +115,7 @@ def test_two_labels_are_minimal_if_reported_exact(problem: LabellingProblem) -> 
 
 @fast
 @given(problems(most_labels=2, keys="ab", aligned=True))
-def test_aligned_two_label_problems_are_solved_by_cut(problem: LabellingProblem) -> None:
+def test_aligned_two_label_problems_are_solved_by_cut(problem: LabelingProblem) -> None:
     solution = solve(problem, table_limit=0)
     check_solution(problem, solution)
     assert (solution.exact, solution.method) == (True, "cut")
@@ -124,33 +124,33 @@ def test_aligned_two_label_problems_are_solved_by_cut(problem: LabellingProblem)
 
 @fast
 @given(problems(most_labels=2, keys="ab", aligned=True), st.lists(st.booleans(), min_size=6, max_size=6))
-def test_swapping_labels_does_not_change_the_cost(problem: LabellingProblem, swapped: list[bool]) -> None:
+def test_swapping_labels_does_not_change_the_cost(problem: LabelingProblem, swapped: list[bool]) -> None:
     def turned(pin: Pin) -> Pin:
         return Pin(pin.variable, pin.keys[::-1]) if pin.variable is not None and swapped[pin.variable] else pin
 
     prices = tuple(p[::-1] if swapped[k] else p for k, p in enumerate(problem.prices))
     wires = tuple(Wire(w.weight, turned(w.producer), tuple(map(turned, w.consumers))) for w in problem.wires)
-    solution = solve(LabellingProblem(prices, wires), table_limit=0)
+    solution = solve(LabelingProblem(prices, wires), table_limit=0)
     assert solution.method == "cut"
-    assert (solution.cost, count_nonzero(solution.labels)) == brute_force(LabellingProblem(prices, wires))
+    assert (solution.cost, count_nonzero(solution.labels)) == brute_force(LabelingProblem(prices, wires))
 
 
 @fast
 @given(problems(most_labels=4, keys="abcde"))
-def test_result_never_costs_more_than_all_zero(problem: LabellingProblem) -> None:
+def test_result_never_costs_more_than_all_zero(problem: LabelingProblem) -> None:
     solution = solve(problem, table_limit=0)
     check_solution(problem, solution)
     assert solution.cost >= brute_force(problem)[0]
 
 
-def dense_problems(count: int) -> Iterator[LabellingProblem]:
+def dense_problems(count: int) -> Iterator[LabelingProblem]:
     """Yield problems of eight variables with three labels, each touched by four wires or more."""
     rng = random.Random(0)
     for _ in range(count):
         pins = [Pin(k % 8, tuple("abc")) for k in range(8)] + [Pin(None, (key,)) for key in "abc"]
         ends = [rng.choices(pins, k=rng.randint(2, 4)) for _ in range(14)]
         wires = tuple(Wire(rng.randint(1, 8), producer, tuple(wanted)) for producer, *wanted in ends)
-        yield LabellingProblem(tuple(tuple(rng.randint(0, 5) for _ in "abc") for _ in range(8)), wires)
+        yield LabelingProblem(tuple(tuple(rng.randint(0, 5) for _ in "abc") for _ in range(8)), wires)
 
 
 def test_fusion_nearly_always_finds_the_optimum() -> None:
@@ -158,17 +158,17 @@ def test_fusion_nearly_always_finds_the_optimum() -> None:
     assert len(missed) <= 4
 
 
-def varied_problems(count: int) -> Iterator[LabellingProblem]:
+def varied_problems(count: int) -> Iterator[LabelingProblem]:
     """Yield problems of seven variables with three labels, whose meaning differs per variable."""
     rng = random.Random(2)
     for _ in range(count):
         pins = [Pin(k, tuple(rng.choices("abcd", k=3))) for k in range(7)] + [Pin(None, (key,)) for key in "abcd"]
         ends = [rng.choices(pins, k=rng.randint(2, 4)) for _ in range(10)]
         wires = tuple(Wire(rng.randint(1, 8), producer, tuple(wanted)) for producer, *wanted in ends)
-        yield LabellingProblem(tuple(tuple(rng.randint(0, 5) for _ in "abc") for _ in range(7)), wires)
+        yield LabelingProblem(tuple(tuple(rng.randint(0, 5) for _ in "abc") for _ in range(7)), wires)
 
 
-def solve_greedily(problem: LabellingProblem) -> tuple[int, ...]:
+def solve_greedily(problem: LabelingProblem) -> tuple[int, ...]:
     labels = [0] * len(problem.prices)
     for component in _components(problem):
         component.descend(labels, Work(10**7))
@@ -184,11 +184,11 @@ def test_fusion_finds_the_optimum_more_often_than_greedy() -> None:
 
 
 @pytest.mark.parametrize("labeled", [solve_greedily, lambda problem: solve(problem, table_limit=0).labels])
-def test_moves_change_several_variables_at_once(labeled: Callable[[LabellingProblem], object]) -> None:
+def test_moves_change_several_variables_at_once(labeled: Callable[[LabelingProblem], object]) -> None:
     ends = Pin(None, ("third",)), Pin(None, ("third",))
     between = [ends[0], *(Pin(k, THREE) for k in range(5)), ends[1]]
     wires = tuple(Wire(10, producer, (wanted,)) for producer, wanted in itertools.pairwise(between))
-    assert labeled(LabellingProblem(((0, 0, 0),) * 5, wires)) == (2,) * 5
+    assert labeled(LabelingProblem(((0, 0, 0),) * 5, wires)) == (2,) * 5
 
 
 def test_interrupted_search_has_most_of_the_gain() -> None:
@@ -232,17 +232,17 @@ def test_roof_dual_bounds_and_improves(data: st.DataObject) -> None:
 
 def test_wire_pays_once_per_extra_key() -> None:
     wanted = tuple(Pin(None, (key,)) for key in "abbcca")
-    assert cost(LabellingProblem((), (Wire(7, Pin(None, ("a",)), wanted),)), []) == 14
+    assert cost(LabelingProblem((), (Wire(7, Pin(None, ("a",)), wanted),)), []) == 14
 
 
 def test_no_variables() -> None:
-    solution = solve(LabellingProblem(((3,),), (Wire(2, Pin(0, ("a",)), (Pin(None, ("b",)),)),)))
+    solution = solve(LabelingProblem(((3,),), (Wire(2, Pin(0, ("a",)), (Pin(None, ("b",)),)),)))
     assert (solution.labels, solution.cost, solution.exact) == ((0,), 5, True)
 
 
 def test_one_variable_at_both_ends_of_a_wire() -> None:
     wire = Wire(9, Pin(0, ("a", "b")), (Pin(0, ("b", "b")), Pin(0, ("a", "b"))))
-    assert solve(LabellingProblem(((0, 4),), (wire,))).labels == (1,)
+    assert solve(LabelingProblem(((0, 4),), (wire,))).labels == (1,)
 
 
 @pytest.mark.parametrize("keys", [("src", "other"), ("other", "src")])
@@ -250,7 +250,7 @@ def test_ties_prefer_label_0(keys: tuple[str, str]) -> None:
     ends = Pin(None, ("src",)), Pin(None, ("other",))
     between = [ends[0], *(Pin(k, keys) for k in range(5)), ends[1]]
     wires = tuple(Wire(10, producer, (wanted,)) for producer, wanted in itertools.pairwise(between))
-    assert solve(LabellingProblem(((0, 0),) * 5, wires)).labels == (0,) * 5
+    assert solve(LabelingProblem(((0, 0),) * 5, wires)).labels == (0,) * 5
 
 
 def test_ties_prefer_most_labels_0_with_flipped_variables() -> None:
@@ -258,7 +258,7 @@ def test_ties_prefer_most_labels_0_with_flipped_variables() -> None:
     keys = [BOTH, reverse, BOTH, reverse, reverse]
     pins = [Pin(k, keys[k]) for k in range(5)]
     wires = tuple(Wire(10, producer, (wanted,)) for producer, wanted in itertools.pairwise(pins))
-    assert solve(LabellingProblem(((0, 0),) * 5, wires)).labels == (1, 0, 1, 0, 0)
+    assert solve(LabelingProblem(((0, 0),) * 5, wires)).labels == (1, 0, 1, 0, 0)
 
 
 @pytest.mark.parametrize("labels", [BOTH, THREE])
@@ -273,7 +273,7 @@ def test_result_beyond_the_work_limit_is_consistent(labels: tuple[str, ...], lim
 
 @fast
 @given(problems(keys="abcd"))
-def test_greedy_result_is_a_single_variable_optimum(problem: LabellingProblem) -> None:
+def test_greedy_result_is_a_single_variable_optimum(problem: LabelingProblem) -> None:
     labels = solve_greedily(problem)
     for variable, prices in enumerate(problem.prices):
         for label in range(len(prices)):
@@ -285,7 +285,7 @@ def test_greedy_result_is_a_single_variable_optimum(problem: LabellingProblem) -
 def test_hard_component_does_not_use_up_work_of_others() -> None:
     hard, offset = lattice(30, 40, 1), 1200
     easy = [Wire(5, Pin(None, ("other",)), (Pin(offset + k, BOTH),)) for k in range(10)]
-    solution = solve(LabellingProblem(hard.prices + ((0, 1),) * 10, (*hard.wires, *easy)), work_limit=10_000)
+    solution = solve(LabelingProblem(hard.prices + ((0, 1),) * 10, (*hard.wires, *easy)), work_limit=10_000)
     assert solution.labels[offset:] == (1,) * 10
     assert (solution.components["cut"], solution.components["greedy"], solution.method) == (10, 1, "greedy")
 
@@ -293,15 +293,15 @@ def test_hard_component_does_not_use_up_work_of_others() -> None:
 # --- speed and determinism --------------------------------------------------------------------
 
 
-def line(prices: tuple[tuple[int, int], ...]) -> LabellingProblem:
+def line(prices: tuple[tuple[int, int], ...]) -> LabelingProblem:
     """Return a chain with flow from or to one end, which takes quadratic time if it goes path by path."""
     wires = (Wire(10**6 - k, Pin(k, BOTH), (Pin(k + 1, BOTH),)) for k in range(len(prices) - 1))
-    return LabellingProblem(prices, tuple(wires))
+    return LabelingProblem(prices, tuple(wires))
 
 
-def hub(count: int) -> LabellingProblem:
+def hub(count: int) -> LabelingProblem:
     consumers = tuple(Pin(k + 1, BOTH) for k in range(count))
-    return LabellingProblem(((0, 0), *((0, k % 19 - 9) for k in range(count))), (Wire(50, Pin(0, BOTH), consumers),))
+    return LabelingProblem(((0, 0), *((0, k % 19 - 9) for k in range(count))), (Wire(50, Pin(0, BOTH), consumers),))
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ def hub(count: int) -> LabellingProblem:
         pytest.param(partial(hub, 20_000), 0.15, id="hub"),
     ],
 )
-def test_speed(drawn: Callable[[], LabellingProblem], seconds: float) -> None:
+def test_speed(drawn: Callable[[], LabelingProblem], seconds: float) -> None:
     problem = drawn()
     elapsed = 0.0
     for _ in range(3):  # a collection of garbage takes longer than the smallest

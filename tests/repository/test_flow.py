@@ -71,7 +71,7 @@ def graph(roots: Mapping[str, Path]) -> Graph:
 
 
 def imports(texts: Mapping[str, tuple[str, bool]]) -> Graph:
-    """The same from texts; the flag says of a module that it is a package's ``__init__``."""
+    """Return the same from texts; the flag is True for a package's ``__init__``."""
     edges = {}
     for module, (text, package) in texts.items():
         inside = module if package else module.rpartition(".")[0]

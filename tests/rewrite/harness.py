@@ -1,5 +1,5 @@
 """The table-driven test of a rewrite rule: a network or an ONNX graph, the number of places that the rule changes or a part of the
-reason why it declines, and what is left. Outputs before and after are compared in ONNX Runtime.
+reason why it declines, and the resulting model. Outputs before and after are compared in ONNX Runtime.
 """
 
 from __future__ import annotations

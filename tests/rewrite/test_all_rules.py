@@ -1,4 +1,4 @@
-"""A target's passes run in their order, and say of every node where it comes from; those that round otherwise for speed only."""
+"""Tests that a target's passes run in order, that every node keeps its origin, and that only speed passes round otherwise."""
 
 from __future__ import annotations
 

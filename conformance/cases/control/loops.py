@@ -80,7 +80,7 @@ def loop(
     results: Sequence[Spec] | None = None,
     plan: TensorRef | None = None,
 ) -> list[TensorRef]:
-    """A WHILE that goes on as long as the plan says; the first value carried is what is left of the plan.
+    """A WHILE that goes on as long as the plan says; the first carried value is the rest of the plan.
 
     ``made``: what the subgraphs know of the values where they change.
     """

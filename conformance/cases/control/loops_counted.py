@@ -18,7 +18,7 @@ ROWS, SIZE = 5, 3
 
 @dataclass(frozen=True)
 class Rows:
-    """A loop that writes what it makes of row ``t`` of x into row ``t`` of an array; what else it may do, or not quite.
+    """A loop that computes row ``t`` of an array from row ``t`` of x, with variations of it and near misses.
 
     ``trips``: time steps, by default the operand ``n``. ``first``: what a second counter begins with. ``open``: x has any
     number of rows, the array as many. ``exits``: it ends as soon as a sum reaches a bound. ``reads``: each row is added to

@@ -104,7 +104,7 @@ def cepstra() -> Iterator[Case]:
     yield cepstrum("silence", given=silence)
     for rate, text in ((16000, ""), (None, ", rate at runtime")):
         given = {"powers": edges(), **({} if rate else {"rate": np.asarray([16000], np.int32)})}
-        yield cepstrum(f"nothing but what is left out{text}", {}, rate, given=given)
+        yield cepstrum(f"only omitted options{text}", {}, rate, given=given)
     yield cepstrum("dynamic channels", channels=None, sizes=())
     yield cepstrum("a rate of 0", rate=0, refused="requires a positive one")
     yield cepstrum(

@@ -162,7 +162,7 @@ def dtypes() -> Iterator[Case]:
         yield conv(f"{dtype} with scales per channel", dtype=dtype, per_axis=True)
         yield conv(f"{dtype} with scales per channel, without bias", dtype=dtype, per_axis=True, biased=None)
     yield conv("int16 with an int32 bias", dtype="int16", biased="int32", per_axis=True, quantized_bias_type="INT32")
-    name = "int16 with an int32 bias that the options do not tell of"
+    name = "int16 with an int32 bias not named in the options"
     yield conv(name, dtype="int16", biased="int32", per_axis=True, refused="without a quantized_bias_type")
     yield conv("int16 with a bias scale in the file that is off", dtype="int16", per_axis=True, stored=3.0)
     yield conv(

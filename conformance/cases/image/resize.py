@@ -235,7 +235,7 @@ def halves() -> Iterator[Case]:
             x = tensor(1, 15 - to, 30 - 2 * to, 3, dtype=dtype, scale=0.047, zero_point=7)
             yield alone(
                 "RESIZE_BILINEAR",
-                f"{dtype} halves go up, to {to}x{2 * to}",
+                f"{dtype} halves round up, to {to}x{2 * to}",
                 [x, constant([to, 2 * to])],
                 x.shaped(1, to, 2 * to, 3),
                 options=MODES["half_pixel_centers"],

@@ -164,7 +164,7 @@ def halves() -> Iterator[Case]:
             y = tensor(256, dtype=dtype, scale=2 / 255, zero_point=least + point)
             yield alone(
                 op,
-                f"{dtype} and a constant, halves go up",
+                f"{dtype} and a constant, halves round up",
                 [x, one],
                 y,
                 dtype=dtype,

@@ -1,4 +1,4 @@
-"""Arithmetic of two operands: quotients rounded down and what is left of them, bits, angles; sums of many, and integers without a scale."""
+"""Arithmetic of two operands: quotients rounded down and remainders, bits, angles; sums of many, and integers without a scale."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def exponentials() -> Iterator[Case]:
 
 
 def logarithms() -> Iterator[Case]:
-    """Integers that stand for 0 or less give the dtype's lowest, whatever it stands for."""
+    """Quantized values of 0 or less give the dtype's lowest value, whatever real number that is."""
     for place in BOTH:
         yield unary("LOG", "float32", tensor(*IMAGE), place=place, span=(0.01, 9.0), opsets=opsets(place=place))
         for dtype, result in (("int8", (0.021, 17)), ("int16", (0.0002, 0))):

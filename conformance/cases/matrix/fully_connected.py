@@ -181,7 +181,7 @@ def dtypes() -> Iterator[Case]:
             options=options,
         )
     yield dense(
-        "int16 with int16 weights and an int64 bias that the options do not tell of",
+        "int16 with int16 weights and an int64 bias not named in the options",
         (2, 12),
         dtype="int16",
         weights="int16",

@@ -1,4 +1,4 @@
-"""Results of which the file tells no rank: what follows from their operators is what LiteRT makes of them."""
+"""Results without a stored rank: the rank derived from the operators equals LiteRT's."""
 
 from __future__ import annotations
 

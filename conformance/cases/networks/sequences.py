@@ -1,4 +1,4 @@
-"""Sequences held as images of one row or column: convolutions and pools along what is left, and what lies between them."""
+"""Sequences stored as images of one row or column: convolutions, pooling, and operators between them."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ def cases() -> Iterator[Case]:
 
 
 def measured(op: str, dtype: str) -> Callable[[Net], None]:
-    """Behind it its sizes are computed."""
+    """Downstream operators compute their sizes."""
 
     def draw(model: Net) -> None:
         integers, floats = tensor(None, None, 3, dtype=dtype, zero_point=0), Spec((None, None, 3))

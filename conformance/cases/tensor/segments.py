@@ -86,6 +86,6 @@ def in_any_order(op: str) -> Iterator[Case]:
     yield unsorted(op, "int32 that wraps", ids, (7, 5), 6, "int32", given=wide)
     if op in EXTREMES:
         odd = {"x0": np.array([[np.nan, 1], [2, np.nan], [np.nan, -np.inf], [np.nan, np.inf]], np.float32)}
-        yield unsorted(op, "NaN, which is passed over", [0, 0, 1, 2], (4, 2), 3, given=odd)
+        yield unsorted(op, "NaN, which is skipped", [0, 0, 1, 2], (4, 2), 3, given=odd)
     outside = "max_index < num_segments_"
     yield unsorted(op, "a segment beyond the number", ids, (7, 5), 5, kernel_refuses=outside)

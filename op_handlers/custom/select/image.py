@@ -64,7 +64,7 @@ def axes_of(node: NodeDef, rank: int = 4) -> Axes:
 
 
 def per_axis(node: NodeDef, name: str, axes: Axes, default: Sequence[int] = ()) -> list[int]:
-    """An attribute with a number for each axis of the image: those of the spatial axes. Raises Refusal for others."""
+    """Return the entries of the spatial axes of an attribute with one entry per axis. Raises Refusal if others are not 1."""
     numbers = node.integers(name, tuple(default) or (1,) * axes.rank)
     if len(numbers) != axes.rank or any(n != 1 for k, n in enumerate(numbers) if k not in axes.spatial):
         raise Refusal(f"{name} is {list(numbers)}; batch and channels require 1")

@@ -24,7 +24,7 @@ from op_handlers.custom.select.nodedef import PREFIX, node_of
 from op_handlers.custom.select.twins import acceptable, alike
 
 CHANNELS = 4
-"""Operands with a number for each channel: scale, offset, mean, variance."""
+"""Per-channel operands: scale, offset, mean, variance."""
 
 
 def names(at: Instance) -> list[str]:

@@ -1,4 +1,4 @@
-"""Fusions are loaded where an operator that they take is present; what entry points say of them is true."""
+"""Tests that fusions load only if one of their operators is present, and that their entry points are true."""
 
 from __future__ import annotations
 

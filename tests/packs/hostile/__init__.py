@@ -1,4 +1,4 @@
-"""Op packs that do every wrong thing there is: how each fails, and what must be said of it."""
+"""Op packs with every kind of fault: how each fails, and what the message must say."""
 
 from tests.packs.hostile import handlers, hooks
 from tests.packs.hostile.packing import HANDLER, PRINTED, PRINTS, Hostile, handler, lowers

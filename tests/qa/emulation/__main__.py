@@ -94,7 +94,7 @@ def end(reports: Sequence[Report], missing: Sequence[str], problems: Sequence[st
 def run_masked(mask: str | None, folder: Path, command: Sequence[str]) -> None:
     """Become the command, with instructions hidden from it and its children."""
     if mask is None:
-        raise click.UsageError("a command needs --native: what is left of the processor")
+        raise click.UsageError("a command needs --native: the processor without features")
     try:
         os.execvpe(command[0], [*command], {**os.environ, **masked(mask, folder.resolve())})
     except Unsupported as reason:

@@ -75,7 +75,7 @@ MUTATIONS = (
         fields={"lower": _at_the_start},
     ),
     Mutation(
-        "stored integers are handed on",
+        "quantized values are passed on",
         "QUANTIZE",
         ("QUANTIZE-int8_to_int8",),
         fields={"lower": _handed_on, "quantization": Dequantized()},

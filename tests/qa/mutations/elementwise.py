@@ -144,7 +144,7 @@ MUTATIONS = (
         fields={"quantization": Dequantized()},
     ),
     Mutation(
-        "floats instead of stored integers",
+        "floats instead of quantized values",
         "NEG",
         ("NEG-int8_with_a_zero_point,_which_the_kernel_ignores",),
         fields={"quantization": Dequantized()},

@@ -40,7 +40,7 @@ MUTATIONS = (
         emits={"ArgMax": with_attributes(select_last_index=1)},
     ),
     Mutation("integers are rounded", "MEAN", ("MEAN-int32,_divided_towards_zero_kept",), fields={"lower": _rounded}),
-    Mutation("stored integers are summed", "SUM", ("SUM-int8_kept",), fields={"quantization": Raw()}),
+    Mutation("quantized values are summed", "SUM", ("SUM-int8_kept",), fields={"quantization": Raw()}),
     Mutation(
         "another output scale rescales",
         "REDUCE_MAX",

@@ -19,7 +19,7 @@ from tests.qa.random_models.trial import Model, NetworkModel, Tally, Trial, oper
 @click.option("--op", "ops", multiple=True, help="These operators only; other models than without.")
 @click.option("--networks", is_flag=True, help="Networks of several operators.")
 @click.option("--nice", default=0, show_default=True, help="How much to give way to other processes.")
-@click.option("--all", "everything", is_flag=True, help="Tell of each that LiteRT does not run, too.")
+@click.option("--all", "everything", is_flag=True, help="Also report each model that LiteRT does not run.")
 def main(seed: int, start: int, count: int, ops: tuple[str, ...], networks: bool, nice: int, everything: bool) -> None:
     """Draw models of single operators, or networks, convert them, compare them with LiteRT; tell the first of each class of differences.
 

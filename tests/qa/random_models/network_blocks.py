@@ -255,7 +255,7 @@ def rotated(n: Network, x: TensorRef) -> None:
 
 @block(weight=1.5)
 def excited(n: Network, x: TensorRef) -> None:
-    """Channels by what the mean of the image says of them."""
+    """Scale channels by a function of the image's mean."""
     batch, _, _, c = n.rank(x, 4)
     squeezed = mean(n, x, 1, 2)
     if n.draw.chance(0.5):

@@ -1,4 +1,4 @@
-"""Networks of several operators, drawn: of floats, with weights of 8 bits, or of integers throughout, calibrated on drawn inputs.
+"""Networks of several operators, drawn: of floats, with weights of 8 bits, or of integers throughout, calibrated on random inputs.
 
 ``python -m tests.qa.random_models --networks`` tries more than
 ``tests/qa/test_random_models.py`` does. Around single operators that are drawn is

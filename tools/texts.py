@@ -1,0 +1,77 @@
+"""Texts of the repository that people read: docstrings, messages and pages, each with its file and line."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+FEWEST_WORDS = 4
+"""Words from which a string counts as a message; shorter ones are names, keys and formats."""
+_CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text with its place; runs of whitespace are single spaces, and expressions of f-strings stand in braces."""
+
+    path: str
+    line: int
+    text: str
+    is_docstring: bool = False
+
+    @property
+    def place(self) -> str:
+        return f"{self.path}:{self.line}"
+
+
+def tracked_files(*suffixes: str) -> list[str]:
+    """Return the files under version control with one of these suffixes, relative to the repository."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return [path for path in listed.splitlines() if path.endswith(suffixes)]
+
+
+def python_texts(path: str) -> Iterator[Text]:
+    """Yield the docstrings and the messages of a Python file in the order of its lines."""
+    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, _DOCUMENTED) and node.body and isinstance(node.body[0], ast.Expr)
+    }
+    yield from _python_texts(path, tree, docstrings)
+
+
+def page_texts(path: str) -> Iterator[Text]:
+    """Yield the lines of a Markdown page without code."""
+    page = (ROOT / path).read_text(encoding="utf-8")
+    prose = _CODE.sub(lambda code: "\n" * code[0].count("\n"), page)
+    yield from (Text(path, number, line) for number, line in enumerate(prose.splitlines(), 1) if line.strip())
+
+
+def _python_texts(path: str, node: ast.AST, docstrings: set[int]) -> Iterator[Text]:
+    literal = _literal(node)
+    if literal is None:
+        for child in ast.iter_child_nodes(node):
+            yield from _python_texts(path, child, docstrings)
+        return
+    assert isinstance(node, ast.expr)
+    text = " ".join(literal.split())
+    is_docstring = id(node) in docstrings
+    if is_docstring or len(text.split()) >= FEWEST_WORDS:
+        yield Text(path, node.lineno, text, is_docstring)
+
+
+def _literal(node: ast.AST) -> str | None:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(
+            str(p.value) if isinstance(p, ast.Constant) else f"{{{ast.unparse(p)[2:-1]}}}" for p in node.values
+        )
+    return None
