@@ -117,9 +117,11 @@ class ConvertOptions(CheckedOptions):
     layout_plan: Literal["least", "local"] = _option(
         LAYOUT, "least", "least minimizes the cost of Transposes; local keeps the source's layout between operators."
     )
-    quantization: Literal["qdq", "float"] = _option(
-        QUANTIZATION, "qdq", "Keep quantization as QuantizeLinear and DequantizeLinear, or drop it: float32 throughout."
-    )
+    quantization: Literal["qdq", "float", "symmetric"] = _option(
+        QUANTIZATION, "qdq",
+        "Keep quantization as QuantizeLinear and DequantizeLinear; or drop it, float32 throughout; or requantize 8-bit "
+        "tensors to symmetric int8, which changes results.",
+    )  # fmt: skip
     weights: Literal["keep", "fold"] = _option(
         QUANTIZATION, "keep", "Weights of weight-only quantization: as in the file, or folded into float32."
     )
@@ -198,7 +200,7 @@ class ConvertKeywords(TypedDict, total=False):
     layout: Mapping[str, str] | None
     channels_first: bool
     layout_plan: Literal["least", "local"]
-    quantization: Literal["qdq", "float"]
+    quantization: Literal["qdq", "float", "symmetric"]
     weights: Literal["keep", "fold"]
     weights_dtype: Literal["auto", "uint8", "int8", "keep"]
     state: Literal["io", "reset"]

@@ -32,6 +32,7 @@ from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.quantization.dequantization import dequantize_model
 from onnx_tflite_plugin.quantization.opset import plan_storage_and_opset
 from onnx_tflite_plugin.quantization.plan import StoragePlan
+from onnx_tflite_plugin.quantization.symmetric import WARNING, make_symmetric
 from onnx_tflite_plugin.report import Report, Transposed, node_counts
 from onnx_tflite_plugin.rewrite import RULES, rule_named
 from onnx_tflite_plugin.rewrite.name_constants import NameConstants
@@ -99,7 +100,7 @@ class Pipeline:
     def run(self, normalized: Normalized) -> Converted:
         """Plan, lower and rewrite a model. Raises ConversionError with all problems of a stage."""
         model, names, signature = normalized.model, normalized.names, normalized.signature
-        planned = self.plan(self.apply_fusions(self.drop_quantization(normalized.bound)), names)
+        planned = self.plan(self.apply_fusions(self.change_quantization(normalized.bound)), names)
         lowered = self.lower(planned, names)
         main, order = planned.model.main, planned.layout.interface_layout
         dimensions = {
@@ -125,12 +126,13 @@ class Pipeline:
 
     # --- stages -------------------------------------------------------------------------------
 
-    def drop_quantization(self, bound: BoundModel) -> BoundModel:
-        """Return the model without quantization, if requested."""
+    def change_quantization(self, bound: BoundModel) -> BoundModel:
+        """Return the model without quantization, or with symmetric int8, if requested."""
         self.bound = bound
-        if self.options.quantization != "float":
+        if self.options.quantization == "qdq":
             return bound
-        return dequantize_model(resolve(bound, self.target, self.highest), self.target, self.highest)
+        change = make_symmetric if self._is_symmetric else dequantize_model
+        return change(resolve(bound, self.target, self.highest), self.target, self.highest)
 
     def apply_fusions(self, bound: BoundModel) -> Fused:
         """Return the model after fusion, with the declarations of all remaining operators."""
@@ -204,13 +206,17 @@ class Pipeline:
         outcomes |= apply_rules(selected, model, options)
         if target.quantizes_weights:
             apply_rules([RULES["keep_float_weights"]], model, options)
-        apply_rules([RULES["reshape_before_if"]], model, options)
+        apply_rules([RULES["reshape_before_if"], RULES["copy_captures"]], model, options)
         model = self.host.hooks.finish(model, packs_of(planned.model))
         changed = {name: outcome.applied for name, outcome in outcomes.items() if outcome.applied}
         dtypes = self._assign_weight_dtypes(model)
         if level == "readable":
             run_passes(model, [NameConstants()])
         return Rewritten(model, transposes, changed, dtypes)
+
+    @property
+    def _is_symmetric(self) -> bool:
+        return self.options.quantization == "symmetric"
 
     @property
     def _weights_dtype(self) -> str:
@@ -266,7 +272,7 @@ class Pipeline:
             domains=foreign_domains(rewritten.model),
             storage=dict(Counter(f"{t.dtype} stored as {to.dtype}" for t, to in planned.storage.shifted.items())),
             weights=rewritten.weights,
-            warnings=(*self.host.warnings, *self.warnings),
+            warnings=(*([WARNING] if self._is_symmetric else []), *self.host.warnings, *self.warnings),
         )
 
 

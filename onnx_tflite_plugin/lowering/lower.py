@@ -12,12 +12,12 @@ from onnx_tflite_plugin.errors import CONTRADICTION, REFUSED, Contradiction, Han
 from onnx_tflite_plugin.graph.metadata import write_states, write_tensor
 from onnx_tflite_plugin.layout.plan import LayoutPlan
 from onnx_tflite_plugin.layout.tensor_layout import TensorLayout, format_layout, source_layout
-from onnx_tflite_plugin.lowering.emitter import Emitter
+from onnx_tflite_plugin.lowering.emitter import Emitter, set_type
 from onnx_tflite_plugin.lowering.interface import InterfaceNames
 from onnx_tflite_plugin.lowering.operators import initialize_variable, lower_operators
 from onnx_tflite_plugin.lowering.scope import AfterLowering, Job, Scope
 from onnx_tflite_plugin.lowering.state import States
-from onnx_tflite_plugin.lowering.values import FILE
+from onnx_tflite_plugin.lowering.values import FILE, physical_dims
 from onnx_tflite_plugin.quantization.plan import StoragePlan
 from onnx_tflite_plugin.source.model import Tensor
 
@@ -97,7 +97,12 @@ def _infer_missing_shapes(model: ir.Model) -> None:
 def _graph_input(scope: Scope, tensor: Tensor, name: str, layout: TensorLayout) -> ir.Value:
     value = scope.emitter.register(ir.Value(name=name))
     _describe(value, tensor, layout)
-    scope.values.put(tensor, value, layout, FILE)
+    rounding = tensor.fake_quantization
+    if rounding is None:
+        scope.values.put(tensor, value, layout, FILE)
+    else:
+        set_type(value, tensor.dtype, physical_dims(tensor, layout))
+        scope.values.put(tensor, scope.values.fake_quantize(value, rounding, layout), layout, FILE)
     return value
 
 

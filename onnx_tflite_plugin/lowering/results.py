@@ -19,10 +19,10 @@ from onnx_tflite_plugin.lowering.lookup import gather_entries
 from onnx_tflite_plugin.lowering.values import FILE, STORED, Resource, ValueOrResource, physical_dims
 from onnx_tflite_plugin.quantization.activation import Clamp, quantized_clamp_bounds
 from onnx_tflite_plugin.quantization.delivery import uses_file_integers
-from onnx_tflite_plugin.quantization.plan import Form, Storage
+from onnx_tflite_plugin.quantization.plan import Form, Storage, data_slots
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE
-from onnx_tflite_plugin.source.model import Array, Tensor, agree
+from onnx_tflite_plugin.source.model import Array, Quantization, Tensor, agree
 
 
 class ResultContradiction(Refusal):
@@ -65,6 +65,8 @@ def finish_output(ctx: Context, k: int, value: ValueOrResource | None) -> ir.Val
     value = _convert_to_planned_storage(ctx, ~k, _restore_axis_order(ctx, ~k, value))
     _check_dtype(ctx, value, tensor, form, k)
     _check_shape(ctx, value, tensor, k)
+    if tensor.fake_quantization is not None and not _is_moved(ctx, tensor.fake_quantization):
+        value = ctx.scope.values.fake_quantize(value, tensor.fake_quantization, ctx.layout(~k))
     ctx.scope.values.put(tensor, value, ctx.layout(~k), form)
     return value
 
@@ -75,6 +77,12 @@ def _convert_to_planned_storage(ctx: Context, slot: int, value: ir.Value) -> ir.
     if uses_file_integers(ctx.scope.storage, ctx.bound, slot) or delivered.shift == planned.shift:
         return value
     return ctx.scope.values.requantize(value, delivered, planned, ctx.layout(slot))
+
+
+def _is_moved(ctx: Context, quantization: Quantization) -> bool:
+    """True if the operator only moves values that are rounded to these parameters already."""
+    data = [ctx.op[slot] for slot in data_slots(ctx.bound) if slot >= 0 and ctx.op[slot].dtype == "float32"]
+    return ctx.bound.declared.quantization.moves_values and all(t.fake_quantization == quantization for t in data)
 
 
 def _restore_axis_order(ctx: Context, slot: int, value: ir.Value) -> ir.Value:

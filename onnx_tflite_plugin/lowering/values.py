@@ -58,6 +58,7 @@ class Values:
         self._constants: dict[tuple[Tensor, TensorLayout, Form, Weights], ir.Value] = {}
         self._native: dict[Tensor, tuple[TensorLayout, Form]] = {}
         self._resources: dict[Tensor, Resource] = {}
+        self._fake_quantized: dict[ir.Value, Quantization] = {}
 
     # --- operator outputs -------------------------------------------------------------------
 
@@ -241,6 +242,17 @@ class Values:
             with_zero_point = self._emit("Add", rounded, zero_point.astype(np.float32))
             stored = self._emit("Cast", self._emit("Clip", with_zero_point, low, high), to=storage.dtype)
         return set_type(stored, storage.dtype, None)
+
+    def fake_quantize(self, value: ir.Value, quantization: Quantization, layout: TensorLayout) -> ir.Value:
+        """Return float values rounded to int8 parameters: quantized, in the dtype that the target stores, and dequantized."""
+        if self._fake_quantized.get(value) == quantization:
+            return value
+        dtype, shift = self.plan.target.storage.get("int8", ("int8", 0))
+        shifted = replace(quantization, zero_point=tuple(z + shift for z in quantization.zero_point))
+        storage = Storage(dtype, shift, shifted)
+        rounded = self.dequantize(self.quantize(value, storage, layout), storage, layout)
+        self._fake_quantized[rounded] = quantization
+        return rounded
 
     def _emit(self, op_type: str, *operands: Operand, **attributes: str) -> ir.Value:
         return self.emitter.emit(op_type, operands, attributes)[0]

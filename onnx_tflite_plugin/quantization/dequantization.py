@@ -22,7 +22,7 @@ from onnx_tflite_plugin.source.affine import affine, dequantize_constant
 from onnx_tflite_plugin.source.model import Array, Data, Operator, Tensor
 
 
-class _LazyArray(Data):
+class LazyArray(Data):
     """Constant data computed on first use."""
 
     def __init__(self, compute: Callable[[], Array]) -> None:
@@ -38,20 +38,23 @@ def dequantize_model(model: BoundModel, target: Target, opset: int) -> BoundMode
 
     Raises HandlerError for operators whose results depend on the quantized values themselves.
     """
-    work = _ModelDequantizer(target, opset)
-    graphs = tuple(work.dequantize_graph(graph) for graph in model.graphs)
-    if work.problems:
-        raise HandlerError("operators that cannot be converted without quantization:", work.problems)
-    return replace(model, graphs=graphs)
+    return ModelDequantizer(target, opset).dequantize(model)
 
 
-class _ModelDequantizer:
-    """Dequantizes one model's tensors, each once."""
+class ModelDequantizer:
+    """Dequantizes one model's tensors, each once. Subclasses choose what takes the place of a tensor."""
 
     def __init__(self, target: Target, opset: int) -> None:
         self.target, self.opset = target, opset
         self.dequantized: dict[Tensor, Tensor] = {}
         self.problems: list[Problem] = []
+
+    def dequantize(self, model: BoundModel) -> BoundModel:
+        """Return the model with other tensors. Raises HandlerError with every operator that does not accept them."""
+        graphs = tuple(self.dequantize_graph(graph) for graph in model.graphs)
+        if self.problems:
+            raise HandlerError("operators that cannot be converted without quantization:", self.problems)
+        return replace(model, graphs=graphs)
 
     def dequantize_graph(self, graph: BoundGraph) -> BoundGraph:
         given = graph.subgraph
@@ -118,9 +121,13 @@ class _ModelDequantizer:
         if tensor is None or affine(tensor) is None:
             return tensor
         if tensor not in self.dequantized:
-            data = _LazyArray(lambda: dequantize_constant(tensor)) if tensor.is_constant else None
-            self.dequantized[tensor] = replace(tensor, dtype="float32", quantization=None, data=data)
+            self.dequantized[tensor] = self.float_tensor(tensor)
         return self.dequantized[tensor]
+
+    def float_tensor(self, tensor: Tensor) -> Tensor:
+        """Return the float32 tensor that takes the place of a quantized one."""
+        data = LazyArray(lambda: dequantize_constant(tensor)) if tensor.is_constant else None
+        return replace(tensor, dtype="float32", quantization=None, data=data)
 
     def dequantize_bias(self, op: Operator, tensor: Tensor, first: int, second: int) -> Tensor:
         """Return a bias dequantized by input scale x weight scale, as kernels do, whatever its stored scale."""
@@ -128,5 +135,5 @@ class _ModelDequantizer:
         if x is None or w is None or "int" not in tensor.dtype or not tensor.is_constant:
             return tensor
         scale = x.scale[0] * np.asarray(w.scale)
-        data = _LazyArray(lambda: (tensor.array.astype(np.float64) * scale).astype(np.float32))
+        data = LazyArray(lambda: (tensor.array.astype(np.float64) * scale).astype(np.float32))
         return replace(tensor, dtype="float32", quantization=None, data=data)

@@ -154,9 +154,8 @@ def _target_problem(rule: str, tensors: Mapping[Tensor, Bound]) -> Problem:
     zero_point = f" with zero point {quantization.zero_point[0]}" if quantization else ""
     more = f", and {len(others)} more tensors break the rule" if others else ""
     where = f"tensor {tensor} of {bound.label}"
-    return Problem(
-        where, f"{rule}; the tensor is {tensor.dtype}{zero_point}{more}", "--quantization float has no such tensors"
-    )
+    remedy = "--quantization symmetric changes their parameters, --quantization float drops them"
+    return Problem(where, f"{rule}; the tensor is {tensor.dtype}{zero_point}{more}", remedy)
 
 
 def data_slots(bound: Bound) -> list[int]:

@@ -35,6 +35,17 @@ def constant_shape(value: ir.Value | None, depth: int = 3) -> tuple[int, ...] | 
     return of_constants[0] if node.op_type == "DequantizeLinear" else np.broadcast_shapes(*of_constants)
 
 
+def captured_values(model: ir.Model) -> list[ir.Value]:
+    """Return the values that a node computes and an inner graph reads, by name."""
+    captured = {
+        value
+        for node in model.graph.all_nodes()
+        for value in node.inputs
+        if value is not None and (maker := value.producer()) is not None and maker.graph is not node.graph
+    }
+    return sorted(captured, key=lambda value: value.name or "")
+
+
 def nodes_of(nodes: Iterable[ir.Node], *op_types: str) -> list[ir.Node]:
     """Return the nodes that are one of these standard operators."""
     return [node for node in nodes if node.domain == "" and node.op_type in op_types]

@@ -151,6 +151,7 @@ class Tensor:
     ``shape`` is the shape in the file (dynamic dimensions are 1, as converters write them); ``dims`` has ``None`` for
     dynamic dimensions. ``dtype`` is the name in numpy or ml_dtypes ("float32", "int8", "int4", "float8_e4m3fn", ...),
     or "string", "resource", "variant". ``ignored_quantization``: quantization parameters of a float tensor, which kernels ignore.
+    ``fake_quantization``: int8 parameters to which the values of a float tensor are quantized and dequantized again.
     """
 
     subgraph: int
@@ -164,6 +165,7 @@ class Tensor:
     is_variable: bool = False
     has_rank: bool = True
     ignored_quantization: Quantization | None = None
+    fake_quantization: Quantization | None = None
 
     @property
     def is_constant(self) -> bool:

@@ -13,6 +13,13 @@ RULES = (
     ),
     RuleDeclaration(
         __name__,
+        "copy_captures",
+        "a copy keeps dequantized values apart from the inner graphs that capture them",
+        Needed("ONNX Runtime ends the process when it loads the model"),
+        operators=frozenset({"DequantizeLinear"}),
+    ),
+    RuleDeclaration(
+        __name__,
         "add_to_gemm",
         "an Add after a product of matrices becomes the bias of that product",
         Gain(2, 11.8, 12.2, 11.3),

@@ -13,6 +13,7 @@ import onnx_ir as ir
 from onnx_tflite_plugin.api.declarations import Decline
 from onnx_tflite_plugin.graph.constants import NotConstant, evaluate_constant, producing_nodes
 from onnx_tflite_plugin.rewrite.editor import Editor
+from onnx_tflite_plugin.rewrite.matching import captured_values
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule
 
 _RANDOM = frozenset(
@@ -22,13 +23,7 @@ _RANDOM = frozenset(
 
 def pattern(model: ir.Model, options: RewriteOptions) -> Iterator[ir.Value]:
     """Yield the values that a node computes and an inner graph captures."""
-    captured = {
-        value
-        for node in model.graph.all_nodes()
-        for value in node.inputs
-        if value is not None and (maker := value.producer()) is not None and maker.graph is not node.graph
-    }
-    yield from sorted(captured, key=lambda value: value.name or "")
+    yield from captured_values(model)
 
 
 def check(value: ir.Value) -> ir.Value | Decline:

@@ -1,0 +1,95 @@
+"""Models requantized to symmetric int8, for ``--quantization symmetric``.
+
+Every 8-bit tensor becomes float32. Activations are quantized to int8 with a zero point of 0 over the range of the file's
+parameters and dequantized at once; constants stay int8 behind a DequantizeLinear. Operators compute in float between
+DequantizeLinear and QuantizeLinear, which runtimes with symmetric int8 kernels, such as TensorRT, fuse. Half of the
+range is unused if an activation has one sign, so results lose up to one bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from onnx_tflite_plugin.api.target import Target
+from onnx_tflite_plugin.binding.bound import BoundGraph, BoundModel
+from onnx_tflite_plugin.quantization.dequantization import LazyArray, ModelDequantizer
+from onnx_tflite_plugin.source.affine import affine, dequantize_constant
+from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE
+from onnx_tflite_plugin.source.model import Quantization, Tensor, Widening
+
+WARNING = "8-bit tensors are requantized to symmetric int8, so results differ from the file's"
+LARGEST = 127
+"""Largest magnitude of symmetric int8, which leaves out -128."""
+
+
+def make_symmetric(model: BoundModel, target: Target, opset: int) -> BoundModel:
+    """Return the model with symmetric int8 in place of 8-bit quantization; its declarations must be resolved again.
+
+    Raises HandlerError for operators whose results depend on the quantized values themselves.
+    """
+    return _SymmetricQuantizer(target, opset, model).dequantize(model)
+
+
+def symmetric_range(quantization: Quantization, dtype: str) -> Quantization:
+    """Return int8 parameters with a zero point of 0 that cover the range of a per-tensor quantization."""
+    (scale,), (zero_point,) = quantization.scale, quantization.zero_point
+    reach = max(abs(bound - zero_point) for bound in INTEGER_RANGE[dtype])
+    return Quantization((float(np.float32(scale * min(reach, 2 * LARGEST) / LARGEST)),), (0,))
+
+
+def symmetric_constant(tensor: Tensor) -> Tensor:
+    """Return an int8 constant with zero points of 0: the tensor itself if it has them, else its values requantized."""
+    quantization = affine(tensor)
+    assert quantization is not None
+    if tensor.dtype == "int8" and not any(quantization.zero_point):
+        return tensor
+    if tensor.dtype == "uint8" and set(quantization.zero_point) == {128}:
+        shifted = replace(quantization, zero_point=(0,) * len(quantization.zero_point))
+        data = LazyArray(lambda: (tensor.array.astype(np.int16) - 128).astype(np.int8))
+        return replace(tensor, dtype="int8", quantization=shifted, data=data)
+    largest = float(np.abs(dequantize_constant(tensor)).max(initial=0)) or 1.0
+    scale = np.float32(largest / LARGEST)
+    data = LazyArray(lambda: np.rint(dequantize_constant(tensor) / scale).astype(np.int8))
+    return replace(tensor, dtype="int8", quantization=Quantization((float(scale),), (0,)), data=data)
+
+
+class _SymmetricQuantizer(ModelDequantizer):
+    """Replaces 8-bit tensors; others, such as int16 activations and int32 biases, become float32."""
+
+    def __init__(self, target: Target, opset: int, model: BoundModel) -> None:
+        super().__init__(target, opset)
+        self.only_outputs = _only_outputs(model)
+        self.operands = _rescaled_operands(model)
+
+    def float_tensor(self, tensor: Tensor) -> Tensor:
+        plain, quantization = super().float_tensor(tensor), affine(tensor)
+        if quantization is None or tensor.dtype not in ("int8", "uint8"):
+            return plain
+        if tensor.is_constant and tensor in self.operands:
+            stored = symmetric_constant(tensor)
+            return replace(plain, data=Widening(stored, lambda: dequantize_constant(stored)))
+        if tensor.is_constant or quantization.per_axis or tensor in self.only_outputs:
+            return plain
+        return replace(plain, fake_quantization=symmetric_range(quantization, tensor.dtype))
+
+
+def _rescaled_operands(model: BoundModel) -> frozenset[Tensor]:
+    """Return the operands that are multiplied by their scale; others, as of recurrent layers, are computed in float."""
+    return frozenset(
+        tensor
+        for bound in model.operators()
+        if bound.declared.quantization.rescales and bound.declared.effects is None
+        for tensor in bound.op.inputs
+        if tensor is not None
+    )
+
+
+def _only_outputs(model: BoundModel) -> frozenset[Tensor]:
+    """Return the graph outputs that no operator reads, which need not be rounded."""
+
+    def read(graph: BoundGraph) -> set[Tensor]:
+        return {tensor for bound in graph.operators for tensor in bound.op.inputs if tensor is not None}
+
+    return frozenset(model.main.outputs).difference(*map(read, model.graphs))

@@ -1,0 +1,47 @@
+"""Copy a dequantized value that is reshaped or transposed and then captured by an inner graph.
+
+ONNX Runtime (1.32 and before) moves DequantizeLinear after Reshape, Transpose and similar nodes, looks for the reader among explicit
+operands (QDQPropagation), and ends the process if an If, Loop or Scan captures the result. It does not move it after a Max of one operand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+from onnx_tflite_plugin.rewrite.editor import Editor
+from onnx_tflite_plugin.rewrite.matching import captured_values
+from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require, require_match
+
+_PASSED = frozenset({"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice", "MaxPool"})
+"""Operators that ONNX Runtime moves a DequantizeLinear after."""
+
+
+def pattern(model: ir.Model, options: RewriteOptions) -> Iterator[ir.Value]:
+    """Yield the values that a node computes and an inner graph captures."""
+    yield from captured_values(model)
+
+
+def check(value: ir.Value) -> ir.Value:
+    """Return the value if nodes that ONNX Runtime moves a DequantizeLinear after lead to it from one."""
+    node = require_match(value.producer())
+    require(node.op_type in _PASSED)
+    while node.op_type in _PASSED:
+        node = require_match(require_match(node.inputs[0]).producer())
+    require(node.op_type == "DequantizeLinear")
+    return value
+
+
+def rewrite(editor: Editor, value: ir.Value) -> None:
+    """Emit the copy, for the inner graphs only."""
+    node = require_match(value.producer())
+    inner = [(user, slot) for user, slot in value.uses() if user.graph is not node.graph]
+    with editor.replacing(node, after=True):
+        copy = editor.emit("Max", value)
+    copy.type, copy.shape = value.type, value.shape
+    for user, slot in inner:
+        user.replace_input_with(slot, copy)
+
+
+copy_captures = RewriteRule(pattern, check, rewrite)

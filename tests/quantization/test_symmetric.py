@@ -1,0 +1,93 @@
+"""Models requantized to symmetric int8: zero points of 0, the file's ranges, and results near LiteRT's."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder, quant
+from conformance.cases import builtin
+from onnx_tflite_plugin.quantization.symmetric import WARNING, symmetric_range
+from onnx_tflite_plugin.source.model import Quantization
+from onnx_tflite_plugin.verify.runtimes.litert import LiteRT
+from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
+
+CASES = {case.id: case for case in builtin()}
+
+
+def convolution(dtype: str, zero_point: int, weights: int, *, moved: bool = False) -> bytes:
+    """Return a convolution of 3 to 11 channels with weights of the zero point ``weights``; ``moved``: reshaped, then RELU."""
+    model, rng = ModelBuilder(), np.random.default_rng(7)
+    g, low = model.main, 0 if dtype == "uint8" else -127
+    x = g.input("x", (1, 5, 7, 3), dtype, quantization=quant(0.023, zero_point))
+    w = rng.integers(low, low + 255, (11, 3, 2, 3)).astype(dtype)
+    kernel = g.constant("w", w, quantization=quant(0.004, weights))
+    bias = g.constant("b", rng.integers(-900, 900, 11).astype(np.int32), quantization=quant(0.023 * 0.004, 0))
+    y = g.tensor("y", (1, 5, 7, 11), dtype, quantization=quant(0.031, zero_point))
+    options = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
+    g.operator("CONV_2D", [x, kernel, bias], [y], options)
+    if moved:
+        z = g.tensor("z", (35, 11), dtype, quantization=quant(0.031, zero_point))
+        g.operator("RESHAPE", [y, g.constant("shape", np.array([35, 11], np.int32))], [z])
+        r = g.tensor("r", (35, 11), dtype, quantization=quant(0.031, zero_point))
+        g.operator("RELU", [z], [r])
+        y = r
+    g.output(y)
+    return model.build()
+
+
+def quantized_nodes(proto: onnx.ModelProto) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return scale and zero point of each QuantizeLinear and DequantizeLinear."""
+    stored = {one.name: numpy_helper.to_array(one) for one in proto.graph.initializer}
+    nodes = [node for node in proto.graph.node if node.op_type in ("QuantizeLinear", "DequantizeLinear")]
+    return [(stored[node.input[1]], stored[node.input[2]]) for node in nodes]
+
+
+@pytest.mark.parametrize(("dtype", "zero_point", "weights"), [("int8", -13, 0), ("uint8", 117, 128), ("uint8", 3, 121)])
+@pytest.mark.parametrize("target", ["tensorrt", "generic"])
+def test_results_are_near_those_of_the_file(dtype: str, zero_point: int, weights: int, target: str) -> None:
+    data = convolution(dtype, zero_point, weights)
+    conversion = otp.convert(data, target=target, quantization="symmetric")
+    assert WARNING in conversion.report.warnings
+    limits = np.iinfo(dtype)
+    x = np.random.default_rng(3).integers(limits.min, limits.max + 1, (1, 5, 7, 3)).astype(dtype)
+    (wanted,) = LiteRT(data, "builtin").run([x])
+    (y,) = OnnxRuntime(conversion.proto).run([(x.astype(np.float32) - zero_point) * np.float32(0.023)])
+    assert y.dtype == np.float32
+    real = (wanted.astype(np.float32) - zero_point) * 0.031
+    inside = (wanted > limits.min) & (wanted < limits.max)  # the float output is not saturated
+    assert inside.mean() > 0.5
+    assert np.abs(y - real)[inside].max() <= 4 * 0.031
+
+
+@pytest.mark.parametrize(("dtype", "zero_point", "weights"), [("int8", -13, 0), ("uint8", 117, 128), ("uint8", 3, 121)])
+def test_tensorrt_gets_int8_with_zero_points_of_0(dtype: str, zero_point: int, weights: int) -> None:
+    proto = otp.convert(convolution(dtype, zero_point, weights), target="tensorrt", quantization="symmetric").proto
+    parameters = quantized_nodes(proto)
+    assert len(parameters) == 3  # the input's two, and the weights'
+    assert all(point.dtype == np.int8 and not point.any() for _, point in parameters)
+    assert [info.type.tensor_type.elem_type for info in proto.graph.input] == [onnx.TensorProto.FLOAT]
+
+
+def test_ranges_cover_those_of_the_file() -> None:
+    assert symmetric_range(Quantization((0.5,), (0,)), "int8").scale[0] * 127 == pytest.approx(0.5 * 128)
+    assert symmetric_range(Quantization((0.5,), (-128,)), "int8").scale[0] * 127 == pytest.approx(0.5 * 254)
+    assert symmetric_range(Quantization((0.5,), (100,)), "uint8").scale[0] * 127 == pytest.approx(0.5 * 155)
+
+
+def test_values_that_are_only_moved_are_not_quantized_again() -> None:
+    proto = otp.convert(convolution("int8", 5, 0, moved=True), target="tensorrt", quantization="symmetric").proto
+    counts = Counter(node.op_type for node in proto.graph.node)
+    assert counts["QuantizeLinear"] == 2  # of the input and of the convolution
+
+
+def test_recurrent_layers_keep_float_weights() -> None:
+    proto = otp.convert(CASES["UNIDIRECTIONAL_SEQUENCE_LSTM-backwards,_int8"].build(), quantization="symmetric").proto
+    assert proto.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT
+    read = {name for node in proto.graph.node if node.op_type == "DequantizeLinear" for name in node.input[:1]}
+    assert not read & {one.name for one in proto.graph.initializer}
