@@ -13,7 +13,7 @@ import click
 from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure
 from onnx_tflite_plugin.cli.output import Row, print_json, print_rows
 from onnx_tflite_plugin.cli.pack_config import FILE, Pack
-from onnx_tflite_plugin.cli.scaffold import KINDS, check_kind, files, files_for_pack, identifier
+from onnx_tflite_plugin.cli.scaffold import KINDS, check_kind, files, files_for_pack, identifier, kind_of
 from onnx_tflite_plugin.cli.summary import BUILTIN
 from onnx_tflite_plugin.codes import CUSTOM, NAMED_BY_THE_FILE
 from onnx_tflite_plugin.files import write
@@ -26,13 +26,13 @@ from onnx_tflite_plugin.files import write
     required=True,
     metavar="CODE",
     help="The operator: its name, CUSTOM.<code> or COMPOSITE.<name>; may be percent-encoded. A family CUSTOM.<prefix>* "
-    "with --like claim, a name in capitals with --like fusion.",
+    "with --like claim, a name in capitals with --like fusion, in small letters with --like target.",
 )
 @click.option(
     "--like",
     type=click.Choice(list(KINDS)),
     help="What the pack begins as: an operator by element, like a convolution, along an axis with two outputs, with "
-    "options that are a C struct; several operators as one; a family of operators.",
+    "options that are a C struct; several operators as one; a family of operators; a target.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON, and nothing else.")
 def new_pack(folder: Path, op: str, like: str | None, as_json: bool) -> None:
@@ -62,13 +62,17 @@ def new_pack(folder: Path, op: str, like: str | None, as_json: bool) -> None:
     if as_json:
         print_json({"folder": str(folder), "files": list(written), "distribution": distribution, "package": package})
         return
-    handler, cases = (name for name in written if name.startswith(f"{package}/") and not name.endswith("/__init__.py"))
+    handler, *cases = (name for name in written if name.startswith(f"{package}/") and not name.endswith("/__init__.py"))
     quoted = shlex.quote(str(folder))
     commands = [
         f"pip install -e {quoted} && pytest {quoted}",
-        f"python -m onnx_tflite_plugin conformance --pack {distribution}",
+        f"python -m onnx_tflite_plugin conformance --pack {distribution}"
+        if kind_of(kind).has_cases
+        else f"python -m onnx_tflite_plugin convert MODEL.tflite --target {code}",
     ]
-    following = f"write the lowering in {folder / handler}, and its cases in {folder / cases}"
+    following = f"describe the runtime in {folder / handler}"
+    if cases:
+        following = f"write the lowering in {folder / handler}, and its cases in {folder / cases[0]}"
     placeholder = f"until then {code} is converted to a placeholder wherever the pack is installed"
     print_rows(
         row
@@ -76,7 +80,7 @@ def new_pack(folder: Path, op: str, like: str | None, as_json: bool) -> None:
             Row("wrote", [f"{folder}: {', '.join(written)}"], "bold green"),
             Row("try it", commands),
             Row("next", [following]),
-            Row("warning", [] if kind in ("wrapped", "fusion") else [placeholder], "yellow"),
+            Row("warning", [] if kind in ("wrapped", "fusion", "target") else [placeholder], "yellow"),
         ]
         if row.lines
     )

@@ -22,7 +22,10 @@ _TAKEN = frozenset(
 
 @dataclass(frozen=True)
 class Kind:
-    """Kind of pack. ``entry``: its entry point, ``wanted``: the form of ``--op``, ``declared`` and ``steps``: for the README."""
+    """Kind of pack. ``entry``: its entry point, ``wanted``: the form of ``--op``, ``declared`` and ``steps``: for the README.
+
+    ``has_cases``: the pack has conformance cases. ``readme`` and ``test``: the templates of README and test.
+    """
 
     entry: str
     declared: str
@@ -30,6 +33,9 @@ class Kind:
     steps: tuple[str, ...]
     placeholder: bool = True
     wanted: str = "a custom operator, CUSTOM.<code>"
+    has_cases: bool = True
+    readme: str = "README.md"
+    test: str = "test_conformance.py"
 
     def accepts(self, code: str) -> bool:
         """Return True if the operator is one of this kind."""
@@ -50,6 +56,11 @@ _OWN = Kind(
 class _Fusion(Kind):
     def accepts(self, code: str) -> bool:
         return re.fullmatch(r"[A-Z][A-Z0-9_]*", code) is not None
+
+
+class _Target(Kind):
+    def accepts(self, code: str) -> bool:
+        return re.fullmatch(r"[a-z][a-z0-9-]*", code) is not None
 
 
 class _Claim(Kind):
@@ -80,6 +91,20 @@ KINDS: Mapping[str, Kind] = {
         ("Answer in {handler}'s `claim` with the handler of each operator of the family, or with why there is none.",),
         wanted="a family of custom operators, CUSTOM.<prefix>*",
     ),
+    "target": _Target(
+        "onnx_tflite_plugin.targets =\n    $entry = $package.$module:TARGET",
+        "the target: what differs from a built-in one",
+        "",
+        (
+            "Describe the runtime in {handler}: opsets, dtypes with kernels, missing operators, rewrite rules.",
+            "Convert models of yours and run them in the runtime; add what failed to the traits and to the tests.",
+        ),
+        placeholder=False,
+        wanted="a name for the target, in small letters: my-npu",
+        has_cases=False,
+        readme="target/README.md",
+        test="target/test_target.py",
+    ),
 }
 """Kinds that ``--like`` accepts."""
 WRAPPED = Kind(
@@ -105,15 +130,14 @@ CASES = "onnx_tflite_plugin.cases"
 
 def files(code: str, like: str, distribution: str, package: str) -> Mapping[str, str]:
     """Return file contents by path. ``like``: one of KINDS, "wrapped" or "reference"."""
-    values, module = _values(code, like, distribution, package, "cases"), module_of(code)
+    values, kind = _values(code, like, distribution, package, "cases"), kind_of(like)
     sources = {
         "pyproject.toml": "pyproject.toml",
         "setup.cfg": "setup.cfg",
-        "README.md": "README.md",
+        "README.md": kind.readme,
         f"{package}/__init__.py": "init.py",
-        f"{package}/{module}.py": f"{like.replace('-', '_')}/handler.py",
-        f"{package}/cases.py": f"{like.replace('-', '_')}/cases.py",
-        "tests/test_conformance.py": "test_conformance.py",
+        **_modules(kind, like, package, module_of(code), "cases"),
+        f"tests/{kind.test.rpartition('/')[2]}": kind.test,
     }
     escaped = {**values, "title": values["title"].replace("%", "%%")}  # setup.cfg interpolates
     return {
@@ -127,15 +151,25 @@ def files_for_pack(
     """Return what an existing pack gets: contents by path, and an entry point per group."""
     module = module_of(code)
     cases = f"{module}_cases"
-    values = _values(code, like, distribution, package, cases)
-    sources = {
-        f"{package}/{module}.py": f"{like.replace('-', '_')}/handler.py",
-        f"{package}/{cases}.py": f"{like.replace('-', '_')}/cases.py",
-        f"tests/test_{module}.py": "test_conformance.py",
-    }
+    values, kind = _values(code, like, distribution, package, cases), kind_of(like)
+    sources = {**_modules(kind, like, package, module, cases), f"tests/test_{module}.py": kind.test}
     group, _, entry = values["entries"].partition(" =\n")
-    entries = {group: entry.strip(), CASES: f"{module} = {package}.{cases}:cases"}
+    entries = {group: entry.strip()}
+    if kind.has_cases:
+        entries[CASES] = f"{module} = {package}.{cases}:cases"
     return {path: _fill_template(template, values) for path, template in sources.items()}, entries
+
+
+def kind_of(like: str) -> Kind:
+    """Return the kind of pack of that name, "wrapped" and "reference" included."""
+    return {**KINDS, "wrapped": WRAPPED, "reference": REFERENCE}[like]
+
+
+def _modules(kind: Kind, like: str, package: str, module: str, cases: str) -> dict[str, str]:
+    """Return the templates of the pack's modules by path."""
+    folder = like.replace("-", "_")
+    modules = {f"{package}/{module}.py": f"{folder}/handler.py"}
+    return {**modules, f"{package}/{cases}.py": f"{folder}/cases.py"} if kind.has_cases else modules
 
 
 def module_of(code: str) -> str:
@@ -147,7 +181,7 @@ def _values(code: str, like: str, distribution: str, package: str, cases: str) -
     """Return the values of the templates' placeholders."""
     from onnx_tflite_plugin.api import VERSION
 
-    kind = {**KINDS, "wrapped": WRAPPED, "reference": REFERENCE}[like]
+    kind = kind_of(like)
     function = module_of(code)
     values = {
         "code": literal(code),
@@ -158,6 +192,7 @@ def _values(code: str, like: str, distribution: str, package: str, cases: str) -
         "distribution_text": f'"{distribution}"',
         "package": package,
         "cases": cases,
+        "case_entries": f"{CASES} =\n    {package} = {package}.{cases}:cases\n" if kind.has_cases else "",
         "module": function,
         "function": function,
         "entry": quote(code, safe="._-").replace("%", "%%"),

@@ -75,9 +75,21 @@ def test_packs_of_each_kind_pass_their_tests_and_leave_nothing_untried(tmp_path:
             assert text in own, folder.name
 
 
+def test_a_target_pack_passes_its_own_tests(tmp_path: Path) -> None:
+    folder, site = tmp_path / "npu-pack", tmp_path / "site"
+    written(folder, "my-npu", "target")
+    installed(folder, site)
+    done = tried([folder], site)
+    assert done.count(" PASSED") == 4
+    assert "skipped" not in done
+    assert not (folder / "npu_pack" / "cases.py").exists()
+    assert "onnx_tflite_plugin.cases" not in (folder / "setup.cfg").read_text()
+
+
 @pytest.mark.parametrize(
     ("like", "op", "text"),
     [
+        ("target", "My NPU", "--like target takes a name for the target, in small letters: my-npu, not 'My NPU'"),
         ("conv", "ADD", "--like conv takes a custom operator, CUSTOM.<code>, not 'ADD'"),
         ("claim", "CUSTOM.One", "--like claim takes a family of custom operators, CUSTOM.<prefix>*, not 'CUSTOM.One'"),
         ("fusion", "CUSTOM.One", "--like fusion takes a name for the fusion, in capitals"),
