@@ -1,7 +1,7 @@
 """Models requantized to symmetric int8, for ``--quantization symmetric``.
 
 Every 8-bit tensor becomes float32. Activations are quantized to int8 with a zero point of 0 over the range of the file's
-parameters and dequantized at once; constants stay int8 behind a DequantizeLinear. Operators compute in float between
+parameters and dequantized at once; constants stay int8 before a DequantizeLinear. Operators compute in float between
 DequantizeLinear and QuantizeLinear, which runtimes with symmetric int8 kernels, such as TensorRT, fuse. Half of the
 range is unused if an activation has one sign, so results lose up to one bit.
 """
