@@ -10,14 +10,15 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, BinaryIO, Unpack
 
 from onnx_tflite_plugin import files
 from onnx_tflite_plugin.api.budget import budget
 from onnx_tflite_plugin.diagnosis.attribution import Records, attribute_failure
 from onnx_tflite_plugin.errors import ConversionError
-from onnx_tflite_plugin.graph.opening import check_opens
+from onnx_tflite_plugin.graph.opening import check_opens, should_open
 from onnx_tflite_plugin.graph.serialized import to_proto
+from onnx_tflite_plugin.graph.streaming import STREAMED_BYTES, proto_to_check, write_streamed
 from onnx_tflite_plugin.graph.validity import LARGEST_PROTO, check_valid, weight_bytes
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import Host
@@ -78,8 +79,15 @@ class Conversion:
         path = files.place_of(path)
         if weight_bytes(self.model) > LARGEST_PROTO:
             return files.write_external(self.model, path)
-        files.write_model(path, self.proto.SerializeToString())
+        files.write_model(path, self.write)
         return [path]
+
+    def write(self, file: BinaryIO) -> None:
+        """Write the serialized model to a binary file; large weights are not copied. Raises ValueError above 2 GiB."""
+        if "proto" in vars(self) or weight_bytes(self.model) < STREAMED_BYTES:
+            file.write(self.proto.SerializeToString())
+        else:
+            write_streamed(self.model, file)
 
 
 @document_keywords
@@ -201,16 +209,26 @@ def _run(records: Records, host: Host, target: Target, stages: Progress, *, fuse
     try:
         conversion = Conversion(*pipeline.run(records.normalized))
         stages("checking")
-        if weight_bytes(conversion.model) <= LARGEST_PROTO:
-            check_valid(conversion.model, conversion.proto)
-            if target.opens:
-                check_opens(conversion.model, conversion.proto, options.check, (target.opsets[0], target.opsets[2]))
+        _check(conversion, options, target)
     except ConversionError as error:
         error.fusions = pipeline.applied
         raise
     finally:
         records.bound = pipeline.bound
     return conversion
+
+
+def _check(conversion: Conversion, options: ConvertOptions, target: Target) -> None:
+    """Raise an error if the model is not valid, or if ONNX Runtime is the target and does not open it."""
+    model, large = conversion.model, weight_bytes(conversion.model) >= STREAMED_BYTES
+    check_valid(model, proto_to_check(model) if large else conversion.proto)
+    if target.opens and should_open(model, options.check):
+        opsets = target.opsets[0], target.opsets[2]
+        if not large:
+            check_opens(model, conversion.proto.SerializeToString(), opsets)
+            return
+        with tempfile.TemporaryDirectory() as folder:  # external weights are mapped, not copied
+            check_opens(model, str(files.write_external(model, Path(folder) / "model.onnx")[0]), opsets)
 
 
 @contextmanager

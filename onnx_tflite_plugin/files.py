@@ -12,17 +12,19 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from platform import node
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 from zlib import crc32
 
 if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
+Writer = Callable[[BinaryIO], None]
+"""Function that writes the content of a file."""
 LONGEST_NAME = 255  # bytes, the limit of common file systems
 _SHOWN = 60  # characters of a file's name in the name of its temporary file
 _ROOM = 16  # additional bytes in names of temporary files
@@ -43,14 +45,14 @@ def place_of(path: str | Path) -> Path:
     return place
 
 
-def write(path: Path, content: bytes) -> None:
-    """Write one file atomically. An OSError names it, and the old content stays."""
+def write(path: Path, content: bytes | Writer) -> None:
+    """Write one file atomically: its content, or what a function writes. An OSError names it, and the old content stays."""
     _remove_leftovers(path)
     with _name_errors(path):
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=_prefix(path) + f"{os.getpid()}.")
         try:
             with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
+                _write_content(file, content)
             os.chmod(temporary, 0o666 & ~_umask())
             os.replace(temporary, path)
         except BaseException:
@@ -59,15 +61,23 @@ def write(path: Path, content: bytes) -> None:
             raise
 
 
-def write_model(path: Path, content: bytes) -> None:
+def write_model(path: Path, content: bytes | Writer) -> None:
     """Write a model with embedded weights, and remove external weights of the model that it replaces."""
     if not _own_weights(path):
         write(path, content)
         return
     _remove_leftovers(path)
     with _temporary_folder(path) as folder:
-        (folder / path.name).write_bytes(content)
+        with (folder / path.name).open("wb") as file:
+            _write_content(file, content)
         _publish(path, folder, None)
+
+
+def _write_content(file: BinaryIO, content: bytes | Writer) -> None:
+    if isinstance(content, bytes):
+        file.write(content)
+    else:
+        content(file)
 
 
 def write_external(model: ir.Model, path: Path) -> list[Path]:

@@ -17,8 +17,8 @@ from onnx_tflite_plugin.diagnosis.packs import pack_declarations
 from onnx_tflite_plugin.graph.metadata import read_states, write_authored, write_origin, write_runtime, write_weights
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.graph.opening import foreign_domains
-from onnx_tflite_plugin.graph.serialized import to_proto
-from onnx_tflite_plugin.graph.validity import LARGEST_PROTO, check_valid, weight_bytes
+from onnx_tflite_plugin.graph.streaming import proto_to_check
+from onnx_tflite_plugin.graph.validity import check_valid
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.plan import LayoutPlan, plan_layout, tensor_bytes
 from onnx_tflite_plugin.layout.tensor_layout import format_layout, layout_axes
@@ -189,8 +189,8 @@ class Pipeline:
         )
         self.warnings = emitter.warnings
         declared = pack_declarations(planned.model)
-        if declared and weight_bytes(lowered) <= LARGEST_PROTO:  # before passes rewrite it
-            check_valid(lowered, to_proto(lowered), declared)
+        if declared:  # before passes rewrite it
+            check_valid(lowered, proto_to_check(lowered), declared)
         return lowered
 
     def rewrite(self, model: ir.Model, planned: Planned) -> Rewritten:

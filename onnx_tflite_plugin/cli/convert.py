@@ -107,7 +107,7 @@ def convert(
         if page is not None:
             write_page(page, read_bytes(source), conversion.proto, Path(job.name).name, conversion.report, wrap(stage))
     if job.output == STREAM:
-        sys.stdout.buffer.write(conversion.proto.SerializeToString())
+        conversion.write(sys.stdout.buffer)
         return
     on_failure(as_json=as_json)
     seconds = time.perf_counter() - start

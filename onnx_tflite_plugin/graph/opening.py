@@ -10,34 +10,43 @@ from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.errors import Problem, TargetRefusal
 from onnx_tflite_plugin.graph.kernels import suggest_options
+from onnx_tflite_plugin.graph.validity import weight_bytes
 
 if TYPE_CHECKING:
-    import onnx
     import onnx_ir as ir
 
 CHEAP = 1 << 20
-"""Largest size in bytes of a model that is always opened in auto mode. Takes milliseconds, and 0.1 s once to import."""
+"""Largest size in bytes of the weights of a model that is always opened in auto mode. Takes milliseconds, and 0.1 s once to import."""
 DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft"})
 """Operator domains of ONNX Runtime itself. Others need a library registered with the session."""
 COMMON = frozenset({"FLOAT", "UINT8", "INT8", "INT32", "INT64", "BOOL"})
 """Dtypes that practically every kernel supports. Larger models are opened only if they compute with other dtypes."""
 
 
-def check_opens(model: ir.Model, proto: onnx.ModelProto, asked: str, opsets: tuple[int, int]) -> None:
+def should_open(model: ir.Model, asked: str) -> bool:
+    """True if the model is to be opened, and ONNX Runtime is installed.
+
+    ``asked``: "full", "standard" (never), or "auto" (if opening is cheap or the dtypes are doubtful, and no operator needs a
+    library of its own).
+    """
+    if asked == "standard" or find_spec("onnxruntime") is None:
+        return False
+    cheap_or_doubtful = weight_bytes(model) <= CHEAP or _uses_uncommon_dtypes(model)
+    return asked == "full" or (not foreign_domains(model) and cheap_or_doubtful)
+
+
+def check_opens(model: ir.Model, source: str | bytes, opsets: tuple[int, int]) -> None:
     """Open the model in ONNX Runtime. Raises TargetRefusal with ONNX Runtime's reason.
 
-    ``asked``: "full", "standard" (never open), or "auto" (open if cheap or doubtful). ``proto``: the model as protobuf.
-    A model with operators of other domains is opened only under "full". ``opsets``: least and greatest to suggest.
+    ``source``: the serialized model, or the path of a file that holds it. ``opsets``: least and greatest to suggest.
     """
-    if asked == "standard" or (asked == "auto" and not _should_open(model, proto)) or find_spec("onnxruntime") is None:
-        return
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     try:
-        onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime's exceptions have no narrower common base
         reason = " ".join(str(error).split()).replace("[ONNXRuntimeError] : ", "")
         raise TargetRefusal(
@@ -50,13 +59,6 @@ def foreign_domains(model: ir.Model) -> tuple[str, ...]:
     """Return the sorted domains that neither ONNX Runtime nor the model's own functions implement."""
     own = {domain for domain, _, _ in model.functions}
     return tuple(sorted({node.domain for node in model.graph.all_nodes()} - DOMAINS - own))
-
-
-def _should_open(model: ir.Model, proto: onnx.ModelProto) -> bool:
-    """True if opening the model is cheap or its dtypes are doubtful, and it needs no custom operator library."""
-    if foreign_domains(model):
-        return False
-    return proto.ByteSize() <= CHEAP or _uses_uncommon_dtypes(model)
 
 
 def _uses_uncommon_dtypes(model: ir.Model) -> bool:

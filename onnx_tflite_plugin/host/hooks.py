@@ -192,13 +192,10 @@ class Hooks:
         hooks = self._implementations("finish")
         if not hooks:
             return model
-        import onnx_ir as ir
+        from onnx_tflite_plugin.graph.streaming import proto_to_check
+        from onnx_tflite_plugin.graph.validity import check_valid
 
-        from onnx_tflite_plugin.graph.validity import LARGEST_PROTO, check_valid, weight_bytes
-
-        checked = weight_bytes(model) <= LARGEST_PROTO
-        if checked:
-            check_valid(model, ir.to_proto(model))
+        check_valid(model, proto_to_check(model))
         for hook in hooks:
             before = _copy_model(model)
             try:
@@ -206,7 +203,7 @@ class Hooks:
                     result = hook(model=model)
                     if result is not None:
                         raise Mismatch(f"it returned {describe(result)}; it must change the model in place")
-                    wrong = _describe_interface_change(before, model) or (_describe_violation(model) if checked else "")
+                    wrong = _describe_interface_change(before, model) or _describe_violation(model)
                     if wrong:
                         raise Mismatch(wrong)
             except Failed as failed:
@@ -335,12 +332,11 @@ def _describe_interface_change(before: ir.Model, after: ir.Model) -> str:
 
 def _describe_violation(model: ir.Model) -> str:
     """Return the reason why a model that a hook changed is not valid ONNX; empty if it is valid."""
-    import onnx_ir as ir
-
+    from onnx_tflite_plugin.graph.streaming import proto_to_check
     from onnx_tflite_plugin.graph.validity import find_violation
 
     try:
-        wrong = find_violation(ir.to_proto(model))
+        wrong = find_violation(proto_to_check(model))
     except Exception as error:
         wrong = format_error(error)
     return wrong and f"it leaves an invalid model: {wrong}"

@@ -1,0 +1,133 @@
+"""Large models without a copy of their weights: a protobuf with references to check, and a file written tensor by tensor.
+
+A ``ModelProto`` holds every weight, and its serialized form a second time. Here large initializers of the main graph are taken out
+while the rest is serialized, and each is encoded only as it is written. The file has the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
+
+from onnx_tflite_plugin.graph.serialized import to_proto
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir as ir
+
+STREAMED_BYTES = 16 << 20
+"""Weights from which a model is checked and written without a copy. Below, one protobuf for all uses takes less time."""
+INLINE_BYTES = 1 << 10
+"""Largest initializer that stays in the protobuf; shape inference reads shapes and axes, which are smaller."""
+_Message = TypeVar("_Message", "onnx.ModelProto", "onnx.GraphProto", "onnx.TensorProto")
+_GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9  # field numbers in onnx.proto
+
+
+def proto_to_check(model: ir.Model) -> onnx.ModelProto:
+    """Return the model with large initializers as graph inputs, which ONNX's checker treats alike."""
+    import onnx
+
+    with _without_weights(model) as weights:
+        proto = to_proto(model)
+    graph, given = proto.graph, {info.name for info in proto.graph.input}
+    kept = [tensor for tensor in graph.initializer if tensor.name not in weights]
+    moved = [tensor for tensor in graph.initializer if tensor.name in weights and tensor.name not in given]
+    infos = [onnx.helper.make_tensor_value_info(t.name, t.data_type, list(t.dims)) for t in moved]
+    del graph.initializer[:]
+    graph.initializer.extend(kept)
+    graph.input.extend(infos)
+    return proto
+
+
+def write_streamed(model: ir.Model, file: BinaryIO) -> None:
+    """Write the serialized model, with one weight in memory at a time. Raises ValueError above 2 GiB."""
+    with _without_weights(model) as weights:
+        proto = to_proto(model)
+    initializers = list(proto.graph.initializer)
+    del proto.graph.initializer[:]
+    before, after = _split(proto.graph, _INITIALIZER)
+    parts = [_split(tensor, _RAW_DATA) if tensor.name in weights else None for tensor in initializers]
+    sizes = [
+        tensor.ByteSize() if part is None else _raw_size(part, weights[tensor.name].nbytes)
+        for tensor, part in zip(initializers, parts, strict=True)
+    ]
+    total = len(before) + len(after) + sum(1 + len(_varint(size)) + size for size in sizes)
+    if total >= 1 << 31:
+        raise ValueError(f"the graph has {total} bytes, but protobuf allows less than 2 GiB")
+    head, tail = _split(proto, _GRAPH)
+    file.write(head + _tag(_GRAPH) + _varint(total) + before)
+    for tensor, part, size in zip(initializers, parts, sizes, strict=True):
+        file.write(_tag(_INITIALIZER) + _varint(size))
+        if part is None:
+            file.write(tensor.SerializeToString())
+        else:
+            _write_tensor(file, part, weights[tensor.name])
+    file.write(after + tail)
+
+
+@contextmanager
+def _without_weights(model: ir.Model) -> Iterator[dict[str, ir.TensorProtocol]]:
+    """Replace large initializers of the main graph by references without data; yield the tensors by name."""
+    import onnx_ir as ir
+
+    taken: dict[str, ir.TensorProtocol] = {}
+    values = model.graph.initializers
+    for name, value in values.items():
+        tensor = value.const_value
+        if tensor is not None and tensor.dtype != ir.DataType.STRING and tensor.nbytes > INLINE_BYTES:
+            taken[name] = tensor
+            value.const_value = ir.ExternalTensor(
+                "weights", None, None, tensor.dtype, shape=ir.Shape(list(tensor.shape.numpy())), name=name
+            )
+    try:
+        yield taken
+    finally:
+        for name, tensor in taken.items():
+            values[name].const_value = tensor
+
+
+def _split(message: _Message, number: int) -> tuple[bytes, bytes]:
+    """Return a message's serialized fields before and after a field, without that field and references to data."""
+    fields = [field for field, _ in message.ListFields()]
+    references = {"external_data", "data_location"}
+    before = {field.name for field in fields if field.number < number} - references
+    after = {field.name for field in fields if field.number > number} - references
+
+    def serialized(kept: Set[str]) -> bytes:
+        side = type(message)()
+        side.CopyFrom(message)
+        for field in fields:
+            if field.name not in kept:
+                side.ClearField(field.name)
+        return side.SerializeToString()
+
+    return serialized(before), serialized(after)
+
+
+def _raw_size(part: tuple[bytes, bytes], nbytes: int) -> int:
+    return len(part[0]) + 1 + len(_varint(nbytes)) + nbytes + len(part[1])
+
+
+def _write_tensor(file: BinaryIO, part: tuple[bytes, bytes], tensor: ir.TensorProtocol) -> None:
+    data = tensor.tobytes()
+    if len(data) != tensor.nbytes:
+        raise ValueError(f"weight {tensor.name!r} has {len(data)} bytes, not {tensor.nbytes}")
+    file.write(part[0] + _tag(_RAW_DATA) + _varint(len(data)))
+    file.write(data)
+    file.write(part[1])
+
+
+def _tag(number: int) -> bytes:
+    """Return the key of a length-delimited field below number 16."""
+    return bytes([number << 3 | 2])
+
+
+def _varint(number: int) -> bytes:
+    """Return a number in protobuf's variable-length encoding."""
+    encoded = bytearray()
+    while number >= 0x80:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
