@@ -59,4 +59,4 @@ def target_of(options: ConvertOptions, host: Host) -> Target:
         target = replace(target, weights={dtype: kept for dtype, kept in target.weights.items() if dtype == "int2"})
     if options.fold or options.optimize == "speed":
         target = replace(target, rounds_activations=False)
-    return replace(target, multiplies_dynamically=False) if options.fold else target
+    return replace(target, multiplies_dynamically=False, int4_block=0) if options.fold else target

@@ -204,7 +204,8 @@ class Handler(Checked):
     ``sizes``: the shape of output 0, if the lowering takes it from the file and does not derive it from its operands, or if
     this is cheaper than lowering the operator in isolation. Raises Refusal if there is none.
     ``holds_batch``: operands, or options, whose first number is the size of axis 0 that output 0 has from its operand, with
-    the number that stands for any size: ``{1: -1}`` for RESHAPE. It keeps a dynamic dimension dynamic.
+    the number that stands for any size: ``{1: -1}`` for RESHAPE. It keeps a dynamic dimension dynamic. If a size of operand 0
+    has a name, the number that holds it is replaced likewise, whatever the axis.
     ``converts``: dtypes of output 0, by the dtype of the first activation, if both are float or quantized;
     ``"*"`` is any. Dtypes that are not listed stay unchanged, as without ``converts``; a file that changes them is refused.
     ``kernel``: a NumPy reference for operators without a LiteRT kernel: ``kernel(op, *operands)`` returns an

@@ -140,6 +140,8 @@ class Fusion(Checked):
     under ``--optimize speed``. ``trait``: a target trait that the fusion requires. ``regions``: a function of a graph's
     operators that replaces patterns, operands and ``check``, for structures without a pattern of fixed size.
     ``after``: fusions that run before this one, besides those whose results its patterns contain.
+    ``raises_opset``: the model gets the opset that the new operator needs, unless an older one is requested; other fusions
+    decline where the target's default is older.
     """
 
     name: str
@@ -151,6 +153,7 @@ class Fusion(Checked):
     trait: str = ""
     regions: Regions | None = None
     after: tuple[str, ...] = ()
+    raises_opset: bool = False
 
 
 def fusion(
@@ -164,6 +167,7 @@ def fusion(
     exact: bool = True,
     trait: str = "",
     after: Sequence[str] = (),
+    raises_opset: bool = False,
     **declared: Unpack[Declarations],
 ) -> Callable[[Callable[..., Any]], Fusion]:
     """Declare a fusion; the decorated function lowers the fused operator.
@@ -179,6 +183,8 @@ def fusion(
 
     def declare(lower: Callable[..., Any]) -> Fusion:
         handler = Handler(name, lower, 1, layout, **given)
-        return Fusion(name, patterns, tuple(inputs), condition, exact, handler, trait, regions, tuple(after))
+        return Fusion(
+            name, patterns, tuple(inputs), condition, exact, handler, trait, regions, tuple(after), raises_opset
+        )
 
     return declare

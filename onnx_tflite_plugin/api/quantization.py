@@ -105,6 +105,11 @@ class Behavior(Checked):
         return ()
 
     @property
+    def constant_slots(self) -> tuple[int, ...]:
+        """Return the slots whose constants the handler reads at conversion time and stores in a dtype of its own."""
+        return ()
+
+    @property
     def output_parameters(self) -> Parameters:
         """Return the scale and zero point that the kernel requires of its outputs, by dtype."""
         return MappingProxyType({})
@@ -301,13 +306,20 @@ class Integer(Behavior):
     """Pass quantized values to the handler, with their parameters from ``ctx.quantization(slot)``.
 
     ``outputs``: per dtype, an output scale and zero point that the kernel requires.
+    ``constants``: slots whose constants the handler reads by ``ctx.require_constant`` and stores in a dtype of its own, so
+    that the model needs no opset for the file's.
     """
 
     outputs: Parameters = field(default_factory=dict)
+    constants: tuple[int, ...] = ()
 
     def choose_arithmetic(self, operator: QuantizedOperator) -> Arithmetic:
         check_output_parameters(self, operator.outputs)
         return _require_integer_kernels(operator)
+
+    @property
+    def constant_slots(self) -> tuple[int, ...]:
+        return self.constants
 
     @property
     def output_parameters(self) -> Parameters:

@@ -47,7 +47,9 @@ class Target(Checked):
     ``rounds_activations``: activations of integer weights, and products of two activations, are rounded as in LiteRT's
     kernels if that is cheap. ``rotates_embeddings``: rotary embeddings are one operator of the runtime's own domain.
     ``fused_blocks``: least and greatest power of two of block sizes that a product accepts as stored;
-    any if None. ``last_axes_only``: ONNX operators that work on the last axes only.
+    any if None. ``int4_block``: weights of 4 and 2 bits with a scale per row are multiplied in int4 blocks of at most this
+    size, with repeated scales, because the runtime fuses such products; 0 if it does not.
+    ``last_axes_only``: ONNX operators that work on the last axes only.
     ``no_int8_from``: the opset from which ONNX Runtime rejects int8 for the operators in ``no_int8_moves`` between Q and DQ.
     ``wraps_int8``: ONNX operators whose int8 kernel between Q and DQ overflows by wrapping around, in some versions.
     ``lacks``: ONNX operators missing in the runtime, with a remedy. ``domains``: domains of ONNX Runtime's own operators,
@@ -80,6 +82,7 @@ class Target(Checked):
     multiplies: frozenset[str] = frozenset()
     multiplies_weights: bool = True
     fused_blocks: tuple[int, int] | None = None
+    int4_block: int = 0
     multiplies_dynamically: bool = False
     rounds_activations: bool = False
     rotates_embeddings: bool = False

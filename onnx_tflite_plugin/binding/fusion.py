@@ -53,7 +53,7 @@ def fuse(
     for pack, fusion in _sort_fusions(fusions):
         wanted = (fusion.exact or inexact) and (not fusion.trait or getattr(target, fusion.trait))
         least = fusion.handler.min_opset
-        if wanted and (callable(least) or least <= stage.opset):
+        if wanted and (callable(least) or least <= stage.limit(fusion)):
             fused = _fuse_graph if fusion.regions is None else _fuse_regions
             graphs = tuple(fused(graph, pack, fusion, stage) for graph in done.model.graphs)
             done.model = BoundModel(model.source, graphs)
@@ -88,6 +88,10 @@ class _Stage(NamedTuple):
     done: Fused
     graphs: Sequence[Subgraph]
     finders: dict[BoundGraph, Finder]
+
+    def limit(self, fusion: Fusion) -> int:
+        """Return the highest opset that the fusion may need."""
+        return self.highest if fusion.raises_opset else self.opset
 
     def finder(self, graph: BoundGraph) -> Finder:
         """Return the finder of a graph, cached until a fusion changes the graph."""
@@ -173,7 +177,7 @@ def _bind_region(
     except Refusal as refusal:
         stage.done.declined.append(f"{fusion.name} at {root.label}: {refusal}")
         return None
-    if bound.declared.min_opset > stage.opset:
+    if bound.declared.min_opset > stage.limit(fusion):
         stage.done.declined.append(f"{fusion.name} at {root.label}: needs opset {bound.declared.min_opset}")
         return None
     return bound

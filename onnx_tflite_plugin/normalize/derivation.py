@@ -33,6 +33,7 @@ from onnx_tflite_plugin.lowering.emitter import Emitter
 from onnx_tflite_plugin.lowering.interface import InterfaceNames
 from onnx_tflite_plugin.lowering.lower import lower
 from onnx_tflite_plugin.normalize.changes import resize_tensor, with_main
+from onnx_tflite_plugin.normalize.held_sizes import fill_declared, replace_axis, replace_batch
 from onnx_tflite_plugin.normalize.inference import infer, skeleton
 from onnx_tflite_plugin.quantization.plan import plan_storage
 from onnx_tflite_plugin.source.affine import affine
@@ -48,11 +49,12 @@ class Sizes:
     """Derives the shapes of a model's tensors. ``message``: the start of an error.
 
     ``operators_without_batch``: operators whose constants with a size of axis 0 are replaced because that size is dynamic.
+    ``named``: stored sizes that are dynamic by name; constants that hold them are replaced whatever the axis.
     ``inner``: the shapes of tensors in called subgraphs, by the subgraph's index.
     """
 
-    def __init__(self, model: Model, host: Host, target: Target, message: str) -> None:
-        self.model, self.host, self.target, self.message = model, host, target, message
+    def __init__(self, model: Model, host: Host, target: Target, message: str, *, named: Collection[int] = ()) -> None:
+        self.model, self.host, self.target, self.message, self.named = model, host, target, message, named
         self.operators_without_batch: dict[Operator, Operator] = {}
         self.inner: dict[int, dict[Tensor, Dims]] = {}
         self.batches: Mapping[int, int] = {}
@@ -74,7 +76,7 @@ class Sizes:
             ):
                 continue
             try:
-                results = self._results_at_stored_rank(self._without_batch_sizes(op, dims), dims, numbers)
+                results = self._results_at_stored_rank(self._without_stored_sizes(op, dims), dims, numbers)
             except (ConversionError, Refusal) as error:
                 if not affected:
                     continue
@@ -135,27 +137,20 @@ class Sizes:
                 return results
         return {}
 
-    def _without_batch_sizes(self, op: Operator, dims: Mapping[Tensor, Dims]) -> Operator:
-        """Return the operator with a dynamic batch in constants and options that hold the batch size of an operand."""
+    def _without_stored_sizes(self, op: Operator, dims: Mapping[Tensor, Dims]) -> Operator:
+        """Return the operator with dynamic sizes in constants and options that hold stored sizes of an operand."""
         first = {t: dims[t][0] or 0 for t in op.inputs if t is not None and t.shape and dims.get(t)}
         carried = {t.shape[0] for t, size in first.items() if self.batches.get(size) == t.shape[0]}
-        bound = self.host.take(op, self.target, self.target.opsets[2]) if carried else None
-        if not isinstance(bound, Bound):
+        whole = dims.get(op[0]) if self.named and op.tensor(0) is not None else None
+        bound = self.host.take(op, self.target, self.target.opsets[2]) if carried or whole else None
+        if not isinstance(bound, Bound) or not bound.handler.holds_batch:
             return op
-        inputs, options = list(op.inputs), dict(op.options)
-        for held, number in bound.handler.holds_batch.items():
-            if isinstance(held, str):
-                sizes = np.asarray(options.get(held, ()), np.int64)
-                if _first_size(sizes) in carried:
-                    options[held] = tuple(_replace_batch(sizes, op[~0], number).tolist())
-            elif (
-                (tensor := op.tensor(held)) is not None and tensor.is_constant and _first_size(tensor.array) in carried
-            ):
-                inputs[held] = replace(tensor, data=Evaluated(_replace_batch(tensor.array, op[~0], number)))
-        if inputs == [*op.inputs] and options == op.options:
-            return op
-        self.operators_without_batch[op] = replace(op, inputs=tuple(inputs), options=op.options.with_fields(options))
-        return self.operators_without_batch[op]
+        found = replace_batch(op, bound.handler, carried)
+        if found is op and whole:
+            found = replace_axis(op, bound.handler, whole, self.named)
+        if found is not op:
+            self.operators_without_batch[op] = found
+        return found
 
     def shapes(self, op: Operator) -> dict[Tensor, Dims]:
         """Return the shapes of an operator's results that follow from the stored ones of its operands.
@@ -222,10 +217,11 @@ class Sizes:
             declared = declared_rank(bound, op.outputs.index(tensor))
             if inferred is None and not tensor.has_rank and (declared is None or declared != rank):
                 raise Refusal(f"the rank of {tensor.name!r} is known only at runtime")
-            sizes = (None,) * (tensor.rank if tensor.has_rank else rank or 0) if inferred is None else inferred
-            sizes = sizes[: -1 if inferred and tensor.dtype.startswith("complex") else None]
-            _check_scales(tensor, sizes)
-            results[tensor] = sizes, value
+            own = sizes if tensor is op.outputs[0] else None
+            found = (None,) * (tensor.rank if tensor.has_rank else rank or 0) if inferred is None else inferred
+            found = fill_declared(found, own)[: -1 if inferred and tensor.dtype.startswith("complex") else None]
+            _check_scales(tensor, found)
+            results[tensor] = found, value
         return results
 
     def _subgraph_results(self, op: Operator, declared: Declared, dims: Mapping[Tensor, Dims]) -> dict[Tensor, Dims]:
@@ -253,7 +249,7 @@ class Sizes:
     ) -> list[Dims]:
         """Return the shapes of a subgraph's outputs for these inputs; ``before``: shapes of subgraphs called earlier."""
         graph = self.model.subgraphs[index]
-        nested = Sizes(replace(self.model, root=index), self.host, self.target, self.message)
+        nested = Sizes(replace(self.model, root=index), self.host, self.target, self.message, named=self.named)
         nested.operators_without_batch = self.operators_without_batch
         inputs = {tensor: sizes for tensor, sizes in zip(graph.inputs, given, strict=False) if sizes is not None}
         dims = nested.propagate(inputs, self.batches)
@@ -354,17 +350,6 @@ def _check_scales(tensor: Tensor, dims: Dims) -> None:
         return
     if dims[quantization.axis : quantization.axis + 1] != (len(quantization.scale),):
         raise Refusal(f"{tensor.name!r} has {len(quantization.scale)} scales along axis {quantization.axis}")
-
-
-def _first_size(sizes: Array) -> int | None:
-    return int(sizes[0]) if sizes.ndim == 1 and len(sizes) else None
-
-
-def _replace_batch(sizes: Array, result: Tensor, number: int) -> Array:
-    """Return the sizes with ``number`` first; other entries equal to it are replaced by the result's stored size."""
-    if len(sizes) == result.rank:
-        sizes = np.where(sizes == number, np.asarray(result.shape, sizes.dtype), sizes)
-    return np.concatenate([np.asarray([number], sizes.dtype), sizes[1:]])
 
 
 def _rank(tensor: Tensor, op: Operator, operands: Mapping[Tensor, Tensor]) -> int:

@@ -132,7 +132,11 @@ def make_dynamic(model: Model, places: NamedAxes, host: Host, target: Target) ->
     flag = "--dynamic-batch" if set(stored) == {BATCH} else "the names in --input-shape"
     what = "batch" if set(stored) == {BATCH} else "size"
     sizes = Sizes(
-        model, host, target, f"operators that accept no other {what}, or whose shapes cannot be derived from it:"
+        model,
+        host,
+        target,
+        f"operators that accept no other {what}, or whose shapes cannot be derived from it:",
+        named={size for name, size in stored.items() if name != BATCH},
     )
 
     def at(sample: int) -> dict[Tensor, Dims]:

@@ -90,7 +90,8 @@ class StoragePlan(NamedTuple):
 
     def dequantized_operands(self, bound: Bound) -> list[Tensor]:
         """Return the operands that the operator gets as quantized values, or through a node that dequantizes them."""
-        excluded = bound.declared.quantization.file_slots
+        behavior = bound.declared.quantization
+        excluded = {*behavior.file_slots, *behavior.constant_slots}
         operands = [t for k, t in enumerate(bound.op.inputs) if t is not None and is_quantized(t) and k not in excluded]
         return [t for t in operands if not t.is_constant or self.weights(bound, t) is not Weights.FOLDED]
 

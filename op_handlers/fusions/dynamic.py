@@ -114,7 +114,7 @@ def match_large_dense(match: Match) -> Mapping[str, Any] | Decline:
     layout=dense_layout,
     axes=dense_axes,
     reshapes=matrix_shapes,
-    quantization=Integer(),
+    quantization=Integer(constants=(1,)),
     activation=fully_connected.activation,
 )
 def fully_connected_dynamic(ctx: Context, x: Value, _w: Value, b: Value | None = None) -> Value:
@@ -164,7 +164,7 @@ def match_large_conv(match: Match) -> Mapping[str, Any] | Decline:
     trait="multiplies_dynamically",
     layout=Implicit(onnx={0: "n h w c", 1: "j k i o", out(0): "n y x o"}),
     axes="n h w c, o j k i, o -> n y x o",
-    quantization=Integer(),
+    quantization=Integer(constants=(1,)),
     activation=conv_2d.activation,
 )
 def conv_2d_dynamic(ctx: Context, x: Value, _w: Value, b: Value | None = None) -> Value:

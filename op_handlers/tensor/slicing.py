@@ -25,7 +25,13 @@ from onnx_tflite_plugin.api import (
     handler,
     out,
 )
-from op_handlers.kernels.operands import cast_to_int64, constant_integers, rank_preserving_axes, unordered_layout
+from op_handlers.kernels.operands import (
+    cast_to_int64,
+    constant_integers,
+    operand_shape,
+    rank_preserving_axes,
+    unordered_layout,
+)
 
 INT64 = np.iinfo(np.int64)
 INT32 = np.iinfo(np.int32)
@@ -291,6 +297,7 @@ def update_layout(at: Instance) -> Attribute:
     max_version=6,
     layout=update_layout,
     axes=update_axes,
+    sizes=operand_shape,
     indexed_by_axis={2: 0},
     quantization=Raw(shift_safe=True, onnx="Concat"),
 )

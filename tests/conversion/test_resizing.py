@@ -94,12 +94,14 @@ def test_where_no_input_has_an_axis_there_is_no_batch_to_leave_open() -> None:
         convert(joined("ADD", tensor(), tensor(), tensor()), dynamic_batch=True)
 
 
-def test_a_constant_holds_the_batch_and_no_other_size() -> None:
-    """A leading size that is not an input's batch does not change a stored RESHAPE."""
+def test_a_constant_holds_the_batch_or_a_size_with_a_name() -> None:
+    """A leading size that is neither named nor the batch of an input does not change a stored RESHAPE."""
     rows = joined("RESHAPE", tensor(5, 2, 3), constant([5, 6]), tensor(5, 6))
     assert dims(convert(rows, input_shape={"x0": ["n", 2, 3]})) == {"x0": ["n", 2, 3], "y0": ["n", 6]}
+    transposed = turned_and_reshaped(2, 5, 3)
+    assert dims(convert(transposed, input_shape={"x0": [2, "n", 3]})) == {"x0": [2, "n", 3], "y0": ["n", 6]}
     with pytest.raises(UnsupportedOperator, match=r"op 1 RESHAPE v1 .*\[5, 6\] does not fit the 60 elements"):
-        convert(turned_and_reshaped(2, 5, 3), input_shape={"x0": [2, "n", 3]})
+        convert(transposed, dynamic_batch=True)
 
 
 def test_the_operator_that_takes_no_other_batch_is_named() -> None:

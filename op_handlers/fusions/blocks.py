@@ -1,0 +1,83 @@
+"""Weights of 4 and 2 bits with a scale per row, in blocks that repeat it: products of few rows, whose time is that of reading weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import (
+    Call,
+    Context,
+    Decline,
+    Dims,
+    Instance,
+    Integer,
+    Match,
+    Quantization,
+    Value,
+    fusion,
+    operands,
+)
+from op_handlers.fusions.dynamic import MIN_WEIGHTS
+from op_handlers.kernels.operands import require_quantization
+from op_handlers.matrix.fully_connected import dense_axes, dense_layout, fully_connected, matrix_shapes
+
+x, b = operands("x b")
+(w,) = operands("w", constant=True)
+
+MAX_ROWS = 2
+"""Maximum number of rows for which reading the weights dominates the time.
+
+
+Time relative to products of int8, 1024 x 1024 and 2048 x 2048 weights, with VNNI: 0.78 and 0.59 for one row, 1.14 and
+0.68 for two, 1.55 and 1.08 for four, 2.2 and 2.1 for 128.
+"""
+MIN_BLOCK = 32
+
+
+def match_few_rows(match: Match) -> Mapping[str, Any] | Decline:
+    """Return the layer's options for few rows, or a dynamic number, by large weights of 4 or 2 bits."""
+    quantization, depth = match[w].quantization, match[w].shape[-1]
+    if match[w].dtype not in ("int4", "int2") or match[x].dtype != "float32" or prod(match[w].shape) < MIN_WEIGHTS:
+        return Decline("")
+    if not isinstance(quantization, Quantization) or any(quantization.zero_point) or quantization.axis != 0:
+        return Decline("the weights have no scale per row, or zero points")
+    if match[x].rank < 2 or depth % MIN_BLOCK:
+        return Decline(f"rows of {depth} elements are no blocks of {MIN_BLOCK} and more")
+    if None not in match[x].dims and prod(match[x].shape) > MAX_ROWS * depth:
+        return Decline("the rows are so many that products of int8 are faster")
+    ((_, dense),) = match.calls.items()
+    return dict(dense.options)
+
+
+def tensor_shapes(at: Instance) -> dict[int, Dims]:
+    """Return both sides as matrices, unless the result keeps the axes of the rows: MatMul takes these as they are."""
+    return {} if at.op.options.keep_num_dims else matrix_shapes(at)
+
+
+@fusion(
+    "FULLY_CONNECTED_BLOCKS",
+    pattern=[Call("FULLY_CONNECTED", x, w, b), Call("FULLY_CONNECTED", x, w)],
+    inputs=(x, w, b),
+    check=match_few_rows,
+    trait="int4_block",
+    min_opset=21,
+    raises_opset=True,
+    layout=dense_layout,
+    axes=dense_axes,
+    reshapes=tensor_shapes,
+    quantization=Integer(constants=(1,)),
+    activation=fully_connected.activation,
+)
+def fully_connected_blocks(ctx: Context, x: Value, _w: Value, b: Value | None = None) -> Value:
+    """Emit MatMul of dequantized blocks along the first axis, which runtimes fuse with the product."""
+    depth = ctx.op[1].shape[-1]
+    size = min(depth & -depth, ctx.target.int4_block)
+    weights = ctx.require_constant(1).reshape(-1, depth).T.astype(np.dtype("int4"))
+    scales = np.asarray(require_quantization(ctx.op[1]).scale, np.float32)
+    repeated = np.broadcast_to(scales, (depth // size, weights.shape[1]))
+    y = ctx.ops.MatMul(x, ctx.ops.DequantizeLinear(weights, repeated, axis=0, block_size=size))
+    return y if b is None else ctx.ops.Add(y, b if ctx.op[2].rank == 1 else ctx.ops.Reshape(b, [-1]))

@@ -1,0 +1,92 @@
+"""Which products by 4 and 2 bit weights with a scale per row are multiplied in blocks, and what ONNX Runtime makes of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from conformance.case import Case
+from conformance.cases.fusions.blocks import INT2, INT4, cases
+from conformance.cases.matrix.fully_connected import dense
+from onnx_tflite_plugin.conversion import Conversion, convert
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.verify import OnnxRuntime
+
+FUSION = "FULLY_CONNECTED_BLOCKS"
+LARGE = dense("large", (1, 384), out=347, **INT4)
+
+
+def converted(case: Case, **options: Any) -> Conversion:
+    return convert(case.build(), host=Host(packs="builtin"), **{**case.options, **options})
+
+
+@pytest.mark.parametrize("case", list(cases()), ids=lambda case: case.id)
+@pytest.mark.needs("onnxruntime", "1.25", "fusing weights with a scale per block")
+def test_onnx_runtime_makes_one_product_of_blocks(case: Case, tmp_path: Path) -> None:
+    conversion = converted(case)
+    assert conversion.report.fused == {FUSION: 1}
+    assert conversion.report.opset == 21
+    OnnxRuntime(conversion.proto, optimized=tmp_path / "optimized.onnx")
+    nodes = [node.op_type for node in onnx.load(tmp_path / "optimized.onnx").graph.node]
+    assert nodes.count("MatMulNBits") == 1
+    assert not {"Gemm", "MatMul", "DequantizeLinear"} & {*nodes}
+
+
+@pytest.mark.parametrize(("depth", "block"), [(384, 128), (576, 64), (1056, 32), (1280, 128)])
+def test_a_block_is_the_largest_power_of_two_up_to_128_that_divides_the_rows(depth: int, block: int) -> None:
+    proto = converted(dense("one row", (1, depth), out=347, **INT4)).proto
+    [node] = [node for node in proto.graph.node if node.op_type == "DequantizeLinear"]
+    assert {a.name: a.i for a in node.attribute} == {"axis": 0, "block_size": block}
+
+
+def test_blocks_are_multiplied_by_the_floats_that_the_file_means() -> None:
+    """Exact where ONNX Runtime multiplies the dequantized weights, as without its fusion."""
+    exact = onnxruntime.SessionOptions()
+    exact.add_session_config_entry("session.disable_quant_qdq", "1")
+    x = np.random.default_rng(1).standard_normal((1, 384)).astype(np.float32)
+    results = [
+        onnxruntime.InferenceSession(converted(LARGE, **options).proto.SerializeToString(), exact).run(None, {"x0": x})
+        for options in ({}, {"weights": "fold"})
+    ]
+    np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        dense("three rows", (3, 384), out=347, **INT4),
+        dense("few weights", (1, 384), out=337, **INT4),
+        dense("rows of 16 times an odd number", (1, 1040), out=347, **INT4),
+        dense("int8", (1, 384), out=347, weights="int8", per_axis=True),
+        dense("a row without batch", (384,), out=347, keep=True, **INT4),
+    ],
+    ids=lambda case: case.name,
+)
+def test_others_are_multiplied_as_before(case: Case) -> None:
+    report = converted(case).report
+    assert FUSION not in report.fused
+    assert report.opset == 18
+
+
+@pytest.mark.parametrize("weights", [INT4, INT2])
+@pytest.mark.parametrize(("options", "opset"), [({"opset": 18}, 18), ({"opset": 20}, 20), ({"weights": "fold"}, 18)])
+def test_an_older_opset_or_float_weights_are_given_as_requested(
+    weights: dict[str, Any], options: dict[str, Any], opset: int
+) -> None:
+    report = converted(dense("large", (1, 384), out=347, **weights), **options).report
+    assert FUSION not in report.fused
+    assert report.opset == opset
+
+
+@pytest.mark.parametrize("target", ["generic", "openvino", "tvm", "tensorrt", "qnn", "portable"])
+def test_other_targets_get_no_repeated_scales(target: str) -> None:
+    assert FUSION not in converted(LARGE, target=target).report.fused
+
+
+def test_the_file_is_as_small_as_4_bits_are() -> None:
+    assert converted(LARGE).proto.ByteSize() < 384 * 347 * 0.6
