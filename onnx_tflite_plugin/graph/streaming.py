@@ -100,7 +100,8 @@ def _split(message: _Message, number: int) -> tuple[bytes, bytes]:
         for field in fields:
             if field.name not in kept:
                 side.ClearField(field.name)
-        return side.SerializeToString()
+        content: bytes = side.SerializeToString()
+        return content
 
     return serialized(before), serialized(after)
 
