@@ -27,7 +27,8 @@ from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.source.model import Array, Model
 from onnx_tflite_plugin.verify import Comparison, LiteRTError, OnnxRuntime, Tolerance, Trial, draw
 from onnx_tflite_plugin.verify.comparison.trial import Run, Session
-from onnx_tflite_plugin.verify.runtimes.around import Gaps, lacking, overridden, own_kernels
+from onnx_tflite_plugin.verify.runtimes.around import Gaps, overridden, own_kernels
+from onnx_tflite_plugin.verify.runtimes.gaps import lacking
 from onnx_tflite_plugin.verify.runtimes.structure import Entry, entry, read
 
 Status = Literal["passed", "failed", "skipped", "known"]

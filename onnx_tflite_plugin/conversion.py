@@ -256,7 +256,7 @@ def _create_host(options: ConvertOptions) -> Host:
 def _verify_conversion(
     conversion: Conversion, source: str | bytes | Section, host: Host | None, options: ConvertOptions, stages: Progress
 ) -> Conversion:
-    """Return the conversion with its verification. Raises VerificationError if it does not agree."""
+    """Return the conversion with its verification. Raises VerificationError if it differs."""
     from onnx_tflite_plugin.errors import VerificationError
     from onnx_tflite_plugin.verify import verify
 
@@ -270,7 +270,7 @@ def _verify_conversion(
             verification = verify(data, conversion.save(Path(folder) / "model.onnx")[0], **given)
     else:
         verification = verify(data, conversion.proto, **given)
-    if not verification.ok:
+    if verification.verdict == "differs":
         raise VerificationError(f"the converted model does not agree with LiteRT:\n{verification.text}")
     verified = replace(conversion, verification=verification)
     if not large:

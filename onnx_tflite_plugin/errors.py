@@ -109,6 +109,12 @@ class VerificationError(ConversionError):
     exit_code = 3
 
 
+class InconclusiveError(VerificationError):
+    """The original cannot be run, so that there is nothing to compare a conversion with."""
+
+    exit_code = 4
+
+
 class MissingExtra(ConversionError):
     """A package of an extra is not installed."""
 

@@ -57,9 +57,7 @@ class VerifyOptions(CheckedOptions):
         metavar="SHARE",
         minimum=0,
     )
-    partial: bool = _option(
-        VERIFICATION, False, "Leave out operators that neither LiteRT nor an op pack has a kernel of; they are named."
-    )
+    partial: bool = _option(VERIFICATION, False, "Accept an inconclusive verdict: exit with 0, not 4.")
 
 
 @dataclass(frozen=True)
@@ -84,8 +82,8 @@ class ConvertOptions(CheckedOptions):
     )  # fmt: skip
     verify: bool | VerifyOptions = _option(
         COMMON, False,
-        "Compare with LiteRT (extra: verify); a model that disagrees is not written. --verify=partial, in Python "
-        "VerifyOptions(partial=True), leaves out operators that neither LiteRT nor an op pack has a kernel of.",
+        "Compare with LiteRT (extra: verify); a model that differs is not written. --verify=partial, in Python "
+        "VerifyOptions(partial=True), accepts an inconclusive verdict.",
         values=("full", "partial"),
     )  # fmt: skip
     input_shape: Mapping[str, Shape] = _option(

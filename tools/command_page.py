@@ -30,7 +30,8 @@ Python keyword.
 | 0 | done |
 | 1 | the model was refused |
 | 2 | wrong usage, or an extra is missing |
-| 3 | verification failed |
+| 3 | verification failed: the models differ |
+| 4 | verification was inconclusive |
 
 | environment variable | effect |
 |---|---|

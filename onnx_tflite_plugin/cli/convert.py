@@ -68,8 +68,9 @@ def convert(
 
     MODEL is a .tflite file, a folder of them, a MediaPipe .task bundle, a LiteRT-LM bundle, or - for stdin. Writes
     MODEL.onnx (by default beside the model, with its suffix replaced; - is stdout; into a folder under the model's name)
-    and prints a summary. Exits with 1 if a model is refused, 2 for usage or a missing extra, 3 if --verify fails; then no
-    file is written. Options about data imply --verify.
+    and prints a summary. Exits with 1 if a model is refused, 2 for usage or a missing extra, 3 if --verify finds a
+    difference; then no file is written. Exits with 4 if the verdict is inconclusive; the file is written. Options about
+    data imply --verify.
     """
     on_failure(as_json=as_json)
     log_to_stderr(verbosity)
@@ -96,6 +97,7 @@ def convert(
     isolates = options["verify"] or page is not None or job.mapped
     wrap = isolate_command() if isolates else pass_through
     start = time.perf_counter()
+    from onnx_tflite_plugin.cli.summary import verification_exit_code
     from onnx_tflite_plugin.conversion import convert as run
     from onnx_tflite_plugin.source import read_bytes
 
@@ -106,9 +108,10 @@ def convert(
         files = [] if job.output == STREAM else conversion.save(job.output)
         if page is not None:
             write_page(page, read_bytes(source), conversion.proto, Path(job.name).name, conversion.report, wrap(stage))
+    exit_code = verification_exit_code(conversion.verification)
     if job.output == STREAM:
         conversion.write(sys.stdout.buffer)
-        return
+        ctx.exit(exit_code)
     on_failure(as_json=as_json)
     seconds = time.perf_counter() - start
     from onnx_tflite_plugin.cli.summary import as_json as report_json
@@ -121,6 +124,7 @@ def convert(
             report_row = [Row("report", [f"{page}; open it in a browser"])] if page is not None else []
             rows = summary(conversion, files, seconds) if verbosity else brief_summary(conversion, files, seconds)
             print_rows([*rows, *(operator_rows(conversion) if verbosity > 1 else []), *report_row])
+    ctx.exit(exit_code)
 
 
 def _check_model_exists(model: Path) -> None:

@@ -24,6 +24,7 @@ from onnx_tflite_plugin.cli.output import (
     redirect_stdout_to_stderr,
     working,
 )
+from onnx_tflite_plugin.cli.summary import INCONCLUSIVE, verification_exit_code
 from onnx_tflite_plugin.cli.summary import as_json as report_json
 from onnx_tflite_plugin.errors import ConversionError, Problem
 
@@ -59,7 +60,8 @@ def convert_all(jobs: Sequence[Job], options: Mapping[str, Any], source: Path, *
             except ConversionError as error:
                 return _refusal(job, error)
         result = report_json(conversion, Path(job.name), files, time.perf_counter() - start)
-        return Outcome((*_numbers(conversion, files), _relative_path(files[0], top), job.name), result)
+        row = (*_numbers(conversion, files), _relative_path(files[0], top), job.name)
+        return Outcome(row, result, exit_code=verification_exit_code(conversion.verification))
 
     numbered = [*enumerate(jobs, 1)]
     isolates = options["verify"] or any(job.mapped for job in jobs)
@@ -80,14 +82,26 @@ def convert_all(jobs: Sequence[Job], options: Mapping[str, Any], source: Path, *
         click.echo()
         folders = {job.output.parent for job in jobs}
         where = str(*folders) if len(folders) == 1 else f"{len(folders)} folders in {top}"
-        verified = ", verified against LiteRT" if done and options["verify"] else ""
+        verified = _verified(results) if done and options["verify"] else ""
         print_rows([Row("converted", [f"{done} of {plural(len(jobs), 'model')}, in {where}{verified}"], "bold")])
     if problems:
         print_error(
             "error",
             [f"{len(problems)} kinds of problems:" if len(problems) > 1 else "not converted:", *_error_lines(problems)],
         )
-    return max((one.exit_code for one in outcomes), default=0)
+    codes = {one.exit_code for one in outcomes}
+    return max(codes - {INCONCLUSIVE}, default=0) or max(codes, default=0)
+
+
+def _verified(results: Sequence[Mapping[str, Any]]) -> str:
+    """Return the number of inconclusive verdicts with their models, and that the others are verified."""
+    verdicts = {result["model"]: result["verification"]["verdict"] for result in results if "error" not in result}
+    undecided = [Path(model).name for model, verdict in verdicts.items() if verdict == "inconclusive"]
+    if not undecided:
+        return ", verified against LiteRT"
+    agreed = len(verdicts) - len(undecided)
+    more = f" and {len(undecided) - 3} more" if len(undecided) > 3 else ""
+    return f", {agreed} verified against LiteRT, {len(undecided)} inconclusive: {', '.join(undecided[:3])}{more}"
 
 
 def _numbers(conversion: Conversion, files: Sequence[Path]) -> tuple[object, ...]:

@@ -60,6 +60,8 @@ def report(tflite: Path, onnx: Path, output: Path | None, as_json: bool) -> None
     rows = [Row("wrote", [f"{output} ({format_size(output.stat().st_size)}); open it in a browser"], "bold green")]
     if page.wrong:
         rows.append(Row("FAILED", [shorten_names(page.verdict)], "red"))
+    elif page.verdict.startswith("inconclusive: "):
+        rows.append(Row("inconclusive", [shorten_names(page.verdict.removeprefix("inconclusive: "))], "yellow"))
     if not page.verdict:
         rows.append(Row("warning", [shorten_names(note) for note in page.notes], "yellow"))
     print_rows(rows)

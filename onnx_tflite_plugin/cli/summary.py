@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from onnx_tflite_plugin.verify import Verification
 
 BUILTIN = "onnx-tflite-plugin"
+INCONCLUSIVE = 4
+"""Exit code of a verification that can decide neither way."""
 _BYTES_A_MICROSECOND = 8000  # unit of the plan's prices
 _PLANS = {
     "least": "optimal",
@@ -35,7 +37,7 @@ def brief_summary(conversion: Conversion, files: Sequence[Path], seconds: float)
         Row("outputs", [brief_interface(report.outputs)] if report.outputs else []),
     ]
     if conversion.verification is not None:
-        rows.append(Row("verified", verification_lines(conversion.verification)[:1], "green"))
+        rows.append(verification_row(conversion.verification, first=True))
     warnings = [*_interface_notes(report), *(" ".join(text.split()) for text in report.warnings)]
     more = f" ({len(warnings) - 1} more with -v)" if len(warnings) > 1 else ""
     rows.append(Row("warning", [f"{text}{more}" for text in warnings[:1]], "yellow"))
@@ -104,13 +106,28 @@ def summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> li
     rows += [Row("states", list(_states(report)))]
     rows += [Row("packs", list(_packs(report)))]
     if conversion.verification is not None:
-        rows.append(Row("verified", verification_lines(conversion.verification), "green"))
+        rows.append(verification_row(conversion.verification))
     rows.append(warning_row(report.warnings))
     return [row for row in rows if row.lines]
 
 
 def warning_row(warnings: Sequence[str]) -> Row:
     return Row("warning", at_most([" ".join(text.split()) for text in warnings], 3), "yellow")
+
+
+def verification_row(verification: Verification, *, first: bool = False) -> Row:
+    """Return the row of a verification that found no difference; with ``first`` one line only."""
+    lines = verification_lines(verification)[: 1 if first else None]
+    if verification.verdict == "inconclusive":
+        return Row("inconclusive", [lines[0].removeprefix("inconclusive: "), *lines[1:]], "yellow")
+    return Row("verified", lines, "green")
+
+
+def verification_exit_code(verification: Verification | None) -> int:
+    """Return 0, 3 if the models differ, or 4 if the verdict is inconclusive and not accepted."""
+    if verification is None or verification.ok:
+        return 0
+    return 3 if verification.verdict == "differs" else INCONCLUSIVE
 
 
 def verification_lines(verification: Verification, limit: int = 5) -> list[str]:
@@ -234,6 +251,8 @@ def verification_json(verification: Verification) -> dict[str, Any]:
     diverging = verification.diverging
     return {
         "ok": verification.ok,
+        "verdict": verification.verdict,
+        "reasons": verification.reasons,
         "kernels": verification.kernels,
         "runs": verification.runs,
         "processor": verification.processor,

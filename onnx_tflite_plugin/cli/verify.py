@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,9 @@ from onnx_tflite_plugin.cli.output import Row, print_json, print_rows, redirect_
 from onnx_tflite_plugin.cli.outputs import Outputs
 from onnx_tflite_plugin.cli.paths import check_pair
 from onnx_tflite_plugin.options import ConvertOptions, VerifyOptions
+
+if TYPE_CHECKING:
+    from onnx_tflite_plugin.verify import Verification
 
 
 @click.command(cls=Grouped)
@@ -41,15 +44,16 @@ def verify(
 ) -> None:
     """Compare a model with its conversion.
 
-    Runs LiteRT and ONNX Runtime on the same inputs and compares every output. Exits with 3 if they differ by more than the
-    tolerance and more than LiteRT's kernel sets differ from each other. Needs the extra verify.
+    Runs LiteRT and ONNX Runtime on the same inputs and compares every output and every operator. Exits with 3 if they
+    differ by more than the tolerance and more than LiteRT's kernel sets differ from each other, and with 4 if neither
+    can be decided; --partial accepts that. Needs the extra verify.
     """
     on_failure(as_json=as_json)
     check_exists(options["inputs"])
     check_pair(tflite, onnx)
     _plan(options["bisect"], tflite, onnx, options["inputs"])
     wrap = isolate_command()
-    from onnx_tflite_plugin.cli.summary import verification_json, verification_lines
+    from onnx_tflite_plugin.cli.summary import verification_exit_code, verification_json
     from onnx_tflite_plugin.verify import verify as run
 
     with working(f"verifying {onnx.name}") as stage, redirect_stdout_to_stderr():
@@ -57,10 +61,19 @@ def verify(
     if as_json:
         print_json({"model": str(tflite), "onnx": str(onnx), **verification_json(result)})
     else:
-        lines = verification_lines(result, 20) if result.ok else [*map(shorten_names, result.text.splitlines())]
-        print_rows([Row("ok" if result.ok else "FAILED", lines, "green" if result.ok else "red")])
-    if not result.ok:
-        ctx.exit(3)
+        print_rows([_row(result)])
+    ctx.exit(verification_exit_code(result))
+
+
+def _row(result: Verification) -> Row:
+    """Return the row to print of a verdict."""
+    from onnx_tflite_plugin.cli.summary import verification_lines, verification_row
+
+    if result.verdict == "differs":
+        return Row("FAILED", [*map(shorten_names, result.text.splitlines())], "red")
+    if result.verdict == "inconclusive":
+        return verification_row(result)
+    return Row("ok", verification_lines(result, 20), "green")
 
 
 def _plan(folder: Path | None, tflite: Path, onnx: Path, inputs: Path | None) -> None:

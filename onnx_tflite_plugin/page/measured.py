@@ -6,9 +6,12 @@ import math
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
+from onnx_tflite_plugin.errors import InconclusiveError
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.verify.examined import Examined
+from onnx_tflite_plugin.verify.run import verify
 from onnx_tflite_plugin.verify.times.nodes import node_times
+from onnx_tflite_plugin.verify.verification import Verification
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -17,24 +20,20 @@ if TYPE_CHECKING:
 def measure_errors(
     tflite: bytes, onnx: ModelProto, runs: int
 ) -> tuple[list[dict[str, Any]], str, bool, dict[int, float], float]:
-    """Return tensor errors in execution order, the verdict, whether it is a failure, and seconds per run: by operator, others.
+    """Return tensor errors in execution order, the verdict, True for a failure, and seconds per run: by operator, others.
 
     Raises ConversionError if a model does not run, MissingExtra without the runtimes.
     """
+    verification = verify(tflite, onnx, host=Host())
+    verdict, wrong = _sentence(verification), verification.verdict == "differs"
     examined = Examined(tflite, onnx, None, None, lambda stage: None)
-    notes = examined.fill(Host, partial=True)
-    drawn, expected = examined.expected(None, 0, 1, None, {})
+    try:
+        examined.fill(Host)
+        drawn, _ = examined.expected(None, 0, 1, None, {})
+    except InconclusiveError:
+        return [], verdict, wrong, {}, 0.0
     operators = examined.operators_apart()
-    if operators is None:
-        outputs = examined.trial.compared(examined.trial.actual(examined.session, drawn), expected)
-        compared = list(examined.search.comparisons(drawn))
-    else:
-        compared = list(operators.comparisons(drawn))
-        judged = examined.judged_apart(operators, compared, len(drawn), lambda: examined.whole_apart(drawn, expected))
-        outputs, notes = judged.comparisons, (*judged.notes, *notes)
-    wrong = not all(one.ok for one in outputs)
-    said = "; ".join((*(f"{one.name}: {one.text}" for one in outputs), *notes))
-    verdict = f"{'NOT ' if wrong else ''}within tolerance of LiteRT: {said}"
+    compared = list(examined.search.comparisons(drawn) if operators is None else operators.comparisons(drawn))
     tensors = examined.entry.subgraph.tensors
     errors = [
         {
@@ -49,6 +48,15 @@ def measure_errors(
     ]
     seconds, rest = _by_operator(onnx, examined.pairs.feeds(drawn[0]), runs)
     return errors, verdict, wrong, seconds, rest
+
+
+def _sentence(verification: Verification) -> str:
+    """Return a verdict in one line."""
+    outputs = [f"{one.name}: {one.text}" for one in verification.comparisons]
+    if verification.verdict == "inconclusive":
+        return f"inconclusive: {'; '.join((*verification.reasons, *outputs, *verification.notes))}"
+    negation = "NOT " if verification.verdict == "differs" else ""
+    return f"{negation}within tolerance of LiteRT: {'; '.join((*outputs, *verification.notes))}"
 
 
 def _by_operator(onnx: ModelProto, feeds: dict[str, Any], runs: int) -> tuple[dict[int, float], float]:

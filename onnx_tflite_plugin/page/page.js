@@ -44,7 +44,7 @@ function summary() {
   element("line").textContent = facts.line;
   const verdict = element("verdict");
   verdict.textContent = page.verdict || page.notes[0] || "";
-  verdict.className = page.wrong ? "wrong" : page.verdict ? "ok" : "";
+  verdict.className = page.wrong ? "wrong" : page.verdict.startsWith("inconclusive") ? "undecided" : page.verdict ? "ok" : "";
   const edge = (side) => (one) => {
     const scale = one.scale ? (one.scale.length > 1 ? `${one.scale.length} scales` : `scale ${+one.scale[0].toPrecision(6)}, zero point ${one.zero_point[0]}`) : "";
     const labels = one.labels ? `${one.labels.length} labels: ${one.labels.slice(0, 3).join(", ")}${one.labels.length > 3 ? "…" : ""}` : "";

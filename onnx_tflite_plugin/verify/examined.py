@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -12,16 +11,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from onnx_tflite_plugin.errors import InvalidModel, VerificationError
+from onnx_tflite_plugin.errors import InconclusiveError, InvalidModel, VerificationError
 from onnx_tflite_plugin.graph.metadata import Part, TensorValue, forgets, props, read_origin
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.normalize.contents import complete_lists
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.authored import Described
 from onnx_tflite_plugin.source.metadata import describe_interface
-from onnx_tflite_plugin.source.model import Array, Operator, Tensor
-from onnx_tflite_plugin.targets import target_named
+from onnx_tflite_plugin.source.model import Array, Tensor
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.resolution import resolutions
 from onnx_tflite_plugin.verify.comparison.tolerance import Tolerance
@@ -31,10 +28,9 @@ from onnx_tflite_plugin.verify.inputs.sizes import InputSizes
 from onnx_tflite_plugin.verify.inputs.user_data import Given
 from onnx_tflite_plugin.verify.inputs.widths import NOISY, widths
 from onnx_tflite_plugin.verify.operators.apart import NEAR, Apart, without_quantization
-from onnx_tflite_plugin.verify.operators.borrowed import Borrowed
 from onnx_tflite_plugin.verify.operators.diverging import Divergence, Search, stateful
 from onnx_tflite_plugin.verify.runtimes import structure
-from onnx_tflite_plugin.verify.runtimes.around import Gaps, lacking, overridden, overriding, own_kernels
+from onnx_tflite_plugin.verify.runtimes.gaps import find_gaps
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRTError, NoKernel
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime, OrtError
 from onnx_tflite_plugin.verify.runtimes.part import cut_file
@@ -95,44 +91,24 @@ class Examined:
         self.fresh = self.stateful and forgets(props(self.session.proto.metadata_props))
         self.widths = widths(self.entry, tolerance)
         self.host: Host | None = None
+        self.reasons: tuple[str, ...] = ()  # why a verdict is inconclusive
         self.least = 0  # of open sizes behind axis 0
 
-    def fill(self, host: Host | Callable[[], Host], *, partial: bool) -> tuple[str, ...]:
-        """Has somebody compute each operator that LiteRT lacks: a pack's kernel, or with ``partial`` the ONNX model.
+    def fill(self, host: Host | Callable[[], Host]) -> tuple[str, ...]:
+        """Assign each operator that LiteRT lacks to the kernel of its pack, or to the ONNX model; return the notes.
 
-        Returns what is to be said of it. Raises VerificationError where there is nobody, or nothing is left to compare.
+        What the ONNX model computes itself is not compared, which is added to ``reasons``. Raises InconclusiveError if
+        nothing is left to compare.
         """
-        data = self.trial.data
         self.host = host if isinstance(host, Host) else host()
-        index, operators = self.entry.subgraph.index, self.entry.subgraph.operators
-        lacked = lacking(data, self.entry)
-        if not lacked and not overriding(operators, self.host):
-            return ()
-        source = complete_lists(read(data), self.host, target_named("onnxruntime"))
-        missing = list(dict.fromkeys([*lacked, *(operators[k] for k in overridden(source, index, self.host))]))
-        if not missing:
-            return ()
-        own, reasons = own_kernels(source, index, [op.index for op in missing], self.host)
-        borrowed = {op.index: op for op in missing if op.index not in own}
-        notes = (
-            [f"{_codes(one.op for one in own.values())}: their packs' kernels compute them, LiteRT the rest"]
-            if own
-            else []
+        gaps, notes, reasons = find_gaps(
+            self.trial.data, self.trial.model, self.entry, self.onnx, self.session, self.host
         )
-        if borrowed:
-            codes = _codes(borrowed.values())
-            if not partial:
-                why = "; ".join(dict.fromkeys(reasons.values()))
-                raise VerificationError(
-                    f"LiteRT has no kernel of {codes}, and {why}; --verify=partial compares all but these, and without "
-                    "--verify the model is converted uncompared"
-                )
-            notes.append(f"not compared: {codes}, of which there is no kernel; their results are the ONNX model's")
-        borrow = Borrowed(self.onnx, self.entry, self.session, borrowed.values()) if borrowed else None
-        self.trial = replace(self.trial, gaps=Gaps(own, borrowed, borrow))
-        if {tensor.index for tensor in self.entry.outputs} <= self.trial.gaps.tensors:
-            raise VerificationError(f"every output is one of {_codes(borrowed.values())}, of which there is no kernel")
-        return tuple(notes)
+        self.trial = replace(self.trial, gaps=gaps)
+        if gaps.borrowed and {tensor.index for tensor in self.entry.outputs} <= gaps.tensors:
+            raise InconclusiveError(f"{'; '.join(reasons)}, and nothing is left to compare")
+        self.reasons += tuple(f"{reason}: not compared, the rest is" for reason in reasons)
+        return notes
 
     @cached_property
     def search(self) -> Search:
@@ -204,13 +180,9 @@ class Examined:
                 return drawn, run(drawn)
             except NoKernel as error:
                 inside = any(op.code == error.code for op in self.entry.subgraph.operators)
-                called = (
-                    "which stands in a subgraph that others call: there no kernel of a pack takes its place; without "
-                    "--verify the model is converted uncompared"
-                )
-                raise LiteRTError(
-                    f"{error}, {'so that there is nothing to compare with' if inside else called}"
-                ) from error
+                called = "which stands in a subgraph that others call: there no kernel of a pack takes its place"
+                reason = "so that there is nothing to compare with" if inside else called
+                raise InconclusiveError(f"{error}, {reason}") from error
             except LiteRTError as error:
                 refusal = refusal or error
         hint = "" if inputs is not None else "; where the drawn inputs are the reason, give some"
@@ -333,11 +305,6 @@ class Examined:
             return ()
         reason = "this processor saturates its int8 products (with session.x64quantprecision=1 it passes)"
         return (f"{reason}: convert it with --weights-dtype auto or uint8",)
-
-
-def _codes(ops: Iterable[Operator]) -> str:
-    """Operators by code with their number: ``CUSTOM.X (2)``."""
-    return ", ".join(f"{code} ({count})" for code, count in Counter(op.code for op in ops).items())
 
 
 def _repeated(runs: Sequence[Run]) -> bool:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from onnx_tflite_plugin.errors import InconclusiveError
 from onnx_tflite_plugin.graph.names import resolve_keys
+from onnx_tflite_plugin.graph.randomness import random_nodes, random_operators
 from onnx_tflite_plugin.graph.serialized import Converted
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.options import VerifyOptions
@@ -24,9 +26,10 @@ from onnx_tflite_plugin.verify.examined import Examined
 from onnx_tflite_plugin.verify.inputs import rounded
 from onnx_tflite_plugin.verify.inputs.user_data import Given
 from onnx_tflite_plugin.verify.inputs.widths import compared_by_width
-from onnx_tflite_plugin.verify.operators import sensitive, singly
+from onnx_tflite_plugin.verify.operators import singly
 from onnx_tflite_plugin.verify.operators.bisect import smallest
 from onnx_tflite_plugin.verify.operators.diverging import Divergence
+from onnx_tflite_plugin.verify.operators.per_operator import compare_operators, settle_outputs
 from onnx_tflite_plugin.verify.operators.weak import Weak
 from onnx_tflite_plugin.verify.runtimes.child import recorded_crashes
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRTError
@@ -39,7 +42,8 @@ if TYPE_CHECKING:
 _DEPENDENT = (
     "its int8 weights are exact only where the processor adds uint8 x int8 products exactly; another may differ"
 )
-_NAN = "every output is NaN throughout in both: such inputs say nothing, give some with --inputs or --range"
+_NAN = "every output is NaN in both runtimes on these inputs; give others with --inputs or --range"
+_RANDOM = "the model draws random numbers, which no two runtimes do alike"
 
 
 def verify(
@@ -69,8 +73,8 @@ def verify(
     the model. ``shapes`` sets dynamic sizes by input name. ``signature``: by default the one that was converted.
     ``progress`` is called with what is being run. On failure the first tensor outside its tolerance is looked for;
     ``bisect`` is a folder for the smallest part of the model that disagrees, for a bug report. An operator that LiteRT
-    lacks is computed by the kernel that its handler declares (``host``: where handlers are looked for); where there is
-    none, ``partial`` takes its results from the ONNX model and compares the rest, and without it nothing is compared.
+    lacks is computed by the kernel that its handler declares (``host``: where handlers are looked for); if there is
+    none, the rest is compared and the verdict is inconclusive, which ``partial`` accepts.
 
     Raises InvalidInputs for inputs that do not fit, VerificationError where a model does not run, InvalidModel and
     InvalidOnnx for files that are none, MissingExtra, OSError, TypeError.
@@ -84,10 +88,15 @@ def verify(
     stored = [tensor.name for tensor in entry.inputs]
     ranges = resolve_keys(ranges or {}, entry.input_names, stored, "--range")
     shapes = None if shapes is None else resolve_keys(shapes, entry.input_names, stored, "--input-shape")
-    asked = _Asked(inputs, seed, runs, shapes, ranges, tolerance is None, bisect, partial, host)
+    asked = _Asked(inputs, seed, runs, shapes, ranges, tolerance is None, bisect, host)
     with recorded_crashes() as crashes:
-        verification = _compared(examined, asked, told)
-    return replace(verification, notes=(*verification.notes, *dict.fromkeys(crashes)))
+        try:
+            verification = _compared(examined, asked, told)
+        except InconclusiveError as error:
+            verification = Verification((), (), 0, reasons=(error.message,))
+    reasons = (*examined.reasons, *(one for one in verification.reasons if one not in examined.reasons))
+    notes = (*verification.notes, *dict.fromkeys(crashes))
+    return replace(verification, notes=notes, reasons=reasons, partial=partial)
 
 
 class _Asked(NamedTuple):
@@ -100,13 +109,14 @@ class _Asked(NamedTuple):
     ranges: Mapping[str, tuple[float, float]]
     exact: bool
     bisect: str | os.PathLike[str] | None
-    partial: bool
     host: Host | None
 
 
 def _compared(examined: Examined, asked: _Asked, told: Progress) -> Verification:
     """Run both models and compare every output, then what lies before outputs that agree or do not."""
-    gaps = examined.fill(asked.host or Host, partial=asked.partial)
+    gaps = examined.fill(asked.host or Host)
+    if any(True for _ in random_nodes(examined.session.proto.graph)):
+        return _compare_beside_random(examined, asked, gaps)
     drawn, expected = examined.expected(asked.inputs, asked.seed, asked.runs, asked.shapes, asked.ranges)
     resized = examined.extend(drawn, expected, asked.seed) if asked.inputs is None and not asked.shapes else ""
     around = (resized, *gaps) if resized else gaps
@@ -120,9 +130,10 @@ def _compared(examined: Examined, asked: _Asked, told: Progress) -> Verification
     comparisons = compared_by_width(examined.trial, actual, expected, examined.widths)
     notes = (
         *around,
-        *((_NAN,) if _all_nan(actual) else ()),
         *((_DEPENDENT,) if depends(examined.session.proto) else ()),
     )
+    if _all_nan(actual) and any(array.size for arrays in drawn for array in arrays):
+        examined.reasons = (*examined.reasons, _NAN)
     if examined.trial.tolerance.unbiased and not all(comparison.ok for comparison in comparisons):
         told("how far rounded activations move the outputs")
         comparisons, why = rounded.judged(
@@ -142,7 +153,7 @@ def _compared(examined: Examined, asked: _Asked, told: Progress) -> Verification
     told("looking for the first tensor outside its tolerance")
     diverging, reasons = examined.search.divergence(drawn, expected)
     allowed = singly.tolerance_of(examined.trial.tolerance)
-    settled, why = sensitive.settled(examined.search, diverging, drawn, comparisons, allowed, _alone(examined, allowed))
+    settled, why = settle_outputs(examined.search, drawn, comparisons, allowed, _alone(examined, allowed))
     if settled:
         return Verification(settled, tuple(expected), len(drawn), notes=(*why, *notes))
     if asked.bisect is not None:
@@ -150,6 +161,22 @@ def _compared(examined: Examined, asked: _Asked, told: Progress) -> Verification
         notes = (_bisected(examined, diverging, drawn, Path(asked.bisect)), *notes)
     notes = (*reasons, *examined.hints(drawn, expected), *notes)
     return Verification(comparisons, tuple(expected), len(drawn), diverging=diverging, notes=notes)
+
+
+def _compare_beside_random(examined: Examined, asked: _Asked, notes: tuple[str, ...]) -> Verification:
+    """Compare the operators that draw no random numbers, on LiteRT's own operands. Raises InconclusiveError if none can be."""
+    random = random_operators(examined.session.proto.graph)
+    if not random:
+        raise InconclusiveError(_RANDOM)
+    examined.reasons = (*examined.reasons, f"{_RANDOM}; its other operators were compared on LiteRT's own operands")
+    drawn, expected = examined.expected(asked.inputs, asked.seed, asked.runs, asked.shapes, asked.ranges)
+    skipped = {t.index for k in random for t in examined.entry.subgraph.operators[k].outputs if t is not None}
+    allowed = singly.tolerance_of(examined.trial.tolerance)
+    operators = compare_operators(examined.search, drawn, allowed, _alone(examined, allowed), skipped)
+    outputs = {value: name for name, value in examined.search.output_values().items()}
+    agreed = (replace(one, name=outputs[name]) for name, one in operators.agreed.items() if name in outputs)
+    wrong = () if operators.differing is None else (operators.differing,)
+    return Verification((*agreed, *wrong), tuple(expected), len(drawn), notes=notes)
 
 
 def _all_nan(actual: Sequence[Run]) -> bool:
@@ -165,7 +192,7 @@ def _weak(
     def alone(tflite: bytes, onnx: ModelProto) -> Verification:
         """A part of both models, on inputs of its own."""
         part = Examined(tflite, onnx, None, examined.trial.tolerance, lambda stage: None)
-        part.fill(examined.host or Host, partial=False)
+        part.fill(examined.host or Host)
         drawn, expected = part.expected(None, 0, 3, None, {})
         return _judged(part, part.trial.actual(part.session, drawn), drawn, expected)
 
@@ -184,7 +211,7 @@ def _alone(examined: Examined, tolerance: Tolerance) -> singly.Alone:
 
     def alone(tflite: bytes, onnx: ModelProto, given: Mapping[str, Array]) -> Verification:
         part = Examined(tflite, onnx, None, tolerance, lambda stage: None)
-        part.fill(examined.host or Host, partial=False)
+        part.fill(examined.host or Host)
         drawn, expected = part.expected([given], 0, 1, None, {})
         ((actual,),), others = part.trial.actual(part.session, drawn), expected.values()
         settled = singly.without_overflow(actual, next(iter(others))[0][0])

@@ -1,19 +1,25 @@
-"""What a verification found."""
+"""Result of a verification: verdict, comparisons, reasons."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Literal
 
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.operators.diverging import Divergence
 from onnx_tflite_plugin.verify.runtimes.processor import processor
 
+Verdict = Literal["agrees", "differs", "inconclusive"]
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Verification:
-    """What came out: ``comparisons`` in the order of the model's outputs, ``kernels`` the kernel sets compared with,
-    ``processor`` what both ran on.
+    """Verdict on a conversion, with what it rests on.
+
+    ``comparisons`` are in the order of the model's outputs, ``kernels`` the kernel sets compared with, ``processor`` the
+    one that both ran on. ``reasons``: why the verdict is inconclusive although nothing compared differs. ``partial``: the
+    caller accepts an inconclusive verdict.
     """
 
     comparisons: tuple[Comparison, ...]
@@ -22,6 +28,8 @@ class Verification:
     processor: str = field(default_factory=processor)
     diverging: Divergence | None = None
     notes: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    partial: bool = False
 
     def __repr__(self) -> str:
         verdict, first, *others = [line.strip() for line in self.text.splitlines()][: 1 + len(self.comparisons)]
@@ -29,25 +37,37 @@ class Verification:
         return f"<Verification: {verdict}; {first}{more}>"
 
     @property
+    def verdict(self) -> Verdict:
+        """``differs`` if a comparison fails, else ``inconclusive`` if there is a reason, else ``agrees``."""
+        if not all(comparison.ok for comparison in self.comparisons):
+            return "differs"
+        return "inconclusive" if self.reasons else "agrees"
+
+    @property
     def ok(self) -> bool:
-        return all(comparison.ok for comparison in self.comparisons)
+        """True if the verdict is ``agrees``, or ``inconclusive`` and accepted by ``partial``."""
+        return self.verdict == "agrees" or (self.partial and self.verdict == "inconclusive")
 
     @property
     def text(self) -> str:
-        """One line on the whole, one an output, then the first wrong tensor and what may be the reason."""
-        runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
-        verdict = "within" if self.ok else "NOT within"
-        where = "" if self.ok else f", on {self.processor}"
-        lines = [f"{verdict} tolerance of LiteRT's {' and '.join(self.kernels)} kernels, {runs}{where}"]
+        """Lines: the verdict, each output, the first wrong tensor, notes."""
+        lines = [self._headline()]
         lines += [f"  {'ok    ' if one.ok else 'FAILED'} {one.name}: {one.text}" for one in self.comparisons]
         if self.diverging:
             lines.append(f"  first outside its tolerance: {self.diverging.text}")
-        notes = [*self.notes, *self._wide()]
+        notes = [*self.reasons[1:], *self.notes, *self._wide()]
         return "\n".join([*lines, *(f"  {note}" for note in notes)])
 
+    def _headline(self) -> str:
+        if self.verdict == "inconclusive":
+            return f"inconclusive: {self.reasons[0]}"
+        runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
+        kernels = f"tolerance of LiteRT's {' and '.join(self.kernels)} kernels, {runs}"
+        return f"within {kernels}" if self.verdict == "agrees" else f"NOT within {kernels}, on {self.processor}"
+
     def _wide(self) -> Iterator[str]:
-        """Where what agrees could hardly have disagreed."""
-        wide = [one.name for one in self.comparisons if one.wide] if self.ok else []
+        """Yield a note on outputs that LiteRT's own kernels hardly agree on."""
+        wide = [one.name for one in self.comparisons if one.wide] if self.verdict != "differs" else []
         if wide:
             others = f" and {len(wide) - 1} more" if len(wide) > 1 else ""
             yield (

@@ -54,7 +54,7 @@ def test_brief_summary_has_at_most_five_lines(tmp_path: Path) -> None:
         other_signatures=("a", "b"),
         warnings=("odd", "odder"),
     )
-    verification = SimpleNamespace(text="within tolerance\n  ok y\n  ok z")
+    verification = SimpleNamespace(text="within tolerance\n  ok y\n  ok z", verdict="agrees")
     conversion: Any = SimpleNamespace(report=report, verification=verification)
     found = {row.label: list(row.lines) for row in brief_summary(conversion, [file], 0.126)}
     assert found == {

@@ -14,9 +14,8 @@ from onnx_tflite_plugin.graph.metadata import TensorValue
 from onnx_tflite_plugin.source.model import Array, Data, Operator, Options, Quantization, Subgraph, Tensor
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.tolerance import Tolerance
-from onnx_tflite_plugin.verify.operators import sensitive, singly
+from onnx_tflite_plugin.verify.operators import singly
 from onnx_tflite_plugin.verify.operators.apart import Apart
-from onnx_tflite_plugin.verify.operators.diverging import Divergence
 
 RIGHT = Comparison("t", "step", 1.0, 0.1, 1.0)
 WRONG = Comparison("t", "step", 9.0, 1.0, 1.0, mean=5.0)
@@ -229,84 +228,6 @@ class TestApart:
 
     def test_a_variable_is_not_compared(self) -> None:
         assert self.compared(self.array.T, Tensor(0, 0, "t", "int8", (2, 3), (2, 3), is_variable=True)) == []
-
-
-# --- outputs that small differences decide ----------------------------------------------------
-
-
-class TestSmallDifferences:
-    failed = Comparison("y", "value", 4.0, 0.1, 0.0)
-
-    def reason(self, comparison: Comparison, choice: Tensor | None, last: Tensor | None = None, **first: Any) -> str:
-        """Why the output of a network may be right, where ``choice`` is the first wrong tensor, made of ``first``."""
-        x, choice_, y = held(0, **first), choice or held(1, "int32"), last or held(2, "int32")
-        operators = operator(0, "ARG_MAX", [x, held(5, data=STORED)], choice_), operator(1, "GATHER", [choice_], y)
-        entry = SimpleNamespace(subgraph=graph((), *operators), outputs=[y])
-        search: Any = SimpleNamespace(trial=SimpleNamespace(entry=entry))
-        diverging = None if choice is None else Divergence(choice, operators[0], "v", WRONG)
-        return sensitive._reason(search, diverging, 0, comparison)
-
-    def test_what_follows_from_a_choice_among_rounded_numbers_may_be_right(self) -> None:
-        assert "'t1' of operator 0 ARG_MAX chooses among numbers" in self.reason(self.failed, held(1, "int32"))
-        assert self.reason(self.failed, held(1, "bool"), dtype="int8", scale=0.5)
-
-    def test_numbers_are_no_choice_and_whole_ones_leave_none(self) -> None:
-        assert not self.reason(self.failed, None)
-        assert not self.reason(self.failed, held(1, "float32"))
-        assert not self.reason(self.failed, held(1, "int8", 0.5))
-        assert not self.reason(self.failed, held(1, "int32"), dtype="int32")
-        assert not self.reason(self.failed, held(1, "int32"), data=STORED)
-
-    def test_what_does_not_follow_from_the_choice_is_wrong(self) -> None:
-        operators = operator(0, "A", [held(0)], held(1)), operator(1, "B", [held(0)], held(2))
-        assert sensitive.behind(operators, operators[0]) == {1}
-        after = (*operators, operator(2, "C", [None, held(1)], held(3), None))
-        assert sensitive.behind(after, after[0]) == {1, 3}
-
-    def test_where_litert_s_kernels_part_by_more_than_the_tolerance_a_result_may_be_right(self) -> None:
-        apart, near = (Comparison("y", "range", 9.0, 1.0, 1e-3, spread=spread) for spread in (2e-3, 1e-3))
-        assert "LiteRT's own kernels part there" in self.reason(apart, None)
-        assert not self.reason(near, None)
-
-    def test_another_shape_is_no_small_difference(self) -> None:
-        other = Comparison("y", "value", 9.0, 1.0, 0.0, spread=2.0, problem="shape [2] for [3]")
-        assert not self.reason(other, held(1, "int32"))
-
-
-@pytest.mark.parametrize(
-    ("seen", "alone", "settled"),
-    [
-        ([(2, RIGHT)], [], True),
-        ([(1, WRONG), (2, RIGHT)], [RIGHT], True),
-        ([(1, WRONG), (2, RIGHT)], [WRONG], False),
-        ([(1, WRONG), (2, RIGHT)], [RIGHT, WRONG], False),
-        ([(1, WRONG), (2, RIGHT)], [], False),
-        ([(2, WRONG)], [RIGHT], True),
-        ([(1, RIGHT)], [], False),
-        ([], [], False),
-    ],
-)
-def test_an_output_that_fails_may_be_right_where_every_operator_is(
-    monkeypatch: pytest.MonkeyPatch, seen: list[tuple[int, Comparison]], alone: list[Comparison], settled: bool
-) -> None:
-    network = Network()
-    compared = [(one, TensorValue("v", 0, index)) for index, one in seen]
-    monkeypatch.setattr(sensitive, "Apart", lambda *given: SimpleNamespace(comparisons=lambda runs: iter(compared)))
-    monkeypatch.setattr(sensitive, "by_itself", lambda *given: alone)
-    wide, right = Comparison("y", "range", 9.0, 1.0, 1e-3, spread=2e-3), Comparison("z", "range", 0.0, 0.0, 1e-3)
-    search = network.search
-    search.session = None
-    judged, why = sensitive.settled(search, None, [], [wide, right], Tolerance(), lambda *given: None)  # type: ignore[arg-type]
-    assert bool(judged) is bool(why) is settled
-    if settled:
-        assert [one.name for one in judged] == ["y", "z"]
-        assert all(one.ok for one in judged)
-
-
-def test_where_one_of_two_outputs_is_not_explained_none_is() -> None:
-    wide, wrong = Comparison("y", "range", 9.0, 1.0, 1e-3, spread=2e-3), Comparison("z", "range", 9.0, 1.0, 1e-3)
-    nobody: Any = None
-    assert sensitive.settled(Network().search, None, [], [wide, wrong], Tolerance(), nobody) == ((), ())
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,13 @@ from conformance.cases.custom import lists
 from conformance.models import Net, constant, drawn, tensor
 from onnx_tflite_plugin.api import Attribute, Context, Dequantized, Handler, Terminate, Transparent, Value, handler
 from onnx_tflite_plugin.errors import VerificationError
+from onnx_tflite_plugin.graph.metadata import props, read_tensor
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.options import VerifyOptions
 from onnx_tflite_plugin.page.measured import measure_errors
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.examined import Examined
+from onnx_tflite_plugin.verify.runtimes import structure
 from onnx_tflite_plugin.verify.runtimes.around import _fixed, _scale
 from onnx_tflite_plugin.verify.times.bench import bench
 from tests.helpers.command import Run
@@ -125,15 +127,13 @@ def test_a_state_that_a_kernel_changes_is_carried_to_the_next_run(lost: bool) ->
     assert otp.verify(data, otp.convert(data, host=host), host=host).ok is not lost
 
 
-def test_without_a_kernel_nothing_is_compared_unless_that_is_asked_for() -> None:
-    with pytest.raises(
-        VerificationError,
-        match=rf"no kernel of {CODE} \(1\), and handler \S+:lower of inline declares none .* --verify=partial",
-    ):
-        verified(network(), shrink(kernel=None))
-    result = verified(network(), shrink(kernel=None), partial=True)
-    assert result.ok
-    assert f"not compared: {CODE} (1)" in result.text
+@pytest.mark.parametrize("partial", [False, True])
+def test_without_a_kernel_the_rest_is_compared_and_the_verdict_is_inconclusive(partial: bool) -> None:
+    result = verified(network(), shrink(kernel=None), partial=partial)
+    assert (result.verdict, result.ok) == ("inconclusive", partial)
+    assert len(result.comparisons) == 2
+    assert result.text.startswith(f"inconclusive: LiteRT has no kernel of {CODE} (1), and no op pack declares one")
+    assert "lower of inline declares none (kernel=)" in result.text
 
 
 def test_partly_compared_is_what_comes_behind_the_operator_too() -> None:
@@ -149,9 +149,23 @@ def test_partly_compared_is_what_comes_behind_the_operator_too() -> None:
     assert not otp.verify(data, proto, host=host, partial=True).ok
 
 
-def test_where_nothing_could_be_compared_even_a_partial_comparison_fails() -> None:
-    with pytest.raises(VerificationError, match="every output is one of"):
-        verified(network(last=True, before=False), shrink(kernel=None), partial=True)
+def test_where_nothing_is_left_to_compare_the_verdict_is_inconclusive_too() -> None:
+    result = verified(network(last=True, before=False), shrink(kernel=None))
+    assert (result.verdict, result.comparisons) == ("inconclusive", ())
+    assert "nothing is left to compare" in result.text
+
+
+def test_operators_between_one_without_a_kernel_and_the_next_value_of_the_onnx_model_are_not_compared_either() -> None:
+    data, host = network(), Host(handlers={CODE: shrink(kernel=None)})
+    proto = otp.convert(data, host=host).proto
+    (made,) = (op for op in structure.read(data).main.operators if op.code == CODE)
+    infos = {read_tensor(info.name, props(info.metadata_props)): info for info in proto.graph.value_info}
+    (info,) = (info for value, info in infos.items() if value is not None and value.tensor == made.outputs[0].index)
+    del info.metadata_props[:]
+    result = otp.verify(data, proto, host=host)
+    assert result.verdict == "inconclusive"
+    assert f"no kernel of {CODE} (1)" in result.text
+    assert len(result.comparisons) == 1
 
 
 def test_an_output_that_is_not_compared_is_left_out() -> None:
@@ -245,8 +259,9 @@ def test_a_cell_keeps_its_state_in_the_part_that_litert_runs() -> None:
 
 
 def test_a_state_that_parts_would_have_to_share_is_named() -> None:
-    with pytest.raises(VerificationError, match="runs in parts then, and these cannot share the state 'handle'"):
-        verified(remembering(cell=False).build(), shrink())
+    result = verified(remembering(cell=False).build(), shrink())
+    assert result.verdict == "inconclusive"
+    assert "runs in parts then, and these cannot share the state 'handle'" in result.text
 
 
 def test_an_operator_in_a_called_subgraph_is_told_as_what_no_kernel_computes() -> None:
@@ -256,8 +271,9 @@ def test_an_operator_in_a_called_subgraph_is_told_as_what_no_kernel_computes() -
         return [result]
 
     case = either("shrunk", [tensor(2, 3)], [shrinking, handed_on])
-    with pytest.raises(VerificationError, match=rf"^LiteRT has no kernel of {CODE}, which stands in a subgraph that"):
-        verified(case.build(), shrink())
+    result = verified(case.build(), shrink())
+    assert result.verdict == "inconclusive"
+    assert "LiteRT has no kernel of IF (1), and no op pack declares one" in result.text
 
 
 def test_a_benchmark_says_that_there_is_nothing_to_compare_with() -> None:
@@ -276,7 +292,7 @@ def test_the_page_compares_what_the_kernels_of_packs_and_litert_compute(monkeypa
     assert f"{CODE} (1): their packs' kernels compute them, LiteRT the rest" in verdict
     monkeypatch.setattr("onnx_tflite_plugin.page.measured.Host", Host)
     _, verdict, _, _, _ = measure_errors(network(), otp.convert(network(), host=host).proto, 3)
-    assert f"not compared: {CODE} (1)" in verdict
+    assert verdict.startswith(f"inconclusive: LiteRT has no kernel of {CODE} (1)")
 
 
 def test_of_what_only_tensorflow_has_kernels_of_it_is_told_that_it_converts() -> None:
@@ -284,9 +300,10 @@ def test_of_what_only_tensorflow_has_kernels_of_it_is_told_that_it_converts() ->
     case = next(case for case in lists.cases() if case.id == "CUSTOM.FlexTensorListReserve-two_of_(2,_3)")
     data = case.build()
     assert otp.convert(data)
-    told = r"no kernel of CUSTOM.FlexTensorListReserve \(1\), .* without --verify the model is converted uncompared"
-    with pytest.raises(VerificationError, match=told):
-        otp.convert(data, verify=True)
+    verification = otp.convert(data, verify=True).verification
+    assert verification is not None
+    assert verification.verdict == "inconclusive"
+    assert "no kernel of CUSTOM.FlexTensorListReserve (1)" in verification.text
 
 
 def test_what_follows_from_constants_alone_is_taken_apart_only_where_it_is_wanted() -> None:
@@ -313,7 +330,7 @@ def kept_of(net: Net, given: Array) -> tuple[Examined, dict[int, Array]]:
     """A network with the operator that LiteRT lacks, and every tensor after a run."""
     data, host = net.build(), Host(handlers={CODE: shrink()})
     examined = Examined(data, otp.convert(data, host=host).proto, None, None, lambda stage: None)
-    examined.fill(host, partial=False)
+    examined.fill(host)
     session = examined.trial.session("builtin", preserve=True)
     session.run([given])
     return examined, session.tensors()

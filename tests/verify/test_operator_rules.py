@@ -12,8 +12,8 @@ import pytest
 from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.source.model import Array, Operator, Tensor
 from onnx_tflite_plugin.verify import Comparison, Tolerance
-from onnx_tflite_plugin.verify.operators import sensitive, singly
-from onnx_tflite_plugin.verify.operators.diverging import Divergence, stateful
+from onnx_tflite_plugin.verify.operators import singly
+from onnx_tflite_plugin.verify.operators.diverging import stateful
 from onnx_tflite_plugin.verify.operators.weak import Weak
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRTError
 from onnx_tflite_plugin.verify.runtimes.ort import OrtError
@@ -28,108 +28,6 @@ def search_of(*operators: Operator, **more: Any) -> Any:
     graph = subgraph(*operators, outputs=[t for t in operators[-1].outputs if t is not None])
     made = {t.index: op for op in operators for t in op.outputs if t is not None}
     return SimpleNamespace(trial=SimpleNamespace(entry=entry_of(graph)), producers=made, values={}, **more)
-
-
-class TestChoice:
-    """What may explain an output that fails."""
-
-    @staticmethod
-    def reason(*operators: Operator, comparison: Comparison = OFF, first: Comparison = OFF, at: int = 0) -> str:
-        result = next(t for t in operators[at].outputs if t is not None)
-        diverging = Divergence(result, operators[at], "v", first)
-        return sensitive._reason(search_of(*operators), diverging, 0, comparison)
-
-    def test_integers_made_of_rounded_numbers_and_what_follows_from_them(self) -> None:
-        for x in (slot(0), slot(0, "bfloat16"), slot(0, "int8", scale=0.5)):
-            choice = operator([None, x], [INTEGERS], code="ARG_MAX")
-            assert "'t2' of operator 0 ARG_MAX chooses among numbers" in self.reason(choice)
-            assert "chooses" in self.reason(
-                choice, operator([INTEGERS], [slot(3)]), operator([None, slot(3)], [slot(4)])
-            )
-
-    @pytest.mark.parametrize(
-        "choice",
-        [
-            operator([slot(0, "int32")], [INTEGERS]),
-            operator([slot(0, values=np.ones(6, np.float32)), slot(1, "int32")], [INTEGERS]),
-            operator([slot(0)], [slot(2)]),
-            operator([slot(0)], [slot(2, "bfloat16")]),
-            operator([slot(0)], [slot(2, "int8", scale=0.5)]),
-        ],
-        ids=["of integers", "of constants", "a float", "a bfloat16", "a quantized integer"],
-    )
-    def test_anything_else_explains_nothing(self, choice: Operator) -> None:
-        assert self.reason(choice) == ""
-
-    def test_nor_does_a_choice_behind_which_the_output_is_not(self) -> None:
-        choice = operator([slot(0)], [INTEGERS])
-        assert self.reason(choice, operator([slot(0)], [slot(4)])) == ""
-
-    def test_nor_one_of_another_shape_and_no_other_shape_is_explained(self) -> None:
-        wrong = replace(OFF, problem="shape [2] for [3]", spread=5.0)
-        choice = operator([slot(0)], [INTEGERS])
-        assert self.reason(choice, first=wrong) == ""
-        assert self.reason(choice, comparison=wrong) == ""
-
-    @pytest.mark.parametrize(("spread", "said"), [(0.5, False), (1.0, False), (1.5, True)])
-    def test_kernel_sets_part_where_they_differ_by_more_than_the_tolerance(self, spread: float, said: bool) -> None:
-        told = self.reason(operator([slot(0)], [slot(2)]), comparison=replace(OFF, spread=spread))
-        assert ("LiteRT's own kernels part there" in told) is said
-
-
-class TestSettled:
-    """Outputs that fail for a reason are right where every operator is."""
-
-    FAILS = replace(OFF, name="output", spread=2.0)
-
-    def of(
-        self,
-        monkeypatch: pytest.MonkeyPatch,
-        stream: list[tuple[Comparison, int]],
-        *,
-        alone: tuple[Comparison, ...] = (),
-        comparisons: tuple[Comparison, ...] = (FAILS,),
-        untried: str = "",
-    ) -> tuple[Comparison, ...]:
-        self.tried: list[int] = []
-        found = [(comparison, SimpleNamespace(tensor=k)) for comparison, k in stream]
-        monkeypatch.setattr(sensitive, "Apart", lambda *_: SimpleNamespace(comparisons=lambda runs: found))
-        monkeypatch.setattr(sensitive, "by_itself", lambda s, a, value, f: self.tried.append(value.tensor) or alone)
-        monkeypatch.setattr(sensitive, "untried", lambda search: untried)
-        search = search_of(operator([slot(0)], [slot(1), slot(2)]), session=None)
-        settled, why = sensitive.settled(search, None, [], comparisons, Tolerance(), None)  # type: ignore[arg-type]
-        assert bool(settled) is bool(why)
-        return settled
-
-    def test_where_operators_agree_on_litert_s_operands_the_output_is_what_they_give(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        assert self.of(monkeypatch, [(AGREES, 1)]) == (replace(AGREES, name="output"),)
-        fine = replace(AGREES, name="fine")
-        both = self.of(monkeypatch, [(AGREES, 1)], comparisons=(self.FAILS, fine))
-        assert both == (replace(AGREES, name="output"), fine)
-
-    def test_or_by_itself_which_is_tried_once_and_stays(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        alone = replace(AGREES, distance=0.5)
-        stream = [(OFF, 1), (OFF, 1), (AGREES, 1)]
-        assert self.of(monkeypatch, stream, alone=(alone,)) == (replace(alone, name="output"),)
-        assert self.tried == [1]
-
-    def test_one_operator_that_is_wrong_or_cannot_be_tried_settles_nothing(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        stream = [(OFF, 7), (AGREES, 1)]
-        assert self.of(monkeypatch, stream, alone=(AGREES,))
-        assert not self.of(monkeypatch, stream, alone=())
-        assert not self.of(monkeypatch, stream, alone=(AGREES, OFF))
-
-    def test_nor_does_anything_where_one_output_has_no_reason_or_was_not_reached_or_operators_are_too_many(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        stream = [(AGREES, 1), (AGREES, 2)]
-        assert not self.of(monkeypatch, stream, comparisons=(self.FAILS, OFF))
-        assert not self.of(monkeypatch, stream[:1], comparisons=(self.FAILS, self.FAILS))
-        assert not self.of(monkeypatch, stream, untried="they make 1001 tensors")
 
 
 class TestUntried:

@@ -12,13 +12,10 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.api.declarations import Decline
 from onnx_tflite_plugin.graph.constants import NotConstant, evaluate_constant, producing_nodes
+from onnx_tflite_plugin.graph.randomness import RANDOM
 from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.matching import captured_values
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule
-
-_RANDOM = frozenset(
-    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
-)
 
 
 def pattern(model: ir.Model, options: RewriteOptions) -> Iterator[ir.Value]:
@@ -51,4 +48,4 @@ fold_captures = RewriteRule(pattern, check, rewrite)
 def _is_repeatable(node: ir.Node) -> bool:
     """True if the node, of ai.onnx and without inner graphs, computes the same in every run."""
     has_graphs = any(attribute.type == ir.AttributeType.GRAPH for attribute in node.attributes.values())
-    return not (has_graphs or node.domain or node.op_type in _RANDOM)
+    return not (has_graphs or node.domain or node.op_type in RANDOM)

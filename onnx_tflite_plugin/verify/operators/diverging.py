@@ -13,7 +13,7 @@ from onnx_tflite_plugin.graph.extraction import extract_submodel
 from onnx_tflite_plugin.graph.metadata import TensorValue
 from onnx_tflite_plugin.source.model import Array, Model, Operator, Tensor
 from onnx_tflite_plugin.verify.comparison.compare import Comparison, compare
-from onnx_tflite_plugin.verify.comparison.trial import Pairs, Run, Trial, restored_dtype
+from onnx_tflite_plugin.verify.comparison.trial import Pairs, Run, Trial, paired, restored_dtype
 from onnx_tflite_plugin.verify.runtimes.around import Around
 from onnx_tflite_plugin.verify.runtimes.dequantized import as_stored
 from onnx_tflite_plugin.verify.runtimes.litert import Crashed, LiteRT, LiteRTError
@@ -77,6 +77,16 @@ class Search:
         if not compared:
             return "no tensor in between could be compared: is the ONNX model a conversion of this file?"
         return f"the {compared} tensors in between that could be compared agree; the outputs do not"
+
+    def output_values(self) -> dict[str, str]:
+        """Return the ONNX value of each output by the output's name, where it says that it holds the output's tensor."""
+        entry, values = self.trial.entry, {value.name: value for values in self.values.values() for value in values}
+        infos = paired("output", entry.output_names, self.session.outputs)
+        return {
+            name: info.name
+            for name, tensor, info in zip(entry.output_names, entry.outputs, infos, strict=True)
+            if info.name in values and values[info.name].tensor == tensor.index
+        }
 
     def stored(self, tensor: Tensor) -> str:
         """The first value that holds a tensor as the file stores it; empty where none does."""

@@ -14,34 +14,21 @@ import numpy as np
 from onnx_tflite_plugin.api.declarations import Kernel
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.binding.declared import At, resolve_operator
-from onnx_tflite_plugin.codes import CUSTOM
-from onnx_tflite_plugin.errors import VerificationError
+from onnx_tflite_plugin.errors import InconclusiveError, VerificationError
 from onnx_tflite_plugin.guard import Failed, Mismatch, guarded
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source.dtypes import HANDLES
 from onnx_tflite_plugin.source.model import Array, Model, Operator, Quantization, Tensor, agree
 from onnx_tflite_plugin.targets import target_named
 from onnx_tflite_plugin.verify.runtimes.dequantized import as_float, as_stored
-from onnx_tflite_plugin.verify.runtimes.litert import LiteRT, LiteRTError, unresolved
+from onnx_tflite_plugin.verify.runtimes.litert import LiteRT
 from onnx_tflite_plugin.verify.runtimes.part import cut_file
 from onnx_tflite_plugin.verify.runtimes.structure import Entry
 
 Borrow = Callable[[Sequence[Array]], Mapping[int, Array]]
 
-
-def lacking(data: bytes, entry: Entry) -> list[Operator]:
-    """The operators of the entry's subgraph that LiteRT has no kernel of, in order; each code is asked for by itself."""
-    resolves: dict[str, bool] = {}
-    for op in entry.subgraph.operators:
-        if op.code.startswith(CUSTOM) and op.code not in resolves:
-            ends = [[t.index for t in side if t is not None and not t.is_constant] for side in (op.inputs, op.outputs)]
-            try:
-                LiteRT(cut_file(data, entry.subgraph, *ends), "builtin").interpreter.allocate_tensors()
-            except (LiteRTError, RuntimeError, ValueError) as error:
-                resolves[op.code] = not unresolved(str(error))
-            else:
-                resolves[op.code] = True
-    return [op for op in entry.subgraph.operators if not resolves.get(op.code, True)]
+_BORROWED, _UNSHARED = -1, -2  # in place of the number of a piece that uses a state
+_NOTHING = np.empty(0, np.float32)  # an output that is neither computed nor compared
 
 
 def overriding(operators: Iterable[Operator], host: Host) -> set[str]:
@@ -191,7 +178,7 @@ class Gaps:
 class Around:
     """A model in LiteRT but for its gaps; runs as ``LiteRT`` does. A variable tensor lives in the part, or with the kernel, that uses it.
 
-    Raises LiteRTError for a model that remembers what several parts, or a borrowed operator, would have to share.
+    Raises InconclusiveError for a state that several parts would have to share.
     """
 
     def __init__(self, data: bytes, kernels: str, entry: Entry, gaps: Gaps, *, preserve: bool = False) -> None:
@@ -218,7 +205,7 @@ class Around:
             elif piece in self.gaps.own:
                 self.values |= self.gaps.own[piece].run(self.values)
         self.states = {index: self.values[index] for index in self.states}
-        return [self.values[tensor.index] for tensor in self.entry.outputs]
+        return [self.values.get(tensor.index, _NOTHING) for tensor in self.entry.outputs]
 
     def tensors(self) -> dict[int, Array]:
         """Every readable tensor by index, as the last run left it."""
@@ -229,21 +216,24 @@ class Around:
 
 
 def _check_states(entry: Entry, pieces: Sequence[Part | int], gaps: Gaps) -> dict[int, Array]:
-    """Return the initial values of variable tensors that packs' kernels use. Raises LiteRTError for a state used in several pieces."""
+    """Return the initial values of variable tensors that packs' kernels use.
+
+    Raises InconclusiveError for a state used in several pieces; borrowed operators share those of the ONNX model.
+    """
     users: dict[Tensor, set[int]] = {}
     owned: dict[int, Array] = {}
     for k, piece in enumerate(pieces):
         indices = piece.operators if isinstance(piece, Part) else {piece}
-        kept = isinstance(piece, Part) or piece in gaps.own
         for op in (entry.subgraph.operators[index] for index in indices):
             states = {t for t in (*op.inputs, *op.outputs) if t is not None and (t.is_variable or t.dtype in HANDLES)}
             for tensor in states:
-                users.setdefault(tensor, set()).add(k if kept and tensor.is_variable else -1)
+                kept = k if tensor.is_variable else _UNSHARED
+                users.setdefault(tensor, set()).add(_BORROWED if piece in gaps.borrowed else kept)
                 if piece in gaps.own and tensor.is_variable:
                     owned[tensor.index] = _initial(tensor)
-    shared = next((tensor for tensor, parts in users.items() if len(parts) > 1 or -1 in parts), None)
+    shared = next((tensor for tensor, parts in users.items() if len(parts) > 1 or _UNSHARED in parts), None)
     if shared is not None:
-        raise LiteRTError(
+        raise InconclusiveError(
             f"LiteRT lacks an operator of the model, which runs in parts then, and these cannot share the state {shared.name!r}"
         )
     return owned

@@ -1,4 +1,4 @@
-"""What follows a choice among numbers that are almost equal is judged operator by operator, and wrong operators still fail."""
+"""Outputs that fail end to end decide nothing if every operator agrees on LiteRT's own operands; a wrong operator still fails."""
 
 from __future__ import annotations
 
@@ -61,18 +61,18 @@ def negative(node: onnx.NodeProto) -> None:
     node.op_type = "Abs"
 
 
-def test_another_choice_among_numbers_that_their_last_bits_tell_apart_passes_and_is_named() -> None:
+def test_a_choice_among_numbers_that_differ_in_their_last_bits_is_decided_operator_by_operator() -> None:
     data, _, after = Wrong(ranked, moved(1e-6)).models()
     judged = verify(data, after, tolerance=1e-3)
     assert judged.ok, judged.text
-    assert "TOPK_V2 chooses among numbers that are almost equal" in judged.text
+    assert "every operator agrees on LiteRT's own operands" in judged.text
 
 
-def test_what_litert_s_own_kernels_part_in_is_judged_operator_by_operator() -> None:
+def test_an_output_in_which_litert_s_own_kernels_differ_is_decided_operator_by_operator() -> None:
     data, _, after = Wrong(chaotic, moved(3e-7)).models()
     judged = verify(data, after, tolerance=1e-3)
     assert judged.ok, judged.text
-    assert "LiteRT's own kernels part there" in judged.text
+    assert "every operator agrees on LiteRT's own operands" in judged.text
     data, _, after = Wrong(chaotic, also(moved(3e-7), replaced("Neg", negative))).models()
     assert not verify(data, after, tolerance=1e-3).ok
 

@@ -1,0 +1,34 @@
+"""Nodes that draw random numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from onnx_tflite_plugin.graph.metadata import belongs_to, props
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, NodeProto
+
+RANDOM = frozenset(
+    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+)
+"""ONNX operators whose results differ from run to run."""
+
+
+def random_nodes(graph: GraphProto) -> Iterator[NodeProto]:
+    """Yield the nodes of a graph that draw random numbers, themselves or in a body."""
+    return (node for node in graph.node if _draws(node))
+
+
+def random_operators(graph: GraphProto) -> frozenset[int]:
+    """Return the TFLite operators, by index, whose nodes draw random numbers."""
+    return frozenset(index for node in random_nodes(graph) for index in belongs_to(props(node.metadata_props)))
+
+
+def _draws(node: NodeProto) -> bool:
+    return node.op_type in RANDOM or any(any(True for _ in random_nodes(body)) for body in _bodies(node))
+
+
+def _bodies(node: NodeProto) -> Iterable[GraphProto]:
+    return (attribute.g for attribute in node.attribute if attribute.HasField("g"))

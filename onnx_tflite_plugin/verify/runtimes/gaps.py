@@ -1,0 +1,101 @@
+"""Operators that LiteRT lacks, and the replacement of each: the kernel of its pack, or the ONNX model itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnx_tflite_plugin.codes import CUSTOM
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.normalize.contents import complete_lists
+from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.source.model import Model, Operator
+from onnx_tflite_plugin.targets import target_named
+from onnx_tflite_plugin.verify.operators.borrowed import Borrowed
+from onnx_tflite_plugin.verify.runtimes.around import Gaps, overridden, overriding, own_kernels
+from onnx_tflite_plugin.verify.runtimes.litert import LiteRT, LiteRTError, unresolved
+from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
+from onnx_tflite_plugin.verify.runtimes.part import cut_file
+from onnx_tflite_plugin.verify.runtimes.structure import Entry
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+_MOST_REFUSALS = 2  # handlers without a kernel that are named
+
+
+def find_gaps(
+    data: bytes, model: Model, entry: Entry, onnx: ModelProto | bytes | Path, session: OnnxRuntime, host: Host
+) -> tuple[Gaps, tuple[str, ...], tuple[str, ...]]:
+    """Return the gaps of a model, notes on them, and the reasons why a comparison cannot cover all operators.
+
+    Raises VerificationError if a pack fails.
+    """
+    index, operators = entry.subgraph.index, entry.subgraph.operators
+    nested = any(
+        op.code.startswith(CUSTOM) for graph in model.subgraphs if graph.index != index for op in graph.operators
+    )
+    lacked = lacking(data, entry, nested=nested)
+    if not lacked and not overriding(operators, host):
+        return Gaps(), (), ()
+    source = complete_lists(read(data), host, target_named("onnxruntime"))
+    missing = list(dict.fromkeys([*lacked, *(operators[k] for k in overridden(source, index, host))]))
+    if not missing:
+        return Gaps(), (), ()
+    own, refusals = own_kernels(source, index, [op.index for op in missing], host)
+    notes = (
+        [f"{_codes(one.op for one in own.values())}: their packs' kernels compute them, LiteRT the rest"] if own else []
+    )
+    without = {op.index: op for op in missing if op.index not in own}
+    if not without:
+        return Gaps(own), tuple(notes), ()
+    reason = f"LiteRT has no kernel of {_codes(without.values())}, and no op pack declares one"
+    notes += [f"op {k} {without[k].code}: {why}" for k, why in refusals.items() if k in without][:_MOST_REFUSALS]
+    held = {value.tensor for value in session.tensor_values if value.subgraph == index}
+    borrowed = _with_dependents(operators, without, held)
+    gaps = Gaps(own, borrowed, Borrowed(onnx, entry, session, borrowed.values()))
+    return gaps, tuple(notes), (reason,)
+
+
+def lacking(data: bytes, entry: Entry, *, nested: bool = False) -> list[Operator]:
+    """Return the operators of the entry's subgraph that LiteRT has no kernel of, in order.
+
+    Each custom code is tried in isolation; with ``nested`` every operator, for one may call a subgraph with such a code.
+    """
+
+    def trial_key(op: Operator) -> str:
+        custom = op.code.startswith(CUSTOM)
+        return op.code if custom else str(op.index) if nested else ""
+
+    resolves: dict[str, bool] = {}
+    for op in entry.subgraph.operators:
+        key = trial_key(op)
+        if key and key not in resolves:
+            ends = [[t.index for t in side if t is not None and not t.is_constant] for side in (op.inputs, op.outputs)]
+            try:
+                LiteRT(cut_file(data, entry.subgraph, *ends), "builtin").interpreter.allocate_tensors()
+            except (LiteRTError, RuntimeError, ValueError) as error:
+                resolves[key] = not unresolved(str(error))
+            else:
+                resolves[key] = True
+    return [op for op in entry.subgraph.operators if not resolves.get(trial_key(op), True)]
+
+
+def _with_dependents(
+    operators: Iterable[Operator], chosen: Mapping[int, Operator], held: Collection[int]
+) -> dict[int, Operator]:
+    """Return the chosen operators and those that need a result of one that the ONNX model does not hold."""
+    missing: set[int] = set()
+    result: dict[int, Operator] = {}
+    for op in operators:
+        if op.index in chosen or any(t is not None and t.index in missing for t in op.inputs):
+            result[op.index] = op
+            missing |= {t.index for t in op.outputs if t is not None and t.index not in held}
+    return result
+
+
+def _codes(ops: Iterable[Operator]) -> str:
+    """Return operators by code with their number: ``CUSTOM.X (2)``."""
+    return ", ".join(f"{code} ({count})" for code, count in Counter(op.code for op in ops).items())

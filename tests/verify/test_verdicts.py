@@ -1,0 +1,106 @@
+"""Verdicts: a conversion agrees, differs, or cannot be decided; the command writes the file unless it differs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import ModelProto
+
+import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder
+from onnx_tflite_plugin.page.measured import measure_errors
+from onnx_tflite_plugin.verify import Comparison, Verification, verify
+from tests.helpers.command import Run
+
+RIGHT, WRONG = Comparison("y", "range", 0.0, 0.0, 1e-3), Comparison("z", "range", 1.0, 1.0, 1e-3)
+
+
+def noisy() -> bytes:
+    """Random numbers added to the input, then a hyperbolic tangent."""
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (7,))
+    noise, total, y = (g.tensor(name, (7,)) for name in ("noise", "total", "y"))
+    g.operator("RANDOM_UNIFORM", [g.constant("shape", np.array([7], np.int32))], [noise])
+    g.operator("ADD", [x, noise], [total])
+    g.operator("TANH", [total], [y])
+    g.output(y)
+    return model.build()
+
+
+def swapped(proto: ModelProto) -> ModelProto:
+    for node in proto.graph.node:
+        node.op_type = {"Tanh": "Sigmoid"}.get(node.op_type, node.op_type)
+    return proto
+
+
+@pytest.mark.parametrize(
+    ("comparisons", "reasons", "verdict"),
+    [
+        ((RIGHT,), (), "agrees"),
+        ((RIGHT,), ("no kernel",), "inconclusive"),
+        ((), ("no kernel",), "inconclusive"),
+        ((RIGHT, WRONG), (), "differs"),
+        ((RIGHT, WRONG), ("no kernel",), "differs"),
+    ],
+)
+def test_a_difference_outweighs_a_reason_and_a_reason_outweighs_agreement(
+    comparisons: tuple[Comparison, ...], reasons: tuple[str, ...], verdict: str
+) -> None:
+    found = Verification(comparisons, ("builtin",), 3, reasons=reasons)
+    assert found.verdict == verdict
+    assert found.ok is (verdict == "agrees")
+    accepted = Verification(comparisons, ("builtin",), 3, reasons=reasons, partial=True)
+    assert accepted.ok is (verdict != "differs")
+    start = {"agrees": "within", "differs": "NOT within", "inconclusive": "inconclusive: no kernel"}[verdict]
+    assert found.text.startswith(start)
+
+
+def test_a_model_that_draws_random_numbers_is_inconclusive_and_its_other_operators_are_compared() -> None:
+    found = verify(noisy(), otp.convert(noisy()))
+    assert found.verdict == "inconclusive"
+    assert "the model draws random numbers" in found.text
+    assert [one.name for one in found.comparisons] == ["y"]
+
+
+def test_an_operator_beside_random_numbers_that_is_wrong_differs() -> None:
+    assert verify(noisy(), swapped(otp.convert(noisy()).proto)).verdict == "differs"
+
+
+def test_the_command_writes_an_inconclusive_model_and_exits_with_4(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "noisy.tflite"
+    path.write_bytes(noisy())
+    done = run("convert", path, "--verify")
+    assert done.code == 4
+    assert path.with_suffix(".onnx").exists()
+    assert "inconclusive" in done.out
+    assert "verified" not in done.out
+    assert run("convert", path, "--verify=partial").code == 0
+    checked = run("verify", path, path.with_suffix(".onnx"), "--json")
+    assert checked.code == 4
+    result = json.loads(checked.out)
+    assert (result["ok"], result["verdict"], len(result["reasons"])) == (False, "inconclusive", 1)
+    assert run("verify", path, path.with_suffix(".onnx"), "--partial").code == 0
+
+
+def test_a_folder_names_the_models_that_are_inconclusive(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "noisy.tflite").write_bytes(noisy())
+    done = run("convert", tmp_path, tmp_path / "out", "--verify")
+    assert done.code == 4
+    assert "0 verified against LiteRT, 1 inconclusive: noisy.tflite" in " ".join(done.out.split())
+
+
+def test_the_report_has_the_verdict_of_verify(run: Run, tmp_path: Path) -> None:
+    onnx = tmp_path / "noisy.onnx"
+    otp.convert(noisy()).save(onnx)
+    (tmp_path / "noisy.tflite").write_bytes(noisy())
+    _, verdict, wrong, seconds, _ = measure_errors(noisy(), otp.convert(noisy()).proto, 2)
+    assert verdict.startswith("inconclusive: the model draws random numbers")
+    assert not wrong
+    assert seconds
+    done = run("report", tmp_path / "noisy.tflite", onnx, tmp_path / "page.html")
+    assert done.code == 0
+    assert "inconclusive" in done.out
