@@ -57,8 +57,10 @@ def suite(pack: str | None = None, op: str | None = None) -> Suite:
     entries = [(dist, entry) for dist, entry in _entries() if pack is None or canonical(dist) == chosen]
     offered = any(canonical(offer.pack) == chosen for offer in host.offers)
     if pack is not None and not offered and not entries:
-        reason = "; ".join(["no such pack is installed, or it offers nothing", *host.warnings])
-        raise PackError("nothing to try:", [Problem(pack, reason, f"pip install {pack}")])
+        others = ", ".join(sorted({offer.pack for offer in Host().offers if offer.pack != BUILTIN})) or "none"
+        reason = f"no installed distribution of that name has handlers, fusions or cases; installed packs: {others}"
+        hint = "pip install -e DIR, where DIR holds the pack's setup.cfg"
+        raise PackError("nothing to try:", [Problem(pack, reason, hint)])
     mine = {code for code, _ in handlers}
     shared = pack is None or any(dist == BUILTIN and code in mine for code, dist in host.serving())
     cases = [case for case in (builtin() if shared else ()) if pack is None or case.op in mine]

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Unpack
+from typing import TYPE_CHECKING, Any, BinaryIO, Unpack
 
 from onnx_tflite_plugin import files
 from onnx_tflite_plugin.api.budget import budget
@@ -43,12 +43,13 @@ SKIPPED = "operators were converted without fusions"
 
 @dataclass(frozen=True, repr=False)
 class Conversion:
-    """A converted model with its report."""
+    """A converted model with its report. ``file``: the path or content that was converted, if any."""
 
     model: ir.Model
     report: Report
     source: Model = field(repr=False)
     verification: Verification | None = None
+    file: str | Path | bytes | Section | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         return f"<Conversion: {self.report.line}>"
@@ -58,6 +59,18 @@ class Conversion:
 
         report = self.report
         return as_html(report.line, report.inputs, report.outputs, self.snippet("model.onnx"), report.warnings)
+
+    def verify(self, **options: Any) -> Verification:
+        """Compare the model with LiteRT on the file that it was converted from; options as in :func:`verify`.
+
+        Raises VerificationError if a model does not run, MissingExtra without LiteRT or ONNX Runtime, ValueError if the
+        conversion has no file.
+        """
+        from onnx_tflite_plugin.verify import verify
+
+        if self.file is None:
+            raise ValueError("the model was not read from a file, so LiteRT cannot run it; call otp.verify with one")
+        return verify(self.file, self.proto, **options)
 
     def snippet(self, path: str) -> str:
         """Return the lines of Python that run the model saved at ``path``."""
@@ -160,7 +173,7 @@ def _convert(
 
     ``source``: the file, which LiteRT may run.
     """
-    records = Records(options, model)
+    records = Records(options, model, source)
     try:
         with budget(), _pause_garbage_collection():
             stages("binding operators to handlers")
@@ -207,7 +220,7 @@ def _run(records: Records, host: Host, target: Target, stages: Progress, *, fuse
     options = records.options
     pipeline = Pipeline(host, options, target, stages, fuses=fuses)
     try:
-        conversion = Conversion(*pipeline.run(records.normalized))
+        conversion = Conversion(*pipeline.run(records.normalized), file=records.file)
         stages("checking")
         _check(conversion, options, target)
     except ConversionError as error:

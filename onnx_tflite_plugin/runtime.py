@@ -16,14 +16,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from onnx_tflite_plugin.errors import MissingExtra
-from onnx_tflite_plugin.graph.metadata import CarriedState, read_states
+from onnx_tflite_plugin.graph.metadata import CarriedState, read_authored, read_states
 from onnx_tflite_plugin.graph.ort_values import UNKNOWN_TO_NUMPY, dtype_of, from_value, to_value
 from onnx_tflite_plugin.graph.serialized import Converted
 from onnx_tflite_plugin.source.model import Array
@@ -37,11 +37,13 @@ _RENAMED = {
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """An input or output. Dynamic dimensions are None or a name."""
+    """An input or output. Dynamic dimensions are None or a name; ``scale`` is None if it has none, or one per channel."""
 
     name: str
     type: str
     shape: tuple[int | str | None, ...]
+    scale: float | None = None
+    zero_point: int = 0
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -94,13 +96,16 @@ class Session:
             raise ValueError(f"the model cannot be loaded: {error}") from error
         self._ort_value = onnxruntime.OrtValue
         self._next_states: dict[str, str] = {state.output: state.input for state in states}
-        fed = [_port(port) for port in self._session.get_inputs()]
+        quantized = _quantization(self._session.get_modelmeta().custom_metadata_map)
+        fed = [replace(_port(port), **quantized.get(port.name, {})) for port in self._session.get_inputs()]
         defaults = [_port(port) for port in self._session.get_overridable_initializers()]
         self._ports = {port.name: port for port in (*fed, *defaults)}
         carried = self._state_names
         self.inputs = tuple(port for port in fed if port.name not in carried)
         self.outputs = tuple(
-            port for port in map(_port, self._session.get_outputs()) if port.name not in self._next_states
+            replace(port, **quantized.get(port.name, {}))
+            for port in map(_port, self._session.get_outputs())
+            if port.name not in self._next_states
         )
         used = (*self.inputs, *self.outputs, *(self._ports[name] for name in carried))
         self._bytewise = any(port.type in UNKNOWN_TO_NUMPY for port in used)
@@ -223,6 +228,28 @@ def _port(info: Any) -> Port:
     return Port(info.name, dtype_of(info), tuple(info.shape))
 
 
+def _quantization(metadata: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Return scale and zero point of each input and output that has one of each; empty if the metadata is malformed."""
+    try:
+        facts = read_authored(metadata)
+    except ValueError:
+        return {}
+    return {
+        one["name"]: {"scale": one["scale"][0], "zero_point": one["zero_point"][0]}
+        for one in (*facts.get("inputs", ()), *facts.get("outputs", ()))
+        if len(one.get("scale", ())) == 1 and len(one.get("zero_point", ())) == 1
+    }
+
+
+def _suggest_conversion(array: Array, port: Port) -> str:
+    """Return how to convert an array of another dtype: by quantization if floats are given for quantized values."""
+    if array.dtype.kind != "f" or port.dtype.kind not in "iu" or port.scale is None:
+        return f"convert the array if intended: array.astype({port.dtype.name!r})"
+    limits = np.iinfo(port.dtype)
+    quantized = f"np.round(array / {port.scale:.9g}) + {port.zero_point}"
+    return f"quantize it: np.clip({quantized}, {limits.min}, {limits.max}).astype({port.dtype.name!r})"
+
+
 def _check_array(given: Any, port: Port, kind: str = "input") -> Array:
     """Return the array if it matches the input. Raises ValueError otherwise."""
     what = f"{kind} {port.name!r} is {port}"
@@ -237,9 +264,7 @@ def _check_array(given: Any, port: Port, kind: str = "input") -> Array:
         array = np.array(texts, object).reshape(array.shape)
     elif array.dtype != port.dtype:
         if hasattr(given, "dtype"):
-            raise ValueError(
-                f"{what}, not {array.dtype.name}; convert the array if intended: array.astype({port.dtype.name!r})"
-            )
+            raise ValueError(f"{what}, not {array.dtype.name}; {_suggest_conversion(array, port)}")
         try:
             array = np.asarray(given, port.dtype)
         except (TypeError, ValueError, OverflowError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from onnx_tflite_plugin.verify.times.profile import OperatorTime
 
 _KINDS, _WORST = 8, 5  # rows that are shown
+NOISY = 1.5
+"""Ratio of the quartiles of one runtime's rounds from which a warning asks whether the machine is busy."""
 _TIMES = ("LiteRT µs", "ONNX Runtime µs", "lost µs")
 
 
@@ -65,7 +68,7 @@ def bench(
     if as_json:
         print_json({"model": str(tflite), "onnx": None if onnx is None else str(onnx), **asdict(benchmark)})
         return
-    print_rows(_rows(benchmark))
+    print_rows(row for row in _rows(benchmark) if row.lines)
     if benchmark.operators:
         _print_profile(benchmark.operators)
 
@@ -111,7 +114,28 @@ def _rows(benchmark: Benchmark) -> list[Row]:
         Row("ONNX Runtime", [_time(benchmark.onnxruntime)]),
         Row("ratio", [f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f}): {verdict}"], "bold"),
         Row("measured", [how, benchmark.processor]),
+        Row("warning", _warnings(benchmark), "yellow"),
     ]
+
+
+def _warnings(benchmark: Benchmark) -> list[str]:
+    """Return why the figures may mislead: more threads than processors, or rounds that vary."""
+    processors, warnings = available_processors(), list[str]()
+    if benchmark.threads > processors:
+        warnings.append(f"{benchmark.threads} threads share {processors} processors, so threads wait for each other")
+    noisy = [
+        name
+        for name, spread in (("LiteRT", benchmark.litert), ("ONNX Runtime", benchmark.onnxruntime))
+        if spread.high > NOISY * spread.low
+    ]
+    if noisy:
+        warnings.append(f"the rounds of {' and '.join(noisy)} vary by more than {NOISY - 1:.0%}: is the machine busy?")
+    return warnings
+
+
+def available_processors() -> int:
+    """Return the number of processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _time(spread: Spread) -> str:

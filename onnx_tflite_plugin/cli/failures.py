@@ -1,7 +1,7 @@
 """Failures of commands: one block on stderr, an exit code, and a traceback only on request.
 
 Exit codes: 0 done, 1 the model was refused, 2 usage or a missing extra, 3 verification failed, 4 verification
-was inconclusive, 130 interrupted.
+was inconclusive, 130 interrupted, 143 terminated.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import click
 
 from onnx_tflite_plugin.cli.output import print_error, print_json, shorten
 from onnx_tflite_plugin.errors import ConversionError
-from onnx_tflite_plugin.guard import DEBUG, debug
+from onnx_tflite_plugin.guard import DEBUG, Terminated, debug
 
 INTERRUPTED = 130
 _MOST_PROBLEMS = 20
@@ -60,6 +60,8 @@ class Commands(click.Group):
             _fail(ctx, error.exit_code, type(error).__name__, lines, error)
         except KeyboardInterrupt as interruption:
             _fail(ctx, INTERRUPTED, "Interrupted", ["interrupted", *getattr(interruption, "__notes__", [])])
+        except Terminated as terminated:
+            _fail(ctx, int(terminated.code or 1), "Terminated", ["terminated"])
         except MemoryError:
             _fail(ctx, 1, "MemoryError", ["out of memory: the model needs more than this machine or its limits allow"])
         except BrokenPipeError:

@@ -10,6 +10,7 @@ import click
 
 from onnx_tflite_plugin.cli.failures import on_failure, with_hints
 from onnx_tflite_plugin.cli.interface_lines import metadata_lines
+from onnx_tflite_plugin.cli.jobs import STREAM, read_stdin
 from onnx_tflite_plugin.cli.options import Grouped, add_options
 from onnx_tflite_plugin.cli.output import (
     Row,
@@ -35,14 +36,15 @@ from onnx_tflite_plugin.options import ConvertOptions
 def inspect(model: Path, details: bool, as_json: bool, **chosen: Any) -> None:
     """Show the contents of a model and which pack converts each operator.
 
-    Inputs and outputs, signatures, states, metadata, operators. Of a bundle (MediaPipe's .task, LiteRT-LM) its parts.
+    MODEL is a file, or - for stdin. Inputs and outputs, signatures, states, metadata, operators.
+    Of a bundle (MediaPipe's .task, LiteRT-LM) its parts.
     Converts nothing. Exits with 0 even if handlers are missing, which it shows.
     """
     on_failure(as_json=as_json)
-    readable(model)
     from onnx_tflite_plugin.source.bundle import is_bundle
 
-    if is_bundle(model):
+    content = read_stdin() if model == STREAM else None
+    if content is None and is_bundle(readable(model)):
         _show_bundle(model, as_json)
         return
     from onnx_tflite_plugin.host import Host
@@ -51,7 +53,9 @@ def inspect(model: Path, details: bool, as_json: bool, **chosen: Any) -> None:
     from onnx_tflite_plugin.targets import target_named
 
     with redirect_stdout_to_stderr():
-        contents = inspect_model(read(model), Host(**chosen), target_named(ConvertOptions.target))
+        contents = inspect_model(
+            read(model if content is None else content), Host(**chosen), target_named(ConvertOptions.target)
+        )
     if as_json:
         print_json({"model": str(model), **contents})
     else:

@@ -77,13 +77,11 @@ def _source_jobs(
         for job in folder:
             outputs.read(source / job.name, "a model of the folder itself")
         return folder, False, _ONE_AT_A_TIME
-    from onnx_tflite_plugin.source.bundle import is_bundle, starts_bundle
+    from onnx_tflite_plugin.source.bundle import is_bundle
     from onnx_tflite_plugin.source.reader import check_format
 
     if source == STREAM:
-        content = _read_stdin()
-        if starts_bundle(content):
-            raise UsageProblem("stdin holds a bundle of models; give its file's name")
+        content = read_stdin()
         if output is None:
             raise UsageProblem("name the file to write, or - for stdout: the model on stdin has no name")
         return [Job("stdin", content, output, signature)], True, _BY_KEY
@@ -97,10 +95,16 @@ def _source_jobs(
     return [Job(str(source), source, output, signature)], True, _BY_KEY
 
 
-def _read_stdin() -> bytes:
+def read_stdin() -> bytes:
+    """Return the model on stdin. Raises UsageProblem for a terminal or a bundle."""
+    from onnx_tflite_plugin.source.bundle import starts_bundle
+
     if sys.stdin.isatty():
         raise UsageProblem("- reads the model from stdin, which is a terminal: pipe a file into it")
-    return sys.stdin.buffer.read()
+    content = sys.stdin.buffer.read()
+    if starts_bundle(content):
+        raise UsageProblem("stdin holds a bundle of models; give its file's name")
+    return content
 
 
 def _folder_jobs(folder: Path, output: Path | None) -> list[Job]:

@@ -30,10 +30,14 @@ _HINT = "convert the original model again"
 
 @dataclass
 class Records:
-    """Results of a conversion so far: ``normalized`` and ``bound`` are None until their stage ends."""
+    """Results of a conversion so far: ``normalized`` and ``bound`` are None until their stage ends.
+
+    ``file``: the path or content that was read; None for a model from elsewhere.
+    """
 
     options: ConvertOptions
     model: Model
+    file: str | Path | bytes | Section | None = None
     normalized: Normalized | None = None
     bound: BoundModel | None = None
 

@@ -1,0 +1,104 @@
+"""Mistakes that new users make get an answer that helps: wrong dtypes, streams, interruptions, unknown packs, busy machines."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+from textwrap import dedent
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import onnx_tflite_plugin as otp
+from tests.helpers.command import Run
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+DIGITS = EXAMPLES / "digits_int8.tflite"
+
+
+def test_floats_for_a_quantized_input_are_told_how_to_quantize() -> None:
+    session = otp.Session(otp.convert(DIGITS))
+    floats = np.linspace(0, 1, 64, dtype=np.float32).reshape(1, 8, 8, 1)
+    with pytest.raises(ValueError, match="quantize it: ") as caught:
+        session.run({"image": floats})
+    advice = str(caught.value).partition("quantize it: ")[2]
+    quantized = eval(advice, {"np": np, "array": floats})
+    assert quantized.dtype == np.int8
+    assert (quantized.min(), quantized.max()) == (-128, 127)
+    session.run({"image": quantized})
+
+
+def test_integers_for_a_float_input_are_told_to_convert() -> None:
+    session = otp.Session(otp.convert(EXAMPLES / "digits_float.tflite"))
+    with pytest.raises(ValueError, match=r"convert the array if intended: array\.astype\('float32'\)"):
+        session.run({"image": np.zeros((1, 8, 8, 1), np.int8)})
+
+
+def test_inspect_reads_a_model_from_stdin(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    stdin = io.TextIOWrapper(io.BytesIO(DIGITS.read_bytes()))
+    monkeypatch.setattr("sys.stdin", stdin)
+    ran = run("inspect", "-")
+    assert ran.code == 0
+    assert "image  int8 [1, 8, 8, 1]" in ran.out
+
+
+def test_an_unknown_pack_is_not_advised_to_be_installed_from_an_index(run: Run) -> None:
+    ran = run("conformance", "--pack", "nosuch")
+    assert ran.code == 1
+    assert "pip install nosuch" not in ran.err
+    assert "pip install -e DIR" in ran.err
+
+
+def test_a_conversion_verifies_itself() -> None:
+    assert otp.convert(DIGITS).verify().ok
+    assert otp.convert(DIGITS.read_bytes()).verify(runs=1).runs == 1
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize(
+    ("number", "code", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+def test_a_signal_ends_the_command_within_a_second_with_a_reason(
+    number: int, code: int, word: str, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "onnx_tflite_plugin", "convert", "-", str(tmp_path / "model.onnx")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        time.sleep(1.5)  # it waits for its stdin
+        process.send_signal(number)
+        start = time.monotonic()
+        _, err = process.communicate()
+        assert time.monotonic() - start < 1
+    assert process.returncode == code
+    assert err.splitlines() == [f"error: {word}"]
+
+
+def test_an_early_interruption_has_no_traceback() -> None:
+    code = dedent("""
+        import runpy, sys
+        class Interrupts:
+            def find_spec(self, name, *_):
+                if name == "onnx_tflite_plugin.cli":
+                    raise KeyboardInterrupt
+        sys.meta_path.insert(0, Interrupts())
+        runpy.run_module("onnx_tflite_plugin", run_name="__main__")
+    """)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "error: interrupted\n")
+
+
+def test_bench_warns_of_noise_and_of_more_threads_than_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    calm, noisy = SimpleNamespace(low=1.0, high=1.2), SimpleNamespace(low=1.0, high=1.7)
+    module = import_module("onnx_tflite_plugin.cli.bench")
+    monkeypatch.setattr(module, "available_processors", lambda: 2)
+    warned = module._warnings
+    assert warned(SimpleNamespace(threads=2, litert=calm, onnxruntime=calm)) == []
+    threads, noise = warned(SimpleNamespace(threads=3, litert=calm, onnxruntime=noisy))
+    assert "3 threads share 2 processors" in threads
+    assert "ONNX Runtime vary by more than 50%" in noise
