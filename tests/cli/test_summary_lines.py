@@ -368,7 +368,7 @@ def test_a_ratio_is_a_verdict_where_its_quartiles_agree(low: float, high: float,
             spread(1e-3, 5e-4, 0.0304), spread(9.99e-4, 9e-5, 2e-3), spread(0.875, low, high), 7, threads, "clock",
             "builtin", "processor",
         )  # fmt: skip
-        litert, ours, ratio, measured = (row.lines for row in bench._rows(found))
+        litert, ours, ratio, measured, _ = (row.lines for row in bench._rows(found))
         assert list(litert) == ["1 ms (0.5 to 30.4) (builtin kernels)"]
         assert list(ours) == ["999 µs (90 to 2e+03)"]
         assert list(ratio) == [f"0.88 ({low:.2f} to {high:.2f}): {verdict}"]
