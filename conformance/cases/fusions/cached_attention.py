@@ -78,7 +78,7 @@ def attention(
 
 
 def other(name: str, sizes: Sizes, **case: Any) -> Case:
-    """What is no causal attention of the runtime, and stays as in the file."""
+    """Attention that the operator of the runtime cannot express, and that stays as in the file."""
     return attention(name, sizes, 1, nodes={NODE: 0}, **case)
 
 
