@@ -128,6 +128,11 @@ class ConvertOptions(CheckedOptions):
         "Weights of 8-bit products: auto is exact on every processor and selected at load time, uint8 exact and one "
         "plain graph, int8 exact only on processors with 32-bit sums (VNNI, ARM), keep the file's dtype.",
     )  # fmt: skip
+    attention: Literal["file", "causal"] = _option(
+        ADVANCED, "file",
+        "Attention of language models over a key-value cache: as in the file, or one operator that writes the cache. causal "
+        "declares that masks given as inputs are causal and positions are consecutive; caches get the operator's layout.",
+    )  # fmt: skip
     state: Literal["io", "reset"] = _option(
         ADVANCED, "io", "States as extra inputs and outputs, or reset in every run."
     )
@@ -201,6 +206,7 @@ class ConvertKeywords(TypedDict, total=False):
     quantization: Literal["qdq", "float", "symmetric"]
     weights: Literal["keep", "fold"]
     weights_dtype: Literal["auto", "uint8", "int8", "keep"]
+    attention: Literal["file", "causal"]
     state: Literal["io", "reset"]
     unroll: int
     check: Literal["auto", "full", "standard"]

@@ -14,7 +14,14 @@ from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.binding.declared import resolve
 from onnx_tflite_plugin.binding.fusion import Fused, fuse
 from onnx_tflite_plugin.diagnosis.packs import pack_declarations
-from onnx_tflite_plugin.graph.metadata import read_states, write_authored, write_origin, write_runtime, write_weights
+from onnx_tflite_plugin.graph.metadata import (
+    read_states,
+    write_authored,
+    write_causal,
+    write_origin,
+    write_runtime,
+    write_weights,
+)
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.graph.opening import foreign_domains
 from onnx_tflite_plugin.graph.streaming import proto_to_check
@@ -51,6 +58,10 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 
+_ATTENTION = "attends_causally"
+"""The trait of targets with an operator for attention over a cache."""
+
+
 class Converted(NamedTuple):
     """Result of the pipeline. ``source`` is the submodel of the file that was converted, with the requested sizes."""
 
@@ -84,7 +95,8 @@ class Rewritten(NamedTuple):
 class Pipeline:
     """Stages of one conversion, each run once; ``stages`` is called with the name of each as it begins.
 
-    ``fuses``: apply fusions. ``bound``: the current bound operators. ``applied``: fusions that applied.
+    ``fuses``: apply fusions. ``bound``: the current bound operators. ``applied``: fusions that applied. ``attends``: attention over
+    caches is one operator.
     """
 
     def __init__(
@@ -94,6 +106,7 @@ class Pipeline:
         self.highest = options.opset or target.opsets[2]
         self.bound: BoundModel | None = None
         self.applied: tuple[str, ...] = ()
+        self.attends = False
         self.warnings: list[str] = []
 
     @np.errstate(all="ignore")  # constants are computed with IEEE semantics, as in kernels
@@ -119,6 +132,8 @@ class Pipeline:
             other_signatures=tuple(one.key for one in model.signatures if one is not signature),
             repairs=normalized.repairs,
         )
+        if self.attends:
+            write_causal(finished.metadata_props)
         report = replace(report, warnings=(*report.warnings, *dynamic_input_warnings(report.inputs, self.target)))
         finished.producer_version, finished.doc_string = VERSION, doc_string(model)
         write_authored(finished.metadata_props, facts(model, report.inputs, report.outputs))
@@ -144,6 +159,11 @@ class Pipeline:
         for failed in fused.failed.values():
             self.host.warn(f"{failed.reason}; it is left out")
         self.applied = tuple(fused.applied)
+        self.attends = any(one.trait == _ATTENTION and one.name in fused.applied for _, one in fusions)
+        if self.options.attention == "causal" and not self.attends:
+            self.host.warn(
+                "--attention causal: no attention over a cache was recognized; the model is as without the option"
+            )
         fused.model = resolve(fused.model, self.target, self.highest).drop_uncalled_graphs()
         self.host.hooks.check(packs_of(fused.model))
         self.bound = fused.model
@@ -164,6 +184,7 @@ class Pipeline:
                 names,
                 options.layout,
                 free=options.io_layout == "onnx",
+                free_caches=self.attends,
                 channels_first=options.channels_first,
             ),
             local=options.layout_plan == "local",

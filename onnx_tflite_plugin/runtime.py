@@ -8,13 +8,19 @@
     other = session.stream()                    # another stream through the loaded model, with its own states
     ended = Session("model.end.onnx", states_of=session)  # another signature of the file, with the same states
 
+Caches of language models are states, which stay in ONNX Runtime's memory:
+
+    prompt = Session("model.prefill_128.onnx")
+    decode = Session("model.decode.onnx", states_of=prompt)
+    tokens = decode.generate([3, 17, 5], 32, prompt=prompt)
+
 Needs the extra ``runtime``. Models without states are supported as well.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +29,9 @@ from typing import Any
 import numpy as np
 
 from onnx_tflite_plugin.errors import MissingExtra
-from onnx_tflite_plugin.graph.metadata import CarriedState, read_authored, read_states
+from onnx_tflite_plugin.graph.decoder import Decoder, Interface, recognize_decoder
+from onnx_tflite_plugin.graph.metadata import CarriedState, is_causal, read_authored, read_states
+from onnx_tflite_plugin.graph.ort_caches import BoundCaches
 from onnx_tflite_plugin.graph.ort_values import UNKNOWN_TO_NUMPY, dtype_of, from_value, to_value
 from onnx_tflite_plugin.graph.serialized import Converted
 from onnx_tflite_plugin.source.model import Array
@@ -50,6 +58,11 @@ class Port:
         """Return the dtype in numpy, or in ml_dtypes if numpy lacks it."""
         own = UNKNOWN_TO_NUMPY.get(self.type)
         return np.dtype(own[0] if own else _RENAMED.get(self.type, self.type))
+
+    @property
+    def static_shape(self) -> tuple[int, ...]:
+        """Return the shape, dynamic dimensions as 1."""
+        return tuple(size if isinstance(size, int) else 1 for size in self.shape)
 
     def __str__(self) -> str:
         sizes = ", ".join("?" if size is None else str(size) for size in self.shape)
@@ -91,25 +104,29 @@ class Session:
             options.log_severity_level = 3  # otherwise ONNX Runtime warns of every state's default value
         try:
             self._session = onnxruntime.InferenceSession(model, options, providers=list(providers))
-            states = read_states(self._session.get_modelmeta().custom_metadata_map)
+            metadata = self._session.get_modelmeta().custom_metadata_map
+            states = read_states(metadata)
         except Exception as error:
             raise ValueError(f"the model cannot be loaded: {error}") from error
         self._ort_value = onnxruntime.OrtValue
         self._next_states: dict[str, str] = {state.output: state.input for state in states}
-        quantized = _quantization(self._session.get_modelmeta().custom_metadata_map)
+        quantized = _quantization(metadata)
         fed = [replace(_port(port), **quantized.get(port.name, {})) for port in self._session.get_inputs()]
         defaults = [_port(port) for port in self._session.get_overridable_initializers()]
         self._ports = {port.name: port for port in (*fed, *defaults)}
+        results = [replace(_port(port), **quantized.get(port.name, {})) for port in self._session.get_outputs()]
+        causal = is_causal(metadata)
+        self._decoder = None if states else _decoder(fed, results, heads_first=causal)
+        pairs = self._decoder.caches if self._decoder else {}
+        self._next_states |= {output: name for name, output in pairs.items()}
+        self._caches = BoundCaches(self._session, pairs, in_place=causal)
         carried = self._state_names
         self.inputs = tuple(port for port in fed if port.name not in carried)
-        self.outputs = tuple(
-            replace(port, **quantized.get(port.name, {}))
-            for port in map(_port, self._session.get_outputs())
-            if port.name not in self._next_states
-        )
+        self.outputs = tuple(port for port in results if port.name not in self._next_states)
         used = (*self.inputs, *self.outputs, *(self._ports[name] for name in carried))
         self._bytewise = any(port.type in UNKNOWN_TO_NUMPY for port in used)
         self._initial = {state.input: self._initial_value(state) for state in states if state.initial is not None}
+        self._initial |= {name: np.zeros(self._ports[name].static_shape, np.float32) for name in pairs}
         self._carried: dict[str, Any] = {}
         if states_of is None:
             self.reset()
@@ -172,6 +189,9 @@ class Session:
         """Return a session for another stream through the same loaded model, with its own, initial states."""
         other = copy(self)
         other._carried = {}
+        other._caches = BoundCaches(
+            self._session, self._decoder.caches if self._decoder else {}, in_place=self._caches.in_place
+        )
         other.reset()
         return other
 
@@ -179,8 +199,11 @@ class Session:
         """Run the model and update its states. Returns all outputs by name in the model's order.
 
         Arrays must have the input's dtype; lists and numbers are converted to it. Raises ValueError for a name, dtype or
-        shape that is not the model's. A run that fails leaves the states unchanged.
+        shape that is not the model's. A run that fails leaves the states unchanged, but for caches that are written in place.
         """
+        if self._decoder is not None:
+            found = self._caches.run(self._check_inputs(inputs), self._carried, [port.name for port in self.outputs])
+            return {port.name: from_value(value, port.type) for port, value in zip(self.outputs, found, strict=True)}
         feeds = {**self._own_states(), **self._check_inputs(inputs)}
         names = [port.name for port in self.outputs]
         wanted = [*names, *self._next_states]
@@ -195,6 +218,59 @@ class Session:
             results = returned = self._session.run(wanted, feeds)
         self._carried.update(zip(self._next_states.values(), returned[len(names) :], strict=True))
         return dict(zip(names, results, strict=False))
+
+    def generate(
+        self,
+        tokens: Sequence[int],
+        count: int,
+        *,
+        start: int = 0,
+        stop: Collection[int] = (),
+        prompt: Session | None = None,
+    ) -> list[int]:
+        """Return up to ``count`` tokens that follow ``tokens``, each the one of the greatest score.
+
+        ``start``: the position of the first token; caches hold those before it. ``stop``: tokens that end the result.
+        ``prompt``: a session of the signature for prompts, with which this session shares its caches (``states_of``); it runs as
+        many tokens at a time as it takes, and this session the rest.
+        Raises ValueError for a model that is no language model with scores, or for more tokens than the caches hold.
+        """
+        given, names = list(tokens), [port.name for port in self.outputs]
+        if self._decoder is None or len(names) != 1:
+            raise ValueError("the model has no tokens, positions and caches, or no scores")
+        if not given or start < 0 or start + len(given) + count - 1 > self._decoder.slots:
+            raise ValueError(
+                f"{len(given)} tokens from position {start} and {count} more: the caches hold {self._decoder.slots}"
+            )
+        done = 0 if prompt is None else prompt._run_prompt(given[:-1], start)
+        result: list[int] = []
+        for position in range(start + done, start + len(given) + count - 1):
+            known = position - start
+            scores = self._run_tokens((given + result)[known : known + 1], position)[names[0]]
+            if known >= len(given) - 1:
+                result.append(int(scores.reshape(-1, scores.shape[-1])[-1].argmax()))
+                if result[-1] in stop:
+                    break
+        return result
+
+    def _run_prompt(self, tokens: Sequence[int], start: int) -> int:
+        """Run as many tokens as fit the length of a run; returns their number."""
+        if self._decoder is None:
+            raise ValueError("the session of the prompt is not of a language model")
+        length = self._decoder.length or max(len(tokens), 1)
+        whole = len(tokens) // length * length
+        for first in range(0, whole, length):
+            self._run_tokens(tokens[first : first + length], start + first)
+        return whole
+
+    def _run_tokens(self, tokens: Sequence[int], position: int) -> dict[str, Array]:
+        """Run tokens from a position on."""
+        assert self._decoder is not None
+        dtype = self._ports[self._decoder.tokens].dtype
+        places = self._decoder.position_inputs(position, len(tokens))
+        name = self._decoder.positions
+        places[name] = places[name].astype(self._ports[name].dtype)
+        return self.run({self._decoder.tokens: np.asarray([tokens], dtype), **places})
 
     # --- inputs -------------------------------------------------------------------------------
 
@@ -222,6 +298,18 @@ class Session:
 
     def _to_array(self, value: Any, port: Port) -> Array:
         return np.array(from_value(value, port.type) if isinstance(value, self._ort_value) else value)
+
+
+def _decoder(inputs: Sequence[Port], outputs: Sequence[Port], *, heads_first: bool) -> Decoder | None:
+    """Return the interface of a language model whose caches are float32 of static shapes; None for other models."""
+    known = [Interface(port.name, _RENAMED.get(port.type, port.type), port.shape) for port in inputs]
+    found = recognize_decoder(known, [port.name for port in outputs], heads_first=heads_first)
+    before, after = ({port.name: port for port in ports} for ports in (inputs, outputs))
+    pairs = found.caches.items() if found else ()
+    if any((before[a].type, before[a].shape) != (after[b].type, after[b].shape) for a, b in pairs):
+        return None
+    kept = [before[name] for name, _ in pairs]
+    return found if all(port.type == "float" and port.shape == port.static_shape for port in kept) else None
 
 
 def _port(info: Any) -> Port:

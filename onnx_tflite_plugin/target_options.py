@@ -54,6 +54,12 @@ def target_of(options: ConvertOptions, host: Host) -> Target:
             f"--weights-dtype {options.weights_dtype}: target {target.name} has one dtype for weights; use "
             "--weights-dtype auto or keep"
         )
+    if options.attention == "causal" and not target.attends_causally:
+        raise UnsupportedOption(
+            f"--attention causal: target {target.name} has no operator for attention over a cache; use --attention file or "
+            "--target onnxruntime"
+        )
+    target = replace(target, attends_causally=options.attention == "causal")
     if options.weights_dtype == "keep":
         # No integer kernel of ONNX Runtime loads int2 weights.
         target = replace(target, weights={dtype: kept for dtype, kept in target.weights.items() if dtype == "int2"})

@@ -46,6 +46,7 @@ class Target(Checked):
     at load time. ``multiplies_dynamically``: dynamic quantization makes products faster.
     ``rounds_activations``: activations of integer weights, and products of two activations, are rounded as in LiteRT's
     kernels if that is cheap. ``rotates_embeddings``: rotary embeddings are one operator of the runtime's own domain.
+    ``attends_causally``: attention over a cache is one operator of the runtime's own domain, which writes the cache.
     ``fused_blocks``: least and greatest power of two of block sizes that a product accepts as stored;
     any if None. ``int4_block``: weights of 4 and 2 bits with a scale per row are multiplied in int4 blocks of at most this
     size, with repeated scales, because the runtime fuses such products; 0 if it does not.
@@ -86,6 +87,7 @@ class Target(Checked):
     multiplies_dynamically: bool = False
     rounds_activations: bool = False
     rotates_embeddings: bool = False
+    attends_causally: bool = False
     last_axes_only: frozenset[str] = frozenset()
     no_int8_moves: frozenset[str] = frozenset()
     no_int8_from: int = 99

@@ -7,6 +7,7 @@ Every key and its text is written and read only here.
 | model | ``state`` | JSON, an object per state: see :class:`CarriedState`; none if every run starts anew |
 | model | ``weights`` | JSON, ``{dtype: number of 8-bit products whose weights have it}`` |
 | model | ``runtime`` | the runtime that the model is for, if an If selects its weights |
+| model | ``attention`` | ``causal`` if masks were declared causal, so that caches are written in place |
 | model | ``signature`` | the key of the converted signature |
 | model | ``part`` | JSON, ``{"inputs": [...], "outputs": [...]}``: the tensors between which the subgraph was cut |
 | model | ``source`` | JSON, the author's description of the model: see :func:`write_authored` |
@@ -30,6 +31,7 @@ from onnx_tflite_plugin.source.model import Array
 
 PREFIX = "onnx_tflite_plugin."
 _STATE, _WEIGHTS = PREFIX + "state", PREFIX + "weights"
+_ATTENTION = PREFIX + "attention"
 _SIGNATURE, _PART, _SOURCE = PREFIX + "signature", PREFIX + "part", PREFIX + "source"
 
 
@@ -110,6 +112,16 @@ def forgets(given: Mapping[str, str]) -> bool:
 def write_runtime(given: MutableMapping[str, str], runtime: str) -> None:
     """Write the runtime that the model is for."""
     given[PREFIX + "runtime"] = runtime
+
+
+def write_causal(given: MutableMapping[str, str]) -> None:
+    """Write that masks are causal, positions consecutive, and caches written in place."""
+    given[_ATTENTION] = "causal"
+
+
+def is_causal(given: Mapping[str, str]) -> bool:
+    """True if masks were declared causal, and caches may be written in place."""
+    return given.get(_ATTENTION) == "causal"
 
 
 def write_weights(given: MutableMapping[str, str], products: Mapping[str, int]) -> None:

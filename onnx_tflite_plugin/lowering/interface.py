@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from onnx_tflite_plugin.binding.bound import BoundGraph
 from onnx_tflite_plugin.errors import CONTRADICTION, InvalidModel, Problem, UnsupportedOption
+from onnx_tflite_plugin.graph.decoder import NEXT, cache_pairs
 from onnx_tflite_plugin.graph.names import resolve_keys
 from onnx_tflite_plugin.layout.propagation import InterfaceLayouts
 from onnx_tflite_plugin.layout.tensor_layout import TensorLayout, layout_of_permutation, source_layout
@@ -106,7 +107,7 @@ def _interface_names(inputs: Sequence[Named], outputs: Sequence[Named]) -> Inter
         return name
 
     def leaving(given: str | None, tensor: Tensor) -> str:
-        return tensor.name if given is None else f"{given}:next" if given in entering else given
+        return tensor.name if given is None else f"{given}{NEXT}" if given in entering else given
 
     return InterfaceNames(
         tuple(named(tensor.name if given is None else given, tensor) for given, tensor in inputs),
@@ -115,11 +116,18 @@ def _interface_names(inputs: Sequence[Named], outputs: Sequence[Named]) -> Inter
 
 
 def interface_layouts(
-    main: BoundGraph, names: InterfaceNames, layouts: Mapping[str, str], *, free: bool, channels_first: bool = False
+    main: BoundGraph,
+    names: InterfaceNames,
+    layouts: Mapping[str, str],
+    *,
+    free: bool,
+    channels_first: bool = False,
+    free_caches: bool = False,
 ) -> InterfaceLayouts:
     """Return layouts of graph inputs and outputs: requested ones by name, others the file's unless ``free``.
 
     ``channels_first``: tensors of rank 4 get their last axis after the first, unless a layout is requested for them.
+    ``free_caches``: inputs and outputs of one name may follow the plan.
 
     Raises UnsupportedOption for a name that the model does not have, or letters that do not permute its axes.
     """
@@ -140,6 +148,11 @@ def interface_layouts(
         asked.update({tensor: layout_of_permutation(tensor.dims, [0, 3, 1, 2]) for tensor in images})
     if free:
         return InterfaceLayouts(asked, frozenset(t for t in edges if t not in asked and t.rank > 1))
+    if free_caches:
+        pairs = cache_pairs(names.inputs, names.outputs)
+        caches = {by_name[name] for name in (*pairs, *pairs.values())} - asked.keys()
+        fixed = {tensor: layout for tensor, layout in edges.items() if tensor not in caches}
+        return InterfaceLayouts({**fixed, **asked}, frozenset(caches))
     return InterfaceLayouts({**edges, **asked})
 
 

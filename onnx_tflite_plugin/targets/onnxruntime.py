@@ -36,6 +36,7 @@ ONNXRUNTIME = Target(
     rounds_activations=True,
     # 4 heads of 16: 1.2 us, 7.9 us decomposed; 64 rows of 8 heads of 64: 15.8 us, 49.5 us decomposed.
     rotates_embeddings=True,
+    attends_causally=True,
     clips_integers=True,
     prefers=frozenset({"GlobalAveragePool"}),
     blocks_channels=frozenset({"Conv", "Relu", "Add", "MaxPool", "AveragePool", "GlobalAveragePool"}),

@@ -24,6 +24,7 @@ from onnx_tflite_plugin.verify.comparison.tolerance import Tolerance
 from onnx_tflite_plugin.verify.comparison.trial import Run
 from onnx_tflite_plugin.verify.examined import Examined
 from onnx_tflite_plugin.verify.inputs import rounded
+from onnx_tflite_plugin.verify.inputs.causal import causal_inputs
 from onnx_tflite_plugin.verify.inputs.user_data import Given
 from onnx_tflite_plugin.verify.inputs.widths import compared_by_width
 from onnx_tflite_plugin.verify.operators import singly
@@ -88,6 +89,7 @@ def verify(
     stored = [tensor.name for tensor in entry.inputs]
     ranges = resolve_keys(ranges or {}, entry.input_names, stored, "--range")
     shapes = None if shapes is None else resolve_keys(shapes, entry.input_names, stored, "--input-shape")
+    inputs = causal_inputs(examined.session, runs) if inputs is None else inputs
     asked = _Asked(inputs, seed, runs, shapes, ranges, tolerance is None, bisect, host)
     with recorded_crashes() as crashes:
         try:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from onnx_tflite_plugin.errors import VerificationError
-from onnx_tflite_plugin.graph.metadata import CarriedState, TensorValue, props, read_states, read_tensor
+from onnx_tflite_plugin.graph.decoder import cache_pairs
+from onnx_tflite_plugin.graph.metadata import CarriedState, TensorValue, is_causal, props, read_states, read_tensor
 from onnx_tflite_plugin.graph.ort_values import UNKNOWN_TO_NUMPY, dtype_of, from_value, to_value
 from onnx_tflite_plugin.graph.serialized import read_onnx
 from onnx_tflite_plugin.source.model import Array
@@ -54,6 +55,8 @@ class OnnxRuntime:
         self.inputs = tuple(info for info in proto.graph.input if info.name not in fed | stored)
         self.outputs = tuple(info for info in proto.graph.output if info.name not in carried)
         self.tensor_values = tensor_values(proto)
+        in_place = is_causal(props(proto.metadata_props))
+        self._caches = cache_pairs([x.name for x in self.inputs], [x.name for x in self.outputs]) if in_place else {}
         self._defaults = stored
         self._carried: dict[str, Array] = {}
         self._kept: dict[str, Array] = {}
@@ -132,11 +135,29 @@ class OnnxRuntime:
 
     def invoke(self, names: Sequence[str], feeds: Mapping[str, Array]) -> Sequence[Array]:
         """What the session returns under these names, whatever it raises."""
+        if self._caches:
+            return self._invoke_in_place(names, feeds)
         if not self._bytewise:
             return self.session.run(names, feeds)  # type: ignore[no-any-return]
         given = {name: to_value(array, self._dtypes[name]) for name, array in feeds.items()}
         returned = zip(names, self.session.run_with_ort_values(names, given), strict=True)
         return [from_value(value, self._dtypes[name]) for name, value in returned]
+
+    def _invoke_in_place(self, names: Sequence[str], feeds: Mapping[str, Array]) -> Sequence[Array]:
+        """Return the same with caches written in place, as their operator does: slots that it does not write keep their values."""
+        binding = self.session.io_binding()
+        arrays = {name: np.array(array, order="C") for name, array in feeds.items()}  # values refer to their memory
+        values = {name: to_value(array, self._dtypes[name]) for name, array in arrays.items()}
+        places = {output: values[given] for given, output in self._caches.items()}
+        for name, value in values.items():
+            binding.bind_ortvalue_input(name, value)
+        for name in names:
+            if name in places:
+                binding.bind_ortvalue_output(name, places[name])
+            else:
+                binding.bind_output(name, "cpu")
+        self.session.run_with_iobinding(binding)
+        return [np.array(value.numpy()) for value in binding.get_outputs()]
 
     def values(self) -> Mapping[str, Array]:
         """Outputs, states and the values asked for, by name, as the last run left them."""

@@ -1,0 +1,88 @@
+"""Attention over caches: as it is exported in two forms, and what looks like it and is something else.
+
+Positions are the last of the cache, so that every slot holds a value that the operator keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from conformance.builder import TensorRef
+from conformance.case import Case
+from conformance.language_model import Attention, Sizes, causal_mask, table_mask
+from conformance.models import Net, net, tensor
+from onnx_tflite_plugin.source.model import Array
+
+OP = "SOFTMAX"
+NODE = "com.microsoft.GroupQueryAttention"
+ROWS, COLUMNS = Sizes("rows"), Sizes("columns")
+
+
+def cases() -> Iterator[Case]:
+    for sizes in (ROWS, COLUMNS):
+        yield attention(f"of one token, {sizes.form}", sizes, 1)
+        yield attention(f"of five tokens, {sizes.form}", sizes, 5)
+    yield attention("of one token, as in the file", ROWS, 1, options={}, nodes={NODE: 0})
+    yield attention("of one token, opset 13", ROWS, 1, opsets=(13,))
+    yield attention("of one token to each head", replace(ROWS, groups=6), 1)
+    yield attention("of one token to one group", replace(COLUMNS, groups=1), 1)
+    yield attention("of five tokens within seven", replace(ROWS, window=7), 5)
+    yield attention("of one token, and a write that nothing reads", ROWS, 1, writes=True)
+    yield other("of heads of 12 elements", replace(ROWS, depth=12))
+    yield other("to later tokens", ROWS, allowed=np.ones((19, 19), bool))
+    yield other(
+        "to tokens and none before the third", ROWS, allowed=np.tril(np.ones((19, 19), bool)) & (np.arange(19) != 2)
+    )
+    yield other("to keys of another position", ROWS, shifts=True)
+
+
+def attention(
+    name: str,
+    sizes: Sizes,
+    count: int,
+    *,
+    allowed: Array | None = None,
+    writes: bool = False,
+    shifts: bool = False,
+    **case: Any,
+) -> Case:
+    """``allowed``: the constant table of the mask. ``writes``: one more cache. ``shifts``: values are written elsewhere."""
+
+    def draw(model: Net) -> None:
+        positions = model.input(tensor(count, dtype="int32", name="positions"))
+        mask = (
+            table_mask(model, sizes, count, positions, allowed=allowed)
+            if sizes.form == "rows"
+            else model.input(tensor(1, 1, count, sizes.slots, name="mask"))
+        )
+        made = Attention(model, sizes, count, positions, mask)
+        widths = (sizes.heads, sizes.groups, sizes.groups)
+        q, k, v = (model.input(tensor(1, count, heads * sizes.depth)) for heads in widths)
+        keys, values = (model.input(tensor(*shape)) for shape in sizes.cache_shapes)
+        written = made.write(keys, k, 0), (_shifted(model, sizes, count) if shifts else made).write(values, v, 1)
+        outputs = [made.attend(q, *written), *written]
+        if writes:
+            outputs.append(made.write(model.input(tensor(*sizes.cache_shapes[0])), k, 0))
+        model.output(*outputs)
+
+    start = sizes.slots - count
+    given = {"positions": np.arange(start, sizes.slots, dtype=np.int32)}
+    given |= {"mask": causal_mask(sizes, start, count)} if sizes.form == "columns" else {}
+    given |= {"elsewhere": given["positions"]} if shifts else {}
+    options = {"options": {"attention": "causal"}, "nodes": {NODE: 1}, "targets": ("onnxruntime",), "given": given}
+    return net(OP, f"attention over a cache {name}", draw, **{**options, **case})
+
+
+def other(name: str, sizes: Sizes, **case: Any) -> Case:
+    """Attention that the operator of the runtime cannot express, and that stays as in the file."""
+    return attention(name, sizes, 1, nodes={NODE: 0}, **case)
+
+
+def _shifted(model: Net, sizes: Sizes, count: int) -> Attention:
+    """Return writes at positions of another input."""
+    elsewhere: TensorRef = model.input(tensor(count, dtype="int32", name="elsewhere"))
+    return Attention(model, sizes, count, elsewhere, elsewhere)

@@ -1,0 +1,217 @@
+"""A small language model with a key-value cache, as PyTorch exports one: a signature for a prompt and one for a single token.
+
+``rows``: caches have the axes batch, slot, group, element; masks come from a constant table. ``columns``: caches have groups first and
+values transposed; masks are inputs, and queries that share keys are rows of one product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from conformance.builder import ModelBuilder, TensorRef
+from conformance.models import Net, Spec, constant, drawn, tensor
+from onnx_tflite_plugin.source.model import Array
+
+FORBIDDEN = -1e4
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of a model. ``window``: tokens that each token attends to, itself included; 0 for all. ``length``: of a prompt."""
+
+    form: str = "rows"
+    layers: int = 2
+    vocabulary: int = 31
+    width: int = 24
+    heads: int = 6
+    groups: int = 2
+    depth: int = 8
+    slots: int = 19
+    length: int = 5
+    window: int = 0
+
+    @property
+    def cache_shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Shapes of keys and values."""
+        if self.form == "rows":
+            return ((1, self.slots, self.groups, self.depth),) * 2
+        return (1, self.groups, self.slots, self.depth), (1, self.groups, self.depth, self.slots)
+
+
+def language_model(sizes: Sizes = Sizes()) -> bytes:
+    """Return a model of the signatures ``prefill_N`` and ``decode``."""
+    model = ModelBuilder("a small language model with random weights")
+    for key, count in ((f"prefill_{sizes.length}", sizes.length), ("decode", 1)):
+        net = Net()
+        net.model, net.graph = model, model.main if count > 1 else model.subgraph(key)
+        _Signature(net, sizes, count, key).draw()
+    return model.build()
+
+
+def weights(name: str, *shape: int) -> Spec:
+    """Return drawn weights that keep the scale of activations."""
+    return constant(drawn(*shape, seed=name) / np.float32(np.sqrt(shape[-1])))
+
+
+class _Signature:
+    """One signature, layer by layer."""
+
+    def __init__(self, net: Net, sizes: Sizes, count: int, key: str) -> None:
+        self.net, self.sizes, self.count, self.key = net, sizes, count, key
+        self.given: dict[str, TensorRef] = {}
+        self.results: dict[str, TensorRef] = {}
+
+    def draw(self) -> None:
+        sizes, count = self.sizes, self.count
+        tokens = self._input("tokens", tensor(1, count, dtype="int32"))
+        positions = self._input("input_pos", tensor(count, dtype="int32"))
+        table = weights("embedding", sizes.vocabulary, sizes.width)
+        flat = self.net.call("RESHAPE", [tokens, constant([count])], tensor(count, dtype="int32"))
+        x = self.net.call("EMBEDDING_LOOKUP", [flat, table], tensor(count, sizes.width))
+        places = self.net.call(
+            "GATHER", [weights("places", sizes.slots, sizes.width), positions], tensor(count, sizes.width)
+        )
+        x = self.net.call("ADD", [x, places], tensor(count, sizes.width))
+        x = self.net.call("RESHAPE", [x, constant([1, count, sizes.width])], tensor(1, count, sizes.width))
+        attention = Attention(self.net, sizes, count, positions, self._mask(positions))
+        for k in range(sizes.layers):
+            x = self._layer(attention, x, k, last=k == sizes.layers - 1)
+        if count == 1:
+            self.results["logits"] = self._dense(x, table, sizes.vocabulary)
+        self.net.output(*self.results.values())
+        named = {name: int(ref) for name, ref in self.given.items()}
+        outputs = {name: int(ref) for name, ref in self.results.items()}
+        self.net.model.signature(self.key, named, outputs, self.net.graph.index)
+
+    def _input(self, name: str, spec: Spec) -> TensorRef:
+        self.given[name] = self.net.graph.input(f"{self.key}_{name}", spec.shape, spec.dtype)
+        return self.given[name]
+
+    def _mask(self, positions: TensorRef) -> TensorRef:
+        if self.sizes.form == "rows":
+            return table_mask(self.net, self.sizes, self.count, positions)
+        return self._input("mask", tensor(1, 1, self.count, self.sizes.slots))
+
+    def _layer(self, attention: Attention, x: TensorRef, k: int, *, last: bool) -> TensorRef:
+        sizes = self.sizes
+        caches = [
+            self._input(f"kv_cache_{kind}_{k}", tensor(*shape))
+            for kind, shape in zip("kv", sizes.cache_shapes, strict=True)
+        ]
+        q, new_keys, new_values = (
+            self._dense(x, weights(f"{name}{k}", heads * sizes.depth, sizes.width), heads * sizes.depth)
+            for name, heads in (("q", sizes.heads), ("k", sizes.groups), ("v", sizes.groups))
+        )
+        keys = attention.write(caches[0], new_keys, 0)
+        values = attention.write(caches[1], new_values, 1)
+        self.results |= {f"kv_cache_k_{k}": keys, f"kv_cache_v_{k}": values}
+        if last and self.count > 1:
+            return x
+        y = attention.attend(q, keys, values)
+        y = self._dense(y, weights(f"o{k}", sizes.width, sizes.heads * sizes.depth), sizes.width)
+        return self.net.call("ADD", [x, y], tensor(1, self.count, sizes.width))
+
+    def _dense(self, x: TensorRef, matrix: Spec, out: int) -> TensorRef:
+        return self.net.call("FULLY_CONNECTED", [x, matrix, None], tensor(1, self.count, out), keep_num_dims=True)
+
+
+def table_mask(net: Net, sizes: Sizes, count: int, positions: TensorRef, *, allowed: Array | None = None) -> TensorRef:
+    """Return rows of a constant causal mask at the positions; ``allowed``: another table."""
+    if allowed is None:
+        at, slots = np.indices((sizes.slots, sizes.slots))
+        allowed = (slots <= at) & ((slots > at - sizes.window) if sizes.window else True)
+    table = constant(np.where(allowed, 0, FORBIDDEN).astype(np.float32).reshape(sizes.slots, 1, 1, sizes.slots))
+    rows = net.call("RESHAPE", [positions, constant([count, 1])], tensor(count, 1, dtype="int32"))
+    found = net.call("GATHER_ND", [table, rows], tensor(count, 1, 1, sizes.slots))
+    return net.call("RESHAPE", [found, constant([1, 1, count, sizes.slots])], tensor(1, 1, count, sizes.slots))
+
+
+class Attention:
+    """Writes into caches and attention over them, of one signature."""
+
+    def __init__(self, net: Net, sizes: Sizes, count: int, positions: TensorRef, mask: TensorRef) -> None:
+        self.net, self.sizes, self.count, self.mask = net, sizes, count, mask
+        first = net.call("SLICE", [positions, constant([0]), constant([1])], tensor(1, dtype="int32"))
+        self.first = net.call("RESHAPE", [first, constant(np.zeros(0, np.int32))], tensor(dtype="int32"))
+        self._starts: dict[int, TensorRef] = {}
+
+    def write(self, cache: TensorRef, new: TensorRef, kind: int) -> TensorRef:
+        """Write new rows [1, count, groups * depth] into the keys, ``kind`` 0, or values, 1."""
+        sizes, count = self.sizes, self.count
+        shape = tensor(1, count, sizes.groups, sizes.depth)
+        update = self.net.call("RESHAPE", [new, constant(list(shape.shape))], shape)
+        axis = 1
+        if sizes.form == "columns":
+            axis, perm = ((2, [0, 2, 1, 3]), (3, [0, 2, 3, 1]))[kind]
+            update = self.net.call("TRANSPOSE", [update, constant(perm)], tensor(*(shape.shape[k] or 0 for k in perm)))
+        result = tensor(*sizes.cache_shapes[kind])
+        return self.net.call("DYNAMIC_UPDATE_SLICE", [cache, update, self.start(axis)], result)
+
+    def start(self, axis: int) -> TensorRef:
+        """Return the start of a write along an axis."""
+        if axis not in self._starts:
+            parts = [self.first if k == axis else constant(np.zeros((), np.int32)) for k in range(4)]
+            self._starts[axis] = self.net.call("PACK", parts, tensor(4, dtype="int32"), values_count=4)
+        return self._starts[axis]
+
+    def attend(self, q: TensorRef, keys: TensorRef, values: TensorRef) -> TensorRef:
+        """Return the results [1, count, heads * depth] of queries of that shape."""
+        sizes, count, call = self.sizes, self.count, self.net.call
+        shape = (1, count, sizes.heads, sizes.depth)
+        q = call("RESHAPE", [q, constant(list(shape))], tensor(*shape))
+        q = call("MUL", [q, constant(np.float32(sizes.depth**-0.5))], tensor(*shape))
+        q = call("TRANSPOSE", [q, constant([0, 2, 1, 3])], tensor(1, sizes.heads, count, sizes.depth))
+        y = (self._by_rows if sizes.form == "rows" else self._by_columns)(q, keys, values)
+        y = call("TRANSPOSE", [y, constant([0, 2, 1, 3])], tensor(*shape))
+        flat = (1, count, sizes.heads * sizes.depth)
+        return call("RESHAPE", [y, constant(list(flat))], tensor(*flat))
+
+    def _by_rows(self, q: TensorRef, keys: TensorRef, values: TensorRef) -> TensorRef:
+        """Repeat keys and values for the heads of a group."""
+        sizes, count, call = self.sizes, self.count, self.net.call
+        k, v = (self._repeated(cache) for cache in (keys, values))
+        scores = tensor(1, sizes.heads, count, sizes.slots)
+        products = call("BATCH_MATMUL", [q, k], scores, adj_y=True)
+        masked = call("ADD", [products, self.mask], scores)
+        probabilities = call("SOFTMAX", [masked], scores, beta=1.0)
+        return call("BATCH_MATMUL", [probabilities, v], tensor(1, sizes.heads, count, sizes.depth))
+
+    def _repeated(self, cache: TensorRef) -> TensorRef:
+        sizes, call = self.sizes, self.net.call
+        groups, slots, depth, times = sizes.groups, sizes.slots, sizes.depth, sizes.heads // sizes.groups
+        first = call("TRANSPOSE", [cache, constant([0, 2, 1, 3])], tensor(1, groups, slots, depth))
+        apart = call("RESHAPE", [first, constant([1, groups, 1, slots, depth])], tensor(1, groups, 1, slots, depth))
+        wide = [1, groups, times, slots, depth]
+        each = call("BROADCAST_TO", [apart, constant(wide)], tensor(*wide))
+        return call("RESHAPE", [each, constant([1, sizes.heads, slots, depth])], tensor(1, sizes.heads, slots, depth))
+
+    def _by_columns(self, q: TensorRef, keys: TensorRef, values: TensorRef) -> TensorRef:
+        """Make the heads of a group rows of one product."""
+        sizes, count, call = self.sizes, self.count, self.net.call
+        groups, times = sizes.groups, sizes.heads // sizes.groups
+        rows = times * count
+        q = call("RESHAPE", [q, constant([1, groups, rows, sizes.depth])], tensor(1, groups, rows, sizes.depth))
+        scores = tensor(1, groups, rows, sizes.slots)
+        products = call("BATCH_MATMUL", [q, keys], scores, adj_y=True)
+        mask = call("CONCATENATION", [self.mask] * times, tensor(1, 1, rows, sizes.slots), axis=2)
+        masked = call("ADD", [products, mask], scores)
+        probabilities = call("SOFTMAX", [masked], scores, beta=1.0)
+        y = call("BATCH_MATMUL", [probabilities, values], tensor(1, groups, rows, sizes.depth), adj_y=True)
+        shape = (1, sizes.heads, count, sizes.depth)
+        return call("RESHAPE", [y, constant(list(shape))], tensor(*shape))
+
+
+def causal_mask(sizes: Sizes, start: int, count: int) -> Array:
+    """Return the mask input of tokens from a position on."""
+    allowed = np.arange(sizes.slots) <= start + np.arange(count)[:, None]
+    return np.where(allowed, 0, FORBIDDEN).astype(np.float32).reshape(1, 1, count, sizes.slots)
+
+
+def feeds(sizes: Sizes, tokens: Mapping[str, Array], start: int) -> dict[str, Array]:
+    """Return tokens with positions and, where it is an input, the mask."""
+    count = tokens["tokens"].shape[1]
+    mask = {"mask": causal_mask(sizes, start, count)} if sizes.form == "columns" else {}
+    return {**tokens, "input_pos": np.arange(start, start + count, dtype=np.int32), **mask}

@@ -1,0 +1,89 @@
+"""Interface of a language model: tokens, positions, masks, caches and scores, recognized by dtype, shape and name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from onnx_tflite_plugin.source.model import Array
+
+NEXT = ":next"
+"""End of the name of an output that is the next value of an input."""
+FORBIDDEN = -1e4
+"""Score of a slot that a mask forbids; exp of it is 0."""
+
+Size = int | str | None
+
+
+class Interface(NamedTuple):
+    """A graph input or output. Dynamic dimensions are None or a name."""
+
+    name: str
+    dtype: str
+    shape: tuple[Size, ...]
+
+
+class Decoder(NamedTuple):
+    """Names of the inputs and outputs of a language model.
+
+    ``caches``: outputs by the inputs whose next values they are. ``length``: tokens of a run, None if dynamic. ``slots``: tokens that the
+    caches hold.
+    """
+
+    tokens: str
+    positions: str
+    masks: tuple[Interface, ...]
+    caches: Mapping[str, str]
+    length: int | None
+    slots: int
+
+    def position_inputs(self, start: int, count: int) -> dict[str, Array]:
+        """Return consecutive positions from ``start`` and causal masks, by input name."""
+        at = start + np.arange(count)
+        allowed = np.arange(self.slots) <= at[:, None]
+        inputs: dict[str, Array] = {self.positions: at.astype(np.int32)}
+        for mask in self.masks:
+            values = allowed if mask.dtype == "bool" else np.where(allowed, 0, FORBIDDEN)
+            shape = [*[1] * (len(mask.shape) - 2), count, self.slots]
+            inputs[mask.name] = values.astype(mask.dtype).reshape(shape)
+        return inputs
+
+
+def cache_pairs(inputs: Iterable[str], outputs: Iterable[str]) -> dict[str, str]:
+    """Return the outputs that are the next values of inputs, by the names of these, as caches of language models."""
+    given = set(outputs)
+    return {name: name + NEXT for name in inputs if name + NEXT in given}
+
+
+def recognize_decoder(
+    inputs: Sequence[Interface], outputs: Sequence[str], *, heads_first: bool = False
+) -> Decoder | None:
+    """Return the interface of a language model with caches; None for other models.
+
+    ``heads_first``: caches have the axes batch, head, slot, element. Otherwise the largest size is that of the slots.
+    """
+    caches = cache_pairs((one.name for one in inputs), outputs)
+    others = [one for one in inputs if one.name not in caches]
+    tokens = [one for one in others if one.dtype in ("int32", "int64") and len(one.shape) == 2]
+    positions = [one for one in others if one.dtype in ("int32", "int64") and len(one.shape) == 1]
+    masks = [one for one in others if one not in (*tokens, *positions)]
+    if not caches or len(tokens) != 1 or len(positions) != 1 or not all(map(_is_mask, masks)):
+        return None
+    length = tokens[0].shape[1]
+    kept = [one.shape for one in inputs if one.name in caches]
+    sizes = (
+        [shape[2] for shape in kept if len(shape) == 4] if heads_first else [size for shape in kept for size in shape]
+    )
+    slots = masks[0].shape[-1] if masks else max((size for size in sizes if isinstance(size, int)), default=None)
+    if not isinstance(slots, int):
+        return None
+    return Decoder(
+        tokens[0].name, positions[0].name, tuple(masks), caches, length if isinstance(length, int) else None, slots
+    )
+
+
+def _is_mask(one: Interface) -> bool:
+    """True for floats or truth values of all slots for each token."""
+    return one.dtype in ("float32", "bool") and len(one.shape) > 1 and set(one.shape[:-2]) <= {1}

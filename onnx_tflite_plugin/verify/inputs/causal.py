@@ -1,0 +1,34 @@
+"""Positions and masks of language models whose masks were declared causal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from onnx_tflite_plugin.graph.decoder import Interface, recognize_decoder
+from onnx_tflite_plugin.graph.metadata import is_causal, props
+from onnx_tflite_plugin.source.model import Array
+
+if TYPE_CHECKING:
+    from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
+
+_DTYPES = {1: "float32", 6: "int32", 7: "int64", 9: "bool"}
+
+
+def causal_inputs(session: OnnxRuntime, runs: int) -> list[Mapping[str, Array]] | None:
+    """Return consecutive positions and causal masks for each run, at the end of the caches first; None for other models."""
+    if not is_causal(props(session.proto.metadata_props)):
+        return None
+    inputs = [
+        Interface(
+            info.name,
+            _DTYPES.get(info.type.tensor_type.elem_type, ""),
+            tuple(size.dim_value or None for size in info.type.tensor_type.shape.dim),
+        )
+        for info in session.inputs
+    ]
+    decoder = recognize_decoder(inputs, [info.name for info in session.outputs], heads_first=True)
+    if decoder is None or decoder.length is None:
+        return None
+    last = decoder.slots - decoder.length
+    return [decoder.position_inputs(last * (runs - run) // runs, decoder.length) for run in range(runs)]

@@ -1,0 +1,327 @@
+"""Attention over a key-value cache, as language models write it: one operator that writes keys and values and attends to them.
+
+Scores are a product of queries and cached keys, plus a mask, then Softmax, then a product with cached values. Reshapes, transposes and
+repeated matrices between them are read as views, so that groups of heads are recognized in any arrangement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import permutations
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from onnx_tflite_plugin.api import (
+    Array,
+    Context,
+    Dims,
+    Implicit,
+    Instance,
+    NotQuantizable,
+    Operator,
+    Region,
+    Tensor,
+    Value,
+    fusion,
+    out,
+)
+from op_handlers.kernels.masks import attention_window
+from op_handlers.kernels.views import Makers, View, makers_of, positions, view_of
+from op_handlers.tensor.slicing import dynamic_update_slice
+
+HEAD_MULTIPLE = 8
+"""Number of which a head's size must be a multiple, in ONNX Runtime's operator."""
+
+
+class Cache(NamedTuple):
+    """A cache and its update. ``letters``: its axes, of batch b, group g, slot s and element h; ``position``: the first new slot."""
+
+    write: Operator
+    letters: str
+    position: Tensor
+
+    @property
+    def tensor(self) -> Tensor:
+        return self.write[0]
+
+    @property
+    def update_letters(self) -> str:
+        return self.letters.replace("s", "t")
+
+    def size(self, letter: str) -> int:
+        """Return the size of an axis; ``t`` is the number of new slots."""
+        tensor, letters = (self.write[1], self.update_letters) if letter == "t" else (self.write[0], self.letters)
+        return tensor.shape[letters.index(letter)]
+
+    def elements(self) -> Array:
+        """Return the positions of the elements as [group, slot, element]."""
+        whole = positions(self.tensor).transpose([self.letters.index(letter) for letter in "bgsh"])
+        return whole.reshape(whole.shape[1:])
+
+
+class Queries(NamedTuple):
+    """Queries with their axes, of batch b, head n, token t and element h; m are the elements of all heads."""
+
+    tensor: Tensor
+    letters: str
+
+
+class Rows(NamedTuple):
+    """Head and token of each row of scores, [batches, rows]."""
+
+    heads: Array
+    tokens: Array
+
+
+def cached_attentions(operators: Sequence[Operator]) -> Iterator[Region]:
+    """Yield every attention over a cache whose mask is causal, or causal within a window."""
+    makers = makers_of(operators)
+    for op in operators:
+        if op.code == "SOFTMAX" and op.options.beta == 1.0:
+            found = _Finder(operators, makers, op).find()
+            if found is not None:
+                yield found
+
+
+class _Finder:
+    """The search around one Softmax."""
+
+    def __init__(self, operators: Sequence[Operator], makers: Makers, softmax: Operator) -> None:
+        self.operators, self.makers, self.softmax = operators, makers, softmax
+
+    def find(self) -> Region | None:
+        """Return the region; None if the Softmax is not of attention over a cache."""
+        for scores, mask in self._masked_scores():
+            product = self.makers.get(scores.source)
+            if product is None or product.code != "BATCH_MATMUL" or None in product[out(0)].dims:
+                continue
+            values = next(filter(None, map(self._values, self.operators)), None)
+            q, left, k, right = self._operands(product)
+            if values is None or k is None or not scores.is_plain:
+                continue
+            found = self._attention(q, left, k, right, scores, mask, values)
+            if found is not None:
+                return found
+        return None
+
+    def _masked_scores(self) -> Iterator[tuple[View, Tensor]]:
+        """Yield both readings of the addition before the Softmax, as scores and mask."""
+        add = self.makers.get(self.softmax[0])
+        if add is None or add.code != "ADD" or add.options.fused_activation_function != "NONE":
+            return
+        for slot in (0, 1):
+            yield view_of(add[slot], self.makers), add[1 - slot]
+
+    def _operands(self, product: Operator) -> tuple[View, Array, Cache | None, Array]:
+        """Return the left operand's view, its rows, the cache on the right, and its matrices, [batches, depth, columns]."""
+        q, w = (view_of(product[slot], self.makers) for slot in (0, 1))
+        left = _matrices(q.ids, bool(product.options.adj_x))
+        return q, left, self._cache(w), _matrices(w.ids, bool(product.options.adj_y))
+
+    def _cache(self, view: View) -> Cache | None:
+        """Return the cache that a view reads, with its slots along the axis that is written and elements along the shorter other."""
+        write = self.makers.get(view.source)
+        if write is None or write.code != "DYNAMIC_UPDATE_SLICE" or write[0].dims[:1] != (1,) or write[0].rank != 4:
+            return None
+        whole, part = write[0].shape, write[1].shape
+        written = [axis for axis in range(1, 4) if whole[axis] != part[axis]]
+        start = self.makers.get(write[2])
+        if len(written) != 1 or start is None or start.code != "PACK" or len(start.inputs) != 4:
+            return None
+        position = start[written[0]]
+        zeros = [t for axis, t in enumerate(start.inputs) if axis != written[0]]
+        if position.is_constant or not all(t is not None and t.is_constant and not t.array.any() for t in zeros):
+            return None
+        others = [axis for axis in range(1, 4) if axis != written[0]]
+        letters = dict(zip((0, written[0], *others), "bsgh", strict=True))
+        return Cache(write, "".join(letters[axis] for axis in range(4)), position)
+
+    def _values(self, op: Operator) -> tuple[Array, Cache, Array, Operator] | None:
+        """Return the product of probabilities and cached values that an operator is."""
+        if op.code != "BATCH_MATMUL" or None in op[out(0)].dims:
+            return None
+        probabilities, rows, cache, matrices = self._operands(op)
+        if cache is None or probabilities.source is not self.softmax[out(0)] or not probabilities.is_plain:
+            return None
+        return rows, cache, matrices, op
+
+    def _attention(
+        self,
+        q: View,
+        left: Array,
+        keys: Cache,
+        right: Array,
+        scores: View,
+        mask: Tensor,
+        found: tuple[Array, Cache, Array, Operator],
+    ) -> Region | None:
+        """Return the region if all elements are where grouped attention has them."""
+        rows, values, matrices, product = found
+        queries = _queries(q.source, left, keys.size("t"), keys.size("g"))
+        v = view_of(product[1], self.makers)
+        if queries is None or keys.position is not values.position or not v.is_plain:
+            return None
+        (names, of), groups = queries, keys.size("g")
+        heads = prod(names.tensor.shape) // keys.size("t") // keys.size("h")
+        times, slots = heads // groups, keys.size("s")
+        if heads % groups or not _reads(keys, right, of.heads // times, transposed=True):
+            return None
+        # What each element of the scores is, as [head, token, slot].
+        cells = (of.heads * keys.size("t") + of.tokens)[..., None] * slots + np.arange(slots)
+        placed = cells.reshape(-1)[np.broadcast_to(scores.ids, self.softmax[0].shape)]
+        masks = view_of(mask, self.makers)
+        rows_of_mask = placed // slots % keys.size("t") * slots + placed % slots
+        if (placed % slots != np.arange(slots)).any() or not masks.is_plain:
+            return None
+        if (np.broadcast_to(masks.ids, placed.shape) != rows_of_mask).any():
+            return None
+        at = placed.reshape(-1)[rows][..., 0] // slots
+        if (placed.reshape(-1)[rows] != at[..., None] * slots + np.arange(slots)).any():
+            return None
+        if not _reads(values, matrices, at // keys.size("t") // times, transposed=False):
+            return None
+        window = attention_window(masks.source, keys.position, self.makers, keys.size("t"), slots)
+        result = self._result(product, at, heads, keys)
+        if window is None or result is None or keys.size("h") % HEAD_MULTIPLE:
+            return None
+        options: dict[str, Any] = {
+            "letters": (names.letters, keys.letters, values.letters),
+            "heads": heads,
+            "groups": groups,
+            "tokens": keys.size("t"),
+            "scale": q.scale * view_of(self.makers[scores.source][1], self.makers).scale,
+            "window": window,
+        }
+        inputs = [q.source, keys.write[1], values.write[1], keys.tensor, values.tensor, keys.position, masks.source]
+        return Region(inputs, [result, keys.write[out(0)], values.write[out(0)]], options)
+
+    def _result(self, product: Operator, rows: Array, heads: int, keys: Cache) -> Tensor | None:
+        """Return the last rearrangement of the product that has the heads of each token side by side."""
+        depth, tokens = keys.size("h"), keys.size("t")
+        order = rows % tokens * heads + rows // tokens  # token by token
+        cells = (order[..., None] * depth + np.arange(depth)).reshape(-1)
+        found: Tensor | None = None
+        tensor: Tensor | None = product[out(0)]
+        while tensor is not None:
+            view = view_of(tensor, self.makers)
+            if view.source is not product[out(0)] or not view.is_plain:
+                break
+            if (cells[view.ids.reshape(-1)] == np.arange(cells.size)).all():
+                found = tensor
+            users = [op for op in self.operators if tensor in op.inputs]
+            tensor = users[0].outputs[0] if len(users) == 1 else None
+        return found
+
+
+def _matrices(ids: Array, transposed: bool) -> Array:
+    """Return the matrices of an operand, [batches, rows, columns]."""
+    ids = ids.reshape(-1, *ids.shape[-2:])
+    return ids.swapaxes(1, 2) if transposed else ids
+
+
+def _queries(tensor: Tensor, rows: Array, tokens: int, groups: int) -> tuple[Queries, Rows] | None:
+    """Return the queries whose rows a product has, with the head and token of each."""
+    if None in tensor.dims or tensor.shape[:1] != (1,) or tensor.dtype != "float32":
+        return None
+    for letters, heads_first in _readings(tensor, tokens, rows.shape[-1]):
+        whole = heads_first.reshape(-1, rows.shape[-1])
+        place = np.zeros(whole.size, np.int32)
+        place[whole[:, 0]] = np.arange(len(whole))
+        at = place[rows[..., 0]]
+        if whole.shape[0] // tokens % groups == 0 and (whole[at] == rows).all():
+            return Queries(tensor, letters), Rows(at // tokens, at % tokens)
+    return None
+
+
+def _readings(tensor: Tensor, tokens: int, depth: int) -> Iterator[tuple[str, Array]]:
+    """Yield what the axes of queries may be, with the positions of the elements as [head, token, element]."""
+    if tensor.rank == 3 and tensor.shape[1] == tokens and not tensor.shape[2] % depth:
+        yield "btm", positions(tensor).reshape(tokens, -1, depth).swapaxes(0, 1)
+    for axes in permutations("nth") if tensor.rank == 4 else ():
+        letters = "b" + "".join(axes)
+        if tensor.shape[letters.index("t")] == tokens and tensor.shape[letters.index("h")] == depth:
+            yield letters, positions(tensor).transpose([letters.index(letter) for letter in "bnth"])[0]
+
+
+def _reads(cache: Cache, matrices: Array, groups: Array, *, transposed: bool) -> bool:
+    """True if each matrix is the cache's of the group that all rows of its batch belong to."""
+    of = groups[:, 0]
+    if (groups != of[:, None]).any() or len(matrices) != len(groups) or of.max(initial=0) >= cache.size("g"):
+        return False
+    wanted = cache.elements()[of]
+    found = matrices.swapaxes(1, 2) if transposed else matrices
+    return bool(wanted.shape == found.shape and (wanted == found).all())
+
+
+def attention_axes(at: Instance) -> str:
+    """Return the axes of queries, new keys and values, and caches."""
+    q, k, v = at.op.options.letters
+    slots = [q, k.replace("s", "t"), v.replace("s", "t"), k, v]
+    return ", ".join(" ".join(slot) for slot in slots) + f", _, _ -> _, {' '.join(k)}, {' '.join(v)}"
+
+
+def attention_layout(at: Instance) -> Implicit:
+    """Return the layout of GroupQueryAttention, with groups before slots in caches."""
+    queries = "b t n h" if at.op[0].rank == 4 else "b t m"
+    caches = dict.fromkeys((3, 4, out(1), out(2)), "b g s h")
+    return Implicit({0: queries, 1: "b t g h", 2: "b t g h", **caches})
+
+
+@fusion(
+    "CACHED_ATTENTION",
+    regions=cached_attentions,
+    trait="attends_causally",
+    layout=attention_layout,
+    axes=attention_axes,
+    quantization=NotQuantizable(),
+)
+def cached_attention(
+    ctx: Context, q: Value, k: Value, v: Value, keys: Value, values: Value, position: Value, _mask: Value
+) -> tuple[Value, Value, Value]:
+    """Emit com.microsoft's GroupQueryAttention, which writes new keys and values into the caches."""
+    options, tokens = ctx.options, ctx.options.tokens
+    rows = [ctx.ops.Reshape(x, [1, tokens, -1]) for x in (q, k, v)]
+    first = ctx.ops.Reshape(ctx.ops.Cast(position, to="int32"), [1])
+    last = ctx.ops.Add(first, np.asarray([tokens - 1], np.int32))
+    total = ctx.ops.Add(first, np.asarray([tokens], np.int32))
+    attributes = {"num_heads": options.heads, "kv_num_heads": options.groups, "scale": options.scale}
+    if options.window:
+        attributes["local_window_size"] = options.window
+    attend = ctx.ops.domain("com.microsoft").GroupQueryAttention
+    y, *caches = attend(*rows, keys, values, last, total, outputs=3, **attributes)
+    return ctx.reshape_to_slot(y, out(0)), *caches
+
+
+def cache_writes(operators: Sequence[Operator]) -> Iterator[Region]:
+    """Yield writes into caches that nothing reads, as in the last layer of a prefill, with the axes of caches of the same shape."""
+    letters: dict[Dims, str] = {}
+    for op in operators:
+        if op.code == "CACHED_ATTENTION":
+            letters |= {op[slot].dims: own for slot, own in zip((3, 4), op.options.letters[1:], strict=True)}
+    for op in operators:
+        if op.code == "DYNAMIC_UPDATE_SLICE" and op[0].dims in letters:
+            yield Region(op.inputs, op.outputs, {"letters": letters[op[0].dims]})
+
+
+def write_axes(at: Instance) -> str:
+    """Return the axes of a cache and its update."""
+    whole = at.op.options.letters
+    return f"{' '.join(whole)}, {' '.join(whole.replace('s', 't'))}, _ -> {' '.join(whole)}"
+
+
+@fusion(
+    "CACHE_WRITE",
+    regions=cache_writes,
+    after=("CACHED_ATTENTION",),
+    trait="attends_causally",
+    layout=Implicit({0: "b g s h", 1: "b g t h", out(0): "b g s h"}),
+    axes=write_axes,
+    indexed_by_axis={2: 0},
+    quantization=NotQuantizable(),
+)
+def cache_write(ctx: Context, cache: Value, update: Value, start: Value) -> Value:
+    """Emit what DYNAMIC_UPDATE_SLICE is, in the layout of attention."""
+    y: Value = dynamic_update_slice.lower(ctx, cache, update, start)
+    return y

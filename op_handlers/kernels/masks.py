@@ -1,0 +1,135 @@
+"""Masks of attention, computed for positions to learn which slots of a cache they allow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import Array, Operator, Tensor
+from op_handlers.kernels.views import Makers
+
+MAX_TRIALS = 48
+"""Number of positions at which a mask is computed, at most."""
+FORBIDDEN = -1e3
+"""Least score that forbids a slot; masks have -1e4 and less."""
+
+
+def attention_window(mask: Tensor, position: Tensor, makers: Makers, tokens: int, slots: int) -> int | None:
+    """Return 0 for a causal mask, the size of a causal window, or None for other masks.
+
+    The mask is computed at many positions of the first token. A mask that is a graph input counts as causal.
+    """
+    places = _position_input(position, makers)
+    if places is None or places.shape != (tokens,):
+        return None
+    window: int | None = None
+    last = slots - tokens
+    for start in dict.fromkeys([*np.linspace(0, last, min(last + 1, MAX_TRIALS), dtype=int)[::-1].tolist()]):
+        at = start + np.arange(tokens)
+        causal = np.arange(slots) <= at[:, None]
+        feeds = {places: at.astype(np.int64)}
+        try:
+            found = _evaluate(mask, makers, feeds, np.where(causal, 0.0, -np.inf)).reshape(tokens, slots)
+        except (LookupError, ValueError, IndexError):
+            return None
+        allowed = found == 0
+        if not (allowed | (found <= FORBIDDEN)).all():
+            return None
+        if window is None:  # at the last positions, where a window is seen
+            count = int(allowed[-1].sum())
+            window = 0 if count == last + tokens else count
+        within = causal if not window else causal & (np.arange(slots) > at[:, None] - window)
+        if (allowed != within).any():
+            return None
+    return window
+
+
+def _position_input(position: Tensor, makers: Makers) -> Tensor | None:
+    """Return the vector of positions whose first element is the position of a write."""
+    tensor = position
+    while (op := makers.get(tensor)) is not None:
+        starts = op.tensor(1) if op.code == "SLICE" else None
+        if op.code not in ("RESHAPE", "SLICE", "SQUEEZE", "CAST") or (starts is not None and starts.array.any()):
+            return None
+        tensor = op[0]
+    return tensor if tensor.rank == 1 and tensor.dtype in ("int32", "int64") else None
+
+
+def _evaluate(tensor: Tensor, makers: Makers, feeds: Mapping[Tensor, Array], causal: Array) -> Array:
+    """Return the value of a mask. Raises LookupError for operators that masks do not have."""
+    values: dict[Tensor, Array] = dict(feeds)
+
+    def value(tensor: Tensor) -> Array:
+        if tensor in values:
+            return values[tensor]
+        if tensor.is_constant:
+            return tensor.array
+        op = makers.get(tensor)
+        if op is None:
+            if tensor.dtype != "float32":
+                raise LookupError(tensor.name)
+            return causal.reshape(tensor.shape)
+        operands = [value(x) for x in op.inputs if x is not None]
+        values[tensor] = np.asarray(_COMPUTED[op.code](op, *operands))
+        return values[tensor]
+
+    with np.errstate(all="ignore"):
+        return value(tensor)
+
+
+def _call(function: Callable[..., Any], _op: Operator, *operands: Array) -> Array:
+    return np.asarray(function(*operands))
+
+
+def _reshape(op: Operator, x: Array, *_: Array) -> Array:
+    return x.reshape(op[~0].shape)
+
+
+def _gather_rows(_op: Operator, table: Array, rows: Array) -> Array:
+    found: Array = table[tuple(np.moveaxis(rows.astype(np.int64), -1, 0))]
+    return found
+
+
+def _gather(op: Operator, table: Array, rows: Array) -> Array:
+    return np.take(table, rows, axis=op.options.axis)
+
+
+def _all(op: Operator, x: Array, axes: Array) -> Array:
+    return np.asarray(x.all(axis=tuple(int(axis) for axis in axes.reshape(-1)), keepdims=bool(op.options.keep_dims)))
+
+
+def _slice(_op: Operator, x: Array, begin: Array, size: Array) -> Array:
+    ends = zip(begin.tolist(), size.tolist(), strict=True)
+    return x[tuple(slice(first, None if n < 0 else first + n) for first, n in ends)]
+
+
+def _cast(op: Operator, x: Array) -> Array:
+    return x.astype(op[~0].dtype)
+
+
+_COMPUTED: Mapping[str, Callable[..., Array]] = {
+    "ADD": partial(_call, np.add),
+    "SUB": partial(_call, np.subtract),
+    "MUL": partial(_call, np.multiply),
+    "LESS": partial(_call, np.less),
+    "LESS_EQUAL": partial(_call, np.less_equal),
+    "GREATER": partial(_call, np.greater),
+    "GREATER_EQUAL": partial(_call, np.greater_equal),
+    "LOGICAL_AND": partial(_call, np.logical_and),
+    "LOGICAL_OR": partial(_call, np.logical_or),
+    "LOGICAL_NOT": partial(_call, np.logical_not),
+    "SELECT": partial(_call, np.where),
+    "SELECT_V2": partial(_call, np.where),
+    "BROADCAST_TO": lambda op, x, _: np.broadcast_to(x, op[~0].shape),
+    "RESHAPE": _reshape,
+    "EXPAND_DIMS": _reshape,
+    "SLICE": _slice,
+    "CAST": _cast,
+    "GATHER": _gather,
+    "GATHER_ND": _gather_rows,
+    "REDUCE_ALL": _all,
+    "TRANSPOSE": lambda op, x, perm: x.transpose(perm.tolist()),
+}

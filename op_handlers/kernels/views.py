@@ -1,0 +1,77 @@
+"""Tensors as rearranged elements of others: what RESHAPE, TRANSPOSE, BROADCAST_TO and CONCATENATION of one tensor leave unchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from onnx_tflite_plugin.api import Array, Operator, Tensor
+
+Makers = Mapping[Tensor, Operator]
+
+
+class View(NamedTuple):
+    """A tensor whose elements are those of ``source``, times ``scale``; ``ids``: their positions in C order."""
+
+    source: Tensor
+    ids: Array
+    scale: float = 1.0
+
+    @property
+    def is_plain(self) -> bool:
+        """True if the elements are unchanged."""
+        return self.scale == 1.0
+
+
+def makers_of(operators: Sequence[Operator]) -> dict[Tensor, Operator]:
+    """Return the operator that computes each tensor."""
+    return {tensor: op for op in operators for tensor in op.outputs if tensor is not None}
+
+
+def positions(tensor: Tensor) -> Array:
+    """Return the positions of a tensor's elements, in its shape."""
+    return np.arange(prod(tensor.shape), dtype=np.int32).reshape(tensor.shape)
+
+
+def view_of(tensor: Tensor, makers: Makers) -> View:
+    """Return the tensor as a view of the first tensor upstream that is computed otherwise."""
+    op = makers.get(tensor)
+    found = None if op is None or None in tensor.dims else _step(op, makers)
+    if found is None or found.ids.shape != tensor.shape:
+        return View(tensor, positions(tensor))
+    return found
+
+
+def _step(op: Operator, makers: Makers) -> View | None:
+    """Return the result of an operator that rearranges or scales one tensor; None for others."""
+    if op.code == "CONCATENATION":
+        return _repeated(op, makers)
+    if op.code == "MUL" and op.options.fused_activation_function == "NONE":
+        for slot in (0, 1):
+            factor = op[1 - slot]
+            if factor.is_constant and factor.array.size == 1 and not op[slot].is_constant:
+                below = view_of(op[slot], makers)
+                return below._replace(scale=below.scale * float(factor.array.reshape(())))
+        return None
+    if op.code not in ("RESHAPE", "TRANSPOSE", "BROADCAST_TO"):
+        return None
+    below, shape = view_of(op[0], makers), op.outputs[0]
+    if shape is None or (op.code != "RESHAPE" and not op[1].is_constant):
+        return None
+    if op.code == "TRANSPOSE":
+        return below._replace(ids=below.ids.transpose([int(axis) for axis in op[1].array]))
+    if op.code == "RESHAPE":
+        return below._replace(ids=below.ids.reshape(shape.shape)) if below.ids.size == prod(shape.shape) else None
+    return below._replace(ids=np.broadcast_to(below.ids, shape.shape))
+
+
+def _repeated(op: Operator, makers: Makers) -> View | None:
+    """Return the view that joins one tensor with itself."""
+    first = op[0]
+    if op.options.fused_activation_function != "NONE" or any(tensor is not first for tensor in op.inputs):
+        return None
+    below = view_of(first, makers)
+    return below._replace(ids=np.concatenate([below.ids] * len(op.inputs), op.options.axis))

@@ -1,0 +1,121 @@
+"""Session of a language model: caches are states in ONNX Runtime's memory, and greedy tokens are LiteRT's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import onnx_tflite_plugin as otp
+from conformance.language_model import Sizes, causal_mask, feeds, language_model
+from onnx_tflite_plugin.runtime import Session
+from onnx_tflite_plugin.source.model import Array
+
+ROWS, COLUMNS = Sizes("rows"), Sizes("columns")
+TOKENS = [3, 17, 5, 23, 11, 2, 29]
+
+
+def session(sizes: Sizes, signature: str, attention: str = "causal", **options: Any) -> Session:
+    return Session(otp.convert(language_model(sizes), signature=signature, attention=attention), **options)  # type: ignore[arg-type]
+
+
+def litert_tokens(sizes: Sizes, tokens: list[int], count: int) -> list[int]:
+    """Return greedy tokens of LiteRT's decode signature, token by token."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    run = Interpreter(model_content=language_model(sizes)).get_signature_runner("decode")
+    details = run.get_input_details()
+    caches = {name: np.zeros(of["shape"], np.float32) for name, of in details.items() if name.startswith("kv")}
+    result = list(tokens)
+    for position in range(len(tokens) + count - 1):
+        one = {"tokens": np.array([[result[position]]], np.int32)}
+        caches = run(**caches, **feeds(sizes, one, position))
+        scores = caches.pop("logits")
+        if position >= len(tokens) - 1:
+            result.append(int(scores.argmax()))
+    return result[len(tokens) :]
+
+
+@pytest.mark.parametrize("attention", ["file", "causal"])
+@pytest.mark.parametrize("sizes", [ROWS, COLUMNS, Sizes("rows", window=7)], ids=["rows", "columns", "window"])
+def test_greedy_tokens_are_litert_with_and_without_a_prompt_session(sizes: Sizes, attention: str) -> None:
+    expected = litert_tokens(sizes, TOKENS, 12)
+    assert session(sizes, "decode", attention).generate(TOKENS, 12) == expected
+    prompt = session(sizes, "prefill_5", attention)
+    decode = session(sizes, "decode", attention, states_of=prompt)
+    assert decode.generate(TOKENS, 12, prompt=prompt) == expected
+    assert decode.generate(TOKENS, 12, prompt=prompt) == expected  # old slots are not attended to
+
+
+def test_a_prompt_session_of_any_length_runs_the_prompt_at_once() -> None:
+    shapes = {"tokens": (1, "T"), "input_pos": ("T",), "mask": (1, 1, "T", COLUMNS.slots)}
+    prompt = Session(otp.convert(language_model(COLUMNS), signature="prefill_5", input_shape=shapes))
+    decode = session(COLUMNS, "decode", "file", states_of=prompt)
+    assert decode.generate(TOKENS, 12, prompt=prompt) == litert_tokens(COLUMNS, TOKENS, 12)
+
+
+def test_caches_are_states_and_stay_where_they_are_if_the_model_writes_in_place() -> None:
+    decode = session(ROWS, "decode")
+    assert [port.name for port in decode.inputs] == ["tokens", "input_pos"]
+    assert [port.name for port in decode.outputs] == ["logits"]
+    decode.generate([1], 1)
+    before = {name: value.data_ptr() for name, value in decode._carried.items()}
+    decode.generate([2], 3, start=1)
+    assert {name: value.data_ptr() for name, value in decode._carried.items()} == before
+
+
+def test_saved_caches_continue_and_reset_ones_begin_anew() -> None:
+    decode = session(ROWS, "decode")
+    expected = litert_tokens(ROWS, TOKENS, 6)
+    assert decode.generate(TOKENS, 3) == expected[:3]
+    kept = decode.save()
+    assert decode.generate(expected[2:3], 3, start=len(TOKENS) + 2) == expected[3:]
+    other = decode.stream()
+    other.restore(kept)
+    assert other.generate(expected[2:3], 3, start=len(TOKENS) + 2) == expected[3:]
+    decode.reset()
+    assert not any(array.any() for array in decode.save().values())
+
+
+def test_streams_do_not_share_caches() -> None:
+    one = session(ROWS, "decode")
+    one.generate(TOKENS, 1)
+    kept = one.save()
+    one.stream().generate([7, 7, 7], 4)
+    for name, array in one.save().items():
+        np.testing.assert_array_equal(array, kept[name])
+
+
+def test_a_stop_token_ends_the_result() -> None:
+    expected = litert_tokens(ROWS, TOKENS, 12)
+    assert (
+        session(ROWS, "decode").generate(TOKENS, 12, stop=[expected[4]]) == expected[: expected.index(expected[4]) + 1]
+    )
+
+
+@pytest.mark.parametrize("start", [0, 5])
+def test_more_tokens_than_slots_are_refused(start: int) -> None:
+    decode = session(ROWS, "decode")
+    room = ROWS.slots - start - len(TOKENS) + 1
+    assert len(decode.generate(TOKENS, room, start=start)) == room
+    with pytest.raises(ValueError, match=f"{room + 1} more: the caches hold 19"):
+        decode.generate(TOKENS, room + 1, start=start)
+
+
+def test_a_model_that_is_no_language_model_generates_nothing() -> None:
+    digits = Session(otp.convert(Path(__file__).parents[2] / "examples" / "digits_int8.tflite"))
+    with pytest.raises(ValueError, match="no tokens, positions and caches"):
+        digits.generate([1], 1)
+    with pytest.raises(ValueError, match="or no scores"):
+        session(ROWS, "prefill_5").generate([1], 1)
+
+
+@pytest.mark.parametrize("make", [lambda: ROWS, lambda: COLUMNS], ids=["rows", "columns"])
+def test_one_run_takes_what_is_no_cache(make: Callable[[], Sizes]) -> None:
+    sizes = make()
+    mask: dict[str, Array] = {"mask": causal_mask(sizes, 0, 1)} if sizes.form == "columns" else {}
+    outputs = session(sizes, "decode").run({"tokens": [[3]], "input_pos": [0], **mask})
+    assert outputs["logits"].shape == (1, 1, sizes.vocabulary)

@@ -1,0 +1,99 @@
+"""Attention over caches as one operator: which models get it, in which layout, and if their tokens are LiteRT's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conformance.language_model import Sizes, feeds, language_model
+from onnx_tflite_plugin import VerifyOptions, convert
+from onnx_tflite_plugin.conversion import Conversion
+from onnx_tflite_plugin.errors import UnsupportedOption
+from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.verify import OnnxRuntime
+from onnx_tflite_plugin.verify.runtimes.litert import LiteRT
+
+FORMS = [Sizes("rows"), Sizes("columns"), Sizes("rows", window=7)]
+NAMES = ["rows", "columns", "window"]
+
+
+def converted(sizes: Sizes, signature: str, **options: Any) -> Conversion:
+    return convert(language_model(sizes), signature=signature, **{"attention": "causal", **options})
+
+
+@pytest.mark.parametrize("signature", ["prefill_5", "decode"])
+@pytest.mark.parametrize("sizes", FORMS, ids=NAMES)
+def test_verify_gives_consecutive_positions_and_causal_masks(sizes: Sizes, signature: str) -> None:
+    conversion = converted(sizes, signature, verify=VerifyOptions(runs=3))
+    assert conversion.verification is not None
+    assert conversion.verification.ok
+    assert conversion.report.fused["CACHED_ATTENTION"] == (2 if signature == "decode" else 1)
+
+
+@pytest.mark.parametrize("sizes", FORMS, ids=NAMES)
+def test_greedy_tokens_equal_litert(sizes: Sizes) -> None:
+    data = language_model(sizes)
+    prompt = np.array([[3, 17, 5, 23, 11]], np.int32)
+
+    def generate(run: Any) -> list[int]:
+        caches = run("prefill_5", feeds(sizes, {"tokens": prompt}, 0), {})
+        token, chosen = prompt[:, -1:], []
+        for position in range(sizes.length - 1, sizes.slots - 1):
+            caches = run("decode", feeds(sizes, {"tokens": token}, position), caches)
+            token = caches.pop("logits").argmax(axis=-1).astype(np.int32)
+            chosen.append(int(token.item()))
+        return chosen
+
+    def litert(signature: str, given: dict[str, Array], caches: dict[str, Array]) -> dict[str, Array]:
+        model = LiteRT(data, signature=signature)
+        shapes = zip(model.entry.input_names, model.entry.inputs, strict=True)
+        zeros = {name: np.zeros(x.shape, np.float32) for name, x in shapes if name.startswith("kv")}
+        return dict(zip(model.entry.output_names, model.run({**zeros, **caches, **given}), strict=True))
+
+    def onnx(signature: str, given: dict[str, Array], caches: dict[str, Array]) -> dict[str, Array]:
+        model = OnnxRuntime(converted(sizes, signature).proto)
+        zeros = {
+            x.name: np.zeros([n.dim_value for n in x.type.tensor_type.shape.dim], np.float32)
+            for x in model.inputs
+            if x.name.startswith("kv")
+        }
+        results = model.run({**zeros, **caches, **given})
+        return {x.name.removesuffix(":next"): y for x, y in zip(model.outputs, results, strict=True)}
+
+    assert generate(onnx) == generate(litert)
+
+
+@pytest.mark.parametrize("sizes", FORMS, ids=NAMES)
+def test_caches_of_all_signatures_have_the_operators_layout_without_a_transpose(sizes: Sizes) -> None:
+    for signature in ("prefill_5", "decode"):
+        report = converted(sizes, signature).report
+        shapes = {tuple(x.shape) for x in (*report.inputs, *report.outputs) if x.name.startswith("kv")}
+        assert shapes == {(1, sizes.groups, sizes.slots, sizes.depth)}
+        if signature == "decode":
+            assert "Transpose" not in report.nodes
+
+
+def test_without_the_option_attention_and_caches_are_the_files() -> None:
+    report = convert(language_model(FORMS[0]), signature="decode").report
+    assert "CACHED_ATTENTION" not in report.fused
+    assert {tuple(x.shape) for x in report.inputs if x.name.startswith("kv")} == {(1, 19, 2, 8)}
+
+
+def test_a_window_is_an_attribute() -> None:
+    nodes = [n for n in converted(FORMS[2], "decode").proto.graph.node if n.op_type == "GroupQueryAttention"]
+    assert [a.i for n in nodes for a in n.attribute if a.name == "local_window_size"] == [7, 7]
+
+
+def test_a_model_without_such_attention_says_so_and_keeps_its_layout() -> None:
+    conversion = converted(replace(FORMS[0], depth=12), "decode")
+    assert any("no attention over a cache" in warning for warning in conversion.report.warnings)
+    assert {tuple(x.shape) for x in conversion.report.inputs if x.name.startswith("kv")} == {(1, 19, 2, 12)}
+
+
+@pytest.mark.parametrize("target", ["generic", "openvino"])
+def test_a_target_without_the_operator_is_refused(target: str) -> None:
+    with pytest.raises(UnsupportedOption, match=f"target {target} has no operator for attention over a cache"):
+        converted(FORMS[0], "decode", target=target)
