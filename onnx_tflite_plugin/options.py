@@ -92,6 +92,12 @@ class ConvertOptions(CheckedOptions):
         "NAME is the signature's, the TFLite tensor's, or a position: 0=1,224,224,3.",
         metavar="NAME=N,224,224,3",
     )  # fmt: skip
+    rename: Mapping[str, str] = _option(
+        COMMON, dict,
+        "New name of an input or output. OLD is the signature's name, the TFLite tensor's, or a position, counted through the "
+        "inputs and then the outputs.",
+        metavar="OLD=NEW",
+    )  # fmt: skip
     dynamic_batch: bool = _option(
         SHAPES, False, "Make the first dimension of the inputs dynamic; every operator must take any batch size."
     )
@@ -196,6 +202,7 @@ class ConvertKeywords(TypedDict, total=False):
     signature: str | None
     verify: bool | VerifyOptions
     input_shape: Mapping[str, Shape] | None
+    rename: Mapping[str, str] | None
     dynamic_batch: bool
     inputs_at: Sequence[str]
     outputs: Sequence[str]

@@ -19,6 +19,7 @@ from onnx_tflite_plugin.graph.metadata import (
     write_authored,
     write_causal,
     write_origin,
+    write_renames,
     write_runtime,
     write_weights,
 )
@@ -30,7 +31,7 @@ from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.plan import LayoutPlan, plan_layout, tensor_bytes
 from onnx_tflite_plugin.layout.tensor_layout import format_layout, layout_axes
 from onnx_tflite_plugin.lowering.emitter import Emitter
-from onnx_tflite_plugin.lowering.interface import InterfaceNames, interface_layouts
+from onnx_tflite_plugin.lowering.interface import InterfaceNames, interface_layouts, rename_interface
 from onnx_tflite_plugin.lowering.lower import lower
 from onnx_tflite_plugin.normalize.dimensions import name_dimensions
 from onnx_tflite_plugin.normalize.stage import Normalized
@@ -112,8 +113,9 @@ class Pipeline:
     @np.errstate(all="ignore")  # constants are computed with IEEE semantics, as in kernels
     def run(self, normalized: Normalized) -> Converted:
         """Plan, lower and rewrite a model. Raises ConversionError with all problems of a stage."""
-        model, names, signature = normalized.model, normalized.names, normalized.signature
-        planned = self.plan(self.apply_fusions(self.change_quantization(normalized.bound)), names)
+        model, stored, signature = normalized.model, normalized.names, normalized.signature
+        planned = self.plan(self.apply_fusions(self.change_quantization(normalized.bound)), stored)
+        names = self.rename(stored, planned.model)
         lowered = self.lower(planned, names)
         main, order = planned.model.main, planned.layout.interface_layout
         dimensions = {
@@ -134,6 +136,8 @@ class Pipeline:
         )
         if self.attends:
             write_causal(finished.metadata_props)
+        pairs = zip((*stored.inputs, *stored.outputs), (*names.inputs, *names.outputs), strict=True)
+        write_renames(finished.metadata_props, {old: new for old, new in pairs if old != new})
         report = replace(report, warnings=(*report.warnings, *dynamic_input_warnings(report.inputs, self.target)))
         finished.producer_version, finished.doc_string = VERSION, doc_string(model)
         write_authored(finished.metadata_props, facts(model, report.inputs, report.outputs))
@@ -192,6 +196,16 @@ class Pipeline:
             keeps_source_layout=lambda tensor: storage.storage(tensor).dtype in target.channels_last,
         )
         return Planned(fused, storage, opset, layout)
+
+    def rename(self, names: InterfaceNames, model: BoundModel) -> InterfaceNames:
+        """Return the names of graph inputs and outputs after the packs' hooks, and the option, which takes precedence."""
+        given = self.host.hooks.rename(names.inputs, names.outputs, packs_of(model))
+        asked = rename_interface(names, model.main, self.options.rename, "--rename")
+        before, after = (*names.inputs, *names.outputs), (*asked.inputs, *asked.outputs)
+        kept = {old for old, new in zip(before, after, strict=True) if old == new}
+        return rename_interface(
+            asked, model.main, {old: new for old, new in given.items() if old in kept}, "hook rename"
+        )
 
     def lower(self, planned: Planned, names: InterfaceNames) -> ir.Model:
         """Return the ONNX model emitted by handlers."""

@@ -167,7 +167,12 @@ def _split_names(ctx: click.Context, param: click.Parameter, given: Sequence[str
     return tuple(name for text in given for name in text.split(",") if name)
 
 
-_READ: Mapping[str, Callable[[str], Any]] = {"ranges": _parse_range, "input_shape": _parse_sizes, "layout": str}
+_READ: Mapping[str, Callable[[str], Any]] = {
+    "ranges": _parse_range,
+    "input_shape": _parse_sizes,
+    "layout": str,
+    "rename": str,
+}
 
 
 def check_exists(path: Path | None) -> Path | None:

@@ -9,6 +9,7 @@ Every key and its text is written and read only here.
 | model | ``runtime`` | the runtime that the model is for, if an If selects its weights |
 | model | ``attention`` | ``causal`` if masks were declared causal, so that caches are written in place |
 | model | ``signature`` | the key of the converted signature |
+| model | ``renamed`` | JSON, ``{name: new name}`` of graph inputs and outputs |
 | model | ``part`` | JSON, ``{"inputs": [...], "outputs": [...]}``: the tensors between which the subgraph was cut |
 | model | ``source`` | JSON, the author's description of the model: see :func:`write_authored` |
 | node | ``operators`` | the TFLite operators it was lowered from, calls before their callees, ``subgraph:operator,...`` |
@@ -31,7 +32,7 @@ from onnx_tflite_plugin.source.model import Array
 
 PREFIX = "onnx_tflite_plugin."
 _STATE, _WEIGHTS = PREFIX + "state", PREFIX + "weights"
-_ATTENTION = PREFIX + "attention"
+_ATTENTION, _RENAMED = PREFIX + "attention", PREFIX + "renamed"
 _SIGNATURE, _PART, _SOURCE = PREFIX + "signature", PREFIX + "part", PREFIX + "source"
 
 
@@ -140,7 +141,7 @@ def read_weights(given: Mapping[str, str]) -> Mapping[str, int]:
 
 def remove_origin(given: MutableMapping[str, str]) -> None:
     """Remove the entries that hold only for the whole model: states, signature, cut, author's description."""
-    for key in (_STATE, _SIGNATURE, _PART, _SOURCE):
+    for key in (_STATE, _SIGNATURE, _PART, _SOURCE, _RENAMED):
         given.pop(key, None)
 
 
@@ -187,6 +188,21 @@ def read_origin(given: Mapping[str, str]) -> tuple[str | None, Part | None]:
         return given.get(_SIGNATURE), Part(*(tuple(int(k) for k in part[side]) for side in ("inputs", "outputs")))
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"the model's {_PART} cannot be read: {error!r}") from error
+
+
+def write_renames(given: MutableMapping[str, str], renames: Mapping[str, str]) -> None:
+    """Write the new names of graph inputs and outputs, by their names in the file; nothing without renames."""
+    if renames:
+        given[_RENAMED] = json.dumps(dict(renames))
+
+
+def read_renames(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the new names of graph inputs and outputs by their names in the file; empty if missing or malformed."""
+    try:
+        renames = json.loads(given.get(_RENAMED, "{}"))
+    except ValueError:
+        return {}
+    return {str(old): str(new) for old, new in renames.items()} if isinstance(renames, dict) else {}
 
 
 # --- nodes ------------------------------------------------------------------------------------

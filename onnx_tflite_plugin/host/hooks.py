@@ -5,7 +5,7 @@ A hook that fails ends the conversion only if the model uses its pack; otherwise
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from copy import copy
 from inspect import isfunction
@@ -27,7 +27,7 @@ from onnx_tflite_plugin.source.model import Operator
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-NAMES = ("claim", "configure", "after_lowering", "finish")
+NAMES = ("claim", "configure", "after_lowering", "rename", "finish")
 
 
 class Hook(NamedTuple):
@@ -184,6 +184,25 @@ class Hooks:
                 self._skip_hook(hook, failed)
         return problems
 
+    def rename(self, inputs: tuple[str, ...], outputs: tuple[str, ...], used: Collection[str]) -> Mapping[str, str]:
+        """Return the new names that the packs' hooks give to graph inputs and outputs; the first hook decides on a name.
+
+        Raises HandlerError if a pack that the model uses fails.
+        """
+        renames: dict[str, str] = {}
+        for hook in self._implementations("rename"):
+            try:
+                with hook.guarded():
+                    given = hook(inputs=inputs, outputs=outputs)
+                    _check_renames(given, (*inputs, *outputs), {*renames.values()})
+            except Failed as failed:
+                if hook.pack in used:
+                    raise HandlerError("the model cannot be renamed:", [failed.problem(hook.pack)]) from failed
+                self._skip_hook(hook, failed)
+            else:
+                renames = {**(given or {}), **renames}
+        return renames
+
     def finish(self, model: ir.Model, used: Collection[str]) -> ir.Model:
         """Pass the finished model to the hook of every pack. Changes of failed hooks are undone.
 
@@ -227,6 +246,22 @@ def _call_claim(hook: Hook, at: At) -> Handler | Decline | None:
         if not (answer is None or isinstance(answer, Handler | Decline)):
             raise Mismatch(f"it returned {describe(answer)}, not a Handler, a Decline or None")
         return answer
+
+
+def _check_renames(given: object, names: Sequence[str], taken: Set[str]) -> None:
+    """Raise Mismatch unless a hook returned new names that are free, for names that the model has."""
+    if given is None:
+        return
+    if not isinstance(given, Mapping) or not all(isinstance(text, str) for pair in given.items() for text in pair):
+        raise Mismatch(f"it returned {describe(given)}, not a mapping of names or None")
+    unknown = [old for old in given if old not in names]
+    if unknown:
+        raise Mismatch(f"it renames {unknown[0]!r}, which is no graph input or output")
+    wrong = [
+        new for new in given.values() if not new or new in taken or new in names or [*given.values()].count(new) > 1
+    ]
+    if wrong:
+        raise Mismatch(f"its new name {wrong[0]!r} is empty or taken")
 
 
 def _is_own(plugin: object) -> bool:

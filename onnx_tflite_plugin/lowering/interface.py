@@ -115,6 +115,24 @@ def _interface_names(inputs: Sequence[Named], outputs: Sequence[Named]) -> Inter
     )
 
 
+def rename_interface(names: InterfaceNames, main: BoundGraph, renames: Mapping[str, str], flag: str) -> InterfaceNames:
+    """Return the names after renames, given by name, by the TFLite tensor's name, or by position.
+
+    Raises UnsupportedOption for a name that the model does not have, and for a new name that is empty or taken.
+    """
+    every = (*names.inputs, *names.outputs)
+    new = resolve_keys(renames, every, [tensor.name for tensor in (*main.inputs, *main.outputs)], flag)
+    for name, wanted in new.items():
+        if name not in every:
+            raise UnsupportedOption(
+                f"{flag} {name}: no graph input or output has this name; available names: {', '.join(every)}"
+            )
+        if not wanted or wanted in every or [*new.values()].count(wanted) > 1:
+            taken = "it is empty" if not wanted else "another input or output has that name"
+            raise UnsupportedOption(f"{flag} {name}={wanted}: {taken}; choose another name")
+    return InterfaceNames(*(tuple(new.get(name, name) for name in side) for side in names))
+
+
 def interface_layouts(
     main: BoundGraph,
     names: InterfaceNames,

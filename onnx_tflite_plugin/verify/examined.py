@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from onnx_tflite_plugin.errors import InconclusiveError, InvalidModel, VerificationError
-from onnx_tflite_plugin.graph.metadata import Part, TensorValue, forgets, props, read_origin
+from onnx_tflite_plugin.graph.metadata import Part, TensorValue, forgets, props, read_origin, read_renames
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source import read
@@ -79,6 +79,7 @@ class Examined:
             data = self._cut(data, part)
             model, signature = structure.read(data), None
             self.entry = structure.entry(model)
+        self.entry = self.entry.renamed(read_renames(props(self.session.proto.metadata_props)))
         if tolerance is None:
             tolerance = Tolerance.of(model)
         if not isinstance(tolerance, Tolerance):

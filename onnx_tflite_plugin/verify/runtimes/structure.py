@@ -7,7 +7,7 @@ package that runs the model. Values stay unread; a constant only shows that it h
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -40,6 +40,13 @@ class Entry:
     outputs: tuple[Tensor, ...]
     input_names: tuple[str, ...]
     output_names: tuple[str, ...]
+
+    def renamed(self, renames: Mapping[str, str]) -> Entry:
+        """Return the entry with the new names of a conversion."""
+        inputs, outputs = (
+            tuple(renames.get(name, name) for name in names) for names in (self.input_names, self.output_names)
+        )
+        return replace(self, input_names=inputs, output_names=outputs)
 
 
 class Stored(Data):

@@ -1,0 +1,110 @@
+"""Graph inputs and outputs get other names by option or hook, and every tool follows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder
+from onnx_tflite_plugin.errors import UnsupportedOption
+from tests.helpers.pack_files import install
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
+HOOKS = """
+from onnx_tflite_plugin.api import hookimpl
+
+@hookimpl
+def rename(inputs, outputs):
+    return {RETURNED}
+"""
+
+
+def names(conversion: otp.Conversion) -> tuple[list[str], list[str]]:
+    graph = conversion.proto.graph
+    return [one.name for one in graph.input], [one.name for one in graph.output]
+
+
+def sums() -> bytes:
+    """Return a model with inputs a and b, whose inner sum has the name "taken", and outputs c and d."""
+    model = ModelBuilder()
+    g = model.main
+    a, b = (g.input(name, (2, 3)) for name in "ab")
+    inner, c, d = (g.tensor(name, (2, 3)) for name in ("taken", "c", "d"))
+    g.operator("ADD", [a, b], [inner])
+    g.operator("MUL", [inner, a], [c])
+    g.operator("SUB", [inner, b], [d])
+    g.output(c, d)
+    return model.build()
+
+
+@pytest.mark.parametrize("key", ["b", "1"])
+def test_an_input_is_renamed_by_name_or_position(key: str) -> None:
+    conversion = otp.convert(sums(), rename={key: "second", "3": "difference"})
+    assert names(conversion) == (["a", "second"], ["c", "difference"])
+    assert [one.name for one in conversion.report.inputs] == ["a", "second"]
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    found = otp.Session(conversion).run({"a": x, "second": 2 * x})
+    assert np.array_equal(found["difference"], x)
+
+
+def test_internal_values_of_the_new_name_give_way() -> None:
+    conversion = otp.convert(sums(), rename={"c": "taken"})
+    assert names(conversion)[1] == ["taken", "d"]
+    made = [name for node in conversion.proto.graph.node for name in node.output]
+    assert len(made) == len(set(made))
+    assert conversion.verify().ok
+
+
+def test_verify_takes_and_tells_new_names() -> None:
+    conversion = otp.convert(DIGITS, rename={"image": "pixels", "probabilities": "scores"})
+    image = np.zeros((1, 8, 8, 1), np.int8)
+    verification = conversion.verify(inputs={"pixels": image})
+    assert verification.ok
+    assert [comparison.name for comparison in verification.comparisons] == ["scores"]
+
+
+@pytest.mark.parametrize(
+    ("renames", "reason"),
+    [
+        ({"nosuch": "x"}, "available names: a, b, c, d"),
+        ({"a": "b"}, "another input or output has that name"),
+        ({"a": "x", "b": "x"}, "another input or output has that name"),
+        ({"a": ""}, "it is empty"),
+        ({"a": "x", "0": "y"}, "given twice"),
+    ],
+)
+def test_other_renames_are_refused(renames: dict[str, str], reason: str) -> None:
+    with pytest.raises(UnsupportedOption, match=reason):
+        otp.convert(sums(), rename=renames)
+
+
+def bring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, returned: str) -> None:
+    source = HOOKS.replace("{RETURNED}", returned)
+    install(tmp_path, "naming", "naming", source, "[onnx_tflite_plugin.hooks]\nnaming = naming\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def test_a_hook_renames_and_the_option_takes_precedence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bring(tmp_path, monkeypatch, "{name: name.upper() for name in (*inputs, *outputs)}")
+    assert names(otp.convert(sums(), rename={"a": "first"})) == (["first", "B"], ["C", "D"])
+
+
+@pytest.mark.parametrize(
+    ("returned", "reason"),
+    [
+        ("['a']", "not a mapping of names"),
+        ("{'nosuch': 'x'}", "'nosuch', which is no graph input or output"),
+        ("{'a': 'c'}", "'c' is empty or taken"),
+        ("1 / 0", "ZeroDivisionError"),
+    ],
+)
+def test_a_hook_that_fails_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, returned: str, reason: str
+) -> None:
+    bring(tmp_path, monkeypatch, returned)
+    conversion = otp.convert(sums())
+    assert names(conversion) == (["a", "b"], ["c", "d"])
+    assert any(reason in warning for warning in conversion.report.warnings), conversion.report.warnings
