@@ -52,7 +52,7 @@ from onnx_tflite_plugin.rewrite.weights.separate_constants import SeparateConsta
 from onnx_tflite_plugin.source.metadata import describe_interface
 from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.targets import Target
-from onnx_tflite_plugin.telling.edges import dynamic_input_warnings, edges
+from onnx_tflite_plugin.telling.edges import attention_hints, dynamic_input_warnings, edges
 from onnx_tflite_plugin.telling.facts import doc_string, facts
 
 if TYPE_CHECKING:
@@ -138,7 +138,11 @@ class Pipeline:
             write_causal(finished.metadata_props)
         pairs = zip((*stored.inputs, *stored.outputs), (*names.inputs, *names.outputs), strict=True)
         write_renames(finished.metadata_props, {old: new for old, new in pairs if old != new})
-        report = replace(report, warnings=(*report.warnings, *dynamic_input_warnings(report.inputs, self.target)))
+        hints = [
+            *dynamic_input_warnings(report.inputs, self.target),
+            *attention_hints(report.inputs, report.outputs, self.options, self.target),
+        ]
+        report = replace(report, warnings=(*report.warnings, *hints))
         finished.producer_version, finished.doc_string = VERSION, doc_string(model)
         write_authored(finished.metadata_props, facts(model, report.inputs, report.outputs))
         return Converted(finished, report, model)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from onnx_tflite_plugin.graph.decoder import Interface, recognize_decoder
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.authored import Described, TensorMetadata
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from onnx_tflite_plugin.api.target import Target
+    from onnx_tflite_plugin.options import ConvertOptions
     from onnx_tflite_plugin.source.model import Tensor
 
 
@@ -105,4 +107,18 @@ def dynamic_input_warnings(inputs: Iterable[Edge], target: Target) -> list[str]:
         f"--input-shape {edge.name}={','.join(str(size) if isinstance(size, int) else '1' for size in edge.shape)}"
         for edge in inputs
         if not all(isinstance(size, int) for size in edge.shape)
+    ]
+
+
+def attention_hints(
+    inputs: Sequence[Edge], outputs: Sequence[Edge], options: ConvertOptions, target: Target
+) -> list[str]:
+    """Return the option that makes a language model with caches faster, if it was not given and the target has the operator."""
+    if options.attention != "file" or "com.microsoft" not in target.domains:
+        return []
+    known = [Interface(edge.name, edge.dtype, tuple(edge.shape or ())) for edge in inputs]
+    if recognize_decoder(known, [edge.name for edge in outputs]) is None:
+        return []
+    return [
+        "language model with a key-value cache: --attention causal decodes faster, with each layer's attention as one operator"
     ]

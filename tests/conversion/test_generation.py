@@ -119,3 +119,13 @@ def test_one_run_takes_what_is_no_cache(make: Callable[[], Sizes]) -> None:
     mask: dict[str, Array] = {"mask": causal_mask(sizes, 0, 1)} if sizes.form == "columns" else {}
     outputs = session(sizes, "decode").run({"tokens": [[3]], "input_pos": [0], **mask})
     assert outputs["logits"].shape == (1, 1, sizes.vocabulary)
+
+
+@pytest.mark.parametrize(
+    ("options", "hinted"),
+    [({}, True), ({"attention": "causal"}, False), ({"target": "generic"}, False)],
+    ids=["by default", "with the option", "for another target"],
+)
+def test_language_models_are_told_of_the_attention_option(options: dict[str, Any], hinted: bool) -> None:
+    report = otp.convert(language_model(ROWS), signature="decode", **options).report
+    assert any("--attention causal decodes faster" in warning for warning in report.warnings) == hinted
