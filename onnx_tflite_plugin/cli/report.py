@@ -13,6 +13,7 @@ from onnx_tflite_plugin.cli.isolation import isolate_command
 from onnx_tflite_plugin.cli.output import Row, format_size, print_json, print_rows, redirect_stdout_to_stderr, working
 from onnx_tflite_plugin.cli.outputs import Outputs
 from onnx_tflite_plugin.cli.paths import check_pair
+from onnx_tflite_plugin.cli.summary import INCONCLUSIVE
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -31,7 +32,8 @@ def report(tflite: Path, onnx: Path, output: Path | None, as_json: bool) -> None
     """Write a page about a conversion.
 
     One HTML file that needs no network: inputs and outputs, the network with the nodes of each operator, the error of every
-    tensor against LiteRT, and the time of each operator. Needs the extra verify for the last two.
+    tensor against LiteRT, and the time of each operator. Needs the extra verify for the last two. Exits as verify does: with 3
+    if the models differ, with 4 if the verdict is inconclusive.
     """
     on_failure(as_json=as_json)
     check_pair(tflite, onnx)
@@ -54,9 +56,10 @@ def report(tflite: Path, onnx: Path, output: Path | None, as_json: bool) -> None
             page = gather(tflite.read_bytes(), model, tflite.name, progress=wrap(stage))
         else:
             page = write_page(output, tflite.read_bytes(), model, tflite.name, None, wrap(stage))
+    exit_code = 3 if page.wrong else INCONCLUSIVE if page.verdict.startswith("inconclusive: ") else 0
     if as_json:
         print_json(page.as_dict())
-        return
+        click.get_current_context().exit(exit_code)
     rows = [Row("wrote", [f"{output} ({format_size(output.stat().st_size)}); open it in a browser"], "bold green")]
     if page.wrong:
         rows.append(Row("FAILED", [shorten_names(page.verdict)], "red"))
@@ -65,6 +68,7 @@ def report(tflite: Path, onnx: Path, output: Path | None, as_json: bool) -> None
     if not page.verdict:
         rows.append(Row("warning", [shorten_names(note) for note in page.notes], "yellow"))
     print_rows(rows)
+    click.get_current_context().exit(exit_code)
 
 
 def html_path(path: Path) -> Path:

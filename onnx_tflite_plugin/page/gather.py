@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.graph.metadata import belongs_to, props, read_authored, read_origin, read_states
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.inspection import handlers_of, kinds_of
-from onnx_tflite_plugin.page.labels import operator_of
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source import read
-from onnx_tflite_plugin.source.model import Model, Operator, Tensor
+from onnx_tflite_plugin.source.model import Model, Operator, Subgraph, Tensor
 from onnx_tflite_plugin.targets import target_named
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ _PROFILED = 10  # runs
 @dataclass(frozen=True)
 class Page:
     """Content of the page: ``facts`` about the model and its interface, ``operators`` in the TFLite file's order, ``edges``
-    between them.
+    between them and the ``ends``, its inputs and outputs. ``compared``: how many tensors were compared, and why not all.
     """
 
     title: str
@@ -37,7 +36,9 @@ class Page:
     operators: Sequence[Mapping[str, Any]]
     edges: Sequence[Mapping[str, Any]]
     transposes: Sequence[Mapping[str, Any]] = ()
+    ends: Sequence[Mapping[str, Any]] = ()
     errors: Sequence[Mapping[str, Any]] = ()
+    compared: str = ""
     verdict: str = ""
     wrong: bool = False
     notes: Sequence[str] = field(default=())
@@ -51,12 +52,12 @@ def gather(
 ) -> Page:
     """Return all available facts about a conversion; without the runtimes, no comparison and no times.
 
-    ``report``: that of the conversion, if available; it names the operators that forced each Transpose.
+    ``report``: that of the conversion, if available.
     """
     start_stage = progress or (lambda stage: None)
     model = read(tflite)
     start_stage("reading both models")
-    graph = _graph_of(model, onnx)
+    graph = _subgraph_of(model, onnx).operators
     nodes = _nodes(onnx)
     notes: list[str] = []
     errors: list[dict[str, Any]] = []
@@ -81,15 +82,29 @@ def gather(
     ]
     operators = list(_operators(model, graph, nodes, seconds, errors))
     facts = {**_facts(tflite, onnx, operators), "line": report.line if report else ""}
-    edges = list(_edges(graph))
-    return Page(title, facts, operators, edges, list(_transposes(onnx, report)), errors, verdict, wrong, notes)
+    ends = list(_ends(_subgraph_of(model, onnx)))
+    edges = list(_edges(graph, ends))
+    compared = _describe_coverage(graph, errors)
+    return Page(title, facts, operators, edges, list(_transposes(onnx)), ends, errors, compared, verdict, wrong, notes)
 
 
-def _graph_of(model: Model, onnx: onnx.ModelProto) -> Sequence[Operator]:
-    """Return the operators of the subgraph that was converted."""
+def _subgraph_of(model: Model, onnx: onnx.ModelProto) -> Subgraph:
+    """Return the subgraph that was converted."""
     key, _ = read_origin(props(onnx.metadata_props))
     root = next((one.subgraph for one in model.signatures if one.key == key), model.root)
-    return model.subgraphs[root].operators
+    return model.subgraphs[root]
+
+
+def _describe_coverage(operators: Sequence[Operator], errors: Sequence[Mapping[str, Any]]) -> str:
+    """Return how many results of operators were compared with LiteRT's."""
+    results = {tensor.index for op in operators for tensor in op.outputs if tensor is not None}
+    found = len({error["tensor"] for error in errors} & results)
+    rest = (
+        ""
+        if found == len(results)
+        else " The ONNX model has no value for the others, because they are fused or folded."
+    )
+    return f"{found} of {len(results)} results of operators were compared.{rest}"
 
 
 def _nodes(onnx: onnx.ModelProto) -> dict[int, list[str]]:
@@ -129,6 +144,7 @@ def _operators(
             "float_island": floats,
             "microseconds": round(1e6 * seconds[op.index], 2) if op.index in seconds else None,
             "first": any(tensor in inputs for tensor in op.inputs),
+            "constant": bool(op.inputs) and all(t is None or t.is_constant for t in op.inputs),
             "wrong": next((wrong[t.index] for t in op.outputs if t is not None and t.index in wrong), ""),
         }
 
@@ -141,13 +157,32 @@ def _count_names(names: Sequence[str]) -> list[str]:
     return [name if count == 1 else f"{count} {name}" for name, count in Counter(names).most_common()]
 
 
-def _edges(operators: Sequence[Operator]) -> Iterator[dict[str, Any]]:
-    """Yield the edges between operators, one per tensor."""
-    producers = {tensor.index: op.index for op in operators for tensor in op.outputs if tensor is not None}
+def _ends(graph: Subgraph) -> Iterator[dict[str, Any]]:
+    """Yield the inputs and outputs of the subgraph, with ids that no operator has."""
+    for side, tensors in (("input", graph.inputs), ("output", graph.outputs)):
+        for k, tensor in enumerate(tensors):
+            end = {"index": f"{side}{k}", "side": side, "tensor": tensor.index, "name": tensor.name}
+            yield {**end, "dtype": tensor.dtype, "shape": list(tensor.dims)}
+
+
+def _edges(operators: Sequence[Operator], ends: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the edges between inputs, operators and outputs, one per tensor."""
+    producers: dict[int, Any] = {end["tensor"]: end["index"] for end in ends if end["side"] == "input"}
+    producers |= {tensor.index: op.index for op in operators for tensor in op.outputs if tensor is not None}
+
+    def edge(tensor: Mapping[str, Any], to: Any) -> dict[str, Any]:
+        return {
+            "from": producers[tensor["tensor"]],
+            "to": to,
+            **{key: tensor[key] for key in ("name", "dtype", "shape")},
+        }
+
     for op in operators:
         for tensor in dict.fromkeys(t for t in op.inputs if t is not None and not t.is_constant):
             if tensor.index in producers:
-                yield {"from": producers[tensor.index], "to": op.index, "name": tensor.name, "dtype": tensor.dtype}
+                facts = {"tensor": tensor.index, "name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.dims)}
+                yield edge(facts, op.index)
+    yield from (edge(end, end["index"]) for end in ends if end["side"] == "output" and end["tensor"] in producers)
 
 
 def _facts(tflite: bytes, onnx: onnx.ModelProto, operators: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -184,33 +219,17 @@ def _edge(info: onnx.ValueInfoProto, authored: Sequence[Mapping[str, Any]]) -> d
     return {"name": info.name, "dtype": dtype, "shape": shape, **more}
 
 
-def _transposes(onnx: onnx.ModelProto, report: Report | None) -> Iterator[dict[str, Any]]:
-    """Yield planned transposes with the operators that forced them; without a report, the Transpose nodes of the file."""
-    if report is not None:
-        for each in report.transposed:
-            yield {
-                "tensor": each.tensor,
-                "perm": each.perm,
-                "bytes": each.bytes,
-                "from": each.producer,
-                "to": list(each.consumers),
-                "operators": sorted(_operator_indices([each.producer, *each.consumers])),
-            }
-        return
+def _transposes(onnx: onnx.ModelProto) -> Iterator[dict[str, Any]]:
+    """Yield the Transpose nodes of the file with the operators that they belong to."""
+    sizes = {info.name: _edge(info, ())["shape"] for info in (*onnx.graph.value_info, *onnx.graph.input)}
     for node in onnx.graph.node:
         if node.op_type == "Transpose":
             perm = next((list(a.ints) for a in node.attribute if a.name == "perm"), [])
-            place = operator_of(node.name)
+            shape = sizes.get(node.input[0]) or [None]
+            known = all(isinstance(size, int) for size in shape)
             yield {
                 "tensor": node.input[0],
-                "perm": ",".join(map(str, perm)),
-                "bytes": None,
-                "from": node.input[0],
-                "to": [node.output[0]],
-                "operators": [] if place is None else [place],
+                "perm": ", ".join(map(str, perm)),
+                "elements": prod(shape) if known else None,
+                "operators": list(belongs_to(props(node.metadata_props))),
             }
-
-
-def _operator_indices(labels: Sequence[str]) -> set[int]:
-    """Return the operator indices of labels like ``op 12 CONV_2D``."""
-    return {int(match[1]) for label in labels if (match := re.match(r"op (\d+) ", label))}

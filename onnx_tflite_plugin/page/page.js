@@ -1,9 +1,9 @@
 "use strict";
 const page = JSON.parse(document.getElementById("data").textContent);
-const COLOURS = { Implicit: "#f2b8a0", Transparent: "#bfd7f5", Attribute: "#c9e7c4", Terminate: "#d9d3e8" };
+const COLOURS = { Implicit: "#f2b8a0", Transparent: "#bfd7f5", Attribute: "#c9e7c4", Terminate: "#d9d3e8", "Input or output": "#fff3bf" };
 const MEANING = {
   Implicit: "channels first in ONNX", Transparent: "any order", Attribute: "any order, axes remapped",
-  Terminate: "the file's order only",
+  Terminate: "the file's order only", "Input or output": "of the model",
 };
 const element = (id) => document.getElementById(id);
 
@@ -69,18 +69,22 @@ function legend() {
     span.appendChild(document.createTextNode(text));
   };
   for (const [name, colour] of Object.entries(COLOURS)) if (used.has(name)) add(colour, `${name}: ${MEANING[name]}`);
-  if (page.transposes.length) add("#fff", "forces a Transpose", "box-shadow:inset 0 0 0 2px #c2410c");
-  if (page.operators.some((op) => op.float_island)) add("#fff", "float in a quantized network", "box-shadow:inset 0 0 0 2px #8b5cf6");
+  if (page.transposes.length) add("transparent", "has a Transpose", "box-shadow:inset 0 0 0 2px #c2410c");
+  if (page.operators.some((op) => op.float_island)) add("transparent", "float in a quantized network", "box-shadow:inset 0 0 0 2px #8b5cf6");
   if (page.operators.some((op) => op.wrong)) add("#b3261e", "first outside its tolerance");
 }
 
 const AT_ONCE = 250; // operators laid out together: dagre recurses as deep as a chain is long
 
-/** What is drawn: no handle of a state is, nor an operator that is nothing but one. */
+/** What is drawn: inputs, operators and outputs; no handle of a state, no operator that is nothing but one, none of constants alone. */
 function visible() {
-  const edges = page.edges.filter((edge) => edge.dtype !== "resource" && edge.dtype !== "variant");
+  const constant = new Set(page.operators.filter((op) => op.constant).map((op) => op.index));
+  const edges = page.edges.filter((edge) => edge.dtype !== "resource" && edge.dtype !== "variant" && !constant.has(edge.from) && !constant.has(edge.to));
   const joined = new Set(edges.flatMap((edge) => [edge.from, edge.to]));
-  return { edges, operators: page.operators.filter((op) => op.nodes.length || joined.has(op.index)) };
+  const operators = page.operators.filter((op) => !op.constant && (op.nodes.length || joined.has(op.index)));
+  const ends = (side) => page.ends.filter((end) => end.side === side && joined.has(end.index)).map((end) => ({
+    ...end, code: side, nodes: [end.name], layout: "Input or output", quantization: "", microseconds: null }));
+  return { edges, operators: [...ends("input"), ...operators, ...ends("output")] };
 }
 
 /** Positions of operators, and bends of edges by their number: pieces of the network, in the order it runs in, one under the other. */
@@ -128,7 +132,7 @@ function graph() {
   const elements = [];
   const widths = new Map();
   for (const op of operators) {
-    const label = `${op.index} ${op.code}\n${op.nodes.slice(0, 3).join(", ")}${op.nodes.length > 3 ? ", …" : ""}`;
+    const label = `${op.layout === "Input or output" ? "" : `${op.index} `}${op.code}\n${op.nodes.slice(0, 3).join(", ")}${op.nodes.length > 3 ? ", …" : ""}`;
     const width = Math.max(90, 6.4 * Math.max(...label.split("\n").map((line) => line.length)) + 12);
     widths.set(op.index, width);
     const classes = [forced.has(op.index) ? "forced" : "", op.float_island ? "island" : "", op.wrong ? "wrong" : ""];
@@ -139,16 +143,19 @@ function graph() {
     const [source, target, points] = [String(edge.from), String(edge.to), bends.get(`e${k}`) || []];
     const bent = segments(positions.get(source), positions.get(target), points);
     const straight = bent.distances.every((distance) => Math.abs(distance) < 1);
-    elements.push({ data: { id: `e${k}`, source, target, ...(straight ? {} : bent) }, classes: straight ? "" : "bent" });
+    elements.push({ data: { id: `e${k}`, source, target, label: `${edge.dtype} ${sizes(edge.shape)}`, ...(straight ? {} : bent) }, classes: straight ? "" : "bent" });
   });
+  const style = getComputedStyle(document.documentElement);
+  const [soft, paper] = ["--soft", "--paper"].map((name) => style.getPropertyValue(name).trim());
   const drawn = cytoscape({
     container: element("graph"), elements, minZoom: 0.02, maxZoom: 4,
     textureOnViewport: elements.length > 1500, hideEdgesOnViewport: elements.length > 3000,
     layout: { name: "preset", positions: (node) => positions.get(node.id()), fit: true },
     style: [
       { selector: "node", style: { shape: "round-rectangle", width: "data(width)", height: 34, "background-color": "data(colour)",
-        label: "data(label)", "text-wrap": "wrap", "text-valign": "center", "font-size": 10, "border-width": 1, "border-color": "#8a94a6", "min-zoomed-font-size": 5 } },
-      { selector: "edge", style: { width: 1.2, "line-color": "#9aa3b2", "target-arrow-color": "#9aa3b2", "target-arrow-shape": "triangle", "curve-style": "bezier", "arrow-scale": 0.8 } },
+        label: "data(label)", color: "#1c2330", "text-wrap": "wrap", "text-valign": "center", "font-size": 10, "border-width": 1, "border-color": "#8a94a6", "min-zoomed-font-size": 5 } },
+      { selector: "edge", style: { width: 1.2, "line-color": "#9aa3b2", "target-arrow-color": "#9aa3b2", "target-arrow-shape": "triangle", "curve-style": "bezier", "arrow-scale": 0.8,
+        label: "data(label)", "font-size": 7, color: soft, "text-background-color": paper, "text-background-opacity": 0.8, "min-zoomed-font-size": 7 } },
       { selector: ".bent", style: { "curve-style": "round-segments", "segment-weights": "data(weights)", "segment-distances": "data(distances)", "segment-radii": 20, "edge-distances": "node-position" } },
       { selector: ".forced", style: { "border-width": 3, "border-color": "#c2410c" } },
       { selector: ".island", style: { "border-width": 3, "border-color": "#8b5cf6" } },
@@ -156,9 +163,9 @@ function graph() {
       { selector: ":selected", style: { "border-width": 4, "border-color": "#1d4ed8" } },
     ],
   });
-  drawn.on("tap", "node", (event) => details(Number(event.target.id())));
+  drawn.on("tap", "node", (event) => details(event.target.id()));
   if (drawn.zoom() < 0.6) { // too small to read: begin where the network does
-    const start = positions.get(String((operators.find((op) => op.first) || operators[0]).index));
+    const start = positions.get(String(operators[0].index));
     drawn.zoom(1);
     drawn.pan({ x: element("graph").clientWidth / 2 - start.x, y: 40 - start.y });
   } else if (drawn.zoom() > 1.5) {
@@ -169,13 +176,19 @@ function graph() {
 }
 
 function details(index) {
-  const op = page.operators.find((one) => one.index === index);
+  const end = page.ends.find((one) => one.index === index);
+  const op = page.operators.find((one) => String(one.index) === String(index));
   const aside = element("details");
   aside.replaceChildren();
+  if (end) {
+    make("h3", `${end.side} ${end.name}`, aside);
+    make("p", `${end.dtype} ${sizes(end.shape)}`, aside);
+    return;
+  }
   make("h3", `${op.index} ${op.code}`, aside);
   const list = make("dl", null, aside);
-  const error = page.errors.find((one) => one.operator === index);
-  const who = page.transposes.filter((one) => one.operators.includes(index)).map((one) => `${one.tensor} ${one.perm.replace("->", "→")}, from ${place(one.from)} to ${one.to.map(place).join(", ")}`);
+  const error = page.errors.find((one) => one.operator === op.index);
+  const who = page.transposes.filter((one) => one.operators.includes(op.index)).map((one) => `${one.tensor} ${one.perm}`);
   const facts = [["output", op.name], ["type", `${op.dtype} ${sizes(op.shape)}`], ["ONNX nodes", op.nodes.join(", ") || "none: computed at conversion, or part of another"],
     ["layout category", op.layout], ["quantization", op.quantization], ["time a run", op.microseconds === null ? "" : `${op.microseconds} µs`],
     ["against LiteRT", error ? error.text : ""], ["Transposes", who.join("; ")]];
@@ -185,7 +198,7 @@ function details(index) {
 function errors() {
   const parent = element("errors");
   if (!page.errors.length) { element("errors-hint").textContent = "Not compared."; return; }
-  element("errors-hint").textContent = "Along the network: the distance as a share of what is allowed. Beyond 1 a tensor is outside the tolerance of a single operator" + (page.wrong ? "." : "; the outputs are within theirs, so these are rounding errors that accumulate.");
+  element("errors-hint").textContent = "Along the network: the distance as a share of what is allowed. Beyond 1 a tensor is outside the tolerance of a single operator" + (page.wrong ? ". " : page.errors.some((one) => !one.ok) ? "; the outputs are within theirs, so these are rounding errors that accumulate. " : ". ") + page.compared;
   const NS = "http://www.w3.org/2000/svg";
   const width = 1200, height = 180, left = 46, floor = 1e-4;
   const svg = document.createElementNS(NS, "svg");
@@ -201,7 +214,7 @@ function errors() {
   const top = Math.max(10, ...shares);
   const y = (share) => height - (height - 10) * (Math.log10(Math.max(share, floor)) - Math.log10(floor)) / (Math.log10(top) - Math.log10(floor));
   for (let power = -4; power <= Math.log10(top); power += 1) {
-    draw("line", { x1: left, x2: width, y1: y(10 ** power), y2: y(10 ** power), stroke: power === 0 ? "#b3261e" : "#e3e7ee" });
+    draw("line", { x1: left, x2: width, y1: y(10 ** power), y2: y(10 ** power), ...(power === 0 ? { class: "limit" } : {}) });
     draw("text", { x: left - 6, y: y(10 ** power) + 4, "text-anchor": "end" }, power === -4 ? "equal" : String(10 ** power));
   }
   const step = (width - left - 10) / Math.max(1, shares.length);
@@ -229,19 +242,24 @@ function times() {
 
 function transposes() {
   if (!page.transposes.length) { make("p", "None.", element("transposes"), { class: "hint" }); return; }
-  table(element("transposes"), ["tensor", "order", "size", "from", "forced by"], page.transposes.map((one) => [one.tensor, one.perm.replace("->", "→"), size(one.bytes), place(one.from), one.to.map(place).join(", ")]), [2]);
+  const operator = (index) => `${index} ${(page.operators.find((one) => one.index === index) || {}).code || ""}`;
+  table(element("transposes"), ["tensor", "perm", "elements", "operators"], page.transposes.map((one) => [one.tensor, one.perm, one.elements === null ? "" : one.elements, one.operators.map(operator).join(", ")]), [2]);
 }
 
 function operators() {
   const counts = new Map();
   for (const op of page.operators) {
     const key = `${op.code}|${op.layout}`;
-    const row = counts.get(key) || { op, count: 0, microseconds: 0 };
+    const row = counts.get(key) || { op, count: 0, microseconds: 0, nodes: new Map() };
     row.count += 1; row.microseconds += op.microseconds || 0;
+    for (const text of op.nodes) {
+      const [, times, name] = text.match(/^(?:(\d+) )?(.*)$/);
+      row.nodes.set(name, (row.nodes.get(name) || 0) + Number(times || 1));
+    }
     counts.set(key, row);
   }
   const rows = [...counts.values()].sort((a, b) => b.count - a.count);
-  table(element("operators"), ["operator", "count", "layout", "becomes", "µs"], rows.map((row) => [row.op.code, row.count, row.op.layout, row.op.nodes.join(", "), row.microseconds ? row.microseconds.toFixed(1) : ""]), [1, 4]);
+  table(element("operators"), ["operator", "count", "layout", "becomes", "µs"], rows.map((row) => [row.op.code, row.count, row.op.layout, [...row.nodes].sort((a, b) => b[1] - a[1]).map(([name, times]) => `${times} ${name}`).join(", "), row.microseconds ? row.microseconds.toFixed(1) : ""]), [1, 4]);
 }
 
 for (const part of [summary, legend, graph, errors, times, transposes, operators]) part();

@@ -18,15 +18,14 @@ from onnx_tflite_plugin.page.gather import (
     _count_names,
     _edge,
     _edges,
+    _ends,
     _facts,
-    _graph_of,
     _nodes,
-    _operator_indices,
     _operators,
+    _subgraph_of,
     _transposes,
 )
 from onnx_tflite_plugin.progress import Stages
-from onnx_tflite_plugin.report import Transposed
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.verify.runtimes import structure
 from onnx_tflite_plugin.verify.times.nodes import NodeTime, labelled
@@ -98,13 +97,13 @@ def test_operators_are_those_of_the_converted_signature() -> None:
     source = read(model.build())
     for key, code in (("second", "EXP"), ("first", "NEG"), (None, "NEG")):
         proto = otp.convert(model.build(), signature=key).proto
-        assert [op.code for op in _graph_of(source, proto)] == [code]
+        assert [op.code for op in _subgraph_of(source, proto).operators] == [code]
 
 
 def test_a_tensor_is_an_edge_from_its_maker_to_each_reader_once() -> None:
     x, y, z, w = slot(0), slot(1), slot(2), slot(3, values=np.ones(1))
     operators = [operator([x], [y, None]), operator([y, y, None, w, x], [z], index=1), operator([y], [w], index=2)]
-    found = [(edge["from"], edge["to"], edge["name"]) for edge in _edges(operators)]
+    found = [(edge["from"], edge["to"], edge["name"]) for edge in _edges(operators, [])]
     assert found == [(0, 1, "t1"), (0, 2, "t1")]
 
 
@@ -129,24 +128,31 @@ def test_states_are_listed_apart_unless_removed() -> None:
     assert (facts["onnx_bytes"], facts["constant_bytes"]) == (model.ByteSize(), graph.initializer[0].ByteSize())
 
 
-def test_transposes_are_planned_ones_or_those_of_the_file() -> None:
+def test_every_transpose_of_the_file_is_listed_with_its_operators() -> None:
     nodes = [
-        helper.make_node("Transpose", ["a"], ["b"], name="op12/Transpose", perm=[0, 2, 1]),
-        helper.make_node("Transpose", ["b"], ["c"], name="Transpose_7"),
-        helper.make_node("Add", ["c", "c"], ["d"], name="op3/Add"),
+        helper.make_node("Transpose", ["a"], ["b"], perm=[0, 2, 1]),
+        helper.make_node("Transpose", ["b"], ["c"]),
+        helper.make_node("Add", ["c", "c"], ["d"]),
     ]
-    model: Any = SimpleNamespace(graph=SimpleNamespace(node=nodes))
-    assert list(_transposes(model, None)) == [
-        {"tensor": "a", "perm": "0,2,1", "bytes": None, "from": "a", "to": ["b"], "operators": [12]},
-        {"tensor": "b", "perm": "", "bytes": None, "from": "b", "to": ["c"], "operators": []},
+    helper.set_model_props(nodes[0], node_props([(0, 12)], "", "", ""))  # type: ignore[arg-type]
+    graph = SimpleNamespace(node=nodes, value_info=[], input=[info("a", 2, 3, 5)])
+    model: Any = SimpleNamespace(graph=graph)
+    assert list(_transposes(model)) == [
+        {"tensor": "a", "perm": "0, 2, 1", "elements": 30, "operators": [12]},
+        {"tensor": "b", "perm": "", "elements": None, "operators": []},
     ]
-    copy = Transposed("t", "0,1 -> 1,0", 8, "op 12 X v1", ("op 3 Y v1", "graph output"))
-    report: Any = SimpleNamespace(transposed=(copy,))
-    assert list(_transposes(model, report)) == [
-        {"tensor": "t", "perm": "0,1 -> 1,0", "bytes": 8, "from": "op 12 X v1", "to": ["op 3 Y v1", "graph output"],
-         "operators": [3, 12]}
-    ]  # fmt: skip
-    assert _operator_indices(["graph input", "op 7 X v1", "shop 5 Y"]) == {7}
+
+
+def test_inputs_and_outputs_are_ends_of_edges() -> None:
+    x, y = slot(0), slot(1)
+    graph: Any = SimpleNamespace(inputs=(x,), outputs=(y,))
+    ends = list(_ends(graph))
+    assert [(end["index"], end["side"], end["name"]) for end in ends] == [
+        ("input0", "input", "t0"),
+        ("output0", "output", "t1"),
+    ]
+    found = [(edge["from"], edge["to"], edge["name"]) for edge in _edges([operator([x], [y])], ends)]
+    assert found == [("input0", 0, "t0"), (0, "output0", "t1")]
 
 
 def test_a_node_of_several_operators_is_told_with_each() -> None:
