@@ -53,7 +53,7 @@ def write(path: Path, content: bytes | Writer) -> None:
         try:
             with os.fdopen(descriptor, "wb") as file:
                 _write_content(file, content)
-            os.chmod(temporary, 0o666 & ~_umask())
+            os.chmod(temporary, 0o666 & ~umask())
             os.replace(temporary, path)
         except BaseException:
             with suppress(FileNotFoundError):
@@ -124,14 +124,14 @@ def _temporary_folder(path: Path) -> Iterator[Path]:
 
 def _publish(path: Path, folder: Path, data: str | None) -> None:
     """Rename the weights, then the model that refers to them, and remove the weights of the model that it replaces."""
-    os.chmod(folder / path.name, 0o666 & ~_umask())
+    os.chmod(folder / path.name, 0o666 & ~umask())
     with _lock_folder(path.parent):
         new = data if data is not None and not _same_size(folder / data, path.with_name(data)) else None
         changed = [*([new] if new else []), *_own_weights(path)]
         (folder / _JOURNAL).write_bytes("\0".join(changed).encode(errors="surrogateescape"))
         try:
             if new:
-                os.chmod(folder / new, 0o666 & ~_umask())
+                os.chmod(folder / new, 0o666 & ~umask())
                 os.replace(folder / new, path.with_name(new))
             os.replace(folder / path.name, path)
         finally:
@@ -145,7 +145,7 @@ def _same_size(one: Path, other: Path) -> bool:
 
 def _remove_unused(path: Path, names: Iterable[str]) -> None:
     """Remove those of these weights that the model at a path does not refer to."""
-    used = _external_files(path)
+    used = external_files(path)
     for name in names:
         if used is not None and name not in used and _is_weights(name, path):
             with suppress(OSError):  # Windows: another program reads them
@@ -156,11 +156,11 @@ def _own_weights(path: Path) -> list[str]:
     """Return the external weights of the model at a path that earlier conversions to this path wrote."""
     with suppress(OSError):
         if any(_is_weights(entry.name, path) for entry in path.parent.iterdir()):
-            return sorted(name for name in _external_files(path) or () if _is_weights(name, path))
+            return sorted(name for name in external_files(path) or () if _is_weights(name, path))
     return []
 
 
-def _external_files(path: Path) -> set[str] | None:
+def external_files(path: Path) -> set[str] | None:
     """Return the external data files of a model; ``None`` if it cannot be read."""
     import onnx
 
@@ -265,7 +265,8 @@ def _is_running(process: int) -> bool:
     return True
 
 
-def _umask() -> int:
+def umask() -> int:
+    """Return the process's mask of permissions."""
     current = os.umask(0)
     os.umask(current)
     return current

@@ -242,6 +242,8 @@ class Session:
             raise ValueError(
                 f"{len(given)} tokens from position {start} and {count} more: the caches hold {self._decoder.slots}"
             )
+        if prompt is not None and prompt._carried is not self._carried:
+            raise ValueError("the session of the prompt has other caches; create one of both with states_of the other")
         done = 0 if prompt is None else prompt._run_prompt(given[:-1], start)
         result: list[int] = []
         for position in range(start + done, start + len(given) + count - 1):

@@ -135,8 +135,7 @@ def _bundle_jobs(path: Path, output: Path | None) -> list[Job]:
             raise UsageProblem(f"{path} is not a TFLite model: {what}")
         raise UsageProblem(f"{path} is a bundle without a TFLite model; inspect lists what it holds")
     return [
-        Job(member.name, member, folder / f"{_file_name(member.name.removesuffix('.tflite'))}.onnx")
-        for member in models
+        Job(member.name, member, folder / f"{file_name(member.name.removesuffix('.tflite'))}.onnx") for member in models
     ]
 
 
@@ -155,12 +154,12 @@ def _expand_signatures(given_jobs: Sequence[Job], signature: str | None) -> list
         if job.output == STREAM:
             raise UsageProblem(f"--signature all writes {len(keys)} files; name one to derive their names from")
         for key in keys:
-            place = job.output.with_name(f"{job.output.stem}.{_file_name(key)}.onnx")
+            place = job.output.with_name(f"{job.output.stem}.{file_name(key)}.onnx")
             expanded.append(Job(f"{job.name}: {key}", job.source, place, key))
     return expanded
 
 
-def _file_name(text: str) -> str:
+def file_name(text: str) -> str:
     """Return a valid file name on every system; Windows reserves some names for devices."""
     name = re.sub(r"[^\w.-]+", "_", text.replace("/", "_")).strip("._") or "model"
     return f"_{name}" if _RESERVED.match(name) else name

@@ -12,7 +12,7 @@ import click
 
 from onnx_tflite_plugin.cli.failures import error_json, problem_lines, with_hints
 from onnx_tflite_plugin.cli.isolation import ProgressWrapper, pass_through, run_isolated_jobs
-from onnx_tflite_plugin.cli.jobs import Job
+from onnx_tflite_plugin.cli.jobs import Job, file_name
 from onnx_tflite_plugin.cli.output import (
     Row,
     format_size,
@@ -68,6 +68,7 @@ def convert_all(jobs: Sequence[Job], options: Mapping[str, Any], source: Path, *
     ends = run_isolated_jobs(numbered, outcome) if isolates else (outcome(each, pass_through) for each in numbered)
     ended = zip(jobs, ends, strict=True)
     outcomes = [_refusal(job, end) if isinstance(end, ConversionError) else end for job, end in ended]
+    shared = _share_weights(jobs, outcomes)
     rows, results = [one.row for one in outcomes], [one.result for one in outcomes]
     problems: dict[Problem, list[str]] = {}
     for job, one in zip(jobs, outcomes, strict=True):
@@ -83,7 +84,10 @@ def convert_all(jobs: Sequence[Job], options: Mapping[str, Any], source: Path, *
         folders = {job.output.parent for job in jobs}
         where = str(*folders) if len(folders) == 1 else f"{len(folders)} folders in {top}"
         verified = _verified(results) if done and options["verify"] else ""
-        print_rows([Row("converted", [f"{done} of {plural(len(jobs), 'model')}, in {where}{verified}"], "bold")])
+        weights = [Row("weights", [f"{path.name}: {format_size(path.stat().st_size)}, shared"]) for path in shared]
+        print_rows(
+            [*weights, Row("converted", [f"{done} of {plural(len(jobs), 'model')}, in {where}{verified}"], "bold")]
+        )
     if problems:
         print_error(
             "error",
@@ -91,6 +95,34 @@ def convert_all(jobs: Sequence[Job], options: Mapping[str, Any], source: Path, *
         )
     codes = {one.exit_code for one in outcomes}
     return max(codes - {INCONCLUSIVE}, default=0) or max(codes, default=0)
+
+
+def _share_weights(jobs: Sequence[Job], outcomes: list[Outcome]) -> list[Path]:
+    """Share the weights of signatures of one model, update their outcomes, and return the files of weights."""
+    from onnx_tflite_plugin.files import place_of
+    from onnx_tflite_plugin.shared_weights import share_weights
+
+    groups: dict[tuple[str, Path], list[int]] = {}
+    for k, (job, outcome) in enumerate(zip(jobs, outcomes, strict=True)):
+        if job.signature is not None and "error" not in outcome.result:
+            model = job.output.name.removesuffix(".onnx").removesuffix(f".{file_name(job.signature)}")
+            groups.setdefault((model, place_of(job.output).parent), []).append(k)
+    shared = []
+    for (model, _), members in groups.items():
+        paths = [place_of(jobs[k].output) for k in members]
+        data = share_weights(paths, model) if len(paths) > 1 else None
+        if data is not None:
+            shared.append(data)
+            for k, path in zip(members, paths, strict=True):
+                outcomes[k] = _with_files(outcomes[k], [path, data])
+    return shared
+
+
+def _with_files(outcome: Outcome, files: Sequence[Path]) -> Outcome:
+    """Return the outcome with the sizes of other files; the row has the model's own."""
+    sizes = [{"path": str(file), "bytes": file.stat().st_size} for file in files]
+    row = (*outcome.row[:3], format_size(files[0].stat().st_size), *outcome.row[4:])
+    return outcome._replace(row=row, result={**outcome.result, "files": sizes})
 
 
 def _verified(results: Sequence[Mapping[str, Any]]) -> str:

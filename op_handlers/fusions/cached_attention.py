@@ -77,19 +77,25 @@ class Rows(NamedTuple):
 
 def cached_attentions(operators: Sequence[Operator]) -> Iterator[Region]:
     """Yield every attention over a cache whose mask is causal, or causal within a window."""
-    makers = makers_of(operators)
+    makers, windows = makers_of(operators), dict[tuple[Tensor, Tensor], int | None]()
     for op in operators:
         if op.code == "SOFTMAX" and op.options.beta == 1.0:
-            found = _Finder(operators, makers, op).find()
+            found = _Finder(operators, makers, op, windows).find()
             if found is not None:
                 yield found
 
 
 class _Finder:
-    """The search around one Softmax."""
+    """The search around one Softmax. ``windows``: those of masks and positions, which layers share."""
 
-    def __init__(self, operators: Sequence[Operator], makers: Makers, softmax: Operator) -> None:
-        self.operators, self.makers, self.softmax = operators, makers, softmax
+    def __init__(
+        self,
+        operators: Sequence[Operator],
+        makers: Makers,
+        softmax: Operator,
+        windows: dict[tuple[Tensor, Tensor], int | None],
+    ) -> None:
+        self.operators, self.makers, self.softmax, self.windows = operators, makers, softmax, windows
 
     def find(self) -> Region | None:
         """Return the region; None if the Softmax is not of attention over a cache."""
@@ -142,8 +148,10 @@ class _Finder:
         """Return the product of probabilities and cached values that an operator is."""
         if op.code != "BATCH_MATMUL" or None in op[out(0)].dims:
             return None
+        if view_of(op[0], self.makers).source is not self.softmax[out(0)]:
+            return None
         probabilities, rows, cache, matrices = self._operands(op)
-        if cache is None or probabilities.source is not self.softmax[out(0)] or not probabilities.is_plain:
+        if cache is None or not probabilities.is_plain:
             return None
         return rows, cache, matrices, op
 
@@ -182,7 +190,7 @@ class _Finder:
             return None
         if not _reads(values, matrices, at // keys.size("t") // times, transposed=False):
             return None
-        window = attention_window(masks.source, keys.position, self.makers, keys.size("t"), slots)
+        window = self._window(masks.source, keys)
         result = self._result(product, at, heads, keys)
         if window is None or result is None or keys.size("h") % HEAD_MULTIPLE:
             return None
@@ -196,6 +204,13 @@ class _Finder:
         }
         inputs = [q.source, keys.write[1], values.write[1], keys.tensor, values.tensor, keys.position, masks.source]
         return Region(inputs, [result, keys.write[out(0)], values.write[out(0)]], options)
+
+    def _window(self, mask: Tensor, keys: Cache) -> int | None:
+        """Return the window of a mask, see ``attention_window``."""
+        key = mask, keys.position
+        if key not in self.windows:
+            self.windows[key] = attention_window(mask, keys.position, self.makers, keys.size("t"), keys.size("s"))
+        return self.windows[key]
 
     def _result(self, product: Operator, rows: Array, heads: int, keys: Cache) -> Tensor | None:
         """Return the last rearrangement of the product that has the heads of each token side by side."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,9 +30,10 @@ def attention_window(mask: Tensor, position: Tensor, makers: Makers, tokens: int
     for start in dict.fromkeys([*np.linspace(0, last, min(last + 1, MAX_TRIALS), dtype=int)[::-1].tolist()]):
         at = start + np.arange(tokens)
         causal = np.arange(slots) <= at[:, None]
-        feeds = {places: at.astype(np.int64)}
+        evaluation = _Evaluation(makers, {places: at.astype(np.int64)}, np.where(causal, 0.0, -np.inf))
         try:
-            found = _evaluate(mask, makers, feeds, np.where(causal, 0.0, -np.inf)).reshape(tokens, slots)
+            with np.errstate(all="ignore"):
+                found = evaluation.value(mask).reshape(tokens, slots)
         except (LookupError, ValueError, IndexError):
             return None
         allowed = found == 0
@@ -58,26 +59,27 @@ def _position_input(position: Tensor, makers: Makers) -> Tensor | None:
     return tensor if tensor.rank == 1 and tensor.dtype in ("int32", "int64") else None
 
 
-def _evaluate(tensor: Tensor, makers: Makers, feeds: Mapping[Tensor, Array], causal: Array) -> Array:
-    """Return the value of a mask. Raises LookupError for operators that masks do not have."""
-    values: dict[Tensor, Array] = dict(feeds)
+class _Evaluation(NamedTuple):
+    """Values of tensors. ``causal``: the value of a mask that is a graph input. No closure refers to them: they are large."""
 
-    def value(tensor: Tensor) -> Array:
-        if tensor in values:
-            return values[tensor]
+    makers: Makers
+    values: dict[Tensor, Array]
+    causal: Array
+
+    def value(self, tensor: Tensor) -> Array:
+        """Return the value of a tensor. Raises LookupError for operators that masks do not have."""
+        if tensor in self.values:
+            return self.values[tensor]
         if tensor.is_constant:
             return tensor.array
-        op = makers.get(tensor)
+        op = self.makers.get(tensor)
         if op is None:
             if tensor.dtype != "float32":
                 raise LookupError(tensor.name)
-            return causal.reshape(tensor.shape)
-        operands = [value(x) for x in op.inputs if x is not None]
-        values[tensor] = np.asarray(_COMPUTED[op.code](op, *operands))
-        return values[tensor]
-
-    with np.errstate(all="ignore"):
-        return value(tensor)
+            return self.causal.reshape(tensor.shape)
+        operands = [self.value(x) for x in op.inputs if x is not None]
+        self.values[tensor] = np.asarray(_COMPUTED[op.code](op, *operands))
+        return self.values[tensor]
 
 
 def _call(function: Callable[..., Any], _op: Operator, *operands: Array) -> Array:

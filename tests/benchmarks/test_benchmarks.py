@@ -45,7 +45,7 @@ FAKE = """
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Path]:
     """The command on the example models, with no other converter, and the folder it wrote to."""
     folder = tmp_path_factory.mktemp("benchmark")
-    arguments = [EXAMPLES, "--rounds", "2", "--png", folder / "ratios.png", "--json", folder / "ratios.json"]
+    arguments = [FLOAT, INT8, "--rounds", "2", "--png", folder / "ratios.png", "--json", folder / "ratios.json"]
     arguments += ["--peer-python", f"tf2onnx={folder / 'none'}", "--peer-python", f"tflite2onnx={NOBODY}"]
     return CliRunner().invoke(benchmark, [str(argument) for argument in arguments]), folder
 

@@ -113,6 +113,11 @@ def test_a_model_that_is_no_language_model_generates_nothing() -> None:
         session(ROWS, "prefill_5").generate([1], 1)
 
 
+def test_a_prompt_session_with_other_caches_is_refused() -> None:
+    with pytest.raises(ValueError, match="has other caches"):
+        session(ROWS, "decode").generate(TOKENS, 1, prompt=session(ROWS, "prefill_5"))
+
+
 @pytest.mark.parametrize("make", [lambda: ROWS, lambda: COLUMNS], ids=["rows", "columns"])
 def test_one_run_takes_what_is_no_cache(make: Callable[[], Sizes]) -> None:
     sizes = make()

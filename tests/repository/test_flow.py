@@ -34,6 +34,7 @@ ROOMS = (
     "targets",
     "graph",
     "files",
+    "shared_weights",
     "binding",
     "host",
     "quantization",
