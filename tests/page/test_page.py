@@ -74,7 +74,7 @@ def test_page_without_quantization_agrees_with_verify() -> None:
     assert not page.wrong
     assert len(page.errors) >= len(page.operators) - 2
     assert all(error["ok"] for error in page.errors)
-    assert "each operator was compared on LiteRT's own inputs" in page.verdict
+    assert "every operator agrees on LiteRT's own operands" in page.verdict
 
 
 def test_float_islands_and_forced_transposes_are_named() -> None:
