@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     "--bisect",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="On failure write the smallest failing submodel into DIR, for a bug report: .tflite, .onnx and its inputs.",
+    help="On failure write the submodels that differ into DIR, for a bug report: .tflite, .onnx and operands.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, and nothing else.")
 @click.pass_context
@@ -80,7 +80,7 @@ def _plan(folder: Path | None, tflite: Path, onnx: Path, inputs: Path | None) ->
     """Raise UsageProblem if the submodel that ``--bisect`` writes would replace a file that is compared."""
     if folder is None:
         return
-    from onnx_tflite_plugin.verify.operators.bisect import PARTS
+    from onnx_tflite_plugin.verify.submodels.saved import PARTS
 
     outputs = Outputs()
     outputs.read(tflite, "the TFLite model")

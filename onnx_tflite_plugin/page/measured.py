@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from onnx_tflite_plugin.errors import InconclusiveError
+from onnx_tflite_plugin.graph.metadata import TensorValue
 from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.verify.comparison.compare import Comparison
+from onnx_tflite_plugin.verify.comparison.trial import Run
 from onnx_tflite_plugin.verify.examined import Examined
 from onnx_tflite_plugin.verify.run import verify
+from onnx_tflite_plugin.verify.submodels.decision import decide
 from onnx_tflite_plugin.verify.times.nodes import node_times
 from onnx_tflite_plugin.verify.verification import Verification
 
@@ -32,8 +37,7 @@ def measure_errors(
         drawn, _ = examined.expected(None, 0, 1, None, {})
     except InconclusiveError:
         return [], verdict, wrong, {}, 0.0
-    operators = examined.operators_apart()
-    compared = list(examined.search.comparisons(drawn) if operators is None else operators.comparisons(drawn))
+    compared = _errors(examined, drawn)
     tensors = examined.entry.subgraph.tensors
     errors = [
         {
@@ -48,6 +52,16 @@ def measure_errors(
     ]
     seconds, rest = _by_operator(onnx, examined.pairs.feeds(drawn[0]), runs)
     return errors, verdict, wrong, seconds, rest
+
+
+def _errors(examined: Examined, drawn: Sequence[Run]) -> list[tuple[Comparison, TensorValue]]:
+    """Return the error of every tensor along the network; without quantization, on LiteRT's own operands."""
+    if not examined.tensors.is_dequantized:
+        return list(examined.tensors.errors(drawn))
+    decision = decide(examined, drawn, random=False, exact=True)
+    values = {value.name: value for values in examined.tensors.values.values() for value in values}
+    wrong = {one.submodel.value.name: one.comparison for one in decision.differing}
+    return [(one, values[name]) for name, one in {**decision.agreed, **wrong}.items()]
 
 
 def _sentence(verification: Verification) -> str:

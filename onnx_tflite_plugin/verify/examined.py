@@ -3,39 +3,39 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from onnx_tflite_plugin.errors import InconclusiveError, InvalidModel, VerificationError
-from onnx_tflite_plugin.graph.metadata import Part, TensorValue, forgets, props, read_origin, read_renames
+from onnx_tflite_plugin.graph.metadata import Part, forgets, props, read_origin, read_renames
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.authored import Described
 from onnx_tflite_plugin.source.metadata import describe_interface
-from onnx_tflite_plugin.source.model import Array, Tensor
+from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.resolution import resolutions
+from onnx_tflite_plugin.verify.comparison.tensors import HeldTensors
 from onnx_tflite_plugin.verify.comparison.tolerance import Tolerance
 from onnx_tflite_plugin.verify.comparison.trial import Pairs, Run, Trial
 from onnx_tflite_plugin.verify.inputs import drawn as drawing
+from onnx_tflite_plugin.verify.inputs.part_sizes import shapes_in_whole
 from onnx_tflite_plugin.verify.inputs.sizes import InputSizes
 from onnx_tflite_plugin.verify.inputs.user_data import Given
-from onnx_tflite_plugin.verify.inputs.widths import NOISY, widths
-from onnx_tflite_plugin.verify.operators.apart import NEAR, Apart, without_quantization
-from onnx_tflite_plugin.verify.operators.diverging import Divergence, Search, stateful
+from onnx_tflite_plugin.verify.inputs.widths import widths
 from onnx_tflite_plugin.verify.runtimes import structure
 from onnx_tflite_plugin.verify.runtimes.gaps import find_gaps
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRTError, NoKernel
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime, OrtError
 from onnx_tflite_plugin.verify.runtimes.part import cut_file
 from onnx_tflite_plugin.verify.runtimes.processor import multiplies_exactly
-from onnx_tflite_plugin.verify.verification import Verification
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -44,11 +44,9 @@ Ran = TypeVar("Ran")
 
 _WIDE = 64  # for open sizes where those of the file are too small to run, as those of images are that it stores as 1
 _CONDITIONS = 3  # that are met in all combinations
+_MOST_BYTES = 1 << 28  # of all tensors, which both runtimes keep
+_MOST_VALUES = 1000  # ONNX Runtime takes quadratic time over the outputs of a model
 _PRECISE = {"session.x64quantprecision": "1"}  # exact on x86 before VNNI, too
-
-
-class _Neither(LiteRTError):
-    """Neither runtime takes sizes that the file leaves open."""
 
 
 class Examined:
@@ -75,7 +73,9 @@ class Examined:
         if signature is None and any(one.key == converted for one in model.signatures):
             signature = converted
         self.entry = structure.entry(model, signature)
+        known: Mapping[int, tuple[int, ...]] = {}
         if part is not None:
+            known = shapes_in_whole(data, model, self.entry, part.inputs, signature)
             data = self._cut(data, part)
             model, signature = structure.read(data), None
             self.entry = structure.entry(model)
@@ -87,11 +87,12 @@ class Examined:
         floors = resolutions(self.session.proto, self.session.tensor_values, self.entry.subgraph.index)
         self.trial = Trial(data, model, self.entry, tolerance, signature, progress, floors)
         self.pairs = Pairs(self.entry, self.session)
-        self.sizes = InputSizes(self.entry, self.pairs)
-        self.stateful = stateful(model)
+        self.sizes = InputSizes(self.entry, self.pairs, known)
+        self.stateful = structure.is_stateful(model)
         self.fresh = self.stateful and forgets(props(self.session.proto.metadata_props))
-        self.widths = widths(self.entry, tolerance)
+        self.widths = widths(self.entry)
         self.host: Host | None = None
+        self.batch: tuple[list[Array], list[list[Array]]] | None = None  # a run that LiteRT does not take, and its rows
         self.reasons: tuple[str, ...] = ()  # why a verdict is inconclusive
         self.least = 0  # of open sizes behind axis 0
 
@@ -112,9 +113,9 @@ class Examined:
         return notes
 
     @cached_property
-    def search(self) -> Search:
-        """Looks into the model, beyond its outputs."""
-        return Search(self.trial, self.onnx, self.session, fresh=self.fresh)
+    def tensors(self) -> HeldTensors:
+        """Return the tensors that values of the ONNX model hold."""
+        return HeldTensors(self.trial, self.session, fresh=self.fresh)
 
     def _origin(self) -> tuple[str | None, Part | None]:
         """The signature and the part that the ONNX model was converted from. Raises VerificationError."""
@@ -165,15 +166,23 @@ class Examined:
         asked = shapes or {}
         refusal: LiteRTError | None = None
         told = self.described() if isinstance(inputs, str | os.PathLike) else None
-        for avoided, caution, self.least in ((0, 0, 0), (1, 0, 0), (2, 0, 0), (0, 1, 0), (0, 2, 0), (0, 0, _WIDE)):
+        for avoided, caution, self.least in (
+            (0, 0, 0),
+            (1, 0, 0),
+            (2, 0, 0),
+            (0, 1, 0),
+            (0, 2, 0),
+            (0, 0, _WIDE),
+            (0, 0, 1),
+        ):
             if avoided and (inputs is not None or not drawing.whole(self.entry)):
                 continue
             if self.least and (inputs is not None or asked or self.sizes.fixed(self.least) == self.sizes.fixed(0)):
-                break
+                continue
             drawn = drawing.draw(
                 self.sizes.as_converted() if inputs is not None else self.entry,
                 given=inputs, shapes={**self.sizes.fixed(self.least), **asked}, seed=seed, runs=runs, caution=caution,
-                avoided=avoided, ranges=ranges, described=told, widths=self.widths, meets=not self.trial.tolerance.unbiased,
+                avoided=avoided, ranges=ranges, described=told, widths=self.widths, meets=not self.trial.tolerance.dynamic_range,
             )  # fmt: skip
             if not self.stateful and _repeated(drawn):
                 drawn = drawn[:1]
@@ -190,17 +199,14 @@ class Examined:
         raise LiteRTError(f"{refusal}{hint}") from refusal
 
     def enough(self, runs: int) -> int:
-        """As many runs as are asked for, or as it takes to tell an offset from noise, or to meet conditions in all combinations."""
-        if runs == 1:
-            return runs
-        noisy = len(NOISY) if self.trial.tolerance.unbiased and not self.stateful else 1
-        return max(runs, noisy, 1 << min(len(drawing.conditions(self.entry)), _CONDITIONS))
+        """Return the number of runs: as many as requested, or as it takes to meet conditions in all combinations."""
+        return runs if runs == 1 else max(runs, 1 << min(len(drawing.conditions(self.entry)), _CONDITIONS))
 
     def extend(self, drawn: list[list[Array]], expected: dict[str, list[list[Array]]], seed: int) -> str:
         """Add a run in which each size that the ONNX model leaves open is another, and say which; empty where there is none.
 
-        A batch that LiteRT does not take, or whose rows it joins, it is given row by row; other sizes it does not take are
-        left out, and so are those that are open in the file and that neither runtime takes.
+        A batch that LiteRT does not take, or whose rows it joins, is compared with the ONNX model's own rows (``batch``); other
+        sizes that LiteRT does not take are left out, and so are those that the file leaves open and neither runtime takes.
         """
         if self.stateful:
             return ""
@@ -219,30 +225,31 @@ class Examined:
         """Add a run of these shapes, and say so; empty where LiteRT does not take them."""
         (more,) = drawing.draw(self.entry, shapes={**self.sizes.fixed(self.least), **others}, seed=seed)
         sizes = ", ".join(f"{name} {[*shape]}" for name, shape in others.items())
+        note = f"had open sizes changed: {sizes}"
         try:
-            outputs = {kernels: self._batch(kernels, more) for kernels in expected}
-        except _Neither:
-            return f"neither runtime takes other sizes: {sizes}"
+            outputs = {kernels: self.trial.litert(kernels, [more])[0] for kernels in expected}
+            rows = self.sizes.rows(more, next(iter(outputs.values())))
         except LiteRTError:
-            return ""
+            rows = self.sizes.rows(more, None)
+            if not rows:
+                return ""
+            if self.sizes.open_in_file and not self._runs(more):
+                return f"neither runtime takes other sizes: {sizes}"
+        if rows:
+            self.batch = (more, rows)
+            return f"one more run {note}; LiteRT takes no such batch, so that it was compared with its own rows"
         drawn.append(more)
         for kernels, run in outputs.items():
             expected[kernels] = [*expected[kernels], run]
-        return f"run {len(drawn)} had open sizes changed: {sizes}"
+        return f"run {len(drawn)} {note}"
 
-    def _batch(self, kernels: str, arrays: list[Array]) -> list[Array]:
-        """A run of other sizes, whole or row by row. Raises LiteRTError where LiteRT takes neither."""
-        try:
-            (whole,) = self.trial.litert(kernels, [arrays])
-        except LiteRTError as error:
-            if not (rows := self.sizes.rows(arrays, None)):
-                raise
-            if self.sizes.open_in_file and not self._runs(arrays):
-                raise _Neither(str(error)) from error
-        else:
-            if not (rows := self.sizes.rows(arrays, whole)):
-                return whole
-        return [np.concatenate(outputs) for outputs in zip(*self.trial.litert(kernels, rows), strict=True)]
+    def compare_batch(self) -> tuple[Comparison, ...]:
+        """Compare the outputs of a batch with those of its rows, both by the ONNX model; empty where LiteRT takes it."""
+        if self.batch is None:
+            return ()
+        more, rows = self.batch
+        joined = [np.concatenate(outputs) for outputs in zip(*self.trial.actual(self.session, rows), strict=True)]
+        return self.trial.compared(self.trial.actual(self.session, [more]), {"rows": [joined]})
 
     def _runs(self, arrays: list[Array]) -> bool:
         """Whether the ONNX model runs on these inputs."""
@@ -252,47 +259,18 @@ class Examined:
             return False
         return True
 
-    def operators_apart(self) -> Apart | None:
-        """Compares operator by operator, where the ONNX model has floats for the TFLite model's quantized integers."""
-        if not without_quantization(self.session.proto, self.pairs.values, self.entry):
-            return None
-        return Apart(self.trial, self.session)
-
-    def judged_apart(
-        self,
-        operators: Apart,
-        compared: Iterable[tuple[Comparison, TensorValue]],
-        runs: int,
-        whole: Callable[[], Mapping[str, Comparison]] = dict,
-    ) -> Verification:
-        """What comes of operators by themselves: every output, and the first tensor that is wrong; outputs that no operator by itself
-        tells of as the ``whole`` model makes them, by name.
-        """
-        outputs: dict[str, Comparison] = {}
-        diverging = None
-        told: set[Tensor] = set()
-        for comparison, value in compared:
-            tensor = self.entry.subgraph.tensors[value.tensor]
-            told.add(tensor)
-            if tensor in self.entry.outputs and (value.name not in outputs or not comparison.ok):
-                outputs[value.name] = replace(comparison, name=value.name)
-            if not comparison.ok and diverging is None:
-                diverging = Divergence(tensor, operators.producers[tensor.index], value.name, comparison)
-        if not told.issuperset(self.entry.outputs):
-            ends = zip(self.entry.outputs, self.entry.output_names, strict=True)
-            names = {name for tensor, name in ends if tensor not in told}
-            outputs |= {name: comparison for name, comparison in whole().items() if name in names}
-        wrong = () if diverging is None else (diverging.comparison,)
-        note = (
-            "without quantization values diverge along a network, so each operator was compared on LiteRT's own inputs"
-        )
-        kernels = (operators.original.kernels,)
-        return Verification((*outputs.values(), *wrong), kernels, runs, diverging=diverging, notes=(note,))
-
-    def whole_apart(self, runs: Sequence[Run], expected: Mapping[str, Sequence[Run]]) -> dict[str, Comparison]:
-        """The outputs of the whole model by name, as near as operators by themselves must be."""
-        trial = replace(self.trial, tolerance=NEAR)
-        return {one.name: one for one in trial.compared(trial.actual(self.session, runs), expected)}
+    @cached_property
+    def untried(self) -> str:
+        """Return why submodels are not compared; empty if they are."""
+        tensors = self.entry.subgraph.tensors
+        size = sum(4 * prod(tensor.shape) for tensor in tensors if not tensor.is_constant)
+        count = sum(map(len, self.tensors.values.values()))
+        if not count:
+            return "the ONNX model does not say which tensors its values hold"
+        if size <= _MOST_BYTES and count <= _MOST_VALUES:
+            return ""
+        many = f"they make {count} tensors" if count > _MOST_VALUES else f"they make {size >> 20} MiB"
+        return f"{many}"
 
     def hints(self, runs: Sequence[Run], expected: Mapping[str, Sequence[Run]]) -> tuple[str, ...]:
         """Whether it is the processor: x86 before VNNI saturates sums of uint8 x int8 products."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
-from onnx_tflite_plugin.verify.operators.diverging import Divergence
+from onnx_tflite_plugin.verify.comparison.tensors import Divergence
 from onnx_tflite_plugin.verify.runtimes.processor import processor
 
 Verdict = Literal["agrees", "differs", "inconclusive"]

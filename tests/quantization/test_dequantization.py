@@ -123,7 +123,7 @@ def test_verify_runs_each_operator_on_litert_values() -> None:
     """A whole network without rounding diverges from LiteRT; none of its operators does on its own."""
     verification = verify(DIGITS, otp.convert(DIGITS, quantization="float").proto.SerializeToString())
     assert verification.ok, verification.text
-    assert "each operator was compared on LiteRT's own inputs" in verification.text
+    assert "every operator agrees on LiteRT's own operands" in verification.text
 
 
 def test_verify_finds_the_operator_that_is_wrong_without_quantization() -> None:

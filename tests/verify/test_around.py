@@ -379,4 +379,4 @@ def test_an_operator_with_a_kernel_of_its_pack_is_compared_by_itself_too() -> No
     assert verified(net.build(), shrink()).ok
     wrong = verified(net.build(), shrink(by=0.5))
     assert [one.ok for one in wrong.comparisons] == [True, False]
-    assert f"{CODE} alone" in wrong.text
+    assert f"{CODE} in isolation" in wrong.text

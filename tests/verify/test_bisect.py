@@ -32,7 +32,7 @@ def test_the_wrong_operator_alone_is_written_and_disagrees_again(
 ) -> None:
     found = verify(chain(), planted(chain(), op_type, other), bisect=tmp_path / "new")
     assert not found.ok
-    assert f"the smallest part that disagrees, {code}: " in found.text
+    assert f"the submodels that differ, {code}: " in found.text
     part = tmp_path / "new" / "part.tflite"
     assert [op.code for op in read(part).main.operators] == [code]
     assert len(onnx.load(part.with_suffix(".onnx")).graph.node) == 1
@@ -95,7 +95,7 @@ def test_a_part_brings_what_both_models_keep_outside(tmp_path: Path) -> None:
     wrong.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(wrong) * 1.5, wrong.name))
     onnx.save_model(proto, tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0, location="m.data")
     found = verify(data, tmp_path / "m.onnx", bisect=tmp_path / "new")
-    assert "the smallest part that disagrees, FULLY_CONNECTED: " in found.text
+    assert "the submodels that differ, FULLY_CONNECTED: " in found.text
     part = tmp_path / "new" / "part.tflite"
     assert not verify(part, part.with_suffix(".onnx"), inputs=part.with_suffix(".npz")).ok
 

@@ -18,9 +18,8 @@ import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
 from conformance.models import Net, tensor
 from onnx_tflite_plugin.source.model import Array
-from onnx_tflite_plugin.verify import LiteRT, LiteRTError, OnnxRuntime, Trial, verify
+from onnx_tflite_plugin.verify import LiteRT, LiteRTError, Trial, verify
 from onnx_tflite_plugin.verify.comparison.tolerance import Tolerance
-from onnx_tflite_plugin.verify.operators.diverging import Search, preserving
 from onnx_tflite_plugin.verify.runtimes import child, structure
 from onnx_tflite_plugin.verify.runtimes.litert import Crashed, Endless, NoKernel
 
@@ -87,7 +86,7 @@ def trial_of(data: bytes) -> Trial:
 def test_a_right_model_on_which_the_reference_kernels_abort_passes() -> None:
     found = verify(classifier(), otp.convert(classifier()).proto)
     assert found.ok, found.text
-    assert [note for note in found.notes if note.startswith(f"LiteRT's reference kernels gave no answer: {CRASH}")]
+    assert not found.notes
 
 
 @pytest.mark.parametrize("bias", [0, 5])
@@ -105,14 +104,6 @@ def test_the_other_kernels_judge_where_the_reference_kernels_abort(bias: int) ->
     assert verify(classifier(), proto).ok is not bool(bias)
 
 
-def test_tensors_are_compared_with_the_kernels_that_are_left() -> None:
-    trial = trial_of(classifier())
-    proto = otp.convert(classifier()).proto
-    compared = list(Search(trial, proto, OnnxRuntime(proto), fresh=False).comparisons([flat(), flat()]))
-    assert len(compared) >= 4
-    assert all(comparison.ok for comparison, _ in compared)
-
-
 # --- the same as in this process --------------------------------------------------------------
 
 
@@ -125,12 +116,13 @@ def test_interpreters_side_by_side_keep_their_own_states(kernels: str) -> None:
 
 def test_every_tensor_can_be_read() -> None:
     trial = trial_of(classifier(10))
-    builtin, reference = preserving(trial)
+    builtin, reference = (trial.session(kernels, preserve=True) for kernels in ("builtin", "reference"))
     for session in (builtin, reference):
         session.run(flat())
     kept, others = builtin.tensors(), reference.tensors()
     assert kept.keys() == others.keys()
-    assert all(np.array_equal(kept[index], others[index]) for index in (0, 1, 2, 3))
+    assert len(kept) > 1
+    assert all(np.array_equal(array, others[index]) for index, array in kept.items())
 
 
 TEXTS = np.array(["a", "", "cd", "é", "f"], object)

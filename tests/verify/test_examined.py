@@ -111,14 +111,6 @@ def test_a_kernel_that_is_lacking_is_told_at_once(code: str, said: str) -> None:
     assert len(run.seen) == 1
 
 
-def test_an_offset_is_told_from_noise_in_no_fewer_than_eight_runs_of_a_model_without_states() -> None:
-    noisy = examined(3, tolerance=Tolerance(unbiased=True))
-    assert [noisy.enough(runs) for runs in (1, 2, 8, 9)] == [1, 8, 8, 9]
-    assert examined(3).enough(2) == 2
-    noisy.stateful = True
-    assert noisy.enough(2) == 2
-
-
 @pytest.mark.parametrize(("conditions", "runs"), [(1, 3), (2, 4), (3, 8), (4, 8)])
 def test_conditions_take_as_many_runs_as_they_have_combinations(conditions: int, runs: int) -> None:
     net = Net()
@@ -177,11 +169,11 @@ def test_only_floats_that_are_nan_throughout_say_nothing() -> None:
 
 
 @pytest.mark.parametrize("shape", [[1, 6], [1, -1]], ids=["refuses a batch", "joins its rows"])
-def test_a_batch_that_litert_does_not_take_as_one_is_run_row_by_row(shape: list[int]) -> None:
+def test_a_batch_that_litert_does_not_take_is_compared_with_its_own_rows(shape: list[int]) -> None:
     net = Net()
     x = net.input(tensor(1, 2, 3))
     net.output(net.call("RESHAPE", [x, constant(np.array(shape, np.int32))], tensor(1, 6), new_shape=shape))
     data = net.build()
     judged = otp.verify(data, otp.convert(data, dynamic_batch=True).proto)
     assert judged.ok, judged.text
-    assert "run 4 had open sizes changed: x0 [2, 2, 3]" in judged.text
+    assert "one more run had open sizes changed: x0 [2, 2, 3]" in judged.text

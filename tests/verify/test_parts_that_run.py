@@ -11,7 +11,7 @@ from conformance.cases.state.variables import running_sum
 from conformance.models import Net
 from onnx_tflite_plugin.errors import InvalidModel
 from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime, Tolerance, Trial, draw
-from onnx_tflite_plugin.verify.operators.diverging import Search
+from onnx_tflite_plugin.verify.comparison.tensors import HeldTensors
 from onnx_tflite_plugin.verify.runtimes.part import cut_file
 from onnx_tflite_plugin.verify.runtimes.structure import entry, read
 
@@ -39,7 +39,7 @@ def test_a_search_of_a_model_that_carries_no_states_begins_anew_in_every_run(fre
     proto = otp.convert(data, state="reset").proto
     model = read(data)
     trial = Trial(data, model, entry(model), Tolerance())
-    search = Search(trial, proto, OnnxRuntime(proto), fresh=fresh)
-    compared = [comparison for comparison, _ in search.comparisons(draw(trial.entry, runs=3))]
+    search = HeldTensors(trial, OnnxRuntime(proto), fresh=fresh)
+    compared = [comparison for comparison, _ in search.errors(draw(trial.entry, runs=3))]
     assert len(compared) >= 3
     assert all(comparison.ok for comparison in compared) is fresh

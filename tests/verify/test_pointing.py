@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from onnx_tflite_plugin.graph.metadata import TensorValue
-from onnx_tflite_plugin.source.model import Array, Operator, Options, Quantization, Tensor
+from onnx_tflite_plugin.source.model import Operator, Options, Quantization, Tensor
 from onnx_tflite_plugin.verify import examined
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
+from onnx_tflite_plugin.verify.comparison.tensors import Divergence, HeldTensors
 from onnx_tflite_plugin.verify.comparison.tolerance import Tolerance
 from onnx_tflite_plugin.verify.comparison.trial import paired
 from onnx_tflite_plugin.verify.examined import Examined
 from onnx_tflite_plugin.verify.inputs.widths import compared_by_width
-from onnx_tflite_plugin.verify.operators import bisect
-from onnx_tflite_plugin.verify.operators.diverging import Divergence, Search, stateful
 from onnx_tflite_plugin.verify.runtimes.ort import OrtError
+from onnx_tflite_plugin.verify.runtimes.structure import is_stateful
 
 RIGHT = Comparison("t", "step", 1.0, 0.1, 1.0)
 WRONG = Comparison("t", "step", 9.0, 1.0, 1.0, mean=5.0)
@@ -44,27 +44,6 @@ def test_a_divergence_names_the_onnx_value_where_it_is_called_otherwise() -> Non
     assert "of operator 0 A (ONNX value 'v'): max" in Divergence(T[1], OPERATORS[0], "v", WRONG).text
 
 
-def search(compared: list[tuple[Comparison, int]]) -> Any:
-    made: Any = Search.__new__(Search)
-    made.values, made.producers = {1: []}, MAKERS
-    made.trial = SimpleNamespace(entry=SimpleNamespace(subgraph=GRAPH), tolerance=Tolerance())
-    made.comparisons = lambda runs: iter((one, TensorValue(f"v{k}", 0, k)) for one, k in compared)
-    made._unexplained = lambda runs, expected, count: f"{count} agree"
-    return made
-
-
-def test_the_first_tensor_outside_its_tolerance_is_pointed_at() -> None:
-    found, said = search([(RIGHT, 1), (WRONG, 2), (WRONG, 4)]).divergence([], {})
-    assert (found.tensor, found.operator.code, found.value, said) == (T[2], "B", "v2", ())
-
-
-def test_where_none_is_it_is_said_how_many_agree_or_that_none_can_be_pointed_at() -> None:
-    assert search([(RIGHT, 1), (RIGHT, 2)]).divergence([], {}) == (None, ("2 agree",))
-    nothing = search([])
-    nothing.values = {}
-    assert "no tensor to point at" in nothing.divergence([], {})[1][0]
-
-
 @pytest.mark.parametrize(
     ("value", "comparable"),
     [
@@ -80,26 +59,23 @@ def test_where_none_is_it_is_said_how_many_agree_or_that_none_can_be_pointed_at(
 def test_only_stored_integers_and_floats_of_the_subgraph_are_what_litert_has(
     value: TensorValue, comparable: bool
 ) -> None:
-    made: Any = Search.__new__(Search)
+    made: Any = HeldTensors.__new__(HeldTensors)
     tensors = [tensor(0), tensor(1, "int8", quantization=Quantization((0.5,), (0,)))]
     made.trial = SimpleNamespace(entry=SimpleNamespace(subgraph=SimpleNamespace(index=0, tensors=tensors)))
-    assert made._comparable(value) is comparable
+    assert made._is_comparable(value) is comparable
 
 
 def test_tensors_are_compared_in_the_order_of_execution_where_both_runtimes_have_them_in_one_rank() -> None:
-    made = search([])
+    made: Any = HeldTensors.__new__(HeldTensors)
+    made.producers = MAKERS
+    made.trial = SimpleNamespace(entry=SimpleNamespace(subgraph=GRAPH), tolerance=Tolerance())
     made.values = {k: [TensorValue(f"v{k}", 0, k)] for k in (4, 3, 2, 1)}
     made.trial.step = lambda tensor, producers: 0.0
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
-    kept: dict[str, dict[int, Array]] = {"builtin": {1: array, 2: array, 4: array}}
+    kept = {1: array, 2: array, 4: array}
     arrays = {"v1": array, "v2": array[None], "v3": array, "v4": -array}
     found = [(value.tensor, one.ok) for one, value in made._compared(arrays, kept)]
     assert found == [(1, True), (4, False)]
-
-
-def test_the_part_grows_from_the_operator_to_what_computes_its_operands() -> None:
-    growing = bisect._growing(search([]), OPERATORS[3])
-    assert [[op.code for op in part] for part in growing] == [["D"], ["A", "B", "D"]]
 
 
 @pytest.mark.parametrize(
@@ -109,35 +85,7 @@ def test_a_model_remembers_by_variables_and_resources(known: dict[str, Any], rem
     model: Any = SimpleNamespace(
         subgraphs=[SimpleNamespace(tensors=[tensor(0)]), SimpleNamespace(tensors=[tensor(1, **known)])]
     )
-    assert stateful(model) is remembers
-
-
-# --- operators by themselves, without quantization --------------------------------------------
-
-
-def test_without_quantization_every_output_is_told_once_and_the_first_wrong_tensor_too() -> None:
-    operators: Any = SimpleNamespace(producers=MAKERS, original=SimpleNamespace(kernels="builtin"))
-    self: Any = SimpleNamespace(entry=SimpleNamespace(subgraph=GRAPH, outputs=(T[3], T[4])))
-    seen = [(1, RIGHT), (2, WRONG), (3, RIGHT), (4, RIGHT), (1, WRONG), (3, WRONG), (4, RIGHT)]
-    compared = [(one, TensorValue(f"v{k}", 0, k)) for k, one in seen]
-    judged = Examined.judged_apart(self, operators, iter(compared), 2)
-    assert [(one.name, one.ok) for one in judged.comparisons] == [("v3", False), ("v4", True), ("t", False)]
-    assert judged.diverging is not None
-    assert (judged.diverging.tensor, judged.diverging.operator.code) == (T[2], "B")
-    right = Examined.judged_apart(self, operators, iter(compared[2:4]), 1)
-    assert right.ok
-    assert right.diverging is None
-
-
-def test_without_quantization_an_output_that_no_operator_tells_of_is_that_of_the_whole_model() -> None:
-    operators: Any = SimpleNamespace(producers=MAKERS, original=SimpleNamespace(kernels="builtin"))
-    entry = SimpleNamespace(subgraph=GRAPH, outputs=(T[3], T[4]), output_names=("y3", "y4"))
-    self: Any = SimpleNamespace(entry=entry)
-    compared = [(RIGHT, TensorValue("y3", 0, 3))]
-    for last in (RIGHT, WRONG):
-        whole = {"y3": WRONG, "y4": last}
-        judged = Examined.judged_apart(self, operators, iter(compared), 1, whole.copy)
-        assert [one.ok for one in judged.comparisons] == [True, last.ok]
+    assert is_stateful(model) is remembers
 
 
 # --- the processor ----------------------------------------------------------------------------

@@ -21,15 +21,13 @@ from onnx_tflite_plugin.graph.metadata import TensorValue
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Array, Tensor
-from onnx_tflite_plugin.verify import LiteRT, LiteRTError, Tolerance, verify
+from onnx_tflite_plugin.verify import LiteRT, LiteRTError, verify
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.resolution import ABSOLUTE, resolutions
-from onnx_tflite_plugin.verify.operators import diverging, singly
-from onnx_tflite_plugin.verify.operators.borrowed import Borrowed
-from onnx_tflite_plugin.verify.operators.diverging import Search
-from onnx_tflite_plugin.verify.operators.singly import wrong
+from onnx_tflite_plugin.verify.comparison.tensors import Divergence
 from onnx_tflite_plugin.verify.runtimes import structure
 from onnx_tflite_plugin.verify.runtimes.around import Around, Gaps, Own, Part, _check_states, own_kernels
+from onnx_tflite_plugin.verify.runtimes.borrowed import Borrowed
 from onnx_tflite_plugin.verify.runtimes.litert import started
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
 from onnx_tflite_plugin.verify.runtimes.packages import quiet
@@ -267,29 +265,6 @@ WRONG = Comparison("t", "step", 9.0, 1.0, 1.0, mean=5.0)
 ASKED = {"optimizes": False}
 
 
-@pytest.mark.parametrize(
-    ("plain", "compared", "said"),
-    [
-        (RIGHT, 3, "without its graph optimizations ONNX Runtime agrees: one of its fusions makes the difference"),
-        (WRONG, 3, "the 3 tensors in between that could be compared agree; the outputs do not"),
-        (WRONG, 0, "no tensor in between could be compared: is the ONNX model a conversion of this file?"),
-    ],
-)
-def test_where_no_tensor_is_wrong_the_model_is_run_without_optimizations(
-    monkeypatch: pytest.MonkeyPatch, plain: Comparison, compared: int, said: str
-) -> None:
-    monkeypatch.setattr(diverging, "OnnxRuntime", lambda onnx, **options: options)
-    search: Any = Search.__new__(Search)
-    search.onnx = None
-    search.trial = SimpleNamespace(
-        actual=lambda session, runs: session, compared=lambda actual, expected: [plain] if actual == ASKED else []
-    )
-    assert search._unexplained([], {}, compared) == said
-
-
-# --- a verification ---------------------------------------------------------------------------
-
-
 def negated() -> tuple[bytes, onnx.ModelProto]:
     net = Net()
     net.output(net.call("NEG", [net.input(tensor(2, 3))], tensor(2, 3)))
@@ -331,7 +306,7 @@ def test_a_verification_says_what_it_ran_on_which_outputs_agree_and_where_to_loo
         "<Verification: within tolerance of LiteRT's xnnpack and builtin kernels, 1 run; ok     t: max 1 LSB, "
         "10.0 % of elements differ (tolerance 1 LSB); and 1 outputs more>"
     )
-    divergence = diverging.Divergence(y, operator([x], [y], code="A", index=7), "v", WRONG)
+    divergence = Divergence(y, operator([x], [y], code="A", index=7), "v", WRONG)
     failed = Verification((replace(WRONG, nearest="builtin"),), ("builtin",), 3, "here", divergence)
     assert failed.text.splitlines() == [
         "NOT within tolerance of LiteRT's builtin kernels, 3 runs, on here",
@@ -353,33 +328,6 @@ def test_outputs_in_which_litert_s_kernels_part_are_counted_where_all_agree() ->
     little = replace(wide, spread=0.25)
     for comparisons in ((near,), (little,), (wide, Comparison("z", "range", 1.0, 1.0, 1e-3))):
         assert "LiteRT's own kernels differ there" not in Verification(comparisons, ("builtin",), 1).text
-
-
-@pytest.mark.parametrize("alone", [[RIGHT, WRONG], [RIGHT, RIGHT], []])
-def test_an_operator_is_wrong_where_it_is_so_by_itself_and_is_named(
-    monkeypatch: pytest.MonkeyPatch, alone: list[Comparison]
-) -> None:
-    """The first that seems wrong is right by itself; the second is tried then."""
-    x, y, z = slot(0), slot(1), slot(2)
-    made = operator([x], [y], code="A"), operator([y], [z], code="B", index=1)
-    graph = subgraph(*made, inputs=[x], outputs=[z])
-    search: Any = SimpleNamespace(trial=SimpleNamespace(entry=entry_of(graph)), session=None, values={})
-    seen = [(RIGHT, TensorValue("x", 0, 0)), (WRONG, TensorValue("y", 0, 1)), (WRONG, TensorValue("z", 0, 2))]
-    monkeypatch.setattr(singly, "Apart", lambda *given: SimpleNamespace(comparisons=lambda runs: iter(seen)))
-    monkeypatch.setattr(singly, "untried", lambda search: "")
-    monkeypatch.setattr(singly, "_drawn", lambda *given: iter(()))
-    monkeypatch.setattr(singly, "makers", lambda search, apart, tensor: [made[tensor.index - 1]])
-    tried: list[int] = []
-
-    def by_itself(search: Any, apart: Any, value: TensorValue, given: Any) -> list[Comparison]:
-        tried.append(value.tensor)
-        return alone if value.tensor == 2 else [RIGHT]
-
-    monkeypatch.setattr(singly, "by_itself", by_itself)
-    never: Any = None
-    found, reason = wrong(search, [[]], Tolerance(), never)
-    assert (tried, reason) == ([1, 2], "")
-    assert [(one.name, one.distance) for one in found] == ([("t2 of B alone", 9.0)] if WRONG in alone else [])
 
 
 def test_what_an_operator_loses_is_what_litert_does_not_take() -> None:

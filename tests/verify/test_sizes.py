@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.graph.metadata import TensorValue
 from onnx_tflite_plugin.source.model import Array, Signature, Tensor
 from onnx_tflite_plugin.verify.inputs.sizes import InputSizes
@@ -159,3 +161,52 @@ def test_only_a_signature_of_the_main_graph_leaves_anything_to_the_graph_s_order
     entry = structure.entry(model(*graphs, signatures=[Signature("s", graph, {"b": 1}, {"d": 3})]), "s")
     assert entry.input_names == (("t0", "b") if graph == 0 else ("b",))
     assert entry.output_names == (("t2", "d") if graph == 0 else ("d",))
+
+
+# --- plausible sizes --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shape", "fixed"),
+    [
+        ((1, None, None, 3), (1, 224, 224, 3)),
+        ((None, None, 7, 1), (1, 224, 7, 1)),
+        ((1, None, None, 5), (1, 1, 1, 5)),
+        ((1, None, 3), (1, 1, 3)),
+    ],
+    ids=["image", "gray image of fixed width", "features", "sequence"],
+)
+def test_images_of_dynamic_size_are_as_large_as_images_are(
+    shape: tuple[int | None, ...], fixed: tuple[int, ...]
+) -> None:
+    dims: list[int | str | None] = ["n" if size is None else size for size in shape]
+    found = sizes((slot(0, shape=shape), dims))
+    assert found.fixed(0)["t0"] == fixed
+    assert found.fixed(1)["t0"] == tuple(1 if size is None else size for size in shape)
+
+
+def test_sizes_of_a_part_are_those_that_its_first_tensors_have_in_the_whole_model() -> None:
+    tensor = slot(0, shape=(1, None, 3))
+    made = sizes((tensor, [1, "n", 3]))
+    assert InputSizes(made.entry, made.pairs, {0: (1, 11, 3)}).fixed(0) == {"t0": (1, 11, 3)}
+    assert InputSizes(made.entry, made.pairs, {0: (11, 3)}).fixed(0) == {"t0": (1, 1, 3)}
+
+
+def flattened() -> bytes:
+    """A batch of rows, flattened after a reshape to the only size that the dense layer takes."""
+    model = ModelBuilder()
+    g = model.main
+    x, y = g.input("x", (None, 35)), g.tensor("y", (None, None, 7))
+    flat, z = g.tensor("flat", (None, 35)), g.tensor("z", (None, 3))
+    g.operator("RESHAPE", [x, g.constant("rows", np.array([-1, 5, 7], np.int32))], [y])
+    g.operator("RESHAPE", [y, g.constant("row", np.array([-1, 35], np.int32))], [flat])
+    weights = g.constant("w", np.linspace(-1, 1, 105, dtype=np.float32).reshape(3, 35))
+    g.operator("FULLY_CONNECTED", [flat, weights, None], [z])
+    g.output(z)
+    return model.build()
+
+
+def test_a_part_is_verified_at_sizes_that_only_the_whole_model_fixes() -> None:
+    part = otp.convert(flattened(), inputs_at=["y"], verify=True)
+    assert part.verification is not None
+    assert part.verification.ok

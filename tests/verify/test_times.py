@@ -216,16 +216,17 @@ def test_a_model_is_profiled_for_a_second_but_neither_too_often_nor_too_seldom(
     taken = {0: 0.5, 1: 0.25, 2: 1.0}
     nodes = [node("Abs", [f"v{k}"], [f"v{k + 1}"], k) for k in range(3)]
     seen: list[int] = []
-    session: Any = SimpleNamespace(run=lambda arrays: None, tensors=dict)
+    litert: Any = SimpleNamespace(run=lambda arrays: None, tensors=dict)
     graph = SimpleNamespace(operators=ops)
-    trial: Any = SimpleNamespace(entry=SimpleNamespace(subgraph=graph), data=b"")
+    trial: Any = SimpleNamespace(
+        entry=SimpleNamespace(subgraph=graph), data=b"", session=lambda kernels, *, preserve: litert
+    )
 
     def measured(proto: Any, feeds: Any, runs: int) -> list[NodeTime]:
         seen.append(runs)
         return [NodeTime("Abs", k, taken[k]) for k in range(3)]
 
     monkeypatch.setattr(profile, "node_times", measured)
-    monkeypatch.setattr(profile, "preserving", lambda trial, most: [session])
     monkeypatch.setattr(profile, "times_alone", lambda data, groups, graph, tensors, runs: [0.125, None, 0.875])
     proto: Any = SimpleNamespace(graph=SimpleNamespace(node=nodes))
     rows = profile.profile(trial, proto, [], {}, seconds, lambda stage: None)

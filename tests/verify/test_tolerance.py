@@ -12,8 +12,8 @@ from tests.helpers.verify_graphs import model, operator, slot, subgraph
 
 ONE = np.ones((2, 3), np.int8)
 EXACT, NETWORK = Tolerance(of_range=1e-5), Tolerance(of_range=1e-3, int16_steps=16)
-DYNAMIC = Tolerance(of_range=2e-2, int16_steps=16, unbiased=True)
-FED_BACK = Tolerance(of_range=5e-2, int16_steps=16, unbiased=True)
+DYNAMIC = Tolerance(of_range=2e-2, int16_steps=16, dynamic_range=True)
+FED_BACK = Tolerance(of_range=5e-2, int16_steps=16, dynamic_range=True)
 
 
 def product(weights: Tensor | None, *, x: str = "float32", y: str = "float32", graph: int = 0) -> Operator:
@@ -29,7 +29,7 @@ def weights(dtype: str = "int8", scale: float | None = 0.5) -> Tensor:
 
 
 def test_what_nothing_is_known_of_may_differ_by_a_thousandth_one_step_and_no_integer() -> None:
-    assert Tolerance() == Tolerance(of_range=1e-3, steps=1, integers=0, int16_steps=0, unbiased=False)
+    assert Tolerance() == Tolerance(of_range=1e-3, steps=1, integers=0, int16_steps=0, dynamic_range=False)
     assert [Tolerance(int16_steps=7).of_dtype(dtype) for dtype in ("int8", "uint8", "int16", "uint16")] == [1, 1, 7, 7]
     assert Tolerance(steps=9, int16_steps=7).of_dtype("int16") == 9
 

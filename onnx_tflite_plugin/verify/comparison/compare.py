@@ -16,7 +16,7 @@ import numpy as np
 
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.comparison.distance import comparable, measure_runs
-from onnx_tflite_plugin.verify.comparison.systematic import lost, moved, offset
+from onnx_tflite_plugin.verify.comparison.systematic import moved
 from onnx_tflite_plugin.verify.comparison.tolerance import STEPPED, Tolerance
 
 Unit = Literal["range", "step", "value"]
@@ -123,16 +123,6 @@ def compare(
         mean=distance.mean / span,
         mean_spread=max((between.mean for between in spreads), default=0.0) / span,
     )
-    if tolerance.unbiased and unit == "range" and comparison.ok:
-        comparison = replace(comparison, problem=offset(actual, expected[nearest]))
-    if (
-        tolerance.by_channel
-        and unit == "range"
-        and comparison.ok
-        and comparison.distance
-        and not _rounding(expected[nearest])
-    ):
-        comparison = replace(comparison, problem=lost(actual, expected.values(), step))
     if unit == "step" and max(allowed, spread) <= 1 and comparison.ok and comparison.distance:
         comparison = replace(comparison, problem=moved(actual, expected.values()))
     return replace(comparison, distance=math.inf) if comparison.problem else comparison

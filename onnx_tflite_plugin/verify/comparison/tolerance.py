@@ -21,15 +21,15 @@ class Tolerance:
 
     ``of_range``: a share of the range of a float output. ``steps``: quantization steps of int8, uint8, int16 and
     uint16; ``int16_steps``: of 16-bit ones, where those are more. ``integers``: the difference of wider integers,
-    booleans and text. ``unbiased``: what floats differ by must be noise: the same offset in every run is none.
-    ``by_channel``: no channel of floats may be off by most of its own range, however small that is beside others'.
+    booleans and text. ``dynamic_range``: the model has operators whose kernels quantize activations.
+    ``by_channel``: the share of a float output is also one of each channel's own range.
     """
 
     of_range: float = 1e-3
     steps: float = 1
     integers: float = 0
     int16_steps: float = 0
-    unbiased: bool = False
+    dynamic_range: bool = False
     by_channel: bool = False
 
     def of_dtype(self, dtype: str) -> float:
@@ -40,11 +40,11 @@ class Tolerance:
     def of(cls, model: Model) -> Tolerance:
         """What a model may differ by: dynamic-range arithmetic is coarse, a single operator is exact."""
         operators = [operator for graph in model.subgraphs for operator in graph.operators]
-        coarse = [operator for operator in operators if _dynamic_range(operator)]
+        coarse = [operator for operator in operators if is_dynamic_range(operator)]
         if coarse:
             entries = {model.main.index, *(signature.subgraph for signature in model.signatures)}
             fed_back = any(operator.subgraph not in entries or _remembers(operator) for operator in coarse)
-            return cls(of_range=FED_BACK if fed_back else 2e-2, int16_steps=INT16_STEPS, unbiased=True)
+            return cls(of_range=FED_BACK if fed_back else 2e-2, int16_steps=INT16_STEPS, dynamic_range=True)
         if len(operators) == 1:
             return cls(of_range=HANDED_ON if _remembers(operators[0]) else 1e-5)
         return cls(int16_steps=INT16_STEPS)
@@ -74,8 +74,8 @@ def _remembers(operator: Operator) -> bool:
     return any(slot is not None and slot.is_variable for slot in operator.inputs)
 
 
-def _dynamic_range(operator: Operator) -> bool:
-    """Dynamic quantization: float activations meet int8 or smaller weights, so the kernel quantizes the activations.
+def is_dynamic_range(operator: Operator) -> bool:
+    """True if float activations meet int8 or smaller weights, so that the kernel quantizes the activations.
 
     Weights of 4 and 2 bits may have a scale per block, which ``structure`` does not read.
     """

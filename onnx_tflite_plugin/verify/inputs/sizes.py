@@ -1,8 +1,8 @@
-"""Sizes of a model's inputs: those that the ONNX model fixes, and those that it leaves open."""
+"""Sizes of a model's inputs: those that the ONNX model fixes, and plausible ones for dynamic dimensions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,11 +16,20 @@ if TYPE_CHECKING:
     from onnx import ValueInfoProto
 
 
-class InputSizes:
-    """``entry``: as the TFLite file has it; ``pairs``: its inputs beside those of the ONNX model."""
+IMAGE = 224
+"""Height and width of images with dynamic sizes: what most image networks were trained on."""
+_CHANNELS = (1, 3, 4)  # of images
 
-    def __init__(self, entry: Entry, pairs: Pairs) -> None:
-        self.entry, self.pairs = entry, pairs
+
+class InputSizes:
+    """Sizes of the inputs of one model.
+
+    ``entry``: as the TFLite file has it; ``pairs``: its inputs beside those of the ONNX model. ``known``: sizes that inputs
+    have in the whole model, by tensor index, where this one is a part of it.
+    """
+
+    def __init__(self, entry: Entry, pairs: Pairs, known: Mapping[int, tuple[int, ...]] | None = None) -> None:
+        self.entry, self.pairs, self.known = entry, pairs, known or {}
 
     def as_converted(self) -> Entry:
         """The entry with the sizes of the ONNX model, which given arrays must fit."""
@@ -40,9 +49,9 @@ class InputSizes:
         shapes = {}
         for tensor, name, dims in self._dims():
             if len(dims) == tensor.rank and any(isinstance(size, str) for size in dims):
-                for axis, (size, stored) in enumerate(zip(dims, tensor.shape, strict=True)):
+                for axis, size in enumerate(dims):
                     if isinstance(size, str):
-                        sizes.setdefault(size, _run(stored, axis, least) + 1 + (len(sizes) if apart else 0))
+                        sizes.setdefault(size, _run(tensor, axis, least) + 1 + (len(sizes) if apart else 0))
                 shapes[name] = tuple(sizes[size] if isinstance(size, str) else size for size in dims)
         return shapes
 
@@ -86,10 +95,7 @@ class InputSizes:
     def fixed(self, least: int) -> dict[str, tuple[int, ...]]:
         """The shapes of inputs that the ONNX model fixes otherwise than the TFLite file stores them; open sizes at ``least``."""
         return {
-            name: tuple(
-                size if isinstance(size, int) else _run(stored, axis, least)
-                for axis, (size, stored) in enumerate(zip(dims, tensor.shape, strict=True))
-            )
+            name: tuple(size if isinstance(size, int) else _run(tensor, axis, least) for axis, size in enumerate(dims))
             for tensor, name, dims in self._dims()
             if len(dims) == tensor.rank
         }
@@ -108,6 +114,8 @@ class InputSizes:
             sizes = self._sizes(tensor, name, info)
             if not tensor.shape and sizes:
                 tensor = replace(tensor, shape=(1,) * len(sizes), dims=(None,) * len(sizes))
+            if len(known := self.known.get(tensor.index, ())) == tensor.rank:
+                tensor = replace(tensor, shape=known)
             yield tensor, name, sizes
 
     def _sizes(self, tensor: Tensor, name: str, info: ValueInfoProto) -> list[int | str]:
@@ -123,9 +131,19 @@ class InputSizes:
         return sizes
 
 
-def _run(stored: int, axis: int, least: int) -> int:
-    """At what size an open axis is run: not at 0, where every runtime makes the same of nothing."""
-    return max(stored, least if axis else 0, 1)
+def _run(tensor: Tensor, axis: int, least: int) -> int:
+    """Return the size of a dynamic axis in a run: never 0, where all runtimes agree; that of an image if it is one."""
+    image = tensor.rank == 4 and axis in (1, 2) and tensor.dims[axis] is None and tensor.shape[3] in _CHANNELS
+    stored = tensor.shape[axis]
+    return IMAGE if image and stored <= 1 and not least else max(stored, least if axis else 0, 1)
+
+
+def plausible_shape(tensor: Tensor) -> tuple[int, ...]:
+    """Return the stored shape with dynamic dimensions at the size of a run."""
+    return tuple(
+        _run(tensor, axis, 0) if dim is None else size
+        for axis, (dim, size) in enumerate(zip(tensor.dims, tensor.shape, strict=True))
+    )
 
 
 def _fits(shape: Sequence[int], dims: Sequence[int | str]) -> bool:

@@ -1,32 +1,27 @@
-"""How wide inputs are drawn, and why runs of each width are judged by themselves."""
+"""Widths of random inputs; the runs of each width are compared separately."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
-from onnx_tflite_plugin.verify.comparison.tolerance import Tolerance
 from onnx_tflite_plugin.verify.comparison.trial import Run, Trial
 from onnx_tflite_plugin.verify.inputs.drawn import widens
 from onnx_tflite_plugin.verify.runtimes.structure import Entry
 
 WIDTHS = (1.0, 4.0, 16.0)
 """Standard deviations run by run, so that bounds like that of RELU6 are met."""
-NOISY = (*(1.0,) * 6, 4.0, 16.0)
-"""Enough of one width to tell an offset from the noise of dynamic quantization."""
 
 
-def widths(entry: Entry, tolerance: Tolerance) -> Sequence[float]:
-    """Those of a model's runs: one where no float is drawn at a width."""
-    if not widens(entry):
-        return (1.0,)
-    return NOISY if tolerance.unbiased else WIDTHS
+def widths(entry: Entry) -> Sequence[float]:
+    """Return the widths of a model's runs: one width if no float input is drawn by it."""
+    return WIDTHS if widens(entry) else (1.0,)
 
 
 def compared_by_width(
     trial: Trial, actual: Sequence[Run], expected: Mapping[str, Sequence[Run]], widths: Sequence[float]
 ) -> tuple[Comparison, ...]:
-    """One comparison an output: that of the runs drawn equally wide which is nearest to its limit, or beyond it.
+    """Return one comparison per output: of the runs of equal width, those nearest to their limit or beyond it.
 
     A share of the range says nothing of runs whose own range is a small part of it.
     """

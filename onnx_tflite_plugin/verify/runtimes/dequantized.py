@@ -25,6 +25,11 @@ def is_integer(info: ValueInfoProto) -> bool:
     return int(info.type.tensor_type.elem_type) in _INTEGERS
 
 
+def is_quantized(tensor: Tensor) -> bool:
+    """True for integers that a scale makes numbers of."""
+    return isinstance(tensor.quantization, Quantization) and "int" in tensor.dtype
+
+
 def as_float(tensor: Tensor, array: Array) -> Array:
     """A quantized tensor's integers dequantized to float32; any other tensor's array as it is."""
     quantization = tensor.quantization

@@ -13,8 +13,8 @@ from onnx_tflite_plugin.normalize.contents import complete_lists
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Model, Operator
 from onnx_tflite_plugin.targets import target_named
-from onnx_tflite_plugin.verify.operators.borrowed import Borrowed
 from onnx_tflite_plugin.verify.runtimes.around import Gaps, overridden, overriding, own_kernels
+from onnx_tflite_plugin.verify.runtimes.borrowed import Borrowed
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRT, LiteRTError, unresolved
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
 from onnx_tflite_plugin.verify.runtimes.part import cut_file

@@ -96,7 +96,7 @@ class LiteRT:
             output_names=self.entry.output_names,
             shapes=tuple(tensor.shape for tensor in self.entry.inputs),
             # LiteRT takes what handles hold for addresses of Python objects, and crashes
-            readable=tuple(tensor.index for tensor in graph.tensors if tensor.dtype not in HANDLES),
+            readable=tuple(t.index for t in graph.tensors if t.dtype not in HANDLES and not t.is_constant),
             signature=signature if graph.index != 0 else None,  # the interpreter itself runs the main subgraph
             preserve=preserve,
             threads=threads,
@@ -116,7 +116,7 @@ class LiteRT:
         return self.engine.run([_taken(array) for array in self._ordered(inputs)])
 
     def tensors(self) -> dict[int, Array]:
-        """Every readable tensor of the entry's subgraph by index, as the last run left it."""
+        """Return every readable computed tensor of the entry's subgraph by index, as the last run left it."""
         return self.engine.tensors()
 
     def _ordered(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:

@@ -31,7 +31,7 @@ class OnnxRuntime:
 
     ``keep`` names values of the main graph to return beside the outputs (they keep ONNX Runtime from fusing over them).
     ``optimized`` is where to write the graph that ONNX Runtime made of the model, ``optimizes`` whether it makes one.
-    ``profile``: how the file of its profile begins, which ``session.end_profiling()`` completes.
+    ``profile``: how the file of its profile begins, which ``session.end_profiling()`` completes. ``folder``: of external data.
     ``session`` is the session itself.
     """
 
@@ -45,10 +45,12 @@ class OnnxRuntime:
         optimizes: bool = True,
         threads: int = 1,
         profile: Path | None = None,
+        folder: Path | None = None,
     ) -> None:
         package = optional("onnxruntime")
-        proto, folder = _proto(model)
-        self.proto, self._folder = proto, folder
+        proto, found = _proto(model)
+        folder = folder or found
+        self.proto, self.folder = proto, folder
         self.states = states(proto)
         fed, carried = {state.input for state in self.states}, {state.output for state in self.states}
         stored = {tensor.name for tensor in proto.graph.initializer}
@@ -101,7 +103,7 @@ class OnnxRuntime:
         ):
             return None
         for tensor in outside:
-            load_external_data_for_tensor(tensor, str(self._folder))
+            load_external_data_for_tensor(tensor, str(self.folder))
             tensor.data_location = TensorProto.DEFAULT
             del tensor.external_data[:]
         return part
@@ -109,6 +111,10 @@ class OnnxRuntime:
     def reset(self) -> None:
         """Forget the states."""
         self._carried = {state.input: state.first() for state in self.states if state.input not in self._defaults}
+
+    def carry(self, states: Mapping[str, Array]) -> None:
+        """Replace states of the next run, by the name of their input."""
+        self._carried |= states
 
     def feeds(self, inputs: Mapping[str, Array] | Sequence[Array]) -> dict[str, Array]:
         """What the session is fed for these inputs, by name or in the model's order: they and the states."""

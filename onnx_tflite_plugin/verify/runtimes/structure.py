@@ -124,6 +124,13 @@ def _signed(
     return tuple(tensor for tensor, _ in ends), tuple(name for _, name in ends)
 
 
+def is_stateful(model: Model) -> bool:
+    """True if LiteRT keeps anything from run to run."""
+    return any(
+        tensor.is_variable or tensor.dtype == "resource" for graph in model.subgraphs for tensor in graph.tensors
+    )
+
+
 def producers(graph: Subgraph) -> dict[int, Operator]:
     """The operator that computes each tensor."""
     return {tensor.index: operator for operator in graph.operators for tensor in operator.outputs if tensor is not None}

@@ -16,7 +16,6 @@ from onnx_tflite_plugin.graph.metadata import belongs_to, props
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source.model import Array, Operator, Tensor
 from onnx_tflite_plugin.verify.comparison.trial import Run, Trial
-from onnx_tflite_plugin.verify.operators.diverging import preserving
 from onnx_tflite_plugin.verify.runtimes.structure import operands
 from onnx_tflite_plugin.verify.times.alone import times_alone
 from onnx_tflite_plugin.verify.times.nodes import NodeTime, node_times
@@ -104,7 +103,7 @@ def profile(
     rounds = min(_MOST, max(_LEAST, round(_TIME / seconds)))
     times = node_times(proto, feeds, rounds)
     groups = list(grouped(trial.entry.subgraph.operators, proto, times))
-    original = preserving(trial, most=1)[0]
+    original = trial.session("builtin", preserve=True)
     original.run(arrays)
     progress(f"timing {len(groups)} operators in LiteRT")
     graph = trial.entry.subgraph

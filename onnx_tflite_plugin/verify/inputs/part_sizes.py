@@ -1,0 +1,33 @@
+"""Sizes of tensors inside a model, for a part that begins there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.source.model import Model, Tensor
+from onnx_tflite_plugin.verify.inputs.drawn import draw
+from onnx_tflite_plugin.verify.inputs.sizes import plausible_shape
+from onnx_tflite_plugin.verify.runtimes.litert import LiteRT
+from onnx_tflite_plugin.verify.runtimes.structure import Entry
+
+
+def shapes_in_whole(
+    data: bytes, model: Model, entry: Entry, inputs: Sequence[int], signature: str | None
+) -> Mapping[int, tuple[int, ...]]:
+    """Return the shapes of tensors ``inputs`` in a run of the whole model; empty if all are static or LiteRT refuses it."""
+    tensors = entry.subgraph.tensors
+    if not any(_is_dynamic(tensors[index]) for index in inputs if 0 <= index < len(tensors)):
+        return {}
+    shapes = {name: plausible_shape(t) for name, t in zip(entry.input_names, entry.inputs, strict=True)}
+    try:
+        session = LiteRT(data, "builtin", signature=signature, preserve=True, known=model)
+        session.run(draw(entry, shapes=shapes)[0])
+        kept = session.tensors()
+    except ConversionError:
+        return {}
+    return {index: kept[index].shape for index in inputs if index in kept}
+
+
+def _is_dynamic(tensor: Tensor) -> bool:
+    return None in tensor.dims or not tensor.shape

@@ -1,0 +1,108 @@
+"""Verdict on a conversion: from its submodels, with the end-to-end errors of the outputs reported beside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from onnx_tflite_plugin.errors import ConversionError, InconclusiveError
+from onnx_tflite_plugin.graph.randomness import random_operators
+from onnx_tflite_plugin.verify.comparison.compare import Comparison
+from onnx_tflite_plugin.verify.comparison.tensors import Divergence
+from onnx_tflite_plugin.verify.comparison.trial import Run
+from onnx_tflite_plugin.verify.examined import Examined
+from onnx_tflite_plugin.verify.submodels.constants import compare_constants
+from onnx_tflite_plugin.verify.submodels.engine import Decision, Engine, Finding
+from onnx_tflite_plugin.verify.submodels.saved import MODELS, SavedSubmodel
+from onnx_tflite_plugin.verify.verification import Verification
+
+RANDOM_NUMBERS = "the model draws random numbers, which no two runtimes do alike"
+_OPERANDS = "on LiteRT's own operands"
+
+
+def decide(examined: Examined, runs: Sequence[Run], *, random: bool, exact: bool) -> Decision:
+    """Compare every submodel. ``random``: the model draws random numbers; ``exact``: no tolerance was given.
+
+    Raises ConversionError if the submodels do not run, InconclusiveError for random numbers of unknown operators.
+    """
+    skipped = set(examined.trial.gaps.tensors)
+    if random:
+        drawing = random_operators(examined.session.proto.graph)
+        if not drawing:
+            raise InconclusiveError(RANDOM_NUMBERS)
+        examined.reasons = (*examined.reasons, f"{RANDOM_NUMBERS}; its other operators were compared {_OPERANDS}")
+        operators = examined.entry.subgraph.operators
+        skipped |= {t.index for k in drawing for t in operators[k].outputs if t is not None}
+    constants = list(compare_constants(examined.entry, examined.session))
+    if examined.untried:
+        return Decision(error=examined.untried, constants=constants)
+    allowed = None if exact else examined.trial.tolerance
+    engine = Engine(
+        examined.trial,
+        examined.session,
+        skipped=skipped,
+        allowed=allowed,
+        stateful=examined.stateful,
+        fresh=examined.fresh,
+    )
+    decision = engine.decide(runs)
+    decision.constants = constants
+    return decision
+
+
+def conclude(examined: Examined, outputs: Sequence[Comparison], decision: Decision) -> Verification:
+    """Return the verdict: a submodel that differs decides, else outputs beyond their tolerance need submodels that agree."""
+    values = examined.tensors.output_values()
+    agreed = {name: decision.agreed[value] for name, value in values.items() if value in decision.agreed}
+    if decision.differing:
+        first = decision.differing[0]
+        submodel = first.submodel
+        diverging = Divergence(submodel.tensor, submodel.operators[-1], submodel.value.name, first.comparison)
+        return Verification((*outputs, first.comparison), (), 0, diverging=diverging)
+    if decision.constants:
+        operator, wrong = decision.constants[0]
+        (tensor,) = [t for t in operator.outputs if t is not None][:1]
+        return Verification((*outputs, wrong), (), 0, diverging=Divergence(tensor, operator, tensor.name, wrong))
+    if not outputs:
+        outputs = tuple(replace(one, name=name) for name, one in agreed.items())
+    if decision.undecided:
+        examined.reasons = (*examined.reasons, *decision.undecided[:2])
+    failed = [one.name for one in outputs if not one.ok]
+    notes = tuple(
+        f"{one.name!r} end to end: {one.text}; every operator agrees {_OPERANDS}"
+        for one in outputs
+        if one.name in failed and one.name in agreed
+    )
+    settled = tuple(
+        replace(agreed[one.name], name=one.name) if one.name in failed and one.name in agreed else one
+        for one in outputs
+    )
+    if decision.error:
+        notes = (f"operators were not compared: {decision.error}", *notes)
+    return Verification(settled, (), 0, notes=notes)
+
+
+def save_submodels(examined: Examined, decision: Decision, folder: Path) -> str:
+    """Write the submodels that differ, each once, and return a note that names their operators and files."""
+    findings = {one.submodel.value.name: one for one in reversed(decision.differing)}
+    found = [saved for one in [*findings.values()][::-1] if (saved := _saved(examined, one)) is not None]
+    if not found:
+        return "the submodels that differ cannot be taken out of the ONNX model"
+    files = [file for names, saved in zip(MODELS, found, strict=False) for file in saved.save(folder, names)]
+    codes = list(dict.fromkeys(op.code for saved in found[: len(MODELS)] for op in saved.operators))
+    more = f" and {len(codes) - 3} more" if len(codes) > 3 else ""
+    return f"the submodels that differ, {', '.join(codes[:3])}{more}: {', '.join(map(str, files))}"
+
+
+def _saved(examined: Examined, finding: Finding) -> SavedSubmodel | None:
+    """Return a submodel as a pair of files; None if the ONNX model has none between these tensors."""
+    submodel, one = finding.submodel, finding.operands
+    leaves = [examined.entry.subgraph.tensors[index] for index in sorted(submodel.leaves)]
+    try:
+        part = examined.tensors.submodel(leaves, submodel.tensor, submodel.value.name)
+    except ConversionError:
+        return None
+    entered = {t.index: array for t, array in zip(examined.entry.inputs, one.inputs, strict=True)}
+    arrays = {**entered, **one.operands}
+    return None if part is None else SavedSubmodel(*part, [arrays[t.index] for t in leaves], submodel.operators)

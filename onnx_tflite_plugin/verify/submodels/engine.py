@@ -1,0 +1,349 @@
+"""Comparison of all submodels on the same operands: the decision of a verification."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.graph.metadata import TensorValue, belongs_to, is_causal, props
+from onnx_tflite_plugin.source.model import Array, Operator, Tensor
+from onnx_tflite_plugin.verify.comparison.compare import Comparison
+from onnx_tflite_plugin.verify.comparison.tensors import HeldTensors
+from onnx_tflite_plugin.verify.comparison.tolerance import Tolerance, inherited_step
+from onnx_tflite_plugin.verify.comparison.trial import Run, Trial
+from onnx_tflite_plugin.verify.runtimes.litert import LiteRTError
+from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
+from onnx_tflite_plugin.verify.runtimes.structure import operands as operands_of
+from onnx_tflite_plugin.verify.submodels import criteria
+from onnx_tflite_plugin.verify.submodels.cut import CutModel
+from onnx_tflite_plugin.verify.submodels.expand import Expanded
+from onnx_tflite_plugin.verify.submodels.operands import KINDS, random_operands
+from onnx_tflite_plugin.verify.submodels.references import FLOAT_WEIGHTS, OperandSet, References
+from onnx_tflite_plugin.verify.submodels.rounding import reason_undecided, rounds, weight_scale
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, NodeProto
+
+_RECURRENT = {"Loop", "Scan", "If", "LSTM", "GRU", "RNN"}
+_FAILED_NODE = re.compile(r"Node number (\d+) ")
+_RETRIES = 8  # operators whose random operands LiteRT refuses
+
+
+class Submodel(NamedTuple):
+    """The operators that compute a tensor from cut tensors and graph inputs, which are its ``leaves``."""
+
+    value: TensorValue
+    tensor: Tensor
+    operators: tuple[Operator, ...]
+    leaves: frozenset[int]
+    recurrent: bool
+
+
+class Finding(NamedTuple):
+    """The comparison of a submodel on one set of operands."""
+
+    submodel: Submodel
+    comparison: Comparison
+    operands: OperandSet
+
+
+@dataclass
+class Decision:
+    """Comparisons that agree, by ONNX value; submodels and constants that differ; reasons why some are undecided, or all."""
+
+    agreed: dict[str, Comparison] = field(default_factory=dict)
+    differing: list[Finding] = field(default_factory=list)
+    undecided: list[str] = field(default_factory=list)
+    sets: list[OperandSet] = field(default_factory=list)
+    constants: list[tuple[Operator, Comparison]] = field(default_factory=list)
+    error: str = ""
+
+
+class Engine:
+    """Compares the submodels of one conversion. ``skipped``: tensors that are not compared. ``allowed``: the tolerance
+    that a user gave. ``fresh``: LiteRT forgets its states every run. Raises ConversionError if either model does not run in this form.
+    """
+
+    def __init__(
+        self,
+        trial: Trial,
+        session: OnnxRuntime,
+        *,
+        skipped: Collection[int] = (),
+        allowed: Tolerance | None = None,
+        stateful: bool,
+        fresh: bool,
+    ) -> None:
+        self.allowed = allowed
+        self.trial, self.session, self.skipped, self.stateful, self.fresh = trial, session, skipped, stateful, fresh
+        self.dequantized = HeldTensors(trial, session, fresh=fresh).is_dequantized
+        self.decision = Decision()
+        self.pending: list[tuple[int, Submodel, Array, Comparison]] = []
+
+    def decide(self, runs: Sequence[Run]) -> Decision:
+        """Compare every submodel on LiteRT's own operands in these runs, then on random ones."""
+        sets = self.decision.sets
+        observed = list(self._observed(runs))
+        self._prepare(
+            {index: array for index, array in observed[0][1].items() if all(index in kept for _, kept in observed)}
+        )
+        for arrays, kept in observed:
+            operands = {index: kept[index] for index in self.cut.cut}
+            expected = {s.tensor.index: kept[s.tensor.index] for s in self.submodels if s.tensor.index in kept}
+            sets.append(OperandSet("observed", arrays, operands, expected))
+            self._compare(len(sets) - 1, self.submodels)
+        if self._takes_random_operands():
+            self._compare_random()
+        self._settle()
+        return self.decision
+
+    def _observed(self, runs: Sequence[Run]) -> Iterator[tuple[Run, Mapping[int, Array]]]:
+        session = self.trial.session("builtin", preserve=True)
+        for k, arrays in enumerate(runs):
+            if k and self.fresh:
+                session = self.trial.session("builtin", preserve=True)
+            session.run(arrays)
+            yield arrays, session.tensors()
+
+    def _prepare(self, kept: Mapping[int, Array]) -> None:
+        """Cut the ONNX model, and find the operators of each submodel."""
+        self.cut = CutModel(self.trial.entry, self.session, kept)
+        nodes = self.session.proto.graph.node
+        self.recurrent = {
+            index for node in nodes if node.op_type in _RECURRENT for index in belongs_to(props(node.metadata_props))
+        }
+        self.leaves = _onnx_leaves(self.session.proto.graph, self.cut)
+        self.submodels = [self._submodel(v) for v in self.cut.values if v.tensor not in self.skipped]
+        self.submodels.sort(key=lambda one: one.operators[-1].index)
+        self.entered = {tensor.index for tensor in self.trial.entry.inputs}
+
+    def _submodel(self, value: TensorValue) -> Submodel:
+        tensors, producers = self.trial.entry.subgraph.tensors, self.cut.producers
+        chosen: dict[int, Operator] = {}
+        leaves: set[int] = set()
+        waiting = [value.tensor]
+        while waiting:
+            operator = producers.get(waiting.pop())
+            if operator is None or operator.index in chosen:
+                continue
+            chosen[operator.index] = operator
+            for tensor in operands_of(operator):
+                if tensor.index in self.cut.cut or tensor.index not in producers:
+                    leaves.add(tensor.index)
+                else:
+                    waiting.append(tensor.index)
+        operators = tuple(chosen[index] for index in sorted(chosen))
+        recurrent = any(
+            op.index in self.recurrent or any(t is not None and t.is_variable for t in op.inputs) for op in operators
+        )
+        return Submodel(value, tensors[value.tensor], operators, frozenset(leaves), recurrent)
+
+    def _takes_random_operands(self) -> bool:
+        """False if LiteRT lacks operators, if nothing saturates as in LiteRT, or if masks were declared causal."""
+        whole = not (self.trial.gaps.own or self.trial.gaps.borrowed)
+        return whole and not self.dequantized and not is_causal(props(self.session.proto.metadata_props))
+
+    # --- random operands ----------------------------------------------------------------------
+
+    def _compare_random(self) -> None:
+        """Compare the submodels that read no other tensors than LiteRT's operators do on random operands."""
+        chosen = [s for s in self.submodels if self.leaves[s.value.name] <= s.leaves]
+        results = sorted({s.tensor.index for s in chosen})
+        if not chosen:
+            return
+        try:
+            expanded = Expanded(self.trial, self.cut.cut, results)
+        except ConversionError:
+            return
+        self.cut.reset()
+        for kind in KINDS:
+            if self.fresh:
+                expanded = Expanded(self.trial, self.cut.cut, results)
+            one = self._random_set(expanded, kind)
+            if one is None:
+                continue
+            self.decision.sets.append(one)
+            try:
+                self._compare(len(self.decision.sets) - 1, chosen)
+            except ConversionError:  # ONNX Runtime refuses them, as an index beyond the end
+                self.decision.sets.pop()
+
+    def _random_set(self, expanded: Expanded, kind: str) -> OperandSet | None:
+        """Draw operands that LiteRT takes; those of an operator that fails are the observed ones."""
+        entry, first = self.trial.entry, self.decision.sets[0]
+        observed = {**{t.index: a for t, a in zip(entry.inputs, first.inputs, strict=True)}, **first.operands}
+        tensors = [entry.subgraph.tensors[index] for index in observed]
+        operators = entry.subgraph.operators
+        counters = {
+            t.index
+            for op in operators
+            if op.index in self.recurrent
+            for t in op.inputs
+            if t is not None and t.index in observed and observed[t.index].size == 1 and t.dtype in ("int32", "int64")
+        }
+        drawn = random_operands(kind, tensors, observed, counters, 0)
+        drawn |= {index: observed[index] for index in _constant_tensors(operators) if index in observed}
+        if kind == "special":
+            drawn |= {t.index: observed[t.index] for t in _ordered(operators) if t.index in observed}
+        for _ in range(_RETRIES):
+            inputs = [drawn[t.index] for t in entry.inputs]
+            try:
+                return OperandSet(kind, inputs, drawn, expanded.run(inputs, drawn))
+            except LiteRTError as error:
+                failed = _FAILED_NODE.search(str(error))
+                if failed is None or int(failed[1]) >= len(operators):
+                    return None
+                drawn |= {
+                    t.index: observed[t.index]
+                    for t in operators[int(failed[1])].inputs
+                    if t is not None and t.index in observed
+                }
+        return None
+
+    # --- comparison ---------------------------------------------------------------------------
+
+    def _compare(self, k: int, submodels: Sequence[Submodel]) -> None:
+        one = self.decision.sets[k]
+        actual = self.cut.run(one.inputs, one.operands)
+        for submodel in submodels:
+            name = submodel.value.name
+            if name not in actual or submodel.tensor.index not in one.expected:
+                continue
+            found = self._judge(submodel, one, actual[name], one.expected[submodel.tensor.index], "builtin")
+            if found.ok:
+                self.decision.agreed.setdefault(name, found)
+            else:
+                self.pending.append((k, submodel, actual[name], found))
+
+    def _judge(
+        self,
+        submodel: Submodel,
+        one: OperandSet,
+        actual: Array,
+        expected: Array,
+        kernels: str,
+        allowed: Tolerance | None = None,
+    ) -> Comparison:
+        tolerance = (
+            allowed
+            or self.allowed
+            or criteria.tolerance_of(
+                len(submodel.operators),
+                roundings=sum(map(rounds, submodel.operators)),
+                recurrent=submodel.recurrent,
+                dequantized=self.dequantized,
+            )
+        )
+        if one.kind != "observed" or actual.dtype == np.int16:
+            actual, expected = criteria.without_overflow(actual, expected)
+        given = {**one.operands, **{t.index: a for t, a in zip(self.trial.entry.inputs, one.inputs, strict=True)}}
+        sums = any(len(op.inputs) > 1 for op in submodel.operators)
+        largest = criteria.largest_of([given[index] for index in submodel.leaves if index in given]) if sums else 0.0
+        inherited = inherited_step(submodel.tensor, self.cut.producers, tolerance, self.cut.cut | self.entered)
+        step = max(inherited, self.trial.resolution.get(submodel.tensor.index, 0.0))
+        if kernels != FLOAT_WEIGHTS:
+            step = max(step, criteria.ROUNDED * largest * max(map(weight_scale, submodel.operators)))
+        return criteria.judge(
+            str(submodel.tensor), actual, expected, tolerance, largest=largest, step=step, kernels=kernels
+        )
+
+    def _settle(self) -> None:
+        """Compare what does not match the builtin kernels with LiteRT's other answers."""
+        if not self.pending:
+            return
+        dynamic_range = self.trial.tolerance.dynamic_range
+        results = sorted({s.tensor.index for s in self.submodels})
+        references = References(
+            self.trial,
+            sorted(self.cut.cut),
+            results,
+            dynamic_range=dynamic_range,
+            stateful=self.stateful and not self.fresh,
+            fresh=self.fresh,
+        )
+        for k, submodel, actual, found in self.pending:
+            one = self.decision.sets[k]
+            matched = self._matched(submodel, k, actual, references)
+            if matched is not None:
+                self.decision.agreed.setdefault(submodel.value.name, matched)
+                continue
+            reason = reason_undecided(submodel.operators, found)
+            codes = " and ".join(dict.fromkeys(op.code for op in submodel.operators))
+            if reason and one.kind == "observed":
+                self.decision.undecided.append(f"{submodel.tensor.name!r} of {codes}: {reason}")
+            elif not reason:
+                name = f"{submodel.tensor.name} of {codes} in isolation"
+                self.decision.differing.append(Finding(submodel, replace(found, name=name), one))
+
+    def _matched(self, submodel: Submodel, k: int, actual: Array, references: References) -> Comparison | None:
+        """Return the comparison with the first answer that a submodel matches; None if it matches none."""
+        if self.trial.gaps.own or self.trial.gaps.borrowed:
+            return None
+        sets, index = self.decision.sets, submodel.tensor.index
+        missing = False
+        for name, answer in references.of(sets, k):
+            missing |= name == FLOAT_WEIGHTS and index not in answer
+            if index in answer and (found := self._judge(submodel, sets[k], actual, answer[index], name)).ok:
+                return found
+        if not missing:
+            return None
+        # float kernels refuse the operator, as one with a fused TANH: what dynamic quantization makes of a network
+        expected = sets[k].expected[index]
+        found = self._judge(submodel, sets[k], actual, expected, "builtin", self.trial.tolerance)
+        return found if found.ok else None
+
+
+def _constant_tensors(operators: Sequence[Operator]) -> set[int]:
+    """Return the tensors that are computed from constants alone, which the ONNX model may hold as constants of its own."""
+    fixed: set[int] = set()
+    for operator in operators:
+        taken = [t for t in operator.inputs if t is not None]
+        if taken and all(t.is_constant or t.index in fixed for t in taken):
+            fixed |= {t.index for t in operator.outputs if t is not None}
+    return fixed
+
+
+def _ordered(operators: Sequence[Operator]) -> Iterator[Tensor]:
+    """Yield the operands of operators that may order equal values in their own way, as kernels with a heap do."""
+    for operator in operators:
+        if len(operator.inputs) > 2 and len(operator.outputs) > 1:
+            yield from (t for t in operator.inputs if t is not None)
+
+
+def _onnx_leaves(graph: GraphProto, cut: CutModel) -> dict[str, frozenset[int]]:
+    """Return the tensors that each compared value is computed from in the cut model: cut values and graph inputs."""
+    makers = {name: node for node in graph.node for name in node.output}
+    tensors = {value.name: value.tensor for value in cut.values if value.name in cut.given}
+    tensors |= {info.name: t.index for info, t in zip(cut.pairs.inputs, cut.entry.inputs, strict=True)}
+    states = {state.input for state in cut.session.states}
+    leaves = {}
+    for value in cut.values:
+        found: set[int] = set()
+        seen: set[str] = set()
+        waiting = [*_reads(makers[value.name])] if value.name in makers else []
+        while waiting:
+            name = waiting.pop()
+            if name in seen or name in states:
+                continue
+            seen.add(name)
+            if name in tensors:
+                found.add(tensors[name])
+            elif name in makers:
+                waiting += _reads(makers[name])
+        leaves[value.name] = frozenset(found)
+    return leaves
+
+
+def _reads(node: NodeProto) -> Iterator[str]:
+    """Yield the values that a node reads, with those that its bodies read."""
+    yield from (name for name in node.input if name)
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            for inner in attribute.g.node:
+                yield from _reads(inner)
+            yield from (info.name for info in attribute.g.output)

@@ -1,0 +1,97 @@
+"""Random operands of submodels: values like LiteRT's own, values at which functions break, and values far beyond."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+
+from onnx_tflite_plugin.source.model import Array, Tensor
+from onnx_tflite_plugin.verify.runtimes.dequantized import is_quantized
+
+KINDS = ("uniform", "special", "wide")
+"""Uniform in the observed range; a quarter special values and ends; up to eight times the observed maximum, or a few peaks."""
+
+_SPECIAL = (-1.5, -0.5, 0.0, 0.5, 1.0, 3.0, 6.0)
+_SHARE = 0.25  # of elements that are special values
+_PEAKS = 0.1  # of elements that are not the least
+_BEYOND = 8.0  # times the observed maximum
+_QUANTIZED = ("int8", "uint8", "int16")
+
+
+def random_operands(
+    kind: str, tensors: Sequence[Tensor], observed: Mapping[int, Array], counters: Collection[int], seed: int
+) -> dict[int, Array]:
+    """Return an array for each tensor, of the observed shape; integers that may be indices keep what was observed.
+
+    ``counters``: scalars that loops count to; they are 0 among the special values, so that a loop may run zero times.
+    """
+    generator = np.random.default_rng((seed, KINDS.index(kind)))
+    operands = {}
+    for tensor in tensors:
+        array = observed[tensor.index]
+        if kind == "special" and tensor.index in counters:
+            drawn = np.zeros_like(array)
+        elif array.dtype == np.bool_:
+            drawn = ~array
+        elif is_quantized(tensor) and tensor.dtype in _QUANTIZED and array.size:
+            drawn = _integers(generator, kind, tensor, array)
+        elif array.dtype == np.float32 and array.size:
+            drawn = _floats(generator, kind, array)
+        else:
+            drawn = array
+        operands[tensor.index] = np.asarray(drawn, array.dtype).reshape(array.shape)
+    return operands
+
+
+def _integers(generator: np.random.Generator, kind: str, tensor: Tensor, array: Array) -> Array:
+    limits = np.iinfo(array.dtype)
+    ends = (limits.min, limits.max)
+    low, high = (int(array.min()), int(array.max())) if array.dtype.itemsize > 1 and kind == "uniform" else ends
+    values = np.asarray(generator.integers(low, high, array.shape, array.dtype, endpoint=True))
+    if kind == "wide":  # a few large values beside small ones, as upstream of a softmax
+        return np.where(generator.random(array.shape) < _PEAKS, values, limits.min)
+    if kind == "uniform":
+        return values
+    point = tensor.quantization.zero_point[0]  # type: ignore[union-attr]
+    chosen = generator.choice(np.array([*ends, point], array.dtype), array.shape)
+    return np.where(generator.random(array.shape) < _SHARE, chosen, array)
+
+
+def _floats(generator: np.random.Generator, kind: str, array: Array) -> Array:
+    finite = array[np.isfinite(array)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+    if low >= 0 and high > 1 and not np.any(np.mod(finite, 1)):  # numbers that may be indices
+        return array if kind == "wide" else np.rint(generator.uniform(low, high, array.shape))
+    if kind == "special":
+        chosen = generator.choice(np.array([*_SPECIAL, low, high], np.float32), array.shape)
+        return np.where(generator.random(array.shape) < _SHARE, chosen, array)
+    if kind == "wide":
+        most = _BEYOND * min(max(abs(low), abs(high), 2.0**-10), 2.0**60)
+        low, high = -most if low < 0 else 0.0, most
+    elif low >= high:
+        high = low + 1
+    return _with_ends(generator, generator.uniform(low, high, array.shape), low, high)
+
+
+def _with_ends(generator: np.random.Generator, values: Array, low: float, high: float) -> Array:
+    """Return the values with one element at each end of their range, at random places; a single one at the upper end."""
+    flat = np.asarray(values).reshape(-1)
+    places = generator.choice(flat.size, min(2, flat.size), replace=False)
+    flat[places[-1]] = low
+    flat[places[0]] = high
+    return flat
+
+
+def rounded_operands(tensors: Sequence[Tensor], operands: Mapping[int, Array]) -> dict[int, Array]:
+    """Return the operands with floats rounded to 8 bits as ONNX's DynamicQuantizeLinear does."""
+    return {**operands, **{t.index: _rounded(operands[t.index]) for t in tensors if t.dtype == "float32"}}
+
+
+def _rounded(array: Array) -> Array:
+    low, high = min(float(array.min(initial=0)), 0.0), max(float(array.max(initial=0)), 0.0)
+    if low == high or not np.isfinite((low, high)).all():
+        return array
+    scale = np.float32((high - low) / 255)
+    point = np.clip(np.rint(-low / scale), 0, 255)
+    return np.asarray((np.clip(np.rint(array / scale) + point, 0, 255) - point) * scale, np.float32)

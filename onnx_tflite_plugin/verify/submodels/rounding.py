@@ -1,0 +1,75 @@
+"""Roundings of LiteRT's operators: which round, how finely, and where C++ leaves the result undefined."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from onnx_tflite_plugin.source.model import Operator, Quantization, Tensor
+from onnx_tflite_plugin.verify.comparison.compare import Comparison
+from onnx_tflite_plugin.verify.comparison.tolerance import is_dynamic_range
+from onnx_tflite_plugin.verify.runtimes.dequantized import is_quantized
+from onnx_tflite_plugin.verify.submodels.criteria import GROUP_MEAN
+
+_UNDEFINED = 2.0**31  # times an integer of 32 bits
+_TOO_WIDE = 2.0**19  # times an operand of a sum
+
+
+def weight_scale(operator: Operator) -> float:
+    """Return the largest scale of weights that meet quantized activations; 0 for other operators."""
+    if not is_dynamic_range(operator):
+        return 0.0
+    scales = [
+        t.quantization.scale
+        for t in operator.inputs
+        if t is not None and t.is_constant and is_quantized(t) and isinstance(t.quantization, Quantization)
+    ]
+    return max((max(scale) for scale in scales), default=0.0)
+
+
+def reason_undecided(operators: Sequence[Operator], found: Comparison) -> str:
+    """Return why a submodel that matches none of LiteRT's answers may be right; empty if it is wrong."""
+    if any(_has_undefined_shift(op) for op in operators):
+        return "LiteRT multiplies by more than its kernels shift, which C++ leaves undefined"
+    if any(_is_finer_than_float32(op) for op in operators):
+        return "its int16 products are scaled to steps that float32 sums do not resolve"
+    rounding = [op for op in operators if rounds(op)]
+    if len(rounding) > 1 and found.unit == "step" and found.distance <= 2 * len(rounding) and found.mean <= GROUP_MEAN:
+        return f"{len(rounding)} operators round, and the ONNX model does not hold what is between them"
+    return ""
+
+
+def rounds(operator: Operator) -> bool:
+    """True if a result is quantized otherwise than the operands."""
+    scales = {_scale(t) for t in operator.inputs if t is not None and not t.is_constant}
+    return any(t is not None and is_quantized(t) and _scale(t) not in scales for t in operator.outputs)
+
+
+def _scale(tensor: Tensor) -> tuple[object, ...]:
+    quantization = tensor.quantization
+    return (quantization.scale, quantization.zero_point) if isinstance(quantization, Quantization) else ()
+
+
+def _has_undefined_shift(operator: Operator) -> bool:
+    """True if integers are multiplied by more than kernels shift (MultiplyByQuantizedMultiplier, internal/common.cc).
+
+    By 2^31, as where a mask of -1e36 is quantized, or by more than 2^20 of a half in a difference that was zero on the calibration
+    data (MultiplyByQuantizedMultiplierSmallerThanOneExp, internal/optimized/integer_ops/sub.h).
+    """
+    factors, results = (
+        [t.quantization.scale[0] for t in slots if t is not None and isinstance(t.quantization, Quantization)]
+        for slots in (operator.inputs, operator.outputs)
+    )
+    beyond = (np.prod(factors) >= _UNDEFINED * scale or max(factors) >= _TOO_WIDE * scale for scale in results)
+    return bool(factors) and any(beyond)
+
+
+def _is_finer_than_float32(operator: Operator) -> bool:
+    """True if a step of the result is at most a product of two steps of int16 operands."""
+    operands = [t for t in operator.inputs if t is not None and t.dtype == "int16" and is_quantized(t)]
+    results = [t for t in operator.outputs if t is not None and is_quantized(t)]
+    steps = [t.quantization.scale[0] for t in operands if isinstance(t.quantization, Quantization)]
+    return len(steps) > 1 and any(
+        float(np.prod(steps)) >= t.quantization.scale[0] for t in results if isinstance(t.quantization, Quantization)
+    )

@@ -1,0 +1,47 @@
+"""A submodel that differs, as files for a bug report."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from onnx_tflite_plugin import files
+from onnx_tflite_plugin.source.model import Array, Operator
+from onnx_tflite_plugin.verify.runtimes import structure
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+
+MODELS = ("part", "part2", "part3", "part4")
+"""Names of the submodels that are written."""
+_SUFFIXES = (".tflite", ".onnx", ".npz")
+PARTS = tuple(name + suffix for name in MODELS for suffix in _SUFFIXES)
+"""Files that may be written: both models, and the operands of one run."""
+
+
+@dataclass(frozen=True, slots=True)
+class SavedSubmodel:
+    """``operators`` of the TFLite model, and the operands on which they differ, in the order of the file's inputs."""
+
+    tflite: bytes
+    onnx: ModelProto
+    inputs: Sequence[Array]
+    operators: tuple[Operator, ...]
+
+    def save(self, folder: Path, name: str = MODELS[0]) -> list[Path]:
+        """Write the files, which ``verify`` takes; return their paths."""
+        folder.mkdir(parents=True, exist_ok=True)
+        names = structure.entry(structure.read(self.tflite)).input_names
+        inputs = io.BytesIO()
+        np.savez(inputs, **dict(zip(names, self.inputs, strict=True)))  # type: ignore[arg-type]
+        paths = [folder / (name + suffix) for suffix in _SUFFIXES]
+        contents = (self.tflite, self.onnx.SerializeToString(), inputs.getvalue())
+        for path, content in zip(paths, contents, strict=True):
+            files.write(path, content)
+        return paths

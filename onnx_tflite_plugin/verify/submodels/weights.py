@@ -1,0 +1,94 @@
+"""Weights of dynamic-range operators as float constants, so that LiteRT's float kernels run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.source.model import Array
+
+_BITS = {"INT8": 8, "UINT8": 8, "INT4": 4, "INT2": 2}
+
+
+def dequantize_weights(schema: Any, model: Any) -> None:
+    """Replace the quantized constants of operators with float operands and results by float32 constants, in place."""
+    names = {value: name for name, value in vars(schema.TensorType).items() if not name.startswith("_")}
+    for graph in model.subgraphs:
+        replaced: dict[int, int] = {}
+        for operator in graph.operators or ():
+            slots = [int(k) for k in (operator.inputs if operator.inputs is not None else ())]
+            if not _is_dynamic_range(model, graph, operator, slots, names):
+                continue
+            for k, index in enumerate(slots):
+                if index >= 0 and _is_weight(model, graph.tensors[index], names):
+                    if index not in replaced:
+                        replaced[index] = _add_constant(schema, model, graph, index, names)
+                    slots[k] = replaced[index]
+            operator.inputs = slots
+
+
+def _is_dynamic_range(model: Any, graph: Any, operator: Any, slots: list[int], names: dict[int, str]) -> bool:
+    """True if float activations meet quantized constants."""
+    tensors = [graph.tensors[k] for k in slots if k >= 0]
+    outputs = [graph.tensors[int(k)] for k in (operator.outputs if operator.outputs is not None else ()) if k >= 0]
+    floats = any(names[t.type] == "FLOAT32" and not _data(model, t).size for t in tensors)
+    return (
+        floats
+        and any(names[t.type] == "FLOAT32" for t in outputs)
+        and any(_is_weight(model, tensor, names) for tensor in tensors)
+    )
+
+
+def _is_weight(model: Any, tensor: Any, names: dict[int, str]) -> bool:
+    quantization = tensor.quantization
+    scaled = quantization is not None and (
+        (quantization.scale is not None and len(quantization.scale)) or hasattr(quantization.details, "scales")
+    )
+    return bool(names[tensor.type] in _BITS and scaled and _data(model, tensor).size)
+
+
+def _data(model: Any, tensor: Any) -> Array:
+    data = model.buffers[tensor.buffer].data
+    return np.empty(0, np.uint8) if data is None else np.asarray(data, np.uint8)
+
+
+def _add_constant(schema: Any, model: Any, graph: Any, index: int, names: dict[int, str]) -> int:
+    """Add the dequantized constant; return its index."""
+    stored = graph.tensors[index]
+    tensor, buffer = schema.TensorT(), schema.BufferT()
+    values = _dequantized(model, graph, stored, names)
+    buffer.data = np.frombuffer(np.ascontiguousarray(values, np.float32).tobytes(), np.uint8)
+    tensor.name, tensor.shape, tensor.type = stored.name, stored.shape, schema.TensorType.FLOAT32
+    tensor.buffer = len(model.buffers)
+    model.buffers = [*model.buffers, buffer]
+    graph.tensors = [*graph.tensors, tensor]
+    return len(graph.tensors) - 1
+
+
+def _dequantized(model: Any, graph: Any, tensor: Any, names: dict[int, str]) -> Array:
+    """Return the numbers of a constant that is quantized per tensor, per axis, or in blocks along the last axis."""
+    shape = [int(size) for size in tensor.shape]
+    integers = _unpacked(_data(model, tensor), _BITS[names[tensor.type]], names[tensor.type] == "UINT8")
+    integers = integers[: int(np.prod(shape))].reshape(shape).astype(np.float32)
+    quantization = tensor.quantization
+    if hasattr(quantization.details, "scales"):
+        scales = _data(model, graph.tensors[quantization.details.scales]).view(np.float16).astype(np.float32)
+        rows = scales.reshape(shape[0], -1)
+        return np.asarray(integers * np.repeat(rows, shape[-1] // rows.shape[1], axis=1).reshape(shape))
+    scale = np.asarray(quantization.scale, np.float32)
+    points = np.zeros(len(scale)) if quantization.zeroPoint is None else np.asarray(quantization.zeroPoint)
+    along = [1] * len(shape)
+    if len(scale) > 1:
+        along[quantization.quantizedDimension] = len(scale)
+    return np.asarray((integers - points.astype(np.float32).reshape(along)) * scale.reshape(along))
+
+
+def _unpacked(data: Array, bits: int, unsigned: bool) -> Array:
+    """Return packed integers one by one, the lowest bits first."""
+    if bits == 8:
+        return data if unsigned else data.view(np.int8)
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    fields = (data[:, None] >> shifts) & ((1 << bits) - 1)
+    values = fields.reshape(-1).astype(np.int8)
+    return np.where(values >= 1 << (bits - 1), values - (1 << bits), values).astype(np.int8)

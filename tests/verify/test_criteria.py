@@ -1,0 +1,130 @@
+"""Allowed errors of a submodel, each number at its limit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.verify import Comparison
+from onnx_tflite_plugin.verify.submodels import criteria
+from onnx_tflite_plugin.verify.submodels.criteria import judge, tolerance_of, without_overflow
+
+ONE = tolerance_of(1, recurrent=False, dequantized=False)
+
+
+def judged(
+    actual: Array,
+    expected: Array,
+    *,
+    operators: int = 1,
+    recurrent: bool = False,
+    largest: float = 0.0,
+    step: float = 0.0,
+) -> Comparison:
+    tolerance = tolerance_of(operators, recurrent=recurrent, dequantized=False)
+    return judge("y", actual, expected, tolerance, largest=largest, step=step, kernels="builtin")
+
+
+def floats(off: float) -> tuple[Array, Array]:
+    """Numbers from 0 to 1, one of which is off."""
+    expected = np.linspace(0, 1, 31, dtype=np.float64)
+    actual = expected.copy()
+    actual[7] += off
+    return actual.astype(np.float32), expected.astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("operators", "recurrent", "share"),
+    [(1, False, criteria.OPERATOR), (2, False, criteria.GROUP), (1, True, criteria.RECURRENT)],
+)
+def test_floats_may_be_off_by_a_share_of_the_range(operators: int, recurrent: bool, share: float) -> None:
+    assert judged(*floats(0.9 * share), operators=operators, recurrent=recurrent).ok
+    assert not judged(*floats(1.1 * share), operators=operators, recurrent=recurrent).ok
+
+
+def test_sums_that_cancel_out_may_be_off_by_a_share_of_their_largest_operand() -> None:
+    off = 1000 * criteria.CANCELLATION
+    assert judged(*floats(0.9 * off), largest=1000.0).ok
+    assert not judged(*floats(1.1 * off), largest=1000.0).ok
+
+
+def channels(off: float, rows: int = 11) -> tuple[Array, Array]:
+    """A channel from 0 to 1 beside one from 0 to 0.01, one element of which is off by a share of its range."""
+    expected = np.linspace(0, 1, rows)[:, None] * np.array([1, 0.01])
+    actual = expected.copy()
+    actual[3, 1] += off * 0.01
+    return actual.astype(np.float32), expected.astype(np.float32)
+
+
+def test_a_channel_of_floats_may_be_off_by_a_share_of_its_own_range() -> None:
+    assert judged(*channels(0.9 * max(criteria.OPERATOR, 100 * criteria.RESIDUE))).ok
+    assert (
+        "of the range of channel 1" in judged(*channels(1.1 * max(criteria.OPERATOR, 100 * criteria.RESIDUE))).problem
+    )
+    assert judged(*channels(3e-3, rows=7)).ok
+    assert judged(*channels(3e-3), recurrent=True).ok
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+def test_quantized_numbers_may_be_off_by_one_step_here_and_there(dtype: str) -> None:
+    expected = (np.arange(64).reshape(32, 2) * 7 % 50 + 20).astype(dtype)
+    some = (np.arange(64).reshape(32, 2) % 13 == 0).astype(dtype)
+    assert judged(expected + some, expected).ok
+    assert not judged(expected + 2 * some, expected).ok
+
+
+def test_a_tensor_that_is_off_the_same_way_nearly_everywhere_is_wrong() -> None:
+    expected = np.arange(-50, 50, dtype=np.int8)
+    few, many = (expected + (np.arange(100) < count).astype(np.int8) for count in (75, 76))
+    assert judged(few, expected).ok
+    assert "off by +0.76 LSB on average" in judged(many, expected).problem
+
+
+def test_each_operator_that_rounds_may_be_off_by_a_step() -> None:
+    expected = np.arange(64, dtype=np.int8)
+    off = 2 * (np.arange(64) % 13 == 0).astype(np.int8)
+    for roundings, ok in ((1, False), (2, True)):
+        tolerance = tolerance_of(2, roundings=roundings)
+        assert judge("y", expected + off, expected, tolerance, largest=0.0, step=0.0, kernels="builtin").ok is ok
+
+
+@pytest.mark.parametrize(("dtype", "wrong"), [("int8", True), ("int16", False)])
+def test_a_channel_of_8_bits_that_is_off_the_same_way_is_wrong(dtype: str, wrong: bool) -> None:
+    expected = (np.arange(200).reshape(40, 5) * 7 % 90).astype(dtype)
+    off = np.zeros_like(expected)
+    off[:10, 3] = 1
+    assert judged(expected + off, expected).ok
+    off[10, 3] = 1
+    assert ("in channel 3" in judged(expected + off, expected).problem) is wrong
+
+
+def test_a_tensor_that_spans_few_steps_may_be_off_in_few_elements() -> None:
+    expected = (np.arange(64) % criteria.FEW_STEPS).astype(np.int8)
+    off = np.where(np.arange(64) % 3 == 0, np.where(np.arange(64) % 2, 1, -1), 0).astype(np.int8)
+    assert "in a tensor that spans few" in judged(expected + off, expected).problem
+    assert judged((2 * expected + off).astype(np.int8), 2 * expected).ok
+
+
+def test_whole_numbers_and_truth_values_are_equal() -> None:
+    expected = np.arange(31, dtype=np.int64)
+    assert judged(expected, expected).ok
+    assert not judged(expected + (expected == 7), expected).ok
+    assert not judged(np.array([True, False]), np.array([True, True])).ok
+
+
+def test_float32_in_place_of_quantized_tensors_may_be_off_by_a_few_steps() -> None:
+    dequantized = tolerance_of(1, recurrent=False, dequantized=True)
+    assert (dequantized.steps, dequantized.int16_steps) == (
+        criteria.DEQUANTIZED_STEPS,
+        criteria.DEQUANTIZED_INT16_STEPS,
+    )
+
+
+def test_elements_that_overflow_are_left_out() -> None:
+    actual, expected = without_overflow(np.float32([1, np.inf, 3, 2.0**101]), np.float32([1, 2, np.nan, 4]))
+    assert actual.tolist() == [1, 0, 0, 0]
+    assert expected.tolist() == [1, 0, 0, 0]
+    wrapped, _ = without_overflow(np.int16([32767, -32768, 5]), np.int16([-9, 9, 7]))
+    assert wrapped.tolist() == [-9, 9, 5]
+    assert without_overflow(np.float32([1, 2]), np.float32([1]))[0].tolist() == [1, 2]

@@ -1,0 +1,243 @@
+"""Submodels on the same operands decide: what outputs do not show is found, and what LiteRT's kernels round is none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder, quant
+from conformance.models import Net, constant, drawn, tensor
+from onnx_tflite_plugin.source.model import Tensor
+from onnx_tflite_plugin.verify import LiteRT, verify
+from onnx_tflite_plugin.verify.runtimes import structure
+from onnx_tflite_plugin.verify.submodels.expand import expand
+from onnx_tflite_plugin.verify.submodels.operands import KINDS, random_operands, rounded_operands
+from onnx_tflite_plugin.verify.submodels.weights import _unpacked
+from tests.helpers.verify_graphs import slot
+
+SHAPE = (1, 5, 7)
+
+
+def rarely() -> bytes:
+    """A hyperbolic tangent where the sum exceeds 3, else the negative."""
+    model = ModelBuilder()
+    bodies, g = [model.subgraph(name) for name in ("then", "else")], model.main
+    for body, code in zip(bodies, ("TANH", "NEG"), strict=True):
+        v, r = body.input("v", (1, 5)), body.tensor("r", (1, 5))
+        body.operator(code, [v], [r])
+        body.output(r)
+    x, total, condition, y = g.input("x", (1, 5)), g.tensor("s", ()), g.tensor("c", (), "bool"), g.tensor("y", (1, 5))
+    g.operator("SUM", [x, g.constant("axes", np.array([0, 1], np.int32))], [total], {"keep_dims": False})
+    g.operator("GREATER", [total, g.constant("three", np.float32(300))], [condition])
+    g.operator("IF", [condition, x], [y], {"then_subgraph_index": 1, "else_subgraph_index": 2})
+    g.output(y)
+    return model.build()
+
+
+def of(*codes: str) -> bytes:
+    """One operator after the other, and each result an output."""
+    net = Net()
+    x = net.input(tensor(*SHAPE))
+    net.output(*(net.call(code, [x], tensor(*SHAPE)) for code in codes))
+    return net.build()
+
+
+def dynamic_range(bias: float = 0.3) -> bytes:
+    """A product with int8 weights of float activations."""
+    net = Net()
+    x = net.input(tensor(3, 67))
+    weights = constant(drawn(31, 67, dtype="int8"), "int8", 0.01)
+    y = net.call("FULLY_CONNECTED", [x, weights, constant(np.full(31, bias, np.float32))], tensor(3, 31))
+    net.output(net.call("TANH", [y], tensor(3, 31)))
+    return net.build()
+
+
+def changed(proto: onnx.ModelProto, size: int, change: Any) -> onnx.ModelProto:
+    found = [one for one in proto.graph.initializer if np.prod(one.dims) == size]
+    assert found
+    for one in found:
+        array = numpy_helper.to_array(one)
+        one.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(change(array)).astype(array.dtype), one.name))
+    return proto
+
+
+def test_a_branch_that_no_input_takes_is_compared() -> None:
+    data = rarely()
+    proto = otp.convert(data).proto
+    assert verify(data, proto).ok
+    (branch,) = (node for node in proto.graph.node if node.op_type == "If")
+    for attribute in branch.attribute:
+        for node in attribute.g.node:
+            node.op_type = {"Tanh": "Sigmoid"}.get(node.op_type, node.op_type)
+    found = verify(data, proto)
+    assert found.verdict == "differs"
+    assert found.comparisons[0].ok
+    assert found.diverging is not None
+    assert found.diverging.operator.code == "IF"
+
+
+def test_outputs_that_differ_only_beyond_the_observed_range_are_not_exchanged_unseen() -> None:
+    data = of("RELU", "RELU6")
+    proto = otp.convert(data).proto
+    given = {"x0": np.linspace(-1, 1, 35, dtype=np.float32).reshape(SHAPE)}
+    assert verify(data, proto, inputs=given).ok
+    names = [value.name for value in proto.graph.output]
+    for node in proto.graph.node:
+        node.output[0] = names[1 - names.index(node.output[0])] if node.output[0] in names else node.output[0]
+    assert not verify(data, proto, inputs=given).ok
+
+
+def test_litert_s_rounding_of_activations_is_no_error_of_float_weights() -> None:
+    data = dynamic_range()
+    found = verify(data, otp.convert(data))
+    assert found.ok, found.text
+
+
+@pytest.mark.parametrize(
+    ("size", "change"),
+    [(31 * 67, lambda w: w * 1.02 if w.dtype == np.float32 else w + (w > 20)), (31, np.zeros_like)],
+    ids=["weights off by 2 %", "a bias lost"],
+)
+def test_faults_below_litert_s_rounding_of_activations_are_found(size: int, change: Any) -> None:
+    data = dynamic_range()
+    assert verify(data, changed(otp.convert(data).proto, size, change)).verdict == "differs"
+
+
+def test_a_wrong_submodel_is_named_with_its_operator() -> None:
+    data = of("ABS", "NEG")
+    proto = otp.convert(data).proto
+    next(node for node in proto.graph.node if node.op_type == "Neg").op_type = "Exp"
+    found = verify(data, proto)
+    assert "NEG in isolation" in found.text
+    assert found.diverging is not None
+    assert found.diverging.operator.code == "NEG"
+
+
+def test_without_metadata_the_outputs_decide_and_that_is_noted() -> None:
+    data = of("ABS")
+    proto = otp.convert(data).proto
+    for info in (*proto.graph.input, *proto.graph.value_info, *proto.graph.output):
+        del info.metadata_props[:]
+    found = verify(data, proto)
+    assert found.ok
+    assert "the ONNX model does not say which tensors its values hold" in found.text
+    proto.graph.node[0].op_type = "Neg"
+    assert verify(data, proto).verdict == "differs"
+
+
+# --- the expanded file ------------------------------------------------------------------------
+
+
+def chain() -> tuple[bytes, Any]:
+    net = Net()
+    x = net.input(tensor(2, 3))
+    for code in ("NEG", "EXP", "ABS"):
+        x = net.call(code, [x], tensor(2, 3))
+    net.output(x)
+    data = net.build()
+    return data, structure.read(data).main
+
+
+def test_operators_of_an_expanded_file_read_what_is_given() -> None:
+    data, graph = chain()
+    first, second, third = (op.outputs[0].index for op in graph.operators)
+    expanded = expand(data, graph, [graph.inputs[0].index], [first, second], [first, second, third])
+    x, a, b = (np.full((2, 3), value, np.float32) for value in (5, 0, -7))
+    results = LiteRT(expanded, "builtin").run([x, a, b])
+    assert [float(result[0, 0]) for result in results] == [-5, 1, 7]
+
+
+def test_what_is_not_cut_runs_through() -> None:
+    data, graph = chain()
+    last = graph.operators[-1].outputs[0].index
+    expanded = expand(data, graph, [graph.inputs[0].index], [], [last])
+    (result,) = LiteRT(expanded, "builtin").run([np.zeros((2, 3), np.float32)])
+    assert result.tolist() == np.ones((2, 3)).tolist()
+
+
+def test_weights_of_dynamic_range_operators_become_floats() -> None:
+    data = dynamic_range(0.0)
+    graph = structure.read(data).main
+    product, last = (op.outputs[0].index for op in graph.operators)
+    given = drawn(3, 67, seed="x")
+    expanded = expand(data, graph, [graph.inputs[0].index], [], [product, last], floats=True)
+    result, _ = LiteRT(expanded, "builtin").run([given])
+    weights = drawn(31, 67, dtype="int8").astype(np.float32) * np.float32(0.01)
+    np.testing.assert_allclose(result, given @ weights.T, rtol=1e-4, atol=1e-5)
+
+
+def test_small_integers_are_unpacked_the_lowest_bits_first() -> None:
+    assert _unpacked(np.array([0x1F, 0x80], np.uint8), 4, False).tolist() == [-1, 1, 0, -8]
+    assert _unpacked(np.array([0b11100100], np.uint8), 2, False).tolist() == [0, 1, -2, -1]
+    assert _unpacked(np.array([255], np.uint8), 8, True).tolist() == [255]
+    assert _unpacked(np.array([255], np.uint8), 8, False).tolist() == [-1]
+
+
+# --- operands ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shape", [(), (1,), (11, 13)])
+def test_random_operands_have_the_shape_and_dtype_that_was_observed(kind: str, shape: tuple[int, ...]) -> None:
+    tensors = [slot(0), slot(1, "int8", scale=0.5), slot(2, "bool"), slot(3, "int32"), slot(4, "int16", scale=0.5)]
+    observed = {t.index: np.ones(shape, t.dtype) for t in tensors}
+    made = random_operands(kind, tensors, observed, (), 0)
+    for index, array in made.items():
+        assert (array.shape, array.dtype) == (shape, observed[index].dtype)
+    assert not made[2].any()
+    assert np.array_equal(made[3], observed[3])
+
+
+def floats(kind: str, array: Any) -> Any:
+    return random_operands(kind, [slot(0)], {0: np.asarray(array, np.float32)}, (), 0)[0]
+
+
+def test_floats_reach_both_ends_of_their_range_and_eight_times_the_largest() -> None:
+    observed = np.linspace(-2, 3, 7)
+    assert (floats("uniform", observed).min(), floats("uniform", observed).max()) == (-2, 3)
+    assert (floats("wide", observed).min(), floats("wide", observed).max()) == (-24, 24)
+    assert floats("wide", np.abs(observed)).min() == 0
+    assert set(floats("special", np.full(1000, 2.5)).tolist()) >= {0.0, 0.5, 6.0, 2.5}
+
+
+def test_whole_numbers_that_may_be_indices_stay_within_what_was_observed() -> None:
+    observed = np.arange(24)
+    assert np.array_equal(floats("wide", observed), observed)
+    uniform = floats("uniform", observed)
+    assert np.array_equal(uniform, np.rint(uniform))
+    assert uniform.max() <= 23
+
+
+def test_a_counter_of_a_loop_is_0_once() -> None:
+    observed = {0: np.int32(5), 1: np.int32(7)}
+    tensors: list[Tensor] = [slot(0, "int32", ()), slot(1, "int32", ())]
+    assert random_operands("special", tensors, observed, {0}, 0) == {0: 0, 1: 7}
+    assert random_operands("uniform", tensors, observed, {0}, 0) == {0: 5, 1: 7}
+
+
+def test_rounded_operands_are_those_of_dynamic_quantize_linear() -> None:
+    array = np.linspace(-1, 4, 1000, dtype=np.float32)
+    rounded = rounded_operands([slot(0), slot(1, "int32")], {0: array, 1: np.int32([3])})
+    assert len(np.unique(rounded[0])) == 256
+    assert float(np.abs(rounded[0] - array).max()) <= 5 / 255 / 2 * 1.01
+    assert rounded[1].tolist() == [3]
+    assert rounded_operands([slot(0)], {0: np.zeros(3, np.float32)})[0].tolist() == [0, 0, 0]
+
+
+def test_an_integer_network_with_every_submodel_right_agrees() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x, y = (
+        g.input("x", (3, 17), "int8", quantization=quant(0.02, 3)),
+        g.tensor("y", (3, 5), "int8", quantization=quant(0.1, -7)),
+    )
+    w = g.constant("w", drawn(5, 17, dtype="int8"), quantization=quant(0.01, 0))
+    b = g.constant("b", np.arange(5, dtype=np.int32) * 100, quantization=quant(0.0002, 0))
+    g.operator("FULLY_CONNECTED", [x, w, b], [y])
+    g.output(y)
+    assert verify(model.build(), otp.convert(model.build())).ok
