@@ -272,6 +272,18 @@ class Examined:
         many = f"they make {count} tensors" if count > _MOST_VALUES else f"they make {size >> 20} MiB"
         return f"{many}"
 
+    def differs_by_fusion(
+        self, outputs: Sequence[Comparison], runs: Sequence[Run], expected: Mapping[str, Sequence[Run]]
+    ) -> bool:
+        """True if numbers that fail agree without ONNX Runtime's graph optimizations, which submodels do not show."""
+        if not any(not one.ok and one.unit != "value" and one.spread <= one.tolerance for one in outputs):
+            return False
+        try:
+            plain = self.trial.actual(OnnxRuntime(self.onnx, optimizes=False), runs)
+        except OrtError:
+            return False
+        return all(one.ok for one in self.trial.compared(plain, expected))
+
     def hints(self, runs: Sequence[Run], expected: Mapping[str, Sequence[Run]]) -> tuple[str, ...]:
         """Whether it is the processor: x86 before VNNI saturates sums of uint8 x int8 products."""
         if multiplies_exactly():

@@ -27,7 +27,7 @@ from onnx_tflite_plugin.verify.inputs.user_data import Given
 from onnx_tflite_plugin.verify.inputs.widths import compared_by_width
 from onnx_tflite_plugin.verify.runtimes.child import recorded_crashes
 from onnx_tflite_plugin.verify.runtimes.processor import depends
-from onnx_tflite_plugin.verify.submodels.decision import RANDOM_NUMBERS, conclude, decide, save_submodels
+from onnx_tflite_plugin.verify.submodels.decision import FUSION, RANDOM_NUMBERS, conclude, decide, save_submodels
 from onnx_tflite_plugin.verify.submodels.engine import Decision
 from onnx_tflite_plugin.verify.verification import Verification
 
@@ -124,7 +124,9 @@ def _compared(examined: Examined, asked: _Asked, told: Progress) -> Verification
         if random:
             raise InconclusiveError(f"{RANDOM_NUMBERS}, and {error.message}") from error
         decision = Decision(error=error.message)
-    verification = conclude(examined, outputs, decision)
+    fused = examined.differs_by_fusion(outputs, drawn, expected)
+    notes = (FUSION, *notes) if fused else notes
+    verification = conclude(examined, outputs, decision, settles=not fused)
     wrong = tuple(one for one in examined.compare_batch() if not one.ok)
     verification = replace(verification, comparisons=(*verification.comparisons, *wrong))
     if depends(examined.session.proto):

@@ -18,6 +18,7 @@ from onnx_tflite_plugin.verify.submodels.saved import MODELS, SavedSubmodel
 from onnx_tflite_plugin.verify.verification import Verification
 
 RANDOM_NUMBERS = "the model draws random numbers, which no two runtimes do alike"
+FUSION = "without its graph optimizations ONNX Runtime agrees: one of its fusions makes the difference"
 _OPERANDS = "on LiteRT's own operands"
 
 
@@ -51,10 +52,15 @@ def decide(examined: Examined, runs: Sequence[Run], *, random: bool, exact: bool
     return decision
 
 
-def conclude(examined: Examined, outputs: Sequence[Comparison], decision: Decision) -> Verification:
-    """Return the verdict: a submodel that differs decides, else outputs beyond their tolerance need submodels that agree."""
+def conclude(
+    examined: Examined, outputs: Sequence[Comparison], decision: Decision, *, settles: bool = True
+) -> Verification:
+    """Return the verdict: a submodel that differs decides.
+
+    Else outputs beyond their tolerance are right if all submodels agree (``settles``).
+    """
     values = examined.tensors.output_values()
-    agreed = {name: decision.agreed[value] for name, value in values.items() if value in decision.agreed}
+    agreed = {name: decision.agreed[value] for name, value in values.items() if value in decision.agreed and settles}
     if decision.differing:
         first = decision.differing[0]
         submodel = first.submodel
