@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 Ran = TypeVar("Ran")
 
-_WIDE = 64  # for open sizes where those of the file are too small to run, as those of images are that it stores as 1
+_WIDE = 64  # for dynamic sizes where those of the file are too small to run, as those of images are that it stores as 1
 _CONDITIONS = 3  # that are met in all combinations
 _MOST_BYTES = 1 << 28  # of all tensors, which both runtimes keep
 _MOST_VALUES = 1000  # ONNX Runtime takes quadratic time over the outputs of a model
@@ -94,7 +94,7 @@ class Examined:
         self.host: Host | None = None
         self.batch: tuple[list[Array], list[list[Array]]] | None = None  # a run that LiteRT does not take, and its rows
         self.reasons: tuple[str, ...] = ()  # why a verdict is inconclusive
-        self.least = 0  # of open sizes behind axis 0
+        self.least = 0  # of dynamic sizes behind axis 0
 
     def fill(self, host: Host | Callable[[], Host]) -> tuple[str, ...]:
         """Assign each operator that LiteRT lacks to the kernel of its pack, or to the ONNX model; return the notes.
@@ -132,7 +132,7 @@ class Examined:
         return cut_file(data, self.entry.subgraph, part.inputs, part.outputs)
 
     def described(self) -> Described:
-        """What the metadata says of the inputs; nothing where the file cannot be read for it."""
+        """Return the metadata of the inputs; nothing if the file's metadata cannot be read."""
         try:
             return describe_interface(read(self.trial.data))
         except InvalidModel:
@@ -162,7 +162,7 @@ class Examined:
         shapes: Mapping[str, Sequence[int]] | None = None,
         ranges: Mapping[str, tuple[float, float]] | None = None,
     ) -> tuple[list[list[Array]], Ran]:
-        """Each run's inputs, and what ``run`` makes of them; drawn inputs that it refuses by a LiteRTError are drawn anew."""
+        """Each run's inputs, and what ``run`` makes of them; random inputs that it refuses by a LiteRTError are drawn anew."""
         asked = shapes or {}
         refusal: LiteRTError | None = None
         told = self.described() if isinstance(inputs, str | os.PathLike) else None
@@ -195,7 +195,7 @@ class Examined:
                 raise InconclusiveError(f"{error}, {reason}") from error
             except LiteRTError as error:
                 refusal = refusal or error
-        hint = "" if inputs is not None else "; where the drawn inputs are the reason, give some"
+        hint = "" if inputs is not None else "; where the random inputs are the reason, give some"
         raise LiteRTError(f"{refusal}{hint}") from refusal
 
     def enough(self, runs: int) -> int:
@@ -225,7 +225,7 @@ class Examined:
         """Add a run of these shapes, and say so; empty where LiteRT does not take them."""
         (more,) = drawing.draw(self.entry, shapes={**self.sizes.fixed(self.least), **others}, seed=seed)
         sizes = ", ".join(f"{name} {[*shape]}" for name, shape in others.items())
-        note = f"had open sizes changed: {sizes}"
+        note = f"had dynamic sizes changed: {sizes}"
         try:
             outputs = {kernels: self.trial.litert(kernels, [more])[0] for kernels in expected}
             rows = self.sizes.rows(more, next(iter(outputs.values())))
@@ -252,7 +252,7 @@ class Examined:
         return self.trial.compared(self.trial.actual(self.session, [more]), {"rows": [joined]})
 
     def _runs(self, arrays: list[Array]) -> bool:
-        """Whether the ONNX model runs on these inputs."""
+        """True if the ONNX model runs on these inputs."""
         try:
             self.trial.actual(self.session, [arrays])
         except OrtError:
@@ -285,7 +285,7 @@ class Examined:
         return all(one.ok for one in self.trial.compared(plain, expected))
 
     def hints(self, runs: Sequence[Run], expected: Mapping[str, Sequence[Run]]) -> tuple[str, ...]:
-        """Whether it is the processor: x86 before VNNI saturates sums of uint8 x int8 products."""
+        """Return a hint if the processor is the cause: x86 before VNNI saturates sums of uint8 x int8 products."""
         if multiplies_exactly():
             return ()
         try:
@@ -299,5 +299,5 @@ class Examined:
 
 
 def _repeated(runs: Sequence[Run]) -> bool:
-    """Whether every run has the same inputs, as when the user gave them all or there are none."""
+    """True if every run has the same inputs, as when the user gave them all or there are none."""
     return all(np.array_equal(one, other) for arrays in runs[1:] for one, other in zip(arrays, runs[0], strict=True))

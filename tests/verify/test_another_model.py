@@ -1,4 +1,4 @@
-"""What is no model, and what is no conversion of the one beside it, is told as that."""
+"""Tests that files that are no model, and pairs that do not belong together, are reported as such."""
 
 from __future__ import annotations
 

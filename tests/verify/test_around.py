@@ -230,7 +230,7 @@ def test_the_command_takes_partial_where_the_operator_is_all_that_is_lacking(run
 
 
 def remembering(*, cell: bool) -> Net:
-    """The operator, and behind it what remembers: a cell with a variable tensor, or operators that name a resource."""
+    """The operator, and after it what remembers: a cell with a variable tensor, or operators that name a resource."""
     net = Net()
     x = net.input(tensor(2, 5))
     y = net.result(tensor(2, 5))
@@ -337,7 +337,7 @@ def kept_of(net: Net, given: Array) -> tuple[Examined, dict[int, Array]]:
 
 
 def test_a_tensor_is_that_of_the_part_that_computes_it() -> None:
-    """The operator that LiteRT lacks, with an operator before and one behind it: neither part keeps the other's tensor."""
+    """The operator that LiteRT lacks, with an operator before and one after it: neither part keeps the other's tensor."""
     net = Net()
     x = net.call("NEG", [net.input(tensor(5, 7))], tensor(5, 7))
     y = net.result(tensor(5, 7))
@@ -351,7 +351,7 @@ def test_a_tensor_is_that_of_the_part_that_computes_it() -> None:
 
 
 def test_a_part_keeps_what_is_inside_it_where_that_is_asked_for() -> None:
-    """Four operators in a row in front of the one that LiteRT lacks, the memory of whose results is used again."""
+    """Four operators in a row before the one that LiteRT lacks, the memory of whose results is used again."""
     net = Net()
     x = net.input(tensor(5, 7))
     for code in ("NEG", "EXP", "SQRT", "SIN"):

@@ -1,4 +1,4 @@
-"""``bench``: both runtimes in turns on the same inputs, and what is said of it."""
+"""Tests of ``bench``: both runtimes in turns on the same inputs, and the report."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_the_command_says_where_the_part_is(tmp_path: Path, run: Run) -> None:
 
 
 def test_a_part_brings_what_both_models_keep_outside(tmp_path: Path) -> None:
-    """Constants behind the FlatBuffer of one, and in a file beside the other, as of models of more than 2 GB."""
+    """Constants after the FlatBuffer of one, and in a file beside the other, as of models of more than 2 GB."""
     model = ModelBuilder()
     g, weights = model.main, np.arange(35, dtype=np.float32).reshape(5, 7)
     x, y, z = g.input("x", (2, 7)), g.tensor("y", (2, 5)), g.tensor("z", (2, 5))

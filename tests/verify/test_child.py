@@ -264,7 +264,7 @@ print(session.run([np.zeros((1, 64), np.int8)])[0].shape, flush=True)
     assert done.stdout.split("\n") == ["begins", "(1, 10)", "(1, 10)", "Crashed", "(1, 10)", ""], done.stderr
 
 
-@pytest.mark.skipif(not Path("/proc").is_dir(), reason="only Linux tells of other processes so")
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="only Linux lists other processes in /proc")
 @pytest.mark.parametrize("running", [False, True])
 def test_a_child_ends_with_its_parent(folder: Path, running: bool) -> None:
     """Killed, it has no time to end it, even while LiteRT computes."""

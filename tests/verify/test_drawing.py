@@ -1,4 +1,4 @@
-"""What integers are drawn for: numbers of rows, of axes, thresholds, plain numbers."""
+"""Tests of random integers by their use: numbers of rows, axes, thresholds, plain numbers."""
 
 from __future__ import annotations
 

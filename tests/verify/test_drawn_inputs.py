@@ -1,4 +1,4 @@
-"""What is drawn for a graph input follows from what the graph does with it."""
+"""Tests that random inputs follow from the graph's use of them."""
 
 from __future__ import annotations
 

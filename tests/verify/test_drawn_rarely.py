@@ -1,4 +1,4 @@
-"""What is drawn so that numbers are met that hardly ever come by chance."""
+"""Tests of random values that include those that hardly ever occur by chance."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_floats_that_kernels_may_put_in_an_order_of_their_own_are_not_made_equal
 
 @pytest.mark.parametrize("meets", [True, False])
 def test_floats_are_equal_here_and_there_where_they_may_be(meets: bool) -> None:
-    """What recurrent layers of dynamic range round of such inputs differs by more, kernel by kernel."""
+    """Recurrent layers of dynamic range differ by more on such inputs, kernel by kernel."""
     entry = entry_of(subgraph(inputs=[slot(0, "float32", (500,)), slot(1, "float32", (500,))]))
     [[x, y]] = draw(entry, widths=(4.0,), meets=meets)
     assert bool((x == y).any()) is meets

@@ -83,8 +83,8 @@ def test_sizes_that_the_file_leaves_open_are_larger_where_no_other_inputs_are_ta
 @pytest.mark.parametrize(
     ("inputs", "shapes", "tries", "hint"),
     [
-        (None, None, 6, "; where the drawn inputs are the reason, give some"),
-        (None, {"x0": (1, 5, 3)}, 5, "; where the drawn inputs are the reason, give some"),
+        (None, None, 6, "; where the random inputs are the reason, give some"),
+        (None, {"x0": (1, 5, 3)}, 5, "; where the random inputs are the reason, give some"),
         ({"x0": np.ones((1, 7, 3), np.int32)}, None, 3, ""),
     ],
 )
@@ -176,4 +176,4 @@ def test_a_batch_that_litert_does_not_take_is_compared_with_its_own_rows(shape: 
     data = net.build()
     judged = otp.verify(data, otp.convert(data, dynamic_batch=True).proto)
     assert judged.ok, judged.text
-    assert "one more run had open sizes changed: x0 [2, 2, 3]" in judged.text
+    assert "one more run had dynamic sizes changed: x0 [2, 2, 3]" in judged.text

@@ -1,4 +1,4 @@
-"""What a user gives, and how widely what is missing is drawn: what fits, what is refused, what is a run."""
+"""Tests of inputs that a user gives, and of the ranges of the missing ones: what fits, what is refused, what is a run."""
 
 from __future__ import annotations
 

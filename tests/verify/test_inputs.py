@@ -1,4 +1,4 @@
-"""What feeds and runs the two models of a verification: drawn inputs, and the sessions of both runtimes."""
+"""Tests of the inputs and the sessions of a verification."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class TestInputs:
             assert left.min() < 0
 
     def test_integers_are_drawn_near_the_constants_that_they_are_compared_with(self) -> None:
-        """At random nobody would tell LESS from LESS_EQUAL, or a constant from its neighbour."""
+        """At random nobody would tell LESS from LESS_EQUAL, or a constant from its neighbor."""
         limits = np.iinfo(np.int32)
 
         def build(g: Any) -> None:
@@ -243,7 +243,7 @@ def test_images_of_dynamic_size_are_verified_at_the_size_of_images() -> None:
     checked = verify(data, convert(data).proto)
     assert checked.ok
     assert checked.runs == 4
-    assert "run 4 had open sizes changed: x0 [1, 225, 226, 3]" in checked.text
+    assert "run 4 had dynamic sizes changed: x0 [1, 225, 226, 3]" in checked.text
     with pytest.raises(VerificationError, match="cannot run the model"):
         verify(data, convert(data).proto, shapes={"x0": (1, 2, 2, 3)})
     timed = bench(data, convert(data), rounds=3)
@@ -251,7 +251,7 @@ def test_images_of_dynamic_size_are_verified_at_the_size_of_images() -> None:
 
 
 def test_dynamic_sizes_that_are_stored_as_none_are_run_as_one() -> None:
-    """Of an image without columns every conversion makes the same, and ONNX Runtime's kernels refuse some."""
+    """Every conversion computes the same from an image without columns, and some kernels of ONNX Runtime refuse it."""
     model = ModelBuilder()
     stored, opened = (2, 1, 0, 3), (2, -1, -1, 3)
     parameters = quant(0.05, 122)
@@ -264,7 +264,7 @@ def test_dynamic_sizes_that_are_stored_as_none_are_run_as_one() -> None:
     assert not LiteRT(data, "builtin").run([np.zeros(stored, np.uint8)])[0].size
     checked = verify(data, convert(data))
     assert checked.ok
-    assert "run 4 had open sizes changed: x0 [2, 225, 226, 3]" in checked.text
+    assert "run 4 had dynamic sizes changed: x0 [2, 225, 226, 3]" in checked.text
 
 
 def test_sizes_that_a_file_leaves_open_and_neither_runtime_takes_are_left_out() -> None:

@@ -1,4 +1,4 @@
-"""What is told from rounding, at its limits: offsets of integers and of floats, bands of several kernel sets."""
+"""Tests of the limits between rounding and error: offsets of integers and floats, bands of several kernel sets."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class TestDistance:
         assert "first at [1]: nan for 1.0" in measure(np.float32([0, np.nan, np.nan]), np.float32([0, 1, 2])).problem
 
     def test_what_is_next_to_nothing_is_nothing(self) -> None:
-        """Of -100 the logistic function is 4e-44, and 0 by some kernels."""
+        """The logistic function of -100 is 4e-44, and 0 in some kernels."""
         assert measure(np.float32([0, 1e-31]), np.float32([0, 0])) == measure(np.float32([0, 0]), np.float32([0, 0]))
         assert measure(np.float32([0, 1e-30]), np.float32([0, 0])).worst == np.float32(1e-30)
 
@@ -135,7 +135,7 @@ class TestIntegersMoved:
         assert not judged(expected + np.int8([0, 1]), expected).ok
 
     def test_a_number_that_most_of_a_channel_has_counts_once(self) -> None:
-        """As behind a bound, where it may be a tie."""
+        """As after a bound, where it may be a tie."""
         expected = varied(40, 3)
         expected[:36, 1], expected[36:, 1] = 7, [9, 12, 15, 18]
         tied = expected + np.int8([0, 1, 0]) * (expected == 7)

@@ -1,4 +1,4 @@
-"""What a verification points at: the first wrong tensor, the processor, the operators around."""
+"""Tests of the causes that a verification names: the first wrong tensor, the processor, missing kernels."""
 
 from __future__ import annotations
 

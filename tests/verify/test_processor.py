@@ -1,4 +1,4 @@
-"""What verify says of the processor: which it was, whether the result depends on it, and whether it was to blame."""
+"""Tests of the processor in a verification: its name, and whether the result depends on it."""
 
 from __future__ import annotations
 

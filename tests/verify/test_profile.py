@@ -43,7 +43,7 @@ def conv(net: Net, x: int, spec_size: int, features: int, seed: str) -> int:
 
 
 def network() -> bytes:
-    """0: a large convolution, 1: HARD_SWISH, 2 and 3: two more whose sum is 4, 5: one behind it, 6: RESHAPE."""
+    """0: a large convolution, 1: HARD_SWISH, 2 and 3: two more whose sum is 4, 5: one after it, 6: RESHAPE."""
     net = Net()
     x = net.input(tensor(1, 29, 29, CHANNELS))
     wide = net.call("HARD_SWISH", [conv(net, x, 29, CHANNELS, "a")], tensor(1, 29, 29, CHANNELS))

@@ -17,7 +17,7 @@ SIZE = 53
 
 
 def ranked(net: Network) -> tuple[TensorRef, ...]:
-    """The largest of numbers that differ by a few units in the last place, and where they were: the same number behind each."""
+    """The largest of numbers that differ by a few units in the last place, and where they were: the same number after each."""
     near = net.like("MUL", net.input(tensor(SIZE)), constant(np.float32(1e-7)))
     one = net.like("ADD", near, constant(np.float32(1.0)))
     values, places = net.calls("TOPK_V2", [one, constant(np.int32(7))], tensor(7), tensor(7, dtype="int32", scale=0))
@@ -84,7 +84,7 @@ def test_an_output_in_which_litert_s_own_kernels_differ_is_decided_operator_by_o
         also(moved(1e-6), replaced("TopK", least)),
         also(moved(1e-6), replaced("Neg", negative)),
     ],
-    ids=["numbers that are far", "the least for the largest", "an operator behind the choice"],
+    ids=["numbers that are far", "the least for the largest", "an operator after the choice"],
 )
 def test_a_choice_excuses_no_operator_that_is_wrong(spoil: Spoil) -> None:
     data, _, after = Wrong(ranked, spoil).models()

@@ -36,7 +36,7 @@ def sure(net: Network) -> TensorRef:
 
 
 def dead(net: Network) -> TensorRef:
-    """A convolution that takes zeros, for nothing comes through the RELU in front of it."""
+    """A convolution that takes zeros, for nothing comes through the RELU before it."""
     first = net.conv(net.input(image(*SHAPE, dtype="float32")), 8, name="first")
     low = net.like("RELU", net.like("SUB", first, constant(np.float32(1e3))))
     return net.conv(low, 8, name="second")
@@ -69,7 +69,7 @@ def far_beyond_16_bits(net: Network) -> TensorRef:
 
 
 def far_beyond_32_bits(net: Network) -> TensorRef:
-    """A difference that is always zero, as in front of a softmax of one, so that it was calibrated to no range."""
+    """A difference that is always zero, as before a softmax of one, so that it was calibrated to no range."""
     x = net.like("ADD", net.input(image(1, 3, 16, 1)), constant(np.int8(7), "int8", 0.047))
     most = net.like("REDUCE_MAX", x, constant(np.array([3], np.int32)), keep_dims=True)
     zeros = net.call("SUB", [x, most], tensor(1, 3, 16, 1, dtype="int8", scale=4e-12, zero_point=-128))
@@ -131,7 +131,7 @@ def parameter(slot: int, change: Callable[[Any, float], Any]) -> Spoil:
 
 
 def clipped(proto: onnx.ModelProto) -> None:
-    """What the first convolution gives saturates sooner."""
+    """Saturate the first convolution's result sooner."""
     conv = next(node for node in proto.graph.node if node.op_type == "Conv")
     [quantize] = [node for node in proto.graph.node if conv.output[0] in node.input]
     name = quantize.output[0]

@@ -1,4 +1,4 @@
-"""What verification takes from LiteRT's reader of the schema is what the converter's own reader has."""
+"""Tests that LiteRT's reader of the schema and the converter's own read the same."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from onnx_tflite_plugin.verify.runtimes.structure import Stored, entering, entry
 
 
 def everything() -> bytes:
-    """Open sizes, scales of tensors and channels, a variable, absent operands, operators of every range of codes, signatures."""
+    """Dynamic sizes, scales of tensors and channels, a variable, absent operands, operators of every range of codes, signatures."""
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (None, 5), "int8", quantization=quant(0.5, -3))

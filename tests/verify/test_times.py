@@ -111,7 +111,7 @@ def test_a_copy_has_its_nodes_and_values_named_after_operators_but_for_what_is_o
 
 
 def groups(times: list[NodeTime], nodes: list[NodeProto]) -> list[tuple[tuple[int, ...], tuple[str, ...]]]:
-    """Of 0: A makes t1, 1: B makes t2 of it, 2: C makes t3 of t1 and t2, 3: D makes t4 of t3."""
+    """Group operators by their results: A makes t1, B makes t2 of it, C makes t3 of t1 and t2, D makes t4 of t3."""
     t = [slot(k) for k in range(5)]
     operators = [
         operator(inputs, [t[k + 1]], index=k, code=code)

@@ -1,4 +1,4 @@
-"""What a model may differ by follows from its operators: which are dynamic quantization, which bring back what was rounded."""
+"""Tests that tolerances follow from operators: dynamic quantization, and operators that restore rounded values."""
 
 from __future__ import annotations
 

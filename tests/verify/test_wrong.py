@@ -88,7 +88,7 @@ def unbounded(proto: onnx.ModelProto) -> None:
 
 
 def classes_reversed_behind(proto: onnx.ModelProto) -> None:
-    """The classes, in reverse, behind the softmax."""
+    """The classes, in reverse, after the softmax."""
     graph = proto.graph
     name = graph.output[0].name
     maker = next(node for node in graph.node if name in node.output)
@@ -138,10 +138,10 @@ def larger_bias(array: Array) -> Array:
 
 
 WRONG: dict[str, Wrong] = {
-    "classes reversed in front of a softmax": Wrong(
+    "classes reversed before a softmax": Wrong(
         classes, of_size(16000, lambda w: w[::-1]), options=(("weights_dtype", "uint8"),)
     ),
-    "classes reversed behind it": Wrong(classes, classes_reversed_behind),
+    "classes reversed after it": Wrong(classes, classes_reversed_behind),
     "the only state lost": Wrong(running_sum("float32"), forgotten, Memory, (("state", "reset"),)),
     "a table without its rows from 10 on": Wrong(table, of_size(3001 * 7, zero_rows)),
     "RELU6 without its upper bound": Wrong(bounded, unbounded),

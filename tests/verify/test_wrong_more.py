@@ -1,4 +1,4 @@
-"""More models that are wrong where drawn inputs seldom reach: verify fails each, and passes the same model unspoilt."""
+"""More models that are wrong where random inputs seldom reach: verify fails each, and passes the same model unspoilt."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def cumulative(net: Network) -> TensorRef:
 
 
 def other_branch(proto: onnx.ModelProto) -> None:
-    """What is computed where the condition does not hold, twice as large."""
+    """Compute the untaken branch twice as large."""
     [node] = [node for node in proto.graph.node if node.op_type == "If"]
     [branch] = [attribute.g for attribute in node.attribute if attribute.name == "else_branch"]
     name = branch.output[0].name

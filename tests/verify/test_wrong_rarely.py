@@ -149,7 +149,7 @@ def through(dtype: int) -> Spoil:
 
 
 def before(op_type: str, *more: str, node: str, becomes: str, constant: float | None = None, slot: int = 0) -> Spoil:
-    """Another operator in front of one, which becomes another too and has what is made as its operand of that ``slot``."""
+    """Another operator before one, which becomes another too and has what is made as its operand of that ``slot``."""
 
     def spoil(proto: onnx.ModelProto) -> None:
         [found] = [each for each in proto.graph.node if each.op_type == node]
@@ -238,11 +238,11 @@ WRONG: dict[str, Wrong] = {
     "sizes that are open, in another order": Wrong(its_sizes, backwards, Net),
     "small columns beside large ones": Wrong(prices, of_size(80, small_negated), Net),
     "scores in another order": Wrong(boxes, scores_backwards, Net),
-    "floats that no value tells of": Wrong(integers, untold, options=(("quantization", "float"),)),
+    "floats that no value names": Wrong(integers, untold, options=(("quantization", "float"),)),
     "floats of bytes that are one step off behind which nothing shows": Wrong(
         sure_of_bytes, zero_point, options=(("optimize", "none"),)
     ),
-    "floats behind a rank that nobody knows": Wrong(
+    "floats after a rank that nobody knows": Wrong(
         of_unknown_rank, of_size(8, lambda bias: bias + 100), options=(("quantization", "float"),)
     ),
 }  # fmt: skip
@@ -296,7 +296,7 @@ def test_a_small_step_of_integers_that_enter_the_model_excuses_no_float() -> Non
 
 
 def test_right_outputs_that_no_value_tells_of_pass_as_a_whole() -> None:
-    data, right, _ = WRONG["floats that no value tells of"].models()
+    data, right, _ = WRONG["floats that no value names"].models()
     for info in (*right.graph.value_info, *right.graph.output):
         del info.metadata_props[:]
     judged = verify(data, right)

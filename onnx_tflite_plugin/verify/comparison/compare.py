@@ -1,4 +1,4 @@
-"""How far an output of ONNX Runtime is from LiteRT's, and whether that is near enough.
+"""Compare ONNX Runtime's outputs with LiteRT's, and decide whether the error is within the tolerance.
 
 LiteRT's kernel sets disagree with each other, so the distance is to the nearest of them, and the band it must
 stay in is the larger of a tolerance and what they differ by.
@@ -58,7 +58,7 @@ class Comparison:
 
     @property
     def wide(self) -> bool:
-        """Whether the kernel sets differ by so much of an output's range that a wrong model may pass."""
+        """True if the kernel sets differ by so much of an output's range that a wrong model may pass."""
         return self.unit == "range" and self.tolerance < self.band and self.spread > _WIDE
 
     @property

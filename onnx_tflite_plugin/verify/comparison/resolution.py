@@ -1,4 +1,4 @@
-"""What ONNX Runtime's kernels cannot tell apart, where it is more than a share of what they return."""
+"""Errors of ONNX Runtime's own kernels, where they are more than a share of the results."""
 
 from __future__ import annotations
 

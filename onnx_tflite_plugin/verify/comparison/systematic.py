@@ -13,8 +13,9 @@ _MOST_MOVED = 0.75  # of a step, the same way; roundings of a network that are n
 
 
 def moved(actual: Sequence[Array], sets: Iterable[Sequence[Array]]) -> str:
-    """Whether practically all integers, or all of a channel, are off the same way, which is no rounding but another zero point
-    or bias; else nothing. A channel that does not vary may be a tie throughout.
+    """Describe an offset that nearly all integers, or all of a channel, share: another zero point or bias, not rounding.
+
+    Returns "" for other differences. A channel that does not vary may be a tie throughout.
     """
     whole, channels = [], []
     for arrays in sets:
@@ -49,7 +50,7 @@ def _channels(moves: Sequence[Array], numbers: Sequence[Array]) -> Array:
 def _means(moves: Array, numbers: Array) -> Array:
     """The mean of each column's moves, 0 for one that hardly varies.
 
-    A number counts once however often it occurs: the one that most elements have, as behind a bound, may be a tie.
+    A number counts once however often it occurs: the one that most elements have, as after a bound, may be a tie.
     """
     if not numbers.size:
         return np.zeros(numbers.shape[1])

@@ -91,7 +91,7 @@ class HeldTensors:
         return next((value.name for value in self.values.get(tensor.index, ()) if value.form == "stored"), "")
 
     def _is_comparable(self, value: TensorValue) -> bool:
-        """True if a value holds what LiteRT's tensor holds: the stored integers, or floats in both models."""
+        """True if a value holds what LiteRT's tensor holds: the quantized values, or floats in both models."""
         graph = self.trial.entry.subgraph
         if value.subgraph != graph.index or not 0 <= value.tensor < len(graph.tensors):
             return False

@@ -1,4 +1,4 @@
-"""What an output may be off by, from its dtype and the operators that computed it."""
+"""Tolerances of outputs, by their dtype and the operators that computed them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WEIGHTS = {"int8", "uint8", "int4", "uint4", "int2"}
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """What is near enough, by the dtype of an output.
+    """Tolerance by the dtype of an output.
 
     ``of_range``: a share of the range of a float output. ``steps``: quantization steps of int8, uint8, int16 and
     uint16; ``int16_steps``: of 16-bit ones, where those are more. ``integers``: the difference of wider integers,
@@ -38,7 +38,7 @@ class Tolerance:
 
     @classmethod
     def of(cls, model: Model) -> Tolerance:
-        """What a model may differ by: dynamic-range arithmetic is coarse, a single operator is exact."""
+        """Return the tolerance of a model: dynamic-range arithmetic is coarse, a single operator is exact."""
         operators = [operator for graph in model.subgraphs for operator in graph.operators]
         coarse = [operator for operator in operators if is_dynamic_range(operator)]
         if coarse:
@@ -90,7 +90,7 @@ def is_dynamic_range(operator: Operator) -> bool:
 def inherited_step(
     tensor: Tensor, producers: Mapping[int, Operator], tolerance: Tolerance, given: Collection[int] = ()
 ) -> float:
-    """What the integers a float tensor was computed from may be off by, dequantized; 0 where there are none.
+    """Return the dequantized step of the integers that a float tensor was computed from; 0 if there are none.
 
     A network that dequantizes its result cannot be nearer than they are. The way back goes through operators
     with a single computed operand, up to the tensors that both are ``given``, by index, which are off by nothing.

@@ -36,7 +36,7 @@ KERNELS = ("xnnpack", "builtin", "reference")
 
 
 class Session(Protocol):
-    """What a trial asks of a session of the ONNX model: ``OnnxRuntime``, or what stands in for one."""
+    """Protocol of a session of the ONNX model, which ``OnnxRuntime`` implements."""
 
     @property
     def inputs(self) -> Sequence[ValueInfoProto]: ...
@@ -133,7 +133,7 @@ class Trial:
             yield arrays
 
     def step(self, tensor: Tensor, producers: Mapping[int, Operator]) -> float:
-        """What a float tensor cannot be nearer than: the step of integers behind it, or its kernel's absolute error."""
+        """Return the least error of a float tensor: the step of the integers before it, or its kernel's absolute error."""
         given = {entered.index for entered in self.entry.inputs}
         inherited = inherited_step(tensor, producers, self.tolerance, given)
         return max(inherited, self.resolution.get(tensor.index, 0.0))

@@ -1,1 +1,1 @@
-"""What both runtimes are fed: drawn arrays or a user's own, in sizes and widths that exercise the model."""
+"""Inputs of both runtimes: random arrays or a user's own, in sizes and ranges that exercise the model."""

@@ -1,4 +1,4 @@
-"""What both runtimes are fed: the user's arrays, or random ones that fit each graph input."""
+"""Inputs of both runtimes: the user's arrays, or random ones that fit each graph input."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WHOLE = {"int32", "int64", "uint16", "uint32", "uint64"}
 _BOUND = 10  # integers are drawn below this, or below the smallest size they may index
 _MOST = 4096  # elements of a constant that an input is drawn near
 _MET = (-1.5, -0.5, 0.0, 0.5, 1.0)  # floats at which functions break, or round another way
-_OFTEN = 0.25  # share of floats drawn wide that are one of these, a constant's or their neighbour's
+_OFTEN = 0.25  # share of floats drawn wide that are one of these, a constant's or their neighbor's
 _TEXTS = ("", "a", "onnx", "tflite", "Hello, world", "žluťoučký kůň")
 
 
@@ -43,7 +43,7 @@ def draw(
     """The inputs of each run in the entry's order: what is given by name, the rest drawn.
 
     ``given`` is one mapping for all runs, one a run (which then sets their number), a file or a folder, see
-    :mod:`.user_data`; ``described`` is what the metadata says of the inputs, for images. ``shapes`` sets dynamic sizes,
+    :mod:`.user_data`; ``described`` is the metadata of the inputs, for images. ``shapes`` sets dynamic sizes,
     ``ranges`` the least and the largest value drawn, by input name.
     ``nan``: whether what is given may hold NaN. ``widths``, run by run: standard deviations of floats whose range nothing tells;
     above 1 floats are equal here and there, and whole, where ``meets`` does not say that they do not, and integers of plain
@@ -88,7 +88,7 @@ def conditions(entry: Entry) -> list[str]:
 
 
 def _condition(shape: tuple[int, ...], turn: int, pair: int, place: int) -> Array:
-    """Both values in turn, those of neighbours opposite; from pair to pair of runs other conditions with the first, so that each
+    """Both values in turn, those of neighbors opposite; from pair to pair of runs other conditions with the first, so that each
     combination comes once in as many runs as there are.
     """
     together = place > 0 and bool(pair >> (place - 1) & 1)
@@ -96,12 +96,12 @@ def _condition(shape: tuple[int, ...], turn: int, pair: int, place: int) -> Arra
 
 
 def whole(entry: Entry) -> bool:
-    """Whether an input has integers that ``avoided`` is about."""
+    """True if an input has integers to which ``avoided`` applies."""
     return any(tensor.dtype in _WHOLE for tensor in entry.inputs)
 
 
 def widens(entry: Entry) -> bool:
-    """Whether ``widths`` change anything: there is a float input whose range nothing tells, or a plain integer."""
+    """True if ``widths`` change anything: an input is a float of unknown range, or a plain integer."""
     graph = entry.subgraph
     floats = [tensor for tensor in entry.inputs if "float" in tensor.dtype]
     integers = [tensor for tensor in entry.inputs if tensor.dtype in _WHOLE]
@@ -185,8 +185,9 @@ def _readers(graph: Subgraph, tensor: Tensor) -> list[Operator]:
 
 
 def _ordered(graph: Subgraph, tensor: Tensor) -> bool:
-    """Whether an operator of several results and more than two operands reads it, which may take equals in an order of its own, as
-    kernels that take boxes off a heap do (non_max_suppression.h).
+    """True if the reader has several results and more than two operands, so that it may order equal values in its own way.
+
+    Kernels that take boxes off a heap do so (non_max_suppression.h).
     """
     return any(len(op.inputs) > 2 and len(op.outputs) > 1 for op in _readers(graph, tensor))
 
@@ -203,7 +204,7 @@ def _meeting(generator: np.random.Generator, where: np.random.Generator, values:
 
 
 def _within(generator: np.random.Generator, tensor: Tensor, shape: tuple[int, ...], span: tuple[float, float]) -> Array:
-    """Uniform over a range of stored integers or of floats, both ends included for integers."""
+    """Uniform over a range of quantized values or of floats, both ends included for integers."""
     if "float" in tensor.dtype:
         return generator.uniform(*span, shape).astype(dtype_of(tensor.dtype))
     kind = _NIBBLES[tensor.dtype][0] if tensor.dtype in _NIBBLES else np.dtype(tensor.dtype).type
@@ -240,7 +241,7 @@ def _whole_range(graph: Subgraph, tensor: Tensor, caution: int) -> tuple[int, in
 
 
 def _plain(graph: Subgraph, tensor: Tensor) -> bool:
-    """Whether integers are numbers that nothing is indexed with: operands of plain arithmetic, or made floats one by one."""
+    """True if the integers are plain numbers that index nothing: operands of arithmetic, or converted to floats one by one."""
     readers = _readers(graph, tensor)
     made = [[t for t in op.outputs if t is not None] for op in readers if len(op.inputs) == 1]
     floats = all(len(slots) == 1 and slots[0].dtype == "float32" and slots[0].shape == tensor.shape for slots in made)
@@ -248,7 +249,7 @@ def _plain(graph: Subgraph, tensor: Tensor) -> bool:
 
 
 def _thresholds(graph: Subgraph, tensor: Tensor) -> Array:
-    """Constants that an integer input is compared with, and their neighbours: what is drawn at random would hardly ever meet them."""
+    """Constants that an integer input is compared with, and their neighbors: what is drawn at random would hardly ever meet them."""
     numbers = _compared(graph, tensor).astype(np.int64)
     limits = np.iinfo(tensor.dtype)
     near = np.unique(np.concatenate([numbers, numbers - 1, numbers + 1])) if numbers.size else numbers
@@ -271,8 +272,9 @@ def _compared(graph: Subgraph, tensor: Tensor) -> Array:
 
 
 def _numbers_axes(graph: Subgraph, tensor: Tensor, shape: tuple[int, ...]) -> bool:
-    """Whether a vector has a number for each axis of the operand beside it, whose result has the same sizes, open ones or none:
-    kernels read beyond the end by what is no perm.
+    """True if a vector has one entry per axis of the operand beside it, whose result has the same sizes.
+
+    Such a vector must be a permutation: kernels read beyond the end otherwise.
     """
     for operator in graph.operators:
         slots, results = ([slot for slot in side if slot is not None] for side in (operator.inputs, operator.outputs))
@@ -288,7 +290,7 @@ def _numbers_axes(graph: Subgraph, tensor: Tensor, shape: tuple[int, ...]) -> bo
 
 
 def _rows(operator: Operator, index: int) -> int:
-    """How many rows the table has of which this operand picks some: the result has its shape and behind it that of a row."""
+    """Return the number of rows of the table that this operand picks from."""
     ids = next(slot for slot in operator.inputs if slot is not None and slot.index == index)
     for table in operator.inputs:
         for result in operator.outputs:

@@ -57,7 +57,7 @@ class InputSizes:
 
     @property
     def open_in_file(self) -> bool:
-        """Whether the file itself leaves open what the ONNX model does."""
+        """True if the file has the same dynamic sizes as the ONNX model."""
         return all(
             not isinstance(size, str) or stored is None
             for tensor, _, dims in self._dims()
@@ -93,7 +93,7 @@ class InputSizes:
         ]
 
     def fixed(self, least: int) -> dict[str, tuple[int, ...]]:
-        """The shapes of inputs that the ONNX model fixes otherwise than the TFLite file stores them; open sizes at ``least``."""
+        """The shapes of inputs that the ONNX model fixes otherwise than the TFLite file stores them; dynamic sizes at ``least``."""
         return {
             name: tuple(size if isinstance(size, int) else _run(tensor, axis, least) for axis, size in enumerate(dims))
             for tensor, name, dims in self._dims()
@@ -147,7 +147,7 @@ def plausible_shape(tensor: Tensor) -> tuple[int, ...]:
 
 
 def _fits(shape: Sequence[int], dims: Sequence[int | str]) -> bool:
-    """Whether an array's shape is that of the ONNX model, where its sizes are fixed."""
+    """True if an array has the shape of the ONNX model, in the sizes that it fixes."""
     return len(shape) == len(dims) and all(
         isinstance(size, str) or n == size for n, size in zip(shape, dims, strict=True)
     )

@@ -182,7 +182,7 @@ def _check_shape(tensor: Tensor, name: str, array: Array) -> None:
 
 
 def _fits(tensor: Tensor, shape: tuple[int, ...]) -> bool:
-    """Whether each size that the file fixes is the array's; LiteRT takes others too, but a user rarely means that."""
+    """True if the array has each size that the file fixes; LiteRT accepts others too, but a user rarely means that."""
     return len(shape) == tensor.rank and all(
         size is None or size == given for size, given in zip(tensor.dims, shape, strict=True)
     )
@@ -201,7 +201,7 @@ def _turned(tensor: Tensor, shape: tuple[int, ...]) -> str:
 
 
 def _stacked(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, bool] | None:
-    """How many inputs are stacked along a new first axis, or along the tensor's own of size 1 (True)."""
+    """Return the number of inputs stacked along a new first axis, or along the tensor's own of size 1 (True)."""
     if _fits(tensor, shape[1:]):
         return shape[0], False
     if len(shape) == tensor.rank and tensor.rank and _fits(tensor, (1, *shape[1:])):

@@ -41,5 +41,5 @@ def _chosen(
 
 
 def _nearness(comparison: Comparison) -> tuple[bool, float]:
-    """How near a comparison is to failing, failures last."""
+    """Return a sort key by how close a comparison is to failing; failures come last."""
     return not comparison.ok, comparison.distance / comparison.band if comparison.band else comparison.distance

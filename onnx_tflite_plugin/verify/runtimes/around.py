@@ -160,7 +160,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Gaps:
-    """What LiteRT lacks of a model, by index of the operator: those with a kernel of their pack's, and those ``borrowed``.
+    """Operators of a model that LiteRT lacks, by index: those with a kernel of their pack, and those ``borrowed`` from the ONNX model.
 
     ``borrow``: the results of the borrowed ones by tensor, from the inputs of a run.
     """

@@ -83,7 +83,7 @@ class Child:
         self._abandoned.append(number)
 
     def request(self, kernels: str, what: str, *arguments: Any) -> Any:
-        """The child's answer. Raises the LiteRTError that it tells of, and Crashed where it ends."""
+        """Return the child's answer. Raises the LiteRTError that it reports, and Crashed if it ends."""
         with self._lock:
             if not self.alive or self.owner != os.getpid():  # a fork has the parent's pipes
                 raise Crashed(f"LiteRT ({kernels} kernels): the process that ran the model has ended")

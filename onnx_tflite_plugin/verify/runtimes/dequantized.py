@@ -16,12 +16,12 @@ _INTEGERS = frozenset({2, 3, 5, 6})  # UINT8, INT8, INT16, INT32
 
 
 def is_float(info: ValueInfoProto) -> bool:
-    """Whether an ONNX value is float32, whatever the file's tensor is."""
+    """True if an ONNX value is float32, whatever the file's tensor is."""
     return bool(info.type.tensor_type.elem_type == _FLOAT)
 
 
 def is_integer(info: ValueInfoProto) -> bool:
-    """Whether an ONNX value is an int8, uint8, int16 or int32."""
+    """True if an ONNX value is an int8, uint8, int16 or int32."""
     return int(info.type.tensor_type.elem_type) in _INTEGERS
 
 

@@ -117,7 +117,7 @@ class OnnxRuntime:
         self._carried |= states
 
     def feeds(self, inputs: Mapping[str, Array] | Sequence[Array]) -> dict[str, Array]:
-        """What the session is fed for these inputs, by name or in the model's order: they and the states."""
+        """Return the session's feeds for these inputs, by name or in the model's order: the inputs and the states."""
         names = [info.name for info in self.inputs]
         if not isinstance(inputs, Mapping):
             if len(inputs) != len(names):
@@ -140,7 +140,7 @@ class OnnxRuntime:
         return [values[info.name] for info in self.outputs]
 
     def invoke(self, names: Sequence[str], feeds: Mapping[str, Array]) -> Sequence[Array]:
-        """What the session returns under these names, whatever it raises."""
+        """Return the session's results under these names; exceptions pass through."""
         if self._caches:
             return self._invoke_in_place(names, feeds)
         if not self._bytewise:

@@ -64,7 +64,7 @@ class Cutter:
         return bytes(builder.Output())
 
     def _inside(self, buffer: Any) -> Any:
-        """The buffer with what it has behind the FlatBuffer, as files of more than 2 GB do, which a part has within."""
+        """The buffer with what it has after the FlatBuffer, as files of more than 2 GB do, which a part has within."""
         if buffer.data is not None or buffer.offset <= 1:
             return buffer
         inside = self._schema.BufferT()

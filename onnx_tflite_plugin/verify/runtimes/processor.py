@@ -24,7 +24,7 @@ def processor() -> str:
 
 @cache
 def multiplies_exactly() -> bool:
-    """Whether ONNX Runtime's products of the largest uint8 and int8 add up here; x86 saturates before VNNI."""
+    """True if ONNX Runtime adds products of the largest uint8 and int8 exactly here; x86 saturates before VNNI."""
     onnx, runtime = optional("onnx"), optional("onnxruntime")
     x, w = factors()
     helper = onnx.helper
@@ -42,12 +42,12 @@ def multiplies_exactly() -> bool:
 
 
 def depends(proto: ModelProto) -> bool:
-    """Whether a converted model says that its results depend on the processor."""
+    """True if a converted model records that its results depend on the processor."""
     return DEPENDENT in read_weights(props(proto.metadata_props))
 
 
 def _name() -> str:
-    """What the system calls the processor."""
+    """Return the system's name for the processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     except OSError:

@@ -33,7 +33,7 @@ _PLACEHOLDER = 127  # operator codes from here on stand in the wide field
 
 @dataclass(frozen=True)
 class Entry:
-    """What one invocation takes and gives: the main graph's inputs and outputs, or a signature's."""
+    """Interface of one invocation: the inputs and outputs of the main graph, or a signature's."""
 
     subgraph: Subgraph
     inputs: tuple[Tensor, ...]
@@ -142,7 +142,7 @@ def operands(operator: Operator) -> Iterator[Tensor]:
 
 
 def entering(operators: Sequence[Operator]) -> list[Tensor]:
-    """What the operators take and none of them computes."""
+    """Return the tensors that the operators read and none of them computes."""
     computed = {tensor.index for op in operators for tensor in op.outputs if tensor is not None}
     return list({t.index: t for op in operators for t in operands(op) if t.index not in computed}.values())
 

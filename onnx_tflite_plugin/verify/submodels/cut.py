@@ -62,7 +62,7 @@ class CutModel:
         )
 
     def _is_comparable(self, value: TensorValue, array: Array) -> bool:
-        """True if a value holds what LiteRT's tensor holds: the stored integers, or floats in both models."""
+        """True if a value holds what LiteRT's tensor holds: the quantized values, or floats in both models."""
         tensor = self.entry.subgraph.tensors[value.tensor] if value.tensor < len(self.entry.subgraph.tensors) else None
         if tensor is None or tensor.is_variable or tensor.index not in self.producers:
             return False

@@ -1,1 +1,1 @@
-"""How long a model takes in both runtimes, and which operators take it."""
+"""Times of a model in both runtimes, whole and per operator."""

@@ -1,4 +1,4 @@
-"""What operators of a TFLite model take in LiteRT by themselves: each a model of its own, fed with what it meets in the whole."""
+"""Times of TFLite operators in isolation: each is a model of its own, fed with the operands it has in the whole model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a model takes in LiteRT and its conversion in ONNX Runtime, turn by turn on the same inputs."""
+"""Time a model in LiteRT and its conversion in ONNX Runtime, in turns on the same inputs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WARM = 2
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Of the rounds: the median, and the quartiles around it."""
+    """Median and quartiles of the rounds."""
 
     median: float
     low: float
@@ -115,7 +115,7 @@ def bench(
 
 
 def _count(run: Callable[[], Any]) -> int:
-    """How many runs fill a turn."""
+    """Return the number of runs that fill a turn."""
     for _ in range(WARM):
         run()
     start = time.perf_counter()

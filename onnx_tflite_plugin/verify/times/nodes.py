@@ -1,4 +1,4 @@
-"""How long each node of ONNX Runtime's own graph takes, and which TFLite operator it computes.
+"""Time each node of ONNX Runtime's own graph, and find the TFLite operator that it computes.
 
 ONNX Runtime keeps no metadata of nodes, and names the nodes that it makes after values: so what is profiled is a copy
 whose nodes and values are named after operators.
@@ -25,9 +25,7 @@ from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
-_LABEL = re.compile(
-    r"(?<![^\W_])op(\d+)#\d+"
-)  # behind what ONNX Runtime puts in front of names that it takes from a branch
+_LABEL = re.compile(r"(?<![^\W_])op(\d+)#\d+")  # behind what ONNX Runtime puts before names that it takes from a branch
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +148,7 @@ def _middle(times: list[int]) -> float:
 
 
 def _names(nodes: Sequence[NodeProto], seconds: Mapping[str, float]) -> Iterator[str]:
-    """What each is called in the profile: one without a name by its type and a rising number."""
+    """Return the name of each node in the profile: its own, or its type and a rising number."""
     nameless: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for name in seconds:
         kind, _, number = name.rpartition("_")

@@ -175,7 +175,7 @@ def _join_fused(operators: Sequence[Operator], kinds: _Kinds, nodes: _Nodes, par
 
 
 def _gained(kinds: set[str], users: Iterable[int], others: _Kinds, nodes: _Nodes) -> bool:
-    """Whether nodes of the users are of one of these kinds, and were not converted so: ``Conv`` may be a ``QLinearConv``."""
+    """True if nodes of the users have one of these types and were not converted so: ``Conv`` may be a ``QLinearConv``."""
     return any(
         kind in node.op_type and not any(kind in own for own in others[user])
         for user in users
