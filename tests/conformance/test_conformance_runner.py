@@ -346,7 +346,7 @@ def test_an_override_must_pass_the_built_in_cases() -> None:
 
 
 def test_a_pack_that_is_not_installed_is_refused() -> None:
-    with pytest.raises(PackError, match="no such pack is installed"):
+    with pytest.raises(PackError, match="no installed distribution of that name"):
         command.run("no-such-pack", None)
 
 
