@@ -195,6 +195,10 @@ class Examined:
                 raise InconclusiveError(f"{error}, {reason}") from error
             except LiteRTError as error:
                 refusal = refusal or error
+        if not asked and (mismatch := self.sizes.mismatch()):
+            raise VerificationError(
+                f"{mismatch}, with which LiteRT does not run: is that the conversion of another model? ({refusal})"
+            ) from refusal
         hint = "" if inputs is not None else "; where the random inputs are the reason, give some"
         raise LiteRTError(f"{refusal}{hint}") from refusal
 

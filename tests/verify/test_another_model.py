@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import onnx_tflite_plugin as otp
@@ -24,6 +25,23 @@ def absolute(*shape: int) -> bytes:
 def test_a_file_without_subgraphs_is_no_model() -> None:
     with pytest.raises(InvalidModel, match="holds no subgraph"):
         read(encoded(Table("Model", {"version": 3, "subgraphs": []})))
+
+
+def convolution(channels: int) -> bytes:
+    model = ModelBuilder()
+    g = model.main
+    x, y = g.input("x", (1, 5, 7, channels)), g.tensor("y", (1, 5, 7, 11))
+    filters = g.constant("w", np.ones((11, 1, 1, channels), np.float32))
+    bias = g.constant("b", np.zeros(11, np.float32))
+    g.operator("CONV_2D", [x, filters, bias], [y], {"padding": "SAME", "stride_h": 1, "stride_w": 1})
+    g.output(y)
+    return model.build()
+
+
+def test_inputs_of_another_size_that_litert_refuses_are_named() -> None:
+    shapes = r"input 'x' is \[1, 5, 7, 2\] in the ONNX model and \[1, 5, 7, 3\] in the TFLite model"
+    with pytest.raises(VerificationError, match=shapes):
+        verify(convolution(3), otp.convert(convolution(2)).proto)
 
 
 def test_axes_in_an_order_of_more_than_the_tensor_has_are_another_models() -> None:

@@ -92,6 +92,14 @@ class InputSizes:
             for k in range(count)
         ]
 
+    def mismatch(self) -> str:
+        """Describe the first input whose static shapes differ between the two models; "" if there is none."""
+        for tensor, name, dims in self._dims():
+            static = [size for size in dims if isinstance(size, int)]
+            if len(static) == len(dims) and None not in tensor.dims and tuple(static) != tuple(tensor.shape):
+                return f"input {name!r} is {static} in the ONNX model and {list(tensor.shape)} in the TFLite model"
+        return ""
+
     def fixed(self, least: int) -> dict[str, tuple[int, ...]]:
         """The shapes of inputs that the ONNX model fixes otherwise than the TFLite file stores them; dynamic sizes at ``least``."""
         return {
