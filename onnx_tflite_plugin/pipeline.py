@@ -14,6 +14,7 @@ from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.binding.declared import resolve
 from onnx_tflite_plugin.binding.fusion import Fused, fuse
 from onnx_tflite_plugin.diagnosis.packs import pack_declarations
+from onnx_tflite_plugin.graph.kernels import window_warnings
 from onnx_tflite_plugin.graph.metadata import (
     read_states,
     write_authored,
@@ -140,6 +141,7 @@ class Pipeline:
         write_renames(finished.metadata_props, {old: new for old, new in pairs if old != new})
         hints = [
             *dynamic_input_warnings(report.inputs, self.target),
+            *window_warnings(finished),
             *attention_hints(report.inputs, report.outputs, self.options, self.target),
         ]
         report = replace(report, warnings=(*report.warnings, *hints))

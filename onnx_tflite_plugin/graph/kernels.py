@@ -77,6 +77,8 @@ LOADED_FROM = {23: "1.23", 24: "1.24", 25: "1.24", 26: "1.25"}
 """First ONNX Runtime that loads an opset; older opsets load in 1.22. Measured by opening a model in each version."""
 NIBBLES_FROM = "1.23"
 """First ONNX Runtime that casts int4 and uint4."""
+WINDOWS_FROM = "1.24"
+"""First ONNX Runtime whose GroupQueryAttention limits attention to a window; 1.22 and 1.23 compute other values."""
 
 
 def first_runtime(opset: int, casts: Iterable[str]) -> str:
@@ -94,7 +96,23 @@ def first_runtime_of(model: ir.Model) -> str:
         for value in (*node.inputs, *node.outputs)
         if value is not None and value.type is not None
     )
-    return first_runtime(model.graph.opset_imports[""], casts)
+    return max(first_runtime(model.graph.opset_imports[""], casts), WINDOWS_FROM if _has_windows(model) else "")
+
+
+def window_warnings(model: ir.Model) -> list[str]:
+    """Return a warning if older versions of ONNX Runtime load the model but compute other values."""
+    if not _has_windows(model):
+        return []
+    return [
+        f"attention within a window needs ONNX Runtime {WINDOWS_FROM} or later; older versions compute other values"
+    ]
+
+
+def _has_windows(model: ir.Model) -> bool:
+    return any(
+        node.op_type == "GroupQueryAttention" and "local_window_size" in node.attributes
+        for node in model.graph.all_nodes()
+    )
 
 
 def describe_old_runtime(model: ir.Model) -> str:

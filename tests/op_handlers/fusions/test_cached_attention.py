@@ -18,6 +18,7 @@ from onnx_tflite_plugin.verify.runtimes.litert import LiteRT
 
 FORMS = [Sizes("rows"), Sizes("columns"), Sizes("rows", window=7)]
 NAMES = ["rows", "columns", "window"]
+RUN_FORMS = [*FORMS[:2], pytest.param(FORMS[2], marks=pytest.mark.needs("onnxruntime", "1.24", "windows of attention"))]
 
 
 def converted(sizes: Sizes, signature: str, **options: Any) -> Conversion:
@@ -25,7 +26,7 @@ def converted(sizes: Sizes, signature: str, **options: Any) -> Conversion:
 
 
 @pytest.mark.parametrize("signature", ["prefill_5", "decode"])
-@pytest.mark.parametrize("sizes", FORMS, ids=NAMES)
+@pytest.mark.parametrize("sizes", RUN_FORMS, ids=NAMES)
 def test_verify_gives_consecutive_positions_and_causal_masks(sizes: Sizes, signature: str) -> None:
     conversion = converted(sizes, signature, verify=VerifyOptions(runs=3))
     assert conversion.verification is not None
@@ -85,6 +86,12 @@ def test_without_the_option_attention_and_caches_are_the_files() -> None:
 def test_a_window_is_an_attribute() -> None:
     nodes = [n for n in converted(FORMS[2], "decode").proto.graph.node if n.op_type == "GroupQueryAttention"]
     assert [a.i for n in nodes for a in n.attribute if a.name == "local_window_size"] == [7, 7]
+
+
+@pytest.mark.parametrize(("sizes", "warned"), [(FORMS[0], False), (FORMS[2], True)], ids=["all", "window"])
+def test_the_version_that_applies_windows_is_told(sizes: Sizes, warned: bool) -> None:
+    warnings = converted(sizes, "decode").report.warnings
+    assert any("needs ONNX Runtime 1.24" in warning for warning in warnings) == warned
 
 
 def test_a_model_without_such_attention_says_so_and_keeps_its_layout() -> None:
