@@ -89,7 +89,9 @@ def _default(folder: Path) -> list[Path]:
     from tools.wheels import FACES, WAKE_WORDS, tflite_files
 
     found = sorted(tflite_files(folder, [FACES, WAKE_WORDS]).glob("*/*.tflite"))
-    return [*sorted((ROOT / "examples").glob("*.tflite")), *found][:10]
+    # The float16 converter writes caches, which are outputs with readers, in two dtypes; onnxslim changes the order of a sum.
+    examples = [path for path in sorted((ROOT / "examples").glob("*.tflite")) if path.stem != "language_model"]
+    return [*examples, *found][:10]
 
 
 def _converted(files: Sequence[Path], folder: Path, fold: bool) -> Iterator[Converted]:
