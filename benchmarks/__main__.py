@@ -70,7 +70,7 @@ def _pythons(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -
 )  # fmt: skip
 @click.option(
     "--peer-cache", metavar="FOLDER", type=click.Path(path_type=Path, file_okay=False),
-    help="Keep what other converters make of each file there, and why they make nothing.",
+    help="Keep other converters' models there, and the reasons of those that fail.",
 )  # fmt: skip
 def benchmark(
     paths: Sequence[Path], rounds: int, png: Path | None, as_json: Path | None, as_markdown: Path | None, optimize: Optimize, target: str,

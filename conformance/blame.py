@@ -1,4 +1,4 @@
-"""Which declaration of a handler is false, where a case fails in another order than the file's and not in that."""
+"""Find the layout declaration of a handler that is false, if a case fails only in another layout than the file's."""
 
 from __future__ import annotations
 

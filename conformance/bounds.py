@@ -1,4 +1,4 @@
-"""Which results must be equal to the kernel's, where the default allows a difference.
+"""Tolerances of results that must equal the kernel's, where the default allows a difference.
 
 The defaults: a float output may differ by 1e-5 of its range, an 8 or 16 bit integer by one step, anything else not at
 all; a model with float activations on integer weights by 2e-2 of the range. Operators that only move or select must

@@ -115,7 +115,7 @@ def _numpy(dtype: str) -> np.dtype[Any]:
 
 
 FIRST_VERSION = {"BROADCAST_TO": 2}
-"""Where LiteRT registers no version 1."""
+"""First registered versions of operators that LiteRT does not register as version 1."""
 
 
 class Net:

@@ -1,4 +1,4 @@
-"""Which cases there are: the built-in ones, and those that op packs bring along as entry points.
+"""Collect the cases: the built-in ones, and those that op packs register as entry points.
 
 [options.entry_points]
 onnx_tflite_plugin.cases =

@@ -357,7 +357,7 @@ class CaseTrial:
                 yield f"the fusion {name} did not apply{declined and f': {declined}'}; {', '.join(report.fused) or 'none'} did"
 
     def _blame(self, conversion: Conversion | None, text: str) -> Iterator[str]:
-        """Which declaration is false, where only another order than the file's goes wrong."""
+        """Return the declaration that is false, if only another layout than the file's fails."""
         yield from filter(None, [false_layout(self.case.op, self.source, self.host, conversion, text)])
 
 

@@ -18,7 +18,7 @@ ROUNDED = (
     "kernels round float activations to 8 bits before they multiply integer weights, which not every target does; the "
     "difference goes with the terms, so it may exceed 0.02 of a range that an activation cuts, or of terms that cancel"
 )
-"""Why results on integer weights are known to differ."""
+"""Reason for the known differences of results on integer weights."""
 BIASES = {"float32": "float32", "int8": "int32", "uint8": "int32", "int16": "int64"}
 
 

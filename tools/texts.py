@@ -40,9 +40,11 @@ def python_texts(path: str) -> Iterator[Text]:
     """Yield the docstrings and the messages of a Python file in the order of its lines."""
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
     docstrings = {
-        id(node.body[0].value)
+        id(statement.value)  # also those of constants and fields, which stand after them
         for node in ast.walk(tree)
-        if isinstance(node, _DOCUMENTED) and node.body and isinstance(node.body[0], ast.Expr)
+        if isinstance(node, _DOCUMENTED)
+        for statement in node.body
+        if isinstance(statement, ast.Expr)
     }
     yield from _python_texts(path, tree, docstrings)
 

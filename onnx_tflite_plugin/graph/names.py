@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
 from onnx_tflite_plugin.errors import UnsupportedOption
@@ -39,6 +39,11 @@ class UniqueNames:
             if candidate not in self._next:
                 self._next[candidate] = 1
                 return candidate
+
+
+def unusable_names(new: Sequence[str], taken: Collection[str]) -> list[str]:
+    """Return the new names of graph inputs and outputs that are empty, taken, or given twice."""
+    return [name for name in new if not name or name in taken or new.count(name) > 1]
 
 
 def resolve_keys(

@@ -21,6 +21,7 @@ from onnx_tflite_plugin.binding.bound import label
 from onnx_tflite_plugin.binding.declared import At
 from onnx_tflite_plugin.checked import describe, did_you_mean
 from onnx_tflite_plugin.errors import HandlerError, Problem
+from onnx_tflite_plugin.graph.names import unusable_names
 from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, format_error, guarded
 from onnx_tflite_plugin.source.model import Operator
 
@@ -257,10 +258,7 @@ def _check_renames(given: object, names: Sequence[str], taken: Set[str]) -> None
     unknown = [old for old in given if old not in names]
     if unknown:
         raise Mismatch(f"it renames {unknown[0]!r}, which is no graph input or output")
-    wrong = [
-        new for new in given.values() if not new or new in taken or new in names or [*given.values()].count(new) > 1
-    ]
-    if wrong:
+    if wrong := unusable_names([*given.values()], {*names, *taken}):
         raise Mismatch(f"its new name {wrong[0]!r} is empty or taken")
 
 

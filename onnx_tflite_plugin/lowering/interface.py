@@ -9,7 +9,7 @@ from typing import NamedTuple
 from onnx_tflite_plugin.binding.bound import BoundGraph
 from onnx_tflite_plugin.errors import CONTRADICTION, InvalidModel, Problem, UnsupportedOption
 from onnx_tflite_plugin.graph.decoder import NEXT, cache_pairs
-from onnx_tflite_plugin.graph.names import resolve_keys
+from onnx_tflite_plugin.graph.names import resolve_keys, unusable_names
 from onnx_tflite_plugin.layout.propagation import InterfaceLayouts
 from onnx_tflite_plugin.layout.tensor_layout import TensorLayout, layout_of_permutation, source_layout
 from onnx_tflite_plugin.source.model import Model, Signature, Subgraph, Tensor
@@ -122,12 +122,13 @@ def rename_interface(names: InterfaceNames, main: BoundGraph, renames: Mapping[s
     """
     every = (*names.inputs, *names.outputs)
     new = resolve_keys(renames, every, [tensor.name for tensor in (*main.inputs, *main.outputs)], flag)
+    unusable = unusable_names([*new.values()], every)
     for name, wanted in new.items():
         if name not in every:
             raise UnsupportedOption(
                 f"{flag} {name}: no graph input or output has this name; available names: {', '.join(every)}"
             )
-        if not wanted or wanted in every or [*new.values()].count(wanted) > 1:
+        if wanted in unusable:
             taken = "it is empty" if not wanted else "another input or output has that name"
             raise UnsupportedOption(f"{flag} {name}={wanted}: {taken}; choose another name")
     return InterfaceNames(*(tuple(new.get(name, name) for name in side) for side in names))

@@ -15,7 +15,7 @@ from onnx_tflite_plugin.targets.tvm import TVM
 TARGETS = {target.name: target for target in (ONNXRUNTIME, GENERIC, PORTABLE, OPENVINO, TVM, QNN, TENSORRT)}
 
 PRICED = frozenset(key for target in TARGETS.values() for key in target.prices)
-"""What operators may say they run along an axis of."""
+"""Operators with a price along an axis."""
 
 
 def target_named(name: str) -> Target:

@@ -31,7 +31,6 @@ x, b = operands("x b")
 MAX_ROWS = 2
 """Maximum number of rows for which reading the weights dominates the time.
 
-
 Time relative to products of int8, 1024 x 1024 and 2048 x 2048 weights, with VNNI: 0.78 and 0.59 for one row, 1.14 and
 0.68 for two, 1.55 and 1.08 for four, 2.2 and 2.1 for 128.
 """

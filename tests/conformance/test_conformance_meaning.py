@@ -1,4 +1,4 @@
-"""Which converted models are run once: those whose graphs, and whose versions of each operator, are the same."""
+"""Tests that converted models with equal graphs and operator versions are run once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which variants a case is tried in: each of what the cases ask for, and in the suite each with some cases of an operator."""
+"""Tests of the variants of a case: all that the cases ask for, and in the suite each with some cases of an operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which handlers of packs are named where the converter fails on what they declare, each with the first operator it lowers."""
+"""Tests that pack handlers are named, with their first operator, if the converter fails on their declarations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which models are opened in ONNX Runtime: what it does not open is refused where it is tried, so the refusal tells."""
+"""Tests that models are opened in ONNX Runtime if that is cheap or their dtypes are rare, and of the refusal."""
 
 from __future__ import annotations
 

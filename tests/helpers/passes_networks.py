@@ -1,4 +1,4 @@
-"""Networks for the tests of passes, and what a pass makes of one."""
+"""Networks for the tests of passes, and their comparison before and after a pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which functions of packs are called as hooks, and whose claims count."""
+"""Tests of the functions of packs that are called as hooks, and of the claims that count."""
 
 from __future__ import annotations
 

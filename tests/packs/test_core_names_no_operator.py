@@ -106,7 +106,7 @@ FORMAT = {
     ("subgraphs.py", "STABLEHLO_COMPOSITE"),
     ("new_pack.py", "STABLEHLO_COMPOSITE"),
 }
-"""What reading the file takes: a number that the schema's package does not name yet, and whose name is an option."""
+"""Values that reading the file needs: a number without a name in the schema's package, and a name that is an option."""
 
 
 def test_no_source_file_of_the_core_mentions_an_operator() -> None:

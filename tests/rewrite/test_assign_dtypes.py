@@ -1,4 +1,4 @@
-"""Weights that choose as the model loads: what ONNX Runtime makes of them, and that every form gives the same integers."""
+"""Tests of weights selected at load time: ONNX Runtime's graph, and that every form gives the same quantized values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which values of an ONNX model stand for a tensor of the file, and in which order a failing part grows."""
+"""Tests of the ONNX values that stand for a tensor of the file, and of the order in which a failing part grows."""
 
 from __future__ import annotations
 

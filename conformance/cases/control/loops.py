@@ -282,7 +282,7 @@ def nested(model: Net) -> None:
 
 
 def asked(depth: int, model: Net) -> None:
-    """Adds 1 and x until what a loop makes of the number, by threes up to 10 or more, is 12.5; ``depth`` such loops."""
+    """Add 1 and x until the result of an inner loop, which counts by threes up to 10 or more, is 12.5; ``depth`` such loops."""
     values = [tensor(name="n"), tensor(2, 3)]
     subgraphs = repeated(model, values, 1.0, depth)
     results = [model.result(Spec(value.shape)) for value in values]

@@ -91,7 +91,7 @@ TOGETHER: Mapping[str, Pair] = {
     "on float16 constants and states": Pair(replace(KERAS, halved=True, begun="float16")),
     "on int8": Pair(replace(KERAS, weights="int8")),
 }
-"""Of which both directions are one operator, and nothing is reversed."""
+"""Pairs of layers that become one operator of two directions, with no reversal left."""
 
 TURNED: Mapping[str, Pair] = {
     "of the last step": Pair(KERAS, behind=False, last=True),
@@ -99,7 +99,7 @@ TURNED: Mapping[str, Pair] = {
     "of batches reversed behind": Pair(axes=(1, 0)),
     "looked into": Pair(looked_into=True),
 }
-"""Of which both directions are one operator, and what comes from the end is reversed after it."""
+"""Pairs of layers that become one operator of two directions, whose backward results are reversed after it."""
 
 APART: Mapping[str, Pair] = {
     "of different bounds": Pair(KERAS, back=(("options", bounded(9.0)),)),
@@ -111,7 +111,7 @@ APART: Mapping[str, Pair] = {
     "of batches reversed": Pair(axes=(0, 0)),
     "of inputs reversed": Pair(axes=(2, 1)),
 }
-"""Which stay two."""
+"""Pairs of layers that stay two operators."""
 
 ALONE: Mapping[str, Pair] = {
     "float32": Pair(alone=True),

@@ -66,7 +66,7 @@ TOGETHER: dict[str, Pair] = {
     "LSTM whose states are used": Pair(kept=True),
     "LSTM, looked into": Pair(looked_into=True),
 }
-"""Which are one node."""
+"""Pairs of loops that become one node."""
 
 APART: dict[str, Pair] = {
     "of different kinds": Pair(Layer("GRU"), back=Layer("RNN")),
@@ -77,7 +77,7 @@ APART: dict[str, Pair] = {
     "of another order behind": Pair(Layer(batch=3), perm=(2, 1, 0)),
     "of two stages": Pair(Layer("RNN", stages=2)),
 }
-"""Which stay two."""
+"""Pairs of loops that stay two nodes."""
 
 
 def cases() -> Iterator[Case]:

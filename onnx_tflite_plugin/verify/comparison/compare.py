@@ -129,7 +129,7 @@ def compare(
 
 
 _PRODUCT = 2**-23
-"""Of the range: what two products of an integer and a scale are rounded by, half a unit in the last place each."""
+"""Rounding of two products of an integer and a scale, as a share of the range: half a unit in the last place each."""
 
 
 def _unit(arrays: Sequence[Array]) -> Unit:

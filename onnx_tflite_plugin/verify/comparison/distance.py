@@ -42,7 +42,7 @@ class Distance:
 
 
 _NONE = 2.0**-100
-"""Where an exponential is as small, some runtimes give 0."""
+"""Magnitude of exponentials below which some runtimes return 0."""
 
 
 def measure(actual: Array, expected: Array) -> Distance:

@@ -51,19 +51,19 @@ class Tolerance:
 
 
 INT16_STEPS = 16
-"""What a network of int16 activations may differ by: the kernels round a convolution's multiplier to 16 bits, which is a
+"""Steps that a network of int16 activations may differ by: the kernels round a convolution's multiplier to 16 bits, which is a
 step off in one result of 20 (MultiplyByQuantizedMultiplier, internal/common.cc); after the layers of a ResNet50 it is 15.
 """
 
 
 HANDED_ON = 1e-4
-"""What a single operator in float32 may make of a range where its state hands the last digits on to the next run.
+"""Share of the range that one float32 operator may differ by, if its state carries the last digits to the next run.
 
 An LSTM that normalizes is 1.6e-5 off after 50 runs.
 """
 
 FED_BACK = 5e-2
-"""What dynamic quantization may make of a range where a loop or a state brings back what was rounded.
+"""Share of the range that dynamic quantization may differ by, if a loop or a state feeds rounded values back.
 
 LiteRT rounds activations to 8 bits at every time step (BatchQuantizeFloats, kernels/lstm_eval.cc), by default to 127 steps of
 a row's largest magnitude. An LSTM of 67 cells is 0.022 from what it would be without, after 7 time steps.

@@ -175,7 +175,7 @@ def _random(
         raise VerificationError(f"input {tensor} is a {dtype}: nothing can be drawn for it")
     low_high = _float_range(graph, tensor)
     values = np.asarray(generator.uniform(*low_high, shape) if low_high else width * generator.standard_normal(shape))
-    if width > 1 and meets and not low_high and not caution and not _ordered(graph, tensor):
+    if width > 1 and meets and not low_high and not caution and not any(map(may_reorder, _readers(graph, tensor))):
         values = _meeting(generator, np.random.default_rng(seed[:2]), values, _compared(graph, tensor))
     return np.asarray(np.abs(values) if caution else values, dtype_of(dtype))  # abs of a scalar is no array
 
@@ -184,12 +184,12 @@ def _readers(graph: Subgraph, tensor: Tensor) -> list[Operator]:
     return [op for op in graph.operators if any(t is not None and t.index == tensor.index for t in op.inputs)]
 
 
-def _ordered(graph: Subgraph, tensor: Tensor) -> bool:
-    """True if the reader has several results and more than two operands, so that it may order equal values in its own way.
+def may_reorder(op: Operator) -> bool:
+    """True if the operator has several results and more than two operands, so that it may order equal values in its own way.
 
     Kernels that take boxes off a heap do so (non_max_suppression.h).
     """
-    return any(len(op.inputs) > 2 and len(op.outputs) > 1 for op in _readers(graph, tensor))
+    return len(op.inputs) > 2 and len(op.outputs) > 1
 
 
 def _meeting(generator: np.random.Generator, where: np.random.Generator, values: Array, constants: Array) -> Array:

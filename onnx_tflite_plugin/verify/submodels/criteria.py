@@ -24,9 +24,9 @@ RECURRENT = 1e-3
 ROUNDED = 2
 """Activations of an element that dynamic quantization rounds to the next step: ties, by the last bit of the scale."""
 CANCELLATION = 2.0**-18
-"""Of the largest operand, absolute: what float32 leaves of sums that cancel out."""
+"""Absolute error as a share of the largest operand: the rounding of float32 sums that cancel out."""
 RESIDUE = 2.0**-20
-"""Of the largest result, absolute: the same, for a channel beside larger ones."""
+"""Absolute error as a share of the largest result, for a channel beside larger ones."""
 STEPS = 1
 """Quantization steps: XNNPACK from builtin 1 step in up to 65 % of elements (MEAN), never 2."""
 GROUP_MEAN = 0.5

@@ -16,6 +16,7 @@ from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.tensors import HeldTensors
 from onnx_tflite_plugin.verify.comparison.tolerance import Tolerance, inherited_step
 from onnx_tflite_plugin.verify.comparison.trial import Run, Trial
+from onnx_tflite_plugin.verify.inputs.drawn import may_reorder
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRTError
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
 from onnx_tflite_plugin.verify.runtimes.structure import operands as operands_of
@@ -189,7 +190,8 @@ class Engine:
         drawn = random_operands(kind, tensors, observed, counters, 0)
         drawn |= {index: observed[index] for index in _constant_tensors(operators) if index in observed}
         if kind == "special":
-            drawn |= {t.index: observed[t.index] for t in _ordered(operators) if t.index in observed}
+            ordered = (t for op in operators if may_reorder(op) for t in op.inputs if t is not None)
+            drawn |= {t.index: observed[t.index] for t in ordered if t.index in observed}
         for _ in range(_RETRIES):
             inputs = [drawn[t.index] for t in entry.inputs]
             try:
@@ -306,13 +308,6 @@ def _constant_tensors(operators: Sequence[Operator]) -> set[int]:
         if taken and all(t.is_constant or t.index in fixed for t in taken):
             fixed |= {t.index for t in operator.outputs if t is not None}
     return fixed
-
-
-def _ordered(operators: Sequence[Operator]) -> Iterator[Tensor]:
-    """Yield the operands of operators that may order equal values in their own way, as kernels with a heap do."""
-    for operator in operators:
-        if len(operator.inputs) > 2 and len(operator.outputs) > 1:
-            yield from (t for t in operator.inputs if t is not None)
 
 
 def _onnx_leaves(graph: GraphProto, cut: CutModel) -> dict[str, frozenset[int]]:

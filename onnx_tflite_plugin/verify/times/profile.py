@@ -1,4 +1,4 @@
-"""Which operators make a conversion slower than its original: each one's time in LiteRT beside that in ONNX Runtime.
+"""Find the operators that make a conversion slower than its original: the time of each in LiteRT and in ONNX Runtime.
 
 ONNX Runtime profiles its nodes. LiteRT's package has no profiler, so every operator becomes a model of its own, which is
 fed with the values that it meets in the whole and timed alone. What ONNX Runtime computes in one node stays together.

@@ -1,4 +1,4 @@
-"""Which products by 4 and 2 bit weights with a scale per row are multiplied in blocks, and what ONNX Runtime makes of them."""
+"""Tests of products by 4 and 2 bit weights in blocks: the models that take them, and ONNX Runtime's fused operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which products are dynamically quantized, for whom, and what ONNX Runtime makes of them."""
+"""Tests of dynamically quantized products: the models and targets that take them, and ONNX Runtime's fused operators."""
 
 from __future__ import annotations
 

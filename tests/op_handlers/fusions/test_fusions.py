@@ -62,7 +62,7 @@ def test_an_operand_that_names_an_output_follows_that_one_alone(first: int, seco
 @pytest.mark.parametrize(("one", "other"), [("ABS", "ABS"), ("ABS", "NEG")])
 @pytest.mark.parametrize("shared", [True, False])
 def test_two_operators_of_a_pattern_are_two_of_the_graph(one: str, other: str, shared: bool) -> None:
-    """A sum of what two operators make of one operand, or twice of what one does."""
+    """Build a sum of two operators on one operand, or of one operator twice."""
     left, right = Call(one, x), Call(other, x)
 
     @fusion("FOUND", pattern=Call("ADD", left, right), inputs=[x], layout=Terminate())

@@ -18,7 +18,7 @@ from conformance.models import net
 from tests.qa.random_models.draw import Draw, draws
 
 SMOOTH = tuple(name for name in ACTIVATIONS if name != "SIGN_BIT")
-"""Where a rounding moves a sum over 0, its sign is another."""
+"""Activations that are continuous at 0: rounding may change the sign of a sum."""
 
 PARTS: tuple[dict[str, Any], ...] = ({}, {"peephole": True}, {"outputs": 13}, {"norm": True})
 
