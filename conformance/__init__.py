@@ -2,10 +2,10 @@
 
 A case is one small .tflite model. It is converted under every layout plan and compared with LiteRT:
 
-    unary("NEG", "int8", tensor(2, 5, 7, 3, dtype="int8"))                      one operator, alone
+    unary("NEG", "int8", tensor(2, 5, 7, 3, dtype="int8"))                      one operator
     unary("NEG", "int8", x, place=between_convolutions, transposes=2)           channels first
-    binary("ADD", "a row", tensor(2, 5, 7, 3), constant(drawn(7, 1)))           ... and a constant
-    alone("PAD", "rank 2", [x, constant([[0, 1], [2, 0]])], y, options={...})   any operands and results
+    binary("ADD", "a row", tensor(2, 5, 7, 3), constant(random_array(7, 1)))    ... and a constant
+    in_isolation("PAD", "rank 2", [x, constant([[0, 1], [2, 0]])], y, options=...)  any operands and results
     net("SHAPE", "of an image", draw)                                           any model, step by step
 
 ``models`` has these helpers; ``case.Case`` documents every other option. Axis sizes (2, 5, 7, 3), scales and zero points

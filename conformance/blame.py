@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from conformance.declared import declared, instances
+from conformance.declared import declarations_of, instances
 from onnx_tflite_plugin.api import Attribute, Operator, Transparent
 from onnx_tflite_plugin.conversion import Conversion
 from onnx_tflite_plugin.host import Host
@@ -21,7 +21,7 @@ MEANT = {
 def false_layout(code: str, model: Model, host: Host, conversion: Conversion | None, difference: str) -> str:
     """Return the layout declaration that fits, or "" if only the file's layout was used. ``model`` is the reader's."""
     for op in instances(model, code):
-        declarations = declared(op, host)
+        declarations = declarations_of(op, host)
         layout = None if declarations is None else declarations.layout
         if not isinstance(layout, Transparent | Attribute):
             continue  # an order that is the operator's own is wrong in every plan

@@ -24,9 +24,9 @@ import numpy as np
 
 from conformance.operators import flexbuffer, options_fields, split
 from conformance.schema import BuilderError, Table, encode, enum_value
-from conformance.storage import Array, sparse, stored_bytes, typed
+from conformance.storage import Array, array_and_dtype, buffer_bytes, sparse
 
-__all__ = ["BuilderError", "GraphBuilder", "ModelBuilder", "TensorRef", "blockwise", "encoded", "quant"]
+__all__ = ["BuilderError", "GraphBuilder", "ModelBuilder", "TensorRef", "blockwise", "quant", "serialize_table"]
 
 _EXTENDED_CODES = 127  # codes from here on stand in builtin_code alone
 _UNPLACED = 2  # an external offset not known yet; it must only be no default, so that the field is written
@@ -160,8 +160,8 @@ class GraphBuilder:
 
         ``dtype`` converts the value (default: its own); ``external`` puts the bytes after the flatbuffer.
         """
-        array, kind = typed(value, dtype)
-        buffer = self.model.buffer(stored_bytes(array, kind), external=external)
+        array, kind = array_and_dtype(value, dtype)
+        buffer = self.model.buffer(buffer_bytes(array, kind), external=external)
         return self.tensor(name, array.shape, kind, quantization=quantization, buffer=buffer, signature=signature)
 
     def sparse(
@@ -176,9 +176,9 @@ class GraphBuilder:
         quantization: Table | None = None,
     ) -> TensorRef:
         """A constant stored sparse: ``formats`` has "dense" or "csr" for each dimension, see ``storage.sparse``."""
-        array, kind = typed(value, None)
+        array, kind = array_and_dtype(value, None)
         sparsity, kept = sparse(array, formats, order=order, blocks=blocks, index=index)
-        buffer = self.model.buffer(stored_bytes(kept, kind))
+        buffer = self.model.buffer(buffer_bytes(kept, kind))
         return self.tensor(name, array.shape, kind, quantization=quantization, buffer=buffer, sparsity=sparsity)
 
     def operator(
@@ -293,12 +293,12 @@ class ModelBuilder:
         """The file."""
         if not self._externals:
             return self._encode()
-        position = len(_aligned(self._encode()))
+        position = len(_pad_to_alignment(self._encode()))
         for item in self._externals:
             item.offset = position
-            position += len(_aligned(item.data))
+            position += len(_pad_to_alignment(item.data))
         # Offsets have a fixed width: encoded again with the real ones, the flatbuffer is as long as before.
-        return b"".join(map(_aligned, [self._encode(), *(item.data for item in self._externals)]))
+        return b"".join(map(_pad_to_alignment, [self._encode(), *(item.data for item in self._externals)]))
 
     def table(self) -> Table:
         """The file's root table, with all its children."""
@@ -317,7 +317,7 @@ class ModelBuilder:
         fields = {
             "version": 3,
             "operator_codes": codes,
-            "subgraphs": [_placed(graph.table()) for graph in self.subgraphs],
+            "subgraphs": [_resolve_option_offsets(graph.table()) for graph in self.subgraphs],
             "description": self.description or None,
             "buffers": [Table("Buffer"), *(_buffer(item) for item in self._buffers[1:])],
             "metadata": self._metadata or None,
@@ -326,17 +326,17 @@ class ModelBuilder:
         return Table("Model", fields)
 
     def _encode(self) -> bytes:
-        return encoded(self.table())
+        return serialize_table(self.table())
 
 
-def encoded(model: Table) -> bytes:
+def serialize_table(model: Table) -> bytes:
     """A file of a root table."""
     builder = flatbuffers.Builder(1024)
     builder.Finish(encode(builder, model), file_identifier=b"TFL3")
     return bytes(builder.Output())
 
 
-def _aligned(data: bytes) -> bytes:
+def _pad_to_alignment(data: bytes) -> bytes:
     return data + bytes(-len(data) % 16)
 
 
@@ -346,7 +346,7 @@ def _buffer(item: bytes | _External) -> Table:
     return Table("Buffer", {"data": item})
 
 
-def _placed(graph: Table) -> Table:
+def _resolve_option_offsets(graph: Table) -> Table:
     """The subgraph with external custom options resolved to their offset."""
     operators = [
         Table(

@@ -30,13 +30,13 @@ def run(pack: str | None = None, op: str | None = None, *, as_json: bool = False
     missing = list(gaps(chosen))
     passed = all(result.ok for result in results) and not missing and not chosen.problems
     if as_json:
-        print_json({"passed": passed, **_described(chosen, results, missing)})
+        print_json({"passed": passed, **_report_as_json(chosen, results, missing)})
     else:
         _print(console, chosen, results, missing)
     return 0 if passed else 1
 
 
-def _described(chosen: Suite, results: Sequence[CaseResult], missing: Sequence[str]) -> dict[str, object]:
+def _report_as_json(chosen: Suite, results: Sequence[CaseResult], missing: Sequence[str]) -> dict[str, object]:
     cases = [
         {
             "case": result.case.id,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from conformance.case import Case
-from conformance.models import BOTH, Spec, alone, tensor
+from conformance.models import BOTH, Spec, in_isolation, tensor
 
 IMAGE = (2, 5, 7, 3)
 
@@ -28,10 +28,10 @@ class Copy:
     def results(self, dtype: str) -> list[Spec]:
         x = tensor(dtype=dtype)
         point = {"int8": 11, "uint8": 140}.get(dtype, 0)
-        return [x.scaled(2.0, point).shaped(*shape) for shape in self.after]
+        return [x.rescale(2.0, point).with_shape(*shape) for shape in self.after]
 
 
-def copied(op: str, copy: Copy) -> Iterator[Case]:
+def copy_cases(op: str, copy: Copy) -> Iterator[Case]:
     """The kernel ignores the result's parameters."""
     for dtype in ("int8", "uint8", "int16"):
         for place in BOTH:
@@ -46,4 +46,6 @@ def copy_refused(op: str, copy: Copy) -> Iterator[Case]:
     """The kernel insists on the input's parameters."""
     for dtype in ("int8", "uint8"):
         name, results = f"{dtype} copied to other parameters", copy.results(dtype)
-        yield alone(op, name, copy.operands(dtype), *results, options=copy.options, kernel_refuses="params.scale")
+        yield in_isolation(
+            op, name, copy.operands(dtype), *results, options=copy.options, kernel_refuses="params.scale"
+        )

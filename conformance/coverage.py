@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from conformance.case import Case
-from conformance.declared import declared, instances
+from conformance.declared import declarations_of, instances
 from conformance.packs import Suite
 from conformance.registered import REGISTERED
 from conformance.runner import channels_first
@@ -85,16 +85,18 @@ def gaps(tried: Suite) -> Iterator[str]:
             yield f"{op} of {pack} has no case"
         elif op in refused or all(case.dtype.startswith("complex") for case in mine):
             continue  # nothing brings complex numbers into another order
-        elif not (_keeps_source_order(loaded.get((op, pack))) or _moved(mine, host)):
+        elif not (_keeps_source_order(loaded.get((op, pack))) or _has_transposed_case(mine, host)):
             yield f"{op} of {pack} has no case that works in another order than the file's"
         if pack != BUILTIN and mine and (op, pack) in loaded:  # what is built in is held against LiteRT's registrations
-            yield from (f"{op} of {pack} has no case {text}" for text in _untried(op, loaded[op, pack], mine))
+            yield from (
+                f"{op} of {pack} has no case {text}" for text in _untested_declarations(op, loaded[op, pack], mine)
+            )
     for name, pack in tried.fusions:
         if pack != BUILTIN and not any(case.counts and name in case.fuses for case in tried.cases):
             yield f"the fusion {name} of {pack} has no case in which it must apply (fuses=)"
 
 
-def _untried(op: str, handler: Handler, cases: Sequence[Case]) -> Iterator[str]:
+def _untested_declarations(op: str, handler: Handler, cases: Sequence[Case]) -> Iterator[str]:
     """Return declared dtypes and quantized slots that no case has."""
     calls = [call for case in cases for call in instances(read(case.build()), op)]
     for slot, dtypes in ({} if callable(handler.types) else dtypes_by_slot(handler.types)).items():
@@ -112,7 +114,7 @@ def _untried(op: str, handler: Handler, cases: Sequence[Case]) -> Iterator[str]:
 def declarations(case: Case, host: Host) -> Iterator[Declared]:
     """Return the declarations of the handler for each call."""
     calls = instances(read(case.build()), case.op)
-    return (each for each in (declared(op, host) for op in calls) if each is not None)
+    return (each for each in (declarations_of(op, host) for op in calls) if each is not None)
 
 
 def _keeps_source_order(handler: Handler | None) -> bool:
@@ -120,7 +122,7 @@ def _keeps_source_order(handler: Handler | None) -> bool:
     return handler is not None and isinstance(handler.layout, Terminate)
 
 
-def _moved(cases: Sequence[Case], host: Host) -> bool:
+def _has_transposed_case(cases: Sequence[Case], host: Host) -> bool:
     """True if a case is planned in another layout, or if the handler keeps the file's layout in every case."""
     single_first = sorted(cases, key=lambda case: bool(case.fuses))
     return any(_leaves_source_order(case, host) for case in single_first) or all(

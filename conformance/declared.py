@@ -18,7 +18,7 @@ def instances(model: Model, code: str) -> Iterator[Operator]:
     return (op for graph in model.subgraphs for op in graph.operators if code in (op.code, op.builtin))
 
 
-def declared(op: Operator, host: Host) -> Declared | None:
+def declarations_of(op: Operator, host: Host) -> Declared | None:
     """Return the handler's declarations of a call, or None without a handler or if ranks follow only from the conversion.
 
     Raises Failed, Refusal.

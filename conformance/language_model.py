@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from conformance.builder import ModelBuilder, TensorRef
-from conformance.models import Net, Spec, constant, drawn, tensor
+from conformance.models import Net, Spec, constant, random_array, tensor
 from onnx_tflite_plugin.source.model import Array
 
 FORBIDDEN = -1e4
@@ -53,7 +53,7 @@ def language_model(sizes: Sizes = Sizes()) -> bytes:
 
 def weights(name: str, *shape: int) -> Spec:
     """Return drawn weights that keep the scale of activations."""
-    return constant(drawn(*shape, seed=name) / np.float32(np.sqrt(shape[-1])))
+    return constant(random_array(*shape, seed=name) / np.float32(np.sqrt(shape[-1])))
 
 
 class _Signature:
@@ -172,14 +172,14 @@ class Attention:
     def _by_rows(self, q: TensorRef, keys: TensorRef, values: TensorRef) -> TensorRef:
         """Repeat keys and values for the heads of a group."""
         sizes, count, call = self.sizes, self.count, self.net.call
-        k, v = (self._repeated(cache) for cache in (keys, values))
+        k, v = (self._repeat_heads(cache) for cache in (keys, values))
         scores = tensor(1, sizes.heads, count, sizes.slots)
         products = call("BATCH_MATMUL", [q, k], scores, adj_y=True)
         masked = call("ADD", [products, self.mask], scores)
         probabilities = call("SOFTMAX", [masked], scores, beta=1.0)
         return call("BATCH_MATMUL", [probabilities, v], tensor(1, sizes.heads, count, sizes.depth))
 
-    def _repeated(self, cache: TensorRef) -> TensorRef:
+    def _repeat_heads(self, cache: TensorRef) -> TensorRef:
         sizes, call = self.sizes, self.net.call
         groups, slots, depth, times = sizes.groups, sizes.slots, sizes.depth, sizes.heads // sizes.groups
         first = call("TRANSPOSE", [cache, constant([0, 2, 1, 3])], tensor(1, groups, slots, depth))

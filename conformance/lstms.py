@@ -10,7 +10,7 @@ import numpy as np
 
 from conformance.builder import GraphBuilder, TensorRef, quant
 from conformance.case import Case
-from conformance.models import Net, Spec, constant, drawn, net, tensor
+from conformance.models import Net, Spec, constant, net, random_array, tensor
 from conformance.schema import Table
 
 SEQUENCE, STEP = "UNIDIRECTIONAL_SEQUENCE_LSTM", "LSTM"
@@ -21,7 +21,7 @@ STATE = (0.0081, -3)
 
 def begin(graph: GraphBuilder, state: TensorRef, dtype: str) -> None:
     """A variable tensor that begins with constants of another dtype, as float16 files have it."""
-    value = drawn(*state.shape, seed=state.name, low=-0.7, high=0.7).astype(dtype)
+    value = random_array(*state.shape, seed=state.name, low=-0.7, high=0.7).astype(dtype)
     graph.operator("DEQUANTIZE", [graph.constant(f"{state.name}:begun", value)], [state])
 
 
@@ -73,34 +73,36 @@ class Lstm:
     # --- operands -----------------------------------------------------------------------------
 
     @property
-    def made(self) -> int:
+    def output_size(self) -> int:
         return self.outputs or self.cells
 
-    def shaped(self, size: int) -> tuple[int | None, ...]:
+    def sequence_shape(self, size: int) -> tuple[int | None, ...]:
         if self.op == STEP:
             return (self.batch, size)
         return (self.time, self.batch, size) if self.major else (self.batch, self.time, size)
 
     @property
     def x(self) -> Spec:
-        return tensor(*self.shaped(self.inputs), dtype=self.dtype, scale=0.031 if self.dtype == "int8" else None)
+        return tensor(
+            *self.sequence_shape(self.inputs), dtype=self.dtype, scale=0.031 if self.dtype == "int8" else None
+        )
 
     @property
     def y(self) -> Spec:
-        spec = tensor(*self.shaped(self.made), dtype=self.dtype)
+        spec = tensor(*self.sequence_shape(self.output_size), dtype=self.dtype)
         return spec if self.dtype == "float32" else replace(spec, scale=self.read[0], zero_point=self.read[1])
 
     def matrix(self, rows: int, columns: int, name: str, size: float = 0.0061) -> Spec:
         if self.weights == "float32":
-            weights = constant(0.6 * self.reach * drawn(rows, columns, seed=self.seed + name))
+            weights = constant(0.6 * self.reach * random_array(rows, columns, seed=self.seed + name))
             if self.shuts and name == "x output":
-                weights = constant(-self.shuts * np.abs(drawn(rows, columns, seed=name)))
+                weights = constant(-self.shuts * np.abs(random_array(rows, columns, seed=name)))
             return Spec((rows, columns)) if self.given else weights
         low, high = (0, 255) if self.weights == "uint8" else (-127, 127)
         size *= self.reach
-        scales = (size * drawn(rows, seed="scales", low=0.4, high=1.6)).tolist() if self.per_row else size
+        scales = (size * random_array(rows, seed="scales", low=0.4, high=1.6)).tolist() if self.per_row else size
         return constant(
-            drawn(rows, columns, dtype=self.weights, seed=self.seed + name, low=low, high=high),
+            random_array(rows, columns, dtype=self.weights, seed=self.seed + name, low=low, high=high),
             None,
             scales,
             self.point,
@@ -109,7 +111,7 @@ class Lstm:
     def vector(self, size: int, name: str, step: float, most: float = 0.6) -> Spec:
         """A bias or coefficients: float32, or int32 and int16 of scale ``step``."""
         more = {"b input": -4.0 if self.holds else self.open, "b forget": 7.0 if self.holds else self.open}
-        values = drawn(size, seed=self.seed + name, low=-most, high=most) + more.get(name, 0)
+        values = random_array(size, seed=self.seed + name, low=-most, high=most) + more.get(name, 0)
         if self.dtype == "float32":
             return constant(values)
         return constant((values / step).astype("int32"), "int32", 1.0)
@@ -117,26 +119,30 @@ class Lstm:
     def coefficients(self, size: int, name: str) -> Spec:
         """Coefficients of a layer normalization: int16 where activations are int8, else float32."""
         if self.dtype == "int8":
-            return constant(drawn(size, dtype="int16", seed=name), None, 2.1e-5)
-        return constant(0.5 * drawn(size, seed=self.seed + name))
+            return constant(random_array(size, dtype="int16", seed=name), None, 2.1e-5)
+        return constant(0.5 * random_array(size, seed=self.seed + name))
 
-    def seen(self, name: str) -> Spec:
+    def peephole_weights(self, name: str) -> Spec:
         """Peepholes are of the matrices' dtype; int16 where activations are int8."""
         if self.dtype == "int8" or self.weights == "float32":
             return self.coefficients(self.cells, name)
         return constant(
-            drawn(self.cells, dtype=self.weights, seed=name, low=0 if self.weights == "uint8" else -127), None, 0.005
+            random_array(self.cells, dtype=self.weights, seed=name, low=0 if self.weights == "uint8" else -127),
+            None,
+            0.005,
         )
 
     def operands(self) -> list[Spec | None]:
         """All but the states, which follow after 18."""
         gates = [None if self.coupled and gate == "input" else gate for gate in GATES]
-        size, shape = self.cells, (self.cells, self.made)
+        size, shape = self.cells, (self.cells, self.output_size)
         matrices = [None if gate is None else self.matrix(size, self.inputs, f"x {gate}") for gate in gates]
         recurrent = [None if gate is None else self.matrix(*shape, f"h {gate}") for gate in gates]
         if self.diagonal:
-            recurrent = [None if gate is None else constant(drawn(self.cells, seed=gate)) for gate in gates]
-        peepholes = [None if gate is None or not self.peephole else self.seen(f"c {gate}") for gate in gates]
+            recurrent = [None if gate is None else constant(random_array(self.cells, seed=gate)) for gate in gates]
+        peepholes = [
+            None if gate is None or not self.peephole else self.peephole_weights(f"c {gate}") for gate in gates
+        ]
         step = 2.1e-5 / 1024 if self.norm else 0.031 * 0.0061
         biases = [None if gate is None else self.vector(size, f"b {gate}", step) for gate in gates]
         projection = self.matrix(self.outputs, size, "projection") if self.outputs else None
@@ -179,7 +185,7 @@ class Lstm:
             for k, (dtype, quantization) in enumerate(kinds)
         ]
 
-    def placed(self, model: Net, spec: Spec) -> TensorRef:
+    def place_weights(self, model: Net, spec: Spec) -> TensorRef:
         """Constants of float16 come through DEQUANTIZE, as converters leave them."""
         if not self.halved or spec.value is None or spec.dtype != "float32":
             return model.place(spec)
@@ -188,10 +194,12 @@ class Lstm:
 
     def call(self, model: Net, x: TensorRef | None = None, name: str = "") -> TensorRef:
         specs = self.operands()
-        refs = [None if spec is None else self.placed(model, spec) for spec in (specs if x is None else specs[1:])]
+        refs = [
+            None if spec is None else self.place_weights(model, spec) for spec in (specs if x is None else specs[1:])
+        ]
         refs = refs if x is None else [x, *refs]
         small = self.dtype == "int8"
-        hidden = self.state(model, f"{name}hidden", self.made, self.dtype, STATE)
+        hidden = self.state(model, f"{name}hidden", self.output_size, self.dtype, STATE)
         cells = self.state(model, f"{name}cells", self.cells, "int16" if small else "float32", (self.cells_scale, 0))
         norms = [None if spec is None else model.place(spec) for spec in self.norms()]
         y = model.result(self.y)

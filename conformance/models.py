@@ -1,4 +1,4 @@
-"""Small models in a line or two: one operator alone, between two convolutions, or a net drawn step by step.
+"""Small models in a line or two: one operator, one between two convolutions, or a net built step by step.
 
 The convolutions around an operator only move data: 1 x 1, every output channel is one input channel. They add no
 rounding, in float or integers, so what is compared is the operator, working in channels-first order.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import ml_dtypes
@@ -17,15 +17,16 @@ import numpy as np
 from conformance.builder import ModelBuilder, TensorRef, quant
 from conformance.case import EVERY_OPSET, Case
 from conformance.schema import Table
+from onnx_tflite_plugin.renamed import KIT, NET, SPEC, renamed_attributes, warn_renamed
 from onnx_tflite_plugin.source.model import Array
 
 Options = Mapping[str, Any]
 
-# Zero points in the middle and at no round number: what forgets them is seen.
+# Zero points are near the middle and not round, so that a handler that ignores them fails.
 QUANTIZED: Mapping[str, tuple[float, int]] = {"int8": (0.047, -5), "uint8": (0.047, 122), "int16": (0.0003, 0)}
-_PLUMBED = ("float32", "int8", "uint8", "int16")
+_IMAGE_DTYPES = ("float32", "int8", "uint8", "int16")
 _NIBBLES = {"int4": (-8, 7), "int2": (-2, 1), "uint4": (0, 15)}
-_EXTRA_CHANNELS = 2  # a convolution in front takes more channels than it gives, one behind gives more than it takes
+_EXTRA_CHANNELS = 2  # convolutions before the operator drop channels, those after it add some
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,15 +45,18 @@ class Spec:
     def quantization(self) -> Table | None:
         return None if self.scale is None else quant(self.scale, self.zero_point, self.axis)
 
-    def scaled(self, factor: float, zero_point: int | None = None) -> Spec:
+    def rescale(self, factor: float, zero_point: int | None = None) -> Spec:
         """The same with other parameters, where it is quantized."""
         if self.scale is None:
             return self
         changed = self.zero_point if zero_point is None else zero_point
         return replace(self, scale=float(np.asarray(self.scale)) * factor, zero_point=changed)
 
-    def shaped(self, *shape: int | None) -> Spec:
+    def with_shape(self, *shape: int | None) -> Spec:
         return replace(self, shape=shape)
+
+    if not TYPE_CHECKING:
+        __getattr__ = renamed_attributes(SPEC)
 
 
 def tensor(
@@ -85,7 +89,7 @@ def constant(
     return Spec(array.shape, array.dtype.name, scale, zero_point, axis, array)
 
 
-def drawn(
+def random_array(
     *shape: int, dtype: str = "float32", seed: str = "", low: float | None = None, high: float | None = None
 ) -> Array:
     """Reproducible values: normal, or integers over the dtype's range (32 and 64 bit: small), or between bounds."""
@@ -105,9 +109,9 @@ def drawn(
     return generator.integers(*bounds, shape, endpoint=True).astype(kind)
 
 
-def filled(like: Spec, seed: str = "") -> Spec:
-    """The spec as a constant with drawn values."""
-    return replace(like, value=drawn(*(size or 1 for size in like.shape), dtype=like.dtype, seed=seed))
+def random_constant(like: Spec, seed: str = "") -> Spec:
+    """Return the spec as a constant with random values."""
+    return replace(like, value=random_array(*(size or 1 for size in like.shape), dtype=like.dtype, seed=seed))
 
 
 def _numpy(dtype: str) -> np.dtype[Any]:
@@ -119,7 +123,7 @@ FIRST_VERSION = {"BROADCAST_TO": 2}
 
 
 class Net:
-    """A model drawn step by step. Graph inputs are called x0, x1, ..., outputs y0, y1, ... unless a spec has a name."""
+    """A model built step by step. Graph inputs are called x0, x1, ..., outputs y0, y1, ... unless a spec has a name."""
 
     def __init__(self) -> None:
         self.model = ModelBuilder()
@@ -131,18 +135,20 @@ class Net:
     def input(self, spec: Spec) -> TensorRef:
         name = spec.name or f"x{self._inputs}"
         self._inputs += 1
-        return self._known(spec, self.graph.input(name, spec.shape, spec.dtype, quantization=spec.quantization))
+        return self._remember_spec(spec, self.graph.input(name, spec.shape, spec.dtype, quantization=spec.quantization))
 
     def result(self, spec: Spec) -> TensorRef:
         """A tensor that an operator will compute."""
         name = spec.name or f"t{len(self.graph.tensors)}"
-        return self._known(spec, self.graph.tensor(name, spec.shape, spec.dtype, quantization=spec.quantization))
+        return self._remember_spec(
+            spec, self.graph.tensor(name, spec.shape, spec.dtype, quantization=spec.quantization)
+        )
 
     def place(self, spec: Spec) -> TensorRef:
         """A constant, or a graph input."""
         if spec.value is None:
             return self.input(spec)
-        return self._known(
+        return self._remember_spec(
             spec,
             self.graph.constant(f"c{len(self.graph.tensors)}", spec.value, spec.dtype, quantization=spec.quantization),
         )
@@ -168,24 +174,26 @@ class Net:
         self.graph.operator(code, refs, results, options, version=version, custom_options=custom_options)
         return results
 
-    def plumbed(self, spec: Spec) -> TensorRef:
-        """A graph input brought to ``spec`` by a convolution, which leaves it channels first."""
+    def input_through_conv(self, spec: Spec) -> TensorRef:
+        """Return a tensor of that spec: a graph input through a convolution, which leaves it channels first."""
         *_, channels = spec.shape
         more = (channels or 1) + _EXTRA_CHANNELS
-        return self.moved(
-            self.input(spec.shaped(*spec.shape[:-1], more)), spec, [(3 * k + 1) % more for k in range(channels or 1)]
+        return self.select_channels(
+            self.input(spec.with_shape(*spec.shape[:-1], more)),
+            spec,
+            [(3 * k + 1) % more for k in range(channels or 1)],
         )
 
-    def drained(self, ref: TensorRef) -> TensorRef:
-        """A convolution after a tensor, and what it gives."""
+    def output_through_conv(self, ref: TensorRef) -> TensorRef:
+        """Return the output of a convolution on a tensor."""
         spec = self._specs[ref]
         *shape, channels = spec.shape
-        wanted = spec.shaped(*shape, (channels or 1) + _EXTRA_CHANNELS)
-        return self.moved(
+        wanted = spec.with_shape(*shape, (channels or 1) + _EXTRA_CHANNELS)
+        return self.select_channels(
             ref, replace(wanted, name=""), [k % (channels or 1) for k in range((channels or 1) + _EXTRA_CHANNELS)]
         )
 
-    def moved(self, ref: TensorRef, spec: Spec, channels: Sequence[int]) -> TensorRef:
+    def select_channels(self, ref: TensorRef, spec: Spec, channels: Sequence[int]) -> TensorRef:
         """A 1 x 1 convolution whose output channel ``k`` is input channel ``channels[k]``."""
         weights = np.zeros((len(channels), 1, 1, self._specs[ref].shape[-1] or 1))
         weights[range(len(channels)), 0, 0, channels] = 1
@@ -203,7 +211,7 @@ class Net:
     def spec(self, ref: TensorRef) -> Spec:
         return self._specs[ref]
 
-    def _known(self, spec: Spec, ref: TensorRef) -> TensorRef:
+    def _remember_spec(self, spec: Spec, ref: TensorRef) -> TensorRef:
         self._specs[ref] = spec
         return ref
 
@@ -226,6 +234,9 @@ class Net:
     def build(self) -> bytes:
         return self.model.build()
 
+    if not TYPE_CHECKING:
+        __getattr__ = renamed_attributes(NET)
+
 
 # --- cases ------------------------------------------------------------------------------------
 
@@ -241,7 +252,7 @@ def net(op: str, name: str, draw: Callable[[Net], Any], **case: Any) -> Case:
     return Case(op, name, build, **case)
 
 
-def alone(
+def in_isolation(
     op: str, name: str, inputs: Sequence[Spec | None], *outputs: Spec, options: Options | None = None,
     custom_options: Any = None, version: Any = None, **case: Any,
 ) -> Case:  # fmt: skip
@@ -269,19 +280,25 @@ def between_convolutions(
     """
 
     def draw(model: Net) -> None:
-        refs = [model.plumbed(spec) if spec is not None and plumbed(spec) else spec for spec in inputs]
+        refs = [model.input_through_conv(spec) if spec is not None and is_image(spec) else spec for spec in inputs]
         results = model.calls(op, refs, *outputs, custom_options=custom_options, version=version, **(options or {}))
-        model.output(*(model.drained(ref) if plumbed(model.spec(ref)) else ref for ref in results))
+        model.output(*(model.output_through_conv(ref) if is_image(model.spec(ref)) else ref for ref in results))
 
-    if all(plumbed(spec) for spec in outputs):
+    if all(is_image(spec) for spec in outputs):
         turned = [spec for spec in inputs if spec is not None and spec.value is None and len(spec.shape) > 2]
         case.setdefault("transposes", len(turned) + len(outputs))
     return net(op, f"{name} between convolutions", draw, **{"dtype": _dtype(inputs), **case})
 
 
-def plumbed(spec: Spec | None) -> bool:
+def is_image(spec: Spec | None) -> bool:
     """True if a tensor is an image that convolutions can produce."""
-    return spec is not None and spec.value is None and len(spec.shape) == 4 and spec.dtype in _PLUMBED and _whole(spec)
+    return (
+        spec is not None
+        and spec.value is None
+        and len(spec.shape) == 4
+        and spec.dtype in _IMAGE_DTYPES
+        and _whole(spec)
+    )
 
 
 def _whole(spec: Spec) -> bool:
@@ -295,7 +312,7 @@ def _dtype(inputs: Sequence[Spec | None]) -> str:
 
 
 Placed = Callable[..., Case]
-BOTH: tuple[Placed, Placed] = (alone, between_convolutions)
+BOTH: tuple[Placed, Placed] = (in_isolation, between_convolutions)
 
 
 def in_bfloat16(op: str, operands: Sequence[Spec | None], *results: Spec, name: str = "bfloat16", **more: Any) -> Case:
@@ -321,19 +338,21 @@ def in_bfloat16(op: str, operands: Sequence[Spec | None], *results: Spec, name: 
     return net(op, name, draw, **{"dtype": "bfloat16", "opsets": EVERY_OPSET, **more})
 
 
-def unary(op: str, name: str, x: Spec, y: Spec | None = None, place: Placed = alone, **case: Any) -> Case:
+def unary(op: str, name: str, x: Spec, y: Spec | None = None, place: Placed = in_isolation, **case: Any) -> Case:
     """``y = op(x)``; the result is like ``x`` unless given."""
     return place(op, name, [x], y or replace(x, name=""), **case)
 
 
-def binary(op: str, name: str, x: Spec, y: Spec, z: Spec | None = None, place: Placed = alone, **case: Any) -> Case:
+def binary(
+    op: str, name: str, x: Spec, y: Spec, z: Spec | None = None, place: Placed = in_isolation, **case: Any
+) -> Case:
     """``z = op(x, y)``; the result is like the computed operand, in the broadcast shape."""
     result = z or replace(x if x.value is None else y, name="", value=None)
     shape = np.broadcast_shapes(*(tuple(1 if size is None else size for size in spec.shape) for spec in (x, y)))
-    return place(op, name, [x, y], result if z else result.shaped(*shape), **case)
+    return place(op, name, [x, y], result if z else result.with_shape(*shape), **case)
 
 
-def opsets(dtype: str = "float32", place: Placed = alone) -> tuple[int | None, ...]:
+def opsets(dtype: str = "float32", place: Placed = in_isolation) -> tuple[int | None, ...]:
     """Every opset that can, of an operator alone; between convolutions what matters is the order."""
     return (None,) if place is between_convolutions else (None, 26) if dtype == "int16" else EVERY_OPSET
 
@@ -341,3 +360,11 @@ def opsets(dtype: str = "float32", place: Placed = alone) -> tuple[int | None, .
 def int32s(**arrays: Any) -> dict[str, Array]:
     """Return runtime values of int32 operands by name, for a case's ``given``."""
     return {name: np.asarray(array, np.int32) for name, array in arrays.items()}
+
+
+def __getattr__(name: str) -> Any:
+    """Return what replaced a renamed helper, with a DeprecationWarning. Raises AttributeError for any other name."""
+    if name not in KIT:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warn_renamed(f"{__name__}.{name}", KIT[name])
+    return globals()[KIT[name]]

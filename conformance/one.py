@@ -8,7 +8,7 @@ from typing import Any
 
 import onnx.printer
 
-from conformance.models import Spec, alone, between_convolutions
+from conformance.models import Spec, between_convolutions, in_isolation
 from onnx_tflite_plugin.api import Handler
 from onnx_tflite_plugin.codes import NAMED_BY_THE_FILE
 from onnx_tflite_plugin.conversion import Conversion, convert
@@ -47,7 +47,7 @@ def convert_one(
     if like is None and not outputs:
         raise ValueError("no input is computed: say what the results are, outputs=[tensor(...)]")
     results = outputs or [replace(like, name="")] if like is not None else outputs
-    place = between_convolutions if between else alone
+    place = between_convolutions if between else in_isolation
     name = "custom_options" if handler.code.startswith(NAMED_BY_THE_FILE) else "options"
     case = place(handler.code, "one", inputs, *results, **{name: options})
     host = Host(handlers={handler.code: handler}, prefer=["inline"])

@@ -68,7 +68,7 @@ def suite(pack: str | None = None, op: str | None = None) -> Suite:
     problems, notes = [], []
     for dist, entry in entries:
         try:
-            loaded = _loaded(dist, entry)
+            loaded = _load_cases(dist, entry)
             cases += loaded
             packs |= dict.fromkeys((case.op for case in loaded), dist)
         except Failed as failed:
@@ -94,7 +94,7 @@ def brought() -> dict[str, tuple[int, str]]:
     for dist, entry in _entries():
         count, failure = counted.get(dist, (0, ""))
         try:
-            counted[dist] = count + len(_loaded(dist, entry)), failure
+            counted[dist] = count + len(_load_cases(dist, entry)), failure
         except Failed as failed:
             counted[dist] = count, failed.reason
     return counted
@@ -115,7 +115,7 @@ def _entries() -> Iterator[tuple[str, EntryPoint]]:
                 yield dist, entry
 
 
-def _loaded(dist: str, entry: EntryPoint) -> list[Case]:
+def _load_cases(dist: str, entry: EntryPoint) -> list[Case]:
     """The cases after an entry point. Raises Failed."""
     with guarded(f"cases {entry.name}", dist, entry.value.partition(":")[0]):
         given = entry.load()

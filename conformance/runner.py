@@ -14,7 +14,7 @@ from conformance.blame import false_layout
 from conformance.bounds import tolerance
 from conformance.case import Case
 from conformance.meaning import meaning_of
-from conformance.variants import Variant, picked, variants_of
+from conformance.variants import Variant, select_variants, variants_of
 from onnx_tflite_plugin import source
 from onnx_tflite_plugin.conversion import Conversion, convert_model
 from onnx_tflite_plugin.diagnosis.litert import check_with_litert
@@ -69,8 +69,8 @@ def run_case(
     trial = None
     try:
         trial = CaseTrial(case, host)
-        variants = [*variants_of(case, turns=bool(trial.turned()))] if variants is None else variants
-        variants = variants if place is None else picked(case, place, variants)
+        variants = [*variants_of(case, turns=bool(trial.layout_options()))] if variants is None else variants
+        variants = variants if place is None else select_variants(case, place, variants)
         if case.kernel_refuses:
             status, reasons = trial.kernels_refuse()
             if case.refused and status == "skipped":
@@ -85,7 +85,7 @@ def run_case(
         debug(error)
         status, reasons = "failed", [f"the case cannot be run: {format_error(error)}"]
     if case.known:
-        status, reasons = _known(case, status, reasons)
+        status, reasons = _as_known_failure(case, status, reasons)
     return CaseResult(case, status, tuple(reasons), trial.conversions if trial else 0, time.perf_counter() - start)
 
 
@@ -95,7 +95,7 @@ def mismatches(case: Case, host: Host, **options: Any) -> list[str]:
     return trial.problems(Variant("onnxruntime", None, "least"))
 
 
-def _known(case: Case, status: Status, reasons: Sequence[str]) -> tuple[Status, list[str]]:
+def _as_known_failure(case: Case, status: Status, reasons: Sequence[str]) -> tuple[Status, list[str]]:
     if status == "passed":
         return "failed", ["it passes although it is marked as known to fail"]
     return "known", [case.known, *reasons]
@@ -148,13 +148,13 @@ class CaseTrial:
     @cached_property
     def runs(self) -> list[list[Array]]:
         """The inputs of each run, those at other sizes last."""
-        given = self._given()
+        given = self._inputs_by_run()
         return [
             *draw(self.entry, given=given, runs=self.case.runs, nan=True),
-            *(arrays for other in self._resized(given[0]) for arrays in draw(self.entry, **other)),
+            *(arrays for other in self._inputs_at_other_sizes(given[0]) for arrays in draw(self.entry, **other)),
         ]
 
-    def _resized(self, given: Mapping[str, Array]) -> Iterator[dict[str, Any]]:
+    def _inputs_at_other_sizes(self, given: Mapping[str, Array]) -> Iterator[dict[str, Any]]:
         """Return random inputs at each of the case's other sizes; distinct axes differ and broadcast axes agree."""
         opened = {
             name: tensor.dims
@@ -170,13 +170,13 @@ class CaseTrial:
             repeated = {name: np.resize(given[name], shape) for name, shape in shapes.items() if name in given}
             yield {"given": {**given, **repeated}, "shapes": shapes}
 
-    def _given(self) -> Any:
+    def _inputs_by_run(self) -> Any:
         """The case's inputs by run, and floats drawn from its span."""
         given, span = self.case.given, self.case.span
         runs = [given or {}] * self.case.runs if given is None or isinstance(given, Mapping) else given
-        return [{**(self._spanned(run, *span) if span else {}), **arrays} for run, arrays in enumerate(runs)]
+        return [{**(self._random_floats(run, *span) if span else {}), **arrays} for run, arrays in enumerate(runs)]
 
-    def _spanned(self, run: int, low: float, high: float) -> dict[str, Array]:
+    def _random_floats(self, run: int, low: float, high: float) -> dict[str, Array]:
         generator = np.random.default_rng(run)
         return {
             name: generator.uniform(low, high, tensor.shape).astype(tensor.dtype)
@@ -203,7 +203,7 @@ class CaseTrial:
         return Gaps(own)
 
     @cached_property
-    def expected(self) -> Mapping[str, Runs]:
+    def reference_outputs(self) -> Mapping[str, Runs]:
         """Outputs of each run by kernel set, or by the case's own reference; afresh in each where states are reset."""
         if self.case.reference is not None:
             reference = self.case.reference
@@ -223,7 +223,7 @@ class CaseTrial:
 
     def kernels_refuse(self) -> tuple[Status, list[str]]:
         try:
-            _ = self.expected
+            _ = self.reference_outputs
         except LiteRTError as error:
             if self.case.kernel_refuses in str(error):
                 return "skipped", [f"LiteRT refuses it: {self.case.kernel_refuses}"]
@@ -236,7 +236,7 @@ class CaseTrial:
             if variant.plan == "turned":
                 continue
             try:
-                self.converted(variant)
+                self.convert(variant)
                 said.add(variant, f"it was converted, not refused with {self.case.refused!r}")
             except OnnxTooOld:
                 continue
@@ -246,7 +246,7 @@ class CaseTrial:
         return said.status, said.lines
 
     def failures(self, variants: Sequence[Variant]) -> tuple[Status, list[str]]:
-        expected = self.expected
+        expected = self.reference_outputs
         said = _Mismatches()
         outputs: dict[Variant, Runs] = {}
         tried: dict[bytes, Outcome] = {}
@@ -255,11 +255,11 @@ class CaseTrial:
         newer: dict[str, None] = {}
         for variant in variants:
             least = variant._replace(plan="least")
-            turned = self.turned() if variant.plan == "turned" else {}
+            turned = self.layout_options() if variant.plan == "turned" else {}
             if (variant.plan == "local" and moved.get(least) == 0) or (variant.plan == "turned" and not turned):
                 continue
             try:
-                conversion = self.converted(variant, turned)
+                conversion = self.convert(variant, turned)
                 if old := describe_old_runtime(conversion.model):
                     newer.setdefault(old)
                     continue
@@ -282,7 +282,7 @@ class CaseTrial:
                 wrong[variant] = conversion, differing[0]
             said.add(variant, *differing)
             if variant.plan == "least":
-                said.add(variant, *self._layout(conversion), *self._asked(conversion))
+                said.add(variant, *self._layout(conversion), *self._missing_expectations(conversion))
             other = outputs.get(least)
             if variant.plan == "local" and other is not None and not _equal(outputs[variant], other):
                 said.add(variant, *self.mismatches(outputs[variant], {"the least plan": other}))
@@ -296,7 +296,7 @@ class CaseTrial:
 
     # --- one variant --------------------------------------------------------------------------
 
-    def converted(self, variant: Variant, turned: Mapping[str, str] | None = None) -> Conversion:
+    def convert(self, variant: Variant, turned: Mapping[str, str] | None = None) -> Conversion:
         options = {**self.case.options, "target": variant.target, "opset": variant.opset}
         if variant.plan == "local":
             options["layout_plan"] = "local"
@@ -310,12 +310,12 @@ class CaseTrial:
         except ConversionError as error:
             raise check_with_litert(error, self.data) from error.__cause__
 
-    def turned(self) -> dict[str, str]:
+    def layout_options(self) -> dict[str, str]:
         return channels_first(self.entry)
 
     def problems(self, variant: Variant) -> list[str]:
         """Return the problems of one variant. Raises ConversionError if it is refused."""
-        return list(self.mismatches(self.run(self.converted(variant)), self.expected))
+        return list(self.mismatches(self.run(self.convert(variant)), self.reference_outputs))
 
     def _right(self, variant: Variant) -> bool:
         try:
@@ -332,9 +332,9 @@ class CaseTrial:
         return self.trial.actual(session, self.runs)
 
     def mismatches(self, actual: Runs, expected: Mapping[str, Runs]) -> Iterator[str]:
-        return (f"{one.name}: {one.text}" for one in self.compared(actual, expected) if not one.ok)
+        return (f"{one.name}: {one.text}" for one in self.compare(actual, expected) if not one.ok)
 
-    def compared(self, actual: Runs, expected: Mapping[str, Runs]) -> tuple[Comparison, ...]:
+    def compare(self, actual: Runs, expected: Mapping[str, Runs]) -> tuple[Comparison, ...]:
         return self.trial.compared(actual, expected)
 
     def _layout(self, conversion: Conversion) -> Iterator[str]:
@@ -342,7 +342,7 @@ class CaseTrial:
         if most is not None and report.transposes > most and not report.transposed_for_speed:
             yield f"the least plan has {report.transposes} Transposes, it may have {most}"
 
-    def _asked(self, conversion: Conversion) -> Iterator[str]:
+    def _missing_expectations(self, conversion: Conversion) -> Iterator[str]:
         """Nodes and fusions that the case asks for and the conversion lacks."""
         report = conversion.report
         nodes = self.case.nodes if isinstance(self.case.nodes, Mapping) else dict.fromkeys(self.case.nodes)

@@ -17,7 +17,7 @@ PACKED_BITS = {"int4": 4, "uint4": 4, "int2": 2}
 _INDEX_VECTORS = {"uint8": "Uint8Vector", "uint16": "Uint16Vector", "int32": "Int32Vector"}
 
 
-def stored_bytes(value: Array, dtype: str) -> bytes:
+def buffer_bytes(value: Array, dtype: str) -> bytes:
     """The bytes of a constant of that dtype as a TFLite buffer holds them."""
     if dtype == "string":
         return pack_strings(value)
@@ -66,7 +66,7 @@ def sparse(
         )
     if index not in _INDEX_VECTORS:
         raise BuilderError(f"sparse index vectors are {', '.join(_INDEX_VECTORS)}, not {index!r}")
-    tree = np.transpose(_blocked(dense, blocks), order)
+    tree = np.transpose(_split_blocks(dense, blocks), order)
     nodes = tree.reshape(1, *tree.shape)  # axis 0: one entry for each prefix of coordinates that is stored
     metadata = []
     for kind in formats:
@@ -89,7 +89,7 @@ def sparse(
     return Table("SparsityParameters", parameters), nodes.reshape(-1)
 
 
-def _blocked(dense: Array, blocks: Sequence[tuple[int, int]]) -> Array:
+def _split_blocks(dense: Array, blocks: Sequence[tuple[int, int]]) -> Array:
     """The array with each blocked dimension split: the block's inner dimension goes last."""
     for dimension, size in blocks:
         shape = dense.shape
@@ -102,7 +102,7 @@ def _blocked(dense: Array, blocks: Sequence[tuple[int, int]]) -> Array:
     return dense
 
 
-def typed(value: Any, dtype: str | None) -> tuple[Array, str]:
+def array_and_dtype(value: Any, dtype: str | None) -> tuple[Array, str]:
     """The array and TFLite's name of its dtype; plain Python numbers become float32 and int32."""
     array = np.asarray(value)
     if dtype == "string" or (dtype is None and array.dtype.kind in "OSU"):

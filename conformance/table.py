@@ -113,7 +113,7 @@ def _cells(code: str, handler: Handler, cases: Sequence[Case], host: Host) -> li
     return [
         code,
         f"1–{handler.max_version}" if handler.max_version > 1 else "1",
-        *_declared(handler, passing, host),
+        *_declared_kinds(handler, passing, host),
         *(str(counted[dtype] or "") for dtype in COLUMNS),
         ", ".join(others),
         _differences(code, passing),
@@ -127,11 +127,11 @@ def _differences(code: str, cases: Sequence[Case]) -> str:
         return "equal"
     differences: dict[str, list[str]] = {}
     for dtype in ("int8", "uint8", "int16"):
-        first = next((case for case in cases if case.dtype == dtype and _held(case)), None)
+        first = next((case for case in cases if case.dtype == dtype and _operators_of(case)), None)
         differences.setdefault(_difference(first) if first else "", []).append(dtype)
     differences.pop("", None)
     if not differences and cases:
-        return _difference(next(filter(_held, cases), cases[0]))
+        return _difference(next(filter(_operators_of, cases), cases[0]))
     return (
         next(iter(differences))
         if len(differences) == 1
@@ -139,20 +139,20 @@ def _differences(code: str, cases: Sequence[Case]) -> str:
     )
 
 
-def _held(case: Case) -> list[Operator]:
+def _operators_of(case: Case) -> list[Operator]:
     """The calls of the case's operator; none where a fusion's case spells it out in others."""
     return list(instances(read(case.build()), case.op))
 
 
 def _difference(case: Case) -> str:
     """Return the allowed difference of one case; empty for floats."""
-    results = {tensor.dtype for op in _held(case) for tensor in op.outputs if tensor}
+    results = {tensor.dtype for op in _operators_of(case) for tensor in op.outputs if tensor}
     if case.dtype in EXACT.get(case.op, ()) or not any("float" in dtype or dtype in STEPPED for dtype in results):
         return "equal"
     return "1 step" if results & STEPPED else ""
 
 
-def _declared(handler: Handler, cases: Sequence[Case], host: Host) -> list[str]:
+def _declared_kinds(handler: Handler, cases: Sequence[Case], host: Host) -> list[str]:
     """The kinds of layout and of quantization that it declares, in the cases where these depend on the model."""
     asked = callable(handler.layout) or callable(handler.quantization)
     each = [one for case in cases for one in declarations(case, host)] if asked else []
@@ -167,7 +167,7 @@ def _versions(handlers: Mapping[str, Handler], cases: Sequence[Case], host: Host
     for case in cases:
         suspected = case.dtype in NARROW or callable(handlers[case.op].min_opset) if case.op in handlers else False
         for target in case.targets if suspected and case.counts else ():
-            model = CaseTrial(case, host).converted(Variant(target, None, "least")).model
+            model = CaseTrial(case, host).convert(Variant(target, None, "least")).model
             if version := first_runtime_of(model):
                 needed.setdefault((case.op, case.dtype, version), set()).add(target)
     rows: dict[tuple[str, str, str], list[str]] = {}
@@ -189,7 +189,7 @@ def _notes(cases: Sequence[Case], codes: set[str]) -> Iterator[tuple[str, list[s
 
 
 @cache
-def committed() -> str:
+def read_table() -> str:
     return FILE.read_text(encoding="utf-8") if FILE.exists() else ""
 
 

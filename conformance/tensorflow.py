@@ -90,7 +90,7 @@ def _varint(value: int) -> bytes:
 
 
 @cache
-def stored() -> tuple[Stored, ...]:
+def stored_cases() -> tuple[Stored, ...]:
     """Every case of the file."""
     with (files("conformance") / "cases/custom/select/tensorflow.npz").open("rb") as file:
         members = np.load(file)
@@ -126,7 +126,7 @@ def of_tensorflow(
 
     ``dtypes``: those of the first operand, all by default.
     """
-    for one in stored():
+    for one in stored_cases():
         if one.op not in operators or (dtypes and one.operands[0].dtype.name not in dtypes):
             continue
         yield case(one, one.name, known=True, **given)
@@ -142,14 +142,14 @@ def case(one: Stored, name: str, *, known: bool, **given: Any) -> Case:
     return net(
         PREFIX + one.op,
         name,
-        partial(drawn, one=one, known=known),
+        partial(build_model, one=one, known=known),
         given=inputs,
         reference=lambda arrays: one.results,
         **{"dtype": dtype, "runs": 1, "sizes": (), **given},
     )
 
 
-def drawn(model: Net, one: Stored, known: bool) -> None:
+def build_model(model: Net, one: Stored, known: bool) -> None:
     def spec(array: Array, value: Array | None = None) -> Spec:
         shape = array.shape if known or value is not None else (None,) * array.ndim
         return Spec(shape, array.dtype.name, value=value)

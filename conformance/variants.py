@@ -52,7 +52,7 @@ def variants_of(case: Case, *, turns: bool = True) -> Iterator[Variant]:
 EVERY = 6  # so many cases of a kind share the variants that each of them could be tried in
 
 
-def placed(cases: Iterable[Case]) -> Iterator[tuple[Case, int]]:
+def number_cases(cases: Iterable[Case]) -> Iterator[tuple[Case, int]]:
     """Each with its place among those of its kind: of one operator and dtype, tried for the same targets and opsets."""
     seen: Counter[tuple[object, ...]] = Counter()
     for case in cases:
@@ -61,7 +61,7 @@ def placed(cases: Iterable[Case]) -> Iterator[tuple[Case, int]]:
         seen[kind] += 1
 
 
-def picked(case: Case, place: int, variants: Sequence[Variant]) -> Sequence[Variant]:
+def select_variants(case: Case, place: int, variants: Sequence[Variant]) -> Sequence[Variant]:
     """Return the variants of a case at its position. Expected nodes and fusions apply to the minimum plan only."""
     if place == 0 or case.known or case.refused:
         return variants

@@ -9,7 +9,7 @@ import numpy as np
 
 from conformance.builder import TensorRef, blockwise
 from conformance.case import Case
-from conformance.models import Net, Spec, constant, drawn
+from conformance.models import Net, Spec, constant, random_array
 
 SPREAD = 74.0  # the standard deviation of full-range int8
 SUB_BYTE = {"int4": 4.3, "int2": 1.1}  # and of int4 and int2
@@ -22,7 +22,7 @@ ROUNDED = (
 BIASES = {"float32": "float32", "int8": "int32", "uint8": "int32", "int16": "int64"}
 
 
-def counted(dtype: str, weights: str | None) -> str:
+def column_of(dtype: str, weights: str | None) -> str:
     """The column of the support table: weights of 4 or 2 bits are what a case is about."""
     return weights if weights in ("int4", "int2") else dtype
 
@@ -30,13 +30,13 @@ def counted(dtype: str, weights: str | None) -> str:
 def weight(shape: Sequence[int], dtype: str, per_axis: int | None = None, seed: str = "w") -> Spec:
     """Drawn weights; integers have a scale, or one along an axis that differs by up to a factor of four."""
     if dtype == "float32":
-        return constant(drawn(*shape, seed=seed))
-    values = drawn(*shape, dtype=dtype, seed=seed, low={"int4": -7, "int2": -2, "uint8": 0}.get(dtype, -127))
+        return constant(random_array(*shape, seed=seed))
+    values = random_array(*shape, dtype=dtype, seed=seed, low={"int4": -7, "int2": -2, "uint8": 0}.get(dtype, -127))
     point = 119 if dtype == "uint8" else 0
     size = {"int4": 0.17, "int2": 0.61}.get(dtype, 0.013)
     if per_axis is None:
         return constant(values, None, size, point)
-    scales = (size * drawn(shape[per_axis], seed="scales", low=0.4, high=1.6)).tolist()
+    scales = (size * random_array(shape[per_axis], seed="scales", low=0.4, high=1.6)).tolist()
     return constant(values, None, scales, 0, per_axis)
 
 
@@ -54,23 +54,23 @@ def product(x: Spec, w: Spec, shape: Sequence[int | None], depth: int, zero_poin
 def bias(x: Spec, w: Spec, channels: int, dtype: str, depth: int, stored: float = 1.0) -> Spec:
     """A bias as large as the sums. ``stored``: how far off the scale in the file is, which the kernels ignore."""
     if x.scale is None:
-        return constant(drawn(channels, seed="b"))
+        return constant(random_array(channels, seed="b"))
     scales = np.broadcast_to(float(np.asarray(x.scale)) * np.asarray(w.scale), (channels,))
     spread = SPREAD * SUB_BYTE.get(w.dtype, SPREAD) * np.sqrt(depth) * (256 if x.dtype == "int16" else 1)
-    values = (drawn(channels, seed="b", low=-1, high=1) * spread).astype(dtype)
+    values = (random_array(channels, seed="b", low=-1, high=1) * spread).astype(dtype)
     integers = scales * stored if isinstance(w.scale, Sequence) else scales[:1] * stored
     return constant(values, None, integers.tolist())
 
 
-def blocked(model: Net, shape: Sequence[int], size: int, dtype: str = "int4", flat: bool = False) -> TensorRef:
+def block_weights(model: Net, shape: Sequence[int], size: int, dtype: str = "int4", flat: bool = False) -> TensorRef:
     """Drawn weights with a scale for each ``size`` of a row; ``flat``: the scales have one axis."""
     *outer, depth = shape
-    drawn_scales = drawn(*outer, depth // size, dtype="float16", seed="scales", low=0.05, high=0.2)
+    drawn_scales = random_array(*outer, depth // size, dtype="float16", seed="scales", low=0.05, high=0.2)
     ref = model.graph.constant("scales", drawn_scales.reshape(-1) if flat else drawn_scales)
-    return model.graph.constant("blocks", drawn(*shape, dtype=dtype), quantization=blockwise(ref, size))
+    return model.graph.constant("blocks", random_array(*shape, dtype=dtype), quantization=blockwise(ref, size))
 
 
-def folded(case: Case) -> Case:
+def fold_weights(case: Case) -> Case:
     """The same with float weights in the file, which every opset can hold."""
     return replace(case, name=f"{case.name}, folded", options={"weights": "fold"}, opsets=(None, 13))
 

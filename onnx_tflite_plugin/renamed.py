@@ -56,6 +56,15 @@ TENSOR = {"constant": "is_constant", "disregarded": "ignored_quantization", "sta
 OPERATOR = {"hands_on": "accesses_states"}
 """Attributes of ``QuantizedOperator``."""
 
+KIT = {"alone": "in_isolation", "drawn": "random_array", "filled": "random_constant", "plumbed": "is_image"}
+"""Names in ``conformance.models``."""
+
+SPEC = {"scaled": "rescale", "shaped": "with_shape"}
+"""Methods of ``conformance.models.Spec``."""
+
+NET = {"drained": "output_through_conv", "moved": "select_channels", "plumbed": "input_through_conv"}
+"""Methods of ``conformance.models.Net``."""
+
 
 def warn_renamed(old: str, new: str, stacklevel: int = 3) -> None:
     """Emit a DeprecationWarning for an old name, attributed to the caller's caller."""

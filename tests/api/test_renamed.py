@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from conformance import models
 from conformance.builder import ModelBuilder, quant
 from onnx_tflite_plugin import api, renamed
 from onnx_tflite_plugin.conversion import convert_model
@@ -24,6 +25,21 @@ def test_an_old_export_is_the_new_one(old: str) -> None:
 def test_an_unknown_export_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
         api.Nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("old", renamed.KIT)
+def test_old_helper_of_the_conformance_kit_is_the_new_one(old: str) -> None:
+    with pytest.warns(DeprecationWarning, match=rf"models\.{old} is now {renamed.KIT[old]}"):
+        assert getattr(models, old) is getattr(models, renamed.KIT[old])
+
+
+@pytest.mark.parametrize(("owner", "old", "new"), [
+    *((models.tensor(2, 3), old, new) for old, new in renamed.SPEC.items()),
+    *((models.Net(), old, new) for old, new in renamed.NET.items()),
+])  # fmt: skip
+def test_old_method_of_the_conformance_kit_is_the_new_one(owner: Any, old: str, new: str) -> None:
+    with pytest.warns(DeprecationWarning, match=rf"\.{old} is now {new}"):
+        assert getattr(owner, old) == getattr(owner, new)
 
 
 def test_old_keywords_of_a_handler_set_the_new_fields() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conformance.models import Net, constant, drawn, tensor
+from conformance.models import Net, constant, random_array, tensor
 from conformance.weights import weight
 from onnx_tflite_plugin.api import (
     ActivationKernel,
@@ -41,7 +41,7 @@ def one(code: str, activation: str, dtype: str = "float32", weights: str = "") -
     model = Net()
     operands = [tensor(3, 7, dtype=dtype), tensor(3, 7, dtype=dtype)]
     if weights:
-        operands = [tensor(3, 7, dtype=dtype), weight((7, 7), weights), constant(drawn(7))]
+        operands = [tensor(3, 7, dtype=dtype), weight((7, 7), weights), constant(random_array(7))]
     model.output(model.call(code, operands, tensor(3, 7, dtype=dtype), **{OPTION: activation}))
     return model.build()
 
@@ -125,7 +125,7 @@ def test_a_quantized_result_is_quantized_after_its_activation(name: str) -> None
     model = Net()
     x = tensor(3, 7, dtype="int8", scale=0.02, zero_point=3)
     model.output(model.call("ADD", [x, x], tensor(3, 7, dtype="int8", scale=0.01, zero_point=-7), **{OPTION: name}))
-    stored = {key: drawn(3, 7, dtype="int8", seed=key) for key in ("x0", "x1")}
+    stored = {key: random_array(3, 7, dtype="int8", seed=key) for key in ("x0", "x1")}
     conversion = convert(model.build(), host=Host(packs="builtin", handlers={"ADD": activated(applied)}))
     (ours,) = Session(conversion).run(stored).values()
     sums = sum((values.astype(np.float64) - 3) * 0.02 for values in stored.values())
@@ -144,7 +144,7 @@ def test_a_lowering_applies_what_it_declares_to_apply_inside() -> None:
     inside = FusedActivation(ActivationKernel.ELEMENTWISE, inside=True)
     add = replace(activated(inside), lower=twice)
     data = one("ADD", "SIGN_BIT")
-    given = {"x0": drawn(3, 7, seed="x"), "x1": drawn(3, 7, seed="y")}
+    given = {"x0": random_array(3, 7, seed="x"), "x1": random_array(3, 7, seed="y")}
     conversion = convert(data, host=Host(packs="builtin", handlers={"ADD": add}))
     (ours,) = Session(conversion).run(given).values()
     np.testing.assert_array_equal(ours, sum((values < 0).astype(np.float32) for values in given.values()))
@@ -160,6 +160,6 @@ def test_a_kernel_family_that_refuses_declines_the_operator() -> None:
 def computed(data: bytes, **handlers: Handler) -> tuple[Any, Any]:
     """Return the results of a conversion with these handlers, and the sum of its inputs."""
     conversion = convert(data, host=Host(packs="builtin", handlers=handlers))
-    given = {"x0": drawn(3, 7, seed="x"), "x1": drawn(3, 7, seed="y")}
+    given = {"x0": random_array(3, 7, seed="x"), "x1": random_array(3, 7, seed="y")}
     (ours,) = Session(conversion).run(given).values()
     return ours, given["x0"] + given["x1"]

@@ -6,7 +6,7 @@ from copy import deepcopy
 
 import pytest
 
-from conformance.builder import encoded
+from conformance.builder import serialize_table
 from conformance.schema import Table
 from onnx_tflite_plugin import convert
 from onnx_tflite_plugin.source import read
@@ -34,7 +34,7 @@ def parameterized(model: Table) -> bytes:
             scale, point = OTHER[k % len(OTHER)]
             fields = {"scale": [scale], "zero_point": [point], "quantized_dimension": 0}
             tensor.fields["quantization"] = Table("QuantizationParameters", fields)
-    return encoded(copy)
+    return serialize_table(copy)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -14,8 +14,8 @@ from conformance.cases import builtin
 from conformance.coverage import gaps
 from conformance.packs import Suite
 from conformance.runner import run_case
-from conformance.table import committed, table
-from conformance.variants import placed
+from conformance.table import read_table, table
+from conformance.variants import number_cases
 from onnx_tflite_plugin.host import BUILTIN, Host
 from onnx_tflite_plugin.verify import Tolerance
 
@@ -25,7 +25,7 @@ NEWER_KERNELS = {"CONV_3D_TRANSPOSE-SAME_3x2x4": "2.2", "SIGN-float32_edges": "2
 
 
 def parameters() -> Iterator[ParameterSet]:
-    for case, place in placed(CASES):
+    for case, place in number_cases(CASES):
         version = NEWER_KERNELS.get(case.id)
         needs = [pytest.mark.needs("ai-edge-litert", version, "what the kernel computes")] if version else []
         yield pytest.param(case, place, id=case.id, marks=needs)
@@ -79,4 +79,4 @@ def test_bounds_are_of_operators_that_have_cases() -> None:
 
 
 def test_the_support_table_is_up_to_date(host: Host) -> None:
-    assert committed() == table(host), "python -m conformance.table --write"
+    assert read_table() == table(host), "python -m conformance.table --write"

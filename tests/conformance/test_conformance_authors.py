@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from conformance.case import Case
-from conformance.models import Net, alone, between_convolutions, constant, net, tensor, unary
+from conformance.models import Net, between_convolutions, constant, in_isolation, net, tensor, unary
 from conformance.runner import CaseResult, run_case
 from onnx_tflite_plugin.api import (
     Attribute,
@@ -51,7 +51,7 @@ def tried(case: Case, lowered: Handler) -> CaseResult:
     return run_case(case, Host(handlers={CODE: lowered}))
 
 
-@pytest.mark.parametrize("place", [alone, between_convolutions])
+@pytest.mark.parametrize("place", [in_isolation, between_convolutions])
 @pytest.mark.parametrize("axis", [1, 2, 3])
 def test_cases_take_custom_options_and_the_operators_own_kernel(place: Any, axis: int) -> None:
     result = tried(place(CODE, "x", [tensor(1, 5, 7, 3)], tensor(1, 5, 7, 3), custom_options={"axis": axis}), flip())
@@ -140,7 +140,7 @@ def test_where_nobody_converts_an_operator_that_is_said_and_not_that_litert_lack
 ) -> None:
     x, y = tensor(2, 5, dtype="int8"), tensor(2, 10, dtype="int8")
     handlers = {} if declared is None else {CODE: doubled(Terminate(), **declared)}
-    result = run_case(alone(CODE, "x", [x], y, custom_options={"axis": 1}), Host(handlers=handlers))
+    result = run_case(in_isolation(CODE, "x", [x], y, custom_options={"axis": 1}), Host(handlers=handlers))
     assert f"LiteRT has no kernel of {CODE}, and nobody converts it: {reason}" in result.text
     assert "kernel=" not in result.text
 

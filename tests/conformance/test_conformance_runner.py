@@ -15,7 +15,7 @@ from conformance import command
 from conformance.case import Case
 from conformance.cases import builtin
 from conformance.coverage import gaps
-from conformance.models import alone, between_convolutions, net, tensor, unary
+from conformance.models import between_convolutions, in_isolation, net, tensor, unary
 from conformance.packs import Suite, suite
 from conformance.runner import CaseTrial, run_case
 from conformance.table import _row
@@ -62,11 +62,11 @@ def test_a_plan_that_moves_nothing_is_the_local_plan(host: Host) -> None:
         trial = CaseTrial(case, host)
         least, local = (Variant(case.targets[0], case.opsets[0], plan) for plan in ("least", "local"))
         try:
-            conversion = trial.converted(least)
+            conversion = trial.convert(least)
         except ConversionError:
             continue
         if conversion.report.moved == 0:
-            assert conversion.proto == trial.converted(local).proto, case.id
+            assert conversion.proto == trial.convert(local).proto, case.id
             compared += 1
     assert compared > 30
 
@@ -75,7 +75,7 @@ def test_a_border_of_a_loop_that_lies_in_another_order_is_a_move(host: Host) -> 
     """No operator and no graph input or output moves, and yet the local plan is another."""
     (case,) = (case for case in builtin() if case.id == "WHILE-float32,_a_convolution_inside")
     trial = CaseTrial(case, host)
-    least, local = (trial.converted(Variant("onnxruntime", None, plan)) for plan in ("least", "local"))
+    least, local = (trial.convert(Variant("onnxruntime", None, plan)) for plan in ("least", "local"))
     assert least.report.moved == 1
     assert local.report.moved == 0
     assert least.proto != local.proto
@@ -99,7 +99,7 @@ def test_too_many_transposes_fail() -> None:
 
 def test_a_refusal_must_be_the_one_expected(host: Host) -> None:
     axis = tensor(dtype="int32")
-    case = alone("SPLIT", "here", [axis, X], X, options={"num_splits": 1}, refused="must be a constant")
+    case = in_isolation("SPLIT", "here", [axis, X], X, options={"num_splits": 1}, refused="must be a constant")
     assert run_case(case, host).status == "passed"
     assert "refused for another reason" in run_case(replace(case, refused="too large"), host).text
     converted = unary("NEG", "here", X, refused="must be a constant")
@@ -148,7 +148,7 @@ def test_inputs_are_given_drawn_from_a_span_or_both(host: Host) -> None:
         return [inputs[0] + inputs[1]]
 
     given = {"x1": np.arange(3, dtype=np.float32)}
-    case = alone("ADD", "here", [X, tensor(3)], X, reference=reference, given=given, span=(5.0, 6.0), runs=2)
+    case = in_isolation("ADD", "here", [X, tensor(3)], X, reference=reference, given=given, span=(5.0, 6.0), runs=2)
     assert run_case(case, host).status == "passed"
     assert len(seen) == 2
     for x, y in seen:
@@ -166,7 +166,11 @@ def test_the_convolutions_around_an_operator_add_nothing() -> None:
     """float and every integer: exact, so that only the operator is compared."""
     for dtype in ("float32", "int8", "uint8", "int16"):
         image = tensor(2, 5, 7, 3, dtype=dtype)
-        case = net("CONV_2D", dtype, lambda model, image=image: model.output(model.drained(model.plumbed(image))))  # type: ignore[misc]
+        case = net(
+            "CONV_2D",
+            dtype,
+            lambda model, image=image: model.output(model.output_through_conv(model.input_through_conv(image))),
+        )  # type: ignore[misc]
         exact = replace(case, tolerance=Tolerance(of_range=0, steps=0), why="nothing is computed")
         assert run_case(exact, Host(packs="builtin")).status == "passed", dtype
 

@@ -8,7 +8,7 @@ from typing import Any
 from conformance.case import Case
 from conformance.cases import builtin
 from conformance.models import tensor, unary
-from conformance.variants import EVERY, Variant, picked, placed, variants_of
+from conformance.variants import EVERY, Variant, number_cases, select_variants, variants_of
 
 X = tensor(2, 5, 7, 3)
 
@@ -43,18 +43,18 @@ def kinds(case: Case, variants: Any) -> set[tuple[Any, ...]]:
 
 def test_every_operator_meets_every_opset_plan_and_target_that_its_cases_have_in_each_dtype() -> None:
     every, met = set(), set()
-    for case, place in placed(builtin()):
+    for case, place in number_cases(builtin()):
         variants = [*variants_of(case)]
         every |= kinds(case, variants)
-        met |= kinds(case, picked(case, place, variants))
+        met |= kinds(case, select_variants(case, place, variants))
     assert met == every
 
 
 def test_cases_of_a_kind_share_their_variants() -> None:
     case = unary("NEG", "here", X, opsets=(None, 13, 17))
     first, *others = variants_of(case)
-    assert picked(case, 0, [first, *others]) == [first, *others]
-    shared = [picked(case, place, [first, *others]) for place in range(EVERY, 2 * EVERY)]
+    assert select_variants(case, 0, [first, *others]) == [first, *others]
+    shared = [select_variants(case, place, [first, *others]) for place in range(EVERY, 2 * EVERY)]
     assert all(tried[0] == first for tried in shared)
     assert sorted(one.text for tried in shared for one in tried[1:]) == sorted(one.text for one in others)
 
@@ -63,6 +63,6 @@ def test_what_a_case_asks_of_the_least_plan_is_asked_in_every_opset_and_what_is_
     case = unary("NEG", "here", X, opsets=(None, 13, 17), nodes=("Neg",))
     least = [one for one in variants_of(case) if one.plan == "least"]
     for place in range(EVERY):
-        assert {*least} <= {*picked(case, place, [*variants_of(case)])}
+        assert {*least} <= {*select_variants(case, place, [*variants_of(case)])}
         refused = replace(case, refused="no")
-        assert [*picked(refused, place, [*variants_of(refused)])] == [*variants_of(refused)]
+        assert [*select_variants(refused, place, [*variants_of(refused)])] == [*variants_of(refused)]

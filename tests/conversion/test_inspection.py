@@ -7,7 +7,7 @@ from dataclasses import replace
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, ModelBuilder
 from conformance.models import Net, tensor
-from conformance.weights import blocked
+from conformance.weights import block_weights
 from onnx_tflite_plugin.api import Decline, builtin
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.inspection import describe_handler
@@ -74,7 +74,7 @@ def test_an_edge_without_a_rank_has_no_shape() -> None:
 
 def test_blockwise_quantization_lists_block_size_and_scale_tensor() -> None:
     net = Net()
-    weights = blocked(net, (5, 64), 32)
+    weights = block_weights(net, (5, 64), 32)
     net.output(net.call("FULLY_CONNECTED", [net.input(tensor(3, 64)), weights, None], tensor(3, 5)))
     net.graph.output(weights)
     scales = next(held.index for held in read(net.build()).main.tensors if held.name == "scales")

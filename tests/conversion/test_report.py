@@ -9,11 +9,11 @@ import onnx_ir as ir
 import pytest
 
 import onnx_tflite_plugin as otp
-from conformance.builder import ModelBuilder, encoded
+from conformance.builder import ModelBuilder, serialize_table
 from conformance.cases import builtin
 from conformance.cases.control.branches import image as branches
 from conformance.cases.state.variables import Memory
-from conformance.models import Net, Spec, constant, drawn, tensor
+from conformance.models import Net, Spec, constant, random_array, tensor
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.report import node_counts
 from onnx_tflite_plugin.source import read
@@ -49,7 +49,7 @@ def test_nodes_of_other_domains_count_apart() -> None:
 def test_operators_that_became_one_all_count() -> None:
     net = Network()
     y = net.conv(net.input(image(1, 5, 7, 3, dtype="float32")), 4, (1, 1))
-    net.output(net.call("MUL", [y, constant(drawn(4))], net.spec(y).shaped(1, 5, 7, 4)))
+    net.output(net.call("MUL", [y, constant(random_array(4))], net.spec(y).with_shape(1, 5, 7, 4)))
     report = otp.convert(net.build()).report
     assert report.fused
     assert report.operators == {"CONV_2D": 1, "MUL": 1}
@@ -86,13 +86,13 @@ def test_raw_integers_of_unequal_scales_need_a_target_kernel() -> None:
 
 def test_a_constant_has_the_sizes_it_is_stored_in_whatever_its_signature() -> None:
     net = Net()
-    y = net.call("ADD", [tensor(2, 3), constant(drawn(1, 3))], tensor(2, 3))
+    y = net.call("ADD", [tensor(2, 3), constant(random_array(1, 3))], tensor(2, 3))
     net.output(y)
     table = net.model.table()
     tensors = table.fields["subgraphs"][0].fields["tensors"]
     [stored] = [one for one in tensors if list(one.fields["shape"]) == [1, 3]]
     stored.fields["shape_signature"] = [-1, 3]
-    [held] = [one for one in read(encoded(table)).main.tensors if one.is_constant]
+    [held] = [one for one in read(serialize_table(table)).main.tensors if one.is_constant]
     assert held.dims == (1, 3)
 
 

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from onnxruntime import InferenceSession
 
 from conformance.builder import ModelBuilder
-from conformance.models import Net, Spec, constant, drawn, tensor
+from conformance.models import Net, Spec, constant, random_array, tensor
 from onnx_tflite_plugin.conversion import Conversion, convert
 from onnx_tflite_plugin.errors import UnsupportedOperator, UnsupportedOption
 from onnx_tflite_plugin.host import Host
@@ -49,10 +49,12 @@ def classifier(after: list[int]) -> bytes:
     model = Net()
     image = tensor(1, 4, 6, 3)
     x = model.input(image)
-    w, b = constant(drawn(5, 3, 3, 3)), constant(drawn(5))
-    made = model.call("CONV_2D", [x, w, b], image.shaped(1, 2, 3, 5), padding="SAME", stride_h=2, stride_w=2)
+    w, b = constant(random_array(5, 3, 3, 3)), constant(random_array(5))
+    made = model.call("CONV_2D", [x, w, b], image.with_shape(1, 2, 3, 5), padding="SAME", stride_h=2, stride_w=2)
     flat = model.call("RESHAPE", [made, constant(after)], tensor(1, 30))
-    model.output(model.call("FULLY_CONNECTED", [flat, constant(drawn(7, 30)), constant(drawn(7))], tensor(1, 7)))
+    model.output(
+        model.call("FULLY_CONNECTED", [flat, constant(random_array(7, 30)), constant(random_array(7))], tensor(1, 7))
+    )
     return model.build()
 
 
@@ -119,10 +121,12 @@ def test_a_rank_that_depends_on_the_batch_is_refused() -> None:
 @pytest.mark.parametrize("plan", ["least", "local"])
 def test_pinned_sizes_agree(plan: str) -> None:
     model = Net()
-    x = model.plumbed(tensor(1, 4, 6, 3))
+    x = model.input_through_conv(tensor(1, 4, 6, 3))
     pool: dict[str, Any] = {"padding": "SAME", "stride_h": 2, "stride_w": 2, "filter_height": 3, "filter_width": 3}
     pooled = model.call("MAX_POOL_2D", [x], tensor(1, 2, 3, 3), **pool)
-    model.output(model.drained(model.call("MEAN", [pooled, constant([1, 2])], tensor(1, 1, 1, 3), keep_dims=True)))
+    model.output(
+        model.output_through_conv(model.call("MEAN", [pooled, constant([1, 2])], tensor(1, 1, 1, 3), keep_dims=True))
+    )
     data = model.build()
     conversion = convert(data, input_shape={"x0": (2, 7, 11, 5)}, layout_plan=plan)
     assert dims(conversion) == {"x0": [2, 7, 11, 5], "y0": [2, 1, 1, 5]}
@@ -131,10 +135,10 @@ def test_pinned_sizes_agree(plan: str) -> None:
 
 def test_dynamic_sizes_can_be_pinned_where_an_operator_needs_them() -> None:
     model = Net()
-    x, w = model.input(tensor(None, None, None, 3)), constant(drawn(4, 3, 3, 3))
+    x, w = model.input(tensor(None, None, None, 3)), constant(random_array(4, 3, 3, 3))
     made = tensor(None, None, None, 4)
     options: dict[str, Any] = dict.fromkeys(("stride_h", "stride_w", "dilation_h_factor", "dilation_w_factor"), 2)
-    model.output(model.call("CONV_2D", [x, w, constant(drawn(4))], made, padding="SAME", **options))
+    model.output(model.call("CONV_2D", [x, w, constant(random_array(4))], made, padding="SAME", **options))
     data = model.build()
     with pytest.raises(Exception, match="--input-shape"):
         convert(data)
@@ -167,9 +171,11 @@ def test_a_size_given_as_a_name_is_left_open_under_it() -> None:
 
 def test_several_sizes_may_be_named_and_stay_apart() -> None:
     model = Net()
-    x, w = model.input(tensor(1, 8, 6, 3)), constant(drawn(5, 3, 3, 3))
+    x, w = model.input(tensor(1, 8, 6, 3)), constant(random_array(5, 3, 3, 3))
     model.output(
-        model.call("CONV_2D", [x, w, constant(drawn(5))], tensor(1, 8, 6, 5), padding="SAME", stride_h=1, stride_w=1)
+        model.call(
+            "CONV_2D", [x, w, constant(random_array(5))], tensor(1, 8, 6, 5), padding="SAME", stride_h=1, stride_w=1
+        )
     )
     data = model.build()
     conversion = convert(data, input_shape={"x0": ("N", "height", "width", 3)})
@@ -242,7 +248,7 @@ def reshaped(shape: list[int], *, as_option: bool = False) -> bytes:
 
 
 def transposed_convolution() -> bytes:
-    w, x = constant(drawn(5, 3, 3, 2)), tensor(1, 4, 3, 2)
+    w, x = constant(random_array(5, 3, 3, 2)), tensor(1, 4, 3, 2)
     return joined(
         "TRANSPOSE_CONV", constant([1, 8, 6, 5]), w, x, tensor(1, 8, 6, 5), padding="SAME", stride_h=2, stride_w=2
     )
@@ -267,7 +273,9 @@ def test_each_row_of_a_free_batch_is_what_litert_makes_of_it_alone(name: str) ->
     data = HOLDING[name]
     proto = convert(data, dynamic_batch=True).proto
     (x,) = (info.type.tensor_type.shape.dim for info in proto.graph.input)
-    images = [np.asarray(drawn(1, *(dim.dim_value for dim in x[1:]), seed=str(seed)), np.float32) for seed in (2, 3, 5)]
+    images = [
+        np.asarray(random_array(1, *(dim.dim_value for dim in x[1:]), seed=str(seed)), np.float32) for seed in (2, 3, 5)
+    ]
     session = InferenceSession(proto.SerializeToString())
     (batch,) = session.run(None, {session.get_inputs()[0].name: np.concatenate(images)})
     np.testing.assert_allclose(batch, by_rows(data, *images), rtol=1e-5, atol=1e-5)
@@ -296,7 +304,7 @@ def test_verify_sees_rows_that_are_mixed_in_a_batch_litert_does_not_take() -> No
 def test_a_batch_whose_rows_litert_refuses_is_left_out() -> None:
     """Drawn integers are below 0 in part, of which its RSQRT makes an error."""
     x = tensor(None, 5, dtype="int16", scale=0.01, zero_point=0)
-    data = joined("RSQRT", x, x.scaled(3.0))
+    data = joined("RSQRT", x, x.rescale(3.0))
     assert verify(data, convert(data).proto.SerializeToString()).ok
 
 
@@ -361,7 +369,7 @@ def test_a_file_is_not_blamed_for_sizes_that_are_asked_for() -> None:
     x = model.input(Spec((1, 2, 3, 5, 7)))
     turned = model.call("TRANSPOSE", [x, constant([4, 0, 1, 3, 2])], Spec((7, 1, 2, 5, 3)))
     steps = {f"stride_{axis}": 1 for axis in "dhw"} | {f"dilation_{axis}_factor": 1 for axis in "dhw"}
-    operands = [turned, constant(drawn(1, 1, 1, 3, 5)), constant(drawn(5))]
+    operands = [turned, constant(random_array(1, 1, 1, 3, 5)), constant(random_array(5))]
     model.output(model.call("CONV_3D", operands, Spec((7, 1, 2, 5, 5)), padding="SAME", **steps))
     assert convert(model.build())
     with pytest.raises(UnsupportedOperator, match="contradict each other with --input-shape") as caught:

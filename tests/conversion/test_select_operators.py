@@ -13,7 +13,7 @@ import pytest
 import onnx_tflite_plugin as otp
 from conformance.cases.custom.select import random as random_cases
 from conformance.models import Net, Spec, constant, tensor
-from conformance.tensorflow import PREFIX, Stored, case, node, select_options, stored
+from conformance.tensorflow import PREFIX, Stored, case, node, select_options, stored_cases
 from onnx_tflite_plugin.api import Handler
 from onnx_tflite_plugin.conversion import convert_model
 from onnx_tflite_plugin.host import Host
@@ -48,7 +48,7 @@ def handlers() -> dict[str, Handler]:
 
 @pytest.mark.quick
 def test_numpy_kernels_give_what_tensorflow_gives(handlers: dict[str, Handler]) -> None:
-    for one in stored():
+    for one in stored_cases():
         (op,) = read(case(one, one.name, known=True).build()).main.operators
         kernel = handlers[op.code].kernel
         assert kernel is not None
@@ -64,7 +64,7 @@ def test_every_select_operator_has_a_kernel_and_results_of_tensorflow(handlers: 
     operators = {code for code in handlers if code.startswith(PREFIX) and "TensorList" not in code}
     assert all(handlers[code].kernel for code in operators)
     drawn = {f"{PREFIX}{name}" for name in random_cases.BOUNDS}
-    assert operators - drawn == {PREFIX + one.op for one in stored()}
+    assert operators - drawn == {PREFIX + one.op for one in stored_cases()}
 
 
 def test_a_select_operator_is_verified_without_tensorflow() -> None:
@@ -83,14 +83,14 @@ def test_the_report_names_the_operator_of_the_file() -> None:
 
 
 def test_a_message_names_the_operator_of_the_file() -> None:
-    one = next(each for each in stored() if (each.op, each.name) == ("Conv2D", "SAME, strides [2, 3]"))
+    one = next(each for each in stored_cases() if (each.op, each.name) == ("Conv2D", "SAME, strides [2, 3]"))
     with pytest.raises(otp.ConversionError, match=r"op 0 CUSTOM\.FlexConv2D v1 'y0': SAME padding"):
         otp.convert(case(one, "", known=False).build())
 
 
 def test_fusions_see_the_built_in_operators() -> None:
     """An addition after a convolution joins it, as its bias."""
-    (one,) = (each for each in stored() if (each.op, each.name) == ("Conv2D", "VALID, strides [1, 1]"))
+    (one,) = (each for each in stored_cases() if (each.op, each.name) == ("Conv2D", "VALID, strides [1, 1]"))
     model = Net()
     w, result = one.operands[1], one.results[0]
     y = model.call(
@@ -107,7 +107,7 @@ def test_fusions_see_the_built_in_operators() -> None:
 
 
 def test_sizes_follow_through_a_rewritten_operator() -> None:
-    one = next(each for each in stored() if (each.op, each.name) == ("Conv2D", "SAME, strides [1, 1]"))
+    one = next(each for each in stored_cases() if (each.op, each.name) == ("Conv2D", "SAME, strides [1, 1]"))
     conversion = otp.convert(case(one, "", known=True).build(), input_shape={"x0": [5, 13, 17, 4]})
     assert conversion.report.outputs[0].shape == (5, 13, 17, 5)
 
@@ -145,7 +145,7 @@ def test_attributes_are_read_by_their_kind() -> None:
 def test_damaged_options_are_refused_in_bounded_time() -> None:
     """Bytes cut off, changed and put in: what is read is a NodeDef, or ValueError says why it is none."""
     generator = random.Random(5)
-    whole = [one.options for one in stored()[::7]]
+    whole = [one.options for one in stored_cases()[::7]]
     for _ in range(3000):
         data = bytearray(generator.choice(whole))
         for _ in range(generator.randint(1, 4)):
@@ -181,7 +181,7 @@ def test_options_larger_than_any_are_not_read() -> None:
 def test_damaged_select_operators_are_refused_not_failed() -> None:
     """Options of another case of the same operator, operands of other shapes: an error names the operator."""
     by_op: dict[str, list[Stored]] = {}
-    for one in stored():
+    for one in stored_cases():
         by_op.setdefault(one.op, []).append(one)
     for several in by_op.values():
         first, last = several[0], several[-1]
@@ -233,6 +233,6 @@ def odd_shapes(generator: random.Random, one: Stored) -> bytes:
 def test_operands_that_do_not_fit_are_refused_not_failed() -> None:
     generator = random.Random(7)
     for _ in range(400):
-        one = generator.choice(stored())
+        one = generator.choice(stored_cases())
         told = refusal(odd_shapes(generator, one))
         assert "please report" not in told, (one.op, one.name, told)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from conformance.builder import encoded
+from conformance.builder import serialize_table
 from conformance.schema import Table
 from tests.qa.fuzz.seeds import cases, seed_model
 
@@ -22,7 +22,7 @@ def changed(case: str, *changes: Change) -> bytes:
     model = deepcopy(seed.table)
     for change in changes:
         change(model)
-    return encoded(model)
+    return serialize_table(model)
 
 
 def tensor(number: int, **fields: Any) -> Change:

@@ -10,7 +10,7 @@ import onnx
 import onnxruntime
 from onnx import numpy_helper
 
-from conformance.models import drawn
+from conformance.models import random_array
 from onnx_tflite_plugin.source.model import Array
 
 ELSEWHERE = "elsewhere"
@@ -119,7 +119,7 @@ def feeds_of(proto: onnx.ModelProto) -> dict[str, Array]:
         kind, held = one.type.tensor_type, stored.get(one.name)
         if held is None:
             numpy_type = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)).name
-            feeds[one.name] = drawn(*(dim.dim_value for dim in kind.shape.dim), dtype=numpy_type, seed=one.name)
+            feeds[one.name] = random_array(*(dim.dim_value for dim in kind.shape.dim), dtype=numpy_type, seed=one.name)
         else:
             feeds[one.name] = held if held.dtype == np.int64 else next(others(held), held)
     return feeds

@@ -15,7 +15,7 @@ import onnxruntime
 
 import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
-from conformance.models import Net, Spec, drawn, tensor
+from conformance.models import Net, Spec, random_array, tensor
 from conformance.weights import bias, product, weight
 from onnx_tflite_plugin.rewrite import RULES
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, load_rule, run_passes
@@ -80,7 +80,7 @@ class Network(Net):
     ) -> TensorRef:
         """An operator whose result is stored as its first operand is."""
         first = operands[0] if isinstance(operands[0], Spec) else self.spec(operands[0])
-        return self.call(op, list(operands), replace(first.shaped(*(shape or first.shape)), name=""), **options)
+        return self.call(op, list(operands), replace(first.with_shape(*(shape or first.shape)), name=""), **options)
 
 
 def _within(w: Spec, outside: Sequence[tuple[int, ...]]) -> Spec:
@@ -120,7 +120,7 @@ class Applied:
         assert [o.name for o in sessions[0].get_outputs()] == [o.name for o in sessions[1].get_outputs()]
         for seed in "abc":
             feeds = {
-                given.name: drawn(
+                given.name: random_array(
                     *(n if isinstance(n, int) else self.batch or 1 for n in given.shape),
                     dtype=dtype(given.type),
                     seed=seed,

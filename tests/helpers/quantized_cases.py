@@ -7,14 +7,14 @@ from functools import cache
 
 from conformance.case import Case
 from conformance.cases import builtin
-from conformance.variants import placed
+from conformance.variants import number_cases
 from onnx_tflite_plugin.source import read
 
 
 @cache
 def quantized(op: str, every: int = 1) -> tuple[Case, ...]:
     """Those of an operator; of each dtype every so-manieth alone, from the first."""
-    chosen = (case for case, place in placed(_of(op)) if place % every == 0)
+    chosen = (case for case, place in number_cases(_of(op)) if place % every == 0)
     return tuple(case for case in chosen if case.counts and _for_any(case) and _holds_integers(case))
 
 

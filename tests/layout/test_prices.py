@@ -19,12 +19,14 @@ def transpose_count(target: str, op: str, x: Spec, y: Spec, *operands: Spec, **o
 )
 def test_integer_resize_is_channels_last_if_the_target_prices_it(dtype: str, target: str, found: int) -> None:
     x = tensor(1, 16, 16, 32, dtype=dtype)
-    assert transpose_count(target, "RESIZE_NEAREST_NEIGHBOR", x, x.shaped(1, 32, 32, 32), constant([32, 32])) == found
+    assert (
+        transpose_count(target, "RESIZE_NEAREST_NEIGHBOR", x, x.with_shape(1, 32, 32, 32), constant([32, 32])) == found
+    )
 
 
 def test_small_integer_resize_stays_channels_first() -> None:
     x = tensor(1, 2, 2, 3, dtype="int8")
-    assert transpose_count("onnxruntime", "RESIZE_NEAREST_NEIGHBOR", x, x.shaped(1, 4, 4, 3), constant([4, 4])) == 2
+    assert transpose_count("onnxruntime", "RESIZE_NEAREST_NEIGHBOR", x, x.with_shape(1, 4, 4, 3), constant([4, 4])) == 2
 
 
 @pytest.mark.parametrize(("axis", "found"), [(2, 4), (3, 2)])
@@ -39,8 +41,10 @@ def test_report_names_operators_transposed_for_speed() -> None:
     """ABS may have any layout, too, but gains nothing from it."""
     x = tensor(1, 16, 16, 32, dtype="int8")
     model = Net()
-    resized = model.call("RESIZE_NEAREST_NEIGHBOR", [model.plumbed(x), constant([32, 32])], x.shaped(1, 32, 32, 32))
-    model.output(model.drained(model.call("ABS", [resized], x.shaped(1, 32, 32, 32))))
+    resized = model.call(
+        "RESIZE_NEAREST_NEIGHBOR", [model.input_through_conv(x), constant([32, 32])], x.with_shape(1, 32, 32, 32)
+    )
+    model.output(model.output_through_conv(model.call("ABS", [resized], x.with_shape(1, 32, 32, 32))))
     ((label, gain),) = convert(model.build(), host=Host(packs="builtin")).report.transposed_for_speed
     assert "RESIZE_NEAREST_NEIGHBOR" in label
     assert gain > 0

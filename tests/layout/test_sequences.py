@@ -94,12 +94,14 @@ def test_sequence_to_image_reshapes_are_shared() -> None:
             spec = model.spec(ref)
             n, length, channels = spec.shape
             assert length is not None
-            padded = model.call("PAD", [ref, constant([[0, 0], [2, 0], [0, 0]])], spec.shaped(n, length + 2, channels))
-            image = model.call("EXPAND_DIMS", [padded, constant(1)], spec.shaped(n, 1, length + 2, channels))
+            padded = model.call(
+                "PAD", [ref, constant([[0, 0], [2, 0], [0, 0]])], spec.with_shape(n, length + 2, channels)
+            )
+            image = model.call("EXPAND_DIMS", [padded, constant(1)], spec.with_shape(n, 1, length + 2, channels))
             w, b = constant(np.ones((5, 1, 3, channels or 1), np.float32)), constant(np.zeros(5, np.float32))
             options = {"padding": "VALID", "stride_h": 1, "stride_w": 1}
-            y = model.call("CONV_2D", [image, w, b], spec.shaped(n, 1, length, 5), **options)
-            ref = model.call("SQUEEZE", [y], spec.shaped(n, length, 5), squeeze_dims=(1,))
+            y = model.call("CONV_2D", [image, w, b], spec.with_shape(n, 1, length, 5), **options)
+            ref = model.call("SQUEEZE", [y], spec.with_shape(n, length, 5), squeeze_dims=(1,))
         model.output(ref)
 
     proto = convert_net(draw, "onnxruntime")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from conformance.cases.tensor.sparse import dense
-from conformance.models import Net, constant, drawn, tensor
+from conformance.models import Net, constant, random_array, tensor
 from conformance.weights import BIASES, bias, product, weight
 from onnx_tflite_plugin.api import Decline, Handler, Instance, Transparent, handler
 from onnx_tflite_plugin.conversion import Conversion, convert
@@ -19,7 +19,7 @@ from onnx_tflite_plugin.errors import HandlerError
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source.model import Array
 
-VALUE = drawn(2, 3)
+VALUE = random_array(2, 3)
 
 
 def floor_handler(evaluate: Callable[[Instance], Any], **more: Any) -> Handler:
@@ -128,13 +128,13 @@ def widened(model: Net, value: Array) -> Any:
 
 
 def with_slopes(model: Net, slopes: Any) -> None:
-    x = model.plumbed(tensor(1, 5, 7, 3))
-    model.output(model.drained(model.call("PRELU", [x, slopes], tensor(1, 5, 7, 3))))
+    x = model.input_through_conv(tensor(1, 5, 7, 3))
+    model.output(model.output_through_conv(model.call("PRELU", [x, slopes], tensor(1, 5, 7, 3))))
 
 
 def test_slopes_of_float16_are_decided_by_as_slopes_of_float32_are() -> None:
     half, wide = Net(), Net()
-    slopes = drawn(1, 1, 3).astype(np.float16)
+    slopes = random_array(1, 1, 3).astype(np.float16)
     with_slopes(half, widened(half, slopes))
     with_slopes(wide, constant(slopes.astype(np.float32)))
     assert convert(half.build()).report.nodes == convert(wide.build()).report.nodes
@@ -143,11 +143,11 @@ def test_slopes_of_float16_are_decided_by_as_slopes_of_float32_are() -> None:
 @pytest.mark.parametrize("weights", ["keep", "fold"])
 def test_float16_weights_stay_float16_unless_they_are_folded(weights: str) -> None:
     model = Net()
-    w = widened(model, drawn(64, 1, 1, 32))
+    w = widened(model, random_array(64, 1, 1, 32))
     image = tensor(1, 5, 7, 64)
-    biases = constant(drawn(64, seed="bias"))
+    biases = constant(random_array(64, seed="bias"))
     y = model.call("CONV_2D", [tensor(1, 5, 7, 32), w, biases], image, padding="SAME", stride_h=1, stride_w=1)
-    model.output(model.call("MUL", [y, constant(drawn(64, seed="scales"))], image))
+    model.output(model.call("MUL", [y, constant(random_array(64, seed="scales"))], image))
     conversion = convert(model.build(), weights=weights, verify=True)
     dtypes = {i.data_type for i in conversion.proto.graph.initializer if prod(i.dims) == 64 * 32}
     assert dtypes == ({10} if weights == "keep" else {1})  # TensorProto.FLOAT16, FLOAT
@@ -156,7 +156,7 @@ def test_float16_weights_stay_float16_unless_they_are_folded(weights: str) -> No
 
 def test_dequantized_int8_constants_are_seen() -> None:
     model = Net()
-    w = model.call("DEQUANTIZE", [constant(drawn(1, 1, 3, dtype="int8"), None, 0.013, 5)], tensor(1, 1, 3))
+    w = model.call("DEQUANTIZE", [constant(random_array(1, 1, 3, dtype="int8"), None, 0.013, 5)], tensor(1, 1, 3))
     with_slopes(model, w)
     conversion = convert(model.build(), verify=True)
     assert "PRelu" not in conversion.report.nodes

@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from conformance.builder import GraphBuilder, TensorRef
-from conformance.cases.control.loops import called, filtered, loop
+from conformance.cases.control.loops import call_like, filter_in_loop, loop
 from conformance.cases.control.loops_counted import CARRIED, STACKED, Rows
 from conformance.models import Net, constant, tensor
 from onnx_tflite_plugin.conversion import convert
@@ -48,7 +48,7 @@ def test_a_condition_that_only_counts_is_not_asked() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_loop_carried_layout_follows_convolutions_inside(dtype: str) -> None:
     model = Net()
-    filtered(dtype, model)
+    filter_in_loop(dtype, model)
     conversion = convert(model.build(), host=Host(packs="builtin"))
     assert conversion.report.transposes == 2
     (node,) = (node for node in conversion.proto.graph.node if node.op_type == "Loop")
@@ -58,9 +58,12 @@ def test_loop_carried_layout_follows_convolutions_inside(dtype: str) -> None:
 def test_layouts_propagate_through_loops() -> None:
     model, spec = Net(), tensor(2, 5, 7, 3)
     (result,) = loop(
-        model, [model.plumbed(spec)], [spec], lambda graph, values: [called(graph, "ABS", [values[0]], values[0])]
+        model,
+        [model.input_through_conv(spec)],
+        [spec],
+        lambda graph, values: [call_like(graph, "ABS", [values[0]], values[0])],
     )
-    model.output(model.drained(result))
+    model.output(model.output_through_conv(result))
     conversion = convert(model.build(), host=Host(packs="builtin"))
     assert conversion.report.transposes == 2
     assert conversion.report.moved
@@ -72,10 +75,10 @@ def test_transposes_are_placed_outside_of_loops() -> None:
 
     def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
         """A softmax along what lies innermost in the file."""
-        return [called(graph, "SOFTMAX", [values[0]], values[0], beta=1.0)]
+        return [call_like(graph, "SOFTMAX", [values[0]], values[0], beta=1.0)]
 
-    (result,) = loop(model, [model.plumbed(spec)], [spec], body)
-    model.output(model.drained(result))
+    (result,) = loop(model, [model.input_through_conv(spec)], [spec], body)
+    model.output(model.output_through_conv(result))
     (node,) = (n for n in convert(model.build(), host=Host(packs="builtin")).proto.graph.node if n.op_type == "Loop")
     assert "Transpose" not in in_body(node)
 
@@ -83,6 +86,6 @@ def test_transposes_are_placed_outside_of_loops() -> None:
 def test_sequences_of_three_axes_go_through_a_loop_in_any_order() -> None:
     model, spec, turned = Net(), tensor(2, 5, 7), tensor(2, 7, 5)
     x = model.call("TRANSPOSE", [spec, constant([0, 2, 1])], turned)
-    (y,) = loop(model, [x], [turned], lambda graph, values: [called(graph, "ABS", [values[0]], values[0])])
+    (y,) = loop(model, [x], [turned], lambda graph, values: [call_like(graph, "ABS", [values[0]], values[0])])
     model.output(model.call("TRANSPOSE", [y, constant([0, 2, 1])], spec))
     assert convert(model.build(), host=Host(packs="builtin")).report.transposes == 0

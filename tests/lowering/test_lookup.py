@@ -40,7 +40,7 @@ def squared(table: Any = squares, dtypes: tuple[str, ...] = ("int8", "uint8", "i
 def converted(declared: Handler, dtype: str, dims: tuple[int | None, ...] = (2, 3), **options: Any) -> Conversion:
     """Convert an operator between two of the same kind, so that it is kept in the target's dtype."""
     model, x = Net(), tensor(*dims, dtype=dtype)
-    y = x.scaled(1.7)
+    y = x.rescale(1.7)
     model.output(model.call(CODE, [model.call(CODE, [x], y)], y))
     return convert(model.build(), host=Host(packs="builtin", handlers={CODE: declared}), **options)
 

@@ -9,24 +9,26 @@ import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
-from conformance.models import Net, Spec, constant, drawn, tensor
+from conformance.models import Net, Spec, constant, random_array, tensor
 from onnx_tflite_plugin.verify import verify
 
 Parts = Callable[[Net, TensorRef], list[TensorRef]]
 WHOLE = tensor(2, 5, 6, dtype="int8")
 SPLIT: dict[str, Parts] = {
-    "SPLIT": lambda net, x: net.calls("SPLIT", [constant(np.int32(2)), x], *[WHOLE.shaped(2, 5, 3)] * 2, num_splits=2),
+    "SPLIT": lambda net, x: net.calls(
+        "SPLIT", [constant(np.int32(2)), x], *[WHOLE.with_shape(2, 5, 3)] * 2, num_splits=2
+    ),
     "SPLIT_V": lambda net, x: net.calls(
         "SPLIT_V",
         [x, constant([1, 5]), constant(np.int32(2))],
-        WHOLE.shaped(2, 5, 1),
-        WHOLE.shaped(2, 5, 5),
+        WHOLE.with_shape(2, 5, 1),
+        WHOLE.with_shape(2, 5, 5),
         num_splits=2,
     ),
-    "UNPACK": lambda net, x: net.calls("UNPACK", [x], *[WHOLE.shaped(5, 6)] * 2, axis=0, num=2),
+    "UNPACK": lambda net, x: net.calls("UNPACK", [x], *[WHOLE.with_shape(5, 6)] * 2, axis=0, num=2),
     "TOPK_V2": lambda net, x: [
-        net.calls("TOPK_V2", [x, constant(np.int32(2))], WHOLE.shaped(2, 5, 2), Spec((2, 5, 2), "int32"))[0],
-        *net.calls("SPLIT", [constant(np.int32(2)), x], *[WHOLE.shaped(2, 5, 3)] * 2, num_splits=2),
+        net.calls("TOPK_V2", [x, constant(np.int32(2))], WHOLE.with_shape(2, 5, 2), Spec((2, 5, 2), "int32"))[0],
+        *net.calls("SPLIT", [constant(np.int32(2)), x], *[WHOLE.with_shape(2, 5, 3)] * 2, num_splits=2),
     ],
 }
 
@@ -37,7 +39,7 @@ def test_each_result_is_kept_as_its_readers_have_it(op: str, negated: int) -> No
     """NEG reads the file's quantized values where a target stores 8 bits as uint8."""
     net = Net()
     x = net.input(tensor(2, 5, 11, dtype="int8"))
-    w = constant(drawn(6, 11, dtype="int8", seed="w"), None, 0.02)
+    w = constant(random_array(6, 11, dtype="int8", seed="w"), None, 0.02)
     y = net.call("FULLY_CONNECTED", [x, w, None], WHOLE, keep_num_dims=True)
     parts = SPLIT[op](net, y)
     read = [

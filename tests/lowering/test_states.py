@@ -12,7 +12,7 @@ from conformance.builder import ModelBuilder
 from conformance.cases.sequence.lstm.bidirectional import Both
 from conformance.cases.sequence.rnn import BOTH, Rnn
 from conformance.cases.sequence.svdf import Svdf
-from conformance.cases.state.variables import left_constant, remembered
+from conformance.cases.state.variables import constant_state, previous_input
 from conformance.lstms import Lstm
 from conformance.models import Net
 from onnx_tflite_plugin.binding.declared import resolve
@@ -134,13 +134,13 @@ def test_one_value_may_be_what_comes_next_of_two_states() -> None:
 
 
 def test_a_state_that_is_left_constant_is_a_result_beside_the_constant() -> None:
-    graph = otp.convert(built(left_constant)).proto.graph
+    graph = otp.convert(built(constant_state)).proto.graph
     (state,) = (value.name for value in graph.output if value.name.endswith(":next"))
     assert [node.op_type for node in graph.node if state in node.output] == ["Identity"]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_an_input_that_is_remembered_as_it_is_keeps_its_name(dtype: str) -> None:
-    conversion = otp.convert(built(remembered(dtype)))
+    conversion = otp.convert(built(previous_input(dtype)))
     assert [value.name for value in conversion.model.graph.inputs] == ["x0", "state"]
     assert [edge.name for edge in conversion.report.inputs] == ["x0"]

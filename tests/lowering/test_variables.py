@@ -10,7 +10,7 @@ import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder
-from conformance.models import drawn
+from conformance.models import random_array
 from onnx_tflite_plugin.api import Handler, Implicit, Terminate, handler, out
 from onnx_tflite_plugin.conversion import Conversion
 from onnx_tflite_plugin.errors import ConversionError
@@ -64,7 +64,7 @@ def runs_of(conversion: Conversion, fed: list[Any]) -> list[Any]:
     return [session.run({"x": x})["total"] for x in fed]
 
 
-FED = [np.round(5 * drawn(*SHAPE, seed=str(k))) for k in range(3)]
+FED = [np.round(5 * random_array(*SHAPE, seed=str(k))) for k in range(3)]
 
 
 def test_channels_first_assignment_is_stored_in_file_layout() -> None:

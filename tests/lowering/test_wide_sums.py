@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from conformance.models import Net, Spec, constant, drawn, tensor
+from conformance.models import Net, Spec, constant, random_array, tensor
 from onnx_tflite_plugin import convert
 from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime
 
@@ -20,8 +20,8 @@ def weights(*shape: int, axis: int, per_channel: bool) -> tuple[Spec, Spec]:
     """Return int8 weights with an int64 bias."""
     scales = np.random.default_rng(7).uniform(0.001, 0.01, shape[axis]) if per_channel else np.asarray(0.0047)
     points = [0] * shape[axis] if per_channel else 0
-    w = constant(drawn(*shape, dtype="int8", low=-127), "int8", scales.tolist(), points, axis)
-    return w, constant(drawn(shape[axis], dtype="int64"), "int64", (scales * SCALE).tolist(), points)
+    w = constant(random_array(*shape, dtype="int8", low=-127), "int8", scales.tolist(), points, axis)
+    return w, constant(random_array(shape[axis], dtype="int64"), "int64", (scales * SCALE).tolist(), points)
 
 
 def convolution(net: Net, x: Spec, per_channel: bool) -> None:
@@ -63,7 +63,7 @@ def test_of_results_of_int16_one_in_a_hundred_is_off(
     drawn_by(net, tensor(*IMAGE, dtype="int16", scale=SCALE), per_channel)
     model = net.model.build()
     shapes = [IMAGE] if drawn_by is not product else [IMAGE, (2, 5, 11, 17)]
-    arrays = [drawn(*shape, dtype="int16", low=-20000, high=20000) for shape in shapes]
+    arrays = [random_array(*shape, dtype="int16", low=-20000, high=20000) for shape in shapes]
     (expected,) = LiteRT(model).run(arrays)
     (actual,) = OnnxRuntime(convert(model).proto).run(dict(zip(("x0", "x1"), arrays, strict=False)))
     off = np.abs(actual.astype(np.int64) - expected)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from conformance.builder import GraphBuilder
-from conformance.models import Net, constant, drawn, tensor
+from conformance.models import Net, constant, random_array, tensor
 from onnx_tflite_plugin.conversion import Conversion, convert
 from onnx_tflite_plugin.normalize.held_sizes import held_entry
 from onnx_tflite_plugin.source.model import Array
@@ -51,7 +51,7 @@ def _normalize(g: GraphBuilder, length: int) -> None:
 
 def feeds(length: int) -> dict[str, Array]:
     start = np.array([0, 3, 0, 0], np.int32)
-    return {"x0": drawn(1, length, WIDTH), "x1": start, "x2": drawn(1, SLOTS, HEADS, 3, seed="cache")}
+    return {"x0": random_array(1, length, WIDTH), "x1": start, "x2": random_array(1, SLOTS, HEADS, 3, seed="cache")}
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from conformance.cases import builtin
 from conformance.lstms import STEP
-from conformance.models import alone, constant, drawn, tensor
+from conformance.models import constant, in_isolation, random_array, tensor
 from onnx_tflite_plugin.source import read
 from tests.qa.emulation import __main__ as command
 from tests.qa.emulation import extremes
@@ -99,7 +99,7 @@ class TestCatalogue:
 
     def test_a_further_output_is_the_last_result_of_its_operator(self) -> None:
         x = tensor(2, 5, dtype="int8")
-        case = alone("LOGISTIC", "int8", [x], replace(x, scale=1 / 256, zero_point=-128))
+        case = in_isolation("LOGISTIC", "int8", [x], replace(x, scale=1 / 256, zero_point=-128))
         data = with_outputs(case.build(), ["LOGISTIC"])
         assert [t.index for t in read(data).main.outputs] == [t.index for t in read(case.build()).main.outputs] * 2
 
@@ -154,8 +154,10 @@ class TestTrial:
 
     def test_results_that_hardly_vary_prove_nothing(self) -> None:
         zeros = constant(np.zeros((5, 3)), "float32")
-        case = alone("FULLY_CONNECTED", "zeros", [tensor(2, 3), zeros, constant(drawn(5))], tensor(2, 5))
-        flat = alone("FULLY_CONNECTED", "zeros", [tensor(2, 3), zeros, constant(np.zeros(5), "float32")], tensor(2, 5))
+        case = in_isolation("FULLY_CONNECTED", "zeros", [tensor(2, 3), zeros, constant(random_array(5))], tensor(2, 5))
+        flat = in_isolation(
+            "FULLY_CONNECTED", "zeros", [tensor(2, 3), zeros, constant(np.zeros(5), "float32")], tensor(2, 5)
+        )
         assert converted([Entry(case)]).problems == ()
         assert "proves nothing" in converted([Entry(flat)]).problems[0]
 

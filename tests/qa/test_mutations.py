@@ -14,12 +14,12 @@ import pytest
 from conformance.case import Case
 from conformance.cases import builtin
 from conformance.runner import run_case
-from conformance.variants import Variant, picked, placed, variants_of
+from conformance.variants import Variant, number_cases, select_variants, variants_of
 from onnx_tflite_plugin.api import Handler
 from onnx_tflite_plugin.host import FUSIONS, Host
 from tests.qa.mutations import MUTATIONS, Mutation
 
-PLACED: dict[str, tuple[Case, int]] = {case.id: (case, place) for case, place in placed(builtin())}
+PLACED: dict[str, tuple[Case, int]] = {case.id: (case, place) for case, place in number_cases(builtin())}
 CRASH = re.compile(
     r" failed: [A-Z]\w*: |the case cannot be run"
 )  # a Python exception inside the handler: no wrong result
@@ -60,7 +60,7 @@ def test_a_trap_planted_as_a_bug_fails_the_case_written_for_it(
 
 def as_tried(case: Case, place: int) -> Sequence[Variant]:
     """The variants of a case that the suite tries."""
-    return picked(case, place, [*variants_of(case)])
+    return select_variants(case, place, [*variants_of(case)])
 
 
 def test_every_mutation_has_a_case_of_its_operator() -> None:

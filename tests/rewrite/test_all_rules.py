@@ -13,8 +13,8 @@ import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, TensorRef
-from conformance.cases.control.loops import called, loop
-from conformance.models import Spec, constant, drawn, tensor
+from conformance.cases.control.loops import call_like, loop
+from conformance.models import Spec, constant, random_array, tensor
 from conformance.weights import bias, product, weight
 from onnx_tflite_plugin.cli.summary import summary
 from onnx_tflite_plugin.rewrite.channels import pad_channels, split_single_feature_conv
@@ -70,7 +70,7 @@ def halves(net: Network) -> list[TensorRef]:
 
 def kept(net: Network) -> TensorRef:
     """A dense layer of rows that stay apart."""
-    x, weights = net.input(image(3, 5, 7, dtype="float32")), constant(drawn(11, 7, seed="kept"))
+    x, weights = net.input(image(3, 5, 7, dtype="float32")), constant(random_array(11, 7, seed="kept"))
     return net.call("FULLY_CONNECTED", [x, weights], tensor(3, 5, 11), keep_num_dims=True)
 
 
@@ -82,7 +82,7 @@ def bounded(net: Network) -> TensorRef:
 
 def decayed(net: Network) -> TensorRef:
     """A dense layer with weights that are next to nothing."""
-    weights = drawn(7, 11, dtype="float32", seed="decayed")
+    weights = random_array(7, 11, dtype="float32", seed="decayed")
     weights[3] = 3e-40
     return net.call(
         "FULLY_CONNECTED", [net.input(image(5, 11, dtype="float32")), constant(weights), None], tensor(5, 7)
@@ -91,14 +91,17 @@ def decayed(net: Network) -> TensorRef:
 
 def summed(net: Network) -> TensorRef:
     """A dense layer beside others, which are added."""
-    weights = constant(drawn(7, 11, dtype="float32", seed="summed"))
+    weights = constant(random_array(7, 11, dtype="float32", seed="summed"))
     rows = net.call("FULLY_CONNECTED", [net.input(image(5, 11, dtype="float32")), weights, None], tensor(5, 7))
     return net.like("ADD", rows, net.input(image(5, 7, dtype="float32")))
 
 
 def unrolled(net: Network) -> TensorRef:
     """A dense layer of each of two time steps."""
-    x, weights = net.input(image(2, 1, 11, dtype="float32")), constant(drawn(7, 11, dtype="float32", seed="steps"))
+    x, weights = (
+        net.input(image(2, 1, 11, dtype="float32")),
+        constant(random_array(7, 11, dtype="float32", seed="steps")),
+    )
     steps = [net.call("GATHER", [x, constant(k)], tensor(1, 11), axis=0) for k in range(2)]
     return net.like("MUL", *(net.call("FULLY_CONNECTED", [step, weights, None], tensor(1, 7)) for step in steps))
 
@@ -107,9 +110,9 @@ def stacked(net: Network) -> TensorRef:
     """A dense layer of integers of each of three time steps, one after the other."""
     given, weights = image(3, 1, 11, dtype="int8"), weight((7, 11), "int8", 0)
     x, shared, made = net.input(given), net.place(weights), product(given, weights, (1, 7), 11)
-    steps = [net.call("GATHER", [x, constant(k)], given.shaped(1, 11), axis=0) for k in range(3)]
+    steps = [net.call("GATHER", [x, constant(k)], given.with_shape(1, 11), axis=0) for k in range(3)]
     rows = [net.call("FULLY_CONNECTED", [step, shared, None], made) for step in steps]
-    return net.call("PACK", rows, made.shaped(3, 1, 7), axis=0, values_count=3)
+    return net.call("PACK", rows, made.with_shape(3, 1, 7), axis=0, values_count=3)
 
 
 def wide(net: Network) -> TensorRef:
@@ -131,25 +134,25 @@ def filtered(net: Network) -> Sequence[TensorRef]:
     image = tensor(2, 5, 7, 3)
 
     def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
-        none, (x,) = graph.constant("none", drawn(3)), values
-        bent = called(graph, "TANH", [x], x)
+        none, (x,) = graph.constant("none", random_array(3)), values
+        bent = call_like(graph, "TANH", [x], x)
         options = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
         gates = []
         for k in range(3):
-            weights = [graph.constant(f"w{name}{k}", drawn(3, 1, 1, 3, seed=f"{name}{k}")) for name in "xy"]
+            weights = [graph.constant(f"w{name}{k}", random_array(3, 1, 1, 3, seed=f"{name}{k}")) for name in "xy"]
             parts = [
-                called(graph, "CONV_2D", [y, w, none], x, **options) for y, w in zip((x, bent), weights, strict=True)
+                call_like(graph, "CONV_2D", [y, w, none], x, **options) for y, w in zip((x, bent), weights, strict=True)
             ]
-            gates.append(called(graph, "ADD", parts, x))
+            gates.append(call_like(graph, "ADD", parts, x))
         first, second, third = gates
-        return [called(graph, "MUL", [called(graph, "MUL", [first, second], x), third], x)]
+        return [call_like(graph, "MUL", [call_like(graph, "MUL", [first, second], x), third], x)]
 
     return loop(net, [net.input(image)], [image], body)
 
 
 def normalized(net: Network) -> TensorRef:
     """A factor for each of three channels."""
-    factor = constant(drawn(1, 1, 1, 3, dtype="uint8", low=40, high=99), None, 0.015, 3)
+    factor = constant(random_array(1, 1, 1, 3, dtype="uint8", low=40, high=99), None, 0.015, 3)
     return net.like("MUL", net.input(image(1, 23, 29, 3, dtype="uint8")), factor)
 
 
@@ -166,9 +169,9 @@ def floats(net: Network) -> TensorRef:
     x = net.conv(
         net.input(image(1, 5, 7, 3, dtype="float32")), 16, (1, 1), fused_activation_function="RELU", name="before"
     )
-    y = net.like("MUL", x, constant(drawn(1, 1, 1, 16, dtype="float32", seed="scale")))
+    y = net.like("MUL", x, constant(random_array(1, 1, 1, 16, dtype="float32", seed="scale")))
     y = net.like(
-        "ADD", y, constant(drawn(1, 1, 1, 16, dtype="float32", seed="offset")), fused_activation_function="RELU"
+        "ADD", y, constant(random_array(1, 1, 1, 16, dtype="float32", seed="offset")), fused_activation_function="RELU"
     )
     padded = net.like("PAD", x, constant([[0, 0], [0, 0], [0, 0], [0, 16]]), shape=(1, 5, 7, 32))
     x = net.conv(net.like("ADD", net.conv(y, 32, (1, 1)), padded), 16, (1, 1), fused_activation_function="RELU")
@@ -192,8 +195,8 @@ def integers(net: Network) -> TensorRef:
     x = net.conv(net.input(image(1, 15, 32, 1)), 13, (3, 3), 2, name="folded")
     x = net.conv(x, 13, (3, 3), deep=True, name="deep")
     x = net.conv(x, 32, (1, 1), name="wide")
-    x = net.like("MUL", x, constant(drawn(1, 1, 1, 32, dtype="int8", low=40, high=99), None, 0.015, 3))
-    x = net.like("ADD", x, constant(drawn(1, 1, 1, 32, dtype="int8"), None, 0.3, 3))
+    x = net.like("MUL", x, constant(random_array(1, 1, 1, 32, dtype="int8", low=40, high=99), None, 0.015, 3))
+    x = net.like("ADD", x, constant(random_array(1, 1, 1, 32, dtype="int8"), None, 0.3, 3))
     w = weight((11, 2, 2, 32), "int8", 0)
     y = product(net.spec(x), w, (1, 16, 32, 11), 32)
     b = bias(net.spec(x), w, 11, "int32", 32)
@@ -226,7 +229,9 @@ def bent(net: Network) -> TensorRef:
 
 def tinted(net: Network) -> TensorRef:
     """A factor for each color."""
-    return net.like("MUL", net.input(image(1, 7, 11, 3, dtype="float32")), constant(drawn(3, dtype="float32"), None))
+    return net.like(
+        "MUL", net.input(image(1, 7, 11, 3, dtype="float32")), constant(random_array(3, dtype="float32"), None)
+    )
 
 
 def few_channels(net: Network) -> TensorRef:

@@ -17,7 +17,7 @@ import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
 from conformance.cases.fusions.dynamic import HYBRID
 from conformance.cases.image.convolution import conv
-from conformance.models import drawn
+from conformance.models import random_array
 from onnx_tflite_plugin.rewrite.weights.assign_dtypes import check_overflow
 from onnx_tflite_plugin.rewrite.weights.dtypes import PROBE
 from onnx_tflite_plugin.rewrite.weights.products import products
@@ -30,7 +30,7 @@ PRECISE = {"session.x64quantprecision": "1"}
 
 def full_range(*shape: int) -> Array:
     """Weights of -127 to 127, as converters write them."""
-    return np.maximum(drawn(*shape, dtype="int8"), -127)
+    return np.maximum(random_array(*shape, dtype="int8"), -127)
 
 
 def convolutions(net: Network) -> Any:
@@ -127,7 +127,7 @@ class Loaded:
             feeds = {
                 given.name: np.asarray(2, np.int32)
                 if not given.shape
-                else drawn(*given.shape, dtype=dtype(given.type), seed=seed)
+                else random_array(*given.shape, dtype=dtype(given.type), seed=seed)
                 for given in self.session.get_inputs()
             }
             results.append(self.session.run(None, feeds))

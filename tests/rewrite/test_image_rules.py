@@ -10,7 +10,7 @@ import onnx_ir as ir
 import pytest
 
 from conformance.builder import TensorRef
-from conformance.models import Spec, constant, drawn
+from conformance.models import Spec, constant, random_array
 from conformance.weights import bias, product, weight
 from onnx_tflite_plugin.rewrite.images.conv_transpose_to_conv import Axis
 from onnx_tflite_plugin.rewrite.images.scale_offset_to_conv import depthwise_constants
@@ -105,7 +105,7 @@ def normalized(net: Network, dtype: str = "int8", channels: int = 32, **multipli
     x = net.conv(net.input(image(1, 7, 11, 5, dtype=dtype)), channels, (1, 1))
     given = net.spec(x)
     low = {"int8": -128, "uint8": 0}.get(dtype, -1)
-    factor, offset = (drawn(1, 1, 1, channels, dtype=dtype, seed=seed) for seed in ("factor", "offset"))
+    factor, offset = (random_array(1, 1, 1, channels, dtype=dtype, seed=seed) for seed in ("factor", "offset"))
     factor[..., :3] = low + 91, low + 92, low + 255
     at = {} if given.scale is None else {"scale": 0.006, "zero_point": low + 91}
     step = float(np.asarray(given.scale or 1.0))
@@ -113,11 +113,11 @@ def normalized(net: Network, dtype: str = "int8", channels: int = 32, **multipli
     y = net.call("MUL", [x, constant(factor, **at)], y, **multiplied)
     z = Spec(given.shape, dtype, given.scale and step * 1.7, given.scale and low + 131)
     shift = {} if given.scale is None else {"scale": step * 0.37, "zero_point": low + 91}
-    return net.drained(net.call("ADD", [constant(offset, **shift), y], z))
+    return net.output_through_conv(net.call("ADD", [constant(offset, **shift), y], z))
 
 
 def int8_per(*shape: int, seed: str = "k") -> Spec:
-    return constant(drawn(*shape, dtype="int8", seed=seed), None, 0.1, 3)
+    return constant(random_array(*shape, dtype="int8", seed=seed), None, 0.1, 3)
 
 
 def scaled_int8(factor: Spec | None, *, rows: int = 7, added: bool = True, read: bool = False) -> Draw:
@@ -127,7 +127,7 @@ def scaled_int8(factor: Spec | None, *, rows: int = 7, added: bool = True, read:
         x = net.conv(net.input(image(1, rows, 11, 3)), 16)
         y = net.like("MUL", x, net.input(image(1, 1, 1, 16)) if factor is None else factor)
         z = net.like("ADD", y, int8_per(1, 1, 1, 16, seed="offset")) if added else y
-        return net.drained(z), *([net.drained(y)] if read else [])
+        return net.output_through_conv(z), *([net.output_through_conv(y)] if read else [])
 
     return draw
 
@@ -182,9 +182,9 @@ def scaled(
         sizes = [size or 1 for size in shape]
         of = (sizes[-1],) if factor is None else factor
         if dtype == "uint8":
-            x, k = image(*shape, dtype=dtype), constant(drawn(*of, dtype=dtype, low=40, high=99), None, 0.015, 3)
-            return net.call(op, [k, net.input(x)] if first else [net.input(x), k], x.shaped(*sizes))
-        number = constant(drawn(*of, dtype="float32") + np.float32(3), None)
+            x, k = image(*shape, dtype=dtype), constant(random_array(*of, dtype=dtype, low=40, high=99), None, 0.015, 3)
+            return net.call(op, [k, net.input(x)] if first else [net.input(x), k], x.with_shape(*sizes))
+        number = constant(random_array(*of, dtype="float32") + np.float32(3), None)
         pair: list[Spec | TensorRef] = [net.input(image(*shape, dtype="float32")), number]
         if dtype == "float16":
             assert number.value is not None
@@ -196,9 +196,9 @@ def scaled(
 
 
 def biased(net: Network) -> TensorRef:
-    x, w = net.input(image(1, 23, 29, 7, dtype="float32")), constant(drawn(7, 11), None)
+    x, w = net.input(image(1, 23, 29, 7, dtype="float32")), constant(random_array(7, 11), None)
     return net.like(
-        "ADD", net.call("BATCH_MATMUL", [x, w], Spec((1, 23, 29, 11), "float32")), constant(drawn(11), None)
+        "ADD", net.call("BATCH_MATMUL", [x, w], Spec((1, 23, 29, 11), "float32")), constant(random_array(11), None)
     )
 
 
@@ -247,7 +247,7 @@ test_a_float_constant_is_repeated_for_a_row = rule_test(
 def quantized_constant(*axes: int) -> Any:
     nodes = "a = DequantizeLinear (x, s, p) b = DequantizeLinear (k, s, p) c = Mul (a, b) y = QuantizeLinear (c, s, p)"
     result = ",".join(map(str, (1,) * (len(axes) - 4) + (1, 23, 29, 3)))
-    k = drawn(*axes, dtype="uint8")
+    k = random_array(*axes, dtype="uint8")
     return graph(f"(uint8[1,23,29,3] x) => (uint8[{result}] y) {{ {nodes} }}", k=k, **POINTS)
 
 

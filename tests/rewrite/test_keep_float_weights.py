@@ -8,7 +8,7 @@ import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
-from conformance.models import Spec, constant, drawn, tensor
+from conformance.models import Spec, constant, random_array, tensor
 from onnx_tflite_plugin.verify import verify
 from tests.helpers.passes_networks import RULES, Network, apply, parsed
 
@@ -19,9 +19,9 @@ def in_part(net: Network, *, moved: bool = False, scale: float = 0.05) -> Tensor
     floats = net.call("DEQUANTIZE", [x], Spec((1, 5, 5, 3)))
     if moved:
         floats = net.call("TRANSPOSE", [floats, constant([0, 2, 1, 3])], Spec((1, 5, 5, 3)))
-    weights = 0.1 * drawn(7, 1, 1, 3, seed="weights")
+    weights = 0.1 * random_array(7, 1, 1, 3, seed="weights")
     weights[0, 0, 0, 0] = 4.0
-    operands: list[Spec | TensorRef | None] = [floats, constant(weights), constant(drawn(7, seed="bias"))]
+    operands: list[Spec | TensorRef | None] = [floats, constant(weights), constant(random_array(7, seed="bias"))]
     y = net.call("CONV_2D", operands, Spec((1, 5, 5, 7)), stride_h=1, stride_w=1)
     z = net.call("QUANTIZE", [y], tensor(1, 5, 5, 7, dtype="int8"))
     return net.like("ADD", z, net.conv(x, 7, (1, 1)))
@@ -99,9 +99,9 @@ TURNED = "t = Transpose <perm = [0, 1, 3, 2]>"
 )
 def test_what_onnx_runtime_would_quantize_is_kept_from_it(nodes: str, count: int) -> None:
     scale, point = np.float32(0.05), np.uint8(120)
-    stored = {"s": scale, "p": point, "ss": np.full(3, scale), "pp": np.full(3, point), "w": drawn(3, 3, 1, 1)}
+    stored = {"s": scale, "p": point, "ss": np.full(3, scale), "pp": np.full(3, point), "w": random_array(3, 3, 1, 1)}
     outputs = "uint8[1,3,c,h] y" + (", float[1,3,c,h] z" if " z = " in nodes else "")
-    stored["w"] = drawn(3, 3, 1, 1) if "MatMul" not in nodes else drawn(1, 3, 1, 1)
+    stored["w"] = random_array(3, 3, 1, 1) if "MatMul" not in nodes else random_array(1, 3, 1, 1)
     model = parsed(f"(uint8[1,3,1,1] x) => ({outputs}) {{ {nodes} }}", **stored)
     assert apply("keep_float_weights", model) == count
 
@@ -112,7 +112,7 @@ def test_what_is_written_into_an_inner_graph_has_names_of_its_own() -> None:
         "{ a = DequantizeLinear (x, s, p) m = Mul (o, o) b = Conv (a, w, m) taken_y = QuantizeLinear (b, s, p) }, "
         "else_branch = left () => (uint8[1,3,1,1] left_y) { left_y = Identity (x) }"
     )
-    stored = {"s": np.float32(0.05), "p": np.uint8(120), "w": drawn(3, 3, 1, 1), "o": drawn(3)}
+    stored = {"s": np.float32(0.05), "p": np.uint8(120), "w": random_array(3, 3, 1, 1), "o": random_array(3)}
     graph = f"(bool asked, uint8[1,3,1,1] x) => (uint8[1,3,1,1] y) {{ y = If (asked) <{branches}> }}"
     model = parsed(graph, **stored)
     inner = [node for node in model.graph.all_nodes() if node.graph is not model.graph]

@@ -11,7 +11,7 @@ import pytest
 import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
 from conformance.cases import builtin
-from conformance.models import Spec, constant, drawn, tensor
+from conformance.models import Spec, constant, random_array, tensor
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import verify
 from op_handlers.kernels import hybrid
@@ -32,7 +32,7 @@ def relu(net: Network, features: int = 16, batch: int | None = 1, size: tuple[in
 
 
 def each(*shape: int, seed: str, dtype: str = "float32") -> Spec:
-    return constant(drawn(*shape, dtype="float32", seed=seed).astype(dtype))
+    return constant(random_array(*shape, dtype="float32", seed=seed).astype(dtype))
 
 
 def normalized(net: Network, channels: int = 16, shape: tuple[int, ...] = ()) -> TensorRef:
@@ -65,7 +65,7 @@ def scaled_and_shifted(*shape: int, op: str = "RELU", dtype: str = "float32", ax
 
 def broadcast(net: Network) -> TensorRef:
     x = relu(net, 1)
-    y = net.call("MUL", [x, each(1, 1, 1, 16, seed="a")], net.spec(x).shaped(1, 5, 7, 16))
+    y = net.call("MUL", [x, each(1, 1, 1, 16, seed="a")], net.spec(x).with_shape(1, 5, 7, 16))
     return net.conv(net.like("ADD", y, each(1, 1, 1, 16, seed="b")), 32, (1, 1))
 
 
@@ -126,7 +126,7 @@ BLOCKED = {"Clip": 0, "Max": 0, "Min": 0, "ReorderInput": 0}
 def bounded_graph(nodes: str) -> Any:
     return graph(
         f"(float[1,3,5,7] x) => (float[1,7,5,7] y) {{ {nodes} }}",
-        w=drawn(8, 3, 1, 1), v=drawn(7, 8, 1, 1), each=drawn(1, 8, 1, 1), low=np.float32(-0.5), high=np.float32(0.5),
+        w=random_array(8, 3, 1, 1), v=random_array(7, 8, 1, 1), each=random_array(1, 8, 1, 1), low=np.float32(-0.5), high=np.float32(0.5),
         s=np.float32(0.05), p=np.uint8(120),
     )  # fmt: skip
 
@@ -146,9 +146,9 @@ test_bounds_are_fused_with_a_convolution = rule_test(
     declines("a single pixel", lambda net: bounded(net, size=(1, 1)), "single pixel"),
     declines("no convolution after it", lambda net: bounded(net, last=True), "no operator in the blocked layout"),
     declines("integers", lambda net: bounded(net, dtype="int8")),
-    declines("a constant term", lambda net: bounded(net, term=constant(drawn(1, 11, 13, 16))), "constant, or broadcast"),
+    declines("a constant term", lambda net: bounded(net, term=constant(random_array(1, 11, 13, 16))), "constant, or broadcast"),
     declines("the sum is an output", lambda net: bounded(net, read=True), "read by others"),
-    declines("a bound per channel", activated(bound=drawn(16, dtype="float32")), "no scalar"),
+    declines("a bound per channel", activated(bound=random_array(16, dtype="float32")), "no scalar"),
     declines(
         "an operand per channel", bounded_graph(SUM.replace("b = Conv (x, w)", "m = GlobalAveragePool (x) b = Conv (m, w)")),
         "broadcast",
@@ -212,7 +212,7 @@ def test_weights_that_are_dequantized_at_load_time_are_floats(monkeypatch: pytes
 def gate_graph(given: str, nodes: str, images: int = 1) -> Any:
     return graph(
         f"({given}) => (float[{images},16,5,7] y) {{ {nodes} g = Conv (m, v) h = Sigmoid (g) b = Mul (a, h) y = Conv (b, v) }}",
-        w=drawn(16, 3, 1, 1), v=drawn(16, 16, 1, 1), s=np.float32(0.05), p=np.uint8(120),
+        w=random_array(16, 3, 1, 1), v=random_array(16, 16, 1, 1), s=np.float32(0.05), p=np.uint8(120),
     )  # fmt: skip
 
 
@@ -286,9 +286,9 @@ def both(net: Network) -> tuple[TensorRef, TensorRef]:
 
 def of_float16(net: Network) -> TensorRef:
     shape, x = (7, 3, 5, 3), floats(net, 1, 11, 13, 3)
-    w = net.call("DEQUANTIZE", [constant(drawn(*shape, seed="w").astype(np.float16))], tensor(*shape))
+    w = net.call("DEQUANTIZE", [constant(random_array(*shape, seed="w").astype(np.float16))], tensor(*shape))
     y = replace(tensor(1, 11, 13, 7), name="")
-    return net.call("CONV_2D", [x, w, constant(drawn(7, seed="b"))], y, padding="SAME", stride_h=1, stride_w=1)
+    return net.call("CONV_2D", [x, w, constant(random_array(7, seed="b"))], y, padding="SAME", stride_h=1, stride_w=1)
 
 
 def transposed_as_well(net: Network) -> tuple[TensorRef, TensorRef]:
@@ -299,7 +299,7 @@ def transposed_as_well(net: Network) -> tuple[TensorRef, TensorRef]:
 def plane_graph(nodes: str) -> Any:
     return graph(
         f"(float[1,11,13,3] x) => (float[1,5,h,w] y) {{ a = Transpose <perm = [0, 3, 1, 2]> (x) {nodes} y = Relu (b) }}",
-        w=drawn(5, 3, 3, 3), k=np.ones((5, 3, 3, 3), np.int8), s=np.float32(0.05),
+        w=random_array(5, 3, 3, 3), k=np.ones((5, 3, 3, 3), np.int8), s=np.float32(0.05),
     )  # fmt: skip
 
 

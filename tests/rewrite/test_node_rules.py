@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from conformance.builder import TensorRef
-from conformance.models import Spec, constant, drawn, tensor
+from conformance.models import Spec, constant, random_array, tensor
 from conformance.weights import product, weight
 from tests.helpers.passes_networks import Applied, Draw, Network
 from tests.rewrite.harness import Case, declines, graph, rule_test
@@ -33,7 +33,7 @@ def gates(
         w = weight((width, 7), "float32" if dtype == "float32" else "int8", None if dtype == "float32" else 0)
         made = product(given, w, (rows, width), 7)
         sums, count = net.call("FULLY_CONNECTED", [net.input(given), w, None], made), len(operators)
-        parts = net.calls("SPLIT", [constant(1), sums], *[made.shaped(rows, cells)] * count, num_splits=count)
+        parts = net.calls("SPLIT", [constant(1), sums], *[made.with_shape(rows, cells)] * count, num_splits=count)
         results = [net.call(op, [part], spec(op)) for op, part in zip(operators, parts, strict=True)]
         return (*results, *([net.like("NEG", results[0])] if read else []))
 
@@ -77,11 +77,11 @@ def grid(
     def draw(net: Network) -> tuple[TensorRef, ...]:
         count, width = len(widths), sum(widths[0])
         given = tensor(*((count, width) if axis else (count * width, 1)), dtype=dtype)
-        row = given.shaped(*((1, width) if axis else (width, 1)))
+        row = given.with_shape(*((1, width) if axis else (width, 1)))
         rows = net.calls("SPLIT", [constant(0), net.input(given)], *[row] * count, num_splits=count)
         made = [net.like("NEG", rows[2])] if read else []
         for part, lengths in zip(rows, widths, strict=True):
-            columns = [given.shaped(*((1, n) if axis else (n, 1))) for n in lengths]
+            columns = [given.with_shape(*((1, n) if axis else (n, 1))) for n in lengths]
             operands = [part, constant([*lengths]), constant(axis)]
             split = net.calls("SPLIT_V", operands, *columns, num_splits=len(lengths))
             made += [net.like("LEAKY_RELU", column, alpha=0.5) for column in split]
@@ -105,14 +105,14 @@ test_rows_are_split_into_columns_first = rule_test(
 
 def multiplied(net: Network, x: TensorRef, features: int, seed: str, *, biased: bool = False) -> TensorRef:
     rows, columns = net.spec(x).shape
-    bias = [constant(drawn(features, seed="bias"))] if biased else []
-    weights = constant(drawn(features, columns or 0, seed=seed))
+    bias = [constant(random_array(features, seed="bias"))] if biased else []
+    weights = constant(random_array(features, columns or 0, seed=seed))
     return net.call("FULLY_CONNECTED", [x, weights, *bias], tensor(rows, features))
 
 
 def unrolled(net: Network) -> TensorRef:
     """Two time steps: products with the input and the last output, in either order, and a bias."""
-    bias, last = constant(drawn(7)), net.input(tensor(3, 7))
+    bias, last = constant(random_array(7)), net.input(tensor(3, 7))
     for step in range(2):
         x = net.input(tensor(3, 5))
         kept = multiplied(net, last, 7, "output") if step else None
@@ -172,7 +172,7 @@ def test_added_products_have_the_order_and_metadata_of_time_steps() -> None:
 
 def dense(net: Network, batch: int | None = 1) -> TensorRef:
     """A product of rows that stay apart, with Reshapes around it."""
-    x, operands = net.input(tensor(batch, 5, 7)), [constant(drawn(12, 7)), constant(drawn(12))]
+    x, operands = net.input(tensor(batch, 5, 7)), [constant(random_array(12, 7)), constant(random_array(12))]
     return net.call("FULLY_CONNECTED", [x, *operands], tensor(batch, 5, 12), keep_num_dims=True)
 
 
@@ -260,7 +260,7 @@ def stacked(axis: int, count: int = 3, rows: int | None = 2, *, read: bool = Fal
 
     def draw(net: Network) -> tuple[TensorRef, ...]:
         x, part, shape = net.input(tensor(rows, 5)), tensor(rows, 5), [rows, 5]
-        parts = [net.call("MUL", [x, constant(drawn(5, seed=str(k)))], part) for k in range(count)]
+        parts = [net.call("MUL", [x, constant(random_array(5, seed=str(k)))], part) for k in range(count)]
         y = net.call("PACK", parts, tensor(*shape[:axis], count, *shape[axis:]), axis=axis, values_count=count)
         one = tensor(*shape[:axis], 1, *shape[axis:])
         return (y, *([net.call("EXPAND_DIMS", [parts[0], constant(axis)], one)] if read else []))

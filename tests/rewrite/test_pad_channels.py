@@ -11,7 +11,7 @@ import onnx_ir as ir
 import pytest
 
 from conformance.builder import TensorRef
-from conformance.models import Spec, constant, drawn
+from conformance.models import Spec, constant, random_array
 from onnx_tflite_plugin.rewrite.channels import pad_channels
 from onnx_tflite_plugin.rewrite.channels.padding import Convolution
 from tests.helpers.passes_networks import Applied, Network, agrees, apply, image, parsed
@@ -49,7 +49,7 @@ def carried(net: Network, dtype: str = "float32") -> TensorRef:
         padding="VALID",
     )
     scale = {} if dtype == "float32" else {"scale": 0.01, "zero_point": 5}
-    a = net.like("MUL", a, constant(drawn(1, 1, 1, 29, dtype=dtype, seed="k"), None, **scale))
+    a = net.like("MUL", a, constant(random_array(1, 1, 1, 29, dtype=dtype, seed="k"), None, **scale))
     return net.conv(a, 32, (1, 1))
 
 
@@ -58,7 +58,7 @@ def joined(net: Network, dtype: str = "float32") -> TensorRef:
     x = net.input(image(1, 11, 13, 7, dtype=dtype))
     parts = [net.conv(x, n, (1, 1), name=f"part{n}") for n in (29, 32, 27)]
     first = net.spec(parts[0])
-    y = net.call("CONCATENATION", parts, first.shaped(1, 11, 13, 88).scaled(1.5), axis=3)
+    y = net.call("CONCATENATION", parts, first.with_shape(1, 11, 13, 88).rescale(1.5), axis=3)
     return net.conv(net.conv(y, 88, (3, 3), deep=True), 32, (1, 1))
 
 
@@ -154,7 +154,7 @@ def test_channels_with_gaps_are_gathered_for_whoever_needs_them_whole() -> None:
     def draw(net: Network) -> TensorRef:
         x = net.input(image(1, 3, 5, 7, dtype="float32"))
         parts = [net.conv(x, n, (1, 1), name=f"part{n}") for n in (29, 27)]
-        y = net.call("CONCATENATION", parts, net.spec(parts[0]).shaped(1, 3, 5, 56), axis=3)
+        y = net.call("CONCATENATION", parts, net.spec(parts[0]).with_shape(1, 3, 5, 56), axis=3)
         return net.like("SOFTMAX", y, beta=1.0)
 
     applied = Applied("pad_channels", draw)
@@ -176,7 +176,7 @@ def test_padding_in_other_places_is_not_the_same() -> None:
     def draw(net: Network) -> TensorRef:
         x = net.input(image(1, 3, 5, 7, dtype="float32"))
         parts = [net.conv(x, n, (1, 1), name=f"part{n}") for n in (29, 27, 56)]
-        y = net.call("CONCATENATION", parts[:2], net.spec(parts[2]).shaped(1, 3, 5, 56), axis=3)
+        y = net.call("CONCATENATION", parts[:2], net.spec(parts[2]).with_shape(1, 3, 5, 56), axis=3)
         return net.conv(net.like("ADD", y, net.conv(parts[2], 56, deep=True)), 32, (1, 1))
 
     applied = Applied("pad_channels", draw)
@@ -241,7 +241,7 @@ def test_weights_with_a_zero_point_for_each_channel_are_none_that_channels_are_p
 ) -> None:
     each = (lambda array: array) if scales > 1 else (lambda array: array[0])
     stored = {
-        "w": drawn(7, 3, 1, 1, dtype="int8"),
+        "w": random_array(7, 3, 1, 1, dtype="int8"),
         "s": each(np.linspace(0.5, 1, 7, dtype=np.float32)),
         "z": each(np.full(7, points, np.int8)),
     }
@@ -296,10 +296,14 @@ def test_what_multiplies_little_is_left_alone(monkeypatch: pytest.MonkeyPatch) -
     ids=["one feature for many", "one feature", "places of the largest", "beside an open number of channels"],
 )
 def test_padding_reaches_no_result(nodes: str) -> None:
-    stored = {
-        "one": drawn(1, 4, 1, 1), "few": drawn(7, 4, 1, 1), "each": drawn(1, 7, 1, 1), "single": drawn(1, 1, 1, 1),
-        "w": drawn(3, 7, 1, 1), "last": drawn(3, 1, 1, 1), "open": np.array([1, -1, 5, 7]),
-    }  # fmt: skip
+    shapes = {"one": 1, "few": 7}
+    stored = {name: random_array(size, 4, 1, 1) for name, size in shapes.items()} | {
+        "each": random_array(1, 7, 1, 1),
+        "single": random_array(1, 1, 1, 1),
+        "w": random_array(3, 7, 1, 1),
+        "last": random_array(3, 1, 1, 1),
+        "open": np.array([1, -1, 5, 7]),
+    }
     given = "int64[1,c,h,w] i" if "i =" in nodes else ""
     graph = f"(float[1,4,5,7] x) => (float[1,n,h,w] y{', ' + given if given else ''}) {{ {nodes} }}"
     model = parsed(graph, **stored)
@@ -318,7 +322,7 @@ def test_a_convolution_of_an_image_may_grow_by_more() -> None:
 
 
 def test_one_feature_becomes_a_block_of_them() -> None:
-    stored = {"one": drawn(1, 4, 1, 1), "single": drawn(1, 1, 1, 1), "last": drawn(3, 1, 1, 1)}
+    stored = {"one": random_array(1, 4, 1, 1), "single": random_array(1, 1, 1, 1), "last": random_array(3, 1, 1, 1)}
     nodes = "a = Conv (x, one) b = Mul (a, single) y = Conv (b, last)"
     model = parsed(f"(float[1,4,5,7] x) => (float[1,3,5,7] y) {{ {nodes} }}", **stored)
     assert apply("pad_channels", model) == 2

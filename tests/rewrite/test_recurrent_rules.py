@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from conformance.builder import GraphBuilder, TensorRef
-from conformance.cases.control.loops import called, loop
-from conformance.models import Spec, constant, drawn, tensor
+from conformance.cases.control.loops import call_like, loop
+from conformance.models import Spec, constant, random_array, tensor
 from conformance.weights import bias, product, weight
 from onnx_tflite_plugin.verify import verify
 from tests.helpers.passes_networks import Applied, Draw, Network, session, settled
@@ -102,7 +102,7 @@ def layer(gates: int = 4, cells: int = 5, *, half: bool = False, biased: bool = 
         return tuple(loop(net, [net.input(spec) for spec in specs], specs, body))
 
     def stored(graph: GraphBuilder, name: str, *shape: int) -> TensorRef:
-        numbers = 0.3 * drawn(*shape, seed=name)
+        numbers = 0.3 * random_array(*shape, seed=name)
         if not half:
             return graph.constant(name, numbers)
         wide = graph.tensor(f"{name} of 32 bits", shape)
@@ -112,18 +112,18 @@ def layer(gates: int = 4, cells: int = 5, *, half: bool = False, biased: bool = 
     def convolved(graph: GraphBuilder, x: TensorRef, of: TensorRef, k: int, bias: bool) -> TensorRef:
         w = stored(graph, f"w{k} of {x.name}", cells, 3, 3, x.shape[-1])
         b = stored(graph, f"b{k}", cells) if bias else graph.constant(f"none{k}", np.zeros(cells, np.float32))
-        return called(graph, "CONV_2D", [x, w, b], of, padding="SAME", stride_h=1, stride_w=1)
+        return call_like(graph, "CONV_2D", [x, w, b], of, padding="SAME", stride_h=1, stride_w=1)
 
     def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
         x, hidden = values
         seen = [convolved(graph, x, hidden, k, biased) for k in range(gates)]
         sums = [
-            called(graph, "ADD", [seen[k], convolved(graph, hidden, hidden, k, False)], hidden) for k in range(gates)
+            call_like(graph, "ADD", [seen[k], convolved(graph, hidden, hidden, k, False)], hidden) for k in range(gates)
         ]
-        after, *shares = [called(graph, "LOGISTIC" if k else "TANH", [one], hidden) for k, one in enumerate(sums)]
+        after, *shares = [call_like(graph, "LOGISTIC" if k else "TANH", [one], hidden) for k, one in enumerate(sums)]
         for one in shares:
-            after = called(graph, "MUL", [after, one], hidden)
-        return [x, called(graph, "ADD", [after, seen[0]], hidden) if read else after]
+            after = call_like(graph, "MUL", [after, one], hidden)
+        return [x, call_like(graph, "ADD", [after, seen[0]], hidden) if read else after]
 
     return draw
 
@@ -160,8 +160,8 @@ OF_X = "f = Conv (x, a) g = Conv (x, b) h = Conv (x, c)"
 
 def branch(nodes: str) -> Any:
     """A branch with kernels ``a``, ``b`` and ``c``, ``d`` of a single feature, ``e`` of groups, and a bias ``v``."""
-    kernels = {name: drawn(3, 2, 1, 1, seed=name) for name in "abc"}
-    others = {"d": drawn(1, 2, 1, 1), "e": drawn(4, 1, 1, 1), "v": drawn(3), "n": np.full(3, 3)}
+    kernels = {name: random_array(3, 2, 1, 1, seed=name) for name in "abc"}
+    others = {"d": random_array(1, 2, 1, 1), "e": random_array(4, 1, 1, 1), "v": random_array(3), "n": np.full(3, 3)}
     return graph(BRANCH.replace("NODES", nodes), **kernels, **others)
 
 
@@ -194,7 +194,7 @@ def steps(
 
     def draw(net: Network) -> tuple[TensorRef, ...]:
         given = tensor(4, batch, INPUTS, dtype=dtype)
-        x, row = net.input(given), given.shaped(batch, INPUTS)
+        x, row = net.input(given), given.with_shape(batch, INPUTS)
         shared, made = net.place(weight((FEATURES, INPUTS), "int8", 0)), []
         for k in places:
             part = net.call("GATHER", [x, constant(k)], row, axis=0)

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from conformance.builder import TensorRef
-from conformance.models import Spec, constant, drawn, tensor
+from conformance.models import Spec, constant, random_array, tensor
 from conformance.weights import weight
 from onnx_tflite_plugin.source.model import Array
 from tests.helpers.passes_networks import Applied, Draw, Network, image
@@ -65,8 +65,8 @@ def projected(
 
     def draw(net: Network) -> tuple[TensorRef, ...]:
         x, depth = net.input(tensor(*lead, 5)), 5 * 6 // int(np.prod(flat[:1])) if flat else 5
-        matrix = net.place(constant(drawn(7, depth)) if weights is None else weights)
-        operands = [x, matrix, *([constant(drawn(7, seed="bias"))] if biased else [])]
+        matrix = net.place(constant(random_array(7, depth)) if weights is None else weights)
+        operands = [x, matrix, *([constant(random_array(7, seed="bias"))] if biased else [])]
         y = net.call("FULLY_CONNECTED", operands, tensor(*(flat or (*lead, 7))), keep_num_dims=not flat)
         y = net.call("RESHAPE", [y, constant([*back])], tensor(*back)) if back else y
         rows = net.input(tensor(3, dtype="int32", scale=0)) if table else None
@@ -82,7 +82,7 @@ def rows_graph(given: str, nodes: str, back: list[int]) -> Any:
     def make() -> ir.Model:
         shapes = {"flat": np.array([-1, 5]), "first": np.array([5, -1]), "back": np.array(back)}
         text = f"(float[{given}] x) => (float[{','.join('rst'[: len(back)])}] y) {{ {nodes} }}"
-        model = graph(text, w=drawn(7, 5), each=drawn(5), **shapes)()
+        model = graph(text, w=random_array(7, 5), each=random_array(5), **shapes)()
         if "m,n" in given:
             model.graph[2].outputs[0].shape = ir.Shape([None, None, 7])
         return model
@@ -125,7 +125,7 @@ SUBNORMAL, LEAST = np.float32(3e-40), np.finfo(np.float32).smallest_normal
 
 def speckled(*shape: int, tiny: np.float32 = SUBNORMAL) -> Array:
     """Return weights of which every third is tiny, of either sign."""
-    weights = drawn(*shape, seed="w", dtype="float32")
+    weights = random_array(*shape, seed="w", dtype="float32")
     weights.reshape(-1)[::3] = tiny
     weights.reshape(-1)[::6] = -tiny
     return weights
@@ -133,7 +133,7 @@ def speckled(*shape: int, tiny: np.float32 = SUBNORMAL) -> Array:
 
 def conv(net: Network, tiny: np.float32 = SUBNORMAL) -> TensorRef:
     x = net.input(image(1, 11, 13, 5, dtype="float32"))
-    operands = [x, constant(speckled(7, 3, 5, 5, tiny=tiny)), constant(drawn(7, seed="b"))]
+    operands = [x, constant(speckled(7, 3, 5, 5, tiny=tiny)), constant(random_array(7, seed="b"))]
     return net.call("CONV_2D", operands, tensor(1, 11, 13, 7), padding="SAME", stride_h=1, stride_w=1)
 
 

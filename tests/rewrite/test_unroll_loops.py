@@ -15,7 +15,7 @@ from conformance.cases.fusions.directions import ALONE
 from conformance.cases.fusions.loops import ALIKE, TIME, Layer
 from conformance.lstms import TIME as STEPS
 from conformance.lstms import Lstm
-from conformance.models import Net, drawn
+from conformance.models import Net, random_array
 from onnx_tflite_plugin import convert
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.host import Host
@@ -145,7 +145,7 @@ def test_what_a_body_hands_on_as_it_is_comes_out_as_it_went_in(directions: str, 
     ports = "float[3] a, float[3] b, float[3] c, float[5,3] rows", "float[5,3] each, float[5,3] all"
     scan = f"x, y, z, each, all = Scan <num_scan_inputs = 1, {directions}body = {body}> (a, b, c, rows)"
     model = parsed(f"({ports[0]}) => (float[3] x, float[3] y, float[3] z, {ports[1]}) {{ {scan} }}")
-    given = {name: drawn(3, seed=name) for name in "abc"} | {"rows": drawn(5, 3, seed="rows")}
+    given = {name: random_array(3, seed=name) for name in "abc"} | {"rows": random_array(5, 3, seed="rows")}
     assert apply("unroll_loops", model, unroll=5) == 1
     one, two, rows, seen = given["b"], given["c"], given["rows"][::back_in], []
     for row in rows:

@@ -39,7 +39,7 @@ def test_quantized_operators_stand_between_dq_and_q_and_are_right(op: str) -> No
     for case in quantized(op, 4):
         try:
             trial = CaseTrial(case, host)
-            proto = trial.converted(Variant("qnn", None, "least")).proto
+            proto = trial.convert(Variant("qnn", None, "least")).proto
         except ConversionError as refusal:  # kernels that copy bytes of another scale; 16 bits at an old opset
             refusals.append(str(refusal))
             continue

@@ -81,8 +81,8 @@ def test_symmetric_quantization_converts_for_tensorrt_or_is_refused(op: str, hos
         around = replace(case, build=lambda case=case: symmetric(case.build()))
         try:
             trial = CaseTrial(around, host)
-            session = OnnxRuntime(trial.converted(Variant("tensorrt", None, "least")).proto, optimizes=False)
-            found = [*trial.mismatches(trial.run_in(session), trial.expected)]
+            session = OnnxRuntime(trial.convert(Variant("tensorrt", None, "least")).proto, optimizes=False)
+            found = [*trial.mismatches(trial.run_in(session), trial.reference_outputs)]
             taken += 1
         except ConversionError as refusal:
             found = [] if "target tensorrt" in str(refusal) or "opset" in str(refusal) else [str(refusal)]
@@ -95,7 +95,7 @@ def test_symmetric_quantization_converts_for_tensorrt_or_is_refused(op: str, hos
 def test_means_around_0_differ_for_tensorrt_at_halves_alone() -> None:
     model, image = Net(), Spec((2, 6, 8, 3), "int8", 0.047)
     window = {"filter_width": 2, "filter_height": 2, "stride_w": 1, "stride_h": 1, "padding": "VALID"}
-    model.output(model.call("AVERAGE_POOL_2D", [image], image.shaped(2, 5, 7, 3), **window))
+    model.output(model.call("AVERAGE_POOL_2D", [image], image.with_shape(2, 5, 7, 3), **window))
     x = np.random.default_rng(0).integers(-128, 128, (2, 6, 8, 3)).astype(np.int8)
     (wanted,) = LiteRT(model.build(), "builtin").run([x])
     (y,) = OnnxRuntime(otp.convert(model.build(), target="tensorrt").proto).run([x])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import onnx_tflite_plugin as otp
-from conformance.builder import ModelBuilder, encoded
+from conformance.builder import ModelBuilder, serialize_table
 from conformance.schema import Table
 from onnx_tflite_plugin.errors import InvalidModel, VerificationError
 from onnx_tflite_plugin.verify import verify
@@ -24,7 +24,7 @@ def absolute(*shape: int) -> bytes:
 
 def test_a_file_without_subgraphs_is_no_model() -> None:
     with pytest.raises(InvalidModel, match="holds no subgraph"):
-        read(encoded(Table("Model", {"version": 3, "subgraphs": []})))
+        read(serialize_table(Table("Model", {"version": 3, "subgraphs": []})))
 
 
 def convolution(channels: int) -> bytes:

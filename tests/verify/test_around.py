@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import onnx_tflite_plugin as otp
-from conformance.cases.control.branches import either, handed_on
+from conformance.cases.control.branches import either, pass_through
 from conformance.cases.custom import lists
-from conformance.models import Net, constant, drawn, tensor
+from conformance.models import Net, constant, random_array, tensor
 from onnx_tflite_plugin.api import Attribute, Context, Dequantized, Handler, Terminate, Transparent, Value, handler
 from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.graph.metadata import props, read_tensor
@@ -44,10 +44,10 @@ def shrink(by: float = 0.25, kernel: Any = shrunk) -> Handler:
 def network(dtype: str = "float32", *, last: bool = False, before: bool = True) -> bytes:
     """A convolution, the operator, and a convolution; with another output before the operator."""
     net = Net()
-    x = net.plumbed(tensor(1, 5, 7, 3, dtype=dtype))
+    x = net.input_through_conv(tensor(1, 5, 7, 3, dtype=dtype))
     y = net.result(tensor(1, 5, 7, 3, dtype=dtype))
     net.graph.operator(CODE, [x], [y], custom_options={"by": 0.25})
-    net.output(*([x] if before else []), y if last else net.drained(y))
+    net.output(*([x] if before else []), y if last else net.output_through_conv(y))
     return net.build()
 
 
@@ -93,8 +93,8 @@ def negative(overrides: bool) -> Handler:
 @pytest.mark.parametrize("overrides", [True, False])
 def test_a_kernel_takes_litert_s_place_where_its_handler_says_so(overrides: bool) -> None:
     net = Net()
-    x = net.plumbed(tensor(1, 5, 7, 3))
-    net.output(net.drained(net.call("ABS", [x], tensor(1, 5, 7, 3))))
+    x = net.input_through_conv(tensor(1, 5, 7, 3))
+    net.output(net.output_through_conv(net.call("ABS", [x], tensor(1, 5, 7, 3))))
     data, host = net.build(), Host(packs="builtin", handlers={"ABS": negative(overrides)})
     assert otp.verify(data, otp.convert(data, host=host), host=host).ok is overrides
 
@@ -198,9 +198,9 @@ def test_a_bias_has_the_scale_of_the_products_whatever_the_file_says() -> None:
 
     net = Net()
     x = net.place(tensor(3, 5, dtype="int8"))
-    w = net.place(constant(drawn(7, 5, dtype="int8"), "int8", 0.02))
-    b = net.place(constant(drawn(7, dtype="int32"), "int32", 123.0))
-    y = net.result(tensor(3, 7, dtype="int8").scaled(9.0))
+    w = net.place(constant(random_array(7, 5, dtype="int8"), "int8", 0.02))
+    b = net.place(constant(random_array(7, dtype="int32"), "int32", 123.0))
+    y = net.result(tensor(3, 7, dtype="int8").rescale(9.0))
     net.graph.operator("CUSTOM.Dense", [x, w, b], [y])
     net.output(y)
     host = Host(handlers={"CUSTOM.Dense": dense})
@@ -238,7 +238,7 @@ def remembering(*, cell: bool) -> Net:
     if cell:
         state = net.graph.tensor("state", (2, 4 * 3), "float32", variable=True)
         filtered = net.result(tensor(2, 4))
-        weights = [net.place(constant(drawn(*shape))) for shape in ((4, 5), (4, 3))]
+        weights = [net.place(constant(random_array(*shape))) for shape in ((4, 5), (4, 3))]
         net.graph.operator("SVDF", [y, *weights, None, state], [filtered], {"rank": 1})
         net.output(y, filtered)
         return net
@@ -270,7 +270,7 @@ def test_an_operator_in_a_called_subgraph_is_told_as_what_no_kernel_computes() -
         graph.operator(CODE, [refs[0]], [result], custom_options={"by": 0.25})
         return [result]
 
-    case = either("shrunk", [tensor(2, 3)], [shrinking, handed_on])
+    case = either("shrunk", [tensor(2, 3)], [shrinking, pass_through])
     result = verified(case.build(), shrink())
     assert result.verdict == "inconclusive"
     assert "LiteRT has no kernel of IF (1), and no op pack declares one" in result.text
@@ -343,7 +343,7 @@ def test_a_tensor_is_that_of_the_part_that_computes_it() -> None:
     y = net.result(tensor(5, 7))
     net.graph.operator(CODE, [x], [y], custom_options={"by": 0.25})
     net.output(net.call("ABS", [y], tensor(5, 7)))
-    given = drawn(5, 7)
+    given = random_array(5, 7)
     examined, kept = kept_of(net, given)
     np.testing.assert_array_equal(kept[1], -given)
     np.testing.assert_array_equal(kept[2], shrunk(examined.entry.subgraph.operators[1], -given))
@@ -359,7 +359,7 @@ def test_a_part_keeps_what_is_inside_it_where_that_is_asked_for() -> None:
     y = net.result(tensor(5, 7))
     net.graph.operator(CODE, [x], [y], custom_options={"by": 0.25})
     net.output(y)
-    given = drawn(5, 7)
+    given = random_array(5, 7)
     _, kept = kept_of(net, given)
     expected = -given
     for index, function in enumerate((np.positive, np.exp, np.sqrt, np.sin), 1):

@@ -13,7 +13,7 @@ import pytest
 from onnx import helper
 
 from conformance.builder import ModelBuilder, quant
-from conformance.models import Net, constant, drawn, tensor
+from conformance.models import Net, constant, random_array, tensor
 from onnx_tflite_plugin import convert
 from onnx_tflite_plugin.errors import (
     InvalidInputs,
@@ -235,9 +235,9 @@ def test_importing_verify_imports_no_runtime() -> None:
 def test_images_of_dynamic_size_are_verified_at_the_size_of_images() -> None:
     """A file that stores a dynamic height and width as 1 has no pixel left after a window of 3 x 3."""
     model = Net()
-    window = constant(drawn(4, 3, 3, 3))
+    window = constant(random_array(4, 3, 3, 3))
     made = tensor(1, None, None, 4)
-    operands = [tensor(1, None, None, 3), window, constant(drawn(4))]
+    operands = [tensor(1, None, None, 3), window, constant(random_array(4))]
     model.output(model.call("CONV_2D", operands, made, padding="VALID", stride_h=1, stride_w=1))
     data = model.build()
     checked = verify(data, convert(data).proto)

@@ -12,8 +12,8 @@ import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.cases.control.loops import cases
-from conformance.models import Net, constant, drawn, tensor
-from conformance.weights import blocked
+from conformance.models import Net, constant, random_array, tensor
+from conformance.weights import block_weights
 from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import OnnxRuntime
@@ -35,10 +35,10 @@ CHANNELS = 32
 
 def conv(net: Net, x: int, spec_size: int, features: int, seed: str) -> int:
     """A 3 x 3 convolution of CHANNELS channels."""
-    w = constant(drawn(features, 3, 3, CHANNELS, seed=seed), "float32")
+    w = constant(random_array(features, 3, 3, CHANNELS, seed=seed), "float32")
     shape = tensor(1, spec_size, spec_size, features)
     return net.call(
-        "CONV_2D", [x, w, constant(drawn(features, seed=seed))], shape, padding="SAME", stride_w=1, stride_h=1
+        "CONV_2D", [x, w, constant(random_array(features, seed=seed))], shape, padding="SAME", stride_w=1, stride_h=1
     )
 
 
@@ -106,7 +106,7 @@ def test_an_operator_of_more_products_takes_longer_in_both() -> None:
         "MAX_POOL_2D", [many], tensor(1, 1, 1, 64), padding="VALID", stride_w=1, stride_h=1, filter_width=31,
         filter_height=31,
     )  # fmt: skip
-    w = constant(drawn(3, 64, seed="few"))
+    w = constant(random_array(3, 64, seed="few"))
     flat = net.call("RESHAPE", [pooled, constant([1, 64])], tensor(1, 64))
     net.output(net.call("FULLY_CONNECTED", [flat, w, None], tensor(1, 3)))
     data = net.build()
@@ -122,9 +122,9 @@ def test_weights_that_an_operator_makes_of_constants_come_with_their_reader() ->
     """Kernels prepare weights that they know; fed as an input they would be transposed at every run."""
     net = Net()
     x = net.input(tensor(1, 7, 11, CHANNELS))
-    halves = net.call("DEQUANTIZE", [constant(drawn(5, 3, 3, CHANNELS), "float16")], tensor(5, 3, 3, CHANNELS))
+    halves = net.call("DEQUANTIZE", [constant(random_array(5, 3, 3, CHANNELS), "float16")], tensor(5, 3, 3, CHANNELS))
     made = net.call(
-        "CONV_2D", [x, halves, constant(drawn(5))], tensor(1, 7, 11, 5), padding="SAME", stride_w=1, stride_h=1
+        "CONV_2D", [x, halves, constant(random_array(5))], tensor(1, 7, 11, 5), padding="SAME", stride_w=1, stride_h=1
     )
     net.output(made)
     graph = structure.read(net.build()).main
@@ -140,11 +140,11 @@ def test_scales_that_are_a_tensor_come_with_the_weights_of_a_part() -> None:
     net = Net()
     x = net.input(tensor(2, 96))
     scaled = net.call("ABS", [x], tensor(2, 96))
-    net.output(net.call("FULLY_CONNECTED", [scaled, blocked(net, (7, 96), 32), None], tensor(2, 7)))
+    net.output(net.call("FULLY_CONNECTED", [scaled, block_weights(net, (7, 96), 32), None], tensor(2, 7)))
     data = net.build()
     graph = structure.read(data).main
     part = cut_file(data, graph, [int(scaled)], [graph.outputs[0].index])
-    given = drawn(2, 96)
+    given = random_array(2, 96)
     (whole,) = LiteRT(data, "builtin").run([given])
     (alone,) = LiteRT(part, "builtin").run([np.abs(given)])
     assert whole.min() < whole.max()
@@ -191,7 +191,7 @@ def test_what_a_processor_chooses_as_the_model_loads_is_timed_with_its_operator(
     data = built(lambda net: net.conv(net.input(image(1, 13, 32, 3)), 32, (3, 3), 2))
     proto = otp.convert(data).proto
     assert "If" in {node.op_type for node in proto.graph.node}
-    times = node_times(proto, {"x0": drawn(1, 13, 32, 3, dtype="int8")}, 5)
+    times = node_times(proto, {"x0": random_array(1, 13, 32, 3, dtype="int8")}, 5)
     assert {node.operator for node in times if node.op_type in ("QLinearConv", "Reshape")} == {0}
 
 

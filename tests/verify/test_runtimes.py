@@ -15,7 +15,7 @@ from onnx import helper
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder
 from conformance.cases.state.variables import running_sum
-from conformance.models import Net, constant, drawn, tensor
+from conformance.models import Net, constant, random_array, tensor
 from onnx_tflite_plugin.errors import InconclusiveError, VerificationError
 from onnx_tflite_plugin.graph.metadata import TensorValue
 from onnx_tflite_plugin.host import Host
@@ -124,7 +124,7 @@ def test_every_tensor_is_kept_by_the_part_that_computes_it() -> None:
     entry = structure.entry(structure.read(data))
     own, _ = own_kernels(read(data), 0, [1], host, {CODE: twice})
     around = Around(data, "builtin", entry, Gaps(own), preserve=True)
-    given = drawn(2, 5)
+    given = random_array(2, 5)
     (result,) = around.run([given])
     absolute = np.abs(given)
     kept = around.tensors()
@@ -140,7 +140,7 @@ def test_what_an_operator_takes_of_constants_is_computed_first(kernels: str) -> 
     """XNNPACK dequantizes weights as it likes, and shows them to nobody."""
     net = Net()
     x = net.input(tensor(2, 5))
-    held = drawn(2, 5, dtype="int8")
+    held = random_array(2, 5, dtype="int8")
     weights = net.call("DEQUANTIZE", [constant(held, "int8", 0.5)], tensor(2, 5))
     negative = net.call("NEG", [weights], tensor(2, 5))
     absolute = net.call("ABS", [x], tensor(2, 5))
@@ -153,7 +153,7 @@ def test_what_an_operator_takes_of_constants_is_computed_first(kernels: str) -> 
     assert [piece if isinstance(piece, int) else sorted(piece.operators) for piece in around.pieces] == [
         [0, 1], [2], 3, [4],
     ]  # fmt: skip
-    given = drawn(2, 5, seed="x")
+    given = random_array(2, 5, seed="x")
     (result,) = around.run([given])
     dequantized = held.astype(np.float32) / 2
     np.testing.assert_allclose(result, np.abs(given) - dequantized * np.abs(given), rtol=1e-5)

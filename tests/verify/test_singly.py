@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 
 import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
-from conformance.models import Spec, constant, drawn, tensor
+from conformance.models import Spec, constant, random_array, tensor
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import verify
 from tests.helpers.passes_networks import Network, built, image
@@ -53,7 +53,7 @@ def saturated(net: Network) -> TensorRef:
 
 def shared(net: Network) -> TensorRef:
     """Weights of 8 bits, dequantized once for the rows of a table and for the product with its columns."""
-    stored = constant(drawn(23, 8, dtype="int8"), "int8", 0.01)
+    stored = constant(random_array(23, 8, dtype="int8"), "int8", 0.01)
     table = net.call("DEQUANTIZE", [stored], tensor(23, 8))
     rows = net.call("GATHER", [table, net.input(tensor(1, 5, dtype="int32", scale=0))], tensor(1, 5, 8), axis=0)
     return net.call("FULLY_CONNECTED", [rows, table, None], tensor(1, 5, 23), keep_num_dims=True)
@@ -79,7 +79,7 @@ def far_beyond_32_bits(net: Network) -> TensorRef:
 def alike(net: Network) -> TensorRef:
     """A sum times itself reshaped to the shape it has, which are one tensor in ONNX."""
     x = net.input(tensor(1, 2, 3, 5, 7))
-    summed = net.like("ADD", net.like("MAXIMUM", x, constant(drawn(7))), x)
+    summed = net.like("ADD", net.like("MAXIMUM", x, constant(random_array(7))), x)
     same = net.call("RESHAPE", [summed, constant(np.array([1, 2, 3, 5, 7], np.int32))], tensor(1, 2, 3, 5, 7))
     net.output(same)
     return net.like("MUL", same, summed)

@@ -11,7 +11,7 @@ from onnx import numpy_helper
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
-from conformance.models import Net, constant, drawn, tensor
+from conformance.models import Net, constant, random_array, tensor
 from onnx_tflite_plugin.source.model import Tensor
 from onnx_tflite_plugin.verify import LiteRT, verify
 from onnx_tflite_plugin.verify.runtimes import structure
@@ -51,7 +51,7 @@ def dynamic_range(bias: float = 0.3) -> bytes:
     """A product with int8 weights of float activations."""
     net = Net()
     x = net.input(tensor(3, 67))
-    weights = constant(drawn(31, 67, dtype="int8"), "int8", 0.01)
+    weights = constant(random_array(31, 67, dtype="int8"), "int8", 0.01)
     y = net.call("FULLY_CONNECTED", [x, weights, constant(np.full(31, bias, np.float32))], tensor(3, 31))
     net.output(net.call("TANH", [y], tensor(3, 31)))
     return net.build()
@@ -164,10 +164,10 @@ def test_weights_of_dynamic_range_operators_become_floats() -> None:
     data = dynamic_range(0.0)
     graph = structure.read(data).main
     product, last = (op.outputs[0].index for op in graph.operators)
-    given = drawn(3, 67, seed="x")
+    given = random_array(3, 67, seed="x")
     expanded = expand(data, graph, [graph.inputs[0].index], [], [product, last], floats=True)
     result, _ = LiteRT(expanded, "builtin").run([given])
-    weights = drawn(31, 67, dtype="int8").astype(np.float32) * np.float32(0.01)
+    weights = random_array(31, 67, dtype="int8").astype(np.float32) * np.float32(0.01)
     np.testing.assert_allclose(result, given @ weights.T, rtol=1e-4, atol=1e-5)
 
 
@@ -236,7 +236,7 @@ def test_an_integer_network_with_every_submodel_right_agrees() -> None:
         g.input("x", (3, 17), "int8", quantization=quant(0.02, 3)),
         g.tensor("y", (3, 5), "int8", quantization=quant(0.1, -7)),
     )
-    w = g.constant("w", drawn(5, 17, dtype="int8"), quantization=quant(0.01, 0))
+    w = g.constant("w", random_array(5, 17, dtype="int8"), quantization=quant(0.01, 0))
     b = g.constant("b", np.arange(5, dtype=np.int32) * 100, quantization=quant(0.0002, 0))
     g.operator("FULLY_CONNECTED", [x, w, b], [y])
     g.output(y)

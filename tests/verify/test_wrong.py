@@ -10,7 +10,7 @@ from onnx import helper, numpy_helper
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, TensorRef
 from conformance.cases.state.variables import Memory, running_sum
-from conformance.models import Spec, constant, drawn, tensor
+from conformance.models import Spec, constant, random_array, tensor
 from conformance.weights import bias
 from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.source.model import Array
@@ -26,19 +26,19 @@ from tests.helpers.wrong_models import Wrong, forgotten, integers, of_size, repl
 def classes(net: Network) -> TensorRef:
     """An int8 softmax of a thousand classes, which are all about equally likely."""
     x = net.input(Spec((1, 16), "int8", 0.1, 3))
-    w = constant(drawn(1000, 16, dtype="int8"), "int8", 0.01, 0)
+    w = constant(random_array(1000, 16, dtype="int8"), "int8", 0.01, 0)
     y = net.call("FULLY_CONNECTED", [x, w, bias(net.spec(x), w, 1000, "int32", 16)], Spec((1, 1000), "int8", 0.02, -3))
     return net.call("SOFTMAX", [y], Spec((1, 1000), "int8", 1 / 256, -128), beta=1.0)
 
 
 def table(net: Network) -> TensorRef:
     ids = net.input(Spec((1, 29), "int32", name="ids"))
-    return net.call("GATHER", [constant(drawn(3001, 7), "float32"), ids], Spec((1, 29, 7)), axis=0)
+    return net.call("GATHER", [constant(random_array(3001, 7), "float32"), ids], Spec((1, 29, 7)), axis=0)
 
 
 def bounded(net: Network) -> TensorRef:
     x = net.input(image(1, 5, 7, 3, dtype="float32"))
-    w = constant(drawn(4, 1, 1, 3) * 0.3, "float32")
+    w = constant(random_array(4, 1, 1, 3) * 0.3, "float32")
     y = net.call(
         "CONV_2D", [x, w, constant(np.zeros(4), "float32")], Spec((1, 5, 7, 4)), fused_activation_function="RELU6",
         padding="SAME", stride_h=1, stride_w=1,
@@ -49,7 +49,7 @@ def bounded(net: Network) -> TensorRef:
 def dynamic(net: Network) -> TensorRef:
     """Weights of int8 under floats: a bias of little more than 1 % of what comes out."""
     x = net.input(tensor(3, 257))
-    w = constant(drawn(31, 257, dtype="int8"), "int8", 0.02, 0)
+    w = constant(random_array(31, 257, dtype="int8"), "int8", 0.02, 0)
     held = np.where(np.arange(31) % 2, 0.7, -0.7)
     return net.call("FULLY_CONNECTED", [x, w, constant(held, "float32")], Spec((3, 31)))
 

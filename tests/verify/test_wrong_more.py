@@ -15,7 +15,7 @@ from conformance.builder import TensorRef
 from conformance.cases.control.branches import image as branches
 from conformance.cases.fusions.normalization import keras
 from conformance.cases.state.variables import Memory, remembered, running_sum
-from conformance.models import Net, Spec, constant, drawn, tensor
+from conformance.models import Net, Spec, constant, random_array, tensor
 from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.verify import verify
@@ -36,7 +36,9 @@ def normalized(net: Network) -> TensorRef:
 
 def slopes(net: Network) -> TensorRef:
     x = net.input(image(1, 5, 7, 3, dtype="float32"))
-    return net.call("PRELU", [net.conv(x, 4, (1, 1)), constant(drawn(1, 1, 4, low=0.2, high=0.25))], Spec((1, 5, 7, 4)))
+    return net.call(
+        "PRELU", [net.conv(x, 4, (1, 1)), constant(random_array(1, 1, 4, low=0.2, high=0.25))], Spec((1, 5, 7, 4))
+    )
 
 
 def remainders(net: Network) -> TensorRef:
@@ -54,7 +56,7 @@ def first_of_equals(net: Network) -> TensorRef:
 
 def rows_of_two(net: Network) -> TensorRef:
     ids = net.input(Spec((1, 29), "int32", name="ids"))
-    return net.call("GATHER", [constant(drawn(307, 7), "float32"), ids], Spec((1, 29, 7)), axis=0)
+    return net.call("GATHER", [constant(random_array(307, 7), "float32"), ids], Spec((1, 29, 7)), axis=0)
 
 
 def resized(net: Network) -> TensorRef:

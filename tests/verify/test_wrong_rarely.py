@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 
 import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
-from conformance.models import Net, Spec, constant, drawn
+from conformance.models import Net, Spec, constant, random_array
 from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import verify
@@ -83,15 +83,15 @@ def its_sizes(net: Net) -> tuple[TensorRef, TensorRef]:
 def prices(net: Net) -> TensorRef:
     """Two columns that are a 100,000th of the others."""
     x = net.call("TANH", [net.input(Spec((11, 16)))], Spec((11, 16)))
-    weights = drawn(5, 16) * np.array([1e5, 1e5, 1e5, 1, 1])[:, None]
+    weights = random_array(5, 16) * np.array([1e5, 1e5, 1e5, 1, 1])[:, None]
     return net.call("FULLY_CONNECTED", [x, constant(weights, "float32"), None], Spec((11, 5)))
 
 
 def boxes(net: Net) -> TensorRef:
     """Places in pixels beside scores that are all near 0, as those of noise are."""
     x = net.input(Spec((1, 11, 16)))
-    places = constant(drawn(4, 16) * 100, "float32"), None
-    scores = constant(drawn(7, 16) * 0.1, "float32"), constant(np.full(7, -6.0), "float32")
+    places = constant(random_array(4, 16) * 100, "float32"), None
+    scores = constant(random_array(7, 16) * 0.1, "float32"), constant(np.full(7, -6.0), "float32")
     one, other = (
         net.call("FULLY_CONNECTED", [x, *given], Spec((1, 11, n)), keep_num_dims=True)
         for given, n in ((places, 4), (scores, 7))

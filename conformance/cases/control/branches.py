@@ -9,10 +9,10 @@ import numpy as np
 
 from conformance.builder import GraphBuilder, TensorRef
 from conformance.case import EVERY_OPSET, Case
-from conformance.cases.control.loops import added, called, doubled, grown, like, loop, taken
+from conformance.cases.control.loops import add_to_variable, append_rows, call_like, double, like, loop, loop_inputs
 from conformance.cases.state.variables import Memory, Variable, remembering
 from conformance.lstms import STEP, Lstm
-from conformance.models import Net, Spec, constant, drawn, net, tensor
+from conformance.models import Net, Spec, constant, net, random_array, tensor
 
 Branch = Callable[[GraphBuilder, Sequence[TensorRef]], Sequence[TensorRef]]
 ASKED = Spec((), "bool", name="asked")
@@ -25,35 +25,38 @@ X = tensor(2, 3)
 def cases() -> Iterator[Case]:
     for dtype in ("float32", "int8", "uint8", "int16", "int32", "int64", "bool"):
         yield either(
-            f"{dtype}, as it is or added up", [tensor(2, 3, dtype=dtype)], [handed_on, sums(dtype)], dtype=dtype
+            f"{dtype}, as it is or added up", [tensor(2, 3, dtype=dtype)], [pass_through, sums(dtype)], dtype=dtype
         )
-    yield either("float32 with an answer of one axis", [X], [doubled, negated], asked=Spec((1,), "bool", name="asked"))
-    yield either("every opset", [X], [doubled, negated], opsets=EVERY_OPSET)
+    yield either("float32 with an answer of one axis", [X], [double, negate], asked=Spec((1,), "bool", name="asked"))
+    yield either("every opset", [X], [double, negate], opsets=EVERY_OPSET)
     yield from both("IF", either, 2)
     for dtype in ("float32", "int8", "uint8", "int16", "int32", "int64"):
-        yield one_of(f"{dtype}, of three", [tensor(2, 3, dtype=dtype)], [handed_on, sums(dtype), third], dtype=dtype)
-    yield one_of("every opset", [X], [doubled, negated, handed_on], opsets=EVERY_OPSET)
-    yield one_of("one branch only", [X], [doubled])
-    yield one_of("an index of one axis", [X], [doubled, negated], asked=Spec((1,), "int32", name="index"))
+        yield one_of(f"{dtype}, of three", [tensor(2, 3, dtype=dtype)], [pass_through, sums(dtype), third], dtype=dtype)
+    yield one_of("every opset", [X], [double, negate, pass_through], opsets=EVERY_OPSET)
+    yield one_of("one branch only", [X], [double])
+    yield one_of("an index of one axis", [X], [double, negate], asked=Spec((1,), "int32", name="index"))
     yield from both("STABLEHLO_CASE", one_of, 3)
     other = {"refused": "different quantization parameters inside and outside"}
     yield one_of(
-        "int8, of other parameters inside", [tensor(2, 3, dtype="int8")], [rescaled, handed_on], dtype="int8", **other
+        "int8, of other parameters inside", [tensor(2, 3, dtype="int8")], [rescale, pass_through], dtype="int8", **other
     )
 
 
 def both(op: str, case: Callable[..., Case], n: int) -> Iterator[Case]:
     """Yield the cases that IF and STABLEHLO_CASE share, with ``n`` branches."""
-    rest: list[Branch] = [doubled] * (n - 1)
-    yield case("two results that change places", [X, X], [exchanged, *[handed_on] * (n - 1)])
+    rest: list[Branch] = [double] * (n - 1)
+    yield case("two results that change places", [X, X], [negate_and_swap, *[pass_through] * (n - 1)])
     yield case("an operand that a branch leaves alone", [X, tensor(2, 3)], [first, *[second] * (n - 1)], results=[X])
-    yield case("a branch of constants", [X], [fixed, *rest])
+    yield case("a branch of constants", [X], [fixed_value, *rest])
     yield case(
-        "another shape in each branch", [tensor(1, 3)], [grown, *[handed_on] * (n - 1)], results=[tensor(None, 3)]
+        "another shape in each branch",
+        [tensor(1, 3)],
+        [append_rows, *[pass_through] * (n - 1)],
+        results=[tensor(None, 3)],
     )
     yield net(op, "an image between convolutions", image(op, n), transposes=2, **runs_of(op))
-    yield net(op, "a convolution in a branch", convolved(op, n, "float32"), **runs_of(op))
-    yield net(op, "an int8 convolution in a branch", convolved(op, n, "int8"), dtype="int8", **runs_of(op))
+    yield net(op, "a convolution in a branch", conv_branches(op, n, "float32"), **runs_of(op))
+    yield net(op, "an int8 convolution in a branch", conv_branches(op, n, "int8"), dtype="int8", **runs_of(op))
     if op == "IF":
         yield net(op, "one inside the other", nested(op, n), **runs_of(op))
         yield net(op, "a branch that changes a variable and gives no numbers", counting(op, n, 0), **runs_of(op))
@@ -87,7 +90,7 @@ def branching(
     """One operator of the current subgraph, each of its branches a subgraph."""
     graphs = [model.model.subgraph(f"branch {k}") for k in range(len(branches))]
     for graph, branch in zip(graphs, branches, strict=True):
-        graph.output(*branch(graph, taken(graph, specs)))
+        graph.output(*branch(graph, loop_inputs(graph, specs)))
     outputs = [model.result(Spec(spec.shape, spec.dtype, spec.scale, spec.zero_point)) for spec in results or specs]
     options: dict[str, Any] = {"branch_subgraph_indices": [graph.index for graph in graphs]}
     if op == "IF":
@@ -131,47 +134,47 @@ def one_of(name: str, specs: Sequence[Spec], branches: Sequence[Branch], **case:
 # --- branches ---------------------------------------------------------------------------------
 
 
-def handed_on(_graph: GraphBuilder, values: Sequence[TensorRef]) -> Sequence[TensorRef]:
+def pass_through(_graph: GraphBuilder, values: Sequence[TensorRef]) -> Sequence[TensorRef]:
     return values
 
 
 def sums(dtype: str) -> Branch:
-    return negation if dtype == "bool" else doubled
+    return negation if dtype == "bool" else double
 
 
 def negation(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
-    return [called(graph, "LOGICAL_NOT", values, values[0])]
+    return [call_like(graph, "LOGICAL_NOT", values, values[0])]
 
 
-def negated(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
-    return [called(graph, "NEG", values, values[0])]
+def negate(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+    return [call_like(graph, "NEG", values, values[0])]
 
 
 def third(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
-    return doubled(graph, doubled(graph, values))
+    return double(graph, double(graph, values))
 
 
-def rescaled(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+def rescale(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
     spec = tensor(2, 3, dtype="int8", scale=0.1)
     y = graph.tensor("rescaled", (2, 3), "int8", quantization=spec.quantization)
     graph.operator("ADD", [values[0], values[0]], [y])
     return [y]
 
 
-def exchanged(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
-    return [called(graph, "NEG", [values[1]], values[1]), values[0]]
+def negate_and_swap(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+    return [call_like(graph, "NEG", [values[1]], values[1]), values[0]]
 
 
 def first(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
-    return doubled(graph, values[:1])
+    return double(graph, values[:1])
 
 
 def second(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
-    return negated(graph, values[1:])
+    return negate(graph, values[1:])
 
 
-def fixed(graph: GraphBuilder, _values: Sequence[TensorRef]) -> list[TensorRef]:
-    return [graph.constant("fixed", drawn(2, 3))]
+def fixed_value(graph: GraphBuilder, _values: Sequence[TensorRef]) -> list[TensorRef]:
+    return [graph.constant("fixed", random_array(2, 3))]
 
 
 # --- several operators ------------------------------------------------------------------------
@@ -181,22 +184,24 @@ def image(op: str, n: int) -> Callable[[Net], None]:
     spec = tensor(2, 5, 7, 3)
 
     def row(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
-        return [called(graph, "ADD", [values[0], graph.constant("row", drawn(7, 1))], values[0])]
+        return [call_like(graph, "ADD", [values[0], graph.constant("row", random_array(7, 1))], values[0])]
 
     def draw(model: Net) -> None:
         asked = model.input(asking(op))
-        (result,) = branching(model, op, asked, [model.plumbed(spec)], [spec], [row, *[handed_on] * (n - 1)])
-        model.output(model.drained(result))
+        (result,) = branching(
+            model, op, asked, [model.input_through_conv(spec)], [spec], [row, *[pass_through] * (n - 1)]
+        )
+        model.output(model.output_through_conv(result))
 
     return draw
 
 
-def convolved(op: str, n: int, dtype: str) -> Callable[[Net], None]:
+def conv_branches(op: str, n: int, dtype: str) -> Callable[[Net], None]:
     """Its products are in the branch, which ONNX Runtime's fusions look into."""
     spec = tensor(2, 5, 7, 3, dtype=dtype)
 
     def convolution(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
-        weights = drawn(3, 2, 2, 3, dtype=dtype, seed="w")
+        weights = random_array(3, 2, 2, 3, dtype=dtype, seed="w")
         scale = constant(weights, None, None if dtype == "float32" else 0.0041).quantization
         bias = graph.constant("b", np.zeros(3, "float32" if dtype == "float32" else "int32"))
         operands = [values[0], graph.constant("w", weights, quantization=scale), bias]
@@ -206,7 +211,7 @@ def convolved(op: str, n: int, dtype: str) -> Callable[[Net], None]:
 
     def draw(model: Net) -> None:
         asked, x = model.input(asking(op)), model.input(spec)
-        model.output(*branching(model, op, asked, [x], [spec], [convolution, *[handed_on] * (n - 1)]))
+        model.output(*branching(model, op, asked, [x], [spec], [convolution, *[pass_through] * (n - 1)]))
 
     return draw
 
@@ -216,10 +221,10 @@ def counting(op: str, n: int, size: int = 3) -> Callable[[Net], None]:
     spec, made = tensor(3), tensor(size)
 
     def adding(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
-        added(graph, Variable(graph).handle, values[0])
-        return shortened(graph, values)
+        add_to_variable(graph, Variable(graph).handle, values[0])
+        return drop_first(graph, values)
 
-    def shortened(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+    def drop_first(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
         begin, sizes = (graph.constant(name, np.array([k], np.int32)) for name, k in (("begin", 0), ("size", size)))
         y = graph.tensor("shortened", (size,))
         graph.operator("SLICE", [values[0], begin, sizes], [y])
@@ -229,7 +234,7 @@ def counting(op: str, n: int, size: int = 3) -> Callable[[Net], None]:
     def draw(model: Memory) -> None:
         state = model.variable(spec, np.zeros(3))
         asked, before = model.input(asking(op)), model.read(state, spec)
-        branches: list[Branch] = [adding, *[lambda graph, values: shortened(graph, negated(graph, values))] * (n - 1)]
+        branches: list[Branch] = [adding, *[lambda graph, values: drop_first(graph, negate(graph, values))] * (n - 1)]
         (result,) = branching(model, op, asked, [model.input(spec)], [spec], branches, [made])
         model.output(before, result, model.read(state, spec))
 
@@ -243,7 +248,7 @@ def nested(op: str, n: int) -> Callable[[Net], None]:
         specs = [asking(op), X]
 
         def twice(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
-            return doubled(graph, values[1:])
+            return double(graph, values[1:])
 
         def inner(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
             within = Net()
@@ -263,10 +268,10 @@ def looping(op: str, n: int) -> Callable[[Net], None]:
             net_inside = Net()
             net_inside.model, net_inside.graph = model.model, graph
             plan = graph.constant("plan", np.array([True, True, True, False, False]))
-            return loop(net_inside, values, [X], doubled, plan=plan)
+            return loop(net_inside, values, [X], double, plan=plan)
 
         asked = model.input(asking(op))
-        model.output(*branching(model, op, asked, [model.input(X)], [X], [inner, *[negated] * (n - 1)]))
+        model.output(*branching(model, op, asked, [model.input(X)], [X], [inner, *[negate] * (n - 1)]))
 
     return draw
 
@@ -280,7 +285,7 @@ def inside(op: str, n: int) -> Callable[[Net], None]:
         def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
             net_inside = Net()
             net_inside.model, net_inside.graph = model.model, graph
-            (result,) = branching(net_inside, op, values[0], values[1:], [X], [doubled, *[negated] * (n - 1)])
+            (result,) = branching(net_inside, op, values[0], values[1:], [X], [double, *[negate] * (n - 1)])
             return [values[0], result]
 
         refs = [model.input(question), model.input(X)]
@@ -302,6 +307,6 @@ def remembering_cell(op: str, n: int) -> Callable[[Net], None]:
             return [Lstm(op=STEP, inputs=11).call(net_inside, values[0])]
 
         asked = model.input(asking(op))
-        model.output(*branching(model, op, asked, [model.input(spec)], [spec], [cell, *[negated] * (n - 1)]))
+        model.output(*branching(model, op, asked, [model.input(spec)], [spec], [cell, *[negate] * (n - 1)]))
 
     return draw

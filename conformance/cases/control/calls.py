@@ -6,21 +6,21 @@ from collections.abc import Iterator
 
 from conformance.case import Case
 from conformance.cases.state.variables import Memory, Variable, remembering
-from conformance.models import drawn, net, tensor
+from conformance.models import net, random_array, tensor
 
 
 def cases() -> Iterator[Case]:
-    yield net("CALL_ONCE", "initial values computed by operators", computed)
+    yield net("CALL_ONCE", "initial values computed by operators", computed_initial_value)
     yield net("CALL_ONCE", "a variable that is only read", only_read)
-    yield net("CALL_ONCE", "a second one", called_twice)
+    yield net("CALL_ONCE", "a second one", two_calls)
 
 
 @remembering
-def computed(model: Memory) -> None:
+def computed_initial_value(model: Memory) -> None:
     """The initial value is the sum of two constants, reshaped."""
     spec = tensor(2, 3)
     setup = model.model.subgraph("set up")
-    parts = [setup.constant(name, drawn(6, seed=name)) for name in ("a", "b")]
+    parts = [setup.constant(name, random_array(6, seed=name)) for name in ("a", "b")]
     flat, result = setup.tensor("sum", (6,)), setup.tensor("made", (2, 3))
     setup.operator("ADD", parts, [flat])
     setup.operator("RESHAPE", [flat, setup.constant("shape", [2, 3])], [result])
@@ -35,14 +35,14 @@ def computed(model: Memory) -> None:
 @remembering
 def only_read(model: Memory) -> None:
     spec = tensor(2, 3)
-    state = model.variable(spec, drawn(2, 3))
+    state = model.variable(spec, random_array(2, 3))
     model.output(model.call("ADD", [model.read(state, spec), spec], spec))
 
 
 @remembering
-def called_twice(model: Memory) -> None:
+def two_calls(model: Memory) -> None:
     spec = tensor(2, 3)
-    states = [model.variable(spec, drawn(2, 3, seed=name), name) for name in ("first", "second")]
+    states = [model.variable(spec, random_array(2, 3, seed=name), name) for name in ("first", "second")]
     a, b = (model.read(state, spec) for state in states)
     total = model.call("ADD", [a, spec], spec)
     states[0].assign(total)

@@ -8,7 +8,7 @@ import numpy as np
 
 from conformance.builder import GraphBuilder, TensorRef
 from conformance.case import Case
-from conformance.models import Net, Spec, constant, drawn, net, tensor
+from conformance.models import Net, Spec, constant, net, random_array, tensor
 
 OP = "STABLEHLO_COMPOSITE"
 IMAGE = (2, 5, 7, 3)
@@ -18,32 +18,34 @@ Body = Callable[[GraphBuilder, list[TensorRef]], list[TensorRef]]
 def cases() -> Iterator[Case]:
     for dtype in ("float32", "int8", "uint8", "int16", "int32"):
         x = tensor(*IMAGE, dtype=dtype)
-        yield composed(f"{dtype}, a sum", [x, x], [x], summed, dtype=dtype)
+        yield composite_case(f"{dtype}, a sum", [x, x], [x], add_operands, dtype=dtype)
     yield net(OP, "int8 between convolutions", between, dtype="int8", transposes=2)
     yield net(OP, "a name used twice", twice)
     yield net(OP, "one within another", within)
     x, y = tensor(2, 3), tensor(3)
-    yield composed("two results", [x, y], [x, x], lambda body, v: [*summed(body, v), negated(body, v[0])])
-    yield composed("a constant operand", [x, constant(drawn(3))], [x], summed)
-    yield composed("a result that is an operand", [x, y], [x, x], lambda body, v: [v[0], *summed(body, v)])
-    yield composed(
+    yield composite_case("two results", [x, y], [x, x], lambda body, v: [*add_operands(body, v), negate(body, v[0])])
+    yield composite_case("a constant operand", [x, constant(random_array(3))], [x], add_operands)
+    yield composite_case("a result that is an operand", [x, y], [x, x], lambda body, v: [v[0], *add_operands(body, v)])
+    yield composite_case(
         "a result that is a constant",
         [x, y],
         [x, x],
-        lambda body, v: [body.constant("fixed", drawn(2, 3)), *summed(body, v)],
+        lambda body, v: [body.constant("fixed", random_array(2, 3)), *add_operands(body, v)],
     )
-    yield composed("a dynamic size", [tensor(None, 3), y], [tensor(None, 3)], summed)
-    yield composed("sizes that its decomposition does not know", [x, y], [x], summed, inner=[tensor(None, 3), y])
-    yield composed("an operand it has no use for", [x, y], [x], lambda body, v: [negated(body, v[0])])
+    yield composite_case("a dynamic size", [tensor(None, 3), y], [tensor(None, 3)], add_operands)
+    yield composite_case(
+        "sizes that its decomposition does not know", [x, y], [x], add_operands, inner=[tensor(None, 3), y]
+    )
+    yield composite_case("an operand it has no use for", [x, y], [x], lambda body, v: [negate(body, v[0])])
 
 
-def negated(body: GraphBuilder, x: TensorRef) -> TensorRef:
+def negate(body: GraphBuilder, x: TensorRef) -> TensorRef:
     y = body.tensor("negated", x.shape, x.dtype)
     body.operator("NEG", [x], [y])
     return y
 
 
-def summed(body: GraphBuilder, values: list[TensorRef]) -> list[TensorRef]:
+def add_operands(body: GraphBuilder, values: list[TensorRef]) -> list[TensorRef]:
     """The sum of two operands, like the first."""
     fields = body.tensors[values[0]].fields
     y = body.tensor(
@@ -66,14 +68,14 @@ def decomposition(model: Net, specs: list[Spec], body: Body) -> int:
     return graph.index
 
 
-def placed(model: Net, index: int, refs: list[TensorRef], outputs: list[Spec]) -> list[TensorRef]:
+def call_composite(model: Net, index: int, refs: list[TensorRef], outputs: list[Spec]) -> list[TensorRef]:
     results = [model.result(spec) for spec in outputs]
     options = {"decomposition_subgraph_index": index, "composite_attributes": {"epsilon": 1e-6, "axes": [1, 2]}}
     model.graph.operator("COMPOSITE.test.thing", refs, results, options)
     return results
 
 
-def composed(
+def composite_case(
     name: str,
     specs: list[Spec],
     outputs: list[Spec],
@@ -84,7 +86,7 @@ def composed(
 ) -> Case:
     def draw(model: Net) -> None:
         index = decomposition(model, inner or specs, body)
-        model.output(*placed(model, index, [model.place(spec) for spec in specs], outputs))
+        model.output(*call_composite(model, index, [model.place(spec) for spec in specs], outputs))
 
     return net(OP, name, draw, dtype=dtype)
 
@@ -92,22 +94,22 @@ def composed(
 def between(model: Net) -> None:
     """Build an inlined composite between convolutions: no Transpose is left and quantized values stay quantized."""
     x = tensor(*IMAGE, dtype="int8")
-    index = decomposition(model, [x, x], summed)
-    ref = model.plumbed(x)
-    model.output(model.drained(placed(model, index, [ref, ref], [x])[0]))
+    index = decomposition(model, [x, x], add_operands)
+    ref = model.input_through_conv(x)
+    model.output(model.output_through_conv(call_composite(model, index, [ref, ref], [x])[0]))
 
 
 def twice(model: Net) -> None:
     x = tensor(2, 3)
-    index = decomposition(model, [x, x], summed)
+    index = decomposition(model, [x, x], add_operands)
     ref = model.input(x)
-    (first,) = placed(model, index, [ref, ref], [x])
-    model.output(*placed(model, index, [first, ref], [x]))
+    (first,) = call_composite(model, index, [ref, ref], [x])
+    model.output(*call_composite(model, index, [first, ref], [x]))
 
 
 def within(model: Net) -> None:
     x = tensor(2, 3)
-    innermost = decomposition(model, [x, x], summed)
+    innermost = decomposition(model, [x, x], add_operands)
 
     def body(graph: GraphBuilder, values: list[TensorRef]) -> list[TensorRef]:
         y = graph.tensor("within", (2, 3))
@@ -117,7 +119,7 @@ def within(model: Net) -> None:
             [y],
             {"decomposition_subgraph_index": innermost, "composite_attributes": {"depth": 2}},
         )
-        return summed(graph, [y, values[1]])
+        return add_operands(graph, [y, values[1]])
 
     index = decomposition(model, [x, x], body)
-    model.output(*placed(model, index, [model.input(x), model.input(x)], [x]))
+    model.output(*call_composite(model, index, [model.input(x), model.input(x)], [x]))

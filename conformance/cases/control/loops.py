@@ -10,7 +10,7 @@ import numpy as np
 from conformance.builder import GraphBuilder, TensorRef, quant
 from conformance.case import Case
 from conformance.cases.state.variables import Memory, Variable, remembering
-from conformance.models import Net, Spec, constant, drawn, net, tensor
+from conformance.models import Net, Spec, constant, net, random_array, tensor
 
 PLAN = tensor(5, dtype="bool", name="plan")  # whether to go on, one entry an iteration: what a loop counts with
 RESET = {"state": "reset"}
@@ -19,36 +19,42 @@ STEPS = [{"plan": np.array([True] * k + [False] * (5 - k))} for k in (2, 0, 5, 1
 
 def cases() -> Iterator[Case]:
     for dtype in ("float32", "int8", "uint8", "int32"):
-        yield looped(f"{dtype}, a running sum", [tensor(2, 3, dtype=dtype)], doubled, dtype=dtype)
+        yield loop_case(f"{dtype}, a running sum", [tensor(2, 3, dtype=dtype)], double, dtype=dtype)
     x = tensor(2, 3)
-    yield looped("values captured from outside", [x, tensor(3), tensor(2, 1)], captured)
-    yield looped("values that change places", [x, x, x], exchanged)
-    yield looped("values that are overtaken", [x, x, x], overtaken)
-    yield looped(
+    yield loop_case("values captured from outside", [x, tensor(3), tensor(2, 1)], captures)
+    yield loop_case("values that change places", [x, x, x], rotate_and_negate)
+    yield loop_case("values that are overtaken", [x, x, x], overtaken)
+    yield loop_case(
         "a value that nothing in the body uses",
         [x, tensor(4)],
-        lambda body, values: [summed(body, values[0], values[0]), values[1]],
+        lambda body, values: [add(body, values[0], values[0]), values[1]],
     )
-    yield looped(
-        "a value that the body replaces by a constant", [x], lambda body, values: [body.constant("fixed", drawn(2, 3))]
+    yield loop_case(
+        "a value that the body replaces by a constant",
+        [x],
+        lambda body, values: [body.constant("fixed", random_array(2, 3))],
     )
-    yield looped("a value that grows", [tensor(1, 3)], grown, results=[tensor(None, 3)])
-    yield net("WHILE", "a number made before and handed on", made_before, given=STEPS)
+    yield loop_case("a value that grows", [tensor(1, 3)], append_rows, results=[tensor(None, 3)])
+    yield net("WHILE", "a number made before and handed on", unranked_before_loop, given=STEPS)
     yield net("WHILE", "an image between convolutions", image, given=STEPS, transposes=2)
     for dtype in ("float32", "int8"):
-        inside = partial(filtered, dtype)
+        inside = partial(filter_in_loop, dtype)
         yield net("WHILE", f"{dtype}, a convolution inside", inside, dtype=dtype, given=STEPS, transposes=2)
-    yield net("WHILE", "images that change places", swapped, given=STEPS, transposes=4)
-    yield net("WHILE", "a variable that the body changes", counted, given=STEPS)
-    yield net("WHILE", "a variable that the body changes, every run anew", counted, given=STEPS, options=RESET)
-    yield net("WHILE", "a variable whose handle is carried", carried, given=STEPS)
-    yield net("WHILE", "a variable that only the body knows", hidden, given=STEPS)
-    yield net("WHILE", "a layer of which the body uses its variable tensor alone", left_behind, given=STEPS)
+    yield net("WHILE", "images that change places", swap_images, given=STEPS, transposes=4)
+    yield net("WHILE", "a variable that the body changes", count_in_body, given=STEPS)
+    yield net("WHILE", "a variable that the body changes, every run anew", count_in_body, given=STEPS, options=RESET)
+    yield net("WHILE", "a variable whose handle is carried", variable_handle_carried, given=STEPS)
+    yield net("WHILE", "a variable that only the body knows", variable_of_body, given=STEPS)
+    yield net("WHILE", "a layer of which the body uses its variable tensor alone", rnn_state_in_body, given=STEPS)
     yield net("WHILE", "one inside the other", nested, given=STEPS[:2])
     starts = [{"n": np.float32(n)} for n in (0, 5, 20)]
-    yield net("WHILE", "a condition that is a loop", partial(asked, 1), given=starts)
-    yield net("WHILE", "a condition that is a loop, whose condition is one", partial(asked, 2), given=starts)
-    yield net("WHILE", "a condition that is a loop and changes a variable, as the body does", remembered, given=starts)
+    yield net("WHILE", "a condition that is a loop", partial(loop_in_condition, 1), given=starts)
+    yield net(
+        "WHILE", "a condition that is a loop, whose condition is one", partial(loop_in_condition, 2), given=starts
+    )
+    yield net(
+        "WHILE", "a condition that is a loop and changes a variable, as the body does", count_evaluations, given=starts
+    )
 
 
 Body = Callable[[GraphBuilder, Sequence[TensorRef]], Sequence[TensorRef]]
@@ -62,14 +68,16 @@ def like(graph: GraphBuilder, ref: TensorRef, name: str) -> TensorRef:
     )
 
 
-def called(graph: GraphBuilder, code: str, inputs: Sequence[TensorRef], of: TensorRef, **options: object) -> TensorRef:
+def call_like(
+    graph: GraphBuilder, code: str, inputs: Sequence[TensorRef], of: TensorRef, **options: object
+) -> TensorRef:
     y = like(graph, of, f"{code}{len(graph.tensors)}")
     graph.operator(code, inputs, [y], options)
     return y
 
 
-def summed(graph: GraphBuilder, a: TensorRef, b: TensorRef) -> TensorRef:
-    return called(graph, "ADD", [a, b], a)
+def add(graph: GraphBuilder, a: TensorRef, b: TensorRef) -> TensorRef:
+    return call_like(graph, "ADD", [a, b], a)
 
 
 def loop(
@@ -86,13 +94,13 @@ def loop(
     """
     carried = [PLAN, *(results or specs)]
     cond, inner = model.model.subgraph("cond"), model.model.subgraph("body")
-    asked, *_ = taken(cond, carried)
+    asked, *_ = loop_inputs(cond, carried)
     go_on = cond.tensor("go on", (), "bool")
     first = [cond.constant(name, [value]) for name, value in (("begin", 0), ("end", 1), ("stride", 1))]
     cond.operator("STRIDED_SLICE", [asked, *first], [go_on], {"shrink_axis_mask": 1})
     cond.output(go_on)
-    left, *values = taken(inner, carried)
-    inner.output(shortened(inner, left), *body(inner, values))
+    left, *values = loop_inputs(inner, carried)
+    inner.output(drop_first_entry(inner, left), *body(inner, values))
     plan = model.input(PLAN) if plan is None else plan
     outputs = [model.result(Spec(spec.shape, spec.dtype, spec.scale, spec.zero_point)) for spec in carried]
     options = {"cond_subgraph_index": cond.index, "body_subgraph_index": inner.index}
@@ -100,14 +108,14 @@ def loop(
     return outputs[1:]
 
 
-def taken(graph: GraphBuilder, carried: Sequence[Spec]) -> list[TensorRef]:
+def loop_inputs(graph: GraphBuilder, carried: Sequence[Spec]) -> list[TensorRef]:
     """The subgraph's inputs: all values carried."""
     return [
         graph.input(f"v{k}", spec.shape, spec.dtype, quantization=spec.quantization) for k, spec in enumerate(carried)
     ]
 
 
-def shortened(graph: GraphBuilder, plan: TensorRef) -> TensorRef:
+def drop_first_entry(graph: GraphBuilder, plan: TensorRef) -> TensorRef:
     """The plan without its first entry, and no at the end."""
     rest = graph.tensor("rest", (4,), "bool")
     begin, end, stride = (graph.constant(name, [value]) for name, value in (("from", 1), ("to", 5), ("by", 1)))
@@ -117,7 +125,9 @@ def shortened(graph: GraphBuilder, plan: TensorRef) -> TensorRef:
     return longer
 
 
-def looped(name: str, specs: Sequence[Spec], body: Body, results: Sequence[Spec] | None = None, **case: object) -> Case:
+def loop_case(
+    name: str, specs: Sequence[Spec], body: Body, results: Sequence[Spec] | None = None, **case: object
+) -> Case:
     def draw(model: Net) -> None:
         refs = [model.input(spec) for spec in specs]
         model.output(*loop(model, refs, specs, body, results))
@@ -125,40 +135,40 @@ def looped(name: str, specs: Sequence[Spec], body: Body, results: Sequence[Spec]
     return net("WHILE", name, draw, **{"given": STEPS, **case})
 
 
-def doubled(body: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
-    return [summed(body, values[0], values[0])]
+def double(body: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+    return [add(body, values[0], values[0])]
 
 
-def captured(body: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+def captures(body: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
     x, row, column = values
-    return [called(body, "MUL", [called(body, "ADD", [x, row], x), column], x), row, column]
+    return [call_like(body, "MUL", [call_like(body, "ADD", [x, row], x), column], x), row, column]
 
 
-def exchanged(body: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+def rotate_and_negate(body: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
     a, b, c = values
-    return [called(body, "NEG", [value], value) for value in (b, c, a)]
+    return [call_like(body, "NEG", [value], value) for value in (b, c, a)]
 
 
 def overtaken(body: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
     """Each is handed to the next slot, where the kernel has already put another number."""
     a, b, _ = values
-    return [summed(body, a, b), a, b]
+    return [add(body, a, b), a, b]
 
 
-def grown(body: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+def append_rows(body: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
     longer = body.tensor("longer", (None, 3))
     body.operator("CONCATENATION", [values[0], values[0]], [longer], {"axis": 0})
     return [longer]
 
 
-def made_before(model: Net) -> None:
+def unranked_before_loop(model: Net) -> None:
     """One number, of which the file does not tell the rank where it is made, but where the loop takes it."""
     x, number = tensor(2, 3), tensor()
     later = model.graph.tensor("made", None)
     model.graph.operator("RESHAPE", [model.input(tensor(1)), model.place(constant(np.zeros(0, np.int32)))], [later])
 
     def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
-        return [called(graph, "ADD", values, values[0]), values[1]]
+        return [call_like(graph, "ADD", values, values[0]), values[1]]
 
     model.output(*loop(model, [model.input(x), later], [x, number], body))
 
@@ -168,66 +178,66 @@ def image(model: Net) -> None:
     spec = tensor(2, 5, 7, 3)
 
     def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
-        row = graph.constant("row", drawn(7, 1))
-        return [called(graph, "ADD", [values[0], row], values[0])]
+        row = graph.constant("row", random_array(7, 1))
+        return [call_like(graph, "ADD", [values[0], row], values[0])]
 
-    (result,) = loop(model, [model.plumbed(spec)], [spec], body)
-    model.output(model.drained(result))
+    (result,) = loop(model, [model.input_through_conv(spec)], [spec], body)
+    model.output(model.output_through_conv(result))
 
 
-def filtered(dtype: str, model: Net) -> None:
+def filter_in_loop(dtype: str, model: Net) -> None:
     """An image under one filter after the other, so that what the loop hands on lies as the filter wants it."""
     spec = tensor(2, 5, 7, 3, dtype=dtype)
 
     def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
-        weights = drawn(3, 1, 1, 3, dtype=dtype, seed="filter", low=-0.5, high=0.5)
+        weights = random_array(3, 1, 1, 3, dtype=dtype, seed="filter", low=-0.5, high=0.5)
         if dtype == "int8":
-            weights = drawn(3, 1, 1, 3, dtype=dtype, seed="filter", low=-127, high=127)
+            weights = random_array(3, 1, 1, 3, dtype=dtype, seed="filter", low=-127, high=127)
         kernel = graph.constant("filter", weights, quantization=quant(0.004) if dtype == "int8" else None)
         strides = {"stride_h": 1, "stride_w": 1, "padding": "VALID"}
         bias = graph.constant("bias", np.zeros(3, "int32" if dtype == "int8" else "float32"))
-        return [called(graph, "CONV_2D", [values[0], kernel, bias], values[0], **strides)]
+        return [call_like(graph, "CONV_2D", [values[0], kernel, bias], values[0], **strides)]
 
     (result,) = loop(model, [model.input(spec)], [spec], body)
     model.output(result)
 
 
-def swapped(model: Net) -> None:
+def swap_images(model: Net) -> None:
     """Two images that change places, of which one comes from a convolution: both lie alike."""
     spec = tensor(2, 5, 7, 3)
-    refs = [model.plumbed(spec), model.input(spec)]
-    one, other = loop(model, refs, [spec, spec], lambda graph, values: [summed(graph, *values), values[0]])
-    model.output(model.drained(one), model.drained(other))
+    refs = [model.input_through_conv(spec), model.input(spec)]
+    one, other = loop(model, refs, [spec, spec], lambda graph, values: [add(graph, *values), values[0]])
+    model.output(model.output_through_conv(one), model.output_through_conv(other))
 
 
-def added(graph: GraphBuilder, handle: TensorRef, value: TensorRef) -> None:
+def add_to_variable(graph: GraphBuilder, handle: TensorRef, value: TensorRef) -> None:
     """A variable grows by a value."""
     total = like(graph, value, "held")
     graph.operator("READ_VARIABLE", [handle], [total])
-    graph.operator("ASSIGN_VARIABLE", [handle, summed(graph, total, value)], [])
+    graph.operator("ASSIGN_VARIABLE", [handle, add(graph, total, value)], [])
 
 
 @remembering
-def counted(model: Memory) -> None:
+def count_in_body(model: Memory) -> None:
     """The body adds to a variable; how often it ran is seen afterwards, and in the next run."""
     spec = tensor(3)
     state = model.variable(spec, np.zeros(3))
     before = model.read(state, spec)
 
     def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
-        added(graph, Variable(graph).handle, values[0])
+        add_to_variable(graph, Variable(graph).handle, values[0])
         return [values[0]]
 
     (result,) = loop(model, [model.input(spec)], [spec], body)
     model.output(before, result, model.read(state, spec))
 
 
-def hidden(model: Net) -> None:
+def variable_of_body(model: Net) -> None:
     spec = tensor(3)
 
     def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
         handle = Variable(graph).handle
-        graph.operator("ASSIGN_VARIABLE", [handle, summed(graph, values[0], values[0])], [])
+        graph.operator("ASSIGN_VARIABLE", [handle, add(graph, values[0], values[0])], [])
         y = like(graph, values[0], "made")
         graph.operator("READ_VARIABLE", [handle], [y])
         return [y]
@@ -235,30 +245,30 @@ def hidden(model: Net) -> None:
     model.output(*loop(model, [model.input(spec)], [spec], body))
 
 
-def left_behind(model: Net) -> None:
+def rnn_state_in_body(model: Net) -> None:
     """An RNN whose result nobody uses: what follows of it is what it leaves in its state."""
     spec = tensor(3, 5)
 
     def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
         (x,) = values
-        weights, recurrent = (graph.constant(name, 0.3 * drawn(5, 5, seed=name)) for name in ("x", "h"))
+        weights, recurrent = (graph.constant(name, 0.3 * random_array(5, 5, seed=name)) for name in ("x", "h"))
         state = graph.tensor("hidden", (3, 5), variable=True)
-        operands = [x, weights, recurrent, graph.constant("bias", drawn(5, seed="bias")), state]
-        called(graph, "RNN", operands, x, fused_activation_function="TANH")
-        return [summed(graph, x, state)]
+        operands = [x, weights, recurrent, graph.constant("bias", random_array(5, seed="bias")), state]
+        call_like(graph, "RNN", operands, x, fused_activation_function="TANH")
+        return [add(graph, x, state)]
 
     model.output(*loop(model, [model.input(spec)], [spec], body))
 
 
 @remembering
-def carried(model: Memory) -> None:
+def variable_handle_carried(model: Memory) -> None:
     """The handle is one of the values carried, as TensorFlow writes it."""
     spec = tensor(3)
     state = model.variable(spec, np.zeros(3))
 
     def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
         handle, x = values
-        added(graph, handle, x)
+        add_to_variable(graph, handle, x)
         return [handle, x]
 
     _, result = loop(model, [state.handle, model.input(spec)], [Spec((1,), "resource"), spec], body)
@@ -272,7 +282,7 @@ def nested(model: Net) -> None:
         x, plan = values
         inside = Net()
         inside.model, inside.graph = model.model, graph
-        (inner_result,) = loop(inside, [x], [spec], doubled, plan=plan)
+        (inner_result,) = loop(inside, [x], [spec], double, plan=plan)
         return [inner_result, plan]
 
     inner_plan = Spec((5,), "bool", name="inner")
@@ -281,45 +291,45 @@ def nested(model: Net) -> None:
     model.output(result)
 
 
-def asked(depth: int, model: Net) -> None:
+def loop_in_condition(depth: int, model: Net) -> None:
     """Add 1 and x until the result of an inner loop, which counts by threes up to 10 or more, is 12.5; ``depth`` such loops."""
     values = [tensor(name="n"), tensor(2, 3)]
-    subgraphs = repeated(model, values, 1.0, depth)
+    subgraphs = repeat_step(model, values, 1.0, depth)
     results = [model.result(Spec(value.shape)) for value in values]
     model.graph.operator("WHILE", [model.input(value) for value in values], results, subgraphs)
     model.output(*results)
 
 
-def repeated(model: Net, values: Sequence[Spec], step: float, depth: int, kept: bool = False) -> dict[str, int]:
+def repeat_step(model: Net, values: Sequence[Spec], step: float, depth: int, kept: bool = False) -> dict[str, int]:
     """Subgraphs of a loop that adds a step to the first of some values, and to others these themselves.
 
     ``kept``: condition and body add the number to a variable.
     """
     cond, body = model.model.subgraph(f"cond{depth}"), model.model.subgraph(f"body{depth}")
-    number, *_ = taken(cond, values)
+    number, *_ = loop_inputs(cond, values)
     if kept:
-        added(cond, Variable(cond).handle, number)
+        add_to_variable(cond, Variable(cond).handle, number)
     if depth:
         made = like(cond, number, "made")
-        cond.operator("WHILE", [number], [made], repeated(model, values[:1], 3.0, depth - 1))
+        cond.operator("WHILE", [number], [made], repeat_step(model, values[:1], 3.0, depth - 1))
         number = made
     more, end = cond.tensor("more", (), "bool"), cond.constant("end", np.float32(12.5 if depth else 10))
     cond.operator("LESS", [number, end], [more])
     cond.output(more)
-    number, *rest = taken(body, values)
+    number, *rest = loop_inputs(body, values)
     if kept:
-        added(body, Variable(body).handle, number)
-    following = summed(body, number, body.constant("step", np.float32(step)))
-    body.output(following, *(summed(body, value, value) for value in rest))
+        add_to_variable(body, Variable(body).handle, number)
+    following = add(body, number, body.constant("step", np.float32(step)))
+    body.output(following, *(add(body, value, value) for value in rest))
     return {"cond_subgraph_index": cond.index, "body_subgraph_index": body.index}
 
 
 @remembering
-def remembered(model: Memory) -> None:
+def count_evaluations(model: Memory) -> None:
     """Count evaluations of the condition and of the body in a state, which the next run reads."""
     spec = tensor(name="n")
     state = model.variable(Spec(()), np.float32(0))
     before = model.read(state, Spec(()))
-    subgraphs, result = repeated(model, [spec], 1.0, 1, kept=True), model.result(Spec(()))
+    subgraphs, result = repeat_step(model, [spec], 1.0, 1, kept=True), model.result(Spec(()))
     model.graph.operator("WHILE", [model.input(spec)], [result], subgraphs)
     model.output(before, result, model.read(state, Spec(())))

@@ -10,7 +10,7 @@ import numpy as np
 
 from conformance.builder import GraphBuilder, TensorRef
 from conformance.case import Case
-from conformance.models import Net, Spec, constant, drawn, net, tensor
+from conformance.models import Net, Spec, constant, net, random_array, tensor
 from onnx_tflite_plugin.source.model import Array
 
 ROWS, SIZE = 5, 3
@@ -55,25 +55,25 @@ class Rows:
         x = model.input(replace(self.kinds[5], name="x"))
         n = self._length(model.graph, x) if self.open else model.input(Spec((), "int32", name="n"))
         counters = [model.place(constant(np.array(start, np.int32))) for start in (0, self.first)]
-        start = model.place(replace(self.kinds[2], value=drawn(SIZE, dtype=self.dtype)))
-        array = self._filled(model.graph, n) if self.open else model.place(self._before())
+        start = model.place(replace(self.kinds[2], value=random_array(SIZE, dtype=self.dtype)))
+        array = self._zero_rows(model.graph, n) if self.open else model.place(self._before())
         cond, body = model.model.subgraph("cond"), model.model.subgraph("body")
-        self._condition(cond, [placed(cond, k, spec) for k, spec in enumerate(self.kinds)])
-        self._body(body, [placed(body, k, spec) for k, spec in enumerate(self.kinds)])
+        self._condition(cond, [input_of(cond, k, spec) for k, spec in enumerate(self.kinds)])
+        self._body(body, [input_of(body, k, spec) for k, spec in enumerate(self.kinds)])
         results = [model.result(spec) for spec in self.kinds]
         indices = {"cond_subgraph_index": cond.index, "body_subgraph_index": body.index}
         model.graph.operator("WHILE", [*counters, start, array, n, x], results, indices)
         model.output(*results[:4])
 
     def _before(self) -> Spec:
-        return replace(self.kinds[3], value=drawn(ROWS, SIZE, dtype=self.dtype, seed="before"))
+        return replace(self.kinds[3], value=random_array(ROWS, SIZE, dtype=self.dtype, seed="before"))
 
     def _length(self, graph: GraphBuilder, x: TensorRef) -> TensorRef:
         sizes = call(graph, "SHAPE", [x], Spec((2,), "int32"), out_type="INT32")
         bounds = [number(graph, [value]) for value in (0, 1, 1)]
         return call(graph, "STRIDED_SLICE", [sizes, *bounds], Spec((), "int32"), shrink_axis_mask=1)
 
-    def _filled(self, graph: GraphBuilder, n: TensorRef) -> TensorRef:
+    def _zero_rows(self, graph: GraphBuilder, n: TensorRef) -> TensorRef:
         rows = call(graph, "RESHAPE", [n, number(graph, [1])], Spec((1,), "int32"))
         sizes = call(graph, "CONCATENATION", [rows, number(graph, [SIZE])], Spec((2,), "int32"))
         return call(graph, "FILL", [sizes, graph.constant("zero", np.array(0, np.float32))], self.kinds[3])
@@ -114,12 +114,12 @@ class Rows:
         if self.back:
             place = call(graph, "SUB", [number(graph, ROWS - 1), t], Spec((), "int32"))
             following = call(graph, "ADD", [place, number(graph, 1)], Spec((), "int32"))
-        whole = self._written(graph, array, made, place, following)
+        whole = self._replace_row(graph, array, made, place, following)
         if self.kept:
             whole = call(graph, "MAXIMUM", [whole, array], self.kinds[3])
         graph.output(after[0], t if self.lags else after[1], total, whole, n, x)
 
-    def _written(
+    def _replace_row(
         self, graph: GraphBuilder, array: TensorRef, row: TensorRef, place: TensorRef, following: TensorRef
     ) -> TensorRef:
         """Return the rows before the written one, the written one, and those after it."""
@@ -148,7 +148,7 @@ def number(graph: GraphBuilder, value: int | list[int]) -> TensorRef:
     return graph.constant(f"k{len(graph.tensors)}", np.asarray(value, np.int32))
 
 
-def placed(graph: GraphBuilder, k: int, spec: Spec) -> TensorRef:
+def input_of(graph: GraphBuilder, k: int, spec: Spec) -> TensorRef:
     return graph.input(f"v{k}", spec.shape, spec.dtype, quantization=spec.quantization)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import Net, Spec, alone, constant, drawn, net
+from conformance.models import Net, Spec, constant, in_isolation, net, random_array
 from onnx_tflite_plugin.source.model import Array
 
 SPECTROGRAM, MFCC = "CUSTOM.AudioSpectrogram", "CUSTOM.Mfcc"
@@ -42,7 +42,7 @@ def spectrogram(name: str, samples: int | None, window: float, stride: float, **
     options = {"window_size": window, "stride": stride, "magnitude_squared": squared}
     window, stride = int(window), int(stride)
     count = None if samples is None else frames(samples, window, stride)
-    return alone(
+    return in_isolation(
         SPECTROGRAM,
         name,
         [Spec((samples, channels))],
@@ -79,14 +79,14 @@ def cepstrum(name: str, options: Mapping[str, Any] = {}, rate: int | None = 1600
     channels, width = case.pop("channels", 1), case.pop("bins", BINS)
     filters = {**FILTERS, **options}
     powers = Spec((channels, FRAMES, width), name="powers")
-    random = drawn(channels or 2, FRAMES, width, seed=name)
+    random = random_array(channels or 2, FRAMES, width, seed=name)
     given: Any = {"powers": np.square(random)}
     hertz = Spec((1,), "int32", name="rate") if rate is None else constant(np.asarray([rate], np.int32))
     if rate is None:
         given = [{**given, "rate": np.asarray([number], np.int32)} for number in (16000, 8000, 44100, 6007)]
     result = Spec((channels, FRAMES, filters["dct_coefficient_count"]))
     case = {"given": given, **case}
-    return alone(MFCC, name, [powers, hertz], result, custom_options=filters, **case)
+    return in_isolation(MFCC, name, [powers, hertz], result, custom_options=filters, **case)
 
 
 def cepstra() -> Iterator[Case]:
@@ -131,10 +131,10 @@ def both() -> Iterator[Case]:
         for name, samples in inputs.items():
             given = {"samples": samples.astype(np.float32)}
             window = 512 if "short" in name else 480
-            yield net(op, f"{name}, spectrum and cepstrum", partial(spoken, window=window), given=given)
+            yield net(op, f"{name}, spectrum and cepstrum", partial(mfcc_of_audio, window=window), given=given)
 
 
-def spoken(model: Net, window: int) -> None:
+def mfcc_of_audio(model: Net, window: int) -> None:
     options = {"window_size": window, "stride": 160, "magnitude_squared": True}
     count = frames(1601, window, 160)
     powers = model.call(SPECTROGRAM, [Spec((1601, 1), name="samples")], Spec((1, count, BINS)), custom_options=options)

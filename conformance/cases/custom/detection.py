@@ -34,31 +34,35 @@ def cases() -> Iterator[Case]:
     for regular in (True, False):
         text = "by class" if regular else "by best class"
         given = {"use_regular_nms": regular}
-        yield detected(text, given, opsets=EVERY_OPSET)
-        yield detected(f"{text}, without background", given, background=0)
-        yield detected(f"{text}, uint8", given, quantized=True, dtype="uint8")
-        yield detected(
+        yield detection_case(text, given, opsets=EVERY_OPSET)
+        yield detection_case(f"{text}, without background", given, background=0)
+        yield detection_case(f"{text}, uint8", given, quantized=True, dtype="uint8")
+        yield detection_case(
             f"{text}, other scales", {**given, "y_scale": 3.0, "x_scale": 7.0, "h_scale": 2.0, "w_scale": 4.0}
         )
-        yield detected(f"{text}, every score", {**given, "nms_score_threshold": 0.0})
-        yield detected(f"{text}, overlaps of 1", {**given, "nms_iou_threshold": 1.0})
-        yield detected(f"{text}, longer encodings", given, length=6)
-        yield detected(f"{text}, no options that may be left out", given, without=("detections_per_class",))
-        yield detected(
+        yield detection_case(f"{text}, every score", {**given, "nms_score_threshold": 0.0})
+        yield detection_case(f"{text}, overlaps of 1", {**given, "nms_iou_threshold": 1.0})
+        yield detection_case(f"{text}, longer encodings", given, length=6)
+        yield detection_case(f"{text}, no options that may be left out", given, without=("detections_per_class",))
+        yield detection_case(
             f"{text}, an overlap of 0", {**given, "nms_iou_threshold": 0.0}, refused="the kernel requires a value in"
         )
     many = {"max_classes_per_detection": 2**29, "max_detections": 5}
-    yield detected("more detections than are counted", many, refused="can count in 32 bits")
+    yield detection_case("more detections than are counted", many, refused="can count in 32 bits")
     many = {"detections_per_class": 2**32 + 1}
-    yield detected("more detections of a class than are counted", many, refused="can count in 32 bits")
-    yield detected("classes as complex numbers", {}, made="complex64", refused="the kernel writes float32")
-    yield detected("by best class, as the options say nothing", {}, without=("use_regular_nms", "detections_per_class"))
-    yield detected("by best class, three classes each", {"max_classes_per_detection": 3})
-    yield detected("by class, one of each", {"use_regular_nms": True, "detections_per_class": 1, "max_detections": 5})
-    yield detected("by class, many of each", {"use_regular_nms": True, "detections_per_class": 100})
+    yield detection_case("more detections of a class than are counted", many, refused="can count in 32 bits")
+    yield detection_case("classes as complex numbers", {}, made="complex64", refused="the kernel writes float32")
+    yield detection_case(
+        "by best class, as the options say nothing", {}, without=("use_regular_nms", "detections_per_class")
+    )
+    yield detection_case("by best class, three classes each", {"max_classes_per_detection": 3})
+    yield detection_case(
+        "by class, one of each", {"use_regular_nms": True, "detections_per_class": 1, "max_detections": 5}
+    )
+    yield detection_case("by class, many of each", {"use_regular_nms": True, "detections_per_class": 100})
 
 
-def detected(
+def detection_case(
     name: str, options: Mapping[str, Any], *, background: int = 1, quantized: bool = False, length: int = 4,
     without: tuple[str, ...] = (), made: str = "float32", **case: Any,
 ) -> Case:  # fmt: skip

@@ -24,12 +24,12 @@ def cases() -> Iterator[Case]:
     for shape in (OPEN, WHOLE):
         for operator in ("Reserve", "SetItem", "Stack"):
             yield case(
-                operator, f"two of {shape}", partial(written, shape=shape), put, **(usual if shape is OPEN else {})
+                operator, f"two of {shape}", partial(write_list, shape=shape), put, **(usual if shape is OPEN else {})
             )
         for operator in ("FromTensor", "GetItem"):
-            yield case(operator, f"one of {shape}", partial(read, shape=shape), taken)
+            yield case(operator, f"one of {shape}", partial(read, shape=shape), row_and_all)
     for operator in ("Reserve", "SetItem", "Stack"):
-        yield case(operator, "int32 at places known at runtime", partial(written, shape=WHOLE, dtype="int32"), put)
+        yield case(operator, "int32 at places known at runtime", partial(write_list, shape=WHOLE, dtype="int32"), put)
         yield case(
             operator,
             "unknown tensors",
@@ -44,19 +44,19 @@ def older() -> Iterator[Case]:
     """Files that do not say what their lists hold, as TensorFlow wrote them before 2.13; their operators do."""
     for shape in (OPEN, WHOLE):
         for operator in ("Reserve", "SetItem", "Stack"):
-            yield case(operator, f"two of {shape}, an older file", old(partial(written, shape=shape)), put)
+            yield case(operator, f"two of {shape}, an older file", old(partial(write_list, shape=shape)), put)
         for operator in ("FromTensor", "GetItem"):
-            yield case(operator, f"one of {shape}, an older file", old(partial(read, shape=shape)), taken)
+            yield case(operator, f"one of {shape}, an older file", old(partial(read, shape=shape)), row_and_all)
     whole: dict[str, Any] = {"shape": WHOLE, "dtype": "int32"}
-    yield case("Reserve", "int32, an older file", old(partial(written, **whole)), put)
-    yield case("Reserve", "of unknown rank, an older file", old(partial(written, shape=WHOLE, reserved=-1)), put)
+    yield case("Reserve", "int32, an older file", old(partial(write_list, **whole)), put)
+    yield case("Reserve", "of unknown rank, an older file", old(partial(write_list, shape=WHOLE, reserved=-1)), put)
     nested = {"reference": rows_of_loops, "sizes": ()}
     for operator in ("Reserve", "SetItem", "Stack"):
         yield net(PREFIX + operator, "through loops and branches, an older file", old(loops), **nested)
     yield case(
         "SetItem",
         "of two sizes, an older file",
-        old(partial(written, shape=WHOLE, reserved=(2, 5))),
+        old(partial(write_list, shape=WHOLE, reserved=(2, 5))),
         put,
         refused="does not store the shape and dtype of the list's elements",
     )
@@ -75,7 +75,7 @@ def put(arrays: Sequence[Array]) -> list[Array]:
     return [result]
 
 
-def taken(arrays: Sequence[Array]) -> list[Array]:
+def row_and_all(arrays: Sequence[Array]) -> list[Array]:
     """One row, and all of them."""
     rows, place = arrays
     return [rows[int(place)], rows]
@@ -89,7 +89,7 @@ def sizes(shape: Sequence[int | None]) -> Array:
     return np.asarray([-1 if size is None else size for size in shape], np.int32)
 
 
-def written(
+def write_list(
     model: Net, shape: tuple[int | None, ...], dtype: str = "float32", reserved: int | tuple[int, ...] | None = None
 ) -> None:
     """``reserved``: what the list is reserved for, if not for tensors of this shape."""
@@ -109,7 +109,7 @@ def written(
 
 def untold(model: Net) -> None:
     """The same, in a file that says nothing of the tensors."""
-    written(model, WHOLE)
+    write_list(model, WHOLE)
     for k, table in enumerate(model.graph.tensors):
         fields = {name: value for name, value in table.fields.items() if name != "variant_tensors"}
         model.graph.tensors[k] = replace(table, fields=fields)
@@ -133,11 +133,11 @@ def read(model: Net, shape: tuple[int | None, ...]) -> None:
 def old(draw: Callable[[Net], None]) -> Callable[[Net], None]:
     """Return a function that draws the same without variant_tensors, with the NodeDef of each operator."""
 
-    def drawn(model: Net) -> None:
+    def build(model: Net) -> None:
         draw(model)
         drop_variant_tensors(model.model)
 
-    return drawn
+    return build
 
 
 def drop_variant_tensors(model: ModelBuilder) -> None:
@@ -189,7 +189,7 @@ def loops(model: Net) -> None:
     place = model.place(constant(np.asarray(0, np.int32)))
 
     def inner(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
-        return loop(graph, values, INNER, filled)
+        return loop(graph, values, INNER, put_row)
 
     _, after, _ = loop(model.graph, [place, listed, x], OUTER, inner)
     rows = model.result(tensor(OUTER * INNER, *WHOLE))
@@ -197,7 +197,7 @@ def loops(model: Net) -> None:
     model.output(rows)
 
 
-def carried(graph: GraphBuilder, name: str) -> list[TensorRef]:
+def loop_values(graph: GraphBuilder, name: str) -> list[TensorRef]:
     """A place, the list, and a tensor."""
     listed = graph.tensor(f"{name} list", (), "variant", listed=("float32", WHOLE))
     return [graph.tensor(f"{name} place", (), "int32"), listed, graph.tensor(f"{name} x", WHOLE)]
@@ -213,7 +213,7 @@ def loop(
     model, subgraphs, values_of = graph.model, [], list[list[TensorRef]]()
     for name in ("cond", "body"):
         inside = model.subgraph(f"{name} of {times}")
-        values_of.append([inside.tensor("count", (), "int32"), *carried(inside, "given")])
+        values_of.append([inside.tensor("count", (), "int32"), *loop_values(inside, "given")])
         inside.inputs += values_of[-1]
         subgraphs.append(inside)
     cond, step = subgraphs
@@ -225,13 +225,13 @@ def loop(
     step.operator("ADD", [count, step.constant("one", np.asarray(1, np.int32))], [following])
     step.output(following, *body(step, given))
     first = graph.constant(f"start of {times}", np.asarray(0, np.int32))
-    results = [graph.tensor(f"count of {times}", (), "int32"), *carried(graph, f"after {times}")]
+    results = [graph.tensor(f"count of {times}", (), "int32"), *loop_values(graph, f"after {times}")]
     indices = {"cond_subgraph_index": cond.index, "body_subgraph_index": step.index}
     graph.operator("WHILE", [first, *values], results, indices)
     return results[1:]
 
 
-def filled(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+def put_row(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
     """Put the tensor, or its negative at odd places, at a place of the list; the next place, and the tensor plus itself."""
     place, listed, x = values
     two, zero = (graph.constant(name, np.asarray(n, np.int32)) for name, n in (("two", 2), ("zero", 0)))
@@ -241,17 +241,17 @@ def filled(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
     branches = []
     for name in ("then", "else"):
         branch = graph.model.subgraph(name)
-        branch.inputs += carried(branch, "given")
+        branch.inputs += loop_values(branch, "given")
         at, into, item = branch.inputs
         if name == "else":
             negative = branch.tensor("negative", WHOLE)
             branch.operator("NEG", [item], [negative])
             item = negative
-        (_, result, _) = carried(branch, "made")
+        (_, result, _) = loop_values(branch, "made")
         branch.operator(PREFIX + "SetItem", [into, at, item], [result])
         branch.output(result)
         branches.append(branch)
-    _, result, doubled = carried(graph, "written")
+    _, result, doubled = loop_values(graph, "written")
     indices = {"then_subgraph_index": branches[0].index, "else_subgraph_index": branches[1].index}
     graph.operator("IF", [even, place, listed, x], [result], indices)
     following = graph.tensor("following", (), "int32")

@@ -8,7 +8,7 @@ from typing import Any
 
 from conformance.builder import TensorRef
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import Net, Spec, constant, drawn, net, tensor
+from conformance.models import Net, Spec, constant, net, random_array, tensor
 
 Term = Any
 """``"x"``, a number, the name of some ``SLOPES``, or (operator, its terms...), a fused activation last where there is one."""
@@ -94,20 +94,20 @@ def cases() -> Iterator[Case]:
     forms_of = (("GELU", GELU, NO_GELU), ("HARD_SWISH", HARD_SWISH, NO_HARD_SWISH), ("PRELU", PRELU, NO_PRELU))
     for op, forms, others in forms_of:
         for name, term in forms.items():
-            yield net(op, f"decomposed {name}", spelled(term), span=WIDE, opsets=EVERY_OPSET)
-            inside = spelled(term, inside=True)
+            yield net(op, f"decomposed {name}", term_model(term), span=WIDE, opsets=EVERY_OPSET)
+            inside = term_model(term, inside=True)
             yield net(op, f"decomposed {name} between convolutions", inside, span=WIDE, transposes=2)
         for name, term in others.items():
             span = (-2.0, 7.0) if "quotient" in name else WIDE
-            yield net(op, f"decomposed with {name}", spelled(term), span=span)
+            yield net(op, f"decomposed with {name}", term_model(term), span=span)
         if op == "PRELU":
             yield net(op, "decomposed with slopes of more images", of_more_images)
             continue
         first = next(iter(forms.values()))
         yield net(op, "decomposed of two tensors", two_tensors(first), span=WIDE)
-        yield net(op, "decomposed and looked into", looked_into(first), span=WIDE)
+        yield net(op, "decomposed and looked into", with_intermediate_output(first), span=WIDE)
         stored = tensor(*IMAGE, dtype="int8")
-        yield net(op, "decomposed in integers", spelled(first, stored, inside=True), dtype="int8")
+        yield net(op, "decomposed in integers", term_model(first, stored, inside=True), dtype="int8")
 
 
 def of_more_images(model: Net) -> None:
@@ -115,18 +115,18 @@ def of_more_images(model: Net) -> None:
     one, two = tensor(1, *IMAGE[1:]), tensor(*IMAGE)
     x = model.input(one)
     negative = model.call("NEG", [model.call("RELU", [model.call("NEG", [x], one)], one)], one)
-    slopes = constant(drawn(*IMAGE, seed="slopes", low=-0.7, high=1.8))
+    slopes = constant(random_array(*IMAGE, seed="slopes", low=-0.7, high=1.8))
     model.output(model.call("ADD", [model.call("RELU", [x], one), model.call("MUL", [slopes, negative], two)], two))
 
 
-def spelled(term: Term, image: Spec | None = None, *, inside: bool = False) -> Callable[[Net], None]:
+def term_model(term: Term, image: Spec | None = None, *, inside: bool = False) -> Callable[[Net], None]:
     """A model that computes the term, or does so between convolutions."""
     like = image or tensor(*IMAGE)
 
     def draw(model: Net) -> None:
-        x = model.plumbed(like) if inside else model.input(like)
-        y = written(model, term, like, {"x": x})
-        model.output(model.drained(y) if inside else y)
+        x = model.input_through_conv(like) if inside else model.input(like)
+        y = write_term(model, term, like, {"x": x})
+        model.output(model.output_through_conv(y) if inside else y)
 
     return draw
 
@@ -138,41 +138,43 @@ def two_tensors(term: Term) -> Callable[[Net], None]:
     def draw(model: Net) -> None:
         like = tensor(*IMAGE)
         variables = {"x": model.input(like), "y": model.input(like)}
-        gated = (code, *("y" if part == "x" else swapped(part) for part in terms))
-        model.output(written(model, gated, like, variables))
+        gated = (code, *("y" if part == "x" else swap_operands(part) for part in terms))
+        model.output(write_term(model, gated, like, variables))
 
-    def swapped(part: Term) -> Term:
+    def swap_operands(part: Term) -> Term:
         product = isinstance(part, tuple) and part[0] == "MUL" and "x" in part
         return ("MUL", *("y" if inner == "x" else inner for inner in part[1:])) if product else part
 
     return draw
 
 
-def looked_into(term: Term) -> Callable[[Net], None]:
+def with_intermediate_output(term: Term) -> Callable[[Net], None]:
     """Return a model that also returns an intermediate value of the activation."""
 
     def draw(model: Net) -> None:
         like = tensor(*IMAGE)
         code, *terms = term
         variables = {"x": model.input(like)}
-        variables["inner"] = written(model, next(part for part in terms if isinstance(part, tuple)), like, variables)
-        y = written(model, (code, *("inner" if isinstance(part, tuple) else part for part in terms)), like, variables)
+        variables["inner"] = write_term(model, next(part for part in terms if isinstance(part, tuple)), like, variables)
+        y = write_term(
+            model, (code, *("inner" if isinstance(part, tuple) else part for part in terms)), like, variables
+        )
         model.output(y, variables["inner"])
 
     return draw
 
 
-def written(model: Net, term: Term, like: Spec, variables: Mapping[str, TensorRef]) -> TensorRef:
+def write_term(model: Net, term: Term, like: Spec, variables: Mapping[str, TensorRef]) -> TensorRef:
     """The operators of a term."""
     if term in SLOPES:
-        return model.place(constant(drawn(*SLOPES[term], seed="slopes", low=-0.7, high=1.8)))
+        return model.place(constant(random_array(*SLOPES[term], seed="slopes", low=-0.7, high=1.8)))
     if isinstance(term, str):
         return variables[term]
     if isinstance(term, float):
         return model.place(number(term, like))
     code, *terms = term
     fused = [part for part in terms if isinstance(part, str) and part.isupper()]
-    operands = [written(model, part, like, variables) for part in terms if part not in fused]
+    operands = [write_term(model, part, like, variables) for part in terms if part not in fused]
     more = {"fused_activation_function": fused[0]} if fused else {}
     table = code == "TANH" and like.dtype == "int8"
     return model.call(code, operands, replace(like, scale=1 / 128, zero_point=0) if table else like, **more)

@@ -11,7 +11,7 @@ import numpy as np
 from conformance.builder import TensorRef
 from conformance.case import EVERY_OPSET, Case
 from conformance.cases.image.convolution import by_litert
-from conformance.models import Net, Spec, alone, constant, drawn, net, tensor
+from conformance.models import Net, Spec, constant, in_isolation, net, random_array, tensor
 from conformance.weights import BIASES, WEIGHTS, bias, product, weight
 
 IMAGE = (2, 5, 7, 3)
@@ -43,7 +43,7 @@ def cases() -> Iterator[Case]:
     yield net("CONV_2D", "with a constant along as many rows as there are channels behind, left alone", square)
     yield from rows()
     yield from integers()
-    yield from used()
+    yield from second_reader_cases()
 
 
 ABSORBED: Mapping[str, Sequence[Step]] = {
@@ -82,8 +82,8 @@ def base(model: Net, op: str, biased: float | None = 1.0, activation: str = "NON
     x = tensor(*IMAGE)
     w = {"DEPTHWISE_CONV_2D": (1, 3, 2, 6), "FULLY_CONNECTED": (4, 3)}.get(op, (4, 3, 2, 3))
     y = tensor(*MADE[op])
-    bias = [] if biased is None else [constant(drawn(y.shape[-1] or 1, seed="b") * biased, "float32")]
-    weights = constant(drawn(*w, seed="w"))
+    bias = [] if biased is None else [constant(random_array(y.shape[-1] or 1, seed="b") * biased, "float32")]
+    weights = constant(random_array(*w, seed="w"))
     operands = [constant(list(y.shape)), weights, x, *bias] if op == "TRANSPOSE_CONV" else [x, weights, *bias]
     stride = 2 if op == "TRANSPOSE_CONV" else 1
     windows = {} if op == "FULLY_CONNECTED" else {"padding": "SAME", "stride_h": stride, "stride_w": stride}
@@ -91,20 +91,20 @@ def base(model: Net, op: str, biased: float | None = 1.0, activation: str = "NON
     return model.call(op, operands, y, fused_activation_function=activation, **windows, **deep)
 
 
-def held(shape: Any, channels: int, seed: str) -> Spec:
+def random_factor(shape: Any, channels: int, seed: str) -> Spec:
     if isinstance(shape, float):
         return constant(shape)
     if shape == "positive":
-        return constant(drawn(channels, seed=seed, low=0.2, high=2.0))
-    return constant(drawn(*(channels if size == "C" else size for size in shape), seed=seed))
+        return constant(random_array(channels, seed=seed, low=0.2, high=2.0))
+    return constant(random_array(*(channels if size == "C" else size for size in shape), seed=seed))
 
 
 def then(model: Net, ref: TensorRef, step: Step, seed: str) -> TensorRef:
     first = step[0] == "C"
     code, shape, *activation = step[1:] if first else step
     before = replace(model.spec(ref), name="")
-    number = held(shape, before.shape[-1] or 1, seed)
-    result = before.shaped(*np.broadcast_shapes(before.shape, number.shape))  # type: ignore[arg-type]
+    number = random_factor(shape, before.shape[-1] or 1, seed)
+    result = before.with_shape(*np.broadcast_shapes(before.shape, number.shape))  # type: ignore[arg-type]
     operands: list[Spec | TensorRef | None] = [number, ref] if first else [ref, number]
     return model.call(code, operands, result, fused_activation_function=activation[0] if activation else "NONE")
 
@@ -121,27 +121,31 @@ def behind(op: str, steps: Sequence[Step], biased: float | None = 1.0, activatio
 
 def square(model: Net) -> None:
     """A constant (C, 1, 1) after an image of C rows: it has as many numbers as channels, and is not along them."""
-    weights = constant(drawn(3, 1, 1, 5, seed="w"))
+    weights = constant(random_array(3, 1, 1, 5, seed="w"))
     size = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
-    ref = model.call("CONV_2D", [tensor(2, 3, 7, 5), weights, constant(drawn(3, seed="b"))], tensor(2, 3, 7, 3), **size)
+    ref = model.call(
+        "CONV_2D", [tensor(2, 3, 7, 5), weights, constant(random_array(3, seed="b"))], tensor(2, 3, 7, 3), **size
+    )
     model.output(then(model, ref, ("MUL", (3, 1, 1)), "0"))
 
 
 def rows() -> Iterator[Case]:
     """A dense layer that keeps its rank, and one after a flatten, whose weights' columns have moved."""
 
-    def kept(model: Net) -> None:
-        operands = [tensor(2, 5, 3), constant(drawn(4, 3)), constant(drawn(4))]
+    def keep_rows(model: Net) -> None:
+        operands = [tensor(2, 5, 3), constant(random_array(4, 3)), constant(random_array(4))]
         ref = model.call("FULLY_CONNECTED", operands, tensor(2, 5, 4), keep_num_dims=True)
         model.output(then(model, ref, ("MUL", ("C",)), "0"))
 
-    def flattened(model: Net) -> None:
-        flat = model.call("RESHAPE", [model.plumbed(tensor(*IMAGE)), constant([2, 105])], tensor(2, 105))
-        ref = model.call("FULLY_CONNECTED", [flat, constant(drawn(4, 105)), constant(drawn(4))], tensor(2, 4))
+    def flatten_rows(model: Net) -> None:
+        flat = model.call("RESHAPE", [model.input_through_conv(tensor(*IMAGE)), constant([2, 105])], tensor(2, 105))
+        ref = model.call(
+            "FULLY_CONNECTED", [flat, constant(random_array(4, 105)), constant(random_array(4))], tensor(2, 4)
+        )
         model.output(then(model, ref, ("MUL", ("C",)), "0"))
 
-    yield net("FULLY_CONNECTED", "rank kept, MUL behind", kept)
-    yield net("FULLY_CONNECTED", "a flatten in front, MUL behind", flattened, transposes=1)
+    yield net("FULLY_CONNECTED", "rank kept, MUL behind", keep_rows)
+    yield net("FULLY_CONNECTED", "a flatten in front, MUL behind", flatten_rows, transposes=1)
     for activation, shape in (("RELU", "positive"), ("RELU6", 1 / 6)):
         for op in MADE:
             yield net(op, f"{activation}, MUL behind", behind(op, [("MUL", shape)], activation=activation))
@@ -151,39 +155,39 @@ def rows() -> Iterator[Case]:
 def integers() -> Iterator[Case]:
     """Integers are rounded in between; weights of integers are not touched."""
     for dtype in ("int8", "uint8", "int16"):
-        yield net("CONV_2D", f"{dtype} with MUL and ADD behind", quantized(dtype), dtype=dtype)
+        yield net("CONV_2D", f"{dtype} with MUL and ADD behind", quantized_model(dtype), dtype=dtype)
 
     def hybrid(model: Net) -> None:
         x, w = tensor(*IMAGE), weight((4, 3, 2, 3), "int8", 0)
-        operands = [x, w, constant(drawn(4))]
+        operands = [x, w, constant(random_array(4))]
         ref = model.call("CONV_2D", operands, tensor(2, 5, 7, 4), padding="SAME", stride_h=1, stride_w=1)
         model.output(then(model, ref, ("MUL", ("C",)), "0"))
 
     yield net("CONV_2D", "float32 with int8 weights, MUL behind", hybrid)
 
 
-def quantized(dtype: str) -> Draw:
+def quantized_model(dtype: str) -> Draw:
     def draw(model: Net) -> None:
         x, w = tensor(*IMAGE, dtype=dtype), weight((4, 3, 2, 3), WEIGHTS[dtype])
         y = product(x, w, (2, 5, 7, 4), 18)
         operands = [x, w, bias(x, w, 4, BIASES[dtype], 18)]
         ref = model.call("CONV_2D", operands, y, padding="SAME", stride_h=1, stride_w=1)
         for k, (code, factor) in enumerate((("MUL", 2.0), ("ADD", 3.0))):
-            number = replace(tensor(4, dtype=dtype), value=drawn(4, dtype=dtype, seed=str(k)))
-            ref = model.call(code, [ref, number], replace(y, name="").scaled(factor))
+            number = replace(tensor(4, dtype=dtype), value=random_array(4, dtype=dtype, seed=str(k)))
+            ref = model.call(code, [ref, number], replace(y, name="").rescale(factor))
         model.output(ref)
 
     return draw
 
 
-def used() -> Iterator[Case]:
+def second_reader_cases() -> Iterator[Case]:
     """Yield models whose product has a second reader or an operand that is not constant, so nothing is fused."""
 
     def twice(model: Net) -> None:
         ref = base(model, "CONV_2D")
         model.output(then(model, ref, ("MUL", ("C",)), "0"), then(model, ref, ("ADD", ("C",)), "1"))
 
-    def shown(model: Net) -> None:
+    def product_is_output(model: Net) -> None:
         ref = base(model, "CONV_2D")
         model.output(ref, then(model, ref, ("MUL", ("C",)), "0"))
 
@@ -191,7 +195,7 @@ def used() -> Iterator[Case]:
         ref = then(model, base(model, "CONV_2D"), ("MUL", ("C",)), "0")
         model.output(ref, then(model, ref, ("ADD", ("C",)), "1"))
 
-    def added(model: Net) -> None:
+    def runtime_addend(model: Net) -> None:
         ref = base(model, "CONV_2D")
         model.output(model.call("ADD", [ref, tensor(4)], tensor(2, 5, 7, 4)))
 
@@ -207,19 +211,19 @@ def used() -> Iterator[Case]:
 
     for name, draw in (
         ("two readers", twice),
-        ("a graph output before MUL", shown),
+        ("a graph output before MUL", product_is_output),
         ("a graph output between", between),
-        ("ADD of an input", added),
+        ("ADD of an input", runtime_addend),
         ("a square", itself),
         ("three steps", three),
     ):
         yield net("CONV_2D", f"with {name} behind", draw)
 
     def half(model: Net) -> None:
-        w = model.call("DEQUANTIZE", [constant(drawn(4, 3, 2, 3, dtype="float16"))], tensor(4, 3, 2, 3))
+        w = model.call("DEQUANTIZE", [constant(random_array(4, 3, 2, 3, dtype="float16"))], tensor(4, 3, 2, 3))
         ref = model.call(
             "CONV_2D",
-            [tensor(*IMAGE), w, constant(drawn(4))],
+            [tensor(*IMAGE), w, constant(random_array(4))],
             tensor(2, 5, 7, 4),
             padding="SAME",
             stride_h=1,
@@ -227,15 +231,15 @@ def used() -> Iterator[Case]:
         )
         model.output(then(model, ref, ("MUL", ("C",)), "0"))
 
-    def computed(model: Net) -> None:
-        operands = [tensor(*IMAGE), constant(drawn(4, 3, 2, 3)), tensor(4)]
+    def runtime_factor(model: Net) -> None:
+        operands = [tensor(*IMAGE), constant(random_array(4, 3, 2, 3)), tensor(4)]
         ref = model.call("CONV_2D", operands, tensor(2, 5, 7, 4), padding="SAME", stride_h=1, stride_w=1)
         model.output(then(model, ref, ("MUL", ("C",)), "0"))
 
     yield net("CONV_2D", "with float16 weights, MUL behind", half)
-    yield net("CONV_2D", "with a bias that is an input, MUL behind", computed)
+    yield net("CONV_2D", "with a bias that is an input, MUL behind", runtime_factor)
     endless = constant(np.array([1, np.inf, -np.inf, 0], np.float32))
-    yield alone(
+    yield in_isolation(
         "MUL",
         "by infinity",
         [tensor(2, 4), endless],

@@ -17,21 +17,21 @@ def cases() -> Iterator[Case]:
                 name = f"{'transposed' if transposed else 'as they are'}, {'adjoint' if adjoint else 'not adjoint'}"
                 scaled = "" if scale is None else ", scaled"
                 if transposed or scale is None:
-                    yield shared(f"{name}{scaled}", transposed=transposed, adjoint=adjoint, scale=scale)
-    yield shared("of one row", rows=1, transposed=True, scale=0.5)
-    yield shared("of two batches", batches=(2, 3), opsets=(None, 13, 26))
-    yield shared("between transposes", heads_last=True, transposed=True, scale=0.5)
+                    yield shared_matrices_case(f"{name}{scaled}", transposed=transposed, adjoint=adjoint, scale=scale)
+    yield shared_matrices_case("of one row", rows=1, transposed=True, scale=0.5)
+    yield shared_matrices_case("of two batches", batches=(2, 3), opsets=(None, 13, 26))
+    yield shared_matrices_case("between transposes", heads_last=True, transposed=True, scale=0.5)
     for others in ((11, 5), (1, 55), (55, 1)):
         for scale in (None, 0.3):
             scaled = "" if scale is None else ", scaled"
             name = f"no: reshaped to {others[0]}x{others[1]} before TRANSPOSE{scaled}"
-            yield shared(name, transposed=True, scale=scale, others=others)
-    yield shared("no: batches transposed", batches=(2, 3), transposed=True, swapped=True)
-    yield shared("no: whole batches repeated", repeated="batches")
-    yield shared("no: rows repeated", repeated="rows")
+            yield shared_matrices_case(name, transposed=True, scale=scale, others=others)
+    yield shared_matrices_case("no: batches transposed", batches=(2, 3), transposed=True, swapped=True)
+    yield shared_matrices_case("no: whole batches repeated", repeated="batches")
+    yield shared_matrices_case("no: rows repeated", repeated="rows")
 
 
-def shared(
+def shared_matrices_case(
     name: str,
     *,
     batches: Sequence[int] = (3,),

@@ -7,7 +7,7 @@ from typing import Any
 
 from conformance.case import Case
 from conformance.cases.matrix.fully_connected import dense
-from conformance.models import drawn
+from conformance.models import random_array
 
 INT4: Mapping[str, Any] = {"weights": "int4", "per_axis": True}
 INT2: Mapping[str, Any] = {**INT4, "weights": "int2"}
@@ -24,8 +24,8 @@ def cases() -> Iterator[Case]:
     yield dense("one row of a flatten by many int4 weights", (1, 4, 3, 32), depth=384, out=347, **INT4)
     fused: Mapping[str, Any] = {"options": {"fused_activation_function": "RELU6"}, "span": (-0.05, 0.05)}
     yield dense("one row by many int4 weights with RELU6", (1, 384), out=347, **fused, **INT4)
-    given = [{"x0": drawn(n, 384)} for n in (1, 5)]
+    given = [{"x0": random_array(n, 384)} for n in (1, 5)]
     yield dense("a dynamic number of rows by many int4 weights", (None, 384), out=347, given=given, **INT4)
-    given = [{"x0": drawn(n, m, 384)} for n, m in ((1, 5), (3, 1))]
+    given = [{"x0": random_array(n, m, 384)} for n, m in ((1, 5), (3, 1))]
     name = "dynamic numbers of rows that stay apart by many int4 weights"
     yield dense(name, (None, None, 384), out=347, keep=True, given=given, **INT4)

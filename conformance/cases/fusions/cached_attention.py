@@ -63,7 +63,10 @@ def attention(
         widths = (sizes.heads, sizes.groups, sizes.groups)
         q, k, v = (model.input(tensor(1, count, heads * sizes.depth)) for heads in widths)
         keys, values = (model.input(tensor(*shape)) for shape in sizes.cache_shapes)
-        written = made.write(keys, k, 0), (_shifted(model, sizes, count) if shifts else made).write(values, v, 1)
+        written = (
+            made.write(keys, k, 0),
+            (_write_elsewhere(model, sizes, count) if shifts else made).write(values, v, 1),
+        )
         outputs = [made.attend(q, *written), *written]
         if writes:
             outputs.append(made.write(model.input(tensor(*sizes.cache_shapes[0])), k, 0))
@@ -82,7 +85,7 @@ def other(name: str, sizes: Sizes, **case: Any) -> Case:
     return attention(name, sizes, 1, nodes={NODE: 0}, **case)
 
 
-def _shifted(model: Net, sizes: Sizes, count: int) -> Attention:
+def _write_elsewhere(model: Net, sizes: Sizes, count: int) -> Attention:
     """Return writes at positions of another input."""
     elsewhere: TensorRef = model.input(tensor(count, dtype="int32", name="elsewhere"))
     return Attention(model, sizes, count, elsewhere, elsewhere)

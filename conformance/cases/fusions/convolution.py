@@ -62,7 +62,7 @@ class Conv:
 
     def zeros(self, model: Net, ref: TensorRef, x: Spec) -> TensorRef:
         rows = self.around or ((0, 0), *self.rows, (0, 0))
-        padded = x.scaled(self.scaled).shaped(*((n or 0) + sum(row) for n, row in zip(x.shape, rows, strict=True)))
+        padded = x.rescale(self.scaled).with_shape(*((n or 0) + sum(row) for n, row in zip(x.shape, rows, strict=True)))
         operands: list[Spec | TensorRef] = [ref, constant([list(row) for row in rows])]
         if self.code == "PADV2":
             point = int(np.asarray(padded.zero_point)) if self.number is None else self.number
@@ -75,7 +75,7 @@ class Conv:
         n, *size, c = (s or 0 for s in x.shape)
         cut = [(s + sum(row)) // b for s, row, b in zip(size, self.rows, self.block, strict=True)]
         operands: list[Spec | TensorRef] = [ref, constant(list(self.block)), constant([list(row) for row in self.rows])]
-        return model.call("SPACE_TO_BATCH_ND", operands, x.shaped(n * prod(self.block), *cut, c))
+        return model.call("SPACE_TO_BATCH_ND", operands, x.with_shape(n * prod(self.block), *cut, c))
 
     def back(self, model: Net, ref: TensorRef) -> TensorRef:
         spec = model.spec(ref)
@@ -83,7 +83,7 @@ class Conv:
             shape = [s or 0 for k, s in enumerate(spec.shape) if k != self.unit]
             more = [constant(shape)] if self.closing == "RESHAPE" else []
             options = {"squeeze_dims": (self.unit,)} if self.closing == "SQUEEZE" else {"new_shape": tuple(shape)}
-            spec = spec.shaped(*shape)
+            spec = spec.with_shape(*shape)
             ref = model.call(self.closing, [ref, *more], spec, **options)
         n, *size, c = (s or 0 for s in spec.shape)
         wide = [s * b - sum(row) for s, row, b in zip(size, self.crops, self.block, strict=True)]
@@ -92,7 +92,7 @@ class Conv:
             constant(list(self.block)),
             constant([list(row) for row in self.crops]),
         ]
-        return model.call("BATCH_TO_SPACE_ND", operands, spec.shaped(n // prod(self.block), *wide, c))
+        return model.call("BATCH_TO_SPACE_ND", operands, spec.with_shape(n // prod(self.block), *wide, c))
 
     def image(self, model: Net, ref: TensorRef) -> TensorRef:
         """A sequence as one row or one column."""
@@ -101,7 +101,7 @@ class Conv:
             return ref
         shape = [s or 0 for s in (*spec.shape[: self.unit], 1, *spec.shape[self.unit :])]
         operand = constant(self.unit if self.opening == "EXPAND_DIMS" else shape)
-        return model.call(self.opening, [ref, operand], spec.shaped(*shape))
+        return model.call(self.opening, [ref, operand], spec.with_shape(*shape))
 
     # --- the convolution ----------------------------------------------------------------------
 
@@ -184,38 +184,38 @@ def cases() -> Iterator[Case]:
     for fused in (PADDED, DILATED):
         for name, setting in fused.items():
             for each in (setting, depthwise(setting)):
-                yield spelled(name, each, opsets=EVERY_OPSET if name in ("pads", "batches") else (None,))
+                yield decomposed_case(name, each, opsets=EVERY_OPSET if name in ("pads", "batches") else (None,))
         for dtype in ("int8", "uint8", "int16"):
             for name, setting in list(fused.items())[::3]:
                 plain = replace(setting, dtype=dtype, code="PAD", number=None)
-                yield spelled(f"{dtype}, {name}", plain)
-                yield spelled(f"{dtype}, {name}", depthwise(replace(plain, per_axis=dtype != "uint8")))
+                yield decomposed_case(f"{dtype}, {name}", plain)
+                yield decomposed_case(f"{dtype}, {name}", depthwise(replace(plain, per_axis=dtype != "uint8")))
         for name in ("a sequence in a row", "batches in a row"):
             if name in fused:
-                yield spelled(f"int8, {name}, RELU6", replace(fused[name], dtype="int8", activation="RELU6"))
+                yield decomposed_case(f"int8, {name}, RELU6", replace(fused[name], dtype="int8", activation="RELU6"))
         first = next(iter(fused.values()))
         for activation in FUSED:
             for dtype in ("float32", "int8"):
                 setting = replace(first, dtype=dtype, activation=activation)
-                yield spelled(f"{dtype}, {'batches' if first.block else 'pads'} and {activation}", setting)
-    yield spelled("int8, PADV2 with the zero point", Conv(dtype="int8", code="PADV2"))
+                yield decomposed_case(f"{dtype}, {'batches' if first.block else 'pads'} and {activation}", setting)
+    yield decomposed_case("int8, PADV2 with the zero point", Conv(dtype="int8", code="PADV2"))
     for name in ("pads", "batches"):
         setting = {**PADDED, **DILATED}[name]
         for each in (setting, depthwise(setting)):
-            yield spelled(f"{name} without bias", replace(each, bias="none"))
+            yield decomposed_case(f"{name} without bias", replace(each, bias="none"))
     for name, setting in SHARED.items():
         for dtype in ("float32", "int8"):
             for each in (setting, depthwise(setting)):
-                yield spelled(f"{dtype}, {name}", replace(each, dtype=dtype))
+                yield decomposed_case(f"{dtype}, {name}", replace(each, dtype=dtype))
     for name, setting in ALONE.items():
-        yield spelled(f"{name}, left alone", setting)
+        yield decomposed_case(f"{name}, left alone", setting)
 
 
-def spelled(name: str, setting: Conv, opsets: Sequence[int | None] = (None,)) -> Case:
+def decomposed_case(name: str, setting: Conv, opsets: Sequence[int | None] = (None,)) -> Case:
     opsets = (None, 26) if setting.dtype == "int16" else opsets
     targets = ("onnxruntime",) if setting.dtype == "int16" else ("onnxruntime", "generic")
     case = net(setting.op, f"decomposed, {name}", setting, dtype=setting.dtype, opsets=opsets, targets=targets)
     if setting.bias != "none":
         return case
-    twin = spelled(name, replace(setting, bias="zero"))  # LiteRT insists on a bias, or crashes without one
+    twin = decomposed_case(name, replace(setting, bias="zero"))  # LiteRT insists on a bias, or crashes without one
     return replace(case, reference=lambda arrays: LiteRT(twin.build(), "builtin").run(arrays))

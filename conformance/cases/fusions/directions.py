@@ -37,7 +37,7 @@ class Pair:
         other = model.input(replace(self.of.x, name="other")) if self.another else x
         ways = [self.from_the_end(model, x)]
         if not self.alone:
-            ways.insert(0, self.shown(model, replace(self.of, seed="ahead ").call(model, other, "ahead ")))
+            ways.insert(0, self.select_steps(model, replace(self.of, seed="ahead ").call(model, other, "ahead ")))
         model.output(*([self.together(model, ways)] if self.joined and not self.alone else ways))
 
     def from_the_end(self, model: Net, x: TensorRef) -> TensorRef:
@@ -47,30 +47,32 @@ class Pair:
         y = replace(self.of, seed="back ", **dict(self.back)).call(model, seen, "back ")
         if self.looked_into:
             model.output(y)
-        return self.shown(model, model.call("REVERSE_V2", [y, constant([second])], self.of.y) if self.behind else y)
+        return self.select_steps(
+            model, model.call("REVERSE_V2", [y, constant([second])], self.of.y) if self.behind else y
+        )
 
-    def shown(self, model: Net, y: TensorRef) -> TensorRef:
+    def select_steps(self, model: Net, y: TensorRef) -> TensorRef:
         """All steps, or the last one as Keras takes it."""
         if not self.last:
             return y
         batch, _, size = self.of.y.shape
         cut = [constant([0, -1, 0]), constant([0, 0, 0]), constant([1, 1, 1])]
         masks = {"begin_mask": 5, "end_mask": 7, "shrink_axis_mask": 2}
-        return model.call("STRIDED_SLICE", [y, *cut], self.of.y.shaped(batch, size), **masks)
+        return model.call("STRIDED_SLICE", [y, *cut], self.of.y.with_shape(batch, size), **masks)
 
     def together(self, model: Net, ways: list[TensorRef]) -> TensorRef:
         spec = replace(model.spec(ways[0]), name="")
         *outer, size = spec.shape
         if self.joined == "CONCATENATION":
-            return model.call(self.joined, ways, spec.shaped(*outer, 2 * (size or 0)), axis=len(outer))
+            return model.call(self.joined, ways, spec.with_shape(*outer, 2 * (size or 0)), axis=len(outer))
         return model.call(self.joined, ways, spec)
 
 
-def bounded(most: float) -> tuple[tuple[str, Any], ...]:
+def cell_clip(most: float) -> tuple[tuple[str, Any], ...]:
     return (("cell_clip", most),)
 
 
-KERAS = Lstm(options=bounded(10.0))
+KERAS = Lstm(options=cell_clip(10.0))
 SMALL = Lstm(dtype="int8", weights="int8")
 
 TOGETHER: Mapping[str, Pair] = {
@@ -83,7 +85,7 @@ TOGETHER: Mapping[str, Pair] = {
     "without input gates": Pair(Lstm(coupled=True)),
     "with peepholes": Pair(Lstm(peephole=True)),
     "with peepholes and no input gates": Pair(Lstm(peephole=True, coupled=True)),
-    "whose cells are bounded": Pair(Lstm(options=bounded(0.31))),
+    "whose cells are bounded": Pair(Lstm(options=cell_clip(0.31))),
     "of one sequence": Pair(replace(KERAS, batch=1)),
     "of one step": Pair(Lstm(time=1)),
     "with RELU": Pair(Lstm(options=(("fused_activation_function", "RELU"),))),
@@ -102,7 +104,7 @@ TURNED: Mapping[str, Pair] = {
 """Pairs of layers that become one operator of two directions, whose backward results are reversed after it."""
 
 APART: Mapping[str, Pair] = {
-    "of different bounds": Pair(KERAS, back=(("options", bounded(9.0)),)),
+    "of different bounds": Pair(KERAS, back=(("options", cell_clip(9.0)),)),
     "of different activations": Pair(Lstm(), back=(("options", (("fused_activation_function", "RELU6"),)),)),
     "of different inputs": Pair(another=True),
     "one with an input gate": Pair(back=(("coupled", True),)),
@@ -116,7 +118,7 @@ APART: Mapping[str, Pair] = {
 ALONE: Mapping[str, Pair] = {
     "float32": Pair(alone=True),
     "float32, cells bounded at 10": Pair(KERAS, alone=True),
-    "float32 whose cells are bounded": Pair(Lstm(options=bounded(0.31)), alone=True),
+    "float32 whose cells are bounded": Pair(Lstm(options=cell_clip(0.31)), alone=True),
     "int8": Pair(SMALL, alone=True),
     "int8, time first": Pair(replace(SMALL, major=True), alone=True),
     "int8 with peepholes": Pair(replace(SMALL, peephole=True), alone=True),
@@ -145,7 +147,7 @@ def between(model: Net) -> None:
     """A sequence that convolutions make and take."""
     of = KERAS
     batch, time, size = of.x.shape
-    image = model.plumbed(of.x.shaped(batch, 1, time, size))
+    image = model.input_through_conv(of.x.with_shape(batch, 1, time, size))
     x = model.call("RESHAPE", [image, constant([batch, time, size])], of.x)
     reverse = constant([1])
     seen = model.call("REVERSE_V2", [x, reverse], of.x)
@@ -156,4 +158,4 @@ def between(model: Net) -> None:
     back = model.call(
         "RESHAPE", [both, constant([batch, 1, time, 2 * (units or 0)])], tensor(batch, 1, time, 2 * (units or 0))
     )
-    model.output(model.drained(back))
+    model.output(model.output_through_conv(back))

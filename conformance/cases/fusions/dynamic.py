@@ -9,7 +9,7 @@ from typing import Any
 from conformance.case import Case
 from conformance.cases.image.convolution import conv
 from conformance.cases.matrix.fully_connected import dense
-from conformance.models import drawn
+from conformance.models import random_array
 
 HYBRID: Mapping[str, Any] = {"weights": "int8", "per_axis": True}
 PIXELS: Mapping[str, Any] = {**HYBRID, "shape": (1, 13, 17, 67), "out": 73, "kernel": (1, 1)}
@@ -63,5 +63,5 @@ def rows() -> Iterator[Case]:
         yield dense(f"one row of many weights with {activation}", (1, 1031), out=1033, **fused, **weight_only)
     yield dense("many rows after a flatten", (37, 7, 11, 5), depth=385, out=263, **weight_only)
     yield dense("many rows that stay apart", (5, 7, 257), out=263, keep=True, **weight_only)
-    given = [{"x0": drawn(n, m, 257)} for n, m in ((1, 5), (3, 2))]
+    given = [{"x0": random_array(n, m, 257)} for n, m in ((1, 5), (3, 2))]
     yield dense("dynamic sizes that stay apart", (None, None, 257), out=4099, keep=True, given=given, **weight_only)

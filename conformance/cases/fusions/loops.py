@@ -10,7 +10,7 @@ import numpy as np
 
 from conformance.builder import GraphBuilder, TensorRef, quant
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import Net, constant, drawn, net, tensor
+from conformance.models import Net, constant, net, random_array, tensor
 from onnx_tflite_plugin.source.model import Array
 
 TIME, INPUTS, UNITS = 7, 5, 11
@@ -143,7 +143,9 @@ class Layer:
             step.graph.output(*after, listed, *states_after, *rest)
             return
         row = step.call("RESHAPE", [seen, step.vector(1, self.batch, UNITS)], (1, self.batch, UNITS))
-        step.graph.output(*after, step.written(array, row, t, after[1]) if self.every else row, *states_after, *rest)
+        step.graph.output(
+            *after, step.replace_row(array, row, t, after[1]) if self.every else row, *states_after, *rest
+        )
 
 
 @dataclass
@@ -181,7 +183,7 @@ class Step:
             shrink_axis_mask=1,
         )
 
-    def activated(self, *sums: TensorRef) -> TensorRef:
+    def activate_sum(self, *sums: TensorRef) -> TensorRef:
         """The sum of two under the layer's activation."""
         if self.layer.fused:
             return self.call("ADD", [*sums], (self.layer.batch, UNITS), fused_activation_function=self.layer.activation)
@@ -198,8 +200,12 @@ class Step:
 
     def product(self, x: TensorRef, inputs: int, rows: int, bias: bool, seed: str) -> TensorRef:
         """FULLY_CONNECTED by weights of the layer's dtype."""
-        array = drawn(rows, inputs, dtype="float32", seed=self.layer.seed + seed) * 0.4
-        biases = [self.constant(drawn(rows, dtype="float32", seed=f"{self.layer.seed}{seed} bias"))] if bias else [None]
+        array = random_array(rows, inputs, dtype="float32", seed=self.layer.seed + seed) * 0.4
+        biases = (
+            [self.constant(random_array(rows, dtype="float32", seed=f"{self.layer.seed}{seed} bias"))]
+            if bias
+            else [None]
+        )
         fused = {"fused_activation_function": "TANH"} if self.layer.wrong == "products" else {}
         return self.call("FULLY_CONNECTED", [x, self._weight(array), *biases], (self.layer.batch, rows), **fused)
 
@@ -224,7 +230,7 @@ class Step:
             self.graph.operator("SPLIT", [self.number(1), sums], parts, {"num_splits": count})
         return parts
 
-    def sliced(self, sums: TensorRef, k: int) -> TensorRef:
+    def slice_gate(self, sums: TensorRef, k: int) -> TensorRef:
         bounds = [self.vector(0, k * UNITS), self.vector(0, (k + 1) * UNITS), self.vector(1, 1)]
         return self.call("STRIDED_SLICE", [sums, *bounds], (self.layer.batch, UNITS), begin_mask=1, end_mask=1)
 
@@ -235,7 +241,7 @@ class Step:
         if self.layer.batch == 1:
             back = self.call("RESHAPE", [back, self.vector(rows)], (rows,))
         sums = self.call("ADD", [self.product(x, self.inputs, rows, False, "inward"), back], shape)
-        sums = self.call("ADD", [sums, self.constant(drawn(rows, dtype="float32", seed="b"))], shape)
+        sums = self.call("ADD", [sums, self.constant(random_array(rows, dtype="float32", seed="b"))], shape)
         i, f, g, o = self.parts(sums, 4)
         kept = self.state("MUL", self.state("LOGISTIC", f), h if self.layer.wrong == "cells" else c)
         fresh = self.state("MUL", self.state("LOGISTIC", i), self.state(self.layer.activation, g))
@@ -246,27 +252,27 @@ class Step:
     def gru(self, x: TensorRef, h: TensorRef) -> list[TensorRef]:
         back = self.product(h, UNITS, 3 * UNITS, True, "recurrent")
         zx, rx, nx = self.parts(self.product(x, self.inputs, 3 * UNITS, True, "inward"), 3)
-        z = self.state("LOGISTIC", self.state("ADD", zx, self.sliced(back, 0)))
-        r = self.state("LOGISTIC", self.state("ADD", rx, self.sliced(back, 1)))
-        return [self._mixed(z, h, self.activated(nx, self.state("MUL", r, self.sliced(back, 2))))]
+        z = self.state("LOGISTIC", self.state("ADD", zx, self.slice_gate(back, 0)))
+        r = self.state("LOGISTIC", self.state("ADD", rx, self.slice_gate(back, 1)))
+        return [self._interpolate(z, h, self.activate_sum(nx, self.state("MUL", r, self.slice_gate(back, 2))))]
 
     def gru_before(self, x: TensorRef, h: TensorRef) -> list[TensorRef]:
         back = self.product(h, UNITS, 2 * UNITS, False, "recurrent")
         zx, rx, nx = self.parts(self.product(x, self.inputs, 3 * UNITS, True, "inward"), 3)
-        z = self.state("LOGISTIC", self.state("ADD", zx, self.sliced(back, 0)))
-        r = self.state("LOGISTIC", self.state("ADD", rx, self.sliced(back, 1)))
+        z = self.state("LOGISTIC", self.state("ADD", zx, self.slice_gate(back, 0)))
+        r = self.state("LOGISTIC", self.state("ADD", rx, self.slice_gate(back, 1)))
         reset = self.product(self.state("MUL", r, h), UNITS, UNITS, False, "reset")
-        return [self._mixed(z, h, self.activated(nx, reset))]
+        return [self._interpolate(z, h, self.activate_sum(nx, reset))]
 
-    def _mixed(self, z: TensorRef, h: TensorRef, update: TensorRef) -> TensorRef:
+    def _interpolate(self, z: TensorRef, h: TensorRef, update: TensorRef) -> TensorRef:
         rest = self.state("SUB", self.constant(np.array(self.layer.one, np.float32)), z)
         return self.state("ADD", self.state("MUL", z, h), self.state("MUL", rest, update))
 
     def plain(self, x: TensorRef, h: TensorRef) -> list[TensorRef]:
         inward, back = self.product(x, self.inputs, UNITS, True, "inward"), self.product(h, UNITS, UNITS, False, "back")
-        return [self.activated(inward, back)]
+        return [self.activate_sum(inward, back)]
 
-    def written(self, array: TensorRef, row: TensorRef, now: TensorRef, following: TensorRef) -> TensorRef:
+    def replace_row(self, array: TensorRef, row: TensorRef, now: TensorRef, following: TensorRef) -> TensorRef:
         """The array with one row replaced: what is before it, the row, what is behind."""
         batch, flat = self.layer.batch, self.vector(1)
         until = self.call(

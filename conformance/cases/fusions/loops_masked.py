@@ -58,7 +58,7 @@ class Masked:
         if of.wrong == "twice":
             kept[-1] = given[-1]
         row = step.call("RESHAPE", [seen, step.vector(1, of.batch, UNITS)], (1, of.batch, UNITS))
-        rows = step.written(array, row, t, after[1]) if of.every else row
+        rows = step.replace_row(array, row, t, after[1]) if of.every else row
         step.graph.output(*after, rows, seen, *kept, mask, x)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from conformance.builder import TensorRef
 from conformance.case import Case
-from conformance.models import Net, constant, drawn, net, tensor
+from conformance.models import Net, constant, net, random_array, tensor
 
 IMAGE = (2, 5, 7, 3)
 OP = "MEAN"  # counted with the operator that only a normalization needs
@@ -20,11 +20,11 @@ def cases() -> Iterator[Case]:
     for scaled in (True, False):
         for shifted in (True, False):
             name = f"{'scaled' if scaled else 'plain'}{', shifted' if shifted else ''}"
-            yield fused(f"of Keras, {name}", partial(keras, scaled=scaled, shifted=shifted))
-            yield fused(f"of PyTorch, {name}", partial(pytorch, scaled=scaled, shifted=shifted))
+            yield normalization_case(f"of Keras, {name}", partial(keras, scaled=scaled, shifted=shifted))
+            yield normalization_case(f"of PyTorch, {name}", partial(pytorch, scaled=scaled, shifted=shifted))
     for square in ("SQUARE", "POW", "SQUARED_DIFFERENCE"):
-        yield fused(f"of PyTorch, by {square}", partial(pytorch, square=square))
-    yield fused("of PyTorch, by a quotient", partial(pytorch, quotient=True))
+        yield normalization_case(f"of PyTorch, by {square}", partial(pytorch, square=square))
+    yield normalization_case("of PyTorch, by a quotient", partial(pytorch, quotient=True))
     for scaled, shifted in ((True, True), (False, False), (True, False), (False, True)):
         name = f"{'scaled' if scaled else 'plain'}{', shifted' if shifted else ''}"
         yield columns(name, (2, 5, 7), (2,), scaled=scaled, shifted=shifted)
@@ -36,28 +36,28 @@ def cases() -> Iterator[Case]:
         yield columns(more, (1, 5, 7), (0, 2), scaled=scaled, shifted=shifted, leading=(1, 1, 1))
     yield columns("over the middle axis", (2, 5, 1), (1, 2), whole=False)
     yield columns("from another number than 0", (2, 5, 7), (2,), start=0.25, whole=False)
-    yield apart("over other axes", partial(keras, axes=(1, 2)))
-    yield apart("over all but the first axis", partial(keras, axes=(1, 2, 3)))
-    yield apart("with an activation", partial(keras, activation="RELU"))
-    yield apart("with a power of 3", partial(pytorch, square="POW", power=3.0))
-    yield apart("with a scale per row", partial(keras, scale=(7, 1)))
+    yield unfused_case("over other axes", partial(keras, axes=(1, 2)))
+    yield unfused_case("over all but the first axis", partial(keras, axes=(1, 2, 3)))
+    yield unfused_case("with an activation", partial(keras, activation="RELU"))
+    yield unfused_case("with a power of 3", partial(pytorch, square="POW", power=3.0))
+    yield unfused_case("with a scale per row", partial(keras, scale=(7, 1)))
     for scale in ((7, 3), (5, 7, 3), (5, 1, 3), (2, 1, 1, 3)):
         name = "x".join(map(str, scale))
-        yield apart(f"of Keras with a scale of {name}", partial(keras, scale=scale))
-        yield apart(f"of PyTorch with a scale of {name}", partial(pytorch, scale=scale))
-        yield apart(f"of PyTorch with an offset of {name}", partial(pytorch, offset=scale))
-        yield rooted(f"with a scale of {name}", shape=IMAGE, over=3, scale=scale, whole=False, opsets=(None,))
+        yield unfused_case(f"of Keras with a scale of {name}", partial(keras, scale=scale))
+        yield unfused_case(f"of PyTorch with a scale of {name}", partial(pytorch, scale=scale))
+        yield unfused_case(f"of PyTorch with an offset of {name}", partial(pytorch, offset=scale))
+        yield rms_case(f"with a scale of {name}", shape=IMAGE, over=3, scale=scale, whole=False, opsets=(None,))
     yield columns("with a scale of 5x7", (2, 5, 7), (2,), scaled=True, leading=(5,), whole=False)
     yield columns("with an offset of 5x7", (2, 5, 7), (2,), shifted=True, leading=(5,), whole=False)
-    yield apart("with the mean looked into", partial(keras, look=True))
+    yield unfused_case("with the mean looked into", partial(keras, look=True))
     yield from of_squares()
 
 
-def fused(name: str, write: Callable[..., TensorRef]) -> Case:
+def normalization_case(name: str, write: Callable[..., TensorRef]) -> Case:
     """Between convolutions, where it wants the channels last: two transposes there, two at the edges."""
 
     def draw(model: Net) -> None:
-        model.output(model.drained(write(model, model.plumbed(tensor(*IMAGE)))))
+        model.output(model.output_through_conv(write(model, model.input_through_conv(tensor(*IMAGE)))))
 
     return net(OP, f"LayerNormalization {name}", draw, transposes=4, opsets=(None, 13, 17, 26))
 
@@ -99,15 +99,15 @@ def columns(
         y = model.call("ADD", [model.call("MUL", [x, column(inverse)], wide), column(offset)], wide)
         wide = tensor(*(1,) * (1 + len(leading) - len(shape)), *shape)
         if scaled:
-            y = model.call("MUL", [y, constant(drawn(*leading, 7, seed="gamma"))], wide)
+            y = model.call("MUL", [y, constant(random_array(*leading, 7, seed="gamma"))], wide)
         if shifted:
-            y = model.call("ADD", [y, constant(drawn(*leading, 7, seed="beta"))], wide)
+            y = model.call("ADD", [y, constant(random_array(*leading, 7, seed="beta"))], wide)
         model.output(y)
 
     return net(OP, f"{'' if whole else 'no '}LayerNormalization of litert-torch, {name}", draw)
 
 
-def apart(name: str, write: Callable[..., TensorRef]) -> Case:
+def unfused_case(name: str, write: Callable[..., TensorRef]) -> Case:
     return net(
         OP, f"no LayerNormalization {name}", lambda model: model.output(write(model, model.input(tensor(*IMAGE))))
     )
@@ -139,12 +139,12 @@ def keras(
     variance = mean(model, model.call("SQUARED_DIFFERENCE", [x, average], image), axes)
     inverse = small(model, "RSQRT", small(model, "ADD", variance, constant(1e-3)))
     like = tensor(*np.broadcast_shapes(inverse.shape, scale if scaled else ()))
-    factor = model.call("MUL", [inverse, constant(drawn(*scale))], like) if scaled else inverse
+    factor = model.call("MUL", [inverse, constant(random_array(*scale))], like) if scaled else inverse
     if shifted:
         moved = model.call("MUL", [average, factor], like)
         offset = model.call(
             "SUB",
-            [constant(drawn(3, seed="offset")), moved],
+            [constant(random_array(3, seed="offset")), moved],
             tensor(*np.broadcast_shapes(inverse.shape, scale if scaled else (), (3,))),
         )
     else:
@@ -183,8 +183,8 @@ def pytorch(
         y = model.call("DIV", [centred, small(model, "SQRT", spread)], image)
     else:
         y = model.call("MUL", [centred, small(model, "RSQRT", spread)], image)
-    y = model.call("MUL", [y, constant(drawn(*scale, seed="scale"))], image) if scaled else y
-    return model.call("ADD", [y, constant(drawn(*offset, seed="offset"))], image) if shifted else y
+    y = model.call("MUL", [y, constant(random_array(*scale, seed="scale"))], image) if scaled else y
+    return model.call("ADD", [y, constant(random_array(*offset, seed="offset"))], image) if shifted else y
 
 
 # --- by the root of the mean square -------------------------------------------------------------
@@ -192,21 +192,21 @@ def pytorch(
 
 def of_squares() -> Iterator[Case]:
     for square in ("MUL", "SQUARE", "POW"):
-        yield rooted(f"by {square}", square=square)
-    yield rooted("by a quotient", quotient=True)
-    yield rooted("without a scale", scale=())
-    yield rooted("with a scale of higher rank", scale=(1, 1, 3))
+        yield rms_case(f"by {square}", square=square)
+    yield rms_case("by a quotient", quotient=True)
+    yield rms_case("without a scale", scale=())
+    yield rms_case("with a scale of higher rank", scale=(1, 1, 3))
     for back in ("spread", "inverse"):
-        yield rooted(f"with a {back} put back as a column", back=back)
-    yield rooted("of open rows", shape=(None, 7, 3), opsets=(None,))
-    yield rooted("with a large epsilon", epsilon=2.0, opsets=(None,))
-    yield rooted("of a power of 3", square="POW", power=3.0, epsilon=20.0, whole=False, opsets=(None,))
-    yield rooted("over another axis", over=1, shape=(5, 3, 3), whole=False, opsets=(None,))
-    yield rooted("with a scale per row", shape=(5, 3, 3), scale=(3, 1), whole=False, opsets=(None,))
-    yield rooted("of another square", other=True, whole=False, opsets=(None,))
+        yield rms_case(f"with a {back} put back as a column", back=back)
+    yield rms_case("of open rows", shape=(None, 7, 3), opsets=(None,))
+    yield rms_case("with a large epsilon", epsilon=2.0, opsets=(None,))
+    yield rms_case("of a power of 3", square="POW", power=3.0, epsilon=20.0, whole=False, opsets=(None,))
+    yield rms_case("over another axis", over=1, shape=(5, 3, 3), whole=False, opsets=(None,))
+    yield rms_case("with a scale per row", shape=(5, 3, 3), scale=(3, 1), whole=False, opsets=(None,))
+    yield rms_case("of another square", other=True, whole=False, opsets=(None,))
 
 
-def rooted(
+def rms_case(
     name: str,
     *,
     shape: tuple[int | None, ...] = (5, 7, 3),
@@ -242,7 +242,7 @@ def rooted(
         if back == "inverse":
             inverse = model.call("RESHAPE", [inverse, upright], tensor(*column))
         y = model.call("DIV" if quotient else "MUL", [x, inverse], wide)
-        model.output(model.call("MUL", [y, constant(drawn(*scale, seed="gamma"))], wide) if scale else y)
+        model.output(model.call("MUL", [y, constant(random_array(*scale, seed="gamma"))], wide) if scale else y)
 
     fuses = ("RMS_NORMALIZATION",) if whole else ()
     return net(OP, f"{'' if whole else 'no '}RMSNormalization {name}", draw, opsets=opsets, fuses=fuses)

@@ -17,39 +17,39 @@ def steps(
 ) -> TensorRef:
     """Three shapes and what is repeated in the first two of them."""
     for shape, factors in zip(shapes, times, strict=False):
-        ref = model.call("RESHAPE", [ref, constant(list(shape))], x.shaped(*shape))
+        ref = model.call("RESHAPE", [ref, constant(list(shape))], x.with_shape(*shape))
         wide = [n * t for n, t in zip(shape, factors, strict=True)]
-        ref = model.call("TILE", [ref, constant(list(factors))], x.shaped(*wide))
-    return model.call("RESHAPE", [ref, constant(list(shapes[-1]))], x.shaped(*shapes[-1]))
+        ref = model.call("TILE", [ref, constant(list(factors))], x.with_shape(*wide))
+    return model.call("RESHAPE", [ref, constant(list(shapes[-1]))], x.with_shape(*shapes[-1]))
 
 
-def spelled(dtype: str, rows: int, columns: int, shape: Sequence[int] = IMAGE) -> Draw:
+def nearest_as_products(dtype: str, rows: int, columns: int, shape: Sequence[int] = IMAGE) -> Draw:
     n, h, w, c = shape
     shapes = [(n, h, 1, w, c), (n, h * rows, w, 1, c), (n, h * rows, w * columns, c)]
-    return drawn(dtype, shapes, [(1, 1, rows, 1, 1), (1, 1, 1, columns, 1)], shape)
+    return product_chain(dtype, shapes, [(1, 1, rows, 1, 1), (1, 1, 1, columns, 1)], shape)
 
 
-def drawn(
+def product_chain(
     dtype: str, shapes: Sequence[Sequence[int]], times: Sequence[Sequence[int]], shape: Sequence[int] = IMAGE
 ) -> Draw:
     def draw(model: Net) -> None:
         x = tensor(*shape, dtype=dtype)
-        model.output(model.drained(steps(model, model.plumbed(x), x, shapes, times)))
+        model.output(model.output_through_conv(steps(model, model.input_through_conv(x), x, shapes, times)))
 
     return draw
 
 
 ALIKE: dict[str, Draw] = {
-    "whole images repeated": drawn(
+    "whole images repeated": product_chain(
         "float32", [(2, 5, 1, 7, 3), (2, 10, 7, 1, 3), (2, 10, 14, 3)], [(1, 2, 1, 1, 1), (1, 1, 1, 2, 1)]
     ),
-    "columns repeated as a whole": drawn(
+    "columns repeated as a whole": product_chain(
         "float32", [(2, 5, 1, 7, 3), (2, 10, 7, 1, 3), (2, 10, 14, 3)], [(1, 1, 2, 1, 1), (1, 1, 2, 1, 1)]
     ),
-    "channels repeated": drawn(
+    "channels repeated": product_chain(
         "float32", [(2, 5, 1, 7, 3), (2, 10, 7, 3, 1), (2, 10, 7, 6)], [(1, 1, 2, 1, 1), (1, 1, 1, 1, 2)]
     ),
-    "rows and columns exchanged": drawn(
+    "rows and columns exchanged": product_chain(
         "float32", [(2, 7, 1, 5, 3), (2, 14, 5, 1, 3), (2, 14, 10, 3)], [(1, 1, 2, 1, 1), (1, 1, 1, 2, 1)]
     ),
 }
@@ -60,7 +60,13 @@ def cases() -> Iterator[Case]:
         opsets = (None, 26) if dtype == "int16" else EVERY_OPSET
         for rows, columns in ((2, 2), (3, 1), (1, 2)):
             name = f"{dtype}, {rows}x{columns} decomposed between convolutions"
-            yield net("TILE", name, spelled(dtype, rows, columns), dtype=dtype, opsets=opsets, transposes=2)
-    yield net("TILE", "many integers decomposed", spelled("int8", 2, 2, (1, 16, 16, 32)), dtype="int8", transposes=4)
+            yield net("TILE", name, nearest_as_products(dtype, rows, columns), dtype=dtype, opsets=opsets, transposes=2)
+    yield net(
+        "TILE",
+        "many integers decomposed",
+        nearest_as_products("int8", 2, 2, (1, 16, 16, 32)),
+        dtype="int8",
+        transposes=4,
+    )
     for name, draw in ALIKE.items():
         yield net("TILE", f"{name} between convolutions", draw)

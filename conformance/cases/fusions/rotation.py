@@ -15,14 +15,14 @@ NODE = "com.microsoft.RotaryEmbedding"
 
 
 def cases() -> Iterator[Case]:
-    yield turned("of rows", opsets=(None, 13, 26))
-    yield turned("of rows, for any runtime", targets=("generic",), nodes={NODE: 0})
-    yield turned("of one row", (2, 3, 1, 14))
-    yield turned("of one row, angles of higher rank", (2, 3, 1, 14), angles=(1, 1, 7))
-    yield turned("of one pair", (2, 3, 5, 2))
-    yield turned("by angles of higher rank", angles=(1, 1, 5, 7))
-    yield turned("of an open batch", (None, 3, 5, 14))
-    yield turned("with rests of any length", rest=-1)
+    yield rotary_case("of rows", opsets=(None, 13, 26))
+    yield rotary_case("of rows, for any runtime", targets=("generic",), nodes={NODE: 0})
+    yield rotary_case("of one row", (2, 3, 1, 14))
+    yield rotary_case("of one row, angles of higher rank", (2, 3, 1, 14), angles=(1, 1, 7))
+    yield rotary_case("of one pair", (2, 3, 5, 2))
+    yield rotary_case("by angles of higher rank", angles=(1, 1, 5, 7))
+    yield rotary_case("of an open batch", (None, 3, 5, 14))
+    yield rotary_case("with rests of any length", rest=-1)
     yield alike("by angles for all rows", angles=(7,))
     yield alike("by angles of each head", (2, 5, 1, 14), angles=(5, 1, 7))
     yield alike("by one angle a row", angles=(5, 1))
@@ -32,7 +32,7 @@ def cases() -> Iterator[Case]:
     yield alike("backwards", joined=(1, 0))
 
 
-def turned(
+def rotary_case(
     name: str,
     shape: tuple[int | None, ...] = ROWS,
     *,
@@ -74,4 +74,4 @@ def turned(
 
 def alike(name: str, *shape: Any, **case: Any) -> Case:
     """Yield patterns that resemble a rotation of a matrix's rows, but are none."""
-    return turned(f"that is none, {name}", *shape, nodes={NODE: 0}, **case)
+    return rotary_case(f"that is none, {name}", *shape, nodes={NODE: 0}, **case)

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from conformance.case import Case, Tolerance
-from conformance.cases.fusions.convolution import ROW, depthwise, spelled
+from conformance.cases.fusions.convolution import ROW, decomposed_case, depthwise
 from conformance.cases.image.convolution import conv
 from conformance.cases.image.convolution_transposed import transpose_conv
 from conformance.cases.matrix.batch_matmul import times
 from conformance.cases.matrix.fully_connected import dense
 from conformance.cases.matrix.fully_connected_int4 import in_blocks
-from conformance.models import drawn, tensor
+from conformance.models import random_array, tensor
 from conformance.weights import weight
 
 TIGHT = Tolerance(of_range=2e-6)
@@ -34,7 +34,7 @@ def cases() -> Iterator[Case]:
 
 def uneven(*shape: int) -> np.ndarray[Any, Any]:
     """One image, or row, larger than the other and further from 0."""
-    parts = [drawn(*shape[1:], seed=f"part {k}") * 3**k + k for k in range(shape[0])]
+    parts = [random_array(*shape[1:], seed=f"part {k}") * 3**k + k for k in range(shape[0])]
     return np.stack(parts).astype(np.float32)
 
 
@@ -79,7 +79,7 @@ def sequences() -> Iterator[Case]:
     row = replace(ROW, weights="int8", per_axis=True)
     for setting in (row, depthwise(row), replace(row, kernel=(3, 1), unit=2)):
         along = "row" if setting.unit == 1 else "column"
-        case = spelled(f"a sequence in a {along} rounded one by one", setting)
+        case = decomposed_case(f"a sequence in a {along} rounded one by one", setting)
         yield alike(case, f"{setting.op}_ROUNDED", setting.shape)
 
 

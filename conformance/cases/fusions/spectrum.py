@@ -8,7 +8,7 @@ import numpy as np
 
 from conformance.builder import TensorRef
 from conformance.case import Case
-from conformance.models import Net, Spec, constant, drawn, net, tensor
+from conformance.models import Net, Spec, constant, net, random_array, tensor
 
 
 def cases() -> Iterator[Case]:
@@ -69,7 +69,10 @@ def filters(x: Spec, points: int, units: int, biased: bool) -> Callable[[Net], N
             last = model.call("GATHER", [sizes, constant([3])], tensor(1, dtype="int32"), axis=0)
             shape = model.call("CONCATENATION", [constant([-1]), last], tensor(2, dtype="int32"), axis=0)
         matrix = model.call("RESHAPE", [real, shape], tensor(None, frequencies))
-        constants = [constant(drawn(units, frequencies) / 16), *([constant(drawn(units))] if biased else [])]
+        constants = [
+            constant(random_array(units, frequencies) / 16),
+            *([constant(random_array(units))] if biased else []),
+        ]
         activation = "RELU" if biased else "NONE"
         model.output(
             model.call(

@@ -12,7 +12,7 @@ from conformance.builder import TensorRef
 from conformance.case import EVERY_OPSET, Case
 from conformance.cases.fusions import loops
 from conformance.cases.fusions.loops import INPUTS, UNITS
-from conformance.models import Net, constant, drawn, net, tensor
+from conformance.models import Net, constant, net, random_array, tensor
 from onnx_tflite_plugin.source.model import Array
 
 STEPS = 5
@@ -95,7 +95,7 @@ class Steps(loops.Step):
         if not self.spelled.keras:
             width = GATES[self.spelled.kind] * UNITS
             sizes = (batch, STEPS, width) if self.spelled.by_batch and not self.stage else (STEPS, batch, width)
-            x = self.multiplied(x, self.inputs, sizes, "inward")
+            x = self.dense(x, self.inputs, sizes, "inward")
         if self.spelled.by_batch and not self.stage:
             x = self.call("TRANSPOSE", [x, self.vector(1, 0, 2)], (STEPS, batch, width))
         if self.spelled.keras:
@@ -106,10 +106,10 @@ class Steps(loops.Step):
             rows = [self.call("SLICE", [x, self.vector(k, 0, 0), size], (1, batch, width)) for k in range(STEPS)]
         return [rows[k] for k in self.spelled.order]
 
-    def multiplied(self, x: TensorRef, inputs: int, shape: tuple[int, ...], seed: str) -> TensorRef:
+    def dense(self, x: TensorRef, inputs: int, shape: tuple[int, ...], seed: str) -> TensorRef:
         """Rows times the layer's weights, and their bias."""
         rows, seed = shape[-1], f"{seed}{self.stage}"
-        weights, bias = drawn(rows, inputs, seed=seed) * np.float32(0.4), drawn(rows, seed=f"{seed} bias")
+        weights, bias = random_array(rows, inputs, seed=seed) * np.float32(0.4), random_array(rows, seed=f"{seed} bias")
         return self.call("FULLY_CONNECTED", [x, self._weights(weights), self.constant(bias)], shape, keep_num_dims=True)
 
     def _weights(self, array: Array) -> TensorRef:
@@ -130,13 +130,13 @@ class Steps(loops.Step):
         if kind == "RNN":
             return [self.state("TANH", sums)]
         if kind == "LSTM":
-            sums = self.call("ADD", [sums, self.constant(drawn(rows, seed="b"))], (self.layer.batch, rows))
+            sums = self.call("ADD", [sums, self.constant(random_array(rows, seed="b"))], (self.layer.batch, rows))
             i, _, g, o = self.parts(sums, 4)
             cells = self.state("MUL", self.state("LOGISTIC", i), self.state("TANH", g))
             return [self.state("MUL", self.state("LOGISTIC", o), self.state("TANH", cells)), cells]
         zx, rx, nx = self.parts(sums, 3)
         if kind == "GRU":
-            z, r, n = (self.constant(part) for part in np.split(drawn(rows, seed="recurrent bias"), 3))
+            z, r, n = (self.constant(part) for part in np.split(random_array(rows, seed="recurrent bias"), 3))
             zx, r = self.state("ADD", zx, z), self.state("LOGISTIC", self.state("ADD", rx, r))
             nx = self.state("ADD", nx, self.state("MUL", r, n))
         rest = self.state("SUB", self.constant(np.array(1, np.float32)), self.state("LOGISTIC", zx))
@@ -148,10 +148,10 @@ class Steps(loops.Step):
         other = self.spelled.wrong == "weights" and number == STEPS // 2
         seed = "another" if other else "recurrent"
         if hidden is None:
-            added = np.tile(drawn(width, seed=f"{seed}{self.stage} bias"), (self.spelled.batch, 1))
+            added = np.tile(random_array(width, seed=f"{seed}{self.stage} bias"), (self.spelled.batch, 1))
             back = self.constant(added)
         else:
-            back = self.multiplied(hidden, UNITS, (1, self.spelled.batch, width), seed)
+            back = self.dense(hidden, UNITS, (1, self.spelled.batch, width), seed)
         if self.spelled.kind == "GRU":
             kept = [self.constant(part) for part in np.split(added, 3, 1)] if hidden is None else self.gates(back)
             return [self.torch_gru(row, kept, hidden)]

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case, Reference
-from conformance.models import Net, alone, constant, drawn, net, tensor
-from conformance.weights import BIASES, ROUNDED, WEIGHTS, bias, counted, product, weight
+from conformance.models import Net, constant, in_isolation, net, random_array, tensor
+from conformance.weights import BIASES, ROUNDED, WEIGHTS, bias, column_of, product, weight
 from onnx_tflite_plugin.verify import LiteRT
 
 IMAGE = (2, 5, 7, 3)
@@ -77,16 +77,16 @@ def conv(
     }
     if deep:
         settings["depth_multiplier"] = out // channels
-    case = {"options": {**settings, **options}, "dtype": counted(dtype, weights), **case}
+    case = {"options": {**settings, **options}, "dtype": column_of(dtype, weights), **case}
     if b is not None:
-        return alone(op, name, [x, w, b], y, **case)
+        return in_isolation(op, name, [x, w, b], y, **case)
     zero = replace(bias(x, w, out, BIASES[dtype], depth), value=np.zeros(out, BIASES[dtype]))
-    return alone(
+    return in_isolation(
         op,
         name,
         [x, w, None] if absent else [x, w],
         y,
-        reference=by_litert(alone(op, name, [x, w, zero], y, **case)),
+        reference=by_litert(in_isolation(op, name, [x, w, zero], y, **case)),
         **case,
     )
 
@@ -130,7 +130,7 @@ def open_sizes(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
     shape = (2, None, None, more.get("shape", IMAGE)[3])
     more = {key: value for key, value in more.items() if key != "shape"}
     for dtype in ("float32", "int8", "uint8", "int16"):
-        given = [{"x0": drawn(2, h, w, shape[3] or 1, dtype=dtype)} for h, w in ((5, 7), (8, 11), (6, 6))]
+        given = [{"x0": random_array(2, h, w, shape[3] or 1, dtype=dtype)} for h, w in ((5, 7), (8, 11), (6, 6))]
         case: dict[str, Any] = {"op": op, "shape": shape, "dtype": dtype, "given": given, **more}
         for name, (kernel, stride) in kernels.items():
             yield conv(f"{dtype} of dynamic sizes, SAME {name}", kernel=kernel, stride=stride, **case)
@@ -192,12 +192,12 @@ def dtypes() -> Iterator[Case]:
     )
     for dtype in ("int8", "int16"):
         for op in ("CONV_2D", "DEPTHWISE_CONV_2D"):
-            yield net(op, f"{dtype} with scales that are negative in part", turned_channels(op, dtype), dtype=dtype)
+            yield net(op, f"{dtype} with scales that are negative in part", negative_scales(op, dtype), dtype=dtype)
     yield net("CONV_2D", "float16 weights through DEQUANTIZE", half_weights, dtype="float16", opsets=EVERY_OPSET)
-    yield net("CONV_2D", "weights that are a graph input", given_weights)
+    yield net("CONV_2D", "weights that are a graph input", runtime_weights)
 
 
-def turned_channels(op: str, dtype: str) -> Callable[[Net], None]:
+def negative_scales(op: str, dtype: str) -> Callable[[Net], None]:
     """Batch normalization with a negative gamma, folded into the weights' scales."""
 
     def draw(model: Net) -> None:
@@ -216,12 +216,12 @@ def turned_channels(op: str, dtype: str) -> Callable[[Net], None]:
 
 def half_weights(model: Net) -> None:
     image = tensor(*IMAGE)
-    w = model.call("DEQUANTIZE", [constant(drawn(4, 3, 3, 3, dtype="float16"))], tensor(4, 3, 3, 3))
-    b = model.call("DEQUANTIZE", [constant(drawn(4, dtype="float16"))], tensor(4))
+    w = model.call("DEQUANTIZE", [constant(random_array(4, 3, 3, 3, dtype="float16"))], tensor(4, 3, 3, 3))
+    b = model.call("DEQUANTIZE", [constant(random_array(4, dtype="float16"))], tensor(4))
     model.output(model.call("CONV_2D", [image, w, b], tensor(2, 5, 7, 4), padding="SAME", stride_h=1, stride_w=1))
 
 
-def given_weights(model: Net) -> None:
+def runtime_weights(model: Net) -> None:
     operands = [tensor(*IMAGE), tensor(4, 3, 2, 3), tensor(4)]
     model.output(model.call("CONV_2D", operands, tensor(2, 5, 7, 4), padding="SAME", stride_h=1, stride_w=1))
 
@@ -253,9 +253,9 @@ def chains() -> Iterator[Case]:
 
     def chain(dtype: str) -> Callable[[Net], None]:
         def draw(model: Net) -> None:
-            ref = model.plumbed(tensor(*IMAGE, dtype=dtype))
+            ref = model.input_through_conv(tensor(*IMAGE, dtype=dtype))
             for k in range(3):
-                ref = model.moved(ref, tensor(*IMAGE, dtype=dtype), [(k + j) % 3 for j in range(3)])
+                ref = model.select_channels(ref, tensor(*IMAGE, dtype=dtype), [(k + j) % 3 for j in range(3)])
             model.output(ref)
 
         return draw
@@ -265,8 +265,8 @@ def chains() -> Iterator[Case]:
 
     def branches(model: Net) -> None:
         image = tensor(*IMAGE)
-        x = model.plumbed(image)
-        sides = [model.moved(x, image, order) for order in ([0, 1, 2], [2, 0, 1])]
+        x = model.input_through_conv(image)
+        sides = [model.select_channels(x, image, order) for order in ([0, 1, 2], [2, 0, 1])]
         model.output(model.call("ADD", sides, image), sides[0])
 
     yield net("CONV_2D", "a result that is used again and a graph output", branches, transposes=3)
@@ -300,12 +300,12 @@ def depthwise() -> Iterator[Case]:
     yield conv("int8 with int4 weights", op=op, dtype="int8", out=6, weights="int4", per_axis=True)
     for dtype in ("int8", "int16"):
         x, w = tensor(*IMAGE, dtype=dtype, zero_point=0), tensor(1, 3, 3, 3, dtype="int8", scale=0.01, zero_point=7)
-        y, b = x.shaped(2, 3, 4, 3).scaled(0.5), bias(x, w, 3, BIASES[dtype], 9)
+        y, b = x.with_shape(2, 3, 4, 3).rescale(0.5), bias(x, w, 3, BIASES[dtype], 9)
         options = {"padding": "SAME", "stride_h": 2, "stride_w": 2, "depth_multiplier": 1}
-        yield alone(op, f"{dtype} by {COMPUTED}", [x, w, b], y, options=options, dtype=dtype)
-        w = constant(drawn(1, 3, 3, 3, dtype="int8"), None, [0.01, 0.02, 0.04], [7, -20, 3], 3)
+        yield in_isolation(op, f"{dtype} by {COMPUTED}", [x, w, b], y, options=options, dtype=dtype)
+        w = constant(random_array(1, 3, 3, 3, dtype="int8"), None, [0.01, 0.02, 0.04], [7, -20, 3], 3)
         b = bias(x, w, 3, BIASES[dtype], 9)
-        yield alone(
+        yield in_isolation(
             op,
             f"{dtype} by zero points of channels, which the kernel ignores",
             [x, w, b],

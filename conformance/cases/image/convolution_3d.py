@@ -9,7 +9,7 @@ import numpy as np
 
 from conformance.builder import TensorRef
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import Net, alone, constant, drawn, net, tensor
+from conformance.models import Net, constant, in_isolation, net, random_array, tensor
 
 VOLUME = (2, 3, 5, 7, 2)
 FUSED = ("RELU", "RELU6", "RELU_N1_TO_1")
@@ -31,10 +31,10 @@ def cases() -> Iterator[Case]:
         yield from biases(op)
         yield from networks(op)
     yield from sizes()
-    yield from asked_sizes()
+    yield from runtime_size_cases()
 
 
-def windowed(kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> str:
+def window_text(kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> str:
     parts = (("", kernel), (" stride ", stride), (" dilated ", dilation))
     return "".join(name + "x".join(map(str, sizes_of)) for name, sizes_of in parts if not name or set(sizes_of) != {1})
 
@@ -66,13 +66,17 @@ def conv(
     result_size = outputs(padding, size, kernel, stride, dilation)
     options = settings(padding, stride, dilation, activation)
     if op == "CONV_3D":
-        x, y, w = tensor(*volume), tensor(n, *result_size, out), constant(drawn(*kernel, channels, out))
+        x, y, w = tensor(*volume), tensor(n, *result_size, out), constant(random_array(*kernel, channels, out))
         operands = [x, w]
     else:
-        x, y, w = tensor(n, *result_size, channels), tensor(n, *size, out), constant(drawn(*kernel, out, channels))
+        x, y, w = (
+            tensor(n, *result_size, channels),
+            tensor(n, *size, out),
+            constant(random_array(*kernel, out, channels)),
+        )
         operands = [constant(list(y.shape)), w, x]
-    bias = [constant(drawn(out))] if biased else [] if biased is False else [None]
-    return alone(op, name, [*operands, *bias], y, options=options, **case)
+    bias = [constant(random_array(out))] if biased else [] if biased is False else [None]
+    return in_isolation(op, name, [*operands, *bias], y, options=options, **case)
 
 
 def settings(
@@ -87,7 +91,7 @@ def geometry(op: str) -> Iterator[Case]:
     for padding in ("SAME", "VALID"):
         for windows in (*WINDOWS, *ODD):
             volume = (1, 5, 7, 11, 2)
-            yield conv(op, f"{padding} {windowed(*windows)}", *windows, padding=padding, volume=volume)
+            yield conv(op, f"{padding} {window_text(*windows)}", *windows, padding=padding, volume=volume)
         yield conv(op, f"{padding} at every opset", (2, 3, 2), (1, 2, 2), padding=padding, opsets=EVERY_OPSET)
     yield conv(op, "a kernel larger than the volume", (5, 3, 2), volume=(1, 2, 3, 3, 2))
     yield conv(op, "one channel in and out", volume=(2, 3, 5, 7, 1), out=1)
@@ -110,9 +114,9 @@ def plain(model: Net, op: str, x: Any, channels: int, shape: Sequence[int]) -> T
     spec = x if not isinstance(x, TensorRef) else model.spec(x)
     before, y = spec.shape[-1] or 1, tensor(*shape, channels)
     if op == "CONV_3D":
-        operands = [x, constant(drawn(3, 3, 3, before, channels))]
+        operands = [x, constant(random_array(3, 3, 3, before, channels))]
     else:
-        operands = [constant([*shape, channels]), constant(drawn(3, 3, 3, channels, before)), x]
+        operands = [constant([*shape, channels]), constant(random_array(3, 3, 3, channels, before)), x]
     return model.call(op, operands, y, **settings("SAME", (1, 1, 1)))
 
 
@@ -130,22 +134,24 @@ def networks(op: str) -> Iterator[Case]:
 
         return draw
 
-    def added(model: Net, x: TensorRef) -> TensorRef:
-        return model.call("ADD", [x, constant(drawn(5, 1, 3))], tensor(*shape, 3), fused_activation_function="RELU")
+    def add_bias(model: Net, x: TensorRef) -> TensorRef:
+        return model.call(
+            "ADD", [x, constant(random_array(5, 1, 3))], tensor(*shape, 3), fused_activation_function="RELU"
+        )
 
-    def averaged(model: Net, x: TensorRef) -> TensorRef:
+    def average(model: Net, x: TensorRef) -> TensorRef:
         return model.call("MEAN", [x, constant([1, 2, 3])], tensor(2, 3), keep_dims=False)
 
-    def joined(model: Net, x: TensorRef) -> TensorRef:
+    def concatenate(model: Net, x: TensorRef) -> TensorRef:
         return model.call("CONCATENATION", [x, plain(model, op, tensor(*VOLUME), 3, shape)], tensor(*shape, 6), axis=4)
 
     yield net(op, "two in a row", chain, transposes=2)
-    yield net(op, "around an addition", around(added), transposes=2)
-    yield net(op, "before a mean", around(averaged), transposes=1)
-    yield net(op, "before a concatenation", around(joined), transposes=3)
+    yield net(op, "around an addition", around(add_bias), transposes=2)
+    yield net(op, "before a mean", around(average), transposes=1)
+    yield net(op, "before a concatenation", around(concatenate), transposes=3)
 
 
-def asked_sizes() -> Iterator[Case]:
+def runtime_size_cases() -> Iterator[Case]:
     """Transposed convolutions of every geometry with runtime sizes, from which the padding of SAME follows."""
     volumes = ((1, 5, 7, 11), (2, 7, 6, 13))
     for padding in ("SAME", "VALID"):
@@ -154,26 +160,26 @@ def asked_sizes() -> Iterator[Case]:
             for batch, *size in volumes:
                 before = outputs(padding, size, kernel, stride, dilation)
                 asked = np.array([batch, *size, 3], np.int32)
-                given.append({"asked": asked, "volume": drawn(batch, *before, 2)})
+                given.append({"asked": asked, "volume": random_array(batch, *before, 2)})
             x, unknown = tensor(None, None, None, None, 2, name="volume"), tensor(None, None, None, None, 3)
-            operands = [tensor(5, dtype="int32", name="asked"), constant(drawn(*kernel, 3, 2)), x]
-            name = f"sizes at runtime, {padding} {windowed(kernel, stride, dilation)}"
+            operands = [tensor(5, dtype="int32", name="asked"), constant(random_array(*kernel, 3, 2)), x]
+            name = f"sizes at runtime, {padding} {window_text(kernel, stride, dilation)}"
             options = settings(padding, stride, dilation)
             case: dict[str, Any] = {"options": options, "given": given, "sizes": (), "runs": 2}
-            yield alone("CONV_3D_TRANSPOSE", name, operands, unknown, **case)
+            yield in_isolation("CONV_3D_TRANSPOSE", name, operands, unknown, **case)
 
 
 def sizes() -> Iterator[Case]:
     """Sizes that are not in the file, weights that are graph inputs."""
-    given = [{"x0": drawn(n, 3, 5, 7, 2)} for n in (1, 3)]
+    given = [{"x0": random_array(n, 3, 5, 7, 2)} for n in (1, 3)]
     x, y = tensor(None, 3, 5, 7, 2), tensor(None, 3, 5, 7, 3)
-    w = constant(drawn(3, 3, 3, 2, 3))
-    yield alone("CONV_3D", "unknown batch", [x, w], y, options=settings("SAME", (1, 1, 1)), given=given, runs=2)
+    w = constant(random_array(3, 3, 3, 2, 3))
+    yield in_isolation("CONV_3D", "unknown batch", [x, w], y, options=settings("SAME", (1, 1, 1)), given=given, runs=2)
     x, y = tensor(2, None, 5, 7, 2), tensor(2, None, 5, 7, 3)
-    given = [{"x0": drawn(2, n, 5, 7, 2)} for n in (1, 4)]
-    yield alone("CONV_3D", "unknown depth", [x, w], y, options=settings("SAME", (1, 1, 1)), given=given, runs=2)
+    given = [{"x0": random_array(2, n, 5, 7, 2)} for n in (1, 4)]
+    yield in_isolation("CONV_3D", "unknown depth", [x, w], y, options=settings("SAME", (1, 1, 1)), given=given, runs=2)
     strided = settings("SAME", (2, 1, 1))
-    yield alone(
+    yield in_isolation(
         "CONV_3D",
         "unknown depth with a stride",
         [x, w],
@@ -183,9 +189,11 @@ def sizes() -> Iterator[Case]:
         runs=2,
     )
     options, y = settings("SAME", (2, 2, 2)) | {"dilation_d_factor": 2}, tensor(2, None, 3, 4, 3)
-    yield alone("CONV_3D", "unknown depth, dilated", [x, w], y, options=options, given=given, refused="--input-shape")
+    yield in_isolation(
+        "CONV_3D", "unknown depth, dilated", [x, w], y, options=options, given=given, refused="--input-shape"
+    )
     operands = [tensor(*VOLUME), tensor(2, 3, 2, 2, 3), tensor(3)]
-    yield alone(
+    yield in_isolation(
         "CONV_3D",
         "weights that are a graph input",
         operands,
@@ -194,11 +202,11 @@ def sizes() -> Iterator[Case]:
     )
     shape = tensor(5, dtype="int32", name="shape")
     asked = {"shape": np.array([2, 3, 5, 7, 3], np.int32)}
-    weights = constant(drawn(3, 3, 3, 3, 2))
+    weights = constant(random_array(3, 3, 3, 3, 2))
     operands = [shape, weights, tensor(*VOLUME)]
     # Where the file knows the shape of the output, it is taken at its word.
     options = settings("SAME", (1, 1, 1))
-    yield alone(
+    yield in_isolation(
         "CONV_3D_TRANSPOSE",
         "a shape known at runtime, which the file promises",
         operands,
@@ -207,7 +215,7 @@ def sizes() -> Iterator[Case]:
         given=asked,
     )
     unknown = tensor(None, None, None, None, 3)
-    yield alone(
+    yield in_isolation(
         "CONV_3D_TRANSPOSE",
         "a shape known at runtime",
         operands,
@@ -215,7 +223,7 @@ def sizes() -> Iterator[Case]:
         options=options,
         given=asked,
     )
-    grouped = [tensor(2, 3, 5, 7, 4), constant(drawn(3, 3, 3, 2, 4))]
-    yield alone(
+    grouped = [tensor(2, 3, 5, 7, 4), constant(random_array(3, 3, 3, 2, 4))]
+    yield in_isolation(
         "CONV_3D", "in groups", grouped, tensor(2, 3, 5, 7, 4), options=options, kernel_refuses="filter->dims->data[3]"
     )

@@ -7,13 +7,13 @@ from typing import Any
 
 from conformance.case import Case
 from conformance.cases.image.convolution import conv
-from conformance.models import Net, constant, drawn, net, tensor
-from conformance.weights import blocked, folded, scales
+from conformance.models import Net, constant, net, random_array, tensor
+from conformance.weights import block_weights, fold_weights, scales
 
 
 def cases() -> Iterator[Case]:
     yield from kernels()
-    yield from refused()
+    yield from refusal_cases()
 
 
 ACTIVATIONS = ("float32", "int8", "int16")
@@ -26,13 +26,13 @@ def kernels() -> Iterator[Case]:
             yield conv(f"{dtype} by int4 {scales(per_axis)}", dtype=dtype, out=5, per_axis=per_axis, **odd)
         groups: dict[str, Any] = {"shape": (1, 5, 7, 6), "out": 9, "groups": 3, "per_axis": True}
         yield conv(f"{dtype} by int4 in three groups", dtype=dtype, **groups, **odd)
-    yield folded(conv("requires float32 and int4", out=5, per_axis=True, **odd))
+    yield fold_weights(conv("requires float32 and int4", out=5, per_axis=True, **odd))
     for per_axis in (False, True):
         name = f"int8 by int4 {scales(per_axis)}"
         yield conv(name, op="DEPTHWISE_CONV_2D", dtype="int8", out=3, per_axis=per_axis, **odd)
 
 
-def refused() -> Iterator[Case]:
+def refusal_cases() -> Iterator[Case]:
     """LiteRT takes these, reads past the end of the weights or leaves out what it does not know, and says nothing."""
     unpacked = "which LiteRT's kernel does not unpack"
     yield conv("uint8 by int4", dtype="uint8", weights="int4", refused=f"int4 with uint8 activations, {unpacked}")
@@ -46,5 +46,5 @@ def refused() -> Iterator[Case]:
 
 def in_a_filter(model: Net) -> None:
     x = model.place(tensor(1, 5, 7, 32))
-    w = blocked(model, (3, 1, 1, 32), 32)
-    model.output(model.call("CONV_2D", [x, w, constant(drawn(3))], tensor(1, 5, 7, 3), stride_h=1, stride_w=1))
+    w = block_weights(model, (3, 1, 1, 32), 32)
+    model.output(model.call("CONV_2D", [x, w, constant(random_array(3))], tensor(1, 5, 7, 3), stride_h=1, stride_w=1))

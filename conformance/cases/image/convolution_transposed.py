@@ -11,7 +11,7 @@ import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
 from conformance.cases.image.convolution import COMPUTED, FUSED, IMAGE
-from conformance.models import alone, constant, drawn, tensor
+from conformance.models import constant, in_isolation, random_array, tensor
 from conformance.weights import BIASES, WEIGHTS, bias, product, weight
 
 
@@ -75,15 +75,17 @@ def row_biases() -> Iterator[Case]:
             replace(b, shape=(1, 1, 1, 4), value=np.asarray(b.value)[None, None, None]),
         ]
         options = {"padding": "SAME", "stride_h": 2, "stride_w": 2}
-        yield alone("TRANSPOSE_CONV", f"{dtype} with a bias of four axes", operands, y, options=options, dtype=dtype)
+        yield in_isolation(
+            "TRANSPOSE_CONV", f"{dtype} with a bias of four axes", operands, y, options=options, dtype=dtype
+        )
 
 
 def asymmetric() -> Iterator[Case]:
     for dtype in ("int8", "int16"):
         x, w = tensor(*IMAGE, dtype=dtype, zero_point=0), tensor(4, 3, 3, 3, dtype="int8", scale=0.01, zero_point=7)
-        operands, y = [constant([2, 10, 14, 4]), w, x], x.shaped(2, 10, 14, 4).scaled(0.5)
+        operands, y = [constant([2, 10, 14, 4]), w, x], x.with_shape(2, 10, 14, 4).rescale(0.5)
         options = {"padding": "SAME", "stride_h": 2, "stride_w": 2}
-        yield alone("TRANSPOSE_CONV", f"{dtype} by {COMPUTED}", operands, y, options=options, dtype=dtype)
+        yield in_isolation("TRANSPOSE_CONV", f"{dtype} by {COMPUTED}", operands, y, options=options, dtype=dtype)
 
 
 def transpose_conv(
@@ -123,10 +125,12 @@ def transpose_conv(
     }
     asked = constant(list(wanted))
     if at_run_time:
-        images = [drawn(batch, *size, channels, dtype=dtype) for batch in (n, 1)]
+        images = [random_array(batch, *size, channels, dtype=dtype) for batch in (n, 1)]
         case["given"] = [{"asked": np.array([len(i), *wanted[1:]], np.int32), "image": i} for i in images]
         case["sizes"] = ()  # the kernel insists that both agree
         asked = tensor(4, dtype="int32", name="asked")
-        x, y = replace(x.shaped(None, None, None, channels), name="image"), y.shaped(None, None, None, out)
+        x, y = replace(x.with_shape(None, None, None, channels), name="image"), y.with_shape(None, None, None, out)
     operands = [asked, w, x, *b]
-    return alone("TRANSPOSE_CONV", name, operands, replace(y, name=""), options=options, **{"dtype": dtype, **case})
+    return in_isolation(
+        "TRANSPOSE_CONV", name, operands, replace(y, name=""), options=options, **{"dtype": dtype, **case}
+    )

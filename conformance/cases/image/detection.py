@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import Spec, alone, constant, tensor
+from conformance.models import Spec, constant, in_isolation, tensor
 from onnx_tflite_plugin.source.model import Array
 
 HARD, SOFT = "NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5"
@@ -17,7 +17,7 @@ HARD, SOFT = "NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5"
 def cases() -> Iterator[Case]:
     for op in (HARD, SOFT):
         yield from of_both(op)
-    yield from softened()
+    yield from soft_selection_cases()
 
 
 def crowd(number: int, seed: int = 0) -> Array:
@@ -33,7 +33,7 @@ def distinct(number: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).permutation(np.linspace(0.01, 0.99, number)).astype(np.float32)
 
 
-def selected(
+def selection_case(
     op: str, name: str, boxes: Array, scores: Array, limit: int, iou: float, least: float, sigma: float = 0,
     running: tuple[str, ...] = (), **case: Any,
 ) -> Case:  # fmt: skip
@@ -49,45 +49,47 @@ def selected(
     size = None if "limit" in running else limit
     outputs = [Spec((size,), "int32"), *([Spec((size,), "float32")] if op == SOFT else []), Spec((), "int32")]
     given = {"boxes": boxes, "scores": scores, **{key: scalars[key] for key in running}}
-    return alone(op, name, operands, *outputs, given=given, **case)
+    return in_isolation(op, name, operands, *outputs, given=given, **case)
 
 
 def of_both(op: str) -> Iterator[Case]:
     boxes, scores = crowd(101), distinct(101)
     for limit in (1, 11, 101, 131):
-        yield selected(op, f"{limit} at most", boxes, scores, limit, 0.5, 0.3)
+        yield selection_case(op, f"{limit} at most", boxes, scores, limit, 0.5, 0.3)
     for iou in (0.0, 0.1, 0.7, 1.0):
-        yield selected(op, f"overlaps below {iou}", boxes, scores, 31, iou, 0.0, opsets=EVERY_OPSET)
-    yield selected(op, "thresholds below 0", boxes, scores, 31, -0.5, -1.0)
-    yield selected(op, "a score at the threshold", boxes, scores, 31, 0.5, float(np.sort(scores)[50]))
-    yield selected(op, "no score above the threshold", boxes, scores, 7, 0.5, 2.0)
+        yield selection_case(op, f"overlaps below {iou}", boxes, scores, 31, iou, 0.0, opsets=EVERY_OPSET)
+    yield selection_case(op, "thresholds below 0", boxes, scores, 31, -0.5, -1.0)
+    yield selection_case(op, "a score at the threshold", boxes, scores, 31, 0.5, float(np.sort(scores)[50]))
+    yield selection_case(op, "no score above the threshold", boxes, scores, 7, 0.5, 2.0)
     turned = boxes[:, [2, 1, 0, 3]]
-    yield selected(op, "corners the other way round", turned, scores, 31, 0.5, 0.3)
+    yield selection_case(op, "corners the other way round", turned, scores, 31, 0.5, 0.3)
     halves = np.array([[0, 0, 1, 2], [0, 0, 1, 1], [0, 0, 1, 4], [3, 3, 4, 4]], np.float32)
     order = np.array([0.9, 0.8, 0.7, 0.6], np.float32)
-    yield selected(op, "an overlap at the threshold", halves, order, 4, 0.5, 0.0)
+    yield selection_case(op, "an overlap at the threshold", halves, order, 4, 0.5, 0.0)
     flat = boxes.copy()
     flat[np.argsort(-scores)[[2, 5, 7]], 2] = flat[np.argsort(-scores)[[2, 5, 7]], 0]
-    yield selected(op, "flat boxes, which overlap not even themselves", flat, scores, 31, 0.5, 0.3)
-    yield selected(op, "a flat box within the limit", flat, scores, 2, 0.5, 0.3)
-    yield selected(op, "flat boxes and a threshold of 0", flat, scores, 31, 0.0, 0.3)
-    yield selected(op, "a threshold that no overlap reaches", boxes, scores, 11, 1.5, 0.3)
-    yield selected(op, "one box", boxes[:1], scores[:1], 3, 0.5, 0.0)
+    yield selection_case(op, "flat boxes, which overlap not even themselves", flat, scores, 31, 0.5, 0.3)
+    yield selection_case(op, "a flat box within the limit", flat, scores, 2, 0.5, 0.3)
+    yield selection_case(op, "flat boxes and a threshold of 0", flat, scores, 31, 0.0, 0.3)
+    yield selection_case(op, "a threshold that no overlap reaches", boxes, scores, 11, 1.5, 0.3)
+    yield selection_case(op, "one box", boxes[:1], scores[:1], 3, 0.5, 0.0)
     running = ("limit", "iou", "least", *(("sigma",) if op == SOFT else ()))
     for key in running:
-        yield selected(op, f"{key} known at runtime", boxes, scores, 31, 0.5, 0.3, running=(key,), opsets=EVERY_OPSET)
-    yield selected(op, "all known at runtime", boxes, scores, 31, 0.5, 0.3, running=running)
-    yield selected(op, "flat boxes, all known at runtime", flat, scores, 31, 0.5, 0.3, running=running)
+        yield selection_case(
+            op, f"{key} known at runtime", boxes, scores, 31, 0.5, 0.3, running=(key,), opsets=EVERY_OPSET
+        )
+    yield selection_case(op, "all known at runtime", boxes, scores, 31, 0.5, 0.3, running=running)
+    yield selection_case(op, "flat boxes, all known at runtime", flat, scores, 31, 0.5, 0.3, running=running)
 
 
-def softened() -> Iterator[Case]:
+def soft_selection_cases() -> Iterator[Case]:
     boxes, scores = crowd(101, 1), distinct(101, 1)
     for sigma in (0.1, 0.5, 2.0):
         for iou in (0.4, 1.0):
             name = f"sigma {sigma}, overlaps below {iou}"
-            yield selected(SOFT, name, boxes, scores, 31, iou, 0.1, sigma, opsets=EVERY_OPSET)
-    yield selected(SOFT, "a sigma so small that it leaves no score", boxes, scores, 31, 0.4, 0.1, 1e-30)
-    yield selected(SOFT, "every box, softened", boxes, scores, 101, 1.0, 0.0, 0.5)
-    yield selected(SOFT, "softened, a threshold that no overlap reaches", boxes, scores, 11, 1.5, 0.3, 0.5)
-    yield selected(SOFT, "softened, no score above the threshold", boxes, scores, 7, 0.5, 2.0, 0.5)
-    yield selected(SOFT, "sigma of 0.5 known at runtime", boxes, scores, 31, 0.7, 0.1, 0.5, running=("sigma",))
+            yield selection_case(SOFT, name, boxes, scores, 31, iou, 0.1, sigma, opsets=EVERY_OPSET)
+    yield selection_case(SOFT, "a sigma so small that it leaves no score", boxes, scores, 31, 0.4, 0.1, 1e-30)
+    yield selection_case(SOFT, "every box, softened", boxes, scores, 101, 1.0, 0.0, 0.5)
+    yield selection_case(SOFT, "softened, a threshold that no overlap reaches", boxes, scores, 11, 1.5, 0.3, 0.5)
+    yield selection_case(SOFT, "softened, no score above the threshold", boxes, scores, 7, 0.5, 2.0, 0.5)
+    yield selection_case(SOFT, "sigma of 0.5 known at runtime", boxes, scores, 31, 0.7, 0.1, 0.5, running=("sigma",))

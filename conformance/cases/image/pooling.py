@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import BOTH, Placed, alone, drawn, tensor
+from conformance.models import BOTH, Placed, in_isolation, random_array, tensor
 
 IMAGE = (2, 5, 7, 3)
 
@@ -54,7 +54,7 @@ def cases() -> Iterator[Case]:
 def open_sizes(op: str) -> Iterator[Case]:
     """Height and width are known only at runtime, odd and even."""
     for dtype in ("float32",) if op == "L2_POOL_2D" else ("float32", "int8", "uint8", "int16"):
-        given = [{"x0": drawn(2, h, w, 3, dtype=dtype)} for h, w in ((5, 7), (8, 11), (6, 6))]
+        given = [{"x0": random_array(2, h, w, 3, dtype=dtype)} for h, w in ((5, 7), (8, 11), (6, 6))]
         case: dict[str, Any] = {"shape": (2, None, None, 3), "given": given}
         for kernel, stride in (((3, 2), (1, 1)), ((3, 2), (2, 1)), ((2, 3), (2, 2)), ((1, 1), (2, 2))):
             for padding in ("SAME", "VALID"):
@@ -90,7 +90,7 @@ def pool(
     shape: Sequence[int | None] = IMAGE,
     activation: str = "NONE",
     rescaled: float = 1.0,
-    place: Placed = alone,
+    place: Placed = in_isolation,
     **case: Any,
 ) -> Case:
     n, *size, channels = shape
@@ -107,4 +107,4 @@ def pool(
         "stride_w": stride[1],
         "fused_activation_function": activation,
     }
-    return place(op, name, [x], x.shaped(n, *sizes, channels).scaled(rescaled), options=options, **case)
+    return place(op, name, [x], x.with_shape(n, *sizes, channels).rescale(rescaled), options=options, **case)

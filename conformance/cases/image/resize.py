@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.copies import Copy, copied
-from conformance.models import BOTH, Net, Placed, Spec, alone, constant, drawn, net, opsets, tensor
+from conformance.copies import Copy, copy_cases
+from conformance.models import BOTH, Net, Placed, Spec, constant, in_isolation, net, opsets, random_array, tensor
 from onnx_tflite_plugin.verify import Tolerance
 
 NEAREST = "RESIZE_NEAREST_NEIGHBOR"
@@ -32,7 +32,7 @@ UP, DOWN, MIXED = (11, 17), (3, 2), (4, 9)
 
 
 def cases() -> Iterator[Case]:
-    yield from rounded_at_run_time()
+    yield from runtime_size_cases()
     yield from bilinear()
     yield from sizes()
     yield from dtypes()
@@ -42,7 +42,7 @@ def cases() -> Iterator[Case]:
     yield from halves()
 
 
-def turned(perm: Sequence[int], images: int | None = 2) -> Callable[[Net], None]:
+def resize_transposed(perm: Sequence[int], images: int | None = 2) -> Callable[[Net], None]:
     """Axes that ONNX Runtime does not resize where a transpose behind, moved in front, brings them."""
 
     def draw(model: Net) -> None:
@@ -56,21 +56,23 @@ def turned(perm: Sequence[int], images: int | None = 2) -> Callable[[Net], None]
 def bilinear() -> Iterator[Case]:
     for mode in ALTERNATIVES:
         for size in (UP, DOWN, MIXED, (5, 7), (1, 1), (10, 14)):
-            yield interpolated(
+            yield bilinear_case(
                 f"float32 {mode} to {size[0]}x{size[1]}", mode, size, opsets=EVERY_OPSET if size == UP else (None,)
             )
         for size in (UP, DOWN):
-            yield interpolated(f"float32 {mode} to {size[0]}x{size[1]}", mode, size, place=BOTH[1])
+            yield bilinear_case(f"float32 {mode} to {size[0]}x{size[1]}", mode, size, place=BOTH[1])
         for dtype in ("int8", "uint8", "int16"):
             for place in BOTH:
-                yield interpolated(f"{dtype} {mode} to {MIXED[0]}x{MIXED[1]}", mode, MIXED, dtype, place)
-            yield interpolated(f"{dtype} {mode} to 10x14", mode, (10, 14), dtype)
+                yield bilinear_case(f"{dtype} {mode} to {MIXED[0]}x{MIXED[1]}", mode, MIXED, dtype, place)
+            yield bilinear_case(f"{dtype} {mode} to 10x14", mode, (10, 14), dtype)
             plain = Spec(IMAGE, dtype)
-            yield interpolated(f"{dtype} without a scale {mode} to {MIXED[0]}x{MIXED[1]}", mode, MIXED, x=plain)
-        yield interpolated(f"one pixel {mode}", mode, (3, 5), x=tensor(1, 1, 1, 3))
+            yield bilinear_case(f"{dtype} without a scale {mode} to {MIXED[0]}x{MIXED[1]}", mode, MIXED, x=plain)
+        yield bilinear_case(f"one pixel {mode}", mode, (3, 5), x=tensor(1, 1, 1, 3))
     for perm in ((2, 3, 0, 1), (1, 0, 2, 3), (3, 1, 0, 2), (2, 1, 3, 0)):
-        yield net("RESIZE_BILINEAR", f"before a transpose to {perm}", turned(perm))
-        yield net("RESIZE_BILINEAR", f"of any number before a transpose to {perm}", turned(perm, None), sizes=(3,))
+        yield net("RESIZE_BILINEAR", f"before a transpose to {perm}", resize_transposed(perm))
+        yield net(
+            "RESIZE_BILINEAR", f"of any number before a transpose to {perm}", resize_transposed(perm, None), sizes=(3,)
+        )
     for place in BOTH:
         given = {"size": np.array([4, 9], np.int32)}
         options = {"half_pixel_centers": True}
@@ -83,8 +85,8 @@ def bilinear() -> Iterator[Case]:
             options=options,
             given=given,
         )
-    runs = [{"x0": drawn(n, h, 7, 3)} for n, h in ((1, 5), (3, 8))]
-    yield alone(
+    runs = [{"x0": random_array(n, h, 7, 3)} for n, h in ((1, 5), (3, 8))]
+    yield in_isolation(
         "RESIZE_BILINEAR",
         "an image of dynamic size",
         [tensor(None, None, 7, 3), constant([4, 9])],
@@ -93,24 +95,24 @@ def bilinear() -> Iterator[Case]:
     )
 
 
-def interpolated(
+def bilinear_case(
     name: str,
     mode: str,
     size: Sequence[int],
     dtype: str = "float32",
-    place: Placed = alone,
+    place: Placed = in_isolation,
     *,
     x: Spec | None = None,
     **case: Any,
 ) -> Case:
     x = x or tensor(*IMAGE, dtype=dtype)
     images, *_, channels = x.shape
-    result = x.shaped(images, *size, channels)
+    result = x.with_shape(images, *size, channels)
     return place("RESIZE_BILINEAR", name, [x, constant(list(size))], result, options=MODES[mode], **case)
 
 
 def nearest(
-    name: str, mode: str, size: Sequence[int], x: Spec | None = None, place: Placed = alone, **case: Any
+    name: str, mode: str, size: Sequence[int], x: Spec | None = None, place: Placed = in_isolation, **case: Any
 ) -> Case:
     x = x or tensor(*IMAGE)
     n, _, _, c = x.shape
@@ -164,18 +166,18 @@ def fast_forms() -> Iterator[Case]:
         )
 
 
-def rounded_at_run_time() -> Iterator[Case]:
+def runtime_size_cases() -> Iterator[Case]:
     """The kernel's places in 1/1024 where sizes are known only at runtime."""
     size = tensor(2, dtype="int32", name="size")
     for mode in ("legacy", "half_pixel_centers", "align_corners"):
         x = tensor(*IMAGE, dtype="int16")
         runs = [{"size": np.array(wanted, np.int32)} for wanted in ([4, 9], [13, 1], [1, 5], [10, 14])]
         name = f"{mode} int16, a size known at runtime"
-        y = x.shaped(2, None, None, 3)
-        yield alone("RESIZE_BILINEAR", name, [x, size], y, options=MODES[mode], given=runs, runs=4)
-        yield alone(
-            "RESIZE_BILINEAR", f"{mode} int16 of dynamic size", [x.shaped(2, None, None, 3), constant([9, 13])],
-            x.shaped(2, 9, 13, 3), options=MODES[mode], given=[{"x0": drawn(2, n, 7, 3, dtype="int16")} for n in (5, 3)],
+        y = x.with_shape(2, None, None, 3)
+        yield in_isolation("RESIZE_BILINEAR", name, [x, size], y, options=MODES[mode], given=runs, runs=4)
+        yield in_isolation(
+            "RESIZE_BILINEAR", f"{mode} int16 of dynamic size", [x.with_shape(2, None, None, 3), constant([9, 13])],
+            x.with_shape(2, 9, 13, 3), options=MODES[mode], given=[{"x0": random_array(2, n, 7, 3, dtype="int16")} for n in (5, 3)],
         )  # fmt: skip
 
 
@@ -188,21 +190,23 @@ def runtime_sizes() -> Iterator[Case]:
             given = {"size": np.array([4, 9], np.int32)}
             for place in BOTH:
                 name = f"{mode} {dtype}, a size known at runtime"
-                yield place(NEAREST, name, [x, size], x.shaped(2, 4, 9, 3), options=MODES[mode], given=given)
+                yield place(NEAREST, name, [x, size], x.with_shape(2, 4, 9, 3), options=MODES[mode], given=given)
             before, after = ROUNDED[mode][0]
             given = {"size": np.array([after, 1], np.int32)}
             x = tensor(1, before, 3, 2, dtype=dtype)
             name = f"{mode} {dtype} {before} to {after}, known at runtime"
-            yield alone(NEAREST, name, [x, size], x.shaped(1, None, None, 2), options=MODES[mode], given=given)
-        runs = [{"x0": drawn(n, h, 7, 3)} for n, h in ((1, 5), (3, 8))]
+            yield in_isolation(
+                NEAREST, name, [x, size], x.with_shape(1, None, None, 2), options=MODES[mode], given=given
+            )
+        runs = [{"x0": random_array(n, h, 7, 3)} for n, h in ((1, 5), (3, 8))]
         operands = [tensor(None, None, 7, 3), constant([4, 14])]
         y = tensor(None, 4, 14, 3)
-        yield alone(NEAREST, f"{mode} of dynamic size", operands, y, options=MODES[mode], given=runs)
+        yield in_isolation(NEAREST, f"{mode} of dynamic size", operands, y, options=MODES[mode], given=runs)
 
-    yield net(NEAREST, "twice the size, of no stored shape, twice", enlarged)
+    yield net(NEAREST, "twice the size, of no stored shape, twice", computed_size)
 
 
-def enlarged(model: Net) -> None:
+def computed_size(model: Net) -> None:
     """Old converters store no shape after a size that is computed, nor any that follows."""
     ref = model.input(tensor(*IMAGE))
     for k in (0, 1):
@@ -224,20 +228,20 @@ UNSTORED = (("sizes", "int32"), ("both", "int32"), ("twice", "int32"), ("larger"
 
 
 def copies() -> Iterator[Case]:
-    yield from copied(NEAREST, Copy([(2, 10, 14, 3)], [constant([10, 14])]))
-    yield from copied("RESIZE_BILINEAR", Copy([(2, 4, 9, 3)], [constant([4, 9])]))
+    yield from copy_cases(NEAREST, Copy([(2, 10, 14, 3)], [constant([10, 14])]))
+    yield from copy_cases("RESIZE_BILINEAR", Copy([(2, 4, 9, 3)], [constant([4, 9])]))
 
 
 def halves() -> Iterator[Case]:
     """XNNPACK rounds them up (xnn_s8_ibilinear), the kernel without it away from 0; QuantizeLinear would take the even one."""
     for dtype in ("int8", "uint8"):
-        for to, reference in ((10, _doubled), (5, _halved)):
+        for to, reference in ((10, _upsample_reference), (5, _downsample_reference)):
             x = tensor(1, 15 - to, 30 - 2 * to, 3, dtype=dtype, scale=0.047, zero_point=7)
-            yield alone(
+            yield in_isolation(
                 "RESIZE_BILINEAR",
                 f"{dtype} halves round up, to {to}x{2 * to}",
                 [x, constant([to, 2 * to])],
-                x.shaped(1, to, 2 * to, 3),
+                x.with_shape(1, to, 2 * to, 3),
                 options=MODES["half_pixel_centers"],
                 reference=reference,
                 tolerance=Tolerance(steps=0),
@@ -245,7 +249,7 @@ def halves() -> Iterator[Case]:
             )
 
 
-def _doubled(arrays: Sequence[Any]) -> list[Any]:
+def _upsample_reference(arrays: Sequence[Any]) -> list[Any]:
     means = arrays[0].astype(np.float64)
     for axis in (1, 2):
         edged = np.pad(means, [(int(k == axis),) * 2 for k in range(4)], "edge")
@@ -255,7 +259,7 @@ def _doubled(arrays: Sequence[Any]) -> list[Any]:
     return [np.floor(means + 0.5).astype(arrays[0].dtype)]
 
 
-def _halved(arrays: Sequence[Any]) -> list[Any]:
+def _downsample_reference(arrays: Sequence[Any]) -> list[Any]:
     n, h, w, c = arrays[0].shape
     means = arrays[0].astype(np.float64).reshape(n, h // 2, 2, w // 2, 2, c).mean((2, 4))
     return [np.floor(means + 0.5).astype(arrays[0].dtype)]

@@ -13,15 +13,15 @@ from conformance.models import (
     BOTH,
     Net,
     Spec,
-    alone,
     between_convolutions,
     binary,
     constant,
-    drawn,
-    filled,
     in_bfloat16,
+    in_isolation,
     net,
     opsets,
+    random_array,
+    random_constant,
     tensor,
     unary,
 )
@@ -46,10 +46,10 @@ EDGES = (-88.0, -6.0, -1.0, -1e-6, -0.0, 0.0, 1e-6, 0.5, 1.0, 6.0)
 def cases() -> Iterator[Case]:
     yield from activations()
     yield from ranges()
-    yield from clamped()
+    yield from clamp_cases()
     yield from leaky()
-    yield from sloped()
-    yield from curved()
+    yield from prelu_cases()
+    yield from lookup_cases()
 
 
 def activations() -> Iterator[Case]:
@@ -62,7 +62,7 @@ def activations() -> Iterator[Case]:
                     op, dtype, x, place=place, span=WIDE, opsets=EVERY_OPSET if dtype != "int16" else (None, 26)
                 )
             if dtype != "float32":
-                scaled = x.scaled(0.5, 0 if dtype == "int16" else int(np.asarray(x.zero_point)) - 30)
+                scaled = x.rescale(0.5, 0 if dtype == "int16" else int(np.asarray(x.zero_point)) - 30)
                 for place in BOTH:
                     yield unary(op, f"{dtype} to another scale", x, scaled, place)
         ends = tensor(*IMAGE, dtype="int8", scale=6 / 255, zero_point=-128)
@@ -93,7 +93,7 @@ def ranges() -> Iterator[Case]:
                 "HARD_SWISH",
                 dtype,
                 x,
-                x.scaled(0.55, None if dtype == "float32" else int(np.asarray(x.zero_point)) - 110),
+                x.rescale(0.55, None if dtype == "float32" else int(np.asarray(x.zero_point)) - 110),
                 place,
                 span=WIDE,
                 opsets=EVERY_OPSET,
@@ -118,17 +118,17 @@ def hard_swishes() -> Iterator[Case]:
             (0.9, -5, 0.51, -128),
         ):
             x = tensor(256, dtype=dtype, scale=scale, zero_point=zero_point + low + 128)
-            y = x.scaled(made_scale / scale, made_point + low + 128)
+            y = x.rescale(made_scale / scale, made_point + low + 128)
             case = unary("HARD_SWISH", f"{dtype} of scale {scale:g}", x, y, given={"x0": every}, runs=1)
             yield replace(case, tolerance=Tolerance(steps=0), why="the table holds what the kernel computes")
         for name, scale, made_scale in (("to a scale of 2", 0.0008, 2.0), ("of a scale of 1e-07", 1e-7, 1e-8)):
             x = tensor(256, dtype=dtype, scale=scale, zero_point=low + 159)
-            y = x.scaled(made_scale / scale, low + 127)
+            y = x.rescale(made_scale / scale, low + 127)
             case = unary("HARD_SWISH", f"{dtype} {name}", x, y, given={"x0": every}, runs=1)
             yield replace(case, tolerance=Tolerance(steps=0), why="masks of more than 15 bits are -1, which rounds up")
     x = tensor(256, dtype="int8", scale=0.9)
     refused = "too small for the operand's 0.9"
-    yield unary("HARD_SWISH", "int8 to a scale that is much smaller", x, x.scaled(1 / 256), refused=refused)
+    yield unary("HARD_SWISH", "int8 to a scale that is much smaller", x, x.rescale(1 / 256), refused=refused)
 
 
 def edges(op: str, *more: float, name: str = "", **case: Any) -> Case:
@@ -139,10 +139,10 @@ def edges(op: str, *more: float, name: str = "", **case: Any) -> Case:
 
 def to(x: Spec, factor: float, shift: int) -> Spec:
     """A result like ``x`` with another scale and, where its dtype may have one, another zero point."""
-    return x.scaled(factor, 0 if x.dtype == "int16" else int(np.asarray(x.zero_point)) + shift)
+    return x.rescale(factor, 0 if x.dtype == "int16" else int(np.asarray(x.zero_point)) + shift)
 
 
-def clamped() -> Iterator[Case]:
+def clamp_cases() -> Iterator[Case]:
     """With the same parameters a clamp of integers, with others a rescaling too; the bounds are inside every range."""
     for op in ("RELU_N1_TO_1", "RELU_0_TO_1"):
         for dtype in ("float32", *BYTES):
@@ -168,7 +168,7 @@ def leaky() -> Iterator[Case]:
     yield edges("LEAKY_RELU", np.inf, -np.inf, np.nan, options={"alpha": 0.1})
 
 
-def sloped() -> Iterator[Case]:
+def prelu_cases() -> Iterator[Case]:
     """PRELU's slopes broadcast from TFLite's last axis, which is ONNX's second between convolutions."""
     for dtype in ("float32", *BYTES, "int16"):
         x, y = tensor(*IMAGE, dtype=dtype), to(tensor(*IMAGE, dtype=dtype), 1.3, 9)
@@ -190,10 +190,14 @@ def sloped() -> Iterator[Case]:
         x = tensor(2, 11, size)
         yield binary("PRELU", f"rank 3, {size} slopes", x, slope("float32", 1, size), opsets=EVERY_OPSET)
     x = tensor(None, 5, 7, 3)
-    yield binary("PRELU", "unknown batch", x, slope("float32", 3), x, given=[{"x0": drawn(n, 5, 7, 3)} for n in (1, 3)])
-    operands = [tensor(2, 5, 7, 3, dtype="int16"), constant(drawn(3, dtype="int16"), None, 0.001)]
+    yield binary(
+        "PRELU", "unknown batch", x, slope("float32", 3), x, given=[{"x0": random_array(n, 5, 7, 3)} for n in (1, 3)]
+    )
+    operands = [tensor(2, 5, 7, 3, dtype="int16"), constant(random_array(3, dtype="int16"), None, 0.001)]
     text = "no kernel for dtypes int16, int16"
-    yield alone("PRELU", "int16 by int16 slopes, of which the kernel reads bytes", operands, operands[0], refused=text)
+    yield in_isolation(
+        "PRELU", "int16 by int16 slopes, of which the kernel reads bytes", operands, operands[0], refused=text
+    )
     yield net("PRELU", "steep slopes that nothing takes", steep, transposes=2, span=(0.0, 3.0))
     yield net("PRELU", "float32 between integers", inside_integers, dtype="int8")
 
@@ -201,31 +205,31 @@ def sloped() -> Iterator[Case]:
 def slope(dtype: str, *shape: int) -> Spec:
     """Constant slopes of both signs, some beyond 1; quantized with parameters of their own (int16 takes int8)."""
     if dtype == "float32":
-        return constant(drawn(*shape, seed="slope", low=-0.7, high=1.8))
+        return constant(random_array(*shape, seed="slope", low=-0.7, high=1.8))
     kind = "int8" if dtype == "int16" else dtype
-    return filled(tensor(*shape, dtype=kind, scale=0.011, zero_point=90 if kind == "uint8" else -21), "slope")
+    return random_constant(tensor(*shape, dtype=kind, scale=0.011, zero_point=90 if kind == "uint8" else -21), "slope")
 
 
 def steep(model: Net) -> None:
     """Slopes of up to 100000: a lowering that adds and subtracts x times the slope loses digits of positive numbers."""
     image = tensor(1, 5, 7, 16)
-    x = model.plumbed(image)
+    x = model.input_through_conv(image)
     slopes = constant(np.geomspace(1e-3, 1e5, 16).astype(np.float32))
-    model.output(model.drained(model.call("PRELU", [x, slopes], image)))
+    model.output(model.output_through_conv(model.call("PRELU", [x, slopes], image)))
 
 
 def inside_integers(model: Net) -> None:
     """The lowering of a float operator must not be taken for a quantized one by the runtime."""
     stored, floats = tensor(2, 5, 7, 16, dtype="int8"), tensor(2, 5, 7, 16)
-    x = model.call("DEQUANTIZE", [model.plumbed(stored)], floats)
+    x = model.call("DEQUANTIZE", [model.input_through_conv(stored)], floats)
     y = model.call("PRELU", [x, slope("float32", 16)], floats)
-    model.output(model.drained(model.call("QUANTIZE", [y], replace(stored, name=""))))
+    model.output(model.output_through_conv(model.call("QUANTIZE", [y], replace(stored, name=""))))
 
 
 # --- tables of integers -----------------------------------------------------------------------
 
 
-def curved() -> Iterator[Case]:
+def lookup_cases() -> Iterator[Case]:
     """The kernels look 8 bit integers up in a table of the float function, whatever the output's scale."""
     ends = {"ELU": (1.0, 0), "GELU": (1.0, -90), "TANH": (1 / 128 / 0.047, 5)}
     for op, dtypes in (("ELU", ("int8",)), ("GELU", BYTES), ("TANH", BYTES)):
@@ -268,7 +272,7 @@ def int16() -> Iterator[Case]:
         name = "int16" + ", approximate" * approximate
         for place in BOTH:
             yield unary("GELU", name, x, place=place, options=options, opsets=(None, 26))
-        yield unary("GELU", f"{name}, another scale", x.scaled(10.0), x.scaled(4.0), options=options)
+        yield unary("GELU", f"{name}, another scale", x.rescale(10.0), x.rescale(4.0), options=options)
         moved, made = replace(x, scale=1 / 128, zero_point=255), replace(x, scale=0.0012, zero_point=7)
         yield unary("GELU", f"{name} with zero points", moved, made, options=options)
     far = {"x0": np.array([1.6e38, 1.8e38, 3e38, -3e38, 2.0], np.float32)}

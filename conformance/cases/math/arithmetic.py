@@ -13,15 +13,15 @@ from conformance.models import (
     BOTH,
     Net,
     Spec,
-    alone,
     between_convolutions,
     binary,
     constant,
-    drawn,
-    filled,
     in_bfloat16,
+    in_isolation,
     net,
     opsets,
+    random_array,
+    random_constant,
     tensor,
 )
 from onnx_tflite_plugin.source.model import Array
@@ -37,12 +37,12 @@ LARGE = np.array([1, 2**32 - 65536, 5, -(2**33) - 1, 2**33 + 7, -3, 2**40, -(2**
 def cases() -> Iterator[Case]:
     for op in ("ADD", "SUB", "MUL"):
         yield from arithmetic(op)
-    yield from multiplied()
+    yield from multiplication_cases()
     yield from shapeless()
     yield from powers_of_two()
     yield from halves()
     yield from broadcast()
-    yield from divided()
+    yield from division_cases()
     yield from powers()
     yield from differences()
     yield from maximum()
@@ -64,7 +64,7 @@ def shapeless() -> Iterator[Case]:
         return drawing
 
     yield net("ADD", "results of no stored shape", draw(IMAGE))
-    given = {"x0": drawn(2, 11, 7, 3), "x1": drawn(7, 3)}
+    given = {"x0": random_array(2, 11, 7, 3), "x1": random_array(7, 3)}
     yield net("ADD", "results of no stored shape and a dynamic size", draw((2, None, 7, 3)), given=given)
 
 
@@ -72,9 +72,9 @@ def operands(op: str, dtype: str) -> tuple[Spec, Spec, Spec]:
     """Three tensors of which no two have the same parameters."""
     x = tensor(*IMAGE, dtype=dtype)
     shift = 0 if dtype == "int16" else 11
-    y = x.scaled(0.6, int(np.asarray(x.zero_point)) + shift)
+    y = x.rescale(0.6, int(np.asarray(x.zero_point)) + shift)
     widest = {"ADD": 1.5, "SUB": 1.5, "MUL": 3.0}[op] * (30 if dtype == "int16" and op == "MUL" else 1)
-    return x, y, x.scaled(widest, int(np.asarray(x.zero_point)) - shift)
+    return x, y, x.rescale(widest, int(np.asarray(x.zero_point)) - shift)
 
 
 def arithmetic(op: str) -> Iterator[Case]:
@@ -84,7 +84,7 @@ def arithmetic(op: str) -> Iterator[Case]:
             yield binary(op, dtype, x, y, z, place, opsets=EVERY_OPSET if dtype != "int16" else (None, 26))
         for activation in (*FUSED, "TANH", "SIGN_BIT"):
             # The output's zero point is not at an end of its dtype: the activation cuts inside.
-            out = z.scaled(0.7)
+            out = z.rescale(0.7)
             place = BOTH[activation in FUSED]
             options = {"fused_activation_function": activation}
             name = f"{dtype} with {activation}" + ("" if activation in FUSED else ", which the kernel ignores")
@@ -102,7 +102,7 @@ def arithmetic(op: str) -> Iterator[Case]:
                 op, f"{dtype} with RELU6", tensor(*IMAGE, dtype=dtype), tensor(7, 3, dtype=dtype), options=options
             )
     for dtype in ("int32", "float16"):
-        image, row = tensor(*IMAGE, dtype=dtype), constant(drawn(7, 3, dtype=dtype))
+        image, row = tensor(*IMAGE, dtype=dtype), constant(random_array(7, 3, dtype=dtype))
         yield binary(op, f"{dtype} and a constant", image, row)
         yield binary(op, f"{dtype}, a constant first", row, image)
     limits = np.iinfo(np.int32)
@@ -111,37 +111,37 @@ def arithmetic(op: str) -> Iterator[Case]:
     for dtype in ("float32", "int8", "uint8"):
         x, y, z = operands(op, dtype)
         for shape in ((3,), (7, 1)):
-            part = filled(y.shaped(*shape), op)
+            part = random_constant(y.with_shape(*shape), op)
             yield binary(op, f"{dtype} and a constant {shape}", x, part, z, between_convolutions)
             yield binary(op, f"{dtype}, a constant {shape} first", part, x, z, between_convolutions)
     x, _, z = operands(op, "int8")
     yield (
-        alone(op, "int8 of one tensor with itself" + "", [x, x], z)
+        in_isolation(op, "int8 of one tensor with itself" + "", [x, x], z)
         if op != "SUB"
         else binary(op, "int8 from a scalar", constant(3, "int8", 0.1, 1), x, z)
     )
 
 
-def multiplied() -> Iterator[Case]:
+def multiplication_cases() -> Iterator[Case]:
     """Yield the dtypes and operands that only MUL accepts."""
     whole = tensor(3, 5, dtype="uint32")
     options = {"fused_activation_function": "RELU_N1_TO_1"}
     text = "the -1 of a fused RELU_N1_TO_1 as the highest integer"
-    yield alone("MUL", "uint32 with RELU_N1_TO_1", [whole, whole], whole, options=options, refused=text)
+    yield in_isolation("MUL", "uint32 with RELU_N1_TO_1", [whole, whole], whole, options=options, refused=text)
     pairs, refuses = tensor(3, 5, dtype="complex64"), "Activation is not allowed for COMPLEX64"
     for activation in (*FUSED, "TANH", "SIGN_BIT"):
         options = {"fused_activation_function": activation}
         text = f"LiteRT refuses a fused {activation}"
         name = f"complex64 with {activation}"
-        yield alone("MUL", name, [pairs, pairs], pairs, options=options, refused=text, kernel_refuses=refuses)
+        yield in_isolation("MUL", name, [pairs, pairs], pairs, options=options, refused=text, kernel_refuses=refuses)
         if activation != "RELU_N1_TO_1":
-            yield alone("MUL", f"uint32 with {activation}", [whole, whole], whole, options=options)
+            yield in_isolation("MUL", f"uint32 with {activation}", [whole, whole], whole, options=options)
     for dtype in ("uint32", "complex64"):
         yield binary("MUL", dtype, tensor(*IMAGE, dtype=dtype), tensor(7, 3, dtype=dtype))
         yield binary(
             "MUL",
             f"{dtype} and a constant",
-            constant(drawn(3, dtype="float32").astype(dtype)),
+            constant(random_array(3, dtype="float32").astype(dtype)),
             tensor(5, 1, 3, dtype=dtype),
         )
 
@@ -151,7 +151,7 @@ def powers_of_two() -> Iterator[Case]:
     for op in ("ADD", "SUB"):
         y = tensor(*IMAGE, dtype="int16", scale=2.0**-11)
         yield binary(
-            op, "int16 of scales that are powers of two", y.scaled(0.25), y, y, options={"pot_scale_int16": True}
+            op, "int16 of scales that are powers of two", y.rescale(0.25), y, y, options={"pot_scale_int16": True}
         )
 
 
@@ -162,7 +162,7 @@ def halves() -> Iterator[Case]:
             x = tensor(256, dtype=dtype, scale=2 / 255, zero_point=least)
             one = constant(least + 255, dtype, 1 / 255, least)
             y = tensor(256, dtype=dtype, scale=2 / 255, zero_point=least + point)
-            yield alone(
+            yield in_isolation(
                 op,
                 f"{dtype} and a constant, halves round up",
                 [x, one],
@@ -176,11 +176,11 @@ def halves() -> Iterator[Case]:
 
 
 def with_half_a_step(sign: int, least: int, point: int) -> Callable[[Sequence[Any]], list[Any]]:
-    def rounded(arrays: Sequence[Any]) -> list[Any]:
+    def round_half(arrays: Sequence[Any]) -> list[Any]:
         steps = np.floor(arrays[0].astype(np.int64) - least + sign * 127.5 + 0.5)
         return [np.clip(steps + least + point, least, least + 255).astype(arrays[0].dtype)]
 
-    return rounded
+    return round_half
 
 
 def broadcast() -> Iterator[Case]:
@@ -189,13 +189,23 @@ def broadcast() -> Iterator[Case]:
         x, y, z = operands("ADD", dtype)
         for shape in ((), (1,), (7, 3), (5, 1, 1), (5, 1, 3), (2, 1, 1, 3), (1, 5, 7, 1)):
             yield binary(
-                "ADD", f"{dtype} and a constant {shape}", x, filled(y.shaped(*shape), "b"), z, between_convolutions
+                "ADD",
+                f"{dtype} and a constant {shape}",
+                x,
+                random_constant(y.with_shape(*shape), "b"),
+                z,
+                between_convolutions,
             )
         for shape in ((3,), (5, 1, 3), (7, 1)):
-            yield binary("ADD", f"{dtype} and an input {shape}", x, y.shaped(*shape), z, between_convolutions)
-            yield binary("SUB", f"{dtype} from an input {shape}", y.shaped(*shape), x, z, between_convolutions)
+            yield binary("ADD", f"{dtype} and an input {shape}", x, y.with_shape(*shape), z, between_convolutions)
+            yield binary("SUB", f"{dtype} from an input {shape}", y.with_shape(*shape), x, z, between_convolutions)
         yield binary(
-            "ADD", f"{dtype}, both broadcast", x.shaped(2, 1, 7, 3), y.shaped(1, 5, 7, 1), z, between_convolutions
+            "ADD",
+            f"{dtype}, both broadcast",
+            x.with_shape(2, 1, 7, 3),
+            y.with_shape(1, 5, 7, 1),
+            z,
+            between_convolutions,
         )
     for dtype in ("float32", "int32"):
         yield binary("MUL", f"{dtype} of rank 5 and 2", tensor(2, 3, 5, 1, 7, dtype=dtype), tensor(3, 1, dtype=dtype))
@@ -205,17 +215,17 @@ def broadcast() -> Iterator[Case]:
         "ADD",
         "float32 of unknown batch",
         tensor(None, 5, 7, 3),
-        filled(tensor(5, 1, 3)),
+        random_constant(tensor(5, 1, 3)),
         tensor(None, 5, 7, 3),
-        given=[{"x0": drawn(n, 5, 7, 3)} for n in (1, 3)],
+        given=[{"x0": random_array(n, 5, 7, 3)} for n in (1, 3)],
     )
 
 
-def numbered(dtype: str, low: int, high: int, *shape: int, seed: str = "") -> Array:
-    return drawn(*shape, dtype=dtype, low=low, high=high, seed=seed)
+def integers_between(dtype: str, low: int, high: int, *shape: int, seed: str = "") -> Array:
+    return random_array(*shape, dtype=dtype, low=low, high=high, seed=seed)
 
 
-def divided() -> Iterator[Case]:
+def division_cases() -> Iterator[Case]:
     """Integer quotients are cut towards zero; the kernel refuses to divide them by 0."""
     above: dict[str, Any] = {"span": (0.5, 3.0)}
     for place in BOTH:
@@ -230,12 +240,12 @@ def divided() -> Iterator[Case]:
         )
         yield binary("DIV", name, tensor(*IMAGE), DIVISOR, options=options)
     for shape in ((3,), (7, 1), (5, 1, 3), ()):
-        part = constant(drawn(*shape, low=0.3, high=2.0))
+        part = constant(random_array(*shape, low=0.3, high=2.0))
         yield binary("DIV", f"float32 by a constant {shape}", tensor(*IMAGE), part, place=between_convolutions)
         yield binary("DIV", f"a constant {shape} by float32", part, tensor(*IMAGE), place=between_convolutions, **above)
     zeros = {"x0": np.array([1, -1, 0, 2, np.inf], np.float32), "x1": np.array([0, 0, 0, -0.0, np.inf], np.float32)}
     yield binary("DIV", "float32 by zero", tensor(5), tensor(5), given=zeros)
-    yield from quantized_quotients()
+    yield from quotient_cases()
     signs = {"x0": np.array([7, -7, 7, -7, 0, 46341], np.int32), "x1": np.array([2, 2, -2, -2, -3, 1], np.int32)}
     yield binary("DIV", "int32", tensor(6, dtype="int32"), tensor(6, dtype="int32"), given=signs, opsets=EVERY_OPSET)
     part = constant(np.array([[3], [-4], [7], [1], [2], [-9], [5]], np.int32))
@@ -243,27 +253,27 @@ def divided() -> Iterator[Case]:
     yield binary("DIV", "int32 by a constant, with RELU6", tensor(*IMAGE, dtype="int32"), part, options=options)
 
 
-DIVISOR = constant(drawn(*IMAGE, low=0.3, high=2.0))
+DIVISOR = constant(random_array(*IMAGE, low=0.3, high=2.0))
 
 
-def quantized_quotients() -> Iterator[Case]:
+def quotient_cases() -> Iterator[Case]:
     """Dividends are away from 0: the kernel makes noise of quotients far below one step."""
     settings = {"int8": (0.021, -5, 0.09), "uint8": (0.021, 12, 0.09), "int16": (1e-4, 0, 8e-4)}
     for dtype, (scale, point, result) in settings.items():
         x = tensor(*IMAGE, dtype=dtype)
         y = tensor(*IMAGE, dtype=dtype, scale=scale, zero_point=point)
         z = tensor(*IMAGE, dtype=dtype, scale=result)
-        part = replace(y.shaped(7, 3), value=away(y.shaped(7, 3)))
+        part = replace(y.with_shape(7, 3), value=away(y.with_shape(7, 3)))
         for place in BOTH:
-            wide = x.shaped(2, 5, 7, 5) if place is between_convolutions else x
+            wide = x.with_shape(2, 5, 7, 5) if place is between_convolutions else x
             given = {"x0": away(wide)}
             yield binary("DIV", f"{dtype} by a constant", x, part, z, place, given=given, opsets=opsets(dtype, place))
         given = {"x0": away(x), "x1": away(y)}
         yield binary("DIV", dtype, x, y, z, given=given, opsets=opsets(dtype))
-        yield binary("DIV", f"{dtype} out of range", x, y, z.scaled(0.01), given=given)
+        yield binary("DIV", f"{dtype} out of range", x, y, z.rescale(0.01), given=given)
         for activation in FUSED:
             options = {"fused_activation_function": activation}
-            yield binary("DIV", f"{dtype} with {activation}", x, y, z.scaled(0.3), options=options, given=given)
+            yield binary("DIV", f"{dtype} with {activation}", x, y, z.rescale(0.3), options=options, given=given)
         for activation in ("TANH", "SIGN_BIT"):
             name, options = (
                 f"{dtype} with {activation}, which the kernel ignores",
@@ -273,13 +283,13 @@ def quantized_quotients() -> Iterator[Case]:
     x = tensor(3, dtype="int8", scale=0.05, zero_point=0)
     given = {"x0": np.array([1, -1, 2], np.int8), "x1": np.array([120, 121, 122], np.int8)}
     reason = "the kernel shifts quotients below about 0.3 steps by more than 31 bits (reference/div.h)"
-    yield binary("DIV", "int8 quotients near 0", x, x, x.scaled(2.0), given=given, known=reason)
+    yield binary("DIV", "int8 quotients near 0", x, x, x.rescale(2.0), given=given, known=reason)
 
 
 def away(x: Spec) -> Array:
     """Integers of which none is near the zero point."""
     shape, point = tuple(size or 1 for size in x.shape), int(np.asarray(x.zero_point))
-    values = drawn(*shape, dtype=x.dtype, seed="away").astype(np.int32)
+    values = random_array(*shape, dtype=x.dtype, seed="away").astype(np.int32)
     near = np.abs(values - point) < (2000 if x.dtype == "int16" else 20)
     return np.where(near, values + (4000 if x.dtype == "int16" else 40), values).astype(x.dtype)
 
@@ -295,14 +305,14 @@ def powers() -> Iterator[Case]:
     signs = [np.array(row, np.float32) for row in ([-2, -2, 0, 0, -8, np.inf], [3, 0.5, 0, -1, -3, -2])]
     given = dict(zip(("x0", "x1"), signs, strict=True))
     yield binary("POW", "float32 of negative numbers and zeros", tensor(6), tensor(6), given=given)
-    whole = {"x0": numbered("int32", -9, 9, 7, 3), "x1": numbered("int32", 0, 9, 7, 3)}
+    whole = {"x0": integers_between("int32", -9, 9, 7, 3), "x1": integers_between("int32", 0, 9, 7, 3)}
     x = tensor(7, 3, dtype="int32")
     yield binary("POW", "int32", x, x, given=whole, opsets=EVERY_OPSET)
     for exponent in (0, 1, 2, 3, 7):
         part = constant(np.asarray(exponent, np.int32))
-        given = {"x0": numbered("int32", -15, 15, 7, 3)}
+        given = {"x0": integers_between("int32", -15, 15, 7, 3)}
         yield binary("POW", f"int32 to {exponent}", x, part, given=given)
-    wide = {"x0": numbered("int32", -(2**31), 2**31 - 1, 7, 3)}
+    wide = {"x0": integers_between("int32", -(2**31), 2**31 - 1, 7, 3)}
     for exponent in (2, 11):
         part = constant(np.asarray([exponent], np.int32))
         yield binary("POW", f"int32 to {exponent}, which wraps", x, part, given=wide)
@@ -317,8 +327,8 @@ def differences() -> Iterator[Case]:
         for place in BOTH:
             yield binary(op, dtype, x, y, z, place, opsets=opsets(place=place))
             for shape in ((3,), (7, 1)):
-                yield binary(op, f"{dtype} from a constant {shape}", filled(y.shaped(*shape)), x, z, place)
-        yield binary(op, f"{dtype} from an input (5, 1, 3)", x, y.shaped(5, 1, 3), z, between_convolutions)
+                yield binary(op, f"{dtype} from a constant {shape}", random_constant(y.with_shape(*shape)), x, z, place)
+        yield binary(op, f"{dtype} from an input (5, 1, 3)", x, y.with_shape(5, 1, 3), z, between_convolutions)
     for first, second in ((0.019, 0.013), (0.0007, 0.021), (0.033, 0.00001)):
         yield binary(
             op,
@@ -340,7 +350,7 @@ def parameters(dtype: str, widest: float) -> tuple[Spec, Spec, Spec]:
     """Three tensors of which no two have the same parameters."""
     x = tensor(*IMAGE, dtype=dtype)
     point = int(np.asarray(x.zero_point))
-    return x, x.scaled(0.6, point + 11), x.scaled(widest, point - 110)
+    return x, x.rescale(0.6, point + 11), x.rescale(widest, point - 110)
 
 
 def maximum() -> Iterator[Case]:
@@ -348,12 +358,16 @@ def maximum() -> Iterator[Case]:
         x = tensor(*IMAGE, dtype=dtype)
         for place in BOTH:
             yield binary("MAXIMUM", dtype, x, x, x, place, opsets=EVERY_OPSET if dtype != "int16" else (None, 26))
-        yield binary("MAXIMUM", f"{dtype} and a constant", x, filled(x.shaped(7, 1)), x, between_convolutions)
+        yield binary(
+            "MAXIMUM", f"{dtype} and a constant", x, random_constant(x.with_shape(7, 1)), x, between_convolutions
+        )
     for dtype in ("int8", "uint8"):
         x, y, z = operands("ADD", dtype)
         for place in BOTH:
             yield binary("MAXIMUM", f"{dtype} of different scales, which the kernel ignores", x, y, z, place)
-            yield binary("MAXIMUM", f"{dtype} and a constant of another scale", x, filled(y.shaped(3)), z, place)
+            yield binary(
+                "MAXIMUM", f"{dtype} and a constant of another scale", x, random_constant(y.with_shape(3)), z, place
+            )
         yield binary(
             "MAXIMUM", f"{dtype} without scale", tensor(*IMAGE, dtype=dtype, scale=0), tensor(3, dtype=dtype, scale=0)
         )
@@ -368,7 +382,7 @@ def minimum() -> Iterator[Case]:
         for place in BOTH:
             yield binary("MINIMUM", dtype, x, x, x, place, opsets=opsets(dtype, place))
         for shape in ((), (7, 1), (5, 1, 1)):
-            part = filled(x.shaped(*shape))
+            part = random_constant(x.with_shape(*shape))
             yield binary("MINIMUM", f"{dtype} and a constant {shape}", x, part, x, between_convolutions)
     for dtype in BYTES:
         x, y, z = parameters(dtype, 1.5)
@@ -377,17 +391,17 @@ def minimum() -> Iterator[Case]:
     for op in ("MINIMUM", "MAXIMUM"):
         x = tensor(*IMAGE, dtype="int16")
         for place in BOTH:
-            y, z = x.scaled(0.6), x.scaled(1.5)
+            y, z = x.rescale(0.6), x.rescale(1.5)
             yield binary(op, "int16 of different scales, which the kernel ignores", x, y, z, place)
         for dtype in (*BYTES, "int16", "int32", "int64"):
             x = tensor(*IMAGE, dtype=dtype, scale=0)
-            yield binary(op, f"{dtype} of no scale", x, x.shaped(5, 1, 1), opsets=EVERY_OPSET)
+            yield binary(op, f"{dtype} of no scale", x, x.with_shape(5, 1, 1), opsets=EVERY_OPSET)
         x = tensor(11, dtype="int64")
         yield binary(
             op, "int64 beyond 32 bits", x, x, given={"x0": LARGE, "x1": LARGE[::-1].copy()}, opsets=EVERY_OPSET
         )
         half = tensor(*IMAGE, dtype="float16")
-        yield binary(op, "float16", half, half.shaped(7, 1), opsets=EVERY_OPSET)
+        yield binary(op, "float16", half, half.with_shape(7, 1), opsets=EVERY_OPSET)
         yield in_bfloat16(op, [tensor(*IMAGE), tensor(*IMAGE)], tensor(*IMAGE))
     infinite = {"x0": np.array([np.inf, -np.inf, 0.0, 2], np.float32), "x1": np.array([1, 1, -0.0, np.inf], np.float32)}
     yield binary("MINIMUM", "float32 of infinity", tensor(4), tensor(4), given=infinite)

@@ -13,14 +13,14 @@ from conformance.models import (
     BOTH,
     Net,
     Spec,
-    alone,
     between_convolutions,
     binary,
     constant,
-    drawn,
     in_bfloat16,
+    in_isolation,
     net,
     opsets,
+    random_array,
     tensor,
 )
 from onnx_tflite_plugin.source.model import Array
@@ -32,7 +32,7 @@ DIVISORS = ((), (3,), (7, 1), (5, 1, 3))
 def cases() -> Iterator[Case]:
     yield from quotients()
     yield from angles()
-    yield from shifted()
+    yield from shift_cases()
     yield from exclusive()
     yield from many()
     yield from bare()
@@ -43,36 +43,36 @@ def bare() -> Iterator[Case]:
     for op in ("ADD", "MUL"):
         x = tensor(4, 3, dtype="int16", scale=0)
         yield binary(op, "int16 without scale", x, x)
-        yield binary(op, "int16 without scale, broadcast", x, x.shaped(3))
+        yield binary(op, "int16 without scale, broadcast", x, x.with_shape(3))
         for activation in ("RELU", "RELU6", "RELU_N1_TO_1", "TANH", "SIGN_BIT"):
             options = {"fused_activation_function": activation}
             yield binary(op, f"int16 without scale with {activation}", x, x, options=options, opsets=(None, 13))
     for op, dtype in (("ADD", "int8"), ("SUB", "uint8"), ("MUL", "int8"), ("DIV", "int16")):
         x = tensor(4, 3, dtype=dtype, scale=0)
         refused = f"the {dtype} operand has no scale"
-        yield alone(op, f"{dtype} without scale", [x, x], x, refused=refused)
+        yield in_isolation(op, f"{dtype} without scale", [x, x], x, refused=refused)
     for op, dtype in (("ADD", "int32"), ("ADD", "int64"), ("SUB", "int32"), ("MUL", "int64"), ("DIV", "int32")):
         x = tensor(4, 3, dtype=dtype)
         for activation in ("TANH", "SIGN_BIT"):
             options = {"fused_activation_function": activation}
-            below = constant(numbered(dtype))
+            below = constant(nonzero_integers(dtype))
             yield binary(op, f"{dtype} with {activation}, which the kernel ignores", x, below, options=options)
     half = tensor(4, 3, dtype="float16")
     for op, refuses in (("SUB", "requires float|uint8|int32 types"), ("DIV", "Div only supports")):
         for activation in ("TANH", "SIGN_BIT"):
             options = {"fused_activation_function": activation}
             both: dict[str, Any] = {"refused": f"LiteRT refuses a fused {activation}", "kernel_refuses": refuses}
-            yield alone(op, f"float16 with {activation}", [half, half], half, options=options, **both)
+            yield in_isolation(op, f"float16 with {activation}", [half, half], half, options=options, **both)
 
 
-def numbered(dtype: str) -> Array:
+def nonzero_integers(dtype: str) -> Array:
     """Return integers of which none is 0, by which DIV's kernel refuses to divide."""
     return np.array([[-7, 3, 5], [2, -1, 9], [11, -4, 6], [1, 8, -2]], dtype)
 
 
 def divisor(shape: tuple[int, ...], dtype: str) -> Array:
     """No number is 0, which the kernels refuse."""
-    drawn_numbers = drawn(*shape, dtype="int32", low=-9, high=9, seed="divisor")
+    drawn_numbers = random_array(*shape, dtype="int32", low=-9, high=9, seed="divisor")
     whole = np.where(drawn_numbers == 0, 4, drawn_numbers)
     return (whole / 4).astype(dtype) if "float" in dtype else whole.astype(dtype)
 
@@ -92,7 +92,7 @@ def quotients() -> Iterator[Case]:
             yield binary(op, dtype, x, x, opsets=everything, given=given)
             for shape in DIVISORS:
                 yield binary(op, f"{dtype} by a constant {list(shape)}", x, constant(divisor(shape, dtype)))
-            signs = signed(dtype)
+            signs = signed_operands(dtype)
             size = len(signs["x0"])
             pair = tensor(size, dtype=dtype, scale=0)
             yield binary(op, f"{dtype}, every sign", pair, pair, given=signs, opsets=everything)
@@ -127,7 +127,7 @@ def quotients() -> Iterator[Case]:
         yield binary(op, "int32 by zero", row, row, given=zero, kernel_refuses="Division by 0")
 
 
-def signed(dtype: str) -> dict[str, Array]:
+def signed_operands(dtype: str) -> dict[str, Array]:
     numbers = (-7, -6, -1, 0, 1, 6, 7, 100), (-7, -4, -3, -1, 1, 2, 3, 7)
     grid = np.array(list(product(*numbers))).T.astype(dtype)
     return {"x0": grid[0], "x1": grid[1]}
@@ -154,7 +154,7 @@ def angles() -> Iterator[Case]:
     yield binary("ATAN2", "another shape", tensor(2, 3), tensor(1, 3), refused="does not broadcast")
 
 
-def shifted() -> Iterator[Case]:
+def shift_cases() -> Iterator[Case]:
     """Rounded down, also below zero; the shift is cut to the dtype's bits."""
     for dtype in ("int8", "uint8", "int16", "uint16", "int32", "uint32"):
         limits = np.iinfo(dtype)
@@ -180,11 +180,11 @@ def exclusive() -> Iterator[Case]:
     for dtype in ("int8", "uint8", "int16", "uint16", "int32", "uint32"):
         x = tensor(*IMAGE, dtype=dtype, scale=0)
         yield binary("BITWISE_XOR", dtype, x, x, opsets=(None, 18, 21, 26))
-        yield binary("BITWISE_XOR", f"{dtype} and a constant", x, constant(drawn(7, 1, dtype=dtype)))
-        yield binary("BITWISE_XOR", f"{dtype} scalars", x.shaped(), x.shaped())
-    yield binary("BITWISE_XOR", "int8 of nothing", x.shaped(0, 3), x.shaped(0, 3))
+        yield binary("BITWISE_XOR", f"{dtype} and a constant", x, constant(random_array(7, 1, dtype=dtype)))
+        yield binary("BITWISE_XOR", f"{dtype} scalars", x.with_shape(), x.with_shape())
+    yield binary("BITWISE_XOR", "int8 of nothing", x.with_shape(0, 3), x.with_shape(0, 3))
     x = tensor(*IMAGE, dtype="int8")
-    y = constant(drawn(3, dtype="int8"), scale=0.3, zero_point=7)
+    y = constant(random_array(3, dtype="int8"), scale=0.3, zero_point=7)
     yield binary("BITWISE_XOR", "int8 of scales, which the kernel ignores", x, y, place=between_convolutions)
     x = tensor(*IMAGE, dtype="int32")
     yield binary("BITWISE_XOR", "int32 at opset 17", x, x, opsets=(17,), refused="opset 18")
@@ -195,17 +195,17 @@ def many() -> Iterator[Case]:
     for dtype in ("float32", "int32"):
         for count in (2, 3, 7):
             x = tensor(*IMAGE, dtype=dtype)
-            for place in BOTH if dtype == "float32" else (alone,):
+            for place in BOTH if dtype == "float32" else (in_isolation,):
                 name = f"{dtype}, {count} of them"
                 yield place("ADD_N", name, [x] * count, x, opsets=opsets(place=place))
         scalar = tensor(dtype=dtype)
-        yield alone("ADD_N", f"{dtype} scalars", [scalar] * 3, scalar)
-        yield alone("ADD_N", f"{dtype} and a constant", [x, constant(drawn(*IMAGE, dtype=dtype))], x)
+        yield in_isolation("ADD_N", f"{dtype} scalars", [scalar] * 3, scalar)
+        yield in_isolation("ADD_N", f"{dtype} and a constant", [x, constant(random_array(*IMAGE, dtype=dtype))], x)
         nothing = tensor(0, 3, dtype=dtype)
-        yield alone("ADD_N", f"{dtype} of nothing", [nothing, nothing], nothing)
+        yield in_isolation("ADD_N", f"{dtype} of nothing", [nothing, nothing], nothing)
     edge = {"x0": np.array([2**31 - 1], np.int32), "x1": np.array([7], np.int32)}
     one = tensor(1, dtype="int32")
-    yield alone("ADD_N", "int32 that wraps around", [one, one], one, given=edge)
+    yield in_isolation("ADD_N", "int32 that wraps around", [one, one], one, given=edge)
 
     def twice(model: Net) -> None:
         x = model.input(tensor(*IMAGE))

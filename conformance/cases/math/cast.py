@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import BOTH, Net, Spec, alone, between_convolutions, drawn, net, tensor, unary
+from conformance.models import BOTH, Net, Spec, between_convolutions, in_isolation, net, random_array, tensor, unary
 from onnx_tflite_plugin.source.model import Array
 
 REAL = ("float32", "float64", "float16")
@@ -28,7 +28,7 @@ def cases() -> Iterator[Case]:
             yield of(edges(before), after, f"{before} to {after}", opsets=opsets)
     yield from sub_byte()
     yield from complexes()
-    yield from stored()
+    yield from integer_cases()
 
 
 def of(values: Array, after: str, name: str, **case: Any) -> Case:
@@ -59,7 +59,7 @@ def sub_byte() -> Iterator[Case]:
             old = {"opsets": (least - 1,), "refused": f"needs opset {least}"}
             yield net("CAST", f"float32 to {dtype} at opset {least - 1}", draw, dtype=dtype, **old)
     for dtype in ("int4", "int2"):
-        yield net("CAST", f"{dtype} that is a constant", held(dtype), dtype=dtype, opsets=(None, 26))
+        yield net("CAST", f"{dtype} that is a constant", constant_model(dtype), dtype=dtype, opsets=(None, 26))
     for dtype in ("int4", "uint4", "bfloat16"):  # LiteRT's interface takes no int2
         x, y = Spec((2, 3, 5), dtype), Spec((2, 3, 5))
         yield unary("CAST", f"{dtype} that is given, to float32", x, y, dtype=dtype)
@@ -79,7 +79,7 @@ def there_and_back(dtype: str, size: int, after: str = "float32") -> Callable[[N
     return draw
 
 
-def held(dtype: str) -> Callable[[Net], None]:
+def constant_model(dtype: str) -> Callable[[Net], None]:
     """A constant, whose dtype no operand that is computed has."""
 
     def draw(model: Net) -> None:
@@ -99,15 +99,15 @@ def complexes() -> Iterator[Case]:
         yield of(edges(dtype), "complex64", f"{dtype} to complex64", opsets=EVERY_OPSET)
     yield net("CAST", "complex64 between convolutions", complex_image, dtype="complex64", transposes=2)
     fixed = Spec((5,), "complex64", value=pairs[:5])
-    yield alone("CAST", "a complex64 constant to float32", [fixed], tensor(5), dtype="complex64")
+    yield in_isolation("CAST", "a complex64 constant to float32", [fixed], tensor(5), dtype="complex64")
 
 
 def complex_image(model: Net) -> None:
-    x = model.call("CAST", [model.plumbed(tensor(*IMAGE))], Spec(IMAGE, "complex64"))
-    model.output(model.drained(model.call("CAST", [x], tensor(*IMAGE))))
+    x = model.call("CAST", [model.input_through_conv(tensor(*IMAGE))], Spec(IMAGE, "complex64"))
+    model.output(model.output_through_conv(model.call("CAST", [x], tensor(*IMAGE))))
 
 
-def stored() -> Iterator[Case]:
+def integer_cases() -> Iterator[Case]:
     """Quantized operands and results are taken for bare integers."""
     for place in BOTH:
         for dtype in ("int8", "uint8", "int16"):
@@ -117,7 +117,7 @@ def stored() -> Iterator[Case]:
             yield unary("CAST", f"float32 to quantized {dtype}", tensor(*IMAGE), x, place, span=(-400.0, 400.0))
         x, y = tensor(*IMAGE, dtype="int8"), tensor(*IMAGE, dtype="uint8")
         yield unary("CAST", "quantized int8 to quantized uint8", x, y, place)
-        yield unary("CAST", "int8 to int8 of another scale", x, x.scaled(3.0, 40), place)
+        yield unary("CAST", "int8 to int8 of another scale", x, x.rescale(3.0, 40), place)
     yield unary("CAST", "float32 to bool", tensor(*IMAGE), tensor(*IMAGE, dtype="bool"), between_convolutions)
     unknown = tensor(None, 7), tensor(None, 7, dtype="int32")
-    yield unary("CAST", "unknown size", *unknown, given=[{"x0": drawn(n, 7, low=-9, high=9)} for n in (1, 3)])
+    yield unary("CAST", "unknown size", *unknown, given=[{"x0": random_array(n, 7, low=-9, high=9)} for n in (1, 3)])

@@ -9,7 +9,18 @@ from typing import Any
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import BOTH, Net, Placed, Spec, alone, between_convolutions, drawn, net, plumbed, tensor
+from conformance.models import (
+    BOTH,
+    Net,
+    Placed,
+    Spec,
+    between_convolutions,
+    in_isolation,
+    is_image,
+    net,
+    random_array,
+    tensor,
+)
 from onnx_tflite_plugin.source.model import Array
 
 IMAGE = (2, 5, 7, 3)
@@ -23,13 +34,13 @@ def cases() -> Iterator[Case]:
     for op in (*EQUATED, *ORDERED):
         yield from floats(op)
         yield from whole(op)
-        yield from quantized(op)
+        yield from int8_cases(op)
     yield from int16()
     yield from strings()
     yield from odd_scales()
 
 
-def compared(op: str, name: str, x: Spec, y: Spec, place: Placed = alone, **case: Any) -> Case:
+def comparison_case(op: str, name: str, x: Spec, y: Spec, place: Placed = in_isolation, **case: Any) -> Case:
     """Two operands of few different numbers, so that some are equal, and where they are less, equal or greater."""
     shape = np.broadcast_shapes(*(tuple(size or 1 for size in spec.shape) for spec in (x, y)))
     inputs = [spec for spec in (x, y) if spec.value is None]
@@ -37,15 +48,15 @@ def compared(op: str, name: str, x: Spec, y: Spec, place: Placed = alone, **case
     return place(op, name, [x, y], Spec(shape, "bool"), **{"given": given, "opsets": opsets(place, x), **case})
 
 
-def few(spec: Spec, place: Placed = alone, seed: str = "") -> Array:
+def few(spec: Spec, place: Placed = in_isolation, seed: str = "") -> Array:
     """Numbers of a small range, around the zero point."""
-    more = 2 if place is between_convolutions and plumbed(spec) else 0
+    more = 2 if place is between_convolutions and is_image(spec) else 0
     shape = tuple(size or 1 for size in spec.shape)
     shape = (*shape[:-1], shape[-1] + more) if more else shape
     if spec.dtype == "bool":
-        return drawn(*shape, dtype="bool", seed=seed)
+        return random_array(*shape, dtype="bool", seed=seed)
     middle = int(np.asarray(spec.zero_point))
-    numbers = drawn(*shape, dtype="int32", low=-5, high=5, seed=seed)
+    numbers = random_array(*shape, dtype="int32", low=-5, high=5, seed=seed)
     return (numbers / 4).astype(spec.dtype) if "float" in spec.dtype else (numbers + middle).astype(spec.dtype)
 
 
@@ -58,52 +69,54 @@ def opsets(place: Placed, x: Spec) -> tuple[int | None, ...]:
 def floats(op: str) -> Iterator[Case]:
     x = tensor(*IMAGE)
     for place in BOTH:
-        yield compared(op, "float32", x, x, place)
+        yield comparison_case(op, "float32", x, x, place)
         for shape in PARTS:
-            part = replace(x.shaped(*shape), value=few(x.shaped(*shape)))
-            yield compared(op, f"float32 and a constant {shape}", x, part, place, opsets=(None,))
-            yield compared(op, f"a constant {shape} and float32", part, x, place, opsets=(None,))
-    yield compared(op, "float32 of rank 5 and 2", tensor(2, 3, 5, 1, 7), tensor(3, 1), opsets=(None,))
+            part = replace(x.with_shape(*shape), value=few(x.with_shape(*shape)))
+            yield comparison_case(op, f"float32 and a constant {shape}", x, part, place, opsets=(None,))
+            yield comparison_case(op, f"a constant {shape} and float32", part, x, place, opsets=(None,))
+    yield comparison_case(op, "float32 of rank 5 and 2", tensor(2, 3, 5, 1, 7), tensor(3, 1), opsets=(None,))
     edges = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40], np.float32)
     given = {"x0": np.repeat(edges, 6), "x1": np.tile(edges, 6)}
-    yield compared(op, "float32 edges", tensor(36), tensor(36), given=given)
+    yield comparison_case(op, "float32 edges", tensor(36), tensor(36), given=given)
     half = tensor(*IMAGE, dtype="float16")
-    yield compared(op, "float16", half, half)
+    yield comparison_case(op, "float16", half, half)
 
 
 def whole(op: str) -> Iterator[Case]:
     for dtype in ("int32", "int64", "bool") if op in EQUATED else ("int32", "int64"):
         x = tensor(*IMAGE, dtype=dtype)
-        yield compared(op, dtype, x, x.shaped(5, 1, 3))
+        yield comparison_case(op, dtype, x, x.with_shape(5, 1, 3))
     large = 2**53 + np.arange(-4, 4)
     given = {"x0": np.repeat(large, 8), "x1": np.tile(large, 8)}
     x = tensor(64, dtype="int64")
-    yield compared(op, "int64 beyond float64", x, x, given=given)
+    yield comparison_case(op, "int64 beyond float64", x, x, given=given)
     given = {"x0": np.repeat(large, 8).astype(np.int32), "x1": np.tile(2**31 - 1 - np.arange(8), 8).astype(np.int32)}
-    yield compared(op, "int32 beyond float32", x := tensor(64, dtype="int32"), x, given=given)
+    yield comparison_case(op, "int32 beyond float32", x := tensor(64, dtype="int32"), x, given=given)
 
 
-def quantized(op: str) -> Iterator[Case]:
+def int8_cases(op: str) -> Iterator[Case]:
     """The kernel compares whole 256ths: different numbers may be equal, different scales meet by rounding."""
     for dtype in BYTES:
         x = tensor(*IMAGE, dtype=dtype)
         point = int(np.asarray(x.zero_point))
         for place in BOTH:
-            yield compared(op, dtype, x, x, place)
-            yield compared(op, f"{dtype} of different scales", x, x.scaled(1.5, point + 3), place)
-            part = x.shaped(7, 1).scaled(0.5, point - 2)
-            yield compared(op, f"{dtype} and a constant of another scale", x, replace(part, value=few(part)), place)
-            yield compared(
-                op, f"{dtype} of one scale and different zero points", x, x.scaled(1, point + 2), place, opsets=(None,)
+            yield comparison_case(op, dtype, x, x, place)
+            yield comparison_case(op, f"{dtype} of different scales", x, x.rescale(1.5, point + 3), place)
+            part = x.with_shape(7, 1).rescale(0.5, point - 2)
+            yield comparison_case(
+                op, f"{dtype} and a constant of another scale", x, replace(part, value=few(part)), place
+            )
+            yield comparison_case(
+                op, f"{dtype} of one scale and different zero points", x, x.rescale(1, point + 2), place, opsets=(None,)
             )
         for scale in (0.3, 0.7, 0.0301, 1 / 256, 2**-9, 0.0011, 1e-4):
             for other in (scale, scale * 1.3, scale / 2):
                 if op in ("EQUAL", "LESS", "GREATER_EQUAL") and other < 1:
                     yield every_pair(op, dtype, scale, other)
         x = tensor(None, None, 3, dtype=dtype)
-        given = [{"x0": drawn(n, 5, 3, dtype=dtype)} for n in (1, 4)]
-        y = replace(x.shaped(3).scaled(1.5), value=few(x.shaped(3)))
-        yield alone(op, f"{dtype} of dynamic size", [x, y], Spec((None, None, 3), "bool"), given=given)
+        given = [{"x0": random_array(n, 5, 3, dtype=dtype)} for n in (1, 4)]
+        y = replace(x.with_shape(3).rescale(1.5), value=few(x.with_shape(3)))
+        yield in_isolation(op, f"{dtype} of dynamic size", [x, y], Spec((None, None, 3), "bool"), given=given)
     if op in EQUATED:
         return
     bare = tensor(*IMAGE, dtype="int16", scale=0)
@@ -111,9 +124,9 @@ def quantized(op: str) -> Iterator[Case]:
         ("of no scale", bare),
         ("of different scales, which the kernel ignores", tensor(*IMAGE, dtype="int16")),
     ):
-        x = y.scaled(0.3)
+        x = y.rescale(0.3)
         for place in BOTH:
-            yield compared(op, f"int16 {name}", x, y, place)
+            yield comparison_case(op, f"int16 {name}", x, y, place)
 
 
 def every_pair(op: str, dtype: str, scale: float, other: float) -> Case:
@@ -123,7 +136,9 @@ def every_pair(op: str, dtype: str, scale: float, other: float) -> Case:
     y = tensor(256, dtype=dtype, scale=other, zero_point=point + (scale != other))
     stored = np.arange(256).astype(np.uint8).view(dtype)
     given = {"x0": stored.reshape(256, 1), "x1": stored}
-    return compared(op, f"every {dtype} of scale {scale:g} and {other:g}", x, y, given=given, opsets=(None,), runs=1)
+    return comparison_case(
+        op, f"every {dtype} of scale {scale:g} and {other:g}", x, y, given=given, opsets=(None,), runs=1
+    )
 
 
 def int16() -> Iterator[Case]:
@@ -134,10 +149,10 @@ def int16() -> Iterator[Case]:
                 x = tensor(*IMAGE, dtype="int16", scale=scale)
                 for place in BOTH:
                     name = f"int16 of scale {scale:g} and {factor:g} times that"
-                    yield compared(op, name, x, x.scaled(factor), place)
+                    yield comparison_case(op, name, x, x.rescale(factor), place)
     bare = tensor(*IMAGE, dtype="int16", scale=0)
-    yield compared("EQUAL", "int16 of no scale", bare, bare)
-    yield compared("NOT_EQUAL", "int16 of no scale", bare, bare, refused="without a common scale")
+    yield comparison_case("EQUAL", "int16 of no scale", bare, bare)
+    yield comparison_case("NOT_EQUAL", "int16 of no scale", bare, bare, refused="without a common scale")
     bfloat = tensor(*IMAGE, dtype="bfloat16")
 
     def draw(model: Net) -> None:
@@ -153,10 +168,10 @@ def strings() -> Iterator[Case]:
     given = {"x0": texts, "x1": other}
     x, y = tensor(5, dtype="string"), tensor(5, dtype="bool")
     for op in EQUATED:
-        yield alone(op, "strings", [x, x], y, given=given, opsets=(None, 19, 26))
+        yield in_isolation(op, "strings", [x, x], y, given=given, opsets=(None, 19, 26))
         column = {**given, "x0": texts.reshape(5, 1)}
-        yield alone(op, "strings, broadcast", [x.shaped(5, 1), x], y.shaped(5, 5), given=column)
-        yield alone(op, "strings at opset 18", [x, x], y, given=given, refused="opset 19", opsets=(18,))
+        yield in_isolation(op, "strings, broadcast", [x.with_shape(5, 1), x], y.with_shape(5, 5), given=column)
+        yield in_isolation(op, "strings at opset 18", [x, x], y, given=given, refused="opset 19", opsets=(18,))
 
 
 def odd_scales() -> Iterator[Case]:
@@ -164,7 +179,7 @@ def odd_scales() -> Iterator[Case]:
     for op in ("EQUAL", "GREATER"):
         for dtype in BYTES:
             x = tensor(7, dtype=dtype, scale=0)
-            yield compared(op, f"{dtype} of no scale", x, x, refused="without a common scale", opsets=(None,))
+            yield comparison_case(op, f"{dtype} of no scale", x, x, refused="without a common scale", opsets=(None,))
             for scale in (1.0, 1.5):
                 x = tensor(7, dtype=dtype, scale=scale)
-                yield compared(op, f"{dtype} of scale {scale:g}", x, x, refused="compares noise", opsets=(None,))
+                yield comparison_case(op, f"{dtype} of scale {scale:g}", x, x, refused="compares noise", opsets=(None,))

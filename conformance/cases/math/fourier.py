@@ -8,38 +8,38 @@ from typing import Any
 import numpy as np
 
 from conformance.case import Case
-from conformance.models import alone, constant, int32s, tensor
+from conformance.models import constant, in_isolation, int32s, tensor
 
 LENGTHS = (8, 4)
 
 
 def cases() -> Iterator[Case]:
     for shape in ((8, 16), (3, 8, 16), (2, 3, 4, 8)):
-        yield transformed(f"of shape {list(shape)}", shape, shape[-2:], opsets=(None, 17, 20, 26))
+        yield rfft_case(f"of shape {list(shape)}", shape, shape[-2:], opsets=(None, 17, 20, 26))
     for lengths in ((4, 8), (16, 32), (4, 32), (16, 8), (8, 2), (2, 2)):
-        yield transformed(f"cut or padded to {list(lengths)}", (3, 7, 11), lengths)
-    yield transformed("of one row", (3, 7, 11), (1, 8), opsets=(None, 13, 17, 26), nodes=["MatMul"])
-    yield transformed("of one row, padded", (3, 1, 11), (1, 16), nodes=["MatMul"])
-    yield transformed("of one row of many points", (3, 1, 1000), (1, 1024), opsets=(None, 13), nodes={"MatMul": 2})
-    yield transformed("of one row of the most points", (2, 5, 2048), (1, 2048), nodes={"MatMul": 2})
-    yield transformed("of one row of more points than matrices hold", (1, 16384), (1, 16384), nodes=["DFT"])
-    yield transformed("of no rows", (3, 0, 11), (4, 8))
-    yield transformed("of no columns", (3, 7, 0), LENGTHS)
-    yield transformed("transforms of length 1", (3, 7, 11), (4, 1), refused="confuses real and imaginary parts")
-    yield transformed("at opset 13", (8, 16), (8, 16), opsets=(13,), refused="opset 17")
-    yield transformed("lengths that are no power of two", (6, 10), (6, 10), kernel_refuses="IsPowerOfTwo")
+        yield rfft_case(f"cut or padded to {list(lengths)}", (3, 7, 11), lengths)
+    yield rfft_case("of one row", (3, 7, 11), (1, 8), opsets=(None, 13, 17, 26), nodes=["MatMul"])
+    yield rfft_case("of one row, padded", (3, 1, 11), (1, 16), nodes=["MatMul"])
+    yield rfft_case("of one row of many points", (3, 1, 1000), (1, 1024), opsets=(None, 13), nodes={"MatMul": 2})
+    yield rfft_case("of one row of the most points", (2, 5, 2048), (1, 2048), nodes={"MatMul": 2})
+    yield rfft_case("of one row of more points than matrices hold", (1, 16384), (1, 16384), nodes=["DFT"])
+    yield rfft_case("of no rows", (3, 0, 11), (4, 8))
+    yield rfft_case("of no columns", (3, 7, 0), LENGTHS)
+    yield rfft_case("transforms of length 1", (3, 7, 11), (4, 1), refused="confuses real and imaginary parts")
+    yield rfft_case("at opset 13", (8, 16), (8, 16), opsets=(13,), refused="opset 17")
+    yield rfft_case("lengths that are no power of two", (6, 10), (6, 10), kernel_refuses="IsPowerOfTwo")
     x, lengths_at_run_time = tensor(3, 7, 11), tensor(2, dtype="int32", name="lengths")
     y = tensor(3, None, None, dtype="complex64")
     given = int32s(lengths=[4, 16])
     mixed = "for transforms of length 1 the kernel mixes up real and imaginary parts (Rfft2dReorder, rfft2d.cc)"
     odd = int32s(lengths=[4, 1])
-    yield alone(
+    yield in_isolation(
         "RFFT2D", "transforms of length 1, known at runtime", [x, lengths_at_run_time], y, given=odd, known=mixed
     )
-    yield alone("RFFT2D", "lengths known at runtime", [x, lengths_at_run_time], y, given=given)
+    yield in_isolation("RFFT2D", "lengths known at runtime", [x, lengths_at_run_time], y, given=given)
 
 
-def transformed(name: str, shape: Sequence[int], lengths: Sequence[int], **case: Any) -> Case:
+def rfft_case(name: str, shape: Sequence[int], lengths: Sequence[int], **case: Any) -> Case:
     height, width = lengths
     y = tensor(*shape[:-2], height, width // 2 + 1, dtype="complex64")
-    return alone("RFFT2D", name, [tensor(*shape), constant(np.asarray(lengths, np.int32))], y, **case)
+    return in_isolation("RFFT2D", name, [tensor(*shape), constant(np.asarray(lengths, np.int32))], y, **case)

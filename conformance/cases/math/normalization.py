@@ -9,7 +9,7 @@ import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
 from conformance.cases.math.softmax import ranks
-from conformance.models import BOTH, Spec, drawn, opsets, tensor, unary
+from conformance.models import BOTH, Spec, opsets, random_array, tensor, unary
 from onnx_tflite_plugin.verify import Tolerance
 
 IMAGE = (2, 5, 7, 3)
@@ -57,13 +57,13 @@ def l2_normalization() -> Iterator[Case]:
         "why": "the kernel rounds long rows to integers and halves these",
     }
     for largest in (3, 127):  # once, or not at all, and up to twice
-        rows = drawn(3, 577, dtype="int8", low=-largest - 1, high=largest)
+        rows = random_array(3, 577, dtype="int8", low=-largest - 1, high=largest)
         rows[0] = np.where(rows[0] < 0, -largest - 1, largest)
         name = f"int8, long rows up to {largest}, the longest of which the kernel rounds twice"
         x = tensor(3, 577, dtype="int8", zero_point=0)
         yield unary("L2_NORMALIZATION", name, x, y, given={"x0": rows}, **twice)
     name = "int8, long rows of open length, which the kernel rounds twice"
-    yield unary("L2_NORMALIZATION", name, x.shaped(3, None), y.shaped(3, None), **twice)
+    yield unary("L2_NORMALIZATION", name, x.with_shape(3, None), y.with_shape(3, None), **twice)
     both: dict[str, Any] = {"refused": "LiteRT refuses a fused", "kernel_refuses": "params->activation"}
     for activation in ("RELU", "TANH"):
         yield unary(

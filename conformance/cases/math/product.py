@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.cases.math.reduction import reduced
-from conformance.models import BOTH, Placed, alone, constant, drawn, tensor
+from conformance.cases.math.reduction import shape_after_reduction
+from conformance.models import BOTH, Placed, constant, in_isolation, random_array, tensor
 from onnx_tflite_plugin.source.model import Array
 
 IMAGE = (2, 5, 7, 3)
@@ -29,24 +29,26 @@ def cases() -> Iterator[Case]:
         yield product("no results", [1], keep, shape=(0, 5, 3))
         yield product("a scalar", [], keep, shape=())
         for dtype in PARAMETERS:
-            yield from quantized(dtype, keep)
+            yield from int8_cases(dtype, keep)
     yield product("every opset", [1, 2], True, opsets=EVERY_OPSET)
     yield product("a scalar axis", 2, True)
     given = {"axes": np.array([1, -1], np.int32)}
     axes, options = tensor(2, dtype="int32", name="axes"), {"keep_dims": True}
     for dtype in ("float32", "int32", "int64", "bool"):
         operands, y = [tensor(*IMAGE, dtype=dtype), axes], tensor(2, 1, 7, 1, dtype=dtype)
-        yield alone("REDUCE_PROD", f"{dtype}, axes known at runtime", operands, y, options=options, given=given)
+        yield in_isolation("REDUCE_PROD", f"{dtype}, axes known at runtime", operands, y, options=options, given=given)
     for dtype in ("int32", "int64"):
         arrays = [{"x0": odd(dtype, *IMAGE), "axes": np.array(over, np.int32)} for over in ([1, -1], [3, -2], [0, 2])]
         operands, y = [tensor(*IMAGE, dtype=dtype), axes], tensor(None, None, dtype=dtype)
         name = f"{dtype}, axes known at runtime, dropped"
-        yield alone("REDUCE_PROD", name, operands, y, options={"keep_dims": False}, given=arrays, opsets=(None, 13))
+        yield in_isolation(
+            "REDUCE_PROD", name, operands, y, options={"keep_dims": False}, given=arrays, opsets=(None, 13)
+        )
     for dtype in PARAMETERS:
-        yield from quantized_as_it_runs(dtype)
+        yield from runtime_size_cases(dtype)
     twice = [{"axes": np.array([1, -3], np.int32)}]
     operands, y = [tensor(*IMAGE, dtype="int32"), axes], tensor(None, None, None, dtype="int32")
-    yield alone(
+    yield in_isolation(
         "REDUCE_PROD",
         "one axis twice, known at runtime",
         operands,
@@ -58,10 +60,10 @@ def cases() -> Iterator[Case]:
     for dtype in ("int32", "int64"):
         x, y = tensor(3, None, dtype=dtype), tensor(3, dtype=dtype)
         arrays = [{"x0": odd(dtype, 3, n)} for n in (1, 5)]
-        yield alone("REDUCE_PROD", f"{dtype} of dynamic size", [x, constant([1])], y, given=arrays, runs=2)
+        yield in_isolation("REDUCE_PROD", f"{dtype} of dynamic size", [x, constant([1])], y, given=arrays, runs=2)
     x, y = tensor(3, 7, dtype="uint8"), tensor(3, dtype="uint8")
     operands = [x, constant([1])]
-    yield alone("REDUCE_PROD", "quantized uint8", operands, y, kernel_refuses="Unsupported quantized data type")
+    yield in_isolation("REDUCE_PROD", "quantized uint8", operands, y, kernel_refuses="Unsupported quantized data type")
 
 
 def product(
@@ -69,7 +71,7 @@ def product(
     over: Any,
     keep: bool,
     dtype: str = "float32",
-    place: Placed = alone,
+    place: Placed = in_isolation,
     *,
     shape: Sequence[int] = IMAGE,
     scale: float | None = None,
@@ -78,7 +80,7 @@ def product(
     x = tensor(*shape, dtype=dtype, scale=scale)
     if dtype in ("int32", "int64", "int8", "int16", "uint8") and scale == 0 and 0 not in shape:
         case = {"given": {"x0": odd(dtype, *shape)}, **case}
-    y = x.shaped(*reduced(shape, np.ravel(np.asarray(over, np.int32)).tolist(), keep))
+    y = x.with_shape(*shape_after_reduction(shape, np.ravel(np.asarray(over, np.int32)).tolist(), keep))
     operands = [x, constant(np.asarray(over, np.int32))]
     text = f"{name} {'kept' if keep else 'dropped'}"
     return place("REDUCE_PROD", text, operands, y, options={"keep_dims": keep}, **case)
@@ -91,7 +93,7 @@ def odd(dtype: str, *shape: int) -> Array:
     return np.asarray(numbers | np.asarray(1, dtype))
 
 
-def quantized(dtype: str, keep: bool) -> Iterator[Case]:
+def int8_cases(dtype: str, keep: bool) -> Iterator[Case]:
     """Numbers around 1, so that products neither vanish nor leave the range."""
     for over, shape in (
         ([1], (5, 3)),
@@ -109,31 +111,31 @@ def quantized(dtype: str, keep: bool) -> Iterator[Case]:
     yield integers(f"{dtype} that saturates", dtype, [1], keep, (5, 3), 0.01)
 
 
-def quantized_as_it_runs(dtype: str) -> Iterator[Case]:
+def runtime_size_cases(dtype: str) -> Iterator[Case]:
     """Every number of factors has a multiplier of its own; of one the kernel copies, whatever the scales."""
     scale, point = PARAMETERS[dtype]
     shape = (2, 5, 1, 3)
     x = tensor(*shape, dtype=dtype, scale=scale, zero_point=point)
     limits = np.iinfo(dtype)
-    near_one: Array = drawn(*shape, low=-1.6, high=1.6, seed=dtype) / np.float32(scale) + np.float32(point)
+    near_one: Array = random_array(*shape, low=-1.6, high=1.6, seed=dtype) / np.float32(scale) + np.float32(point)
     numbers = np.clip(near_one, limits.min, limits.max).astype(dtype)
     for keep in (True, False):
         for sets in SETS:
             given = [{"x0": numbers, "axes": np.array(over, np.int32)} for over in sets]
             axes = tensor(len(sets[0]), dtype="int32", name="axes")
             for factor in (1.0, 0.37, 4.1):
-                y = x.shaped(*[None] * len(reduced(shape, sets[0], keep)))
-                y = y.scaled(factor, point + (0 if dtype == "int16" or factor == 1 else 9))
+                y = x.with_shape(*[None] * len(shape_after_reduction(shape, sets[0], keep)))
+                y = y.rescale(factor, point + (0 if dtype == "int16" or factor == 1 else 9))
                 name = f"{dtype}, axes {sets} known at runtime at {factor:g} {'kept' if keep else 'dropped'}"
                 options = {"keep_dims": keep}
-                yield alone("REDUCE_PROD", name, [x, axes], y, options=options, given=given, runs=len(given))
+                yield in_isolation("REDUCE_PROD", name, [x, axes], y, options=options, given=given, runs=len(given))
     if dtype == "int8":
         over, options = tensor(1, dtype="int32", name="axes"), {"keep_dims": True}
-        empty, y = x.shaped(2, 0, 3), x.shaped(None, None, None)
+        empty, y = x.with_shape(2, 0, 3), x.with_shape(None, None, None)
         given_axes = {"axes": np.array([0], np.int32)}
         name = "int8 of no elements, axes known at runtime"
         refused = "must be static and above 0"
-        yield alone("REDUCE_PROD", name, [empty, over], y, options=options, given=given_axes, refused=refused)
+        yield in_isolation("REDUCE_PROD", name, [empty, over], y, options=options, given=given_axes, refused=refused)
 
 
 def integers(
@@ -141,10 +143,12 @@ def integers(
 ) -> Case:
     scale, point = PARAMETERS[dtype]
     x = tensor(*shape, dtype=dtype, scale=scale, zero_point=point)
-    y = x.shaped(*reduced(shape, over, keep)).scaled(factor, point + (0 if dtype == "int16" or factor == 1 else 9))
-    near_one: Array = drawn(*shape, low=-1.6, high=1.6, seed=name) / np.float32(scale) + np.float32(point)
+    y = x.with_shape(*shape_after_reduction(shape, over, keep)).rescale(
+        factor, point + (0 if dtype == "int16" or factor == 1 else 9)
+    )
+    near_one: Array = random_array(*shape, low=-1.6, high=1.6, seed=name) / np.float32(scale) + np.float32(point)
     limits = np.iinfo(dtype)
     given = {"x0": np.clip(near_one, limits.min, limits.max).astype(dtype)}
     operands, options = [x, constant(np.asarray(over, np.int32))], {"keep_dims": keep}
     text = f"{name} {'kept' if keep else 'dropped'}"
-    return alone("REDUCE_PROD", text, operands, y, options=options, **{"given": given, **case})
+    return in_isolation("REDUCE_PROD", text, operands, y, options=options, **{"given": given, **case})

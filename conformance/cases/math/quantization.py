@@ -8,7 +8,18 @@ from typing import Any
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import BOTH, Net, Spec, alone, between_convolutions, constant, drawn, net, tensor, unary
+from conformance.models import (
+    BOTH,
+    Net,
+    Spec,
+    between_convolutions,
+    constant,
+    in_isolation,
+    net,
+    random_array,
+    tensor,
+    unary,
+)
 from onnx_tflite_plugin.verify import Tolerance
 
 IMAGE = (2, 5, 7, 3)
@@ -56,8 +67,8 @@ def quantize() -> Iterator[Case]:
         behind = there_and_back(dtype, "RELU")  # which ONNX Runtime drops before 4 bits
         yield net("QUANTIZE", f"float32 behind RELU to {dtype}", behind, dtype=dtype, opsets=opsets(dtype))
     for axis in range(4):
-        scales = drawn(IMAGE[axis], seed="scale", low=0.01, high=0.05).tolist()
-        points = drawn(IMAGE[axis], dtype="int8", seed="zero").tolist()
+        scales = random_array(IMAGE[axis], seed="scale", low=0.01, high=0.05).tolist()
+        points = random_array(IMAGE[axis], dtype="int8", seed="zero").tolist()
         yield unary(
             "QUANTIZE",
             f"float32 to int8 with scales along axis {axis}",
@@ -88,7 +99,7 @@ def requantize() -> Iterator[Case]:
     ]
     for before, after in pairs:
         x = tensor(*IMAGE, dtype=before)
-        y = tensor(*IMAGE, dtype=after).scaled(1.7)
+        y = tensor(*IMAGE, dtype=after).rescale(1.7)
         for place in BOTH:
             yield unary(
                 "QUANTIZE",
@@ -115,7 +126,7 @@ def requantize() -> Iterator[Case]:
         "QUANTIZE",
         "int16 to int16",
         tensor(*IMAGE, dtype="int16"),
-        tensor(*IMAGE, dtype="int16").scaled(1.7),
+        tensor(*IMAGE, dtype="int16").rescale(1.7),
         dtype="int16",
     )
     for dtype, ratio in (("int8", 0.5), ("int8", 0.75), ("uint8", 1.5), ("int16", 0.5)):
@@ -143,12 +154,12 @@ def requantize() -> Iterator[Case]:
 
 
 def halves_up(x: Spec, y: Spec) -> Callable[[Sequence[Any]], list[Any]]:
-    def rounded(arrays: Sequence[Any]) -> list[Any]:
+    def round_half_up(arrays: Sequence[Any]) -> list[Any]:
         steps = (arrays[0].astype(np.float64) - x.zero_point) * float(np.asarray(x.scale)) / float(np.asarray(y.scale))
         limits = np.iinfo(y.dtype)
         return [np.clip(np.floor(steps + 0.5) + y.zero_point, limits.min, limits.max).astype(y.dtype)]
 
-    return rounded
+    return round_half_up
 
 
 def dequantize() -> Iterator[Case]:
@@ -161,8 +172,8 @@ def dequantize() -> Iterator[Case]:
         yield net("DEQUANTIZE", dtype, there_and_back(dtype), dtype=dtype, opsets=opsets(dtype))
     yield unary("DEQUANTIZE", "float16", tensor(*IMAGE, dtype="float16"), y, opsets=EVERY_OPSET)
     for axis in range(4):
-        scales = drawn(IMAGE[axis], seed="scale", low=0.01, high=0.05).tolist()
-        points = drawn(IMAGE[axis], dtype="int8", seed="zero").tolist()
+        scales = random_array(IMAGE[axis], seed="scale", low=0.01, high=0.05).tolist()
+        points = random_array(IMAGE[axis], dtype="int8", seed="zero").tolist()
         yield unary(
             "DEQUANTIZE",
             f"int8 with scales along axis {axis}",
@@ -170,46 +181,46 @@ def dequantize() -> Iterator[Case]:
             y,
             dtype="int8",
         )
-        stored = constant(drawn(*IMAGE, dtype="int8"), None, scales, points, axis)
+        stored = constant(random_array(*IMAGE, dtype="int8"), None, scales, points, axis)
         yield net(
             "DEQUANTIZE",
             f"an int8 constant with scales along axis {axis}, between convolutions",
-            added(stored),
+            add_to_image(stored),
             dtype="int8",
             transposes=2,
         )
     yield net(
         "DEQUANTIZE",
         "a float16 constant between convolutions",
-        added(constant(drawn(*IMAGE, dtype="float16"))),
+        add_to_image(constant(random_array(*IMAGE, dtype="float16"))),
         dtype="float16",
         transposes=2,
     )
     yield net(
         "DEQUANTIZE",
         "an int4 constant between convolutions",
-        added(constant(drawn(*IMAGE, dtype="int4"), None, 0.2, 1)),
+        add_to_image(constant(random_array(*IMAGE, dtype="int4"), None, 0.2, 1)),
         dtype="int4",
         opsets=(None, 21, 26),
         transposes=2,
     )
-    yield alone(
+    yield in_isolation(
         "DEQUANTIZE",
         "a constant alone",
-        [constant(drawn(5, 3, dtype="int8"), None, 0.1, 4)],
+        [constant(random_array(5, 3, dtype="int8"), None, 0.1, 4)],
         tensor(5, 3),
         dtype="int8",
     )
     yield between_convolutions("DEQUANTIZE", "int8 that ends the model", [tensor(*IMAGE, dtype="int8")], tensor(*IMAGE))
 
 
-def added(stored: Spec) -> Callable[[Net], None]:
+def add_to_image(stored: Spec) -> Callable[[Net], None]:
     """The dequantized constant is added to an image that is channels first."""
 
     def draw(model: Net) -> None:
         image = tensor(*IMAGE)
-        x = model.plumbed(image)
+        x = model.input_through_conv(image)
         c = model.call("DEQUANTIZE", [stored], image)
-        model.output(model.drained(model.call("ADD", [x, c], image)))
+        model.output(model.output_through_conv(model.call("ADD", [x, c], image)))
 
     return draw

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from conformance.case import Case
-from conformance.models import Net, alone, constant, int32s, net, tensor
+from conformance.models import Net, constant, in_isolation, int32s, net, tensor
 
 OPSETS = (None, 13, 17, 21)
 CERTAIN = {"RANDOM_UNIFORM": (0.0, 1.0), "RANDOM_STANDARD_NORMAL": (-9.0, 9.0)}
@@ -17,15 +17,15 @@ CERTAIN = {"RANDOM_UNIFORM": (0.0, 1.0), "RANDOM_STANDARD_NORMAL": (-9.0, 9.0)}
 def cases() -> Iterator[Case]:
     for op, bounds in CERTAIN.items():
         for seeds in ((0, 0), (7, 0), (3, 11)):
-            yield bounded(op, f"seeds {list(seeds)}", seeds, bounds, opsets=OPSETS)
-        yield bounded(op, "a shape known at runtime", (3, 11), bounds, fixed=False)
+            yield bounds_case(op, f"seeds {list(seeds)}", seeds, bounds, opsets=OPSETS)
+        yield bounds_case(op, "a shape known at runtime", (3, 11), bounds, fixed=False)
     for dtype in ("int32", "int64"):
         for fixed in (True, False):
             yield certain(dtype, fixed)
     yield from nothing_drawn()
 
 
-def bounded(
+def bounds_case(
     op: str, name: str, seeds: tuple[int, int], bounds: tuple[float, float], fixed: bool = True, **more: Any
 ) -> Case:
     """Every number lies between the bounds."""
@@ -52,12 +52,14 @@ def certain(dtype: str, fixed: bool) -> Case:
     y = tensor(4, 5 if fixed else None, dtype=dtype)
     name = f"{dtype}, one class certain{'' if fixed else ', samples known at runtime'}"
     opsets = OPSETS if fixed else (None,)
-    return alone("MULTINOMIAL", name, [tensor(4, 3), samples], y, options={"seed": 3}, given=given, opsets=opsets)
+    return in_isolation(
+        "MULTINOMIAL", name, [tensor(4, 3), samples], y, options={"seed": 3}, given=given, opsets=opsets
+    )
 
 
 def nothing_drawn() -> Iterator[Case]:
     shape = constant([2, 3], "int64")
     for op in CERTAIN:
         fixed = constant([2, 3])
-        yield alone(op, "opset 22", [fixed], tensor(2, 3), refused="try --opset 21", opsets=(22,))
-        yield alone(op, "an int64 shape", [shape], tensor(2, 3), kernel_refuses="shape->type")
+        yield in_isolation(op, "opset 22", [fixed], tensor(2, 3), refused="try --opset 21", opsets=(22,))
+        yield in_isolation(op, "an int64 shape", [shape], tensor(2, 3), kernel_refuses="shape->type")

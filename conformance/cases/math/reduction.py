@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import BOTH, Placed, alone, between_convolutions, constant, drawn, tensor
+from conformance.models import BOTH, Placed, between_convolutions, constant, in_isolation, random_array, tensor
 from onnx_tflite_plugin.verify import Tolerance
 
 IMAGE = (2, 5, 7, 3)
@@ -20,14 +20,14 @@ def cases() -> Iterator[Case]:
     yield from means_in_fixed_point()
     for op in ("SUM", *EXTREMES):
         yield from axes(op)
-        yield from quantized(op)
+        yield from int8_cases(op)
     yield from integers()
     yield from extremes()
     yield from nothing()
     yield from arg_max()
 
 
-def reduced(shape: Sequence[int], axes: Sequence[int], keep: bool) -> tuple[int, ...]:
+def shape_after_reduction(shape: Sequence[int], axes: Sequence[int], keep: bool) -> tuple[int, ...]:
     over = {axis % len(shape) for axis in axes}
     return tuple(1 if i in over else size for i, size in enumerate(shape) if keep or i not in over)
 
@@ -37,13 +37,13 @@ def mean(
     axes: Sequence[int],
     keep: bool,
     dtype: str = "float32",
-    place: Placed = alone,
+    place: Placed = in_isolation,
     shape: Sequence[int] = IMAGE,
     factor: float = 0.3,
     **case: Any,
 ) -> Case:
     x = tensor(*shape, dtype=dtype)
-    y = x.shaped(*reduced(shape, axes, keep)).scaled(factor)
+    y = x.with_shape(*shape_after_reduction(shape, axes, keep)).rescale(factor)
     text = f"{name} {'kept' if keep else 'dropped'}"
     return place("MEAN", text, [x, constant(np.asarray(axes, np.int32))], y, options={"keep_dims": keep}, **case)
 
@@ -106,7 +106,7 @@ def means() -> Iterator[Case]:
         yield mean("rank 3", [1], keep, shape=(2, 5, 7))
         yield mean("rank 5", [1, -1], keep, shape=(2, 3, 5, 1, 7))
     x = tensor(*IMAGE)
-    yield alone("MEAN", "a scalar axis", [x, constant(2)], tensor(2, 5, 3))
+    yield in_isolation("MEAN", "a scalar axis", [x, constant(2)], tensor(2, 5, 3))
     runtime = tensor(2, dtype="int32", name="axes")
     for place in BOTH:
         given = {"axes": np.array([1, -1], np.int32)}
@@ -121,7 +121,7 @@ def means() -> Iterator[Case]:
             transposes=4,
         )
     options = {"keep_dims": False}
-    yield alone(
+    yield in_isolation(
         "MEAN", "axes known at runtime, dropped", [x, runtime], tensor(None, None), options=options, given=given
     )
 
@@ -132,7 +132,7 @@ def reduce(
     over: Any,
     keep: bool = True,
     dtype: str = "float32",
-    place: Placed = alone,
+    place: Placed = in_isolation,
     *,
     shape: Sequence[int] = IMAGE,
     factor: float | None = None,
@@ -143,7 +143,9 @@ def reduce(
     """``factor``: the output's scale against the input's; a sum's is larger, an extreme's the same, unless given."""
     x = tensor(*shape, dtype=dtype, scale=scale)
     listed = np.ravel(np.asarray(over, np.int32))
-    y = x.shaped(*reduced(shape, listed.tolist(), keep)).scaled(factor or (3.0 if op == "SUM" else 1.0), zero_point)
+    y = x.with_shape(*shape_after_reduction(shape, listed.tolist(), keep)).rescale(
+        factor or (3.0 if op == "SUM" else 1.0), zero_point
+    )
     text = f"{name} {'kept' if keep else 'dropped'}"
     return place(op, text, [x, constant(np.asarray(over, np.int32))], y, options={"keep_dims": keep}, **case)
 
@@ -181,15 +183,15 @@ def axes(op: str) -> Iterator[Case]:
             transposes=4,
         )
     dropped = [tensor(*IMAGE), runtime]
-    yield alone(
+    yield in_isolation(
         op, "axes known at runtime, dropped", dropped, tensor(None, None), options={"keep_dims": False}, given=given
     )
     scalar, one = tensor(dtype="int32", name="axis"), {"axis": np.array(2, np.int32)}
-    yield alone(
+    yield in_isolation(
         op, "a scalar axis known at runtime", [dropped[0], scalar], tensor(2, 5, 1, 3), options=options, given=one
     )
     refused = {} if op == "SUM" else {"refused": "from opset 18"}
-    yield alone(
+    yield in_isolation(
         op,
         "axes known at runtime at opset 17",
         dropped[:2],
@@ -201,7 +203,7 @@ def axes(op: str) -> Iterator[Case]:
     )
 
 
-def quantized(op: str) -> Iterator[Case]:
+def int8_cases(op: str) -> Iterator[Case]:
     for dtype in ("int8", "uint8", "int16"):
         opsets = EVERY_OPSET if dtype != "int16" else (None, 26)
         for place in BOTH:
@@ -222,13 +224,13 @@ def integers() -> Iterator[Case]:
     yield reduce("SUM", "int32 that wraps around", [1], dtype="int32", shape=(2, 3), given=edge)
     yield mean("int32 whose sum needs 64 bits", [1], True, "int32", shape=(2, 3), given=edge)
     for dtype in ("int32", "int64"):
-        sizes = [{"x0": drawn(n, 7, 3, dtype=dtype)} for n in (2, 5)]
+        sizes = [{"x0": random_array(n, 7, 3, dtype=dtype)} for n in (2, 5)]
         operands = [tensor(None, 7, 3, dtype=dtype), constant([0, 1])]
-        yield alone("MEAN", f"{dtype} of an unknown number", operands, tensor(3, dtype=dtype), given=sizes)
+        yield in_isolation("MEAN", f"{dtype} of an unknown number", operands, tensor(3, dtype=dtype), given=sizes)
     large = {"x0": np.array([[2**62, 2**62, 5], [2**53, 1, 1]])}
     yield reduce("SUM", "int64 beyond float64", [1], dtype="int64", shape=(2, 3), given=large)
     yield mean("int64 beyond float64", [1], True, "int64", shape=(2, 3), given=large)
-    beyond = {"x0": drawn(5, 41, 17, dtype="int64", low=-(2**33), high=2**33)}
+    beyond = {"x0": random_array(5, 41, 17, dtype="int64", low=-(2**33), high=2**33)}
     for op in EXTREMES:
         for over in ([1], [2], [0, 2]):
             for keep in (True, False):
@@ -280,10 +282,12 @@ def nothing() -> Iterator[Case]:
         yield mean(
             "int8 of no elements", [1], keep, "int8", shape=(2, 0, 3), refused="the kernel leaves the result unset"
         )
-    given = [{"x0": drawn(n, 5, 3)} for n in (1, 3)]
+    given = [{"x0": random_array(n, 5, 3)} for n in (1, 3)]
     for op in ("SUM", *EXTREMES):
         x, y = tensor(None, 5, 3), tensor(None, 3)
-        yield alone(op, "unknown batch", [x, constant([1])], y, options={"keep_dims": False}, given=given, runs=2)
+        yield in_isolation(
+            op, "unknown batch", [x, constant([1])], y, options={"keep_dims": False}, given=given, runs=2
+        )
 
 
 def arg_max() -> Iterator[Case]:
@@ -307,14 +311,14 @@ def arg_max() -> Iterator[Case]:
     yield arg(
         "ARG_MAX", "not a number, which the kernel passes over", 1, shape=(2, 3), given={"x0": nan}, known=nan_known
     )
-    yield alone(
+    yield in_isolation(
         "ARG_MAX",
         "an int64 axis",
         [tensor(*IMAGE), constant(np.array([1]))],
         tensor(2, 7, 3, dtype="int32"),
         options={"output_type": "INT32"},
     )
-    yield alone(
+    yield in_isolation(
         "ARG_MAX",
         "an axis as a list",
         [tensor(*IMAGE), constant([1])],
@@ -328,12 +332,12 @@ def arg(
     name: str,
     axis: int,
     dtype: str = "float32",
-    place: Placed = alone,
+    place: Placed = in_isolation,
     *,
     output: str = "int32",
     shape: Sequence[int] = IMAGE,
     **case: Any,
 ) -> Case:
     x = tensor(*shape, dtype=dtype)
-    y = tensor(*reduced(shape, [axis], False), dtype=output, scale=0)
+    y = tensor(*shape_after_reduction(shape, [axis], False), dtype=output, scale=0)
     return place(op, name, [x, constant(axis)], y, options={"output_type": output.upper()}, **case)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.cases.math.reduction import arg, reduced
-from conformance.models import BOTH, Placed, alone, between_convolutions, constant, drawn, int32s, tensor
+from conformance.cases.math.reduction import arg, shape_after_reduction
+from conformance.models import BOTH, Placed, between_convolutions, constant, in_isolation, int32s, random_array, tensor
 from onnx_tflite_plugin.source.model import Array
 
 IMAGE = (2, 5, 7, 3)
@@ -30,27 +30,29 @@ def cases() -> Iterator[Case]:
 def logic(op: str) -> Iterator[Case]:
     for keep in (True, False):
         for over in ([0], [3], [1, 2], [-1, 1], [1, 1, -3], [0, 1, 2, 3], []):
-            yield asked(op, f"axes {over}", over, keep)
-        yield asked(op, "every opset", [1, 2], keep, opsets=EVERY_OPSET)
-        yield asked(op, "a scalar axis", 2, keep)
-        yield asked(op, "no elements", [1], keep, (2, 0, 3))
-        yield asked(op, "no results", [1], keep, (0, 5, 3))
-        yield asked(op, "a scalar", [], keep, ())
-        yield asked(op, "an axis of one element", [1], keep, (2, 1, 3))
-        yield asked(op, "axes of one element and of several", [1, 2], keep, (2, 1, 3))
+            yield logic_case(op, f"axes {over}", over, keep)
+        yield logic_case(op, "every opset", [1, 2], keep, opsets=EVERY_OPSET)
+        yield logic_case(op, "a scalar axis", 2, keep)
+        yield logic_case(op, "no elements", [1], keep, (2, 0, 3))
+        yield logic_case(op, "no results", [1], keep, (0, 5, 3))
+        yield logic_case(op, "a scalar", [], keep, ())
+        yield logic_case(op, "an axis of one element", [1], keep, (2, 1, 3))
+        yield logic_case(op, "axes of one element and of several", [1, 2], keep, (2, 1, 3))
     given = {"axes": np.array([1, -1], np.int32)}
     operands, options = [tensor(*IMAGE, dtype="bool"), tensor(2, dtype="int32", name="axes")], {"keep_dims": True}
-    yield alone(op, "axes known at runtime", operands, tensor(2, 1, 7, 1, dtype="bool"), options=options, given=given)
+    yield in_isolation(
+        op, "axes known at runtime", operands, tensor(2, 1, 7, 1, dtype="bool"), options=options, given=given
+    )
 
 
-def asked(op: str, name: str, over: Any, keep: bool, shape: Sequence[int] = IMAGE, **case: Any) -> Case:
+def logic_case(op: str, name: str, over: Any, keep: bool, shape: Sequence[int] = IMAGE, **case: Any) -> Case:
     """Mostly what leaves results of both kinds."""
-    rare = drawn(*shape, dtype="int32", low=0, high=9, seed=op) == 0
+    rare = random_array(*shape, dtype="int32", low=0, high=9, seed=op) == 0
     given = {"x0": rare if op == "REDUCE_ANY" else ~rare}
-    y = tensor(*reduced(shape, np.ravel(np.asarray(over, np.int32)).tolist(), keep), dtype="bool")
+    y = tensor(*shape_after_reduction(shape, np.ravel(np.asarray(over, np.int32)).tolist(), keep), dtype="bool")
     operands = [tensor(*shape, dtype="bool"), constant(np.asarray(over, np.int32))]
     text = f"{name} {'kept' if keep else 'dropped'}"
-    return alone(op, text, operands, y, options={"keep_dims": keep}, **{"given": given, **case})
+    return in_isolation(op, text, operands, y, options={"keep_dims": keep}, **{"given": given, **case})
 
 
 # --- places -----------------------------------------------------------------------------------
@@ -80,18 +82,20 @@ def least() -> Iterator[Case]:
     yield arg("ARG_MIN", "not a number", 1, shape=(2, 3), given={"x0": nan}, known=nan_known)
     for kind in (np.array(1), np.array([1])):
         operands, options = [tensor(*IMAGE), constant(kind)], {"output_type": "INT32"}
-        yield alone("ARG_MIN", f"an int64 axis {kind}", operands, tensor(2, 7, 3, dtype="int32"), options=options)
+        yield in_isolation(
+            "ARG_MIN", f"an int64 axis {kind}", operands, tensor(2, 7, 3, dtype="int32"), options=options
+        )
 
 
 def axis_as_it_runs(op: str) -> Iterator[Case]:
     for axis in (0, 1, -1):
         y = tensor(None, None, None, dtype="int32")
         options, operands = {"output_type": "INT32"}, [tensor(*IMAGE), tensor(dtype="int32", name="axis")]
-        yield alone(op, f"axis {axis} known at runtime", operands, y, options=options, given=int32s(axis=axis))
+        yield in_isolation(op, f"axis {axis} known at runtime", operands, y, options=options, given=int32s(axis=axis))
     operands = [tensor(*IMAGE, dtype="int8"), tensor(1, dtype="int64", name="axis")]
     y, given = tensor(None, None, None, dtype="int64"), {"axis": np.array([2])}
     options = {"output_type": "INT64"}
-    yield alone(op, "int8, an int64 axis known at runtime", operands, y, options=options, given=given)
+    yield in_isolation(op, "int8, an int64 axis known at runtime", operands, y, options=options, given=given)
 
 
 # --- running sums -----------------------------------------------------------------------------
@@ -101,31 +105,31 @@ def running() -> Iterator[Case]:
     for axis in (0, 1, 2, 3, -1, -3):
         for exclusive in (False, True):
             for reverse in (False, True):
-                yield summed(f"axis {axis}", axis, exclusive, reverse)
+                yield cumsum_case(f"axis {axis}", axis, exclusive, reverse)
     for dtype in ("float32", "int32", "int64"):
-        yield summed(f"{dtype} every opset", 1, False, True, dtype, opsets=EVERY_OPSET)
-        yield summed(f"{dtype} of one axis", 0, True, False, dtype, shape=(7,))
-        yield summed(f"{dtype} of one element", 1, False, False, dtype, shape=(2, 1, 3))
-        yield summed(f"{dtype} of none", 1, False, False, dtype, shape=(2, 0, 3))
+        yield cumsum_case(f"{dtype} every opset", 1, False, True, dtype, opsets=EVERY_OPSET)
+        yield cumsum_case(f"{dtype} of one axis", 0, True, False, dtype, shape=(7,))
+        yield cumsum_case(f"{dtype} of one element", 1, False, False, dtype, shape=(2, 1, 3))
+        yield cumsum_case(f"{dtype} of none", 1, False, False, dtype, shape=(2, 0, 3))
     edge: Array = np.array([2**31 - 1, 1, 5, -(2**31)], np.int32)
-    yield summed("int32 that wraps around", 0, False, False, "int32", shape=(4,), given={"x0": edge})
+    yield cumsum_case("int32 that wraps around", 0, False, False, "int32", shape=(4,), given={"x0": edge})
     for axis in (0, 1, 3, -2):
-        yield summed(f"axis {axis}", axis, False, True, place=between_convolutions)
+        yield cumsum_case(f"axis {axis}", axis, False, True, place=between_convolutions)
     for name, value in (("a list", [1]), ("negative", -3)):
-        yield alone("CUMSUM", f"an axis as it runs, {name}", [tensor(*IMAGE), tensor(
+        yield in_isolation("CUMSUM", f"an axis as it runs, {name}", [tensor(*IMAGE), tensor(
             *np.shape(value), dtype="int32", name="axis")], tensor(*IMAGE), given=int32s(axis=value))  # fmt: skip
-    yield alone("CUMSUM", "an axis as a list", [tensor(*IMAGE), constant([1])], tensor(*IMAGE))
-    given = [{"x0": drawn(n, 3)} for n in (1, 5)]
-    yield alone("CUMSUM", "unknown batch", [tensor(None, 3), constant(0)], tensor(None, 3), given=given, runs=2)
+    yield in_isolation("CUMSUM", "an axis as a list", [tensor(*IMAGE), constant([1])], tensor(*IMAGE))
+    given = [{"x0": random_array(n, 3)} for n in (1, 5)]
+    yield in_isolation("CUMSUM", "unknown batch", [tensor(None, 3), constant(0)], tensor(None, 3), given=given, runs=2)
 
 
-def summed(
+def cumsum_case(
     name: str,
     axis: int,
     exclusive: bool,
     reverse: bool,
     dtype: str = "float32",
-    place: Placed = alone,
+    place: Placed = in_isolation,
     shape: Sequence[int] = IMAGE,
     **case: Any,
 ) -> Case:

@@ -10,7 +10,18 @@ import numpy as np
 
 from conformance.case import Case
 from conformance.cases.math.comparison import opsets
-from conformance.models import BOTH, Net, Placed, Spec, alone, constant, drawn, filled, net, tensor
+from conformance.models import (
+    BOTH,
+    Net,
+    Placed,
+    Spec,
+    constant,
+    in_isolation,
+    net,
+    random_array,
+    random_constant,
+    tensor,
+)
 
 IMAGE = (2, 5, 7, 3)
 BYTES = ("int8", "uint8")
@@ -19,53 +30,59 @@ WIDE = ("float32", "float16", "int32", "int64", "bool", "complex64")
 
 
 def cases() -> Iterator[Case]:
-    yield from selected()
+    yield from select_cases()
     yield from rows()
     yield from single_elements()
 
 
 def selection(
-    op: str, name: str, condition: Spec, x: Spec, y: Spec, z: Spec | None = None, place: Placed = alone, **case: Any
+    op: str, name: str, condition: Spec, x: Spec, y: Spec, z: Spec | None = None, place: Placed = in_isolation, **case: Any
 ) -> Case:  # fmt: skip
     sizes = (tuple(size or 1 for size in spec.shape) for spec in (condition, x, y))
     shape = x.shape if op == "SELECT" else np.broadcast_shapes(*sizes)
-    result = z or replace(x, value=None).shaped(*shape)
+    result = z or replace(x, value=None).with_shape(*shape)
     return place(op, name, [condition, x, y], result, dtype=x.dtype, **{"opsets": opsets(place, x), **case})
 
 
-def selected() -> Iterator[Case]:
+def select_cases() -> Iterator[Case]:
     """Stored numbers are copied, whatever the scales."""
     flags = Spec(IMAGE, "bool")
     for op in ("SELECT", "SELECT_V2"):
         for dtype in (*WIDE, *BYTES, "int16"):
             x = tensor(*IMAGE, dtype=dtype)
-            for place in BOTH if dtype in ("float32", *BYTES, "int16") else (alone,):
+            for place in BOTH if dtype in ("float32", *BYTES, "int16") else (in_isolation,):
                 yield selection(op, f"{dtype}", flags, x, x, place=place)
                 if x.scale is not None:
                     name = f"{dtype} of different scales, which the kernel ignores"
-                    yield selection(op, name, flags, x, x.scaled(0.6, 0), x.scaled(1.5, 0), place)
+                    yield selection(op, name, flags, x, x.rescale(0.6, 0), x.rescale(1.5, 0), place)
         for dtype in (*BYTES, "int16"):
             bare = tensor(*IMAGE, dtype=dtype, scale=0)
             yield selection(op, f"{dtype} of no scale", flags, bare, bare)
     for dtype in ("float32", "int8", "complex64"):
         x = tensor(*IMAGE, dtype=dtype)
-        for place in BOTH if dtype != "complex64" else (alone,):
+        for place in BOTH if dtype != "complex64" else (in_isolation,):
             for shape in PARTS:
                 part, some = (
-                    filled(x.shaped(*shape)) if dtype != "complex64" else x.shaped(*shape),
-                    flags.shaped(*shape),
+                    random_constant(x.with_shape(*shape)) if dtype != "complex64" else x.with_shape(*shape),
+                    flags.with_shape(*shape),
                 )
                 yield selection("SELECT_V2", f"{dtype} or {shape}", flags, x, part, place=place, opsets=(None,))
                 yield selection("SELECT_V2", f"{shape} or {dtype}", flags, part, x, place=place, opsets=(None,))
                 yield selection("SELECT_V2", f"{dtype} by a condition {shape}", some, x, x, place=place, opsets=(None,))
                 yield selection(
-                    "SELECT_V2", f"{dtype} by a constant {shape}", filled(some), x, x, place=place, opsets=(None,)
+                    "SELECT_V2",
+                    f"{dtype} by a constant {shape}",
+                    random_constant(some),
+                    x,
+                    x,
+                    place=place,
+                    opsets=(None,),
                 )
     yield selection(
-        "SELECT_V2", "float32, all broadcast", flags.shaped(5, 1, 1), tensor(7, 1), tensor(3), opsets=(None,)
+        "SELECT_V2", "float32, all broadcast", flags.with_shape(5, 1, 1), tensor(7, 1), tensor(3), opsets=(None,)
     )
     yield selection(
-        "SELECT_V2", "float32 of rank 5", flags.shaped(3, 1), tensor(2, 3, 5, 1, 7), tensor(5, 1, 1), opsets=(None,)
+        "SELECT_V2", "float32 of rank 5", flags.with_shape(3, 1), tensor(2, 3, 5, 1, 7), tensor(5, 1, 1), opsets=(None,)
     )
 
 
@@ -75,38 +92,47 @@ def rows() -> Iterator[Case]:
     for dtype in ("float32", "int8", "int16", "bool", "complex64"):
         for shape in ((3, 5, 3), (5, 7), (2, 5, 7, 3), (7,), (3, 3)):
             x = tensor(*shape, dtype=dtype)
-            for place in BOTH if len(shape) == 4 and dtype in ("float32", "int8") else (alone,):
-                condition = flags.shaped(shape[0])
+            for place in BOTH if len(shape) == 4 and dtype in ("float32", "int8") else (in_isolation,):
+                condition = flags.with_shape(shape[0])
                 yield selection("SELECT", f"{dtype} {shape} by rows", condition, x, x, place=place)
                 yield selection(
-                    "SELECT", f"{dtype} {shape} by constant rows", filled(condition), x, x, place=place, opsets=(None,)
+                    "SELECT",
+                    f"{dtype} {shape} by constant rows",
+                    random_constant(condition),
+                    x,
+                    x,
+                    place=place,
+                    opsets=(None,),
                 )
                 yield selection("SELECT", f"{dtype} {shape} by one condition", flags, x, x, place=place, opsets=(None,))
     x = tensor(None, 5, 3)
     given = [
-        {"x0": drawn(n, dtype="bool"), "x1": drawn(n, 5, 3, seed="x"), "x2": drawn(n, 5, 3, seed="y")} for n in (3, 4)
+        {"x0": random_array(n, dtype="bool"), "x1": random_array(n, 5, 3, seed="x"), "x2": random_array(n, 5, 3, seed="y")} for n in (3, 4)
     ]  # fmt: skip
-    yield alone("SELECT", "float32 rows of unknown number", [flags.shaped(None), x, x], x, given=given, dtype="float32")
+    yield in_isolation(
+        "SELECT", "float32 rows of unknown number", [flags.with_shape(None), x, x], x, given=given, dtype="float32"
+    )
     for dtype in ("float32", "int8"):
         yield net(
             "SELECT",
             f"{dtype} rows that layout moves, between convolutions",
-            moved_rows(dtype),
+            select_rows(dtype),
             dtype=dtype,
             transposes=3,
         )
 
 
-def moved_rows(dtype: str) -> Callable[[Net], None]:
+def select_rows(dtype: str) -> Callable[[Net], None]:
     """Without the batch axis the rows are an image's, and channels first is another order of them."""
 
     def draw(model: Net) -> None:
         image = tensor(1, 5, 7, 3, dtype=dtype)
         x, y = (
-            model.call("SQUEEZE", [model.plumbed(image)], image.shaped(5, 7, 3), squeeze_dims=[0]) for _ in range(2)
+            model.call("SQUEEZE", [model.input_through_conv(image)], image.with_shape(5, 7, 3), squeeze_dims=[0])
+            for _ in range(2)
         )
-        chosen = model.call("SELECT", [Spec((5,), "bool"), x, y], image.shaped(5, 7, 3))
-        model.output(model.drained(model.call("EXPAND_DIMS", [chosen, constant(0)], image)))
+        chosen = model.call("SELECT", [Spec((5,), "bool"), x, y], image.with_shape(5, 7, 3))
+        model.output(model.output_through_conv(model.call("EXPAND_DIMS", [chosen, constant(0)], image)))
 
     return draw
 
@@ -118,4 +144,4 @@ def single_elements() -> Iterator[Case]:
         for shapes in (((1, 1, 1), (), (), (1,)), ((1,), (1, 1), (1,), (1,)), ((), (1,), (1, 1), (1, 1, 1, 1))):
             condition, x, y, z = shapes
             name = "float32 elements of shape " + ", ".join(map(str, shapes))
-            yield selection(op, name, flags.shaped(*condition), tensor(*x), tensor(*y), tensor(*z))
+            yield selection(op, name, flags.with_shape(*condition), tensor(*x), tensor(*y), tensor(*z))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import BOTH, Placed, Spec, alone, between_convolutions, drawn, tensor, unary
+from conformance.models import BOTH, Placed, Spec, between_convolutions, in_isolation, random_array, tensor, unary
 
 
 def cases() -> Iterator[Case]:
@@ -30,11 +30,11 @@ def softmax() -> Iterator[Case]:
         x = tensor(*IMAGE, dtype=dtype)
         opsets = EVERY_OPSET if dtype != "int16" else (None, 26)
         for place in BOTH:
-            yield unary("SOFTMAX", dtype, x, fixed(x), place, options={"beta": 1.0}, opsets=opsets)
-            yield unary("SOFTMAX", f"{dtype}, beta 0.3", x, fixed(x), place, options={"beta": 0.3})
+            yield unary("SOFTMAX", dtype, x, output_of(x), place, options={"beta": 1.0}, opsets=opsets)
+            yield unary("SOFTMAX", f"{dtype}, beta 0.3", x, output_of(x), place, options={"beta": 0.3})
         for shape in ((11,), (3, 11), (2, 3, 11)):
-            y = x.shaped(*shape)
-            yield unary("SOFTMAX", f"{dtype} of rank {len(shape)}", y, fixed(y), options={"beta": 1.0})
+            y = x.with_shape(*shape)
+            yield unary("SOFTMAX", f"{dtype} of rank {len(shape)}", y, output_of(y), options={"beta": 1.0})
     for beta in (1.0, 0.3):
         yield unary("SOFTMAX", f"float16, beta {beta}", tensor(*IMAGE, dtype="float16"), options={"beta": beta})
     yield unary("SOFTMAX", "beta 2.5 on large numbers", tensor(*IMAGE), options={"beta": 2.5}, span=(-80.0, 80.0))
@@ -52,7 +52,7 @@ def of_dynamic_size(op: str, dtype: str) -> Case:
     """An axis of any size, one among them."""
     x = tensor(3, None, dtype=dtype)
     scale, point = {"SOFTMAX": FIXED, "LOG_SOFTMAX": {"int8": (1 / 16, 127), "uint8": (1 / 16, 255)}}[op][dtype]
-    rows = [{"x0": drawn(3, size, dtype=dtype)} for size in (5, 1, 11)]
+    rows = [{"x0": random_array(3, size, dtype=dtype)} for size in (5, 1, 11)]
     options = {"beta": 1.0} if op == "SOFTMAX" else None
     y = replace(x, scale=scale, zero_point=point)
     return unary(op, f"{dtype}, an axis of dynamic size", x, y, options=options, given=rows, opsets=EVERY_OPSET)
@@ -61,9 +61,9 @@ def of_dynamic_size(op: str, dtype: str) -> Case:
 def softmax_of_int16() -> Iterator[Case]:
     """The kernel's tables: of confident classes small shares are 2, sums of every size have a power of two below them."""
 
-    def case(name: str, scale: float, *shape: int | None, place: Placed = alone, **more: Any) -> Case:
+    def case(name: str, scale: float, *shape: int | None, place: Placed = in_isolation, **more: Any) -> Case:
         x = tensor(*shape, dtype="int16", scale=scale)
-        return unary("SOFTMAX", f"int16, {name}", x, fixed(x), place, options={"beta": 1.0}, **more)
+        return unary("SOFTMAX", f"int16, {name}", x, output_of(x), place, options={"beta": 1.0}, **more)
 
     yield case("101 confident classes", 0.01, 7, 101)
     yield case("1009 classes nearly alike", 1e-6, 3, 1009)
@@ -76,11 +76,11 @@ def softmax_of_int16() -> Iterator[Case]:
     yield case("sums on both sides of powers of two", 0.003, 69, 71, given={"x0": logits})
     for place in BOTH:
         yield case("confident channels", 0.02, 2, 5, 7, 13, place=place)
-    given = [{"x0": drawn(n, 11, dtype="int16")} for n in (1, 4)]
+    given = [{"x0": random_array(n, 11, dtype="int16")} for n in (1, 4)]
     yield case("of dynamic size", 0.001, None, 11, given=given)
 
 
-def fixed(x: Spec) -> Spec:
+def output_of(x: Spec) -> Spec:
     """The output the kernel insists on."""
     return Spec(x.shape, x.dtype, *FIXED[x.dtype]) if x.dtype in FIXED else x
 
@@ -93,11 +93,11 @@ def ranks(op: str, fixed: dict[str, tuple[float, int]]) -> Iterator[Case]:
             opsets = (None,) if place is between_convolutions else EVERY_OPSET
             yield unary(op, dtype, x, onto(x, fixed), place, opsets=opsets)
         for shape in ((11,), (3, 11), (2, 3, 11), (2, 3, 5, 1), (2, 3, 1, 2, 5)):
-            y = x.shaped(*shape)
+            y = x.with_shape(*shape)
             yield unary(op, f"{dtype} of shape {shape}", y, onto(y, fixed))
     x = tensor(*IMAGE, dtype="int8")
     yield unary(op, "int8 to another scale", x, x, kernel_refuses="output->params.scale")
-    runs = [{"x0": drawn(n, 7, seed=op)} for n in (1, 4)]
+    runs = [{"x0": random_array(n, 7, seed=op)} for n in (1, 4)]
     yield unary(op, "float32 of dynamic size", tensor(None, 7), tensor(None, 7), given=runs, opsets=EVERY_OPSET)
 
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.cases.math.arithmetic import numbered
-from conformance.models import BOTH, Spec, between_convolutions, drawn, in_bfloat16, opsets, tensor, unary
+from conformance.cases.math.arithmetic import integers_between
+from conformance.models import BOTH, Spec, between_convolutions, in_bfloat16, opsets, random_array, tensor, unary
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import Tolerance
 
@@ -17,8 +17,8 @@ IMAGE = (2, 5, 7, 3)
 
 
 def cases() -> Iterator[Case]:
-    yield from negated()
-    yield from floored()
+    yield from negation_cases()
+    yield from floor_cases()
     yield from squares()
     yield from magnitudes()
     yield from exponentials()
@@ -26,7 +26,7 @@ def cases() -> Iterator[Case]:
     yield from roots()
 
 
-def negated() -> Iterator[Case]:
+def negation_cases() -> Iterator[Case]:
     for dtype in ("float32", "float16", "int8", "int16", "int32", "int64"):
         yield unary("NEG", dtype, tensor(*IMAGE, dtype=dtype), opsets=EVERY_OPSET if dtype != "int16" else (None, 26))
     yield in_bfloat16("NEG", [tensor(*IMAGE)], tensor(*IMAGE))
@@ -34,13 +34,13 @@ def negated() -> Iterator[Case]:
     x = tensor(*IMAGE, dtype="int8")
     for place in BOTH:
         yield unary("NEG", "int8 with a zero point, which the kernel ignores", x, place=place)
-        yield unary("NEG", "int8 of another scale, which the kernel ignores", x, x.scaled(3, 40), place=place)
+        yield unary("NEG", "int8 of another scale, which the kernel ignores", x, x.rescale(3, 40), place=place)
     edge = {"x0": np.array([-128, 127, 0, -1], np.int8)}
     yield unary("NEG", "int8 whose least value stays", tensor(4, dtype="int8", zero_point=0), given=edge)
     yield unary("NEG", "uint8", tensor(*IMAGE, dtype="uint8"), kernel_refuses="Neg only currently supports")
 
 
-def floored() -> Iterator[Case]:
+def floor_cases() -> Iterator[Case]:
     """Downwards, also below zero: not cut off, not rounded; signed zeros and infinities stay."""
     edges = np.array([-2.5, -1.0, -0.5, -0.0, 0.0, 0.5, 0.999, 1.5, 2.5, -8388609.0, np.inf, -np.inf], np.float32)
     yield unary("FLOOR", "float32 at its edges", tensor(12), given={"x0": edges}, opsets=EVERY_OPSET)
@@ -62,7 +62,7 @@ def magnitudes() -> Iterator[Case]:
         for place in BOTH:
             yield unary("ABS", dtype, x, place=place, opsets=opsets(dtype, place))
             if dtype != "float32":
-                yield unary("ABS", f"{dtype} to another scale", x, x.scaled(0.7, point), place)
+                yield unary("ABS", f"{dtype} to another scale", x, x.rescale(0.7, point), place)
     for dtype in ("int16", "int32"):
         given = {"x0": np.array([0, 1, -1, 32767, -32767], dtype)}
         yield unary("ABS", f"{dtype} of no scale", tensor(5, dtype=dtype, scale=0), given=given, opsets=EVERY_OPSET)
@@ -77,14 +77,16 @@ def exponentials() -> Iterator[Case]:
         x = tensor(*IMAGE, dtype="int16")
         yield unary("EXP", "int16", x, x, place, opsets=(None, 26))
     x = tensor(None, None, 3, dtype="int16")
-    given = [{"x0": drawn(n, 5, 3, dtype="int16")} for n in (1, 4)]
+    given = [{"x0": random_array(n, 5, 3, dtype="int16")} for n in (1, 4)]
     yield unary("EXP", "int16 of dynamic size", x, x, given=given)
-    yield unary("EXP", "int16 of rank 0", x.shaped(), x.shaped())
-    yield unary("EXP", "int16 of nothing", x.shaped(0, 3), x.shaped(0, 3))
-    x = x.shaped(*IMAGE)
+    yield unary("EXP", "int16 of rank 0", x.with_shape(), x.with_shape())
+    yield unary("EXP", "int16 of nothing", x.with_shape(0, 3), x.with_shape(0, 3))
+    x = x.with_shape(*IMAGE)
     wide = tensor(2, 3, dtype="int16", scale=0.003)
     yield unary("EXP", "int16 that reaches infinity", wide, wide, refused="exceeds float32")
-    yield unary("EXP", "int16 of small numbers", x, x.scaled(0.3), given={"x0": numbered("int16", -3000, 3000, *IMAGE)})
+    yield unary(
+        "EXP", "int16 of small numbers", x, x.rescale(0.3), given={"x0": integers_between("int16", -3000, 3000, *IMAGE)}
+    )
     ends = {"x0": np.array([-np.inf, -200, -0.0, 1e-6, 88, 89, np.inf, np.nan], np.float32)}
     yield unary("EXP", "float32 edges", tensor(8), given=ends)
 
@@ -122,9 +124,9 @@ def roots() -> Iterator[Case]:
             x = tensor(*IMAGE, dtype=dtype, zero_point=least[dtype])
             for factor in (1.0, 0.37, 1 / ratio):
                 shift = 20 if dtype == "int8" and factor < 1 / ratio else 0
-                y = x.scaled(ratio * factor, least[dtype] + shift)
+                y = x.rescale(ratio * factor, least[dtype] + shift)
                 for place in BOTH:
-                    given = positive(x.shaped(2, 5, 7, 5) if place is between_convolutions else x)
+                    given = positive(x.with_shape(2, 5, 7, 5) if place is between_convolutions else x)
                     exact = CUT if op == "SQRT" else {}
                     name = f"{dtype}, output scale {factor:g}"
                     yield unary(op, name, x, y, place, opsets=opsets(dtype, place), given=given, **exact)
@@ -140,4 +142,4 @@ CUT = {"tolerance": Tolerance(steps=0), "why": "the kernel cuts off where others
 def positive(x: Spec) -> list[dict[str, Array]]:
     low, high = (-128, 127) if x.dtype == "int8" else (0, 32767)
     shape = tuple(size or 1 for size in x.shape)
-    return [{"x0": numbered(x.dtype, low, high, *shape, seed=seed)} for seed in "abc"]
+    return [{"x0": integers_between(x.dtype, low, high, *shape, seed=seed)} for seed in "abc"]

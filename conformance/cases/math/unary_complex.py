@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import alone, between_convolutions, drawn, tensor
+from conformance.models import between_convolutions, in_isolation, random_array, tensor
 
 IMAGE = (2, 5, 7, 3)
 BOUNDS = (-1.5, -0.25, 0.5, 0.5, 100.0)
@@ -18,9 +18,11 @@ def cases() -> Iterator[Case]:
     for op in ("REAL", "IMAG", "COMPLEX_ABS"):
         for shape in ((2, 5, 7), (), (0, 3)):
             x = tensor(*shape, dtype="complex64")
-            yield alone(op, f"complex64 of shape {list(shape)}", [x], tensor(*shape), opsets=EVERY_OPSET)
+            yield in_isolation(op, f"complex64 of shape {list(shape)}", [x], tensor(*shape), opsets=EVERY_OPSET)
     sizes = np.array([0, 3 + 4j, 1e30 - 1e30j, 1e-30 + 1e-30j, -5j, -7, np.inf - 1j], np.complex64)
-    yield alone("COMPLEX_ABS", "squares out of range", [tensor(7, dtype="complex64")], tensor(7), given={"x0": sizes})
+    yield in_isolation(
+        "COMPLEX_ABS", "squares out of range", [tensor(7, dtype="complex64")], tensor(7), given={"x0": sizes}
+    )
     yield from buckets()
 
 
@@ -38,13 +40,18 @@ def buckets() -> Iterator[Case]:
     yield bucket("no boundary", "float32", (7,), ())
     yield bucket("float32", "float32", IMAGE, place=between_convolutions)
     yield bucket("boundaries that descend", "float32", (7,), (1.0, 0.0), kernel_refuses="Expected sorted boundaries")
-    given = [{"x0": drawn(n, 3)} for n in (1, 5)]
+    given = [{"x0": random_array(n, 3)} for n in (1, 5)]
     x, y = tensor(None, 3), tensor(None, 3, dtype="int32")
-    yield alone("BUCKETIZE", "unknown batch", [x], y, options={"boundaries": list(BOUNDS)}, given=given, runs=2)
+    yield in_isolation("BUCKETIZE", "unknown batch", [x], y, options={"boundaries": list(BOUNDS)}, given=given, runs=2)
 
 
 def bucket(
-    name: str, dtype: str, shape: Sequence[int], bounds: Sequence[float] = BOUNDS, place: Any = alone, **case: Any
+    name: str,
+    dtype: str,
+    shape: Sequence[int],
+    bounds: Sequence[float] = BOUNDS,
+    place: Any = in_isolation,
+    **case: Any,
 ) -> Case:
     x, y = tensor(*shape, dtype=dtype), tensor(*shape, dtype="int32")
     return place("BUCKETIZE", name, [x], y, options={"boundaries": list(bounds)}, **case)  # type: ignore[no-any-return]

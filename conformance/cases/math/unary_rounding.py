@@ -17,13 +17,13 @@ EDGES = np.array(
 
 
 def cases() -> Iterator[Case]:
-    yield from raised()
-    yield from rounded()
+    yield from ceil_cases()
+    yield from round_cases()
     yield from signs()
     yield from waves()
 
 
-def raised() -> Iterator[Case]:
+def ceil_cases() -> Iterator[Case]:
     """Upwards, also below zero."""
     yield unary("CEIL", "float32 at its edges", tensor(14), given={"x0": EDGES}, opsets=EVERY_OPSET)
     yield unary("CEIL", "float32", tensor(*IMAGE), place=between_convolutions, span=(-9.0, 9.0))
@@ -31,7 +31,7 @@ def raised() -> Iterator[Case]:
     yield unary("CEIL", "nothing", tensor(2, 0, 3))
 
 
-def rounded() -> Iterator[Case]:
+def round_cases() -> Iterator[Case]:
     """Halves to the even number."""
     halves = np.arange(-9, 9, dtype=np.float32) / 2
     for dtype in ("float32", "float16"):

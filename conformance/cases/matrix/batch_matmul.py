@@ -10,7 +10,18 @@ from typing import Any
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import BOTH, Net, Placed, Spec, alone, between_convolutions, constant, drawn, net, tensor
+from conformance.models import (
+    BOTH,
+    Net,
+    Placed,
+    Spec,
+    between_convolutions,
+    constant,
+    in_isolation,
+    net,
+    random_array,
+    tensor,
+)
 from conformance.weights import product, weight
 from onnx_tflite_plugin.verify import Tolerance
 
@@ -22,17 +33,17 @@ ADJOINTS = ((False, False), (True, False), (False, True), (True, True))
 def cases() -> Iterator[Case]:
     yield from adjoints()
     yield from broadcast()
-    yield from quantized()
-    yield from rounded_twice()
+    yield from int8_cases()
+    yield from two_roundings_cases()
     yield from bare()
     yield from hybrid()
     yield from images()
     yield from chains()
     yield from vanishing()
-    yield from refused()
+    yield from refusal_cases()
 
 
-def swapped(spec: Spec, swap: bool) -> Spec:
+def transpose_matrix(spec: Spec, swap: bool) -> Spec:
     """With rows and columns in the other order, as an adjoint is stored."""
     if not swap:
         return spec
@@ -47,20 +58,27 @@ def times(
     x: Spec,
     w: Spec,
     adjoint: tuple[bool, bool] = (False, False),
-    place: Placed = alone,
+    place: Placed = in_isolation,
     y: Spec | None = None,
     **case: Any,
 ) -> Case:
     """The product of rows ``x`` and columns ``w``, of which an adjoint is stored with rows and columns swapped."""
     options = {"adj_x": adjoint[0], "adj_y": adjoint[1], **case.pop("more", {})}
     text = name + "".join(f" {which}" for which, on in zip(("adj_x", "adj_y"), adjoint, strict=True) if on)
-    return place(OP, text, [swapped(x, adjoint[0]), swapped(w, adjoint[1])], y or result(x, w), options=options, **case)
+    return place(
+        OP,
+        text,
+        [transpose_matrix(x, adjoint[0]), transpose_matrix(w, adjoint[1])],
+        y or result(x, w),
+        options=options,
+        **case,
+    )
 
 
 def result(x: Spec, w: Spec) -> Spec:
     """Return the spec of the product of two tensors, with a scale that makes sums use the range of the dtype."""
     batch = np.broadcast_shapes(x.shape[:-2], w.shape[:-2])  # type: ignore[arg-type]
-    wide = w.scaled(256.0) if w.dtype == "int16" else w
+    wide = w.rescale(256.0) if w.dtype == "int16" else w
     return replace(product(x, wide, (*batch, x.shape[-2] or 1, w.shape[-1] or 1), x.shape[-1] or 1), name="")
 
 
@@ -76,16 +94,16 @@ def adjoints() -> Iterator[Case]:
         yield times("rank 2", tensor(5, 7), tensor(7, 3), adjoint, opsets=EVERY_OPSET)
         yield times("rank 3", tensor(2, 5, 7), tensor(2, 7, 3), adjoint)
         yield times("rank 5", tensor(2, 3, 2, 5, 7), tensor(2, 3, 2, 7, 3), adjoint)
-        yield times("a constant of rank 2", tensor(5, 7), constant(drawn(7, 3)), adjoint)
-        yield times("a constant of rank 3", tensor(2, 5, 7), constant(drawn(2, 7, 3)), adjoint)
-        yield times("a constant first", constant(drawn(2, 5, 7)), tensor(2, 7, 3), adjoint)
+        yield times("a constant of rank 2", tensor(5, 7), constant(random_array(7, 3)), adjoint)
+        yield times("a constant of rank 3", tensor(2, 5, 7), constant(random_array(2, 7, 3)), adjoint)
+        yield times("a constant first", constant(random_array(2, 5, 7)), tensor(2, 7, 3), adjoint)
         yield times("square", tensor(2, 5, 5), tensor(2, 5, 5), adjoint)
     yield times("one row", tensor(2, 1, 7), tensor(2, 7, 3))
     yield times("one column", tensor(2, 5, 7), tensor(2, 7, 1), (False, True))
     yield times("sums of one element", tensor(2, 5, 1), tensor(2, 1, 3))
-    given = [{"x0": drawn(n, 5, 7), "x1": drawn(n, 7, 3)} for n in (1, 3)]
+    given = [{"x0": random_array(n, 5, 7), "x1": random_array(n, 7, 3)} for n in (1, 3)]
     yield times("unknown batch", tensor(None, 5, 7), tensor(None, 7, 3), y=tensor(None, 5, 3), given=given, runs=2)
-    given = [{"x0": drawn(2, n, 7), "x1": drawn(2, 7, 3)} for n in (1, 5)]
+    given = [{"x0": random_array(2, n, 7), "x1": random_array(2, 7, 3)} for n in (1, 5)]
     yield times("unknown rows", tensor(2, None, 7), tensor(2, 7, 3), y=tensor(2, None, 3), given=given, runs=2)
 
 
@@ -104,7 +122,7 @@ def broadcast() -> Iterator[Case]:
     for left, right in pairs:
         for adjoint in ADJOINTS:
             yield times(f"{list(left)} by {list(right)}", tensor(*left), tensor(*right), adjoint)
-        yield times(f"{list(left)} by a constant {list(right)}", tensor(*left), constant(drawn(*right)))
+        yield times(f"{list(left)} by a constant {list(right)}", tensor(*left), constant(random_array(*right)))
         x = tensor(*left, dtype="int8")
         yield times(f"int8 {list(left)} by {list(right)}", x, tensor(*right, dtype="int8", zero_point=9))
 
@@ -112,7 +130,7 @@ def broadcast() -> Iterator[Case]:
 # --- dtypes -----------------------------------------------------------------------------------
 
 
-def quantized() -> Iterator[Case]:
+def int8_cases() -> Iterator[Case]:
     for dtype, other in (("int8", "int8"), ("int16", "int16"), ("int16", "int8")):
         opsets = EVERY_OPSET if dtype == "int8" else (None, 26)
         x, w = tensor(2, 5, 7, dtype=dtype), tensor(2, 7, 3, dtype=other)
@@ -126,7 +144,7 @@ def quantized() -> Iterator[Case]:
     yield times("int8 constants by int8", replace(symmetric(5, 7), zero_point=-11), tensor(7, 3, dtype="int8"))
 
 
-def rounded_twice() -> Iterator[Case]:
+def two_roundings_cases() -> Iterator[Case]:
     """Sums of int8 are rounded to fractions of a step and then to whole ones; with a power of two both have halves."""
     why = "the kernel multiplies and rounds in fixed point"
     exact: dict[str, Any] = {"tolerance": Tolerance(steps=0), "why": why, "targets": ("onnxruntime",)}
@@ -144,10 +162,12 @@ def bare() -> Iterator[Case]:
         result = tensor(2, 5, 3, dtype="int32")
         for adjoint in ADJOINTS:
             yield times(f"int8 to int32{text}", x, w, adjoint, y=result, opsets=EVERY_OPSET)
-        weights = constant(drawn(7, 3, dtype="int8"), None, None if scale == 0 else 0.02, 0 if scale == 0 else -7)
+        weights = constant(
+            random_array(7, 3, dtype="int8"), None, None if scale == 0 else 0.02, 0 if scale == 0 else -7
+        )
         yield times(f"int8 by constants to int32{text}", x, weights, y=result)
     image = tensor(*IMAGE, dtype="int8")
-    weights = constant(drawn(3, 4, dtype="int8"), None, 0.02, -7)
+    weights = constant(random_array(3, 4, dtype="int8"), None, 0.02, -7)
     yield times(
         "int8 to int32", image, weights, y=tensor(2, 5, 7, 4, dtype="int32"), place=between_convolutions, transposes=2
     )
@@ -196,9 +216,13 @@ def images() -> Iterator[Case]:
                 place=place,
                 **most(place, 4),
             )
-            yield times(f"{dtype} image by image", x, swapped(other, True), (False, True), place, **most(place, 6))
+            yield times(
+                f"{dtype} image by image", x, transpose_matrix(other, True), (False, True), place, **most(place, 6)
+            )
             columns = replace(other, shape=(2, 5, 7, 11))
-            yield times(f"{dtype} image by image", swapped(x, True), columns, (True, True), place, **most(place, 6))
+            yield times(
+                f"{dtype} image by image", transpose_matrix(x, True), columns, (True, True), place, **most(place, 6)
+            )
 
 
 def most(place: Placed, transposes: int) -> dict[str, Any]:
@@ -206,13 +230,13 @@ def most(place: Placed, transposes: int) -> dict[str, Any]:
 
 
 def chains() -> Iterator[Case]:
-    yield net(OP, "between batches that trade places", traded, transposes=0)
+    yield net(OP, "between batches that trade places", swap_batches, transposes=0)
     for dtype in ("float32", "int8", "int16"):
-        yield net(OP, f"{dtype} after a flatten", flattened(dtype), dtype=dtype, transposes=1)
+        yield net(OP, f"{dtype} after a flatten", flatten_then_multiply(dtype), dtype=dtype, transposes=1)
         yield net(OP, f"{dtype} between TRANSPOSE", attention(dtype), dtype=dtype, transposes=4)
 
 
-def traded(model: Net) -> None:
+def swap_batches(model: Net) -> None:
     """The order of batches is nobody's business but that of graph inputs and outputs."""
     x, w = (
         model.call("TRANSPOSE", [tensor(3, 2, *matrix), constant([1, 0, 2, 3])], tensor(2, 3, *matrix))
@@ -225,13 +249,13 @@ def traded(model: Net) -> None:
     )
 
 
-def flattened(dtype: str) -> Callable[[Net], None]:
+def flatten_then_multiply(dtype: str) -> Callable[[Net], None]:
     """The rows of the constant follow the order in which an image was flattened."""
 
     def draw(model: Net) -> None:
         image = tensor(*IMAGE, dtype=dtype)
-        flat = image.shaped(2, prod(IMAGE[1:]))
-        x = model.call("RESHAPE", [model.plumbed(image), constant([2, 105])], flat)
+        flat = image.with_shape(2, prod(IMAGE[1:]))
+        x = model.call("RESHAPE", [model.input_through_conv(image), constant([2, 105])], flat)
         w = weight((105, 4), "float32" if dtype == "float32" else "int8")
         model.output(model.call(OP, [x, w], result(flat, w)))
 
@@ -243,11 +267,11 @@ def attention(dtype: str) -> Callable[[Net], None]:
 
     def draw(model: Net) -> None:
         query, key, value = (model.input(spec) for spec in heads(dtype))
-        brought = [turned(model, ref) for ref in (query, key, value)]
-        scores = result(model.spec(brought[0]), swapped(model.spec(brought[1]), True))
+        brought = [transpose_rows(model, ref) for ref in (query, key, value)]
+        scores = result(model.spec(brought[0]), transpose_matrix(model.spec(brought[1]), True))
         weights = model.call(OP, brought[:2], scores, adj_y=True)
         mixed = model.call(OP, [weights, brought[2]], result(scores, model.spec(brought[2])))
-        model.output(turned(model, mixed))
+        model.output(transpose_rows(model, mixed))
 
     return draw
 
@@ -257,10 +281,10 @@ def heads(dtype: str) -> Sequence[Spec]:
     return [replace(tensor(2, size, 3, 11, dtype=dtype), zero_point=0) for size in (5, 7, 7)]
 
 
-def turned(model: Net, ref: Any) -> Any:
+def transpose_rows(model: Net, ref: Any) -> Any:
     spec = replace(model.spec(ref), name="")
     n, first, second, depth = spec.shape
-    return model.call("TRANSPOSE", [ref, constant([0, 2, 1, 3])], spec.shaped(n, second, first, depth))
+    return model.call("TRANSPOSE", [ref, constant([0, 2, 1, 3])], spec.with_shape(n, second, first, depth))
 
 
 # --- what is refused --------------------------------------------------------------------------
@@ -271,13 +295,13 @@ def vanishing() -> Iterator[Case]:
     for dtype in ("int8", "int16"):
         x = tensor(2, 5, 7, dtype=dtype, zero_point=0)
         name = f"{dtype} by int8 constants with scales per column, which count as 0"
-        yield times(name, x, weight((7, 3), "int8", 1), y=x.shaped(2, 5, 3))
+        yield times(name, x, weight((7, 3), "int8", 1), y=x.with_shape(2, 5, 3))
     x = tensor(2, 7, 3, dtype="int8", zero_point=9)
-    y = x.shaped(2, 5, 3)
+    y = x.with_shape(2, 5, 3)
     yield times("int8 constants with scales per row by int8, which count as 0", weight((2, 5, 7), "int8", 1), x, y=y)
 
 
-def refused() -> Iterator[Case]:
+def refusal_cases() -> Iterator[Case]:
     floats = tensor(2, 5, 7)
     yield times(
         "float32 by int8 constants with a zero point",
@@ -297,8 +321,8 @@ def refused() -> Iterator[Case]:
     yield times(
         "uint8",
         bytes_,
-        bytes_.shaped(7, 3),
-        y=bytes_.shaped(5, 3),
+        bytes_.with_shape(7, 3),
+        y=bytes_.with_shape(5, 3),
         refused="no kernel for dtypes uint8, uint8 -> uint8",
         dtype="uint8",
     )
@@ -306,7 +330,7 @@ def refused() -> Iterator[Case]:
     yield times(
         "int16 to int32",
         rows,
-        rows.shaped(7, 3),
+        rows.with_shape(7, 3),
         y=tensor(5, 3, dtype="int32"),
         refused="no kernel for dtypes int16, int16 -> int32",
     )
@@ -314,10 +338,10 @@ def refused() -> Iterator[Case]:
     yield times(
         "int8 without scales to int8",
         plain,
-        plain.shaped(7, 3),
-        y=plain.shaped(5, 3),
+        plain.with_shape(7, 3),
+        y=plain.with_shape(5, 3),
         refused="the quantized operands have no scale",
     )
     x = tensor(2, 3, 12)
     refuses = "rhs_data->type == kTfLiteInt8"
-    yield alone(OP, "int4", [x, weight((12, 5), "int4")], tensor(2, 3, 5), kernel_refuses=refuses)
+    yield in_isolation(OP, "int4", [x, weight((12, 5), "int4")], tensor(2, 3, 5), kernel_refuses=refuses)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import Net, Placed, alone, between_convolutions, constant, drawn, net, tensor
-from conformance.weights import BIASES, ROUNDED, WEIGHTS, bias, counted, product, weight
+from conformance.models import Net, Placed, between_convolutions, constant, in_isolation, net, random_array, tensor
+from conformance.weights import BIASES, ROUNDED, WEIGHTS, bias, column_of, product, weight
 
 IMAGE = (2, 5, 7, 3)
 OP = "FULLY_CONNECTED"
@@ -21,7 +21,7 @@ def cases() -> Iterator[Case]:
     yield from rows()
     yield from dtypes()
     yield from activations()
-    yield from flattened()
+    yield from flatten_cases()
 
 
 def dense(
@@ -37,7 +37,7 @@ def dense(
     biased: str | None = "",
     zero_point: int | None = None,
     stored: float = 1.0,
-    place: Placed = alone,
+    place: Placed = in_isolation,
     result: Sequence[int | None] = (),
     options: dict[str, Any] | None = None,
     **case: Any,
@@ -48,7 +48,7 @@ def dense(
     w = weight((out, depth), weights or WEIGHTS[dtype], 0 if per_axis else None)
     batch = None if None in shape else prod(1 if size is None else size for size in shape) // depth
     result = result or ((*shape[:-1], out) if keep else (batch, out))
-    y = product(x, w, [1 if size is None else size for size in result], depth, zero_point).shaped(*result)
+    y = product(x, w, [1 if size is None else size for size in result], depth, zero_point).with_shape(*result)
     operands = [x, w] if biased is None else [x, w, bias(x, w, out, biased or BIASES[dtype], depth, stored)]
     return place(
         OP,
@@ -56,7 +56,7 @@ def dense(
         operands,
         y,
         options={"keep_num_dims": keep, **(options or {})},
-        **{"dtype": counted(dtype, weights), **case},
+        **{"dtype": column_of(dtype, weights), **case},
     )
 
 
@@ -76,10 +76,10 @@ def rows() -> Iterator[Case]:
                 f"{dtype} image of rows of {depth}", IMAGE, depth=depth, dtype=dtype, place=between_convolutions
             )
     yield dense("image of rows across axes", IMAGE, depth=15, place=between_convolutions)
-    yield dense("unknown batch", (None, 11), given=[{"x0": drawn(n, 11)} for n in (1, 3)])
-    yield dense("unknown batch of rank 3", (None, 5, 11), given=[{"x0": drawn(n, 5, 11)} for n in (1, 3)])
+    yield dense("unknown batch", (None, 11), given=[{"x0": random_array(n, 11)} for n in (1, 3)])
+    yield dense("unknown batch of rank 3", (None, 5, 11), given=[{"x0": random_array(n, 5, 11)} for n in (1, 3)])
     for dtype in ("float32", "int8"):
-        given = [{"x0": drawn(n, m, 11, dtype=dtype)} for n, m in ((1, 5), (3, 2))]
+        given = [{"x0": random_array(n, m, 11, dtype=dtype)} for n, m in ((1, 5), (3, 2))]
         case: dict[str, Any] = {"dtype": dtype, "given": given, "opsets": EVERY_OPSET}
         yield dense(f"{dtype} of dynamic sizes, rank kept", (None, None, 11), keep=True, **case)
     yield dense("a known image to rows of dynamic sizes", (5, 11, 1), depth=1, result=(None, None))
@@ -89,9 +89,9 @@ def rows() -> Iterator[Case]:
     yield dense("without bias", biased=None)
     for dtype in ("float32", "int8"):
         yield net(OP, f"{dtype} with a bias of several axes", row_of_biases(dtype), dtype=dtype, opsets=EVERY_OPSET)
-    yield net(OP, "weights of no stored shape, made by TRANSPOSE", unshaped_weights)
-    yield alone(OP, "an absent bias", [tensor(2, 11), weight((4, 11), "float32"), None], tensor(2, 4))
-    yield alone(OP, "weights that are a graph input", [tensor(2, 11), tensor(4, 11), tensor(4)], tensor(2, 4))
+    yield net(OP, "weights of no stored shape, made by TRANSPOSE", weights_without_shape)
+    yield in_isolation(OP, "an absent bias", [tensor(2, 11), weight((4, 11), "float32"), None], tensor(2, 4))
+    yield in_isolation(OP, "weights that are a graph input", [tensor(2, 11), tensor(4, 11), tensor(4)], tensor(2, 4))
     yield between_convolutions(
         OP, "an image on weights that are a graph input", [tensor(*IMAGE), tensor(4, 105)], tensor(2, 4)
     )
@@ -110,7 +110,7 @@ def rows() -> Iterator[Case]:
         w = weight((4, 0), dtype)
         operands = [x := tensor(3, 0, dtype=dtype), w, bias(x, w, 4, BIASES[dtype], 1) if biased else None]
         name = f"{dtype} rows of no elements{' with a bias' if biased else ''}"
-        yield alone(OP, name, operands, tensor(3, 4, dtype=dtype), refused=reason)
+        yield in_isolation(OP, name, operands, tensor(3, 4, dtype=dtype), refused=reason)
     shuffled = {"weights_format": "SHUFFLED4x16INT8"}
     yield dense("shuffled weights", (2, 16), dtype="uint8", options=shuffled, refused="weights_format SHUFFLED4x16INT8")
 
@@ -128,20 +128,20 @@ def row_of_biases(dtype: str) -> Callable[[Net], None]:
     return draw
 
 
-def unshaped_weights(model: Net) -> None:
+def weights_without_shape(model: Net) -> None:
     """Old converters store no shape for what a transposition makes."""
     turned, result = model.graph.tensor("turned", None, "float32"), model.result(tensor(2, 5))
-    operands = [model.input(tensor(2, 11)), turned, model.place(constant(drawn(5)))]
+    operands = [model.input(tensor(2, 11)), turned, model.place(constant(random_array(5)))]
     model.graph.operator("TRANSPOSE", [model.input(tensor(11, 5)), model.place(constant([1, 0]))], [turned])
     model.graph.operator(OP, operands, [result], {"fused_activation_function": "NONE"})
     model.graph.output(result)
 
 
 def sparse(model: Net) -> None:
-    values = drawn(4, 16)
-    values[drawn(4, 16, seed="zeros", low=0, high=1) < 0.7] = 0
+    values = random_array(4, 16)
+    values[random_array(4, 16, seed="zeros", low=0, high=1) < 0.7] = 0
     w = model.graph.sparse("w", values, ["dense", "csr"])
-    model.output(model.call(OP, [tensor(2, 16), w, constant(drawn(4))], tensor(2, 4)))
+    model.output(model.call(OP, [tensor(2, 16), w, constant(random_array(4))], tensor(2, 4)))
 
 
 def dtypes() -> Iterator[Case]:
@@ -196,7 +196,7 @@ def dtypes() -> Iterator[Case]:
 
 
 def half_weights(model: Net) -> None:
-    w = model.call("DEQUANTIZE", [constant(drawn(4, 11, dtype="float16"))], tensor(4, 11))
+    w = model.call("DEQUANTIZE", [constant(random_array(4, 11, dtype="float16"))], tensor(4, 11))
     model.output(model.call(OP, [tensor(2, 11), w], tensor(2, 4)))
 
 
@@ -210,48 +210,51 @@ def activations() -> Iterator[Case]:
     for dtype in ("float32", "int8", "int16"):
         bounded = {"fused_activation_function": "RELU_N1_TO_1"}
         yield dense(f"{dtype} with RELU_N1_TO_1, a vector", (11,), dtype=dtype, keep=True, options=bounded)
-        given = [{"x0": drawn(n, m, 11, dtype=dtype)} for n, m in ((2, 5), (7, 1), (0, 3), (0, 0))]
+        given = [{"x0": random_array(n, m, 11, dtype=dtype)} for n, m in ((2, 5), (7, 1), (0, 3), (0, 0))]
         name = f"{dtype} with RELU_N1_TO_1, leading axes of dynamic size"
         yield dense(name, (None, None, 11), dtype=dtype, keep=True, options=bounded, given=given, runs=4)
-    given = [{"x0": drawn(n, 11)} for n in (5, 2)]
+    given = [{"x0": random_array(n, 11)} for n in (5, 2)]
     yield dense("nothing known but the weights", (None, 11), result=(None, None), given=given)
 
 
 # --- after convolutions -----------------------------------------------------------------------
 
 
-def flattened() -> Iterator[Case]:
+def flatten_cases() -> Iterator[Case]:
     """An image is flattened channels first; the columns of the weight follow, and the image is not transposed."""
     for dtype in ("float32", "int8", "uint8", "int16"):
-        yield net(OP, f"{dtype} after a flatten", reshaped(dtype, (2, 105)), dtype=dtype, transposes=1)
+        yield net(OP, f"{dtype} after a flatten", reshape_then_dense(dtype, (2, 105)), dtype=dtype, transposes=1)
     yield net(
         OP,
         "int8 with scales per row after a flatten",
-        reshaped("int8", (2, 105), per_axis=True),
+        reshape_then_dense("int8", (2, 105), per_axis=True),
         dtype="int8",
         transposes=1,
     )
     yield net(
-        OP, "float32 with int8 weights after a flatten", reshaped("float32", (2, 105), weights="int8"), transposes=1
+        OP,
+        "float32 with int8 weights after a flatten",
+        reshape_then_dense("float32", (2, 105), weights="int8"),
+        transposes=1,
     )
-    yield net(OP, "after rows are joined", reshaped("float32", (2, 35, 3)))
-    yield net(OP, "after a flatten that cuts an axis", reshaped("float32", (2, 5, 21)))
-    yield net(OP, "after a flatten across the batch", reshaped("float32", (6, 35)))
+    yield net(OP, "after rows are joined", reshape_then_dense("float32", (2, 35, 3)))
+    yield net(OP, "after a flatten that cuts an axis", reshape_then_dense("float32", (2, 5, 21)))
+    yield net(OP, "after a flatten across the batch", reshape_then_dense("float32", (6, 35)))
     yield net(OP, "two after one flatten", twice, transposes=1)
     for dtype in ("float32", "int8", "uint8"):
         for keep in (True, False):
             name = f"{dtype} after MEAN {'with' if keep else 'without'} keep_dims"
-            yield net(OP, name, averaged(dtype, keep), dtype=dtype, transposes=1)
+            yield net(OP, name, mean_then_dense(dtype, keep), dtype=dtype, transposes=1)
     yield net(OP, "between a flatten and the way back", there_and_back)
 
 
-def reshaped(
+def reshape_then_dense(
     dtype: str, shape: Sequence[int], per_axis: bool = False, weights: str | None = None
 ) -> Callable[[Net], None]:
     def draw(model: Net) -> None:
         image = tensor(*IMAGE, dtype=dtype)
-        flat = image.shaped(*shape)
-        x = model.call("RESHAPE", [model.plumbed(image), constant(list(shape))], flat)
+        flat = image.with_shape(*shape)
+        x = model.call("RESHAPE", [model.input_through_conv(image), constant(list(shape))], flat)
         w = weight((4, shape[-1]), weights or WEIGHTS[dtype], 0 if per_axis or weights else None)
         y = product(flat, w, (prod(shape[:-1]), 4), shape[-1])
         model.output(model.call(OP, [x, w, bias(flat, w, 4, BIASES[dtype], shape[-1])], y))
@@ -260,17 +263,17 @@ def reshaped(
 
 
 def twice(model: Net) -> None:
-    flat = model.call("RESHAPE", [model.plumbed(tensor(*IMAGE)), constant([2, 105])], tensor(2, 105))
+    flat = model.call("RESHAPE", [model.input_through_conv(tensor(*IMAGE)), constant([2, 105])], tensor(2, 105))
     model.output(
         *(model.call(OP, [flat, weight((out, 105), "float32", seed=str(out))], tensor(2, out)) for out in (3, 5))
     )
 
 
-def averaged(dtype: str, keep: bool) -> Callable[[Net], None]:
+def mean_then_dense(dtype: str, keep: bool) -> Callable[[Net], None]:
     def draw(model: Net) -> None:
         image = tensor(*IMAGE, dtype=dtype)
-        pooled = image.shaped(*((2, 1, 1, 3) if keep else (2, 3))).scaled(0.3)
-        x = model.call("MEAN", [model.plumbed(image), constant([1, 2])], pooled, keep_dims=keep)
+        pooled = image.with_shape(*((2, 1, 1, 3) if keep else (2, 3))).rescale(0.3)
+        x = model.call("MEAN", [model.input_through_conv(image), constant([1, 2])], pooled, keep_dims=keep)
         w = weight((4, 3), WEIGHTS[dtype])
         model.output(model.call(OP, [x, w, bias(pooled, w, 4, BIASES[dtype], 3)], product(pooled, w, (2, 4), 3)))
 
@@ -279,6 +282,6 @@ def averaged(dtype: str, keep: bool) -> Callable[[Net], None]:
 
 def there_and_back(model: Net) -> None:
     image = tensor(*IMAGE)
-    flat = model.call("RESHAPE", [model.plumbed(image), constant([2, 105])], tensor(2, 105))
+    flat = model.call("RESHAPE", [model.input_through_conv(image), constant([2, 105])], tensor(2, 105))
     wide = model.call(OP, [flat, weight((105, 105), "float32"), constant(np.zeros(105), "float32")], tensor(2, 105))
-    model.output(model.drained(model.call("RESHAPE", [wide, constant(list(IMAGE))], image)))
+    model.output(model.output_through_conv(model.call("RESHAPE", [wide, constant(list(IMAGE))], image)))

@@ -14,8 +14,8 @@ import numpy as np
 from conformance.case import EVERY_OPSET, Case
 from conformance.cases.matrix.fully_connected import dense
 from conformance.cases.matrix.fully_connected_int4 import in_blocks
-from conformance.models import Net, alone, between_convolutions, constant, drawn, net, tensor
-from conformance.weights import folded, scales, weight
+from conformance.models import Net, between_convolutions, constant, in_isolation, net, random_array, tensor
+from conformance.weights import fold_weights, scales, weight
 
 OP = "FULLY_CONNECTED"
 CLAMPS, CURVES = ("RELU", "RELU_N1_TO_1", "RELU6"), ("TANH", "SIGN_BIT")
@@ -29,7 +29,9 @@ def cases() -> Iterator[Case]:
     yield from elsewhere()
 
 
-def fused(name: str, activation: str, *shape: int | None, options: dict[str, Any] | None = None, **case: Any) -> Case:
+def activation_case(
+    name: str, activation: str, *shape: int | None, options: dict[str, Any] | None = None, **case: Any
+) -> Case:
     options = {"fused_activation_function": activation, **(options or {})}
     case = {"out": 7, "span": SPANS.get(activation, (-0.5, 0.5)), **case}
     return dense(f"{name} with {activation}", shape or (3, 13), options=options, **case)
@@ -41,37 +43,37 @@ def hybrid() -> Iterator[Case]:
         for weights in ("int8", "int4", "int2"):
             for per_axis in (False, True):
                 name = f"float32 by {weights} {scales(per_axis)}"
-                yield fused(name, activation, weights=weights, per_axis=per_axis)
-        yield fused("float32 by uint8", activation, weights="uint8")
+                yield activation_case(name, activation, weights=weights, per_axis=per_axis)
+        yield activation_case("float32 by uint8", activation, weights="uint8")
     for activation in CURVES:
-        yield fused("float32 by rows of 64 int4", activation, 3, 64, weights="int4", per_axis=True)
+        yield activation_case("float32 by rows of 64 int4", activation, 3, 64, weights="int4", per_axis=True)
         zero_points = {"asymmetric_quantize_inputs": True}
-        yield fused("float32 by int8, with zero points", activation, weights="int8", options=zero_points)
-        yield fused("float32 by int8 without bias", activation, weights="int8", biased=None)
+        yield activation_case("float32 by int8, with zero points", activation, weights="int8", options=zero_points)
+        yield activation_case("float32 by int8 without bias", activation, weights="int8", biased=None)
         kept: dict[str, Any] = {"keep": True, "weights": "int8", "per_axis": True}
-        yield fused("float32 by int8, rank kept", activation, 2, 5, 11, **kept)
+        yield activation_case("float32 by int8, rank kept", activation, 2, 5, 11, **kept)
         places: dict[str, Any] = {"depth": 105, "weights": "int8", "place": between_convolutions}
-        yield fused("float32 image by int8", activation, 2, 5, 7, 3, **places)
-        yield fused("float32 by int8 at every opset", activation, weights="int8", opsets=EVERY_OPSET)
-        yield fused("float32 by int8 for every target", activation, weights="int8", targets=TARGETS)
-        yield folded(fused("float32 by int8", activation, weights="int8", per_axis=True))
-        unquantized = fused("float32 by int8, converted without quantization", activation, weights="int8")
+        yield activation_case("float32 image by int8", activation, 2, 5, 7, 3, **places)
+        yield activation_case("float32 by int8 at every opset", activation, weights="int8", opsets=EVERY_OPSET)
+        yield activation_case("float32 by int8 for every target", activation, weights="int8", targets=TARGETS)
+        yield fold_weights(activation_case("float32 by int8", activation, weights="int8", per_axis=True))
+        unquantized = activation_case("float32 by int8, converted without quantization", activation, weights="int8")
         yield replace(unquantized, options={"quantization": "float"})
-        given = [{"x0": drawn(n, 11)} for n in (1, 3)]
-        yield fused("float32 by int8, unknown batch", activation, None, 11, weights="int8", given=given)
-    yield net(OP, "float32 by int8 with TANH, then with SIGN_BIT", chained)
+        given = [{"x0": random_array(n, 11)} for n in (1, 3)]
+        yield activation_case("float32 by int8, unknown batch", activation, None, 11, weights="int8", given=given)
+    yield net(OP, "float32 by int8 with TANH, then with SIGN_BIT", dense_chain)
     rows = {"x0": np.zeros((2, 13), np.float32)}
-    x, w, b = tensor(2, 13), weight((7, 13), "int8"), constant(drawn(7, seed="b"))
+    x, w, b = tensor(2, 13), weight((7, 13), "int8"), constant(random_array(7, seed="b"))
     for activation in (*CLAMPS, *CURVES):
         options = {"fused_activation_function": activation}
         name = f"float32 rows of zeros by int8 with {activation}"
-        yield alone(OP, name, [x, w, b], tensor(2, 7), options=options, given=rows)
+        yield in_isolation(OP, name, [x, w, b], tensor(2, 7), options=options, given=rows)
 
 
-def chained(model: Net) -> None:
+def dense_chain(model: Net) -> None:
     x, depth = model.input(tensor(3, 13)), 13
     for units, activation in ((11, "TANH"), (5, "SIGN_BIT")):
-        w, b = weight((units, depth), "int8", seed=activation), constant(drawn(units, seed=f"b {activation}"))
+        w, b = weight((units, depth), "int8", seed=activation), constant(random_array(units, seed=f"b {activation}"))
         x, depth = model.call(OP, [x, w, b], tensor(3, units), fused_activation_function=activation), units
     model.output(x)
 
@@ -82,7 +84,7 @@ def elsewhere() -> Iterator[Case]:
     for activation in CURVES:
         refused: dict[str, Any] = {"refused": f"LiteRT refuses a fused {activation}", "kernel_refuses": refuses}
         for dtype in ("float32", "int8", "uint8", "int16"):
-            yield fused(dtype, activation, dtype=dtype, **{**refused, "span": None})
+            yield activation_case(dtype, activation, dtype=dtype, **{**refused, "span": None})
         disagree = f"disagree on a fused {activation} with blockwise weight scales"
         name = f"blocks of 32 with {activation}"
         yield in_blocks(name, (3, 96), 7, 32, activation=activation, refused=disagree)

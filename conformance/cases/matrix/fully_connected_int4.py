@@ -12,9 +12,9 @@ from math import prod
 from typing import Any
 
 from conformance.case import Case
-from conformance.cases.matrix.fully_connected import dense, reshaped
-from conformance.models import Net, alone, constant, drawn, net, tensor
-from conformance.weights import blocked, folded, scales, weight
+from conformance.cases.matrix.fully_connected import dense, reshape_then_dense
+from conformance.models import Net, constant, in_isolation, net, random_array, tensor
+from conformance.weights import block_weights, fold_weights, scales, weight
 
 DENSE = "FULLY_CONNECTED"
 ACTIVATIONS = ("float32", "int8", "int16")
@@ -23,7 +23,7 @@ ACTIVATIONS = ("float32", "int8", "int16")
 def cases() -> Iterator[Case]:
     yield from rows()
     yield from blocks()
-    yield from refused()
+    yield from refusal_cases()
 
 
 # --- a scale per tensor or channel ------------------------------------------------------------
@@ -36,9 +36,9 @@ def rows() -> Iterator[Case]:
                 name = f"{dtype} by {weights} rows of 13 {scales(per_axis)}"
                 yield dense(name, (3, 13), out=7, dtype=dtype, weights=weights, per_axis=per_axis)
     for weights in ("int4", "int2"):
-        yield folded(dense(f"float32 by {weights}", (3, 13), out=7, weights=weights, per_axis=True))
+        yield fold_weights(dense(f"float32 by {weights}", (3, 13), out=7, weights=weights, per_axis=True))
     for dtype in ("float32", "int8"):
-        columns = reshaped(dtype, (2, 105), per_axis=True, weights="int4")
+        columns = reshape_then_dense(dtype, (2, 105), per_axis=True, weights="int4")
         yield net(DENSE, f"{dtype} by int4 after a flatten", columns, dtype="int4", transposes=1)
 
 
@@ -58,9 +58,9 @@ def in_blocks(
 
     def draw(model: Net) -> None:
         x = model.place(tensor(*shape))
-        b = constant(drawn(out, seed="b", low=-9, high=9)) if biased else None
+        b = constant(random_array(out, seed="b", low=-9, high=9)) if biased else None
         y = tensor(*shape[:-1], out) if keep else tensor(prod(shape[:-1]), out)
-        operands = [x, blocked(model, (out, shape[-1]), size, flat=flat), b]
+        operands = [x, block_weights(model, (out, shape[-1]), size, flat=flat), b]
         options = {"keep_num_dims": keep, "fused_activation_function": activation}
         model.output(model.call(DENSE, operands, y, **options))
 
@@ -69,7 +69,7 @@ def in_blocks(
 
 def blocks() -> Iterator[Case]:
     yield in_blocks("three blocks of 32", (2, 96), 7, 32, opsets=(None, 26))
-    yield folded(in_blocks("three blocks of 32", (2, 96), 7, 32))
+    yield fold_weights(in_blocks("three blocks of 32", (2, 96), 7, 32))
     yield in_blocks("five blocks of 64 without bias", (3, 320), 11, 64, biased=False)
     yield in_blocks("blocks of 96, which are three of 32", (3, 480), 7, 96)
     yield in_blocks("five blocks of 16, which XNNPACK does not take", (3, 80), 7, 16)
@@ -80,24 +80,24 @@ def blocks() -> Iterator[Case]:
     yield in_blocks("blocks, rank 3 to rows", (2, 3, 96), 7, 32)
     yield in_blocks("blocks whose scales have one axis", (3, 96), 7, 32, flat=True)
     yield in_blocks("blocks with RELU6", (3, 96), 7, 32, activation="RELU6")
-    yield net(DENSE, "blocks after a flatten", flattened, dtype="int4 by block", transposes=2)
-    yield net(DENSE, "blocks that two layers share", shared, dtype="int4 by block")
+    yield net(DENSE, "blocks after a flatten", flatten_then_dense, dtype="int4 by block", transposes=2)
+    yield net(DENSE, "blocks that two layers share", shared_weights, dtype="int4 by block")
     unquantized = in_blocks("blocks, converted without quantization", (3, 96), 7, 32)
     yield replace(unquantized, options={"quantization": "float"})
 
 
-def flattened(model: Net) -> None:
+def flatten_then_dense(model: Net) -> None:
     """Blocks lie across the image's channels, so its elements must come in the file's order."""
-    x = model.call("RESHAPE", [model.plumbed(tensor(2, 4, 8, 3)), constant([2, 96])], tensor(2, 96))
-    model.output(model.call(DENSE, [x, blocked(model, (7, 96), 32), None], tensor(2, 7)))
+    x = model.call("RESHAPE", [model.input_through_conv(tensor(2, 4, 8, 3)), constant([2, 96])], tensor(2, 96))
+    model.output(model.call(DENSE, [x, block_weights(model, (7, 96), 32), None], tensor(2, 7)))
 
 
-def shared(model: Net) -> None:
-    w = blocked(model, (7, 96), 32)
+def shared_weights(model: Net) -> None:
+    w = block_weights(model, (7, 96), 32)
     model.output(*(model.call(DENSE, [tensor(n, 96), w, None], tensor(n, 7)) for n in (2, 3)))
 
 
-def refused() -> Iterator[Case]:
+def refusal_cases() -> Iterator[Case]:
     """LiteRT takes these, reads past the end of the weights or leaves out what it does not know, and says nothing."""
     unpacked = "which LiteRT's kernel does not unpack"
     for weights in ("int4", "int2"):
@@ -109,11 +109,11 @@ def refused() -> Iterator[Case]:
         )
     offset = replace(weight((7, 12), "int4", 0), zero_point=7)
     name, reason = "int4 with zero points of 7", "the int4 weights have nonzero zero points"
-    yield alone(DENSE, name, [tensor(3, 12), offset, None], tensor(3, 7), refused=reason)
+    yield in_isolation(DENSE, name, [tensor(3, 12), offset, None], tensor(3, 7), refused=reason)
     yield in_blocks("blocks of 16 in two rows", (3, 80), 2, 16, refused="wants 4 rows and more")
     yield net(DENSE, "int8 by blocks", eight_bits, refused="int8 input with int4 weights in blocks")
 
 
 def eight_bits(model: Net) -> None:
     x = model.place(tensor(3, 96, dtype="int8"))
-    model.output(model.call(DENSE, [x, blocked(model, (7, 96), 32), None], tensor(3, 7, dtype="int8")))
+    model.output(model.call(DENSE, [x, block_weights(model, (7, 96), 32), None], tensor(3, 7, dtype="int8")))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from conformance.case import Case
-from conformance.models import Net, Spec, constant, drawn, net, tensor
+from conformance.models import Net, Spec, constant, net, random_array, tensor
 
 OP = "CUSTOM.TFLite_Detection_PostProcess"
 CLASSES, ANCHORS = 3, 2  # of each place of a feature map
@@ -39,7 +39,7 @@ def detector(regular: bool, dtype: str) -> Case:
         x = model.input(tensor(1, 14, 10, 3, dtype=dtype, name="image"))
         encodings, scores = [], []
         for height, width in MAPS:
-            x = convolved(model, x, tensor(1, height, width, 8, dtype=dtype), stride=2)
+            x = conv(model, x, tensor(1, height, width, 8, dtype=dtype), stride=2)
             encodings.append(head(model, x, height * width, 4, dtype))
             scores.append(head(model, x, height * width, CLASSES + 1, dtype))
         boxes = model.call("CONCATENATION", encodings, spec(1, PLACES, 4, dtype=dtype), axis=1)
@@ -57,14 +57,14 @@ def spec(*shape: int, dtype: str) -> Spec:
     return tensor(*shape, dtype=dtype)
 
 
-def convolved(model: Net, x: Any, y: Spec, stride: int) -> Any:
+def conv(model: Net, x: Any, y: Spec, stride: int) -> Any:
     channels, out = model.spec(x).shape[-1] or 1, y.shape[-1] or 1
     size = (out, 3, 3, channels) if stride > 1 else (out, 1, 1, channels)
     if y.dtype == "uint8":
-        weights = constant(drawn(*size, dtype="uint8"), "uint8", 0.01, 127)
-        bias = constant(drawn(out, dtype="int32"), "int32", 0.01 * QUANTUM)
+        weights = constant(random_array(*size, dtype="uint8"), "uint8", 0.01, 127)
+        bias = constant(random_array(out, dtype="int32"), "int32", 0.01 * QUANTUM)
     else:
-        weights, bias = constant(drawn(*size) / 3), constant(drawn(out))
+        weights, bias = constant(random_array(*size) / 3), constant(random_array(out))
     return model.call("CONV_2D", [x, weights, bias], y, padding="SAME", stride_h=stride, stride_w=stride)
 
 
@@ -74,7 +74,7 @@ QUANTUM = 0.047  # the scale of ``tensor(dtype="uint8")``
 def head(model: Net, x: Any, places: int, width: int, dtype: str) -> Any:
     """``[1, places * ANCHORS, width]`` by a convolution over a feature map."""
     *sizes, _ = model.spec(x).shape
-    y = convolved(model, x, tensor(*sizes, ANCHORS * width, dtype=dtype), stride=1)
+    y = conv(model, x, tensor(*sizes, ANCHORS * width, dtype=dtype), stride=1)
     after = (1, places * ANCHORS, width)
     return model.call("RESHAPE", [y, constant(np.asarray(after, np.int32))], spec(*after, dtype=dtype), new_shape=after)
 

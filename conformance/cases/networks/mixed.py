@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import Net, Spec, constant, drawn, net, tensor
+from conformance.models import Net, Spec, constant, net, random_array, tensor
 
 OUTLIER = 40.0  # times the other weights: with one scale of 8 bits for all, those would be a step or two
 IMAGE, VOLUME = (2, 5, 7, 3), (1, 2, 5, 7, 3)
@@ -47,7 +47,7 @@ def drawing(op: str, dtype: str, activation: str, biased: bool, stored: str) -> 
     features = result[-1]
     if op in ("FULLY_CONNECTED", "CONV_2D", "DEPTHWISE_CONV_2D"):
         options = {**options, "fused_activation_function": activation}
-    values = 0.1 * drawn(*weights, seed=op)
+    values = 0.1 * random_array(*weights, seed=op)
     values.reshape(-1)[0] = 0.1 * OUTLIER
 
     def draw(model: Net) -> None:
@@ -55,9 +55,9 @@ def drawing(op: str, dtype: str, activation: str, biased: bool, stored: str) -> 
         floats = model.call("DEQUANTIZE", [x], Spec(x.shape))
         w = constant(values, stored)
         held = w if stored == "float32" else model.call("DEQUANTIZE", [w], replace(w, dtype="float32", value=None))
-        b = constant(drawn(features, seed="bias")) if biased else None
+        b = constant(random_array(features, seed="bias")) if biased else None
         operands = [constant(list(result)), held, floats] if op == "TRANSPOSE_CONV" else [floats, held]
         y = model.call(op, [*operands, b], Spec(tuple(result)), **options)
-        model.output(model.call("QUANTIZE", [y], x.shaped(*result).scaled(1.7)))
+        model.output(model.call("QUANTIZE", [y], x.with_shape(*result).rescale(1.7)))
 
     return draw

@@ -9,7 +9,7 @@ import numpy as np
 
 from conformance.case import Case
 from conformance.cases.math.fourier import LENGTHS
-from conformance.models import Net, Spec, constant, drawn, net, tensor
+from conformance.models import Net, Spec, constant, net, random_array, tensor
 
 IMAGE = (2, 5, 7, 3)
 X = tensor(*IMAGE)
@@ -27,9 +27,9 @@ def of_one_operator() -> Iterator[Case]:
     stride: dict[str, Any] = {"padding": "SAME", "stride_h": 2, "stride_w": 3}
     pool = {**stride, "filter_height": 2, "filter_width": 3}
     yield rankless("MAX_POOL_2D", [X], **pool)
-    yield rankless("CONV_2D", [X, constant(drawn(4, 3, 3, 3)), constant(drawn(4))], **stride)
-    yield rankless("FULLY_CONNECTED", [X, constant(drawn(11, 3)), None], keep_num_dims=True)
-    yield rankless("FULLY_CONNECTED", [X, constant(drawn(11, 3)), None], "rows")
+    yield rankless("CONV_2D", [X, constant(random_array(4, 3, 3, 3)), constant(random_array(4))], **stride)
+    yield rankless("FULLY_CONNECTED", [X, constant(random_array(11, 3)), None], keep_num_dims=True)
+    yield rankless("FULLY_CONNECTED", [X, constant(random_array(11, 3)), None], "rows")
     for keep in (True, False):
         for op in ("MEAN", "REDUCE_MAX", "SUM"):
             yield rankless(op, [X, constant([1, -1])], f"kept {keep}", keep_dims=keep)
@@ -56,7 +56,7 @@ def of_one_operator() -> Iterator[Case]:
     yield rankless("STRIDED_SLICE", [X, *bounds], shrink_axis_mask=1)
     yield rankless("SPARSE_TO_DENSE", [constant([[1, 2]]), constant([3, 5]), tensor(1), constant(7.0)], result=Spec(()))
     yield rankless(
-        "SELECT", [tensor(dtype="bool"), constant(drawn(5, 7)), tensor(5, 7)], "by one answer", result=Spec(())
+        "SELECT", [tensor(dtype="bool"), constant(random_array(5, 7)), tensor(5, 7)], "by one answer", result=Spec(())
     )
     yield rankless("SPACE_TO_BATCH_ND", [X, constant([1, 7]), constant([[0, 0], [0, 0]])])
     yield rankless("RFFT2D", [tensor(3, 8, 4), constant(LENGTHS)], result=Spec((), "complex64"))
@@ -93,7 +93,7 @@ def chain(dtype: str) -> Callable[[Net], None]:
             "filter_height": 2,
             "filter_width": 2,
         }
-        image = model.plumbed(x)
+        image = model.input_through_conv(x)
         steps = [image]
         steps.append(model.call("MAX_POOL_2D", [image], anything, **window))
         steps.append(model.call("RESHAPE", [steps[-1], constant([2, -1, 6])], anything))

@@ -10,7 +10,7 @@ import numpy as np
 
 from conformance.builder import TensorRef
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import Net, Spec, constant, drawn, net, tensor
+from conformance.models import Net, Spec, constant, net, random_array, tensor
 from conformance.weights import BIASES, WEIGHTS, bias, product, weight
 
 SEQUENCE = (2, 11, 3)
@@ -44,26 +44,26 @@ class Line:
     def __call__(self, model: Net) -> None:
         image = self.image()
         x = model.input(tensor(*self.shape, dtype=self.dtype) if self.opening else image)
-        y = self.product(model, self.opened(model, x, image) if self.opening else x)
-        model.output(self.closed(model, y) if self.closing else y)
+        y = self.product(model, self.add_height(model, x, image) if self.opening else x)
+        model.output(self.drop_height(model, y) if self.closing else y)
 
     def image(self) -> Spec:
         n, length, channels = self.shape
         size = (1, length) if self.unit == 1 else (length, 1)
         return tensor(n, *size, channels, dtype=self.dtype)
 
-    def opened(self, model: Net, ref: TensorRef, image: Spec) -> TensorRef:
+    def add_height(self, model: Net, ref: TensorRef, image: Spec) -> TensorRef:
         sizes = [-1 if size is None else size for size in image.shape]
         operand = constant(self.unit if self.opening == "EXPAND_DIMS" else sizes)
         return model.call(self.opening, [ref, operand], image)
 
-    def closed(self, model: Net, ref: TensorRef) -> TensorRef:
+    def drop_height(self, model: Net, ref: TensorRef) -> TensorRef:
         spec = model.spec(ref)
         shape = [size for axis, size in enumerate(spec.shape) if axis != self.unit]
         if self.closing == "SQUEEZE":
-            return model.call("SQUEEZE", [ref], spec.shaped(*shape), squeeze_dims=(self.unit,))
+            return model.call("SQUEEZE", [ref], spec.with_shape(*shape), squeeze_dims=(self.unit,))
         sizes = constant([-1 if size is None else size for size in shape])
-        return model.call("RESHAPE", [ref, sizes], spec.shaped(*shape))
+        return model.call("RESHAPE", [ref, sizes], spec.with_shape(*shape))
 
     def pair(self, along: int, other: int) -> tuple[int, int]:
         """Height and width."""
@@ -84,13 +84,13 @@ class Line:
         options["fused_activation_function"] = self.activation
         if self.op in POOLS:
             window = {"filter_height": kernel[0], "filter_width": kernel[1]}
-            return model.call(self.op, [ref], replace(x, name="").shaped(*shape, channels), **options, **window)
+            return model.call(self.op, [ref], replace(x, name="").with_shape(*shape, channels), **options, **window)
         dilation_h, dilation_w = self.pair(self.dilation, self.other[2])
         deep, c = self.op == "DEPTHWISE_CONV_2D", channels or 1
         out, depth = 2 * c if deep else 4, self.kernel * (1 if deep else c)
         kernel_shape = (1, *kernel, out) if deep else (out, *kernel, c)
         w = weight(kernel_shape, WEIGHTS[self.dtype], (3 if deep else 0) if self.per_axis else None)
-        y = product(x, w, (n or 1, 1, 1, out), depth).shaped(*shape, out)
+        y = product(x, w, (n or 1, 1, 1, out), depth).with_shape(*shape, out)
         b = bias(x, w, out, BIASES[self.dtype], depth)
         given = b if self.biased else replace(b, value=np.zeros(out, b.dtype))
         options |= {"dilation_h_factor": dilation_h, "dilation_w_factor": dilation_w}
@@ -146,8 +146,8 @@ def cases() -> Iterator[Case]:
             yield net("CONV_2D", f"along a row and {name}, {dtype}", draw(dtype), dtype=dtype, transposes=1)
 
 
-UNKNOWN = [{"x0": drawn(n, length, 3)} for n, length in ((1, 7), (5, 13))]
-LONG = [{"x0": drawn(1, length, 3)} for length in (7, 13)]
+UNKNOWN = [{"x0": random_array(n, length, 3)} for n, length in ((1, 7), (5, 13))]
+LONG = [{"x0": random_array(1, length, 3)} for length in (7, 13)]
 
 # --- several ----------------------------------------------------------------------------------
 
@@ -161,20 +161,20 @@ def chain(*layers: Callable[[Net, TensorRef], TensorRef], unit: int = 1) -> Call
         def draw(model: Net) -> None:
             line = Line(dtype=dtype, unit=unit, padding="SAME")
             x = model.input(tensor(2, 11, 5, dtype=dtype))
-            ref = line.opened(model, x, replace(line, shape=(2, 11, 5)).image())
+            ref = line.add_height(model, x, replace(line, shape=(2, 11, 5)).image())
             for layer in layers:
                 ref = layer(model, ref)
             spec = model.spec(ref)
             mean = [spec.shape[0], spec.shape[3]]
-            y = line.closed(model, ref)
-            model.output(model.call("MEAN", [y, constant([1])], spec.shaped(*mean), keep_dims=False))
+            y = line.drop_height(model, ref)
+            model.output(model.call("MEAN", [y, constant([1])], spec.with_shape(*mean), keep_dims=False))
 
         return draw
 
     return of
 
 
-def convolved(model: Net, ref: TensorRef) -> TensorRef:
+def conv(model: Net, ref: TensorRef) -> TensorRef:
     """As many channels as before, and the same length."""
     spec = model.spec(ref)
     channels = spec.shape[3] or 1
@@ -187,40 +187,42 @@ def convolved(model: Net, ref: TensorRef) -> TensorRef:
     return model.call("CONV_2D", [ref, w, b], y, **options)
 
 
-def pooled(model: Net, ref: TensorRef) -> TensorRef:
+def max_pool(model: Net, ref: TensorRef) -> TensorRef:
     return Line(op="MAX_POOL_2D", kernel=2, stride=2).product(model, ref)
 
 
-def added(model: Net, ref: TensorRef) -> TensorRef:
+def residual_add(model: Net, ref: TensorRef) -> TensorRef:
     """The sum of an image and its convolution."""
-    y = convolved(model, ref)
+    y = conv(model, ref)
     return model.call("ADD", [ref, y], replace(model.spec(y), name=""))
 
 
-def scaled_by(*shape: int) -> Callable[[Net, TensorRef], TensorRef]:
+def scale_step(*shape: int) -> Callable[[Net, TensorRef], TensorRef]:
     """Times a constant of another rank, or of the same."""
 
     def step(model: Net, ref: TensorRef) -> TensorRef:
         spec = model.spec(ref)
         low, high = (None, None) if spec.dtype == "float32" else (-100, 100)
-        by = constant(drawn(*shape, dtype=spec.dtype, low=low, high=high), None, None if spec.scale is None else 0.013)
-        return model.call("MUL", [ref, by], replace(spec, name="").scaled(1.5))
+        by = constant(
+            random_array(*shape, dtype=spec.dtype, low=low, high=high), None, None if spec.scale is None else 0.013
+        )
+        return model.call("MUL", [ref, by], replace(spec, name="").rescale(1.5))
 
     return step
 
 
-def turned(model: Net, ref: TensorRef) -> TensorRef:
+def transpose_rows(model: Net, ref: TensorRef) -> TensorRef:
     """Rows for columns."""
     spec = model.spec(ref)
     n, height, width, channels = spec.shape
-    return model.call("TRANSPOSE", [ref, constant([0, 2, 1, 3])], spec.shaped(n, width, height, channels))
+    return model.call("TRANSPOSE", [ref, constant([0, 2, 1, 3])], spec.with_shape(n, width, height, channels))
 
 
 CHAINS: dict[str, Callable[[str], Draw]] = {
-    "a sum": chain(convolved, added),
-    "a factor per channel": chain(convolved, scaled_by(5), convolved),
-    "a factor per place": chain(convolved, scaled_by(11, 5), convolved),
-    "a factor of one row": chain(convolved, scaled_by(1, 1, 11, 1), convolved),
-    "a pool": chain(convolved, pooled, convolved),
-    "a column": chain(convolved, turned, convolved, turned),
+    "a sum": chain(conv, residual_add),
+    "a factor per channel": chain(conv, scale_step(5), conv),
+    "a factor per place": chain(conv, scale_step(11, 5), conv),
+    "a factor of one row": chain(conv, scale_step(1, 1, 11, 1), conv),
+    "a pool": chain(conv, max_pool, conv),
+    "a column": chain(conv, transpose_rows, conv, transpose_rows),
 }

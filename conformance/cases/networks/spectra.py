@@ -8,7 +8,7 @@ import numpy as np
 
 from conformance.case import Case
 from conformance.cases.custom.audio import FILTERS, MFCC, SPECTROGRAM, frames
-from conformance.models import Net, Spec, constant, drawn, net, tensor
+from conformance.models import Net, Spec, constant, net, random_array, tensor
 
 
 def cases() -> Iterator[Case]:
@@ -19,7 +19,7 @@ def cases() -> Iterator[Case]:
     yield net("RFFT2D", "spectra of dynamic sizes, SQUEEZE", spectrum(x, "SQUEEZE"), opsets=(None, 17, 20, 26))
     rates = [{"rate": np.asarray([rate], np.int32)} for rate in (16000, 8000, 22050)]
     yield net(MFCC, "speech commands", commands, given=rates, opsets=(None, 13, 20), nodes=["Conv", "MatMul"])
-    yield net(MFCC, "speech commands without stored shapes", unshaped, given=rates)
+    yield net(MFCC, "speech commands without stored shapes", without_shapes, given=rates)
 
 
 def spectrum(x: Spec, code: str) -> Callable[[Net], None]:
@@ -27,7 +27,7 @@ def spectrum(x: Spec, code: str) -> Callable[[Net], None]:
 
     def draw(model: Net) -> None:
         n, t, _ = x.shape
-        rows = model.call("EXPAND_DIMS", [x, constant(-2)], x.shaped(n, t, 1, 16))
+        rows = model.call("EXPAND_DIMS", [x, constant(-2)], x.with_shape(n, t, 1, 16))
         lengths = constant(np.array([1, 16], np.int32))
         spectra = model.call("RFFT2D", [rows, lengths], tensor(n, t, 1, 9, dtype="complex64"))
         flat = tensor(n, t, 9, dtype="complex64")
@@ -51,7 +51,7 @@ def commands(model: Net) -> None:
     cepstra = model.call(MFCC, [powers, rate], Spec((1, count, coefficients)), custom_options=filters)
     image = model.call("RESHAPE", [cepstra, constant([-1, count, coefficients, 1])], Spec((1, count, coefficients, 1)))
     scale = np.float32(0.1)
-    kernel, bias = constant(scale * drawn(1, 7, 3, 13)), constant(drawn(13))
+    kernel, bias = constant(scale * random_array(1, 7, 3, 13)), constant(random_array(13))
     same = {"padding": "SAME", "stride_w": 1, "stride_h": 1, "fused_activation_function": "RELU"}
     first = model.call(
         "DEPTHWISE_CONV_2D", [image, kernel, bias], Spec((1, count, coefficients, 13)), depth_multiplier=13, **same
@@ -59,14 +59,14 @@ def commands(model: Net) -> None:
     height, width = -(-count // 2), -(-coefficients // 2)
     pool = {"padding": "SAME", "stride_w": 2, "stride_h": 2, "filter_width": 2, "filter_height": 2}
     pooled = model.call("MAX_POOL_2D", [first], Spec((1, height, width, 13)), **pool)
-    kernel, bias = constant(scale * drawn(3, 5, 2, 13)), constant(drawn(3))
+    kernel, bias = constant(scale * random_array(3, 5, 2, 13)), constant(random_array(3))
     second = model.call("CONV_2D", [pooled, kernel, bias], Spec((1, height, width, 3)), **same)
-    weights = constant(scale * drawn(words, height * width * 3)), constant(drawn(words))
+    weights = constant(scale * random_array(words, height * width * 3)), constant(random_array(words))
     logits = model.call("FULLY_CONNECTED", [second, *weights], Spec((1, words)))
     model.output(model.call("SOFTMAX", [logits], Spec((1, words)), beta=1.0))
 
 
-def unshaped(model: Net) -> None:
+def without_shapes(model: Net) -> None:
     """The same as old converters write it: no result has a shape."""
     commands(model)
     model.without_rank(*{ref for table in model.graph.operators for ref in table.fields["outputs"]})

@@ -11,16 +11,16 @@ from conformance.models import Net, Spec, net, tensor
 def cases() -> Iterator[Case]:
     for dtype in ("int8", "uint8", "int16"):
         for op in ("DEQUANTIZE", "QUANTIZE"):
-            yield net(op, f"{dtype}, what is open is written as 1", measured(op, dtype), dtype=dtype)
+            yield net(op, f"{dtype}, what is open is written as 1", computed_sizes(op, dtype), dtype=dtype)
 
 
-def measured(op: str, dtype: str) -> Callable[[Net], None]:
+def computed_sizes(op: str, dtype: str) -> Callable[[Net], None]:
     """Downstream operators compute their sizes."""
 
     def draw(model: Net) -> None:
         integers, floats = tensor(None, None, 3, dtype=dtype, zero_point=0), Spec((None, None, 3))
         x, y = (integers, floats) if op == "DEQUANTIZE" else (floats, integers)
-        written = model.call(op, [x], y.shaped(1, 1, 3))
+        written = model.call(op, [x], y.with_shape(1, 1, 3))
         model.output(written, model.call("SHAPE", [written], tensor(3, dtype="int32"), out_type="INT32"))
 
     return draw

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from conformance.case import Case
-from conformance.models import Spec, alone, constant, drawn, tensor
+from conformance.models import Spec, constant, in_isolation, random_array, tensor
 
 TEXT = tensor(1, dtype="string")
 
 
 def cases() -> Iterator[Case]:
     rows = tensor(5, 3)
-    hashes = constant(drawn(2, 3))
+    hashes = constant(random_array(2, 3))
     yield refusal("LSH_PROJECTION", "hashes the bytes", [hashes, rows], tensor(2, dtype="int32"), type="SPARSE")
     yield refusal("SKIP_GRAM", "builds n-grams of strings", [TEXT], TEXT, ngram_size=2, max_skip_size=1)
     yield refusal("CONCAT_EMBEDDINGS", "never had a kernel", [rows], rows, num_channels=1)
@@ -23,4 +23,4 @@ def cases() -> Iterator[Case]:
 
 
 def refusal(code: str, reason: str, operands: list[Spec | None], result: Spec, **options: object) -> Case:
-    return alone(code, "always", operands, result, options=options or None, refused=reason)
+    return in_isolation(code, "always", operands, result, options=options or None, refused=reason)

@@ -9,7 +9,7 @@ from typing import Any
 from conformance.builder import TensorRef
 from conformance.case import EVERY_OPSET, Case
 from conformance.lstms import begin
-from conformance.models import Net, Spec, constant, drawn, net, tensor
+from conformance.models import Net, Spec, constant, net, random_array, tensor
 
 STEP, SEQUENCE, BOTH = "RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN"
 BATCH, TIME, INPUTS, AUXILIARY, UNITS, BACK = 3, 5, 7, 11, 13, 17
@@ -38,7 +38,7 @@ class Rnn:
     point: int = 0
     asymmetric: bool = False
 
-    def shaped(self, size: int) -> Spec:
+    def sequence(self, size: int) -> Spec:
         if self.op == STEP:
             return tensor(self.batch, size)
         return tensor(self.time, self.batch, size) if self.major else tensor(self.batch, self.time, size)
@@ -46,11 +46,11 @@ class Rnn:
     def matrix(self, rows: int, columns: int, name: str) -> Spec:
         """Small enough for what is not bounded to stay small over many runs."""
         if self.weights == "float32":
-            weights = constant(0.12 * drawn(rows, columns, seed=name))
+            weights = constant(0.12 * random_array(rows, columns, seed=name))
             return Spec((rows, columns)) if self.given else weights
         low, high = (0, 255) if self.weights == "uint8" else (-127, 127)
         return constant(
-            drawn(rows, columns, dtype=self.weights, seed=name, low=low, high=high), None, 0.0017, self.point
+            random_array(rows, columns, dtype=self.weights, seed=name, low=low, high=high), None, 0.0017, self.point
         )
 
     def layer(self, model: Net, units: int, name: str) -> list[TensorRef]:
@@ -58,7 +58,7 @@ class Rnn:
         specs = [
             self.matrix(units, INPUTS, f"x {name}"),
             self.matrix(units, units, f"h {name}"),
-            constant(drawn(units, seed=f"b {name}", low=-0.6, high=0.6)),
+            constant(random_array(units, seed=f"b {name}", low=-0.6, high=0.6)),
         ]
         state_shape = (self.batch, units)
         state = (
@@ -71,9 +71,9 @@ class Rnn:
         return [*map(model.place, specs), state]
 
     def draw(self, model: Net) -> None:
-        x = model.input(self.shaped(INPUTS))
+        x = model.input(self.sequence(INPUTS))
         operands: list[TensorRef | None] = [x, *self.layer(model, UNITS, "ahead")]
-        results = [self.shaped(UNITS)]
+        results = [self.sequence(UNITS)]
         options: dict[str, Any] = {
             "fused_activation_function": self.activation,
             "asymmetric_quantize_inputs": self.asymmetric,
@@ -82,12 +82,12 @@ class Rnn:
             options["time_major"] = self.major
         if self.op == BOTH:
             operands += self.layer(model, self.back, "back")
-            operands.append(model.input(self.shaped(self.auxiliary)) if self.auxiliary else None)
+            operands.append(model.input(self.sequence(self.auxiliary)) if self.auxiliary else None)
             for units, name in ((UNITS, "ahead"), (self.back, "back")):
                 auxiliary = self.matrix(units, self.auxiliary, f"auxiliary {name}") if self.crossed else None
                 operands.append(None if auxiliary is None else model.place(auxiliary))
             options["merge_outputs"] = self.merged
-            results = [self.shaped(UNITS + self.back)] if self.merged else [*results, self.shaped(self.back)]
+            results = [self.sequence(UNITS + self.back)] if self.merged else [*results, self.sequence(self.back)]
         outputs = [model.result(spec) for spec in results]
         model.graph.operator(self.op, operands, outputs, options)
         model.output(*outputs)
@@ -131,7 +131,7 @@ def cases() -> Iterator[Case]:
         for activation in ("TANH", "RELU_N1_TO_1"):
             yield rnn(f"float32 with {activation}, time first", op=op, activation=activation, major=True)
             yield rnn(f"float32 with {activation} of one time step", op=op, activation=activation, time=1)
-            lengths: dict[str, Any] = {"given": {"x0": drawn(BATCH, TIME, INPUTS)}}
+            lengths: dict[str, Any] = {"given": {"x0": random_array(BATCH, TIME, INPUTS)}}
             yield rnn(f"float32 with {activation} of unknown length", lengths, op=op, activation=activation, time=None)
     yield from both()
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
 from conformance.lstms import begin
-from conformance.models import Net, Spec, constant, drawn, net, tensor
+from conformance.models import Net, Spec, constant, net, random_array, tensor
 from onnx_tflite_plugin.source.model import Array, Operator, Quantization
 from onnx_tflite_plugin.verify import Tolerance
 
@@ -53,10 +53,12 @@ class Svdf:
 
     def matrix(self, rows: int, columns: int, name: str, dtype: str, scale: float) -> Spec:
         if dtype == "float32":
-            weights = constant(0.6 * drawn(rows, columns, seed=name))
+            weights = constant(0.6 * random_array(rows, columns, seed=name))
             return Spec((rows, columns)) if self.given else weights
         low, high = {"uint8": (0, 255), "int16": (-32767, 32767)}.get(dtype, (-127, 127))
-        return constant(drawn(rows, columns, dtype=dtype, seed=name, low=low, high=high), None, scale, self.point)
+        return constant(
+            random_array(rows, columns, dtype=dtype, seed=name, low=low, high=high), None, scale, self.point
+        )
 
     def draw(self, model: Net) -> None:
         whole = self.dtype == "int8"
@@ -70,7 +72,7 @@ class Svdf:
         times = self.matrix(self.filters, self.memory, "times", kind if whole else self.weights, fine)
         if self.weights in ("int8", "uint8") and not whole:
             times = self.matrix(self.filters, self.memory, "times", self.weights, 0.0031)
-        values = drawn(self.units, seed="bias", low=-0.9, high=0.9)
+        values = random_array(self.units, seed="bias", low=-0.9, high=0.9)
         counts = (3000 if self.bytes else 3e6) * values
         bias = constant(counts.astype("int32"), "int32", step * fine) if whole else constant(values)
         memory = Spec((self.batch, self.filters * self.memory), kind, step) if whole else None

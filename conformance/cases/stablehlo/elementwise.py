@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from conformance.case import Case
-from conformance.models import BOTH, alone, drawn, opsets, tensor
+from conformance.models import BOTH, in_isolation, opsets, random_array, tensor
 
 IMAGE = (2, 5, 7, 3)
 BITS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
@@ -28,18 +28,18 @@ def cases() -> Iterator[Case]:
                 yield place(
                     op,
                     f"{dtype} with scales, which the kernel ignores",
-                    [x, x.scaled(0.5, 7)],
-                    x.scaled(2, -3 if dtype == "int8" else 9),
+                    [x, x.rescale(0.5, 7)],
+                    x.rescale(2, -3 if dtype == "int8" else 9),
                 )
         yield BOTH[1](op, "float32", [tensor(*IMAGE)] * 2, tensor(*IMAGE))
         for shape in ((), (0, 3), (1,)):
-            yield alone(op, f"shape {list(shape)}", [tensor(*shape)] * 2, tensor(*shape))
+            yield in_isolation(op, f"shape {list(shape)}", [tensor(*shape)] * 2, tensor(*shape))
         x = tensor(2, 3)
-        yield alone(op, "unlike shapes", [x, tensor(3)], x, kernel_refuses="dims->size")
+        yield in_isolation(op, "unlike shapes", [x, tensor(3)], x, kernel_refuses="dims->size")
     for op in ("STABLEHLO_MAXIMUM", "STABLEHLO_MINIMUM"):
         numbers = np.array([np.nan, 1, np.nan, -0.0, 0.0, np.inf, -np.inf], np.float32)
         given = {"x0": numbers, "x1": np.array([1, np.nan, np.nan, 0.0, -0.0, np.nan, np.nan], np.float32)}
-        yield alone(op, "no number", [tensor(7)] * 2, tensor(7), given=given)
+        yield in_isolation(op, "no number", [tensor(7)] * 2, tensor(7), given=given)
     for dtype in (*BITS, "bool"):
         yield pair("STABLEHLO_AND", dtype, dtype)
     yield pair("STABLEHLO_AND", "bool of opset 13", "bool", opsets=(13,))
@@ -48,16 +48,19 @@ def cases() -> Iterator[Case]:
     for dtype, bits in (("int8", 8), ("int16", 16), ("int32", 32)):
         x = tensor(5, 7, dtype=dtype, scale=0)
         counts = (np.arange(35).reshape(5, 7) % bits).astype(dtype)
-        arrays = {"x0": drawn(5, 7, dtype=dtype, low=np.iinfo(dtype).min, high=np.iinfo(dtype).max), "x1": counts}
-        yield alone("STABLEHLO_SHIFT_LEFT", dtype, [x, x], x, given=arrays, opsets=opsets())
+        arrays = {
+            "x0": random_array(5, 7, dtype=dtype, low=np.iinfo(dtype).min, high=np.iinfo(dtype).max),
+            "x1": counts,
+        }
+        yield in_isolation("STABLEHLO_SHIFT_LEFT", dtype, [x, x], x, given=arrays, opsets=opsets())
     image = tensor(*IMAGE, dtype="int8")
     by = {"x1": (np.arange(210).reshape(IMAGE) % 8).astype(np.int8)}
-    yield alone("STABLEHLO_SHIFT_LEFT", "int8 with a scale", [image, image], image, given=by)
+    yield in_isolation("STABLEHLO_SHIFT_LEFT", "int8 with a scale", [image, image], image, given=by)
 
 
 def pair(op: str, name: str, dtype: str, **case: Any) -> Case:
     x = tensor(*IMAGE, dtype=dtype, scale=0)
-    return alone(op, name, [x, x], x, **case)
+    return in_isolation(op, name, [x, x], x, **case)
 
 
 def at_the_ends(op: str, dtype: str) -> Case:
@@ -69,4 +72,4 @@ def at_the_ends(op: str, dtype: str) -> Case:
     numbers = np.array([ends.min, ends.min + 1, 1, 3, *beyond, ends.max - 1, ends.max], dtype)
     x, y = np.meshgrid(numbers, numbers)
     spec = tensor(*x.shape, dtype=dtype, scale=0)
-    return alone(op, f"{dtype} at its ends", [spec, spec], spec, given={"x0": x, "x1": y})
+    return in_isolation(op, f"{dtype} at its ends", [spec, spec], spec, given={"x0": x, "x1": y})

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from conformance.case import Case
-from conformance.models import Net, Spec, alone, constant, drawn, net, tensor
+from conformance.models import Net, Spec, constant, in_isolation, net, random_array, tensor
 
 DTYPES = (
     "float32",
@@ -34,7 +34,7 @@ def cases() -> Iterator[Case]:
 
 def anywhere(shape: Sequence[int], dtype: str = "int32", low: int = -3, high: int = 12) -> np.ndarray[Any, Any]:
     """Indices of which some are before the first element and some after the last."""
-    return drawn(*shape, dtype=dtype, seed="places", low=low, high=high)
+    return random_array(*shape, dtype=dtype, seed="places", low=low, high=high)
 
 
 def gather(
@@ -50,7 +50,9 @@ def gather(
     x, indices_given = tensor(*shape, dtype=dtype, scale=0), anywhere(indices, kind)
     for where, spec in (("", tensor(*indices, dtype=kind, name="places")), (", constant", constant(indices_given))):
         given = None if where else {"places": indices_given}
-        yield alone("STABLEHLO_GATHER", f"{name}{where}", [x, spec], x.shaped(*result), options=options, given=given)
+        yield in_isolation(
+            "STABLEHLO_GATHER", f"{name}{where}", [x, spec], x.with_shape(*result), options=options, given=given
+        )
 
 
 def gathers() -> Iterator[Case]:
@@ -65,8 +67,8 @@ def gathers() -> Iterator[Case]:
         yield from gather(f"{dtype} rows", OPERAND, (3, 1), (3, 7, 11), dtype=dtype, **rows)
     yield from gather("int64 places", OPERAND, (3, 1), (3, 7, 11), "int64", **rows)
     x = tensor(*OPERAND, dtype="int8")
-    yield alone(
-        "STABLEHLO_GATHER", "int8 with a scale", [x, constant(anywhere((3, 1)))], x.shaped(3, 7, 11), options=rows
+    yield in_isolation(
+        "STABLEHLO_GATHER", "int8 with a scale", [x, constant(anywhere((3, 1)))], x.with_shape(3, 7, 11), options=rows
     )
     yield from gather(
         "windows of one axis", OPERAND, (2, 1), (5, 2, 3, 11),
@@ -93,10 +95,10 @@ def gathers() -> Iterator[Case]:
         offset_dims=[0, 1, 2], start_index_map=[0, 1, 2], index_vector_dim=0, slice_sizes=[2, 3, 5],
     )  # fmt: skip
     yield from gather("no slice", OPERAND, (0, 1), (0, 7, 11), **rows)
-    runs = [{"x0": drawn(5, n, 11)} for n in (7, 13)]
+    runs = [{"x0": random_array(5, n, 11)} for n in (7, 13)]
     options = {"offset_dims": [0, 2, 3], "start_index_map": [1], "index_vector_dim": 1, "slice_sizes": [5, 3, 11]}
     operands = [tensor(5, None, 11), constant(anywhere((2, 1)))]
-    yield alone(
+    yield in_isolation(
         "STABLEHLO_GATHER", "an axis of dynamic size", operands, tensor(5, 2, 3, 11), options=options, given=runs
     )
     case: dict[str, Any] = {
@@ -107,15 +109,17 @@ def gathers() -> Iterator[Case]:
         ("vectors along an axis before the first", -8, "index_vector_dim is -8"),
     ):
         along = {**options, "index_vector_dim": axis}
-        yield alone("STABLEHLO_GATHER", topic, operands, tensor(5, 2, 3, 11), options=along, refused=refused, **case)
+        yield in_isolation(
+            "STABLEHLO_GATHER", topic, operands, tensor(5, 2, 3, 11), options=along, refused=refused, **case
+        )
     cut: dict[str, Any] = {"options": {**options, "slice_sizes": [5, -1, 11]}, "refused": "negative size"}
-    yield alone("STABLEHLO_GATHER", "slices of a negative size", operands, tensor(5, 2, 3, 11), **cut, **case)
+    yield in_isolation("STABLEHLO_GATHER", "slices of a negative size", operands, tensor(5, 2, 3, 11), **cut, **case)
     beyond: dict[str, Any] = {"options": {**options, "offset_dims": [0, 2, 4]}, "refused": "has them at [0, 2, 4]"}
-    yield alone(
+    yield in_isolation(
         "STABLEHLO_GATHER", "an axis of slices beyond the result's", operands, tensor(5, 2, 3, 11), **beyond, **case
     )
     options = {**options, "start_index_map": []}
-    yield alone(
+    yield in_isolation(
         "STABLEHLO_GATHER",
         "no axis named",
         operands,

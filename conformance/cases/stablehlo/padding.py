@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from conformance.case import Case
-from conformance.models import BOTH, Placed, Spec, alone, constant, drawn, int32s, opsets, tensor
+from conformance.models import BOTH, Placed, Spec, constant, in_isolation, int32s, opsets, random_array, tensor
 
 IMAGE = (2, 5, 7, 3)
 DTYPES = (
@@ -31,7 +31,7 @@ NOTHING = (0, 0, 0, 0)
 
 def cases() -> Iterator[Case]:
     yield from pads()
-    yield from dilated()
+    yield from dilation_cases()
 
 
 def number(x: Spec, value: float = 1, *shape: int) -> Spec:
@@ -46,14 +46,14 @@ def pad(
     high: Sequence[int],
     interior: Sequence[int],
     value: Spec | None = None,
-    place: Placed = alone,
+    place: Placed = in_isolation,
     **case: Any,
 ) -> Case:
     rows = zip(x.shape, low, high, interior, strict=True)
     result = [max((n or 0) - 1, 0) * between + (n or 0) + before + behind for n, before, behind, between in rows]
     options = {"edge_padding_low": list(low), "edge_padding_high": list(high), "interior_padding": list(interior)}
     operands = [x, value or number(x, 17 if x.dtype != "bool" else 1)]
-    return place("STABLEHLO_PAD", name, operands, x.shaped(*result), options=options, **case)
+    return place("STABLEHLO_PAD", name, operands, x.with_shape(*result), options=options, **case)
 
 
 def pads() -> Iterator[Case]:
@@ -86,14 +86,14 @@ def pads() -> Iterator[Case]:
 
 
 def dilation(
-    name: str, x: Spec, dilations: Sequence[int], place: Placed = alone, value: Spec | None = None, **case: Any
+    name: str, x: Spec, dilations: Sequence[int], place: Placed = in_isolation, value: Spec | None = None, **case: Any
 ) -> Case:
     result = [((n or 1) - 1) * d + 1 for n, d in zip(x.shape, dilations, strict=True)]
     factors = constant(np.asarray(dilations, np.int32))
-    return place("DILATE", name, [x, factors, value or number(x)], x.shaped(*result), **case)
+    return place("DILATE", name, [x, factors, value or number(x)], x.with_shape(*result), **case)
 
 
-def dilated() -> Iterator[Case]:
+def dilation_cases() -> Iterator[Case]:
     for dtype in DTYPES:
         x = tensor(*IMAGE, dtype=dtype, scale=0)
         yield dilation(dtype, x, (2, 1, 3, 5), opsets=opsets() if dtype in ("float32", "int8") else (None,))
@@ -110,8 +110,10 @@ def dilated() -> Iterator[Case]:
         given = int32s(steps=[1, 2, 3, 2])
         y = tensor(2, 9, 19, 5)
         yield place("DILATE", "dilations known at runtime", [x, steps, number(x)], y, given=given)
-    sizes = [{"x0": drawn(n, 5, m, 3)} for n, m in ((2, 7), (1, 4))]
+    sizes = [{"x0": random_array(n, 5, m, 3)} for n, m in ((2, 7), (1, 4))]
     operands = [tensor(None, 5, None, 3), constant(np.array([1, 2, 3, 1], np.int32)), number(x)]
-    yield alone("DILATE", "of dynamic sizes", operands, tensor(None, None, None, 3), given=sizes)
+    yield in_isolation("DILATE", "of dynamic sizes", operands, tensor(None, None, None, 3), given=sizes)
     runs = [int32s(steps=step) for step in ([1, 2, 3, 2], [2, 1, 1, 5])]
-    yield alone("DILATE", "a result of dynamic size", [x, steps, number(x)], tensor(None, None, None, None), given=runs)
+    yield in_isolation(
+        "DILATE", "a result of dynamic size", [x, steps, number(x)], tensor(None, None, None, None), given=runs
+    )

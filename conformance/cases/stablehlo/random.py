@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from conformance.case import Case
-from conformance.models import alone, tensor
+from conformance.models import in_isolation, tensor
 
 STATES = ([7, 11], [2**64 - 1, 2**64 - 1], [0, 2**32 - 2], [2**63 + 5, 2**40 + 2**32 - 1])
 
@@ -16,23 +16,23 @@ STATES = ([7, 11], [2**64 - 1, 2**64 - 1], [0, 2**32 - 2], [2**63 + 5, 2**40 + 2
 def cases() -> Iterator[Case]:
     for algorithm in ("THREEFRY", "PHILOX", "DEFAULT"):
         for dtype in ("int32", "uint32", "int64", "uint64"):
-            yield generated(
+            yield generator_case(
                 f"{algorithm} {dtype}", algorithm, dtype, (2, 3, 5), opsets=(None, 26) if dtype == "uint32" else (None,)
             )
-        yield generated(f"{algorithm} of one", algorithm, "uint32", (1,))
-        yield generated(f"{algorithm} of none", algorithm, "int64", (0, 3))
-        yield generated(f"{algorithm} within a block", algorithm, "int64", (7,))
+        yield generator_case(f"{algorithm} of one", algorithm, "uint32", (1,))
+        yield generator_case(f"{algorithm} of none", algorithm, "int64", (0, 3))
+        yield generator_case(f"{algorithm} within a block", algorithm, "int64", (7,))
     for algorithm in ("PHILOX", "DEFAULT"):
-        yield generated(f"{algorithm} of three", algorithm, "uint32", (11,), 3)
-    yield generated("THREEFRY of three", "THREEFRY", "uint32", (11,), 3, refused="which the kernel refuses")
-    yield generated("opset 17", "PHILOX", "uint32", (5,), refused="needs opset 18", opsets=(17,))
+        yield generator_case(f"{algorithm} of three", algorithm, "uint32", (11,), 3)
+    yield generator_case("THREEFRY of three", "THREEFRY", "uint32", (11,), 3, refused="which the kernel refuses")
+    yield generator_case("opset 17", "PHILOX", "uint32", (5,), refused="needs opset 18", opsets=(17,))
 
 
-def generated(name: str, algorithm: str, dtype: str, shape: tuple[int, ...], size: int = 2, **case: Any) -> Case:
+def generator_case(name: str, algorithm: str, dtype: str, shape: tuple[int, ...], size: int = 2, **case: Any) -> Case:
     given = [{"x0": np.array([*state, 2**35 + 3][:size], np.uint64)} for state in STATES]
     state = tensor(size, dtype="uint64")
     options = {"algorithm": algorithm}
     case = {"dtype": dtype, "runs": len(given), "given": given, **case}
-    return alone(
+    return in_isolation(
         "STABLEHLO_RNG_BIT_GENERATOR", name, [state], state, tensor(*shape, dtype=dtype), options=options, **case
     )

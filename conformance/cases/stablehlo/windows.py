@@ -14,12 +14,12 @@ from conformance.models import (
     Net,
     Placed,
     Spec,
-    alone,
     between_convolutions,
     constant,
-    drawn,
+    in_isolation,
+    is_image,
     net,
-    plumbed,
+    random_array,
     tensor,
 )
 
@@ -59,7 +59,7 @@ class Window:
             )
         )
 
-    def made(self, shape: Sequence[int | None]) -> list[int]:
+    def output_sizes(self, shape: Sequence[int | None]) -> list[int]:
         return [
             (((n or 1) - 1) * base + 1 + sum(pad) - ((size - 1) * dilation + 1)) // stride + 1
             for n, (size, stride, dilation, base, pad) in zip(shape, self.rows(), strict=True)
@@ -73,7 +73,7 @@ OVER_IMAGE = Window((1, 3, 2, 1), (1, 2, 1, 1), padding=((0, 0), (1, 1), (0, 1),
 def cases() -> Iterator[Case]:
     for what in ("ADD", "MUL", "MAXIMUM", "MINIMUM"):
         for dtype in NUMBERS:
-            yield windowed(f"{what} {dtype}", what, tensor(*IMAGE, dtype=dtype, scale=0), EVERYTHING)
+            yield window_case(f"{what} {dtype}", what, tensor(*IMAGE, dtype=dtype, scale=0), EVERYTHING)
             yield older(
                 f"{what} {dtype}",
                 what,
@@ -82,7 +82,7 @@ def cases() -> Iterator[Case]:
             )
     for what in ("ALL", "ANY", "MAXIMUM", "MINIMUM", "MUL"):
         for initial in (False, True):
-            yield windowed(f"{what} bool from {initial}", what, tensor(*IMAGE, dtype="bool"), EVERYTHING, initial)
+            yield window_case(f"{what} bool from {initial}", what, tensor(*IMAGE, dtype="bool"), EVERYTHING, initial)
             yield older(
                 f"{what} bool from {initial}", what, tensor(*IMAGE, dtype="bool"), Window((1, 3, 2, 1)), initial
             )
@@ -93,47 +93,49 @@ def cases() -> Iterator[Case]:
             tensor(*IMAGE, dtype="int32"),
             Window((1, 2, 1, 1)),
             3,
-            given={"x0": drawn(*IMAGE, dtype="int32", low=0, high=1)},
+            given={"x0": random_array(*IMAGE, dtype="int32", low=0, high=1)},
         )
-    beyond = np.where(drawn(*IMAGE, dtype="bool"), np.int64(2**32 - 65536), np.arange(210).reshape(IMAGE) - 100)
+    beyond = np.where(random_array(*IMAGE, dtype="bool"), np.int64(2**32 - 65536), np.arange(210).reshape(IMAGE) - 100)
     for what in ("MAXIMUM", "MINIMUM"):
         x, given = tensor(*IMAGE, dtype="int64", scale=0), {"x0": beyond}
-        yield windowed(f"{what} int64 beyond 32 bits", what, x, EVERYTHING, 2**32 - 65536, given=given)
+        yield window_case(f"{what} int64 beyond 32 bits", what, x, EVERYTHING, 2**32 - 65536, given=given)
     for what, codes in REGIONS.items():
         for code in codes:
             x = tensor(*IMAGE, dtype="bool" if what in ("ALL", "ANY") else "float32")
-            yield windowed(f"region {code}", what, x, OVER_IMAGE, code=code)
+            yield window_case(f"region {code}", what, x, OVER_IMAGE, code=code)
     for what in ("ADD", "MAXIMUM"):
-        yield windowed(f"{what} image", what, tensor(*IMAGE), OVER_IMAGE, place=BOTH[1])
+        yield window_case(f"{what} image", what, tensor(*IMAGE), OVER_IMAGE, place=BOTH[1])
         yield older(f"{what} image", what, tensor(*IMAGE), Window((1, 3, 2, 1), (1, 2, 1, 1)), place=BOTH[1])
-    yield windowed("an initial value known at runtime", "ADD", tensor(*IMAGE), EVERYTHING, tensor(name="initial"))
-    yield windowed(
+    yield window_case("an initial value known at runtime", "ADD", tensor(*IMAGE), EVERYTHING, tensor(name="initial"))
+    yield window_case(
         "an initial value in an array", "ADD", tensor(*IMAGE), EVERYTHING, constant(np.full(1, 3, np.float32))
     )
-    yield windowed("int8 with a scale", "ADD", tensor(*IMAGE, dtype="int8"), OVER_IMAGE)
+    yield window_case("int8 with a scale", "ADD", tensor(*IMAGE, dtype="int8"), OVER_IMAGE)
     for dtype in ("float32", "int32", "int8"):
         for before, padding in ((True, (6, 0)), (False, (0, 6))):
             name = f"{dtype}, sums {'so far' if before else 'from here on'}"
             running = Window((1, 1, 7, 1), padding=((0, 0), (0, 0), padding, (0, 0)))
-            yield windowed(name, "ADD", tensor(*IMAGE, dtype=dtype, scale=0), running, 0)
-            yield windowed(f"{name}, from 3", "ADD", tensor(*IMAGE, dtype=dtype, scale=0), running, 3)
+            yield window_case(name, "ADD", tensor(*IMAGE, dtype=dtype, scale=0), running, 0)
+            yield window_case(f"{name}, from 3", "ADD", tensor(*IMAGE, dtype=dtype, scale=0), running, 3)
     for dtype in ("int32", "int64"):
         ends = np.iinfo(dtype)
-        given = {"x0": drawn(5, 7, dtype=dtype, low=ends.min, high=ends.max - 1)}
-        yield windowed(f"{dtype}, sums that wrap", "ADD", tensor(5, 7, dtype=dtype), Window((3, 2)), 0, given=given)
+        given = {"x0": random_array(5, 7, dtype=dtype, low=ends.min, high=ends.max - 1)}
+        yield window_case(f"{dtype}, sums that wrap", "ADD", tensor(5, 7, dtype=dtype), Window((3, 2)), 0, given=given)
         yield older(f"{dtype}, sums that wrap", "ADD", tensor(5, 7, dtype=dtype), Window((3, 2)), 0, given=given)
     for shape in ((7,), (2, 3, 5, 2, 3)):
-        yield windowed(f"rank {len(shape)}", "ADD", tensor(*shape), Window((2,) * len(shape)))
-    yield windowed("nothing to reduce", "ADD", tensor(*IMAGE), Window((1, 1, 1, 1)))
-    yield windowed(
+        yield window_case(f"rank {len(shape)}", "ADD", tensor(*shape), Window((2,) * len(shape)))
+    yield window_case("nothing to reduce", "ADD", tensor(*IMAGE), Window((1, 1, 1, 1)))
+    yield window_case(
         "a window larger than the tensor", "ADD", tensor(2, 3), Window((1, 5)), refused="no elements", shape=(2, 0)
     )
-    yield windowed("a sum of booleans", "ADD", tensor(*IMAGE, dtype="bool"), OVER_IMAGE, False, refused="sums booleans")
-    yield windowed("a dynamic size", "ADD", tensor(None, 3), Window((1, 2)), refused="dynamic shape")
-    yield windowed("another region", "ADD", tensor(*IMAGE), OVER_IMAGE, code="SUB", kernel_refuses="unsupported")
+    yield window_case(
+        "a sum of booleans", "ADD", tensor(*IMAGE, dtype="bool"), OVER_IMAGE, False, refused="sums booleans"
+    )
+    yield window_case("a dynamic size", "ADD", tensor(None, 3), Window((1, 2)), refused="dynamic shape")
+    yield window_case("another region", "ADD", tensor(*IMAGE), OVER_IMAGE, code="SUB", kernel_refuses="unsupported")
 
 
-def started(x: Spec, initial: Any) -> Spec:
+def initial_value(x: Spec, initial: Any) -> Spec:
     """The initial value, which no reduction takes for nothing unless it is given so."""
     if isinstance(initial, Spec):
         return initial
@@ -141,7 +143,7 @@ def started(x: Spec, initial: Any) -> Spec:
     return replace(constant(np.asarray(value, x.dtype)), scale=x.scale, zero_point=x.zero_point)
 
 
-def windowed(
+def window_case(
     name: str,
     what: str,
     x: Spec,
@@ -149,7 +151,7 @@ def windowed(
     initial: Any = None,
     *,
     code: str = "",
-    place: Placed = alone,
+    place: Placed = in_isolation,
     shape: Sequence[int] = (),
     **case: Any,
 ) -> Case:
@@ -161,7 +163,7 @@ def windowed(
         "base_dilations": list(base),
         "padding": [n for pair in padding for n in pair],
     }
-    y = Spec(tuple(shape or window.made(x.shape)), x.dtype, x.scale, x.zero_point)
+    y = Spec(tuple(shape or window.output_sizes(x.shape)), x.dtype, x.scale, x.zero_point)
 
     def draw(model: Net) -> None:
         region = model.model.subgraph("region")
@@ -169,12 +171,12 @@ def windowed(
         reduced = region.tensor("reduced", (), x.dtype)
         region.operator(code or REGIONS[what][0], [a, b], [reduced])
         region.output(reduced)
-        turned = place is between_convolutions and plumbed(x)
-        ref = model.plumbed(x) if turned else model.input(x)
+        turned = place is between_convolutions and is_image(x)
+        ref = model.input_through_conv(x) if turned else model.input(x)
         result = model.call(
-            "STABLEHLO_REDUCE_WINDOW", [ref, started(x, initial)], y, **options, body_subgraph_index=region.index
+            "STABLEHLO_REDUCE_WINDOW", [ref, initial_value(x, initial)], y, **options, body_subgraph_index=region.index
         )
-        model.output(model.drained(result) if turned else result)
+        model.output(model.output_through_conv(result) if turned else result)
 
     if place is between_convolutions:
         case.setdefault("transposes", 2)
@@ -182,11 +184,11 @@ def windowed(
 
 
 def older(
-    name: str, what: str, x: Spec, window: Window, initial: Any = None, *, place: Placed = alone, **case: Any
+    name: str, what: str, x: Spec, window: Window, initial: Any = None, *, place: Placed = in_isolation, **case: Any
 ) -> Case:
     sizes, strides, dilations, *_ = zip(*window.rows(), strict=True)
     settings = [constant(np.asarray(row, np.int64)) for row in (sizes, strides, dilations)]
-    y = x.shaped(*window.made(x.shape))
+    y = x.with_shape(*window.output_sizes(x.shape))
     return place(
-        "REDUCE_WINDOW", name, [x, started(x, initial), *settings], y, options={"reduce_function": what}, **case
+        "REDUCE_WINDOW", name, [x, initial_value(x, initial), *settings], y, options={"reduce_function": what}, **case
     )

@@ -9,7 +9,7 @@ import numpy as np
 
 from conformance.builder import GraphBuilder, TensorRef
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import Net, Spec, constant, drawn, net, tensor
+from conformance.models import Net, Spec, constant, net, random_array, tensor
 from onnx_tflite_plugin.source.model import Array
 
 TEXTS = np.array([b"a", b"bc", b"", "é".encode(), b"efg"], object)
@@ -19,7 +19,7 @@ NUMBERS = np.array([7, -2, 2**40, 11, 0], np.int64)
 def cases() -> Iterator[Case]:
     for kind in ("string", "int64"):
         keys, values = (TEXTS, NUMBERS) if kind == "string" else (NUMBERS, TEXTS)
-        given = {"wanted": wanted(keys)}
+        given = {"wanted": lookup_keys(keys)}
         for once in (True, False):
             text = f"{kind} keys, {'filled once' if once else 'filled by the graph'}"
             case: dict[str, Any] = {"dtype": kind, "given": given, "opsets": EVERY_OPSET if once else (None,)}
@@ -32,21 +32,24 @@ def cases() -> Iterator[Case]:
         draw = looking_up(repeated, np.concatenate([values, values[2:4]]))
         yield net("HASHTABLE_IMPORT", f"{kind} keys, repeated", draw, **case)
         yield net("HASHTABLE_IMPORT", f"{kind} keys, the second is ignored", twice(keys, values), **case)
-        yield net("HASHTABLE_SIZE", f"{kind} keys", sized(keys, values), dtype=kind)
+        yield net("HASHTABLE_SIZE", f"{kind} keys", table_size(keys, values), dtype=kind)
         yield net(
-            "HASHTABLE_SIZE", f"{kind} keys, repeated", sized(repeated, np.concatenate([values] * 2)[:7]), dtype=kind
+            "HASHTABLE_SIZE",
+            f"{kind} keys, repeated",
+            table_size(repeated, np.concatenate([values] * 2)[:7]),
+            dtype=kind,
         )
         yield net("HASHTABLE", f"{kind} keys, two tables", two(keys, values), **case)
-    case = {"dtype": "string", "given": {"wanted": wanted(TEXTS)}}
+    case = {"dtype": "string", "given": {"wanted": lookup_keys(TEXTS)}}
     yield net("HASHTABLE_FIND", "a table of nothing", looking_up(TEXTS[:0], NUMBERS[:0]), **case)
-    case_of_rows: dict[str, Any] = {"dtype": "string", "given": {"wanted": wanted(TEXTS).reshape(-1)[:6]}}
+    case_of_rows: dict[str, Any] = {"dtype": "string", "given": {"wanted": lookup_keys(TEXTS).reshape(-1)[:6]}}
     yield net("HASHTABLE_FIND", "results without a shape, rows of a table", rows_found, **case_of_rows)
     odd = looking_up(np.array([b"\xff", b"a"], object), NUMBERS[:2])
     yield net("HASHTABLE_FIND", "text that is not UTF-8", odd, **case, refused="is not UTF-8")
-    yield net("HASHTABLE_FIND", "nothing has filled it", unfilled, **case, refused="before it is filled")
+    yield net("HASHTABLE_FIND", "nothing has filled it", empty_table, **case, refused="before it is filled")
 
 
-def wanted(keys: Array) -> Array:
+def lookup_keys(keys: Array) -> Array:
     """Every key, some of them twice, and one that is not there."""
     other = np.array([b"x"], object) if keys.dtype == object else np.array([5], np.int64)
     return np.concatenate([keys, other, keys[::-1], other])[:12].reshape(2, 3, 2)
@@ -61,8 +64,10 @@ def rows_found(model: Net) -> None:
         model.place(Spec((), "int64", value=np.array(0, np.int64))),
     ]
     model.graph.operator("HASHTABLE_FIND", [table(model, TEXTS, numbers).handle, *operands], [found])
-    model.graph.operator("GATHER", [model.place(constant(drawn(7, 3))), found], [rows], {"axis": 0})
-    model.output(model.call("FULLY_CONNECTED", [rows, constant(drawn(5, 3)), constant(drawn(5))], tensor(6, 5)))
+    model.graph.operator("GATHER", [model.place(constant(random_array(7, 3))), found], [rows], {"axis": 0})
+    model.output(
+        model.call("FULLY_CONNECTED", [rows, constant(random_array(5, 3)), constant(random_array(5))], tensor(6, 5))
+    )
 
 
 class Table:
@@ -137,7 +142,7 @@ def two(keys: Array, values: Array) -> Callable[[Net], None]:
     return draw
 
 
-def sized(keys: Array, values: Array) -> Callable[[Net], None]:
+def table_size(keys: Array, values: Array) -> Callable[[Net], None]:
     """Its size plus a graph input, so that there is something to run."""
 
     def draw(model: Net) -> None:
@@ -147,6 +152,6 @@ def sized(keys: Array, values: Array) -> Callable[[Net], None]:
     return draw
 
 
-def unfilled(model: Net) -> None:
+def empty_table(model: Net) -> None:
     empty = Table(model.graph, TEXTS, NUMBERS)
     model.output(empty.find(model, keys_of(model, TEXTS), default_of(model, NUMBERS)))

@@ -8,13 +8,15 @@ import numpy as np
 
 from conformance.builder import GraphBuilder, TensorRef
 from conformance.case import Case
-from conformance.models import Net, Spec, constant, drawn, net, tensor
+from conformance.models import Net, Spec, constant, net, random_array, tensor
 
 
 def cases() -> Iterator[Case]:
     for dtype in ("float32", "int32", "int64", "int8", "uint8", "int16"):
         yield net("READ_VARIABLE", f"{dtype}, a running sum", running_sum(dtype), dtype=dtype)
-        yield net("ASSIGN_VARIABLE", f"{dtype}, the last input is remembered", remembered(dtype), dtype=dtype, runs=4)
+        yield net(
+            "ASSIGN_VARIABLE", f"{dtype}, the last input is remembered", previous_input(dtype), dtype=dtype, runs=4
+        )
     reset = {"options": {"state": "reset"}}
     for dtype in ("float32", "int8"):
         yield net("READ_VARIABLE", f"{dtype}, every run anew", running_sum(dtype), dtype=dtype, **reset)
@@ -25,8 +27,8 @@ def cases() -> Iterator[Case]:
     yield net("READ_VARIABLE", "an image, only whose largest numbers are taken", largest_of_the_last, transposes=1)
     yield net("READ_VARIABLE", "before and after an assignment", before_and_after)
     yield net("ASSIGN_VARIABLE", "twice in a run, the last one stays", twice)
-    yield net("ASSIGN_VARIABLE", "a constant, which the next run finds", left_constant)
-    yield net("ASSIGN_VARIABLE", "before it is ever read", assigned_first)
+    yield net("ASSIGN_VARIABLE", "a constant, which the next run finds", constant_state)
+    yield net("ASSIGN_VARIABLE", "before it is ever read", assign_before_read)
     yield net("VAR_HANDLE", "two variables", two_variables)
     yield net("VAR_HANDLE", "one name in two containers", containers)
     yield net("ASSIGN_VARIABLE", "an image that nothing reads", never_read)
@@ -80,7 +82,7 @@ def running_sum(dtype: str) -> Callable[[Net], None]:
     @remembering
     def draw(model: Memory) -> None:
         x = tensor(3, 5, dtype=dtype)
-        state = model.variable(x, drawn(3, 5, dtype=dtype, seed="initial"))
+        state = model.variable(x, random_array(3, 5, dtype=dtype, seed="initial"))
         total = model.call("ADD", [model.read(state, x), x], x)
         state.assign(total)
         model.output(total)
@@ -88,12 +90,12 @@ def running_sum(dtype: str) -> Callable[[Net], None]:
     return draw
 
 
-def remembered(dtype: str) -> Callable[[Net], None]:
+def previous_input(dtype: str) -> Callable[[Net], None]:
     @remembering
     def draw(model: Memory) -> None:
         spec = tensor(2, 3, dtype=dtype)
         x = model.input(spec)
-        state = model.variable(spec, drawn(2, 3, dtype=dtype, seed="initial"))
+        state = model.variable(spec, random_array(2, 3, dtype=dtype, seed="initial"))
         value = model.read(state, spec)
         state.assign(x)
         model.output(value)
@@ -107,12 +109,12 @@ def image_between(dtype: str) -> Callable[[Net], None]:
     @remembering
     def draw(model: Memory) -> None:
         image = tensor(*IMAGE, dtype=dtype)
-        x = model.plumbed(image)
-        state = model.variable(image, drawn(*IMAGE, dtype=dtype, seed="initial"))
+        x = model.input_through_conv(image)
+        state = model.variable(image, random_array(*IMAGE, dtype=dtype, seed="initial"))
         value = model.read(state, image)
         total = model.call("ADD", [value, x], image)
         state.assign(total)
-        model.output(model.drained(total))
+        model.output(model.output_through_conv(total))
 
     return draw
 
@@ -121,8 +123,8 @@ def image_between(dtype: str) -> Callable[[Net], None]:
 def largest_of_the_last(model: Memory) -> None:
     """Build a state that takes the layout of the convolution that writes it, though none reads it."""
     image = tensor(*IMAGE)
-    x = model.plumbed(image)
-    state = model.variable(image, drawn(*IMAGE, seed="initial"))
+    x = model.input_through_conv(image)
+    state = model.variable(image, random_array(*IMAGE, seed="initial"))
     last = model.call("NEG", [model.read(state, image)], image)
     state.assign(x)
     model.output(model.call("REDUCE_MAX", [last, constant([1, 2])], tensor(IMAGE[0], IMAGE[-1]), keep_dims=False))
@@ -131,7 +133,7 @@ def largest_of_the_last(model: Memory) -> None:
 @remembering
 def never_read(model: Memory) -> None:
     image = tensor(*IMAGE)
-    x = model.plumbed(image)
+    x = model.input_through_conv(image)
     model.variable(image).assign(x)
     model.output(model.call("ABS", [x], image))
 
@@ -153,12 +155,12 @@ def before_and_after(model: Memory) -> None:
 
 
 @remembering
-def left_constant(model: Memory) -> None:
+def constant_state(model: Memory) -> None:
     spec = tensor(3, 5)
     x = model.input(spec)
-    state = model.variable(spec, drawn(3, 5, seed="initial"))
+    state = model.variable(spec, random_array(3, 5, seed="initial"))
     old = model.read(state, spec)
-    state.assign(model.graph.constant("left", drawn(3, 5, seed="left")))
+    state.assign(model.graph.constant("left", random_array(3, 5, seed="left")))
     model.output(model.call("ADD", [x, old], spec))
 
 
@@ -174,7 +176,7 @@ def twice(model: Memory) -> None:
 
 
 @remembering
-def assigned_first(model: Memory) -> None:
+def assign_before_read(model: Memory) -> None:
     spec = tensor(4)
     x = model.input(spec)
     state = model.variable(spec)

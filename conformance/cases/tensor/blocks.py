@@ -10,7 +10,7 @@ import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
 from conformance.copies import Copy, copy_refused
-from conformance.models import BOTH, Net, Placed, Spec, alone, constant, drawn, net, opsets, tensor, unary
+from conformance.models import BOTH, Net, Placed, Spec, constant, in_isolation, net, opsets, random_array, tensor, unary
 from onnx_tflite_plugin.source.model import Array
 
 DEPTH, SPACE = "DEPTH_TO_SPACE", "SPACE_TO_DEPTH"
@@ -25,7 +25,7 @@ def cases() -> Iterator[Case]:
     yield from to_space()
     yield from running()
     yield from open_sizes()
-    yield from refused()
+    yield from refusal_cases()
 
 
 # --- depth ------------------------------------------------------------------------------------
@@ -38,11 +38,11 @@ def shapes(op: str, size: int, shape: Sequence[int]) -> tuple[tuple[int, ...], t
     return (deep, wide) if op == DEPTH else (wide, deep)
 
 
-def regrouped(
-    op: str, name: str, x: Spec, size: int, shape: Sequence[int], place: Placed = alone, **case: Any
+def depth_space_case(
+    op: str, name: str, x: Spec, size: int, shape: Sequence[int], place: Placed = in_isolation, **case: Any
 ) -> Case:  # fmt: skip
     before, after = shapes(op, size, shape)
-    return unary(op, name, x.shaped(*before), x.shaped(*after), place, options={"block_size": size}, **case)
+    return unary(op, name, x.with_shape(*before), x.with_shape(*after), place, options={"block_size": size}, **case)
 
 
 def depth() -> Iterator[Case]:
@@ -51,22 +51,22 @@ def depth() -> Iterator[Case]:
         for dtype in ("float32", "int8", "uint8"):
             x = tensor(dtype=dtype)
             for place in BOTH:
-                yield regrouped(op, f"{dtype} by 2", x, 2, (2, 3, 5, 3), place, opsets=EVERY_OPSET)
-            yield regrouped(op, f"{dtype} by 3", x, 3, (1, 2, 5, 2), BOTH[1])
+                yield depth_space_case(op, f"{dtype} by 2", x, 2, (2, 3, 5, 3), place, opsets=EVERY_OPSET)
+            yield depth_space_case(op, f"{dtype} by 3", x, 3, (1, 2, 5, 2), BOTH[1])
         for dtype in ("int32", "int64"):
-            yield regrouped(op, dtype, tensor(dtype=dtype), 2, (2, 3, 5, 3), opsets=EVERY_OPSET)
-        yield regrouped(op, "by 1", tensor(), 1, (2, 3, 5, 3))
-        yield regrouped(op, "of one channel", tensor(), 2, (2, 3, 5, 1), BOTH[1])
-        yield regrouped(op, "of one pixel", tensor(), 2, (2, 1, 1, 3), BOTH[1])
+            yield depth_space_case(op, dtype, tensor(dtype=dtype), 2, (2, 3, 5, 3), opsets=EVERY_OPSET)
+        yield depth_space_case(op, "by 1", tensor(), 1, (2, 3, 5, 3))
+        yield depth_space_case(op, "of one channel", tensor(), 2, (2, 3, 5, 1), BOTH[1])
+        yield depth_space_case(op, "of one pixel", tensor(), 2, (2, 1, 1, 3), BOTH[1])
         before, after = shapes(op, 2, (2, 3, 5, 3))
         x = tensor(*before, dtype="int8")
         for place in BOTH:
             name = "int8 to other parameters, which the kernel ignores"
-            yield unary(op, name, x, x.scaled(2.0, 11).shaped(*after), place, options={"block_size": 2})
-        runs = [{"x0": drawn(n, *before[1:])} for n in (1, 3)]
+            yield unary(op, name, x, x.rescale(2.0, 11).with_shape(*after), place, options={"block_size": 2})
+        runs = [{"x0": random_array(n, *before[1:])} for n in (1, 3)]
         unknown = tensor(None, *before[1:])
         yield unary(
-            op, "an unknown batch", unknown, unknown.shaped(None, *after[1:]), options={"block_size": 2}, given=runs
+            op, "an unknown batch", unknown, unknown.with_shape(None, *after[1:]), options={"block_size": 2}, given=runs
         )
         large = shapes(op, 2, (1, 16, 16, 16))
         for dtype, transposes in (("float32", 2), ("int8", 5)):
@@ -76,7 +76,7 @@ def depth() -> Iterator[Case]:
                 op,
                 f"{dtype} of many pixels",
                 x,
-                x.shaped(*large[1]),
+                x.with_shape(*large[1]),
                 BOTH[1],
                 options={"block_size": 2},
                 transposes=transposes,
@@ -87,10 +87,10 @@ def one_after_another() -> Iterator[Case]:
     """There, an activation on the deep side, and back."""
 
     def draw(model: Net) -> None:
-        x = model.plumbed(tensor(2, 6, 4, 3))
+        x = model.input_through_conv(tensor(2, 6, 4, 3))
         deep = model.call(SPACE, [x], tensor(2, 3, 2, 12), block_size=2)
         kept = model.call("RELU", [deep], tensor(2, 3, 2, 12))
-        model.output(model.drained(model.call(DEPTH, [kept], tensor(2, 6, 4, 3), block_size=2)))
+        model.output(model.output_through_conv(model.call(DEPTH, [kept], tensor(2, 6, 4, 3), block_size=2)))
 
     yield net(SPACE, "with an activation before going back", draw, transposes=2)
 
@@ -103,14 +103,14 @@ def to_batch(
     x: Spec,
     block: Sequence[int],
     rows: Sequence[Sequence[int]],
-    place: Placed = alone,
+    place: Placed = in_isolation,
     kind: str = "int32",
     **case: Any,
 ) -> Case:
     n, *sizes, c = (size or 0 for size in x.shape)
     result = [(size + sum(row)) // step for size, step, row in zip(sizes, block, rows, strict=True)]
     settings = [constant(np.asarray(block, kind)), constant(np.asarray(rows, kind))]
-    y = replace(x, name="").shaped(n * int(np.prod(block)), *result, c)
+    y = replace(x, name="").with_shape(n * int(np.prod(block)), *result, c)
     return place(BATCH, name, [x, *settings], y, **{"dtype": x.dtype, **case})
 
 
@@ -122,8 +122,8 @@ def to_batches() -> Iterator[Case]:
         for place in BOTH:
             spare: dict[str, Any] = {"transposes": 3} if place is BOTH[1] else {}
             yield to_batch(f"{dtype} by 2x3", x, (2, 3), [[1, 2], [2, 0]], place, opsets=opsets(dtype), **only, **spare)
-        yield to_batch(f"{dtype} of rank 3", x.shaped(2, 5, 3), (3,), [[3, 1]], opsets=opsets(dtype), **only)
-        yield to_batch(f"{dtype} without padding", x.shaped(2, 4, 6, 3), (2, 3), NOWHERE, **only)
+        yield to_batch(f"{dtype} of rank 3", x.with_shape(2, 5, 3), (3,), [[3, 1]], opsets=opsets(dtype), **only)
+        yield to_batch(f"{dtype} without padding", x.with_shape(2, 4, 6, 3), (2, 3), NOWHERE, **only)
     for dtype in ("int32", "int64", "bool"):
         yield to_batch(dtype, tensor(2, 5, 7, 3, dtype=dtype), (2, 3), [[1, 2], [2, 0]])
     bare = tensor(2, 5, 7, 3, dtype="int16", scale=0)
@@ -131,11 +131,11 @@ def to_batches() -> Iterator[Case]:
     yield to_batch("rows only", tensor(2, 5, 7, 3), (3, 1), [[1, 0], [0, 0]], BOTH[1], transposes=3)
     yield to_batch("by 1 with padding", tensor(2, 5, 7, 3), (1, 1), [[1, 0], [0, 2]], BOTH[1], transposes=3)
     yield to_batch("one batch", tensor(1, 4, 6, 3), (2, 2), [[0, 0], [2, 0]], BOTH[1], transposes=3)
-    runs = [{"x0": drawn(n, 4, 6, 3)} for n in (1, 3)]
+    runs = [{"x0": random_array(n, 4, 6, 3)} for n in (1, 3)]
     settings = [constant([2, 3]), constant(NOWHERE)]
-    yield alone(BATCH, "an unknown batch", [tensor(None, 4, 6, 3), *settings], tensor(None, 2, 2, 3), given=runs)
-    tall = {"x0": drawn(2, 8, 6, 3)}
-    yield alone(
+    yield in_isolation(BATCH, "an unknown batch", [tensor(None, 4, 6, 3), *settings], tensor(None, 2, 2, 3), given=runs)
+    tall = {"x0": random_array(2, 8, 6, 3)}
+    yield in_isolation(
         BATCH, "an unknown height", [tensor(2, None, 6, 3), *settings], tensor(12, None, 2, 3), given=tall, sizes=(3, 9)
     )
     large = tensor(1, 32, 32, 16)
@@ -143,12 +143,12 @@ def to_batches() -> Iterator[Case]:
 
 
 def to_image(
-    name: str, x: Spec, block: Sequence[int], rows: Sequence[Sequence[int]], place: Placed = alone, **case: Any
+    name: str, x: Spec, block: Sequence[int], rows: Sequence[Sequence[int]], place: Placed = in_isolation, **case: Any
 ) -> Case:
     n, *sizes, c = (size or 0 for size in x.shape)
     result = [size * step - sum(row) for size, step, row in zip(sizes, block, rows, strict=True)]
     settings = [constant(list(block)), constant(np.asarray(rows, "int32"))]
-    y = replace(x, name="").shaped(n // int(np.prod(block)), *result, c)
+    y = replace(x, name="").with_shape(n // int(np.prod(block)), *result, c)
     return place(FLAT, name, [x, *settings], y, **{"dtype": x.dtype, **case})
 
 
@@ -159,15 +159,15 @@ def to_space() -> Iterator[Case]:
         for place in BOTH:
             spare: dict[str, Any] = {"transposes": 3} if place is BOTH[1] else {}
             yield to_image(f"{dtype} by 2x3", x, (2, 3), [[1, 3], [2, 0]], place, opsets=opsets(dtype), **spare)
-        yield to_image(f"{dtype} of rank 3", x.shaped(6, 5, 3), (3,), [[1, 4]], opsets=opsets(dtype))
+        yield to_image(f"{dtype} of rank 3", x.with_shape(6, 5, 3), (3,), [[1, 4]], opsets=opsets(dtype))
         yield to_image(f"{dtype} without crops", x, (2, 3), NOWHERE)
     for dtype in ("int32", "int64", "bool"):
         yield to_image(dtype, tensor(12, 5, 3, 7, dtype=dtype), (2, 3), [[1, 3], [2, 0]])
     yield to_image("columns only", tensor(6, 5, 3, 7), (1, 3), [[0, 0], [0, 4]], BOTH[1], transposes=3)
     yield to_image("back to one batch", tensor(4, 5, 3, 7), (2, 2), [[0, 0], [1, 0]], BOTH[1], transposes=3)
-    runs = [{"x0": drawn(n, 5, 3, 7)} for n in (6, 12)]
+    runs = [{"x0": random_array(n, 5, 3, 7)} for n in (6, 12)]
     settings = [constant([2, 3]), constant([[1, 3], [2, 0]])]
-    yield alone(
+    yield in_isolation(
         FLAT, "an unknown batch", [tensor(None, 5, 3, 7), *settings], tensor(None, 6, 7, 7), given=runs, sizes=(18, 24)
     )
 
@@ -180,15 +180,17 @@ def running() -> Iterator[Case]:
         for keys in (("block",), ("rows",), ("block", "rows")):
             name = f"{' and '.join(keys)} known at runtime"
             for dtype in ("float32", "int8", "uint8", "int16"):
-                yield asked(op, f"{dtype}, {name}", tensor(*shape, dtype=dtype), settings, keys)
-            yield asked(op, f"{name}, between convolutions", tensor(*shape), settings, keys, BOTH[1])
-            yield asked(op, f"{name}, rank 3", tensor(shape[0] * 3, 5, 7), line, keys)
+                yield runtime_setting_case(op, f"{dtype}, {name}", tensor(*shape, dtype=dtype), settings, keys)
+            yield runtime_setting_case(op, f"{name}, between convolutions", tensor(*shape), settings, keys, BOTH[1])
+            yield runtime_setting_case(op, f"{name}, rank 3", tensor(shape[0] * 3, 5, 7), line, keys)
         for dtype in ("int32", "int64", "bool"):
-            yield asked(op, f"{dtype}, both known at runtime", tensor(*shape, dtype=dtype), settings, ("block", "rows"))
+            yield runtime_setting_case(
+                op, f"{dtype}, both known at runtime", tensor(*shape, dtype=dtype), settings, ("block", "rows")
+            )
 
 
-def asked(
-    op: str, name: str, x: Spec, settings: dict[str, Array], keys: Sequence[str], place: Placed = alone
+def runtime_setting_case(
+    op: str, name: str, x: Spec, settings: dict[str, Array], keys: Sequence[str], place: Placed = in_isolation
 ) -> Case:  # fmt: skip
     """``keys``: which operands are graph inputs."""
     operands = [
@@ -201,14 +203,14 @@ def asked(
         shape = (n * int(block.prod()), *((sizes + rows.sum(axis=1)) // block), c)
     else:
         shape = (n // int(block.prod()), *(sizes * block - rows.sum(axis=1)), c)
-    y = replace(x, name="").shaped(*(int(size) for size in shape))
+    y = replace(x, name="").with_shape(*(int(size) for size in shape))
     given = {key: settings[key] for key in keys}
     return place(op, name, [x, *operands], y, dtype=x.dtype, given=given, transposes=None)
 
 
 def open_sizes() -> Iterator[Case]:
     """No size but the channels is known."""
-    runs = [{"x0": drawn(*shape, 8)} for shape in ((1, 6, 4), (3, 4, 6))]
+    runs = [{"x0": random_array(*shape, 8)} for shape in ((1, 6, 4), (3, 4, 6))]
     for op in (DEPTH, SPACE):
         for target in ("onnxruntime", "generic"):
             x, y = tensor(None, None, None, 8), tensor(None, None, None, 2 if op == DEPTH else 32)
@@ -216,23 +218,29 @@ def open_sizes() -> Iterator[Case]:
             yield unary(op, name, x, y, options={"block_size": 2}, given=runs, targets=(target,), sizes=())
     block, rows = constant([2, 3]), constant([[1, 1], [0, 3]])
     for op, images in ((BATCH, ((1, 6, 6), (2, 2, 3))), (FLAT, ((6, 2, 2), (12, 3, 4)))):
-        runs = [{"x0": drawn(*shape, 5)} for shape in images]
+        runs = [{"x0": random_array(*shape, 5)} for shape in images]
         operands, y = [tensor(None, None, None, 5), block, rows], tensor(None, None, None, 5)
-        yield alone(op, "nothing known but the channels", operands, y, given=runs, sizes=())
+        yield in_isolation(op, "nothing known but the channels", operands, y, given=runs, sizes=())
 
 
-def refused() -> Iterator[Case]:
+def refusal_cases() -> Iterator[Case]:
     """Yield models that a kernel rejects, and operands that are not constant."""
     settings = [constant([2, 2]), constant(NOWHERE)]
     x = tensor(1, 4, 6, 3, dtype="int8")
-    yield alone(
-        BATCH, "int8 to another scale", [x, *settings], x.scaled(2.0).shaped(4, 2, 3, 3), kernel_refuses="params.scale"
+    yield in_isolation(
+        BATCH,
+        "int8 to another scale",
+        [x, *settings],
+        x.rescale(2.0).with_shape(4, 2, 3, 3),
+        kernel_refuses="params.scale",
     )
     refuses = "kInputMaxDimensionNum"
-    yield alone(BATCH, "rank 5", [tensor(1, 4, 6, 2, 3), *settings], tensor(4, 2, 3, 2, 3), kernel_refuses=refuses)
+    yield in_isolation(
+        BATCH, "rank 5", [tensor(1, 4, 6, 2, 3), *settings], tensor(4, 2, 3, 2, 3), kernel_refuses=refuses
+    )
     for op in (DEPTH, SPACE):
         deep, wide = shapes(op, 2, (2, 3, 5, 3))
         x = tensor(*deep, dtype="int16")
-        yield unary(op, "int16", x, x.shaped(*wide), options={"block_size": 2}, kernel_refuses="data_type ==")
+        yield unary(op, "int16", x, x.with_shape(*wide), options={"block_size": 2}, kernel_refuses="data_type ==")
     plane = constant([[1, 0], [0, 1]])
     yield from copy_refused(FLAT, Copy([(2, 9, 13, 3)], [constant([2, 2]), plane], before=(8, 5, 7, 3)))

@@ -7,41 +7,41 @@ from dataclasses import replace
 from typing import Any
 
 from conformance.case import Case
-from conformance.models import Spec, alone, drawn, opsets, tensor, unary
+from conformance.models import Spec, in_isolation, opsets, random_array, tensor, unary
 
 DIAG, SET = "MATRIX_DIAG", "MATRIX_SET_DIAG"
 
 
 def cases() -> Iterator[Case]:
-    yield from made()
-    yield from replaced()
+    yield from diag_cases()
+    yield from set_diag_cases()
 
 
-def made() -> Iterator[Case]:
+def diag_cases() -> Iterator[Case]:
     for dtype in ("float32", "int8", "uint8", "int16", "int32", "int64"):
         for shape in ((5,), (3, 5), (2, 3, 5), (3, 1)):
             x = tensor(*shape, dtype=dtype)
             every = opsets(dtype) if len(shape) == 2 else (None,)
-            yield unary(DIAG, f"{dtype} {list(shape)}", x, x.shaped(*shape, shape[-1]), opsets=every)
+            yield unary(DIAG, f"{dtype} {list(shape)}", x, x.with_shape(*shape, shape[-1]), opsets=every)
     for dtype in ("int8", "uint8", "int16"):
         x = tensor(3, 5, dtype=dtype, scale=0)
-        yield unary(DIAG, f"{dtype} without scale", x, x.shaped(3, 5, 5))
+        yield unary(DIAG, f"{dtype} without scale", x, x.with_shape(3, 5, 5))
     x = tensor(3, 5, dtype="int8")
-    y = x.scaled(2.0, 11).shaped(3, 5, 5)
+    y = x.rescale(2.0, 11).with_shape(3, 5, 5)
     yield unary(DIAG, "int8 to other parameters, which the kernel ignores", x, y)
     yield unary(DIAG, "no rows", tensor(0, 3), tensor(0, 3, 3))
     yield unary(DIAG, "a diagonal of none", tensor(3, 0), tensor(3, 0, 0))
-    sizes = [{"x0": drawn(n, 5)} for n in (3, 1)]
+    sizes = [{"x0": random_array(n, 5)} for n in (3, 1)]
     yield unary(DIAG, "an unknown batch", tensor(None, 5), tensor(None, 5, 5), given=sizes)
-    sizes = [{"x0": drawn(2, n)} for n in (3, 7)]
+    sizes = [{"x0": random_array(2, n)} for n in (3, 7)]
     yield unary(DIAG, "an unknown diagonal", tensor(2, None), tensor(2, None, None), given=sizes)
 
 
 def with_diagonal(name: str, x: Spec, diagonal: Sequence[int | None], **case: Any) -> Case:
-    return alone(SET, name, [x, replace(x, name="").shaped(*diagonal)], replace(x, name=""), **case)
+    return in_isolation(SET, name, [x, replace(x, name="").with_shape(*diagonal)], replace(x, name=""), **case)
 
 
-def replaced() -> Iterator[Case]:
+def set_diag_cases() -> Iterator[Case]:
     for dtype in ("float32", "int8", "uint8", "int16", "int32", "int64"):
         for shape in ((5, 5), (3, 5), (5, 3), (2, 3, 5), (3, 2, 7, 5), (5, 1), (1, 5)):
             *batch, rows, columns = shape
@@ -51,10 +51,10 @@ def replaced() -> Iterator[Case]:
     for dtype in ("int8", "int16"):
         yield with_diagonal(f"{dtype} without scale", tensor(3, 5, dtype=dtype, scale=0), (3,))
     x = tensor(3, 5, dtype="int8")
-    operands = [x, x.scaled(3.0, 7).shaped(3)]
-    yield alone(SET, "int8 of other parameters, which the kernel ignores", operands, x.scaled(2.0, 11))
+    operands = [x, x.rescale(3.0, 7).with_shape(3)]
+    yield in_isolation(SET, "int8 of other parameters, which the kernel ignores", operands, x.rescale(2.0, 11))
     yield with_diagonal("no rows", tensor(2, 0, 3), (2, 0))
-    sizes = [{"x0": drawn(n, 3, 5), "x1": drawn(n, 3)} for n in (2, 1)]
+    sizes = [{"x0": random_array(n, 3, 5), "x1": random_array(n, 3)} for n in (2, 1)]
     yield with_diagonal("an unknown batch", tensor(None, 3, 5), (None, 3), given=sizes)
     opened: dict[str, tuple[int | None, ...]] = {
         "height": (None, 5),
@@ -65,7 +65,7 @@ def replaced() -> Iterator[Case]:
         batch = [size or 1 for size in dims[:-2]]
         given = [(n, m) for n, m in ((3, 5), (7, 5), (5, 5), (5, 3), (5, 7))]
         given = [(n, m) for n, m in given if (dims[-2] or n, dims[-1] or m) == (n, m)]
-        runs = [{"x0": drawn(*batch, n, m), "x1": drawn(*batch, min(n, m))} for n, m in given]
+        runs = [{"x0": random_array(*batch, n, m), "x1": random_array(*batch, min(n, m))} for n, m in given]
         operands = [tensor(*dims), tensor(*batch, None)]
         # At other sizes the kernel does not look whether the two fit.
-        yield alone(SET, f"an unknown {name}", operands, tensor(*dims), given=runs, runs=len(runs), sizes=())
+        yield in_isolation(SET, f"an unknown {name}", operands, tensor(*dims), given=runs, runs=len(runs), sizes=())

@@ -12,12 +12,12 @@ from conformance.models import (
     Net,
     Placed,
     Spec,
-    alone,
     between_convolutions,
     constant,
-    drawn,
+    in_isolation,
     int32s,
     net,
+    random_array,
     tensor,
     unary,
 )
@@ -27,7 +27,7 @@ SIZES = ("int32", "int64")
 
 
 def cases() -> Iterator[Case]:
-    yield from filled()
+    yield from fill_cases()
     yield from zeros()
     yield from sequences()
     yield from one_hot()
@@ -36,7 +36,7 @@ def cases() -> Iterator[Case]:
 # --- FILL -------------------------------------------------------------------------------------
 
 
-def filled() -> Iterator[Case]:
+def fill_cases() -> Iterator[Case]:
     numbers = {
         **dict.fromkeys(("float32", "float16", "bfloat16"), -2.5),
         **dict.fromkeys(("int8", "int16", "int32", "int64"), -7),
@@ -61,31 +61,31 @@ def filled() -> Iterator[Case]:
         yield fill(f"to {list(shape)}", shape, tensor(), tensor(*shape))
     for dtype in ("int8", "uint8", "int16"):
         x = tensor(dtype=dtype)
-        yield fill(f"{dtype} of a scale", [2, 3], x, x.shaped(2, 3), given={"x0": np.array(100, dtype)})
+        yield fill(f"{dtype} of a scale", [2, 3], x, x.with_shape(2, 3), given={"x0": np.array(100, dtype)})
         yield fill(f"{dtype} of a scale, known", IMAGE, constant(np.array(9, dtype), scale=0.3), tensor(
             *IMAGE, dtype=dtype, scale=0.3, zero_point=0
         ))  # fmt: skip
     for dtype in SIZES:
         sizes = tensor(3, dtype=dtype, name="sizes")
         given = {"sizes": np.array([2, 1, 3], dtype)}
-        yield alone(
+        yield in_isolation(
             "FILL", f"sizes known at runtime, {dtype}", [sizes, tensor()], tensor(None, None, None), given=given
         )
     yield between_convolutions("FILL", "float32", [constant(list(IMAGE)), tensor()], tensor(*IMAGE), transposes=1)
     yield between_convolutions("FILL", "all known", [constant(list(IMAGE)), constant(0.5)], tensor(*IMAGE))
 
     def like(model: Net) -> None:
-        image = model.plumbed(tensor(*IMAGE))
+        image = model.input_through_conv(tensor(*IMAGE))
         sizes = model.call("SHAPE", [image], tensor(4, dtype="int32"), out_type="INT32")
         ones = model.call("FILL", [sizes, constant(1.5)], tensor(*IMAGE))
-        model.output(model.drained(model.call("ADD", [image, ones], tensor(*IMAGE))))
+        model.output(model.output_through_conv(model.call("ADD", [image, ones], tensor(*IMAGE))))
 
     yield net("FILL", "as large as an image between convolutions", like, transposes=2)
 
 
 def fill(name: str, shape: Sequence[int], x: Spec, y: Spec, **case: Any) -> Case:
     sizes = constant(np.asarray(shape, np.int32))
-    return alone("FILL", name, [sizes, x], y, **{"dtype": x.dtype, **case})
+    return in_isolation("FILL", name, [sizes, x], y, **{"dtype": x.dtype, **case})
 
 
 # --- ZEROS_LIKE -------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ def zeros() -> Iterator[Case]:
     edges = {"x0": np.array([np.nan, np.inf, -np.inf, -0.0, 1], np.float32)}
     yield unary("ZEROS_LIKE", "of no numbers", tensor(5), given=edges)
     yield unary("ZEROS_LIKE", "float32", tensor(*IMAGE), place=between_convolutions)
-    given = [{"x0": drawn(n, 3)} for n in (1, 5)]
+    given = [{"x0": random_array(n, 3)} for n in (1, 5)]
     yield unary("ZEROS_LIKE", "unknown batch", tensor(None, 3), given=given, runs=2)
     yield unary("ZEROS_LIKE", "int8", tensor(3, dtype="int8"), kernel_refuses="ZerosLike only currently supports")
 
@@ -113,13 +113,13 @@ def sequences() -> Iterator[Case]:
     """Numbers known, or known at runtime; a float is the sum of those before it, rounded each time."""
     for dtype in ("float32", "int32", "int64"):
         for numbers in SEQUENCES:
-            yield counted(f"{dtype} {list(numbers)}", numbers, dtype)
-            yield counted(f"{dtype} {list(numbers)}, known", numbers, dtype, fixed=True)
-        yield counted(f"{dtype} every opset", (3, 20, 5), dtype, opsets=EVERY_OPSET)
+            yield range_case(f"{dtype} {list(numbers)}", numbers, dtype)
+            yield range_case(f"{dtype} {list(numbers)}, known", numbers, dtype, fixed=True)
+        yield range_case(f"{dtype} every opset", (3, 20, 5), dtype, opsets=EVERY_OPSET)
     for fractions in ((0.0, 1.0, 0.1), (-0.3, 100.0, 0.007), (1.0, -2.0, -0.3), (0.0, 1e-3, 1.0), (0.0, 0.3, 0.1)):
-        yield counted(f"float32 {list(fractions)}", fractions, "float32")
-        yield counted(f"float32 {list(fractions)}, known", fractions, "float32", fixed=True)
-    yield counted("int32 that goes the other way", (0, 7, -1), "int32", kernel_refuses="limit")
+        yield range_case(f"float32 {list(fractions)}", fractions, "float32")
+        yield range_case(f"float32 {list(fractions)}, known", fractions, "float32", fixed=True)
+    yield range_case("int32 that goes the other way", (0, 7, -1), "int32", kernel_refuses="limit")
 
     def positions(model: Net) -> None:
         x = model.input(tensor(None, 3))
@@ -127,16 +127,16 @@ def sequences() -> Iterator[Case]:
         rows = model.call("GATHER", [sizes, constant(0)], tensor(dtype="int32"), axis=0)
         model.output(model.call("RANGE", [constant(0), rows, constant(1)], tensor(None, dtype="int32")))
 
-    given = [{"x0": drawn(n, 3)} for n in (1, 5)]
+    given = [{"x0": random_array(n, 3)} for n in (1, 5)]
     yield net("RANGE", "as long as a batch", positions, given=given, runs=2, dtype="int32")
 
 
-def counted(name: str, numbers: Sequence[float], dtype: str, fixed: bool = False, **case: Any) -> Case:
+def range_case(name: str, numbers: Sequence[float], dtype: str, fixed: bool = False, **case: Any) -> Case:
     values = dict(zip(("start", "limit", "delta"), (np.array(number, dtype) for number in numbers), strict=True))
     operands = [constant(value) if fixed else tensor(dtype=dtype, name=key) for key, value in values.items()]
     if numbers[0] == numbers[1]:  # LiteRT's Python interface cannot hand out what is empty
         case["reference"] = lambda arrays: [np.zeros(0, dtype)]
-    return alone(
+    return in_isolation(
         "RANGE",
         name,
         operands,
@@ -184,7 +184,7 @@ def hot(
     fixed: bool = True,
     at_run_time: bool = False,
     scale: float | None = 0,
-    place: Placed = alone,
+    place: Placed = in_isolation,
     **case: Any,
 ) -> Case:
     at = axis % (len(shape) + 1)
@@ -195,7 +195,7 @@ def hot(
         on, off = (constant(value, scale=scale or None, zero_point=point or 0) for value in values)
     else:
         on, off = (tensor(dtype=dtype, scale=scale, zero_point=point, name=text) for text in ("on", "off"))
-    given = {"x0": drawn(*shape, dtype=index, low=-2, high=4), **case.pop("given", {})}
+    given = {"x0": random_array(*shape, dtype=index, low=-2, high=4), **case.pop("given", {})}
     if not fixed:
         given |= {"on": values[0], "off": values[1]}
     if at_run_time:

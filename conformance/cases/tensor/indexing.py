@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import BOTH, Net, Placed, Spec, alone, constant, drawn, net, opsets, tensor
-from conformance.weights import blocked, folded, scales, weight
+from conformance.models import BOTH, Net, Placed, Spec, constant, in_isolation, net, opsets, random_array, tensor
+from conformance.weights import block_weights, fold_weights, scales, weight
 from onnx_tflite_plugin.verify import Tolerance
 
 IMAGE = (2, 5, 7, 3)
@@ -26,22 +26,22 @@ def cases() -> Iterator[Case]:
     yield from along_axes()
     yield from dtypes()
     yield from batches()
-    yield from dropped()
+    yield from scalar_index_cases()
     yield from corners()
-    yield from gathered()
+    yield from gather_nd_cases()
     yield from nonzero()
     yield from tables()
     yield from tables_in_blocks()
     yield from tables_refused()
 
 
-def picked(
+def gather_case(
     name: str,
     x: Spec,
     shape: Sequence[int],
     axis: int,
     shared: int = 0,
-    place: Placed = alone,
+    place: Placed = in_isolation,
     kind: str = "int32",
     fixed: bool = True,
     **case: Any,
@@ -49,9 +49,9 @@ def picked(
     """``shape`` is that of the indices, which are drawn: a constant where ``fixed``, else known at runtime."""
     size, at = x.shape[axis] or 1, axis % len(x.shape)
     first = shared % (len(shape) + 1) if shared >= 0 else shared + len(shape)
-    numbers = drawn(*shape, dtype="int32", seed=name, low=0, high=size - 1).astype(kind)
+    numbers = random_array(*shape, dtype="int32", seed=name, low=0, high=size - 1).astype(kind)
     indices = constant(numbers) if fixed else tensor(*shape, dtype=kind, scale=0, name="places")
-    y = replace(x, value=None, name="").shaped(*x.shape[:at], *shape[first:], *x.shape[at + 1 :])
+    y = replace(x, value=None, name="").with_shape(*x.shape[:at], *shape[first:], *x.shape[at + 1 :])
     given = {} if fixed else {"given": {"places": numbers}}
     options = {"axis": axis, "batch_dims": shared}
     return place("GATHER", name, [x, indices], y, options=options, **{"dtype": x.dtype, **given, **case})
@@ -61,40 +61,42 @@ def along_axes() -> Iterator[Case]:
     for axis in AXES:
         for fixed in (True, False):
             text = "" if fixed else ", known at runtime"
-            yield picked(f"four along axis {axis}{text}", tensor(*IMAGE), (4,), axis, place=BOTH[1], fixed=fixed)
+            yield gather_case(f"four along axis {axis}{text}", tensor(*IMAGE), (4,), axis, place=BOTH[1], fixed=fixed)
         for shape in ((), (2, 3), (2, 1, 3)):
-            yield picked(f"{shape} along axis {axis}", tensor(*IMAGE), shape, axis)
+            yield gather_case(f"{shape} along axis {axis}", tensor(*IMAGE), shape, axis)
     for shape in ((), (2, 3)):
-        yield picked(f"{shape} along the channels between convolutions", tensor(*IMAGE), shape, 3, place=BOTH[1])
-        yield picked(f"{shape}, known at runtime", tensor(*IMAGE), shape, 1, fixed=False)
-    yield picked("as many as there are", tensor(*IMAGE), (3,), 3, place=BOTH[1])
+        yield gather_case(f"{shape} along the channels between convolutions", tensor(*IMAGE), shape, 3, place=BOTH[1])
+        yield gather_case(f"{shape}, known at runtime", tensor(*IMAGE), shape, 1, fixed=False)
+    yield gather_case("as many as there are", tensor(*IMAGE), (3,), 3, place=BOTH[1])
     for axis in (1, 3):
-        yield picked(f"all axes of one size, along axis {axis}", tensor(3, 3, 3, 3), (3,), axis, place=BOTH[1])
-    yield picked("many pixels, channels first for speed", tensor(1, 32, 32, 16), (16,), 3, place=BOTH[1])
+        yield gather_case(f"all axes of one size, along axis {axis}", tensor(3, 3, 3, 3), (3,), axis, place=BOTH[1])
+    yield gather_case("many pixels, channels first for speed", tensor(1, 32, 32, 16), (16,), 3, place=BOTH[1])
 
 
 def dtypes() -> Iterator[Case]:
     for dtype in REAL:
         x = tensor(*IMAGE, dtype=dtype)
         for place in BOTH:
-            yield picked(dtype, x, (4,), 2, place=place, opsets=opsets(dtype))
-        yield picked(f"{dtype} from a table", replace(x, value=drawn(*IMAGE, dtype=dtype)), (2, 4), 0, fixed=False)
+            yield gather_case(dtype, x, (4,), 2, place=place, opsets=opsets(dtype))
+        yield gather_case(
+            f"{dtype} from a table", replace(x, value=random_array(*IMAGE, dtype=dtype)), (2, 4), 0, fixed=False
+        )
     for dtype in ("int32", "int64", "bool", "float16"):
-        yield picked(dtype, tensor(5, 3, dtype=dtype), (4,), 0)
+        yield gather_case(dtype, tensor(5, 3, dtype=dtype), (4,), 0)
     for kind in ("int16", "int64"):
         for fixed in (True, False):
             text = "constant" if fixed else "running"
-            yield picked(f"{kind} {text} indices", tensor(*IMAGE), (4,), 1, place=BOTH[1], kind=kind, fixed=fixed)
-            yield picked(f"{kind} {text} indices of batches", tensor(*IMAGE), (2, 4), 1, 1, kind=kind, fixed=fixed)
+            yield gather_case(f"{kind} {text} indices", tensor(*IMAGE), (4,), 1, place=BOTH[1], kind=kind, fixed=fixed)
+            yield gather_case(f"{kind} {text} indices of batches", tensor(*IMAGE), (2, 4), 1, 1, kind=kind, fixed=fixed)
     rows = {"places": np.array([1, 6, 0, 6], np.int32)}
     yield net(
         "GATHER", "int4 from a table", from_narrow_table, dtype="int4", opsets=(None, 26), given=rows, **READ_BACK
     )
     texts = np.array([b"", b"a", b"bc", b"d", b"efg"], object)
     operands, z = [tensor(5, dtype="string"), constant([3, 1])], tensor(2, dtype="string")
-    yield alone("GATHER", "text", operands, z, options={"axis": 0}, given={"x0": texts})
+    yield in_isolation("GATHER", "text", operands, z, options={"axis": 0}, given={"x0": texts})
     x = tensor(*IMAGE, dtype="int8")
-    y = x.scaled(2, 17).shaped(2, 2, 7, 3)
+    y = x.rescale(2, 17).with_shape(2, 2, 7, 3)
     for place in BOTH:
         yield place(
             "GATHER",
@@ -106,7 +108,7 @@ def dtypes() -> Iterator[Case]:
 
 
 def from_narrow_table(model: Net) -> None:
-    table = constant(drawn(7, 6, dtype="int4"), None, 0.2, 1)
+    table = constant(random_array(7, 6, dtype="int4"), None, 0.2, 1)
     row = Spec((4, 6), "int4", 0.2, 1)
     rows = model.call("GATHER", [table, tensor(4, dtype="int32", name="places")], row, axis=0)
     model.output(model.call("DEQUANTIZE", [rows], tensor(4, 6)))
@@ -117,29 +119,31 @@ def batches() -> Iterator[Case]:
     x = tensor(*IMAGE)
     for axis in (1, 2, 3, -1):
         for shape in ((2,), (2, 4), (2, 4, 3)):
-            yield picked(f"one batch axis, {shape} along axis {axis}", x, shape, axis, 1)
+            yield gather_case(f"one batch axis, {shape} along axis {axis}", x, shape, axis, 1)
     for axis in (2, 3):
-        yield picked(f"two batch axes along axis {axis}", x, (2, 5, 4), axis, 2)
-    yield picked("three batch axes", x, (2, 5, 7, 2), 3, 3)
-    yield picked("batch axes counted from the indices' last", x, (2, 5, 4), 2, -1)
+        yield gather_case(f"two batch axes along axis {axis}", x, (2, 5, 4), axis, 2)
+    yield gather_case("three batch axes", x, (2, 5, 7, 2), 3, 3)
+    yield gather_case("batch axes counted from the indices' last", x, (2, 5, 4), 2, -1)
     for fixed in (True, False):
         for axis in (1, 3):
             name = f"one batch axis, {'constant' if fixed else 'running'} indices along axis {axis}"
-            yield picked(name, x, (2, 4), axis, 1, BOTH[1], fixed=fixed, transposes=4)
+            yield gather_case(name, x, (2, 4), axis, 1, BOTH[1], fixed=fixed, transposes=4)
     for dtype in ("int8", "uint8", "int16", "int32", "bool"):
-        yield picked(f"{dtype} of one batch axis", tensor(*IMAGE, dtype=dtype), (2, 4), 2, 1, opsets=opsets(dtype))
+        yield gather_case(f"{dtype} of one batch axis", tensor(*IMAGE, dtype=dtype), (2, 4), 2, 1, opsets=opsets(dtype))
 
 
-def dropped() -> Iterator[Case]:
+def scalar_index_cases() -> Iterator[Case]:
     """One index takes an axis away; the others keep the order they have between convolutions."""
 
     def draw(axis: int, dtype: str) -> Callable[[Net], None]:
         def row(model: Net) -> None:
             x = tensor(*IMAGE, dtype=dtype)
             rest = (*IMAGE[:axis], *IMAGE[axis + 1 :])
-            part = model.call("GATHER", [model.plumbed(x), constant(1)], x.shaped(*rest), axis=axis)
+            part = model.call("GATHER", [model.input_through_conv(x), constant(1)], x.with_shape(*rest), axis=axis)
             shape = (*rest[:axis], 1, *rest[axis:])
-            model.output(model.drained(model.call("EXPAND_DIMS", [part, constant(axis)], x.shaped(*shape))))
+            model.output(
+                model.output_through_conv(model.call("EXPAND_DIMS", [part, constant(axis)], x.with_shape(*shape)))
+            )
 
         return row
 
@@ -155,25 +159,27 @@ def dropped() -> Iterator[Case]:
 
 
 def corners() -> Iterator[Case]:
-    yield picked("one of rank 1", tensor(5), (), 0)
-    yield picked("rank 6", tensor(2, 3, 2, 2, 3, 2), (4,), 4)
-    yield picked("nothing", tensor(5, 3), (0,), 0)
-    runs = [{"x0": drawn(n, 5, 3)} for n in (1, 4)]
+    yield gather_case("one of rank 1", tensor(5), (), 0)
+    yield gather_case("rank 6", tensor(2, 3, 2, 2, 3, 2), (4,), 4)
+    yield gather_case("nothing", tensor(5, 3), (0,), 0)
+    runs = [{"x0": random_array(n, 5, 3)} for n in (1, 4)]
     unknown = tensor(None, 5, 3)
-    yield alone(
+    yield in_isolation(
         "GATHER",
         "an unknown batch",
         [unknown, constant([4, 0, 2])],
-        unknown.shaped(None, 3, 3),
+        unknown.with_shape(None, 3, 3),
         options={"axis": 1},
         given=runs,
     )
     options = {"axis": 1, "batch_dims": 1}
-    runs = [{"x0": drawn(n, 5, 3), "places": drawn(n, 2, dtype="int32", low=0, high=4)} for n in (1, 4)]
+    runs = [{"x0": random_array(n, 5, 3), "places": random_array(n, 2, dtype="int32", low=0, high=4)} for n in (1, 4)]
     places = tensor(None, 2, dtype="int32", name="places")
-    yield alone("GATHER", "unknown batches", [unknown, places], unknown.shaped(None, 2, 3), options=options, given=runs)
+    yield in_isolation(
+        "GATHER", "unknown batches", [unknown, places], unknown.with_shape(None, 2, 3), options=options, given=runs
+    )
     refuses = "indices_has_only_positive_elements"
-    yield alone(
+    yield in_isolation(
         "GATHER",
         "a negative index",
         [tensor(5, 3), constant([-1])],
@@ -193,20 +199,20 @@ def gather_nd(
     dtype: str = "float32",
     kind: str = "int32",
     fixed: bool = True,
-    place: Placed = alone,
+    place: Placed = in_isolation,
     **case: Any,
 ) -> Case:
     """``rows`` places of the first ``depth`` axes of an image: a constant where ``fixed``, else known at runtime."""
     x = tensor(*IMAGE, dtype=dtype)
-    each = [drawn(*rows, 1, dtype="int32", seed=f"{axis}", low=0, high=IMAGE[axis] - 1) for axis in range(depth)]
+    each = [random_array(*rows, 1, dtype="int32", seed=f"{axis}", low=0, high=IMAGE[axis] - 1) for axis in range(depth)]
     numbers = np.concatenate(each, axis=-1).astype(kind)
     places = constant(numbers) if fixed else tensor(*numbers.shape, dtype=kind, scale=0, name="places")
-    y = replace(x, name="").shaped(*rows, *IMAGE[depth:])
+    y = replace(x, name="").with_shape(*rows, *IMAGE[depth:])
     given = {} if fixed else {"given": {"places": numbers}}
     return place("GATHER_ND", name, [x, places], y, **{"dtype": dtype, **given, **case})
 
 
-def gathered() -> Iterator[Case]:
+def gather_nd_cases() -> Iterator[Case]:
     for depth in (1, 2, 3, 4):
         yield gather_nd(f"the first {depth} axes", (11,), depth, opsets=EVERY_OPSET)
         yield gather_nd(f"places of rank 3, {depth} axes", (3, 2), depth)
@@ -225,16 +231,16 @@ def gathered() -> Iterator[Case]:
 def nonzero() -> Iterator[Case]:
     for dtype in ("bool", "float32", "int32", "int64", "uint32", "int8", "uint8"):
         for shape in ((13,), (5, 7), (2, 5, 7, 3)):
-            array = drawn(*shape, dtype="int32", seed="held", low=0, high=2).astype(dtype)
+            array = random_array(*shape, dtype="int32", seed="held", low=0, high=2).astype(dtype)
             x = tensor(*shape, dtype=dtype, scale=0, name="held")
             y = tensor(None, len(shape), dtype="int64")
             every = EVERY_OPSET if shape == (5, 7) and dtype == "float32" else (None,)
-            yield alone(
+            yield in_isolation(
                 "WHERE", f"{dtype} of rank {len(shape)}", [x], y, dtype=dtype, given={"held": array}, opsets=every
             )
     x, none = tensor(5, 7, dtype="bool", name="held"), np.zeros((5, 7), bool)
     y, refuses = tensor(None, 2, dtype="int64"), "Invalid tensor size"
-    yield alone("WHERE", "nowhere", [x], y, dtype="bool", given={"held": none}, kernel_refuses=refuses)
+    yield in_isolation("WHERE", "nowhere", [x], y, dtype="bool", given={"held": none}, kernel_refuses=refuses)
 
 
 DENSE, LOOKUP = "FULLY_CONNECTED", "EMBEDDING_LOOKUP"
@@ -246,26 +252,26 @@ DENSE, LOOKUP = "FULLY_CONNECTED", "EMBEDDING_LOOKUP"
 PLACES = {"ids": np.array([6, 1, 0, 1, 2], np.int32)}
 
 
-def looked_up(name: str, table: Spec, wide: str = "", **case: Any) -> Case:
+def embedding_case(name: str, table: Spec, wide: str = "", **case: Any) -> Case:
     """Five rows of a table of seven, as it is or dequantized (``wide``)."""
-    y = replace(table, value=None).shaped(5, *table.shape[1:])
+    y = replace(table, value=None).with_shape(5, *table.shape[1:])
     places = tensor(5, dtype="int32", scale=0, name="ids")
     operands = [places, table]
-    return alone(
+    return in_isolation(
         LOOKUP, name, operands, Spec(y.shape, wide) if wide else y, **{"dtype": table.dtype, "given": PLACES, **case}
     )
 
 
 def tables() -> Iterator[Case]:
     for dtype in ("float32", "float16", "int32"):
-        yield looked_up(f"{dtype} as it is", constant(drawn(7, 11, dtype=dtype)))
+        yield embedding_case(f"{dtype} as it is", constant(random_array(7, 11, dtype=dtype)))
     for dtype in ("int8", "uint8"):
-        yield looked_up(f"{dtype} as it is", constant(drawn(7, 11, dtype=dtype), None, 0.3, 4))
-    yield looked_up("a table that is a graph input", tensor(7, 11, name="table"))
-    yield looked_up("rows of two axes", constant(drawn(7, 5, 3)))
+        yield embedding_case(f"{dtype} as it is", constant(random_array(7, 11, dtype=dtype), None, 0.3, 4))
+    yield embedding_case("a table that is a graph input", tensor(7, 11, name="table"))
+    yield embedding_case("rows of two axes", constant(random_array(7, 5, 3)))
     places = tensor(None, dtype="int32", scale=0, name="ids")
     some = [{"ids": np.arange(n, dtype=np.int32)} for n in (3, 1)]
-    yield alone(
+    yield in_isolation(
         LOOKUP,
         "an unknown number of rows",
         [places, weight((7, 12), "int4", 0)],
@@ -276,37 +282,37 @@ def tables() -> Iterator[Case]:
     for dtype in ("int8", "int4", "int2"):
         for per_axis in (False, True):
             for wide in ("float32", "float16"):
-                yield looked_up(
+                yield embedding_case(
                     f"{dtype} to {wide} {scales(per_axis)}", weight((7, 12), dtype, 0 if per_axis else None), wide
                 )
-        yield looked_up(f"{dtype} to float32 in rows of two axes", weight((7, 3, 4), dtype, 0), "float32")
-        yield folded(looked_up(f"{dtype} to float32", weight((7, 12), dtype, 0), "float32"))
+        yield embedding_case(f"{dtype} to float32 in rows of two axes", weight((7, 3, 4), dtype, 0), "float32")
+        yield fold_weights(embedding_case(f"{dtype} to float32", weight((7, 12), dtype, 0), "float32"))
     unsigned = replace(weight((7, 12), "uint8"), zero_point=0)
-    yield looked_up("uint8 to float32, which the kernel reads as int8", unsigned, "float32")
+    yield embedding_case("uint8 to float32, which the kernel reads as int8", unsigned, "float32")
 
 
 def tables_in_blocks() -> Iterator[Case]:
     for dtype, size in (("int4", 4), ("int4", 6), ("int2", 4)):
         for wide in ("float32", "float16"):
             yield block_table(f"{dtype} to {wide} in blocks of {size}", dtype, size, wide)
-    yield folded(block_table("int4 to float32 in blocks", "int4", 4, "float32"))
+    yield fold_weights(block_table("int4 to float32 in blocks", "int4", 4, "float32"))
 
 
 def block_table(name: str, dtype: str, size: int, wide: str, **case: Any) -> Case:
     def draw(model: Net) -> None:
         places = model.place(tensor(5, dtype="int32", scale=0, name="ids"))
-        model.output(model.call(LOOKUP, [places, blocked(model, (7, 12), size, dtype)], Spec((5, 12), wide)))
+        model.output(model.call(LOOKUP, [places, block_weights(model, (7, 12), size, dtype)], Spec((5, 12), wide)))
 
     return net(LOOKUP, name, draw, **{"dtype": f"{dtype} by block", "given": PLACES, **case})
 
 
 def tables_refused() -> Iterator[Case]:
     """LiteRT reads past the end of a row, or refuses."""
-    yield looked_up(
+    yield embedding_case(
         "int4 rows of 13", weight((7, 13), "int4"), "float32", refused="end within a byte, and the kernel reads beyond"
     )
     yield block_table("blocks of 3", "int4", 3, "float32", refused="blocks of 3, which the kernel does not read")
     places, table = constant(np.array([6, 1, 0], np.int32)), weight((7, 12), "int2")
-    y = replace(table, value=None).shaped(3, 12)
-    yield alone("GATHER", "int2", [table, places], y, kernel_refuses="Type 'INT2' is not supported by gather")
+    y = replace(table, value=None).with_shape(3, 12)
+    yield in_isolation("GATHER", "int2", [table, places], y, kernel_refuses="Type 'INT2' is not supported by gather")
     yield block_table("int8 in blocks", "int8", 4, "float32", kernel_refuses="only supports Int4 and Int2 data")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import Spec, alone, constant, drawn, tensor
+from conformance.models import Spec, constant, in_isolation, random_array, tensor
 
 LOOKUP, SPARSE = "HASHTABLE_LOOKUP", "EMBEDDING_LOOKUP_SPARSE"
 KEYS = np.array([-7, 2, 3, 11, 2000], np.int32)
@@ -18,38 +18,38 @@ WANTED = np.array([3, 0, 2000, -7, 3, 12, 1], np.int32)
 
 def cases() -> Iterator[Case]:
     yield from by_key()
-    yield from weighted()
+    yield from sparse_cases()
 
 
 # --- by key -----------------------------------------------------------------------------------
 
 
-def looked_up(name: str, table: Spec, keys: Any = KEYS, fixed: bool = True, **case: Any) -> Case:
+def hashtable_case(name: str, table: Spec, keys: Any = KEYS, fixed: bool = True, **case: Any) -> Case:
     operands = [
         tensor(len(WANTED), dtype="int32", name="wanted"),
         constant(keys) if fixed else tensor(len(keys), dtype="int32", name="keys"),
         table,
     ]
-    outputs = [replace(table, name="", value=None).shaped(len(WANTED), *table.shape[1:])]
+    outputs = [replace(table, name="", value=None).with_shape(len(WANTED), *table.shape[1:])]
     given = {"wanted": WANTED, **({} if fixed else {"keys": keys}), **case.pop("given", {})}
     hits = tensor(len(WANTED), dtype="uint8", scale=0)
-    return alone(LOOKUP, name, operands, *outputs, hits, **{"dtype": table.dtype, "given": given, **case})
+    return in_isolation(LOOKUP, name, operands, *outputs, hits, **{"dtype": table.dtype, "given": given, **case})
 
 
 def by_key() -> Iterator[Case]:
     for dtype in ("float32", "int8", "uint8", "int16", "int32", "int64", "bool", "float16"):
         shape = (5, 3)
         x = tensor(*shape, dtype=dtype)
-        yield looked_up(f"{dtype} table", replace(x, value=drawn(*shape, dtype=dtype)))
-        yield looked_up(f"{dtype} table that is a graph input", x, fixed=False)
+        yield hashtable_case(f"{dtype} table", replace(x, value=random_array(*shape, dtype=dtype)))
+        yield hashtable_case(f"{dtype} table that is a graph input", x, fixed=False)
     texts = np.array([b"a", b"", b"bc", b"d", b"efg"], object)
-    yield looked_up("a table of text", Spec((5,), "string", value=texts), dtype="string", opsets=EVERY_OPSET)
-    yield looked_up("float32 at every opset", tensor(5, 3), opsets=EVERY_OPSET)
-    yield looked_up("a vector", tensor(5))
-    yield looked_up("rows of two axes", tensor(5, 2, 3))
-    yield looked_up("one key", tensor(1, 3), np.array([3], np.int32))
+    yield hashtable_case("a table of text", Spec((5,), "string", value=texts), dtype="string", opsets=EVERY_OPSET)
+    yield hashtable_case("float32 at every opset", tensor(5, 3), opsets=EVERY_OPSET)
+    yield hashtable_case("a vector", tensor(5))
+    yield hashtable_case("rows of two axes", tensor(5, 2, 3))
+    yield hashtable_case("one key", tensor(1, 3), np.array([3], np.int32))
     text = "the keys are not ascending"
-    yield looked_up("keys in no order", tensor(5), KEYS[::-1].copy(), refused=text)
+    yield hashtable_case("keys in no order", tensor(5), KEYS[::-1].copy(), refused=text)
 
 
 # --- weighted sums ----------------------------------------------------------------------------
@@ -58,17 +58,17 @@ INDICES = [[0, 0], [0, 2], [2, 1], [3, 0], [3, 1], [3, 3]]
 DEEP = [[0, 0, 0], [0, 2, 1], [1, 1, 0], [1, 1, 1], [1, 2, 0], [1, 2, 1]]
 
 
-def summed(
+def sparse_case(
     name: str, combiner: str, indices: Any, sizes: Sequence[int], table: Sequence[int] = (7, 5),
     running: Sequence[str] = (), **case: Any,
 ) -> Case:  # fmt: skip
     """``running``: the operands that are not constants."""
     settings = {
-        "ids": drawn(len(indices), dtype="int32", seed=name, low=0, high=table[0] - 1),
+        "ids": random_array(len(indices), dtype="int32", seed=name, low=0, high=table[0] - 1),
         "indices": np.asarray(indices, np.int32),
         "sizes": np.asarray(sizes, np.int32),
-        "weights": drawn(len(indices), seed=name),
-        "table": drawn(*table),
+        "weights": random_array(len(indices), seed=name),
+        "table": random_array(*table),
     }
     operands = [
         tensor(*array.shape, dtype=array.dtype.name, name=key) if key in running else constant(array)
@@ -77,17 +77,19 @@ def summed(
     front = (None,) * (len(sizes) - 1) if "sizes" in running else tuple(sizes[:-1])
     given = {key: settings[key] for key in running}
     y = tensor(*front, *table[1:])
-    return alone(SPARSE, name, operands, y, options={"combiner": combiner}, given=given, **case)
+    return in_isolation(SPARSE, name, operands, y, options={"combiner": combiner}, given=given, **case)
 
 
-def weighted() -> Iterator[Case]:
+def sparse_cases() -> Iterator[Case]:
     for combiner in ("SUM", "MEAN", "SQRTN"):
         for running in (("table",), ("ids", "weights", "table"), ("ids", "indices", "sizes", "weights", "table")):
             text = f"{combiner}, {len(running)} operands known at runtime"
-            yield summed(text, combiner, INDICES, (5, 4), running=running, opsets=(None, 16, 21, 26))
-            yield summed(f"{text}, rank 3", combiner, DEEP, (2, 3, 2), running=running)
-        yield summed(f"{combiner} of rows of two axes", combiner, INDICES, (5, 4), (7, 2, 3), ("table",))
-        yield summed(f"{combiner} of all rows", combiner, [[0], [1], [2]], (3,), running=("ids", "table"))
+            yield sparse_case(text, combiner, INDICES, (5, 4), running=running, opsets=(None, 16, 21, 26))
+            yield sparse_case(f"{text}, rank 3", combiner, DEEP, (2, 3, 2), running=running)
+        yield sparse_case(f"{combiner} of rows of two axes", combiner, INDICES, (5, 4), (7, 2, 3), ("table",))
+        yield sparse_case(f"{combiner} of all rows", combiner, [[0], [1], [2]], (3,), running=("ids", "table"))
     mixed = [[2, 0], [0, 0], [2, 1]]
-    yield summed("SUM in no order", "SUM", mixed, (5, 4), running=("table",))
-    yield summed("MEAN in no order", "MEAN", mixed, (5, 4), running=("table",), refused="the indices are not sorted")
+    yield sparse_case("SUM in no order", "SUM", mixed, (5, 4), running=("table",))
+    yield sparse_case(
+        "MEAN in no order", "MEAN", mixed, (5, 4), running=("table",), refused="the indices are not sorted"
+    )

@@ -9,8 +9,20 @@ from typing import Any
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.copies import Copy, copied
-from conformance.models import BOTH, Net, Placed, Spec, alone, constant, drawn, int32s, net, opsets, tensor
+from conformance.copies import Copy, copy_cases
+from conformance.models import (
+    BOTH,
+    Net,
+    Placed,
+    Spec,
+    constant,
+    in_isolation,
+    int32s,
+    net,
+    opsets,
+    random_array,
+    tensor,
+)
 
 TOP, BACK, SEQUENCE, ONCE = "TOPK_V2", "REVERSE_V2", "REVERSE_SEQUENCE", "UNIQUE"
 IMAGE = (2, 5, 7, 3)
@@ -21,7 +33,7 @@ def cases() -> Iterator[Case]:
     yield from backwards()
     yield from backwards_refused()
     yield from sequences()
-    yield from repeated()
+    yield from unique_size_cases()
 
 
 # --- sorted -----------------------------------------------------------------------------------
@@ -31,7 +43,7 @@ def top(
     name: str,
     x: Spec,
     k: int,
-    place: Placed = alone,
+    place: Placed = in_isolation,
     fixed: bool = True,
     kind: str = "int32",
     places: str = "int32",
@@ -41,7 +53,7 @@ def top(
     given = {} if fixed else {"k": np.asarray(k, kind)}
     *shape, _ = x.shape
     size = max(k, 0) if fixed else None
-    outputs = [replace(x, name="").shaped(*shape, size), tensor(*shape, size, dtype=places, scale=0)]
+    outputs = [replace(x, name="").with_shape(*shape, size), tensor(*shape, size, dtype=places, scale=0)]
     given = {**given, **case.pop("given", {})}
     return place(TOP, name, [x, number], *outputs, **{"dtype": x.dtype, "given": given or None, **case})
 
@@ -53,7 +65,7 @@ def largest() -> Iterator[Case]:
         yield top(f"{dtype}, 7 of 311", x, 7, opsets=opsets(dtype))
         yield top(f"{dtype}, all of 311", x, 311)
         yield top(f"{dtype}, k known at runtime", x, 5, fixed=False)
-        few = {"x0": drawn(5, 13, dtype="int32", low=0, high=2).astype(dtype)}
+        few = {"x0": random_array(5, 13, dtype="int32", low=0, high=2).astype(dtype)}
         yield top(f"{dtype} of few values", tensor(5, 13, dtype=dtype, scale=0), 6, given=few)
         if dtype in ("float32", "int8", "uint8", "int16"):
             yield top(f"{dtype} of channels", tensor(*IMAGE, dtype=dtype), 2, BOTH[1], transposes=3)
@@ -76,19 +88,21 @@ def largest() -> Iterator[Case]:
     for number in (2, 5, 7):
         yield top(f"NaN, {number} of 7", tensor(2, 7), number, given={"x0": unknown})
     k = constant(np.array([3], np.int32))
-    yield alone(TOP, "k of rank 1", [x, k], tensor(3, 3), tensor(3, 3, dtype="int32"))
-    sizes = [{"x0": drawn(n, 11)} for n in (3, 1)]
+    yield in_isolation(TOP, "k of rank 1", [x, k], tensor(3, 3), tensor(3, 3, dtype="int32"))
+    sizes = [{"x0": random_array(n, 11)} for n in (3, 1)]
     outputs = [tensor(None, 3), tensor(None, 3, dtype="int32")]
-    yield alone(TOP, "an unknown batch", [tensor(None, 11), constant(3)], *outputs, given=sizes)
+    yield in_isolation(TOP, "an unknown batch", [tensor(None, 11), constant(3)], *outputs, given=sizes)
     refuses = "TopK k is higher"
     outputs = [tensor(3, 12), tensor(3, 12, dtype="int32")]
-    yield alone(TOP, "more than there are", [x, constant(12)], *outputs, kernel_refuses=refuses)
+    yield in_isolation(TOP, "more than there are", [x, constant(12)], *outputs, kernel_refuses=refuses)
 
 
 # --- reversed ---------------------------------------------------------------------------------
 
 
-def back(name: str, x: Spec, axes: Sequence[int], place: Placed = alone, fixed: bool = True, **case: Any) -> Case:
+def back(
+    name: str, x: Spec, axes: Sequence[int], place: Placed = in_isolation, fixed: bool = True, **case: Any
+) -> Case:
     numbers = np.asarray(axes, np.int32)
     operand = constant(numbers) if fixed else tensor(len(axes), dtype="int32", name="axes")
     given = {} if fixed else {"given": int32s(axes=axes)}
@@ -115,9 +129,9 @@ def backwards() -> Iterator[Case]:
     yield back("a vector", tensor(7), [0])
     yield back("an axis of one", tensor(3, 1, 5), [1])
     yield back("rank 8", tensor(1, 2, 1, 3, 2, 1, 2, 3), [3, 4])
-    sizes = [{"x0": drawn(n, 5)} for n in (3, 1)]
+    sizes = [{"x0": random_array(n, 5)} for n in (3, 1)]
     yield back("an unknown batch", tensor(None, 5), [0, 1], given=sizes)
-    yield from copied(BACK, Copy([IMAGE], [constant([2])]))
+    yield from copy_cases(BACK, Copy([IMAGE], [constant([2])]))
 
 
 def of_bfloat16(model: Net) -> None:
@@ -131,8 +145,8 @@ def backwards_refused() -> Iterator[Case]:
     yield back("axes apart", tensor(*IMAGE), [0, 2], kernel_refuses=refuses)
 
 
-def turned(
-    name: str, x: Spec, time: int, batch: int, lengths: Sequence[int], place: Placed = alone, kind: str = "int32",
+def reverse_sequence_case(
+    name: str, x: Spec, time: int, batch: int, lengths: Sequence[int], place: Placed = in_isolation, kind: str = "int32",
     fixed: bool = True, **case: Any,
 ) -> Case:  # fmt: skip
     numbers = np.asarray(lengths, kind)
@@ -152,45 +166,51 @@ def sequences() -> Iterator[Case]:
                 continue
             lengths = [(3 * k + 1) % (IMAGE[time] + 1) for k in range(IMAGE[batch])]
             every = EVERY_OPSET if (time, batch) == (1, 0) else (None,)
-            yield turned(f"axis {time} by axis {batch}", x, time, batch, lengths, opsets=every)
+            yield reverse_sequence_case(f"axis {time} by axis {batch}", x, time, batch, lengths, opsets=every)
     for kind in ("int32", "int64"):
         for fixed in (True, False):
             text = "constant" if fixed else "running"
-            yield turned(f"{text} {kind} lengths", x, 1, 0, [3, 5], kind=kind, fixed=fixed)
-    yield turned("columns", x, 2, 0, [3, 7], BOTH[1], transposes=4)
+            yield reverse_sequence_case(f"{text} {kind} lengths", x, 1, 0, [3, 5], kind=kind, fixed=fixed)
+    yield reverse_sequence_case("columns", x, 2, 0, [3, 7], BOTH[1], transposes=4)
     for dtype in ("uint8", "int16", "int32", "int64"):
-        yield turned(dtype, tensor(2, 5, 7, 3, dtype=dtype), 1, 0, [3, 0])
-    yield turned("uint8 of columns", tensor(2, 5, 7, 3, dtype="uint8"), 2, 0, [3, 7], BOTH[1], transposes=4)
-    yield turned("one element each", tensor(3, 5), 1, 0, [1, 1, 1])
-    sizes = [{"x0": drawn(n, 5), **int32s(lengths=[4, 2, 5][:n])} for n in (3, 1)]
+        yield reverse_sequence_case(dtype, tensor(2, 5, 7, 3, dtype=dtype), 1, 0, [3, 0])
+    yield reverse_sequence_case(
+        "uint8 of columns", tensor(2, 5, 7, 3, dtype="uint8"), 2, 0, [3, 7], BOTH[1], transposes=4
+    )
+    yield reverse_sequence_case("one element each", tensor(3, 5), 1, 0, [1, 1, 1])
+    sizes = [{"x0": random_array(n, 5), **int32s(lengths=[4, 2, 5][:n])} for n in (3, 1)]
     operands = [tensor(None, 5), tensor(None, dtype="int32", name="lengths")]
     options = {"seq_dim": 1, "batch_dim": 0}
-    yield alone(SEQUENCE, "an unknown batch", operands, tensor(None, 5), options=options, given=sizes)
+    yield in_isolation(SEQUENCE, "an unknown batch", operands, tensor(None, 5), options=options, given=sizes)
     refuses = "Type 'INT8' is not supported by reverse_sequence"
-    yield turned("int8", tensor(2, 5, dtype="int8"), 1, 0, [3, 5], kernel_refuses=refuses)
+    yield reverse_sequence_case("int8", tensor(2, 5, dtype="int8"), 1, 0, [3, 5], kernel_refuses=refuses)
 
 
 # --- without repeats --------------------------------------------------------------------------
 
 
-def repeated() -> Iterator[Case]:
+def unique_size_cases() -> Iterator[Case]:
     for dtype in ("float32", "int8", "uint8", "int16", "int32", "int64"):
         for places in ("int32", "int64"):
             x = tensor(29, dtype=dtype, scale=0)
-            few = {"x0": drawn(29, dtype="int32", low=0, high=11).astype(dtype)}
-            y = replace(x, name="").shaped(None)
+            few = {"x0": random_array(29, dtype="int32", low=0, high=11).astype(dtype)}
+            y = replace(x, name="").with_shape(None)
             outputs = [y, tensor(29, dtype=places)]
             options = {"idx_out_type": places.upper()}
             every = EVERY_OPSET if places == "int32" else (None,)
-            yield alone(ONCE, f"{dtype}, {places} places", [x], *outputs, options=options, given=few, opsets=every)
+            yield in_isolation(
+                ONCE, f"{dtype}, {places} places", [x], *outputs, options=options, given=few, opsets=every
+            )
     for dtype in ("int8", "uint8", "int16"):
         x = tensor(311, dtype=dtype)
-        outputs = [x.shaped(None), tensor(311, dtype="int32")]
-        yield alone(ONCE, f"{dtype} with scale", [x], *outputs, options={"idx_out_type": "INT32"})
+        outputs = [x.with_shape(None), tensor(311, dtype="int32")]
+        yield in_isolation(ONCE, f"{dtype} with scale", [x], *outputs, options={"idx_out_type": "INT32"})
     options = {"idx_out_type": "INT32"}
     wide = {"x0": np.array([2**40, -(2**40), 2**40 + 1, 2**40], np.int64)}
     outputs = [tensor(None, dtype="int64"), tensor(4, dtype="int32")]
-    yield alone(ONCE, "numbers beyond 32 bits", [tensor(4, dtype="int64")], *outputs, options=options, given=wide)
+    yield in_isolation(
+        ONCE, "numbers beyond 32 bits", [tensor(4, dtype="int64")], *outputs, options=options, given=wide
+    )
     for name, size, refuses in (("one element", 1, ""), ("no elements", 0, "Invalid tensor size")):
         outputs = [tensor(None), tensor(size, dtype="int32")]
-        yield alone(ONCE, name, [tensor(size)], *outputs, options=options, kernel_refuses=refuses)
+        yield in_isolation(ONCE, name, [tensor(size)], *outputs, options=options, kernel_refuses=refuses)

@@ -9,7 +9,19 @@ from typing import Any
 import numpy as np
 
 from conformance.case import Case
-from conformance.models import BOTH, Net, Placed, Spec, alone, constant, drawn, in_bfloat16, net, opsets, tensor
+from conformance.models import (
+    BOTH,
+    Net,
+    Placed,
+    Spec,
+    constant,
+    in_bfloat16,
+    in_isolation,
+    net,
+    opsets,
+    random_array,
+    tensor,
+)
 
 IMAGE = (2, 5, 7, 3)
 REAL = ("float32", "int8", "uint8", "int16")
@@ -32,14 +44,14 @@ def pad(
     name: str,
     x: Spec,
     rows: Sequence[Sequence[int]],
-    place: Placed = alone,
+    place: Placed = in_isolation,
     y: Spec | None = None,
     kind: str = "int32",
     **case: Any,
 ) -> Case:
     shape = [(size or 0) + sum(row) for size, row in zip(x.shape, rows, strict=True)]
     pads = constant(np.asarray(rows, kind).reshape(-1, 2))
-    return place("PAD", name, [x, pads], (y or x).shaped(*shape), **{"dtype": x.dtype, **case})
+    return place("PAD", name, [x, pads], (y or x).with_shape(*shape), **{"dtype": x.dtype, **case})
 
 
 def pads() -> Iterator[Case]:
@@ -58,7 +70,7 @@ def pads() -> Iterator[Case]:
     yield in_bfloat16("PADV2", [tensor(*IMAGE), table, constant(np.float32(1.5))], tensor(*sizes))
     for dtype in ("int8", "uint8"):
         x = tensor(*IMAGE, dtype=dtype)
-        yield pad(f"{dtype} to another zero point, which is what it pads with", x, ROWS, y=x.scaled(1.0, 40))
+        yield pad(f"{dtype} to another zero point, which is what it pads with", x, ROWS, y=x.rescale(1.0, 40))
     yield pad("int64 paddings", tensor(*IMAGE), ROWS, BOTH[1], kind="int64")
     yield pad("nothing to pad", tensor(*IMAGE), [[0, 0]] * 4, BOTH[1])
     for shape in ((5,), (3, 5), (2, 3, 5), (2, 3, 5, 2, 3)):
@@ -66,22 +78,22 @@ def pads() -> Iterator[Case]:
     rows = tensor(4, 2, dtype="int32", name="rows")
     for dtype in ("float32", "int8", "uint8"):
         x = tensor(*IMAGE, dtype=dtype)
-        padded = x.shaped(3, 7, 11, 5)
+        padded = x.with_shape(3, 7, 11, 5)
         for place in BOTH:
             # They are turned from pairs to befores and afters: a Transpose, but of 8 numbers.
             given = {"rows": np.asarray(ROWS, np.int32)}
             yield place("PAD", f"{dtype}, paddings known at runtime", [x, rows], padded, given=given, transposes=3)
     rows_by_run = [{"rows": np.asarray(rows, np.int32)} for rows in (ROWS, [[1, 0], [0, 0], [0, 2], [3, 1]])]
-    yield alone(
+    yield in_isolation(
         "PAD", "a result of dynamic size", [tensor(*IMAGE), rows], tensor(None, None, None, None), given=rows_by_run
     )
-    yield net("PAD", "before a convolution", padded_convolution, transposes=2)
+    yield net("PAD", "before a convolution", pad_then_conv, transposes=2)
 
 
-def padded_convolution(model: Net) -> None:
+def pad_then_conv(model: Net) -> None:
     image = tensor(2, 8, 10, 3, dtype="int8")
     x = model.call("PAD", [tensor(*IMAGE, dtype="int8"), constant([[0, 0], [1, 2], [2, 1], [0, 0]])], image)
-    w = constant(drawn(4, 3, 3, 3, dtype="int8"), None, drawn(4, low=0.002, high=0.01).tolist())
+    w = constant(random_array(4, 3, 3, 3, dtype="int8"), None, random_array(4, low=0.002, high=0.01).tolist())
     b = constant(np.zeros(4), "int32", 0.001)
     y = tensor(2, 3, 4, 4, dtype="int8", scale=1.7, zero_point=4)
     model.output(model.call("CONV_2D", [x, w, b], y, padding="VALID", stride_h=2, stride_w=2))
@@ -92,8 +104,8 @@ def runs(dtype: str) -> dict[str, Any]:
     return {"targets": ("onnxruntime",)} if dtype == "int16" else {}
 
 
-def grown(x: Spec, rows: Sequence[Sequence[int]]) -> Spec:
-    return replace(x, name="").shaped(*((size or 0) + sum(row) for size, row in zip(x.shape, rows, strict=True)))
+def pad_shape(x: Spec, rows: Sequence[Sequence[int]]) -> Spec:
+    return replace(x, name="").with_shape(*((size or 0) + sum(row) for size, row in zip(x.shape, rows, strict=True)))
 
 
 # --- PADV2 ------------------------------------------------------------------------------------
@@ -104,17 +116,17 @@ def number(x: Spec, value: float, *shape: int) -> Spec:
     return replace(constant(np.full(shape, value), x.dtype), scale=x.scale, zero_point=x.zero_point)
 
 
-def padded(
+def padv2_case(
     name: str,
     x: Spec,
     value: Spec | None,
     rows: Sequence[Sequence[int]] = ROWS,
-    place: Placed = alone,
+    place: Placed = in_isolation,
     kind: str = "int32",
     **case: Any,
 ) -> Case:
     operands = [x, constant(np.asarray(rows, kind).reshape(-1, 2)), value]
-    return place("PADV2", name, operands, grown(x, rows), **{"dtype": x.dtype, **runs(x.dtype), **case})
+    return place("PADV2", name, operands, pad_shape(x, rows), **{"dtype": x.dtype, **runs(x.dtype), **case})
 
 
 def numbers() -> Iterator[Case]:
@@ -122,38 +134,38 @@ def numbers() -> Iterator[Case]:
     for dtype in REAL:
         x = tensor(*IMAGE, dtype=dtype)
         for place in BOTH:
-            yield padded(dtype, x, number(x, 17), ROWS, place, opsets=opsets(dtype))
-            yield padded(f"{dtype}, height and width", x, number(x, 101), PLANE, place)
-        yield padded(f"{dtype} with the number in an array", x, number(x, 17, 1))
+            yield padv2_case(dtype, x, number(x, 17), ROWS, place, opsets=opsets(dtype))
+            yield padv2_case(f"{dtype}, height and width", x, number(x, 101), PLANE, place)
+        yield padv2_case(f"{dtype} with the number in an array", x, number(x, 17, 1))
     for dtype in ("int32", "int64", "bool", "int16", "float16"):
         x = tensor(*IMAGE, dtype=dtype, scale=0)
-        yield padded(f"{dtype} without scale", x, number(x, 1))
+        yield padv2_case(f"{dtype} without scale", x, number(x, 1))
     for infinity in (np.inf, -np.inf):
-        yield padded(f"{infinity}", tensor(*IMAGE), constant(np.float32(infinity)))
-    yield padded("without a number", tensor(*IMAGE), None)
-    yield padded("int8 without a number", tensor(*IMAGE, dtype="int8"), None)
+        yield padv2_case(f"{infinity}", tensor(*IMAGE), constant(np.float32(infinity)))
+    yield padv2_case("without a number", tensor(*IMAGE), None)
+    yield padv2_case("int8 without a number", tensor(*IMAGE, dtype="int8"), None)
     x = tensor(*IMAGE)
     for kind in ("int64", "int16", "int8"):
-        yield padded(f"{kind} paddings", x, number(x, 17), kind=kind)
-    yield padded("nothing to pad", x, number(x, 17), [[0, 0]] * 4, BOTH[1])
+        yield padv2_case(f"{kind} paddings", x, number(x, 17), kind=kind)
+    yield padv2_case("nothing to pad", x, number(x, 17), [[0, 0]] * 4, BOTH[1])
     for shape in ((5,), (3, 5), (2, 3, 5), (2, 3, 5, 2, 3)):
         x = tensor(*shape)
-        yield padded(f"rank {len(shape)}", x, number(x, 17), [[i, 2 - i % 3] for i in range(len(shape))])
+        yield padv2_case(f"rank {len(shape)}", x, number(x, 17), [[i, 2 - i % 3] for i in range(len(shape))])
     x = tensor(*IMAGE, dtype="int8")
     other = replace(number(x, 17), scale=0.5)
-    yield padded("int8 and a number of another scale", x, other, kernel_refuses="constant_values->params.scale")
+    yield padv2_case("int8 and a number of another scale", x, other, kernel_refuses="constant_values->params.scale")
     rows, value = tensor(4, 2, dtype="int32", name="rows"), tensor(name="value")
     runtime = {"rows": np.asarray(ROWS, np.int32)}
     for place in BOTH:
         x = tensor(*IMAGE)
-        wider = grown(x, ROWS)
+        wider = pad_shape(x, ROWS)
         yield place("PADV2", "paddings known at runtime", [x, rows, number(x, 17)], wider, given=runtime)
         yield place("PADV2", "a number known at runtime", [x, constant(ROWS), value], wider)
     x = tensor(*IMAGE, dtype="int8")
-    yield alone(
+    yield in_isolation(
         "PADV2",
         "int8, all known at runtime",
-        [x, rows, x.shaped()],
+        [x, rows, x.with_shape()],
         tensor(None, None, None, None, dtype="int8"),
         given=runtime,
     )
@@ -162,17 +174,17 @@ def numbers() -> Iterator[Case]:
 # --- MIRROR_PAD -------------------------------------------------------------------------------
 
 
-def mirrored(
+def mirror_pad_case(
     name: str,
     x: Spec,
     mode: str,
     rows: Sequence[Sequence[int]],
-    place: Placed = alone,
+    place: Placed = in_isolation,
     kind: str = "int32",
     **case: Any,
 ) -> Case:
     operands = [x, constant(np.asarray(rows, kind).reshape(-1, 2))]
-    y = grown(x, rows)
+    y = pad_shape(x, rows)
     case = {"dtype": x.dtype, **runs(x.dtype), **case}
     return place("MIRROR_PAD", f"{mode} {name}", operands, y, options={"mode": mode}, **case)
 
@@ -183,25 +195,27 @@ def mirrors() -> Iterator[Case]:
         for dtype in REAL:
             for place in BOTH:
                 x = tensor(*IMAGE, dtype=dtype)
-                yield mirrored(dtype, x, mode, ROWS, place, opsets=opsets(dtype))
+                yield mirror_pad_case(dtype, x, mode, ROWS, place, opsets=opsets(dtype))
         for dtype in ("int32", "int64", "bool", "int16"):
             x = tensor(*IMAGE, dtype=dtype, scale=0)
-            yield mirrored(f"{dtype} without scale", x, mode, ROWS)
+            yield mirror_pad_case(f"{dtype} without scale", x, mode, ROWS)
         x = tensor(*IMAGE)
-        yield mirrored("by one", x, mode, [[0, 0], [1, 0], [1, 1], [0, 1]], BOTH[1])
-        yield mirrored("nothing", x, mode, [[0, 0]] * 4, BOTH[1])
+        yield mirror_pad_case("by one", x, mode, [[0, 0], [1, 0], [1, 1], [0, 1]], BOTH[1])
+        yield mirror_pad_case("nothing", x, mode, [[0, 0]] * 4, BOTH[1])
         short = MODES.index(mode) - 1
-        yield mirrored("as far as it goes", x, mode, [[n + short, n + short] for n in IMAGE])
-        yield mirrored("height and width", x, mode, PLANE, BOTH[1])
-        yield mirrored("int64 paddings", x, mode, ROWS, kind="int64")
+        yield mirror_pad_case("as far as it goes", x, mode, [[n + short, n + short] for n in IMAGE])
+        yield mirror_pad_case("height and width", x, mode, PLANE, BOTH[1])
+        yield mirror_pad_case("int64 paddings", x, mode, ROWS, kind="int64")
         for shape in ((5,), (3, 5), (3, 3, 5), (3, 3, 5, 3, 3)):
-            yield mirrored(f"rank {len(shape)}", tensor(*shape), mode, [[i % 3, 2 - i % 3] for i in range(len(shape))])
+            yield mirror_pad_case(
+                f"rank {len(shape)}", tensor(*shape), mode, [[i % 3, 2 - i % 3] for i in range(len(shape))]
+            )
         large = tensor(1, 32, 32, 16)
         most = 4 if mode == "SYMMETRIC" else 2  # what Gather moves goes channels last for speed
-        yield mirrored("many pixels", large, mode, [[0, 0], [2, 2], [2, 2], [0, 0]], BOTH[1], transposes=most)
+        yield mirror_pad_case("many pixels", large, mode, [[0, 0], [2, 2], [2, 2], [0, 0]], BOTH[1], transposes=most)
         x = tensor(*IMAGE, dtype="int8")
-        y, options, refuses = grown(x, PLANE).scaled(2), {"mode": mode}, "params.scale"
-        yield alone(
+        y, options, refuses = pad_shape(x, PLANE).rescale(2), {"mode": mode}, "params.scale"
+        yield in_isolation(
             "MIRROR_PAD",
             f"{mode} int8 to another scale",
             [x, constant(PLANE)],
@@ -219,12 +233,12 @@ def runtime_mirrors() -> Iterator[Case]:
             x = tensor(*IMAGE, dtype=dtype)
             for place in BOTH:
                 runtime = {"rows": np.asarray(ROWS, np.int32)}
-                padded = grown(x, ROWS)
+                padded = pad_shape(x, ROWS)
                 name = f"{mode} {dtype}, paddings known at runtime"
                 yield place("MIRROR_PAD", name, [x, rows], padded, options=options, given=runtime)
-        runs = [{"x0": drawn(2, n, 3)} for n in (5, 8)]
+        runs = [{"x0": random_array(2, n, 3)} for n in (5, 8)]
         operands = [tensor(2, None, 3), constant([[0, 0], [2, 3], [0, 1]])]
-        yield alone(
+        yield in_isolation(
             "MIRROR_PAD",
             f"{mode} of dynamic size",
             operands,

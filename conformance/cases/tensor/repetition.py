@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import BOTH, Placed, Spec, alone, constant, int32s, opsets, tensor
+from conformance.models import BOTH, Placed, Spec, constant, in_isolation, int32s, opsets, tensor
 
 IMAGE = (2, 5, 7, 3)
 REAL = ("float32", "int8", "uint8", "int16")
@@ -24,13 +24,15 @@ def cases() -> Iterator[Case]:
 # --- TILE -------------------------------------------------------------------------------------
 
 
-def tiled(name: str, x: Spec, times: Sequence[int], place: Placed = alone, kind: str = "int32", **case: Any) -> Case:
+def tile_case(
+    name: str, x: Spec, times: Sequence[int], place: Placed = in_isolation, kind: str = "int32", **case: Any
+) -> Case:
     shape = [(size or 0) * k for size, k in zip(x.shape, times, strict=True)]
     return place(
         "TILE",
         name,
         [x, constant(np.asarray(times, kind))],
-        replace(x, name="").shaped(*shape),
+        replace(x, name="").with_shape(*shape),
         **{"dtype": x.dtype, **case},
     )
 
@@ -38,21 +40,21 @@ def tiled(name: str, x: Spec, times: Sequence[int], place: Placed = alone, kind:
 def repetitions() -> Iterator[Case]:
     for dtype in REAL:
         for place in BOTH:
-            yield tiled(dtype, tensor(*IMAGE, dtype=dtype), (1, 2, 3, 4), place, opsets=opsets(dtype))
+            yield tile_case(dtype, tensor(*IMAGE, dtype=dtype), (1, 2, 3, 4), place, opsets=opsets(dtype))
     for axis in range(4):
-        yield tiled(f"axis {axis}", tensor(*IMAGE), [3 if k == axis else 1 for k in range(4)], BOTH[1])
+        yield tile_case(f"axis {axis}", tensor(*IMAGE), [3 if k == axis else 1 for k in range(4)], BOTH[1])
     for dtype in ("int32", "int64", "bool"):
-        yield tiled(dtype, tensor(5, 3, dtype=dtype), (2, 3))
-    yield tiled("text", tensor(2, 3, dtype="string"), (2, 1), given=TEXT)
-    yield tiled("int64 multiples", tensor(*IMAGE), (2, 1, 2, 1), BOTH[1], kind="int64")
-    yield tiled("nothing repeated", tensor(*IMAGE), (1, 1, 1, 1), BOTH[1])
-    yield tiled("nothing left", tensor(5, 3), (2, 0))
+        yield tile_case(dtype, tensor(5, 3, dtype=dtype), (2, 3))
+    yield tile_case("text", tensor(2, 3, dtype="string"), (2, 1), given=TEXT)
+    yield tile_case("int64 multiples", tensor(*IMAGE), (2, 1, 2, 1), BOTH[1], kind="int64")
+    yield tile_case("nothing repeated", tensor(*IMAGE), (1, 1, 1, 1), BOTH[1])
+    yield tile_case("nothing left", tensor(5, 3), (2, 0))
     for shape in ((3,), (3, 1, 5), (2, 3, 1, 5, 2), (2, 1, 3, 1, 2, 1)):
-        yield tiled(f"rank {len(shape)}", tensor(*shape), [1 + k % 3 for k in range(len(shape))])
+        yield tile_case(f"rank {len(shape)}", tensor(*shape), [1 + k % 3 for k in range(len(shape))])
     x, y = tensor(*IMAGE, dtype="int8"), tensor(2, 10, 7, 3, dtype="int8")
     for place in BOTH:
         yield place(
-            "TILE", "int8 to other parameters, which the kernel ignores", [x, constant([1, 2, 1, 1])], y.scaled(2, 7)
+            "TILE", "int8 to other parameters, which the kernel ignores", [x, constant([1, 2, 1, 1])], y.rescale(2, 7)
         )
     times = tensor(4, dtype="int32", name="times")
     for dtype in ("float32", "int8"):
@@ -60,7 +62,9 @@ def repetitions() -> Iterator[Case]:
             x, y = tensor(*IMAGE, dtype=dtype), tensor(2, 10, 21, 12, dtype=dtype)
             yield place("TILE", f"{dtype}, multiples known at runtime", [x, times], y, given=int32s(times=(1, 2, 3, 4)))
     runs = [int32s(times=multiples) for multiples in ((1, 2, 3, 4), (2, 1, 1, 3))]
-    yield alone("TILE", "a result of dynamic size", [tensor(*IMAGE), times], tensor(None, None, None, None), given=runs)
+    yield in_isolation(
+        "TILE", "a result of dynamic size", [tensor(*IMAGE), times], tensor(None, None, None, None), given=runs
+    )
 
 
 # --- BROADCAST_TO -----------------------------------------------------------------------------
@@ -69,13 +73,13 @@ def repetitions() -> Iterator[Case]:
 def broadcast_to(
     name: str, before: Sequence[int], after: Sequence[int], dtype: str = "float32", kind: str = "int32", **case: Any
 ) -> Case:
-    place: Placed = case.pop("place", alone)
+    place: Placed = case.pop("place", in_isolation)
     fixed: bool = case.pop("fixed", True)
     x = tensor(*before, dtype=dtype)
     sizes = np.asarray(after, kind)
     shape = constant(sizes) if fixed else tensor(len(after), dtype=kind, scale=0, name="shape")
     given = {} if fixed else {"given": {"shape": sizes}}
-    y = replace(x, name="").shaped(*(after if fixed else [None] * len(after)))
+    y = replace(x, name="").with_shape(*(after if fixed else [None] * len(after)))
     return place("BROADCAST_TO", name, [x, shape], y, **{"dtype": dtype, **given, **case})
 
 

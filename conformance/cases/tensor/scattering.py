@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import Net, Spec, alone, constant, drawn, int32s, net, tensor
+from conformance.models import Net, Spec, constant, in_isolation, int32s, net, random_array, tensor
 
 ADD, SPARSE = "SCATTER_ND", "SPARSE_TO_DENSE"
 SHAPE = (5, 7, 3, 2)
@@ -28,11 +28,13 @@ def cases() -> Iterator[Case]:
 
 def coordinates(rows: Sequence[int], sizes: Sequence[int], seed: str = "") -> Any:
     """Drawn, with repeats where there are enough."""
-    each = [drawn(*rows, 1, dtype="int32", seed=f"{seed}{k}", low=0, high=size - 1) for k, size in enumerate(sizes)]
+    each = [
+        random_array(*rows, 1, dtype="int32", seed=f"{seed}{k}", low=0, high=size - 1) for k, size in enumerate(sizes)
+    ]
     return np.concatenate(each, axis=-1)
 
 
-def added(
+def scatter_add_case(
     name: str, rows: Sequence[int], depth: int, dtype: str = "float32", *, places: Any = None, fixed: bool = True,
     sized: bool = True, spec: Spec | None = None, **case: Any,
 ) -> Case:  # fmt: skip
@@ -41,33 +43,33 @@ def added(
     shape = np.asarray(SHAPE, np.int32)
     operands = [
         constant(places) if fixed else tensor(*places.shape, dtype="int32", name="places"),
-        (spec or tensor(dtype=dtype)).shaped(*places.shape[:-1], *SHAPE[depth:]),
+        (spec or tensor(dtype=dtype)).with_shape(*places.shape[:-1], *SHAPE[depth:]),
         constant(shape) if sized else tensor(4, dtype="int32", name="shape"),
     ]
     given = {**({} if fixed else {"places": places}), **({} if sized else {"shape": shape})}
-    y = operands[1].shaped(*(SHAPE if sized else (None,) * 4))
-    return alone(ADD, name, operands, y, **{"dtype": dtype, "given": given or None, **case})
+    y = operands[1].with_shape(*(SHAPE if sized else (None,) * 4))
+    return in_isolation(ADD, name, operands, y, **{"dtype": dtype, "given": given or None, **case})
 
 
 def sums() -> Iterator[Case]:
     for depth in (1, 2, 3, 4):
         for fixed in (True, False):
             text = "constant" if fixed else "running"
-            yield added(f"{text} places in {depth} axes", (31,), depth, fixed=fixed, opsets=FROM_16)
-        yield added(f"places of rank 3, {depth} axes", (3, 2), depth)
-        yield added(f"shape known at runtime, {depth} axes", (11,), depth, sized=False)
-    yield added("places and shape known at runtime", (11,), 2, fixed=False, sized=False)
-    yield added("each place once", (3,), 2, places=[[4, 6], [0, 1], [4, 5]], opsets=EVERY_OPSET)
-    yield added("one place only", (7,), 1, places=[[2]] * 7)
-    yield added("one update", (1,), 2)
-    yield added("no updates", (0,), 2, places=np.zeros((0, 2)))
-    yield net(ADD, "many updates of one place", crowded, dtype="int32")
-    many = [{"x1": drawn(n, 3, 2), "places": coordinates((n,), SHAPE[:2])} for n in (5, 2)]
+            yield scatter_add_case(f"{text} places in {depth} axes", (31,), depth, fixed=fixed, opsets=FROM_16)
+        yield scatter_add_case(f"places of rank 3, {depth} axes", (3, 2), depth)
+        yield scatter_add_case(f"shape known at runtime, {depth} axes", (11,), depth, sized=False)
+    yield scatter_add_case("places and shape known at runtime", (11,), 2, fixed=False, sized=False)
+    yield scatter_add_case("each place once", (3,), 2, places=[[4, 6], [0, 1], [4, 5]], opsets=EVERY_OPSET)
+    yield scatter_add_case("one place only", (7,), 1, places=[[2]] * 7)
+    yield scatter_add_case("one update", (1,), 2)
+    yield scatter_add_case("no updates", (0,), 2, places=np.zeros((0, 2)))
+    yield net(ADD, "many updates of one place", many_updates, dtype="int32")
+    many = [{"x1": random_array(n, 3, 2), "places": coordinates((n,), SHAPE[:2])} for n in (5, 2)]
     operands = [tensor(None, 2, dtype="int32", name="places"), tensor(None, 3, 2), constant(SHAPE)]
-    yield alone(ADD, "an unknown number", operands, tensor(*SHAPE), given=many)
+    yield in_isolation(ADD, "an unknown number", operands, tensor(*SHAPE), given=many)
 
 
-def crowded(model: Net) -> None:
+def many_updates(model: Net) -> None:
     """Enough work that a runtime would share it out among threads."""
     places, updates = tensor(20011, 1, dtype="int32", name="places"), tensor(20011, 64, dtype="int32")
     refs = [model.place(places), model.place(updates), model.place(constant([2, 64]))]
@@ -80,24 +82,24 @@ def sums_of_dtypes() -> Iterator[Case]:
     for dtype in ("int8", "uint8", "int32", "int64", "bool"):
         for fixed in (True, False):
             text = "constant" if fixed else "running"
-            yield added(f"{dtype} at {text} places", (67,), 1, dtype, fixed=fixed)
+            yield scatter_add_case(f"{dtype} at {text} places", (67,), 1, dtype, fixed=fixed)
         if dtype in ("int8", "uint8"):
-            yield added(f"{dtype} without scale", (67,), 1, dtype, spec=tensor(dtype=dtype, scale=0))
-        yield added(f"{dtype} at each place once", (3,), 2, dtype, places=[[4, 6], [0, 1], [4, 5]])
+            yield scatter_add_case(f"{dtype} without scale", (67,), 1, dtype, spec=tensor(dtype=dtype, scale=0))
+        yield scatter_add_case(f"{dtype} at each place once", (3,), 2, dtype, places=[[4, 6], [0, 1], [4, 5]])
 
 
 def sums_refused() -> Iterator[Case]:
     outside, refuses = [[1, 7]], "index out of bounds"
-    yield added("a place outside", (1,), 2, places=outside, kernel_refuses=refuses)
-    yield added("a place counted from the end", (1,), 2, places=[[-1, 2]], kernel_refuses=refuses)
+    yield scatter_add_case("a place outside", (1,), 2, places=outside, kernel_refuses=refuses)
+    yield scatter_add_case("a place counted from the end", (1,), 2, places=[[-1, 2]], kernel_refuses=refuses)
     refuses = "not supported by scatter_nd"
-    yield added("float16", (3,), 1, "float16", kernel_refuses=refuses)
+    yield scatter_add_case("float16", (3,), 1, "float16", kernel_refuses=refuses)
 
 
 # --- sparse to dense --------------------------------------------------------------------------
 
 
-def densed(
+def sparse_to_dense_case(
     name: str, places: Any, shape: Sequence[int], values: Spec, *, kind: str = "int32", fixed: bool = True,
     sized: bool = True, default: Spec | None = None, **case: Any,
 ) -> Case:  # fmt: skip
@@ -110,7 +112,7 @@ def densed(
     ]
     given = {**({} if fixed else {"places": places}), **({} if sized else {"shape": sizes}), **case.pop("given", {})}
     y = Spec(tuple(shape) if sized else (None,) * len(shape), values.dtype, values.scale, values.zero_point)
-    return alone(SPARSE, name, operands, y, **{"dtype": values.dtype, "given": given or None, **case})
+    return in_isolation(SPARSE, name, operands, y, **{"dtype": values.dtype, "given": given or None, **case})
 
 
 REPEATED = [[1, 0], [2, 4], [1, 0], [0, 3], [2, 4]]
@@ -122,27 +124,31 @@ def dense() -> Iterator[Case]:
             for fixed in (True, False):
                 name = f"{dtype} at {'constant' if fixed else 'running'} {kind} places"
                 every = EVERY_OPSET if dtype == "float32" else (None,)
-                yield densed(name, REPEATED, (3, 5), tensor(5, dtype=dtype), kind=kind, fixed=fixed, opsets=every)
-        yield densed(f"{dtype}, one value for all", REPEATED, (3, 5), tensor(dtype=dtype))
+                yield sparse_to_dense_case(
+                    name, REPEATED, (3, 5), tensor(5, dtype=dtype), kind=kind, fixed=fixed, opsets=every
+                )
+        yield sparse_to_dense_case(f"{dtype}, one value for all", REPEATED, (3, 5), tensor(dtype=dtype))
         if dtype in ("int8", "uint8"):
-            yield densed(f"{dtype} without scale", REPEATED, (3, 5), tensor(5, dtype=dtype, scale=0))
-    yield densed("shape known at runtime", REPEATED, (3, 5), tensor(5), fixed=False, sized=False)
-    yield densed("constant values", REPEATED, (3, 5), constant(drawn(5)), fixed=False)
+            yield sparse_to_dense_case(f"{dtype} without scale", REPEATED, (3, 5), tensor(5, dtype=dtype, scale=0))
+    yield sparse_to_dense_case("shape known at runtime", REPEATED, (3, 5), tensor(5), fixed=False, sized=False)
+    yield sparse_to_dense_case("constant values", REPEATED, (3, 5), constant(random_array(5)), fixed=False)
     default = tensor(name="default")
-    yield densed("default known at runtime", REPEATED, (3, 5), tensor(5), default=default)
+    yield sparse_to_dense_case("default known at runtime", REPEATED, (3, 5), tensor(5), default=default)
     for rank in (1, 2, 3, 4):
         shape = SHAPE[:rank]
-        yield densed(f"places in {rank} axes", coordinates((11,), shape, "dense"), shape, tensor(11), fixed=False)
+        yield sparse_to_dense_case(
+            f"places in {rank} axes", coordinates((11,), shape, "dense"), shape, tensor(11), fixed=False
+        )
     for fixed in (True, False):
         text = "constant" if fixed else "running"
-        yield densed(f"{text} places of rank 1", [5, 1, 5], (7,), tensor(3), fixed=fixed)
-        yield densed(f"a {text} place of rank 0", 5, (7,), tensor(), fixed=fixed)
-    yield densed("a vector of one value at a place of rank 0", 5, (7,), tensor(1))
-    yield densed("no places", np.zeros((0, 2)), (3, 5), tensor(0))
+        yield sparse_to_dense_case(f"{text} places of rank 1", [5, 1, 5], (7,), tensor(3), fixed=fixed)
+        yield sparse_to_dense_case(f"a {text} place of rank 0", 5, (7,), tensor(), fixed=fixed)
+    yield sparse_to_dense_case("a vector of one value at a place of rank 0", 5, (7,), tensor(1))
+    yield sparse_to_dense_case("no places", np.zeros((0, 2)), (3, 5), tensor(0))
     many = int32s(places=np.stack([np.arange(20011) % 7, np.zeros(20011)], axis=-1))
     operands = [tensor(20011, 2, dtype="int32", name="places"), constant([7, 2]), tensor(20011), constant(0.5)]
-    yield alone(SPARSE, "many values of one place", operands, tensor(7, 2), given=many)
+    yield in_isolation(SPARSE, "many values of one place", operands, tensor(7, 2), given=many)
 
 
 def dense_refused() -> Iterator[Case]:
-    yield densed("a place outside", [[1, 5]], (3, 5), tensor(1), kernel_refuses="SPARSE_TO_DENSE")
+    yield sparse_to_dense_case("a place outside", [[1, 5]], (3, 5), tensor(1), kernel_refuses="SPARSE_TO_DENSE")

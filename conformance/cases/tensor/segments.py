@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from conformance.case import Case
-from conformance.models import alone, constant, drawn, tensor
+from conformance.models import constant, in_isolation, random_array, tensor
 
 SUM = "SEGMENT_SUM"
 EXTREMES = ("UNSORTED_SEGMENT_MAX", "UNSORTED_SEGMENT_MIN")
@@ -21,14 +21,16 @@ def cases() -> Iterator[Case]:
         yield from in_any_order(op)
 
 
-def summed(
+def segment_sum_case(
     name: str, ids: Sequence[int], shape: Sequence[int], dtype: str = "float32", fixed: bool = True, **case: Any
 ) -> Case:
     numbers = np.asarray(ids, np.int32)
     operand = constant(numbers) if fixed else tensor(len(ids), dtype="int32", name="ids")
     y = tensor(max(ids, default=-1) + 1 if fixed else None, *shape[1:], dtype=dtype)
     given = None if fixed else {"ids": numbers}
-    return alone(SUM, name, [tensor(*shape, dtype=dtype), operand], y, **{"dtype": dtype, "given": given, **case})
+    return in_isolation(
+        SUM, name, [tensor(*shape, dtype=dtype), operand], y, **{"dtype": dtype, "given": given, **case}
+    )
 
 
 def in_order() -> Iterator[Case]:
@@ -36,18 +38,18 @@ def in_order() -> Iterator[Case]:
     for dtype in ("float32", "int32"):
         for fixed in (True, False):
             text = f"{dtype}, {'constant' if fixed else 'running'} ids"
-            yield summed(text, ids, (7, 5), dtype, fixed, opsets=(None, 16, 21, 26))
-            yield summed(f"{text}, of a vector", ids, (7,), dtype, fixed)
-            yield summed(f"{text}, rank 4", ids, (7, 2, 3, 5), dtype, fixed)
-    yield summed("one row", [0], (1, 5))
-    yield summed("one segment", [0] * 7, (7, 5), fixed=False)
-    yield summed("rows of no elements", ids, (7, 0), fixed=False, kernel_refuses="Invalid tensor size")
+            yield segment_sum_case(text, ids, (7, 5), dtype, fixed, opsets=(None, 16, 21, 26))
+            yield segment_sum_case(f"{text}, of a vector", ids, (7,), dtype, fixed)
+            yield segment_sum_case(f"{text}, rank 4", ids, (7, 2, 3, 5), dtype, fixed)
+    yield segment_sum_case("one row", [0], (1, 5))
+    yield segment_sum_case("one segment", [0] * 7, (7, 5), fixed=False)
+    yield segment_sum_case("rows of no elements", ids, (7, 0), fixed=False, kernel_refuses="Invalid tensor size")
     most = {"x0": np.full((7, 5), 2**30, np.int32)}
-    yield summed("int32 that wraps", ids, (7, 5), "int32", given=most)
-    yield summed("ids that skip one", [0, 2, 2], (3, 5), kernel_refuses="delta ==")
+    yield segment_sum_case("int32 that wraps", ids, (7, 5), "int32", given=most)
+    yield segment_sum_case("ids that skip one", [0, 2, 2], (3, 5), kernel_refuses="delta ==")
 
 
-def unsorted(
+def unsorted_segment_case(
     op: str, name: str, ids: Any, shape: Sequence[int], count: int, dtype: str = "float32", fixed: bool = True,
     counted: bool = True, **case: Any,
 ) -> Case:  # fmt: skip
@@ -60,7 +62,9 @@ def unsorted(
     ]
     y = tensor(count if counted and fixed else None, *shape[numbers.ndim :], dtype=dtype)
     given = {**({} if fixed else {"ids": numbers}), **({} if counted else {"count": np.asarray(count, np.int32)})}
-    return alone(op, name, operands, y, **{"dtype": dtype, **case, "given": {**given, **case.pop("given", {})} or None})
+    return in_isolation(
+        op, name, operands, y, **{"dtype": dtype, **case, "given": {**given, **case.pop("given", {})} or None}
+    )
 
 
 def in_any_order(op: str) -> Iterator[Case]:
@@ -70,22 +74,24 @@ def in_any_order(op: str) -> Iterator[Case]:
     for dtype in ("float32", "int32"):
         for fixed in (True, False):
             text = f"{dtype}, {'constant' if fixed else 'running'} ids"
-            yield unsorted(op, text, ids, (7, 5), 6, dtype, fixed, opsets=(None, first, 21, 26))
-            yield unsorted(op, f"{text}, some negative", some, (7, 5), 7, dtype, fixed)
-            yield unsorted(op, f"{text} of two axes", np.reshape(some[:6], (2, 3)), (2, 3, 5), 7, dtype, fixed)
-        yield unsorted(op, f"{dtype}, a number known at runtime", ids, (7, 5), 11, dtype, counted=False)
-        yield unsorted(op, f"{dtype}, all known at runtime", some, (7, 5), 6, dtype, False, False)
-    yield unsorted(op, "ids of all axes", np.reshape(some[:6], (2, 3)), (2, 3), 7)
-    yield unsorted(op, "a vector", some, (7,), 6, fixed=False)
-    yield unsorted(op, "all negative", [-1] * 7, (7, 5), 3)
-    yield unsorted(op, "one segment", [0] * 7, (7, 5), 1)
-    yield unsorted(op, "one row", [2], (1, 5), 3, fixed=False)
+            yield unsorted_segment_case(op, text, ids, (7, 5), 6, dtype, fixed, opsets=(None, first, 21, 26))
+            yield unsorted_segment_case(op, f"{text}, some negative", some, (7, 5), 7, dtype, fixed)
+            yield unsorted_segment_case(
+                op, f"{text} of two axes", np.reshape(some[:6], (2, 3)), (2, 3, 5), 7, dtype, fixed
+            )
+        yield unsorted_segment_case(op, f"{dtype}, a number known at runtime", ids, (7, 5), 11, dtype, counted=False)
+        yield unsorted_segment_case(op, f"{dtype}, all known at runtime", some, (7, 5), 6, dtype, False, False)
+    yield unsorted_segment_case(op, "ids of all axes", np.reshape(some[:6], (2, 3)), (2, 3), 7)
+    yield unsorted_segment_case(op, "a vector", some, (7,), 6, fixed=False)
+    yield unsorted_segment_case(op, "all negative", [-1] * 7, (7, 5), 3)
+    yield unsorted_segment_case(op, "one segment", [0] * 7, (7, 5), 1)
+    yield unsorted_segment_case(op, "one row", [2], (1, 5), 3, fixed=False)
     operands = [tensor(7, 5), constant(ids), constant([6])]
-    yield alone(op, "a number of rank 1", operands, tensor(6, 5))
-    wide = {"x0": drawn(7, 5, dtype="int32", seed=op, low=-(2**31), high=2**31 - 1)}
-    yield unsorted(op, "int32 that wraps", ids, (7, 5), 6, "int32", given=wide)
+    yield in_isolation(op, "a number of rank 1", operands, tensor(6, 5))
+    wide = {"x0": random_array(7, 5, dtype="int32", seed=op, low=-(2**31), high=2**31 - 1)}
+    yield unsorted_segment_case(op, "int32 that wraps", ids, (7, 5), 6, "int32", given=wide)
     if op in EXTREMES:
         odd = {"x0": np.array([[np.nan, 1], [2, np.nan], [np.nan, -np.inf], [np.nan, np.inf]], np.float32)}
-        yield unsorted(op, "NaN, which is skipped", [0, 0, 1, 2], (4, 2), 3, given=odd)
+        yield unsorted_segment_case(op, "NaN, which is skipped", [0, 0, 1, 2], (4, 2), 3, given=odd)
     outside = "max_index < num_segments_"
-    yield unsorted(op, "a segment beyond the number", ids, (7, 5), 5, kernel_refuses=outside)
+    yield unsorted_segment_case(op, "a segment beyond the number", ids, (7, 5), 5, kernel_refuses=outside)

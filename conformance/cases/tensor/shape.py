@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.copies import Copy, copied, copy_refused
+from conformance.copies import Copy, copy_cases, copy_refused
 from conformance.models import (
     BOTH,
     Net,
     Placed,
     Spec,
-    alone,
     between_convolutions,
     constant,
-    drawn,
+    in_isolation,
     int32s,
     net,
     opsets,
+    random_array,
     tensor,
     unary,
 )
@@ -50,10 +50,15 @@ DTYPES = ("float32", "float16", "int8", "uint8", "int16", "int32", "int64", "uin
 
 
 def reshape(
-    name: str, before: Sequence[int], after: Sequence[int], dtype: str = "float32", place: Placed = alone, **case: Any
+    name: str,
+    before: Sequence[int],
+    after: Sequence[int],
+    dtype: str = "float32",
+    place: Placed = in_isolation,
+    **case: Any,
 ) -> Case:
     x = tensor(*before, dtype=dtype)
-    return place("RESHAPE", name, [x, constant(np.asarray(after, np.int32))], x.shaped(*after), **case)
+    return place("RESHAPE", name, [x, constant(np.asarray(after, np.int32))], x.with_shape(*after), **case)
 
 
 def reshapes() -> Iterator[Case]:
@@ -80,48 +85,48 @@ def reshapes() -> Iterator[Case]:
     yield reshape("no elements", (2, 0, 3), (0, 6))
     yield reshape("no elements, size 0 stays 0", (0, 3), (3, 0, 7))
     x = tensor(*IMAGE)
-    yield alone("RESHAPE", "a size left to be found", [x, constant([2, -1, 7])], tensor(2, 15, 7))
-    yield alone("RESHAPE", "a shape in the options", [x], tensor(2, 105), options={"new_shape": [2, 105]})
-    yield alone(
+    yield in_isolation("RESHAPE", "a size left to be found", [x, constant([2, -1, 7])], tensor(2, 15, 7))
+    yield in_isolation("RESHAPE", "a shape in the options", [x], tensor(2, 105), options={"new_shape": [2, 105]})
+    yield in_isolation(
         "RESHAPE",
         "a shape operand that is not used, being no vector",
         [x, constant([[2, 105]])],
         tensor(10, 21),
         options={"new_shape": [10, 21]},
     )
-    yield alone(
+    yield in_isolation(
         "RESHAPE",
         "a shape operand that wins over the options",
         [x, constant([2, 105])],
         tensor(2, 105),
         options={"new_shape": [10, 21]},
     )
-    yield alone("RESHAPE", "the old way to say scalar", [tensor(1)], tensor(), options={"new_shape": [0]})
+    yield in_isolation("RESHAPE", "the old way to say scalar", [tensor(1)], tensor(), options={"new_shape": [0]})
     for dtype in ("float32", "int64"):
         no_shape = tensor(2, dtype=dtype, scale=0)
-        yield alone(
+        yield in_isolation(
             "RESHAPE",
             f"a shape of {dtype}, which is none",
             [tensor(5, 7), no_shape],
             tensor(35),
             options={"new_shape": [35]},
         )
-    yield alone(
+    yield in_isolation(
         "RESHAPE",
         "unknown batch",
         [tensor(None, 5, 7), constant([-1, 35])],
         tensor(None, 35),
-        given=[{"x0": drawn(n, 5, 7)} for n in (1, 3)],
+        given=[{"x0": random_array(n, 5, 7)} for n in (1, 3)],
     )
     yield from runtime_shapes()
-    yield net("RESHAPE", "channels shuffled between convolutions", shuffled, transposes=3)
+    yield net("RESHAPE", "channels shuffled between convolutions", channel_shuffle, transposes=3)
     yield net(
         "RESHAPE",
         "a constant",
         lambda model: model.output(
             model.call(
                 "ADD",
-                [tensor(7, 3), model.call("RESHAPE", [constant(drawn(21)), constant([7, 3])], tensor(7, 3))],
+                [tensor(7, 3), model.call("RESHAPE", [constant(random_array(21)), constant([7, 3])], tensor(7, 3))],
                 tensor(7, 3),
             )
         ),
@@ -133,8 +138,10 @@ def runtime_shapes() -> Iterator[Case]:
     x = tensor(2, 15)
     shape = tensor(2, dtype="int32", name="shape")
     runs = [{"shape": np.array(given, np.int32)} for given in ([5, 6], [3, 10], [30, 1], [-1, 2])]
-    yield alone("RESHAPE", "a shape known at runtime", [x, shape], tensor(None, None), given=runs, opsets=EVERY_OPSET)
-    yield alone(
+    yield in_isolation(
+        "RESHAPE", "a shape known at runtime", [x, shape], tensor(None, None), given=runs, opsets=EVERY_OPSET
+    )
+    yield in_isolation(
         "RESHAPE",
         "an int8 shape known at runtime",
         [tensor(2, 15, dtype="int8"), shape],
@@ -142,15 +149,15 @@ def runtime_shapes() -> Iterator[Case]:
         given=runs,
     )
     operands = [tensor(None, None, 5), constant([6, 4, -1])]
-    yield alone(
+    yield in_isolation(
         "RESHAPE",
         "nothing known of the result in the file",
         operands,
         tensor(None, None, None),
-        given={"x0": drawn(3, 8, 5)},
+        given={"x0": random_array(3, 8, 5)},
         sizes=(),
     )
-    yield alone(
+    yield in_isolation(
         "RESHAPE",
         "a shape known at runtime, one size open",
         [x, shape],
@@ -159,7 +166,7 @@ def runtime_shapes() -> Iterator[Case]:
     )
 
     def of_image(model: Net) -> None:
-        image = model.plumbed(tensor(*IMAGE))
+        image = model.input_through_conv(tensor(*IMAGE))
         y = model.call("RESHAPE", [image, tensor(3, dtype="int32", name="shape")], tensor(None, None, None))
         model.output(y)
 
@@ -167,12 +174,12 @@ def runtime_shapes() -> Iterator[Case]:
     yield net("RESHAPE", "an image to a shape known at runtime", of_image, given=given)
 
 
-def shuffled(model: Net) -> None:
+def channel_shuffle(model: Net) -> None:
     """ShuffleNet: channels are cut in two, exchanged and joined."""
     image = tensor(2, 5, 7, 6)
-    cut = model.call("RESHAPE", [model.plumbed(image), constant([2, 5, 7, 2, 3])], tensor(2, 5, 7, 2, 3))
+    cut = model.call("RESHAPE", [model.input_through_conv(image), constant([2, 5, 7, 2, 3])], tensor(2, 5, 7, 2, 3))
     turned = model.call("TRANSPOSE", [cut, constant([0, 1, 2, 4, 3])], tensor(2, 5, 7, 3, 2))
-    model.output(model.drained(model.call("RESHAPE", [turned, constant([2, 5, 7, 6])], image)))
+    model.output(model.output_through_conv(model.call("RESHAPE", [turned, constant([2, 5, 7, 6])], image)))
 
 
 # --- SQUEEZE ----------------------------------------------------------------------------------
@@ -185,11 +192,11 @@ def squeezes() -> Iterator[Case]:
         dims: Sequence[int],
         after: Sequence[int | None],
         dtype: str = "float32",
-        place: Placed = alone,
+        place: Placed = in_isolation,
         **case: Any,
     ) -> Case:
         x = tensor(*before, dtype=dtype)
-        return place("SQUEEZE", name, [x], x.shaped(*after), options={"squeeze_dims": list(dims)}, **case)
+        return place("SQUEEZE", name, [x], x.with_shape(*after), options={"squeeze_dims": list(dims)}, **case)
 
     for dtype in DTYPES:
         yield squeeze(
@@ -207,53 +214,59 @@ def squeezes() -> Iterator[Case]:
     yield squeeze("nothing to drop", (2, 5, 7, 3), [], (2, 5, 7, 3), place=BOTH[1])
     yield squeeze("everything", (1, 1), [], ())
     yield squeeze("to an image", (2, 5, 1, 7, 3), [2], IMAGE)
-    given = [{"x0": drawn(n, 1, m, 3)} for n, m in ((1, 5), (7, 2))]
+    given = [{"x0": random_array(n, 1, m, 3)} for n, m in ((1, 5), (7, 2))]
     yield squeeze("dynamic sizes", (None, 1, None, 3), [1], (None, None, 3), given=given)
     yield squeeze(
         "dynamic sizes, of which nothing is known behind", (None, 1, None, 3), [-3], (None, None, None), given=given
     )
     text = "some sizes are unknown"
-    yield squeeze("all of dynamic sizes", (None, 1, 3), [], (None, 3), given={"x0": drawn(7, 1, 3)}, refused=text)
+    yield squeeze(
+        "all of dynamic sizes", (None, 1, 3), [], (None, 3), given={"x0": random_array(7, 1, 3)}, refused=text
+    )
 
 
 # --- EXPAND_DIMS ------------------------------------------------------------------------------
 
 
-def expanded(name: str, x: Spec, axis: int, kind: str = "int32", **case: Any) -> Case:
+def expand_dims_case(name: str, x: Spec, axis: int, kind: str = "int32", **case: Any) -> Case:
     at = axis % (len(x.shape) + 1)
     shape = (*x.shape[:at], 1, *x.shape[at:])
-    return alone("EXPAND_DIMS", name, [x, constant(np.asarray(axis, kind))], replace(x, name="").shaped(*shape), **case)
+    return in_isolation(
+        "EXPAND_DIMS", name, [x, constant(np.asarray(axis, kind))], replace(x, name="").with_shape(*shape), **case
+    )
 
 
 def put_in() -> Iterator[Case]:
     """A negative axis counts from the end of the result, which is one longer."""
     for axis in (*AXES, 4, -5):
-        yield expanded(f"axis {axis}", tensor(*IMAGE), axis)
+        yield expand_dims_case(f"axis {axis}", tensor(*IMAGE), axis)
         yield net(
             "EXPAND_DIMS", f"axis {axis} and back between convolutions", there_and_back(axis, "float32"), transposes=2
         )
     for dtype in REAL:
         x = tensor(*IMAGE, dtype=dtype)
-        yield expanded(dtype, x, -2, opsets=opsets(dtype))
+        yield expand_dims_case(dtype, x, -2, opsets=opsets(dtype))
         yield net("EXPAND_DIMS", f"{dtype} between convolutions", there_and_back(1, dtype), dtype=dtype, transposes=2)
     for dtype in ("int32", "int64", "bool"):
-        yield expanded(dtype, tensor(5, 3, dtype=dtype), 1)
-    yield expanded("text", tensor(2, 3, dtype="string"), 1, given=TEXT)
-    yield expanded("int64 axis", tensor(5, 3), -1, kind="int64")
-    yield expanded("a scalar", tensor(), 0)
-    yield expanded("dynamic sizes", tensor(None, None, 3), -3, given=[{"x0": drawn(n, 5, 3)} for n in (1, 4)])
+        yield expand_dims_case(dtype, tensor(5, 3, dtype=dtype), 1)
+    yield expand_dims_case("text", tensor(2, 3, dtype="string"), 1, given=TEXT)
+    yield expand_dims_case("int64 axis", tensor(5, 3), -1, kind="int64")
+    yield expand_dims_case("a scalar", tensor(), 0)
+    yield expand_dims_case(
+        "dynamic sizes", tensor(None, None, 3), -3, given=[{"x0": random_array(n, 5, 3)} for n in (1, 4)]
+    )
     place = tensor(dtype="int32", name="axis")
     for shape in ((5, 3, 1), (1, 5, 3)):
         at = int32s(axis=shape.index(1) - 3)
-        yield alone(
+        yield in_isolation(
             "EXPAND_DIMS", f"an axis known at runtime, to {shape}", [tensor(5, 3), place], tensor(*shape), given=at
         )
     x = tensor(5, 3, dtype="int8")
-    yield alone(
+    yield in_isolation(
         "EXPAND_DIMS",
         "int8 to another scale",
         [x, constant(0)],
-        x.scaled(2.0).shaped(1, 5, 3),
+        x.rescale(2.0).with_shape(1, 5, 3),
         kernel_refuses="params.scale",
     )
 
@@ -262,10 +275,10 @@ def there_and_back(axis: int, dtype: str) -> Callable[[Net], None]:
     def draw(model: Net) -> None:
         x = tensor(*IMAGE, dtype=dtype)
         at = axis % 5
-        more = x.shaped(*IMAGE[:at], 1, *IMAGE[at:])
-        wide = model.call("EXPAND_DIMS", [model.plumbed(x), constant(axis)], more)
+        more = x.with_shape(*IMAGE[:at], 1, *IMAGE[at:])
+        wide = model.call("EXPAND_DIMS", [model.input_through_conv(x), constant(axis)], more)
         kept = model.call("RELU", [wide], more)
-        model.output(model.drained(model.call("SQUEEZE", [kept], x, squeeze_dims=(at,))))
+        model.output(model.output_through_conv(model.call("SQUEEZE", [kept], x, squeeze_dims=(at,))))
 
     return draw
 
@@ -275,10 +288,15 @@ def there_and_back(axis: int, dtype: str) -> Callable[[Net], None]:
 
 def transposes() -> Iterator[Case]:
     def transpose(
-        name: str, shape: Sequence[int], perm: Sequence[int], dtype: str = "float32", place: Placed = alone, **case: Any
+        name: str,
+        shape: Sequence[int],
+        perm: Sequence[int],
+        dtype: str = "float32",
+        place: Placed = in_isolation,
+        **case: Any,
     ) -> Case:
         x = tensor(*shape, dtype=dtype)
-        return place("TRANSPOSE", name, [x, constant(list(perm))], x.shaped(*(shape[p] for p in perm)), **case)
+        return place("TRANSPOSE", name, [x, constant(list(perm))], x.with_shape(*(shape[p] for p in perm)), **case)
 
     for dtype in DTYPES:
         refuses = "Type STRING is currently not supported" if dtype == "string" else ""
@@ -299,7 +317,11 @@ def transposes() -> Iterator[Case]:
 
     def to_channels_first(model: Net) -> None:
         image = tensor(*IMAGE)
-        model.output(model.call("TRANSPOSE", [model.plumbed(image), constant([0, 3, 1, 2])], image.shaped(2, 3, 5, 7)))
+        model.output(
+            model.call(
+                "TRANSPOSE", [model.input_through_conv(image), constant([0, 3, 1, 2])], image.with_shape(2, 3, 5, 7)
+            )
+        )
 
     yield net("TRANSPOSE", "an image to channels first, which it is already", to_channels_first, transposes=1)
 
@@ -316,8 +338,10 @@ def shapes() -> Iterator[Case]:
         y = tensor(4, dtype=dtype)
         options = {"out_type": dtype.upper()}
         yield unary("SHAPE", f"static, {dtype}", tensor(*IMAGE), y, options=options)
-        yield net("SHAPE", f"static, {dtype}, of an image between convolutions", asked(IMAGE, dtype), transposes=2)
-        runs = [{"x0": drawn(n, h, w, 3)} for n, h, w in ((1, 5, 7), (3, 2, 11))]
+        yield net(
+            "SHAPE", f"static, {dtype}, of an image between convolutions", shape_model(IMAGE, dtype), transposes=2
+        )
+        runs = [{"x0": random_array(n, h, w, 3)} for n, h, w in ((1, 5, 7), (3, 2, 11))]
         yield unary(
             "SHAPE",
             f"dynamic, {dtype}",
@@ -327,11 +351,11 @@ def shapes() -> Iterator[Case]:
             given=runs,
             opsets=EVERY_OPSET,
         )
-        runs = [{"x0": drawn(n, h, w, 5)} for n, h, w in ((1, 5, 7), (3, 2, 11))]
+        runs = [{"x0": random_array(n, h, w, 5)} for n, h, w in ((1, 5, 7), (3, 2, 11))]
         yield net(
             "SHAPE",
             f"dynamic, {dtype}, of an image between convolutions",
-            asked((None, None, None, 3), dtype),
+            shape_model((None, None, None, 3), dtype),
             given=runs,
             transposes=2,
         )
@@ -350,30 +374,30 @@ def shapes() -> Iterator[Case]:
     yield net(
         "SHAPE",
         "that shapes another tensor",
-        reused,
-        given=[{"x0": drawn(n, 3, 7, 3), "other": drawn(n, 63)} for n in (1, 4)],
+        shared_sizes,
+        given=[{"x0": random_array(n, 3, 7, 3), "other": random_array(n, 63)} for n in (1, 4)],
     )
 
 
-def asked(shape: Sequence[int | None], dtype: str) -> Any:
+def shape_model(shape: Sequence[int | None], dtype: str) -> Any:
     def draw(model: Net) -> None:
-        image = model.plumbed(tensor(*shape))
+        image = model.input_through_conv(tensor(*shape))
         sizes = model.call("SHAPE", [image], tensor(4, dtype=dtype), out_type=dtype.upper())
-        model.output(model.drained(image), sizes)
+        model.output(model.output_through_conv(image), sizes)
 
     return draw
 
 
-def reused(model: Net) -> None:
+def shared_sizes(model: Net) -> None:
     image = model.input(tensor(None, 3, 7, 3))
     sizes = model.call("SHAPE", [image], tensor(4, dtype="int32"), out_type="INT32")
     model.output(model.call("RESHAPE", [tensor(None, 63, name="other"), sizes], tensor(None, 3, 7, 3)))
 
 
 def copies() -> Iterator[Case]:
-    yield from copied("RESHAPE", Copy([(2, 35, 3)], [constant([2, 35, 3])]))
-    yield from copied("SQUEEZE", Copy([(2, 7, 3)], before=(2, 1, 7, 3), options={"squeeze_dims": [1]}))
-    yield from copied("TRANSPOSE", Copy([(2, 7, 5, 3)], [constant([0, 2, 1, 3])]))
+    yield from copy_cases("RESHAPE", Copy([(2, 35, 3)], [constant([2, 35, 3])]))
+    yield from copy_cases("SQUEEZE", Copy([(2, 7, 3)], before=(2, 1, 7, 3), options={"squeeze_dims": [1]}))
+    yield from copy_cases("TRANSPOSE", Copy([(2, 7, 5, 3)], [constant([0, 2, 1, 3])]))
     yield from copy_refused("EXPAND_DIMS", Copy([(2, 5, 1, 7, 3)], [constant(2)]))
 
 
@@ -382,13 +406,15 @@ def ranks() -> Iterator[Case]:
     for dtype in ("float32", "int8", "uint8", "int16", "int32", "int64", "bool", "string"):
         for shape in ((), (7,), (2, 0, 3), IMAGE):
             yield unary("RANK", f"{dtype} of shape {list(shape)}", tensor(*shape, dtype=dtype), tensor(dtype="int32"))
-    yield unary("RANK", "dynamic sizes", tensor(None, None, 3), tensor(dtype="int32"), given={"x0": drawn(2, 5, 3)})
+    yield unary(
+        "RANK", "dynamic sizes", tensor(None, None, 3), tensor(dtype="int32"), given={"x0": random_array(2, 5, 3)}
+    )
 
     def axes(model: Net) -> None:
-        image = model.plumbed(tensor(*IMAGE))
+        image = model.input_through_conv(tensor(*IMAGE))
         last = model.call(
             "SUB", [model.call("RANK", [image], tensor(dtype="int32")), constant(1)], tensor(dtype="int32")
         )
-        model.output(model.drained(image), last)
+        model.output(model.output_through_conv(image), last)
 
     yield net("RANK", "of an image between convolutions", axes, transposes=2)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import Net, alone, constant, net, tensor
+from conformance.models import Net, constant, in_isolation, net, tensor
 
 OP = "BROADCAST_ARGS"
 PAIRS: tuple[tuple[Sequence[int], Sequence[int]], ...] = (
@@ -36,14 +36,16 @@ def cases() -> Iterator[Case]:
                 every = EVERY_OPSET if first == [5, 3] else (None,)
                 name = f"{kind} {list(first)} and {list(second)}{which}"
                 drawn = {key: shape for key, shape in given.items() if key not in fixed}
-                yield alone(OP, name, operands, y, dtype=kind, given=drawn, opsets=every)
+                yield in_isolation(OP, name, operands, y, dtype=kind, given=drawn, opsets=every)
     yield net(OP, "the shape to broadcast to", draw, dtype="int32")
     runs = [{"a": np.asarray(shape, np.int32)} for shape in ([3], [2, 7, 1, 3], [1, 0, 1])]
     unknown, rows = tensor(None, dtype="int32", scale=0, name="a"), tensor(None, dtype="int32")
     for name, operands in {"first": [unknown, constant([7, 1, 1])], "second": [constant([7, 1, 1]), unknown]}.items():
-        yield alone(OP, f"the {name} of any length", operands, rows, given=runs, runs=len(runs), sizes=())
+        yield in_isolation(OP, f"the {name} of any length", operands, rows, given=runs, runs=len(runs), sizes=())
     operands = [constant([2, 3]), constant([5, 3])]
-    yield alone(OP, "shapes that do not broadcast", operands, tensor(2, dtype="int32"), refused="do not broadcast")
+    yield in_isolation(
+        OP, "shapes that do not broadcast", operands, tensor(2, dtype="int32"), refused="do not broadcast"
+    )
 
 
 def draw(model: Net) -> None:

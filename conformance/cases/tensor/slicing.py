@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.copies import Copy, copied
+from conformance.copies import Copy, copy_cases
 from conformance.models import (
     BOTH,
     Net,
     Placed,
     Spec,
-    alone,
     between_convolutions,
     constant,
-    drawn,
+    in_isolation,
     int32s,
     net,
     opsets,
+    random_array,
     tensor,
 )
 from onnx_tflite_plugin.verify import Tolerance
@@ -51,13 +51,13 @@ def piece(
     x: Spec,
     begin: Sequence[int],
     size: Sequence[int],
-    place: Placed = alone,
+    place: Placed = in_isolation,
     kind: str = "int32",
     **case: Any,
 ) -> Case:
     shape = [(n or 0) - b if s == -1 else s for n, b, s in zip(x.shape, begin, size, strict=True)]
     bounds = [constant(np.asarray(numbers, kind)) for numbers in (begin, size)]
-    return place("SLICE", name, [x, *bounds], replace(x, name="").shaped(*shape), **{"dtype": x.dtype, **case})
+    return place("SLICE", name, [x, *bounds], replace(x, name="").with_shape(*shape), **{"dtype": x.dtype, **case})
 
 
 def pieces() -> Iterator[Case]:
@@ -82,10 +82,12 @@ def pieces() -> Iterator[Case]:
     yield piece("text", tensor(2, 3, dtype="string"), (1, 0), (1, 2), given=TEXT)
     x, y = tensor(*IMAGE, dtype="int8"), tensor(2, 3, 7, 3, dtype="int8")
     bounds = [constant([0, 1, 0, 0]), constant([2, 3, 7, 3])]
-    yield alone("SLICE", "int8 to other parameters, which the builtin kernel ignores", [x, *bounds], y.scaled(1, 40))
+    yield in_isolation(
+        "SLICE", "int8 to other parameters, which the builtin kernel ignores", [x, *bounds], y.rescale(1, 40)
+    )
     unknown = [tensor(None, 5, 3), constant([0, 1, 1]), constant([-1, 3, -1])]
-    yield alone(
-        "SLICE", "an unknown batch", unknown, tensor(None, 3, 2), given=[{"x0": drawn(n, 5, 3)} for n in (1, 4)]
+    yield in_isolation(
+        "SLICE", "an unknown batch", unknown, tensor(None, 3, 2), given=[{"x0": random_array(n, 5, 3)} for n in (1, 4)]
     )
 
 
@@ -107,7 +109,7 @@ def runtime_pieces() -> Iterator[Case]:
             fixed = [x, constant([1, 0, 2, 1]), size]
             yield place("SLICE", f"{dtype}, size known at runtime", fixed, y, given={"size": bounds["size"]})
     runs = [bounds, int32s(begin=(0, 4, 0, 0), size=(-1, 1, 7, -1))]
-    yield alone(
+    yield in_isolation(
         "SLICE", "a result of dynamic size", [tensor(*IMAGE), begin, size], tensor(None, None, None, None), given=runs
     )
 
@@ -136,7 +138,7 @@ def masks(index: Any) -> tuple[list[int], list[int], list[int], dict[str, int]]:
     return begin, end, strides, options
 
 
-def sliced(name: str, index: Any, x: Spec | None = None, place: Placed = alone, **case: Any) -> Case:
+def strided_slice_case(name: str, index: Any, x: Spec | None = None, place: Placed = in_isolation, **case: Any) -> Case:
     x = x or tensor(*IMAGE)
     *bounds, mask_options = masks(index)
     shape = np.zeros([size or 0 for size in x.shape], np.int8)[index].shape
@@ -144,7 +146,7 @@ def sliced(name: str, index: Any, x: Spec | None = None, place: Placed = alone, 
         "STRIDED_SLICE",
         name,
         [x, *map(constant, bounds)],
-        x.shaped(*shape),
+        x.with_shape(*shape),
         options=mask_options,
         **{"dtype": x.dtype, **case},
     )
@@ -167,8 +169,8 @@ def slices() -> Iterator[Case]:
         "a step beyond the size": s[:, ::99, 1::99, :],
     }
     for name, index in whole.items():
-        yield sliced(f"float32 {name}", index, place=BOTH[1])
-        yield sliced(f"int8 {name}", index, tensor(*IMAGE, dtype="int8"))
+        yield strided_slice_case(f"float32 {name}", index, place=BOTH[1])
+        yield strided_slice_case(f"int8 {name}", index, tensor(*IMAGE, dtype="int8"))
     changed = {
         "one row": s[:, 2],
         "one pixel": s[0, 1, 2],
@@ -181,22 +183,22 @@ def slices() -> Iterator[Case]:
         "from the end, gone": s[-1, ..., -2, :],
     }
     for name, index in changed.items():
-        yield sliced(f"float32 {name}", index)
-        yield sliced(f"float32 {name}", index, place=BOTH[1], transposes=None)
-    yield sliced("a new axis that makes an image again", s[:, 2, None], place=BOTH[1])
-    yield sliced("a row that makes an image again", s[:, :, 1, None, ::-1], place=BOTH[1])
+        yield strided_slice_case(f"float32 {name}", index)
+        yield strided_slice_case(f"float32 {name}", index, place=BOTH[1], transposes=None)
+    yield strided_slice_case("a new axis that makes an image again", s[:, 2, None], place=BOTH[1])
+    yield strided_slice_case("a row that makes an image again", s[:, :, 1, None, ::-1], place=BOTH[1])
     for dtype in (*REAL, "float16", "int32", "int64", "bool", "string"):
-        yield sliced(
+        yield strided_slice_case(
             f"{dtype} every kind", s[1, 4:1:-2, ..., None, ::2], tensor(*IMAGE, dtype=dtype), opsets=opsets(dtype)
         )
     for dtype in ("uint8", "int16"):
-        yield sliced(f"{dtype} backwards", s[:, ::-1, 1:-1:2, :], tensor(*IMAGE, dtype=dtype), BOTH[1])
-    yield sliced("rank 1", s[-2:0:-3], tensor(11))
-    yield sliced("rank 5", s[:, 1, ..., ::-1, None], tensor(2, 3, 5, 2, 7))
-    yield sliced("empty, backwards from before the first", s[-99::-1], tensor(5))
-    yield sliced("empty, begin behind end", s[4:2], tensor(5))
-    yield sliced("empty, forwards from after the last", s[9:12], tensor(5))
-    yield sliced("a size of 0", s[:, ::-1], tensor(0, 3))
+        yield strided_slice_case(f"{dtype} backwards", s[:, ::-1, 1:-1:2, :], tensor(*IMAGE, dtype=dtype), BOTH[1])
+    yield strided_slice_case("rank 1", s[-2:0:-3], tensor(11))
+    yield strided_slice_case("rank 5", s[:, 1, ..., ::-1, None], tensor(2, 3, 5, 2, 7))
+    yield strided_slice_case("empty, backwards from before the first", s[-99::-1], tensor(5))
+    yield strided_slice_case("empty, begin behind end", s[4:2], tensor(5))
+    yield strided_slice_case("empty, forwards from after the last", s[9:12], tensor(5))
+    yield strided_slice_case("a size of 0", s[:, ::-1], tensor(0, 3))
     yield raw(
         "a new axis and an ellipsis in one entry: the ellipsis wins",
         [0, 1],
@@ -244,10 +246,12 @@ def slices() -> Iterator[Case]:
     text = "the kernel reads beyond the end"
     yield raw("new axes beyond the entries", [1], [3], [1], (5, 3), (2, 3), new_axis_mask=6, refused=text)
     x, row = tensor(None, None, None), [constant([n, 0, 0]) for n in (-1, 0)]
-    given = [{"x0": drawn(*shape)} for shape in ((3, 5, 7), (2, 11, 1))]
+    given = [{"x0": random_array(*shape)} for shape in ((3, 5, 7), (2, 11, 1))]
     options = {"begin_mask": 6, "end_mask": 6, "shrink_axis_mask": 1}
     operands = [x, *row, constant([1, 1, 1])]
-    yield alone("STRIDED_SLICE", "one row of dynamic sizes", operands, tensor(None, None), options=options, given=given)
+    yield in_isolation(
+        "STRIDED_SLICE", "one row of dynamic sizes", operands, tensor(None, None), options=options, given=given
+    )
     yield raw("strides known at runtime", [0, 0], [5, 7], None, (5, 7), (5, 7), refused="must be a constant")
 
 
@@ -264,7 +268,7 @@ def raw(
 ) -> Case:
     x = tensor(*shape)
     stride_operand = tensor(len(begin), dtype="int32") if strides is None else constant(list(strides))
-    return alone(
+    return in_isolation(
         "STRIDED_SLICE",
         name,
         [x, constant(list(begin)), constant(list(end)), stride_operand],
@@ -278,7 +282,12 @@ def runtime_slices() -> Iterator[Case]:
     """Begin and end are computed; strides and masks are in the file."""
 
     def runtime(
-        name: str, indices: Sequence[Any], x: Spec, result: Sequence[int | None], place: Placed = alone, **case: Any
+        name: str,
+        indices: Sequence[Any],
+        x: Spec,
+        result: Sequence[int | None],
+        place: Placed = in_isolation,
+        **case: Any,
     ) -> Case:
         _, _, strides, mask_options = masks(indices[0])
         runs = []
@@ -291,7 +300,7 @@ def runtime_slices() -> Iterator[Case]:
             "STRIDED_SLICE",
             f"{name}, known at runtime",
             operands,
-            x.shaped(*result),
+            x.with_shape(*result),
             options=mask_options,
             given=runs,
             **{"dtype": x.dtype, **case},
@@ -316,19 +325,21 @@ def runtime_slices() -> Iterator[Case]:
     nothing: dict[str, Any] = {"reference": lambda arrays: [np.zeros(0, np.float32)]}
     yield runtime("nothing", [s[3:2], s[9:12], s[-1:1]], tensor(5), (None,), **nothing)
     yield runtime("backwards from before the first", [s[-99:-100:-1]], tensor(5), (None,), **nothing)
-    dynamic = [{"x0": drawn(n, 7)} for n in (3, 5)]
+    dynamic = [{"x0": random_array(n, 7)} for n in (3, 5)]
     options = {"begin_mask": 1, "end_mask": 1}
     operands = [tensor(None, 7), constant([0, 1]), constant([0, -1]), constant([2, 1])]
-    yield alone("STRIDED_SLICE", "an input of dynamic size", operands, tensor(None, 5), options=options, given=dynamic)
+    yield in_isolation(
+        "STRIDED_SLICE", "an input of dynamic size", operands, tensor(None, 5), options=options, given=dynamic
+    )
     operands = [tensor(None, 7), constant([-4, -1]), constant([-9, -9]), constant([-1, -2])]
-    yield alone("STRIDED_SLICE", "backwards in a dynamic size", operands, tensor(None, 4), given=dynamic)
+    yield in_isolation("STRIDED_SLICE", "backwards in a dynamic size", operands, tensor(None, 4), given=dynamic)
     operands = [tensor(None, 7), constant([-2, 1]), constant([-1, -1]), constant([1, 1])]
-    yield alone("STRIDED_SLICE", "from the end of dynamic size", operands, tensor(1, 5), given=dynamic)
-    runs = [{"x0": drawn(n, m, 7)} for n, m in ((3, 5), (2, 11))]
+    yield in_isolation("STRIDED_SLICE", "from the end of dynamic size", operands, tensor(1, 5), given=dynamic)
+    runs = [{"x0": random_array(n, m, 7)} for n, m in ((3, 5), (2, 11))]
     operands = [tensor(None, None, 7), *map(constant, ([0, 0, 0, 3], [0, 0, 0, 4], [1, 1, 1, 1]))]
     options = {"begin_mask": 5, "end_mask": 5, "new_axis_mask": 2, "shrink_axis_mask": 8}
     name = "a new axis and a dropped one among dynamic sizes"
-    yield alone("STRIDED_SLICE", name, operands, tensor(None, 1, None), options=options, given=runs)
+    yield in_isolation("STRIDED_SLICE", name, operands, tensor(None, 1, None), options=options, given=runs)
     yield between_convolutions(
         "STRIDED_SLICE",
         "a static image",
@@ -340,4 +351,4 @@ def runtime_slices() -> Iterator[Case]:
 
 def copies() -> Iterator[Case]:
     bounds = [constant([0, 1, 0, 0]), constant([2, 4, 7, 3]), constant([1, 1, 2, 1])]
-    yield from copied("STRIDED_SLICE", Copy([(2, 3, 4, 3)], bounds))
+    yield from copy_cases("STRIDED_SLICE", Copy([(2, 3, 4, 3)], bounds))

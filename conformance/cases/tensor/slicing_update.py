@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import BOTH, Net, Placed, Spec, alone, constant, drawn, int32s, net, tensor
+from conformance.models import BOTH, Net, Placed, Spec, constant, in_isolation, int32s, net, random_array, tensor
 from onnx_tflite_plugin.verify import Tolerance
 
 OP = "DYNAMIC_UPDATE_SLICE"
@@ -18,11 +18,11 @@ READ_BACK, WHY = Tolerance(of_range=1e-6), "dequantized, for neither runtime han
 
 
 def cases() -> Iterator[Case]:
-    yield from known_starts()
+    yield from constant_start_cases()
     yield from running_starts()
     yield from dtypes()
     yield from corners()
-    yield from refused()
+    yield from refusal_cases()
 
 
 def put(
@@ -30,7 +30,7 @@ def put(
     x: Spec,
     shape: Sequence[int],
     start: Sequence[int],
-    place: Placed = alone,
+    place: Placed = in_isolation,
     kind: str = "int32",
     fixed: bool = True,
     **case: Any,
@@ -39,11 +39,11 @@ def put(
     numbers = np.asarray(start, kind)
     first = constant(numbers) if fixed else tensor(len(start), dtype=kind, scale=0, name="start")
     given = {} if fixed else {"given": {"start": numbers}}
-    operands = [x, replace(x, name="").shaped(*shape), first]
+    operands = [x, replace(x, name="").with_shape(*shape), first]
     return place(OP, name, operands, replace(x, name=""), **{"dtype": x.dtype, **given, **case})
 
 
-def known_starts() -> Iterator[Case]:
+def constant_start_cases() -> Iterator[Case]:
     x = tensor(*IMAGE)
     for place in BOTH:
         yield put("one axis", x, (2, 5, 2, 3), (0, 0, 3, 0), place, opsets=EVERY_OPSET)
@@ -73,8 +73,8 @@ def running_starts() -> Iterator[Case]:
     many: dict[str, Any] = {"given": int32s(start=[0, 3, 0]), "nodes": {"ScatterND": 0}}
     yield put("more rows than are counted", tensor(1, 271, 2), (1, 257, 2), (0, 0, 0), fixed=False, **many)
     operands = [tensor(None, 7, 3), tensor(None, 2, 3), tensor(3, dtype="int32", name="start")]
-    sizes = [{"x0": drawn(n, 7, 3), "x1": drawn(n, 2, 3), **int32s(start=[0, 4, 0])} for n in (2, 5)]
-    yield alone(OP, "an unknown batch", operands, tensor(None, 7, 3), given=sizes)
+    sizes = [{"x0": random_array(n, 7, 3), "x1": random_array(n, 2, 3), **int32s(start=[0, 4, 0])} for n in (2, 5)]
+    yield in_isolation(OP, "an unknown batch", operands, tensor(None, 7, 3), given=sizes)
 
 
 def dtypes() -> Iterator[Case]:
@@ -84,9 +84,9 @@ def dtypes() -> Iterator[Case]:
                 name = f"{dtype}, start {'constant' if fixed else 'running'}"
                 yield put(name, tensor(*IMAGE, dtype=dtype), (1, 3, 2, 1), (1, 1, 4, 2), place, fixed=fixed)
         x = tensor(*IMAGE, dtype=dtype)
-        operands = [x, x.shaped(2, 2, 3, 3), constant([0, 3, 1, 0])]
-        yield alone(OP, f"{dtype} of other parameters, which the kernel ignores",
-                    [operands[0], operands[1].scaled(2.0), operands[2]], x.scaled(0.5), dtype=dtype)  # fmt: skip
+        operands = [x, x.with_shape(2, 2, 3, 3), constant([0, 3, 1, 0])]
+        yield in_isolation(OP, f"{dtype} of other parameters, which the kernel ignores",
+                    [operands[0], operands[1].rescale(2.0), operands[2]], x.rescale(0.5), dtype=dtype)  # fmt: skip
     for dtype in ("float16", "int32", "int64", "bool", "uint32"):
         yield put(dtype, tensor(3, 5, dtype=dtype), (2, 2), (1, 2))
     for dtype in ("int8", "int16"):
@@ -96,8 +96,8 @@ def dtypes() -> Iterator[Case]:
 
 def of_nibbles(model: Net) -> None:
     """Rows of five: they start within a byte."""
-    x = constant(drawn(3, 5, dtype="int4", seed="x"), None, 0.2, 1)
-    update = constant(drawn(2, 3, dtype="int4", seed="update"), None, 0.2, 1)
+    x = constant(random_array(3, 5, dtype="int4", seed="x"), None, 0.2, 1)
+    update = constant(random_array(2, 3, dtype="int4", seed="update"), None, 0.2, 1)
     y = model.call(OP, [x, update, constant([1, 1])], Spec((3, 5), "int4", 0.2, 1))
     model.output(model.call("DEQUANTIZE", [y], tensor(3, 5)))
 
@@ -110,8 +110,8 @@ def corners() -> Iterator[Case]:
     yield put("rank 6", tensor(2, 3, 2, 5, 3, 2), (1, 2, 1, 3, 2, 1), (1, 1, 1, 2, 1, 0), fixed=False)
 
 
-def refused() -> Iterator[Case]:
+def refusal_cases() -> Iterator[Case]:
     operands = [tensor(3, 5), tensor(4, 5), constant([0, 0])]
-    yield alone(
+    yield in_isolation(
         OP, "an update that is too long", operands, tensor(3, 5), kernel_refuses="SizeOfDimension(update, i) <="
     )

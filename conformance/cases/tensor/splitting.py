@@ -10,8 +10,21 @@ import numpy as np
 
 from conformance.builder import TensorRef
 from conformance.case import Case
-from conformance.copies import Copy, copied
-from conformance.models import BOTH, Net, Placed, Spec, alone, constant, drawn, in_bfloat16, int32s, net, opsets, tensor
+from conformance.copies import Copy, copy_cases
+from conformance.models import (
+    BOTH,
+    Net,
+    Placed,
+    Spec,
+    constant,
+    in_bfloat16,
+    in_isolation,
+    int32s,
+    net,
+    opsets,
+    random_array,
+    tensor,
+)
 
 IMAGE = (2, 5, 7, 3)
 AXES = (0, 1, 2, 3, -1, -2, -3, -4)
@@ -20,19 +33,19 @@ REAL = ("float32", "int8", "uint8", "int16")
 
 def cases() -> Iterator[Case]:
     yield from splits()
-    yield from sized()
+    yield from split_size_cases()
     yield from runtime_parts()
-    yield from taken_apart()
+    yield from unpack_cases()
     yield from copies()
 
 
 # --- SPLIT ------------------------------------------------------------------------------------
 
 
-def split(name: str, x: Spec, axis: int, parts: int, place: Placed = alone, **case: Any) -> Case:
+def split(name: str, x: Spec, axis: int, parts: int, place: Placed = in_isolation, **case: Any) -> Case:
     shape = list(x.shape)
     shape[axis] = (shape[axis] or 0) // parts
-    outputs = [x.shaped(*shape) for _ in range(parts)]
+    outputs = [x.with_shape(*shape) for _ in range(parts)]
     axis_operand = case.pop("axis_operand", constant(axis))
     return place(
         "SPLIT", name, [axis_operand, x], *outputs, options={"num_splits": parts}, **{"dtype": x.dtype, **case}
@@ -50,7 +63,7 @@ def splits() -> Iterator[Case]:
     yield split("into one", tensor(*image), 2, 1)
     yield split("an axis in a list", tensor(*image), 1, 2, axis_operand=constant([1]))
     yield split("rank 1", tensor(6), 0, 3)
-    yield alone(
+    yield in_isolation(
         "SPLIT",
         "an axis known at runtime",
         [tensor(dtype="int32"), tensor(*image)],
@@ -66,19 +79,19 @@ def splits() -> Iterator[Case]:
 
 
 def split_v(
-    name: str, x: Spec, sizes: Sequence[int], axis: int, place: Placed = alone, kind: str = "int32", **case: Any
+    name: str, x: Spec, sizes: Sequence[int], axis: int, place: Placed = in_isolation, kind: str = "int32", **case: Any
 ) -> Case:
     shape = [size or 0 for size in x.shape]
     whole = [shape[axis] - sum(sizes) - 1 if size == -1 else size for size in sizes]
     parts = []
     for size in whole:
         shape[axis] = size
-        parts.append(replace(x, name="").shaped(*shape))
+        parts.append(replace(x, name="").with_shape(*shape))
     operands = [x, constant(np.asarray(sizes, kind)), constant(axis)]
     return place("SPLIT_V", name, operands, *parts, options={"num_splits": len(sizes)}, **{"dtype": x.dtype, **case})
 
 
-def sized() -> Iterator[Case]:
+def split_size_cases() -> Iterator[Case]:
     """Sizes differ; one may be -1, which is the rest."""
     for dtype in REAL:
         for place in BOTH:
@@ -104,20 +117,20 @@ def runtime_parts() -> Iterator[Case]:
     options = {"num_splits": 3}
     for asked in ((1, 4, 2), (1, -1, 2)):
         operands = [tensor(2, 7, 3), sizes, constant(1)]
-        yield alone(
+        yield in_isolation(
             "SPLIT_V", f"sizes {asked} known at runtime", operands, *outputs, options=options, given=int32s(sizes=asked)
         )
     operands = [tensor(2, None, 3), constant([1, -1, 2]), constant(-2)]
-    runs = [{"x0": drawn(2, n, 3)} for n in (7, 9)]
-    yield alone("SPLIT_V", "the rest of dynamic size", operands, *outputs, options=options, given=runs)
+    runs = [{"x0": random_array(2, n, 3)} for n in (7, 9)]
+    yield in_isolation("SPLIT_V", "the rest of dynamic size", operands, *outputs, options=options, given=runs)
     third = tensor(2, None, 3)
     parts = [constant(1), tensor(2, None, 5)]
-    runs = [{"x0": drawn(2, n, 5)} for n in (3, 9)]
-    yield alone(
+    runs = [{"x0": random_array(2, n, 5)} for n in (3, 9)]
+    yield in_isolation(
         "SPLIT",
         "a dynamic size",
         parts,
-        *[third.shaped(2, None, 5)] * 3,
+        *[third.with_shape(2, None, 5)] * 3,
         options={"num_splits": 3},
         given=runs,
         sizes=(2, 5),
@@ -125,7 +138,7 @@ def runtime_parts() -> Iterator[Case]:
     axis = tensor(dtype="int32", name="axis")
     operands = [tensor(2, 7, 3), constant([1, 4, 2]), axis]
     refused = "must be a constant"
-    yield alone(
+    yield in_isolation(
         "SPLIT_V",
         "an axis known at runtime",
         operands,
@@ -144,46 +157,46 @@ def without(shape: Sequence[int], axis: int) -> tuple[int, ...]:
     return (*shape[:at], *shape[at + 1 :])
 
 
-def apart(model: Net, x: TensorRef, parts: Sequence[Spec], axis: int) -> list[TensorRef]:
+def unpack(model: Net, x: TensorRef, parts: Sequence[Spec], axis: int) -> list[TensorRef]:
     outputs = [model.result(spec) for spec in parts]
     model.graph.operator("UNPACK", [x], outputs, {"axis": axis, "num": len(parts)})
     return outputs
 
 
-def unpacked(name: str, x: Spec, axis: int, **case: Any) -> Case:
+def unpack_case(name: str, x: Spec, axis: int, **case: Any) -> Case:
     shape = [size or 0 for size in x.shape]
     n = shape[axis]
-    parts = [replace(x, name="").shaped(*without(shape, axis))] * n
-    return alone("UNPACK", name, [x], *parts, options={"axis": axis, "num": n}, **case)
+    parts = [replace(x, name="").with_shape(*without(shape, axis))] * n
+    return in_isolation("UNPACK", name, [x], *parts, options={"axis": axis, "num": n}, **case)
 
 
-def taken_apart() -> Iterator[Case]:
+def unpack_cases() -> Iterator[Case]:
     for axis in AXES:
-        yield unpacked(f"axis {axis}", tensor(*IMAGE), axis)
+        yield unpack_case(f"axis {axis}", tensor(*IMAGE), axis)
         yield net(
             "UNPACK",
             f"axis {axis} and stacked between convolutions",
-            reversed_along(axis, axis, "float32"),
+            reverse_slices(axis, axis, "float32"),
             transposes=2,
         )
     for dtype in REAL:
-        yield unpacked(dtype, tensor(*IMAGE, dtype=dtype), 2, opsets=opsets(dtype))
-        yield net("UNPACK", f"{dtype} between convolutions", reversed_along(1, 1, dtype), dtype=dtype, transposes=2)
+        yield unpack_case(dtype, tensor(*IMAGE, dtype=dtype), 2, opsets=opsets(dtype))
+        yield net("UNPACK", f"{dtype} between convolutions", reverse_slices(1, 1, dtype), dtype=dtype, transposes=2)
     for dtype in ("int32", "bool", "float16"):
-        yield unpacked(dtype, tensor(5, 3, dtype=dtype), 1)
+        yield unpack_case(dtype, tensor(5, 3, dtype=dtype), 1)
     yield in_bfloat16("UNPACK", [tensor(5, 3)], *[tensor(5)] * 3, options={"axis": 1, "num": 3})
-    yield net("UNPACK", "rows that become columns between convolutions", reversed_along(1, 2, "float32"))
+    yield net("UNPACK", "rows that become columns between convolutions", reverse_slices(1, 2, "float32"))
     for axis in (1, 3):
         yield net("UNPACK", f"all axes of one size, along axis {axis}", cube_apart(axis))
-    yield unpacked("one part", tensor(5, 1, 3), 1)
-    yield unpacked("scalars", tensor(4), 0)
+    yield unpack_case("one part", tensor(5, 1, 3), 1)
+    yield unpack_case("scalars", tensor(4), 0)
     x = tensor(*IMAGE, dtype="int8")
-    outputs, options = [x.scaled(2).shaped(2, 5, 7)] * 3, {"axis": 3, "num": 3}
-    yield alone("UNPACK", "int8 to another scale", [x], *outputs, options=options, kernel_refuses="params.scale")
+    outputs, options = [x.rescale(2).with_shape(2, 5, 7)] * 3, {"axis": 3, "num": 3}
+    yield in_isolation("UNPACK", "int8 to another scale", [x], *outputs, options=options, kernel_refuses="params.scale")
 
     def unused(model: Net) -> None:
-        x = model.plumbed(tensor(*IMAGE))
-        model.output(apart(model, x, [tensor(2, 7, 3)] * 5, 1)[3])
+        x = model.input_through_conv(tensor(*IMAGE))
+        model.output(unpack(model, x, [tensor(2, 7, 3)] * 5, 1)[3])
 
     yield net("UNPACK", "parts that nobody uses", unused)
 
@@ -193,12 +206,12 @@ def cube_apart(axis: int) -> Callable[[Net], None]:
 
     def draw(model: Net) -> None:
         x = tensor(3, 3, 3, 3)
-        model.output(apart(model, model.plumbed(x), [x.shaped(3, 3, 3)] * 3, axis)[0])
+        model.output(unpack(model, model.input_through_conv(x), [x.with_shape(3, 3, 3)] * 3, axis)[0])
 
     return draw
 
 
-def reversed_along(axis: int, other: int, dtype: str) -> Callable[[Net], None]:
+def reverse_slices(axis: int, other: int, dtype: str) -> Callable[[Net], None]:
     """An image is cut into slices, which are stacked the other way round."""
 
     def draw(model: Net) -> None:
@@ -206,14 +219,14 @@ def reversed_along(axis: int, other: int, dtype: str) -> Callable[[Net], None]:
         n = IMAGE[axis]
         part = without(IMAGE, axis)
         at = other % 4
-        parts = apart(model, model.plumbed(x), [x.shaped(*part)] * n, axis)
-        stack = model.call("PACK", parts[::-1], x.shaped(*part[:at], n, *part[at:]), axis=other, values_count=n)
-        model.output(model.drained(stack))
+        parts = unpack(model, model.input_through_conv(x), [x.with_shape(*part)] * n, axis)
+        stack = model.call("PACK", parts[::-1], x.with_shape(*part[:at], n, *part[at:]), axis=other, values_count=n)
+        model.output(model.output_through_conv(stack))
 
     return draw
 
 
 def copies() -> Iterator[Case]:
-    yield from copied("SPLIT", Copy([(2, 5, 7, 1)] * 3, front=[constant(3)], options={"num_splits": 3}))
+    yield from copy_cases("SPLIT", Copy([(2, 5, 7, 1)] * 3, front=[constant(3)], options={"num_splits": 3}))
     shapes = [(2, 5, 2, 3), (2, 5, 5, 3)]
-    yield from copied("SPLIT_V", Copy(shapes, [constant([2, 5]), constant(2)], options={"num_splits": 2}))
+    yield from copy_cases("SPLIT_V", Copy(shapes, [constant([2, 5]), constant(2)], options={"num_splits": 2}))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from conformance.case import Case, Tolerance
-from conformance.models import alone, constant, drawn, tensor
+from conformance.models import constant, in_isolation, random_array, tensor
 
 EDGE = np.asarray([-32768, 32767, -1, 1, -3, 0, 255], np.int16)
 
@@ -36,36 +36,38 @@ def filters() -> Iterator[Case]:
     op = "CUSTOM.SignalFilterBank"
     # three channels over eleven frequencies; the weights of channel 0 are scratch
     shape = [np.asarray(part, np.int16) for part in ((1, 3, 5, 8), (0, 2, 4, 7), (2, 2, 3, 3))]
-    weights = [drawn(10, dtype="int16", low=0, high=4096, seed=name) for name in ("weights", "unweights")]
+    weights = [random_array(10, dtype="int16", low=0, high=4096, seed=name) for name in ("weights", "unweights")]
     operands = [constant(array) for array in (*weights, *shape)]
     x, y = tensor(11, dtype="uint32"), tensor(3, dtype="uint64")
     most = {"x0": np.full(11, 2**32 - 1, np.uint32)}
-    yield alone(op, "three channels", [x, *operands], y, custom_options={"num_channels": 3}, nodes=["MatMul"])
-    yield alone(op, "the greatest", [x, *operands], y, custom_options={"num_channels": 3}, given=most)
+    yield in_isolation(op, "three channels", [x, *operands], y, custom_options={"num_channels": 3}, nodes=["MatMul"])
+    yield in_isolation(op, "the greatest", [x, *operands], y, custom_options={"num_channels": 3}, given=most)
     other = tensor(4, dtype="uint64")
-    yield alone(
+    yield in_isolation(
         op, "too many", [x, *operands], other, custom_options={"num_channels": 4}, refused="fewer than 5 entries"
     )
     short = tensor(9, dtype="uint32")
-    yield alone(op, "too few", [short, *operands], y, custom_options={"num_channels": 3}, refused="reach beyond")
+    yield in_isolation(op, "too few", [short, *operands], y, custom_options={"num_channels": 3}, refused="reach beyond")
 
     op = "CUSTOM.SignalFilterBankSquareRoot"
     numbers = [*ROOTS, *NEAR]
     x, y = tensor(len(numbers), dtype="uint64"), tensor(len(numbers), dtype="uint32")
     for bits in (0, 5):
         shift = constant(np.asarray(bits, np.int32))
-        yield alone(op, f"shift {bits}", [x, shift], y, given=given(*numbers, dtype="uint64"))
+        yield in_isolation(op, f"shift {bits}", [x, shift], y, given=given(*numbers, dtype="uint64"))
 
     op = "CUSTOM.SignalFilterBankLog"
     x, y = tensor(len(POWERS), dtype="uint32"), tensor(len(POWERS), dtype="int16", scale=0)
     for bits, scale in ((0, 1600), (3, 1), (4, 65536)):
         options = {"input_correction_bits": bits, "output_scale": scale}
-        yield alone(op, f"shift {bits}, scale {scale}", [x], y, custom_options=options, given=given(*POWERS), **EXACT)
+        yield in_isolation(
+            op, f"shift {bits}, scale {scale}", [x], y, custom_options=options, given=given(*POWERS), **EXACT
+        )
     x, y = tensor(499, dtype="uint32"), tensor(499, dtype="int16", scale=0)
     options = {"input_correction_bits": 0, "output_scale": 1600}
     spread = given(*(k * 8607437 for k in range(499)))
-    yield alone(op, "over the range", [x], y, custom_options=options, given=spread, **EXACT)
-    yield alone(
+    yield in_isolation(op, "over the range", [x], y, custom_options=options, given=spread, **EXACT)
+    yield in_isolation(
         op,
         "a shift too far",
         [x],
@@ -75,15 +77,15 @@ def filters() -> Iterator[Case]:
     )
 
     op = "CUSTOM.SignalPCAN"
-    table = constant(drawn(125, dtype="int16", low=-2000, high=8000))
+    table = constant(random_array(125, dtype="int16", low=-2000, high=8000))
     x, y = tensor(len(POWERS), dtype="uint32"), tensor(len(POWERS), dtype="uint32")
     for right in (6, 0, 13):
         for name, signal in (("large", 3 * 10**9), ("small", 977)):
             arrays = {"x0": np.full(len(POWERS), signal, np.uint32), "x1": np.asarray(POWERS, np.uint32)}
             options = {"snr_shift": right}
-            yield alone(op, f"shift {right}, {name}", [x, x, table], y, custom_options=options, given=arrays)
-    brief = constant(drawn(90, dtype="int16"))
-    yield alone(
+            yield in_isolation(op, f"shift {right}, {name}", [x, x, table], y, custom_options=options, given=arrays)
+    brief = constant(random_array(90, dtype="int16"))
+    yield in_isolation(
         op, "a short table", [x, x, brief], y, custom_options={"snr_shift": 6}, refused="fewer than 125 entries"
     )
 
@@ -98,21 +100,21 @@ def refusals() -> Iterator[Case]:
         ("Stacker", "keeps previous frames in memory"),
         ("FftAutoScale", "overflows at -32768"),
     ):
-        yield alone(f"CUSTOM.Signal{name}", "refused", [x], x, custom_options={"shift": 1}, refused=said)
+        yield in_isolation(f"CUSTOM.Signal{name}", "refused", [x], x, custom_options={"shift": 1}, refused=said)
 
 
 def windows() -> Iterator[Case]:
     op = "CUSTOM.SignalWindow"
-    weights = constant(drawn(7, dtype="int16"))
+    weights = constant(random_array(7, dtype="int16"))
     for shift in (0, 12, 15):
         x = tensor(2, 5, 7, dtype="int16", scale=0)
-        yield alone(op, f"shift {shift}", [x, weights], x, custom_options={"shift": shift})
+        yield in_isolation(op, f"shift {shift}", [x, weights], x, custom_options={"shift": shift})
     one = tensor(7, dtype="int16", scale=0)
     edges = {"x0": EDGE}
-    yield alone(op, "ends of the range", [one, constant(EDGE)], one, custom_options={"shift": 12}, given=edges)
+    yield in_isolation(op, "ends of the range", [one, constant(EDGE)], one, custom_options={"shift": 12}, given=edges)
     opened = tensor(None, 7, dtype="int16", scale=0)
-    yield alone(op, "dynamic sizes", [opened, weights], opened, custom_options={"shift": 12})
-    yield alone(
+    yield in_isolation(op, "dynamic sizes", [opened, weights], opened, custom_options={"shift": 12})
+    yield in_isolation(
         op,
         "another length",
         [tensor(14, dtype="int16", scale=0), weights],
@@ -125,18 +127,18 @@ def windows() -> Iterator[Case]:
 def spectra() -> Iterator[Case]:
     op = "CUSTOM.SignalRfft"
     options = {"T": 0, "fft_length": 16}
-    yield alone(op, "a frame", [tensor(16)], tensor(18), custom_options=options, nodes=["MatMul"])
+    yield in_isolation(op, "a frame", [tensor(16)], tensor(18), custom_options=options, nodes=["MatMul"])
     long = {"T": 0, "fft_length": 1024}
-    yield alone(
+    yield in_isolation(
         op, "frames of many points", [tensor(3, 1000)], tensor(3, 1026), custom_options=long, nodes={"MatMul": 2}
     )
     huge = {"T": 0, "fft_length": 16384}
-    yield alone(
+    yield in_isolation(
         op, "more points than matrices hold", [tensor(2, 16384)], tensor(2, 16386), custom_options=huge, nodes=["DFT"]
     )
-    yield alone(op, "frames with zeros behind", [tensor(3, 5, 11)], tensor(3, 5, 18), custom_options=options)
-    yield alone(op, "dynamic sizes", [tensor(None, 11)], tensor(None, 18), custom_options=options)
-    yield alone(
+    yield in_isolation(op, "frames with zeros behind", [tensor(3, 5, 11)], tensor(3, 5, 18), custom_options=options)
+    yield in_isolation(op, "dynamic sizes", [tensor(None, 11)], tensor(None, 18), custom_options=options)
+    yield in_isolation(
         op,
         "int16",
         [tensor(16, dtype="int16", scale=0)],
@@ -144,7 +146,7 @@ def spectra() -> Iterator[Case]:
         custom_options={"T": 7, "fft_length": 16},
         refused="int16 FFTs round after every butterfly",
     )
-    yield alone(
+    yield in_isolation(
         op,
         "a frame that is too long",
         [tensor(17)],
@@ -154,21 +156,21 @@ def spectra() -> Iterator[Case]:
     )
 
     op = "CUSTOM.SignalIrfft"
-    yield alone(op, "a frame", [tensor(18)], tensor(16), custom_options=options, nodes=["MatMul"])
-    yield alone(
+    yield in_isolation(op, "a frame", [tensor(18)], tensor(16), custom_options=options, nodes=["MatMul"])
+    yield in_isolation(
         op, "frames of many points", [tensor(3, 1026)], tensor(3, 1024), custom_options=long, nodes={"MatMul": 2}
     )
-    yield alone(
+    yield in_isolation(
         op, "more points than matrices hold", [tensor(2, 16386)], tensor(2, 16384), custom_options=huge, nodes=["DFT"]
     )
-    yield alone(op, "frames", [tensor(3, 5, 18)], tensor(3, 5, 16), custom_options=options)
-    yield alone(op, "dynamic sizes", [tensor(None, 18)], tensor(None, 16), custom_options=options)
-    yield alone(op, "two samples", [tensor(5, 4)], tensor(5, 2), custom_options={"T": 0, "fft_length": 2})
-    yield alone(
+    yield in_isolation(op, "frames", [tensor(3, 5, 18)], tensor(3, 5, 16), custom_options=options)
+    yield in_isolation(op, "dynamic sizes", [tensor(None, 18)], tensor(None, 16), custom_options=options)
+    yield in_isolation(op, "two samples", [tensor(5, 4)], tensor(5, 2), custom_options={"T": 0, "fft_length": 2})
+    yield in_isolation(
         op, "int16", [tensor(18, dtype="int16", scale=0)], tensor(16, dtype="int16", scale=0),
         custom_options={"T": 7, "fft_length": 16}, refused="int16 FFTs round after every butterfly",
     )  # fmt: skip
-    yield alone(
+    yield in_isolation(
         op,
         "a longer spectrum",
         [tensor(20)],
@@ -181,11 +183,11 @@ def spectra() -> Iterator[Case]:
 def energies() -> Iterator[Case]:
     op = "CUSTOM.SignalEnergy"
     x, y = tensor(26, dtype="int16", scale=0), tensor(13, dtype="uint32")
-    yield alone(op, "all of it", [x], y, custom_options={"start_index": 0, "end_index": 13})
-    yield alone(op, "a range", [x], y, custom_options={"start_index": 2, "end_index": 11})
+    yield in_isolation(op, "all of it", [x], y, custom_options={"start_index": 0, "end_index": 13})
+    yield in_isolation(op, "a range", [x], y, custom_options={"start_index": 2, "end_index": 11})
     lowest = {"x0": np.full(26, -32768, np.int16)}
-    yield alone(op, "beyond int32", [x], y, custom_options={"start_index": 0, "end_index": 13}, given=lowest)
-    yield alone(
+    yield in_isolation(op, "beyond int32", [x], y, custom_options={"start_index": 0, "end_index": 13}, given=lowest)
+    yield in_isolation(
         op,
         "a range outside",
         [x],

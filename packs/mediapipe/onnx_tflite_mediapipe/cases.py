@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from conformance.case import Case
-from conformance.models import BOTH, Net, Placed, alone, constant, drawn, net, tensor
+from conformance.models import BOTH, Net, Placed, constant, in_isolation, net, random_array, tensor
 
 SAME, VALID = 1, 2
 
@@ -29,9 +29,9 @@ def cases() -> Iterator[Case]:
 def convolutions() -> Iterator[Case]:
     op = "CUSTOM.Convolution2DTransposeBias"
 
-    def convolved(name: str, padding: int, strides: tuple[int, int], kernel: tuple[int, int], place: Placed = alone,
+    def convolved(name: str, padding: int, strides: tuple[int, int], kernel: tuple[int, int], place: Placed = in_isolation,
                   x: tuple[int | None, ...] = (2, 5, 7, 3), version: bytes = b"", **more: Any) -> Case:  # fmt: skip
-        weights, bias = constant(drawn(11, *kernel, 3)), constant(drawn(11))
+        weights, bias = constant(random_array(11, *kernel, 3)), constant(random_array(11))
         sizes = []
         for size, length, step in zip((5, 7), kernel, strides, strict=True):
             lost = max(0, length - (size - 1) % step - 1) if padding == SAME else 0
@@ -49,10 +49,10 @@ def convolutions() -> Iterator[Case]:
     yield convolved("a batch of dynamic size", VALID, (2, 2), (3, 2), x=(None, 5, 7, 3))
     yield convolved("no padding", 0, (2, 2), (3, 2), refused="the kernel supports 1 (SAME) and 2 (VALID)")
     short: dict[str, Any] = {"custom_options": b"\1\0\0\0", "refused": "but the kernel reads 12"}
-    yield alone(
+    yield in_isolation(
         op,
         "short options",
-        [tensor(1, 5, 7, 3), constant(drawn(2, 3, 3, 3)), constant(drawn(2))],
+        [tensor(1, 5, 7, 3), constant(random_array(2, 3, 3, 3)), constant(random_array(2))],
         tensor(1, 7, 9, 2),
         **short,
     )
@@ -85,13 +85,13 @@ def poolings() -> Iterator[Case]:
     y = tensor(2, 2, 3, 3)
     for name, activation in (("relu", 1), ("relu -1 to 1", 2), ("relu6", 3), ("tanh, which the kernel ignores", 4)):
         options = pool(VALID, (2, 2), (2, 2), activation)
-        yield alone(op, name, [tensor(2, 5, 7, 3)], y, y, custom_options=options, span=(-9.0, 9.0))
+        yield in_isolation(op, name, [tensor(2, 5, 7, 3)], y, y, custom_options=options, span=(-9.0, 9.0))
     ties: dict[str, Any] = {"given": {"x0": np.zeros((2, 5, 7, 3), np.float32)}}
-    yield alone(
+    yield in_isolation(
         op, "the first of equals", [tensor(2, 5, 7, 3)], y, y, custom_options=pool(VALID, (2, 2), (2, 2)), **ties
     )
     opened: dict[str, Any] = {"custom_options": pool(VALID, (2, 2), (2, 2)), "refused": "depend on the image's size"}
-    yield alone(
+    yield in_isolation(
         op, "dynamic sizes", [tensor(1, None, None, 3)], tensor(1, None, None, 3), tensor(1, None, None, 3), **opened
     )
 
@@ -103,14 +103,16 @@ def unpoolings() -> Iterator[Case]:
     x, y = tensor(2, 5, 7, 11), tensor(2, 10, 21, 11)
     given = {"x1": indices.astype(np.float32)}
     one: dict[str, Any] = {"custom_options": options, "given": given, "nodes": {"MaxUnpool": 1}}
-    yield alone(op, "given indices", [x, tensor(2, 5, 7, 11)], y, **one)
+    yield in_isolation(op, "given indices", [x, tensor(2, 5, 7, 11)], y, **one)
 
     def there_and_back(model: Net) -> None:
         """Pooled between convolutions, and put back: indices of one convention meet those of the other."""
-        image = model.plumbed(tensor(2, 10, 21, 3))
+        image = model.input_through_conv(tensor(2, 10, 21, 3))
         small = tensor(2, 5, 7, 3)
         pooled, places = model.calls("CUSTOM.MaxPoolingWithArgmax2D", [image], small, small, custom_options=options)
-        model.output(model.drained(model.call(op, [pooled, places], tensor(2, 10, 21, 3), custom_options=options)))
+        model.output(
+            model.output_through_conv(model.call(op, [pooled, places], tensor(2, 10, 21, 3), custom_options=options))
+        )
 
     yield net(
         op, "of what was pooled, between convolutions", there_and_back, transposes=2, nodes=["MaxPool", "MaxUnpool"]
@@ -119,7 +121,7 @@ def unpoolings() -> Iterator[Case]:
         "custom_options": pool(SAME, (1, 1), (2, 2)),
         "refused": "elements have no single position",
     }
-    yield alone(op, "windows that overlap", [x, x], tensor(2, 10, 14, 11), **overlapping)
+    yield in_isolation(op, "windows that overlap", [x, x], tensor(2, 10, 14, 11), **overlapping)
 
 
 # --- affine maps ------------------------------------------------------------------------------
@@ -149,7 +151,7 @@ def samplings() -> Iterator[Case]:
             case: dict[str, Any] = {"custom_options": options, "version": 2, "given": given, "transposes": 2 + own}
             yield place(op, name, [image, matrix], result, **case)
     refused: dict[str, Any] = {"custom_options": options, "version": 1, "refused": "version 2 only"}
-    yield alone(op, "the first version", [image, matrix], result, **refused)
+    yield in_isolation(op, "the first version", [image, matrix], result, **refused)
 
 
 def landmarks() -> Iterator[Case]:
@@ -170,9 +172,9 @@ def matrices() -> Iterator[Case]:
     x, y = tensor(1, 17, 3), tensor(1, 4, 4)
     yield versioned(op, "upright", [x], y, options)
     yield versioned(op, "turned", [x], y, {**options, "target_rotation_radians": 1.1})
-    alike = np.repeat(drawn(1, 1, 3), 17, axis=1) * np.ones((1, 17, 1), np.float32)
+    alike = np.repeat(random_array(1, 1, 3), 17, axis=1) * np.ones((1, 17, 1), np.float32)
     yield versioned(op, "all in one place", [x], y, options, given={"x0": alike})
-    backwards = drawn(1, 17, 3)
+    backwards = random_array(1, 17, 3)
     backwards[0, 2, 0], backwards[0, 13, 0] = 5, -5  # beyond a quarter turn
     yield versioned(op, "upside down", [x], y, options, given={"x0": backwards})
     yield versioned(op, "no scale", [x], y, {**options, "scale_x": 0.0}, refused="not all positive")
@@ -190,4 +192,4 @@ def matrices() -> Iterator[Case]:
 
 def versioned(op: str, name: str, inputs: Any, output: Any, options: Any, **more: Any) -> Case:
     """One operator of version 2."""
-    return alone(op, name, inputs, output, custom_options=options, version=2, **more)
+    return in_isolation(op, name, inputs, output, custom_options=options, version=2, **more)

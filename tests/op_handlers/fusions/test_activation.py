@@ -13,16 +13,16 @@ from onnx_tflite_plugin.host import Host
 
 Draw = Callable[[Net], None]
 
-SPELLED = [("GELU", name, spelling.spelled(term)) for name, term in spelling.GELU.items()]
-SPELLED += [("HARD_SWISH", name, spelling.spelled(term)) for name, term in spelling.HARD_SWISH.items()]
-SPELLED += [("PRELU", name, spelling.spelled(term)) for name, term in spelling.PRELU.items() if "one" not in name]
+SPELLED = [("GELU", name, spelling.term_model(term)) for name, term in spelling.GELU.items()]
+SPELLED += [("HARD_SWISH", name, spelling.term_model(term)) for name, term in spelling.HARD_SWISH.items()]
+SPELLED += [("PRELU", name, spelling.term_model(term)) for name, term in spelling.PRELU.items() if "one" not in name]
 OTHERS = (spelling.NO_GELU, spelling.NO_HARD_SWISH, spelling.NO_PRELU)
-ALIKE = [(name, spelling.spelled(term)) for others in OTHERS for name, term in others.items()]
+ALIKE = [(name, spelling.term_model(term)) for others in OTHERS for name, term in others.items()]
 ALIKE.append(("slopes of more images", spelling.of_more_images))
 for first in (spelling.GELU["of PyTorch"], spelling.HARD_SWISH["x ramp 1/6"]):
     ALIKE.append(("two tensors", spelling.two_tensors(first)))
-    ALIKE.append(("looked into", spelling.looked_into(first)))
-    ALIKE.append(("integers", spelling.spelled(first, tensor(*spelling.IMAGE, dtype="int8"))))
+    ALIKE.append(("looked into", spelling.with_intermediate_output(first)))
+    ALIKE.append(("integers", spelling.term_model(first, tensor(*spelling.IMAGE, dtype="int8"))))
 
 
 def converted(draw: Draw, opset: int) -> tuple[Mapping[str, int], Mapping[str, int]]:
@@ -47,6 +47,6 @@ def test_what_looks_alike_is_left_alone(name: str, draw: Draw) -> None:
 
 
 def test_below_the_opset_that_has_gelu_it_is_decomposed_once() -> None:
-    fused, nodes = converted(spelling.spelled(spelling.GELU["of PyTorch"]), opset=13)
+    fused, nodes = converted(spelling.term_model(spelling.GELU["of PyTorch"]), opset=13)
     assert fused == {"GELU": 1}
     assert nodes == {"Mul": 4, "Add": 2, "Pow": 1, "Tanh": 1}

@@ -44,7 +44,7 @@ def test_of_three_steps_the_longest_run_is_taken() -> None:
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
 def test_integers_decline_for_what_is_rounded_in_between(dtype: str) -> None:
-    outcome = report(spelling.quantized(dtype))
+    outcome = report(spelling.quantized_model(dtype))
     assert not outcome.fused
     assert any(
         f"the input is {dtype}, which is rounded between the operators" in reason for reason in outcome.fusions_declined

@@ -14,7 +14,7 @@ from conformance.cases.fusions.loops import ALIKE, LAYERS, TIME, Layer
 from conformance.cases.fusions.loops_directions import APART, TOGETHER, Pair
 from conformance.cases.fusions.loops_masked import ALIKE as MASKED_ALIKE
 from conformance.cases.fusions.loops_masked import MASKED, Masked
-from conformance.models import Net, drawn
+from conformance.models import Net, random_array
 from onnx_tflite_plugin.conversion import Conversion, convert
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source.model import Array
@@ -52,7 +52,7 @@ def outputs_of_both(layer: Layer, older: bool = False) -> tuple[Conversion, list
     layer.draw(model)
     tables = [model.graph.tensors[index].fields for index in model.graph.inputs]
     shapes = {each["name"]: (TIME if each["name"] == "x" else each["shape"][0], *each["shape"][1:]) for each in tables}
-    arrays = {name: drawn(*shape, seed=name) for name, shape in shapes.items()}
+    arrays = {name: random_array(*shape, seed=name) for name, shape in shapes.items()}
     actual = OnnxRuntime(conversion.proto).run(arrays)
     return conversion, actual, LiteRT(model.build()).run(list(arrays.values()))
 

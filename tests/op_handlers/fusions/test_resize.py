@@ -20,7 +20,7 @@ def converted(draw: spelling.Draw) -> Report:
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 @pytest.mark.parametrize("times", [(2, 2), (3, 1), (1, 2)])
 def test_rows_and_columns_repeated_are_one_resize(dtype: str, times: tuple[int, int]) -> None:
-    report = converted(spelling.spelled(dtype, *times))
+    report = converted(spelling.nearest_as_products(dtype, *times))
     assert report.fused == {"UPSAMPLING_2D": 1}
     assert report.nodes["Resize"] == 1
     assert not {"Tile", "Reshape"} & report.nodes.keys()

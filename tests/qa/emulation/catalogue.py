@@ -178,7 +178,7 @@ def residual(model: Net) -> None:
         w = weight((CHANNELS, 3, 3, CHANNELS), "int8", 0, seed=f"block {block}")
         y, b = product(x, w, (1, 7, 9, CHANNELS), 9 * CHANNELS), bias(x, w, CHANNELS, "int32", 9 * CHANNELS)
         z = model.call("CONV_2D", [total, w, b], y, padding="SAME", stride_h=1, stride_w=1)
-        total = model.call("ADD", [total, z], y.scaled(1.3, zero_point=7 - block))
+        total = model.call("ADD", [total, z], y.rescale(1.3, zero_point=7 - block))
     model.output(total)
 
 

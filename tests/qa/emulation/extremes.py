@@ -11,7 +11,7 @@ import numpy as np
 from conformance.builder import GraphBuilder, TensorRef
 from conformance.case import Case
 from conformance.lstms import Lstm
-from conformance.models import Net, Spec, alone, constant, drawn, net, tensor
+from conformance.models import Net, Spec, constant, in_isolation, net, random_array, tensor
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import LiteRT
 
@@ -31,7 +31,7 @@ def ends(count: int, depth: int) -> Array:
         np.full(depth, -128),
         np.where(k // 2 % 2, -128, 127),
         np.where(k % 2, -128, 127),
-        drawn(depth, dtype="int8", seed="row"),
+        random_array(depth, dtype="int8", seed="row"),
     )
     return np.stack([np.roll(patterns[row % 5], row // 5) for row in range(count)]).astype(np.int8)
 
@@ -45,8 +45,8 @@ def activations(shape: Sequence[int], dtype: str) -> list[Array]:
         np.full(shape, high),
         np.full(shape, low),
         np.broadcast_to(np.where(np.arange(shape[-1]) // 2 % 2, low, high), shape),
-        np.where(drawn(*shape, dtype="bool", seed="either"), low, high),
-        drawn(*shape, dtype=dtype, seed="between"),
+        np.where(random_array(*shape, dtype="bool", seed="either"), low, high),
+        random_array(*shape, dtype=dtype, seed="between"),
     )
     return [array.astype(dtype) for array in runs]
 
@@ -102,7 +102,7 @@ def conv(
     w = weight(ends(out, depth).reshape(out, *kernel, -1), least, dtype, 0 if per_axis else None)
     options = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
     y = result(x, (*shape[:-1], out), depth)
-    case = alone("CONV_2D", name, [x, w, zeros(x, w, out)], y, options=options)
+    case = in_isolation("CONV_2D", name, [x, w, zeros(x, w, out)], y, options=options)
     return tried(case, x0=activations(shape, dtype))
 
 
@@ -115,7 +115,7 @@ def depthwise(
     w = weight(np.ascontiguousarray(ends(out, depth).T).reshape(1, kernel, kernel, out), least, dtype)
     options = {"padding": "SAME", "stride_h": 1, "stride_w": 1, "depth_multiplier": multiplier}
     y = result(x, (*shape[:-1], out), depth)
-    case = alone("DEPTHWISE_CONV_2D", name, [x, w, zeros(x, w, out)], y, options=options)
+    case = in_isolation("DEPTHWISE_CONV_2D", name, [x, w, zeros(x, w, out)], y, options=options)
     return tried(case, x0=activations(shape, dtype))
 
 
@@ -128,7 +128,7 @@ def reordered(name: str, shape: Sequence[int], out: int) -> Case:
     options = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
 
     def draw(model: Net) -> None:
-        between = x.scaled(127 * SCALE)
+        between = x.rescale(127 * SCALE)
         y = model.call("CONV_2D", [x, same, zeros(x, same, channels)], between, **options)
         model.output(
             model.call(
@@ -146,7 +146,7 @@ def transposed(name: str, shape: Sequence[int], out: int, *, dtype: str = "int8"
     w = weight(ends(out, 9 * channels).reshape(out, 3, 3, channels), least, dtype)
     options = {"padding": "SAME", "stride_h": 2, "stride_w": 2}
     y = result(x, wanted, 4 * channels)  # at most four places of the kernel meet a pixel
-    case = alone("TRANSPOSE_CONV", name, [constant(list(wanted)), w, x], y, options=options)
+    case = in_isolation("TRANSPOSE_CONV", name, [constant(list(wanted)), w, x], y, options=options)
     return tried(replace(case, dtype=dtype), x0=activations(shape, dtype))
 
 
@@ -154,7 +154,7 @@ def dense(name: str, shape: tuple[int, int], out: int, *, dtype: str = "int8", l
     """FULLY_CONNECTED of rows [n, k]; of -128 under float rows only XNNPACK tells what they give."""
     x, w = tensor(*shape, dtype=dtype), weight(ends(out, shape[-1]), least, dtype)
     y = result(x, (shape[0], out), shape[-1])
-    case = tried(alone("FULLY_CONNECTED", name, [x, w, zeros(x, w, out)], y), x0=activations(shape, dtype))
+    case = tried(in_isolation("FULLY_CONNECTED", name, [x, w, zeros(x, w, out)], y), x0=activations(shape, dtype))
     if dtype != "float32" or least > -128:
         return case
     return replace(case, reference=lambda arrays: LiteRT(case.build(), "xnnpack").run(arrays))
@@ -165,9 +165,11 @@ def matmul(name: str, shape: Sequence[int], out: int, *, stored: bool, least: in
     x, w = tensor(*shape, dtype="int8"), weight(np.ascontiguousarray(ends(out, shape[-1]).T), least)
     y, arrays = result(x, (*shape[:-1], out), shape[-1]), activations(shape, "int8")
     if stored:
-        return tried(alone("BATCH_MATMUL", name, [x, w], y), x0=arrays)
+        return tried(in_isolation("BATCH_MATMUL", name, [x, w], y), x0=arrays)
     assert w.value is not None
-    return tried(alone("BATCH_MATMUL", name, [x, replace(w, value=None)], y), x0=arrays, x1=[w.value] * len(arrays))
+    return tried(
+        in_isolation("BATCH_MATMUL", name, [x, replace(w, value=None)], y), x0=arrays, x1=[w.value] * len(arrays)
+    )
 
 
 # --- products inside a loop -------------------------------------------------------------------

@@ -62,9 +62,11 @@ class Converted:
         self.name = f"{entry.name}{' (int8)' if planted else ''}"
         options = {**entry.case.options, **(STATIC if planted else {})}
         self._trial = CaseTrial(replace(entry.case, options=options), host)
-        self.session = _Recorded(OnnxRuntime(self._trial.converted(DEFAULT).proto))
+        self.session = _Recorded(OnnxRuntime(self._trial.convert(DEFAULT).proto))
         self.here = self._trial.run_in(self.session)
-        self.expected = self._trial.expected  # now: it silences the whole process, so that no thread may ask for it
+        self.expected = (
+            self._trial.reference_outputs
+        )  # now: it silences the whole process, so that no thread may ask for it
 
     @property
     def varies(self) -> bool:
@@ -97,7 +99,7 @@ class Converted:
         return self.judged(self._trial.run_in(_Replayed(self.session, given)))
 
     def judged(self, actual: Runs) -> tuple[Comparison, ...]:
-        return tuple(self._trial.compared(actual, self.expected))
+        return tuple(self._trial.compare(actual, self.expected))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from conformance.builder import encoded
+from conformance.builder import serialize_table
 from conformance.schema import BuilderError, Table, enum, options_tables
 
 NUMBERS = (
@@ -73,7 +73,7 @@ def mutated(model: Table, seed: int) -> bytes | None:
         if wanted <= 0:
             break
     try:
-        return encoded(copy)
+        return serialize_table(copy)
     except (BuilderError, OverflowError, ValueError, TypeError):
         return None
 

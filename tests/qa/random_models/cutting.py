@@ -25,7 +25,7 @@ def cut(draw: Draw, op: str) -> Case:
         for at, n, size in zip(begin, taken, x.array.shape, strict=True)
     ]
     kind = draw.pick("int32", "int64")
-    return operator(draw, op, [x, table(begin, kind), table(asked, kind)], x.spec.shaped(*taken))
+    return operator(draw, op, [x, table(begin, kind), table(asked, kind)], x.spec.with_shape(*taken))
 
 
 @draws("STRIDED_SLICE")
@@ -77,7 +77,7 @@ def strided(draw: Draw, op: str) -> Case:
     kind = "int32"
     fixed = 1.0 if draw.chance(0.8) else 0.0
     rows = [table(values, kind, fixed) for values in (begin, end)] + [table(step, kind, 1.0)]
-    return operator(draw, op, [x, *rows], x.spec.shaped(*shape), shapeless=odd, **options)
+    return operator(draw, op, [x, *rows], x.spec.with_shape(*shape), shapeless=odd, **options)
 
 
 @draws("SPLIT", "SPLIT_V")
@@ -91,7 +91,7 @@ def split(draw: Draw, op: str) -> Case:
     k = axis % len(old)
 
     def part(size: int) -> Spec:
-        return x.shaped(*(size if j == k else n for j, n in enumerate(old)))
+        return x.with_shape(*(size if j == k else n for j, n in enumerate(old)))
 
     results, whole = [part(size) for size in wanted], draw.data(part(sum(wanted)), fixed=0)
     if op == "SPLIT":
@@ -107,7 +107,7 @@ def unpacked(draw: Draw, op: str) -> Case:
     axis = draw.axis(x.array.ndim)
     rest = tuple(np.delete(x.array.shape, axis).tolist())
     number = x.array.shape[axis]
-    return operator(draw, op, [x], *[x.spec.shaped(*rest)] * number, axis=axis, num=number)
+    return operator(draw, op, [x], *[x.spec.with_shape(*rest)] * number, axis=axis, num=number)
 
 
 @draws("CONCATENATION")
@@ -116,8 +116,8 @@ def joined(draw: Draw, op: str) -> Case:
     axis = draw.axis(len(x.shape))
     k, old = axis % len(x.shape), sizes(x)
     lengths = [draw.between(0 if draw.chance(0.1) else 1, 5) for _ in range(draw.between(1, 4))]
-    specs = [x.shaped(*(length if j == k else n for j, n in enumerate(old))) for length in lengths]
-    y = x.shaped(*(sum(lengths) if j == k else n for j, n in enumerate(old)))
+    specs = [x.with_shape(*(length if j == k else n for j, n in enumerate(old))) for length in lengths]
+    y = x.with_shape(*(sum(lengths) if j == k else n for j, n in enumerate(old)))
     return operator(draw, op, [draw.data(spec) for spec in specs], y, axis=axis)
 
 
@@ -128,7 +128,9 @@ def packed(draw: Draw, op: str) -> Case:
     axis = draw.between(-rank - 1, rank)
     shape = list(x.shape)
     shape.insert(axis % (rank + 1), number)
-    return operator(draw, op, [draw.data(x) for _ in range(number)], x.shaped(*shape), axis=axis, values_count=number)
+    return operator(
+        draw, op, [draw.data(x) for _ in range(number)], x.with_shape(*shape), axis=axis, values_count=number
+    )
 
 
 def indices(draw: Draw, high: int, shape: tuple[int, ...], kinds: tuple[str, ...] = ("int32", "int64")) -> Operand:
@@ -142,7 +144,7 @@ def gathered(draw: Draw, op: str) -> Case:
     axis = draw.between(0, rank - 1)
     batch = draw.between(0, axis) if draw.chance(0.3) else 0
     chosen = indices(draw, shape[axis], (*shape[:batch], *draw.shape()[:2]), ("int16", "int32", "int64"))
-    y = x.spec.shaped(*shape[:axis], *chosen.array.shape[batch:], *shape[axis + 1 :])
+    y = x.spec.with_shape(*shape[:axis], *chosen.array.shape[batch:], *shape[axis + 1 :])
     options = {"axis": axis - rank if draw.chance(0.4) else axis, "batch_dims": batch}
     return operator(draw, op, [x, chosen], y, **options)
 
@@ -153,7 +155,7 @@ def gathered_places(draw: Draw, op: str) -> Case:
     depth, rows = draw.between(0 if draw.chance(0.1) else 1, x.array.ndim), draw.shape()[:2]
     places = draw.random.integers(0, x.array.shape[:depth], (*rows, depth))
     kind = draw.pick("int16", "int32", "int64")
-    return operator(draw, op, [x, table(places, kind, 0.5)], x.spec.shaped(*rows, *x.array.shape[depth:]))
+    return operator(draw, op, [x, table(places, kind, 0.5)], x.spec.with_shape(*rows, *x.array.shape[depth:]))
 
 
 @draws("DYNAMIC_UPDATE_SLICE")
@@ -161,7 +163,9 @@ def updated(draw: Draw, op: str) -> Case:
     x = draw.data(draw.spec(draw.shape(), draw.dtype(op)))
     size = [draw.between(min(n, 1) if draw.chance(0.9) else 0, n) for n in x.array.shape]
     start = draw.random.integers(-3, 9, len(size))
-    return operator(draw, op, [x, draw.data(x.spec.shaped(*size)), table(start, draw.pick("int32", "int64"))], x.spec)
+    return operator(
+        draw, op, [x, draw.data(x.spec.with_shape(*size)), table(start, draw.pick("int32", "int64"))], x.spec
+    )
 
 
 @draws("SCATTER_ND")
@@ -170,7 +174,7 @@ def scattered(draw: Draw, op: str) -> Case:
     depth, rows = draw.between(1, len(shape)), draw.shape(1, 2)
     places = draw.random.integers(0, shape[:depth], (*rows, depth))
     updates = draw.data(Spec((*rows, *shape[depth:]), draw.dtype(op)))
-    return operator(draw, op, [table(places, fixed=0.5), updates, table(shape)], updates.spec.shaped(*shape))
+    return operator(draw, op, [table(places, fixed=0.5), updates, table(shape)], updates.spec.with_shape(*shape))
 
 
 @draws("SPARSE_TO_DENSE")
@@ -180,11 +184,16 @@ def dense(draw: Draw, op: str) -> Case:
     places = draw.random.integers(0, shape, (count, len(shape)))
     values = Spec((count,), draw.dtype(op))
     if draw.chance(0.2):
-        values = values.shaped()
+        values = values.with_shape()
     if len(shape) == 1 and draw.chance(0.5):
         places = places[:, 0]
-    operands = [table(places, kind, 0.5), table(shape, kind), draw.data(values), draw.data(values.shaped(), fixed=0.7)]
-    return operator(draw, op, operands, values.shaped(*shape))
+    operands = [
+        table(places, kind, 0.5),
+        table(shape, kind),
+        draw.data(values),
+        draw.data(values.with_shape(), fixed=0.7),
+    ]
+    return operator(draw, op, operands, values.with_shape(*shape))
 
 
 @draws("ONE_HOT")
@@ -197,7 +206,7 @@ def one_hot(draw: Draw, op: str) -> Case:
     shape.insert(axis if axis >= 0 else rank, depth)
     value = Spec((), draw.dtype(op))
     operands = [chosen, table(depth, fixed=0.8), draw.data(value, fixed=0.7), draw.data(value, fixed=0.7)]
-    return operator(draw, op, operands, value.shaped(*shape), axis=axis)
+    return operator(draw, op, operands, value.with_shape(*shape), axis=axis)
 
 
 @draws("WHERE")
@@ -211,7 +220,7 @@ def where(draw: Draw, op: str) -> Case:
 def filled(draw: Draw, op: str) -> Case:
     value = draw.data(draw.spec((), draw.dtype(op)), fixed=0.3)
     shape = draw.shape()
-    return operator(draw, op, [table(shape, draw.pick("int32", "int64")), value], value.spec.shaped(*shape))
+    return operator(draw, op, [table(shape, draw.pick("int32", "int64")), value], value.spec.with_shape(*shape))
 
 
 @draws("RANGE")

@@ -11,7 +11,7 @@ import numpy as np
 
 from conformance.builder import TensorRef
 from conformance.case import Case
-from conformance.models import FIRST_VERSION, Net, Spec, constant, net, plumbed
+from conformance.models import FIRST_VERSION, Net, Spec, constant, is_image, net
 from conformance.registered import REGISTERED
 from onnx_tflite_plugin.source.model import Array
 
@@ -107,7 +107,7 @@ class Draw:
 
     def like(self, operand: Operand, shape: Sequence[int] | None = None) -> Spec:
         """A result of an operand's dtype and parameters."""
-        return operand.spec if shape is None else operand.spec.shaped(*shape)
+        return operand.spec if shape is None else operand.spec.with_shape(*shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,7 +199,7 @@ def operator(
         if around.open and not operand.table:
             kept = spec.shape[-1:] if operand.channels else ()
             sizes_of = spec.shape[: len(spec.shape) - len(kept)]
-            spec = spec.shaped(*(None if size in unknown else size for size in sizes_of), *kept)
+            spec = spec.with_shape(*(None if size in unknown else size for size in sizes_of), *kept)
         opened[k] = spec
     turned = around.around and all(spec.shape and 0 not in spec.shape for spec in opened.values())
     older = draw.chance(0.5)  # a file of a converter that knew no has_rank
@@ -207,7 +207,7 @@ def operator(
     def place(model: Net, k: int, operand: Operand) -> TensorRef:
         if not fixed[k]:
             spec = opened[k]
-            return model.plumbed(spec) if turned and plumbed(spec) else model.input(spec)
+            return model.input_through_conv(spec) if turned and is_image(spec) else model.input(spec)
         stored = replace(operand.spec, value=operand.array)
         if around.half and stored.dtype == "float32":
             half = model.place(constant(operand.array.astype(np.float16)))
@@ -222,12 +222,14 @@ def operator(
             model.without_rank(*made)
             for table in model.graph.tensors if older else ():
                 table.fields["has_rank"] = False
-        drained = [turned and plumbed(spec) and 0 not in spec.shape for spec in specs]
-        model.output(*(model.drained(ref) if drain else ref for ref, drain in zip(made, drained, strict=True)))
+        drained = [turned and is_image(spec) and 0 not in spec.shape for spec in specs]
+        model.output(
+            *(model.output_through_conv(ref) if drain else ref for ref, drain in zip(made, drained, strict=True))
+        )
 
     for k, spec in opened.items():
         operand = operands[k]
-        if operand is not None and not (turned and plumbed(spec)):
+        if operand is not None and not (turned and is_image(spec)):
             given[spec.name] = operand.array
     dtype = next((spec.dtype for spec in opened.values()), "float32")
     first = next((operand for operand in operands if operand is not None and not operand.table), None)
@@ -237,8 +239,8 @@ def operator(
 def result(spec: Spec, around: Surroundings) -> Spec:
     spec = replace(spec, value=None, name="")
     if around.open:
-        return spec.shaped(*[None] * len(spec.shape))
-    return spec.shaped() if around.shapeless else spec
+        return spec.with_shape(*[None] * len(spec.shape))
+    return spec.with_shape() if around.shapeless else spec
 
 
 def versioned(draw: Draw, op: str) -> int:

@@ -39,7 +39,7 @@ def of_two(draw: Draw, op: str) -> Case:
         a, b = b, a
     options = {"fused_activation_function": draw.pick(*FUSED)} if op in ARITHMETIC and dtype != "float16" else {}
     plain = op == "DIV" and dtype != "float32"  # between convolutions divisors would be any
-    return operator(draw, op, [a, b], z.shaped(*whole), plain=plain, **options)
+    return operator(draw, op, [a, b], z.with_shape(*whole), plain=plain, **options)
 
 
 @draws("FLOOR_DIV", "FLOOR_MOD", "POW", "ATAN2")
@@ -156,9 +156,9 @@ def chosen(draw: Draw, op: str) -> Case:
     else:
         condition, a, b = (draw.broadcast(shape) for _ in range(3))
         whole = np.broadcast_shapes(condition, a, b)
-        a, b, shape = x.shaped(*a), x.shaped(*b), whole
+        a, b, shape = x.with_shape(*a), x.with_shape(*b), whole
     operands = [draw.data(Spec(condition, "bool")), draw.data(a, odd=True), draw.data(b)]
-    return operator(draw, op, operands, x.shaped(*shape), alike=op == "SELECT")
+    return operator(draw, op, operands, x.with_shape(*shape), alike=op == "SELECT")
 
 
 @draws("CAST")

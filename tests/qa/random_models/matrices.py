@@ -25,7 +25,7 @@ def layered(draw: Draw, op: str) -> Case:
         )
     keep = draw.chance(0.5)
     leading = rows if keep else (int(np.prod(rows)),)
-    y = scaled(draw, x, w, inner).shaped(*leading, columns)
+    y = scaled(draw, x, w, inner).with_shape(*leading, columns)
     options = {"fused_activation_function": draw.pick(*FUSED), "keep_num_dims": keep}
     if w.spec.dtype == "int8" and x.spec.dtype == "float32":
         options["asymmetric_quantize_inputs"] = draw.chance(0.5)
@@ -46,7 +46,7 @@ def multiplied(draw: Draw, op: str) -> Case:
     if dtype == "float32" and draw.chance(0.2):
         stored = draw.random.integers(-127, 128, other.array.shape).astype(np.int8)
         other = always(constant(stored, None, 0.013, 0))
-    y = scaled(draw, x, other, inner).shaped(*outer, rows, columns)
+    y = scaled(draw, x, other, inner).with_shape(*outer, rows, columns)
     return operator(draw, op, [x, other], y, adj_x=turned[0], adj_y=turned[1])
 
 
@@ -67,7 +67,7 @@ def embedded(draw: Draw, op: str) -> Case:
         y = Spec((len(chosen.array), *shape[1:]))
     elif kind == "uint8":
         rows = draw.data(draw.spec(shape, "uint8"), fixed=0.7)
-        y = rows.spec.shaped(len(chosen.array), *shape[1:])
+        y = rows.spec.with_shape(len(chosen.array), *shape[1:])
     return operator(draw, op, [chosen, rows], y)
 
 
@@ -91,7 +91,7 @@ def by_key(draw: Draw, op: str) -> Case:
     rows = draw.data(
         draw.spec((len(keys), *(size or 1 for size in draw.shape(0, 2))), draw.pick("float32", "int32", "int8"))
     )
-    y, hits = rows.spec.shaped(len(wanted), *rows.array.shape[1:]), Spec((len(wanted),), "uint8")
+    y, hits = rows.spec.with_shape(len(wanted), *rows.array.shape[1:]), Spec((len(wanted),), "uint8")
     return operator(draw, op, [table(wanted, fixed=0), table(keys), rows], y, hits, plain=draw.chance(0.7))
 
 
@@ -109,6 +109,8 @@ def sparse(draw: Draw, op: str) -> Case:
 
     def build(model: Net) -> None:
         ref = dense(model, w, kinds, index=index)
-        model.output(model.call("FULLY_CONNECTED", [model.input(replace(x, name="x0")), ref, None], y.shaped(3, rows)))
+        model.output(
+            model.call("FULLY_CONNECTED", [model.input(replace(x, name="x0")), ref, None], y.with_shape(3, rows))
+        )
 
     return net(op, "drawn", build, dtype=dtype, given={"x0": numbers}, runs=1)

@@ -23,7 +23,7 @@ def reshaped(draw: Draw, op: str) -> Case:
     wanted = list(target)
     if target and 0 not in target and draw.chance(0.3):
         wanted[draw.between(0, len(target) - 1)] = -1
-    y = x.spec.shaped(*target)
+    y = x.spec.with_shape(*target)
     if draw.chance(0.3):
         return operator(draw, op, [x], y, new_shape=wanted)
     return operator(draw, op, [x, table(wanted)], y)
@@ -36,7 +36,7 @@ def transposed(draw: Draw, op: str) -> Case:
     perm = [int(axis) for axis in draw.random.permutation(rank)]
     shape = [x.array.shape[axis] for axis in perm]
     asked = [axis - rank if draw.chance(0.1) else axis for axis in perm]
-    return operator(draw, op, [x, table(asked, fixed=0.6)], x.spec.shaped(*shape))
+    return operator(draw, op, [x, table(asked, fixed=0.6)], x.spec.with_shape(*shape))
 
 
 @draws("EXPAND_DIMS")
@@ -46,7 +46,7 @@ def expanded(draw: Draw, op: str) -> Case:
     axis = draw.between(-rank - 1, rank)
     shape = list(x.array.shape)
     shape.insert(axis % (rank + 1), 1)
-    return operator(draw, op, [x, table(axis, draw.pick("int32", "int64"))], x.spec.shaped(*shape))
+    return operator(draw, op, [x, table(axis, draw.pick("int32", "int64"))], x.spec.with_shape(*shape))
 
 
 @draws("SQUEEZE")
@@ -56,14 +56,14 @@ def squeezed(draw: Draw, op: str) -> Case:
     ones = [axis for axis, size in enumerate(shape) if size == 1 and draw.chance(0.7)]
     kept = [size for axis, size in enumerate(shape) if axis not in ones and (ones or size != 1)]
     asked = [axis - rank if draw.chance(0.3) else axis for axis in ones]
-    return operator(draw, op, [x], x.spec.shaped(*kept), squeeze_dims=asked)
+    return operator(draw, op, [x], x.spec.with_shape(*kept), squeeze_dims=asked)
 
 
 @draws("TILE")
 def tiled(draw: Draw, op: str) -> Case:
     x = draw.data(draw.spec(draw.shape(), draw.dtype(op)))
     times = draw.random.integers(0 if draw.chance(0.1) else 1, 4, x.array.ndim)
-    y = x.spec.shaped(*np.multiply(x.array.shape, times).astype(int).tolist())
+    y = x.spec.with_shape(*np.multiply(x.array.shape, times).astype(int).tolist())
     return operator(draw, op, [x, table(times, draw.pick("int32", "int64"))], y)
 
 
@@ -71,7 +71,7 @@ def tiled(draw: Draw, op: str) -> Case:
 def broadcast(draw: Draw, op: str) -> Case:
     whole = draw.shape()
     x = draw.data(draw.spec(draw.broadcast(whole), draw.dtype(op)))
-    return operator(draw, op, [x, table(whole, draw.pick("int32", "int64"))], x.spec.shaped(*whole))
+    return operator(draw, op, [x, table(whole, draw.pick("int32", "int64"))], x.spec.with_shape(*whole))
 
 
 @draws("REVERSE_V2")
@@ -108,7 +108,7 @@ def between_depth_and_space(draw: Draw, op: str) -> Case:
     wide, deep = (n, h * block, w * block, c), (n, h, w, c * block * block)
     before, after = (wide, deep) if op == "SPACE_TO_DEPTH" else (deep, wide)
     x = draw.data(draw.spec(before, draw.dtype(op)), fixed=0)
-    return operator(draw, op, [x], x.spec.shaped(*after), block_size=block)
+    return operator(draw, op, [x], x.spec.with_shape(*after), block_size=block)
 
 
 @draws("SPACE_TO_BATCH_ND", "BATCH_TO_SPACE_ND")
@@ -123,7 +123,7 @@ def blocks(draw: Draw, op: str) -> Case:
     image, batches = (n, *size.tolist(), c), (n * int(block.prod()), *cells.tolist(), c)
     before, after = (image, batches) if op == "SPACE_TO_BATCH_ND" else (batches, image)
     x = draw.data(draw.spec(before, draw.dtype(op)), fixed=0)
-    return operator(draw, op, [x, table(block, fixed=0.5), table(rows, fixed=0.5)], x.spec.shaped(*after))
+    return operator(draw, op, [x, table(block, fixed=0.5), table(rows, fixed=0.5)], x.spec.with_shape(*after))
 
 
 @draws("PAD", "PADV2", "MIRROR_PAD")
@@ -133,11 +133,11 @@ def padded(draw: Draw, op: str) -> Case:
     reflect = op == "MIRROR_PAD" and draw.chance(0.5)
     most = [max(size - reflect, 0) if op == "MIRROR_PAD" else 3 for size in shape]
     rows = [[draw.between(0, min(n, 4)) if draw.chance(0.6) else 0 for _ in range(2)] for n in most]
-    y = x.spec.shaped(*(size + sum(row) for size, row in zip(shape, rows, strict=True)))
+    y = x.spec.with_shape(*(size + sum(row) for size, row in zip(shape, rows, strict=True)))
     places = table(rows, draw.pick("int32", "int64"))
     if op == "MIRROR_PAD":
         return operator(draw, op, [x, places], y, mode="REFLECT" if reflect else "SYMMETRIC")
-    number = [draw.data(x.spec.shaped(), fixed=0.7)] if op == "PADV2" else []
+    number = [draw.data(x.spec.with_shape(), fixed=0.7)] if op == "PADV2" else []
     return operator(draw, op, [x, places, *number], y)
 
 
@@ -159,8 +159,8 @@ def bits(draw: Draw, op: str) -> Case:
 def dilated(draw: Draw, op: str) -> Case:
     x = draw.data(draw.spec(tuple(size or 1 for size in draw.shape(1, 5)), draw.dtype(op)), fixed=0)
     factors = draw.random.integers(1, 4, x.array.ndim)
-    y = x.spec.shaped(*((size - 1) * by + 1 for size, by in zip(x.array.shape, factors.tolist(), strict=True)))
-    return operator(draw, op, [x, table(factors), draw.data(x.spec.shaped(), fixed=0.7)], y)
+    y = x.spec.with_shape(*((size - 1) * by + 1 for size, by in zip(x.array.shape, factors.tolist(), strict=True)))
+    return operator(draw, op, [x, table(factors), draw.data(x.spec.with_shape(), fixed=0.7)], y)
 
 
 @draws("BROADCAST_ARGS")

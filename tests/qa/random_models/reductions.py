@@ -23,7 +23,7 @@ def reduced(draw: Draw, op: str) -> Case:
     keep = draw.chance(0.5)
     shape = tuple(1 if k in over else size for k, size in enumerate(x.shape) if keep or k not in over)
     same = op in ("REDUCE_MAX", "REDUCE_MIN") or not over
-    y = (x if same else draw.spec((), dtype)).shaped(*shape)
+    y = (x if same else draw.spec((), dtype)).with_shape(*shape)
     axes: Any = [axis - rank if draw.chance(0.3) else axis for axis in over]
     if len(axes) == 1 and draw.chance(0.2):
         axes = axes[0]
@@ -90,7 +90,7 @@ def highest(draw: Draw, op: str) -> Case:
     k = draw.between(0 if draw.chance(0.1) else 1, max(x.array.shape[-1], 1))
     shape = (*x.array.shape[:-1], k)
     number = table(k, draw.pick("int32", "int16"))
-    return operator(draw, op, [x, number], x.spec.shaped(*shape), Spec(shape, draw.pick("int32", "int16")))
+    return operator(draw, op, [x, number], x.spec.with_shape(*shape), Spec(shape, draw.pick("int32", "int16")))
 
 
 @draws("UNIQUE")
@@ -99,7 +99,7 @@ def distinct(draw: Draw, op: str) -> Case:
     x = replace(x, array=np.resize(x.array[:4], x.array.shape) if draw.chance(0.6) else x.array)
     kind = draw.pick("int32", "int64")
     places = Spec(x.array.shape, kind)
-    return operator(draw, op, [x], x.spec.shaped(None), places, idx_out_type=kind.upper(), plain=True)
+    return operator(draw, op, [x], x.spec.with_shape(None), places, idx_out_type=kind.upper(), plain=True)
 
 
 @draws("SEGMENT_SUM")
@@ -134,12 +134,12 @@ def transformed(draw: Draw, op: str) -> Case:
 @draws("MATRIX_DIAG")
 def diagonal(draw: Draw, op: str) -> Case:
     x = draw.data(draw.spec(draw.shape(1, 3), draw.dtype(op)), fixed=0)
-    return operator(draw, op, [x], x.spec.shaped(*x.array.shape, x.array.shape[-1]))
+    return operator(draw, op, [x], x.spec.with_shape(*x.array.shape, x.array.shape[-1]))
 
 
 @draws("MATRIX_SET_DIAG")
 def diagonal_set(draw: Draw, op: str) -> Case:
     x = draw.data(draw.spec(draw.shape(2), draw.dtype(op)), fixed=0)
     *batch, rows, columns = sizes(x.spec)
-    operands = [x, draw.data(x.spec.shaped(*batch, min(rows, columns)))]
+    operands = [x, draw.data(x.spec.with_shape(*batch, min(rows, columns)))]
     return operator(draw, op, operands, x.spec, closed=True)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from conformance.case import Case
-from conformance.cases.custom.detection import detected
-from conformance.cases.image.detection import crowd, distinct, selected
+from conformance.cases.custom.detection import detection_case
+from conformance.cases.image.detection import crowd, distinct, selection_case
 from conformance.cases.sequence.lstm.bidirectional import both
 from conformance.cases.sequence.lstm.handlers import five
 from conformance.cases.sequence.rnn import ACTIVATIONS, rnn
@@ -109,7 +109,7 @@ def suppressed(draw: Draw, op: str) -> Case:
     running = tuple(name for name in names if draw.chance(0.3))
     sigma = float(draw.random.uniform(0.1, 1)) if op.endswith("5") and draw.chance(0.6) else 0.0
     iou, least = (float(np.float32(draw.random.uniform(0, 1))) for _ in range(2))
-    return selected(op, "drawn", boxes, scores, draw.between(1, 50), iou, least, sigma, running)
+    return selection_case(op, "drawn", boxes, scores, draw.between(1, 50), iou, least, sigma, running)
 
 
 @draws("CUSTOM.TFLite_Detection_PostProcess")
@@ -124,4 +124,4 @@ def detection(draw: Draw, op: str) -> Case:
         "nms_iou_threshold": float(draw.random.uniform(0.9, 1)),
         "num_classes": draw.between(3, 7),
     }
-    return detected("drawn", options, background=draw.between(0, 1), quantized=draw.chance(0.4), runs=1)
+    return detection_case("drawn", options, background=draw.between(0, 1), quantized=draw.chance(0.4), runs=1)

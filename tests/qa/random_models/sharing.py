@@ -60,7 +60,7 @@ def used(draw: Draw, kind: str, numbers: Array, x_dtype: str, kept: bool = False
     array = numbers.reshape(rows, -1) if flat else numbers
     w = always(weighted(draw, array, AXES[kind], x_dtype == "float32"))
     channels = array.shape[AXES[kind]]
-    y = x.spec if kept else scaled(draw, x, w, terms).shaped(*x.spec.shape[:-1], channels)
+    y = x.spec if kept else scaled(draw, x, w, terms).with_shape(*x.spec.shape[:-1], channels)
     more = [] if kind == "TRANSPOSE_CONV" and draw.chance(0.4) else bias(draw, w, x, channels)
     options: dict[str, Any] = {"fused_activation_function": draw.pick(*FUSED)}
     if not flat:

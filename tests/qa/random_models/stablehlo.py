@@ -10,8 +10,8 @@ import numpy as np
 from conformance.case import Case
 from conformance.cases.stablehlo.indexing import REGIONS, scattering
 from conformance.cases.stablehlo.windows import REGIONS as REDUCTIONS
-from conformance.cases.stablehlo.windows import Window, older, windowed
-from conformance.models import Spec, alone, constant
+from conformance.cases.stablehlo.windows import Window, older, window_case
+from conformance.models import Spec, constant, in_isolation
 from tests.qa.random_models.draw import OTHER_SIZES, Draw, draws, operator, sizes, table
 
 
@@ -26,9 +26,9 @@ def padded(draw: Draw, op: str) -> Case:
     spread = [(size - 1) * n + size for size, n in zip(x.array.shape, between, strict=True)]
     low = [draw.between(-min(size - 1, 2), 3) for size in spread]
     high = [draw.between(max(1 - size - n, -2), 3) for size, n in zip(spread, low, strict=True)]
-    y = x.spec.shaped(*(size + a + b for size, a, b in zip(spread, low, high, strict=True)))
+    y = x.spec.with_shape(*(size + a + b for size, a, b in zip(spread, low, high, strict=True)))
     options = {"edge_padding_low": low, "edge_padding_high": high, "interior_padding": between}
-    return operator(draw, op, [x, draw.data(x.spec.shaped(), fixed=0.7)], y, **options)
+    return operator(draw, op, [x, draw.data(x.spec.with_shape(), fixed=0.7)], y, **options)
 
 
 @draws("STABLEHLO_GATHER")
@@ -54,7 +54,7 @@ def gathered(draw: Draw, op: str) -> Case:
         "slice_sizes": slices,
     }
     chosen = table(places, draw.pick("int32", "int64"), 0.5)
-    return operator(draw, op, [x, chosen], x.spec.shaped(*shape), **options)
+    return operator(draw, op, [x, chosen], x.spec.with_shape(*shape), **options)
 
 
 @draws("STABLEHLO_SCATTER")
@@ -68,7 +68,7 @@ def scattered(draw: Draw, op: str) -> Case:
     places = draw.random.integers(-2, 12, [*batch, len(indexed)]).astype(draw.pick("int32", "int64"))
     spread = sorted(int(axis) for axis in draw.random.choice(len(window) + len(batch), len(window), replace=False))
     left, right = iter(window), iter(batch)
-    updates = x.shaped(*(next(left) if axis in spread else next(right) for axis in range(len(window) + len(batch))))
+    updates = x.with_shape(*(next(left) if axis in spread else next(right) for axis in range(len(window) + len(batch))))
     options: dict[str, Any] = {
         "update_window_dims": spread,
         "inserted_window_dims": inserted,
@@ -99,7 +99,7 @@ def reduced(draw: Draw, op: str) -> Case:
     case: dict[str, Any] = {"given": {"x0": draw.numbers(x)}, "runs": 1}
     if not whole:
         return older("drawn", what, x, window, initial, **case)
-    return windowed("drawn", what, x, window, initial, code=draw.pick(*REDUCTIONS[what]), **case)
+    return window_case("drawn", what, x, window, initial, code=draw.pick(*REDUCTIONS[what]), **case)
 
 
 @draws("STABLEHLO_RNG_BIT_GENERATOR")
@@ -109,4 +109,4 @@ def random_bits(draw: Draw, op: str) -> Case:
     x = Spec((2,), "uint64")
     options = {"algorithm": algorithm}
     y = Spec(draw.shape(), dtype)
-    return alone(op, "drawn", [x], x, y, options=options, given={"x0": state}, runs=1)
+    return in_isolation(op, "drawn", [x], x, y, options=options, given={"x0": state}, runs=1)

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from conformance.case import Case
-from conformance.cases.control.branches import either, handed_on, negated, one_of, sums
-from conformance.cases.control.composites import composed, summed
-from conformance.cases.control.loops import STEPS, doubled, looped
-from conformance.cases.state.tables import looking_up, sized
+from conformance.cases.control.branches import either, negate, one_of, pass_through, sums
+from conformance.cases.control.composites import add_operands, composite_case
+from conformance.cases.control.loops import STEPS, double, loop_case
+from conformance.cases.state.tables import looking_up, table_size
 from conformance.cases.state.variables import Memory, remembering
 from conformance.models import Spec, net
 from tests.qa.random_models.draw import Draw, draws
@@ -50,14 +50,14 @@ def tabled(draw: Draw, op: str) -> Case:
     wanted = np.resize(np.concatenate([keys, np.array(other, keys.dtype)]), (2, 3, 2))
     dtype = "string" if keys.dtype == object else "int64"
     if op == "HASHTABLE_SIZE":
-        return net(op, "drawn", sized(keys, values), dtype=dtype, runs=1)
+        return net(op, "drawn", table_size(keys, values), dtype=dtype, runs=1)
     return net(op, "drawn", looking_up(keys, values, draw.chance(0.5)), dtype=dtype, given={"wanted": wanted}, runs=1)
 
 
 @draws("IF", "STABLEHLO_CASE")
 def branched(draw: Draw, op: str) -> Case:
     x = filled(draw, draw.pick("float32", "int8", "uint8", "int16", "int32"))
-    choices = [handed_on, sums(x.dtype), *([negated] if x.dtype in ("float32", "int32") else [])]
+    choices = [pass_through, sums(x.dtype), *([negate] if x.dtype in ("float32", "int32") else [])]
     number = 2 if op == "IF" else draw.between(1, 4)
     branches = [draw.pick(*choices) for _ in range(number)]
     return (either if op == "IF" else one_of)("drawn", [x], branches, dtype=x.dtype)
@@ -66,10 +66,10 @@ def branched(draw: Draw, op: str) -> Case:
 @draws("WHILE")
 def repeated(draw: Draw, op: str) -> Case:
     x = filled(draw, draw.pick("float32", "int8", "uint8", "int32"))
-    return looped("drawn", [x], doubled, dtype=x.dtype, given=draw.pick(STEPS[:2], STEPS[2:]))
+    return loop_case("drawn", [x], double, dtype=x.dtype, given=draw.pick(STEPS[:2], STEPS[2:]))
 
 
 @draws("STABLEHLO_COMPOSITE")
 def called(draw: Draw, op: str) -> Case:
     x = filled(draw, draw.pick("float32", "int8", "uint8", "int16", "int32"))
-    return composed("drawn", [x, x], [x], summed, dtype=x.dtype)
+    return composite_case("drawn", [x, x], [x], add_operands, dtype=x.dtype)

@@ -90,16 +90,16 @@ class Model:
         try:
             trial = CaseTrial(drawn, HOST)
             try:
-                expected = trial.expected
+                expected = trial.reference_outputs
             except LiteRTError:  # at the other sizes, perhaps
                 trial = CaseTrial(replace(drawn, sizes=()), HOST)
-                expected = trial.expected
+                expected = trial.reference_outputs
         except LiteRTError as error:
             return Outcome("not run", str(error))
         told.converting()
         try:
-            turned = trial.turned() if variant.plan == "turned" else {}
-            actual = trial.run(trial.converted(variant, turned))
+            turned = trial.layout_options() if variant.plan == "turned" else {}
+            actual = trial.run(trial.convert(variant, turned))
         except (OrtError, ConversionError) as error:
             return failed(error)
         wrong = list(trial.mismatches(actual, expected))

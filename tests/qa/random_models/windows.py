@@ -95,7 +95,7 @@ def pooled(draw: Draw, op: str) -> Case:
     batch, *size, depth = x.array.shape
     window = Window(draw, tuple(size), False)
     options = {**window.options("h", "w"), "fused_activation_function": draw.pick(*FUSED)}
-    y = x.spec.shaped(batch, *window.result, depth)
+    y = x.spec.with_shape(batch, *window.result, depth)
     return operator(draw, op, [x], y, filter_height=window.kernel[0], filter_width=window.kernel[1], **options)
 
 
@@ -113,7 +113,7 @@ def convolved(draw: Draw, op: str) -> Case:
         w = weights(draw, (1, *window.kernel, channels), x.spec.dtype, 3)
     else:
         w = weights(draw, (channels, *window.kernel, depth // groups), x.spec.dtype, 0)
-    y = scaled(draw, x, w, prod(window.kernel) * (1 if deep else depth // groups)).shaped(
+    y = scaled(draw, x, w, prod(window.kernel) * (1 if deep else depth // groups)).with_shape(
         batch, *window.result, channels
     )
     more = bias(draw, w, x, channels)
@@ -128,7 +128,7 @@ def transposed(draw: Draw, op: str) -> Case:
     depth = draw.pick(1, 2, 3)
     x = draw.data(draw.spec((batch, *window.result, depth), y.spec.dtype), fixed=0)
     w = weights(draw, (out, *window.kernel, depth), x.spec.dtype, 0)
-    result = scaled(draw, x, w, prod(window.kernel) * depth).shaped(batch, *size, out)
+    result = scaled(draw, x, w, prod(window.kernel) * depth).with_shape(batch, *size, out)
     asked = table(y.array.shape, fixed=0.7)
     options = {**window.options("h", "w"), "fused_activation_function": draw.pick(*FUSED)}
     extra = [] if draw.chance(0.4) else [one for one in bias(draw, w, x, out) if one]
@@ -160,5 +160,5 @@ def resized(draw: Draw, op: str) -> Case:
     size = [draw.pick(1, 2, 4, 9, 13, x.array.shape[1], 2 * x.array.shape[2]) for _ in "hw"]
     corners, half = draw.pick((False, False), (True, False), (False, True))
     batch, *_, depth = sizes(x.spec)
-    y = x.spec.shaped(batch, *size, depth)
+    y = x.spec.with_shape(batch, *size, depth)
     return operator(draw, op, [x, table(size)], y, align_corners=corners, half_pixel_centers=half)

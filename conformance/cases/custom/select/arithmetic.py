@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from conformance.case import Case
-from conformance.models import alone, tensor
+from conformance.models import in_isolation, tensor
 from conformance.tensorflow import node, of_tensorflow, select_options
 
 OPERATORS = (
@@ -40,10 +40,10 @@ def refusals() -> Iterator[Case]:
     complex_ = tensor(5, 7, dtype="complex128")
     quantized = tensor(5, 7, dtype="int8")
     other = select_options("AddV2", node("Sub"))
-    yield alone(
+    yield in_isolation(
         code, "complex128", [complex_] * 2, complex_, custom_options=usual, refused="no kernel for dtypes complex128"
     )
-    yield alone(
+    yield in_isolation(
         code,
         "quantized operands",
         [quantized] * 2,
@@ -51,6 +51,10 @@ def refusals() -> Iterator[Case]:
         custom_options=usual,
         refused="no kernel for dtypes int8",
     )
-    yield alone(code, "no NodeDef", [x, x], x, custom_options=b"", refused="the options hold no valid NodeDef")
-    yield alone(code, "another operator's NodeDef", [x, x], x, custom_options=other, refused="the NodeDef of 'Sub'")
-    yield alone(code, "one operand", [x], x, custom_options=usual, refused="1 operands, but TensorFlow's AddV2 has 2")
+    yield in_isolation(code, "no NodeDef", [x, x], x, custom_options=b"", refused="the options hold no valid NodeDef")
+    yield in_isolation(
+        code, "another operator's NodeDef", [x, x], x, custom_options=other, refused="the NodeDef of 'Sub'"
+    )
+    yield in_isolation(
+        code, "one operand", [x], x, custom_options=usual, refused="1 operands, but TensorFlow's AddV2 has 2"
+    )

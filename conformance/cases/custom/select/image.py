@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from conformance.case import Case
-from conformance.models import alone, constant, tensor
-from conformance.tensorflow import case, node, of_tensorflow, select_options, stored
+from conformance.models import constant, in_isolation, tensor
+from conformance.tensorflow import case, node, of_tensorflow, select_options, stored_cases
 from onnx_tflite_plugin.source.model import Array
 
 OPERATORS = (
@@ -49,7 +49,7 @@ def cases() -> Iterator[Case]:
 
 def channels_first() -> Iterator[Case]:
     """TensorFlow has kernels of this order for other devices: the stored results of channels last, with their axes moved."""
-    for one in stored():
+    for one in stored_cases():
         given = ORDERED.get(f"{one.op}, {one.name}")
         if given is None:
             continue
@@ -76,4 +76,4 @@ def refusals() -> Iterator[Case]:
         ("a list as a text", {"padding": (1, 2)}, "attribute 'padding' of the NodeDef is tuple, expected bytes"),
     ):
         options = select_options("Conv2D", node("Conv2D", {"strides": (1, 1, 1, 1), "padding": "VALID", **attributes}))
-        yield alone("CUSTOM.FlexConv2D", name, [x, w], tensor(1, 5, 7, 2), custom_options=options, refused=why)
+        yield in_isolation("CUSTOM.FlexConv2D", name, [x, w], tensor(1, 5, 7, 2), custom_options=options, refused=why)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from conformance.case import Case
-from conformance.models import alone, tensor
+from conformance.models import in_isolation, tensor
 from conformance.tensorflow import node, of_tensorflow, select_options
 
 OPERATORS = (
@@ -20,4 +20,4 @@ def cases() -> Iterator[Case]:
     x, each = tensor(1, 5, 7, 3), [tensor(3)] * 4
     options = select_options("FusedBatchNormV3", node("FusedBatchNormV3"))  # is_training is True where it is left out
     why = "normalizes by the statistics of each batch"
-    yield alone("CUSTOM.FlexFusedBatchNormV3", "in training", [x, *each], x, custom_options=options, refused=why)
+    yield in_isolation("CUSTOM.FlexFusedBatchNormV3", "in training", [x, *each], x, custom_options=options, refused=why)

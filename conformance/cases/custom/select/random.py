@@ -20,19 +20,21 @@ BOUNDS = {"RandomStandardNormal": (-9.0, 9.0), "RandomUniform": (0.0, 1.0)}
 def cases() -> Iterator[Case]:
     for op in BOUNDS:
         for seeds in ({}, {"seed": 7}, {"seed": 3, "seed2": 11}):
-            yield bounded(op, f"seeds {list(seeds.values())}", seeds, opsets=OPSETS)
-        yield bounded(op, "int64 shape", {"seed2": 3}, dtype="int64")
-        yield bounded(op, "a shape at runtime", {"seed": 3}, fixed=False)
+            yield bounds_case(op, f"seeds {list(seeds.values())}", seeds, opsets=OPSETS)
+        yield bounds_case(op, "int64 shape", {"seed2": 3}, dtype="int64")
+        yield bounds_case(op, "a shape at runtime", {"seed": 3}, fixed=False)
 
 
-def bounded(op: str, name: str, seeds: dict[str, int], dtype: str = "int32", fixed: bool = True, **more: Any) -> Case:
+def bounds_case(
+    op: str, name: str, seeds: dict[str, int], dtype: str = "int32", fixed: bool = True, **more: Any
+) -> Case:
     """Every number lies between bounds."""
     given = {} if fixed else {"shape": np.asarray([2, 5, 7], dtype)}
-    draw = partial(drawn, op=op, seeds=seeds, dtype=dtype, fixed=fixed)
+    draw = partial(draw_within_bounds, op=op, seeds=seeds, dtype=dtype, fixed=fixed)
     return net(PREFIX + op, name, draw, given=given, reference=true, dtype="float32", sizes=(), **more)
 
 
-def drawn(model: Net, op: str, seeds: dict[str, int], dtype: str, fixed: bool) -> None:
+def draw_within_bounds(model: Net, op: str, seeds: dict[str, int], dtype: str, fixed: bool) -> None:
     shape = constant(np.asarray([2, 5, 7], dtype)) if fixed else tensor(3, dtype=dtype, name="shape")
     y = tensor(2, 5, 7) if fixed else tensor(None, None, None)
     options = select_options(op, node(op, {**seeds, "dtype": "float32", "T": dtype}))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from conformance.case import Case
-from conformance.models import alone, constant, tensor
+from conformance.models import constant, in_isolation, tensor
 from conformance.tensorflow import node, of_tensorflow, select_options
 
 OPERATORS = (
@@ -35,4 +35,4 @@ def cases() -> Iterator[Case]:
     x, y = tensor(3, 5, 7, dtype="int8"), tensor(7, 3, 5, dtype="int8")
     options = select_options("Transpose", node("Transpose"))
     perm = constant(np.asarray([2, 0, 1], np.int32))
-    yield alone("CUSTOM.FlexTranspose", "quantized, moved as stored", [x, perm], y, custom_options=options)
+    yield in_isolation("CUSTOM.FlexTranspose", "quantized, moved as stored", [x, perm], y, custom_options=options)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from conformance.case import Case
-from conformance.tensorflow import case, node, of_tensorflow, stored
+from conformance.tensorflow import case, node, of_tensorflow, stored_cases
 
 OPERATORS = (
     "AvgPool3D",
@@ -18,7 +18,7 @@ OPERATORS = (
 
 def cases() -> Iterator[Case]:
     yield from of_tensorflow(*OPERATORS)
-    for one in stored():
+    for one in stored_cases():
         if one.op in OPERATORS:
             given = {"ksize": (1, 1, 2, 3, 2), "strides": (1, 1, 1, 2, 2), "padding": one.name, "data_format": "NCDHW"}
             moved = [np.ascontiguousarray(np.moveaxis(array, -1, 1)) for array in (*one.operands, *one.results)]

@@ -44,16 +44,16 @@ class Both:
         for layer, name in ((ahead, "ahead"), (back, "back")):
             refs += self.operands(model, layer, name)
         for layer, name in ((ahead, "ahead"), (back, "back")):
-            refs.append(layer.state(model, f"{name} hidden", layer.made, "float32", (1.0, 0)))
+            refs.append(layer.state(model, f"{name} hidden", layer.output_size, "float32", (1.0, 0)))
             refs.append(layer.state(model, f"{name} cells", layer.cells, "float32", (1.0, 0)))
-        refs.append(model.input(tensor(*ahead.shaped(self.auxiliary))) if self.auxiliary else None)
+        refs.append(model.input(tensor(*ahead.sequence_shape(self.auxiliary))) if self.auxiliary else None)
         for layer, name in ((ahead, "ahead"), (back, "back")):
             for gate in GATES:
                 there = self.crossed and not (layer.coupled and gate == "input")
                 weights = layer.matrix(layer.cells, self.auxiliary, f"{name} auxiliary {gate}") if there else None
                 refs.append(None if weights is None else model.place(weights))
-        widths = [ahead.made + back.made] if self.merged else [ahead.made, back.made]
-        outputs = [model.result(tensor(*ahead.shaped(width))) for width in widths]
+        widths = [ahead.output_size + back.output_size] if self.merged else [ahead.output_size, back.output_size]
+        outputs = [model.result(tensor(*ahead.sequence_shape(width))) for width in widths]
         options = {"fused_activation_function": "TANH", **dict(self.options)}
         model.graph.operator(CODE, refs, outputs, {**options, "time_major": self.major, "merge_outputs": self.merged})
         model.output(*outputs)
@@ -75,8 +75,8 @@ class Named:
             def vector(self, size: int, of: str, step: float, most: float = 0.6) -> Spec:
                 return super().vector(size, f"{name} {of}", step, most)
 
-            def seen(self, of: str) -> Spec:
-                return super().seen(f"{name} {of}")
+            def peephole_weights(self, of: str) -> Spec:
+                return super().peephole_weights(f"{name} {of}")
 
         return Own(**layer.__dict__).operands()
 
@@ -132,7 +132,7 @@ def cases() -> Iterator[Case]:
     yield both("float32 on int8 with RELU over fifty runs", {**LONG, "known": grown}, **unbounded)
     yield both("float32 on int8, quantized with zero points", each={"weights": "int8"}, asymmetric_quantize_inputs=True)
     yield from auxiliary()
-    yield from refused()
+    yield from refusal_cases()
 
 
 def auxiliary() -> Iterator[Case]:
@@ -148,7 +148,7 @@ def auxiliary() -> Iterator[Case]:
     yield both("float32 back over another input, batch first", auxiliary=INPUTS, merged=False, major=False)
 
 
-def refused() -> Iterator[Case]:
+def refusal_cases() -> Iterator[Case]:
     yield both("float32 merged, batch first", {"refused": "beyond their end"}, major=False)
     yield both(
         "float32 back over a wider input",

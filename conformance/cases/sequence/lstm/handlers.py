@@ -10,9 +10,9 @@ import numpy as np
 
 from conformance.builder import GraphBuilder, TensorRef
 from conformance.case import EVERY_OPSET, Case
-from conformance.cases.control.loops import looped
+from conformance.cases.control.loops import loop_case
 from conformance.lstms import BATCH, CELLS, INPUTS, SEQUENCE, STEP, TIME, Lstm
-from conformance.models import Net, Spec, constant, drawn, net, tensor
+from conformance.models import Net, Spec, constant, net, random_array, tensor
 
 OUTPUTS = 13
 
@@ -43,10 +43,10 @@ def cases() -> Iterator[Case]:
         yield from floats(op)
         yield from hybrid(op)
         yield from integer(op)
-        yield from refused(op)
+        yield from refusal_cases(op)
     yield from sequences()
     yield from basic()
-    yield replace(looped("float32 in a loop", [tensor(BATCH, CELLS)], inside), op=STEP)
+    yield replace(loop_case("float32 in a loop", [tensor(BATCH, CELLS)], inside), op=STEP)
 
 
 def floats(op: str) -> Iterator[Case]:
@@ -112,7 +112,7 @@ def integer(op: str) -> Iterator[Case]:
     )
     yield lstm("int8 with everything", op=op, dtype="int8", weights="int8", norm=True, peephole=True, cell_clip=0.47)
     size = (BATCH, 53, INPUTS) if op == SEQUENCE else (BATCH, INPUTS)
-    still = [{"x0": drawn(*size, dtype="int8")}, *[{"x0": np.full(size, -5, np.int8)}] * 4]
+    still = [{"x0": random_array(*size, dtype="int8")}, *[{"x0": np.full(size, -5, np.int8)}] * 4]
     holding: dict[str, Any] = {"holds": True, "time": 53, "cells_scale": 2**-9}
     given = {"given": still, "runs": 5}
     yield lstm("int8 that holds what it has", given, op=op, dtype="int8", weights="int8", **holding)
@@ -140,20 +140,20 @@ def sequences() -> Iterator[Case]:
         yield lstm(f"{dtype} on {weights} of one sequence", dtype=dtype, weights=weights, batch=1)
         yield lstm(f"{dtype} on {weights} of one time step", dtype=dtype, weights=weights, time=1)
     for weights in ("float32", "int8"):
-        yield driven(4.0, weights)
-        yield driven(6.5, weights)
+        yield clip_case(4.0, weights)
+        yield clip_case(6.5, weights)
         yield lstm(f"float32 on {weights}, cells bounded at 10", weights=weights, cell_clip=10.0)
-    yield driven(6.5, shuts=1.0)
+    yield clip_case(6.5, shuts=1.0)
     yield lstm("float32, time first, cells bounded at 10", major=True, cell_clip=10.0)
-    yield driven(6.5, time=3)
+    yield clip_case(6.5, time=3)
     yield lstm("float32 without an input gate, cells bounded at 10", coupled=True, cell_clip=10.0)
     yield lstm("float32 with peepholes, cells bounded at 10", peephole=True, cell_clip=10.0)
     for clip in (0.0, 0.31, 10.0):
         bounded = f", cells bounded at {clip:g}" if clip else ""
-        lengths = {"x0": drawn(BATCH, TIME, INPUTS)}
+        lengths = {"x0": random_array(BATCH, TIME, INPUTS)}
         yield lstm(f"float32 of unknown length{bounded}", {"given": lengths}, time=None, cell_clip=clip)
         for dtype in ("float32", "int8"):
-            yield net(SEQUENCE, f"{dtype}, two on end{bounded}", stacked(dtype, clip), dtype=dtype, transposes=2)
+            yield net(SEQUENCE, f"{dtype}, two on end{bounded}", two_layers(dtype, clip), dtype=dtype, transposes=2)
 
 
 def inside(body: GraphBuilder, values: Sequence[TensorRef]) -> Sequence[TensorRef]:
@@ -163,7 +163,7 @@ def inside(body: GraphBuilder, values: Sequence[TensorRef]) -> Sequence[TensorRe
     return [Lstm(op=STEP, inputs=CELLS, options=(("cell_clip", 0.9),)).call(model, values[0])]
 
 
-def driven(clip: float, weights: str = "float32", shuts: float = 0.0, time: int = TIME) -> Case:
+def clip_case(clip: float, weights: str = "float32", shuts: float = 0.0, time: int = TIME) -> Case:
     """Cells run up to the bound for ten time steps, and then down; unbounded they would have farther to go."""
     up = np.full((BATCH, time, INPUTS), 2.0, np.float32)
     rising = -(-2 * TIME // time)
@@ -174,7 +174,7 @@ def driven(clip: float, weights: str = "float32", shuts: float = 0.0, time: int 
     return lstm(name, more, weights=weights, open=7.0, cell_clip=clip, shuts=shuts, time=time)
 
 
-def stacked(dtype: str, clip: float) -> Callable[[Net], None]:
+def two_layers(dtype: str, clip: float) -> Callable[[Net], None]:
     """The second one takes what the first gives: nothing is transposed between them."""
     weights = "int8" if dtype == "int8" else "float32"
 
@@ -222,11 +222,15 @@ def five(
             for name, like in (("hidden", spec(CELLS)), ("cells", cell))
         ]
         shape = (4 * CELLS, both)
-        weights = constant(drawn(*shape, dtype="uint8"), None, 0.0127, 119) if small else constant(drawn(*shape))
-        bias = (
-            constant((drawn(4 * CELLS) * 5000).astype("int32"), None, 0.0127 / 128)
+        weights = (
+            constant(random_array(*shape, dtype="uint8"), None, 0.0127, 119)
             if small
-            else constant(drawn(4 * CELLS))
+            else constant(random_array(*shape))
+        )
+        bias = (
+            constant((random_array(4 * CELLS) * 5000).astype("int32"), None, 0.0127 / 128)
+            if small
+            else constant(random_array(4 * CELLS))
         )
         refs = [x, operands[0], model.place(weights), model.place(bias), operands[1]]
         sums = tensor(BATCH, 4 * CELLS, dtype="int16", scale=2**-12) if small else spec(4 * CELLS)
@@ -240,7 +244,7 @@ def five(
 # --- what is refused --------------------------------------------------------------------------
 
 
-def refused(op: str) -> Iterator[Case]:
+def refusal_cases(op: str) -> Iterator[Case]:
     yield lstm("float32 without an activation", {"refused": "activation NONE"}, op=op, fused_activation_function="NONE")
     kept = {"refused": "not variable tensors"}
     yield lstm("float32 whose states are handed in", kept, op=op, variable=False)
