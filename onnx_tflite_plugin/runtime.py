@@ -20,6 +20,7 @@ Needs the extra ``runtime``. Models without states are supported as well.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -30,6 +31,7 @@ import numpy as np
 
 from onnx_tflite_plugin.errors import MissingExtra
 from onnx_tflite_plugin.graph.decoder import Decoder, Interface, recognize_decoder
+from onnx_tflite_plugin.graph.int8_faults import describe_int8_fault
 from onnx_tflite_plugin.graph.metadata import CarriedState, is_causal, read_authored, read_states
 from onnx_tflite_plugin.graph.ort_caches import BoundCaches
 from onnx_tflite_plugin.graph.ort_values import UNKNOWN_TO_NUMPY, dtype_of, from_value, to_value
@@ -91,6 +93,8 @@ class Session:
             import onnxruntime
         except ImportError as error:
             raise MissingExtra("onnxruntime", "runtime") from error
+        if fault := describe_int8_fault(onnxruntime):
+            warnings.warn(fault, RuntimeWarning, stacklevel=2)
         if isinstance(model, str | os.PathLike):
             model = os.fspath(model)
             if not Path(model).is_file():

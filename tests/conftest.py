@@ -9,12 +9,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version as installed
 
+import onnxruntime
 import pytest
 from hypothesis import settings
 from packaging.version import Version
 
 from onnx_tflite_plugin.cli import cli
 from onnx_tflite_plugin.conversion import SKIPPED
+from onnx_tflite_plugin.graph.int8_faults import describe_int8_fault
 from onnx_tflite_plugin.progress import LOG
 from tests.helpers.command import Ran, Run
 
@@ -125,8 +127,10 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what ``needs(package, version, why)`` marks where the package is older."""
+    """Skip what ``needs(package, version, why)`` marks if the package is older, and ``int8_products`` if they are wrong here."""
     for marker in item.iter_markers("needs"):
         package, version, why = marker.args
         if Version(installed(package)) < Version(version):
             pytest.skip(f"{why}: needs {package} {version}, {installed(package)} is installed")
+    if item.get_closest_marker("int8_products") and (fault := describe_int8_fault(onnxruntime)):
+        pytest.skip(fault)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from onnx_tflite_plugin.errors import InconclusiveError, InvalidModel, VerificationError
+from onnx_tflite_plugin.graph.int8_faults import describe_int8_fault
 from onnx_tflite_plugin.graph.metadata import Part, forgets, props, read_origin, read_renames
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.progress import Progress
@@ -34,6 +35,7 @@ from onnx_tflite_plugin.verify.runtimes import structure
 from onnx_tflite_plugin.verify.runtimes.gaps import find_gaps
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRTError, NoKernel
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime, OrtError
+from onnx_tflite_plugin.verify.runtimes.packages import optional
 from onnx_tflite_plugin.verify.runtimes.part import cut_file
 from onnx_tflite_plugin.verify.runtimes.processor import multiplies_exactly
 
@@ -289,7 +291,9 @@ class Examined:
         return all(one.ok for one in self.trial.compared(plain, expected))
 
     def hints(self, runs: Sequence[Run], expected: Mapping[str, Sequence[Run]]) -> tuple[str, ...]:
-        """Return a hint if the processor is the cause: x86 before VNNI saturates sums of uint8 x int8 products."""
+        """Return a hint if the processor is the cause: a fault of ONNX Runtime on it, or 16-bit sums of 8-bit products."""
+        if fault := describe_int8_fault(optional("onnxruntime")):
+            return (fault,)
         if multiplies_exactly():
             return ()
         try:

@@ -17,6 +17,7 @@ def names(graph: onnx.GraphProto) -> set[str]:
     return {name for node in graph.node for name in (*node.input, *node.output) if name}
 
 
+@pytest.mark.int8_products
 def test_quantized_network_has_no_if_and_uint8_weights() -> None:
     conversion = otp.convert(EXAMPLES / "digits_int8.tflite", optimize="readable", verify=True)
     graph = conversion.proto.graph

@@ -23,6 +23,7 @@ def converted(file: Path, target: str, folder: Path) -> Converted:
 
 
 @pytest.mark.parametrize("target", ["generic", "portable", "openvino", "tvm", "qnn"])
+@pytest.mark.int8_products
 def test_examples_are_right_in_onnx_runtime_and_the_reference_evaluator(target: str, tmp_path: Path) -> None:
     results = run_matrix([INT8, FLOAT], [target], [], tmp_path)
     assert [(row["kind"], row["refused"]) for row in results["rows"]] == [("int8", ""), ("float32", "")]

@@ -35,6 +35,7 @@ RUN = [page for page in PAGES if any(block.language in ("sh", "python") for bloc
 
 
 @pytest.mark.parametrize("page", RUN, ids=names(RUN))
+@pytest.mark.int8_products
 def test_the_samples_of_a_page_run_in_order_from_a_clean_folder(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:

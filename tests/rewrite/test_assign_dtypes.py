@@ -25,6 +25,8 @@ from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.runtimes.processor import multiplies_exactly
 from tests.helpers.passes_networks import Network, built, dtype, image
 
+pytestmark = pytest.mark.int8_products
+
 PRECISE = {"session.x64quantprecision": "1"}
 
 

@@ -17,6 +17,8 @@ from onnx_tflite_plugin.rewrite.weights.products import products
 from onnx_tflite_plugin.source.model import Array
 from tests.helpers.passes_networks import Applied, Draw, Network, built, image
 
+pytestmark = pytest.mark.int8_products
+
 FOLDED = [
     ((1, 13, 32, 3), 8, (3, 3), 2, "SAME"),
     ((1, 13, 32, 3), 8, (3, 2), 2, "VALID"),

@@ -19,6 +19,8 @@ from onnx_tflite_plugin.source.model import Array
 from tests.helpers.passes_networks import Applied, Draw, Network, image
 from tests.rewrite.harness import Case, declines, graph, rule_test
 
+pytestmark = pytest.mark.int8_products
+
 POINTS = {"s": np.float32(0.05), "p": np.uint8(120)}
 
 # --- average_pool_to_conv ---------------------------------------------------------------------

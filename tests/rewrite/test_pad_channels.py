@@ -17,6 +17,8 @@ from onnx_tflite_plugin.rewrite.channels.padding import Convolution
 from tests.helpers.passes_networks import Applied, Network, agrees, apply, image, parsed
 from tests.rewrite.harness import declines, rule_test
 
+pytestmark = pytest.mark.int8_products
+
 
 @pytest.fixture(autouse=True)
 def _any_size(monkeypatch: pytest.MonkeyPatch) -> None:

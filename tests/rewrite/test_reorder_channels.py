@@ -19,6 +19,8 @@ from onnx_tflite_plugin.source.model import Array
 from tests.helpers.passes_networks import Applied, Draw, Network, apply, image
 from tests.rewrite.harness import declines, rule_test
 
+pytestmark = pytest.mark.int8_products
+
 PASS = "reorder_channels"
 
 

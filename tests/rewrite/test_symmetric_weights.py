@@ -15,6 +15,8 @@ from onnx_tflite_plugin.source.model import Array
 from tests.helpers.passes_networks import Applied, Network, image
 from tests.rewrite.harness import declines, graph, rule_test
 
+pytestmark = pytest.mark.int8_products
+
 DrawOf = Callable[[Network], TensorRef]
 
 

@@ -103,6 +103,7 @@ def test_a_processor_is_blamed_where_the_model_passes_without_its_saturating_pro
             raise OrtError("it does not run")
         return config
 
+    monkeypatch.setattr(examined, "describe_int8_fault", lambda onnxruntime: "")
     monkeypatch.setattr(examined, "multiplies_exactly", lambda: exactly)
     monkeypatch.setattr(examined, "OnnxRuntime", runtime)
     trial = SimpleNamespace(actual=lambda session, runs: session, compared=lambda actual, expected: [RIGHT, precise])

@@ -14,7 +14,7 @@ import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
 from conformance.cases.control.branches import image as branches
 from conformance.cases.fusions.normalization import keras
-from conformance.cases.state.variables import Memory, remembered, running_sum
+from conformance.cases.state.variables import Memory, previous_input, running_sum
 from conformance.models import Net, Spec, constant, random_array, tensor
 from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.source import read
@@ -137,7 +137,7 @@ WRONG: dict[str, Wrong] = {
         resized, replaced("Resize", attribute("coordinate_transformation_mode", "asymmetric"))
     ),
     "a sum that leaves out what it stands at": Wrong(cumulative, replaced("CumSum", attribute("exclusive", 1))),
-    "a state that is handed on too early": Wrong(remembered("float32"), late, Memory),
+    "a state that is handed on too early": Wrong(previous_input("float32"), late, Memory),
 }
 
 
