@@ -15,7 +15,7 @@ from conformance.case import Case
 from conformance.cases import builtin
 from onnx_tflite_plugin.checked import describe
 from onnx_tflite_plugin.errors import PackError, Problem
-from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, guarded
+from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, attribute_errors
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.host.offers import canonical
 from onnx_tflite_plugin.installed import entry_points, iterate_distributions
@@ -105,7 +105,7 @@ def _entries() -> Iterator[tuple[str, EntryPoint]]:
     seen = set()
     for distribution in iterate_distributions():
         try:
-            entries = [*entry_points(distribution.offered, [GROUP])]
+            entries = [*entry_points(distribution.entry_points_text, [GROUP])]
         except ValueError:  # which the host tells
             continue
         dist = distribution.name_and_requirements()[0] if entries else ""
@@ -117,7 +117,7 @@ def _entries() -> Iterator[tuple[str, EntryPoint]]:
 
 def _load_cases(dist: str, entry: EntryPoint) -> list[Case]:
     """The cases after an entry point. Raises Failed."""
-    with guarded(f"cases {entry.name}", dist, entry.value.partition(":")[0]):
+    with attribute_errors(f"cases {entry.name}", dist, entry.value.partition(":")[0]):
         given = entry.load()
         cases: Iterable[object] = given() if callable(given) else given
         loaded = []

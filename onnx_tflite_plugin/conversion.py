@@ -138,7 +138,7 @@ def convert(
     conversion = _convert(read(content), one_host, chosen, runtime, stages, content)
     if chosen.verify:
         conversion = _verify_conversion(conversion, content, host, chosen, stages)
-    stages.done()
+    stages.finish()
     for text in conversion.report.warnings:
         LOG.warning("%s", text)
     return conversion

@@ -49,7 +49,7 @@ class Failed(Exception):
 
 
 @contextmanager
-def guarded(
+def attribute_errors(
     function: str, pack: str, by: object, at: str = "", passes: tuple[type[Exception], ...] = ()
 ) -> Iterator[None]:
     """Raise exceptions inside as :class:`Failed`, except interruptions and InvalidModel, as for undecodable constants.

@@ -26,7 +26,7 @@ class Installed(NamedTuple):
     place: str | Distribution
 
     @property
-    def offered(self) -> str:
+    def entry_points_text(self) -> str:
         """Return the text of its entry points; empty if none is in the project's groups."""
         text = self._text("entry_points.txt")
         return text if f"[{PROJECT}." in text else ""

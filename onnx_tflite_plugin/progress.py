@@ -22,12 +22,12 @@ class Stages:
         self._start = 0.0
 
     def __call__(self, stage: str) -> None:
-        self.done()
+        self.finish()
         self._stage, self._start = stage, time.perf_counter()
         if self._callback is not None:
             self._callback(stage)
 
-    def done(self) -> None:
+    def finish(self) -> None:
         """End the last stage."""
         if self._stage:
             LOG.info("%s: %.3f s", self._stage, time.perf_counter() - self._start)

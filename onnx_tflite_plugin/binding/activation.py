@@ -9,7 +9,7 @@ from onnx_tflite_plugin.api.declarations import Decline, Handler, Instance
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import label
 from onnx_tflite_plugin.checked import describe
-from onnx_tflite_plugin.guard import Mismatch, guarded
+from onnx_tflite_plugin.guard import Mismatch, attribute_errors
 from onnx_tflite_plugin.source.model import Operator
 
 
@@ -43,7 +43,7 @@ def _kernel_family(declared: FusedActivation, handler: Handler, pack: str, at: I
     if isinstance(declared.kernel, ActivationKernel):
         return declared.kernel
     name = f"activation declared by handler {handler.name}"
-    with guarded(name, pack, declared.kernel, label(at.op), passes=(Refusal,)):
+    with attribute_errors(name, pack, declared.kernel, label(at.op), passes=(Refusal,)):
         kernel = declared.kernel(at)
         if not isinstance(kernel, ActivationKernel):
             raise Mismatch(f"it returned {describe(kernel)}, not an ActivationKernel")

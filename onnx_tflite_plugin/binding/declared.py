@@ -29,7 +29,7 @@ from onnx_tflite_plugin.binding.activation import activation_declaration, resolv
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel, Declared, label
 from onnx_tflite_plugin.checked import describe, did_you_mean, format_type, has_type
 from onnx_tflite_plugin.errors import REFUSED, UNFIT, HandlerError, Problem
-from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, definition, guarded
+from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, attribute_errors, definition
 from onnx_tflite_plugin.source.model import Array, Dims, Operator
 from onnx_tflite_plugin.source.options import operator_names
 from onnx_tflite_plugin.targets import PRICED, Target
@@ -126,7 +126,7 @@ class _Reader(NamedTuple):
         return value
 
     def _call(self, name: str, function: Callable[[Instance], Any], kind: Any) -> Any:
-        with guarded(self._describe(name), self.pack, function, self.label, passes=(Refusal,)):
+        with attribute_errors(self._describe(name), self.pack, function, self.label, passes=(Refusal,)):
             value = function(self.at)
             if not has_type(value, kind):
                 raise Mismatch(f"it returned {describe(value)}, not {format_type(kind)}")
@@ -158,7 +158,7 @@ def call_accepts(handler: Handler, pack: str, at: Instance) -> Decline | None:
     """
     if not callable(handler.accepts):
         return handler.accepts
-    with guarded(f"accepts of handler {handler.name}", pack, handler.accepts, label(at.op)):
+    with attribute_errors(f"accepts of handler {handler.name}", pack, handler.accepts, label(at.op)):
         try:
             answer = handler.accepts(at)
         except Refusal as refused_:
@@ -175,7 +175,7 @@ def check_types(handler: Handler, pack: str, at: Instance) -> str:
     """
     if not handler.types:
         return ""
-    with guarded(
+    with attribute_errors(
         f"types of handler {handler.name}",
         pack,
         handler.types if callable(handler.types) else handler.lower,
@@ -195,7 +195,7 @@ def evaluate_output(handler: Handler, pack: str, at: Instance) -> Array | Widene
     """
     if handler.evaluate is None:
         return None
-    with guarded(f"evaluate of handler {handler.name}", pack, handler.evaluate, label(at.op)):
+    with attribute_errors(f"evaluate of handler {handler.name}", pack, handler.evaluate, label(at.op)):
         try:
             array = handler.evaluate(at)
         except Refusal:  # reported by the lowering

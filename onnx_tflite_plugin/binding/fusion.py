@@ -15,7 +15,7 @@ from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel
 from onnx_tflite_plugin.binding.declared import At, check_types, resolve_operator
 from onnx_tflite_plugin.binding.matching import Finder, reads_computed_variable
 from onnx_tflite_plugin.checked import describe
-from onnx_tflite_plugin.guard import Failed, Mismatch, guarded
+from onnx_tflite_plugin.guard import Failed, Mismatch, attribute_errors
 from onnx_tflite_plugin.source.model import Operator, Options, Subgraph, Tensor
 
 _DEEPEST = 4
@@ -124,7 +124,7 @@ def _fuse_graph(graph: BoundGraph, pack: str, fusion: Fusion, stage: _Stage) -> 
                 return graph.with_operators(_remaining_operators(graph, operators, gone, shared))
             if replaced is not None:
                 for call, op in match.calls.items():
-                    (shared if call.shared else gone).add(finder.bound(op))
+                    (shared if call.shared else gone).add(finder.bound_of(op))
                 operators[finder.insertion_index(pattern, match)] = replaced
                 applied[fusion.name] = applied.get(fusion.name, 0) + 1
             break
@@ -154,7 +154,7 @@ def _replacement(
         if options.reason:
             stage.done.declined.append(f"{fusion.name} at {root.label}: {options.reason}")
         return None
-    members = [finder.bound(op) for op in dict.fromkeys(match.calls.values())]
+    members = [finder.bound_of(op) for op in dict.fromkeys(match.calls.values())]
     results = [tensor for call in (pattern, *pattern.siblings) for tensor in match.calls[call].outputs]
     operands = tuple(match.tensors.get(operand) for operand in fusion.inputs)
     return _bind_region(fusion, pack, Region(operands, results, options), root, members, stage)
@@ -210,7 +210,7 @@ def _match_options(fusion: Fusion, pack: str, match: Match, root: Bound) -> Mapp
 
     Raises Failed if the function fails.
     """
-    with guarded(f"check of fusion {fusion.name}", pack, fusion.check, root.label):
+    with attribute_errors(f"check of fusion {fusion.name}", pack, fusion.check, root.label):
         try:
             options = fusion.check(match)
         except Refusal as refusal:
@@ -227,7 +227,7 @@ def _fuse_regions(graph: BoundGraph, pack: str, fusion: Fusion, stage: _Stage) -
     assert fusion.regions is not None
     named = f"{fusion.name} in subgraph {graph.subgraph.index}"
     try:
-        with guarded(f"regions of fusion {fusion.name}", pack, fusion.regions, named):
+        with attribute_errors(f"regions of fusion {fusion.name}", pack, fusion.regions, named):
             regions = list(fusion.regions(tuple(bound.op for bound in graph.operators)))
             if wrong := next((found for found in regions if not isinstance(found, Region)), None):
                 raise Mismatch(f"it returned {describe(wrong)}, not a Region")

@@ -32,7 +32,7 @@ class Finder:
                 if tensor is not None:
                     self.users.setdefault(tensor, []).append(bound.op)
 
-    def bound(self, op: Operator) -> Bound:
+    def bound_of(self, op: Operator) -> Bound:
         return self.by_op[op]
 
     def find(self, pattern: Call, root: Bound, gone: set[Bound]) -> Match | None:

@@ -15,7 +15,7 @@ from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.binding.declared import At, call_accepts
 from onnx_tflite_plugin.checked import describe
 from onnx_tflite_plugin.errors import Problem
-from onnx_tflite_plugin.guard import Failed, Mismatch, guarded
+from onnx_tflite_plugin.guard import Failed, Mismatch, attribute_errors
 from onnx_tflite_plugin.source.model import Operator
 from onnx_tflite_plugin.targets import Target
 
@@ -65,7 +65,9 @@ def read_replacements(place: Place) -> Sequence[Replacement]:
     bound = place.bound
     rewrite = bound.handler.rewrite
     assert rewrite is not None
-    with guarded(f"rewrite of handler {bound.handler.name}", bound.pack, rewrite, bound.label, passes=(Refusal,)):
+    with attribute_errors(
+        f"rewrite of handler {bound.handler.name}", bound.pack, rewrite, bound.label, passes=(Refusal,)
+    ):
         replacements = rewrite(At(bound.op, place.target, place.opset))
         if not isinstance(replacements, list | tuple) or not all(isinstance(r, Replacement) for r in replacements):
             raise Mismatch(f"it returned {describe(replacements)}, not a list of Replacement")

@@ -94,7 +94,7 @@ def convert(
     if not single:
         ctx.exit(convert_all(all_jobs, options, model, as_json=as_json, quiet=quiet))
     (job,) = all_jobs
-    isolates = options["verify"] or page is not None or job.mapped
+    isolates = options["verify"] or page is not None or job.is_mapped
     wrap = isolate_command() if isolates else pass_through
     start = time.perf_counter()
     from onnx_tflite_plugin.cli.summary import verification_exit_code

@@ -95,7 +95,7 @@ def _list_installed() -> dict[str, Any]:
     return {
         "handlers": rows,
         "fusions": sorted(fusions, key=lambda row: (row["name"], row["pack"])),
-        "hooks": [{"pack": pack, "hook": name} for pack, name in host.hooks.implemented()],
+        "hooks": [{"pack": pack, "hook": name} for pack, name in host.hooks.implementations()],
         "targets": [_target(*found) for found in host.targets],
         "packs": list(_packs(host, rows, fusions)),
         "warnings": host.warnings,
@@ -127,7 +127,7 @@ def _packs(
     from onnx_tflite_plugin.host.offers import discover
 
     cases = brought()
-    hooks = host.hooks.implemented()
+    hooks = host.hooks.implementations()
     own = {row["code"] for row in handlers if row["pack"] == BUILTIN}
     for pack in sorted({offer.pack for offer in discover()} | {*cases}):
         mine = [row for row in handlers if row["pack"] == pack]

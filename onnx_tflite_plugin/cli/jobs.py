@@ -40,7 +40,7 @@ class Job(NamedTuple):
         return self.source if isinstance(self.source, Path | bytes) else self.source.load()
 
     @property
-    def mapped(self) -> bool:
+    def is_mapped(self) -> bool:
         """True if constants of the model are mapped: truncating its file may end the process."""
         from onnx_tflite_plugin.source.content import MAPPED
 

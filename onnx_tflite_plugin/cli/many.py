@@ -64,7 +64,7 @@ def convert_all(jobs: Sequence[Job], options: Mapping[str, Any], source: Path, *
         return Outcome(row, result, exit_code=verification_exit_code(conversion.verification))
 
     numbered = [*enumerate(jobs, 1)]
-    isolates = options["verify"] or any(job.mapped for job in jobs)
+    isolates = options["verify"] or any(job.is_mapped for job in jobs)
     ends = run_isolated_jobs(numbered, outcome) if isolates else (outcome(each, pass_through) for each in numbered)
     ended = zip(jobs, ends, strict=True)
     outcomes = [_refusal(job, end) if isinstance(end, ConversionError) else end for job, end in ended]
@@ -83,7 +83,7 @@ def convert_all(jobs: Sequence[Job], options: Mapping[str, Any], source: Path, *
         click.echo()
         folders = {job.output.parent for job in jobs}
         where = str(*folders) if len(folders) == 1 else f"{len(folders)} folders in {top}"
-        verified = _verified(results) if done and options["verify"] else ""
+        verified = _verdict_counts(results) if done and options["verify"] else ""
         weights = [Row("weights", [f"{path.name}: {format_size(path.stat().st_size)}, shared"]) for path in shared]
         print_rows(
             [*weights, Row("converted", [f"{done} of {plural(len(jobs), 'model')}, in {where}{verified}"], "bold")]
@@ -125,7 +125,7 @@ def _with_files(outcome: Outcome, files: Sequence[Path]) -> Outcome:
     return outcome._replace(row=row, result={**outcome.result, "files": sizes})
 
 
-def _verified(results: Sequence[Mapping[str, Any]]) -> str:
+def _verdict_counts(results: Sequence[Mapping[str, Any]]) -> str:
     """Return the number of inconclusive verdicts with their models, and that the others are verified."""
     verdicts = {result["model"]: result["verification"]["verdict"] for result in results if "error" not in result}
     undecided = [Path(model).name for model, verdict in verdicts.items() if verdict == "inconclusive"]

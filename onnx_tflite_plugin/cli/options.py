@@ -121,7 +121,9 @@ class TargetName(_ParamType):
 def _target_names() -> Sequence[str]:
     from onnx_tflite_plugin.installed import PROJECT, entry_points, iterate_distributions
 
-    found = (entry_points(distribution.offered, [f"{PROJECT}.targets"]) for distribution in iterate_distributions())
+    found = (
+        entry_points(distribution.entry_points_text, [f"{PROJECT}.targets"]) for distribution in iterate_distributions()
+    )
     return sorted({entry.name for entries in found for entry in entries})
 
 

@@ -32,7 +32,7 @@ def brief_summary(conversion: Conversion, files: Sequence[Path], seconds: float)
     """Return the rows to print by default, of one line each: files, inputs, outputs, verification, warnings."""
     report = conversion.report
     rows = [
-        _written(files, seconds),
+        _files_row(files, seconds),
         Row("inputs", [brief_interface(report.inputs)] if report.inputs else []),
         Row("outputs", [brief_interface(report.outputs)] if report.outputs else []),
     ]
@@ -44,7 +44,7 @@ def brief_summary(conversion: Conversion, files: Sequence[Path], seconds: float)
     return [row for row in rows if row.lines]
 
 
-def _written(files: Sequence[Path], seconds: float) -> Row:
+def _files_row(files: Sequence[Path], seconds: float) -> Row:
     written = " and ".join(f"{file} ({format_size(file.stat().st_size)})" for file in files)
     return Row("wrote", [f"{written} in {seconds:.2f} s"], "bold green")
 
@@ -85,7 +85,7 @@ def summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> li
     """Return the rows to print with -v."""
     report = conversion.report
     rows = [
-        _written(files, seconds),
+        _files_row(files, seconds),
         Row("inputs", interface_lines(report.inputs)),
         Row("outputs", interface_lines(report.outputs)),
         Row("run it", conversion.snippet(str(files[0])).splitlines(), code=True),

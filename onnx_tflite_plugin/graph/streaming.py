@@ -94,7 +94,7 @@ def _split(message: _Message, number: int) -> tuple[bytes, bytes]:
     before = {field.name for field in fields if field.number < number} - references
     after = {field.name for field in fields if field.number > number} - references
 
-    def serialized(kept: Set[str]) -> bytes:
+    def serialize(kept: Set[str]) -> bytes:
         side = type(message)()
         side.CopyFrom(message)
         for field in fields:
@@ -103,7 +103,7 @@ def _split(message: _Message, number: int) -> tuple[bytes, bytes]:
         content: bytes = side.SerializeToString()
         return content
 
-    return serialized(before), serialized(after)
+    return serialize(before), serialize(after)
 
 
 def _raw_size(part: tuple[bytes, bytes], nbytes: int) -> int:

@@ -22,7 +22,7 @@ from onnx_tflite_plugin.binding.declared import At
 from onnx_tflite_plugin.checked import describe, did_you_mean
 from onnx_tflite_plugin.errors import HandlerError, Problem
 from onnx_tflite_plugin.graph.names import unusable_names
-from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, format_error, guarded
+from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, attribute_errors, format_error
 from onnx_tflite_plugin.source.model import Operator
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ class Hook(NamedTuple):
     def __call__(self, **given: Any) -> Any:
         return self.function(*[given[name] for name in self.takes])
 
-    def guarded(self, at: str = "") -> AbstractContextManager[None]:
-        return guarded(f"hook {self.name}", self.pack, self.function, at)
+    def attribute_errors(self, at: str = "") -> AbstractContextManager[None]:
+        return attribute_errors(f"hook {self.name}", self.pack, self.function, at)
 
 
 class _Manager(pluggy.PluginManager):
@@ -88,13 +88,13 @@ class Hooks:
 
     def add(self, plugin: object, code: str, pack: str) -> None:
         """Register a pack's hooks, warn of misspelled ones, and configure them. Raises Failed."""
-        with guarded(f"hooks {code}", pack, plugin):
+        with attribute_errors(f"hooks {code}", pack, plugin):
             self.register(plugin, code, pack)
             for text in _find_uncalled_hooks(plugin):
                 self.warn(f"hooks {code} of {pack}: {text}")
         for hook in self._implementations("configure"):
             if hook.plugin is plugin:
-                with hook.guarded():
+                with hook.attribute_errors():
                     hook(options=self.options)
 
     def leave_out(self, pack: str, failed: Failed, names: Iterable[str] = NAMES) -> None:
@@ -103,7 +103,7 @@ class Hooks:
         self.failures.setdefault(pack, []).append(failed)
         self._left_out |= {(name, pack) for name in names}
 
-    def implemented(self) -> list[tuple[str, str]]:
+    def implementations(self) -> list[tuple[str, str]]:
         """Return (pack, hook) for all hooks of packs, except handlers, which claim their operator."""
         return sorted(
             {(hook.pack, name) for name in NAMES for hook in self._implementations(name) if not _is_own(hook.plugin)}
@@ -173,9 +173,9 @@ class Hooks:
         for hook in self._implementations("after_lowering"):
             snapshots = [_ValueSnapshot(value) for value in outputs if value is not None]
             try:
-                with hook.guarded(label(op)):
+                with hook.attribute_errors(label(op)):
                     hook(op=op, outputs=outputs)
-                    if any(snapshot.changed for snapshot in snapshots):
+                    if any(snapshot.has_changed for snapshot in snapshots):
                         raise Mismatch("it changed a lowered operator, which only `finish` may do")
             except Failed as failed:
                 for snapshot in snapshots:
@@ -193,7 +193,7 @@ class Hooks:
         renames: dict[str, str] = {}
         for hook in self._implementations("rename"):
             try:
-                with hook.guarded():
+                with hook.attribute_errors():
                     given = hook(inputs=inputs, outputs=outputs)
                     _check_renames(given, (*inputs, *outputs), {*renames.values()})
             except Failed as failed:
@@ -219,7 +219,7 @@ class Hooks:
         for hook in hooks:
             before = _copy_model(model)
             try:
-                with hook.guarded():
+                with hook.attribute_errors():
                     result = hook(model=model)
                     if result is not None:
                         raise Mismatch(f"it returned {describe(result)}; it must change the model in place")
@@ -239,7 +239,7 @@ class Hooks:
 
 
 def _call_claim(hook: Hook, at: At) -> Handler | Decline | None:
-    with hook.guarded(label(at.op)):
+    with hook.attribute_errors(label(at.op)):
         try:
             answer = hook(op=at.op, target=at.target, opset=at.opset)
         except Refusal as refusal:
@@ -324,7 +324,7 @@ class _ValueSnapshot:
         return described, (node.op_type, node.domain, node.name), tuple(node.inputs), tuple(node.attributes.items())
 
     @property
-    def changed(self) -> bool:
+    def has_changed(self) -> bool:
         return any(
             len(was) != len(now) or any(a is not b and a != b for a, b in zip(was, now, strict=True))
             for was, now in zip(self._before, self._current(), strict=True)

@@ -326,7 +326,7 @@ class Host:
         )
         return Bound(op, kept, BUILTIN, (op,))
 
-    def left_out(self) -> list[str]:
+    def skipped_packs(self) -> list[str]:
         """Return the packs whose hooks are skipped, with reasons: they might have claimed unsupported operators."""
         return [
             f"{_describe_skipped_hooks(pack)}: {failed.reason}"

@@ -17,7 +17,7 @@ from onnx_tflite_plugin.api.patterns import Fusion
 from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.checked import describe, did_you_mean
 from onnx_tflite_plugin.codes import CUSTOM, NAMED_BY_THE_FILE, UNKNOWN, bare
-from onnx_tflite_plugin.guard import BUILTIN, Mismatch, guarded
+from onnx_tflite_plugin.guard import BUILTIN, Mismatch, attribute_errors
 from onnx_tflite_plugin.installed import Installed, entry_points, iterate_distributions
 
 HANDLERS, FUSIONS, HOOKS, TARGETS = GROUPS = tuple(
@@ -49,14 +49,14 @@ class Offer:
 
     def load(self) -> Any:
         """Load the object of the entry point. Raises Failed."""
-        with guarded(self.named, self.pack, self.entry.value.partition(":")[0].strip()):
+        with attribute_errors(self.named, self.pack, self.entry.value.partition(":")[0].strip()):
             return self.entry.load()
 
     def handler(self) -> Handler:
         """Load the handler, which must be for the operator named by the entry point. Raises Failed."""
         loaded = self.load()
         by = loaded.lower if isinstance(loaded, Handler) else None
-        with guarded(self.named, self.pack, by):
+        with attribute_errors(self.named, self.pack, by):
             if not isinstance(loaded, Handler):
                 raise Mismatch(f"it is {describe(loaded)}, not a handler; decorate it with @handler(...)")
             if self.code not in (loaded.code, *loaded.aliases):
@@ -67,7 +67,7 @@ class Offer:
     def fusion(self) -> Fusion:
         """Load the fusion. Raises Failed."""
         loaded = self.load()
-        with guarded(self.named, self.pack, loaded.check if isinstance(loaded, Fusion) else None):
+        with attribute_errors(self.named, self.pack, loaded.check if isinstance(loaded, Fusion) else None):
             if not isinstance(loaded, Fusion):
                 raise Mismatch(f"it is {describe(loaded)}, not a fusion; decorate it with @fusion(...)")
             traits = Target.__dataclass_fields__
@@ -78,7 +78,7 @@ class Offer:
     def target(self) -> Target:
         """Load the target, whose name must be the entry point's. Raises Failed."""
         loaded = self.load()
-        with guarded(self.named, self.pack, self.entry.value.partition(":")[0].strip()):
+        with attribute_errors(self.named, self.pack, self.entry.value.partition(":")[0].strip()):
             if not isinstance(loaded, Target):
                 raise Mismatch(f"it is {describe(loaded)}, not a Target")
             if loaded.name != self.code:
@@ -108,7 +108,7 @@ def discover(warn: Callable[[str], None] = lambda text: None) -> list[Offer]:
 
 
 def _read_offers(distribution: Installed) -> tuple[Offer, ...]:
-    text = distribution.offered
+    text = distribution.entry_points_text
     return _parse_offers(text, *distribution.name_and_requirements()) if text else ()
 
 

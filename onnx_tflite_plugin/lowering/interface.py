@@ -100,7 +100,7 @@ def _interface_names(inputs: Sequence[Named], outputs: Sequence[Named]) -> Inter
     taken: set[str] = set()
     entering = {given for given, _ in inputs if given}
 
-    def named(name: str, tensor: Tensor) -> str:
+    def unique_name(name: str, tensor: Tensor) -> str:
         while not name or name in taken:
             name = f"{name}#{tensor.index}"
         taken.add(name)
@@ -110,8 +110,8 @@ def _interface_names(inputs: Sequence[Named], outputs: Sequence[Named]) -> Inter
         return tensor.name if given is None else f"{given}{NEXT}" if given in entering else given
 
     return InterfaceNames(
-        tuple(named(tensor.name if given is None else given, tensor) for given, tensor in inputs),
-        tuple(named(leaving(given, tensor), tensor) for given, tensor in outputs),
+        tuple(unique_name(tensor.name if given is None else given, tensor) for given, tensor in inputs),
+        tuple(unique_name(leaving(given, tensor), tensor) for given, tensor in outputs),
     )
 
 

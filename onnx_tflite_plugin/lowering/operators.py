@@ -10,7 +10,7 @@ from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.binding.inlining import places
 from onnx_tflite_plugin.errors import Contradiction, Problem
 from onnx_tflite_plugin.graph.metadata import node_props
-from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, guarded
+from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, attribute_errors
 from onnx_tflite_plugin.layout.tensor_layout import source_layout
 from onnx_tflite_plugin.lowering.context import Context
 from onnx_tflite_plugin.lowering.emitter import onnx_dtype
@@ -49,7 +49,7 @@ def initialize_variable(scope: Scope, tensor: Tensor) -> None:
 
 def _lower_guarded(scope: Scope, bound: Bound) -> tuple[ir.Value | None, ...] | None:
     """Return the operator's finished outputs; None if its handler refused it. Raises Failed if the handler failed."""
-    with guarded(f"handler {bound.handler.name}", bound.pack, bound.handler.lower, bound.label):
+    with attribute_errors(f"handler {bound.handler.name}", bound.pack, bound.handler.lower, bound.label):
         try:
             return _lower_operator(scope, bound)
         except NotLowered:

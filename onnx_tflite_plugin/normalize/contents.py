@@ -14,7 +14,7 @@ from onnx_tflite_plugin.api.declarations import Handler, ListContents
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import label
 from onnx_tflite_plugin.binding.declared import At, subgraph_indices
-from onnx_tflite_plugin.guard import Failed, Mismatch, guarded
+from onnx_tflite_plugin.guard import Failed, Mismatch, attribute_errors
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.normalize.changes import with_tensors
 from onnx_tflite_plugin.source.dtypes import HANDLES
@@ -88,7 +88,7 @@ def _contents(claim: _Claim, host: Host, target: Target) -> ListContents:
     function, op = claim.handler.list_contents, claim.op
     assert function is not None
     try:
-        with guarded(f"contents of handler {claim.handler.name}", claim.pack, function, label(op)):
+        with attribute_errors(f"contents of handler {claim.handler.name}", claim.pack, function, label(op)):
             try:
                 contents = function(At(op, target, target.opsets[2]))
             except Refusal:

@@ -32,10 +32,10 @@ def replace_axis(op: Operator, handler: Handler, dims: Dims, named: Collection[i
     if len(changed) != 1 or len(dims) != len(stored) or None in stored or 0 in stored:
         return op
     known = [size or 0 for size in stored]
-    return _replace(op, handler, lambda sizes: held_entry(sizes.reshape(-1).tolist(), known, changed[0], named))
+    return _replace(op, handler, lambda sizes: entry_of_axis(sizes.reshape(-1).tolist(), known, changed[0], named))
 
 
-def held_entry(sizes: Sequence[int], dims: Sequence[int], axis: int, named: Collection[int] = ()) -> int | None:
+def entry_of_axis(sizes: Sequence[int], dims: Sequence[int], axis: int, named: Collection[int] = ()) -> int | None:
     """Return the entry of ``sizes`` that holds an axis of a tensor; None if there is none.
 
     Sizes of as many elements regroup the tensor: one of them has the axis in whole, or is the only part of it that is ``named``.

@@ -112,7 +112,7 @@ class Affine(NamedTuple):
     def per_tensor(self) -> bool:
         return self.scale.size == 1
 
-    def repeated(self, times: int, integers: Array | None = None) -> Affine:
+    def tile(self, times: int, integers: Array | None = None) -> Affine:
         """Repeat a constant along its first axis, or give other integers of that size; per-channel parameters are repeated."""
         if integers is None:
             assert self.integers is not None

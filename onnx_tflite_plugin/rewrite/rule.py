@@ -14,7 +14,7 @@ from onnx_ir.passes import InPlacePass, InvariantError, PassBase, PassError, Pas
 from onnx_tflite_plugin.api.declarations import Decline
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.checked import describe
-from onnx_tflite_plugin.guard import Mismatch, guarded
+from onnx_tflite_plugin.guard import Mismatch, attribute_errors
 from onnx_tflite_plugin.progress import LOG
 from onnx_tflite_plugin.rewrite.declaration import PACK_PASS, RuleDeclaration, sort_rules
 from onnx_tflite_plugin.rewrite.editor import Editor
@@ -114,7 +114,7 @@ class PackPass:
         """Run the pass. Raises Failed if it fails, or returns another model."""
         del options
         module, _, attribute = self.name.partition(PACK_PASS)
-        with guarded(f"pass {self.name}", self.pack, module):
+        with attribute_errors(f"pass {self.name}", self.pack, module):
             made = getattr(import_module(module), attribute)
             one = made() if isinstance(made, type) else made
             if not isinstance(one, PassBase):

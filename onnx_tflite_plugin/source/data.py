@@ -51,7 +51,7 @@ class Stored(Data):
         if self._dtype == "string":
             return self._read_strings(count)
         if self._dtype in PACKED:
-            return self._unpacked(count)
+            return self._unpack_elements(count)
         dtype = numpy_dtype(self._dtype)
         if self._dtype == "bool":
             # C++ treats every nonzero byte as true; numpy requires 0 or 1.
@@ -62,7 +62,7 @@ class Stored(Data):
     def _bytes(self, count: int) -> Array:
         return self._file.array(self._start, count, np.dtype(np.uint8))
 
-    def _unpacked(self, count: int) -> Array:
+    def _unpack_elements(self, count: int) -> Array:
         """Return elements of 2 or 4 bits; the first is in the lowest bits of its byte."""
         bits = PACKED[self._dtype]
         per_byte = 8 // bits

@@ -40,7 +40,7 @@ def contents(slot: int | None = None, axes: int = 0, shape: int | None = None) -
 def check_known_contents(slot: int) -> Callable[[Instance], Decline | None]:
     """Declines a list of which the file does not say what is in it."""
 
-    def declined(at: Instance) -> Decline | None:
+    def decline(at: Instance) -> Decline | None:
         if at.op[slot].dtype != "variant":
             return None
         return Decline(
@@ -48,7 +48,7 @@ def check_known_contents(slot: int) -> Callable[[Instance], Decline | None]:
             "export the model with TFLITE_BUILTINS alone",
         )
 
-    return declined
+    return decline
 
 
 @handler(

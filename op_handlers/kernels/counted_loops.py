@@ -88,17 +88,17 @@ class CountedLoop:
         counter = next((k for k in self.counters if less is not None and less[0] is self.cond.inputs[k]), None)
         if less is None or counter is None:
             return None
-        bound, start = self._bound(less[1]), self.counters[counter]
+        bound, start = self._trip_bound(less[1]), self.counters[counter]
         if isinstance(bound, int):
             return bound - start
         return bound if start == 0 else None
 
-    def _bound(self, tensor: Tensor) -> int | Tensor | None:
+    def _trip_bound(self, tensor: Tensor) -> int | Tensor | None:
         """Return a constant bound of the condition, or the WHILE's operand that the body forwards unchanged."""
         if tensor.is_constant:
             return int(tensor.array.item()) if tensor.array.size == 1 else None
         outside = next((self.op[k] for k in self.forwarded if tensor is self.cond.inputs[k]), None)
-        return self._bound(outside) if outside is not None and outside.is_constant else outside
+        return self._trip_bound(outside) if outside is not None and outside.is_constant else outside
 
     def trip_count_slot(self, trips: Tensor) -> int:
         """Return the slot that carries the trip count."""

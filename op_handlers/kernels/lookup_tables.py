@@ -39,10 +39,10 @@ def interpolated_table(function: RealFunction) -> Callable[[Instance], Array]:
         low, high = real_bounds(require_quantization(at.op[0]))
         least, largest = real_bounds(require_quantization(at.op[out(0)]))
 
-        def bounded(x: Array) -> Array:
+        def clamp(x: Array) -> Array:
             return np.nan_to_num(function(x), neginf=float(least), posinf=float(largest))
 
-        return interpolate(sample_function(bounded, low, high, largest - least), INT16_VALUES).astype(np.int16)
+        return interpolate(sample_function(clamp, low, high, largest - least), INT16_VALUES).astype(np.int16)
 
     return table
 

@@ -97,19 +97,19 @@ class Unrolled(Body):
         if after.dtype != "float32" or not after.is_static or after.rank < 2:
             return
         for cells_after, cells in self._cell_states(after):
-            for x, hidden in self._multiplied_rows(cells_after):
+            for x, hidden in self._factors_of_rows(cells_after):
                 cell = self.match_lstm(x, after, hidden, cells_after, cells)
                 if cell is not None and is_whole_tensor(hidden):
                     yield Step(cell, x, (hidden.tensor, cells), (after, cells_after))
                     return
         for before in self._gru_state_candidates(after):
             hidden = self.rows(before)
-            for x, other in self._multiplied_rows(after):
+            for x, other in self._factors_of_rows(after):
                 cell = self.match_gru(x, after, before) if other == hidden else None
                 if cell is not None:
                     yield Step(cell, x, (before,), (after,))
                     return
-        for x, hidden in self._multiplied_rows(after):
+        for x, hidden in self._factors_of_rows(after):
             cell = self.match_rnn(x, after, hidden)
             if cell is not None and is_whole_tensor(hidden) and hidden.tensor is not x.tensor:
                 yield Step(cell, x, (hidden.tensor,), (after,))
@@ -128,7 +128,7 @@ class Unrolled(Body):
                 left = self.producer(rest, "SUB")
                 yield rest if left is None else left[0]
 
-    def _multiplied_rows(self, tensor: Tensor) -> Iterator[tuple[Rows, Rows]]:
+    def _factors_of_rows(self, tensor: Tensor) -> Iterator[tuple[Rows, Rows]]:
         """Yield the two factors of the nearest upstream sums of two products, in either order."""
         nearest, seen = [tensor], {tensor}
         for _ in range(MAX_DEPTH + 1):

@@ -48,7 +48,7 @@ def view_of(tensor: Tensor, makers: Makers) -> View:
 def _step(op: Operator, makers: Makers) -> View | None:
     """Return the result of an operator that rearranges or scales one tensor; None for others."""
     if op.code == "CONCATENATION":
-        return _repeated(op, makers)
+        return _view_of_repetition(op, makers)
     if op.code == "MUL" and op.options.fused_activation_function == "NONE":
         for slot in (0, 1):
             factor = op[1 - slot]
@@ -68,7 +68,7 @@ def _step(op: Operator, makers: Makers) -> View | None:
     return below._replace(ids=np.broadcast_to(below.ids, shape.shape))
 
 
-def _repeated(op: Operator, makers: Makers) -> View | None:
+def _view_of_repetition(op: Operator, makers: Makers) -> View | None:
     """Return the view that joins one tensor with itself."""
     first = op[0]
     if op.options.fused_activation_function != "NONE" or any(tensor is not first for tensor in op.inputs):

@@ -167,11 +167,11 @@ def emit_bfloat16_sigmoid(ctx: Context, x: Value) -> Value:
     """Emit exp(x) / (1 + exp(x)), each rounded to bfloat16 (Eigen's scalar_logistic_op); 1 if exp is infinite."""
     ops = ctx.ops
 
-    def rounded(value: Value) -> Value:
+    def round_to_bfloat16(value: Value) -> Value:
         return ops.Cast(ops.Cast(value, to="bfloat16"), to="float32")
 
-    power = rounded(ops.Exp(ops.Cast(x, to="float32")))
-    share = ops.Where(ops.IsInf(power), 1.0, ops.Div(power, rounded(ops.Add(power, 1.0))))
+    power = round_to_bfloat16(ops.Exp(ops.Cast(x, to="float32")))
+    share = ops.Where(ops.IsInf(power), 1.0, ops.Div(power, round_to_bfloat16(ops.Add(power, 1.0))))
     return ops.Cast(share, to="bfloat16")
 
 

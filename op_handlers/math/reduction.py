@@ -37,11 +37,11 @@ from op_handlers.kernels.rescaling import emit_fixed_point_product
 def along_axes(onnx: str) -> Callable[[Instance], AxisPrice | None]:
     """Return a function for the axes that the emitted operator runs along, which slot 1 holds."""
 
-    def declared(at: Instance) -> AxisPrice | None:
+    def price(at: Instance) -> AxisPrice | None:
         reduced = constant_axes(at.op, 1, at.op[0].rank)
         return None if reduced is None else AxisPrice(onnx, " ".join(f"a{axis}" for axis in reduced))
 
-    return declared
+    return price
 
 
 def reduction_shape(at: Instance) -> Dims:

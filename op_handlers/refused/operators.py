@@ -10,12 +10,12 @@ EVERY_VERSION = 2**31 - 1
 def refuse(code: str, reason: str) -> Handler:
     """Return a handler that declines every instance."""
 
-    def refused(ctx: Context, *_inputs: Value) -> Value:
+    def raise_refusal(ctx: Context, *_inputs: Value) -> Value:
         """None."""
         raise Refusal(reason)
 
     declared = handler(code, max_version=EVERY_VERSION, layout=Terminate(), accepts=Decline(reason))
-    return declared(refused)
+    return declared(raise_refusal)
 
 
 concat_embeddings = refuse(

@@ -238,16 +238,16 @@ def static_bounds(op: Operator, cut: Cut) -> tuple[int, int]:
     size = op[0].dims[cut.axis or 0] or 0
     low, high = (0, size) if stride > 0 else (-1, size - 1)
 
-    def clamped(index: int) -> int:
+    def clamp(index: int) -> int:
         return min(max(index + size if index < 0 else index, low), high)
 
-    first = (0 if stride > 0 else size - 1) if cut.begin_masked else clamped(begin)
+    first = (0 if stride > 0 else size - 1) if cut.begin_masked else clamp(begin)
     if cut.shrinks:
         if not 0 <= first < size:
             raise Refusal(f"index {begin} is outside axis {cut.axis} of size {size}")
         return first, first + 1
     stop = end + (first if op.options.get("offset") else 0)
-    last = (size if stride > 0 else -1) if cut.end_masked else clamped(stop)
+    last = (size if stride > 0 else -1) if cut.end_masked else clamp(stop)
     if (last - first) * stride <= 0:
         return 0, 0  # empty, in either direction
     return first, INT64.min if last < 0 else last
@@ -319,7 +319,7 @@ def dynamic_update_slice(ctx: Context, x: Value, update: Value, start: Value) ->
         return ctx.ops.ScatterND(x, row_indices(ctx, axis, first), update)
     whole = x
 
-    def inserted(x: Value, axes: list[int]) -> Value:
+    def insert(x: Value, axes: list[int]) -> Value:
         if not axes:
             return update
         axis, *others = axes
@@ -329,12 +329,12 @@ def dynamic_update_slice(ctx: Context, x: Value, update: Value, start: Value) ->
         parts = []
         if not isinstance(first, int) or first > 0:
             parts.append(ctx.ops.Slice(x, [0], as_vector(first), [axis]))
-        parts.append(inserted(ctx.ops.Slice(x, as_vector(first), as_vector(last), [axis]) if others else x, others))
+        parts.append(insert(ctx.ops.Slice(x, as_vector(first), as_vector(last), [axis]) if others else x, others))
         if not isinstance(last, int) or last != sizes[axis]:
             parts.append(ctx.ops.Slice(x, as_vector(last), [INT64.max], [axis]))
         return ctx.ops.Concat(*parts, axis=axis)
 
-    return inserted(x, axes)
+    return insert(x, axes)
 
 
 MAX_SCATTERED_ROWS = 256

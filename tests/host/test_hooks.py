@@ -76,12 +76,12 @@ def test_built_in_hook_is_called_unless_another_pack_has_an_entry_point() -> Non
 
 def test_only_packs_hooks_are_listed_and_handlers_are_none() -> None:
     made = hooks((EntryPoint("entry"), "X", "a-pack"), (Claims("b"), "hooks", "b-pack"))
-    assert made.implemented() == [("b-pack", "claim")]
+    assert made.implementations() == [("b-pack", "claim")]
 
 
 def test_hooks_are_listed_by_pack_in_whatever_order_they_came() -> None:
     made = hooks(*((Claims(pack), "hooks", pack) for pack in "dbeac"))
-    assert made.implemented() == [(pack, "claim") for pack in "abcde"]
+    assert made.implementations() == [(pack, "claim") for pack in "abcde"]
 
 
 def test_skipped_hooks_fail_only_models_that_use_the_pack() -> None:
@@ -176,11 +176,11 @@ def test_hook_that_removes_a_dtype_is_reported_and_undone() -> None:
 def test_a_value_that_no_node_makes_is_restored_too() -> None:
     value = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([2, 3]))
     seen = _ValueSnapshot(value)
-    assert not seen.changed
+    assert not seen.has_changed
     value.name, value.shape = "y", ir.Shape([3, 2])
-    assert seen.changed
+    assert seen.has_changed
     seen.restore()
-    assert (value.name, value.shape, seen.changed) == ("x", ir.Shape([2, 3]), False)
+    assert (value.name, value.shape, seen.has_changed) == ("x", ir.Shape([2, 3]), False)
 
 
 # --- of an installed pack -----------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from conformance.builder import GraphBuilder
 from conformance.models import Net, constant, random_array, tensor
 from onnx_tflite_plugin.conversion import Conversion, convert
-from onnx_tflite_plugin.normalize.held_sizes import held_entry
+from onnx_tflite_plugin.normalize.held_sizes import entry_of_axis
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import OnnxRuntime
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRT
@@ -91,4 +91,4 @@ def test_the_cache_keeps_its_static_shape(dynamic: Conversion) -> None:
 def test_an_axis_is_held_by_the_entry_that_has_it_in_whole(
     sizes: Sequence[int], dims: Sequence[int], axis: int, entry: int | None
 ) -> None:
-    assert held_entry(sizes, dims, axis, {128}) == entry
+    assert entry_of_axis(sizes, dims, axis, {128}) == entry

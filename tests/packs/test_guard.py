@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from onnx_tflite_plugin.errors import InvalidModel
-from onnx_tflite_plugin.guard import BUILTIN, INLINE, Failed, Mismatch, definition, format_error, guarded
+from onnx_tflite_plugin.guard import BUILTIN, INLINE, Failed, Mismatch, attribute_errors, definition, format_error
 
 
 def inner(error: BaseException) -> None:
@@ -29,7 +29,7 @@ class Pack:
 
 
 def failure(error: BaseException, by: Any = outer) -> Failed:
-    with pytest.raises(Failed) as caught, guarded("handler x", "some-pack", by):
+    with pytest.raises(Failed) as caught, attribute_errors("handler x", "some-pack", by):
         outer(error)
     return caught.value
 
@@ -52,7 +52,7 @@ def test_a_failure_is_placed_in_the_deepest_of_the_packs_own_functions(by: Any) 
 
 def test_library_failure_is_located_at_the_packs_call() -> None:
     for by, place in ((outer, f"{__file__}:"), (None, os.path.join("json", "decoder.py:"))):
-        with pytest.raises(Failed, match="JSONDecodeError") as caught, guarded("handler x", "some-pack", by):
+        with pytest.raises(Failed, match="JSONDecodeError") as caught, attribute_errors("handler x", "some-pack", by):
             json.loads("{")
         assert place in caught.value.reason.rpartition(", at ")[2]
 
@@ -60,7 +60,7 @@ def test_library_failure_is_located_at_the_packs_call() -> None:
 def test_syntax_error_has_location_and_missing_module_has_none() -> None:
     failed = failure(SyntaxError("no", ("pack.py", 7, 1, "x = = 2")), "pack")
     assert failed.reason.endswith(", at pack.py:7")
-    with pytest.raises(Failed) as caught, guarded("entry point x", "some-pack", "no_such_pack"):
+    with pytest.raises(Failed) as caught, attribute_errors("entry point x", "some-pack", "no_such_pack"):
         import_module("no_such_pack")
     assert caught.value.reason == (
         "entry point x of some-pack failed: ModuleNotFoundError: No module named 'no_such_pack'"
@@ -73,13 +73,13 @@ def test_syntax_error_without_file_is_located_where_raised() -> None:
 
 def test_a_failure_keeps_the_pack_that_it_was_first_told_of() -> None:
     failed = failure(ValueError("no"))
-    with pytest.raises(Failed) as caught, guarded("handler x", "other-pack", outer):
+    with pytest.raises(Failed) as caught, attribute_errors("handler x", "other-pack", outer):
         raise failed
     assert caught.value is failed
 
 
 def test_a_file_that_is_wrong_is_no_packs_failure() -> None:
-    with pytest.raises(InvalidModel), guarded("handler x", "some-pack", outer):
+    with pytest.raises(InvalidModel), attribute_errors("handler x", "some-pack", outer):
         raise InvalidModel("broken:", [])
 
 

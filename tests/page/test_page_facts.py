@@ -225,8 +225,8 @@ def test_each_stage_is_told_as_it_begins_and_logged_once_as_it_ends(caplog: pyte
         stages = Stages(lambda stage: heard.append((stage, len(caplog.records))))
         stages("one")
         stages("two")
-        stages.done()
-        stages.done()
+        stages.finish()
+        stages.finish()
         Stages()("nobody asks")
     assert heard == [("one", 0), ("two", 1)]
     assert [record.getMessage().split(": ")[0] for record in caplog.records] == ["one", "two"]

@@ -39,8 +39,10 @@ def check(place: tuple[ir.Graph, Mapping[ir.Node, Convolution]]) -> PaddingFlow 
         return Decline("all convolutions have numbers of channels with a fast path, or padding wastes too much")
     flow = PaddingFlow(convolutions)
     flow.propagate(graph, widened)
-    useful = flow.joined_with(flow.blockwise | {node for node in widened if _is_slow(convolutions[node])})
-    useful &= flow.joined_with({node for node in widened if convolutions[node].multiplications() >= LITTLE})
+    useful = flow.convolutions_joined_with(flow.blockwise | {node for node in widened if _is_slow(convolutions[node])})
+    useful &= flow.convolutions_joined_with(
+        {node for node in widened if convolutions[node].multiplications() >= LITTLE}
+    )
     while rejected := (widened.keys() - useful) | _costly(flow):
         widened = {node: wide for node, wide in widened.items() if node not in rejected}
         flow.propagate(graph, widened)

@@ -119,7 +119,7 @@ class PaddingFlow:
                 if node in self.convolutions or node.op_type == "Concat":
                     self.blockwise |= padding.origins - {node}
 
-    def joined_with(self, nodes: set[ir.Node]) -> set[ir.Node]:
+    def convolutions_joined_with(self, nodes: set[ir.Node]) -> set[ir.Node]:
         """Add the convolutions whose results meet those of ``nodes``: all or none of them can be padded."""
         met = [padding.origins for padding in self.padded.values() if len(padding.origins) > 1]
         while more := {node for origins in met if origins & nodes for node in origins} - nodes:

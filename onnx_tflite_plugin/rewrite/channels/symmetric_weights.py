@@ -81,7 +81,7 @@ class Layer:
         return cls(unit, convolution) if unit.weights.integers.dtype == np.int8 else None
 
     @cached_property
-    def centered(self) -> Array:
+    def weights_around_zero(self) -> Array:
         """The weights minus their zero point."""
         return _subtract_zero_point(self.unit.weights)
 
@@ -94,7 +94,7 @@ class Layer:
     @property
     def fits(self) -> bool:
         """True if the zero point is not 0, and all weights fit int8 if it becomes 0."""
-        return not self.convolution.symmetric and int(np.abs(self.centered).max(initial=0)) <= MOST
+        return not self.convolution.symmetric and int(np.abs(self.weights_around_zero).max(initial=0)) <= MOST
 
     @property
     def splits(self) -> bool:
@@ -104,8 +104,8 @@ class Layer:
     @property
     def copies(self) -> Array:
         """The number of further copies needed of each input channel: [i]."""
-        axes = tuple(axis for axis in range(self.centered.ndim) if axis != 1)
-        return np.asarray(-(-np.abs(self.centered).max(axis=axes) // MOST) - 1).clip(0)
+        axes = tuple(axis for axis in range(self.weights_around_zero.ndim) if axis != 1)
+        return np.asarray(-(-np.abs(self.weights_around_zero).max(axis=axes) // MOST) - 1).clip(0)
 
     @property
     def positions(self) -> int:
@@ -135,7 +135,7 @@ class Doubling:
         return [self.layers[node] for node in self.shared.readers]
 
     @property
-    def copied(self) -> list[int]:
+    def channels_to_copy(self) -> list[int]:
         """The channels that are doubled, in ascending order."""
         copies = np.max([layer.copies for layer in self.readers if layer.splits], axis=0)
         return [int(channel) for channel in np.repeat(np.arange(self.channels), copies)]
@@ -143,7 +143,7 @@ class Doubling:
     @property
     def size(self) -> int:
         """The number of channels after doubling, rounded up to a whole block."""
-        return -(-(self.channels + len(self.copied)) // _BLOCK) * _BLOCK
+        return -(-(self.channels + len(self.channels_to_copy)) // _BLOCK) * _BLOCK
 
     @property
     def gains(self) -> bool:
@@ -169,7 +169,7 @@ class Doubling:
 
     def write(self, written: dict[ir.Node, Written]) -> None:
         """Add the new weights of all convolutions around, and set the shapes of the values."""
-        copied, size, layers = self.copied, self.size, self.layers
+        copied, size, layers = self.channels_to_copy, self.size, self.layers
         for node in (*self.shared.makers, *self.shared.between):
             written[node] = written.get(node, Written.of(layers[node])).with_features(copied, size)
         for node in self.shared.readers:
@@ -252,11 +252,11 @@ def _extend_constant(stored: Affine, copied: list[int], size: int) -> Affine:
     integers, scale, zero_point = stored.integers, stored.scale, stored.zero_point
     assert integers is not None
 
-    def extended(array: Array, fill: Array) -> Array:
+    def append_channels(array: Array, fill: Array) -> Array:
         behind = size - len(array) - len(copied)
         return np.concatenate([array, array[copied], np.repeat(fill[None], behind, axis=0)]).astype(array.dtype)
 
     if scale.ndim and len(scale) == len(integers):
-        scale, zero_point = extended(scale, scale[0]), extended(zero_point, zero_point[0])
+        scale, zero_point = append_channels(scale, scale[0]), append_channels(zero_point, zero_point[0])
     fill = np.broadcast_to(zero_point.reshape(-1)[0], integers.shape[1:])
-    return Affine(extended(integers, fill), scale, zero_point)
+    return Affine(append_channels(integers, fill), scale, zero_point)

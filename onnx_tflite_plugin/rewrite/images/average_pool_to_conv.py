@@ -124,7 +124,7 @@ class Average:
 
     def emit_product(self, editor: Editor) -> ir.Value:
         """Emit the average as a product of the rows that windows cover: [y, elements of a result row, those] by [y, those, channels]."""
-        (channels, height, width), rows = self.image, self._covered(0)
+        (channels, height, width), rows = self.image, self._window_positions(0)
         factors = self._factors.reshape(*self._result, -1).astype(np.uint8)
         scale = np.asarray(1 / int(self._factors[0, 0].sum()), np.float32)
         value = editor.emit("Transpose", self.dequantize.inputs[0], perm=CHANNELS_LAST)
@@ -137,14 +137,14 @@ class Average:
     @cached_property
     def _factors(self) -> Array:
         """The factors of each result (y, x), by row of its window and column of the image; all sums are equal."""
-        rows, columns = self._covered(0), self._covered(1)
+        rows, columns = self._window_positions(0), self._window_positions(1)
         seen = (rows >= 0) & (rows < self.image[1])
         met = (columns[:, :, None] == np.arange(self.image[2])).any(axis=1)
         counts = np.outer(seen.sum(axis=1), met.sum(axis=1))
         common = np.lcm.reduce(np.unique(counts))
         return np.asarray((common // counts)[:, :, None, None] * seen[:, None, :, None] * met[:, None, :])
 
-    def _covered(self, axis: int) -> Array:
+    def _window_positions(self, axis: int) -> Array:
         """Return the rows (axis 0) or columns (1) of each window, including padding."""
         starts = np.arange(self._result[axis]) * self.strides[axis] - self.pads[axis]
         return np.asarray(starts[:, None] + np.arange(self.kernel[axis]), np.int64)

@@ -98,7 +98,7 @@ def rewrite(editor: Editor, match: Match) -> None:
     with editor.replacing(unit.conv):
         operands = [editor.dequantize(weights)]
         if unit.bias is not None:
-            operands.append(editor.dequantize(unit.bias.repeated(times)))
+            operands.append(editor.dequantize(unit.bias.tile(times)))
         value = editor.emit(
             "Conv", unit.data.outputs[0], *operands, kernel_shape=[rows.taps, columns.taps],
             pads=[rows.last, columns.last, rows.after, columns.after],
@@ -124,4 +124,4 @@ def convolution_weights(weights: Affine, rows: Axis, columns: Axis) -> Affine:
     phases = centred[:, :, y[:, None, :, None], x[None, :, None, :]]
     spread = phases.transpose(2, 3, 1, 0, 4, 5) + zero.astype(np.int32).reshape((-1, 1, 1, 1) if zero.ndim else ())
     integers = spread.reshape(-1, len(centred), rows.taps, columns.taps).astype(weights.integers.dtype)
-    return weights.repeated(rows.stride * columns.stride, integers)
+    return weights.tile(rows.stride * columns.stride, integers)

@@ -220,9 +220,9 @@ def emit_folded(editor: Editor, match: Match) -> ir.Value:
     weights = folding.weights_of(unit, window)
     value = editor.emit("Reshape", match.image, [-1, height, columns // folding.width, folding.width * channels])
     value = _channels_first(editor, value, match.between)
-    operands = [editor.dequantize(unit.weights.repeated(folding.columns, weights))]
+    operands = [editor.dequantize(unit.weights.tile(folding.columns, weights))]
     if unit.bias is not None:
-        operands.append(editor.dequantize(unit.bias.repeated(folding.columns)))
+        operands.append(editor.dequantize(unit.bias.tile(folding.columns)))
     value = editor.emit(
         "Conv", value, *operands, like=unit.conv, kernel_shape=weights.shape[2:], strides=[window.strides[0], 1],
         pads=[window.pads[0], folding.pads[0], window.pads[2], folding.pads[1]], group=1,

@@ -164,7 +164,7 @@ class Product:
         row = self.rows[0]
         floats = editor.emit("Mul", editor.emit("Cast", self.flat(editor), to="float32"), row.data.scale)
         return editor.emit(
-            "QuantizeLinear", self.multiplied(editor, floats, row.gemm.inputs[1]), self.scales, self.points, axis=0
+            "QuantizeLinear", self.emit_gemm(editor, floats, row.gemm.inputs[1]), self.scales, self.points, axis=0
         )
 
     def flat(self, editor: Editor) -> ir.Value:
@@ -172,7 +172,7 @@ class Product:
         shape = require_match(sizes(self.rows[0].source))
         return editor.emit("Reshape", self.rows[0].source, np.asarray([-1, shape[2]], np.int64))
 
-    def multiplied(self, editor: Editor, floats: ir.Value, weights: ir.Value | None) -> ir.Value:
+    def emit_gemm(self, editor: Editor, floats: ir.Value, weights: ir.Value | None) -> ir.Value:
         """Emit the Gemm."""
         operands = [floats, weights] if self.biases is None else [floats, weights, self.biases.astype(np.float32)]
         return editor.emit("Gemm", *operands, transB=1)
@@ -205,7 +205,7 @@ class ExactProduct(Product):
         assert weights is not None
         assert maker is not None
         floats = editor.emit("DequantizeLinear", self.flat(editor), np.ones((), np.float32), row.data.zero_point)
-        sums = self.multiplied(editor, floats, editor.emit("Cast", maker.inputs[0], to="float32"))
+        sums = self.emit_gemm(editor, floats, editor.emit("Cast", maker.inputs[0], to="float32"))
         inward = row.data.scale.reshape(()) * weights.scale
         factors = editor.emit("Div", inward, self.scales[:, np.newaxis])
         ones = np.ones(len(self.points), np.float32)

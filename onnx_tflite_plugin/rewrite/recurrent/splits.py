@@ -42,7 +42,7 @@ class Path:
             value = node.outputs[0]
         return cls(part, nodes)
 
-    def shared(self, other: Path) -> int:
+    def count_equal_nodes(self, other: Path) -> int:
         """Return the number of equal nodes at the beginning of both."""
         same = [_content(a) == _content(b) for a, b in zip(self.nodes, other.nodes, strict=False)]
         return (*same, False).index(False)
@@ -67,11 +67,14 @@ def check(node: ir.Node) -> Match:
     require(elements <= _LARGEST, f"the tensor has more than {_LARGEST} elements")
     paths = [Path.of(part) for part in node.outputs]
     first = max(
-        paths, key=lambda path: sum(_calls(path.nodes[: path.shared(other)]) for other in paths if other is not path)
+        paths,
+        key=lambda path: sum(
+            _calls(path.nodes[: path.count_equal_nodes(other)]) for other in paths if other is not path
+        ),
     )
-    depth = max((first.shared(path) for path in paths if path is not first), default=0)
-    equal = [path for path in paths if first.shared(path) >= depth]
-    others = [path for path in paths if first.shared(path) < depth and path.part.uses()]
+    depth = max((first.count_equal_nodes(path) for path in paths if path is not first), default=0)
+    equal = [path for path in paths if first.count_equal_nodes(path) >= depth]
+    others = [path for path in paths if first.count_equal_nodes(path) < depth and path.part.uses()]
     saved = _calls(first.nodes[:depth]) * (len(equal) - 1)
     require(saved > _CUT * len(others), "too few parts go through the same operators")
     return Match(node, lengths, first.nodes[:depth], paths, equal, others)

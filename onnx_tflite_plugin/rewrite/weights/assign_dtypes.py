@@ -56,7 +56,7 @@ def _assign(model: ir.Model, option: str) -> dict[str, int]:
     write = {INT8: work.keep, DEPENDENT: work.keep, UINT8: work.widen, CHOSEN: work.choose}
     for product in multiplications:
         if product.weights is None:
-            work.computed(product)
+            work.convert_at_runtime(product)
             continue
         copied = (sharing[product.stored] - 1) * product.weights.nbytes
         dtype = _dtype(product, option, copied)
@@ -132,8 +132,8 @@ class _Weights:
         """
         if product.dequantize is None:
             choice = _Choice(product, self._own(product))
-            self._probed()
-            self._replace(product, lambda: self._chosen([choice])[0])
+            self._emit_probe()
+            self._replace(product, lambda: self._emit_choice([choice])[0])
             return
         graph = product.place.graph
         assert isinstance(graph, ir.Graph)
@@ -142,15 +142,15 @@ class _Weights:
         if key not in waiting:  # otherwise it is selected for all nodes that move it
             waiting[key] = _Choice(product, self._own(product))
 
-    def computed(self, product: Product) -> None:
+    def convert_at_runtime(self, product: Product) -> None:
         """Convert computed integers, or a graph input, to uint8 at runtime."""
         node = product.node
         if product.dequantize is not None:
-            self._replace(product, lambda: self._uint8(product, self._shifted(product.stored)))
+            self._replace(product, lambda: self._uint8(product, self._emit_uint8(product.stored)))
             return
         assert product.zero_point is not None
         with self.editor.replacing(node):
-            shifted, zero_point = self._shifted(product.stored), self._zero_point(product)
+            shifted, zero_point = self._emit_uint8(product.stored), self._zero_point(product)
         node.resize_inputs(max(len(node.inputs), product.zero_point + 1))
         node.replace_input_with(product.slot, shifted)
         node.replace_input_with(product.zero_point, zero_point)
@@ -158,11 +158,11 @@ class _Weights:
     def finish(self) -> None:
         """Emit one ``If`` for the waiting weights of each graph, and remove unused nodes."""
         for graph, waiting in self._waiting.items():
-            probe, choices = self._probed().producer(), list(waiting.values())
+            probe, choices = self._emit_probe().producer(), list(waiting.values())
             assert probe is not None
             here = probe.graph is graph
             with self.editor.replacing(probe if here else graph[0], after=here, label=PROBE, props={}):
-                values = self._chosen(choices)
+                values = self._emit_choice(choices)
             for choice, value in zip(choices, values, strict=True):
                 self._take(choice.product, value)
         self.editor.remove_unused()
@@ -174,7 +174,7 @@ class _Weights:
         """Emit the operand, or the product itself if it takes integers, with int8."""
         if product.dequantize is None:
             return self._product(product, integers, _input(product.node, product.zero_point))
-        return self._dequantized(product, integers, *parameters)
+        return self._emit_dequantize(product, integers, *parameters)
 
     def _uint8(self, product: Product, integers: ir.Value) -> ir.Value:
         """Emit the same with integers increased by ``SHIFT``."""
@@ -183,7 +183,7 @@ class _Weights:
             return self._product(product, integers, zero_point)
         scale = product.dequantize.inputs[1]
         assert scale is not None
-        return self._dequantized(product, integers, scale, zero_point)
+        return self._emit_dequantize(product, integers, scale, zero_point)
 
     def _zero_point(self, product: Product) -> ir.Value:
         """Emit the zero point of integers increased by ``SHIFT``. Raises TargetRefusal if it is computed."""
@@ -198,7 +198,7 @@ class _Weights:
             raise TargetRefusal("weights whose zero point is computed:", [problem])
         return self.editor.store((least.astype(np.int16) + SHIFT).astype(np.uint8), like=None)
 
-    def _dequantized(self, product: Product, *operands: ir.Value) -> ir.Value:
+    def _emit_dequantize(self, product: Product, *operands: ir.Value) -> ir.Value:
         value = self.editor.emit("DequantizeLinear", *operands, like=product.dequantize)
         # From opset 23 on no schema ties the result's dtype to the scale's.
         value.type, value.shape = operands[1].type, product.stored.shape
@@ -213,16 +213,16 @@ class _Weights:
         value.shape = product.node.outputs[0].shape
         return value
 
-    def _shifted(self, integers: ir.Value) -> ir.Value:
+    def _emit_uint8(self, integers: ir.Value) -> ir.Value:
         """Emit the conversion of int8 to uint8."""
         wide = self.editor.emit("Cast", integers, to="int32")
         return self.editor.emit("Cast", self.editor.emit("Add", wide, np.asarray(SHIFT, np.int32)), to="uint8")
 
-    def _chosen(self, choices: Sequence[_Choice]) -> list[ir.Value]:
+    def _emit_choice(self, choices: Sequence[_Choice]) -> list[ir.Value]:
         """Emit one ``If`` on the probe, with results named after the nodes that take them."""
         exact = self._all(choices, lambda choice: self._int8(choice.product, *choice.operands))
-        other = self._all(choices, lambda choice: self._uint8(choice.product, self._shifted(choice.operands[0])))
-        values = emit_choice(self.editor, self._probed(), exact, other)
+        other = self._all(choices, lambda choice: self._uint8(choice.product, self._emit_uint8(choice.operands[0])))
+        values = emit_choice(self.editor, self._emit_probe(), exact, other)
         for choice, value in zip(choices, values, strict=True):
             value.name = self.editor.emitter.names.unique(f"{label_of(choice.product.place)}/If:out")
         return values
@@ -252,7 +252,7 @@ class _Weights:
         self._taken.add(copy)
         return copy
 
-    def _probed(self) -> ir.Value:
+    def _emit_probe(self) -> ir.Value:
         self._probe = self._probe or emit_probe(self.editor)
         return self._probe
 

@@ -15,7 +15,7 @@ from onnx_tflite_plugin.api.declarations import Kernel
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.binding.declared import At, resolve_operator
 from onnx_tflite_plugin.errors import InconclusiveError, VerificationError
-from onnx_tflite_plugin.guard import Failed, Mismatch, guarded
+from onnx_tflite_plugin.guard import Failed, Mismatch, attribute_errors
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source.dtypes import HANDLES
 from onnx_tflite_plugin.source.model import Array, Model, Operator, Quantization, Tensor, agree
@@ -49,7 +49,7 @@ def overridden(model: Model, subgraph: int, host: Host) -> list[int]:
         bound = host.take(op, target, target.opsets[2])
         if isinstance(bound, Bound) and bound.handler.overrides_kernel is not None:
             function = bound.handler.overrides_kernel
-            with guarded(f"overrides_kernel of handler {bound.handler.name}", bound.pack, function):
+            with attribute_errors(f"overrides_kernel of handler {bound.handler.name}", bound.pack, function):
                 if function(At(bound.op, target, target.opsets[2])):
                     indices.append(op.index)
     return indices
@@ -70,7 +70,7 @@ class Own:
         """Results by tensor index, as the file stores them, from the values of tensors. Raises VerificationError."""
         name = f"kernel of {self.op.code}"
         try:
-            with guarded(name, self.pack, self.kernel):
+            with attribute_errors(name, self.pack, self.kernel):
                 operands = [
                     None if t is None else self._operand(slot, t, values) for slot, t in enumerate(self.op.inputs)
                 ]
@@ -135,7 +135,7 @@ def own_kernels(
         op = model.subgraphs[subgraph].operators[index]
         bound = host.take(op, target, target.opsets[2])
         if not isinstance(bound, Bound):
-            reasons[index] = f"nobody converts it: {'; '.join((bound.reason, *host.left_out()))}"
+            reasons[index] = f"nobody converts it: {'; '.join((bound.reason, *host.skipped_packs()))}"
             continue
         kernel = (given or {}).get(op.code, bound.handler.kernel)
         if kernel is None:

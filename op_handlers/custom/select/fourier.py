@@ -111,10 +111,10 @@ def transform(
 def rows(kernel: Callable[..., Any], dtype: Any) -> Callable[..., Array]:
     """A NumPy transform of rows, with the length that an operand says."""
 
-    def transformed(op: Operator, x: Array, *length: Array) -> Array:
+    def transform(op: Operator, x: Array, *length: Array) -> Array:
         return np.asarray(kernel(x, *(int(n.reshape(-1)[0]) for n in length))).astype(dtype)
 
-    return transformed
+    return transform
 
 
 def along_rows(ctx: Context, pairs: Value, emit: Callable[[Value, int], Value]) -> Value:

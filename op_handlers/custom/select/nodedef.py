@@ -184,7 +184,7 @@ def _value(number: int, value: int | bytes, budget: _Budget) -> Any:
             return float(struct.unpack("<f", value)[0])
         return _shape(value, budget) if number == 7 else None
     if number == 3:
-        return _signed(value)
+        return _to_signed(value)
     if number == 5:
         return bool(value)
     return DTYPES.get(value, f"dtype {value}") if number == 6 else None
@@ -217,9 +217,9 @@ def _shape(data: bytes, budget: _Budget) -> tuple[int, ...] | None:
             return None
         if number == 2 and isinstance(value, bytes):
             size = dict(_fields(value, budget)).get(1, 0)
-            sizes.append(_signed(size) if isinstance(size, int) else 0)
+            sizes.append(_to_signed(size) if isinstance(size, int) else 0)
     return tuple(sizes)
 
 
-def _signed(value: int) -> int:
+def _to_signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value

@@ -47,19 +47,19 @@ def strided_slice_kernel(op: Operator, x: Array, begin: Array, end: Array, strid
     places: list[Any] = []
     masks = {name: node.integer(name) for name in MASKS}
 
-    def masked(name: str, k: int) -> bool:
+    def has_mask(name: str, k: int) -> bool:
         return bool(masks[name] >> k & 1)
 
     for k, (first, last, step) in enumerate(zip(begin.tolist(), end.tolist(), strides.tolist(), strict=True)):
-        if masked("ellipsis_mask", k):
+        if has_mask("ellipsis_mask", k):
             places.append(Ellipsis)
-        elif masked("new_axis_mask", k):
+        elif has_mask("new_axis_mask", k):
             places.append(np.newaxis)
-        elif masked("shrink_axis_mask", k):
+        elif has_mask("shrink_axis_mask", k):
             places.append(first)
         else:
             places.append(
-                slice(None if masked("begin_mask", k) else first, None if masked("end_mask", k) else last, step)
+                slice(None if has_mask("begin_mask", k) else first, None if has_mask("end_mask", k) else last, step)
             )
     return np.asarray(x[tuple(places)])
 

@@ -116,7 +116,7 @@ def twin(
 def acceptable(operands: int | None, moves: bool = False, accepts: Accepts | None = None) -> Accepts:
     """Return the check of every row: a NodeDef, its operands, and no scales if it computes."""
 
-    def declined(at: Instance) -> Decline | None:
+    def decline(at: Instance) -> Decline | None:
         op, name = at.op, node_of(at.op).op
         given = [tensor for tensor in op.inputs if tensor is not None]
         if len(given) != len(op.inputs) or (operands is not None and len(given) != operands):
@@ -132,7 +132,7 @@ def acceptable(operands: int | None, moves: bool = False, accepts: Accepts | Non
             )
         return accepts(at) if accepts is not None else None
 
-    return declined
+    return decline
 
 
 def permute_sizes(dims: Sequence[int | None], perm: Sequence[int]) -> Dims:
@@ -149,7 +149,7 @@ def constant_axis(op: Operator, slot: int) -> int | None:
 def of_ranks(ranks: Mapping[int, int], *others: Accepts) -> Accepts:
     """Declines operands and results of other ranks, by slot; then what ``others`` decline."""
 
-    def declined(at: Instance) -> Decline | None:
+    def decline(at: Instance) -> Decline | None:
         for slot, rank in ranks.items():
             tensor = at.op.tensor(slot)
             if tensor is not None and tensor.has_rank and tensor.rank != rank:
@@ -158,25 +158,25 @@ def of_ranks(ranks: Mapping[int, int], *others: Accepts) -> Accepts:
                 )
         return next(filter(None, (other(at) for other in others)), None)
 
-    return declined
+    return decline
 
 
 def of_elements(slot: int, count: int, *others: Accepts) -> Accepts:
     """Declines an operand with another number of elements; then what ``others`` decline."""
 
-    def declined(at: Instance) -> Decline | None:
+    def decline(at: Instance) -> Decline | None:
         tensor = at.op[slot]
         if tensor.is_static and prod(tensor.shape) != count:
             return Decline(f"operand {tensor.name!r} has shape {list(tensor.shape)}, expected {count} elements")
         return next(filter(None, (other(at) for other in others)), None)
 
-    return declined
+    return decline
 
 
 def requires_constant(slot: int, what: str) -> Accepts:
     """Declines an operand known only at runtime, which the built-in operator has as an option."""
 
-    def declined(at: Instance) -> Decline | None:
+    def decline(at: Instance) -> Decline | None:
         if constant_axis(at.op, slot) is not None:
             return None
         return Decline(
@@ -184,7 +184,7 @@ def requires_constant(slot: int, what: str) -> Accepts:
             f"make the {what} a constant of the model",
         )
 
-    return declined
+    return decline
 
 
 def as_int32(steps: Rewriter, tensor: Tensor) -> Tensor:

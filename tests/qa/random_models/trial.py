@@ -178,7 +178,7 @@ class Stage:
         """LiteRT's turn has come again."""
         print(json.dumps("comparing"), file=self._pipe, flush=True)
 
-    def done(self, outcome: Outcome) -> None:
+    def finish(self, outcome: Outcome) -> None:
         print(json.dumps(outcome), file=self._pipe, flush=True)
 
 
@@ -215,9 +215,9 @@ def _serve(models: Sequence[Trial], told: Stage) -> None:
         signal.setitimer(signal.ITIMER_PROF, SECONDS)  # of processors: on a busy machine time passes as well
         signal.alarm(10 * SECONDS)
         try:
-            told.done(model.tried(told))
+            told.finish(model.tried(told))
         except Exception as error:
-            told.done(Outcome(CRASH, f"{type(error).__name__}: {error}"))
+            told.finish(Outcome(CRASH, f"{type(error).__name__}: {error}"))
     os._exit(0)
 
 
