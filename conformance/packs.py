@@ -51,13 +51,14 @@ def suite(pack: str | None = None, op: str | None = None) -> Suite:
     A pack that overrides a built-in handler must pass the built-in cases too. Raises PackError if the pack is not installed or
     its cases do not load. Cases of other packs that do not load are a problem, or a note if ``op`` is another operator.
     """
-    host = Host() if pack is None else Host(packs=[pack])
-    chosen = canonical(pack or "")
+    host, chosen = Host(), canonical(pack or "")
+    offered = any(canonical(offer.pack) == chosen for offer in host.offers)
+    others = ", ".join(sorted({offer.pack for offer in host.offers if offer.pack != BUILTIN})) or "none"
+    if offered:
+        host = Host(packs=[chosen])
     handlers = [(code, dist) for code, dist in host.serving() if pack is None or canonical(dist) == chosen]
     entries = [(dist, entry) for dist, entry in _entries() if pack is None or canonical(dist) == chosen]
-    offered = any(canonical(offer.pack) == chosen for offer in host.offers)
     if pack is not None and not offered and not entries:
-        others = ", ".join(sorted({offer.pack for offer in Host().offers if offer.pack != BUILTIN})) or "none"
         reason = f"no installed distribution of that name has handlers, fusions or cases; installed packs: {others}"
         hint = "pip install -e DIR, where DIR holds the pack's setup.cfg"
         raise PackError("nothing to try:", [Problem(pack, reason, hint)])

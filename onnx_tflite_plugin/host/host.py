@@ -32,8 +32,17 @@ from onnx_tflite_plugin.binding.declared import At, check_acceptance, subgraph_i
 from onnx_tflite_plugin.binding.evaluation import Evaluation
 from onnx_tflite_plugin.binding.inlining import Inlining
 from onnx_tflite_plugin.binding.rewriting import Place, rewrite_operator
+from onnx_tflite_plugin.checked import did_you_mean
 from onnx_tflite_plugin.codes import UNKNOWN
-from onnx_tflite_plugin.errors import CONTRADICTION, Blamed, Contradiction, InvalidModel, Problem, UnsupportedOperator
+from onnx_tflite_plugin.errors import (
+    CONTRADICTION,
+    Blamed,
+    Contradiction,
+    InvalidModel,
+    Problem,
+    UnsupportedOperator,
+    UnsupportedOption,
+)
 from onnx_tflite_plugin.guard import BUILTIN, INLINE, Failed
 from onnx_tflite_plugin.host.hooks import Hooks
 from onnx_tflite_plugin.host.offers import (
@@ -82,7 +91,8 @@ class Registration:
 class Host:
     """Selection of a handler for each operator.
 
-    ``prefer`` and ``block`` name packs; ``packs`` limits them to ``"builtin"`` or a list of names.
+    ``prefer`` and ``block`` name packs; ``packs`` limits them to ``"builtin"`` or a list of names. Raises
+    UnsupportedOption if a pack to prefer or to limit to is not installed.
     ``offers`` replaces the installed entry points, except for the built-in targets. ``handlers`` adds unpackaged
     handlers as pack ``"inline"``. ``keep_unknown``: an unclaimed operator becomes a node of its own domain.
     """
@@ -105,8 +115,14 @@ class Host:
         self.warnings: list[str] = []
         installed = discover(self.warn) if offers is None else offers
         available = {canonical(BUILTIN), INLINE, *(canonical(o.pack) for o in installed)}
-        for name in sorted({*self.prefer, *self.block, *(self.only or ())} - available):
-            self.warn(f"no op pack {name!r} is installed")
+        for name in sorted(self.block - available):
+            self.warn(f"no op pack {name!r} is installed, so --block {name} has no effect")
+        for name in sorted({*self.prefer, *(self.only or ())} - available):
+            known = sorted(available - {INLINE})
+            raise UnsupportedOption(
+                f"no op pack {name!r} is installed, only {', '.join(known)}{did_you_mean(name, known)};"
+                " a pack of your own is installed with pip install -e DIR"
+            )
         admitted = [o for o in installed if self._is_admitted(o.pack)]
         self.offers = [offer for offer in admitted if not offer.unmet]
         builtin = [o for o in (installed if offers is None else discover()) if _is_builtin_target(o)]

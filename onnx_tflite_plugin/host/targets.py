@@ -36,9 +36,7 @@ class Targets:
         offers = self._by_name.get(name, [])
         if not offers:
             names = sorted(self._by_name)
-            raise UnsupportedOption(
-                f"there is no target {name!r}{did_you_mean(name, names)}; choose one of {', '.join(names)}"
-            )
+            raise UnsupportedOption(f"there is no target {name!r}, only {', '.join(names)}{did_you_mean(name, names)}")
         preferred = [offer for pack in self._prefer for offer in offers if canonical(offer.pack) == pack]
         if len(offers) > 1 and not preferred:
             packs = sorted(offer.pack for offer in offers)

@@ -139,7 +139,8 @@ def gelu(ctx: Context, x: Value) -> Value:
     if ctx.opset >= 20:
         return ops.Gelu(x, approximate="tanh" if approximate else "none")
     if approximate and "com.microsoft" in ctx.target.domains:
-        return ops.domain("com.microsoft").FastGelu(x)
+        fused: Value = ops.domain("com.microsoft").FastGelu(x)
+        return fused
     if approximate:
         cubic = ops.Add(x, ops.Mul(ops.Pow(x, number(3)), number(0.044715)))
         step = ops.Tanh(ops.Mul(cubic, number(sqrt(2 / pi))))

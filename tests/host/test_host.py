@@ -16,7 +16,7 @@ from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.api import Call, Decline, Handler, Terminate, Transparent, fusion, handler, operands
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.conversion import convert_model
-from onnx_tflite_plugin.errors import Blamed, InternalError, Problem
+from onnx_tflite_plugin.errors import Blamed, InternalError, Problem, UnsupportedOption
 from onnx_tflite_plugin.guard import BUILTIN, Failed
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.host.hooks import _copy_model
@@ -137,10 +137,22 @@ def test_entry_point_named_after_no_operator_causes_warning(code: str, told: str
     assert (named, pack, isinstance(served, Failed)) == (code, "a-pack", bool(told))
 
 
-def test_packs_that_are_named_and_not_installed_are_told_and_no_others() -> None:
+def test_named_packs_that_are_installed_cause_no_warning() -> None:
     assert Host(offers=[offer("a-pack")], prefer=["A_Pack", BUILTIN], block=["inline"]).warnings == []
-    host = Host(offers=[offer("a-pack")], prefer=["other"], block=["more"], packs="builtin,last")
-    assert host.warnings == [f"no op pack '{name}' is installed" for name in ("last", "more", "other")]
+
+
+def test_blocking_a_pack_that_is_not_installed_is_a_warning() -> None:
+    host = Host(offers=[offer("a-pack")], block=["more"])
+    assert host.warnings == ["no op pack 'more' is installed, so --block more has no effect"]
+
+
+@pytest.mark.parametrize("selection", [{"prefer": ["a-pak"]}, {"packs": "builtin,a-pak"}, {"packs": ["a-pak"]}])
+def test_selecting_a_pack_that_is_not_installed_is_an_error(selection: Any) -> None:
+    with pytest.raises(
+        UnsupportedOption,
+        match="no op pack 'a-pak' is installed, only a-pack, onnx-tflite-plugin; did you mean 'a-pack'",
+    ):
+        Host(offers=[offer("a-pack")], **selection)
 
 
 def test_what_is_served_is_listed_by_operator_then_by_pack() -> None:
