@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 ZEN_5 = "AMD Zen 5 (AVX-512 VNNI)"
 ZEN_4 = "AMD Zen 4 (AVX-512 VNNI)"
+XEON = "Intel Xeon (AVX-512 VNNI, AMX)"
 
 
 class Gain(NamedTuple):

@@ -104,6 +104,7 @@ ONNXRUNTIME = Target(
         "drop_unit_axes",
         "merge_reshapes",
         "gemm_to_matmul",
+        "sum_before_norm",
     ),
     saturates=True,
     quantizes_weights=True,

@@ -160,3 +160,24 @@ def test_no_other_weight_becomes_zero() -> None:
     weights = applied.held(applied.nodes("Conv")[0], 1)
     assert np.count_nonzero(weights == 0) == -(-weights.size // 3)
     assert np.abs(weights[weights != 0]).min() >= LEAST
+
+
+# --- sum_before_norm --------------------------------------------------------------------------
+
+NORM = "s = Add (x, r) y = LayerNormalization <axis = -1, epsilon = 1e-6> (s, scale)"
+
+
+def norm_graph(nodes: str, given: str = "float[2,5,7] r", made: str = "") -> Any:
+    text = f"(float[2,5,7] x{', ' + given if given else ''}) => (float[2,5,7] y{made}) {{ {nodes} }}"
+    return graph(text, scale=random_array(7, seed="scale"), bias=random_array(2, 5, 7, seed="bias"))
+
+
+test_sum_before_norm_is_not_fused = rule_test(
+    "sum_before_norm",
+    Case("a graph", norm_graph(NORM), nodes={"Add": 0, "Sum": 1}, fused={"SkipLayerNormalization": 0}),
+    declines("a sum that others read", norm_graph(f"{NORM} z = Neg (s)", made=", float[2,5,7] z"), "read by others"),
+    declines("a sum that is an output", norm_graph(NORM, made=", float[2,5,7] s"), "read by others"),
+    declines("a row for each token", norm_graph(NORM, "float[7] r"), "broadcast"),
+    declines("a constant addend", norm_graph(NORM.replace("r)", "bias)"), ""), "constant"),
+    declines("no sum", norm_graph(NORM.replace("Add", "Mul"))),
+)
