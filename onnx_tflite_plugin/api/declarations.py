@@ -236,7 +236,7 @@ class Handler(Checked):
     quantization: BehaviorOf = _NOT_QUANTIZABLE
     output_quantization: OutputsOf = field(default_factory=dict)
     activation: ActivationOf = None
-    min_opset: OpsetOf = 13
+    min_opset: OpsetOf = 1
     subgraphs: tuple[str, ...] = ()
     boundary: SubgraphBoundary | None = None
     inlines: str = ""

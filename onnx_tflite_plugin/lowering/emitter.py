@@ -12,7 +12,14 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.checked import describe
 from onnx_tflite_plugin.graph.names import UniqueNames
-from onnx_tflite_plugin.lowering.schemas import Signature, attributes_of, fit_to_opset, schema_of, signature_of
+from onnx_tflite_plugin.lowering.schemas import (
+    Signature,
+    attributes_of,
+    fit_to_opset,
+    require_dtypes,
+    schema_of,
+    signature_of,
+)
 from onnx_tflite_plugin.source.model import Array, Dims
 
 Operand = ir.Value | Array | bool | int | float | Sequence[int] | Sequence[float] | None
@@ -125,9 +132,9 @@ class Emitter:
     ) -> list[ir.Value]:
         """Emit one node and return its outputs. Raises LookupError or TypeError for an operator, arity or attribute not in ONNX.
 
-        Operands that are attributes in other opsets may be given as either. Raises Refusal if this opset has an attribute where a
-        runtime value is given. If the target has no kernel of the operands' dtype, they are cast to the dtype it computes in, and
-        the results back.
+        Operands that are attributes in other opsets may be given as either. Raises Refusal with the opset that the node needs if
+        it is newer. If the target has no kernel of the operands' dtype, they are cast to the dtype it computes in, and the results
+        back.
         """
         version = self.domains.setdefault(domain, _VERSIONS.get(domain, 1))
         schema = schema_of(op_type, version, domain)
@@ -145,11 +152,13 @@ class Emitter:
         count = outputs or max(schema.min_output, 1)
         narrow, wide, kind = self._widening_for(schema, values, given)
         if not wide:
+            require_dtypes(schema, version, [None if value is None else value.dtype for value in values])
             return self._node(op_type, values, given, count, schema, domain)
         values = [
             self._convert_operand(operand, value, wide) if of == kind and _dtype(value) == narrow else value
             for operand, value, of in zip(operands, values, _type_names(signature.inputs, len(values)), strict=False)
         ]
+        require_dtypes(schema, version, [None if value is None else value.dtype for value in values])
         results = self._node(op_type, values, given, count, schema, domain)
         kinds = _type_names(signature.outputs, len(results))
         return [self._cast(value, narrow) if of == kind else value for value, of in zip(results, kinds, strict=True)]

@@ -170,7 +170,8 @@ def _constants_in_use(graph: ir.Graph) -> list[ir.Value]:
 
 
 def ir_version(opset: int) -> int:
-    """Return the first IR version with the opset, at least 8; 8 if the installed onnx does not list the opset."""
+    """Return the first IR version with the opset, at least 8 from opset 13 on, and if the installed onnx does not list it."""
     import onnx
 
-    return max([8, *(row[1] for row in onnx.helper.VERSION_TABLE if row[2] == opset)])
+    versions = [row[1] for row in onnx.helper.VERSION_TABLE if row[2] == opset]
+    return min(versions) if versions and opset < 13 else max([8, *versions])

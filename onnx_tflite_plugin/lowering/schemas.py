@@ -6,8 +6,8 @@ attribute of that name, and the reverse.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,14 +21,31 @@ from onnx_tflite_plugin.api.refusal import Refusal
 def schema_of(op_type: str, opset: int, domain: str) -> onnx.defs.OpSchema | None:
     """Return the schema of a node; ``None`` in a domain of which ONNX has no schemas.
 
-    Raises LookupError with the opset if the domain has no such operator.
+    Raises Refusal if only a newer opset has the operator, LookupError with the opset if the domain has no such operator.
     """
     try:
         return onnx.defs.get_schema(op_type, opset, domain)
     except onnx.defs.SchemaError:
         if domain not in _domains():
             return None
+        require_newer_opset(op_type, domain, opset, op_type, lambda _: True)
         raise LookupError(f"ONNX has no operator {domain}{'.' if domain else ''}{op_type} at opset {opset}") from None
+
+
+def require_newer_opset(
+    op_type: str, domain: str, opset: int, what: str, fits: Callable[[onnx.defs.OpSchema], bool]
+) -> None:
+    """Raise Refusal with the first opset after ``opset`` that has ``what``: whose schema ``fits``; return if none has."""
+    if (newest := _newest_schema(op_type, domain)) is None or newest.since_version <= opset:
+        return
+    for version in range(opset + 1, newest.since_version + 1):
+        try:
+            schema = onnx.defs.get_schema(op_type, version, domain)
+        except onnx.defs.SchemaError:
+            continue
+        if fits(schema):
+            since = schema.since_version
+            raise Refusal(f"{what} needs opset {since}, the model has opset {opset}; try --opset {since}")
 
 
 @cache
@@ -41,7 +58,7 @@ class Signature(NamedTuple):
     """Operands and outputs of a schema, of which the last may repeat; ``inputs`` and ``outputs`` are their type names.
 
     ``uniform``: outputs that have one dtype, however often they repeat. ``only``: the dtype of each type name with a single
-    one. ``optional``: outputs that a node may leave out.
+    one. ``required``: operands that a node may not leave out. ``optional``: outputs that it may.
     """
 
     least: int
@@ -50,6 +67,7 @@ class Signature(NamedTuple):
     outputs: tuple[str, ...]
     uniform: tuple[bool, ...]
     only: Mapping[str, ir.DataType]
+    required: tuple[bool, ...]
     optional: tuple[bool, ...]
 
 
@@ -68,8 +86,46 @@ def signature_of(schema: onnx.defs.OpSchema) -> Signature:
         outputs,
         tuple(one.is_homogeneous for one in formal),
         {kind: ir.DataType[t[7:-1].upper()] for kind, t in single.items() if t.startswith("tensor(")},
+        tuple(one.option == options.Single for one in schema.inputs),
         tuple(one.option == options.Optional for one in formal),
     )
+
+
+def require_dtypes(schema: onnx.defs.OpSchema, opset: int, dtypes: Sequence[ir.DataType | None]) -> None:
+    """Raise Refusal if a newer opset is the first to support an operand's dtype; None is an unknown one."""
+    for k, dtype in enumerate(dtypes):
+        if dtype is not None and not _allows(schema, k, dtype):
+            what = f"{schema.name} of {dtype.name.lower()}"
+            require_newer_opset(schema.name, schema.domain, opset, what, partial(_allows, k=k, dtype=dtype))
+
+
+def _has_attribute(schema: onnx.defs.OpSchema, name: str) -> bool:
+    return name in attributes_of(schema)
+
+
+def _has_operand(schema: onnx.defs.OpSchema, name: str) -> bool:
+    return name in [formal.name for formal in schema.inputs]
+
+
+def _allows(schema: onnx.defs.OpSchema, k: int, dtype: ir.DataType) -> bool:
+    """Return True if operand ``k`` may have a dtype; the last operand may repeat."""
+    dtypes = _operand_dtypes(schema)
+    return dtype in dtypes[min(k, len(dtypes) - 1)]
+
+
+@cache
+def _operand_dtypes(schema: onnx.defs.OpSchema) -> tuple[frozenset[ir.DataType], ...]:
+    """Return the dtypes of tensors that a schema allows by operand."""
+    names = [[kind[7:-1].upper() for kind in formal.types if kind.startswith("tensor(")] for formal in schema.inputs]
+    return tuple(frozenset(map(ir.DataType.__getitem__, some)) for some in names)
+
+
+@cache
+def _newest_schema(op_type: str, domain: str) -> onnx.defs.OpSchema | None:
+    try:
+        return onnx.defs.get_schema(op_type, domain)
+    except onnx.defs.SchemaError:
+        return None
 
 
 @cache
@@ -82,7 +138,7 @@ def fit_to_opset(
 ) -> tuple[list[Any], dict[str, Any]]:
     """Return operands and attributes as the schema of the opset has them.
 
-    Raises Refusal if an operand would have to be an attribute but is a runtime value.
+    Raises Refusal if an operand would have to be an attribute but is a runtime value, or if the opset lacks an attribute.
     """
     given, kept = list(operands), dict(attributes)
     most = signature_of(schema).most
@@ -98,7 +154,13 @@ def fit_to_opset(
         if name in names and (place >= len(given) or given[place] is None):
             given += [None] * (place + 1 - len(given))
             given[place] = kept.pop(name)
-    return given, kept
+        elif name not in names:
+            what = f"{schema.name} with {name}"
+            require_newer_opset(schema.name, schema.domain, opset, what, partial(_has_attribute, name=name))
+    # What newer opsets may leave out is an empty constant, such as the scales of Resize before opset 13.
+    required = signature_of(schema).required
+    absent = [operand is None and any(required[k : k + 1]) for k, operand in enumerate(given)]
+    return [np.zeros(0, np.float32) if empty else one for one, empty in zip(given, absent, strict=True)], kept
 
 
 @cache
@@ -113,17 +175,11 @@ def _attribute_value(schema: onnx.defs.OpSchema, opset: int, name: str, operand:
     array = operand
     if isinstance(operand, ir.Value):
         if operand.const_value is None:
-            since = _first_opset_with_operand(schema.name, schema.domain, name, opset)
-            raise Refusal(f"{schema.name} takes {name} as a runtime value only from opset {since}; try --opset {since}")
+            what = f"{schema.name} with {name} as a runtime value"
+            require_newer_opset(schema.name, schema.domain, opset, what, partial(_has_operand, name=name))
+            raise TypeError(f"{schema.name} takes {name} only as a constant")
         array = operand.const_value.numpy()
     if array is None:
         return None
     several = attributes_of(schema)[name] == ir.AttributeType.INTS
     return (np.reshape(array, -1) if several else np.asarray(array)).tolist()
-
-
-def _first_opset_with_operand(op_type: str, domain: str, name: str, opset: int) -> int:
-    """Return the first opset after ``opset`` whose schema has an operand of that name."""
-    newest = onnx.defs.get_schema(op_type, domain).since_version
-    versions = (onnx.defs.get_schema(op_type, version, domain) for version in range(opset + 1, newest + 1))
-    return next(s.since_version for s in versions if name in (formal.name for formal in s.inputs))

@@ -64,5 +64,5 @@ def _check_installed(opset: int) -> None:
 def _dtype_opset(dtype: str, quantized: bool) -> int:
     """Return the first opset with the dtype: int4 from 21, int2 from 25, int16 in QuantizeLinear from 21."""
     if dtype == "int16":
-        return 21 if quantized else 13
-    return {"int4": 21, "uint4": 21, "int2": 25}.get(dtype, 13)
+        return 21 if quantized else 1
+    return {"int4": 21, "uint4": 21, "int2": 25}.get(dtype, 1)

@@ -11,7 +11,7 @@ from onnx_tflite_plugin.targets.generic import GENERIC
 PORTABLE = replace(
     GENERIC,
     name="portable",
-    opsets=(13, 13, 26),
+    opsets=(11, 13, 26),
     defaults={"quantization": "float", "weights": "fold", "unroll": 32},
     lacks={"If": "many runtimes have no branches; use --target generic, or --outputs to leave the operator out"},
     passes=("fold_captures",),

@@ -19,9 +19,10 @@ from onnx_tflite_plugin.api import (
     out,
 )
 
-# Dtypes smaller than a byte: their range, and ONNX's minimum opset.
+# Dtypes smaller than a byte: their range, and the minimum opset; then that of every dtype newer than opset 11.
 PACKED_RANGE = {"int4": (-8, 7), "uint4": (0, 15), "int2": (-2, 1)}
 PACKED = {"int4": 21, "uint4": 21, "int2": 25}
+OPSETS = PACKED | {"bfloat16": 13}
 
 
 def dtypes(op: Operator) -> tuple[str, str]:
@@ -34,7 +35,7 @@ def dtypes(op: Operator) -> tuple[str, str]:
     layout=Transparent(),
     quantization=Raw(),
     converts={"*": ("*",)},
-    min_opset=lambda at: max(PACKED.get(dtype, 13) for dtype in dtypes(at.op)),
+    min_opset=lambda at: max(OPSETS.get(dtype, 1) for dtype in dtypes(at.op)),
 )
 def cast(ctx: Context, x: Value) -> Value:
     """Emit Cast of quantized values regardless of scale; floats are clipped to the integer range first (cast.cc)."""
@@ -93,7 +94,7 @@ def check_bit_patterns(at: Instance) -> Decline | None:
 def required_opset(at: Instance) -> int:
     """Return the opset of BitCast if a float is read as another dtype; integers are split arithmetically."""
     before, after = dtypes(at.op)
-    return 26 if before != after and (before in BITS or after in BITS) else 13
+    return 26 if before != after and (before in BITS or after in BITS) else 1
 
 
 @handler(

@@ -54,7 +54,7 @@ def check_scales(dtypes: Collection[str], bare: Collection[str] = ()) -> Callabl
 
 def required_opset(at: Instance) -> int:
     """Return the minimum opset of Equal, which supports strings from 19."""
-    return 19 if at.op[0].dtype == "string" else 13
+    return 19 if at.op[0].dtype == "string" else 1
 
 
 @handler(

@@ -42,7 +42,7 @@ def row_transform(op: Operator) -> tuple[int, int] | None:
 
 def required_opset(at: Instance) -> int:
     """Return the minimum opset: 17 for DFT."""
-    return 13 if row_transform(at.op) else 17
+    return 1 if row_transform(at.op) else 17
 
 
 @handler(

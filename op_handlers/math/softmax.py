@@ -14,6 +14,7 @@ from onnx_tflite_plugin.api import (
     FixedOutputRange,
     Instance,
     Integer,
+    Terminate,
     Value,
     handler,
     out,
@@ -39,10 +40,15 @@ def output_quantization(at: Instance) -> FixedOutputRange | Integer:
     return FixedOutputRange({"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 65536, -32768)})
 
 
+def softmax_layout(at: Instance) -> Attribute | Terminate:
+    """Return any layout from opset 13 on; before, the operator is computed over its axis and all that follow."""
+    return Attribute(unordered="k") if at.opset >= 13 else Terminate()
+
+
 @handler(
     "SOFTMAX",
     max_version=4,
-    layout=Attribute(unordered="k"),
+    layout=softmax_layout,
     axes="... k -> ... k",
     axis_price=AxisPrice("Softmax", "k"),
     quantization=output_quantization,
@@ -70,7 +76,7 @@ def softmax(ctx: Context, x: Value) -> Value:
 @handler(
     "LOG_SOFTMAX",
     max_version=2,
-    layout=Attribute(unordered="k"),
+    layout=softmax_layout,
     axes="... k -> ... k",
     axis_price=AxisPrice("LogSoftmax", "k"),
     quantization=FixedOutputRange({"int8": (1 / 16, 127), "uint8": (1 / 16, 255)}),

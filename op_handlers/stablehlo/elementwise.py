@@ -58,7 +58,7 @@ def minimum(ctx: Context, x: Value, y: Value) -> Value:
     max_version=1,
     layout=Transparent(),
     quantization=Raw(),
-    min_opset=lambda at: 13 if at.op[0].dtype == "bool" else 18,
+    min_opset=lambda at: 1 if at.op[0].dtype == "bool" else 18,
     types="bool int8 uint8 int16 uint16 int32 uint32 int64 uint64",
 )
 def both(ctx: Context, x: Value, y: Value) -> Value:

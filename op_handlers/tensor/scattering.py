@@ -22,7 +22,7 @@ def has_unique_indices(op: Operator) -> bool:
     "SCATTER_ND",
     max_version=1,
     layout=Terminate(),
-    min_opset=lambda at: 13 if has_unique_indices(at.op) else 16,
+    min_opset=lambda at: 1 if has_unique_indices(at.op) else 16,
     quantization=Raw(),
     sizes=sizes_from_operand(2),
 )

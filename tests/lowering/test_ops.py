@@ -14,7 +14,18 @@ import pytest
 
 from conformance.builder import ModelBuilder
 from conformance.models import Net, Spec, tensor
-from onnx_tflite_plugin.api import Behavior, Context, Dequantized, Handler, Raw, Transparent, builtin, handler, out
+from onnx_tflite_plugin.api import (
+    Behavior,
+    Context,
+    Dequantized,
+    Handler,
+    Raw,
+    Refusal,
+    Transparent,
+    builtin,
+    handler,
+    out,
+)
 from onnx_tflite_plugin.conversion import Conversion, convert
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.graph.names import UniqueNames
@@ -80,7 +91,8 @@ def test_runtime_axes_for_an_attribute_name_the_opset_needed() -> None:
         return ctx.ops.Add(x, ctx.ops.ReduceMax(x, ctx.ops.Cast(axis, to="int64"), keepdims=1))
 
     with pytest.raises(
-        ConversionError, match=r"ReduceMax takes axes as a runtime value only from opset 18; try --opset 18"
+        ConversionError,
+        match=r"ReduceMax with axes as a runtime value needs opset 18, the model has opset 17; try --opset 18",
     ):
         converted(lower, opset=17)
     assert converted(lower, opset=18)
@@ -90,13 +102,42 @@ def test_runtime_axes_for_an_attribute_name_the_opset_needed() -> None:
     ("op_type", "given", "text"),
     [
         ("ReduceMax", {"axis": [1]}, "ReduceMax has no attribute axis at opset 17"),
-        ("Gelu", {}, "ONNX has no operator Gelu at opset 17"),
         ("Reducemax", {}, "ONNX has no operator Reducemax at opset 17"),
     ],
 )
 def test_what_no_opset_spells_so_is_refused(op_type: str, given: dict[str, Any], text: str) -> None:
     with pytest.raises((TypeError, LookupError), match=text):
         emitted(17, op_type, X, **given)
+
+
+@pytest.mark.parametrize(
+    ("opset", "op_type", "operands", "given", "needs"),
+    [
+        (17, "Gelu", (X,), {}, "Gelu needs opset 20"),
+        (11, "GreaterOrEqual", (X, X), {}, "GreaterOrEqual needs opset 12"),
+        (11, "GatherND", (X, np.zeros((2, 1), np.int64)), {"batch_dims": 1}, "GatherND with batch_dims needs opset 12"),
+        (11, "Min", (X.astype(np.int32), X.astype(np.int32)), {}, "Min of int32 needs opset 12"),
+        (12, "Min", (X, X, X.astype(np.uint8)), {}, ""),
+        (13, "Relu", (X.astype(np.int8),), {}, "Relu of int8 needs opset 14"),
+        (13, "LogSoftmax", (X.astype(np.int8),), {}, ""),
+    ],
+)
+def test_a_node_of_a_newer_opset_names_it(
+    opset: int, op_type: str, operands: tuple[Any, ...], given: dict[str, Any], needs: str
+) -> None:
+    """A dtype that no opset allows is left to the checks of the finished model."""
+    if not needs:
+        assert emitted(opset, op_type, *operands, **given).op_type == op_type
+        return
+    with pytest.raises(Refusal, match=f"^{needs}, the model has opset {opset}; try --opset {needs.split()[-1]}$"):
+        emitted(opset, op_type, *operands, **given)
+
+
+def test_required_operands_that_newer_opsets_leave_out_are_empty_constants() -> None:
+    sizes = np.asarray([3, 5])
+    old, new = (emitted(opset, "Resize", X, None, None, sizes, mode="linear") for opset in (11, 13))
+    assert [one is None for one in new.inputs] == [False, True, True, False]
+    assert [one.const_value.size for one in old.inputs[1:]] == [0, 0, 2]
 
 
 # --- other domains ------------------------------------------------------------------------------

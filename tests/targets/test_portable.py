@@ -102,5 +102,5 @@ def test_defaults_of_the_target_yield_to_other_values() -> None:
 
 
 def test_older_opset_than_the_target_has_is_refused() -> None:
-    with pytest.raises(UnsupportedOption, match="supports opsets 13 to 26"):
-        otp.convert(network("int8", 3), target="portable", opset=12)
+    with pytest.raises(UnsupportedOption, match="supports opsets 11 to 26"):
+        otp.convert(network("int8", 3), target="portable", opset=10)

@@ -144,7 +144,7 @@ def constant_length(op: Operator) -> int:
 
 
 def rfft_opset(at: Instance) -> int:
-    return 13 if is_product(constant_length(at.op), at.op[0].dims[-1] or 0) else 17
+    return 1 if is_product(constant_length(at.op), at.op[0].dims[-1] or 0) else 17
 
 
 @transform("RFFT", "float32, int32 -> complex64", 2, rows(np.fft.rfft, np.complex64), rfft_opset)
@@ -165,7 +165,7 @@ def rfft(ctx: Context, x: Value, length: Value) -> Value:
 
 def irfft_opset(at: Instance) -> int:
     points = constant_length(at.op)
-    return 13 if is_product(points, points) else 17
+    return 1 if is_product(points, points) else 17
 
 
 @transform("IRFFT", "complex64, int32 -> float32", 2, rows(np.fft.irfft, np.float32), irfft_opset)

@@ -78,7 +78,7 @@ def _has_sequence_output(at: Instance) -> bool:
 def required_opset(at: Instance) -> int:
     """Return the minimum opset: 17 for LayerNormalization, 18 for ReduceMean with axes as an operand."""
     if not has_layer_norm(at.op):
-        return 13
+        return 1
     return 18 if at.op[0].dtype == "int8" else 17
 
 
