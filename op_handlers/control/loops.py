@@ -125,7 +125,6 @@ def assemble_array(
 ) -> Value:
     """Return an array whose first rows were written (all if ``initial`` is None), in its planned layout.
 
-
     ``row``: one row, an output of the body among ``results``.
     """
     ops = ctx.ops

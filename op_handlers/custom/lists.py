@@ -1,8 +1,7 @@
 """TensorFlow's lists of tensors, as its converter leaves those of recurrent layers: arrays of one axis more.
 
-The file says what their tensors are (``variant_tensors``), or the operators do, in files of TensorFlow before 2.13. A size that is
-left open is 1 until the first tensor is put into the list.
-(tensorflow/core/kernels/list_kernels.h)
+The file says what their tensors are (``variant_tensors``), or the operators do, in files of TensorFlow before 2.13. A
+size that is left open is 1 until the first tensor is put into the list. (tensorflow/core/kernels/list_kernels.h)
 """
 
 from __future__ import annotations

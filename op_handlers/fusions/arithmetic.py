@@ -1,9 +1,7 @@
 """Constant arithmetic after a convolution or dense layer, folded into its weights and bias.
 
-
 The result is the same and rounded less often: each weight and each bias once, instead of every element of the result
-for every
-operator. Quantized operators are skipped, since they round to integers in between.
+for every operator. Quantized operators are skipped, since they round to integers in between.
 """
 
 from __future__ import annotations
@@ -81,7 +79,6 @@ def merge_activations(activations: Sequence[str], code: str, number: Array) -> M
 
 def fold_arithmetic(ctx: Context, w: Value, channel: int) -> tuple[Value | Array, Array]:
     """Return weights and bias with the arithmetic folded in; ``channel`` is the weights' axis of output channels.
-
 
     Weights that the file stores in a narrower dtype are multiplied when the model is loaded.
     """

@@ -1,6 +1,5 @@
 """Convolutions with decomposed padding or dilation, fused into one Conv with pads and dilations.
 
-
 A pad before the convolution and a split of pixels into batches add zeros as Conv does: the zero point for integers.
 """
 

@@ -1,6 +1,5 @@
 """LSTMs on reversed sequences, as Keras decomposes them: REVERSE_V2 before, and usually after the LSTM.
 
-
 If another LSTM reads the same sequence forwards, both become ONNX's bidirectional LSTM.
 """
 

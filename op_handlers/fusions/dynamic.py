@@ -1,6 +1,5 @@
 """Dynamic quantization: float32 activations times int8 weights, the activations quantized at runtime as in the kernels.
 
-
 LiteRT's kernels use a scale per row (EvalHybrid, kernels/fully_connected.cc and conv.cc; XNNPACK's qd8 operators),
 DynamicQuantizeLinear one per tensor. Sums are integers, converted to float32 by both scales.
 """
@@ -80,18 +79,14 @@ MIN_PRODUCTS = 2**20
 MIN_WEIGHTS = 2**17
 """Minimum number of weights from which a single row is faster this way.
 
-
 Time relative to Gemm: 0.97 with weights in the cache and 0.66 without, with VNNI; 0.86 and 0.46 on AVX2. Half as many
-weights
-take 1.15 and 0.93.
+weights take 1.15 and 0.93.
 """
 MIN_TERMS, MIN_FEATURES, MIN_CHANNELS = 64, 24, 16
 """Minimum terms of a sum, sums of a pixel and, for patches, channels; below, a convolution is not faster this way on VNNI or AVX2.
 
-
 Time relative to Conv: 16 to 96 channels of 48 x 48 pixels take 0.87 with VNNI, 1.16 on AVX2; 256 to 128 channels 0.37
-and 0.77.
-Patches of 3 channels take longer to gather than to multiply as float32.
+and 0.77. Patches of 3 channels take longer to gather than to multiply as float32.
 """
 
 
@@ -131,7 +126,6 @@ def fully_connected_dynamic(ctx: Context, x: Value, _w: Value, b: Value | None =
 
 def match_large_conv(match: Match) -> Mapping[str, Any] | Decline:
     """Return options with explicit pads if the products outweigh the cost of quantization and patches.
-
 
     One scale serves all images of a batch, where LiteRT has one per image.
     """
@@ -177,7 +171,6 @@ def conv_2d_dynamic(ctx: Context, x: Value, _w: Value, b: Value | None = None) -
 
 class KernelReach(NamedTuple):
     """Elements that a kernel reads along one axis: the ``taps`` that reach the image, and the ``places`` they read.
-
 
     ``places``: [size of the result, taps], counted from the first of ``size`` elements; others are padding.
     """

@@ -43,10 +43,8 @@ class Stage:
 class Result:
     """Meaning of a loop's output in a slot, of direction ``direction`` if there are two.
 
-
     ``kind`` and ``number``: "count", final value of a counter; "carried", the slot; "state", index among all stages'
-    states;
-    "every", outputs of all time steps; "last", output of the last step, by its index among the states.
+    states; "every", outputs of all time steps; "last", output of the last step, by its index among the states.
     """
 
     kind: str
@@ -58,7 +56,6 @@ class Result:
 @dataclass(frozen=True)
 class Layer:
     """Consecutive stages, the slot of the sequence, and the meaning of each result.
-
 
     ``trip_count``: slot of the trip count if it is a runtime value.
     """
@@ -177,7 +174,6 @@ def while_recurrent(ctx: Context, *carried: Value) -> tuple[Value | None, ...]:
 @dataclass(frozen=True)
 class Directions:
     """Layers on the same sequence, the second backward, and the results to emit.
-
 
     ``first``: index of each loop's first operand among the operands.
     """

@@ -1,9 +1,7 @@
 """Recurrent loops with a mask of time steps to skip, as Keras exports them.
 
-
 A masked time step forwards its states and the last output. The other steps form one sequence, which is one node; each
-step outputs
-the result of the last step up to it that is not masked.
+step outputs the result of the last step up to it that is not masked.
 """
 
 from __future__ import annotations
@@ -45,10 +43,8 @@ Kinds = Mapping[str, Callable[[int], Value]]
 class Masked:
     """A cell, the slots of its sequence and mask, and the slot of the last output.
 
-
     ``results``: per slot ("count", number), ("carried", slot), ("state", index among the cell's), "shown" (last
-    output), "last" (with a
-    leading axis of size 1) or "every" (outputs of all time steps).
+    output), "last" (with a leading axis of size 1) or "every" (outputs of all time steps).
     """
 
     stage: Stage

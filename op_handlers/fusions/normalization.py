@@ -77,7 +77,6 @@ def pytorch_pattern(scaled: bool, shifted: bool, square: str, quotient: bool) ->
 def litert_torch_pattern(scaled: bool, shifted: bool) -> Call:
     """Return ``x * r + (0 - r * mean)`` with ``r = 1 / sqrt(variance + epsilon)``.
 
-
     Means are computed without axes of size 1, which RESHAPE restores.
     """
     mean = Call("MEAN", x, axes, keep_dims=False)

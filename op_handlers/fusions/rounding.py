@@ -1,13 +1,10 @@
 """Float32 activations with integer weights, rounded to 8 bits as in the kernels, for networks of few such layers.
 
-
 There is a scale per image of a convolution, or per row of a product. It divides the range of values, including zero,
-into
-255 steps (XNNPACK's qd8 operators; AsymmetricQuantizeFloats, kernels/internal/reference/portable_tensor_utils.cc), or
-the largest
-magnitude into 127 (SymmetricQuantizeFloats) where XNNPACK leaves the operator to other kernels. The product is computed
-in
-float32: on whole numbers times a scale it equals the kernels' integer sum.
+into 255 steps (XNNPACK's qd8 operators; AsymmetricQuantizeFloats,
+kernels/internal/reference/portable_tensor_utils.cc), or the largest magnitude into 127 (SymmetricQuantizeFloats) where
+XNNPACK leaves the operator to other kernels. The product is computed in float32: on whole numbers times a scale it
+equals the kernels' integer sum.
 """
 
 from __future__ import annotations
@@ -98,7 +95,6 @@ def round_activations(
     ctx: Context, value: Value, reduced_axes: Sequence[int], scales: int | None, *, symmetric: bool = False
 ) -> Value:
     """Round activations as the kernel does, with one scale for all elements along axes ``reduced_axes``.
-
 
     ``scales``: number of scales, ``None`` if dynamic.
     """
@@ -207,7 +203,6 @@ def transpose_conv_rounded(ctx: Context, size: Value, weight: Value, image: Valu
 @rounding_fusion(fully_connected, bias_patterns("FULLY_CONNECTED"), x, w, b)
 def fully_connected_rounded(ctx: Context, row: Value, weight: Value, bias: Value | None = None) -> Value:
     """Emit Gemm with rounding per row.
-
 
     XNNPACK computes all but int2 with one scale, uint8, and activations other than clamps.
     """

@@ -53,7 +53,6 @@ def emit_suppression(
 def emit_hard(ctx: Context, boxes: Value, scores: Value, total: Value, iou: float, least: Value) -> Value:
     """Emit NonMaxSuppression, which suppresses above a threshold, not at it.
 
-
     A box without area overlaps nothing, not even itself, so the kernel selects it repeatedly (NonMaxSuppression,
     reference/non_max_suppression.h).
     """

@@ -88,10 +88,8 @@ def emit_bilinear(ctx: Context, x: Value, size: Value) -> Value:
 def emit_linear_resize(ctx: Context, x: Value, size: Value) -> Value:
     """Emit Resize over adjacent axes; one after the other for others, which ONNX Runtime lacks.
 
-
     Dynamic shapes are transposed to channels first; static ones are not, since ONNX Runtime moves Transposes after a
-    Resize that it
-    then cannot run.
+    Resize that it then cannot run.
     """
     perm, how = ctx.perm(), coordinate_mode(ctx)
     if {perm.index(1), perm.index(2)} in ({1, 2}, {2, 3}):
@@ -116,7 +114,6 @@ def emit_linear_resize(ctx: Context, x: Value, size: Value) -> Value:
 def half_up_offset(op: Operator) -> float:
     """Return the offset that rounds half up as XNNPACK does (xnn_s8_ibilinear); QuantizeLinear rounds half to even.
 
-
     Doubling the size gives halves in 5 to 16 of 100 pixels. The kernel without XNNPACK is off by up to 4 LSB.
     """
     q = op[0].quantization
@@ -127,7 +124,6 @@ def half_up_offset(op: Operator) -> float:
 
 def rounded_coordinates(op: Operator) -> tuple[Array, Array] | None:
     """Return row and column coordinates in 1/1024, as in the kernel (ResizeBilinearInteger, reference/resize_bilinear.h).
-
 
     ``None`` if they are exact, as Resize computes them, and for runtime sizes.
     """

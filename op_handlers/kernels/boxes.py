@@ -32,7 +32,6 @@ class Boxes:
     def overlap(self, index: Value) -> Value:
         """Return the intersection over union of box ``index`` with each box (ComputeIntersectionOverUnion).
 
-
         The result is 0 if either box has no area.
         """
         ops = self.ops

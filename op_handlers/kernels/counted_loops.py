@@ -18,11 +18,9 @@ def constant_scalar(tensor: Tensor) -> int | None:
 class CountedLoop:
     """Analysis of a WHILE: the dataflow of its condition and body; ``outer`` is the subgraph of the WHILE.
 
-
     ``counters``: initial value of each carried slot that grows by one per iteration. Raises Refusal if an output is
-    omitted that the
-    body does not forward: the kernel then has nowhere to keep it for the next iteration (SetupUnconsumedOutputs,
-    kernels/while.cc).
+    omitted that the body does not forward: the kernel then has nowhere to keep it for the next iteration
+    (SetupUnconsumedOutputs, kernels/while.cc).
     """
 
     def __init__(self, op: Operator, cond: Subgraph, body: Subgraph, outer: Subgraph) -> None:
@@ -46,7 +44,6 @@ class CountedLoop:
 
     def overwritten_slots(self) -> dict[int, int]:
         """Return slots assigned the value of an earlier slot, which by then holds the next iteration's value.
-
 
         The kernel copies outputs one after the other to where the body reads its inputs (Eval_static,
         kernels/while.cc).
@@ -162,7 +159,6 @@ class CountedLoop:
     def row_written_at(self, k: int) -> Tensor | None:
         """Return the tensor ``[1, ...]`` that the body writes at a counter's index of array ``k``; ``None`` for other writes.
 
-
         For a tensor list, return the written tensor itself.
         """
         array, before = self.graph.outputs[k], self.graph.inputs[k]
@@ -197,7 +193,6 @@ class CountedLoop:
 
     def rows(self) -> dict[int, Tensor]:
         """Return, by slot, the rows written to arrays that the loop does not otherwise use.
-
 
         The axis of size 1 is removed if possible. Iteration ``t`` writes row ``t``.
         """

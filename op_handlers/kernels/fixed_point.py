@@ -1,6 +1,5 @@
 """Fixed-point arithmetic of LiteRT's kernels, for tables computed at conversion time.
 
-
 A 16-bit number with ``integer_bits`` bits before the point has ``15 - integer_bits`` after it; ``2 ** (15 -
 integer_bits)`` is 1.
 """
@@ -19,7 +18,6 @@ LEAST, MOST = -32768, 32767
 def quantized_multiplier(factor: float) -> tuple[int, int]:
     """Return a factor as a 31-bit mantissa and a power of two (QuantizeMultiplier, internal/quantization_util.cc).
 
-
     Raises Refusal for an infinite factor, such as the quotient of scales that differ too much.
     """
     if not isfinite(factor):
@@ -36,7 +34,6 @@ def round_to_15_bits(mantissa: int) -> int:
 
 def rescale(numbers: Array, factor: float) -> Array:
     """Multiply by a factor in fixed point: by the 31-bit mantissa, then by the power of two, rounding twice.
-
 
     32-bit results wrap around. (MultiplyByQuantizedMultiplier, internal/common.cc)
     """
@@ -79,7 +76,6 @@ def logistic(x: Array) -> Array:
 
 def exponential(x: Array, integer_bits: int) -> Array:
     """Return exp(x) for x <= 0.
-
 
     The remainder modulo 1/4 goes through a polynomial; each set bit of the quotient multiplies it by a constant.
     """

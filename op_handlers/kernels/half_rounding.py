@@ -11,20 +11,16 @@ from onnx_tflite_plugin.api import Array, Operator, Quantization, out
 OFFSET_LSB = 2.0**-11
 """Offset in LSB that moves results off a half.
 
-
 It is more than float32 rounds off in sums and means of 8 bits, and less than the distance from a half of any other
-result, or of
-a mean of places in 1/32.
+result, or of a mean of places in 1/32.
 """
 
 
 def half_offset(op: Operator, sign: int) -> float:
     """Return the offset to add to ``x + sign * y`` so that it rounds as in XNNPACK.
 
-
-    The offset is 0 if it already does, or if no offset helps. If one operand is a constant scalar and the other has the
-    result's
-    scale, as in ``x / 127.5 - 1`` of an image, either none or all of its 256 values give halves.
+    The offset is 0 if it already does, or if no offset helps. If one operand is a constant scalar and the other has
+    the result's scale, as in ``x / 127.5 - 1`` of an image, either none or all of its 256 values give halves.
     """
     slots = (op[0], op[1], op[out(0)])
     parameters = [q for t in slots if isinstance(q := t.quantization, Quantization) and not q.per_axis]
@@ -47,7 +43,6 @@ def half_offset(op: Operator, sign: int) -> float:
 
 def xnnpack_sum(x: Array, y: Array, first: float, second: float) -> Array:
     """Return ``first * x + second * y`` with 21-bit multipliers, rounded half up.
-
 
     (xnn_init_qs8_add_minmax_scalar_params)
     """

@@ -21,7 +21,6 @@ INPUT_SHIFT = 7
 def hard_swish_table(at: Instance) -> Array:
     """Return the output of each quantized input value.
 
-
     (HardSwish, internal/reference/hard_swish.h; HardSwishPrepare, activations.cc) Raises Refusal for scales that the
     kernel refuses.
     """

@@ -11,18 +11,15 @@ WEIGHT_DTYPES = ("int8", "uint8", "int4", "int2")
 MAX_LAYERS, MAX_ELEMENTS = 24, 2**17
 """Limits up to which rounding activations is worth its time: layers of a network, elements of all activations.
 
-
-The order of the terms of a float32 sum varies, so that an activation is occasionally rounded the other way. After about
-50
-convolutions the results differ as much as without any rounding, and so do the results of LiteRT's own kernels.
+The order of the terms of a float32 sum varies, so that an activation is occasionally rounded the other way. After
+about 50 convolutions the results differ as much as without any rounding, and so do the results of LiteRT's own
+kernels.
 """
 MAX_BLOCKWISE_WEIGHTS = 2**17
 """Number of weights with a scale per block up to which they are multiplied as floats, by rounded activations.
 
-
 ONNX Runtime's blockwise operator rounds activations per block. A float product of 2**17 weights takes 1.0 to 1.3 times
-as long,
-one of 2**19 weights 1.7 times, and the file is eight times as large.
+as long, one of 2**19 weights 1.7 times, and the file is eight times as large.
 """
 
 
@@ -37,7 +34,6 @@ def is_hybrid(op: Operator) -> bool:
 
 def has_small_blocks(weights: Tensor) -> bool:
     """True if there are few weights, in blocks that all kernels support.
-
 
     Larger weights are left to an operator that rounds activations per block.
     """
@@ -63,7 +59,6 @@ _LAYERS: WeakKeyDictionary[Subgraph, tuple[int, int]] = WeakKeyDictionary()
 
 def rounding_layers(graph: Subgraph) -> tuple[int, int]:
     """Return the number of layers of a subgraph that round activations, and their total number of elements.
-
 
     The result is cached per subgraph.
     """

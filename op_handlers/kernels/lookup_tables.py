@@ -28,11 +28,9 @@ INT16_VALUES = quantized_values("int16")
 def interpolated_table(function: RealFunction) -> Callable[[Instance], Array]:
     """Return a function that computes the kernel's result of each int16 value.
 
-
     Where a function is steep, interpolation is thousands of LSB off the exact value. Infinite results become the
-    output's minimum or
-    maximum. The output's zero point enters these bounds only; the kernel does not add it to results (LUTPopulateInt16,
-    internal/common.h).
+    output's minimum or maximum. The output's zero point enters these bounds only; the kernel does not add it to
+    results (LUTPopulateInt16, internal/common.h).
     """
 
     def table(at: Instance) -> Array:
@@ -64,7 +62,6 @@ def sample_function(
     function: RealFunction, low: np.floating[Any], high: np.floating[Any], output_span: np.floating[Any]
 ) -> Array:
     """Return a function's samples at the ends of 512 segments, corrected by half the interpolation error in the middle.
-
 
     The precision is that of the bounds, as in the kernels. ``output_span``: difference of the output's maximum and
     minimum.

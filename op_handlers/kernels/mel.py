@@ -27,10 +27,8 @@ def dct_matrix(channels: int, coefficients: int) -> Array:
 class Filterbank:
     """Triangular filters over ``bins`` frequencies from 0 to half the sample rate, equally spaced on the mel scale.
 
-
     The kernel ignores frequency 0, frequencies below ``lower`` plus half a bin, and those above ``upper``. If it needs
-    more
-    bins than there are, every coefficient is 0.
+    more bins than there are, every coefficient is 0.
     """
 
     bins: int
@@ -57,7 +55,6 @@ class Filterbank:
 
     def emit(self, ctx: Context, rate: Value) -> tuple[Value, Value, Value]:
         """Emit the filters for a sample rate known at runtime.
-
 
         Return float64 weights ``[bins, channels]``, the mask of used bins, and a scalar that is true if there are
         enough bins.

@@ -8,7 +8,6 @@ from onnx_tflite_plugin.api import Context, Value
 def emit_min_max(ctx: Context, onnx: str, x: Value, y: Value) -> Value:
     """Emit ``Max`` or ``Min``. For int64, emit a comparison and ``Where``.
 
-
     ONNX Runtime's int64 kernels are wrong for numbers that differ beyond 32 bits.
     """
     ops = ctx.ops

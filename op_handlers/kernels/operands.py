@@ -44,7 +44,6 @@ def present_operands(operands: Sequence[Value | None]) -> Mapping[int, Value]:
 def require_scale(*dtypes: str) -> Callable[[Instance], Decline | None]:
     """Return an ``accepts`` function that declines integers of these dtypes without a scale.
 
-
     The kernels treat them as quantized, and divide by a scale of 0.
     """
 
@@ -115,7 +114,6 @@ def reshape_to_scalar(ctx: Context, slot: int, value: Value) -> Value:
 def check_packed_weights(op: Operator, unpacked: Mapping[str, Collection[str]]) -> Decline | None:
     """Return a Decline for weights of 4 or 2 bits in slot 1 that the kernel does not unpack.
 
-
     ``unpacked``: supported weight dtypes, by input dtype. Other kernels read one weight per byte, beyond the end of the
     data.
     """
@@ -135,7 +133,6 @@ def check_packed_weights(op: Operator, unpacked: Mapping[str, Collection[str]]) 
 def check_weight_zero_points(op: Operator, image: int = 0) -> Decline | None:
     """Return a Decline for int8 weights with zero points and float32 activations.
 
-
     Kernels ignore the zero points (EvalHybrid), and XNNPACK refuses them.
     """
     w = op[1]
@@ -151,10 +148,8 @@ def check_weight_zero_points(op: Operator, image: int = 0) -> Decline | None:
 def reinterpret_uint8_weights(ctx: Context, slot: int, weight: Value, *, by_row: bool = False) -> Value | Array:
     """Return a weight, reading uint8 as int8 without zero point if the activations are float32.
 
-
     The first dynamic-range files store signed weights as uint8 (EvalHybrid, kernels/conv.cc and fully_connected.cc).
-    The kernel uses
-    the first scale only, or with ``by_row`` the scale of each row of ``[o, k]``.
+    The kernel uses the first scale only, or with ``by_row`` the scale of each row of ``[o, k]``.
     """
     constant, quantization = ctx.constant(slot), ctx.op[slot].quantization
     if (
@@ -171,10 +166,8 @@ def reinterpret_uint8_weights(ctx: Context, slot: int, weight: Value, *, by_row:
 def drop_weight_zero_point(ctx: Context, weight: Value, image: int) -> Value:
     """Return the weight in slot 1 without its zero point if the kernel ignores that.
 
-
     (weights_offset = 0, depthwise_conv.cc, transpose_conv.cc) ``image``: the slot whose dtype selects the kernel; the
-    uint8 kernel
-    subtracts the zero point.
+    uint8 kernel subtracts the zero point.
     """
     quantization = ctx.op[1].quantization
     if ctx.op[image].dtype not in ("int8", "int16") or not isinstance(quantization, Quantization):

@@ -57,7 +57,6 @@ class Matrix:
 class Sums:
     """Sums of products and constants: per row of the batch, ``matrix · x`` for each x, and a bias ``[n]``.
 
-
     ``products``: matrices by x, a tensor or its key.
     """
 
@@ -80,10 +79,8 @@ class Sums:
 class Cell:
     """ONNX's ``op_type`` with gates in ONNX's order: weights of the input, of the last output, and both biases [gates · n].
 
-
     ``after``: True if a GRU's reset gate multiplies the recurrent sums instead of the last output. ``activations``:
-    empty for ONNX's
-    defaults.
+    empty for ONNX's defaults.
     """
 
     op_type: str
@@ -302,10 +299,8 @@ def join_gates(
 ) -> Cell | None:
     """Return the cell of gates that each multiply the input and the last output once; ``None`` if one does not.
 
-
     Also ``None`` if a gate's size differs from the output's, since it would be broadcast. A gate may be a pair: the
-    sums of the input
-    and those of the last output, each with its bias.
+    sums of the input and those of the last output, each with its bias.
     """
     inward, recurrent, biases = [], [], ([], [])  # type: tuple[list[Matrix], list[Matrix], tuple[list[Array], list[Array]]]
     for gate in gates:
@@ -327,7 +322,6 @@ def join_gates(
 
 def slice_positions(op: Operator) -> list[list[int]] | None:
     """Return the positions along each axis that a STRIDED_SLICE with constant operands selects, else ``None``.
-
 
     A dynamic dimension must be selected whole; its positions are those of the stored size.
     """

@@ -9,7 +9,6 @@ from onnx_tflite_plugin.api import Context, Refusal, Value
 AWAY_FROM_ZERO = 1 + 2.0**-40
 """Factor that moves halves away from zero, since ``Round`` rounds half to even.
 
-
 It moves numbers by less than 2^-31, the minimum distance of any other number from a half.
 """
 
@@ -17,10 +16,8 @@ It moves numbers by less than 2^-31, the minimum distance of any other number fr
 def emit_fixed_point_product(ctx: Context, numbers: Value, mantissa: int, exponent: int) -> Value:
     """Emit int32 times a 31-bit mantissa, rounded half up, times ``2 ** exponent``, rounded half away from zero.
 
-
     Returns float64. A positive exponent is applied first, in 32 bits that wrap around. Raises Refusal for an exponent
-    over 30.
-    (MultiplyByQuantizedMultiplier, internal/common.cc)
+    over 30. (MultiplyByQuantizedMultiplier, internal/common.cc)
     """
     ops = ctx.ops
     if exponent > 30:

@@ -1,9 +1,7 @@
 """Rows written to a tensor one after the other, as the kernels do.
 
-
-ONNX Runtime's ScatterND splits updates among threads: sums at one index lose terms, and of several values for one index
-a random
-one remains. Its ScatterElements is sequential.
+ONNX Runtime's ScatterND splits updates among threads: sums at one index lose terms, and of several values for one
+index a random one remains. Its ScatterElements is sequential.
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ OUT_OF_RANGE = np.iinfo(np.int64).max
 def scatter_rows(ctx: Context, base: Value, rows: Value | Array, updates: Value, reduction: str | None = None) -> Value:
     """Set ``base[rows[i]]`` to ``updates[i]``, or combine them by ``reduction``, for each ``i`` in turn.
 
-
     Shapes: base ``[P, S]``, rows ``[n]``, updates ``[n, S]``.
     """
     wide = ctx.ops.Expand(ctx.ops.Unsqueeze(rows, [1]), ctx.ops.Shape(updates))
@@ -28,7 +25,6 @@ def scatter_rows(ctx: Context, base: Value, rows: Value | Array, updates: Value,
 
 def flatten_indices(ctx: Context, places: Value | Array, sizes: Value | Array, depth: int) -> Value | Array:
     """Return indices into the first ``depth`` axes as row numbers ``[n]``. An index out of range is a runtime error.
-
 
     Shapes: places ``[..., depth or more]``, sizes ``[depth or more]``. Raises Refusal if constant indices are out of
     range.

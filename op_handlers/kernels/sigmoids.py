@@ -18,10 +18,8 @@ UNIT = 12288  # table index units per 1.0
 def sigmoid_quantization(at: Instance) -> FixedOutputRange | Lookup:
     """Return Lookup if float arithmetic differs from the int16 kernel by up to 6 quantization steps, else FixedOutputRange.
 
-
     At other scales the difference is at most one step. Tables for all would make an EfficientNet's file 2.7 times as
-    large, and the
-    model 18 % slower.
+    large, and the model 18 % slower.
     """
     scale = input_scale(at.op)
     fixed = scale is not None and power_of_two_exponent(scale) == -12
@@ -38,7 +36,6 @@ def input_scale(op: Operator) -> float | None:
 
 def tanh_table(at: Instance) -> Array:
     """Return the int16 TANH table; float arithmetic differs from the kernel by up to 3 LSB, at some scales by 12.
-
 
     At scales 2^-12 and 2^-11 the kernel uses fixed point (optimized/optimized_ops.h), else linear interpolation of 2
     sigmoid(2x) - 1.
@@ -87,7 +84,6 @@ def interpolate_sigmoid(x: Array) -> Array:
 
 def sigmoid_table() -> Array:
     """Return sigmoid(k / 24) in 16 bits, raised by half of the interpolation error in the middle; 1 at the end.
-
 
     (sigmoid_table_uint16, internal/common.h)
     """

@@ -1,9 +1,7 @@
 """SOFTMAX of int16 as the kernel computes it, with exponentials and reciprocals from tables.
 
-
 The tables are coarse for small probabilities: with 100 classes, a confident largest one is 195 steps off the exact
-function.
-(SoftmaxPrepare, activations.cc; SoftmaxInt16, reference/softmax.h)
+function. (SoftmaxPrepare, activations.cc; SoftmaxInt16, reference/softmax.h)
 """
 
 from __future__ import annotations
@@ -24,7 +22,6 @@ LEAST_BITS = 14  # minimum number of bits below the leading bit of a row's sum
 def softmax_int16(ctx: Context, x: Value, beta: float) -> Value:
     """Emit exponentials of the differences to the row's maximum, times the reciprocal of their sum.
 
-
     Integers are computed as float64, which represents them exactly: ONNX has no shift of signed integers.
     """
     ops, axis, shape = ctx.ops, ctx.axis(-1), ctx.shape(0)
@@ -42,10 +39,8 @@ def softmax_int16(ctx: Context, x: Value, beta: float) -> Value:
 def reciprocal_factors(ctx: Context, sums: Value, axis: int) -> Value:
     """Return the factor that turns a row's exponentials into probabilities.
 
-
     It is the reciprocal of the sum's fraction over the power of two below the sum. Broadcasting over several axes goes
-    one number at
-    a time (22 us for 2048 rows), so rows are flattened to one axis if possible.
+    one number at a time (22 us for 2048 rows), so rows are flattened to one axis if possible.
     """
     ops, real = ctx.ops, np.float64
     kept = [1 if k == axis else size for k, size in enumerate(ctx.shape(0))]

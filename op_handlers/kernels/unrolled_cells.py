@@ -1,9 +1,7 @@
 """Recurrent layers that a graph decomposes step by step, each step on rows of one sequence, as PyTorch exports them.
 
-
 A tensor is seen as rows along its last axis, numbered through all other axes: reshapes, slices, transpositions and
-reversals move
-rows, and products and sums are computed per row.
+reversals move rows, and products and sums are computed per row.
 """
 
 from __future__ import annotations
@@ -51,7 +49,6 @@ class Step(NamedTuple):
 
 class Chain(NamedTuple):
     """Consecutive steps of one cell, each on the states of the one before.
-
 
     ``starts``: initial states of the first step, empty if zeros. ``places``: rows of ``x`` per step, (T, B).
     """
@@ -288,7 +285,6 @@ def is_equal_matrix(one: Matrix, other: Matrix) -> bool:
 
 def shared_rows(gates: Sequence[Sums | None], cell: Cell) -> Iterator[Rows]:
     """Yield the rows that all gates multiply by the cell's weights and biases, in ONNX's order of gates.
-
 
     Gates that are ``UNUSED_GATE`` are skipped.
     """

@@ -13,10 +13,8 @@ def scale_weights(
 ) -> tuple[ValueLike, ValueLike | None]:
     """Return weights and bias of a convolution times the error factor of the kernel's 15-bit multipliers.
 
-
-    ``trailing_axes``: number of axes of the weights after that of the channels. With an option of int32 bias the kernel
-    accumulates in
-    32 bits, without this error (EvalQuantizedPerChannel16x8, conv.cc).
+    ``trailing_axes``: number of axes of the weights after that of the channels. With an option of int32 bias the
+    kernel accumulates in 32 bits, without this error (EvalQuantizedPerChannel16x8, conv.cc).
     """
     factors = multiplier_errors(ctx)
     if factors is None or ctx.options.get("quantized_bias_type") == "INT32":
@@ -33,7 +31,6 @@ def scale_product(ctx: Context, product: Value) -> Value:
 
 def multiplier_errors(ctx: Context) -> Array | None:
     """Return the kernel's 15-bit multipliers over the exact ones, per channel or one for all; float32.
-
 
     ``None`` unless the result is int16. (MultiplyByQuantizedMultiplier of 64 bits, internal/common.cc)
     """

@@ -34,7 +34,6 @@ def pool_shape(at: Instance) -> Dims:
 def window_shape(at: Instance, window: Sequence[int | None], channels: int | None) -> Dims:
     """Return ``[N, spatial sizes..., C]`` for a window, by the operator's padding, strides and dilations.
 
-
     Raises Refusal if the operand has another rank, a stride is not positive, or the window is larger than the image.
     """
     image, options = at.op[0].dims, at.op.options

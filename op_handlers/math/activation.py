@@ -105,10 +105,9 @@ def prelu(ctx: Context, x: Value, slope: Value) -> Value:
 def emit_blocked_prelu(ctx: Context, x: Value, slopes: Array) -> Value:
     """Emit PRelu as depthwise 1x1 convolutions, which keep the blocked layout; PRelu does not.
 
-
     x + (1 - a) * Relu(-x) equals x for x >= 0, and is otherwise within three roundings of a * x. It takes two kernels,
-    since Relu and
-    Add are fused into convolutions. Six 3x3 convolutions of 16 channels with slopes between them run 2.3 times as fast.
+    since Relu and Add are fused into convolutions. Six 3x3 convolutions of 16 channels with slopes between them run
+    2.3 times as fast.
     """
     ops = ctx.ops
 

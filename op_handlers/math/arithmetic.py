@@ -175,7 +175,6 @@ def floor_div(ctx: Context, x: Value, y: Value) -> Value:
 def floor_mod(ctx: Context, x: Value, y: Value) -> Value:
     """Emit Mod with the divisor's sign (reference/floor_mod.h).
 
-
     ONNX's Mod of floats has the dividend's sign, so the divisor is added where signs differ.
     """
     ops = ctx.ops
@@ -200,7 +199,6 @@ def check_equal_shapes(at: Instance) -> Decline | None:
 @handler("ATAN2", max_version=1, layout=Transparent(), accepts=check_equal_shapes)
 def atan2(ctx: Context, y: Value, x: Value) -> Value:
     """Emit Atan of the quotient, plus or minus pi if x is negative, including -0.
-
 
     Operands of equal magnitude, which may both be 0 or infinite, have a quotient of 1 with their signs, or of 0.
     """
@@ -242,7 +240,6 @@ def bitwise_xor(ctx: Context, x: Value, y: Value) -> Value:
 @handler("RIGHT_SHIFT", max_version=1, layout=Transparent(), quantization=Raw(), types=f"{INTEGERS}, {INTEGERS}")
 def right_shift(ctx: Context, x: Value, y: Value) -> Value:
     """Emit floor division by a power of two in float64, which represents all dtypes of the kernel exactly.
-
 
     BitShift does not support signed integers. The kernel clips the shift to 0 ... bits - 1 (right_shift.cc).
     """

@@ -28,7 +28,6 @@ UP_TO_16_BITS = EIGHT_BITS | {"int16"}
 def check_scales(dtypes: Collection[str], bare: Collection[str] = ()) -> Callable[[Instance], Decline | None]:
     """Return an ``accepts`` function for dtypes that the kernel rescales by a multiplier below 1.
 
-
     Operands of ``bare`` dtypes may have no scale.
     """
 
@@ -110,7 +109,6 @@ def greater_equal(ctx: Context, x: Value, y: Value) -> Value:
 def rescale_operands(ctx: Context, rescaled: Collection[str], *operands: Value) -> list[Value]:
     """Return operands as the kernel compares them: in 256ths where it rescales.
 
-
     Quantized values of one scale have the same order as their 256ths, unless 256ths are too coarse to distinguish them.
     """
     quantizations = [ctx.quantization(slot) for slot in range(2)]
@@ -132,7 +130,6 @@ def look_up(ctx: Context, slot: int, table: Array, x: Value) -> Value:
 
 def table_of_256ths(scale: float, zero_point: int, dtype: str) -> Array:
     """Return the kernel's fixed-point number for each quantized value, negative ones at the end of the table.
-
 
     (MultiplyByQuantizedMultiplierSmallerThanOneExp, internal/common.h)
     """

@@ -26,7 +26,6 @@ from op_handlers.kernels.operands import operand_shape
 FIRST_HALVED = 10.5
 """Binary logarithm of the length from which the int8 kernel halves results that it has rounded, once more per doubling.
 
-
 (GetInvSqrtQuantizedMultiplierExp, internal/common.h; integer_ops/l2normalization.h)
 """
 AWAY_FROM_ZERO = 1 + 2.0**-12

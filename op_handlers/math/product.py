@@ -66,7 +66,6 @@ def reduce_prod(ctx: Context, x: Value, axes: Value) -> Value:
 def emit_integer_product(ctx: Context, x: Value, axes: Value) -> Value:
     """Multiply along one axis after the other.
 
-
     ONNX leaves overflow of ReduceProd to the runtime, and ONNX Runtime saturates.
     """
     over = constant_reduced_axes(ctx)
@@ -255,7 +254,6 @@ def table_strides(sizes: Sequence[int], reduces: Sequence[int]) -> Array:
 
 def rescaling_of_product(before: Quantization, after: Quantization, count: int) -> tuple[Array, Array, Array]:
     """Return the 15-bit multiplier, half of the divisor, and the divisor, a power of two.
-
 
     (GetQuantProdScaling, reduce.cc)
     """

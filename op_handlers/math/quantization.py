@@ -100,7 +100,6 @@ def requantize_to_int32(ctx: Context) -> Value:
 def half_up_offset(op: Operator) -> float:
     """Return the offset that rounds half up if the scale doubles, where QuantizeLinear rounds half to even.
 
-
     The kernels round half up (SaturatingRoundingDoublingHighMul); 16 bits and 8 more are what float32 holds.
     """
     before, after = op[0].quantization, op[out(0)].quantization
@@ -113,7 +112,6 @@ def half_up_offset(op: Operator) -> float:
 
 def scale_and_zero_point(tensor: Tensor) -> tuple[float, int]:
     """Return the scale and zero point of a tensor.
-
 
     Raises Refusal for no scale, one per axis, or 0 or NaN, by which kernels divide.
     """
@@ -176,7 +174,6 @@ def check_range(at: Instance) -> Decline | None:
 @handler("FAKE_QUANT", max_version=2, layout=Transparent(), accepts=check_range, types="float32 -> float32")
 def fake_quant(ctx: Context, x: Value) -> Value:
     """Round half up to the nearest step of a range that is shifted so that 0 is a step (FakeQuantizeArray).
-
 
     The range is computed in float32, as in the kernel (NudgeQuantizationRange, internal/quantization_util.cc).
     """

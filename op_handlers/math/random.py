@@ -1,6 +1,5 @@
 """Random numbers of the kernels' distributions; their sequences are not expressible in ONNX.
 
-
 With both seeds 0 the sequence differs per session, else it is the same in each, as in the kernels (random_ops.cc).
 """
 
@@ -46,7 +45,6 @@ def emit_random(ctx: Context, onnx: str, shape: Value) -> Value:
 @handler("MULTINOMIAL", max_version=1, layout=Terminate())
 def multinomial(ctx: Context, logits: Value, count: Value) -> Value:
     """Emit samples by RandomUniformLike and cumulative probabilities: the kernel's distribution, not its sequence.
-
 
     Logits that are not finite have probability 0.
     """

@@ -83,7 +83,6 @@ MAX_FLOAT_STEPS = 16
 def mean_quantization(at: Instance) -> Dequantized:
     """Return the quantization, with a quantized operand if the kernel differs from a float mean rounded once.
 
-
     The int16 kernel rounds twice. A mean of values that cancel out may have such a small scale that float rounding
     amounts to many steps.
     """
@@ -121,7 +120,6 @@ def mean(ctx: Context, x: Value, axes: Value) -> Value:
 def sum_multiplier(at: Instance) -> tuple[int, int] | None:
     """Return the mantissa and exponent that rescale an int16 sum (QuantizedMeanOrSum, reference/reduce.h).
 
-
     None for 8 bits, which XNNPACK computes with float multipliers, and if no 32-bit multiplier exists.
     """
     op, over = at.op, constant_axes(at.op, 1, at.op[0].rank) or ()
@@ -149,7 +147,6 @@ def emit_integer_mean(ctx: Context, x: Value, axes: Value) -> Value:
 
 def can_pool(ctx: Context) -> bool:
     """True if ONNX Runtime's quantized pool can compute this mean of images.
-
 
     It throws for a factor out of range (CheckQLinearGlobalAveragePoolScaleAndSize, mlas/lib/qlgavgpool.cpp).
     """
@@ -187,10 +184,8 @@ HALF = np.int64(2**32)
 def emit_integer_sum(ctx: Context, x: Value, axes: Value) -> Value:
     """Emit the int64 sum of up to 2^21 elements modulo 2^64.
 
-
-    ONNX Runtime adds in float64, so the halves of int64 are summed separately. ONNX leaves overflow of ReduceSum to the
-    runtime, and
-    ONNX Runtime's 32 bits saturate.
+    ONNX Runtime adds in float64, so the halves of int64 are summed separately. ONNX leaves overflow of ReduceSum to
+    the runtime, and ONNX Runtime's 32 bits saturate.
     """
     ops = ctx.ops
     if ctx.op[0].dtype == "int32":

@@ -173,7 +173,6 @@ def check_boundaries(at: Instance) -> Decline | None:
 def bucketize(ctx: Context, x: Value) -> Value:
     """Emit the number of boundaries that are at most x; NaN is above all.
 
-
     Integers are compared in float32, as std::upper_bound converts them (bucketize.cc).
     """
     ops, bounds = ctx.ops, boundaries(ctx.op)

@@ -91,12 +91,9 @@ MAX_FRACTION_BITS = 12
 def round_twice(ctx: Context, product: Value) -> Value:
     """Return an int8 product that rounds once to the kernel's result of two roundings; 1 in 30 to 200 results differs otherwise.
 
-
-    The kernel rounds a sum half up to the ``bits`` that its multiplier leaves after the point, then half away from zero
-    to integers.
-    Both together round half away from zero a number half a bit further from zero; no sum but 0 is less than that half.
-    (EvalInt8Int8,
-    batch_matmul.cc; MultiplyByQuantizedMultiplier, internal/common.cc)
+    The kernel rounds a sum half up to the ``bits`` that its multiplier leaves after the point, then half away from
+    zero to integers. Both together round half away from zero a number half a bit further from zero; no sum but 0 is
+    less than that half. (EvalInt8Int8, batch_matmul.cc; MultiplyByQuantizedMultiplier, internal/common.cc)
     """
     if not ctx.is_quantized or ctx.op[out(0)].dtype != "int8" or not ctx.target.rounds_activations:
         return product
@@ -116,10 +113,8 @@ MARGIN = 2.0**-8
 def has_zero_scale(op: Operator) -> bool:
     """True if the kernel computes with a scale of 0 for a product of integers.
 
-
     It reads the single scale of each operand (GetQuantizedConvolutionMultipler, kernel_util.cc), which is 0 for
-    per-axis scales
-    (GetLegacyQuantization, core/subgraph.cc).
+    per-axis scales (GetLegacyQuantization, core/subgraph.cc).
     """
     scales = [t.quantization for t in (op[0], op[1]) if isinstance(t.quantization, Quantization)]
     return op[0].dtype in ("int8", "int16") and any(quantization.per_axis for quantization in scales)

@@ -52,7 +52,6 @@ def leading_ones(op: Operator) -> int:
 def dense_layout(at: Instance) -> Implicit | Terminate:
     """Return a layout with a row's elements unordered, as the weight's columns are permuted alike.
 
-
     Blocks that share a scale stay contiguous, along the first axis, where runtimes fuse them.
     """
     if at.op[1].blocks is not None:

@@ -1,6 +1,5 @@
 """Declarations and outputs of bidirectional recurrent operators.
 
-
 The backward direction reads the input, or the auxiliary input if that has no weights of its own.
 """
 
@@ -37,7 +36,6 @@ def bidirectional_axes(at: Instance) -> str:
 
 def check_directions(op: Operator, forward: int, backward: int) -> Decline | None:
     """Return a Decline for outputs or an auxiliary input that the kernels refuse or misread.
-
 
     ``forward``, ``backward``: slots of the auxiliary input's weights.
     """

@@ -1,6 +1,5 @@
 """Recurrent layers without gates: one step, a sequence, a bidirectional sequence (kernels/internal/kernel_utils.cc).
 
-
 Sizes: T steps, B batches, I inputs, A auxiliary inputs, U units.
 """
 

@@ -1,11 +1,9 @@
 """SVDF: a dense layer whose outputs are kept as a state and weighted by age (kernels/internal/reference/svdf.h).
 
-
 Sizes: B batches, I inputs, F filters, M runs in the state, U units of F / U filters each.
 
 Integers with an 8-bit state are computed as TensorFlow Lite for Microcontrollers does (micro/kernels/svdf_common.cc);
-LiteRT's
-kernel reads that state as 16 bits and writes beyond its end.
+LiteRT's kernel reads that state as 16 bits and writes beyond its end.
 """
 
 from __future__ import annotations
@@ -150,7 +148,6 @@ def sum_per_unit(ctx: Context, seen: Value, times: Value | Array) -> Value:
 
 def emit_int16_state(ctx: Context, x: Value, state: Value) -> Value:
     """Emit EvalIntegerSVDF: a 16-bit state and 32-bit sums that wrap around, clipped to 8 bits at the output only.
-
 
     The kernel requires RELU but does not apply it. The filters' weights are dequantized when the model is loaded.
     """

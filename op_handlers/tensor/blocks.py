@@ -214,7 +214,6 @@ def divide_size(size: int | None, block: int) -> int | None:
 def rearrange(ctx: Context, x: Value, before: str, after: str, sizes: Mapping[str, int | None]) -> Value:
     """Emit Reshape, Transpose, Reshape in the planned layout.
 
-
     Each group is an axis of the file, each letter a factor of it.
     """
     left, right = ctx.permute_entries(before.split()), ctx.permute_entries(after.split(), out(0))

@@ -107,7 +107,6 @@ def one_hot_axes(at: Instance) -> str | None:
 def one_hot(ctx: Context, indices: Value, depth: Value, on: Value, off: Value) -> Value:
     """Emit Equal with the class numbers; ONNX's OneHot counts negative indices from the end, the kernel maps them to off.
 
-
     Indices of 64 bits are truncated to 32 (OneHotComputeImpl, one_hot.cc).
     """
     ops, axis, constant = ctx.ops, ctx.axis(ctx.options.axis, out(0)), ctx.constant(1)

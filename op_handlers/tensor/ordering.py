@@ -36,7 +36,6 @@ INT64 = np.iinfo(np.int64)
 def topk_v2(ctx: Context, x: Value, k: Value) -> tuple[Value, Value]:
     """Emit TopK over the last axis: first of equals first, NaN last, nothing for negative k (topk_v2.cc).
 
-
     NaN is ranked as -inf, so in a row with both they are equal.
     """
     constant = constant_integers(ctx.op, 1)
@@ -97,7 +96,6 @@ def reverse_sequence_layout(at: Instance) -> Implicit:
 
 def check_lengths(at: Instance) -> Decline | None:
     """Return a Decline for missing axes or lengths out of range (reverse_sequence.cc).
-
 
     The kernel checks the first length only, and writes beyond the end for the others.
     """

@@ -67,7 +67,6 @@ def limits(ctx: Context) -> np.finfo[Any] | np.iinfo[Any]:
 def combine_unsorted(ctx: Context, x: Value, ids: Value, count: Value, initial: float, reduction: str) -> Value:
     """Combine rows by segment; rows with negative ids are skipped (UnsortedSegmentRef, reference_ops.h).
 
-
     They go to an additional last row, which is then removed.
     """
     ops = ctx.ops
@@ -86,7 +85,6 @@ def combine_rows(
     ctx: Context, x: Value, rows: Value | Array, count: ValueLike, initial: float, reduction: str
 ) -> Value:
     """Return ``count`` rows initialized to ``initial``, each combined with the rows of x that ``rows`` assigns to it.
-
 
     A row of x consists of the axes after those that it shares with the ids.
     """

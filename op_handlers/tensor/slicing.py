@@ -88,11 +88,9 @@ class Cut:
 def cuts(op: Operator) -> list[Cut]:
     """Return the sparse specification as one cut per axis (BuildStridedSliceParams, kernels/strided_slice.cc).
 
-
-    An ellipsis stands for the axes that no other entry names, at least one; an entry that is both an ellipsis and a new
-    axis is an
-    ellipsis. Bits count positions of the result before it is shrunk; of several ellipses, the last one shifts the
-    following entries.
+    An ellipsis stands for the axes that no other entry names, at least one; an entry that is both an ellipsis and a
+    new axis is an ellipsis. Bits count positions of the result before it is shrunk; of several ellipses, the last one
+    shifts the following entries.
     """
     o, entries, rank = op.options, op[1].shape[0], op[0].rank
 
@@ -303,7 +301,6 @@ def update_layout(at: Instance) -> Attribute:
 )
 def dynamic_update_slice(ctx: Context, x: Value, update: Value, start: Value) -> Value:
     """Emit Concat of the parts before, the update, and after, per axis; ScatterND for few rows.
-
 
     A start index is clamped so that the update fits (ClampStartIndices, dynamic_update_slice.cc).
     """

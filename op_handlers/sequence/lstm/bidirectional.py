@@ -101,7 +101,6 @@ def check_state_batches(op: Operator) -> Decline | None:
 def check_state_offsets(op: Operator) -> Decline | None:
     """Return a Decline for merged outputs with the batch first.
 
-
     The kernel then offsets a batch's state like its outputs, which are twice as wide if merged.
     """
     if op.options.merge_outputs and not op.options.time_major and op[0].dims[0] not in (1, None):

@@ -1,6 +1,5 @@
 """One step of an LSTM, in float32 or rounded as in the integer kernel (kernels/lstm_eval.cc).
 
-
 Sizes: B batches, I inputs, C cells, O outputs (C of them unless projected), G gates (3 without an input gate).
 """
 
@@ -18,7 +17,6 @@ from op_handlers.kernels.operands import reinterpret_uint8_weights
 
 class Gate(NamedTuple):
     """Slots of one gate's weights of the input, of the last output and of the cells, and of its bias and norm.
-
 
     ``auxiliary``: weights of a second input, which a bidirectional operator may have.
     """
@@ -68,7 +66,6 @@ def check_state_batch(op: Operator, batch: int | None) -> Decline | None:
 
 class Cell:
     """Float32 cell: EvalFloat, and EvalHybrid without the rounding of activations.
-
 
     ``reverse``: the sequence is read from its end.
     """

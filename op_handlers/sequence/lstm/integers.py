@@ -1,6 +1,5 @@
 """One LSTM step of 8-bit activations and 16-bit cells as the kernel computes it, on quantized values.
 
-
 (LstmStepInteger8x8_16, kernels/lstm_eval.cc.) A state carries any difference to all later steps, so nothing is
 approximated:
 sums of products are rescaled in float64 with the kernel's two roundings; sigmoid and tanh are tables of its fixed-point
@@ -47,7 +46,6 @@ ASCENDING = np.arange(-32768, 32768)
 
 class IntegerCell(Cell):
     """Cell on quantized values minus their zero point: inputs, outputs, cells and sums are float64.
-
 
     ``early``: the gates computed at once, all but an output gate with a peephole on the cells of its own step.
     """
@@ -208,7 +206,6 @@ class IntegerCell(Cell):
     def rescale(self, sums: Value, scales: Sequence[Any], times: Any = 1.0) -> Value:
         """Rescale by a 31-bit mantissa, rounding half up, then by a power of two, rounding half away from zero.
 
-
         ``scales``: one per gate. ``times``: 16-bit integers that multiply the sums first; their products with a
         mantissa are exact.
 
@@ -314,7 +311,6 @@ class IntegerCell(Cell):
     def is_free_of_halves(self) -> bool:
         """True if recurrent products are exact before the first rounding, and none is a half.
 
-
         A sum times m / 2^p with m odd is a half only if the sum is a multiple of 2^(p - 1).
         """
         largest = self.max_sum([gate.recurrent for gate in self.gates])
@@ -348,7 +344,6 @@ class IntegerCell(Cell):
 
     def emit_layer_norm(self, gates: Sequence[Gate], sums: Value) -> Value:
         """Emit the normalization of each gate's sums (B, G * C) over its cells, at scale 2^-10.
-
 
         A variance below 1 is replaced by the guard. (PortableApplyLayerNorm, portable_tensor_utils.cc)
         """

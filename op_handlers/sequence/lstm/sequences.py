@@ -76,10 +76,8 @@ def emit_lstm(layers: Sequence[Cell], x: Value, starts: Starts, shared: bool = F
 def emit_projected(layers: Sequence[Cell], x: Value, starts: Starts) -> Sequence[Sequence[Value]]:
     """Emit one LSTM per direction on outputs before projection, and the projection of all time steps at once.
 
-
     Recurrent weights are the file's times the projection's. The initial state is already projected, so it becomes an
-    input of the first
-    time step only: x is concatenated with it, followed by zeros.
+    input of the first time step only: x is concatenated with it, followed by zeros.
     """
     return [emit_projected_lstm(cell, x, *start) for cell, start in zip(layers, starts, strict=True)]
 
@@ -126,7 +124,6 @@ def stack_gates(
     cell: Cell, part: Callable[[Gate], Value | Array], gates: Sequence[Gate] | None = None
 ) -> Value | Array:
     """Concatenate one operand per gate.
-
 
     A missing input gate is computed from the negated forget gate's sums: 1 - sigmoid(x) is sigmoid(-x).
     """
@@ -196,7 +193,6 @@ def is_below(ctx: Context, cells: Value, most: float) -> bool:
 
 def is_far_from_bound(cell: Cell, x: Value, hidden: Value, y: Value) -> Value:
     """Emit a condition that no cell of the sequence came near its bound.
-
 
     An output is its gate times the tanh of the cell, and all gates can be computed at once from the outputs.
     """
