@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
@@ -60,6 +61,7 @@ def narrow(net: Network) -> tuple[TensorRef, ...]:
         kept(net),
         looked_up(net),
         residual_norm(net),
+        masked_weights(net),
     )
 
 
@@ -74,6 +76,13 @@ def residual_norm(net: Network) -> TensorRef:
     """The normalized sum of two inputs."""
     x, residual = (net.input(tensor(*normalization.IMAGE)) for _ in range(2))
     return normalization.keras(net, net.like("ADD", x, residual))
+
+
+def masked_weights(net: Network) -> TensorRef:
+    """Attention weights of three tokens, each of which sees itself."""
+    mask = np.where(np.eye(3), 0, -100).astype(np.float32)
+    scores = net.like("ADD", net.input(tensor(1, 2, 3, 3)), constant(mask))
+    return net.call("SOFTMAX", [scores], tensor(1, 2, 3, 3), beta=1.0)
 
 
 def kept(net: Network) -> TensorRef:

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+import onnxruntime
 
 from conformance.builder import TensorRef
 from conformance.models import Spec, constant, random_array, tensor
 from conformance.weights import weight
 from onnx_tflite_plugin.source.model import Array
-from tests.helpers.passes_networks import Applied, Draw, Network, image
+from tests.helpers.passes_networks import Applied, Draw, Network, apply, image
 from tests.rewrite.harness import Case, declines, graph, rule_test
 
 # --- slices_to_split --------------------------------------------------------------------------
@@ -181,3 +182,41 @@ test_sum_before_norm_is_not_fused = rule_test(
     declines("a constant addend", norm_graph(NORM.replace("r)", "bias)"), ""), "constant"),
     declines("no sum", norm_graph(NORM.replace("Add", "Mul"))),
 )
+
+
+# --- lower_masks ------------------------------------------------------------------------------
+
+
+def mask_graph(
+    nodes: str = "s = Add (x, mask) y = Softmax <axis = -1> (s)", hidden: float = -100.0, made: str = "", rows: int = 2
+) -> Any:
+    """Attention weights of five tokens, of which the first rows of the mask hide one, or all if ``rows`` is 0."""
+    mask = np.zeros((5, 5), np.float32)
+    mask[: rows or 1, 1 if rows else slice(None)] = hidden
+    shapes = {"six": np.array([6, 5, 5]), "whole": np.array([2, 3, 5, 5])}
+    return graph(f"(float[2,3,5,5] x) => (float[2,3,5,5] y{made}) {{ {nodes} }}", mask=mask, **shapes)
+
+
+THROUGH = "a = Reshape (x, six) s = Add (a, mask) b = Reshape (s, whole) y = Softmax <axis = 3> (b)"
+
+test_masked_weights_are_not_subnormal = rule_test(
+    "lower_masks",
+    Case("a mask", mask_graph()),
+    Case("a mask between reshapes", mask_graph(THROUGH)),
+    Case("the mask before another addend", mask_graph("r = Add (x, mask) s = Add (r, x) y = Softmax <axis = -1> (s)")),
+    declines("a mask that is low enough", mask_graph(hidden=-1e4)),
+    declines("a bias", mask_graph(hidden=-30.0)),
+    declines("a row that hides all", mask_graph(rows=0), "hides all"),
+    declines("another axis", mask_graph("s = Add (x, mask) y = Softmax <axis = 2> (s)")),
+    declines("scores that others read", mask_graph(made=", float[2,3,5,5] s")),
+)
+
+
+def test_masked_weights_are_zero() -> None:
+    model = mask_graph()()
+    assert apply("lower_masks", model)
+    x = random_array(2, 3, 5, 5)
+    session = onnxruntime.InferenceSession(ir.to_proto(model).SerializeToString())
+    (weights,) = session.run(None, {"x": x})
+    assert (weights[..., :2, 1] == 0).all()
+    assert np.count_nonzero(weights == 0) == 2 * 3 * 2
