@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from typing import Any
 
 import onnx_ir as ir
 
-from onnx_tflite_plugin.graph.metadata import own, remove_own
+from onnx_tflite_plugin.graph.metadata import holds_tensor, own, read_tensor, remove_own, write_tensor
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.lowering.emitter import Emitter, Operand
 from onnx_tflite_plugin.lowering.schemas import schema_of, signature_of
-from onnx_tflite_plugin.rewrite.matching import Affine, constant, label_of
+from onnx_tflite_plugin.rewrite.matching import Affine, constant, label_of, sizes
 from onnx_tflite_plugin.source.model import Array
 
 
@@ -133,6 +133,24 @@ class Editor:
 def clear_metadata(value: ir.Value) -> None:
     """Remove the metadata of a value whose content no longer is what the metadata says."""
     remove_own(value.metadata_props)
+
+
+def keep_tensor(value: ir.Value, shape: Sequence[int | None] | None, reshaped: ir.Value) -> None:
+    """Note on a value the TFLite tensor of ``reshaped``, which is the value with more leading axes of size 1.
+
+    ``shape``: the value's shape, with None or -1 for one unknown size.
+    """
+    held, whole = read_tensor("", reshaped.metadata_props), sizes(reshaped)
+    if held is None or whole is None or shape is None or holds_tensor(value.metadata_props):
+        return
+    added = len(whole) - len(shape)
+    unknown = [size in (None, -1) for size in shape]
+    fits = all(
+        is_unknown or size == given for is_unknown, size, given in zip(unknown, shape, whole[added:], strict=False)
+    )
+    if added > 0 and whole[:added] == [1] * added and fits and sum(unknown) < 2:
+        order = ",".join(map(str, (held.order or range(len(whole)))[added:]))
+        write_tensor(value.metadata_props, held.subgraph, held.tensor, form=held.form, order=order, shift=held.shift)
 
 
 def _drop_unused(graph: ir.Graph) -> None:

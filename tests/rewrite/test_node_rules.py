@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
+import pytest
 
 from conformance.builder import TensorRef
 from conformance.models import Spec, constant, random_array, tensor
 from conformance.weights import product, weight
-from tests.helpers.passes_networks import Applied, Draw, Network
+from onnx_tflite_plugin.graph.metadata import read_tensor, write_tensor
+from tests.helpers.passes_networks import Applied, Draw, Network, apply
 from tests.rewrite.harness import Case, declines, graph, rule_test
 
 # --- activations_before_split and columns_before_rows -----------------------------------------
@@ -202,6 +205,22 @@ test_only_the_last_of_several_reshapes_remains = rule_test(
     declines("a computed shape", lambda net: heads(net, computed=True), "computed"),
     declines("a product in between", dense),
 )
+
+
+@pytest.mark.parametrize(
+    ("sizes", "kept"), [([5, 7], ["1,2"]), ([-1, 7], ["1,2"]), ([7, 5], []), ([1, 5, 7], [])], ids=str
+)
+def test_the_tensor_of_a_merged_reshape_is_kept_without_its_leading_axis(sizes: list[int], kept: list[str]) -> None:
+    nodes = "a = Relu (x) b = Reshape (a, whole) c = Reshape (b, flat) y = Abs (c)"
+    text = f"(float[35] x) => (float[{','.join('mnk'[: len(sizes)])}] y) {{ {nodes} }}"
+    model = graph(text, whole=np.array([1, 5, 7]), flat=np.array(sizes))()
+    write_tensor(model.graph[1].outputs[0].metadata_props, 0, 3)
+    model.graph[1].outputs[0].shape = ir.Shape([1, 5, 7])
+    assert apply("merge_reshapes", model)
+    values = (read_tensor("", node.outputs[0].metadata_props) for node in model.graph)
+    assert [(held.tensor, ",".join(map(str, held.order or ()))) for held in values if held] == [
+        (3, text) for text in kept
+    ]
 
 
 def dropped(

@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_tflite_plugin.rewrite.channels.padding import BROADCASTING
-from onnx_tflite_plugin.rewrite.editor import Editor, clear_metadata
+from onnx_tflite_plugin.rewrite.editor import Editor, clear_metadata, keep_tensor
 from onnx_tflite_plugin.rewrite.matching import Affine, constant, integer, only_user, producer, sizes
 from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require_match
 from onnx_tflite_plugin.source.model import Array
@@ -42,7 +42,14 @@ def check(node: ir.Node) -> Match:
 
 
 def rewrite(_: Editor, match: Match) -> None:
-    """Replace the operand of the Reshape, or its result if it is useless."""
+    """Replace the operand of the Reshape, or its result if it is useless. Tensors of Reshapes before it are kept."""
+    target, reshaped = constant(match.node.inputs[1]), match.node.inputs[0]
+    while reshaped is not None and reshaped is not match.value:
+        keep_tensor(match.value, sizes(match.value), reshaped)
+        if target is not None:
+            keep_tensor(match.node.outputs[0], target.tolist(), reshaped)
+        maker = reshaped.producer()
+        reshaped = None if maker is None else maker.inputs[0]
     if not match.is_useless:
         match.node.replace_input_with(0, match.value)
         return
