@@ -13,8 +13,8 @@ import click
 
 from benchmarks import chart, record
 from benchmarks.markdown import page
-from benchmarks.model import benched
-from benchmarks.peers import COMMANDS, TIMEOUT, Converter, Ours, digest, installed
+from benchmarks.model import bench_in_process
+from benchmarks.peers import COMMANDS, TIMEOUT, Converter, Ours, digest, install_pack
 from benchmarks.table import show
 from onnx_tflite_plugin import files
 from onnx_tflite_plugin.cli.failures import UsageProblem
@@ -81,23 +81,23 @@ def benchmark(
     One thread each, turn by turn in one process a model, on the same inputs. Other converters take part where they are
     installed. Of a folder, every .tflite file in it counts.
     """
-    models = named(paths)
+    models = name_models(paths)
     for written in (png, as_json, as_markdown):
         if written is not None:
             writable(written, sources=tuple(models.values()))
     try:
         if png is not None:
             chart.available()
-        peers = list(installed(pythons, timeout, peer_cache))
+        peers = list(install_pack(pythons, timeout, peer_cache))
         converters: list[Converter] = [Ours(optimize, target), *(peer for peer in peers if not isinstance(peer, str))]
         about = [machine(), "converters: " + "; ".join(f"{one.name} {one.version}" for one in converters)]
         about += [record.commit(), plural(rounds, "round")]
         digests = {name: digest(path) for name, path in models.items()}
-        by_name = {} if as_json is None else record.resumed(as_json, about, digests)
+        by_name = {} if as_json is None else record.resume(as_json, about, digests)
         for k, (name, path) in enumerate(models.items(), 1):
             if name not in by_name:
                 with working(f"{k} of {len(models)}: {name}"):
-                    by_name[name] = replace(benched(path, name, converters, rounds), digest=digests[name])
+                    by_name[name] = replace(bench_in_process(path, name, converters, rounds), digest=digests[name])
             rows = [by_name[name] for name in models if name in by_name]
             notes = [*about, f"{len(rows)} of {plural(len(models), 'model')}"]
             if as_json is not None:
@@ -111,7 +111,7 @@ def benchmark(
         chart.draw(rows, png, notes)
 
 
-def named(paths: Sequence[Path]) -> dict[str, Path]:
+def name_models(paths: Sequence[Path]) -> dict[str, Path]:
     """The models of files and folders by the shortest end of their path that no other has. Raises UsageProblem."""
     files: dict[Path, Path] = {}
     for path in paths:

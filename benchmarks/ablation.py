@@ -18,8 +18,8 @@ import click
 import numpy as np
 
 import onnx_tflite_plugin as otp
-from benchmarks.__main__ import machine, named
-from benchmarks.measure import interleaved
+from benchmarks.__main__ import machine, name_models
+from benchmarks.measure import interleave_runs
 from onnx_tflite_plugin.cli.output import working
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.options import Optimize
@@ -50,7 +50,7 @@ class Gains(NamedTuple):
 
 
 @contextmanager
-def disabled(name: str) -> Iterator[None]:
+def disable_rule(name: str) -> Iterator[None]:
     """Convert without a rule: it waits for an operator that no model has."""
     rule = RULES[name]
     RULES[name] = rule._replace(operators=ABSENT)
@@ -68,12 +68,12 @@ def ablate(path: Path, optimize: Optimize, rounds: int, only: Sequence[str] = ()
         return {}
     protos = [conversion.proto]
     for name in fired:
-        with disabled(name):
+        with disable_rule(name):
             protos.append(otp.convert(path, optimize=optimize).proto)
     sessions = [OnnxRuntime(proto).session for proto in protos]
     feeds = _feeds(sessions[0])
     runs = [lambda session=session: session.run(None, feeds) for session in sessions]
-    reference, *others = interleaved(runs, rounds)
+    reference, *others = interleave_runs(runs, rounds)
     return {
         name: 100 * (float(np.median(seconds / reference)) - 1) for name, seconds in zip(fired, others, strict=True)
     }
@@ -118,7 +118,7 @@ def _lines(rule: RuleDeclaration) -> int:
 def ablation(paths: Sequence[Path], rounds: int, optimize: Optimize, only: Sequence[str]) -> None:
     """Time networks with and without each rewrite rule that changes them."""
     gains: dict[str, dict[str, float]] = {name: {} for name in only or RULES}
-    models = named(paths or [EXAMPLES])
+    models = name_models(paths or [EXAMPLES])
     for k, (name, path) in enumerate(models.items(), 1):
         try:
             with working(f"{k} of {len(models)}: {name}"):

@@ -70,7 +70,7 @@ def draw(rows: Sequence[Row], path: Path, notes: Sequence[str] = ()) -> None:
     axes.set_title("Time in ONNX Runtime ÷ time in LiteRT, one thread (left of 1: faster than LiteRT)", size=11)
     overall = _overall(shown)
     for name in names:
-        axes.barh(0, 0, left=1, color=_COLOURS.get(name, "gray"), label=_named(name, overall.get(name)))
+        axes.barh(0, 0, left=1, color=_COLOURS.get(name, "gray"), label=_legend_entry(name, overall.get(name)))
     if names:
         title = f"geometric mean over models that take LiteRT more than {LEAST_SECONDS * 1000:g} ms"
         figure.legend(loc="outside upper center", ncols=len(names), frameon=False, title=title if overall else None)
@@ -97,5 +97,5 @@ def _overall(rows: Sequence[Row]) -> dict[str, Mean]:
     return {mean.converter: mean for mean in whole}
 
 
-def _named(name: str, mean: Mean | None) -> str:
+def _legend_entry(name: str, mean: Mean | None) -> str:
     return name if mean is None else f"{name}: {mean.ratio:.2f} over {plural(mean.counted, 'model')}"

@@ -20,13 +20,13 @@ _MOVES = re.compile(
 )
 
 
-def counted(graph: GraphProto) -> Graph:
+def count_operators(graph: GraphProto) -> Graph:
     """Its counts, inner graphs included."""
     graphs = list(_graphs(graph))
     nodes = [node for one in graphs for node in one.node]
     return Graph(
-        fused=sum(_fused(node) for node in nodes),
-        unfused=sum(_unfused(one) for one in graphs),
+        fused=sum(_is_fused(node) for node in nodes),
+        unfused=sum(_count_unfused(one) for one in graphs),
         transposes=sum(node.op_type == "Transpose" for node in nodes),
         nodes=len(nodes),
     )
@@ -40,11 +40,11 @@ def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
                 yield from _graphs(inner)
 
 
-def _fused(node: NodeProto) -> bool:
+def _is_fused(node: NodeProto) -> bool:
     return _FUSED.fullmatch(node.op_type) is not None
 
 
-def _unfused(graph: GraphProto) -> int:
+def _count_unfused(graph: GraphProto) -> int:
     """Operators that compute on floats on a way from dequantizing to quantizing; those that only move data are not.
 
     Dequantizing is DequantizeLinear, or a Cast of what QuantizeLinear gave and the Mul after it.
@@ -64,17 +64,17 @@ def _unfused(graph: GraphProto) -> int:
                 kind = "float"
             case moving if operands and _MOVES.fullmatch(moving):
                 kind = min(operands)
-            case _ if "float" in operands and not _fused(node):
+            case _ if "float" in operands and not _is_fused(node):
                 computing.append(node)
                 kind = "float"
             case _:
                 continue
         kinds |= dict.fromkeys(node.output, kind)
-    quantized = _quantized(graph)
+    quantized = _values_to_quantize(graph)
     return sum(not quantized.isdisjoint(node.output) for node in computing)
 
 
-def _quantized(graph: GraphProto) -> set[str]:
+def _values_to_quantize(graph: GraphProto) -> set[str]:
     """The values that QuantizeLinear takes, and all they are computed from."""
     quantized: set[str] = set()
     for node in reversed(graph.node):

@@ -83,7 +83,7 @@ def fan(g: GraphBuilder, count: int) -> None:
         g.output(y)
 
 
-def joined(g: GraphBuilder, count: int) -> None:
+def join_readers(g: GraphBuilder, count: int) -> None:
     """One tensor read by all operators but the last, which joins their results, each of them twice."""
     x = g.input("x", (1, 8))
     parts = [g.tensor(f"y{k}", (1, 8)) for k in range(count - 1)]
@@ -94,11 +94,11 @@ def joined(g: GraphBuilder, count: int) -> None:
 
 
 SHAPES: dict[str, Callable[[GraphBuilder, int], None]] = {
-    shape.__name__: shape for shape in (chain, residual, steps, calls, fan, joined)
+    shape.__name__: shape for shape in (chain, residual, steps, calls, fan, join_readers)
 }
 
 
-def measured(shape: str, count: int) -> dict[str, float]:
+def measure(shape: str, count: int) -> dict[str, float]:
     """Processor seconds of one conversion here, and the most bytes that this process has held."""
     from onnx_tflite_plugin import convert
 
@@ -129,7 +129,7 @@ def in_a_process(shape: str, count: int) -> dict[str, float]:
 def main(shapes: Sequence[str], sizes: Sequence[int], picture: Path | None, one: tuple[str, int] | None) -> None:
     """Convert generated models of growing size, and tell how time and memory grow."""
     if one:
-        click.echo(json.dumps(measured(*one)))
+        click.echo(json.dumps(measure(*one)))
         return
     sizes = sorted(sizes or SIZES)
     found: dict[str, list[dict[str, float]]] = {}

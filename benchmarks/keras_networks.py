@@ -44,7 +44,7 @@ def write(folder: Path, kinds: Sequence[str] = KINDS) -> None:
         network = getattr(tf.keras.applications, architecture)(input_shape=_SHAPE, weights=None)
         normalize(network, tf, np.random.default_rng(0))
         for kind in missing:
-            (folder / f"{name}_{kind}.tflite").write_bytes(converted(network, kind, tf))
+            (folder / f"{name}_{kind}.tflite").write_bytes(convert_model(network, kind, tf))
 
 
 def normalize(network: Any, tf: Any, rng: np.random.Generator) -> None:
@@ -58,7 +58,7 @@ def normalize(network: Any, tf: Any, rng: np.random.Generator) -> None:
             layer.set_weights([weights[weight.name] for weight in layer.weights])
 
 
-def converted(network: Any, kind: str, tf: Any) -> bytes:
+def convert_model(network: Any, kind: str, tf: Any) -> bytes:
     """The network as TFLite; ``int8``: quantized with its inputs and outputs; this and ``int16x8`` are calibrated on noise."""
     converter = tf.lite.TFLiteConverter.from_keras_model(network)
     integers = {

@@ -62,7 +62,7 @@ def network(layer: str, tf: Any) -> Any:
     return tf.keras.Model(given, x)
 
 
-def converted(model: Any, kind: str, tf: Any) -> bytes:
+def convert_model(model: Any, kind: str, tf: Any) -> bytes:
     """The network as TFLite; int8 with its inputs and outputs, calibrated on noise."""
     shape, sets = (1, *model.inputs[0].shape[1:]), tf.lite.OpsSet
     converter = tf.lite.TFLiteConverter.from_keras_model(model)
@@ -95,7 +95,7 @@ def main(target: str, layer: str, *kinds: str) -> None:
         one.set_weights([w + rng.uniform(-0.1, 0.1, w.shape).astype(np.float32) for w in one.get_weights()])
     for kind in kinds:
         try:
-            Path(f"{target}_{kind}.tflite").write_bytes(converted(model, kind, tf))
+            Path(f"{target}_{kind}.tflite").write_bytes(convert_model(model, kind, tf))
             outcome = "written"
         except Exception as error:
             outcome = f"not made, {' '.join(str(error).split())[:200]}"

@@ -12,7 +12,7 @@ def page(rows: Sequence[Row], notes: Sequence[str]) -> str:
     """Return the page: machine and versions, the means, then each network with its time relative to LiteRT's."""
     names = list(dict.fromkeys(outcome.converter for row in rows for outcome in row.outcomes))
     return "\n".join(
-        [*(f"- {escaped(note)}" for note in notes), "", *_means(rows, names), "", *_networks(rows, names), ""]
+        [*(f"- {escape_markdown(note)}" for note in notes), "", *_means(rows, names), "", *_networks(rows, names), ""]
     )
 
 
@@ -39,7 +39,7 @@ def _networks(rows: Sequence[Row], names: Sequence[str]) -> Iterator[str]:
         outcomes = {outcome.converter: outcome for outcome in row.outcomes}
         cells = [_cell(outcomes[name]) if name in outcomes else "–" for name in names]
         time = what(row.problem) if row.seconds is None else f"{1000 * row.seconds.median:.3f}"
-        yield line((escaped(row.model), row.kind, time, *cells))
+        yield line((escape_markdown(row.model), row.kind, time, *cells))
 
 
 def _cell(outcome: Outcome) -> str:
@@ -60,6 +60,6 @@ def line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def escaped(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """A text that no mark of Markdown changes."""
     return text.replace("|", "\\|").replace("_", "\\_")

@@ -29,7 +29,7 @@ _WARM_UP = 3
 clock = time.process_time
 
 
-def interleaved(runs: Sequence[Run], rounds: int) -> Array:
+def interleave_runs(runs: Sequence[Run], rounds: int) -> Array:
     """Seconds a run, one row for each of ``runs``, one column a round: the fastest piece of a sample.
 
     A piece repeats the run until it lasts about ``PIECE``. A sample is ``PIECES`` of them, thus 10 ms, or as many as the slowest
@@ -44,7 +44,7 @@ def interleaved(runs: Sequence[Run], rounds: int) -> Array:
     try:
         for round_ in range(rounds):
             for k in np.roll(np.arange(len(runs)), round_).tolist():
-                pieces = [_timed(runs[k], repeats[k]) for _ in range(count)]
+                pieces = [_time_of(runs[k], repeats[k]) for _ in range(count)]
                 seconds[k, round_] = min(pieces) / repeats[k]
     finally:
         if collecting:
@@ -54,15 +54,15 @@ def interleaved(runs: Sequence[Run], rounds: int) -> Array:
 
 def _piece(run: Run) -> tuple[int, float]:
     """Return how many runs make up one measurement and its expected seconds; finding out serves as the warm-up."""
-    _timed(run, _WARM_UP)
+    _time_of(run, _WARM_UP)
     count = 1
-    while (taken := _timed(run, count)) < PIECE / 4:
+    while (taken := _time_of(run, count)) < PIECE / 4:
         count *= 2
     repeats = max(1, math.ceil(count * PIECE / taken))
     return repeats, repeats * taken / count
 
 
-def _timed(run: Run, count: int) -> float:
+def _time_of(run: Run, count: int) -> float:
     start = clock()
     for _ in range(count):
         run()

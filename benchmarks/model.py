@@ -13,10 +13,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.graph import counted
-from benchmarks.measure import interleaved
+from benchmarks.graph import count_operators
+from benchmarks.measure import interleave_runs
 from benchmarks.peers import Converter, Unconverted
-from benchmarks.ports import guessed
+from benchmarks.ports import guess_tensors
 from benchmarks.results import Outcome, Row
 from onnx_tflite_plugin.cli.output import plural
 from onnx_tflite_plugin.errors import ConversionError
@@ -36,22 +36,22 @@ RUNS = 3  # that the error is taken over, as verify's are by default
 _CRASHED = "crashes: the process that ran it is gone"
 
 
-def benched(source: Path, name: str, converters: Sequence[Converter], rounds: int) -> Row:
+def bench_in_process(source: Path, name: str, converters: Sequence[Converter], rounds: int) -> Row:
     """As :func:`bench`, in a process of its own, where memory begins afresh and a runtime may crash: then whose model did
     it is found out, and the others are measured without it.
     """
-    if row := _apart(source, name, converters, rounds):
+    if row := _run_in_process(source, name, converters, rounds):
         return row
-    if not _apart(source, name, (), 1):
+    if not _run_in_process(source, name, (), 1):
         return Row(name, problem=_CRASHED)
-    sound = [one for one in converters if _apart(source, name, [one], 1)]
-    row = _apart(source, name, sound, rounds) or Row(name, problem=_CRASHED)
+    sound = [one for one in converters if _run_in_process(source, name, [one], 1)]
+    row = _run_in_process(source, name, sound, rounds) or Row(name, problem=_CRASHED)
     by_converter = {outcome.converter: outcome for outcome in row.outcomes}
     crashed = (Outcome(one.name, problem=_CRASHED) for one in converters)
     return replace(row, outcomes=tuple(by_converter.get(one.converter, one) for one in crashed))
 
 
-def _apart(source: Path, name: str, converters: Sequence[Converter], rounds: int) -> Row | None:
+def _run_in_process(source: Path, name: str, converters: Sequence[Converter], rounds: int) -> Row | None:
     """The row from another process; None where it crashed."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         try:
@@ -79,7 +79,7 @@ def bench(source: Path, name: str, converters: Sequence[Converter], rounds: int)
             else:
                 running[k] = converted
                 outcomes.append(converted.outcome)
-        reference, *others = interleaved([original.run, *(one.run for one in running.values())], rounds)
+        reference, *others = interleave_runs([original.run, *(one.run for one in running.values())], rounds)
     for k, seconds in zip(running, others, strict=True):
         outcomes[k] = replace(
             outcomes[k],
@@ -119,10 +119,10 @@ class Original:
         self.model = structure.read(self.data)
         self.entry = structure.entry(self.model)
         self.kind = kind(self.model)
-        self.inputs, session = self._started()
+        self.inputs, session = self._start()
         self._interpreter = session.interpreter
 
-    def _started(self) -> tuple[list[Array], LiteRT]:
+    def _start(self) -> tuple[list[Array], LiteRT]:
         refusal: LiteRTError | None = None
         for caution in range(3):
             (drawn,) = draw(self.entry, runs=1, caution=caution)
@@ -151,17 +151,17 @@ class Converted:
         with _failing("does not load"):
             session = OnnxRuntime(target, optimized=optimized)
         with _failing("has another interface"):
-            session.tensor_values = session.tensor_values or tuple(guessed(original.entry, session))
+            session.tensor_values = session.tensor_values or tuple(guess_tensors(original.entry, session))
             examined = Examined(original.data, target, None, None, lambda stage: None, session=session)
         with _failing("does not run"):
-            comparisons = _compared(examined)
+            comparisons = _compare_outputs(examined)
         session.reset()
         self._session, self._feeds = session.session, session.feeds(examined.pairs.feeds(original.inputs))
         worst = max(comparisons, key=lambda one: (not one.ok, one.distance), default=None)
         self.outcome = Outcome(
             converter.name,
-            graph=counted(_graph(optimized)),
-            error=_said(worst) if worst else "",
+            graph=count_operators(_graph(optimized)),
+            error=_describe_error(worst) if worst else "",
             within=worst is None or worst.ok,
         )
 
@@ -169,7 +169,7 @@ class Converted:
         return self._session.run(None, self._feeds)
 
 
-def _compared(examined: Examined) -> Sequence[Comparison]:
+def _compare_outputs(examined: Examined) -> Sequence[Comparison]:
     """One comparison an output, as ``verify`` makes it. Some converters forget what a model remembers: those are run once."""
     runs = 1 if examined.stateful and not examined.session.states else RUNS
     drawn, expected = examined.expected(None, 0, runs, None, {})
@@ -192,7 +192,7 @@ def _graph(path: Path) -> GraphProto:
     return onnx.load(path, load_external_data=False).graph
 
 
-def _said(comparison: Comparison) -> str:
+def _describe_error(comparison: Comparison) -> str:
     """``1 step``, ``2.1e-06 of the range``."""
     if comparison.problem:
         return comparison.problem

@@ -125,7 +125,9 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
-def installed(pythons: Mapping[str, str], timeout: float = TIMEOUT, cache: Path | None = None) -> Iterator[Peer | str]:
+def install_pack(
+    pythons: Mapping[str, str], timeout: float = TIMEOUT, cache: Path | None = None
+) -> Iterator[Peer | str]:
     """Each peer that is there, or the line that says it is not. ``pythons``: whose interpreter is not this one."""
     for name in COMMANDS:
         python = pythons.get(name, sys.executable)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from onnx import ValueInfoProto
 
 
-def guessed(entry: Entry, session: Session) -> Iterator[TensorValue]:
+def guess_tensors(entry: Entry, session: Session) -> Iterator[TensorValue]:
     """The tensor that each input and output holds, and in which order.
 
     Channels first is told by the shape, so a tensor that looks the same either way is taken to be as it was.

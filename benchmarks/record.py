@@ -31,7 +31,7 @@ def as_text(rows: Sequence[Row], about: Sequence[str]) -> str:
     return json.dumps(content, indent=2, allow_nan=False) + "\n"
 
 
-def resumed(path: Path, about: Sequence[str], digests: Mapping[str, str]) -> dict[str, Row]:
+def resume(path: Path, about: Sequence[str], digests: Mapping[str, str]) -> dict[str, Row]:
     """The rows of an earlier run by model, where it ran the same way: machine, converters, commit, rounds (``about``).
 
     ``digests``: of the models' files; a row of another file is left out, as are all where files differ from the commit.

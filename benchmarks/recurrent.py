@@ -17,7 +17,7 @@ import click
 import onnx_tflite_plugin as otp
 from benchmarks import keras_recurrent
 from benchmarks.__main__ import machine
-from benchmarks.markdown import escaped, heading, line
+from benchmarks.markdown import escape_markdown, heading, line
 from benchmarks.table import what
 from conformance.cases.sequence.lstm.bidirectional import Both
 from conformance.cases.sequence.svdf import Svdf
@@ -91,10 +91,18 @@ def row(path: Path, rounds: int) -> Row:
         return Row(name, kind, problem=" ".join(f"fails: {error}".split()))
     inner = [node.op_type for node in conversion.model.graph.all_nodes()]
     nodes = [str(len(inner)), *(f"{inner.count(op)} {op}" for op in RECURRENT if op in inner)]
-    return Row(name, kind, ", ".join(nodes), told(once), told(often), 1e6 * times.litert.median, times.ratio.median)
+    return Row(
+        name,
+        kind,
+        ", ".join(nodes),
+        describe_errors(once),
+        describe_errors(often),
+        1e6 * times.litert.median,
+        times.ratio.median,
+    )
 
 
-def told(verification: Verification) -> str:
+def describe_errors(verification: Verification) -> str:
     """The largest distances, and whether one is beyond its tolerance."""
     distances = dict.fromkeys(one.text.partition(" (")[0] for one in verification.comparisons)
     return "; ".join(distances) + ("" if verification.ok else ", beyond its tolerance")
@@ -102,12 +110,14 @@ def told(verification: Verification) -> str:
 
 def page(rows: list[Row], notes: list[str]) -> str:
     """The table in Markdown."""
-    lines = [*(f"- {escaped(note)}" for note in notes), ""]
+    lines = [*(f"- {escape_markdown(note)}" for note in notes), ""]
     lines += heading(("layer", "kind", "nodes", "1 run", f"{MANY} runs", "LiteRT µs", "time"))
     for one in sorted(rows, key=lambda one: (one.name, one.kind)):
         cells = (one.nodes, one.once, one.often, f"{one.microseconds:.0f}", f"{one.ratio:.2f}")
         lines.append(
-            line((escaped(one.name), one.kind, *(("", "", "", "", what(one.problem)) if one.problem else cells)))
+            line(
+                (escape_markdown(one.name), one.kind, *(("", "", "", "", what(one.problem)) if one.problem else cells))
+            )
         )
     return "\n".join([*lines, ""])
 

@@ -57,7 +57,7 @@ class Row:
         """True if the ratios of this row enter the means."""
         return self.seconds is not None and self.seconds.median > LEAST_SECONDS
 
-    def timed(self, converter: str) -> tuple[float, float] | None:
+    def time_of(self, converter: str) -> tuple[float, float] | None:
         """A converter's ratio and its best, where it has them."""
         times = (one for one in self.outcomes if one.converter == converter)
         return next(((one.ratio.median, one.best) for one in times if one.ratio and one.best), None)
@@ -91,7 +91,7 @@ def means(rows: Sequence[Row]) -> Iterator[Mean]:
     for kind in [*kinds, *([ALL] if len(kinds) > 1 else [])]:
         chosen = [row for row in sorted_rows if kind in (row.kind, ALL)]
         for name in names:
-            counting = [row for row in chosen if row.counts and row.timed(name)]
+            counting = [row for row in chosen if row.counts and row.time_of(name)]
             ratio, best = _means(counting, name)
             if ratio and best:
                 yield Mean(kind, name, ratio, best, len(counting), len(chosen), _means(counting, OURS)[0])
@@ -99,6 +99,6 @@ def means(rows: Sequence[Row]) -> Iterator[Mean]:
 
 def _means(rows: Sequence[Row], converter: str) -> tuple[float | None, float | None]:
     """Return the means of the ratios and of the best ratios, over the rows that have them."""
-    times = [timed for row in rows if (timed := row.timed(converter))]
+    times = [timed for row in rows if (timed := row.time_of(converter))]
     ratio, best = ([pair[k] for pair in times] for k in range(2))
     return (geometric_mean(ratio), geometric_mean(best)) if times else (None, None)

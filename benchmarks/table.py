@@ -64,7 +64,7 @@ def reasons(rows: Sequence[Row]) -> Iterator[str]:
         problems = [(LITERT, row.problem), *((one.converter, one.problem) for one in row.outcomes)]
         for name, problem in problems:
             if problem:
-                met.setdefault(f"{name} {shortened(problem)}", []).append(clean(row.model))
+                met.setdefault(f"{name} {shorten(problem)}", []).append(clean(row.model))
     for text, names in met.items():
         yield f"{text} ({', '.join(at_most(names, 5))})"
 
@@ -112,7 +112,7 @@ def what(problem: str) -> str:
     return problem.partition(":")[0]
 
 
-def shortened(text: str, longest: int = _LONGEST) -> str:
+def shorten(text: str, longest: int = _LONGEST) -> str:
     """Its beginning, and that there is more."""
     text = clean(text)
     return text if len(text) <= longest else f"{text[: longest - 1]}…"

@@ -98,13 +98,13 @@ def _row(option: click.Option, with_keyword: bool) -> str:
     choices = option.type.choices if isinstance(option.type, click.Choice) else ()
     value = "" if option.is_flag else option.metavar or "|".join(map(str, choices))
     joint = "" if value.startswith("[=") else " "
-    default = "" if option.is_flag or option.required else _shown(field.default if field else option.default)
+    default = "" if option.is_flag or option.required else _default_sentence(field.default if field else option.default)
     name = f"`{f'{option.opts[0]}{joint}{value}'.strip()}`" + (f"<br>{_keyword(field)}" if field else "")
     text = f"{option.help or ''}{' Required.' if option.required else ''}{default}"
     return f"| {' | '.join(re.sub(r'[|]', chr(92) + '|', cell) for cell in (name, text))} |"
 
 
-def _shown(default: object) -> str:
+def _default_sentence(default: object) -> str:
     """Return a sentence on a default; empty if it is no text or number."""
     has_value = isinstance(default, str | int | float) and not isinstance(default, bool)
     return f" Default: `{default}`." if has_value else ""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tools.texts import ROOT, Text, page_texts, python_texts, tracked_files
+from tools.texts import ROOT, Text, list_files, page_texts, python_texts
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Phrase:
 
     def find(self, text: str) -> str | None:
         """Return the first match in a text, or None."""
-        found = _compiled(self.phrase).search(text)
+        found = _compiled_model(self.phrase).search(text)
         return found and found[0]
 
 
@@ -66,7 +66,7 @@ def read_rules() -> Rules:
 
 def texts(exempt: tuple[str, ...]) -> Iterator[Text]:
     """Yield every text of the repository outside of the exempt files and folders."""
-    for path in tracked_files(".py", ".pyi", ".md"):
+    for path in list_files(".py", ".pyi", ".md"):
         if not any(path == one or path.startswith(f"{one}/") for one in exempt):
             yield from page_texts(path) if path.endswith(".md") else python_texts(path)
 
@@ -79,7 +79,7 @@ def long_subjects(rules: Rules) -> list[str]:
 
 
 @cache
-def _compiled(phrase: str) -> re.Pattern[str]:
+def _compiled_model(phrase: str) -> re.Pattern[str]:
     return re.compile(rf"\b(?:{phrase})\b", re.IGNORECASE)
 
 

@@ -73,18 +73,18 @@ def method(schema: onnx.defs.OpSchema) -> Iterator[str]:
     """Its declarations: two where ``outputs`` decides between one value and several."""
     least, most = max(schema.min_output, 1), schema.max_output
     if most == 1:
-        yield from declared(schema, "", "Value")
+        yield from format_declaration(schema, "", "Value")
     elif least == most:
-        yield from declared(schema, f"outputs: int = {most}", f"tuple[{', '.join(['Value'] * most)}]")
+        yield from format_declaration(schema, f"outputs: int = {most}", f"tuple[{', '.join(['Value'] * most)}]")
     else:
         yield "    @overload"
-        yield from declared(schema, "outputs: int", "tuple[Value, ...]")
+        yield from format_declaration(schema, "outputs: int", "tuple[Value, ...]")
         yield "    @overload"
         one = "Value" if least == 1 else f"tuple[{', '.join(['Value'] * least)}]"
-        yield from declared(schema, "outputs: None = None", one)
+        yield from format_declaration(schema, "outputs: None = None", one)
 
 
-def declared(schema: onnx.defs.OpSchema, outputs: str, returned: str) -> list[str]:
+def format_declaration(schema: onnx.defs.OpSchema, outputs: str, returned: str) -> list[str]:
     """One declaration, broken into lines as ruff has it."""
     parameters = ["self", *operands(schema)]
     keywords = [*([outputs] if outputs else []), *attributes(schema)]
@@ -106,13 +106,13 @@ def operands(schema: onnx.defs.OpSchema) -> list[str]:
     taken: list[str] = []
     for k, formal in enumerate(schema.inputs):
         if formal.option == option.Variadic:
-            return [*taken, *(["/"] if taken else []), f"*{spelled(formal.name)}: ValueLike | None"]
+            return [*taken, *(["/"] if taken else []), f"*{parameter_name(formal.name)}: ValueLike | None"]
         optional = formal.option == option.Optional or k >= schema.min_input
-        taken.append(f"{spelled(formal.name)}: ValueLike" + (" | None = None" if optional else ""))
+        taken.append(f"{parameter_name(formal.name)}: ValueLike" + (" | None = None" if optional else ""))
     return [*taken, "/"] if taken else []
 
 
-def spelled(name: str) -> str:
+def parameter_name(name: str) -> str:
     """A parameter's name: no keyword, and none that attributes might have."""
     name = name.lower()
     return f"{name}_" if iskeyword(name) or name in ("outputs", "self") else name
@@ -120,7 +120,7 @@ def spelled(name: str) -> str:
 
 def attributes(schema: onnx.defs.OpSchema) -> list[str]:
     """Those without which the operator means nothing first."""
-    taken = {spelled(formal.name) for formal in schema.inputs}
+    taken = {parameter_name(formal.name) for formal in schema.inputs}
     given = [a for a in schema.attributes.values() if a.type in TYPES and a.name not in taken]
     parameters = []
     for attribute in sorted(given, key=lambda a: (not a.required, a.name)):

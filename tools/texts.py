@@ -30,7 +30,7 @@ class Text:
         return f"{self.path}:{self.line}"
 
 
-def tracked_files(*suffixes: str) -> list[str]:
+def list_files(*suffixes: str) -> list[str]:
     """Return the files under version control with one of these suffixes, relative to the repository."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     return [path for path in listed.splitlines() if path.endswith(suffixes)]

@@ -21,9 +21,9 @@ from onnx import TensorProto, helper, numpy_helper
 import onnx_tflite_plugin as otp
 from benchmarks import __main__ as main
 from benchmarks import model, record
-from benchmarks.__main__ import benchmark, named
-from benchmarks.model import bench, benched
-from benchmarks.peers import COMMANDS, Ours, Peer, Unconverted, installed
+from benchmarks.__main__ import benchmark, name_models
+from benchmarks.model import bench, bench_in_process
+from benchmarks.peers import COMMANDS, Ours, Peer, Unconverted, install_pack
 from benchmarks.results import Graph, Outcome, Row
 from conformance.models import Net, Spec, constant, tensor
 from onnx_tflite_plugin.cli.failures import UsageProblem
@@ -109,7 +109,7 @@ class TestCommand:
         arguments += [f"--peer-python={name}={NOBODY}" for name in COMMANDS]
         asked: list[str] = []
 
-        def measured(source: Path, name: str, *_: Any) -> Row:
+        def measure(source: Path, name: str, *_: Any) -> Row:
             asked.append(name)
             if asked == ["a", "b"]:
                 raise KeyboardInterrupt
@@ -117,7 +117,7 @@ class TestCommand:
                 name, "float", Spread(0.1, 0.2, 0.3), (Outcome("ours", Spread(1, 2, 3), graph=Graph(1, 2, 3, 4)),)
             )
 
-        monkeypatch.setattr(main, "benched", measured)
+        monkeypatch.setattr(main, "bench_in_process", measure)
         monkeypatch.setattr(record, "commit", lambda: "commit 1234567890")
         assert CliRunner().invoke(benchmark, arguments).exit_code == 1
         assert [row["model"] for row in json.loads(target.read_text())["models"]] == ["a"]
@@ -138,7 +138,7 @@ class TestCommand:
     ) -> None:
         for commit in ("commit 1234567890", "commit 1234567890 with changes", "no commit"):
             (tmp_path / "rows.json").write_text(record.as_text([Row("a", digest="d")], [commit]))
-            assert bool(record.resumed(tmp_path / "rows.json", [commit], {"a": "d"})) is (commit[-1] == "0")
+            assert bool(record.resume(tmp_path / "rows.json", [commit], {"a": "d"})) is (commit[-1] == "0")
 
     def test_models_are_named_by_the_shortest_end_that_tells_them_apart(self, tmp_path: Path) -> None:
         for place in ("a/one/net.tflite", "a/two/net.tflite", "a/two/other.tflite", "a/two/notes.txt"):
@@ -146,11 +146,15 @@ class TestCommand:
             (tmp_path / place).touch()
         empty = tmp_path / "empty"
         empty.mkdir()
-        assert list(named([tmp_path / "a", tmp_path / "a" / "one" / "net.tflite"])) == ["one/net", "two/net", "other"]
+        assert list(name_models([tmp_path / "a", tmp_path / "a" / "one" / "net.tflite"])) == [
+            "one/net",
+            "two/net",
+            "other",
+        ]
         with pytest.raises(UsageProblem, match=r"no \.tflite file"):
-            named([tmp_path / "a", empty])
+            name_models([tmp_path / "a", empty])
         with pytest.raises(UsageProblem, match="no such file"):
-            named([tmp_path / "missing.tflite"])
+            name_models([tmp_path / "missing.tflite"])
 
 
 def unary(code: str) -> bytes:
@@ -182,7 +186,7 @@ class Fatal:
         os._exit(3)
 
 
-def gone(*_: Any) -> Row:
+def crash(*_: Any) -> Row:
     os._exit(3)
 
 
@@ -203,15 +207,15 @@ class TestRow:
         assert row.outcomes == ()
 
     def test_a_crash_costs_one_line(self) -> None:
-        row = benched(FLOAT, "digits", [Fatal(), Ours()], 2)
+        row = bench_in_process(FLOAT, "digits", [Fatal(), Ours()], 2)
         assert row.seconds is not None
         fatal, ours = row.outcomes
         assert (fatal.converter, fatal.problem) == ("fatal", "crashes: the process that ran it is gone")
         assert ours.ratio is not None
 
     def test_a_crash_of_litert_is_its_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(model, "bench", gone)
-        row = benched(FLOAT, "digits", [Ours()], 2)
+        monkeypatch.setattr(model, "bench", crash)
+        row = bench_in_process(FLOAT, "digits", [Ours()], 2)
         assert row.problem.startswith("crashes: ")
         assert row.outcomes == ()
 
@@ -288,7 +292,7 @@ class TestPeers:
         fake(
             "import onnx_tflite_plugin as otp\nassert sys.argv[-2:] == ['--opset', '18']\notp.convert(source).save(target)"
         )
-        (peer,) = [one for one in installed({"tflite2onnx": NOBODY}) if isinstance(one, Peer)]
+        (peer,) = [one for one in install_pack({"tflite2onnx": NOBODY}) if isinstance(one, Peer)]
         assert (peer.name, peer.version) == ("tf2onnx", "7.5")
         _, outcome = bench(FLOAT, "digits", [Ours(), peer], 2).outcomes
         assert outcome.ratio is not None

@@ -12,7 +12,7 @@ import pytest
 from onnx import helper
 
 from benchmarks import measure
-from benchmarks.graph import counted
+from benchmarks.graph import count_operators
 from benchmarks.model import bench, kind
 from benchmarks.peers import Ours
 from benchmarks.results import Graph, Outcome, Row, geometric_mean, means
@@ -37,7 +37,7 @@ class TestClock:
         return lambda name, seconds: partial(take, name, seconds)
 
     def test_pieces_are_batches_that_last(self, run: Callable[[str, float], measure.Run]) -> None:
-        seconds = measure.interleaved([run("short", 1e-5), run("long", 0.01)], 3)
+        seconds = measure.interleave_runs([run("short", 1e-5), run("long", 0.01)], 3)
         np.testing.assert_allclose(seconds, [[1e-5] * 3, [0.01] * 3])
         measured = self.order[self.order.index("long") :]  # before it short's warm-up
         batch = measure.PIECE / 1e-5
@@ -46,12 +46,12 @@ class TestClock:
     def test_what_others_do_now_and_then_is_left_out(self, run: Callable[[str, float], measure.Run]) -> None:
         quick = run("a", 0.002)
 
-        def disturbed() -> None:
+        def disturb() -> None:
             self.speed = 0.5 if len(self.order) % measure.PIECES else 1
             quick()
             self.speed = 1
 
-        one, other = measure.interleaved([disturbed, run("b", 0.006)], 4)
+        one, other = measure.interleave_runs([disturb, run("b", 0.006)], 4)
         np.testing.assert_allclose([one, other], [[0.002] * 4, [0.006] * 4])
 
     @pytest.mark.parametrize(("slowest", "pieces"), [(0.01, measure.PIECES), (0.025, 2), (1, 1)])
@@ -62,7 +62,7 @@ class TestClock:
         counts = []
         for rounds in (1, 3):
             self.order.clear()
-            measure.interleaved(runs, rounds)
+            measure.interleave_runs(runs, rounds)
             counts.append((self.order.count("quick"), self.order.count("slow")))
         (quick, slow), (quick_in_three, slow_in_three) = counts
         assert (quick_in_three - quick, slow_in_three - slow) == (2 * pieces, 2 * pieces)
@@ -74,12 +74,12 @@ class TestClock:
             self.speed *= 0.9 if self.order[-1:] == ["b"] else 1
             slowing()
 
-        one, other = measure.interleaved([first, run("b", 0.06)], 4)
+        one, other = measure.interleave_runs([first, run("b", 0.06)], 4)
         assert one[-1] > 1.2 * one[0]
         assert np.median(other / one) == pytest.approx(3, rel=0.15)
 
     def test_the_order_rotates(self, run: Callable[[str, float], measure.Run]) -> None:
-        measure.interleaved([run(name, 0.01) for name in "abc"], 3)
+        measure.interleave_runs([run(name, 0.01) for name in "abc"], 3)
         assert "".join(self.order[-9 * measure.PIECES :: measure.PIECES]) == "abccabbca"
 
 
@@ -184,7 +184,7 @@ class TestGraph:
     def test_integer_operators_are_fused_and_float_ones_between_dequantizing_and_quantizing_unfused(
         self, nodes: list[tuple[str, str, str]], fused: int, unfused: int
     ) -> None:
-        counts = counted(graph(*nodes))
+        counts = count_operators(graph(*nodes))
         assert (counts.fused, counts.unfused) == (fused, unfused)
 
     def test_inner_graphs_count(self) -> None:
@@ -194,7 +194,7 @@ class TestGraph:
         outer = helper.make_graph(
             [helper.make_node("If", ["q"], ["z"], then_branch=inner, else_branch=inner)], "g", [], []
         )
-        assert counted(outer) == Graph(fused=0, unfused=2, transposes=2, nodes=9)
+        assert count_operators(outer) == Graph(fused=0, unfused=2, transposes=2, nodes=9)
 
     def test_int8_activations_are_what_keeps_convolutions_from_fusing(self) -> None:
         """The target generic leaves int8 as it is, which ONNX Runtime computes in float."""

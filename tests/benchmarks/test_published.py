@@ -26,7 +26,7 @@ def test_the_table_names_forty_networks() -> None:
 def test_only_the_named_networks_of_a_wheel_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
 
-    def unpacked(folder: Path, requirements: list[str]) -> Path:
+    def unpack(folder: Path, requirements: list[str]) -> Path:
         """Two networks, as a wheel has them."""
         asked.append(requirements)
         (folder / "package").mkdir()
@@ -34,7 +34,7 @@ def test_only_the_named_networks_of_a_wheel_are_taken(tmp_path: Path, monkeypatc
             (folder / "package" / f"{name}.tflite").write_bytes(name.encode())
         return folder
 
-    monkeypatch.setattr(networks, "tflite_files", unpacked)
+    monkeypatch.setattr(networks, "tflite_files", unpack)
     files = networks.fetch(tmp_path, {"some-package==1.2": ("other",)})
     assert asked == [["some-package==1.2"]]
     assert files == [tmp_path / "some-package" / "other.tflite"]

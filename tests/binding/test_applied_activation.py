@@ -46,7 +46,7 @@ def one(code: str, activation: str, dtype: str = "float32", weights: str = "") -
     return model.build()
 
 
-def bound(data: bytes, **handlers: Handler) -> str:
+def bind_model(data: bytes, **handlers: Handler) -> str:
     """The activation that the only operator of a file is bound with."""
     (operator,) = Host(packs="builtin", handlers=handlers).bind(read(data), TARGET, 21).operators()
     return str(operator.op.options[OPTION])
@@ -101,7 +101,7 @@ def test_activations_that_clamp_have_bounds_and_others_none() -> None:
     ids=["ADD TANH", "ADD RELU6", "int8 ADD SIGN_BIT", "hybrid TANH", "float RELU"],
 )
 def test_an_operator_is_bound_with_the_activation_that_is_applied(data: bytes, applied: str) -> None:
-    assert bound(data) == applied
+    assert bind_model(data) == applied
 
 
 def test_a_packs_handler_names_its_own_kernels() -> None:
@@ -109,13 +109,13 @@ def test_a_packs_handler_names_its_own_kernels() -> None:
         return ActivationKernel.ELEMENTWISE if at.op[0].dtype == "float32" else ActivationKernel.CLAMPED
 
     add = replace(builtin("ADD"), activation=FusedActivation(kernels))
-    assert bound(one("ADD", "TANH"), ADD=add) == "TANH"
-    assert bound(one("ADD", "TANH", "int8"), ADD=add) == "NONE"
+    assert bind_model(one("ADD", "TANH"), ADD=add) == "TANH"
+    assert bind_model(one("ADD", "TANH", "int8"), ADD=add) == "NONE"
 
 
 def test_an_activation_that_a_function_names_is_applied() -> None:
     add = replace(builtin("ADD"), activation=lambda at: "TANH")
-    ours, expected = computed(one("ADD", "RELU"), ADD=add)
+    ours, expected = compute(one("ADD", "RELU"), ADD=add)
     np.testing.assert_allclose(ours, np.tanh(expected), atol=1e-6)
 
 
@@ -126,14 +126,14 @@ def test_a_quantized_result_is_quantized_after_its_activation(name: str) -> None
     x = tensor(3, 7, dtype="int8", scale=0.02, zero_point=3)
     model.output(model.call("ADD", [x, x], tensor(3, 7, dtype="int8", scale=0.01, zero_point=-7), **{OPTION: name}))
     stored = {key: random_array(3, 7, dtype="int8", seed=key) for key in ("x0", "x1")}
-    conversion = convert(model.build(), host=Host(packs="builtin", handlers={"ADD": activated(applied)}))
+    conversion = convert(model.build(), host=Host(packs="builtin", handlers={"ADD": activate(applied)}))
     (ours,) = Session(conversion).run(stored).values()
     sums = sum((values.astype(np.float64) - 3) * 0.02 for values in stored.values())
     real = np.tanh(sums) if name == "TANH" else sums < 0
     assert np.abs(ours - np.clip(np.round(real / 0.01) - 7, -128, 127)).max() <= 1
 
 
-def activated(fused: FusedActivation) -> Handler:
+def activate(fused: FusedActivation) -> Handler:
     return replace(builtin("ADD"), activation=fused)
 
 
@@ -142,7 +142,7 @@ def test_a_lowering_applies_what_it_declares_to_apply_inside() -> None:
         return ctx.ops.Add(ctx.activate(x), ctx.activate(y))
 
     inside = FusedActivation(ActivationKernel.ELEMENTWISE, inside=True)
-    add = replace(activated(inside), lower=twice)
+    add = replace(activate(inside), lower=twice)
     data = one("ADD", "SIGN_BIT")
     given = {"x0": random_array(3, 7, seed="x"), "x1": random_array(3, 7, seed="y")}
     conversion = convert(data, host=Host(packs="builtin", handlers={"ADD": add}))
@@ -151,13 +151,13 @@ def test_a_lowering_applies_what_it_declares_to_apply_inside() -> None:
 
 
 def test_a_kernel_family_that_refuses_declines_the_operator() -> None:
-    refuses = activated(FusedActivation(ActivationKernel.UNFUSED))
+    refuses = activate(FusedActivation(ActivationKernel.UNFUSED))
     with pytest.raises(ConversionError, match="declined by inline: LiteRT refuses a fused RELU"):
         convert(one("ADD", "RELU"), host=Host(offers=[], handlers={"ADD": refuses}))
-    assert bound(one("ADD", "NONE"), ADD=refuses) == "NONE"
+    assert bind_model(one("ADD", "NONE"), ADD=refuses) == "NONE"
 
 
-def computed(data: bytes, **handlers: Handler) -> tuple[Any, Any]:
+def compute(data: bytes, **handlers: Handler) -> tuple[Any, Any]:
     """Return the results of a conversion with these handlers, and the sum of its inputs."""
     conversion = convert(data, host=Host(packs="builtin", handlers=handlers))
     given = {"x0": random_array(3, 7, seed="x"), "x1": random_array(3, 7, seed="y")}

@@ -20,7 +20,7 @@ from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Dims
 from onnx_tflite_plugin.targets import TARGETS
 from onnx_tflite_plugin.verify import verify
-from tests.helpers.changed_files import Change, changed, option, option2
+from tests.helpers.changed_files import Change, change_fields, option, option2
 
 
 def loop(graph: GraphBuilder, value: TensorRef, cond: int, body: int, name: str) -> TensorRef:
@@ -136,7 +136,7 @@ def test_what_doubles_at_each_level_is_refused(monkeypatch: pytest.MonkeyPatch) 
         otp.convert(nested(30, twice))
 
 
-def composed(scale: float, zero_point: int, *, remembers: bool = False) -> bytes:
+def build_composite(scale: float, zero_point: int, *, remembers: bool = False) -> bytes:
     """A composite called twice that adds its operand to itself, or to its state, which then becomes the sum.
 
     ``scale`` and ``zero_point`` are of the tensors inside.
@@ -167,11 +167,11 @@ def composed(scale: float, zero_point: int, *, remembers: bool = False) -> bytes
 
 
 def test_call_is_inlined_only_if_both_sides_have_equal_scales() -> None:
-    inlined, called = otp.convert(composed(0.05, 3)), otp.convert(composed(0.02, 20))
+    inlined, called = otp.convert(build_composite(0.05, 3)), otp.convert(build_composite(0.02, 20))
     assert inlined.report.operators == {"ADD": 2}
     assert called.report.operators["COMPOSITE.test.sum"] == 2
-    assert verify(composed(0.05, 3), inlined).ok
-    assert verify(composed(0.02, 20), called).ok
+    assert verify(build_composite(0.05, 3), inlined).ok
+    assert verify(build_composite(0.02, 20), called).ok
 
 
 def test_operators_in_calls_in_calls_say_which_calls_they_stand_within() -> None:
@@ -252,7 +252,7 @@ def test_copies_of_tensors_and_operators_have_hashes_of_their_own() -> None:
 
 
 def test_a_call_whose_subgraph_remembers_stays_one() -> None:
-    data = composed(0.05, 3, remembers=True)
+    data = build_composite(0.05, 3, remembers=True)
     conversion = otp.convert(data)
     assert conversion.report.operators["COMPOSITE.test.sum"] == 2
     assert verify(data, conversion).ok
@@ -285,7 +285,7 @@ def test_missing_subgraph_is_reported_with_calling_operator(case: str, at: Calla
     with pytest.raises(
         InvalidModel, match=rf"subgraphs\[0\].operators\[\d\]: [A-Z_]+ calls subgraph {index}; the model has \d"
     ):
-        otp.convert(changed(case, at(index)))
+        otp.convert(change_fields(case, at(index)))
 
 
 def test_constant_graph_input_is_refused_without_operators() -> None:

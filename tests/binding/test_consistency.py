@@ -12,7 +12,7 @@ from onnx_tflite_plugin.api import Context, Transparent, Value, handler
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.verify import verify
-from tests.helpers.drawing import Draw, drawn
+from tests.helpers.drawing import Draw, build_model
 
 Q = quant(0.05, 3)
 
@@ -55,7 +55,7 @@ def two_magnitudes(g: GraphBuilder) -> int:
     return y
 
 
-def pooled(rank: int) -> Draw:
+def pool(rank: int) -> Draw:
     def draw(g: GraphBuilder) -> int:
         shape = (1, 2, 3, 5)[:rank]
         x, y = g.input("x", shape), g.tensor("y", shape)
@@ -91,7 +91,7 @@ def unary(code: str, scale: float, dtype: str = "int8") -> Draw:
     return draw
 
 
-def gathered_as_float16(g: GraphBuilder) -> int:
+def gather_float16(g: GraphBuilder) -> int:
     x, y = g.input("x", (5, 3), "uint8"), g.tensor("y", (2, 3), "float16")
     g.operator("GATHER", [x, g.constant("at", np.array([1, 4], np.int32))], [y])
     return y
@@ -131,7 +131,7 @@ def convolution_with_biases(count: int) -> Draw:
     return convolution
 
 
-def padded_by(rows: int) -> Draw:
+def pad_by(rows: int) -> Draw:
     """Two axes, and paddings of another number."""
 
     def pad(g: GraphBuilder) -> int:
@@ -180,7 +180,7 @@ def loop(rank: int) -> Draw:
     return while_more
 
 
-def remembered_branch(g: GraphBuilder) -> int:
+def branch_with_variable(g: GraphBuilder) -> int:
     """A condition of which a branch gives a variable of its own."""
     for name in ("then", "else"):
         inner = g.model.subgraph(name)
@@ -193,14 +193,14 @@ def remembered_branch(g: GraphBuilder) -> int:
 
 REFUSED: list[tuple[Draw, str]] = [
     (loop(3), "subgraphs[2].inputs[0]: tensor 0 'a' is of shape [2, 2, 2], but that of WHILE is [2, 3]"),
-    (remembered_branch, "subgraphs[1].outputs[0]: tensor 1 'kept' is a variable, which cannot be a result of IF"),
+    (branch_with_variable, "subgraphs[1].outputs[0]: tensor 1 'kept' is a variable, which cannot be a result of IF"),
     (maximum_of_floats_in_int8, "operators[0].outputs[0]: tensor 1 'y' is quantized int8, but MAXIMUM has"),
     (dequantize_to_int8, "operators[0].outputs[0]: tensor 1 'y' is quantized int8, but DEQUANTIZE has"),
     (relu_to_another_dtype, "operators[0].outputs[0]: tensor 1 'y' is quantized uint8, but RELU has"),
     (floor_of_nothing, "operators[0].inputs[0]: the operand is absent, but FLOOR requires it"),
     (floor_of_two, "operators[0].inputs: 2 operands, and FLOOR takes 1"),
     (two_magnitudes, "operators[0].outputs: 2 outputs, but ABS has 1"),
-    (pooled(3), "operators[0].inputs[0]: tensor 0 'x' of shape [1, 2, 3] has rank 3, but MAX_POOL_2D requires 4"),
+    (pool(3), "operators[0].inputs[0]: tensor 0 'x' of shape [1, 2, 3] has rank 3, but MAX_POOL_2D requires 4"),
     (tanh_by_axis, "operators[0].outputs[0]: tensor 1 'y' has 3 scales"),
     (product_with_scales_by_axis, "operators[0].inputs[1]: tensor 1 'w' has per-axis scales, but is not a weight"),
     (unary("SQRT", -0.0), "operators[0].inputs[0]: tensor 0 'x' has a scale of 0, but SQRT computes with the scale"),
@@ -210,18 +210,18 @@ REFUSED: list[tuple[Draw, str]] = [
     (convolution_with_a_bias(2**47 + 2), f"operators[0].inputs[2]: tensor 2 'b' holds {2**47 + 2}, but sums"),
     (convolution_with_biases(1), "operators[0].inputs[2]: tensor 2 'b' has size 1 along o, but inputs[1] has size 2"),
     (convolution_with_biases(3), "operators[0].inputs[2]: tensor 2 'b' has size 3 along o, but inputs[1] has size 2"),
-    (padded_by(1), "operators[0].inputs[1]: tensor 2 'p' of shape [1, 2] has no entry for each of 2 axes"),
-    (padded_by(3), "operators[0].inputs[1]: tensor 2 'p' of shape [3, 2] has entries for more than 2 axes"),
+    (pad_by(1), "operators[0].inputs[1]: tensor 2 'p' of shape [1, 2] has no entry for each of 2 axes"),
+    (pad_by(3), "operators[0].inputs[1]: tensor 2 'p' of shape [3, 2] has entries for more than 2 axes"),
     (branch("int32"), "subgraphs[2].inputs[0]: tensor 0 'a' is int32, but that of IF is float32"),
     (branch("float32", constant=True), "subgraphs[2].inputs[0]: tensor 0 'a' is a constant"),
-    (gathered_as_float16, "operators[0].outputs[0]: tensor 1 'y' is float16, but GATHER of these operands is uint8"),
+    (gather_float16, "operators[0].outputs[0]: tensor 1 'y' is float16, but GATHER of these operands is uint8"),
 ]
 
 
 @pytest.mark.parametrize(("draw", "text"), REFUSED, ids=[draw.__name__ for draw, _ in REFUSED])
 def test_a_contradiction_is_an_invalid_model_that_names_operator_and_field(draw: Draw, text: str) -> None:
     with pytest.raises(InvalidModel) as caught:
-        otp.convert(drawn(draw))
+        otp.convert(build_model(draw))
     assert text in str(caught.value)
     assert "please report" not in str(caught.value)
 
@@ -236,14 +236,14 @@ def test_a_contradiction_is_an_invalid_model_that_names_operator_and_field(draw:
     ],
 )
 def test_numbers_and_dtypes_that_kernels_take_are_no_contradiction(draw: Draw) -> None:
-    assert otp.convert(drawn(draw)).proto.graph.node
+    assert otp.convert(build_model(draw)).proto.graph.node
 
 
 def test_a_rank_that_fits_is_no_contradiction() -> None:
-    assert verify(drawn(pooled(4)), otp.convert(drawn(pooled(4))).proto).ok
+    assert verify(build_model(pool(4)), otp.convert(build_model(pool(4))).proto).ok
 
 
-def convolved(g: GraphBuilder) -> int:
+def convolve(g: GraphBuilder) -> int:
     """A convolution whose stored sizes are those of another stride, and an operator after it that has them too."""
     x, w = g.input("x", (1, 7, 5, 3)), g.constant("w", np.ones((2, 1, 1, 3), np.float32))
     y, z = g.tensor("y", (1, 7, 5, 2)), g.tensor("z", (1, 7, 5, 2))
@@ -258,12 +258,12 @@ def convolved(g: GraphBuilder) -> int:
 
 
 def test_stale_stored_sizes_are_derived_as_in_litert() -> None:
-    converted = otp.convert(drawn(convolved))
+    converted = otp.convert(build_model(convolve))
     assert [dim.dim_value for dim in converted.proto.graph.output[0].type.tensor_type.shape.dim] == [1, 4, 3, 2]
-    assert verify(drawn(convolved), converted.proto).ok
+    assert verify(build_model(convolve), converted.proto).ok
 
 
-def counted(g: GraphBuilder) -> int:
+def count_calls(g: GraphBuilder) -> int:
     """A range whose stored size is another than its constants say: no graph input takes part in it."""
     x, r, y = g.input("x", (5,), "int32"), g.tensor("r", (4,), "int32"), g.tensor("y", (5,), "int32")
     g.operator(
@@ -274,7 +274,7 @@ def counted(g: GraphBuilder) -> int:
 
 
 def test_stored_sizes_of_what_is_made_of_constants_alone_give_way_too() -> None:
-    assert verify(drawn(counted), otp.convert(drawn(counted))).ok
+    assert verify(build_model(count_calls), otp.convert(build_model(count_calls))).ok
 
 
 def scalar_size(g: GraphBuilder) -> int:
@@ -294,7 +294,7 @@ def test_float_result_with_scale_of_integers_is_integer_as_in_litert(dtype: str)
             g.operator("ADD", operands, [result])
         return y
 
-    data = drawn(draw)
+    data = build_model(draw)
     conversion = otp.convert(data)
     assert {value.dtype.name for value in conversion.model.graph.inputs} == {dtype.upper()}
     verification = verify(data, conversion)
@@ -308,7 +308,7 @@ def test_stale_float_outputs_are_compared_as_integers() -> None:
         g.operator("ADD", [x, x], [y])
         return y
 
-    data = drawn(draw)
+    data = build_model(draw)
     verification = verify(data, otp.convert(data))
     assert verification.ok
     assert verification.comparisons[0].unit == "step"
@@ -316,7 +316,7 @@ def test_stale_float_outputs_are_compared_as_integers() -> None:
 
 def test_built_in_failure_is_attributed_to_file_that_litert_refuses() -> None:
     with pytest.raises(InvalidModel, match=r"NumDimensions.size. != 1") as caught:
-        otp.convert(drawn(scalar_size))
+        otp.convert(build_model(scalar_size))
     assert "please report" not in str(caught.value)
 
 
@@ -339,7 +339,7 @@ def test_fixed_output_range_requires_the_kernels_scale_and_zero_point(
         otp.convert(net.build())
 
 
-def picked_beside_a_unit_axis(g: GraphBuilder) -> int:
+def pick_beside_unit_axis(g: GraphBuilder) -> int:
     """Old converters keep the axis that ARG_MAX leaves out; the operator after it goes by what is there."""
     x, axis = g.input("x", (5, 7)), g.constant("axis", np.array(1, np.int32))
     y, z = g.tensor("y", (5, 1), "int32"), g.tensor("z", (5, 1), "int32")
@@ -349,16 +349,16 @@ def picked_beside_a_unit_axis(g: GraphBuilder) -> int:
 
 
 def test_stale_stored_ranks_are_derived_as_in_litert() -> None:
-    converted = otp.convert(drawn(picked_beside_a_unit_axis))
+    converted = otp.convert(build_model(pick_beside_unit_axis))
     assert [dim.dim_value for dim in converted.proto.graph.output[0].type.tensor_type.shape.dim] == [5]
-    assert verify(drawn(picked_beside_a_unit_axis), converted.proto).ok
+    assert verify(build_model(pick_beside_unit_axis), converted.proto).ok
 
 
 @pytest.mark.parametrize(("code", "shape"), [("ADD_N", (2, 3)), ("CONCATENATION", (4, 3)), ("PACK", (2, 2, 3))])
 def test_an_absent_one_among_any_number_of_operands_is_refused(code: str, shape: tuple[int, ...]) -> None:
     """LiteRT's kernels end the process."""
 
-    def joined(g: GraphBuilder) -> int:
+    def join(g: GraphBuilder) -> int:
         x, y = g.input("x", (2, 3)), g.tensor("y", shape)
         g.operator(code, [x, None, x], [y], {} if code == "ADD_N" else {"axis": 0})
         return y
@@ -366,7 +366,7 @@ def test_an_absent_one_among_any_number_of_operands_is_refused(code: str, shape:
     with pytest.raises(
         InvalidModel, match=rf"operators\[0\].inputs\[1\]: the operand is absent, but {code} requires it"
     ):
-        otp.convert(drawn(joined))
+        otp.convert(build_model(join))
 
 
 def test_an_operand_may_be_absent_whose_parameter_says_that_it_is_not_used() -> None:
@@ -385,6 +385,6 @@ def test_an_operand_may_be_absent_whose_parameter_says_that_it_is_not_used() -> 
         Host(packs="builtin", handlers={"MAXIMUM": handler("MAXIMUM", max_version=1, layout=Transparent())(lower)})
         for lower in (one, two)
     ]
-    assert otp.convert(drawn(of_two), host=hosts[0]).report.nodes == {"Abs": 1}
+    assert otp.convert(build_model(of_two), host=hosts[0]).report.nodes == {"Abs": 1}
     with pytest.raises(ConversionError, match="the operand is absent, but MAXIMUM requires it"):
-        otp.convert(drawn(of_two), host=hosts[1])
+        otp.convert(build_model(of_two), host=hosts[1])

@@ -42,7 +42,7 @@ from onnx_tflite_plugin.targets import TARGETS
 CODE = "CUSTOM.Plain"
 
 
-def made(**declared: Any) -> Handler:
+def make_handler(**declared: Any) -> Handler:
     """A handler of an operator that is Abs."""
 
     @handler(CODE, max_version=1, **{"layout": Transparent(), "quantization": Dequantized(), **declared})
@@ -62,7 +62,7 @@ def network(times: int = 2, dtype: str = "float32", code: str = CODE) -> bytes:
     return model.build()
 
 
-def converted(declared: Handler, data: bytes, **options: Any) -> Conversion:
+def convert_with(declared: Handler, data: bytes, **options: Any) -> Conversion:
     return convert(data, host=Host(packs="builtin", handlers={declared.code: declared}), **options)
 
 
@@ -76,12 +76,12 @@ def seen() -> tuple[Counter[tuple[str, int, str]], list[Instance], Seen]:
     instances: list[Instance] = []
 
     def function(name: str, value: Any) -> Callable[[Instance], Any]:
-        def declared(at: Instance) -> Any:
+        def declare(at: Instance) -> Any:
             calls[name, at.op.index, at.op[0].dtype] += 1
             instances.append(at)
             return value
 
-        return declared
+        return declare
 
     return calls, instances, function
 
@@ -105,13 +105,13 @@ def every(function: Seen) -> dict[str, Any]:
 @pytest.mark.parametrize("options", [{}, {"optimize": "speed"}, {"layout_plan": "local"}], ids=str)
 def test_every_declared_function_is_called_once_an_operator(options: dict[str, Any], seen: Any) -> None:
     calls, _, function = seen
-    converted(made(**every(function)), network(dtype="int8"), **options)
+    convert_with(make_handler(**every(function)), network(dtype="int8"), **options)
     assert calls == {(name, index, "int8"): 1 for name in every(function) for index in (0, 1)}
 
 
 def test_an_operator_without_its_quantization_is_another_instance(seen: Any) -> None:
     calls, _, function = seen
-    converted(made(**every(function)), network(1, dtype="int8"), quantization="float")
+    convert_with(make_handler(**every(function)), network(1, dtype="int8"), quantization="float")
     expected = {(name, 0, dtype): 1 for name in every(function) for dtype in ("int8", "float32")}
     del expected["evaluate", 0, "float32"]  # what is constant is known before
     assert calls == expected
@@ -120,7 +120,7 @@ def test_an_operator_without_its_quantization_is_another_instance(seen: Any) -> 
 @pytest.mark.parametrize(("asked", "told"), [(None, 26), (15, 15)])
 def test_an_instance_tells_operator_target_and_opset(asked: int | None, told: int, seen: Any) -> None:
     _, instances, function = seen
-    converted(made(**every(function)), network(), target="generic", opset=asked)
+    convert_with(make_handler(**every(function)), network(), target="generic", opset=asked)
     assert {at.op.code for at in instances} == {CODE}
     assert {at.op.index for at in instances} == {0, 1}
     assert {at.target.has_kernel("Pad", "int16") for at in instances} == {False}
@@ -128,14 +128,14 @@ def test_an_instance_tells_operator_target_and_opset(asked: int | None, told: in
 
 
 def test_a_context_is_an_instance() -> None:
-    def doubled(at: Instance) -> int:
+    def double(at: Instance) -> int:
         return 2 * at.op[0].rank + (at.opset > 0) + at.target.has_kernel("Abs", "float32")
 
     @handler(CODE, max_version=1, layout=Transparent())
     def plain(ctx: Context, x: Any) -> Any:
-        return ctx.ops.Mul(x, float(doubled(ctx)))
+        return ctx.ops.Mul(x, float(double(ctx)))
 
-    proto = converted(plain, network(1)).proto
+    proto = convert_with(plain, network(1)).proto
     x = np.ones((2, 3), np.float32)
     session = onnxruntime.InferenceSession(proto.SerializeToString())
     (y,) = session.run(None, {session.get_inputs()[0].name: x})
@@ -150,7 +150,7 @@ def test_a_declared_function_may_refuse() -> None:
         rf"^the model cannot be converted:\n  op 0 {CODE}.*too odd; make it even \(handler {__name__}:plain in inline"
     )
     with pytest.raises(HandlerError, match=refused):
-        converted(made(layout=layout), network(1))
+        convert_with(make_handler(layout=layout), network(1))
 
 
 def test_accepts_may_refuse_as_it_declines() -> None:
@@ -158,7 +158,7 @@ def test_accepts_may_refuse_as_it_declines() -> None:
         raise Refusal("it is too odd")
 
     with pytest.raises(Exception, match="declined by inline: it is too odd"):
-        converted(made(accepts=accepts), network(1))
+        convert_with(make_handler(accepts=accepts), network(1))
 
 
 def test_an_option_that_an_operator_has_not_holds_no_activation() -> None:
@@ -167,16 +167,16 @@ def test_an_option_that_an_operator_has_not_holds_no_activation() -> None:
     model = Net()
     model.output(model.call("ADD", [tensor(2, 3), tensor(2, 3)], tensor(2, 3), fused_activation_function="RELU"))
     with pytest.raises(HandlerError, match="no option 'fused_activation'; did you mean 'fused_activation_function'"):
-        converted(add, model.build())
+        convert_with(add, model.build())
 
 
 @pytest.mark.parametrize(("price", "transposes"), [(None, 2), (Price(inner=1000.0), 4)])
 def test_a_price_of_its_own_moves_an_operator_to_the_order_it_is_fast_in(price: Price | None, transposes: int) -> None:
     along = None if price is None else AxisPrice("Mine", "c", price=price)
-    declared = made(layout=Attribute(), axes="n h w c -> n h w c", axis_price=along)
+    declared = make_handler(layout=Attribute(), axes="n h w c -> n h w c", axis_price=along)
     x = tensor(1, 16, 16, 32)
     case = between_convolutions(CODE, "", [x], x)
-    assert converted(declared, case.build()).report.transposes == transposes
+    assert convert_with(declared, case.build()).report.transposes == transposes
 
 
 def test_what_a_target_prices_goes_before_the_handler_s_own() -> None:
@@ -202,7 +202,7 @@ def test_what_a_state_is_called_is_asked_once() -> None:
         return name(at)
 
     case = next(case for case in builtin_cases() if case.op == "ASSIGN_VARIABLE" and case.counts)
-    assert converted(replace(handle, effects=Effects(names=names)), case.build()).report.states
+    assert convert_with(replace(handle, effects=Effects(names=names)), case.build()).report.states
     assert asked
     assert set(asked.values()) == {1}
 
@@ -214,10 +214,10 @@ def twice(**declared: Any) -> Fusion:
     (x,) = operands("x")
 
     @fusion("TWICE", pattern=Call("ABS", Call("ABS", x)), inputs=(x,), layout=Transparent(), **declared)
-    def lowered(ctx: Context, x: Any) -> Any:
+    def lower(ctx: Context, x: Any) -> Any:
         return ctx.ops.Abs(x)
 
-    return lowered
+    return lower
 
 
 @pytest.mark.parametrize(("opset", "applied", "declined"), [(17, 0, ["needs opset 18"]), (18, 1, []), (None, 1, [])])
@@ -251,10 +251,10 @@ def test_a_fusion_that_fails_leaves_its_operators_as_they_are() -> None:
 
 def flat(shapes: Any) -> Handler:
     @handler(CODE, max_version=1, layout=Transparent(), axes="a b -> a b", quantization=Dequantized(), reshapes=shapes)
-    def lowered(ctx: Context, x: Any) -> Any:
+    def lower(ctx: Context, x: Any) -> Any:
         return ctx.ops.Abs(x)
 
-    return lowered
+    return lower
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def flat(shapes: Any) -> Handler:
     ],
 )
 def test_operands_and_results_are_reshaped_as_integers(dtype: str, nodes: list[str]) -> None:
-    conversion = converted(flat({0: (None,), ~0: (6,)}), network(1, dtype=dtype))
+    conversion = convert_with(flat({0: (None,), ~0: (6,)}), network(1, dtype=dtype))
     assert [node.op_type for node in conversion.proto.graph.node if node.op_type != "Sub"] == nodes
     x = (np.arange(6).reshape(2, 3) - 2).astype(dtype)
     session = onnxruntime.InferenceSession(conversion.proto.SerializeToString())
@@ -282,7 +282,7 @@ def test_operands_and_results_are_reshaped_as_integers(dtype: str, nodes: list[s
 )
 def test_shapes_that_fit_no_operand_are_refused(shapes: Any, text: str) -> None:
     with pytest.raises(HandlerError, match=f"^declarations of handlers do not match their operators:\n.*{text}"):
-        converted(flat(shapes), network(1))
+        convert_with(flat(shapes), network(1))
 
 
 @pytest.mark.parametrize("axis", [2, -3, 7])
@@ -292,4 +292,4 @@ def test_an_axis_that_the_operand_does_not_have_is_refused(axis: int) -> None:
         return ctx.ops.Softmax(x, axis=ctx.axis(axis))
 
     with pytest.raises(HandlerError, match=rf"axis {axis} does not exist: '.*' has rank 2"):
-        converted(softmax, network(1))
+        convert_with(softmax, network(1))

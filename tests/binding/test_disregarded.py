@@ -25,7 +25,7 @@ MODELS = (
 )
 
 
-def parameterized(model: Table) -> bytes:
+def add_parameters(model: Table) -> bytes:
     """The file with parameters for each float tensor, no two neighbors' alike."""
     copy = deepcopy(model)
     tensors = [tensor for graph in copy.fields["subgraphs"] for tensor in graph.fields["tensors"]]
@@ -41,7 +41,7 @@ def parameterized(model: Table) -> bytes:
 def test_parameters_of_float_tensors_change_nothing(name: str) -> None:
     seed = seed_model([case.id for case in cases()].index(name))
     assert seed is not None
-    data = parameterized(seed.table)
+    data = add_parameters(seed.table)
     assert any(tensor.ignored_quantization for tensor in read(data).main.tensors)
     assert not any(tensor.quantization for tensor in read(data).main.tensors)
     assert convert(data).proto == convert(seed.data).proto

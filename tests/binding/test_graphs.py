@@ -30,7 +30,7 @@ def tensor(index: int, dtype: str = "float32", scale: float = 0.0, constant: Any
     return Tensor(0, index, f"t{index}", dtype, (2, 3), (2, 3), **known)
 
 
-def bound(
+def bind_model(
     index: int,
     code: str,
     inputs: Sequence[Tensor | None],
@@ -50,40 +50,40 @@ class TestPatterns:
     x, a, b, other, c = (tensor(k, constant=3.0 if k == 4 else None) for k in range(5))
     X, C = Operand("x"), Operand("c", constant=True)
 
-    def found(
+    def match_tensors(
         self, pattern: Call, *more: Bound, outputs: tuple[Tensor, ...] = (), last: Bound | None = None
     ) -> dict[str, int] | None:
         """The tensors of the match that ends in B, by the operands' names."""
-        last = last or bound(1, "B", [self.a, self.c], self.b)
-        operators = (bound(0, "A", [self.x], self.a, options={"n": 2}), last, *more)
+        last = last or bind_model(1, "B", [self.a, self.c], self.b)
+        operators = (bind_model(0, "A", [self.x], self.a, options={"n": 2}), last, *more)
         graph = BoundGraph(Subgraph(0, "", (), (self.x,), outputs or (self.b,), ()), operators)
         match = Finder(graph, ()).find(pattern, last, set())
         return None if match is None else {operand.name: t.index for operand, t in match.tensors.items()}
 
     def test_operators_in_a_chain_match_with_what_they_take_from_outside(self) -> None:
-        assert self.found(Call("B", Call("A", self.X), self.C)) == {"x": 0, "c": 4}
-        assert self.found(Call("B", Call("C", self.X), self.C)) is None
-        assert self.found(Call("B", Call("A", self.X))) is None
-        assert self.found(Call("B", self.C, Call("A", self.X))) is None
+        assert self.match_tensors(Call("B", Call("A", self.X), self.C)) == {"x": 0, "c": 4}
+        assert self.match_tensors(Call("B", Call("C", self.X), self.C)) is None
+        assert self.match_tensors(Call("B", Call("A", self.X))) is None
+        assert self.match_tensors(Call("B", self.C, Call("A", self.X))) is None
 
     def test_operands_match_in_either_order_where_it_commutes(self) -> None:
-        assert self.found(Call("B", self.C, Call("A", self.X), commutes=True)) == {"x": 0, "c": 4}
+        assert self.match_tensors(Call("B", self.C, Call("A", self.X), commutes=True)) == {"x": 0, "c": 4}
 
     def test_what_is_used_elsewhere_too_does_not_match_unless_it_is_shared(self) -> None:
-        user = bound(2, "D", [None, self.a], self.other)
-        assert self.found(Call("B", Call("A", self.X), self.C), user) is None
-        assert self.found(Call("B", Call("A", self.X), self.C), outputs=(self.a, self.b)) is None
-        assert self.found(Call("B", Call("A", self.X, shared=True), self.C), user) == {"x": 0, "c": 4}
+        user = bind_model(2, "D", [None, self.a], self.other)
+        assert self.match_tensors(Call("B", Call("A", self.X), self.C), user) is None
+        assert self.match_tensors(Call("B", Call("A", self.X), self.C), outputs=(self.a, self.b)) is None
+        assert self.match_tensors(Call("B", Call("A", self.X, shared=True), self.C), user) == {"x": 0, "c": 4}
 
     def test_options_and_constants_must_be_what_the_pattern_says(self) -> None:
-        assert self.found(Call("B", Call("A", self.X, n=2), self.C))
-        assert self.found(Call("B", Call("A", self.X, n=3), self.C)) is None
-        assert self.found(Call("B", Call("A", Operand("x", constant=True)), self.C)) is None
+        assert self.match_tensors(Call("B", Call("A", self.X, n=2), self.C))
+        assert self.match_tensors(Call("B", Call("A", self.X, n=3), self.C)) is None
+        assert self.match_tensors(Call("B", Call("A", Operand("x", constant=True)), self.C)) is None
 
     def test_one_operand_stands_for_one_tensor_or_equal_constants(self) -> None:
         def twice(one: Tensor, two: Tensor, operand: Operand) -> bool:
-            last = bound(1, "B", [one, two], self.b)
-            return self.found(Call("B", operand, operand), last=last) is not None
+            last = bind_model(1, "B", [one, two], self.b)
+            return self.match_tensors(Call("B", operand, operand), last=last) is not None
 
         same = tensor(7, constant=3.0)
         (x,) = operands("x")
@@ -95,8 +95,8 @@ class TestPatterns:
         assert not twice(self.c, tensor(7, "int32", constant=np.array([0, 16392], np.int32)), self.C)
 
     def test_another_result_of_an_operator_is_another_operand(self) -> None:
-        split = bound(0, "A", [self.x], self.other, self.a)
-        last = bound(1, "B", [self.a], self.b)
+        split = bind_model(0, "A", [self.x], self.other, self.a)
+        last = bind_model(1, "B", [self.a], self.b)
         graph = BoundGraph(Subgraph(0, "", (), (self.x,), (self.b,), ()), (split, last))
         made = Call("A", self.X)
         assert [Finder(graph, ()).find(Call("B", made[k]), last, set()) is not None for k in (0, 1)] == [False, True]
@@ -117,26 +117,34 @@ class TestBeside:
         return None if match is None else finder.insertion_index(pattern, match)
 
     def test_operators_side_by_side_are_one_at_the_last_of_them(self) -> None:
-        a, b, c = bound(0, "A", [self.x], self.a), bound(1, "B", [self.x], self.b), bound(2, "C", [self.x], self.c)
+        a, b, c = (
+            bind_model(0, "A", [self.x], self.a),
+            bind_model(1, "B", [self.x], self.b),
+            bind_model(2, "C", [self.x], self.c),
+        )
         assert self.place(a, b, c) == 2
         assert self.place(c, b, a) == 2
 
     def test_fused_operator_is_placed_between_producers_and_consumers(self) -> None:
         made, used = tensor(4), tensor(5)
-        a, c = bound(0, "A", [self.x], self.a), bound(3, "C", [self.x], self.c)
-        before, user = bound(1, "D", [self.x], made), bound(4, "E", [self.b], used)
-        b = bound(2, "B", [self.x], self.b)
+        a, c = bind_model(0, "A", [self.x], self.a), bind_model(3, "C", [self.x], self.c)
+        before, user = bind_model(1, "D", [self.x], made), bind_model(4, "E", [self.b], used)
+        b = bind_model(2, "B", [self.x], self.b)
         assert self.place(a, before, b, user, c) == 2
-        assert self.place(a, bound(1, "E", [self.a], used), b, c) == 0
-        assert self.place(a, bound(1, "E", [self.a], made), bound(2, "B", [made], self.b), c) is None
+        assert self.place(a, bind_model(1, "E", [self.a], used), b, c) == 0
+        assert self.place(a, bind_model(1, "E", [self.a], made), bind_model(2, "B", [made], self.b), c) is None
 
     def test_none_of_them_takes_the_result_of_another(self) -> None:
-        b, c = bound(0, "B", [self.x], self.b), bound(1, "C", [self.x], self.c)
-        assert self.place(b, c, bound(2, "A", [self.x], self.a)) == 2
-        assert self.place(b, c, bound(2, "A", [self.b], self.a)) is None
+        b, c = bind_model(0, "B", [self.x], self.b), bind_model(1, "C", [self.x], self.c)
+        assert self.place(b, c, bind_model(2, "A", [self.x], self.a)) == 2
+        assert self.place(b, c, bind_model(2, "A", [self.b], self.a)) is None
 
     def test_an_operator_that_another_match_took_is_none_of_this_one(self) -> None:
-        a, b, c = bound(0, "A", [self.x], self.a), bound(1, "B", [self.x], self.b), bound(2, "C", [self.x], self.c)
+        a, b, c = (
+            bind_model(0, "A", [self.x], self.a),
+            bind_model(1, "B", [self.x], self.b),
+            bind_model(2, "C", [self.x], self.c),
+        )
         assert [self.place(a, b, c, gone=k) for k in (0, 1, 2, None)] == [None, None, None, 2]
 
 
@@ -171,7 +179,9 @@ def untold(ctx: Any, *rest) -> Any: ...  # type: ignore[no-untyped-def]
     ],
 )
 def test_a_handler_takes_as_many_operands_as_its_parameters_say(lower: Any, present: str, reason: str) -> None:
-    given = bound(0, "X", [tensor(k) if one == "x" else None for k, one in enumerate(present)], tensor(9), lower=lower)
+    given = bind_model(
+        0, "X", [tensor(k) if one == "x" else None for k, one in enumerate(present)], tensor(9), lower=lower
+    )
     found = check_arity(given.handler, given.op)
     assert (found is None) if not reason else found is not None and reason in found.reason
 
@@ -183,7 +193,7 @@ TARGET = target_named("onnxruntime")
 
 def odd(inputs: Sequence[Tensor | None], result: Tensor | None, **declared: Any) -> list[str]:
     declared = {"quantization": Dequantized(), **declared}
-    return [field for field, _ in find_invalid_dtypes(bound(0, "X", inputs, result, **declared), TARGET, 21)]
+    return [field for field, _ in find_invalid_dtypes(bind_model(0, "X", inputs, result, **declared), TARGET, 21)]
 
 
 INT8, FLOAT, BARE = tensor(0, "int8", 0.5), tensor(1), tensor(2, "int8")
@@ -232,21 +242,23 @@ def test_a_scale_of_0_is_none_to_compute_with() -> None:
 
 
 def test_bounds_of_what_passes_through_need_a_scale() -> None:
-    def bounded(name: str, result: Tensor, **declared: Any) -> list[str]:
-        made = bound(0, "X", [BARE], result, options={"act": name}, activation="act", **declared)
+    def clip(name: str, result: Tensor, **declared: Any) -> list[str]:
+        made = bind_model(0, "X", [BARE], result, options={"act": name}, activation="act", **declared)
         return [reason for _, reason in find_invalid_dtypes(made, TARGET, 21) if "need a scale" in reason]
 
-    assert bounded("RELU6", BARE, quantization=SameScale())
-    assert bounded("RELU6", BARE, quantization=Raw())
-    assert not bounded("NONE", BARE, quantization=Raw())
-    assert not bounded("RELU6", INT8, quantization=Raw())
-    assert not bounded("RELU6", BARE, quantization=Dequantized())
+    assert clip("RELU6", BARE, quantization=SameScale())
+    assert clip("RELU6", BARE, quantization=Raw())
+    assert not clip("NONE", BARE, quantization=Raw())
+    assert not clip("RELU6", INT8, quantization=Raw())
+    assert not clip("RELU6", BARE, quantization=Dequantized())
 
 
 def test_floats_with_a_scale_are_integers_where_the_operand_is() -> None:
     def stale_of(operand: Tensor, zero_point: int = 3, **declared: Any) -> list[tuple[tuple[int, int], str]]:
         result = tensor(5, ignored_quantization=Quantization((0.5,), (zero_point,)))
-        return list(stale_dtypes(bound(0, "X", [operand], result, quantization=Dequantized(), **declared), TARGET, 21))
+        return list(
+            stale_dtypes(bind_model(0, "X", [operand], result, quantization=Dequantized(), **declared), TARGET, 21)
+        )
 
     assert stale_of(INT8) == [((0, 5), "int8")]
     assert stale_of(INT8, 127)
@@ -262,37 +274,40 @@ class TestCalls:
     inner = tuple(tensor(k) for k in range(3))
     outer = tuple(replace(tensor(k), subgraph=1) for k in (5, 6))
 
-    def paired(self, call: Bound | None = None, outputs: Sequence[int] = (2,), inputs: Sequence[int] = (0,)) -> Any:
-        op = bound(0, "A", [self.inner[0]], self.inner[1]).op, bound(1, "B", [self.inner[1]], self.inner[2]).op
+    def pair(self, call: Bound | None = None, outputs: Sequence[int] = (2,), inputs: Sequence[int] = (0,)) -> Any:
+        op = (
+            bind_model(0, "A", [self.inner[0]], self.inner[1]).op,
+            bind_model(1, "B", [self.inner[1]], self.inner[2]).op,
+        )
         ends = tuple(self.inner[k] for k in inputs), tuple(self.inner[k] for k in outputs)
-        call = call or bound(0, "CALL", [self.outer[0]], self.outer[1])
+        call = call or bind_model(0, "CALL", [self.outer[0]], self.outer[1])
         graph = Subgraph(0, "", self.inner, *ends, op)
         return inlining._pair_boundary(call.op, graph) if inlining._is_expandable(graph) else None
 
     def test_a_call_s_tensors_take_the_place_of_the_subgraph_s(self) -> None:
-        assert self.paired() == {self.inner[0]: self.outer[0], self.inner[2]: self.outer[1]}
+        assert self.pair() == {self.inner[0]: self.outer[0], self.inner[2]: self.outer[1]}
 
     def test_a_call_stays_where_they_do_not_match_one_to_one(self) -> None:
-        assert self.paired(outputs=(2, 2)) is None
-        assert self.paired(outputs=(0,)) is None
-        assert self.paired(inputs=(0, 0)) is None
-        assert self.paired(bound(0, "CALL", self.outer[:1] * 2, self.outer[1])) is None
-        assert self.paired(bound(0, "CALL", [None], self.outer[1])) is None
+        assert self.pair(outputs=(2, 2)) is None
+        assert self.pair(outputs=(0,)) is None
+        assert self.pair(inputs=(0, 0)) is None
+        assert self.pair(bind_model(0, "CALL", self.outer[:1] * 2, self.outer[1])) is None
+        assert self.pair(bind_model(0, "CALL", [None], self.outer[1])) is None
 
     @pytest.mark.parametrize(
         "other",
         [{"dtype": "int32"}, {"dims": (None, 3)}, {"quantization": Quantization((1.0,), (0,))}, {"is_variable": True}],
     )
     def test_a_call_stays_where_an_operand_is_another(self, other: dict[str, Any]) -> None:
-        assert self.paired(bound(0, "CALL", [replace(self.outer[0], **other)], self.outer[1])) is None
+        assert self.pair(bind_model(0, "CALL", [replace(self.outer[0], **other)], self.outer[1])) is None
 
 
 def test_what_a_reader_gives_or_a_writer_takes_is_no_resource() -> None:
     handle, value = tensor(0, "resource"), tensor(1)
-    assert states.state_slot(bound(0, "READ", [handle], value)) == ~0
-    assert states.state_slot(bound(0, "ASSIGN", [handle, value])) == 1
+    assert states.state_slot(bind_model(0, "READ", [handle], value)) == ~0
+    assert states.state_slot(bind_model(0, "ASSIGN", [handle, value])) == 1
     with pytest.raises(LookupError):
-        states.state_slot(bound(0, "HANDLE", [], handle))
+        states.state_slot(bind_model(0, "HANDLE", [], handle))
 
 
 @pytest.mark.parametrize(
@@ -302,5 +317,5 @@ def test_sizes_are_in_doubt_where_an_operand_or_a_result_has_no_elements(
     taken: tuple[int, ...], given: tuple[int, ...], expected: bool
 ) -> None:
     x, y = (replace(tensor(k), shape=shape) for k, shape in enumerate((taken, given)))
-    op = bound(0, "A", [x], y).op
+    op = bind_model(0, "A", [x], y).op
     assert doubtful(SimpleNamespace(main=SimpleNamespace(operators=(op,)))) is expected  # type: ignore[arg-type]

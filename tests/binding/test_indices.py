@@ -12,7 +12,7 @@ from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import verify
 
 
-def sliced(begin: Array, size: Array) -> bytes:
+def slice_image(begin: Array, size: Array) -> bytes:
     """Part of an image of 3 by 5."""
     model = ModelBuilder()
     g = model.main
@@ -23,7 +23,7 @@ def sliced(begin: Array, size: Array) -> bytes:
 
 
 def test_an_entry_for_each_axis_is_taken() -> None:
-    data = sliced(np.int32([1, 2]), np.int32([2, 3]))
+    data = slice_image(np.int32([1, 2]), np.int32([2, 3]))
     assert verify(data, otp.convert(data)).ok
 
 
@@ -40,7 +40,7 @@ def test_an_entry_for_each_axis_is_taken() -> None:
 def test_a_constant_of_other_entries_is_named_with_what_it_has(name: str, given: Array, has: str) -> None:
     whole = {"begin": np.int32([1, 2]), "size": np.int32([2, 3])}
     with pytest.raises(InvalidModel) as refused:
-        otp.convert(sliced(**{**whole, name: given}))
+        otp.convert(slice_image(**{**whole, name: given}))
     slot = 1 if name == "begin" else 2
     assert any(
         problem.where == f"subgraphs[0].operators[0].inputs[{slot}]" and has in problem.reason

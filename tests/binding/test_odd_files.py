@@ -13,16 +13,16 @@ from onnx_tflite_plugin.verify import verify
 from tests.helpers.changed_files import (
     Change,
     buffer,
-    called,
-    changed,
+    change_fields,
+    change_subgraph_tensor,
+    copy_parameters,
     operands,
     option,
     option2,
-    ordered,
+    order_operators,
     outputs,
-    quantized_as,
     results,
-    scaled,
+    set_parameters,
     tensor,
     without,
 )
@@ -60,22 +60,26 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     ),
     (
         "QUANTIZE-int16_to_int32",
-        [scaled(1, [0.5], [2**31])],
+        [set_parameters(1, [0.5], [2**31])],
         "2147483648 is outside the range of int32, -2147483648 to 2147483647",
     ),
-    ("QUANTIZE-every_int16_to_int32_of_scale_0.0006", [scaled(1, [-0.0], [5])], "int32 operand .y0. has a scale of 0"),
     (
         "QUANTIZE-every_int16_to_int32_of_scale_0.0006",
-        [scaled(1, [float("nan")], [5])],
+        [set_parameters(1, [-0.0], [5])],
+        "int32 operand .y0. has a scale of 0",
+    ),
+    (
+        "QUANTIZE-every_int16_to_int32_of_scale_0.0006",
+        [set_parameters(1, [float("nan")], [5])],
         "int32 operand .y0. has a scale of nan",
     ),
-    ("QUANTIZE-int32_to_int8", [scaled(0, [0.0], [0])], "has a scale of 0"),
+    ("QUANTIZE-int32_to_int8", [set_parameters(0, [0.0], [0])], "has a scale of 0"),
     ("EXP-int16", [tensor(1, type=INT32)], "tensor 1 'y0' is int32, but EXP has an operand of"),
     ("MAX_POOL_2D-uint8_with_RELU", [tensor(1, quantization=None)], "tensor 1 'y0' is uint8 without a scale"),
     ("PAD-int8,_paddings_known_at_runtime", [tensor(0, quantization=None)], "the result has a scale and the operand"),
     (
         "FULLY_CONNECTED-int8_with_RELU,_rank_kept",
-        [scaled(1, [0.05, 2.0, 0.0078125, 0.05], [127, 127, 0, 0])],
+        [set_parameters(1, [0.05, 2.0, 0.0078125, 0.05], [127, 127, 0, 0])],
         "one zero point per row",
     ),
     ("RESHAPE-a_shape_operand_that_is_not_used,_being_no_vector", [option("new_shape", [])], "does not fit the 210"),
@@ -107,11 +111,11 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     ),
     (
         "RESIZE_BILINEAR-int16_legacy_to_10x14",
-        [tensor(2, type=FLOAT64), scaled(2, [float("inf")], [0])],
+        [tensor(2, type=FLOAT64), set_parameters(2, [float("inf")], [0])],
         "tensor 2 .* is float64, but RESIZE_BILINEAR has an operand of quantized int16",
     ),
     ("DILATE-int32", [operands(0, 1, 1)], r"has shape .4., expected a scalar"),
-    ("HARD_SWISH-int8_of_scale_0.0008", [scaled(0, [3e38], [127])], "rescaling factor is inf"),
+    ("HARD_SWISH-int8_of_scale_0.0008", [set_parameters(0, [3e38], [127])], "rescaling factor is inf"),
     (
         "REDUCE_WINDOW-MUL_int8",
         [buffer(2, [1, -(1 << 58), 2, 2], "int64")],
@@ -137,26 +141,26 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     ),
     (
         "CAST-int16_to_float64",
-        [ordered(), tensor(1, type=COMPLEX64, is_variable=True)],
+        [order_operators(), tensor(1, type=COMPLEX64, is_variable=True)],
         "variable tensor 'y0' has dtype complex64",
     ),
     (
         "MUL-uint8,_a_constant_(3,)_first_between_convolutions",
-        [scaled(4, [0.004, 0.004, 0.004], [0, 0, 0])],
+        [set_parameters(4, [0.004, 0.004, 0.004], [0, 0, 0])],
         "has per-axis scales, but is not a weight",
     ),
     ("STABLEHLO_GATHER-one_slice", [tensor(1, shape_signature=[-1])], "index vectors are of dynamic length for 3 axes"),
-    ("LSTM-float32_on_int8_with_peepholes", [scaled(9, [0.005], [127])], "nonzero zero points"),
+    ("LSTM-float32_on_int8_with_peepholes", [set_parameters(9, [0.005], [127])], "nonzero zero points"),
     ("SPLIT-float32_axis_3_between_convolutions", [tensor(4, shape=[3, 0])], "the axis has shape"),
     ("STABLEHLO_REDUCE_WINDOW-rank_1", [option2("base_dilations", [])], "base_dilations is .., expected 1 entries"),
     (
         "SELECT-int8_(7,)_by_rows",
-        [tensor(1, shape_signature=[-1]), tensor(3, shape=[]), scaled(3, [0.1] * 7, [5] * 7)],
+        [tensor(1, shape_signature=[-1]), tensor(3, shape=[]), set_parameters(3, [0.1] * 7, [5] * 7)],
         "7 scales",
     ),
     (
         "DEPTHWISE_CONV_2D-int16_with_scales_per_channel",
-        [quantized_as(3, 1)],
+        [copy_parameters(3, 1)],
         "6 scales, but a computed tensor must have one",
     ),
     (
@@ -169,13 +173,17 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     ("LSTM-float32_plain", [tensor(13, shape=[3, 12])], r"the weights require \[3, 11\]"),
     ("RIGHT_SHIFT-int32", [tensor(k, type=FLOAT32) for k in range(3)], "no kernel for dtypes float32, float32; LiteRT"),
     ("BITWISE_XOR-int32", [tensor(k, type=FLOAT32) for k in range(3)], "no kernel for dtypes float32, float32; LiteRT"),
-    ("EQUAL-int8", [tensor(2, type=FLOAT32), scaled(2, [0.1], [5])], "EQUAL of these operands is bool"),
+    ("EQUAL-int8", [tensor(2, type=FLOAT32), set_parameters(2, [0.1], [5])], "EQUAL of these operands is bool"),
     (
         "EQUAL-uint8",
-        [tensor(2, type=FLOAT32), scaled(2, [0.1], [-7])],
+        [tensor(2, type=FLOAT32), set_parameters(2, [0.1], [-7])],
         "float32, but EQUAL has an operand of quantized",
     ),
-    ("ADD-uint8", [tensor(2, type=FLOAT32), scaled(2, [0.1], [-7])], "float32, but ADD has an operand of quantized"),
+    (
+        "ADD-uint8",
+        [tensor(2, type=FLOAT32), set_parameters(2, [0.1], [-7])],
+        "float32, but ADD has an operand of quantized",
+    ),
     ("DEQUANTIZE-float16", [tensor(1, type=4)], "'y0' is int64, but DEQUANTIZE of these operands is float"),
     ("GATHER-two_batch_axes_along_axis_3", [option("batch_dims", -(2**31))], "batch_dims is -2147483648"),
     ("GATHER-two_batch_axes_along_axis_3", [option("batch_dims", 4)], "batch_dims is 4"),
@@ -184,7 +192,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         [option("fused_activation_function", "SIGN_BIT")],
         "disagree on a fused SIGN_BIT with blockwise weight scales",
     ),
-    ("REDUCE_PROD-int16_that_saturates_dropped", [scaled(2, [0.0], [0])], "has a scale of 0"),
+    ("REDUCE_PROD-int16_that_saturates_dropped", [set_parameters(2, [0.0], [0])], "has a scale of 0"),
     ("RANGE-float32_[7,_-1,_-8],_known", [buffer(1, [-770554912])], "delta leads away from limit"),
     (
         "CUSTOM.TFLite_Detection_PostProcess-by_class,_every_score",
@@ -204,12 +212,12 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     ("SOFTMAX-float16,_beta_1.0", [option("beta", -1.0)], "beta is -1"),
     (
         "CALL_ONCE-initial_values_computed_by_operators",
-        [called(1, "sum", is_variable=True)],
+        [change_subgraph_tensor(1, "sum", is_variable=True)],
         "the initial value of the state 'state' is not constant: .*'op0/sum' is a runtime value",
     ),
     (
         "WHILE-counted,_rows_of_int32",
-        [called(2, "k25", type=FLOAT32)],
+        [change_subgraph_tensor(2, "k25", type=FLOAT32)],
         "operand 'k25' has dtype float32, expected integers",
     ),
     (
@@ -246,7 +254,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     ("EMBEDDING_LOOKUP_SPARSE-MEAN_of_rows_of_two_axes", [tensor(4, type=COMPLEX64)], "no kernel for dtypes"),
     (
         "WHILE-a_recurrent_layer_both_ways:_GRU,_every_output",
-        [called(2, "RESHAPE44", shape=[1, 1, 13])],
+        [change_subgraph_tensor(2, "RESHAPE44", shape=[1, 1, 13])],
         r"shape \[1, 1, 11\] is requested, but the result is stored as \[1, 1, 13\]",
     ),
     (
@@ -266,12 +274,12 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     ),
     (
         "TRANSPOSE_CONV-images_rounded_one_by_one,_for_one_scale",
-        [scaled(1, [0.013], [127])],
+        [set_parameters(1, [0.013], [127])],
         "nonzero zero points, which LiteRT ignores",
     ),
     (
         "DEPTHWISE_CONV_2D-decomposed,_a_sequence_in_a_row_rounded_one_by_one",
-        [scaled(5, [0.013], [64])],
+        [set_parameters(5, [0.013], [64])],
         "nonzero zero points, which LiteRT ignores",
     ),
     (
@@ -293,7 +301,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     ),
     (
         "WHILE-counted,_rows_of_uint8",
-        [called(2, "RESHAPE14", quantization=None)],
+        [change_subgraph_tensor(2, "RESHAPE14", quantization=None)],
         "'RESHAPE14' has no scale",
     ),
     (
@@ -334,12 +342,12 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     ("PRELU-float32_between_integers", [tensor(6, type=13)], "'t6' is resource, but no operand of PRELU is"),
     (
         "ASSIGN_VARIABLE-int8,_the_last_input_is_remembered",
-        [ordered(1, 3, 0, 2)],
+        [order_operators(1, 3, 0, 2)],
         "the operator sets the initial value of the state 'state' after operators that use it",
     ),
     (
         "WHILE-a_recurrent_layer_under_a_mask:_LSTM,_the_last_output,_that_begins_somewhere",
-        [called(2, "part28", shape=[1])],
+        [change_subgraph_tensor(2, "part28", shape=[1])],
         "results and operand differ in rank",
     ),
     (
@@ -358,9 +366,9 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         "'y0' is quantized int16, but no operand of MEAN is float or quantized",
     ),
     ("MUL-complex64", [tensor(2, type=FLOAT32)], "tensor 2 'y0' is float32, but no operand of MUL is"),
-    ("PRELU-int8,_slopes_(3,)", [scaled(1, [0.003, 0.0078125, 0.05], [-7, -7, 5])], "the slopes have 3 scales"),
+    ("PRELU-int8,_slopes_(3,)", [set_parameters(1, [0.003, 0.0078125, 0.05], [-7, -7, 5])], "the slopes have 3 scales"),
     ("RESHAPE-a_shape_known_at_runtime,_one_size_open", [tensor(1, shape=[1 << 24])], "the shape has 16777216 sizes"),
-    ("TANH-every_int16_from_a_scale_of_2^-12", [scaled(0, [3e38], [0])], "the operand's scale of 3e[+]38"),
+    ("TANH-every_int16_from_a_scale_of_2^-12", [set_parameters(0, [3e38], [0])], "the operand's scale of 3e[+]38"),
     (
         "IF-a_cell_of_its_own_in_a_branch",
         [outputs(13, graph=1)],
@@ -389,7 +397,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
 @pytest.mark.parametrize(("case", "changes", "text"), REFUSED, ids=[f"{case}: {text}" for case, _, text in REFUSED])
 def test_what_a_kernel_refuses_or_reads_beyond_its_end_is_refused(case: str, changes: list[Change], text: str) -> None:
     with pytest.raises(ConversionError, match=text) as caught:
-        otp.convert(changed(case, *changes))
+        otp.convert(change_fields(case, *changes))
     assert "please report" not in str(caught.value)
 
 
@@ -404,7 +412,7 @@ def test_what_a_kernel_refuses_or_reads_beyond_its_end_is_refused(case: str, cha
     ],
 )
 def test_a_long_vector_is_not_followed_element_by_element(case: str, shape: list[int]) -> None:
-    data, begun = changed(case, tensor(0, shape=shape)), time.process_time()
+    data, begun = change_fields(case, tensor(0, shape=shape)), time.process_time()
     otp.convert(data, check="standard")
     assert time.process_time() - begun < 3
 
@@ -426,7 +434,7 @@ def test_a_long_vector_is_not_followed_element_by_element(case: str, shape: list
     ],
 )
 def test_a_result_stored_as_a_scalar_has_the_shape_that_follows(case: str, change: Change) -> None:
-    data = changed(case, change)
+    data = change_fields(case, change)
     verification = verify(data, otp.convert(data).proto)
     assert verification.ok, verification.text
 
@@ -434,13 +442,16 @@ def test_a_result_stored_as_a_scalar_has_the_shape_that_follows(case: str, chang
 @pytest.mark.parametrize("shape", [(12, 0, 2, 3), (12, 2, 0, 3), (12, 2, 2, 0)])
 def test_what_is_of_open_size_may_be_of_no_elements(shape: tuple[int, ...]) -> None:
     opened = [tensor(0, shape_signature=[12, -1, -1, -1]), tensor(3, shape_signature=[-1] * 4)]
-    data = changed("BATCH_TO_SPACE_ND-float32_without_crops", *opened)
+    data = change_fields("BATCH_TO_SPACE_ND-float32_without_crops", *opened)
     verification = verify(data, otp.convert(data).proto, inputs={"x0": np.ones(shape, np.float32)})
     assert verification.ok, verification.text
 
 
 def test_places_of_many_numbers_are_compared_as_bytes() -> None:
-    data, begun = changed("SCATTER_ND-int64_at_each_place_once", tensor(0, shape=[0, 1 << 24])), time.process_time()
+    data, begun = (
+        change_fields("SCATTER_ND-int64_at_each_place_once", tensor(0, shape=[0, 1 << 24])),
+        time.process_time(),
+    )
     with pytest.raises(ConversionError, match="index vectors have 16777216 entries"):
         otp.convert(data)
     assert time.process_time() - begun < 3
@@ -451,6 +462,6 @@ def test_depthwise_convolution_of_dynamic_channels_uses_stored_channels(
     multiplier: int,
 ) -> None:
     opened = [tensor(0, shape_signature=[-1] * 4), option("depth_multiplier", multiplier)]
-    data = changed("DEPTHWISE_CONV_2D-int8_with_multiplier_2", *opened)
+    data = change_fields("DEPTHWISE_CONV_2D-int8_with_multiplier_2", *opened)
     verification = verify(data, otp.convert(data).proto, shapes={"x0": (2, 5, 7, 3)})
     assert verification.ok, verification.text

@@ -10,12 +10,12 @@ from onnx_tflite_plugin.verify import verify
 from tests.helpers.changed_files import (
     Change,
     buffer,
-    changed,
-    held,
+    change_constant,
+    change_fields,
     option,
     outputs,
-    scaled,
-    shared_name,
+    set_parameters,
+    set_shared_name,
     tensor,
 )
 
@@ -25,7 +25,7 @@ THREE_MILLION = int(np.float32(3e6).view(np.int32))
 TAKEN: list[tuple[str, list[Change]]] = [
     ("SPLIT_V-one_part", [tensor(3, shape=[])]),
     ("FULLY_CONNECTED-one_block_a_row", [tensor(3, shape=[5, 1])]),
-    ("MAX_POOL_2D-along_a_row,_kernel_1,_int8", [scaled(0, [0.0], [-5])]),
+    ("MAX_POOL_2D-along_a_row,_kernel_1,_int8", [set_parameters(0, [0.0], [-5])]),
     ("RFFT2D-spectra_of_dynamic_sizes,_SQUEEZE", [tensor(5, shape_signature=[1, -1, 9])]),
     ("ONE_HOT-indices_of_shape_[0,_3]", [tensor(0, shape_signature=[-1, 3])]),
     ("MEAN-int16_axes_[0,_1,_2,_3]_at_5_of_the_scale_dropped", [tensor(0, shape=[])]),
@@ -44,9 +44,9 @@ TAKEN: list[tuple[str, list[Change]]] = [
     ("LOCAL_RESPONSE_NORMALIZATION-beta_2", [option("radius", 0)]),
     ("MINIMUM-int16_of_no_scale", [tensor(1, shape=[1, 1], shape_signature=[-1, -1, -1])]),
     ("RESIZE_NEAREST_NEIGHBOR-align_corners_int8_2_to_83,_known_at_runtime", [tensor(2, type=0)]),
-    (f"{LSTM}-backwards,_int8,_time_first", [scaled(2, [0.0061], [0])]),
+    (f"{LSTM}-backwards,_int8,_time_first", [set_parameters(2, [0.0061], [0])]),
     (f"{LSTM}-backwards,_float32,_cells_bounded_at_10", [tensor(-1, shape=[], has_rank=False)]),
-    ("WHILE-a_variable_that_only_the_body_knows", [shared_name("")]),
+    ("WHILE-a_variable_that_only_the_body_knows", [set_shared_name("")]),
     ("FULLY_CONNECTED-on_floats_between_int8,_RELU6,_weights_of_float32", [outputs(5, 4)]),
     # Its first step would be off by what is left of 3e6 times the projection's bias, taken out and added again.
     ("BIDIRECTIONAL_SEQUENCE_LSTM-float32_that_projects,_every_run_anew", [buffer(7, [THREE_MILLION] * 187)]),
@@ -65,12 +65,12 @@ TAKEN: list[tuple[str, list[Change]]] = [
     ("MEAN-float32_of_no_elements_kept", [tensor(0, shape_signature=[-1, 0, -1])]),
     ("MEAN-float32_of_no_elements_dropped", [tensor(0, shape_signature=[-1, 0, -1])]),
     # One column of the reset gate's sums, which is repeated: no gate of a GRU.
-    ("WHILE-a_recurrent_layer_both_ways:_GRU,_the_last_output", [held(4, "k33", [1, 11])]),
+    ("WHILE-a_recurrent_layer_both_ways:_GRU,_the_last_output", [change_constant(4, "k33", [1, 11])]),
 ]
 
 
 @pytest.mark.parametrize(("case", "changes"), TAKEN, ids=[case for case, _ in TAKEN])
 def test_what_litert_takes_is_taken_as_it_takes_it(case: str, changes: list[Change]) -> None:
-    data = changed(case, *changes)
+    data = change_fields(case, *changes)
     verification = verify(data, otp.convert(data).proto)
     assert verification.ok, verification.text

@@ -28,7 +28,7 @@ from onnx_tflite_plugin.errors import InvalidModel
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.source.model import Operator, Options, Tensor
 from onnx_tflite_plugin.targets import TARGETS
-from tests.binding.test_graphs import bound, tensor
+from tests.binding.test_graphs import bind_model, tensor
 
 X, Y, Z = tensor(0), tensor(1), tensor(2)
 TARGET = TARGETS["generic"]
@@ -36,17 +36,17 @@ TARGET = TARGETS["generic"]
 
 def read(options: Mapping[str, Any] | None = None, **declarations: Any) -> Declared:
     """The declarations of an operator of two operands, of which the second is absent, and one result."""
-    return resolve_operator(bound(3, "X", [X, None], Y, options=options, **declarations), TARGET, 18).declared
+    return resolve_operator(bind_model(3, "X", [X, None], Y, options=options, **declarations), TARGET, 18).declared
 
 
 def test_label_names_first_result_and_subgraph() -> None:
-    op = bound(3, "X", [X], None, Y).op
+    op = bind_model(3, "X", [X], None, Y).op
     assert label(op) == "op 3 X v1 't1'"
     assert label(replace(op, subgraph=2, outputs=())) == "subgraph 2 op 3 X v1"
 
 
 def test_subgraphs_are_called_by_the_numbers_that_options_hold() -> None:
-    op = bound(3, "X", [X], Y, options={"body": 2, "cases": (0, -1, 5), "none": -1, "name": "4"}).op
+    op = bind_model(3, "X", [X], Y, options={"body": 2, "cases": (0, -1, 5), "none": -1, "name": "4"}).op
     assert subgraph_indices(("body", "cases", "none", "name", "absent"), op) == (2, 0, -1, 5, -1)
 
 
@@ -99,7 +99,7 @@ def test_an_activation_that_is_not_known_is_refused() -> None:
     with pytest.raises(Refusal, match="the fused activation SIGNUM is unknown"):
         read({"fused": "SIGNUM"}, activation="fused")
     with pytest.raises(LookupError, match="the declarations of op 3 X v1 't1' are not read yet"):
-        _ = bound(3, "X", [X], Y).declared
+        _ = bind_model(3, "X", [X], Y).declared
 
 
 def test_declarations_of_what_an_operator_has_are_what_is_read() -> None:
@@ -135,18 +135,18 @@ def test_what_decides_order_and_dtype_is_told_as_it_is_written(declared: dict[st
     assert declarations(read(**declared)) == text
 
 
-def named(options: Mapping[str, Any], *inputs: Tensor | None) -> list[str]:
+def invalid_fields(options: Mapping[str, Any], *inputs: Tensor | None) -> list[str]:
     """The fields of an operator that hold numbers which no kernel computes with."""
-    return [where for where, _ in find_invalid_numbers(bound(0, "X", inputs, Y, options=options))]
+    return [where for where, _ in find_invalid_numbers(bind_model(0, "X", inputs, Y, options=options))]
 
 
 def test_nan_options_and_infinite_integer_scales_are_refused() -> None:
     options = {"a": math.nan, "b": math.inf, "c": -math.inf, "d": 3.0, "e": 3, "f": "nan"}
-    assert named(options, X, None) == ["X.a"]
+    assert invalid_fields(options, X, None) == ["X.a"]
     quantized = tensor(5, "int8", 0.5)
-    assert named(options, X, None, quantized) == ["X.a", "X.b", "X.c"]
-    assert named(options, replace(quantized, quantization=None)) == ["X.a"]
-    assert named(options, tensor(5, "int32", 0.5)) == ["X.a"]
+    assert invalid_fields(options, X, None, quantized) == ["X.a", "X.b", "X.c"]
+    assert invalid_fields(options, replace(quantized, quantization=None)) == ["X.a"]
+    assert invalid_fields(options, tensor(5, "int32", 0.5)) == ["X.a"]
 
 
 @pytest.mark.parametrize(
@@ -161,6 +161,6 @@ def test_nan_options_and_infinite_integer_scales_are_refused() -> None:
 )
 def test_a_bias_is_less_than_what_a_sum_may_reach(largest: int, dtype: str, scale: float | None, odd: bool) -> None:
     bias = tensor(5, dtype, scale, constant=np.asarray([2, largest, 3], dtype))
-    assert named({}, X, None, bias) == (["inputs[2]"] if odd else [])
-    assert named({}, replace(bias, data=None)) == []
-    assert named({}, replace(bias, data=tensor(6, dtype, constant=np.zeros(0, dtype)).data)) == []
+    assert invalid_fields({}, X, None, bias) == (["inputs[2]"] if odd else [])
+    assert invalid_fields({}, replace(bias, data=None)) == []
+    assert invalid_fields({}, replace(bias, data=tensor(6, dtype, constant=np.zeros(0, dtype)).data)) == []

@@ -24,10 +24,10 @@ CODE = "CUSTOM.Product"
 
 def product(types: Any) -> Handler:
     @handler(CODE, max_version=1, layout=Transparent(), types=types)
-    def lowered(ctx: Context, x: Any, y: Any = None) -> Any:
+    def lower(ctx: Context, x: Any, y: Any = None) -> Any:
         return x if y is None else ctx.ops.Mul(x, ctx.ops.Cast(y, to=ctx.op[0].dtype))
 
-    return lowered
+    return lower
 
 
 def converts(types: Any, *dtypes: str) -> str:
@@ -95,7 +95,7 @@ def test_a_refusal_names_the_operands_and_results_that_the_rows_name(types: Any,
 def test_dtype_refusal_mentions_litert_only_if_it_has_a_kernel() -> None:
     said = converts(("float32, float32 int8 -> float32", "int8, _"), "int32", "int64", "int32")
     assert "CUSTOM.Product v1 (op 0" in said
-    assert f"no kernel for dtypes int32, int64 -> int32; {__name__}:lowered declares " in said
+    assert f"no kernel for dtypes int32, int64 -> int32; {__name__}:lower declares " in said
     assert "float32, float32 or int8 -> float32; int8, any" in said
     assert "LiteRT" not in said
     net = Net()
@@ -132,7 +132,7 @@ def test_a_row_that_cannot_be_read_is_named_where_it_is_written(types: Any, text
 )
 def test_a_function_of_the_instance_that_fails_is_blamed(types: Any, text: str) -> None:
     said = converts(types, "int32", "int32")
-    assert f"types of handler {__name__}:lowered" in said
+    assert f"types of handler {__name__}:lower" in said
     assert text in said
 
 
@@ -140,18 +140,18 @@ def test_a_fusion_leaves_other_dtypes_alone() -> None:
     (x,) = operands("x")
 
     @fusion("TWICE", pattern=Call("NEG", Call("NEG", x)), inputs=(x,), layout=Transparent(), types="float32")
-    def lowered(ctx: Context, x: Any) -> Any:
+    def lower(ctx: Context, x: Any) -> Any:
         return x
 
-    def applied(dtype: str) -> dict[str, int]:
+    def apply_fusion(dtype: str) -> dict[str, int]:
         model, spec = Net(), tensor(2, 3, dtype=dtype)
         model.output(model.call("NEG", [model.call("NEG", [spec], spec)], spec))
         target = TARGETS["onnxruntime"]
         bound = Host(packs="builtin").bind(read(model.build()), target, 18)
-        return fuse(bound, [("mine", lowered)], target).applied
+        return fuse(bound, [("mine", lower)], target).applied
 
-    assert applied("float32") == {"TWICE": 1}
-    assert applied("int32") == {}
+    assert apply_fusion("float32") == {"TWICE": 1}
+    assert apply_fusion("int32") == {}
 
 
 def test_built_in_handlers_take_every_dtype_that_litert_registers() -> None:

@@ -321,7 +321,7 @@ def test_a_model_that_does_not_agree_is_not_written(run: Run, added: Path, monke
     assert names(added.parent) == {"added.tflite"}
 
 
-def broken(error: BaseException) -> Callable[..., Any]:
+def break_down(error: BaseException) -> Callable[..., Any]:
     def fail(*arguments: object, **options: object) -> Any:
         raise error
 
@@ -329,7 +329,7 @@ def broken(error: BaseException) -> Callable[..., Any]:
 
 
 def test_an_internal_error_is_short_and_says_what_to_do(run: Run, added: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onnx_tflite_plugin.conversion, "convert", broken(ZeroDivisionError("by nothing")))
+    monkeypatch.setattr(onnx_tflite_plugin.conversion, "convert", break_down(ZeroDivisionError("by nothing")))
     code, out, err = run("convert", added)
     assert (code, out) == (1, "")
     assert "internal error: ZeroDivisionError: by nothing" in err
@@ -343,7 +343,7 @@ def test_an_internal_error_is_short_and_says_what_to_do(run: Run, added: Path, m
 def test_what_ends_the_writing_leaves_nothing(
     run: Run, added: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
-    monkeypatch.setattr(os, "replace", broken(error))
+    monkeypatch.setattr(os, "replace", break_down(error))
     code, out, err = run("convert", added)
     assert out == ""
     assert code == {KeyboardInterrupt: 130, OSError: 2, MemoryError: 1}[type(error)]

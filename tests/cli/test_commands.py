@@ -293,7 +293,7 @@ PLAIN = Report(
 )
 
 
-def told(report: Report, file: Path) -> dict[str, str]:
+def report_of(report: Report, file: Path) -> dict[str, str]:
     file.write_bytes(bytes(2500))
     nothing: Any = None
     conversion = otp.Conversion(nothing, report, nothing)
@@ -301,7 +301,7 @@ def told(report: Report, file: Path) -> dict[str, str]:
 
 
 def test_summary_of_a_simple_conversion(tmp_path: Path) -> None:
-    rows = told(PLAIN, tmp_path / "m.onnx")
+    rows = report_of(PLAIN, tmp_path / "m.onnx")
     assert list(rows) == ["wrote", "run it", "target", "operators", "nodes", "layout"]
     assert rows["wrote"].endswith("m.onnx (2.5 kB) in 1.50 s")
     assert rows["operators"] == "3: 2 ADD, 1 MEAN"
@@ -319,9 +319,9 @@ def test_summary_of_a_simple_conversion(tmp_path: Path) -> None:
 def test_summary_counts_transposes_of_rewrites(planned: int, left: int, text: str, tmp_path: Path) -> None:
     nodes = {"Conv": 2, "Transpose": left}
     report = replace(PLAIN, nodes=nodes, transposes=planned, passes={"fold_width": 1})
-    assert text in told(report, tmp_path / "m.onnx")["rewritten"]
+    assert text in report_of(report, tmp_path / "m.onnx")["rewritten"]
     report = replace(report, transposes=left)
-    assert "Transpose" not in told(report, tmp_path / "m.onnx")["rewritten"]
+    assert "Transpose" not in report_of(report, tmp_path / "m.onnx")["rewritten"]
 
 
 def test_summary_reports_unusual_facts(tmp_path: Path) -> None:
@@ -342,7 +342,7 @@ def test_summary_reports_unusual_facts(tmp_path: Path) -> None:
         storage={"int8 stored as uint8": 7},
         warnings=("the hooks of bad-pack were left out",),
     )
-    rows = told(report, tmp_path / "m.onnx")
+    rows = report_of(report, tmp_path / "m.onnx")
     first, *lines, bought = rows["layout"].splitlines()
     assert first == "heuristic, not proven optimal: 9 Transposes"
     assert len(lines) == 6
@@ -375,7 +375,7 @@ def test_a_summary_stays_within_a_screen(tmp_path: Path) -> None:
         storage={"int8 stored as uint8": 1, "uint8 stored as int8": 1},
         warnings=("w",) * 100,
     )
-    rows = told(report, tmp_path / "m.onnx")
+    rows = report_of(report, tmp_path / "m.onnx")
     assert sum(len(text.splitlines()) for text in rows.values()) <= 28
     assert max(len(line) for label, text in rows.items() if label != "wrote" for line in text.splitlines()) < 140
 

@@ -67,7 +67,9 @@ def fail(as_json: bool) -> None:
         raise RAISED[0]
 
 
-def failed(error: BaseException | None, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+def run_failing(
+    error: BaseException | None, capsys: pytest.CaptureFixture[str], *arguments: str
+) -> tuple[int, str, str]:
     RAISED[:] = [] if error is None else [error]
     with pytest.raises(SystemExit) as left:
         group.main(["fail", *arguments], prog_name="otp")
@@ -94,17 +96,17 @@ def failed(error: BaseException | None, capsys: pytest.CaptureFixture[str], *arg
 def test_error_has_a_block_an_exit_code_and_a_note(
     capsys: pytest.CaptureFixture[str], error: BaseException, code: int, kind: str, said: list[str]
 ) -> None:
-    plain = failed(error, capsys)
+    plain = run_failing(error, capsys)
     lines = [*said, "nothing was written"]
     assert plain == (code, "", f"error: {lines[0]}\n" + "".join(f"  {line}\n" for line in lines[1:]))
-    number, out, err = failed(error, capsys, "--json")
+    number, out, err = run_failing(error, capsys, "--json")
     result = json.loads(out)["error"]
     assert (number, result["exit_code"], result["kind"], err) == (code, code, kind, plain[2])
     assert result["message"] == said[0]
 
 
 def test_a_missing_extra_says_nothing_of_files(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = failed(MissingExtra("pillow", "images"), capsys)
+    code, out, err = run_failing(MissingExtra("pillow", "images"), capsys)
     assert (code, out) == (2, "")
     assert "nothing was written" not in err
 
@@ -113,30 +115,30 @@ def test_without_a_note_a_block_ends_with_the_error(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(NOTE, "note", "")
-    assert failed(VerificationError("why"), capsys)[2] == "error: why\n"
+    assert run_failing(VerificationError("why"), capsys)[2] == "error: why\n"
 
 
 def test_internal_error_is_reported_with_its_place(capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = failed(ZeroDivisionError(), capsys)
+    code, _, err = run_failing(ZeroDivisionError(), capsys)
     first, second, *_ = err.splitlines()
     assert (code, first) == (1, "error: internal error: ZeroDivisionError")
     assert second.startswith("  in fail, ")
-    code, out, _ = failed(KeyError("x"), capsys, "--json")
+    code, out, _ = run_failing(KeyError("x"), capsys, "--json")
     assert (code, json.loads(out)["error"]["kind"]) == (1, "InternalError")
 
 
 def test_interruption_shows_its_notes(capsys: pytest.CaptureFixture[str]) -> None:
     interruption = KeyboardInterrupt()
     interruption.add_note("three of five")
-    assert failed(interruption, capsys)[2] == "error: interrupted\n  three of five\n  nothing was written\n"
+    assert run_failing(interruption, capsys)[2] == "error: interrupted\n  three of five\n  nothing was written\n"
 
 
 @pytest.mark.parametrize("error", [UsageProblem("a\nb"), None])
 def test_a_usage_problem_exits_with_2_and_success_with_0(
     capsys: pytest.CaptureFixture[str], error: BaseException | None
 ) -> None:
-    assert failed(error, capsys) == ((2, "", "error: a\n  b\n") if error else (0, "", ""))
-    code, out, _ = failed(error, capsys, "--json")
+    assert run_failing(error, capsys) == ((2, "", "error: a\n  b\n") if error else (0, "", ""))
+    code, out, _ = run_failing(error, capsys, "--json")
     assert code == (2 if error else 0)
     assert (json.loads(out)["error"]["message"] if out else "") == ("a\nb" if error else "")
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from conformance.builder import ModelBuilder
-from tests.helpers.changed_files import changed
+from tests.helpers.changed_files import change_fields
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="commands run in place where nothing forks")
 
@@ -74,7 +74,7 @@ def test_the_others_of_a_folder_are_converted(tmp_path: Path) -> None:
 def test_crash_is_reported_with_its_signal(tmp_path: Path) -> None:
     """Its kernel writes to any row that the indices of a sparse tensor name."""
     path, given = tmp_path / "sparse.tflite", tmp_path / "given.npz"
-    path.write_bytes(changed("EMBEDDING_LOOKUP_SPARSE-MEAN,_5_operands_known_at_runtime,_rank_3"))
+    path.write_bytes(change_fields("EMBEDDING_LOOKUP_SPARSE-MEAN,_5_operands_known_at_runtime,_rank_3"))
     places, sizes = np.full((6, 3), 2**24, np.int32), np.array([2, 3, 4], np.int32)
     weights, table = np.ones(6, np.float32), np.ones((7, 5), np.float32)
     np.savez(given, ids=np.arange(6, dtype=np.int32), indices=places, sizes=sizes, weights=weights, table=table)

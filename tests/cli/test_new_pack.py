@@ -11,7 +11,7 @@ import pytest
 from onnx_tflite_plugin.api import VERSION
 from onnx_tflite_plugin.cli import cli
 from onnx_tflite_plugin.host.offers import unmet
-from tests.helpers.pack_files import installed, python
+from tests.helpers.pack_files import install_pack, python
 
 ODD = "CUSTOM.my op/50% é=:x"
 KINDS = {
@@ -24,7 +24,7 @@ KINDS = {
 }
 
 
-def written(folder: Path, op: str, like: str = "") -> None:
+def write_pack(folder: Path, op: str, like: str = "") -> None:
     with pytest.raises(SystemExit) as left:
         cli.main(["new-pack", str(folder), "--op", op, *(["--like", like] if like else [])], prog_name="otp")
     assert left.value.code == 0
@@ -39,7 +39,7 @@ PACKS = {
 }
 
 
-def tried(folders: Sequence[Path], site: Path, *options: str) -> str:
+def try_case(folders: Sequence[Path], site: Path, *options: str) -> str:
     """Return the output of the packs' own tests, run in one process because it takes a second to start."""
     given = ["-v", "-p", "no:cacheprovider", "--import-mode=importlib", *options, *map(str, folders)]
     done = python(folders[0], site, "-m", "pytest", *given, others=folders[1:])
@@ -50,9 +50,9 @@ def tried(folders: Sequence[Path], site: Path, *options: str) -> str:
 def test_packs_pass_their_own_tests_unmodified(tmp_path: Path) -> None:
     folders, site = [tmp_path / name for name in PACKS], tmp_path / "site"
     for folder, op in zip(folders, PACKS.values(), strict=True):
-        written(folder, op)
-        installed(folder, site)
-    done = tried(folders, site)
+        write_pack(folder, op)
+        install_pack(folder, site)
+    done = try_case(folders, site)
     assert done.count("::test_the_pack_is_installed PASSED") == len(PACKS)
     assert done.count("::test_conformance[") >= 5 * len(PACKS)
     assert "skipped" not in done
@@ -62,10 +62,10 @@ def test_packs_pass_their_own_tests_unmodified(tmp_path: Path) -> None:
 def test_packs_of_each_kind_pass_their_tests_and_leave_nothing_untried(tmp_path: Path) -> None:
     folders, site = [tmp_path / f"pack-{like}" for like in KINDS], tmp_path / "site"
     for folder, (like, op) in zip(folders, KINDS.items(), strict=True):
-        written(folder, op, like)
-        installed(folder, site)
+        write_pack(folder, op, like)
+        install_pack(folder, site)
     asked = [f"--op-pack={folder.name}" for folder in folders]
-    done = tried(folders, site, *asked)
+    done = try_case(folders, site, *asked)
     assert "skipped" not in done
     assert done.count("::test_the_pack_is_installed PASSED") == len(KINDS)
     assert done.count("::test_conformance[") >= len(KINDS)
@@ -77,9 +77,9 @@ def test_packs_of_each_kind_pass_their_tests_and_leave_nothing_untried(tmp_path:
 
 def test_a_target_pack_passes_its_own_tests(tmp_path: Path) -> None:
     folder, site = tmp_path / "npu-pack", tmp_path / "site"
-    written(folder, "my-npu", "target")
-    installed(folder, site)
-    done = tried([folder], site)
+    write_pack(folder, "my-npu", "target")
+    install_pack(folder, site)
+    done = try_case([folder], site)
     assert done.count(" PASSED") == 4
     assert "skipped" not in done
     assert not (folder / "npu_pack" / "cases.py").exists()
@@ -108,8 +108,8 @@ def test_a_kind_says_what_it_takes(
 @pytest.mark.parametrize(("name", "op"), [("sinh-ops", "CUSTOM.Sinh"), ("wrapped", "NEG")])
 def test_a_pack_passes_conformance(tmp_path: Path, name: str, op: str) -> None:
     folder, site = tmp_path / name, tmp_path / "site"
-    written(folder, op)
-    installed(folder, site)
+    write_pack(folder, op)
+    install_pack(folder, site)
     done = python(folder, site, "-m", "onnx_tflite_plugin", "conformance", "--pack", name)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -126,8 +126,8 @@ def test_an_operator_of_the_schema_that_nobody_handles_gets_a_placeholder(tmp_pa
     if not missing:
         pytest.skip("every operator has a built-in handler")
     folder, site = tmp_path / "pack", tmp_path / "site"
-    written(folder, missing[0])
-    installed(folder, site)
+    write_pack(folder, missing[0])
+    install_pack(folder, site)
     done = python(folder, site, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "leave ``reference`` out" in (folder / "pack" / "cases.py").read_text()
@@ -135,16 +135,16 @@ def test_an_operator_of_the_schema_that_nobody_handles_gets_a_placeholder(tmp_pa
 
 def test_operators_are_added_to_a_pack_and_nothing_that_is_there_changes(tmp_path: Path) -> None:
     folder, site = tmp_path / "grown", tmp_path / "site"
-    written(folder, "CUSTOM.vendor.Soft", "elementwise")
+    write_pack(folder, "CUSTOM.vendor.Soft", "elementwise")
     settings = folder / "setup.cfg"
     settings.write_text(settings.read_text() + "\n[mypy]\nstrict = true\n")
     before = {path: path.read_text() for path in folder.rglob("*") if path.is_file()}
     for op, like in ((ODD, "reduction"), ("MY_SOFTSIGN", "fusion"), ("CUSTOM.Vendor*", "claim")):
-        written(folder, op, like)
+        write_pack(folder, op, like)
     lines = iter(settings.read_text().splitlines())
     assert all(line in lines for line in before.pop(settings).splitlines())  # in this order
     assert {path: path.read_text() for path in before} == before
-    assert {(entry.group.partition(".")[2], entry.name) for entry in installed(folder, site)} == {
+    assert {(entry.group.partition(".")[2], entry.name) for entry in install_pack(folder, site)} == {
         ("handlers", "CUSTOM.vendor.Soft"),
         ("handlers", "CUSTOM.my%20op%2F50%25%20%C3%A9%3D%3Ax"),
         ("fusions", "my_softsign"),
@@ -191,7 +191,7 @@ def test_what_cannot_be_added_is_a_usage_error_and_nothing_is_written(
 
 
 def test_a_pack_requires_the_version_it_is_written_to(tmp_path: Path) -> None:
-    written(tmp_path / "pack", "CUSTOM.Sinh")
+    write_pack(tmp_path / "pack", "CUSTOM.Sinh")
     config = ConfigParser()
     config.read(tmp_path / "pack" / "setup.cfg", encoding="utf-8")
     requirement = config["options"]["install_requires"].strip()
@@ -202,12 +202,12 @@ def test_a_pack_requires_the_version_it_is_written_to(tmp_path: Path) -> None:
 
 def test_odd_names_are_percent_encoded_and_survive(tmp_path: Path) -> None:
     folder = tmp_path / "odd"
-    written(folder, ODD)
-    (entry,) = installed(folder, tmp_path / "site").select(group="onnx_tflite_plugin.handlers")
+    write_pack(folder, ODD)
+    (entry,) = install_pack(folder, tmp_path / "site").select(group="onnx_tflite_plugin.handlers")
     assert entry.name == "CUSTOM.my%20op%2F50%25%20%C3%A9%3D%3Ax"
     assert "%%20op" in (folder / "setup.cfg").read_text(encoding="utf-8")
     again = tmp_path / "again"
-    written(again, entry.name)  # as the hint of a refusal spells it
+    write_pack(again, entry.name)  # as the hint of a refusal spells it
     assert (again / "setup.cfg").read_text(encoding="utf-8").count(entry.name.replace("%", "%%")) == 1
 
 
@@ -241,6 +241,6 @@ def test_what_is_written_is_clean_python(tmp_path: Path) -> None:
     odd = [("", op) for op in ("CUSTOM.Sinh", "NEG", 'CUSTOM.quote"s\\and\nlines', "CUSTOM.int")]
     for name, (like, op) in enumerate([*odd, *KINDS.items()]):
         folder = tmp_path / f"pack-{name}"
-        written(folder, op, like)
+        write_pack(folder, op, like)
         for path in folder.rglob("*.py"):
             compile(path.read_text(encoding="utf-8"), str(path), "exec")

@@ -254,10 +254,10 @@ def test_two_tflite_models_are_not_reported_as_swapped(negated: Path, tmp_path: 
 
 
 def test_unreadable_file_is_reported_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def closed(*_: object) -> None:
+    def close(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
     (tmp_path / "model.tflite").touch()
-    monkeypatch.setattr(Path, "open", closed)
+    monkeypatch.setattr(Path, "open", close)
     with pytest.raises(UsageProblem, match=r"model\.tflite cannot be read: Permission denied"):
         readable(tmp_path / "model.tflite")

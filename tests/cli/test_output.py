@@ -25,13 +25,13 @@ from onnx_tflite_plugin.cli.output import (
 HEADINGS = ("a name", "n")
 
 
-def printed(capsys: pytest.CaptureFixture[str], *rows: tuple[object, ...]) -> list[str]:
+def printed_lines(capsys: pytest.CaptureFixture[str], *rows: tuple[object, ...]) -> list[str]:
     output.print_table(HEADINGS, rows, numeric=(1,))
     return capsys.readouterr().out.splitlines()
 
 
 def test_numbers_are_aligned_to_the_right_and_names_to_the_left(capsys: pytest.CaptureFixture[str]) -> None:
-    assert printed(capsys, ("x\ty", 5), ("abcdefgh", 1000)) == [
+    assert printed_lines(capsys, ("x\ty", 5), ("abcdefgh", 1000)) == [
         "a name       n",
         r"x\ty         5",
         "abcdefgh  1000",
@@ -44,13 +44,13 @@ def test_at_a_terminal_a_row_is_as_high_as_its_highest_cell(
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "20")
-    first, *lines = (line.rstrip() for line in printed(capsys, ("twelve words or more", 5), ("x", 7)))
+    first, *lines = (line.rstrip() for line in printed_lines(capsys, ("twelve words or more", 5), ("x", 7)))
     assert "a name" in first
     assert lines == ["twelve words or    5", "more", "x                  7"]
 
 
 def test_elsewhere_a_row_is_one_line_whatever_its_length(capsys: pytest.CaptureFixture[str]) -> None:
-    assert printed(capsys, ("word " * 50, 5))[1] == f"{'word ' * 50}  5"
+    assert printed_lines(capsys, ("word " * 50, 5))[1] == f"{'word ' * 50}  5"
 
 
 def test_lines_are_filled_to_the_last_column_with_a_hanging_indent() -> None:

@@ -219,7 +219,7 @@ def test_a_note_states_what_was_written(tmp_path: Path) -> None:
 LIMIT = 100_000  # bytes of a file, more than the model and less than the page
 
 
-def limited(*arguments: object) -> subprocess.CompletedProcess[str]:
+def run_with_full_disk(*arguments: object) -> subprocess.CompletedProcess[str]:
     """Run a command that cannot write large files, as where the disk is full."""
     resource = pytest.importorskip("resource")
 
@@ -237,10 +237,10 @@ def test_a_report_that_cannot_be_written_leaves_the_model_and_says_so(source: Pa
     if older:
         page.write_bytes(b"older")
     said = f"existing {page} left unchanged" if older else f"{page} was not written"
-    ran = limited("convert", source, "--report", page)
+    ran = run_with_full_disk("convert", source, "--report", page)
     assert ran.returncode == 2
     assert ran.stderr.splitlines() == [f"error: {page}: File too large", f"  {output} was written; {said}"]
-    ran = limited("report", source, output, page)
+    ran = run_with_full_disk("report", source, output, page)
     assert ran.returncode == 2
     assert ran.stderr.splitlines() == [f"error: {page}: File too large", f"  {said}"]
     assert files(source.parent) == [*(["m.html"] if older else []), "m.onnx", "m.tflite"]

@@ -101,7 +101,7 @@ def test_what_is_added_to_a_pack_has_files_and_entry_points_of_its_own() -> None
 # --- a pack that exists -----------------------------------------------------------------------
 
 
-def added(text: str, entry: str = "B = p.b:b") -> list[str]:
+def add(text: str, entry: str = "B = p.b:b") -> list[str]:
     return Pack(Path(), "mine", "p", text).with_entry_points({GROUP: entry}).splitlines()
 
 
@@ -110,7 +110,7 @@ def test_an_entry_point_follows_those_of_its_group() -> None:
     before = f"{elsewhere}{GROUP} =\n    A = p.a:a\n\nlast:\n    Z = z\n[y]\n"
     lines = before.splitlines()
     place = lines.index("    A = p.a:a") + 1
-    assert added(before) == [*lines[:place], "    B = p.b:b", *lines[place:]]
+    assert add(before) == [*lines[:place], "    B = p.b:b", *lines[place:]]
 
 
 @pytest.mark.parametrize(
@@ -129,12 +129,12 @@ def test_an_entry_point_follows_those_of_its_group() -> None:
     ],
 )
 def test_a_group_or_section_that_is_not_there_is_made(before: str, after: list[str]) -> None:
-    assert added(before) == after
+    assert add(before) == after
 
 
 def test_a_name_that_is_taken_is_refused() -> None:
     with pytest.raises(UsageProblem, match=f"the pack already has an entry point B in {GROUP}"):
-        added(f"[options.entry_points]\n{GROUP} =\n    A = a\n    B=elsewhere\n")
+        add(f"[options.entry_points]\n{GROUP} =\n    A = a\n    B=elsewhere\n")
 
 
 @pytest.mark.parametrize(("packages", "package"), [("z", "z"), ("z u", "z"), ("find:", "u"), ("", "u")])

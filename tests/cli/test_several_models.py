@@ -23,7 +23,7 @@ from onnx_tflite_plugin.source import bundle as bundles
 from onnx_tflite_plugin.source import read_bytes
 from onnx_tflite_plugin.source.bundle import members
 from tests.helpers.command import Run
-from tests.helpers.metadata_files import classifier, encoded, single
+from tests.helpers.metadata_files import classifier, serialize, single
 
 
 def model(code: str = "NEG", *, signatures: int = 0) -> bytes:
@@ -65,7 +65,7 @@ def folder(tmp_path: Path) -> Path:
     return found
 
 
-def zipped(entries: dict[str, bytes]) -> bytes:
+def zip_entries(entries: dict[str, bytes]) -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
         for name, content in entries.items():
@@ -136,8 +136,8 @@ def test_a_model_that_has_nothing_to_tell_apart_keeps_its_name(run: Run, tmp_pat
 
 
 def test_a_bundle_is_converted_with_bundles_inside(run: Run, tmp_path: Path) -> None:
-    inner = zipped({"hand.tflite": model("EXP"), "labels.txt": b"x"})
-    (tmp_path / "gesture.task").write_bytes(zipped({"detector.tflite": model(), "hand.task": inner}))
+    inner = zip_entries({"hand.tflite": model("EXP"), "labels.txt": b"x"})
+    (tmp_path / "gesture.task").write_bytes(zip_entries({"detector.tflite": model(), "hand.task": inner}))
     assert run("convert", tmp_path / "gesture.task")[0] == 0
     assert {file.name for file in (tmp_path / "gesture").iterdir()} == {"detector.onnx", "hand.task_hand.onnx"}
     told = json.loads(run("inspect", tmp_path / "gesture.task", "--json")[1])
@@ -150,7 +150,7 @@ def test_a_bundle_is_converted_with_bundles_inside(run: Run, tmp_path: Path) -> 
 
 def test_names_in_a_bundle_do_not_lead_out_of_its_folder(run: Run, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "b.task").write_bytes(zipped({"../../evil.tflite": model(), "/abs.tflite": model()}))
+    (tmp_path / "in" / "b.task").write_bytes(zip_entries({"../../evil.tflite": model(), "/abs.tflite": model()}))
     run("convert", tmp_path / "in" / "b.task")
     assert {file.parent.name for file in tmp_path.rglob("*.onnx")} == {"b"}
 
@@ -159,7 +159,7 @@ def test_names_in_a_bundle_do_not_lead_out_of_its_folder(run: Run, tmp_path: Pat
 def test_a_bundle_that_begins_with_something_else_is_one(run: Run, tmp_path: Path, front: bytes) -> None:
     """A zip archive is found from its end; one of MediaPipe's starts with two zeros."""
     path = tmp_path / "b.task"
-    path.write_bytes(front + zipped({"a.tflite": model()}))
+    path.write_bytes(front + zip_entries({"a.tflite": model()}))
     assert "1 part, 1 model" in run("inspect", path)[1]
     assert run("convert", path)[0] == 0
     assert (tmp_path / "b" / "a.onnx").exists()
@@ -181,7 +181,7 @@ def litert_lm(sections: list[tuple[int, bytes]]) -> bytes:
         begin = start + len(body)
         body += content
         tables.append({1: ("Uint64", begin), 2: ("Uint64", begin + len(content)), 3: ("Uint8", kind)})
-    header = encoded({1: {0: tables}})
+    header = serialize({1: {0: tables}})
     front = b"LITERTLM" + struct.pack("<IIII", 1, 0, 0, 0) + struct.pack("<Q", 32 + len(header)) + header
     return front + bytes(start - len(front)) + body
 
@@ -201,14 +201,14 @@ def test_a_section_of_a_bundle_says_which_model_it_holds_and_where() -> None:
     kind, end = ("Uint8", 3), ("Uint64", len(body))
     items = [{0: "other", 1: ("Uint8", 9), 2: {0: "x"}}, {0: "model_type", 1: ("Uint8", 9), 2: {0: "prefill"}}]
 
-    def written(last: tuple[str, int]) -> bytes:
-        header = encoded({1: {0: [{0: items, 1: ("Uint64", 16384), 2: last, 3: kind}]}})
+    def write_pack(last: tuple[str, int]) -> bytes:
+        header = serialize({1: {0: [{0: items, 1: ("Uint64", 16384), 2: last, 3: kind}]}})
         return b"LITERTLM" + bytes(16) + struct.pack("<Q", 32 + len(header)) + header + body[32 + len(header) :]
 
-    (member,) = members(written(end), "x")
+    (member,) = members(write_pack(end), "x")
     assert (member.name, read_bytes(member.load())) == ("section 0 prefill", model())
     with pytest.raises(InvalidModel, match=f"bytes 16384 to {len(body) + 1} are outside the file of {len(body)} bytes"):
-        members(written(("Uint64", len(body) + 1)), "x")
+        members(write_pack(("Uint64", len(body) + 1)), "x")
 
 
 @pytest.mark.parametrize("cut", [9, 20, 31, 36, 45, 60])
@@ -216,16 +216,19 @@ def test_a_damaged_bundle_is_refused(cut: int) -> None:
     with pytest.raises(InvalidModel):
         members(litert_lm([(3, model())])[:cut], "x")
     with pytest.raises(InvalidModel):
-        members(zipped({"a.tflite": model()})[:-cut], "x")
+        members(zip_entries({"a.tflite": model()})[:-cut], "x")
 
 
 def test_a_bundle_holds_a_limited_number_of_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of nested archives count."""
     monkeypatch.setattr(bundles, "MOST_MEMBERS", 3)
-    inner = zipped({"b.txt": b"b", "folder/": b""})
-    assert [part.name for part in members(zipped({"a.txt": b"ab", "n.task": inner}), "x")] == ["a.txt", "n.task/b.txt"]
+    inner = zip_entries({"b.txt": b"b", "folder/": b""})
+    assert [part.name for part in members(zip_entries({"a.txt": b"ab", "n.task": inner}), "x")] == [
+        "a.txt",
+        "n.task/b.txt",
+    ]
     with pytest.raises(InvalidModel, match="the bundle holds more than 3 files"):
-        members(zipped({"a.txt": b"ab", "n.task": inner, "c.txt": b"c"}), "x")
+        members(zip_entries({"a.txt": b"ab", "n.task": inner, "c.txt": b"c"}), "x")
 
 
 # --- streams ----------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ PLAIN = Report(
 )  # fmt: skip
 
 
-def summarized(folder: Path, **changes: Any) -> list[Row]:
+def summarize(folder: Path, **changes: Any) -> list[Row]:
     file = folder / "m.onnx"
     file.write_bytes(bytes(3))
     conversion: Any = SimpleNamespace(
@@ -39,7 +39,7 @@ def summarized(folder: Path, **changes: Any) -> list[Row]:
 
 def rows(folder: Path, **changes: Any) -> dict[str, list[str]]:
     """The summary's lines by label."""
-    return {row.label: list(row.lines) for row in summarized(folder, **changes)}
+    return {row.label: list(row.lines) for row in summarize(folder, **changes)}
 
 
 def test_brief_summary_has_at_most_five_lines(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_brief_summary_has_at_most_five_lines(tmp_path: Path) -> None:
 
 
 def test_only_the_lines_of_python_are_code_which_no_terminal_breaks(tmp_path: Path) -> None:
-    assert [row.label for row in summarized(tmp_path) if row.code] == ["run it"]
+    assert [row.label for row in summarize(tmp_path) if row.code] == ["run it"]
 
 
 # --- edges ------------------------------------------------------------------------------------

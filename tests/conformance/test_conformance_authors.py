@@ -27,48 +27,48 @@ from onnx_tflite_plugin.host import Host
 CODE = "CUSTOM.Flip"
 
 
-def flipped(op: Any, x: Any) -> Any:
+def flip_reference(op: Any, x: Any) -> Any:
     return np.flip(x, op.options.axis)
 
 
 def flip(layout: Any = Attribute(), lower: Any = None, **more: Any) -> Handler:  # noqa: B008
-    def remapped(ctx: Context, x: Value) -> Value:
-        return reversed_along(ctx, x, ctx.axis(ctx.options.axis))
+    def remap(ctx: Context, x: Value) -> Value:
+        return reverse_along(ctx, x, ctx.axis(ctx.options.axis))
 
-    return handler(CODE, max_version=1, layout=layout, kernel=flipped, **more)(lower or remapped)
+    return handler(CODE, max_version=1, layout=layout, kernel=flip_reference, **more)(lower or remap)
 
 
-def reversed_along(ctx: Context, x: Value, axis: int) -> Value:
+def reverse_along(ctx: Context, x: Value, axis: int) -> Value:
     return ctx.ops.Slice(x, [-1], [-(1 << 31)], [axis], [-1])
 
 
 def forgetful(ctx: Context, x: Value) -> Value:
     """Forgets that the axis moved."""
-    return reversed_along(ctx, x, ctx.options.axis)
+    return reverse_along(ctx, x, ctx.options.axis)
 
 
-def tried(case: Case, lowered: Handler) -> CaseResult:
+def try_case(case: Case, lowered: Handler) -> CaseResult:
     return run_case(case, Host(handlers={CODE: lowered}))
 
 
 @pytest.mark.parametrize("place", [in_isolation, between_convolutions])
 @pytest.mark.parametrize("axis", [1, 2, 3])
 def test_cases_take_custom_options_and_the_operators_own_kernel(place: Any, axis: int) -> None:
-    result = tried(place(CODE, "x", [tensor(1, 5, 7, 3)], tensor(1, 5, 7, 3), custom_options={"axis": axis}), flip())
+    result = try_case(place(CODE, "x", [tensor(1, 5, 7, 3)], tensor(1, 5, 7, 3), custom_options={"axis": axis}), flip())
     assert result.status == "passed", result.text
     case = unary(CODE, "x", tensor(1, 5, 7, 3), place=place, custom_options={"axis": axis})
-    assert tried(case, flip()).status == "passed"
+    assert try_case(case, flip()).status == "passed"
 
 
 def test_the_case_may_bring_the_kernel_and_it_is_held_against_the_lowering() -> None:
     bare = handler(CODE, max_version=1, layout=Attribute())(flip().lower)
     case = {"custom_options": {"axis": 1}}
-    without = tried(unary(CODE, "x", tensor(1, 5, 7, 3), **case), bare)
+    without = try_case(unary(CODE, "x", tensor(1, 5, 7, 3), **case), bare)
     assert (
-        f"LiteRT has no kernel of CUSTOM.Flip, and handler {__name__}:remapped of inline declares none" in without.text
+        f"LiteRT has no kernel of CUSTOM.Flip, and handler {__name__}:remap of inline declares none" in without.text
     )
-    assert tried(unary(CODE, "x", tensor(1, 5, 7, 3), kernel=flipped, **case), bare).status == "passed"
-    assert tried(unary(CODE, "x", tensor(1, 5, 7, 3), kernel=lambda op, x: x, **case), bare).status == "failed"
+    assert try_case(unary(CODE, "x", tensor(1, 5, 7, 3), kernel=flip_reference, **case), bare).status == "passed"
+    assert try_case(unary(CODE, "x", tensor(1, 5, 7, 3), kernel=lambda op, x: x, **case), bare).status == "failed"
 
 
 def test_options_that_are_bytes_reach_handler_and_kernel_as_they_are() -> None:
@@ -81,7 +81,7 @@ def test_options_that_are_bytes_reach_handler_and_kernel_as_they_are() -> None:
         return ctx.ops.Add(x, np.frombuffer(ctx.op.custom_options, "<f4").reshape(()))
 
     case = unary(CODE, "x", tensor(5, 7), custom_options=np.float32(2.5).tobytes())
-    assert tried(case, shift).status == "passed"
+    assert try_case(case, shift).status == "passed"
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_options_that_are_bytes_reach_handler_and_kernel_as_they_are() -> None:
 )
 def test_a_failure_names_the_declaration_that_is_false(layout: Any, meant: str) -> None:
     lowered = flip(layout, forgetful, axes="n h w c -> n h w c")
-    result = tried(
+    result = try_case(
         unary(CODE, "x", tensor(1, 5, 7, 3), place=between_convolutions, custom_options={"axis": 1}), lowered
     )
     assert result.status == "failed"
@@ -101,7 +101,7 @@ def test_a_failure_names_the_declaration_that_is_false(layout: Any, meant: str) 
     assert meant in result.text
 
 
-def doubled(layout: Any, **declared: Any) -> Any:
+def double(layout: Any, **declared: Any) -> Any:
     """Both halves along axis 1 of the file, whatever the order; it fits only the file's."""
 
     @handler(
@@ -118,12 +118,12 @@ def doubled(layout: Any, **declared: Any) -> Any:
 def test_a_declaration_that_fails_the_conversion_is_named_with_its_handler_and_not_as_a_bug(dtype: str) -> None:
     x, y = tensor(2, 5, 7, 3, dtype=dtype), tensor(2, 10, 7, 3, dtype=dtype)
     case = between_convolutions(CODE, dtype, [x], y, custom_options={"axis": 1})
-    result = tried(case, doubled(Transparent()))
+    result = try_case(case, double(Transparent()))
     assert f"handler {__name__}:lower of inline failed: the emitted value has a size in dimension" in result.text
     assert "it declares layout=Transparent(), quantization=Dequantized()" in result.text
     assert "layout=Transparent is not true: in another order than the file's it does not convert;" in result.text
     assert "report" not in result.text
-    assert tried(replace(case, transposes=None), doubled(Terminate())).ok
+    assert try_case(replace(case, transposes=None), double(Terminate())).ok
 
 
 @pytest.mark.parametrize(
@@ -139,14 +139,14 @@ def test_where_nobody_converts_an_operator_that_is_said_and_not_that_litert_lack
     declared: Any, reason: str
 ) -> None:
     x, y = tensor(2, 5, dtype="int8"), tensor(2, 10, dtype="int8")
-    handlers = {} if declared is None else {CODE: doubled(Terminate(), **declared)}
+    handlers = {} if declared is None else {CODE: double(Terminate(), **declared)}
     result = run_case(in_isolation(CODE, "x", [x], y, custom_options={"axis": 1}), Host(handlers=handlers))
     assert f"LiteRT has no kernel of {CODE}, and nobody converts it: {reason}" in result.text
     assert "kernel=" not in result.text
 
 
 def test_a_lowering_that_is_wrong_in_the_files_order_is_not_blamed_on_the_layout() -> None:
-    result = tried(
+    result = try_case(
         unary(CODE, "x", tensor(1, 5, 7, 3), custom_options={"axis": 1}), flip(lower=lambda ctx, x: ctx.ops.Neg(x))
     )
     assert result.status == "failed"
@@ -160,7 +160,7 @@ def test_dynamic_sizes_are_tried_at_three_sizes_with_the_kernel(right: bool) -> 
         return kept if right else ctx.ops.Reshape(kept, [1, 5, 7, 3])
 
     lowered = handler(CODE, max_version=1, layout=Transparent(), kernel=lambda op, x: np.maximum(x, 0))(lower)
-    result = tried(unary(CODE, "open", tensor(None, 5, 7, 3)), lowered)
+    result = try_case(unary(CODE, "open", tensor(None, 5, 7, 3)), lowered)
     assert result.ok == right, result.text
 
 
@@ -168,12 +168,12 @@ def test_a_case_says_which_nodes_the_result_must_hold() -> None:
     def case(nodes: Any) -> Case:
         return unary(CODE, "x", tensor(5, 7), custom_options={"axis": 1}, nodes=nodes)
 
-    assert tried(case(["Slice"]), flip()).ok
-    assert tried(case({"Slice": 1}), flip()).ok
-    assert "the model has 1 Slice nodes, it must have 2" in tried(case({"Slice": 2}), flip()).text
+    assert try_case(case(["Slice"]), flip()).ok
+    assert try_case(case({"Slice": 1}), flip()).ok
+    assert "the model has 1 Slice nodes, it must have 2" in try_case(case({"Slice": 2}), flip()).text
     assert (
         "the model has 0 ReverseSequence nodes, it must have some; it has Slice (1)"
-        in tried(case(["ReverseSequence"]), flip()).text
+        in try_case(case(["ReverseSequence"]), flip()).text
     )
     with pytest.raises(TypeError, match="collections of names"):
         case("Slice")
@@ -195,12 +195,12 @@ def test_a_case_says_which_fusions_must_apply(slope: float, said: str) -> None:
 def test_a_kernel_sees_floats_where_the_handler_dequantizes(dtype: str) -> None:
     seen: list[str] = []
 
-    def halved(op: Any, x: Any) -> Any:
+    def halve(op: Any, x: Any) -> Any:
         seen.append(x.dtype.name)
         return x / 2
 
-    lowered = handler(CODE, max_version=1, layout=Transparent(), quantization=Dequantized(), kernel=halved)(
+    lowered = handler(CODE, max_version=1, layout=Transparent(), quantization=Dequantized(), kernel=halve)(
         lambda ctx, x: ctx.ops.Div(x, 2.0)
     )
-    assert tried(unary(CODE, "x", tensor(2, 5, 7, 3, dtype=dtype)), lowered).ok
+    assert try_case(unary(CODE, "x", tensor(2, 5, 7, 3, dtype=dtype)), lowered).ok
     assert {*seen} == {"float32"}

@@ -55,10 +55,10 @@ def test_variants_of_one_meaning_run_once_and_are_compared_all_the_same(monkeypa
     opened = []
     open_session = OnnxRuntime.__init__
 
-    def counted(session: OnnxRuntime, proto: onnx.ModelProto) -> None:
+    def count_calls(session: OnnxRuntime, proto: onnx.ModelProto) -> None:
         opened.append(proto)
         open_session(session, proto)
 
-    monkeypatch.setattr(OnnxRuntime, "__init__", counted)
+    monkeypatch.setattr(OnnxRuntime, "__init__", count_calls)
     result = run_case(unary("NEG", "once", tensor(5, 7)), Host(packs="builtin"))
     assert (result.status, result.variants, len(opened)) == ("passed", 2, 1)

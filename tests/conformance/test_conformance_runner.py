@@ -124,10 +124,10 @@ def test_a_known_failure_must_fail(host: Host) -> None:
 
 
 def test_a_case_that_cannot_be_built_fails(host: Host) -> None:
-    def broken() -> bytes:
+    def break_down() -> bytes:
         raise OSError("no paper")
 
-    assert run_case(Case("NEG", "here", broken), host).reasons == ("the case cannot be run: OSError: no paper",)
+    assert run_case(Case("NEG", "here", break_down), host).reasons == ("the case cannot be run: OSError: no paper",)
 
 
 def test_a_reference_stands_in_for_litert() -> None:
@@ -178,7 +178,7 @@ def test_the_convolutions_around_an_operator_add_nothing() -> None:
 # --- what is left untried ---------------------------------------------------------------------
 
 
-def untried(handlers: dict[str, Handler], cases: list[Case], *more: tuple[str, str]) -> list[str]:
+def find_untried(handlers: dict[str, Handler], cases: list[Case], *more: tuple[str, str]) -> list[str]:
     asked = (*((code, "mine") for code in handlers), *more)
     offers = [Offer(code, "mine", HANDLERS, Entry(handler)) for code, handler in handlers.items()]
     return list(gaps(Suite(Host(packs=["mine"], offers=[*discover(), *offers]), asked, (), tuple(cases), {})))
@@ -194,7 +194,7 @@ class Entry:
         return self.loaded
 
 
-def kept(code: str, layout: Any = Attribute(), **declared: Any) -> Handler:  # noqa: B008
+def keep(code: str, layout: Any = Attribute(), **declared: Any) -> Handler:  # noqa: B008
     @handler(code, max_version=1, layout=layout, **declared)
     def lower(ctx: Context, x: Value) -> Value:
         return x
@@ -204,28 +204,28 @@ def kept(code: str, layout: Any = Attribute(), **declared: Any) -> Handler:  # n
 
 def test_gaps_name_handlers_without_cases_and_without_layout() -> None:
     handlers = {
-        "CUSTOM.Kept": kept("CUSTOM.Kept", axes=lambda at: None),
-        "CUSTOM.Last": kept("CUSTOM.Last", Terminate(), axes=lambda at: None),
+        "CUSTOM.Kept": keep("CUSTOM.Kept", axes=lambda at: None),
+        "CUSTOM.Last": keep("CUSTOM.Last", Terminate(), axes=lambda at: None),
     }
     cases = [*(unary(code, "here", X) for code in handlers), unary("NEG", "here", X)]
-    assert untried(handlers, cases, ("CUSTOM.Gone", "mine"), ("NEG", "built-in")) == [
+    assert find_untried(handlers, cases, ("CUSTOM.Gone", "mine"), ("NEG", "built-in")) == [
         "CUSTOM.Kept of mine has no case that works in another order than the file's",
         "CUSTOM.Gone of mine has no case",
     ]
 
 
 def test_gaps_name_dtypes_that_a_handler_declares_and_no_case_has() -> None:
-    rows = {"CUSTOM.Rows": kept("CUSTOM.Rows", Terminate(), types=("float32 int32", "int8 -> int8"))}
-    assert untried(rows, [unary("CUSTOM.Rows", "here", X)]) == [
+    rows = {"CUSTOM.Rows": keep("CUSTOM.Rows", Terminate(), types=("float32 int32", "int8 -> int8"))}
+    assert find_untried(rows, [unary("CUSTOM.Rows", "here", X)]) == [
         "CUSTOM.Rows of mine has no case with int32 as operand 0, which `types` lists",
         "CUSTOM.Rows of mine has no case with int8 as operand 0, which `types` lists",
         "CUSTOM.Rows of mine has no case with int8 as output 0, which `types` lists",
     ]
-    raw = {"CUSTOM.Raw": kept("CUSTOM.Raw", Terminate(), quantization=Raw())}
-    assert untried(raw, [unary("CUSTOM.Raw", "here", X)]) == [
+    raw = {"CUSTOM.Raw": keep("CUSTOM.Raw", Terminate(), quantization=Raw())}
+    assert find_untried(raw, [unary("CUSTOM.Raw", "here", X)]) == [
         "CUSTOM.Raw of mine has no case of quantized tensors, for which it declares Raw"
     ]
-    assert untried(raw, [unary("CUSTOM.Raw", "here", tensor(2, 3, dtype="int8"))]) == []
+    assert find_untried(raw, [unary("CUSTOM.Raw", "here", tensor(2, 3, dtype="int8"))]) == []
 
 
 def test_gaps_name_fusions_that_no_case_asks_for() -> None:

@@ -14,7 +14,7 @@ from onnx_tflite_plugin.errors import UnsupportedOperator
 from onnx_tflite_plugin.verify import verify
 
 
-def swapped(code: str, sizes: Spec | None) -> bytes:
+def swap(code: str, sizes: Spec | None) -> bytes:
     """Return a RESHAPE to two sizes in reverse, split by ``code``; they are constants or, without, the input's."""
     model = Net()
     x = model.input(tensor(None, 5, name="x"))
@@ -38,7 +38,7 @@ def agrees(data: bytes, conversion: Conversion, *shape: int) -> bool:
 
 @pytest.mark.parametrize("code", ["UNPACK", "SPLIT", "SPLIT_V"])
 def test_sizes_split_from_a_shape_follow_the_input(code: str) -> None:
-    data = swapped(code, None)
+    data = swap(code, None)
     assert agrees(data, convert(data, input_shape={"x": (3, 5)}), 3, 5)
     free = convert(data, dynamic_batch=True)
     assert all(agrees(data, free, batch, 5) for batch in (1, 7))
@@ -46,7 +46,7 @@ def test_sizes_split_from_a_shape_follow_the_input(code: str) -> None:
 
 @pytest.mark.parametrize("code", ["UNPACK", "SPLIT", "SPLIT_V"])
 def test_sizes_split_from_a_constant_are_known(code: str) -> None:
-    data = swapped(code, constant([7, 5]))
+    data = swap(code, constant([7, 5]))
     assert agrees(data, convert(data, input_shape={"x": (7, 5)}), 7, 5)
 
 

@@ -194,7 +194,7 @@ def test_states_are_inputs_with_defaults_and_outputs_after_the_models_own() -> N
 
 
 def test_a_target_that_does_not_exist_is_refused_with_those_that_do() -> None:
-    with pytest.raises(otp.ConversionError, match="choose one of generic, onnxruntime"):
+    with pytest.raises(otp.ConversionError, match="only generic, onnxruntime"):
         otp.convert(network(), target="abacus")
 
 
@@ -256,11 +256,11 @@ def test_a_verified_model_is_made_protobuf_once(tmp_path: Path, monkeypatch: pyt
     models: list[object] = []
     to_proto = stage.to_proto
 
-    def counted(model: ir.Model) -> onnx.ModelProto:
+    def count_calls(model: ir.Model) -> onnx.ModelProto:
         models.append(model)
         return to_proto(model)
 
-    monkeypatch.setattr(stage, "to_proto", counted)
+    monkeypatch.setattr(stage, "to_proto", count_calls)
     (path,) = otp.convert(network(), verify=True).save(tmp_path / "m.onnx")
     assert len(models) == 1
     assert path.stat().st_size

@@ -26,7 +26,7 @@ def external(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conversion, "LARGEST_PROTO", 10)
 
 
-def converted(value: float) -> otp.Conversion:
+def convert_model(value: float) -> otp.Conversion:
     built = ModelBuilder()
     g = built.main
     x = g.input(f"x{value}", (2, SIZE))
@@ -66,7 +66,7 @@ def die_at(step: int, folder: Path) -> None:
 def test_a_kill_at_any_step_leaves_a_model_with_its_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: bool
 ) -> None:
-    old, new = converted(3.0), converted(5.0)
+    old, new = convert_model(3.0), convert_model(5.0)
     found = []
     for step in range(200):
         (folder := tmp_path / str(step)).mkdir()
@@ -83,7 +83,7 @@ def test_a_kill_at_any_step_leaves_a_model_with_its_weights(
                 os._exit(0)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         found.append(weights(path))
-        written = converted(7.0).save(path)
+        written = convert_model(7.0).save(path)
         assert (sorted(folder.iterdir()), weights(path)) == (sorted(written), 7.0)
         if code == 0:
             break
@@ -94,40 +94,40 @@ def test_a_kill_at_any_step_leaves_a_model_with_its_weights(
 
 def test_old_weights_are_removed_after_the_model_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "model.onnx"
-    first = converted(3.0).save(path)
-    assert converted(3.0).save(path) == first
-    second = converted(5.0).save(path)
+    first = convert_model(3.0).save(path)
+    assert convert_model(3.0).save(path) == first
+    second = convert_model(5.0).save(path)
     assert sorted(tmp_path.iterdir()) == sorted(second) != sorted(first)
     monkeypatch.setattr(conversion, "LARGEST_PROTO", 1 << 30)
-    assert converted(5.0).save(path) == [path]
+    assert convert_model(5.0).save(path) == [path]
     assert [*tmp_path.iterdir()] == [path]
 
 
 def test_weights_that_another_conversion_did_not_write_stay(tmp_path: Path) -> None:
     path, others = tmp_path / "model.onnx", [tmp_path / "model.onnx.data", tmp_path / "mine.data"]
-    _, data = converted(3.0).save(path)
+    _, data = convert_model(3.0).save(path)
     for other in others:
         other.write_bytes(b"not named by the model")
-    written = converted(5.0).save(path)
+    written = convert_model(5.0).save(path)
     assert sorted(tmp_path.iterdir()) == sorted([*others, *written])
     data.write_bytes(b"named by no model, as after the model was renamed")
-    converted(7.0).save(path)
+    convert_model(7.0).save(path)
     assert data.exists()
 
 
 def test_weights_of_an_earlier_version_are_removed_with_its_model(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
-    _, data = converted(3.0).save(path)
+    _, data = convert_model(3.0).save(path)
     old = onnx.load(path)
     onnx.save(old, path, save_as_external_data=True, location="model.onnx.data", size_threshold=0)
     data.unlink()
-    written = converted(5.0).save(path)
+    written = convert_model(5.0).save(path)
     assert sorted(tmp_path.iterdir()) == sorted(written)
 
 
 def test_a_failed_write_leaves_the_old_model_with_its_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "model.onnx"
-    first = converted(3.0).save(path)
+    first = convert_model(3.0).save(path)
     rename = os.replace
 
     def fail(source: Any, target: Any) -> None:
@@ -137,23 +137,23 @@ def test_a_failed_write_leaves_the_old_model_with_its_weights(tmp_path: Path, mo
 
     monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(OSError, match="No space left") as caught:
-        converted(5.0).save(path)
+        convert_model(5.0).save(path)
     assert caught.value.filename == str(path)
     assert (sorted(tmp_path.iterdir()), weights(path)) == (sorted(first), 3.0)
 
 
 def test_long_names_that_begin_alike_share_no_weights(tmp_path: Path) -> None:
     paths = [tmp_path / f"{'x' * 240}{k}.onnx" for k in range(2)]
-    written = [converted(3.0).save(path) for path in paths]
+    written = [convert_model(3.0).save(path) for path in paths]
     assert written[0][1] != written[1][1]
-    converted(5.0).save(paths[0])
+    convert_model(5.0).save(paths[0])
     assert (weights(paths[0]), weights(paths[1])) == (5.0, 3.0)
 
 
 def test_the_name_of_weights_follows_from_their_bytes(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / name).mkdir()
-    (_, one), (_, other) = (converted(3.0).save(tmp_path / name / "model.onnx") for name in "ab")
+    (_, one), (_, other) = (convert_model(3.0).save(tmp_path / name / "model.onnx") for name in "ab")
     assert one.name == other.name
     assert files._is_weights(one.name, Path("model.onnx"))
 
@@ -162,7 +162,7 @@ def test_concurrent_conversions_to_one_path_leave_a_whole_model(tmp_path: Path) 
     path = tmp_path / "model.onnx"
     children = []
     for value in (3.0, 5.0, 7.0):
-        model = converted(value)
+        model = convert_model(value)
         if not (child := os.fork()):
             try:
                 for _ in range(20):
@@ -177,7 +177,7 @@ def test_concurrent_conversions_to_one_path_leave_a_whole_model(tmp_path: Path) 
 def test_a_session_that_reads_the_old_weights_keeps_them(tmp_path: Path) -> None:
     """On Windows they cannot be removed while they are read: the new ones have another name."""
     path = tmp_path / "model.onnx"
-    converted(3.0).save(path)
+    convert_model(3.0).save(path)
     program = (
         "import sys, numpy as np, onnxruntime as ort; session = ort.InferenceSession(sys.argv[1]); print('ready', flush=True);"
         f"input(); print(session.run(None, {{'x3.0': np.zeros((2, {SIZE}), np.float32)}})[0].max())"
@@ -185,5 +185,5 @@ def test_a_session_that_reads_the_old_weights_keeps_them(tmp_path: Path) -> None
     pipe = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", program, str(path)], text=True, **pipe) as reader:  # type: ignore[call-overload]
         assert reader.stdout.readline() == "ready\n"
-        converted(5.0).save(path)
+        convert_model(5.0).save(path)
         assert reader.communicate("\n")[0] == "3.0\n"

@@ -10,7 +10,7 @@ from onnx_tflite_plugin.graph.extraction import extract_submodel
 from onnx_tflite_plugin.graph.metadata import write_authored
 
 
-def joined_reshapes(*, constant: bool) -> onnx.ModelProto:
+def join_reshapes(*, constant: bool) -> onnx.ModelProto:
     """``a`` and ``b`` are both reshapes of one product; that of a constant needs no input of the model."""
     product = helper.make_node("Neg", ["c" if constant else "x"], ["product"])
     nodes = [product, *(helper.make_node("Reshape", ["product", f"{name}_shape"], [name]) for name in "ab")]
@@ -25,18 +25,18 @@ def joined_reshapes(*, constant: bool) -> onnx.ModelProto:
 
 
 def test_a_part_that_goes_around_its_input_is_none() -> None:
-    assert extract_submodel(joined_reshapes(constant=True), ["a"], ["b"]) is None
-    assert extract_submodel(joined_reshapes(constant=False), ["a"], ["b"]) is None
+    assert extract_submodel(join_reshapes(constant=True), ["a"], ["b"]) is None
+    assert extract_submodel(join_reshapes(constant=False), ["a"], ["b"]) is None
 
 
 def test_a_part_from_what_it_reads_computes_it() -> None:
-    part = extract_submodel(joined_reshapes(constant=True), ["product"], ["b"])
+    part = extract_submodel(join_reshapes(constant=True), ["product"], ["b"])
     assert part is not None
     assert [node.op_type for node in part.graph.node] == ["Reshape"]
 
 
 def test_a_part_keeps_the_metadata_but_what_the_author_says_of_the_whole() -> None:
-    model, given = joined_reshapes(constant=True), {"made": "by hand", "of": "two reshapes"}
+    model, given = join_reshapes(constant=True), {"made": "by hand", "of": "two reshapes"}
     write_authored(given, {"name": "reshapes"})
     assert len(given) == 3
     for key, value in given.items():

@@ -28,7 +28,7 @@ def small(constant: int = 3) -> bytes:
     return model.build()
 
 
-def zipped(*names: str) -> bytes:
+def zip_entries(*names: str) -> bytes:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         for name in names:
@@ -38,16 +38,16 @@ def zipped(*names: str) -> bytes:
 
 MISTAKEN = [
     (gzip.compress(small()), "it is compressed with gzip: gunzip it first"),
-    (zipped("readme.txt"), "it is a zip archive: unpack it first"),
-    (zipped("hand.tflite", "palm.tflite"), "as .task bundles are: unpack hand.tflite, palm.tflite first"),
-    (zipped("words.txt", "TF_LITE_PREFILL_DECODE"), "unpack TF_LITE_PREFILL_DECODE first"),
-    (zipped(*(f"{k}.tflite" for k in range(5))), "unpack 0.tflite, 1.tflite, 2.tflite, 3.tflite, 4.tflite first"),
+    (zip_entries("readme.txt"), "it is a zip archive: unpack it first"),
+    (zip_entries("hand.tflite", "palm.tflite"), "as .task bundles are: unpack hand.tflite, palm.tflite first"),
+    (zip_entries("words.txt", "TF_LITE_PREFILL_DECODE"), "unpack TF_LITE_PREFILL_DECODE first"),
+    (zip_entries(*(f"{k}.tflite" for k in range(5))), "unpack 0.tflite, 1.tflite, 2.tflite, 3.tflite, 4.tflite first"),
     (
-        zipped(*(f"{k}.tflite" for k in range(7))),
+        zip_entries(*(f"{k}.tflite" for k in range(7))),
         "unpack 0.tflite, 1.tflite, 2.tflite, 3.tflite, 4.tflite and 2 more first",
     ),
-    (zipped("archive/data.pkl"), "it is a PyTorch file"),
-    (zipped("hand.tflite")[:60], "it is a zip archive: unpack it first"),
+    (zip_entries("archive/data.pkl"), "it is a PyTorch file"),
+    (zip_entries("hand.tflite")[:60], "it is a zip archive: unpack it first"),
     (otp.convert(small()).proto.SerializeToString(), "it is an ONNX model already"),
     (b"\x08\x0a\x12", "it is an ONNX model already"),
     (b"\x08\x0a", "is it the right file, and complete?"),

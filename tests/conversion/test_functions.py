@@ -96,7 +96,7 @@ def test_wrong_arguments_are_told_in_words(
 def test_warnings_are_logged_and_shown_in_a_notebook(
     caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    conversion = otp.convert(DIGITS, prefer=["nobody"])
+    conversion = otp.convert(DIGITS, block=["nobody"])
     (text,) = conversion.report.warnings
     assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [text]
     assert "warning: no op pack" in conversion._repr_html_()

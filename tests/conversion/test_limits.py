@@ -12,7 +12,7 @@ from onnx_tflite_plugin.api.budget import budget
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.layout.shared_axes import OperatorLayout, SharedAxes
 from onnx_tflite_plugin.layout.tensor_layout import TensorLayout
-from tests.helpers.drawing import Draw, drawn
+from tests.helpers.drawing import Draw, build_model
 
 
 def large_state(g: GraphBuilder) -> int:
@@ -28,7 +28,7 @@ def large_resize(g: GraphBuilder) -> int:
     return y
 
 
-def folded_state(g: GraphBuilder) -> int:
+def fold_state(g: GraphBuilder) -> int:
     size, inner = 1 << 29, g.model.subgraph("init")
     for graph in (g, inner):
         graph.operator("VAR_HANDLE", [], [handle := graph.tensor("v", (), "resource")], {"shared_name": "v"})
@@ -43,10 +43,10 @@ def folded_state(g: GraphBuilder) -> int:
     return y
 
 
-@pytest.mark.parametrize("draw", [large_state, large_resize, folded_state])
+@pytest.mark.parametrize("draw", [large_state, large_resize, fold_state])
 def test_arrays_made_at_conversion_have_a_budget(draw: Draw) -> None:
     with pytest.raises(ConversionError, match="ONNX_TFLITE_PLUGIN_BUDGET=BYTES raises it"):
-        otp.convert(drawn(draw))
+        otp.convert(build_model(draw))
 
 
 def test_the_budget_is_asked_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,12 +55,12 @@ def test_the_budget_is_asked_of_the_environment(monkeypatch: pytest.MonkeyPatch)
         g.operator("ADD", [x, g.tensor("v", (1000,), variable=True)], [y])
         return y
 
-    otp.convert(drawn(state))
+    otp.convert(build_model(state))
     monkeypatch.setenv("ONNX_TFLITE_PLUGIN_BUDGET", "7999")
     with pytest.raises(ConversionError, match="would take 8000 bytes"):
-        otp.convert(drawn(state))
+        otp.convert(build_model(state))
     monkeypatch.setenv("ONNX_TFLITE_PLUGIN_BUDGET", "plenty")
-    otp.convert(drawn(state))
+    otp.convert(build_model(state))
 
 
 def test_the_budget_is_one_for_all_arrays_of_a_conversion(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,12 +90,12 @@ def test_orders_are_offered_as_often_as_there_are_operators(monkeypatch: pytest.
     calls = 0
     original = SharedAxes.operator_layout
 
-    def counted(frame: SharedAxes, order: TensorLayout, slot: int) -> OperatorLayout | None:
+    def count_calls(frame: SharedAxes, order: TensorLayout, slot: int) -> OperatorLayout | None:
         nonlocal calls
         calls += 1
         return original(frame, order, slot)
 
-    monkeypatch.setattr(SharedAxes, "operator_layout", counted)
+    monkeypatch.setattr(SharedAxes, "operator_layout", count_calls)
     numbers = []
     for count in (40, 80):
         calls = 0

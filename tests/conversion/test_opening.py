@@ -10,7 +10,7 @@ import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.graph.kernels import suggest_options
-from tests.helpers.drawing import Draw, drawn
+from tests.helpers.drawing import Draw, build_model
 
 
 def without_kernel(g: GraphBuilder) -> int:
@@ -21,21 +21,21 @@ def without_kernel(g: GraphBuilder) -> int:
 
 def test_what_onnx_runtime_does_not_open_is_refused_unless_asked_for() -> None:
     with pytest.raises(ConversionError, match="does not open the converted model"):
-        otp.convert(drawn(without_kernel))
-    assert otp.convert(drawn(without_kernel), check="standard").proto.graph.node
-    assert otp.convert(drawn(without_kernel), target="generic").proto.graph.node
+        otp.convert(build_model(without_kernel))
+    assert otp.convert(build_model(without_kernel), check="standard").proto.graph.node
+    assert otp.convert(build_model(without_kernel), target="generic").proto.graph.node
 
 
-def spelled_as_int4(g: GraphBuilder) -> int:
+def label_as_int4(g: GraphBuilder) -> int:
     x, y = g.input("x", (1, 2, 2, 4), "int4"), g.tensor("y", (1, 4, 4, 1), "int4")
     g.operator("DEPTH_TO_SPACE", [x], [y], {"block_size": 2})
     return y
 
 
-@pytest.mark.parametrize("build", [without_kernel, spelled_as_int4])
+@pytest.mark.parametrize("build", [without_kernel, label_as_int4])
 def test_no_other_opset_is_named_where_onnx_runtime_has_a_kernel_in_none(build: Draw) -> None:
     with pytest.raises(ConversionError, match="Could not find an implementation") as caught:
-        otp.convert(drawn(build))
+        otp.convert(build_model(build))
     assert "--opset" not in str(caught.value.problems[0].hint)
     assert "--check standard" in str(caught.value.problems[0].hint)
 

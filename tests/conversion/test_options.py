@@ -21,37 +21,37 @@ from onnx_tflite_plugin.targets import TARGETS, Target
 from tests.helpers.pack_files import unary_model
 
 
-def wanted(**options: Any) -> Target:
+def resolve_target(**options: Any) -> Target:
     return target_of(ConvertOptions(**options), Host())
 
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_target_takes_its_oldest_and_its_newest_opset_and_none_beyond(name: str) -> None:
     low, _, high = TARGETS[name].opsets
-    assert wanted(target=name, opset=low).opsets == wanted(target=name, opset=high).opsets
+    assert resolve_target(target=name, opset=low).opsets == resolve_target(target=name, opset=high).opsets
     for opset in (low - 1, high + 1):
         with pytest.raises(UnsupportedOption, match=f"--opset {opset}: target {name} supports opsets {low} to {high}"):
-            wanted(target=name, opset=opset)
+            resolve_target(target=name, opset=opset)
 
 
 @pytest.mark.parametrize("shape", [[1, "n", 3], (2, 5), ["batch"]])
 def test_a_size_is_a_number_or_the_name_it_is_left_open_under(shape: Any) -> None:
-    assert wanted(input_shape={"x": shape}) == wanted()
+    assert resolve_target(input_shape={"x": shape}) == resolve_target()
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 def test_weights_have_a_choice_of_dtypes_where_sums_saturate_alone(dtype: str) -> None:
     for name, target in TARGETS.items():
         if target.saturates:
-            assert wanted(target=name, weights_dtype=dtype).name == name
+            assert resolve_target(target=name, weights_dtype=dtype).name == name
         else:
             with pytest.raises(UnsupportedOption, match="has one dtype for weights"):
-                wanted(target=name, weights_dtype=dtype)
+                resolve_target(target=name, weights_dtype=dtype)
 
 
 def test_keep_stores_no_weights_but_int2_in_another_dtype() -> None:
-    assert {*wanted().weights} > {"int2"}
-    assert {*wanted(weights_dtype="keep").weights} == {"int2"}
+    assert {*resolve_target().weights} > {"int2"}
+    assert {*resolve_target(weights_dtype="keep").weights} == {"int2"}
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_keep_stores_no_weights_but_int2_in_another_dtype() -> None:
 def test_activations_are_rounded_unless_speed_or_float_is_requested(
     options: dict[str, Any], rounds: bool, dynamic: bool
 ) -> None:
-    target = wanted(**options)
+    target = resolve_target(**options)
     assert (target.rounds_activations, target.multiplies_dynamically) == (rounds, dynamic)
 
 
@@ -75,12 +75,12 @@ def test_activations_are_rounded_unless_speed_or_float_is_requested(
 def test_handlers_get_requested_opset_or_targets_newest(opset: int | None) -> None:
     asked: list[int] = []
 
-    def noted(at: Instance) -> None:
+    def note(at: Instance) -> None:
         asked.append(at.opset)
 
     net = Net()
     net.output(net.call("NEG", [tensor(2, 3)], tensor(2, 3)))
-    host = Host(packs="builtin", handlers={"NEG": replace(builtin("NEG"), accepts=noted)})
+    host = Host(packs="builtin", handlers={"NEG": replace(builtin("NEG"), accepts=note)})
     convert(net.build(), host=host, opset=opset)
     assert {*asked} == {opset or TARGETS["generic"].opsets[2]}
 
@@ -89,11 +89,11 @@ def test_what_is_verified_is_asked_of_the_packs_that_converted_it(monkeypatch: p
     hosts: list[Host] = []
     verify = onnx_tflite_plugin.verify.verify
 
-    def noted(*models: Any, host: Host, **options: Any) -> Any:
+    def note(*models: Any, host: Host, **options: Any) -> Any:
         hosts.append(host)
         return verify(*models, host=host, **options)
 
-    monkeypatch.setattr(onnx_tflite_plugin.verify, "verify", noted)
+    monkeypatch.setattr(onnx_tflite_plugin.verify, "verify", note)
     otp.convert(unary_model("ABS"), packs="builtin", verify=True)
     otp.convert(unary_model("ABS"), block=["a-pack"], verify=True)
     assert [host.only for host in hosts] == [{BUILTIN}, None]

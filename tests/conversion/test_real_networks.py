@@ -59,7 +59,7 @@ def test_streaming_network_agrees_over_200_runs(name: str, wheels: Path, thoroug
     rng = np.random.default_rng(5)
     chunks = [rng.integers(-128, 128, (1, 3, 40)).astype(np.int8) for _ in range(200)]
     few = len(chunks) if thorough else 40
-    carried, begun = seen_and_wanted(path, chunks, "io"), seen_and_wanted(path, chunks[:few], "reset")
+    carried, begun = run_both(path, chunks, "io"), run_both(path, chunks[:few], "reset")
     assert len(np.unique(carried[1])) > 20
     for seen, wanted in (carried, begun):
         apart = np.abs(seen - wanted)  # a step here and there, of each of fifteen layers
@@ -70,7 +70,7 @@ def test_streaming_network_agrees_over_200_runs(name: str, wheels: Path, thoroug
     assert np.abs(carried[1][:few] - begun[1]).max() > 5, "the states make no difference"
 
 
-def seen_and_wanted(path: Path, chunks: list[Array], state: str) -> tuple[Array, Array]:
+def run_both(path: Path, chunks: list[Array], state: str) -> tuple[Array, Array]:
     """The numbers before the last sigmoid, a run each, of ONNX Runtime and of LiteRT."""
     (sigmoid,) = (op for op in read(path.read_bytes()).main.operators if op.code == "LOGISTIC")
     tensor, proto = sigmoid[0], otp.convert(path, state=state).proto

@@ -37,7 +37,7 @@ def agrees(data: bytes, conversion: Conversion, **shapes: tuple[int, ...]) -> bo
     return verify(data, conversion.proto.SerializeToString(), shapes=shapes, runs=1).ok
 
 
-def joined(code: str, *operands: Spec, **options: Any) -> bytes:
+def join(code: str, *operands: Spec, **options: Any) -> bytes:
     """One operator; the last is its result."""
     model = Net()
     model.output(model.call(code, operands[:-1], operands[-1], **options))
@@ -67,7 +67,7 @@ def test_a_free_batch_agrees_at_every_size(data: bytes, batch: int) -> None:
 
 
 def test_resized_batch_is_kept_with_dynamic_batch() -> None:
-    data = joined("FULLY_CONNECTED", tensor(2, 3), tensor(5, 3), tensor(2, 5))
+    data = join("FULLY_CONNECTED", tensor(2, 3), tensor(5, 3), tensor(2, 5))
     assert dims(convert(data, dynamic_batch=True)) == {"x0": ["batch", 3], "x1": [5, 3], "y0": ["batch", 5]}
 
 
@@ -77,13 +77,13 @@ def test_a_free_batch_has_one_name_in_inputs_and_outputs() -> None:
 
 def test_sizes_of_two_names_are_not_equal_by_chance() -> None:
     """Both are stored as 5, and ADD takes two that are equal."""
-    data = joined("ADD", tensor(5, 3), tensor(5, 3), tensor(5, 3))
+    data = join("ADD", tensor(5, 3), tensor(5, 3), tensor(5, 3))
     assert convert(data, input_shape={"x0": ["n", 3], "x1": ["n", 3]})
     with pytest.raises(UnsupportedOperator, match="op 0 ADD"):
         convert(data, input_shape={"x0": ["n", 3], "x1": ["m", 3]})
 
 
-def turned_and_reshaped(*before: int) -> bytes:
+def transpose_and_reshape(*before: int) -> bytes:
     """A RESHAPE to [5, 6] of what two axes in front trade places in."""
     model = Net()
     x = model.call("TRANSPOSE", [tensor(*before), constant([1, 0, 2])], tensor(before[1], before[0], before[2]))
@@ -93,14 +93,14 @@ def turned_and_reshaped(*before: int) -> bytes:
 
 def test_where_no_input_has_an_axis_there_is_no_batch_to_leave_open() -> None:
     with pytest.raises(UnsupportedOption, match="no graph input has an axis that could be dynamic"):
-        convert(joined("ADD", tensor(), tensor(), tensor()), dynamic_batch=True)
+        convert(join("ADD", tensor(), tensor(), tensor()), dynamic_batch=True)
 
 
 def test_a_constant_holds_the_batch_or_a_size_with_a_name() -> None:
     """A leading size that is neither named nor the batch of an input does not change a stored RESHAPE."""
-    rows = joined("RESHAPE", tensor(5, 2, 3), constant([5, 6]), tensor(5, 6))
+    rows = join("RESHAPE", tensor(5, 2, 3), constant([5, 6]), tensor(5, 6))
     assert dims(convert(rows, input_shape={"x0": ["n", 2, 3]})) == {"x0": ["n", 2, 3], "y0": ["n", 6]}
-    transposed = turned_and_reshaped(2, 5, 3)
+    transposed = transpose_and_reshape(2, 5, 3)
     assert dims(convert(transposed, input_shape={"x0": [2, "n", 3]})) == {"x0": [2, "n", 3], "y0": ["n", 6]}
     with pytest.raises(UnsupportedOperator, match=r"op 1 RESHAPE v1 .*\[5, 6\] does not fit the 60 elements"):
         convert(transposed, dynamic_batch=True)
@@ -108,7 +108,7 @@ def test_a_constant_holds_the_batch_or_a_size_with_a_name() -> None:
 
 def test_the_operator_that_takes_no_other_batch_is_named() -> None:
     with pytest.raises(UnsupportedOperator, match=r"op 0 RESHAPE v1 .*\[30, 1\] does not fit the 60 elements"):
-        convert(joined("RESHAPE", tensor(1, 5, 6), constant([30, 1]), tensor(30, 1)), dynamic_batch=True)
+        convert(join("RESHAPE", tensor(1, 5, 6), constant([30, 1]), tensor(30, 1)), dynamic_batch=True)
 
 
 def test_a_rank_that_depends_on_the_batch_is_refused() -> None:
@@ -185,14 +185,14 @@ def test_several_sizes_may_be_named_and_stay_apart() -> None:
 
 def test_inputs_with_one_name_have_equal_sizes() -> None:
     x, y = tensor(1, 3), tensor(1, 5)
-    data = joined("CONCATENATION", x, y, tensor(1, 8), axis=1)
+    data = join("CONCATENATION", x, y, tensor(1, 8), axis=1)
     conversion = convert(data, input_shape={"x0": ("N", 3), "x1": ("N", 5)})
     assert dims(conversion) == {"x0": ["N", 3], "x1": ["N", 5], "y0": ["N", 8]}
     assert agrees(data, conversion, x0=(4, 3), x1=(4, 5))
 
 
 def test_dynamic_sizes_may_be_named_beside_a_pinned_one() -> None:
-    data = joined("ADD", tensor(None, 3), constant(np.ones((1, 3), np.float32)), tensor(None, 3))
+    data = join("ADD", tensor(None, 3), constant(np.ones((1, 3), np.float32)), tensor(None, 3))
     assert dims(convert(data, input_shape={"x0": ("rows", 3)})) == {"x0": ["rows", 3], "y0": ["rows", 3]}
 
 
@@ -239,7 +239,7 @@ def by_rows(data: bytes, *images: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.concatenate([session.run([image])[0] for image in images])
 
 
-def reshaped(shape: list[int], *, as_option: bool = False) -> bytes:
+def reshape(shape: list[int], *, as_option: bool = False) -> bytes:
     x, y = tensor(1, 5, 2, 3), tensor(1, 10, 3)
     model = Net()
     given = {"new_shape": shape} if as_option else {}
@@ -247,23 +247,23 @@ def reshaped(shape: list[int], *, as_option: bool = False) -> bytes:
     return model.build()
 
 
-def transposed_convolution() -> bytes:
+def convolve_transposed() -> bytes:
     w, x = constant(random_array(5, 3, 3, 2)), tensor(1, 4, 3, 2)
-    return joined(
+    return join(
         "TRANSPOSE_CONV", constant([1, 8, 6, 5]), w, x, tensor(1, 8, 6, 5), padding="SAME", stride_h=2, stride_w=2
     )
 
 
 HOLDING = {
-    "RESHAPE": reshaped([1, 10, 3]),
-    "RESHAPE with a size to infer": reshaped([1, -1, 3]),
-    "RESHAPE by its options": reshaped([1, -1, 3], as_option=True),
-    "SLICE": joined("SLICE", tensor(1, 5, 3), constant([0, 1, 0]), constant([1, 3, -1]), tensor(1, 3, 3)),
-    "STRIDED_SLICE": joined(
+    "RESHAPE": reshape([1, 10, 3]),
+    "RESHAPE with a size to infer": reshape([1, -1, 3]),
+    "RESHAPE by its options": reshape([1, -1, 3], as_option=True),
+    "SLICE": join("SLICE", tensor(1, 5, 3), constant([0, 1, 0]), constant([1, 3, -1]), tensor(1, 3, 3)),
+    "STRIDED_SLICE": join(
         "STRIDED_SLICE", tensor(1, 7, 3), constant([0, 1, 0]), constant([1, 6, 3]), constant([1, 2, 1]), tensor(1, 3, 3)
     ),
-    "BROADCAST_TO": joined("BROADCAST_TO", tensor(1, 1, 3), constant([1, 5, 3]), tensor(1, 5, 3)),
-    "TRANSPOSE_CONV": transposed_convolution(),
+    "BROADCAST_TO": join("BROADCAST_TO", tensor(1, 1, 3), constant([1, 5, 3]), tensor(1, 5, 3)),
+    "TRANSPOSE_CONV": convolve_transposed(),
     "CONV_2D, RESHAPE, FULLY_CONNECTED": classifier([1, 30]),
 }
 
@@ -283,7 +283,7 @@ def test_each_row_of_a_free_batch_is_what_litert_makes_of_it_alone(name: str) ->
 
 
 def test_a_batch_that_the_file_leaves_open_is_opened_behind_a_constant_too() -> None:
-    data = joined("RESHAPE", tensor(None, 5, 6), constant([1, 6, 5]), tensor(1, 6, 5))
+    data = join("RESHAPE", tensor(None, 5, 6), constant([1, 6, 5]), tensor(1, 6, 5))
     assert dims(convert(data)) == {"x0": ["x0_dim0", 5, 6], "y0": [1, 6, 5]}
     assert dims(convert(data, dynamic_batch=True)) == {"x0": ["batch", 5, 6], "y0": ["batch", 6, 5]}
 
@@ -304,7 +304,7 @@ def test_verify_sees_rows_that_are_mixed_in_a_batch_litert_does_not_take() -> No
 def test_a_batch_whose_rows_litert_refuses_is_left_out() -> None:
     """Drawn integers are below 0 in part, of which its RSQRT makes an error."""
     x = tensor(None, 5, dtype="int16", scale=0.01, zero_point=0)
-    data = joined("RSQRT", x, x.rescale(3.0))
+    data = join("RSQRT", x, x.rescale(3.0))
     assert verify(data, convert(data).proto.SerializeToString()).ok
 
 
@@ -313,12 +313,12 @@ def test_a_batch_whose_rows_litert_refuses_is_left_out() -> None:
 
 def test_sizes_that_must_be_equal_have_one_name() -> None:
     x, y = tensor(None, 3), tensor(None, 5)
-    found = dims(convert(joined("CONCATENATION", x, y, tensor(None, 8), axis=1)))
+    found = dims(convert(join("CONCATENATION", x, y, tensor(None, 8), axis=1)))
     assert found == {"x0": ["x0_dim0", 3], "x1": ["x0_dim0", 5], "y0": ["x0_dim0", 8]}
 
 
 def test_sizes_that_may_broadcast_have_names_of_their_own() -> None:
-    data = joined("ADD", tensor(None, 3), tensor(None, 3), tensor(None, 3))
+    data = join("ADD", tensor(None, 3), tensor(None, 3), tensor(None, 3))
     conversion = convert(data)
     assert dims(conversion) == {"x0": ["x0_dim0", 3], "x1": ["x1_dim0", 3], "y0": [None, 3]}
     assert agrees(data, conversion, x0=(1, 3), x1=(4, 3))
@@ -326,7 +326,7 @@ def test_sizes_that_may_broadcast_have_names_of_their_own() -> None:
 
 def test_verify_tries_sizes_that_are_left_open() -> None:
     """A sum over the rows so far is the row itself in a batch of one, the only size that is stored."""
-    data = joined("ADD", tensor(None, 3), constant(np.ones((1, 3), np.float32)), tensor(None, 3))
+    data = join("ADD", tensor(None, 3), constant(np.ones((1, 3), np.float32)), tensor(None, 3))
     proto = convert(data).proto
     (added,) = proto.graph.node
     summed = helper.make_node("CumSum", ["added", "axis"], list(added.output))

@@ -26,7 +26,7 @@ RESIZED = [
 ]
 
 
-def resized(case: Case, axis: int) -> dict[str, tuple[int | str, ...]]:
+def resize(case: Case, axis: int) -> dict[str, tuple[int | str, ...]]:
     """Return the shapes of the inputs with one axis twice as long, but for what a loop counts with."""
     shapes = {}
     for tensor in read(case.build()).main.inputs:
@@ -40,7 +40,7 @@ def resized(case: Case, axis: int) -> dict[str, tuple[int | str, ...]]:
 @pytest.mark.parametrize(("name", "axis"), RESIZED)
 def test_requested_sizes_reach_subgraphs_and_sequences(name: str, axis: int) -> None:
     case = CASES[name]
-    shapes = resized(case, axis)
+    shapes = resize(case, axis)
     assert shapes
     conversion = otp.convert(case.build(), input_shape=shapes, verify=True, **case.options)  # type: ignore[arg-type]
     assert conversion.verification is not None
@@ -79,4 +79,4 @@ def test_no_tensor_of_a_subgraph_keeps_the_stored_batch(name: str) -> None:
 def test_sizes_that_a_state_cannot_take_are_refused(name: str, axis: int, text: str) -> None:
     case = CASES[name]
     with pytest.raises(UnsupportedOperator, match=text):
-        otp.convert(case.build(), input_shape=resized(case, axis))
+        otp.convert(case.build(), input_shape=resize(case, axis))

@@ -23,7 +23,7 @@ from op_handlers.custom.select.nodedef import MOST_BYTES, parse_node, parse_opti
 PLAIN = {"T": "float32"}
 
 
-def selected(name: str, attributes: dict[str, object] | None = None) -> bytes:
+def select(name: str, attributes: dict[str, object] | None = None) -> bytes:
     return select_options(name, node(name, attributes or PLAIN))
 
 
@@ -33,7 +33,7 @@ def chain(*operators: str) -> bytes:
     x = model.input(tensor(5, 7))
     for name in operators:
         operands = [x, constant(np.float32([[3.0]]))]
-        x = model.call(PREFIX + name, operands, tensor(5, 7), custom_options=selected(name))
+        x = model.call(PREFIX + name, operands, tensor(5, 7), custom_options=select(name))
     model.output(x)
     return model.build()
 
@@ -100,7 +100,7 @@ def test_fusions_see_the_built_in_operators() -> None:
         custom_options=one.options,
     )
     bias = constant(np.arange(result.shape[-1], dtype=np.float32))
-    model.output(model.call("CUSTOM.FlexBiasAdd", [y, bias], tensor(*result.shape), custom_options=selected("BiasAdd")))
+    model.output(model.call("CUSTOM.FlexBiasAdd", [y, bias], tensor(*result.shape), custom_options=select("BiasAdd")))
     report = otp.convert(model.build()).report
     assert report.nodes.get("Add", 0) == 0
     assert report.operators == {"CUSTOM.FlexConv2D": 1, "CUSTOM.FlexBiasAdd": 1}

@@ -40,7 +40,7 @@ def longer(tensor: Tensor) -> Tensor:
     return replace(tensor, shape=tuple(size + 1 for size in tensor.shape), dims=dims)
 
 
-def reversed_axes(tensor: Tensor) -> Tensor:
+def reverse_axes(tensor: Tensor) -> Tensor:
     return replace(tensor, shape=tensor.shape[::-1], dims=tensor.dims[::-1])
 
 
@@ -48,7 +48,7 @@ def scalar(tensor: Tensor) -> Tensor:
     return replace(tensor, shape=(), dims=())
 
 
-FALSE_SHAPES = (without_rank, longer, reversed_axes, scalar)
+FALSE_SHAPES = (without_rank, longer, reverse_axes, scalar)
 
 
 def odd_models(part: int) -> Iterator[tuple[Case, Model]]:

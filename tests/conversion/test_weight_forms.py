@@ -24,12 +24,12 @@ SHARE = 11  # of the cases, one in so many is tried without --thorough
 PARTS = 4
 
 
-def tried(part: int, thorough: bool) -> Iterator[Case]:
+def try_case(part: int, thorough: bool) -> Iterator[Case]:
     """Yield the cases of one part; without ``thorough`` one in SHARE of them."""
     yield from EIGHT_BITS[part :: PARTS if thorough else PARTS * SHARE]
 
 
-def converted(case: Case, **more: object) -> Iterator[otp.Conversion]:
+def convert_model(case: Case, **more: object) -> Iterator[otp.Conversion]:
     """Yield the case's conversion; nothing if the installed onnx lacks its opset."""
     options = {**case.options, "target": "onnxruntime", "check": "standard", **more}
     with suppress(OnnxTooOld):
@@ -39,11 +39,11 @@ def converted(case: Case, **more: object) -> Iterator[otp.Conversion]:
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.sampled
 def test_one_weights_dtype_gives_no_probe(part: int, thorough: bool) -> None:
-    for case in tried(part, thorough):
+    for case in try_case(part, thorough):
         if "onnxruntime" not in case.targets or "weights_dtype" in case.options:
             continue
         for dtype in ("uint8", "int8", "keep"):
-            for conversion in converted(case, weights_dtype=dtype):
+            for conversion in convert_model(case, weights_dtype=dtype):
                 nodes = conversion.proto.graph.node
                 assert PROBE not in {node.name for node in nodes}, case.id
                 assert not any(node.op_type == "If" and PROBE in node.input for node in nodes), case.id
@@ -52,10 +52,10 @@ def test_one_weights_dtype_gives_no_probe(part: int, thorough: bool) -> None:
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.sampled
 def test_every_form_loads_with_x64quantprecision(part: int, thorough: bool) -> None:
-    for case in tried(part, thorough):
+    for case in try_case(part, thorough):
         if "onnxruntime" not in case.targets:
             continue
-        for conversion in converted(case):
+        for conversion in convert_model(case):
             if not describe_old_runtime(conversion.model):
                 assert loads(conversion.proto), case.id
 

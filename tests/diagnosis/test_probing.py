@@ -22,7 +22,7 @@ from tests.helpers.verify_graphs import slot, subgraph
 OURS = Blamed("op 3", "why", "report it", ours=True)
 
 
-def divided(size: int = 3, stored: int = 3) -> bytes:
+def divide(size: int = 3, stored: int = 3) -> bytes:
     """A quotient of integers, which LiteRT refuses by zero."""
     model = ModelBuilder()
     g = model.main
@@ -77,16 +77,16 @@ def test_failure_is_attributed_to_file_that_litert_contradicts(
 ) -> None:
     error = ConversionError("why", [Problem("op 1", "another"), OURS])
     monkeypatch.setattr(diagnosis, "probe_file", lambda source: {"refused": "it is odd"})
-    told = check_with_litert(error, divided())
+    told = check_with_litert(error, divide())
     assert isinstance(told, InvalidModel)
     assert [(one.where, one.reason) for one in told.problems] == [("op 3", "it is odd")]
     monkeypatch.setattr(diagnosis, "probe_file", lambda source: {"shapes": {"1": [5]}})
-    told = check_with_litert(error, divided())
+    told = check_with_litert(error, divide())
     assert isinstance(told, InvalidModel)
     assert [one.where for one in told.problems] == ["subgraphs[0].tensors[1].shape"]
     for nothing in ({}, {"shapes": {"1": [3]}}):
         monkeypatch.setattr(diagnosis, "probe_file", lambda source, told=nothing: told)
-        assert check_with_litert(error, divided()) is error
+        assert check_with_litert(error, divide()) is error
 
 
 # --- asking LiteRT ----------------------------------------------------------------------------
@@ -139,8 +139,8 @@ def test_nothing_is_told_of_what_cannot_be_asked(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_model_that_zeros_stop_is_run_with_ones(tmp_path: Path) -> None:
-    (path := tmp_path / "m.tflite").write_bytes(divided(5, 5))
-    assert probe(str(path)) == probe(divided(5, 5)) == {"shapes": {"0": [5], "1": [5], "2": [1]}}
-    assert probe(divided(5, 3))["shapes"]["1"] == [5]
+    (path := tmp_path / "m.tflite").write_bytes(divide(5, 5))
+    assert probe(str(path)) == probe(divide(5, 5)) == {"shapes": {"0": [5], "1": [5], "2": [1]}}
+    assert probe(divide(5, 3))["shapes"]["1"] == [5]
     assert "refused" in probe(b"nothing")
     assert "refused" in probe(by_nothing())

@@ -12,7 +12,7 @@ from onnx_tflite_plugin.graph.kernels import suggest_options
 from onnx_tflite_plugin.graph.opening import CHEAP, COMMON, check_opens, foreign_domains, should_open
 
 
-def opened(asked: str, dtype: str = "FLOAT", size: int = 1, domain: str = "") -> bool:
+def open_model(asked: str, dtype: str = "FLOAT", size: int = 1, domain: str = "") -> bool:
     x = ir.Value(name="x", type=ir.TensorType(ir.DataType[dtype]), shape=ir.Shape(()))
     node = ir.node("NoSuchOperator", [x], domain=domain)
     node.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
@@ -29,20 +29,20 @@ def opened(asked: str, dtype: str = "FLOAT", size: int = 1, domain: str = "") ->
 
 
 def test_what_is_cheap_or_of_rare_dtypes_is_opened_unasked() -> None:
-    assert opened("auto")
-    assert not any(opened("auto", dtype, size=CHEAP + 1) for dtype in COMMON)
-    assert all(opened("auto", dtype, size=CHEAP + 1) for dtype in ("FLOAT16", "INT16", "DOUBLE", "STRING"))
+    assert open_model("auto")
+    assert not any(open_model("auto", dtype, size=CHEAP + 1) for dtype in COMMON)
+    assert all(open_model("auto", dtype, size=CHEAP + 1) for dtype in ("FLOAT16", "INT16", "DOUBLE", "STRING"))
 
 
 def test_full_check_always_opens_and_standard_never() -> None:
-    assert opened("full", size=CHEAP)
-    assert opened("full", domain="a.library")
-    assert not opened("standard")
+    assert open_model("full", size=CHEAP)
+    assert open_model("full", domain="a.library")
+    assert not open_model("standard")
 
 
 def test_what_wants_a_library_of_kernels_is_not_opened_unasked() -> None:
-    assert not opened("auto", domain="a.library")
-    assert opened("auto", domain="com.microsoft")
+    assert not open_model("auto", domain="a.library")
+    assert open_model("auto", domain="com.microsoft")
 
 
 FUNCTIONS = """<ir_version: 8, opset_import: ["": 18, "own": 1, "foreign": 1]> g (float[2, 3] x) => (float[2, 3] y) {

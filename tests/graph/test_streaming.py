@@ -16,7 +16,7 @@ from conformance.builder import ModelBuilder, quant
 from onnx_tflite_plugin import conversion as conversions
 from onnx_tflite_plugin.graph import streaming
 from onnx_tflite_plugin.graph.validity import find_violation
-from tests.helpers.passes_networks import parsed
+from tests.helpers.passes_networks import parse_model
 
 
 def layer(dtype: str, outputs: int = 53, inputs: int = 41) -> bytes:
@@ -30,7 +30,7 @@ def layer(dtype: str, outputs: int = 53, inputs: int = 41) -> bytes:
     return model.build()
 
 
-def streamed(model: ir.Model) -> bytes:
+def stream(model: ir.Model) -> bytes:
     file = io.BytesIO()
     streaming.write_streamed(model, file)
     return file.getvalue()
@@ -40,7 +40,7 @@ def streamed(model: ir.Model) -> bytes:
 def test_streamed_bytes_are_those_of_protobuf(dtype: str) -> None:
     conversion = otp.convert(layer(dtype))
     assert any(value.const_value.nbytes > streaming.INLINE_BYTES for value in constants(conversion.model))
-    assert streamed(conversion.model) == conversion.proto.SerializeToString()
+    assert stream(conversion.model) == conversion.proto.SerializeToString()
 
 
 def constants(model: ir.Model) -> list[ir.Value]:
@@ -50,13 +50,13 @@ def constants(model: ir.Model) -> list[ir.Value]:
 def test_weights_are_back_after_writing() -> None:
     model = otp.convert(layer("float32")).model
     before = [value.const_value for value in constants(model)]
-    streamed(model)
+    stream(model)
     assert [value.const_value for value in constants(model)] == before
 
 
 def test_states_with_large_initial_values_stay_inputs_once() -> None:
     text = "(float[29,31] s) => (float[29,31] y) { y = Neg (s) }"
-    model = parsed(text, 18, s=np.ones((29, 31), np.float32))
+    model = parse_model(text, 18, s=np.ones((29, 31), np.float32))
     proto = streaming.proto_to_check(model)
     assert [info.name for info in proto.graph.input] == ["s"]
     assert not find_violation(proto)
@@ -64,8 +64,8 @@ def test_states_with_large_initial_values_stay_inputs_once() -> None:
 
 def test_contradictions_with_large_weights_are_found() -> None:
     text = "(float[3,41] x) => (float[3,53] y) { y = MatMul (x, w) }"
-    assert not find_violation(streaming.proto_to_check(parsed(text, 18, w=np.ones((41, 53), np.float32))))
-    wrong = parsed(text, 18, w=np.ones((43, 53), np.float32))
+    assert not find_violation(streaming.proto_to_check(parse_model(text, 18, w=np.ones((41, 53), np.float32))))
+    wrong = parse_model(text, 18, w=np.ones((43, 53), np.float32))
     assert "Incompatible dimensions" in find_violation(streaming.proto_to_check(wrong))
 
 
@@ -73,12 +73,12 @@ def test_large_models_of_rare_dtypes_are_opened_from_a_file(monkeypatch: pytest.
     opened: list[object] = []
     original = conversions.check_opens
 
-    def recorded(model: ir.Model, source: str | bytes, opsets: tuple[int, int]) -> None:
+    def record(model: ir.Model, source: str | bytes, opsets: tuple[int, int]) -> None:
         opened.append(source)
         original(model, source, opsets)
 
     monkeypatch.setattr(conversions, "STREAMED_BYTES", 1)
-    monkeypatch.setattr(conversions, "check_opens", recorded)
+    monkeypatch.setattr(conversions, "check_opens", record)
     otp.convert(layer("int4"), check="full")
     assert [type(source) for source in opened] == [str]
 
@@ -87,7 +87,7 @@ def test_an_unwritable_graph_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
     model = otp.convert(layer("float32")).model
     monkeypatch.setattr(streaming, "_raw_size", lambda part, nbytes: 1 << 31)
     with pytest.raises(ValueError, match="protobuf allows less than 2 GiB"):
-        streamed(model)
+        stream(model)
 
 
 MEASURED = """

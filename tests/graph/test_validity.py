@@ -34,7 +34,7 @@ def model(op_type: str, inputs: list[ir.Value], result: ir.Value, pack: str = ""
     return ir.Model(graph, ir_version=10)
 
 
-def refused(of: ir.Model, declared: Mapping[tuple[str, str], tuple[str, str]] | None = None) -> ConversionError:
+def refuse(of: ir.Model, declared: Mapping[tuple[str, str], tuple[str, str]] | None = None) -> ConversionError:
     with pytest.raises(ConversionError) as caught:
         check_valid(of, to_proto(of), declared)
     return caught.value
@@ -50,7 +50,7 @@ def test_a_valid_model_passes() -> None:
 
 
 def test_a_built_in_handler_s_size_that_does_not_follow_is_the_files_fault() -> None:
-    error = refused(size_that_does_not_follow(BUILTIN))
+    error = refuse(size_that_does_not_follow(BUILTIN))
     assert isinstance(error, InvalidModel)
     assert error.problems[0].where == "subgraphs[0].operators[7]: Neg 'second'"
     assert "the emitted value has a size in " in error.problems[0].reason
@@ -58,30 +58,30 @@ def test_a_built_in_handler_s_size_that_does_not_follow_is_the_files_fault() -> 
 
 
 def test_a_pack_s_size_that_does_not_follow_is_the_pack_s_fault() -> None:
-    error = refused(size_that_does_not_follow("a-pack"))
+    error = refuse(size_that_does_not_follow("a-pack"))
     assert isinstance(error, HandlerError)
     assert error.problems[0].where == "Neg 'second'"
     assert "handler H of a-pack failed: the emitted value has a size" in error.problems[0].reason
-    said = refused(size_that_does_not_follow("a-pack"), {("H", "a-pack"): ("X", "sizes=f")}).problems[0].reason
+    said = refuse(size_that_does_not_follow("a-pack"), {("H", "a-pack"): ("X", "sizes=f")}).problems[0].reason
     assert "but 5 by the file and the handler's declarations; it declares sizes=f" in said
-    other = refused(size_that_does_not_follow("a-pack"), {("H", "b-pack"): ("X", "sizes=f")}).problems[0].reason
+    other = refuse(size_that_does_not_follow("a-pack"), {("H", "b-pack"): ("X", "sizes=f")}).problems[0].reason
     assert "declares" not in other
 
 
 def test_a_rank_that_does_not_follow_is_called_one() -> None:
-    error = refused(model("Neg", [value("x", 2, 3)], value("y", 2, 3, 1), BUILTIN))
+    error = refuse(model("Neg", [value("x", 2, 3)], value("y", 2, 3, 1), BUILTIN))
     assert isinstance(error, InvalidModel)
     assert "the emitted value has rank of 2, but 3 in the file" in error.problems[0].reason
 
 
 def test_operands_that_do_not_go_together_are_the_files_fault_too() -> None:
-    error = refused(model("MatMul", [value("x", 2, 3), value("w", 5, 7)], value("y", 2, 7), BUILTIN))
+    error = refuse(model("MatMul", [value("x", 2, 3), value("w", 5, 7)], value("y", 2, 7), BUILTIN))
     assert isinstance(error, InvalidModel)
     assert "the shapes and dtypes of the operands are inconsistent" in error.problems[0].reason
 
 
 def test_what_nobody_says_to_have_lowered_is_the_converter_s_fault() -> None:
-    error = refused(size_that_does_not_follow())
+    error = refuse(size_that_does_not_follow())
     assert isinstance(error, HandlerError)
     assert error.problems[0].where == "the model"
 
@@ -91,16 +91,16 @@ def test_what_nobody_says_to_have_lowered_is_the_converter_s_fault() -> None:
 )
 def test_a_dtype_that_onnx_does_not_define_is_the_target_s(dtype: ir.DataType, hint: str) -> None:
     of = model("Exp", [value("x", 2, dtype=dtype)], value("y", 2, dtype=dtype), "a-pack")
-    error = refused(of)
+    error = refuse(of)
     assert isinstance(error, TargetRefusal)
     assert error.problems[0].where == "subgraphs[0].operators[7]: Exp 'second'"
     assert error.problems[0].reason == f"ONNX defines no Exp for {dtype.name.lower()}"
     assert error.problems[0].hint == hint
-    assert isinstance(refused(of, {("H", "a-pack"): ("X", "quantization=q")}), HandlerError)
+    assert isinstance(refuse(of, {("H", "a-pack"): ("X", "quantization=q")}), HandlerError)
 
 
 def test_a_node_of_no_operator_is_told_as_the_checker_tells_it() -> None:
-    error = refused(model("Exp", [value("x", 2, dtype=ir.DataType.INT8)], value("y", 2, dtype=ir.DataType.INT8)))
+    error = refuse(model("Exp", [value("x", 2, dtype=ir.DataType.INT8)], value("y", 2, dtype=ir.DataType.INT8)))
     assert isinstance(error, TargetRefusal)
     assert error.problems[0].where == "the model"
     assert "unsupported type: tensor(int8)" in error.problems[0].reason
@@ -110,7 +110,7 @@ def test_error_is_attributed_to_the_exact_node_name() -> None:
     of = model("Neg", [value("x", 2, 3)], value("y", 2, 5), BUILTIN)
     for node, name in zip(of.graph, ("op1/Neg", "op1/Neg_1"), strict=True):
         node.name = name
-    assert refused(of).problems[0].where == "subgraphs[0].operators[7]: Neg 'op1/Neg_1'"
+    assert refuse(of).problems[0].where == "subgraphs[0].operators[7]: Neg 'op1/Neg_1'"
 
 
 def test_weights_are_counted_in_bytes_and_text_by_its_length() -> None:
@@ -125,13 +125,13 @@ def test_weights_are_counted_in_bytes_and_text_by_its_length() -> None:
 
 
 def test_constants_say_their_shape_themselves_in_inner_graphs_too() -> None:
-    def told(name: str, *inner: onnx.NodeProto) -> onnx.GraphProto:
+    def inner_graph(name: str, *inner: onnx.NodeProto) -> onnx.GraphProto:
         infos = [onnx.helper.make_tensor_value_info(each, onnx.TensorProto.FLOAT, (3,)) for each in ("w", "v")]
         stored = [onnx.numpy_helper.from_array(np.ones(3, np.float32), "w")]
         return onnx.helper.make_graph(list(inner), name, [], [], stored, value_info=infos)
 
-    choice = onnx.helper.make_node("If", ["c"], ["y"], then_branch=told("then"), else_branch=told("else"))
-    graph = told("main", choice)
+    choice = onnx.helper.make_node("If", ["c"], ["y"], then_branch=inner_graph("then"), else_branch=inner_graph("else"))
+    graph = inner_graph("main", choice)
     remove_constant_infos(graph)
     graphs = [graph, *(attribute.g for attribute in graph.node[0].attribute)]
     assert [[info.name for info in each.value_info] for each in graphs] == [["v"]] * 3

@@ -15,7 +15,7 @@ from tests.qa.fuzz.seeds import cases, seed_model
 Change = Callable[[Table], None]
 
 
-def changed(case: str, *changes: Change) -> bytes:
+def change_fields(case: str, *changes: Change) -> bytes:
     """The file of a case's model with some of its fields others."""
     seed = seed_model([case.id for case in cases()].index(case))
     assert seed is not None
@@ -56,7 +56,7 @@ def without(field: str) -> Change:
     return lambda model: model.fields["subgraphs"][0].fields.pop(field)  # type: ignore[no-any-return]
 
 
-def ordered(*numbers: int) -> Change:
+def order_operators(*numbers: int) -> Change:
     """The main subgraph's operators in another order."""
 
     def change(model: Table) -> None:
@@ -66,7 +66,7 @@ def ordered(*numbers: int) -> Change:
     return change
 
 
-def shared_name(name: str) -> Change:
+def set_shared_name(name: str) -> Change:
     """Set the shared name of every variable."""
 
     def change(model: Table) -> None:
@@ -86,7 +86,7 @@ def option2(name: str, value: Any) -> Change:
     )
 
 
-def called(graph: int, name: str, **fields: Any) -> Change:
+def change_subgraph_tensor(graph: int, name: str, **fields: Any) -> Change:
     """A tensor of another subgraph."""
 
     def change(model: Table) -> None:
@@ -100,7 +100,7 @@ def buffer(number: int, values: list[int] | list[float], dtype: str = "int32") -
     return lambda model: model.fields["buffers"][number].fields.update(data=np.array(values, dtype).tobytes())  # type: ignore[no-any-return]
 
 
-def held(graph: int, name: str, values: list[int]) -> Change:
+def change_constant(graph: int, name: str, values: list[int]) -> Change:
     """Return the value of a constant in another subgraph."""
 
     def change(model: Table) -> None:
@@ -111,12 +111,12 @@ def held(graph: int, name: str, values: list[int]) -> Change:
     return change
 
 
-def scaled(number: int, scale: list[float], zero_point: list[int]) -> Change:
+def set_parameters(number: int, scale: list[float], zero_point: list[int]) -> Change:
     fields = {"scale": scale, "zero_point": zero_point, "quantized_dimension": 0}
     return tensor(number, quantization=Table("QuantizationParameters", fields))
 
 
-def quantized_as(number: int, other: int) -> Change:
+def copy_parameters(number: int, other: int) -> Change:
     """A tensor with the parameters of another."""
 
     def change(model: Table) -> None:

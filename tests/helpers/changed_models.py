@@ -27,14 +27,14 @@ class Changed(NamedTuple):
     model: onnx.ModelProto
 
 
-def changed(model: onnx.ModelProto, near: Set[str], inner: str = "") -> Iterator[Changed]:
+def change_fields(model: onnx.ModelProto, near: Set[str], inner: str = "") -> Iterator[Changed]:
     """Yield models changed around the tensors ``near``, in the body of the operator ``inner`` if given."""
 
     def change(what: str, edit: Callable[[onnx.GraphProto], object], anew: bool = False) -> Changed:
         new = onnx.ModelProto()
         new.CopyFrom(model)
         edit(graph(new, inner))
-        return Changed(what, _inferred(new) if anew else new)
+        return Changed(what, _infer_dims(new) if anew else new)
 
     given = graph(model, inner)
     infos = [(k, info) for k, info in enumerate(given.value_info) if info.name in near]
@@ -75,7 +75,7 @@ def graph(model: onnx.ModelProto, inner: str = "") -> onnx.GraphProto:
     return next(bodies, model.graph)
 
 
-def touched(before: onnx.GraphProto, after: onnx.GraphProto) -> Set[str]:
+def touched_values(before: onnx.GraphProto, after: onnx.GraphProto) -> Set[str]:
     """Operands and results of nodes that a rewrite replaced or changed."""
     kept = {node.SerializeToString(deterministic=True) for node in after.node}
     gone = [node for node in before.node if node.SerializeToString(deterministic=True) not in kept]
@@ -193,7 +193,7 @@ def _values(name: str, value: Any, kind: onnx.defs.OpSchema.AttrType) -> Iterabl
     return [_ALIGNED[name]] if name in _ALIGNED else []
 
 
-def _inferred(model: onnx.ModelProto) -> onnx.ModelProto:
+def _infer_dims(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with the shapes that follow from its nodes."""
     del model.graph.value_info[:]
     for one in model.graph.output:

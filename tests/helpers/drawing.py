@@ -9,7 +9,7 @@ from conformance.builder import GraphBuilder, ModelBuilder
 Draw = Callable[[GraphBuilder], int]
 
 
-def drawn(draw: Draw) -> bytes:
+def build_model(draw: Draw) -> bytes:
     """A model whose output ``draw`` returns."""
     model = ModelBuilder()
     model.main.output(draw(model.main))

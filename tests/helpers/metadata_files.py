@@ -14,7 +14,7 @@ from conformance.builder import ModelBuilder
 Slots = Mapping[int, Any]  # slot → a number with its type, text, a table (Slots) or a list of tables or floats
 
 
-def encoded(root: Slots) -> bytes:
+def serialize(root: Slots) -> bytes:
     builder = flatbuffers.Builder(256)
     builder.Finish(_table(builder, root), file_identifier=b"M001")
     return bytes(builder.Output())
@@ -65,7 +65,9 @@ def classifier() -> bytes:
     german = {0: "namen.txt", 2: ("Int8", 2), 3: "de"}
     plain = {0: "labels.txt", 1: "the classes", 2: ("Int8", 2)}
     scores = {0: "scores", 1: SCORES, 4: [{0: ("Uint8", 3), 1: {0: ("Float32", 0.25)}}], 6: [german, plain]}
-    return encoded({0: "pets", 1: "tells pets apart", 2: "v7", 3: [{2: [image], 3: [scores]}], 4: "somebody", 5: "MIT"})
+    return serialize(
+        {0: "pets", 1: "tells pets apart", 2: "v7", 3: [{2: [image], 3: [scores]}], 4: "somebody", 5: "MIT"}
+    )
 
 
 def with_files(model: bytes) -> bytes:

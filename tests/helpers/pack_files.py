@@ -14,7 +14,7 @@ from textwrap import dedent
 from conformance.builder import ModelBuilder
 
 
-def installed(folder: Path, site: Path) -> EntryPoints:
+def install_pack(folder: Path, site: Path) -> EntryPoints:
     """Write what ``pip install -e`` leaves behind, from setup.cfg as setuptools reads it, and return the entry points."""
     config = ConfigParser()
     config.optionxform = str  # type: ignore[assignment,method-assign]

@@ -93,7 +93,7 @@ def _within(w: Spec, outside: Sequence[tuple[int, ...]]) -> Spec:
     return replace(w, value=value)
 
 
-def built(draw: Draw) -> bytes:
+def build_model(draw: Draw) -> bytes:
     model = Network()
     output = draw(model)
     model.output(*(output if isinstance(output, tuple) else (output,)))
@@ -104,7 +104,7 @@ class Applied:
     """A network before and after a pass; it is run with weights that are exact on every processor."""
 
     def __init__(self, name: str, draw: Draw, batch: int | None = None, **options: Any) -> None:
-        self.data = built(draw)
+        self.data = build_model(draw)
         self.before = otp.convert(self.data, **{"weights_dtype": "int8", "optimize": "none", **options}).proto
         self.batch = batch
         model = ir.from_proto(self.before)
@@ -116,7 +116,7 @@ class Applied:
     @property
     def outputs(self) -> Iterator[tuple[Array, Array]]:
         """Return pairs of outputs for three random inputs."""
-        sessions = [session(settled(proto)) for proto in (self.before, self.after)]
+        sessions = [session(finish_model(proto)) for proto in (self.before, self.after)]
         assert [o.name for o in sessions[0].get_outputs()] == [o.name for o in sessions[1].get_outputs()]
         for seed in "abc":
             feeds = {
@@ -159,10 +159,10 @@ class Applied:
 
     @property
     def fused(self) -> Counter[str]:
-        return optimized(settled(self.after))
+        return optimized_counts(finish_model(self.after))
 
 
-def settled(proto: onnx.ModelProto) -> onnx.ModelProto:
+def finish_model(proto: onnx.ModelProto) -> onnx.ModelProto:
     """The model as a conversion writes it."""
     model = ir.from_proto(proto)
     run_passes(model, [AssignWeightDtypes("auto")])
@@ -175,7 +175,7 @@ def session(proto: onnx.ModelProto, options: Any = None) -> Any:
     return onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
-def optimized(proto: onnx.ModelProto) -> Counter[str]:
+def optimized_counts(proto: onnx.ModelProto) -> Counter[str]:
     """Return the model as ONNX Runtime optimizes it."""
     with TemporaryDirectory() as folder:
         options = onnxruntime.SessionOptions()
@@ -192,7 +192,7 @@ def image(*shape: int | None, dtype: str = "int8") -> Spec:
     return tensor(*shape, dtype=dtype)
 
 
-def parsed(graph: str, opset: int = 21, **stored: Array) -> ir.Model:
+def parse_model(graph: str, opset: int = 21, **stored: Array) -> ir.Model:
     """A model in ONNX's textual syntax, ``(inputs) => (outputs) { nodes }``, and the constants in it by name."""
     model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}, "elsewhere" : 1]> drawn {graph}')
     model.graph.initializer.extend(

@@ -12,7 +12,7 @@ from onnx_tflite_plugin.source import read
 
 
 @cache
-def quantized(op: str, every: int = 1) -> tuple[Case, ...]:
+def quantized_cases_of(op: str, every: int = 1) -> tuple[Case, ...]:
     """Those of an operator; of each dtype every so-manieth alone, from the first."""
     chosen = (case for case, place in number_cases(_of(op)) if place % every == 0)
     return tuple(case for case in chosen if case.counts and _for_any(case) and _holds_integers(case))

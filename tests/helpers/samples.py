@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.helpers.command import Run
-from tests.helpers.pack_files import installed
+from tests.helpers.pack_files import install_pack
 from tools.wheels import wheel
 
 FENCE = re.compile(r'^( *)```(\w*)(?: title="(.+?)")?\n(.*?)^\1```$', re.DOTALL | re.MULTILINE)
@@ -97,7 +97,7 @@ class Samples:
                     ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", *rest], status
                 )
             case ["python", *rest]:
-                self._python(self._expanded(rest), status)
+                self._python(self._expand_patterns(rest), status)
             case _:
                 raise AssertionError(f"no sample may run {name}")
 
@@ -109,7 +109,7 @@ class Samples:
         code, out, err = self.run_here(*arguments)
         assert code == status, f"{arguments}: {code}\n{out}\n{err}"
 
-    def _expanded(self, words: Sequence[str]) -> list[str]:
+    def _expand_patterns(self, words: Sequence[str]) -> list[str]:
         """Return the words with patterns replaced by the files that they match."""
         found = [[str(path) for path in self.folder.glob(word)] if "*" in word else [word] for word in words]
         return [word for group in found for word in group]
@@ -119,7 +119,7 @@ class Samples:
         folder = self.folder / requirement
         if (folder / "setup.cfg").exists():
             shutil.rmtree(self.site, ignore_errors=True)
-            installed(folder, self.site)
+            install_pack(folder, self.site)
 
     def _python(self, arguments: Sequence[str], status: int) -> None:
         packs = [path.read_text() for path in self.site.glob("*.pth")]

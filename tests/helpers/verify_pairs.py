@@ -16,13 +16,13 @@ from onnx_tflite_plugin.source.model import Array
 FLOAT, INT8, UINT8, INT32 = TensorProto.FLOAT, TensorProto.INT8, TensorProto.UINT8, TensorProto.INT32
 
 
-def built(build: Callable[[Any], None], name: str = "") -> bytes:
+def build_model(build: Callable[[Any], None], name: str = "") -> bytes:
     model = ModelBuilder(name)
     build(model.main)
     return model.build()
 
 
-def chained(g: Any) -> None:
+def build_chain(g: Any) -> None:
     """x + c, negated, absolute."""
     x = g.input("x", (1, 2, 3, 5))
     tensors = [g.tensor(name, (1, 2, 3, 5)) for name in ("sum", "negated", "y")]
@@ -32,7 +32,7 @@ def chained(g: Any) -> None:
     g.output(tensors[2])
 
 
-def annotated(name: str, kind: int, shape: Sequence[int | str], **notes: Any) -> onnx.ValueInfoProto:
+def value_info_with_tensor(name: str, kind: int, shape: Sequence[int | str], **notes: Any) -> onnx.ValueInfoProto:
     info = helper.make_tensor_value_info(name, kind, shape)
     for key, value in notes.items():
         info.metadata_props.add(key=f"onnx_tflite_plugin.{key}", value=str(value))
@@ -68,10 +68,13 @@ def channels_first(offset: float = 0.0, middle: str = "Neg", scale: float = 1.0)
         helper.make_node("Mul", ["y0", "k"], ["y"]),
     ]
     turned = [
-        annotated(name, FLOAT, [1, 5, 2, 3], tensor=f"0:{tensor}", order="0,3,1,2", form="float")
+        value_info_with_tensor(name, FLOAT, [1, 5, 2, 3], tensor=f"0:{tensor}", order="0,3,1,2", form="float")
         for name, tensor in (("sum", 1), ("negated", 2), ("yt", 3))
     ]
-    ends = [annotated(name, FLOAT, [1, 2, 3, 5], tensor=tensor) for name, tensor in (("x", "0:0"), ("y", "0:3"))]
+    ends = [
+        value_info_with_tensor(name, FLOAT, [1, 2, 3, 5], tensor=tensor)
+        for name, tensor in (("x", "0:0"), ("y", "0:3"))
+    ]
     return onnx_model(nodes, ends[:1], ends[1:], {"c": constant, "k": np.array(scale, np.float32)}, turned)
 
 

@@ -55,7 +55,7 @@ def of_size(size: int, change: Callable[[Array], Array]) -> Spoil:
     return spoil
 
 
-def replaced(op_type: str, change: Callable[[onnx.NodeProto], None]) -> Spoil:
+def replace_nodes(op_type: str, change: Callable[[onnx.NodeProto], None]) -> Spoil:
     """Every node of an operator, changed."""
 
     def spoil(proto: onnx.ModelProto) -> None:
@@ -66,7 +66,7 @@ def replaced(op_type: str, change: Callable[[onnx.NodeProto], None]) -> Spoil:
     return spoil
 
 
-def forgotten(proto: onnx.ModelProto) -> None:
+def forget_state(proto: onnx.ModelProto) -> None:
     """The state is lost, and nothing says so."""
     for entry in [*proto.metadata_props]:
         if entry.key.endswith(".state"):

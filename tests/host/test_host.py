@@ -189,7 +189,7 @@ def test_handler_under_wrong_name_is_reported_with_location() -> None:
 
 
 @fusion("NEGATED_ABS", layout=Transparent(), pattern=Call("NEG", Call("ABS", X_OPERAND)), inputs=(X_OPERAND,))
-def negated(ctx: Any, x: Any) -> Any:
+def negate_abs(ctx: Any, x: Any) -> Any:
     return ctx.ops.Neg(ctx.ops.Abs(x))
 
 
@@ -207,10 +207,10 @@ def chain(*codes: str, stored: tuple[int, ...] = (2, 3)) -> bytes:
 
 def test_stale_sizes_are_derived_with_the_conversions_handlers() -> None:
     @handler("CUSTOM.A", max_version=1, layout=Transparent())
-    def served(ctx: Any, x: Any) -> Any:
+    def serve(ctx: Any, x: Any) -> Any:
         return ctx.ops.Neg(x)
 
-    converted = otp.convert(chain("ABS", "CUSTOM.A", stored=(5, 7)), host=Host(handlers={"CUSTOM.A": served}))
+    converted = otp.convert(chain("ABS", "CUSTOM.A", stored=(5, 7)), host=Host(handlers={"CUSTOM.A": serve}))
     assert converted.report.outputs[0].shape == (2, 3)
 
 
@@ -226,10 +226,10 @@ def test_missing_operator_is_attributed_to_converter_without_pack_failure(failin
 
 
 def test_a_failure_of_the_converter_is_its_own_and_may_be_the_files_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(model: object) -> int:
+    def break_down(model: object) -> int:
         raise IndexError("nothing there")
 
-    monkeypatch.setattr("onnx_tflite_plugin.pipeline.node_counts", broken)
+    monkeypatch.setattr("onnx_tflite_plugin.pipeline.node_counts", break_down)
     with pytest.raises(InternalError) as caught:
         convert_model(read(chain("ABS")))
     (problem,) = caught.value.problems
@@ -238,13 +238,13 @@ def test_a_failure_of_the_converter_is_its_own_and_may_be_the_files_fault(monkey
 
 
 def test_failure_on_declarations_of_a_packs_fusion_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(model: object) -> int:
+    def break_down(model: object) -> int:
         raise IndexError("nothing there")
 
-    entry: Any = Entry(negated)
+    entry: Any = Entry(negate_abs)
     host = Host(offers=[*discover(), Offer("NEGATED_ABS", "a-pack", FUSIONS, entry)])
     assert otp.convert(chain("ABS", "NEG"), host=host).report.fused == {"NEGATED_ABS": 1}
-    monkeypatch.setattr("onnx_tflite_plugin.pipeline.node_counts", broken)
+    monkeypatch.setattr("onnx_tflite_plugin.pipeline.node_counts", break_down)
     with pytest.raises(otp.ConversionError, match="of a-pack are wrong"):
         otp.convert(chain("ABS", "NEG"), host=host)
 

@@ -24,7 +24,7 @@ SHAPE = (2, 5, 7, 3)
 Body = Callable[[GraphBuilder, int], int]
 
 
-def bound(model: ModelBuilder, **handlers: Handler) -> BoundModel:
+def bind_model(model: ModelBuilder, **handlers: Handler) -> BoundModel:
     target = TARGETS["onnxruntime"]
     return resolve(Host(packs="builtin", handlers=handlers).bind(read(model.build()), target, 18), target, 18)
 
@@ -65,7 +65,7 @@ def add_if(g: GraphBuilder, x: int, then: int, other: int, shape: tuple[int, ...
 
 def boundary_names(model: ModelBuilder, **handlers: Handler) -> list[set[str]]:
     """Return the names of the tensors of each free boundary value."""
-    return [{tensor.name for tensor in border.tensors} for border in boundary_values(bound(model, **handlers))]
+    return [{tensor.name for tensor in border.tensors} for border in boundary_values(bind_model(model, **handlers))]
 
 
 def test_loop_carried_tensors_are_one_value() -> None:
@@ -114,7 +114,7 @@ def test_only_permutations_of_whole_axes_cross_a_boundary(
     g = model.main
     x = g.input("x", SHAPE)
     g.output(add_if(g, x, then, other))
-    model_ = bound(model)
+    model_ = bind_model(model)
     crossed = boundary_values(model_)
     constraints = {each: layout_constraint(each) for each in model_.operators()}
     edges = InterfaceLayouts({model_.main.inputs[0]: order})
@@ -133,7 +133,7 @@ def test_boundary_values_of_rank_3_and_more_are_free(shape: tuple[int, ...], fre
     then, other = add_subgraph(model, "then", body, shape), add_subgraph(model, "else", body, shape)
     g = model.main
     g.output(add_if(g, g.input("x", shape), then, other, shape))
-    found = boundary_values(bound(model))
+    found = boundary_values(bind_model(model))
     assert len(found) == free
     assert all(border.perms == [tuple(range(len(shape)))] for border in found)
 
@@ -148,6 +148,6 @@ def test_execution_counts_multiply_in_nested_loops() -> None:
     x = g.input("x", SHAPE)
     g.output(add_if(g, x, leaf, other), add_loop(g, x, cond, body))
     nested = LOOP_ITERATIONS**2
-    assert execution_counts(bound(model)) == {
+    assert execution_counts(bind_model(model)) == {
         0: 1, leaf: nested, other: nested, cond: nested, innermost: nested, body: LOOP_ITERATIONS,
     }  # fmt: skip

@@ -21,7 +21,7 @@ def steps(ctx: Context, x: Value, w: Value) -> Value:
 
 
 @handler("CUSTOM.Batched", max_version=1, layout=Terminate(unordered="n b"), axes="n b t -> n b t")
-def batched(ctx: Context, x: Value) -> Value:
+def lower_batched(ctx: Context, x: Value) -> Value:
     raise NotImplementedError
 
 
@@ -32,7 +32,7 @@ def test_neighboring_unordered_axes_change_places_only_with_each_other(order: st
     g.operator("CUSTOM.Batched", [g.input("x", (2, 3, 5))], [y := g.tensor("y", (2, 3, 5))])
     g.output(y)
     target = TARGETS["generic"]
-    bound = Host(packs="builtin", handlers={"CUSTOM.Batched": batched}).bind(read(model.build()), target, 18)
+    bound = Host(packs="builtin", handlers={"CUSTOM.Batched": lower_batched}).bind(read(model.build()), target, 18)
     (operator,) = resolve(bound, target, 18).operators()
     assert layout_constraint(operator).is_allowed(tuple(LetterPart(letter) for letter in order)) == admitted
 

@@ -35,7 +35,7 @@ def lowering(ctx: Context, *operands: Value) -> Value:
     raise NotImplementedError
 
 
-def declared(code: str, **declarations: Any) -> Handler:
+def declare(code: str, **declarations: Any) -> Handler:
     return handler(f"CUSTOM.{code}", max_version=1, **declarations)(lowering)
 
 
@@ -43,24 +43,24 @@ IMAGE = Implicit({0: "n c h w", ~0: "n c h w"})
 HANDLERS = {
     one.code: one
     for one in (
-        declared("Image", layout=IMAGE, axes="n h w c -> n h w c"),
-        declared("Any", layout=Transparent()),
-        declared("Stays", layout=Terminate()),
-        declared(
+        declare("Image", layout=IMAGE, axes="n h w c -> n h w c"),
+        declare("Any", layout=Transparent()),
+        declare("Stays", layout=Terminate()),
+        declare(
             "Rows", layout=Transparent(), axes="n h w c -> n h w c", axis_price=AxisPrice("Own", "h", price=Price())
         ),
-        declared(
+        declare(
             "Both", layout=Transparent(), axes="n h w c -> n h w c", axis_price=AxisPrice("Own", "h w", price=Price())
         ),
-        declared(
+        declare(
             "Third", layout=Transparent(), axes="n h w c -> n h w c", axis_price=AxisPrice("Own", "c", 5, price=Price())
         ),
-        declared("Line", layout=Implicit({0: "n c h w", ~0: "n c h w"}, squeezable=("h",)), axes="n h w c -> n h w c"),
+        declare("Line", layout=Implicit({0: "n c h w", ~0: "n c h w"}, squeezable=("h",)), axes="n h w c -> n h w c"),
     )
 }
 
 
-def bound(model: ModelBuilder, handlers: Mapping[str, Handler] = HANDLERS) -> BoundModel:
+def bind_model(model: ModelBuilder, handlers: Mapping[str, Handler] = HANDLERS) -> BoundModel:
     target = TARGETS["generic"]
     return resolve(Host(packs="builtin", handlers=handlers).bind(read(model.build()), target, 18), target, 18)
 
@@ -79,7 +79,7 @@ def chain(*codes: str, shape: tuple[int, ...] = SHAPE) -> BoundModel:
     for k, code in enumerate(codes):
         ref = add_operator(g, code, ref, chr(ord("a") + k), shape)
     g.output(ref)
-    return bound(model)
+    return bind_model(model)
 
 
 def make_plan(
@@ -123,7 +123,7 @@ def test_consumers_of_one_layout_share_a_transpose() -> None:
     g = model.main
     x = g.input("x", SHAPE)
     g.output(*(add_operator(g, code, x, name) for code, name in (("Image", "a"), ("Stays", "b"), ("Image", "c"))))
-    plan = make_plan(bound(model))
+    plan = make_plan(bind_model(model))
     assert transposes(plan)[0] == ("x", "graph input", ["op 0", "op 2"])
     assert plan.cost == 3 * MOVED
 
@@ -190,7 +190,7 @@ def test_transposes_of_free_graph_inputs_and_outputs_are_named() -> None:
     g = model.main
     x = g.input("x", SHAPE)
     g.output(add_operator(g, "Image", x, "a"), add_operator(g, "Stays", x, "b"))
-    assert transposes(make_plan(bound(model), free="xab")) == [("x", "graph input", ["op 0"])]
+    assert transposes(make_plan(bind_model(model), free="xab")) == [("x", "graph input", ["op 0"])]
 
 
 def test_transposes_in_loops_count_per_assumed_iteration() -> None:
@@ -214,7 +214,7 @@ def test_transposes_in_loops_count_per_assumed_iteration() -> None:
     y = g.tensor("y", SHAPE)
     g.operator("WHILE", [g.input("x", SHAPE)], [y], {"cond_subgraph_index": 1, "body_subgraph_index": 2})
     g.output(add_operator(g, "Stays", add_operator(g, "Image", y, "d"), "e"))
-    assert make_plan(bound(model)).cost == 2 * MOVED + 2 * LOOP_ITERATIONS * MOVED
+    assert make_plan(bind_model(model)).cost == 2 * MOVED + 2 * LOOP_ITERATIONS * MOVED
 
 
 def test_unit_axes_are_kept_if_leaving_them_out_costs_as_much() -> None:
@@ -267,14 +267,14 @@ def test_expensive_layout_is_avoided_and_reported(price: int, cost: int, bought:
 def test_all_handlers_with_misfitting_axes_are_reported() -> None:
     """A fault of the file is reported beside them."""
     bad = {
-        "CUSTOM.Any": declared("Any", layout=Transparent(), axes="a b -> a b"),
-        "CUSTOM.Image": declared("Image", layout=Implicit({0: "a c"}), axes="a b c d -> a b c d"),
+        "CUSTOM.Any": declare("Any", layout=Transparent(), axes="a b -> a b"),
+        "CUSTOM.Image": declare("Image", layout=Implicit({0: "a c"}), axes="a b c d -> a b c d"),
     }
     model = ModelBuilder()
     g = model.main
     g.output(add_operator(g, "Image", add_operator(g, "Any", g.input("x", SHAPE), "a"), "b"))
     with pytest.raises(HandlerError) as caught:
-        make_plan(bound(model, bad))
+        make_plan(bind_model(model, bad))
     assert [problem.where.split()[1] for problem in caught.value.problems] == ["0", "1"]
 
 

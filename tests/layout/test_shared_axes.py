@@ -36,7 +36,7 @@ def frame(axes: str, *dims: Dims, unordered: str = "", units: bool = False) -> S
     return made
 
 
-def transposed(of: SharedAxes, slot: int, order: OperatorLayout) -> np.ndarray | None:
+def transpose(of: SharedAxes, slot: int, order: OperatorLayout) -> np.ndarray | None:
     """Return the element numbers of a slot's tensor with its letters split and permuted as in a layout.
 
     ``None`` if the parts of an axis would not be adjacent.
@@ -75,7 +75,7 @@ def test_slot_and_operator_layouts_convert_to_each_other(axes: str, dims: list[D
     whole = [LetterPart(letter) for letter in of.letters if letter != cut]
     for order in permutations([*whole, LetterPart(cut, 3, 5), LetterPart(cut, 1, 3)] if cut else whole):
         for slot, axes_ in of.slots.items():
-            wanted, shown = transposed(of, slot, order), of.slot_layout(order, slot)
+            wanted, shown = transpose(of, slot, order), of.slot_layout(order, slot)
             if wanted is None or shown is None:
                 assert wanted is shown is None
                 continue

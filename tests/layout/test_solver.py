@@ -125,11 +125,11 @@ def test_aligned_two_label_problems_are_solved_by_cut(problem: LabelingProblem) 
 @fast
 @given(problems(most_labels=2, keys="ab", aligned=True), st.lists(st.booleans(), min_size=6, max_size=6))
 def test_swapping_labels_does_not_change_the_cost(problem: LabelingProblem, swapped: list[bool]) -> None:
-    def turned(pin: Pin) -> Pin:
+    def turn(pin: Pin) -> Pin:
         return Pin(pin.variable, pin.keys[::-1]) if pin.variable is not None and swapped[pin.variable] else pin
 
     prices = tuple(p[::-1] if swapped[k] else p for k, p in enumerate(problem.prices))
-    wires = tuple(Wire(w.weight, turned(w.producer), tuple(map(turned, w.consumers))) for w in problem.wires)
+    wires = tuple(Wire(w.weight, turn(w.producer), tuple(map(turn, w.consumers))) for w in problem.wires)
     solution = solve(LabelingProblem(prices, wires), table_limit=0)
     assert solution.method == "cut"
     assert (solution.cost, count_nonzero(solution.labels)) == brute_force(LabelingProblem(prices, wires))
@@ -158,7 +158,7 @@ def test_fusion_nearly_always_finds_the_optimum() -> None:
     assert len(missed) <= 4
 
 
-def varied_problems(count: int) -> Iterator[LabelingProblem]:
+def random_problems(count: int) -> Iterator[LabelingProblem]:
     """Yield problems of seven variables with three labels, whose meaning differs per variable."""
     rng = random.Random(2)
     for _ in range(count):
@@ -176,7 +176,7 @@ def solve_greedily(problem: LabelingProblem) -> tuple[int, ...]:
 
 
 def test_fusion_finds_the_optimum_more_often_than_greedy() -> None:
-    problems_ = list(varied_problems(40))
+    problems_ = list(random_problems(40))
     best = [(solution.cost, count_nonzero(solution.labels)) for solution in map(solve, problems_)]
     for labeled, missed in ((lambda p: solve(p, table_limit=0).labels, 4), (solve_greedily, 10)):
         found = [(cost(problem, labeled(problem)), count_nonzero(labeled(problem))) for problem in problems_]

@@ -23,7 +23,7 @@ def dense(x: Spec, dtype: str, *, given: bool = False, weights: Spec = WEIGHTS) 
     return model.build()
 
 
-def dequantized(given: bool, target: str) -> set[str]:
+def dequantize(given: bool, target: str) -> set[str]:
     """Return the dtypes that are dequantized in an int8 layer."""
     data = dense(replace(tensor(3, 7, dtype="int8"), zero_point=0), "int32", given=given)
     nodes = list(otp.convert(data, target=target).model.graph)
@@ -45,8 +45,8 @@ def test_constant_bias_of_float_weights_is_float() -> None:
 @pytest.mark.parametrize("given", [False, True])
 def test_tensorrt_dequantizes_no_bias(given: bool) -> None:
     """TensorRT dequantizes only 8-bit integers."""
-    assert dequantized(given, "tensorrt") == {"INT8"}
-    assert dequantized(given, "generic") == {"INT8", "INT32"}
+    assert dequantize(given, "tensorrt") == {"INT8"}
+    assert dequantize(given, "generic") == {"INT8", "INT32"}
 
 
 def test_an_integer_bias_of_weights_without_a_scale_is_refused() -> None:

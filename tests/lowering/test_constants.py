@@ -32,7 +32,7 @@ def floor_handler(evaluate: Callable[[Instance], Any], **more: Any) -> Handler:
     return floor
 
 
-def floored(value: Array = VALUE, shown: bool = False) -> bytes:
+def add_floor(value: Array = VALUE, shown: bool = False) -> bytes:
     """Return a model of an input plus the floor of a constant, which may be an output, too."""
     model = Net()
     result = model.call("FLOOR", [constant(value)], tensor(2, 3))
@@ -41,7 +41,7 @@ def floored(value: Array = VALUE, shown: bool = False) -> bytes:
     return model.build()
 
 
-def converted(data: bytes, handlers: Mapping[str, Handler]) -> Conversion:
+def convert_model(data: bytes, handlers: Mapping[str, Handler]) -> Conversion:
     return convert(data, host=Host(packs="builtin", handlers=handlers))
 
 
@@ -51,19 +51,22 @@ def floor_of(at: Instance) -> Array | None:
 
 
 def test_nothing_is_left_to_compute() -> None:
-    assert converted(floored(), {"FLOOR": floor_handler(floor_of)}).report.nodes == {"Add": 1}
+    assert convert_model(add_floor(), {"FLOOR": floor_handler(floor_of)}).report.nodes == {"Add": 1}
 
 
 def test_the_operator_still_counts_as_converted() -> None:
-    assert converted(floored(), {"FLOOR": floor_handler(floor_of)}).report.operators == {"ADD": 1, "FLOOR": 1}
+    assert convert_model(add_floor(), {"FLOOR": floor_handler(floor_of)}).report.operators == {"ADD": 1, "FLOOR": 1}
 
 
 def test_it_may_be_a_graph_output_too() -> None:
-    assert converted(floored(shown=True), {"FLOOR": floor_handler(floor_of)}).report.nodes == {"Add": 1, "Floor": 1}
+    assert convert_model(add_floor(shown=True), {"FLOOR": floor_handler(floor_of)}).report.nodes == {
+        "Add": 1,
+        "Floor": 1,
+    }
 
 
 def test_what_is_not_known_is_computed() -> None:
-    assert converted(floored(), {"FLOOR": floor_handler(lambda at: None)}).report.nodes == {"Floor": 1, "Add": 1}
+    assert convert_model(add_floor(), {"FLOOR": floor_handler(lambda at: None)}).report.nodes == {"Floor": 1, "Add": 1}
 
 
 def test_results_of_known_results_are_known() -> None:
@@ -71,7 +74,7 @@ def test_results_of_known_results_are_known() -> None:
     once = model.call("FLOOR", [constant(VALUE)], tensor(2, 3))
     twice = model.call("FLOOR", [once], tensor(2, 3))
     model.output(model.call("ADD", [tensor(2, 3), twice], tensor(2, 3)))
-    assert converted(model.build(), {"FLOOR": floor_handler(floor_of)}).report.nodes == {"Add": 1}
+    assert convert_model(model.build(), {"FLOOR": floor_handler(floor_of)}).report.nodes == {"Add": 1}
 
 
 def test_handlers_are_asked_with_the_constant_in_place() -> None:
@@ -83,7 +86,7 @@ def test_handlers_are_asked_with_the_constant_in_place() -> None:
 
     from op_handlers.math.arithmetic import add
 
-    converted(floored(), {"FLOOR": floor_handler(floor_of), "ADD": replace(add, accepts=accepts)})
+    convert_model(add_floor(), {"FLOOR": floor_handler(floor_of), "ADD": replace(add, accepts=accepts)})
     assert seen == [True]
 
 
@@ -98,7 +101,7 @@ def test_handlers_are_asked_with_the_constant_in_place() -> None:
 )
 def test_a_value_that_contradicts_the_file_names_the_handler(evaluate: Callable[[Instance], Any], text: str) -> None:
     with pytest.raises(HandlerError, match=f"{__name__}:floor of inline") as caught:
-        converted(floored(), {"FLOOR": floor_handler(evaluate)})
+        convert_model(add_floor(), {"FLOOR": floor_handler(evaluate)})
     assert text in str(caught.value)
 
 
@@ -122,7 +125,7 @@ def test_sparse_weights_cost_what_dense_ones_cost(dtype: str) -> None:
 # --- weights kept in a narrower dtype ---------------------------------------------------------
 
 
-def widened(model: Net, value: Array) -> Any:
+def widen(model: Net, value: Array) -> Any:
     """Return a float16 constant through DEQUANTIZE, as converters write weights of float16 models."""
     return model.call("DEQUANTIZE", [constant(value.astype(np.float16))], tensor(*value.shape))
 
@@ -135,7 +138,7 @@ def with_slopes(model: Net, slopes: Any) -> None:
 def test_slopes_of_float16_are_decided_by_as_slopes_of_float32_are() -> None:
     half, wide = Net(), Net()
     slopes = random_array(1, 1, 3).astype(np.float16)
-    with_slopes(half, widened(half, slopes))
+    with_slopes(half, widen(half, slopes))
     with_slopes(wide, constant(slopes.astype(np.float32)))
     assert convert(half.build()).report.nodes == convert(wide.build()).report.nodes
 
@@ -143,7 +146,7 @@ def test_slopes_of_float16_are_decided_by_as_slopes_of_float32_are() -> None:
 @pytest.mark.parametrize("weights", ["keep", "fold"])
 def test_float16_weights_stay_float16_unless_they_are_folded(weights: str) -> None:
     model = Net()
-    w = widened(model, random_array(64, 1, 1, 32))
+    w = widen(model, random_array(64, 1, 1, 32))
     image = tensor(1, 5, 7, 64)
     biases = constant(random_array(64, seed="bias"))
     y = model.call("CONV_2D", [tensor(1, 5, 7, 32), w, biases], image, padding="SAME", stride_h=1, stride_w=1)

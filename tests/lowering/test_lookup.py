@@ -29,15 +29,15 @@ def squares(at: Instance) -> Array:
     return x * x % limits.max
 
 
-def squared(table: Any = squares, dtypes: tuple[str, ...] = ("int8", "uint8", "int16"), **more: Any) -> Handler:
+def square_handler(table: Any = squares, dtypes: tuple[str, ...] = ("int8", "uint8", "int16"), **more: Any) -> Handler:
     @handler(CODE, max_version=1, layout=Transparent(), quantization=Lookup(table, dtypes, **more))
-    def lowered(ctx: Context, x: Any) -> Any:
+    def lower(ctx: Context, x: Any) -> Any:
         return ctx.ops.Mul(x, x)
 
-    return lowered
+    return lower
 
 
-def converted(declared: Handler, dtype: str, dims: tuple[int | None, ...] = (2, 3), **options: Any) -> Conversion:
+def convert_model(declared: Handler, dtype: str, dims: tuple[int | None, ...] = (2, 3), **options: Any) -> Conversion:
     """Convert an operator between two of the same kind, so that it is kept in the target's dtype."""
     model, x = Net(), tensor(*dims, dtype=dtype)
     y = x.rescale(1.7)
@@ -52,7 +52,7 @@ def test_every_stored_integer_gives_its_entry(dtype: str, dims: tuple[int | None
     limits = np.iinfo(dtype)
     shape = (7,) if len(dims) == 1 else (2, 3)
     x = np.resize(np.asarray([limits.min, -1 if limits.min else 1, 0, 1, 11, limits.max, 13], dtype), shape)
-    proto = converted(squared(), dtype, dims, target=target).proto
+    proto = convert_model(square_handler(), dtype, dims, target=target).proto
     assert "Mul" not in {node.op_type for node in proto.graph.node}
     (y,) = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x0": x})
     once = x.astype(np.int64) ** 2 % limits.max
@@ -65,7 +65,7 @@ def test_table_is_indexed_by_file_values_between_weighted_layers() -> None:
     eye = constant(np.eye(3) * 127, "int8", scale=1 / 127)
     dense = model.call("FULLY_CONNECTED", [y, eye], y)
     model.output(model.call("FULLY_CONNECTED", [model.call(CODE, [dense], y), eye], y))
-    conversion = convert(model.build(), host=Host(packs="builtin", handlers={CODE: squared()}))
+    conversion = convert(model.build(), host=Host(packs="builtin", handlers={CODE: square_handler()}))
     assert conversion.report.storage == {"int8 stored as uint8": 4}
     x = np.asarray([[0, 1, 11], [-13, 127, -128]], np.int8)
     (found,) = onnxruntime.InferenceSession(conversion.proto.SerializeToString()).run(None, {"x0": x})
@@ -77,7 +77,7 @@ def test_table_is_indexed_by_file_values_if_only_the_operand_is_shifted() -> Non
     eye = constant(np.eye(3) * 127, "int8", scale=1 / 127)
     y = tensor(2, 3, dtype="uint8", scale=0.5, zero_point=0)
     model.output(model.call(CODE, [model.call("FULLY_CONNECTED", [x, eye], x)], y))
-    conversion = convert(model.build(), host=Host(packs="builtin", handlers={CODE: squared()}))
+    conversion = convert(model.build(), host=Host(packs="builtin", handlers={CODE: square_handler()}))
     assert conversion.report.storage == {"int8 stored as uint8": 2}
     given = np.asarray([[0, 1, 11], [-13, 127, -128]], np.int8)
     (found,) = onnxruntime.InferenceSession(conversion.proto.SerializeToString()).run(None, {"x0": given})
@@ -85,24 +85,27 @@ def test_table_is_indexed_by_file_values_if_only_the_operand_is_shifted() -> Non
 
 
 def test_another_dtype_is_dequantized() -> None:
-    nodes = [node.op_type for node in converted(squared(dtypes=("int16",)), "int8").proto.graph.node]
+    nodes = [node.op_type for node in convert_model(square_handler(dtypes=("int16",)), "int8").proto.graph.node]
     assert nodes.count("Mul") == 2
     assert "GatherElements" not in nodes
 
 
 def test_without_its_quantization_the_operator_is_lowered() -> None:
-    nodes = [node.op_type for node in converted(squared(), "int8", quantization="float").proto.graph.node]
+    nodes = [node.op_type for node in convert_model(square_handler(), "int8", quantization="float").proto.graph.node]
     assert nodes == ["Mul", "Mul"]
 
 
 @pytest.mark.parametrize(
     ("declared", "text"),
     [
-        (squared(lambda at: np.zeros(255, np.int8)), r"the lookup table has shape \[255\], but int8 has 256 values"),
-        (squared(outputs={"int8": (1 / 256, -128)}), "the kernel requires scale 0.00390625 and zero point -128"),
-        (squared(lambda at: 1 / 0), "failed: ZeroDivisionError"),
+        (
+            square_handler(lambda at: np.zeros(255, np.int8)),
+            r"the lookup table has shape \[255\], but int8 has 256 values",
+        ),
+        (square_handler(outputs={"int8": (1 / 256, -128)}), "the kernel requires scale 0.00390625 and zero point -128"),
+        (square_handler(lambda at: 1 / 0), "failed: ZeroDivisionError"),
     ],
 )
 def test_what_does_not_fit_is_refused(declared: Handler, text: str) -> None:
     with pytest.raises(ConversionError, match=text):
-        converted(declared, "int8")
+        convert_model(declared, "int8")

@@ -40,15 +40,15 @@ CODE = "CUSTOM.Tried"
 X = np.asarray([[2, -3, 5], [-7, 11, -13]], np.float32)
 
 
-def tried(lower: Callable[..., Any], **declared: Any) -> Handler:
+def handler_of(lower: Callable[..., Any], **declared: Any) -> Handler:
     return handler(CODE, max_version=1, **{"layout": Transparent(), "axes": "a b, _ -> a b", **declared})(lower)
 
 
-def converted(lower: Callable[..., Any], opset: int | None = None) -> Conversion:
+def convert_model(lower: Callable[..., Any], opset: int | None = None) -> Conversion:
     """Convert one operator, 2 x 3 to 2 x 3, whose second operand is a single int32."""
     model = Net()
     model.output(model.call(CODE, [tensor(2, 3), tensor(1, dtype="int32")], tensor(2, 3)))
-    return convert(model.build(), host=Host(packs="builtin", handlers={CODE: tried(lower)}), opset=opset)
+    return convert(model.build(), host=Host(packs="builtin", handlers={CODE: handler_of(lower)}), opset=opset)
 
 
 def test_the_stub_is_what_the_schemas_say() -> None:
@@ -60,7 +60,7 @@ def test_the_stub_is_what_the_schemas_say() -> None:
 # --- over the opsets ----------------------------------------------------------------------------
 
 
-def emitted(opset: int, op_type: str, *operands: Any, **attributes: Any) -> Any:
+def emit(opset: int, op_type: str, *operands: Any, **attributes: Any) -> Any:
     return Emitter(opset, UniqueNames()).emit(op_type, operands, attributes)[0].producer()
 
 
@@ -68,7 +68,7 @@ def emitted(opset: int, op_type: str, *operands: Any, **attributes: Any) -> Any:
 @pytest.mark.parametrize("spelled", ["operand", "array", "attribute"])
 def test_axes_are_an_operand_or_an_attribute_by_opset(spelled: str, opset: int, operands: int) -> None:
     axes = {"operand": ([2, 5],), "array": (np.asarray([2, 5]),), "attribute": ()}[spelled]
-    node = emitted(opset, "ReduceMax", X, *axes, keepdims=0, **({} if axes else {"axes": [2, 5]}))
+    node = emit(opset, "ReduceMax", X, *axes, keepdims=0, **({} if axes else {"axes": [2, 5]}))
     assert len(node.inputs) == operands
     found = node.attributes["axes"].as_ints() if operands == 1 else node.inputs[1].const_value.numpy().tolist()
     assert list(found) == [2, 5]
@@ -77,13 +77,13 @@ def test_axes_are_an_operand_or_an_attribute_by_opset(spelled: str, opset: int, 
 
 @pytest.mark.parametrize("opset", [17, 20])
 def test_a_number_of_no_axes_becomes_one_number(opset: int) -> None:
-    node = emitted(opset, "DFT", np.zeros((1, 2, 3, 2), np.float32), None, np.asarray(2))
+    node = emit(opset, "DFT", np.zeros((1, 2, 3, 2), np.float32), None, np.asarray(2))
     axis = node.attributes["axis"].as_int() if opset < 20 else int(node.inputs[2].const_value.numpy())
     assert axis == 2
 
 
 def test_an_operand_that_is_left_out_becomes_no_attribute() -> None:
-    assert "axes" not in emitted(13, "ReduceMax", X, None).attributes
+    assert "axes" not in emit(13, "ReduceMax", X, None).attributes
 
 
 def test_runtime_axes_for_an_attribute_name_the_opset_needed() -> None:
@@ -94,8 +94,8 @@ def test_runtime_axes_for_an_attribute_name_the_opset_needed() -> None:
         ConversionError,
         match=r"ReduceMax with axes as a runtime value needs opset 18, the model has opset 17; try --opset 18",
     ):
-        converted(lower, opset=17)
-    assert converted(lower, opset=18)
+        convert_model(lower, opset=17)
+    assert convert_model(lower, opset=18)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_runtime_axes_for_an_attribute_name_the_opset_needed() -> None:
 )
 def test_what_no_opset_spells_so_is_refused(op_type: str, given: dict[str, Any], text: str) -> None:
     with pytest.raises((TypeError, LookupError), match=text):
-        emitted(17, op_type, X, **given)
+        emit(17, op_type, X, **given)
 
 
 @pytest.mark.parametrize(
@@ -127,15 +127,15 @@ def test_a_node_of_a_newer_opset_names_it(
 ) -> None:
     """A dtype that no opset allows is left to the checks of the finished model."""
     if not needs:
-        assert emitted(opset, op_type, *operands, **given).op_type == op_type
+        assert emit(opset, op_type, *operands, **given).op_type == op_type
         return
     with pytest.raises(Refusal, match=f"^{needs}, the model has opset {opset}; try --opset {needs.split()[-1]}$"):
-        emitted(opset, op_type, *operands, **given)
+        emit(opset, op_type, *operands, **given)
 
 
 def test_required_operands_that_newer_opsets_leave_out_are_empty_constants() -> None:
     sizes = np.asarray([3, 5])
-    old, new = (emitted(opset, "Resize", X, None, None, sizes, mode="linear") for opset in (11, 13))
+    old, new = (emit(opset, "Resize", X, None, None, sizes, mode="linear") for opset in (11, 13))
     assert [one is None for one in new.inputs] == [False, True, True, False]
     assert [one.const_value.size for one in old.inputs[1:]] == [0, 0, 2]
 
@@ -147,7 +147,7 @@ def test_an_operator_of_a_runtime_s_own_domain_runs_there() -> None:
     def lower(ctx: Context, x: Any, _axis: Any) -> Any:
         return ctx.ops.domain("com.microsoft").QuickGelu(x, alpha=1.5)
 
-    conversion = converted(lower)
+    conversion = convert_model(lower)
     (node,) = conversion.proto.graph.node
     assert (node.domain, node.op_type) == ("com.microsoft", "QuickGelu")
     session = onnxruntime.InferenceSession(conversion.proto.SerializeToString())
@@ -177,14 +177,14 @@ def test_attributes_of_another_domain_have_the_type_of_what_is_given(value: Any,
 
 def test_missing_required_constant_is_refused_by_name() -> None:
     with pytest.raises(ConversionError, match=r"operand 1 \('.*'\) must be a constant"):
-        converted(lambda ctx, x, axis: ctx.ops.Mul(x, ctx.require_constant(1).astype(np.float32)))
+        convert_model(lambda ctx, x, axis: ctx.ops.Mul(x, ctx.require_constant(1).astype(np.float32)))
 
 
 def test_an_array_is_no_value() -> None:
     with pytest.raises(
         ConversionError, match=r"a ndarray is not a value of the model; make constants with ctx.constant_value"
     ):
-        converted(lambda ctx, x, axis: ctx.reshape_to_slot(X, 0))
+        convert_model(lambda ctx, x, axis: ctx.reshape_to_slot(X, 0))
 
 
 # --- dtypes without a kernel --------------------------------------------------------------------
@@ -268,24 +268,24 @@ def test_an_operand_that_must_be_a_constant_may_be_left_out() -> None:
 # --- results in the tensor's shape ----------------------------------------------------------------
 
 
-def reshaped(lower: Callable[..., Any]) -> Conversion:
+def reshape(lower: Callable[..., Any]) -> Conversion:
     """Convert an operator of operands [?, 3, 1] and [?, 1, ?] whose output is [?, ?]."""
     model = Net()
     operands = [tensor(None, 3, 1), tensor(None, 1, None)]
     model.output(model.call(CODE, operands, tensor(None, None)))
-    declared = tried(lower, axes=None)
+    declared = handler_of(lower, axes=None)
     return convert(model.build(), host=Host(packs="builtin", handlers={CODE: declared}))
 
 
 def test_dynamic_operand_is_squeezed_to_its_shape() -> None:
-    graph = reshaped(lambda ctx, _, x: ctx.reshape_to_slot(x, out(0))).model.graph
+    graph = reshape(lambda ctx, _, x: ctx.reshape_to_slot(x, out(0))).model.graph
     assert [node.op_type for node in graph] == ["Squeeze"]
 
 
 @pytest.mark.parametrize("computed", [True, False])
 def test_ambiguous_reshape_of_dynamic_dimensions_is_refused(computed: bool) -> None:
     with pytest.raises(ConversionError, match=r"more than one dynamic dimension.*give input shapes with --input-shape"):
-        reshaped(lambda ctx, x, y: ctx.reshape_to_slot(ctx.ops.Neg(y) if computed else x, out(0)))
+        reshape(lambda ctx, x, y: ctx.reshape_to_slot(ctx.ops.Neg(y) if computed else x, out(0)))
 
 
 # --- numbers beside an operand ----------------------------------------------------------------------
@@ -315,7 +315,7 @@ def test_scalar_has_the_dtype_in_which_its_slot_is_delivered(
 
     model = Net()
     model.output(model.call(CODE, [operand, other], other))
-    declared = tried(lower, axes="a b, a b -> a b", quantization=behavior)
+    declared = handler_of(lower, axes="a b, a b -> a b", quantization=behavior)
     convert(model.build(), host=Host(packs="builtin", handlers={CODE: declared}))
     assert told == [wanted]
 

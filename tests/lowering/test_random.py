@@ -28,7 +28,7 @@ def model(op: str, seed: int = 0, seed2: int = 0) -> bytes:
     return net.build()
 
 
-def converted(data: bytes, runs: int = 1) -> list[Array]:
+def convert_model(data: bytes, runs: int = 1) -> list[Array]:
     session = OnnxRuntime(convert(data).proto)
     return [np.asarray(session.run({})[0]) for _ in range(runs)]
 
@@ -42,7 +42,7 @@ def test_mean_and_variance_are_the_kernels(op: str) -> None:
     data = model(op, 7, 3)
     mean, variance = MOMENTS[op]
     bound = 5 * sqrt(variance / COUNT)
-    for numbers in (converted(data)[0], kernels(data)):
+    for numbers in (convert_model(data)[0], kernels(data)):
         assert abs(numbers.mean() - mean) < bound
         assert abs(numbers.var() - variance) < 10 * bound
 
@@ -51,14 +51,14 @@ def test_mean_and_variance_are_the_kernels(op: str) -> None:
 def test_quantiles_are_the_kernels(op: str) -> None:
     data = model(op, 7, 3)
     points = np.linspace(0.02, 0.98, 25)
-    ours, theirs = (np.quantile(numbers, points) for numbers in (converted(data)[0], kernels(data)))
+    ours, theirs = (np.quantile(numbers, points) for numbers in (convert_model(data)[0], kernels(data)))
     assert np.abs(ours - theirs).max() < 0.08
 
 
 def test_classes_have_the_kernels_shares() -> None:
     """Classes with nonfinite logits are never drawn."""
     data = model("MULTINOMIAL", 7, 3)
-    ours, theirs = shares(converted(data)[0]), shares(kernels(data))
+    ours, theirs = shares(convert_model(data)[0]), shares(kernels(data))
     assert np.abs(ours - theirs).max() < 5 * sqrt(0.25 * 2 / COUNT)
     assert ours[0, 4] == ours[1, 3] == 0
 
@@ -66,18 +66,18 @@ def test_classes_have_the_kernels_shares() -> None:
 @pytest.mark.parametrize("op", [*CONTINUOUS, "MULTINOMIAL"])
 def test_a_seed_gives_each_session_the_same_numbers(op: str) -> None:
     data = model(op, 7, 3)
-    assert (converted(data)[0] == converted(data)[0]).all()
+    assert (convert_model(data)[0] == convert_model(data)[0]).all()
 
 
 @pytest.mark.parametrize("op", [*CONTINUOUS, "MULTINOMIAL"])
 @pytest.mark.parametrize("other", [(7, 4), (8, 3), (0, 0)])
 def test_another_seed_gives_other_numbers(op: str, other: tuple[int, int]) -> None:
-    assert (converted(model(op, 7, 3))[0] != converted(model(op, *other))[0]).any()
+    assert (convert_model(model(op, 7, 3))[0] != convert_model(model(op, *other))[0]).any()
 
 
 @pytest.mark.parametrize("op", [*CONTINUOUS, "MULTINOMIAL"])
 def test_each_run_of_a_session_draws_anew(op: str) -> None:
-    first, second = converted(model(op, 7, 3), runs=2)
+    first, second = convert_model(model(op, 7, 3), runs=2)
     assert (first != second).any()
 
 

@@ -32,7 +32,7 @@ LAYERS = {
 }
 
 
-def built(draw: Callable[[Net], None]) -> bytes:
+def build_model(draw: Callable[[Net], None]) -> bytes:
     model = Net()
     draw(model)
     return model.build()
@@ -41,7 +41,7 @@ def built(draw: Callable[[Net], None]) -> bytes:
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_layer_that_begins_at_zero_is_one_node_without_state_inputs(name: str) -> None:
     draw, onnx = LAYERS[name]
-    conversion = otp.convert(built(draw), state="reset")
+    conversion = otp.convert(build_model(draw), state="reset")
     assert [value.name for value in conversion.model.graph.inputs] == ["x0"]
     (node,) = (node for node in conversion.model.graph if node.op_type == onnx)
     assert len([value for value in node.inputs if value is not None]) == 4  # the input, two matrices and the biases
@@ -52,7 +52,7 @@ def test_a_layer_that_begins_at_zero_is_one_node_without_state_inputs(name: str)
 @pytest.mark.parametrize("draw", [*(draw for draw, _ in LAYERS.values()), Svdf().draw, Svdf("int8", "int8").draw])
 def test_what_a_run_leaves_matters_fifty_runs_on(draw: Callable[[Net], None]) -> None:
     """A session that is reset before the last run diverges from LiteRT; one that is not agrees."""
-    data, rng = built(draw), np.random.default_rng(3)
+    data, rng = build_model(draw), np.random.default_rng(3)
     session, original = Session(otp.convert(data).proto.SerializeToString()), LiteRT(data, "builtin")
     tensor = original.entry.inputs[0]
     for _ in range(50):
@@ -71,18 +71,18 @@ def test_what_a_run_leaves_matters_fifty_runs_on(draw: Callable[[Net], None]) ->
 @pytest.mark.parametrize("layer", [Lstm(outputs=13), Lstm(outputs=5, biased=False, major=True, peephole=True)])
 @pytest.mark.parametrize("state", ["io", "reset"])
 def test_a_layer_that_projects_is_one_node(layer: Lstm, state: str) -> None:
-    conversion = otp.convert(built(layer.draw), state=state)
+    conversion = otp.convert(build_model(layer.draw), state=state)
     assert conversion.report.nodes["LSTM"] == 1
     assert not {"Scan", "Loop", "If"} & {node.op_type for node in conversion.model.graph}
 
 
 @pytest.mark.parametrize("options", [{"cell_clip": 0.9}, {"proj_clip": 0.9}])
 def test_bounds_of_a_layer_that_projects_are_said_step_by_step(options: dict[str, float]) -> None:
-    nodes = otp.convert(built(Lstm(outputs=13, options=tuple(options.items())).draw)).report.nodes
+    nodes = otp.convert(build_model(Lstm(outputs=13, options=tuple(options.items())).draw)).report.nodes
     assert (nodes["Scan"], nodes.get("LSTM", 0)) == (1, 0)
 
 
-def seen_as(shape: tuple[int, ...]) -> bytes:
+def read_as(shape: tuple[int, ...]) -> bytes:
     """Return a variable of 30 elements, read as [5, 6] and assigned in this shape."""
     model = ModelBuilder()
     g = model.main
@@ -98,7 +98,7 @@ def seen_as(shape: tuple[int, ...]) -> bytes:
 @pytest.mark.parametrize(("shape", "together"), [((5, 6), 2), ((6, 5), 0), ((1, 5, 6), 0)])
 def test_a_state_that_is_seen_in_two_shapes_stays_in_the_files_order(shape: tuple[int, ...], together: int) -> None:
     target = TARGETS["onnxruntime"]
-    model = resolve(Host(packs="builtin").bind(read(seen_as(shape)), target, 18), target, 18)
+    model = resolve(Host(packs="builtin").bind(read(read_as(shape)), target, 18), target, 18)
     groups, pinned = state_groups(
         model, {bound: layout_constraint(bound) for bound in model.operators()}, lambda _: False
     )
@@ -134,13 +134,13 @@ def test_one_value_may_be_what_comes_next_of_two_states() -> None:
 
 
 def test_a_state_that_is_left_constant_is_a_result_beside_the_constant() -> None:
-    graph = otp.convert(built(constant_state)).proto.graph
+    graph = otp.convert(build_model(constant_state)).proto.graph
     (state,) = (value.name for value in graph.output if value.name.endswith(":next"))
     assert [node.op_type for node in graph.node if state in node.output] == ["Identity"]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_an_input_that_is_remembered_as_it_is_keeps_its_name(dtype: str) -> None:
-    conversion = otp.convert(built(previous_input(dtype)))
+    conversion = otp.convert(build_model(previous_input(dtype)))
     assert [value.name for value in conversion.model.graph.inputs] == ["x0", "state"]
     assert [edge.name for edge in conversion.report.inputs] == ["x0"]

@@ -21,7 +21,7 @@ from onnx_tflite_plugin.quantization.plan import Storage, StoragePlan
 from onnx_tflite_plugin.source.model import Quantization, Tensor
 from onnx_tflite_plugin.targets import TARGETS
 from onnx_tflite_plugin.verify import verify
-from tests.helpers.drawing import drawn
+from tests.helpers.drawing import build_model
 
 DIMS = (2, 3)
 TURNED = layout_of_permutation(DIMS, (1, 0))
@@ -97,9 +97,9 @@ def test_generated_names_do_not_collide_with_file_names() -> None:
             g.operator(code, [operand], [t])
         return t
 
-    conversion = otp.convert(drawn(chain))
+    conversion = otp.convert(build_model(chain))
     assert len({value.name for node in conversion.model.graph for value in node.outputs}) == 4
-    assert verify(drawn(chain), conversion).ok
+    assert verify(build_model(chain), conversion).ok
 
 
 @pytest.mark.parametrize(("before", "dims"), [((None, 2, None), (2, None, None)), ((None, 6), (None, 2, None))])
@@ -159,7 +159,7 @@ def test_a_value_that_stands_for_several_tensors_is_named_after_the_first() -> N
         return t
 
     handed_on = handler("RELU", max_version=2, layout=Transparent())(lambda ctx, x: x)
-    graph = otp.convert(drawn(chain), host=Host(packs="builtin", handlers={"RELU": handed_on})).model.graph
+    graph = otp.convert(build_model(chain), host=Host(packs="builtin", handlers={"RELU": handed_on})).model.graph
     assert [node.outputs[0].name for node in graph] == ["made", "y"]
     told = read_tensor("made", graph[0].outputs[0].metadata_props)
     assert told is not None

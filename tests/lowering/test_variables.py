@@ -23,7 +23,7 @@ FIRST = {0: "n c h w", 1: "n c h w"}
 
 
 @handler(GROWN, max_version=1, layout=Implicit({**FIRST, out(0): "n c h w"}), axes="n h w c, n h w c -> n h w c")
-def grown(ctx: Any, x: Any, held: Any) -> Any:
+def add_to_variable(ctx: Any, x: Any, held: Any) -> Any:
     """Add to the variable, channels first."""
     total = ctx.ops.Add(x, held)
     ctx.assign(1, total)
@@ -31,7 +31,7 @@ def grown(ctx: Any, x: Any, held: Any) -> Any:
 
 
 @handler(KEPT, max_version=1, layout=Terminate())
-def kept(ctx: Any, x: Any, held: Any) -> tuple[()]:
+def assign_to_variable(ctx: Any, x: Any, held: Any) -> tuple[()]:
     """Assign the operand to the variable; return nothing."""
     ctx.assign(1, ctx.ops.Sub(x, held))
     return ()
@@ -43,13 +43,13 @@ def read(ctx: Any, x: Any, held: Any) -> Any:
     return ctx.ops.Sub(x, held)
 
 
-def converted(*operators: Handler) -> Conversion:
+def convert_model(*operators: Handler) -> Conversion:
     """Convert a chain of operators on one variable; the output is the last one's result plus the variable."""
     model = ModelBuilder()
     g = model.main
     x, held = g.input("x", SHAPE), g.tensor("held", SHAPE, variable=True)
     for operator in operators:
-        results = [] if operator is kept else [g.tensor("y", SHAPE)]
+        results = [] if operator is assign_to_variable else [g.tensor("y", SHAPE)]
         g.operator(operator.code, [x, held], results)
         x = results[0] if results else x
     y = g.tensor("total", SHAPE)
@@ -68,7 +68,7 @@ FED = [np.round(5 * random_array(*SHAPE, seed=str(k))) for k in range(3)]
 
 
 def test_channels_first_assignment_is_stored_in_file_layout() -> None:
-    conversion, held = converted(grown), np.zeros(SHAPE)
+    conversion, held = convert_model(add_to_variable), np.zeros(SHAPE)
     assert conversion.report.states == ("held",)
     for x, y in zip(FED, runs_of(conversion, FED), strict=True):
         held += x
@@ -77,23 +77,23 @@ def test_channels_first_assignment_is_stored_in_file_layout() -> None:
 
 def test_variable_is_transposed_once_for_all_readers() -> None:
     """The second operator adds to what the first one assigned."""
-    conversion, held = converted(grown, grown), np.zeros(SHAPE)
+    conversion, held = convert_model(add_to_variable, add_to_variable), np.zeros(SHAPE)
     for x, y in zip(FED, runs_of(conversion, FED), strict=True):
         first = x + held
         held = first + first
         np.testing.assert_array_equal(y, held + held)
-    assert conversion.report.transposes == converted(grown).report.transposes
+    assert conversion.report.transposes == convert_model(add_to_variable).report.transposes
 
 
 def test_an_operator_without_results_writes_its_variable() -> None:
     held = np.zeros(SHAPE)
-    for x, y in zip(FED, runs_of(converted(kept), FED), strict=True):
+    for x, y in zip(FED, runs_of(convert_model(assign_to_variable), FED), strict=True):
         held = x - held
         np.testing.assert_array_equal(y, x + held)
 
 
 def test_a_variable_that_nobody_changes_is_handed_on_as_it_is() -> None:
-    conversion = converted(read)
+    conversion = convert_model(read)
     states = [value for value in conversion.model.graph.outputs if value.name != "total"]
     told = [(value.name, tuple(value.shape or ()), value.dtype) for value in states]
     assert told == [("held:next", SHAPE, ir.DataType.FLOAT)]

@@ -12,7 +12,7 @@ from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Model
 
 
-def drawn(root: int) -> Model:
+def draw(root: int) -> Model:
     """Return three subgraphs of one operator each, with an absent operand and a tensor of its own; ``root`` is the main one."""
     model = ModelBuilder()
     for k in range(3):
@@ -24,7 +24,7 @@ def drawn(root: int) -> Model:
 
 
 def test_sizes_that_are_open_are_stored_as_one() -> None:
-    tensor = drawn(0).main.inputs[0]
+    tensor = draw(0).main.inputs[0]
     assert resize_tensor(tensor, (2, 3)) is tensor
     other = resize_tensor(tensor, (None, 7, 3))
     assert (other.dims, other.shape, other.has_rank) == ((None, 7, 3), (1, 7, 3), True)
@@ -34,7 +34,7 @@ def test_sizes_that_are_open_are_stored_as_one() -> None:
 
 @pytest.mark.parametrize("root", [0, 1, 2])
 def test_resized_tensors_replace_the_main_subgraphs(root: int) -> None:
-    model = drawn(root)
+    model = draw(root)
     x, y, z = model.main.tensors
     changed = with_dims(model, {x: (7, 3), y: (7, 3), z: (11,)})
     own = changed.main.tensors
@@ -49,7 +49,7 @@ def test_resized_tensors_replace_the_main_subgraphs(root: int) -> None:
 
 
 def test_a_tensor_that_is_known_to_be_a_scalar_has_a_rank() -> None:
-    model = drawn(0)
+    model = draw(0)
     untold = replace(model.main.inputs[0], shape=(), dims=(), has_rank=False)
     scalar = with_main(model, replace(model.main, inputs=(untold,)))
     assert with_dims(scalar, {untold: ()}).main.inputs[0].has_rank
@@ -57,7 +57,7 @@ def test_a_tensor_that_is_known_to_be_a_scalar_has_a_rank() -> None:
 
 def test_changed_dtype_restores_the_disregarded_scale() -> None:
     """In any subgraph."""
-    model = drawn(0)
+    model = draw(0)
     changed = with_dtypes(model, {(1, 1): "int8"})
     before, after = model.subgraphs[1].outputs[0], changed.subgraphs[1].outputs[0]
     assert before.quantization is None

@@ -15,43 +15,43 @@ from onnx_tflite_plugin.normalize.inference import LARGE, LONGEST, infer, skelet
 from onnx_tflite_plugin.source.model import Dims
 
 
-def parsed(text: str) -> onnx.ModelProto:
+def parse_graph(text: str) -> onnx.ModelProto:
     """Return a graph in ONNX's text format; operators of the domain ``other`` have no schema."""
     imports = 'opset_import: ["": 18, "other": 1]'
     return onnx.parser.parse_model(f"<ir_version: 9, {imports}> graph {text}")
 
 
-def inferred(text: str, sizes: Mapping[tuple[str, int], int] | None = None) -> list[Dims | None]:
-    return infer(skeleton(ir.serde.deserialize_model(parsed(text))), sizes)
+def infer_dims(text: str, sizes: Mapping[tuple[str, int], int] | None = None) -> list[Dims | None]:
+    return infer(skeleton(ir.serde.deserialize_model(parse_graph(text))), sizes)
 
 
 def test_shapes_are_inferred_from_inputs_not_stored_outputs() -> None:
     text = "(float[?, 3, 4] x, float[5, ?] y) => (float[7] u, float[7, 7] v) { u = Transpose<perm = [2, 1, 0]>(x)\n v = Neg(y) }"
-    assert inferred(text) == [(4, 3, None), (5, None)]
-    assert inferred(text, {("x", 0): 2, ("y", 1): 11}) == [(4, 3, 2), (5, 11)]
+    assert infer_dims(text) == [(4, 3, None), (5, None)]
+    assert infer_dims(text, {("x", 0): 2, ("y", 1): 11}) == [(4, 3, 2), (5, 11)]
 
 
 def test_shapes_of_rankless_and_input_free_values() -> None:
-    assert inferred("(float[2, 3] x, int64[?] s) => (float[] y) { y = Reshape(x, s) }") == [None]
-    assert inferred("(float[] x) => (float[] y, float[2] z) <float[2] a = {3, 5}> { y = Neg(x)\n z = Neg(a) }") == [
+    assert infer_dims("(float[2, 3] x, int64[?] s) => (float[] y) { y = Reshape(x, s) }") == [None]
+    assert infer_dims("(float[] x) => (float[] y, float[2] z) <float[2] a = {3, 5}> { y = Neg(x)\n z = Neg(a) }") == [
         None,
         (2,),
     ]
-    assert inferred("() => (float[?] z) <float[2] a = {3, 5}> { z = Neg(a) }") == [(2,)]
+    assert infer_dims("() => (float[?] z) <float[2] a = {3, 5}> { z = Neg(a) }") == [(2,)]
 
 
 def test_empty_shapes_are_allowed_and_negative_ones_refused() -> None:
     window = "(float[1, 1, ?] x) => (float[1, 1, ?] y) { y = MaxPool<kernel_shape = [5]>(x) }"
-    assert inferred(window, {("x", 2): 4}) == [(1, 1, 0)]
+    assert infer_dims(window, {("x", 2): 4}) == [(1, 1, 0)]
     with pytest.raises(Refusal, match=r"the result would have the negative shape \[1, 1, -1\]"):
-        inferred(window, {("x", 2): 3})
+        infer_dims(window, {("x", 2): 3})
 
 
 @pytest.mark.parametrize("rows", [5, LONGEST])
 def test_contradiction_is_reported_without_its_source_path(rows: int) -> None:
     text = f"(float[{rows}, 3] x, float[{rows}, 2] y) => (float[?, ?] z) {{ z = Concat<axis = 0>(x, y) }}"
     with pytest.raises(Refusal, match=r"^Can't merge shape info"):
-        inferred(text)
+        infer_dims(text)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(5, 7), (LONGEST, 7)])
@@ -60,7 +60,7 @@ def test_shapes_that_are_computed_are_followed_where_no_vector_is_long(rows: int
         f"(float[{rows}, {columns}] x) => (float[?, ?] y) <int64[2] turned = {{1, 0}}>"
         "{ shape = Shape(x)\n back = Gather(shape, turned)\n y = Reshape(x, back) }"
     )
-    assert inferred(text) == [(columns, rows)]
+    assert infer_dims(text) == [(columns, rows)]
 
 
 @pytest.mark.parametrize(
@@ -83,13 +83,13 @@ def test_vector_values_are_tracked_only_if_needed_and_short(
     calls: list[bool] = []
     infer_shapes = onnx.shape_inference.infer_shapes
 
-    def spied(*arguments: onnx.ModelProto, data_prop: bool = False, strict_mode: bool = False) -> onnx.ModelProto:
+    def spy(*arguments: onnx.ModelProto, data_prop: bool = False, strict_mode: bool = False) -> onnx.ModelProto:
         calls.append(data_prop)
         assert strict_mode
         return infer_shapes(*arguments, strict_mode=strict_mode, data_prop=data_prop)
 
-    monkeypatch.setattr(inference.onnx.shape_inference, "infer_shapes", spied)
-    inferred(text.format(n=LONGEST + 1))
+    monkeypatch.setattr(inference.onnx.shape_inference, "infer_shapes", spy)
+    infer_dims(text.format(n=LONGEST + 1))
     assert calls[-1] == followed
 
 
@@ -100,7 +100,7 @@ def test_float_arithmetic_is_not_tracked() -> None:
         " y = If(c) <then_branch = t () => (float[2] p) { p = Div(x, a) }, else_branch = e () => (float[2] q) { q = Mul(x, m) }>\n"
         "}"
     )
-    proto = skeleton(ir.serde.deserialize_model(onnx.shape_inference.infer_shapes(parsed(text))))
+    proto = skeleton(ir.serde.deserialize_model(onnx.shape_inference.infer_shapes(parse_graph(text))))
     assert [node.op_type for node in proto.graph.node] == ["Max", "Mul", "Sub", "Neg", "If"]
     branches = [attribute.g for attribute in proto.graph.node[-1].attribute]
     assert [[node.op_type for node in branch.node] for branch in branches] == [["Max"], ["Max"]]
@@ -108,7 +108,7 @@ def test_float_arithmetic_is_not_tracked() -> None:
 
 
 def test_skeleton_has_large_constants_as_inputs() -> None:
-    model = ir.serde.deserialize_model(parsed("(float[3] x) => (float[3] y) { y = Clip(x, , x) }"))
+    model = ir.serde.deserialize_model(parse_graph("(float[3] x) => (float[3] y) { y = Clip(x, , x) }"))
     for name, count in (("small", LARGE), ("large", LARGE + 1)):
         tensor = ir.tensor(np.zeros(count, np.float32), name=name)
         value = ir.Value(name=name, const_value=tensor, type=ir.TensorType(tensor.dtype), shape=tensor.shape)

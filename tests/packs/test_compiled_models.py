@@ -14,7 +14,7 @@ from onnx_tflite_plugin.source import read
 from tests.helpers.command import Run
 
 
-def compiled(*codes: str, scratch: bool = True) -> bytes:
+def compiled_model(*codes: str, scratch: bool = True) -> bytes:
     """A chain of custom operators, each with memory to work in as an operand: a tensor without data."""
     model = ModelBuilder()
     g = model.main
@@ -43,7 +43,7 @@ def compiled(*codes: str, scratch: bool = True) -> bytes:
 @pytest.mark.parametrize("scratch", [False, True])
 def test_a_compiled_file_is_refused_with_the_name_of_its_compiler(name: str, compiler: str, scratch: bool) -> None:
     with pytest.raises(UnsupportedOperator, match=r"convert the original \.tflite file, the one that") as caught:
-        otp.convert(compiled(f"CUSTOM.{name}", scratch=scratch))
+        otp.convert(compiled_model(f"CUSTOM.{name}", scratch=scratch))
     (problem,) = caught.value.problems
     assert compiler in problem.reason
 
@@ -51,12 +51,12 @@ def test_a_compiled_file_is_refused_with_the_name_of_its_compiler(name: str, com
 @pytest.mark.parametrize("name", ["ethos-u2", "ethos", "my-edgetpu-custom-op", "xc_add", "NeutronGraphs"])
 def test_a_name_that_is_merely_alike_is_an_unknown_operator(name: str) -> None:
     with pytest.raises(UnsupportedOperator, match="no installed pack has a handler for it"):
-        otp.convert(compiled(f"CUSTOM.{name}"))
+        otp.convert(compiled_model(f"CUSTOM.{name}"))
 
 
 def test_many_operators_of_one_compiler_are_one_message(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "xcore.tflite"
-    path.write_bytes(compiled("CUSTOM.XC_pad", "CUSTOM.XC_conv2d_v2", "CUSTOM.XC_lookup", "CUSTOM.XC_pad"))
+    path.write_bytes(compiled_model("CUSTOM.XC_pad", "CUSTOM.XC_conv2d_v2", "CUSTOM.XC_lookup", "CUSTOM.XC_pad"))
     code, _, err = run("convert", path)
     assert code == 1
     assert err.count("compiled this file for XMOS xcore") == err.count("hint: ") == 1
@@ -64,7 +64,7 @@ def test_many_operators_of_one_compiler_are_one_message(run: Run, tmp_path: Path
 
 def test_inspect_shows_a_compiled_file(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "vela.tflite"
-    path.write_bytes(compiled("CUSTOM.ethos-u"))
+    path.write_bytes(compiled_model("CUSTOM.ethos-u"))
     code, out, _ = run("inspect", path)
     assert code == 0
     for text in ("int8 [1, 7, 5, 3]", "CUSTOM.ethos-u", "Vela compiled this file for Arm Ethos-U"):

@@ -24,7 +24,7 @@ from onnx_tflite_plugin.source.model import Model, Operator
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def renamed(model: Model) -> Model:
+def rename_codes(model: Model) -> Model:
     """Every operator under a custom name; a composite that no handler claims under its builtin's."""
 
     def custom(op: Operator) -> Operator:
@@ -80,7 +80,7 @@ def hosts() -> tuple[Host, Host]:
 @pytest.mark.parametrize("name", ["digits_float.tflite", "digits_int8.tflite"])
 def test_a_network_under_other_operator_names_converts_node_for_node(name: str, hosts: tuple[Host, Host]) -> None:
     model = read(EXAMPLES / name)
-    plain, custom = convert_model(model, hosts[0]), convert_model(renamed(model), hosts[1])
+    plain, custom = convert_model(model, hosts[0]), convert_model(rename_codes(model), hosts[1])
     assert listing(plain.model.graph) == listing(custom.model.graph)
 
 
@@ -96,7 +96,7 @@ def test_cases_of_every_operator_under_other_names_convert_node_for_node(
             plain = convert_model(model, hosts[0])
         except onnx_tflite_plugin.ConversionError:
             continue
-        assert listing(plain.model.graph) == listing(convert_model(renamed(model), hosts[1]).model.graph), case
+        assert listing(plain.model.graph) == listing(convert_model(rename_codes(model), hosts[1]).model.graph), case
         compared += 1
     assert compared > least
 

@@ -70,7 +70,7 @@ def convert(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Convert:
     return call
 
 
-def told(ran: Ran) -> dict[str, Any]:
+def report_of(ran: Ran) -> dict[str, Any]:
     """Return the one JSON document that stdout holds."""
     document = json.loads(ran.out)
     assert isinstance(document, dict)
@@ -84,7 +84,7 @@ def test_a_model_that_uses_it_is_told_pack_function_and_place(
 ) -> None:
     installed(pack)
     ran = convert("CUSTOM.Evil", "--json")
-    document = told(ran)
+    document = report_of(ran)
     message = ran.err + "\n".join(document.get("warnings", ()))
     for text in pack.says:
         assert text in message
@@ -110,11 +110,11 @@ def test_a_model_that_does_without_it_converts_to_the_same_bytes(
     ran = convert("ADD", "--json")
     assert ran.code == 0, ran.err
     assert ran.file.read_bytes() == expected
-    warnings = "\n".join(told(ran)["warnings"])
+    warnings = "\n".join(report_of(ran)["warnings"])
     assert ("evil-pack" in warnings) == pack.warns
     for text in pack.says if pack.warns else ():
         assert text in warnings
-    assert told(convert("ADD", "--json", "--block", "evil-pack"))["warnings"] == []
+    assert report_of(convert("ADD", "--json", "--block", "evil-pack"))["warnings"] == []
 
 
 def test_there_are_packs_enough() -> None:

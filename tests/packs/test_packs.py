@@ -67,18 +67,18 @@ def custom_between_convolutions() -> tuple[bytes, np.ndarray]:
     return model.build(), (weight, second)
 
 
-def expected(x: np.ndarray, weight: np.ndarray, second: np.ndarray) -> np.ndarray:
+def reference_result(x: np.ndarray, weight: np.ndarray, second: np.ndarray) -> np.ndarray:
     """The same by numpy, in float with the scales of the file."""
 
-    def quantized(values: np.ndarray) -> np.ndarray:
+    def quantize(values: np.ndarray) -> np.ndarray:
         return np.clip(np.rint(values / 0.05) + 3, -128, 127)
 
-    def dequantized(stored: np.ndarray) -> np.ndarray:
+    def dequantize(stored: np.ndarray) -> np.ndarray:
         return (stored - 3) * 0.05
 
-    a = quantized(dequantized(x.astype(float)) @ (weight.reshape(5, 3).T * 0.01))
-    b = quantized(np.abs(np.roll(dequantized(a), 1, axis=-1)))
-    return quantized(dequantized(b) @ (second.reshape(2, 5).T * 0.004))
+    a = quantize(dequantize(x.astype(float)) @ (weight.reshape(5, 3).T * 0.01))
+    b = quantize(np.abs(np.roll(dequantize(a), 1, axis=-1)))
+    return quantize(dequantize(b) @ (second.reshape(2, 5).T * 0.004))
 
 
 def test_quantized_custom_operator_between_convolutions_is_permuted(site: Path) -> None:
@@ -88,7 +88,7 @@ def test_quantized_custom_operator_between_convolutions_is_permuted(site: Path) 
     for plan in ("least", "local"):
         conversion = otp.convert(data, layout_plan=plan)
         (y,) = onnxruntime.InferenceSession(conversion.proto.SerializeToString()).run(None, {"x": x})
-        assert np.abs(y - expected(x, weight, second)).max() <= 1
+        assert np.abs(y - reference_result(x, weight, second)).max() <= 1
         assert conversion.report.packs["roll-pack"] == 1
     assert otp.convert(data).report.transposes == 2  # one at the input, one at the output, none around the custom
     assert otp.convert(data, layout_plan="local").report.transposes == 4
@@ -245,16 +245,16 @@ def test_a_pack_that_is_handed_the_finished_model_is_in_the_report(site: Path) -
 def test_a_failure_of_the_converter_on_declarations_of_a_pack_names_them(
     site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(model: object) -> int:
+    def break_down(model: object) -> int:
         raise IndexError("nothing there")
 
-    monkeypatch.setattr("onnx_tflite_plugin.pipeline.node_counts", broken)
+    monkeypatch.setattr("onnx_tflite_plugin.pipeline.node_counts", break_down)
     with pytest.raises(otp.ConversionError, match="a bug in the converter: please report it"):
         otp.convert(unary_model("NEG"))
     roll_pack(site, "roll-pack")
     text = (
         r"op 0 CUSTOM.RollChannels v1 'y': if the declarations of handler roll_pack:roll of roll-pack are wrong "
-        r"\(layout=.*, quantization=Dequantized\(\)\), they are the cause of IndexError: nothing there, in broken, "
+        r"\(layout=.*, quantization=Dequantized\(\)\), they are the cause of IndexError: nothing there, in break_down, "
         r".* \(--block roll-pack disables the pack; report the error to its authors\)$"
     )
     with pytest.raises(otp.ConversionError, match=text):

@@ -30,13 +30,13 @@ UPDATE = (
 
 def surface() -> str:
     """Every name of the API with its signature, fields and members, one a line."""
-    lines = [line for name in api.__all__ if name != "VERSION" for line in _described(name, getattr(api, name))]
+    lines = [line for name in api.__all__ if name != "VERSION" for line in _describe(name, getattr(api, name))]
     hooks = ("claim", "configure", "after_lowering", "finish")
     lines += [f"hook {name}{_signature(getattr(hookspecs, name))}" for name in hooks]
     return "\n".join(lines) + "\n"
 
 
-def _described(name: str, thing: Any) -> Iterator[str]:
+def _describe(name: str, thing: Any) -> Iterator[str]:
     if thing is Any:
         yield f"{name} = Any"
     elif inspect.isclass(thing):
@@ -96,10 +96,10 @@ TEMPLATES = sorted((ROOT / "onnx_tflite_plugin" / "templates" / "pack").glob("*h
 @pytest.mark.parametrize("file", [*HANDLERS, *TEMPLATES], ids=lambda file: file.stem)
 def test_a_handler_imports_nothing_of_the_host_but_the_api(file: Path) -> None:
     source = re.sub(r"\$\w+", "name", file.read_text(encoding="utf-8"))
-    assert [module for module in imported(ast.parse(source)) if outside(module)] == []
+    assert [module for module in imported_modules(ast.parse(source)) if outside(module)] == []
 
 
-def imported(tree: ast.AST) -> Iterator[str]:
+def imported_modules(tree: ast.AST) -> Iterator[str]:
     """Every module that is imported from, also inside functions."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -117,7 +117,7 @@ def outside(module: str) -> bool:
 
 def test_the_rule_finds_what_it_looks_for() -> None:
     source = "import onnx\nfrom onnx_tflite_plugin.api.axes import axis_names\nfrom onnx_tflite_plugin.api import out\nimport numpy"
-    assert [module for module in imported(ast.parse(source)) if outside(module)] == [
+    assert [module for module in imported_modules(ast.parse(source)) if outside(module)] == [
         "onnx",
         "onnx_tflite_plugin.api.axes",
     ]

@@ -13,7 +13,7 @@ import pytest
 import onnx_tflite_plugin as otp
 from op_handlers.custom.packs import ORIGIN
 from op_handlers.custom.packs import PACKS as NAMED
-from tests.helpers.pack_files import install, installed, python, unary_model
+from tests.helpers.pack_files import install, install_pack, python, unary_model
 
 ROOT = Path(__file__).parents[2]
 PACKS = sorted(folder.name for folder in (ROOT / "packs").iterdir() if (folder / "setup.cfg").exists())
@@ -23,7 +23,7 @@ PUBLIC = {"onnx_tflite_plugin.api", "onnx_tflite_plugin.host"}  # the host in te
 @pytest.mark.parametrize("name", PACKS)
 def test_a_pack_passes_its_own_test_and_leaves_nothing_untried(tmp_path: Path, name: str) -> None:
     folder, site = ROOT / "packs" / name, tmp_path / "site"
-    installed(folder, site)
+    install_pack(folder, site)
     done = python(
         folder, site, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder), "--op-pack", f"onnx-tflite-{name}"
     )
@@ -50,7 +50,7 @@ def test_the_packs_are_no_part_of_the_projects_own_distribution() -> None:
 # --- where they are not installed -------------------------------------------------------------
 
 
-def converted(pack: str) -> set[str]:
+def convert_model(pack: str) -> set[str]:
     """The operators that a pack has handlers for, without those whose handler is there to refuse them."""
     config = ConfigParser()
     config.optionxform = str  # type: ignore[assignment,method-assign]
@@ -63,7 +63,7 @@ def converted(pack: str) -> set[str]:
 def test_each_pack_is_named_for_what_it_converts() -> None:
     assert sorted(ORIGIN) == PACKS
     for pack in PACKS:
-        assert {name for name, of in NAMED.items() if of == pack} == converted(pack)
+        assert {name for name, of in NAMED.items() if of == pack} == convert_model(pack)
 
 
 @pytest.mark.parametrize(("name", "pack"), [("MaxUnpooling2D", "mediapipe"), ("SignalPCAN", "audio")])

@@ -176,12 +176,12 @@ def calls() -> bytes:
             inner.operator(code, [value], [result := inner.tensor(code, (2, 3))])
             value = result
         if calls is not None:
-            composed(inner, value, result := inner.tensor("called", (2, 3)), calls)
+            build_composite(inner, value, result := inner.tensor("called", (2, 3)), calls)
             value = result
         inner.output(value)
         return inner.index
 
-    def composed(graph: GraphBuilder, value: TensorRef, result: TensorRef, called: int) -> None:
+    def build_composite(graph: GraphBuilder, value: TensorRef, result: TensorRef, called: int) -> None:
         options = {"name": "vendor.thing", "decomposition_subgraph_index": called}
         graph.operator("STABLEHLO_COMPOSITE", [value], [result], options)
 
@@ -189,8 +189,8 @@ def calls() -> bytes:
     outer = subgraph("outer", "EXP", calls=negated)
     a, b, c, d, e = (g.tensor(name, (2, 3)) for name in "abcde")
     g.operator("ABS", [x], [a])
-    composed(g, a, b, outer)
-    composed(g, b, c, outer)
+    build_composite(g, a, b, outer)
+    build_composite(g, b, c, outer)
     branches = {"then_subgraph_index": subgraph("then", "COS"), "else_subgraph_index": subgraph("else", "RSQRT")}
     g.operator("IF", [picked, c], [d], branches)
     g.operator("SIN", [d], [e])

@@ -24,8 +24,8 @@ from tests.qa.emulation import extremes
 from tests.qa.emulation.catalogue import CASES, Entry, ends, with_outputs
 from tests.qa.emulation.emulation import Emulator, NotInstalled, here
 from tests.qa.emulation.machines import CORTEX_A72, CORTEX_A76, EMULATED, HASWELL, NEHALEM
-from tests.qa.emulation.native import MASKS, Unsupported, masked
-from tests.qa.emulation.trials import Models, Outcome, Report, converted, tried_on
+from tests.qa.emulation.native import MASKS, Unsupported, mask_processor
+from tests.qa.emulation.trials import Models, Outcome, Report, convert_entries, try_on
 
 GOOD = Outcome("a", planted=False, within=True, text="equal")
 BAD = Outcome("b", planted=False, within=False, text="max 15 steps")
@@ -108,8 +108,8 @@ class TestCatalogue:
 def small() -> Models:
     """A product that overflows, and an LSTM whose states go from run to run."""
     dense = Entry(extremes.dense("int8", (3, 32), 15, least=-128), ("pairs", "-128"))
-    cell = Entry(extremes.Cell(op=STEP).tried("float32 on int8"))
-    return converted([dense, cell])
+    cell = Entry(extremes.Cell(op=STEP).try_case("float32 on int8"))
+    return convert_entries([dense, cell])
 
 
 class TestTrial:
@@ -119,27 +119,27 @@ class TestTrial:
         assert names["Nehalem"] == names["cortex-a76"] == [False, False]
 
     def test_a_part_of_the_models_keeps_a_planted_overflow_of_each_kind(self) -> None:
-        models = converted(ends(), "in_a_loop")
+        models = convert_entries(ends(), "in_a_loop")
         assert all("in_a_loop" in one.name for one in models.converted if not one.planted)
         for processor in EMULATED:
             assert any(one.planted for one in models.on(processor)) == bool(processor.overflow)
 
     def test_the_worker_gives_what_a_session_here_gives_states_included(self, small: Models, tmp_path: Path) -> None:
         own = replace(NEHALEM, has=(), lacks=())
-        report = tried_on(own, here(), small, tmp_path / "out")
+        report = try_on(own, here(), small, tmp_path / "out")
         assert report.mistaken == ""
         assert [(one.name, one.planted) for one in report.outcomes] == [(m.name, m.planted) for m in small.on(own)]
         for model, outputs in zip(small.on(own), sorted((tmp_path / "out").glob("[0-9].npz")), strict=True):
-            (there,) = model.compared(outputs)
-            (here_,) = model.judged(model.here)
+            (there,) = model.compare(outputs)
+            (here_,) = model.judge(model.here)
             assert (there.distance, there.mean) == (here_.distance, here_.mean)
 
     def test_results_of_another_model_are_outside_the_band(self, small: Models, tmp_path: Path) -> None:
         """The other model has the same names and shapes, with every integer shifted."""
         model = small.converted[0]
         shifted = [[np.clip(array.astype(int) + 2, -128, 127).astype(np.int8) for array in run] for run in model.here]
-        assert all(one.ok for one in model.judged(model.here))
-        assert not any(one.ok for one in model.judged(shifted))
+        assert all(one.ok for one in model.judge(model.here))
+        assert not any(one.ok for one in model.judge(shifted))
 
     def test_a_worker_that_dies_is_a_problem_with_the_model_at_which_it_did(
         self, small: Models, tmp_path: Path
@@ -148,7 +148,7 @@ class TestTrial:
         started = json.dumps({"features": ["SSE42"]}) + "\n" + json.dumps({"started": "1"})
         script.write_text(f"import os\nprint({started!r}, flush=True)\nos.abort()")
         own = here()
-        report = tried_on(NEHALEM, replace(own, start=(*own.start, str(script))), small, tmp_path / "out")
+        report = try_on(NEHALEM, replace(own, start=(*own.start, str(script))), small, tmp_path / "out")
         assert small.on(NEHALEM)[1].name in report.mistaken
         assert len(report.problems) == 1 + len(small.on(NEHALEM))
 
@@ -158,12 +158,12 @@ class TestTrial:
         flat = in_isolation(
             "FULLY_CONNECTED", "zeros", [tensor(2, 3), zeros, constant(np.zeros(5), "float32")], tensor(2, 5)
         )
-        assert converted([Entry(case)]).problems == ()
-        assert "proves nothing" in converted([Entry(flat)]).problems[0]
+        assert convert_entries([Entry(case)]).problems == ()
+        assert "proves nothing" in convert_entries([Entry(flat)]).problems[0]
 
     def test_a_model_that_is_refused_is_a_problem(self) -> None:
         refused = next(case for case in builtin() if case.refused)
-        (problem,) = converted([Entry(refused)]).problems
+        (problem,) = convert_entries([Entry(refused)]).problems
         assert refused.refused in problem
 
 
@@ -178,7 +178,7 @@ class TestCommand:
         monkeypatch.setenv("CI", ci)
         monkeypatch.setattr(command, "networks", lambda folder: folder)
         monkeypatch.setattr(command, "catalogue", lambda _: ())
-        monkeypatch.setattr(command, "converted", lambda *_: small)
+        monkeypatch.setattr(command, "convert_entries", lambda *_: small)
         monkeypatch.setattr(Emulator, "command", missing)
         result = CliRunner().invoke(command.main, ["--on", "Haswell"])
         assert result.exit_code == status
@@ -205,7 +205,7 @@ def hidden(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Mapping[str
     """The variables of each mask."""
     folder = tmp_path_factory.mktemp("native")
     try:
-        return {mask: masked(mask, folder) for mask in MASKS}
+        return {mask: mask_processor(mask, folder) for mask in MASKS}
     except Unsupported as reason:
         pytest.skip(str(reason))
 
@@ -261,7 +261,7 @@ print(before == signal.SIG_DFL, signal.signal(signal.SIGSEGV, before) is not Non
     def test_an_overflow_is_seen_here_as_on_a_processor_without_vnni(
         self, small: Models, hidden: Mapping[str, Mapping[str, str]], tmp_path: Path
     ) -> None:
-        report = tried_on(MASKS["avx2"], here(hidden["avx2"]), small, tmp_path / "out")
+        report = try_on(MASKS["avx2"], here(hidden["avx2"]), small, tmp_path / "out")
         assert report.mistaken == ""
         assert [one.within for one in report.outcomes if one.planted] == [False]
         assert next(one for one in report.outcomes if one.planted).text.startswith("max 1")
@@ -270,5 +270,5 @@ print(before == signal.SIG_DFL, signal.signal(signal.SIGSEGV, before) is not Non
         self, small: Models, hidden: Mapping[str, Mapping[str, str]], tmp_path: Path
     ) -> None:
         everything = replace(MASKS["sse"], overflow="pairs")
-        report = tried_on(everything, here(hidden["sse"]), small, tmp_path / "out")
+        report = try_on(everything, here(hidden["sse"]), small, tmp_path / "out")
         assert (report.mistaken, [one.within for one in report.outcomes]) == ("", [True] * 3)

@@ -18,11 +18,11 @@ from conformance.schema import enum
 from onnx_tflite_plugin.conversion import convert_model
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source import read
-from tests.helpers.changed_files import Change, buffer, changed, outputs, scaled, tensor
+from tests.helpers.changed_files import Change, buffer, change_fields, outputs, set_parameters, tensor
 from tests.qa.fuzz import campaign, excuses, structure
 from tests.qa.fuzz.campaign import Tally, inputs, one, run
 from tests.qa.fuzz.child import Child
-from tests.qa.fuzz.minimise import minimised
+from tests.qa.fuzz.minimise import minimise
 
 SEED, COUNT, THOROUGH = 20, 300, 2000  # a thousand take 10 s of processor time
 KNOWN: frozenset[str] = frozenset()
@@ -34,7 +34,7 @@ def child() -> Iterator[Child]:
         yield child
 
 
-def added() -> ModelBuilder:
+def add() -> ModelBuilder:
     model = ModelBuilder()
     x = model.main.input("x", (2, 3))
     model.main.operator("ADD", [x, x], [y := model.main.tensor("y", (2, 3))])
@@ -64,22 +64,22 @@ def test_no_mutated_model_is_a_bug(child: Child, thorough: bool) -> None:
 
 
 def test_outcomes_are_told_apart(child: Child) -> None:
-    data = added().build()
-    assert child.tried(data).kind == "equal"
-    assert child.tried(data[:40]).kind == "invalid"
-    assert child.tried(large()).kind == "refused"
+    data = add().build()
+    assert child.try_file(data).kind == "equal"
+    assert child.try_file(data[:40]).kind == "invalid"
+    assert child.try_file(large()).kind == "refused"
 
 
 def test_a_process_that_ends_or_takes_too_long_is_a_bug_and_replaced() -> None:
     with Child(seconds=0.0) as impatient:
-        outcome = impatient.tried(added().build())
+        outcome = impatient.try_file(add().build())
         assert (outcome.kind, outcome.sort.partition(":")[0]) == ("bug", "over its time")
         impatient.seconds = 30.0
-        assert impatient.tried(added().build()).kind == "equal"
+        assert impatient.try_file(add().build()).kind == "equal"
         os.kill(impatient._serving, signal.SIGKILL)
         while Path(f"/proc/{impatient._serving}").exists():
             time.sleep(0.01)
-        assert impatient.tried(added().build()).kind == "equal"
+        assert impatient.try_file(add().build()).kind == "equal"
 
 
 @pytest.mark.parametrize(("stage", "kind"), [("convert", "bug"), ("compare", "uncompared"), ("ask", "invalid")])
@@ -87,7 +87,7 @@ def test_a_process_that_dies_is_judged_by_what_it_did(stage: str, kind: str, mon
     with Child() as child:
         told = cycle([stage, {"ended": -signal.SIGABRT}])
         monkeypatch.setattr(child, "_answer", lambda deadline, seconds: next(told))
-        outcome = child.tried(added().build())
+        outcome = child.try_file(add().build())
         assert (outcome.kind, outcome.text) == (kind, f"SIGABRT in {stage}")
 
 
@@ -95,7 +95,7 @@ def test_a_file_that_another_process_gets_over_is_no_bug(monkeypatch: pytest.Mon
     with Child() as child:
         told = iter(["convert", {"ended": -signal.SIGABRT}, "convert", ["equal", "", "", "", 0.1]])
         monkeypatch.setattr(child, "_answer", lambda deadline, seconds: next(told))
-        assert child.tried(added().build()).kind == "equal"
+        assert child.try_file(add().build()).kind == "equal"
 
 
 def test_an_input_follows_from_its_seed_and_number_alone() -> None:
@@ -107,10 +107,10 @@ def test_an_input_follows_from_its_seed_and_number_alone() -> None:
 
 
 def test_every_mutation_changes_some_model() -> None:
-    model = added()
+    model = add()
     model.main.constant("c", np.arange(6, dtype=np.float32))
     before = model.build()
-    tables = [structure.mutated(model.table(), seed) for seed in range(200)]
+    tables = [structure.mutate(model.table(), seed) for seed in range(200)]
     assert sum(data is not None and data != before for data in tables) > 150
 
 
@@ -118,7 +118,7 @@ def test_what_is_not_needed_for_an_outcome_is_left_out() -> None:
     original = bytes(64)
     data = bytearray(original)
     data[20], data[50] = 7, 9
-    small = minimised(bytes(data), original, lambda trial: trial[20] == 7)
+    small = minimise(bytes(data), original, lambda trial: trial[20] == 7)
     assert [at for at, byte in enumerate(small) if byte] == [20]
 
 
@@ -149,14 +149,14 @@ HOST = Host(packs="builtin")
 INFINITE = int(np.float32("inf").view(np.int32))
 EXCUSED: list[tuple[str, str, Change]] = [
     ("numbers that are not finite or beyond 1e8", "DIV-float32_with_SIGN_BIT,_which_the_kernel_ignores", buffer(1, [INFINITE] * 210)),
-    ("numbers that are not finite or beyond 1e8", "CONV_2D-one_image_rounded", scaled(1, [-7e34] * 13, [0] * 13)),
+    ("numbers that are not finite or beyond 1e8", "CONV_2D-one_image_rounded", set_parameters(1, [-7e34] * 13, [0] * 13)),
     (
         "stored shapes that LiteRT does not compute",
         "L2_POOL_2D-float32_of_dynamic_sizes,_SAME_3x2_stride_1x1",
         tensor(1, shape_signature=[-1, 1, 1, 3]),
     ),
     ("division by zero", "DIV-float32_with_SIGN_BIT,_which_the_kernel_ignores", buffer(1, [0] * 210)),
-    ("integer overflow", "MUL-int16", scaled(1, [65504.0], [0])),
+    ("integer overflow", "MUL-int16", set_parameters(1, [65504.0], [0])),
     ("reads beyond a constant", "EMBEDDING_LOOKUP-int8_as_it_is", tensor(1, shape=[5, 11])),
     ("booleans other than 0 and 1", "LOGICAL_AND-bool_and_a_constant_(7,_1)", buffer(1, [2] * 7, "int8")),
     ("sparse constants read as dense", "DENSIFY-int8_weights_of_a_convolution", another("RELU6")),
@@ -168,7 +168,7 @@ EXCUSED: list[tuple[str, str, Change]] = [
 @pytest.mark.parametrize(("reason", "case", "change"), EXCUSED, ids=[f"{row[0]}: {row[1]}" for row in EXCUSED])
 def test_a_difference_is_excused_by_what_litert_does_with_the_file(reason: str, case: str, change: Change) -> None:
     """The outputs are wrong on purpose: what is excused does not depend on them."""
-    data = changed(case, change)
+    data = change_fields(case, change)
     assert excuses.excuse(data, wrong(convert_model(read(data), HOST).proto)) == reason
 
 
@@ -184,11 +184,11 @@ SOUND = [
 
 @pytest.mark.parametrize("case", SOUND)
 def test_a_wrong_conversion_of_a_sound_file_is_not_excused(case: str) -> None:
-    data = changed(case)
+    data = change_fields(case)
     assert excuses.excuse(data, wrong(convert_model(read(data), HOST).proto)) == ""
 
 
 def test_what_lies_within_the_spread_of_the_kernel_sets_counts_as_equal() -> None:
     sets = [np.array(values, np.float32) for values in ([1, 1, np.inf, 1], [2, 1, 5, 1])]
-    settled = excuses._settled(np.array([1.5, 3, 7, np.nan], np.float32), sets)
+    settled = excuses._settle(np.array([1.5, 3, 7, np.nan], np.float32), sets)
     np.testing.assert_array_equal(settled, np.array([1, 3, np.inf, np.nan], np.float32))

@@ -36,7 +36,7 @@ def test_a_trap_planted_as_a_bug_fails_the_case_written_for_it(
 ) -> None:
     offers = [offer for offer in Host(packs="builtin").offers if offer.group == FUSIONS] if mutation.fusions else []
     sound = Host(offers=offers, handlers=handlers)
-    mutant = Host(offers=offers, handlers={**handlers, mutation.code: mutation.mutated(handlers[mutation.code])})
+    mutant = Host(offers=offers, handlers={**handlers, mutation.code: mutation.mutate(handlers[mutation.code])})
 
     def kills(case: Case, variant: Variant) -> bool:
         result = run_case(case, mutant, [variant])

@@ -17,7 +17,7 @@ from conformance.registered import REGISTERED
 from onnx_tflite_plugin.source import read
 from tests.qa.random_models import families  # noqa: F401  register what draws
 from tests.qa.random_models.draw import DRAWERS, Draw
-from tests.qa.random_models.networks import STEPS, built
+from tests.qa.random_models.networks import STEPS, build_model
 from tests.qa.random_models.trial import Model, NetworkModel, Outcome, Tally, operators, outcomes
 
 ROOT = Path(__file__).parents[2]
@@ -50,7 +50,7 @@ def test_drawn_models_give_the_kernels_numbers(options: list[str], count: int, m
 
 
 def test_networks_are_of_every_kind_and_made_of_all_that_they_may_be() -> None:
-    models = [read(built(2, number, {})[1]) for number in range(150)]
+    models = [read(build_model(2, number, {})[1]) for number in range(150)]
     made = {op.code for model in models for op in model.main.operators}
     single = STEPS.keys() & REGISTERED.keys()
     assert len(made & single) > 0.9 * len(single)

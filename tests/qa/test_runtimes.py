@@ -17,7 +17,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 INT8, FLOAT = EXAMPLES / "digits_int8.tflite", EXAMPLES / "digits_float.tflite"
 
 
-def converted(file: Path, target: str, folder: Path) -> Converted:
+def convert_model(file: Path, target: str, folder: Path) -> Converted:
     (source,) = find_sources([file])
     return convert_for(source, target, folder / target)
 
@@ -39,7 +39,7 @@ def test_reference_evaluator_has_no_dequantize_linear_at_the_default_opset(tmp_p
 
 
 def test_wrong_results_are_named(tmp_path: Path) -> None:
-    model = converted(INT8, "generic", tmp_path)
+    model = convert_model(INT8, "generic", tmp_path)
     right = list(model.source.results)
     assert find_error(model, right) == ""
     moved = np.where(right[0] > 0, right[0] - 3, right[0] + 3).astype(right[0].dtype)
@@ -49,7 +49,7 @@ def test_wrong_results_are_named(tmp_path: Path) -> None:
 
 
 def test_dropped_quantization_is_compared_with_another_runtime(tmp_path: Path) -> None:
-    model = converted(INT8, "portable", tmp_path)
+    model = convert_model(INT8, "portable", tmp_path)
     assert model.is_unquantized
     floats = [np.linspace(0, 1, right.size, dtype=np.float32).reshape(right.shape) for right in model.source.results]
     assert find_error(model, floats) == "no other runtime computes it"
@@ -58,7 +58,7 @@ def test_dropped_quantization_is_compared_with_another_runtime(tmp_path: Path) -
 
 
 def test_a_runtime_that_crashes_is_started_again(tmp_path: Path) -> None:
-    model = converted(FLOAT, "generic", tmp_path)
+    model = convert_model(FLOAT, "generic", tmp_path)
     worker = Worker("onnxruntime", sys.executable)
     try:
         assert worker.run(model.path, model.inputs, tmp_path / "y.npz") == ""

@@ -16,7 +16,7 @@ from onnx_tflite_plugin.api import Decline, Instance, builtin
 from onnx_tflite_plugin.errors import HandlerError
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.verify import verify
-from tests.helpers.quantized_cases import quantized
+from tests.helpers.quantized_cases import quantized_cases_of
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
 
@@ -45,7 +45,7 @@ def test_each_operator_computes_what_the_kernel_rounds(op: str, host: Host, thor
     """Every third case of each dtype; ``--thorough`` tries all."""
     cases = [
         case
-        for case in quantized(op, 1 if thorough else 3)
+        for case in quantized_cases_of(op, 1 if thorough else 3)
         if not any(part.replace("_", " ") in case.name.replace("_", " ") for part in APART)
         and not (op in COARSE and case.dtype == "int16")
     ]
@@ -76,7 +76,7 @@ def test_stored_integers_that_become_something_else_are_refused() -> None:
 @pytest.mark.parametrize("op", ["NEG", "MATRIX_DIAG", "STABLEHLO_MULTIPLY"])
 def test_operators_on_bare_quantized_values_are_refused(op: str) -> None:
     """These kernels ignore zero points and scales: -q has another meaning than -x, and q * q than x * x."""
-    scaled = [case for case in quantized(op) if case.dtype == "int8"]
+    scaled = [case for case in quantized_cases_of(op) if case.dtype == "int8"]
     assert scaled
     for case in scaled:
         with pytest.raises(HandlerError, match=rf"{op} .*the operator computes on quantized values"):
@@ -85,7 +85,7 @@ def test_operators_on_bare_quantized_values_are_refused(op: str) -> None:
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_handler_that_takes_quantized_operands_alone_is_asked_again(fails: bool) -> None:
-    def quantized_alone(at: Instance) -> Decline | None:
+    def accepts_quantized_only(at: Instance) -> Decline | None:
         if at.op[0].quantization is not None:
             return None
         if fails:
@@ -100,7 +100,7 @@ def test_a_handler_that_takes_quantized_operands_alone_is_asked_again(fails: boo
         [y := g.tensor("y", (2, 3), "int8", quantization=quant(0.5, -3))],
     )
     g.output(y)
-    host = Host(packs="builtin", handlers={"ABS": replace(builtin("ABS"), accepts=quantized_alone)})
+    host = Host(packs="builtin", handlers={"ABS": replace(builtin("ABS"), accepts=accepts_quantized_only)})
     assert otp.convert(model.build(), host=host)
     with pytest.raises(otp.ConversionError, match="ValueError: bad luck" if fails else "op 0 ABS .*it takes integers"):
         otp.convert(model.build(), host=host, quantization="float")
@@ -139,7 +139,7 @@ def test_verify_finds_the_operator_that_is_wrong_without_quantization() -> None:
 
 
 def test_what_a_loop_carries_is_float_in_its_subgraphs_too() -> None:
-    for case in quantized("WHILE"):
+    for case in quantized_cases_of("WHILE"):
         data = case.build()
         verification = verify(data, otp.convert(data, quantization="float"), runs=1)
         assert verification.ok, (case.id, verification.text)

@@ -13,7 +13,7 @@ from conformance.builder import GraphBuilder, quant
 from onnx_tflite_plugin.api import builtin
 from onnx_tflite_plugin.errors import UnsupportedOperator
 from onnx_tflite_plugin.host import Host
-from tests.helpers.drawing import drawn
+from tests.helpers.drawing import build_model
 
 
 def dense(g: GraphBuilder, dtype: str, weights: str) -> int:
@@ -38,11 +38,11 @@ def test_folding_helps_where_constants_alone_need_a_newer_opset(
 ) -> None:
     host = Host(packs="builtin", handlers={"FULLY_CONNECTED": replace(builtin("FULLY_CONNECTED"), min_opset=least)})
     with pytest.raises(UnsupportedOperator) as refused:
-        otp.convert(drawn(lambda g: dense(g, dtype, weights)), target="generic", opset=20, host=host)
+        otp.convert(build_model(lambda g: dense(g, dtype, weights)), target="generic", opset=20, host=host)
     assert [problem.hint for problem in refused.value.problems] == [hint]
 
 
 @pytest.mark.parametrize("least", [20, 22])
 def test_the_targets_default_is_raised_to_what_an_operator_needs(least: int) -> None:
     host = Host(packs="builtin", handlers={"FULLY_CONNECTED": replace(builtin("FULLY_CONNECTED"), min_opset=least)})
-    assert otp.convert(drawn(lambda g: dense(g, "int8", "int8")), host=host).model.opset_imports[""] == least
+    assert otp.convert(build_model(lambda g: dense(g, "int8", "int8")), host=host).model.opset_imports[""] == least

@@ -45,15 +45,15 @@ def largest(behavior: Behavior, second: Any = SHARES) -> Handler:
         quantization=behavior,
         output_quantization={out(1): second},
     )
-    def lowered(ctx: Context, x: Any) -> tuple[Any, Any]:
+    def lower(ctx: Context, x: Any) -> tuple[Any, Any]:
         squares = ctx.ops.Mul(real := ctx.dequantize(x, 0), real) if ctx.uses_integers else ctx.ops.Mul(x, x)
         shares = ctx.ops.Div(squares, ctx.ops.ReduceSum(squares, [ctx.axis(1)], keepdims=1))
         return ctx.ops.ReduceMax(x, [ctx.axis(1)], keepdims=1), shares
 
-    return lowered
+    return lower
 
 
-def converted(declared: Handler, dtype: str, last: tuple[float, int] | None = None, **options: Any) -> Conversion:
+def convert_model(declared: Handler, dtype: str, last: tuple[float, int] | None = None, **options: Any) -> Conversion:
     model = Net()
     x = tensor(3, 7, dtype=dtype, scale=SCALE, zero_point=ZERO[dtype])
     scale, zero_point = last or LAST[dtype]
@@ -80,7 +80,7 @@ def reference(x: Array, dtype: str) -> tuple[Array, Array]:
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
 @pytest.mark.parametrize("behavior", [Raw(shift_safe=True), Raw(), SameScale(), Dequantized()], ids=str)
 def test_output_behavior_overrides_the_operators(behavior: Behavior, dtype: str, target: str) -> None:
-    proto = converted(largest(behavior), dtype, target=target).proto
+    proto = convert_model(largest(behavior), dtype, target=target).proto
     x = np.random.default_rng(5).integers(-100, 101, (3, 7)).astype(dtype)
     values, shares = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x0": x})
     expected = reference(x, dtype)
@@ -91,14 +91,16 @@ def test_output_behavior_overrides_the_operators(behavior: Behavior, dtype: str,
 
 @pytest.mark.parametrize("behavior", [Raw(shift_safe=True), SameScale()], ids=str)
 def test_integers_of_the_others_are_not_dequantized(behavior: Behavior) -> None:
-    graph = converted(largest(behavior), "int8").proto.graph
+    graph = convert_model(largest(behavior), "int8").proto.graph
     (largest_of,) = (node for node in graph.node if node.op_type == "ReduceMax")
     makers = {name: node.op_type for node in graph.node for name in node.output}
     assert makers.get(largest_of.input[0]) != "DequantizeLinear"
 
 
 def test_without_quantization_both_are_float() -> None:
-    nodes = [n.op_type for n in converted(largest(Raw(shift_safe=True)), "int8", quantization="float").proto.graph.node]
+    nodes = [
+        n.op_type for n in convert_model(largest(Raw(shift_safe=True)), "int8", quantization="float").proto.graph.node
+    ]
     assert not {"QuantizeLinear", "DequantizeLinear"}.intersection(nodes)
 
 
@@ -111,14 +113,14 @@ def test_without_quantization_both_are_float() -> None:
 )
 def test_misfitting_output_parameters_are_reported(second: Any, reason: str) -> None:
     with pytest.raises((ConversionError, TypeError), match=reason):
-        converted(largest(Raw(shift_safe=True), second), "int8", last=(0.1, 3))
+        convert_model(largest(Raw(shift_safe=True), second), "int8", last=(0.1, 3))
 
 
 @pytest.mark.parametrize("slot", [0, 2])
 def test_declaration_for_an_input_slot_is_reported(slot: int) -> None:
     @handler(CODE, max_version=1, layout=Attribute(), quantization=NotQuantizable(), output_quantization={slot: SHARES})
-    def lowered(ctx: Context, x: Any) -> tuple[Any, Any]:
+    def lower(ctx: Context, x: Any) -> tuple[Any, Any]:
         return x, x
 
     with pytest.raises(ConversionError, match=f"no output in slot {slot}: outputs are out.0., out.1."):
-        converted(lowered, "int8")
+        convert_model(lower, "int8")

@@ -45,14 +45,12 @@ def planned(
     return resolved, plan_storage(resolved, TARGETS[target])
 
 
-def kept(model: BoundModel, plan: StoragePlan) -> dict[str, str]:
+def storage_by_name(model: BoundModel, plan: StoragePlan) -> dict[str, str]:
     """Return the storage dtype of each tensor by name."""
     return {t.name: plan.storage(t).dtype for graph in model.graphs for t in graph.subgraph.tensors}
 
 
-def called(
-    g: GraphBuilder, code: str, x: int, name: str, shape: tuple[int, ...] = SHAPE, **options: object
-) -> TensorRef:
+def call(g: GraphBuilder, code: str, x: int, name: str, shape: tuple[int, ...] = SHAPE, **options: object) -> TensorRef:
     y = g.tensor(name, shape, "int8", quantization=Q)
     g.operator(code, [x], [y], options)
     return y
@@ -70,23 +68,23 @@ def int8_input(g: GraphBuilder, name: str = "x") -> TensorRef:
 
 
 def test_weighted_operators_use_the_target_dtype_and_others_the_files() -> None:
-    def weighted(g: GraphBuilder) -> None:
+    def weight_of(g: GraphBuilder) -> None:
         g.output(dense(g, int8_input(g)))
 
     def bare(g: GraphBuilder) -> None:
-        g.output(called(g, "ABS", int8_input(g), "y"))
+        g.output(call(g, "ABS", int8_input(g), "y"))
 
-    assert kept(*planned(weighted)) == {"x": "uint8", "w": "int8", "y": "uint8"}
-    assert kept(*planned(bare)) == {"x": "int8", "y": "int8"}
+    assert storage_by_name(*planned(weight_of)) == {"x": "uint8", "w": "int8", "y": "uint8"}
+    assert storage_by_name(*planned(bare)) == {"x": "int8", "y": "int8"}
 
 
 def test_one_weighted_operator_decides_for_its_neighbors() -> None:
     def both(g: GraphBuilder) -> None:
         x = int8_input(g)
         g.output(dense(g, x))
-        g.output(called(g, "ABS", x, "z"))
+        g.output(call(g, "ABS", x, "z"))
 
-    assert kept(*planned(both)) == {"x": "uint8", "w": "int8", "y": "uint8", "z": "uint8"}
+    assert storage_by_name(*planned(both)) == {"x": "uint8", "w": "int8", "y": "uint8", "z": "uint8"}
 
 
 @pytest.mark.parametrize("behavior", [Raw(), Raw(shift_safe=True), SameScale()])
@@ -103,7 +101,7 @@ def test_subgraph_interfaces_keep_the_files_dtype(behavior: Raw | SameScale) -> 
         g.operator("IF", [which, given], [y], {"then_subgraph_index": 1, "else_subgraph_index": 2})
         g.output(dense(g, y, "z"))
 
-    dtypes = kept(*planned(branching, IF=replace(builtin("IF"), quantization=behavior)))
+    dtypes = storage_by_name(*planned(branching, IF=replace(builtin("IF"), quantization=behavior)))
     assert {name: dtypes[name] for name in ("given", "y", "then_x", "then_y", "else_x", "else_y")} == dict.fromkeys(
         ("given", "y", "then_x", "then_y", "else_x", "else_y"), "int8"
     )
@@ -117,11 +115,11 @@ def test_states_keep_the_files_dtype() -> None:
         g.operator("ADD", [dense(g, x, "inner"), state], [total])
         g.output(total)
 
-    dtypes = kept(*planned(remembering))
+    dtypes = storage_by_name(*planned(remembering))
     assert (dtypes["state"], dtypes["inner"], dtypes["total"]) == ("int8", "uint8", "uint8")
 
 
-def assigned(g: GraphBuilder, value: int | None = None, name: str = "state") -> int:
+def assign(g: GraphBuilder, value: int | None = None, name: str = "state") -> int:
     """Add a resource variable and its assignment."""
     handle = g.tensor(f"handle {name} {value}", (1,), "resource")
     g.operator("VAR_HANDLE", [], [handle], {"shared_name": name})
@@ -133,57 +131,57 @@ def assigned(g: GraphBuilder, value: int | None = None, name: str = "state") -> 
 def test_a_resource_variable_is_stored_as_what_is_read_and_assigned() -> None:
     def remembering(g: GraphBuilder) -> None:
         inner = g.model.subgraph("before the first run")
-        assigned(inner, inner.constant("initial", np.ones(SHAPE, np.int8), quantization=Q))
+        assign(inner, inner.constant("initial", np.ones(SHAPE, np.int8), quantization=Q))
         g.operator("CALL_ONCE", [], [], {"init_subgraph_index": inner.index})
         before = g.tensor("before", SHAPE, "int8", quantization=Q)
-        g.operator("READ_VARIABLE", [assigned(g)], [before])
-        assigned(g, dense(g, before, "after"))
+        g.operator("READ_VARIABLE", [assign(g)], [before])
+        assign(g, dense(g, before, "after"))
         g.output(dense(g, int8_input(g)))
 
-    dtypes = kept(*planned(remembering))
+    dtypes = storage_by_name(*planned(remembering))
     assert (dtypes["initial"], dtypes["before"], dtypes["after"]) == ("uint8", "uint8", "uint8")
 
 
 def test_a_resource_variable_stays_as_it_is_where_one_of_its_users_does() -> None:
     def remembering(g: GraphBuilder) -> None:
         before = g.tensor("before", SHAPE, "int8", quantization=Q)
-        g.operator("READ_VARIABLE", [assigned(g)], [before])
-        assigned(g, called(g, "NEG", dense(g, before, "inner"), "less"))
+        g.operator("READ_VARIABLE", [assign(g)], [before])
+        assign(g, call(g, "NEG", dense(g, before, "inner"), "less"))
         g.output(dense(g, int8_input(g)))
 
-    dtypes = kept(*planned(remembering))
+    dtypes = storage_by_name(*planned(remembering))
     assert (dtypes["before"], dtypes["less"], dtypes["y"]) == ("int8", "int8", "uint8")
 
 
 def test_variables_that_share_a_value_keep_the_same_dtype() -> None:
     def remembering(g: GraphBuilder) -> None:
         before = g.tensor("before", SHAPE, "int8", quantization=Q)
-        g.operator("READ_VARIABLE", [assigned(g, name="second")], [before])
+        g.operator("READ_VARIABLE", [assign(g, name="second")], [before])
         both = dense(g, before, "both")
-        assigned(g, both, "second")
-        assigned(g, both, "first")
-        assigned(g, called(g, "NEG", dense(g, before, "inner"), "less"), "first")
+        assign(g, both, "second")
+        assign(g, both, "first")
+        assign(g, call(g, "NEG", dense(g, before, "inner"), "less"), "first")
         g.output(dense(g, int8_input(g)))
 
-    dtypes = kept(*planned(remembering))
+    dtypes = storage_by_name(*planned(remembering))
     assert (dtypes["before"], dtypes["both"], dtypes["less"], dtypes["y"]) == ("int8", "int8", "int8", "uint8")
 
 
 def test_file_slots_keep_the_files_dtype() -> None:
-    def drawn(g: GraphBuilder) -> None:
-        g.output(dense(g, called(g, "ABS", dense(g, int8_input(g), "inner"), "positive"), "y"))
+    def draw(g: GraphBuilder) -> None:
+        g.output(dense(g, call(g, "ABS", dense(g, int8_input(g), "inner"), "positive"), "y"))
 
     takes = replace(builtin("ABS"), quantization=Dequantized(stored=(0,)))
-    dtypes = kept(*planned(drawn, ABS=takes))
+    dtypes = storage_by_name(*planned(draw, ABS=takes))
     assert (dtypes["inner"], dtypes["positive"], dtypes["y"]) == ("int8", "uint8", "uint8")
 
 
 def test_bare_quantized_arithmetic_keeps_the_files_dtype() -> None:
-    def negated(g: GraphBuilder) -> None:
-        g.output(dense(g, called(g, "NEG", dense(g, int8_input(g), "inner"), "less"), "y"))
+    def negate(g: GraphBuilder) -> None:
+        g.output(dense(g, call(g, "NEG", dense(g, int8_input(g), "inner"), "less"), "y"))
 
-    model, plan = planned(negated)
-    dtypes = kept(model, plan)
+    model, plan = planned(negate)
+    dtypes = storage_by_name(model, plan)
     assert (dtypes["inner"], dtypes["less"], dtypes["y"]) == ("int8", "int8", "uint8")
     assert [plan.arithmetic[bound] for bound in model.operators()] == [
         Arithmetic.FLOAT,
@@ -193,32 +191,38 @@ def test_bare_quantized_arithmetic_keeps_the_files_dtype() -> None:
 
 
 def test_weights_that_are_computed_are_kept_as_activations_are() -> None:
-    def drawn(g: GraphBuilder) -> None:
+    def draw(g: GraphBuilder) -> None:
         rows = g.input("rows", (3, 3), "int8", quantization=Q)
         y = g.tensor("y", SHAPE, "int8", quantization=Q)
         g.operator("FULLY_CONNECTED", [dense(g, int8_input(g), "inner"), rows, None], [y])
         g.output(y)
 
-    assert kept(*planned(drawn)) == {"x": "uint8", "w": "int8", "inner": "uint8", "rows": "uint8", "y": "uint8"}
+    assert storage_by_name(*planned(draw)) == {
+        "x": "uint8",
+        "w": "int8",
+        "inner": "uint8",
+        "rows": "uint8",
+        "y": "uint8",
+    }
 
 
 @pytest.mark.parametrize(("code", "taken"), [("NEG", False), ("TRANSPOSE", True)])
 def test_unsupported_dtypes_are_moved_as_floats_but_not_computed_on(code: str, taken: bool) -> None:
-    def drawn(g: GraphBuilder) -> None:
+    def draw(g: GraphBuilder) -> None:
         x = g.input("x", (5, 5), "int8", quantization=quant(0.05))
         y = g.tensor("y", (5, 5), "int8", quantization=quant(0.05))
         g.operator(code, [x, *([g.constant("perm", np.array([1, 0], np.int32))] if code == "TRANSPOSE" else [])], [y])
         g.output(y)
 
     if taken:
-        assert [*planned(drawn, "tensorrt")[1].arithmetic.values()] == [Arithmetic.FLOAT]
+        assert [*planned(draw, "tensorrt")[1].arithmetic.values()] == [Arithmetic.FLOAT]
         return
     with pytest.raises(HandlerError, match="the kernel works on raw int8, for which target tensorrt has no"):
-        planned(drawn, "tensorrt")
+        planned(draw, "tensorrt")
 
 
 def test_quantized_values_are_rescaled_only_if_parameters_differ() -> None:
-    def rectified(scale: float) -> Callable[[GraphBuilder], None]:
+    def rectify(scale: float) -> Callable[[GraphBuilder], None]:
         def draw(g: GraphBuilder) -> None:
             y = g.tensor("y", SHAPE, "int8", quantization=quant(scale, 3))
             g.operator("RELU", [dense(g, int8_input(g), "inner")], [y])
@@ -227,7 +231,7 @@ def test_quantized_values_are_rescaled_only_if_parameters_differ() -> None:
         return draw
 
     for scale, arithmetic in ((0.05, Arithmetic.STORED), (0.06, Arithmetic.FLOAT)):
-        _, plan = planned(rectified(scale))
+        _, plan = planned(rectify(scale))
         assert [*plan.arithmetic.values()][1] is arithmetic
 
 
@@ -248,12 +252,12 @@ def test_weights_become_float_as_the_activations_do(activations: str, how: Weigh
     assert plan.weights(bound, bound.op[1]) is how
 
 
-def added(among: tuple[int, ...] | None) -> Handler:
+def add(among: tuple[int, ...] | None) -> Handler:
     @handler("ADD", max_version=6, layout=Transparent(), quantization=SameScale(among=among))
-    def lowered(ctx: Context, x: Value, _other: Value) -> Value:
+    def lower(ctx: Context, x: Value, _other: Value) -> Value:
         return x
 
-    return lowered
+    return lower
 
 
 def test_only_the_slots_that_must_agree_are_asked_whether_they_do() -> None:
@@ -264,7 +268,7 @@ def test_only_the_slots_that_must_agree_are_asked_whether_they_do() -> None:
         g.output(y)
 
     for among, arithmetic in (((0, ~0), Arithmetic.STORED), (None, Arithmetic.FLOAT)):
-        _, plan = planned(draw, ADD=added(among))
+        _, plan = planned(draw, ADD=add(among))
         assert [*plan.arithmetic.values()] == [arithmetic]
 
 
@@ -302,26 +306,26 @@ def adding_up(entries: int) -> bytes:
 def test_a_state_that_several_entries_share_is_stored_as_in_the_file() -> None:
     """One entry reads what another wrote, and neither conversion sees the other's operators."""
 
-    def stored(entries: int, signature: str) -> dict[str, str]:
+    def store(entries: int, signature: str) -> dict[str, str]:
         converted = otp.convert(adding_up(entries), signature=signature)
         return {str(value.name): str(value.dtype) for value in converted.model.graph.inputs if value.name == "v"}
 
-    assert stored(1, "count") == {"v": "UINT8"}
-    assert stored(2, "count") == stored(2, "tell") == {"v": "INT8"}
+    assert store(1, "count") == {"v": "UINT8"}
+    assert store(2, "count") == store(2, "tell") == {"v": "INT8"}
 
 
 @pytest.mark.parametrize(("scale", "taken"), [(1 / 256, True), (1.0005 / 256, True), (1.005 / 256, False)])
 def test_a_scale_that_a_kernel_insists_on_may_be_off_by_a_thousandth(scale: float, taken: bool) -> None:
-    def softened(g: GraphBuilder) -> None:
+    def soften(g: GraphBuilder) -> None:
         y = g.tensor("y", SHAPE, "int8", quantization=quant(scale, -128))
         g.operator("SOFTMAX", [int8_input(g)], [y], {"beta": 1.0})
         g.output(y)
 
     if taken:
-        assert planned(softened)[1].arithmetic
+        assert planned(soften)[1].arithmetic
         return
     with pytest.raises(HandlerError, match=r"the kernel requires scale 0\.00390625 and zero point -128"):
-        planned(softened)
+        planned(soften)
 
 
 @pytest.mark.parametrize(("code", "channels"), [("CONV_2D", 0), ("DEPTHWISE_CONV_2D", 3)])
@@ -329,7 +333,7 @@ def test_a_scale_that_a_kernel_insists_on_may_be_off_by_a_thousandth(scale: floa
 def test_weights_need_a_scale_per_output_channel(code: str, channels: int, axis: int) -> None:
     """Kernels use the scales for the output channels, whatever axis the file names."""
 
-    def convolved(g: GraphBuilder) -> None:
+    def convolve(g: GraphBuilder) -> None:
         x = g.input("x", (2, 5, 7, 3), "int8", quantization=Q)
         w = g.constant("w", np.ones((3, 3, 3, 3), np.int8), quantization=quant([0.1, 0.2, 0.3], axis=axis))
         y = g.tensor("y", (2, 3, 5, 3), "int8", quantization=Q)
@@ -337,18 +341,18 @@ def test_weights_need_a_scale_per_output_channel(code: str, channels: int, axis:
         g.output(y)
 
     if axis == channels:
-        assert planned(convolved)[1].arithmetic
+        assert planned(convolve)[1].arithmetic
         return
     with pytest.raises(
         HandlerError,
         match=f"per-channel scales along axis {axis}, but the kernel reads them as scales of axis {channels}",
     ):
-        planned(convolved)
+        planned(convolve)
 
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_channels_are_those_of_the_result_where_no_bias_is_declared(axis: int) -> None:
-    def multiplied(g: GraphBuilder) -> None:
+    def multiply(g: GraphBuilder) -> None:
         w = g.constant("w", np.ones((3, 3), np.int8), quantization=quant([0.1, 0.2, 0.3], axis=axis))
         y = g.tensor("y", SHAPE, "int8", quantization=Q)
         g.operator("FULLY_CONNECTED", [int8_input(g), w], [y])
@@ -356,12 +360,12 @@ def test_channels_are_those_of_the_result_where_no_bias_is_declared(axis: int) -
 
     without_bias = replace(builtin("FULLY_CONNECTED"), axes="n i, o i -> n o")
     if axis == 0:
-        assert planned(multiplied, FULLY_CONNECTED=without_bias)[1].arithmetic
+        assert planned(multiply, FULLY_CONNECTED=without_bias)[1].arithmetic
         return
     with pytest.raises(
         HandlerError, match="per-channel scales along axis 1, but the kernel reads them as scales of axis 0"
     ):
-        planned(multiplied, FULLY_CONNECTED=without_bias)
+        planned(multiply, FULLY_CONNECTED=without_bias)
 
 
 def test_every_operator_that_cannot_take_integers_is_named_at_once() -> None:

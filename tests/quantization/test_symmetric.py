@@ -41,7 +41,7 @@ def convolution(dtype: str, zero_point: int, weights: int, *, moved: bool = Fals
     return model.build()
 
 
-def quantized_nodes(proto: onnx.ModelProto) -> list[tuple[np.ndarray, np.ndarray]]:
+def quantization_parameters(proto: onnx.ModelProto) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return scale and zero point of each QuantizeLinear and DequantizeLinear."""
     stored = {one.name: numpy_helper.to_array(one) for one in proto.graph.initializer}
     nodes = [node for node in proto.graph.node if node.op_type in ("QuantizeLinear", "DequantizeLinear")]
@@ -68,7 +68,7 @@ def test_results_are_near_those_of_the_file(dtype: str, zero_point: int, weights
 @pytest.mark.parametrize(("dtype", "zero_point", "weights"), [("int8", -13, 0), ("uint8", 117, 128), ("uint8", 3, 121)])
 def test_tensorrt_gets_int8_with_zero_points_of_0(dtype: str, zero_point: int, weights: int) -> None:
     proto = otp.convert(convolution(dtype, zero_point, weights), target="tensorrt", quantization="symmetric").proto
-    parameters = quantized_nodes(proto)
+    parameters = quantization_parameters(proto)
     assert len(parameters) == 3  # the input's two, and the weights'
     assert all(point.dtype == np.int8 and not point.any() for _, point in parameters)
     assert [info.type.tensor_type.elem_type for info in proto.graph.input] == [onnx.TensorProto.FLOAT]

@@ -76,11 +76,11 @@ def imports(texts: Mapping[str, tuple[str, bool]]) -> Graph:
     edges = {}
     for module, (text, package) in texts.items():
         inside = module if package else module.rpartition(".")[0]
-        edges[module] = frozenset(_named(ast.parse(text), inside, texts.keys())) - {module}
+        edges[module] = frozenset(_imported_modules(ast.parse(text), inside, texts.keys())) - {module}
     return edges
 
 
-def _named(tree: ast.AST, inside: str, modules: Collection[str]) -> Iterator[str]:
+def _imported_modules(tree: ast.AST, inside: str, modules: Collection[str]) -> Iterator[str]:
     """Modules that are imported; ``from package import module`` names the module, and not the package."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -98,12 +98,12 @@ def _named(tree: ast.AST, inside: str, modules: Collection[str]) -> Iterator[str
 
 def circles(edges: Graph) -> list[list[str]]:
     """The sets of modules that import one another, each sorted: strongly connected components of more than one."""
-    reached = {module: _reached(module, edges) for module in edges}
+    reached = {module: _reachable_from(module, edges) for module in edges}
     rings = {tuple(sorted({a, *(b for b in reached[a] if a in reached[b])})) for a in edges}
     return [list(ring) for ring in sorted(rings) if len(ring) > 1]
 
 
-def _reached(start: str, edges: Graph) -> set[str]:
+def _reachable_from(start: str, edges: Graph) -> set[str]:
     seen: set[str] = set()
     waiting = [start]
     while waiting:

@@ -18,7 +18,7 @@ from onnx_tflite_plugin.rewrite import RULES
 from onnx_tflite_plugin.rewrite.rule import Outcome, load_rule
 from onnx_tflite_plugin.source.model import Array
 from tests.helpers.changed_models import feeds_of, results
-from tests.helpers.passes_networks import Applied, Draw, parsed
+from tests.helpers.passes_networks import Applied, Draw, parse_model
 
 Made = Draw | Callable[[], ir.Model]
 
@@ -48,7 +48,7 @@ def declines(text: str, of: Made, reason: str = "") -> Case:
 
 def graph(text: str, opset: int = 21, **stored: Any) -> Callable[[], ir.Model]:
     """Return a function that parses an ONNX graph, with constants by name."""
-    return lambda: parsed(text, opset, **{name: np.asarray(array) for name, array in stored.items()})
+    return lambda: parse_model(text, opset, **{name: np.asarray(array) for name, array in stored.items()})
 
 
 def rule_test(rule: str, *cases: Case) -> Callable[[Case], None]:

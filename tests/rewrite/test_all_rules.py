@@ -23,7 +23,7 @@ from onnx_tflite_plugin.rewrite.channels import pad_channels, split_single_featu
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.targets import target_named
 from onnx_tflite_plugin.verify import verify
-from tests.helpers.passes_networks import MARK, RULES, Network, built, image
+from tests.helpers.passes_networks import MARK, RULES, Network, build_model, image
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ORDER = target_named("onnxruntime").passes
@@ -44,22 +44,22 @@ def everything(net: Network) -> tuple[TensorRef, ...]:
 
 def narrow(net: Network) -> tuple[TensorRef, ...]:
     """Something for each pass but those of 16 bits."""
-    first = integers(net), floats(net), mask(net), trained(net), decayed(net), normalized(net), bounded(net)
+    first = integers(net), floats(net), mask(net), uint8_weights(net), tiny_weights(net), normalize(net), clip(net)
     return (
         *first,
-        summed(net),
-        unrolled(net),
-        reordered(net),
-        stacked(net),
+        sum_up(net),
+        unroll(net),
+        reorder(net),
+        stack(net),
         *gates(net),
-        *filtered(net),
+        *filter_rows(net),
         few_channels(net),
-        bent(net),
-        tinted(net),
+        tanh_and_row(net),
+        tint(net),
         *columns(net),
         *halves(net),
-        kept(net),
-        looked_up(net),
+        keep(net),
+        look_up(net),
         residual_norm(net),
         masked_weights(net),
     )
@@ -85,19 +85,19 @@ def masked_weights(net: Network) -> TensorRef:
     return net.call("SOFTMAX", [scores], tensor(1, 2, 3, 3), beta=1.0)
 
 
-def kept(net: Network) -> TensorRef:
+def keep(net: Network) -> TensorRef:
     """A dense layer of rows that stay apart."""
     x, weights = net.input(image(3, 5, 7, dtype="float32")), constant(random_array(11, 7, seed="kept"))
     return net.call("FULLY_CONNECTED", [x, weights], tensor(3, 5, 11), keep_num_dims=True)
 
 
-def bounded(net: Network) -> TensorRef:
+def clip(net: Network) -> TensorRef:
     """A bound of a sum of convolutions."""
     x = net.conv(net.input(image(1, 5, 7, 16, dtype="float32")), 16, (1, 1))
     return net.conv(net.like("ADD", x, net.conv(x, 16, (1, 1)), fused_activation_function="RELU6"), 16, (1, 1))
 
 
-def decayed(net: Network) -> TensorRef:
+def tiny_weights(net: Network) -> TensorRef:
     """A dense layer with weights that are next to nothing."""
     weights = random_array(7, 11, dtype="float32", seed="decayed")
     weights[3] = 3e-40
@@ -106,14 +106,14 @@ def decayed(net: Network) -> TensorRef:
     )
 
 
-def summed(net: Network) -> TensorRef:
+def sum_up(net: Network) -> TensorRef:
     """A dense layer beside others, which are added."""
     weights = constant(random_array(7, 11, dtype="float32", seed="summed"))
     rows = net.call("FULLY_CONNECTED", [net.input(image(5, 11, dtype="float32")), weights, None], tensor(5, 7))
     return net.like("ADD", rows, net.input(image(5, 7, dtype="float32")))
 
 
-def unrolled(net: Network) -> TensorRef:
+def unroll(net: Network) -> TensorRef:
     """A dense layer of each of two time steps."""
     x, weights = (
         net.input(image(2, 1, 11, dtype="float32")),
@@ -123,7 +123,7 @@ def unrolled(net: Network) -> TensorRef:
     return net.like("MUL", *(net.call("FULLY_CONNECTED", [step, weights, None], tensor(1, 7)) for step in steps))
 
 
-def stacked(net: Network) -> TensorRef:
+def stack(net: Network) -> TensorRef:
     """A dense layer of integers of each of three time steps, one after the other."""
     given, weights = image(3, 1, 11, dtype="int8"), weight((7, 11), "int8", 0)
     x, shared, made = net.input(given), net.place(weights), product(given, weights, (1, 7), 11)
@@ -146,7 +146,7 @@ def gates(net: Network) -> list[TensorRef]:
     return [net.like("TANH", half) for half in halves]
 
 
-def filtered(net: Network) -> Sequence[TensorRef]:
+def filter_rows(net: Network) -> Sequence[TensorRef]:
     """Three sums of convolutions of two images in a loop, whose condition is reshaped twice."""
     image = tensor(2, 5, 7, 3)
 
@@ -167,13 +167,13 @@ def filtered(net: Network) -> Sequence[TensorRef]:
     return loop(net, [net.input(image)], [image], body)
 
 
-def normalized(net: Network) -> TensorRef:
+def normalize(net: Network) -> TensorRef:
     """A factor for each of three channels."""
     factor = constant(random_array(1, 1, 1, 3, dtype="uint8", low=40, high=99), None, 0.015, 3)
     return net.like("MUL", net.input(image(1, 23, 29, 3, dtype="uint8")), factor)
 
 
-def trained(net: Network) -> TensorRef:
+def uint8_weights(net: Network) -> TensorRef:
     """uint8 weights, of which one is further from its zero point than int8 holds, and an average."""
     x = net.conv(net.input(image(1, 15, 17, 16, dtype="uint8")), 16, (1, 1), outside=[(3, 0, 0, 7)])
     x = net.conv(x, 96, (1, 1), outside=[(3, 0, 0, 7)])
@@ -197,7 +197,7 @@ def floats(net: Network) -> TensorRef:
     return net.conv(gated, 16, (1, 1))
 
 
-def looked_up(net: Network) -> TensorRef:
+def look_up(net: Network) -> TensorRef:
     """HARD_SWISH between 8-bit convolutions."""
     x = net.conv(net.input(image(1, 5, 7, 16, dtype="int8")), 16, (1, 1))
     return net.conv(net.like("HARD_SWISH", x), 16, (1, 1))
@@ -221,7 +221,7 @@ def integers(net: Network) -> TensorRef:
     return net.conv(y, 16, (1, 1), name="last")
 
 
-def reordered(net: Network) -> TensorRef:
+def reorder(net: Network) -> TensorRef:
     """A convolution with weights of neighbors that overflow."""
     x = net.conv(net.input(image(1, 16, 32, 7)), 16, (1, 1))
     return net.conv(x, 16, (1, 1), change=overflowing)
@@ -237,14 +237,14 @@ def columns(net: Network) -> list[TensorRef]:
     ]
 
 
-def bent(net: Network) -> TensorRef:
+def tanh_and_row(net: Network) -> TensorRef:
     """TANH of 8 bits, and a row of it that is added to rows."""
     x = net.call("TANH", [net.input(tensor(1, 7, dtype="int8", scale=0.03))], Spec((1, 7), "int8", 1 / 128, 0))
     row = net.like("RESHAPE", x, constant([7]), shape=(7,))
     return net.like("ADD", row, net.like("RELU", net.input(tensor(5, 7, dtype="int8"))), shape=(5, 7))
 
 
-def tinted(net: Network) -> TensorRef:
+def tint(net: Network) -> TensorRef:
     """A factor for each color."""
     return net.like(
         "MUL", net.input(image(1, 7, 11, 3, dtype="float32")), constant(random_array(3, dtype="float32"), None)
@@ -264,7 +264,7 @@ def overflowing(drawn: Array) -> Array:
 
 
 def test_for_speed_a_target_runs_its_passes_in_order_and_the_report_names_them(tmp_path: Path) -> None:
-    data = built(everything)
+    data = build_model(everything)
     conversion = otp.convert(data, optimize="speed", verify=True)
     assert list(conversion.report.passes.items()) == [(name, COUNTS.get(name, 1)) for name in ORDER]
     assert conversion.report.nodes == dict(
@@ -278,13 +278,13 @@ def test_for_speed_a_target_runs_its_passes_in_order_and_the_report_names_them(t
 
 
 def test_exact_passes_run_unless_they_are_refused() -> None:
-    report = otp.convert(built(everything), verify=True).report
+    report = otp.convert(build_model(everything), verify=True).report
     assert report.passes.keys() == {name for name in ORDER if RULES[name].exact}
 
 
 @pytest.mark.parametrize("options", [{"optimize": "none"}, {"optimize": "speed", "target": "generic"}], ids=str)
 def test_where_it_is_refused_or_for_another_target_nothing_is_rewritten(options: dict[str, str]) -> None:
-    conversion = otp.convert(built(everything), **options)
+    conversion = otp.convert(build_model(everything), **options)
     assert not conversion.report.passes
     assert len([node for node in conversion.proto.graph.node if node.op_type == "ConvTranspose"]) == 1
 
@@ -292,24 +292,24 @@ def test_where_it_is_refused_or_for_another_target_nothing_is_rewritten(options:
 @pytest.mark.parametrize("opset", [13, 21, pytest.param(26, marks=pytest.mark.needs("onnx", "1.21", "opset 26"))])
 def test_passes_write_what_every_opset_has(opset: int) -> None:
     older = opset < 21  # nothing quantizes to 16 bits, and LayerNormalization is decomposed
-    conversion = otp.convert(built(narrow if older else everything), optimize="speed", opset=opset, verify=True)
+    conversion = otp.convert(build_model(narrow if older else everything), optimize="speed", opset=opset, verify=True)
     assert conversion.report.passes.keys() == {*ORDER} - ({"dequantize_int16", "sum_before_norm"} if older else set())
 
 
 def test_every_node_says_which_operator_it_comes_from() -> None:
-    conversion = otp.convert(built(everything), optimize="speed")
+    conversion = otp.convert(build_model(everything), optimize="speed")
     for node in conversion.proto.graph.node:
         found = {p.key.removeprefix(MARK): p.value for p in node.metadata_props}
         assert node.name
         assert not found or {"operators", "handler", "pack"} <= found.keys()
     unmarked = [node.op_type for node in conversion.proto.graph.node if not node.metadata_props]
-    faithful = otp.convert(built(everything), optimize="none").proto.graph.node
+    faithful = otp.convert(build_model(everything), optimize="none").proto.graph.node
     assert unmarked == [node.op_type for node in faithful if not node.metadata_props]
 
 
 @pytest.mark.parametrize("name", ["folded", "wide", "last"])
 def test_the_first_tensor_that_parts_is_still_found(name: str) -> None:
-    data = built(integers)
+    data = build_model(integers)
     proto = otp.convert(data).proto
     makers = {out: node for node in proto.graph.node for out in node.output}
     node = makers[name]
@@ -340,7 +340,7 @@ def test_reading_the_targets_does_not_load_the_graph_layer() -> None:
 
 def test_a_conversion_imports_the_passes_whose_operators_the_model_has(tmp_path: Path) -> None:
     path = tmp_path / "mask.tflite"
-    path.write_bytes(built(mask))
+    path.write_bytes(build_model(mask))
     code = (
         "import sys, onnx_tflite_plugin as otp; otp.convert(sys.argv[1]);"
         "print(*(name.rpartition('.')[2] for name in sys.modules if name.startswith('onnx_tflite_plugin.rewrite.')))"

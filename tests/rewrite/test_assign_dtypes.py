@@ -23,7 +23,7 @@ from onnx_tflite_plugin.rewrite.weights.dtypes import PROBE
 from onnx_tflite_plugin.rewrite.weights.products import products
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.runtimes.processor import multiplies_exactly
-from tests.helpers.passes_networks import Network, built, dtype, image
+from tests.helpers.passes_networks import Network, build_model, dtype, image
 
 pytestmark = pytest.mark.int8_products
 
@@ -59,7 +59,7 @@ def dense() -> bytes:
     return model.build()
 
 
-def looped() -> bytes:
+def loop_case() -> bytes:
     """A dense layer inside the body of a WHILE, its weight from outside."""
     model = ModelBuilder()
     g = model.main
@@ -92,7 +92,7 @@ def dynamic() -> bytes:
     return model.build()
 
 
-NETWORKS = {"convolutions": lambda: built(convolutions), "dense": dense, "looped": looped, "dynamic": dynamic}
+NETWORKS = {"convolutions": lambda: build_model(convolutions), "dense": dense, "looped": loop_case, "dynamic": dynamic}
 each = pytest.mark.parametrize("network", NETWORKS)
 
 
@@ -143,13 +143,13 @@ def same(first: Sequence[Sequence[Array]], second: Sequence[Sequence[Array]]) ->
     )
 
 
-def converted(network: str, form: str) -> otp.Conversion:
+def convert_model(network: str, form: str) -> otp.Conversion:
     return otp.convert(NETWORKS[network](), weights_dtype=form)
 
 
 @each
 def test_the_choice_is_the_form_that_is_exact_here(network: str, tmp_path: Path) -> None:
-    forms = {form: Loaded(converted(network, form).proto, tmp_path) for form in ("auto", "uint8", "int8")}
+    forms = {form: Loaded(convert_model(network, form).proto, tmp_path) for form in ("auto", "uint8", "int8")}
     chosen = forms["int8" if multiplies_exactly() else "uint8"]
     assert forms["auto"].operators == chosen.operators
     assert "If" not in forms["auto"].operators
@@ -161,14 +161,14 @@ def test_the_choice_is_the_form_that_is_exact_here(network: str, tmp_path: Path)
 
 @each
 def test_with_its_branches_swapped_it_is_the_other_form(network: str, tmp_path: Path) -> None:
-    model = ir.from_proto(converted(network, "auto").proto)
+    model = ir.from_proto(convert_model(network, "auto").proto)
     for node in model.graph.all_nodes():
         if node.op_type == "If" and node.inputs[0] is not None and node.inputs[0].name == PROBE:
             then, other = (node.attributes[name].as_graph() for name in ("then_branch", "else_branch"))
             node.attributes["then_branch"] = ir.AttrGraph("then_branch", other)
             node.attributes["else_branch"] = ir.AttrGraph("else_branch", then)
     swapped = Loaded(ir.to_proto(model), tmp_path)
-    other_form = Loaded(converted(network, "uint8" if multiplies_exactly() else "int8").proto, tmp_path)
+    other_form = Loaded(convert_model(network, "uint8" if multiplies_exactly() else "int8").proto, tmp_path)
     assert swapped.operators == other_form.operators
     assert swapped.dtypes.keys() == other_form.dtypes.keys()
     assert same(swapped.run(), other_form.run())
@@ -176,13 +176,13 @@ def test_with_its_branches_swapped_it_is_the_other_form(network: str, tmp_path: 
 
 @each
 def test_it_loads_with_quantized_precision_and_agrees(network: str, tmp_path: Path) -> None:
-    proto = converted(network, "auto").proto
+    proto = convert_model(network, "auto").proto
     assert same(Loaded(proto, tmp_path, PRECISE).run(), Loaded(proto, tmp_path).run())
 
 
 @each
 def test_the_forms_are_counted_and_kept_in_the_metadata(network: str) -> None:
-    auto, uint8, int8 = (converted(network, form) for form in ("auto", "uint8", "int8"))
+    auto, uint8, int8 = (convert_model(network, form) for form in ("auto", "uint8", "int8"))
     assert (
         auto.report.weights["chosen"]
         == uint8.report.weights["uint8"]
@@ -199,7 +199,7 @@ def choices(conversion: otp.Conversion) -> list[ir.Node]:
 
 
 def test_the_weights_of_a_graph_are_chosen_by_one_node_and_named_after_who_takes_them() -> None:
-    conversion = converted("convolutions", "auto")
+    conversion = convert_model("convolutions", "auto")
     (choice,) = choices(conversion)
     assert len(choice.outputs) == conversion.report.weights["chosen"] > 2
     for value in choice.outputs:
@@ -209,14 +209,14 @@ def test_the_weights_of_a_graph_are_chosen_by_one_node_and_named_after_who_takes
 
 def test_weights_in_a_body_are_chosen_there() -> None:
     """ONNX Runtime takes a product for a quantized one where what dequantizes its operands is of the same graph."""
-    (choice,) = choices(converted("looped", "auto"))
+    (choice,) = choices(convert_model("looped", "auto"))
     (user,) = (use.node for use in choice.outputs[0].uses())
     assert choice.graph is user.graph
 
 
 @pytest.mark.parametrize("form", ["auto", "int8"])
 def test_no_two_weights_share_an_initializer(form: str) -> None:
-    model = ir.from_proto(converted("dense", form).proto)
+    model = ir.from_proto(convert_model("dense", form).proto)
     parts = [
         value
         for node in model.graph.all_nodes()
@@ -244,7 +244,7 @@ def test_a_weight_of_the_least_int8_is_uint8_everywhere() -> None:
 
 def test_the_hybrid_product_itself_is_chosen() -> None:
     """Its operand's dtype differs from branch to branch."""
-    model = converted("dynamic", "auto").model
+    model = convert_model("dynamic", "auto").model
     (choice,) = (node for node in model.graph.all_nodes() if node.op_type == "If")
     branches = [choice.attributes[name].as_graph() for name in ("then_branch", "else_branch")]
     assert all(any(node.op_type == "MatMulInteger" for node in branch) for branch in branches)
@@ -252,7 +252,7 @@ def test_the_hybrid_product_itself_is_chosen() -> None:
 
 
 def test_under_speed_patches_and_rearranged_convolutions_keep_the_rule() -> None:
-    for data in (conv("", **HYBRID).build(), built(convolutions)):
+    for data in (conv("", **HYBRID).build(), build_model(convolutions)):
         model = otp.convert(data, optimize="speed").model
         check_overflow(model)
         assert all(product.exact or product.guarded for product in products(model))

@@ -15,8 +15,8 @@ import onnx_tflite_plugin as otp
 from onnx_tflite_plugin.rewrite import RULES
 from onnx_tflite_plugin.rewrite.channels import pad_channels
 from onnx_tflite_plugin.source.model import Array
-from tests.helpers.changed_models import ELSEWHERE, changed, feeds_of, graph, results, touched
-from tests.helpers.passes_networks import Draw, apply, built
+from tests.helpers.changed_models import ELSEWHERE, change_fields, feeds_of, graph, results, touched_values
+from tests.helpers.passes_networks import Draw, apply, build_model
 from tests.rewrite import (
     test_fold_width,
     test_image_rules,
@@ -31,34 +31,34 @@ from tests.rewrite import (
 
 DRAWN: dict[str, Draw] = {
     "activations_before_split": test_node_rules.gates(),
-    "add_to_gemm": test_node_rules.unrolled,
+    "add_to_gemm": test_node_rules.unroll,
     "average_pool_to_conv": test_image_rules.average((1, 12, 18, 4), (2, 2), (2, 2)),
-    "batch_norm_to_conv": lambda net: test_image_rules.normalized(net, channels=16),
-    "clip_to_conv": lambda net: test_layout_rules.bounded(net),
+    "batch_norm_to_conv": lambda net: test_image_rules.normalize(net, channels=16),
+    "clip_to_conv": lambda net: test_layout_rules.clip(net),
     "columns_before_rows": test_node_rules.grid(((7, 2, 3),) * 4),
-    "conv_transpose_to_conv": lambda net: test_image_rules.enlarged(net, (3, 3), (2, 2), "SAME"),
+    "conv_transpose_to_conv": lambda net: test_image_rules.enlarge(net, (3, 3), (2, 2), "SAME"),
     "dequantize_int16": test_recurrent_rules.dense(3, both=True),
-    "drop_unit_axes": test_node_rules.dropped((1, 7), (7,), (5, 7), "int8"),
+    "drop_unit_axes": test_node_rules.drop_axes((1, 7), (7,), (5, 7), "int8"),
     "fold_depthwise": test_image_rules.deep(per_axis=False),
     "fold_width": test_fold_width.first((1, 13, 32, 3), 8, (3, 3), 2, "SAME"),
-    "gemm_to_matmul": test_token_rules.projected(),
+    "gemm_to_matmul": test_token_rules.project(),
     "image_channels_to_width": test_layout_rules.first(1, 11, 13, 3),
-    "lookup_channels_last": test_layout_rules.looked_up,
+    "lookup_channels_last": test_layout_rules.look_up,
     "merge_gate_convs": test_recurrent_rules.layer(3),
     "merge_reshapes": test_node_rules.heads,
     "merge_step_gemms": test_recurrent_rules.steps((2, 0, 3, 1), "int8", biased=(0, 2)),
     "pad_channels": test_pad_channels.separable,
     "pad_to_conv": test_layout_rules.residual,
     "reorder_channels": test_reorder_channels.chain(),
-    "reshape_after_concat": test_node_rules.stacked(0),
-    "scale_offset_to_conv": test_layout_rules.normalized,
+    "reshape_after_concat": test_node_rules.stack(0),
+    "scale_offset_to_conv": test_layout_rules.normalize,
     "slices_to_split": lambda net: test_token_rules.slices(net, (0, 4), (4, 7)),
     "split_single_feature_conv": test_layout_rules.feature(1, 41, 37, 16),
-    "squeeze_excite_blocks": test_layout_rules.gated,
+    "squeeze_excite_blocks": test_layout_rules.gate,
     "symmetric_weights": lambda net: test_symmetric_weights.chain(net, (7, 0, 0, 5), (31, 0, 0, 22)),
-    "tanh_to_sigmoid": test_recurrent_rules.bounded(0.1, 0),
-    "widen_constants": test_image_rules.scaled(),
-    "widen_quantized_constants": test_image_rules.scaled(factor=(1, 1, 1, 3), dtype="uint8"),
+    "tanh_to_sigmoid": test_recurrent_rules.clip(0.1, 0),
+    "widen_constants": test_image_rules.scale(),
+    "widen_quantized_constants": test_image_rules.scale(factor=(1, 1, 1, 3), dtype="uint8"),
     "zero_subnormals": test_token_rules.conv,
 }
 MANY = 60
@@ -78,10 +78,10 @@ def test_a_pass_keeps_what_is_computed(name: str, monkeypatch: pytest.MonkeyPatc
     """Try every third of many changes, so that each kind is among them; ``--thorough`` tries all."""
     monkeypatch.setattr(pad_channels, "LITTLE", 0)
     bounds, inner = Bounds() if RULES[name].exact else Bounds(2, 0.02), BODIES.get(name, "")
-    proto = otp.convert(built(DRAWN[name]), weights_dtype="int8", optimize="none").proto
+    proto = otp.convert(build_model(DRAWN[name]), weights_dtype="int8", optimize="none").proto
     rewritten = _rewritten(name, proto)
     assert rewritten is not None
-    changes = list(changed(proto, touched(graph(proto, inner), graph(rewritten, inner)), inner))
+    changes = list(change_fields(proto, touched_values(graph(proto, inner), graph(rewritten, inner)), inner))
     wrong = []
     for what, model in changes[:: 1 if thorough or len(changes) <= MANY else 3]:
         fault = _fault(name, model, bounds)

@@ -10,7 +10,7 @@ import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, quant
 from onnx_tflite_plugin.verify import verify
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
-from tests.helpers.passes_networks import apply, parsed
+from tests.helpers.passes_networks import apply, parse_model
 
 CHOSEN = """(int8[2,3,5] q, bool c) => (float[{shape}] y) {{
     f = DequantizeLinear (q, s, z)
@@ -31,7 +31,7 @@ STORED = {"s": np.array(0.25, np.float32), "z": np.array(3, np.int8), "shape": n
     ids=["reshaped", "reshaped and transposed", "multiplied"],
 )
 def test_moved_captures_are_copied(between: str, shape: str, copies: int) -> None:
-    model = parsed(CHOSEN.format(between=between, shape=shape), 17, **STORED)
+    model = parse_model(CHOSEN.format(between=between, shape=shape), 17, **STORED)
     assert apply("copy_captures", model) == copies
     assert [node.op_type for node in model.graph].count("Max") == copies
     q = np.arange(-15, 15, dtype=np.int8).reshape(2, 3, 5)

@@ -10,7 +10,7 @@ import pytest
 from conformance.lstms import Lstm
 from conformance.models import Net
 from onnx_tflite_plugin import convert
-from tests.helpers.passes_networks import agrees, apply, parsed
+from tests.helpers.passes_networks import agrees, apply, parse_model
 from tests.rewrite.harness import Case, declines, graph, rule_test
 
 SUMMED = """(float[2,3] s, float[5,3] x) => (float[2,3] last, float[5,2,3] all) {{
@@ -39,14 +39,14 @@ test_captured_constants_are_folded = rule_test(
 
 def test_captures_after_thousands_of_nodes_are_declined() -> None:
     chain = " ".join(f"v{k + 1} = Neg (v{k})" for k in range(3000))
-    model = parsed(SUMMED.format(before=f"v0 = Neg (s) {chain} scaled = Neg (v3000)"), 18)
+    model = parse_model(SUMMED.format(before=f"v0 = Neg (s) {chain} scaled = Neg (v3000)"), 18)
     assert apply("fold_captures", model) == 0
 
 
 @pytest.mark.parametrize("opset", [13, 18, 21])
 def test_dequantized_captures_are_folded_at_every_opset(opset: int) -> None:
     text = SUMMED.format(before="scaled = DequantizeLinear <axis = 0> (q, scales, points)")
-    model = parsed(
+    model = parse_model(
         text,
         opset,
         q=np.array([-7, 3, 11], np.int8),

@@ -15,7 +15,7 @@ from conformance.builder import TensorRef
 from conformance.models import constant
 from onnx_tflite_plugin.rewrite.weights.products import products
 from onnx_tflite_plugin.source.model import Array
-from tests.helpers.passes_networks import Applied, Draw, Network, built, image
+from tests.helpers.passes_networks import Applied, Draw, Network, build_model, image
 
 pytestmark = pytest.mark.int8_products
 
@@ -74,7 +74,7 @@ def test_what_costs_more_without_vnni_is_folded_by_processor_and_changes_no_bit(
 
 
 def test_both_convolutions_of_a_choice_count_as_one_and_each_is_exact_where_it_runs() -> None:
-    data = built(first(*CHOSEN[0]))
+    data = build_model(first(*CHOSEN[0]))
     for form, expected in (("auto", {"chosen": 1}), ("uint8", {"uint8": 1})):
         converted = otp.convert(data, weights_dtype=form)
         assert converted.report.weights == expected

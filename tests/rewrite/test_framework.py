@@ -9,7 +9,7 @@ import onnx_ir as ir
 import pytest
 from onnx_ir.passes import InPlacePass, PassResult
 
-from benchmarks.ablation import ablate, disabled
+from benchmarks.ablation import ablate, disable_rule
 from onnx_tflite_plugin.api.declarations import Decline
 from onnx_tflite_plugin.errors import TargetRefusal
 from onnx_tflite_plugin.rewrite import RULES
@@ -22,7 +22,7 @@ INT8 = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
 ORDER = target_named("onnxruntime").passes
 
 
-def declared(name: str, *after: str) -> RuleDeclaration:
+def declare(name: str, *after: str) -> RuleDeclaration:
     return RuleDeclaration(__name__, name, name, Needed("a test"), after=after)
 
 
@@ -39,7 +39,7 @@ def test_rules_follow_those_they_name_in_whatever_order_they_come() -> None:
 
 def test_rules_in_a_circle_are_an_error() -> None:
     with pytest.raises(ValueError, match="one, other"):
-        sort_rules([declared("one", "other"), declared("other", "one")])
+        sort_rules([declare("one", "other"), declare("other", "one")])
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -85,6 +85,6 @@ def test_a_pass_raises_its_own_error() -> None:
 
 def test_ablation_times_the_rules_that_change_a_network() -> None:
     assert ablate(INT8, "speed", rounds=1).keys() == {"fold_width"}
-    with disabled("fold_width"):
+    with disable_rule("fold_width"):
         assert not ablate(INT8, "speed", rounds=1)
     assert "fold_width" in ablate(INT8, "speed", rounds=1, only=["fold_width"])

@@ -102,7 +102,7 @@ test_averages_become_a_convolution_or_a_product = rule_test(
 # --- batch_norm_to_conv -----------------------------------------------------------------------
 
 
-def normalized(net: Network, dtype: str = "int8", channels: int = 32, **multiplied: Any) -> TensorRef:
+def normalize(net: Network, dtype: str = "int8", channels: int = 32, **multiplied: Any) -> TensorRef:
     """A scale and an offset per channel after a convolution: some are zero, negative, or of very different size."""
     x = net.conv(net.input(image(1, 7, 11, 5, dtype=dtype)), channels, (1, 1))
     given = net.spec(x)
@@ -122,7 +122,7 @@ def int8_per(*shape: int, seed: str = "k") -> Spec:
     return constant(random_array(*shape, dtype="int8", seed=seed), None, 0.1, 3)
 
 
-def scaled_int8(factor: Spec | None, *, rows: int = 7, added: bool = True, read: bool = False) -> Draw:
+def scale_int8(factor: Spec | None, *, rows: int = 7, added: bool = True, read: bool = False) -> Draw:
     """A factor, by default an input, and an offset per channel; ``read``: the product is an output too."""
 
     def draw(net: Network) -> tuple[TensorRef, ...]:
@@ -138,19 +138,19 @@ EACH = int8_per(1, 1, 1, 16)
 
 test_quantized_scale_and_offset = rule_test(
     "batch_norm_to_conv",
-    declines("floats", lambda net: normalized(net, "float32")),
-    declines("an activation in between", lambda net: normalized(net, fused_activation_function="RELU")),
-    declines("31 channels", lambda net: normalized(net, channels=31), "no multiple of 16"),
-    declines("a computed factor", scaled_int8(None)),
-    declines("a scale only", scaled_int8(EACH, added=False)),
-    declines("a factor per row", scaled_int8(int8_per(1, 16, 1, 1), rows=16), "not per channel"),
-    declines("the product is read by others", scaled_int8(EACH, read=True)),
+    declines("floats", lambda net: normalize(net, "float32")),
+    declines("an activation in between", lambda net: normalize(net, fused_activation_function="RELU")),
+    declines("31 channels", lambda net: normalize(net, channels=31), "no multiple of 16"),
+    declines("a computed factor", scale_int8(None)),
+    declines("a scale only", scale_int8(EACH, added=False)),
+    declines("a factor per row", scale_int8(int8_per(1, 16, 1, 1), rows=16), "not per channel"),
+    declines("the product is read by others", scale_int8(EACH, read=True)),
 )
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_quantized_scale_and_offset_round_once(dtype: str) -> None:
-    applied = Applied("batch_norm_to_conv", lambda net: normalized(net, dtype))
+    applied = Applied("batch_norm_to_conv", lambda net: normalize(net, dtype))
     assert applied.count == 1
     assert applied.steps <= 1
     assert applied.fused["QLinearConv"] == 3
@@ -174,7 +174,7 @@ def test_depthwise_weights_compute_factor_and_offset(factor: float, offset: floa
 # --- widen_constants and widen_quantized_constants --------------------------------------------
 
 
-def scaled(
+def scale(
     shape: Sequence[int | None] = (1, 23, 29, 3), op: str = "MUL", factor: Sequence[int] | None = None,
     dtype: str = "float32", *, first: bool = False,
 ) -> Draw:  # fmt: skip
@@ -197,7 +197,7 @@ def scaled(
     return draw
 
 
-def biased(net: Network) -> TensorRef:
+def add_bias(net: Network) -> TensorRef:
     x, w = net.input(image(1, 23, 29, 7, dtype="float32")), constant(random_array(7, 11), None)
     return net.like(
         "ADD", net.call("BATCH_MATMUL", [x, w], Spec((1, 23, 29, 11), "float32")), constant(random_array(11), None)
@@ -216,27 +216,27 @@ def constant_graph(nodes: str, kind: str = "float") -> Any:
 test_a_float_constant_is_repeated_for_a_row = rule_test(
     "widen_constants",
     *(
-        Case(f"{op} {first}", scaled(op=op, first=first))
+        Case(f"{op} {first}", scale(op=op, first=first))
         for op in ("ADD", "DIV", "MUL", "SUB")
         for first in (False, True)
     ),
-    Case("a scalar of one channel", scaled((None, 23, 29, 1), factor=()), batch=5),
-    Case("one element of one channel", scaled((None, 23, 29, 1), factor=(1,)), batch=5),
-    Case("64 channels", scaled((1, 23, 29, 64))),
-    Case("a dynamic batch", scaled((None, 23, 29, 3)), batch=5),
-    Case("float16", scaled(dtype="float16")),
+    Case("a scalar of one channel", scale((None, 23, 29, 1), factor=()), batch=5),
+    Case("one element of one channel", scale((None, 23, 29, 1), factor=(1,)), batch=5),
+    Case("64 channels", scale((1, 23, 29, 64))),
+    Case("a dynamic batch", scale((None, 23, 29, 3)), batch=5),
+    Case("float16", scale(dtype="float16")),
     Case("a graph", constant_graph("y = Mul (x, each)")),
     Case("after another sum", constant_graph("k = Add (image, each) y = Mul (x, k)")),
     Case("after another product", constant_graph("k = Mul (image, each) y = Mul (x, k)")),
-    declines("few pixels", scaled((1, 7, 9, 3)), "enough pixels"),
-    declines("65 channels", scaled((1, 23, 29, 65)), "more than 64 channels"),
-    declines("a dynamic width", scaled((1, 97, None, 3)), "width"),
-    declines("columns too", scaled(factor=(29, 3)), "not per channel"),
-    declines("one element for all channels", scaled(factor=(1,)), "not per channel"),
-    declines("a long row", scaled((1, 5, 8209, 2)), "too large"),
-    declines("a matrix", scaled((667, 3)), "not per channel"),
-    declines("as many axes already", scaled((667, 1), factor=(1, 1))),
-    declines("the bias of a product", biased, "fused with a product"),
+    declines("few pixels", scale((1, 7, 9, 3)), "enough pixels"),
+    declines("65 channels", scale((1, 23, 29, 65)), "more than 64 channels"),
+    declines("a dynamic width", scale((1, 97, None, 3)), "width"),
+    declines("columns too", scale(factor=(29, 3)), "not per channel"),
+    declines("one element for all channels", scale(factor=(1,)), "not per channel"),
+    declines("a long row", scale((1, 5, 8209, 2)), "too large"),
+    declines("a matrix", scale((667, 3)), "not per channel"),
+    declines("as many axes already", scale((667, 1), factor=(1, 1))),
+    declines("the bias of a product", add_bias, "fused with a product"),
     declines("64 bits", constant_graph("y = Mul (x, each)", "double")),
     declines("a constant per column", constant_graph("y = Mul (x, columns)"), "not per channel"),
     declines(
@@ -256,20 +256,20 @@ def quantized_constant(*axes: int) -> Any:
 test_a_quantized_constant_is_repeated_for_rows = rule_test(
     "widen_quantized_constants",
     *(
-        Case(f"{op} {first}", scaled(op=op, first=first, dtype="uint8", factor=(1, 1, 1, 3)), nodes={"Reshape": 2})
+        Case(f"{op} {first}", scale(op=op, first=first, dtype="uint8", factor=(1, 1, 1, 3)), nodes={"Reshape": 2})
         for op in ("MUL", "ADD", "SUB") for first in (False, True)
     ),
-    Case("long rows", scaled((2, 23, 61, 3), dtype="uint8")),
-    Case("a dynamic batch", scaled((None, 23, 29, 3), dtype="uint8"), batch=5),
+    Case("long rows", scale((2, 23, 61, 3), dtype="uint8")),
+    Case("a dynamic batch", scale((None, 23, 29, 3), dtype="uint8"), batch=5),
     Case("one axis", quantized_constant(3)),
     Case("three axes", quantized_constant(1, 1, 3)),
     declines("more axes than the image", quantized_constant(1, 1, 1, 1, 3)),
-    declines("floats", scaled()),
-    declines("few pixels", scaled((1, 11, 13, 3), dtype="uint8"), "too few pixels"),
-    declines("17 channels", scaled((1, 23, 29, 17), dtype="uint8"), "more than 16 channels"),
-    declines("one channel", scaled((1, 23, 29, 1), dtype="uint8"), "not per channel"),
-    declines("columns too", scaled(factor=(1, 1, 29, 3), dtype="uint8"), "not per channel"),
-    declines("a dynamic height", scaled((1, None, 29, 3), dtype="uint8"), "too few pixels"),
+    declines("floats", scale()),
+    declines("few pixels", scale((1, 11, 13, 3), dtype="uint8"), "too few pixels"),
+    declines("17 channels", scale((1, 23, 29, 17), dtype="uint8"), "more than 16 channels"),
+    declines("one channel", scale((1, 23, 29, 1), dtype="uint8"), "not per channel"),
+    declines("columns too", scale(factor=(1, 1, 29, 3), dtype="uint8"), "not per channel"),
+    declines("a dynamic height", scale((1, None, 29, 3), dtype="uint8"), "too few pixels"),
 )  # fmt: skip
 
 
@@ -335,9 +335,7 @@ def test_folded_products_overflow_nowhere() -> None:
 # --- conv_transpose_to_conv -------------------------------------------------------------------
 
 
-def enlarged(
-    net: Network, kernel: Sequence[int], stride: Sequence[int], padding: str, dtype: str = "int8"
-) -> TensorRef:
+def enlarge(net: Network, kernel: Sequence[int], stride: Sequence[int], padding: str, dtype: str = "int8") -> TensorRef:
     """TRANSPOSE_CONV between convolutions."""
     x = net.conv(net.input(image(1, 5, 7, 3, dtype=dtype)), 16, (1, 1))
     given, sides = net.spec(x), zip((5, 7), kernel, stride, strict=True)
@@ -359,7 +357,7 @@ def enlarged(
 )  # fmt: skip
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_a_transposed_convolution_computes_several_positions(case: tuple[Any, ...], dtype: str) -> None:
-    applied = Applied("conv_transpose_to_conv", lambda net: enlarged(net, *case, dtype))
+    applied = Applied("conv_transpose_to_conv", lambda net: enlarge(net, *case, dtype))
     assert applied.count == 1
     assert applied.steps <= 1
     differing = [np.count_nonzero(first != second) / first.size for first, second in applied.outputs]
@@ -368,7 +366,7 @@ def test_a_transposed_convolution_computes_several_positions(case: tuple[Any, ..
     assert "ConvTranspose" not in applied.fused
 
 
-def transposed_graph(option: str) -> Any:
+def transpose_graph(option: str) -> Any:
     nodes = f"""a = DequantizeLinear (x, s, p) w = DequantizeLinear (k, s, zero)
         b = ConvTranspose <kernel_shape = [2, 2], strides = [2, 2]{option}> (a, w) y = QuantizeLinear (b, s, p)"""
     stored = {"zero": np.int8(0), "k": np.ones((4, 3, 2, 2), np.int8), **POINTS}
@@ -377,12 +375,12 @@ def transposed_graph(option: str) -> Any:
 
 test_transposed_convolutions = rule_test(
     "conv_transpose_to_conv",
-    Case("a graph", transposed_graph("")),
-    declines("floats", lambda net: enlarged(net, (2, 2), (2, 2), "SAME", "float32"), "not quantized"),
-    declines("a result that no stride divides", lambda net: enlarged(net, (3, 3), (2, 2), "VALID"), "no multiple"),
-    declines("automatic pads", transposed_graph(', auto_pad = "VALID"'), "pads"),
-    declines("a shape for pads", transposed_graph(", output_shape = [10, 14]"), "pads"),
-    declines("groups", transposed_graph(", group = 2"), "grouped"),
+    Case("a graph", transpose_graph("")),
+    declines("floats", lambda net: enlarge(net, (2, 2), (2, 2), "SAME", "float32"), "not quantized"),
+    declines("a result that no stride divides", lambda net: enlarge(net, (3, 3), (2, 2), "VALID"), "no multiple"),
+    declines("automatic pads", transpose_graph(', auto_pad = "VALID"'), "pads"),
+    declines("a shape for pads", transpose_graph(", output_shape = [10, 14]"), "pads"),
+    declines("groups", transpose_graph(", group = 2"), "grouped"),
 )
 
 

@@ -10,7 +10,7 @@ import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
 from conformance.models import Spec, constant, random_array, tensor
 from onnx_tflite_plugin.verify import verify
-from tests.helpers.passes_networks import RULES, Network, apply, parsed
+from tests.helpers.passes_networks import RULES, Network, apply, parse_model
 
 
 def in_part(net: Network, *, moved: bool = False, scale: float = 0.05) -> TensorRef:
@@ -27,7 +27,7 @@ def in_part(net: Network, *, moved: bool = False, scale: float = 0.05) -> Tensor
     return net.like("ADD", z, net.conv(x, 7, (1, 1)))
 
 
-def built(*, moved: bool = False, scale: float = 0.05) -> bytes:
+def build_model(*, moved: bool = False, scale: float = 0.05) -> bytes:
     net = Network()
     net.output(in_part(net, moved=moved, scale=scale))
     return net.build()
@@ -41,7 +41,7 @@ def makers(proto: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
 @pytest.mark.parametrize("scale", [0.05, 1.0, 2.0])
 @pytest.mark.parametrize("target", ["onnxruntime", "generic"])
 def test_float_weights_are_not_quantized(target: str, scale: float, moved: bool) -> None:
-    data = built(moved=moved, scale=scale)
+    data = build_model(moved=moved, scale=scale)
     assert verify(data, otp.convert(data, target=target)).ok
 
 
@@ -51,12 +51,12 @@ def test_without_the_rewrite_they_are(moved: bool, monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(
         RULES, "keep_float_weights", RULES["keep_float_weights"]._replace(operators=frozenset({"none"}))
     )
-    data = built(moved=moved)
+    data = build_model(moved=moved)
     assert not verify(data, otp.convert(data)).ok
 
 
 def test_integer_kernels_keep_their_operand() -> None:
-    proto = otp.convert(built()).proto
+    proto = otp.convert(build_model()).proto
     made = makers(proto)
     first = {made[node.input[0]].op_type for node in proto.graph.node if node.op_type == "Conv"}
     assert first == {"DequantizeLinear", "Mul"}
@@ -102,7 +102,7 @@ def test_what_onnx_runtime_would_quantize_is_kept_from_it(nodes: str, count: int
     stored = {"s": scale, "p": point, "ss": np.full(3, scale), "pp": np.full(3, point), "w": random_array(3, 3, 1, 1)}
     outputs = "uint8[1,3,c,h] y" + (", float[1,3,c,h] z" if " z = " in nodes else "")
     stored["w"] = random_array(3, 3, 1, 1) if "MatMul" not in nodes else random_array(1, 3, 1, 1)
-    model = parsed(f"(uint8[1,3,1,1] x) => ({outputs}) {{ {nodes} }}", **stored)
+    model = parse_model(f"(uint8[1,3,1,1] x) => ({outputs}) {{ {nodes} }}", **stored)
     assert apply("keep_float_weights", model) == count
 
 
@@ -114,7 +114,7 @@ def test_what_is_written_into_an_inner_graph_has_names_of_its_own() -> None:
     )
     stored = {"s": np.float32(0.05), "p": np.uint8(120), "w": random_array(3, 3, 1, 1), "o": random_array(3)}
     graph = f"(bool asked, uint8[1,3,1,1] x) => (uint8[1,3,1,1] y) {{ y = If (asked) <{branches}> }}"
-    model = parsed(graph, **stored)
+    model = parse_model(graph, **stored)
     inner = [node for node in model.graph.all_nodes() if node.graph is not model.graph]
     for node in inner:
         node.name = f"op1/{node.op_type}"

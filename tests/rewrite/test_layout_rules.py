@@ -15,7 +15,7 @@ from conformance.models import Spec, constant, random_array, tensor
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import verify
 from op_handlers.kernels import hybrid
-from tests.helpers.passes_networks import Applied, Draw, Network, built, image, optimized, settled
+from tests.helpers.passes_networks import Applied, Draw, Network, build_model, finish_model, image, optimized_counts
 from tests.rewrite.harness import Case, declines, graph, rule_test
 
 
@@ -35,7 +35,7 @@ def each(*shape: int, seed: str, dtype: str = "float32") -> Spec:
     return constant(random_array(*shape, dtype="float32", seed=seed).astype(dtype))
 
 
-def normalized(net: Network, channels: int = 16, shape: tuple[int, ...] = ()) -> TensorRef:
+def normalize(net: Network, channels: int = 16, shape: tuple[int, ...] = ()) -> TensorRef:
     """Batch normalization before an activation and a convolution; ``shape``: that of the scale."""
     x = relu(net, channels)
     y = net.like("MUL", x, each(*(shape or (1, 1, 1, channels)), seed="scale"))
@@ -43,7 +43,7 @@ def normalized(net: Network, channels: int = 16, shape: tuple[int, ...] = ()) ->
     return net.conv(y, 32, (1, 1))
 
 
-def normalized_and(net: Network, read: str, offset: str = "") -> tuple[TensorRef, TensorRef]:
+def normalize_and_read(net: Network, read: str, offset: str = "") -> tuple[TensorRef, TensorRef]:
     """A convolution of a normalized image; ``read``: the tensor that is an output too; ``offset``: an operator that makes it."""
     x = relu(net)
     y = net.like("MUL", x, each(1, 1, 1, 16, seed="a"))
@@ -51,7 +51,7 @@ def normalized_and(net: Network, read: str, offset: str = "") -> tuple[TensorRef
     return net.conv(z, 32, (1, 1)), net.like("EXP", {"x": x, "y": y, "z": z}[read])
 
 
-def scaled_and_shifted(*shape: int, op: str = "RELU", dtype: str = "float32", axes: int = 4) -> Draw:
+def scale_and_shift(*shape: int, op: str = "RELU", dtype: str = "float32", axes: int = 4) -> Draw:
     """A scale and an offset for each element of axis 1, of the result of ``op``."""
 
     def draw(net: Network) -> TensorRef:
@@ -73,29 +73,31 @@ ONE_CONV = {"Conv": 3, "Mul": 0, "Add": 0}
 
 test_scale_and_offset_are_one_convolution = rule_test(
     "scale_offset_to_conv",
-    Case("four axes", normalized, within=1e-6, nodes=ONE_CONV),
-    Case("one axis", lambda net: normalized(net, shape=(16,)), within=1e-6, nodes=ONE_CONV),
-    Case("the image is read by others", lambda net: normalized_and(net, "x"), within=1e-6),
-    Case("the result is read by others", lambda net: normalized_and(net, "z"), within=1e-6),
-    Case("any image in the blocked layout", scaled_and_shifted(1, 16, 5, 7), within=1e-6),
-    declines("the product is read by others", lambda net: normalized_and(net, "y")),
+    Case("four axes", normalize, within=1e-6, nodes=ONE_CONV),
+    Case("one axis", lambda net: normalize(net, shape=(16,)), within=1e-6, nodes=ONE_CONV),
+    Case("the image is read by others", lambda net: normalize_and_read(net, "x"), within=1e-6),
+    Case("the result is read by others", lambda net: normalize_and_read(net, "z"), within=1e-6),
+    Case("any image in the blocked layout", scale_and_shift(1, 16, 5, 7), within=1e-6),
+    declines("the product is read by others", lambda net: normalize_and_read(net, "y")),
     declines(
-        "a scale per place", lambda net: normalized(net, shape=(1, 5, 7, 16)), "no operand is a constant per channel"
+        "a scale per place", lambda net: normalize(net, shape=(1, 5, 7, 16)), "no operand is a constant per channel"
     ),
-    declines("a computed offset", lambda net: normalized_and(net, "x", "NEG"), "no operand is a constant per channel"),
-    declines("not in the blocked layout", scaled_and_shifted(1, 16, 5, 7, op="EXP"), "not in the blocked layout"),
+    declines(
+        "a computed offset", lambda net: normalize_and_read(net, "x", "NEG"), "no operand is a constant per channel"
+    ),
+    declines("not in the blocked layout", scale_and_shift(1, 16, 5, 7, op="EXP"), "not in the blocked layout"),
     declines("one channel for all", broadcast, "broadcast"),
-    declines("29 channels", lambda net: normalized(net, 29), "no multiple of 4"),
-    declines("a single pixel", scaled_and_shifted(1, 16, 1, 1), "single pixel"),
-    declines("three axes", scaled_and_shifted(16, 16, 7, axes=3), "not of an image"),
-    declines("integers", scaled_and_shifted(1, 16, 5, 7, op="MAXIMUM", dtype="int32"), "not of floats"),
+    declines("29 channels", lambda net: normalize(net, 29), "no multiple of 4"),
+    declines("a single pixel", scale_and_shift(1, 16, 1, 1), "single pixel"),
+    declines("three axes", scale_and_shift(16, 16, 7, axes=3), "not of an image"),
+    declines("integers", scale_and_shift(1, 16, 5, 7, op="MAXIMUM", dtype="int32"), "not of floats"),
 )
 
 
 # --- clip_to_conv -----------------------------------------------------------------------------
 
 
-def bounded(
+def clip(
     net: Network, channels: int = 16, batch: int | None = 1, *, bound: str = "RELU6", dtype: str = "float32",
     size: tuple[int, int] = (11, 13), last: bool = False, term: Spec | None = None, read: bool = False,
 ) -> TensorRef | tuple[TensorRef, TensorRef]:  # fmt: skip
@@ -108,7 +110,7 @@ def bounded(
     return total if last else net.conv(total, 7, name="after")
 
 
-def activated(op: str = "MAXIMUM", bound: float | Array = -0.25) -> Draw:
+def activate(op: str = "MAXIMUM", bound: float | Array = -0.25) -> Draw:
     """A bound of an activation, before another convolution."""
 
     def draw(net: Network) -> TensorRef:
@@ -123,7 +125,7 @@ QUANTIZED = "q = QuantizeLinear (d, s, p) e = DequantizeLinear (q, s, p) f = Con
 BLOCKED = {"Clip": 0, "Max": 0, "Min": 0, "ReorderInput": 0}
 
 
-def bounded_graph(nodes: str) -> Any:
+def clip_graph(nodes: str) -> Any:
     return graph(
         f"(float[1,3,5,7] x) => (float[1,7,5,7] y) {{ {nodes} }}",
         w=random_array(8, 3, 1, 1), v=random_array(7, 8, 1, 1), each=random_array(1, 8, 1, 1), low=np.float32(-0.5), high=np.float32(0.5),
@@ -134,34 +136,34 @@ def bounded_graph(nodes: str) -> Any:
 test_bounds_are_fused_with_a_convolution = rule_test(
     "clip_to_conv",
     *(
-        Case(f"{bound} of {channels} channels", lambda net, c=channels, b=bound: bounded(net, c, bound=b), within=1e-6, fused=BLOCKED)
+        Case(f"{bound} of {channels} channels", lambda net, c=channels, b=bound: clip(net, c, bound=b), within=1e-6, fused=BLOCKED)
         for channels in (8, 20, 48) for bound in ("RELU6", "RELU_N1_TO_1")
     ),
-    Case("a lower bound of an activation", activated(), within=1e-6, fused=BLOCKED),
-    Case("an upper bound of an activation", activated("MINIMUM", 0.5), within=1e-6, fused=BLOCKED),
-    Case("a dynamic batch", lambda net: bounded(net, batch=None), within=1e-6, batch=5),
-    Case("a graph", bounded_graph(SUM)),
-    declines("RELU, which is fused with sums", lambda net: bounded(net, bound="RELU")),
-    declines("18 channels", lambda net: bounded(net, 18), "no multiple of 4"),
-    declines("a single pixel", lambda net: bounded(net, size=(1, 1)), "single pixel"),
-    declines("no convolution after it", lambda net: bounded(net, last=True), "no operator in the blocked layout"),
-    declines("integers", lambda net: bounded(net, dtype="int8")),
-    declines("a constant term", lambda net: bounded(net, term=constant(random_array(1, 11, 13, 16))), "constant, or broadcast"),
-    declines("the sum is an output", lambda net: bounded(net, read=True), "read by others"),
-    declines("a bound per channel", activated(bound=random_array(16, dtype="float32")), "no scalar"),
+    Case("a lower bound of an activation", activate(), within=1e-6, fused=BLOCKED),
+    Case("an upper bound of an activation", activate("MINIMUM", 0.5), within=1e-6, fused=BLOCKED),
+    Case("a dynamic batch", lambda net: clip(net, batch=None), within=1e-6, batch=5),
+    Case("a graph", clip_graph(SUM)),
+    declines("RELU, which is fused with sums", lambda net: clip(net, bound="RELU")),
+    declines("18 channels", lambda net: clip(net, 18), "no multiple of 4"),
+    declines("a single pixel", lambda net: clip(net, size=(1, 1)), "single pixel"),
+    declines("no convolution after it", lambda net: clip(net, last=True), "no operator in the blocked layout"),
+    declines("integers", lambda net: clip(net, dtype="int8")),
+    declines("a constant term", lambda net: clip(net, term=constant(random_array(1, 11, 13, 16))), "constant, or broadcast"),
+    declines("the sum is an output", lambda net: clip(net, read=True), "read by others"),
+    declines("a bound per channel", activate(bound=random_array(16, dtype="float32")), "no scalar"),
     declines(
-        "an operand per channel", bounded_graph(SUM.replace("b = Conv (x, w)", "m = GlobalAveragePool (x) b = Conv (m, w)")),
+        "an operand per channel", clip_graph(SUM.replace("b = Conv (x, w)", "m = GlobalAveragePool (x) b = Conv (m, w)")),
         "broadcast",
     ),
-    declines("a computed constant", bounded_graph(SUM.replace("b = Conv (x, w)", "b = Neg (each)")), "broadcast"),
-    declines("quantized too", bounded_graph(SUM.replace("y = Conv (d, v)", QUANTIZED)), "quantized"),
+    declines("a computed constant", clip_graph(SUM.replace("b = Conv (x, w)", "b = Neg (each)")), "broadcast"),
+    declines("quantized too", clip_graph(SUM.replace("y = Conv (d, v)", QUANTIZED)), "quantized"),
 )  # fmt: skip
 
 
 # --- squeeze_excite_blocks --------------------------------------------------------------------
 
 
-def gated(
+def gate(
     net: Network, channels: int = 32, dtype: str = "float32", batch: int | None = 1, size: tuple[int, int] = (5, 7), *,
     swap: bool = False, dense: bool = False, last: bool = False, weights: str | None = None, silu: bool = False,
 ) -> TensorRef:  # fmt: skip
@@ -188,12 +190,12 @@ def gated(
 @pytest.mark.parametrize(("channels", "silu"), [(16, False), (20, False), (48, False), (48, True)])
 def test_a_scaled_image_stays_in_the_blocked_layout(channels: int, batch: int | None, swap: bool, silu: bool) -> None:
     def draw(net: Network) -> TensorRef:
-        return gated(net, channels, batch=batch, swap=swap, silu=silu)
+        return gate(net, channels, batch=batch, swap=swap, silu=silu)
 
     applied = Applied("squeeze_excite_blocks", draw, batch=3)
     assert applied.count == 1
     assert applied.equal
-    before = optimized(settled(applied.before))
+    before = optimized_counts(finish_model(applied.before))
     assert applied.fused["ReorderInput"] < before["ReorderInput"]
     assert applied.fused["ReorderOutput"] < before["ReorderOutput"]
     assert applied.fused["Upsample"] == 1
@@ -203,7 +205,7 @@ def test_weights_that_are_dequantized_at_load_time_are_floats(monkeypatch: pytes
     """In a network that is too large for activations to be rounded."""
     monkeypatch.setattr(hybrid, "MAX_LAYERS", 0)
     monkeypatch.setattr(hybrid, "MAX_ELEMENTS", 0)
-    applied = Applied("squeeze_excite_blocks", lambda net: gated(net, batch=None, weights="int8"), batch=2)
+    applied = Applied("squeeze_excite_blocks", lambda net: gate(net, batch=None, weights="int8"), batch=2)
     assert applied.nodes("Cast")
     assert applied.count == 1
     assert applied.equal
@@ -224,24 +226,24 @@ test_a_scale_is_repeated = rule_test(
     Case("a scale that is an input", gate_graph(GIVEN.format(1), "a = Conv (x, w)")),
     declines("several images", gate_graph(GIVEN.format(5), "a = Conv (x, w)", 5), "batch sizes"),
     declines("dequantized", gate_graph("uint8[1,3,5,7] q", f"x = DequantizeLinear (q, s, p) {OF_ITSELF}"), "quantized"),
-    declines("integers", lambda net: gated(net, dtype="int8")),
-    declines("12 channels", lambda net: gated(net, channels=12), "fewer than 16 channels"),
-    declines("29 channels", lambda net: gated(net, channels=29), "no multiple of 4"),
-    declines("a single pixel", lambda net: gated(net, size=(1, 1))),
-    declines("a scale of no convolution", lambda net: gated(net, dense=True), "do not come from a convolution"),
-    declines("no convolution after it", lambda net: gated(net, last=True), "no convolution reads the product"),
+    declines("integers", lambda net: gate(net, dtype="int8")),
+    declines("12 channels", lambda net: gate(net, channels=12), "fewer than 16 channels"),
+    declines("29 channels", lambda net: gate(net, channels=29), "no multiple of 4"),
+    declines("a single pixel", lambda net: gate(net, size=(1, 1))),
+    declines("a scale of no convolution", lambda net: gate(net, dense=True), "do not come from a convolution"),
+    declines("no convolution after it", lambda net: gate(net, last=True), "no convolution reads the product"),
 )
 
 
 def test_image_that_is_reshaped_later_keeps_its_batch() -> None:
-    passes = otp.convert(built(lambda net: gated(net, batch=None))).report.passes
+    passes = otp.convert(build_model(lambda net: gate(net, batch=None))).report.passes
     assert {"squeeze_excite_blocks", "image_channels_to_width"} <= passes.keys()
 
 
 # --- lookup_channels_last -----------------------------------------------------------------------
 
 
-def looked_up(
+def look_up(
     net: Network, batch: int | None = 1, channels: int = 16, size: tuple[int, int] = (5, 7), *,
     first: bool = True, last: bool = True, added: bool = False,
 ) -> TensorRef:  # fmt: skip
@@ -255,21 +257,21 @@ def looked_up(
 
 test_a_lookup_between_convolutions_is_done_channels_last = rule_test(
     "lookup_channels_last",
-    Case("an image", looked_up),
-    Case("a sum", lambda net: looked_up(net, added=True)),
-    Case("a dynamic batch", lambda net: looked_up(net, batch=None), batch=3),
-    Case("several images", lambda net: looked_up(net, batch=3)),
-    declines("no convolution before it", lambda net: looked_up(net, first=False), "makes the image"),
-    declines("no convolution after it", lambda net: looked_up(net, last=False), "reads the image"),
-    declines("a single pixel", lambda net: looked_up(net, size=(1, 1))),
-    declines("one channel", lambda net: looked_up(net, channels=1)),
+    Case("an image", look_up),
+    Case("a sum", lambda net: look_up(net, added=True)),
+    Case("a dynamic batch", lambda net: look_up(net, batch=None), batch=3),
+    Case("several images", lambda net: look_up(net, batch=3)),
+    declines("no convolution before it", lambda net: look_up(net, first=False), "makes the image"),
+    declines("no convolution after it", lambda net: look_up(net, last=False), "reads the image"),
+    declines("a single pixel", lambda net: look_up(net, size=(1, 1))),
+    declines("one channel", lambda net: look_up(net, channels=1)),
 )
 
 
 @pytest.mark.parametrize("batch", [1, None])
 def test_transposes_of_lookups_cancel_out_in_onnx_runtime(batch: int | None) -> None:
-    applied = Applied("lookup_channels_last", lambda net: looked_up(net, batch=batch), batch=3)
-    assert applied.fused["Transpose"] < optimized(settled(applied.before))["Transpose"]
+    applied = Applied("lookup_channels_last", lambda net: look_up(net, batch=batch), batch=3)
+    assert applied.fused["Transpose"] < optimized_counts(finish_model(applied.before))["Transpose"]
 
 
 # --- image_channels_to_width ------------------------------------------------------------------
@@ -291,7 +293,7 @@ def of_float16(net: Network) -> TensorRef:
     return net.call("CONV_2D", [x, w, constant(random_array(7, seed="b"))], y, padding="SAME", stride_h=1, stride_w=1)
 
 
-def transposed_as_well(net: Network) -> tuple[TensorRef, TensorRef]:
+def transpose_too(net: Network) -> tuple[TensorRef, TensorRef]:
     x = floats(net, 1, 11, 13, 3)
     return net.conv(x, 8), net.like("TRANSPOSE", x, constant([0, 3, 1, 2]), shape=(1, 3, 11, 13))
 
@@ -329,7 +331,7 @@ test_an_image_of_few_channels_is_not_transposed = rule_test(
     declines("a dynamic width", first(1, 41, None, 3), "width is dynamic"),
     declines("a depthwise convolution", first(*SIZE, features=3, deep=True), "grouped"),
     declines("integers", lambda net: net.conv(net.input(image(*SIZE)), 16)),
-    declines("planes that are an output", transposed_as_well),
+    declines("planes that are an output", transpose_too),
     declines("automatic pads", plane_graph('b = Conv <auto_pad = "SAME_UPPER"> (a, w)'), "pads"),
     declines("quantized weights", plane_graph("v = DequantizeLinear (k, s) b = Conv (a, v)"), "quantized"),
     declines("another reader", plane_graph("c = Abs (a) b = Conv (a, w)"), "another operator"),

@@ -106,27 +106,27 @@ test_rows_are_split_into_columns_first = rule_test(
 # --- add_to_gemm ------------------------------------------------------------------------------
 
 
-def multiplied(net: Network, x: TensorRef, features: int, seed: str, *, biased: bool = False) -> TensorRef:
+def multiply(net: Network, x: TensorRef, features: int, seed: str, *, biased: bool = False) -> TensorRef:
     rows, columns = net.spec(x).shape
     bias = [constant(random_array(features, seed="bias"))] if biased else []
     weights = constant(random_array(features, columns or 0, seed=seed))
     return net.call("FULLY_CONNECTED", [x, weights, *bias], tensor(rows, features))
 
 
-def unrolled(net: Network) -> TensorRef:
+def unroll(net: Network) -> TensorRef:
     """Two time steps: products with the input and the last output, in either order, and a bias."""
     bias, last = constant(random_array(7)), net.input(tensor(3, 7))
     for step in range(2):
         x = net.input(tensor(3, 5))
-        kept = multiplied(net, last, 7, "output") if step else None
-        seen = multiplied(net, x, 7, "input")
-        kept = multiplied(net, last, 7, "output") if kept is None else kept
+        kept = multiply(net, last, 7, "output") if step else None
+        seen = multiply(net, x, 7, "input")
+        kept = multiply(net, last, 7, "output") if kept is None else kept
         sums = net.call("ADD", [net.call("ADD", [seen, kept], tensor(3, 7)), bias], tensor(3, 7))
         last = net.call("TANH", [sums], tensor(3, 7))
     return last
 
 
-def summed(
+def sum_up(
     rows: int | None = 3, added: int | None = 3, dtype: str = "float32", *, flat: bool = False, biased: bool = False,
     read: bool = False,
 ) -> Draw:  # fmt: skip
@@ -135,7 +135,7 @@ def summed(
     def draw(net: Network) -> tuple[TensorRef, ...]:
         x = net.input(tensor(rows, 5, dtype=dtype))
         x = x if dtype == "float32" else net.call("DEQUANTIZE", [x], tensor(rows, 5))
-        made = multiplied(net, x, 7, "w", biased=biased)
+        made = multiply(net, x, 7, "w", biased=biased)
         operand = net.call("RESHAPE", [made, constant([7])], tensor(7)) if flat else made
         total = tensor(*(max(n, m) if n and m else None for n, m in ((rows, added),)), 7)
         return net.call("ADD", [net.input(tensor(added, 7)), operand], total), *(
@@ -149,19 +149,19 @@ GEMM = {"Gemm": 1, "Add": 0, "Reshape": 0}
 
 test_an_addition_becomes_the_bias_of_a_product = rule_test(
     "add_to_gemm",
-    Case("time steps", unrolled, 4, within=1e-6, nodes={"Gemm": 4, "Add": 0}),
-    Case("a Reshape in between", summed(1, 1, flat=True), within=1e-6, nodes=GEMM),
-    Case("one row for a dynamic number of them", summed(None, 1), within=1e-6, nodes=GEMM, batch=3),
-    declines("two dynamic sizes", summed(None, None), "no operand is a float product"),
-    declines("the product is read by others", summed(read=True), "no operand is a float product"),
-    declines("the product is broadcast", summed(1, 3), "no operand is a float product"),
-    declines("a bias", summed(biased=True), "without a bias"),
-    declines("dequantized rows", summed(dtype="int8"), "no operand is a float product"),
+    Case("time steps", unroll, 4, within=1e-6, nodes={"Gemm": 4, "Add": 0}),
+    Case("a Reshape in between", sum_up(1, 1, flat=True), within=1e-6, nodes=GEMM),
+    Case("one row for a dynamic number of them", sum_up(None, 1), within=1e-6, nodes=GEMM, batch=3),
+    declines("two dynamic sizes", sum_up(None, None), "no operand is a float product"),
+    declines("the product is read by others", sum_up(read=True), "no operand is a float product"),
+    declines("the product is broadcast", sum_up(1, 3), "no operand is a float product"),
+    declines("a bias", sum_up(biased=True), "without a bias"),
+    declines("dequantized rows", sum_up(dtype="int8"), "no operand is a float product"),
 )
 
 
 def test_added_products_have_the_order_and_metadata_of_time_steps() -> None:
-    applied = Applied("add_to_gemm", unrolled)
+    applied = Applied("add_to_gemm", unroll)
     assert [node.op_type for node in applied.after.graph.node] == ["Gemm", "Gemm", "Tanh"] * 2
     with_bias, recurrent = applied.nodes("Gemm")[2:]
     assert recurrent.input[2] == with_bias.output[0]
@@ -223,7 +223,7 @@ def test_the_tensor_of_a_merged_reshape_is_kept_without_its_leading_axis(sizes: 
     ]
 
 
-def dropped(
+def drop_axes(
     shape: tuple[int, ...],
     result: tuple[int, ...],
     other: tuple[int, ...],
@@ -253,7 +253,7 @@ KINDS = ("float32", "int8")
 test_unit_axes_are_not_dropped_before_broadcasts = rule_test(
     "drop_unit_axes",
     *(
-        Case(f"{shape} + {other} {dtype}", dropped(shape, (7,), other, dtype), nodes={"Reshape": 0})
+        Case(f"{shape} + {other} {dtype}", drop_axes(shape, (7,), other, dtype), nodes={"Reshape": 0})
         for shape, other in (((1, 7), (1, 7)), ((1, 7), (5, 7)), ((1, 1, 7), (3, 5, 7))) for dtype in KINDS
     ),
     Case("a graph", drop_graph("y = Add (z, a)")),
@@ -264,17 +264,17 @@ test_unit_axes_are_not_dropped_before_broadcasts = rule_test(
     declines("another reader", drop_graph("y = Add (z, a) w = Neg (a)", also=", float[1] w"), "more axes"),
     declines("another reader, dequantized", drop_graph(f"{DEQUANTIZED} w = Neg (b)", "uint8[1,1]", ", float[1] w"), "more axes"),
     *(
-        declines(f"{shapes} {dtype}", dropped(*shapes, dtype), reason)
+        declines(f"{shapes} {dtype}", drop_axes(*shapes, dtype), reason)
         for shapes, reason in (
             (((1, 1, 7), (7,), (5, 7)), "more axes"), (((1, 7), (7,), (7,)), "more axes"), (((3, 1, 7), (21,), (1, 21)), ""),
             (((3, 7), (21,), (1, 21)), ""),
         ) for dtype in KINDS
     ),
-    *(declines(f"an output {dtype}", dropped((1, 7), (7,), (1, 7), dtype, read=True), "") for dtype in KINDS),
+    *(declines(f"an output {dtype}", drop_axes((1, 7), (7,), (1, 7), dtype, read=True), "") for dtype in KINDS),
 )  # fmt: skip
 
 
-def stacked(axis: int, count: int = 3, rows: int | None = 2, *, read: bool = False) -> Draw:
+def stack(axis: int, count: int = 3, rows: int | None = 2, *, read: bool = False) -> Draw:
     """Products of an input, stacked along a new axis; ``read``: one is read with its axis too."""
 
     def draw(net: Network) -> tuple[TensorRef, ...]:
@@ -290,10 +290,10 @@ def stacked(axis: int, count: int = 3, rows: int | None = 2, *, read: bool = Fal
 test_stacked_parts_are_reshaped_once = rule_test(
     "reshape_after_concat",
     *(
-        Case(f"axis {axis} {read}", stacked(axis, read=read), nodes={"Unsqueeze": int(read)})
+        Case(f"axis {axis} {read}", stack(axis, read=read), nodes={"Unsqueeze": int(read)})
         for axis in (0, 1) for read in (False, True)
     ),
-    declines("the last axis", stacked(2), "last one"),
-    declines("two parts", stacked(0, count=2), "fewer than 3 parts"),
-    declines("a dynamic size", stacked(0, rows=None), "dynamic"),
+    declines("the last axis", stack(2), "last one"),
+    declines("two parts", stack(0, count=2), "fewer than 3 parts"),
+    declines("a dynamic size", stack(0, rows=None), "dynamic"),
 )  # fmt: skip

@@ -14,7 +14,7 @@ from conformance.builder import TensorRef
 from conformance.models import Spec, constant, random_array
 from onnx_tflite_plugin.rewrite.channels import pad_channels
 from onnx_tflite_plugin.rewrite.channels.padding import Convolution
-from tests.helpers.passes_networks import Applied, Network, agrees, apply, image, parsed
+from tests.helpers.passes_networks import Applied, Network, agrees, apply, image, parse_model
 from tests.rewrite.harness import declines, rule_test
 
 pytestmark = pytest.mark.int8_products
@@ -32,7 +32,7 @@ def separable(net: Network, dtype: str = "float32", features: int = 29) -> Tenso
     return net.conv(net.conv(x, features, (3, 5), deep=True, name="deep"), 32, (1, 1))
 
 
-def carried(net: Network, dtype: str = "float32") -> TensorRef:
+def loop_values(net: Network, dtype: str = "float32") -> TensorRef:
     """Padding that goes through everything that can carry it, by two ways that meet."""
     x = net.input(image(1, 11, 13, 7, dtype=dtype))
     a, b = (net.conv(x, 29, (1, 1), name=name, fused_activation_function="RELU6") for name in ("a", "b"))
@@ -55,7 +55,7 @@ def carried(net: Network, dtype: str = "float32") -> TensorRef:
     return net.conv(a, 32, (1, 1))
 
 
-def joined(net: Network, dtype: str = "float32") -> TensorRef:
+def join(net: Network, dtype: str = "float32") -> TensorRef:
     """Padded tensors side by side, with one between them that is not."""
     x = net.input(image(1, 11, 13, 7, dtype=dtype))
     parts = [net.conv(x, n, (1, 1), name=f"part{n}") for n in (29, 32, 27)]
@@ -64,11 +64,11 @@ def joined(net: Network, dtype: str = "float32") -> TensorRef:
     return net.conv(net.conv(y, 88, (3, 3), deep=True), 32, (1, 1))
 
 
-@pytest.mark.parametrize("draw", [separable, carried, joined], ids=lambda draw: draw.__name__)
+@pytest.mark.parametrize("draw", [separable, loop_values, join], ids=lambda draw: draw.__name__)
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_padded_channels_change_no_number(draw: Callable[..., TensorRef], dtype: str) -> None:
     applied = Applied("pad_channels", lambda net: draw(net, dtype))
-    assert applied.count == {separable: 1, carried: 2, joined: 2}[draw]
+    assert applied.count == {separable: 1, loop_values: 2, join: 2}[draw]
     assert applied.equal if dtype == "int8" else applied.near(1e-5)
     assert not {"Slice", "Gather"} & {node.op_type for node in applied.after.graph.node}
     for conv in applied.nodes("Conv"):
@@ -169,7 +169,7 @@ def wide(net: Network, features: int = 29, rows: int = 47, dtype: str = "float32
     return net.conv(net.input(image(1, rows, 11, 6, dtype=dtype)), features, (1, 1), **options)
 
 
-def grown(net: Network) -> TensorRef:
+def grow(net: Network) -> TensorRef:
     x = net.conv(net.conv(wide(net, 32), 4, (3, 3)), 4, deep=True)
     return net.conv(x, 32, (1, 1))
 
@@ -198,7 +198,7 @@ def test_a_large_result_that_is_the_graphs_own_is_not_cut_back() -> None:
     assert Applied("pad_channels", wide, io_layout="onnx").count == 0
 
 
-def stacked(net: Network) -> TensorRef:
+def stack(net: Network) -> TensorRef:
     x = net.input(image(1, 47, 11, 6, dtype="float32"))
     parts = [net.conv(x, 29, (1, 1), name=name) for name in ("upper", "lower")]
     return net.conv(net.call("CONCATENATION", parts, Spec((1, 94, 11, 29)), axis=1), 32)
@@ -212,11 +212,11 @@ test_padding_without_a_gain = rule_test(
     declines("no reader that works on blocks", lambda net: net.conv(wide(net, 28), 32), COSTLY),
     declines("a large tensor that is needed without padding", lambda net: net.like("SOFTMAX", wide(net), beta=1.0), COSTLY),
     declines("a large graph output", wide, COSTLY),
-    declines("a dense kernel that grows by more than a third", grown, WIDE),
+    declines("a dense kernel that grows by more than a third", grow, WIDE),
     declines("weights with a zero point", lambda net: separable(net, "uint8"), WIDE),
     declines("groups", lambda net: net.conv(wide(net, 27, groups=3), 27, deep=True), WIDE),
     declines("two features per channel", lambda net: net.conv(net.conv(wide(net), 58, deep=True), 32, (1, 1)), COSTLY),
-    declines("a concatenation of rows", stacked, COSTLY),
+    declines("a concatenation of rows", stack, COSTLY),
     declines("an operator that makes something of zeros", lambda net: net.conv(net.like("EXP", wide(net)), 32), COSTLY),
     declines(
         "another tensor that is not padded",
@@ -249,7 +249,7 @@ def test_weights_with_a_zero_point_for_each_channel_are_none_that_channels_are_p
     }
     axis = "<axis = 0>" if scales > 1 else ""
     nodes = f"d = DequantizeLinear {axis} (w, s, z) y = Conv (x, d)"
-    model = parsed(f"(float[1,3,5,5] x) => (float[1,7,5,5] y) {{ {nodes} }}", **stored)
+    model = parse_model(f"(float[1,3,5,5] x) => (float[1,7,5,5] y) {{ {nodes} }}", **stored)
     convolution = Convolution.of(model.graph.node(1))
     assert (convolution is not None) == taken
     assert convolution is None or convolution.symmetric == (points == 0)
@@ -308,7 +308,7 @@ def test_padding_reaches_no_result(nodes: str) -> None:
     }
     given = "int64[1,c,h,w] i" if "i =" in nodes else ""
     graph = f"(float[1,4,5,7] x) => (float[1,n,h,w] y{', ' + given if given else ''}) {{ {nodes} }}"
-    model = parsed(graph, **stored)
+    model = parse_model(graph, **stored)
     if "open" in nodes:
         model.graph[1].outputs[0].shape = ir.Shape([1, None, 5, 7])
     assert agrees("pad_channels", model)
@@ -326,6 +326,6 @@ def test_a_convolution_of_an_image_may_grow_by_more() -> None:
 def test_one_feature_becomes_a_block_of_them() -> None:
     stored = {"one": random_array(1, 4, 1, 1), "single": random_array(1, 1, 1, 1), "last": random_array(3, 1, 1, 1)}
     nodes = "a = Conv (x, one) b = Mul (a, single) y = Conv (b, last)"
-    model = parsed(f"(float[1,4,5,7] x) => (float[1,3,5,7] y) {{ {nodes} }}", **stored)
+    model = parse_model(f"(float[1,4,5,7] x) => (float[1,3,5,7] y) {{ {nodes} }}", **stored)
     assert apply("pad_channels", model) == 2
     assert len(model.graph[0].inputs[1].const_value.numpy()) == 8

@@ -19,7 +19,7 @@ from onnx_tflite_plugin.rewrite.weights.assign_dtypes import check_overflow as c
 from onnx_tflite_plugin.rewrite.weights.dtypes import PROBE
 from onnx_tflite_plugin.rewrite.weights.products import Product, overflows, products
 from onnx_tflite_plugin.source.model import Array
-from tests.helpers.passes_networks import parsed
+from tests.helpers.passes_networks import parse_model
 
 U8, I8, I32, F32 = TensorProto.UINT8, TensorProto.INT8, TensorProto.INT32, TensorProto.FLOAT
 
@@ -63,7 +63,7 @@ def test_overflow_is_found_in_the_last_of_many_rows() -> None:
 # --- where products are -----------------------------------------------------------------------
 
 
-def stored(name: str, array: Array) -> TensorProto:
+def store(name: str, array: Array) -> TensorProto:
     return numpy_helper.from_array(array, name)
 
 
@@ -79,12 +79,12 @@ def model(
     extra: Sequence[TensorProto] = (),
 ) -> ir.Model:
     """A model of uint8 ``x`` and int8 ``w``, constant or fed, scale 1 and zero points 0."""
-    constants = [stored("scale", np.float32(1)), stored("zero_x", np.uint8(0)), stored("zero_w", np.int8(0)), *extra]
+    constants = [store("scale", np.float32(1)), store("zero_x", np.uint8(0)), store("zero_w", np.int8(0)), *extra]
     inputs = [helper.make_tensor_value_info("x", U8, data)]
     if weights is None:
         inputs.append(helper.make_tensor_value_info("w", I8, [3, 2]))
     else:
-        constants.append(stored("w", weights))
+        constants.append(store("w", weights))
     graph = helper.make_graph(nodes, "g", inputs, [helper.make_tensor_value_info("y", out, None)], constants)
     return ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8))
 
@@ -162,7 +162,7 @@ def test_activations_of_int8_that_are_computed_are_never_taken_for_exact() -> No
 def test_two_int8_operands_are_both_made_uint8() -> None:
     """ARM64 without dotprod wraps -128 times -128, twice."""
     nodes = [helper.make_node("MatMulInteger", ["w", "other"], ["y"])]
-    product_model = model(nodes, None, [5, 3], I32, [stored("other", np.full((2, 3), -128, np.int8))])
+    product_model = model(nodes, None, [5, 3], I32, [store("other", np.full((2, 3), -128, np.int8))])
     assert {product.slot for product in products(product_model)} == {0, 1}
     settle(product_model, "auto")
     check(product_model)
@@ -180,17 +180,17 @@ def test_weights_that_two_products_move_are_chosen_once_and_before_all_that_use_
         helper.make_node("MatMul", ["a", "t"], ["again"]), helper.make_node("Sum", ["ac", "atb", "again"], ["y"]),
     ]  # fmt: skip
     matrix = np.array([[127, 5, -127], [127, 127, 3], [-7, 127, 127]], np.int8)
-    others = [stored("v", matrix[::-1].copy()), stored("zero_v", np.int8(0))]
+    others = [store("v", matrix[::-1].copy()), store("zero_v", np.int8(0))]
 
-    def planted() -> ir.Model:
+    def plant() -> ir.Model:
         whole = model(nodes, matrix, [5, 3], extra=others)
         whole.graph.opset_imports[""], whole.ir_version = 19, 9  # the first that the evaluator has
         return whole
 
     feeds = {"x": np.arange(15, dtype=np.uint8).reshape(5, 3)}
-    expected = ReferenceEvaluator(ir.to_proto(planted())).run(None, feeds)
+    expected = ReferenceEvaluator(ir.to_proto(plant())).run(None, feeds)
     for form in ("auto", "uint8"):
-        planted_model = planted()
+        planted_model = plant()
         assert sum(settle(planted_model, form).values()) == 4
         check(planted_model)
         proto = ir.to_proto(planted_model)
@@ -204,7 +204,7 @@ def test_weights_that_two_products_move_are_chosen_once_and_before_all_that_use_
 WIDE = np.full((3, 2), 127, np.int8)
 
 
-def looped(weights: Array) -> ir.Model:
+def loop_case(weights: Array) -> ir.Model:
     """The product inside the body of a Loop."""
     body = helper.make_graph(
         [dequantize("x", "a"), dequantize("w", "b"), helper.make_node("MatMul", ["a", "b"], ["ab"]),
@@ -214,10 +214,10 @@ def looped(weights: Array) -> ir.Model:
         [helper.make_tensor_value_info("on", TensorProto.BOOL, []), helper.make_tensor_value_info("ab", F32, [5, 2])],
     )  # fmt: skip
     nodes = [helper.make_node("Loop", ["trips", ""], ["y"], body=body)]
-    return model(nodes, weights, [5, 3], extra=[stored("trips", np.int64(2))])
+    return model(nodes, weights, [5, 3], extra=[store("trips", np.int64(2))])
 
 
-def swapped(planted_model: ir.Model) -> ir.Model:
+def swap(planted_model: ir.Model) -> ir.Model:
     """With the branches of every choice exchanged."""
     for node in planted_model.graph.all_nodes():
         if node.op_type == "If":
@@ -253,9 +253,9 @@ def products_of_integers(weights: Array) -> ir.Model:
         lambda: unit("Conv", np.full((2, 3, 1), 127, np.int8), [1, 3, 7]),
         lambda: unit("MatMul", None, [5, 3]),
         lambda: products_of_integers(WIDE),
-        lambda: looped(WIDE),
-        lambda: swapped(settled(unit("MatMul", WIDE, [5, 3]))),
-        lambda: swapped(settled(products_of_integers(WIDE))),
+        lambda: loop_case(WIDE),
+        lambda: swap(settled(unit("MatMul", WIDE, [5, 3]))),
+        lambda: swap(settled(products_of_integers(WIDE))),
         lambda: with_least(unit("MatMul", WIDE, [5, 3])),
     ],
     ids=["dense", "convolution", "fed", "integers", "in a loop", "branches swapped", "integers, swapped", "-128"],
@@ -272,7 +272,7 @@ def test_the_rule_refuses_what_may_overflow(planted: object) -> None:
         lambda: unit("MatMul", WIDE, [5, 3]),
         lambda: unit("MatMul", None, [5, 3]),
         lambda: products_of_integers(WIDE),
-        lambda: looped(WIDE),
+        lambda: loop_case(WIDE),
     ],
     ids=["dense", "fed", "integers", "in a loop"],
 )
@@ -293,20 +293,20 @@ def test_either_operand_of_a_product_is_summed_along_what_both_have(slot: int, t
         nodes = (
             f"c = DequantizeLinear (k, s) y = Gemm <{('transA', 'transB')[slot]} = {turned}> ({('c, x', 'x, c')[slot]})"
         )
-        model = parsed(f"(float[2,2] x) => (float[2,2] y) {{ {nodes} }}", k=stored, s=np.float32(1))
+        model = parse_model(f"(float[2,2] x) => (float[2,2] y) {{ {nodes} }}", k=stored, s=np.float32(1))
         assert [product.exact for product in products(model)] == [exact]
 
 
 def test_no_weights_overflow_nowhere() -> None:
     nodes = "c = DequantizeLinear (k, s) y = MatMul (x, c)"
-    model = parsed(f"(float[3,0] x) => (float[3,5] y) {{ {nodes} }}", k=np.zeros((0, 5), np.int8), s=np.float32(1))
+    model = parse_model(f"(float[3,0] x) => (float[3,5] y) {{ {nodes} }}", k=np.zeros((0, 5), np.int8), s=np.float32(1))
     assert [product.exact for product in products(model)] == [True]
 
 
 def test_weights_with_scales_of_blocks_are_multiplied_as_floats() -> None:
     nodes = "c = DequantizeLinear <axis = 0, block_size = 2> (k, s) y = MatMul (x, c)"
     stored = {"k": np.full((4, 5), 127, np.int8), "s": np.ones((2, 5), np.float32)}
-    assert [*products(parsed(f"(float[3,4] x) => (float[3,5] y) {{ {nodes} }}", **stored))] == []
+    assert [*products(parse_model(f"(float[3,4] x) => (float[3,5] y) {{ {nodes} }}", **stored))] == []
 
 
 def test_a_product_of_integers_gets_weights_of_uint8_with_the_zero_point_that_is_theirs() -> None:
@@ -315,7 +315,7 @@ def test_a_product_of_integers_gets_weights_of_uint8_with_the_zero_point_that_is
         "k": np.full((5, 3, 1, 1), 100, np.int8), "zero": np.int8(3), "p": np.uint8(7), "s": np.float32(0.05),
         "wide": np.float32(9),
     }  # fmt: skip
-    model = parsed(f"(uint8[1,3,2,2] x) => (uint8[1,5,2,2] y) {{ {nodes} }}", **stored)
+    model = parse_model(f"(uint8[1,3,2,2] x) => (uint8[1,5,2,2] y) {{ {nodes} }}", **stored)
     assert settle(model, "uint8") == {"uint8": 1}
     [conv] = model.graph
     assert [value.dtype.name for value in conv.inputs] == [
@@ -327,11 +327,11 @@ def test_a_product_of_integers_gets_weights_of_uint8_with_the_zero_point_that_is
 def test_a_group_of_several_channels_adds_them_up() -> None:
     nodes = "c = DequantizeLinear (k, s) y = Conv <group = 2> (x, c)"
     stored = {"k": np.full((2, 2, 1, 1), 100, np.int8), "s": np.float32(1)}
-    model = parsed(f"(float[1,4,3,5] x) => (float[1,2,3,5] y) {{ {nodes} }}", **stored)
+    model = parse_model(f"(float[1,4,3,5] x) => (float[1,2,3,5] y) {{ {nodes} }}", **stored)
     assert [product.exact for product in products(model)] == [False]
 
 
-def chosen(model: ir.Model) -> list[int]:
+def choose_rows(model: ir.Model) -> list[int]:
     """Return the number of values of each ``If``."""
     check(model)
     return [len(node.outputs) for node in model.graph if node.op_type == "If"]
@@ -340,17 +340,17 @@ def chosen(model: ir.Model) -> list[int]:
 def test_what_several_products_take_turned_is_chosen_once() -> None:
     nodes = "c = DequantizeLinear (k, s) t = Transpose (c) a = MatMul (x, t) b = MatMul (t, z) y = Add (a, b)"
     stored = {"k": np.full((2, 2), 100, np.int8), "s": np.float32(1)}
-    model = parsed(f"(float[2,2] x, float[2,2] z) => (float[2,2] y) {{ {nodes} }}", **stored)
+    model = parse_model(f"(float[2,2] x, float[2,2] z) => (float[2,2] y) {{ {nodes} }}", **stored)
     assert settle(model, "auto") == {"chosen": 2}
-    assert chosen(model) == [1]
+    assert choose_rows(model) == [1]
 
 
 def test_both_operands_of_a_product_are_chosen() -> None:
     nodes = "c = DequantizeLinear (k, s) d = DequantizeLinear (l, s) a = MatMul (c, d) y = Add (a, x)"
     stored = {"k": np.full((2, 2), 100, np.int8), "l": np.full((2, 2), 101, np.int8), "s": np.float32(1)}
-    model = parsed(f"(float[2,2] x) => (float[2,2] y) {{ {nodes} }}", **stored)
+    model = parse_model(f"(float[2,2] x) => (float[2,2] y) {{ {nodes} }}", **stored)
     assert settle(model, "auto") == {"chosen": 2}
-    assert chosen(model) == [2]
+    assert choose_rows(model) == [2]
 
 
 @pytest.mark.parametrize("opset", [21, 23])
@@ -360,7 +360,7 @@ def test_what_is_written_has_dtype_and_shape(form: str, opset: int) -> None:
         "c = DequantizeLinear (k, s) a = MatMul (x, c) b = MatMulInteger (u, k) d = Cast <to = 1> (b) y = Add (a, d)"
     )
     stored = {"k": np.full((2, 2), 100, np.int8), "s": np.float32(1)}
-    model = parsed(f"(float[2,2] x, uint8[2,2] u) => (float[2,2] y) {{ {nodes} }}", opset, **stored)
+    model = parse_model(f"(float[2,2] x, uint8[2,2] u) => (float[2,2] y) {{ {nodes} }}", opset, **stored)
     settle(model, form)
     check(model)
     kinds = ("DequantizeLinear", "If", "MatMulInteger")
@@ -372,7 +372,7 @@ def test_what_is_written_has_dtype_and_shape(form: str, opset: int) -> None:
 
 def test_results_that_nobody_reads_are_left_out() -> None:
     nodes = "y, places = MaxPool <kernel_shape = [2, 2]> (x)"
-    model = parsed(f"(float[1,1,3,5] x) => (float[1,1,2,4] y) {{ {nodes} }}")
+    model = parse_model(f"(float[1,1,3,5] x) => (float[1,1,2,4] y) {{ {nodes} }}")
     settle(model, "auto")
     assert [len(node.outputs) for node in model.graph] == [1]
 
@@ -383,7 +383,7 @@ def test_what_is_cut_and_joined_again_and_again_is_looked_through_once() -> None
         f"a{k}, b{k} = Split <axis = 1> (x{k}) x{k + 1} = Concat <axis = 1> (b{k}, a{k})" for k in range(60)
     )
     stored = {"k": np.full((3, 4), 127, np.int8), "s": np.float32(1)}
-    model = parsed(
+    model = parse_model(
         f"(float[2,3] x) => (float[2,4] y) {{ x0 = DequantizeLinear (k, s) {moves} y = MatMul (x, x60) }}", 17, **stored
     )
     assert [(product.moved, product.stored.name) for product in products(model)] == [(True, "k")]

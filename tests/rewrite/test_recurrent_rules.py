@@ -14,7 +14,7 @@ from conformance.cases.control.loops import call_like, loop
 from conformance.models import Spec, constant, random_array, tensor
 from conformance.weights import bias, product, weight
 from onnx_tflite_plugin.verify import verify
-from tests.helpers.passes_networks import Applied, Draw, Network, session, settled
+from tests.helpers.passes_networks import Applied, Draw, Network, finish_model, session
 from tests.rewrite.harness import Case, declines, graph, rule_test
 
 # --- dequantize_int16 -------------------------------------------------------------------------
@@ -101,7 +101,7 @@ def layer(gates: int = 4, cells: int = 5, *, half: bool = False, biased: bool = 
         specs = [tensor(1, 7, 9, 3), tensor(1, 7, 9, cells)]
         return tuple(loop(net, [net.input(spec) for spec in specs], specs, body))
 
-    def stored(graph: GraphBuilder, name: str, *shape: int) -> TensorRef:
+    def store(graph: GraphBuilder, name: str, *shape: int) -> TensorRef:
         numbers = 0.3 * random_array(*shape, seed=name)
         if not half:
             return graph.constant(name, numbers)
@@ -109,16 +109,16 @@ def layer(gates: int = 4, cells: int = 5, *, half: bool = False, biased: bool = 
         graph.operator("DEQUANTIZE", [graph.constant(name, numbers.astype(np.float16))], [wide])
         return wide
 
-    def convolved(graph: GraphBuilder, x: TensorRef, of: TensorRef, k: int, bias: bool) -> TensorRef:
-        w = stored(graph, f"w{k} of {x.name}", cells, 3, 3, x.shape[-1])
-        b = stored(graph, f"b{k}", cells) if bias else graph.constant(f"none{k}", np.zeros(cells, np.float32))
+    def convolve(graph: GraphBuilder, x: TensorRef, of: TensorRef, k: int, bias: bool) -> TensorRef:
+        w = store(graph, f"w{k} of {x.name}", cells, 3, 3, x.shape[-1])
+        b = store(graph, f"b{k}", cells) if bias else graph.constant(f"none{k}", np.zeros(cells, np.float32))
         return call_like(graph, "CONV_2D", [x, w, b], of, padding="SAME", stride_h=1, stride_w=1)
 
     def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
         x, hidden = values
-        seen = [convolved(graph, x, hidden, k, biased) for k in range(gates)]
+        seen = [convolve(graph, x, hidden, k, biased) for k in range(gates)]
         sums = [
-            call_like(graph, "ADD", [seen[k], convolved(graph, hidden, hidden, k, False)], hidden) for k in range(gates)
+            call_like(graph, "ADD", [seen[k], convolve(graph, hidden, hidden, k, False)], hidden) for k in range(gates)
         ]
         after, *shares = [call_like(graph, "LOGISTIC" if k else "TANH", [one], hidden) for k, one in enumerate(sums)]
         for one in shares:
@@ -269,7 +269,7 @@ def test_split_results_are_the_tensors_that_each_product_made(dtype: str) -> Non
 # --- tanh_to_sigmoid --------------------------------------------------------------------------
 
 
-def bounded(scale: float, point: int = -18, dtype: str = "int8", result: float = 1 / 128) -> Draw:
+def clip(scale: float, point: int = -18, dtype: str = "int8", result: float = 1 / 128) -> Draw:
     """TANH of a graph input."""
     zero_point = {"int8": 0, "uint8": 128, "int16": 0}[dtype]
     step = 1 / 32768 if dtype == "int16" else result
@@ -286,9 +286,9 @@ NEAR_A_HALF = float(np.arctanh(64.5 / 128 * (1 + 1e-7)) / (127 + 18))
 
 test_other_tanh_stays = rule_test(
     "tanh_to_sigmoid",
-    declines("a result near a half", bounded(NEAR_A_HALF), "close to a half"),
-    declines("another scale", bounded(0.02, result=1 / 100), "1/128"),
-    declines("16 bits", bounded(1 / 4096, dtype="int16")),
+    declines("a result near a half", clip(NEAR_A_HALF), "close to a half"),
+    declines("another scale", clip(0.02, result=1 / 100), "1/128"),
+    declines("16 bits", clip(1 / 4096, dtype="int16")),
     declines("floats", lambda net: net.like("TANH", net.input(tensor(1, 7)))),
 )
 
@@ -297,11 +297,11 @@ test_other_tanh_stays = rule_test(
     ("scale", "point", "dtype"), [(0.022615, -18, "int8"), (0.1, 0, "int8"), (0.0137, 110, "uint8"), (1e3, 0, "int8")]
 )
 def test_sigmoid_gives_the_same_256_integers(scale: float, point: int, dtype: str) -> None:
-    applied = Applied("tanh_to_sigmoid", bounded(scale, point, dtype))
+    applied = Applied("tanh_to_sigmoid", clip(scale, point, dtype))
     assert applied.count == 1
     assert applied.fused["QLinearSigmoid"] == 1
     x = np.arange(256, dtype=np.uint8).reshape(1, 256).view(dtype)
-    [before], [after] = (session(settled(proto)).run(None, {"x0": x}) for proto in (applied.before, applied.after))
+    [before], [after] = (session(finish_model(proto)).run(None, {"x0": x}) for proto in (applied.before, applied.after))
     np.testing.assert_array_equal(before, after)
     assert len(np.unique(after)) > 2
     assert verify(applied.data, applied.after).ok

@@ -140,7 +140,7 @@ def first(net: Network) -> TensorRef:
     return net.conv(net.input(image(1, 11, 13, 16, dtype="uint8")), 96, (1, 1), outside=[(7, 0, 0, 5)])
 
 
-def sliced(net: Network) -> TensorRef:
+def slice_image(net: Network) -> TensorRef:
     x = net.conv(net.input(image(1, 11, 13, 16, dtype="uint8")), 24, (1, 1), outside=[(5, 0, 0, 3)])
     cut = net.like("SLICE", x, constant([0, 0, 0, 3]), constant([1, 11, 13, 19]), shape=(1, 11, 13, 19))
     return net.conv(x, 96, (1, 1), outside=[(7, 0, 0, 5)]), cut
@@ -150,7 +150,7 @@ def many(net: Network) -> TensorRef:
     return chain(net, *((k, 0, 0, k) for k in range(24)))
 
 
-def signed(net: Network) -> TensorRef:
+def sign(net: Network) -> TensorRef:
     x = net.conv(net.input(image(1, 11, 13, 16)), 24, (1, 1))
     return net.conv(x, 96, (1, 1))
 
@@ -167,7 +167,7 @@ def hardly(net: Network) -> TensorRef:
     return net.conv(x, 48, (1, 1), outside=[(7, 0, 0, 5)])
 
 
-def unsigned() -> ir.Model:
+def use_unsigned() -> ir.Model:
     nodes = "a = DequantizeLinear (x, s, p) w = DequantizeLinear (k, s, p) b = Conv (a, w) y = QuantizeLinear (b, s, p)"
     stored = {"s": np.float32(0.05), "p": np.uint8(120), "k": np.full((16, 16, 1, 1), 200, np.uint8)}
     return graph(f"(uint8[1,16,11,13] x) => (uint8[1,16,11,13] y) {{ {nodes} }}", **stored)()
@@ -180,12 +180,12 @@ test_channels_that_are_not_doubled = rule_test(
     *(
         declines(text, draw, IMPOSSIBLE)
         for text, draw in (
-            ("channels of an input", first), ("another reader", sliced), ("many channels", many),
+            ("channels of an input", first), ("another reader", slice_image), ("many channels", many),
             ("few features, many input channels", narrowing), ("a small gain", hardly),
         )
     ),
-    declines("symmetric weights", signed),
-    declines("uint8 that is stored", unsigned),
+    declines("symmetric weights", sign),
+    declines("uint8 that is stored", use_unsigned),
 )  # fmt: skip
 
 

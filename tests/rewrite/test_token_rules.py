@@ -58,7 +58,7 @@ test_slices_side_by_side_are_one_split = rule_test(
 # --- gemm_to_matmul ---------------------------------------------------------------------------
 
 
-def projected(
+def project(
     lead: Sequence[int | None] = (2, 3), weights: Spec | None = None, flat: Sequence[int] = (), back: Sequence[int] = (),
     *, biased: bool = False, table: bool = False,
 ) -> Draw:  # fmt: skip
@@ -95,10 +95,10 @@ ALONE, RESHAPED = {"MatMul": 1, "Reshape": 0, "Gemm": 0}, {"MatMul": 1, "Reshape
 
 test_tensors_are_multiplied_without_reshapes = rule_test(
     "gemm_to_matmul",
-    *(Case(f"{rows} rows", projected((2, rows)), within=1e-6, nodes=ALONE, batch=3) for rows in (1, 3, None)),
-    Case("another shape", projected(flat=(6, 7), back=(2, 21)), within=1e-6, nodes=RESHAPED),
-    Case("int8, one scale", projected((1, 1), weight((7, 5), "int8", None)), within=1e-5, nodes=ALONE),
-    Case("int8, a scale per row", projected((1, 1), weight((7, 5), "int8", 0)), within=1e-5, nodes=ALONE),
+    *(Case(f"{rows} rows", project((2, rows)), within=1e-6, nodes=ALONE, batch=3) for rows in (1, 3, None)),
+    Case("another shape", project(flat=(6, 7), back=(2, 21)), within=1e-6, nodes=RESHAPED),
+    Case("int8, one scale", project((1, 1), weight((7, 5), "int8", None)), within=1e-5, nodes=ALONE),
+    Case("int8, a scale per row", project((1, 1), weight((7, 5), "int8", 0)), within=1e-5, nodes=ALONE),
     Case("a graph", rows_graph("2,3,5", ROWS, [2, 3, 7]), nodes=ALONE),
     Case("two dynamic sizes", rows_graph("m,n,5", ROWS, [3, 2, 7]), nodes=RESHAPED),
     declines("a size of the rows", rows_graph("2,3,5", ROWS, [0, 7]), "copied"),
@@ -107,14 +107,14 @@ test_tensors_are_multiplied_without_reshapes = rule_test(
         "a scale per column", rows_graph("2,3,5", ROWS.replace("b =", "k = Mul (w, each) b =").replace("a, w", "a, k"), [2, 3, 7]),
         "computed, or read",
     ),
-    declines("the matrix is read", projected(table=True), "read by others"),
-    declines("a bias", projected(biased=True), "adds"),
-    declines("rows of several", projected(flat=(2, 7), back=(7, 2)), "not the last axis"),
+    declines("the matrix is read", project(table=True), "read by others"),
+    declines("a bias", project(biased=True), "adds"),
+    declines("rows of several", project(flat=(2, 7), back=(7, 2)), "not the last axis"),
 )  # fmt: skip
 
 
 def test_a_transposed_matrix_stays_int8() -> None:
-    applied = Applied("gemm_to_matmul", projected((1, 1), weight((7, 5), "int8", 0)))
+    applied = Applied("gemm_to_matmul", project((1, 1), weight((7, 5), "int8", 0)))
     (node,) = applied.nodes("MatMul")
     assert (applied.held(node, 1).dtype, applied.held(node, 1).shape) == ("int8", (5, 7))
 
@@ -124,7 +124,7 @@ def test_a_transposed_matrix_stays_int8() -> None:
 SUBNORMAL, LEAST = np.float32(3e-40), np.finfo(np.float32).smallest_normal
 
 
-def speckled(*shape: int, tiny: np.float32 = SUBNORMAL) -> Array:
+def speckle(*shape: int, tiny: np.float32 = SUBNORMAL) -> Array:
     """Return weights of which every third is tiny, of either sign."""
     weights = random_array(*shape, seed="w", dtype="float32")
     weights.reshape(-1)[::3] = tiny
@@ -134,7 +134,7 @@ def speckled(*shape: int, tiny: np.float32 = SUBNORMAL) -> Array:
 
 def conv(net: Network, tiny: np.float32 = SUBNORMAL) -> TensorRef:
     x = net.input(image(1, 11, 13, 5, dtype="float32"))
-    operands = [x, constant(speckled(7, 3, 5, 5, tiny=tiny)), constant(random_array(7, seed="b"))]
+    operands = [x, constant(speckle(7, 3, 5, 5, tiny=tiny)), constant(random_array(7, seed="b"))]
     return net.call("CONV_2D", operands, tensor(1, 11, 13, 7), padding="SAME", stride_h=1, stride_w=1)
 
 
@@ -152,7 +152,7 @@ test_subnormal_weights_become_zeros = rule_test(
     declines("a bias", subnormal_graph("Gemm (x, plain, row)")),
     declines("64 bits", subnormal_graph("MatMul (x, tiny)", "double")),
     declines("the least normal number", lambda net: conv(net, LEAST)),
-    declines("a term", lambda net: net.like("ADD", net.input(tensor(3, 7)), constant(speckled(3, 7)))),
+    declines("a term", lambda net: net.like("ADD", net.input(tensor(3, 7)), constant(speckle(3, 7)))),
 )
 
 

@@ -21,7 +21,7 @@ from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import verify
-from tests.helpers.passes_networks import apply, parsed
+from tests.helpers.passes_networks import apply, parse_model
 
 CLIPPED = Lstm(options=(("cell_clip", 0.31),))
 DRAWN: dict[str, tuple[Callable[[Net], None], int]] = {
@@ -33,7 +33,7 @@ DRAWN: dict[str, tuple[Callable[[Net], None], int]] = {
 }
 
 
-def built(draw: Callable[[Net], None]) -> bytes:
+def build_model(draw: Callable[[Net], None]) -> bytes:
     model = Net()
     draw(model)
     return model.build()
@@ -47,7 +47,7 @@ def loops(data: bytes, most: int) -> Counter[str]:
 @pytest.mark.parametrize("name", DRAWN)
 def test_a_loop_that_runs_seldom_enough_is_decomposed(name: str) -> None:
     draw, trips = DRAWN[name]
-    data = built(draw)
+    data = build_model(draw)
     assert loops(data, trips) == {}
     assert loops(data, trips - 1) == loops(data, 0) == {name.split()[0]: 1}
 
@@ -55,19 +55,19 @@ def test_a_loop_that_runs_seldom_enough_is_decomposed(name: str) -> None:
 @pytest.mark.parametrize("name", DRAWN)
 def test_what_is_decomposed_agrees_with_litert(name: str) -> None:
     draw, trips = DRAWN[name]
-    data = built(draw)
+    data = build_model(draw)
     conversion = convert(data, host=Host(packs="builtin"), unroll=trips)
     assert conversion.report.passes["unroll_loops"] == 1
     assert verify(data, conversion.proto, runs=4).ok
 
 
 def test_a_loop_of_any_length_stays_one() -> None:
-    data = built(Layer("RNN", open=True, every=False, wrong="axis").draw)
+    data = build_model(Layer("RNN", open=True, every=False, wrong="axis").draw)
     assert loops(data, 1000) == {"Loop": 1}
 
 
 def test_a_target_without_control_flow_takes_a_loop_that_is_decomposed() -> None:
-    data = built(DRAWN["Loop"][0])
+    data = build_model(DRAWN["Loop"][0])
     with pytest.raises(ConversionError, match="Loop"):
         convert(data, host=Host(packs="builtin"), target="tvm")
     model = convert(data, host=Host(packs="builtin"), target="tvm", unroll=TIME).model
@@ -120,13 +120,15 @@ def test_a_scan_along_another_axis_stays_one(axes: str, count: int) -> None:
     scan = f"y, all = Scan <num_scan_inputs = 1, {axes}, body = {body}> (x, z)"
     assert (
         apply(
-            "unroll_loops", parsed(f"(float[3] x, float[3,3] z) => (float[3] y, float[3,3] all) {{ {scan} }}"), unroll=3
+            "unroll_loops",
+            parse_model(f"(float[3] x, float[3,3] z) => (float[3] y, float[3,3] all) {{ {scan} }}"),
+            unroll=3,
         )
         == count
     )
 
 
-def computed(model: ir.Model, **given: Array) -> list[Array]:
+def compute(model: ir.Model, **given: Array) -> list[Array]:
     session = onnxruntime.InferenceSession(ir.to_proto(model).SerializeToString(), providers=["CPUExecutionProvider"])
     return list(session.run(None, given))
 
@@ -144,7 +146,7 @@ def test_what_a_body_hands_on_as_it_is_comes_out_as_it_went_in(directions: str, 
     )
     ports = "float[3] a, float[3] b, float[3] c, float[5,3] rows", "float[5,3] each, float[5,3] all"
     scan = f"x, y, z, each, all = Scan <num_scan_inputs = 1, {directions}body = {body}> (a, b, c, rows)"
-    model = parsed(f"({ports[0]}) => (float[3] x, float[3] y, float[3] z, {ports[1]}) {{ {scan} }}")
+    model = parse_model(f"({ports[0]}) => (float[3] x, float[3] y, float[3] z, {ports[1]}) {{ {scan} }}")
     given = {name: random_array(3, seed=name) for name in "abc"} | {"rows": random_array(5, 3, seed="rows")}
     assert apply("unroll_loops", model, unroll=5) == 1
     one, two, rows, seen = given["b"], given["c"], given["rows"][::back_in], []
@@ -152,5 +154,5 @@ def test_what_a_body_hands_on_as_it_is_comes_out_as_it_went_in(directions: str, 
         one, two = two, one + row
         seen.append(two * given["a"])
     expected = [given["a"], one, two, rows[::back_out], np.stack(seen)]
-    for now, wanted in zip(computed(model, **given), expected, strict=True):
+    for now, wanted in zip(compute(model, **given), expected, strict=True):
         np.testing.assert_allclose(now, wanted, rtol=1e-6)

@@ -11,12 +11,12 @@ from onnx_tflite_plugin.source import metadata, read
 from onnx_tflite_plugin.source.authored import Metadata
 from onnx_tflite_plugin.source.content import Content
 from onnx_tflite_plugin.source.metadata import describe_interface, read_metadata
-from tests.helpers.metadata_files import LABELS, classifier, encoded, with_files
+from tests.helpers.metadata_files import LABELS, classifier, serialize, with_files
 
 
-def said(slots: dict[int, Any], model: bytes = b"") -> Metadata:
+def say(slots: dict[int, Any], model: bytes = b"") -> Metadata:
     """The metadata of a model whose one input is said to be this."""
-    read_back = read_metadata(encoded({3: [{2: [slots]}]}), Content(model))
+    read_back = read_metadata(serialize({3: [{2: [slots]}]}), Content(model))
     assert read_back is not None
     return read_back
 
@@ -25,24 +25,24 @@ def said(slots: dict[int, Any], model: bytes = b"") -> Metadata:
     ("number", "kind"), [(0, ""), (1, "feature"), (2, "image"), (3, "bounding box"), (4, "audio"), (5, ""), (255, "")]
 )
 def test_contents_that_the_schema_does_not_have_yet_are_of_no_kind(number: int, kind: str) -> None:
-    assert said({3: {0: ("Uint8", number)}}).inputs[0][0].kind == kind
+    assert say({3: {0: ("Uint8", number)}}).inputs[0][0].kind == kind
 
 
 @pytest.mark.parametrize(
     ("number", "kind"), [(-1, ""), (0, ""), (1, "descriptions"), (5, "vocabulary"), (6, "index"), (7, "")]
 )
 def test_associated_files_that_the_schema_does_not_have_yet_are_of_no_kind(number: int, kind: str) -> None:
-    (file,) = said({6: [{0: "words.txt", 2: ("Int8", number)}]}).inputs[0][0].files
+    (file,) = say({6: [{0: "words.txt", 2: ("Int8", number)}]}).inputs[0][0].files
     assert (file.name, file.kind) == ("words.txt", kind)
 
 
 def test_process_units_without_their_options_say_nothing() -> None:
-    (one,) = said({4: [{0: ("Uint8", 1)}, {0: ("Uint8", 3)}, {0: ("Uint8", 2), 1: {}}]}).inputs[0]
+    (one,) = say({4: [{0: ("Uint8", 1)}, {0: ("Uint8", 3)}, {0: ("Uint8", 2), 1: {}}]}).inputs[0]
     assert (one.mean, one.std, one.threshold) == ((), (), None)
 
 
 def test_files_of_the_model_and_of_its_subgraphs_are_the_models() -> None:
-    content = encoded({3: [{4: [{0: "of the subgraph"}]}], 6: [{0: "of the model"}]})
+    content = serialize({3: [{4: [{0: "of the subgraph"}]}], 6: [{0: "of the model"}]})
     read_back = read_metadata(content, Content(b""))
     assert read_back is not None
     assert [file.name for file in read_back.files] == ["of the model", "of the subgraph"]

@@ -54,7 +54,7 @@ def with_signature(*signature: Any) -> Model:
     return Model(unary().subgraphs, codes=[(101, 101, None, 1)], signatures=[signature])
 
 
-def changed(**fields: Any) -> Model:
+def change_fields(**fields: Any) -> Model:
     model = unary()
     for name, value in fields.items():
         setattr(model, name, value)
@@ -67,14 +67,14 @@ def adding(build: Any) -> Model:
     return model
 
 
-def quantized(dtype: int, scale: float, zero_point: int) -> Model:
+def quantize(dtype: int, scale: float, zero_point: int) -> Model:
     return unary(tensors=[Tensor("x", type=dtype, scale=[scale], zero_point=[zero_point]), Y])
 
 
 W, OPS = "subgraphs[0].tensors[2]", "subgraphs[0].operators"
 CASES: list[tuple[str, Callable[[], Model]]] = [
-    ("version: schema version 2 is not supported; LiteRT runs only version 3", lambda: changed(version=2)),
-    ("subgraphs: the model has none", lambda: changed(subgraphs=[])),
+    ("version: schema version 2 is not supported; LiteRT runs only version 3", lambda: change_fields(version=2)),
+    ("subgraphs: the model has none", lambda: change_fields(subgraphs=[])),
     (
         f"{OPS}[0].opcode_index: operator code 1 does not exist; the model has 1",
         lambda: unary(operators=[Operator(code=1)]),
@@ -171,14 +171,14 @@ CASES: list[tuple[str, Callable[[], Model]]] = [
     *(
         (
             f"subgraphs[0].tensors[0].quantization.scale: {scale} is not a valid scale of int8",
-            lambda scale=scale: quantized(tflite.TensorType.INT8, scale, 0),
+            lambda scale=scale: quantize(tflite.TensorType.INT8, scale, 0),
         )
         for scale in (-0.5, float("inf"), float("nan"))
     ),
     *(
         (
             f"subgraphs[0].tensors[0].quantization.zero_point: {point} is outside the range of {name.lower()}",
-            lambda name=name, point=point: quantized(getattr(tflite.TensorType, name), 0.5, point),
+            lambda name=name, point=point: quantize(getattr(tflite.TensorType, name), 0.5, point),
         )
         for name, point in (("INT8", 128), ("UINT8", -1), ("INT16", -32769), ("INT4", 8))
     ),
@@ -234,7 +234,7 @@ def test_a_model_without_buffers_is_refused() -> None:
         read(bytes(builder.Output()))
 
 
-def shared(*, operands: int, tensors: int, operators: int, subgraphs: int) -> bytes:
+def share(*, operands: int, tensors: int, operators: int, subgraphs: int) -> bytes:
     """One tensor, one operator and one subgraph, each listed so many times."""
     builder = flatbuffers.Builder(1024)
     tensor = table(builder, "Tensor", Shape=vector(builder, (4,)))
@@ -261,8 +261,8 @@ def shared(*, operands: int, tensors: int, operators: int, subgraphs: int) -> by
 @pytest.mark.parametrize(
     ("data", "what"),
     [
-        (shared(operands=0, tensors=20_000, operators=20_000, subgraphs=50_000), "tables"),
-        (shared(operands=50_000, tensors=1, operators=1_000, subgraphs=1), "shapes, operands and scales"),
+        (share(operands=0, tensors=20_000, operators=20_000, subgraphs=50_000), "tables"),
+        (share(operands=50_000, tensors=1, operators=1_000, subgraphs=1), "shapes, operands and scales"),
     ],
     ids=["tables", "operands"],
 )

@@ -16,11 +16,11 @@ from onnx_tflite_plugin.cli import cli
 DIGITS = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
 
 
-def converted(weights_dtype: str) -> onnx.ModelProto:
+def convert_model(weights_dtype: str) -> onnx.ModelProto:
     return otp.convert(DIGITS, weights_dtype=weights_dtype).proto  # type: ignore[arg-type]
 
 
-def optimized(proto: onnx.ModelProto, path: Path) -> onnx.ModelProto:
+def optimized_counts(proto: onnx.ModelProto, path: Path) -> onnx.ModelProto:
     """Return the model that ONNX Runtime writes after its optimizations for every processor."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
@@ -30,15 +30,15 @@ def optimized(proto: onnx.ModelProto, path: Path) -> onnx.ModelProto:
 
 
 def test_an_optimized_file_keeps_the_selection_of_its_processor(tmp_path: Path) -> None:
-    before = converted("auto")
+    before = convert_model("auto")
     assert "If" in {node.op_type for node in before.graph.node}
-    after = {node.op_type for node in optimized(before, tmp_path / "auto.onnx").graph.node}
+    after = {node.op_type for node in optimized_counts(before, tmp_path / "auto.onnx").graph.node}
     assert not {"If", "MatMulInteger"} & after
     assert "QLinearConv" in after
 
 
 def test_weights_of_uint8_leave_nothing_to_select(tmp_path: Path) -> None:
-    assert not {"If", "MatMulInteger"} & {node.op_type for node in converted("uint8").graph.node}
+    assert not {"If", "MatMulInteger"} & {node.op_type for node in convert_model("uint8").graph.node}
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_models_with_an_if_say_that_they_are_for_onnx_runtime(options: list[str]
 
 @pytest.mark.parametrize(("weights_dtype", "valid"), [("auto", False), ("uint8", True)])
 def test_prefixes_of_onnx_compose_need_a_model_without_if(weights_dtype: str, valid: bool) -> None:
-    prefixed = onnx.compose.add_prefix(converted(weights_dtype), "a_")
+    prefixed = onnx.compose.add_prefix(convert_model(weights_dtype), "a_")
     if valid:
         onnx.checker.check_model(prefixed, full_check=True)
         onnxruntime.InferenceSession(prefixed.SerializeToString())

@@ -18,7 +18,7 @@ from conformance.variants import Variant
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime
-from tests.helpers.quantized_cases import quantized
+from tests.helpers.quantized_cases import quantized_cases_of
 from tests.targets.test_targets import network
 
 INTEGERS = {onnx.TensorProto.INT8, onnx.TensorProto.UINT8, onnx.TensorProto.INT16, onnx.TensorProto.UINT16}
@@ -36,7 +36,7 @@ def touching(proto: onnx.ModelProto) -> set[str]:
 @pytest.mark.parametrize("op", OPERATORS)
 def test_quantized_operators_stand_between_dq_and_q_and_are_right(op: str) -> None:
     host, taken, wrong, refusals = Host(packs="builtin"), 0, {}, list[str]()
-    for case in quantized(op, 4):
+    for case in quantized_cases_of(op, 4):
         try:
             trial = CaseTrial(case, host)
             proto = trial.convert(Variant("qnn", None, "least")).proto
@@ -53,7 +53,7 @@ def test_quantized_operators_stand_between_dq_and_q_and_are_right(op: str) -> No
     assert all("target qnn" in text or "ONNX defines no" in text for text in refusals)
 
 
-def requantized(scale: float) -> Callable[[GraphBuilder], None]:
+def requantize(scale: float) -> Callable[[GraphBuilder], None]:
     def draw(g: GraphBuilder) -> None:
         x = g.input("x", (3, 7), "int8", quantization=quant(0.05, 3))
         g.output(y := g.tensor("y", (3, 7), "int8", quantization=quant(scale, -11)))
@@ -64,7 +64,7 @@ def requantized(scale: float) -> Callable[[GraphBuilder], None]:
 
 def test_requantization_is_refused_where_zero_points_are_0() -> None:
     model = ModelBuilder()
-    requantized(0.1)(model.main)
+    requantize(0.1)(model.main)
     with pytest.raises(ConversionError, match="only zero points of 0"):
         otp.convert(model.build(), target="tensorrt")
 
@@ -72,7 +72,7 @@ def test_requantization_is_refused_where_zero_points_are_0() -> None:
 @pytest.mark.parametrize("scale", [0.1, 0.05, 0.013])
 def test_requantization_is_dq_and_q_without_integer_operators(scale: float) -> None:
     model = ModelBuilder()
-    requantized(scale)(model.main)
+    requantize(scale)(model.main)
     proto = otp.convert(model.build(), target="qnn").proto
     assert touching(proto) <= {"DequantizeLinear"}
     x = np.arange(-128, 128, 12).astype(np.int8)[:21].reshape(3, 7)

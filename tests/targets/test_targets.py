@@ -30,7 +30,7 @@ from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.rewrite.target_check import check_model
 from onnx_tflite_plugin.targets import TARGETS
 from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime
-from tests.helpers.quantized_cases import OPERATORS, quantized
+from tests.helpers.quantized_cases import OPERATORS, quantized_cases_of
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
 NARROW = {onnx.TensorProto.INT8, onnx.TensorProto.UINT8, onnx.TensorProto.INT16}
@@ -49,7 +49,7 @@ FEW = 6  # cases of an operator that are all tried with every target; of others 
 def test_quantized_cases_are_right_or_refused_by_a_rule(op: str, host: Host, thorough: bool) -> None:
     """Every fourth case of each dtype; ``--thorough`` tries all."""
     wrong = {}
-    cases, few = (quantized(op), FEW) if thorough else (quantized(op, 4), 1)
+    cases, few = (quantized_cases_of(op), FEW) if thorough else (quantized_cases_of(op, 4), 1)
     for k, case in enumerate(cases):
         trial = CaseTrial(case, host)
         for target in OTHERS if len(cases) <= few else (OTHERS[k % len(OTHERS)],):
@@ -77,7 +77,7 @@ def test_symmetric_quantization_converts_for_tensorrt_or_is_refused(op: str, hos
     Computed as floats between DQ and Q: fused, int8 products overflow on some processors in ONNX Runtime, not in TensorRT.
     """
     wrong, taken = {}, 0
-    for case in [case for case in quantized(op) if case.reference is None and case.dtype != "int16"][:12]:
+    for case in [case for case in quantized_cases_of(op) if case.reference is None and case.dtype != "int16"][:12]:
         around = replace(case, build=lambda case=case: symmetric(case.build()))
         try:
             trial = CaseTrial(around, host)
@@ -108,7 +108,9 @@ def test_means_around_0_differ_for_tensorrt_at_halves_alone() -> None:
 def test_each_target_refuses_some_and_takes_most_of_the_quantized_cases(host: Host) -> None:
     taken = {}
     for target in ("openvino", "tvm"):
-        outcomes = [_converts(case.build(), target, host) for op in ("CONV_2D", "ADD") for case in quantized(op)[::5]]
+        outcomes = [
+            _converts(case.build(), target, host) for op in ("CONV_2D", "ADD") for case in quantized_cases_of(op)[::5]
+        ]
         taken[target] = sum(outcomes) / len(outcomes)
     assert taken["tvm"] == 1
     assert 0.5 < taken["openvino"] < 1  # int16 is refused
@@ -204,20 +206,20 @@ def test_tensorrt_gets_weights_with_a_zero_point_as_real_numbers() -> None:
 
 
 def test_tensorrt_gets_biases_as_real_numbers() -> None:
-    def dequantized_biases(target: str) -> int:
+    def dequantize_biases(target: str) -> int:
         conversion = otp.convert(network("int8", 0), target=target)
         stored = {i.name: i.data_type for i in conversion.proto.graph.initializer}
         inputs = [node.input[0] for node in nodes(conversion) if node.op_type == "DequantizeLinear"]
         return sum(stored.get(name) == onnx.TensorProto.INT32 for name in inputs)
 
-    assert (dequantized_biases("generic"), dequantized_biases("tensorrt")) == (1, 0)
+    assert (dequantize_biases("generic"), dequantize_biases("tensorrt")) == (1, 0)
 
 
 def test_nothing_but_q_dq_and_cast_touches_narrow_integers_for_tensorrt(host: Host) -> None:
     """Transposes, reshapes and copies as well stand between DQ and Q."""
     tried = 0
     for op in ("TRANSPOSE", "RESHAPE", "CONCATENATION", "MAX_POOL_2D", "FULLY_CONNECTED", "PAD", "CONV_2D"):
-        every = quantized(op)
+        every = quantized_cases_of(op)
         for case in [*every[::3], *(case for case in every if "leading axes of dynamic size" in case.name)]:
             try:
                 proto = otp.convert(symmetric(case.build()), host=host, target="tensorrt", **case.options).proto
@@ -392,7 +394,7 @@ def test_int8_that_onnx_runtime_would_not_load_is_refused_and_nothing_else(host:
     """From opset 21 on it carries Q and DQ across a Reshape, says int8 on the Q it puts in, and makes it uint8."""
     refusals, loaded = set(), 0
     for op in ("ADD", "SUB", "FULLY_CONNECTED", "TRANSPOSE", "UNIDIRECTIONAL_SEQUENCE_LSTM"):
-        for case in quantized(op)[::3]:
+        for case in quantized_cases_of(op)[::3]:
             if case.dtype != "int8":
                 continue
             try:
@@ -426,7 +428,7 @@ def test_a_product_of_int8_that_something_is_added_to_is_refused(added: str, ref
 
 
 def test_the_same_models_load_one_opset_below_and_for_onnxruntime(host: Host) -> None:
-    case = next(case for case in quantized("UNIDIRECTIONAL_SEQUENCE_LSTM") if case.dtype == "int8")
+    case = next(case for case in quantized_cases_of("UNIDIRECTIONAL_SEQUENCE_LSTM") if case.dtype == "int8")
     for options in ({"target": "generic", "opset": 20}, {"target": "onnxruntime", "opset": 21}):
         proto = otp.convert(case.build(), host=host, **options).proto
         onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])

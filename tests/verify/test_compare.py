@@ -18,7 +18,7 @@ from onnx_tflite_plugin.verify import Comparison, Tolerance, Verification, compa
 from onnx_tflite_plugin.verify.comparison.systematic import moved
 from onnx_tflite_plugin.verify.comparison.tolerance import inherited_step
 from onnx_tflite_plugin.verify.runtimes import structure
-from tests.helpers.verify_pairs import built, chained
+from tests.helpers.verify_pairs import build_chain, build_model
 
 
 def array(*values: Any, dtype: str = "float32") -> Array:
@@ -265,13 +265,13 @@ def layer(g: Any, weights: Array, operand: str = "float32", result: str = "float
 
 
 def tolerance_of(build: Callable[[Any], None]) -> Tolerance:
-    return Tolerance.of(structure.read(built(build)))
+    return Tolerance.of(structure.read(build_model(build)))
 
 
 class TestToleranceOfAModel:
     def test_a_single_operator_is_held_to_a_hundredth(self) -> None:
         assert tolerance_of(lambda g: layer(g, np.ones((2, 3), np.float32))).of_range == 1e-5
-        assert tolerance_of(chained).of_range == 1e-3
+        assert tolerance_of(build_chain).of_range == 1e-3
 
     def test_float_activations_with_byte_weights_are_dynamic_range(self) -> None:
         weights = np.ones((2, 3), np.int8)
@@ -306,7 +306,7 @@ class TestToleranceOfAModel:
 
 
 def tail_of(build: Callable[[Any], None]) -> float:
-    graph = structure.read(built(build)).main
+    graph = structure.read(build_model(build)).main
     return inherited_step(graph.outputs[0], structure.producers(graph), Tolerance())
 
 
@@ -319,7 +319,7 @@ def test_a_dequantized_output_inherits_the_step_of_its_integers() -> None:
         g.output(y)
 
     assert tail_of(lambda g: build(g, 0.25)) == 0.25
-    assert tail_of(chained) == 0
+    assert tail_of(build_chain) == 0
 
 
 def test_a_sum_of_two_dequantized_tensors_inherits_no_step() -> None:
@@ -341,7 +341,7 @@ def test_the_steps_inherited_are_those_of_the_dtype_that_was_dequantized(dtype: 
         g.operator("DEQUANTIZE", [x], [y])
         g.output(y)
 
-    graph = structure.read(built(build)).main
+    graph = structure.read(build_model(build)).main
     tolerance = Tolerance(steps=3, int16_steps=7)
     assert inherited_step(graph.outputs[0], structure.producers(graph), tolerance) == 0.25 * steps
 

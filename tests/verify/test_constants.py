@@ -15,7 +15,7 @@ from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import OnnxRuntime, verify
 from onnx_tflite_plugin.verify.runtimes import structure
 from onnx_tflite_plugin.verify.submodels.constants import _computed_constants, _shared, compare_constants
-from tests.helpers.passes_networks import Network, built, image
+from tests.helpers.passes_networks import Network, build_model, image
 
 FORMS = ["auto", "int8", "uint8", "keep"]
 
@@ -41,7 +41,7 @@ def one_step(flat: Array) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_weight_that_is_one_step_off_is_found_in_every_form(form: str) -> None:
-    data = built(network)
+    data = build_model(network)
     assert verify(data, otp.convert(data, weights_dtype=form)).ok
     found = verify(data, changed(otp.convert(data, weights_dtype=form).proto, 8 * 16 * 9, one_step))
     assert found.verdict == "differs"
@@ -52,7 +52,7 @@ def test_a_weight_that_is_one_step_off_is_found_in_every_form(form: str) -> None
 
 @pytest.mark.parametrize("form", FORMS)
 def test_the_weights_of_every_operator_are_found_in_the_onnx_model(form: str) -> None:
-    data = built(network)
+    data = build_model(network)
     session = OnnxRuntime(otp.convert(data, weights_dtype=form).proto)
     assert sorted(_computed_constants(session)) == [0, 1]
     assert list(compare_constants(structure.entry(structure.read(data)), session)) == []

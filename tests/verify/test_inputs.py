@@ -23,15 +23,15 @@ from onnx_tflite_plugin.graph.metadata import TensorValue
 from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime, draw, verify
 from onnx_tflite_plugin.verify.runtimes import structure
 from onnx_tflite_plugin.verify.times.bench import bench
-from tests.helpers.verify_pairs import INT32, built, chained, channels_first, onnx_model
+from tests.helpers.verify_pairs import INT32, build_chain, build_model, channels_first, onnx_model
 
 
 class TestInputs:
     def entry(self, build: Callable[[Any], None]) -> structure.Entry:
-        return structure.entry(structure.read(built(build)))
+        return structure.entry(structure.read(build_model(build)))
 
     def test_seeds_decide(self) -> None:
-        entry = self.entry(chained)
+        entry = self.entry(build_chain)
         first, again, other = (draw(entry, seed=seed, runs=2) for seed in (1, 1, 2))
         np.testing.assert_array_equal(first, again)
         assert not np.array_equal(first, other)
@@ -51,7 +51,7 @@ class TestInputs:
             g.operator("RESHAPE", [x, g.constant("shape", np.array([1], np.int32))], [y], {"new_shape": [1]})
             g.output(y)
 
-        data = built(build)
+        data = build_model(build)
         for text in (None, {"x": np.asarray("žluťoučký", object)}):
             verification = verify(data, convert(data).proto, inputs=text)
             assert verification.ok, verification.text
@@ -164,10 +164,10 @@ class TestInputs:
             [helper.make_tensor_value_info(name, INT32, [100]) for name in "xy"],
             [helper.make_tensor_value_info("z", INT32, [100])],
         )
-        assert verify(built(build), model).ok
+        assert verify(build_model(build), model).ok
 
     def test_wrong_arrays_are_refused(self, tmp_path: Path) -> None:
-        entry = self.entry(chained)
+        entry = self.entry(build_chain)
         with pytest.raises(InvalidInputs, match="no input is called 'a', 'b'; the model's inputs are x"):
             draw(entry, given={"a": 1, "b": 2})
         with pytest.raises(InvalidInputs, match=r"is float32 \[1, 2, 3, 5\], the given array \[1\]"):
@@ -192,7 +192,7 @@ def test_places_turn_and_shift_back() -> None:
 
 
 def test_litert_keeps_intermediate_tensors_only_without_xnnpack() -> None:
-    session = LiteRT(built(chained), "reference", preserve=True)
+    session = LiteRT(build_model(build_chain), "reference", preserve=True)
     x = np.ones((1, 2, 3, 5), np.float32)
     (y,) = session.run({"x": x})
     kept = session.tensors()
@@ -200,7 +200,7 @@ def test_litert_keeps_intermediate_tensors_only_without_xnnpack() -> None:
     np.testing.assert_array_equal(-kept[1], kept[2])
     np.testing.assert_array_equal(y, kept[3])
     with pytest.raises(ValueError, match="does not keep"):
-        LiteRT(built(chained), preserve=True)
+        LiteRT(build_model(build_chain), preserve=True)
 
 
 def test_handles_of_states_are_no_arrays() -> None:
@@ -215,7 +215,7 @@ def test_handles_of_states_are_no_arrays() -> None:
         g.operator("NEG", [x], [y])
         g.output(y)
 
-    session = LiteRT(built(build), "builtin", preserve=True)
+    session = LiteRT(build_model(build), "builtin", preserve=True)
     session.run({"x": np.ones((2, 3), np.float32)})
     assert session.tensors().keys() == {0, 1}
 

@@ -11,7 +11,7 @@ from conformance.builder import ModelBuilder, quant
 from onnx_tflite_plugin.conversion import convert
 from onnx_tflite_plugin.verify import verify
 from onnx_tflite_plugin.verify.runtimes.processor import multiplies_exactly
-from tests.helpers.passes_networks import Network, built, image
+from tests.helpers.passes_networks import Network, build_model, image
 
 
 @pytest.mark.skipif(multiplies_exactly(), reason="this processor adds uint8 x int8 products exactly")
@@ -22,7 +22,7 @@ def test_a_form_that_this_processor_saturates_is_told_from_a_wrong_conversion() 
             x = net.conv(x, features, name=name)
         return x
 
-    data = built(patches)
+    data = build_model(patches)
     found = verify(data, convert(data, weights_dtype="int8").proto)
     assert not found.ok
     assert "with session.x64quantprecision=1 it passes" in found.text

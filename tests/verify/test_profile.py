@@ -26,7 +26,7 @@ from onnx_tflite_plugin.verify.times.bench import Benchmark, bench
 from onnx_tflite_plugin.verify.times.nodes import _corrected, _unprofiled, labelled, node_times
 from onnx_tflite_plugin.verify.times.profile import KindTime, OperatorTime, by_code, spelled
 from tests.helpers.command import Run
-from tests.helpers.passes_networks import built, image
+from tests.helpers.passes_networks import build_model, image
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 INT8 = EXAMPLES / "digits_int8.tflite"
@@ -188,7 +188,7 @@ def test_an_inner_graph_is_timed_with_the_node_that_has_it() -> None:
 
 
 def test_what_a_processor_chooses_as_the_model_loads_is_timed_with_its_operator() -> None:
-    data = built(lambda net: net.conv(net.input(image(1, 13, 32, 3)), 32, (3, 3), 2))
+    data = build_model(lambda net: net.conv(net.input(image(1, 13, 32, 3)), 32, (3, 3), 2))
     proto = otp.convert(data).proto
     assert "If" in {node.op_type for node in proto.graph.node}
     times = node_times(proto, {"x0": random_array(1, 13, 32, 3, dtype="int8")}, 5)

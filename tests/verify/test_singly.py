@@ -15,8 +15,8 @@ from conformance.builder import TensorRef
 from conformance.models import Spec, constant, random_array, tensor
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import verify
-from tests.helpers.passes_networks import Network, built, image
-from tests.helpers.wrong_models import Spoil, Wrong, replaced
+from tests.helpers.passes_networks import Network, build_model, image
+from tests.helpers.wrong_models import Spoil, Wrong, replace_nodes
 
 SHAPE = (1, 11, 7, 8)
 UINT8 = (("weights_dtype", "uint8"),)  # which are exact on every processor
@@ -156,8 +156,8 @@ WRONG: dict[str, Wrong] = {
         last_kernel(lambda w: w * (1 + 0.01 * (np.arange(8) == 5))[:, None, None, None].astype(w.dtype)),
         options=PLAIN,
     ),
-    "a RELU dropped": Wrong(sure, replaced("Relu", no_bound), options=PLAIN),
-    "operands joined in another order": Wrong(sure, replaced("Concat", exchanged), options=PLAIN),
+    "a RELU dropped": Wrong(sure, replace_nodes("Relu", no_bound), options=PLAIN),
+    "operands joined in another order": Wrong(sure, replace_nodes("Concat", exchanged), options=PLAIN),
     "a kernel that is never reached": Wrong(dead, last_kernel(lambda w: w[::-1]), options=PLAIN),
     "two channels of what is never reached": Wrong(dead, last_kernel(lambda w: w[[1, 0, *range(2, 8)]]), options=PLAIN),
     "a bias by one step in one channel": Wrong(
@@ -180,13 +180,13 @@ def test_a_wrong_operator_fails_though_the_output_agrees_and_the_right_one_passe
 
 @pytest.mark.parametrize("draw", [shared, far_beyond_16_bits, alike])
 def test_what_only_drawn_operands_bring_about_is_no_error_of_the_model(draw: Callable[[Network], TensorRef]) -> None:
-    data = built(draw)
+    data = build_model(draw)
     judged = verify(data, otp.convert(data).proto)
     assert judged.ok, judged.text
 
 
 def test_what_c_leaves_undefined_in_litert_is_inconclusive() -> None:
-    data = built(far_beyond_32_bits)
+    data = build_model(far_beyond_32_bits)
     judged = verify(data, otp.convert(data).proto)
     assert judged.verdict == "inconclusive", judged.text
     assert "'t5' of SUB: LiteRT multiplies by more than its kernels shift" in judged.text
@@ -201,6 +201,6 @@ def test_without_quantization_a_tensor_and_what_saturates_of_it_are_one_value_an
         net.output(net.call("QUANTIZE", [turned], tensor(1, 5, 7, 3, dtype="int8", scale=0.0061, zero_point=-128)))
         return net.conv(turned, 8)
 
-    data = built(draw)
+    data = build_model(draw)
     judged = verify(data, otp.convert(data, quantization="float").proto)
     assert judged.ok, judged.text

@@ -16,7 +16,7 @@ from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import LiteRT, draw, verify
 from onnx_tflite_plugin.verify.inputs.user_data import runs_of
 from onnx_tflite_plugin.verify.runtimes import structure
-from tests.helpers.metadata_files import encoded
+from tests.helpers.metadata_files import serialize
 from tests.helpers.verify_graphs import entry_of, slot, subgraph
 
 SHAPE = (1, 2, 3, 5)
@@ -88,7 +88,7 @@ def test_a_pinned_batch_is_what_given_arrays_must_have() -> None:
 
 # --- images -----------------------------------------------------------------------------------
 
-NORMALIZED = encoded({3: [{2: [{4: [{0: ("Uint8", 1), 1: {0: [127.5], 1: [2.0]}}]}]}]})
+NORMALIZED = serialize({3: [{2: [{4: [{0: ("Uint8", 1), 1: {0: [127.5], 1: [2.0]}}]}]}]})
 
 
 def picture(path: Path, channels: int = 3) -> Array:

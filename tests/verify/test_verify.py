@@ -25,12 +25,22 @@ from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import LiteRT, OrtError, Tolerance, verify
 from onnx_tflite_plugin.verify.comparison import trial
 from onnx_tflite_plugin.verify.runtimes.litert import Endless
-from tests.helpers.verify_pairs import FLOAT, INT8, INT32, UINT8, annotated, built, chained, channels_first, onnx_model
+from tests.helpers.verify_pairs import (
+    FLOAT,
+    INT8,
+    INT32,
+    UINT8,
+    build_chain,
+    build_model,
+    channels_first,
+    onnx_model,
+    value_info_with_tensor,
+)
 
 
 class TestVerify:
     def test_equal_models_pass(self) -> None:
-        found = verify(built(chained), channels_first())
+        found = verify(build_model(build_chain), channels_first())
         assert found.ok
         assert found.kernels == ("xnnpack", "builtin")
         assert found.diverging is None
@@ -40,15 +50,15 @@ class TestVerify:
         )
 
     def test_a_failure_names_the_processor_it_was_seen_on(self) -> None:
-        found = verify(built(chained), channels_first(scale=1.5))
+        found = verify(build_model(build_chain), channels_first(scale=1.5))
         assert replace(found, processor="a processor").text.splitlines()[0].endswith("3 runs, on a processor")
 
     def test_files_bytes_and_protos_are_taken(self, tmp_path: Path) -> None:
         tflite, model = tmp_path / "m.tflite", tmp_path / "m.onnx"
-        tflite.write_bytes(built(chained))
+        tflite.write_bytes(build_model(build_chain))
         onnx.save_model(channels_first(), model, save_as_external_data=True, size_threshold=0, location="m.data")
         assert verify(tflite, model).ok
-        assert verify(built(chained), channels_first().SerializeToString(), runs=1).runs == 1
+        assert verify(build_model(build_chain), channels_first().SerializeToString(), runs=1).runs == 1
 
     @pytest.mark.parametrize(
         ("model", "tensor", "code"),
@@ -64,7 +74,7 @@ class TestVerify:
     ) -> None:
         if code == "NEG":
             model.graph.initializer[1].CopyFrom(numpy_helper.from_array(np.array(1.1, np.float32), "k"))
-        found = verify(built(chained), model)
+        found = verify(build_model(build_chain), model)
         assert not found.ok
         assert found.diverging is not None
         assert (found.diverging.tensor.name, found.diverging.operator.code) == (tensor, code)
@@ -75,14 +85,14 @@ class TestVerify:
         model = channels_first(scale=1.5)
         for info in (*model.graph.value_info, *model.graph.input, *model.graph.output):
             del info.metadata_props[:]
-        found = verify(built(chained), model)
+        found = verify(build_model(build_chain), model)
         assert found.diverging is None
         assert "does not say which tensors" in found.text
 
     def test_a_tolerance_can_be_given(self) -> None:
-        assert verify(built(chained), channels_first(scale=1.001), tolerance=1e-2).ok
-        assert not verify(built(chained), channels_first(scale=1.0005)).ok
-        assert not verify(built(chained), channels_first(scale=1.0005), tolerance=Tolerance(of_range=1e-6)).ok
+        assert verify(build_model(build_chain), channels_first(scale=1.001), tolerance=1e-2).ok
+        assert not verify(build_model(build_chain), channels_first(scale=1.0005)).ok
+        assert not verify(build_model(build_chain), channels_first(scale=1.0005), tolerance=Tolerance(of_range=1e-6)).ok
 
     def test_renamed_inputs_are_matched_by_position(self) -> None:
         def build(g: Any) -> None:
@@ -94,8 +104,8 @@ class TestVerify:
             ends = [helper.make_tensor_value_info(name, FLOAT, [3]) for name in (*names, "z")]
             return onnx_model([helper.make_node("Sub", ["p", "q"], ["z"])], ends[:2], ends[2:])
 
-        assert verify(built(build), model("p", "q")).ok
-        assert not verify(built(build), model("q", "p")).ok
+        assert verify(build_model(build), model("p", "q")).ok
+        assert not verify(build_model(build), model("q", "p")).ok
 
     def test_another_count_of_inputs_is_an_error(self) -> None:
         model = onnx_model(
@@ -104,7 +114,7 @@ class TestVerify:
             [helper.make_tensor_value_info("y", FLOAT, [1, 2, 3, 5])],
         )
         with pytest.raises(VerificationError, match=r"has 1 inputs \(x\), the ONNX model 2 \(x, z\)"):
-            verify(built(chained), model)
+            verify(build_model(build_chain), model)
 
     def test_given_inputs_are_used(self, tmp_path: Path) -> None:
         model = onnx_model(
@@ -121,13 +131,13 @@ class TestVerify:
         positive = np.array([1, 4], np.float32)
         np.savez(tmp_path / "in.npz", x=positive)
         np.save(tmp_path / "in.npy", positive)
-        assert not verify(built(build), model).ok
+        assert not verify(build_model(build), model).ok
         given: Any
         for given in ({"x": positive}, tmp_path / "in.npz", tmp_path / "in.npy"):
-            found = verify(built(build), model, inputs=given)
+            found = verify(build_model(build), model, inputs=given)
             assert (found.ok, found.runs) == (True, 1)
-        assert verify(built(build), model, inputs=[{"x": positive}] * 2).runs == 1
-        assert verify(built(build), model, inputs=[{"x": positive}, {"x": 2 * positive}]).runs == 2
+        assert verify(build_model(build), model, inputs=[{"x": positive}] * 2).runs == 1
+        assert verify(build_model(build), model, inputs=[{"x": positive}, {"x": 2 * positive}]).runs == 2
 
     def test_the_onnx_models_fixed_shape_decides(self) -> None:
         def build(g: Any) -> None:
@@ -139,15 +149,18 @@ class TestVerify:
             ends = [helper.make_tensor_value_info(name, FLOAT, [rows, 3]) for name in "xy"]
             return onnx_model([helper.make_node("Neg", ["x"], ["y"])], ends[:1], ends[1:])
 
-        assert verify(built(build), model(7)).ok
-        assert verify(built(build), model("n")).ok
-        assert verify(built(build), model("n"), shapes={"x": (4, 3)}).ok
+        assert verify(build_model(build), model(7)).ok
+        assert verify(build_model(build), model("n")).ok
+        assert verify(build_model(build), model("n"), shapes={"x": (4, 3)}).ok
 
     def test_inputs_and_outputs_in_another_order_are_turned(self) -> None:
-        ends = [annotated(n, FLOAT, [1, 5, 2, 3], tensor=t, order="0,3,1,2") for n, t in (("x", "0:0"), ("y", "0:3"))]
+        ends = [
+            value_info_with_tensor(n, FLOAT, [1, 5, 2, 3], tensor=t, order="0,3,1,2")
+            for n, t in (("x", "0:0"), ("y", "0:3"))
+        ]
         nodes = [helper.make_node("Add", ["x", "c"], ["s"]), helper.make_node("Abs", ["s"], ["y"])]
         constant = np.arange(5, dtype=np.float32).reshape(5, 1, 1)
-        assert verify(built(chained), onnx_model(nodes, ends[:1], ends[1:], {"c": constant})).ok
+        assert verify(build_model(build_chain), onnx_model(nodes, ends[:1], ends[1:], {"c": constant})).ok
 
     def test_a_model_that_remembers_runs_at_its_own_sizes_alone(self) -> None:
         """LiteRT would begin anew where it resizes, the ONNX model goes on: v is 1, then 2, 3 and so on."""
@@ -227,16 +240,19 @@ class TestVerify:
                 helper.make_node("Transpose", ["s"], ["y"], perm=[1, 0]),
             ]
             constants: dict[str, Array] = {"k": np.array(128, np.int32), "zero": np.array(low, np.uint8)}
-            ends = [annotated("x", INT8, [2, 3], tensor="0:0"), annotated("y", INT8, [3, 2], tensor="0:2")]
+            ends = [
+                value_info_with_tensor("x", INT8, [2, 3], tensor="0:0"),
+                value_info_with_tensor("y", INT8, [3, 2], tensor="0:2"),
+            ]
             values = [
-                annotated("u", UINT8, [2, 3], tensor="0:1", order="1,0", shift=128, form="stored"),
-                annotated("clipped", UINT8, [2, 3], tensor="0:2", order="1,0", shift=128),
-                annotated("wide", INT32, [2, 3], tensor="0:2", form="float"),
+                value_info_with_tensor("u", UINT8, [2, 3], tensor="0:1", order="1,0", shift=128, form="stored"),
+                value_info_with_tensor("clipped", UINT8, [2, 3], tensor="0:2", order="1,0", shift=128),
+                value_info_with_tensor("wide", INT32, [2, 3], tensor="0:2", form="float"),
             ]
             return onnx_model(nodes, ends[:1], ends[1:], constants, values)
 
-        assert verify(built(build), model(125)).ok
-        found = verify(built(build), model(200))
+        assert verify(build_model(build), model(125)).ok
+        found = verify(build_model(build), model(200))
         assert found.diverging is not None
         assert (found.diverging.tensor.name, found.diverging.value) == ("y", "clipped")
 
@@ -250,7 +266,7 @@ class TestVerify:
         model.signature("go", {"left": 0}, {"right": 1}, subgraph=second.index)
 
         def converted(factor: float) -> onnx.ModelProto:
-            ends = [annotated(n, FLOAT, [3], tensor=t) for n, t in (("left", "1:0"), ("right", "1:1"))]
+            ends = [value_info_with_tensor(n, FLOAT, [3], tensor=t) for n, t in (("left", "1:0"), ("right", "1:1"))]
             nodes = [helper.make_node("Mul", ["left", "left"], ["q"]), helper.make_node("Mul", ["q", "k"], ["right"])]
             return onnx_model(nodes, ends[:1], ends[1:], {"k": np.array(factor, np.float32)})
 
@@ -284,27 +300,27 @@ class TestVerify:
             g.operator("CUSTOM.Nobody", [x], [y])
             g.output(y)
 
-        found = verify(built(build), channels_first())
+        found = verify(build_model(build), channels_first())
         assert found.text == (
             "inconclusive: LiteRT has no kernel of CUSTOM.Nobody (1), and no op pack declares one, and nothing is left to compare"
         )
         with pytest.raises(InvalidModel):
             verify(b"not a model at all", channels_first())
-        verify(built(chained), channels_first())
+        verify(build_model(build_chain), channels_first())
         assert capfd.readouterr() == ("", "")
 
     def test_what_onnx_runtime_refuses_is_one_clear_error(self, capfd: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(InvalidOnnx, match="cannot be read"):
-            verify(built(chained), b"not a model")
+            verify(build_model(build_chain), b"not a model")
         broken = channels_first()
         broken.graph.node[2].op_type = "NoSuchOperator"
         with pytest.raises(OrtError, match="NoSuchOperator"):
-            verify(built(chained), broken)
+            verify(build_model(build_chain), broken)
         late = channels_first()
         late.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.zeros((4, 1, 1), np.float32), "c"))
         del late.graph.value_info[:]
         with pytest.raises(OrtError):
-            verify(built(chained), late)
+            verify(build_model(build_chain), late)
         assert capfd.readouterr() == ("", "")
 
     @pytest.mark.parametrize("missing", ["onnxruntime", "ai_edge_litert"])
@@ -316,7 +332,7 @@ class TestVerify:
 
         monkeypatch.setattr("importlib.import_module", absent)
         with pytest.raises(MissingExtra, match=r'pip install "onnx-tflite-plugin\[verify\]"') as raised:
-            verify(built(chained), channels_first())
+            verify(build_model(build_chain), channels_first())
         assert raised.value.exit_code == 2
 
 

@@ -18,7 +18,7 @@ from onnx_tflite_plugin.verify import verify
 from onnx_tflite_plugin.verify.inputs.drawn import widens
 from onnx_tflite_plugin.verify.runtimes import structure
 from tests.helpers.passes_networks import Network, image
-from tests.helpers.wrong_models import Wrong, forgotten, integers, of_size, replaced
+from tests.helpers.wrong_models import Wrong, forget_state, integers, of_size, replace_nodes
 
 # --- networks ---------------------------------------------------------------------------------
 
@@ -142,13 +142,13 @@ WRONG: dict[str, Wrong] = {
         classes, of_size(16000, lambda w: w[::-1]), options=(("weights_dtype", "uint8"),)
     ),
     "classes reversed after it": Wrong(classes, classes_reversed_behind),
-    "the only state lost": Wrong(running_sum("float32"), forgotten, Memory, (("state", "reset"),)),
+    "the only state lost": Wrong(running_sum("float32"), forget_state, Memory, (("state", "reset"),)),
     "a table without its rows from 10 on": Wrong(table, of_size(3001 * 7, zero_rows)),
     "RELU6 without its upper bound": Wrong(bounded, unbounded),
     "a small bias dropped under dynamic quantization": Wrong(dynamic, of_size(31, np.zeros_like)),
-    "operands exchanged": Wrong(difference, replaced("Sub", exchanged)),
+    "operands exchanged": Wrong(difference, replace_nodes("Sub", exchanged)),
     "a square turned": Wrong(square, turned),
-    "padding that counts in an average": Wrong(pooled, replaced("AveragePool", padding_counted)),
+    "padding that counts in an average": Wrong(pooled, replace_nodes("AveragePool", padding_counted)),
     "one channel of float weights": Wrong(bounded, of_size(12, one_column)),
     "one bias of integers": Wrong(integers, of_size(8, larger_bias)),
     "a zero point": Wrong(integers, shifted),

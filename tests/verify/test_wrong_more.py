@@ -20,7 +20,7 @@ from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.verify import verify
 from tests.helpers.passes_networks import Network, image
-from tests.helpers.wrong_models import Wrong, forgotten, integers, of_size, replaced
+from tests.helpers.wrong_models import Wrong, forget_state, integers, of_size, replace_nodes
 
 # --- networks ---------------------------------------------------------------------------------
 
@@ -127,16 +127,16 @@ WRONG: dict[str, Wrong] = {
     "a zero point one step off": Wrong(integers, one_step),
     "a threshold by one": Wrong(thresholds, of_size(1, one_more)),
     "an epsilon a thousand times as large": Wrong(
-        normalized, replaced("LayerNormalization", attribute("epsilon", 1.0))
+        normalized, replace_nodes("LayerNormalization", attribute("epsilon", 1.0))
     ),
     "slopes of other channels": Wrong(slopes, of_size(4, lambda a: a[..., ::-1] if a.min() >= 0.2 else a)),
-    "a remainder with the other sign": Wrong(remainders, replaced("Mod", attribute("fmod", 1))),
-    "the last of equals": Wrong(first_of_equals, replaced("ArgMax", attribute("select_last_index", 1))),
+    "a remainder with the other sign": Wrong(remainders, replace_nodes("Mod", attribute("fmod", 1))),
+    "the last of equals": Wrong(first_of_equals, replace_nodes("ArgMax", attribute("select_last_index", 1))),
     "every other row of a table": Wrong(rows_of_two, of_size(307 * 7, half_the_rows)),
     "pixels read half a pixel off": Wrong(
-        resized, replaced("Resize", attribute("coordinate_transformation_mode", "asymmetric"))
+        resized, replace_nodes("Resize", attribute("coordinate_transformation_mode", "asymmetric"))
     ),
-    "a sum that leaves out what it stands at": Wrong(cumulative, replaced("CumSum", attribute("exclusive", 1))),
+    "a sum that leaves out what it stands at": Wrong(cumulative, replace_nodes("CumSum", attribute("exclusive", 1))),
     "a state that is handed on too early": Wrong(previous_input("float32"), late, Memory),
 }
 
@@ -161,7 +161,7 @@ def test_an_input_of_another_rank_is_of_another_model() -> None:
 
 
 def test_states_are_carried_where_the_inputs_are_given_once() -> None:
-    data, before, after = Wrong(running_sum("float32"), forgotten, Memory, (("state", "reset"),)).models()
+    data, before, after = Wrong(running_sum("float32"), forget_state, Memory, (("state", "reset"),)).models()
     given = {"x0": np.ones((3, 5), np.float32)}
     assert verify(data, before, inputs=given).runs == 3
     assert not verify(data, after, inputs=given).ok

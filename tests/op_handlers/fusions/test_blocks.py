@@ -21,14 +21,14 @@ FUSION = "FULLY_CONNECTED_BLOCKS"
 LARGE = dense("large", (1, 384), out=347, **INT4)
 
 
-def converted(case: Case, **options: Any) -> Conversion:
+def convert_model(case: Case, **options: Any) -> Conversion:
     return convert(case.build(), host=Host(packs="builtin"), **{**case.options, **options})
 
 
 @pytest.mark.parametrize("case", list(cases()), ids=lambda case: case.id)
 @pytest.mark.needs("onnxruntime", "1.25", "fusing weights with a scale per block")
 def test_onnx_runtime_makes_one_product_of_blocks(case: Case, tmp_path: Path) -> None:
-    conversion = converted(case)
+    conversion = convert_model(case)
     assert conversion.report.fused == {FUSION: 1}
     assert conversion.report.opset == 21
     OnnxRuntime(conversion.proto, optimized=tmp_path / "optimized.onnx")
@@ -39,7 +39,7 @@ def test_onnx_runtime_makes_one_product_of_blocks(case: Case, tmp_path: Path) ->
 
 @pytest.mark.parametrize(("depth", "block"), [(384, 128), (576, 64), (1056, 32), (1280, 128)])
 def test_a_block_is_the_largest_power_of_two_up_to_128_that_divides_the_rows(depth: int, block: int) -> None:
-    proto = converted(dense("one row", (1, depth), out=347, **INT4)).proto
+    proto = convert_model(dense("one row", (1, depth), out=347, **INT4)).proto
     [node] = [node for node in proto.graph.node if node.op_type == "DequantizeLinear"]
     assert {a.name: a.i for a in node.attribute} == {"axis": 0, "block_size": block}
 
@@ -50,7 +50,9 @@ def test_blocks_are_multiplied_by_the_floats_that_the_file_means() -> None:
     exact.add_session_config_entry("session.disable_quant_qdq", "1")
     x = np.random.default_rng(1).standard_normal((1, 384)).astype(np.float32)
     results = [
-        onnxruntime.InferenceSession(converted(LARGE, **options).proto.SerializeToString(), exact).run(None, {"x0": x})
+        onnxruntime.InferenceSession(convert_model(LARGE, **options).proto.SerializeToString(), exact).run(
+            None, {"x0": x}
+        )
         for options in ({}, {"weights": "fold"})
     ]
     np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-5, atol=1e-4)
@@ -68,7 +70,7 @@ def test_blocks_are_multiplied_by_the_floats_that_the_file_means() -> None:
     ids=lambda case: case.name,
 )
 def test_others_are_multiplied_as_before(case: Case) -> None:
-    report = converted(case).report
+    report = convert_model(case).report
     assert FUSION not in report.fused
     assert report.opset == 18
 
@@ -78,15 +80,15 @@ def test_others_are_multiplied_as_before(case: Case) -> None:
 def test_an_older_opset_or_float_weights_are_given_as_requested(
     weights: dict[str, Any], options: dict[str, Any], opset: int
 ) -> None:
-    report = converted(dense("large", (1, 384), out=347, **weights), **options).report
+    report = convert_model(dense("large", (1, 384), out=347, **weights), **options).report
     assert FUSION not in report.fused
     assert report.opset == opset
 
 
 @pytest.mark.parametrize("target", ["generic", "openvino", "tvm", "tensorrt", "qnn", "portable"])
 def test_other_targets_get_no_repeated_scales(target: str) -> None:
-    assert FUSION not in converted(LARGE, target=target).report.fused
+    assert FUSION not in convert_model(LARGE, target=target).report.fused
 
 
 def test_the_file_is_as_small_as_4_bits_are() -> None:
-    assert converted(LARGE).proto.ByteSize() < 384 * 347 * 0.6
+    assert convert_model(LARGE).proto.ByteSize() < 384 * 347 * 0.6

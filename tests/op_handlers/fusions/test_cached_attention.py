@@ -21,14 +21,14 @@ NAMES = ["rows", "columns", "window"]
 RUN_FORMS = [*FORMS[:2], pytest.param(FORMS[2], marks=pytest.mark.needs("onnxruntime", "1.24", "windows of attention"))]
 
 
-def converted(sizes: Sizes, signature: str, **options: Any) -> Conversion:
+def convert_model(sizes: Sizes, signature: str, **options: Any) -> Conversion:
     return convert(language_model(sizes), signature=signature, **{"attention": "causal", **options})
 
 
 @pytest.mark.parametrize("signature", ["prefill_5", "decode"])
 @pytest.mark.parametrize("sizes", RUN_FORMS, ids=NAMES)
 def test_verify_gives_consecutive_positions_and_causal_masks(sizes: Sizes, signature: str) -> None:
-    conversion = converted(sizes, signature, verify=VerifyOptions(runs=3))
+    conversion = convert_model(sizes, signature, verify=VerifyOptions(runs=3))
     assert conversion.verification is not None
     assert conversion.verification.ok
     assert conversion.report.fused["CACHED_ATTENTION"] == (2 if signature == "decode" else 1)
@@ -55,7 +55,7 @@ def test_greedy_tokens_equal_litert(sizes: Sizes) -> None:
         return dict(zip(model.entry.output_names, model.run({**zeros, **caches, **given}), strict=True))
 
     def onnx(signature: str, given: dict[str, Array], caches: dict[str, Array]) -> dict[str, Array]:
-        model = OnnxRuntime(converted(sizes, signature).proto)
+        model = OnnxRuntime(convert_model(sizes, signature).proto)
         zeros = {
             x.name: np.zeros([n.dim_value for n in x.type.tensor_type.shape.dim], np.float32)
             for x in model.inputs
@@ -70,7 +70,7 @@ def test_greedy_tokens_equal_litert(sizes: Sizes) -> None:
 @pytest.mark.parametrize("sizes", FORMS, ids=NAMES)
 def test_caches_of_all_signatures_have_the_operators_layout_without_a_transpose(sizes: Sizes) -> None:
     for signature in ("prefill_5", "decode"):
-        report = converted(sizes, signature).report
+        report = convert_model(sizes, signature).report
         shapes = {tuple(x.shape) for x in (*report.inputs, *report.outputs) if x.name.startswith("kv")}
         assert shapes == {(1, sizes.groups, sizes.slots, sizes.depth)}
         if signature == "decode":
@@ -84,18 +84,18 @@ def test_without_the_option_attention_and_caches_are_the_files() -> None:
 
 
 def test_a_window_is_an_attribute() -> None:
-    nodes = [n for n in converted(FORMS[2], "decode").proto.graph.node if n.op_type == "GroupQueryAttention"]
+    nodes = [n for n in convert_model(FORMS[2], "decode").proto.graph.node if n.op_type == "GroupQueryAttention"]
     assert [a.i for n in nodes for a in n.attribute if a.name == "local_window_size"] == [7, 7]
 
 
 @pytest.mark.parametrize(("sizes", "warned"), [(FORMS[0], False), (FORMS[2], True)], ids=["all", "window"])
 def test_the_version_that_applies_windows_is_told(sizes: Sizes, warned: bool) -> None:
-    warnings = converted(sizes, "decode").report.warnings
+    warnings = convert_model(sizes, "decode").report.warnings
     assert any("needs ONNX Runtime 1.24" in warning for warning in warnings) == warned
 
 
 def test_a_model_without_such_attention_says_so_and_keeps_its_layout() -> None:
-    conversion = converted(replace(FORMS[0], depth=12), "decode")
+    conversion = convert_model(replace(FORMS[0], depth=12), "decode")
     assert any("no attention over a cache" in warning for warning in conversion.report.warnings)
     assert {tuple(x.shape) for x in conversion.report.inputs if x.name.startswith("kv")} == {(1, 19, 2, 12)}
 
@@ -103,4 +103,4 @@ def test_a_model_without_such_attention_says_so_and_keeps_its_layout() -> None:
 @pytest.mark.parametrize("target", ["generic", "openvino"])
 def test_a_target_without_the_operator_is_refused(target: str) -> None:
     with pytest.raises(UnsupportedOption, match=f"target {target} has no operator for attention over a cache"):
-        converted(FORMS[0], "decode", target=target)
+        convert_model(FORMS[0], "decode", target=target)

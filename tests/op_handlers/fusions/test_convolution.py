@@ -24,7 +24,7 @@ DILATED = [
 AROUND = {"Pad", "Reshape", "Slice"}
 
 
-def converted(setting: Conv) -> tuple[Mapping[str, int], Mapping[str, int]]:
+def convert_model(setting: Conv) -> tuple[Mapping[str, int], Mapping[str, int]]:
     """Fusions and nodes by name."""
     model = Net()
     setting(model)
@@ -37,7 +37,7 @@ def converted(setting: Conv) -> tuple[Mapping[str, int], Mapping[str, int]]:
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_what_is_decomposed_is_one_convolution(kind: str, setting: Conv, dtype: str) -> None:
     number = None if dtype == "int8" else setting.number
-    fused, nodes = converted(replace(setting, dtype=dtype, number=number))
+    fused, nodes = convert_model(replace(setting, dtype=dtype, number=number))
     assert fused == {f"{setting.op}_{kind}": 1}
     assert nodes["Conv"] == 1
     assert not AROUND & nodes.keys()
@@ -45,7 +45,7 @@ def test_what_is_decomposed_is_one_convolution(kind: str, setting: Conv, dtype: 
 
 @pytest.mark.parametrize("setting", spelling.SHARED.values(), ids=spelling.SHARED)
 def test_what_several_operators_read_is_each_convolutions_own_and_stays_for_the_others(setting: Conv) -> None:
-    fused, nodes = converted(setting)
+    fused, nodes = convert_model(setting)
     twice = setting.again == "CONV_2D"
     assert fused == {f"CONV_2D_{'DILATED' if setting.block else 'PADDED'}": 1 + twice}
     assert nodes["Conv"] == 1 + twice
@@ -54,6 +54,6 @@ def test_what_several_operators_read_is_each_convolutions_own_and_stays_for_the_
 
 @pytest.mark.parametrize("setting", spelling.ALONE.values(), ids=spelling.ALONE)
 def test_what_looks_alike_is_left_alone(setting: Conv) -> None:
-    fused, nodes = converted(setting)
+    fused, nodes = convert_model(setting)
     assert fused == {}
     assert AROUND & nodes.keys()

@@ -16,7 +16,7 @@ ONE = "BIDIRECTIONAL_SEQUENCE_LSTM_APART"
 BACKWARDS = "UNIDIRECTIONAL_SEQUENCE_LSTM_BACKWARDS"
 
 
-def converted(pair: Pair) -> Conversion:
+def convert_model(pair: Pair) -> Conversion:
     model = Net()
     pair.draw(model)
     return convert(model.build(), host=Host(packs="builtin"))
@@ -53,7 +53,7 @@ def reversals(found: Conversion) -> int:
 
 @pytest.mark.parametrize("pair", TOGETHER.values(), ids=TOGETHER)
 def test_both_directions_are_one_operator_and_nothing_is_reversed(pair: Pair) -> None:
-    found = converted(pair)
+    found = convert_model(pair)
     assert found.report.fused[ONE] == 1
     assert reversals(found) == 0
     assert directions(found) == ([] if scans(found) else ["bidirectional"])
@@ -61,19 +61,19 @@ def test_both_directions_are_one_operator_and_nothing_is_reversed(pair: Pair) ->
 
 @pytest.mark.parametrize("pair", TURNED.values(), ids=TURNED)
 def test_what_is_not_reversed_again_is_reversed_behind_the_one_operator(pair: Pair) -> None:
-    found = converted(pair)
+    found = convert_model(pair)
     assert found.report.fused[ONE] == 1
     assert directions(found) == ["bidirectional"]
 
 
 @pytest.mark.parametrize("pair", APART.values(), ids=APART)
 def test_what_differs_stays_two(pair: Pair) -> None:
-    assert ONE not in converted(pair).report.fused
+    assert ONE not in convert_model(pair).report.fused
 
 
 @pytest.mark.parametrize("pair", ALONE.values(), ids=ALONE)
 def test_one_from_the_end_needs_nothing_reversed(pair: Pair) -> None:
-    found = converted(pair)
+    found = convert_model(pair)
     assert found.report.fused == {BACKWARDS: 1}
     assert reversals(found) == 0
     assert directions(found) == ([] if scans(found) else ["reverse"])

@@ -22,13 +22,13 @@ from op_handlers.kernels import hybrid
 FUSIONS = {"CONV_2D_DYNAMIC", "FULLY_CONNECTED_DYNAMIC"}
 
 
-def converted(case: Case, **options: object) -> Conversion:
+def convert_model(case: Case, **options: object) -> Conversion:
     return convert(case.build(), host=Host(packs="builtin"), **{**case.options, **options})
 
 
 @pytest.mark.parametrize("case", list(cases()), ids=lambda case: case.id)
 def test_the_cases_are_of_what_they_say(case: Case) -> None:
-    report = converted(case).report
+    report = convert_model(case).report
     assert report.fused.keys() <= FUSIONS
     assert report.nodes["DynamicQuantizeLinear"] == 1
     assert not {"Conv", "Gemm"} & report.nodes.keys()
@@ -40,16 +40,16 @@ def test_the_cases_are_of_what_they_say(case: Case) -> None:
     ids=lambda case: case.id,
 )
 def test_onnx_runtime_makes_one_operator_of_it(case: Case, tmp_path: Path) -> None:
-    OnnxRuntime(converted(case).proto, optimized=tmp_path / "optimized.onnx")
+    OnnxRuntime(convert_model(case).proto, optimized=tmp_path / "optimized.onnx")
     assert "DynamicQuantizeMatMul" in {node.op_type for node in onnx.load(tmp_path / "optimized.onnx").graph.node}
 
 
 def test_pixels_that_are_taken_once_are_taken_as_they_stand() -> None:
     sizes = {**HYBRID, "out": 131, "kernel": (3, 5)}
-    assert "Gather" in converted(conv("", **PATCHES)).report.nodes
-    assert "Gather" in converted(conv("", **{**sizes, "shape": (1, 1, 7, 127)})).report.nodes
+    assert "Gather" in convert_model(conv("", **PATCHES)).report.nodes
+    assert "Gather" in convert_model(conv("", **{**sizes, "shape": (1, 1, 7, 127)})).report.nodes
     for alone in (conv("", **PIXELS), conv("", **{**sizes, "shape": (1, 1, 1, 127)})):
-        assert not {"Gather", "Pad", "Reshape"} & converted(alone).report.nodes.keys()
+        assert not {"Gather", "Pad", "Reshape"} & convert_model(alone).report.nodes.keys()
 
 
 def test_padding_goes_into_the_patches() -> None:
@@ -69,14 +69,14 @@ def test_padding_goes_into_the_patches() -> None:
 
 @pytest.mark.parametrize("options", [{"weights": "fold"}, {"quantization": "float"}])
 def test_real_weights_are_multiplied_as_such(options: dict[str, str]) -> None:
-    report = converted(conv("", **PIXELS), optimize="speed", **options).report
+    report = convert_model(conv("", **PIXELS), optimize="speed", **options).report
     assert not report.fused
     assert not {"MatMulInteger", "DynamicQuantizeLinear", "Cast"} & report.nodes.keys()
 
 
 @pytest.mark.parametrize("target", ["generic", "openvino", "tvm", "tensorrt"])
 def test_only_onnxruntime_gets_them(target: str) -> None:
-    assert not converted(conv("", **PIXELS), target=target).report.fused
+    assert not convert_model(conv("", **PIXELS), target=target).report.fused
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_only_onnxruntime_gets_them(target: str) -> None:
     ids=lambda case: case.name,
 )
 def test_what_would_not_gain_stays(case: Case) -> None:
-    assert not FUSIONS & converted(case).report.fused.keys()
+    assert not FUSIONS & convert_model(case).report.fused.keys()
 
 
 def images(layers: int) -> bytes:
@@ -104,7 +104,7 @@ def images(layers: int) -> bytes:
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (None, 13, 17, 71))
-    w = g.constant("w", drawn_weights(71), quantization=quant([0.002] * 71, [0] * 71, axis=0))
+    w = g.constant("w", random_weights(71), quantization=quant([0.002] * 71, [0] * 71, axis=0))
     bias = g.constant("bias", np.zeros(71, np.float32))
     for k in range(layers):
         y = g.tensor(f"y{k}", (None, 13, 17, 71))
@@ -114,7 +114,7 @@ def images(layers: int) -> bytes:
     return model.build()
 
 
-def drawn_weights(channels: int) -> Array:
+def random_weights(channels: int) -> Array:
     return np.random.default_rng(0).integers(-127, 128, (channels, 1, 1, channels)).astype(np.int8)
 
 
@@ -132,8 +132,8 @@ ROUNDED = conv("", weights="int8", per_axis=True)
 
 @pytest.mark.parametrize("options", [{"weights": "fold"}, {"quantization": "float"}, {"optimize": "speed"}])
 def test_activations_are_rounded_for_integer_weights_that_stay_and_not_for_speed(options: dict[str, str]) -> None:
-    assert converted(ROUNDED).report.fused == {"CONV_2D_ROUNDED": 1}
-    assert not converted(ROUNDED, **options).report.fused
+    assert convert_model(ROUNDED).report.fused == {"CONV_2D_ROUNDED": 1}
+    assert not convert_model(ROUNDED, **options).report.fused
 
 
 def network(layers: int, units: int) -> bytes:
@@ -162,6 +162,6 @@ def test_deep_networks_are_not_rounded_whose_numbers_differ_whether_they_are_or_
 
 def test_many_elements_are_rounded_only_beside_many_products() -> None:
     deep = conv("", op="DEPTHWISE_CONV_2D", shape=(1, 131, 127, 4), out=4, weights="int8", per_axis=True)
-    assert not converted(deep).report.fused
+    assert not convert_model(deep).report.fused
     many = conv("", shape=(1, 131, 127, 4), out=11, weights="int8", per_axis=True)
-    assert converted(many).report.fused == {"CONV_2D_ROUNDED": 1}
+    assert convert_model(many).report.fused == {"CONV_2D_ROUNDED": 1}

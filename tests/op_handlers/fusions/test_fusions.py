@@ -22,7 +22,7 @@ from onnx_tflite_plugin.targets import TARGETS
 x, w, b = operands("x w b")
 
 
-def declared(*taken: Any) -> Fusion:
+def declare(*taken: Any) -> Fusion:
     def lower(ctx: Context, *inputs: Any) -> Any:
         raise NotImplementedError
 
@@ -34,7 +34,7 @@ def declared(*taken: Any) -> Fusion:
 def test_a_call_has_as_many_operands_as_the_operator(taken: tuple[Any, ...], biased: bool) -> None:
     data = conv("found", biased="" if biased else None, absent=not biased).build()
     model: BoundModel = Host(packs="builtin").bind(read(data), TARGETS["generic"], 19)
-    done = fuse(model, [("test", declared(*taken))], TARGETS["generic"], opset=19)
+    done = fuse(model, [("test", declare(*taken))], TARGETS["generic"], opset=19)
     assert bool(done.applied) == (len(taken) == (3 if biased else 2))
 
 
@@ -45,7 +45,7 @@ def test_an_operand_that_names_an_output_follows_that_one_alone(first: int, seco
     pattern = Call("CONCATENATION", split[1], split)  # the call alone is its first output
 
     @fusion("SWAPPED", pattern=pattern, inputs=[x, axis], layout=Terminate())
-    def swapped(ctx: Context, *inputs: Any) -> Any:
+    def swap(ctx: Context, *inputs: Any) -> Any:
         raise NotImplementedError
 
     model = ModelBuilder()
@@ -55,7 +55,7 @@ def test_an_operand_that_names_an_output_follows_that_one_alone(first: int, seco
     g.operator("CONCATENATION", [halves[first], halves[second]], [y], {"axis": 1})
     g.output(y)
     bound: BoundModel = Host(packs="builtin").bind(read(model.build()), TARGETS["generic"], 19)
-    done = fuse(bound, [("test", swapped)], TARGETS["generic"], opset=19)
+    done = fuse(bound, [("test", swap)], TARGETS["generic"], opset=19)
     assert bool(done.applied) == ((first, second) == (1, 0))
 
 
@@ -66,7 +66,7 @@ def test_two_operators_of_a_pattern_are_two_of_the_graph(one: str, other: str, s
     left, right = Call(one, x), Call(other, x)
 
     @fusion("FOUND", pattern=Call("ADD", left, right), inputs=[x], layout=Terminate())
-    def found(ctx: Context, *inputs: Any) -> Any:
+    def find(ctx: Context, *inputs: Any) -> Any:
         raise NotImplementedError
 
     model = Net()
@@ -76,7 +76,7 @@ def test_two_operators_of_a_pattern_are_two_of_the_graph(one: str, other: str, s
         model.call("ADD", [first, first if shared else model.call(other, [whole], tensor(2, 3))], tensor(2, 3))
     )
     bound: BoundModel = Host(packs="builtin").bind(read(model.build()), TARGETS["generic"], 19)
-    assert bool(fuse(bound, [("test", found)], TARGETS["generic"], opset=19).applied) is not shared
+    assert bool(fuse(bound, [("test", find)], TARGETS["generic"], opset=19).applied) is not shared
 
 
 @pytest.mark.parametrize("biased", [True, False])
@@ -88,7 +88,7 @@ def test_a_pattern_s_operand_has_a_constant_s_numbers_or_none(biased: bool) -> N
         return {}
 
     @fusion("FOUND", pattern=Call("ADD", x, w), inputs=[x, w], check=where, layout=Terminate())
-    def added(ctx: Context, *inputs: Any) -> Any:
+    def add(ctx: Context, *inputs: Any) -> Any:
         raise NotImplementedError
 
     model = ModelBuilder()
@@ -96,7 +96,7 @@ def test_a_pattern_s_operand_has_a_constant_s_numbers_or_none(biased: bool) -> N
     second = g.constant("second", np.ones((2, 3), np.float32)) if biased else g.input("second", (2, 3))
     g.operator("ADD", [g.input("x", (2, 3)), second], [y := g.tensor("y", (2, 3))])
     g.output(y)
-    fuse(Host(packs="builtin").bind(read(model.build()), TARGETS["generic"], 19), [("test", added)], TARGETS["generic"])
+    fuse(Host(packs="builtin").bind(read(model.build()), TARGETS["generic"], 19), [("test", add)], TARGETS["generic"])
     assert [array is not None for array in found] == [False, biased]
 
 
@@ -105,7 +105,7 @@ def test_where_a_fusion_refuses_what_it_found_each_operator_stays() -> None:
         raise Refusal("its scale is odd")
 
     @fusion("FOUND", pattern=Call("ABS", x), inputs=[x], check=where, layout=Terminate())
-    def found(ctx: Context, *inputs: Any) -> Any:
+    def find(ctx: Context, *inputs: Any) -> Any:
         raise NotImplementedError
 
     model = ModelBuilder()
@@ -113,7 +113,7 @@ def test_where_a_fusion_refuses_what_it_found_each_operator_stays() -> None:
     g.operator("ABS", [g.input("x", (2, 3))], [y := g.tensor("y", (2, 3))])
     g.output(y)
     done = fuse(
-        Host(packs="builtin").bind(read(model.build()), TARGETS["generic"], 19), [("test", found)], TARGETS["generic"]
+        Host(packs="builtin").bind(read(model.build()), TARGETS["generic"], 19), [("test", find)], TARGETS["generic"]
     )
     assert not done.applied
     assert "its scale is odd" in done.declined[0]
@@ -122,7 +122,7 @@ def test_where_a_fusion_refuses_what_it_found_each_operator_stays() -> None:
 @pytest.mark.parametrize("second", ["constant", "other constant", "input"])
 def test_an_operand_that_stands_twice_in_a_pattern_is_one_tensor_or_equal_constants(second: str) -> None:
     @fusion("DOUBLED", pattern=Call("ADD", x, Call("ABS", x)), inputs=[x], layout=Terminate())
-    def doubled(ctx: Context, *inputs: Any) -> Any:
+    def double(ctx: Context, *inputs: Any) -> Any:
         raise NotImplementedError
 
     model = ModelBuilder()
@@ -137,7 +137,7 @@ def test_an_operand_that_stands_twice_in_a_pattern_is_one_tensor_or_equal_consta
     g.operator("ADD", [first, made], [y])
     g.output(y)
     bound: BoundModel = Host(packs="builtin").bind(read(model.build()), TARGETS["generic"], 19)
-    done = fuse(bound, [("test", doubled)], TARGETS["generic"], opset=19)
+    done = fuse(bound, [("test", double)], TARGETS["generic"], opset=19)
     assert bool(done.applied) == (second == "constant")
 
 
@@ -151,9 +151,9 @@ def test_an_output_that_cannot_be_is_a_mistake_at_its_line() -> None:
 Found = Callable[[Sequence[Operator]], Iterable[Any]]
 
 
-def fused(regions: Found) -> Fused:
+def fuse_pattern(regions: Found) -> Fused:
     @fusion("FOUND", regions=regions, layout=Terminate())
-    def found(ctx: Context, *inputs: Any) -> Any:
+    def find(ctx: Context, *inputs: Any) -> Any:
         raise NotImplementedError
 
     model = ModelBuilder()
@@ -163,7 +163,7 @@ def fused(regions: Found) -> Fused:
         g.operator(code, [tensors[k]], [tensors[made]])
     g.output(tensors[2], tensors[4])
     bound: BoundModel = Host(packs="builtin").bind(read(model.build()), TARGETS["generic"], 19)
-    return fuse(bound, [("test", found)], TARGETS["generic"], opset=19)
+    return fuse(bound, [("test", find)], TARGETS["generic"], opset=19)
 
 
 def region(first: int, last: int) -> Found:
@@ -172,7 +172,7 @@ def region(first: int, last: int) -> Found:
 
 
 def test_a_region_is_one_operator_and_what_others_use_stays_for_them() -> None:
-    done = fused(region(0, 2))
+    done = fuse_pattern(region(0, 2))
     (graph,) = done.model.graphs
     assert done.applied == {"FOUND": 1}
     assert [bound.op.code for bound in graph.operators] == ["ABS", "FLOOR", "FOUND", "SQRT"]
@@ -181,13 +181,13 @@ def test_a_region_is_one_operator_and_what_others_use_stays_for_them() -> None:
 
 
 def test_of_a_region_nothing_stays_that_nobody_uses() -> None:
-    (graph,) = fused(region(2, 3)).model.graphs
+    (graph,) = fuse_pattern(region(2, 3)).model.graphs
     assert [bound.op.code for bound in graph.operators] == ["ABS", "FLOOR", "FOUND"]
 
 
 def test_a_region_stands_before_the_first_that_takes_a_result_of_it() -> None:
     """Operands, all that it waits for, are there from the start; FLOOR takes its first result before NEG, its last member."""
-    done = fused(lambda operators: [Region((operators[0][0],), (operators[0][~0], operators[2][~0]), {})])
+    done = fuse_pattern(lambda operators: [Region((operators[0][0],), (operators[0][~0], operators[2][~0]), {})])
     assert [bound.op.code for bound in done.model.graphs[0].operators] == ["FOUND", "FLOOR", "SQRT"]
 
 
@@ -195,7 +195,7 @@ def test_what_stays_of_a_region_stands_behind_the_results_that_it_takes() -> Non
     """ABS and SQRT are results; NEG between them, of which another operator is in need, takes the first."""
 
     @fusion("FOUND", regions=lambda ops: [Region((ops[0][0],), (ops[0][~0], ops[2][~0]), {})], layout=Terminate())
-    def found(ctx: Context, *inputs: Any) -> Any:
+    def find(ctx: Context, *inputs: Any) -> Any:
         raise NotImplementedError
 
     model = ModelBuilder()
@@ -205,7 +205,7 @@ def test_what_stays_of_a_region_stands_behind_the_results_that_it_takes() -> Non
         g.operator(code, [tensors[k]], [tensors[made]])
     g.output(*tensors[1:2], *tensors[3:])
     bound: BoundModel = Host(packs="builtin").bind(read(model.build()), TARGETS["generic"], 19)
-    (graph,) = fuse(bound, [("test", found)], TARGETS["generic"], opset=19).model.graphs
+    (graph,) = fuse(bound, [("test", find)], TARGETS["generic"], opset=19).model.graphs
     assert [each.op.code for each in graph.operators] == ["FOUND", "NEG", "FLOOR"]
 
 
@@ -215,7 +215,7 @@ def test_a_region_whose_result_another_gives_already_beside_what_others_take_is_
     def two(operators: Sequence[Operator]) -> Iterable[Region]:
         return [Region((operators[0][0],), (operators[0][~0], operators[k][~0]), {}) for k in (1, 2)]
 
-    done = fused(two)
+    done = fuse_pattern(two)
     assert [bound.op.code for bound in done.model.graphs[0].operators] == ["FOUND", "NEG", "SQRT"]
     assert "an operator at the end of the region has other results that are used" in done.declined[0]
 
@@ -224,7 +224,7 @@ def test_a_region_whose_result_is_needed_before_its_operands_are_there_is_declin
     def around(operators: Sequence[Operator]) -> Iterable[Region]:
         return [Region((operators[0][0], operators[3][~0]), (operators[1][~0], operators[2][~0]), {})]
 
-    done = fused(around)
+    done = fuse_pattern(around)
     assert not done.applied
     assert "is needed before all operands are available" in done.declined[0]
 
@@ -241,7 +241,7 @@ def test_a_region_whose_result_is_needed_before_its_operands_are_there_is_declin
     ],
 )
 def test_what_finds_no_regions_leaves_the_fusion_out(found: Found, text: str) -> None:
-    done = fused(found)
+    done = fuse_pattern(found)
     assert text in str(done.failed["FOUND"])
     assert [bound.op.code for graph in done.model.graphs for bound in graph.operators] == [
         "ABS",

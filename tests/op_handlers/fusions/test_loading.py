@@ -29,7 +29,7 @@ from onnx_tflite_plugin.host import FUSIONS, HANDLERS, Host, Offer
 (x,) = operands("x")
 
 
-def fused(name: str, *patterns: Call) -> Fusion:
+def fuse_pattern(name: str, *patterns: Call) -> Fusion:
     @fusion(name, pattern=patterns, inputs=[x], layout=Terminate())
     def lower(ctx: Context, x: Value) -> Value:
         raise NotImplementedError
@@ -37,8 +37,8 @@ def fused(name: str, *patterns: Call) -> Fusion:
     return lower
 
 
-one = fused("ONE", Call("CUSTOM.First.Of", x), Call("NEG", x))
-two = fused("TWO", Call("ABS", Call("ONE", x)))
+one = fuse_pattern("ONE", Call("CUSTOM.First.Of", x), Call("NEG", x))
+two = fuse_pattern("TWO", Call("ABS", Call("ONE", x)))
 no_fusion = 3
 
 
@@ -46,7 +46,7 @@ def offer(name: str, needs: str = "", module: str = __name__) -> Offer:
     return Offer(name, "a-pack", FUSIONS, EntryPoint(name, f"{module}:{name}{needs}", FUSIONS))
 
 
-def loaded(present: set[str] | None, *offers: Offer) -> tuple[list[str], list[str]]:
+def load_fusions(present: set[str] | None, *offers: Offer) -> tuple[list[str], list[str]]:
     """Names of the fusions that are loaded, and warnings."""
     host = Host(offers=offers)
     return [found.name for _, found in host.fusions(present)], host.warnings
@@ -82,26 +82,26 @@ def test_the_built_in_entry_points_are_true_to_their_patterns() -> None:
 
 @pytest.mark.parametrize("present", [{"NEG"}, {"CUSTOM.First.Of", "ADD"}])
 def test_one_of_the_listed_operators_is_enough_even_with_dots_in_its_name(present: set[str]) -> None:
-    assert loaded(present, offer("one", " [CUSTOM.First.Of, NEG]")) == (["ONE"], [])
+    assert load_fusions(present, offer("one", " [CUSTOM.First.Of, NEG]")) == (["ONE"], [])
 
 
 def test_without_any_of_the_listed_operators_nothing_is_imported() -> None:
-    assert loaded({"ADD", "CUSTOM", "First"}, offer("one", " [CUSTOM.First.Of,NEG]")) == ([], [])
-    assert loaded({"ADD"}, offer("one", " [NEG]", module="no_such_module")) == ([], [])
+    assert load_fusions({"ADD", "CUSTOM", "First"}, offer("one", " [CUSTOM.First.Of,NEG]")) == ([], [])
+    assert load_fusions({"ADD"}, offer("one", " [NEG]", module="no_such_module")) == ([], [])
 
 
 def test_a_fusion_that_starts_with_the_result_of_another_comes_with_it() -> None:
     chain = offer("two", " [ONE]"), offer("one", " [CUSTOM.First.Of, NEG]")
-    assert loaded({"NEG", "ABS"}, *chain) == (["TWO", "ONE"], [])
-    assert loaded({"ABS"}, *chain) == ([], [])
+    assert load_fusions({"NEG", "ABS"}, *chain) == (["TWO", "ONE"], [])
+    assert load_fusions({"ABS"}, *chain) == ([], [])
 
 
 def test_a_fusion_that_lists_nothing_is_loaded_for_any_model() -> None:
-    assert loaded({"ADD"}, offer("one")) == (["ONE"], [])
+    assert load_fusions({"ADD"}, offer("one")) == (["ONE"], [])
 
 
 def test_all_are_loaded_where_no_operators_are_given() -> None:
-    assert loaded(None, offer("one", " [CUSTOM.First.Of, NEG]"), offer("two", " [ONE]")) == (["ONE", "TWO"], [])
+    assert load_fusions(None, offer("one", " [CUSTOM.First.Of, NEG]"), offer("two", " [ONE]")) == (["ONE", "TWO"], [])
 
 
 @pytest.mark.parametrize(
@@ -112,13 +112,15 @@ def test_all_are_loaded_where_no_operators_are_given() -> None:
     ],
 )
 def test_an_entry_point_that_contradicts_its_patterns_is_named(needs: str, reason: str) -> None:
-    names, (warning,) = loaded({"NEG"}, offer("one", needs))
+    names, (warning,) = load_fusions({"NEG"}, offer("one", needs))
     assert names == ["ONE"]
     assert f"the entry point one of a-pack {reason}" in warning
 
 
 def test_what_is_no_fusion_or_does_not_load_is_left_out_with_a_warning() -> None:
-    names, (first, second) = loaded({"NEG"}, offer("no_fusion"), offer("one", module="no_such_module"), offer("one"))
+    names, (first, second) = load_fusions(
+        {"NEG"}, offer("no_fusion"), offer("one", module="no_such_module"), offer("one")
+    )
     assert names == ["ONE"]
     assert "no_fusion of a-pack failed: it is the int 3, not a fusion" in first
     assert "no_such_module" in second
@@ -130,32 +132,32 @@ def test_a_warning_is_said_once_however_many_models_a_host_converts() -> None:
     assert len(host.warnings) == 1
 
 
-misspelt = fused("SPELT", Call("ABBS", Call("NEGG", x)))
-of_a_fusion = fused("OUTER", Call("ABS", Call("ONE", x)))
+misspelt = fuse_pattern("SPELT", Call("ABBS", Call("NEGG", x)))
+of_a_fusion = fuse_pattern("OUTER", Call("ABS", Call("ONE", x)))
 
 
 def test_an_operator_of_a_pattern_that_nothing_has_is_told_with_the_nearest() -> None:
-    _, (warning,) = loaded(None, offer("misspelt"))
+    _, (warning,) = load_fusions(None, offer("misspelt"))
     assert warning == (
         "the fusion SPELT of a-pack looks for 'ABBS', which is neither an operator nor a fusion; did you mean 'ABS'?, "
         "and for 'NEGG', which is neither an operator nor a fusion; did you mean 'NEG'?"
     )
 
 
-beside = fused("BESIDE", Call("ABS", x, siblings=(Call("NEGG", Call("SIGNN", x)),)))
-pair = fused("PAIR", Call("ABS", x, siblings=(Call("SIGN", x),)))
+beside = fuse_pattern("BESIDE", Call("ABS", x, siblings=(Call("NEGG", Call("SIGNN", x)),)))
+pair = fuse_pattern("PAIR", Call("ABS", x, siblings=(Call("SIGN", x),)))
 
 
 def test_an_operator_beside_a_pattern_is_one_of_it() -> None:
-    assert [name for name in ("NEGG", "SIGNN") if f"'{name}'" in loaded(None, offer("beside"))[1][0]] == [
+    assert [name for name in ("NEGG", "SIGNN") if f"'{name}'" in load_fusions(None, offer("beside"))[1][0]] == [
         "NEGG",
         "SIGNN",
     ]
-    assert loaded({"SIGN"}, offer("pair", " [SIGN]")) == (["PAIR"], [])
+    assert load_fusions({"SIGN"}, offer("pair", " [SIGN]")) == (["PAIR"], [])
 
 
 def test_custom_operators_and_other_fusions_may_be_in_a_pattern() -> None:
-    assert loaded({"ABS"}, offer("one"), offer("of_a_fusion"))[1] == []
+    assert load_fusions({"ABS"}, offer("one"), offer("of_a_fusion"))[1] == []
 
 
 @handler("SUB", max_version=1, layout=Transparent(), quantization=Dequantized(), aliases=("CUSTOM.Sub2",))

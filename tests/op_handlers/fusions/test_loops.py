@@ -21,7 +21,7 @@ from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime
 
 
-def converted(layer: Layer, older: bool = False) -> Conversion:
+def convert_model(layer: Layer, older: bool = False) -> Conversion:
     """``older``: the file does not say what its lists hold."""
     model = Net()
     layer.draw(model)
@@ -32,7 +32,7 @@ def converted(layer: Layer, older: bool = False) -> Conversion:
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_layer_is_one_node(name: str) -> None:
-    layer, report = LAYERS[name], converted(LAYERS[name]).report
+    layer, report = LAYERS[name], convert_model(LAYERS[name]).report
     assert report.fused == {"WHILE_RECURRENT": 1}
     assert report.nodes[layer.kind.split()[0]] == layer.stages
     assert not {"Loop", "Gemm", "MatMul", "Sigmoid", "Tanh"} & report.nodes.keys()
@@ -41,14 +41,14 @@ def test_a_layer_is_one_node(name: str) -> None:
 
 @pytest.mark.parametrize("name", ALIKE)
 def test_what_looks_alike_stays_a_loop(name: str) -> None:
-    report = converted(ALIKE[name]).report
+    report = convert_model(ALIKE[name]).report
     assert not {"WHILE_RECURRENT"} & report.fused.keys()
     assert report.nodes["Loop"] == 1
 
 
 def outputs_of_both(layer: Layer, older: bool = False) -> tuple[Conversion, list[Array], list[Array]]:
     """Return the outputs of a layer on a TensorFlow list, which LiteRT cannot run, and of its twin on an array."""
-    model, conversion = Net(), converted(replace(layer, listed=True), older)
+    model, conversion = Net(), convert_model(replace(layer, listed=True), older)
     layer.draw(model)
     tables = [model.graph.tensors[index].fields for index in model.graph.inputs]
     shapes = {each["name"]: (TIME if each["name"] == "x" else each["shape"][0], *each["shape"][1:]) for each in tables}
@@ -75,12 +75,12 @@ def test_a_loop_that_writes_into_a_list_gives_what_it_does_with_an_array(name: s
 
 
 def test_zeros_that_a_layer_begins_with_are_left_out() -> None:
-    [node] = [node for node in converted(Layer(every=False)).proto.graph.node if node.op_type == "LSTM"]
+    [node] = [node for node in convert_model(Layer(every=False)).proto.graph.node if node.op_type == "LSTM"]
     assert list(node.input[4:]) == []
 
 
 def test_weights_of_float16_stay_as_small_as_in_the_file() -> None:
-    proto = converted(Layer(weights="float16")).proto
+    proto = convert_model(Layer(weights="float16")).proto
     large = [one for one in proto.graph.initializer if np.prod(one.dims) > 100]
     assert {one.data_type for one in large} == {onnx.TensorProto.FLOAT16}
 

@@ -11,7 +11,7 @@ from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.report import Report
 
 
-def converted(draw: spelling.Draw) -> Report:
+def convert_model(draw: spelling.Draw) -> Report:
     model = Net()
     draw(model)
     return convert(model.build(), host=Host(packs="builtin"), optimize="none").report
@@ -20,7 +20,7 @@ def converted(draw: spelling.Draw) -> Report:
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 @pytest.mark.parametrize("times", [(2, 2), (3, 1), (1, 2)])
 def test_rows_and_columns_repeated_are_one_resize(dtype: str, times: tuple[int, int]) -> None:
-    report = converted(spelling.nearest_as_products(dtype, *times))
+    report = convert_model(spelling.nearest_as_products(dtype, *times))
     assert report.fused == {"UPSAMPLING_2D": 1}
     assert report.nodes["Resize"] == 1
     assert not {"Tile", "Reshape"} & report.nodes.keys()
@@ -28,6 +28,6 @@ def test_rows_and_columns_repeated_are_one_resize(dtype: str, times: tuple[int, 
 
 @pytest.mark.parametrize("draw", spelling.ALIKE.values(), ids=spelling.ALIKE)
 def test_what_looks_alike_is_left_alone(draw: spelling.Draw) -> None:
-    report = converted(draw)
+    report = convert_model(draw)
     assert report.fused == {}
     assert report.nodes["Tile"] == 2

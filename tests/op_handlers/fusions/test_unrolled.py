@@ -10,7 +10,7 @@ from onnx_tflite_plugin.conversion import Conversion, convert
 from onnx_tflite_plugin.host import Host
 
 
-def converted(layer: Layer) -> Conversion:
+def convert_model(layer: Layer) -> Conversion:
     model = Net()
     layer.draw(model)
     return convert(model.build(), host=Host(packs="builtin"))
@@ -18,7 +18,7 @@ def converted(layer: Layer) -> Conversion:
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_the_steps_of_a_layer_are_one_node(name: str) -> None:
-    layer, report = LAYERS[name], converted(LAYERS[name]).report
+    layer, report = LAYERS[name], convert_model(LAYERS[name]).report
     assert report.fused == {FUSION: layer.stages}
     assert report.nodes[layer.kind.split()[0]] == layer.stages
     assert not {"Gemm", "MatMul", "Sigmoid", "Tanh", "Concat"} & report.nodes.keys() or layer.axis == 2
@@ -27,11 +27,11 @@ def test_the_steps_of_a_layer_are_one_node(name: str) -> None:
 @pytest.mark.parametrize("name", ALIKE)
 def test_what_looks_alike_is_no_layer_or_several(name: str) -> None:
     layer, count = ALIKE[name]
-    assert converted(layer).report.fused.get(FUSION, 0) == count
+    assert convert_model(layer).report.fused.get(FUSION, 0) == count
 
 
 def test_a_layer_that_goes_back_says_so_in_place_of_turning_its_sequence() -> None:
-    conversion = converted(LAYERS["LSTM from the end"])
+    conversion = convert_model(LAYERS["LSTM from the end"])
     (node,) = (node for node in conversion.proto.graph.node if node.op_type == "LSTM")
     assert [a.s for a in node.attribute if a.name == "direction"] == [b"reverse"]
     assert "Slice" not in conversion.report.nodes

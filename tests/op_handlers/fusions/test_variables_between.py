@@ -17,7 +17,7 @@ from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.targets import TARGETS
 
 
-def padded(*, variable: bool, first: bool) -> bytes:
+def pad(*, variable: bool, first: bool) -> bytes:
     """A convolution of what a PAD makes; ``first``: the convolution runs before it."""
     model = ModelBuilder()
     g = model.main
@@ -39,13 +39,13 @@ def padded(*, variable: bool, first: bool) -> bytes:
 
 
 def test_what_lies_between_is_no_variable() -> None:
-    assert otp.convert(padded(variable=False, first=False)).report.fused == {"CONV_2D_PADDED": 1}
+    assert otp.convert(pad(variable=False, first=False)).report.fused == {"CONV_2D_PADDED": 1}
 
 
 @pytest.mark.parametrize("first", [True, False])
 def test_a_variable_between_keeps_operators_apart(first: bool) -> None:
     with pytest.raises(HandlerError, match="PAD v1 'between': the output is the variable tensor 'between'"):
-        otp.convert(padded(variable=True, first=first))
+        otp.convert(pad(variable=True, first=first))
 
 
 @pytest.mark.parametrize("variable", [True, False])
@@ -55,10 +55,10 @@ def test_what_finds_regions_is_held_to_it_too(variable: bool) -> None:
         return [Region((*pad.inputs, *convolution.inputs[1:]), (convolution[~0],), {})]
 
     @fusion("FOUND", regions=between, layout=Terminate())
-    def found(ctx: Context, *inputs: Any) -> Any:
+    def find(ctx: Context, *inputs: Any) -> Any:
         raise NotImplementedError
 
-    bound = Host(packs="builtin").bind(read(padded(variable=variable, first=False)), TARGETS["generic"], 19)
-    done = fuse(bound, [("test", found)], TARGETS["generic"], opset=19)
+    bound = Host(packs="builtin").bind(read(pad(variable=variable, first=False)), TARGETS["generic"], 19)
+    done = fuse(bound, [("test", find)], TARGETS["generic"], opset=19)
     assert bool(done.applied) is not variable
     assert any("reads a variable that an operator computes" in text for text in done.declined) is variable

@@ -2,49 +2,49 @@
 
 from __future__ import annotations
 
-from tests.packs.hostile.packing import PRINTED, PRINTS, hooked, hooks
+from tests.packs.hostile.packing import PRINTED, PRINTS, hook_pack, hooks
 
 CHANGED = "it changed a lowered operator"
 OUTPUTS = "it changed the graph's outputs"
 
 REGISTERED = (
-    hooked("import raises", "1 / 0", "entry point evil = evil_pack:hooks", "ZeroDivisionError"),
-    hooked(
+    hook_pack("import raises", "1 / 0", "entry point evil = evil_pack:hooks", "ZeroDivisionError"),
+    hook_pack(
         "takes what there is not",
         "@hookimpl\ndef finish(self, sharpness): pass",
         "hooks evil of evil-pack failed",
         "sharpness",
         placed=False,
     ),
-    hooked(
+    hook_pack(
         "is misspelt",
         "@hookimpl\ndef finnish(self, model): pass",
         "hooks evil of evil-pack: there is no hook 'finnish'; did you mean 'finish'?",
         converts=True,
         placed=False,
     ),
-    hooked(
+    hook_pack(
         "is misspelt and unmarked",
         "def finnish(self, model): pass",
         "'finnish' is not a hook; did you mean 'finish'?",
         converts=True,
         placed=False,
     ),
-    hooked(
+    hook_pack(
         "is unmarked",
         "def finish(self, model): pass",
         "'finish' is not called, because it lacks @hookimpl",
         converts=True,
         placed=False,
     ),
-    hooked(
+    hook_pack(
         "is a wrapper",
         "@hookimpl(wrapper=True)\ndef finish(self, model):\n    return (yield)",
         "'finish' is a wrapper, which is not called",
         converts=True,
         placed=False,
     ),
-    hooked(
+    hook_pack(
         "is a wrapper as they used to be",
         "@hookimpl(hookwrapper=True)\ndef finish(self, model):\n    yield",
         "'finish' is a wrapper, which is not called",

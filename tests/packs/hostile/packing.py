@@ -90,10 +90,10 @@ def hooks(what: str, name: str, body: str, *says: str, **more: Any) -> Hostile:
     """A hook, beside a handler; where it claims operators, without one."""
     written = f"@hookimpl\ndef {name}(self, {ARGUMENTS[name]}):\n{indent(dedent(body), '    ')}"
     said = says if more.get("converts") else (f"hook {name} of evil-pack failed", *says)
-    return hooked(f"{name} {what}", written, *said, claims=name == "claim", **more)
+    return hook_pack(f"{name} {what}", written, *said, claims=name == "claim", **more)
 
 
-def hooked(what: str, written: str, *says: str, claims: bool = False, **more: Any) -> Hostile:
+def hook_pack(what: str, written: str, *says: str, claims: bool = False, **more: Any) -> Hostile:
     source = f"{handler()}\nclass Hooks:\n{indent(dedent(written).strip(), '    ')}\n\nhooks = Hooks()\n"
     entries = HOOKS if claims else {**HANDLER, **HOOKS}
     return Hostile(f"hook {what}", source, entries, says, **{"warns": True, **more})

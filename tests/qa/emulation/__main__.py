@@ -16,8 +16,8 @@ import click
 from tests.qa.emulation.catalogue import WHEELS, catalogue
 from tests.qa.emulation.emulation import Command, Emulator, NotInstalled, here
 from tests.qa.emulation.machines import EMULATED, HASWELL, Processor
-from tests.qa.emulation.native import MASKS, Unsupported, masked
-from tests.qa.emulation.trials import Models, Report, converted, tried_on
+from tests.qa.emulation.native import MASKS, Unsupported, mask_processor
+from tests.qa.emulation.trials import Models, Report, convert_entries, try_on
 from tools.wheels import tflite_files
 
 CACHE = Path(__file__).parents[3] / ".cache/emulation"
@@ -44,7 +44,7 @@ def main(names: Sequence[str], model: str, native: str | None, cache: Path, comm
     commands: Commands = Emulator(cache).command
     if native is not None:
         try:
-            hidden = masked(native, cache / "native")
+            hidden = mask_processor(native, cache / "native")
             processors, commands = [MASKS[native]], lambda _: here(hidden)
         except Unsupported as reason:
             click.echo(f"{reason}: emulating {HASWELL.name} instead")
@@ -55,18 +55,18 @@ def main(names: Sequence[str], model: str, native: str | None, cache: Path, comm
         wheels = networks(cache / "networks")
     except NotInstalled as reason:
         missing.append(f"networks of wheels: {reason}")
-    models = converted(catalogue(wheels), model)
+    models = convert_entries(catalogue(wheels), model)
     click.echo(f"{len(models.entries)} models converted and run in LiteRT, {time.perf_counter() - start:.0f} s")
-    reports, absent = tried(processors, commands, models)
+    reports, absent = try_case(processors, commands, models)
     end(reports, [*missing, *absent], models.problems)
 
 
-def tried(processors: Sequence[Processor], commands: Commands, models: Models) -> tuple[list[Report], list[str]]:
+def try_case(processors: Sequence[Processor], commands: Commands, models: Models) -> tuple[list[Report], list[str]]:
     """The reports, each as it is done, and what could not run."""
     reports, missing = [], []
     with TemporaryDirectory() as scratch, ThreadPoolExecutor(AT_ONCE) as pool:
         running = {
-            pool.submit(lambda one: tried_on(one, commands(one), models, Path(scratch) / one.name), one): one
+            pool.submit(lambda one: try_on(one, commands(one), models, Path(scratch) / one.name), one): one
             for one in processors
         }
         for future in as_completed(running):
@@ -96,7 +96,7 @@ def run_masked(mask: str | None, folder: Path, command: Sequence[str]) -> None:
     if mask is None:
         raise click.UsageError("a command needs --native: the processor without features")
     try:
-        os.execvpe(command[0], [*command], {**os.environ, **masked(mask, folder.resolve())})
+        os.execvpe(command[0], [*command], {**os.environ, **mask_processor(mask, folder.resolve())})
     except Unsupported as reason:
         click.echo(f"DID NOT RUN {command[0]}: {reason}. Without a command, --native emulates {HASWELL.name} instead")
         sys.exit(DID_NOT_RUN)

@@ -64,7 +64,7 @@ def ends() -> Iterator[Entry]:
         from_least = extremes.depthwise(f"int8 {kernel}x{kernel} from -128", IMAGE, kernel=kernel, least=-128)
         yield Entry(from_least, LEAST_ANYWHERE)
     yield Entry(extremes.depthwise("int8 3x3 of eight channels, whose columns become channels", (1, 16, 32, 8)))
-    yield Entry(extremes.reordered("int8 1x1 of channels in another order", (1, 9, 11, 16), 64))
+    yield Entry(extremes.reorder("int8 1x1 of channels in another order", (1, 9, 11, 16), 64))
     yield from (Entry(case) for case in others())
 
 
@@ -76,7 +76,7 @@ def convolutions(least: int) -> Iterator[Case]:
     yield extremes.conv(f"int8 in two groups from {least}", IMAGE, 20, groups=2, least=least)
     yield extremes.conv(f"uint8 3x3 from {least}", IMAGE, 20, dtype="uint8", least=least)
     yield speed(extremes.conv(f"int8 of three channels from {least}", (1, 8, 12, 3), 20, least=least))
-    yield speed(extremes.transposed(f"int8 stride 2 from {least}", IMAGE, 20, least=least))
+    yield speed(extremes.transpose(f"int8 stride 2 from {least}", IMAGE, 20, least=least))
     for dtype in ("int8", "uint8"):
         yield extremes.depthwise(f"{dtype} two for one from {least}", IMAGE, 2, dtype=dtype, least=least)
 
@@ -94,7 +94,7 @@ def dynamic() -> Iterator[Case]:
     yield extremes.dense("float32 by int8, many rows", (16, 256), 256, dtype="float32")
     yield extremes.conv("float32 by int8, 1x1", (1, 16, 16, 64), 64, (1, 1), dtype="float32")
     yield speed(extremes.conv("float32 by int8, 3x3", (1, 14, 14, 32), 30, dtype="float32"))
-    yield extremes.looped("float32 by int8 in a loop", (16, 256), dtype="float32")
+    yield extremes.loop_case("float32 by int8 in a loop", (16, 256), dtype="float32")
 
 
 def others() -> Iterator[Case]:
@@ -102,15 +102,15 @@ def others() -> Iterator[Case]:
     for least in extremes.LEAST:
         yield extremes.conv(f"int16 3x3 from {least}", IMAGE, 20, dtype="int16", least=least)
         yield extremes.matmul(f"int8 by an input from {least}", (2, 5, 32), 20, stored=False, least=least)
-        yield extremes.looped(f"int8 in a loop from {least}", (3, 32), least=least)
+        yield extremes.loop_case(f"int8 in a loop from {least}", (3, 32), least=least)
     yield extremes.depthwise("int16 two for one", IMAGE, 2, dtype="int16")
     yield extremes.dense("int16 many rows", (9, 64), 40, dtype="int16")
     yield extremes.conv("float32 by int8, 3x3", (1, 14, 14, 32), 30, dtype="float32")
     for dtype in ("int8", "uint8"):
-        yield extremes.transposed(f"{dtype} stride 2", IMAGE, 20, dtype=dtype)
+        yield extremes.transpose(f"{dtype} stride 2", IMAGE, 20, dtype=dtype)
     for op in (SEQUENCE, STEP):
-        yield extremes.Cell(op=op, dtype="int8").tried("int8 at the ends")
-        yield extremes.Cell(op=op).tried("float32 on int8 at the ends")
+        yield extremes.Cell(op=op, dtype="int8").try_case("int8 at the ends")
+        yield extremes.Cell(op=op).try_case("float32 on int8 at the ends")
 
 
 # --- conformance cases ------------------------------------------------------------------------

@@ -76,7 +76,7 @@ def zeros(x: Spec, w: Spec, count: int) -> Spec:
     return constant(np.zeros(count), BIASES[x.dtype], scales)
 
 
-def tried(case: Case, **inputs: Sequence[Array]) -> Case:
+def try_case(case: Case, **inputs: Sequence[Array]) -> Case:
     """The case on these arrays, one a run, by input name."""
     return replace(
         case, given=[dict(zip(inputs, arrays, strict=True)) for arrays in zip(*inputs.values(), strict=True)]
@@ -103,7 +103,7 @@ def conv(
     options = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
     y = result(x, (*shape[:-1], out), depth)
     case = in_isolation("CONV_2D", name, [x, w, zeros(x, w, out)], y, options=options)
-    return tried(case, x0=activations(shape, dtype))
+    return try_case(case, x0=activations(shape, dtype))
 
 
 def depthwise(
@@ -116,10 +116,10 @@ def depthwise(
     options = {"padding": "SAME", "stride_h": 1, "stride_w": 1, "depth_multiplier": multiplier}
     y = result(x, (*shape[:-1], out), depth)
     case = in_isolation("DEPTHWISE_CONV_2D", name, [x, w, zeros(x, w, out)], y, options=options)
-    return tried(case, x0=activations(shape, dtype))
+    return try_case(case, x0=activations(shape, dtype))
 
 
-def reordered(name: str, shape: Sequence[int], out: int) -> Case:
+def reorder(name: str, shape: Sequence[int], out: int) -> Case:
     """CONV_2D of channels that another hands on as they are, some of whose neighbors overflow while others would not."""
     x, channels = tensor(*shape, dtype="int8"), shape[-1]
     same = weight(127 * np.eye(channels).reshape(channels, 1, 1, channels), -127)
@@ -136,10 +136,10 @@ def reordered(name: str, shape: Sequence[int], out: int) -> Case:
             )
         )
 
-    return tried(net("CONV_2D", name, draw, dtype="int8"), x0=activations(shape, "int8"))
+    return try_case(net("CONV_2D", name, draw, dtype="int8"), x0=activations(shape, "int8"))
 
 
-def transposed(name: str, shape: Sequence[int], out: int, *, dtype: str = "int8", least: int = -127) -> Case:
+def transpose(name: str, shape: Sequence[int], out: int, *, dtype: str = "int8", least: int = -127) -> Case:
     """TRANSPOSE_CONV of an image [n, h, w, c] by a kernel of 3 x 3 with stride 2."""
     n, height, width, channels = shape
     x, wanted = tensor(*shape, dtype=dtype), (n, 2 * height, 2 * width, out)
@@ -147,14 +147,14 @@ def transposed(name: str, shape: Sequence[int], out: int, *, dtype: str = "int8"
     options = {"padding": "SAME", "stride_h": 2, "stride_w": 2}
     y = result(x, wanted, 4 * channels)  # at most four places of the kernel meet a pixel
     case = in_isolation("TRANSPOSE_CONV", name, [constant(list(wanted)), w, x], y, options=options)
-    return tried(replace(case, dtype=dtype), x0=activations(shape, dtype))
+    return try_case(replace(case, dtype=dtype), x0=activations(shape, dtype))
 
 
 def dense(name: str, shape: tuple[int, int], out: int, *, dtype: str = "int8", least: int = -127) -> Case:
     """FULLY_CONNECTED of rows [n, k]; of -128 under float rows only XNNPACK tells what they give."""
     x, w = tensor(*shape, dtype=dtype), weight(ends(out, shape[-1]), least, dtype)
     y = result(x, (shape[0], out), shape[-1])
-    case = tried(in_isolation("FULLY_CONNECTED", name, [x, w, zeros(x, w, out)], y), x0=activations(shape, dtype))
+    case = try_case(in_isolation("FULLY_CONNECTED", name, [x, w, zeros(x, w, out)], y), x0=activations(shape, dtype))
     if dtype != "float32" or least > -128:
         return case
     return replace(case, reference=lambda arrays: LiteRT(case.build(), "xnnpack").run(arrays))
@@ -165,9 +165,9 @@ def matmul(name: str, shape: Sequence[int], out: int, *, stored: bool, least: in
     x, w = tensor(*shape, dtype="int8"), weight(np.ascontiguousarray(ends(out, shape[-1]).T), least)
     y, arrays = result(x, (*shape[:-1], out), shape[-1]), activations(shape, "int8")
     if stored:
-        return tried(in_isolation("BATCH_MATMUL", name, [x, w], y), x0=arrays)
+        return try_case(in_isolation("BATCH_MATMUL", name, [x, w], y), x0=arrays)
     assert w.value is not None
-    return tried(
+    return try_case(
         in_isolation("BATCH_MATMUL", name, [x, replace(w, value=None)], y), x0=arrays, x1=[w.value] * len(arrays)
     )
 
@@ -175,7 +175,7 @@ def matmul(name: str, shape: Sequence[int], out: int, *, stored: bool, least: in
 # --- products inside a loop -------------------------------------------------------------------
 
 
-def looped(name: str, shape: tuple[int, int], *, dtype: str = "int8", least: int = -127) -> Case:
+def loop_case(name: str, shape: tuple[int, int], *, dtype: str = "int8", least: int = -127) -> Case:
     """A WHILE of a few turns, each of which multiplies the rows [n, k] that it carries by one, and that by [k, k].
 
     What a loop carries keeps the file's dtype; what lies between two products of its body need not.
@@ -186,11 +186,11 @@ def looped(name: str, shape: tuple[int, int], *, dtype: str = "int8", least: int
 
     def draw(model: Net) -> None:
         cond, body = model.model.subgraph("cond"), model.model.subgraph("body")
-        turn, *_ = _carried(cond, x, y)
+        turn, *_ = _loop_values(cond, x, y)
         more = cond.tensor("more", (), "bool")
         cond.operator("LESS", [turn, cond.constant("turns", np.int32(TURNS))], [more])
         cond.output(more)
-        turn, value, _ = _carried(body, x, y)
+        turn, value, _ = _loop_values(body, x, y)
         following = body.tensor("following", (), "int32")
         body.operator("ADD", [turn, body.constant("one", np.int32(1))], [following])
         carried = [value]
@@ -207,7 +207,7 @@ def looped(name: str, shape: tuple[int, int], *, dtype: str = "int8", least: int
         model.graph.operator("WHILE", inputs, results, graphs)
         model.output(results[2])
 
-    return tried(net("WHILE", name, draw, dtype=dtype), x0=activations(shape, dtype))
+    return try_case(net("WHILE", name, draw, dtype=dtype), x0=activations(shape, dtype))
 
 
 @dataclass(frozen=True)
@@ -221,11 +221,11 @@ class Cell(Lstm):
         reach = 1.0 if self.x.scale is None else 128 * float(np.asarray(self.x.scale))
         return constant(np.maximum(ends(rows, columns), LEAST[0]), "int8", 4 / (128 * columns * reach))
 
-    def tried(self, name: str) -> Case:
-        return tried(self.case(name), x0=activations([size or 1 for size in self.x.shape], self.dtype))
+    def try_case(self, name: str) -> Case:
+        return try_case(self.case(name), x0=activations([size or 1 for size in self.x.shape], self.dtype))
 
 
-def _carried(graph: GraphBuilder, x: Spec, y: Spec) -> list[TensorRef]:
+def _loop_values(graph: GraphBuilder, x: Spec, y: Spec) -> list[TensorRef]:
     """Return the values that the loop carries: the number of turns, the rows, the last product."""
     specs = {"turn": Spec((), "int32"), "rows": x, "product": y}
     return [graph.input(name, s.shape, s.dtype, quantization=s.quantization) for name, s in specs.items()]

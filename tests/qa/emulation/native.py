@@ -28,7 +28,7 @@ class Unsupported(Exception):
     """CPUID cannot be hidden here; the reason."""
 
 
-def masked(mask: str, folder: Path) -> dict[str, str]:
+def mask_processor(mask: str, folder: Path) -> dict[str, str]:
     """The environment variables under which a command sees what ``mask`` leaves. Raises Unsupported.
 
     The library is compiled into ``folder``. Threads, forks and what is executed inherit it; a child that gets an
@@ -36,7 +36,7 @@ def masked(mask: str, folder: Path) -> dict[str, str]:
     """
     if sys.platform != "linux" or platform.machine() != "x86_64":
         raise Unsupported(f"hiding instructions needs Linux on x86-64, not {sys.platform} on {platform.machine()}")
-    library = _compiled(folder)
+    library = _compiled_model(folder)
     preloaded = [str(library), *filter(None, [os.environ.get("LD_PRELOAD")])]
     environment = {"LD_PRELOAD": ":".join(preloaded), "HIDE_CPUID": mask}
     tried = subprocess.run(
@@ -49,7 +49,7 @@ def masked(mask: str, folder: Path) -> dict[str, str]:
     return environment
 
 
-def _compiled(folder: Path) -> Path:
+def _compiled_model(folder: Path) -> Path:
     """The library, compiled unless it is there already."""
     library = folder / f"cpuid-{sha256(SOURCE.read_bytes()).hexdigest()[:16]}.so"
     if library.exists():

@@ -89,16 +89,16 @@ class Converted:
             "states": [{"input": state.input, "output": state.output} for state in session.states],
         }
 
-    def compared(self, outputs: Path) -> tuple[Comparison, ...]:
+    def compare(self, outputs: Path) -> tuple[Comparison, ...]:
         """Compare the worker's results with LiteRT's on this processor."""
         with np.load(outputs) as stored:
             given = [
                 [stored[f"{k}.{place}"] for place in range(len(self.session.outputs))]
                 for k in range(len(self.session.feeds))
             ]
-        return self.judged(self._trial.run_in(_Replayed(self.session, given)))
+        return self.judge(self._trial.run_in(_Replayed(self.session, given)))
 
-    def judged(self, actual: Runs) -> tuple[Comparison, ...]:
+    def judge(self, actual: Runs) -> tuple[Comparison, ...]:
         return tuple(self._trial.compare(actual, self.expected))
 
 
@@ -118,7 +118,7 @@ class Models:
         return [one for one in self.converted if not one.planted or processor.overflow in one.entry.overflows]
 
 
-def converted(entries: Iterable[Entry], part: str = "") -> Models:
+def convert_entries(entries: Iterable[Entry], part: str = "") -> Models:
     """The entries whose names hold a part, each as users get it and, where that may overflow, in static int8.
 
     Of each kind of overflow one is planted whatever the part is.
@@ -185,7 +185,7 @@ class Report:
         return "\n".join([head, *(f"  FAILED {problem}" for problem in self.problems)])
 
 
-def tried_on(processor: Processor, command: Command, models: Models, folder: Path) -> Report:
+def try_on(processor: Processor, command: Command, models: Models, folder: Path) -> Report:
     """Run the models with a command; ``folder`` takes what the worker reads and writes."""
     folder.mkdir(parents=True)
     chosen = {str(k): one for k, one in enumerate(models.on(processor))}
@@ -217,7 +217,7 @@ def _outcome(model: Converted, told: Mapping[str, Any] | None, outputs: Path) ->
     if told is None or "error" in told:
         text = "it was not reached" if told is None else f"ONNX Runtime: {told['error']}"
         return Outcome(model.name, model.planted, within=model.planted, text=text)
-    compared = model.compared(outputs)
+    compared = model.compare(outputs)
     worst = max(compared, key=lambda one: (not one.ok, one.distance))
     return Outcome(model.name, model.planted, all(one.ok for one in compared), worst.text, told["seconds"])
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from tests.qa.fuzz.campaign import WORSE, Tally, kept, run
+from tests.qa.fuzz.campaign import WORSE, Tally, keep_file, run
 from tests.qa.fuzz.child import SECONDS, Child
 from tests.qa.fuzz.outcome import KINDS
 
@@ -46,14 +46,14 @@ def main(
     with Child(limit, nice=nice) as child:
         if files:
             for path in files:
-                click.echo(f"{path.stem} {child.tried(path.read_bytes()).line}")
+                click.echo(f"{path.stem} {child.try_file(path.read_bytes()).line}")
             return
         tally, begun = Tally(), time.monotonic()
         for made, outcome in run(seed, child, count=count, seconds=seconds, start=start):
             if outcome.kind in WORSE:
                 click.echo(f"{made.name}: {outcome.line[:300]}")
             if tally.add(made, outcome):
-                kept(keep, made, outcome, child, seconds=minimise)
+                keep_file(keep, made, outcome, child, seconds=minimise)
         report(tally, time.monotonic() - begun, seed)
     sys.exit(1 if tally.kinds["bug"] or tally.kinds["different"] else 0)
 

@@ -13,7 +13,7 @@ from zlib import crc32
 
 from tests.qa.fuzz import raw, structure
 from tests.qa.fuzz.child import Child
-from tests.qa.fuzz.minimise import minimised
+from tests.qa.fuzz.minimise import minimise
 from tests.qa.fuzz.outcome import Kind, Outcome
 from tests.qa.fuzz.seeds import cases, ids, seed_model
 
@@ -68,8 +68,8 @@ def one(seed: int, number: int) -> Input | None:
         return None
     name = f"{seed}:{number} {cases()[case].id}"
     if draw.randrange(BYTES_SHARE) == 0:
-        return Input(f"{name} raw", raw.mutated(model.data, draw.randrange(2**32)), model.data)
-    data = structure.mutated(model.table, draw.randrange(2**32))
+        return Input(f"{name} raw", raw.mutate(model.data, draw.randrange(2**32)), model.data)
+    data = structure.mutate(model.table, draw.randrange(2**32))
     return None if data is None else Input(f"{name} structure", data, model.data)
 
 
@@ -88,30 +88,30 @@ def run(
     for tried, made in enumerate(inputs(seed, start)):
         if (count is not None and tried >= count) or (seconds is not None and time.monotonic() - begun > seconds):
             return
-        yield made, judged(made, child)
+        yield made, judge(made, child)
 
 
-def judged(made: Input, child: Child) -> Outcome:
+def judge(made: Input, child: Child) -> Outcome:
     """Return the outcome of an input.
 
     If the runtimes already differ on the unmutated model, because a random input is a divisor of zero for example, a
     difference says nothing about the mutation.
     """
-    outcome = child.tried(made.data)
+    outcome = child.try_file(made.data)
     if outcome.kind != "different":
         return outcome
-    original = child.tried(made.original)
+    original = child.try_file(made.original)
     alike = (original.kind, original.sort, original.where) == (outcome.kind, outcome.sort, outcome.where)
     return replace(outcome, kind="uncompared", sort="as its original") if alike else outcome
 
 
-def kept(folder: Path, made: Input, outcome: Outcome, child: Child, *, seconds: float = 30.0) -> Path:
+def keep_file(folder: Path, made: Input, outcome: Outcome, child: Child, *, seconds: float = 30.0) -> Path:
     """Write a file that should not do what it does, as small as may be."""
 
     def same(data: bytes) -> bool:
-        return child.tried(data).key == outcome.key
+        return child.try_file(data).key == outcome.key
 
-    small = minimised(made.data, made.original, same, seconds) if outcome.seconds < seconds / 10 else made.data
+    small = minimise(made.data, made.original, same, seconds) if outcome.seconds < seconds / 10 else made.data
     folder.mkdir(parents=True, exist_ok=True)
     words = "_".join((outcome.kind, outcome.sort, outcome.where, made.name))
     name = "".join(c if c.isalnum() or c in "._-" else "_" for c in words)[:150]

@@ -53,15 +53,15 @@ class Child:
                         pipe.close()
         self._process = None
 
-    def tried(self, data: bytes) -> Outcome:
+    def try_file(self, data: bytes) -> Outcome:
         """Return the outcome of a file, even if the process dies.
 
         If it dies, the file is tried again in a new process, because leaks of the runtimes add up.
         """
-        outcome = self._tried(data)
-        return self._tried(data) if outcome.kind == "bug" and outcome.sort.startswith(DIED) else outcome
+        outcome = self._try_once(data)
+        return self._try_once(data) if outcome.kind == "bug" and outcome.sort.startswith(DIED) else outcome
 
-    def _tried(self, data: bytes) -> Outcome:
+    def _try_once(self, data: bytes) -> Outcome:
         process = self._running()
         assert process.stdin is not None
         stage, start = "start", time.monotonic()
@@ -76,16 +76,16 @@ class Child:
                 if isinstance(told, str):
                     stage, start = told, time.monotonic()
                 elif "ended" in told and stage != "start":  # before, it had not taken the file: the next one does
-                    return self._broken(stage, DIED, f"{_named(told['ended'])} in {stage}")
+                    return self._break_down(stage, DIED, f"{_exit_name(told['ended'])} in {stage}")
                 else:
                     self._serving = told.get("serves", self._serving)
         except TimeoutError:
             self.stop()
-            return self._broken(stage, "over its time", f"over {self.seconds} s in {stage}")
+            return self._break_down(stage, "over its time", f"over {self.seconds} s in {stage}")
         except (EOFError, BrokenPipeError):
             code = process.wait()
             self.stop()
-            return self._broken(stage, DIED, f"{_named(code)} in {stage}")
+            return self._break_down(stage, DIED, f"{_exit_name(code)} in {stage}")
 
     def _processor_seconds(self) -> float:
         try:
@@ -94,7 +94,7 @@ class Child:
             return 0.0
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def _broken(self, stage: str, sort: str, text: str) -> Outcome:
+    def _break_down(self, stage: str, sort: str, text: str) -> Outcome:
         kind: Kind = "uncompared" if stage == "compare" else "invalid" if (stage, sort) == ("ask", DIED) else "bug"
         return Outcome(kind, f"{sort}: {stage}", text=text)
 
@@ -139,5 +139,5 @@ class Child:
         return json.loads(line)
 
 
-def _named(code: int) -> str:
+def _exit_name(code: int) -> str:
     return signal.Signals(-code).name if code < 0 else f"exit {code}"

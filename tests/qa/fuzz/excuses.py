@@ -68,7 +68,7 @@ class Trial:
         Each kernel set runs more than once: a second interpreter shows reads out of bounds, and float inputs changed in the last bits
         show how far rounding is amplified. Builtin kernels that refuse what XNNPACK runs disagree with it.
         """
-        trial, nudged = self.examined.trial, [[_nudged(array) for array in arrays] for arrays in self.inputs]
+        trial, nudged = self.examined.trial, [[_nudge(array) for array in arrays] for arrays in self.inputs]
         actual = trial.actual(self.examined.session, self.inputs)
         floats = all(array.dtype.kind == "f" for arrays in actual for array in arrays)
         if all(comparison.ok for comparison in trial.compared(actual, self.expected)):
@@ -83,20 +83,20 @@ class Trial:
         if not sets:
             return False
         settled = [
-            [_settled(array, [runs[run][k] for runs in sets.values()]) for k, array in enumerate(arrays)]
+            [_settle(array, [runs[run][k] for runs in sets.values()]) for k, array in enumerate(arrays)]
             for run, arrays in enumerate(actual)
         ]
         return all(comparison.ok for comparison in trial.compared(settled, sets))
 
 
-def _nudged(array: Array) -> Array:
+def _nudge(array: Array) -> Array:
     if array.dtype not in (np.float32, np.float64):
         return array
     signs = np.random.default_rng(0).choice([-NUDGE, NUDGE], array.shape)
     return np.asarray(array * (1 + signs), array.dtype)
 
 
-def _settled(actual: Array, expected: Sequence[Array]) -> Array:
+def _settle(actual: Array, expected: Sequence[Array]) -> Array:
     """Return ``actual`` with LiteRT's values where it is within their spread, or where not all or none of them are finite."""
     if any(array.shape != actual.shape for array in expected):
         return next((array for array in expected if array.shape == actual.shape), actual)
@@ -212,14 +212,14 @@ def _sparse(tensor: Tensor) -> bool:
     return getattr(tensor.data, "_sparsity", None) is not None
 
 
-def aliased_inputs(trial: Trial) -> bool:
+def has_aliased_inputs(trial: Trial) -> bool:
     """A graph input listed twice, or one that is an output and a state that the kernel overwrites (lstm.cc)."""
     inputs, outputs = trial.model.main.inputs, trial.model.main.outputs
     states = [t for op in trial.operators if op.code == "LSTM" for t in op.inputs]
     return len({t.index for t in inputs}) < len(inputs) or any(t in inputs and t in states for t in outputs)
 
 
-def undefined_in_cpp(trial: Trial) -> bool:
+def is_undefined_in_cpp(trial: Trial) -> bool:
     """Shifts by a negative number or by more than the dtype's bits, and 64-bit sizes cut to 32 (broadcast_args.cc)."""
     shifts = [op[1] for op in trial.operators if op.code in ("STABLEHLO_SHIFT_LEFT", "RIGHT_SHIFT")]
     sizes = [t for op in trial.operators if op.code == "BROADCAST_ARGS" for t in op.inputs if t and t.dtype == "int64"]
@@ -236,8 +236,8 @@ DOCUMENTED: dict[str, Callable[[Trial], bool]] = {
     "reads beyond a constant": reads_beyond,
     "booleans other than 0 and 1": other_booleans,
     "sparse constants read as dense": sparse_as_dense,
-    "aliased inputs": aliased_inputs,
-    "shifts and sizes undefined in C++": undefined_in_cpp,
+    "aliased inputs": has_aliased_inputs,
+    "shifts and sizes undefined in C++": is_undefined_in_cpp,
 }
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 Same = Callable[[bytes], bool]
 
 
-def minimised(data: bytes, original: bytes, same: Same, seconds: float = 30.0) -> bytes:
+def minimise(data: bytes, original: bytes, same: Same, seconds: float = 30.0) -> bytes:
     """The file with as many of its changes undone as ``same`` allows, then with what else may be zeros.
 
     ``original``: what it was mutated from; where their sizes differ, as a structural mutation's do, it is of no help.

@@ -8,7 +8,7 @@ import struct
 WORDS = (0, 1, 2, 4, 8, 255, 256, 65535, 65536, 1 << 24, 2**31 - 1, 2**31, 2**32 - 1, 2**32 - 4)
 
 
-def mutated(data: bytes, seed: int) -> bytes:
+def mutate(data: bytes, seed: int) -> bytes:
     """The file with one to six bytes or words changed; rarely cut, or with a part of it put in again."""
     draw, changed = random.Random(seed), bytearray(data)
     kind = draw.randrange(12)

@@ -64,7 +64,7 @@ class Draw(random.Random):
         return self.choice(NUMBERS) if self.random() < 0.8 else self.randrange(-300, 300)
 
 
-def mutated(model: Table, seed: int) -> bytes | None:
+def mutate(model: Table, seed: int) -> bytes | None:
     """The file of a model with one to three mutations; ``None`` where nothing of it can be written."""
     draw, copy = Draw(seed), deepcopy(model)
     wanted = draw.choice((1, 1, 1, 2, 3))

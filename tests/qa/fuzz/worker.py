@@ -88,12 +88,12 @@ def serve(answers: TextIO) -> bool:
             data = bytearray()
             while len(data) < int(size):
                 data += requests.read(int(size) - len(data)) or b""
-            outcome = tried(bytes(data), answers)
+            outcome = try_case(bytes(data), answers)
             _tell(answers, [outcome.kind, outcome.sort, outcome.where, outcome.text, outcome.seconds])
     return False
 
 
-def tried(data: bytes, answers: TextIO) -> Outcome:
+def try_case(data: bytes, answers: TextIO) -> Outcome:
     """Return the outcome of a file."""
     start = time.perf_counter()
 
@@ -136,7 +136,7 @@ def tried(data: bytes, answers: TextIO) -> Outcome:
     ):
         return outcome("uncompared", "size")
     _tell(answers, "compare")
-    kind, *told = _compared(data, proto, conversion)
+    kind, *told = _compare(data, proto, conversion)
     if kind == "different" and (reason := _excuse(data, proto)):
         return outcome("excused", reason, *told[1:])
     return outcome(kind, *told)
@@ -153,7 +153,7 @@ def _excuse(data: bytes, proto: bytes) -> str:
         return ""
 
 
-def _compared(data: bytes, proto: bytes, conversion: Conversion) -> tuple[Kind, str, str, str]:
+def _compare(data: bytes, proto: bytes, conversion: Conversion) -> tuple[Kind, str, str, str]:
     try:
         verification = verify(data, proto)
     except LiteRTError as error:

@@ -7,14 +7,14 @@ from typing import Any
 from tests.qa.mutations.planting import Mutation
 
 
-def turned(true: Any, condition: Any, **attributes: Any) -> Any:
+def turn(true: Any, condition: Any, **attributes: Any) -> Any:
     """The branches change places."""
     taken, other = attributes["then_branch"], attributes["else_branch"]
     return true(condition, **{**attributes, "then_branch": other, "else_branch": taken})
 
 
 MUTATIONS = (
-    Mutation("the other branch", "IF", ("IF-float32,_as_it_is_or_added_up",), emits={"If": turned}),
+    Mutation("the other branch", "IF", ("IF-float32,_as_it_is_or_added_up",), emits={"If": turn}),
     Mutation(
         "states that no branch changes",
         "IF",

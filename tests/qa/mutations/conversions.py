@@ -33,7 +33,7 @@ def _at_the_start(ctx: Any, _resource: Any) -> Any:
     return state.input
 
 
-def _handed_on(ctx: Any, x: Any) -> Any:
+def _pass_through(ctx: Any, x: Any) -> Any:
     return ctx.quantized_values(0) if ctx.op[0].dtype == ctx.op[out(0)].dtype else x
 
 
@@ -49,7 +49,7 @@ def _initial(ctx: Any, _resource: Any) -> Any:
     return ctx.constant_value(np.zeros([d or 1 for d in ctx.shape(out(0))], ctx.dtype(out(0))))
 
 
-def _forgotten(ctx: Any, _resource: Any, _value: Any) -> Any:
+def _forget_state(ctx: Any, _resource: Any, _value: Any) -> Any:
     ctx.state(ctx.resource(0)).declare(ctx.dtype(1), ctx.shape(1))
     return ()
 
@@ -78,7 +78,7 @@ MUTATIONS = (
         "quantized values are passed on",
         "QUANTIZE",
         ("QUANTIZE-int8_to_int8",),
-        fields={"lower": _handed_on, "quantization": Dequantized()},
+        fields={"lower": _pass_through, "quantization": Dequantized()},
     ),
     Mutation(
         "int32 is truncated",
@@ -103,7 +103,7 @@ MUTATIONS = (
         "nothing is assigned",
         "ASSIGN_VARIABLE",
         ("ASSIGN_VARIABLE-float32,_the_last_input_is_remembered",),
-        fields={"lower": _forgotten},
+        fields={"lower": _forget_state},
     ),
     Mutation(
         "nothing is called",

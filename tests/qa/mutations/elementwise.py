@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from onnx_tflite_plugin.api import ActivationKernel, Dequantized, FusedActivation, Raw
-from tests.qa.mutations.planting import Mutation, left_out, the_files_axis, with_attributes
+from tests.qa.mutations.planting import Mutation, leave_out, the_files_axis, with_attributes
 
 
-def _scaled(ctx: Any, value: Any) -> Any:
+def _scale(ctx: Any, value: Any) -> Any:
     return ctx.ops.Mul(value, ctx.scalar(ctx.options.beta))
 
 
@@ -18,7 +18,7 @@ def _larger(ctx: Any, x: Any) -> Any:
     return ctx.ops.Max(x, ctx.ops.Mul(x, float(ctx.options.alpha)))
 
 
-def _floored(ctx: Any, x: Any, y: Any) -> Any:
+def _add_floor(ctx: Any, x: Any, y: Any) -> Any:
     if ctx.op[0].dtype != "int32":
         return ctx.ops.Div(x, y)
     quotient = ctx.ops.Div(*(ctx.ops.Cast(v, to="float64") for v in (x, y)))
@@ -103,12 +103,12 @@ MUTATIONS = (
         ("SQRT-int8,_output_scale_1.66667_between_convolutions",),
         fields={"lower": lambda ctx, x: ctx.ops.Sqrt(x)},
     ),
-    Mutation("divided towards minus infinity", "DIV", ("DIV-int32",), fields={"lower": _floored}),
+    Mutation("divided towards minus infinity", "DIV", ("DIV-int32",), fields={"lower": _add_floor}),
     Mutation(
         "beta multiplies the result",
         "SOFTMAX",
         ("SOFTMAX-float32,_beta_0.3",),
-        fields={"lower": lambda ctx, x: _scaled(ctx, ctx.ops.Softmax(x, axis=ctx.axis(-1)))},
+        fields={"lower": lambda ctx, x: _scale(ctx, ctx.ops.Softmax(x, axis=ctx.axis(-1)))},
     ),
     Mutation("beta is not looked at", "SOFTMAX", ("SOFTMAX-float32,_beta_0.3",), options={"beta": 1.0}),
     Mutation("along axis 1", "SOFTMAX", ("SOFTMAX-float32_of_rank_3",), emits={"Softmax": with_attributes(axis=1)}),
@@ -119,7 +119,7 @@ MUTATIONS = (
         sees={"axis": the_files_axis},
     ),
     Mutation(
-        "no least length", "L2_NORMALIZATION", ("L2_NORMALIZATION-uint8,_a_row_of_zeros",), emits={"Max": left_out}
+        "no least length", "L2_NORMALIZATION", ("L2_NORMALIZATION-uint8,_a_row_of_zeros",), emits={"Max": leave_out}
     ),
     Mutation(
         "along the file's axis",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from onnx_tflite_plugin.api import Dequantized
 from tests.qa.mutations.planting import (
     Mutation,
-    left_out,
+    leave_out,
     with_attributes,
 )
 
@@ -32,6 +32,6 @@ MUTATIONS = (
         "an axis is as long as its blocks are many",
         "SPACE_TO_DEPTH",
         ("SPACE_TO_DEPTH-of_unknown_height_and_width_for_generic",),
-        emits={"Div": left_out},
+        emits={"Div": leave_out},
     ),
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.qa.mutations.planting import Mutation, left_out, the_files_axis, with_attributes
+from tests.qa.mutations.planting import Mutation, leave_out, the_files_axis, with_attributes
 
 OVERWRITING = {"ScatterElements": with_attributes(reduction=None)}
 ADDING = {"ScatterElements": with_attributes(reduction="add")}
@@ -20,7 +20,7 @@ def _third(_true: Any, _condition: Any, _first: Any, second: Any) -> Any:
     return second
 
 
-def _swapped(true: Any, condition: Any, first: Any, second: Any) -> Any:
+def _swap(true: Any, condition: Any, first: Any, second: Any) -> Any:
     return true(condition, second, first)
 
 
@@ -65,7 +65,7 @@ MUTATIONS = (
         "a size of 1 stays",
         "BROADCAST_ARGS",
         ("BROADCAST_ARGS-int32_[2,_1,_3]_and_[1,_5,_3]",),
-        emits={"Where": _swapped},
+        emits={"Where": _swap},
     ),
     Mutation(
         "time and batch change places",
@@ -103,6 +103,6 @@ MUTATIONS = (
         "rows below the diagonal have a number of their own",
         "MATRIX_SET_DIAG",
         ("MATRIX_SET_DIAG-an_unknown_height",),
-        emits={"Min": left_out},
+        emits={"Min": leave_out},
     ),
 )

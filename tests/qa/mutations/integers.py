@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onnx_tflite_plugin.api import FixedOutputRange
-from tests.qa.mutations.planting import Mutation, left_out
+from tests.qa.mutations.planting import Mutation, leave_out
 
 TANH_WORDS = "TANH-every_int16_from_a_scale_of_"
 
@@ -13,7 +13,7 @@ MUTATIONS = (
         "a share of more than all is not cut",
         "SOFTMAX",
         ("SOFTMAX-int16,_rows_of_one",),
-        emits={"Min": left_out},
+        emits={"Min": leave_out},
     ),
     Mutation("beta is not in the table", "SOFTMAX", ("SOFTMAX-int16,_beta_0.3",), options={"beta": 1.0}),
     Mutation(

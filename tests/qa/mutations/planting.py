@@ -34,7 +34,7 @@ class Mutation:
     def id(self) -> str:
         return f"{self.code}-{self.trap}".replace(" ", "_")
 
-    def mutated(self, handler: Handler) -> Handler:
+    def mutate(self, handler: Handler) -> Handler:
         """The handler with the mistake in it."""
         lower = self.fields.get("lower", handler.lower)
         if self.emits or self.sees or self.options:
@@ -79,7 +79,7 @@ def with_attributes(**given: Any) -> Callable[..., Any]:
     return lambda true, *operands, **attributes: true(*operands, **{**attributes, **given})
 
 
-def left_out(_true: Any, x: Any, *_rest: Any, **_attributes: Any) -> Any:
+def leave_out(_true: Any, x: Any, *_rest: Any, **_attributes: Any) -> Any:
     """No node: its first operand."""
     return x
 

@@ -22,7 +22,7 @@ def _adjoint(x: bool, y: bool) -> Change:
     return axes
 
 
-def _unbiased(ctx: Any, x: Any, w: Any, b: Any = None) -> Any:
+def _drop_bias(ctx: Any, x: Any, w: Any, b: Any = None) -> Any:
     from op_handlers.matrix.fully_connected import fully_connected
 
     return fully_connected(ctx, x, w)
@@ -62,7 +62,7 @@ MUTATIONS = (
         "the bias is left out",
         "FULLY_CONNECTED",
         ("FULLY_CONNECTED-rank_3,_a_row_of_two_axes",),
-        fields={"lower": _unbiased},
+        fields={"lower": _drop_bias},
     ),
     Mutation(
         "the weight's columns stay where the input's elements move",

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from onnx_tflite_plugin.api import ActivationKernel, FusedActivation
-from tests.qa.mutations.planting import Mutation, left_out, with_attributes
+from tests.qa.mutations.planting import Mutation, leave_out, with_attributes
 
 SEQUENCE, STEP = "UNIDIRECTIONAL_SEQUENCE_LSTM", "LSTM"
 
@@ -22,7 +22,7 @@ def from_zero(true: Any, numbers: Any, point: Any) -> Any:
     return numbers if isinstance(point, np.int64) else true(numbers, point)
 
 
-def unbounded(true: Any, numbers: Any, least: Any, most: Any) -> Any:
+def leave_unbounded(true: Any, numbers: Any, least: Any, most: Any) -> Any:
     return numbers if least == -128 else true(numbers, least, most)
 
 
@@ -52,7 +52,7 @@ MUTATIONS = (
         "a state of 8 bits without bounds",
         "SVDF",
         ("SVDF-int8,_a_state_that_is_bounded,_state_of_8_bits",),
-        emits={"Clip": unbounded},
+        emits={"Clip": leave_unbounded},
     ),
     Mutation(
         "cells that are bounded later on only",
@@ -73,7 +73,7 @@ MUTATIONS = (
         "nothing is rounded on the way",
         SEQUENCE,
         (f"{SEQUENCE}-int8_that_holds_what_it_has",),
-        emits={"Round": left_out},
+        emits={"Round": leave_out},
     ),
     Mutation(
         "the oldest run is kept and the newest but one forgotten",
@@ -85,7 +85,7 @@ MUTATIONS = (
         "integers without the rounding of the state",
         "SVDF",
         ("SVDF-int8_whose_state_is_bounded",),
-        emits={"Clip": left_out},
+        emits={"Clip": leave_out},
     ),
     Mutation(
         "both directions forwards",

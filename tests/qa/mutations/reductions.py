@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from onnx_tflite_plugin.api import Dequantized, Raw, SameScale
-from tests.qa.mutations.planting import Mutation, left_out, with_attributes
+from tests.qa.mutations.planting import Mutation, leave_out, with_attributes
 
 
-def _rounded(ctx: Any, x: Any, axes: Any) -> Any:
+def _round_mean(ctx: Any, x: Any, axes: Any) -> Any:
     from op_handlers.math.reduction import emit_reduction
 
     if ctx.op[0].dtype not in ("int32", "int64"):
@@ -20,7 +20,7 @@ def _rounded(ctx: Any, x: Any, axes: Any) -> Any:
 MUTATIONS = (
     *(
         Mutation(
-            "a scalar axis is no list", code, (f"{code}-a_scalar_axis_known_at_runtime",), emits={"Reshape": left_out}
+            "a scalar axis is no list", code, (f"{code}-a_scalar_axis_known_at_runtime",), emits={"Reshape": leave_out}
         )
         for code in ("SUM", "REDUCE_MAX")
     ),
@@ -39,7 +39,7 @@ MUTATIONS = (
         ("ARG_MAX-int8_axis_1",),
         emits={"ArgMax": with_attributes(select_last_index=1)},
     ),
-    Mutation("integers are rounded", "MEAN", ("MEAN-int32,_divided_towards_zero_kept",), fields={"lower": _rounded}),
+    Mutation("integers are rounded", "MEAN", ("MEAN-int32,_divided_towards_zero_kept",), fields={"lower": _round_mean}),
     Mutation("quantized values are summed", "SUM", ("SUM-int8_kept",), fields={"quantization": Raw()}),
     Mutation(
         "another output scale rescales",
@@ -73,7 +73,7 @@ MUTATIONS = (
         "an axis named twice counts twice",
         "REDUCE_PROD",
         ("REDUCE_PROD-one_axis_twice,_known_at_runtime",),
-        emits={"Min": left_out},
+        emits={"Min": leave_out},
     ),
     Mutation(
         "transforms of length 1 are transforms as others",
@@ -81,5 +81,5 @@ MUTATIONS = (
         ("RFFT2D-transforms_of_length_1",),
         fields={"accepts": None},
     ),
-    Mutation("nothing is transformed as it is", "RFFT2D", ("RFFT2D-of_no_rows",), emits={"Pad": left_out}),
+    Mutation("nothing is transformed as it is", "RFFT2D", ("RFFT2D-of_no_rows",), emits={"Pad": leave_out}),
 )

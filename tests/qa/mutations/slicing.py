@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from onnx_tflite_plugin.api import Dequantized, Raw
-from tests.qa.mutations.planting import Mutation, left_out, the_files_axis, with_attributes
+from tests.qa.mutations.planting import Mutation, leave_out, the_files_axis, with_attributes
 
 
 def _split_value_first(ctx: Any, x: Any, _axis: Any) -> Any:
@@ -84,12 +84,12 @@ MUTATIONS = (
         "new axes are left out among dynamic sizes",
         "STRIDED_SLICE",
         ("STRIDED_SLICE-a_new_axis_and_a_dropped_one_among_dynamic_sizes",),
-        emits={"Unsqueeze": left_out},
+        emits={"Unsqueeze": leave_out},
     ),
     Mutation(
         "rows are put in the place of the first",
         "DYNAMIC_UPDATE_SLICE",
         ("DYNAMIC_UPDATE_SLICE-rows_behind_several",),
-        emits={"Add": left_out},
+        emits={"Add": leave_out},
     ),
 )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from onnx_tflite_plugin.api import Dequantized
-from tests.qa.mutations.planting import Mutation, left_out, with_attributes
+from tests.qa.mutations.planting import Mutation, leave_out, with_attributes
 
 
 def counts_all(true: Any, *operands: Any, **attributes: Any) -> Any:
@@ -21,7 +21,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("STABLEHLO_ADD-int8_with_scales,_which_the_kernel_ignores",),
         fields={"quantization": Dequantized()},
     ),
-    Mutation("bits are joined", "STABLEHLO_AND", ("STABLEHLO_AND-int32",), emits={"BitwiseAnd": left_out}),
+    Mutation("bits are joined", "STABLEHLO_AND", ("STABLEHLO_AND-int32",), emits={"BitwiseAnd": leave_out}),
     Mutation(
         "shifted to the right",
         "STABLEHLO_SHIFT_LEFT",
@@ -32,7 +32,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a negative edge is none",
         "STABLEHLO_PAD",
         ("STABLEHLO_PAD-int8_image,_cropped_between_convolutions",),
-        emits={"Slice": left_out},
+        emits={"Slice": leave_out},
     ),
     Mutation(
         "what is beyond the ends goes to the last element",
@@ -47,7 +47,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         emits={"CumSum": with_attributes(reverse=0)},
     ),
     Mutation("padding counts", "L2_POOL_2D", ("L2_POOL_2D-SAME_3x2",), emits={"AveragePool": counts_all}),
-    Mutation("the root of the sum", "L2_POOL_2D", ("L2_POOL_2D-VALID_3x2",), emits={"Sqrt": left_out}),
+    Mutation("the root of the sum", "L2_POOL_2D", ("L2_POOL_2D-VALID_3x2",), emits={"Sqrt": leave_out}),
     Mutation(
         "alpha weighs the mean",
         "LOCAL_RESPONSE_NORMALIZATION",

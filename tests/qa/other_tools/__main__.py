@@ -55,16 +55,18 @@ def main() -> int:
         folder = Path(scratch)
         pythons = pool.map(_environment, {_name(tool): tool for tool in tools}.values())
         files = list(_files(chosen.models)) if chosen.models else _default(folder)
-        forms = {fold: list(_converted(files, folder / f"fold-{fold}", fold)) for fold in {tool.fold for tool in tools}}
+        forms = {
+            fold: list(_convert_model(files, folder / f"fold-{fold}", fold)) for fold in {tool.fold for tool in tools}
+        }
         list(pythons)  # raises what an installation raised
         tried = pool.map(
-            lambda tool: _tried(tool, [one for one in forms[tool.fold] if _takes(tool, one)], folder), tools
+            lambda tool: _try_case(tool, [one for one in forms[tool.fold] if _takes(tool, one)], folder), tools
         )
-        failures = sum(_told(tool, results) for tool, results in zip(tools, tried, strict=True))
+        failures = sum(_report_of(tool, results) for tool, results in zip(tools, tried, strict=True))
     return int(bool(failures))
 
 
-def _told(tool: Tool, results: Sequence[tuple[str, str]]) -> int:
+def _report_of(tool: Tool, results: Sequence[tuple[str, str]]) -> int:
     """Print what came of a tool's models; the number of those that failed."""
     wrong = [(name, text) for name, text in results if text]
     print(f"{tool.name}: {len(results) - len(wrong)} of {len(results)} models", flush=True)
@@ -94,7 +96,7 @@ def _default(folder: Path) -> list[Path]:
     return [*examples, *found][:10]
 
 
-def _converted(files: Sequence[Path], folder: Path, fold: bool) -> Iterator[Converted]:
+def _convert_model(files: Sequence[Path], folder: Path, fold: bool) -> Iterator[Converted]:
     """Each model once; those that are refused are named and left out."""
     folder.mkdir()
     for number, file in enumerate(files):
@@ -143,7 +145,7 @@ def _environment(tool: Tool) -> None:
 # --- trying -----------------------------------------------------------------------------------
 
 
-def _tried(tool: Tool, models: Sequence[Converted], folder: Path) -> list[tuple[str, str]]:
+def _try_case(tool: Tool, models: Sequence[Converted], folder: Path) -> list[tuple[str, str]]:
     """Each model's name with what went wrong; empty where nothing did."""
     out = Path(tempfile.mkdtemp(dir=folder))
     targets = [out / f"{number}.{'npz' if tool.runs else 'onnx'}" for number in range(len(models))]
@@ -164,15 +166,15 @@ def _tried(tool: Tool, models: Sequence[Converted], folder: Path) -> list[tuple[
         if done.returncode:
             problems.append(f"it ended with {done.returncode}: {(done.stderr.strip().splitlines() or [''])[-1][:200]}")
     pairs = zip(models, targets, problems, strict=True)
-    return [(model.name, problem or _compared(tool, model, target)) for model, target, problem in pairs]
+    return [(model.name, problem or _compare(tool, model, target)) for model, target, problem in pairs]
 
 
-def _compared(tool: Tool, model: Converted, target: Path) -> str:
+def _compare(tool: Tool, model: Converted, target: Path) -> str:
     try:
         after = list(np.load(target).values()) if tool.runs else _ran(target, model.feeds)
     except Exception as error:
         return f"its result does not run: {error}"[:200]
-    return _apart(model.outputs, after, tool.allowed)
+    return _describe_difference(model.outputs, after, tool.allowed)
 
 
 def _ran(model: Path, feeds: dict[str, Any]) -> list[Any]:
@@ -182,7 +184,7 @@ def _ran(model: Path, feeds: dict[str, Any]) -> list[Any]:
     return [np.asarray(array) for array in session.run(None, feeds)]
 
 
-def _apart(before: Sequence[Any], after: Sequence[Any], allowed: float) -> str:
+def _describe_difference(before: Sequence[Any], after: Sequence[Any], allowed: float) -> str:
     for one, other in zip(before, after, strict=True):
         if one.shape != other.shape or one.dtype != other.dtype:
             return f"{one.dtype} {list(one.shape)} became {other.dtype} {list(other.shape)}"

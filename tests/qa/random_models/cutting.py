@@ -29,7 +29,7 @@ def cut(draw: Draw, op: str) -> Case:
 
 
 @draws("STRIDED_SLICE")
-def strided(draw: Draw, op: str) -> Case:
+def stride(draw: Draw, op: str) -> Case:
     """Entries for axes, an ellipsis, new axes and dropped ones; numpy says what that gives."""
     x = draw.data(draw.spec(draw.shape(1), draw.dtype(op)), fixed=0)
     rank = x.array.ndim
@@ -102,7 +102,7 @@ def split(draw: Draw, op: str) -> Case:
 
 
 @draws("UNPACK")
-def unpacked(draw: Draw, op: str) -> Case:
+def unpack(draw: Draw, op: str) -> Case:
     x = draw.data(draw.spec(tuple(size or 2 for size in draw.shape(1)), draw.dtype(op, "float16")), fixed=0)
     axis = draw.axis(x.array.ndim)
     rest = tuple(np.delete(x.array.shape, axis).tolist())
@@ -111,7 +111,7 @@ def unpacked(draw: Draw, op: str) -> Case:
 
 
 @draws("CONCATENATION")
-def joined(draw: Draw, op: str) -> Case:
+def join(draw: Draw, op: str) -> Case:
     x = draw.spec(draw.shape(1), draw.dtype(op, "float16"))
     axis = draw.axis(len(x.shape))
     k, old = axis % len(x.shape), sizes(x)
@@ -122,7 +122,7 @@ def joined(draw: Draw, op: str) -> Case:
 
 
 @draws("PACK")
-def packed(draw: Draw, op: str) -> Case:
+def pack(draw: Draw, op: str) -> Case:
     x = draw.spec(draw.shape(), draw.dtype(op))
     rank, number = len(x.shape), draw.between(1, 3)
     axis = draw.between(-rank - 1, rank)
@@ -138,7 +138,7 @@ def indices(draw: Draw, high: int, shape: tuple[int, ...], kinds: tuple[str, ...
 
 
 @draws("GATHER")
-def gathered(draw: Draw, op: str) -> Case:
+def gather(draw: Draw, op: str) -> Case:
     x = draw.data(draw.spec(tuple(size or 1 for size in draw.shape(1)), draw.dtype(op)), fixed=0.2)
     shape, rank = x.array.shape, x.array.ndim
     axis = draw.between(0, rank - 1)
@@ -150,7 +150,7 @@ def gathered(draw: Draw, op: str) -> Case:
 
 
 @draws("GATHER_ND")
-def gathered_places(draw: Draw, op: str) -> Case:
+def gather_nd(draw: Draw, op: str) -> Case:
     x = draw.data(draw.spec(tuple(size or 1 for size in draw.shape(1, 5)), draw.dtype(op)), fixed=0.2)
     depth, rows = draw.between(0 if draw.chance(0.1) else 1, x.array.ndim), draw.shape()[:2]
     places = draw.random.integers(0, x.array.shape[:depth], (*rows, depth))
@@ -159,7 +159,7 @@ def gathered_places(draw: Draw, op: str) -> Case:
 
 
 @draws("DYNAMIC_UPDATE_SLICE")
-def updated(draw: Draw, op: str) -> Case:
+def update(draw: Draw, op: str) -> Case:
     x = draw.data(draw.spec(draw.shape(), draw.dtype(op)))
     size = [draw.between(min(n, 1) if draw.chance(0.9) else 0, n) for n in x.array.shape]
     start = draw.random.integers(-3, 9, len(size))
@@ -169,7 +169,7 @@ def updated(draw: Draw, op: str) -> Case:
 
 
 @draws("SCATTER_ND")
-def scattered(draw: Draw, op: str) -> Case:
+def scatter(draw: Draw, op: str) -> Case:
     shape = tuple(size or 1 for size in draw.shape(1))
     depth, rows = draw.between(1, len(shape)), draw.shape(1, 2)
     places = draw.random.integers(0, shape[:depth], (*rows, depth))
@@ -217,14 +217,14 @@ def where(draw: Draw, op: str) -> Case:
 
 
 @draws("FILL")
-def filled(draw: Draw, op: str) -> Case:
+def fill(draw: Draw, op: str) -> Case:
     value = draw.data(draw.spec((), draw.dtype(op)), fixed=0.3)
     shape = draw.shape()
     return operator(draw, op, [table(shape, draw.pick("int32", "int64")), value], value.spec.with_shape(*shape))
 
 
 @draws("RANGE")
-def counted(draw: Draw, op: str) -> Case:
+def count_calls(draw: Draw, op: str) -> Case:
     kind = draw.dtype(op)
     step: Any = draw.pick(1, 2, 3, -1, -3) if "int" in kind else float(draw.random.uniform(0.1, 2)) * draw.pick(1, -1)
     first = draw.between(-5, 5) if "int" in kind else float(draw.random.normal())

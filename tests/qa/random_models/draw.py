@@ -165,7 +165,7 @@ class Surroundings:
     half: bool = False
 
     @classmethod
-    def drawn(cls, draw: Draw) -> Surroundings:
+    def draw(cls, draw: Draw) -> Surroundings:
         kind = draw.pick(*[""] * 9, *["around"] * 4, *["open"] * 3, "shapeless", *["half"] * 2)
         return cls(**{kind: True}) if kind else cls()
 
@@ -178,7 +178,7 @@ def operator(
     """A case of one operator. ``plain``: nothing is drawn around it; ``alike``: its operands have one shape. ``closed``:
     the kernel does not look whether its operands' sizes fit. ``shapeless``: what it gives LiteRT alone knows.
     """
-    around = Surroundings() if plain else Surroundings.drawn(draw)
+    around = Surroundings() if plain else Surroundings.draw(draw)
     if closed and around.open:
         around = Surroundings()
     if shapeless:
@@ -189,7 +189,7 @@ def operator(
     if all(fixed) and operands and operands[0] is not None:
         fixed[0] = operands[0].fixed == 1.0
     given: dict[str, Array] = {}
-    version = version or versioned(draw, op)
+    version = version or choose_version(draw, op)
     unknown = {size for size in (0, 1, *PRIMES, 8) if draw.chance(0.4)}
     opened: dict[int, Spec] = {}
     for k, operand in enumerate(operands):
@@ -243,7 +243,7 @@ def result(spec: Spec, around: Surroundings) -> Spec:
     return spec.with_shape() if around.shapeless else spec
 
 
-def versioned(draw: Draw, op: str) -> int:
+def choose_version(draw: Draw, op: str) -> int:
     """The newest that LiteRT registers, as a rule."""
     newest = REGISTERED[op].version if op in REGISTERED else 1
     return newest if draw.chance(0.7) else draw.between(FIRST_VERSION.get(op, 1), newest)

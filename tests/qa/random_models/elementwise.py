@@ -94,7 +94,7 @@ def of_one(draw: Draw, op: str) -> Case:
 
 
 @draws("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL")
-def compared(draw: Draw, op: str) -> Case:
+def compare(draw: Draw, op: str) -> Case:
     dtype = draw.dtype(op)
     whole = draw.shape()
     x, y = (draw.data(draw.spec(shape, dtype), odd=True) for shape in (whole, draw.broadcast(whole)))
@@ -123,7 +123,7 @@ def alike(draw: Draw, op: str) -> Case:
 
 
 @draws("STABLEHLO_SHIFT_LEFT")
-def shifted(draw: Draw, op: str) -> Case:
+def shift(draw: Draw, op: str) -> Case:
     x = draw.data(Spec(draw.shape(), draw.dtype(op)))
     by = draw.random.integers(0, np.iinfo(x.spec.dtype).bits, x.array.shape).astype(x.spec.dtype)
     return operator(draw, op, [x, replace(x, array=by)], x.spec, alike=True)
@@ -136,7 +136,7 @@ def many(draw: Draw, op: str) -> Case:
 
 
 @draws("PRELU")
-def sloped(draw: Draw, op: str) -> Case:
+def slope(draw: Draw, op: str) -> Case:
     dtype = draw.dtype(op)
     x = draw.data(draw.spec(draw.shape(1), dtype), fixed=0)
     slopes = draw.data(draw.spec(draw.broadcast(x.array.shape), "int8" if dtype == "int16" else dtype), fixed=0.8)
@@ -146,7 +146,7 @@ def sloped(draw: Draw, op: str) -> Case:
 
 
 @draws("SELECT", "SELECT_V2")
-def chosen(draw: Draw, op: str) -> Case:
+def choose_rows(draw: Draw, op: str) -> Case:
     dtype = draw.pick(draw.dtype(op), "complex64") if draw.chance(0.1) else draw.dtype(op)
     x = draw.spec(draw.shape(), dtype)
     shape = tuple(size or 0 for size in x.shape)
@@ -203,7 +203,7 @@ def fake(draw: Draw, op: str) -> Case:
 
 
 @draws("BUCKETIZE")
-def bucketed(draw: Draw, op: str) -> Case:
+def bucketize(draw: Draw, op: str) -> Case:
     x = draw.data(Spec(draw.shape(), draw.dtype(op)), odd=True, fixed=0)
     boundaries = sorted(draw.random.normal(0, 4, draw.between(1, 6)).round(1).tolist())
     return operator(draw, op, [x], Spec(x.array.shape, "int32"), boundaries=boundaries)

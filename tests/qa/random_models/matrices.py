@@ -15,7 +15,7 @@ from tests.qa.random_models.windows import bias, bias_type, scaled, weights
 
 
 @draws("FULLY_CONNECTED")
-def layered(draw: Draw, op: str) -> Case:
+def add_layer(draw: Draw, op: str) -> Case:
     rows, inner, columns = draw.shape(0, 2), draw.pick(1, 7, 8), draw.pick(1, 5, 4)
     x = replace(draw.data(draw.spec((*rows, inner), draw.pick(*STORED)), fixed=0), channels=True)
     w = weights(draw, (columns, inner), x.spec.dtype, 0)
@@ -34,7 +34,7 @@ def layered(draw: Draw, op: str) -> Case:
 
 
 @draws("BATCH_MATMUL")
-def multiplied(draw: Draw, op: str) -> Case:
+def multiply(draw: Draw, op: str) -> Case:
     dtype = draw.dtype(op)
     rows, inner, columns = (draw.pick(1, size) for size in (3, 7, 5))
     outer = draw.shape(0, 2)
@@ -51,7 +51,7 @@ def multiplied(draw: Draw, op: str) -> Case:
 
 
 @draws("EMBEDDING_LOOKUP")
-def embedded(draw: Draw, op: str) -> Case:
+def embed(draw: Draw, op: str) -> Case:
     shape = tuple(size or 1 for size in draw.shape(2, 4))
     kind = draw.pick("float32", "float32", "int8", "uint8", "int4")
     chosen = table(draw.random.integers(0, shape[0], draw.between(1, 6)), fixed=0)
@@ -72,7 +72,7 @@ def embedded(draw: Draw, op: str) -> Case:
 
 
 @draws("EMBEDDING_LOOKUP_SPARSE")
-def summed(draw: Draw, op: str) -> Case:
+def sum_up(draw: Draw, op: str) -> Case:
     count, rank = draw.between(1, 7), draw.between(2, 3)
     shape = tuple(draw.between(1, 4) for _ in range(rank))
     places = sorted(draw.random.integers(0, shape, (count, rank)).tolist())

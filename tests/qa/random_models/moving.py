@@ -13,7 +13,7 @@ from tests.qa.random_models.draw import MOVED, Draw, draws, operator, table
 
 
 @draws("RESHAPE")
-def reshaped(draw: Draw, op: str) -> Case:
+def reshape(draw: Draw, op: str) -> Case:
     x = draw.data(draw.spec(draw.shape(), draw.pick(*MOVED)), fixed=0)
     target = [int(size) for size in draw.random.permutation(x.array.shape)]
     if target and draw.chance(0.3):  # two axes become one
@@ -30,7 +30,7 @@ def reshaped(draw: Draw, op: str) -> Case:
 
 
 @draws("TRANSPOSE")
-def transposed(draw: Draw, op: str) -> Case:
+def transpose(draw: Draw, op: str) -> Case:
     x = draw.data(draw.spec(draw.shape(1, 5), draw.dtype(op)), fixed=0)  # of a scalar LiteRT gives what was in memory
     rank = x.array.ndim
     perm = [int(axis) for axis in draw.random.permutation(rank)]
@@ -40,7 +40,7 @@ def transposed(draw: Draw, op: str) -> Case:
 
 
 @draws("EXPAND_DIMS")
-def expanded(draw: Draw, op: str) -> Case:
+def expand(draw: Draw, op: str) -> Case:
     x = draw.data(draw.spec(draw.shape(), draw.dtype(op)), fixed=0)
     rank = x.array.ndim
     axis = draw.between(-rank - 1, rank)
@@ -50,7 +50,7 @@ def expanded(draw: Draw, op: str) -> Case:
 
 
 @draws("SQUEEZE")
-def squeezed(draw: Draw, op: str) -> Case:
+def squeeze(draw: Draw, op: str) -> Case:
     x = draw.data(draw.spec(draw.shape(ones=0.4), draw.dtype(op)), fixed=0)
     shape, rank = x.array.shape, x.array.ndim
     ones = [axis for axis, size in enumerate(shape) if size == 1 and draw.chance(0.7)]
@@ -60,7 +60,7 @@ def squeezed(draw: Draw, op: str) -> Case:
 
 
 @draws("TILE")
-def tiled(draw: Draw, op: str) -> Case:
+def tile(draw: Draw, op: str) -> Case:
     x = draw.data(draw.spec(draw.shape(), draw.dtype(op)))
     times = draw.random.integers(0 if draw.chance(0.1) else 1, 4, x.array.ndim)
     y = x.spec.with_shape(*np.multiply(x.array.shape, times).astype(int).tolist())
@@ -75,7 +75,7 @@ def broadcast(draw: Draw, op: str) -> Case:
 
 
 @draws("REVERSE_V2")
-def reversed_along(draw: Draw, op: str) -> Case:
+def reverse_along(draw: Draw, op: str) -> Case:
     x = draw.data(draw.spec(tuple(size or 1 for size in draw.shape(1, 5)), draw.dtype(op, "float16")), fixed=0)
     rank = x.array.ndim
     first = draw.between(0, rank - 1)
@@ -94,7 +94,7 @@ def sequences_reversed(draw: Draw, op: str) -> Case:
 
 
 @draws("SHAPE", "RANK")
-def described(draw: Draw, op: str) -> Case:
+def describe(draw: Draw, op: str) -> Case:
     x = draw.data(draw.spec(draw.shape(), draw.dtype(op)), fixed=0)
     kind = draw.pick("int32", "int64") if op == "SHAPE" else "int32"
     options = {"out_type": kind.upper()} if op == "SHAPE" else {}
@@ -127,7 +127,7 @@ def blocks(draw: Draw, op: str) -> Case:
 
 
 @draws("PAD", "PADV2", "MIRROR_PAD")
-def padded(draw: Draw, op: str) -> Case:
+def pad(draw: Draw, op: str) -> Case:
     x = draw.data(draw.spec(draw.shape(1), draw.dtype(op, "float16")), fixed=0)
     shape = x.array.shape
     reflect = op == "MIRROR_PAD" and draw.chance(0.5)
@@ -156,7 +156,7 @@ def bits(draw: Draw, op: str) -> Case:
 
 
 @draws("DILATE")
-def dilated(draw: Draw, op: str) -> Case:
+def dilate(draw: Draw, op: str) -> Case:
     x = draw.data(draw.spec(tuple(size or 1 for size in draw.shape(1, 5)), draw.dtype(op)), fixed=0)
     factors = draw.random.integers(1, 4, x.array.ndim)
     y = x.spec.with_shape(*((size - 1) * by + 1 for size, by in zip(x.array.shape, factors.tolist(), strict=True)))

@@ -15,7 +15,7 @@ FLOATS = ("float32",)
 BYTES = ("float32", "int8", "uint8")
 
 
-def scaled(n: Network, x: TensorRef, *, shifted: bool = True) -> TensorRef:
+def scale(n: Network, x: TensorRef, *, shifted: bool = True) -> TensorRef:
     """By a factor of each channel, and with a bias of each."""
     channels = n.shape(x)[-1]
     y = n.apply("MUL", [x, n.operand(np.float32(1) + n.numbers(channels, spread=0.2))])
@@ -31,11 +31,11 @@ def dense(n: Network, x: TensorRef, out: int, **options: Any) -> TensorRef:
     )
 
 
-def moved(n: Network, x: TensorRef, *perm: int) -> TensorRef:
+def move(n: Network, x: TensorRef, *perm: int) -> TensorRef:
     return n.apply("TRANSPOSE", [x, n.table(perm)], [n.shape(x)[k] for k in perm], like=x)
 
 
-def reshaped(n: Network, x: TensorRef, *shape: int) -> TensorRef:
+def reshape(n: Network, x: TensorRef, *shape: int) -> TensorRef:
     return n.apply("RESHAPE", [x, n.table(shape)], shape, like=x, new_shape=list(shape))
 
 
@@ -104,7 +104,7 @@ def slopes(n: Network, x: TensorRef) -> None:
 
 
 @block()
-def gated(n: Network, x: TensorRef) -> None:
+def gate(n: Network, x: TensorRef) -> None:
     """Half of the channels by the other half."""
     *rows, channels = n.rank(x, 2, 3, 4)
     if channels % 2:
@@ -134,7 +134,7 @@ def layer_norm(n: Network, x: TensorRef) -> None:
         y = n.apply("MUL", [centred, n.apply("RSQRT", [steady])])
     else:
         y = n.apply("DIV", [centred, n.apply("SQRT", [steady])])
-    scaled(n, y, shifted=n.draw.chance(0.7))
+    scale(n, y, shifted=n.draw.chance(0.7))
 
 
 @block(dtypes=FLOATS)
@@ -154,7 +154,7 @@ def rms_norm(n: Network, x: TensorRef) -> None:
     last = len(vectors(n, x)) - 1
     square = n.apply("MUL", [x, x]) if n.draw.chance(0.5) else n.apply("SQUARE", [x])
     inverse = n.apply("RSQRT", [n.apply("ADD", [mean(n, square, last), n.near(1e-5)])])
-    scaled(n, n.apply("MUL", [x, inverse] if n.draw.chance(0.5) else [inverse, x], n.shape(x)), shifted=False)
+    scale(n, n.apply("MUL", [x, inverse] if n.draw.chance(0.5) else [inverse, x], n.shape(x)), shifted=False)
 
 
 @block(weight=0.7, dtypes=FLOATS)
@@ -181,11 +181,11 @@ def soft_maximum(n: Network, x: TensorRef) -> None:
 def of_each_channel(n: Network, x: TensorRef) -> None:
     """Batch normalization behind something that has a bias of its own."""
     n.rank(x, 2, 3, 4)
-    scaled(n, x)
+    scale(n, x)
 
 
 @block(weight=0.7, dtypes=FLOATS)
-def standardized(n: Network, x: TensorRef) -> None:
+def standardize(n: Network, x: TensorRef) -> None:
     middle = n.operand(n.numbers(n.shape(x)[-1]))
     n.apply("MUL", [n.apply("SUB", [x, middle]), n.operand(np.abs(n.numbers(n.shape(x)[-1])) + np.float32(0.5))])
 
@@ -195,12 +195,12 @@ def group_norm(n: Network, x: TensorRef) -> None:
     batch, h, w, c = n.rank(x, 4)
     if c % 2:
         raise Unfit
-    groups = reshaped(n, x, batch, h, w, 2, c // 2) if n.draw.chance(0.5) else reshaped(n, x, batch, h * w, 2, c // 2)
+    groups = reshape(n, x, batch, h, w, 2, c // 2) if n.draw.chance(0.5) else reshape(n, x, batch, h * w, 2, c // 2)
     axes = (1, 2, 4) if len(n.shape(groups)) == 5 else (1, 3)
     centred = n.apply("SUB", [groups, mean(n, groups, *axes)])
     spread = mean(n, n.apply("SQUARE", [centred]), *axes)
     y = n.apply("MUL", [centred, n.apply("RSQRT", [n.apply("ADD", [spread, n.near(1e-3)])])])
-    scaled(n, reshaped(n, y, batch, h, w, c))
+    scale(n, reshape(n, y, batch, h, w, c))
 
 
 # --- attention --------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ def attention(n: Network, x: TensorRef) -> None:
     turned = n.draw.chance(0.5)  # of the keys, by a TRANSPOSE rather than by the product
 
     def head(*perm: int) -> TensorRef:
-        return moved(n, reshaped(n, dense(n, x, heads * size), batch, steps, heads, size), *perm)
+        return move(n, reshape(n, dense(n, x, heads * size), batch, steps, heads, size), *perm)
 
     query, key, value = head(0, 2, 1, 3), head(*((0, 2, 3, 1) if turned else (0, 2, 1, 3))), head(0, 2, 1, 3)
     if n.draw.chance(0.4):
@@ -226,11 +226,11 @@ def attention(n: Network, x: TensorRef) -> None:
         scores = n.apply("ADD", [scores, n.operand(mask.reshape((1,) * n.draw.pick(0, 2) + mask.shape))])
     shares = n.apply("SOFTMAX", [scores], beta=1.0)
     mixed = n.apply("BATCH_MATMUL", [shares, value], (batch, heads, steps, size), adj_x=False, adj_y=False)
-    dense(n, reshaped(n, moved(n, mixed, 0, 2, 1, 3), batch, steps, heads * size), width)
+    dense(n, reshape(n, move(n, mixed, 0, 2, 1, 3), batch, steps, heads * size), width)
 
 
 @block(dtypes=("float32", "int8", "int16"))
-def rotated(n: Network, x: TensorRef) -> None:
+def rotate(n: Network, x: TensorRef) -> None:
     """Positions, as language models turn them in."""
     *rows, width = n.rank(x, 3, 4)
     if width % 2:
@@ -254,14 +254,14 @@ def rotated(n: Network, x: TensorRef) -> None:
 
 
 @block(weight=1.5)
-def excited(n: Network, x: TensorRef) -> None:
+def excite(n: Network, x: TensorRef) -> None:
     """Scale channels by a function of the image's mean."""
     batch, _, _, c = n.rank(x, 4)
     squeezed = mean(n, x, 1, 2)
     if n.draw.chance(0.5):
-        flat = reshaped(n, squeezed, batch, c)
+        flat = reshape(n, squeezed, batch, c)
         gate = n.apply("LOGISTIC", [dense(n, dense(n, flat, 4, fused_activation_function="RELU"), c)])
-        gate = reshaped(n, gate, batch, 1, 1, c)
+        gate = reshape(n, gate, batch, 1, 1, c)
     else:
         gate = n.apply("LOGISTIC", [pointwise(n, squeezed, c)])
     n.apply("MUL", [x, gate] if n.draw.chance(0.5) else [gate, x], n.shape(x))
@@ -277,7 +277,7 @@ def pointwise(n: Network, x: TensorRef, out: int, activation: str = "NONE") -> T
 
 
 @block()
-def padded_convolution(n: Network, x: TensorRef) -> None:
+def pad_then_convolve(n: Network, x: TensorRef) -> None:
     batch, h, w, c = n.rank(x, 4)
     rows = [[0, 0], *([n.draw.between(0, 2), n.draw.between(1, 2)] for _ in "hw"), [0, 0]]
     high, wide = (size + sum(row) for size, row in zip((h, w), rows[1:3], strict=True))
@@ -295,7 +295,7 @@ def padded_convolution(n: Network, x: TensorRef) -> None:
 
 
 @block()
-def shuffled(n: Network, x: TensorRef) -> None:
+def shuffle(n: Network, x: TensorRef) -> None:
     batch, h, w, c = n.rank(x, 4)
     groups = n.draw.pick(*[k for k in (2, 3, 4) if c % k == 0] or [0])
     if not groups:
@@ -303,8 +303,8 @@ def shuffled(n: Network, x: TensorRef) -> None:
     flat = n.draw.chance(0.5)
     image = (batch, h * w) if flat else (batch, h, w)
     at = len(image)
-    y = moved(n, reshaped(n, x, *image, groups, c // groups), *range(at), at + 1, at)
-    reshaped(n, y, batch, h, w, c)
+    y = move(n, reshape(n, x, *image, groups, c // groups), *range(at), at + 1, at)
+    reshape(n, y, batch, h, w, c)
 
 
 @block()
@@ -316,7 +316,7 @@ def residual(n: Network, x: TensorRef) -> None:
 
 
 @block()
-def grouped(n: Network, x: TensorRef) -> None:
+def group(n: Network, x: TensorRef) -> None:
     """A convolution of groups, as SPLIT, convolutions and CONCATENATION."""
     *rows, c = n.rank(x, 4)
     if c % 2:
@@ -325,7 +325,7 @@ def grouped(n: Network, x: TensorRef) -> None:
     parts = [n.call([n.table(3), x], *part, code="SPLIT", num_splits=2), n.pool[-1]]
     made = [pointwise(n, part, 3) for part in parts]
     if n.dtype in ("int8", "int16"):
-        made = [made[0], n.rescaled(made[1], like=made[0])]
+        made = [made[0], n.rescale(made[1], like=made[0])]
     like = made[0] if n.dtype != "uint8" else None
     n.apply("CONCATENATION", made, (*rows, 6), like=like, axis=n.draw.pick(3, -1))
 
@@ -336,14 +336,14 @@ def of_one_dimension(n: Network, x: TensorRef) -> None:
     batch, steps, c = n.rank(x, 3)
     at = n.draw.pick(1, 2)
     image = (batch, 1, steps, c) if at == 1 else (batch, steps, 1, c)
-    y = reshaped(n, x, *image) if n.draw.chance(0.5) else n.apply("EXPAND_DIMS", [x, n.table(at)], image, like=x)
+    y = reshape(n, x, *image) if n.draw.chance(0.5) else n.apply("EXPAND_DIMS", [x, n.table(at)], image, like=x)
     kernel = [1, 3] if at == 1 else [3, 1]
     operands = n.weights(y, n.numbers(5, *kernel, c, spread=(3 * c) ** -0.5), 0, n.numbers(5, spread=0.3))
     y = n.apply(
         "CONV_2D", [y, *operands], (*image[:3], 5), padding="SAME", stride_h=1, stride_w=1, **n.bias_type(operands)
     )
     if n.draw.chance(0.5):
-        reshaped(n, y, batch, steps, 5)
+        reshape(n, y, batch, steps, 5)
     else:
         n.apply("SQUEEZE", [y], (batch, steps, 5), like=y, squeeze_dims=[at])
 
@@ -352,10 +352,10 @@ def of_one_dimension(n: Network, x: TensorRef) -> None:
 def channels_first(n: Network, x: TensorRef) -> None:
     """As PyTorch's exports: there and back around each operator."""
     batch, h, w, c = n.rank(x, 4)
-    first = moved(n, x, 0, 3, 1, 2)
+    first = move(n, x, 0, 3, 1, 2)
     y = n.apply("ADD", [first, n.operand(n.numbers(1, c, 1, 1))]) if n.draw.chance(0.5) else first
-    back = moved(n, y, 0, 2, 3, 1)
-    z = moved(n, pointwise(n, back, 5), 0, 3, 1, 2)
+    back = move(n, y, 0, 2, 3, 1)
+    z = move(n, pointwise(n, back, 5), 0, 3, 1, 2)
     if n.draw.chance(0.5):
         z = n.apply("SOFTMAX", [z], beta=1.0)
-    reshaped(n, z, batch, prod((5, h, w))) if n.draw.chance(0.4) else moved(n, z, 0, 2, 3, 1)
+    reshape(n, z, batch, prod((5, h, w))) if n.draw.chance(0.4) else move(n, z, 0, 2, 3, 1)

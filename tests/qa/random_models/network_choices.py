@@ -57,7 +57,7 @@ def running(n: Network, x: TensorRef) -> None:
 
 
 @step("BROADCAST_TO", weight=0.5)
-def repeated(n: Network, x: TensorRef) -> None:
+def repeat(n: Network, x: TensorRef) -> None:
     shape = n.rank(x, 2, 3, 4)
     wide = [2 if size == 1 else size for size in shape]
     target = wide if n.draw.chance(0.5) or len(shape) == 4 else [2, *wide]
@@ -73,7 +73,7 @@ def points(n: Network, x: TensorRef) -> None:
 
 
 @step("SCATTER_ND", weight=0.3)
-def scattered(n: Network, x: TensorRef) -> None:
+def scatter(n: Network, x: TensorRef) -> None:
     shape = n.rank(x, 2, 3)
     if n.dtype != "float32":
         raise Unfit  # the rest is 0 as stored
@@ -83,7 +83,7 @@ def scattered(n: Network, x: TensorRef) -> None:
 
 
 @step("DYNAMIC_UPDATE_SLICE", weight=0.5)
-def updated(n: Network, x: TensorRef) -> None:
+def update(n: Network, x: TensorRef) -> None:
     shape = n.rank(x, 2, 3, 4)
     part = tuple(n.draw.between(1, size) for size in shape)
     begin = [n.draw.between(-1, size) for size in shape]  # the kernel moves what would reach beyond
@@ -91,7 +91,7 @@ def updated(n: Network, x: TensorRef) -> None:
 
 
 @step("SEGMENT_SUM", weight=0.3)
-def summed(n: Network, x: TensorRef) -> None:
+def sum_up(n: Network, x: TensorRef) -> None:
     shape = n.rank(x, 2, 3)
     ids = np.sort(n.draw.random.integers(0, 3, shape[0]))
     ids = np.unique(ids, return_inverse=True)[1]
@@ -145,7 +145,7 @@ def volume(n: Network, x: TensorRef) -> None:
 
 
 @step("EMBEDDING_LOOKUP", weight=0.4)
-def looked_up(n: Network, x: TensorRef) -> None:
+def look_up(n: Network, x: TensorRef) -> None:
     """Rows of a table, by where each row of activations is largest."""
     rows, width = n.rank(x, 2)
     if n.dtype != "float32":
@@ -155,7 +155,7 @@ def looked_up(n: Network, x: TensorRef) -> None:
 
 
 @step("ONE_HOT", weight=0.4)
-def marked(n: Network, x: TensorRef) -> None:
+def mark(n: Network, x: TensorRef) -> None:
     *rows, width = n.rank(x, 2, 3)
     if n.dtype != "float32":
         raise Unfit
@@ -164,7 +164,7 @@ def marked(n: Network, x: TensorRef) -> None:
 
 
 @step("GREATER", "LESS", "EQUAL", weight=0.3)
-def compared(n: Network, x: TensorRef) -> None:
+def compare(n: Network, x: TensorRef) -> None:
     shape = n.shape(x)
     if n.code == "EQUAL" and n.dtype != "float32":
         raise Unfit  # a step more or less, and it is another choice
@@ -182,7 +182,7 @@ def compared(n: Network, x: TensorRef) -> None:
 
 
 @block(dtypes=("float32", "int8", "uint8", "int16"), weight=0.8)
-def reshaped_as_found(n: Network, x: TensorRef) -> None:
+def reshape_by_shape(n: Network, x: TensorRef) -> None:
     """The batch is read of the shape, the rest follows, as Keras writes it."""
     shape = n.rank(x, 2, 3, 4)
     sizes = n.aside("SHAPE", [x], Spec((len(shape),), "int32"), out_type="INT32")
@@ -198,7 +198,7 @@ def reshaped_as_found(n: Network, x: TensorRef) -> None:
 
 
 @block(dtypes=("float32",), weight=0.5)
-def filled_as_found(n: Network, x: TensorRef) -> None:
+def fill_by_shape(n: Network, x: TensorRef) -> None:
     """A tensor of one number, as large as another."""
     shape = n.rank(x, 2, 3, 4)
     sizes = n.aside("SHAPE", [x], Spec((len(shape),), "int32"), out_type="INT32")
@@ -210,7 +210,7 @@ def filled_as_found(n: Network, x: TensorRef) -> None:
 
 
 @block(dtypes=("float32",), weight=0.6)
-def remembered(n: Network, x: TensorRef) -> None:
+def remember(n: Network, x: TensorRef) -> None:
     """An LSTM, or one in each direction."""
     batch, steps, width = n.rank(x, 3)
     if batch * steps > 20 or width > 40:

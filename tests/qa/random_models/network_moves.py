@@ -14,7 +14,7 @@ from tests.qa.random_models.networks import LARGEST, Network, Unfit, step
 
 @step("PAD", weight=1.5)
 @step("PADV2", "MIRROR_PAD", weight=0.4)
-def padded(n: Network, x: TensorRef) -> None:
+def pad(n: Network, x: TensorRef) -> None:
     shape = n.rank(x, 2, 3, 4)
     images = len(shape) == 4 and n.draw.chance(0.6)
     most = [min(2, size - 1) if n.code == "MIRROR_PAD" else 2 for size in shape]
@@ -30,7 +30,7 @@ def padded(n: Network, x: TensorRef) -> None:
 
 
 @step("TRANSPOSE", weight=2)
-def permuted(n: Network, x: TensorRef) -> None:
+def permute(n: Network, x: TensorRef) -> None:
     shape = n.rank(x, 2, 3, 4, 5)
     perm = n.draw.random.permutation(len(shape)).tolist()
     if len(shape) == 4 and n.draw.chance(0.5):
@@ -39,7 +39,7 @@ def permuted(n: Network, x: TensorRef) -> None:
 
 
 @step("RESHAPE", weight=2.5)
-def reshaped(n: Network, x: TensorRef) -> None:
+def reshape(n: Network, x: TensorRef) -> None:
     shape = n.shape(x)
     cut = n.draw.between(1, max(len(shape) - 1, 1))
     choices = [
@@ -75,7 +75,7 @@ def unit_axes(n: Network, x: TensorRef) -> None:
 
 
 @step("CONCATENATION", weight=2.5)
-def joined(n: Network, x: TensorRef) -> None:
+def join(n: Network, x: TensorRef) -> None:
     shape = n.rank(x, 2, 3, 4, 5)
     axis = len(shape) - 1 if n.draw.chance(0.5) else n.draw.between(0, len(shape) - 1)
 
@@ -90,7 +90,7 @@ def joined(n: Network, x: TensorRef) -> None:
     if prod(whole) > LARGEST:
         raise Unfit
     if n.dtype in ("int8", "int16"):  # whose kernels want one scale
-        parts = [part if part == x else n.rescaled(part, like=x) for part in parts]
+        parts = [part if part == x else n.rescale(part, like=x) for part in parts]
     n.call(parts, n.activation(whole, like=x if n.dtype != "uint8" else None), axis=counted)
 
 
@@ -106,7 +106,7 @@ def split(n: Network, x: TensorRef) -> None:
 
 
 @step("UNPACK", weight=0.7)
-def unpacked(n: Network, x: TensorRef) -> None:
+def unpack(n: Network, x: TensorRef) -> None:
     shape = n.rank(x, 2, 3, 4)
     axis = int(np.argmin(shape))
     if shape[axis] > 5:
@@ -116,7 +116,7 @@ def unpacked(n: Network, x: TensorRef) -> None:
 
 
 @step("PACK", weight=0.7)
-def packed(n: Network, x: TensorRef) -> None:
+def pack(n: Network, x: TensorRef) -> None:
     shape = n.rank(x, 1, 2, 3)
     axis = n.draw.between(0, len(shape))
     y = n.activation((*shape[:axis], 2, *shape[axis:]), like=x)
@@ -124,7 +124,7 @@ def packed(n: Network, x: TensorRef) -> None:
 
 
 @step("STRIDED_SLICE", "SLICE", weight=1.2)
-def sliced(n: Network, x: TensorRef) -> None:
+def slice_image(n: Network, x: TensorRef) -> None:
     shape = n.rank(x, 2, 3, 4)
     begin = [n.draw.between(0, size - 1) if n.draw.chance(0.4) else 0 for size in shape]
     end = [n.draw.between(at + 1, size) if n.draw.chance(0.4) else size for at, size in zip(begin, shape, strict=True)]
@@ -141,7 +141,7 @@ def sliced(n: Network, x: TensorRef) -> None:
 
 
 @step("GATHER", "REVERSE_V2", "TILE", weight=0.6)
-def picked(n: Network, x: TensorRef) -> None:
+def pick(n: Network, x: TensorRef) -> None:
     shape = n.rank(x, 2, 3, 4)
     axis = n.draw.between(0, len(shape) - 1)
     if n.code == "REVERSE_V2":
@@ -170,7 +170,7 @@ def depth(n: Network, x: TensorRef) -> None:
 
 
 @step("SPACE_TO_BATCH_ND", weight=0.5)
-def dilated(n: Network, x: TensorRef) -> None:
+def dilate(n: Network, x: TensorRef) -> None:
     """A convolution between, as older converters spell dilations out."""
     batch, h, w, c = n.rank(x, 4)
     extra = [4 + size % 2 for size in (h, w)]

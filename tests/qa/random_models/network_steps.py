@@ -46,7 +46,7 @@ def depthwise(n: Network, x: TensorRef) -> None:
 
 
 @step("TRANSPOSE_CONV", weight=1.5)
-def transposed(n: Network, x: TensorRef) -> None:
+def transpose(n: Network, x: TensorRef) -> None:
     batch, h, w, c = n.rank(x, 4)
     stride = n.draw.pick(1, 2)
     kernel = [n.draw.pick(stride, stride, 3) for _ in "hw"]  # LiteRT dies of kernels smaller than a stride now and then
@@ -132,13 +132,13 @@ def element(n: Network, x: TensorRef) -> None:
 
 
 @step("LOGISTIC", "TANH", "SOFTMAX", "LOG_SOFTMAX", "L2_NORMALIZATION", weight=0.8)
-def bounded(n: Network, x: TensorRef) -> None:
+def clip(n: Network, x: TensorRef) -> None:
     shape = n.rank(x, 2, 3, 4) if n.code in PARAMETERS else n.shape(x)
     n.apply(n.code, [x], shape, **({"beta": 1.0} if n.code == "SOFTMAX" else {}))
 
 
 @step("PRELU", weight=0.7)
-def sloped(n: Network, x: TensorRef) -> None:
+def slope(n: Network, x: TensorRef) -> None:
     shape = n.rank(x, 3, 4)
     if n.dtype == "int16":
         raise Unfit  # whose slopes are int8
@@ -147,17 +147,17 @@ def sloped(n: Network, x: TensorRef) -> None:
 
 
 @step("SELECT_V2", weight=0.5)
-def chosen(n: Network, x: TensorRef) -> None:
+def choose_rows(n: Network, x: TensorRef) -> None:
     shape = n.shape(x)
     y = n.net.calls("GREATER", [x, x], Spec(shape, "bool"), version=2)[0]
     n.call([y, x, n.operand(n.numbers(*shape[-1:]), like=x)], n.activation(shape, like=x))
 
 
 @step("QUANTIZE", weight=0.8)
-def requantized(n: Network, x: TensorRef) -> None:
+def requantize(n: Network, x: TensorRef) -> None:
     if n.dtype == "float32":
         raise Unfit
-    n.rescaled(x)
+    n.rescale(x)
 
 
 # --- reductions, pools, resizes ---------------------------------------------------------------
@@ -165,7 +165,7 @@ def requantized(n: Network, x: TensorRef) -> None:
 
 @step("MEAN", weight=1.5)
 @step("SUM", "REDUCE_MAX", weight=0.7)
-def reduced(n: Network, x: TensorRef) -> None:
+def reduce(n: Network, x: TensorRef) -> None:
     shape = n.rank(x, 2, 3, 4)
     spatial = len(shape) == 4 and n.draw.chance(0.6)
     axes = (
@@ -180,7 +180,7 @@ def reduced(n: Network, x: TensorRef) -> None:
 
 
 @step("AVERAGE_POOL_2D", "MAX_POOL_2D")
-def pooled(n: Network, x: TensorRef) -> None:
+def pool(n: Network, x: TensorRef) -> None:
     batch, h, w, c = n.rank(x, 4)
     kernel, options, sizes = window(n, (h, w), False)
     y = n.activation((batch, *sizes, c), like=x)
@@ -195,7 +195,7 @@ def pooled(n: Network, x: TensorRef) -> None:
 
 
 @step("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
-def resized(n: Network, x: TensorRef) -> None:
+def resize(n: Network, x: TensorRef) -> None:
     batch, h, w, c = n.rank(x, 4)
     size = [h * 2, w * 2] if n.draw.chance(0.5) else [n.draw.between(1, 9), n.draw.between(1, 9)]
     mode = n.draw.pick({}, {"half_pixel_centers": True}, {"align_corners": True})

@@ -247,7 +247,7 @@ class Network:
         """A number that a block is known by; now and then it is another."""
         return self.operand(np.asarray(value * (1.5 if self.draw.chance(0.08) else 1.0), np.float32))
 
-    def rescaled(self, x: TensorRef, like: TensorRef | None = None) -> TensorRef:
+    def rescale(self, x: TensorRef, like: TensorRef | None = None) -> TensorRef:
         """With other parameters, by a QUANTIZE; in float it adds nothing."""
         y = self.activation(self.shape(x), like=like)
         if self.ranges is None:
@@ -281,17 +281,17 @@ def kind(seed: int, number: int) -> str:
 
 def input_shape(seed: int, number: int) -> tuple[int, ...]:
     """That of its one input."""
-    made, _ = built(seed, number, None)
+    made, _ = build_model(seed, number, None)
     return made.shape(made.pool[0])
 
 
 def network(seed: int, number: int) -> bytes:
     """Network ``number`` of a seed. Raises RuntimeError where LiteRT does not run it in float."""
-    floats, data = built(seed, number, None)
-    return data if floats.kind == "float32" else built(seed, number, ranges(floats, data, number))[1]
+    floats, data = build_model(seed, number, None)
+    return data if floats.kind == "float32" else build_model(seed, number, ranges(floats, data, number))[1]
 
 
-def built(seed: int, number: int, found: Ranges | None) -> tuple[Network, bytes]:
+def build_model(seed: int, number: int, found: Ranges | None) -> tuple[Network, bytes]:
     """In float, or with the ranges that were found."""
     draw = Draw(seed, number)
     made = Network(draw, draw.pick(*KINDS), found)

@@ -15,7 +15,7 @@ REDUCING = ("SUM", "MEAN", "REDUCE_PROD", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_AN
 
 
 @draws(*REDUCING)
-def reduced(draw: Draw, op: str) -> Case:
+def reduce(draw: Draw, op: str) -> Case:
     dtype = draw.pick(draw.dtype(op), "bool") if op in ("REDUCE_MAX", "REDUCE_MIN") else draw.dtype(op)
     x = draw.spec(draw.shape(), dtype)
     rank = len(x.shape)
@@ -47,7 +47,7 @@ def extreme(draw: Draw, op: str) -> Case:
 
 
 @draws("CUMSUM")
-def summed(draw: Draw, op: str) -> Case:
+def sum_up(draw: Draw, op: str) -> Case:
     x = draw.data(Spec(draw.shape(1), draw.dtype(op)), fixed=0)
     options = {"exclusive": draw.chance(0.5), "reverse": draw.chance(0.5)}
     return operator(draw, op, [x, table(draw.axis(x.array.ndim))], x.spec, **options)
@@ -61,7 +61,7 @@ PARAMETERS: dict[str, dict[str, tuple[float, int]]] = {
 
 
 @draws("SOFTMAX", "LOG_SOFTMAX", "L2_NORMALIZATION")
-def normalized(draw: Draw, op: str) -> Case:
+def normalize(draw: Draw, op: str) -> Case:
     dtype = draw.dtype(op)
     shape = tuple(size or 1 for size in draw.shape(1))  # LiteRT crashes on no elements
     x = draw.data(draw.spec(shape, dtype), fixed=0)
@@ -121,7 +121,7 @@ def segments(draw: Draw, op: str) -> Case:
 
 
 @draws("RFFT2D")
-def transformed(draw: Draw, op: str) -> Case:
+def transform(draw: Draw, op: str) -> Case:
     x = draw.data(Spec(draw.shape(2)), fixed=0)
     lengths = [
         draw.pick(1, 2, 4, 8, 16),

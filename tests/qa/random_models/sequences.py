@@ -82,7 +82,7 @@ def plain(draw: Draw, op: str) -> Case:
 
 
 @draws("SVDF")
-def filtered(draw: Draw, op: str) -> Case:
+def filter_rows(draw: Draw, op: str) -> Case:
     dtype, stored = draw.pick(("float32", "float32"), ("float32", "int8"), ("float32", "uint8"), ("int8", "int8"))
     fields: dict[str, Any] = {
         "rank": draw.between(1, 3),
@@ -100,7 +100,7 @@ def filtered(draw: Draw, op: str) -> Case:
 
 
 @draws("NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5")
-def suppressed(draw: Draw, op: str) -> Case:
+def suppress(draw: Draw, op: str) -> Case:
     number, seed = draw.between(1, 40), draw.between(0, 10**6)
     boxes, scores = crowd(number, seed), distinct(number, seed)
     if draw.chance(0.2):

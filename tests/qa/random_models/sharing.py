@@ -37,7 +37,7 @@ class Use:
     def emit(self, graph: GraphBuilder, x: TensorRef, buffer: int) -> TensorRef:
         count = len(graph.tensors)
         w = graph.tensor(f"w{count}", self.w.shape, self.w.dtype, quantization=self.w.quantization, buffer=buffer)
-        biases = [None if b is None else stored(graph, b.spec, f"b{count}") for b in self.b]
+        biases = [None if b is None else store(graph, b.spec, f"b{count}") for b in self.b]
         operands: list[TensorRef | None] = [x, w, *biases]
         if self.kind == "TRANSPOSE_CONV":
             operands = [graph.constant(f"size{count}", np.array(self.y.shape, np.int32)), w, x, *operands[2:]]
@@ -46,19 +46,19 @@ class Use:
         return y
 
 
-def stored(graph: GraphBuilder, spec: Spec, name: str) -> TensorRef:
+def store(graph: GraphBuilder, spec: Spec, name: str) -> TensorRef:
     assert spec.value is not None
     return graph.constant(name, spec.value, spec.dtype, quantization=spec.quantization)
 
 
-def used(draw: Draw, kind: str, numbers: Array, x_dtype: str, kept: bool = False) -> Use:
+def use(draw: Draw, kind: str, numbers: Array, x_dtype: str, kept: bool = False) -> Use:
     """``kept``: the result has the parameters of what goes in, as a loop carries it on."""
     rows, *kernel, depth = numbers.shape
     terms = prod(kernel) * (1 if kind == "DEPTHWISE_CONV_2D" else depth)
     flat = kind == "FULLY_CONNECTED"
     x = Operand(draw.spec((3, terms) if flat else (*IMAGE, depth), x_dtype), np.zeros(0))
     array = numbers.reshape(rows, -1) if flat else numbers
-    w = always(weighted(draw, array, AXES[kind], x_dtype == "float32"))
+    w = always(weight_of(draw, array, AXES[kind], x_dtype == "float32"))
     channels = array.shape[AXES[kind]]
     y = x.spec if kept else scaled(draw, x, w, terms).with_shape(*x.spec.shape[:-1], channels)
     more = [] if kind == "TRANSPOSE_CONV" and draw.chance(0.4) else bias(draw, w, x, channels)
@@ -72,7 +72,7 @@ def used(draw: Draw, kind: str, numbers: Array, x_dtype: str, kept: bool = False
     return Use(kind, x.spec, w.spec, more, y, options)
 
 
-def weighted(draw: Draw, numbers: Array, axis: int, dynamic: bool) -> Spec:
+def weight_of(draw: Draw, numbers: Array, axis: int, dynamic: bool) -> Spec:
     """With parameters of this use: one scale, or one for each of its channels."""
     if numbers.dtype == np.float32:
         return constant(numbers)
@@ -84,7 +84,7 @@ def weighted(draw: Draw, numbers: Array, axis: int, dynamic: bool) -> Spec:
     return constant(numbers, None, scales, [0] * len(scales), axis)
 
 
-def drawn_weights(draw: Draw, x_dtype: str, rows: int) -> Array:
+def random_weights(draw: Draw, x_dtype: str, rows: int) -> Array:
     shape = (rows, draw.pick(1, 2, 3), draw.pick(1, 3), draw.pick(1, 2, 3, 8))
     if x_dtype == "uint8":
         return draw.random.integers(0, 256, shape, np.uint8)
@@ -94,17 +94,17 @@ def drawn_weights(draw: Draw, x_dtype: str, rows: int) -> Array:
 
 
 @draws("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV", "IF", "WHILE", rarely=0.25)
-def shared(draw: Draw, op: str) -> Case:
+def share(draw: Draw, op: str) -> Case:
     x_dtype = draw.pick(*STORED)
     place = op if op in ("IF", "WHILE") else draw.pick("graph", "graph", "IF", "WHILE", "signature")
     inner = "DEPTHWISE_CONV_2D" if place == "WHILE" else op if op in AXES else draw.pick(*AXES)
     outer = draw.pick(*(kind for kind in AXES if kind != inner))
-    numbers = drawn_weights(draw, x_dtype, 1 if "DEPTHWISE_CONV_2D" in (inner, outer) else draw.pick(1, 4))
-    first, second = (used(draw, kind, numbers, x_dtype, kind == inner and place == "WHILE") for kind in (outer, inner))
+    numbers = random_weights(draw, x_dtype, 1 if "DEPTHWISE_CONV_2D" in (inner, outer) else draw.pick(1, 4))
+    first, second = (use(draw, kind, numbers, x_dtype, kind == inner and place == "WHILE") for kind in (outer, inner))
 
     def build(model: Net) -> None:
         graph = model.graph
-        buffer = graph.tensors[stored(graph, constant(numbers), "numbers")].fields["buffer"]
+        buffer = graph.tensors[store(graph, constant(numbers), "numbers")].fields["buffer"]
         x = model.input(first.x)
         y = first.emit(graph, x, buffer)
         if place == "signature":

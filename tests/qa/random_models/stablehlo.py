@@ -20,7 +20,7 @@ def full(draw: Draw, least: int = 1, most: int = 4) -> tuple[int, ...]:
 
 
 @draws("STABLEHLO_PAD")
-def padded(draw: Draw, op: str) -> Case:
+def pad(draw: Draw, op: str) -> Case:
     x = draw.data(draw.spec(full(draw), draw.dtype(op)), fixed=0)
     between = [draw.between(0, 2) if draw.chance(0.4) else 0 for _ in x.array.shape]
     spread = [(size - 1) * n + size for size, n in zip(x.array.shape, between, strict=True)]
@@ -32,7 +32,7 @@ def padded(draw: Draw, op: str) -> Case:
 
 
 @draws("STABLEHLO_GATHER")
-def gathered(draw: Draw, op: str) -> Case:
+def gather(draw: Draw, op: str) -> Case:
     x = draw.data(Spec(full(draw), draw.dtype(op)), fixed=0)
     rank = x.array.ndim
     slices = [draw.between(1, min(size, OTHER_SIZES[0])) if draw.chance(0.6) else 1 for size in x.array.shape]
@@ -58,7 +58,7 @@ def gathered(draw: Draw, op: str) -> Case:
 
 
 @draws("STABLEHLO_SCATTER")
-def scattered(draw: Draw, op: str) -> Case:
+def scatter(draw: Draw, op: str) -> Case:
     x = Spec(full(draw), draw.dtype(op))
     shape, rank = sizes(x), len(x.shape)
     indexed = [int(axis) for axis in draw.random.permutation(rank)][: draw.between(1, rank)]
@@ -84,7 +84,7 @@ def scattered(draw: Draw, op: str) -> Case:
 
 
 @draws("STABLEHLO_REDUCE_WINDOW", "REDUCE_WINDOW")
-def reduced(draw: Draw, op: str) -> Case:
+def reduce(draw: Draw, op: str) -> Case:
     x = Spec(full(draw), draw.dtype(op))
     rank = len(x.shape)
     kernel = [draw.between(1, min(size, 4)) for size in sizes(x)]

@@ -18,14 +18,14 @@ from tests.qa.random_models.draw import Draw, draws
 ADDED = ("float32", "int8", "uint8", "int16", "int32", "int64")
 
 
-def filled(draw: Draw, dtype: str) -> Spec:
+def fill(draw: Draw, dtype: str) -> Spec:
     return draw.spec(tuple(size or 1 for size in draw.shape(1)), dtype)
 
 
 @draws("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE")
-def remembered(draw: Draw, op: str) -> Case:
+def remember(draw: Draw, op: str) -> Case:
     """A running sum, which begins with what was drawn; read before or after it is assigned."""
-    x = filled(draw, draw.pick(*ADDED))
+    x = fill(draw, draw.pick(*ADDED))
     begun, late = draw.numbers(x), draw.chance(0.5)
     given = [{"x0": draw.numbers(x)} for _ in range(3)]
 
@@ -41,7 +41,7 @@ def remembered(draw: Draw, op: str) -> Case:
 
 
 @draws("HASHTABLE", "HASHTABLE_FIND", "HASHTABLE_IMPORT", "HASHTABLE_SIZE")
-def tabled(draw: Draw, op: str) -> Case:
+def table_case(draw: Draw, op: str) -> Case:
     number = draw.between(0, 7)
     texts = np.array([f"{'é' * (k % 3)}{k}".encode() for k in draw.random.integers(0, 9, number)], object)
     numbers = draw.random.integers(-(2**40), 2**40, number)
@@ -55,8 +55,8 @@ def tabled(draw: Draw, op: str) -> Case:
 
 
 @draws("IF", "STABLEHLO_CASE")
-def branched(draw: Draw, op: str) -> Case:
-    x = filled(draw, draw.pick("float32", "int8", "uint8", "int16", "int32"))
+def branch_case(draw: Draw, op: str) -> Case:
+    x = fill(draw, draw.pick("float32", "int8", "uint8", "int16", "int32"))
     choices = [pass_through, sums(x.dtype), *([negate] if x.dtype in ("float32", "int32") else [])]
     number = 2 if op == "IF" else draw.between(1, 4)
     branches = [draw.pick(*choices) for _ in range(number)]
@@ -64,12 +64,12 @@ def branched(draw: Draw, op: str) -> Case:
 
 
 @draws("WHILE")
-def repeated(draw: Draw, op: str) -> Case:
-    x = filled(draw, draw.pick("float32", "int8", "uint8", "int32"))
+def repeat(draw: Draw, op: str) -> Case:
+    x = fill(draw, draw.pick("float32", "int8", "uint8", "int32"))
     return loop_case("drawn", [x], double, dtype=x.dtype, given=draw.pick(STEPS[:2], STEPS[2:]))
 
 
 @draws("STABLEHLO_COMPOSITE")
-def called(draw: Draw, op: str) -> Case:
-    x = filled(draw, draw.pick("float32", "int8", "uint8", "int16", "int32"))
+def call(draw: Draw, op: str) -> Case:
+    x = fill(draw, draw.pick("float32", "int8", "uint8", "int16", "int32"))
     return composite_case("drawn", [x, x], [x], add_operands, dtype=x.dtype)

@@ -101,7 +101,7 @@ class Model:
             turned = trial.layout_options() if variant.plan == "turned" else {}
             actual = trial.run(trial.convert(variant, turned))
         except (OrtError, ConversionError) as error:
-            return failed(error)
+            return run_and_fail(error)
         wrong = list(trial.mismatches(actual, expected))
         return Outcome("different", "; ".join(wrong)) if wrong else Outcome("equal")
 
@@ -141,7 +141,7 @@ class NetworkModel:
         except LiteRTError as error:
             return Outcome("not run", str(error))
         except (OrtError, ConversionError) as error:
-            return failed(error)
+            return run_and_fail(error)
         if verification.ok or _small(verification.comparisons):
             return Outcome("equal")
         return Outcome("different", verification.text)
@@ -155,7 +155,7 @@ def _small(comparisons: Iterable[Comparison]) -> bool:
     )
 
 
-def failed(error: ConversionError) -> Outcome:
+def run_and_fail(error: ConversionError) -> Outcome:
     if isinstance(error, OrtError):
         return Outcome("different", f"ONNX Runtime: {error}")
     return Outcome("different" if "please report" in str(error) else "refused", str(error))

@@ -18,15 +18,15 @@ def weights(draw: Draw, shape: tuple[int, ...], dtype: str, axis: int) -> Operan
     """Return the spec of weights: the activations' dtype, per-tensor or per-channel int8 or int4, or uint8."""
     if dtype == "float32":
         if draw.chance(0.15):  # on float activations: quantized dynamically, or dequantized
-            return quantized_weights(draw, shape, "int8", axis)
+            return random_quantized_weights(draw, shape, "int8", axis)
         return always(constant(draw.random.normal(0, 0.4, shape).astype(np.float32)))
     if dtype == "uint8":
         point = int(draw.pick(0, 128, 255, 119))
         return always(constant(draw.random.integers(0, 256, shape).astype(np.uint8), None, 0.011, point))
-    return quantized_weights(draw, shape, "int8", axis)
+    return random_quantized_weights(draw, shape, "int8", axis)
 
 
-def quantized_weights(draw: Draw, shape: tuple[int, ...], dtype: str, axis: int) -> Operand:
+def random_quantized_weights(draw: Draw, shape: tuple[int, ...], dtype: str, axis: int) -> Operand:
     values = draw.random.integers(-127, 128, shape).astype(dtype)
     if draw.chance(0.3):
         return always(constant(values, None, 0.013))
@@ -90,7 +90,7 @@ class Window:
 
 
 @draws("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D")
-def pooled(draw: Draw, op: str) -> Case:
+def pool(draw: Draw, op: str) -> Case:
     x = image(draw, draw.dtype(op))
     batch, *size, depth = x.array.shape
     window = Window(draw, tuple(size), False)
@@ -100,7 +100,7 @@ def pooled(draw: Draw, op: str) -> Case:
 
 
 @draws("CONV_2D", "DEPTHWISE_CONV_2D")
-def convolved(draw: Draw, op: str) -> Case:
+def convolve(draw: Draw, op: str) -> Case:
     x = image(draw, draw.pick(*STORED))
     batch, *size, depth = x.array.shape
     window = Window(draw, tuple(size), True)
@@ -121,7 +121,7 @@ def convolved(draw: Draw, op: str) -> Case:
 
 
 @draws("TRANSPOSE_CONV")
-def transposed(draw: Draw, op: str) -> Case:
+def transpose(draw: Draw, op: str) -> Case:
     y = image(draw, draw.pick(*STORED))
     batch, *size, out = y.array.shape
     window = Window(draw, tuple(size), False)
@@ -155,7 +155,7 @@ def deep(draw: Draw, op: str) -> Case:
 
 
 @draws("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
-def resized(draw: Draw, op: str) -> Case:
+def resize(draw: Draw, op: str) -> Case:
     x = image(draw, draw.dtype(op))
     size = [draw.pick(1, 2, 4, 9, 13, x.array.shape[1], 2 * x.array.shape[2]) for _ in "hw"]
     corners, half = draw.pick((False, False), (True, False), (False, True))

@@ -29,7 +29,7 @@ def format_table(results: Mapping[str, Any]) -> str:
         "",
         f"| runtime | {' | '.join(f'`{target}`' for target in targets)} |",
         f"|---|{'---|' * len(targets)}",
-        f"| converted | {' | '.join(str(_converted(rows, target)) for target in targets)} |",
+        f"| converted | {' | '.join(str(_count_converted(rows, target)) for target in targets)} |",
     ]
     for runtime in results["runtimes"]:
         cells = [
@@ -39,7 +39,7 @@ def format_table(results: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _converted(rows: Sequence[Mapping[str, Any]], target: str) -> int:
+def _count_converted(rows: Sequence[Mapping[str, Any]], target: str) -> int:
     return sum(row["target"] == target and not row["refused"] for row in rows)
 
 
