@@ -23,9 +23,9 @@ from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.source.model import Array, Model, Operator
 from onnx_tflite_plugin.verify import Comparison, LiteRT, LiteRTError, OnnxRuntime, draw
 from onnx_tflite_plugin.verify.examined import Examined
-from onnx_tflite_plugin.verify.inputs.widths import compared_by_width
+from onnx_tflite_plugin.verify.inputs.widths import compare_by_width
 from onnx_tflite_plugin.verify.runtimes import structure
-from onnx_tflite_plugin.verify.runtimes.litert import started
+from onnx_tflite_plugin.verify.runtimes.litert import start_litert
 from onnx_tflite_plugin.verify.times.bench import Spread
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class Original:
         for caution in range(3):
             (drawn,) = draw(self.entry, runs=1, caution=caution)
             try:
-                return drawn, started(self.data, drawn, known=self.model)
+                return drawn, start_litert(self.data, drawn, known=self.model)
             except LiteRTError as error:
                 refusal = refusal or error
         assert refusal is not None
@@ -172,9 +172,9 @@ class Converted:
 def _compare_outputs(examined: Examined) -> Sequence[Comparison]:
     """One comparison an output, as ``verify`` makes it. Some converters forget what a model remembers: those are run once."""
     runs = 1 if examined.stateful and not examined.session.states else RUNS
-    drawn, expected = examined.expected(None, 0, runs, None, {})
+    drawn, expected = examined.reference_outputs(None, 0, runs, None, {})
     actual = examined.trial.actual(examined.session, drawn)
-    return compared_by_width(examined.trial, actual, expected, examined.widths)
+    return compare_by_width(examined.trial, actual, expected, examined.widths)
 
 
 @contextlib.contextmanager

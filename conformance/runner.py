@@ -208,7 +208,7 @@ class CaseTrial:
         if self.case.reference is not None:
             reference = self.case.reference
             return {"reference function": [[np.asarray(a) for a in reference(arrays)] for arrays in self.runs]}
-        return self.trial.expected(self.runs, fresh=self.case.options.get("state") == "reset")
+        return self.trial.reference_outputs(self.runs, fresh=self.case.options.get("state") == "reset")
 
     @cached_property
     def tolerance(self) -> Tolerance:
@@ -335,7 +335,7 @@ class CaseTrial:
         return (f"{one.name}: {one.text}" for one in self.compare(actual, expected) if not one.ok)
 
     def compare(self, actual: Runs, expected: Mapping[str, Runs]) -> tuple[Comparison, ...]:
-        return self.trial.compared(actual, expected)
+        return self.trial.compare_outputs(actual, expected)
 
     def _layout(self, conversion: Conversion) -> Iterator[str]:
         most, report = self.case.transposes, conversion.report

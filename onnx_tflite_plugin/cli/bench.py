@@ -75,11 +75,11 @@ def bench(
 
 def _print_profile(rows: Sequence[OperatorTime]) -> None:
     """Print the kinds of operators that lose most time, their total, and the worst operators."""
-    from onnx_tflite_plugin.verify.times.profile import KindTime, by_code, spelled
+    from onnx_tflite_plugin.verify.times.profile import KindTime, by_code, format_names
 
     kinds = by_code(rows)
     shown = kinds if len(kinds) <= _KINDS + 1 else kinds[:_KINDS]
-    left = [row for row in rows if tuple(spelled(row.codes)) not in {kind.codes for kind in shown}]
+    left = [row for row in rows if tuple(format_names(row.codes)) not in {kind.codes for kind in shown}]
     rest = [KindTime.of((f"{len(kinds) - len(shown)} kinds more",), left)] if left else []
     table = [
         (" + ".join(kind.codes), kind.number, *_microseconds(kind.litert, kind.onnxruntime))
@@ -89,7 +89,7 @@ def _print_profile(rows: Sequence[OperatorTime]) -> None:
     print_table(("operators", "number", *_TIMES), table, numeric=(1, 2, 3, 4))
     worst = [
         (
-            ", ".join(map(str, row.operators)), " + ".join(spelled(row.codes)), " + ".join(spelled(row.nodes)),
+            ", ".join(map(str, row.operators)), " + ".join(format_names(row.codes)), " + ".join(format_names(row.nodes)),
             *_microseconds(row.litert, row.onnxruntime),
         )
         for row in rows[:_WORST]

@@ -16,7 +16,7 @@ from typing import Any
 from onnx_tflite_plugin.errors import CONTRADICTION, Blamed, Contradiction, ConversionError, InvalidModel, Problem
 from onnx_tflite_plugin.source import Section, read, read_bytes
 from onnx_tflite_plugin.source.model import Model, agree
-from onnx_tflite_plugin.verify.runtimes.litert import unresolved
+from onnx_tflite_plugin.verify.runtimes.litert import find_unresolved_operator
 
 PATIENCE = 120  # time limit in seconds, long enough for a busy machine
 LARGEST = 1 << 28  # largest file in bytes to run; larger files are real models, not fuzzed ones
@@ -86,4 +86,4 @@ def _run_probe(path: Path) -> Probed:
     except ValueError:
         return {}
     refused = str(probed.get("refused", ""))
-    return {} if UNKNOWN in refused or unresolved(refused) else probed
+    return {} if UNKNOWN in refused or find_unresolved_operator(refused) else probed

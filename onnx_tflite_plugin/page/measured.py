@@ -34,7 +34,7 @@ def measure_errors(
     examined = Examined(tflite, onnx, None, None, lambda stage: None)
     try:
         examined.fill(Host)
-        drawn, _ = examined.expected(None, 0, 1, None, {})
+        drawn, _ = examined.reference_outputs(None, 0, 1, None, {})
     except InconclusiveError:
         return [], verdict, wrong, {}, 0.0
     compared = _errors(examined, drawn)

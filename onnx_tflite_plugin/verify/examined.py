@@ -81,7 +81,7 @@ class Examined:
             data = self._cut(data, part)
             model, signature = structure.read(data), None
             self.entry = structure.entry(model)
-        self.entry = self.entry.renamed(read_renames(props(self.session.proto.metadata_props)))
+        self.entry = self.entry.rename(read_renames(props(self.session.proto.metadata_props)))
         if tolerance is None:
             tolerance = Tolerance.of(model)
         if not isinstance(tolerance, Tolerance):
@@ -133,14 +133,14 @@ class Examined:
             raise VerificationError(f"the ONNX model is a part of another file: this one has only {count} tensors")
         return cut_file(data, self.entry.subgraph, part.inputs, part.outputs)
 
-    def described(self) -> Described:
+    def input_metadata(self) -> Described:
         """Return the metadata of the inputs; nothing if the file's metadata cannot be read."""
         try:
             return describe_interface(read(self.trial.data))
         except InvalidModel:
             return {}
 
-    def expected(
+    def reference_outputs(
         self,
         inputs: Given,
         seed: int,
@@ -151,11 +151,11 @@ class Examined:
         """Each run's inputs, and each kernel set's outputs."""
 
         def run(drawn: list[list[Array]]) -> dict[str, list[list[Array]]]:
-            return self.trial.expected(drawn, fresh=self.fresh)
+            return self.trial.reference_outputs(drawn, fresh=self.fresh)
 
-        return self.accepted(run, inputs, seed, self.enough(runs), shapes, ranges)
+        return self.draw_accepted_inputs(run, inputs, seed, self.enough(runs), shapes, ranges)
 
-    def accepted(
+    def draw_accepted_inputs(
         self,
         run: Callable[[list[list[Array]]], Ran],
         inputs: Given,
@@ -167,7 +167,7 @@ class Examined:
         """Each run's inputs, and what ``run`` makes of them; random inputs that it refuses by a LiteRTError are drawn anew."""
         asked = shapes or {}
         refusal: LiteRTError | None = None
-        told = self.described() if isinstance(inputs, str | os.PathLike) else None
+        told = self.input_metadata() if isinstance(inputs, str | os.PathLike) else None
         for avoided, caution, self.least in (
             (0, 0, 0),
             (1, 0, 0),
@@ -179,14 +179,16 @@ class Examined:
         ):
             if avoided and (inputs is not None or not drawing.whole(self.entry)):
                 continue
-            if self.least and (inputs is not None or asked or self.sizes.fixed(self.least) == self.sizes.fixed(0)):
+            if self.least and (
+                inputs is not None or asked or self.sizes.onnx_shapes(self.least) == self.sizes.onnx_shapes(0)
+            ):
                 continue
             drawn = drawing.draw(
                 self.sizes.as_converted() if inputs is not None else self.entry,
-                given=inputs, shapes={**self.sizes.fixed(self.least), **asked}, seed=seed, runs=runs, caution=caution,
+                given=inputs, shapes={**self.sizes.onnx_shapes(self.least), **asked}, seed=seed, runs=runs, caution=caution,
                 avoided=avoided, ranges=ranges, described=told, widths=self.widths, meets=not self.trial.tolerance.dynamic_range,
             )  # fmt: skip
-            if not self.stateful and _repeated(drawn):
+            if not self.stateful and _are_equal_runs(drawn):
                 drawn = drawn[:1]
             try:
                 return drawn, run(drawn)
@@ -217,11 +219,11 @@ class Examined:
         if self.stateful:
             return ""
         for others in (self.sizes.open(self.least, apart=True), self.sizes.open(self.least)):
-            if others and (said := self._resized(others, drawn, expected, seed)):
+            if others and (said := self._add_resized_run(others, drawn, expected, seed)):
                 return said
         return ""
 
-    def _resized(
+    def _add_resized_run(
         self,
         others: Mapping[str, tuple[int, ...]],
         drawn: list[list[Array]],
@@ -229,7 +231,7 @@ class Examined:
         seed: int,
     ) -> str:
         """Add a run of these shapes, and say so; empty where LiteRT does not take them."""
-        (more,) = drawing.draw(self.entry, shapes={**self.sizes.fixed(self.least), **others}, seed=seed)
+        (more,) = drawing.draw(self.entry, shapes={**self.sizes.onnx_shapes(self.least), **others}, seed=seed)
         sizes = ", ".join(f"{name} {[*shape]}" for name, shape in others.items())
         note = f"had dynamic sizes changed: {sizes}"
         try:
@@ -255,7 +257,7 @@ class Examined:
             return ()
         more, rows = self.batch
         joined = [np.concatenate(outputs) for outputs in zip(*self.trial.actual(self.session, rows), strict=True)]
-        return self.trial.compared(self.trial.actual(self.session, [more]), {"rows": [joined]})
+        return self.trial.compare_outputs(self.trial.actual(self.session, [more]), {"rows": [joined]})
 
     def _runs(self, arrays: list[Array]) -> bool:
         """True if the ONNX model runs on these inputs."""
@@ -266,7 +268,7 @@ class Examined:
         return True
 
     @cached_property
-    def untried(self) -> str:
+    def reason_without_submodels(self) -> str:
         """Return why submodels are not compared; empty if they are."""
         tensors = self.entry.subgraph.tensors
         size = sum(4 * prod(tensor.shape) for tensor in tensors if not tensor.is_constant)
@@ -288,7 +290,7 @@ class Examined:
             plain = self.trial.actual(OnnxRuntime(self.onnx, optimizes=False), runs)
         except OrtError:
             return False
-        return all(one.ok for one in self.trial.compared(plain, expected))
+        return all(one.ok for one in self.trial.compare_outputs(plain, expected))
 
     def hints(self, runs: Sequence[Run], expected: Mapping[str, Sequence[Run]]) -> tuple[str, ...]:
         """Return a hint if the processor is the cause: a fault of ONNX Runtime on it, or 16-bit sums of 8-bit products."""
@@ -300,12 +302,12 @@ class Examined:
             actual = self.trial.actual(OnnxRuntime(self.onnx, config=_PRECISE), runs)
         except OrtError:
             return ()
-        if not all(comparison.ok for comparison in self.trial.compared(actual, expected)):
+        if not all(comparison.ok for comparison in self.trial.compare_outputs(actual, expected)):
             return ()
         reason = "this processor saturates its int8 products (with session.x64quantprecision=1 it passes)"
         return (f"{reason}: convert it with --weights-dtype auto or uint8",)
 
 
-def _repeated(runs: Sequence[Run]) -> bool:
+def _are_equal_runs(runs: Sequence[Run]) -> bool:
     """True if every run has the same inputs, as when the user gave them all or there are none."""
     return all(np.array_equal(one, other) for arrays in runs[1:] for one, other in zip(arrays, runs[0], strict=True))

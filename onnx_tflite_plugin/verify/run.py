@@ -24,8 +24,8 @@ from onnx_tflite_plugin.verify.comparison.trial import Run
 from onnx_tflite_plugin.verify.examined import Examined
 from onnx_tflite_plugin.verify.inputs.causal import causal_inputs
 from onnx_tflite_plugin.verify.inputs.user_data import Given
-from onnx_tflite_plugin.verify.inputs.widths import compared_by_width
-from onnx_tflite_plugin.verify.runtimes.child import recorded_crashes
+from onnx_tflite_plugin.verify.inputs.widths import compare_by_width
+from onnx_tflite_plugin.verify.runtimes.child import record_crashes
 from onnx_tflite_plugin.verify.runtimes.processor import depends
 from onnx_tflite_plugin.verify.submodels.decision import FUSION, RANDOM_NUMBERS, conclude, decide, save_submodels
 from onnx_tflite_plugin.verify.submodels.engine import Decision
@@ -85,9 +85,9 @@ def verify(
     shapes = None if shapes is None else resolve_keys(shapes, entry.input_names, stored, "--input-shape")
     inputs = causal_inputs(examined.session, runs) if inputs is None else inputs
     asked = _Asked(inputs, seed, runs, shapes, ranges, tolerance is None, bisect, host)
-    with recorded_crashes() as crashes:
+    with record_crashes() as crashes:
         try:
-            verification = _compared(examined, asked, told)
+            verification = _run_and_compare(examined, asked, told)
         except InconclusiveError as error:
             verification = Verification((), (), 0, reasons=(error.message,))
     reasons = (*examined.reasons, *(one for one in verification.reasons if one not in examined.reasons))
@@ -108,11 +108,11 @@ class _Asked(NamedTuple):
     host: Host | None
 
 
-def _compared(examined: Examined, asked: _Asked, told: Progress) -> Verification:
+def _run_and_compare(examined: Examined, asked: _Asked, told: Progress) -> Verification:
     """Run both models, compare the outputs end to end, and decide by the submodels."""
     notes = examined.fill(asked.host or Host)
     random = any(True for _ in random_nodes(examined.session.proto.graph))
-    drawn, expected = examined.expected(asked.inputs, asked.seed, asked.runs, asked.shapes, asked.ranges)
+    drawn, expected = examined.reference_outputs(asked.inputs, asked.seed, asked.runs, asked.shapes, asked.ranges)
     if not random and asked.inputs is None and not asked.shapes:
         resized = examined.extend(drawn, expected, asked.seed)
         notes = (resized, *notes) if resized else notes
@@ -150,7 +150,7 @@ def _compare_outputs(
     actual = examined.trial.actual(examined.session, drawn)
     if _all_nan(actual) and any(array.size for arrays in drawn for array in arrays):
         examined.reasons = (*examined.reasons, _NAN)
-    return compared_by_width(examined.trial, actual, expected, examined.widths)
+    return compare_by_width(examined.trial, actual, expected, examined.widths)
 
 
 def _all_nan(actual: Sequence[Run]) -> bool:

@@ -64,9 +64,7 @@ def test_the_case_may_bring_the_kernel_and_it_is_held_against_the_lowering() -> 
     bare = handler(CODE, max_version=1, layout=Attribute())(flip().lower)
     case = {"custom_options": {"axis": 1}}
     without = try_case(unary(CODE, "x", tensor(1, 5, 7, 3), **case), bare)
-    assert (
-        f"LiteRT has no kernel of CUSTOM.Flip, and handler {__name__}:remap of inline declares none" in without.text
-    )
+    assert f"LiteRT has no kernel of CUSTOM.Flip, and handler {__name__}:remap of inline declares none" in without.text
     assert try_case(unary(CODE, "x", tensor(1, 5, 7, 3), kernel=flip_reference, **case), bare).status == "passed"
     assert try_case(unary(CODE, "x", tensor(1, 5, 7, 3), kernel=lambda op, x: x, **case), bare).status == "failed"
 

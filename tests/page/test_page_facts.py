@@ -28,8 +28,8 @@ from onnx_tflite_plugin.page.gather import (
 from onnx_tflite_plugin.progress import Stages
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.verify.runtimes import structure
-from onnx_tflite_plugin.verify.times.nodes import NodeTime, labelled
-from onnx_tflite_plugin.verify.times.profile import grouped
+from onnx_tflite_plugin.verify.times.nodes import NodeTime, label_nodes
+from onnx_tflite_plugin.verify.times.profile import group_operators
 from tests.helpers.verify_graphs import operator, slot
 
 
@@ -204,11 +204,11 @@ def test_inlined_nodes_belong_to_the_call() -> None:
     (branching,) = (node for node in proto.graph.node if node.op_type == "If")
     inner = [node for attribute in branching.attribute for node in attribute.g.node]
     assert {belongs_to(props(node.metadata_props)) for node in inner} == {(3,)}
-    named = [node.name.partition("#")[0] for node in labelled(proto).graph.node]
+    named = [node.name.partition("#")[0] for node in label_nodes(proto).graph.node]
     assert named == ["op0", "op1", "op1", "op2", "op2", "op3", "op3", "op4"]
     operators = structure.read(calls()).main.operators
     groups = list(
-        grouped(operators, proto, [NodeTime("Abs", 0, 1.0), NodeTime("Neg", 2, 3.0), NodeTime("X", None, 5.0)])
+        group_operators(operators, proto, [NodeTime("Abs", 0, 1.0), NodeTime("Neg", 2, 3.0), NodeTime("X", None, 5.0)])
     )
     assert ((), (5.0,)) in [
         (tuple(op.index for op in group.operators), tuple(node.seconds for node in group.nodes)) for group in groups

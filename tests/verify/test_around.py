@@ -21,7 +21,7 @@ from onnx_tflite_plugin.page.measured import measure_errors
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.examined import Examined
 from onnx_tflite_plugin.verify.runtimes import structure
-from onnx_tflite_plugin.verify.runtimes.around import _fixed, _scale
+from onnx_tflite_plugin.verify.runtimes.around import _constant_operators, _scale
 from onnx_tflite_plugin.verify.times.bench import bench
 from tests.helpers.command import Run
 from tests.helpers.verify_graphs import operator, slot
@@ -51,7 +51,7 @@ def network(dtype: str = "float32", *, last: bool = False, before: bool = True) 
     return net.build()
 
 
-def verified(data: bytes, lowered: Handler | None, **options: Any) -> otp.Verification:
+def verify_model(data: bytes, lowered: Handler | None, **options: Any) -> otp.Verification:
     host = Host(handlers={} if lowered is None else {CODE: lowered}, keep_unknown=lowered is None)
     done = otp.convert(data, host=host)
     return otp.verify(data, done, host=host, **options)
@@ -59,7 +59,7 @@ def verified(data: bytes, lowered: Handler | None, **options: Any) -> otp.Verifi
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "uint8", "int16"])
 def test_a_packs_kernel_computes_what_litert_lacks_and_litert_the_rest(dtype: str) -> None:
-    result = verified(network(dtype), shrink())
+    result = verify_model(network(dtype), shrink())
     assert result.ok, result.text
     assert len(result.comparisons) == 2
     assert result.kernels == ("xnnpack", "builtin")
@@ -68,7 +68,7 @@ def test_a_packs_kernel_computes_what_litert_lacks_and_litert_the_rest(dtype: st
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_a_lowering_that_disagrees_with_its_kernel_is_wrong_and_the_tensor_is_named(dtype: str) -> None:
-    result = verified(network(dtype), shrink(by=0.5))
+    result = verify_model(network(dtype), shrink(by=0.5))
     assert not result.ok
     assert result.diverging is not None
     assert result.diverging.operator.code == CODE
@@ -129,7 +129,7 @@ def test_a_state_that_a_kernel_changes_is_carried_to_the_next_run(lost: bool) ->
 
 @pytest.mark.parametrize("partial", [False, True])
 def test_without_a_kernel_the_rest_is_compared_and_the_verdict_is_inconclusive(partial: bool) -> None:
-    result = verified(network(), shrink(kernel=None), partial=partial)
+    result = verify_model(network(), shrink(kernel=None), partial=partial)
     assert (result.verdict, result.ok) == ("inconclusive", partial)
     assert len(result.comparisons) == 2
     assert result.text.startswith(f"inconclusive: LiteRT has no kernel of {CODE} (1), and no op pack declares one")
@@ -150,7 +150,7 @@ def test_partly_compared_is_what_comes_behind_the_operator_too() -> None:
 
 
 def test_where_nothing_is_left_to_compare_the_verdict_is_inconclusive_too() -> None:
-    result = verified(network(last=True, before=False), shrink(kernel=None))
+    result = verify_model(network(last=True, before=False), shrink(kernel=None))
     assert (result.verdict, result.comparisons) == ("inconclusive", ())
     assert "nothing is left to compare" in result.text
 
@@ -169,7 +169,7 @@ def test_operators_between_one_without_a_kernel_and_the_next_value_of_the_onnx_m
 
 
 def test_an_output_that_is_not_compared_is_left_out() -> None:
-    result = verified(network(last=True), shrink(kernel=None), partial=True)
+    result = verify_model(network(last=True), shrink(kernel=None), partial=True)
     assert [one.name for one in result.comparisons] == ["y0"]
 
 
@@ -183,7 +183,7 @@ def test_an_output_that_is_not_compared_is_left_out() -> None:
 )
 def test_a_kernel_that_fails_is_named_with_its_pack(kernel: Any, text: str) -> None:
     with pytest.raises(VerificationError, match=rf"kernel of {CODE} of inline failed: {text}"):
-        verified(network(), shrink(kernel=kernel))
+        verify_model(network(), shrink(kernel=kernel))
 
 
 def test_a_bias_has_the_scale_of_the_products_whatever_the_file_says() -> None:
@@ -252,14 +252,14 @@ def remembering(*, cell: bool) -> Net:
 
 
 def test_a_cell_keeps_its_state_in_the_part_that_litert_runs() -> None:
-    result = verified(remembering(cell=True).build(), shrink(), runs=4)
+    result = verify_model(remembering(cell=True).build(), shrink(), runs=4)
     assert result.ok, result.text
     assert (result.runs, len(result.comparisons)) == (4, 2)
-    assert not verified(remembering(cell=True).build(), shrink(by=0.5), runs=4).ok
+    assert not verify_model(remembering(cell=True).build(), shrink(by=0.5), runs=4).ok
 
 
 def test_a_state_that_parts_would_have_to_share_is_named() -> None:
-    result = verified(remembering(cell=False).build(), shrink())
+    result = verify_model(remembering(cell=False).build(), shrink())
     assert result.verdict == "inconclusive"
     assert "runs in parts then, and these cannot share the state 'handle'" in result.text
 
@@ -271,7 +271,7 @@ def test_an_operator_in_a_called_subgraph_is_told_as_what_no_kernel_computes() -
         return [result]
 
     case = either("shrunk", [tensor(2, 3)], [shrinking, pass_through])
-    result = verified(case.build(), shrink())
+    result = verify_model(case.build(), shrink())
     assert result.verdict == "inconclusive"
     assert "LiteRT has no kernel of IF (1), and no op pack declares one" in result.text
 
@@ -316,9 +316,9 @@ def test_what_follows_from_constants_alone_is_taken_apart_only_where_it_is_wante
         operator([slot(2), slot(3), slot(4), None], [slot(5)], index=3),
         operator([stored], [slot(6)], index=4),
     ]
-    assert [op.index for op in _fixed(operators, {3})] == [0]
-    assert _fixed(operators, {0, 3}) == []
-    assert _fixed(operators, set()) == []
+    assert [op.index for op in _constant_operators(operators, {3})] == [0]
+    assert _constant_operators(operators, {0, 3}) == []
+    assert _constant_operators(operators, set()) == []
 
 
 def test_operands_without_a_scale_count_by_one() -> None:
@@ -376,7 +376,7 @@ def test_an_operator_with_a_kernel_of_its_pack_is_compared_by_itself_too() -> No
     faint = net.call("MUL", [y, constant(np.float32(1e-3))], tensor(5, 7))
     sure = net.call("ADD", [faint, constant(np.float32(30.0))], tensor(5, 7))
     net.output(net.call("LOGISTIC", [sure], tensor(5, 7)))
-    assert verified(net.build(), shrink()).ok
-    wrong = verified(net.build(), shrink(by=0.5))
+    assert verify_model(net.build(), shrink()).ok
+    wrong = verify_model(net.build(), shrink(by=0.5))
     assert [one.ok for one in wrong.comparisons] == [True, False]
     assert f"{CODE} in isolation" in wrong.text

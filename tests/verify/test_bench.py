@@ -51,11 +51,11 @@ def test_one_thread_is_timed_by_the_processor_s_clock(
     asked: list[str] = []
 
     def clock(name: str) -> Callable[[], float]:
-        def told() -> float:
+        def report_of() -> float:
             asked.append(name)
             return float(getattr(time, name)())
 
-        return told
+        return report_of
 
     clocks = SimpleNamespace(**{name: clock(name) for name in ("process_time", "perf_counter")})
     monkeypatch.setattr("onnx_tflite_plugin.verify.times.bench.time", clocks)
@@ -70,11 +70,11 @@ def test_each_round_begins_with_the_runtime_that_the_last_one_ended_with(
     for name, runtime in (("run", LiteRT), ("invoke", OnnxRuntime)):
         true: Callable[..., Any] = getattr(runtime, name)
 
-        def noted(self: Any, *arguments: Any, true: Any = true) -> Any:
+        def note(self: Any, *arguments: Any, true: Any = true) -> Any:
             asked.append(type(self).__name__)
             return true(self, *arguments)
 
-        monkeypatch.setattr(runtime, name, noted)
+        monkeypatch.setattr(runtime, name, note)
     monkeypatch.setattr("onnx_tflite_plugin.verify.times.bench._count", lambda run: 1)
     bench(DIGITS, otp.convert(DIGITS), rounds=4)
     one, other = "LiteRT", "OnnxRuntime"
@@ -86,11 +86,11 @@ def test_threads_reach_both_runtimes(quick: None, monkeypatch: pytest.MonkeyPatc
     for runtime in (LiteRT, OnnxRuntime):
         begin = runtime.__init__
 
-        def noted(self: Any, *arguments: Any, begin: Any = begin, **options: Any) -> None:
+        def note(self: Any, *arguments: Any, begin: Any = begin, **options: Any) -> None:
             seen.append((type(self).__name__, options.get("threads", 1)))
             begin(self, *arguments, **options)
 
-        monkeypatch.setattr(runtime, "__init__", noted)
+        monkeypatch.setattr(runtime, "__init__", note)
     found = bench(DIGITS, otp.convert(DIGITS), rounds=3, threads=2)
     assert ("LiteRT", 2) in seen
     assert ("OnnxRuntime", 2) in seen

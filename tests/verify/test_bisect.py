@@ -19,7 +19,7 @@ from tests.helpers.command import Run
 DIGITS = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
 
 
-def planted(data: bytes, op_type: str, other: str) -> onnx.ModelProto:
+def plant(data: bytes, op_type: str, other: str) -> onnx.ModelProto:
     """The conversion, with one node turned into another."""
     proto = otp.convert(data).proto
     next(node for node in proto.graph.node if node.op_type == op_type).op_type = other
@@ -30,7 +30,7 @@ def planted(data: bytes, op_type: str, other: str) -> onnx.ModelProto:
 def test_the_wrong_operator_alone_is_written_and_disagrees_again(
     tmp_path: Path, op_type: str, other: str, code: str
 ) -> None:
-    found = verify(chain(), planted(chain(), op_type, other), bisect=tmp_path / "new")
+    found = verify(chain(), plant(chain(), op_type, other), bisect=tmp_path / "new")
     assert not found.ok
     assert f"the submodels that differ, {code}: " in found.text
     part = tmp_path / "new" / "part.tflite"
@@ -75,7 +75,7 @@ def test_a_part_that_needs_another_input_is_none() -> None:
 def test_the_command_says_where_the_part_is(tmp_path: Path, run: Run) -> None:
     tflite, path = tmp_path / "m.tflite", tmp_path / "m.onnx"
     tflite.write_bytes(chain())
-    onnx.save(planted(chain(), "Abs", "Neg"), path)
+    onnx.save(plant(chain(), "Abs", "Neg"), path)
     code, out, _ = run("verify", tflite, path, "--bisect", tmp_path / "bug")
     assert code == 3
     assert str(tmp_path / "bug" / "part.tflite") in out
@@ -101,6 +101,6 @@ def test_a_part_brings_what_both_models_keep_outside(tmp_path: Path) -> None:
 
 
 def test_the_part_is_written_wherever_it_is_wanted_and_of_many_operators_three_are_told(tmp_path: Path) -> None:
-    found = verify(chain(), planted(chain(), "Exp", "Neg"), bisect=tmp_path / "a" / "new")
+    found = verify(chain(), plant(chain(), "Exp", "Neg"), bisect=tmp_path / "a" / "new")
     assert sorted(file.name for file in (tmp_path / "a" / "new").iterdir()) == ["part.npz", "part.onnx", "part.tflite"]
     assert "and 0 more" not in found.text

@@ -155,15 +155,15 @@ def test_what_litert_says_of_a_model_is_told_as_from_this_process() -> None:
 
 
 def test_one_child_is_reused_and_replaced_where_it_ends() -> None:
-    first = child.shared_child()
+    first = child.child_of_process()
     other = LiteRT(classifier(10), "reference")
-    assert child.shared_child() is first
+    assert child.child_of_process() is first
     with pytest.raises(Crashed, match=r"signal 6 \(SIGABRT\) ended the process that ran it"):
         LiteRT(classifier(), "reference").run(flat())
     with pytest.raises(Crashed, match="the process that ran the model has ended"):
         other.run(flat())
     assert LiteRT(classifier(10), "reference").run(flat())[0].shape == (1, 10)
-    assert child.shared_child() is not first
+    assert child.child_of_process() is not first
 
 
 def test_a_run_without_end_is_ended_with_its_child() -> None:
@@ -177,11 +177,11 @@ def test_a_run_without_end_is_ended_with_its_child() -> None:
 def test_an_interrupted_request_is_not_answered_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     session = LiteRT(classifier(10), "reference")
 
-    def interrupted(stream: object) -> object:
+    def interrupt(stream: object) -> object:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(pickle, "load", interrupted)
+        patched.setattr(pickle, "load", interrupt)
         with pytest.raises(KeyboardInterrupt):
             session.run(flat())
     assert LiteRT(classifier(10), "reference").run(flat())[0].shape == (1, 10)
@@ -189,7 +189,7 @@ def test_an_interrupted_request_is_not_answered_by_the_next(monkeypatch: pytest.
 
 def test_interpreters_that_nobody_holds_are_freed() -> None:
     numbers = [LiteRT(classifier(10), "reference").engine._number for _ in range(3)]  # type: ignore[attr-defined]
-    abandoned = child.shared_child()._abandoned
+    abandoned = child.child_of_process()._abandoned
     assert set(abandoned) <= set(numbers)
     LiteRT(classifier(10), "reference").run(flat())
     assert not set(abandoned) & set(numbers)
@@ -214,7 +214,7 @@ def test_no_process_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 SCRIPT = """
 import sys, numpy as np
 from onnx_tflite_plugin.verify import LiteRT
-from onnx_tflite_plugin.verify.runtimes.child import shared_child
+from onnx_tflite_plugin.verify.runtimes.child import child_of_process
 print("begins")
 session = LiteRT(open("m.tflite", "rb").read(), "reference")
 print(session.run([np.zeros((1, 64), np.int8)])[0].shape, flush=True)
@@ -269,7 +269,7 @@ print(session.run([np.zeros((1, 64), np.int8)])[0].shape, flush=True)
 def test_a_child_ends_with_its_parent(folder: Path, running: bool) -> None:
     """Killed, it has no time to end it, even while LiteRT computes."""
     (folder / "m.tflite").write_bytes(counting())
-    kill = "import os, signal\nprint(shared_child()._process.pid, flush=True)\n"
+    kill = "import os, signal\nprint(child_of_process()._process.pid, flush=True)\n"
     end = "os.kill(os.getpid(), signal.SIGKILL)\n"
     endless = (
         "import threading\n"

@@ -15,7 +15,7 @@ from conformance.lstms import Lstm
 from conformance.models import Net
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import Comparison, Tolerance, Verification, compare, measure
-from onnx_tflite_plugin.verify.comparison.systematic import moved
+from onnx_tflite_plugin.verify.comparison.systematic import describe_offset
 from onnx_tflite_plugin.verify.comparison.tolerance import inherited_step
 from onnx_tflite_plugin.verify.runtimes import structure
 from tests.helpers.verify_pairs import build_chain, build_model
@@ -25,7 +25,7 @@ def array(*values: Any, dtype: str = "float32") -> Array:
     return np.array(values, dtype)
 
 
-def judged(actual: Array, expected: Array, *others: Array, tolerance: Tolerance | None = None) -> Comparison:
+def compare_run(actual: Array, expected: Array, *others: Array, tolerance: Tolerance | None = None) -> Comparison:
     """Compare one run with the kernel sets "a", "b", ..."""
     sets = {name: [values] for name, values in zip("abc", (expected, *others), strict=False)}
     return compare("y", [actual], sets, tolerance or Tolerance())
@@ -33,8 +33,8 @@ def judged(actual: Array, expected: Array, *others: Array, tolerance: Tolerance 
 
 def test_what_could_hardly_have_failed_says_so() -> None:
     """Two kernel sets half of the range apart: whatever lies between them passes."""
-    wide = judged(array(0, 1, 6), array(0, 0, 10), array(0, 5, 10))
-    near = judged(array(0, 1, 10), array(0, 1, 10), array(0, 1, 10.001))
+    wide = compare_run(array(0, 1, 6), array(0, 0, 10), array(0, 5, 10))
+    near = compare_run(array(0, 1, 10), array(0, 1, 10), array(0, 1, 10.001))
     assert (wide.ok, wide.wide, near.ok, near.wide) == (True, True, True, False)
     assert "says little" in Verification((near, wide), ("a", "b"), 1).text
     assert "says little" not in Verification((near,), ("a", "b"), 1).text
@@ -73,7 +73,7 @@ class TestDistance:
     )
     def test_other_shapes_and_dtypes_are_problems(self, actual: Array, expected: Array, said: str) -> None:
         assert measure(actual, expected).problem == said
-        assert not judged(actual, expected).ok
+        assert not compare_run(actual, expected).ok
 
     @pytest.mark.parametrize(
         ("actual", "expected", "said"),
@@ -97,42 +97,42 @@ class TestDistance:
         assert measure(values, values.copy()).worst == 0
 
     def test_empty_arrays_are_equal(self) -> None:
-        assert judged(np.zeros((0, 3), np.float32), np.zeros((0, 3), np.float32)).text.startswith("equal (")
+        assert compare_run(np.zeros((0, 3), np.float32), np.zeros((0, 3), np.float32)).text.startswith("equal (")
 
 
 class TestTolerance:
     def test_floats_may_differ_by_a_share_of_the_range(self) -> None:
         expected = array(-500, 0, 500)
-        assert judged(expected + array(0.99, 0, 0), expected).ok
-        assert not judged(expected + array(1.01, 0, 0), expected).ok
+        assert compare_run(expected + array(0.99, 0, 0), expected).ok
+        assert not compare_run(expected + array(1.01, 0, 0), expected).ok
 
     def test_the_range_holds_zero(self) -> None:
         expected = array(1000, 1000.1)
-        assert judged(expected + array(0.9, 0), expected).ok
+        assert compare_run(expected + array(0.9, 0), expected).ok
 
     def test_all_zeros_leave_no_room(self) -> None:
-        assert judged(array(0, 0), array(0, 0)).ok
-        assert not judged(array(0, 1e-9), array(0, 0)).ok
+        assert compare_run(array(0, 0), array(0, 0)).ok
+        assert not compare_run(array(0, 1e-9), array(0, 0)).ok
 
     def test_infinities_do_not_widen_the_range(self) -> None:
-        assert not judged(array(np.inf, 1.01), array(np.inf, 1)).ok
+        assert not compare_run(array(np.inf, 1.01), array(np.inf, 1)).ok
 
     @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
     def test_narrow_integers_may_differ_by_one_step(self, dtype: str) -> None:
-        one = judged(array(5, 6, dtype=dtype), array(5, 7, dtype=dtype))
+        one = compare_run(array(5, 6, dtype=dtype), array(5, 7, dtype=dtype))
         assert one.ok
         assert one.text == "max 1 LSB, 50.0 % of elements differ (tolerance 1 LSB)"
-        assert not judged(array(5, 5, dtype=dtype), array(5, 7, dtype=dtype)).ok
+        assert not compare_run(array(5, 5, dtype=dtype), array(5, 7, dtype=dtype)).ok
 
     @pytest.mark.parametrize("dtype", ["int32", "int64", "uint32", "bool", "object"])
     def test_whatever_else_is_exact(self, dtype: str) -> None:
-        assert not judged(array(0, 1, dtype=dtype), array(1, 1, dtype=dtype)).ok
-        assert judged(array(1, 1, dtype=dtype), array(1, 1, dtype=dtype)).ok
+        assert not compare_run(array(0, 1, dtype=dtype), array(1, 1, dtype=dtype)).ok
+        assert compare_run(array(1, 1, dtype=dtype), array(1, 1, dtype=dtype)).ok
 
     def test_half_floats_may_differ_by_their_rounding(self) -> None:
         expected = array(1, -1, dtype="float16")
         near = expected + array(2**-10, 0, dtype="float16")
-        assert judged(near, expected, tolerance=Tolerance(of_range=1e-5)).ok
+        assert compare_run(near, expected, tolerance=Tolerance(of_range=1e-5)).ok
 
     @pytest.mark.parametrize(
         ("dtype", "share"),
@@ -145,7 +145,7 @@ class TestTolerance:
     )
     def test_a_coarse_dtype_may_be_off_by_one_unit_in_its_last_place(self, dtype: Any, share: float) -> None:
         values = np.array([-1, 1], dtype)
-        assert judged(values, values, tolerance=Tolerance(of_range=0)).tolerance == share
+        assert compare_run(values, values, tolerance=Tolerance(of_range=0)).tolerance == share
 
     def test_a_quantization_step_in_real_units_is_allowed(self) -> None:
         sets = {"a": [array(0, 1)]}
@@ -167,13 +167,13 @@ class TestTolerance:
 
 class TestBand:
     def test_the_distance_is_to_the_nearest_kernel_set(self) -> None:
-        found = judged(array(5, dtype="int8"), array(50, dtype="int8"), array(6, dtype="int8"))
+        found = compare_run(array(5, dtype="int8"), array(50, dtype="int8"), array(6, dtype="int8"))
         assert (found.nearest, found.distance) == ("b", 1)
 
     def test_the_band_is_what_the_kernel_sets_differ_by(self) -> None:
         left, right = array(10, dtype="int8"), array(14, dtype="int8")
-        assert judged(array(18, dtype="int8"), left, right).ok
-        found = judged(array(19, dtype="int8"), left, right)
+        assert compare_run(array(18, dtype="int8"), left, right).ok
+        found = compare_run(array(19, dtype="int8"), left, right)
         assert not found.ok
         assert found.text == (
             "max 5 LSB, 100.0 % of elements differ (tolerance 4 LSB, by what LiteRT's own kernels differ, nearest b)"
@@ -181,13 +181,13 @@ class TestBand:
 
     def test_kernel_sets_apart_by_nan_do_not_open_the_band(self) -> None:
         left, right = array(np.nan, 1), array(0, 1)
-        assert judged(array(np.nan, 1), left, right).ok
-        assert judged(array(0, 1), left, right).ok
-        assert not judged(array(np.inf, 1), left, right).ok
-        assert not judged(array(0, 2), left, right).ok
+        assert compare_run(array(np.nan, 1), left, right).ok
+        assert compare_run(array(0, 1), left, right).ok
+        assert not compare_run(array(np.inf, 1), left, right).ok
+        assert not compare_run(array(0, 2), left, right).ok
 
     def test_a_comparable_set_is_nearer_than_one_of_another_shape(self) -> None:
-        assert judged(array(1, 2), array(1), array(1, 9)).nearest == "b"
+        assert compare_run(array(1, 2), array(1), array(1, 9)).nearest == "b"
 
     def test_all_runs_count(self) -> None:
         good, bad = array(1, 2), array(1, 3)
@@ -212,50 +212,54 @@ class TestBand:
 
     def test_the_nearest_set_has_the_least_mean_of_those_with_one_maximum(self) -> None:
         left, right = array(9, 9, 5, dtype="int8"), array(5, 9, 5, dtype="int8")
-        assert judged(array(5, 5, 5, dtype="int8"), left, right).nearest == "b"
+        assert compare_run(array(5, 5, 5, dtype="int8"), left, right).nearest == "b"
 
     def test_twice_the_spread_passes_only_where_the_mean_stays_within_theirs(self) -> None:
         left, right = np.zeros(100, np.int8), np.tile(np.array([0, 3], np.int8), 50)
         drifted, beyond = right.copy(), right.copy()
         drifted[0], beyond[0] = 6, 7
-        assert judged(drifted, left, right).ok
-        assert not judged(beyond, left, right).ok
-        assert not judged(np.full(100, 5, np.int8), left, right).ok
+        assert compare_run(drifted, left, right).ok
+        assert not compare_run(beyond, left, right).ok
+        assert not compare_run(np.full(100, 5, np.int8), left, right).ok
 
     def test_a_mean_as_large_as_theirs_stays_within_it(self) -> None:
         left, right = np.zeros(4, np.int8), np.array([3, 3, 0, 0], np.int8)
-        assert judged(right + np.array([6, 0, 0, 0], np.int8), left, right).ok
-        assert not judged(right + np.array([6, 1, 0, 0], np.int8), left, right).ok
+        assert compare_run(right + np.array([6, 0, 0, 0], np.int8), left, right).ok
+        assert not compare_run(right + np.array([6, 1, 0, 0], np.int8), left, right).ok
 
     def test_floats_that_are_no_numbers_are_not_off_by_steps(self) -> None:
-        assert moved([np.zeros((40, 2), np.int8)], [[np.full((40, 2), np.nan, np.float32)]]) == ""
+        assert describe_offset([np.zeros((40, 2), np.int8)], [[np.full((40, 2), np.nan, np.float32)]]) == ""
 
     def test_a_whole_step_the_same_way_counts_where_no_more_than_a_step_is_allowed(self) -> None:
         expected = np.arange(40, dtype=np.int8)
         near, far = expected.copy(), expected.copy()
         near[0], far[0] = 1, 2
-        assert "the same way nearly everywhere" in judged(expected + np.int8(1), expected).problem
-        assert not judged(expected + np.int8(1), expected, near).ok
-        assert judged(expected + np.int8(1), expected, far).ok
-        assert judged(expected + np.int8(1), expected, tolerance=Tolerance(steps=2)).ok
+        assert "the same way nearly everywhere" in compare_run(expected + np.int8(1), expected).problem
+        assert not compare_run(expected + np.int8(1), expected, near).ok
+        assert compare_run(expected + np.int8(1), expected, far).ok
+        assert compare_run(expected + np.int8(1), expected, tolerance=Tolerance(steps=2)).ok
 
     def test_the_share_that_differs_is_told_to_a_tenth_of_a_percent(self) -> None:
-        def told(elements: int) -> str:
+        def report_of(elements: int) -> str:
             expected = np.zeros(elements, np.int8)
             actual = expected.copy()
             actual[3] = 1
-            return judged(actual, expected).text
+            return compare_run(actual, expected).text
 
-        assert "0.1 % of elements differ" in told(2000)
-        assert "under 0.1 %" not in told(2000)
-        assert "under 0.1 % of elements differ" in told(2003)
+        assert "0.1 % of elements differ" in report_of(2000)
+        assert "under 0.1 %" not in report_of(2000)
+        assert "under 0.1 % of elements differ" in report_of(2003)
 
     def test_the_texts(self) -> None:
-        assert judged(array(1, 2), array(1, 2)).text == "equal (tolerance 0.001 of the output's range)"
-        assert judged(array(0, 1.0005), array(0, 1)).text == ("max 0.0005 of the output's range (tolerance 0.001)")
-        assert judged(array(0, 1.5), array(0, 1)).text == ("max 0.5 of the output's range (tolerance 0.001, nearest a)")
-        assert judged(array(7, dtype="int32"), array(9, dtype="int32")).text.startswith("max 2, 100.0 % of elements")
-        assert judged(array(1), array(1, 2)).text == "shape [1] for [2]"
+        assert compare_run(array(1, 2), array(1, 2)).text == "equal (tolerance 0.001 of the output's range)"
+        assert compare_run(array(0, 1.0005), array(0, 1)).text == ("max 0.0005 of the output's range (tolerance 0.001)")
+        assert compare_run(array(0, 1.5), array(0, 1)).text == (
+            "max 0.5 of the output's range (tolerance 0.001, nearest a)"
+        )
+        assert compare_run(array(7, dtype="int32"), array(9, dtype="int32")).text.startswith(
+            "max 2, 100.0 % of elements"
+        )
+        assert compare_run(array(1), array(1, 2)).text == "shape [1] for [2]"
 
 
 def layer(g: Any, weights: Array, operand: str = "float32", result: str = "float32", **quantization: Any) -> None:
@@ -351,4 +355,4 @@ def test_sixteen_bit_integers_of_a_network_have_more_steps_than_eight_bit_ones()
     lenient = Tolerance(int16_steps=16)
     for dtype, steps, ok in (("int16", 16, True), ("int16", 17, False), ("int8", 1, True), ("int8", 2, False)):
         expected = np.zeros(7, dtype)
-        assert judged(expected + np.asarray(steps, dtype), expected, tolerance=lenient).ok is ok
+        assert compare_run(expected + np.asarray(steps, dtype), expected, tolerance=lenient).ok is ok

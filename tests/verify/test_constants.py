@@ -14,7 +14,7 @@ from conformance.builder import TensorRef
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import OnnxRuntime, verify
 from onnx_tflite_plugin.verify.runtimes import structure
-from onnx_tflite_plugin.verify.submodels.constants import _computed_constants, _shared, compare_constants
+from onnx_tflite_plugin.verify.submodels.constants import _computed_constants, _overlap, compare_constants
 from tests.helpers.passes_networks import Network, build_model, image
 
 FORMS = ["auto", "int8", "uint8", "keep"]
@@ -24,7 +24,7 @@ def network(net: Network) -> TensorRef:
     return net.conv(net.conv(net.input(image(1, 11, 7, 5)), 16, name="first"), 8, name="last")
 
 
-def changed(proto: onnx.ModelProto, elements: int, change: Any) -> onnx.ModelProto:
+def change_fields(proto: onnx.ModelProto, elements: int, change: Any) -> onnx.ModelProto:
     """The conversion with the 8-bit constants of so many elements changed."""
     found = [one for one in proto.graph.initializer if np.prod(one.dims) == elements and one.data_type in (2, 3)]
     assert found
@@ -43,7 +43,7 @@ def one_step(flat: Array) -> None:
 def test_a_weight_that_is_one_step_off_is_found_in_every_form(form: str) -> None:
     data = build_model(network)
     assert verify(data, otp.convert(data, weights_dtype=form)).ok
-    found = verify(data, changed(otp.convert(data, weights_dtype=form).proto, 8 * 16 * 9, one_step))
+    found = verify(data, change_fields(otp.convert(data, weights_dtype=form).proto, 8 * 16 * 9, one_step))
     assert found.verdict == "differs"
     assert "of the weights have another value than in the file" in found.text
     assert found.diverging is not None
@@ -60,7 +60,7 @@ def test_the_weights_of_every_operator_are_found_in_the_onnx_model(form: str) ->
 
 def test_values_are_shared_as_often_as_both_have_them() -> None:
     one = np.array([1, 1, 2, 3], np.float32)
-    assert _shared(one, one[::-1]) == 1
-    assert _shared(one, np.array([1, 2, 2, 3], np.float32)) == 0.75
-    assert _shared(one, np.array([1, 1, 2, 3, 4], np.float32)) == 0
-    assert _shared(one[:0], one[:0]) == 0
+    assert _overlap(one, one[::-1]) == 1
+    assert _overlap(one, np.array([1, 2, 2, 3], np.float32)) == 0.75
+    assert _overlap(one, np.array([1, 1, 2, 3, 4], np.float32)) == 0
+    assert _overlap(one[:0], one[:0]) == 0

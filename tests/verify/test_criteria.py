@@ -13,7 +13,7 @@ from onnx_tflite_plugin.verify.submodels.criteria import judge, tolerance_of, wi
 ONE = tolerance_of(1, recurrent=False, dequantized=False)
 
 
-def judged(
+def judge_arrays(
     actual: Array,
     expected: Array,
     *,
@@ -39,14 +39,14 @@ def floats(off: float) -> tuple[Array, Array]:
     [(1, False, criteria.OPERATOR), (2, False, criteria.GROUP), (1, True, criteria.RECURRENT)],
 )
 def test_floats_may_be_off_by_a_share_of_the_range(operators: int, recurrent: bool, share: float) -> None:
-    assert judged(*floats(0.9 * share), operators=operators, recurrent=recurrent).ok
-    assert not judged(*floats(1.1 * share), operators=operators, recurrent=recurrent).ok
+    assert judge_arrays(*floats(0.9 * share), operators=operators, recurrent=recurrent).ok
+    assert not judge_arrays(*floats(1.1 * share), operators=operators, recurrent=recurrent).ok
 
 
 def test_sums_that_cancel_out_may_be_off_by_a_share_of_their_largest_operand() -> None:
     off = 1000 * criteria.CANCELLATION
-    assert judged(*floats(0.9 * off), largest=1000.0).ok
-    assert not judged(*floats(1.1 * off), largest=1000.0).ok
+    assert judge_arrays(*floats(0.9 * off), largest=1000.0).ok
+    assert not judge_arrays(*floats(1.1 * off), largest=1000.0).ok
 
 
 def channels(off: float, rows: int = 11) -> tuple[Array, Array]:
@@ -58,27 +58,28 @@ def channels(off: float, rows: int = 11) -> tuple[Array, Array]:
 
 
 def test_a_channel_of_floats_may_be_off_by_a_share_of_its_own_range() -> None:
-    assert judged(*channels(0.9 * max(criteria.OPERATOR, 100 * criteria.RESIDUE))).ok
+    assert judge_arrays(*channels(0.9 * max(criteria.OPERATOR, 100 * criteria.RESIDUE))).ok
     assert (
-        "of the range of channel 1" in judged(*channels(1.1 * max(criteria.OPERATOR, 100 * criteria.RESIDUE))).problem
+        "of the range of channel 1"
+        in judge_arrays(*channels(1.1 * max(criteria.OPERATOR, 100 * criteria.RESIDUE))).problem
     )
-    assert judged(*channels(3e-3, rows=7)).ok
-    assert judged(*channels(3e-3), recurrent=True).ok
+    assert judge_arrays(*channels(3e-3, rows=7)).ok
+    assert judge_arrays(*channels(3e-3), recurrent=True).ok
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
 def test_quantized_numbers_may_be_off_by_one_step_here_and_there(dtype: str) -> None:
     expected = (np.arange(64).reshape(32, 2) * 7 % 50 + 20).astype(dtype)
     some = (np.arange(64).reshape(32, 2) % 13 == 0).astype(dtype)
-    assert judged(expected + some, expected).ok
-    assert not judged(expected + 2 * some, expected).ok
+    assert judge_arrays(expected + some, expected).ok
+    assert not judge_arrays(expected + 2 * some, expected).ok
 
 
 def test_a_tensor_that_is_off_the_same_way_nearly_everywhere_is_wrong() -> None:
     expected = np.arange(-50, 50, dtype=np.int8)
     few, many = (expected + (np.arange(100) < count).astype(np.int8) for count in (75, 76))
-    assert judged(few, expected).ok
-    assert "off by +0.76 LSB on average" in judged(many, expected).problem
+    assert judge_arrays(few, expected).ok
+    assert "off by +0.76 LSB on average" in judge_arrays(many, expected).problem
 
 
 def test_each_operator_that_rounds_may_be_off_by_a_step() -> None:
@@ -94,23 +95,23 @@ def test_a_channel_of_8_bits_that_is_off_the_same_way_is_wrong(dtype: str, wrong
     expected = (np.arange(200).reshape(40, 5) * 7 % 90).astype(dtype)
     off = np.zeros_like(expected)
     off[:10, 3] = 1
-    assert judged(expected + off, expected).ok
+    assert judge_arrays(expected + off, expected).ok
     off[10, 3] = 1
-    assert ("in channel 3" in judged(expected + off, expected).problem) is wrong
+    assert ("in channel 3" in judge_arrays(expected + off, expected).problem) is wrong
 
 
 def test_a_tensor_that_spans_few_steps_may_be_off_in_few_elements() -> None:
     expected = (np.arange(64) % criteria.FEW_STEPS).astype(np.int8)
     off = np.where(np.arange(64) % 3 == 0, np.where(np.arange(64) % 2, 1, -1), 0).astype(np.int8)
-    assert "in a tensor that spans few" in judged(expected + off, expected).problem
-    assert judged((2 * expected + off).astype(np.int8), 2 * expected).ok
+    assert "in a tensor that spans few" in judge_arrays(expected + off, expected).problem
+    assert judge_arrays((2 * expected + off).astype(np.int8), 2 * expected).ok
 
 
 def test_whole_numbers_and_truth_values_are_equal() -> None:
     expected = np.arange(31, dtype=np.int64)
-    assert judged(expected, expected).ok
-    assert not judged(expected + (expected == 7), expected).ok
-    assert not judged(np.array([True, False]), np.array([True, True])).ok
+    assert judge_arrays(expected, expected).ok
+    assert not judge_arrays(expected + (expected == 7), expected).ok
+    assert not judge_arrays(np.array([True, False]), np.array([True, True])).ok
 
 
 def test_float32_in_place_of_quantized_tensors_may_be_off_by_a_few_steps() -> None:

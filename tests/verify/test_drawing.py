@@ -133,7 +133,7 @@ def test_floats_that_are_quantized_right_away_are_drawn_over_what_integers_can_h
 def test_complex_numbers_are_none_that_a_float_input_takes_nor_floats_a_complex_one() -> None:
     for dtype, given in (("float32", np.ones(3, np.complex64)), ("complex64", np.ones(3, np.float32))):
         with pytest.raises(InvalidInputs, match=f"is {dtype}; the given array is {given.dtype}"):
-            user_data._fitted(tensor(0, dtype, (3,)), "x", given, nan=False)
+            user_data._fit_array(tensor(0, dtype, (3,)), "x", given, nan=False)
 
 
 # --- how files are read -----------------------------------------------------------------------
@@ -160,7 +160,7 @@ def test_a_size_of_0_is_known_and_only_a_negative_one_is_open() -> None:
 def test_a_signature_of_another_subgraph_gives_access_to_nothing_else() -> None:
     tensors = tuple(tensor(k, "float32", (3,)) for k in range(3))
     for index, given in ((0, ("t0", "a", "t2")), (1, ("a",))):
-        _, names = structure._signed(Subgraph(index, "", tensors, (), (), ()), tensors, {"a": 1, "b": 9})
+        _, names = structure._signature_side(Subgraph(index, "", tensors, (), (), ()), tensors, {"a": 1, "b": 9})
         assert names == given
 
 

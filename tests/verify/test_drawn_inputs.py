@@ -16,7 +16,7 @@ from tests.helpers.verify_graphs import entry_of, operator, slot, subgraph
 MANY = (500,)
 
 
-def drawn(x: Tensor, *operators: Operator, **how: Any) -> Array:
+def draw_one(x: Tensor, *operators: Operator, **how: Any) -> Array:
     ((array, *_),) = draw(entry_of(subgraph(*operators, inputs=[x])), **how)
     return array
 
@@ -32,8 +32,8 @@ class TestWhole:
 
     def test_operands_of_arithmetic_are_negative_too(self) -> None:
         other = slot(2, "int32", ())
-        assert span(drawn(self.x, operator([self.x, other, None], [slot(1, "int32", MANY)]))) == (-10, 9)
-        assert span(drawn(slot(0, "uint32", MANY))) == (0, 9)
+        assert span(draw_one(self.x, operator([self.x, other, None], [slot(1, "int32", MANY)]))) == (-10, 9)
+        assert span(draw_one(slot(0, "uint32", MANY))) == (0, 9)
 
     @pytest.mark.parametrize(
         ("other", "result"),
@@ -45,7 +45,7 @@ class TestWhole:
         ids=["another shape", "another operand's dtype", "another result's dtype"],
     )
     def test_what_may_be_an_index_stays_below_the_least_size_beside_it(self, other: Tensor, result: Tensor) -> None:
-        assert span(drawn(self.x, operator([self.x, other], [result]))) == (0, 6 if other.shape == (7, 1) else 9)
+        assert span(draw_one(self.x, operator([self.x, other], [result]))) == (0, 6 if other.shape == (7, 1) else 9)
 
     def test_an_index_is_followed_through_what_is_computed_of_it(self) -> None:
         moved, wide, result = slot(1, "int32", MANY), slot(2, "int64", MANY), slot(3, "float32", (3, 5))
@@ -54,32 +54,32 @@ class TestWhole:
             operator([moved], [wide]),
             operator([slot(4, "float32", (3, 5)), wide], [result]),
         ]
-        assert span(drawn(self.x, *ops)) == (0, 2)
+        assert span(draw_one(self.x, *ops)) == (0, 2)
         rounded = operator([self.x], [slot(1, "float32", MANY)])
-        assert span(drawn(self.x, rounded, operator([slot(1), slot(5)], [slot(6)]))) == (0, 9)
+        assert span(draw_one(self.x, rounded, operator([slot(1), slot(5)], [slot(6)]))) == (0, 9)
 
     def test_its_own_sizes_are_none_that_it_indexes(self) -> None:
         x, result = slot(0, "int32", (2,)), slot(1, shape=(2,))
-        assert max(drawn(x, operator([x], [result]), seed=seed).max() for seed in range(20)) > 2
+        assert max(draw_one(x, operator([x], [result]), seed=seed).max() for seed in range(20)) > 2
 
     def test_a_number_alone_is_no_table(self) -> None:
-        assert span(drawn(self.x, operator([slot(1, shape=()), self.x], [slot(2, shape=MANY)]))) == (0, 9)
+        assert span(draw_one(self.x, operator([slot(1, shape=()), self.x], [slot(2, shape=MANY)]))) == (0, 9)
 
     def test_a_loop_of_operators_ends(self) -> None:
         moved = slot(1, "int32", MANY)
-        assert span(drawn(self.x, operator([self.x], [moved]), operator([moved], [self.x]))) == (-10, 9)
+        assert span(draw_one(self.x, operator([self.x], [moved]), operator([moved], [self.x]))) == (-10, 9)
 
     @staticmethod
-    def picked(ids: Tensor, rows: int, dtype: str = "float32", k: int = 1) -> Operator:
+    def pick(ids: Tensor, rows: int, dtype: str = "float32", k: int = 1) -> Operator:
         return operator([slot(10 * k, dtype, (rows, 3)), ids], [slot(10 * k + 1, dtype, (*ids.shape, 3))])
 
     def test_numbers_of_rows_reach_the_end_of_the_smallest_table(self) -> None:
-        one, two = self.picked(self.x, 101), self.picked(self.x, 31, k=2)
-        assert span(drawn(self.x, one)) == (0, 100)
-        assert span(drawn(self.x, one, two)) == (0, 30)
+        one, two = self.pick(self.x, 101), self.pick(self.x, 31, k=2)
+        assert span(draw_one(self.x, one)) == (0, 100)
+        assert span(draw_one(self.x, one, two)) == (0, 30)
         beside = operator([self.x, slot(40, "float32", (23, 29))], [slot(41)])
-        assert span(drawn(self.x, self.picked(self.x, 101), beside)) == (0, 9)
-        assert span(drawn(self.x, self.picked(self.x, 5), beside)) == (0, 4)
+        assert span(draw_one(self.x, self.pick(self.x, 101), beside)) == (0, 9)
+        assert span(draw_one(self.x, self.pick(self.x, 5), beside)) == (0, 4)
 
     @pytest.mark.parametrize(
         ("table", "result"),
@@ -91,18 +91,18 @@ class TestWhole:
         ids=["rows of another size", "another dtype", "a table of indices"],
     )
     def test_what_is_no_table_has_no_rows(self, table: Tensor, result: Tensor) -> None:
-        assert drawn(self.x, operator([table, self.x], [result])).max() < 10
+        assert draw_one(self.x, operator([table, self.x], [result])).max() < 10
 
     @pytest.mark.parametrize(("caution", "value"), [(1, 1), (2, 0)])
     def test_with_caution_all_are_1_then_0(self, caution: int, value: int) -> None:
         near = operator([self.x, slot(1, "int32", MANY, values=np.full(500, 77, np.int32))], [slot(2, "bool", MANY)])
-        assert span(drawn(self.x, near, caution=caution)) == (value, value)
+        assert span(draw_one(self.x, near, caution=caution)) == (value, value)
         perm = slot(3, "int32", (4,))
         turned = operator([slot(4, shape=(2, 3, 5, 7)), perm], [slot(5, shape=(2, 3, 5, 7))])
-        assert span(drawn(perm, turned, caution=caution)) == (value, value)
+        assert span(draw_one(perm, turned, caution=caution)) == (value, value)
         places, sizes = slot(6, "int32", (23, 3)), slot(7, "int32", (3,))
         sparse = operator([places, sizes, slot(8, shape=(23,)), slot(9, shape=())], [slot(10, shape=(2, 3, 5))])
-        assert span(drawn(places, sparse, caution=caution)) == (value, value)
+        assert span(draw_one(places, sparse, caution=caution)) == (value, value)
 
 
 class TestPerm:
@@ -110,7 +110,7 @@ class TestPerm:
         perm = slot(1, "int32", (size,))
         slots = [perm, x] if first else [x, perm]
         op = operator([*slots, slot(3)] if more else slots, [result])
-        return all(sorted(drawn(perm, op, seed=seed).tolist()) == [*range(size)] for seed in range(3))
+        return all(sorted(draw_one(perm, op, seed=seed).tolist()) == [*range(size)] for seed in range(3))
 
     X = slot(0, shape=(2, 3, 5, 7))
 
@@ -131,8 +131,8 @@ class TestPerm:
         assert not self.is_drawn(slot(0, shape=(7,)), slot(2, shape=(7,)), size=1)
         beside, rows = slot(4, "int32", (4,)), slot(5, "int32", (4, 2))
         turned = operator([self.X, slot(1, "int32", (4,))], [y])
-        assert any(sorted(drawn(beside, turned, seed=seed).tolist()) != [0, 1, 2, 3] for seed in range(3))
-        assert drawn(rows, operator([self.X, rows], [y])).shape == (4, 2)
+        assert any(sorted(draw_one(beside, turned, seed=seed).tolist()) != [0, 1, 2, 3] for seed in range(3))
+        assert draw_one(rows, operator([self.X, rows], [y])).shape == (4, 2)
 
     def test_nor_is_an_operand_of_arithmetic(self) -> None:
         for size in (4, 1):
@@ -147,7 +147,7 @@ class TestThresholds:
 
     def near(self, number: int, result: Tensor, *more: Tensor, dtype: str = "int32") -> bool:
         constant = slot(1, dtype, MANY, values=np.full(500, number, dtype))
-        return bool((drawn(self.x, operator([self.x, constant, *more], [result])) > 50).any())
+        return bool((draw_one(self.x, operator([self.x, constant, *more], [result])) > 50).any())
 
     def test_only_comparisons_element_by_element_have_any(self) -> None:
         truths = slot(2, "bool", MANY)
@@ -159,10 +159,10 @@ class TestThresholds:
 
     def test_every_element_of_the_constant_may_be_met_and_both_its_neighbours(self) -> None:
         constant = slot(1, "int32", MANY, values=np.arange(1000, 6000, 10, dtype=np.int32))
-        array = drawn(self.x, operator([self.x, constant], [slot(2, "bool", MANY)]))
+        array = draw_one(self.x, operator([self.x, constant], [slot(2, "bool", MANY)]))
         assert {number % 10 for number in array[array > 50]} == {9, 0, 1}
         assert array.max() > 5000
-        assert not (drawn(self.x, operator([slot(7, "int32", MANY), constant], [slot(2, "bool", MANY)])) > 50).any()
+        assert not (draw_one(self.x, operator([slot(7, "int32", MANY), constant], [slot(2, "bool", MANY)])) > 50).any()
 
 
 class TestFloats:
@@ -170,7 +170,7 @@ class TestFloats:
 
     def test_over_the_range_that_they_are_quantized_to(self) -> None:
         for dtype, low, high in (("int8", -131, 124), ("uint8", -3, 252), ("int16", -32771, 32764)):
-            array = drawn(self.x, operator([self.x], [None, slot(1, dtype, MANY, 2.0, zero_point=3)]))
+            array = draw_one(self.x, operator([self.x], [None, slot(1, dtype, MANY, 2.0, zero_point=3)]))
             assert 2 * low <= array.min() < 1.9 * low or dtype == "uint8"
             assert 1.9 * high < array.max() <= 2 * high
 
@@ -188,12 +188,12 @@ class TestFloats:
         ids=["other shape", "wide", "by channel", "two operands", "another's", "float", "rounded to plain numbers"],
     )
     def test_of_any_other_nothing_tells_the_range(self, op: Operator) -> None:
-        assert np.abs(drawn(self.x, op)).max() < 6
+        assert np.abs(draw_one(self.x, op)).max() < 6
         assert widens(entry_of(subgraph(op, inputs=[self.x])))
 
     def test_over_the_numbers_of_rows_that_they_are_rounded_to(self) -> None:
         ids = slot(1, "int32", MANY)
-        array = drawn(self.x, operator([self.x], [ids]), TestWhole.picked(ids, 101))
+        array = draw_one(self.x, operator([self.x], [ids]), TestWhole.pick(ids, 101))
         assert 0 <= array.min() < 5 < 95 < array.max() <= 101
 
     def test_one_input_of_no_known_range_is_drawn_wider_whatever_the_others_are(self) -> None:
@@ -207,7 +207,7 @@ class TestFloats:
 
     def test_with_caution_none_is_negative_and_each_keeps_its_dtype(self) -> None:
         for dtype in ("float32", "float16", "bfloat16"):
-            array = drawn(slot(0, dtype, MANY), caution=1)
+            array = draw_one(slot(0, dtype, MANY), caution=1)
             assert array.min() >= 0
             assert array.dtype.name == dtype
 
@@ -221,13 +221,13 @@ def test_inputs_of_one_shape_and_runs_and_seeds_are_all_drawn_apart() -> None:
 def test_small_integers_are_drawn_over_all_of_their_dtype() -> None:
     ends = {"int4": (-8, 7), "uint4": (0, 15), "int2": (-2, 1), "int16": (-(2**15), 2**15 - 1)}
     for dtype, limits in ends.items():
-        array = drawn(slot(0, dtype, (400_000,) if dtype == "int16" else MANY))
+        array = draw_one(slot(0, dtype, (400_000,) if dtype == "int16" else MANY))
         assert (span(array), array.dtype.kind) == (limits, "u" if dtype[0] == "u" else "i")
 
 
 def test_with_caution_quantized_integers_are_positive_where_any_are() -> None:
     for zero_point, least in ((3, 4), (126, 127), (127, -128)):
-        array = drawn(slot(0, "int8", (5000,), 0.5, zero_point=zero_point), caution=1)
+        array = draw_one(slot(0, "int8", (5000,), 0.5, zero_point=zero_point), caution=1)
         assert array.min() == least
 
 
@@ -240,31 +240,31 @@ def test_conditions_take_both_values_over_runs_seeds_and_inputs() -> None:
 
 
 def test_a_text_may_be_empty_but_not_alone() -> None:
-    assert "" in drawn(slot(0, "string", MANY))
-    assert all(drawn(slot(0, "string", ()), seed=seed).item() for seed in range(30))
+    assert "" in draw_one(slot(0, "string", MANY))
+    assert all(draw_one(slot(0, "string", ()), seed=seed).item() for seed in range(30))
 
 
 def test_parts_of_complex_numbers_are_drawn_apart() -> None:
-    array = drawn(slot(0, "complex64", MANY))
+    array = draw_one(slot(0, "complex64", MANY))
     assert abs(np.corrcoef(array.real, array.imag)[0, 1]) < 0.3
 
 
 class TestRanges:
     def test_both_ends_of_a_range_of_integers_are_drawn_rounded(self) -> None:
         for dtype, kind in (("int8", "int8"), ("int4", "int8"), ("uint4", "uint8"), ("int32", "int32")):
-            array = drawn(slot(0, dtype, MANY), ranges={"t0": (0.9, 4.1)})
+            array = draw_one(slot(0, dtype, MANY), ranges={"t0": (0.9, 4.1)})
             assert (span(array), array.dtype.name) == ((1, 4), kind)
-        assert span(drawn(slot(0, "int32", MANY), ranges={"t0": (3, 3)})) == (3, 3)
+        assert span(draw_one(slot(0, "int32", MANY), ranges={"t0": (3, 3)})) == (3, 3)
 
     @pytest.mark.parametrize("dtype", ["string", "bool", "complex64"])
     def test_what_has_no_order_has_no_range(self, dtype: str) -> None:
         with pytest.raises(InvalidInputs, match="of which no range is drawn"):
-            drawn(slot(0, dtype, MANY), ranges={"t0": (0, 1)})
+            draw_one(slot(0, dtype, MANY), ranges={"t0": (0, 1)})
 
     @pytest.mark.parametrize("given", [(2.0, 1.0), (float("nan"), 1.0), (0.0, float("nan"))])
     def test_ends_in_another_order_or_no_numbers_are_refused(self, given: tuple[float, float]) -> None:
         with pytest.raises(InvalidInputs, match="is no range"):
-            drawn(slot(0, shape=MANY), ranges={"t0": given})
+            draw_one(slot(0, shape=MANY), ranges={"t0": given})
 
 
 def test_given_runs_set_their_number_and_inputs_given_once_are_in_every_run() -> None:

@@ -14,7 +14,7 @@ from onnx_tflite_plugin.errors import InconclusiveError, VerificationError
 from onnx_tflite_plugin.graph.metadata import Part
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import LiteRTError, Tolerance
-from onnx_tflite_plugin.verify.examined import Examined, _repeated
+from onnx_tflite_plugin.verify.examined import Examined, _are_equal_runs
 from onnx_tflite_plugin.verify.run import _all_nan
 from onnx_tflite_plugin.verify.runtimes.gaps import _codes
 from onnx_tflite_plugin.verify.runtimes.litert import NoKernel
@@ -57,7 +57,7 @@ class Runs:
 )
 def test_inputs_are_drawn_more_cautiously_until_they_are_taken(takes: Any, tries: int) -> None:
     run = Runs(takes)
-    (arrays,), found = examined(11, 13).accepted(run, None, 0)
+    (arrays,), found = examined(11, 13).draw_accepted_inputs(run, None, 0)
     assert (found, len(run.seen)) == ("taken", tries)
     assert arrays[0] is run.seen[-1]
     assert [bool(array.min() < 0) for array in run.seen] == [True, True, False, False, False][:tries]
@@ -67,14 +67,14 @@ def test_inputs_are_drawn_more_cautiously_until_they_are_taken(takes: Any, tries
 
 def test_of_floats_none_is_drawn_again_for_what_only_integers_avoid() -> None:
     run = Runs(lambda x: x.min() >= 0)
-    examined(11, 13, dtype="float32").accepted(run, None, 0)
+    examined(11, 13, dtype="float32").draw_accepted_inputs(run, None, 0)
     assert len(run.seen) == 2
 
 
 def test_sizes_that_the_file_leaves_open_are_larger_where_no_other_inputs_are_taken() -> None:
     run = Runs(lambda x: x.shape[1] > 1)
     made = examined(None, None, 3)
-    (arrays,), _ = made.accepted(run, None, 0)
+    (arrays,), _ = made.draw_accepted_inputs(run, None, 0)
     assert [array.shape for array in run.seen] == [(1, 1, 3)] * 5 + [(1, 64, 3)]
     assert arrays[0].min() < 0
     assert made.least == 64
@@ -91,7 +91,7 @@ def test_sizes_that_the_file_leaves_open_are_larger_where_no_other_inputs_are_ta
 def test_the_first_refusal_is_told_where_none_are_taken(inputs: Any, shapes: Any, tries: int, hint: str) -> None:
     run = Runs(lambda x: False)
     with pytest.raises(LiteRTError) as told:
-        examined(None, None, 3).accepted(run, inputs, 0, shapes=shapes)
+        examined(None, None, 3).draw_accepted_inputs(run, inputs, 0, shapes=shapes)
     assert str(told.value) == f"refusal 1{hint}"
     assert len(run.seen) == tries
 
@@ -106,7 +106,7 @@ def test_the_first_refusal_is_told_where_none_are_taken(inputs: Any, shapes: Any
 def test_a_kernel_that_is_lacking_is_told_at_once(code: str, said: str) -> None:
     run = Runs(lambda x: False, NoKernel(code))
     with pytest.raises(InconclusiveError) as told:
-        examined(3).accepted(run, None, 0)
+        examined(3).draw_accepted_inputs(run, None, 0)
     assert str(told.value).startswith(said)
     assert len(run.seen) == 1
 
@@ -122,17 +122,17 @@ def test_conditions_take_as_many_runs_as_they_have_combinations(conditions: int,
 
 def test_runs_of_equal_inputs_are_one_but_where_the_model_remembers() -> None:
     one, other = np.zeros(3), np.ones(3)
-    assert _repeated([[one, other], [one, other]])
-    assert not _repeated([[one, other], [one, one], [one, other]])
+    assert _are_equal_runs([[one, other], [one, other]])
+    assert not _are_equal_runs([[one, other], [one, one], [one, other]])
     given = {"x0": np.ones(3, np.int32)}
-    assert len(examined(3).accepted(lambda drawn: None, given, 0, runs=5)[0]) == 1
-    assert len(examined(3).accepted(lambda drawn: None, None, 0, runs=5)[0]) == 5
+    assert len(examined(3).draw_accepted_inputs(lambda drawn: None, given, 0, runs=5)[0]) == 1
+    assert len(examined(3).draw_accepted_inputs(lambda drawn: None, None, 0, runs=5)[0]) == 5
     net = Net()
     running_sum("float32")(net)
     remembering = Examined(net.build(), otp.convert(net.build()).proto, None, None, lambda stage: None)
     names = remembering.entry.input_names
     fixed = {name: np.ones(t.shape, t.dtype) for name, t in zip(names, remembering.entry.inputs, strict=True)}
-    assert len(remembering.accepted(lambda drawn: None, fixed, 0, runs=5)[0]) == 5
+    assert len(remembering.draw_accepted_inputs(lambda drawn: None, fixed, 0, runs=5)[0]) == 5
 
 
 def test_a_tolerance_is_a_share_of_the_range_or_whole_or_follows_from_the_model() -> None:

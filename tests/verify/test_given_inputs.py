@@ -15,7 +15,7 @@ from onnx_tflite_plugin.source.authored import TensorMetadata
 from onnx_tflite_plugin.source.model import Array, Tensor
 from onnx_tflite_plugin.verify import Comparison
 from onnx_tflite_plugin.verify.inputs.user_data import image, runs_of
-from onnx_tflite_plugin.verify.inputs.widths import compared_by_width, widths
+from onnx_tflite_plugin.verify.inputs.widths import compare_by_width, widths
 from tests.helpers.verify_graphs import entry_of, slot, subgraph
 
 PAIR = slot(0, shape=(1, 3)), slot(1, shape=(1, 5))
@@ -185,12 +185,12 @@ class TestWidths:
         """Runs of each width by themselves; the runs are told apart by their number."""
 
         class Told:
-            def compared(self, actual: Any, expected: Any) -> tuple[Comparison, ...]:
+            def compare_outputs(self, actual: Any, expected: Any) -> tuple[Comparison, ...]:
                 groups = {(0, 3): 0, (1, 4): 1, (2,): 2}
                 assert actual == expected["a"]
                 k = groups[tuple(actual)]
                 return (Comparison("y", "value", distances[k], 0.0, bands[k]),)
 
         numbers: Any = [*range(5)]
-        (found,) = compared_by_width(Told(), numbers, {"a": numbers}, (1.0, 4.0, 16.0))  # type: ignore[arg-type]
+        (found,) = compare_by_width(Told(), numbers, {"a": numbers}, (1.0, 4.0, 16.0))  # type: ignore[arg-type]
         assert found.distance == said

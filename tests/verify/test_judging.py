@@ -8,15 +8,15 @@ import pytest
 
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import Comparison, Tolerance, compare, measure
-from onnx_tflite_plugin.verify.comparison.systematic import moved
+from onnx_tflite_plugin.verify.comparison.systematic import describe_offset
 
 
-def judged(actual: Array, *sets: Array, tolerance: Tolerance | None = None, step: float = 0.0) -> Comparison:
+def compare_run(actual: Array, *sets: Array, tolerance: Tolerance | None = None, step: float = 0.0) -> Comparison:
     expected = {name: [values] for name, values in zip("abc", sets, strict=False)}
     return compare("y", [actual], expected, tolerance or Tolerance(), step=step)
 
 
-def varied(rows: int, channels: int = 1, dtype: str = "int8") -> Array:
+def vary(rows: int, channels: int = 1, dtype: str = "int8") -> Array:
     """Integers that differ along each channel."""
     return (np.arange(rows * channels).reshape(rows, channels) * 7 % 50 + 20).astype(dtype)
 
@@ -27,29 +27,29 @@ def first(count: int, of: int) -> Array:
 
 class TestBand:
     def test_the_nearest_set_is_that_with_the_least_maximum_whatever_its_mean(self) -> None:
-        found = judged(np.int8([2, 2, 2, 3]), np.int8([0, 0, 0, 1]), np.int8([2, 2, 2, 0]))
+        found = compare_run(np.int8([2, 2, 2, 3]), np.int8([0, 0, 0, 1]), np.int8([2, 2, 2, 0]))
         assert (found.nearest, found.distance) == ("a", 2)
 
     def test_the_spread_is_that_of_the_two_sets_furthest_apart(self) -> None:
-        assert judged(np.int8([0, 9]), np.int8([0, 9]), np.int8([0, 10]), np.int8([0, 14])).spread == 5
+        assert compare_run(np.int8([0, 9]), np.int8([0, 9]), np.int8([0, 10]), np.int8([0, 14])).spread == 5
 
     def test_the_range_is_that_of_all_sets(self) -> None:
-        assert judged(np.float32([0, 1]), np.float32([0, 1]), np.float32([0, 4])).spread == 3 / 4
+        assert compare_run(np.float32([0, 1]), np.float32([0, 1]), np.float32([0, 4])).spread == 3 / 4
 
     def test_without_a_step_nothing_is_allowed_for_its_product(self) -> None:
         expected = np.float32([-1, 1, 0.5])
-        assert not judged(np.float32([-1, 1, 0.5 + 2**-23]), expected, tolerance=Tolerance(of_range=0)).ok
+        assert not compare_run(np.float32([-1, 1, 0.5 + 2**-23]), expected, tolerance=Tolerance(of_range=0)).ok
 
     def test_no_more_than_two_roundings_of_a_product_are_allowed(self) -> None:
         expected, exact = np.float32([-1, 1, 0]), Tolerance(of_range=0)
         for rounded, ok in ((2**-22, True), (2**-21, False)):
-            assert judged(np.float32([-1, 1, 0.25 + rounded]), expected, tolerance=exact, step=0.25).ok is ok
+            assert compare_run(np.float32([-1, 1, 0.25 + rounded]), expected, tolerance=exact, step=0.25).ok is ok
 
     def test_only_a_float_s_band_that_its_kernel_sets_open_is_wide(self) -> None:
-        assert not judged(np.int8([5]), np.int8([5]), np.int8([9])).wide
+        assert not compare_run(np.int8([5]), np.int8([5]), np.int8([9])).wide
         floats = [np.float32([0, 10]), np.float32([0, 5])]
-        assert judged(floats[0], *floats).wide
-        assert not judged(floats[0], *floats, tolerance=Tolerance(of_range=1.5)).wide
+        assert compare_run(floats[0], *floats).wide
+        assert not compare_run(floats[0], *floats, tolerance=Tolerance(of_range=1.5)).wide
 
     def test_a_problem_of_an_early_run_stays_and_leaves_no_distance(self) -> None:
         good, bad = np.zeros(3, np.int8), np.zeros((3, 1), np.int8)
@@ -60,7 +60,7 @@ class TestBand:
     def test_a_share_is_said_in_tenths_of_a_percent(self, differ: int, said: str) -> None:
         actual = np.zeros(10_000, np.int8)
         actual[:differ] = 1
-        assert f", {said} of elements differ" in judged(actual, np.zeros_like(actual)).text
+        assert f", {said} of elements differ" in compare_run(actual, np.zeros_like(actual)).text
 
 
 class TestDistance:
@@ -107,9 +107,9 @@ class TestIntegersMoved:
     def test_more_than_three_quarters_of_32_elements_or_more(
         self, moving: int, elements: int, said: bool, way: int, dtype: str
     ) -> None:
-        expected = varied(elements, dtype=dtype).ravel()
+        expected = vary(elements, dtype=dtype).ravel()
         actual = (expected + way * first(moving, elements)).astype(dtype)
-        found = judged(actual, expected)
+        found = compare_run(actual, expected)
         assert found.ok is not said
         assert (f"off by {way * moving / elements:+.2f} LSB" in found.problem) is said
 
@@ -118,77 +118,77 @@ class TestIntegersMoved:
     )
     @pytest.mark.parametrize("way", [1, -1])
     def test_likewise_in_one_channel(self, moving: int, rows: int, said: bool, way: int) -> None:
-        expected = varied(rows, 3)
+        expected = vary(rows, 3)
         actual = expected.copy()
         actual[:, 1] += way * first(moving, rows)
-        assert ("in channel 1" in judged(actual, expected).problem) is said
+        assert ("in channel 1" in compare_run(actual, expected).problem) is said
 
     def test_channels_are_those_of_the_last_axis_over_all_runs(self) -> None:
-        expected = [varied(17, 5).reshape(17, 1, 5), varied(17, 5).reshape(17, 1, 5)]
+        expected = [vary(17, 5).reshape(17, 1, 5), vary(17, 5).reshape(17, 1, 5)]
         actual = [array + np.int8([0, 0, 0, 1, 0]) for array in expected]
-        assert "in channel 3" in moved(actual, [expected])
+        assert "in channel 3" in describe_offset(actual, [expected])
 
     def test_a_channel_that_hardly_varies_may_be_a_tie_throughout(self) -> None:
-        expected = np.stack([varied(40).ravel(), 20 + 2 * (np.arange(40) % 2)], 1).astype(np.int8)
-        assert judged(expected + np.int8([0, 1]), expected).ok  # a deviation of 1
+        expected = np.stack([vary(40).ravel(), 20 + 2 * (np.arange(40) % 2)], 1).astype(np.int8)
+        assert compare_run(expected + np.int8([0, 1]), expected).ok  # a deviation of 1
         expected[::2, 1] -= 1
-        assert not judged(expected + np.int8([0, 1]), expected).ok
+        assert not compare_run(expected + np.int8([0, 1]), expected).ok
 
     def test_a_number_that_most_of_a_channel_has_counts_once(self) -> None:
         """As after a bound, where it may be a tie."""
-        expected = varied(40, 3)
+        expected = vary(40, 3)
         expected[:36, 1], expected[36:, 1] = 7, [9, 12, 15, 18]
         tied = expected + np.int8([0, 1, 0]) * (expected == 7)
-        assert judged(tied, expected).ok
-        assert "in channel 1" in judged(expected + np.int8([0, 1, 0]), expected).problem
+        assert compare_run(tied, expected).ok
+        assert "in channel 1" in compare_run(expected + np.int8([0, 1, 0]), expected).problem
 
     def test_runs_of_other_widths_have_no_channels_in_common(self) -> None:
-        expected = [varied(40, 3), varied(40, 5)]
-        assert moved([array + np.int8(array.shape[1] == 3) for array in expected], [expected]) == ""
+        expected = [vary(40, 3), vary(40, 5)]
+        assert describe_offset([array + np.int8(array.shape[1] == 3) for array in expected], [expected]) == ""
 
     def test_a_vector_has_no_channels(self) -> None:
-        assert judged(varied(40).ravel() + first(30, 40), varied(40).ravel()).ok
+        assert compare_run(vary(40).ravel() + first(30, 40), vary(40).ravel()).ok
 
         runs = [np.arange(20, 26, dtype=np.int8) * np.int8(1 + k % 3) for k in range(40)]
-        assert moved([run + first(1, 6) for run in runs], [runs]) == ""
+        assert describe_offset([run + first(1, 6) for run in runs], [runs]) == ""
 
     def test_what_one_kernel_set_has_not_is_no_offset(self) -> None:
         """The nearest is off by one in four of five; another, a step from it at most, is off as often to either side."""
-        actual = varied(100).ravel()
+        actual = vary(100).ravel()
         nearest, other = actual - first(80, 100), actual - first(61, 100)
         other[80:] += 1
-        assert judged(actual, nearest).problem
-        assert judged(actual, other, nearest).nearest == "b"
-        assert judged(actual, other, nearest).ok
+        assert compare_run(actual, nearest).problem
+        assert compare_run(actual, other, nearest).nearest == "b"
+        assert compare_run(actual, other, nearest).ok
 
     def test_a_channel_is_off_where_it_is_for_every_kernel_set(self) -> None:
-        expected = varied(40, 3)
+        expected = vary(40, 3)
         actual, other = expected + np.int8([0, 1, 0]), expected + np.int8([0, 2, 0])
-        assert "in channel 1" in moved([actual], [[expected], [other]])
+        assert "in channel 1" in describe_offset([actual], [[expected], [other]])
         for way in (1, -1):
-            assert moved([actual], [[actual + np.int8(way)], [actual]]) == ""
-            assert moved([actual], [[actual + np.int8([0, way, 0])], [actual]]) == ""
+            assert describe_offset([actual], [[actual + np.int8(way)], [actual]]) == ""
+            assert describe_offset([actual], [[actual + np.int8([0, way, 0])], [actual]]) == ""
 
     def test_a_kernel_set_of_another_shape_says_nothing(self) -> None:
-        expected = varied(40)
-        assert "off by +1.00" in moved([expected + np.int8(1)], [[expected[:7]], [expected]])
+        expected = vary(40)
+        assert "off by +1.00" in describe_offset([expected + np.int8(1)], [[expected[:7]], [expected]])
 
     @pytest.mark.parametrize("small", [0, 1])
     def test_integers_of_four_bits_are_not_looked_at(self, small: int) -> None:
         arrays = [np.zeros(40, np.int8), np.ones(40, np.int8)]
         arrays[small] = arrays[small].astype(ml_dtypes.int4)
-        assert moved([arrays[0]], [[arrays[1]]]) == ""
+        assert describe_offset([arrays[0]], [[arrays[1]]]) == ""
 
     def test_an_offset_is_looked_for_where_one_step_is_all_that_is_allowed(self) -> None:
-        expected = varied(40).ravel()
+        expected = vary(40).ravel()
         off = expected + np.int8(1)
-        assert not judged(off, expected).ok
-        assert judged(off, expected, tolerance=Tolerance(steps=2)).ok
+        assert not compare_run(off, expected).ok
+        assert compare_run(off, expected, tolerance=Tolerance(steps=2)).ok
         other = expected.copy()
         other[0] -= 2  # by what LiteRT's own kernels differ
-        assert judged(off, expected, other).ok
-        assert judged(off.astype(np.int32), expected.astype(np.int32), tolerance=Tolerance(integers=1)).ok
+        assert compare_run(off, expected, other).ok
+        assert compare_run(off.astype(np.int32), expected.astype(np.int32), tolerance=Tolerance(integers=1)).ok
 
     def test_what_is_further_off_is_told_by_its_distance(self) -> None:
-        found = judged(varied(40) + np.int8(3), varied(40))
+        found = compare_run(vary(40) + np.int8(3), vary(40))
         assert (found.ok, found.problem, found.distance) == (False, "", 3)

@@ -32,7 +32,7 @@ def test_the_reference_kernels_are_asked_where_no_others_run(loads: tuple[str, .
     running_sum("float32")(net)
     data = net.build()
     model = read(data)
-    found = Some(data, model, entry(model), Tolerance()).expected([[]])
+    found = Some(data, model, entry(model), Tolerance()).reference_outputs([[]])
     assert tuple(found) == (tuple(k for k in loads if k != "reference") or ("reference",))
 
 
@@ -76,16 +76,16 @@ def test_litert_is_handed_small_integers_in_bytes(dtype: str) -> None:
     data = net.build()
     given = np.array([[0, 1, 1], [1, 0, 1]]).astype(dtype)
     session = LiteRT(data, "builtin")
-    (ordered,) = session._ordered([given])
+    (ordered,) = session._order_inputs([given])
     assert ordered.dtype.itemsize == 1
     assert ordered.dtype.name in ("int8", "uint8")
 
 
 def test_where_there_is_no_stderr_what_is_to_be_silent_runs_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    def closed(descriptor: int) -> int:
+    def close(descriptor: int) -> int:
         raise OSError(errno.EBADF, "Bad file descriptor")
 
-    monkeypatch.setattr(os, "dup", closed)
+    monkeypatch.setattr(os, "dup", close)
     ran = []
     with quiet():
         ran.append("silent")

@@ -14,9 +14,9 @@ from onnx_tflite_plugin.verify import examined
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.tensors import Divergence, HeldTensors
 from onnx_tflite_plugin.verify.comparison.tolerance import Tolerance
-from onnx_tflite_plugin.verify.comparison.trial import paired
+from onnx_tflite_plugin.verify.comparison.trial import pair_values
 from onnx_tflite_plugin.verify.examined import Examined
-from onnx_tflite_plugin.verify.inputs.widths import compared_by_width
+from onnx_tflite_plugin.verify.inputs.widths import compare_by_width
 from onnx_tflite_plugin.verify.runtimes.ort import OrtError
 from onnx_tflite_plugin.verify.runtimes.structure import is_stateful
 
@@ -74,7 +74,7 @@ def test_tensors_are_compared_in_the_order_of_execution_where_both_runtimes_have
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
     kept = {1: array, 2: array, 4: array}
     arrays = {"v1": array, "v2": array[None], "v3": array, "v4": -array}
-    found = [(value.tensor, one.ok) for one, value in made._compared(arrays, kept)]
+    found = [(value.tensor, one.ok) for one, value in made._comparisons(arrays, kept)]
     assert found == [(1, True), (4, False)]
 
 
@@ -106,7 +106,7 @@ def test_a_processor_is_blamed_where_the_model_passes_without_its_saturating_pro
     monkeypatch.setattr(examined, "describe_int8_fault", lambda onnxruntime: "")
     monkeypatch.setattr(examined, "multiplies_exactly", lambda: exactly)
     monkeypatch.setattr(examined, "OnnxRuntime", runtime)
-    trial = SimpleNamespace(actual=lambda session, runs: session, compared=lambda actual, expected: [RIGHT, precise])
+    trial = SimpleNamespace(actual=lambda session, runs: session, compare_outputs=lambda actual, expected: [RIGHT, precise])
     hints = Examined.hints(SimpleNamespace(onnx=None, trial=trial), [], {})  # type: ignore[arg-type]
     assert any("saturates its int8 products" in hint for hint in hints) is blamed
 
@@ -119,15 +119,15 @@ def infos(*names: str) -> Any:
 
 
 def test_inputs_are_paired_by_name_where_all_agree_and_else_by_position() -> None:
-    assert [info.name for info in paired("input", ["a", "b"], infos("b", "a"))] == ["a", "b"]
-    assert [info.name for info in paired("input", ["a", "b"], infos("c", "a"))] == ["c", "a"]
+    assert [info.name for info in pair_values("input", ["a", "b"], infos("b", "a"))] == ["a", "b"]
+    assert [info.name for info in pair_values("input", ["a", "b"], infos("c", "a"))] == ["c", "a"]
 
 
 def test_outputs_in_another_order_or_of_another_number_are_refused() -> None:
     with pytest.raises(Exception, match="come in another order: b, a instead of a, b"):
-        paired("output", ["a", "b"], infos("b", "a"))
+        pair_values("output", ["a", "b"], infos("b", "a"))
     with pytest.raises(Exception, match="has 2 outputs"):
-        paired("output", ["a", "b"], infos("a"))
+        pair_values("output", ["a", "b"], infos("a"))
 
 
 # --- runs of each width -----------------------------------------------------------------------
@@ -137,14 +137,14 @@ def test_runs_of_each_width_are_judged_by_themselves_and_the_worst_is_told() -> 
     """Off by a tenth of a small run's range, which is nothing of a wide one's."""
     asked: list[list[int]] = []
 
-    def compared(actual: list[Any], expected: dict[str, list[Any]]) -> tuple[Comparison, ...]:
+    def compare(actual: list[Any], expected: dict[str, list[Any]]) -> tuple[Comparison, ...]:
         runs = [run[0] for run in actual]
         assert expected == {"builtin": [[run] for run in runs]}
         asked.append(runs)
         return (RIGHT if 1 in runs else WRONG, Comparison("u", "step", 0.5 if 1 in runs else 0.25, 0.1, 1.0))
 
     runs: Any = [[k] for k in range(5)]
-    trial: Any = SimpleNamespace(compared=compared)
-    found = compared_by_width(trial, runs, {"builtin": runs}, (1.0, 4.0, 1.0))
+    trial: Any = SimpleNamespace(compare_outputs=compare)
+    found = compare_by_width(trial, runs, {"builtin": runs}, (1.0, 4.0, 1.0))
     assert asked == [[0, 2, 3], [1, 4]]
     assert found == (WRONG, Comparison("u", "step", 0.5, 0.1, 1.0))

@@ -23,8 +23,8 @@ from onnx_tflite_plugin.verify.runtimes.part import cut_file
 from onnx_tflite_plugin.verify.times import profile
 from onnx_tflite_plugin.verify.times.alone import least, times_alone
 from onnx_tflite_plugin.verify.times.bench import Benchmark, bench
-from onnx_tflite_plugin.verify.times.nodes import _corrected, _unprofiled, labelled, node_times
-from onnx_tflite_plugin.verify.times.profile import KindTime, OperatorTime, by_code, spelled
+from onnx_tflite_plugin.verify.times.nodes import _subtract_overhead, _time_run, label_nodes, node_times
+from onnx_tflite_plugin.verify.times.profile import KindTime, OperatorTime, by_code, format_names
 from tests.helpers.command import Run
 from tests.helpers.passes_networks import build_model, image
 
@@ -164,14 +164,14 @@ def test_the_smallest_model_runs() -> None:
 
 
 def test_what_the_profile_adds_is_taken_off_by_operands() -> None:
-    assert list(_corrected([7.0, 4.0, 1.0], [3, 1, 1], 7.0)) == [4.0, 3.0, 0.0]
-    assert list(_corrected([1.0, 2.0], [1, 1], 5.0)) == [1.0, 2.0]
+    assert list(_subtract_overhead([7.0, 4.0, 1.0], [3, 1, 1], 7.0)) == [4.0, 3.0, 0.0]
+    assert list(_subtract_overhead([1.0, 2.0], [1, 1], 5.0)) == [1.0, 2.0]
 
 
 @pytest.mark.parametrize("source", ["digits", "loop"])
 def test_names_after_operators_change_no_result(source: str) -> None:
     proto = otp.convert(INT8 if source == "digits" else looping()).proto
-    renamed = labelled(proto)
+    renamed = label_nodes(proto)
     onnx.checker.check_model(renamed, full_check=True)
     feeds = inputs(proto)
     assert any(node.name.startswith("op0#") for node in renamed.graph.node)
@@ -215,7 +215,7 @@ def test_kinds_are_told_with_their_number() -> None:
     assert by_code([*rows, OperatorTime((5,), ("ADD",), "", (), None, 7.0)]) == [
         KindTime(("ADD",), 1, 0.0, 7.0), KindTime(("CONV_2D", "2 ADD"), 2, 3.0, 4.0),
     ]  # fmt: skip
-    assert spelled(("b", "a", "b")) == ["2 b", "a"]
+    assert format_names(("b", "a", "b")) == ["2 b", "a"]
 
 
 def test_a_model_that_does_not_say_its_origin_is_refused() -> None:
@@ -241,4 +241,4 @@ def test_a_run_takes_as_long_as_the_processor_works_on_it() -> None:
     proto = otp.convert(INT8).proto
     [port] = proto.graph.input
     feeds = {port.name: np.zeros((1, 8, 8, 1), np.int8)}
-    assert 0 < _unprofiled(proto, feeds, 3) < 1
+    assert 0 < _time_run(proto, feeds, 3) < 1

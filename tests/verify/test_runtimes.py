@@ -28,7 +28,7 @@ from onnx_tflite_plugin.verify.comparison.tensors import Divergence
 from onnx_tflite_plugin.verify.runtimes import structure
 from onnx_tflite_plugin.verify.runtimes.around import Around, Gaps, Own, Part, _check_states, own_kernels
 from onnx_tflite_plugin.verify.runtimes.borrowed import Borrowed
-from onnx_tflite_plugin.verify.runtimes.litert import started
+from onnx_tflite_plugin.verify.runtimes.litert import start_litert
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
 from onnx_tflite_plugin.verify.runtimes.packages import quiet
 from onnx_tflite_plugin.verify.times.profile import OperatorTime
@@ -66,7 +66,7 @@ def test_what_c_writes_to_stderr_is_silent_meanwhile_and_no_descriptor_is_left(
 @pytest.mark.parametrize(("signature", "expected"), [(None, -2.0), ("first", -2.0), ("second", np.exp(np.float32(2)))])
 def test_a_signature_runs_its_own_subgraph(signature: str | None, expected: float) -> None:
     given = [np.full(3, 2, np.float32)]
-    (result,) = started(two_signatures(), given, signature=signature).run(given)
+    (result,) = start_litert(two_signatures(), given, signature=signature).run(given)
     np.testing.assert_allclose(result, np.full(3, expected), rtol=1e-6)
 
 
@@ -265,7 +265,7 @@ WRONG = Comparison("t", "step", 9.0, 1.0, 1.0, mean=5.0)
 ASKED = {"optimizes": False}
 
 
-def negated() -> tuple[bytes, onnx.ModelProto]:
+def negation() -> tuple[bytes, onnx.ModelProto]:
     net = Net()
     net.output(net.call("NEG", [net.input(tensor(2, 3))], tensor(2, 3)))
     return net.build(), otp.convert(net.build()).proto
@@ -273,14 +273,14 @@ def negated() -> tuple[bytes, onnx.ModelProto]:
 
 def test_each_run_of_each_runtime_is_told_as_it_begins() -> None:
     told: list[str] = []
-    assert verify(*negated(), runs=2, progress=told.append).ok
+    assert verify(*negation(), runs=2, progress=told.append).ok
     assert told[:7] == [
         "loading both models",
         *(f"LiteRT ({kernels}), run {k} of 2" for kernels in ("xnnpack", "builtin") for k in (1, 2)),
         *(f"ONNX Runtime, run {k} of 2" for k in (1, 2)),
     ]
     with pytest.raises(ValueError, match="runs is at least 1, not 0"):
-        verify(*negated(), runs=0)
+        verify(*negation(), runs=0)
 
 
 def test_a_model_whose_states_are_reset_is_held_against_litert_begun_anew_in_every_run() -> None:

@@ -16,7 +16,7 @@ from tests.helpers.wrong_models import Spoil, Wrong, replace_nodes
 SIZE = 53
 
 
-def ranked(net: Network) -> tuple[TensorRef, ...]:
+def rank(net: Network) -> tuple[TensorRef, ...]:
     """The largest of numbers that differ by a few units in the last place, and where they were: the same number after each."""
     near = net.like("MUL", net.input(tensor(SIZE)), constant(np.float32(1e-7)))
     one = net.like("ADD", near, constant(np.float32(1.0)))
@@ -31,7 +31,7 @@ def chaotic(net: Network) -> TensorRef:
     return net.like("NEG", net.like("SIN", many))
 
 
-def moved(by: float) -> Spoil:
+def move(by: float) -> Spoil:
     """Every other number that is ranked, as another way of rounding would leave it."""
 
     def spoil(proto: onnx.ModelProto) -> None:
@@ -62,30 +62,30 @@ def negative(node: onnx.NodeProto) -> None:
 
 
 def test_a_choice_among_numbers_that_differ_in_their_last_bits_is_decided_operator_by_operator() -> None:
-    data, _, after = Wrong(ranked, moved(1e-6)).models()
+    data, _, after = Wrong(rank, move(1e-6)).models()
     judged = verify(data, after, tolerance=1e-3)
     assert judged.ok, judged.text
     assert "every operator agrees on LiteRT's own operands" in judged.text
 
 
 def test_an_output_in_which_litert_s_own_kernels_differ_is_decided_operator_by_operator() -> None:
-    data, _, after = Wrong(chaotic, moved(3e-7)).models()
+    data, _, after = Wrong(chaotic, move(3e-7)).models()
     judged = verify(data, after, tolerance=1e-3)
     assert judged.ok, judged.text
     assert "every operator agrees on LiteRT's own operands" in judged.text
-    data, _, after = Wrong(chaotic, also(moved(3e-7), replace_nodes("Neg", negative))).models()
+    data, _, after = Wrong(chaotic, also(move(3e-7), replace_nodes("Neg", negative))).models()
     assert not verify(data, after, tolerance=1e-3).ok
 
 
 @pytest.mark.parametrize(
     "spoil",
     [
-        moved(0.1),
-        also(moved(1e-6), replace_nodes("TopK", least)),
-        also(moved(1e-6), replace_nodes("Neg", negative)),
+        move(0.1),
+        also(move(1e-6), replace_nodes("TopK", least)),
+        also(move(1e-6), replace_nodes("Neg", negative)),
     ],
     ids=["numbers that are far", "the least for the largest", "an operator after the choice"],
 )
 def test_a_choice_excuses_no_operator_that_is_wrong(spoil: Spoil) -> None:
-    data, _, after = Wrong(ranked, spoil).models()
+    data, _, after = Wrong(rank, spoil).models()
     assert not verify(data, after, tolerance=1e-3).ok

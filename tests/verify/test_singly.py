@@ -42,7 +42,7 @@ def dead(net: Network) -> TensorRef:
     return net.conv(low, 8, name="second")
 
 
-def saturated(net: Network) -> TensorRef:
+def saturate(net: Network) -> TensorRef:
     """Integers that are all 127 at the end."""
     first = net.conv(net.input(image(*SHAPE)), 8, name="first")
     second = net.conv(first, 8, name="second")
@@ -51,7 +51,7 @@ def saturated(net: Network) -> TensorRef:
     return net.like("MAXIMUM", second, most)
 
 
-def shared(net: Network) -> TensorRef:
+def share(net: Network) -> TensorRef:
     """Weights of 8 bits, dequantized once for the rows of a table and for the product with its columns."""
     stored = constant(random_array(23, 8, dtype="int8"), "int8", 0.01)
     table = net.call("DEQUANTIZE", [stored], tensor(23, 8))
@@ -104,7 +104,7 @@ def last_kernel(change: Callable[[Array], Array]) -> Spoil:
     return kernels(lambda arrays: [*arrays[:-1], change(arrays[-1])])
 
 
-def exchanged(node: onnx.NodeProto) -> None:
+def exchange(node: onnx.NodeProto) -> None:
     node.input[0], node.input[1] = node.input[1], node.input[0]
 
 
@@ -130,7 +130,7 @@ def parameter(slot: int, change: Callable[[Any, float], Any]) -> Spoil:
     return spoil
 
 
-def clipped(proto: onnx.ModelProto) -> None:
+def clip(proto: onnx.ModelProto) -> None:
     """Saturate the first convolution's result sooner."""
     conv = next(node for node in proto.graph.node if node.op_type == "Conv")
     [quantize] = [node for node in proto.graph.node if conv.output[0] in node.input]
@@ -157,15 +157,15 @@ WRONG: dict[str, Wrong] = {
         options=PLAIN,
     ),
     "a RELU dropped": Wrong(sure, replace_nodes("Relu", no_bound), options=PLAIN),
-    "operands joined in another order": Wrong(sure, replace_nodes("Concat", exchanged), options=PLAIN),
+    "operands joined in another order": Wrong(sure, replace_nodes("Concat", exchange), options=PLAIN),
     "a kernel that is never reached": Wrong(dead, last_kernel(lambda w: w[::-1]), options=PLAIN),
     "two channels of what is never reached": Wrong(dead, last_kernel(lambda w: w[[1, 0, *range(2, 8)]]), options=PLAIN),
     "a bias by one step in one channel": Wrong(
-        saturated, parameter(4, lambda bias, step: bias + round(step)), options=UINT8
+        saturate, parameter(4, lambda bias, step: bias + round(step)), options=UINT8
     ),
-    "the scale of one of 8 channels": Wrong(saturated, parameter(3, lambda scale, _: scale * 1.1), options=UINT8),
-    "integers that saturate too soon": Wrong(saturated, clipped, options=UINT8),
-    "a kernel of integers mirrored": Wrong(saturated, last_kernel(lambda w: w[..., ::-1]), options=UINT8),
+    "the scale of one of 8 channels": Wrong(saturate, parameter(3, lambda scale, _: scale * 1.1), options=UINT8),
+    "integers that saturate too soon": Wrong(saturate, clip, options=UINT8),
+    "a kernel of integers mirrored": Wrong(saturate, last_kernel(lambda w: w[..., ::-1]), options=UINT8),
 }
 
 
@@ -178,7 +178,7 @@ def test_a_wrong_operator_fails_though_the_output_agrees_and_the_right_one_passe
     assert judged.comparisons[0].ok
 
 
-@pytest.mark.parametrize("draw", [shared, far_beyond_16_bits, alike])
+@pytest.mark.parametrize("draw", [share, far_beyond_16_bits, alike])
 def test_what_only_drawn_operands_bring_about_is_no_error_of_the_model(draw: Callable[[Network], TensorRef]) -> None:
     data = build_model(draw)
     judged = verify(data, otp.convert(data).proto)

@@ -57,20 +57,20 @@ def test_sizes_are_told_in_the_file_s_order_and_complex_numbers_have_no_axis_of_
         (slot(1, "complex64", (2, 3)), ["m", 3, 2]),
         orders={"t0": (2, 0, 1)},
     )
-    assert found.fixed(0) == {"t0": (2, 3, 5), "t1": (2, 3)}
+    assert found.onnx_shapes(0) == {"t0": (2, 3, 5), "t1": (2, 3)}
     assert found.open(0) == {"t0": (2, 4, 5), "t1": (3, 3)}
     assert [tensor.dims for tensor in found.as_converted().inputs] == [(2, None, 5), (None, 3)]
 
 
 def test_another_rank_leaves_the_file_s_sizes() -> None:
     found = sizes((slot(0, shape=(1, 5)), ["n", 5, 1]))
-    assert (found.open(0), found.fixed(0), found.as_converted().inputs[0].dims) == ({}, {}, (1, 5))
+    assert (found.open(0), found.onnx_shapes(0), found.as_converted().inputs[0].dims) == ({}, {}, (1, 5))
 
 
 def test_fixed_sizes_are_the_onnx_model_s_and_open_ones_what_runs() -> None:
     found = sizes((slot(0, shape=(1, 0, 5)), [7, "n", "m"]), (slot(1, shape=(2,)), [2, 3]))
-    assert found.fixed(0) == {"t0": (7, 1, 5)}
-    assert found.fixed(64) == {"t0": (7, 64, 64)}
+    assert found.onnx_shapes(0) == {"t0": (7, 1, 5)}
+    assert found.onnx_shapes(64) == {"t0": (7, 64, 64)}
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_an_input_that_the_onnx_model_has_in_the_file_s_order_keeps_its_sizes() 
     value: Any = TensorValue("t0", 0, 0, order=None)
     made = sizes((slot(0, shape=(2, 3)), [5, 7]))
     made.pairs.values["t0"] = value  # type: ignore[index]
-    assert made.fixed(0) == {"t0": (5, 7)}
+    assert made.onnx_shapes(0) == {"t0": (5, 7)}
 
 
 @pytest.mark.parametrize("graph", [0, 1])
@@ -181,18 +181,18 @@ def test_images_of_dynamic_size_are_as_large_as_images_are(
 ) -> None:
     dims: list[int | str | None] = ["n" if size is None else size for size in shape]
     found = sizes((slot(0, shape=shape), dims))
-    assert found.fixed(0)["t0"] == fixed
-    assert found.fixed(1)["t0"] == tuple(1 if size is None else size for size in shape)
+    assert found.onnx_shapes(0)["t0"] == fixed
+    assert found.onnx_shapes(1)["t0"] == tuple(1 if size is None else size for size in shape)
 
 
 def test_sizes_of_a_part_are_those_that_its_first_tensors_have_in_the_whole_model() -> None:
     tensor = slot(0, shape=(1, None, 3))
     made = sizes((tensor, [1, "n", 3]))
-    assert InputSizes(made.entry, made.pairs, {0: (1, 11, 3)}).fixed(0) == {"t0": (1, 11, 3)}
-    assert InputSizes(made.entry, made.pairs, {0: (11, 3)}).fixed(0) == {"t0": (1, 1, 3)}
+    assert InputSizes(made.entry, made.pairs, {0: (1, 11, 3)}).onnx_shapes(0) == {"t0": (1, 11, 3)}
+    assert InputSizes(made.entry, made.pairs, {0: (11, 3)}).onnx_shapes(0) == {"t0": (1, 1, 3)}
 
 
-def flattened() -> bytes:
+def flatten() -> bytes:
     """A batch of rows, flattened after a reshape to the only size that the dense layer takes."""
     model = ModelBuilder()
     g = model.main
@@ -207,6 +207,6 @@ def flattened() -> bytes:
 
 
 def test_a_part_is_verified_at_sizes_that_only_the_whole_model_fixes() -> None:
-    part = otp.convert(flattened(), inputs_at=["y"], verify=True)
+    part = otp.convert(flatten(), inputs_at=["y"], verify=True)
     assert part.verification is not None
     assert part.verification.ok

@@ -13,7 +13,7 @@ PLACES, SIZES = slot(0, "int32", (23, 3)), slot(1, "int32", (3,))
 VALUES, REST, RESULT = slot(2, shape=(23,)), slot(3, shape=()), slot(4, shape=(2, 3, 5))
 
 
-def stored(*sizes: int) -> Tensor:
+def sizes_tensor(*sizes: int) -> Tensor:
     return slot(1, "int32", (3,), values=np.array(sizes, np.int32))
 
 
@@ -73,11 +73,11 @@ def test_what_is_no_sparse_tensor_is_drawn_otherwise(slots: list[Tensor | None])
 
 @pytest.mark.parametrize("sizes", [(2, 0, 5), (2, -3, 5), (1 << 20, 1 << 20, 2), (2, 3)])
 def test_sizes_that_hold_no_place_or_too_many_or_are_not_whole_in_number_are_left_alone(sizes: tuple[int, ...]) -> None:
-    assert of(PLACES, operator([PLACES, stored(*sizes), VALUES, REST], [RESULT])) is None
+    assert of(PLACES, operator([PLACES, sizes_tensor(*sizes), VALUES, REST], [RESULT])) is None
 
 
 def test_an_axis_of_one_place_holds_one() -> None:
-    drawn = of(PLACES, operator([PLACES, stored(1, 31, 1), VALUES, REST], [RESULT]))
+    drawn = of(PLACES, operator([PLACES, sizes_tensor(1, 31, 1), VALUES, REST], [RESULT]))
     assert drawn is not None
     assert drawn.max(0).tolist()[::2] == [0, 0]
     assert drawn.max() > 15

@@ -39,7 +39,7 @@ def everything() -> bytes:
     return model.build()
 
 
-def told(tensor: Tensor | None) -> Any:
+def tensor_facts(tensor: Tensor | None) -> Any:
     if tensor is None:
         return None
     known = (
@@ -54,14 +54,14 @@ def told(tensor: Tensor | None) -> Any:
     return (tensor.subgraph, tensor.index, *known)
 
 
-def described(model: Model) -> Any:
+def describe(model: Model) -> Any:
     return [
         (
             graph.index,
             graph.name,
-            [told(tensor) for tensor in graph.tensors],
-            [told(tensor) for tensor in (*graph.inputs, *graph.outputs)],
-            [(op.index, op.code, [told(t) for t in (*op.inputs, *op.outputs)]) for op in graph.operators],
+            [tensor_facts(tensor) for tensor in graph.tensors],
+            [tensor_facts(tensor) for tensor in (*graph.inputs, *graph.outputs)],
+            [(op.index, op.code, [tensor_facts(t) for t in (*op.inputs, *op.outputs)]) for op in graph.operators],
         )
         for graph in model.subgraphs
     ]
@@ -70,7 +70,7 @@ def described(model: Model) -> Any:
 def test_both_readers_have_the_same_tensors_operators_and_signatures() -> None:
     data = everything()
     theirs, ours = read(data), own(data)
-    assert described(theirs) == described(ours)
+    assert describe(theirs) == describe(ours)
     assert [(one.key, one.subgraph, one.inputs, one.outputs) for one in theirs.signatures] == [
         (one.key, one.subgraph, one.inputs, one.outputs) for one in ours.signatures
     ]

@@ -17,7 +17,7 @@ from onnx_tflite_plugin.verify import LiteRT, verify
 from onnx_tflite_plugin.verify.runtimes import structure
 from onnx_tflite_plugin.verify.submodels.expand import expand
 from onnx_tflite_plugin.verify.submodels.operands import KINDS, random_operands, rounded_operands
-from onnx_tflite_plugin.verify.submodels.weights import _unpacked
+from onnx_tflite_plugin.verify.submodels.weights import _unpack
 from tests.helpers.verify_graphs import slot
 
 SHAPE = (1, 5, 7)
@@ -57,7 +57,7 @@ def dynamic_range(bias: float = 0.3) -> bytes:
     return net.build()
 
 
-def changed(proto: onnx.ModelProto, size: int, change: Any) -> onnx.ModelProto:
+def change_fields(proto: onnx.ModelProto, size: int, change: Any) -> onnx.ModelProto:
     found = [one for one in proto.graph.initializer if np.prod(one.dims) == size]
     assert found
     for one in found:
@@ -105,7 +105,7 @@ def test_litert_s_rounding_of_activations_is_no_error_of_float_weights() -> None
 )
 def test_faults_below_litert_s_rounding_of_activations_are_found(size: int, change: Any) -> None:
     data = dynamic_range()
-    assert verify(data, changed(otp.convert(data).proto, size, change)).verdict == "differs"
+    assert verify(data, change_fields(otp.convert(data).proto, size, change)).verdict == "differs"
 
 
 def test_a_wrong_submodel_is_named_with_its_operator() -> None:
@@ -172,10 +172,10 @@ def test_weights_of_dynamic_range_operators_become_floats() -> None:
 
 
 def test_small_integers_are_unpacked_the_lowest_bits_first() -> None:
-    assert _unpacked(np.array([0x1F, 0x80], np.uint8), 4, False).tolist() == [-1, 1, 0, -8]
-    assert _unpacked(np.array([0b11100100], np.uint8), 2, False).tolist() == [0, 1, -2, -1]
-    assert _unpacked(np.array([255], np.uint8), 8, True).tolist() == [255]
-    assert _unpacked(np.array([255], np.uint8), 8, False).tolist() == [-1]
+    assert _unpack(np.array([0x1F, 0x80], np.uint8), 4, False).tolist() == [-1, 1, 0, -8]
+    assert _unpack(np.array([0b11100100], np.uint8), 2, False).tolist() == [0, 1, -2, -1]
+    assert _unpack(np.array([255], np.uint8), 8, True).tolist() == [255]
+    assert _unpack(np.array([255], np.uint8), 8, False).tolist() == [-1]
 
 
 # --- operands ---------------------------------------------------------------------------------

@@ -13,8 +13,15 @@ from onnx_tflite_plugin.graph.metadata import node_props
 from onnx_tflite_plugin.verify.times import bench, profile
 from onnx_tflite_plugin.verify.times.alone import _Alone
 from onnx_tflite_plugin.verify.times.bench import TURN, WARM, Spread
-from onnx_tflite_plugin.verify.times.nodes import NodeTime, _corrected, _middle, _names, _operators, labelled
-from onnx_tflite_plugin.verify.times.profile import Group, KindTime, OperatorTime, _gained, _Parts, grouped
+from onnx_tflite_plugin.verify.times.nodes import NodeTime, _middle, _names, _operators, _subtract_overhead, label_nodes
+from onnx_tflite_plugin.verify.times.profile import (
+    Group,
+    KindTime,
+    OperatorTime,
+    _gained_nodes,
+    _Parts,
+    group_operators,
+)
 from tests.helpers.verify_graphs import operator, slot
 
 
@@ -38,8 +45,8 @@ def test_a_spread_is_the_median_between_the_quartiles() -> None:
 
 
 def test_what_the_profile_adds_is_no_less_than_nothing() -> None:
-    assert list(_corrected([], [], 3.0)) == []
-    assert list(_corrected([6.0, 0.5], [1, 3], 2.5)) == [5.0, 0.0]
+    assert list(_subtract_overhead([], [], 3.0)) == []
+    assert list(_subtract_overhead([6.0, 0.5], [1, 3], 2.5)) == [5.0, 0.0]
 
 
 @pytest.mark.parametrize(("seconds", "count"), [(TURN, 1), (TURN / 7, 7), (10 * TURN, 1), (0.0, round(TURN / 1e-7))])
@@ -93,7 +100,7 @@ def test_a_copy_has_its_nodes_and_values_named_after_operators_but_for_what_is_o
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("x", "c", "out", "y")]
     constants = [helper.make_tensor(name, TensorProto.FLOAT, [1], [1.0]) for name in ("own", "shared")]
     made = helper.make_graph(nodes, "g", ends[:2], ends[2:3], constants, value_info=ends[3:])
-    copy = labelled(helper.make_model(made)).graph
+    copy = label_nodes(helper.make_model(made)).graph
     assert [(one.name, list(one.input), list(one.output)) for one in copy.node] == [
         ("op3#0", ["x", "op3#0:in1"], ["op3#0:0"]),
         ("", ["op3#0:0", "shared"], ["z"]),
@@ -118,11 +125,11 @@ def groups(times: list[NodeTime], nodes: list[NodeProto]) -> list[tuple[tuple[in
         for k, (code, inputs) in enumerate([("A", [t[0]]), ("B", [t[1]]), ("C", [t[1], t[2]]), ("D", [t[3], None])])
     ]
     proto: Any = SimpleNamespace(graph=SimpleNamespace(node=nodes))
-    found = grouped(operators, proto, times)
+    found = group_operators(operators, proto, times)
     return [(tuple(op.index for op in group.operators), tuple(node.op_type for node in group.nodes)) for group in found]
 
 
-def timed(*operators: int | None) -> list[NodeTime]:
+def node_times(*operators: int | None) -> list[NodeTime]:
     return [NodeTime(f"N{k}", k, 1.0) for k in operators]
 
 
@@ -130,30 +137,30 @@ KINDS = [node(kind, [], [], k) for k, kind in enumerate(("Abs", "Relu", "Conv", 
 
 
 def test_an_operator_whose_nodes_are_timed_is_by_itself_and_nodes_of_none_are_told_first() -> None:
-    assert groups(timed(0, 1, 2, None, 3, 0), KINDS) == [
+    assert groups(node_times(0, 1, 2, None, 3, 0), KINDS) == [
         ((), ("NNone",)), ((0,), ("N0", "N0")), ((1,), ("N1",)), ((2,), ("N2",)), ((3,), ("N3",)),
     ]  # fmt: skip
-    assert groups(timed(0, 1, 2, 3), KINDS)[0] == ((0,), ("N0",))
+    assert groups(node_times(0, 1, 2, 3), KINDS)[0] == ((0,), ("N0",))
 
 
 def test_operators_that_share_a_node_are_together() -> None:
     shared = [*KINDS, node("Both", [], [], 1, 3)]
-    assert groups(timed(0, 1, 2), shared) == [((0,), ("N0",)), ((1, 3), ("N1",)), ((2,), ("N2",))]
+    assert groups(node_times(0, 1, 2), shared) == [((0,), ("N0",)), ((1, 3), ("N1",)), ((2,), ("N2",))]
 
 
 def test_one_without_a_node_joins_its_reader_where_that_has_gained_one_of_its_kind_else_what_it_reads() -> None:
     """C is the one reader of B; the nodes of A have two, and D reads C."""
-    fused = [*timed(0), NodeTime("FusedRelu", 2, 1.0)]
+    fused = [*node_times(0), NodeTime("FusedRelu", 2, 1.0)]
     assert groups(fused, KINDS) == [((0,), ("N0",)), ((1, 2, 3), ("FusedRelu",))]
-    assert groups(timed(0, 2), KINDS) == [((0, 1), ("N0",)), ((2, 3), ("N2",))]
-    moved = [NodeTime("ReorderInput", 1, 1.0), *timed(0, 2)]
+    assert groups(node_times(0, 2), KINDS) == [((0, 1), ("N0",)), ((2, 3), ("N2",))]
+    moved = [NodeTime("ReorderInput", 1, 1.0), *node_times(0, 2)]
     assert groups(moved, KINDS) == [((0, 1), ("N0", "ReorderInput")), ((2, 3), ("N2",))]
 
 
 def test_one_with_a_node_or_two_readers_stays_by_itself() -> None:
-    fused = [*timed(0, 1), NodeTime("ReorderInput", 1, 1.0), NodeTime("FusedRelu", 2, 1.0)]
+    fused = [*node_times(0, 1), NodeTime("ReorderInput", 1, 1.0), NodeTime("FusedRelu", 2, 1.0)]
     assert groups(fused, KINDS)[:2] == [((0,), ("N0",)), ((1,), ("N1", "ReorderInput"))]
-    both = [NodeTime("FusedAbs", 1, 1.0), *timed(2, 3)]
+    both = [NodeTime("FusedAbs", 1, 1.0), *node_times(2, 3)]
     assert groups(both, KINDS) == [((0,), ()), ((1,), ("FusedAbs",)), ((2,), ("N2",)), ((3,), ("N3",))]
 
 
@@ -161,9 +168,9 @@ def test_a_reader_has_gained_a_kind_that_it_was_not_converted_to() -> None:
     nodes: Any = defaultdict(list, {7: [NodeTime("QLinearConv", 7, 1.0)]})
     for own, gained in (({"Add"}, True), ({"Conv"}, False), (set(), True)):
         kinds: Any = defaultdict(set, {7: own})
-        assert _gained({"Conv", "Mul"}, [7], kinds, nodes) is gained
-    assert not _gained({"Mul"}, [7], defaultdict(set), nodes)
-    assert not _gained({"Conv"}, [8], defaultdict(set), nodes)
+        assert _gained_nodes({"Conv", "Mul"}, [7], kinds, nodes) is gained
+    assert not _gained_nodes({"Mul"}, [7], defaultdict(set), nodes)
+    assert not _gained_nodes({"Conv"}, [8], defaultdict(set), nodes)
 
 
 def test_sets_that_are_joined_are_told_by_their_least() -> None:
@@ -196,15 +203,15 @@ def test_a_group_is_told_by_its_last_output_and_has_the_times_of_its_nodes_toget
         operator([slot(4)], [None, slot(2)], index=5),
     )
     nodes = NodeTime("Conv", 3, 0.25), NodeTime("Relu", 5, 0.5)
-    assert Group(ops, nodes).timed(0.125) == OperatorTime(
+    assert Group(ops, nodes).time_of(0.125) == OperatorTime(
         (3, 4, 5), ("CONV_2D", "OP", "OP"), "t2", ("Conv", "Relu"), 0.125, 0.75
     )
-    assert Group((), nodes[:1]).timed(None) == OperatorTime((), (), "", ("Conv",), None, 0.25)
+    assert Group((), nodes[:1]).time_of(None) == OperatorTime((), (), "", ("Conv",), None, 0.25)
 
 
 def test_what_a_profile_adds_is_taken_off_by_slot_even_of_one() -> None:
-    assert list(_corrected([3.0], [1], 1.0)) == [1.0]
-    assert list(_corrected([3.0, 1.0], [3, 1], 2.0)) == [1.5, 0.5]
+    assert list(_subtract_overhead([3.0], [1], 1.0)) == [1.0]
+    assert list(_subtract_overhead([3.0, 1.0], [3, 1], 2.0)) == [1.5, 0.5]
 
 
 @pytest.mark.parametrize(("seconds", "rounds"), [(1e-6, 200), (0.01, 100), (1.0, 20)])
@@ -222,11 +229,11 @@ def test_a_model_is_profiled_for_a_second_but_neither_too_often_nor_too_seldom(
         entry=SimpleNamespace(subgraph=graph), data=b"", session=lambda kernels, *, preserve: litert
     )
 
-    def measured(proto: Any, feeds: Any, runs: int) -> list[NodeTime]:
+    def measure(proto: Any, feeds: Any, runs: int) -> list[NodeTime]:
         seen.append(runs)
         return [NodeTime("Abs", k, taken[k]) for k in range(3)]
 
-    monkeypatch.setattr(profile, "node_times", measured)
+    monkeypatch.setattr(profile, "node_times", measure)
     monkeypatch.setattr(profile, "times_alone", lambda data, groups, graph, tensors, runs: [0.125, None, 0.875])
     proto: Any = SimpleNamespace(graph=SimpleNamespace(node=nodes))
     rows = profile.profile(trial, proto, [], {}, seconds, lambda stage: None)

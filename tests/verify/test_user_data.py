@@ -22,7 +22,9 @@ from tests.helpers.verify_graphs import entry_of, slot, subgraph
 SHAPE = (1, 2, 3, 5)
 
 
-def built(dtype: str = "float32", shape: tuple[int | None, ...] = SHAPE, *, metadata: bytes | None = None) -> bytes:
+def build_model(
+    dtype: str = "float32", shape: tuple[int | None, ...] = SHAPE, *, metadata: bytes | None = None
+) -> bytes:
     model = ModelBuilder()
     g = model.main
     known: dict[str, Any] = {"quantization": quant(0.25, 3)} if dtype in ("int8", "uint8") else {}
@@ -35,10 +37,10 @@ def built(dtype: str = "float32", shape: tuple[int | None, ...] = SHAPE, *, meta
 
 
 def runs(given: Any, data: bytes | None = None) -> list[dict[str, Array]]:
-    return runs_of(structure.entry(structure.read(data or built())), given)
+    return runs_of(structure.entry(structure.read(data or build_model())), given)
 
 
-def drawn(*shape: int) -> Array:
+def random_floats(*shape: int) -> Array:
     return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
 
 
@@ -46,7 +48,7 @@ def drawn(*shape: int) -> Array:
 
 
 def test_one_array_a_stack_and_a_list_of_mappings_are_runs() -> None:
-    one, stack = drawn(*SHAPE), drawn(7, 2, 3, 5)
+    one, stack = random_floats(*SHAPE), random_floats(7, 2, 3, 5)
     (run,) = runs({"x": one})
     np.testing.assert_array_equal(run["x"], one)
     stacked = runs({"x": stack})
@@ -57,33 +59,33 @@ def test_one_array_a_stack_and_a_list_of_mappings_are_runs() -> None:
 
 
 def test_files_and_a_folder_of_them_in_the_order_of_their_names(tmp_path: Path) -> None:
-    np.save(tmp_path / "b.npy", drawn(*SHAPE))
-    np.savez(tmp_path / "a.npz", x=2 * drawn(*SHAPE))
-    np.savez(tmp_path / "c.npz", 3 * drawn(*SHAPE))  # numpy calls it arr_0
+    np.save(tmp_path / "b.npy", random_floats(*SHAPE))
+    np.savez(tmp_path / "a.npz", x=2 * random_floats(*SHAPE))
+    np.savez(tmp_path / "c.npz", 3 * random_floats(*SHAPE))  # numpy calls it arr_0
     (tmp_path / "notes.txt").write_text("not data")
-    assert [float(run["x"].ravel()[0] / drawn(*SHAPE).ravel()[0]) for run in runs(tmp_path)] == [2, 1, 3]
+    assert [float(run["x"].ravel()[0] / random_floats(*SHAPE).ravel()[0]) for run in runs(tmp_path)] == [2, 1, 3]
     for name in ("a.npz", "b.npy", "c.npz"):
         assert len(runs(str(tmp_path / name))) == 1
 
 
 def test_arrays_are_what_both_runtimes_get() -> None:
-    data, array = built(), drawn(3, 2, 3, 5)
+    data, array = build_model(), random_floats(3, 2, 3, 5)
     found = verify(data, otp.convert(data), inputs={"x": array})
     assert found.ok
     assert found.runs == 3
 
 
 def test_a_size_left_open_takes_any() -> None:
-    data = built(shape=(None, 3))
-    assert verify(data, otp.convert(data), inputs={"x": drawn(11, 3)}).runs == 1
+    data = build_model(shape=(None, 3))
+    assert verify(data, otp.convert(data), inputs={"x": random_floats(11, 3)}).runs == 1
 
 
 def test_a_pinned_batch_is_what_given_arrays_must_have() -> None:
-    data = built()
+    data = build_model()
     pinned = otp.convert(data, input_shape={"x": (4, 2, 3, 5)})
-    assert verify(data, pinned, inputs={"x": drawn(4, 2, 3, 5)}).runs == 1
+    assert verify(data, pinned, inputs={"x": random_floats(4, 2, 3, 5)}).runs == 1
     with pytest.raises(InvalidInputs, match=r"is float32 \[4, 2, 3, 5\], the given array \[3, 2, 3, 5\]"):
-        verify(data, pinned, inputs={"x": drawn(3, 2, 3, 5)})
+        verify(data, pinned, inputs={"x": random_floats(3, 2, 3, 5)})
 
 
 # --- images -----------------------------------------------------------------------------------
@@ -112,23 +114,23 @@ def test_an_image_is_normalized_as_the_metadata_says(
     tmp_path: Path, dtype: str, metadata: bytes | None, wanted: Any, channels: int
 ) -> None:
     pixels = picture(tmp_path / "p.png", channels)
-    data = built(dtype, (1, 4, 6, channels), metadata=metadata)
+    data = build_model(dtype, (1, 4, 6, channels), metadata=metadata)
     fed: list[Array] = []
     original = LiteRT.run
 
-    def seen(self: LiteRT, inputs: Any) -> list[Array]:
+    def watch_calls(self: LiteRT, inputs: Any) -> list[Array]:
         fed.append(inputs[0])
         return original(self, inputs)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LiteRT, "run", seen)
+        patch.setattr(LiteRT, "run", watch_calls)
         assert verify(data, otp.convert(data), inputs=tmp_path / "p.png").ok
     np.testing.assert_allclose(fed[0][0].astype(np.float64), wanted(pixels.astype(np.float64)), rtol=1e-6)
 
 
 def test_an_image_of_another_size_is_resized(tmp_path: Path) -> None:
     picture(tmp_path / "p.png")
-    data = built(shape=(1, 8, 9, 3))
+    data = build_model(shape=(1, 8, 9, 3))
     assert verify(data, otp.convert(data), inputs=tmp_path).ok
 
 
@@ -138,9 +140,9 @@ def test_an_image_of_another_size_is_resized(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({"z": drawn(*SHAPE)}, "no input is called 'z'; the model's inputs are x"),
-        ({"x": drawn(1, 5, 2, 3)}, r"transposed it would fit, x.transpose\(0, 2, 3, 1\)"),
-        ({"x": drawn(1, 2, 3, 7)}, r"is float32 \[1, 2, 3, 5\], the given array \[1, 2, 3, 7\]"),
+        ({"z": random_floats(*SHAPE)}, "no input is called 'z'; the model's inputs are x"),
+        ({"x": random_floats(1, 5, 2, 3)}, r"transposed it would fit, x.transpose\(0, 2, 3, 1\)"),
+        ({"x": random_floats(1, 2, 3, 7)}, r"is float32 \[1, 2, 3, 5\], the given array \[1, 2, 3, 7\]"),
         ({"x": np.full(SHAPE, np.nan)}, "30 of 30 elements are NaN"),
         ({"x": np.full(SHAPE, "a")}, "is float32; the given array is <U1"),
         ({"x": np.zeros((0, 2, 3, 5), np.float32)}, "the given array is empty"),
@@ -153,11 +155,11 @@ def test_what_does_not_fit_is_said(given: dict[str, Any], text: str) -> None:
 
 def test_floats_for_an_int8_input_are_not_cut_to_integers() -> None:
     with pytest.raises(InvalidInputs, match=r"quantize it first, round\(x / 0.25\) \+ 3"):
-        runs({"x": drawn(*SHAPE)}, built("int8"))
+        runs({"x": random_floats(*SHAPE)}, build_model("int8"))
 
 
 def test_names_of_an_npz_are_not_taken_by_position(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", image=drawn(*SHAPE))
+    np.savez(tmp_path / "a.npz", image=random_floats(*SHAPE))
     with pytest.raises(InvalidInputs, match="no input is called 'image'"):
         runs(tmp_path / "a.npz")
 
@@ -174,11 +176,11 @@ def test_a_folder_without_data_and_an_image_for_what_takes_none(tmp_path: Path) 
 
 
 def test_drawn_values_stay_within_the_range_asked_for() -> None:
-    entry = structure.entry(structure.read(built(shape=(500,))))
+    entry = structure.entry(structure.read(build_model(shape=(500,))))
     (values,) = draw(entry, ranges={"x": (3.0, 3.5)})[0]
     assert 3.0 <= values.min() < 3.01
     assert 3.49 < values.max() <= 3.5
-    (integers,) = draw(structure.entry(structure.read(built("int8", (500,)))), ranges={"x": (-5, 2)})[0]
+    (integers,) = draw(structure.entry(structure.read(build_model("int8", (500,)))), ranges={"x": (-5, 2)})[0]
     assert (integers.dtype, integers.min(), integers.max()) == (np.int8, -5, 2)
 
 
@@ -186,7 +188,7 @@ def test_drawn_values_stay_within_the_range_asked_for() -> None:
     ("ranges", "text"), [({"z": (0, 1)}, "no input is called 'z'"), ({"x": (2, 1)}, "is no range")]
 )
 def test_ranges_that_fit_no_input_are_refused(ranges: dict[str, tuple[float, float]], text: str) -> None:
-    data = built()
+    data = build_model()
     with pytest.raises(InvalidInputs, match=text):
         verify(data, otp.convert(data), ranges=ranges)
 
@@ -200,7 +202,7 @@ def test_another_models_conversion_is_not_explained_by_a_fusion() -> None:
     x, y = g.input("x", SHAPE), g.tensor("y", SHAPE)
     g.operator("NEG", [x], [y])
     g.output(y)
-    found = verify(built(), otp.convert(model.build()))
+    found = verify(build_model(), otp.convert(model.build()))
     assert not found.ok
     assert "fusion" not in found.text
 

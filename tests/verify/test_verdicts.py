@@ -31,7 +31,7 @@ def noisy() -> bytes:
     return model.build()
 
 
-def swapped(proto: ModelProto) -> ModelProto:
+def swap(proto: ModelProto) -> ModelProto:
     for node in proto.graph.node:
         node.op_type = {"Tanh": "Sigmoid"}.get(node.op_type, node.op_type)
     return proto
@@ -67,7 +67,7 @@ def test_a_model_that_draws_random_numbers_is_inconclusive_and_its_other_operato
 
 
 def test_an_operator_beside_random_numbers_that_is_wrong_differs() -> None:
-    assert verify(noisy(), swapped(otp.convert(noisy()).proto)).verdict == "differs"
+    assert verify(noisy(), swap(otp.convert(noisy()).proto)).verdict == "differs"
 
 
 def test_the_command_writes_an_inconclusive_model_and_exits_with_4(run: Run, tmp_path: Path) -> None:

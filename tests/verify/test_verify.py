@@ -196,7 +196,7 @@ class TestVerify:
         g.operator("ASSIGN_VARIABLE", [handle, y], [])
         g.output(y)
 
-        def converted(default: bool, initial: object, forget: bool = False) -> onnx.ModelProto:
+        def convert_model(default: bool, initial: object, forget: bool = False) -> onnx.ModelProto:
             ends = {name: helper.make_tensor_value_info(name, FLOAT, [2]) for name in ("x", "v", "y", "v:next")}
             nodes = [
                 helper.make_node("Add", ["v", "x"], ["y"]),
@@ -212,12 +212,12 @@ class TestVerify:
                 state=[state if initial is None else {**state, "initial": initial}],
             )
 
-        assert verify(model.build(), converted(default=True, initial=None)).ok
-        assert verify(model.build(), converted(default=False, initial=[1, 2])).ok
-        assert not verify(model.build(), converted(default=False, initial=1)).ok
-        assert not verify(model.build(), converted(default=False, initial=None)).ok
-        assert not verify(model.build(), converted(default=True, initial=None, forget=True)).ok
-        assert verify(model.build(), converted(default=True, initial=None, forget=True), runs=1).ok
+        assert verify(model.build(), convert_model(default=True, initial=None)).ok
+        assert verify(model.build(), convert_model(default=False, initial=[1, 2])).ok
+        assert not verify(model.build(), convert_model(default=False, initial=1)).ok
+        assert not verify(model.build(), convert_model(default=False, initial=None)).ok
+        assert not verify(model.build(), convert_model(default=True, initial=None, forget=True)).ok
+        assert verify(model.build(), convert_model(default=True, initial=None, forget=True), runs=1).ok
 
     def test_shifted_storage_is_compared_as_it_was(self) -> None:
         def build(g: Any) -> None:
@@ -265,17 +265,17 @@ class TestVerify:
             graph.output(y)
         model.signature("go", {"left": 0}, {"right": 1}, subgraph=second.index)
 
-        def converted(factor: float) -> onnx.ModelProto:
+        def convert_model(factor: float) -> onnx.ModelProto:
             ends = [value_info_with_tensor(n, FLOAT, [3], tensor=t) for n, t in (("left", "1:0"), ("right", "1:1"))]
             nodes = [helper.make_node("Mul", ["left", "left"], ["q"]), helper.make_node("Mul", ["q", "k"], ["right"])]
             return onnx_model(nodes, ends[:1], ends[1:], {"k": np.array(factor, np.float32)})
 
-        assert verify(model.build(), converted(1), signature="go").ok
-        found = verify(model.build(), converted(2), signature="go")
+        assert verify(model.build(), convert_model(1), signature="go").ok
+        found = verify(model.build(), convert_model(2), signature="go")
         assert found.diverging is not None
         assert found.diverging.operator.code == "SQUARE"
         with pytest.raises(UnsupportedOption, match="no signature 'went'; it has 'go'"):
-            verify(model.build(), converted(1), signature="went")
+            verify(model.build(), convert_model(1), signature="went")
 
     def test_a_signature_that_names_a_tensor_inside_has_the_answers_of_every_kernel_set(self) -> None:
         model = ModelBuilder()

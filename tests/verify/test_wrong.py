@@ -36,7 +36,7 @@ def table(net: Network) -> TensorRef:
     return net.call("GATHER", [constant(random_array(3001, 7), "float32"), ids], Spec((1, 29, 7)), axis=0)
 
 
-def bounded(net: Network) -> TensorRef:
+def clip(net: Network) -> TensorRef:
     x = net.input(image(1, 5, 7, 3, dtype="float32"))
     w = constant(random_array(4, 1, 1, 3) * 0.3, "float32")
     y = net.call(
@@ -67,7 +67,7 @@ def square(net: Network) -> TensorRef:
     return net.like("EXP", net.input(tensor(5, 5)))
 
 
-def pooled(net: Network) -> TensorRef:
+def pool(net: Network) -> TensorRef:
     x = net.input(image(1, 5, 5, 3, dtype="float32"))
     size = {"filter_height": 3, "filter_width": 3, "stride_h": 2, "stride_w": 2, "padding": "SAME"}
     return net.like("AVERAGE_POOL_2D", x, shape=(1, 3, 3, 3), **size)
@@ -80,7 +80,7 @@ def zero_rows(array: Array) -> Array:
     return np.where(np.arange(len(array))[:, None] < 10, array, 0)
 
 
-def unbounded(proto: onnx.ModelProto) -> None:
+def leave_unbounded(proto: onnx.ModelProto) -> None:
     for node in proto.graph.node:
         if node.op_type == "Clip":
             node.op_type = "Relu"
@@ -103,7 +103,7 @@ def outputs_exchanged(proto: onnx.ModelProto) -> None:
     proto.graph.output.extend(infos[::-1])
 
 
-def exchanged(node: onnx.NodeProto) -> None:
+def exchange(node: onnx.NodeProto) -> None:
     node.input[0], node.input[1] = node.input[1], node.input[0]
 
 
@@ -113,14 +113,14 @@ def padding_counted(node: onnx.NodeProto) -> None:
             attribute.i = 1
 
 
-def shifted(proto: onnx.ModelProto) -> None:
+def shift(proto: onnx.ModelProto) -> None:
     """The zero point of the first result, by 3."""
     proto.graph.initializer.append(numpy_helper.from_array(np.array(131, np.uint8), "another"))
     [maker] = [node for node in proto.graph.node if "first" in node.output]
     maker.input[2] = "another"
 
 
-def turned(proto: onnx.ModelProto) -> None:
+def turn(proto: onnx.ModelProto) -> None:
     [node] = [node for node in proto.graph.node if node.op_type == "Exp"]
     proto.graph.node.insert(0, helper.make_node("Transpose", [node.input[0]], ["turned"], perm=[1, 0]))
     node.input[0] = "turned"
@@ -144,14 +144,14 @@ WRONG: dict[str, Wrong] = {
     "classes reversed after it": Wrong(classes, classes_reversed_behind),
     "the only state lost": Wrong(running_sum("float32"), forget_state, Memory, (("state", "reset"),)),
     "a table without its rows from 10 on": Wrong(table, of_size(3001 * 7, zero_rows)),
-    "RELU6 without its upper bound": Wrong(bounded, unbounded),
+    "RELU6 without its upper bound": Wrong(clip, leave_unbounded),
     "a small bias dropped under dynamic quantization": Wrong(dynamic, of_size(31, np.zeros_like)),
-    "operands exchanged": Wrong(difference, replace_nodes("Sub", exchanged)),
-    "a square turned": Wrong(square, turned),
-    "padding that counts in an average": Wrong(pooled, replace_nodes("AveragePool", padding_counted)),
-    "one channel of float weights": Wrong(bounded, of_size(12, one_column)),
+    "operands exchanged": Wrong(difference, replace_nodes("Sub", exchange)),
+    "a square turned": Wrong(square, turn),
+    "padding that counts in an average": Wrong(pool, replace_nodes("AveragePool", padding_counted)),
+    "one channel of float weights": Wrong(clip, of_size(12, one_column)),
     "one bias of integers": Wrong(integers, of_size(8, larger_bias)),
-    "a zero point": Wrong(integers, shifted),
+    "a zero point": Wrong(integers, shift),
 }
 
 

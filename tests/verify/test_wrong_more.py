@@ -30,7 +30,7 @@ def thresholds(net: Network) -> TensorRef:
     return net.call("GREATER_EQUAL", [net.input(Spec((5, 7), "int32")), constant(np.int32(1234))], Spec((5, 7), "bool"))
 
 
-def normalized(net: Network) -> TensorRef:
+def normalize(net: Network) -> TensorRef:
     return keras(net, net.input(tensor(2, 5, 7, 3)), scaled=True, shifted=True)
 
 
@@ -59,7 +59,7 @@ def rows_of_two(net: Network) -> TensorRef:
     return net.call("GATHER", [constant(random_array(307, 7), "float32"), ids], Spec((1, 29, 7)), axis=0)
 
 
-def resized(net: Network) -> TensorRef:
+def resize(net: Network) -> TensorRef:
     x = net.input(image(1, 5, 7, 3, dtype="float32"))
     size = constant(np.array([10, 14], np.int32))
     return net.call("RESIZE_BILINEAR", [x, size], Spec((1, 10, 14, 3)), half_pixel_centers=True)
@@ -127,14 +127,14 @@ WRONG: dict[str, Wrong] = {
     "a zero point one step off": Wrong(integers, one_step),
     "a threshold by one": Wrong(thresholds, of_size(1, one_more)),
     "an epsilon a thousand times as large": Wrong(
-        normalized, replace_nodes("LayerNormalization", attribute("epsilon", 1.0))
+        normalize, replace_nodes("LayerNormalization", attribute("epsilon", 1.0))
     ),
     "slopes of other channels": Wrong(slopes, of_size(4, lambda a: a[..., ::-1] if a.min() >= 0.2 else a)),
     "a remainder with the other sign": Wrong(remainders, replace_nodes("Mod", attribute("fmod", 1))),
     "the last of equals": Wrong(first_of_equals, replace_nodes("ArgMax", attribute("select_last_index", 1))),
     "every other row of a table": Wrong(rows_of_two, of_size(307 * 7, half_the_rows)),
     "pixels read half a pixel off": Wrong(
-        resized, replace_nodes("Resize", attribute("coordinate_transformation_mode", "asymmetric"))
+        resize, replace_nodes("Resize", attribute("coordinate_transformation_mode", "asymmetric"))
     ),
     "a sum that leaves out what it stands at": Wrong(cumulative, replace_nodes("CumSum", attribute("exclusive", 1))),
     "a state that is handed on too early": Wrong(previous_input("float32"), late, Memory),
@@ -148,7 +148,7 @@ def test_a_wrong_model_fails_and_the_right_one_passes(name: str) -> None:
     assert not verify(data, after).ok
 
 
-def negated(*shape: int) -> bytes:
+def negate(*shape: int) -> bytes:
     net = Net()
     x = net.input(Spec(shape))
     net.output(net.call("NEG", [x], Spec(shape)))
@@ -157,7 +157,7 @@ def negated(*shape: int) -> bytes:
 
 def test_an_input_of_another_rank_is_of_another_model() -> None:
     with pytest.raises(VerificationError, match=r"has 3 axes in the ONNX model, 'x0' 2 in .* of another model\?"):
-        verify(negated(2, 3), otp.convert(negated(2, 3, 5)).proto)
+        verify(negate(2, 3), otp.convert(negate(2, 3, 5)).proto)
 
 
 def test_states_are_carried_where_the_inputs_are_given_once() -> None:

@@ -25,11 +25,11 @@ SHAPE = (5, 7)
 
 
 def of_two(code: str, dtype: str, result: str = "", shape: tuple[int, ...] = SHAPE) -> Draw:
-    def made(net: Net) -> TensorRef:
+    def make_handler(net: Net) -> TensorRef:
         operands = [net.input(Spec(shape, dtype, name=name)) for name in "ab"]
         return net.call(code, operands, Spec(shape, result or dtype))
 
-    return made
+    return make_handler
 
 
 def of_one(code: str, dtype: str = "float32", result: str = "float32") -> Draw:
@@ -45,7 +45,7 @@ def largest(net: Net) -> TensorRef:
     return net.call("ARG_MAX", [x, constant(np.int32(1))], Spec((5,), "int32"), output_type="INT32")
 
 
-def dequantized(net: Network) -> TensorRef:
+def dequantize(net: Network) -> TensorRef:
     x = net.conv(net.input(image(1, 11, 7, 5)), 8, name="last")
     return net.call("DEQUANTIZE", [x], Spec((1, 11, 7, 8)))
 
@@ -109,7 +109,7 @@ def another(op_type: str) -> Callable[[onnx.NodeProto], None]:
     return change
 
 
-def exchanged(node: onnx.NodeProto) -> None:
+def exchange(node: onnx.NodeProto) -> None:
     node.input[0], node.input[1] = node.input[1], node.input[0]
 
 
@@ -173,7 +173,7 @@ def zero_point(proto: onnx.ModelProto) -> None:
     last.input[2] = "another"
 
 
-def unmasked(node: onnx.NodeProto) -> None:
+def unmask(node: onnx.NodeProto) -> None:
     node.input[1] = node.input[2]
 
 
@@ -213,7 +213,7 @@ WRONG: dict[str, Wrong] = {
     "a remainder with the other sign": Wrong(
         of_two("FLOOR_MOD", "int32"), replace_nodes("Mod", attribute("fmod", 1)), Net
     ),
-    "a power with its operands exchanged": Wrong(of_two("POW", "int32"), replace_nodes("Pow", exchanged), Net),
+    "a power with its operands exchanged": Wrong(of_two("POW", "int32"), replace_nodes("Pow", exchange), Net),
     "equal floats that are told apart": Wrong(of_two("EQUAL", "float32", "bool"), always(False), Net),
     "what is equal for what is less": Wrong(
         of_two("LESS", "float32", "bool"), replace_nodes("Less", another("LessOrEqual")), Net
@@ -232,9 +232,9 @@ WRONG: dict[str, Wrong] = {
     "the last of equal floats": Wrong(largest, replace_nodes("ArgMax", lambda node: node.attribute.append(
         helper.make_attribute("select_last_index", 1)
     )), Net),
-    "floats that are all one step off": Wrong(dequantized, zero_point),
+    "floats that are all one step off": Wrong(dequantize, zero_point),
     "floats of bytes that are all one step off": Wrong(of_bytes, zero_point),
-    "a mask that nothing meets": Wrong(never, replace_nodes("Where", unmasked), Net),
+    "a mask that nothing meets": Wrong(never, replace_nodes("Where", unmask), Net),
     "sizes that are open, in another order": Wrong(its_sizes, backwards, Net),
     "small columns beside large ones": Wrong(prices, of_size(80, small_negated), Net),
     "scores in another order": Wrong(boxes, scores_backwards, Net),
@@ -257,7 +257,7 @@ def test_a_wrong_model_fails_and_the_right_one_passes(name: str) -> None:
 
 
 def test_an_output_of_other_sizes_than_the_model_says_is_refused() -> None:
-    def said(*sizes: int | None) -> Spoil:
+    def say(*sizes: int | None) -> Spoil:
         def spoil(proto: onnx.ModelProto) -> None:
             del proto.graph.output[0].type.tensor_type.shape.dim[:]
             for size in sizes:
@@ -268,10 +268,10 @@ def test_an_output_of_other_sizes_than_the_model_says_is_refused() -> None:
         return spoil
 
     for sizes, told in (((5, 9), r"\[5, 9\]"), ((5,), r"\[5\]"), ((None, 9), r"\[\?, 9\]")):
-        data, _, wrong = Wrong(above, said(*sizes), Net).models()
+        data, _, wrong = Wrong(above, say(*sizes), Net).models()
         with pytest.raises(VerificationError, match=rf"'y0' is {told} by what the ONNX model says, and \[5, 7\]"):
             verify(data, wrong)
-    data, _, open_ = Wrong(above, said(5, None), Net).models()
+    data, _, open_ = Wrong(above, say(5, None), Net).models()
     assert verify(data, open_).ok
     open_.graph.output[0].type.tensor_type.ClearField("shape")
     assert verify(data, open_).ok

@@ -16,7 +16,7 @@ import numpy as np
 
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.comparison.distance import comparable, measure_runs
-from onnx_tflite_plugin.verify.comparison.systematic import moved
+from onnx_tflite_plugin.verify.comparison.systematic import describe_offset
 from onnx_tflite_plugin.verify.comparison.tolerance import STEPPED, Tolerance
 
 Unit = Literal["range", "step", "value"]
@@ -67,14 +67,14 @@ class Comparison:
         if self.problem:
             return self.problem
         if not self.distance:
-            return f"equal ({self._allowed(self.in_unit)})"
+            return f"equal ({self._tolerance_text(self.in_unit)})"
         amount = f"max {self.in_unit(self.distance)}"
         share = "" if self.unit == "range" else f", {_percent(self.differing)} of elements differ"
         nearest = "" if self.ok else f", nearest {self.nearest}"
         said = (lambda allowed: f"{allowed:.2g}") if self.unit == "range" else self.in_unit
-        return f"{amount}{share} ({self._allowed(said)}{nearest})"
+        return f"{amount}{share} ({self._tolerance_text(said)}{nearest})"
 
-    def _allowed(self, said: Callable[[float], str]) -> str:
+    def _tolerance_text(self, said: Callable[[float], str]) -> str:
         if self.tolerance >= self.band:
             return f"tolerance {said(self.tolerance)}"
         return f"tolerance {said(self.band)}, by what LiteRT's own kernels differ"
@@ -124,7 +124,7 @@ def compare(
         mean_spread=max((between.mean for between in spreads), default=0.0) / span,
     )
     if unit == "step" and max(allowed, spread) <= 1 and comparison.ok and comparison.distance:
-        comparison = replace(comparison, problem=moved(actual, expected.values()))
+        comparison = replace(comparison, problem=describe_offset(actual, expected.values()))
     return replace(comparison, distance=math.inf) if comparison.problem else comparison
 
 

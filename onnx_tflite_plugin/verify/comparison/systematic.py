@@ -12,7 +12,7 @@ _LEAST = 32  # elements from which on a share says something
 _MOST_MOVED = 0.75  # of a step, the same way; roundings of a network that are no fault of its conversion stay below
 
 
-def moved(actual: Sequence[Array], sets: Iterable[Sequence[Array]]) -> str:
+def describe_offset(actual: Sequence[Array], sets: Iterable[Sequence[Array]]) -> str:
     """Describe an offset that nearly all integers, or all of a channel, share: another zero point or bias, not rounding.
 
     Returns "" for other differences. A channel that does not vary may be a tie throughout.

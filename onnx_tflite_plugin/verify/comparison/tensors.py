@@ -11,7 +11,7 @@ from onnx_tflite_plugin.graph.extraction import extract_submodel
 from onnx_tflite_plugin.graph.metadata import TensorValue
 from onnx_tflite_plugin.source.model import Array, Operator, Tensor
 from onnx_tflite_plugin.verify.comparison.compare import Comparison, compare
-from onnx_tflite_plugin.verify.comparison.trial import Pairs, Run, Trial, paired, restored_dtype
+from onnx_tflite_plugin.verify.comparison.trial import Pairs, Run, Trial, dtype_to_restore, pair_values
 from onnx_tflite_plugin.verify.runtimes.dequantized import as_stored, is_float, is_quantized
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
 from onnx_tflite_plugin.verify.runtimes.part import cut_file
@@ -67,7 +67,7 @@ class HeldTensors:
     def output_values(self) -> dict[str, str]:
         """Return the ONNX value of each output by the output's name, if it holds the output's tensor."""
         entry, values = self.trial.entry, {value.name: value for values in self.values.values() for value in values}
-        infos = paired("output", entry.output_names, self.session.outputs)
+        infos = pair_values("output", entry.output_names, self.session.outputs)
         return {
             name: info.name
             for name, tensor, info in zip(entry.output_names, entry.outputs, infos, strict=True)
@@ -77,7 +77,7 @@ class HeldTensors:
     def submodel(self, inputs: Sequence[Tensor], output: Tensor, value: str) -> tuple[bytes, ModelProto] | None:
         """Return both models from ``inputs`` to ``output``, which ``value`` holds; None if the ONNX model has none such."""
         part = extract_submodel(self.session.proto, [self._stored_value(tensor) for tensor in inputs], [value])
-        whole = None if part is None else self.session.loaded(part)
+        whole = None if part is None else self.session.load_constants(part)
         if whole is None:
             return None
         try:
@@ -111,9 +111,9 @@ class HeldTensors:
                 original = self.trial.session("builtin", preserve=True)
             pairs.run(session, arrays)
             original.run(arrays)
-            yield from self._compared(session.values(), original.tensors())
+            yield from self._comparisons(session.values(), original.tensors())
 
-    def _compared(
+    def _comparisons(
         self, arrays: Mapping[str, Array], expected: Mapping[int, Array]
     ) -> Iterator[tuple[Comparison, TensorValue]]:
         """Yield the comparisons in execution order. ``arrays`` are by value, ``expected`` by tensor."""
@@ -125,7 +125,7 @@ class HeldTensors:
                     if value.name not in arrays:
                         continue
                     array = arrays[value.name]
-                    restored = value.restore(array, restored_dtype(tensor, array))
+                    restored = value.restore(array, dtype_to_restore(tensor, array))
                     if restored is None or restored.ndim != expected[tensor.index].ndim:
                         continue
                     actual, step = as_stored(tensor, restored), self.trial.step(tensor, self.producers)

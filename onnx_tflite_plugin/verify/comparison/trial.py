@@ -89,13 +89,13 @@ class Trial:
         """
         outputs = []
         session = None
-        for arrays in self._told(runs, f"LiteRT ({kernels})"):
+        for arrays in self._report_runs(runs, f"LiteRT ({kernels})"):
             if session is None or fresh:
                 session = self.session(kernels, patience=patience)
             outputs.append(session.run(arrays))
         return outputs
 
-    def expected(self, runs: Sequence[Run], *, fresh: bool = False) -> dict[str, list[list[Array]]]:
+    def reference_outputs(self, runs: Sequence[Run], *, fresh: bool = False) -> dict[str, list[list[Array]]]:
         """The same by every set of kernels that runs; the reference kernels, some 50 times slower, only where no other does.
 
         Those that take far longer than XNNPACK are left out: of a network that takes it 0.1 s a run they took more than 10 minutes.
@@ -125,9 +125,9 @@ class Trial:
     def actual(self, session: Session, runs: Sequence[Run]) -> list[list[Array]]:
         """The outputs of each run by the ONNX model, as the TFLite model has them."""
         pairs = Pairs(self.entry, session)
-        return [pairs.run(session, arrays) for arrays in self._told(runs, "ONNX Runtime")]
+        return [pairs.run(session, arrays) for arrays in self._report_runs(runs, "ONNX Runtime")]
 
-    def _told(self, runs: Sequence[Run], where: str) -> Iterator[Run]:
+    def _report_runs(self, runs: Sequence[Run], where: str) -> Iterator[Run]:
         for k, arrays in enumerate(runs, 1):
             self.progress(f"{where}, run {k} of {len(runs)}")
             yield arrays
@@ -138,7 +138,7 @@ class Trial:
         inherited = inherited_step(tensor, producers, self.tolerance, given)
         return max(inherited, self.resolution.get(tensor.index, 0.0))
 
-    def compared(self, actual: Sequence[Run], expected: Mapping[str, Sequence[Run]]) -> tuple[Comparison, ...]:
+    def compare_outputs(self, actual: Sequence[Run], expected: Mapping[str, Sequence[Run]]) -> tuple[Comparison, ...]:
         """One comparison an output, over all runs, but for those that are borrowed themselves."""
         makers = producers(self.entry.subgraph)
         return tuple(
@@ -163,8 +163,8 @@ class Pairs:
     def __init__(self, entry: Entry, session: Session) -> None:
         self.entry = entry
         self.values = {value.name: value for value in session.tensor_values}
-        self.inputs = paired("input", entry.input_names, session.inputs)
-        self.outputs = paired("output", entry.output_names, session.outputs)
+        self.inputs = pair_values("input", entry.input_names, session.inputs)
+        self.outputs = pair_values("output", entry.output_names, session.outputs)
         for info, tensor in zip((*self.inputs, *self.outputs), (*entry.inputs, *entry.outputs), strict=True):
             stale = tensor in entry.outputs and tensor.quantization is not None  # LiteRT may compute integers
             if tensor.dtype.startswith("float") and is_integer(info) and not stale:
@@ -209,7 +209,7 @@ class Pairs:
         for info, tensor in zip(self.outputs, self.entry.outputs, strict=True):
             array, value = returned[info.name], self.values.get(info.name)
             _check_sizes(info, array, tensor)
-            restored = None if value is None else value.restore(array, restored_dtype(tensor, array))
+            restored = None if value is None else value.restore(array, dtype_to_restore(tensor, array))
             results.append(as_stored(tensor, array if restored is None else restored))
         return results
 
@@ -229,7 +229,7 @@ def _check_sizes(info: ValueInfoProto, array: Array, tensor: Tensor) -> None:
         )
 
 
-def paired(side: str, names: Sequence[str], infos: Sequence[ValueInfoProto]) -> list[ValueInfoProto]:
+def pair_values(side: str, names: Sequence[str], infos: Sequence[ValueInfoProto]) -> list[ValueInfoProto]:
     """The ONNX model's inputs or outputs in the TFLite model's order: by name where all agree, else by position.
 
     Raises VerificationError where they are others, or outputs come in another order.
@@ -249,6 +249,6 @@ def paired(side: str, names: Sequence[str], infos: Sequence[ValueInfoProto]) -> 
     return [by_name[name] for name in names]
 
 
-def restored_dtype(tensor: Tensor, array: Array) -> np.dtype[np.generic]:
+def dtype_to_restore(tensor: Tensor, array: Array) -> np.dtype[np.generic]:
     """The dtype a shifted value is restored to: the tensor's."""
     return np.dtype(tensor.dtype) if tensor.dtype in ("int8", "uint8", "int16", "uint16") else array.dtype

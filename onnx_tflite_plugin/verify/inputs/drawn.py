@@ -176,7 +176,7 @@ def _random(
     low_high = _float_range(graph, tensor)
     values = np.asarray(generator.uniform(*low_high, shape) if low_high else width * generator.standard_normal(shape))
     if width > 1 and meets and not low_high and not caution and not any(map(may_reorder, _readers(graph, tensor))):
-        values = _meeting(generator, np.random.default_rng(seed[:2]), values, _compared(graph, tensor))
+        values = _meeting(generator, np.random.default_rng(seed[:2]), values, _compared_constants(graph, tensor))
     return np.asarray(np.abs(values) if caution else values, dtype_of(dtype))  # abs of a scalar is no array
 
 
@@ -250,13 +250,13 @@ def _plain(graph: Subgraph, tensor: Tensor) -> bool:
 
 def _thresholds(graph: Subgraph, tensor: Tensor) -> Array:
     """Constants that an integer input is compared with, and their neighbors: what is drawn at random would hardly ever meet them."""
-    numbers = _compared(graph, tensor).astype(np.int64)
+    numbers = _compared_constants(graph, tensor).astype(np.int64)
     limits = np.iinfo(tensor.dtype)
     near = np.unique(np.concatenate([numbers, numbers - 1, numbers + 1])) if numbers.size else numbers
     return near[(near >= limits.min) & (near <= limits.max)].astype(tensor.dtype)
 
 
-def _compared(graph: Subgraph, tensor: Tensor) -> Array:
+def _compared_constants(graph: Subgraph, tensor: Tensor) -> Array:
     """Constants that an input meets in an operator that gives a truth for each of its elements, as comparisons do."""
     constants = [np.empty(0, np.int64)]
     for operator in graph.operators:

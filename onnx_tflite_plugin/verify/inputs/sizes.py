@@ -100,7 +100,7 @@ class InputSizes:
                 return f"input {name!r} is {static} in the ONNX model and {list(tensor.shape)} in the TFLite model"
         return ""
 
-    def fixed(self, least: int) -> dict[str, tuple[int, ...]]:
+    def onnx_shapes(self, least: int) -> dict[str, tuple[int, ...]]:
         """The shapes of inputs that the ONNX model fixes otherwise than the TFLite file stores them; dynamic sizes at ``least``."""
         return {
             name: tuple(size if isinstance(size, int) else _run(tensor, axis, least) for axis, size in enumerate(dims))

@@ -38,7 +38,7 @@ def runs_of(
     if given is None:
         return []
     if isinstance(given, str | os.PathLike):
-        steps: list[Mapping[str, Any]] = list(_loaded(entry, Path(given), described or {}))
+        steps: list[Mapping[str, Any]] = list(_load_arrays(entry, Path(given), described or {}))
     else:
         steps = [given] if isinstance(given, Mapping) else list(given)
         if not all(isinstance(step, Mapping) for step in steps):
@@ -47,8 +47,8 @@ def runs_of(
     runs: list[dict[str, Array]] = []
     for step in steps:
         _check_names(entry, list(step))
-        fitted = {name: _fitted(_tensor(entry, name), name, np.asarray(value), nan) for name, value in step.items()}
-        runs += _unstacked(entry, fitted)
+        fitted = {name: _fit_array(_tensor(entry, name), name, np.asarray(value), nan) for name, value in step.items()}
+        runs += _unstack(entry, fitted)
     return runs
 
 
@@ -66,14 +66,14 @@ def _check_names(entry: Entry, names: Sequence[str]) -> None:
 # --- files ------------------------------------------------------------------------------------
 
 
-def _loaded(entry: Entry, path: Path, described: Described) -> Iterator[dict[str, Any]]:
+def _load_arrays(entry: Entry, path: Path, described: Described) -> Iterator[dict[str, Any]]:
     """The arrays of a file, or of each file of a folder in the order of their names."""
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if file.suffix.lower() in ARRAYS + IMAGES)
         if not files:
             raise InvalidInputs(f"{path} holds no {', '.join(ARRAYS)} file and no image")
         for file in files:
-            yield from _loaded(entry, file, described)
+            yield from _load_arrays(entry, file, described)
     elif path.suffix.lower() in IMAGES:
         name, tensor = _only(entry, path)
         yield {name: image(path, name, tensor, described.get((tensor.subgraph, tensor.index), TensorMetadata()))}
@@ -125,10 +125,10 @@ def image(path: Path, name: str, tensor: Tensor, told: TensorMetadata) -> Array:
             pixels = np.asarray(sized, np.float32)
     except OSError as error:
         raise InvalidInputs(f"{path} cannot be read as an image: {error}") from error
-    return _normalized(pixels.reshape(1, *pixels.shape[:2], channels), tensor, told)
+    return _normalize_image(pixels.reshape(1, *pixels.shape[:2], channels), tensor, told)
 
 
-def _normalized(pixels: Array, tensor: Tensor, told: TensorMetadata) -> Array:
+def _normalize_image(pixels: Array, tensor: Tensor, told: TensorMetadata) -> Array:
     quantization = tensor.quantization if isinstance(tensor.quantization, Quantization) else None
     integers = tensor.dtype in ("int8", "uint8", "int16")
     if told.mean and told.std:
@@ -147,7 +147,7 @@ def _normalized(pixels: Array, tensor: Tensor, told: TensorMetadata) -> Array:
 # --- does it fit ------------------------------------------------------------------------------
 
 
-def _fitted(tensor: Tensor, name: str, array: Array, nan: bool) -> Array:
+def _fit_array(tensor: Tensor, name: str, array: Array, nan: bool) -> Array:
     """A given array in the tensor's dtype, where no value is lost; its shape fits, or is a stack of such."""
     _check_shape(tensor, name, array)
     if tensor.dtype == "string":
@@ -174,9 +174,9 @@ def _quantize(tensor: Tensor) -> str:
 
 
 def _check_shape(tensor: Tensor, name: str, array: Array) -> None:
-    if tensor.rank and not _fits(tensor, array.shape) and _stacked(tensor, array.shape) is None:
+    if tensor.rank and not _fits(tensor, array.shape) and _count_stacked(tensor, array.shape) is None:
         wanted = ", ".join("?" if size is None else str(size) for size in tensor.dims)
-        turned = _turned(tensor, array.shape)
+        turned = _channels_last_hint(tensor, array.shape)
         hint = f"; transposed it would fit, x.transpose({turned})" if turned else ""
         raise InvalidInputs(f"input {name!r} is {tensor.dtype} [{wanted}], the given array {list(array.shape)}{hint}")
 
@@ -188,7 +188,7 @@ def _fits(tensor: Tensor, shape: tuple[int, ...]) -> bool:
     )
 
 
-def _turned(tensor: Tensor, shape: tuple[int, ...]) -> str:
+def _channels_last_hint(tensor: Tensor, shape: tuple[int, ...]) -> str:
     """The permutation that puts axis 1 last, where what was given fits then, by a size that the file fixes."""
     if (
         len(shape) == 4
@@ -200,7 +200,7 @@ def _turned(tensor: Tensor, shape: tuple[int, ...]) -> str:
     return ""
 
 
-def _stacked(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, bool] | None:
+def _count_stacked(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, bool] | None:
     """Return the number of inputs stacked along a new first axis, or along the tensor's own of size 1 (True)."""
     if _fits(tensor, shape[1:]):
         return shape[0], False
@@ -209,11 +209,11 @@ def _stacked(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, bool] | None:
     return None
 
 
-def _unstacked(entry: Entry, arrays: dict[str, Array]) -> list[dict[str, Array]]:
+def _unstack(entry: Entry, arrays: dict[str, Array]) -> list[dict[str, Array]]:
     counts = {}
     for name, array in arrays.items():
         tensor = _tensor(entry, name)
-        stacked = None if not tensor.rank or _fits(tensor, array.shape) else _stacked(tensor, array.shape)
+        stacked = None if not tensor.rank or _fits(tensor, array.shape) else _count_stacked(tensor, array.shape)
         if stacked is not None:
             counts[name] = stacked
     if not counts:

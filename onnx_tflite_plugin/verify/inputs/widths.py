@@ -18,7 +18,7 @@ def widths(entry: Entry) -> Sequence[float]:
     return WIDTHS if widens(entry) else (1.0,)
 
 
-def compared_by_width(
+def compare_by_width(
     trial: Trial, actual: Sequence[Run], expected: Mapping[str, Sequence[Run]], widths: Sequence[float]
 ) -> tuple[Comparison, ...]:
     """Return one comparison per output: of the runs of equal width, those nearest to their limit or beyond it.
@@ -27,13 +27,13 @@ def compared_by_width(
     """
     drawn = [widths[k % len(widths)] for k in range(len(actual))]
     groups = [
-        trial.compared(*_chosen(actual, expected, [k for k, one in enumerate(drawn) if one == width]))
+        trial.compare_outputs(*_select_runs(actual, expected, [k for k, one in enumerate(drawn) if one == width]))
         for width in dict.fromkeys(drawn)
     ]
     return tuple(max(of_tensor, key=_nearness) for of_tensor in zip(*groups, strict=True))
 
 
-def _chosen(
+def _select_runs(
     actual: Sequence[Run], expected: Mapping[str, Sequence[Run]], which: Sequence[int]
 ) -> tuple[list[Run], dict[str, list[Run]]]:
     """Some of the runs."""

@@ -85,12 +85,12 @@ class Own:
                     for t, a in zip(self.op.inputs, operands, strict=True)
                 )
                 following = {
-                    t.index: _stored(t, k, np.asarray(a), resized=False)
+                    t.index: _as_stored(t, k, np.asarray(a), resized=False)
                     for k, (t, a) in enumerate(zip(self.op.inputs, operands, strict=True))
                     if t is not None and t.is_variable
                 }
                 return following | {
-                    t.index: _stored(t, k, np.asarray(a), resized=resized)
+                    t.index: _as_stored(t, k, np.asarray(a), resized=resized)
                     for k, (t, a) in enumerate(zip(self.op.outputs, results, strict=True))
                     if t
                 }
@@ -114,7 +114,7 @@ def _scale(tensor: Tensor) -> Array:
     return np.asarray(parameters.scale if isinstance(parameters, Quantization) else 1.0, np.float64)
 
 
-def _stored(tensor: Tensor, k: int, array: Array, *, resized: bool) -> Array:
+def _as_stored(tensor: Tensor, k: int, array: Array, *, resized: bool) -> Array:
     """A result as the file stores it. ``resized``: its operands have other sizes than the file gives them, so it may too."""
     dims = (None,) * tensor.rank if resized else tensor.dims
     if not agree(dims, array.shape):
@@ -253,7 +253,7 @@ def _pieces(data: bytes, entry: Entry, apart: set[int]) -> Iterator[Part | int]:
     access to weights that it dequantizes.
     """
     graph = entry.subgraph
-    fixed = _fixed(graph.operators, apart)
+    fixed = _constant_operators(graph.operators, apart)
     if fixed:
         yield _part(data, entry, fixed)
     stretch: list[Operator] = []
@@ -270,7 +270,7 @@ def _pieces(data: bytes, entry: Entry, apart: set[int]) -> Iterator[Part | int]:
             yield op.index
 
 
-def _fixed(operators: Sequence[Operator], apart: set[int]) -> list[Operator]:
+def _constant_operators(operators: Sequence[Operator], apart: set[int]) -> list[Operator]:
     """The operators that compute from constants alone what those apart take."""
     makers: dict[int, Operator] = {}
     for op in operators:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.graph.metadata import TensorValue
 from onnx_tflite_plugin.source.model import Array, Operator, Tensor
-from onnx_tflite_plugin.verify.comparison.trial import Pairs, restored_dtype
+from onnx_tflite_plugin.verify.comparison.trial import Pairs, dtype_to_restore
 from onnx_tflite_plugin.verify.runtimes.dequantized import as_stored
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
 from onnx_tflite_plugin.verify.runtimes.structure import Entry
@@ -41,7 +41,7 @@ class Borrowed:
         results = {}
         for tensor, value in self.values.items():
             array = returned[value.name]
-            restored = value.restore(array, restored_dtype(tensor, array))
+            restored = value.restore(array, dtype_to_restore(tensor, array))
             if restored is None:
                 raise VerificationError(f"the ONNX model holds tensor {tensor} in another shape than the file")
             results[tensor.index] = as_stored(tensor, restored)

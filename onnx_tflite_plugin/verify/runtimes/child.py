@@ -41,7 +41,7 @@ _recorded: ContextVar[list[str] | None] = ContextVar("_recorded", default=None)
 
 
 @contextmanager
-def recorded_crashes() -> Iterator[list[str]]:
+def record_crashes() -> Iterator[list[str]]:
     """Give the list to which a line is added for each child that ends within, whoever goes on without its answer."""
     crashes: list[str] = []
     token = _recorded.set(crashes)
@@ -93,7 +93,7 @@ class Child:
                 assert self._process.stdout is not None
                 kind, answer = pickle.load(self._process.stdout)
             except (OSError, EOFError, pickle.UnpicklingError) as error:
-                raise self._crashed(kernels) from error
+                raise self._crash_error(kernels) from error
             except BaseException:  # an interruption: the answer would be taken for that of the next request
                 self.stop()
                 raise
@@ -119,7 +119,7 @@ class Child:
         pickle.dump(message, self._process.stdin, pickle.HIGHEST_PROTOCOL)
         self._process.stdin.flush()
 
-    def _crashed(self, kernels: str) -> Crashed:
+    def _crash_error(self, kernels: str) -> Crashed:
         reason = self._end()
         if (recorded := _recorded.get()) is not None:
             recorded.append(f"LiteRT's {kernels} kernels gave no answer: {reason}")
@@ -149,7 +149,7 @@ class InChild:
 
     def __init__(self, data: bytes, plan: Plan) -> None:
         self.plan = plan
-        self._child = shared_child()
+        self._child = child_of_process()
         self._number = self._child.open(data, plan)
         weakref.finalize(self, self._child.abandon, self._number)
 
@@ -169,7 +169,7 @@ _shared: Child | None = None
 _starting = threading.Lock()
 
 
-def shared_child() -> Child:
+def child_of_process() -> Child:
     """The child of this process, a new one where the last one ended or belongs to the process that this is a fork of."""
     global _shared
     with _starting:

@@ -45,7 +45,7 @@ class NoKernel(LiteRTError):
         super().__init__(f"LiteRT has no kernel of {code}")
 
 
-def unresolved(text: str) -> str:
+def find_unresolved_operator(text: str) -> str:
     """The operator that LiteRT says it has no kernel of; empty where it says something else."""
     match = _UNRESOLVED.search(text)
     return "" if match is None else CUSTOM + (match[1] or match[2]).rstrip(".")
@@ -97,12 +97,12 @@ class InProcess:
         with self._errors("run the model"):
             if self._runner is not None:
                 named = dict(zip(self.plan.input_names, arrays, strict=True))
-                outputs = self._ended(partial(self._runner, **named))
+                outputs = self._call_in_time(partial(self._runner, **named))
                 return [np.asarray(outputs[name]) for name in self.plan.output_names]
             self._allocate(arrays)
             for index, array in zip(self.plan.inputs, arrays, strict=True):
                 self.interpreter.set_tensor(index, array)
-            self._ended(self.interpreter.invoke)
+            self._call_in_time(self.interpreter.invoke)
             return [np.asarray(self.interpreter.get_tensor(index)) for index in self.plan.outputs]
 
     def tensors(self) -> dict[int, Array]:
@@ -126,7 +126,7 @@ class InProcess:
         self.interpreter.allocate_tensors()
         self._shapes = shapes
 
-    def _ended(self, call: Callable[[], Any]) -> Any:
+    def _call_in_time(self, call: Callable[[], Any]) -> Any:
         """Return the results of LiteRT. Raises Endless if it runs for too long; nothing can stop it before the process ends."""
         patience = self.plan.patience
         if patience is None:
@@ -157,7 +157,7 @@ class InProcess:
             with self._quiet():
                 yield
         except RuntimeError as error:
-            if code := unresolved(str(error)):
+            if code := find_unresolved_operator(str(error)):
                 raise NoKernel(code) from error
             raise self._failure(what, error) from error
         except (ValueError, TypeError, OSError, IndexError, OverflowError) as error:

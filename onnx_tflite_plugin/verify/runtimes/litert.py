@@ -19,7 +19,7 @@ from onnx_tflite_plugin.verify.runtimes.interpreter import (
     LiteRTError,
     NoKernel,
     Plan,
-    unresolved,
+    find_unresolved_operator,
 )
 from onnx_tflite_plugin.verify.runtimes.packages import optional
 from onnx_tflite_plugin.verify.runtimes.part import cut_file
@@ -32,8 +32,8 @@ __all__ = [
     "LiteRT",
     "LiteRTError",
     "NoKernel",
-    "started",
-    "unresolved",
+    "find_unresolved_operator",
+    "start_litert",
 ]
 
 ISOLATED = frozenset({"reference"})
@@ -113,13 +113,13 @@ class LiteRT:
 
     def run(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
         """Invoke once, with inputs by name or in the model's order; returns the outputs in its order."""
-        return self.engine.run([_taken(array) for array in self._ordered(inputs)])
+        return self.engine.run([_encode_text(array) for array in self._order_inputs(inputs)])
 
     def tensors(self) -> dict[int, Array]:
         """Return every readable computed tensor of the entry's subgraph by index, as the last run left it."""
         return self.engine.tensors()
 
-    def _ordered(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
+    def _order_inputs(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
         names = self.entry.input_names
         if isinstance(inputs, Mapping):
             if set(inputs) != set(names):
@@ -133,7 +133,7 @@ class LiteRT:
         ]
 
 
-def started(
+def start_litert(
     model: bytes,
     inputs: Sequence[Array],
     *,
@@ -156,7 +156,7 @@ def started(
     raise failures[0]
 
 
-def _taken(array: Array) -> Array:
+def _encode_text(array: Array) -> Array:
     """A text alone as bytes: of an object LiteRT takes the address. An empty one it takes for a zero byte."""
     if array.shape or array.dtype != object:
         return array

@@ -91,7 +91,7 @@ class OnnxRuntime:
         self._bytewise = not UNKNOWN_TO_NUMPY.keys().isdisjoint(self._dtypes.values())
         self.reset()
 
-    def loaded(self, part: ModelProto) -> ModelProto | None:
+    def load_constants(self, part: ModelProto) -> ModelProto | None:
         """A part of the model with the constants that the model has in other files; ``None`` where they are too many."""
         from onnx import TensorProto
         from onnx.external_data_helper import load_external_data_for_tensor

@@ -41,7 +41,7 @@ class Entry:
     input_names: tuple[str, ...]
     output_names: tuple[str, ...]
 
-    def renamed(self, renames: Mapping[str, str]) -> Entry:
+    def rename(self, renames: Mapping[str, str]) -> Entry:
         """Return the entry with the new names of a conversion."""
         inputs, outputs = (
             tuple(renames.get(name, name) for name in names) for names in (self.input_names, self.output_names)
@@ -102,13 +102,13 @@ def entry(model: Model, signature: str | None = None) -> Entry:
     inside = tuple(graph.tensors[index] for index in {*named.outputs.values()})
     outputs_and_inside = (*graph.outputs, *(tensor for tensor in inside if tensor not in graph.outputs))
     (inputs, input_names), (outputs, output_names) = (
-        _signed(graph, side, names)
+        _signature_side(graph, side, names)
         for side, names in ((graph.inputs, named.inputs), (outputs_and_inside, named.outputs))
     )
     return Entry(graph, inputs, outputs, input_names, output_names)
 
 
-def _signed(
+def _signature_side(
     graph: Subgraph, side: tuple[Tensor, ...], names: Mapping[str, int]
 ) -> tuple[tuple[Tensor, ...], tuple[str, ...]]:
     """Return one side's tensors and names; a signature of another subgraph gives access to nothing else."""
@@ -160,7 +160,7 @@ def _text(value: bytes | None) -> str:
 
 
 @cache
-def _named(enum: Any, value: int) -> str:
+def _enum_name(enum: Any, value: int) -> str:
     return next(
         (name for name, number in vars(enum).items() if number == value and not name.startswith("_")), str(value)
     )
@@ -168,7 +168,7 @@ def _named(enum: Any, value: int) -> str:
 
 def _code(schema: Any, code: Any) -> str:
     deprecated = code.DeprecatedBuiltinCode()
-    name = _named(schema.BuiltinOperator, deprecated if deprecated < _PLACEHOLDER else code.BuiltinCode())
+    name = _enum_name(schema.BuiltinOperator, deprecated if deprecated < _PLACEHOLDER else code.BuiltinCode())
     return CUSTOM + _text(code.CustomCode()) if name == "CUSTOM" else name
 
 
@@ -205,7 +205,7 @@ def _tensor(schema: Any, model: Any, tensor: Any, subgraph: int, index: int) -> 
         scale = tuple(quantization.ScaleAsNumpy().tolist())
         points = _ints(quantization, "ZeroPoint") or [0] * len(scale)
         parameters = Quantization(scale, tuple(points), quantization.QuantizedDimension())
-    dtype = _named(schema.TensorType, tensor.Type()).lower()
+    dtype = _enum_name(schema.TensorType, tensor.Type()).lower()
     return Tensor(
         subgraph,
         index,

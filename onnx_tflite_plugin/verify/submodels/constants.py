@@ -31,7 +31,7 @@ def compare_constants(entry: Entry, session: OnnxRuntime) -> Iterator[tuple[Oper
     Raises OrtError if the constants cannot be computed.
     """
     stored = {
-        op.index: [(t, values) for t in op.inputs if t is not None and (values := _dequantized(t)) is not None]
+        op.index: [(t, values) for t in op.inputs if t is not None and (values := _dequantize(t)) is not None]
         for op in entry.subgraph.operators
     }
     if not any(stored.values()):
@@ -39,14 +39,14 @@ def compare_constants(entry: Entry, session: OnnxRuntime) -> Iterator[tuple[Oper
     held = _computed_constants(session)
     for op in entry.subgraph.operators:
         for tensor, values in stored[op.index]:
-            shares = [_shared(values, array) for array in held.get(op.index, ())]
+            shares = [_overlap(values, array) for array in held.get(op.index, ())]
             best = max(shares, default=0.0)
             if _LIKE <= best < 1:
                 wrong = f"{1 - best:.1%} of the weights have another value than in the file"
                 yield op, Comparison(f"{tensor.name} of {op.code}", "value", float("inf"), 1 - best, 0.0, problem=wrong)
 
 
-def _dequantized(tensor: Tensor) -> Array | None:
+def _dequantize(tensor: Tensor) -> Array | None:
     """Return the nonzero values of a quantized constant; None for other tensors, and for few values."""
     quantization = tensor.quantization
     if not isinstance(tensor.data, Stored) or tensor.dtype not in _DTYPES or not isinstance(quantization, Quantization):
@@ -67,7 +67,7 @@ def _nonzero(values: Array) -> Array:
     return np.asarray(flat[flat != 0])
 
 
-def _shared(values: Array, others: Array) -> float:
+def _overlap(values: Array, others: Array) -> float:
     """Return the share of values that both arrays have, as often as they have them; 0 for another number of values."""
     if values.size != others.size:  # as where values beyond int8 are split
         return 0.0

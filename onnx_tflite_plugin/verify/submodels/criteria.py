@@ -73,7 +73,7 @@ def judge(
     if not found.ok or not found.distance:
         return found
     if found.unit == "range" and tolerance.by_channel:
-        problem = _lost_channel(actual, expected, tolerance.of_range, floor)
+        problem = _find_wrong_channel(actual, expected, tolerance.of_range, floor)
     elif found.unit == "step" and tolerance.steps > 1 and not tolerance.int16_steps and found.mean > GROUP_MEAN:
         problem = f"off by {found.mean:.2g} LSB on average"
     elif found.unit == "step" and tolerance.steps <= 1:
@@ -113,7 +113,7 @@ def _bias(actual: Array, expected: Array, *, by_channel: bool) -> str:
     return f"off by {means[worst]:+.2f} LSB on average in channel {worst}"
 
 
-def _lost_channel(actual: Array, expected: Array, share: float, floor: float) -> str:
+def _find_wrong_channel(actual: Array, expected: Array, share: float, floor: float) -> str:
     """Return the channel of floats that differs by more than the share of its own range; empty if none does."""
     if expected.ndim < 2 or not expected.size or expected.dtype != np.float32:
         return ""

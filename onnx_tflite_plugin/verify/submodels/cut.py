@@ -9,7 +9,7 @@ import numpy as np
 
 from onnx_tflite_plugin.graph.metadata import TensorValue, belongs_to, props
 from onnx_tflite_plugin.source.model import Array
-from onnx_tflite_plugin.verify.comparison.trial import Pairs, restored_dtype
+from onnx_tflite_plugin.verify.comparison.trial import Pairs, dtype_to_restore
 from onnx_tflite_plugin.verify.runtimes.dequantized import as_float, as_stored, is_float
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
 from onnx_tflite_plugin.verify.runtimes.structure import Entry, producers
@@ -101,7 +101,7 @@ class CutModel:
         results = {}
         for value in self.values:
             tensor, array = tensors[value.tensor], returned[value.name]
-            restored = value.restore(array, restored_dtype(tensor, array))
+            restored = value.restore(array, dtype_to_restore(tensor, array))
             if restored is not None:
                 results[value.name] = as_stored(tensor, np.asarray(restored))
         return results

@@ -36,8 +36,8 @@ def decide(examined: Examined, runs: Sequence[Run], *, random: bool, exact: bool
         operators = examined.entry.subgraph.operators
         skipped |= {t.index for k in drawing for t in operators[k].outputs if t is not None}
     constants = list(compare_constants(examined.entry, examined.session))
-    if examined.untried:
-        return Decision(error=examined.untried, constants=constants)
+    if examined.reason_without_submodels:
+        return Decision(error=examined.reason_without_submodels, constants=constants)
     allowed = None if exact else examined.trial.tolerance
     engine = Engine(
         examined.trial,
@@ -92,7 +92,7 @@ def conclude(
 def save_submodels(examined: Examined, decision: Decision, folder: Path) -> str:
     """Write the submodels that differ, each once, and return a note that names their operators and files."""
     findings = {one.submodel.value.name: one for one in reversed(decision.differing)}
-    found = [saved for one in [*findings.values()][::-1] if (saved := _saved(examined, one)) is not None]
+    found = [saved for one in [*findings.values()][::-1] if (saved := _save(examined, one)) is not None]
     if not found:
         return "the submodels that differ cannot be taken out of the ONNX model"
     files = [file for names, saved in zip(MODELS, found, strict=False) for file in saved.save(folder, names)]
@@ -101,7 +101,7 @@ def save_submodels(examined: Examined, decision: Decision, folder: Path) -> str:
     return f"the submodels that differ, {', '.join(codes[:3])}{more}: {', '.join(map(str, files))}"
 
 
-def _saved(examined: Examined, finding: Finding) -> SavedSubmodel | None:
+def _save(examined: Examined, finding: Finding) -> SavedSubmodel | None:
     """Return a submodel as a pair of files; None if the ONNX model has none between these tensors."""
     submodel, one = finding.submodel, finding.operands
     leaves = [examined.entry.subgraph.tensors[index] for index in sorted(submodel.leaves)]

@@ -89,7 +89,7 @@ class Engine:
     def decide(self, runs: Sequence[Run]) -> Decision:
         """Compare every submodel on LiteRT's own operands in these runs, then on random ones."""
         sets = self.decision.sets
-        observed = list(self._observed(runs))
+        observed = list(self._observe_operands(runs))
         self._prepare(
             {index: array for index, array in observed[0][1].items() if all(index in kept for _, kept in observed)}
         )
@@ -103,7 +103,7 @@ class Engine:
         self._settle()
         return self.decision
 
-    def _observed(self, runs: Sequence[Run]) -> Iterator[tuple[Run, Mapping[int, Array]]]:
+    def _observe_operands(self, runs: Sequence[Run]) -> Iterator[tuple[Run, Mapping[int, Array]]]:
         session = self.trial.session("builtin", preserve=True)
         for k, arrays in enumerate(runs):
             if k and self.fresh:
@@ -270,7 +270,7 @@ class Engine:
         )
         for k, submodel, actual, found in self.pending:
             one = self.decision.sets[k]
-            matched = self._matched(submodel, k, actual, references)
+            matched = self._find_match(submodel, k, actual, references)
             if matched is not None:
                 self.decision.agreed.setdefault(submodel.value.name, matched)
                 continue
@@ -282,7 +282,7 @@ class Engine:
                 name = f"{submodel.tensor.name} of {codes} in isolation"
                 self.decision.differing.append(Finding(submodel, replace(found, name=name), one))
 
-    def _matched(self, submodel: Submodel, k: int, actual: Array, references: References) -> Comparison | None:
+    def _find_match(self, submodel: Submodel, k: int, actual: Array, references: References) -> Comparison | None:
         """Return the comparison with the first answer that a submodel matches; None if it matches none."""
         if self.trial.gaps.own or self.trial.gaps.borrowed:
             return None

@@ -85,10 +85,10 @@ def _with_ends(generator: np.random.Generator, values: Array, low: float, high: 
 
 def rounded_operands(tensors: Sequence[Tensor], operands: Mapping[int, Array]) -> dict[int, Array]:
     """Return the operands with floats rounded to 8 bits as ONNX's DynamicQuantizeLinear does."""
-    return {**operands, **{t.index: _rounded(operands[t.index]) for t in tensors if t.dtype == "float32"}}
+    return {**operands, **{t.index: _round(operands[t.index]) for t in tensors if t.dtype == "float32"}}
 
 
-def _rounded(array: Array) -> Array:
+def _round(array: Array) -> Array:
     low, high = min(float(array.min(initial=0)), 0.0), max(float(array.max(initial=0)), 0.0)
     if low == high or not np.isfinite((low, high)).all():
         return array

@@ -57,7 +57,7 @@ def _add_constant(schema: Any, model: Any, graph: Any, index: int, names: dict[i
     """Add the dequantized constant; return its index."""
     stored = graph.tensors[index]
     tensor, buffer = schema.TensorT(), schema.BufferT()
-    values = _dequantized(model, graph, stored, names)
+    values = _dequantize(model, graph, stored, names)
     buffer.data = np.frombuffer(np.ascontiguousarray(values, np.float32).tobytes(), np.uint8)
     tensor.name, tensor.shape, tensor.type = stored.name, stored.shape, schema.TensorType.FLOAT32
     tensor.buffer = len(model.buffers)
@@ -66,10 +66,10 @@ def _add_constant(schema: Any, model: Any, graph: Any, index: int, names: dict[i
     return len(graph.tensors) - 1
 
 
-def _dequantized(model: Any, graph: Any, tensor: Any, names: dict[int, str]) -> Array:
+def _dequantize(model: Any, graph: Any, tensor: Any, names: dict[int, str]) -> Array:
     """Return the numbers of a constant that is quantized per tensor, per axis, or in blocks along the last axis."""
     shape = [int(size) for size in tensor.shape]
-    integers = _unpacked(_data(model, tensor), _BITS[names[tensor.type]], names[tensor.type] == "UINT8")
+    integers = _unpack(_data(model, tensor), _BITS[names[tensor.type]], names[tensor.type] == "UINT8")
     integers = integers[: int(np.prod(shape))].reshape(shape).astype(np.float32)
     quantization = tensor.quantization
     if hasattr(quantization.details, "scales"):
@@ -84,7 +84,7 @@ def _dequantized(model: Any, graph: Any, tensor: Any, names: dict[int, str]) -> 
     return np.asarray((integers - points.astype(np.float32).reshape(along)) * scale.reshape(along))
 
 
-def _unpacked(data: Array, bits: int, unsigned: bool) -> Array:
+def _unpack(data: Array, bits: int, unsigned: bool) -> Array:
     """Return packed integers one by one, the lowest bits first."""
     if bits == 8:
         return data if unsigned else data.view(np.int8)

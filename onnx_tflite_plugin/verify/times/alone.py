@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from onnx_tflite_plugin.source.model import Array, Operator, Subgraph
-from onnx_tflite_plugin.verify.runtimes.litert import LiteRT, LiteRTError, started
+from onnx_tflite_plugin.verify.runtimes.litert import LiteRT, LiteRTError, start_litert
 from onnx_tflite_plugin.verify.runtimes.packages import optional
 from onnx_tflite_plugin.verify.runtimes.part import Cutter
 from onnx_tflite_plugin.verify.runtimes.structure import entering, operands
@@ -65,7 +65,7 @@ class _Alone:
         part = self._cutter.part([tensor.index for tensor in inputs], outputs)
         arrays = [self._tensors[tensor.index] for tensor in inputs]
         try:
-            return _invocation(started(part, arrays))
+            return _invocation(start_litert(part, arrays))
         except LiteRTError:
             return None
 

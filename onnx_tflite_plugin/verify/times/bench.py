@@ -17,7 +17,7 @@ from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.examined import Examined
 from onnx_tflite_plugin.verify.inputs.user_data import Given
 from onnx_tflite_plugin.verify.run import content, model_of
-from onnx_tflite_plugin.verify.runtimes.litert import started
+from onnx_tflite_plugin.verify.runtimes.litert import start_litert
 from onnx_tflite_plugin.verify.runtimes.processor import processor
 from onnx_tflite_plugin.verify.times.profile import OperatorTime, profile
 
@@ -82,8 +82,8 @@ def bench(
     told("loading both models")
     examined = Examined(content(tflite), model_of(onnx), signature, None, told, threads=threads)
     trial = examined.trial
-    (arrays, *_), original = examined.accepted(
-        lambda drawn: started(trial.data, drawn[0], signature=trial.signature, known=trial.model, threads=threads),
+    (arrays, *_), original = examined.draw_accepted_inputs(
+        lambda drawn: start_litert(trial.data, drawn[0], signature=trial.signature, known=trial.model, threads=threads),
         inputs,
         seed,
     )

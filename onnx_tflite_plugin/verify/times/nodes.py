@@ -44,19 +44,19 @@ def node_times(proto: ModelProto, feeds: Mapping[str, Array], runs: int) -> list
     """
     import onnx
 
-    copy = labelled(proto)
+    copy = label_nodes(proto)
     with tempfile.TemporaryDirectory() as folder:
         optimized = Path(folder) / "optimized.onnx"
-        profiled = _profiled(copy, feeds, runs, Path(folder), optimized)
+        profiled = _profile_nodes(copy, feeds, runs, Path(folder), optimized)
         nodes = list(onnx.load(optimized, load_external_data=False).graph.node)
     paired = zip(nodes, _names(nodes, profiled), _operators(copy, nodes), strict=True)
     timed = [(node, operator, profiled[name]) for node, name, operator in paired if name in profiled]
     slots = [1 + len(node.input) + len(node.output) for node, _, _ in timed]
-    seconds = _corrected([taken for *_, taken in timed], slots, _unprofiled(copy, feeds, runs))
+    seconds = _subtract_overhead([taken for *_, taken in timed], slots, _time_run(copy, feeds, runs))
     return [NodeTime(node.op_type, operator, taken) for (node, operator, _), taken in zip(timed, seconds, strict=True)]
 
 
-def _profiled(
+def _profile_nodes(
     proto: ModelProto, feeds: Mapping[str, Array], runs: int, folder: Path, optimized: Path
 ) -> dict[str, float]:
     """Seconds a run of each node by its name in the profile."""
@@ -72,7 +72,7 @@ def _profiled(
     return {name: _middle(times[-runs:]) / 1e6 for name, times in durations.items()}  # the first run allocates
 
 
-def _unprofiled(proto: ModelProto, feeds: Mapping[str, Array], runs: int) -> float:
+def _time_run(proto: ModelProto, feeds: Mapping[str, Array], runs: int) -> float:
     """Processor time of a whole run, the median."""
     session = OnnxRuntime(proto)
     times = []
@@ -83,13 +83,13 @@ def _unprofiled(proto: ModelProto, feeds: Mapping[str, Array], runs: int) -> flo
     return float(np.median(times[1:]))
 
 
-def _corrected(seconds: Sequence[float], slots: Sequence[int], whole: float) -> Iterator[float]:
+def _subtract_overhead(seconds: Sequence[float], slots: Sequence[int], whole: float) -> Iterator[float]:
     """Without what the profile adds, so that they add up to the whole: it writes down the size of every operand and result."""
     excess = max(0.0, sum(seconds) - whole) / max(1, sum(slots))
     return (max(0.0, taken - excess * count) for taken, count in zip(seconds, slots, strict=True))
 
 
-def labelled(proto: ModelProto) -> ModelProto:
+def label_nodes(proto: ModelProto) -> ModelProto:
     """A copy whose nodes are named ``op3#7`` after the operator that they belong to, and so are values but for inputs and outputs.
 
     Of constants those that one node takes: all that is left of a node's names where ONNX Runtime makes another of it.

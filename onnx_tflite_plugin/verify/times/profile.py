@@ -77,7 +77,7 @@ class Group:
     operators: tuple[Operator, ...]
     nodes: tuple[NodeTime, ...]
 
-    def timed(self, litert: float | None) -> OperatorTime:
+    def time_of(self, litert: float | None) -> OperatorTime:
         outputs = [tensor for op in self.operators[-1:] for tensor in op.outputs if tensor is not None]
         return OperatorTime(
             tuple(operator.index for operator in self.operators),
@@ -102,13 +102,13 @@ def profile(
     progress("profiling ONNX Runtime")
     rounds = min(_MOST, max(_LEAST, round(_TIME / seconds)))
     times = node_times(proto, feeds, rounds)
-    groups = list(grouped(trial.entry.subgraph.operators, proto, times))
+    groups = list(group_operators(trial.entry.subgraph.operators, proto, times))
     original = trial.session("builtin", preserve=True)
     original.run(arrays)
     progress(f"timing {len(groups)} operators in LiteRT")
     graph = trial.entry.subgraph
     alone = times_alone(trial.data, [group.operators for group in groups], graph, original.tensors(), rounds)
-    rows = (group.timed(litert) for group, litert in zip(groups, alone, strict=True))
+    rows = (group.time_of(litert) for group, litert in zip(groups, alone, strict=True))
     return sorted(rows, key=lambda row: -row.loss)
 
 
@@ -116,16 +116,16 @@ def by_code(rows: Iterable[OperatorTime]) -> list[KindTime]:
     """The groups of the same codes together; those that lose most first."""
     groups: dict[tuple[str, ...], list[OperatorTime]] = defaultdict(list)
     for row in rows:
-        groups[tuple(spelled(row.codes))].append(row)
+        groups[tuple(format_names(row.codes))].append(row)
     return sorted((KindTime.of(codes, group) for codes, group in groups.items()), key=lambda kind: -kind.loss)
 
 
-def spelled(names: Sequence[str]) -> list[str]:
+def format_names(names: Sequence[str]) -> list[str]:
     """Each once, in the order of their first place, with how many there are."""
     return [name if count == 1 else f"{count} {name}" for name, count in Counter(names).items()]
 
 
-def grouped(operators: Sequence[Operator], proto: ModelProto, times: Sequence[NodeTime]) -> Iterator[Group]:
+def group_operators(operators: Sequence[Operator], proto: ModelProto, times: Sequence[NodeTime]) -> Iterator[Group]:
     """The operators of a subgraph in groups that share no node, in execution order.
 
     One node may be lowered from several operators. An operator whose nodes ONNX Runtime has fused into others belongs to
@@ -163,7 +163,7 @@ def _join_fused(operators: Sequence[Operator], kinds: _Kinds, nodes: _Nodes, par
         if parts.first(op.index) in timed:
             continue
         users = {user for tensor in op.outputs if tensor is not None for user in readers[tensor]}
-        if len(users) == 1 and _gained(kinds[op.index], users, kinds, nodes):
+        if len(users) == 1 and _gained_nodes(kinds[op.index], users, kinds, nodes):
             parts.join(users.pop(), op.index)
             timed.add(parts.first(op.index))
     makers = {tensor: op.index for op in operators for tensor in op.outputs if tensor is not None}
@@ -174,7 +174,7 @@ def _join_fused(operators: Sequence[Operator], kinds: _Kinds, nodes: _Nodes, par
                 parts.join(before, op.index)
 
 
-def _gained(kinds: set[str], users: Iterable[int], others: _Kinds, nodes: _Nodes) -> bool:
+def _gained_nodes(kinds: set[str], users: Iterable[int], others: _Kinds, nodes: _Nodes) -> bool:
     """True if nodes of the users have one of these types and were not converted so: ``Conv`` may be a ``QLinearConv``."""
     return any(
         kind in node.op_type and not any(kind in own for own in others[user])

@@ -38,7 +38,7 @@ class Trial:
     def __init__(self, data: bytes, onnx: bytes) -> None:
         self.data, self.model = data, read(data)
         self.examined = Examined(data, onnx, None, None, lambda stage: None)
-        self.inputs, self.expected = self.examined.expected(None, 0, 3, None, {})
+        self.inputs, self.expected = self.examined.reference_outputs(None, 0, 3, None, {})
         self.examined.extend(self.inputs, self.expected, 0)
 
     @property
@@ -71,7 +71,7 @@ class Trial:
         trial, nudged = self.examined.trial, [[_nudge(array) for array in arrays] for arrays in self.inputs]
         actual = trial.actual(self.examined.session, self.inputs)
         floats = all(array.dtype.kind == "f" for arrays in actual for array in arrays)
-        if all(comparison.ok for comparison in trial.compared(actual, self.expected)):
+        if all(comparison.ok for comparison in trial.compare_outputs(actual, self.expected)):
             return False  # an operator differs on other inputs than the model's
         sets: dict[str, list[Run]] = {}
         for kernels, inputs in product(KERNELS, [self.inputs, self.inputs, *([nudged] if floats else [])]):
@@ -86,7 +86,7 @@ class Trial:
             [_settle(array, [runs[run][k] for runs in sets.values()]) for k, array in enumerate(arrays)]
             for run, arrays in enumerate(actual)
         ]
-        return all(comparison.ok for comparison in trial.compared(settled, sets))
+        return all(comparison.ok for comparison in trial.compare_outputs(settled, sets))
 
 
 def _nudge(array: Array) -> Array:
