@@ -85,8 +85,8 @@ class Behavior(Checked):
     # traits of slots
 
     @property
-    def biases(self) -> Mapping[int, tuple[int, int]]:
-        """Return the slots of biases, each with the two slots whose scales multiply to its scale."""
+    def biases(self) -> Mapping[int, tuple[int, int | float]]:
+        """Return the slots of biases, each with the two slots whose scales multiply to its scale, or a slot and a scale."""
         return MappingProxyType({})
 
     @property
@@ -183,29 +183,35 @@ class _RealValued(Behavior):
 class Dequantized(_RealValued):
     """Dequantize, compute in float, quantize.
 
-    ``bias`` maps a slot to the two slots whose scales multiply to its scale (kernels ignore the stored scale).
+    ``bias`` maps a slot to the two slots whose scales multiply to its scale (kernels ignore the stored scale), or to a slot and a
+    scale.
     ``weights``: slots whose constants are weights rather than activations; the second slots in ``bias`` are included.
     ``blocks``: slots whose constants may have blockwise scales along their last axis, which no plan may split.
     ``stored``: slots that are not dequantized: the handler gets the file's quantized values, and assigns them to states.
     """
 
-    bias: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    bias: Mapping[int, tuple[int, int | float]] = field(default_factory=dict)
     weights: tuple[int, ...] = ()
     blocks: tuple[int, ...] = ()
     stored: tuple[int, ...] = ()
 
     def choose_arithmetic(self, operator: QuantizedOperator) -> Arithmetic:
-        for _, weight in self.bias.values():
+        for weight in self._multiplied:
             _check_channels(operator, weight)
         return Arithmetic.FLOAT
 
     @property
-    def biases(self) -> Mapping[int, tuple[int, int]]:
+    def biases(self) -> Mapping[int, tuple[int, int | float]]:
         return self.bias
 
     @property
     def weight_slots(self) -> tuple[int, ...]:
-        return (*self.weights, *(weight for _, weight in self.bias.values()))
+        return (*self.weights, *self._multiplied)
+
+    @property
+    def _multiplied(self) -> tuple[int, ...]:
+        """Return the slots of weights whose scales are factors of a bias's."""
+        return tuple(weight for _, weight in self.bias.values() if isinstance(weight, int))
 
     @property
     def block_slots(self) -> tuple[int, ...]:

@@ -55,8 +55,9 @@ class Target(Checked):
     ``wraps_int8``: ONNX operators whose int8 kernel between Q and DQ overflows by wrapping around, in some versions.
     ``lacks``: ONNX operators missing in the runtime, with a remedy. ``domains``: domains of ONNX Runtime's own operators,
     such as ``com.microsoft``, that the runtime has; nodes of the others are refused.
-    ``quantizes_moves``: Transpose and Reshape of dequantized values are followed by a Q and a DQ; for targets without integer
-    operators. ``needs_static_shapes``: warn of inputs with dynamic dimensions, with which the accelerator is not used.
+    ``quantizes_moves``: Transpose and Reshape of dequantized values are followed by a Q and a DQ, and fused activations are
+    preceded by both; for targets without integer operators. ``needs_static_shapes``: warn of inputs with dynamic dimensions,
+    with which the accelerator is not used.
     ``passes``: names of rewrite rules of the finished model, in order; ``module:attribute`` names a pass of the pack,
     an ``onnx_ir.passes.InPlacePass`` or a subclass.
     ``defaults``: values of options that this target needs in place of the general defaults, by name.

@@ -16,7 +16,7 @@ from onnx_tflite_plugin.lowering.scope import Scope
 from onnx_tflite_plugin.lowering.values import FILE, FLOAT, STORED, ValueOrResource, arrange_constant
 from onnx_tflite_plugin.quantization.delivery import storage_of_slot
 from onnx_tflite_plugin.quantization.plan import Form, Storage, Weights, form_of
-from onnx_tflite_plugin.source.affine import affine
+from onnx_tflite_plugin.source.affine import affine, bias_scale
 from onnx_tflite_plugin.source.model import Array, Dims, Quantization, Tensor
 
 
@@ -156,20 +156,19 @@ class Operands:
 
     def _dequantize_bias(self, slot: int, tensor: Tensor) -> ir.Value:
         """Return an integer bias as floats. Its scale is input scale x weight scale; kernels ignore the stored one."""
-        activation, weight = self.bound.declared.quantization.biases[slot]
-        first, second = affine(self.bound.op[activation]), affine(self.bound.op[weight])
-        if first is None or second is None:
+        factors = self.bound.declared.quantization.biases[slot]
+        scale = bias_scale(self.bound.op, factors)
+        if scale is None:
             raise Refusal(f"the bias is {tensor.dtype}, but the input or weight is not quantized")
-        scale = [first.scale[0] * s for s in second.scale]
-        values = self.scope.values
-        has_float_weights = self._weights(self.bound.op[weight]) is not Weights.DEQUANTIZED
+        values, weight = self.scope.values, factors[1]
+        has_float_weights = isinstance(weight, float) or self._weights(self.bound.op[weight]) is not Weights.DEQUANTIZED
         if tensor.is_constant and (tensor.dtype == "int64" or has_float_weights or self.scope.target.float_biases):
-            floats = self._reshape_array(slot, tensor.array).astype(np.float64) * np.asarray(scale)
+            floats = self._reshape_array(slot, tensor.array).astype(np.float64) * scale
             return self.scope.emitter.constant(floats.astype(np.float32), values.name(tensor))
         integers = self._bias_integers(slot, tensor)
         if tensor.dtype == "int64" or self.scope.target.float_biases:
             return self._node("Mul", self._node("Cast", integers, to="float32"), np.asarray(scale, np.float32))
-        storage = Storage("int32", 0, Quantization(tuple(scale), (0,) * len(scale), 0))
+        storage = Storage("int32", 0, Quantization(tuple(scale.tolist()), (0,) * len(scale), 0))
         dims = self.bound.declared.reshapes.get(slot, tensor.dims)
         return values.dequantize(integers, storage, source_layout(dims))
 

@@ -134,11 +134,11 @@ def activate_output(ctx: Context, value: ir.Value, k: int) -> ir.Value:
     activation = "NONE" if declared.activates_inside else declared.activation
     if affine(ctx.op[~k]) is None:
         return apply_activation(ctx.scope, value, activation)
-    storage = ctx.storage(~k)
+    storage, values = ctx.storage(~k), ctx.scope.values
     assert storage.quantization is not None
     integers = value.type is not None and value.type.dtype == onnx_dtype(storage.dtype)
     if activation_bounds(activation) is None and not integers:
-        return ctx.scope.values.quantize(apply_activation(ctx.scope, value, activation), storage, ctx.layout(~k))
+        return values.quantize(apply_activation(ctx.scope, value, activation), storage, ctx.layout(~k))
     clamp = quantized_clamp_bounds(activation, storage.dtype, storage.quantization)
     if integers:
         return clamp_integers(ctx, value, clamp, storage)
@@ -146,8 +146,10 @@ def activate_output(ctx: Context, value: ir.Value, k: int) -> ir.Value:
         raise _dtype_error(ctx, value.type.dtype, ctx.op[~k], onnx_dtype(storage.dtype), k)
     clips_after = ctx.target.clips_integers and ctx.target.has_kernel("Clip", storage.dtype)
     if not clips_after and not clamp.is_idle:
+        if ctx.target.quantizes_moves:  # quantizing before a clip, too, changes no result: both are monotonic
+            value = values.dequantize(values.quantize(value, storage, ctx.layout(~k)), storage, ctx.layout(~k))
         value = apply_activation(ctx.scope, value, activation)
-    value = ctx.scope.values.quantize(value, storage, ctx.layout(~k))
+    value = values.quantize(value, storage, ctx.layout(~k))
     return clamp_integers(ctx, value, clamp, storage) if clips_after else value
 
 

@@ -18,7 +18,7 @@ from onnx_tflite_plugin.binding.declared import At, check_acceptance
 from onnx_tflite_plugin.errors import HandlerError, Problem
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.quantization.plan import data_slots
-from onnx_tflite_plugin.source.affine import affine, dequantize_constant
+from onnx_tflite_plugin.source.affine import affine, bias_scale, dequantize_constant
 from onnx_tflite_plugin.source.model import Array, Data, Operator, Tensor
 
 
@@ -76,7 +76,7 @@ class ModelDequantizer:
         behavior = bound.declared.quantization
         biases = behavior.biases
         inputs = tuple(
-            self.dequantize_bias(op, tensor, *biases[slot])
+            self.dequantize_bias(op, slot, biases[slot])
             if tensor is not None and slot in biases
             else self.dequantize_tensor(tensor)
             for slot, tensor in enumerate(op.inputs)
@@ -129,11 +129,10 @@ class ModelDequantizer:
         data = LazyArray(lambda: dequantize_constant(tensor)) if tensor.is_constant else None
         return replace(tensor, dtype="float32", quantization=None, data=data)
 
-    def dequantize_bias(self, op: Operator, tensor: Tensor, first: int, second: int) -> Tensor:
+    def dequantize_bias(self, op: Operator, slot: int, factors: tuple[int, int | float]) -> Tensor:
         """Return a bias dequantized by input scale x weight scale, as kernels do, whatever its stored scale."""
-        x, w = affine(op[first]), affine(op[second])
-        if x is None or w is None or "int" not in tensor.dtype or not tensor.is_constant:
+        tensor, scale = op[slot], bias_scale(op, factors)
+        if scale is None or "int" not in tensor.dtype or not tensor.is_constant:
             return tensor
-        scale = x.scale[0] * np.asarray(w.scale)
         data = LazyArray(lambda: (tensor.array.astype(np.float64) * scale).astype(np.float32))
         return replace(tensor, dtype="float32", quantization=None, data=data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from onnx_tflite_plugin.source.dtypes import QUANTIZED
-from onnx_tflite_plugin.source.model import Array, Quantization, Tensor
+from onnx_tflite_plugin.source.model import Array, Operator, Quantization, Tensor
 
 
 def affine(tensor: Tensor | None) -> Quantization | None:
@@ -31,3 +31,15 @@ def dequantize_constant(tensor: Tensor) -> Array:
     scale = np.asarray(quantization.scale, np.float32).reshape(along)
     zero_point = np.asarray(quantization.zero_point, np.int32).reshape(along)
     return np.asarray((tensor.array.astype(np.int32) - zero_point).astype(np.float32) * scale)
+
+
+def bias_scale(op: Operator, factors: tuple[int, int | float]) -> Array | None:
+    """Return the scale of an integer bias as float64: the product of the scales in two slots, or of one and a number.
+
+    The second slot's may be per channel. None if a slot is not quantized.
+    """
+    first, second = affine(op[factors[0]]), factors[1]
+    parameters = affine(op[second]) if isinstance(second, int) else None
+    if first is None or (parameters is None and isinstance(second, int)):
+        return None
+    return first.scale[0] * np.atleast_1d(np.asarray(parameters.scale if parameters else second, np.float64))

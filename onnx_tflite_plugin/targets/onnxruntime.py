@@ -38,7 +38,7 @@ ONNXRUNTIME = Target(
     rotates_embeddings=True,
     attends_causally=True,
     clips_integers=True,
-    prefers=frozenset({"GlobalAveragePool"}),
+    prefers=frozenset({"GatherElements", "GlobalAveragePool"}),
     blocks_channels=frozenset({"Conv", "Relu", "Add", "MaxPool", "AveragePool", "GlobalAveragePool"}),
     # A streaming network of 12 us in LiteRT: 16 Transposes in 60 nodes with channels-first states, otherwise 2 in 46.
     channels_last=frozenset({"uint8"}),

@@ -80,6 +80,9 @@ def batch_matmul(ctx: Context, x: Value, w: Value) -> Value:
         return ctx.ops.MatMulInteger(x, w, zero_point_shift(ctx, 0), zero_point_shift(ctx, 1))
     if has_zero_scale(ctx.op):
         ctx.warn("LiteRT's kernel returns zeros for operands with per-channel scales; quantize with one scale")
+        weights = ctx.constant(1)
+        if weights is not None and ctx.target.quantizes_moves:
+            return ctx.ops.MatMul(x, np.zeros(weights.shape, np.float32))
         return ctx.ops.MatMul(ctx.ops.Mul(x, 0.0), w)
     return round_twice(ctx, scale_product(ctx, ctx.ops.MatMul(x, w)))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -42,8 +43,13 @@ def test_wrong_results_are_named(tmp_path: Path) -> None:
     model = convert_model(INT8, "generic", tmp_path)
     right = list(model.source.results)
     assert find_error(model, right) == ""
+    assert model.source.growth[0] == pytest.approx(0.2375 / (1 / 256) / 4, rel=1e-3)  # one step of the logits
+    for steps, wrong in ((15, ""), (16, "differs by 16, more than 15.2")):
+        moved = np.where(right[0] > 0, right[0] - steps, right[0] + steps).astype(right[0].dtype)
+        assert wrong in find_error(model, [moved, *right[1:]])
+    strict = replace(model, source=replace(model.source, growth=[0.0] * len(right)))
     moved = np.where(right[0] > 0, right[0] - 3, right[0] + 3).astype(right[0].dtype)
-    assert "differs by 3, more than 2" in find_error(model, [moved, *right[1:]])
+    assert "differs by 3, more than 2" in find_error(strict, [moved, *right[1:]])
     assert "shape" in find_error(model, [right[0].reshape(-1), *right[1:]])
     assert "results instead of" in find_error(model, [*right, right[0]])
 

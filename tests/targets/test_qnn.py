@@ -127,6 +127,76 @@ def test_dynamic_dimensions_are_named_with_the_remedy(shape: dict[str, Any], war
         assert any("--input-shape x=1,5,7,3" in text for text in warnings) == expected
 
 
+LSTMS = [
+    Lstm(dtype="int8", weights="int8"),
+    Lstm(dtype="int8", weights="int8", norm=True, outputs=5),
+    Lstm(dtype="int8", weights="int8", norm=True, op="LSTM"),
+    Lstm(dtype="int8", weights="int8", peephole=True, coupled=True),
+]
+
+
+@pytest.mark.parametrize("target", ["qnn", "portable"])
+@pytest.mark.parametrize("layer", LSTMS)
+def test_integer_lstms_are_within_two_steps_without_integer_operators(layer: Lstm, target: str) -> None:
+    """Their biases follow a normalization or projection, whatever scale the file gives them."""
+    net = Net()
+    layer.draw(net)
+    proto = otp.convert(net.build(), target=target, state="reset").proto
+    x = np.random.default_rng(0).integers(-128, 128, [size or 1 for size in layer.x.shape]).astype(np.int8)
+    (wanted,) = LiteRT(net.build(), "builtin").run([x])
+    if target == "qnn":
+        assert touching(proto) <= {"DequantizeLinear"}
+        (found,) = OnnxRuntime(proto).run([x])
+    else:
+        scale, zero_point = np.float32(layer.x.scale), np.float32(layer.x.zero_point)  # type: ignore[arg-type]
+        (real,) = OnnxRuntime(proto).run([(x - zero_point) * scale])
+        found = np.round(real / layer.read[0]) + layer.read[1]
+    assert np.ptp(wanted.astype(int)) > 50
+    assert np.abs(found.astype(int) - wanted.astype(int)).max() <= 2
+
+
+@pytest.mark.parametrize("activation", ["RELU", "RELU6", "RELU_N1_TO_1"])
+@pytest.mark.parametrize("op", ["CONV_2D", "ADD"])
+def test_fused_activations_stand_between_dq_and_q_of_their_own(op: str, activation: str) -> None:
+    """The output's zero point is inside its range, so that the activation clips."""
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (1, 5, 7, 3), "uint8", quantization=quant(0.05, 131))
+    weights = np.random.default_rng(0).integers(1, 256, (11, 1, 1, 3)).astype(np.uint8)
+    bias = g.constant("b", np.arange(-5, 6, dtype=np.int32) * 37)
+    others = {"CONV_2D": [g.constant("w", weights, quantization=quant(0.03, 127)), bias], "ADD": [x]}[op]
+    g.output(y := g.tensor("y", (1, 5, 7, 11 if op == "CONV_2D" else 3), "uint8", quantization=quant(0.083, 117)))
+    strides = {"stride_w": 1, "stride_h": 1} if op == "CONV_2D" else {}
+    g.operator(op, [x, *others], [y], {"fused_activation_function": activation, **strides})
+    proto = otp.convert(model.build(), target="qnn").proto
+    makers = {name: node.op_type for node in proto.graph.node for name in node.output}
+    (clip,) = (node for node in proto.graph.node if node.op_type in ("Relu", "Clip"))
+    assert makers[clip.input[0]] == "DequantizeLinear"
+    given = np.random.default_rng(1).integers(0, 256, (1, 5, 7, 3)).astype(np.uint8)
+    (wanted,) = LiteRT(model.build(), "builtin").run([given])
+    (found,) = OnnxRuntime(proto).run([given])
+    assert np.abs(found.astype(int) - wanted.astype(int)).max() <= 1
+
+
+def test_products_that_litert_computes_as_zeros_have_weights_of_one_scale() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (3, 5), "int8", quantization=quant(0.05, 3))
+    weights = np.random.default_rng(0).integers(-127, 128, (5, 7)).astype(np.int8)
+    w = g.constant("w", weights, quantization=quant([0.01 * k for k in range(1, 8)], [0] * 7, 1))
+    g.output(y := g.tensor("y", (3, 7), "int8", quantization=quant(0.5, -11)))
+    g.operator("BATCH_MATMUL", [x, w], [y])
+    given = np.random.default_rng(1).integers(-128, 128, (3, 5)).astype(np.int8)
+    (wanted,) = LiteRT(model.build(), "builtin").run([given])
+    proto = otp.convert(model.build(), target="qnn").proto
+    (found,) = OnnxRuntime(proto).run([given])
+    np.testing.assert_array_equal(found, wanted)
+    scales = [
+        onnx.numpy_helper.to_array(one) for one in proto.graph.initializer if one.data_type == 1 and one.dims == [7]
+    ]
+    assert not scales
+
+
 def test_short_loops_are_unrolled() -> None:
     net = Net()
     Lstm(dtype="int8", weights="int8").draw(net)

@@ -5,10 +5,16 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+from onnx.reference import ReferenceEvaluator
 
+import onnx_tflite_plugin as otp
+from conformance.lstms import INPUTS, TIME, Lstm
+from conformance.models import Net
 from onnx_tflite_plugin.api.price import Price
 from onnx_tflite_plugin.targets import Target
+from onnx_tflite_plugin.verify import LiteRT
 
 
 def target(**traits: Any) -> Target:
@@ -50,3 +56,16 @@ def test_integers_that_q_and_dq_do_not_take_are_refused_by_rule() -> None:
     assert some.refusal("int8", [0, 3]) == "target t supports only zero points of 0"
     assert not some.refusal("int8", [0, 0])
     assert not target(quantizes=frozenset({"int8"})).refusal("int8", [3])
+
+
+def test_integer_lstms_of_one_batch_run_in_the_reference_evaluator() -> None:
+    """Its GatherElements fails for one row of indices."""
+    net = Net()
+    Lstm(dtype="int8", weights="int8", batch=1).draw(net)
+    x = np.random.default_rng(0).integers(-128, 128, (1, TIME, INPUTS)).astype(np.int8)
+    proto = otp.convert(net.build(), target="generic", state="reset").proto
+    (wanted,) = LiteRT(net.build(), "builtin").run([x])
+    (found,) = ReferenceEvaluator(proto).run(None, {proto.graph.input[0].name: x})
+    np.testing.assert_array_equal(found, wanted)
+    default = otp.convert(net.build(), state="reset").model
+    assert "GatherElements" in {node.op_type for node in default.graph.all_nodes()}

@@ -21,7 +21,7 @@ from onnx_tflite_plugin.page.measured import measure_errors
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.examined import Examined
 from onnx_tflite_plugin.verify.runtimes import structure
-from onnx_tflite_plugin.verify.runtimes.around import _constant_operators, _scale
+from onnx_tflite_plugin.verify.runtimes.around import _constant_operators
 from onnx_tflite_plugin.verify.times.bench import bench
 from tests.helpers.command import Run
 from tests.helpers.verify_graphs import operator, slot
@@ -319,11 +319,6 @@ def test_what_follows_from_constants_alone_is_taken_apart_only_where_it_is_wante
     assert [op.index for op in _constant_operators(operators, {3})] == [0]
     assert _constant_operators(operators, {0, 3}) == []
     assert _constant_operators(operators, set()) == []
-
-
-def test_operands_without_a_scale_count_by_one() -> None:
-    assert _scale(slot(0)) == 1
-    assert _scale(slot(0, "int8", scale=(0.5, 0.25))).tolist() == [0.5, 0.25]
 
 
 def kept_of(net: Net, given: Array) -> tuple[Examined, dict[int, Array]]:

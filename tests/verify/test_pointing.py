@@ -106,7 +106,9 @@ def test_a_processor_is_blamed_where_the_model_passes_without_its_saturating_pro
     monkeypatch.setattr(examined, "describe_int8_fault", lambda onnxruntime: "")
     monkeypatch.setattr(examined, "multiplies_exactly", lambda: exactly)
     monkeypatch.setattr(examined, "OnnxRuntime", runtime)
-    trial = SimpleNamespace(actual=lambda session, runs: session, compare_outputs=lambda actual, expected: [RIGHT, precise])
+    trial = SimpleNamespace(
+        actual=lambda session, runs: session, compare_outputs=lambda actual, expected: [RIGHT, precise]
+    )
     hints = Examined.hints(SimpleNamespace(onnx=None, trial=trial), [], {})  # type: ignore[arg-type]
     assert any("saturates its int8 products" in hint for hint in hints) is blamed
 

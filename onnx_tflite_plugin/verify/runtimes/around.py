@@ -17,6 +17,7 @@ from onnx_tflite_plugin.binding.declared import At, resolve_operator
 from onnx_tflite_plugin.errors import InconclusiveError, VerificationError
 from onnx_tflite_plugin.guard import Failed, Mismatch, attribute_errors
 from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.source.affine import bias_scale
 from onnx_tflite_plugin.source.dtypes import HANDLES
 from onnx_tflite_plugin.source.model import Array, Model, Operator, Quantization, Tensor, agree
 from onnx_tflite_plugin.targets import target_named
@@ -63,7 +64,7 @@ class Own:
     kernel: Kernel
     pack: str
     floats: bool
-    bias: Mapping[int, tuple[int, int]]
+    bias: Mapping[int, tuple[int, int | float]]
     stored: Collection[int] = ()
 
     def run(self, values: Mapping[int, Array]) -> dict[int, Array]:
@@ -104,14 +105,9 @@ class Own:
         if not self.floats or slot in self.stored:
             return array
         if slot in self.bias and array.dtype.kind == "i":
-            one, other = (_scale(self.op[k]) for k in self.bias[slot])
-            return np.asarray(array * (one * other), np.float32)
+            scale = bias_scale(self.op, self.bias[slot])
+            return np.asarray(array * (1.0 if scale is None else scale), np.float32)
         return as_float(tensor, array)
-
-
-def _scale(tensor: Tensor) -> Array:
-    parameters = tensor.quantization
-    return np.asarray(parameters.scale if isinstance(parameters, Quantization) else 1.0, np.float64)
 
 
 def _as_stored(tensor: Tensor, k: int, array: Array, *, resized: bool) -> Array:

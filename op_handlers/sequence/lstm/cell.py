@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Context, Decline, Operator, Quantization, Refusal, Value
+from onnx_tflite_plugin.api import Array, Context, Decline, Operator, Quantization, Refusal, Tensor, Value
 from op_handlers.kernels.operands import reinterpret_uint8_weights
 
 
@@ -91,12 +91,15 @@ class Cell:
     # --- operands -----------------------------------------------------------------------------
 
     def float_operand(self, slot: int) -> Value | Array:
-        """Return an operand in float32, as an array if constant. Biases have the scale stored in the file."""
+        """Return an operand in float32, as an array if constant. Biases of float activations have the scale stored in the file."""
         tensor, constant = self.op[slot], self.ctx.constant(slot)
         if tensor.dtype == "float32" and constant is not None:
             return constant
         if tensor.dtype != "int32":
             return reinterpret_uint8_weights(self.ctx, slot, self.inputs[slot])
+        if self.op[0].dtype == "int8":  # the host dequantizes these
+            floats = self.ctx.constant_array(self.inputs[slot])
+            return self.inputs[slot] if floats is None else floats
         if constant is None or not isinstance(tensor.quantization, Quantization):
             raise Refusal(f"bias {tensor.name!r} is int32 without a scale")
         return constant.astype(np.float32) * np.float32(tensor.quantization.scale[0])
@@ -237,9 +240,26 @@ class Cell:
     def emit_output(self, give: Value, cells: Value) -> Value:
         hidden = self.ops.Mul(give, self.activate(cells))
         if self.projection is None:
-            return hidden
+            return self.saturate(hidden)
+        hidden = self.saturate_projected(hidden)
         biased = self.op.tensor(PROJECTION_BIAS) is not None
         projected = self.ops.Gemm(
             hidden, self.projection, self.float_operand(PROJECTION_BIAS) if biased else None, transB=1
         )
-        return self.clip(projected, float(self.ctx.options.proj_clip))
+        return self.saturate(self.clip(projected, float(self.ctx.options.proj_clip)))
+
+    def saturate(self, output: Value) -> Value:
+        """Clip the real output of an integer kernel to the range of the state that stores it."""
+        return self.clip_steps(output, self.op[HIDDEN], -1)
+
+    def saturate_projected(self, hidden: Value) -> Value:
+        """Clip the real values that are projected; the kernel subtracts their zero point where it should be added."""
+        return self.clip_steps(hidden, self.op.intermediates[4] if self.op.intermediates else None, 1)
+
+    def clip_steps(self, real: Value, stored: Tensor | None, sign: int) -> Value:
+        """Clip to the range of int8 with the scale of ``stored``, moved by its zero point times ``sign``."""
+        quantization = stored.quantization if stored is not None else None
+        if self.op[0].dtype != "int8" or not isinstance(quantization, Quantization):
+            return real
+        scale, moved = quantization.scale[0], sign * quantization.zero_point[0]
+        return self.ops.Clip(real, scale * (moved - 128), scale * (moved + 127))

@@ -28,29 +28,46 @@ from op_handlers.sequence.lstm.cell import (
     GATES,
     HIDDEN,
     PROJECTION,
+    PROJECTION_BIAS,
     Cell,
+    Gate,
     check_state_batch,
     gates_of,
     has_layer_norm,
 )
-from op_handlers.sequence.lstm.integer_checks import check_integer_lstm
+from op_handlers.sequence.lstm.integer_checks import check_integer_lstm, scale_and_zero_point
 from op_handlers.sequence.lstm.integers import IntegerCell
 from op_handlers.sequence.lstm.sequences import choose_emitter
 
+NORMALIZED_BIAS = 2.0**-10
+"""Scale of the bias of a normalized gate, in units of its coefficients' scale."""
 PAIRS = {("float32", "float32"), ("float32", "int8"), ("float32", "uint8"), ("int8", "int8")}
 
 
+def uses_integers(at: Instance) -> bool:
+    """Return True for the integer kernel's arithmetic; targets without integer operators compute its real values."""
+    return at.op[0].dtype == "int8" and at.target.moves_integers
+
+
+def bias_factors(at: Instance, gate: Gate) -> tuple[int, int | float]:
+    """Return the factors of a bias's scale; a number makes it a float constant, which all targets add to real values."""
+    if has_layer_norm(at.op):
+        return gate.norm, NORMALIZED_BIAS
+    is_real = at.op[0].dtype == "int8" and not uses_integers(at)
+    return 0, scale_and_zero_point(at.op[gate.weights])[0] if is_real else gate.weights
+
+
 def weight_quantization(at: Instance) -> Dequantized:
-    """Return the quantization; biases have the scale of input times weight unless they follow a normalization."""
+    """Return the quantization; biases have the scale of input times weight, or of what they are added to after a normalization."""
     op = at.op
     weights = tuple(slot for gate in GATES for slot in (gate.weights, gate.recurrent))
-    biases = {} if has_layer_norm(op) else {gate.bias: (0, gate.weights) for gate in gates_of(op)}
+    biases: dict[int, tuple[int, int | float]] = {gate.bias: bias_factors(at, gate) for gate in gates_of(op)}
+    if len(op.intermediates) == 5 and op.tensor(PROJECTION_BIAS) is not None:
+        biases[PROJECTION_BIAS] = PROJECTION, scale_and_zero_point(op.intermediates[4])[0]
     stored = [
         slot for slot, tensor in enumerate(op.inputs) if tensor is not None and (tensor.is_constant or slot == CELLS)
     ]
-    return Dequantized(
-        bias=biases, weights=(*weights, PROJECTION), stored=tuple(stored) if op[0].dtype == "int8" else ()
-    )
+    return Dequantized(bias=biases, weights=(*weights, PROJECTION), stored=tuple(stored) if uses_integers(at) else ())
 
 
 def sequence_axes(at: Instance) -> str:
@@ -79,7 +96,7 @@ def required_opset(at: Instance) -> int:
     """Return the minimum opset: 17 for LayerNormalization, 18 for ReduceMean with axes as an operand."""
     if not has_layer_norm(at.op):
         return 1
-    return 18 if at.op[0].dtype == "int8" else 17
+    return 18 if uses_integers(at) else 17
 
 
 def check_lstm(op: Operator, rank: int) -> Decline | None:
@@ -152,7 +169,7 @@ def emit_sequence(ctx: Context, inputs: Mapping[int, Value], reverse: bool = Fal
 
 def make_cell(ctx: Context, inputs: Mapping[int, Value], reverse: bool = False) -> Cell:
     """Return the float or integer cell of an operator."""
-    return (IntegerCell if ctx.op[0].dtype == "int8" else Cell)(ctx, inputs, reverse)
+    return (IntegerCell if uses_integers(ctx) else Cell)(ctx, inputs, reverse)
 
 
 def check_step(at: Instance) -> Decline | None:

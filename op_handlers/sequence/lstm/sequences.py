@@ -10,7 +10,6 @@ import numpy as np
 from onnx_tflite_plugin.api import Array, Context, Value
 from op_handlers.kernels.recurrent import stack_directions, stack_initial_states, stack_values
 from op_handlers.sequence.lstm.cell import FORGET, INPUT, OUTPUT, PROJECTION, PROJECTION_BIAS, Cell, Gate
-from op_handlers.sequence.lstm.integers import IntegerCell
 
 Starts = Sequence[tuple[Value, Value]]
 """Last output and cells of each direction."""
@@ -25,9 +24,13 @@ MIN_GATE = 1e-6  # more than a gate's error: nothing is known of the cells of a 
 
 
 def choose_emitter(cell: Cell) -> Emitter:
-    """Return how to emit a cell's sequence: ONNX's LSTM is float32, and its ``clip`` bounds gate inputs, not cells."""
+    """Return how to emit a cell's sequence: ONNX's LSTM is float32, and its ``clip`` bounds gate inputs, not cells.
+
+    Quantized states are not reshaped to ONNX's LSTM: from opset 21, which those of 16 bits need, ONNX Runtime moves Q and DQ
+    over the reshapes and then does not load the model.
+    """
     options, activation = cell.ctx.options, cell.ctx.options.fused_activation_function
-    if isinstance(cell, IntegerCell) or activation not in ONNX_ACTIVATIONS or cell.normalizes:
+    if cell.op[0].dtype == "int8" or activation not in ONNX_ACTIVATIONS or cell.normalizes:
         return emit_scans
     if cell.projection is not None:
         return emit_scans if options.proj_clip or options.cell_clip or loses_precision(cell) else emit_projected

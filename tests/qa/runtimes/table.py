@@ -9,11 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.qa.runtimes.models import QUANTIZED
+
 ROOT = Path(__file__).parents[3]
 RESULTS = Path(__file__).with_name("results.json")
 PAGE = ROOT / "docs" / "reference" / "targets.md"
 BEGIN, END = "<!-- runtimes: generated -->", "<!-- runtimes: end -->"
-QUANTIZED = ("int8", "uint8", "int16")
 RIGHT = "right"
 
 
