@@ -28,7 +28,7 @@ def cases() -> Iterator[Case]:
     yield from refusals()
 
 
-def given(*values: int, dtype: str = "uint32") -> dict[str, np.ndarray]:
+def input_of(*values: int, dtype: str = "uint32") -> dict[str, np.ndarray]:
     return {"x0": np.asarray(values, dtype)}
 
 
@@ -54,18 +54,18 @@ def filters() -> Iterator[Case]:
     x, y = tensor(len(numbers), dtype="uint64"), tensor(len(numbers), dtype="uint32")
     for bits in (0, 5):
         shift = constant(np.asarray(bits, np.int32))
-        yield in_isolation(op, f"shift {bits}", [x, shift], y, given=given(*numbers, dtype="uint64"))
+        yield in_isolation(op, f"shift {bits}", [x, shift], y, given=input_of(*numbers, dtype="uint64"))
 
     op = "CUSTOM.SignalFilterBankLog"
     x, y = tensor(len(POWERS), dtype="uint32"), tensor(len(POWERS), dtype="int16", scale=0)
     for bits, scale in ((0, 1600), (3, 1), (4, 65536)):
         options = {"input_correction_bits": bits, "output_scale": scale}
         yield in_isolation(
-            op, f"shift {bits}, scale {scale}", [x], y, custom_options=options, given=given(*POWERS), **EXACT
+            op, f"shift {bits}, scale {scale}", [x], y, custom_options=options, given=input_of(*POWERS), **EXACT
         )
     x, y = tensor(499, dtype="uint32"), tensor(499, dtype="int16", scale=0)
     options = {"input_correction_bits": 0, "output_scale": 1600}
-    spread = given(*(k * 8607437 for k in range(499)))
+    spread = input_of(*(k * 8607437 for k in range(499)))
     yield in_isolation(op, "over the range", [x], y, custom_options=options, given=spread, **EXACT)
     yield in_isolation(
         op,

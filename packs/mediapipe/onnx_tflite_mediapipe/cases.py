@@ -29,7 +29,7 @@ def cases() -> Iterator[Case]:
 def convolutions() -> Iterator[Case]:
     op = "CUSTOM.Convolution2DTransposeBias"
 
-    def convolved(name: str, padding: int, strides: tuple[int, int], kernel: tuple[int, int], place: Placed = in_isolation,
+    def conv_case(name: str, padding: int, strides: tuple[int, int], kernel: tuple[int, int], place: Placed = in_isolation,
                   x: tuple[int | None, ...] = (2, 5, 7, 3), version: bytes = b"", **more: Any) -> Case:  # fmt: skip
         weights, bias = constant(random_array(11, *kernel, 3)), constant(random_array(11))
         sizes = []
@@ -41,13 +41,13 @@ def convolutions() -> Iterator[Case]:
         return place(op, name, [tensor(*x), weights, bias], y, custom_options=options, **more)
 
     for place in BOTH:
-        yield convolved("same", SAME, (2, 3), (3, 5), place, nodes={"ConvTranspose": 1})
-        yield convolved("valid", VALID, (3, 2), (5, 2), place)
-        yield convolved("same, strides longer than the filter", SAME, (5, 3), (2, 2), place)
-    yield convolved("same, stride 1", SAME, (1, 1), (3, 5))
-    yield convolved("two by two, as segmentation networks end", SAME, (2, 2), (2, 2), version=bytes(8))
-    yield convolved("a batch of dynamic size", VALID, (2, 2), (3, 2), x=(None, 5, 7, 3))
-    yield convolved("no padding", 0, (2, 2), (3, 2), refused="the kernel supports 1 (SAME) and 2 (VALID)")
+        yield conv_case("same", SAME, (2, 3), (3, 5), place, nodes={"ConvTranspose": 1})
+        yield conv_case("valid", VALID, (3, 2), (5, 2), place)
+        yield conv_case("same, strides longer than the filter", SAME, (5, 3), (2, 2), place)
+    yield conv_case("same, stride 1", SAME, (1, 1), (3, 5))
+    yield conv_case("two by two, as segmentation networks end", SAME, (2, 2), (2, 2), version=bytes(8))
+    yield conv_case("a batch of dynamic size", VALID, (2, 2), (3, 2), x=(None, 5, 7, 3))
+    yield conv_case("no padding", 0, (2, 2), (3, 2), refused="the kernel supports 1 (SAME) and 2 (VALID)")
     short: dict[str, Any] = {"custom_options": b"\1\0\0\0", "refused": "but the kernel reads 12"}
     yield in_isolation(
         op,
@@ -157,8 +157,10 @@ def samplings() -> Iterator[Case]:
 def landmarks() -> Iterator[Case]:
     op = "CUSTOM.TransformLandmarks"
     for size in (2, 3):
-        yield versioned(op, f"of {size} numbers", [tensor(1, 17, size), tensor(1, 4, 4)], tensor(1, 17, size), {})
-    yield versioned(
+        yield case_of_version_2(
+            op, f"of {size} numbers", [tensor(1, 17, size), tensor(1, 4, 4)], tensor(1, 17, size), {}
+        )
+    yield case_of_version_2(
         op, "several", [tensor(2, 17, 3), tensor(1, 4, 4)], tensor(2, 17, 3), {}, refused="[1, N, 2] or [1, N, 3]"
     )
 
@@ -170,15 +172,15 @@ def matrices() -> Iterator[Case]:
         "output_width": 64, "scale_x": 1.5, "scale_y": 1.25, "target_rotation_radians": 0.0,
     }  # fmt: skip
     x, y = tensor(1, 17, 3), tensor(1, 4, 4)
-    yield versioned(op, "upright", [x], y, options)
-    yield versioned(op, "turned", [x], y, {**options, "target_rotation_radians": 1.1})
+    yield case_of_version_2(op, "upright", [x], y, options)
+    yield case_of_version_2(op, "turned", [x], y, {**options, "target_rotation_radians": 1.1})
     alike = np.repeat(random_array(1, 1, 3), 17, axis=1) * np.ones((1, 17, 1), np.float32)
-    yield versioned(op, "all in one place", [x], y, options, given={"x0": alike})
+    yield case_of_version_2(op, "all in one place", [x], y, options, given={"x0": alike})
     backwards = random_array(1, 17, 3)
     backwards[0, 2, 0], backwards[0, 13, 0] = 5, -5  # beyond a quarter turn
-    yield versioned(op, "upside down", [x], y, options, given={"x0": backwards})
-    yield versioned(op, "no scale", [x], y, {**options, "scale_x": 0.0}, refused="not all positive")
-    yield versioned(
+    yield case_of_version_2(op, "upside down", [x], y, options, given={"x0": backwards})
+    yield case_of_version_2(op, "no scale", [x], y, {**options, "scale_x": 0.0}, refused="not all positive")
+    yield case_of_version_2(
         op,
         "a landmark that is not there",
         [x],
@@ -187,9 +189,9 @@ def matrices() -> Iterator[Case]:
         refused="the options name landmarks",
     )
     lacking = {name: value for name, value in options.items() if name != "scale_y"}
-    yield versioned(op, "an option that is missing", [x], y, lacking, refused="the options lack scale_y")
+    yield case_of_version_2(op, "an option that is missing", [x], y, lacking, refused="the options lack scale_y")
 
 
-def versioned(op: str, name: str, inputs: Any, output: Any, options: Any, **more: Any) -> Case:
+def case_of_version_2(op: str, name: str, inputs: Any, output: Any, options: Any, **more: Any) -> Case:
     """One operator of version 2."""
     return in_isolation(op, name, inputs, output, custom_options=options, version=2, **more)
