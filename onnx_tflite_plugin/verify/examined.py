@@ -120,14 +120,14 @@ class Examined:
         return HeldTensors(self.trial, self.session, fresh=self.fresh)
 
     def _origin(self) -> tuple[str | None, Part | None]:
-        """The signature and the part that the ONNX model was converted from. Raises VerificationError."""
+        """Return the signature and the part that the ONNX model was converted from. Raises VerificationError."""
         try:
             return read_origin(props(self.session.proto.metadata_props))
         except ValueError as error:
             raise VerificationError(str(error)) from error
 
     def _cut(self, data: bytes, part: Part) -> bytes:
-        """The same part of the file. Raises VerificationError where it has no such tensors."""
+        """Return the same part of the file. Raises VerificationError if the file has no such tensors."""
         count = len(self.entry.subgraph.tensors)
         if not all(0 <= k < count for k in (*part.inputs, *part.outputs)):
             raise VerificationError(f"the ONNX model is a part of another file: this one has only {count} tensors")
@@ -148,7 +148,7 @@ class Examined:
         shapes: Mapping[str, Sequence[int]] | None,
         ranges: Mapping[str, tuple[float, float]],
     ) -> tuple[list[list[Array]], dict[str, list[list[Array]]]]:
-        """Each run's inputs, and each kernel set's outputs."""
+        """Return each run's inputs, and the outputs of each kernel set."""
 
         def run(drawn: list[list[Array]]) -> dict[str, list[list[Array]]]:
             return self.trial.reference_outputs(drawn, fresh=self.fresh)
@@ -164,7 +164,7 @@ class Examined:
         shapes: Mapping[str, Sequence[int]] | None = None,
         ranges: Mapping[str, tuple[float, float]] | None = None,
     ) -> tuple[list[list[Array]], Ran]:
-        """Each run's inputs, and what ``run`` makes of them; random inputs that it refuses by a LiteRTError are drawn anew."""
+        """Return each run's inputs and the result of ``run`` on them. If it raises LiteRTError, random inputs are drawn again."""
         asked = shapes or {}
         refusal: LiteRTError | None = None
         told = self.input_metadata() if isinstance(inputs, str | os.PathLike) else None

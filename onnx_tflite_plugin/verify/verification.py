@@ -38,7 +38,7 @@ class Verification:
 
     @property
     def verdict(self) -> Verdict:
-        """``differs`` if a comparison fails, else ``inconclusive`` if there is a reason, else ``agrees``."""
+        """Return ``differs`` if a comparison fails, else ``inconclusive`` if there is a reason, else ``agrees``."""
         if not all(comparison.ok for comparison in self.comparisons):
             return "differs"
         return "inconclusive" if self.reasons else "agrees"
@@ -50,7 +50,7 @@ class Verification:
 
     @property
     def text(self) -> str:
-        """Lines: the verdict, each output, the first wrong tensor, notes."""
+        """Return lines: the verdict, each output, the first wrong tensor, notes."""
         lines = [self._headline()]
         lines += [f"  {'ok    ' if one.ok else 'FAILED'} {one.name}: {one.text}" for one in self.comparisons]
         if self.diverging:

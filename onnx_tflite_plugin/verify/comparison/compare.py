@@ -45,7 +45,7 @@ class Comparison:
 
     @property
     def band(self) -> float:
-        """The larger of the tolerance and the spread; of twice the spread where the mean stays within theirs.
+        """Return the larger of the tolerance and the spread; twice the spread if the mean error stays within theirs.
 
         A maximum over random inputs is itself random: of three implementations equally far apart, two given ones are
         the nearest pair one time in three. A wrong operator moves the mean as well.
@@ -63,7 +63,7 @@ class Comparison:
 
     @property
     def text(self) -> str:
-        """``max 1 LSB, 0.2 % of elements differ (tolerance 1 LSB)``."""
+        """Return a text such as ``max 1 LSB, 0.2 % of elements differ (tolerance 1 LSB)``."""
         if self.problem:
             return self.problem
         if not self.distance:
@@ -80,7 +80,7 @@ class Comparison:
         return f"tolerance {said(self.band)}, by what LiteRT's own kernels differ"
 
     def in_unit(self, amount: float) -> str:
-        """``2 LSB`` of a quantized output, ``1.2e-06 of the output's range`` of a float one, else the number."""
+        """Return ``2 LSB`` for a quantized output, ``1.2e-06 of the output's range`` for a float one, else the number."""
         if self.unit == "step":
             return f"{amount:g} LSB"
         return f"{amount:.2g} of the output's range" if self.unit == "range" else f"{amount:g}"
@@ -140,7 +140,7 @@ def _unit(arrays: Sequence[Array]) -> Unit:
 
 
 def _span(sets: Any) -> float:
-    """The range of the finite values of all kernel sets, 0 included: noise around a constant is not a range."""
+    """Return the range of the finite values of all kernel sets and 0: noise around a constant is not a range."""
     low = high = 0.0
     for array in itertools.chain.from_iterable(sets):
         values = comparable(array)
@@ -151,7 +151,7 @@ def _span(sets: Any) -> float:
 
 
 def _rounding(arrays: Sequence[Array]) -> float:
-    """One unit in the last place of the dtype, as a share: 16-bit floats are coarser than any tolerance."""
+    """Return one unit in the last place of the dtype, as a share: 16-bit floats are coarser than any tolerance."""
     name = np.asarray(arrays[0]).dtype.name if arrays else ""
     return {"float16": 2**-10, "bfloat16": 2**-7, "float8_e4m3fn": 2**-3, "float8_e5m2": 2**-2}.get(name, 0.0)
 

@@ -46,7 +46,7 @@ _NONE = 2.0**-100
 
 
 def measure(actual: Array, expected: Array) -> Distance:
-    """The distance between two arrays of one shape and dtype; complex numbers may be pairs along a last axis."""
+    """Return the maximum error between two arrays of one shape and dtype; complex numbers may be pairs along a last axis."""
     actual, expected = comparable(actual), comparable(expected)
     if actual.dtype != expected.dtype:
         return Distance(problem=f"dtype {actual.dtype} for {expected.dtype}")
@@ -77,7 +77,7 @@ def _measure_floats(actual: Array, expected: Array) -> Distance:
 
 
 def comparable(array: Array) -> Array:
-    """The array in a dtype numpy can compare: complex as pairs, int4 and int2 as int8, text as bytes objects."""
+    """Return the array in a dtype that numpy can compare: complex as pairs, int4 and int2 as int8, text as bytes objects."""
     array = np.asarray(array)
     name = array.dtype.name
     if array.dtype.kind == "c":
@@ -95,7 +95,7 @@ def comparable(array: Array) -> Array:
 
 
 def as_pairs(array: Array) -> Array:
-    """A complex array as real and imaginary parts along a last axis of 2, as the ONNX model has it."""
+    """Return a complex array as real and imaginary parts along a last axis of 2, as the ONNX model has it."""
     return np.ascontiguousarray(array).view(array.real.dtype).reshape(*array.shape, 2)
 
 

@@ -18,9 +18,7 @@ _MOVES = {"Concat", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split"
 
 
 def resolutions(proto: ModelProto, values: Sequence[TensorValue], subgraph: int) -> dict[int, float]:
-    """The absolute error that results are computed to, of each tensor of a TFLite subgraph that has one; operators that only
-    move elements pass it on.
-    """
+    """Return the absolute error of the kernels by tensor of a subgraph; operators that only move elements pass it on."""
     errors: dict[str, float] = {}
     for node in proto.graph.node:
         error = ABSOLUTE.get(node.op_type, 0.0)

@@ -40,7 +40,7 @@ def describe_offset(actual: Sequence[Array], sets: Iterable[Sequence[Array]]) ->
 
 
 def _channels(moves: Sequence[Array], numbers: Sequence[Array]) -> Array:
-    """The mean of each channel's moves, 0 for one of few elements; empty where there are no channels."""
+    """Return the mean error of each channel, 0 for one of few elements; empty without a channel axis."""
     if moves[0].ndim < 2 or len({move.shape[-1] for move in moves}) > 1:
         return np.empty(0)
     rows, own = (np.concatenate([a.reshape(-1, a.shape[-1]) for a in arrays]) for arrays in (moves, numbers))
@@ -48,7 +48,7 @@ def _channels(moves: Sequence[Array], numbers: Sequence[Array]) -> Array:
 
 
 def _means(moves: Array, numbers: Array) -> Array:
-    """The mean of each column's moves, 0 for one that hardly varies.
+    """Return the mean error of each column, 0 for one that hardly varies.
 
     A number counts once however often it occurs: the one that most elements have, as after a bound, may be a tie.
     """

@@ -33,7 +33,7 @@ class Tolerance:
     by_channel: bool = False
 
     def of_dtype(self, dtype: str) -> float:
-        """The steps that quantized integers may differ by."""
+        """Return the steps that quantized integers of a dtype may differ by."""
         return max(self.steps, self.int16_steps) if dtype in ("int16", "uint16") else self.steps
 
     @classmethod

@@ -68,9 +68,9 @@ class Trial:
     gaps: Gaps = field(default_factory=Gaps)
 
     def session(self, kernels: str, *, preserve: bool = False, patience: float | None = None) -> LiteRT | Around:
-        """The original with one of LiteRT's kernel sets; by default models with loops, which are subgraphs, have a ``patience``.
+        """Return a session of the original model with one of LiteRT's kernel sets.
 
-        Raises LiteRTError where it does not load.
+        Models with several subgraphs, which may loop, have a ``patience`` by default. Raises LiteRTError if it does not load.
         """
         if patience is None and len(self.model.subgraphs) > 1:
             patience = PATIENCE
@@ -83,9 +83,9 @@ class Trial:
     def litert(
         self, kernels: str, runs: Sequence[Run], *, fresh: bool = False, patience: float | None = None
     ) -> list[list[Array]]:
-        """The outputs of each run by one set of LiteRT's kernels; ``fresh``: each in an interpreter of its own.
+        """Return the outputs of each run with one of LiteRT's kernel sets; ``fresh``: each run in an interpreter of its own.
 
-        Raises LiteRTError where it refuses the model or its inputs.
+        Raises LiteRTError if LiteRT refuses the model or its inputs.
         """
         outputs = []
         session = None
@@ -96,10 +96,10 @@ class Trial:
         return outputs
 
     def reference_outputs(self, runs: Sequence[Run], *, fresh: bool = False) -> dict[str, list[list[Array]]]:
-        """The same by every set of kernels that runs; the reference kernels, some 50 times slower, only where no other does.
+        """Return the outputs of each run by kernel set. Reference kernels, about 50x slower, run only if no other set does.
 
-        Those that take far longer than XNNPACK are left out: of a network that takes it 0.1 s a run they took more than 10 minutes.
-        Raises LiteRTError with what each of them says where none runs.
+        A set that takes far longer than XNNPACK is left out: for a network of 0.1 s a run, one took more than 10 minutes.
+        Raises LiteRTError with the message of each set if none runs.
         """
         expected: dict[str, list[list[Array]]] = {}
         failures = []
@@ -123,7 +123,7 @@ class Trial:
         return expected
 
     def actual(self, session: Session, runs: Sequence[Run]) -> list[list[Array]]:
-        """The outputs of each run by the ONNX model, as the TFLite model has them."""
+        """Return the outputs of each run of the ONNX model, in the order and layout of the TFLite model."""
         pairs = Pairs(self.entry, session)
         return [pairs.run(session, arrays) for arrays in self._report_runs(runs, "ONNX Runtime")]
 
@@ -139,7 +139,7 @@ class Trial:
         return max(inherited, self.resolution.get(tensor.index, 0.0))
 
     def compare_outputs(self, actual: Sequence[Run], expected: Mapping[str, Sequence[Run]]) -> tuple[Comparison, ...]:
-        """One comparison an output, over all runs, but for those that are borrowed themselves."""
+        """Return one comparison per output, over all runs, without outputs that the ONNX model itself computed for LiteRT."""
         makers = producers(self.entry.subgraph)
         return tuple(
             compare(
@@ -177,7 +177,7 @@ class Pairs:
         self._returned = [info.name for info in session.outputs]
 
     def _check_rank(self, info: ValueInfoProto, tensor: Tensor) -> None:
-        """Raises VerificationError where an input has as many axes as no conversion gives it."""
+        """Raise VerificationError if an input has a rank that no conversion gives it."""
         value = self.values.get(info.name)
         if not tensor.shape:  # as old converters wrote of any shape; LiteRT takes an input of any rank in its place
             return
@@ -192,7 +192,7 @@ class Pairs:
             )
 
     def feeds(self, arrays: Run) -> dict[str, Array]:
-        """A run's inputs as the ONNX model takes them, by name."""
+        """Return the inputs of a run as the ONNX model takes them, by name."""
         feeds = {}
         for array, info, tensor in zip(arrays, self.inputs, self.entry.inputs, strict=True):
             fed = as_pairs(array) if array.dtype.kind == "c" else array
@@ -203,7 +203,7 @@ class Pairs:
         return feeds
 
     def run(self, session: Session, arrays: Run) -> list[Array]:
-        """One run, from and to arrays as the TFLite model has them."""
+        """Run once, from and to arrays as the TFLite model has them."""
         returned = dict(zip(self._returned, session.run(self.feeds(arrays)), strict=True))
         results = []
         for info, tensor in zip(self.outputs, self.entry.outputs, strict=True):
@@ -215,8 +215,9 @@ class Pairs:
 
 
 def _check_sizes(info: ValueInfoProto, array: Array, tensor: Tensor) -> None:
-    """Raises VerificationError where an output has other sizes than the model says, of which ONNX Runtime only warns. What the file
-    says may be stale, as where an operand of the run decides.
+    """Raise VerificationError if an output has other sizes than the ONNX model declares, which is only a warning in ONNX Runtime.
+
+    The sizes in the file may be stale, for example if a runtime operand decides.
     """
     said = info.type.tensor_type
     sizes = [dim.dim_value if dim.HasField("dim_value") else "?" for dim in said.shape.dim]
@@ -230,9 +231,9 @@ def _check_sizes(info: ValueInfoProto, array: Array, tensor: Tensor) -> None:
 
 
 def pair_values(side: str, names: Sequence[str], infos: Sequence[ValueInfoProto]) -> list[ValueInfoProto]:
-    """The ONNX model's inputs or outputs in the TFLite model's order: by name where all agree, else by position.
+    """Return the ONNX model's inputs or outputs in the TFLite model's order: by name if all agree, else by position.
 
-    Raises VerificationError where they are others, or outputs come in another order.
+    Raises VerificationError if they are others, or if outputs come in another order.
     """
     if len(names) != len(infos):
         listed = ", ".join(info.name for info in infos)
@@ -250,5 +251,5 @@ def pair_values(side: str, names: Sequence[str], infos: Sequence[ValueInfoProto]
 
 
 def dtype_to_restore(tensor: Tensor, array: Array) -> np.dtype[np.generic]:
-    """The dtype a shifted value is restored to: the tensor's."""
+    """Return the dtype that a shifted value is restored to: the tensor's."""
     return np.dtype(tensor.dtype) if tensor.dtype in ("int8", "uint8", "int16", "uint16") else array.dtype

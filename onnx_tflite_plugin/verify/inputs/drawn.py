@@ -40,16 +40,15 @@ def draw(
     meets: bool = True,
     nan: bool = False,
 ) -> list[list[Array]]:
-    """The inputs of each run in the entry's order: what is given by name, the rest drawn.
+    """Return the inputs of each run in the entry's order: given ones by name, the others random.
 
-    ``given`` is one mapping for all runs, one a run (which then sets their number), a file or a folder, see
-    :mod:`.user_data`; ``described`` is the metadata of the inputs, for images. ``shapes`` sets dynamic sizes,
-    ``ranges`` the least and the largest value drawn, by input name.
-    ``nan``: whether what is given may hold NaN. ``widths``, run by run: standard deviations of floats whose range nothing tells;
-    above 1 floats are equal here and there, and whole, where ``meets`` does not say that they do not, and integers of plain
-    arithmetic are large.
-    ``caution`` makes what is drawn harder to refuse: at 1 nothing is negative and wide integers are 1, at 2 they
-    are 0. ``avoided``, without it: at 1 no wide integer is 0, as divisors must be, at 2 none is negative either.
+    ``given`` is one mapping for all runs, one per run (which then sets their number), a file or a folder, see
+    :mod:`.user_data`. ``described`` is the metadata of the inputs, for images. ``shapes`` sets dynamic sizes, ``ranges`` the
+    least and the largest random value, both by input name. ``nan``: given arrays may hold NaN. ``widths``, one per run:
+    standard deviations of floats whose range is unknown. Above 1, some floats are equal and whole unless ``meets`` excludes
+    them, and integers of plain arithmetic are large. ``caution`` makes random inputs harder to refuse: at 1 nothing is
+    negative and wide integers are 1, at 2 they are 0. ``avoided``, without caution: at 1 no wide integer is 0, as a divisor
+    must be, at 2 none is negative either.
     """
     named = runs_of(entry, given, described, nan=nan) or [{}]
     check_ranges(entry, ranges or {})
@@ -82,14 +81,16 @@ def shape_of(tensor: Tensor, name: str, shapes: Mapping[str, Sequence[int]] | No
 
 
 def conditions(entry: Entry) -> list[str]:
-    """The inputs that are one truth value each, by name."""
+    """Return the inputs that are one truth value each, by name."""
     inputs = zip(entry.inputs, entry.input_names, strict=True)
     return [name for tensor, name in inputs if tensor.dtype == "bool" and prod(tensor.shape) == 1]
 
 
 def _condition(shape: tuple[int, ...], turn: int, pair: int, place: int) -> Array:
-    """Both values in turn, those of neighbors opposite; from pair to pair of runs other conditions with the first, so that each
-    combination comes once in as many runs as there are.
+    """Return both values in turn, opposite ones for neighboring conditions.
+
+    From pair to pair of runs other conditions share the value of the first, so that each combination comes once in as many
+    runs as there are combinations.
     """
     together = place > 0 and bool(pair >> (place - 1) & 1)
     return np.full(shape, (turn % 2 == place % 2) != together)
@@ -111,7 +112,7 @@ def widens(entry: Entry) -> bool:
 
 
 def check_ranges(entry: Entry, ranges: Mapping[str, tuple[float, float]]) -> None:
-    """Raises InvalidInputs for a range of an input that the model does not have, or that has no numbers."""
+    """Raise InvalidInputs for a range of an input that the model does not have, or that has no numbers."""
     for name, (low, high) in ranges.items():
         if name not in entry.input_names:
             raise InvalidInputs(f"no input is called {name!r}; the model's inputs are {', '.join(entry.input_names)}")
@@ -193,8 +194,9 @@ def may_reorder(op: Operator) -> bool:
 
 
 def _meeting(generator: np.random.Generator, where: np.random.Generator, values: Array, constants: Array) -> Array:
-    """Some values replaced by those that hardly ever come by chance: where functions break, constants that they are compared with, the
-    value in front. ``where`` is the same for all inputs of a run, so that such numbers meet.
+    """Return the array with some elements replaced by rare values: where functions break, compared constants, the value before.
+
+    ``where`` is the same for all inputs of a run, so that such values meet.
     """
     chosen = where.random(values.shape)
     told = np.resize(constants, max(constants.size, len(_MET))) if constants.size else constants
@@ -204,7 +206,7 @@ def _meeting(generator: np.random.Generator, where: np.random.Generator, values:
 
 
 def _within(generator: np.random.Generator, tensor: Tensor, shape: tuple[int, ...], span: tuple[float, float]) -> Array:
-    """Uniform over a range of quantized values or of floats, both ends included for integers."""
+    """Return uniform values in a range of quantized values or of floats; integers include both ends."""
     if "float" in tensor.dtype:
         return generator.uniform(*span, shape).astype(dtype_of(tensor.dtype))
     kind = _NIBBLES[tensor.dtype][0] if tensor.dtype in _NIBBLES else np.dtype(tensor.dtype).type
@@ -212,7 +214,7 @@ def _within(generator: np.random.Generator, tensor: Tensor, shape: tuple[int, ..
 
 
 def _whole_range(graph: Subgraph, tensor: Tensor, caution: int) -> tuple[int, int]:
-    """[low, high) for an integer input: operands of plain arithmetic may be negative, whatever else may be an index."""
+    """Return ``[low, high)`` for an integer input: operands of plain arithmetic may be negative, others may be indices."""
     if caution:
         return (1, 2) if caution == 1 else (0, 1)
     arithmetic = True
@@ -249,7 +251,7 @@ def _plain(graph: Subgraph, tensor: Tensor) -> bool:
 
 
 def _thresholds(graph: Subgraph, tensor: Tensor) -> Array:
-    """Constants that an integer input is compared with, and their neighbors: what is drawn at random would hardly ever meet them."""
+    """Return constants that an integer input is compared with, and their neighbors, which random integers hardly ever meet."""
     numbers = _compared_constants(graph, tensor).astype(np.int64)
     limits = np.iinfo(tensor.dtype)
     near = np.unique(np.concatenate([numbers, numbers - 1, numbers + 1])) if numbers.size else numbers
@@ -257,7 +259,7 @@ def _thresholds(graph: Subgraph, tensor: Tensor) -> Array:
 
 
 def _compared_constants(graph: Subgraph, tensor: Tensor) -> Array:
-    """Constants that an input meets in an operator that gives a truth for each of its elements, as comparisons do."""
+    """Return constants that meet an input in an operator with one truth value per element, such as a comparison."""
     constants = [np.empty(0, np.int64)]
     for operator in graph.operators:
         slots = [slot for slot in operator.inputs if slot is not None]
@@ -302,7 +304,7 @@ def _rows(operator: Operator, index: int) -> int:
 
 
 def _float_range(graph: Subgraph, tensor: Tensor) -> tuple[float, float] | None:
-    """The range a float input is quantized to right away, or that of the numbers of rows it is rounded to; None for any other."""
+    """Return the range to which a float input is quantized at once, or of the table rows it is rounded to; else None."""
     for operator in graph.operators:
         if [slot.index for slot in operands(operator)] != [tensor.index]:
             continue

@@ -32,7 +32,7 @@ class InputSizes:
         self.entry, self.pairs, self.known = entry, pairs, known or {}
 
     def as_converted(self) -> Entry:
-        """The entry with the sizes of the ONNX model, which given arrays must fit."""
+        """Return the entry with the sizes of the ONNX model, which given arrays must fit."""
         inputs = tuple(
             replace(tensor, dims=tuple(size if isinstance(size, int) else None for size in sizes))
             if len(sizes) == tensor.rank
@@ -42,8 +42,9 @@ class InputSizes:
         return replace(self.entry, inputs=inputs)
 
     def open(self, least: int, *, apart: bool = False) -> dict[str, tuple[int, ...]]:
-        """Shapes of inputs with sizes that the ONNX model leaves open: by name of the size, one more than is stored; ``apart``: the
-        second two more, and so on, so that one in place of another is seen.
+        """Return shapes of inputs with dynamic dimensions: per symbolic dimension, one more than the stored size.
+
+        ``apart``: the second symbolic dimension gets two more, and so on, so that one in place of another shows.
         """
         sizes: dict[str, int] = {}
         shapes = {}
@@ -66,10 +67,9 @@ class InputSizes:
         )
 
     def rows(self, arrays: Run, whole: Run | None) -> list[list[Array]]:
-        """A batch as runs of one row each, where the ONNX model's results have an axis for it and those of ``whole`` do not.
+        """Return a batch as runs of one row each, if only the ONNX model's results have an axis for it.
 
-        Empty where another size than that of axis 0 is open, a row is not of size 1, or results are of another rank, which
-        no batch makes of them.
+        Empty if another dimension than the batch is dynamic, if a row is not of size 1, or if results have another rank.
         """
         inputs, outputs = list(self._dims()), list(self._results())
         opened = [[axis for axis, size in enumerate(dims) if isinstance(size, str)] for *_, dims in inputs]
@@ -101,7 +101,7 @@ class InputSizes:
         return ""
 
     def onnx_shapes(self, least: int) -> dict[str, tuple[int, ...]]:
-        """The shapes of inputs that the ONNX model fixes otherwise than the TFLite file stores them; dynamic sizes at ``least``."""
+        """Return the shapes of inputs that the ONNX model fixes otherwise than the file; dynamic dimensions are at ``least``."""
         return {
             name: tuple(size if isinstance(size, int) else _run(tensor, axis, least) for axis, size in enumerate(dims))
             for tensor, name, dims in self._dims()
@@ -109,14 +109,14 @@ class InputSizes:
         }
 
     def _results(self) -> Iterator[list[int | str]]:
-        """The sizes of each output in the ONNX model, likewise."""
+        """Return the sizes of each output in the ONNX model, with dynamic dimensions at ``least``."""
         for tensor, name, info in zip(self.entry.outputs, self.entry.output_names, self.pairs.outputs, strict=True):
             yield self._sizes(tensor, name, info)
 
     def _dims(self) -> Iterator[tuple[Tensor, str, list[int | str]]]:
-        """Each input with its name and its sizes in the ONNX model, in the file's order; an open one by its name.
+        """Yield each input with its name and its sizes in the ONNX model, in the file's order; a dynamic one by its name.
 
-        Where the file stores ``[]``, as old converters wrote of any shape, all sizes are dynamic.
+        If the file stores ``[]``, as old converters did for any shape, all sizes are dynamic.
         """
         for tensor, name, info in zip(self.entry.inputs, self.entry.input_names, self.pairs.inputs, strict=True):
             sizes = self._sizes(tensor, name, info)

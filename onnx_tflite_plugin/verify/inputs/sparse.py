@@ -17,7 +17,7 @@ _MANY = 1 << 40  # more places than are drawn from
 
 
 def sparse(generator: np.random.Generator, graph: Subgraph, tensor: Tensor, shape: tuple[int, ...]) -> Array | None:
-    """Coordinates of a sparse tensor, ``[number, axes]``, in the order of a dense one's elements, or its sizes, ``[axes]``.
+    """Return coordinates of a sparse tensor, ``[number, axes]`` in the order of a dense one, or its sizes, ``[axes]``.
 
     ``None`` for a tensor that is neither.
     """
@@ -38,7 +38,7 @@ def sparse(generator: np.random.Generator, graph: Subgraph, tensor: Tensor, shap
 
 
 def _belong(operator: Operator, places: Tensor, sizes: Tensor) -> bool:
-    """Rows of as many numbers as there are sizes, and a value for each row or one for all, which no other bounds are beside."""
+    """True if rows have as many numbers as there are sizes, and values are one per row or one for all."""
     if len(places.shape) != 2 or not places.shape[1] or sizes.shape != places.shape[1:]:
         return False
     others = [slot for slot in operator.inputs if slot is not None and slot.index not in (places.index, sizes.index)]
@@ -48,7 +48,7 @@ def _belong(operator: Operator, places: Tensor, sizes: Tensor) -> bool:
 
 
 def _limits(operator: Operator, sizes: Tensor) -> Sequence[int]:
-    """The sizes where they are constant, else those of the result as far as they are known."""
+    """Return the sizes if they are constant, else those of the result as far as they are known."""
     if isinstance(sizes.data, Stored):
         numbers = [int(size) for size in sizes.data.numbers(sizes.dtype)[: sizes.shape[0]]]
         return numbers if len(numbers) == sizes.shape[0] else [0]

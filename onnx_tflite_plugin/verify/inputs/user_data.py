@@ -29,11 +29,10 @@ _POSITIONAL = re.compile(r"arr_(\d+)")  # what numpy calls arrays that were save
 def runs_of(
     entry: Entry, given: Given, described: Described | None = None, *, nan: bool = False
 ) -> list[dict[str, Array]]:
-    """The arrays of each run under the entry's names, in the tensors' dtypes; empty where nothing is given.
+    """Return the arrays of each run under the entry's names, in the tensors' dtypes; empty if nothing is given.
 
-    ``nan``: whether floats may be NaN, which is most often a mistake.
-
-    An array that holds several inputs along its first axis is that many runs. Raises InvalidInputs.
+    An array that stacks several inputs along its first axis gives as many runs. ``nan``: floats may be NaN, which is most
+    often a mistake. Raises InvalidInputs.
     """
     if given is None:
         return []
@@ -67,7 +66,7 @@ def _check_names(entry: Entry, names: Sequence[str]) -> None:
 
 
 def _load_arrays(entry: Entry, path: Path, described: Described) -> Iterator[dict[str, Any]]:
-    """The arrays of a file, or of each file of a folder in the order of their names."""
+    """Yield the arrays of a file, or of each file of a folder in the order of their names."""
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if file.suffix.lower() in ARRAYS + IMAGES)
         if not files:
@@ -89,7 +88,7 @@ def _only(entry: Entry, path: Path) -> tuple[str, Tensor]:
 
 
 def _arrays(entry: Entry, path: Path) -> dict[str, Any]:
-    """The arrays of an .npz by name (those that numpy named, by position), or the one of an .npy."""
+    """Return the arrays of an .npz by name (those that numpy named, by position), or the one of an .npy."""
     try:
         loaded = np.load(path)
         if isinstance(loaded, np.ndarray):
@@ -107,9 +106,9 @@ def _arrays(entry: Entry, path: Path) -> dict[str, Any]:
 
 
 def image(path: Path, name: str, tensor: Tensor, told: TensorMetadata) -> Array:
-    """An image as the tensor ``[1, height, width, channels]`` takes it: resized, and normalized as the metadata says.
+    """Return an image for the tensor ``[1, height, width, channels]``: resized, and normalized according to the metadata.
 
-    Without normalization in the metadata integers are the pixels (int8: less 128), and floats are from 0 to 1.
+    Without normalization in the metadata, integers are the pixels (int8: minus 128), and floats are from 0 to 1.
     """
     try:
         from PIL import Image
@@ -148,7 +147,7 @@ def _normalize_image(pixels: Array, tensor: Tensor, told: TensorMetadata) -> Arr
 
 
 def _fit_array(tensor: Tensor, name: str, array: Array, nan: bool) -> Array:
-    """A given array in the tensor's dtype, where no value is lost; its shape fits, or is a stack of such."""
+    """Return a given array in the tensor's dtype, if no value is lost and its shape fits or is a stack of such."""
     _check_shape(tensor, name, array)
     if tensor.dtype == "string":
         return array.astype(object)
@@ -189,7 +188,7 @@ def _fits(tensor: Tensor, shape: tuple[int, ...]) -> bool:
 
 
 def _channels_last_hint(tensor: Tensor, shape: tuple[int, ...]) -> str:
-    """The permutation that puts axis 1 last, where what was given fits then, by a size that the file fixes."""
+    """Return the permutation that puts axis 1 last, if the given array fits then by a size that the file fixes."""
     if (
         len(shape) == 4
         and tensor.rank == 4

@@ -36,7 +36,7 @@ def compare_by_width(
 def _select_runs(
     actual: Sequence[Run], expected: Mapping[str, Sequence[Run]], which: Sequence[int]
 ) -> tuple[list[Run], dict[str, list[Run]]]:
-    """Some of the runs."""
+    """Return some of the runs."""
     return [actual[k] for k in which], {kernels: [runs[k] for k in which] for kernels, runs in expected.items()}
 
 

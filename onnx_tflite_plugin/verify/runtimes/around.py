@@ -68,7 +68,7 @@ class Own:
     stored: Collection[int] = ()
 
     def run(self, values: Mapping[int, Array]) -> dict[int, Array]:
-        """Results by tensor index, as the file stores them, from the values of tensors. Raises VerificationError."""
+        """Return results by tensor index, as the file stores them, from the values of tensors. Raises VerificationError."""
         name = f"kernel of {self.op.code}"
         try:
             with attribute_errors(name, self.pack, self.kernel):
@@ -111,7 +111,7 @@ class Own:
 
 
 def _as_stored(tensor: Tensor, k: int, array: Array, *, resized: bool) -> Array:
-    """A result as the file stores it. ``resized``: its operands have other sizes than the file gives them, so it may too."""
+    """Return a result as the file stores it. ``resized``: operands have other sizes than in the file, so the result may too."""
     dims = (None,) * tensor.rank if resized else tensor.dims
     if not agree(dims, array.shape):
         raise Mismatch(f"its output {k} is {list(array.shape)}, the file's is {[d or '?' for d in tensor.dims]}")
@@ -121,9 +121,9 @@ def _as_stored(tensor: Tensor, k: int, array: Array, *, resized: bool) -> Array:
 def own_kernels(
     model: Model, subgraph: int, indices: Iterable[int], host: Host, given: Mapping[str, Kernel] | None = None
 ) -> tuple[dict[int, Own], dict[int, str]]:
-    """The kernels of these operators, by index, and why there is none of the others.
+    """Return the kernels of operators by index, and the reason for each operator without one.
 
-    Kernels are those ``given`` by code, else those that their handlers declare. ``model``: as the project's reader has it.
+    Kernels are those ``given`` by code, else those that handlers declare. ``model``: as the project's reader has it.
     """
     target = target_named("onnxruntime")
     kernels, reasons = {}, {}
@@ -167,7 +167,7 @@ class Gaps:
 
     @property
     def tensors(self) -> frozenset[int]:
-        """The tensors that are borrowed."""
+        """Return the tensors that the ONNX model computes for LiteRT."""
         return frozenset(t.index for op in self.borrowed.values() for t in op.outputs if t is not None)
 
 
@@ -189,7 +189,7 @@ class Around:
         self.values: dict[int, Array] = {}
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """Invoke once, with inputs in the model's order; returns the outputs in its order."""
+        """Invoke once, with inputs in the model's order; return the outputs in its order."""
         self.values = {tensor.index: array for tensor, array in zip(self.entry.inputs, inputs, strict=True)}
         self.values |= self.states
         if self.gaps.borrow is not None:
@@ -204,7 +204,7 @@ class Around:
         return [self.values.get(tensor.index, _NOTHING) for tensor in self.entry.outputs]
 
     def tensors(self) -> dict[int, Array]:
-        """Every readable tensor by index, as the last run left it."""
+        """Return every readable tensor by index, as the last run left it."""
         kept = dict(self.values)
         for part, session in self.sessions.items():
             kept |= {index: array for index, array in session.tensors().items() if index in part.computes}
@@ -243,9 +243,9 @@ def _initial(tensor: Tensor) -> Array:
 
 
 def _pieces(data: bytes, entry: Entry, apart: set[int]) -> Iterator[Part | int]:
-    """The operators in order: stretches that LiteRT runs, and the index of each that it does not.
+    """Return the operators in order: stretches that LiteRT runs, and the index of each that it does not.
 
-    What follows from constants alone and is needed elsewhere comes first, from a part without inputs: XNNPACK gives no
+    Operators on constants alone whose results are needed elsewhere come first, in a part without inputs: XNNPACK gives no
     access to weights that it dequantizes.
     """
     graph = entry.subgraph
@@ -267,7 +267,7 @@ def _pieces(data: bytes, entry: Entry, apart: set[int]) -> Iterator[Part | int]:
 
 
 def _constant_operators(operators: Sequence[Operator], apart: set[int]) -> list[Operator]:
-    """The operators that compute from constants alone what those apart take."""
+    """Return the operators on constants alone that compute operands of the operators in ``apart``."""
     makers: dict[int, Operator] = {}
     for op in operators:
         given = [t.is_constant or t.index in makers for t in op.inputs if t is not None]

@@ -35,7 +35,7 @@ class Borrowed:
         self.pairs = Pairs(entry, self.session)
 
     def __call__(self, inputs: Sequence[Array]) -> dict[int, Array]:
-        """By tensor index, as the file stores them."""
+        """Return results by tensor index, as the file stores them."""
         self.pairs.run(self.session, inputs)
         returned = self.session.values()
         results = {}

@@ -79,7 +79,7 @@ class Child:
         return number
 
     def abandon(self, number: int) -> None:
-        """Have an interpreter freed by the next request; called by finalizers, at any time and in any thread."""
+        """Let the next request free an interpreter; finalizers call this at any time and in any thread."""
         self._abandoned.append(number)
 
     def request(self, kernels: str, what: str, *arguments: Any) -> Any:
@@ -159,7 +159,7 @@ class InChild:
         return outputs
 
     def tensors(self) -> dict[int, Array]:
-        """Every readable tensor by index, as the last run left it."""
+        """Return every readable tensor by index, as the last run left it."""
         kept: dict[int, Array] = self._child.request(self.plan.kernels, "tensors", self._number)
         return kept
 
@@ -170,7 +170,7 @@ _starting = threading.Lock()
 
 
 def child_of_process() -> Child:
-    """The child of this process, a new one where the last one ended or belongs to the process that this is a fork of."""
+    """Return the child of this process; a new one if the last one ended or belongs to the process that was forked."""
     global _shared
     with _starting:
         if _shared is None or not _shared.alive or _shared.owner != os.getpid():

@@ -31,7 +31,7 @@ def is_quantized(tensor: Tensor) -> bool:
 
 
 def as_float(tensor: Tensor, array: Array) -> Array:
-    """A quantized tensor's integers dequantized to float32; any other tensor's array as it is."""
+    """Return the integers of a quantized tensor dequantized to float32; any other tensor's array unchanged."""
     quantization = tensor.quantization
     if not isinstance(quantization, Quantization) or array.dtype.kind not in "iu":
         return array
@@ -40,7 +40,7 @@ def as_float(tensor: Tensor, array: Array) -> Array:
 
 
 def as_stored(tensor: Tensor, array: Array) -> Array:
-    """A float array quantized as a quantized tensor is, saturated to its range; any other array as it is."""
+    """Return a float array quantized with a tensor's parameters, saturated to its range; any other array unchanged."""
     quantization = tensor.quantization
     if (
         not isinstance(quantization, Quantization)
@@ -55,7 +55,7 @@ def as_stored(tensor: Tensor, array: Array) -> Array:
 
 
 def _parameters(quantization: Quantization, tensor: Tensor) -> tuple[Array, Array]:
-    """Scale and zero point, of a shape that broadcasts against the tensor."""
+    """Return scale and zero point, of a shape that broadcasts against the tensor."""
     along = [-1 if axis == quantization.axis else 1 for axis in range(tensor.rank)] if quantization.per_axis else []
     scale = np.asarray(quantization.scale, np.float32).reshape(along)
     return scale, np.asarray(quantization.zero_point, np.int32).reshape(along)

@@ -46,7 +46,7 @@ class NoKernel(LiteRTError):
 
 
 def find_unresolved_operator(text: str) -> str:
-    """The operator that LiteRT says it has no kernel of; empty where it says something else."""
+    """Return the operator that LiteRT's message says it has no kernel of; empty for another message."""
     match = _UNRESOLVED.search(text)
     return "" if match is None else CUSTOM + (match[1] or match[2]).rstrip(".")
 
@@ -106,7 +106,7 @@ class InProcess:
             return [np.asarray(self.interpreter.get_tensor(index)) for index in self.plan.outputs]
 
     def tensors(self) -> dict[int, Array]:
-        """Every readable tensor by index, as the last run left it."""
+        """Return every readable tensor by index, as the last run left it."""
         kept = {}
         with self._quiet():
             for index in self.plan.readable:
@@ -152,7 +152,7 @@ class InProcess:
 
     @contextlib.contextmanager
     def _errors(self, what: str) -> Iterator[None]:
-        """Turn what LiteRT raises into a LiteRTError."""
+        """Convert exceptions of LiteRT into LiteRTError."""
         try:
             with self._quiet():
                 yield

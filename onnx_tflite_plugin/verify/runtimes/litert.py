@@ -106,13 +106,13 @@ class LiteRT:
 
     @property
     def interpreter(self) -> Any:
-        """LiteRT's own interpreter. Raises AttributeError where it is in another process."""
+        """Return LiteRT's own interpreter. Raises AttributeError if it is in another process."""
         if not isinstance(self.engine, InProcess):
             raise AttributeError(f"LiteRT's {self.kernels} kernels run in another process: no interpreter is here")
         return self.engine.interpreter
 
     def run(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
-        """Invoke once, with inputs by name or in the model's order; returns the outputs in its order."""
+        """Invoke once, with inputs by name or in the model's order; return the outputs in its order."""
         return self.engine.run([_encode_text(array) for array in self._order_inputs(inputs)])
 
     def tensors(self) -> dict[int, Array]:
@@ -141,9 +141,9 @@ def start_litert(
     known: Model | None = None,
     threads: int = 1,
 ) -> LiteRT:
-    """LiteRT after a first run, with the kernels that it takes by default where they run the model.
+    """Return LiteRT after a first run, with its default kernels if they run the model, else with the builtin ones.
 
-    Raises LiteRTError where neither those nor the builtin ones do.
+    Raises LiteRTError if neither does.
     """
     failures = []
     for kernels in ("xnnpack", "builtin"):
@@ -157,7 +157,7 @@ def start_litert(
 
 
 def _encode_text(array: Array) -> Array:
-    """A text alone as bytes: of an object LiteRT takes the address. An empty one it takes for a zero byte."""
+    """Return a single text as bytes: LiteRT would take an object's address, and an empty text for a zero byte."""
     if array.shape or array.dtype != object:
         return array
     text = array.item()

@@ -92,7 +92,7 @@ class OnnxRuntime:
         self.reset()
 
     def load_constants(self, part: ModelProto) -> ModelProto | None:
-        """A part of the model with the constants that the model has in other files; ``None`` where they are too many."""
+        """Return a part of the model with its constants from external files; ``None`` if they are too large."""
         from onnx import TensorProto
         from onnx.external_data_helper import load_external_data_for_tensor
 
@@ -109,7 +109,7 @@ class OnnxRuntime:
         return part
 
     def reset(self) -> None:
-        """Forget the states."""
+        """Reset the states."""
         self._carried = {state.input: state.first() for state in self.states if state.input not in self._defaults}
 
     def carry(self, states: Mapping[str, Array]) -> None:
@@ -166,12 +166,12 @@ class OnnxRuntime:
         return [np.array(value.numpy()) for value in binding.get_outputs()]
 
     def values(self) -> Mapping[str, Array]:
-        """Outputs, states and the values asked for, by name, as the last run left them."""
+        """Return outputs, states and requested values by name, as the last run left them."""
         return self._kept
 
 
 def states(proto: ModelProto) -> tuple[CarriedState, ...]:
-    """The states the model declares. Raises OrtError where they cannot be read."""
+    """Return the states that the model declares. Raises OrtError if they cannot be read."""
     try:
         return read_states(props(proto.metadata_props))
     except ValueError as error:
@@ -179,7 +179,7 @@ def states(proto: ModelProto) -> tuple[CarriedState, ...]:
 
 
 def tensor_values(proto: ModelProto) -> tuple[TensorValue, ...]:
-    """The values of the main graph that say which TFLite tensor they hold."""
+    """Return the values of the main graph that declare which TFLite tensor they hold."""
     graph = proto.graph
     infos = (*graph.input, *graph.value_info, *graph.output)
     values = (read_tensor(info.name, props(info.metadata_props)) for info in infos)
@@ -187,7 +187,7 @@ def tensor_values(proto: ModelProto) -> tuple[TensorValue, ...]:
 
 
 def _proto(model: ModelProto | bytes | Path) -> tuple[ModelProto, Path | None]:
-    """The model and the folder its external data is in. Raises InvalidOnnx."""
+    """Return the model and the folder of its external data. Raises InvalidOnnx."""
     if isinstance(model, bytes):
         return read_onnx(model), None
     if isinstance(model, Path):
@@ -196,7 +196,7 @@ def _proto(model: ModelProto | bytes | Path) -> tuple[ModelProto, Path | None]:
 
 
 def _with_outputs(proto: ModelProto, names: Sequence[str]) -> ModelProto:
-    """A copy with more outputs."""
+    """Return a copy with more outputs."""
     infos = {info.name: info for info in (*proto.graph.value_info, *proto.graph.input)}
     copy = type(proto)()
     copy.CopyFrom(proto)
@@ -209,7 +209,7 @@ def _with_outputs(proto: ModelProto, names: Sequence[str]) -> ModelProto:
 
 
 def _feedable(array: Array) -> Array:
-    """ONNX Runtime takes text only as str."""
+    """Return an array that ONNX Runtime accepts: it takes text only as str."""
     if array.dtype.kind not in "OSU":
         return array
     texts = [item.decode(errors="surrogateescape") if isinstance(item, bytes) else item for item in array.reshape(-1)]

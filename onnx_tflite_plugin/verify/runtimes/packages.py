@@ -13,7 +13,7 @@ from onnx_tflite_plugin.errors import MissingExtra
 
 
 def optional(module: str) -> Any:
-    """The module, or MissingExtra naming the pip line."""
+    """Return the module. Raises MissingExtra with the pip command if it is not installed."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

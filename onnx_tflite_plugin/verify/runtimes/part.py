@@ -18,9 +18,9 @@ _LARGEST = 2_000_000_000  # bytes of constants; a FlatBuffer's limit is 2 GiB
 
 
 def cut_file(data: bytes, subgraph: Subgraph, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
-    """The model whose ``subgraph`` is only what computes tensors ``outputs`` from tensors ``inputs``, by index.
+    """Return the model whose ``subgraph`` only computes tensors ``outputs`` from tensors ``inputs``, by index.
 
-    It is the first subgraph then; what nothing needs any more is left out, and so are signatures.
+    That subgraph is the first one then. Unused content and signatures are left out.
     """
     return Cutter(data, subgraph).part(inputs, outputs)
 
@@ -37,7 +37,7 @@ class Cutter:
         self._data, self._subgraph = data, subgraph
 
     def part(self, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
-        """As :func:`cut_file`; a tensor or buffer that is not needed keeps its index, and nothing else.
+        """Return the same as :func:`cut_file`; an unused tensor or buffer keeps its index but has no content.
 
         Raises InvalidModel for a part of more than 2 GB.
         """
@@ -64,7 +64,7 @@ class Cutter:
         return bytes(builder.Output())
 
     def _inside(self, buffer: Any) -> Any:
-        """The buffer with what it has after the FlatBuffer, as files of more than 2 GB do, which a part has within."""
+        """Return the buffer with content that a file of more than 2 GB stores after the FlatBuffer."""
         if buffer.data is not None or buffer.offset <= 1:
             return buffer
         inside = self._schema.BufferT()
@@ -73,7 +73,7 @@ class Cutter:
 
 
 def _slots(graph: Any) -> Collection[int]:
-    """The tensors that an operator or an end of a subgraph names, and those that hold their scales."""
+    """Return the tensors that an operator or a subgraph boundary names, and those that hold their scales."""
     lists = [graph.inputs, graph.outputs]
     for operator in graph.operators or ():
         lists += [operator.inputs, operator.outputs, operator.intermediates]
@@ -82,7 +82,7 @@ def _slots(graph: Any) -> Collection[int]:
 
 
 def _buffers(model: Any) -> Collection[int]:
-    """The buffers of metadata and of those tensors."""
+    """Return the buffers of metadata and of those tensors."""
     used = {entry.buffer for entry in model.metadata or ()}
     for subgraph in model.subgraphs:
         used |= {subgraph.tensors[k].buffer for k in _slots(subgraph)}
@@ -90,7 +90,7 @@ def _buffers(model: Any) -> Collection[int]:
 
 
 def _scales(tensor: Any) -> list[int]:
-    """The tensors of the scales and zero points of one that is quantized in blocks; index 0 says that it has no zero points."""
+    """Return the tensors of scales and zero points of a blockwise quantized tensor; index 0 means no zero points."""
     details = None if tensor.quantization is None else tensor.quantization.details
     if details is None or not hasattr(details, "scales"):
         return []

@@ -56,7 +56,7 @@ class Stored(Data):
         self._buffer = buffer
 
     def numbers(self, dtype: str) -> Array:
-        """Its elements in order; none where they lie outside the file, or are not whole in number."""
+        """Return its elements in order; none if they lie outside the file, or are not whole in number."""
         try:
             stored = self._buffer.DataAsNumpy() if self._buffer.DataLength() else np.empty(0, np.uint8)
         except ValueError:
@@ -67,7 +67,7 @@ class Stored(Data):
 
 
 def read(data: bytes) -> Model:
-    """The model's structure; InvalidModel where the file has none."""
+    """Return the model's structure. Raises InvalidModel if the file has none."""
     schema = optional("ai_edge_litert.schema_py_generated")
     try:
         model = schema.Model.GetRootAs(data)
@@ -132,12 +132,12 @@ def is_stateful(model: Model) -> bool:
 
 
 def producers(graph: Subgraph) -> dict[int, Operator]:
-    """The operator that computes each tensor."""
+    """Return the operator that computes each tensor."""
     return {tensor.index: operator for operator in graph.operators for tensor in operator.outputs if tensor is not None}
 
 
 def operands(operator: Operator) -> Iterator[Tensor]:
-    """The inputs that are computed, not stored."""
+    """Return the inputs that are computed, not stored."""
     return (tensor for tensor in operator.inputs if tensor is not None and not tensor.is_constant)
 
 

@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def _requests() -> Iterator[tuple[list[int], str, tuple[Any, ...]]]:
-    """The parent's requests. The process ends with the parent, even while LiteRT runs."""
+    """Yield the parent's requests. The process ends with the parent, even while LiteRT runs."""
     queue: SimpleQueue[Any] = SimpleQueue()
 
     def read() -> None:

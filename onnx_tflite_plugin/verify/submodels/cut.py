@@ -80,7 +80,7 @@ class CutModel:
         return producer is not None and bool(lowered) and producer.index not in lowered
 
     def reset(self) -> None:
-        """Forget the states."""
+        """Reset the states."""
         self.session.reset()
 
     def run(self, inputs: Sequence[Array], operands: Mapping[int, Array]) -> dict[str, Array]:

@@ -19,10 +19,10 @@ _CALLS = 8  # of the smallest model: as many samples more
 def times_alone(
     data: bytes, groups: Sequence[Sequence[Operator]], subgraph: Subgraph, tensors: Mapping[int, Array], rounds: int
 ) -> list[float | None]:
-    """Processor time of a run of each group of operators, without what any call costs; None where it does not run by itself.
+    """Return processor time per run of each group of operators without the cost of a call; None if it does not run in isolation.
 
-    ``tensors``: what LiteRT has in each, by index. The groups run in turns, as in the whole, where weights and values
-    are not left in the cache from the last run of the same operator; the median of ``rounds``.
+    ``tensors``: the tensors of LiteRT for each. Groups run in turns, so that, as in the whole model, weights and values are
+    not in the cache from the last run of the same operator. The result is the median of ``rounds``.
     """
     alone = _Alone(data, subgraph, tensors)
     calls = [_call() for _ in range(_CALLS)]
@@ -54,9 +54,9 @@ class _Alone:
                 self._readers.setdefault(tensor.index, set()).add(operator.index)
 
     def run(self, operators: Sequence[Operator]) -> Callable[[], object] | None:
-        """Runs these operators with either set of kernels, None where neither takes them.
+        """Run these operators with either set of kernels; None if neither takes them.
 
-        What computes constants for them comes with them: kernels prepare weights that they know.
+        Operators that compute constants for them are included: kernels prepare weights that they know.
         """
         inputs = [tensor for tensor in entering(operators) if tensor.index not in self._stored]
         outputs = self._read_outside(operators)
@@ -70,7 +70,7 @@ class _Alone:
             return None
 
     def _read_outside(self, operators: Sequence[Operator]) -> list[int]:
-        """The results of a group that others need."""
+        """Return the results of a group that others need."""
         inside = {operator.index for operator in operators}
         results = (tensor.index for operator in operators for tensor in operator.outputs if tensor is not None)
         return [index for index in results if index in self._ends or self._readers.get(index, set()) - inside]
@@ -82,14 +82,14 @@ def _invocation(session: LiteRT) -> Callable[[], object]:
 
 
 def _call() -> Callable[[], object]:
-    """An invocation of the smallest model. Raises LiteRTError."""
+    """Return an invocation of the smallest model. Raises LiteRTError."""
     session = LiteRT(least(), "builtin")
     session.run([np.zeros(1, np.float32)])
     return _invocation(session)
 
 
 def least() -> bytes:
-    """The smallest model there is, RELU of one float: what it takes is what any call does."""
+    """Return the smallest model, RELU of one float, which takes the time of a bare call."""
     import flatbuffers
 
     schema = optional("ai_edge_litert.schema_py_generated")

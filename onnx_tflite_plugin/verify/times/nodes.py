@@ -38,9 +38,9 @@ class NodeTime:
 
 
 def node_times(proto: ModelProto, feeds: Mapping[str, Array], runs: int) -> list[NodeTime]:
-    """The nodes of the main graph, in one thread; what a node's inner graphs take is part of its time.
+    """Return the times of the nodes of the main graph, in one thread; a node's inner graphs are part of its time.
 
-    Seconds are those of the middle half of ``runs``, without what a profile adds. Raises OrtError where the model does not run.
+    Seconds are means of the middle half of ``runs`` without the profiler's overhead. Raises OrtError if the model does not run.
     """
     import onnx
 
@@ -59,7 +59,7 @@ def node_times(proto: ModelProto, feeds: Mapping[str, Array], runs: int) -> list
 def _profile_nodes(
     proto: ModelProto, feeds: Mapping[str, Array], runs: int, folder: Path, optimized: Path
 ) -> dict[str, float]:
-    """Seconds a run of each node by its name in the profile."""
+    """Return seconds per run of each node by its name in the profile."""
     session = OnnxRuntime(proto, profile=folder / "profile", optimized=optimized)
     for _ in range(runs + 1):
         session.run(feeds)
@@ -73,7 +73,7 @@ def _profile_nodes(
 
 
 def _time_run(proto: ModelProto, feeds: Mapping[str, Array], runs: int) -> float:
-    """Processor time of a whole run, the median."""
+    """Return the median processor time of a whole run."""
     session = OnnxRuntime(proto)
     times = []
     for _ in range(runs + 1):
@@ -84,15 +84,15 @@ def _time_run(proto: ModelProto, feeds: Mapping[str, Array], runs: int) -> float
 
 
 def _subtract_overhead(seconds: Sequence[float], slots: Sequence[int], whole: float) -> Iterator[float]:
-    """Without what the profile adds, so that they add up to the whole: it writes down the size of every operand and result."""
+    """Yield times without the profiler's overhead, which add up to the whole: it writes the size of every operand and result."""
     excess = max(0.0, sum(seconds) - whole) / max(1, sum(slots))
     return (max(0.0, taken - excess * count) for taken, count in zip(seconds, slots, strict=True))
 
 
 def label_nodes(proto: ModelProto) -> ModelProto:
-    """A copy whose nodes are named ``op3#7`` after the operator that they belong to, and so are values but for inputs and outputs.
+    """Return a copy whose nodes and values are named ``op3#7`` after their operator, except for inputs and outputs.
 
-    Of constants those that one node takes: all that is left of a node's names where ONNX Runtime makes another of it.
+    Constants of a single node are named too: where ONNX Runtime replaces a node, these are all that is left of its names.
     """
     copy = type(proto)()
     copy.CopyFrom(proto)
@@ -116,7 +116,7 @@ def label_nodes(proto: ModelProto) -> ModelProto:
 
 
 def _all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
-    """Those of inner graphs too: ONNX Runtime puts a branch that it chooses as it loads the model in place of its If."""
+    """Yield the nodes, also of inner graphs: ONNX Runtime replaces an If by the branch that it selects at load time."""
     for node in graph.node:
         yield node
         for inner in _inner_graphs(node):
@@ -131,7 +131,7 @@ def _inner_graphs(node: NodeProto) -> Iterator[GraphProto]:
 
 
 def _rename(graph: GraphProto, renamed: Mapping[str, str]) -> None:
-    """Values by other names, in inner graphs too: names are unique over all of them."""
+    """Rename values, also in inner graphs: names are unique over all of them."""
     for node in graph.node:
         for names in (node.input, node.output):
             names[:] = [renamed.get(name, name) for name in names]
@@ -142,7 +142,7 @@ def _rename(graph: GraphProto, renamed: Mapping[str, str]) -> None:
 
 
 def _middle(times: list[int]) -> float:
-    """The mean of the middle half: profiles have whole microseconds, and now and then another process's turn."""
+    """Return the mean of the middle half: profiles have whole microseconds, and other processes interrupt now and then."""
     low, high = np.percentile(times, (25, 75))
     return float(np.mean([time for time in times if low <= time <= high]))
 
@@ -160,7 +160,7 @@ def _names(nodes: Sequence[NodeProto], seconds: Mapping[str, float]) -> Iterator
 
 
 def _operators(copy: ModelProto, nodes: Sequence[NodeProto]) -> Iterator[int | None]:
-    """The operator of each: by the node's name, else by what it computes, else by what it takes."""
+    """Return the operator of each node: by the node's name, else by its results, else by its operands."""
     by_value: dict[str, int] = {}
     for node in copy.graph.node:
         if label := _LABEL.search(node.name):

@@ -47,7 +47,7 @@ class OperatorTime:
 
     @property
     def loss(self) -> float:
-        """Seconds that ONNX Runtime takes longer."""
+        """Return the seconds that ONNX Runtime takes longer."""
         return self.onnxruntime - (self.litert or 0.0)
 
 
@@ -92,10 +92,10 @@ class Group:
 def profile(
     trial: Trial, proto: ModelProto, arrays: Run, feeds: Mapping[str, Array], seconds: float, progress: Progress
 ) -> list[OperatorTime]:
-    """Every group of operators, the one that loses most first; ``seconds`` is what a run in ONNX Runtime takes.
+    """Return every group of operators, the one that loses most first; ``seconds`` is the time of a run in ONNX Runtime.
 
-    What a call by itself costs LiteRT is left out. Raises LiteRTError and OrtError where a model does not run,
-    VerificationError where the ONNX model does not say what its nodes were made of.
+    LiteRT's times are without the cost of a bare call. Raises LiteRTError and OrtError if a model does not run, and
+    VerificationError if the ONNX model does not declare the operators of its nodes.
     """
     if not any(belongs_to(props(node.metadata_props)) for node in proto.graph.node):
         raise VerificationError("the ONNX model does not say which operators its nodes were lowered from: no profile")
@@ -113,7 +113,7 @@ def profile(
 
 
 def by_code(rows: Iterable[OperatorTime]) -> list[KindTime]:
-    """The groups of the same codes together; those that lose most first."""
+    """Return the groups of equal codes together, those that lose most first."""
     groups: dict[tuple[str, ...], list[OperatorTime]] = defaultdict(list)
     for row in rows:
         groups[tuple(format_names(row.codes))].append(row)
@@ -121,15 +121,15 @@ def by_code(rows: Iterable[OperatorTime]) -> list[KindTime]:
 
 
 def format_names(names: Sequence[str]) -> list[str]:
-    """Each once, in the order of their first place, with how many there are."""
+    """Return each name once, in order of first occurrence, with its count."""
     return [name if count == 1 else f"{count} {name}" for name, count in Counter(names).items()]
 
 
 def group_operators(operators: Sequence[Operator], proto: ModelProto, times: Sequence[NodeTime]) -> Iterator[Group]:
-    """The operators of a subgraph in groups that share no node, in execution order.
+    """Yield the operators of a subgraph in groups that share no node, in execution order.
 
     One node may be lowered from several operators. An operator whose nodes ONNX Runtime has fused into others belongs to
-    the one reader of its result if that has gained a node of its kind, else to what it reads.
+    the only reader of its result if that has gained a node of its kind, else to the producer of its operand.
     """
     kinds: _Kinds = defaultdict(set)
     parts = _Parts()
@@ -153,7 +153,7 @@ def group_operators(operators: Sequence[Operator], proto: ModelProto, times: Seq
 
 
 def _join_fused(operators: Sequence[Operator], kinds: _Kinds, nodes: _Nodes, parts: _Parts) -> None:
-    """Operators without a timed node of their own join their reader, else what they read."""
+    """Join operators without a timed node of their own to their reader, else to the producer of their operand."""
     timed = {parts.first(k) for k, own in nodes.items() if any(node.op_type not in _MOVES for node in own)}
     readers: dict[Tensor, set[int]] = defaultdict(set)
     for op in operators:
