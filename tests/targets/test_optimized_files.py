@@ -63,3 +63,15 @@ def test_prefixes_of_onnx_compose_need_a_model_without_if(weights_dtype: str, va
         return
     with pytest.raises(Exception, match=r"(?i)invalid|not in any|Node input"):
         onnxruntime.InferenceSession(prefixed.SerializeToString())
+
+
+@pytest.mark.parametrize(("opset", "loads"), [(18, False), (19, True)])
+def test_float16_converter_needs_the_opset_whose_scales_may_be_float16(opset: int, loads: bool) -> None:
+    float16 = pytest.importorskip("onnxconverter_common.float16")
+    proto = otp.convert(DIGITS, opset=opset).proto
+    halved = float16.convert_float_to_float16(proto, keep_io_types=True).SerializeToString()
+    if loads:
+        assert onnxruntime.InferenceSession(halved).get_inputs()[0].type == "tensor(int8)"
+        return
+    with pytest.raises(Exception, match="DequantizeLinear"):
+        onnxruntime.InferenceSession(halved)

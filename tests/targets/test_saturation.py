@@ -1,0 +1,48 @@
+"""Other targets in ONNX Runtime on x86 without VNNI, whose 8-bit kernels add two uint8 x int8 products in 16 bits."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import onnx_tflite_plugin as otp
+from onnx_tflite_plugin.verify import LiteRT
+from tests.qa.emulation import extremes
+from tests.qa.emulation.native import Unsupported, masked
+
+RUN = """
+import sys, numpy, onnxruntime
+session = onnxruntime.InferenceSession(sys.argv[1])
+given = numpy.load(sys.argv[2])
+(found,) = session.run(None, {session.get_inputs()[0].name: given["x"]})
+print(int(numpy.abs(found.astype(int) - given["wanted"].astype(int)).max()))
+"""
+
+
+def error_without_vnni(target: str, folder: Path) -> int:
+    """Return the largest difference from LiteRT of a product at the ends of its dtypes, on a processor without VNNI."""
+    data = extremes.conv("3x3", (1, 5, 7, 16), 20, least=-127).build()
+    otp.convert(data, target=target).save(folder / "model.onnx")
+    x = np.full((1, 5, 7, 16), 127, np.int8)
+    (wanted,) = LiteRT(data, "builtin").run([x])
+    np.savez(folder / "given.npz", x=x, wanted=wanted)
+    environment = {**os.environ, **masked("avx2", folder)}
+    command = [sys.executable, "-c", RUN, str(folder / "model.onnx"), str(folder / "given.npz")]
+    return int(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
+
+
+@pytest.mark.parametrize(
+    ("target", "saturates"), [("onnxruntime", False), ("generic", False), ("openvino", True), ("qnn", True)]
+)
+def test_uint8_activations_of_other_targets_saturate_without_vnni(target: str, saturates: bool, tmp_path: Path) -> None:
+    """The documentation warns of these targets."""
+    try:
+        error = error_without_vnni(target, tmp_path)
+    except Unsupported as reason:
+        pytest.skip(str(reason))
+    assert error > 50 if saturates else error <= 1
