@@ -13,7 +13,7 @@ import pytest
 import onnx_tflite_plugin as otp
 from onnx_tflite_plugin.verify import LiteRT
 from tests.qa.emulation import extremes
-from tests.qa.emulation.native import Unsupported, masked
+from tests.qa.emulation.native import Unsupported, mask_processor
 
 RUN = """
 import sys, numpy, onnxruntime
@@ -31,7 +31,7 @@ def error_without_vnni(target: str, folder: Path) -> int:
     x = np.full((1, 5, 7, 16), 127, np.int8)
     (wanted,) = LiteRT(data, "builtin").run([x])
     np.savez(folder / "given.npz", x=x, wanted=wanted)
-    environment = {**os.environ, **masked("avx2", folder)}
+    environment = {**os.environ, **mask_processor("avx2", folder)}
     command = [sys.executable, "-c", RUN, str(folder / "model.onnx"), str(folder / "given.npz")]
     return int(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
 
