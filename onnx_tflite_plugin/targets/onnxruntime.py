@@ -105,7 +105,7 @@ ONNXRUNTIME = Target(
         "merge_reshapes",
         "gemm_to_matmul",
         "sum_before_norm",
-        "lower_masks",
+        "bound_masked_scores",
     ),
     saturates=True,
     quantizes_weights=True,

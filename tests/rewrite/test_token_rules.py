@@ -184,39 +184,56 @@ test_sum_before_norm_is_not_fused = rule_test(
 )
 
 
-# --- lower_masks ------------------------------------------------------------------------------
+# --- bound_masked_scores ----------------------------------------------------------------------
 
 
 def mask_graph(
-    nodes: str = "s = Add (x, mask) y = Softmax <axis = -1> (s)", hidden: float = -100.0, made: str = "", rows: int = 2
+    nodes: str = "s = Add (x, mask) w = Softmax <axis = -1> (s)", hidden: float = -1e9, tokens: int = 32
 ) -> Any:
-    """Attention weights of five tokens, of which the first rows of the mask hide one, or all if ``rows`` is 0."""
-    mask = np.zeros((5, 5), np.float32)
-    mask[: rows or 1, 1 if rows else slice(None)] = hidden
-    shapes = {"six": np.array([6, 5, 5]), "whole": np.array([2, 3, 5, 5])}
-    return graph(f"(float[2,3,5,5] x) => (float[2,3,5,5] y{made}) {{ {nodes} }}", mask=mask, **shapes)
+    """Attention weights of ``tokens`` tokens, each of which sees itself and earlier ones, times a matrix."""
+    shape = (2, 3, tokens, tokens)
+    mask = np.triu(np.full(shape[2:], hidden, np.float32), 1)
+    stored = {
+        "mask": mask,
+        "visible": mask == 0,
+        "hidden": np.array(hidden, np.float32),
+        "one": np.array(1.0, np.float32),
+        "v": random_array(tokens, 5),
+        "flat": np.array([6, tokens, tokens]),
+        "whole": np.array(shape),
+    }
+    made = ", float[2,3,m,m] w" if nodes.startswith("output") else ""
+    text = f"(float[{','.join(map(str, shape))}] x, float[{tokens},{tokens}] seen) => (float[2,3,n,5] y{made})"
+    return graph(f"{text} {{ {nodes.removeprefix('output ')} y = MatMul (w, v) }}", **stored)
 
 
-THROUGH = "a = Reshape (x, six) s = Add (a, mask) b = Reshape (s, whole) y = Softmax <axis = 3> (b)"
+RESHAPES = "a = Reshape (x, flat) s = Add (a, mask) b = Reshape (s, whole) w = Softmax <axis = 3> (b)"
+COMPUTED = "u = Sub (one, seen) m = Mul (u, hidden) s = Add (x, m) w = Softmax <axis = -1> (s)"
+BOUNDED = {"ReduceMax": 1, "Sub": 1, "Max": 1}
 
-test_masked_weights_are_not_subnormal = rule_test(
-    "lower_masks",
-    Case("a mask", mask_graph()),
-    Case("a mask between reshapes", mask_graph(THROUGH)),
-    Case("the mask before another addend", mask_graph("r = Add (x, mask) s = Add (r, x) y = Softmax <axis = -1> (s)")),
-    declines("a mask that is low enough", mask_graph(hidden=-1e4)),
+test_masked_scores_are_bounded = rule_test(
+    "bound_masked_scores",
+    Case("a mask", mask_graph(), within=1e-7, nodes=BOUNDED),
+    Case("a mask of -100", mask_graph(hidden=-100.0), within=1e-7, nodes=BOUNDED),
+    Case("a mask of infinity", mask_graph(hidden=-np.inf), within=1e-7, nodes=BOUNDED),
+    Case("a mask between reshapes", mask_graph(RESHAPES), within=1e-7, nodes=BOUNDED),
+    Case("a selection", mask_graph("s = Where (visible, x, hidden) w = Softmax (s)"), within=1e-7, nodes=BOUNDED),
+    Case("a computed mask", mask_graph(COMPUTED), within=1e-7),
     declines("a bias", mask_graph(hidden=-30.0)),
-    declines("a row that hides all", mask_graph(rows=0), "hides all"),
-    declines("another axis", mask_graph("s = Add (x, mask) y = Softmax <axis = 2> (s)")),
-    declines("scores that others read", mask_graph(made=", float[2,3,5,5] s")),
+    declines("few tokens", mask_graph(tokens=24)),
+    declines("another axis", mask_graph("s = Add (x, mask) w = Softmax <axis = 2> (s)")),
+    declines("no mask", mask_graph("s = Mul (x, mask) w = Softmax (s)")),
+    declines("weights that are an output", mask_graph("output s = Add (x, mask) w = Softmax (s)"), "are an output"),
 )
 
 
-def test_masked_weights_are_zero() -> None:
-    model = mask_graph()()
-    assert apply("lower_masks", model)
-    x = random_array(2, 3, 5, 5)
+def test_masked_weights_are_negligible_and_not_subnormal() -> None:
+    model = mask_graph("output s = Add (x, mask) w = Softmax <axis = -1> (s)")()
+    model.graph.outputs.pop()
+    assert apply("bound_masked_scores", model)
+    model.graph.outputs.append(next(node.outputs[0] for node in model.graph if node.op_type == "Softmax"))
     session = onnxruntime.InferenceSession(ir.to_proto(model).SerializeToString())
-    (weights,) = session.run(None, {"x": x})
-    assert (weights[..., :2, 1] == 0).all()
-    assert np.count_nonzero(weights == 0) == 2 * 3 * 2
+    _, weights = session.run(None, {"x": random_array(2, 3, 32, 32), "seen": np.ones((32, 32), np.float32)})
+    masked = weights[..., np.triu(np.ones((32, 32), bool), 1)]
+    assert masked.max() < 1e-24
+    assert masked.min() > 1e-30

