@@ -255,6 +255,7 @@ def verification_json(verification: Verification) -> dict[str, Any]:
         "reasons": verification.reasons,
         "kernels": verification.kernels,
         "runs": verification.runs,
+        "operators": verification.operators,
         "processor": verification.processor,
         "outputs": [_comparison(comparison) for comparison in verification.comparisons],
         "diverging": None

@@ -18,8 +18,9 @@ class Verification:
     """Verdict on a conversion, with what it rests on.
 
     ``comparisons`` are in the order of the model's outputs, ``kernels`` the kernel sets compared with, ``processor`` the
-    one that both ran on. ``reasons``: why the verdict is inconclusive although nothing compared differs. ``partial``: the
-    caller accepts an inconclusive verdict.
+    one that both ran on. ``operators``: the number of operators that were compared with LiteRT on its own operands.
+    ``reasons``: why the verdict is inconclusive although nothing compared differs. ``partial``: the caller accepts an
+    inconclusive verdict.
     """
 
     comparisons: tuple[Comparison, ...]
@@ -30,6 +31,7 @@ class Verification:
     notes: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     partial: bool = False
+    operators: int = 0
 
     def __repr__(self) -> str:
         verdict, first, *others = [line.strip() for line in self.text.splitlines()][: 1 + len(self.comparisons)]
@@ -62,8 +64,13 @@ class Verification:
         if self.verdict == "inconclusive":
             return f"inconclusive: {self.reasons[0]}"
         runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
-        kernels = f"tolerance of LiteRT's {' and '.join(self.kernels)} kernels, {runs}"
-        return f"within {kernels}" if self.verdict == "agrees" else f"NOT within {kernels}, on {self.processor}"
+        kernels = f"LiteRT's {' and '.join(self.kernels)} kernels"
+        if self.verdict == "differs":
+            return f"NOT within tolerance of {kernels}, {runs}, on {self.processor}"
+        if not self.operators:
+            return f"outputs within tolerance of {kernels}, {runs}"
+        operators = "1 operator agrees" if self.operators == 1 else f"{self.operators} operators agree"
+        return f"{operators} with {kernels} on the same operands, {runs}"
 
     def _wide(self) -> Iterator[str]:
         """Yield a note on outputs that LiteRT's own kernels hardly agree on."""

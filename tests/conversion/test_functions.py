@@ -55,7 +55,7 @@ def test_what_is_handed_around_is_short_to_look_at() -> None:
     assert repr(otp.Session(conversion)) == "<Session: image → probabilities; no states>"
     verification = otp.verify(DIGITS, conversion, runs=1)
     assert repr(verification).startswith(
-        "<Verification: within tolerance of LiteRT's xnnpack and builtin kernels, 1 run; ok"
+        "<Verification: 7 operators agree with LiteRT's xnnpack and builtin kernels on the same operands, 1 run; ok"
     )
     assert repr(verification).endswith("probabilities: equal (tolerance 1 LSB)>")
 

@@ -297,14 +297,18 @@ def test_a_verification_says_what_it_ran_on_which_outputs_agree_and_where_to_loo
     equal = Comparison("z", "step", 0.0, 0.0, 1.0)
     right = Verification((RIGHT, equal), ("xnnpack", "builtin"), 1, "here", notes=("by the way",))
     assert right.text.splitlines() == [
-        "within tolerance of LiteRT's xnnpack and builtin kernels, 1 run",
+        "outputs within tolerance of LiteRT's xnnpack and builtin kernels, 1 run",
         "  ok     t: max 1 LSB, 10.0 % of elements differ (tolerance 1 LSB)",
         "  ok     z: equal (tolerance 1 LSB)",
         "  by the way",
     ]
     assert repr(right) == (
-        "<Verification: within tolerance of LiteRT's xnnpack and builtin kernels, 1 run; ok     t: max 1 LSB, "
+        "<Verification: outputs within tolerance of LiteRT's xnnpack and builtin kernels, 1 run; ok     t: max 1 LSB, "
         "10.0 % of elements differ (tolerance 1 LSB); and 1 outputs more>"
+    )
+    assert replace(right, operators=1).text.startswith("1 operator agrees with LiteRT's xnnpack and builtin kernels")
+    assert replace(right, operators=5, runs=2).text.startswith(
+        "5 operators agree with LiteRT's xnnpack and builtin kernels on the same operands, 2 runs\n"
     )
     divergence = Divergence(y, operator([x], [y], code="A", index=7), "v", WRONG)
     failed = Verification((replace(WRONG, nearest="builtin"),), ("builtin",), 3, "here", divergence)

@@ -55,7 +55,7 @@ def test_a_difference_outweighs_a_reason_and_a_reason_outweighs_agreement(
     assert found.ok is (verdict == "agrees")
     accepted = Verification(comparisons, ("builtin",), 3, reasons=reasons, partial=True)
     assert accepted.ok is (verdict != "differs")
-    start = {"agrees": "within", "differs": "NOT within", "inconclusive": "inconclusive: no kernel"}[verdict]
+    start = {"agrees": "outputs within", "differs": "NOT within", "inconclusive": "inconclusive: no kernel"}[verdict]
     assert found.text.startswith(start)
 
 

@@ -45,7 +45,7 @@ class TestVerify:
         assert found.kernels == ("xnnpack", "builtin")
         assert found.diverging is None
         assert (
-            found.text == "within tolerance of LiteRT's xnnpack and builtin kernels, 3 runs\n"
+            found.text == "3 operators agree with LiteRT's xnnpack and builtin kernels on the same operands, 3 runs\n"
             "  ok     y: equal (tolerance 0.001 of the output's range)"
         )
 

@@ -86,7 +86,7 @@ def conclude(
     )
     if decision.error:
         notes = (f"operators were not compared: {decision.error}", *notes)
-    return Verification(settled, (), 0, notes=notes)
+    return Verification(settled, (), 0, notes=notes, operators=decision.operators)
 
 
 def save_submodels(examined: Examined, decision: Decision, folder: Path) -> str:

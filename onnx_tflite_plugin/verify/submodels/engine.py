@@ -55,7 +55,10 @@ class Finding(NamedTuple):
 
 @dataclass
 class Decision:
-    """Comparisons that agree, by ONNX value; submodels and constants that differ; reasons why some are undecided, or all."""
+    """Comparisons that agree, by ONNX value; submodels and constants that differ; reasons why some are undecided, or all.
+
+    ``operators``: the number of operators compared.
+    """
 
     agreed: dict[str, Comparison] = field(default_factory=dict)
     differing: list[Finding] = field(default_factory=list)
@@ -63,6 +66,7 @@ class Decision:
     sets: list[OperandSet] = field(default_factory=list)
     constants: list[tuple[Operator, Comparison]] = field(default_factory=list)
     error: str = ""
+    operators: int = 0
 
 
 class Engine:
@@ -101,6 +105,7 @@ class Engine:
         if self._takes_random_operands():
             self._compare_random()
         self._settle()
+        self.decision.operators = len({op.index for submodel in self.submodels for op in submodel.operators})
         return self.decision
 
     def _observe_operands(self, runs: Sequence[Run]) -> Iterator[tuple[Run, Mapping[int, Array]]]:
