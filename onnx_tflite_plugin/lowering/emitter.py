@@ -10,11 +10,13 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.checked import describe
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.lowering.schemas import (
     Signature,
     attributes_of,
+    decomposition,
     fit_to_opset,
     require_dtypes,
     schema_of,
@@ -132,12 +134,19 @@ class Emitter:
     ) -> list[ir.Value]:
         """Emit one node and return its outputs. Raises LookupError or TypeError for an operator, arity or attribute not in ONNX.
 
-        Operands that are attributes in other opsets may be given as either. Raises Refusal with the opset that the node needs if
+        Operands that are attributes in other opsets may be given as either. An operator of a newer opset becomes the function that
+        ONNX defines for it. Raises Refusal with the opset that the node needs if
         it is newer. If the target has no kernel of the operands' dtype, they are cast to the dtype it computes in, and the results
         back.
         """
         version = self.domains.setdefault(domain, _VERSIONS.get(domain, 1))
-        schema = schema_of(op_type, version, domain)
+        try:
+            schema = schema_of(op_type, version, domain)
+        except Refusal:
+            body = decomposition(op_type, version, domain)
+            if body is None or attributes:
+                raise
+            return self._emit_function(body, inputs)
         given = {name: value for name, value in attributes.items() if value is not None}
         operands = list(inputs)
         if schema is not None:
@@ -162,6 +171,17 @@ class Emitter:
         results = self._node(op_type, values, given, count, schema, domain)
         kinds = _type_names(signature.outputs, len(results))
         return [self._cast(value, narrow) if of == kind else value for value, of in zip(results, kinds, strict=True)]
+
+    def _emit_function(self, body: onnx.FunctionProto, inputs: Sequence[Operand]) -> list[ir.Value]:
+        """Emit the nodes of a function of ONNX operators, and return its outputs."""
+        values = dict(zip(body.input, map(self.operand, inputs), strict=True))
+        for node in body.node:
+            given = {one.name: onnx.helper.get_attribute_value(one) for one in node.attribute}
+            outputs = self.emit(
+                node.op_type, [values[name] for name in node.input], given, len(node.output), node.domain
+            )
+            values.update(zip(node.output, outputs, strict=True))
+        return [require_value(values[name]) for name in body.output]
 
     def _widening_for(
         self, schema: onnx.defs.OpSchema, values: Sequence[ir.Value | None], given: Mapping[str, Any]

@@ -32,6 +32,25 @@ def schema_of(op_type: str, opset: int, domain: str) -> onnx.defs.OpSchema | Non
         raise LookupError(f"ONNX has no operator {domain}{'.' if domain else ''}{op_type} at opset {opset}") from None
 
 
+@cache
+def decomposition(op_type: str, opset: int, domain: str) -> onnx.FunctionProto | None:
+    """Return the function that ONNX defines for an operator of a newer opset, if this opset has all operators in it."""
+    newest = _newest_schema(op_type, domain)
+    for version in range(opset + 1, (newest.since_version if newest else 0) + 1):
+        try:
+            schema = onnx.defs.get_schema(op_type, version, domain)
+            if not schema.has_function:  # type: ignore[attr-defined]
+                return None
+            body = schema.function_body
+            for node in body.node:
+                onnx.defs.get_schema(node.op_type, opset, node.domain)
+        except onnx.defs.SchemaError:
+            continue
+        has_parameters = any(attribute.ref_attr_name for node in body.node for attribute in node.attribute)
+        return None if has_parameters else body
+    return None
+
+
 def require_newer_opset(
     op_type: str, domain: str, opset: int, what: str, fits: Callable[[onnx.defs.OpSchema], bool]
 ) -> None:

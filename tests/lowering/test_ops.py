@@ -114,7 +114,8 @@ def test_what_no_opset_spells_so_is_refused(op_type: str, given: dict[str, Any],
     ("opset", "op_type", "operands", "given", "needs"),
     [
         (17, "Gelu", (X,), {}, "Gelu needs opset 20"),
-        (11, "GreaterOrEqual", (X, X), {}, "GreaterOrEqual needs opset 12"),
+        (11, "Celu", (X,), {}, "Celu needs opset 12"),
+        (11, "Einsum", (X,), {"equation": "ab->ba"}, "Einsum needs opset 12"),
         (11, "GatherND", (X, np.zeros((2, 1), np.int64)), {"batch_dims": 1}, "GatherND with batch_dims needs opset 12"),
         (11, "Min", (X.astype(np.int32), X.astype(np.int32)), {}, "Min of int32 needs opset 12"),
         (12, "Min", (X, X, X.astype(np.uint8)), {}, ""),
@@ -131,6 +132,14 @@ def test_a_node_of_a_newer_opset_names_it(
         return
     with pytest.raises(Refusal, match=f"^{needs}, the model has opset {opset}; try --opset {needs.split()[-1]}$"):
         emit(opset, op_type, *operands, **given)
+
+
+def test_an_operator_of_a_newer_opset_becomes_its_function() -> None:
+    builder = Emitter(11, UniqueNames())
+    values = [builder.constant(X), builder.constant(-X)]
+    builder.emit("GreaterOrEqual", values, {})
+    assert [node.op_type for node in builder.nodes] == ["Greater", "Equal", "Or"]
+    assert emit(12, "GreaterOrEqual", *values).op_type == "GreaterOrEqual"
 
 
 def test_required_operands_that_newer_opsets_leave_out_are_empty_constants() -> None:
