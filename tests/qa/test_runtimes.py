@@ -8,9 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
+import onnx_tflite_plugin as otp
 from tests.qa.runtimes.__main__ import Worker, format_results, run_matrix
+from tests.qa.runtimes.lists import LISTS, missing_operators, read_list
 from tests.qa.runtimes.models import Converted, convert_for, find_error, find_sources
 from tests.qa.runtimes.table import PAGE, RESULTS, format_table, insert_table
 
@@ -104,3 +107,29 @@ def test_results_are_one_line_per_model_and_target() -> None:
     text = format_results(results)
     assert json.loads(text) == results
     assert text.count("\n") == 4
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_lists_name_operators_of_onnx_and_their_source(name: str) -> None:
+    known = {schema.name for schema in onnx.defs.get_all_schemas()} | {"SimplifiedLayerNormalization"}
+    listed = read_list(LISTS[name])
+    assert len(listed) > 50
+    assert {operator for operator in listed if not operator.startswith("com.microsoft.")} <= known
+    assert "https://" in LISTS[name].read_text(encoding="utf-8").split("\n")[1]
+
+
+def test_operators_outside_a_list_are_named_also_in_inner_graphs() -> None:
+    model = otp.convert(INT8).model
+    everything = {node.op_type for node in model.graph.all_nodes()}
+    inner = everything - {node.op_type for node in model.graph}
+    assert inner
+    assert missing_operators(model, frozenset(everything)) == frozenset()
+    assert missing_operators(model, frozenset(everything - inner)) == inner
+
+
+def test_portable_examples_need_nothing_outside_the_lists() -> None:
+    for file in (INT8, FLOAT):
+        model = otp.convert(file, target="portable").model
+        assert {name: missing_operators(model, read_list(path)) for name, path in LISTS.items()} == dict.fromkeys(
+            LISTS, frozenset()
+        )

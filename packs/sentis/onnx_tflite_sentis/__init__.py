@@ -1,0 +1,1 @@
+"""Target Unity Sentis (Inference Engine) for onnx-tflite-plugin."""

@@ -1,0 +1,67 @@
+"""``python -m tests.qa.runtimes.lists MODELS --target portable``: operators outside the published lists of runtimes.
+
+Runtimes without a package for this machine, such as CoreML, publish the operators that they support. The lists are files of
+names with their source; ``com.microsoft.Name`` is an operator of ONNX Runtime.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import onnx_ir as ir
+
+import onnx_tflite_plugin as otp
+from onnx_tflite_plugin.errors import ConversionError
+
+ROOT = Path(__file__).parents[3]
+FOLDER = Path(__file__).with_name("operators")
+LISTS: Mapping[str, Path] = {
+    "coreml": FOLDER / "coreml.txt",
+    "sentis": ROOT / "packs" / "sentis" / "onnx_tflite_sentis" / "operators.txt",
+    "webnn": FOLDER / "webnn.txt",
+}
+
+
+def read_list(path: Path) -> frozenset[str]:
+    """Return the operators of a list; lines that begin with # are comments."""
+    return frozenset(line for line in path.read_text(encoding="utf-8").split("\n") if line and not line.startswith("#"))
+
+
+def missing_operators(model: ir.Model, supported: frozenset[str]) -> frozenset[str]:
+    """Return the operators of a model, also of its inner graphs, that are not in a list."""
+    names = {f"{node.domain}.{node.op_type}" if node.domain else node.op_type for node in model.graph.all_nodes()}
+    return frozenset(names - supported)
+
+
+def convert_all(files: Sequence[Path], target: str) -> Iterator[ir.Model]:
+    """Yield the models of all files that convert for a target."""
+    for path in files:
+        for file in sorted(path.rglob("*.tflite")) if path.is_dir() else [path]:
+            try:
+                yield otp.convert(file, target=target, state="reset").model
+            except ConversionError as refusal:
+                print(f"{file.name}: {refusal.message}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", type=Path, nargs="+")
+    parser.add_argument("--target", action="append", default=[])
+    chosen = parser.parse_args()
+    lists = {name: read_list(path) for name, path in LISTS.items()}
+    for target in chosen.target or ["portable"]:
+        models = list(convert_all(chosen.models, target))
+        for name, supported in lists.items():
+            found = [missing_operators(model, supported) for model in models]
+            missing = Counter(operator for operators in found for operator in operators)
+            named = ", ".join(f"{operator} ({count})" for operator, count in missing.most_common())
+            print(
+                f"{name}, target {target}: {found.count(frozenset())} of {len(found)} models; outside the list: {named}"
+            )
+
+
+if __name__ == "__main__":
+    main()
