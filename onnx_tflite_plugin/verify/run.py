@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,9 +35,13 @@ from onnx_tflite_plugin.verify.verification import Verification
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+    from onnx_tflite_plugin.verify.runtimes.structure import Entry
+
 _DEPENDENT = (
     "its int8 weights are exact only where the processor adds uint8 x int8 products exactly; another may differ"
 )
+MAX_ELEMENTS = 2**27
+"""Elements of the inputs and outputs of all runs: three runs of 173 million take 69 s, most of it to move them between processes."""
 _NAN = "every output is NaN in both runtimes on these inputs; give others with --inputs or --range"
 
 
@@ -58,18 +63,19 @@ def verify(
 ) -> Verification:
     """Run a TFLite model in LiteRT and its conversion in ONNX Runtime on the same inputs, and compare every output.
 
-    ``inputs``: arrays by name, a list of such mappings (one a run), an .npz, .npy or image file, or a folder of these
-    (one a run); an array of several inputs stacked along its first axis is as many runs. What they leave out is drawn
-    from ``seed``, within ``ranges`` (least and largest value by input name). ``runs`` successive invocations share one
-    session a runtime, so that states are carried as they would be; loading costs far more than two more runs. One more
-    run has other sizes where the ONNX model leaves some open, LiteRT takes them, and neither ``inputs`` nor ``shapes``
-    sets them. ``tolerance`` is a share of the range for float outputs, or a whole ``Tolerance``; the default follows from
-    the model. ``shapes`` sets dynamic sizes by input name. ``signature``: by default the one that was converted.
-    ``progress`` is called with what is being run. Every submodel runs on
-    the same operands in both runtimes, which decides; the errors of the outputs are reported.
-    ``bisect`` is a folder for the submodels that differ, for a bug report. An operator that LiteRT
-    lacks is computed by the kernel that its handler declares (``host``: where handlers are looked for); if there is
-    none, the rest is compared and the verdict is inconclusive, which ``partial`` accepts.
+    Every submodel runs on the same operands in both runtimes, which decides; the errors of the outputs are reported.
+
+    ``inputs``: arrays by name, a list of such mappings (one per run), an .npz, .npy or image file, or a folder of these (one
+    per run); an array that stacks several inputs along its first axis is as many runs. Other inputs are random, from
+    ``seed``, within ``ranges`` (least and largest value by input name).
+    ``runs``: successive invocations in one session per runtime, so that states are carried. A model with large inputs and
+    outputs runs fewer times. One more run has other sizes if the ONNX model has dynamic dimensions, LiteRT takes them, and
+    neither ``inputs`` nor ``shapes`` sets them.
+    ``tolerance``: a share of the range for float outputs, or a whole ``Tolerance``; the default follows from the model.
+    ``shapes``: dynamic sizes by input name. ``signature``: by default the one that was converted.
+    ``bisect``: a folder for the submodels that differ, for a bug report. ``progress`` is called with each stage.
+    ``host``: where the handlers of operators that LiteRT lacks are looked up; their kernels compute these operators. Without
+    such a kernel the rest is compared and the verdict is inconclusive, which ``partial`` accepts.
 
     Raises InvalidInputs for inputs that do not fit, VerificationError where a model does not run, InvalidModel and
     InvalidOnnx for files that are none, MissingExtra, OSError, TypeError.
@@ -108,11 +114,18 @@ class _Asked(NamedTuple):
     host: Host | None
 
 
+def affordable_runs(entry: Entry, runs: int) -> int:
+    """Return the number of runs, or fewer if inputs and outputs of so many have more than MAX_ELEMENTS elements."""
+    size = sum(prod(n or 1 for n in tensor.dims) for tensor in (*entry.inputs, *entry.outputs))
+    return max(1, min(runs, MAX_ELEMENTS // max(size, 1)))
+
+
 def _run_and_compare(examined: Examined, asked: _Asked, told: Progress) -> Verification:
     """Run both models, compare the outputs end to end, and decide by the submodels."""
     notes = examined.fill(asked.host or Host)
     random = any(True for _ in random_nodes(examined.session.proto.graph))
-    drawn, expected = examined.reference_outputs(asked.inputs, asked.seed, asked.runs, asked.shapes, asked.ranges)
+    runs = affordable_runs(examined.entry, asked.runs)
+    drawn, expected = examined.reference_outputs(asked.inputs, asked.seed, runs, asked.shapes, asked.ranges)
     if not random and asked.inputs is None and not asked.shapes:
         resized = examined.extend(drawn, expected, asked.seed)
         notes = (resized, *notes) if resized else notes
