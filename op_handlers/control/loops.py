@@ -22,10 +22,10 @@ BRANCHING = ("WHILE", "IF", "STABLEHLO_CASE")
     effects=Effects(),
 )
 def while_loop(ctx: Context, *inputs: Value) -> list[Value]:
-    """Loop. What the body hands on unchanged is captured; rows that it writes in turn into an array are stacked by the Loop.
+    """Emit Loop. Values that the body only forwards are captured; rows that it writes in order are stacked by the Loop.
 
-    The condition is asked before the first step and after each, unless it only counts, or has branches or loops of its own:
-    those are written once, so that conditions in conditions do not double at each level.
+    The condition is evaluated before the first step and after each, unless it only counts, or has branches or loops of its
+    own: those are written once, so that conditions in conditions do not double at each level.
     """
     cond, body = ctx.options.cond_subgraph_index, ctx.options.body_subgraph_index
     loop = CountedLoop(ctx.op, ctx.subgraph(cond), ctx.subgraph(body), ctx.subgraph(ctx.op.subgraph))
@@ -38,7 +38,7 @@ def while_loop(ctx: Context, *inputs: Value) -> list[Value]:
     n = len(carried)
 
     def variables(count: Value, values: Sequence[Value]) -> list[Value | None]:
-        """All operands of a step: those carried and counted, the rest from outside."""
+        """Return all operands of a step: those carried and counted, the others captured."""
         by_slot: dict[int, Value | None] = dict.fromkeys(rows)
         by_slot.update({k: final_counter(ctx, k, count, first) for k, first in counters.items()})
         by_slot.update(zip(carried, values, strict=True))

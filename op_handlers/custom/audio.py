@@ -74,7 +74,7 @@ def check_spectrogram(at: Instance) -> Decline | None:
     accepts=check_spectrogram,
 )
 def audio_spectrogram(ctx: Context, samples: Value) -> Value:
-    """Frames under a periodic Hann window, zero-padded to a power of two; (squared) magnitudes of their transforms."""
+    """Emit frames under a periodic Hann window, zero-padded to a power of two, and (squared) magnitudes of their transforms."""
     ops, channels = ctx.ops, ctx.op[0].dims[1]
     window, stride = (whole_option(ctx.op, name) for name in SPECTROGRAM)
     points = 1 << (window - 1).bit_length()
@@ -153,7 +153,7 @@ def check_cepstrum(at: Instance) -> Decline | None:
     accepts=check_cepstrum,
 )
 def mfcc(ctx: Context, powers: Value, rate: Value) -> Value:
-    """The cosine transform of the logarithms of magnitudes summed by mel filters."""
+    """Emit the cosine transform of the logarithms of magnitudes summed by mel filters."""
     ops, bins = ctx.ops, ctx.op[0].dims[2]
     if bins is None:
         raise Refusal(

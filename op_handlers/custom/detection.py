@@ -29,7 +29,7 @@ PER_CLASS = 100
 
 
 def settings(op: Operator) -> dict[str, Any]:
-    """The operator's options; those that it lacks as the kernel has them (Init, detection_postprocess.cc)."""
+    """Return the operator's options, with the kernel's defaults for absent ones (Init, detection_postprocess.cc)."""
     return {"detections_per_class": PER_CLASS, "use_regular_nms": False, **op.options}
 
 
@@ -90,7 +90,7 @@ def postprocess(ctx: Context, encodings: Value, scores: Value, anchors: Value) -
 
 
 def decode_boxes(ctx: Context, encodings: Value, anchors: Value, options: dict[str, Any]) -> Value:
-    """Corners ``[N, 4]`` in float32 of centers and sizes relative to anchors, computed in float64 as there."""
+    """Emit corners ``[N, 4]`` in float32 from centers and sizes relative to anchors, computed in float64 as in the kernel."""
     ops = ctx.ops
     wide = [ops.Cast(value, to="float64") for value in (ops.Slice(encodings, [0], [4], [1]), anchors)]
     (y, x, h, w), (ya, xa, ha, wa) = (split_columns(ctx, value, rank=2) for value in wide)

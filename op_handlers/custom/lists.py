@@ -37,7 +37,7 @@ def contents(slot: int | None = None, axes: int = 0, shape: int | None = None) -
 
 
 def check_known_contents(slot: int) -> Callable[[Instance], Decline | None]:
-    """Declines a list of which the file does not say what is in it."""
+    """Return a Decline for a list whose elements the file does not describe."""
 
     def decline(at: Instance) -> Decline | None:
         if at.op[slot].dtype != "variant":
@@ -54,7 +54,7 @@ def check_known_contents(slot: int) -> Callable[[Instance], Decline | None]:
     RESERVE, max_version=1, layout=Terminate(), accepts=check_known_contents(out(0)), list_contents=contents(shape=0)
 )
 def reserve(ctx: Context, shape: Value, count: Value) -> Value:
-    """Zeros, as many as there are to be."""
+    """Emit as many zeros as elements are reserved."""
     ops, sizes = ctx.ops, [size or 1 for size in ctx.op[out(0)].dims[1:]]
     number = cast_to_int64(ctx, 1, count)
     first = number.reshape(1) if isinstance(number, np.ndarray) else ops.Reshape(number, [1])
@@ -63,7 +63,7 @@ def reserve(ctx: Context, shape: Value, count: Value) -> Value:
 
 @handler(SET_ITEM, max_version=1, layout=Terminate(), accepts=check_known_contents(0), list_contents=contents(2))
 def set_item(ctx: Context, items: Value, index: Value, item: Value) -> Value:
-    """ScatterND of one row; sizes that were open are the item's."""
+    """Emit ScatterND of one row; dynamic sizes are those of the item."""
     ops = ctx.ops
     if None in ctx.op[0].dims[1:]:
         items = ops.Expand(items, ops.Concat(ops.Slice(ops.Shape(items), [0], [1]), ops.Shape(item), axis=0))
@@ -79,7 +79,7 @@ def set_item(ctx: Context, items: Value, index: Value, item: Value) -> Value:
     list_contents=contents(out(0)),
 )
 def get_item(ctx: Context, items: Value, index: Value, shape: Value) -> Value:
-    """Gather of one row."""
+    """Emit Gather of one row."""
     return ctx.ops.Gather(items, index, axis=0)
 
 
@@ -91,7 +91,7 @@ def get_item(ctx: Context, items: Value, index: Value, shape: Value) -> Value:
     list_contents=contents(0, 1),
 )
 def from_tensor(ctx: Context, rows: Value, shape: Value) -> Value:
-    """The rows as they are."""
+    """Return the rows unchanged."""
     return ctx.ops.Identity(rows)
 
 
@@ -103,5 +103,5 @@ def from_tensor(ctx: Context, rows: Value, shape: Value) -> Value:
     list_contents=contents(out(0), 1),
 )
 def stack(ctx: Context, items: Value, shape: Value) -> Value:
-    """The rows as they are."""
+    """Return the rows unchanged."""
     return ctx.ops.Identity(items)

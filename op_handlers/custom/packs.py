@@ -29,7 +29,7 @@ PACKS = {
 
 @hookimpl
 def claim(op: Operator) -> Decline | None:
-    """Declines with the pack to install; who has installed one is not asked here."""
+    """Return a Decline that names the pack to install; an installed pack claims the operator itself."""
     name = op.code.removeprefix(PREFIX)
     pack = PACKS.get(name) if op.code.startswith(PREFIX) else None
     if pack is None:

@@ -192,7 +192,7 @@ class KernelReach(NamedTuple):
 
     @property
     def pads(self) -> tuple[int, int]:
-        """Elements of padding before and after."""
+        """Return the elements of padding before and after."""
         return max(0, -int(self.places.min(initial=0))), max(0, int(self.places.max(initial=0)) + 1 - self.size)
 
     @property

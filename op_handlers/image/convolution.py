@@ -213,7 +213,7 @@ def transpose_conv(ctx: Context, shape: Value, w: Value, x: Value, b: Value | No
     holds_batch={0: -1},
 )
 def conv_3d_transpose(ctx: Context, shape: Value, w: Value, x: Value, b: Value | None = None) -> Value:
-    """ConvTranspose over depth, height and width."""
+    """Emit ConvTranspose over depth, height and width."""
     return emit_conv_transpose(ctx, shape, x, w, b)
 
 

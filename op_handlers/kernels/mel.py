@@ -38,7 +38,7 @@ class Filterbank:
 
     @property
     def corners(self) -> Array:
-        """Left corner of the first filter, peaks of all filters, right corner of the last filter, in mel."""
+        """Return the left corner of the first filter, peaks of all filters, and right corner of the last filter, in mel."""
         low, high = hertz_to_mel(np.asarray([self.lower, self.upper]))
         return np.asarray(low + (high - low) / (self.channels + 1) * np.arange(self.channels + 2))
 

@@ -65,7 +65,7 @@ def relu_0_to_1(ctx: Context, x: Value) -> Value:
 
 @handler("LEAKY_RELU", max_version=2, layout=Transparent(), quantization=Dequantized())
 def leaky_relu(ctx: Context, x: Value) -> Value:
-    """LeakyRelu; alpha may have any sign and size (leaky_relu.h)."""
+    """Emit LeakyRelu; alpha may have any sign and size (leaky_relu.h)."""
     return ctx.ops.LeakyRelu(x, alpha=ctx.options.alpha)
 
 
@@ -120,7 +120,7 @@ def emit_blocked_prelu(ctx: Context, x: Value, slopes: Array) -> Value:
 
 @handler("ELU", max_version=1, layout=Transparent(), quantization=Dequantized())
 def elu(ctx: Context, x: Value) -> Value:
-    """Elu."""
+    """Emit Elu."""
     return ctx.ops.Elu(x)
 
 
@@ -187,7 +187,7 @@ def emit_bfloat16_sigmoid(ctx: Context, x: Value) -> Value:
     quantization=Lookup(hard_swish_table, dtypes=("int8", "uint8")),
 )
 def hard_swish(ctx: Context, x: Value) -> Value:
-    """HardSwish, or x * Clip(x + 3, 0, 6) / 6 below opset 14."""
+    """Emit HardSwish, or x * Clip(x + 3, 0, 6) / 6 below opset 14."""
     ops = ctx.ops
     if ctx.opset >= 14:
         return ops.HardSwish(x)

@@ -39,7 +39,7 @@ FUSED = "fused_activation_function"
     accepts=require_scale("int8", "uint8"),
 )
 def add(ctx: Context, x: Value, y: Value) -> Value:
-    """Add."""
+    """Emit Add."""
     more = half_offset(ctx.op, 1)
     return ctx.ops.Add(ctx.ops.Add(x, y), more) if more else ctx.ops.Add(x, y)
 
@@ -53,7 +53,7 @@ def add(ctx: Context, x: Value, y: Value) -> Value:
     accepts=require_scale("int8", "uint8"),
 )
 def sub(ctx: Context, x: Value, y: Value) -> Value:
-    """Sub."""
+    """Emit Sub."""
     more = half_offset(ctx.op, -1)
     return ctx.ops.Add(ctx.ops.Sub(x, y), more) if more else ctx.ops.Sub(x, y)
 

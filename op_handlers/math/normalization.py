@@ -43,7 +43,7 @@ AWAY_FROM_ZERO = 1 + 2.0**-12
     sizes=operand_shape,
 )
 def l2_normalization(ctx: Context, x: Value) -> Value:
-    """Divide by the length of the last axis, at least 1e-6 (l2normalization.h)."""
+    """Emit the division by the length of the last axis, at least 1e-6 (l2normalization.h)."""
     ops, stored = ctx.ops, ctx.op[0].quantization
     length = ops.Max(ops.ReduceL2(x, [ctx.axis(-1)]), 1e-6)
     if ctx.op[0].dtype != "int8" or not isinstance(stored, Quantization) or not (often := halving_count(ctx.op)):

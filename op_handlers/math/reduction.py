@@ -365,7 +365,7 @@ def cumsum_layout(at: Instance) -> Attribute:
 
 @handler("CUMSUM", max_version=1, layout=cumsum_layout, axes=rank_preserving_axes, holds_axes={1})
 def cumulative_sum(ctx: Context, x: Value, axis: Value) -> Value:
-    """CumSum."""
+    """Emit CumSum."""
     options, constant = ctx.options, ctx.constant(1)
     at = ctx.ops.Reshape(axis, np.zeros(0, np.int64)) if constant is None else constant.reshape(())
     return ctx.ops.CumSum(x, at, exclusive=int(bool(options.exclusive)), reverse=int(bool(options.reverse)))

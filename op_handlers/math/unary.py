@@ -24,13 +24,13 @@ from op_handlers.kernels.lookup_tables import interpolated_table
 
 @handler("ABS", max_version=5, layout=Transparent(), quantization=Dequantized())
 def absolute(ctx: Context, x: Value) -> Value:
-    """Abs."""
+    """Emit Abs."""
     return ctx.ops.Abs(x)
 
 
 @handler("FLOOR", max_version=1, layout=Transparent())
 def floor(ctx: Context, x: Value) -> Value:
-    """Floor."""
+    """Emit Floor."""
     return ctx.ops.Floor(x)
 
 
@@ -72,7 +72,7 @@ def check_exp_range(at: Instance) -> Decline | None:
     "EXP", max_version=2, layout=Transparent(), quantization=Lookup(interpolated_table(np.exp)), accepts=check_exp_range
 )
 def exponential(ctx: Context, x: Value) -> Value:
-    """Exp (exp.cc)."""
+    """Emit Exp (exp.cc)."""
     return ctx.ops.Exp(x)
 
 
@@ -101,7 +101,7 @@ def reciprocal_square_root(ctx: Context, x: Value) -> Value:
 
 @handler("CEIL", max_version=1, layout=Transparent())
 def ceil(ctx: Context, x: Value) -> Value:
-    """Ceil."""
+    """Emit Ceil."""
     return ctx.ops.Ceil(x)
 
 
@@ -113,19 +113,19 @@ def round_(ctx: Context, x: Value) -> Value:
 
 @handler("SIGN", max_version=2, layout=Transparent())
 def sign(ctx: Context, x: Value) -> Value:
-    """Sign; NaN stays NaN (sign.cc)."""
+    """Emit Sign; NaN stays NaN (sign.cc)."""
     return ctx.ops.Sign(x)
 
 
 @handler("SIN", max_version=2, layout=Transparent())
 def sine(ctx: Context, x: Value) -> Value:
-    """Sin."""
+    """Emit Sin."""
     return ctx.ops.Sin(x)
 
 
 @handler("COS", max_version=2, layout=Transparent())
 def cosine(ctx: Context, x: Value) -> Value:
-    """Cos."""
+    """Emit Cos."""
     return ctx.ops.Cos(x)
 
 

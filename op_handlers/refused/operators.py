@@ -11,7 +11,7 @@ def refuse(code: str, reason: str) -> Handler:
     """Return a handler that declines every instance."""
 
     def raise_refusal(ctx: Context, *_inputs: Value) -> Value:
-        """None."""
+        """Raise a Refusal; the operator is not expressible in ONNX."""
         raise Refusal(reason)
 
     declared = handler(code, max_version=EVERY_VERSION, layout=Terminate(), accepts=Decline(reason))

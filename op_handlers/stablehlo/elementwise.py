@@ -20,13 +20,13 @@ def emit_wrapping(ctx: Context, onnx: str, x: Value, y: Value) -> Value:
 
 @handler("STABLEHLO_ADD", max_version=1, layout=Transparent(), quantization=Raw())
 def add(ctx: Context, x: Value, y: Value) -> Value:
-    """Add."""
+    """Emit Add."""
     return emit_wrapping(ctx, "Add", x, y)
 
 
 @handler("STABLEHLO_MULTIPLY", max_version=1, layout=Transparent(), quantization=Raw())
 def multiply(ctx: Context, x: Value, y: Value) -> Value:
-    """Mul."""
+    """Emit Mul."""
     return emit_wrapping(ctx, "Mul", x, y)
 
 

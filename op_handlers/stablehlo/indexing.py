@@ -69,7 +69,7 @@ def check_gather(at: Instance) -> Decline | None:
     accepts=check_gather,
 )
 def gather(ctx: Context, x: Value, indices: Value) -> Value:
-    """A slice for each index: Gather along one axis, else GatherND; starts are moved so that it fits (stablehlo_gather.cc).
+    """Emit a slice per index: Gather along one axis, else GatherND; starts are clamped so that it fits (stablehlo_gather.cc).
 
     Letters stand for axes: ``b0`` of the indices, ``o0`` of the operand.
     """
@@ -216,9 +216,9 @@ def check_scatter(at: Instance) -> Decline | None:
     accepts=check_scatter,
 )
 def scatter(ctx: Context, x: Value, indices: Value, updates: Value) -> Value:
-    """ScatterElements on the flattened operand, in the order of the updates; those beyond its ends go to one element more.
+    """Emit ScatterElements on the flattened operand in the order of the updates; updates beyond its ends go to an extra element.
 
-    ONNX Runtime scatters elements one after the other, as the kernel does: of several to one place the last one stays.
+    ONNX Runtime scatters elements in order, as the kernel does: of several updates of one element the last one stays.
     """
     ops, how = ctx.ops, scatter_reduction(ctx)
     shape, count = ctx.op[0].shape, prod(ctx.op[0].shape)

@@ -58,7 +58,7 @@ def stablehlo_pad(ctx: Context, x: Value, number: Value) -> Value:
 def emit_dilated_pad(
     ctx: Context, x: Value, number: Value, low: Sequence[int], high: Sequence[int], interior: Sequence[int]
 ) -> Value:
-    """Numbers before, behind and between the elements of each axis, in planned order; where fewer than none, elements go.
+    """Emit numbers before, after and between the elements of each axis, in planned layout; negative counts remove elements.
 
     Between elements one number is put after each axis, and a Gather picks it wherever there is no element.
     """

@@ -45,7 +45,7 @@ class Bits:
 
 
 def threefry(bits: Bits, key: tuple[Value, Value], counter: list[Value]) -> list[Value]:
-    """Threefry2x32 with 20 rounds (Salmon et al., SC 2011; rng_util.cc)."""
+    """Emit Threefry2x32 with 20 rounds (Salmon et al., SC 2011; rng_util.cc)."""
     keys = (*key, bits.xor(*key, np.int64(THREEFRY_PARITY)))
     a, b = (bits.add(c, k) for c, k in zip(counter, key, strict=True))
     for block in range(5):
@@ -58,7 +58,7 @@ def threefry(bits: Bits, key: tuple[Value, Value], counter: list[Value]) -> list
 
 
 def philox(bits: Bits, key: tuple[Value, Value], counter: list[Value]) -> list[Value]:
-    """Philox4x32 with 10 rounds (Salmon et al., SC 2011; rng_util.cc)."""
+    """Emit Philox4x32 with 10 rounds (Salmon et al., SC 2011; rng_util.cc)."""
     for turn in range(10):
         first, second = (bits.add(k, np.int64(turn * step & LOW)) for k, step in zip(key, PHILOX_STEPS, strict=True))
         p, q = (bits.ops.Mul(counter[2 * k], np.int64(by)) for k, by in enumerate(PHILOX_MULTIPLIERS))
@@ -90,7 +90,7 @@ def check_static_size(at: Instance) -> Decline | None:
     accepts=check_static_size,
 )
 def rng_bit_generator(ctx: Context, state: Value) -> tuple[Value, Value]:
-    """Threefry or Philox, in integers; the state's second number counts blocks (rng_bit_generator.cc)."""
+    """Emit Threefry or Philox on integers; the state's second number counts blocks (rng_bit_generator.cc)."""
     ops, bits = ctx.ops, Bits(ctx)
     result = ctx.op[out(1)]
     wide = result.dtype in ("int64", "uint64")

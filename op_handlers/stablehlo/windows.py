@@ -67,7 +67,7 @@ class Windows:
 
     @property
     def axes(self) -> list[int]:
-        """Axes along which a window is more than its element."""
+        """Return the axes along which a window has more than one element."""
         return [
             k for k, (size, stride) in enumerate(zip(self.sizes, self.strides, strict=True)) if (size, stride) != (1, 1)
         ]

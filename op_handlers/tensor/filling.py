@@ -40,7 +40,7 @@ def fill_axes(at: Instance) -> str:
     sizes=sizes_from_operand(0),
 )
 def fill(ctx: Context, shape: Value, number: Value) -> Value:
-    """Expand."""
+    """Emit Expand."""
     return ctx.ops.Expand(number, cast_to_int64(ctx, 0, shape))
 
 

@@ -43,7 +43,7 @@ def empty_row(ctx: Context, table: Value) -> Value | Array:
 
 
 def in_turn(at: Instance) -> Decline | None:
-    """The kernel divides a sum each time that a run of its rows ends."""
+    """Return a Decline unless indices are sorted: the kernel divides a sum at the end of each run of equal rows."""
     places, shape = at.op[1], at.op[2]
     if places.is_static and shape.is_static and places.shape[1:] != shape.shape:
         return Decline(
@@ -70,9 +70,9 @@ def in_turn(at: Instance) -> Decline | None:
 def embedding_lookup_sparse(
     ctx: Context, ids: Value, indices: Value, shape: Value, weights: Value, table: Value
 ) -> Value:
-    """Sums of weighted rows by all indices but the last, zero where there are none (embedding_lookup_sparse.cc).
+    """Emit sums of weighted rows by all indices but the last, zero without rows (embedding_lookup_sparse.cc).
 
-    Divided by the weights' sum, or by the root of their squares' sum. The indices are taken to be in order.
+    They are divided by the sum of the weights, or by the root of the sum of their squares. Indices must be sorted.
     """
     ops, depth = ctx.ops, ctx.op[1].shape[1] - 1
     sizes = ops.Slice(cast_to_int64(ctx, 2, shape), [0], [depth])

@@ -34,7 +34,7 @@ def check_multiples(at: Instance) -> Decline | None:
     accepts=check_multiples,
 )
 def tile(ctx: Context, x: Value, times: Value) -> Value:
-    """Tile."""
+    """Emit Tile."""
     return ctx.ops.Tile(x, cast_to_int64(ctx, 1, times)) if ctx.op[0].rank else x
 
 
@@ -48,5 +48,5 @@ def tile(ctx: Context, x: Value, times: Value) -> Value:
     holds_batch={1: 1},
 )
 def broadcast_to(ctx: Context, x: Value, shape: Value) -> Value:
-    """Expand."""
+    """Emit Expand."""
     return ctx.ops.Expand(x, cast_to_int64(ctx, 1, shape))

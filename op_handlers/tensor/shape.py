@@ -268,13 +268,13 @@ def broadcast_args(ctx: Context, first: Value, second: Value) -> Value:
 
 
 def in_front(ctx: Context, slot: int, shape: Value, rank: int) -> Value:
-    """A shape with ones before it up to a rank."""
+    """Return a shape with leading ones up to a rank."""
     missing = rank - ctx.op[slot].shape[0]
     spend(missing, 8, "a shape")
     return ctx.ops.Concat(np.ones(missing, ctx.op[slot].dtype), shape, axis=0) if missing else shape
 
 
 def in_front_as_it_runs(ctx: Context, shape: Value, rank: Value) -> Value:
-    """The same where how long the shape is, and the rank, are known at runtime."""
+    """Emit a shape with leading ones if its length, and the rank, are runtime values."""
     ones = ctx.ops.Expand(ctx.scalar(1), ctx.ops.Sub(rank, ctx.ops.Shape(shape)))
     return ctx.ops.Concat(ones, shape, axis=0)

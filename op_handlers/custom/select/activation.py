@@ -41,7 +41,7 @@ log_softmax = twin("LogSoftmax", shares.log_softmax, arrays(lambda x: np.log(sof
 
 
 def activation(name: str, function: Callable[[Array], Any], types: tuple[str, ...] = SINGLE) -> Declare:
-    """Declares an activation that ONNX has."""
+    """Return the handler of an activation that ONNX has."""
     return handler(
         PREFIX + name,
         max_version=1,
@@ -54,17 +54,17 @@ def activation(name: str, function: Callable[[Array], Any], types: tuple[str, ..
 
 @activation("Selu", lambda x: x.dtype.type(SCALE) * np.where(x > 0, x, x.dtype.type(ALPHA) * np.expm1(x)))
 def selu(ctx: Context, x: Value) -> Value:
-    """Selu."""
+    """Emit Selu."""
     return ctx.ops.Selu(x, alpha=ALPHA, gamma=SCALE)
 
 
 @activation("Softplus", lambda x: np.logaddexp(x, x.dtype.type(0)))
 def softplus(ctx: Context, x: Value) -> Value:
-    """Softplus."""
+    """Emit Softplus."""
     return ctx.ops.Softplus(x)
 
 
 @activation("Softsign", lambda x: x / (1 + np.abs(x)))
 def softsign(ctx: Context, x: Value) -> Value:
-    """Softsign."""
+    """Emit Softsign."""
     return ctx.ops.Softsign(x)

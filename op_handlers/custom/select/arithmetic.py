@@ -27,7 +27,7 @@ def floor_divide(steps: Rewriter, node: NodeDef) -> Any:
 
 
 def sum_operands(op: Any, *operands: Array) -> Array:
-    """The sum of all operands."""
+    """Emit the sum of all operands."""
     return np.asarray(sum(operands[1:], operands[0]))
 
 
@@ -75,12 +75,12 @@ squared_difference = twin(
 
 
 def unless_zero(x: Array, y: Array) -> Array:
-    """x * y, and 0 where x is 0."""
+    """Emit x * y, and 0 where x is 0."""
     return np.where(x == 0, np.zeros((), x.dtype), x * y)
 
 
 def no_nan(name: str, function: Any) -> Declare:
-    """Declares a function of two floats that is 0 where one of them is 0."""
+    """Return the handler of a function of two floats that is 0 where one of them is 0."""
     return handler(
         PREFIX + name,
         max_version=1,
@@ -93,20 +93,20 @@ def no_nan(name: str, function: Any) -> Declare:
 
 @no_nan("Xlogy", lambda x, y: unless_zero(x, np.log(y)))
 def xlogy(ctx: Context, x: Value, y: Value) -> Value:
-    """x * Log(y), and 0 where x is 0."""
+    """Emit x * Log(y), and 0 where x is 0."""
     zero = ctx.scalar(0.0)
     return ctx.ops.Where(ctx.ops.Equal(x, zero), zero, ctx.ops.Mul(x, ctx.ops.Log(y)))
 
 
 @no_nan("Xdivy", lambda x, y: np.where(x == 0, np.zeros((), x.dtype), x / y))
 def xdivy(ctx: Context, x: Value, y: Value) -> Value:
-    """Div, and 0 where x is 0."""
+    """Emit Div, and 0 where x is 0."""
     zero = ctx.scalar(0.0)
     return ctx.ops.Where(ctx.ops.Equal(x, zero), zero, ctx.ops.Div(x, y))
 
 
 @no_nan("DivNoNan", lambda x, y: np.where(y == 0, np.zeros((), x.dtype), x / y))
 def div_no_nan(ctx: Context, x: Value, y: Value) -> Value:
-    """Div, and 0 where y is 0."""
+    """Emit Div, and 0 where y is 0."""
     zero = ctx.scalar(0.0)
     return ctx.ops.Where(ctx.ops.Equal(y, zero), zero, ctx.ops.Div(x, y))

@@ -28,7 +28,7 @@ logical_not = twin("LogicalNot", logic.logical_not, arrays(np.logical_not), type
 
 
 def of_rows(condition: Array, x: Array, y: Array) -> Array:
-    """A condition of one axis chooses among rows."""
+    """Return elements of x or y by a condition; a condition of one axis selects rows."""
     if condition.ndim == 1:
         condition = condition.reshape(-1, *[1] * (x.ndim - 1))
     return np.where(condition, x, y)

@@ -33,7 +33,7 @@ PART = ("complex64 -> float32",)
 
 
 def emit_angle(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
-    """ATAN2 of both parts."""
+    """Emit ATAN2 of both parts."""
     z, dims = steps.op[0], steps.op[0].dims
     real, imaginary = (steps.call(part, [z], "float32", dims) for part in (unary.real_part, unary.imaginary_part))
     return steps.finish(arithmetic.atan2, [imaginary, real])
@@ -64,7 +64,7 @@ def of_one_shape(at: Instance) -> Decline | None:
     kernel=arrays(lambda x, y: (x + 1j * y).astype(np.complex64)),
 )
 def complex_(ctx: Context, real: Value, imaginary: Value) -> Value:
-    """Pairs."""
+    """Emit pairs of real and imaginary parts."""
     return ctx.ops.Concat(*(ctx.ops.Unsqueeze(part, [-1]) for part in (real, imaginary)), axis=-1)
 
 
@@ -77,7 +77,7 @@ def complex_(ctx: Context, real: Value, imaginary: Value) -> Value:
     kernel=arrays(np.conj),
 )
 def conj(ctx: Context, z: Value) -> Value:
-    """The second of each pair negated."""
+    """Emit the pairs with the imaginary part negated."""
     return ctx.ops.Mul(z, np.asarray([1, -1], np.float32))
 
 
@@ -85,7 +85,7 @@ def conj(ctx: Context, z: Value) -> Value:
 
 
 def has_rows(at: Instance) -> Decline | None:
-    """Declines an operand without axes, and a result of another rank."""
+    """Return a Decline for an operand without axes, or a result of another rank."""
     x, y = at.op[0], at.op[out(0)]
     if x.rank and (y.rank == x.rank or not y.has_rank):
         return None
@@ -109,7 +109,7 @@ def transform(
 
 
 def rows(kernel: Callable[..., Any], dtype: Any) -> Callable[..., Array]:
-    """A NumPy transform of rows, with the length that an operand says."""
+    """Return a NumPy transform of rows, whose length is an operand."""
 
     def transform(op: Operator, x: Array, *length: Array) -> Array:
         return np.asarray(kernel(x, *(int(n.reshape(-1)[0]) for n in length))).astype(dtype)
@@ -118,7 +118,7 @@ def rows(kernel: Callable[..., Any], dtype: Any) -> Callable[..., Array]:
 
 
 def along_rows(ctx: Context, pairs: Value, emit: Callable[[Value, int], Value]) -> Value:
-    """``emit`` of pairs and the axis of their numbers: DFT takes a batch before it."""
+    """Apply ``emit`` to pairs along the axis of their elements: DFT takes a batch before it."""
     rank = ctx.op[0].rank
     if rank > 1:
         return emit(pairs, rank - 1)
@@ -127,13 +127,13 @@ def along_rows(ctx: Context, pairs: Value, emit: Callable[[Value, int], Value]) 
 
 @transform("FFT", "complex64 -> complex64", 1, rows(np.fft.fft, np.complex64))
 def fft(ctx: Context, z: Value) -> Value:
-    """DFT."""
+    """Emit DFT."""
     return along_rows(ctx, z, lambda pairs, axis: ctx.ops.DFT(pairs, None, np.asarray(axis)))
 
 
 @transform("IFFT", "complex64 -> complex64", 1, rows(np.fft.ifft, np.complex64))
 def ifft(ctx: Context, z: Value) -> Value:
-    """DFT, inverse."""
+    """Emit the inverse DFT."""
     return along_rows(ctx, z, lambda pairs, axis: ctx.ops.DFT(pairs, None, np.asarray(axis), inverse=1))
 
 
@@ -189,7 +189,7 @@ def irfft(ctx: Context, z: Value, length: Value) -> Value:
 
 
 def bins(ctx: Context, pairs: Value, half: Value, axis: int) -> Value:
-    """The first bins, as many as the length asks for; TensorFlow's kernel refuses fewer (fft_ops.cc)."""
+    """Emit the first bins, as many as the length requests; TensorFlow's kernel refuses fewer (fft_ops.cc)."""
     length, held = ctx.op.constant(1), ctx.op[0].dims[-1]
     if length is not None and int(length.reshape(-1)[0]) // 2 + 1 == held:
         return pairs
@@ -197,7 +197,7 @@ def bins(ctx: Context, pairs: Value, half: Value, axis: int) -> Value:
 
 
 def scalar(ctx: Context, length: Value) -> Any:
-    """The length as a number of int64."""
+    """Return the length as an int64 scalar."""
     number = cast_to_int64(ctx, 1, length)
     if isinstance(number, np.ndarray):
         return number.reshape(())

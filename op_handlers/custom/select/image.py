@@ -46,17 +46,17 @@ class Axes(NamedTuple):
 
     @property
     def last(self) -> tuple[int, ...]:
-        """The permutation that puts the channels last."""
+        """Return the permutation that puts the channels last."""
         return (0, *range(2, self.rank), 1) if self.first else tuple(range(self.rank))
 
     @property
     def back(self) -> tuple[int, ...]:
-        """The permutation that undoes it."""
+        """Return the inverse permutation."""
         return (0, self.rank - 1, *range(1, self.rank - 1)) if self.first else tuple(range(self.rank))
 
 
 def axes_of(node: NodeDef, rank: int = 4) -> Axes:
-    """As the attribute ``data_format`` says. Raises Refusal for an order that only some devices have."""
+    """Return the axes for the attribute ``data_format``. Raises Refusal for a layout that only some devices have."""
     order = node.text("data_format", LAST[rank - 4])
     if order not in (LAST[rank - 4], FIRST[rank - 4]):
         raise Refusal(f"data_format is {order}; only {LAST[rank - 4]} and {FIRST[rank - 4]} are supported")
@@ -79,7 +79,7 @@ def padding_of(node: NodeDef, *, explicit: bool = False) -> str:
 
 
 def emit_transpose(steps: Rewriter, x: Tensor, perm: Sequence[int]) -> Tensor:
-    """A tensor with its axes in another order; a constant stays one."""
+    """Emit a transposed tensor; a constant stays one."""
     if tuple(perm) == tuple(range(len(perm))):
         return x
     if x.is_constant:
@@ -88,7 +88,7 @@ def emit_transpose(steps: Rewriter, x: Tensor, perm: Sequence[int]) -> Tensor:
 
 
 def emit_reshape(steps: Rewriter, x: Tensor, shape: Sequence[int | None]) -> Tensor:
-    """A tensor of known sizes in another shape."""
+    """Emit a tensor of known sizes in another shape."""
     if x.is_constant:
         return steps.constant(x.array.reshape([int(size or 0) for size in shape]))
     sizes = np.asarray([-1 if size is None else size for size in shape], np.int32)
@@ -98,7 +98,7 @@ def emit_reshape(steps: Rewriter, x: Tensor, shape: Sequence[int | None]) -> Ten
 def finish(
     steps: Rewriter, axes: Axes, base: Handler, inputs: Sequence[Tensor], **options: Any
 ) -> Sequence[Replacement]:
-    """The operator on channels last, its result in the order of the file."""
+    """Emit the operator channels last, and its result in the layout of the file."""
     if not axes.first:
         return steps.finish(base, inputs, **options)
     result = steps.op[out(0)]
@@ -110,7 +110,7 @@ def finish(
 
 
 def emit_padding(steps: Rewriter, node: NodeDef, axes: Axes, x: Tensor) -> tuple[Tensor, str]:
-    """The image, channels last, and the padding that is left: explicit numbers become a PAD, which fusions take in."""
+    """Emit the image channels last; explicit padding becomes a PAD, which fusions absorb. Returns the remaining padding."""
     kind = padding_of(node, explicit=True)
     if kind != "EXPLICIT":
         return x, kind
@@ -123,7 +123,7 @@ def emit_padding(steps: Rewriter, node: NodeDef, axes: Axes, x: Tensor) -> tuple
 
 
 def steps_of(node: NodeDef, axes: Axes) -> dict[str, int]:
-    """Strides and dilations by the names that built-in operators give them."""
+    """Return strides and dilations under the names of built-in operators."""
     letters = "dhw"[-len(axes.spatial) :]
     strides = dict(zip(letters, per_axis(node, "strides", axes), strict=True))
     dilations = dict(zip(letters, per_axis(node, "dilations", axes), strict=True))
@@ -140,7 +140,7 @@ UNKNOWN_FILTERS = "the filters have a dynamic size; set it with --input-shape"
 
 
 def conv_2d_rewritten(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
-    """CONV_2D; its filters are [o, h, w, i]."""
+    """Emit CONV_2D with filters [o, h, w, i]."""
     axes = axes_of(node)
     image, kind = emit_padding(steps, node, axes, emit_transpose(steps, steps.op[0], axes.last))
     if None in steps.op[1].dims:
@@ -151,7 +151,7 @@ def conv_2d_rewritten(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
 
 
 def depthwise_rewritten(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
-    """DEPTHWISE_CONV_2D; its filters are [1, h, w, i * m]."""
+    """Emit DEPTHWISE_CONV_2D with filters [1, h, w, i * m]."""
     axes = axes_of(node)
     image, kind = emit_padding(steps, node, axes, emit_transpose(steps, steps.op[0], axes.last))
     height, width, channels, multiplier = steps.op[1].dims
@@ -172,7 +172,7 @@ def conv_3d_rewritten(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
 
 
 def multiply_groups(patches: Array, w: Array) -> Array:
-    """The products of windows and filters, whose channels are those of one group."""
+    """Emit the products of windows and filters, whose channels are those of one group."""
     groups, over = patches.shape[-1] // w.shape[-2], w.ndim - 1
     parts = zip(np.split(patches, groups, -1), np.split(w, groups, -1), strict=True)
     return np.concatenate([np.tensordot(x, part, over) for x, part in parts], -1)
@@ -195,7 +195,7 @@ def convolve(op: Operator, x: Array, w: Array) -> Array:
 
 
 def some_filters(at: Instance) -> Decline | None:
-    """Declines filters without elements."""
+    """Return a Decline for filters without elements."""
     empty = len(at.op.inputs) > 1 and 0 in at.op[1].dims
     return Decline(f"the filters have shape {list(at.op[1].shape)}, expected at least one element") if empty else None
 
@@ -235,7 +235,7 @@ conv_3d = twin(
 
 
 def bias_rewritten(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
-    """ADD; channels that are not last have axes after them."""
+    """Emit ADD; channels that are not last get axes after them."""
     x, bias = steps.op[0], steps.op[1]
     after = x.rank - 2 if node.text("data_format", "NHWC").startswith("NC") else 0
     if after > 0:
@@ -268,7 +268,7 @@ def pool_handler(base: Handler) -> Any:
 
 
 def pool_kernel(largest: bool) -> Kernel:
-    """The mean of what is in each window, or the largest."""
+    """Return the mean of each window, or its maximum."""
 
     def kernel(op: Operator, x: Array) -> Array:
         node = node_of(op)
@@ -309,7 +309,7 @@ def corners(node: NodeDef) -> dict[str, bool]:
 
 
 def bilinear(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
-    """RESIZE_BILINEAR of float32, which the result is whatever the image is."""
+    """Emit RESIZE_BILINEAR of float32, the dtype of the result whatever the image's is."""
     x = steps.op[0]
     if x.dtype != "float32":
         x = steps.call(cast, [x], "float32", x.dims)

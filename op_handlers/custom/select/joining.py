@@ -17,7 +17,7 @@ SAME = tuple(f"{dtype}..." for dtype in f"{ANY} complex64".split())
 
 
 def concatenate(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
-    """CONCATENATION; the last operand is its axis."""
+    """Emit CONCATENATION; the last operand is its axis."""
     *operands, _ = steps.op.inputs
     return steps.finish(
         builtin.concatenation,
@@ -32,7 +32,7 @@ def of_last(at: Instance) -> Decline | None:
 
 
 def parts_of_one_rank(at: Instance, slot: int) -> Decline | None:
-    """Declines parts of another rank than the whole."""
+    """Return a Decline for parts of another rank than the result."""
     ranks = {tensor.rank for tensor in (at.op[slot], *at.op.outputs) if tensor is not None and tensor.has_rank}
     return Decline(f"operand and results have ranks {sorted(ranks)}, expected equal ranks") if len(ranks) > 1 else None
 
@@ -58,7 +58,7 @@ def split_v_arrays(op: Operator, x: Array, sizes: Array, axis: Array) -> Sequenc
 
 
 def split_v_rewritten(steps: Rewriter, node: NodeDef) -> Any:
-    """SPLIT_V; its axis is int32."""
+    """Emit SPLIT_V with an int32 axis."""
     x, sizes, axis = steps.op[0], steps.op[1], steps.op[2]
     return steps.finish(splitting.split_v, [x, sizes, as_int32(steps, axis)], num_splits=len(steps.op.outputs))
 

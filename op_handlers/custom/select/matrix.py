@@ -46,5 +46,5 @@ batch_mat_mul_v3 = twin("BatchMatMulV3", batch_matmul, multiply, operands=2, opt
     kernel=arrays(np.linalg.det),
 )
 def determinant(ctx: Context, x: Value) -> Value:
-    """Det."""
+    """Emit Det."""
     return ctx.ops.Det(x)

@@ -72,7 +72,7 @@ class NodeDef(NamedTuple):
 
 
 def node_of(op: Operator) -> NodeDef:
-    """The NodeDef of a select operator. Raises Refusal where its options hold none, or that of another operator."""
+    """Return the NodeDef of a select operator. Raises Refusal if its options hold none, or that of another operator."""
     try:
         node = parse_options(op.custom_options)
     except ValueError as error:
@@ -84,7 +84,7 @@ def node_of(op: Operator) -> NodeDef:
 
 @lru_cache(256)
 def parse_options(options: bytes) -> NodeDef:
-    """The NodeDef in an operator's options. Raises ValueError where they are damaged."""
+    """Return the NodeDef in an operator's options. Raises ValueError if they are damaged."""
     if len(options) > MOST_BYTES:
         raise ValueError(f"{len(options)} bytes, but at most {MOST_BYTES} are read")
     from flatbuffers import flexbuffers
@@ -103,7 +103,7 @@ def parse_options(options: bytes) -> NodeDef:
 
 
 def parse_node(data: bytes) -> NodeDef:
-    """A NodeDef message. Raises ValueError where it is damaged or larger than what is read."""
+    """Return a NodeDef message. Raises ValueError if it is damaged or larger than the limit."""
     budget = _Budget(MOST_FIELDS)
     op, attributes = "", {}
     for number, value in _fields(data, budget):
@@ -130,7 +130,7 @@ class _Budget:
 
 
 def _fields(data: bytes, budget: _Budget) -> Iterator[tuple[int, int | bytes]]:
-    """(number, value) of each field: varints as unsigned integers, everything else as bytes."""
+    """Yield (number, value) of each field: varints as unsigned integers, everything else as bytes."""
     at = 0
     while at < len(data):
         budget.spend()
@@ -165,7 +165,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _attribute(data: bytes, budget: _Budget) -> Any:
-    """An AttrValue; ``None`` for tensors, functions and placeholders, which no handler takes."""
+    """Return an AttrValue; ``None`` for tensors, functions and placeholders, which no handler takes."""
     held = list(_fields(data, budget))
     if not held:
         return None
@@ -176,7 +176,7 @@ def _attribute(data: bytes, budget: _Budget) -> Any:
 
 
 def _value(number: int, value: int | bytes, budget: _Budget) -> Any:
-    """The value of field ``number``, which says its kind, alike in AttrValue and in its lists."""
+    """Return the value of field ``number``, which determines its kind, in AttrValue and in its lists."""
     if isinstance(value, bytes):
         if number == 2:
             return value
@@ -191,7 +191,7 @@ def _value(number: int, value: int | bytes, budget: _Budget) -> Any:
 
 
 def _list(data: bytes, budget: _Budget) -> tuple[Any, ...]:
-    """A ListValue, whose numbers are packed or one by one."""
+    """Return a ListValue, whose numbers are packed or separate."""
     items: list[Any] = []
     for number, value in _fields(data, budget):
         if number in (3, 5, 6) and isinstance(value, bytes):
@@ -210,7 +210,7 @@ def _list(data: bytes, budget: _Budget) -> tuple[Any, ...]:
 
 
 def _shape(data: bytes, budget: _Budget) -> tuple[int, ...] | None:
-    """A TensorShapeProto, -1 for dynamic sizes; ``None`` of unknown rank."""
+    """Return a TensorShapeProto, -1 for dynamic sizes; ``None`` for an unknown rank."""
     sizes: list[int] = []
     for number, value in _fields(data, budget):
         if number == 3 and value:

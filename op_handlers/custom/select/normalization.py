@@ -28,7 +28,7 @@ CHANNELS = 4
 
 
 def names(at: Instance) -> list[str]:
-    """The axes of the image, as the file has them."""
+    """Return the letters of the image's axes in the layout of the file."""
     spatial = list("dhw")[5 - at.op[0].rank :]
     return ["n", "c", *spatial] if axes_of(node_of(at.op), at.op[0].rank).first else ["n", *spatial, "c"]
 
@@ -68,7 +68,7 @@ def normalize(op: Operator, x: Array, scale: Array, offset: Array, mean: Array, 
 
 
 def normalization(name: str) -> Any:
-    """Declares batch normalization by given statistics."""
+    """Return the handler of batch normalization with given statistics."""
 
     @handler(
         PREFIX + name,
@@ -84,7 +84,7 @@ def normalization(name: str) -> Any:
     def lower(
         ctx: Context, x: Value, scale: Value, offset: Value, mean: Value, variance: Value
     ) -> Sequence[Value | None]:
-        """BatchNormalization."""
+        """Emit BatchNormalization."""
         ops, half = ctx.ops, ctx.op[0].dtype == "float16"
         given = ops.Cast(x, to="float32") if half else x
         epsilon = node_of(ctx.op).real("epsilon", 1e-4)

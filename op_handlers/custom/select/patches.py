@@ -30,7 +30,7 @@ def extract_patches(op: Operator, x: Array) -> Array:
     kernel=extract_patches,
 )
 def extract_image_patches(ctx: Context, x: Value) -> Value:
-    """Gather of each window's rows, and of its columns."""
+    """Emit Gather of each window's rows, and of its columns."""
     ops, node, dims = ctx.ops, node_of(ctx.op), ctx.op[0].dims
     axes = axes_of(node)
     kernel, strides, rates = (per_axis(node, name, axes) for name in ("ksizes", "strides", "rates"))
@@ -58,19 +58,19 @@ class AxisPrice(NamedTuple):
 
     @property
     def extent(self) -> int:
-        """Pixels from the first of a window to its last."""
+        """Return the number of pixels from the first of a window to its last."""
         return (self.kernel - 1) * self.rate + 1
 
     @property
     def margins(self) -> Array:
-        """Zeros before and after the axis, as many as any size may need; the other axis may have become two by then."""
+        """Emit zeros before and after the axis, as many as any size may need; the other axis may be two axes by then."""
         rank = 4 if self.axis == 2 else 5
         pads = np.zeros((2, rank), np.int64)
         pads[:, self.axis] = self.extent - 1
         return pads.reshape(-1)
 
     def places(self, ctx: Context, size: Value | int, *, same: bool) -> ValueLike:
-        """The places of each window's pixels along the axis, a row for each window."""
+        """Return the positions of each window's pixels along the axis, one row per window."""
         ops, within = ctx.ops, np.arange(self.kernel, dtype=np.int64) * self.rate
         if isinstance(size, int):
             count = -(-size // self.stride) if same else (size - self.extent) // self.stride + 1

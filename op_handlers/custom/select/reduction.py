@@ -28,7 +28,7 @@ BY_AXES = "int32 int64"
 
 
 def reduction_handler(name: str, base: Handler, function: Callable[..., Any], dtypes: str) -> Handler:
-    """The handler of a reduction over the axes in its second operand."""
+    """Return the handler of a reduction over the axes in its second operand."""
 
     def kernel(op: Operator, x: Array, axes: Array) -> Array:
         over = tuple(int(axis) for axis in axes.reshape(-1))
@@ -57,7 +57,7 @@ any_ = reduction_handler("Any", builtin.reduce_any, np.any, "bool")
 
 
 def place(name: str, base: Handler, function: Callable[..., Any]) -> Handler:
-    """The handler of where an extreme lies."""
+    """Return the handler of the position of an extreme."""
 
     def kernel(op: Operator, x: Array, axis: Array) -> Array:
         return np.asarray(function(x, int(axis.reshape(-1)[0]))).astype(op[out(0)].dtype)
@@ -81,7 +81,7 @@ RUNNING = tuple(f"{dtype}, {BY_AXES} -> {dtype}" for dtype in REAL.split())
 
 
 def accumulate(function: Callable[..., Any], first: int) -> Any:
-    """A NumPy kernel of a running sum or product, which begins with ``first``."""
+    """Return a NumPy kernel of a running sum or product that begins with ``first``."""
 
     def kernel(op: Operator, x: Array, axis: Array) -> Array:
         along = int(axis.reshape(-1)[0])
@@ -117,7 +117,7 @@ cumsum = twin(
     kernel=accumulate(np.cumprod, 1),
 )
 def cumprod(ctx: Context, x: Value, _axis: Value) -> Value:
-    """Scan of Mul."""
+    """Emit Scan of Mul."""
     ops, dtype, dims = ctx.ops, ctx.op[0].dtype, ctx.op[0].dims
     axis = int(ctx.require_constant(1).reshape(-1)[0]) % len(dims)
     exclusive, reverse = (node_of(ctx.op).flag(name) for name in FLAGS)

@@ -36,7 +36,7 @@ INTEGERS = "int32 int64"
 
 
 def by_int32(base: Any) -> Any:
-    """A rewrite to a built-in operator whose second operand is int32."""
+    """Return a rewrite to a built-in operator whose second operand is int32."""
 
     def rewrite(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
         return steps.finish(base, [steps.op[0], as_int32(steps, steps.op[1])])
@@ -49,19 +49,19 @@ def squeeze_array(op: Operator, x: Array) -> Array:
 
 
 def squeezable(at: Instance) -> Decline | None:
-    """Declines axes that are not of size 1, or that there are not."""
+    """Return a Decline for axes that are not of size 1, or that do not exist."""
     x, axes = at.op[0], node_of(at.op).integers("squeeze_dims")
     wrong = next((axis for axis in axes if not -x.rank <= axis < x.rank or x.dims[axis] not in (1, None)), None)
     return None if wrong is None else Decline(f"axis {wrong} of {list(x.dims)} is removed, but its size is not 1")
 
 
 def reshape(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
-    """RESHAPE; its sizes are a vector of int32."""
+    """Emit RESHAPE with an int32 vector of sizes."""
     return steps.finish(builtin.reshape, [steps.op[0], as_int32(steps, steps.op[1])], new_shape=())
 
 
 def cast_sizes(op: Operator, number: Any) -> Array:
-    """Sizes in the result's dtype."""
+    """Emit sizes in the result's dtype."""
     return np.asarray(number, op[out(0)].dtype)
 
 
@@ -70,7 +70,7 @@ def rank(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
 
 
 def identity(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
-    """A CAST to the dtype that it has."""
+    """Emit a CAST to the dtype that the operand has."""
     return steps.finish(cast, [steps.op[0]])
 
 
@@ -155,7 +155,7 @@ rank_ = twin("Rank", builtin.rank, lambda op, x: cast_sizes(op, x.ndim), rewrite
     kernel=lambda op, x: cast_sizes(op, x.size),
 )
 def size(ctx: Context, x: Value) -> Value:
-    """Size."""
+    """Emit Size."""
     number, dtype = ctx.ops.Size(x), ctx.op[out(0)].dtype
     return number if dtype == "int64" else ctx.ops.Cast(number, to=dtype)
 
@@ -178,7 +178,7 @@ def shift_of_each_axis(at: Instance) -> Decline | None:
     kernel=lambda op, x, shift, axis: np.roll(x, shift.reshape(-1).tolist(), axis.reshape(-1).tolist()),
 )
 def roll(ctx: Context, x: Value, _shift: Value, _axis: Value) -> Value:
-    """Gather along each axis, from as many places before."""
+    """Emit Gather along each axis with shifted positions."""
     ops = ctx.ops
     for shift, axis in zip(ctx.require_constant(1).reshape(-1), ctx.require_constant(2).reshape(-1), strict=True):
         at, count = ctx.axis(int(axis)), ctx.op[0].dims[int(axis)]

@@ -26,7 +26,7 @@ BY_PLACE = tuple(f"{dtype}, int32 int64 -> {dtype}" for dtype in ANY.split())
 
 
 def existing_axes(at: Instance) -> Decline | None:
-    """Declines axes that the operand has not."""
+    """Return a Decline for axes that the operand does not have."""
     axes, rank, result = at.op.constant(1), at.op[0].rank, at.op[out(0)]
     if result.has_rank and result.rank != rank:
         return Decline(f"the operand has rank {rank} and the result {result.rank}, expected equal ranks")
@@ -35,14 +35,14 @@ def existing_axes(at: Instance) -> Decline | None:
 
 
 def emit_strided_slice(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
-    """STRIDED_SLICE; its places are int32."""
+    """Emit STRIDED_SLICE with int32 bounds."""
     places = [as_int32(steps, steps.op[slot]) for slot in (1, 2, 3)]
     masks = {name: node.integer(name) for name in MASKS}
     return steps.finish(slicing.strided_slice, [steps.op[0], *places], offset=False, **masks)
 
 
 def strided_slice_kernel(op: Operator, x: Array, begin: Array, end: Array, strides: Array) -> Array:
-    """By NumPy's own indexing."""
+    """Return the slice by NumPy's own indexing."""
     node = node_of(op)
     places: list[Any] = []
     masks = {name: node.integer(name) for name in MASKS}
@@ -70,7 +70,7 @@ def slice_kernel(op: Operator, x: Array, begin: Array, size: Array) -> Array:
 
 
 def as_many_places(at: Instance) -> Decline | None:
-    """Declines a begin, an end and strides that are no vectors of one length."""
+    """Return a Decline unless begin, end and strides are vectors of one length."""
     shapes = [tensor.shape for tensor in (at.op[1], at.op[2], at.op[3]) if tensor.is_static]
     if all(shape == shapes[0] and len(shape) == 1 for shape in shapes):
         return None
@@ -80,7 +80,7 @@ def as_many_places(at: Instance) -> Decline | None:
 
 
 def places_of_each_axis(at: Instance) -> Decline | None:
-    """Declines places that are not one number for each axis."""
+    """Return a Decline unless the bounds have one number per axis."""
     rank = at.op[0].rank
     wrong = next((t for t in (at.op[1], at.op[2]) if t.is_static and t.shape != (rank,)), None)
     return (
@@ -106,7 +106,7 @@ slice_ = twin("Slice", slicing.slice_, slice_kernel, operands=3, accepts=places_
 
 
 def emit_gather(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
-    """GATHER; the last operand is its axis."""
+    """Emit GATHER; the last operand is its axis."""
     op = steps.op
     return steps.finish(
         indexing.gather, [op[0], op[1]], axis=constant_axis(op, 2), batch_dims=node.integer("batch_dims")
@@ -114,7 +114,7 @@ def emit_gather(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
 
 
 def gather_kernel(op: Operator, x: Array, indices: Array, axis: Array) -> Array:
-    """One batch after the other."""
+    """Gather one batch after the other."""
     along, shared = int(axis.reshape(-1)[0]) % x.ndim, node_of(op).integer("batch_dims") % (indices.ndim + 1)
     if not shared:
         return np.take(x, indices, along)

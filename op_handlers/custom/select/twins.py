@@ -43,7 +43,7 @@ RewriteOf = Callable[[Rewriter, NodeDef], Sequence[Replacement]]
 
 
 def arrays(function: Callable[..., Any]) -> Kernel:
-    """A kernel that looks at operands alone."""
+    """Return a kernel that depends on operands only."""
 
     def kernel(op: Operator, *operands: Array) -> Array:
         with np.errstate(all="ignore"):
@@ -53,7 +53,7 @@ def arrays(function: Callable[..., Any]) -> Kernel:
 
 
 def alike(dtypes: str, operands: int = 1, result: str = "T") -> tuple[str, ...]:
-    """Rows of ``types``: operands of one of these dtypes, and a result of it, or of ``result``."""
+    """Return rows of ``types``: operands of one of these dtypes, and a result of it, or of ``result``."""
     return tuple(f"{', '.join([dtype] * operands)} -> {dtype if result == 'T' else result}" for dtype in dtypes.split())
 
 
@@ -78,7 +78,7 @@ def twin(
     moves: bool = False,
     holds_batch: Mapping[int | str, int] | None = None,
 ) -> Handler:
-    """The handler of a TensorFlow operator that becomes a built-in one.
+    """Return the handler of a TensorFlow operator that becomes a built-in one.
 
     ``options`` of the built-in operator follow from the attributes. ``rewrite``, in their place, gives all operators that
     it becomes. ``operands``: their number, None for any. ``moves``: elements are moved, not computed with.
@@ -136,18 +136,18 @@ def acceptable(operands: int | None, moves: bool = False, accepts: Accepts | Non
 
 
 def permute_sizes(dims: Sequence[int | None], perm: Sequence[int]) -> Dims:
-    """Sizes in another order of axes."""
+    """Return sizes in another order of axes."""
     return tuple(dims[axis] for axis in perm)
 
 
 def constant_axis(op: Operator, slot: int) -> int | None:
-    """The one number of a constant operand, None at runtime or where there are several."""
+    """Return the only number of a constant operand; None for a runtime value or several numbers."""
     array = op.constant(slot)
     return int(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
 
 
 def of_ranks(ranks: Mapping[int, int], *others: Accepts) -> Accepts:
-    """Declines operands and results of other ranks, by slot; then what ``others`` decline."""
+    """Return a check that declines operands and results of other ranks, by slot, and runs the checks ``others``."""
 
     def decline(at: Instance) -> Decline | None:
         for slot, rank in ranks.items():
@@ -162,7 +162,7 @@ def of_ranks(ranks: Mapping[int, int], *others: Accepts) -> Accepts:
 
 
 def of_elements(slot: int, count: int, *others: Accepts) -> Accepts:
-    """Declines an operand with another number of elements; then what ``others`` decline."""
+    """Return a check that declines an operand with another number of elements, and runs the checks ``others``."""
 
     def decline(at: Instance) -> Decline | None:
         tensor = at.op[slot]
@@ -174,7 +174,7 @@ def of_elements(slot: int, count: int, *others: Accepts) -> Accepts:
 
 
 def requires_constant(slot: int, what: str) -> Accepts:
-    """Declines an operand known only at runtime, which the built-in operator has as an option."""
+    """Return a check that declines a runtime operand that the built-in operator has as an option."""
 
     def decline(at: Instance) -> Decline | None:
         if constant_axis(at.op, slot) is not None:
@@ -188,7 +188,7 @@ def requires_constant(slot: int, what: str) -> Accepts:
 
 
 def as_int32(steps: Rewriter, tensor: Tensor) -> Tensor:
-    """Positions and sizes as built-in operators take them; int64 ones are cast."""
+    """Return positions and sizes as built-in operators take them; int64 ones are cast."""
     from op_handlers.math.cast import cast
 
     if tensor.dtype == "int32":

@@ -16,7 +16,7 @@ from op_handlers.math import unary as builtin
 
 
 def direct(name: str, onnx: str, function: Callable[..., Any], types: str = FLOATS, result: str = "T") -> Handler:
-    """The handler of a function that ONNX has."""
+    """Return the handler of a function that ONNX has."""
 
     def lower(ctx: Context, x: Value) -> Value:
         y: Value = ctx.ops.named(onnx)(x)
@@ -36,7 +36,7 @@ def direct(name: str, onnx: str, function: Callable[..., Any], types: str = FLOA
 
 
 def one_by_one(function: Callable[[float], float]) -> Callable[[Array], Array]:
-    """A function of Python's numbers on arrays."""
+    """Return a function on arrays that applies a function of Python numbers."""
     return lambda x: np.vectorize(function, otypes=[np.float64])(x).astype(x.dtype)
 
 
@@ -72,7 +72,7 @@ tan = direct("Tan", "Tan", np.tan, "float16 float32")
 
 
 def elementwise(name: str, function: Callable[..., Any], types: str = "float16 float32") -> Declare:
-    """Declares a function of one operand that is several ONNX operators."""
+    """Return the handler of a function of one operand that is several ONNX operators."""
     return handler(
         PREFIX + name,
         max_version=1,
@@ -85,13 +85,13 @@ def elementwise(name: str, function: Callable[..., Any], types: str = "float16 f
 
 @elementwise("Erfc", one_by_one(erfc))
 def erfc_(ctx: Context, x: Value) -> Value:
-    """1 - Erf."""
+    """Emit 1 - Erf."""
     return ctx.ops.Sub(ctx.scalar(1.0), ctx.ops.Erf(x))
 
 
 @elementwise("Expm1", np.expm1)
 def expm1(ctx: Context, x: Value) -> Value:
-    """Exp(x) - 1, as tanh(x/2) * (exp(x) + 1), which loses no digits near 0; beyond 1 as it is written."""
+    """Emit Exp(x) - 1, below 1 as tanh(x/2) * (exp(x) + 1), which loses no digits near 0."""
     ops, one = ctx.ops, ctx.scalar(1.0)
     power = ops.Exp(x)
     near = ops.Mul(ops.Tanh(ops.Mul(x, ctx.scalar(0.5))), ops.Add(power, one))
@@ -100,7 +100,7 @@ def expm1(ctx: Context, x: Value) -> Value:
 
 @elementwise("Log1p", np.log1p)
 def log1p(ctx: Context, x: Value) -> Value:
-    """Log(1 + x), corrected for what the sum rounds off: x * log(u) / (u - 1) of u = 1 + x."""
+    """Emit Log(1 + x), corrected for the rounding of the sum: x * log(u) / (u - 1) with u = 1 + x."""
     ops, one = ctx.ops, ctx.scalar(1.0)
     total = ops.Add(x, one)
     rest = ops.Sub(total, one)
@@ -121,7 +121,7 @@ def log1p(ctx: Context, x: Value) -> Value:
     kernel=arrays(np.isfinite),
 )
 def is_finite(ctx: Context, x: Value) -> Value:
-    """Neither IsInf nor IsNaN."""
+    """Emit Not of IsInf or IsNaN."""
     return ctx.ops.Not(ctx.ops.Or(ctx.ops.IsInf(x), ctx.ops.IsNaN(x)))
 
 
@@ -129,14 +129,14 @@ def is_finite(ctx: Context, x: Value) -> Value:
 
 
 def cast_array(op: Any, x: Array) -> Array:
-    """The array in the result's dtype."""
+    """Return the array in the result's dtype."""
     dtype = op[out(0)].dtype
     with np.errstate(all="ignore"):
         return (x if dtype.startswith("complex") else np.real(x)).astype(dtype)
 
 
 def is_noted(at: Any) -> Any:
-    """Declines results of another dtype than the attribute says."""
+    """Return a Decline for a result of another dtype than the attribute says."""
     from onnx_tflite_plugin.api import Decline
 
     noted, made = node_of(at.op).dtype("DstT", at.op[out(0)].dtype), at.op[out(0)].dtype

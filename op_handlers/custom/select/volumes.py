@@ -18,12 +18,12 @@ from op_handlers.custom.select.twins import Declare, acceptable, alike, of_ranks
 
 
 def volume(at: Instance) -> str:
-    """The axes of a volume and of the pools in it."""
+    """Return the axes of a volume and of the pools in it."""
     return "n c d h w -> n c z y x" if axes_of(node_of(at.op), 5).first else "n d h w c -> n z y x c"
 
 
 def pool(name: str, *, largest: bool) -> Declare:
-    """Declares a pool over depth, height and width."""
+    """Return the handler of a pool over depth, height and width."""
     return handler(
         PREFIX + name,
         max_version=1,
@@ -50,11 +50,11 @@ def window(ctx: Context) -> Window:
 
 @pool("MaxPool3D", largest=True)
 def max_pool_3d(ctx: Context, x: Value) -> Value:
-    """MaxPool over depth, height and width."""
+    """Emit MaxPool over depth, height and width."""
     return ctx.ops.MaxPool(x, **window(ctx))
 
 
 @pool("AvgPool3D", largest=False)
 def avg_pool_3d(ctx: Context, x: Value) -> Value:
-    """AveragePool over depth, height and width, which leaves padding out of the mean."""
+    """Emit AveragePool over depth, height and width, without padding in the mean."""
     return ctx.ops.AveragePool(x, count_include_pad=0, **window(ctx))

@@ -28,7 +28,7 @@ def patches(
     filling: float,
     explicit: Array | None = None,
 ) -> Array:
-    """The windows of an image, channels last: [n, places..., kernel..., c]."""
+    """Return the windows of an image, channels last: [n, places..., kernel..., c]."""
     sizes = image.shape[1:-1]
     if explicit is None:
         each = [pads(*of, kind) for of in zip(sizes, kernel, strides, dilations, strict=True)]
@@ -51,7 +51,7 @@ def patches(
 
 
 def nearest(x: Array, size: Sequence[int], align_corners: bool, half_pixel_centers: bool) -> Array:
-    """The pixels that lie nearest."""
+    """Return the nearest pixels."""
     for axis, wanted in zip((1, 2), size, strict=True):
         at = np.arange(wanted, dtype=np.float32)
         scale = step(x.shape[axis], wanted, align_corners)
@@ -62,7 +62,7 @@ def nearest(x: Array, size: Sequence[int], align_corners: bool, half_pixel_cente
 
 
 def bilinear(x: Array, size: Sequence[int], align_corners: bool, half_pixel_centers: bool) -> Array:
-    """Means of neighboring pixels."""
+    """Return means of neighboring pixels."""
     for axis, wanted in zip((1, 2), size, strict=True):
         at = np.arange(wanted, dtype=np.float32)
         scale = step(x.shape[axis], wanted, align_corners)
@@ -76,7 +76,7 @@ def bilinear(x: Array, size: Sequence[int], align_corners: bool, half_pixel_cent
 
 
 def step(size: int, wanted: int, align_corners: bool) -> np.float32:
-    """Places in the image from one pixel of the result to the next."""
+    """Return the positions in the image from one pixel of the result to the next."""
     if align_corners and wanted > 1:
         return np.float32((size - 1) / (wanted - 1))
     return np.float32(size / wanted)
