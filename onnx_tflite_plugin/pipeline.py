@@ -48,7 +48,7 @@ from onnx_tflite_plugin.rewrite.name_constants import NameConstants
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, apply_rules, run_passes
 from onnx_tflite_plugin.rewrite.target_check import check_model
 from onnx_tflite_plugin.rewrite.weights.assign_dtypes import AssignWeightDtypes
-from onnx_tflite_plugin.rewrite.weights.dtypes import CHOSEN, RUNTIME
+from onnx_tflite_plugin.rewrite.weights.dtypes import describe_runtime
 from onnx_tflite_plugin.rewrite.weights.separate_constants import SeparateConstants
 from onnx_tflite_plugin.source.metadata import describe_interface
 from onnx_tflite_plugin.source.model import Model
@@ -251,6 +251,8 @@ class Pipeline:
         model = self.host.hooks.finish(model, packs_of(planned.model))
         changed = {name: outcome.applied for name, outcome in outcomes.items() if outcome.applied}
         dtypes = self._assign_weight_dtypes(model)
+        if note := describe_runtime(dtypes, node_counts(model)):
+            write_runtime(model.metadata_props, note)
         if level == "readable":
             run_passes(model, [NameConstants()])
         return Rewritten(model, transposes, changed, dtypes)
@@ -273,8 +275,6 @@ class Pipeline:
         run_passes(model, [assign, SeparateConstants()])
         if assign.dtypes:
             write_weights(model.metadata_props, assign.dtypes)
-        if CHOSEN in assign.dtypes:
-            write_runtime(model.metadata_props, RUNTIME)
         return assign.dtypes
 
     # --- report -------------------------------------------------------------------------------

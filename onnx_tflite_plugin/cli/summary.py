@@ -90,7 +90,7 @@ def summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> li
         Row("outputs", interface_lines(report.outputs)),
         Row("run it", conversion.snippet(str(files[0])).splitlines(), code=True),
         Row("signature", list(_signatures(report))),
-        Row("target", [f"{report.target}, opset {report.opset}"]),
+        Row("target", [f"{report.target}, opset {report.opset}", *_runtime(report)]),
         Row("operators", [f"{sum(report.operators.values())}: {format_counts(list(report.operators.items()))}"]),
         Row("nodes", [f"{sum(report.nodes.values())}: {format_counts(list(report.nodes.items()))}"]),
         Row("layout", list(_layout(report))),
@@ -192,8 +192,12 @@ def _weights(report: Report) -> Iterator[str]:
         for form, text in _FORMS.items()
         if form in report.weights
     )
-    if forms.CHOSEN in report.weights:
-        yield forms.RUNTIME
+
+
+def _runtime(report: Report) -> list[str]:
+    """Return a line on the runtime that the model is for, if it is for one only."""
+    note = forms.describe_runtime(report.weights, report.nodes)
+    return [note] if note else []
 
 
 def _fusion_lines(report: Report) -> Iterator[str]:

@@ -18,6 +18,7 @@ from onnx_tflite_plugin.cli.summary import brief_summary, summary, verification_
 from onnx_tflite_plugin.errors import ConversionError, Problem
 from onnx_tflite_plugin.report import Report, Transposed
 from onnx_tflite_plugin.rewrite import RULES
+from onnx_tflite_plugin.rewrite.weights.dtypes import describe_runtime
 from onnx_tflite_plugin.telling.edges import Edge
 from onnx_tflite_plugin.verify.times.bench import Benchmark, Spread
 from onnx_tflite_plugin.verify.times.profile import OperatorTime
@@ -414,3 +415,20 @@ def test_kinds_that_are_not_shown_are_summed_up(capsys: pytest.CaptureFixture[st
     assert table[-1].split() == ["all", str(kinds), f"{kinds}.0", f"{total}.0", f"{total - kinds}.0"]
     assert [line.split()[:3] for line in worst[1:]] == [[str(k), f"OP{k}", "Node"] for k in range(5)]
     assert table[1].split() == ["OP0", "1", "1.0", "20.0", "19.0"]
+
+
+@pytest.mark.parametrize(
+    ("weights", "nodes", "reason"),
+    [
+        ((), ("Conv", "other.FastGelu"), ""),
+        (("chosen",), ("Conv", "If"), "an If selects weights at load time"),
+        (("int8",), ("com.microsoft.FastGelu",), "it has operators of its own (FastGelu)"),
+        (
+            ("chosen",), ("com.microsoft.RotaryEmbedding", "com.microsoft.FastGelu"),
+            "an If selects weights at load time, and it has operators of its own (FastGelu, RotaryEmbedding)",
+        ),
+    ],
+)  # fmt: skip
+def test_runtime_is_named_with_its_reasons(weights: tuple[str, ...], nodes: tuple[str, ...], reason: str) -> None:
+    note = describe_runtime(weights, nodes)
+    assert note == (f"for ONNX Runtime: {reason}; for other runtimes convert with another --target" if reason else "")

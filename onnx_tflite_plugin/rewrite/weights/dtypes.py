@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,11 +15,23 @@ INT8 = "int8"  # exact on every processor
 CHOSEN = "chosen"  # int8 or uint8, selected at load time
 UINT8 = "uint8"
 DEPENDENT = "int8, processor-dependent"
-RUNTIME = "for ONNX Runtime: an If selects weights at load time; for other runtimes convert with another --target"
-"""The runtime that a model with weights selected at load time is for."""
-
 PROBE = "int8_products_are_exact"
 """The name of the value that is True if the processor that loads the model adds products in 32 bits."""
+
+
+def describe_runtime(weights: Collection[str], nodes: Collection[str]) -> str:
+    """Return the runtime that a model is for, with the reasons; empty if it is for any.
+
+    ``weights``: forms of 8-bit weights, ``nodes``: operators with their domains, as in ``com.microsoft.FastGelu``.
+    """
+    own = sorted({name.rpartition(".")[2] for name in nodes if name.startswith("com.microsoft.")})
+    reasons = ["an If selects weights at load time"] if CHOSEN in weights else []
+    reasons += [f"it has operators of its own ({', '.join(own)})"] if own else []
+    return (
+        f"for ONNX Runtime: {', and '.join(reasons)}; for other runtimes convert with another --target"
+        if reasons
+        else ""
+    )
 
 
 def factors() -> tuple[Array, Array]:
