@@ -9,6 +9,8 @@ import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder
+from conformance.cases.state.variables import running_sum
+from conformance.models import Net
 from onnx_tflite_plugin.errors import UnsupportedOption
 from tests.helpers.pack_files import install
 
@@ -108,3 +110,20 @@ def test_a_hook_that_fails_is_left_out(
     conversion = otp.convert(sums())
     assert names(conversion) == (["a", "b"], ["c", "d"])
     assert any(reason in warning for warning in conversion.report.warnings), conversion.report.warnings
+
+
+def test_a_model_with_states_keeps_their_names_and_is_carried_and_verified_under_the_new_ones() -> None:
+    net = Net()
+    running_sum("float32")(net)
+    conversion = otp.convert(net.build(), rename={"x0": "audio", "y0": "total"}, verify=True)
+    assert names(conversion) == (["audio", "state"], ["total", "state:next"])
+    session, x = otp.Session(conversion), np.full((3, 5), 2, np.float32)
+    first, second = (session.run({"audio": x})["total"] for _ in range(2))
+    assert np.allclose(second - first, x, atol=1e-6)
+
+
+def test_a_state_is_not_renamed() -> None:
+    net = Net()
+    running_sum("float32")(net)
+    with pytest.raises(UnsupportedOption, match="--rename state: no graph input or output has this name"):
+        otp.convert(net.build(), rename={"state": "memory"})

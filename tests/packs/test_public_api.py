@@ -31,8 +31,9 @@ UPDATE = (
 def surface() -> str:
     """Every name of the API with its signature, fields and members, one a line."""
     lines = [line for name in api.__all__ if name != "VERSION" for line in _describe(name, getattr(api, name))]
-    hooks = ("claim", "configure", "after_lowering", "finish")
-    lines += [f"hook {name}{_signature(getattr(hookspecs, name))}" for name in hooks]
+    marker = f"{hookspecs.PROJECT}_spec"
+    hooks = {name: function for name, function in vars(hookspecs).items() if hasattr(function, marker)}
+    lines += [f"hook {name}{_signature(function)}" for name, function in hooks.items()]
     return "\n".join(lines) + "\n"
 
 
