@@ -135,7 +135,11 @@ def _allows(schema: onnx.defs.OpSchema, k: int, dtype: ir.DataType) -> bool:
 @cache
 def _operand_dtypes(schema: onnx.defs.OpSchema) -> tuple[frozenset[ir.DataType], ...]:
     """Return the dtypes of tensors that a schema allows by operand."""
-    names = [[kind[7:-1].upper() for kind in formal.types if kind.startswith("tensor(")] for formal in schema.inputs]
+    kinds = {constraint.type_param_str: constraint.allowed_type_strs for constraint in schema.type_constraints}
+    allowed = [
+        kinds.get(formal.type_str, [formal.type_str]) for formal in schema.inputs
+    ]  # onnx 1.20 cannot read ``types``
+    names = [[kind[7:-1].upper() for kind in some if kind.startswith("tensor(")] for some in allowed]
     return tuple(frozenset(map(ir.DataType.__getitem__, some)) for some in names)
 
 
