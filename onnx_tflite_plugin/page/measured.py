@@ -69,8 +69,7 @@ def _sentence(verification: Verification) -> str:
     outputs = [f"{one.name}: {one.text}" for one in verification.comparisons]
     if verification.verdict == "inconclusive":
         return f"inconclusive: {'; '.join((*verification.reasons, *outputs, *verification.notes))}"
-    negation = "NOT " if verification.verdict == "differs" else ""
-    return f"{negation}within tolerance of LiteRT: {'; '.join((*outputs, *verification.notes))}"
+    return "; ".join((verification.text.splitlines()[0], *outputs, *verification.notes))
 
 
 def _by_operator(onnx: ModelProto, feeds: dict[str, Any], runs: int) -> tuple[dict[int, float], float]:

@@ -2,8 +2,8 @@
 const page = JSON.parse(document.getElementById("data").textContent);
 const COLOURS = { Implicit: "#f2b8a0", Transparent: "#bfd7f5", Attribute: "#c9e7c4", Terminate: "#d9d3e8", "Input or output": "#fff3bf" };
 const MEANING = {
-  Implicit: "channels first in ONNX", Transparent: "any order", Attribute: "any order, axes remapped",
-  Terminate: "the file's order only", "Input or output": "of the model",
+  Implicit: "channels first in ONNX", Transparent: "any layout", Attribute: "any layout, axes remapped",
+  Terminate: "the file's layout only", "Input or output": "of the model",
 };
 const element = (id) => document.getElementById(id);
 
@@ -198,7 +198,7 @@ function details(index) {
 function errors() {
   const parent = element("errors");
   if (!page.errors.length) { element("errors-hint").textContent = "Not compared."; return; }
-  element("errors-hint").textContent = "Along the network: the distance as a share of what is allowed. Beyond 1 a tensor is outside the tolerance of a single operator" + (page.wrong ? ". " : page.errors.some((one) => !one.ok) ? "; the outputs are within theirs, so these are rounding errors that accumulate. " : ". ") + page.compared;
+  element("errors-hint").textContent = "Along the network: the error as a share of the tolerance. Beyond 1 a tensor is outside the tolerance of a single operator" + (page.wrong ? ". " : page.errors.some((one) => !one.ok) ? "; the outputs are within theirs, so these are rounding errors that accumulate. " : ". ") + page.compared;
   const NS = "http://www.w3.org/2000/svg";
   const width = 1200, height = 180, left = 46, floor = 1e-4;
   const svg = document.createElementNS(NS, "svg");
