@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 Ran = TypeVar("Ran")
 
 _WIDE = 64  # for dynamic sizes where those of the file are too small to run, as those of images are that it stores as 1
+_LONG = 2048  # for sounds, of which a model takes at least a window of some 500 samples
+_MOST = 2**23  # elements of such an input: two dynamic sizes, not three
 _CONDITIONS = 3  # that are met in all combinations
 _MOST_BYTES = 1 << 28  # of all tensors, which both runtimes keep
 _MOST_VALUES = 1000  # ONNX Runtime takes quadratic time over the outputs of a model
@@ -176,12 +178,15 @@ class Examined:
             (0, 2, 0),
             (0, 0, _WIDE),
             (0, 0, 1),
+            (0, 0, _LONG),
         ):
             if avoided and (inputs is not None or not drawing.whole(self.entry)):
                 continue
             if self.least and (
                 inputs is not None or asked or self.sizes.onnx_shapes(self.least) == self.sizes.onnx_shapes(0)
             ):
+                continue
+            if self.least == _LONG and max(map(prod, self.sizes.onnx_shapes(_LONG).values())) > _MOST:
                 continue
             drawn = drawing.draw(
                 self.sizes.as_converted() if inputs is not None else self.entry,

@@ -83,7 +83,7 @@ def test_sizes_that_the_file_leaves_open_are_larger_where_no_other_inputs_are_ta
 @pytest.mark.parametrize(
     ("inputs", "shapes", "tries", "hint"),
     [
-        (None, None, 6, "; where the random inputs are the reason, give some"),
+        (None, None, 7, "; where the random inputs are the reason, give some"),
         (None, {"x0": (1, 5, 3)}, 5, "; where the random inputs are the reason, give some"),
         ({"x0": np.ones((1, 7, 3), np.int32)}, None, 3, ""),
     ],
