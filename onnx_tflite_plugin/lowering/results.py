@@ -168,12 +168,20 @@ def clamp_integers(ctx: Context, value: ir.Value, clamp: Clamp, storage: Storage
 
 
 def emit_table_lookup(ctx: Context, table: Callable[[Instance], Array]) -> ir.Value:
-    """Return output 0, looked up by the quantized values of input 0. Raises Mismatch for a table of another size."""
+    """Return output 0, looked up by the quantized values of input 0.
+
+    Raises Mismatch for a table of another size, or with values that output 0 cannot have.
+    """
     entries, (low, high) = np.asarray(table(ctx)), INTEGER_RANGE[ctx.op[0].dtype]
     if entries.shape != (high - low + 1,):
         raise Mismatch(
             f"the lookup table has shape {list(entries.shape)}, but {ctx.op[0].dtype} has {high - low + 1} values"
         )
+    dtype = ctx.op[~0].dtype
+    least, most = INTEGER_RANGE[dtype]
+    if entries.dtype.kind not in "iu" or entries.min() < least or entries.max() > most:
+        values = f"{entries.dtype} values from {entries.min()} to {entries.max()}"
+        raise Mismatch(f"the lookup table has {values}, but output 0 is {dtype}: return its quantized values")
     before, after = ctx.storage(0).shift, ctx.storage(~0).shift
     if before or after:
         first, last = INTEGER_RANGE[ctx.dtype(0)]

@@ -102,6 +102,13 @@ def test_without_its_quantization_the_operator_is_lowered() -> None:
             square_handler(lambda at: np.zeros(255, np.int8)),
             r"the lookup table has shape \[255\], but int8 has 256 values",
         ),
+        *(
+            (
+                square_handler(lambda at, value=value: np.full(256, value)),
+                f"values from {value} to {value}, but output 0 is int8",
+            )
+            for value in (128, -129, 0.5)
+        ),
         (square_handler(outputs={"int8": (1 / 256, -128)}), "the kernel requires scale 0.00390625 and zero point -128"),
         (square_handler(lambda at: 1 / 0), "failed: ZeroDivisionError"),
     ],
