@@ -28,7 +28,7 @@ class Phrase:
 
     def find(self, text: str) -> str | None:
         """Return the first match in a text, or None."""
-        found = _compiled_model(self.phrase).search(text)
+        found = _compile_phrase(self.phrase).search(text)
         return found and found[0]
 
 
@@ -79,7 +79,7 @@ def long_subjects(rules: Rules) -> list[str]:
 
 
 @cache
-def _compiled_model(phrase: str) -> re.Pattern[str]:
+def _compile_phrase(phrase: str) -> re.Pattern[str]:
     return re.compile(rf"\b(?:{phrase})\b", re.IGNORECASE)
 
 

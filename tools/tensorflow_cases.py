@@ -79,7 +79,7 @@ def run(row: Row, node: Any) -> list[Array]:
 def store(rows: Sequence[Row]) -> None:
     index, data, failed = [], bytearray(), list[str]()
 
-    def keep(array: Array) -> list[Any]:
+    def append_array(array: Array) -> list[Any]:
         data.extend(np.ascontiguousarray(array).tobytes())
         return [array.dtype.name, list(array.shape)]
 
@@ -99,8 +99,8 @@ def store(rows: Sequence[Row]) -> None:
                 "name": row.name,
                 "node": base64.b64encode(node.SerializeToString(deterministic=True)).decode(),
                 "constant": [isinstance(one, Constant) for one in row.operands],
-                "operands": [keep(array) for array in arrays],
-                "results": [keep(array) for array in results],
+                "operands": [append_array(array) for array in arrays],
+                "results": [append_array(array) for array in results],
             }
         )
     if failed:

@@ -57,7 +57,7 @@ def numbers(*values: Any, dtype: str = "int32") -> Array:
     return np.asarray(values, dtype)
 
 
-def fixed_values(*values: Any, dtype: str = "int32") -> Constant:
+def constant(*values: Any, dtype: str = "int32") -> Constant:
     return Constant(np.asarray(values, dtype))
 
 
@@ -171,28 +171,28 @@ def shape() -> Iterator[Row]:
     yield Row("Squeeze", "every axis", [real(1, 5, 1, 7)])
     yield Row("Squeeze", "one axis", [real(1, 5, 1, 7)], {"squeeze_dims": [2]})
     yield Row("Squeeze", "a negative axis, float64", [real(1, 5, 1, 7, dtype="float64")], {"squeeze_dims": [-4]})
-    yield Row("Reshape", "a constant shape", [real(3, 5, 7), fixed_values(5, -1)])
-    yield Row("Reshape", "an axis taken apart", [real(2, 3, 35), fixed_values(2, 3, 5, 7)])
-    yield Row("Reshape", "int64 shape", [real(3, 5, 7, dtype="int64"), fixed_values(7, 15, dtype="int64")])
+    yield Row("Reshape", "a constant shape", [real(3, 5, 7), constant(5, -1)])
+    yield Row("Reshape", "an axis taken apart", [real(2, 3, 35), constant(2, 3, 5, 7)])
+    yield Row("Reshape", "int64 shape", [real(3, 5, 7, dtype="int64"), constant(7, 15, dtype="int64")])
     yield Row("Reshape", "a shape at runtime", [real(3, 5, 7), numbers(15, 7)])
     yield Row("Reshape", "an int64 shape at runtime", [real(3, 5, 7), numbers(15, 7, dtype="int64")])
-    yield Row("Transpose", "float32", [real(2, 3, 5, 7), fixed_values(0, 3, 1, 2)])
+    yield Row("Transpose", "float32", [real(2, 3, 5, 7), constant(0, 3, 1, 2)])
     yield Row(
         "Transpose",
         "float64, an int64 permutation",
-        [real(3, 5, 7, dtype="float64"), fixed_values(2, 0, 1, dtype="int64")],
+        [real(3, 5, 7, dtype="float64"), constant(2, 0, 1, dtype="int64")],
     )
-    yield Row("BroadcastTo", "float32", [real(5, 1), fixed_values(3, 5, 7)])
+    yield Row("BroadcastTo", "float32", [real(5, 1), constant(3, 5, 7)])
     yield Row("BroadcastTo", "a shape at runtime", [real(5, 1), numbers(3, 5, 7)])
-    yield Row("Tile", "float32", [real(3, 5, 2), fixed_values(2, 1, 3)])
-    yield Row("Tile", "int64 multiples, bool", [flags(3, 5), fixed_values(1, 2, dtype="int64")])
+    yield Row("Tile", "float32", [real(3, 5, 2), constant(2, 1, 3)])
+    yield Row("Tile", "int64 multiples, bool", [flags(3, 5), constant(1, 2, dtype="int64")])
     yield Row("Shape", "default", [real(3, 5, 7)])
     yield Row("Shape", "int64", [real(3, 5, 7)], {"out_type": "int64"})
     yield Row("Rank", "float32", [real(3, 5, 7)])
     yield Row("Size", "default", [real(3, 5, 7)])
     yield Row("Size", "int64", [real(3, 5, 7)], {"out_type": "int64"})
     yield Row("Roll", "one axis", [real(3, 5, 7), scalar(2), scalar(1)])
-    yield Row("Roll", "two axes", [real(3, 5, 7, dtype="int64"), fixed_values(-4, 9), fixed_values(0, 2)])
+    yield Row("Roll", "two axes", [real(3, 5, 7, dtype="int64"), constant(-4, 9), constant(0, 2)])
 
 
 def joining() -> Iterator[Row]:
@@ -207,37 +207,40 @@ def joining() -> Iterator[Row]:
     yield Row("Unpack", "axis -1, float64", [real(2, 7, 5, 3, dtype="float64")], {"num": 3, "axis": -1})
     yield Row("Split", "float32", [scalar(1), real(3, 6, 7)], {"num_split": 3})
     yield Row("Split", "a negative axis, int64", [scalar(-1), real(3, 4, dtype="int64")], {"num_split": 2})
-    yield Row("SplitV", "float32", [real(3, 7, 2), fixed_values(2, 5), scalar(1)], {"num_split": 2})
+    yield Row("SplitV", "float32", [real(3, 7, 2), constant(2, 5), scalar(1)], {"num_split": 2})
     yield Row(
         "SplitV",
         "the rest, int64 sizes",
-        [real(3, 7), fixed_values(2, -1, 1, dtype="int64"), scalar(1)],
+        [real(3, 7), constant(2, -1, 1, dtype="int64"), scalar(1)],
         {"num_split": 3},
     )
 
 
 def slicing() -> Iterator[Row]:
     x, op = real(5, 7, 11), "StridedSlice"
-    yield Row(op, "float32", [x, fixed_values(1, 2, 3), fixed_values(4, 7, 9), fixed_values(1, 2, 3)])
+    yield Row(op, "float32", [x, constant(1, 2, 3), constant(4, 7, 9), constant(1, 2, 3)])
     yield Row(
         op,
         "begin and end masks",
-        [x, fixed_values(9, 1, 2), fixed_values(4, 9, 7), fixed_values(2, 1, 1)],
+        [x, constant(9, 1, 2), constant(4, 9, 7), constant(2, 1, 1)],
         {"begin_mask": 1, "end_mask": 2},
     )
-    yield Row(op, "negative strides", [x, fixed_values(-1, -2), fixed_values(-6, 0), fixed_values(-2, -3)])
-    yield Row(op, "ellipsis and a new axis", [x, fixed_values(0, 0, 2), fixed_values(0, 0, 9), fixed_values(1, 1, 3)],
+    yield Row(op, "negative strides", [x, constant(-1, -2), constant(-6, 0), constant(-2, -3)])
+    yield Row(op, "ellipsis and a new axis", [x, constant(0, 0, 2), constant(0, 0, 9), constant(1, 1, 3)],
               {"ellipsis_mask": 2, "new_axis_mask": 1})  # fmt: skip
-    yield Row(op, "shrunk axes, int64", [real(5, 7, dtype="int64"), fixed_values(1, -2, dtype="int64"), fixed_values(2, 0, dtype="int64"),
-              fixed_values(1, 1, dtype="int64")], {"shrink_axis_mask": 3})  # fmt: skip
+    yield Row(op, "shrunk axes, int64", [real(5, 7, dtype="int64"), constant(1, -2, dtype="int64"), constant(2, 0, dtype="int64"),
+              constant(1, 1, dtype="int64")], {"shrink_axis_mask": 3})  # fmt: skip
     yield Row(
-        op, "of a shape", [numbers(3, 5, 7), fixed_values(1), fixed_values(2), fixed_values(1)], {"shrink_axis_mask": 1}
+        op,
+        "of a shape",
+        [numbers(3, 5, 7), constant(1), constant(2), constant(1)],
+        {"shrink_axis_mask": 1},
     )
-    yield Row("Slice", "float32", [real(5, 7, 11), fixed_values(1, 0, 2), fixed_values(3, -1, 5)])
+    yield Row("Slice", "float32", [real(5, 7, 11), constant(1, 0, 2), constant(3, -1, 5)])
     yield Row(
         "Slice",
         "int64 places, bool",
-        [flags(5, 7), fixed_values(1, 3, dtype="int64"), fixed_values(2, 3, dtype="int64")],
+        [flags(5, 7), constant(1, 3, dtype="int64"), constant(2, 3, dtype="int64")],
     )
     for dtype in ("float32", "float64", "int64", "bool"):
         x = flags(5, 7, 3) if dtype == "bool" else real(5, 7, 3, dtype=dtype)
@@ -251,9 +254,9 @@ def slicing() -> Iterator[Row]:
     )
     yield Row("OneHot", "axis 0, float64", [numbers(1, 0, 2, dtype="int64"), scalar(3), scalar(0.5, "float64"),
               scalar(-2, "float64")], {"axis": 0})  # fmt: skip
-    yield Row("ReverseV2", "two axes", [real(3, 5, 7), fixed_values(0, -1)])
-    yield Row("ReverseV2", "int64", [real(3, 5, dtype="int64"), fixed_values(1)])
-    yield Row("Fill", "float32", [fixed_values(3, 5, 7), scalar(2.5, "float32")])
+    yield Row("ReverseV2", "two axes", [real(3, 5, 7), constant(0, -1)])
+    yield Row("ReverseV2", "int64", [real(3, 5, dtype="int64"), constant(1)])
+    yield Row("Fill", "float32", [constant(3, 5, 7), scalar(2.5, "float32")])
     yield Row("Fill", "a shape at runtime, int64", [numbers(3, 5, dtype="int64"), scalar(7, "int64")])
     yield Row("Range", "int32", [scalar(1), numbers(20)[0], scalar(3)])
     yield Row("Range", "float32", [scalar(1, "float32"), scalar(4, "float32"), scalar(0.25, "float32")])
@@ -261,13 +264,11 @@ def slicing() -> Iterator[Row]:
         yield Row("ZerosLike", dtype, [flags(2, 3, 5) if dtype == "bool" else real(2, 3, 5, dtype=dtype)])
     rows = ([1, 2], [0, 3])
     for dtype in ("float32", "float64", "int32", "int64", "float16"):
-        yield Row("Pad", dtype, [real(5, 7, 3, dtype=dtype), fixed_values(*rows, [0, 0])])
-        yield Row("PadV2", dtype, [real(5, 7, 3, dtype=dtype), fixed_values(*rows, [0, 0]), scalar(3, dtype)])
+        yield Row("Pad", dtype, [real(5, 7, 3, dtype=dtype), constant(*rows, [0, 0])])
+        yield Row("PadV2", dtype, [real(5, 7, 3, dtype=dtype), constant(*rows, [0, 0]), scalar(3, dtype)])
     yield Row("Pad", "paddings at runtime", [real(5, 7), numbers(*rows, dtype="int64")])
-    yield Row("MirrorPad", "reflect", [real(5, 7, 3), fixed_values(*rows, [0, 0])], {"mode": "REFLECT"})
-    yield Row(
-        "MirrorPad", "symmetric, float64", [real(5, 7, dtype="float64"), fixed_values(*rows)], {"mode": "SYMMETRIC"}
-    )
+    yield Row("MirrorPad", "reflect", [real(5, 7, 3), constant(*rows, [0, 0])], {"mode": "REFLECT"})
+    yield Row("MirrorPad", "symmetric, float64", [real(5, 7, dtype="float64"), constant(*rows)], {"mode": "SYMMETRIC"})
     yield Row("SpaceToDepth", "float32", [real(2, 6, 4, 3)], {"block_size": 2})
     yield Row("DepthToSpace", "float32", [real(2, 3, 5, 12)], {"block_size": 2})
 
@@ -275,14 +276,14 @@ def slicing() -> Iterator[Row]:
 def reduction() -> Iterator[Row]:
     for op in ("Sum", "Mean", "Max", "Min"):
         for dtype in REAL:
-            yield Row(op, dtype, [real(3, 5, 7, dtype=dtype), fixed_values(1)])
-        yield Row(op, "kept axes", [real(3, 5, 7), fixed_values(0, -1)], {"keep_dims": True})
-        yield Row(op, "every axis, int64 axes", [real(3, 5, 7), fixed_values(0, 1, 2, dtype="int64")])
+            yield Row(op, dtype, [real(3, 5, 7, dtype=dtype), constant(1)])
+        yield Row(op, "kept axes", [real(3, 5, 7), constant(0, -1)], {"keep_dims": True})
+        yield Row(op, "every axis, int64 axes", [real(3, 5, 7), constant(0, 1, 2, dtype="int64")])
     yield Row("Sum", "axes at runtime", [real(3, 5, 7), numbers(0, 2)])
     for dtype in ("float32", "int32", "int64"):
-        yield Row("Prod", dtype, [real(3, 5, 7, dtype=dtype), fixed_values(1)], {"keep_dims": True})
-    yield Row("All", "bool", [flags(3, 2, 7), fixed_values(1)])
-    yield Row("Any", "bool", [flags(3, 2, 7), fixed_values(1, -1)], {"keep_dims": True})
+        yield Row("Prod", dtype, [real(3, 5, 7, dtype=dtype), constant(1)], {"keep_dims": True})
+    yield Row("All", "bool", [flags(3, 2, 7), constant(1)])
+    yield Row("Any", "bool", [flags(3, 2, 7), constant(1, -1)], {"keep_dims": True})
     for op in ("ArgMax", "ArgMin"):
         for dtype in ("float32", "float64", "int32"):
             yield Row(op, dtype, [real(3, 5, 7, dtype=dtype), scalar(1)])
@@ -323,10 +324,10 @@ def fourier() -> Iterator[Row]:
         for shape in ((7,), (3, 8), (2, 3, 5)):
             yield Row(op, f"{list(shape)}", [pairs(*shape)])
     for length in (8, 9, 5, 4):
-        yield Row("RFFT", f"length {length} of 9", [real(2, 3, 9), fixed_values(length)])
-        yield Row("IRFFT", f"length {length} of 5 bins", [pairs(2, 3, 5), fixed_values(length)])
-    yield Row("RFFT", "one row", [real(16), fixed_values(16)])
-    yield Row("IRFFT", "one row", [pairs(9), fixed_values(16)])
+        yield Row("RFFT", f"length {length} of 9", [real(2, 3, 9), constant(length)])
+        yield Row("IRFFT", f"length {length} of 5 bins", [pairs(2, 3, 5), constant(length)])
+    yield Row("RFFT", "one row", [real(16), constant(16)])
+    yield Row("IRFFT", "one row", [pairs(9), constant(16)])
     yield Row("RFFT", "two axes, a length at runtime", [real(3, 12), numbers(12)])
     yield Row("IRFFT", "two axes, a length at runtime", [pairs(3, 7), numbers(12)])
 
@@ -375,8 +376,8 @@ def image() -> Iterator[Row]:
         for name in ("default", "align_corners", "half_pixel_centers"):
             for size in ([11, 13], [3, 2]):
                 given = {} if name == "default" else {name: True}
-                yield Row(op, f"{name} to {size}", [real(2, 5, 7, 3), fixed_values(*size)], given)
-        yield Row(op, "uint8", [real(1, 5, 7, 3, dtype="uint8", low=0), fixed_values(10, 14)])
+                yield Row(op, f"{name} to {size}", [real(2, 5, 7, 3), constant(*size)], given)
+        yield Row(op, "uint8", [real(1, 5, 7, 3, dtype="uint8", low=0), constant(10, 14)])
     yield Row("ResizeBilinear", "a size at runtime", [real(1, 5, 7, 3), numbers(8, 9)], {"half_pixel_centers": True})
 
 

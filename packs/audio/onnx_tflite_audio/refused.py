@@ -12,11 +12,11 @@ def refuse(name: str, reason: str) -> Handler:
     """Return a handler that declines every instance."""
 
     @handler(f"CUSTOM.Signal{name}", max_version=2**31 - 1, layout=Terminate(), accepts=Decline(reason, ASK))
-    def refused(ctx: Context, *operands: Value) -> Value:
+    def lower(ctx: Context, *operands: Value) -> Value:
         """None."""
         raise Refusal(reason)
 
-    return refused
+    return lower
 
 
 delay = refuse("Delay", STATE.format("delayed samples"))
