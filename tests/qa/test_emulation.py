@@ -108,7 +108,7 @@ class TestCatalogue:
 def small() -> Models:
     """A product that overflows, and an LSTM whose states go from run to run."""
     dense = Entry(extremes.dense("int8", (3, 32), 15, least=-128), ("pairs", "-128"))
-    cell = Entry(extremes.Cell(op=STEP).try_case("float32 on int8"))
+    cell = Entry(extremes.Cell(op=STEP).case_with_inputs("float32 on int8"))
     return convert_entries([dense, cell])
 
 
@@ -201,7 +201,7 @@ def seen():
 
 
 @pytest.fixture(scope="module")
-def hidden(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Mapping[str, str]]:
+def mask_variables(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Mapping[str, str]]:
     """The variables of each mask."""
     folder = tmp_path_factory.mktemp("native")
     try:
@@ -218,7 +218,7 @@ def under(variables: Mapping[str, str], code: str) -> subprocess.CompletedProces
 class TestHidden:
     @pytest.mark.parametrize(("mask", "avx2", "more"), [("avx2", "1", "00"), ("sse", "0", "00")])
     def test_main_program_threads_forks_and_what_is_executed_see_the_same(
-        self, mask: str, avx2: str, more: str, hidden: Mapping[str, Mapping[str, str]]
+        self, mask: str, avx2: str, more: str, mask_variables: Mapping[str, Mapping[str, str]]
     ) -> None:
         code = f"""{SEEN_FROM}
 import subprocess, threading
@@ -231,44 +231,46 @@ if os.fork() == 0:
 os.wait()
 subprocess.run([sys.executable, "-c", {SEEN_FROM + "print(seen())"!r}])
 """
-        ran = under(hidden[mask], code)
+        ran = under(mask_variables[mask], code)
         assert (ran.returncode, ran.stderr) == (0, "")
         assert set(ran.stdout.split()) == {avx2 + more}
         assert len(ran.stdout.split()) == 4
 
     def test_a_handler_of_segmentation_faults_set_later_gets_its_own_and_not_these(
-        self, hidden: Mapping[str, Mapping[str, str]]
+        self, mask_variables: Mapping[str, Mapping[str, str]]
     ) -> None:
         code = f"{SEEN_FROM}import faulthandler\nfaulthandler.enable()\nseen()\nctypes.string_at(0)"
-        ran = under(hidden["avx2"], code)
+        ran = under(mask_variables["avx2"], code)
         assert ran.returncode == -signal.SIGSEGV
         assert "Segmentation fault" in ran.stderr
         assert "string_at" in ran.stderr
 
     def test_a_segmentation_fault_without_a_handler_still_ends_the_program(
-        self, hidden: Mapping[str, Mapping[str, str]]
+        self, mask_variables: Mapping[str, Mapping[str, str]]
     ) -> None:
         for code in ("import ctypes; ctypes.string_at(0)", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"):
-            assert under(hidden["avx2"], code).returncode == -signal.SIGSEGV
+            assert under(mask_variables["avx2"], code).returncode == -signal.SIGSEGV
 
-    def test_python_s_own_handler_is_called_and_given_back(self, hidden: Mapping[str, Mapping[str, str]]) -> None:
+    def test_python_s_own_handler_is_called_and_given_back(
+        self, mask_variables: Mapping[str, Mapping[str, str]]
+    ) -> None:
         code = """import os, signal
 before = signal.signal(signal.SIGSEGV, lambda *_: print("handled"))
 os.kill(os.getpid(), signal.SIGSEGV)
 print(before == signal.SIG_DFL, signal.signal(signal.SIGSEGV, before) is not None)"""
-        assert under(hidden["avx2"], code).stdout.split() == ["handled", "True", "True"]
+        assert under(mask_variables["avx2"], code).stdout.split() == ["handled", "True", "True"]
 
     def test_an_overflow_is_seen_here_as_on_a_processor_without_vnni(
-        self, small: Models, hidden: Mapping[str, Mapping[str, str]], tmp_path: Path
+        self, small: Models, mask_variables: Mapping[str, Mapping[str, str]], tmp_path: Path
     ) -> None:
-        report = try_on(MASKS["avx2"], here(hidden["avx2"]), small, tmp_path / "out")
+        report = try_on(MASKS["avx2"], here(mask_variables["avx2"]), small, tmp_path / "out")
         assert report.mistaken == ""
         assert [one.within for one in report.outcomes if one.planted] == [False]
         assert next(one for one in report.outcomes if one.planted).text.startswith("max 1")
 
     def test_without_avx_every_form_is_exact(
-        self, small: Models, hidden: Mapping[str, Mapping[str, str]], tmp_path: Path
+        self, small: Models, mask_variables: Mapping[str, Mapping[str, str]], tmp_path: Path
     ) -> None:
         everything = replace(MASKS["sse"], overflow="pairs")
-        report = try_on(everything, here(hidden["sse"]), small, tmp_path / "out")
+        report = try_on(everything, here(mask_variables["sse"]), small, tmp_path / "out")
         assert (report.mistaken, [one.within for one in report.outcomes]) == ("", [True] * 3)

@@ -57,11 +57,13 @@ def main(names: Sequence[str], model: str, native: str | None, cache: Path, comm
         missing.append(f"networks of wheels: {reason}")
     models = convert_entries(catalogue(wheels), model)
     click.echo(f"{len(models.entries)} models converted and run in LiteRT, {time.perf_counter() - start:.0f} s")
-    reports, absent = try_case(processors, commands, models)
+    reports, absent = run_processors(processors, commands, models)
     end(reports, [*missing, *absent], models.problems)
 
 
-def try_case(processors: Sequence[Processor], commands: Commands, models: Models) -> tuple[list[Report], list[str]]:
+def run_processors(
+    processors: Sequence[Processor], commands: Commands, models: Models
+) -> tuple[list[Report], list[str]]:
     """The reports, each as it is done, and what could not run."""
     reports, missing = [], []
     with TemporaryDirectory() as scratch, ThreadPoolExecutor(AT_ONCE) as pool:

@@ -109,8 +109,8 @@ def others() -> Iterator[Case]:
     for dtype in ("int8", "uint8"):
         yield extremes.transpose(f"{dtype} stride 2", IMAGE, 20, dtype=dtype)
     for op in (SEQUENCE, STEP):
-        yield extremes.Cell(op=op, dtype="int8").try_case("int8 at the ends")
-        yield extremes.Cell(op=op).try_case("float32 on int8 at the ends")
+        yield extremes.Cell(op=op, dtype="int8").case_with_inputs("int8 at the ends")
+        yield extremes.Cell(op=op).case_with_inputs("float32 on int8 at the ends")
 
 
 # --- conformance cases ------------------------------------------------------------------------

@@ -76,7 +76,7 @@ def zeros(x: Spec, w: Spec, count: int) -> Spec:
     return constant(np.zeros(count), BIASES[x.dtype], scales)
 
 
-def try_case(case: Case, **inputs: Sequence[Array]) -> Case:
+def with_inputs(case: Case, **inputs: Sequence[Array]) -> Case:
     """The case on these arrays, one a run, by input name."""
     return replace(
         case, given=[dict(zip(inputs, arrays, strict=True)) for arrays in zip(*inputs.values(), strict=True)]
@@ -103,7 +103,7 @@ def conv(
     options = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
     y = result(x, (*shape[:-1], out), depth)
     case = in_isolation("CONV_2D", name, [x, w, zeros(x, w, out)], y, options=options)
-    return try_case(case, x0=activations(shape, dtype))
+    return with_inputs(case, x0=activations(shape, dtype))
 
 
 def depthwise(
@@ -116,7 +116,7 @@ def depthwise(
     options = {"padding": "SAME", "stride_h": 1, "stride_w": 1, "depth_multiplier": multiplier}
     y = result(x, (*shape[:-1], out), depth)
     case = in_isolation("DEPTHWISE_CONV_2D", name, [x, w, zeros(x, w, out)], y, options=options)
-    return try_case(case, x0=activations(shape, dtype))
+    return with_inputs(case, x0=activations(shape, dtype))
 
 
 def reorder(name: str, shape: Sequence[int], out: int) -> Case:
@@ -136,7 +136,7 @@ def reorder(name: str, shape: Sequence[int], out: int) -> Case:
             )
         )
 
-    return try_case(net("CONV_2D", name, draw, dtype="int8"), x0=activations(shape, "int8"))
+    return with_inputs(net("CONV_2D", name, draw, dtype="int8"), x0=activations(shape, "int8"))
 
 
 def transpose(name: str, shape: Sequence[int], out: int, *, dtype: str = "int8", least: int = -127) -> Case:
@@ -147,14 +147,14 @@ def transpose(name: str, shape: Sequence[int], out: int, *, dtype: str = "int8",
     options = {"padding": "SAME", "stride_h": 2, "stride_w": 2}
     y = result(x, wanted, 4 * channels)  # at most four places of the kernel meet a pixel
     case = in_isolation("TRANSPOSE_CONV", name, [constant(list(wanted)), w, x], y, options=options)
-    return try_case(replace(case, dtype=dtype), x0=activations(shape, dtype))
+    return with_inputs(replace(case, dtype=dtype), x0=activations(shape, dtype))
 
 
 def dense(name: str, shape: tuple[int, int], out: int, *, dtype: str = "int8", least: int = -127) -> Case:
     """FULLY_CONNECTED of rows [n, k]; of -128 under float rows only XNNPACK tells what they give."""
     x, w = tensor(*shape, dtype=dtype), weight(ends(out, shape[-1]), least, dtype)
     y = result(x, (shape[0], out), shape[-1])
-    case = try_case(in_isolation("FULLY_CONNECTED", name, [x, w, zeros(x, w, out)], y), x0=activations(shape, dtype))
+    case = with_inputs(in_isolation("FULLY_CONNECTED", name, [x, w, zeros(x, w, out)], y), x0=activations(shape, dtype))
     if dtype != "float32" or least > -128:
         return case
     return replace(case, reference=lambda arrays: LiteRT(case.build(), "xnnpack").run(arrays))
@@ -165,9 +165,9 @@ def matmul(name: str, shape: Sequence[int], out: int, *, stored: bool, least: in
     x, w = tensor(*shape, dtype="int8"), weight(np.ascontiguousarray(ends(out, shape[-1]).T), least)
     y, arrays = result(x, (*shape[:-1], out), shape[-1]), activations(shape, "int8")
     if stored:
-        return try_case(in_isolation("BATCH_MATMUL", name, [x, w], y), x0=arrays)
+        return with_inputs(in_isolation("BATCH_MATMUL", name, [x, w], y), x0=arrays)
     assert w.value is not None
-    return try_case(
+    return with_inputs(
         in_isolation("BATCH_MATMUL", name, [x, replace(w, value=None)], y), x0=arrays, x1=[w.value] * len(arrays)
     )
 
@@ -207,7 +207,7 @@ def loop_case(name: str, shape: tuple[int, int], *, dtype: str = "int8", least: 
         model.graph.operator("WHILE", inputs, results, graphs)
         model.output(results[2])
 
-    return try_case(net("WHILE", name, draw, dtype=dtype), x0=activations(shape, dtype))
+    return with_inputs(net("WHILE", name, draw, dtype=dtype), x0=activations(shape, dtype))
 
 
 @dataclass(frozen=True)
@@ -221,8 +221,8 @@ class Cell(Lstm):
         reach = 1.0 if self.x.scale is None else 128 * float(np.asarray(self.x.scale))
         return constant(np.maximum(ends(rows, columns), LEAST[0]), "int8", 4 / (128 * columns * reach))
 
-    def try_case(self, name: str) -> Case:
-        return try_case(self.case(name), x0=activations([size or 1 for size in self.x.shape], self.dtype))
+    def case_with_inputs(self, name: str) -> Case:
+        return with_inputs(self.case(name), x0=activations([size or 1 for size in self.x.shape], self.dtype))
 
 
 def _loop_values(graph: GraphBuilder, x: Spec, y: Spec) -> list[TensorRef]:

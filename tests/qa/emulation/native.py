@@ -36,7 +36,7 @@ def mask_processor(mask: str, folder: Path) -> dict[str, str]:
     """
     if sys.platform != "linux" or platform.machine() != "x86_64":
         raise Unsupported(f"hiding instructions needs Linux on x86-64, not {sys.platform} on {platform.machine()}")
-    library = _compiled_model(folder)
+    library = _build_library(folder)
     preloaded = [str(library), *filter(None, [os.environ.get("LD_PRELOAD")])]
     environment = {"LD_PRELOAD": ":".join(preloaded), "HIDE_CPUID": mask}
     tried = subprocess.run(
@@ -49,7 +49,7 @@ def mask_processor(mask: str, folder: Path) -> dict[str, str]:
     return environment
 
 
-def _compiled_model(folder: Path) -> Path:
+def _build_library(folder: Path) -> Path:
     """The library, compiled unless it is there already."""
     library = folder / f"cpuid-{sha256(SOURCE.read_bytes()).hexdigest()[:16]}.so"
     if library.exists():

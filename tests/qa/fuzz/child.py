@@ -76,16 +76,16 @@ class Child:
                 if isinstance(told, str):
                     stage, start = told, time.monotonic()
                 elif "ended" in told and stage != "start":  # before, it had not taken the file: the next one does
-                    return self._break_down(stage, DIED, f"{_exit_name(told['ended'])} in {stage}")
+                    return self._failure(stage, DIED, f"{_exit_name(told['ended'])} in {stage}")
                 else:
                     self._serving = told.get("serves", self._serving)
         except TimeoutError:
             self.stop()
-            return self._break_down(stage, "over its time", f"over {self.seconds} s in {stage}")
+            return self._failure(stage, "over its time", f"over {self.seconds} s in {stage}")
         except (EOFError, BrokenPipeError):
             code = process.wait()
             self.stop()
-            return self._break_down(stage, DIED, f"{_exit_name(code)} in {stage}")
+            return self._failure(stage, DIED, f"{_exit_name(code)} in {stage}")
 
     def _processor_seconds(self) -> float:
         try:
@@ -94,7 +94,7 @@ class Child:
             return 0.0
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def _break_down(self, stage: str, sort: str, text: str) -> Outcome:
+    def _failure(self, stage: str, sort: str, text: str) -> Outcome:
         kind: Kind = "uncompared" if stage == "compare" else "invalid" if (stage, sort) == ("ask", DIED) else "bug"
         return Outcome(kind, f"{sort}: {stage}", text=text)
 

@@ -88,12 +88,12 @@ def serve(answers: TextIO) -> bool:
             data = bytearray()
             while len(data) < int(size):
                 data += requests.read(int(size) - len(data)) or b""
-            outcome = try_case(bytes(data), answers)
+            outcome = run_file(bytes(data), answers)
             _tell(answers, [outcome.kind, outcome.sort, outcome.where, outcome.text, outcome.seconds])
     return False
 
 
-def try_case(data: bytes, answers: TextIO) -> Outcome:
+def run_file(data: bytes, answers: TextIO) -> Outcome:
     """Return the outcome of a file."""
     start = time.perf_counter()
 

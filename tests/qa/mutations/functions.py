@@ -71,54 +71,54 @@ def _first_of(*places: int) -> Any:
     return lambda ctx, *operands: ctx.ops.Sum(*(operands[k] for k in places))
 
 
-def _replace_nodes(lower: Any) -> dict[str, Any]:
+def _with_lowering(lower: Any) -> dict[str, Any]:
     return {"lower": lower}
 
 
 MUTATIONS = (
     Mutation(
-        "down, not up", "CEIL", ("CEIL-float32_at_its_edges",), fields=_replace_nodes(lambda ctx, x: ctx.ops.Floor(x))
+        "down, not up", "CEIL", ("CEIL-float32_at_its_edges",), fields=_with_lowering(lambda ctx, x: ctx.ops.Floor(x))
     ),
     Mutation(
         "halves away from zero",
         "ROUND",
         ("ROUND-float32_halves", "ROUND-float16_halves"),
-        fields=_replace_nodes(_half_away),
+        fields=_with_lowering(_half_away),
     ),
     Mutation(
         "zero is positive",
         "SIGN",
         ("SIGN-int32",),
-        fields=_replace_nodes(
+        fields=_with_lowering(
             lambda ctx, x: ctx.ops.Where(ctx.ops.Less(x, ctx.scalar(0)), ctx.scalar(-1), ctx.scalar(1))
         ),
     ),
     Mutation(
-        "the other wave", "SIN", ("SIN-float32_of_any_size",), fields=_replace_nodes(lambda ctx, x: ctx.ops.Cos(x))
+        "the other wave", "SIN", ("SIN-float32_of_any_size",), fields=_with_lowering(lambda ctx, x: ctx.ops.Cos(x))
     ),
     Mutation(
-        "the other wave", "COS", ("COS-float32_of_any_size",), fields=_replace_nodes(lambda ctx, x: ctx.ops.Sin(x))
+        "the other wave", "COS", ("COS-float32_of_any_size",), fields=_with_lowering(lambda ctx, x: ctx.ops.Sin(x))
     ),
     Mutation(
         "the other part",
         "REAL",
         ("REAL-complex64_of_shape_[2,_5,_7]",),
-        fields=_replace_nodes(lambda ctx, x: ctx.ops.Gather(x, np.asarray(1), axis=-1)),
+        fields=_with_lowering(lambda ctx, x: ctx.ops.Gather(x, np.asarray(1), axis=-1)),
     ),
     Mutation(
         "the other part",
         "IMAG",
         ("IMAG-complex64_of_shape_[2,_5,_7]",),
-        fields=_replace_nodes(lambda ctx, x: ctx.ops.Gather(x, np.asarray(0), axis=-1)),
+        fields=_with_lowering(lambda ctx, x: ctx.ops.Gather(x, np.asarray(0), axis=-1)),
     ),
     Mutation(
-        "squares overflow", "COMPLEX_ABS", ("COMPLEX_ABS-squares_out_of_range",), fields=_replace_nodes(_of_squares)
+        "squares overflow", "COMPLEX_ABS", ("COMPLEX_ABS-squares_out_of_range",), fields=_with_lowering(_of_squares)
     ),
     Mutation(
         "what equals a boundary lies below it",
         "BUCKETIZE",
         ("BUCKETIZE-float32_at_boundaries", "BUCKETIZE-int32,_compared_as_float32"),
-        fields=_replace_nodes(_above_only),
+        fields=_with_lowering(_above_only),
     ),
     Mutation(
         "halves to even",
@@ -130,21 +130,21 @@ MUTATIONS = (
         "integers are divided towards zero",
         "FLOOR_DIV",
         ("FLOOR_DIV-int32,_every_sign",),
-        fields=_replace_nodes(_add_floor),
+        fields=_with_lowering(_add_floor),
     ),
     Mutation(
-        "the quotient is float32", "FLOOR_DIV", ("FLOOR_DIV-float32_in_float64",), fields=_replace_nodes(_in_float32)
+        "the quotient is float32", "FLOOR_DIV", ("FLOOR_DIV-float32_in_float64",), fields=_with_lowering(_in_float32)
     ),
     Mutation(
         "the rest has the dividend's sign",
         "FLOOR_MOD",
         ("FLOOR_MOD-int32,_every_sign", "FLOOR_MOD-float32,_every_sign"),
-        fields=_replace_nodes(_dividends_sign),
+        fields=_with_lowering(_dividends_sign),
     ),
-    Mutation("no quadrants", "ATAN2", ("ATAN2-float32",), fields=_replace_nodes(_plain_quotient)),
-    Mutation("zeros have no sign", "ATAN2", ("ATAN2-float32_edges",), fields=_replace_nodes(_atan_of_quotient)),
+    Mutation("no quadrants", "ATAN2", ("ATAN2-float32",), fields=_with_lowering(_plain_quotient)),
+    Mutation("zeros have no sign", "ATAN2", ("ATAN2-float32_edges",), fields=_with_lowering(_atan_of_quotient)),
     Mutation(
-        "shifted towards zero", "RIGHT_SHIFT", ("RIGHT_SHIFT-int8_by_a_constant",), fields=_replace_nodes(_towards_zero)
+        "shifted towards zero", "RIGHT_SHIFT", ("RIGHT_SHIFT-int8_by_a_constant",), fields=_with_lowering(_towards_zero)
     ),
     Mutation(
         "operands are rescaled",
@@ -156,9 +156,9 @@ MUTATIONS = (
         "or instead of exclusive or",
         "BITWISE_XOR",
         ("BITWISE_XOR-int8",),
-        fields=_replace_nodes(lambda ctx, x, y: ctx.ops.BitwiseOr(x, y)),
+        fields=_with_lowering(lambda ctx, x, y: ctx.ops.BitwiseOr(x, y)),
     ),
-    Mutation("two of them", "ADD_N", ("ADD_N-float32,_3_of_them",), fields=_replace_nodes(_first_of(0, 1))),
+    Mutation("two of them", "ADD_N", ("ADD_N-float32,_3_of_them",), fields=_with_lowering(_first_of(0, 1))),
     Mutation("the axis is the file's", "ARG_MIN", ("ARG_MIN-axis_1_between_convolutions",), fields={"holds_axes": ()}),
     Mutation(
         "the last of equals",
@@ -183,23 +183,23 @@ MUTATIONS = (
         "one element is 0, as ONNX Runtime before 1.32 has it",
         "SOFTMAX",
         ("SOFTMAX-uint8_of_one_element",),
-        fields=_replace_nodes(lambda ctx, x: ctx.ops.Mul(x, 0.0)),
+        fields=_with_lowering(lambda ctx, x: ctx.ops.Mul(x, 0.0)),
     ),
-    Mutation("NaN times zero", "ZEROS_LIKE", ("ZEROS_LIKE-of_no_numbers",), fields=_replace_nodes(_times_zero)),
+    Mutation("NaN times zero", "ZEROS_LIKE", ("ZEROS_LIKE-of_no_numbers",), fields=_with_lowering(_times_zero)),
     Mutation(
-        "negative indices count from the end", "ONE_HOT", ("ONE_HOT-axis_1",), fields=_replace_nodes(_count_from_end)
+        "negative indices count from the end", "ONE_HOT", ("ONE_HOT-axis_1",), fields=_with_lowering(_count_from_end)
     ),
     Mutation(
         "counted in float64",
         "RANGE",
         ("RANGE-float32_[0.0,_0.3,_0.1]",),
-        fields=_replace_nodes(_as_onnx_counts),
+        fields=_with_lowering(_as_onnx_counts),
     ),
     Mutation(
         "one less",
         "RANK",
         ("RANK-float32_of_shape_[2,_5,_7,_3]",),
-        fields=_replace_nodes(lambda ctx, x: ctx.constant_value(np.asarray(ctx.op[0].rank - 1, np.int32))),
+        fields=_with_lowering(lambda ctx, x: ctx.constant_value(np.asarray(ctx.op[0].rank - 1, np.int32))),
     ),
     Mutation("sizes are the file's", "FILL", ("FILL-float32_between_convolutions",), fields={"indexed_by_axis": {}}),
     Mutation("both sides", "RFFT2D", ("RFFT2D-of_shape_[3,_8,_16]",), emits={"DFT": with_attributes(onesided=0)}),

@@ -22,7 +22,7 @@ def from_zero(true: Any, numbers: Any, point: Any) -> Any:
     return numbers if isinstance(point, np.int64) else true(numbers, point)
 
 
-def leave_unbounded(true: Any, numbers: Any, least: Any, most: Any) -> Any:
+def skip_int8_clip(true: Any, numbers: Any, least: Any, most: Any) -> Any:
     return numbers if least == -128 else true(numbers, least, most)
 
 
@@ -52,7 +52,7 @@ MUTATIONS = (
         "a state of 8 bits without bounds",
         "SVDF",
         ("SVDF-int8,_a_state_that_is_bounded,_state_of_8_bits",),
-        emits={"Clip": leave_unbounded},
+        emits={"Clip": skip_int8_clip},
     ),
     Mutation(
         "cells that are bounded later on only",

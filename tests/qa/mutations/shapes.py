@@ -15,7 +15,7 @@ def _one_before(ctx: Any, axis: int, slot: int = 0) -> int:
     return int(ctx.axis(axis % ctx.op[0].rank if axis < 0 and ctx.op[0].rank else axis, slot))
 
 
-def _interleave_runs(true: Any, x: Any, pads: Any, *rest: Any, **attributes: Any) -> Any:
+def _interleave_pads(true: Any, x: Any, pads: Any, *rest: Any, **attributes: Any) -> Any:
     return true(x, pads.reshape(2, -1).T.reshape(-1) if isinstance(pads, np.ndarray) else pads, *rest, **attributes)
 
 
@@ -47,7 +47,7 @@ MUTATIONS = (
         fields={"indexed_by_axis": {}},
     ),
     Mutation("the rows stay in the file's order", "PAD", ("PAD-rank_3",), fields={"indexed_by_axis": {}}),
-    Mutation("rows are flattened as they are", "PAD", ("PAD-rank_2",), emits={"Pad": _interleave_runs}),
+    Mutation("rows are flattened as they are", "PAD", ("PAD-rank_2",), emits={"Pad": _interleave_pads}),
     Mutation("the number is left out", "PADV2", ("PADV2-float32,_height_and_width",), emits={"Pad": _numberless}),
     Mutation(
         "the file's perm",

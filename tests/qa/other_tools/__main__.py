@@ -60,13 +60,13 @@ def main() -> int:
         }
         list(pythons)  # raises what an installation raised
         tried = pool.map(
-            lambda tool: _try_case(tool, [one for one in forms[tool.fold] if _takes(tool, one)], folder), tools
+            lambda tool: _run_tool(tool, [one for one in forms[tool.fold] if _takes(tool, one)], folder), tools
         )
-        failures = sum(_report_of(tool, results) for tool, results in zip(tools, tried, strict=True))
+        failures = sum(_print_results(tool, results) for tool, results in zip(tools, tried, strict=True))
     return int(bool(failures))
 
 
-def _report_of(tool: Tool, results: Sequence[tuple[str, str]]) -> int:
+def _print_results(tool: Tool, results: Sequence[tuple[str, str]]) -> int:
     """Print what came of a tool's models; the number of those that failed."""
     wrong = [(name, text) for name, text in results if text]
     print(f"{tool.name}: {len(results) - len(wrong)} of {len(results)} models", flush=True)
@@ -145,7 +145,7 @@ def _environment(tool: Tool) -> None:
 # --- trying -----------------------------------------------------------------------------------
 
 
-def _try_case(tool: Tool, models: Sequence[Converted], folder: Path) -> list[tuple[str, str]]:
+def _run_tool(tool: Tool, models: Sequence[Converted], folder: Path) -> list[tuple[str, str]]:
     """Each model's name with what went wrong; empty where nothing did."""
     out = Path(tempfile.mkdtemp(dir=folder))
     targets = [out / f"{number}.{'npz' if tool.runs else 'onnx'}" for number in range(len(models))]

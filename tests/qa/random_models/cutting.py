@@ -29,7 +29,7 @@ def cut(draw: Draw, op: str) -> Case:
 
 
 @draws("STRIDED_SLICE")
-def stride(draw: Draw, op: str) -> Case:
+def slice_strided(draw: Draw, op: str) -> Case:
     """Entries for axes, an ellipsis, new axes and dropped ones; numpy says what that gives."""
     x = draw.data(draw.spec(draw.shape(1), draw.dtype(op)), fixed=0)
     rank = x.array.ndim
@@ -224,7 +224,7 @@ def fill(draw: Draw, op: str) -> Case:
 
 
 @draws("RANGE")
-def count_calls(draw: Draw, op: str) -> Case:
+def number_range(draw: Draw, op: str) -> Case:
     kind = draw.dtype(op)
     step: Any = draw.pick(1, 2, 3, -1, -3) if "int" in kind else float(draw.random.uniform(0.1, 2)) * draw.pick(1, -1)
     first = draw.between(-5, 5) if "int" in kind else float(draw.random.normal())

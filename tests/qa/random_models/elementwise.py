@@ -146,7 +146,7 @@ def slope(draw: Draw, op: str) -> Case:
 
 
 @draws("SELECT", "SELECT_V2")
-def choose_rows(draw: Draw, op: str) -> Case:
+def select_values(draw: Draw, op: str) -> Case:
     dtype = draw.pick(draw.dtype(op), "complex64") if draw.chance(0.1) else draw.dtype(op)
     x = draw.spec(draw.shape(), dtype)
     shape = tuple(size or 0 for size in x.shape)

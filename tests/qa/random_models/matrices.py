@@ -11,7 +11,7 @@ from conformance.case import Case
 from conformance.cases.tensor.sparse import dense
 from conformance.models import Net, Spec, constant, net
 from tests.qa.random_models.draw import FUSED, STORED, Draw, Operand, always, draws, operator, scale, table
-from tests.qa.random_models.windows import bias, bias_type, scaled, weights
+from tests.qa.random_models.windows import bias, bias_type, result_spec, weights
 
 
 @draws("FULLY_CONNECTED")
@@ -25,7 +25,7 @@ def add_layer(draw: Draw, op: str) -> Case:
         )
     keep = draw.chance(0.5)
     leading = rows if keep else (int(np.prod(rows)),)
-    y = scaled(draw, x, w, inner).with_shape(*leading, columns)
+    y = result_spec(draw, x, w, inner).with_shape(*leading, columns)
     options = {"fused_activation_function": draw.pick(*FUSED), "keep_num_dims": keep}
     if w.spec.dtype == "int8" and x.spec.dtype == "float32":
         options["asymmetric_quantize_inputs"] = draw.chance(0.5)
@@ -46,7 +46,7 @@ def multiply(draw: Draw, op: str) -> Case:
     if dtype == "float32" and draw.chance(0.2):
         stored = draw.random.integers(-127, 128, other.array.shape).astype(np.int8)
         other = always(constant(stored, None, 0.013, 0))
-    y = scaled(draw, x, other, inner).with_shape(*outer, rows, columns)
+    y = result_spec(draw, x, other, inner).with_shape(*outer, rows, columns)
     return operator(draw, op, [x, other], y, adj_x=turned[0], adj_y=turned[1])
 
 
@@ -72,7 +72,7 @@ def embed(draw: Draw, op: str) -> Case:
 
 
 @draws("EMBEDDING_LOOKUP_SPARSE")
-def sum_up(draw: Draw, op: str) -> Case:
+def embed_sparse(draw: Draw, op: str) -> Case:
     count, rank = draw.between(1, 7), draw.between(2, 3)
     shape = tuple(draw.between(1, 4) for _ in range(rank))
     places = sorted(draw.random.integers(0, shape, (count, rank)).tolist())

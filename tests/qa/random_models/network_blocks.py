@@ -31,7 +31,7 @@ def dense(n: Network, x: TensorRef, out: int, **options: Any) -> TensorRef:
     )
 
 
-def move(n: Network, x: TensorRef, *perm: int) -> TensorRef:
+def transpose(n: Network, x: TensorRef, *perm: int) -> TensorRef:
     return n.apply("TRANSPOSE", [x, n.table(perm)], [n.shape(x)[k] for k in perm], like=x)
 
 
@@ -213,7 +213,7 @@ def attention(n: Network, x: TensorRef) -> None:
     turned = n.draw.chance(0.5)  # of the keys, by a TRANSPOSE rather than by the product
 
     def head(*perm: int) -> TensorRef:
-        return move(n, reshape(n, dense(n, x, heads * size), batch, steps, heads, size), *perm)
+        return transpose(n, reshape(n, dense(n, x, heads * size), batch, steps, heads, size), *perm)
 
     query, key, value = head(0, 2, 1, 3), head(*((0, 2, 3, 1) if turned else (0, 2, 1, 3))), head(0, 2, 1, 3)
     if n.draw.chance(0.4):
@@ -226,7 +226,7 @@ def attention(n: Network, x: TensorRef) -> None:
         scores = n.apply("ADD", [scores, n.operand(mask.reshape((1,) * n.draw.pick(0, 2) + mask.shape))])
     shares = n.apply("SOFTMAX", [scores], beta=1.0)
     mixed = n.apply("BATCH_MATMUL", [shares, value], (batch, heads, steps, size), adj_x=False, adj_y=False)
-    dense(n, reshape(n, move(n, mixed, 0, 2, 1, 3), batch, steps, heads * size), width)
+    dense(n, reshape(n, transpose(n, mixed, 0, 2, 1, 3), batch, steps, heads * size), width)
 
 
 @block(dtypes=("float32", "int8", "int16"))
@@ -303,7 +303,7 @@ def shuffle(n: Network, x: TensorRef) -> None:
     flat = n.draw.chance(0.5)
     image = (batch, h * w) if flat else (batch, h, w)
     at = len(image)
-    y = move(n, reshape(n, x, *image, groups, c // groups), *range(at), at + 1, at)
+    y = transpose(n, reshape(n, x, *image, groups, c // groups), *range(at), at + 1, at)
     reshape(n, y, batch, h, w, c)
 
 
@@ -352,10 +352,10 @@ def of_one_dimension(n: Network, x: TensorRef) -> None:
 def channels_first(n: Network, x: TensorRef) -> None:
     """As PyTorch's exports: there and back around each operator."""
     batch, h, w, c = n.rank(x, 4)
-    first = move(n, x, 0, 3, 1, 2)
+    first = transpose(n, x, 0, 3, 1, 2)
     y = n.apply("ADD", [first, n.operand(n.numbers(1, c, 1, 1))]) if n.draw.chance(0.5) else first
-    back = move(n, y, 0, 2, 3, 1)
-    z = move(n, pointwise(n, back, 5), 0, 3, 1, 2)
+    back = transpose(n, y, 0, 2, 3, 1)
+    z = transpose(n, pointwise(n, back, 5), 0, 3, 1, 2)
     if n.draw.chance(0.5):
         z = n.apply("SOFTMAX", [z], beta=1.0)
-    reshape(n, z, batch, prod((5, h, w))) if n.draw.chance(0.4) else move(n, z, 0, 2, 3, 1)
+    reshape(n, z, batch, prod((5, h, w))) if n.draw.chance(0.4) else transpose(n, z, 0, 2, 3, 1)

@@ -91,7 +91,7 @@ def update(n: Network, x: TensorRef) -> None:
 
 
 @step("SEGMENT_SUM", weight=0.3)
-def sum_up(n: Network, x: TensorRef) -> None:
+def sum_segments(n: Network, x: TensorRef) -> None:
     shape = n.rank(x, 2, 3)
     ids = np.sort(n.draw.random.integers(0, 3, shape[0]))
     ids = np.unique(ids, return_inverse=True)[1]
@@ -155,7 +155,7 @@ def look_up(n: Network, x: TensorRef) -> None:
 
 
 @step("ONE_HOT", weight=0.4)
-def mark(n: Network, x: TensorRef) -> None:
+def one_hot(n: Network, x: TensorRef) -> None:
     *rows, width = n.rank(x, 2, 3)
     if n.dtype != "float32":
         raise Unfit
@@ -210,7 +210,7 @@ def fill_by_shape(n: Network, x: TensorRef) -> None:
 
 
 @block(dtypes=("float32",), weight=0.6)
-def remember(n: Network, x: TensorRef) -> None:
+def run_lstm(n: Network, x: TensorRef) -> None:
     """An LSTM, or one in each direction."""
     batch, steps, width = n.rank(x, 3)
     if batch * steps > 20 or width > 40:

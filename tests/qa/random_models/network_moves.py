@@ -124,7 +124,7 @@ def pack(n: Network, x: TensorRef) -> None:
 
 
 @step("STRIDED_SLICE", "SLICE", weight=1.2)
-def slice_image(n: Network, x: TensorRef) -> None:
+def slice_axes(n: Network, x: TensorRef) -> None:
     shape = n.rank(x, 2, 3, 4)
     begin = [n.draw.between(0, size - 1) if n.draw.chance(0.4) else 0 for size in shape]
     end = [n.draw.between(at + 1, size) if n.draw.chance(0.4) else size for at, size in zip(begin, shape, strict=True)]

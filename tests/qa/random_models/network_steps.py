@@ -147,7 +147,7 @@ def slope(n: Network, x: TensorRef) -> None:
 
 
 @step("SELECT_V2", weight=0.5)
-def choose_rows(n: Network, x: TensorRef) -> None:
+def select_values(n: Network, x: TensorRef) -> None:
     shape = n.shape(x)
     y = n.net.calls("GREATER", [x, x], Spec(shape, "bool"), version=2)[0]
     n.call([y, x, n.operand(n.numbers(*shape[-1:]), like=x)], n.activation(shape, like=x))

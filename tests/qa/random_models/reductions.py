@@ -47,7 +47,7 @@ def extreme(draw: Draw, op: str) -> Case:
 
 
 @draws("CUMSUM")
-def sum_up(draw: Draw, op: str) -> Case:
+def cumulative_sum(draw: Draw, op: str) -> Case:
     x = draw.data(Spec(draw.shape(1), draw.dtype(op)), fixed=0)
     options = {"exclusive": draw.chance(0.5), "reverse": draw.chance(0.5)}
     return operator(draw, op, [x, table(draw.axis(x.array.ndim))], x.spec, **options)

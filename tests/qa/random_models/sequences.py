@@ -82,7 +82,7 @@ def plain(draw: Draw, op: str) -> Case:
 
 
 @draws("SVDF")
-def filter_rows(draw: Draw, op: str) -> Case:
+def filter_sequence(draw: Draw, op: str) -> Case:
     dtype, stored = draw.pick(("float32", "float32"), ("float32", "int8"), ("float32", "uint8"), ("int8", "int8"))
     fields: dict[str, Any] = {
         "rank": draw.between(1, 3),

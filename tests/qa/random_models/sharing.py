@@ -16,7 +16,7 @@ from conformance.cases.control.loops import STEPS, loop
 from conformance.models import Net, Spec, constant, net
 from onnx_tflite_plugin.source.model import Array
 from tests.qa.random_models.draw import FUSED, STORED, Draw, Operand, always, draws
-from tests.qa.random_models.windows import bias, bias_type, scaled
+from tests.qa.random_models.windows import bias, bias_type, result_spec
 
 AXES = {"CONV_2D": 0, "DEPTHWISE_CONV_2D": 3, "FULLY_CONNECTED": 0, "TRANSPOSE_CONV": 0}
 """The weights' axis of output channels."""
@@ -37,7 +37,7 @@ class Use:
     def emit(self, graph: GraphBuilder, x: TensorRef, buffer: int) -> TensorRef:
         count = len(graph.tensors)
         w = graph.tensor(f"w{count}", self.w.shape, self.w.dtype, quantization=self.w.quantization, buffer=buffer)
-        biases = [None if b is None else store(graph, b.spec, f"b{count}") for b in self.b]
+        biases = [None if b is None else add_constant(graph, b.spec, f"b{count}") for b in self.b]
         operands: list[TensorRef | None] = [x, w, *biases]
         if self.kind == "TRANSPOSE_CONV":
             operands = [graph.constant(f"size{count}", np.array(self.y.shape, np.int32)), w, x, *operands[2:]]
@@ -46,12 +46,12 @@ class Use:
         return y
 
 
-def store(graph: GraphBuilder, spec: Spec, name: str) -> TensorRef:
+def add_constant(graph: GraphBuilder, spec: Spec, name: str) -> TensorRef:
     assert spec.value is not None
     return graph.constant(name, spec.value, spec.dtype, quantization=spec.quantization)
 
 
-def use(draw: Draw, kind: str, numbers: Array, x_dtype: str, kept: bool = False) -> Use:
+def draw_use(draw: Draw, kind: str, numbers: Array, x_dtype: str, kept: bool = False) -> Use:
     """``kept``: the result has the parameters of what goes in, as a loop carries it on."""
     rows, *kernel, depth = numbers.shape
     terms = prod(kernel) * (1 if kind == "DEPTHWISE_CONV_2D" else depth)
@@ -60,7 +60,7 @@ def use(draw: Draw, kind: str, numbers: Array, x_dtype: str, kept: bool = False)
     array = numbers.reshape(rows, -1) if flat else numbers
     w = always(weight_of(draw, array, AXES[kind], x_dtype == "float32"))
     channels = array.shape[AXES[kind]]
-    y = x.spec if kept else scaled(draw, x, w, terms).with_shape(*x.spec.shape[:-1], channels)
+    y = x.spec if kept else result_spec(draw, x, w, terms).with_shape(*x.spec.shape[:-1], channels)
     more = [] if kind == "TRANSPOSE_CONV" and draw.chance(0.4) else bias(draw, w, x, channels)
     options: dict[str, Any] = {"fused_activation_function": draw.pick(*FUSED)}
     if not flat:
@@ -100,11 +100,13 @@ def share(draw: Draw, op: str) -> Case:
     inner = "DEPTHWISE_CONV_2D" if place == "WHILE" else op if op in AXES else draw.pick(*AXES)
     outer = draw.pick(*(kind for kind in AXES if kind != inner))
     numbers = random_weights(draw, x_dtype, 1 if "DEPTHWISE_CONV_2D" in (inner, outer) else draw.pick(1, 4))
-    first, second = (use(draw, kind, numbers, x_dtype, kind == inner and place == "WHILE") for kind in (outer, inner))
+    first, second = (
+        draw_use(draw, kind, numbers, x_dtype, kind == inner and place == "WHILE") for kind in (outer, inner)
+    )
 
     def build(model: Net) -> None:
         graph = model.graph
-        buffer = graph.tensors[store(graph, constant(numbers), "numbers")].fields["buffer"]
+        buffer = graph.tensors[add_constant(graph, constant(numbers), "numbers")].fields["buffer"]
         x = model.input(first.x)
         y = first.emit(graph, x, buffer)
         if place == "signature":

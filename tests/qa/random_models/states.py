@@ -23,7 +23,7 @@ def fill(draw: Draw, dtype: str) -> Spec:
 
 
 @draws("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE")
-def remember(draw: Draw, op: str) -> Case:
+def running_sum(draw: Draw, op: str) -> Case:
     """A running sum, which begins with what was drawn; read before or after it is assigned."""
     x = fill(draw, draw.pick(*ADDED))
     begun, late = draw.numbers(x), draw.chance(0.5)

@@ -56,7 +56,7 @@ class Trial(Protocol):
     def label(self) -> tuple[str, str, str]:
         """Its operator, its dtype, and how it is converted."""
 
-    def tried(self, told: Stage) -> Outcome:
+    def try_model(self, told: Stage) -> Outcome:
         """Return the outcome; ``told`` is called when the converter begins."""
 
 
@@ -85,7 +85,7 @@ class Model:
         drawn, variant = self.case()
         return drawn.op, drawn.dtype, variant.text
 
-    def tried(self, told: Stage) -> Outcome:
+    def try_model(self, told: Stage) -> Outcome:
         drawn, variant = self.case()
         try:
             trial = CaseTrial(drawn, HOST)
@@ -101,7 +101,7 @@ class Model:
             turned = trial.layout_options() if variant.plan == "turned" else {}
             actual = trial.run(trial.convert(variant, turned))
         except (OrtError, ConversionError) as error:
-            return run_and_fail(error)
+            return failure_outcome(error)
         wrong = list(trial.mismatches(actual, expected))
         return Outcome("different", "; ".join(wrong)) if wrong else Outcome("equal")
 
@@ -128,7 +128,7 @@ class NetworkModel:
     def label(self) -> tuple[str, str, str]:
         return "NETWORK", kind(self.seed, self.number), str(self.options())
 
-    def tried(self, told: Stage) -> Outcome:
+    def try_model(self, told: Stage) -> Outcome:
         try:
             data = network(self.seed, self.number)
         except RuntimeError as error:
@@ -141,7 +141,7 @@ class NetworkModel:
         except LiteRTError as error:
             return Outcome("not run", str(error))
         except (OrtError, ConversionError) as error:
-            return run_and_fail(error)
+            return failure_outcome(error)
         if verification.ok or _small(verification.comparisons):
             return Outcome("equal")
         return Outcome("different", verification.text)
@@ -155,7 +155,7 @@ def _small(comparisons: Iterable[Comparison]) -> bool:
     )
 
 
-def run_and_fail(error: ConversionError) -> Outcome:
+def failure_outcome(error: ConversionError) -> Outcome:
     if isinstance(error, OrtError):
         return Outcome("different", f"ONNX Runtime: {error}")
     return Outcome("different" if "please report" in str(error) else "refused", str(error))
@@ -215,7 +215,7 @@ def _serve(models: Sequence[Trial], told: Stage) -> None:
         signal.setitimer(signal.ITIMER_PROF, SECONDS)  # of processors: on a busy machine time passes as well
         signal.alarm(10 * SECONDS)
         try:
-            told.finish(model.tried(told))
+            told.finish(model.try_model(told))
         except Exception as error:
             told.finish(Outcome(CRASH, f"{type(error).__name__}: {error}"))
     os._exit(0)

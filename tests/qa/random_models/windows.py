@@ -51,7 +51,7 @@ def bias_type(x: Operand, bias_given: Sequence[Operand | None]) -> dict[str, str
     return {"quantized_bias_type": given.spec.dtype.upper()} if x.spec.dtype == "int16" and given else {}
 
 
-def scaled(draw: Draw, x: Operand, w: Operand, terms: int) -> Spec:
+def result_spec(draw: Draw, x: Operand, w: Operand, terms: int) -> Spec:
     """A result whose scale suits sums of so many products."""
     if x.spec.scale is None:
         return Spec((), x.spec.dtype)
@@ -113,7 +113,7 @@ def convolve(draw: Draw, op: str) -> Case:
         w = weights(draw, (1, *window.kernel, channels), x.spec.dtype, 3)
     else:
         w = weights(draw, (channels, *window.kernel, depth // groups), x.spec.dtype, 0)
-    y = scaled(draw, x, w, prod(window.kernel) * (1 if deep else depth // groups)).with_shape(
+    y = result_spec(draw, x, w, prod(window.kernel) * (1 if deep else depth // groups)).with_shape(
         batch, *window.result, channels
     )
     more = bias(draw, w, x, channels)
@@ -128,7 +128,7 @@ def transpose(draw: Draw, op: str) -> Case:
     depth = draw.pick(1, 2, 3)
     x = draw.data(draw.spec((batch, *window.result, depth), y.spec.dtype), fixed=0)
     w = weights(draw, (out, *window.kernel, depth), x.spec.dtype, 0)
-    result = scaled(draw, x, w, prod(window.kernel) * depth).with_shape(batch, *size, out)
+    result = result_spec(draw, x, w, prod(window.kernel) * depth).with_shape(batch, *size, out)
     asked = table(y.array.shape, fixed=0.7)
     options = {**window.options("h", "w"), "fused_activation_function": draw.pick(*FUSED)}
     extra = [] if draw.chance(0.4) else [one for one in bias(draw, w, x, out) if one]
