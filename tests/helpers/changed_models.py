@@ -27,7 +27,7 @@ class Changed(NamedTuple):
     model: onnx.ModelProto
 
 
-def change_fields(model: onnx.ModelProto, near: Set[str], inner: str = "") -> Iterator[Changed]:
+def changes_near(model: onnx.ModelProto, near: Set[str], inner: str = "") -> Iterator[Changed]:
     """Yield models changed around the tensors ``near``, in the body of the operator ``inner`` if given."""
 
     def change(what: str, edit: Callable[[onnx.GraphProto], object], anew: bool = False) -> Changed:

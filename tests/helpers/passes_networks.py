@@ -144,7 +144,7 @@ class Applied:
     def nodes(self, op_type: str) -> list[onnx.NodeProto]:
         return [node for node in self.after.graph.node if node.op_type == op_type]
 
-    def held(self, node: onnx.NodeProto, slot: int) -> Array:
+    def constant_values(self, node: onnx.NodeProto, slot: int) -> Array:
         """A constant operand, or the integers that a DequantizeLinear or Cast and Mul dequantize."""
         stored = {one.name: one for one in self.after.graph.initializer}
         makers = {name: one for one in self.after.graph.node for name in one.output}
@@ -158,8 +158,8 @@ class Applied:
         return {p.key.removeprefix(MARK): p.value for info in infos if info.name == name for p in info.metadata_props}
 
     @property
-    def fused(self) -> Counter[str]:
-        return optimized_counts(finish_model(self.after))
+    def ort_op_counts(self) -> Counter[str]:
+        return op_counts_after_optimization(finish_model(self.after))
 
 
 def finish_model(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -175,8 +175,8 @@ def session(proto: onnx.ModelProto, options: Any = None) -> Any:
     return onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
-def optimized_counts(proto: onnx.ModelProto) -> Counter[str]:
-    """Return the model as ONNX Runtime optimizes it."""
+def op_counts_after_optimization(proto: onnx.ModelProto) -> Counter[str]:
+    """Return the operator counts after the optimizations of ONNX Runtime."""
     with TemporaryDirectory() as folder:
         options = onnxruntime.SessionOptions()
         options.optimized_model_filepath = f"{folder}/optimized.onnx"

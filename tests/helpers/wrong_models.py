@@ -55,7 +55,7 @@ def of_size(size: int, change: Callable[[Array], Array]) -> Spoil:
     return spoil
 
 
-def replace_nodes(op_type: str, change: Callable[[onnx.NodeProto], None]) -> Spoil:
+def change_nodes(op_type: str, change: Callable[[onnx.NodeProto], None]) -> Spoil:
     """Every node of an operator, changed."""
 
     def spoil(proto: onnx.ModelProto) -> None:

@@ -42,8 +42,8 @@ def layer(size: int, depth: int = DEPTH, first: float = 0.1) -> bytes:
     return model.build()
 
 
-def optimized_counts(conversion: otp.Conversion, folder: Path) -> Counter[str]:
-    """Return the operator types of the model that ONNX Runtime optimizes."""
+def op_counts_after_optimization(conversion: otp.Conversion, folder: Path) -> Counter[str]:
+    """Return the operator counts after the optimizations of ONNX Runtime."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.optimized_model_filepath = str(folder / "optimized.onnx")
@@ -57,7 +57,7 @@ def test_onnxruntime_multiplies_by_blocks_as_they_are_stored(size: int, kept: in
     conversion = otp.convert(layer(size))
     [node] = [node for node in conversion.proto.graph.node if node.op_type == "DequantizeLinear"]
     assert {a.name: a.i for a in node.attribute} == {"axis": 0, "block_size": kept}
-    assert optimized_counts(conversion, tmp_path) == {"MatMulNBits": 1}
+    assert op_counts_after_optimization(conversion, tmp_path) == {"MatMulNBits": 1}
     assert conversion.proto.ByteSize() < otp.convert(layer(size), weights="fold").proto.ByteSize() * 0.25
 
 

@@ -42,11 +42,11 @@ def host() -> Host:
 def test_int8_on_one_side_and_uint8_on_the_other(
     case: Case, side: str, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def keep(model: BoundModel, *_: Any) -> set[Tensor]:
+    def tensors_on_side(model: BoundModel, *_: Any) -> set[Tensor]:
         tried = (bound.op for bound in model.operators() if bound.op.code == case.op)
         return {t for op in tried for t in (op.inputs if side == "inputs" else op.outputs) if t is not None}
 
-    monkeypatch.setattr(plan, "_interface_only_tensors", keep)
+    monkeypatch.setattr(plan, "_interface_only_tensors", tensors_on_side)
     result = run_case(case, host, [Variant("onnxruntime", None, "least")])
     assert result.ok, result.text
 

@@ -35,7 +35,7 @@ Q = quant(0.05, 3)
 SHAPE = (2, 3)
 
 
-def planned(
+def plan_model(
     draw: Callable[[GraphBuilder], None], target: str = "onnxruntime", **handlers: Handler
 ) -> tuple[BoundModel, StoragePlan]:
     model = ModelBuilder()
@@ -74,8 +74,8 @@ def test_weighted_operators_use_the_target_dtype_and_others_the_files() -> None:
     def bare(g: GraphBuilder) -> None:
         g.output(call(g, "ABS", int8_input(g), "y"))
 
-    assert storage_by_name(*planned(weight_of)) == {"x": "uint8", "w": "int8", "y": "uint8"}
-    assert storage_by_name(*planned(bare)) == {"x": "int8", "y": "int8"}
+    assert storage_by_name(*plan_model(weight_of)) == {"x": "uint8", "w": "int8", "y": "uint8"}
+    assert storage_by_name(*plan_model(bare)) == {"x": "int8", "y": "int8"}
 
 
 def test_one_weighted_operator_decides_for_its_neighbors() -> None:
@@ -84,7 +84,7 @@ def test_one_weighted_operator_decides_for_its_neighbors() -> None:
         g.output(dense(g, x))
         g.output(call(g, "ABS", x, "z"))
 
-    assert storage_by_name(*planned(both)) == {"x": "uint8", "w": "int8", "y": "uint8", "z": "uint8"}
+    assert storage_by_name(*plan_model(both)) == {"x": "uint8", "w": "int8", "y": "uint8", "z": "uint8"}
 
 
 @pytest.mark.parametrize("behavior", [Raw(), Raw(shift_safe=True), SameScale()])
@@ -101,7 +101,7 @@ def test_subgraph_interfaces_keep_the_files_dtype(behavior: Raw | SameScale) -> 
         g.operator("IF", [which, given], [y], {"then_subgraph_index": 1, "else_subgraph_index": 2})
         g.output(dense(g, y, "z"))
 
-    dtypes = storage_by_name(*planned(branching, IF=replace(builtin("IF"), quantization=behavior)))
+    dtypes = storage_by_name(*plan_model(branching, IF=replace(builtin("IF"), quantization=behavior)))
     assert {name: dtypes[name] for name in ("given", "y", "then_x", "then_y", "else_x", "else_y")} == dict.fromkeys(
         ("given", "y", "then_x", "then_y", "else_x", "else_y"), "int8"
     )
@@ -115,7 +115,7 @@ def test_states_keep_the_files_dtype() -> None:
         g.operator("ADD", [dense(g, x, "inner"), state], [total])
         g.output(total)
 
-    dtypes = storage_by_name(*planned(remembering))
+    dtypes = storage_by_name(*plan_model(remembering))
     assert (dtypes["state"], dtypes["inner"], dtypes["total"]) == ("int8", "uint8", "uint8")
 
 
@@ -138,7 +138,7 @@ def test_a_resource_variable_is_stored_as_what_is_read_and_assigned() -> None:
         assign(g, dense(g, before, "after"))
         g.output(dense(g, int8_input(g)))
 
-    dtypes = storage_by_name(*planned(remembering))
+    dtypes = storage_by_name(*plan_model(remembering))
     assert (dtypes["initial"], dtypes["before"], dtypes["after"]) == ("uint8", "uint8", "uint8")
 
 
@@ -149,7 +149,7 @@ def test_a_resource_variable_stays_as_it_is_where_one_of_its_users_does() -> Non
         assign(g, call(g, "NEG", dense(g, before, "inner"), "less"))
         g.output(dense(g, int8_input(g)))
 
-    dtypes = storage_by_name(*planned(remembering))
+    dtypes = storage_by_name(*plan_model(remembering))
     assert (dtypes["before"], dtypes["less"], dtypes["y"]) == ("int8", "int8", "uint8")
 
 
@@ -163,7 +163,7 @@ def test_variables_that_share_a_value_keep_the_same_dtype() -> None:
         assign(g, call(g, "NEG", dense(g, before, "inner"), "less"), "first")
         g.output(dense(g, int8_input(g)))
 
-    dtypes = storage_by_name(*planned(remembering))
+    dtypes = storage_by_name(*plan_model(remembering))
     assert (dtypes["before"], dtypes["both"], dtypes["less"], dtypes["y"]) == ("int8", "int8", "int8", "uint8")
 
 
@@ -172,7 +172,7 @@ def test_file_slots_keep_the_files_dtype() -> None:
         g.output(dense(g, call(g, "ABS", dense(g, int8_input(g), "inner"), "positive"), "y"))
 
     takes = replace(builtin("ABS"), quantization=Dequantized(stored=(0,)))
-    dtypes = storage_by_name(*planned(draw, ABS=takes))
+    dtypes = storage_by_name(*plan_model(draw, ABS=takes))
     assert (dtypes["inner"], dtypes["positive"], dtypes["y"]) == ("int8", "uint8", "uint8")
 
 
@@ -180,7 +180,7 @@ def test_bare_quantized_arithmetic_keeps_the_files_dtype() -> None:
     def negate(g: GraphBuilder) -> None:
         g.output(dense(g, call(g, "NEG", dense(g, int8_input(g), "inner"), "less"), "y"))
 
-    model, plan = planned(negate)
+    model, plan = plan_model(negate)
     dtypes = storage_by_name(model, plan)
     assert (dtypes["inner"], dtypes["less"], dtypes["y"]) == ("int8", "int8", "uint8")
     assert [plan.arithmetic[bound] for bound in model.operators()] == [
@@ -197,7 +197,7 @@ def test_weights_that_are_computed_are_kept_as_activations_are() -> None:
         g.operator("FULLY_CONNECTED", [dense(g, int8_input(g), "inner"), rows, None], [y])
         g.output(y)
 
-    assert storage_by_name(*planned(draw)) == {
+    assert storage_by_name(*plan_model(draw)) == {
         "x": "uint8",
         "w": "int8",
         "inner": "uint8",
@@ -215,10 +215,10 @@ def test_unsupported_dtypes_are_moved_as_floats_but_not_computed_on(code: str, t
         g.output(y)
 
     if taken:
-        assert [*planned(draw, "tensorrt")[1].arithmetic.values()] == [Arithmetic.FLOAT]
+        assert [*plan_model(draw, "tensorrt")[1].arithmetic.values()] == [Arithmetic.FLOAT]
         return
     with pytest.raises(HandlerError, match="the kernel works on raw int8, for which target tensorrt has no"):
-        planned(draw, "tensorrt")
+        plan_model(draw, "tensorrt")
 
 
 def test_quantized_values_are_rescaled_only_if_parameters_differ() -> None:
@@ -231,7 +231,7 @@ def test_quantized_values_are_rescaled_only_if_parameters_differ() -> None:
         return draw
 
     for scale, arithmetic in ((0.05, Arithmetic.STORED), (0.06, Arithmetic.FLOAT)):
-        _, plan = planned(rectify(scale))
+        _, plan = plan_model(rectify(scale))
         assert [*plan.arithmetic.values()][1] is arithmetic
 
 
@@ -247,7 +247,7 @@ def test_weights_become_float_as_the_activations_do(activations: str, how: Weigh
         g.operator("FULLY_CONNECTED", [g.input("x", SHAPE, activations, quantization=q), w, None], [y])
         g.output(y)
 
-    model, plan = planned(draw)
+    model, plan = plan_model(draw)
     (bound,) = model.operators()
     assert plan.weights(bound, bound.op[1]) is how
 
@@ -268,7 +268,7 @@ def test_only_the_slots_that_must_agree_are_asked_whether_they_do() -> None:
         g.output(y)
 
     for among, arithmetic in (((0, ~0), Arithmetic.STORED), (None, Arithmetic.FLOAT)):
-        _, plan = planned(draw, ADD=add(among))
+        _, plan = plan_model(draw, ADD=add(among))
         assert [*plan.arithmetic.values()] == [arithmetic]
 
 
@@ -306,12 +306,12 @@ def adding_up(entries: int) -> bytes:
 def test_a_state_that_several_entries_share_is_stored_as_in_the_file() -> None:
     """One entry reads what another wrote, and neither conversion sees the other's operators."""
 
-    def store(entries: int, signature: str) -> dict[str, str]:
+    def state_dtypes(entries: int, signature: str) -> dict[str, str]:
         converted = otp.convert(adding_up(entries), signature=signature)
         return {str(value.name): str(value.dtype) for value in converted.model.graph.inputs if value.name == "v"}
 
-    assert store(1, "count") == {"v": "UINT8"}
-    assert store(2, "count") == store(2, "tell") == {"v": "INT8"}
+    assert state_dtypes(1, "count") == {"v": "UINT8"}
+    assert state_dtypes(2, "count") == state_dtypes(2, "tell") == {"v": "INT8"}
 
 
 @pytest.mark.parametrize(("scale", "taken"), [(1 / 256, True), (1.0005 / 256, True), (1.005 / 256, False)])
@@ -322,10 +322,10 @@ def test_a_scale_that_a_kernel_insists_on_may_be_off_by_a_thousandth(scale: floa
         g.output(y)
 
     if taken:
-        assert planned(soften)[1].arithmetic
+        assert plan_model(soften)[1].arithmetic
         return
     with pytest.raises(HandlerError, match=r"the kernel requires scale 0\.00390625 and zero point -128"):
-        planned(soften)
+        plan_model(soften)
 
 
 @pytest.mark.parametrize(("code", "channels"), [("CONV_2D", 0), ("DEPTHWISE_CONV_2D", 3)])
@@ -341,13 +341,13 @@ def test_weights_need_a_scale_per_output_channel(code: str, channels: int, axis:
         g.output(y)
 
     if axis == channels:
-        assert planned(convolve)[1].arithmetic
+        assert plan_model(convolve)[1].arithmetic
         return
     with pytest.raises(
         HandlerError,
         match=f"per-channel scales along axis {axis}, but the kernel reads them as scales of axis {channels}",
     ):
-        planned(convolve)
+        plan_model(convolve)
 
 
 @pytest.mark.parametrize("axis", [0, 1])
@@ -360,12 +360,12 @@ def test_channels_are_those_of_the_result_where_no_bias_is_declared(axis: int) -
 
     without_bias = replace(builtin("FULLY_CONNECTED"), axes="n i, o i -> n o")
     if axis == 0:
-        assert planned(multiply, FULLY_CONNECTED=without_bias)[1].arithmetic
+        assert plan_model(multiply, FULLY_CONNECTED=without_bias)[1].arithmetic
         return
     with pytest.raises(
         HandlerError, match="per-channel scales along axis 1, but the kernel reads them as scales of axis 0"
     ):
-        planned(multiply, FULLY_CONNECTED=without_bias)
+        plan_model(multiply, FULLY_CONNECTED=without_bias)
 
 
 def test_every_operator_that_cannot_take_integers_is_named_at_once() -> None:
@@ -376,7 +376,7 @@ def test_every_operator_that_cannot_take_integers_is_named_at_once() -> None:
             g.output(y)
 
     with pytest.raises(HandlerError) as caught:
-        planned(soft)
+        plan_model(soft)
     assert [problem.where.split()[-1] for problem in caught.value.problems] == ["'one'", "'two'"]
 
 
@@ -389,11 +389,11 @@ def test_unsupported_or_disagreeing_quantized_operands_are_refused() -> None:
     with pytest.raises(
         HandlerError, match=r"the operator has no quantized implementation, but 'x' \(int8\), 'y' \(int8\) is quantized"
     ):
-        planned(one, ABS=replace(builtin("ABS"), quantization=NotQuantizable()))
+        plan_model(one, ABS=replace(builtin("ABS"), quantization=NotQuantizable()))
     with pytest.raises(
         HandlerError, match="the quantized operands differ in scale or zero point, which the kernel refuses"
     ):
-        planned(one, ABS=replace(builtin("ABS"), quantization=SameScale(unequal="refuse")))
+        plan_model(one, ABS=replace(builtin("ABS"), quantization=SameScale(unequal="refuse")))
 
 
 def test_a_scale_per_block_is_of_weights_that_a_handler_reads_in_blocks() -> None:
@@ -409,4 +409,4 @@ def test_a_scale_per_block_is_of_weights_that_a_handler_reads_in_blocks() -> Non
         g.output(y)
 
     with pytest.raises(HandlerError, match="'blocks' has a scale per block, which the kernel does not read"):
-        planned(one, TANH=other)
+        plan_model(one, TANH=other)

@@ -77,7 +77,7 @@ def _network(rule: str, case: Case) -> tuple[list[Outcome], onnx.ModelProto, Cal
         assert applied.near(case.within) if case.within else applied.equal
     else:
         assert applied.after == ir.to_proto(ir.from_proto(applied.before))
-    return applied.outcomes, applied.after, lambda: applied.fused
+    return applied.outcomes, applied.after, lambda: applied.ort_op_counts
 
 
 def _graph(rule: str, case: Case) -> tuple[list[Outcome], onnx.ModelProto, Callable[[], Counter[str]]]:

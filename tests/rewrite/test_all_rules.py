@@ -46,21 +46,21 @@ def everything(net: Network) -> tuple[TensorRef, ...]:
 
 def narrow(net: Network) -> tuple[TensorRef, ...]:
     """Something for each pass but those of 16 bits."""
-    first = integers(net), floats(net), mask(net), uint8_weights(net), tiny_weights(net), normalize(net), clip(net)
+    first = integers(net), floats(net), mask(net), uint8_weights(net), tiny_weights(net), normalize(net), clip_sum(net)
     return (
         *first,
-        sum_up(net),
-        unroll(net),
+        dense_with_sum(net),
+        dense_per_step(net),
         reorder(net),
-        stack(net),
+        int8_dense_per_step(net),
         *gates(net),
-        *filter_rows(net),
+        *convolutional_loop(net),
         few_channels(net),
         tanh_and_row(net),
         tint(net),
         *columns(net),
         *halves(net),
-        keep(net),
+        batched_dense(net),
         look_up(net),
         residual_norm(net),
         masked_weights(net),
@@ -87,13 +87,13 @@ def masked_weights(net: Network) -> TensorRef:
     return net.like("NEG", net.call("SOFTMAX", [scores], tensor(1, 2, 3, 3), beta=1.0))
 
 
-def keep(net: Network) -> TensorRef:
+def batched_dense(net: Network) -> TensorRef:
     """A dense layer of rows that stay apart."""
     x, weights = net.input(image(3, 5, 7, dtype="float32")), constant(random_array(11, 7, seed="kept"))
     return net.call("FULLY_CONNECTED", [x, weights], tensor(3, 5, 11), keep_num_dims=True)
 
 
-def clip(net: Network) -> TensorRef:
+def clip_sum(net: Network) -> TensorRef:
     """A bound of a sum of convolutions."""
     x = net.conv(net.input(image(1, 5, 7, 16, dtype="float32")), 16, (1, 1))
     return net.conv(net.like("ADD", x, net.conv(x, 16, (1, 1)), fused_activation_function="RELU6"), 16, (1, 1))
@@ -108,14 +108,14 @@ def tiny_weights(net: Network) -> TensorRef:
     )
 
 
-def sum_up(net: Network) -> TensorRef:
+def dense_with_sum(net: Network) -> TensorRef:
     """A dense layer beside others, which are added."""
     weights = constant(random_array(7, 11, dtype="float32", seed="summed"))
     rows = net.call("FULLY_CONNECTED", [net.input(image(5, 11, dtype="float32")), weights, None], tensor(5, 7))
     return net.like("ADD", rows, net.input(image(5, 7, dtype="float32")))
 
 
-def unroll(net: Network) -> TensorRef:
+def dense_per_step(net: Network) -> TensorRef:
     """A dense layer of each of two time steps."""
     x, weights = (
         net.input(image(2, 1, 11, dtype="float32")),
@@ -125,7 +125,7 @@ def unroll(net: Network) -> TensorRef:
     return net.like("MUL", *(net.call("FULLY_CONNECTED", [step, weights, None], tensor(1, 7)) for step in steps))
 
 
-def stack(net: Network) -> TensorRef:
+def int8_dense_per_step(net: Network) -> TensorRef:
     """A dense layer of integers of each of three time steps, one after the other."""
     given, weights = image(3, 1, 11, dtype="int8"), weight((7, 11), "int8", 0)
     x, shared, made = net.input(given), net.place(weights), product(given, weights, (1, 7), 11)
@@ -148,7 +148,7 @@ def gates(net: Network) -> list[TensorRef]:
     return [net.like("TANH", half) for half in halves]
 
 
-def filter_rows(net: Network) -> Sequence[TensorRef]:
+def convolutional_loop(net: Network) -> Sequence[TensorRef]:
     """Three sums of convolutions of two images in a loop, whose condition is reshaped twice."""
     image = tensor(2, 5, 7, 3)
 

@@ -59,7 +59,7 @@ def dense() -> bytes:
     return model.build()
 
 
-def loop_case() -> bytes:
+def loop_model() -> bytes:
     """A dense layer inside the body of a WHILE, its weight from outside."""
     model = ModelBuilder()
     g = model.main
@@ -92,7 +92,7 @@ def dynamic() -> bytes:
     return model.build()
 
 
-NETWORKS = {"convolutions": lambda: build_model(convolutions), "dense": dense, "looped": loop_case, "dynamic": dynamic}
+NETWORKS = {"convolutions": lambda: build_model(convolutions), "dense": dense, "looped": loop_model, "dynamic": dynamic}
 each = pytest.mark.parametrize("network", NETWORKS)
 
 

@@ -15,7 +15,7 @@ import onnx_tflite_plugin as otp
 from onnx_tflite_plugin.rewrite import RULES
 from onnx_tflite_plugin.rewrite.channels import pad_channels
 from onnx_tflite_plugin.source.model import Array
-from tests.helpers.changed_models import ELSEWHERE, change_fields, feeds_of, graph, results, touched_values
+from tests.helpers.changed_models import ELSEWHERE, changes_near, feeds_of, graph, results, touched_values
 from tests.helpers.passes_networks import Draw, apply, build_model
 from tests.rewrite import (
     test_fold_width,
@@ -50,7 +50,7 @@ DRAWN: dict[str, Draw] = {
     "pad_channels": test_pad_channels.separable,
     "pad_to_conv": test_layout_rules.residual,
     "reorder_channels": test_reorder_channels.chain(),
-    "reshape_after_concat": test_node_rules.stack(0),
+    "reshape_after_concat": test_node_rules.pack_products(0),
     "scale_offset_to_conv": test_layout_rules.normalize,
     "slices_to_split": lambda net: test_token_rules.slices(net, (0, 4), (4, 7)),
     "split_single_feature_conv": test_layout_rules.feature(1, 41, 37, 16),
@@ -81,7 +81,7 @@ def test_a_pass_keeps_what_is_computed(name: str, monkeypatch: pytest.MonkeyPatc
     proto = otp.convert(build_model(DRAWN[name]), weights_dtype="int8", optimize="none").proto
     rewritten = _rewritten(name, proto)
     assert rewritten is not None
-    changes = list(change_fields(proto, touched_values(graph(proto, inner), graph(rewritten, inner)), inner))
+    changes = list(changes_near(proto, touched_values(graph(proto, inner), graph(rewritten, inner)), inner))
     wrong = []
     for what, model in changes[:: 1 if thorough or len(changes) <= MANY else 3]:
         fault = _fault(name, model, bounds)

@@ -51,9 +51,9 @@ def test_folding_an_image_changes_no_bit(settings: tuple[Any, ...]) -> None:
     assert applied.count == 1
     assert applied.equal
     [conv] = applied.nodes("Conv")
-    assert applied.held(conv, 1).shape[1] > settings[0][3]  # columns are channels now
-    assert applied.fused["QLinearConv"] == 1
-    assert "Transpose" not in applied.fused
+    assert applied.constant_values(conv, 1).shape[1] > settings[0][3]  # columns are channels now
+    assert applied.ort_op_counts["QLinearConv"] == 1
+    assert "Transpose" not in applied.ort_op_counts
 
 
 @pytest.mark.parametrize("settings", CHOSEN, ids=str)
@@ -69,8 +69,8 @@ def test_what_costs_more_without_vnni_is_folded_by_processor_and_changes_no_bit(
     assert folded["strides"] == [settings[3], 1]
     assert len(_nodes(branches["then_branch"], "Reshape")) == 2
     assert not _nodes(branches["else_branch"], "Reshape")
-    assert applied.fused["QLinearConv"] == 1
-    assert not {"If", "Transpose", "Conv"} & {*applied.fused}
+    assert applied.ort_op_counts["QLinearConv"] == 1
+    assert not {"If", "Transpose", "Conv"} & {*applied.ort_op_counts}
 
 
 def test_both_convolutions_of_a_choice_count_as_one_and_each_is_exact_where_it_runs() -> None:
@@ -97,7 +97,7 @@ def test_what_a_folded_column_does_not_reach_is_at_the_weights_zero_point(per_ax
     [conv] = applied.nodes("Conv")
     assert applied.count == 1
     assert applied.equal
-    assert np.count_nonzero(applied.held(conv, 1) == 119 - 128) > applied.held(conv, 1).size / 4
+    assert np.count_nonzero(applied.constant_values(conv, 1) == 119 - 128) > applied.constant_values(conv, 1).size / 4
 
 
 def test_folding_leaves_an_open_batch_open() -> None:
@@ -114,7 +114,7 @@ def test_a_fused_activation_stays_behind_the_folded_convolution() -> None:
     applied = Applied("fold_width", first((1, 13, 32, 3), 8, (3, 3), 2, "SAME", fused_activation_function="RELU"))
     assert applied.count == 1
     assert applied.equal
-    assert applied.fused["QLinearConv"] == 1
+    assert applied.ort_op_counts["QLinearConv"] == 1
 
 
 UNFOLDED: dict[str, Draw] = {

@@ -153,8 +153,8 @@ def test_quantized_scale_and_offset_round_once(dtype: str) -> None:
     applied = Applied("batch_norm_to_conv", lambda net: normalize(net, dtype))
     assert applied.count == 1
     assert applied.steps <= 1
-    assert applied.fused["QLinearConv"] == 3
-    assert not {"QLinearMul", "QLinearAdd", "Mul", "Add"} & applied.fused.keys()
+    assert applied.ort_op_counts["QLinearConv"] == 3
+    assert not {"QLinearMul", "QLinearAdd", "Mul", "Add"} & applied.ort_op_counts.keys()
 
 
 @pytest.mark.parametrize(
@@ -328,7 +328,7 @@ test_columns_become_channels_of_a_dense_convolution = rule_test(
 def test_folded_products_overflow_nowhere() -> None:
     applied = Applied("fold_depthwise", deep(7))
     maker, dense = applied.nodes("Conv")
-    assert applied.held(dense, 1).shape[:2] == (4 * applied.held(maker, 1).shape[0],) * 2
+    assert applied.constant_values(dense, 1).shape[:2] == (4 * applied.constant_values(maker, 1).shape[0],) * 2
     assert all(product.exact for product in products(ir.from_proto(applied.after)) if product.node.name == dense.name)
 
 
@@ -362,8 +362,8 @@ def test_a_transposed_convolution_computes_several_positions(case: tuple[Any, ..
     assert applied.steps <= 1
     differing = [np.count_nonzero(first != second) / first.size for first, second in applied.outputs]
     assert max(differing) < 0.01  # sums of float32 on the other side of a half
-    assert applied.fused["QLinearConv"] == 3
-    assert "ConvTranspose" not in applied.fused
+    assert applied.ort_op_counts["QLinearConv"] == 3
+    assert "ConvTranspose" not in applied.ort_op_counts
 
 
 def transpose_graph(option: str) -> Any:

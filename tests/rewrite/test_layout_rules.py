@@ -15,7 +15,15 @@ from conformance.models import Spec, constant, random_array, tensor
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import verify
 from op_handlers.kernels import hybrid
-from tests.helpers.passes_networks import Applied, Draw, Network, build_model, finish_model, image, optimized_counts
+from tests.helpers.passes_networks import (
+    Applied,
+    Draw,
+    Network,
+    build_model,
+    finish_model,
+    image,
+    op_counts_after_optimization,
+)
 from tests.rewrite.harness import Case, declines, graph, rule_test
 
 
@@ -195,10 +203,10 @@ def test_a_scaled_image_stays_in_the_blocked_layout(channels: int, batch: int | 
     applied = Applied("squeeze_excite_blocks", draw, batch=3)
     assert applied.count == 1
     assert applied.equal
-    before = optimized_counts(finish_model(applied.before))
-    assert applied.fused["ReorderInput"] < before["ReorderInput"]
-    assert applied.fused["ReorderOutput"] < before["ReorderOutput"]
-    assert applied.fused["Upsample"] == 1
+    before = op_counts_after_optimization(finish_model(applied.before))
+    assert applied.ort_op_counts["ReorderInput"] < before["ReorderInput"]
+    assert applied.ort_op_counts["ReorderOutput"] < before["ReorderOutput"]
+    assert applied.ort_op_counts["Upsample"] == 1
 
 
 def test_weights_that_are_dequantized_at_load_time_are_floats(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,7 +279,7 @@ test_a_lookup_between_convolutions_is_done_channels_last = rule_test(
 @pytest.mark.parametrize("batch", [1, None])
 def test_transposes_of_lookups_cancel_out_in_onnx_runtime(batch: int | None) -> None:
     applied = Applied("lookup_channels_last", lambda net: look_up(net, batch=batch), batch=3)
-    assert applied.fused["Transpose"] < optimized_counts(finish_model(applied.before))["Transpose"]
+    assert applied.ort_op_counts["Transpose"] < op_counts_after_optimization(finish_model(applied.before))["Transpose"]
 
 
 # --- image_channels_to_width ------------------------------------------------------------------

@@ -126,7 +126,7 @@ def unroll(net: Network) -> TensorRef:
     return last
 
 
-def sum_up(
+def add_to_product(
     rows: int | None = 3, added: int | None = 3, dtype: str = "float32", *, flat: bool = False, biased: bool = False,
     read: bool = False,
 ) -> Draw:  # fmt: skip
@@ -150,13 +150,13 @@ GEMM = {"Gemm": 1, "Add": 0, "Reshape": 0}
 test_an_addition_becomes_the_bias_of_a_product = rule_test(
     "add_to_gemm",
     Case("time steps", unroll, 4, within=1e-6, nodes={"Gemm": 4, "Add": 0}),
-    Case("a Reshape in between", sum_up(1, 1, flat=True), within=1e-6, nodes=GEMM),
-    Case("one row for a dynamic number of them", sum_up(None, 1), within=1e-6, nodes=GEMM, batch=3),
-    declines("two dynamic sizes", sum_up(None, None), "no operand is a float product"),
-    declines("the product is read by others", sum_up(read=True), "no operand is a float product"),
-    declines("the product is broadcast", sum_up(1, 3), "no operand is a float product"),
-    declines("a bias", sum_up(biased=True), "without a bias"),
-    declines("dequantized rows", sum_up(dtype="int8"), "no operand is a float product"),
+    Case("a Reshape in between", add_to_product(1, 1, flat=True), within=1e-6, nodes=GEMM),
+    Case("one row for a dynamic number of them", add_to_product(None, 1), within=1e-6, nodes=GEMM, batch=3),
+    declines("two dynamic sizes", add_to_product(None, None), "no operand is a float product"),
+    declines("the product is read by others", add_to_product(read=True), "no operand is a float product"),
+    declines("the product is broadcast", add_to_product(1, 3), "no operand is a float product"),
+    declines("a bias", add_to_product(biased=True), "without a bias"),
+    declines("dequantized rows", add_to_product(dtype="int8"), "no operand is a float product"),
 )
 
 
@@ -274,7 +274,7 @@ test_unit_axes_are_not_dropped_before_broadcasts = rule_test(
 )  # fmt: skip
 
 
-def stack(axis: int, count: int = 3, rows: int | None = 2, *, read: bool = False) -> Draw:
+def pack_products(axis: int, count: int = 3, rows: int | None = 2, *, read: bool = False) -> Draw:
     """Products of an input, stacked along a new axis; ``read``: one is read with its axis too."""
 
     def draw(net: Network) -> tuple[TensorRef, ...]:
@@ -290,10 +290,10 @@ def stack(axis: int, count: int = 3, rows: int | None = 2, *, read: bool = False
 test_stacked_parts_are_reshaped_once = rule_test(
     "reshape_after_concat",
     *(
-        Case(f"axis {axis} {read}", stack(axis, read=read), nodes={"Unsqueeze": int(read)})
+        Case(f"axis {axis} {read}", pack_products(axis, read=read), nodes={"Unsqueeze": int(read)})
         for axis in (0, 1) for read in (False, True)
     ),
-    declines("the last axis", stack(2), "last one"),
-    declines("two parts", stack(0, count=2), "fewer than 3 parts"),
-    declines("a dynamic size", stack(0, rows=None), "dynamic"),
+    declines("the last axis", pack_products(2), "last one"),
+    declines("two parts", pack_products(0, count=2), "fewer than 3 parts"),
+    declines("a dynamic size", pack_products(0, rows=None), "dynamic"),
 )  # fmt: skip

@@ -72,23 +72,23 @@ def test_padded_channels_change_no_number(draw: Callable[..., TensorRef], dtype:
     assert applied.equal if dtype == "int8" else applied.near(1e-5)
     assert not {"Slice", "Gather"} & {node.op_type for node in applied.after.graph.node}
     for conv in applied.nodes("Conv"):
-        assert applied.held(conv, 1).shape[0] % 16 == 0
+        assert applied.constant_values(conv, 1).shape[0] % 16 == 0
     if dtype == "int8":
-        assert not {"Conv", "FusedConv"} & applied.fused.keys()
+        assert not {"Conv", "FusedConv"} & applied.ort_op_counts.keys()
 
 
 def test_what_is_new_has_weights_of_zero_in_front_and_behind() -> None:
     applied = Applied("pad_channels", separable)
     wide, deep, last = applied.nodes("Conv")
-    assert [applied.held(conv, 1).shape for conv in (wide, deep, last)] == [
+    assert [applied.constant_values(conv, 1).shape for conv in (wide, deep, last)] == [
         (32, 7, 1, 1),
         (32, 1, 3, 5),
         (32, 32, 1, 1),
     ]
     assert [a.i for a in deep.attribute if a.name == "group"] == [32]
-    assert not applied.held(wide, 1)[29:].any()
-    assert not applied.held(last, 1)[:, 29:].any()
-    assert np.all(applied.held(last, 1)[:, :29].any(axis=1))
+    assert not applied.constant_values(wide, 1)[29:].any()
+    assert not applied.constant_values(last, 1)[:, 29:].any()
+    assert np.all(applied.constant_values(last, 1)[:, :29].any(axis=1))
 
 
 def test_narrow_weights_stay_narrow() -> None:
@@ -99,7 +99,7 @@ def test_narrow_weights_stay_narrow() -> None:
     applied = Applied("pad_channels", draw)
     assert applied.count == 1
     assert applied.near(1e-5)
-    assert [applied.held(conv, 1).dtype.name for conv in applied.nodes("Conv")] == ["int8"] * 3
+    assert [applied.constant_values(conv, 1).dtype.name for conv in applied.nodes("Conv")] == ["int8"] * 3
     assert (
         max(np.prod(one.dims) for one in applied.after.graph.initializer if one.data_type == onnx.TensorProto.FLOAT)
         == 32
@@ -114,7 +114,7 @@ def test_weights_with_a_zero_point_that_read_padded_channels_are_at_it() -> None
     applied = Applied("pad_channels", draw)
     assert applied.count == 1
     assert applied.equal
-    assert np.all(applied.held(applied.nodes("Conv")[1], 1)[:, 29:] == 119 - 128)
+    assert np.all(applied.constant_values(applied.nodes("Conv")[1], 1)[:, 29:] == 119 - 128)
 
 
 @pytest.mark.parametrize(("kernel", "count"), [((3, 1), 1), ((1, 1), 0)])

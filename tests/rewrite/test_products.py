@@ -63,7 +63,7 @@ def test_overflow_is_found_in_the_last_of_many_rows() -> None:
 # --- where products are -----------------------------------------------------------------------
 
 
-def store(name: str, array: Array) -> TensorProto:
+def tensor_proto(name: str, array: Array) -> TensorProto:
     return numpy_helper.from_array(array, name)
 
 
@@ -79,12 +79,17 @@ def model(
     extra: Sequence[TensorProto] = (),
 ) -> ir.Model:
     """A model of uint8 ``x`` and int8 ``w``, constant or fed, scale 1 and zero points 0."""
-    constants = [store("scale", np.float32(1)), store("zero_x", np.uint8(0)), store("zero_w", np.int8(0)), *extra]
+    constants = [
+        tensor_proto("scale", np.float32(1)),
+        tensor_proto("zero_x", np.uint8(0)),
+        tensor_proto("zero_w", np.int8(0)),
+        *extra,
+    ]
     inputs = [helper.make_tensor_value_info("x", U8, data)]
     if weights is None:
         inputs.append(helper.make_tensor_value_info("w", I8, [3, 2]))
     else:
-        constants.append(store("w", weights))
+        constants.append(tensor_proto("w", weights))
     graph = helper.make_graph(nodes, "g", inputs, [helper.make_tensor_value_info("y", out, None)], constants)
     return ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8))
 
@@ -162,7 +167,7 @@ def test_activations_of_int8_that_are_computed_are_never_taken_for_exact() -> No
 def test_two_int8_operands_are_both_made_uint8() -> None:
     """ARM64 without dotprod wraps -128 times -128, twice."""
     nodes = [helper.make_node("MatMulInteger", ["w", "other"], ["y"])]
-    product_model = model(nodes, None, [5, 3], I32, [store("other", np.full((2, 3), -128, np.int8))])
+    product_model = model(nodes, None, [5, 3], I32, [tensor_proto("other", np.full((2, 3), -128, np.int8))])
     assert {product.slot for product in products(product_model)} == {0, 1}
     settle(product_model, "auto")
     check(product_model)
@@ -180,17 +185,17 @@ def test_weights_that_two_products_move_are_chosen_once_and_before_all_that_use_
         helper.make_node("MatMul", ["a", "t"], ["again"]), helper.make_node("Sum", ["ac", "atb", "again"], ["y"]),
     ]  # fmt: skip
     matrix = np.array([[127, 5, -127], [127, 127, 3], [-7, 127, 127]], np.int8)
-    others = [store("v", matrix[::-1].copy()), store("zero_v", np.int8(0))]
+    others = [tensor_proto("v", matrix[::-1].copy()), tensor_proto("zero_v", np.int8(0))]
 
-    def plant() -> ir.Model:
+    def build_unsettled() -> ir.Model:
         whole = model(nodes, matrix, [5, 3], extra=others)
         whole.graph.opset_imports[""], whole.ir_version = 19, 9  # the first that the evaluator has
         return whole
 
     feeds = {"x": np.arange(15, dtype=np.uint8).reshape(5, 3)}
-    expected = ReferenceEvaluator(ir.to_proto(plant())).run(None, feeds)
+    expected = ReferenceEvaluator(ir.to_proto(build_unsettled())).run(None, feeds)
     for form in ("auto", "uint8"):
-        planted_model = plant()
+        planted_model = build_unsettled()
         assert sum(settle(planted_model, form).values()) == 4
         check(planted_model)
         proto = ir.to_proto(planted_model)
@@ -204,7 +209,7 @@ def test_weights_that_two_products_move_are_chosen_once_and_before_all_that_use_
 WIDE = np.full((3, 2), 127, np.int8)
 
 
-def loop_case(weights: Array) -> ir.Model:
+def loop_model(weights: Array) -> ir.Model:
     """The product inside the body of a Loop."""
     body = helper.make_graph(
         [dequantize("x", "a"), dequantize("w", "b"), helper.make_node("MatMul", ["a", "b"], ["ab"]),
@@ -214,10 +219,10 @@ def loop_case(weights: Array) -> ir.Model:
         [helper.make_tensor_value_info("on", TensorProto.BOOL, []), helper.make_tensor_value_info("ab", F32, [5, 2])],
     )  # fmt: skip
     nodes = [helper.make_node("Loop", ["trips", ""], ["y"], body=body)]
-    return model(nodes, weights, [5, 3], extra=[store("trips", np.int64(2))])
+    return model(nodes, weights, [5, 3], extra=[tensor_proto("trips", np.int64(2))])
 
 
-def swap(planted_model: ir.Model) -> ir.Model:
+def swap_branches(planted_model: ir.Model) -> ir.Model:
     """With the branches of every choice exchanged."""
     for node in planted_model.graph.all_nodes():
         if node.op_type == "If":
@@ -237,7 +242,7 @@ def with_least(planted_model: ir.Model) -> ir.Model:
     return planted_model
 
 
-def settled(planted_model: ir.Model) -> ir.Model:
+def settle_auto(planted_model: ir.Model) -> ir.Model:
     settle(planted_model, "auto")
     return planted_model
 
@@ -253,9 +258,9 @@ def products_of_integers(weights: Array) -> ir.Model:
         lambda: unit("Conv", np.full((2, 3, 1), 127, np.int8), [1, 3, 7]),
         lambda: unit("MatMul", None, [5, 3]),
         lambda: products_of_integers(WIDE),
-        lambda: loop_case(WIDE),
-        lambda: swap(settled(unit("MatMul", WIDE, [5, 3]))),
-        lambda: swap(settled(products_of_integers(WIDE))),
+        lambda: loop_model(WIDE),
+        lambda: swap_branches(settle_auto(unit("MatMul", WIDE, [5, 3]))),
+        lambda: swap_branches(settle_auto(products_of_integers(WIDE))),
         lambda: with_least(unit("MatMul", WIDE, [5, 3])),
     ],
     ids=["dense", "convolution", "fed", "integers", "in a loop", "branches swapped", "integers, swapped", "-128"],
@@ -272,7 +277,7 @@ def test_the_rule_refuses_what_may_overflow(planted: object) -> None:
         lambda: unit("MatMul", WIDE, [5, 3]),
         lambda: unit("MatMul", None, [5, 3]),
         lambda: products_of_integers(WIDE),
-        lambda: loop_case(WIDE),
+        lambda: loop_model(WIDE),
     ],
     ids=["dense", "fed", "integers", "in a loop"],
 )
@@ -331,7 +336,7 @@ def test_a_group_of_several_channels_adds_them_up() -> None:
     assert [product.exact for product in products(model)] == [False]
 
 
-def choose_rows(model: ir.Model) -> list[int]:
+def if_output_counts(model: ir.Model) -> list[int]:
     """Return the number of values of each ``If``."""
     check(model)
     return [len(node.outputs) for node in model.graph if node.op_type == "If"]
@@ -342,7 +347,7 @@ def test_what_several_products_take_turned_is_chosen_once() -> None:
     stored = {"k": np.full((2, 2), 100, np.int8), "s": np.float32(1)}
     model = parse_model(f"(float[2,2] x, float[2,2] z) => (float[2,2] y) {{ {nodes} }}", **stored)
     assert settle(model, "auto") == {"chosen": 2}
-    assert choose_rows(model) == [1]
+    assert if_output_counts(model) == [1]
 
 
 def test_both_operands_of_a_product_are_chosen() -> None:
@@ -350,7 +355,7 @@ def test_both_operands_of_a_product_are_chosen() -> None:
     stored = {"k": np.full((2, 2), 100, np.int8), "l": np.full((2, 2), 101, np.int8), "s": np.float32(1)}
     model = parse_model(f"(float[2,2] x) => (float[2,2] y) {{ {nodes} }}", **stored)
     assert settle(model, "auto") == {"chosen": 2}
-    assert choose_rows(model) == [2]
+    assert if_output_counts(model) == [2]
 
 
 @pytest.mark.parametrize("opset", [21, 23])

@@ -79,12 +79,15 @@ test_int16_is_dequantized_by_one_node = rule_test(
 
 def test_int16_scales_are_repeated_along_channels_only_where_needed() -> None:
     applied = Applied("dequantize_int16", convolutions())
-    per_axis = [node for node in applied.nodes("DequantizeLinear") if len(applied.held(node, 1).shape) == 1]
-    assert [(applied.held(node, 1).shape, node.attribute[0].i) for node in per_axis] == [((3,), 1), ((5,), 1)]
+    per_axis = [node for node in applied.nodes("DequantizeLinear") if len(applied.constant_values(node, 1).shape) == 1]
+    assert [(applied.constant_values(node, 1).shape, node.attribute[0].i) for node in per_axis] == [
+        ((3,), 1),
+        ((5,), 1),
+    ]
     assert verify(applied.data, applied.after).ok
     applied = Applied("dequantize_int16", dense(3, both=True))
     scalar = [node for node in applied.nodes("DequantizeLinear") if node.output[0] in applied.nodes("Add")[0].input]
-    assert [applied.held(node, 1).shape for node in scalar] == [(), ()]
+    assert [applied.constant_values(node, 1).shape for node in scalar] == [(), ()]
     assert verify(applied.data, applied.after).ok
 
 
@@ -101,7 +104,7 @@ def layer(gates: int = 4, cells: int = 5, *, half: bool = False, biased: bool = 
         specs = [tensor(1, 7, 9, 3), tensor(1, 7, 9, cells)]
         return tuple(loop(net, [net.input(spec) for spec in specs], specs, body))
 
-    def store(graph: GraphBuilder, name: str, *shape: int) -> TensorRef:
+    def add_weight(graph: GraphBuilder, name: str, *shape: int) -> TensorRef:
         numbers = 0.3 * random_array(*shape, seed=name)
         if not half:
             return graph.constant(name, numbers)
@@ -110,8 +113,8 @@ def layer(gates: int = 4, cells: int = 5, *, half: bool = False, biased: bool = 
         return wide
 
     def convolve(graph: GraphBuilder, x: TensorRef, of: TensorRef, k: int, bias: bool) -> TensorRef:
-        w = store(graph, f"w{k} of {x.name}", cells, 3, 3, x.shape[-1])
-        b = store(graph, f"b{k}", cells) if bias else graph.constant(f"none{k}", np.zeros(cells, np.float32))
+        w = add_weight(graph, f"w{k} of {x.name}", cells, 3, 3, x.shape[-1])
+        b = add_weight(graph, f"b{k}", cells) if bias else graph.constant(f"none{k}", np.zeros(cells, np.float32))
         return call_like(graph, "CONV_2D", [x, w, b], of, padding="SAME", stride_h=1, stride_w=1)
 
     def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
@@ -299,7 +302,7 @@ test_other_tanh_stays = rule_test(
 def test_sigmoid_gives_the_same_256_integers(scale: float, point: int, dtype: str) -> None:
     applied = Applied("tanh_to_sigmoid", clip(scale, point, dtype))
     assert applied.count == 1
-    assert applied.fused["QLinearSigmoid"] == 1
+    assert applied.ort_op_counts["QLinearSigmoid"] == 1
     x = np.arange(256, dtype=np.uint8).reshape(1, 256).view(dtype)
     [before], [after] = (session(finish_model(proto)).run(None, {"x0": x}) for proto in (applied.before, applied.after))
     np.testing.assert_array_equal(before, after)

@@ -103,7 +103,7 @@ def test_who_overflows_gets_other_neighbours(draw: Draw, gaining: int) -> None:
     assert applied.count == gaining
     assert len(inexact(applied.before)) - len(inexact(applied.after)) == gaining
     assert applied.equal
-    assert {"Conv", "FusedConv"}.isdisjoint(applied.fused)
+    assert {"Conv", "FusedConv"}.isdisjoint(applied.ort_op_counts)
 
 
 def test_of_two_that_want_other_orders_the_costlier_has_it() -> None:
@@ -139,7 +139,7 @@ def test_what_is_exact_stays_so() -> None:
     assert applied.equal
 
 
-def slice_image(net: Network) -> tuple[TensorRef, ...]:
+def slice_channels(net: Network) -> tuple[TensorRef, ...]:
     x = net.conv(net.input(image(1, 11, 13, 7)), 24, (1, 1))
     cut = net.like("SLICE", x, constant([0, 0, 0, 3]), constant([1, 11, 13, 19]), shape=(1, 11, 13, 19))
     return net.conv(x, 32, (1, 1), change=large((2, 3))), cut
@@ -161,7 +161,7 @@ NO_ORDER, SHARED = "no order was found", "another operator than convolutions mix
 
 test_orders_that_are_impossible_or_useless = rule_test(
     PASS,
-    declines("another reader", slice_image, SHARED),
+    declines("another reader", slice_channels, SHARED),
     declines("channels of an input", first, SHARED),
     declines("-128 among others", chain(least)),
     declines("13 of 24 channels", chain(large(tuple(range(13)))), NO_ORDER),

@@ -65,7 +65,7 @@ def weights(applied: Applied) -> dict[str, np.ndarray]:
     makers = {name: node for node in applied.after.graph.node for name in node.output}
     stored = {one.name: onnx.numpy_helper.to_array(one) for one in applied.after.graph.initializer}
     return {
-        conv.name: applied.held(conv, 1)
+        conv.name: applied.constant_values(conv, 1)
         for conv in applied.nodes("Conv")
         if not stored[makers[conv.input[1]].input[2]].any()
     }
@@ -81,13 +81,13 @@ def test_an_input_channel_is_made_twice_for_a_weight_that_int8_does_not_hold(
     )
     assert applied.count == 1
     assert applied.equal
-    maker, last = (applied.held(conv, 1) for conv in applied.nodes("Conv"))
+    maker, last = (applied.constant_values(conv, 1) for conv in applied.nodes("Conv"))
     assert maker.shape[0] == last.shape[1] == 28
     assert np.array_equal(maker[24:26], maker[[5, 22]])
     assert (last[7, 5, 0, 0], last[7, 24, 0, 0]) == (127, 255 - 119 - 127)
     assert not last[:, 26:].any()
     assert len(weights(applied)) == 1
-    assert {"Conv", "FusedConv"}.isdisjoint(applied.fused)
+    assert {"Conv", "FusedConv"}.isdisjoint(applied.ort_op_counts)
 
 
 @pytest.mark.parametrize("point", [1, 254])
@@ -99,7 +99,7 @@ def test_a_weight_twice_as_large_as_int8_takes_two_more_channels(point: int) -> 
             512, (1, 1), point=point, outside=[(7, 0, 0, 5)],
         ),
     )  # fmt: skip
-    last = applied.held(applied.nodes("Conv")[-1], 1)
+    last = applied.constant_values(applied.nodes("Conv")[-1], 1)
     assert applied.equal
     assert last[7, [5, 24, 25], 0, 0].astype(int).sum() == (254 if point == 1 else -254)
 
@@ -108,7 +108,7 @@ def test_tensors_that_meet_have_the_channels_that_any_of_their_readers_wants_twi
     applied = Applied("symmetric_weights", residual)
     assert applied.equal
     assert applied.count == len(weights(applied)) == 3
-    shapes = [applied.held(conv, 1).shape[:2] for conv in applied.nodes("Conv")]
+    shapes = [applied.constant_values(conv, 1).shape[:2] for conv in applied.nodes("Conv")]
     assert shapes == [(28, 16), (96, 28), (28, 96), (96, 28), (96, 28)]
 
 
@@ -116,14 +116,23 @@ def test_a_convolution_may_make_and_read_the_same_channels() -> None:
     applied = Applied("symmetric_weights", around_itself)
     assert applied.equal
     assert applied.count == 3
-    assert [applied.held(conv, 1).shape[:2] for conv in applied.nodes("Conv")] == [(28, 16), (28, 28), (96, 28)]
+    assert [applied.constant_values(conv, 1).shape[:2] for conv in applied.nodes("Conv")] == [
+        (28, 16),
+        (28, 28),
+        (96, 28),
+    ]
 
 
 def test_channels_are_followed_through_pools_and_convolutions_by_channel() -> None:
     applied = Applied("symmetric_weights", between)
     assert applied.equal
     first, deep, last = applied.nodes("Conv")
-    assert applied.held(first, 1).shape[0] == applied.held(deep, 1).shape[0] == applied.held(last, 1).shape[1] == 20
+    assert (
+        applied.constant_values(first, 1).shape[0]
+        == applied.constant_values(deep, 1).shape[0]
+        == applied.constant_values(last, 1).shape[1]
+        == 20
+    )
     assert next(a.i for a in deep.attribute if a.name == "group") == 20
 
 
@@ -140,7 +149,7 @@ def first(net: Network) -> TensorRef:
     return net.conv(net.input(image(1, 11, 13, 16, dtype="uint8")), 96, (1, 1), outside=[(7, 0, 0, 5)])
 
 
-def slice_image(net: Network) -> TensorRef:
+def slice_channels(net: Network) -> TensorRef:
     x = net.conv(net.input(image(1, 11, 13, 16, dtype="uint8")), 24, (1, 1), outside=[(5, 0, 0, 3)])
     cut = net.like("SLICE", x, constant([0, 0, 0, 3]), constant([1, 11, 13, 19]), shape=(1, 11, 13, 19))
     return net.conv(x, 96, (1, 1), outside=[(7, 0, 0, 5)]), cut
@@ -150,7 +159,7 @@ def many(net: Network) -> TensorRef:
     return chain(net, *((k, 0, 0, k) for k in range(24)))
 
 
-def sign(net: Network) -> TensorRef:
+def int8_input(net: Network) -> TensorRef:
     x = net.conv(net.input(image(1, 11, 13, 16)), 24, (1, 1))
     return net.conv(x, 96, (1, 1))
 
@@ -167,7 +176,7 @@ def hardly(net: Network) -> TensorRef:
     return net.conv(x, 48, (1, 1), outside=[(7, 0, 0, 5)])
 
 
-def use_unsigned() -> ir.Model:
+def uint8_constant() -> ir.Model:
     nodes = "a = DequantizeLinear (x, s, p) w = DequantizeLinear (k, s, p) b = Conv (a, w) y = QuantizeLinear (b, s, p)"
     stored = {"s": np.float32(0.05), "p": np.uint8(120), "k": np.full((16, 16, 1, 1), 200, np.uint8)}
     return graph(f"(uint8[1,16,11,13] x) => (uint8[1,16,11,13] y) {{ {nodes} }}", **stored)()
@@ -180,12 +189,12 @@ test_channels_that_are_not_doubled = rule_test(
     *(
         declines(text, draw, IMPOSSIBLE)
         for text, draw in (
-            ("channels of an input", first), ("another reader", slice_image), ("many channels", many),
+            ("channels of an input", first), ("another reader", slice_channels), ("many channels", many),
             ("few features, many input channels", narrowing), ("a small gain", hardly),
         )
     ),
-    declines("symmetric weights", sign),
-    declines("uint8 that is stored", use_unsigned),
+    declines("symmetric weights", int8_input),
+    declines("uint8 that is stored", uint8_constant),
 )  # fmt: skip
 
 
@@ -203,7 +212,7 @@ def test_only_who_gains_by_it_decides_which_channels_are_made_twice() -> None:
 
     applied = Applied("symmetric_weights", draw)
     assert applied.equal
-    made = applied.held(applied.nodes("Conv")[0], 1)
+    made = applied.constant_values(applied.nodes("Conv")[0], 1)
     assert len(made) == 28
     assert np.array_equal(made[24], made[5])
     assert len(np.unique(made[25:])) == 1
@@ -217,4 +226,4 @@ def test_weights_that_see_one_channel_gain_nothing_by_two() -> None:
     applied = Applied("symmetric_weights", draw)
     assert applied.count == 1  # the last, whose weights int8 holds
     assert applied.equal
-    assert [len(applied.held(conv, 1)) for conv in applied.nodes("Conv")] == [24, 24, 96]
+    assert [len(applied.constant_values(conv, 1)) for conv in applied.nodes("Conv")] == [24, 24, 96]

@@ -116,7 +116,7 @@ test_tensors_are_multiplied_without_reshapes = rule_test(
 def test_a_transposed_matrix_stays_int8() -> None:
     applied = Applied("gemm_to_matmul", project((1, 1), weight((7, 5), "int8", 0)))
     (node,) = applied.nodes("MatMul")
-    assert (applied.held(node, 1).dtype, applied.held(node, 1).shape) == ("int8", (5, 7))
+    assert (applied.constant_values(node, 1).dtype, applied.constant_values(node, 1).shape) == ("int8", (5, 7))
 
 
 # --- zero_subnormals --------------------------------------------------------------------------
@@ -158,7 +158,7 @@ test_subnormal_weights_become_zeros = rule_test(
 
 def test_no_other_weight_becomes_zero() -> None:
     applied = Applied("zero_subnormals", conv)
-    weights = applied.held(applied.nodes("Conv")[0], 1)
+    weights = applied.constant_values(applied.nodes("Conv")[0], 1)
     assert np.count_nonzero(weights == 0) == -(-weights.size // 3)
     assert np.abs(weights[weights != 0]).min() >= LEAST
 

@@ -11,7 +11,7 @@ from conformance.builder import TensorRef
 from conformance.models import constant, tensor
 from onnx_tflite_plugin.verify import verify
 from tests.helpers.passes_networks import Network
-from tests.helpers.wrong_models import Spoil, Wrong, replace_nodes
+from tests.helpers.wrong_models import Spoil, Wrong, change_nodes
 
 SIZE = 53
 
@@ -73,7 +73,7 @@ def test_an_output_in_which_litert_s_own_kernels_differ_is_decided_operator_by_o
     judged = verify(data, after, tolerance=1e-3)
     assert judged.ok, judged.text
     assert "every operator agrees on LiteRT's own operands" in judged.text
-    data, _, after = Wrong(chaotic, also(move(3e-7), replace_nodes("Neg", negative))).models()
+    data, _, after = Wrong(chaotic, also(move(3e-7), change_nodes("Neg", negative))).models()
     assert not verify(data, after, tolerance=1e-3).ok
 
 
@@ -81,8 +81,8 @@ def test_an_output_in_which_litert_s_own_kernels_differ_is_decided_operator_by_o
     "spoil",
     [
         move(0.1),
-        also(move(1e-6), replace_nodes("TopK", least)),
-        also(move(1e-6), replace_nodes("Neg", negative)),
+        also(move(1e-6), change_nodes("TopK", least)),
+        also(move(1e-6), change_nodes("Neg", negative)),
     ],
     ids=["numbers that are far", "the least for the largest", "an operator after the choice"],
 )

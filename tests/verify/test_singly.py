@@ -16,7 +16,7 @@ from conformance.models import Spec, constant, random_array, tensor
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import verify
 from tests.helpers.passes_networks import Network, build_model, image
-from tests.helpers.wrong_models import Spoil, Wrong, replace_nodes
+from tests.helpers.wrong_models import Spoil, Wrong, change_nodes
 
 SHAPE = (1, 11, 7, 8)
 UINT8 = (("weights_dtype", "uint8"),)  # which are exact on every processor
@@ -156,8 +156,8 @@ WRONG: dict[str, Wrong] = {
         last_kernel(lambda w: w * (1 + 0.01 * (np.arange(8) == 5))[:, None, None, None].astype(w.dtype)),
         options=PLAIN,
     ),
-    "a RELU dropped": Wrong(sure, replace_nodes("Relu", no_bound), options=PLAIN),
-    "operands joined in another order": Wrong(sure, replace_nodes("Concat", exchange), options=PLAIN),
+    "a RELU dropped": Wrong(sure, change_nodes("Relu", no_bound), options=PLAIN),
+    "operands joined in another order": Wrong(sure, change_nodes("Concat", exchange), options=PLAIN),
     "a kernel that is never reached": Wrong(dead, last_kernel(lambda w: w[::-1]), options=PLAIN),
     "two channels of what is never reached": Wrong(dead, last_kernel(lambda w: w[[1, 0, *range(2, 8)]]), options=PLAIN),
     "a bias by one step in one channel": Wrong(

@@ -18,7 +18,7 @@ from onnx_tflite_plugin.verify import verify
 from onnx_tflite_plugin.verify.inputs.drawn import widens
 from onnx_tflite_plugin.verify.runtimes import structure
 from tests.helpers.passes_networks import Network, image
-from tests.helpers.wrong_models import Wrong, forget_state, integers, of_size, replace_nodes
+from tests.helpers.wrong_models import Wrong, change_nodes, forget_state, integers, of_size
 
 # --- networks ---------------------------------------------------------------------------------
 
@@ -146,9 +146,9 @@ WRONG: dict[str, Wrong] = {
     "a table without its rows from 10 on": Wrong(table, of_size(3001 * 7, zero_rows)),
     "RELU6 without its upper bound": Wrong(clip, leave_unbounded),
     "a small bias dropped under dynamic quantization": Wrong(dynamic, of_size(31, np.zeros_like)),
-    "operands exchanged": Wrong(difference, replace_nodes("Sub", exchange)),
+    "operands exchanged": Wrong(difference, change_nodes("Sub", exchange)),
     "a square turned": Wrong(square, turn),
-    "padding that counts in an average": Wrong(pool, replace_nodes("AveragePool", padding_counted)),
+    "padding that counts in an average": Wrong(pool, change_nodes("AveragePool", padding_counted)),
     "one channel of float weights": Wrong(clip, of_size(12, one_column)),
     "one bias of integers": Wrong(integers, of_size(8, larger_bias)),
     "a zero point": Wrong(integers, shift),

@@ -20,7 +20,7 @@ from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.verify import verify
 from tests.helpers.passes_networks import Network, image
-from tests.helpers.wrong_models import Wrong, forget_state, integers, of_size, replace_nodes
+from tests.helpers.wrong_models import Wrong, change_nodes, forget_state, integers, of_size
 
 # --- networks ---------------------------------------------------------------------------------
 
@@ -127,16 +127,16 @@ WRONG: dict[str, Wrong] = {
     "a zero point one step off": Wrong(integers, one_step),
     "a threshold by one": Wrong(thresholds, of_size(1, one_more)),
     "an epsilon a thousand times as large": Wrong(
-        normalize, replace_nodes("LayerNormalization", attribute("epsilon", 1.0))
+        normalize, change_nodes("LayerNormalization", attribute("epsilon", 1.0))
     ),
     "slopes of other channels": Wrong(slopes, of_size(4, lambda a: a[..., ::-1] if a.min() >= 0.2 else a)),
-    "a remainder with the other sign": Wrong(remainders, replace_nodes("Mod", attribute("fmod", 1))),
-    "the last of equals": Wrong(first_of_equals, replace_nodes("ArgMax", attribute("select_last_index", 1))),
+    "a remainder with the other sign": Wrong(remainders, change_nodes("Mod", attribute("fmod", 1))),
+    "the last of equals": Wrong(first_of_equals, change_nodes("ArgMax", attribute("select_last_index", 1))),
     "every other row of a table": Wrong(rows_of_two, of_size(307 * 7, half_the_rows)),
     "pixels read half a pixel off": Wrong(
-        resize, replace_nodes("Resize", attribute("coordinate_transformation_mode", "asymmetric"))
+        resize, change_nodes("Resize", attribute("coordinate_transformation_mode", "asymmetric"))
     ),
-    "a sum that leaves out what it stands at": Wrong(cumulative, replace_nodes("CumSum", attribute("exclusive", 1))),
+    "a sum that leaves out what it stands at": Wrong(cumulative, change_nodes("CumSum", attribute("exclusive", 1))),
     "a state that is handed on too early": Wrong(previous_input("float32"), late, Memory),
 }
 

@@ -17,7 +17,7 @@ from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import verify
 from onnx_tflite_plugin.verify.runtimes import structure
 from tests.helpers.passes_networks import Network, image
-from tests.helpers.wrong_models import Draw, Spoil, Wrong, integers, of_size, replace_nodes
+from tests.helpers.wrong_models import Draw, Spoil, Wrong, change_nodes, integers, of_size
 
 SHAPE = (5, 7)
 
@@ -208,17 +208,17 @@ def untold(proto: onnx.ModelProto) -> None:
 
 WRONG: dict[str, Wrong] = {
     "a conjunction that never holds": Wrong(of_two("LOGICAL_AND", "bool", shape=(1,)), always(False), Net),
-    "either for one of both": Wrong(of_two("LOGICAL_OR", "bool", shape=(1,)), replace_nodes("Or", another("Xor")), Net),
-    "a product for a quotient": Wrong(of_two("DIV", "int32"), replace_nodes("Div", another("Mul")), Net),
+    "either for one of both": Wrong(of_two("LOGICAL_OR", "bool", shape=(1,)), change_nodes("Or", another("Xor")), Net),
+    "a product for a quotient": Wrong(of_two("DIV", "int32"), change_nodes("Div", another("Mul")), Net),
     "a remainder with the other sign": Wrong(
-        of_two("FLOOR_MOD", "int32"), replace_nodes("Mod", attribute("fmod", 1)), Net
+        of_two("FLOOR_MOD", "int32"), change_nodes("Mod", attribute("fmod", 1)), Net
     ),
-    "a power with its operands exchanged": Wrong(of_two("POW", "int32"), replace_nodes("Pow", exchange), Net),
+    "a power with its operands exchanged": Wrong(of_two("POW", "int32"), change_nodes("Pow", exchange), Net),
     "equal floats that are told apart": Wrong(of_two("EQUAL", "float32", "bool"), always(False), Net),
     "what is equal for what is less": Wrong(
-        of_two("LESS", "float32", "bool"), replace_nodes("Less", another("LessOrEqual")), Net
+        of_two("LESS", "float32", "bool"), change_nodes("Less", another("LessOrEqual")), Net
     ),
-    "a threshold that is met": Wrong(above, replace_nodes("Greater", another("GreaterOrEqual")), Net),
+    "a threshold that is met": Wrong(above, change_nodes("Greater", another("GreaterOrEqual")), Net),
     "integers through 8 bits": Wrong(of_two("ADD", "int32"), through(onnx.TensorProto.INT8), Net),
     "integers through 16 bits": Wrong(of_two("MAXIMUM", "int32"), through(onnx.TensorProto.INT16), Net),
     "integers through 32 bits": Wrong(of_two("ADD", "int64"), through(onnx.TensorProto.INT32), Net),
@@ -229,12 +229,12 @@ WRONG: dict[str, Wrong] = {
         of_one("ROUND"), before("Add", "half", node="Round", becomes="Floor", constant=0.5), Net
     ),
     "the sign of 0": Wrong(of_one("SIGN"), before("Abs", node="Sign", becomes="Div", slot=1), Net),
-    "the last of equal floats": Wrong(largest, replace_nodes("ArgMax", lambda node: node.attribute.append(
+    "the last of equal floats": Wrong(largest, change_nodes("ArgMax", lambda node: node.attribute.append(
         helper.make_attribute("select_last_index", 1)
     )), Net),
     "floats that are all one step off": Wrong(dequantize, zero_point),
     "floats of bytes that are all one step off": Wrong(of_bytes, zero_point),
-    "a mask that nothing meets": Wrong(never, replace_nodes("Where", unmask), Net),
+    "a mask that nothing meets": Wrong(never, change_nodes("Where", unmask), Net),
     "sizes that are open, in another order": Wrong(its_sizes, backwards, Net),
     "small columns beside large ones": Wrong(prices, of_size(80, small_negated), Net),
     "scores in another order": Wrong(boxes, scores_backwards, Net),
