@@ -263,7 +263,7 @@ def test_stale_stored_sizes_are_derived_as_in_litert() -> None:
     assert verify(build_model(convolve), converted.proto).ok
 
 
-def count_calls(g: GraphBuilder) -> int:
+def range_of_constants(g: GraphBuilder) -> int:
     """A range whose stored size is another than its constants say: no graph input takes part in it."""
     x, r, y = g.input("x", (5,), "int32"), g.tensor("r", (4,), "int32"), g.tensor("y", (5,), "int32")
     g.operator(
@@ -274,7 +274,7 @@ def count_calls(g: GraphBuilder) -> int:
 
 
 def test_stored_sizes_of_what_is_made_of_constants_alone_give_way_too() -> None:
-    assert verify(build_model(count_calls), otp.convert(build_model(count_calls))).ok
+    assert verify(build_model(range_of_constants), otp.convert(build_model(range_of_constants))).ok
 
 
 def scalar_size(g: GraphBuilder) -> int:

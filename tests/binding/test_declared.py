@@ -70,7 +70,7 @@ Seen = Callable[[str, Any], Callable[[Instance], Any]]
 
 
 @pytest.fixture
-def seen() -> tuple[Counter[tuple[str, int, str]], list[Instance], Seen]:
+def call_record() -> tuple[Counter[tuple[str, int, str]], list[Instance], Seen]:
     """A declared function that counts its calls by name, operator and dtype, and keeps what it was given."""
     calls: Counter[tuple[str, int, str]] = Counter()
     instances: list[Instance] = []
@@ -103,14 +103,14 @@ def every(function: Seen) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("options", [{}, {"optimize": "speed"}, {"layout_plan": "local"}], ids=str)
-def test_every_declared_function_is_called_once_an_operator(options: dict[str, Any], seen: Any) -> None:
-    calls, _, function = seen
+def test_every_declared_function_is_called_once_an_operator(options: dict[str, Any], call_record: Any) -> None:
+    calls, _, function = call_record
     convert_with(make_handler(**every(function)), network(dtype="int8"), **options)
     assert calls == {(name, index, "int8"): 1 for name in every(function) for index in (0, 1)}
 
 
-def test_an_operator_without_its_quantization_is_another_instance(seen: Any) -> None:
-    calls, _, function = seen
+def test_an_operator_without_its_quantization_is_another_instance(call_record: Any) -> None:
+    calls, _, function = call_record
     convert_with(make_handler(**every(function)), network(1, dtype="int8"), quantization="float")
     expected = {(name, 0, dtype): 1 for name in every(function) for dtype in ("int8", "float32")}
     del expected["evaluate", 0, "float32"]  # what is constant is known before
@@ -118,8 +118,8 @@ def test_an_operator_without_its_quantization_is_another_instance(seen: Any) -> 
 
 
 @pytest.mark.parametrize(("asked", "told"), [(None, 26), (15, 15)])
-def test_an_instance_tells_operator_target_and_opset(asked: int | None, told: int, seen: Any) -> None:
-    _, instances, function = seen
+def test_an_instance_tells_operator_target_and_opset(asked: int | None, told: int, call_record: Any) -> None:
+    _, instances, function = call_record
     convert_with(make_handler(**every(function)), network(), target="generic", opset=asked)
     assert {at.op.code for at in instances} == {CODE}
     assert {at.op.index for at in instances} == {0, 1}

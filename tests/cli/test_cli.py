@@ -35,14 +35,14 @@ def unary(code: str, name: str = "x") -> bytes:
 
 
 @pytest.fixture
-def added(tmp_path: Path) -> Path:
+def add_path(tmp_path: Path) -> Path:
     path = tmp_path / "added.tflite"
     path.write_bytes(unary("ADD"))
     return path
 
 
 @pytest.fixture
-def refused(tmp_path: Path) -> Path:
+def unsupported_path(tmp_path: Path) -> Path:
     path = tmp_path / "refused.tflite"
     path.write_bytes(unary("CUSTOM.Nobody Knows"))
     return path
@@ -55,19 +55,19 @@ def names(folder: Path) -> set[str]:
 # --- done -------------------------------------------------------------------------------------
 
 
-def test_the_model_goes_beside_the_source_and_the_summary_says_what_it_is(run: Run, added: Path) -> None:
-    done = run("convert", added, "-v")
-    written = added.with_suffix(".onnx")
+def test_the_model_goes_beside_the_source_and_the_summary_says_what_it_is(run: Run, add_path: Path) -> None:
+    done = run("convert", add_path, "-v")
+    written = add_path.with_suffix(".onnx")
     assert done.code == 0
     assert done.err == ""
     assert [node.op_type for node in onnx.load(written).graph.node] == ["Add"]
     for part in (str(written), "bytes", "onnxruntime, opset 18", "1: 1 ADD", "1: 1 Add", "optimal: no Transpose"):
         assert part in done.out
-    assert names(added.parent) == {"added.tflite", "added.onnx"}
+    assert names(add_path.parent) == {"added.tflite", "added.onnx"}
 
 
-def test_json_is_all_that_stdout_gets(run: Run, added: Path, tmp_path: Path) -> None:
-    done = run("convert", added, tmp_path / "out.onnx", "--json")
+def test_json_is_all_that_stdout_gets(run: Run, add_path: Path, tmp_path: Path) -> None:
+    done = run("convert", add_path, tmp_path / "out.onnx", "--json")
     report = json.loads(done.out)
     assert done.err == ""
     assert report["output"] == str(tmp_path / "out.onnx")
@@ -78,8 +78,8 @@ def test_json_is_all_that_stdout_gets(run: Run, added: Path, tmp_path: Path) -> 
     assert report["verification"] is None
 
 
-def test_quiet_prints_nothing(run: Run, added: Path) -> None:
-    assert run("convert", added, "--quiet") == (0, "", "")
+def test_quiet_prints_nothing(run: Run, add_path: Path) -> None:
+    assert run("convert", add_path, "--quiet") == (0, "", "")
 
 
 def test_summary_has_one_line_a_fact_unless_verbose(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +97,7 @@ def test_summary_has_one_line_a_fact_unless_verbose(run: Run, tmp_path: Path, mo
 
 
 def test_verbose_twice_logs_stages_and_the_reasons_of_declined_rewrites(
-    run: Run, added: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, add_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for flag, logs in (("-v", False), ("-vv", True)):
         monkeypatch.setattr(LOG, "handlers", [])
@@ -108,7 +108,7 @@ def test_verbose_twice_logs_stages_and_the_reasons_of_declined_rewrites(
         assert ("rewrite fold_depthwise: not applied (1x): there are more than 8 channels" in ran.err) == logs
 
 
-def test_options_reach_the_conversion(run: Run, added: Path, tmp_path: Path) -> None:
+def test_options_reach_the_conversion(run: Run, add_path: Path, tmp_path: Path) -> None:
     arguments = [
         "--opset",
         15,
@@ -122,7 +122,7 @@ def test_options_reach_the_conversion(run: Run, added: Path, tmp_path: Path) -> 
         "keep",
     ]
     arguments += ["--layout", "x=NHWC:NCHW", "--block", "a", "--block", "b", "--packs", "builtin", "--json"]
-    report = json.loads(run("convert", added, tmp_path / "out.onnx", *arguments).out)
+    report = json.loads(run("convert", add_path, tmp_path / "out.onnx", *arguments).out)
     assert (report["opset"], report["target"], report["layout"]) == (15, "generic", "local")
     (x,) = onnx.load(tmp_path / "out.onnx").graph.input
     assert [size.dim_value for size in x.type.tensor_type.shape.dim] == [1, 5, 2, 3]
@@ -134,9 +134,9 @@ def test_layout_is_split_at_the_last_equals_sign(run: Run, tmp_path: Path) -> No
     assert run("convert", path, "--layout", "a=b:c=NHWC:NCHW").code == 0
 
 
-def test_verify_is_told_in_summary_and_json(run: Run, added: Path) -> None:
-    assert "verified" in run("convert", added, "--verify").out
-    verification = json.loads(run("convert", added, "--verify", "--json").out)["verification"]
+def test_verify_is_told_in_summary_and_json(run: Run, add_path: Path) -> None:
+    assert "verified" in run("convert", add_path, "--verify").out
+    verification = json.loads(run("convert", add_path, "--verify", "--json").out)["verification"]
     assert verification["ok"]
     assert [output["name"] for output in verification["outputs"]] == ["y"]
 
@@ -144,27 +144,27 @@ def test_verify_is_told_in_summary_and_json(run: Run, added: Path) -> None:
 # --- 1: refused -------------------------------------------------------------------------------
 
 
-def test_a_refusal_is_one_block_on_stderr_with_the_next_step(run: Run, refused: Path) -> None:
-    code, out, err = run("convert", refused)
+def test_a_refusal_is_one_block_on_stderr_with_the_next_step(run: Run, unsupported_path: Path) -> None:
+    code, out, err = run("convert", unsupported_path)
     assert (code, out) == (1, "")
     first, problem, hint, note = err.splitlines()
     assert first == "error: operators that cannot be converted:"
     assert problem == "  CUSTOM.Nobody Knows v1 (op 0, output 'y'): no installed pack has a handler for it"
     assert hint.startswith("    hint: ")
     assert "new-pack DIR --op CUSTOM.Nobody%20Knows" in hint
-    assert note == f"  {refused.with_suffix('.onnx')} was not written"
-    assert names(refused.parent) == {"refused.tflite"}
+    assert note == f"  {unsupported_path.with_suffix('.onnx')} was not written"
+    assert names(unsupported_path.parent) == {"refused.tflite"}
 
 
-def test_a_refusal_leaves_the_file_of_an_older_run(run: Run, refused: Path) -> None:
-    older = refused.with_suffix(".onnx")
+def test_a_refusal_leaves_the_file_of_an_older_run(run: Run, unsupported_path: Path) -> None:
+    older = unsupported_path.with_suffix(".onnx")
     older.write_bytes(b"older")
-    assert "left unchanged" in run("convert", refused).err
+    assert "left unchanged" in run("convert", unsupported_path).err
     assert older.read_bytes() == b"older"
 
 
-def test_a_refusal_is_json_too(run: Run, refused: Path) -> None:
-    code, out, err = run("convert", refused, "--json")
+def test_a_refusal_is_json_too(run: Run, unsupported_path: Path) -> None:
+    code, out, err = run("convert", unsupported_path, "--json")
     error = json.loads(out)["error"]
     assert code == error["exit_code"] == 1
     assert error["kind"] == "UnsupportedOperator"
@@ -255,25 +255,25 @@ def test_unsupported_operator_is_kept_as_a_node_on_request(run: Run, tmp_path: P
         (["--no-such-option"], "No such option"),
     ],
 )
-def test_bad_values_are_usage_errors(run: Run, added: Path, arguments: list[str], text: str) -> None:
-    code, out, err = run("convert", added, *arguments)
+def test_bad_values_are_usage_errors(run: Run, add_path: Path, arguments: list[str], text: str) -> None:
+    code, out, err = run("convert", add_path, *arguments)
     assert (code, out) == (2, "")
     assert text in err
-    assert names(added.parent) == {"added.tflite"}
+    assert names(add_path.parent) == {"added.tflite"}
 
 
 def test_paths_are_checked_before_any_work(
-    run: Run, added: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, add_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(onnx_tflite_plugin.conversion, "convert", pytest.fail)
     (empty := tmp_path / "empty").mkdir()
     for arguments, text in (
         ([tmp_path / "missing.tflite"], "there is no such file"),
         ([empty], "holds no .tflite or .lite file"),
-        ([added, tmp_path / "no" / "out.onnx"], "there is no directory"),
-        ([added, added / "out.onnx"], "is not a directory"),
-        ([added, added], "is the model itself"),
-        ([added, os.devnull], "is not a regular file"),
+        ([add_path, tmp_path / "no" / "out.onnx"], "there is no directory"),
+        ([add_path, add_path / "out.onnx"], "is not a directory"),
+        ([add_path, add_path], "is the model itself"),
+        ([add_path, os.devnull], "is not a regular file"),
     ):
         code, out, err = run("convert", *arguments)
         assert (code, out) == (2, "")
@@ -281,33 +281,33 @@ def test_paths_are_checked_before_any_work(
         assert text in err
 
 
-def test_into_a_directory_a_model_keeps_its_name(run: Run, added: Path, tmp_path: Path) -> None:
+def test_into_a_directory_a_model_keeps_its_name(run: Run, add_path: Path, tmp_path: Path) -> None:
     (folder := tmp_path / "out").mkdir()
-    assert run("convert", added, folder).code == 0
+    assert run("convert", add_path, folder).code == 0
     assert names(folder) == {"added.onnx"}
 
 
 @pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="permissions do not bind root")
-def test_closed_files_and_folders_are_usage_errors(run: Run, added: Path, tmp_path: Path) -> None:
+def test_closed_files_and_folders_are_usage_errors(run: Run, add_path: Path, tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o555)
-    assert "cannot be written to" in run("convert", added, closed / "out.onnx").err
-    added.chmod(0)
-    assert run("convert", added).code == 2
+    assert "cannot be written to" in run("convert", add_path, closed / "out.onnx").err
+    add_path.chmod(0)
+    assert run("convert", add_path).code == 2
 
 
-def test_a_missing_extra_is_named_with_the_pip_line(run: Run, added: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_named_with_the_pip_line(run: Run, add_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    code, out, err = run("convert", added, "--verify")
+    code, out, err = run("convert", add_path, "--verify")
     assert (code, out) == (2, "")
     assert 'pip install "onnx-tflite-plugin[verify]"' in err
-    assert names(added.parent) == {"added.tflite"}
+    assert names(add_path.parent) == {"added.tflite"}
 
 
 # --- 3: verification, and what nobody foresaw -------------------------------------------------
 
 
-def test_a_model_that_does_not_agree_is_not_written(run: Run, added: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_does_not_agree_is_not_written(run: Run, add_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = onnx_tflite_plugin.verify.verify
     wrong = ModelBuilder()
     g = wrong.main
@@ -315,49 +315,51 @@ def test_a_model_that_does_not_agree_is_not_written(run: Run, added: Path, monke
     g.operator("MUL", [x, x], [y])
     g.output(y)
     monkeypatch.setattr(onnx_tflite_plugin.verify, "verify", lambda data, model, **_: honest(wrong.build(), model))
-    code, out, err = run("convert", added, "--verify")
+    code, out, err = run("convert", add_path, "--verify")
     assert (code, out) == (3, "")
     assert "does not agree with LiteRT" in err
-    assert names(added.parent) == {"added.tflite"}
+    assert names(add_path.parent) == {"added.tflite"}
 
 
-def break_down(error: BaseException) -> Callable[..., Any]:
+def failing_function(error: BaseException) -> Callable[..., Any]:
     def fail(*arguments: object, **options: object) -> Any:
         raise error
 
     return fail
 
 
-def test_an_internal_error_is_short_and_says_what_to_do(run: Run, added: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onnx_tflite_plugin.conversion, "convert", break_down(ZeroDivisionError("by nothing")))
-    code, out, err = run("convert", added)
+def test_an_internal_error_is_short_and_says_what_to_do(
+    run: Run, add_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnx_tflite_plugin.conversion, "convert", failing_function(ZeroDivisionError("by nothing")))
+    code, out, err = run("convert", add_path)
     assert (code, out) == (1, "")
     assert "internal error: ZeroDivisionError: by nothing" in err
     assert "please report it" in err
     assert "Traceback" not in err
     monkeypatch.setenv("ONNX_TFLITE_PLUGIN_DEBUG", "1")
-    assert "Traceback" in run("convert", added).err
+    assert "Traceback" in run("convert", add_path).err
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device"), MemoryError()])
 def test_what_ends_the_writing_leaves_nothing(
-    run: Run, added: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+    run: Run, add_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
-    monkeypatch.setattr(os, "replace", break_down(error))
-    code, out, err = run("convert", added)
+    monkeypatch.setattr(os, "replace", failing_function(error))
+    code, out, err = run("convert", add_path)
     assert out == ""
     assert code == {KeyboardInterrupt: 130, OSError: 2, MemoryError: 1}[type(error)]
     assert "was not written" in err
-    assert names(added.parent) == {"added.tflite"}
+    assert names(add_path.parent) == {"added.tflite"}
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals")
-def test_a_terminated_process_leaves_nothing(added: Path) -> None:
+def test_a_terminated_process_leaves_nothing(add_path: Path) -> None:
     killed = "import os, signal; os.replace = lambda *arguments: os.kill(os.getpid(), signal.SIGTERM)"
     script = f"{killed}; from onnx_tflite_plugin.cli import main; main()"
-    done = subprocess.run([sys.executable, "-c", script, "convert", str(added)], capture_output=True)
+    done = subprocess.run([sys.executable, "-c", script, "convert", str(add_path)], capture_output=True)
     assert done.returncode == 143
-    assert names(added.parent) == {"added.tflite"}
+    assert names(add_path.parent) == {"added.tflite"}
 
 
 # --- defaults ---------------------------------------------------------------------------------
@@ -374,12 +376,12 @@ def test_the_command_writes_what_the_function_returns(run: Run, tmp_path: Path) 
 
 
 def test_a_terminal_gets_colours_and_names_are_no_markup(
-    run: Run, added: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, add_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "200")
-    path = added.with_name("[red]markup[-1].tflite")
-    added.rename(path)
+    path = add_path.with_name("[red]markup[-1].tflite")
+    add_path.rename(path)
     out = run("convert", path).out
     assert "\x1b[" in out
     assert "[red]markup[-1].onnx" in out

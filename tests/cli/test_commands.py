@@ -34,7 +34,7 @@ def binary(code: str) -> bytes:
 
 
 @pytest.fixture
-def mixed(tmp_path: Path) -> Path:
+def mixed_path(tmp_path: Path) -> Path:
     """Handled and missing operators, quantization, a dynamic size, a signature, states, metadata, a subgraph never called."""
     model = ModelBuilder("a description")
     g = model.main
@@ -62,8 +62,8 @@ def mixed(tmp_path: Path) -> Path:
 # --- inspect ----------------------------------------------------------------------------------
 
 
-def test_inspect_tells_everything_and_a_missing_handler_is_no_failure(run: Run, mixed: Path) -> None:
-    code, out, err = run("inspect", mixed)
+def test_inspect_tells_everything_and_a_missing_handler_is_no_failure(run: Run, mixed_path: Path) -> None:
+    code, out, err = run("inspect", mixed_path)
     assert (code, err) == (0, "")
     for part in (
         "5 operators, 2 subgraphs",
@@ -81,9 +81,9 @@ def test_inspect_tells_everything_and_a_missing_handler_is_no_failure(run: Run, 
     table = [line.split() for line in out.splitlines() if line.strip()[:1].isdigit()]
     assert ["2", "ADD", "1,", "2", "built-in"] in table
     assert ["1", "CUSTOM.Odd", "1", "none"] in table
-    detailed = [line.split() for line in run("inspect", mixed, "--details")[1].splitlines()]
+    detailed = [line.split() for line in run("inspect", mixed_path, "--details")[1].splitlines()]
     assert ["2", "ADD", "1,", "2", "built-in", "Transparent", "Dequantized"] in detailed
-    assert not mixed.with_suffix(".onnx").exists()
+    assert not mixed_path.with_suffix(".onnx").exists()
 
 
 def test_a_version_is_listed_once_however_many_operators_have_it(run: Run, tmp_path: Path) -> None:
@@ -94,8 +94,8 @@ def test_a_version_is_listed_once_however_many_operators_have_it(run: Run, tmp_p
     assert (row["count"], row["versions"]) == (2, [1])
 
 
-def test_inspect_as_json(run: Run, mixed: Path) -> None:
-    found = json.loads(run("inspect", mixed, "--json")[1])
+def test_inspect_as_json(run: Run, mixed_path: Path) -> None:
+    found = json.loads(run("inspect", mixed_path, "--json")[1])
     assert found["missing"] == ["CUSTOM.Odd"]
     assert found["inputs"] == [
         {
@@ -293,7 +293,7 @@ PLAIN = Report(
 )
 
 
-def report_of(report: Report, file: Path) -> dict[str, str]:
+def summary_rows(report: Report, file: Path) -> dict[str, str]:
     file.write_bytes(bytes(2500))
     nothing: Any = None
     conversion = otp.Conversion(nothing, report, nothing)
@@ -301,7 +301,7 @@ def report_of(report: Report, file: Path) -> dict[str, str]:
 
 
 def test_summary_of_a_simple_conversion(tmp_path: Path) -> None:
-    rows = report_of(PLAIN, tmp_path / "m.onnx")
+    rows = summary_rows(PLAIN, tmp_path / "m.onnx")
     assert list(rows) == ["wrote", "run it", "target", "operators", "nodes", "layout"]
     assert rows["wrote"].endswith("m.onnx (2.5 kB) in 1.50 s")
     assert rows["operators"] == "3: 2 ADD, 1 MEAN"
@@ -319,9 +319,9 @@ def test_summary_of_a_simple_conversion(tmp_path: Path) -> None:
 def test_summary_counts_transposes_of_rewrites(planned: int, left: int, text: str, tmp_path: Path) -> None:
     nodes = {"Conv": 2, "Transpose": left}
     report = replace(PLAIN, nodes=nodes, transposes=planned, passes={"fold_width": 1})
-    assert text in report_of(report, tmp_path / "m.onnx")["rewritten"]
+    assert text in summary_rows(report, tmp_path / "m.onnx")["rewritten"]
     report = replace(report, transposes=left)
-    assert "Transpose" not in report_of(report, tmp_path / "m.onnx")["rewritten"]
+    assert "Transpose" not in summary_rows(report, tmp_path / "m.onnx")["rewritten"]
 
 
 def test_summary_reports_unusual_facts(tmp_path: Path) -> None:
@@ -342,7 +342,7 @@ def test_summary_reports_unusual_facts(tmp_path: Path) -> None:
         storage={"int8 stored as uint8": 7},
         warnings=("the hooks of bad-pack were left out",),
     )
-    rows = report_of(report, tmp_path / "m.onnx")
+    rows = summary_rows(report, tmp_path / "m.onnx")
     first, *lines, bought = rows["layout"].splitlines()
     assert first == "heuristic, not proven optimal: 9 Transposes"
     assert len(lines) == 6
@@ -375,7 +375,7 @@ def test_a_summary_stays_within_a_screen(tmp_path: Path) -> None:
         storage={"int8 stored as uint8": 1, "uint8 stored as int8": 1},
         warnings=("w",) * 100,
     )
-    rows = report_of(report, tmp_path / "m.onnx")
+    rows = summary_rows(report, tmp_path / "m.onnx")
     assert sum(len(text.splitlines()) for text in rows.values()) <= 28
     assert max(len(line) for label, text in rows.items() if label != "wrote" for line in text.splitlines()) < 140
 

@@ -15,12 +15,12 @@ from onnx_tflite_plugin.errors import ConversionError, MissingExtra, Problem, Ve
 from tests.helpers.command import Run
 
 
-def grouped(*problems: Problem) -> list[str]:
+def group_problems(*problems: Problem) -> list[str]:
     return failures._group_problems(ConversionError("why", problems))
 
 
 def test_problems_that_differ_only_in_names_are_grouped() -> None:
-    assert grouped(
+    assert group_problems(
         Problem("op 1", "tensor 'a' is 3 wide", "do it"),
         Problem("op 2", "tensor 'b c' is 17 wide", "do it"),
         Problem("op 3", "tensor 'a' is 3 wide", "do another"),
@@ -37,8 +37,8 @@ def test_problems_that_differ_only_in_names_are_grouped() -> None:
 
 def test_at_most_twenty_kinds_of_problems_are_shown() -> None:
     problems = [Problem("op", f"why {chr(ord('a') + k)}") for k in range(21)]
-    assert grouped(*problems[:20]) == [f"op: why {chr(ord('a') + k)}" for k in range(20)]
-    *shown, last = grouped(*problems, problems[0])
+    assert group_problems(*problems[:20]) == [f"op: why {chr(ord('a') + k)}" for k in range(20)]
+    *shown, last = group_problems(*problems, problems[0])
     assert len(shown) == 21
     assert shown[1] == "  and in 1 more places (--json lists them)"
     assert last == "… and 1 more kinds of problems (22 problems in all; --json lists them)"

@@ -39,7 +39,7 @@ PACKS = {
 }
 
 
-def try_case(folders: Sequence[Path], site: Path, *options: str) -> str:
+def run_pack_tests(folders: Sequence[Path], site: Path, *options: str) -> str:
     """Return the output of the packs' own tests, run in one process because it takes a second to start."""
     given = ["-v", "-p", "no:cacheprovider", "--import-mode=importlib", *options, *map(str, folders)]
     done = python(folders[0], site, "-m", "pytest", *given, others=folders[1:])
@@ -52,7 +52,7 @@ def test_packs_pass_their_own_tests_unmodified(tmp_path: Path) -> None:
     for folder, op in zip(folders, PACKS.values(), strict=True):
         write_pack(folder, op)
         install_pack(folder, site)
-    done = try_case(folders, site)
+    done = run_pack_tests(folders, site)
     assert done.count("::test_the_pack_is_installed PASSED") == len(PACKS)
     assert done.count("::test_conformance[") >= 5 * len(PACKS)
     assert "skipped" not in done
@@ -65,7 +65,7 @@ def test_packs_of_each_kind_pass_their_tests_and_leave_nothing_untried(tmp_path:
         write_pack(folder, op, like)
         install_pack(folder, site)
     asked = [f"--op-pack={folder.name}" for folder in folders]
-    done = try_case(folders, site, *asked)
+    done = run_pack_tests(folders, site, *asked)
     assert "skipped" not in done
     assert done.count("::test_the_pack_is_installed PASSED") == len(KINDS)
     assert done.count("::test_conformance[") >= len(KINDS)
@@ -79,7 +79,7 @@ def test_a_target_pack_passes_its_own_tests(tmp_path: Path) -> None:
     folder, site = tmp_path / "npu-pack", tmp_path / "site"
     write_pack(folder, "my-npu", "target")
     install_pack(folder, site)
-    done = try_case([folder], site)
+    done = run_pack_tests([folder], site)
     assert done.count(" PASSED") == 4
     assert "skipped" not in done
     assert not (folder / "npu_pack" / "cases.py").exists()

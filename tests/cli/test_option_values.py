@@ -25,7 +25,7 @@ from tests.helpers.command import Run
 
 
 @pytest.fixture
-def negated(tmp_path: Path) -> Path:
+def neg_path(tmp_path: Path) -> Path:
     model = ModelBuilder()
     g = model.main
     x, y = g.input("x", (2, 3)), g.tensor("y", (2, 3))
@@ -85,9 +85,9 @@ def test_pairs_are_cut_at_the_last_equals_sign_and_given_once() -> None:
 # --- a conversion -----------------------------------------------------------------------------
 
 
-def test_a_named_size_is_left_open_under_its_name_and_a_number_fixed(run: Run, negated: Path) -> None:
-    assert run("convert", negated, "--input-shape", "x=N,5").code == 0
-    (x,) = onnx.load(negated.with_suffix(".onnx")).graph.input
+def test_a_named_size_is_left_open_under_its_name_and_a_number_fixed(run: Run, neg_path: Path) -> None:
+    assert run("convert", neg_path, "--input-shape", "x=N,5").code == 0
+    (x,) = onnx.load(neg_path.with_suffix(".onnx")).graph.input
     n, five = x.type.tensor_type.shape.dim
     assert (n.dim_param, five.dim_value) == ("N", 5)
 
@@ -97,16 +97,16 @@ def test_a_named_size_is_left_open_under_its_name_and_a_number_fixed(run: Run, n
     [([], None), (["--verify"], 3), (["--runs", 2], 2), (["--seed", 0], 3), (["--range", "x=0:1"], 3)],
 )
 def test_options_about_data_imply_verification(
-    run: Run, negated: Path, options: list[object], runs: int | None
+    run: Run, neg_path: Path, options: list[object], runs: int | None
 ) -> None:
-    told = json.loads(run("convert", negated, "--json", *options).out)
+    told = json.loads(run("convert", neg_path, "--json", *options).out)
     assert (told["verification"] or {}).get("runs") == runs
     assert 0 <= told["seconds"] < 60
 
 
-def test_given_data_and_a_tolerance_reach_the_verification(run: Run, negated: Path, tmp_path: Path) -> None:
+def test_given_data_and_a_tolerance_reach_the_verification(run: Run, neg_path: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "in.npz", x=np.ones((2, 3), np.float32))
-    told = json.loads(run("convert", negated, "--json", "--inputs", tmp_path / "in.npz", "--tolerance", 0.25).out)
+    told = json.loads(run("convert", neg_path, "--json", "--inputs", tmp_path / "in.npz", "--tolerance", 0.25).out)
     assert told["verification"]["runs"] == 1
     assert told["verification"]["outputs"][0]["tolerance"] == 0.25
 
@@ -114,17 +114,17 @@ def test_given_data_and_a_tolerance_reach_the_verification(run: Run, negated: Pa
 # --- where models come from and go ------------------------------------------------------------
 
 
-def test_a_model_goes_beside_its_source_or_where_it_is_told(negated: Path, tmp_path: Path) -> None:
-    beside = Job(str(negated), negated, negated.with_suffix(".onnx"), "key")
-    assert jobs(negated, None, "key") == ([beside], True)
+def test_a_model_goes_beside_its_source_or_where_it_is_told(neg_path: Path, tmp_path: Path) -> None:
+    beside = Job(str(neg_path), neg_path, neg_path.with_suffix(".onnx"), "key")
+    assert jobs(neg_path, None, "key") == ([beside], True)
     (folder := tmp_path / "folder").mkdir()
-    assert jobs(negated, folder, None)[0][0].output == folder / "negated.onnx"
-    assert jobs(negated, STREAM, None)[0][0].output == STREAM
+    assert jobs(neg_path, folder, None)[0][0].output == folder / "negated.onnx"
+    assert jobs(neg_path, STREAM, None)[0][0].output == STREAM
 
 
-def test_folder_models_are_sorted_and_suffixes_ignore_case(negated: Path, tmp_path: Path) -> None:
-    content = negated.read_bytes()
-    negated.unlink()
+def test_folder_models_are_sorted_and_suffixes_ignore_case(neg_path: Path, tmp_path: Path) -> None:
+    content = neg_path.read_bytes()
+    neg_path.unlink()
     (tmp_path / "b" / "c").mkdir(parents=True)
     (tmp_path / "d.tflite").mkdir()
     for name in ("z.TFLITE", "b/c/a.lite", "b/n.txt"):
@@ -138,9 +138,9 @@ def test_folder_models_are_sorted_and_suffixes_ignore_case(negated: Path, tmp_pa
     ]
 
 
-def test_folder_that_cannot_be_created_is_reported(negated: Path, tmp_path: Path) -> None:
+def test_folder_that_cannot_be_created_is_reported(neg_path: Path, tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
-    negated.rename(tmp_path / "models" / "a.tflite")
+    neg_path.rename(tmp_path / "models" / "a.tflite")
     (tmp_path / "file").touch()
     planned = Outputs()
     jobs(tmp_path / "models", tmp_path / "file" / "out", None, planned)
@@ -176,7 +176,7 @@ class Piped(io.BytesIO):
 
 
 def test_stdin_holds_one_model_and_is_no_terminal(
-    negated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    neg_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     packed = bundle(tmp_path / "b.task", "a.tflite").read_bytes()
     monkeypatch.setattr(sys, "stdin", Piped(packed))
@@ -185,10 +185,10 @@ def test_stdin_holds_one_model_and_is_no_terminal(
     monkeypatch.setattr(sys, "stdin", Piped(b"", terminal=True))
     with pytest.raises(UsageProblem, match="which is a terminal: pipe a file into it"):
         jobs(STREAM, tmp_path / "x.onnx", None)
-    monkeypatch.setattr(sys, "stdin", Piped(negated.read_bytes()))
+    monkeypatch.setattr(sys, "stdin", Piped(neg_path.read_bytes()))
     (job,), single = jobs(STREAM, tmp_path / "x.onnx", "key")
     assert single
-    assert job == Job("stdin", negated.read_bytes(), tmp_path / "x.onnx", "key")
+    assert job == Job("stdin", neg_path.read_bytes(), tmp_path / "x.onnx", "key")
 
 
 @pytest.mark.parametrize(
@@ -220,37 +220,37 @@ def test_signature_all_writes_one_file_per_signature(
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
-def test_paths_are_refused_with_what_is_there_instead(negated: Path, tmp_path: Path) -> None:
+def test_paths_are_refused_with_what_is_there_instead(neg_path: Path, tmp_path: Path) -> None:
     os.mkfifo(pipe := tmp_path / "pipe")
     for path, text in (
         (tmp_path, "is a directory, not a file"),
         (tmp_path / "no", "there is no such file"),
         (pipe, "is not a regular file; write the model to a file first"),
     ):
-        for check in (readable, lambda one: check_pair(one, negated), lambda one: check_pair(negated, one)):
+        for check in (readable, lambda one: check_pair(one, neg_path), lambda one: check_pair(neg_path, one)):
             with pytest.raises(UsageProblem, match=text):
                 check(path)
     for path, text in (
         (tmp_path, "is a directory; name the file to write"),
         (pipe, "is not a regular file"),
         (tmp_path / "no" / "x", r"there is no directory .*no; make it first"),
-        (negated / "x", r"negated.tflite is not a directory"),
-        (negated, "is the model itself"),
+        (neg_path / "x", r"negated.tflite is not a directory"),
+        (neg_path, "is the model itself"),
     ):
         with pytest.raises(UsageProblem, match=text):
-            writable(path, sources=(negated,))
-    assert writable(negated, sources=()) == negated
-    assert writable(tmp_path / "new", sources=(negated,)) == tmp_path / "new"
+            writable(path, sources=(neg_path,))
+    assert writable(neg_path, sources=()) == neg_path
+    assert writable(tmp_path / "new", sources=(neg_path,)) == tmp_path / "new"
 
 
-def test_two_tflite_models_are_not_reported_as_swapped(negated: Path, tmp_path: Path) -> None:
+def test_two_tflite_models_are_not_reported_as_swapped(neg_path: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.write_bytes(b"\x08\x08")
-    check_pair(negated, negated)
-    check_pair(negated, other)
+    check_pair(neg_path, neg_path)
+    check_pair(neg_path, other)
     check_pair(other, other)
     with pytest.raises(UsageProblem, match=r"negated.tflite is the TFLite model: it comes first"):
-        check_pair(other, negated)
+        check_pair(other, neg_path)
 
 
 def test_unreadable_file_is_reported_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

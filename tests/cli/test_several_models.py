@@ -201,14 +201,14 @@ def test_a_section_of_a_bundle_says_which_model_it_holds_and_where() -> None:
     kind, end = ("Uint8", 3), ("Uint64", len(body))
     items = [{0: "other", 1: ("Uint8", 9), 2: {0: "x"}}, {0: "model_type", 1: ("Uint8", 9), 2: {0: "prefill"}}]
 
-    def write_pack(last: tuple[str, int]) -> bytes:
+    def bundle_bytes(last: tuple[str, int]) -> bytes:
         header = serialize({1: {0: [{0: items, 1: ("Uint64", 16384), 2: last, 3: kind}]}})
         return b"LITERTLM" + bytes(16) + struct.pack("<Q", 32 + len(header)) + header + body[32 + len(header) :]
 
-    (member,) = members(write_pack(end), "x")
+    (member,) = members(bundle_bytes(end), "x")
     assert (member.name, read_bytes(member.load())) == ("section 0 prefill", model())
     with pytest.raises(InvalidModel, match=f"bytes 16384 to {len(body) + 1} are outside the file of {len(body)} bytes"):
-        members(write_pack(("Uint64", len(body) + 1)), "x")
+        members(bundle_bytes(("Uint64", len(body) + 1)), "x")
 
 
 @pytest.mark.parametrize("cut", [9, 20, 31, 36, 45, 60])

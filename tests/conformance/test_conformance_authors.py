@@ -47,39 +47,41 @@ def forgetful(ctx: Context, x: Value) -> Value:
     return reverse_along(ctx, x, ctx.options.axis)
 
 
-def try_case(case: Case, lowered: Handler) -> CaseResult:
+def run_lowering(case: Case, lowered: Handler) -> CaseResult:
     return run_case(case, Host(handlers={CODE: lowered}))
 
 
 @pytest.mark.parametrize("place", [in_isolation, between_convolutions])
 @pytest.mark.parametrize("axis", [1, 2, 3])
 def test_cases_take_custom_options_and_the_operators_own_kernel(place: Any, axis: int) -> None:
-    result = try_case(place(CODE, "x", [tensor(1, 5, 7, 3)], tensor(1, 5, 7, 3), custom_options={"axis": axis}), flip())
+    result = run_lowering(
+        place(CODE, "x", [tensor(1, 5, 7, 3)], tensor(1, 5, 7, 3), custom_options={"axis": axis}), flip()
+    )
     assert result.status == "passed", result.text
     case = unary(CODE, "x", tensor(1, 5, 7, 3), place=place, custom_options={"axis": axis})
-    assert try_case(case, flip()).status == "passed"
+    assert run_lowering(case, flip()).status == "passed"
 
 
 def test_the_case_may_bring_the_kernel_and_it_is_held_against_the_lowering() -> None:
     bare = handler(CODE, max_version=1, layout=Attribute())(flip().lower)
     case = {"custom_options": {"axis": 1}}
-    without = try_case(unary(CODE, "x", tensor(1, 5, 7, 3), **case), bare)
+    without = run_lowering(unary(CODE, "x", tensor(1, 5, 7, 3), **case), bare)
     assert f"LiteRT has no kernel of CUSTOM.Flip, and handler {__name__}:remap of inline declares none" in without.text
-    assert try_case(unary(CODE, "x", tensor(1, 5, 7, 3), kernel=flip_reference, **case), bare).status == "passed"
-    assert try_case(unary(CODE, "x", tensor(1, 5, 7, 3), kernel=lambda op, x: x, **case), bare).status == "failed"
+    assert run_lowering(unary(CODE, "x", tensor(1, 5, 7, 3), kernel=flip_reference, **case), bare).status == "passed"
+    assert run_lowering(unary(CODE, "x", tensor(1, 5, 7, 3), kernel=lambda op, x: x, **case), bare).status == "failed"
 
 
 def test_options_that_are_bytes_reach_handler_and_kernel_as_they_are() -> None:
-    def shifted(op: Any, x: Any) -> Any:
+    def add_option_bytes(op: Any, x: Any) -> Any:
         return x + np.frombuffer(op.custom_options, "<f4")[0]
 
-    @handler(CODE, max_version=1, layout=Transparent(), kernel=shifted)
+    @handler(CODE, max_version=1, layout=Transparent(), kernel=add_option_bytes)
     def shift(ctx: Context, x: Value) -> Value:
         assert not ctx.options
         return ctx.ops.Add(x, np.frombuffer(ctx.op.custom_options, "<f4").reshape(()))
 
     case = unary(CODE, "x", tensor(5, 7), custom_options=np.float32(2.5).tobytes())
-    assert try_case(case, shift).status == "passed"
+    assert run_lowering(case, shift).status == "passed"
 
 
 @pytest.mark.parametrize(
@@ -91,7 +93,7 @@ def test_options_that_are_bytes_reach_handler_and_kernel_as_they_are() -> None:
 )
 def test_a_failure_names_the_declaration_that_is_false(layout: Any, meant: str) -> None:
     lowered = flip(layout, forgetful, axes="n h w c -> n h w c")
-    result = try_case(
+    result = run_lowering(
         unary(CODE, "x", tensor(1, 5, 7, 3), place=between_convolutions, custom_options={"axis": 1}), lowered
     )
     assert result.status == "failed"
@@ -116,12 +118,12 @@ def double(layout: Any, **declared: Any) -> Any:
 def test_a_declaration_that_fails_the_conversion_is_named_with_its_handler_and_not_as_a_bug(dtype: str) -> None:
     x, y = tensor(2, 5, 7, 3, dtype=dtype), tensor(2, 10, 7, 3, dtype=dtype)
     case = between_convolutions(CODE, dtype, [x], y, custom_options={"axis": 1})
-    result = try_case(case, double(Transparent()))
+    result = run_lowering(case, double(Transparent()))
     assert f"handler {__name__}:lower of inline failed: the emitted value has a size in dimension" in result.text
     assert "it declares layout=Transparent(), quantization=Dequantized()" in result.text
     assert "layout=Transparent is not true: in another order than the file's it does not convert;" in result.text
     assert "report" not in result.text
-    assert try_case(replace(case, transposes=None), double(Terminate())).ok
+    assert run_lowering(replace(case, transposes=None), double(Terminate())).ok
 
 
 @pytest.mark.parametrize(
@@ -144,7 +146,7 @@ def test_where_nobody_converts_an_operator_that_is_said_and_not_that_litert_lack
 
 
 def test_a_lowering_that_is_wrong_in_the_files_order_is_not_blamed_on_the_layout() -> None:
-    result = try_case(
+    result = run_lowering(
         unary(CODE, "x", tensor(1, 5, 7, 3), custom_options={"axis": 1}), flip(lower=lambda ctx, x: ctx.ops.Neg(x))
     )
     assert result.status == "failed"
@@ -158,7 +160,7 @@ def test_dynamic_sizes_are_tried_at_three_sizes_with_the_kernel(right: bool) -> 
         return kept if right else ctx.ops.Reshape(kept, [1, 5, 7, 3])
 
     lowered = handler(CODE, max_version=1, layout=Transparent(), kernel=lambda op, x: np.maximum(x, 0))(lower)
-    result = try_case(unary(CODE, "open", tensor(None, 5, 7, 3)), lowered)
+    result = run_lowering(unary(CODE, "open", tensor(None, 5, 7, 3)), lowered)
     assert result.ok == right, result.text
 
 
@@ -166,12 +168,12 @@ def test_a_case_says_which_nodes_the_result_must_hold() -> None:
     def case(nodes: Any) -> Case:
         return unary(CODE, "x", tensor(5, 7), custom_options={"axis": 1}, nodes=nodes)
 
-    assert try_case(case(["Slice"]), flip()).ok
-    assert try_case(case({"Slice": 1}), flip()).ok
-    assert "the model has 1 Slice nodes, it must have 2" in try_case(case({"Slice": 2}), flip()).text
+    assert run_lowering(case(["Slice"]), flip()).ok
+    assert run_lowering(case({"Slice": 1}), flip()).ok
+    assert "the model has 1 Slice nodes, it must have 2" in run_lowering(case({"Slice": 2}), flip()).text
     assert (
         "the model has 0 ReverseSequence nodes, it must have some; it has Slice (1)"
-        in try_case(case(["ReverseSequence"]), flip()).text
+        in run_lowering(case(["ReverseSequence"]), flip()).text
     )
     with pytest.raises(TypeError, match="collections of names"):
         case("Slice")
@@ -200,5 +202,5 @@ def test_a_kernel_sees_floats_where_the_handler_dequantizes(dtype: str) -> None:
     lowered = handler(CODE, max_version=1, layout=Transparent(), quantization=Dequantized(), kernel=halve)(
         lambda ctx, x: ctx.ops.Div(x, 2.0)
     )
-    assert try_case(unary(CODE, "x", tensor(2, 5, 7, 3, dtype=dtype)), lowered).ok
+    assert run_lowering(unary(CODE, "x", tensor(2, 5, 7, 3, dtype=dtype)), lowered).ok
     assert {*seen} == {"float32"}

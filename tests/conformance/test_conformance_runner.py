@@ -124,10 +124,10 @@ def test_a_known_failure_must_fail(host: Host) -> None:
 
 
 def test_a_case_that_cannot_be_built_fails(host: Host) -> None:
-    def break_down() -> bytes:
+    def fail_to_build() -> bytes:
         raise OSError("no paper")
 
-    assert run_case(Case("NEG", "here", break_down), host).reasons == ("the case cannot be run: OSError: no paper",)
+    assert run_case(Case("NEG", "here", fail_to_build), host).reasons == ("the case cannot be run: OSError: no paper",)
 
 
 def test_a_reference_stands_in_for_litert() -> None:
@@ -194,7 +194,7 @@ class Entry:
         return self.loaded
 
 
-def keep(code: str, layout: Any = Attribute(), **declared: Any) -> Handler:  # noqa: B008
+def identity_handler(code: str, layout: Any = Attribute(), **declared: Any) -> Handler:  # noqa: B008
     @handler(code, max_version=1, layout=layout, **declared)
     def lower(ctx: Context, x: Value) -> Value:
         return x
@@ -204,8 +204,8 @@ def keep(code: str, layout: Any = Attribute(), **declared: Any) -> Handler:  # n
 
 def test_gaps_name_handlers_without_cases_and_without_layout() -> None:
     handlers = {
-        "CUSTOM.Kept": keep("CUSTOM.Kept", axes=lambda at: None),
-        "CUSTOM.Last": keep("CUSTOM.Last", Terminate(), axes=lambda at: None),
+        "CUSTOM.Kept": identity_handler("CUSTOM.Kept", axes=lambda at: None),
+        "CUSTOM.Last": identity_handler("CUSTOM.Last", Terminate(), axes=lambda at: None),
     }
     cases = [*(unary(code, "here", X) for code in handlers), unary("NEG", "here", X)]
     assert find_untried(handlers, cases, ("CUSTOM.Gone", "mine"), ("NEG", "built-in")) == [
@@ -215,13 +215,13 @@ def test_gaps_name_handlers_without_cases_and_without_layout() -> None:
 
 
 def test_gaps_name_dtypes_that_a_handler_declares_and_no_case_has() -> None:
-    rows = {"CUSTOM.Rows": keep("CUSTOM.Rows", Terminate(), types=("float32 int32", "int8 -> int8"))}
+    rows = {"CUSTOM.Rows": identity_handler("CUSTOM.Rows", Terminate(), types=("float32 int32", "int8 -> int8"))}
     assert find_untried(rows, [unary("CUSTOM.Rows", "here", X)]) == [
         "CUSTOM.Rows of mine has no case with int32 as operand 0, which `types` lists",
         "CUSTOM.Rows of mine has no case with int8 as operand 0, which `types` lists",
         "CUSTOM.Rows of mine has no case with int8 as output 0, which `types` lists",
     ]
-    raw = {"CUSTOM.Raw": keep("CUSTOM.Raw", Terminate(), quantization=Raw())}
+    raw = {"CUSTOM.Raw": identity_handler("CUSTOM.Raw", Terminate(), quantization=Raw())}
     assert find_untried(raw, [unary("CUSTOM.Raw", "here", X)]) == [
         "CUSTOM.Raw of mine has no case of quantized tensors, for which it declares Raw"
     ]

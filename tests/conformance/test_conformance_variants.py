@@ -26,14 +26,19 @@ def test_a_second_target_turns_edges_or_keeps_the_file_s_order_and_does_both_whe
     names = ("here", "there", "everywhere")
     second = Variant("generic", None, "least")
 
-    def keep(*, turns: bool, **asked: Any) -> set[bool]:
+    def second_variant_use(*, turns: bool, **asked: Any) -> set[bool]:
         tried = (list(variants_of(unary("NEG", name, X, **asked), turns=turns)) for name in names)
         return {
             second in variants for variants in tried if ("generic", "turned") in {(v.target, v.plan) for v in variants}
         }
 
-    assert keep(turns=True) == {False}
-    assert keep(turns=False) == keep(turns=True, nodes=("Neg",)) == keep(turns=True, refused="no") == {True}
+    assert second_variant_use(turns=True) == {False}
+    assert (
+        second_variant_use(turns=False)
+        == second_variant_use(turns=True, nodes=("Neg",))
+        == second_variant_use(turns=True, refused="no")
+        == {True}
+    )
 
 
 def kinds(case: Case, variants: Any) -> set[tuple[Any, ...]]:

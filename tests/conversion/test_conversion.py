@@ -256,11 +256,11 @@ def test_a_verified_model_is_made_protobuf_once(tmp_path: Path, monkeypatch: pyt
     models: list[object] = []
     to_proto = stage.to_proto
 
-    def count_calls(model: ir.Model) -> onnx.ModelProto:
+    def record_model(model: ir.Model) -> onnx.ModelProto:
         models.append(model)
         return to_proto(model)
 
-    monkeypatch.setattr(stage, "to_proto", count_calls)
+    monkeypatch.setattr(stage, "to_proto", record_model)
     (path,) = otp.convert(network(), verify=True).save(tmp_path / "m.onnx")
     assert len(models) == 1
     assert path.stat().st_size

@@ -75,12 +75,12 @@ def test_activations_are_rounded_unless_speed_or_float_is_requested(
 def test_handlers_get_requested_opset_or_targets_newest(opset: int | None) -> None:
     asked: list[int] = []
 
-    def note(at: Instance) -> None:
+    def record_opset(at: Instance) -> None:
         asked.append(at.opset)
 
     net = Net()
     net.output(net.call("NEG", [tensor(2, 3)], tensor(2, 3)))
-    host = Host(packs="builtin", handlers={"NEG": replace(builtin("NEG"), accepts=note)})
+    host = Host(packs="builtin", handlers={"NEG": replace(builtin("NEG"), accepts=record_opset)})
     convert(net.build(), host=host, opset=opset)
     assert {*asked} == {opset or TARGETS["generic"].opsets[2]}
 
@@ -89,11 +89,11 @@ def test_what_is_verified_is_asked_of_the_packs_that_converted_it(monkeypatch: p
     hosts: list[Host] = []
     verify = onnx_tflite_plugin.verify.verify
 
-    def note(*models: Any, host: Host, **options: Any) -> Any:
+    def record_host(*models: Any, host: Host, **options: Any) -> Any:
         hosts.append(host)
         return verify(*models, host=host, **options)
 
-    monkeypatch.setattr(onnx_tflite_plugin.verify, "verify", note)
+    monkeypatch.setattr(onnx_tflite_plugin.verify, "verify", record_host)
     otp.convert(unary_model("ABS"), packs="builtin", verify=True)
     otp.convert(unary_model("ABS"), block=["a-pack"], verify=True)
     assert [host.only for host in hosts] == [{BUILTIN}, None]

@@ -24,7 +24,7 @@ SHARE = 11  # of the cases, one in so many is tried without --thorough
 PARTS = 4
 
 
-def try_case(part: int, thorough: bool) -> Iterator[Case]:
+def cases_of_part(part: int, thorough: bool) -> Iterator[Case]:
     """Yield the cases of one part; without ``thorough`` one in SHARE of them."""
     yield from EIGHT_BITS[part :: PARTS if thorough else PARTS * SHARE]
 
@@ -39,7 +39,7 @@ def convert_model(case: Case, **more: object) -> Iterator[otp.Conversion]:
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.sampled
 def test_one_weights_dtype_gives_no_probe(part: int, thorough: bool) -> None:
-    for case in try_case(part, thorough):
+    for case in cases_of_part(part, thorough):
         if "onnxruntime" not in case.targets or "weights_dtype" in case.options:
             continue
         for dtype in ("uint8", "int8", "keep"):
@@ -52,7 +52,7 @@ def test_one_weights_dtype_gives_no_probe(part: int, thorough: bool) -> None:
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.sampled
 def test_every_form_loads_with_x64quantprecision(part: int, thorough: bool) -> None:
-    for case in try_case(part, thorough):
+    for case in cases_of_part(part, thorough):
         if "onnxruntime" not in case.targets:
             continue
         for conversion in convert_model(case):

@@ -226,10 +226,10 @@ def test_missing_operator_is_attributed_to_converter_without_pack_failure(failin
 
 
 def test_a_failure_of_the_converter_is_its_own_and_may_be_the_files_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    def break_down(model: object) -> int:
+    def raise_index_error(model: object) -> int:
         raise IndexError("nothing there")
 
-    monkeypatch.setattr("onnx_tflite_plugin.pipeline.node_counts", break_down)
+    monkeypatch.setattr("onnx_tflite_plugin.pipeline.node_counts", raise_index_error)
     with pytest.raises(InternalError) as caught:
         convert_model(read(chain("ABS")))
     (problem,) = caught.value.problems
@@ -238,13 +238,13 @@ def test_a_failure_of_the_converter_is_its_own_and_may_be_the_files_fault(monkey
 
 
 def test_failure_on_declarations_of_a_packs_fusion_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def break_down(model: object) -> int:
+    def raise_index_error(model: object) -> int:
         raise IndexError("nothing there")
 
     entry: Any = Entry(negate_abs)
     host = Host(offers=[*discover(), Offer("NEGATED_ABS", "a-pack", FUSIONS, entry)])
     assert otp.convert(chain("ABS", "NEG"), host=host).report.fused == {"NEGATED_ABS": 1}
-    monkeypatch.setattr("onnx_tflite_plugin.pipeline.node_counts", break_down)
+    monkeypatch.setattr("onnx_tflite_plugin.pipeline.node_counts", raise_index_error)
     with pytest.raises(otp.ConversionError, match="of a-pack are wrong"):
         otp.convert(chain("ABS", "NEG"), host=host)
 

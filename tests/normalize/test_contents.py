@@ -72,10 +72,10 @@ def test_inspect_lists_handlers_of_lists_in_older_files() -> None:
 
 
 def test_contents_that_fail_are_a_warning_and_the_list_stays_unknown() -> None:
-    def break_down(at: Instance) -> ListContents:
+    def raise_key_error(at: Instance) -> ListContents:
         raise KeyError("element_dtype")
 
-    @handler("CUSTOM.MakeList", max_version=1, layout=Terminate(), list_contents=break_down)
+    @handler("CUSTOM.MakeList", max_version=1, layout=Terminate(), list_contents=raise_key_error)
     def lower(ctx, *operands):  # type: ignore[no-untyped-def]
         return ctx.ops.Identity(operands[0])
 

@@ -131,7 +131,7 @@ def test_per_axis_operands_cannot_be_resized(code: str, dtype: str, index: tuple
         behind(draw, entries=(index[0] + 1, *index[1:]))
 
 
-def quantize(g: GraphBuilder) -> None:
+def reverse_per_channel(g: GraphBuilder) -> None:
     scales = quant([0.5, 0.25, 0.125], [0, 0, 0], axis=1)
     x, y = g.input("x", (2, 3), "int8", quantization=scales), g.tensor("y", (2, 3), "int8", quantization=scales)
     g.operator("REVERSE_V2", [x, ints(g, 0)], [y])
@@ -139,9 +139,9 @@ def quantize(g: GraphBuilder) -> None:
 
 
 def test_axis_with_scales_cannot_be_resized() -> None:
-    assert behind(quantize, x=(5, 3)) == {"x": (5, 3), "y": (5, 3)}
+    assert behind(reverse_per_channel, x=(5, 3)) == {"x": (5, 3), "y": (5, 3)}
     with pytest.raises(UnsupportedOperator, match="'y' has 3 scales along axis 1"):
-        behind(quantize, x=(2, 5))
+        behind(reverse_per_channel, x=(2, 5))
 
 
 def test_stateful_operators_cannot_be_resized() -> None:

@@ -16,7 +16,7 @@ from onnx_tflite_plugin.normalize.dimensions import name_dimensions
 Sizes = dict[str, list[int | str | None]]
 
 
-def named_dims(text: str, given: Mapping[tuple[str, int], str] | None = None) -> Sizes:
+def dims_after_naming(text: str, given: Mapping[tuple[str, int], str] | None = None) -> Sizes:
     """Return the dims of inputs and outputs of a graph in ONNX's text format."""
     model = ir.serde.deserialize_model(onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["": 18]> graph {text}'))
     name_dimensions(model, given or {})
@@ -29,7 +29,7 @@ def named_dims(text: str, given: Mapping[tuple[str, int], str] | None = None) ->
 def test_a_size_and_a_constant_is_never_the_size_of_another_input() -> None:
     """Whatever sample sizes are used."""
     for rows in range(1, 40):
-        found = named_dims(
+        found = dims_after_naming(
             f"(float[?, 3] x, float[?, 3] y) => (float[?, 3] longer, float[?, 3] same)"
             f"<float[{rows}, 3] more = {{{', '.join('0' * 3 * rows)}}}>"
             "{ longer = Concat<axis = 0>(x, more)\n same = Neg(y) }"
@@ -42,7 +42,7 @@ def test_each_output_has_the_names_of_the_inputs_whose_sizes_it_has() -> None:
         "(float[?, ?] x, float[?] y) => (float[?, ?] turned, float[?] negated, float[?] flat) <int64[1] all = {-1}>"
         "{ turned = Transpose<perm = [1, 0]>(x)\n negated = Neg(y)\n flat = Reshape(x, all) }"
     )
-    assert named_dims(text, {("x", 1): "columns"}) == {
+    assert dims_after_naming(text, {("x", 1): "columns"}) == {
         "x": ["x_dim0", "columns"],
         "y": ["y_dim0"],
         "turned": ["columns", "x_dim0"],
@@ -52,20 +52,20 @@ def test_each_output_has_the_names_of_the_inputs_whose_sizes_it_has() -> None:
 
 
 def test_a_size_that_has_a_name_keeps_it() -> None:
-    assert named_dims("(float[N, ?] x) => (float[N, ?] y) { y = Neg(x) }") == {
+    assert dims_after_naming("(float[N, ?] x) => (float[N, ?] y) { y = Neg(x) }") == {
         "x": ["N", "x_dim1"],
         "y": ["N", "x_dim1"],
     }
 
 
 def test_sizes_of_all_operands_that_must_be_equal_have_one_name() -> None:
-    assert named_dims("(float[?, 2] x, float[?, 3] y, float[?, 5] z) => (float[?, 10] w) { w = Concat<axis = 1>(x, y, z) }") == {
+    assert dims_after_naming("(float[?, 2] x, float[?, 3] y, float[?, 5] z) => (float[?, 10] w) { w = Concat<axis = 1>(x, y, z) }") == {
         "x": ["x_dim0", 2], "y": ["x_dim0", 3], "z": ["x_dim0", 5], "w": ["x_dim0", 10],
     }  # fmt: skip
 
 
 def test_broadcastable_sizes_have_separate_names() -> None:
-    found = named_dims(
+    found = dims_after_naming(
         "(float[?, 2] x, float[?, 3] y, float[?, 3] p, float[?, 3] q) => (float[?, 5] z, float[?, 3] w)"
         "{ z = Concat<axis = 1>(x, y)\n w = Add(p, q) }"
     )
@@ -73,20 +73,20 @@ def test_broadcastable_sizes_have_separate_names() -> None:
 
 
 def test_what_has_no_rank_or_another_than_is_stored_has_no_names() -> None:
-    found = named_dims("(float[?] x, float[] y) => (float[?, ?] z, float[] w) { z = Neg(x)\n w = Neg(y) }")
+    found = dims_after_naming("(float[?] x, float[] y) => (float[?, ?] z, float[] w) { z = Neg(x)\n w = Neg(y) }")
     assert found == {"x": ["x_dim0"], "y": [], "z": ["x_dim0", None], "w": []}
 
 
 def test_size_equal_to_another_axis_is_not_merged() -> None:
     """Rows of the second input are columns of the first."""
-    found = named_dims("(float[?, ?] x, float[?, ?] y) => (float[?, ?] z) { z = MatMul(x, y) }")
+    found = dims_after_naming("(float[?, ?] x, float[?, ?] y) => (float[?, ?] z) { z = MatMul(x, y) }")
     assert found["x"] == ["x_dim0", "x_dim1"]
     assert found["y"] == ["y_dim0", "y_dim1"]
 
 
 def test_sizes_that_cannot_be_equal_have_separate_names() -> None:
     """One input has one row more than the other."""
-    found = named_dims(
+    found = dims_after_naming(
         "(float[?, 2] x, float[?, 2] y) => (float[?, 4] z) <float[1, 2] row = {0, 0}>"
         "{ longer = Concat<axis = 0>(x, row)\n z = Concat<axis = 1>(longer, y) }"
     )
@@ -104,7 +104,7 @@ def test_sample_sizes_are_distinct_and_take_little_memory(count: int, monkeypatc
 
     monkeypatch.setattr(dimensions, "infer", spy)
     axes = ", ".join("?" * count)
-    named_dims(f"(float[{axes}] x) => (float[{axes}] y) {{ y = Neg(x) }}")
+    dims_after_naming(f"(float[{axes}] x) => (float[{axes}] y) {{ y = Neg(x) }}")
     assert len(drawn) == 2
     for sizes in drawn:
         assert len({*sizes.values()}) == count
@@ -115,4 +115,4 @@ def test_sample_sizes_are_distinct_and_take_little_memory(count: int, monkeypatc
 
 def test_static_model_is_not_inferred(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dimensions, "infer", lambda proto, sizes: pytest.fail("inferred"))
-    assert named_dims("(float[2, 3] x) => (float[?, 3] y) { y = Neg(x) }") == {"x": [2, 3], "y": [None, 3]}
+    assert dims_after_naming("(float[2, 3] x) => (float[?, 3] y) { y = Neg(x) }") == {"x": [2, 3], "y": [None, 3]}

@@ -28,7 +28,7 @@ def model(code: str) -> bytes:
 
 
 @pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Hostile], None]]:
+def install_hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Hostile], None]]:
     """Installs a pack as pip does."""
     folder = tmp_path / "site"
 
@@ -70,7 +70,7 @@ def convert(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Convert:
     return call
 
 
-def report_of(ran: Ran) -> dict[str, Any]:
+def json_document(ran: Ran) -> dict[str, Any]:
     """Return the one JSON document that stdout holds."""
     document = json.loads(ran.out)
     assert isinstance(document, dict)
@@ -80,11 +80,11 @@ def report_of(ran: Ran) -> dict[str, Any]:
 @pytest.mark.parametrize("pack", PACKS, ids=lambda pack: pack.what)
 @pytest.mark.usefixtures("falls_back")
 def test_a_model_that_uses_it_is_told_pack_function_and_place(
-    pack: Hostile, installed: Callable[[Hostile], None], convert: Convert
+    pack: Hostile, install_hostile: Callable[[Hostile], None], convert: Convert
 ) -> None:
-    installed(pack)
+    install_hostile(pack)
     ran = convert("CUSTOM.Evil", "--json")
-    document = report_of(ran)
+    document = json_document(ran)
     message = ran.err + "\n".join(document.get("warnings", ()))
     for text in pack.says:
         assert text in message
@@ -103,18 +103,18 @@ def test_a_model_that_uses_it_is_told_pack_function_and_place(
 
 @pytest.mark.parametrize("pack", PACKS, ids=lambda pack: pack.what)
 def test_a_model_that_does_without_it_converts_to_the_same_bytes(
-    pack: Hostile, installed: Callable[[Hostile], None], convert: Convert
+    pack: Hostile, install_hostile: Callable[[Hostile], None], convert: Convert
 ) -> None:
     expected = otp.convert(model("ADD"), packs="builtin").proto.SerializeToString()
-    installed(pack)
+    install_hostile(pack)
     ran = convert("ADD", "--json")
     assert ran.code == 0, ran.err
     assert ran.file.read_bytes() == expected
-    warnings = "\n".join(report_of(ran)["warnings"])
+    warnings = "\n".join(json_document(ran)["warnings"])
     assert ("evil-pack" in warnings) == pack.warns
     for text in pack.says if pack.warns else ():
         assert text in warnings
-    assert report_of(convert("ADD", "--json", "--block", "evil-pack"))["warnings"] == []
+    assert json_document(convert("ADD", "--json", "--block", "evil-pack"))["warnings"] == []
 
 
 def test_there_are_packs_enough() -> None:
@@ -126,48 +126,52 @@ def test_there_are_packs_enough() -> None:
 
 
 def test_an_interruption_names_the_operator_being_lowered(
-    installed: Callable[[Hostile], None], convert: Convert
+    install_hostile: Callable[[Hostile], None], convert: Convert
 ) -> None:
-    installed(lowers("hangs", "raise KeyboardInterrupt"))
+    install_hostile(lowers("hangs", "raise KeyboardInterrupt"))
     ran = convert("CUSTOM.Evil")
     assert ran.code == 130
     assert "in handler evil_pack:evil of evil-pack, at op 0 CUSTOM.Evil v1 'y'" in ran.err
 
 
-def test_a_process_that_is_told_to_end_ends(installed: Callable[[Hostile], None], convert: Convert) -> None:
+def test_a_process_that_is_told_to_end_ends(install_hostile: Callable[[Hostile], None], convert: Convert) -> None:
     """SIGTERM raises while a handler runs, which is no fault of the handler's."""
-    installed(lowers("is ended", "from onnx_tflite_plugin.guard import Terminated; raise Terminated(143)"))
+    install_hostile(lowers("is ended", "from onnx_tflite_plugin.guard import Terminated; raise Terminated(143)"))
     ran = convert("CUSTOM.Evil")
     assert ran.code == 143
     assert "evil" not in ran.err
 
 
 def test_the_traceback_is_shown_where_it_is_asked_for(
-    installed: Callable[[Hostile], None], convert: Convert, monkeypatch: pytest.MonkeyPatch
+    install_hostile: Callable[[Hostile], None], convert: Convert, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ONNX_TFLITE_PLUGIN_DEBUG", "1")
-    installed(lowers("raises", "raise ValueError('bad luck')"))
+    install_hostile(lowers("raises", "raise ValueError('bad luck')"))
     err = convert("CUSTOM.Evil").err
     assert "Traceback (most recent call last)" in err
     assert "raise ValueError('bad luck')" in err
 
 
-def test_the_line_named_is_the_deepest_in_the_pack(installed: Callable[[Hostile], None], convert: Convert) -> None:
+def test_the_line_named_is_the_deepest_in_the_pack(
+    install_hostile: Callable[[Hostile], None], convert: Convert
+) -> None:
     deep = "def deep():\n    return int('x')\n\ndef shallow():\n    return deep()\n\n"
-    installed(Hostile("", deep + handler("return shallow()"), HANDLER, ()))
+    install_hostile(Hostile("", deep + handler("return shallow()"), HANDLER, ()))
     line = Hostile("", deep, {}, ()).module.splitlines().index("    return int('x')") + 1
     assert f"evil_pack.py:{line} in deep" in convert("CUSTOM.Evil").err
 
 
-def test_what_is_printed_does_not_pass_through_quiet(installed: Callable[[Hostile], None], convert: Convert) -> None:
-    installed(lowers("prints", f"{PRINTS}; return ctx.ops.Abs(x)"))
+def test_what_is_printed_does_not_pass_through_quiet(
+    install_hostile: Callable[[Hostile], None], convert: Convert
+) -> None:
+    install_hostile(lowers("prints", f"{PRINTS}; return ctx.ops.Abs(x)"))
     ran = convert("CUSTOM.Evil", "--quiet")
     assert ran.out == ""
     assert all(text in ran.err for text in PRINTED)
 
 
-def test_every_operator_that_fails_is_told(installed: Callable[[Hostile], None]) -> None:
-    installed(lowers("raises", "raise ValueError(ctx.op.index)"))
+def test_every_operator_that_fails_is_told(install_hostile: Callable[[Hostile], None]) -> None:
+    install_hostile(lowers("raises", "raise ValueError(ctx.op.index)"))
     builder = ModelBuilder()
     g = builder.main
     x = g.input("x", (2, 3))
@@ -187,9 +191,9 @@ def test_every_operator_that_fails_is_told(installed: Callable[[Hostile], None])
     "pack", [pack for pack in PACKS if pack.what.startswith(("import", "entry"))], ids=lambda pack: pack.what
 )
 def test_the_list_of_handlers_says_what_does_not_serve(
-    pack: Hostile, installed: Callable[[Hostile], None], capfd: pytest.CaptureFixture[str]
+    pack: Hostile, install_hostile: Callable[[Hostile], None], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    installed(pack)
+    install_hostile(pack)
     with pytest.raises(SystemExit) as left:
         cli.main(["handlers", "--json"], prog_name="otp")
     assert not left.value.code
@@ -200,9 +204,9 @@ def test_the_list_of_handlers_says_what_does_not_serve(
 
 
 def test_hooks_without_handlers_are_listed(
-    installed: Callable[[Hostile], None], capfd: pytest.CaptureFixture[str]
+    install_hostile: Callable[[Hostile], None], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    installed(next(pack for pack in PACKS if pack.what == "hook claim raises"))
+    install_hostile(next(pack for pack in PACKS if pack.what == "hook claim raises"))
     with pytest.raises(SystemExit):
         cli.main(["handlers", "--json"], prog_name="otp")
     assert {"pack": "evil-pack", "hook": "claim"} in json.loads(capfd.readouterr().out)["hooks"]

@@ -118,7 +118,7 @@ class Gone:
 
 
 @pytest.fixture
-def supplied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
+def family_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
     """A host without the built-in handlers of the family, and with a pack that has them as its own."""
     source = importlib.util.find_spec(FAMILY)
     assert source is not None
@@ -135,18 +135,18 @@ def supplied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
 
 
 @pytest.mark.needs("ai-edge-litert", "2.1.6", "TILE of int16")
-def test_a_pack_can_supply_a_family_of_which_no_handler_is_built_in(supplied: Host) -> None:
-    codes = {offer.code for offer in supplied.offers if offer.pack == "family-pack"}
+def test_a_pack_can_supply_a_family_of_which_no_handler_is_built_in(family_host: Host) -> None:
+    codes = {offer.code for offer in family_host.offers if offer.pack == "family-pack"}
     assert len(codes) > 1
     tried = [case for case in builtin() if case.op in codes]
     assert {case.op for case in tried} == codes
-    failed = [result.text for result in (run_case(case, supplied) for case in tried) if not result.ok]
+    failed = [result.text for result in (run_case(case, family_host) for case in tried) if not result.ok]
     assert failed == []
     assert FAMILY not in sys.modules
 
 
-def test_without_the_pack_the_family_is_missing(supplied: Host) -> None:
-    without = Host(offers=[offer for offer in supplied.offers if offer.pack != "family-pack"])
-    codes = {offer.code for offer in supplied.offers if offer.pack == "family-pack"}
+def test_without_the_pack_the_family_is_missing(family_host: Host) -> None:
+    without = Host(offers=[offer for offer in family_host.offers if offer.pack != "family-pack"])
+    codes = {offer.code for offer in family_host.offers if offer.pack == "family-pack"}
     case = next(case for case in builtin() if case.op in codes and case.counts)
     assert "no installed pack has a handler for it" in run_case(case, without).text

@@ -245,16 +245,16 @@ def test_a_pack_that_is_handed_the_finished_model_is_in_the_report(site: Path) -
 def test_a_failure_of_the_converter_on_declarations_of_a_pack_names_them(
     site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def break_down(model: object) -> int:
+    def raise_index_error(model: object) -> int:
         raise IndexError("nothing there")
 
-    monkeypatch.setattr("onnx_tflite_plugin.pipeline.node_counts", break_down)
+    monkeypatch.setattr("onnx_tflite_plugin.pipeline.node_counts", raise_index_error)
     with pytest.raises(otp.ConversionError, match="a bug in the converter: please report it"):
         otp.convert(unary_model("NEG"))
     roll_pack(site, "roll-pack")
     text = (
         r"op 0 CUSTOM.RollChannels v1 'y': if the declarations of handler roll_pack:roll of roll-pack are wrong "
-        r"\(layout=.*, quantization=Dequantized\(\)\), they are the cause of IndexError: nothing there, in break_down, "
+        r"\(layout=.*, quantization=Dequantized\(\)\), they are the cause of IndexError: nothing there, in raise_index_error, "
         r".* \(--block roll-pack disables the pack; report the error to its authors\)$"
     )
     with pytest.raises(otp.ConversionError, match=text):

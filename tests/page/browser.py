@@ -11,7 +11,7 @@ BROWSER = next(
 )
 
 
-def draw(page: Path) -> tuple[str, list[str]]:
+def render_page(page: Path) -> tuple[str, list[str]]:
     """The document once its scripts have run, and the lines of the console."""
     assert BROWSER is not None, "a browser is needed: chromium or google-chrome on PATH"
     done = subprocess.run(

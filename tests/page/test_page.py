@@ -19,7 +19,7 @@ from onnx_tflite_plugin.page.gather import Page, gather
 from onnx_tflite_plugin.page.html import html
 from tests.helpers.command import Run
 from tests.helpers.metadata_files import LABELS, classifier, single
-from tests.page.browser import BROWSER, draw
+from tests.page.browser import BROWSER, render_page
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
 
@@ -174,7 +174,7 @@ def large(count: int) -> Page:
 def test_a_browser_draws_it_without_an_error(tmp_path: Path, digits: Page, kind: str) -> None:
     path = tmp_path / "page.html"
     path.write_text(html(digits if kind == "digits" else large(2000)), encoding="utf-8")
-    dom, console = draw(path)
+    dom, console = render_page(path)
     assert 'data-drawn="yes"' in dom
     assert "<canvas" in dom
     assert console == []
@@ -188,7 +188,7 @@ def test_the_page_shows_the_metadata_and_why_nothing_was_compared(
     data = single(classifier())
     path = tmp_path / "page.html"
     path.write_text(html(gather(data, otp.convert(data, check="standard").proto, "pets")), encoding="utf-8")
-    dom, console = draw(path)
+    dom, console = render_page(path)
     assert console == []
     for part in ("values -2 to 1", "score threshold 0.25", f"{len(LABELS)} labels: "):
         assert part in dom

@@ -38,7 +38,7 @@ WITH_HANDLERS = sorted({*OPERATORS.values(), *FUSED.values()})
 CASES = sorted(name.removeprefix(f"{cases.__name__}.") for name in cases.modules())
 
 
-def mirrored_module(module: str) -> str | None:
+def handler_module(module: str) -> str | None:
     """The module of op_handlers that a module of cases is for: its own name, or with a topic behind, ``resize_nearest``."""
     folder, _, name = module.rpartition(".")
     parts = name.split("_")
@@ -54,7 +54,7 @@ def test_handlers_have_their_cases_at_the_same_place(module: str) -> None:
 @pytest.mark.parametrize("module", [name for name in CASES if not name.startswith(NETWORKS)])
 def test_cases_stand_where_the_handlers_they_try_do(module: str) -> None:
     """Those of a fusion try the operators that it replaces, wherever these are."""
-    mirror = mirrored_module(module)
+    mirror = handler_module(module)
     assert mirror is not None, f"op_handlers has no {module}"
     tried = {case.op for case in import_module(f"{cases.__name__}.{module}").cases()}
     assert tried
@@ -64,7 +64,7 @@ def test_cases_stand_where_the_handlers_they_try_do(module: str) -> None:
 
 def test_every_handler_of_a_module_has_cases_there() -> None:
     tried = {
-        (mirrored_module(module), case.op)
+        (handler_module(module), case.op)
         for module in CASES
         if not module.startswith(NETWORKS)
         for case in import_module(f"{cases.__name__}.{module}").cases()

@@ -14,7 +14,7 @@ from onnx_tflite_plugin.source.metadata import describe_interface, read_metadata
 from tests.helpers.metadata_files import LABELS, classifier, serialize, with_files
 
 
-def say(slots: dict[int, Any], model: bytes = b"") -> Metadata:
+def metadata_of_input(slots: dict[int, Any], model: bytes = b"") -> Metadata:
     """The metadata of a model whose one input is said to be this."""
     read_back = read_metadata(serialize({3: [{2: [slots]}]}), Content(model))
     assert read_back is not None
@@ -25,19 +25,19 @@ def say(slots: dict[int, Any], model: bytes = b"") -> Metadata:
     ("number", "kind"), [(0, ""), (1, "feature"), (2, "image"), (3, "bounding box"), (4, "audio"), (5, ""), (255, "")]
 )
 def test_contents_that_the_schema_does_not_have_yet_are_of_no_kind(number: int, kind: str) -> None:
-    assert say({3: {0: ("Uint8", number)}}).inputs[0][0].kind == kind
+    assert metadata_of_input({3: {0: ("Uint8", number)}}).inputs[0][0].kind == kind
 
 
 @pytest.mark.parametrize(
     ("number", "kind"), [(-1, ""), (0, ""), (1, "descriptions"), (5, "vocabulary"), (6, "index"), (7, "")]
 )
 def test_associated_files_that_the_schema_does_not_have_yet_are_of_no_kind(number: int, kind: str) -> None:
-    (file,) = say({6: [{0: "words.txt", 2: ("Int8", number)}]}).inputs[0][0].files
+    (file,) = metadata_of_input({6: [{0: "words.txt", 2: ("Int8", number)}]}).inputs[0][0].files
     assert (file.name, file.kind) == ("words.txt", kind)
 
 
 def test_process_units_without_their_options_say_nothing() -> None:
-    (one,) = say({4: [{0: ("Uint8", 1)}, {0: ("Uint8", 3)}, {0: ("Uint8", 2), 1: {}}]}).inputs[0]
+    (one,) = metadata_of_input({4: [{0: ("Uint8", 1)}, {0: ("Uint8", 3)}, {0: ("Uint8", 2), 1: {}}]}).inputs[0]
     assert (one.mean, one.std, one.threshold) == ((), (), None)
 
 

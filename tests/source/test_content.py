@@ -35,7 +35,7 @@ def model() -> bytes:
 
 
 @pytest.fixture
-def paged(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Treat every file as too large to be read at once."""
     monkeypatch.setattr(contents, "WHOLE", 0)
 
@@ -66,14 +66,14 @@ def test_a_file_reads_like_the_same_bytes_in_memory(
             file.unpack(UINT, position)
 
 
-@pytest.mark.usefixtures("paged")
+@pytest.mark.usefixtures("small_pages")
 def test_a_system_without_preadv_reads_the_same(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "preadv", raising=False)
     (weights,) = (tensor for tensor in read(path).main.tensors if tensor.is_constant)
     assert np.array_equal(weights.array.reshape(-1), np.arange(ROWS * ROWS, dtype=np.float32))
 
 
-@pytest.mark.usefixtures("paged")
+@pytest.mark.usefixtures("small_pages")
 def test_a_model_read_by_page_is_the_one_read_at_once(path: Path) -> None:
     (one,), (other,) = (
         [tensor.array for tensor in read(source).main.tensors if tensor.is_constant]
@@ -82,7 +82,7 @@ def test_a_model_read_by_page_is_the_one_read_at_once(path: Path) -> None:
     assert np.array_equal(one, other)
 
 
-@pytest.mark.usefixtures("paged")
+@pytest.mark.usefixtures("small_pages")
 def test_a_file_truncated_before_a_constant_is_read_is_an_error(path: Path) -> None:
     (weights,) = (tensor for tensor in read(path).main.tensors if tensor.is_constant)
     os.truncate(path, 100_000)
@@ -90,7 +90,7 @@ def test_a_file_truncated_before_a_constant_is_read_is_an_error(path: Path) -> N
         _ = weights.array
 
 
-@pytest.mark.usefixtures("paged")
+@pytest.mark.usefixtures("small_pages")
 def test_a_mapped_file_is_checked_before_a_constant_is_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contents, "MAPPED", 0)
     (weights,) = (tensor for tensor in read(path).main.tensors if tensor.is_constant)
@@ -105,7 +105,7 @@ def test_a_small_file_is_read_before_it_can_be_truncated(path: Path) -> None:
     assert weights.array[-1, -1] == ROWS * ROWS - 1
 
 
-def test_a_file_replaced_while_it_is_read_is_read_as_it_was(path: Path, paged: None, tmp_path: Path) -> None:
+def test_a_file_replaced_while_it_is_read_is_read_as_it_was(path: Path, small_pages: None, tmp_path: Path) -> None:
     (weights,) = (tensor for tensor in read(path).main.tensors if tensor.is_constant)
     (tmp_path / "other").write_bytes(b"other")
     os.replace(tmp_path / "other", path)

@@ -184,7 +184,7 @@ def encode(
             index[axis] = index[axis] * blocks[axis] + place[rank + block]
         return dense[tuple(index)]
 
-    def use(place: dict[int, int], depth: int) -> bool:
+    def has_values(place: dict[int, int], depth: int) -> bool:
         rest = order[depth:]
         every = itertools.product(*(range(sizes[dimension]) for dimension in rest))
         return any(element(place | dict(zip(rest, point, strict=True))) != 0 for point in every)
@@ -197,7 +197,7 @@ def encode(
         for place in places:
             for coordinate in range(sizes[dimension]):
                 step = place | {dimension: coordinate}
-                if depth not in csr or use(step, depth + 1):
+                if depth not in csr or has_values(step, depth + 1):
                     after.append(step)
                     indices.append(coordinate)
             segments.append(len(indices))

@@ -11,7 +11,7 @@ from onnx_tflite_plugin.source import flexbuffer
 from onnx_tflite_plugin.source.flexbuffer import decode_attributes
 
 
-def write_pack(value: Any) -> bytes:
+def flexbuffer_bytes(value: Any) -> bytes:
     return bytes(flatbuffers.flexbuffers.Dumps(value))
 
 
@@ -48,7 +48,7 @@ def test_flexbuffer_entry_is_scalar_text_bytes_or_tuple(add: str, given: tuple[A
 
 @pytest.mark.parametrize("value", [[1, 2], 7, "text"])
 def test_what_is_no_map_has_no_options(value: Any) -> None:
-    assert dict(decode_attributes(write_pack(value), "T").items()) == {}
+    assert dict(decode_attributes(flexbuffer_bytes(value), "T").items()) == {}
 
 
 @pytest.mark.parametrize("data", [b"\x01", b"\xff\xff\xff", bytes([7, 7, 0x24, 1])])
@@ -60,7 +60,7 @@ def test_what_is_damaged_is_a_value_error(data: bytes) -> None:
 @pytest.mark.parametrize(("most", "taken"), [(4, False), (5, True)])
 def test_entries_are_counted_with_the_items_of_lists(most: int, taken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flexbuffer, "MOST", most)
-    data = write_pack({"a": [3, 5, 7], "b": 1})
+    data = flexbuffer_bytes({"a": [3, 5, 7], "b": 1})
     if taken:
         assert decode_attributes(data, "T")["a"] == (3, 5, 7)
         return

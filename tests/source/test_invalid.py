@@ -54,7 +54,7 @@ def with_signature(*signature: Any) -> Model:
     return Model(unary().subgraphs, codes=[(101, 101, None, 1)], signatures=[signature])
 
 
-def change_fields(**fields: Any) -> Model:
+def with_fields(**fields: Any) -> Model:
     model = unary()
     for name, value in fields.items():
         setattr(model, name, value)
@@ -67,14 +67,14 @@ def adding(build: Any) -> Model:
     return model
 
 
-def quantize(dtype: int, scale: float, zero_point: int) -> Model:
+def with_quantization(dtype: int, scale: float, zero_point: int) -> Model:
     return unary(tensors=[Tensor("x", type=dtype, scale=[scale], zero_point=[zero_point]), Y])
 
 
 W, OPS = "subgraphs[0].tensors[2]", "subgraphs[0].operators"
 CASES: list[tuple[str, Callable[[], Model]]] = [
-    ("version: schema version 2 is not supported; LiteRT runs only version 3", lambda: change_fields(version=2)),
-    ("subgraphs: the model has none", lambda: change_fields(subgraphs=[])),
+    ("version: schema version 2 is not supported; LiteRT runs only version 3", lambda: with_fields(version=2)),
+    ("subgraphs: the model has none", lambda: with_fields(subgraphs=[])),
     (
         f"{OPS}[0].opcode_index: operator code 1 does not exist; the model has 1",
         lambda: unary(operators=[Operator(code=1)]),
@@ -171,14 +171,14 @@ CASES: list[tuple[str, Callable[[], Model]]] = [
     *(
         (
             f"subgraphs[0].tensors[0].quantization.scale: {scale} is not a valid scale of int8",
-            lambda scale=scale: quantize(tflite.TensorType.INT8, scale, 0),
+            lambda scale=scale: with_quantization(tflite.TensorType.INT8, scale, 0),
         )
         for scale in (-0.5, float("inf"), float("nan"))
     ),
     *(
         (
             f"subgraphs[0].tensors[0].quantization.zero_point: {point} is outside the range of {name.lower()}",
-            lambda name=name, point=point: quantize(getattr(tflite.TensorType, name), 0.5, point),
+            lambda name=name, point=point: with_quantization(getattr(tflite.TensorType, name), 0.5, point),
         )
         for name, point in (("INT8", 128), ("UINT8", -1), ("INT16", -32769), ("INT4", 8))
     ),

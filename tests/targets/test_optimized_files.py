@@ -20,7 +20,7 @@ def convert_model(weights_dtype: str) -> onnx.ModelProto:
     return otp.convert(DIGITS, weights_dtype=weights_dtype).proto  # type: ignore[arg-type]
 
 
-def optimized_counts(proto: onnx.ModelProto, path: Path) -> onnx.ModelProto:
+def optimize_with_ort(proto: onnx.ModelProto, path: Path) -> onnx.ModelProto:
     """Return the model that ONNX Runtime writes after its optimizations for every processor."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
@@ -32,7 +32,7 @@ def optimized_counts(proto: onnx.ModelProto, path: Path) -> onnx.ModelProto:
 def test_an_optimized_file_keeps_the_selection_of_its_processor(tmp_path: Path) -> None:
     before = convert_model("auto")
     assert "If" in {node.op_type for node in before.graph.node}
-    after = {node.op_type for node in optimized_counts(before, tmp_path / "auto.onnx").graph.node}
+    after = {node.op_type for node in optimize_with_ort(before, tmp_path / "auto.onnx").graph.node}
     assert not {"If", "MatMulInteger"} & after
     assert "QLinearConv" in after
 
