@@ -32,6 +32,7 @@ from onnx_tflite_plugin.verify.inputs.sizes import InputSizes
 from onnx_tflite_plugin.verify.inputs.user_data import Given
 from onnx_tflite_plugin.verify.inputs.widths import widths
 from onnx_tflite_plugin.verify.runtimes import structure
+from onnx_tflite_plugin.verify.runtimes.child import record_crashes
 from onnx_tflite_plugin.verify.runtimes.gaps import find_gaps
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRTError, NoKernel
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime, OrtError
@@ -196,7 +197,8 @@ class Examined:
             if not self.stateful and _are_equal_runs(drawn):
                 drawn = drawn[:1]
             try:
-                return drawn, run(drawn)
+                with record_crashes():
+                    return drawn, run(drawn)
             except NoKernel as error:
                 inside = any(op.code == error.code for op in self.entry.subgraph.operators)
                 called = "which stands in a subgraph that others call: there no kernel of a pack takes its place"

@@ -87,5 +87,5 @@ def run_both(path: Path, chunks: list[Array], state: str) -> tuple[Array, Array]
         restored = value.restore(session.values()[value.name], np.dtype(tensor.dtype))
         assert restored is not None
         seen.append(restored.reshape(-1))
-        wanted.append(original.interpreter.get_tensor(tensor.index).reshape(-1))
+        wanted.append(original.tensors()[tensor.index].reshape(-1))
     return np.array(seen, int), np.array(wanted, int)

@@ -23,10 +23,10 @@ from tests.helpers.verify_pairs import two_signatures
 @pytest.mark.parametrize("loads", [("xnnpack", "builtin", "reference"), ("builtin", "reference"), ("reference",)])
 def test_the_reference_kernels_are_asked_where_no_others_run(loads: tuple[str, ...]) -> None:
     class Some(Trial):
-        def litert(self, kernels: str, *_: Any, **__: Any) -> list[list[Array]]:
+        def _time_runs(self, kernels: str, *_: Any, **__: Any) -> tuple[list[list[Array]], float]:
             if kernels not in loads:
                 raise LiteRTError(f"{kernels} does not load")
-            return [[np.zeros(3)]]
+            return [[np.zeros(3)]], 0.0
 
     net = Net()
     running_sum("float32")(net)
@@ -44,7 +44,7 @@ def test_whatever_litert_raises_of_a_model_is_its_error_with_these_kernels(
     """An IndexError where the C++ library has no such key in one of its own tables."""
     net = Net()
     running_sum("float32")(net)
-    runtime = LiteRT(net.build(), kernels)
+    runtime = LiteRT(net.build(), kernels, isolated=False)
 
     class Broken:
         def allocate_tensors(self) -> None:

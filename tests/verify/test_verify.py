@@ -363,14 +363,14 @@ def test_inputs_on_which_a_loop_seems_never_to_end_are_told(monkeypatch: pytest.
 def test_kernels_that_take_far_longer_than_others_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {}
 
-    def litert(self: trial.Trial, kernels: str, *given: Any, patience: float | None = None, **options: Any) -> Any:
+    def time_runs(self: trial.Trial, kernels: str, *given: Any, patience: float | None, **options: Any) -> Any:
         asked[kernels] = patience
         if kernels == "builtin":
             raise Endless("LiteRT has run for 20 s on these inputs")
         return run(self, kernels, *given, patience=patience, **options)
 
-    run = trial.Trial.litert
-    monkeypatch.setattr(trial.Trial, "litert", litert)
+    run = trial.Trial._time_runs
+    monkeypatch.setattr(trial.Trial, "_time_runs", time_runs)
     verified = verify(counting(), convert(counting()).proto, inputs={"x": np.float32(3e6 - 3)})
     assert verified.ok
     assert "xnnpack" in verified.text

@@ -87,13 +87,21 @@ class Trial:
 
         Raises LiteRTError if LiteRT refuses the model or its inputs.
         """
-        outputs = []
+        return self._time_runs(kernels, runs, fresh=fresh, patience=patience)[0]
+
+    def _time_runs(
+        self, kernels: str, runs: Sequence[Run], *, fresh: bool, patience: float | None
+    ) -> tuple[list[list[Array]], float]:
+        """Return the outputs of each run, and the seconds that all of them took."""
+        outputs, seconds = [], 0.0
         session = None
         for arrays in self._report_runs(runs, f"LiteRT ({kernels})"):
             if session is None or fresh:
                 session = self.session(kernels, patience=patience)
+            start = time.perf_counter()
             outputs.append(session.run(arrays))
-        return outputs
+            seconds += time.perf_counter() - start
+        return outputs, seconds
 
     def reference_outputs(self, runs: Sequence[Run], *, fresh: bool = False) -> dict[str, list[list[Array]]]:
         """Return the outputs of each run by kernel set. Reference kernels, about 50x slower, run only if no other set does.
@@ -107,10 +115,9 @@ class Trial:
         for kernels in KERNELS:
             if kernels == "reference" and expected:
                 break
-            start = time.process_time()
             try:
-                expected[kernels] = self.litert(kernels, runs, fresh=fresh, patience=patience)
-                patience = max(PATIENCE, _SLOWER * (time.process_time() - start) / max(len(runs), 1))
+                expected[kernels], seconds = self._time_runs(kernels, runs, fresh=fresh, patience=patience)
+                patience = max(PATIENCE, _SLOWER * seconds / max(len(runs), 1))
             except NoKernel:
                 raise
             except Endless:

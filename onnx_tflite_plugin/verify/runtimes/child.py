@@ -42,13 +42,19 @@ _recorded: ContextVar[list[str] | None] = ContextVar("_recorded", default=None)
 
 @contextmanager
 def record_crashes() -> Iterator[list[str]]:
-    """Give the list to which a line is added for each child that ends within, whoever goes on without its answer."""
+    """Give the list to which a line is added for each child that ends within, whoever goes on without its answer.
+
+    An enclosing list gets the lines as well, unless an exception leaves, whose message names the crash.
+    """
     crashes: list[str] = []
+    outer = _recorded.get()
     token = _recorded.set(crashes)
     try:
         yield crashes
     finally:
         _recorded.reset(token)
+    if outer is not None:
+        outer += crashes
 
 
 class Child:
@@ -157,6 +163,10 @@ class InChild:
         """Invoke once, with inputs in the plan's order; return the outputs in its order."""
         outputs: list[Array] = self._child.request(self.plan.kernels, "run", self._number, list(arrays))
         return outputs
+
+    def allocate(self) -> None:
+        """Allocate all tensors at the stored sizes. Raises NoKernel for an operator without kernel."""
+        self._child.request(self.plan.kernels, "allocate", self._number)
 
     def tensors(self) -> dict[int, Array]:
         """Return every readable tensor by index, as the last run left it."""

@@ -15,7 +15,7 @@ from onnx_tflite_plugin.source.model import Model, Operator
 from onnx_tflite_plugin.targets import target_named
 from onnx_tflite_plugin.verify.runtimes.around import Gaps, overridden, overriding, own_kernels
 from onnx_tflite_plugin.verify.runtimes.borrowed import Borrowed
-from onnx_tflite_plugin.verify.runtimes.litert import LiteRT, LiteRTError, find_unresolved_operator
+from onnx_tflite_plugin.verify.runtimes.litert import LiteRT, LiteRTError, NoKernel
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
 from onnx_tflite_plugin.verify.runtimes.part import cut_file
 from onnx_tflite_plugin.verify.runtimes.structure import Entry
@@ -75,9 +75,9 @@ def lacking(data: bytes, entry: Entry, *, nested: bool = False) -> list[Operator
         if key and key not in resolves:
             ends = [[t.index for t in side if t is not None and not t.is_constant] for side in (op.inputs, op.outputs)]
             try:
-                LiteRT(cut_file(data, entry.subgraph, *ends), "builtin").interpreter.allocate_tensors()
-            except (LiteRTError, RuntimeError, ValueError) as error:
-                resolves[key] = not find_unresolved_operator(str(error))
+                LiteRT(cut_file(data, entry.subgraph, *ends), "builtin").allocate()
+            except LiteRTError as error:
+                resolves[key] = not isinstance(error, NoKernel)
             else:
                 resolves[key] = True
     return [op for op in entry.subgraph.operators if not resolves.get(trial_key(op), True)]

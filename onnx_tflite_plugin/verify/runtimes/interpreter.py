@@ -105,6 +105,11 @@ class InProcess:
             self._call_in_time(self.interpreter.invoke)
             return [np.asarray(self.interpreter.get_tensor(index)) for index in self.plan.outputs]
 
+    def allocate(self) -> None:
+        """Allocate all tensors at the stored sizes. Raises NoKernel for an operator without kernel."""
+        with self._errors("load the model"):
+            self.interpreter.allocate_tensors()
+
     def tensors(self) -> dict[int, Array]:
         """Return every readable tensor by index, as the last run left it."""
         kept = {}

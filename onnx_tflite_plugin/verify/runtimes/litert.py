@@ -25,7 +25,6 @@ from onnx_tflite_plugin.verify.runtimes.packages import optional
 from onnx_tflite_plugin.verify.runtimes.part import cut_file
 
 __all__ = [
-    "ISOLATED",
     "KERNEL_SETS",
     "Crashed",
     "Endless",
@@ -36,10 +35,6 @@ __all__ = [
     "start_litert",
 ]
 
-ISOLATED = frozenset({"reference"})
-"""Kernel sets that run in a child process: the reference kernels end their process where an assertion of theirs fails, as
-softmax of 1,000 equal integers does.
-"""
 _WIDENED = {"int4": np.int8, "int2": np.int8, "uint4": np.uint8}  # LiteRT's Python API unpacks these
 
 
@@ -48,6 +43,8 @@ class Engine(Protocol):
 
     def run(self, arrays: Sequence[Array]) -> list[Array]: ...
 
+    def allocate(self) -> None: ...
+
     def tensors(self) -> dict[int, Array]: ...
 
 
@@ -55,8 +52,9 @@ class LiteRT:
     """One interpreter, by default with one thread; variables and resources live as long as it does.
 
     ``preserve`` keeps every tensor for ``tensors()``; XNNPACK's kernels fill none of those inside it, so it is refused
-    with "xnnpack". ``patience``: seconds of processor time after which a run is given up. Kernel sets in ISOLATED run in a
-    child process; where that dies, Crashed is raised.
+    with "xnnpack". ``patience``: seconds of processor time after which a run is given up. ``isolated``: LiteRT runs in a
+    child process, as it may end its own: reference kernels where an assertion of theirs fails (softmax of 1,000 equal
+    integers), all of them on sizes that they do not check. Crashed is raised then. Times are taken in this process.
     """
 
     def __init__(
@@ -69,6 +67,7 @@ class LiteRT:
         known: Model | None = None,
         threads: int = 1,
         patience: float | None = None,
+        isolated: bool = True,
     ) -> None:
         if kernels not in KERNEL_SETS:
             raise ValueError(f"no kernel set {kernels!r}; there are {', '.join(KERNEL_SETS)}")
@@ -102,18 +101,22 @@ class LiteRT:
             threads=threads,
             patience=patience,
         )
-        self.engine: Engine = InChild(data, plan) if kernels in ISOLATED else InProcess(data, plan)
+        self.engine: Engine = InChild(data, plan) if isolated else InProcess(data, plan)
 
     @property
     def interpreter(self) -> Any:
         """Return LiteRT's own interpreter. Raises AttributeError if it is in another process."""
         if not isinstance(self.engine, InProcess):
-            raise AttributeError(f"LiteRT's {self.kernels} kernels run in another process: no interpreter is here")
+            raise AttributeError("LiteRT runs in another process, so that its interpreter is not here")
         return self.engine.interpreter
 
     def run(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
         """Invoke once, with inputs by name or in the model's order; return the outputs in its order."""
         return self.engine.run([_encode_text(array) for array in self._order_inputs(inputs)])
+
+    def allocate(self) -> None:
+        """Allocate all tensors at the stored sizes. Raises NoKernel for an operator without kernel."""
+        self.engine.allocate()
 
     def tensors(self) -> dict[int, Array]:
         """Return every readable computed tensor of the entry's subgraph by index, as the last run left it."""
@@ -141,14 +144,14 @@ def start_litert(
     known: Model | None = None,
     threads: int = 1,
 ) -> LiteRT:
-    """Return LiteRT after a first run, with its default kernels if they run the model, else with the builtin ones.
+    """Return LiteRT after a first run in this process, with its default kernels if they run the model, else builtin ones.
 
     Raises LiteRTError if neither does.
     """
     failures = []
     for kernels in ("xnnpack", "builtin"):
         try:
-            session = LiteRT(model, kernels, signature=signature, known=known, threads=threads)
+            session = LiteRT(model, kernels, signature=signature, known=known, threads=threads, isolated=False)
             session.run(inputs)
             return session
         except LiteRTError as error:

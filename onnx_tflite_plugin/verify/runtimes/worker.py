@@ -56,9 +56,7 @@ def _answer(sessions: dict[int, InProcess], what: str, number: int, *arguments: 
         if what == "open":
             sessions[number] = InProcess(*arguments, silent=False)
             return "answer", None
-        if what == "run":
-            return "answer", sessions[number].run(*arguments)
-        return "answer", sessions[number].tensors()
+        return "answer", getattr(sessions[number], what)(*arguments)
     except NoKernel as error:
         return "NoKernel", error.code
     except Endless as error:
