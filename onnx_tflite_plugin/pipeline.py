@@ -86,9 +86,10 @@ class Planned(NamedTuple):
 
 
 class Rewritten(NamedTuple):
-    """A finished model, with the plan's Transposes, the places that passes changed, and dtypes of int8 weights."""
+    """A finished model and its nodes by operator, the plan's Transposes, the places that passes changed, dtypes of int8 weights."""
 
     model: ir.Model
+    nodes: Mapping[str, int]
     transposes: int
     passes: Mapping[str, int]
     weights: Mapping[str, int]
@@ -251,11 +252,12 @@ class Pipeline:
         model = self.host.hooks.finish(model, packs_of(planned.model))
         changed = {name: outcome.applied for name, outcome in outcomes.items() if outcome.applied}
         dtypes = self._assign_weight_dtypes(model)
-        if note := describe_runtime(dtypes, node_counts(model)):
-            write_runtime(model.metadata_props, note)
         if level == "readable":
             run_passes(model, [NameConstants()])
-        return Rewritten(model, transposes, changed, dtypes)
+        nodes = node_counts(model)
+        if note := describe_runtime(dtypes, nodes):
+            write_runtime(model.metadata_props, note)
+        return Rewritten(model, nodes, transposes, changed, dtypes)
 
     @property
     def _is_symmetric(self) -> bool:
@@ -287,7 +289,7 @@ class Pipeline:
             target=self.target.name,
             opset=planned.opset,
             operators=dict(sorted(operators.items(), key=lambda item: (-item[1], item[0]))),
-            nodes=node_counts(rewritten.model),
+            nodes=rewritten.nodes,
             layout="local" if layout.method == "local" else "least" if layout.exact else "heuristic",
             layout_cost=layout.cost,
             moved=layout.differences,

@@ -6,12 +6,13 @@ is 17 to 31 modulo 32, as in a convolution with 24 output channels. Measured wit
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
 from packaging.version import Version
+
+from onnx_tflite_plugin.graph.int8_products import multiply_integers
 
 FIXED_IN = "1.25"
 _ROWS, _DEPTH, _COLUMNS = 32, 8, 24
@@ -19,6 +20,7 @@ _RUNS = 3
 """Runs of the product: the undefined elements may be right in the first."""
 
 
+@cache
 def describe_int8_fault(onnxruntime: Any) -> str:
     """Return a sentence if this ONNX Runtime multiplies 8-bit integers wrongly on this processor, else ""."""
     found = onnxruntime.__version__
@@ -34,16 +36,5 @@ def _multiplies_exactly(onnxruntime: Any) -> bool:
     """True if a product of the affected size is right. Its elements differ, so that stale ones do not look right."""
     x = np.arange(_ROWS * _DEPTH).astype(np.uint8).reshape(_ROWS, _DEPTH)
     w = np.arange(_DEPTH * _COLUMNS).astype(np.int8).reshape(_DEPTH, _COLUMNS)
-    graph = helper.make_graph(
-        [helper.make_node("MatMulInteger", ["x", "w"], ["y"])],
-        "product",
-        [helper.make_tensor_value_info("x", TensorProto.UINT8, x.shape)],
-        [helper.make_tensor_value_info("y", TensorProto.INT32, None)],
-        [numpy_helper.from_array(w, "w")],
-    )
-    model: onnx.ModelProto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1  # several would share out the rows
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     expected = x.astype(np.int32) @ w.astype(np.int32)
-    return all(np.array_equal(session.run(None, {"x": x})[0], expected) for _ in range(_RUNS))
+    return all(np.array_equal(product, expected) for product in multiply_integers(onnxruntime, x, w, _RUNS))

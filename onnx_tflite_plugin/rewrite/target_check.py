@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from onnx_tflite_plugin.api.target import Target
+from onnx_tflite_plugin.api.target import ONNX_RUNTIME_DOMAIN, Target
 from onnx_tflite_plugin.errors import Problem, TargetRefusal
 from onnx_tflite_plugin.graph.metadata import source_handler
 
@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 TRANSPOSED = "Transpose"  # ONNX Runtime moves Transposes across other operators first
-
-_ONNX_RUNTIME = "com.microsoft"  # the domain of its own operators, and the beginning of its other domains
 
 
 def check_model(model: ir.Model, target: Target, opset: int) -> None:
@@ -31,7 +29,7 @@ def check_model(model: ir.Model, target: Target, opset: int) -> None:
             f"--target onnxruntime, or --block {source_handler(node.metadata_props)[1]}",
         )
         for node in model.graph.all_nodes()
-        if node.domain.startswith(_ONNX_RUNTIME) and node.domain not in target.domains
+        if node.domain.startswith(ONNX_RUNTIME_DOMAIN) and node.domain not in target.domains
     ]
     if opset >= target.no_int8_from:
         hint = f"--opset {target.no_int8_from - 1}, or --target onnxruntime"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import onnxruntime
@@ -22,7 +22,10 @@ def runtime(version: str, last: int | None = None) -> Any:
             result[-1, -1] = result[-1, -1] if last is None else last
             return [result]
 
-    return SimpleNamespace(__version__=version, InferenceSession=Changed, SessionOptions=onnxruntime.SessionOptions)
+    module: Any = ModuleType("onnxruntime")
+    module.__version__, module.InferenceSession = version, Changed
+    module.SessionOptions = onnxruntime.SessionOptions
+    return module
 
 
 def test_one_wrong_element_is_described_with_version_and_remedy() -> None:

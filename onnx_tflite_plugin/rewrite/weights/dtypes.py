@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from onnx_tflite_plugin.api.target import ONNX_RUNTIME_DOMAIN
+
 if TYPE_CHECKING:
     from onnx_tflite_plugin.source.model import Array
 
@@ -24,7 +26,7 @@ def describe_runtime(weights: Collection[str], nodes: Collection[str]) -> str:
 
     ``weights``: forms of 8-bit weights, ``nodes``: operators with their domains, as in ``com.microsoft.FastGelu``.
     """
-    own = sorted({name.rpartition(".")[2] for name in nodes if name.startswith("com.microsoft.")})
+    own = sorted({name.rpartition(".")[2] for name in nodes if name.startswith(ONNX_RUNTIME_DOMAIN)})
     reasons = ["an If selects weights at load time"] if CHOSEN in weights else []
     reasons += [f"it has operators of its own ({', '.join(own)})"] if own else []
     return (

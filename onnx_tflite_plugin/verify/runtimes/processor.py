@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from onnx_tflite_plugin.graph.int8_products import multiply_integers
 from onnx_tflite_plugin.graph.metadata import props, read_weights
 from onnx_tflite_plugin.rewrite.weights.dtypes import DEPENDENT, EXACT, factors
 from onnx_tflite_plugin.verify.runtimes.packages import optional
@@ -25,19 +26,7 @@ def processor() -> str:
 @cache
 def multiplies_exactly() -> bool:
     """True if ONNX Runtime adds products of the largest uint8 and int8 exactly here; x86 saturates before VNNI."""
-    onnx, runtime = optional("onnx"), optional("onnxruntime")
-    x, w = factors()
-    helper = onnx.helper
-    graph = helper.make_graph(
-        [helper.make_node("MatMulInteger", ["x", "w"], ["y"])],
-        "products",
-        [helper.make_tensor_value_info("x", onnx.TensorProto.UINT8, x.shape)],
-        [helper.make_tensor_value_info("y", onnx.TensorProto.INT32, None)],
-        [onnx.numpy_helper.from_array(w, "w")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-    session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    (sums,) = session.run(None, {"x": x})
+    (sums,) = multiply_integers(optional("onnxruntime"), *factors())
     return bool((sums == EXACT).all())
 
 
