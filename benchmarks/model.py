@@ -23,7 +23,6 @@ from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.source.model import Array, Model, Operator
 from onnx_tflite_plugin.verify import Comparison, LiteRT, LiteRTError, OnnxRuntime, draw
 from onnx_tflite_plugin.verify.examined import Examined
-from onnx_tflite_plugin.verify.inputs.widths import compare_by_width
 from onnx_tflite_plugin.verify.runtimes import structure
 from onnx_tflite_plugin.verify.runtimes.litert import start_litert
 from onnx_tflite_plugin.verify.times.bench import Spread
@@ -174,7 +173,7 @@ def _compare_outputs(examined: Examined) -> Sequence[Comparison]:
     runs = 1 if examined.stateful and not examined.session.states else RUNS
     drawn, expected = examined.reference_outputs(None, 0, runs, None, {})
     actual = examined.trial.actual(examined.session, drawn)
-    return compare_by_width(examined.trial, actual, expected, examined.widths)
+    return examined.trial.compare_outputs(actual, expected)
 
 
 @contextlib.contextmanager

@@ -41,9 +41,8 @@ generates this page from the handlers and the conformance cases.
   and also with graph inputs and outputs channels first for at least one target. Its results are compared with LiteRT's. Weights of
   4 and 2 bits count under those dtypes, whatever the activations; "by block" means a scale per block.
 - **Difference.** The largest difference from the nearer of LiteRT's builtin and XNNPACK kernels, for results of 8 and 16 bits: "equal",
-  or "1 step" of the quantized values, which few elements reach. If both kernels differ from each other by more, that difference is
-  allowed. Floats may differ by 1e-5 of their range, and by 2e-2 for float activations on integer weights. Other results must be equal
-  unless a tolerance is given.
+  or "1 step" of the quantized values, which few elements reach. Floats may differ by 1e-5 of their range, and by 2e-2 for float
+  activations on integer weights. Other results must be equal unless a tolerance is given.
 - **Processors.** Products are exact on every processor, because `--weights-dtype auto` selects int8 or uint8 weights at load time. One
   operator of ONNX Runtime rounds differently on processors without AVX2 (x86 before 2013): its 8-bit addition is off by 1 for two in a
   million pairs, which a deep network can amplify.

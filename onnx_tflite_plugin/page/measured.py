@@ -44,7 +44,7 @@ def measure_errors(
             "tensor": value.tensor,
             "name": tensors[value.tensor].name,
             "distance": comparison.distance if math.isfinite(comparison.distance) else None,
-            "band": comparison.band,
+            "tolerance": comparison.tolerance,
             "ok": comparison.ok,
             "text": comparison.text,
         }

@@ -11,8 +11,8 @@ from typing import Any
 from onnx_tflite_plugin.verify.comparison.compare import Comparison, compare
 from onnx_tflite_plugin.verify.comparison.distance import Distance, measure
 from onnx_tflite_plugin.verify.comparison.tensors import Divergence
-from onnx_tflite_plugin.verify.comparison.tolerance import Tolerance
 from onnx_tflite_plugin.verify.comparison.trial import Trial
+from onnx_tflite_plugin.verify.criteria import Tolerance
 from onnx_tflite_plugin.verify.inputs.drawn import draw
 from onnx_tflite_plugin.verify.run import verify
 from onnx_tflite_plugin.verify.runtimes.litert import KERNEL_SETS, LiteRT, LiteRTError

@@ -20,12 +20,11 @@ from onnx_tflite_plugin.options import VerifyOptions
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source import Section, Source, check_source, read_bytes
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
-from onnx_tflite_plugin.verify.comparison.tolerance import Tolerance
 from onnx_tflite_plugin.verify.comparison.trial import Run
+from onnx_tflite_plugin.verify.criteria import Tolerance
 from onnx_tflite_plugin.verify.examined import Examined
 from onnx_tflite_plugin.verify.inputs.causal import causal_inputs
 from onnx_tflite_plugin.verify.inputs.user_data import Given
-from onnx_tflite_plugin.verify.inputs.widths import compare_by_width
 from onnx_tflite_plugin.verify.runtimes.child import record_crashes
 from onnx_tflite_plugin.verify.runtimes.processor import depends
 from onnx_tflite_plugin.verify.submodels.decision import FUSION, RANDOM_NUMBERS, conclude, decide, save_submodels
@@ -163,7 +162,7 @@ def _compare_outputs(
     actual = examined.trial.actual(examined.session, drawn)
     if _all_nan(actual) and any(array.size for arrays in drawn for array in arrays):
         examined.reasons = (*examined.reasons, _NAN)
-    return compare_by_width(examined.trial, actual, expected, examined.widths)
+    return examined.trial.compare_outputs(actual, expected)
 
 
 def _all_nan(actual: Sequence[Run]) -> bool:

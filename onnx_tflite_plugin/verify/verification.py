@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -57,7 +56,7 @@ class Verification:
         lines += [f"  {'ok    ' if one.ok else 'FAILED'} {one.name}: {one.text}" for one in self.comparisons]
         if self.diverging:
             lines.append(f"  first outside its tolerance: {self.diverging.text}")
-        notes = [*self.reasons[1:], *self.notes, *self._wide()]
+        notes = [*self.reasons[1:], *self.notes]
         return "\n".join([*lines, *(f"  {note}" for note in notes)])
 
     def _headline(self) -> str:
@@ -71,13 +70,3 @@ class Verification:
             return f"outputs within tolerance of {kernels}, {runs}"
         operators = "1 operator agrees" if self.operators == 1 else f"{self.operators} operators agree"
         return f"{operators} with {kernels} on the same operands, {runs}"
-
-    def _wide(self) -> Iterator[str]:
-        """Yield a note on outputs that LiteRT's own kernels hardly agree on."""
-        wide = [one.name for one in self.comparisons if one.wide] if self.verdict != "differs" else []
-        if wide:
-            others = f" and {len(wide) - 1} more" if len(wide) > 1 else ""
-            yield (
-                f"{wide[0]!r}{others}: LiteRT's own kernels differ there by more than a quarter of the range, so that this "
-                "says little; inputs like those that the model was made for say more"
-            )

@@ -19,7 +19,7 @@ from conformance.builder import ModelBuilder, quant
 from conformance.models import Net, tensor
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import LiteRT, LiteRTError, Trial, verify
-from onnx_tflite_plugin.verify.comparison.tolerance import Tolerance
+from onnx_tflite_plugin.verify.criteria import Tolerance
 from onnx_tflite_plugin.verify.runtimes import child, structure
 from onnx_tflite_plugin.verify.runtimes.litert import Crashed, Endless, NoKernel
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from onnx_tflite_plugin.source.model import Array
-from onnx_tflite_plugin.verify import Comparison
-from onnx_tflite_plugin.verify.submodels import criteria
-from onnx_tflite_plugin.verify.submodels.criteria import judge, tolerance_of, without_overflow
+from onnx_tflite_plugin.verify import Comparison, compare, criteria
+from onnx_tflite_plugin.verify.criteria import tolerance_of, without_overflow
 
 ONE = tolerance_of(1, recurrent=False, dequantized=False)
 
@@ -20,10 +19,9 @@ def judge_arrays(
     operators: int = 1,
     recurrent: bool = False,
     largest: float = 0.0,
-    step: float = 0.0,
 ) -> Comparison:
     tolerance = tolerance_of(operators, recurrent=recurrent, dequantized=False)
-    return judge("y", actual, expected, tolerance, largest=largest, step=step, kernels="builtin")
+    return compare("y", [actual], {"builtin": [expected]}, tolerance, floor=criteria.CANCELLATION * largest)
 
 
 def floats(off: float) -> tuple[Array, Array]:
@@ -87,7 +85,7 @@ def test_each_operator_that_rounds_may_be_off_by_a_step() -> None:
     off = 2 * (np.arange(64) % 13 == 0).astype(np.int8)
     for roundings, ok in ((1, False), (2, True)):
         tolerance = tolerance_of(2, roundings=roundings)
-        assert judge("y", expected + off, expected, tolerance, largest=0.0, step=0.0, kernels="builtin").ok is ok
+        assert compare("y", [expected + off], {"builtin": [expected]}, tolerance).ok is ok
 
 
 @pytest.mark.parametrize(("dtype", "wrong"), [("int8", True), ("int16", False)])
@@ -123,9 +121,12 @@ def test_float32_in_place_of_quantized_tensors_may_be_off_by_a_few_steps() -> No
 
 
 def test_elements_that_overflow_are_left_out() -> None:
-    actual, expected = without_overflow(np.float32([1, np.inf, 3, 2.0**101]), np.float32([1, 2, np.nan, 4]))
+    arrays = np.float32([1, np.inf, 3, 2.0**101]), np.float32([1, 2, np.nan, 4])
+    actual, expected = without_overflow(*arrays, wide=True)
     assert actual.tolist() == [1, 0, 0, 0]
     assert expected.tolist() == [1, 0, 0, 0]
-    wrapped, _ = without_overflow(np.int16([32767, -32768, 5]), np.int16([-9, 9, 7]))
+    actual, _ = without_overflow(*arrays, wide=False)
+    assert actual.tolist() == [1, np.inf, 0, 2.0**101]
+    wrapped, _ = without_overflow(np.int16([32767, -32768, 5]), np.int16([-9, 9, 7]), wide=True)
     assert wrapped.tolist() == [-9, 9, 5]
-    assert without_overflow(np.float32([1, 2]), np.float32([1]))[0].tolist() == [1, 2]
+    assert without_overflow(np.float32([1, 2]), np.float32([1]), wide=True)[0].tolist() == [1, 2]

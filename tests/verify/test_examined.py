@@ -138,7 +138,7 @@ def test_runs_of_equal_inputs_are_one_but_where_the_model_remembers() -> None:
 def test_a_tolerance_is_a_share_of_the_range_or_whole_or_follows_from_the_model() -> None:
     assert examined(3, tolerance=0.25).trial.tolerance == Tolerance(of_range=0.25)
     assert examined(3, tolerance=Tolerance(steps=7)).trial.tolerance == Tolerance(steps=7)
-    assert examined(3).trial.tolerance == Tolerance(of_range=1e-5)
+    assert examined(3).trial.tolerance == Tolerance(int16_steps=16)
 
 
 def test_operators_are_told_by_code_with_their_number() -> None:

@@ -13,9 +13,7 @@ from PIL import Image
 from onnx_tflite_plugin.errors import InvalidInputs
 from onnx_tflite_plugin.source.authored import TensorMetadata
 from onnx_tflite_plugin.source.model import Array, Tensor
-from onnx_tflite_plugin.verify import Comparison
 from onnx_tflite_plugin.verify.inputs.user_data import image, runs_of
-from onnx_tflite_plugin.verify.inputs.widths import compare_by_width, widths
 from tests.helpers.verify_graphs import entry_of, slot, subgraph
 
 PAIR = slot(0, shape=(1, 3)), slot(1, shape=(1, 5))
@@ -160,37 +158,3 @@ class TestImage:
             assert np.allclose(self.of(tmp_path, slot(0, shape=(1, 4, 6, 3)), half_told), pixels / 255)
         plain = self.of(tmp_path, slot(0, "uint8", (1, 4, 6, 3)), told)
         assert (plain == pixels).all()
-
-
-class TestWidths:
-    FLOAT, BYTE = (entry_of(subgraph(inputs=[slot(0, dtype)])) for dtype in ("float32", "int8"))
-
-    def test_floats_are_drawn_up_to_16(self) -> None:
-        assert widths(self.BYTE) == (1.0,)
-        assert [*widths(self.FLOAT)] == [1, 4, 16]
-
-    @pytest.mark.parametrize(
-        ("distances", "bands", "said"),
-        [
-            ((1.0, 3.0, 2.0), (2, 5, 8), 3.0),
-            ((1.0, 3.0, 2.0), (2, 9, 8), 1.0),
-            ((9.0, 12.0, 2.0), (8, 13, 1), 2.0),
-            ((0.5, 0.0, 0.9), (1, 0, 1), 0.9),
-            ((0.5, 0.1, 0.9), (1, 0, 1), 0.1),
-        ],
-    )
-    def test_the_width_that_is_nearest_to_its_limit_or_furthest_beyond_is_told(
-        self, distances: tuple[float, ...], bands: tuple[float, ...], said: float
-    ) -> None:
-        """Runs of each width by themselves; the runs are told apart by their number."""
-
-        class Told:
-            def compare_outputs(self, actual: Any, expected: Any) -> tuple[Comparison, ...]:
-                groups = {(0, 3): 0, (1, 4): 1, (2,): 2}
-                assert actual == expected["a"]
-                k = groups[tuple(actual)]
-                return (Comparison("y", "value", distances[k], 0.0, bands[k]),)
-
-        numbers: Any = [*range(5)]
-        (found,) = compare_by_width(Told(), numbers, {"a": numbers}, (1.0, 4.0, 16.0))  # type: ignore[arg-type]
-        assert found.distance == said

@@ -13,10 +13,9 @@ from onnx_tflite_plugin.source.model import Operator, Options, Quantization, Ten
 from onnx_tflite_plugin.verify import examined
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.tensors import Divergence, HeldTensors
-from onnx_tflite_plugin.verify.comparison.tolerance import Tolerance
 from onnx_tflite_plugin.verify.comparison.trial import pair_values
+from onnx_tflite_plugin.verify.criteria import Tolerance
 from onnx_tflite_plugin.verify.examined import Examined
-from onnx_tflite_plugin.verify.inputs.widths import compare_by_width
 from onnx_tflite_plugin.verify.runtimes.ort import OrtError
 from onnx_tflite_plugin.verify.runtimes.structure import is_stateful
 
@@ -130,23 +129,3 @@ def test_outputs_in_another_order_or_of_another_number_are_refused() -> None:
         pair_values("output", ["a", "b"], infos("b", "a"))
     with pytest.raises(Exception, match="has 2 outputs"):
         pair_values("output", ["a", "b"], infos("a"))
-
-
-# --- runs of each width -----------------------------------------------------------------------
-
-
-def test_runs_of_each_width_are_judged_by_themselves_and_the_worst_is_told() -> None:
-    """Off by a tenth of a small run's range, which is nothing of a wide one's."""
-    asked: list[list[int]] = []
-
-    def compare(actual: list[Any], expected: dict[str, list[Any]]) -> tuple[Comparison, ...]:
-        runs = [run[0] for run in actual]
-        assert expected == {"builtin": [[run] for run in runs]}
-        asked.append(runs)
-        return (RIGHT if 1 in runs else WRONG, Comparison("u", "step", 0.5 if 1 in runs else 0.25, 0.1, 1.0))
-
-    runs: Any = [[k] for k in range(5)]
-    trial: Any = SimpleNamespace(compare_outputs=compare)
-    found = compare_by_width(trial, runs, {"builtin": runs}, (1.0, 4.0, 1.0))
-    assert asked == [[0, 2, 3], [1, 4]]
-    assert found == (WRONG, Comparison("u", "step", 0.5, 0.1, 1.0))

@@ -23,7 +23,6 @@ from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Array, Tensor
 from onnx_tflite_plugin.verify import LiteRT, LiteRTError, verify
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
-from onnx_tflite_plugin.verify.comparison.resolution import ABSOLUTE, resolutions
 from onnx_tflite_plugin.verify.comparison.tensors import Divergence
 from onnx_tflite_plugin.verify.runtimes import structure
 from onnx_tflite_plugin.verify.runtimes.around import Around, Gaps, Own, Part, _check_states, own_kernels
@@ -242,22 +241,6 @@ def test_a_borrowed_result_of_another_rank_than_the_file_s_is_refused() -> None:
 # --- ONNX Runtime -----------------------------------------------------------------------------
 
 
-def test_what_a_sigmoid_is_rounded_to_goes_through_what_moves_elements_alone() -> None:
-    nodes = [
-        helper.make_node("Sigmoid", ["x"], ["a"]),
-        helper.make_node("Concat", ["y", "a"], ["b"], axis=0),
-        helper.make_node("Reshape", ["b", "shape"], ["c"]),
-        helper.make_node("Mul", ["c", "c"], ["d"]),
-        helper.make_node("Reshape", ["y", "shape"], ["e"]),
-        helper.make_node("Transpose", ["a"], ["f"]),
-    ]
-    proto: Any = SimpleNamespace(graph=SimpleNamespace(node=nodes))
-    values = [TensorValue(name, name == "f", k) for k, name in enumerate("xabcdef")]
-    error = ABSOLUTE["Sigmoid"]
-    assert resolutions(proto, values, 0) == {1: error, 2: error, 3: error}
-    assert resolutions(proto, values, 1) == {6: error}
-
-
 RIGHT = Comparison("t", "step", 1.0, 0.1, 1.0)
 WRONG = Comparison("t", "step", 9.0, 1.0, 1.0, mean=5.0)
 
@@ -319,19 +302,6 @@ def test_a_verification_says_what_it_ran_on_which_outputs_agree_and_where_to_loo
         "differ (tolerance 1 LSB, nearest )",
     ]
     assert repr(failed).endswith("nearest builtin)>")
-
-
-def test_outputs_in_which_litert_s_kernels_part_are_counted_where_all_agree() -> None:
-    wide = Comparison("y", "range", 0.2, 0.5, 1e-3, spread=0.5)
-    near = Comparison("z", "range", 0.0, 0.0, 1e-3)
-    for comparisons, said in (
-        ((near, wide), "'y': LiteRT's own kernels differ"),
-        ((wide, wide, near), "'y' and 1 more: LiteRT's own kernels differ"),
-    ):
-        assert Verification(comparisons, ("builtin",), 1).text.splitlines()[-1].strip().startswith(said)
-    little = replace(wide, spread=0.25)
-    for comparisons in ((near,), (little,), (wide, Comparison("z", "range", 1.0, 1.0, 1e-3))):
-        assert "LiteRT's own kernels differ there" not in Verification(comparisons, ("builtin",), 1).text
 
 
 def test_what_an_operator_loses_is_what_litert_does_not_take() -> None:

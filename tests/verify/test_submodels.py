@@ -18,7 +18,7 @@ from onnx_tflite_plugin.verify.runtimes import structure
 from onnx_tflite_plugin.verify.submodels.expand import expand
 from onnx_tflite_plugin.verify.submodels.operands import KINDS, random_operands, rounded_operands
 from onnx_tflite_plugin.verify.submodels.weights import _unpack
-from tests.helpers.verify_graphs import slot
+from tests.helpers.verify_graphs import operator, slot, subgraph
 
 SHAPE = (1, 5, 7)
 
@@ -186,7 +186,7 @@ def test_small_integers_are_unpacked_the_lowest_bits_first() -> None:
 def test_random_operands_have_the_shape_and_dtype_that_was_observed(kind: str, shape: tuple[int, ...]) -> None:
     tensors = [slot(0), slot(1, "int8", scale=0.5), slot(2, "bool"), slot(3, "int32"), slot(4, "int16", scale=0.5)]
     observed = {t.index: np.ones(shape, t.dtype) for t in tensors}
-    made = random_operands(kind, tensors, observed, (), 0)
+    made = random_operands(kind, subgraph(operator(tensors, [slot(9)])), tensors, observed, ())
     for index, array in made.items():
         assert (array.shape, array.dtype) == (shape, observed[index].dtype)
     assert not made[2].any()
@@ -194,7 +194,7 @@ def test_random_operands_have_the_shape_and_dtype_that_was_observed(kind: str, s
 
 
 def floats(kind: str, array: Any) -> Any:
-    return random_operands(kind, [slot(0)], {0: np.asarray(array, np.float32)}, (), 0)[0]
+    return random_operands(kind, subgraph(), [slot(0)], {0: np.asarray(array, np.float32)}, ())[0]
 
 
 def test_floats_reach_both_ends_of_their_range_and_eight_times_the_largest() -> None:
@@ -213,11 +213,53 @@ def test_whole_numbers_that_may_be_indices_stay_within_what_was_observed() -> No
     assert uniform.max() <= 23
 
 
+@pytest.mark.parametrize(("dtype", "most"), [("int32", 46_340), ("int64", 3_037_000_499)])
+def test_plain_integers_are_as_large_as_two_of_them_have_a_product(dtype: str, most: int) -> None:
+    x = slot(0, dtype, (5000,))
+    observed = {0: np.arange(5000, dtype=dtype)}
+    graph = subgraph(operator([x, x], [slot(1, dtype, (5000,))]))
+    array = random_operands("wide", graph, [x], observed, ())[0]
+    assert 0.9 * most <= array.max() <= most
+    assert array.min() < -0.9 * most
+    assert np.array_equal(random_operands("uniform", graph, [x], observed, ())[0], observed[0])
+
+
+@pytest.mark.parametrize(
+    ("operands", "result", "plain"),
+    [
+        ([], slot(1, "float32", (500,)), True),
+        ([], slot(1, "float32", (500, 3)), False),
+        ([], slot(1, "float16", (500,)), False),
+        ([slot(2, "float32", (500,))], slot(1, "float32", (500,)), False),
+    ],
+    ids=["floats of the same shape", "other sizes", "other floats", "another operand"],
+)
+def test_integers_that_may_be_indices_are_no_larger(operands: list[Any], result: Any, plain: bool) -> None:
+    x = slot(0, "int32", (500,))
+    graph = subgraph(operator([x, *operands], [result]))
+    assert (random_operands("wide", graph, [x], {0: np.ones(500, np.int32)}, ())[0].max() > 1000) == plain
+
+
+def test_special_floats_are_whole_or_compared_constants_or_equal_at_the_same_places() -> None:
+    x, y = slot(0, shape=(5000,)), slot(1, shape=(5000,))
+    bound = slot(2, shape=(), values=np.array([0.7], np.float32))
+    graph = subgraph(operator([x, bound], [slot(3, "bool", (5000,))]))
+    generator = np.random.default_rng(7)
+    observed = {k: generator.standard_normal(5000).astype(np.float32) for k in (0, 1)}
+    made = random_operands("special", graph, [x, y], observed, ())
+    one, other = made[0], made[1]
+    assert all((one == value).any() for value in (-1.5, -0.5, 0.0, 0.5, 1.0))
+    assert np.count_nonzero(one == np.float32(0.7)) > 100
+    assert not (other == np.float32(0.7)).any()
+    assert np.count_nonzero(one[1:] == one[:-1]) > 300
+    assert np.count_nonzero(one == other) > 50
+
+
 def test_a_counter_of_a_loop_is_0_once() -> None:
     observed = {0: np.int32(5), 1: np.int32(7)}
     tensors: list[Tensor] = [slot(0, "int32", ()), slot(1, "int32", ())]
-    assert random_operands("special", tensors, observed, {0}, 0) == {0: 0, 1: 7}
-    assert random_operands("uniform", tensors, observed, {0}, 0) == {0: 5, 1: 7}
+    assert random_operands("special", subgraph(), tensors, observed, {0}) == {0: 0, 1: 7}
+    assert random_operands("uniform", subgraph(), tensors, observed, {0}) == {0: 5, 1: 7}
 
 
 def test_rounded_operands_are_those_of_dynamic_quantize_linear() -> None:

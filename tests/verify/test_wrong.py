@@ -15,8 +15,6 @@ from conformance.weights import bias
 from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import verify
-from onnx_tflite_plugin.verify.inputs.drawn import widens
-from onnx_tflite_plugin.verify.runtimes import structure
 from tests.helpers.passes_networks import Network, image
 from tests.helpers.wrong_models import Wrong, change_nodes, forget_state, integers, of_size
 
@@ -167,13 +165,6 @@ def test_outputs_in_another_order_are_refused() -> None:
     assert verify(data, before).ok
     with pytest.raises(VerificationError, match="another order: y1, y0 instead of y0, y1"):
         verify(data, after)
-
-
-@pytest.mark.parametrize(("dtype", "expected"), [("float32", True), ("int8", False)])
-def test_only_floats_of_no_known_range_are_drawn_wider(dtype: str, expected: bool) -> None:
-    net = Network()
-    net.output(net.conv(net.input(image(1, 5, 7, 3, dtype=dtype)), 4, (1, 1)))
-    assert widens(structure.entry(structure.read(net.build()))) == expected
 
 
 class TestSigmoid:

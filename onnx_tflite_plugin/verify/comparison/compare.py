@@ -1,35 +1,31 @@
-"""Compare ONNX Runtime's outputs with LiteRT's, and decide whether the error is within the tolerance.
+"""Compare ONNX Runtime's results with LiteRT's, and decide whether the error is within the tolerance.
 
-LiteRT's kernel sets disagree with each other, so the distance is to the nearest of them, and the band it must
-stay in is the larger of a tolerance and what they differ by.
+LiteRT's kernel sets round differently, so the results of one of them are enough to match.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.verify.comparison.bias import describe_bias, describe_channel_error
 from onnx_tflite_plugin.verify.comparison.distance import comparable, measure_runs
-from onnx_tflite_plugin.verify.comparison.systematic import describe_offset
-from onnx_tflite_plugin.verify.comparison.tolerance import STEPPED, Tolerance
+from onnx_tflite_plugin.verify.criteria import PRODUCT, STEPPED, Tolerance
 
 Unit = Literal["range", "step", "value"]
-
-_WIDE = 0.25  # of an output's range
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """One output, or one intermediate tensor, against LiteRT.
 
-    ``distance``, ``tolerance`` and ``spread`` (what the kernel sets differ by) are in ``unit``: shares of the range,
-    quantization steps, or plain values, as are the means over all elements. ``differing`` is a share of the elements.
+    ``distance``, ``mean`` and ``tolerance`` are in ``unit``: shares of the range, quantization steps, or plain values.
+    ``differing`` is a share of the elements. ``nearest``: the kernel set that the numbers are of.
     """
 
     name: str
@@ -37,29 +33,13 @@ class Comparison:
     distance: float
     differing: float
     tolerance: float
-    spread: float = 0.0
     nearest: str = ""
     problem: str = ""
     mean: float = 0.0
-    mean_spread: float = 0.0
-
-    @property
-    def band(self) -> float:
-        """Return the larger of the tolerance and the spread; twice the spread if the mean error stays within theirs.
-
-        A maximum over random inputs is itself random: of three implementations equally far apart, two given ones are
-        the nearest pair one time in three. A wrong operator moves the mean as well.
-        """
-        return max(self.tolerance, self.spread * (2 if self.mean <= self.mean_spread else 1))
 
     @property
     def ok(self) -> bool:
-        return not self.problem and self.distance <= self.band
-
-    @property
-    def wide(self) -> bool:
-        """True if the kernel sets differ by so much of an output's range that a wrong model may pass."""
-        return self.unit == "range" and self.tolerance < self.band and self.spread > _WIDE
+        return not self.problem and self.distance <= self.tolerance
 
     @property
     def text(self) -> str:
@@ -67,17 +47,11 @@ class Comparison:
         if self.problem:
             return self.problem
         if not self.distance:
-            return f"equal ({self._tolerance_text(self.in_unit)})"
-        amount = f"max {self.in_unit(self.distance)}"
+            return f"equal (tolerance {self.in_unit(self.tolerance)})"
         share = "" if self.unit == "range" else f", {_percent(self.differing)} of elements differ"
+        tolerance = f"{self.tolerance:.2g}" if self.unit == "range" else self.in_unit(self.tolerance)
         nearest = "" if self.ok else f", nearest {self.nearest}"
-        said = (lambda allowed: f"{allowed:.2g}") if self.unit == "range" else self.in_unit
-        return f"{amount}{share} ({self._tolerance_text(said)}{nearest})"
-
-    def _tolerance_text(self, said: Callable[[float], str]) -> str:
-        if self.tolerance >= self.band:
-            return f"tolerance {said(self.tolerance)}"
-        return f"tolerance {said(self.band)}, by what LiteRT's own kernels differ"
+        return f"max {self.in_unit(self.distance)}{share} (tolerance {tolerance}{nearest})"
 
     def in_unit(self, amount: float) -> str:
         """Return ``2 LSB`` for a quantized output, ``1.2e-06 of the output's range`` for a float one, else the number."""
@@ -92,44 +66,47 @@ def compare(
     expected: Mapping[str, Sequence[Array]],
     tolerance: Tolerance,
     *,
-    step: float = 0.0,
+    floor: float = 0.0,
 ) -> Comparison:
-    """Compare one output over all runs with what each kernel set gave; ``step`` is a quantization step that a
-    float output inherits from the integers it was computed from.
+    """Compare one output over all runs with what each kernel set gave; return the comparison with the nearest.
+
+    ``floor``: absolute error of a float output that is allowed, as the step of the integers it was computed from.
     """
-    distances = {kernels: measure_runs(actual, arrays) for kernels, arrays in expected.items()}
-    nearest, distance = min(distances.items(), key=lambda item: (bool(item[1].problem), item[1].worst, item[1].mean))
-    pairs = itertools.combinations(expected.values(), 2)
-    spreads = [between for between in (measure_runs(*pair) for pair in pairs) if not between.problem]
-    spread = max((between.worst for between in spreads), default=0.0)
-    unit, span = _unit(expected[nearest]), 1.0
+    found = [_compare_with(name, kernels, actual, arrays, tolerance, floor) for kernels, arrays in expected.items()]
+    return min(found, key=lambda one: (not one.ok, bool(one.problem), one.distance, one.mean))
+
+
+def _compare_with(
+    name: str, kernels: str, actual: Sequence[Array], expected: Sequence[Array], tolerance: Tolerance, floor: float
+) -> Comparison:
+    """Compare one output over all runs with one kernel set."""
+    distance = measure_runs(actual, expected)
+    unit = _unit(expected)
+    span = _span(expected) if unit == "range" else 1.0
     if unit == "range":
-        span = _span(expected.values())
-        inherited = step / span + _PRODUCT if step and span else 0.0
-        allowed = max(tolerance.of_range, _rounding(expected[nearest]), inherited) if span else step
+        inherited = floor / span + PRODUCT if floor and span else 0.0
+        allowed = max(tolerance.of_range, _rounding(expected), inherited) if span else floor
         unit, span = ("range", span) if span else ("value", 1.0)  # all zeros have no range to take a share of
     else:
-        dtype = comparable(expected[nearest][0]).dtype.name
-        allowed = tolerance.of_dtype(dtype) if unit == "step" else tolerance.integers
-    comparison = Comparison(
+        allowed = tolerance.of_dtype(comparable(expected[0]).dtype.name) if unit == "step" else tolerance.integers
+    found = Comparison(
         name=name,
         unit=unit,
         distance=distance.worst / span,
         differing=distance.differing / distance.elements if distance.elements else 0.0,
         tolerance=allowed,
-        spread=spread / span,
-        nearest=nearest,
+        nearest=kernels,
         problem=distance.problem,
         mean=distance.mean / span,
-        mean_spread=max((between.mean for between in spreads), default=0.0) / span,
     )
-    if unit == "step" and max(allowed, spread) <= 1 and comparison.ok and comparison.distance:
-        comparison = replace(comparison, problem=describe_offset(actual, expected.values()))
-    return replace(comparison, distance=math.inf) if comparison.problem else comparison
-
-
-_PRODUCT = 2**-23
-"""Rounding of two products of an integer and a scale, as a share of the range: half a unit in the last place each."""
+    if found.ok and found.distance:
+        problem = ""
+        if unit == "step":
+            problem = describe_bias(actual, expected, found.mean, tolerance)
+        elif unit == "range" and tolerance.by_channel:
+            problem = describe_channel_error(actual, expected, tolerance.of_range, floor)
+        found = replace(found, problem=problem)
+    return replace(found, distance=math.inf) if found.problem else found
 
 
 def _unit(arrays: Sequence[Array]) -> Unit:
@@ -139,10 +116,10 @@ def _unit(arrays: Sequence[Array]) -> Unit:
     return "step" if dtype.name in STEPPED else "value"
 
 
-def _span(sets: Any) -> float:
-    """Return the range of the finite values of all kernel sets and 0: noise around a constant is not a range."""
+def _span(arrays: Sequence[Array]) -> float:
+    """Return the range of the finite values and 0: noise around a constant is not a range."""
     low = high = 0.0
-    for array in itertools.chain.from_iterable(sets):
+    for array in arrays:
         values = comparable(array)
         finite = values[np.isfinite(values)]
         if finite.size:

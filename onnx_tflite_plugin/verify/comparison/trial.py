@@ -18,7 +18,8 @@ from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source.model import Array, Model, Operator, Tensor
 from onnx_tflite_plugin.verify.comparison.compare import Comparison, compare
 from onnx_tflite_plugin.verify.comparison.distance import as_pairs
-from onnx_tflite_plugin.verify.comparison.tolerance import Tolerance, inherited_step
+from onnx_tflite_plugin.verify.comparison.rounding import inherited_step
+from onnx_tflite_plugin.verify.criteria import Tolerance
 from onnx_tflite_plugin.verify.runtimes.around import Around, Gaps
 from onnx_tflite_plugin.verify.runtimes.dequantized import as_float, as_stored, is_float, is_integer
 from onnx_tflite_plugin.verify.runtimes.litert import Endless, LiteRT, LiteRTError, NoKernel
@@ -54,8 +55,7 @@ class Session(Protocol):
 class Trial:
     """A TFLite model, the entry that is run, and how near to LiteRT's its results must be.
 
-    ``progress`` is told each run as it begins. ``resolution``: the absolute error that ONNX Runtime's kernels compute a float
-    tensor to, by its index. ``gaps``: the operators that LiteRT lacks, and who computes them.
+    ``progress`` is told each run as it begins. ``gaps``: the operators that LiteRT lacks, and who computes them.
     """
 
     data: bytes
@@ -64,7 +64,6 @@ class Trial:
     tolerance: Tolerance
     signature: str | None = None
     progress: Progress = lambda stage: None
-    resolution: Mapping[int, float] = field(default_factory=dict)
     gaps: Gaps = field(default_factory=Gaps)
 
     def session(self, kernels: str, *, preserve: bool = False, patience: float | None = None) -> LiteRT | Around:
@@ -140,10 +139,8 @@ class Trial:
             yield arrays
 
     def step(self, tensor: Tensor, producers: Mapping[int, Operator]) -> float:
-        """Return the least error of a float tensor: the step of the integers before it, or its kernel's absolute error."""
-        given = {entered.index for entered in self.entry.inputs}
-        inherited = inherited_step(tensor, producers, self.tolerance, given)
-        return max(inherited, self.resolution.get(tensor.index, 0.0))
+        """Return the least error of a float tensor: the step of the integers before it."""
+        return inherited_step(tensor, producers, self.tolerance, {entered.index for entered in self.entry.inputs})
 
     def compare_outputs(self, actual: Sequence[Run], expected: Mapping[str, Sequence[Run]]) -> tuple[Comparison, ...]:
         """Return one comparison per output, over all runs, without outputs that the ONNX model itself computed for LiteRT."""
@@ -154,7 +151,7 @@ class Trial:
                 [arrays[k] for arrays in actual],
                 {kernels: [arrays[k] for arrays in runs] for kernels, runs in expected.items()},
                 self.tolerance,
-                step=self.step(tensor, makers),
+                floor=self.step(tensor, makers),
             )
             for k, (tensor, name) in enumerate(zip(self.entry.outputs, self.entry.output_names, strict=True))
             if tensor.index not in self.gaps.tensors

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isqrt, prod
+from math import prod
 from typing import cast
 
 import numpy as np
@@ -20,8 +20,6 @@ _NIBBLES = {"int4": (np.int8, -8, 8), "uint4": (np.uint8, 0, 16), "int2": (np.in
 _WHOLE = {"int32", "int64", "uint16", "uint32", "uint64"}
 _BOUND = 10  # integers are drawn below this, or below the smallest size they may index
 _MOST = 4096  # elements of a constant that an input is drawn near
-_MET = (-1.5, -0.5, 0.0, 0.5, 1.0)  # floats at which functions break, or round another way
-_OFTEN = 0.25  # share of floats drawn wide that are one of these, a constant's or their neighbor's
 _TEXTS = ("", "a", "onnx", "tflite", "Hello, world", "žluťoučký kůň")
 
 
@@ -36,19 +34,15 @@ def draw(
     avoided: int = 0,
     ranges: Mapping[str, tuple[float, float]] | None = None,
     described: Described | None = None,
-    widths: Sequence[float] = (1.0,),
-    meets: bool = True,
     nan: bool = False,
 ) -> list[list[Array]]:
     """Return the inputs of each run in the entry's order: given ones by name, the others random.
 
     ``given`` is one mapping for all runs, one per run (which then sets their number), a file or a folder, see
     :mod:`.user_data`. ``described`` is the metadata of the inputs, for images. ``shapes`` sets dynamic sizes, ``ranges`` the
-    least and the largest random value, both by input name. ``nan``: given arrays may hold NaN. ``widths``, one per run:
-    standard deviations of floats whose range is unknown. Above 1, some floats are equal and whole unless ``meets`` excludes
-    them, and integers of plain arithmetic are large. ``caution`` makes random inputs harder to refuse: at 1 nothing is
-    negative and wide integers are 1, at 2 they are 0. ``avoided``, without caution: at 1 no wide integer is 0, as a divisor
-    must be, at 2 none is negative either.
+    least and the largest random value, both by input name. ``nan``: given arrays may hold NaN. ``caution`` makes random
+    inputs harder to refuse: at 1 nothing is negative and wide integers are 1, at 2 they are 0. ``avoided``, without caution:
+    at 1 no wide integer is 0, as a divisor must be, at 2 none is negative either.
     """
     named = runs_of(entry, given, described, nan=nan) or [{}]
     check_ranges(entry, ranges or {})
@@ -67,8 +61,6 @@ def draw(
                 caution,
                 avoided,
                 (ranges or {}).get(name),
-                widths[run % len(widths)],
-                meets,
             )
             for k, (tensor, name) in enumerate(zip(entry.inputs, entry.input_names, strict=True))
         ]
@@ -101,16 +93,6 @@ def whole(entry: Entry) -> bool:
     return any(tensor.dtype in _WHOLE for tensor in entry.inputs)
 
 
-def widens(entry: Entry) -> bool:
-    """True if ``widths`` change anything: an input is a float of unknown range, or a plain integer."""
-    graph = entry.subgraph
-    floats = [tensor for tensor in entry.inputs if "float" in tensor.dtype]
-    integers = [tensor for tensor in entry.inputs if tensor.dtype in _WHOLE]
-    return any(_float_range(graph, tensor) is None for tensor in floats) or any(
-        _plain(graph, tensor) for tensor in integers
-    )
-
-
 def check_ranges(entry: Entry, ranges: Mapping[str, tuple[float, float]]) -> None:
     """Raise InvalidInputs for a range of an input that the model does not have, or that has no numbers."""
     for name, (low, high) in ranges.items():
@@ -131,8 +113,6 @@ def _random(
     caution: int,
     avoided: int = 0,
     span: tuple[float, float] | None = None,
-    width: float = 1.0,
-    meets: bool = True,
 ) -> Array:
     generator = np.random.default_rng(seed)
     dtype = tensor.dtype
@@ -158,9 +138,6 @@ def _random(
         if not caution and (coordinates := sparse(generator, graph, tensor, shape)) is not None:
             return coordinates
         low, high = _whole_range(graph, tensor, caution)
-        if width > 1 and not caution and _plain(graph, tensor):
-            high = min(_BOUND ** round(width), isqrt(int(np.iinfo(dtype).max)))  # two such have a product
-            low = -high if low < 0 else 0
         values = generator.integers(0 if dtype.startswith("u") else low, high, shape).astype(dtype)
         if not caution and _numbers_axes(graph, tensor, shape):
             return generator.permutation(len(values)).astype(dtype)
@@ -175,14 +152,8 @@ def _random(
     if "float" not in dtype:
         raise VerificationError(f"input {tensor} is a {dtype}: nothing can be drawn for it")
     low_high = _float_range(graph, tensor)
-    values = np.asarray(generator.uniform(*low_high, shape) if low_high else width * generator.standard_normal(shape))
-    if width > 1 and meets and not low_high and not caution and not any(map(may_reorder, _readers(graph, tensor))):
-        values = _meeting(generator, np.random.default_rng(seed[:2]), values, _compared_constants(graph, tensor))
+    values = np.asarray(generator.uniform(*low_high, shape) if low_high else generator.standard_normal(shape))
     return np.asarray(np.abs(values) if caution else values, dtype_of(dtype))  # abs of a scalar is no array
-
-
-def _readers(graph: Subgraph, tensor: Tensor) -> list[Operator]:
-    return [op for op in graph.operators if any(t is not None and t.index == tensor.index for t in op.inputs)]
 
 
 def may_reorder(op: Operator) -> bool:
@@ -191,18 +162,6 @@ def may_reorder(op: Operator) -> bool:
     Kernels that take boxes off a heap do so (non_max_suppression.h).
     """
     return len(op.inputs) > 2 and len(op.outputs) > 1
-
-
-def _meeting(generator: np.random.Generator, where: np.random.Generator, values: Array, constants: Array) -> Array:
-    """Return the array with some elements replaced by rare values: where functions break, compared constants, the value before.
-
-    ``where`` is the same for all inputs of a run, so that such values meet.
-    """
-    chosen = where.random(values.shape)
-    told = np.resize(constants, max(constants.size, len(_MET))) if constants.size else constants
-    met = generator.choice(np.concatenate([_MET, told]), values.shape)
-    before = np.roll(values.reshape(-1), 1).reshape(values.shape)
-    return np.where(chosen < _OFTEN / 2, met, np.where(chosen < _OFTEN, before, values))
 
 
 def _within(generator: np.random.Generator, tensor: Tensor, shape: tuple[int, ...], span: tuple[float, float]) -> Array:
@@ -242,9 +201,9 @@ def _whole_range(graph: Subgraph, tensor: Tensor, caution: int) -> tuple[int, in
     return (-_BOUND if arithmetic else 0), min([*sizes, *tables])
 
 
-def _plain(graph: Subgraph, tensor: Tensor) -> bool:
-    """True if the integers are plain numbers that index nothing: operands of arithmetic, or converted to floats one by one."""
-    readers = _readers(graph, tensor)
+def is_plain(graph: Subgraph, tensor: Tensor) -> bool:
+    """True if integers are plain numbers that index nothing: operands of arithmetic, or converted to floats one by one."""
+    readers = [op for op in graph.operators if any(t is not None and t.index == tensor.index for t in op.inputs)]
     made = [[t for t in op.outputs if t is not None] for op in readers if len(op.inputs) == 1]
     floats = all(len(slots) == 1 and slots[0].dtype == "float32" and slots[0].shape == tensor.shape for slots in made)
     return _whole_range(graph, tensor, 0)[0] < 0 or (len(readers) == len(made) and floats)
@@ -252,13 +211,13 @@ def _plain(graph: Subgraph, tensor: Tensor) -> bool:
 
 def _thresholds(graph: Subgraph, tensor: Tensor) -> Array:
     """Return constants that an integer input is compared with, and their neighbors, which random integers hardly ever meet."""
-    numbers = _compared_constants(graph, tensor).astype(np.int64)
+    numbers = compared_constants(graph, tensor).astype(np.int64)
     limits = np.iinfo(tensor.dtype)
     near = np.unique(np.concatenate([numbers, numbers - 1, numbers + 1])) if numbers.size else numbers
     return near[(near >= limits.min) & (near <= limits.max)].astype(tensor.dtype)
 
 
-def _compared_constants(graph: Subgraph, tensor: Tensor) -> Array:
+def compared_constants(graph: Subgraph, tensor: Tensor) -> Array:
     """Return constants that meet an input in an operator with one truth value per element, such as a comparison."""
     constants = [np.empty(0, np.int64)]
     for operator in graph.operators:

@@ -227,3 +227,20 @@ def _signature(signature: Any) -> Signature:
         return {_text(item.Name()): int(item.TensorIndex()) for item in maps}
 
     return Signature(_text(signature.SignatureKey()), signature.SubgraphIndex(), names("Inputs"), names("Outputs"))
+
+
+_WEIGHTS = {"int8", "uint8", "int4", "uint4", "int2"}
+_NIBBLES = {"int4", "uint4", "int2"}
+
+
+def is_dynamic_range(operator: Operator) -> bool:
+    """True if float activations meet int8 or smaller weights, so that the kernel quantizes the activations.
+
+    Weights of 4 and 2 bits may have a scale per block, which this module does not read.
+    """
+    weights = any(
+        slot is not None and slot.dtype in _WEIGHTS and (slot.quantization is not None or slot.dtype in _NIBBLES)
+        for slot in operator.inputs
+    )
+    floats = any(slot.dtype.startswith("float") for slot in operands(operator))
+    return weights and floats and any(slot is not None and slot.dtype.startswith("float") for slot in operator.outputs)

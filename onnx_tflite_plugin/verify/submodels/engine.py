@@ -12,20 +12,21 @@ import numpy as np
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.graph.metadata import TensorValue, belongs_to, is_causal, props
 from onnx_tflite_plugin.source.model import Array, Operator, Tensor
-from onnx_tflite_plugin.verify.comparison.compare import Comparison
+from onnx_tflite_plugin.verify import criteria
+from onnx_tflite_plugin.verify.comparison.compare import Comparison, compare
+from onnx_tflite_plugin.verify.comparison.rounding import inherited_step, reason_undecided, rounds, weight_scale
 from onnx_tflite_plugin.verify.comparison.tensors import HeldTensors
-from onnx_tflite_plugin.verify.comparison.tolerance import Tolerance, inherited_step
 from onnx_tflite_plugin.verify.comparison.trial import Run, Trial
+from onnx_tflite_plugin.verify.criteria import Tolerance
 from onnx_tflite_plugin.verify.inputs.drawn import may_reorder
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRTError
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
+from onnx_tflite_plugin.verify.runtimes.structure import is_dynamic_range
 from onnx_tflite_plugin.verify.runtimes.structure import operands as operands_of
-from onnx_tflite_plugin.verify.submodels import criteria
 from onnx_tflite_plugin.verify.submodels.cut import CutModel
 from onnx_tflite_plugin.verify.submodels.expand import Expanded
 from onnx_tflite_plugin.verify.submodels.operands import KINDS, random_operands
 from onnx_tflite_plugin.verify.submodels.references import FLOAT_WEIGHTS, OperandSet, References
-from onnx_tflite_plugin.verify.submodels.rounding import reason_undecided, rounds, weight_scale
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
@@ -120,9 +121,9 @@ class Engine:
         """Cut the ONNX model, and find the operators of each submodel."""
         self.cut = CutModel(self.trial.entry, self.session, kept)
         nodes = self.session.proto.graph.node
-        self.recurrent = {
-            index for node in nodes if node.op_type in _RECURRENT for index in belongs_to(props(node.metadata_props))
-        }
+        kinds = [(index, node.op_type) for node in nodes for index in belongs_to(props(node.metadata_props))]
+        self.recurrent = {index for index, kind in kinds if kind in _RECURRENT}
+        self.inexact = {index: criteria.KERNELS[kind] for index, kind in kinds if kind in criteria.KERNELS}
         self.leaves = _onnx_leaves(self.session.proto.graph, self.cut)
         self.submodels = [self._submodel(v) for v in self.cut.values if v.tensor not in self.skipped]
         self.submodels.sort(key=lambda one: one.operators[-1].index)
@@ -192,7 +193,7 @@ class Engine:
             for t in op.inputs
             if t is not None and t.index in observed and observed[t.index].size == 1 and t.dtype in ("int32", "int64")
         }
-        drawn = random_operands(kind, tensors, observed, counters, 0)
+        drawn = random_operands(kind, entry.subgraph, tensors, observed, counters)
         drawn |= {index: observed[index] for index in _constant_tensors(operators) if index in observed}
         if kind == "special":
             ordered = (t for op in operators if may_reorder(op) for t in op.inputs if t is not None)
@@ -247,23 +248,25 @@ class Engine:
             )
         )
         if one.kind != "observed" or actual.dtype == np.int16:
-            actual, expected = criteria.without_overflow(actual, expected)
+            actual, expected = criteria.without_overflow(actual, expected, wide=one.kind == "wide")
         given = {**one.operands, **{t.index: a for t, a in zip(self.trial.entry.inputs, one.inputs, strict=True)}}
         sums = any(len(op.inputs) > 1 for op in submodel.operators)
         largest = criteria.largest_of([given[index] for index in submodel.leaves if index in given]) if sums else 0.0
-        inherited = inherited_step(submodel.tensor, self.cut.producers, tolerance, self.cut.cut | self.entered)
-        step = max(inherited, self.trial.resolution.get(submodel.tensor.index, 0.0))
-        if kernels != FLOAT_WEIGHTS:
-            step = max(step, criteria.ROUNDED * largest * max(map(weight_scale, submodel.operators)))
-        return criteria.judge(
-            str(submodel.tensor), actual, expected, tolerance, largest=largest, step=step, kernels=kernels
+        floor = max(
+            criteria.CANCELLATION * largest,
+            *(self.inexact.get(op.index, 0.0) for op in submodel.operators),
+            inherited_step(submodel.tensor, self.cut.producers, tolerance, self.cut.cut | self.entered),
         )
+        if kernels != FLOAT_WEIGHTS:
+            floor = max(floor, criteria.ROUNDED * largest * max(map(weight_scale, submodel.operators)))
+        return compare(str(submodel.tensor), [actual], {kernels: [expected]}, tolerance, floor=floor)
 
     def _settle(self) -> None:
         """Compare what does not match the builtin kernels with LiteRT's other answers."""
         if not self.pending:
             return
-        dynamic_range = self.trial.tolerance.dynamic_range
+        operators = (op for graph in self.trial.model.subgraphs for op in graph.operators)
+        dynamic_range = any(map(is_dynamic_range, operators))
         results = sorted({s.tensor.index for s in self.submodels})
         references = References(
             self.trial,

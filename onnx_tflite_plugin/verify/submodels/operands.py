@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from math import isqrt
 
 import numpy as np
 
-from onnx_tflite_plugin.source.model import Array, Tensor
+from onnx_tflite_plugin.source.model import Array, Subgraph, Tensor
+from onnx_tflite_plugin.verify.inputs.drawn import compared_constants, is_plain
 from onnx_tflite_plugin.verify.runtimes.dequantized import is_quantized
 
 KINDS = ("uniform", "special", "wide")
-"""Uniform in the observed range; a quarter special values and ends; up to eight times the observed maximum, or a few peaks."""
+"""Uniform in the observed range; half special values and ends, a quarter equal neighbors; far beyond the observed maximum."""
 
 _SPECIAL = (-1.5, -0.5, 0.0, 0.5, 1.0, 3.0, 6.0)
-_SHARE = 0.25  # of elements that are special values
+_SHARE = 0.5  # of elements that are special values
+_EQUAL = 0.25  # of elements that are equal to the one before
 _PEAKS = 0.1  # of elements that are not the least
 _BEYOND = 8.0  # times the observed maximum
 _QUANTIZED = ("int8", "uint8", "int16")
 
 
 def random_operands(
-    kind: str, tensors: Sequence[Tensor], observed: Mapping[int, Array], counters: Collection[int], seed: int
+    kind: str, graph: Subgraph, tensors: Sequence[Tensor], observed: Mapping[int, Array], counters: Collection[int]
 ) -> dict[int, Array]:
     """Return an array for each tensor, of the observed shape; integers that may be indices keep what was observed.
 
     ``counters``: scalars that loops count to; they are 0 among the special values, so that a loop may run zero times.
     """
-    generator = np.random.default_rng((seed, KINDS.index(kind)))
+    generator = np.random.default_rng(KINDS.index(kind))
     operands = {}
     for tensor in tensors:
         array = observed[tensor.index]
@@ -37,7 +40,10 @@ def random_operands(
         elif is_quantized(tensor) and tensor.dtype in _QUANTIZED and array.size:
             drawn = _integers(generator, kind, tensor, array)
         elif array.dtype == np.float32 and array.size:
-            drawn = _floats(generator, kind, array)
+            drawn = _floats(generator, kind, array, compared_constants(graph, tensor))
+        elif kind == "wide" and array.dtype in (np.int32, np.int64) and is_plain(graph, tensor):
+            most = isqrt(np.iinfo(array.dtype).max)  # two such have a product
+            drawn = generator.integers(-most, most, array.shape)
         else:
             drawn = array
         operands[tensor.index] = np.asarray(drawn, array.dtype).reshape(array.shape)
@@ -58,20 +64,35 @@ def _integers(generator: np.random.Generator, kind: str, tensor: Tensor, array: 
     return np.where(generator.random(array.shape) < _SHARE, chosen, array)
 
 
-def _floats(generator: np.random.Generator, kind: str, array: Array) -> Array:
+def _floats(generator: np.random.Generator, kind: str, array: Array, compared: Array) -> Array:
     finite = array[np.isfinite(array)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
     if low >= 0 and high > 1 and not np.any(np.mod(finite, 1)):  # numbers that may be indices
         return array if kind == "wide" else np.rint(generator.uniform(low, high, array.shape))
     if kind == "special":
-        chosen = generator.choice(np.array([*_SPECIAL, low, high], np.float32), array.shape)
-        return np.where(generator.random(array.shape) < _SHARE, chosen, array)
+        met = np.array([*_SPECIAL, low, high], np.float32)
+        met = np.concatenate([met, np.resize(compared, max(compared.size, len(met)))]) if compared.size else met
+        return _with_special(generator, array, met)
     if kind == "wide":
         most = _BEYOND * min(max(abs(low), abs(high), 2.0**-10), 2.0**60)
         low, high = -most if low < 0 else 0.0, most
     elif low >= high:
         high = low + 1
     return _with_ends(generator, generator.uniform(low, high, array.shape), low, high)
+
+
+def _with_special(generator: np.random.Generator, array: Array, values: Array) -> Array:
+    """Return the array with half of it special values, each once if there is room, and a quarter equal to the element before.
+
+    These are the same elements in all operands of one shape, so that special values meet.
+    """
+    chosen = np.random.default_rng(0).random(array.size)
+    flat = np.where(chosen < _SHARE + _EQUAL, np.roll(array.reshape(-1), 1), array.reshape(-1))
+    places = np.flatnonzero(chosen < _SHARE)
+    drawn = generator.choice(values, places.size)
+    drawn[: len(values)] = generator.permutation(values)[: places.size]
+    flat[places] = drawn
+    return flat.reshape(array.shape)
 
 
 def _with_ends(generator: np.random.Generator, values: Array, low: float, high: float) -> Array:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
 from onnx_tflite_plugin.source.model import Operator, Quantization, Tensor
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
-from onnx_tflite_plugin.verify.comparison.tolerance import is_dynamic_range
+from onnx_tflite_plugin.verify.criteria import GROUP_MEAN, STEPPED, Tolerance
 from onnx_tflite_plugin.verify.runtimes.dequantized import is_quantized
-from onnx_tflite_plugin.verify.submodels.criteria import GROUP_MEAN
+from onnx_tflite_plugin.verify.runtimes.structure import is_dynamic_range, operands
 
 _UNDEFINED = 2.0**31  # times an integer of 32 bits
 _TOO_WIDE = 2.0**19  # times an operand of a sum
@@ -73,3 +73,24 @@ def _is_finer_than_float32(operator: Operator) -> bool:
     return len(steps) > 1 and any(
         float(np.prod(steps)) >= t.quantization.scale[0] for t in results if isinstance(t.quantization, Quantization)
     )
+
+
+def inherited_step(
+    tensor: Tensor, producers: Mapping[int, Operator], tolerance: Tolerance, given: Collection[int] = ()
+) -> float:
+    """Return the dequantized step of the integers that a float tensor was computed from; 0 if there are none.
+
+    A network that dequantizes its result cannot be nearer than they are. The way back goes through operators
+    with a single computed operand, up to the tensors that both are ``given``, by index, which are off by nothing.
+    """
+    seen = set()
+    while tensor.index not in seen:
+        seen.add(tensor.index)
+        quantization = tensor.quantization
+        if isinstance(quantization, Quantization) and tensor.dtype in STEPPED:
+            return max(quantization.scale) * tolerance.of_dtype(tensor.dtype)
+        sources = list(operands(producers[tensor.index])) if tensor.index in producers else []
+        if len(sources) != 1 or not tensor.dtype.startswith("float") or sources[0].index in given:
+            return 0.0
+        tensor = sources[0]
+    return 0.0

@@ -1,0 +1,69 @@
+"""Errors within the tolerance that are no rounding: the same way nearly everywhere, or large for their channel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.verify import criteria
+from onnx_tflite_plugin.verify.criteria import Tolerance
+
+_FEW = 32  # elements below which a mean says nothing
+_ROWS = 8  # elements of a channel of floats below which its range says nothing
+_TINY = 2.0**-126
+
+
+def describe_bias(actual: Sequence[Array], expected: Sequence[Array], mean: float, tolerance: Tolerance) -> str:
+    """Describe another zero point, bias or rounding of quantized results; empty for usual rounding.
+
+    ``mean``: the mean absolute error in steps.
+    """
+    if mean > tolerance.mean_steps:
+        return f"off by {mean:.2g} LSB on average"
+    if tolerance.of_dtype(expected[0].dtype.name) > 1 or sum(array.size for array in expected) < _FEW:
+        return ""
+    moves = [one.astype(np.int64) - other for one, other in zip(actual, expected, strict=True)]
+    flat, numbers = (np.concatenate([array.reshape(-1) for array in arrays]) for arrays in (moves, expected))
+    if abs(flat.mean()) > criteria.BIAS:
+        return f"off by {flat.mean():+.2f} LSB on average, the same way nearly everywhere"
+    if (
+        tolerance.by_channel
+        and np.ptp(numbers.astype(np.int64)) < criteria.FEW_STEPS
+        and mean > criteria.FEW_STEPS_MEAN
+    ):
+        return f"off by {mean:.2g} LSB on average, in a tensor that spans few"
+    if moves[0].ndim < 2 or len({move.shape[-1] for move in moves}) > 1:
+        return ""
+    limit = criteria.CHANNEL_BIAS if tolerance.by_channel and expected[0].dtype.itemsize == 1 else criteria.BIAS
+    return _describe_channel_bias(flat, numbers, moves[0].shape[-1], limit)
+
+
+def _describe_channel_bias(moves: Array, numbers: Array, channels: int, limit: float) -> str:
+    """Return the mean error of the worst channel, if it is more than ``limit`` steps."""
+    moves, numbers = moves.reshape(-1, channels), numbers.reshape(-1, channels)
+    if len(moves) < _FEW:
+        return ""
+    means = np.where(numbers.std(0) > 1, moves.mean(0), 0)  # a channel that does not vary may be a tie throughout
+    worst = int(np.abs(means).argmax())
+    return f"off by {means[worst]:+.2f} LSB on average in channel {worst}" if abs(means[worst]) > limit else ""
+
+
+def describe_channel_error(actual: Sequence[Array], expected: Sequence[Array], share: float, floor: float) -> str:
+    """Describe the first channel of float32 that differs by more than the share of its own range; empty if none does."""
+    if (
+        any(array.ndim < 2 or array.dtype != np.float32 for array in expected)
+        or len({a.shape[-1] for a in expected}) > 1
+    ):
+        return ""
+    here, there = (np.concatenate([a.reshape(-1, a.shape[-1]) for a in arrays]) for arrays in (actual, expected))
+    if len(there) < _ROWS or not here.size or not (np.isfinite(there).all() and np.isfinite(here).all()):
+        return ""
+    errors, ranges = np.abs(here - there).max(0), np.ptp(there, 0)
+    floor = max(floor, criteria.RESIDUE * float(np.abs(there).max()))
+    wrong = np.flatnonzero(errors > np.maximum(share * ranges, floor))
+    if not wrong.size:
+        return ""
+    worst = int(wrong[0])
+    return f"off by {errors[worst] / max(ranges[worst], _TINY):.2g} of the range of channel {worst}"
