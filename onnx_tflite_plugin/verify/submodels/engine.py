@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -64,7 +65,6 @@ class Decision:
     agreed: dict[str, Comparison] = field(default_factory=dict)
     differing: list[Finding] = field(default_factory=list)
     undecided: list[str] = field(default_factory=list)
-    sets: list[OperandSet] = field(default_factory=list)
     constants: list[tuple[Operator, Comparison]] = field(default_factory=list)
     error: str = ""
     operators: int = 0
@@ -89,23 +89,20 @@ class Engine:
         self.trial, self.session, self.skipped, self.stateful, self.fresh = trial, session, skipped, stateful, fresh
         self.dequantized = HeldTensors(trial, session, fresh=fresh).is_dequantized
         self.decision = Decision()
-        self.pending: list[tuple[int, Submodel, Array, Comparison]] = []
 
     def decide(self, runs: Sequence[Run]) -> Decision:
         """Compare every submodel on LiteRT's own operands in these runs, then on random ones."""
-        sets = self.decision.sets
-        observed = list(self._observe_operands(runs))
-        self._prepare(
-            {index: array for index, array in observed[0][1].items() if all(index in kept for _, kept in observed)}
-        )
-        for arrays, kept in observed:
+        first = None
+        for arrays, kept in self._observe_operands(runs):
+            if first is None:
+                self._prepare(kept)
             operands = {index: kept[index] for index in self.cut.cut}
             expected = {s.tensor.index: kept[s.tensor.index] for s in self.submodels if s.tensor.index in kept}
-            sets.append(OperandSet("observed", arrays, operands, expected))
-            self._compare(len(sets) - 1, self.submodels)
-        if self._takes_random_operands():
-            self._compare_random()
-        self._settle()
+            one = OperandSet("observed", arrays, operands, expected)
+            self._compare(one, self.submodels)
+            first = first or one
+        if first is not None and self._takes_random_operands():
+            self._compare_random(first)
         self.decision.operators = len({op.index for submodel in self.submodels for op in submodel.operators})
         return self.decision
 
@@ -128,6 +125,15 @@ class Engine:
         self.submodels = [self._submodel(v) for v in self.cut.values if v.tensor not in self.skipped]
         self.submodels.sort(key=lambda one: one.operators[-1].index)
         self.entered = {tensor.index for tensor in self.trial.entry.inputs}
+        operators = (op for graph in self.trial.model.subgraphs for op in graph.operators)
+        self.references = References(
+            self.trial,
+            sorted(self.cut.cut),
+            sorted({s.tensor.index for s in self.submodels}),
+            dynamic_range=any(map(is_dynamic_range, operators)),
+            stateful=self.stateful and not self.fresh,
+            fresh=self.fresh,
+        )
 
     def _submodel(self, value: TensorValue) -> Submodel:
         tensors, producers = self.trial.entry.subgraph.tensors, self.cut.producers
@@ -157,8 +163,8 @@ class Engine:
 
     # --- random operands ----------------------------------------------------------------------
 
-    def _compare_random(self) -> None:
-        """Compare the submodels that read no other tensors than LiteRT's operators do on random operands."""
+    def _compare_random(self, first: OperandSet) -> None:
+        """Compare the submodels that read no other tensors than LiteRT's operators do on operands of the shapes of ``first``."""
         chosen = [s for s in self.submodels if self.leaves[s.value.name] <= s.leaves]
         results = sorted({s.tensor.index for s in chosen})
         if not chosen:
@@ -171,18 +177,14 @@ class Engine:
         for kind in KINDS:
             if self.fresh:
                 expanded = Expanded(self.trial, self.cut.cut, results)
-            one = self._random_set(expanded, kind)
-            if one is None:
-                continue
-            self.decision.sets.append(one)
-            try:
-                self._compare(len(self.decision.sets) - 1, chosen)
-            except ConversionError:  # ONNX Runtime refuses them, as an index beyond the end
-                self.decision.sets.pop()
+            one = self._random_set(expanded, kind, first)
+            if one is not None:
+                with suppress(ConversionError):  # ONNX Runtime refuses them, as an index beyond the end
+                    self._compare(one, chosen)
 
-    def _random_set(self, expanded: Expanded, kind: str) -> OperandSet | None:
+    def _random_set(self, expanded: Expanded, kind: str, first: OperandSet) -> OperandSet | None:
         """Draw operands that LiteRT takes; those of an operator that fails are the observed ones."""
-        entry, first = self.trial.entry, self.decision.sets[0]
+        entry = self.trial.entry
         observed = {**{t.index: a for t, a in zip(entry.inputs, first.inputs, strict=True)}, **first.operands}
         tensors = [entry.subgraph.tensors[index] for index in observed]
         operators = entry.subgraph.operators
@@ -215,18 +217,20 @@ class Engine:
 
     # --- comparison ---------------------------------------------------------------------------
 
-    def _compare(self, k: int, submodels: Sequence[Submodel]) -> None:
-        one = self.decision.sets[k]
+    def _compare(self, one: OperandSet, submodels: Sequence[Submodel]) -> None:
+        """Compare submodels with LiteRT's builtin kernels, and what does not match with its other answers."""
         actual = self.cut.run(one.inputs, one.operands)
+        self.references.begin(one)
         for submodel in submodels:
             name = submodel.value.name
             if name not in actual or submodel.tensor.index not in one.expected:
                 continue
             found = self._judge(submodel, one, actual[name], one.expected[submodel.tensor.index], "builtin")
-            if found.ok:
-                self.decision.agreed.setdefault(name, found)
+            matched = found if found.ok else self._find_match(submodel, one, actual[name])
+            if matched is not None:
+                self.decision.agreed.setdefault(name, matched)
             else:
-                self.pending.append((k, submodel, actual[name], found))
+                self._record_mismatch(submodel, one, found)
 
     def _judge(
         self,
@@ -261,51 +265,31 @@ class Engine:
             floor = max(floor, criteria.ROUNDED * largest * max(map(weight_scale, submodel.operators)))
         return compare(str(submodel.tensor), [actual], {kernels: [expected]}, tolerance, floor=floor)
 
-    def _settle(self) -> None:
-        """Compare what does not match the builtin kernels with LiteRT's other answers."""
-        if not self.pending:
-            return
-        operators = (op for graph in self.trial.model.subgraphs for op in graph.operators)
-        dynamic_range = any(map(is_dynamic_range, operators))
-        results = sorted({s.tensor.index for s in self.submodels})
-        references = References(
-            self.trial,
-            sorted(self.cut.cut),
-            results,
-            dynamic_range=dynamic_range,
-            stateful=self.stateful and not self.fresh,
-            fresh=self.fresh,
-        )
-        for k, submodel, actual, found in self.pending:
-            one = self.decision.sets[k]
-            matched = self._find_match(submodel, k, actual, references)
-            if matched is not None:
-                self.decision.agreed.setdefault(submodel.value.name, matched)
-                continue
-            reason = reason_undecided(submodel.operators, found)
-            codes = " and ".join(dict.fromkeys(op.code for op in submodel.operators))
-            if reason and one.kind == "observed":
-                self.decision.undecided.append(f"{submodel.tensor.name!r} of {codes}: {reason}")
-            elif not reason:
-                name = f"{submodel.tensor.name} of {codes} in isolation"
-                self.decision.differing.append(Finding(submodel, replace(found, name=name), one))
-
-    def _find_match(self, submodel: Submodel, k: int, actual: Array, references: References) -> Comparison | None:
+    def _find_match(self, submodel: Submodel, one: OperandSet, actual: Array) -> Comparison | None:
         """Return the comparison with the first answer that a submodel matches; None if it matches none."""
         if self.trial.gaps.own or self.trial.gaps.borrowed:
             return None
-        sets, index = self.decision.sets, submodel.tensor.index
+        index = submodel.tensor.index
         missing = False
-        for name, answer in references.of(sets, k):
+        for name, answer in self.references.answers():
             missing |= name == FLOAT_WEIGHTS and index not in answer
-            if index in answer and (found := self._judge(submodel, sets[k], actual, answer[index], name)).ok:
+            if index in answer and (found := self._judge(submodel, one, actual, answer[index], name)).ok:
                 return found
         if not missing:
             return None
         # float kernels refuse the operator, as one with a fused TANH: what dynamic quantization makes of a network
-        expected = sets[k].expected[index]
-        found = self._judge(submodel, sets[k], actual, expected, "builtin", self.trial.tolerance)
+        found = self._judge(submodel, one, actual, one.expected[index], "builtin", self.trial.tolerance)
         return found if found.ok else None
+
+    def _record_mismatch(self, submodel: Submodel, one: OperandSet, found: Comparison) -> None:
+        """Record a submodel as differing, or as undecided with the reason; random operands alone say nothing then."""
+        codes = " and ".join(dict.fromkeys(op.code for op in submodel.operators))
+        if reason := reason_undecided(submodel.operators, found):
+            if one.kind == "observed":
+                self.decision.undecided.append(f"{submodel.tensor.name!r} of {codes}: {reason}")
+            return
+        name = f"{submodel.tensor.name} of {codes} in isolation"
+        self.decision.differing.append(Finding(submodel, replace(found, name=name), one))
 
 
 def _constant_tensors(operators: Sequence[Operator]) -> set[int]:

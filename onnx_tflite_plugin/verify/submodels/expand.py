@@ -16,6 +16,8 @@ from onnx_tflite_plugin.verify.runtimes.litert import LiteRT
 from onnx_tflite_plugin.verify.runtimes.packages import optional
 from onnx_tflite_plugin.verify.submodels.weights import dequantize_weights
 
+_TABLES = 1 << 20  # bytes beside the buffers, at first
+
 
 class Expanded:
     """LiteRT on the operators of a subgraph, each between tensors that are ``cut`` or computed by its neighbors.
@@ -58,8 +60,6 @@ def expand(
 
     Raises InvalidModel.
     """
-    import flatbuffers
-
     schema = optional("ai_edge_litert.schema_py_generated")
     try:
         model = schema.ModelT.InitFromPackedBuf(data)
@@ -70,7 +70,7 @@ def expand(
             buffer.data = np.frombuffer(data, np.uint8, buffer.size, buffer.offset)
             buffer.offset = buffer.size = 0
     if floats:
-        dequantize_weights(schema, model)
+        dequantize_weights(schema, model, subgraph.index)
     graph = model.subgraphs[subgraph.index]
     copies = {index: len(graph.tensors) + k for k, index in enumerate(cut)}
     graph.tensors = [*graph.tensors, *(_copy_of(graph.tensors[index]) for index in cut)]
@@ -81,12 +81,21 @@ def expand(
     subgraphs = list(model.subgraphs)
     subgraphs[0], subgraphs[subgraph.index] = subgraphs[subgraph.index], subgraphs[0]
     model.subgraphs, model.signatureDefs = subgraphs, []
-    builder = flatbuffers.Builder(1024)
+    return _pack(model)
+
+
+def _pack(model: Any) -> bytes:
+    """Return the file's content; the buffers of ``model`` are dropped, as there may be gigabytes of them."""
+    import flatbuffers
+
+    size = sum(len(buffer.data) for buffer in model.buffers if buffer.data is not None)
+    builder = flatbuffers.Builder(size + _TABLES)  # which copies everything as often as it must grow
     try:
         builder.Finish(model.Pack(builder), file_identifier=b"TFL3")
     except (struct.error, flatbuffers.builder.BuilderSizeError) as error:
         raise InvalidModel("the expanded file would have more than 2 GB") from error
-    return bytes(builder.Output())
+    model.buffers = []
+    return bytes(memoryview(builder.Bytes)[builder.Head() :])
 
 
 def _copy_of(tensor: Any) -> Any:

@@ -27,7 +27,7 @@ class References:
     """LiteRT's other answers for operand sets: XNNPACK, float weights, and float weights on rounded operands.
 
     ``dynamic_range``: the model has operators whose kernels quantize activations. ``stateful``: a set needs those before
-    it. ``fresh``: each set begins with the initial states.
+    it, which are kept. ``fresh``: each set begins with the initial states.
     """
 
     def __init__(
@@ -44,20 +44,26 @@ class References:
         self.stateful, self.fresh = stateful, fresh
         self.tensors: list[Tensor] = [trial.entry.subgraph.tensors[index] for index in cut]
         self.names = ("xnnpack", *((FLOAT_WEIGHTS, "rounded operands") if dynamic_range else ()))
-        self._answers: dict[tuple[str, int], Mapping[int, Array]] = {}
         self._sessions: dict[str, Callable[[OperandSet], Mapping[int, Array]]] = {}
+        self._waiting: dict[str, list[OperandSet]] = {name: [] for name in self.names}
+        self._answers: dict[str, Mapping[int, Array]] = {}
 
-    def of(self, sets: Sequence[OperandSet], k: int) -> Iterator[tuple[str, Mapping[int, Array]]]:
-        """Yield the answers for set ``k`` with their names; a reference that does not run gives none."""
+    def begin(self, one: OperandSet) -> None:
+        """Go on to the next set; answers of the last one are dropped."""
+        self._answers = {}
+        for waiting in self._waiting.values():
+            if not self.stateful:
+                waiting.clear()
+            waiting.append(one)
+
+    def answers(self) -> Iterator[tuple[str, Mapping[int, Array]]]:
+        """Yield the answers for the current set with their names; a reference that does not run gives none."""
         for name in self.names:
-            yield name, self._answer(name, sets, k)
-
-    def _answer(self, name: str, sets: Sequence[OperandSet], k: int) -> Mapping[int, Array]:
-        if (name, k) not in self._answers:
-            before = [j for j in range(k) if (name, j) not in self._answers] if self.stateful else []
-            for j in [*before, k]:
-                self._answers[name, j] = self._run(name, sets[j])
-        return self._answers[name, k]
+            if name not in self._answers:
+                for one in self._waiting[name]:
+                    self._answers[name] = self._run(name, one)
+                self._waiting[name].clear()
+            yield name, self._answers[name]
 
     def _run(self, name: str, one: OperandSet) -> Mapping[int, Array]:
         try:
