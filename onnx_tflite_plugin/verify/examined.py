@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -22,6 +23,7 @@ from onnx_tflite_plugin.source.authored import Described
 from onnx_tflite_plugin.source.metadata import describe_interface
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
+from onnx_tflite_plugin.verify.comparison.rounding import rounds
 from onnx_tflite_plugin.verify.comparison.tensors import HeldTensors
 from onnx_tflite_plugin.verify.comparison.trial import Pairs, Run, Trial
 from onnx_tflite_plugin.verify.criteria import Tolerance
@@ -37,6 +39,7 @@ from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime, OrtError
 from onnx_tflite_plugin.verify.runtimes.packages import optional
 from onnx_tflite_plugin.verify.runtimes.part import cut_file
 from onnx_tflite_plugin.verify.runtimes.processor import multiplies_exactly
+from onnx_tflite_plugin.verify.runtimes.structure import is_dynamic_range
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -47,8 +50,8 @@ _WIDE = 64  # for dynamic sizes where those of the file are too small to run, as
 _LONG = 2048  # for sounds, of which a model takes at least a window of some 500 samples
 _MOST = 2**23  # elements of such an input: two dynamic sizes, not three
 _CONDITIONS = 3  # that are met in all combinations
-_MOST_BYTES = 1 << 28  # of all tensors, which both runtimes keep
-_MOST_VALUES = 1000  # ONNX Runtime takes quadratic time over the outputs of a model
+_MOST_BYTES = 1 << 29  # of all tensors, which both runtimes keep
+_MOST_VALUES = 10_000  # ONNX Runtime takes quadratic time over the outputs of a model: 0.12 s for 3,000
 _PRECISE = {"session.x64quantprecision": "1"}  # exact on x86 before VNNI, too
 
 
@@ -96,6 +99,7 @@ class Examined:
         self.batch: tuple[list[Array], list[list[Array]]] | None = None  # a run that LiteRT does not take, and its rows
         self.reasons: tuple[str, ...] = ()  # why a verdict is inconclusive
         self.least = 0  # of dynamic sizes behind axis 0
+        self.seconds = 0.0  # of a run in LiteRT
 
     def fill(self, host: Host | Callable[[], Host]) -> tuple[str, ...]:
         """Assign each operator that LiteRT lacks to the kernel of its pack, or to the ONNX model; return the notes.
@@ -146,11 +150,14 @@ class Examined:
         runs: int,
         shapes: Mapping[str, Sequence[int]] | None,
         ranges: Mapping[str, tuple[float, float]],
-    ) -> tuple[list[list[Array]], dict[str, list[list[Array]]]]:
-        """Return each run's inputs, and the outputs of each kernel set."""
+    ) -> tuple[list[list[Array]], dict[str, list[Run]]]:
+        """Return each run's inputs, and the outputs of the first kernel set that runs."""
 
-        def run(drawn: list[list[Array]]) -> dict[str, list[list[Array]]]:
-            return self.trial.reference_outputs(drawn, fresh=self.fresh)
+        def run(drawn: list[list[Array]]) -> dict[str, list[Run]]:
+            start = time.perf_counter()
+            expected = self.trial.reference_outputs(drawn, fresh=self.fresh, first=True)
+            self.seconds = (time.perf_counter() - start) / len(drawn)
+            return expected
 
         return self.draw_accepted_inputs(run, inputs, seed, self.enough(runs), shapes, ranges)
 
@@ -213,7 +220,7 @@ class Examined:
         """Return the number of runs: as many as requested, or as it takes to meet conditions in all combinations."""
         return runs if runs == 1 else max(runs, 1 << min(len(drawing.conditions(self.entry)), _CONDITIONS))
 
-    def extend(self, drawn: list[list[Array]], expected: dict[str, list[list[Array]]], seed: int) -> str:
+    def extend(self, drawn: list[list[Array]], expected: dict[str, list[Run]], seed: int) -> str:
         """Add a run in which each size that the ONNX model leaves open is another, and say which; empty where there is none.
 
         A batch that LiteRT does not take, or whose rows it joins, is compared with the ONNX model's own rows (``batch``); other
@@ -230,7 +237,7 @@ class Examined:
         self,
         others: Mapping[str, tuple[int, ...]],
         drawn: list[list[Array]],
-        expected: dict[str, list[list[Array]]],
+        expected: dict[str, list[Run]],
         seed: int,
     ) -> str:
         """Add a run of these shapes, and say so; empty where LiteRT does not take them."""
@@ -282,6 +289,12 @@ class Examined:
             return ""
         many = f"they make {count} tensors" if count > _MOST_VALUES else f"they make {size >> 20} MiB"
         return f"{many}"
+
+    @property
+    def rounds(self) -> bool:
+        """True if operators of the file round to quantized numbers, so that small errors grow along the network."""
+        operators = (op for graph in self.trial.model.subgraphs for op in graph.operators)
+        return any(rounds(op) or is_dynamic_range(op) for op in operators)
 
     def differs_by_fusion(
         self, outputs: Sequence[Comparison], runs: Sequence[Run], expected: Mapping[str, Sequence[Run]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -20,12 +21,13 @@ from onnx_tflite_plugin.options import VerifyOptions
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source import Section, Source, check_source, read_bytes
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
-from onnx_tflite_plugin.verify.comparison.trial import Run
+from onnx_tflite_plugin.verify.comparison.trial import PATIENCE, Run
 from onnx_tflite_plugin.verify.criteria import Tolerance
 from onnx_tflite_plugin.verify.examined import Examined
 from onnx_tflite_plugin.verify.inputs.causal import causal_inputs
 from onnx_tflite_plugin.verify.inputs.user_data import Given
 from onnx_tflite_plugin.verify.runtimes.child import record_crashes
+from onnx_tflite_plugin.verify.runtimes.litert import LiteRTError
 from onnx_tflite_plugin.verify.runtimes.processor import depends
 from onnx_tflite_plugin.verify.submodels.decision import FUSION, RANDOM_NUMBERS, conclude, decide, save_submodels
 from onnx_tflite_plugin.verify.submodels.engine import Decision
@@ -128,7 +130,6 @@ def _run_and_compare(examined: Examined, asked: _Asked, told: Progress) -> Verif
     if not random and asked.inputs is None and not asked.shapes:
         resized = examined.extend(drawn, expected, asked.seed)
         notes = (resized, *notes) if resized else notes
-    outputs = () if random else _compare_outputs(examined, drawn, expected)
     told("submodels on the same operands")
     try:
         decision = decide(examined, drawn, random=random, exact=asked.exact)
@@ -136,6 +137,8 @@ def _run_and_compare(examined: Examined, asked: _Asked, told: Progress) -> Verif
         if random:
             raise InconclusiveError(f"{RANDOM_NUMBERS}, and {error.message}") from error
         decision = Decision(error=error.message)
+    _add_builtin_outputs(examined, decision, drawn, expected)
+    outputs = () if random else _compare_outputs(examined, drawn, expected)
     fused = examined.differs_by_fusion(outputs, drawn, expected)
     notes = (FUSION, *notes) if fused else notes
     verification = conclude(examined, outputs, decision, settles=not fused)
@@ -153,6 +156,18 @@ def _run_and_compare(examined: Examined, asked: _Asked, told: Progress) -> Verif
         runs=len(drawn) + (examined.batch is not None),
         notes=(*verification.notes, *notes),
     )
+
+
+def _add_builtin_outputs(
+    examined: Examined, decision: Decision, drawn: Sequence[Run], expected: dict[str, list[Run]]
+) -> None:
+    """Add the outputs of the builtin kernels, which may round otherwise: those of the submodels' runs, if there are any."""
+    if len(decision.outputs) == len(drawn):
+        expected["builtin"] = decision.outputs
+    elif decision.error and "builtin" not in expected:
+        with suppress(LiteRTError):
+            outputs = examined.trial.litert("builtin", drawn, fresh=examined.fresh, patience=PATIENCE)
+            expected["builtin"] = [*outputs]
 
 
 def _compare_outputs(

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -19,6 +20,7 @@ from conformance.builder import ModelBuilder, quant
 from conformance.models import Net, tensor
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import LiteRT, LiteRTError, Trial, verify
+from onnx_tflite_plugin.verify.comparison.trial import PATIENCE
 from onnx_tflite_plugin.verify.criteria import Tolerance
 from onnx_tflite_plugin.verify.runtimes import child, structure
 from onnx_tflite_plugin.verify.runtimes.litert import Crashed, Endless, NoKernel
@@ -285,3 +287,19 @@ def test_a_child_ends_with_its_parent(folder: Path, running: bool) -> None:
             return
         time.sleep(0.1)
     pytest.fail("the child lives on")
+
+
+def test_kernels_that_take_far_longer_than_others_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {}
+
+    def time_runs(self: Trial, kernels: str, *given: Any, patience: float | None, **options: Any) -> Any:
+        asked[kernels] = patience
+        if kernels == "builtin":
+            raise Endless("LiteRT has run for 20 s on these inputs")
+        return run(self, kernels, *given, patience=patience, **options)
+
+    run = Trial._time_runs
+    monkeypatch.setattr(Trial, "_time_runs", time_runs)
+    expected = trial_of(counting()).reference_outputs([[np.float32(3e6 - 3)]])
+    assert [*expected] == ["xnnpack"]
+    assert asked == {"xnnpack": None, "builtin": PATIENCE}

@@ -257,9 +257,11 @@ def negation() -> tuple[bytes, onnx.ModelProto]:
 def test_each_run_of_each_runtime_is_told_as_it_begins() -> None:
     told: list[str] = []
     assert verify(*negation(), runs=2, progress=told.append).ok
-    assert told[:7] == [
+    assert told[:8] == [
         "loading both models",
-        *(f"LiteRT ({kernels}), run {k} of 2" for kernels in ("xnnpack", "builtin") for k in (1, 2)),
+        *(f"LiteRT (xnnpack), run {k} of 2" for k in (1, 2)),
+        "submodels on the same operands",
+        *(f"LiteRT (builtin), all tensors, run {k} of 2" for k in (1, 2)),
         *(f"ONNX Runtime, run {k} of 2" for k in (1, 2)),
     ]
     with pytest.raises(ValueError, match="runs is at least 1, not 0"):

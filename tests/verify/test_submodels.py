@@ -283,3 +283,14 @@ def test_an_integer_network_with_every_submodel_right_agrees() -> None:
     g.operator("FULLY_CONNECTED", [x, w, b], [y])
     g.output(y)
     assert verify(model.build(), otp.convert(model.build())).ok
+
+
+def test_a_batch_that_builtin_kernels_refuse_leaves_the_other_runs_compared() -> None:
+    """XNNPACK takes a batch of 2 beside a constant output shape with a batch of 1."""
+    net = Net()
+    shape, weights = constant(np.int32([1, 10, 14, 3])), constant(random_array(3, 2, 2, 5))
+    x = net.input(tensor(None, 5, 7, 5))
+    result = tensor(None, 10, 14, 3)
+    net.output(net.call("TRANSPOSE_CONV", [shape, weights, x], result, padding="VALID", stride_h=2, stride_w=2))
+    found = verify(net.build(), otp.convert(net.build()))
+    assert (found.verdict, found.operators) == ("agrees", 1), found.text

@@ -24,7 +24,6 @@ from onnx_tflite_plugin.errors import (
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import LiteRT, OrtError, Tolerance, verify
 from onnx_tflite_plugin.verify.comparison import trial
-from onnx_tflite_plugin.verify.runtimes.litert import Endless
 from tests.helpers.verify_pairs import (
     FLOAT,
     INT8,
@@ -358,21 +357,3 @@ def test_inputs_on_which_a_loop_seems_never_to_end_are_told(monkeypatch: pytest.
     assert verify(data, proto, inputs={"x": np.float32(3e6 - 3)}).ok
     with pytest.raises(VerificationError, match="it may never end"):
         verify(data, proto, inputs={"x": np.float32(0)})
-
-
-def test_kernels_that_take_far_longer_than_others_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = {}
-
-    def time_runs(self: trial.Trial, kernels: str, *given: Any, patience: float | None, **options: Any) -> Any:
-        asked[kernels] = patience
-        if kernels == "builtin":
-            raise Endless("LiteRT has run for 20 s on these inputs")
-        return run(self, kernels, *given, patience=patience, **options)
-
-    run = trial.Trial._time_runs
-    monkeypatch.setattr(trial.Trial, "_time_runs", time_runs)
-    verified = verify(counting(), convert(counting()).proto, inputs={"x": np.float32(3e6 - 3)})
-    assert verified.ok
-    assert "xnnpack" in verified.text
-    assert "builtin" not in verified.text
-    assert asked == {"xnnpack": None, "builtin": trial.PATIENCE}

@@ -36,6 +36,11 @@ _SLOWER = 200  # times that a set of kernels may take as long as the one before 
 KERNELS = ("xnnpack", "builtin", "reference")
 
 
+def patience_after(seconds: float) -> float:
+    """Return the seconds that a run may take in other kernels than those that took so long."""
+    return max(PATIENCE, _SLOWER * seconds)
+
+
 class Session(Protocol):
     """Protocol of a session of the ONNX model, which ``OnnxRuntime`` implements."""
 
@@ -69,9 +74,10 @@ class Trial:
     def session(self, kernels: str, *, preserve: bool = False, patience: float | None = None) -> LiteRT | Around:
         """Return a session of the original model with one of LiteRT's kernel sets.
 
-        Models with several subgraphs, which may loop, have a ``patience`` by default. Raises LiteRTError if it does not load.
+        Models that may loop have a ``patience`` by default. Raises LiteRTError if it does not load.
         """
-        if patience is None and len(self.model.subgraphs) > 1:
+        entries = {self.model.main.index, *(signature.subgraph for signature in self.model.signatures)}
+        if patience is None and any(graph.index not in entries for graph in self.model.subgraphs):
             patience = PATIENCE
         if self.gaps.own or self.gaps.borrowed:
             return Around(self.data, kernels, self.entry, self.gaps, preserve=preserve)
@@ -81,7 +87,7 @@ class Trial:
 
     def litert(
         self, kernels: str, runs: Sequence[Run], *, fresh: bool = False, patience: float | None = None
-    ) -> list[list[Array]]:
+    ) -> list[Run]:
         """Return the outputs of each run with one of LiteRT's kernel sets; ``fresh``: each run in an interpreter of its own.
 
         Raises LiteRTError if LiteRT refuses the model or its inputs.
@@ -90,9 +96,10 @@ class Trial:
 
     def _time_runs(
         self, kernels: str, runs: Sequence[Run], *, fresh: bool, patience: float | None
-    ) -> tuple[list[list[Array]], float]:
+    ) -> tuple[list[Run], float]:
         """Return the outputs of each run, and the seconds that all of them took."""
-        outputs, seconds = [], 0.0
+        outputs: list[Run] = []
+        seconds = 0.0
         session = None
         for arrays in self._report_runs(runs, f"LiteRT ({kernels})"):
             if session is None or fresh:
@@ -102,21 +109,25 @@ class Trial:
             seconds += time.perf_counter() - start
         return outputs, seconds
 
-    def reference_outputs(self, runs: Sequence[Run], *, fresh: bool = False) -> dict[str, list[list[Array]]]:
+    def reference_outputs(
+        self, runs: Sequence[Run], *, fresh: bool = False, first: bool = False
+    ) -> dict[str, list[Run]]:
         """Return the outputs of each run by kernel set. Reference kernels, about 50x slower, run only if no other set does.
+
+        ``first``: only the first set that runs.
 
         A set that takes far longer than XNNPACK is left out: for a network of 0.1 s a run, one took more than 10 minutes.
         Raises LiteRTError with the message of each set if none runs.
         """
-        expected: dict[str, list[list[Array]]] = {}
+        expected: dict[str, list[Run]] = {}
         failures = []
         patience = None
         for kernels in KERNELS:
-            if kernels == "reference" and expected:
+            if expected and (first or kernels == "reference"):
                 break
             try:
                 expected[kernels], seconds = self._time_runs(kernels, runs, fresh=fresh, patience=patience)
-                patience = max(PATIENCE, _SLOWER * seconds / max(len(runs), 1))
+                patience = patience_after(seconds / max(len(runs), 1))
             except NoKernel:
                 raise
             except Endless:

@@ -10,7 +10,7 @@ from onnx_tflite_plugin.errors import ConversionError, InconclusiveError
 from onnx_tflite_plugin.graph.randomness import random_operators
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.tensors import Divergence
-from onnx_tflite_plugin.verify.comparison.trial import Run
+from onnx_tflite_plugin.verify.comparison.trial import Run, patience_after
 from onnx_tflite_plugin.verify.examined import Examined
 from onnx_tflite_plugin.verify.submodels.constants import compare_constants
 from onnx_tflite_plugin.verify.submodels.engine import Decision, Engine, Finding
@@ -19,6 +19,7 @@ from onnx_tflite_plugin.verify.verification import Verification
 
 RANDOM_NUMBERS = "the model draws random numbers, which no two runtimes do alike"
 FUSION = "without its graph optimizations ONNX Runtime agrees: one of its fusions makes the difference"
+_LISTED = 3  # outputs whose error is a note
 _OPERANDS = "on LiteRT's own operands"
 
 
@@ -46,6 +47,7 @@ def decide(examined: Examined, runs: Sequence[Run], *, random: bool, exact: bool
         allowed=allowed,
         stateful=examined.stateful,
         fresh=examined.fresh,
+        patience=patience_after(examined.seconds),
     )
     decision = engine.decide(runs)
     decision.constants = constants
@@ -74,12 +76,14 @@ def conclude(
         outputs = tuple(replace(one, name=name) for name, one in agreed.items())
     if decision.undecided:
         examined.reasons = (*examined.reasons, *decision.undecided[:2])
+    if decision.error and examined.rounds and not all(one.ok for one in outputs):
+        reason = f"operators were not compared: {decision.error}; rounding may add up to the error of the outputs"
+        examined.reasons = (*examined.reasons, reason)
+        errors = _list_errors([one for one in outputs if not one.ok])
+        return Verification(tuple(one for one in outputs if one.ok), (), 0, notes=errors)
     failed = [one.name for one in outputs if not one.ok]
-    notes = tuple(
-        f"{one.name!r} end to end: {one.text}; every operator agrees {_OPERANDS}"
-        for one in outputs
-        if one.name in failed and one.name in agreed
-    )
+    settled_errors = [one for one in outputs if one.name in failed and one.name in agreed]
+    notes = _list_errors(settled_errors, f"; every operator agrees {_OPERANDS}")
     settled = tuple(
         replace(agreed[one.name], name=one.name) if one.name in failed and one.name in agreed else one
         for one in outputs
@@ -87,6 +91,13 @@ def conclude(
     if decision.error:
         notes = (f"operators were not compared: {decision.error}", *notes)
     return Verification(settled, (), 0, notes=notes, operators=decision.operators)
+
+
+def _list_errors(outputs: Sequence[Comparison], ending: str = "") -> tuple[str, ...]:
+    """Return a line for each of the first outputs with its error end to end, and the number of the others."""
+    lines = [f"{one.name!r} end to end: {one.text}{ending}" for one in outputs[:_LISTED]]
+    more = len(outputs) - _LISTED
+    return (*lines, *([f"{more} more outputs differ end to end as well"] if more > 0 else []))
 
 
 def save_submodels(examined: Examined, decision: Decision, folder: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 _RECURRENT = {"Loop", "Scan", "If", "LSTM", "GRU", "RNN"}
 _FAILED_NODE = re.compile(r"Node number (\d+) ")
+_LONG = (
+    20  # seconds after which no further run is observed: builtin kernels of 4 bits take 45 s for a prompt of 128 tokens
+)
 _RETRIES = 8  # operators whose random operands LiteRT refuses
 
 
@@ -59,7 +63,7 @@ class Finding(NamedTuple):
 class Decision:
     """Comparisons that agree, by ONNX value; submodels and constants that differ; reasons why some are undecided, or all.
 
-    ``operators``: the number of operators compared.
+    ``operators``: the number of operators compared. ``outputs``: LiteRT's in each run that was observed.
     """
 
     agreed: dict[str, Comparison] = field(default_factory=dict)
@@ -68,6 +72,7 @@ class Decision:
     constants: list[tuple[Operator, Comparison]] = field(default_factory=list)
     error: str = ""
     operators: int = 0
+    outputs: list[Run] = field(default_factory=list)
 
 
 class Engine:
@@ -84,8 +89,9 @@ class Engine:
         allowed: Tolerance | None = None,
         stateful: bool,
         fresh: bool,
+        patience: float | None = None,
     ) -> None:
-        self.allowed = allowed
+        self.allowed, self.patience = allowed, patience
         self.trial, self.session, self.skipped, self.stateful, self.fresh = trial, session, skipped, stateful, fresh
         self.dequantized = HeldTensors(trial, session, fresh=fresh).is_dequantized
         self.decision = Decision()
@@ -96,6 +102,8 @@ class Engine:
         for arrays, kept in self._observe_operands(runs):
             if first is None:
                 self._prepare(kept)
+            if not self.cut.cut <= kept.keys():  # a tensor without memory in this run
+                continue
             operands = {index: kept[index] for index in self.cut.cut}
             expected = {s.tensor.index: kept[s.tensor.index] for s in self.submodels if s.tensor.index in kept}
             one = OperandSet("observed", arrays, operands, expected)
@@ -107,12 +115,22 @@ class Engine:
         return self.decision
 
     def _observe_operands(self, runs: Sequence[Run]) -> Iterator[tuple[Run, Mapping[int, Array]]]:
-        session = self.trial.session("builtin", preserve=True)
+        """Yield each run's inputs and LiteRT's tensors; fewer runs if they take long, or if LiteRT refuses one after the first."""
+        session = self.trial.session("builtin", preserve=True, patience=self.patience)
+        start = time.monotonic()
         for k, arrays in enumerate(runs):
             if k and self.fresh:
-                session = self.trial.session("builtin", preserve=True)
-            session.run(arrays)
+                session = self.trial.session("builtin", preserve=True, patience=self.patience)
+            self.trial.progress(f"LiteRT (builtin), all tensors, run {k + 1} of {len(runs)}")
+            try:
+                self.decision.outputs.append(session.run(arrays))
+            except LiteRTError:
+                if not k:
+                    raise
+                return
             yield arrays, session.tensors()
+            if time.monotonic() - start > _LONG:
+                break
 
     def _prepare(self, kept: Mapping[int, Array]) -> None:
         """Cut the ONNX model, and find the operators of each submodel."""
