@@ -11,6 +11,7 @@ from onnx_tflite_plugin.verify import criteria
 from onnx_tflite_plugin.verify.criteria import Tolerance
 
 _FEW = 32  # elements below which a mean says nothing
+_DISTINCT = 8  # numbers of a column below which their mean says nothing
 _ROWS = 8  # elements of a channel of floats below which its range says nothing
 _TINY = 2.0**-126
 
@@ -26,28 +27,36 @@ def describe_bias(actual: Sequence[Array], expected: Sequence[Array], mean: floa
         return ""
     moves = [one.astype(np.int64) - other for one, other in zip(actual, expected, strict=True)]
     flat, numbers = (np.concatenate([array.reshape(-1) for array in arrays]) for arrays in (moves, expected))
-    if abs(flat.mean()) > criteria.BIAS:
-        return f"off by {flat.mean():+.2f} LSB on average, the same way nearly everywhere"
+    (bias,) = _biases(flat[:, None], numbers[:, None])
+    if abs(bias) > criteria.BIAS:
+        return f"off by {bias:+.2f} LSB on average, the same way nearly everywhere"
     if (
         tolerance.by_channel
         and np.ptp(numbers.astype(np.int64)) < criteria.FEW_STEPS
         and mean > criteria.FEW_STEPS_MEAN
     ):
         return f"off by {mean:.2g} LSB on average, in a tensor that spans few"
-    if moves[0].ndim < 2 or len({move.shape[-1] for move in moves}) > 1:
+    channels = {move.shape[-1] for move in moves if move.ndim > 1}
+    if len(channels) != 1 or len(flat) // min(channels) < _FEW:
         return ""
     limit = criteria.CHANNEL_BIAS if tolerance.by_channel and expected[0].dtype.itemsize == 1 else criteria.BIAS
-    return _describe_channel_bias(flat, numbers, moves[0].shape[-1], limit)
+    biases = _biases(flat.reshape(-1, min(channels)), numbers.reshape(-1, min(channels)))
+    worst = int(np.abs(biases).argmax())
+    return f"off by {biases[worst]:+.2f} LSB on average in channel {worst}" if abs(biases[worst]) > limit else ""
 
 
-def _describe_channel_bias(moves: Array, numbers: Array, channels: int, limit: float) -> str:
-    """Return the mean error of the worst channel, if it is more than ``limit`` steps."""
-    moves, numbers = moves.reshape(-1, channels), numbers.reshape(-1, channels)
-    if len(moves) < _FEW:
-        return ""
-    means = np.where(numbers.std(0) > 1, moves.mean(0), 0)  # a channel that does not vary may be a tie throughout
-    worst = int(np.abs(means).argmax())
-    return f"off by {means[worst]:+.2f} LSB on average in channel {worst}" if abs(means[worst]) > limit else ""
+def _biases(moves: Array, numbers: Array) -> Array:
+    """Return the mean error of each column; 0 for one that hardly varies or has few numbers, which may all be ties.
+
+    A number counts once however often it occurs: the one that most elements have, as after a bound, may be a tie.
+    """
+    known, rank = np.unique(numbers, return_inverse=True)
+    pairs = rank.reshape(numbers.shape) + len(known) * np.arange(numbers.shape[1])  # of a column and one of its numbers
+    found, place, counts = np.unique(pairs, return_inverse=True, return_counts=True)
+    each = np.bincount(place.reshape(-1), moves.reshape(-1)) / counts
+    column = found // len(known)
+    distinct = np.bincount(column)
+    return np.where((numbers.std(0) > 1) & (distinct >= _DISTINCT), np.bincount(column, each) / distinct, 0.0)
 
 
 def describe_channel_error(actual: Sequence[Array], expected: Sequence[Array], share: float, floor: float) -> str:

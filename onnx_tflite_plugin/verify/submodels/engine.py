@@ -139,7 +139,7 @@ class Engine:
         kinds = [(index, node.op_type) for node in nodes for index in belongs_to(props(node.metadata_props))]
         self.recurrent = {index for index, kind in kinds if kind in _RECURRENT}
         self.inexact = {index: criteria.KERNELS[kind] for index, kind in kinds if kind in criteria.KERNELS}
-        self.leaves = _onnx_leaves(self.session.proto.graph, self.cut)
+        self.sources = _onnx_sources(self.session.proto.graph, self.cut)
         self.submodels = [self._submodel(v) for v in self.cut.values if v.tensor not in self.skipped]
         self.submodels.sort(key=lambda one: one.operators[-1].index)
         self.entered = {tensor.index for tensor in self.trial.entry.inputs}
@@ -182,8 +182,8 @@ class Engine:
     # --- random operands ----------------------------------------------------------------------
 
     def _compare_random(self, first: OperandSet) -> None:
-        """Compare the submodels that read no other tensors than LiteRT's operators do on operands of the shapes of ``first``."""
-        chosen = [s for s in self.submodels if self.leaves[s.value.name] <= s.leaves]
+        """Compare submodels on operands of the shapes of ``first``, if they read what LiteRT's operators do and compute no more."""
+        chosen = [s for s in self.submodels if self._is_comparable(s)]
         results = sorted({s.tensor.index for s in chosen})
         if not chosen:
             return
@@ -199,6 +199,11 @@ class Engine:
             if one is not None:
                 with suppress(ConversionError):  # ONNX Runtime refuses them, as an index beyond the end
                     self._compare(one, chosen)
+
+    def _is_comparable(self, submodel: Submodel) -> bool:
+        """True if the ONNX submodel is no larger than that of LiteRT, as it is where a tensor has a second value that is not cut."""
+        leaves, operators = self.sources[submodel.value.name]
+        return leaves <= submodel.leaves and not operators > {op.index for op in submodel.operators}
 
     def _random_set(self, expanded: Expanded, kind: str, first: OperandSet) -> OperandSet | None:
         """Draw operands that LiteRT takes; those of an operator that fails are the observed ones."""
@@ -320,28 +325,39 @@ def _constant_tensors(operators: Sequence[Operator]) -> set[int]:
     return fixed
 
 
-def _onnx_leaves(graph: GraphProto, cut: CutModel) -> dict[str, frozenset[int]]:
-    """Return the tensors that each compared value is computed from in the cut model: cut values and graph inputs."""
+def _onnx_sources(graph: GraphProto, cut: CutModel) -> dict[str, tuple[frozenset[int], frozenset[int]]]:
+    """Return the tensors that each compared value is computed from in the cut model, and the operators of its nodes."""
     makers = {name: node for node in graph.node for name in node.output}
     tensors = {value.name: value.tensor for value in cut.values if value.name in cut.given}
     tensors |= {info.name: t.index for info, t in zip(cut.pairs.inputs, cut.entry.inputs, strict=True)}
     states = {state.input for state in cut.session.states}
-    leaves = {}
+    sources = {}
     for value in cut.values:
         found: set[int] = set()
+        operators: set[int] = set()
         seen: set[str] = set()
-        waiting = [*_reads(makers[value.name])] if value.name in makers else []
+        waiting = [value.name]
         while waiting:
             name = waiting.pop()
             if name in seen or name in states:
                 continue
             seen.add(name)
-            if name in tensors:
+            if name in tensors and name != value.name:
                 found.add(tensors[name])
             elif name in makers:
+                operators.update(_operators(makers[name]))
                 waiting += _reads(makers[name])
-        leaves[value.name] = frozenset(found)
-    return leaves
+        sources[value.name] = frozenset(found), frozenset(operators)
+    return sources
+
+
+def _operators(node: NodeProto) -> Iterator[int]:
+    """Yield the TFLite operators that a node and those of its bodies belong to."""
+    yield from belongs_to(props(node.metadata_props))
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            for inner in attribute.g.node:
+                yield from _operators(inner)
 
 
 def _reads(node: NodeProto) -> Iterator[str]:
