@@ -30,16 +30,13 @@ def describe_bias(actual: Sequence[Array], expected: Sequence[Array], mean: floa
     (bias,) = _biases(flat[:, None], numbers[:, None])
     if abs(bias) > criteria.BIAS:
         return f"off by {bias:+.2f} LSB on average, the same way nearly everywhere"
-    if (
-        tolerance.by_channel
-        and np.ptp(numbers.astype(np.int64)) < criteria.FEW_STEPS
-        and mean > criteria.FEW_STEPS_MEAN
-    ):
+    strict = tolerance.by_channel and expected[0].dtype.itemsize == 1
+    if strict and np.ptp(numbers.astype(np.int64)) < criteria.FEW_STEPS and mean > criteria.FEW_STEPS_MEAN:
         return f"off by {mean:.2g} LSB on average, in a tensor that spans few"
     channels = {move.shape[-1] for move in moves if move.ndim > 1}
     if len(channels) != 1 or len(flat) // min(channels) < _FEW:
         return ""
-    limit = criteria.CHANNEL_BIAS if tolerance.by_channel and expected[0].dtype.itemsize == 1 else criteria.BIAS
+    limit = criteria.CHANNEL_BIAS if strict else criteria.BIAS
     biases = _biases(flat.reshape(-1, min(channels)), numbers.reshape(-1, min(channels)))
     worst = int(np.abs(biases).argmax())
     return f"off by {biases[worst]:+.2f} LSB on average in channel {worst}" if abs(biases[worst]) > limit else ""
