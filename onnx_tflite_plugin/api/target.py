@@ -12,10 +12,6 @@ from onnx_tflite_plugin.checked import Checked
 INTEGERS = frozenset({"int8", "uint8", "int16", "uint16", "int4", "uint4", "int2", "uint2"})
 
 
-ONNX_RUNTIME_DOMAIN = "com.microsoft"
-"""Domain of ONNX Runtime's own operators, and the beginning of its other domains."""
-
-
 class Priced(Protocol):
     """An operator with the axes it works along, such as ``api.declarations.AxisPrice``."""
 

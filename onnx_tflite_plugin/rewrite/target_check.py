@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from onnx_tflite_plugin.api.target import ONNX_RUNTIME_DOMAIN, Target
+from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.errors import Problem, TargetRefusal
 from onnx_tflite_plugin.graph.metadata import source_handler
+from onnx_tflite_plugin.rewrite.weights.dtypes import ONNX_RUNTIME_DOMAIN
 
 if TYPE_CHECKING:
     import onnx_ir as ir

@@ -1,7 +1,7 @@
 """Every tolerance of a verification, each with the measurement that it rests on.
 
-Measured on an AMD EPYC with AVX-512 and VNNI, ONNX Runtime 1.32, LiteRT 2.1; ``python -m conformance`` and the models of
-``tests/qa`` measure the errors again. The tests that hold each number are in ``tests/verify/test_criteria.py``.
+Measured on an AMD EPYC with AVX-512 and VNNI, ONNX Runtime 1.32, LiteRT 2.1; ``python -m tests.qa.criteria FILES`` measures again.
+The tests that hold each number are in ``tests/verify/test_criteria.py``.
 """
 
 from __future__ import annotations

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from onnx_tflite_plugin.api.target import ONNX_RUNTIME_DOMAIN
-
 if TYPE_CHECKING:
     from onnx_tflite_plugin.source.model import Array
+
+ONNX_RUNTIME_DOMAIN = "com.microsoft"
+"""Domain of ONNX Runtime's own operators, and the beginning of its other domains."""
 
 INT8 = "int8"  # exact on every processor
 CHOSEN = "chosen"  # int8 or uint8, selected at load time
