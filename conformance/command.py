@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.progress import Progress
@@ -11,6 +11,7 @@ from rich.table import Table
 
 from conformance.coverage import gaps
 from conformance.packs import Suite, suite
+from conformance.repeated import Repeated
 from conformance.runner import CaseResult, run_case
 from onnx_tflite_plugin.cli.failures import UsageProblem
 from onnx_tflite_plugin.cli.output import print_json, redirect_stdout_to_stderr
@@ -80,16 +81,12 @@ def _print(console: Console, chosen: Suite, results: Sequence[CaseResult], missi
         style = "red" if counted["failed"] or not counted else None
         table.add_row(op, chosen.packs.get(op, "-"), *cells, style=style)
     console.print(table)
-    for status, heading in (("known", "known to fail"), ("failed", "failed")):
-        texts = [result.text for result in results if result.status == status]
-        if texts:
-            console.print(f"\n{heading}:", style="bold")
-            for text in texts:
-                console.print(text, markup=False, highlight=False, style="red" if status == "failed" else None)
+    _print_texts(console, "known to fail", [result.text for result in results if result.status == "known"], None)
+    _print_texts(console, "failed", list(_failures(results)), "red")
     for line in [*missing, *map(str, chosen.problems)]:
-        console.print(line, markup=False, highlight=False, style="red")
+        console.print(line, markup=False, highlight=False, soft_wrap=True, style="red")
     for line in chosen.notes:
-        console.print(line, markup=False, highlight=False, style="yellow")
+        console.print(line, markup=False, highlight=False, soft_wrap=True, style="yellow")
     total = Counter(result.status for result in results)
     seconds = sum(result.seconds for result in results)
     said = ", ".join(
@@ -98,3 +95,24 @@ def _print(console: Console, chosen: Suite, results: Sequence[CaseResult], missi
     console.print(
         f"\n{len(results)} cases, {sum(result.variants for result in results)} conversions in {seconds:.0f} s: {said or 'none'}"
     )
+
+
+def _print_texts(console: Console, heading: str, texts: Sequence[str], style: str | None) -> None:
+    if texts:
+        console.print(f"\n{heading}:", style="bold")
+    for text in texts:
+        console.print(text, markup=False, highlight=False, soft_wrap=True, style=style)
+
+
+def _failures(results: Sequence[CaseResult]) -> Iterator[str]:
+    """Yield the text of each failed case; cases that fail for the same reason as an earlier one are listed in one line."""
+    repeated, others = Repeated(), defaultdict[str, list[str]](list)
+    for result in results:
+        if result.status == "failed":
+            first = repeated.first_with_causes_of(result)
+            if first:
+                others[first].append(result.case.id)
+            else:
+                yield result.text
+    for first, cases in others.items():
+        yield f"for the same reason as {first}: {', '.join(cases)}"

@@ -7,7 +7,7 @@ onnx_tflite_plugin.cases =
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 
@@ -17,7 +17,7 @@ from onnx_tflite_plugin.checked import describe
 from onnx_tflite_plugin.errors import PackError, Problem
 from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, attribute_errors
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.host.offers import canonical
+from onnx_tflite_plugin.host.offers import canonical, discover
 from onnx_tflite_plugin.installed import entry_points, iterate_distributions
 
 GROUP = "onnx_tflite_plugin.cases"
@@ -27,8 +27,8 @@ GROUP = "onnx_tflite_plugin.cases"
 class Suite:
     """The host to try, the handlers and fusions on trial by (operator or name, pack), and the cases.
 
-    ``packs``: by operator, the pack that serves it, else the one that brings cases of it. ``problems``: cases of theirs that
-    could not be loaded; ``passed_over``: cases of others that could not.
+    ``packs``: by operator, the pack that serves it, else the one that brings cases of it. ``problems``: handlers and cases of
+    theirs that could not be loaded; ``passed_over``: cases of others that could not.
     """
 
     host: Host
@@ -41,27 +41,24 @@ class Suite:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Problems of other installed packs found so far."""
-        return (*self.host.warnings, *self.passed_over)
+        """Warnings about installed packs so far that are not among the problems."""
+        told = {problem.reason for problem in self.problems}
+        return (*(text for text in self.host.warnings if text not in told), *self.passed_over)
 
 
 def suite(pack: str | None = None, op: str | None = None) -> Suite:
     """Select the cases of a run: everything installed, or one pack and one operator.
 
-    A pack that overrides a built-in handler must pass the built-in cases too. Raises PackError if the pack is not installed or
-    its cases do not load. Cases of other packs that do not load are a problem, or a note if ``op`` is another operator.
+    A pack that overrides a built-in handler must pass the built-in cases too. Warnings of the host about one pack are problems.
+    Raises PackError if the pack is not installed or its cases do not load. Cases of other packs that do not load are a problem,
+    or a note if ``op`` is another operator.
     """
-    host, chosen = Host(), canonical(pack or "")
-    offered = any(canonical(offer.pack) == chosen for offer in host.offers)
-    others = ", ".join(sorted({offer.pack for offer in host.offers if offer.pack != BUILTIN})) or "none"
-    if offered:
-        host = Host(packs=[chosen])
+    chosen = canonical(pack or "")
+    host = _host_to_try(pack)
     handlers = [(code, dist) for code, dist in host.serving() if pack is None or canonical(dist) == chosen]
     entries = [(dist, entry) for dist, entry in _entries() if pack is None or canonical(dist) == chosen]
-    if pack is not None and not offered and not entries:
-        reason = f"no installed distribution of that name has handlers, fusions or cases; installed packs: {others}"
-        hint = "pip install -e DIR, where DIR holds the pack's setup.cfg"
-        raise PackError("nothing to try:", [Problem(pack, reason, hint)])
+    if pack is not None and not entries and all(canonical(offer.pack) != chosen for offer in discover()):
+        raise PackError("nothing to try:", [_missing_pack_problem(pack)])
     mine = {code for code, _ in handlers}
     shared = pack is None or any(dist == BUILTIN and code in mine for code, dist in host.serving())
     cases = [case for case in (builtin() if shared else ()) if pack is None or case.op in mine]
@@ -80,13 +77,50 @@ def suite(pack: str | None = None, op: str | None = None) -> Suite:
                 problems.append(problem)
             else:
                 notes.append(str(problem))
-    kept = {id(case): case for case in cases if op is None or case.op == op}
     tried = tuple(pair for pair in handlers if op is None or pair[0] == op)
+    unloaded = _handler_problems(host, tried, cases)
     fusions = [(one.name, dist) for dist, one in host.fusions() if pack is None or canonical(dist) == chosen]
+    problems += unloaded.values()
+    if pack is not None:  # the host has no other pack
+        problems += [Problem(pack, text) for text in host.warnings]
+    kept = {id(case): case for case in cases if (op is None or case.op == op) and case.op not in unloaded}
     packs |= {**dict(fusions), **dict(handlers)}
     return Suite(
         host, tried, tuple(fusions) if op is None else (), tuple(kept.values()), packs, tuple(problems), tuple(notes)
     )
+
+
+def _host_to_try(pack: str | None) -> Host:
+    """Return a host of everything installed, of one pack, or of the built-in one if the pack brings only cases."""
+    if pack is None:
+        return Host()
+    offered = any(canonical(offer.pack) == canonical(pack) for offer in discover())
+    return Host(packs=[pack] if offered else "builtin")
+
+
+def _missing_pack_problem(pack: str) -> Problem:
+    others = ", ".join(sorted({offer.pack for offer in discover() if offer.pack != BUILTIN})) or "none"
+    reason = f"no installed distribution of that name has handlers, fusions or cases; installed packs: {others}"
+    return Problem(pack, reason, "pip install -e DIR, where DIR holds the pack's setup.cfg")
+
+
+def _handler_problems(host: Host, tried: Sequence[tuple[str, str]], cases: Sequence[Case]) -> dict[str, Problem]:
+    """Return the handlers on trial that do not load, by operator; their cases would all fail for the same reason."""
+    problems = {}
+    for code, pack, loaded in host.handlers({code for code, _ in tried}):
+        if isinstance(loaded, Failed) and (code, pack) in tried:
+            count = sum(case.op == code for case in cases)
+            skipped = f"; {count} cases of {code} were not run" if count else ""
+            problems[code] = Problem(code, f"{loaded.reason}{skipped}")
+    return problems
+
+
+def loading_problems(pack: str) -> list[Problem]:
+    """Return what of an installed pack does not load, and the host's warnings about it."""
+    host = _host_to_try(pack)
+    tried = [(code, dist) for code, dist in host.serving() if canonical(dist) == canonical(pack)]
+    host.fusions()  # adds warnings
+    return [*_handler_problems(host, tried, ()).values(), *(Problem(pack, text) for text in host.warnings)]
 
 
 def brought() -> dict[str, tuple[int, str]]:

@@ -12,6 +12,7 @@ import pytest
 
 if TYPE_CHECKING:
     from conformance.case import Case
+    from conformance.packs import Suite
     from onnx_tflite_plugin.host import Host
 
 
@@ -27,16 +28,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    for name in config.getoption("--op-pack"):
+    for name in dict.fromkeys(config.getoption("--op-pack")):
         items.extend(Pack.from_parent(session, name=name).collect())
 
 
 class Pack(pytest.Collector):
-    """One op pack's cases."""
+    """One op pack's cases, the problems of its handlers that do not load, and the gaps in its cases."""
 
     def collect(self) -> Iterator[pytest.Item]:
         """Raises UsageError for a pack that is not installed, or whose cases do not load."""
-        from conformance.coverage import gaps
         from conformance.packs import suite
         from onnx_tflite_plugin.errors import ConversionError
 
@@ -46,10 +46,19 @@ class Pack(pytest.Collector):
             raise pytest.UsageError(str(error)) from error
         for case in chosen.cases:
             yield CaseItem.from_parent(self, name=case.id, case=case, host=chosen.host)
-        yield Nothing.from_parent(self, name="nothing-untried", lines=list(gaps(chosen)))
+        for problem in chosen.problems:
+            yield LoadItem.from_parent(self, name=f"{problem.where}-loads", text=str(problem))
+        yield GapsItem.from_parent(self, name="nothing-untried", suite=chosen)
 
 
-class CaseItem(pytest.Item):
+class ReportItem(pytest.Item):
+    """A test of a pack, which stands in no file."""
+
+    def reportinfo(self) -> tuple[str, None, str]:
+        return "conformance", None, self.name
+
+
+class CaseItem(ReportItem):
     """A case as a test."""
 
     def __init__(self, *, case: Case, host: Host, **more: Any) -> None:
@@ -57,32 +66,31 @@ class CaseItem(pytest.Item):
         self.case, self.host = case, host
 
     def runtest(self) -> None:
-        from conformance.runner import run_case
+        from conformance.testing import check_case
 
-        result = run_case(self.case, self.host)
-        if result.status in ("skipped", "known"):
-            pytest.skip("; ".join(result.reasons))
-        if not result.ok:
-            raise Failing(result.text)
-
-    def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
-        return str(excinfo.value) if excinfo.errisinstance(Failing) else super().repr_failure(excinfo, style)
-
-    def reportinfo(self) -> tuple[str, None, str]:
-        return "conformance", None, self.name
+        check_case(self.case, self.host)
 
 
-class Nothing(CaseItem):
-    """Report of the gaps in the cases."""
+class LoadItem(ReportItem):
+    """A handler that does not load, in place of its cases."""
 
-    def __init__(self, *, lines: list[str], **more: Any) -> None:
-        pytest.Item.__init__(self, **more)
-        self.lines = lines
+    def __init__(self, *, text: str, **more: Any) -> None:
+        super().__init__(**more)
+        self.text = text
 
     def runtest(self) -> None:
-        if self.lines:
-            raise Failing("\n".join(self.lines))
+        pytest.fail(self.text, pytrace=False)
 
 
-class Failing(Exception):
-    """A case that fails; its text says why."""
+class GapsItem(ReportItem):
+    """Report of the gaps in the cases."""
+
+    def __init__(self, *, suite: Suite, **more: Any) -> None:
+        super().__init__(**more)
+        self.suite = suite
+
+    def runtest(self) -> None:
+        from conformance.coverage import gaps
+
+        if lines := list(gaps(self.suite)):
+            pytest.fail("\n".join(lines), pytrace=False)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.metadata import EntryPoint
+from pkgutil import iter_modules
 from typing import Any
 from urllib.parse import unquote
 
@@ -49,8 +51,14 @@ class Offer:
 
     def load(self) -> Any:
         """Load the object of the entry point. Raises Failed."""
-        with attribute_errors(self.named, self.pack, self.entry.value.partition(":")[0].strip()):
-            return self.entry.load()
+        module = self.entry.value.partition(":")[0].strip()
+        with attribute_errors(self.named, self.pack, module):
+            try:
+                return self.entry.load()
+            except ModuleNotFoundError as error:
+                if error.name and f"{module}.".startswith(f"{error.name}."):
+                    raise Mismatch(_describe_missing_module(error.name)) from error
+                raise
 
     def handler(self) -> Handler:
         """Load the handler, which must be for the operator named by the entry point. Raises Failed."""
@@ -60,7 +68,7 @@ class Offer:
             if not isinstance(loaded, Handler):
                 raise Mismatch(f"it is {describe(loaded)}, not a handler; decorate it with @handler(...)")
             if self.code not in (loaded.code, *loaded.aliases):
-                remedy = f"@handler({loaded.code!r}, ..., aliases=({self.code!r},)) supports both names"
+                remedy = f"name the entry point {loaded.code}, or declare aliases=({self.code!r},) in @handler"
                 raise Mismatch(f"it is a handler of {loaded.code!r}; {remedy}")
             return loaded
 
@@ -110,6 +118,14 @@ def discover(warn: Callable[[str], None] = lambda text: None) -> list[Offer]:
 def _read_offers(distribution: Installed) -> tuple[Offer, ...]:
     text = distribution.entry_points_text
     return _parse_offers(text, *distribution.name_and_requirements()) if text else ()
+
+
+def _describe_missing_module(name: str) -> str:
+    """Return a message on a module that an entry point names and that does not exist, with the nearest one in its package."""
+    package = name.rpartition(".")[0]
+    found = {f"{package}.{one.name}" for one in iter_modules(sys.modules[package].__path__)} if package else set()
+    near = did_you_mean(name, found) or ";"
+    return f"there is no module {name!r}{near} correct the entry point, and install the pack again (pip install -e)"
 
 
 @cache

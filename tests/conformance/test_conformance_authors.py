@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from conformance.case import Case
 from conformance.models import Net, between_convolutions, constant, in_isolation, net, tensor, unary
+from conformance.packs import suite
 from conformance.runner import CaseResult, run_case
 from onnx_tflite_plugin.api import (
     Attribute,
@@ -22,7 +24,8 @@ from onnx_tflite_plugin.api import (
     Value,
     handler,
 )
-from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.host import BUILTIN, Host
+from tests.helpers.pack_files import install
 
 CODE = "CUSTOM.Flip"
 
@@ -204,3 +207,15 @@ def test_a_kernel_sees_floats_where_the_handler_dequantizes(dtype: str) -> None:
     )
     assert run_lowering(unary(CODE, "x", tensor(2, 5, 7, 3, dtype=dtype)), lowered).ok
     assert {*seen} == {"float32"}
+
+
+def test_a_pack_of_cases_alone_is_tried_with_the_built_in_handlers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = "[onnx_tflite_plugin.cases]\nonly = only_cases:cases\n"
+    install(tmp_path, "only-cases", "only_cases", "cases = []\n", entries)
+    install(tmp_path, "other-ops", "other_ops", "", "[onnx_tflite_plugin.handlers]\nCUSTOM.Other = other_ops:other\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    chosen = suite("Only_Cases")
+    assert {offer.pack for offer in chosen.host.offers} == {BUILTIN}
+    assert {offer.pack for offer in suite("other.ops").host.offers} == {BUILTIN, "other-ops"}

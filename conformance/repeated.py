@@ -1,0 +1,31 @@
+"""Describe each mistake once: cases that fail for the same cause refer to the first of them."""
+
+from __future__ import annotations
+
+import re
+
+from conformance.runner import CaseResult
+
+_CAUSE = re.compile(r"(?:handler|kernel|entry point|hook|fusion|pass) \S.* failed: .*|the case cannot be run: .*")
+"""The failure of a pack's function in a reason, without the operator and the variants that met it."""
+
+
+class Repeated:
+    """Causes of failed cases so far, each with the first case that has it."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, str] = {}
+
+    def first_with_causes_of(self, result: CaseResult) -> str:
+        """Return the first case that failed for the same causes; empty if this case has a new one."""
+        matches = [_CAUSE.search(reason) for reason in result.reasons]
+        causes = [match[0] for match in matches if match is not None]
+        known = [self._first[cause] for cause in causes if cause in self._first]
+        for cause in causes:
+            self._first.setdefault(cause, result.case.id)
+        return known[0] if known and len(known) == len(result.reasons) else ""
+
+    def text(self, result: CaseResult) -> str:
+        """Return the text of a failed case, or a reference to the first case that failed for the same causes."""
+        first = self.first_with_causes_of(result)
+        return f"{result.case.id} failed for the same reason as {first}" if first else result.text

@@ -1,0 +1,29 @@
+"""Helpers for the tests of an op pack: its host, and a case as a test that fails with plain text."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.case import Case
+from conformance.packs import loading_problems
+from conformance.repeated import Repeated
+from conformance.runner import run_case
+from onnx_tflite_plugin.host import Host
+
+_REPEATED = Repeated()
+
+
+def pack_host(pack: str) -> Host:
+    """Return a host of all installed packs that prefers one. The test module fails if the pack does not load."""
+    if problems := loading_problems(pack):
+        pytest.fail("\n".join(map(str, problems)), pytrace=False)
+    return Host(prefer=[pack])
+
+
+def check_case(case: Case, host: Host) -> None:
+    """Run a case as a test: skipped if it cannot run here, failed with the reasons, which are given once per mistake."""
+    result = run_case(case, host)
+    if result.status == "known" or (result.status == "skipped" and not case.kernel_refuses):
+        pytest.skip("; ".join(result.reasons))
+    if not result.ok:
+        pytest.fail(_REPEATED.text(result), pytrace=False)

@@ -1,0 +1,109 @@
+"""Mistakes of an author in a pack as ``new-pack`` writes it: the message names the place, the reason and the remedy, once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from conformance.command import run
+from onnx_tflite_plugin.cli import cli
+from onnx_tflite_plugin.errors import ConversionError
+from tests.helpers.pack_files import install_pack, python
+
+Edits = tuple[tuple[str, str, str], ...]
+Provoke = Callable[..., str]
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Path]]:
+    """Writes the pack ``author`` with edits ``(file, old, new)``, as installed."""
+    folder, site = tmp_path / "author", tmp_path / "site"
+
+    def write_pack(*edits: tuple[str, str, str], op: str = "CUSTOM.Acme", like: str = "elementwise") -> Path:
+        wrote = CliRunner().invoke(cli, ["new-pack", str(folder), "--op", op, "--like", like])
+        assert wrote.exit_code == 0, wrote.output
+        for name, old, new in edits:
+            file = folder / name
+            text = file.read_text(encoding="utf-8")
+            assert old in text
+            file.write_text(text.replace(old, new), encoding="utf-8")
+        install_pack(folder, site)
+        for path in (folder, site):
+            monkeypatch.syspath_prepend(str(path))
+        return folder
+
+    yield write_pack
+    for name in [name for name in sys.modules if name.partition(".")[0] == "author"]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def provoke(write: Callable[..., Path]) -> Provoke:
+    """Returns what ``conformance --pack author`` prints for a pack with edits, which must fail."""
+
+    def conformance(*edits: tuple[str, str, str], **more: str) -> str:
+        write(*edits, **more)
+        with redirect_stdout(StringIO()) as printed:
+            try:
+                code = run("author")
+            except ConversionError as error:
+                return str(error)
+        assert code == 1
+        return printed.getvalue()
+
+    return conformance
+
+
+HANDLER, CASES = "author/acme.py", "author/cases.py"
+
+
+def test_a_module_that_the_handler_imports_and_that_is_missing_is_told_once(provoke: Provoke) -> None:
+    printed = provoke((HANDLER, "import numpy as np", "import numpyy as np"))
+    assert printed.count("No module named 'numpyy'") == 1
+    assert "acme.py:5" in printed
+    assert "6 cases of CUSTOM.Acme were not run" in printed
+
+
+def test_an_entry_point_of_a_missing_module_names_the_nearest_one(provoke: Provoke) -> None:
+    printed = provoke(("setup.cfg", "author.acme:acme", "author.acmee:acme"))
+    assert "there is no module 'author.acmee'; did you mean 'author.acme'? correct the entry point" in printed
+    assert "pip install -e" in printed
+
+
+def test_an_entry_point_of_another_operator_names_the_one_of_its_handler(provoke: Provoke) -> None:
+    printed = provoke(("setup.cfg", "CUSTOM.Acme = ", "CUSTOM.Acmee = "))
+    assert "it is a handler of 'CUSTOM.Acme'; name the entry point CUSTOM.Acme, or declare aliases=" in printed
+    assert printed.count("no installed pack has a handler for it") == 1
+
+
+def test_an_exception_in_a_handler_is_told_once_and_the_other_cases_are_listed(provoke: Provoke) -> None:
+    printed = provoke((HANDLER, "return ctx.ops.Softsign(x)", "return ctx.ops.Softsign(y)"))
+    assert printed.count("NameError: name 'y'") == 1
+    assert "for the same reason as CUSTOM.Acme-rank_1: CUSTOM.Acme-rank_3, CUSTOM.Acme-rank_4" in printed
+    assert "--block" not in printed
+
+
+@pytest.mark.parametrize("selected", ["--op-pack=author", "tests"])
+def test_pytest_tells_a_handler_that_does_not_load_in_one_short_failure(
+    tmp_path: Path, write: Callable[..., Path], selected: str
+) -> None:
+    folder = write((HANDLER, "import numpy as np", "import numpyy as np"))
+    asked = str(folder / "tests") if selected == "tests" else str(folder / "author")
+    options = ["-q", "-p", "no:cacheprovider", *([] if selected == "tests" else [selected])]
+    done = python(folder, tmp_path / "site", "-m", "pytest", *options, asked).stdout
+    assert "INTERNALERROR" not in done
+    assert len(done.splitlines()) < 12
+    assert "failed: ModuleNotFoundError: No module named 'numpyy'" in done
+
+
+def test_a_case_that_fails_in_pytest_shows_no_traceback(tmp_path: Path, write: Callable[..., Path]) -> None:
+    folder = write((HANDLER, "return ctx.ops.Softsign(x)", "return ctx.ops.Softsign(y)"))
+    done = python(folder, tmp_path / "site", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)).stdout
+    assert "run_case" not in done
+    assert "CUSTOM.Acme-rank_3 failed for the same reason as CUSTOM.Acme-rank_1" in done
