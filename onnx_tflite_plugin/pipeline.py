@@ -243,7 +243,7 @@ class Pipeline:
         outcomes = apply_rules([RULES["unroll_loops"]] if options.unroll else [], model, options)
         check_model(model, target, planned.opset)
         transposes = node_counts(model).get("Transpose", 0)
-        rules = [rule_named(name) for name in target.passes]
+        rules = [rule_named(name, self.host.targets.pack_of(target.name)) for name in target.passes]
         selected = [rule for rule in rules if level == "speed" or (rule.exact and level == "faithful")]
         outcomes |= apply_rules(selected, model, options)
         if target.quantizes_weights:

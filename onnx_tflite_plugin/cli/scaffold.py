@@ -237,10 +237,15 @@ def literal(text: str) -> str:
 
 
 def check_kind(code: str, like: str) -> None:
-    """Raise UsageProblem if an operator is not of the requested kind."""
+    """Raise UsageProblem if an operator is not of the requested kind, or a target has the name of a built-in one."""
     kind = KINDS[like]
     if not kind.accepts(code):
         raise UsageProblem(f"--like {like} takes {kind.wanted}, not {code!r}")
+    if like == "target":
+        from onnx_tflite_plugin.targets import TARGETS
+
+        if code in TARGETS:
+            raise UsageProblem(f"{code!r} is a built-in target, which a pack cannot replace; choose another name")
 
 
 def _fill_template(template: str, values: Mapping[str, str]) -> str:

@@ -217,13 +217,13 @@ class Hooks:
 
         check_valid(model, proto_to_check(model))
         for hook in hooks:
-            before = _copy_model(model)
+            before = copy_model(model)
             try:
                 with hook.attribute_errors():
                     result = hook(model=model)
                     if result is not None:
                         raise Mismatch(f"it returned {describe(result)}; it must change the model in place")
-                    wrong = _describe_interface_change(before, model) or _describe_violation(model)
+                    wrong = describe_interface_change(before, model) or describe_violation(model)
                     if wrong:
                         raise Mismatch(wrong)
             except Failed as failed:
@@ -344,7 +344,7 @@ class _ValueSnapshot:
             node.attributes.update(attributes)
 
 
-def _copy_model(model: ir.Model) -> ir.Model:
+def copy_model(model: ir.Model) -> ir.Model:
     """Return a model with its own graph, nodes, values and dtypes; only tensors are shared."""
     copied = model.clone()
     for graph in copied.graphs():
@@ -354,7 +354,7 @@ def _copy_model(model: ir.Model) -> ir.Model:
     return copied
 
 
-def _describe_interface_change(before: ir.Model, after: ir.Model) -> str:
+def describe_interface_change(before: ir.Model, after: ir.Model) -> str:
     """Return a description of changed inputs or outputs of the graph; empty if they are unchanged."""
     for side in ("inputs", "outputs"):
         was, now = ([_format_value(value) for value in getattr(model.graph, side)] for model in (before, after))
@@ -363,8 +363,8 @@ def _describe_interface_change(before: ir.Model, after: ir.Model) -> str:
     return ""
 
 
-def _describe_violation(model: ir.Model) -> str:
-    """Return the reason why a model that a hook changed is not valid ONNX; empty if it is valid."""
+def describe_violation(model: ir.Model) -> str:
+    """Return the reason why a model that a pack changed is not valid ONNX; empty if it is valid."""
     from onnx_tflite_plugin.graph.streaming import proto_to_check
     from onnx_tflite_plugin.graph.validity import find_violation
 

@@ -138,6 +138,8 @@ class Host:
         self._fusion_offers = [offer for offer in self.offers if offer.group == FUSIONS]
         self._fusions: dict[int, Fusion | None] = {}
         self._warn_of_packs(admitted)
+        for text in self.targets.refused:
+            self.warn(text)
         for code, handler in (handlers or {}).items():
             self.hooks.register(Registration(code, handler, INLINE), code, INLINE)
         self._load_hooks()

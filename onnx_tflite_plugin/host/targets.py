@@ -8,19 +8,30 @@ from collections.abc import Iterator, Sequence
 from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.checked import did_you_mean
 from onnx_tflite_plugin.errors import UnsupportedOption
-from onnx_tflite_plugin.guard import Failed
+from onnx_tflite_plugin.guard import BUILTIN, Failed
 from onnx_tflite_plugin.host.offers import TARGETS, Offer, canonical
 
 
 class Targets:
-    """Targets by name. ``prefer``: packs that win if several have a target of one name."""
+    """Targets by name. ``prefer``: packs that win if several have a target of one name.
+
+    ``refused``: messages on targets of packs with the name of a built-in one, which cannot be replaced.
+    """
 
     def __init__(self, offers: Sequence[Offer], prefer: Sequence[str] = ()) -> None:
         self._prefer = prefer
         self._by_name: dict[str, list[Offer]] = defaultdict(list)
-        for offer in offers:
-            if offer.group == TARGETS:
+        self._taken: list[Offer] = []
+        targets = [offer for offer in offers if offer.group == TARGETS]
+        builtin = {offer.code for offer in targets if offer.pack == BUILTIN}
+        for offer in targets:
+            if offer.code in builtin and offer.pack != BUILTIN:
+                self._taken.append(offer)
+            else:
                 self._by_name[offer.code].append(offer)
+        self.refused = [
+            f"{offer.named} of {offer.pack} is unused: {_taken_name_reason(offer)}" for offer in self._taken
+        ]
 
     def __iter__(self) -> Iterator[tuple[str, str, Target | Failed]]:
         """Yield name, pack and target, or the failure that makes it unusable, for every target in order of name."""
@@ -30,9 +41,22 @@ class Targets:
                     yield name, offer.pack, offer.target()
                 except Failed as failed:
                     yield name, offer.pack, failed
+        for offer in self._taken:
+            yield offer.code, offer.pack, Failed(offer.pack, _taken_name_reason(offer))
 
     def named(self, name: str) -> Target:
         """Return the target with a name. Raises UnsupportedOption if there is none, or several, or it does not load."""
+        offer = self._find(name)
+        try:
+            return offer.target()
+        except Failed as failed:
+            raise UnsupportedOption(f"target {name!r} cannot be used: {failed.reason}") from failed
+
+    def pack_of(self, name: str) -> str:
+        """Return the pack of the target with a name. Raises UnsupportedOption if there is none, or several."""
+        return self._find(name).pack
+
+    def _find(self, name: str) -> Offer:
         offers = self._by_name.get(name, [])
         if not offers:
             names = sorted(self._by_name)
@@ -42,7 +66,8 @@ class Targets:
             packs = sorted(offer.pack for offer in offers)
             hint = " or ".join(f"--prefer {pack}" for pack in packs)
             raise UnsupportedOption(f"{' and '.join(packs)} each provide a target {name!r}; choose with {hint}")
-        try:
-            return (preferred or offers)[0].target()
-        except Failed as failed:
-            raise UnsupportedOption(f"target {name!r} cannot be used: {failed.reason}") from failed
+        return (preferred or offers)[0]
+
+
+def _taken_name_reason(offer: Offer) -> str:
+    return f"{offer.code!r} is a built-in target; name the pack's target and its entry point differently"

@@ -9,6 +9,6 @@ RULES = {rule.name: rule for package in (channels, images, recurrent, tokens, we
 """The declaration of every built-in rule by name."""
 
 
-def rule_named(name: str) -> RuleDeclaration:
-    """Return the declaration of a built-in rule, or of a pack's pass, ``module:attribute``. Raises KeyError if there is none."""
-    return declare_pack_pass(name) if PACK_PASS in name else RULES[name]
+def rule_named(name: str, pack: str = "") -> RuleDeclaration:
+    """Return the declaration of a built-in rule, or of a pass of ``pack``, ``module:attribute``. Raises KeyError if there is none."""
+    return declare_pack_pass(name, pack) if PACK_PASS in name else RULES[name]

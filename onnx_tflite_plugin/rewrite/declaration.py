@@ -51,11 +51,9 @@ PACK_PASS = ":"
 """The part of a name that tells a pack's pass, ``module:attribute``, from a built-in rule."""
 
 
-def declare_pack_pass(name: str) -> RuleDeclaration:
-    """Return the declaration of a pass that a pack's target names as ``module:attribute``."""
-    return RuleDeclaration(
-        name.partition(".")[0].partition(PACK_PASS)[0], name, f"pass {name}", Needed("its target names it")
-    )
+def declare_pack_pass(name: str, pack: str) -> RuleDeclaration:
+    """Return the declaration of a pass that the target of a pack names as ``module:attribute``."""
+    return RuleDeclaration(pack, name, f"pass {name}", Needed("its target names it"))
 
 
 def sort_rules(rules: Iterable[RuleDeclaration]) -> list[RuleDeclaration]:

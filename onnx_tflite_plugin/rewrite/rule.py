@@ -13,12 +13,11 @@ from onnx_ir.passes import InPlacePass, InvariantError, PassBase, PassError, Pas
 
 from onnx_tflite_plugin.api.declarations import Decline
 from onnx_tflite_plugin.api.refusal import Refusal
-from onnx_tflite_plugin.checked import describe
-from onnx_tflite_plugin.guard import Mismatch, attribute_errors
 from onnx_tflite_plugin.progress import LOG
 from onnx_tflite_plugin.rewrite.declaration import PACK_PASS, RuleDeclaration, sort_rules
 from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.matching import nodes_of
+from onnx_tflite_plugin.rewrite.pack_pass import PackPass
 
 Place = TypeVar("Place")
 Match = TypeVar("Match")
@@ -103,28 +102,6 @@ def require(condition: object, reason: str = "") -> None:
         raise Refusal(reason)
 
 
-@dataclass(frozen=True)
-class PackPass:
-    """An onnx_ir pass of a pack, run under guard."""
-
-    pack: str
-    name: str
-
-    def apply(self, model: ir.Model, options: RewriteOptions = DEFAULTS) -> Outcome:
-        """Run the pass. Raises Failed if it fails, or returns another model."""
-        del options
-        module, _, attribute = self.name.partition(PACK_PASS)
-        with attribute_errors(f"pass {self.name}", self.pack, module):
-            made = getattr(import_module(module), attribute)
-            one = made() if isinstance(made, type) else made
-            if not isinstance(one, PassBase):
-                raise Mismatch(f"it is {describe(one)}, not an onnx_ir.passes.InPlacePass")
-            result = one(model)
-            if result.model is not model:
-                raise Mismatch("it returned another model: derive it from onnx_ir.passes.InPlacePass")
-        return Outcome(int(result.modified))
-
-
 def load_rule(declaration: RuleDeclaration) -> RewriteRule[Any, Any] | PackPass:
     """Import a rule."""
     if PACK_PASS in declaration.name:
@@ -142,7 +119,8 @@ class RewritePass(InPlacePass):
 
     def call(self, model: ir.Model) -> PassResult:
         if self.rule.operators <= operators(model):
-            self.outcome = load_rule(self.rule).apply(model, self.options)
+            rule = load_rule(self.rule)
+            self.outcome = Outcome(rule.apply(model)) if isinstance(rule, PackPass) else rule.apply(model, self.options)
             for line in _report(self.rule.name, self.outcome):
                 LOG.debug("%s", line)
         return PassResult(model, bool(self.outcome.applied))

@@ -90,6 +90,7 @@ def test_a_target_pack_passes_its_own_tests(tmp_path: Path) -> None:
     ("like", "op", "text"),
     [
         ("target", "My NPU", "--like target takes a name for the target, in small letters: my-npu, not 'My NPU'"),
+        ("target", "generic", "'generic' is a built-in target, which a pack cannot replace; choose another name"),
         ("conv", "ADD", "--like conv takes a custom operator, CUSTOM.<code>, not 'ADD'"),
         ("claim", "CUSTOM.One", "--like claim takes a family of custom operators, CUSTOM.<prefix>*, not 'CUSTOM.One'"),
         ("fusion", "CUSTOM.One", "--like fusion takes a name for the fusion, in capitals"),

@@ -19,7 +19,7 @@ from onnx_tflite_plugin.conversion import convert_model
 from onnx_tflite_plugin.errors import Blamed, InternalError, Problem, UnsupportedOption
 from onnx_tflite_plugin.guard import BUILTIN, Failed
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.host.hooks import _copy_model
+from onnx_tflite_plugin.host.hooks import copy_model
 from onnx_tflite_plugin.host.host import _describe_location
 from onnx_tflite_plugin.host.offers import FUSIONS, HANDLERS, Offer, discover
 from onnx_tflite_plugin.source import read
@@ -260,7 +260,7 @@ def test_what_a_hook_changes_of_a_copied_model_leaves_the_model_as_it_was() -> N
     model.main.operator("ADD", [x, w], [y])
     model.main.output(y)
     converted = otp.convert(model.build()).model
-    copied = _copy_model(converted)
+    copied = copy_model(converted)
     values = [
         [*graph.inputs, *graph.initializers.values(), *(value for node in graph for value in node.outputs)]
         for graph in (converted.graph, copied.graph)

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
 from onnx_tflite_plugin.cli import cli
-from onnx_tflite_plugin.errors import UnsupportedOption
+from onnx_tflite_plugin.errors import HandlerError, UnsupportedOption
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.host.offers import TARGETS as GROUP
 from onnx_tflite_plugin.host.offers import discover
@@ -142,6 +142,21 @@ def test_two_packs_with_one_target_name_need_prefer(site: Path) -> None:
     assert otp.convert(small_network(), target="npu", prefer=["other-pack"]).report.opset == 18
 
 
+@pytest.mark.parametrize("name", ["onnxruntime", "generic"])
+def test_target_with_the_name_of_a_built_in_one_is_left_out_and_named(site: Path, name: str) -> None:
+    thief = f"{SOURCE}\nT = replace(builtin_target({name!r}), opsets=(13, 14, 15))\n"
+    bring(site, "thief-pack", "thief_pack", thief, f"{name} = thief_pack:T")
+    reason = f"{name!r} is a built-in target; name the pack's target and its entry point differently"
+    report = otp.convert(small_network(), target=name).report
+    assert report.opset == TARGETS[name].opsets[1]
+    assert [text for text in report.warnings if "thief-pack" in text] == [
+        f"entry point {name} = thief_pack:T of thief-pack is unused: {reason}"
+    ]
+    assert otp.convert(small_network(), target=name, prefer=["thief-pack"]).report.opset == report.opset
+    listed = json.loads(CliRunner().invoke(cli, ["handlers", "--json"]).stdout)["targets"]
+    assert reason in [row["error"] for row in listed if row["pack"] == "thief-pack"]
+
+
 @pytest.mark.parametrize(
     ("target", "reason"),
     [
@@ -171,6 +186,16 @@ class RenameGraph(InPlacePass):
         model.graph.name = "renamed"
         return PassResult(model, True)
 
+class RenameInput(InPlacePass):
+    def call(self, model):
+        model.graph.inputs[0].name = "renamed"
+        return PassResult(model, True)
+
+class MissAttribute(InPlacePass):
+    def call(self, model):
+        next(node for node in model.graph if node.op_type == "QuantizeLinear").op_type = "Concat"
+        return PassResult(model, True)
+
 class Failing(InPlacePass):
     def call(self, model):
         raise ZeroDivisionError("no such thing")
@@ -188,9 +213,17 @@ def test_target_names_a_pass_of_its_pack(site: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "reason"),
-    [("Failing", "ZeroDivisionError: no such thing"), ("Missing", "AttributeError"), ("SOURCE", "not an onnx_ir")],
+    [
+        ("Failing", "ZeroDivisionError: no such thing"),
+        ("Missing", "AttributeError"),
+        ("SOURCE", "not an onnx_ir"),
+        ("RenameInput", r"it changed the graph's inputs, from 'x' int8 \[3, 5\] to 'renamed' int8 \[3, 5\]"),
+        ("MissAttribute", "it leaves an invalid model: .*Concat"),
+    ],
 )
-def test_failing_pass_of_a_pack_is_an_error_that_names_it(site: Path, name: str, reason: str) -> None:
+def test_pass_that_fails_or_breaks_the_model_is_attributed_to_its_pack(site: Path, name: str, reason: str) -> None:
     (site / "npu_pack.py").write_text(SOURCE + "SOURCE = 3\n" + PASS.replace("{name}", name))
-    with pytest.raises(otp.ConversionError, match=rf"pass npu_pack:{name}(.|\n)*{reason}"):
+    with pytest.raises(HandlerError, match=rf"pass npu_pack:{name} of npu-pack failed: .*{reason}") as caught:
         otp.convert(small_network(), target="npu")
+    assert "report the error to the authors of npu-pack" in str(caught.value)
+    assert "bug in the converter" not in str(caught.value)

@@ -1,0 +1,57 @@
+"""The onnx_ir passes of packs' targets: run under guard, and their results checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from onnx_ir.passes import PassBase
+
+from onnx_tflite_plugin.checked import describe
+from onnx_tflite_plugin.errors import Blamed, HandlerError
+from onnx_tflite_plugin.graph.streaming import proto_to_check
+from onnx_tflite_plugin.graph.validity import check_valid
+from onnx_tflite_plugin.guard import Failed, Mismatch, attribute_errors
+from onnx_tflite_plugin.host.hooks import copy_model, describe_interface_change, describe_violation
+from onnx_tflite_plugin.rewrite.declaration import PACK_PASS
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+
+@dataclass(frozen=True)
+class PackPass:
+    """An onnx_ir pass that the target of a pack names as ``module:attribute``."""
+
+    pack: str
+    name: str
+
+    def apply(self, model: ir.Model) -> int:
+        """Run the pass; returns 1 if it changed the model.
+
+        Raises HandlerError that names pack and pass if it fails, returns another model, changes the graph's inputs or outputs,
+        or leaves an invalid model.
+        """
+        check_valid(model, proto_to_check(model))  # earlier rewrites are not attributed to the pass
+        try:
+            return int(self._run(model))
+        except Failed as failed:
+            hint = f"convert for another --target; report the error to the authors of {self.pack}"
+            problem = Blamed(f"pass {self.name}", failed.reason, hint)
+            raise HandlerError("a pass of the target does not work:", [problem]) from failed
+
+    def _run(self, model: ir.Model) -> bool:
+        module, _, attribute = self.name.partition(PACK_PASS)
+        with attribute_errors(f"pass {self.name}", self.pack, module):
+            made = getattr(import_module(module), attribute)
+            one = made() if isinstance(made, type) else made
+            if not isinstance(one, PassBase):
+                raise Mismatch(f"it is {describe(one)}, not an onnx_ir.passes.InPlacePass")
+            before = copy_model(model)
+            result = one(model)
+            if result.model is not model:
+                raise Mismatch("it returned another model: derive it from onnx_ir.passes.InPlacePass")
+            if wrong := describe_interface_change(before, model) or describe_violation(model):
+                raise Mismatch(wrong)
+            return result.modified
