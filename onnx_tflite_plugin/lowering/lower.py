@@ -50,7 +50,7 @@ def lower(
     if job.problems and all(isinstance(problem, Contradiction) for problem in job.problems):
         raise InvalidModel(CONTRADICTION, job.problems)
     if job.problems:
-        raise HandlerError(REFUSED, job.problems) from next(iter(job.causes), None)
+        raise HandlerError(REFUSED, [*job.problems, *job.downstream]) from next(iter(job.causes), None)
     outputs: dict[ir.Value, None] = {}
     for tensor, name in zip(model.main.outputs, names.outputs, strict=True):
         initialize_variable(scope, tensor)

@@ -8,36 +8,72 @@ import onnx_ir as ir
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.binding.inlining import places
-from onnx_tflite_plugin.errors import Contradiction, Problem
+from onnx_tflite_plugin.errors import Contradiction, InvalidModel, Problem
 from onnx_tflite_plugin.graph.metadata import node_props
 from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, attribute_errors
 from onnx_tflite_plugin.layout.tensor_layout import source_layout
 from onnx_tflite_plugin.lowering.context import Context
-from onnx_tflite_plugin.lowering.emitter import onnx_dtype
+from onnx_tflite_plugin.lowering.emitter import onnx_dtype, set_type
 from onnx_tflite_plugin.lowering.results import ResultContradiction, emit_table_lookup, finish_output
 from onnx_tflite_plugin.lowering.scope import NotLowered, Scope
-from onnx_tflite_plugin.lowering.values import FILE, STORED
+from onnx_tflite_plugin.lowering.values import FILE, STORED, physical_dims
 from onnx_tflite_plugin.source.dtypes import HANDLES
 from onnx_tflite_plugin.source.model import Tensor
 
 
 def lower_operators(scope: Scope) -> None:
-    """Lower every operator; failures are collected, and operators that need failed results are skipped."""
+    """Lower every operator; failures are collected.
+
+    The results of an operator that failed are replaced by placeholders, so that the refusals of all operators are found.
+    Other failures of operators that use placeholders may be consequences, and are not reported.
+    """
+    job = scope.job
     for bound in scope.operators:
         for tensor in bound.op.inputs:
             if tensor is not None:
                 initialize_variable(scope, tensor)
-        if not all(scope.values.has(t) for t in bound.op.inputs if t is not None):
+        operands = [tensor for tensor in bound.op.inputs if tensor is not None]
+        if not all(scope.values.has(tensor) for tensor in operands):
             continue
+        outer, job.substitutes = job.substitutes, job.substitutes or not job.placeholders.isdisjoint(operands)
         try:
-            with scope.emitter.within(scope.label(bound), _provenance(scope, bound)):
-                outputs = _lower_guarded(scope, bound)
-        except Failed as failed:
-            scope.job.problems.append(failed.problem(bound.label))
-            scope.job.causes.append(failed)
+            _lower_or_substitute(scope, bound)
+        finally:
+            job.substitutes = outer
+
+
+def _lower_or_substitute(scope: Scope, bound: Bound) -> None:
+    """Lower an operator; if that fails or its operands are placeholders, its results are placeholders."""
+    job = scope.job
+    try:
+        with scope.emitter.within(scope.label(bound), _provenance(scope, bound)):
+            outputs = _lower_guarded(scope, bound)
+    except Failed as failed:
+        if not job.substitutes:
+            job.problems.append(failed.problem(bound.label))
+            job.causes.append(failed)
+        outputs = None
+    except InvalidModel:
+        if not job.substitutes:
+            raise
+        outputs = None
+    if outputs is not None and not job.substitutes:
+        job.problems.extend(job.after(bound, outputs))
+    elif job.substitutes or not isinstance(job.problems[-1], Contradiction):
+        _put_placeholders(scope, bound)
+
+
+def _put_placeholders(scope: Scope, bound: Bound) -> None:
+    """Give the results of an operator that have no value one of the planned dtype and layout."""
+    for k, tensor in enumerate(bound.op.outputs):
+        if tensor is None or tensor.dtype in HANDLES:
             continue
-        if outputs is not None:
-            scope.job.problems.extend(scope.job.after(bound, outputs))
+        scope.job.placeholders.add(tensor)
+        if not scope.values.has(tensor):
+            layout = scope.layout.layout(bound, ~k)
+            value = scope.emitter.register(ir.Value(name=scope.emitter.names.unique("placeholder")))
+            set_type(value, scope.storage.storage(tensor).dtype, physical_dims(tensor, layout))
+            scope.values.put(tensor, value, layout, STORED)
 
 
 def initialize_variable(scope: Scope, tensor: Tensor) -> None:
@@ -55,12 +91,13 @@ def _lower_guarded(scope: Scope, bound: Bound) -> tuple[ir.Value | None, ...] | 
         except NotLowered:
             return None
         except ResultContradiction as wrong:
-            where = f"subgraphs[{bound.op.subgraph}].operators[{bound.op.index}].{wrong.field}"
-            scope.job.problems.append(Contradiction(where, str(wrong), "convert the original model again"))
+            if not scope.job.substitutes:
+                where = f"subgraphs[{bound.op.subgraph}].operators[{bound.op.index}].{wrong.field}"
+                scope.job.problems.append(Contradiction(where, str(wrong), "convert the original model again"))
             return None
         except Refusal as refusal:
-            whose = f"handler {bound.handler.name} in {bound.pack}"
-            scope.job.problems.append(Problem(bound.label, str(refusal), whose))
+            problems = scope.job.downstream if scope.job.substitutes else scope.job.problems
+            problems.append(Problem(bound.label, str(refusal), f"handler {bound.handler.name} in {bound.pack}"))
             return None
 
 

@@ -33,6 +33,8 @@ class Job:
     """State shared by all scopes of one conversion; ``problems`` and their ``causes`` are collected here.
 
     ``after`` is called with each operator that was lowered; ``lower_operators`` lowers every operator of a scope.
+    ``downstream``: refusals of operators that use ``placeholders``, the results of operators that failed. ``substitutes``: such
+    an operator is being lowered.
     """
 
     model: BoundModel
@@ -45,6 +47,9 @@ class Job:
     lower_operators: Callable[[Scope], None]
     problems: list[Problem] = field(default_factory=list)
     causes: list[Exception] = field(default_factory=list)
+    downstream: list[Problem] = field(default_factory=list)
+    placeholders: set[Tensor] = field(default_factory=set)
+    substitutes: bool = False
     inlined: int = 0
 
 

@@ -1,0 +1,68 @@
+"""Every refusal of a model is reported in one run, also of operators downstream of another that is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.builder import ModelBuilder
+from onnx_tflite_plugin.api import Context, Handler, Refusal, Transparent, Value, handler
+from onnx_tflite_plugin.conversion import convert
+from onnx_tflite_plugin.errors import HandlerError
+from onnx_tflite_plugin.host import Host
+
+
+def refusing(code: str, reason: str) -> Handler:
+    @handler(code, max_version=1, layout=Transparent())
+    def refuse(ctx: Context, x: Value) -> Value:
+        raise Refusal(f"{reason} of {x.dtype} {list(x.shape or ())}")
+
+    return refuse
+
+
+@handler("CUSTOM.Raises", max_version=1, layout=Transparent())
+def raises(ctx: Context, x: Value) -> Value:
+    """Raise an exception that is no refusal."""
+    raise ValueError("bad luck")
+
+
+HANDLERS = {
+    "CUSTOM.First": refusing("CUSTOM.First", "no first"),
+    "CUSTOM.Second": refusing("CUSTOM.Second", "no second"),
+    "CUSTOM.Raises": raises,
+}
+
+
+def problems_of(*chains: tuple[str, ...]) -> list[str]:
+    """Return the problems of a model with chains of operators on one input."""
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (2, 3))
+    for k, codes in enumerate(chains):
+        value = x
+        for n, code in enumerate(codes):
+            result = g.tensor(f"y{k}{n}", (2, 3))
+            g.operator(code, [value], [result])
+            value = result
+        g.output(value)
+    with pytest.raises(HandlerError) as caught:
+        convert(model.build(), host=Host(packs="builtin", handlers=HANDLERS))
+    return [f"{problem.where}: {problem.reason}" for problem in caught.value.problems]
+
+
+def test_refusals_downstream_of_a_refusal_are_reported_after_it() -> None:
+    assert problems_of(("CUSTOM.First", "ABS", "CUSTOM.Second"), ("CUSTOM.Second",)) == [
+        "op 0 CUSTOM.First v1 'y00': no first of FLOAT [2, 3]",
+        "op 3 CUSTOM.Second v1 'y10': no second of FLOAT [2, 3]",
+        "op 2 CUSTOM.Second v1 'y02': no second of FLOAT [2, 3]",
+    ]
+
+
+def test_an_exception_downstream_of_a_refusal_may_be_a_consequence_and_is_left_out() -> None:
+    (only,) = problems_of(("CUSTOM.First", "CUSTOM.Raises", "ABS"))
+    assert only.startswith("op 0 CUSTOM.First")
+
+
+def test_a_refusal_downstream_of_an_exception_is_reported() -> None:
+    first, second = problems_of(("CUSTOM.Raises", "CUSTOM.First"))
+    assert "ValueError: bad luck" in first
+    assert second.startswith("op 1 CUSTOM.First")
