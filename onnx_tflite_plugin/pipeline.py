@@ -46,7 +46,7 @@ from onnx_tflite_plugin.report import Report, Transposed, node_counts
 from onnx_tflite_plugin.rewrite import RULES, rule_named
 from onnx_tflite_plugin.rewrite.name_constants import NameConstants
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, apply_rules, run_passes
-from onnx_tflite_plugin.rewrite.target_check import check_model
+from onnx_tflite_plugin.rewrite.target_check import AddedOperators, check_model
 from onnx_tflite_plugin.rewrite.weights.assign_dtypes import AssignWeightDtypes
 from onnx_tflite_plugin.rewrite.weights.dtypes import describe_runtime
 from onnx_tflite_plugin.rewrite.weights.separate_constants import SeparateConstants
@@ -242,6 +242,7 @@ class Pipeline:
         options = RewriteOptions(self._weights_dtype, self.options.unroll)
         outcomes = apply_rules([RULES["unroll_loops"]] if options.unroll else [], model, options)
         check_model(model, target, planned.opset)
+        options = options._replace(check=AddedOperators(model, target).describe)
         transposes = node_counts(model).get("Transpose", 0)
         rules = [rule_named(name, self.host.targets.pack_of(target.name)) for name in target.passes]
         selected = [rule for rule in rules if level == "speed" or (rule.exact and level == "faithful")]
@@ -249,7 +250,7 @@ class Pipeline:
         if target.quantizes_weights:
             apply_rules([RULES["keep_float_weights"]], model, options)
         apply_rules([RULES["reshape_before_if"], RULES["copy_captures"]], model, options)
-        model = self.host.hooks.finish(model, packs_of(planned.model))
+        model = self.host.hooks.finish(model, packs_of(planned.model), options.check)
         changed = {name: outcome.applied for name, outcome in outcomes.items() if outcome.applied}
         dtypes = self._assign_weight_dtypes(model)
         if level == "readable":

@@ -204,8 +204,12 @@ class Hooks:
                 renames = {**(given or {}), **renames}
         return renames
 
-    def finish(self, model: ir.Model, used: Collection[str]) -> ir.Model:
+    def finish(
+        self, model: ir.Model, used: Collection[str], check: Callable[[ir.Model], str] = lambda model: ""
+    ) -> ir.Model:
         """Pass the finished model to the hook of every pack. Changes of failed hooks are undone.
+
+        ``check`` returns the reason why a changed model does not fit the target, or an empty text.
 
         Raises HandlerError if a pack that the model uses fails, or if the model is invalid before.
         """
@@ -223,7 +227,7 @@ class Hooks:
                     result = hook(model=model)
                     if result is not None:
                         raise Mismatch(f"it returned {describe(result)}; it must change the model in place")
-                    wrong = describe_interface_change(before, model) or describe_violation(model)
+                    wrong = describe_interface_change(before, model) or describe_violation(model) or check(model)
                     if wrong:
                         raise Mismatch(wrong)
             except Failed as failed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -27,21 +28,21 @@ class PackPass:
     pack: str
     name: str
 
-    def apply(self, model: ir.Model) -> int:
-        """Run the pass; returns 1 if it changed the model.
+    def apply(self, model: ir.Model, check: Callable[[ir.Model], str]) -> int:
+        """Run the pass; returns 1 if it changed the model. ``check``: as of ``Hooks.finish``.
 
         Raises HandlerError that names pack and pass if it fails, returns another model, changes the graph's inputs or outputs,
-        or leaves an invalid model.
+        or leaves a model that is invalid or does not fit the target.
         """
         check_valid(model, proto_to_check(model))  # earlier rewrites are not attributed to the pass
         try:
-            return int(self._run(model))
+            return int(self._run(model, check))
         except Failed as failed:
             hint = f"convert for another --target; report the error to the authors of {self.pack}"
             problem = Blamed(f"pass {self.name}", failed.reason, hint)
             raise HandlerError("a pass of the target does not work:", [problem]) from failed
 
-    def _run(self, model: ir.Model) -> bool:
+    def _run(self, model: ir.Model, check: Callable[[ir.Model], str]) -> bool:
         module, _, attribute = self.name.partition(PACK_PASS)
         with attribute_errors(f"pass {self.name}", self.pack, module):
             made = getattr(import_module(module), attribute)
@@ -52,6 +53,6 @@ class PackPass:
             result = one(model)
             if result.model is not model:
                 raise Mismatch("it returned another model: derive it from onnx_ir.passes.InPlacePass")
-            if wrong := describe_interface_change(before, model) or describe_violation(model):
+            if wrong := describe_interface_change(before, model) or describe_violation(model) or check(model):
                 raise Mismatch(wrong)
             return result.modified

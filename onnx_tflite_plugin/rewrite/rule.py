@@ -25,10 +25,14 @@ _T = TypeVar("_T")
 
 
 class RewriteOptions(NamedTuple):
-    """Options of a conversion that rules depend on; ``unroll``: the number of iterations up to which loops are unrolled."""
+    """Options of a conversion that rules depend on; ``unroll``: the number of iterations up to which loops are unrolled.
+
+    ``check``: a function that returns why a model does not fit the target, for passes of packs.
+    """
 
     weights_dtype: str = "auto"
     unroll: int = 0
+    check: Callable[[ir.Model], str] = lambda model: ""
 
 
 DEFAULTS = RewriteOptions()
@@ -120,7 +124,10 @@ class RewritePass(InPlacePass):
     def call(self, model: ir.Model) -> PassResult:
         if self.rule.operators <= operators(model):
             rule = load_rule(self.rule)
-            self.outcome = Outcome(rule.apply(model)) if isinstance(rule, PackPass) else rule.apply(model, self.options)
+            if isinstance(rule, PackPass):
+                self.outcome = Outcome(rule.apply(model, self.options.check))
+            else:
+                self.outcome = rule.apply(model, self.options)
             for line in _report(self.rule.name, self.outcome):
                 LOG.debug("%s", line)
         return PassResult(model, bool(self.outcome.applied))

@@ -18,7 +18,7 @@ TRANSPOSED = "Transpose"  # ONNX Runtime moves Transposes across other operators
 
 def check_model(model: ir.Model, target: Target, opset: int) -> None:
     """Raise TargetRefusal for operators that the target lacks, and for int8 that ONNX Runtime would not load."""
-    lacking = [node for node in model.graph.all_nodes() if not node.domain and node.op_type in target.lacks]
+    lacking = [node for node in model.graph.all_nodes() if not node.domain and _is_missing(node, target)]
     problems = [
         Problem(f"node {node.name!r}", f"target {target.name} has no {node.op_type}", target.lacks[node.op_type])
         for node in lacking
@@ -30,7 +30,7 @@ def check_model(model: ir.Model, target: Target, opset: int) -> None:
             f"--target onnxruntime, or --block {source_handler(node.metadata_props)[1]}",
         )
         for node in model.graph.all_nodes()
-        if node.domain.startswith(ONNX_RUNTIME_DOMAIN) and node.domain not in target.domains
+        if node.domain and _is_missing(node, target)
     ]
     if opset >= target.no_int8_from:
         hint = f"--opset {target.no_int8_from - 1}, or --target onnxruntime"
@@ -40,6 +40,31 @@ def check_model(model: ir.Model, target: Target, opset: int) -> None:
         ]
     if problems:
         raise TargetRefusal(f"nodes that target {target.name} does not take:", problems)
+
+
+class AddedOperators:
+    """Check of what a pack's code adds to a model that fits the target."""
+
+    def __init__(self, model: ir.Model, target: Target) -> None:
+        self.target, self._before = target, _missing_operators(model, target)
+
+    def describe(self, model: ir.Model) -> str:
+        """Return a message on operators that the target lacks and that were not in the model before; empty if there are none."""
+        added = sorted(_missing_operators(model, self.target) - self._before)
+        return f"it added {', '.join(added)}, which target {self.target.name} does not have" if added else ""
+
+
+def _missing_operators(model: ir.Model, target: Target) -> set[str]:
+    """Return the operators of a model that the target lacks, with their domains."""
+    lacking = (node for node in model.graph.all_nodes() if _is_missing(node, target))
+    return {f"{node.domain}.{node.op_type}".lstrip(".") for node in lacking}
+
+
+def _is_missing(node: ir.Node, target: Target) -> bool:
+    """True for an operator that the target lacks, and for one of ONNX Runtime in a domain that the target does not have."""
+    if not node.domain:
+        return node.op_type in target.lacks
+    return node.domain.startswith(ONNX_RUNTIME_DOMAIN) and node.domain not in target.domains
 
 
 def _int8_movements(model: ir.Model, moves: frozenset[str]) -> Iterator[tuple[str | None, str]]:

@@ -179,6 +179,7 @@ def test_wrong_target_is_refused_with_the_reason(site: Path, target: str, reason
 
 
 PASS = """
+import onnx_ir as ir
 from onnx_ir.passes import InPlacePass, PassResult
 
 class RenameGraph(InPlacePass):
@@ -194,6 +195,13 @@ class RenameInput(InPlacePass):
 class MissAttribute(InPlacePass):
     def call(self, model):
         next(node for node in model.graph if node.op_type == "QuantizeLinear").op_type = "Concat"
+        return PassResult(model, True)
+
+class AddGelu(InPlacePass):
+    def call(self, model):
+        node = next(node for node in model.graph if node.op_type == "QuantizeLinear")
+        model.graph.insert_before(node, ir.node("Gelu", [node.inputs[0]], domain="com.microsoft"))
+        model.opset_imports["com.microsoft"] = 1
         return PassResult(model, True)
 
 class Failing(InPlacePass):
@@ -218,6 +226,7 @@ def test_target_names_a_pass_of_its_pack(site: Path) -> None:
         ("Missing", "AttributeError"),
         ("SOURCE", "not an onnx_ir"),
         ("RenameInput", r"it changed the graph's inputs, from 'x' int8 \[3, 5\] to 'renamed' int8 \[3, 5\]"),
+        ("AddGelu", r"it added com\.microsoft\.Gelu, which target npu does not have"),
         ("MissAttribute", "it leaves an invalid model: .*Concat"),
     ],
 )
@@ -227,3 +236,38 @@ def test_pass_that_fails_or_breaks_the_model_is_attributed_to_its_pack(site: Pat
         otp.convert(small_network(), target="npu")
     assert "report the error to the authors of npu-pack" in str(caught.value)
     assert "bug in the converter" not in str(caught.value)
+
+
+FINISH = """
+import onnx_ir as ir
+from onnx_tflite_plugin.api import Context, Transparent, Value, handler, hookimpl
+
+@handler("CUSTOM.Same", max_version=1, layout=Transparent())
+def same(ctx: Context, x: Value) -> Value:
+    return ctx.ops.Relu(x)
+
+@hookimpl
+def finish(model):
+    node = next(node for node in model.graph if node.op_type == "Relu")
+    node.op_type, node.domain = "Gelu", "com.microsoft"
+    model.opset_imports["com.microsoft"] = 1
+"""
+
+
+@pytest.mark.parametrize("code", ["CUSTOM.Same", "RELU"])
+def test_finish_that_adds_operators_of_onnx_runtime_for_another_target_is_refused(site: Path, code: str) -> None:
+    entries = "[onnx_tflite_plugin.hooks]\nfin = fin_pack\n[onnx_tflite_plugin.handlers]\nCUSTOM.Same = fin_pack:same\n"
+    install(site, "fin-pack", "fin_pack", FINISH, entries)
+    model = ModelBuilder()
+    x, y = model.main.input("x", (3, 5)), model.main.tensor("y", (3, 5))
+    model.main.operator(code, [x], [y])
+    model.main.output(y)
+    assert otp.convert(model.build(), target="onnxruntime").report.nodes == {"com.microsoft.Gelu": 1}
+    reason = "hook finish of fin-pack failed: it added com.microsoft.Gelu, which target generic does not have"
+    if code == "CUSTOM.Same":
+        with pytest.raises(HandlerError, match=reason):
+            otp.convert(model.build(), target="generic")
+        return
+    report = otp.convert(model.build(), target="generic").report
+    assert report.nodes == {"Relu": 1}
+    assert any(reason in text and "left out" in text for text in report.warnings)
