@@ -18,7 +18,7 @@ from onnx_tflite_plugin.api import hooks as hookspecs
 from onnx_tflite_plugin.api.declarations import Decline, Handler
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import label
-from onnx_tflite_plugin.binding.declared import At
+from onnx_tflite_plugin.binding.declared import At, check_acceptance
 from onnx_tflite_plugin.checked import describe, did_you_mean
 from onnx_tflite_plugin.errors import HandlerError, Problem
 from onnx_tflite_plugin.graph.names import unusable_names
@@ -243,6 +243,7 @@ class Hooks:
 
 
 def _call_claim(hook: Hook, at: At) -> Handler | Decline | None:
+    """Return the answer of a hook; a Decline if the handler that it returned does not accept the operator. Raises Failed."""
     with hook.attribute_errors(label(at.op)):
         try:
             answer = hook(op=at.op, target=at.target, opset=at.opset)
@@ -250,7 +251,9 @@ def _call_claim(hook: Hook, at: At) -> Handler | Decline | None:
             return Decline(str(refusal))
         if not (answer is None or isinstance(answer, Handler | Decline)):
             raise Mismatch(f"it returned {describe(answer)}, not a Handler, a Decline or None")
-        return answer
+    if isinstance(answer, Handler) and not _is_own(hook.plugin):  # the host's own check first
+        return check_acceptance(answer, hook.pack, at) or answer
+    return answer
 
 
 def _check_renames(given: object, names: Sequence[str], taken: Set[str]) -> None:

@@ -13,7 +13,9 @@ from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.binding.axes import slots_of
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.binding.states import States, by_key, state_tensor
+from onnx_tflite_plugin.checked import describe
 from onnx_tflite_plugin.errors import HandlerError, Problem, TargetRefusal
+from onnx_tflite_plugin.guard import Failed, Mismatch, attribute_errors
 from onnx_tflite_plugin.renamed import OPERATOR, renamed_attributes
 from onnx_tflite_plugin.source.affine import affine, is_quantized
 from onnx_tflite_plugin.source.model import BlockwiseQuantization, Operator, Quantization, Tensor
@@ -25,6 +27,10 @@ class Form(Enum):
     STORED = "stored"  # quantized values as the storage plan keeps them
     FILE = "file"  # quantized values as in the file
     FLOAT = "float"  # dequantized
+
+
+_ON_QUANTIZED = (Arithmetic.FLOAT, Arithmetic.STORED, Arithmetic.FILE)
+"""Arithmetics of operators with quantized tensors."""
 
 
 def form_of(arithmetic: Arithmetic) -> Form:
@@ -123,6 +129,8 @@ def plan_storage(model: BoundModel, target: Target, *, fold: bool = False) -> St
             arithmetic[bound] = _choose_arithmetic(bound, target)
         except Refusal as refusal:
             problems.append(Problem(bound.label, str(refusal)))
+        except Failed as failed:
+            problems.append(failed.problem(bound.label))
     if problems:
         raise HandlerError("quantized operands that cannot be converted:", problems)
     plan = StoragePlan(target, _plan_shifted_storage(model, target), arithmetic, fold)
@@ -226,7 +234,10 @@ class _QuantizedOperator:
 
 
 def _choose_arithmetic(bound: Bound, target: Target) -> Arithmetic:
-    """Return the values on which the operator computes. Raises Refusal if its quantized tensors cannot be converted."""
+    """Return the values on which the operator computes.
+
+    Raises Refusal if its quantized tensors cannot be converted, Failed if its behavior fails.
+    """
     for slot, output in bound.declared.output_quantization.items():
         check_output_parameters(output, filter(None, [bound.op.tensor(slot)]))
     tensors, behavior = _governed_tensors(bound), bound.declared.quantization
@@ -236,7 +247,16 @@ def _choose_arithmetic(bound: Bound, target: Target) -> Arithmetic:
     for tensor in tensors:
         if tensor.blocks is not None and (tensor not in readable or not tensor.is_constant):
             raise Refusal(f"{tensor.name!r} has a scale per block, which the kernel does not read")
-    return behavior.choose_arithmetic(_QuantizedOperator(bound, target, tensors))
+    function = behavior.choose_arithmetic
+    with attribute_errors(
+        f"{type(behavior).__name__}.choose_arithmetic", bound.pack, function, bound.label, (Refusal,)
+    ):
+        chosen = function(_QuantizedOperator(bound, target, tensors))
+        if chosen not in _ON_QUANTIZED:
+            allowed = " or ".join(f"Arithmetic.{one.name}" for one in _ON_QUANTIZED)
+            given = str(chosen) if isinstance(chosen, Arithmetic) else describe(chosen)
+            raise Mismatch(f"it returned {given}; it must return {allowed}, or raise Refusal")
+    return chosen
 
 
 # --- which tensors are kept in another dtype --------------------------------------------------

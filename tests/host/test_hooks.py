@@ -238,3 +238,34 @@ def test_a_hook_that_fails_is_warned_of_once_and_not_called_again(
     first, _second = (otp.convert(unary_model("COS"), host=host).report.warnings for _ in range(2))
     assert [text for text in first if "tired" in text]
     assert import_module("tired").Hooks.calls == 1
+
+
+CLAIMING = """
+from onnx_tflite_plugin.api import Decline, Transparent, handler, hookimpl
+
+@handler("CUSTOM.Mine", max_version=1, layout=Transparent(), {declared})
+def mine(ctx, x):
+    return ctx.ops.Abs(x)
+
+@hookimpl
+def claim(op):
+    return mine if op.code == "CUSTOM.Mine" else None
+"""
+
+
+@pytest.mark.parametrize(
+    ("declared", "reason"),
+    [
+        ("types='int8 -> int8'", "declined by claim-pack: .*int8"),
+        ("accepts=lambda at: Decline('not today')", "declined by claim-pack: not today"),
+        ("accepts=lambda at: 1 / 0", "accepts of handler claim_pack:mine of claim-pack failed: ZeroDivisionError"),
+    ],
+)
+def test_claimed_handler_declines_what_its_declarations_exclude(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, declared: str, reason: str
+) -> None:
+    source = CLAIMING.replace("{declared}", declared)
+    install(tmp_path, "claim-pack", "claim_pack", source, "[onnx_tflite_plugin.hooks]\nclaim = claim_pack\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(otp.ConversionError, match=reason):
+        otp.convert(unary_model("CUSTOM.Mine"))

@@ -115,6 +115,27 @@ def test_refusal_of_a_pack_behavior_is_reported_with_the_operator(site: Path) ->
         otp.convert(halve_between_sums(scale=0.07))
 
 
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (
+            "return 'FLOAT'",
+            r"the str 'FLOAT'; it must return Arithmetic\.FLOAT or Arithmetic\.STORED or Arithmetic\.FILE",
+        ),
+        ("return Arithmetic.UNQUANTIZED", r"it returned Arithmetic\.UNQUANTIZED; it must return"),
+        ("return None", "it returned None; it must return"),
+        ("return operator.scale", "AttributeError: .*scale"),
+    ],
+)
+def test_behavior_that_chooses_no_arithmetic_is_attributed_to_its_pack(site: Path, body: str, reason: str) -> None:
+    module = site / "halve_pack.py"
+    module.write_text(module.read_text().replace("return Arithmetic.FILE", body))
+    with pytest.raises(
+        otp.ConversionError, match=rf"Offsets\.choose_arithmetic of halve-pack failed: .*{reason}.*halve_pack"
+    ):
+        otp.convert(halve_between_sums())
+
+
 @pytest.mark.needs("onnx", "1.21", "opset 26, which a row of the table needs")
 def test_support_table_names_the_behavior_of_a_pack(site: Path) -> None:
     row = next(line for line in table(Host(packs="halve-pack")).splitlines() if line.startswith("| CUSTOM.Halve |"))
