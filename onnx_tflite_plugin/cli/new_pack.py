@@ -34,8 +34,13 @@ from onnx_tflite_plugin.files import write
     help="What the pack begins as: an operator by element, like a convolution, along an axis with two outputs, with "
     "options that are a C struct; several operators as one; a family of operators; a target.",
 )
+@click.option(
+    "--name",
+    metavar="DIST",
+    help="The name of the distribution, for pip and --block; by default that of the directory.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON, and nothing else.")
-def new_pack(folder: Path, op: str, like: str | None, as_json: bool) -> None:
+def new_pack(folder: Path, op: str, like: str | None, name: str | None, as_json: bool) -> None:
     """Write an op pack into DIR, or add an operator to the pack that is there.
 
     The pack installs and passes its own test unchanged: pip install -e DIR, then pytest DIR. For a built-in operator it
@@ -49,10 +54,12 @@ def new_pack(folder: Path, op: str, like: str | None, as_json: bool) -> None:
         check_kind(code, like)
     pack = Pack.read(folder)
     if pack is None:
-        distribution = _distribution(folder)
+        distribution = _distribution(folder, name)
         package = identifier(distribution, "pack")
         written = files(code, kind, distribution, package)
     else:
+        if name not in (None, pack.distribution):
+            raise UsageProblem(f"--name {name}: the pack in {folder} is named {pack.distribution}; leave --name out")
         distribution, package = pack.distribution, pack.package
         written = _add_operator(pack, code, kind)
     for name, content in written.items():
@@ -131,18 +138,26 @@ def _check_code(code: str) -> None:
         raise UsageProblem(f"TFLite has no operator {code!r}{meant}\na custom operator is CUSTOM.{code}")
 
 
-def _distribution(folder: Path) -> str:
-    """Return the distribution's name, from the folder's. Raises UsageProblem if it is taken, or the folder is not empty."""
+def _distribution(folder: Path, name: str | None) -> str:
+    """Return the distribution's name: the one asked for, or the folder's.
+
+    Raises UsageProblem if it is invalid or taken, or the folder is not empty.
+    """
     from importlib.metadata import PackageNotFoundError, distribution
 
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         what = "not empty" if folder.is_dir() else "a file"
         raise UsageProblem(f"{folder} is {what}; name a new directory, or a pack's, which has a setup.cfg")
-    name = re.sub(r"[^A-Za-z0-9]+", "-", folder.resolve().name).strip("-").lower() or "op-pack"
+    if name is None:
+        chosen = re.sub(r"[^A-Za-z0-9]+", "-", folder.resolve().name).strip("-").lower() or "op-pack"
+    elif re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", name):
+        chosen = name
+    else:
+        raise UsageProblem(
+            f"--name {name}: a distribution's name has letters, digits and . _ - only, and begins and ends with a letter or digit"
+        )
     try:
-        distribution(name)
+        distribution(chosen)
     except PackageNotFoundError:
-        return name
-    raise UsageProblem(
-        f"a distribution {name!r} is installed already; uninstall it, or give the directory another name"
-    )
+        return chosen
+    raise UsageProblem(f"a distribution {chosen!r} is installed already; uninstall it, or choose another with --name")

@@ -238,6 +238,32 @@ def test_what_cannot_be_written_is_a_usage_error(
     assert (tmp_path / "taken" / "file").read_text() == "mine"
 
 
+def test_a_pack_gets_the_name_that_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, site = tmp_path / "here", tmp_path / "site"
+    cli.main(["new-pack", str(folder), "--op", "CUSTOM.Sinh", "--name", "Vendor.Ops"], "otp", standalone_mode=False)
+    assert "conformance --pack Vendor.Ops" in capsys.readouterr().out
+    install_pack(folder, site)
+    assert (folder / "vendor_ops" / "sinh.py").exists()
+    assert run_pack_tests([folder], site).count("::test_the_pack_is_installed PASSED") == 1
+    for name, text in (("other", "is named Vendor.Ops; leave --name out"), ("Vendor.Ops", "")):
+        arguments = ["new-pack", str(folder), "--op", "CUSTOM.Cosh", "--name", name]
+        with pytest.raises(SystemExit) as left:
+            cli.main(arguments, prog_name="otp")
+        assert left.value.code == (2 if text else 0)
+        assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "text"), [("my pack", "letters, digits and . _ - only"), ("numpy", "with --name")])
+def test_a_name_that_cannot_be_used_is_a_usage_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        cli.main(["new-pack", str(tmp_path / "pack"), "--op", "CUSTOM.Sinh", "--name", name], prog_name="otp")
+    assert left.value.code == 2
+    assert text in capsys.readouterr().err
+    assert not (tmp_path / "pack").exists()
+
+
 def test_what_is_written_is_clean_python(tmp_path: Path) -> None:
     odd = [("", op) for op in ("CUSTOM.Sinh", "NEG", 'CUSTOM.quote"s\\and\nlines', "CUSTOM.int")]
     for name, (like, op) in enumerate([*odd, *KINDS.items()]):

@@ -69,8 +69,8 @@ def test_what_a_pack_begins_as_follows_from_its_operator(code: str, kind: str) -
 
 @pytest.mark.parametrize("folder", ["---", "é"])
 def test_a_folder_without_a_letter_is_still_a_distribution(tmp_path: Path, folder: str) -> None:
-    assert _distribution(tmp_path / folder) == "op-pack"
-    assert _distribution(tmp_path / "My_Ops 2") == "my-ops-2"
+    assert _distribution(tmp_path / folder, None) == "op-pack"
+    assert _distribution(tmp_path / "My_Ops 2", None) == "my-ops-2"
 
 
 @pytest.mark.parametrize(
