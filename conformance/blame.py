@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from conformance.declared import declarations_of, instances
-from onnx_tflite_plugin.api import Attribute, Operator, Transparent
+from onnx_tflite_plugin.api import Attribute, Implicit, Operator, Transparent
 from onnx_tflite_plugin.conversion import Conversion
-from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.host import BUILTIN, Host
 from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.verify.runtimes.ort import tensor_values
 
@@ -36,6 +36,20 @@ def false_layout(code: str, model: Model, host: Host, conversion: Conversion | N
         )
         return f"layout={kind.__name__} is not true: {differs}; {MEANT[kind]}"
     return ""
+
+
+def wrong_in_every_layout(code: str, model: Model, host: Host) -> Iterator[str]:
+    """Yield what to check if results differ whatever the layout: the letters of a pack's handler with a layout of its own."""
+    for op in instances(model, code):
+        declared = declarations_of(op, host)
+        if declared is not None and isinstance(declared.layout, Implicit) and not _is_builtin(op, host):
+            named = f"axes={declared.axes!r} and Implicit(onnx={dict(declared.layout.onnx)!r})"
+            yield f"it differs in every layout: {named} name an axis wrongly, or the lowering or the kernel is wrong"
+            return
+
+
+def _is_builtin(op: Operator, host: Host) -> bool:
+    return all(pack == BUILTIN for pack, _ in host.registered(op.code))
 
 
 def _orders(op: Operator, conversion: Conversion) -> Iterator[str]:

@@ -6,8 +6,11 @@ import re
 
 from conformance.runner import CaseResult
 
-_CAUSE = re.compile(r"(?:handler|kernel|entry point|hook|fusion|pass) \S.* failed: .*|the case cannot be run: .*")
-"""The failure of a pack's function in a reason, without the operator and the variants that met it."""
+_CAUSE = re.compile(
+    r"(?:handler|kernel|entry point|hook|fusion|pass) \S.* failed: .*"
+    r"|axes '[^']*' of \w+ \d+ do not fit|the declaration of \S+ in .*|the case cannot be run: .*"
+)
+"""The failure of a pack's function or declaration in a reason, without the operator and the variants that met it."""
 
 
 class Repeated:

@@ -10,10 +10,11 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from conformance.blame import false_layout
+from conformance.blame import false_layout, wrong_in_every_layout
 from conformance.bounds import tolerance
 from conformance.case import Case
 from conformance.meaning import meaning_of
+from conformance.unmatched import explain_unmatched
 from conformance.variants import Variant, select_variants, variants_of
 from onnx_tflite_plugin import source
 from onnx_tflite_plugin.conversion import Conversion, convert_model
@@ -286,6 +287,8 @@ class CaseTrial:
             other = outputs.get(least)
             if variant.plan == "local" and other is not None and not _equal(outputs[variant], other):
                 said.add(variant, *self.mismatches(outputs[variant], {"the least plan": other}))
+        if wrong and not outputs.keys() - wrong.keys() and all(one is not None for one, _ in wrong.values()):
+            said.add(next(iter(wrong)), *wrong_in_every_layout(self.case.op, self.source, self.host))
         for variant, (conversion_or_none, text) in wrong.items():
             plain = variant._replace(plan="least" if moved.get(variant._replace(plan="least")) == 0 else "local")
             if plain not in wrong and (plain in outputs or (len(variants) > 1 and self._right(plain))):
@@ -354,7 +357,9 @@ class CaseTrial:
         for name in self.case.fuses:
             if name not in report.fused:
                 declined = "; ".join(text for text in report.fusions_declined if text.startswith(f"{name} "))
-                yield f"the fusion {name} did not apply{declined and f': {declined}'}; {', '.join(report.fused) or 'none'} did"
+                reason = declined or explain_unmatched(name, self.source, self.host)
+                others = f" (applied: {', '.join(report.fused)})" if report.fused else ""
+                yield f"the fusion {name} did not apply: {reason}{others}"
 
     def _blame(self, conversion: Conversion | None, text: str) -> Iterator[str]:
         """Return the declaration that is false, if only another layout than the file's fails."""

@@ -41,7 +41,11 @@ class Failed(Exception):
         """Return the remedy for the user."""
         if self.pack == BUILTIN:
             return "a bug in the converter: please report it with the model, or with the output of `inspect --json`"
-        return "" if self.pack == INLINE else f"--block {self.pack} disables the pack; report the error to its authors"
+        return (
+            ""
+            if self.pack == INLINE
+            else f"--block {self.pack} disables the pack; if it is not yours, report the error to its authors"
+        )
 
     def problem(self, where: str) -> Problem:
         """Return the failure as a problem at ``where``."""

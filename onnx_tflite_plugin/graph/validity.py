@@ -77,7 +77,7 @@ def check_valid(
         )
     if offending is None or not handler:
         raise HandlerError(message, [Blamed("the model", text, Failed(BUILTIN, text).hint, ours=True)])
-    conflict = _describe_conflict(text, declared=bool(says))
+    conflict = _describe_conflict(text, offending, declared=bool(says))
     if conflict and pack == BUILTIN:
         hint = "convert the original model again"
         raise InvalidModel(CONTRADICTION, [Contradiction(_describe_location(offending), conflict, hint)])
@@ -97,16 +97,40 @@ def _missing_dtype_problem(dtype: str, node: ir.Node | None, text: str) -> Probl
     return Problem(_describe_location(node), f"ONNX defines no {node.op_type} for {dtype}", hint)
 
 
-def _describe_conflict(text: str, *, declared: bool) -> str:
+def _describe_conflict(text: str, node: ir.Node, *, declared: bool) -> str:
     """Return a description of shapes or dtypes that shape inference found inconsistent; empty for any other error."""
     shape = _SHAPE.search(text)
     if shape is None:
-        return f"the shapes and dtypes of the operands are inconsistent ({text})" if "InferenceError]" in text else ""
-    what = "rank" if shape["what"] == "rank" else f"a size in {shape['what']}"
-    size = f"the emitted value has {what} of {shape['made']}"
-    if declared:
-        return f"{size}, but {shape['file']} by the file and the handler's declarations"
-    return f"{size}, but {shape['file']} in the file ({text})"
+        return _describe_operands(text, node, declared=declared) if "InferenceError]" in text else ""
+    axis = shape["what"].removeprefix("dimension ")
+    made = f"rank {shape['made']}" if shape["what"] == "rank" else f"size {shape['made']} in axis {axis}"
+    fact = f"the emitted value has {made}, but it is {shape['file']}"
+    return f"{fact} by the file and the handler's declarations" if declared else f"{fact} in the file ({text})"
+
+
+def _describe_operands(text: str, node: ir.Node, *, declared: bool) -> str:
+    """Return a description of the operands that shape inference refused, with a remedy for the author of a handler."""
+    unsupported = _DTYPE.search(text)
+    operands = [value for value in node.inputs if value is not None]
+    dtypes = [_dtype_name(value) for value in operands]
+    if unsupported is not None and declared:
+        remedy = "; quantization=Dequantized() would compute on floats" if unsupported["dtype"] in QUANTIZED else ""
+        return f"ONNX has no {node.op_type} of {unsupported['dtype']}{remedy}"
+    if "inconsistent type" not in text or "" in dtypes:
+        return f"the shapes and dtypes of the operands are inconsistent ({text})"
+    fact = f"the operands of {node.op_type} are {' and '.join(dtypes)}, but must have one dtype"
+    numbers = [value for value, dtype in zip(operands, dtypes, strict=True) if dtype == "int64" and value.const_value]
+    floats = any(dtype.startswith("float") for dtype in dtypes)
+    return f"{fact}; a Python int is int64: write 1.0 instead of 1 for a float" if numbers and floats else fact
+
+
+def _dtype_name(value: ir.Value) -> str:
+    """Return NumPy's name of a value's dtype; empty if it is unknown."""
+    return (
+        ""
+        if value.dtype is None
+        else {"FLOAT": "float32", "DOUBLE": "float64"}.get(value.dtype.name, value.dtype.name.lower())
+    )
 
 
 def _describe_location(node: ir.Node) -> str:

@@ -189,7 +189,9 @@ def _misfit_problem(bound: Bound, error: Exception) -> Problem:
     whose = f"the declaration of {bound.handler.name} in {bound.pack}"
     if bound.pack == BUILTIN:
         return Problem(bound.label, str(error), whose)
-    return Failed(bound.pack, f"{error} ({whose}, at {definition(bound.handler.lower)})").problem(bound.label)
+    declared = f"{whose}, axes={bound.declared.axes!r}, at {definition(bound.handler.lower)}"
+    remedy = "; write a letter for each axis, or ... for any number of them" if isinstance(error, RankError) else ""
+    return Failed(bound.pack, f"{error}{remedy} ({declared})").problem(bound.label)
 
 
 def _layout_cost(constraint: LayoutConstraint, layout: OperatorLayout, prices: Prices, bytes_of: Bytes) -> int:

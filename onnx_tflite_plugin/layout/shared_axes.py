@@ -226,7 +226,9 @@ def _expand_groups(groups: Sequence[Group], dims: Dims, slot: int) -> list[Group
         else:
             result.append(group or (f"{UNIT}{slot}:{axis}",))
     if len(result) != len(dims):
-        raise RankError(f"axes {' '.join(map(str, groups))} do not fit a tensor of rank {len(dims)}")
+        shown = " ".join(group[0] if len(group) == 1 else f"({' '.join(group)})" if group else "1" for group in groups)
+        where = f"operand {slot}" if slot >= 0 else f"output {~slot}"
+        raise RankError(f"axes {shown!r} of {where} do not fit a tensor of rank {len(dims)}")
     return result
 
 

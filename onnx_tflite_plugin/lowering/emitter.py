@@ -11,7 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from onnx_tflite_plugin.api.refusal import Refusal
-from onnx_tflite_plugin.checked import describe
+from onnx_tflite_plugin.checked import describe, did_you_mean
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.lowering.schemas import (
     Signature,
@@ -280,7 +280,8 @@ def _check_schema(
         raise TypeError(f"{schema.name} takes {takes} at opset {version}, not {len(values)}")
     unknown = sorted(given.keys() - attributes_of(schema).keys())
     if unknown:
-        raise TypeError(f"{schema.name} has no attribute {', '.join(unknown)} at opset {version}")
+        near = did_you_mean(unknown[0], attributes_of(schema)) or f" at opset {version}"
+        raise TypeError(f"{schema.name} has no attribute {', '.join(unknown)}{near}")
 
 
 def _type_names(formal: Sequence[str], count: int) -> list[str]:

@@ -71,7 +71,7 @@ def _put_placeholders(scope: Scope, bound: Bound) -> None:
         scope.job.placeholders.add(tensor)
         if not scope.values.has(tensor):
             layout = scope.layout.layout(bound, ~k)
-            value = scope.emitter.register(ir.Value(name=scope.emitter.names.unique("placeholder")))
+            value = scope.emitter.register(ir.Value(name=scope.emitter.names.unique(scope.values.name(tensor))))
             set_type(value, scope.storage.storage(tensor).dtype, physical_dims(tensor, layout))
             scope.values.put(tensor, value, layout, STORED)
 
@@ -127,7 +127,10 @@ def _lower_operator(scope: Scope, bound: Bound) -> tuple[ir.Value | None, ...]:
             raise ResultContradiction(
                 "outputs", f"{len(bound.op.outputs)} outputs, but {bound.op.code} has {len(results)}"
             )
-        raise Mismatch(f"the lowering returned {len(results)} values for {len(bound.op.outputs)} outputs")
+        count = len(bound.op.outputs)
+        raise Mismatch(
+            f"the lowering returned {len(results)} values, but the operator has {count} output{'s' * (count != 1)}"
+        )
     return tuple(finish_output(ctx, k, value) for k, value in enumerate(results))
 
 

@@ -21,7 +21,7 @@ from onnx_tflite_plugin.quantization.activation import Clamp, quantized_clamp_bo
 from onnx_tflite_plugin.quantization.delivery import uses_file_integers
 from onnx_tflite_plugin.quantization.plan import Form, Storage, data_slots
 from onnx_tflite_plugin.source.affine import affine
-from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE
+from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE, QUANTIZED
 from onnx_tflite_plugin.source.model import Array, Quantization, Tensor, agree
 
 
@@ -44,7 +44,7 @@ def finish_output(ctx: Context, k: int, value: ValueOrResource | None) -> ir.Val
         )
     if value is None:
         if tensor in ctx.scope.used:
-            raise Mismatch(f"the lowering returned None for output {k}, which is used")
+            raise Mismatch(f"the lowering returned None for output {k}, which is used; is a `return` missing?")
         return None
     if isinstance(value, Resource):
         ctx.scope.values.put(tensor, value, (), FILE)
@@ -111,9 +111,23 @@ def _check_dtype(ctx: Context, value: ir.Value, tensor: Tensor, form: Form, k: i
 def _dtype_error(ctx: Context, returned: ir.DataType, tensor: Tensor, wanted: ir.DataType, k: int) -> Exception:
     """Return the error for an output that does not fit its tensor, attributed to the file or to the pack."""
     if ctx.bound.pack != BUILTIN:
-        return Mismatch(f"output {k} is {returned.name.lower()}, the tensor is {wanted.name.lower()}")
+        return Mismatch(_describe_wrong_dtype(ctx, _dtype_name(returned), tensor, _dtype_name(wanted), k))
     reason = f"tensor {tensor} is {tensor.dtype}, but {ctx.op.code} of these operands is {returned.name.lower()}"
     return ResultContradiction(f"outputs[{k}]", reason)
+
+
+def _describe_wrong_dtype(ctx: Context, returned: str, tensor: Tensor, wanted: str, k: int) -> str:
+    """Return a message for the author of a handler whose output has another dtype than its tensor."""
+    if tensor.dtype in QUANTIZED and affine(tensor) is None and returned.startswith("float"):
+        fact = f"output {k}, {tensor.name!r}, is {tensor.dtype} without scale and zero point in the file"
+        return f"{fact}, so the {returned} result cannot be quantized; give the tensor a scale, or return {wanted}"
+    remedy = f"convert it with ctx.ops.Cast(value, to={wanted!r})"
+    return f"output {k} is {returned}, but its tensor {tensor.name!r} is {wanted}; {remedy}"
+
+
+def _dtype_name(dtype: ir.DataType) -> str:
+    name = dtype.name.lower()
+    return {"float": "float32", "double": "float64"}.get(name, name)
 
 
 def _check_shape(ctx: Context, value: ir.Value, tensor: Tensor, k: int) -> None:

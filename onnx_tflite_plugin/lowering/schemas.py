@@ -15,6 +15,7 @@ import onnx
 import onnx_ir as ir
 
 from onnx_tflite_plugin.api.refusal import Refusal
+from onnx_tflite_plugin.checked import did_you_mean
 
 
 @cache
@@ -29,7 +30,16 @@ def schema_of(op_type: str, opset: int, domain: str) -> onnx.defs.OpSchema | Non
         if domain not in _domains():
             return None
         require_newer_opset(op_type, domain, opset, op_type, lambda _: True)
-        raise LookupError(f"ONNX has no operator {domain}{'.' if domain else ''}{op_type} at opset {opset}") from None
+        raise LookupError(_describe_missing_operator(op_type, opset, domain)) from None
+
+
+def _describe_missing_operator(op_type: str, opset: int, domain: str) -> str:
+    """Return a message on an operator that no later opset has, with the opset if an earlier one has it, else the nearest name."""
+    known = {schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == domain}
+    named = f"{domain}.{op_type}" if domain else op_type
+    if op_type in known:
+        return f"ONNX has no operator {named} at opset {opset}"
+    return f"ONNX has no operator {named}{did_you_mean(op_type, known)}"
 
 
 @cache

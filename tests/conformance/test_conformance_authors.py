@@ -122,7 +122,7 @@ def test_a_declaration_that_fails_the_conversion_is_named_with_its_handler_and_n
     x, y = tensor(2, 5, 7, 3, dtype=dtype), tensor(2, 10, 7, 3, dtype=dtype)
     case = between_convolutions(CODE, dtype, [x], y, custom_options={"axis": 1})
     result = run_lowering(case, double(Transparent()))
-    assert f"handler {__name__}:lower of inline failed: the emitted value has a size in dimension" in result.text
+    assert f"handler {__name__}:lower of inline failed: the emitted value has size" in result.text
     assert "it declares layout=Transparent(), quantization=Dequantized()" in result.text
     assert "layout=Transparent is not true: in another order than the file's it does not convert;" in result.text
     assert "report" not in result.text

@@ -53,17 +53,17 @@ def test_a_built_in_handler_s_size_that_does_not_follow_is_the_files_fault() -> 
     error = refuse(size_that_does_not_follow(BUILTIN))
     assert isinstance(error, InvalidModel)
     assert error.problems[0].where == "subgraphs[0].operators[7]: Neg 'second'"
-    assert "the emitted value has a size in " in error.problems[0].reason
-    assert " of 3, but 5 in the file " in error.problems[0].reason
+    assert "the emitted value has size " in error.problems[0].reason
+    assert "size 3 in axis 1, but it is 5 in the file " in error.problems[0].reason
 
 
 def test_a_pack_s_size_that_does_not_follow_is_the_pack_s_fault() -> None:
     error = refuse(size_that_does_not_follow("a-pack"))
     assert isinstance(error, HandlerError)
     assert error.problems[0].where == "Neg 'second'"
-    assert "handler H of a-pack failed: the emitted value has a size" in error.problems[0].reason
+    assert "handler H of a-pack failed: the emitted value has size" in error.problems[0].reason
     said = refuse(size_that_does_not_follow("a-pack"), {("H", "a-pack"): ("X", "sizes=f")}).problems[0].reason
-    assert "but 5 by the file and the handler's declarations; it declares sizes=f" in said
+    assert "but it is 5 by the file and the handler's declarations; it declares sizes=f" in said
     other = refuse(size_that_does_not_follow("a-pack"), {("H", "b-pack"): ("X", "sizes=f")}).problems[0].reason
     assert "declares" not in other
 
@@ -71,7 +71,7 @@ def test_a_pack_s_size_that_does_not_follow_is_the_pack_s_fault() -> None:
 def test_a_rank_that_does_not_follow_is_called_one() -> None:
     error = refuse(model("Neg", [value("x", 2, 3)], value("y", 2, 3, 1), BUILTIN))
     assert isinstance(error, InvalidModel)
-    assert "the emitted value has rank of 2, but 3 in the file" in error.problems[0].reason
+    assert "the emitted value has rank 2, but it is 3 in the file" in error.problems[0].reason
 
 
 def test_operands_that_do_not_go_together_are_the_files_fault_too() -> None:

@@ -101,8 +101,8 @@ def test_runtime_axes_for_an_attribute_name_the_opset_needed() -> None:
 @pytest.mark.parametrize(
     ("op_type", "given", "text"),
     [
-        ("ReduceMax", {"axis": [1]}, "ReduceMax has no attribute axis at opset 17"),
-        ("Reducemax", {}, "ONNX has no operator Reducemax at opset 17"),
+        ("ReduceMax", {"axis": [1]}, "ReduceMax has no attribute axis; did you mean 'axes'?"),
+        ("Reducemax", {}, "ONNX has no operator Reducemax; did you mean 'ReduceMax'?"),
     ],
 )
 def test_what_no_opset_spells_so_is_refused(op_type: str, given: dict[str, Any], text: str) -> None:
@@ -338,6 +338,6 @@ def test_scalar_has_the_dtype_in_which_its_slot_is_delivered(
     ],
 )
 def test_operator_without_a_schema_in_a_known_domain_is_refused(domain: str, named: str) -> None:
-    with pytest.raises(LookupError, match=f"ONNX has no operator {named} at opset 1$"):
+    with pytest.raises(LookupError, match=f"ONNX has no operator {named}"):
         schema_of("Nothing", 1, domain)
     assert schema_of("Nothing", 1, "com.microsoft") is None

@@ -107,3 +107,81 @@ def test_a_case_that_fails_in_pytest_shows_no_traceback(tmp_path: Path, write: C
     done = python(folder, tmp_path / "site", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)).stdout
     assert "run_case" not in done
     assert "CUSTOM.Acme-rank_3 failed for the same reason as CUSTOM.Acme-rank_1" in done
+
+
+# --- one mistake each, with the sentence that its author needs ---------------------------------
+
+LOWERING = "return ctx.ops.Softsign(x)"
+INT8_CASE = 'unary(OP, "int8", tensor(2, 5, 7, 3, dtype="int8"), place=between_convolutions)'
+NO_SCALE = 'in_isolation(OP, "int8", [tensor(2, 5, 7, 3, dtype="int8")], replace(tensor(2, 5, 7, 3, dtype="int8"), scale=None))'
+IMPORTS = "from dataclasses import replace\nfrom conformance.models import in_isolation,"
+MISTAKES = {
+    "wrong operator name": (
+        [(HANDLER, "ctx.ops.Softsign", "ctx.ops.SoftSign")],
+        ["ONNX has no operator SoftSign; did you mean 'Softsign'?"],
+    ),
+    "wrong attribute": (
+        [(HANDLER, LOWERING, "return ctx.ops.LeakyRelu(x, aplha=0.1)")],
+        ["LeakyRelu has no attribute aplha; did you mean 'alpha'?"],
+    ),
+    "int where floats are": (
+        [(HANDLER, LOWERING, "return ctx.ops.Add(x, 1)")],
+        ["the operands of Add are float32 and int64, but must have one dtype", "write 1.0 instead of 1"],
+    ),
+    "no return": ([(HANDLER, LOWERING, "ctx.ops.Softsign(x)")], ["None for output 0, which is used; is a `return` missing?"]),
+    "too many results": ([(HANDLER, LOWERING, LOWERING + ", x")], ["2 values, but the operator has 1 output"]),
+    "axes of another rank": (
+        [(HANDLER, "layout=Transparent(),", "layout=Transparent(), axes='n h w c -> n h w',")],
+        ["axes 'n h w' of output 0 do not fit a tensor of rank 4; write a letter for each axis", "axes='n h w c -> n h w', at "],
+    ),
+    "exchanged axes": (
+        [(HANDLER, "layout=Transparent(),", "layout=Transparent(), axes='... h w c -> ... w h c',")],
+        ["the emitted value has size 5 in axis 1, but it is 7 by the file and the handler's declarations"],
+    ),
+    "an output without scale": (
+        [(CASES, INT8_CASE, NO_SCALE), (CASES, "from conformance.models import", IMPORTS)],
+        ["output 0, 'y0', is int8 without scale and zero point in the file", "give the tensor a scale, or return int8"],
+    ),
+    "quantized values where floats are meant": (
+        [(HANDLER, "Dequantized()", "SameScale()"), (HANDLER, "Dequantized, ", "SameScale, ")],
+        ["ONNX has no Softsign of int8; quantization=Dequantized() would compute on floats"],
+    ),
+    "a table of floats": (
+        [
+            (HANDLER, "Dequantized()", "Lookup(lambda at: np.arange(-128, 128) / 128, dtypes=('int8',))"),
+            (HANDLER, "Dequantized, ", "Lookup, "),
+        ],
+        ["the lookup table has float64 values from -1.0 to 0.9921875, but output 0 is int8: return its quantized values"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_message_of_a_mistake_names_fact_and_remedy(provoke: Provoke, name: str) -> None:
+    edits, texts = MISTAKES[name]
+    printed = provoke(*edits)
+    for text in texts:
+        assert text in printed
+    assert "Traceback" not in printed
+
+
+def test_letters_that_name_axes_wrongly_are_shown_where_no_layout_is_right(provoke: Provoke) -> None:
+    printed = provoke((HANDLER, "n h w c, o j k c, o -> n y x o", "n w h c, o j k c, o -> n y x o"), like="conv")
+    assert "it differs in every layout: axes='n w h c, o j k c, o -> n y x o' and Implicit(onnx=" in printed
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "text"),
+    [
+        ('"ABS"', '"NEG"', "op 0 ABS v1 't1' is no NEG, which the pattern has in its place"),
+        ('"DIV"', '"MUL"', "the model has no MUL, the last operator of the pattern"),
+        ('Call("ABS", x)', 'x', "operand 0 of op 1 ADD v1 't3' is 't1', but 'x' of the pattern is 'x0' elsewhere"),
+        ('Call("ABS", x)', 'Call("ABS", x, x)', "op 0 ABS v1 't1' has 1 operands, the pattern's ABS has 2"),
+        ("operands(\"x\")", "operands(\"x\", constant=True)", "operand 0 of op 2 DIV v1 'y0' is no constant, as 'x' must be"),
+        ('"ABS", x', '"ABS", x, keep=True', "op 0 ABS v1 't1' has keep=None, the pattern has keep=True"),
+    ],
+)  # fmt: skip
+def test_fusion_that_never_matches_names_the_operator_where_the_match_ends(
+    provoke: Provoke, old: str, new: str, text: str
+) -> None:
+    assert f"the fusion ACME did not apply: {text}" in provoke((HANDLER, old, new), op="ACME", like="fusion")

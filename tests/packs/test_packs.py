@@ -255,7 +255,7 @@ def test_a_failure_of_the_converter_on_declarations_of_a_pack_names_them(
     text = (
         r"op 0 CUSTOM.RollChannels v1 'y': if the declarations of handler roll_pack:roll of roll-pack are wrong "
         r"\(layout=.*, quantization=Dequantized\(\)\), they are the cause of IndexError: nothing there, in raise_index_error, "
-        r".* \(--block roll-pack disables the pack; report the error to its authors\)$"
+        r".* \(--block roll-pack disables the pack; if it is not yours, report the error to its authors\)$"
     )
     with pytest.raises(otp.ConversionError, match=text):
         otp.convert(unary_model("CUSTOM.RollChannels"))
@@ -334,9 +334,9 @@ def test_handler_error_names_operator_handler_and_pack(site: Path) -> None:
     }
     reasons = {
         "raises": "bad luck",
-        "too_many": "2 values for 1 outputs",
-        "dtype": "int64, the tensor is float",
-        "shape": "the emitted value has a size in dimension 0 of 4, but 2 by the file and the handler's declarations",
+        "too_many": "2 values, but the operator has 1 output",
+        "dtype": "output 0 is int64, but its tensor 'y' is float32",
+        "shape": "the emitted value has size 4 in axis 0, but it is 2 by the file and the handler's declarations",
         "attribute": "no attribute sharpness",
         "operator": "NoSuchThing",
     }

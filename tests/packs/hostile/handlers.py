@@ -54,12 +54,16 @@ LOWERED = (
     ),
     lowers("returns an array", "import numpy as np; return np.zeros(3)", "a ndarray for output 0, not a value"),
     lowers("returns nothing", "pass", "None for output 0, which is used"),
-    lowers("returns too much", "return x, x", "2 values for 1 outputs"),
-    lowers("returns another dtype", "return ctx.ops.Cast(x, to='int64')", "output 0 is int64, the tensor is float"),
+    lowers("returns too much", "return x, x", "2 values, but the operator has 1 output"),
+    lowers(
+        "returns another dtype",
+        "return ctx.ops.Cast(x, to='int64')",
+        "output 0 is int64, but its tensor 'y' is float32; convert",
+    ),
     lowers(
         "returns another shape",
         "return ctx.ops.Concat(x, x, axis=0)",
-        "but 2 by the file and the handler's declarations",
+        "but it is 2 by the file and the handler's declarations",
         placed=False,
     ),
     lowers(
