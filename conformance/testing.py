@@ -8,16 +8,20 @@ from conformance.case import Case
 from conformance.packs import loading_problems
 from conformance.repeated import Repeated
 from conformance.runner import run_case
+from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.host import Host
 
 _REPEATED = Repeated()
 
 
 def pack_host(pack: str) -> Host:
-    """Return a host of all installed packs that prefers one. The test module fails if the pack does not load."""
+    """Return a host of all installed packs that prefers one. The test module fails if the pack is not installed or does not load."""
     if problems := loading_problems(pack):
         pytest.fail("\n".join(map(str, problems)), pytrace=False)
-    return Host(prefer=[pack])
+    try:
+        return Host(prefer=[pack])
+    except ConversionError as error:
+        pytest.fail(str(error), pytrace=False)
 
 
 def check_case(case: Case, host: Host) -> None:

@@ -102,6 +102,17 @@ def test_pytest_tells_a_handler_that_does_not_load_in_one_short_failure(
     assert "failed: ModuleNotFoundError: No module named 'numpyy'" in done
 
 
+def test_tests_of_a_pack_that_is_not_installed_say_how_to_install_it(
+    tmp_path: Path, write: Callable[..., Path]
+) -> None:
+    folder = write()
+    (tmp_path / "site" / "author-0.1.0.dist-info").rename(tmp_path / "gone")
+    done = python(folder, tmp_path / "site", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)).stdout
+    assert "no op pack 'author' is installed" in done
+    assert "pip install -e DIR" in done
+    assert len(done.splitlines()) < 12
+
+
 def test_a_case_that_fails_in_pytest_shows_no_traceback(tmp_path: Path, write: Callable[..., Path]) -> None:
     folder = write((HANDLER, "return ctx.ops.Softsign(x)", "return ctx.ops.Softsign(y)"))
     done = python(folder, tmp_path / "site", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)).stdout
