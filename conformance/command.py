@@ -25,8 +25,13 @@ def run(pack: str | None = None, op: str | None = None, *, as_json: bool = False
     console = Console(stderr=as_json)
     with redirect_stdout_to_stderr():
         chosen = suite(pack, op)
-    if not chosen.handlers and not chosen.cases:
-        raise UsageProblem(f"no handler and no case for {op or 'anything'}")
+    if not (chosen.handlers or chosen.cases or chosen.problems):
+        what = (
+            f"pack {pack} has no handler and no case"
+            if pack and not op
+            else f"no handler and no case for {op or 'anything'}"
+        )
+        raise UsageProblem(f"{what}; the tests of a target or a hook are the pack's own: pytest DIR" if pack else what)
     results = _results(chosen, console)
     missing = list(gaps(chosen))
     passed = all(result.ok for result in results) and not missing and not chosen.problems
@@ -81,9 +86,11 @@ def _print(console: Console, chosen: Suite, results: Sequence[CaseResult], missi
         style = "red" if counted["failed"] or not counted else None
         table.add_row(op, chosen.packs.get(op, "-"), *cells, style=style)
     console.print(table)
+    for line in map(str, chosen.problems):
+        console.print(line, markup=False, highlight=False, soft_wrap=True, style="red")
     _print_texts(console, "known to fail", [result.text for result in results if result.status == "known"], None)
     _print_texts(console, "failed", list(_failures(results)), "red")
-    for line in [*missing, *map(str, chosen.problems)]:
+    for line in missing:
         console.print(line, markup=False, highlight=False, soft_wrap=True, style="red")
     for line in chosen.notes:
         console.print(line, markup=False, highlight=False, soft_wrap=True, style="yellow")

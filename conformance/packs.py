@@ -81,8 +81,8 @@ def suite(pack: str | None = None, op: str | None = None) -> Suite:
     unloaded = _handler_problems(host, tried, cases)
     fusions = [(one.name, dist) for dist, one in host.fusions() if pack is None or canonical(dist) == chosen]
     problems += unloaded.values()
-    if pack is not None:  # the host has no other pack
-        problems += [Problem(pack, text) for text in host.warnings]
+    if pack is not None:
+        problems += _pack_problems(host, pack)
     kept = {id(case): case for case in cases if (op is None or case.op == op) and case.op not in unloaded}
     packs |= {**dict(fusions), **dict(handlers)}
     return Suite(
@@ -115,12 +115,22 @@ def _handler_problems(host: Host, tried: Sequence[tuple[str, str]], cases: Seque
     return problems
 
 
+def _pack_problems(host: Host, pack: str) -> list[Problem]:
+    """Return the warnings of a host of one pack, and the targets of the pack that do not load."""
+    targets = [
+        Problem(f"target {name}", target.reason)
+        for name, dist, target in host.targets
+        if isinstance(target, Failed) and canonical(dist) == canonical(pack)
+    ]
+    return [*(Problem(pack, text) for text in host.warnings), *targets]
+
+
 def loading_problems(pack: str) -> list[Problem]:
     """Return what of an installed pack does not load, and the host's warnings about it."""
     host = _host_to_try(pack)
     tried = [(code, dist) for code, dist in host.serving() if canonical(dist) == canonical(pack)]
     host.fusions()  # adds warnings
-    return [*_handler_problems(host, tried, ()).values(), *(Problem(pack, text) for text in host.warnings)]
+    return [*_handler_problems(host, tried, ()).values(), *_pack_problems(host, pack)]
 
 
 def brought() -> dict[str, tuple[int, str]]:

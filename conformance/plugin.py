@@ -44,10 +44,10 @@ class Pack(pytest.Collector):
             chosen = suite(self.name)
         except ConversionError as error:
             raise pytest.UsageError(str(error)) from error
-        for case in chosen.cases:
-            yield CaseItem.from_parent(self, name=case.id, case=case, host=chosen.host)
         for problem in chosen.problems:
             yield LoadItem.from_parent(self, name=f"{problem.where}-loads", text=str(problem))
+        for case in chosen.cases:
+            yield CaseItem.from_parent(self, name=case.id, case=case, host=chosen.host)
         yield GapsItem.from_parent(self, name="nothing-untried", suite=chosen)
 
 

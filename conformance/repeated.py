@@ -6,11 +6,16 @@ import re
 
 from conformance.runner import CaseResult
 
-_CAUSE = re.compile(
-    r"(?:handler|kernel|entry point|hook|fusion|pass) \S.* failed: .*"
-    r"|axes '[^']*' of \w+ \d+ do not fit|the declaration of \S+ in .*|the case cannot be run: .*"
+_CAUSES = (
+    re.compile(r"(?:handler|kernel|entry point|hook|fusion|pass) \S.* failed: .*"),
+    re.compile(r"axes '[^']*' of \w+ \d+ do not fit|the declaration of \S+ in .*|the case cannot be run: .*"),
 )
 """The failure of a pack's function or declaration in a reason, without the operator and the variants that met it."""
+
+
+def _cause(reason: str) -> str:
+    """Return the cause in a reason of a failed case; empty if it is a difference of numbers."""
+    return next((match[0] for pattern in _CAUSES if (match := pattern.search(reason))), "")
 
 
 class Repeated:
@@ -21,8 +26,7 @@ class Repeated:
 
     def first_with_causes_of(self, result: CaseResult) -> str:
         """Return the first case that failed for the same causes; empty if this case has a new one."""
-        matches = [_CAUSE.search(reason) for reason in result.reasons]
-        causes = [match[0] for match in matches if match is not None]
+        causes = [cause for reason in result.reasons if (cause := _cause(reason))]
         known = [self._first[cause] for cause in causes if cause in self._first]
         for cause in causes:
             self._first.setdefault(cause, result.case.id)

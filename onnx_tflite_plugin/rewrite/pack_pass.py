@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from onnx_ir.passes import PassBase
 
-from onnx_tflite_plugin.checked import describe
+from onnx_tflite_plugin.checked import describe, did_you_mean
 from onnx_tflite_plugin.errors import Blamed, HandlerError
 from onnx_tflite_plugin.graph.streaming import proto_to_check
 from onnx_tflite_plugin.graph.validity import check_valid
@@ -19,6 +19,19 @@ from onnx_tflite_plugin.rewrite.declaration import PACK_PASS
 
 if TYPE_CHECKING:
     import onnx_ir as ir
+
+
+def _load(module: str, attribute: str) -> object:
+    """Return what the target names. Raises Mismatch with the nearest name if it does not exist."""
+    try:
+        loaded = import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name and f"{module}.".startswith(f"{error.name}."):
+            raise Mismatch(f"there is no module {error.name!r}; correct `passes` of the target") from error
+        raise
+    if not hasattr(loaded, attribute):
+        raise Mismatch(f"{module} has no {attribute!r}{did_you_mean(attribute, vars(loaded))}")
+    return getattr(loaded, attribute)
 
 
 @dataclass(frozen=True)
@@ -45,7 +58,7 @@ class PackPass:
     def _run(self, model: ir.Model, check: Callable[[ir.Model], str]) -> bool:
         module, _, attribute = self.name.partition(PACK_PASS)
         with attribute_errors(f"pass {self.name}", self.pack, module):
-            made = getattr(import_module(module), attribute)
+            made = _load(module, attribute)
             one = made() if isinstance(made, type) else made
             if not isinstance(one, PassBase):
                 raise Mismatch(f"it is {describe(one)}, not an onnx_ir.passes.InPlacePass")

@@ -249,7 +249,7 @@ def test_handlers_that_do_not_load_are_shown_with_the_reason(
     code, out, _ = run("handlers")
     assert code == 0
     assert "CUSTOM.Broken" in out
-    assert "unusable: entry point CUSTOM.Broken = no_such_module:f of broken-pack failed: ModuleNotFound" in out
+    assert "unusable: entry point CUSTOM.Broken = no_such_module:f of broken-pack failed: there is no module" in out
     assert "it is the str '0123456789', not a handler" in out
     assert "it is a handler of 'MUL'" in out
     assert "of 2 packs" in out

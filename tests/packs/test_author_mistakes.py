@@ -196,3 +196,14 @@ def test_fusion_that_never_matches_names_the_operator_where_the_match_ends(
     provoke: Provoke, old: str, new: str, text: str
 ) -> None:
     assert f"the fusion ACME did not apply: {text}" in provoke((HANDLER, old, new), op="ACME", like="fusion")
+
+
+def test_target_that_does_not_load_fails_the_trial_of_its_pack(provoke: Provoke) -> None:
+    printed = provoke(("author/my_npu.py", "lacks=", "lack="), op="my-npu", like="target")
+    assert "target my-npu: entry point my-npu = author.my_npu:TARGET of author failed: TypeError" in printed
+    assert "'lack'" in printed
+
+
+def test_hook_that_is_not_called_is_told_before_the_cases_that_need_it(provoke: Provoke) -> None:
+    printed = provoke((HANDLER, "@hookimpl\n", ""), op="CUSTOM.Acme*", like="claim")
+    assert printed.index("'claim' is not called, because it lacks @hookimpl") < printed.index("failed:")

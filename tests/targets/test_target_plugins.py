@@ -223,7 +223,7 @@ def test_target_names_a_pass_of_its_pack(site: Path) -> None:
     ("name", "reason"),
     [
         ("Failing", "ZeroDivisionError: no such thing"),
-        ("Missing", "AttributeError"),
+        ("Failign", "npu_pack has no 'Failign'; did you mean 'Failing'?"),
         ("SOURCE", "not an onnx_ir"),
         ("RenameInput", r"it changed the graph's inputs, from 'x' int8 \[3, 5\] to 'renamed' int8 \[3, 5\]"),
         ("AddGelu", r"it added com\.microsoft\.Gelu, which target npu does not have"),

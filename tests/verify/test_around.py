@@ -133,7 +133,7 @@ def test_without_a_kernel_the_rest_is_compared_and_the_verdict_is_inconclusive(p
     assert (result.verdict, result.ok) == ("inconclusive", partial)
     assert len(result.comparisons) == 2
     assert result.text.startswith(f"inconclusive: LiteRT has no kernel of {CODE} (1), and no op pack declares one")
-    assert "lower of inline declares none (kernel=)" in result.text
+    assert "lower of inline declares none; give @handler a kernel= in NumPy" in result.text
 
 
 def test_partly_compared_is_what_comes_behind_the_operator_too() -> None:
