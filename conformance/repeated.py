@@ -6,8 +6,9 @@ import re
 
 from conformance.runner import CaseResult
 
+_FUNCTION = r"\b(?:handler|kernel|entry point|hook|fusion|pass) "
 _CAUSES = (
-    re.compile(r"(?:handler|kernel|entry point|hook|fusion|pass) \S.* failed: .*"),
+    re.compile(rf"{_FUNCTION}(?:(?!{_FUNCTION}).)* failed: .*"),
     re.compile(r"axes '[^']*' of \w+ \d+ do not fit|the declaration of \S+ in .*|the case cannot be run: .*"),
 )
 """The failure of a pack's function or declaration in a reason, without the operator and the variants that met it."""

@@ -207,3 +207,12 @@ def test_target_that_does_not_load_fails_the_trial_of_its_pack(provoke: Provoke)
 def test_hook_that_is_not_called_is_told_before_the_cases_that_need_it(provoke: Provoke) -> None:
     printed = provoke((HANDLER, "@hookimpl\n", ""), op="CUSTOM.Acme*", like="claim")
     assert printed.index("'claim' is not called, because it lacks @hookimpl") < printed.index("failed:")
+
+
+def test_hook_that_claims_with_something_else_is_told_once_for_all_operators(provoke: Provoke) -> None:
+    edit = (HANDLER, "return replace(elementwise, code=op.code)", "return elementwise.lower")
+    printed = provoke(edit, op="CUSTOM.Acme*", like="claim")
+    reason = "hook claim of author failed: it returned a function, not a Handler, a Decline or None"
+    assert reason in printed
+    assert printed.count("the case cannot be run") == 1
+    assert "for the same reason as CUSTOM.AcmeSoftsign-float32: " in printed

@@ -135,7 +135,9 @@ def own_kernels(
             continue
         kernel = (given or {}).get(op.code, bound.handler.kernel)
         if kernel is None:
-            reasons[index] = f"handler {bound.handler.name} of {bound.pack} declares none; give @handler a kernel= in NumPy"
+            reasons[index] = (
+                f"handler {bound.handler.name} of {bound.pack} declares none; give @handler a kernel= in NumPy"
+            )
             continue
         behavior = resolve_operator(bound, target, target.opsets[2]).declared.quantization
         floats, biases, stored = behavior.takes_floats, behavior.biases, behavior.file_slots
