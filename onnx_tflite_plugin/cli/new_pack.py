@@ -32,7 +32,7 @@ from onnx_tflite_plugin.files import write
     "--like",
     type=click.Choice(list(KINDS)),
     help="What the pack begins as: an operator by element, like a convolution, along an axis with two outputs, with "
-    "options that are a C struct; several operators as one; a family of operators; a target.",
+    "options that are a C struct, with a quantization behavior of its own; several operators as one; a family of operators; a target.",
 )
 @click.option(
     "--name",

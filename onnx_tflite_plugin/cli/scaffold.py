@@ -15,7 +15,7 @@ _LONGEST = 40
 _TAKEN = frozenset(
     {"cases", "kernel", "settings", "refused", "axes", "axis_of", "where", "claim", "elementwise"}
     | {"handler", "builtin", "original", "lower", "replace", "context", "dequantized", "transparent", "any"}
-    | {"annotations"}
+    | {"annotations", "dataclass", "out"}
 )
 """Names that the templates define or import."""
 
@@ -73,6 +73,12 @@ KINDS: Mapping[str, Kind] = {
     "conv": _OWN,
     "reduction": _OWN,
     "custom-struct": _OWN,
+    "behavior": Kind(
+        _HANDLER,
+        "the quantization behavior, and the handler that declares it",
+        "its kernel says the results",
+        ("Return from {handler}'s `choose_arithmetic` what the lowering gets, and override the traits.", *_SERVED),
+    ),
     "fusion": _Fusion(
         "onnx_tflite_plugin.fusions =\n    $function = $package.$module:$function [ABS]",
         "the fusion: its pattern, when it applies, its lowering",

@@ -19,6 +19,7 @@ KINDS = {
     "conv": "CUSTOM.conv",
     "reduction": ODD,
     "custom-struct": "CUSTOM.Settings",
+    "behavior": "CUSTOM.Halved",
     "fusion": "MY_SOFTSIGN",
     "claim": "CUSTOM.Vendor*",
 }
