@@ -52,7 +52,7 @@ class PackPass:
             return int(self._run(model, check))
         except Failed as failed:
             hint = f"convert for another --target; report the error to the authors of {self.pack}"
-            problem = Blamed(f"pass {self.name}", failed.reason, hint)
+            problem = Blamed(f"target of {self.pack}", failed.reason, hint)
             raise HandlerError("a pass of the target does not work:", [problem]) from failed
 
     def _run(self, model: ir.Model, check: Callable[[ir.Model], str]) -> bool:

@@ -216,3 +216,9 @@ def test_hook_that_claims_with_something_else_is_told_once_for_all_operators(pro
     assert reason in printed
     assert printed.count("the case cannot be run") == 1
     assert "for the same reason as CUSTOM.AcmeSoftsign-float32: " in printed
+
+
+def test_behavior_that_returns_no_arithmetic_is_told_once(provoke: Provoke) -> None:
+    edit = (HANDLER, "return Arithmetic.FILE", "return 'FILE'")
+    printed = provoke(edit, like="behavior")
+    assert printed.count("Offsets.choose_arithmetic of author failed: it returned the str 'FILE'") == 1
