@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -46,7 +47,7 @@ from onnx_tflite_plugin.report import Report, Transposed, node_counts
 from onnx_tflite_plugin.rewrite import RULES, rule_named
 from onnx_tflite_plugin.rewrite.name_constants import NameConstants
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, apply_rules, run_passes
-from onnx_tflite_plugin.rewrite.target_check import AddedOperators, check_model
+from onnx_tflite_plugin.rewrite.target_check import check_model, describe_added_operators
 from onnx_tflite_plugin.rewrite.weights.assign_dtypes import AssignWeightDtypes
 from onnx_tflite_plugin.rewrite.weights.dtypes import describe_runtime
 from onnx_tflite_plugin.rewrite.weights.separate_constants import SeparateConstants
@@ -242,7 +243,7 @@ class Pipeline:
         options = RewriteOptions(self._weights_dtype, self.options.unroll)
         outcomes = apply_rules([RULES["unroll_loops"]] if options.unroll else [], model, options)
         check_model(model, target, planned.opset)
-        options = options._replace(check=AddedOperators(model, target).describe)
+        options = options._replace(check=partial(describe_added_operators, target=target))
         transposes = node_counts(model).get("Transpose", 0)
         rules = [rule_named(name, self.host.targets.pack_of(target.name)) for name in target.passes]
         selected = [rule for rule in rules if level == "speed" or (rule.exact and level == "faithful")]

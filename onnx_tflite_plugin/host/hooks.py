@@ -28,6 +28,9 @@ from onnx_tflite_plugin.source.model import Operator
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+Check = Callable[["ir.Model", "ir.Model"], str]
+"""Function of a model before and after a pack changed it: the reason why it does not fit the target, or an empty text."""
+
 NAMES = ("claim", "configure", "after_lowering", "rename", "finish")
 
 
@@ -204,12 +207,8 @@ class Hooks:
                 renames = {**(given or {}), **renames}
         return renames
 
-    def finish(
-        self, model: ir.Model, used: Collection[str], check: Callable[[ir.Model], str] = lambda model: ""
-    ) -> ir.Model:
+    def finish(self, model: ir.Model, used: Collection[str], check: Check = lambda before, after: "") -> ir.Model:
         """Pass the finished model to the hook of every pack. Changes of failed hooks are undone.
-
-        ``check`` returns the reason why a changed model does not fit the target, or an empty text.
 
         Raises HandlerError if a pack that the model uses fails, or if the model is invalid before.
         """
@@ -227,7 +226,9 @@ class Hooks:
                     result = hook(model=model)
                     if result is not None:
                         raise Mismatch(f"it returned {describe(result)}; it must change the model in place")
-                    wrong = describe_interface_change(before, model) or describe_violation(model) or check(model)
+                    wrong = (
+                        describe_interface_change(before, model) or describe_violation(model) or check(before, model)
+                    )
                     if wrong:
                         raise Mismatch(wrong)
             except Failed as failed:

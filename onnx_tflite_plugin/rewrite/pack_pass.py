@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from onnx_tflite_plugin.errors import Blamed, HandlerError
 from onnx_tflite_plugin.graph.streaming import proto_to_check
 from onnx_tflite_plugin.graph.validity import check_valid
 from onnx_tflite_plugin.guard import Failed, Mismatch, attribute_errors
-from onnx_tflite_plugin.host.hooks import copy_model, describe_interface_change, describe_violation
+from onnx_tflite_plugin.host.hooks import Check, copy_model, describe_interface_change, describe_violation
 from onnx_tflite_plugin.rewrite.declaration import PACK_PASS
 
 if TYPE_CHECKING:
@@ -41,8 +40,8 @@ class PackPass:
     pack: str
     name: str
 
-    def apply(self, model: ir.Model, check: Callable[[ir.Model], str]) -> int:
-        """Run the pass; returns 1 if it changed the model. ``check``: as of ``Hooks.finish``.
+    def apply(self, model: ir.Model, check: Check) -> int:
+        """Run the pass; returns 1 if it changed the model.
 
         Raises HandlerError that names pack and pass if it fails, returns another model, changes the graph's inputs or outputs,
         or leaves a model that is invalid or does not fit the target.
@@ -55,7 +54,7 @@ class PackPass:
             problem = Blamed(f"target of {self.pack}", failed.reason, hint)
             raise HandlerError("a pass of the target does not work:", [problem]) from failed
 
-    def _run(self, model: ir.Model, check: Callable[[ir.Model], str]) -> bool:
+    def _run(self, model: ir.Model, check: Check) -> bool:
         module, _, attribute = self.name.partition(PACK_PASS)
         with attribute_errors(f"pass {self.name}", self.pack, module):
             made = _load(module, attribute)
@@ -66,6 +65,6 @@ class PackPass:
             result = one(model)
             if result.model is not model:
                 raise Mismatch("it returned another model: derive it from onnx_ir.passes.InPlacePass")
-            if wrong := describe_interface_change(before, model) or describe_violation(model) or check(model):
+            if wrong := describe_interface_change(before, model) or describe_violation(model) or check(before, model):
                 raise Mismatch(wrong)
             return result.modified

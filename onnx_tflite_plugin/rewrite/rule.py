@@ -13,6 +13,7 @@ from onnx_ir.passes import InPlacePass, InvariantError, PassBase, PassError, Pas
 
 from onnx_tflite_plugin.api.declarations import Decline
 from onnx_tflite_plugin.api.refusal import Refusal
+from onnx_tflite_plugin.host.hooks import Check
 from onnx_tflite_plugin.progress import LOG
 from onnx_tflite_plugin.rewrite.declaration import PACK_PASS, RuleDeclaration, sort_rules
 from onnx_tflite_plugin.rewrite.editor import Editor
@@ -27,12 +28,12 @@ _T = TypeVar("_T")
 class RewriteOptions(NamedTuple):
     """Options of a conversion that rules depend on; ``unroll``: the number of iterations up to which loops are unrolled.
 
-    ``check``: a function that returns why a model does not fit the target, for passes of packs.
+    ``check``: applied to what passes of packs changed.
     """
 
     weights_dtype: str = "auto"
     unroll: int = 0
-    check: Callable[[ir.Model], str] = lambda model: ""
+    check: Check = lambda before, after: ""
 
 
 DEFAULTS = RewriteOptions()

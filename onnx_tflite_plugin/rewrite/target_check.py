@@ -42,16 +42,10 @@ def check_model(model: ir.Model, target: Target, opset: int) -> None:
         raise TargetRefusal(f"nodes that target {target.name} does not take:", problems)
 
 
-class AddedOperators:
-    """Check of what a pack's code adds to a model that fits the target."""
-
-    def __init__(self, model: ir.Model, target: Target) -> None:
-        self.target, self._before = target, _missing_operators(model, target)
-
-    def describe(self, model: ir.Model) -> str:
-        """Return a message on operators that the target lacks and that were not in the model before; empty if there are none."""
-        added = sorted(_missing_operators(model, self.target) - self._before)
-        return f"it added {', '.join(added)}, which target {self.target.name} does not have" if added else ""
+def describe_added_operators(before: ir.Model, model: ir.Model, target: Target) -> str:
+    """Return a message on operators that a pack's code added and the target lacks; empty if there are none."""
+    added = sorted(_missing_operators(model, target) - _missing_operators(before, target))
+    return f"it added {', '.join(added)}, which target {target.name} does not have" if added else ""
 
 
 def _missing_operators(model: ir.Model, target: Target) -> set[str]:
