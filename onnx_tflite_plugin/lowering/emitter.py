@@ -135,9 +135,8 @@ class Emitter:
         """Emit one node and return its outputs. Raises LookupError or TypeError for an operator, arity or attribute not in ONNX.
 
         Operands that are attributes in other opsets may be given as either. An operator of a newer opset becomes the function that
-        ONNX defines for it. Raises Refusal with the opset that the node needs if
-        it is newer. If the target has no kernel of the operands' dtype, they are cast to the dtype it computes in, and the results
-        back.
+        ONNX defines for it; without one, Refusal is raised with the opset that the node needs. If the target has no kernel of the
+        operands' dtype, they are cast to the dtype it computes in, and the results back.
         """
         version = self.domains.setdefault(domain, _VERSIONS.get(domain, 1))
         try:
@@ -160,15 +159,17 @@ class Emitter:
         _check_schema(schema, version, values, given)
         count = outputs or max(schema.min_output, 1)
         narrow, wide, kind = self._widening_for(schema, values, given)
-        if not wide:
-            require_dtypes(schema, version, [None if value is None else value.dtype for value in values])
-            return self._node(op_type, values, given, count, schema, domain)
-        values = [
-            self._convert_operand(operand, value, wide) if of == kind and _dtype(value) == narrow else value
-            for operand, value, of in zip(operands, values, _type_names(signature.inputs, len(values)), strict=False)
-        ]
+        if wide:
+            values = [
+                self._convert_operand(operand, value, wide) if of == kind and _dtype(value) == narrow else value
+                for operand, value, of in zip(
+                    operands, values, _type_names(signature.inputs, len(values)), strict=False
+                )
+            ]
         require_dtypes(schema, version, [None if value is None else value.dtype for value in values])
         results = self._node(op_type, values, given, count, schema, domain)
+        if not wide:
+            return results
         kinds = _type_names(signature.outputs, len(results))
         return [self._cast(value, narrow) if of == kind else value for value, of in zip(results, kinds, strict=True)]
 

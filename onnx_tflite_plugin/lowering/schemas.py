@@ -137,7 +137,7 @@ def _has_operand(schema: onnx.defs.OpSchema, name: str) -> bool:
 
 
 def _allows(schema: onnx.defs.OpSchema, k: int, dtype: ir.DataType) -> bool:
-    """Return True if operand ``k`` may have a dtype; the last operand may repeat."""
+    """True if operand ``k`` may have a dtype; the last operand may repeat."""
     dtypes = _operand_dtypes(schema)
     return dtype in dtypes[min(k, len(dtypes) - 1)]
 
@@ -146,9 +146,8 @@ def _allows(schema: onnx.defs.OpSchema, k: int, dtype: ir.DataType) -> bool:
 def _operand_dtypes(schema: onnx.defs.OpSchema) -> tuple[frozenset[ir.DataType], ...]:
     """Return the dtypes of tensors that a schema allows by operand."""
     kinds = {constraint.type_param_str: constraint.allowed_type_strs for constraint in schema.type_constraints}
-    allowed = [
-        kinds.get(formal.type_str, [formal.type_str]) for formal in schema.inputs
-    ]  # onnx 1.20 cannot read ``types``
+    # not formal.types, which onnx 1.20 cannot read
+    allowed = [kinds.get(formal.type_str, [formal.type_str]) for formal in schema.inputs]
     names = [[kind[7:-1].upper() for kind in some if kind.startswith("tensor(")] for some in allowed]
     return tuple(frozenset(map(ir.DataType.__getitem__, some)) for some in names)
 
