@@ -333,7 +333,8 @@ def _edges(model: BoundModel, ends: _Endpoints) -> Iterable[_Edge]:
     """Yield the dataflow edges of all subgraphs."""
     executions = execution_counts(model)
     for graph in model.graphs:
-        producers = {tensor: ends.interface_endpoint(tensor, "graph input") for tensor in graph.inputs}
+        inputs = set(graph.inputs)
+        producers: dict[Tensor, _Endpoint] = {}
         consumers: dict[Tensor, list[_Endpoint]] = {}
         for bound in graph.operators:
             for slot in present_slots(bound):
@@ -343,10 +344,14 @@ def _edges(model: BoundModel, ends: _Endpoints) -> Iterable[_Edge]:
                 elif not tensor.is_constant:
                     consumers.setdefault(tensor, []).append(ends.operator(bound, slot))
         for tensor in graph.outputs:
-            consumers.setdefault(tensor, []).append(ends.interface_endpoint(tensor, "graph output"))
+            if tensor in producers or tensor in inputs:
+                consumers.setdefault(tensor, []).append(ends.interface_endpoint(tensor, "graph output"))
         for tensor, users in consumers.items():
-            if tensor in producers:
-                yield _Edge(tensor, producers[tensor], users, executions.get(graph.subgraph.index, 1))
+            producer = producers.get(tensor)
+            if producer is None and tensor in inputs:  # an operator of a large interface is planned in isolation, too
+                producer = ends.interface_endpoint(tensor, "graph input")
+            if producer is not None:
+                yield _Edge(tensor, producer, users, executions.get(graph.subgraph.index, 1))
 
 
 def tensor_bytes(tensor: Tensor) -> int:

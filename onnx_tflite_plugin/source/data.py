@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import cached_property
+import weakref
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from onnx_tflite_plugin.source.dtypes import PACKED, numpy_dtype
 from onnx_tflite_plugin.source.flatbuffer import DAMAGED, File
 from onnx_tflite_plugin.source.model import Array, Data
 from onnx_tflite_plugin.source.sparsity import Sparsity
+
+_LARGE = 1 << 16
+"""Bytes of an array from which on it is kept only while somebody uses it: a rewritten weight is not in memory twice."""
 
 
 class Stored(Data):
@@ -36,9 +39,26 @@ class Stored(Data):
         self._shape = shape
         self._where = where
         self._sparsity = sparsity
+        self._small: Array | None = None
+        self._large: weakref.ref[Array] | None = None
 
-    @cached_property
+    @property
     def array(self) -> Array:
+        if self._small is not None:
+            return self._small
+        stored = None if self._large is None else self._large()
+        if stored is None:
+            stored = self._read()
+            if stored.nbytes < _LARGE:
+                self._small = stored
+            else:
+                self._large = weakref.ref(stored if stored.base is None else stored.base)
+            return stored
+        array = stored.reshape(self._shape)
+        array.flags.writeable = False
+        return array
+
+    def _read(self) -> Array:
         if self._sparsity is not None:
             array = self._sparsity.dense(self._read_values(self._sparsity.count), self._shape)
         else:
