@@ -7,7 +7,7 @@ integer tensors that depend on sizes only are computed, because shapes are made 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from math import prod
@@ -58,6 +58,7 @@ class Sizes:
         self.operators_without_batch: dict[Operator, Operator] = {}
         self.inner: dict[int, dict[Tensor, Dims]] = {}
         self.batches: Mapping[int, int] = {}
+        self.known: dict[Hashable, tuple[Sequence[Array | None], Sequence[Dims | None]]] = {}
 
     def propagate(self, given: Mapping[Tensor, Dims], batches: Mapping[int, int] | None = None) -> dict[Tensor, Dims]:
         """Return the shapes of these graph inputs and of every tensor that depends on them.
@@ -202,17 +203,10 @@ class Sizes:
         if sizes is not None and opened[0] is not None:
             opened[0] = resize_tensor(opened[0], sizes)
             alone = replace(alone, outputs=tuple(opened))
-        model = self._lower_in_isolation(alone)
         tensors = [tensor for tensor in op.outputs if tensor is not None]  # states follow them
-        computed = (
-            _constant_results(model)
-            if values and all(_may_hold_sizes(t) for t in op.outputs)
-            else [None] * len(tensors)
-        )
+        wanted = values and all(_may_hold_sizes(t) for t in op.outputs)
+        computed, shapes = self._lowered_results(alone, bound, values=wanted, resized=bool(resized))
         results: dict[Tensor, tuple[Dims, Array | None]] = {}
-        shapes = infer(skeleton(model))
-        if resized:
-            _check_states(model, shapes)
         for tensor, inferred, value in zip(tensors, shapes, computed, strict=False):
             declared = declared_rank(bound, op.outputs.index(tensor))
             if inferred is None and not tensor.has_rank and (declared is None or declared != rank):
@@ -223,6 +217,22 @@ class Sizes:
             _check_scales(tensor, found)
             results[tensor] = found, value
         return results
+
+    def _lowered_results(
+        self, op: Operator, bound: Bound, *, values: bool, resized: bool
+    ) -> tuple[Sequence[Array | None], Sequence[Dims | None]]:
+        """Return the constant values, if asked for, and the shapes of results; equal operators are lowered once."""
+        key = None if bound.declared.subgraphs or bound.declared.accesses_states else (_description(op), values)
+        if key in self.known:
+            return self.known[key]
+        model = self.lower_in_isolation(op)
+        computed = _constant_results(model) if values else [None] * len(op.outputs)
+        shapes = infer(skeleton(model))
+        if resized:
+            _check_states(model, shapes)
+        if key is not None:
+            self.known[key] = computed, shapes
+        return computed, shapes
 
     def _subgraph_results(self, op: Operator, declared: Declared, dims: Mapping[Tensor, Dims]) -> dict[Tensor, Dims]:
         """Return the shapes of results that an operator's subgraphs compute from operands of other shapes.
@@ -250,7 +260,7 @@ class Sizes:
         """Return the shapes of a subgraph's outputs for these inputs; ``before``: shapes of subgraphs called earlier."""
         graph = self.model.subgraphs[index]
         nested = Sizes(replace(self.model, root=index), self.host, self.target, self.message, named=self.named)
-        nested.operators_without_batch = self.operators_without_batch
+        nested.operators_without_batch, nested.known = self.operators_without_batch, self.known
         inputs = {tensor: sizes for tensor, sizes in zip(graph.inputs, given, strict=False) if sizes is not None}
         dims = nested.propagate(inputs, self.batches)
         for called, shapes in {**nested.inner, index: dims}.items():
@@ -290,19 +300,40 @@ class Sizes:
         except Failed as failed:
             raise UnsupportedOperator(self.message, [failed.problem(label(bound.op))]) from failed
 
-    def _lower_in_isolation(self, op: Operator) -> ir.Model:
+    def lower_in_isolation(self, op: Operator) -> ir.Model:
         """Return an ONNX model of one operator, in the file's layout."""
         inputs = tuple(dict.fromkeys(t for t in op.inputs if t is not None and not t.is_constant))
         outputs = tuple(t for t in op.outputs if t is not None)
-        main = Subgraph(self.model.root, "", (), inputs, outputs, (op,))
         opset = self.target.opsets[2]
-        model = self.host.bind(with_main(self.model, main), self.target, opset)
-        model = resolve(model, self.target, opset)
+        taken = self.host.take(op, self.target, opset)
+        if isinstance(taken, Bound) and not taken.handler.subgraphs:  # the others take time, each of hundreds
+            alone = replace(self.model, subgraphs=(Subgraph(0, "", (), inputs, outputs, (op,)),), root=0)
+        else:
+            alone = with_main(self.model, Subgraph(self.model.root, "", (), inputs, outputs, (op,)))
+        model = resolve(self.host.bind(alone, self.target, opset), self.target, opset)
         edges = InterfaceLayouts({tensor: source_layout(tensor.dims) for tensor in (*inputs, *outputs)})
         layout = plan_layout(model, bytes_of=tensor_bytes, prices=self.target.price, interface=edges, local=True)
         names = InterfaceNames(tuple(f"x{k}" for k in range(len(inputs))), tuple(f"y{k}" for k in range(len(outputs))))
         emitter = Emitter(opset, UniqueNames(), self.target.widens)
         return lower(model, layout, plan_storage(model, self.target), self.target, emitter, names=names)
+
+
+def _description(op: Operator) -> Hashable:
+    """Return what the shapes of an operator's results depend on."""
+    operands = [
+        t and (t.dims, t.dtype, t.has_rank, t.is_constant, t.is_variable, repr(t.quantization), _content(t))
+        for t in (*op.inputs, *op.outputs)
+    ]
+    slots = [op.inputs.index(t) for t in op.inputs]  # equal operands
+    options = repr(sorted(op.options.items(), key=str))
+    return op.code, op.version, options, op.custom_options, tuple(slots), tuple(operands)
+
+
+def _content(tensor: Tensor) -> Hashable:
+    """Return the values of a small constant, and the identity of a large one."""
+    if not tensor.is_constant:
+        return None
+    return tensor.array.tobytes() if prod(tensor.shape) <= MOST_NUMBERS and tensor.dtype != "string" else tensor.data
 
 
 def may_stay(stored: Dims, derived: Dims) -> bool:
