@@ -11,7 +11,7 @@ from onnx_tflite_plugin.errors import ConversionError, InvalidModel, Problem, Un
 from onnx_tflite_plugin.graph.names import resolve_keys
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.lowering.interface import InterfaceNames
-from onnx_tflite_plugin.normalize.changes import with_dims
+from onnx_tflite_plugin.normalize.changes import with_dims, with_tensors
 from onnx_tflite_plugin.normalize.derivation import Sizes, may_stay
 from onnx_tflite_plugin.normalize.ranks import complete_shapes
 from onnx_tflite_plugin.source.model import Dims, Model, Tensor, agree
@@ -179,4 +179,8 @@ def make_dynamic(model: Model, places: NamedAxes, host: Host, target: Target) ->
         replace(g, operators=tuple(sizes.operators_without_batch.get(op, op) for op in g.operators))
         for g in model.subgraphs
     ]
-    return with_dims(replace(model, subgraphs=tuple(graphs)), varying), places
+    changed = {
+        tensor: replace(tensor, dims=dims, shape=tuple(size or 1 for size in shapes[tensor][0]), has_rank=True)
+        for tensor, dims in varying.items()
+    }
+    return with_tensors(replace(model, subgraphs=tuple(graphs)), changed), places

@@ -24,11 +24,12 @@ from onnx_tflite_plugin.api import (
     Region,
     Tensor,
     Value,
+    ValueLike,
     fusion,
     out,
 )
 from op_handlers.kernels.masks import attention_window
-from op_handlers.kernels.views import Makers, View, makers_of, positions, view_of
+from op_handlers.kernels.views import Makers, View, has_sizes, makers_of, positions, view_of
 from op_handlers.tensor.slicing import dynamic_update_slice
 
 HEAD_MULTIPLE = 8
@@ -101,7 +102,7 @@ class _Finder:
         """Return the region; None if the Softmax is not of attention over a cache."""
         for scores, mask in self._masked_scores():
             product = self.makers.get(scores.source)
-            if product is None or product.code != "BATCH_MATMUL" or None in product[out(0)].dims:
+            if product is None or product.code != "BATCH_MATMUL" or not has_sizes(product[out(0)]):
                 continue
             values = next(filter(None, map(self._values, self.operators)), None)
             q, left, k, right = self._operands(product)
@@ -146,7 +147,7 @@ class _Finder:
 
     def _values(self, op: Operator) -> tuple[Array, Cache, Array, Operator] | None:
         """Return the product of probabilities and cached values that an operator is."""
-        if op.code != "BATCH_MATMUL" or None in op[out(0)].dims:
+        if op.code != "BATCH_MATMUL" or not has_sizes(op[out(0)]):
             return None
         if view_of(op[0], self.makers).source is not self.softmax[out(0)]:
             return None
@@ -198,7 +199,8 @@ class _Finder:
             "letters": (names.letters, keys.letters, values.letters),
             "heads": heads,
             "groups": groups,
-            "tokens": keys.size("t"),
+            "tokens": keys.write[1].dims[keys.update_letters.index("t")],
+            "depth": keys.size("h"),
             "scale": q.scale * view_of(self.makers[scores.source][1], self.makers).scale,
             "window": window,
         }
@@ -238,7 +240,7 @@ def _matrices(ids: Array, transposed: bool) -> Array:
 
 def _queries(tensor: Tensor, rows: Array, tokens: int, groups: int) -> tuple[Queries, Rows] | None:
     """Return the queries whose rows a product has, with the head and token of each."""
-    if None in tensor.dims or tensor.shape[:1] != (1,) or tensor.dtype != "float32":
+    if not has_sizes(tensor) or tensor.dims[:1] != (1,) or tensor.dtype != "float32":
         return None
     for letters, heads_first in _readings(tensor, tokens, rows.shape[-1]):
         whole = heads_first.reshape(-1, rows.shape[-1])
@@ -296,11 +298,16 @@ def cached_attention(
     ctx: Context, q: Value, k: Value, v: Value, keys: Value, values: Value, position: Value, _mask: Value
 ) -> tuple[Value, Value, Value]:
     """Emit com.microsoft's GroupQueryAttention, which writes new keys and values into the caches."""
-    options, tokens = ctx.options, ctx.options.tokens
-    rows = [ctx.ops.Reshape(x, [1, tokens, -1]) for x in (q, k, v)]
+    options = ctx.options
+    counts = (options.heads, options.groups, options.groups)
+    rows = [ctx.ops.Reshape(x, [1, -1, n * options.depth]) for x, n in zip((q, k, v), counts, strict=True)]
     first = ctx.ops.Reshape(ctx.ops.Cast(position, to="int32"), [1])
-    last = ctx.ops.Add(first, np.asarray([tokens - 1], np.int32))
-    total = ctx.ops.Add(first, np.asarray([tokens], np.int32))
+    if options.tokens is None:
+        tokens: ValueLike = ctx.ops.Cast(ctx.ops.Slice(ctx.ops.Shape(rows[1]), [1], [2]), to="int32")
+    else:
+        tokens = np.asarray([options.tokens], np.int32)
+    total = ctx.ops.Add(first, tokens)
+    last = ctx.ops.Sub(total, np.asarray([1], np.int32))
     attributes = {"num_heads": options.heads, "kv_num_heads": options.groups, "scale": options.scale}
     if options.window:
         attributes["local_window_size"] = options.window

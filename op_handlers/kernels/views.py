@@ -31,15 +31,23 @@ def makers_of(operators: Sequence[Operator]) -> dict[Tensor, Operator]:
     return {tensor: op for op in operators for tensor in op.outputs if tensor is not None}
 
 
+def has_sizes(tensor: Tensor) -> bool:
+    """True if each size is static, or stored as more than 1."""
+    return all(dim is not None or size > 1 for dim, size in zip(tensor.dims, tensor.shape, strict=True))
+
+
 def positions(tensor: Tensor) -> Array:
     """Return the positions of a tensor's elements, in its shape."""
     return np.arange(prod(tensor.shape), dtype=np.int32).reshape(tensor.shape)
 
 
 def view_of(tensor: Tensor, makers: Makers) -> View:
-    """Return the tensor as a view of the first tensor upstream that is computed otherwise."""
+    """Return the tensor as a view of the first tensor upstream that is computed otherwise.
+
+    Dynamic dimensions have their stored sizes, of which only those above 1 tell axes apart.
+    """
     op = makers.get(tensor)
-    found = None if op is None or None in tensor.dims else _step(op, makers)
+    found = None if op is None or not has_sizes(tensor) else _step(op, makers)
     if found is None or found.ids.shape != tensor.shape:
         return View(tensor, positions(tensor))
     return found
@@ -65,7 +73,10 @@ def _step(op: Operator, makers: Makers) -> View | None:
         return below._replace(ids=below.ids.transpose([int(axis) for axis in op[1].array]))
     if op.code == "RESHAPE":
         return below._replace(ids=below.ids.reshape(shape.shape)) if below.ids.size == prod(shape.shape) else None
-    return below._replace(ids=np.broadcast_to(below.ids, shape.shape))
+    try:
+        return below._replace(ids=np.broadcast_to(below.ids, shape.shape))
+    except ValueError:  # the stored sizes of dynamic dimensions do not belong together
+        return None
 
 
 def _view_of_repetition(op: Operator, makers: Makers) -> View | None:
