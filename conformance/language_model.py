@@ -20,7 +20,10 @@ FORBIDDEN = -1e4
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of a model. ``window``: tokens that each token attends to, itself included; 0 for all. ``length``: of a prompt."""
+    """Sizes of a model. ``window``: tokens that each token attends to, itself included; 0 for all. ``length``: of a prompt.
+
+    ``simplifies``: one token has no Transpose and no Slice that change nothing, as converters write it.
+    """
 
     form: str = "rows"
     layers: int = 2
@@ -32,6 +35,7 @@ class Sizes:
     slots: int = 19
     length: int = 5
     window: int = 0
+    simplifies: bool = False
 
     @property
     def cache_shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -134,7 +138,9 @@ class Attention:
 
     def __init__(self, net: Net, sizes: Sizes, count: int, positions: TensorRef, mask: TensorRef) -> None:
         self.net, self.sizes, self.count, self.mask = net, sizes, count, mask
-        first = net.call("SLICE", [positions, constant([0]), constant([1])], tensor(1, dtype="int32"))
+        first = positions
+        if count > 1 or not sizes.simplifies:
+            first = net.call("SLICE", [positions, constant([0]), constant([1])], tensor(1, dtype="int32"))
         self.first = net.call("RESHAPE", [first, constant(np.zeros(0, np.int32))], tensor(dtype="int32"))
         self._starts: dict[int, TensorRef] = {}
 
@@ -146,9 +152,15 @@ class Attention:
         axis = 1
         if sizes.form == "columns":
             axis, perm = ((2, [0, 2, 1, 3]), (3, [0, 2, 3, 1]))[kind]
-            update = self.net.call("TRANSPOSE", [update, constant(perm)], tensor(*(shape.shape[k] or 0 for k in perm)))
+            update = self.transpose(update, perm, tuple(shape.shape[k] or 0 for k in perm))
         result = tensor(*sizes.cache_shapes[kind])
         return self.net.call("DYNAMIC_UPDATE_SLICE", [cache, update, self.start(axis)], result)
+
+    def transpose(self, x: TensorRef, perm: list[int], shape: tuple[int, ...]) -> TensorRef:
+        """Return a permutation that moves the axis of the tokens, to this shape."""
+        if self.count == 1 and self.sizes.simplifies:
+            return self.net.call("RESHAPE", [x, constant(list(shape))], tensor(*shape))
+        return self.net.call("TRANSPOSE", [x, constant(perm)], tensor(*shape))
 
     def start(self, axis: int) -> TensorRef:
         """Return the start of a write along an axis."""
@@ -163,9 +175,9 @@ class Attention:
         shape = (1, count, sizes.heads, sizes.depth)
         q = call("RESHAPE", [q, constant(list(shape))], tensor(*shape))
         q = call("MUL", [q, constant(np.float32(sizes.depth**-0.5))], tensor(*shape))
-        q = call("TRANSPOSE", [q, constant([0, 2, 1, 3])], tensor(1, sizes.heads, count, sizes.depth))
+        q = self.transpose(q, [0, 2, 1, 3], (1, sizes.heads, count, sizes.depth))
         y = (self._by_rows if sizes.form == "rows" else self._by_columns)(q, keys, values)
-        y = call("TRANSPOSE", [y, constant([0, 2, 1, 3])], tensor(*shape))
+        y = self.transpose(y, [0, 2, 1, 3], shape)
         flat = (1, count, sizes.heads * sizes.depth)
         return call("RESHAPE", [y, constant(list(flat))], tensor(*flat))
 

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Unpack
 from onnx_tflite_plugin import files
 from onnx_tflite_plugin.api.budget import budget
 from onnx_tflite_plugin.diagnosis.attribution import Records, attribute_failure
-from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.errors import ConversionError, SignaturesDiffer
 from onnx_tflite_plugin.graph.opening import check_opens, should_open
 from onnx_tflite_plugin.graph.serialized import to_proto
 from onnx_tflite_plugin.graph.streaming import STREAMED_BYTES, proto_to_check, write_streamed
 from onnx_tflite_plugin.graph.validity import LARGEST_PROTO, check_valid, weight_bytes
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.normalize.stage import normalize
-from onnx_tflite_plugin.options import ConvertKeywords, ConvertOptions, VerifyOptions, document_keywords, merge
+from onnx_tflite_plugin.normalize.stage import join_all, normalize
+from onnx_tflite_plugin.options import ALL, ConvertKeywords, ConvertOptions, VerifyOptions, document_keywords, merge
 from onnx_tflite_plugin.progress import LOG, Progress, Stages
 from onnx_tflite_plugin.report import Report
 from onnx_tflite_plugin.source import Section, check_source, read
@@ -151,6 +151,24 @@ def _immutable_source(source: str | os.PathLike[str] | bytes | Section) -> str |
     return source if isinstance(source, Section) else bytes(source)
 
 
+def separate_signatures(
+    source: str | os.PathLike[str] | bytes | Section,
+    options: ConvertOptions | None = None,
+    **keywords: Unpack[ConvertKeywords],
+) -> str:
+    """Return why the signatures of a model cannot be converted to one model; empty if they can. Options as of ``convert``."""
+    chosen = replace(merge(options, keywords), signature=ALL)
+    check_source(source)
+    host = _create_host(chosen)
+    chosen = apply_target_defaults(chosen, host)
+    try:
+        with budget(), _pause_garbage_collection():
+            join_all(read(_immutable_source(source)), chosen, host, target_of(chosen, host))
+    except SignaturesDiffer as error:
+        return error.reason
+    return ""
+
+
 def convert_model(
     model: Model, host: Host | None = None, options: ConvertOptions | None = None, stages: Progress | None = None
 ) -> Conversion:
@@ -276,7 +294,8 @@ def _verify_conversion(
     chosen = options.verify if isinstance(options.verify, VerifyOptions) else VerifyOptions()
     data = Path(source) if isinstance(source, str) else source
     host = host or Host(prefer=options.prefer, block=options.block, packs=options.packs)
-    given = {"signature": options.signature, "progress": stages, "host": host, **vars(chosen)}
+    signature = None if conversion.report.lengths else options.signature
+    given = {"signature": signature, "progress": stages, "host": host, **vars(chosen)}
     large = weight_bytes(conversion.model) > LARGEST_PROTO
     if large:  # ONNX Runtime loads it only from a file
         with tempfile.TemporaryDirectory() as folder:

@@ -93,6 +93,14 @@ class UnsupportedOption(ConversionError):
     exit_code = 2
 
 
+class SignaturesDiffer(UnsupportedOption):
+    """Signatures that cannot be one model, because of ``reason``."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"--signature all: {reason}; use --signature each")
+
+
 class OnnxTooOld(UnsupportedOption):
     """The installed package onnx lacks the opset that the model needs."""
 

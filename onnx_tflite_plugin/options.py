@@ -14,6 +14,8 @@ from onnx_tflite_plugin.errors import UnsupportedOption
 Shape = Sequence[int | str]
 Optimize = Literal["none", "readable", "faithful", "speed"]
 F = TypeVar("F", bound=Callable[..., Any])
+ALL, EACH = "all", "each"
+"""Values of ``signature`` for all signatures: as one model, or each as a model of its own."""
 
 COMMON, SHAPES, LAYOUT, QUANTIZATION = "Common", "Shapes and parts", "Layout", "Quantization"
 VERIFICATION, ADVANCED = "Verification", "Advanced"
@@ -76,9 +78,9 @@ class ConvertOptions(CheckedOptions):
     )  # fmt: skip
     signature: str | None = _option(
         COMMON, None,
-        "Key of the signature to convert; by default the main subgraph's. The command takes all, too: each signature in "
-        "a file of its own.",
-        metavar="KEY|all",
+        "Key of the signature to convert; by default the main subgraph's. all makes one model of all signatures if they differ "
+        "in the length of a sequence only; otherwise the command writes a file for each, as it does for each.",
+        metavar="KEY|all|each",
     )  # fmt: skip
     verify: bool | VerifyOptions = _option(
         COMMON, False,
@@ -139,6 +141,10 @@ class ConvertOptions(CheckedOptions):
         "Attention of language models over a key-value cache: as in the file, or one operator that writes the cache. causal "
         "declares that masks given as inputs are causal and positions are consecutive; caches get the operator's layout.",
     )  # fmt: skip
+    logits: Literal["all", "last"] = _option(
+        ADVANCED, "all",
+        "Scores of a model of --signature all: of every token, or of the last one only, which makes prompts faster.",
+    )  # fmt: skip
     state: Literal["io", "reset"] = _option(
         ADVANCED, "io", "States as extra inputs and outputs, or reset in every run."
     )
@@ -175,6 +181,10 @@ class ConvertOptions(CheckedOptions):
             raise UnsupportedOption(
                 "--keep-unknown and --verify: no runtime here can run the operators that are kept, so that nothing "
                 "can be compared; leave out one of the two"
+            )
+        if self.logits == "last" and self.signature != ALL:
+            raise UnsupportedOption(
+                "--logits last: scores of several tokens are those of a model of all signatures; add --signature all"
             )
         if self.layout_plan == "local" and self.io_layout == "onnx":
             raise UnsupportedOption(
@@ -214,6 +224,7 @@ class ConvertKeywords(TypedDict, total=False):
     weights: Literal["keep", "fold"]
     weights_dtype: Literal["auto", "uint8", "int8", "keep"]
     attention: Literal["file", "causal"]
+    logits: Literal["all", "last"]
     state: Literal["io", "reset"]
     unroll: int
     check: Literal["auto", "full", "standard"]

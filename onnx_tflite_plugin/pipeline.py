@@ -20,6 +20,7 @@ from onnx_tflite_plugin.graph.metadata import (
     read_states,
     write_authored,
     write_causal,
+    write_lengths,
     write_origin,
     write_renames,
     write_runtime,
@@ -36,6 +37,7 @@ from onnx_tflite_plugin.lowering.emitter import Emitter
 from onnx_tflite_plugin.lowering.interface import InterfaceNames, interface_layouts, rename_interface
 from onnx_tflite_plugin.lowering.lower import lower
 from onnx_tflite_plugin.normalize.dimensions import name_dimensions
+from onnx_tflite_plugin.normalize.joining import SEQUENCE
 from onnx_tflite_plugin.normalize.stage import Normalized
 from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.progress import Progress
@@ -48,6 +50,7 @@ from onnx_tflite_plugin.rewrite import RULES, rule_named
 from onnx_tflite_plugin.rewrite.name_constants import NameConstants
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, apply_rules, run_passes
 from onnx_tflite_plugin.rewrite.target_check import check_model, describe_added_operators
+from onnx_tflite_plugin.rewrite.tokens.last_token import keep_last_token
 from onnx_tflite_plugin.rewrite.weights.assign_dtypes import AssignWeightDtypes
 from onnx_tflite_plugin.rewrite.weights.dtypes import describe_runtime
 from onnx_tflite_plugin.rewrite.weights.separate_constants import SeparateConstants
@@ -125,7 +128,15 @@ class Pipeline:
             (names.inputs[k], layout_axes(order(main.inputs[k])).index(axis)): name
             for (k, axis), name in normalized.dimensions.items()
         }
-        name_dimensions(lowered, dimensions)
+        given = dict(zip(names.outputs, main.outputs, strict=True))
+        known = {
+            (name, layout_axes(order(tensor)).index(axis)): SEQUENCE
+            for name, tensor in given.items()
+            for axis in normalized.sequence_axes(tensor)
+        }
+        name_dimensions(lowered, dimensions, known)
+        if self.options.logits == "last":
+            keep_last_token(lowered, normalized.head)
         rewritten = self.rewrite(lowered, planned)
         finished, described_tensors = rewritten.model, describe_interface(model)
         write_origin(finished.metadata_props, None if signature is None else signature.key, normalized.part)
@@ -134,9 +145,13 @@ class Pipeline:
             inputs=edges(finished.graph.inputs, names.inputs, main.inputs, described_tensors),
             outputs=edges(finished.graph.outputs, names.outputs, main.outputs, described_tensors),
             signature=None if signature is None else signature.key,
-            other_signatures=tuple(one.key for one in model.signatures if one is not signature),
+            other_signatures=tuple(
+                one.key for one in model.signatures if one is not signature and one.key not in normalized.lengths
+            ),
+            lengths=normalized.lengths,
             repairs=normalized.repairs,
         )
+        write_lengths(finished.metadata_props, normalized.lengths)
         if self.attends:
             write_causal(finished.metadata_props)
         pairs = zip((*stored.inputs, *stored.outputs), (*names.inputs, *names.outputs), strict=True)

@@ -37,7 +37,8 @@ class Report:
     dtype of their weights.
     ``repairs``: wrong entries of the file, and the values used instead.
     ``domains``: domains of operators that need a library of kernels registered with the session.
-    ``signature``: the key of the converted signature; ``other_signatures``: the others.
+    ``signature``: the key of the converted signature; ``other_signatures``: the others. ``lengths``: the number of tokens in each
+    signature, if the model is of several.
     """
 
     target: str
@@ -53,6 +54,7 @@ class Report:
     outputs: tuple[Edge, ...] = ()
     signature: str | None = None
     other_signatures: tuple[str, ...] = ()
+    lengths: Mapping[str, int] = field(default_factory=dict)
     transposed_for_speed: tuple[tuple[str, int], ...] = ()
     fused: Mapping[str, int] = field(default_factory=dict)
     passes: Mapping[str, int] = field(default_factory=dict)

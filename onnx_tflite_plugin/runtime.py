@@ -10,6 +10,11 @@
 
 Caches of language models are states, which stay in ONNX Runtime's memory:
 
+    session = Session("model.onnx")  # of --signature all
+    tokens = session.generate([3, 17, 5], 32)
+
+Of a model for each signature:
+
     prompt = Session("model.prefill_128.onnx")
     decode = Session("model.decode.onnx", states_of=prompt)
     tokens = decode.generate([3, 17, 5], 32, prompt=prompt)
@@ -236,7 +241,8 @@ class Session:
 
         ``start``: the position of the first token; caches hold those before it. ``stop``: tokens that end the result.
         ``prompt``: a session of the signature for prompts, with which this session shares its caches (``states_of``); it runs as
-        many tokens at a time as it takes, and this session the rest.
+        many tokens at a time as it takes, and this session the rest. One model of all signatures needs none: it runs all
+        given tokens at once.
         Raises ValueError for a model that is no language model with scores, or for more tokens than the caches hold.
         """
         given, names = list(tokens), [port.name for port in self.outputs]
@@ -250,10 +256,12 @@ class Session:
             raise ValueError("the session of the prompt has other caches; create one of both with states_of the other")
         done = 0 if prompt is None else prompt._run_prompt(given[:-1], start)
         result: list[int] = []
-        for position in range(start + done, start + len(given) + count - 1):
-            known = position - start
-            scores = self._run_tokens((given + result)[known : known + 1], position)[names[0]]
-            if known >= len(given) - 1:
+        while len(result) < count:
+            waiting = (given + result)[done:]
+            run = waiting if self._decoder.length is None else waiting[:1]
+            scores = self._run_tokens(run, start + done)[names[0]]
+            done += len(run)
+            if done >= len(given):
                 result.append(int(scores.reshape(-1, scores.shape[-1])[-1].argmax()))
                 if result[-1] in stop:
                     break

@@ -84,7 +84,7 @@ def convert(
     outputs = Outputs()
     if (given := options["verify"]) and isinstance(given, VerifyOptions) and isinstance(given.inputs, Path):
         outputs.read(given.inputs, "the data of --inputs")
-    all_jobs, single = jobs(model, output, signature, outputs)
+    all_jobs, single = jobs(model, output, signature, outputs, lambda source: _separate_signatures(source, options))
     if page is not None:
         if not single:
             raise UsageProblem("--report is about one model")
@@ -125,6 +125,13 @@ def convert(
             rows = summary(conversion, files, seconds) if verbosity else brief_summary(conversion, files, seconds)
             print_rows([*rows, *(operator_rows(conversion) if verbosity > 1 else []), *report_row])
     ctx.exit(exit_code)
+
+
+def _separate_signatures(source: Any, options: dict[str, Any]) -> str:
+    """Return why the signatures of a model are not one model."""
+    from onnx_tflite_plugin.conversion import separate_signatures
+
+    return separate_signatures(source, **options)
 
 
 def _check_model_exists(model: Path) -> None:

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from onnx_tflite_plugin.cli.failures import UsageProblem
 from onnx_tflite_plugin.cli.outputs import Outputs
 from onnx_tflite_plugin.cli.paths import readable
+from onnx_tflite_plugin.options import ALL, EACH
 
 if TYPE_CHECKING:
     from onnx_tflite_plugin.source import Section
     from onnx_tflite_plugin.source.bundle import Member
 
 STREAM = Path("-")
-ALL = "all"
 SUFFIXES = (".tflite", ".lite")
 """Suffixes of the model files in a folder."""
 
+Separate = Callable[["Path | bytes | Section"], str]
+"""Returns why the signatures of a model are not one model; empty if they are."""
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
 _ONE_AT_A_TIME = "convert one of them by its name"
 _UNPACK = "unpack the bundle and convert the models one at a time"
@@ -28,12 +30,16 @@ _BY_KEY = "convert them one at a time with --signature KEY"
 
 
 class Job(NamedTuple):
-    """One model to convert: its name, its path, content or place in a bundle, its output, and its signature."""
+    """One model to convert: its name, its path, content or place in a bundle, its output, and its signature.
+
+    ``separate``: why it is one signature of several that were asked for as one model.
+    """
 
     name: str
     source: Path | bytes | Member
     output: Path
     signature: str | None = None
+    separate: str = ""
 
     def load(self) -> Path | bytes | Section:
         """Return the model as ``convert`` takes it; one of a bundle is unpacked here."""
@@ -50,22 +56,27 @@ class Job(NamedTuple):
 
 
 def jobs(
-    source: Path, output: Path | None, signature: str | None, outputs: Outputs | None = None
+    source: Path,
+    output: Path | None,
+    signature: str | None,
+    outputs: Outputs | None = None,
+    separate: Separate = lambda source: "they were not compared",
 ) -> tuple[list[Job], bool]:
     """Return the models of a source, and whether the source is a single model. Raises UsageProblem and InvalidModel.
 
     A folder's models go beside each, or into ``output`` with its subfolders; a bundle's into a folder of its name. A model
-    keeps its name if ``output`` is a directory. Every output is registered in ``outputs``; none is created yet.
+    keeps its name if ``output`` is a directory. ``separate`` returns why signatures are not one
+    model. Every output is registered in ``outputs``; none is created yet.
     """
     outputs = outputs or Outputs()
     given, single, remedy = _source_jobs(source, output, signature, outputs)
-    expanded = _expand_signatures(given, signature)
+    expanded = _expand_signatures(given, signature, separate)
     if len(expanded) > len(given):
         remedy = _BY_KEY
     for job in expanded:
         if job.output != STREAM:
             outputs.write(job.output, f"{job.name!r}", remedy)
-    return expanded, single and expanded == given
+    return expanded, single and len(expanded) == 1 and expanded[0].output == given[0].output
 
 
 def _source_jobs(
@@ -139,23 +150,27 @@ def _bundle_jobs(path: Path, output: Path | None) -> list[Job]:
     ]
 
 
-def _expand_signatures(given_jobs: Sequence[Job], signature: str | None) -> list[Job]:
+def _expand_signatures(given_jobs: Sequence[Job], signature: str | None, separate: Separate) -> list[Job]:
     """Return each model once, or once per signature."""
-    if signature != ALL:
+    if signature not in (ALL, EACH):
         return [Job(job.name, job.source, job.output, signature) for job in given_jobs]
     from onnx_tflite_plugin.source import read
 
     expanded = []
     for job in given_jobs:
         keys = [one.key for one in read(job.load()).signatures]
-        if len(keys) < 2 or ALL in keys:
-            expanded.append(Job(job.name, job.source, job.output, ALL if ALL in keys else None))
+        if len(keys) < 2 or signature in keys:
+            expanded.append(Job(job.name, job.source, job.output, signature if signature in keys else None))
+            continue
+        reason = separate(job.load()) if signature == ALL else ""
+        if signature == ALL and not reason:
+            expanded.append(Job(job.name, job.source, job.output, ALL))
             continue
         if job.output == STREAM:
-            raise UsageProblem(f"--signature all writes {len(keys)} files; name one to derive their names from")
+            raise UsageProblem(f"--signature {signature} writes {len(keys)} files; name one to derive their names from")
         for key in keys:
             place = job.output.with_name(f"{job.output.stem}.{file_name(key)}.onnx")
-            expanded.append(Job(f"{job.name}: {key}", job.source, place, key))
+            expanded.append(Job(f"{job.name}: {key}", job.source, place, key, reason))
     return expanded
 
 

@@ -60,6 +60,8 @@ def convert_all(jobs: Sequence[Job], options: Mapping[str, Any], source: Path, *
             except ConversionError as error:
                 return _refusal(job, error)
         result = report_json(conversion, Path(job.name), files, time.perf_counter() - start)
+        if job.separate:
+            result["separate"] = job.separate
         row = (*_numbers(conversion, files), _relative_path(files[0], top), job.name)
         return Outcome(row, result, exit_code=verification_exit_code(conversion.verification))
 
@@ -85,8 +87,13 @@ def convert_all(jobs: Sequence[Job], options: Mapping[str, Any], source: Path, *
         where = str(*folders) if len(folders) == 1 else f"{len(folders)} folders in {top}"
         verified = _verdict_counts(results) if done and options["verify"] else ""
         weights = [Row("weights", [f"{path.name}: {format_size(path.stat().st_size)}, shared"]) for path in shared]
+        separate = [Row("separate", [reason]) for reason in dict.fromkeys(job.separate for job in jobs) if reason]
         print_rows(
-            [*weights, Row("converted", [f"{done} of {plural(len(jobs), 'model')}, in {where}{verified}"], "bold")]
+            [
+                *separate,
+                *weights,
+                Row("converted", [f"{done} of {plural(len(jobs), 'model')}, in {where}{verified}"], "bold"),
+            ]
         )
     if problems:
         print_error(

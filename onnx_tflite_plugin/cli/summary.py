@@ -36,12 +36,19 @@ def brief_summary(conversion: Conversion, files: Sequence[Path], seconds: float)
         Row("inputs", [brief_interface(report.inputs)] if report.inputs else []),
         Row("outputs", [brief_interface(report.outputs)] if report.outputs else []),
     ]
+    if report.lengths:
+        rows.insert(1, Row("signatures", [_joined(report)]))
     if conversion.verification is not None:
         rows.append(verification_row(conversion.verification, first=True))
     warnings = [*_interface_notes(report), *(" ".join(text.split()) for text in report.warnings)]
     more = f" ({len(warnings) - 1} more with -v)" if len(warnings) > 1 else ""
     rows.append(Row("warning", [f"{text}{more}" for text in warnings[:1]], "yellow"))
     return [row for row in rows if row.lines]
+
+
+def _joined(report: Report) -> str:
+    """Return the signatures that the model is of."""
+    return f"{', '.join(map(repr, report.lengths))} in one model, which takes any number of tokens"
 
 
 def _files_row(files: Sequence[Path], seconds: float) -> Row:
@@ -53,7 +60,7 @@ def _interface_notes(report: Report) -> Iterator[str]:
     """Yield what a caller must know of the interface: further signatures, and states."""
     if report.other_signatures:
         count = plural(len(report.other_signatures), "other signature")
-        yield f"{count} not converted; --signature all writes each to a file of its own"
+        yield f"{count} not converted; --signature all converts all"
     if report.states:
         yield (
             f"{plural(len(report.states), 'state')} added as inputs and outputs; "
@@ -138,11 +145,13 @@ def verification_lines(verification: Verification, limit: int = 5) -> list[str]:
 
 def _signatures(report: Report) -> Iterator[str]:
     """Yield which signature was converted, if the file has others."""
+    if report.lengths:
+        yield _joined(report)
     if report.other_signatures:
         this = "subgraph 0, without a signature" if report.signature is None else repr(report.signature)
         others = ", ".join(at_most([repr(key) for key in report.other_signatures], 4))
         yield f"{this}; not converted: {others}"
-        yield "--signature KEY converts another, --signature all each into a file of its own"
+        yield "--signature KEY converts another, --signature all all of them"
 
 
 def _layout(report: Report) -> Iterator[str]:

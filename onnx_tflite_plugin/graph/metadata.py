@@ -9,6 +9,7 @@ Every key and its text is written and read only here.
 | model | ``runtime`` | the runtime that the model is for, if an If selects its weights |
 | model | ``attention`` | ``causal`` if masks were declared causal, so that caches are written in place |
 | model | ``signature`` | the key of the converted signature |
+| model | ``lengths`` | JSON, ``{key: tokens}`` of all signatures, if the model is of several |
 | model | ``renamed`` | JSON, ``{name: new name}`` of graph inputs and outputs |
 | model | ``part`` | JSON, ``{"inputs": [...], "outputs": [...]}``: the tensors between which the subgraph was cut |
 | model | ``source`` | JSON, the author's description of the model: see :func:`write_authored` |
@@ -34,6 +35,7 @@ PREFIX = "onnx_tflite_plugin."
 _STATE, _WEIGHTS = PREFIX + "state", PREFIX + "weights"
 _ATTENTION, _RENAMED = PREFIX + "attention", PREFIX + "renamed"
 _SIGNATURE, _PART, _SOURCE = PREFIX + "signature", PREFIX + "part", PREFIX + "source"
+_LENGTHS = PREFIX + "lengths"
 
 
 class Entry(Protocol):
@@ -141,7 +143,7 @@ def read_weights(given: Mapping[str, str]) -> Mapping[str, int]:
 
 def remove_origin(given: MutableMapping[str, str]) -> None:
     """Remove the entries that hold only for the whole model: states, signature, cut, author's description."""
-    for key in (_STATE, _SIGNATURE, _PART, _SOURCE, _RENAMED):
+    for key in (_STATE, _SIGNATURE, _LENGTHS, _PART, _SOURCE, _RENAMED):
         given.pop(key, None)
 
 
@@ -188,6 +190,21 @@ def read_origin(given: Mapping[str, str]) -> tuple[str | None, Part | None]:
         return given.get(_SIGNATURE), Part(*(tuple(int(k) for k in part[side]) for side in ("inputs", "outputs")))
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"the model's {_PART} cannot be read: {error!r}") from error
+
+
+def write_lengths(given: MutableMapping[str, str], lengths: Mapping[str, int]) -> None:
+    """Write the signatures that the model is of, with the number of tokens in each; nothing for one signature."""
+    if lengths:
+        given[_LENGTHS] = json.dumps(dict(lengths))
+
+
+def read_lengths(given: Mapping[str, str]) -> dict[str, int]:
+    """Return the number of tokens in each signature that the model is of; empty if it is of one, or the text is malformed."""
+    try:
+        lengths = json.loads(given.get(_LENGTHS, "{}"))
+    except ValueError:
+        return {}
+    return {str(key): int(size) for key, size in lengths.items()} if isinstance(lengths, dict) else {}
 
 
 def write_renames(given: MutableMapping[str, str], renames: Mapping[str, str]) -> None:

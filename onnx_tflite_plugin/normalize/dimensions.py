@@ -22,8 +22,8 @@ FEW = (11, 29)
 InputAxis = tuple[str, int]  # a graph input and its axis
 
 
-def name_dimensions(model: ir.Model, given: Mapping[InputAxis, str]) -> None:
-    """Name the dynamic dimensions of a model's inputs and outputs; ``given`` are requested names."""
+def name_dimensions(model: ir.Model, given: Mapping[InputAxis, str], outputs: Mapping[InputAxis, str] = {}) -> None:
+    """Name the dynamic dimensions of a model's inputs and outputs; ``given`` are requested names, ``outputs`` known ones of outputs."""
     opened = [(str(value.name), axis) for value, axis in _dynamic_axes(model.graph.inputs)]
     if not opened:
         return
@@ -34,6 +34,9 @@ def name_dimensions(model: ir.Model, given: Mapping[InputAxis, str]) -> None:
     samples = _samples(names)
     sampled = [(outputs_at(_axis_sizes(names, start)), _sample_sizes(names, start)) for start in samples]
     for value, axis in _dynamic_axes(model.graph.outputs):
+        if (str(value.name), axis) in outputs:
+            _set_name(value, axis, outputs[str(value.name), axis])
+            continue
         k = list(model.graph.outputs).index(value)
         for name in names.values():
             if all(_has_size(outputs, k, axis, sizes[name]) for outputs, sizes in sampled):

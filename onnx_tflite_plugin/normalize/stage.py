@@ -6,23 +6,29 @@ model as a whole is not planned or lowered here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.binding.consistency import doubtful, lacks_rank
-from onnx_tflite_plugin.errors import InvalidModel, Problem, UnsupportedOperator
+from onnx_tflite_plugin.errors import InvalidModel, Problem, SignaturesDiffer, UnsupportedOperator
 from onnx_tflite_plugin.graph.metadata import Part
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.lowering.interface import InterfaceNames, apply_signature, check_outputs, select_signature
+from onnx_tflite_plugin.normalize.alignment import Misaligned
 from onnx_tflite_plugin.normalize.changes import with_dtypes
 from onnx_tflite_plugin.normalize.contents import complete_lists
 from onnx_tflite_plugin.normalize.cutting import cut
 from onnx_tflite_plugin.normalize.examination import Examination, examine, may_have_stale_shapes
+from onnx_tflite_plugin.normalize.joining import Joined, join_signatures
 from onnx_tflite_plugin.normalize.ranks import complete_shapes
 from onnx_tflite_plugin.normalize.resizing import NamedAxes, derive_shapes, resize_inputs
-from onnx_tflite_plugin.options import ConvertOptions
-from onnx_tflite_plugin.source.model import Model, Signature
+from onnx_tflite_plugin.options import ALL, ConvertOptions, flag
+from onnx_tflite_plugin.source.model import Model, Signature, Tensor
 from onnx_tflite_plugin.targets import Target
+
+_ONE_SIZE = ("input_shape", "dynamic_batch", "inputs_at", "outputs")
+"""Options that do not apply to several signatures."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,8 @@ class Normalized:
     """A model whose operators are bound to handlers and whose ranks, shapes and dtypes are final.
 
     ``names``: of graph inputs and outputs. ``part``: the tensors between which the model was cut. ``dimensions``: names of
-    dynamic sizes. ``repairs``: one line per repaired tensor.
+    dynamic sizes. ``repairs``: one line per repaired tensor. ``lengths``: the dynamic size in each signature, if the model is of
+    several; ``head``: the tensor from which scores are computed, each token in isolation.
     """
 
     model: Model
@@ -40,6 +47,13 @@ class Normalized:
     part: Part | None
     dimensions: NamedAxes
     repairs: tuple[str, ...]
+    lengths: Mapping[str, int] = field(default_factory=dict)
+    head: Tensor | None = None
+
+    def sequence_axes(self, tensor: Tensor) -> list[int]:
+        """Return the axes of the tokens, of a model of several signatures: dynamic ones that are stored for the longest."""
+        longest = max(self.lengths.values(), default=0)
+        return [axis for axis, size in enumerate(tensor.dims) if size is None and tensor.shape[axis] == longest]
 
 
 def normalize(model: Model, host: Host, options: ConvertOptions, target: Target) -> Normalized:
@@ -47,7 +61,11 @@ def normalize(model: Model, host: Host, options: ConvertOptions, target: Target)
 
     Raises ConversionError with all contradictions of the file or of the requested sizes.
     """
-    signature = select_signature(model, options.signature)
+    joined = join_all(model, options, host, target)
+    if joined is None:
+        signature = select_signature(model, options.signature)
+    else:
+        model, signature = joined.model, joined.signature
     model, names = apply_signature(model, signature)
     if not model.main.outputs:
         raise InvalidModel(
@@ -59,9 +77,12 @@ def normalize(model: Model, host: Host, options: ConvertOptions, target: Target)
     check_outputs(model, names, signature)
     if part is not None:
         examination = repairs.apply(model)
-    model, dimensions = resize_inputs(
-        examination.model, options.input_shape, options.dynamic_batch, names, host, target
-    )
+    if joined is None:
+        model, dimensions = resize_inputs(
+            examination.model, options.input_shape, options.dynamic_batch, names, host, target
+        )
+    else:
+        model, dimensions = examination.model, joined.places
     if model is not examination.model:
         is_consistent = examination.error is None
         examination = examine(model, host, target, repairs.opset)
@@ -70,7 +91,39 @@ def normalize(model: Model, host: Host, options: ConvertOptions, target: Target)
     if examination.error is not None:
         raise examination.error
     assert examination.bound is not None
-    return Normalized(examination.model, examination.bound, signature, names, part, dimensions, tuple(repairs.made))
+    return Normalized(
+        examination.model,
+        examination.bound,
+        signature,
+        names,
+        part,
+        dimensions,
+        tuple(repairs.made),
+        {} if joined is None else joined.lengths,
+        None if joined is None else joined.head,
+    )
+
+
+def join_all(model: Model, options: ConvertOptions, host: Host, target: Target) -> Joined | None:
+    """Return all signatures as one model if the options ask for it; None if they do not.
+
+    Raises SignaturesDiffer with the first difference.
+    """
+    keys = [one.key for one in model.signatures]
+    if options.signature != ALL or ALL in keys:
+        return None
+    if len(keys) < 2:
+        raise SignaturesDiffer(f"the file has {len(keys)} signatures")
+    given = [name for name in _ONE_SIZE if getattr(options, name)]
+    if given:
+        raise SignaturesDiffer(f"{flag(given[0])} is for one signature")
+    if target.needs_static_shapes:
+        raise SignaturesDiffer(f"target {target.name} needs static shapes")
+    try:
+        return join_signatures(model, host, target)
+    except (Misaligned, UnsupportedOperator) as error:
+        reason = error if isinstance(error, Misaligned) or not error.problems else error.problems[0]
+        raise SignaturesDiffer(f"the signatures are not one model: {reason}") from error
 
 
 def contradicting_sizes(error: InvalidModel, options: ConvertOptions) -> UnsupportedOperator:

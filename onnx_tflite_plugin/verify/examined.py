@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from onnx_tflite_plugin.errors import InconclusiveError, InvalidModel, VerificationError
+from onnx_tflite_plugin.graph.decoder import NEXT
 from onnx_tflite_plugin.graph.int8_faults import describe_int8_fault
-from onnx_tflite_plugin.graph.metadata import Part, forgets, props, read_origin, read_renames
+from onnx_tflite_plugin.graph.metadata import Part, forgets, props, read_lengths, read_origin, read_renames
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source import read
@@ -74,6 +75,7 @@ class Examined:
     ) -> None:
         self.onnx = onnx
         self.session = session or OnnxRuntime(onnx, threads=threads)
+        self.single = not read_lengths(props(self.session.proto.metadata_props))
         model = structure.read(data)
         converted, part = self._origin()
         if signature is None and any(one.key == converted for one in model.signatures):
@@ -100,6 +102,19 @@ class Examined:
         self.reasons: tuple[str, ...] = ()  # why a verdict is inconclusive
         self.least = 0  # of dynamic sizes behind axis 0
         self.seconds = 0.0  # of a run in LiteRT
+
+    def other(self, signature: str, tolerance: Tolerance | float | None, progress: Progress) -> Examined:
+        """Return the same model with another signature that it is of: without the outputs that this does not have."""
+        names = structure.entry(structure.read(self.trial.data), signature)
+        names = names.rename(read_renames(props(self.session.proto.metadata_props)))
+        proto = type(self.session.proto)()
+        proto.CopyFrom(self.session.proto)
+        del proto.graph.output[:]
+        proto.graph.output.extend(
+            one for one in self.session.proto.graph.output if one.name.removesuffix(NEXT) in names.output_names
+        )
+        session = OnnxRuntime(proto, folder=self.session.folder)
+        return Examined(self.trial.data, proto, signature, tolerance, progress, session=session)
 
     def fill(self, host: Host | Callable[[], Host]) -> tuple[str, ...]:
         """Assign each operator that LiteRT lacks to the kernel of its pack, or to the ONNX model; return the notes.
@@ -226,7 +241,7 @@ class Examined:
         A batch that LiteRT does not take, or whose rows it joins, is compared with the ONNX model's own rows (``batch``); other
         sizes that LiteRT does not take are left out, and so are those that the file leaves open and neither runtime takes.
         """
-        if self.stateful:
+        if self.stateful or not self.single:
             return ""
         for others in (self.sizes.open(self.least, apart=True), self.sizes.open(self.least)):
             if others and (said := self._add_resized_run(others, drawn, expected, seed)):
@@ -287,6 +302,8 @@ class Examined:
         tensors = self.entry.subgraph.tensors
         size = sum(4 * prod(tensor.shape) for tensor in tensors if not tensor.is_constant)
         count = sum(map(len, self.tensors.values.values()))
+        if not count and not self.single:
+            return "values of the ONNX model are named after the tensors of another signature"
         if not count:
             return "the ONNX model does not say which tensors its values hold"
         if size <= _MOST_BYTES and count <= _MOST_VALUES:
@@ -307,7 +324,7 @@ class Examined:
         if not any(not one.ok and one.unit != "value" for one in outputs):
             return False
         try:
-            plain = self.trial.actual(OnnxRuntime(self.onnx, optimizes=False), runs)
+            plain = self.trial.actual(OnnxRuntime(self.onnx, optimizes=False, folder=self.session.folder), runs)
         except OrtError:
             return False
         return all(one.ok for one in self.trial.compare_outputs(plain, expected))
@@ -319,7 +336,7 @@ class Examined:
         if multiplies_exactly():
             return ()
         try:
-            actual = self.trial.actual(OnnxRuntime(self.onnx, config=_PRECISE), runs)
+            actual = self.trial.actual(OnnxRuntime(self.onnx, config=_PRECISE, folder=self.session.folder), runs)
         except OrtError:
             return ()
         if not all(comparison.ok for comparison in self.trial.compare_outputs(actual, expected)):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from onnx_tflite_plugin.errors import ConversionError, InconclusiveError
+from onnx_tflite_plugin.graph.metadata import props, read_lengths
 from onnx_tflite_plugin.graph.names import resolve_keys
 from onnx_tflite_plugin.graph.randomness import random_nodes
 from onnx_tflite_plugin.graph.serialized import Converted
@@ -31,7 +32,7 @@ from onnx_tflite_plugin.verify.runtimes.litert import LiteRTError
 from onnx_tflite_plugin.verify.runtimes.processor import depends
 from onnx_tflite_plugin.verify.submodels.decision import FUSION, RANDOM_NUMBERS, conclude, decide, save_submodels
 from onnx_tflite_plugin.verify.submodels.engine import Decision
-from onnx_tflite_plugin.verify.verification import Verification
+from onnx_tflite_plugin.verify.verification import Verification, merge_verifications
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -73,7 +74,8 @@ def verify(
     outputs runs fewer times. One more run has other sizes if the ONNX model has dynamic dimensions, LiteRT takes them, and
     neither ``inputs`` nor ``shapes`` sets them.
     ``tolerance``: a share of the range for float outputs, or a whole ``Tolerance``; the default follows from the model.
-    ``shapes``: dynamic sizes by input name. ``signature``: by default the one that was converted.
+    ``shapes``: dynamic sizes by input name. ``signature``: by default the one that was converted; each of them for a model of
+    several, unless ``inputs`` or ``shapes`` are given.
     ``bisect``: a folder for the submodels that differ, for a bug report. ``progress`` is called with each stage.
     ``host``: where the handlers of operators that LiteRT lacks are looked up; their kernels compute these operators. Without
     such a kernel the rest is compared and the verdict is inconclusive, which ``partial`` accepts.
@@ -85,13 +87,27 @@ def verify(
         raise ValueError(f"runs is at least 1, not {runs}")
     told = progress or (lambda stage: None)
     told("loading both models")
-    examined = Examined(content(tflite), model_of(onnx), signature, tolerance, told)
+    data = content(tflite)
+    examined = Examined(data, model_of(onnx), signature, tolerance, told)
+    lengths = read_lengths(props(examined.session.proto.metadata_props))
+    common = _Asked(inputs, seed, runs, shapes, ranges or {}, tolerance is None, bisect, host)
+    if not lengths or signature is not None or inputs is not None or shapes is not None:
+        return _verify_entry(examined, common, lengths.get(examined.trial.signature or ""), partial, told)
+    found = {}
+    for key, length in lengths.items():
+        of_key = examined if key == examined.trial.signature else examined.other(key, tolerance, told)
+        found[key] = _verify_entry(of_key, common, length, partial, told)
+    return merge_verifications(found)
+
+
+def _verify_entry(examined: Examined, given: _Asked, length: int | None, partial: bool, told: Progress) -> Verification:
+    """Compare one signature. ``length``: its number of tokens, if the model is of several."""
     entry = examined.entry
     stored = [tensor.name for tensor in entry.inputs]
-    ranges = resolve_keys(ranges or {}, entry.input_names, stored, "--range")
-    shapes = None if shapes is None else resolve_keys(shapes, entry.input_names, stored, "--input-shape")
-    inputs = causal_inputs(examined.session, runs) if inputs is None else inputs
-    asked = _Asked(inputs, seed, runs, shapes, ranges, tolerance is None, bisect, host)
+    ranges = resolve_keys(given.ranges, entry.input_names, stored, "--range")
+    shapes = None if given.shapes is None else resolve_keys(given.shapes, entry.input_names, stored, "--input-shape")
+    inputs = causal_inputs(examined.session, given.runs, length) if given.inputs is None else given.inputs
+    asked = given._replace(inputs=inputs, shapes=shapes, ranges=ranges)
     with record_crashes() as crashes:
         try:
             verification = _run_and_compare(examined, asked, told)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
@@ -70,3 +71,22 @@ class Verification:
             return f"outputs within tolerance of {kernels}, {runs}"
         operators = "1 operator agrees" if self.operators == 1 else f"{self.operators} operators agree"
         return f"{operators} with {kernels} on the same operands, {runs}"
+
+
+def merge_verifications(found: Mapping[str, Verification]) -> Verification:
+    """Return the verdict on a model of several signatures, each of which counts."""
+
+    def named(key: str, texts: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(f"{key}: {text}" for text in texts)
+
+    every = [*found.values()]
+    return replace(
+        every[0],
+        comparisons=tuple(replace(x, name=f"{key} {x.name}") for key, one in found.items() for x in one.comparisons),
+        kernels=tuple(dict.fromkeys(name for one in every for name in one.kernels)),
+        runs=sum(one.runs for one in every),
+        diverging=next((one.diverging for one in every if one.diverging is not None), None),
+        notes=tuple(note for key, one in found.items() for note in named(key, one.notes)),
+        reasons=tuple(reason for key, one in found.items() for reason in named(key, one.reasons)),
+        operators=sum(one.operators for one in every),
+    )

@@ -213,7 +213,7 @@ def test_signature_all_writes_one_file_per_signature(
     path.write_bytes(model.build())
     found, single = jobs(path, None, "all")
     assert [(job.output.stem, job.signature) for job in found] == converted
-    assert single is (keys in (["all"], ["a", "all"]))
+    assert single is (len(converted) == 1)
     if len(converted) > 1:
         with pytest.raises(UsageProblem, match="--signature all writes 2 files; name one to derive their names from"):
             jobs(path, STREAM, "all")

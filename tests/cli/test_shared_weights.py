@@ -1,4 +1,4 @@
-"""``--signature all``: equal weights of signatures are in one file, once."""
+"""``--signature each``: equal weights of signatures are in one file, once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def data_files(folder: Path) -> list[str]:
 
 
 def test_equal_weights_are_stored_once_and_results_are_the_same(source: Path, run: Run) -> None:
-    assert run("convert", source, "--signature", "all")[0] == 0
+    assert run("convert", source, "--signature", "each")[0] == 0
     folder = source.parent
     [data] = data_files(folder)
     apart = {key: otp.convert(source, signature=key) for key in KEYS}
@@ -54,7 +54,7 @@ def test_equal_weights_are_stored_once_and_results_are_the_same(source: Path, ru
 
 
 def test_sessions_of_shared_weights_generate(source: Path, run: Run) -> None:
-    assert run("convert", source, "--signature", "all", "--attention", "causal", "--verify")[0] == 0
+    assert run("convert", source, "--signature", "each", "--attention", "causal", "--verify")[0] == 0
     prompt = Session(source.with_name("model.prefill_5.onnx"))
     decode = Session(source.with_name("model.decode.onnx"), states_of=prompt)
     whole = Session(otp.convert(source, signature="decode", attention="causal"))
@@ -62,16 +62,16 @@ def test_sessions_of_shared_weights_generate(source: Path, run: Run) -> None:
 
 
 def test_the_report_lists_both_files_of_each_model(source: Path, run: Run) -> None:
-    out = run("convert", source, "--signature", "all", "--json").out
+    out = run("convert", source, "--signature", "each", "--json").out
     [data] = data_files(source.parent)
     for model in json.loads(out)["models"]:
         assert [Path(file["path"]).name for file in model["files"]][1] == data
         assert all(Path(file["path"]).stat().st_size == file["bytes"] for file in model["files"])
-    assert f"{data}: " in run("convert", source, "--signature", "all").out
+    assert f"{data}: " in run("convert", source, "--signature", "each").out
 
 
 def test_every_reference_is_aligned_and_within_the_file(source: Path, run: Run) -> None:
-    run("convert", source, "--signature", "all")
+    run("convert", source, "--signature", "each")
     for key in KEYS:
         proto = onnx.load(source.with_name(f"model.{key}.onnx"), load_external_data=False)
         entries = [{e.key: e.value for e in t.external_data} for t in proto.graph.initializer if t.external_data]
@@ -85,7 +85,7 @@ def test_every_reference_is_aligned_and_within_the_file(source: Path, run: Run) 
 def test_small_models_stay_in_one_file_each(tmp_path: Path, run: Run) -> None:
     source = tmp_path / "model.tflite"
     source.write_bytes(language_model(Sizes("rows")))
-    assert run("convert", source, "--signature", "all")[0] == 0
+    assert run("convert", source, "--signature", "each")[0] == 0
     assert not data_files(tmp_path)
     for key in KEYS:
         proto = otp.convert(source, signature=key).proto
@@ -94,24 +94,24 @@ def test_small_models_stay_in_one_file_each(tmp_path: Path, run: Run) -> None:
 
 
 def test_another_conversion_removes_weights_that_no_model_refers_to(source: Path, run: Run) -> None:
-    run("convert", source, "--signature", "all")
+    run("convert", source, "--signature", "each")
     [before] = data_files(source.parent)
-    run("convert", source, "--signature", "all", "--quantization", "float")  # equal weights, the same file
+    run("convert", source, "--signature", "each", "--quantization", "float")  # equal weights, the same file
     assert data_files(source.parent) == [before]
     source.write_bytes(language_model(Sizes("columns", vocabulary=2063, width=136)))
-    run("convert", source, "--signature", "all")
+    run("convert", source, "--signature", "each")
     [after] = data_files(source.parent)
     assert after != before
 
 
 def test_weights_that_another_model_refers_to_stay(source: Path, run: Run) -> None:
-    run("convert", source, "--signature", "all")
+    run("convert", source, "--signature", "each")
     [before] = data_files(source.parent)
     kept = source.with_name("kept.onnx")
     kept.write_bytes(source.with_name("model.decode.onnx").read_bytes())
     run("convert", source, source.with_name("model.decode.onnx"), "--signature", "decode")
     assert data_files(source.parent) == [before]
     source.write_bytes(language_model(Sizes("columns", vocabulary=2063, width=136)))
-    run("convert", source, "--signature", "all")
+    run("convert", source, "--signature", "each")
     assert before in data_files(source.parent)
     onnxruntime.InferenceSession(kept)

@@ -63,9 +63,7 @@ def test_brief_summary_has_at_most_five_lines(tmp_path: Path) -> None:
         "inputs": ["x0 float32 [2, ?], x1 float32 [3, ?], x2 float32 [4, ?], … and 2 more"],
         "outputs": ["x0 float32 [2, ?]"],
         "verified": ["within tolerance"],
-        "warning": [
-            "2 other signatures not converted; --signature all writes each to a file of its own (3 more with -v)"
-        ],
+        "warning": ["2 other signatures not converted; --signature all converts all (3 more with -v)"],
     }
 
 
@@ -139,7 +137,7 @@ def test_files_and_seconds_are_told(tmp_path: Path) -> None:
 
 def test_a_signature_is_told_where_the_file_has_others(tmp_path: Path) -> None:
     assert "signature" not in rows(tmp_path, signature="serve")
-    how = "--signature KEY converts another, --signature all each into a file of its own"
+    how = "--signature KEY converts another, --signature all all of them"
     assert rows(tmp_path, signature="a", other_signatures=("b", "c"))["signature"] == [
         "'a'; not converted: 'b', 'c'",
         how,

@@ -18,8 +18,9 @@ ROWS, COLUMNS = Sizes("rows"), Sizes("columns")
 TOKENS = [3, 17, 5, 23, 11, 2, 29]
 
 
-def session(sizes: Sizes, signature: str, attention: str = "causal", **options: Any) -> Session:
-    return Session(otp.convert(language_model(sizes), signature=signature, attention=attention), **options)  # type: ignore[arg-type]
+def session(sizes: Sizes, signature: str, attention: str = "causal", *, logits: str = "all", **options: Any) -> Session:
+    model = otp.convert(language_model(sizes), signature=signature, attention=attention, logits=logits)  # type: ignore[arg-type]
+    return Session(model, **options)
 
 
 def litert_tokens(sizes: Sizes, tokens: list[int], count: int) -> list[int]:
@@ -63,6 +64,17 @@ def test_a_prompt_session_of_any_length_runs_the_prompt_at_once() -> None:
     prompt = Session(otp.convert(language_model(COLUMNS), signature="prefill_5", input_shape=shapes))
     decode = session(COLUMNS, "decode", "file", states_of=prompt)
     assert decode.generate(TOKENS, 12, prompt=prompt) == litert_tokens(COLUMNS, TOKENS, 12)
+
+
+@pytest.mark.parametrize("logits", ["all", "last"])
+@pytest.mark.parametrize("attention", ["file", "causal"])
+@pytest.mark.parametrize("sizes", [ROWS, COLUMNS], ids=["rows", "columns"])
+def test_one_model_of_all_signatures_generates_litert_tokens(sizes: Sizes, attention: str, logits: str) -> None:
+    whole = session(sizes, "all", attention, logits=logits)
+    expected = litert_tokens(sizes, TOKENS, 12)
+    assert whole.generate(TOKENS, 12) == expected
+    assert whole.generate(TOKENS, 3) == expected[:3]
+    assert whole.generate(expected[2:4], 8, start=len(TOKENS) + 2) == expected[4:]
 
 
 def test_caches_are_states_and_stay_where_they_are_if_the_model_writes_in_place() -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from onnx_tflite_plugin.errors import VerificationError
+from onnx_tflite_plugin.graph.decoder import NEXT
 from onnx_tflite_plugin.graph.metadata import TensorValue
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source.model import Array, Model, Operator, Tensor
@@ -246,7 +247,8 @@ def _check_sizes(info: ValueInfoProto, array: Array, tensor: Tensor) -> None:
 
 
 def pair_values(side: str, names: Sequence[str], infos: Sequence[ValueInfoProto]) -> list[ValueInfoProto]:
-    """Return the ONNX model's inputs or outputs in the TFLite model's order: by name if all agree, else by position.
+    """Return the ONNX model's inputs or outputs in the TFLite model's order: by name if all agree, caches by that
+    of their input, else by position.
 
     Raises VerificationError if they are others, or if outputs come in another order.
     """
@@ -257,7 +259,8 @@ def pair_values(side: str, names: Sequence[str], infos: Sequence[ValueInfoProto]
         )
     by_name = {info.name: info for info in infos}
     if set(by_name) != set(names):
-        return list(infos)
+        carried = {info.name.removesuffix(NEXT): info for info in infos}
+        return [carried[name] for name in names] if set(carried) == set(names) else list(infos)
     if side == "output" and [*by_name] != [*names]:
         raise VerificationError(
             f"the outputs come in another order: {', '.join(by_name)} instead of {', '.join(names)}"

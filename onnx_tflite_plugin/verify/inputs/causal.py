@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 _DTYPES = {1: "float32", 6: "int32", 7: "int64", 9: "bool"}
 
 
-def causal_inputs(session: OnnxRuntime, runs: int) -> list[Mapping[str, Array]] | None:
-    """Return consecutive positions and causal masks for each run, at the end of the caches first; None for other models."""
+def causal_inputs(session: OnnxRuntime, runs: int, length: int | None = None) -> list[Mapping[str, Array]] | None:
+    """Return consecutive positions and causal masks for each run, at the end of the caches first; None for other models.
+
+    ``length``: the number of tokens, if it is dynamic.
+    """
     if not is_causal(props(session.proto.metadata_props)):
         return None
     inputs = [
@@ -28,7 +31,8 @@ def causal_inputs(session: OnnxRuntime, runs: int) -> list[Mapping[str, Array]] 
         for info in session.inputs
     ]
     decoder = recognize_decoder(inputs, [info.name for info in session.outputs], heads_first=True)
-    if decoder is None or decoder.length is None:
+    count = length if decoder is None else decoder.length or length
+    if decoder is None or count is None:
         return None
-    last = decoder.slots - decoder.length
-    return [decoder.position_inputs(last * (runs - run) // runs, decoder.length) for run in range(runs)]
+    last = decoder.slots - count
+    return [decoder.position_inputs(last * (runs - run) // runs, count) for run in range(runs)]

@@ -1,0 +1,61 @@
+"""Operators that return the elements of their operand in order, found by running them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_tflite_plugin.api.refusal import Refusal
+from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.guard import Failed
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.normalize.changes import resize_tensor
+from onnx_tflite_plugin.normalize.derivation import Sizes
+from onnx_tflite_plugin.source.model import Model, Operator
+from onnx_tflite_plugin.targets import Target
+
+LARGEST = 1 << 22
+"""Elements of an operand that is tried."""
+
+
+class ViewTest:
+    """Whether operators return the elements of operand 0 in order. Only those that move values are tried, equal ones once."""
+
+    def __init__(self, model: Model, host: Host, target: Target) -> None:
+        self._sizes = Sizes(model, host, target, "")
+        self._known: dict[Hashable, bool] = {}
+
+    def __call__(self, op: Operator, before: tuple[int, ...], after: tuple[int, ...]) -> bool:
+        others = [tensor for tensor in op.inputs[1:] if tensor is not None]
+        result = op.tensor(~0)
+        if len(op.outputs) != 1 or result is None or not all(tensor.is_constant for tensor in others):
+            return False
+        if (op[0].dtype, op[0].quantization) != (result.dtype, result.quantization) or op[0].is_variable:
+            return False
+        if prod(before) != prod(after) or not 0 < prod(before) <= LARGEST or sum(prod(t.shape) for t in others) > 64:
+            return False
+        values = tuple(tensor.array.tobytes() for tensor in others)
+        key = op.code, repr(sorted(op.options.items())), op[0].dtype, before, after, values
+        if key not in self._known:
+            self._known[key] = self._keeps_order(op, before, after)
+        return self._known[key]
+
+    def _keeps_order(self, op: Operator, before: tuple[int, ...], after: tuple[int, ...]) -> bool:
+        """True if the lowered operator returns arbitrary elements in order."""
+        operand, result = replace(resize_tensor(op[0], before), dtype="float32"), resize_tensor(op[~0], after)
+        moved = replace(op, inputs=(operand, *op.inputs[1:]), outputs=(replace(result, dtype="float32"),))
+        try:
+            if not self._sizes.bind(op).declared.quantization.moves_values:
+                return False
+            model = self._sizes.lower_in_isolation(moved)
+        except (ConversionError, Failed, Refusal):
+            return False
+        from onnx.reference import ReferenceEvaluator
+
+        given = np.random.default_rng(prod(before)).permutation(prod(before)).astype(np.float32).reshape(before)
+        (found,) = ReferenceEvaluator(ir.to_proto(model)).run(None, {str(model.graph.inputs[0].name): given})
+        return bool(np.array_equal(np.reshape(found, -1), given.reshape(-1)))

@@ -1,0 +1,171 @@
+"""Signatures of a prompt and of a single token as one model: which are joined, and what differs in those that are not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conformance.builder import ModelBuilder
+from conformance.language_model import Sizes, causal_mask, feeds, language_model
+from onnx_tflite_plugin import convert
+from onnx_tflite_plugin.conversion import Conversion
+from onnx_tflite_plugin.errors import SignaturesDiffer, UnsupportedOption
+from onnx_tflite_plugin.options import VerifyOptions
+from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.verify import OnnxRuntime
+from onnx_tflite_plugin.verify.runtimes.litert import LiteRT
+
+FORMS = [
+    Sizes("rows"),
+    Sizes("columns"),
+    Sizes("rows", simplifies=True, layers=3),
+    Sizes("columns", simplifies=True, layers=3),
+]
+NAMES = ["rows", "columns", "simplified rows", "simplified columns"]
+
+
+def join(sizes: Sizes, **options: Any) -> Conversion:
+    return convert(language_model(sizes), signature="all", **options)
+
+
+def litert_scores(sizes: Sizes, tokens: list[int]) -> Array:
+    """Return the scores of LiteRT's decode signature after each token."""
+    model = LiteRT(language_model(sizes), signature="decode")
+    shapes = zip(model.entry.input_names, model.entry.inputs, strict=True)
+    caches = {name: np.zeros(x.shape, np.float32) for name, x in shapes if name.startswith("kv")}
+    scores = []
+    for position, token in enumerate(tokens):
+        one = feeds(sizes, {"tokens": np.array([[token]], np.int32)}, position)
+        caches = dict(zip(model.entry.output_names, model.run({**caches, **one}), strict=True))
+        scores.append(caches.pop("logits").reshape(-1))
+    return np.stack(scores)
+
+
+@pytest.mark.parametrize("attention", ["file", "causal"])
+@pytest.mark.parametrize("sizes", FORMS, ids=NAMES)
+def test_scores_of_every_position_and_length_are_litert(sizes: Sizes, attention: str) -> None:
+    tokens = [3, 17, 5, 23, 11, 2, 29, 8, 0, 30, 4]
+    expected = litert_scores(sizes, tokens)
+    model = OnnxRuntime(join(sizes, attention=attention).proto)
+    caches = {
+        x.name: np.zeros([n.dim_value for n in x.type.tensor_type.shape.dim], np.float32)
+        for x in model.inputs
+        if x.name.startswith("kv")
+    }
+    start = 0
+    for count in (3, 1, 1, 6):
+        given = feeds(sizes, {"tokens": np.array([tokens[start : start + count]], np.int32)}, start)
+        results = dict(zip([x.name for x in model.outputs], model.run({**caches, **given}), strict=True))
+        np.testing.assert_allclose(results.pop("logits")[0], expected[start : start + count], rtol=1e-4, atol=1e-5)
+        caches = {name.removesuffix(":next"): value for name, value in results.items()}
+        start += count
+
+
+@pytest.mark.parametrize("sizes", FORMS, ids=NAMES)
+def test_verify_compares_both_signatures(sizes: Sizes) -> None:
+    conversion = join(sizes, attention="causal", verify=VerifyOptions(runs=2))
+    assert conversion.verification is not None
+    assert conversion.verification.ok
+    assert conversion.verification.runs == 4
+    names = {one.name.partition(" ")[0] for one in conversion.verification.comparisons}
+    assert names == {"prefill_5", "decode"}
+    assert "decode logits" in {one.name for one in conversion.verification.comparisons}
+
+
+@pytest.mark.parametrize("sizes", FORMS, ids=NAMES)
+def test_attention_of_all_layers_is_one_operator_each(sizes: Sizes) -> None:
+    report = join(sizes, attention="causal").report
+    assert report.fused["CACHED_ATTENTION"] == sizes.layers
+    assert "Transpose" not in report.nodes
+    assert report.lengths == {"prefill_5": 5, "decode": 1}
+    assert not report.other_signatures
+
+
+def test_the_size_has_a_name_in_inputs_and_outputs() -> None:
+    for attention in ("file", "causal"):
+        report = join(FORMS[3], attention=attention).report
+        shapes = {x.name: x.shape for x in (*report.inputs, *report.outputs)}
+        assert shapes["tokens"] == (1, "sequence")
+        assert shapes["input_pos"] == ("sequence",)
+        assert shapes["mask"] == (1, 1, "sequence", 19)
+        assert shapes["logits"] == (1, "sequence", 31)
+
+
+def two_signatures(first: str, second: str, *, rows: tuple[int, int] = (1, 5)) -> bytes:
+    """Return ``decode``, of one row by default, and ``prefill``, of these operators between x and y."""
+    model = ModelBuilder()
+    for key, code, count in (("decode", first, rows[0]), ("prefill", second, rows[1])):
+        g = model.main if key == "decode" else model.subgraph(key)
+        x, y = g.input(f"{key}_x", (1, count, 4)), g.tensor(f"{key}_y", (1, count, 4))
+        g.operator(code, [x], [y])
+        g.output(y)
+        model.signature(key, {"x": x}, {"y": y}, g.index)
+    return model.build()
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (two_signatures("NEG", "EXP"), "op 0 NEG v1 'decode_y': is subgraph 1 op 0 EXP v1 'prefill_y' in 'prefill'"),
+        (two_signatures("NEG", "NEG", rows=(2, 5)), "do not differ in one size that is 1"),
+        (two_signatures("NEG", "NEG", rows=(5, 5)), "do not differ in one size that is 1"),
+    ],
+    ids=["another operator", "two tokens", "equal sizes"],
+)
+def test_the_first_difference_is_named(model: bytes, reason: str) -> None:
+    with pytest.raises(SignaturesDiffer, match="use --signature each") as raised:
+        convert(model, signature="all")
+    assert reason in str(raised.value)
+
+
+def test_constants_of_other_values_are_a_difference() -> None:
+    model = ModelBuilder()
+    for key, count, added in (("decode", 1, 2.0), ("prefill", 5, 3.0)):
+        g = model.main if key == "decode" else model.subgraph(key)
+        x, y = g.input(f"{key}_x", (1, count, 4)), g.tensor(f"{key}_y", (1, count, 4))
+        g.operator("ADD", [x, g.constant(f"{key}_added", np.array([added], np.float32))], [y])
+        g.output(y)
+        model.signature(key, {"x": x}, {"y": y}, g.index)
+    with pytest.raises(SignaturesDiffer, match=r"operand 1, a constant, is \[2.0\] against \[3.0\]"):
+        convert(model.build(), signature="all")
+
+
+@pytest.mark.parametrize(
+    "options", [{"input_shape": {"tokens": [1, 4]}}, {"dynamic_batch": True}, {"outputs": ["logits"]}]
+)
+def test_options_for_one_signature_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(SignaturesDiffer, match="is for one signature"):
+        join(FORMS[0], **options)
+
+
+def test_a_mask_given_as_input_has_as_many_rows_as_tokens() -> None:
+    model = OnnxRuntime(join(FORMS[1]).proto)
+    mask = next(x for x in model.inputs if x.name == "mask")
+    assert mask.type.tensor_type.shape.dim[2].dim_param == "sequence"
+    assert causal_mask(FORMS[1], 0, 3).shape == (1, 1, 3, FORMS[1].slots)
+
+
+@pytest.mark.parametrize("attention", ["file", "causal"])
+@pytest.mark.parametrize("sizes", FORMS, ids=NAMES)
+def test_scores_of_the_last_token_are_those_of_all_tokens(sizes: Sizes, attention: str) -> None:
+    every, last = (join(sizes, attention=attention, logits=logits) for logits in ("all", "last"))
+    assert next(x.shape for x in last.report.outputs if x.name == "logits") == (1, 1, sizes.vocabulary)
+    given = feeds(sizes, {"tokens": np.array([[3, 17, 5, 23]], np.int32)}, 0)
+    results = []
+    for conversion in (every, last):
+        model = OnnxRuntime(conversion.proto)
+        caches = {
+            x.name: np.zeros([n.dim_value for n in x.type.tensor_type.shape.dim], np.float32)
+            for x in model.inputs
+            if x.name.startswith("kv")
+        }
+        named = dict(zip([x.name for x in model.outputs], model.run({**caches, **given}), strict=True))
+        results.append(named["logits"])
+    np.testing.assert_allclose(results[1], results[0][:, -1:], rtol=1e-5, atol=1e-6)
+
+
+def test_scores_of_the_last_token_are_for_all_signatures_only() -> None:
+    with pytest.raises(UnsupportedOption, match="add --signature all"):
+        convert(language_model(FORMS[0]), signature="decode", logits="last")
