@@ -157,7 +157,7 @@ def separate_signatures(
     **keywords: Unpack[ConvertKeywords],
 ) -> str:
     """Return why the signatures of a model cannot be converted to one model; empty if they can. Options as of ``convert``."""
-    chosen = replace(merge(options, keywords), signature=ALL)
+    chosen = merge(options, {**keywords, "signature": ALL})
     check_source(source)
     host = _create_host(chosen)
     chosen = apply_target_defaults(chosen, host)

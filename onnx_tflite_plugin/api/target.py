@@ -50,6 +50,7 @@ class Target(Checked):
     ``fused_blocks``: least and greatest power of two of block sizes that a product accepts as stored;
     any if None. ``int4_block``: weights of 4 and 2 bits with a scale per row are multiplied in int4 blocks of at most this
     size, with repeated scales, because the runtime fuses such products; 0 if it does not.
+    ``packs_tables``: rows of large tables of 4 bits are looked up as bytes and unpacked.
     ``last_axes_only``: ONNX operators that work on the last axes only.
     ``no_int8_from``: the opset from which ONNX Runtime rejects int8 for the operators in ``no_int8_moves`` between Q and DQ.
     ``wraps_int8``: ONNX operators whose int8 kernel between Q and DQ overflows by wrapping around, in some versions.
@@ -85,6 +86,7 @@ class Target(Checked):
     multiplies_weights: bool = True
     fused_blocks: tuple[int, int] | None = None
     int4_block: int = 0
+    packs_tables: bool = False
     multiplies_dynamically: bool = False
     rounds_activations: bool = False
     rotates_embeddings: bool = False

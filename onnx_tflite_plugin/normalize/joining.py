@@ -1,8 +1,8 @@
 """One model of the signatures for prompts and for a single token: that of a prompt, for any number of tokens, with all outputs.
 
-A prompt's signature does not compute scores: the operators behind its last caches are missing. They are in the signature of a single token,
-in the form for one token. Each equals an operator of an earlier layer, whose form for prompts is known from the alignment of
-both signatures, and is copied; operators without such a model keep the axis of the tokens where it is.
+A prompt's signature does not compute scores: the operators downstream of its last caches are missing. They are in the signature of a
+single token, in the form for one token. Each equals an operator of an earlier layer, whose form for prompts is known from the
+alignment of both signatures, and is copied; operators without such a model keep the axis of the tokens where it is.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ LARGEST = 1 << 22
 
 
 class ViewTest:
-    """Whether operators return the elements of operand 0 in order. Only those that move values are tried, equal ones once."""
+    """Test that operators return the elements of operand 0 in order. Only those that move values are tried, equal ones once."""
 
     def __init__(self, model: Model, host: Host, target: Target) -> None:
         self._sizes = Sizes(model, host, target, "")

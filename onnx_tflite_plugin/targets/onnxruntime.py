@@ -31,6 +31,7 @@ ONNXRUNTIME = Target(
     # One row by int4 weights with a scale per row, blocks of 128 against int8 of MatMulInteger: 1024 x 1024 20 us, 26 us;
     # 2048 x 2048 72 us, 121 us; 640 x 65536 1.0 ms, 2.5 ms. Blocks of 32 take 1.4 times as long as those of 128.
     int4_block=128,
+    packs_tables=True,
     # 16x1024 by 1024x1024: 94 us, 336 us in float32.
     multiplies_dynamically=True,
     rounds_activations=True,
@@ -104,6 +105,7 @@ ONNXRUNTIME = Target(
         "drop_unit_axes",
         "merge_reshapes",
         "gemm_to_matmul",
+        "tie_tables",
         "sum_before_norm",
         "bound_masked_scores",
     ),

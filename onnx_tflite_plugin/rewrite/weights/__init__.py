@@ -14,6 +14,13 @@ RULES = (
     ),
     RuleDeclaration(
         __name__,
+        "tie_tables",
+        "a table of 4 bits that is also the weights of a product is stored once",
+        Needed("without it the table of a language model, a fifth of its file, is stored twice"),
+        frozenset({"BitShift", "DequantizeLinear"}),
+    ),
+    RuleDeclaration(
+        __name__,
         "keep_float_weights",
         "data of products with float weights is dequantized in two nodes",
         Needed("ONNX Runtime since 1.21 quantizes float weights between quantized operators, with other results"),

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto
 
 _GIVEN = ":given"
+_LEVEL = "accuracy_level"
+"""Attribute of products by stored blocks; 1 is float32."""
 _CONFIG = {"session.qdq_matmulnbits_accuracy_level": "1"}  # products of dequantized weights in float32, not int8
 
 
@@ -122,6 +124,10 @@ def _cut_graph(proto: ModelProto, given: Mapping[str, str]) -> ModelProto:
     cut = type(proto)()
     cut.CopyFrom(proto)
     _rename_reads(cut.graph, given)
+    for node in cut.graph.node:
+        for attribute in node.attribute:
+            if attribute.name == _LEVEL:
+                attribute.i = 1
     infos = {info.name: info for info in (*cut.graph.value_info, *cut.graph.output)}
     for name, fed in given.items():
         info = cut.graph.input.add()

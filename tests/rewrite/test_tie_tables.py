@@ -1,0 +1,83 @@
+"""A table of 4 bits that is also the weights of a product: stored once, with the results of both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from conformance.builder import ModelBuilder, blockwise
+from conformance.cases.tensor import indexing
+from conformance.runner import run_case
+from onnx_tflite_plugin.conversion import convert
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.options import VerifyOptions
+from op_handlers.tensor import indexing as handlers
+from tests.rewrite.harness import Case, declines, graph, rule_test
+
+DEPTH, ROWS, BLOCK = 64, 7, 32
+NUMBERS = np.random.default_rng(3).integers(-8, 8, (ROWS, DEPTH)).astype(np.int8)
+SCALES = np.random.default_rng(4).uniform(0.01, 0.1, (ROWS, DEPTH // BLOCK)).astype(np.float32)
+PRODUCT = "MatMul (x, d)"
+
+
+def packed(numbers: Any = NUMBERS) -> Any:
+    pairs = (numbers + 8).astype(np.uint8).reshape(ROWS, DEPTH // BLOCK, BLOCK // 2, 2)
+    return pairs[..., 0] | pairs[..., 1] << 4
+
+
+def tied(product: str = PRODUCT, **other: Any) -> Any:
+    """Return a graph that looks rows up in a table, and multiplies by its numbers."""
+    text = f"""(int64[5] ids, float[3,{DEPTH}] x) => (uint8[5,2,16] rows, float[5,2] s, float[3,{ROWS}] y) {{
+        rows = Gather (table, ids) s = Gather (scales, ids)
+        d = DequantizeLinear <axis = 0, block_size = {BLOCK}> (w, ws)
+        y = {product} }}"""
+    stored = {"table": packed(), "scales": SCALES, "w": NUMBERS.T.astype(ml_dtypes.int4), "ws": SCALES.T.copy()}
+    return graph(text, 21, **{**stored, "bias": np.ones(ROWS, np.float32), **other})
+
+
+changed = NUMBERS.copy()
+changed[5, 9] ^= 1
+
+test_a_product_by_a_table_reads_the_bytes_of_the_table = rule_test(
+    "tie_tables",
+    Case("MatMul", tied(), nodes={"MatMulNBits": 1, "DequantizeLinear": 0}, within=1e-5),
+    Case("Gemm", tied("Gemm (x, d)"), nodes={"MatMulNBits": 1, "DequantizeLinear": 0}, within=1e-5),
+    declines("another number", tied(table=packed(changed)), "no table has the same numbers"),
+    declines("another scale", tied(scales=SCALES * np.float32(1.5)), "no table has the same numbers"),
+    declines("a bias", tied("Gemm (x, d, bias)"), "has a bias"),
+    declines("weights in columns", tied("Gemm <transB = 0, alpha = 2.0> (x, d)"), "has a bias"),
+)
+
+
+@pytest.mark.parametrize("case", [x for x in indexing.cases() if x.op == "EMBEDDING_LOOKUP"], ids=lambda x: x.name)
+def test_packed_rows_are_litert_rows(case: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handlers, "MIN_PACKED", 0)
+    result = run_case(case, Host())
+    assert result.status in ("passed", "known", "skipped"), result.reasons
+
+
+def head(rows: int = 300, depth: int = 768) -> bytes:
+    """Return a model that looks rows up in a table of 4 bits, and multiplies them by all of its rows."""
+    model = ModelBuilder()
+    g = model.main
+    ids, found, y = g.input("ids", (5,), "int32"), g.tensor("found", (5, depth)), g.tensor("y", (5, rows))
+    random = np.random.default_rng(2)
+    scales = g.constant("scales", random.uniform(0.05, 0.2, (rows, depth // BLOCK)).astype(np.float16))
+    numbers = random.integers(-8, 8, (rows, depth)).astype(ml_dtypes.int4)
+    table = g.constant("table", numbers, quantization=blockwise(scales, BLOCK))
+    g.operator("EMBEDDING_LOOKUP", [ids, table], [found])
+    g.operator("FULLY_CONNECTED", [found, table, None], [y])
+    g.output(y)
+    return model.build()
+
+
+@pytest.mark.needs("onnxruntime", "1.25", "fusing weights with a scale per block")
+def test_embedding_and_scores_of_a_model_share_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handlers, "MIN_PACKED", 0)
+    data = head()
+    conversion = convert(data, verify=VerifyOptions(inputs={"ids": np.array([7, 0, 299, 3, 3], np.int32)}))
+    assert conversion.report.passes["tie_tables"] == 1
+    assert conversion.proto.ByteSize() < len(data) * 1.2
