@@ -33,6 +33,7 @@ from onnx_tflite_plugin.lowering.emitter import Emitter
 from onnx_tflite_plugin.lowering.interface import InterfaceNames
 from onnx_tflite_plugin.lowering.lower import lower
 from onnx_tflite_plugin.normalize.changes import resize_tensor, with_main
+from onnx_tflite_plugin.normalize.equality import MOST_NUMBERS, describe_shapes, reads_no_subgraph
 from onnx_tflite_plugin.normalize.held_sizes import fill_declared, replace_axis, replace_batch
 from onnx_tflite_plugin.normalize.inference import infer, skeleton
 from onnx_tflite_plugin.quantization.plan import plan_storage
@@ -42,7 +43,6 @@ from onnx_tflite_plugin.source.model import Array, Dims, Model, Operator, Subgra
 from onnx_tflite_plugin.targets import Target
 
 HIGHEST_RANK = 6  # the last rank that is tried
-MOST_NUMBERS = 64  # heuristic: elements of a tensor of sizes; larger tensors are data
 
 
 class Sizes:
@@ -222,7 +222,8 @@ class Sizes:
         self, op: Operator, bound: Bound, *, values: bool, resized: bool
     ) -> tuple[Sequence[Array | None], Sequence[Dims | None]]:
         """Return the constant values, if asked for, and the shapes of results; equal operators are lowered once."""
-        key = None if bound.declared.subgraphs or bound.declared.accesses_states else (_description(op), values)
+        repeats = reads_no_subgraph(op) and not (bound.declared.subgraphs or bound.declared.accesses_states)
+        key = (describe_shapes(op), values) if repeats else None
         if key in self.known:
             return self.known[key]
         model = self.lower_in_isolation(op)
@@ -305,8 +306,7 @@ class Sizes:
         inputs = tuple(dict.fromkeys(t for t in op.inputs if t is not None and not t.is_constant))
         outputs = tuple(t for t in op.outputs if t is not None)
         opset = self.target.opsets[2]
-        taken = self.host.take(op, self.target, opset)
-        if isinstance(taken, Bound) and not taken.handler.subgraphs:  # the others take time, each of hundreds
+        if reads_no_subgraph(op):  # others take time, each of hundreds
             alone = replace(self.model, subgraphs=(Subgraph(0, "", (), inputs, outputs, (op,)),), root=0)
         else:
             alone = with_main(self.model, Subgraph(self.model.root, "", (), inputs, outputs, (op,)))
@@ -316,24 +316,6 @@ class Sizes:
         names = InterfaceNames(tuple(f"x{k}" for k in range(len(inputs))), tuple(f"y{k}" for k in range(len(outputs))))
         emitter = Emitter(opset, UniqueNames(), self.target.widens)
         return lower(model, layout, plan_storage(model, self.target), self.target, emitter, names=names)
-
-
-def _description(op: Operator) -> Hashable:
-    """Return what the shapes of an operator's results depend on."""
-    operands = [
-        t and (t.dims, t.dtype, t.has_rank, t.is_constant, t.is_variable, repr(t.quantization), _content(t))
-        for t in (*op.inputs, *op.outputs)
-    ]
-    slots = [op.inputs.index(t) for t in op.inputs]  # equal operands
-    options = repr(sorted(op.options.items(), key=str))
-    return op.code, op.version, options, op.custom_options, tuple(slots), tuple(operands)
-
-
-def _content(tensor: Tensor) -> Hashable:
-    """Return the values of a small constant, and the identity of a large one."""
-    if not tensor.is_constant:
-        return None
-    return tensor.array.tobytes() if prod(tensor.shape) <= MOST_NUMBERS and tensor.dtype != "string" else tensor.data
 
 
 def may_stay(stored: Dims, derived: Dims) -> bool:

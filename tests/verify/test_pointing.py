@@ -97,7 +97,7 @@ def test_a_model_remembers_by_variables_and_resources(known: dict[str, Any], rem
 def test_a_processor_is_blamed_where_the_model_passes_without_its_saturating_products(
     monkeypatch: pytest.MonkeyPatch, exactly: bool, precise: Comparison | None, blamed: bool
 ) -> None:
-    def runtime(onnx: object, *, config: object) -> object:
+    def runtime(onnx: object, *, config: object, folder: object) -> object:
         if precise is None:
             raise OrtError("it does not run")
         return config
@@ -108,7 +108,8 @@ def test_a_processor_is_blamed_where_the_model_passes_without_its_saturating_pro
     trial = SimpleNamespace(
         actual=lambda session, runs: session, compare_outputs=lambda actual, expected: [RIGHT, precise]
     )
-    hints = Examined.hints(SimpleNamespace(onnx=None, trial=trial), [], {})  # type: ignore[arg-type]
+    stub = SimpleNamespace(onnx=None, trial=trial, session=SimpleNamespace(folder=None))
+    hints = Examined.hints(stub, [], {})  # type: ignore[arg-type]
     assert any("saturates its int8 products" in hint for hint in hints) is blamed
 
 
