@@ -250,6 +250,21 @@ def belongs_to(given: Mapping[str, str]) -> tuple[int, ...]:
     return tuple(index for subgraph, index in places if subgraph == places[0][0])
 
 
+def replace_places(
+    given: MutableMapping[str, str],
+    tensors: Mapping[tuple[int, int], tuple[int, int]],
+    operators: Mapping[tuple[int, int], tuple[int, int]],
+) -> None:
+    """Replace tensors and operators by others; a tensor without another stays, an operator is removed."""
+    held = read_tensor("", given)
+    if held is not None and (held.subgraph, held.tensor) in tensors:
+        graph, index = tensors[held.subgraph, held.tensor]
+        given[PREFIX + "tensor"] = f"{graph}:{index}"
+    if PREFIX + "operators" in given:
+        found = [operators[place] for place in source_operators(given) if place in operators]
+        given[PREFIX + "operators"] = ",".join(f"{graph}:{index}" for graph, index in found)
+
+
 def source_handler(given: Mapping[str, str]) -> tuple[str, str]:
     """Return the handler and the pack of a node; empty strings if unknown."""
     return given.get(PREFIX + "handler", ""), given.get(PREFIX + "pack", "")

@@ -30,6 +30,10 @@ class Completion:
         self.known: dict[Place, Tensor] = dict(alignment.tensors)
         self.copied: dict[tuple[Place, Tensor], Tensor] = {}
         self.head: Tensor | None = None
+        self.users: dict[Place, list[Operator]] = {}
+        for op in self.graph.operators:
+            if op.tensor(0) is not None:
+                self.users.setdefault(place_of(op[0]), []).append(op)
         source = self.one.form.model.subgraphs[self.one.form.signature.subgraph]
         self.source = source
         self.patterns: dict[Hashable, list[Operator]] = {}
@@ -139,10 +143,9 @@ class Completion:
         for op in reversed(views):
             key = place_of(op), tensor
             if key not in self.copied:
-                if op[0] is tensor:
-                    self.copied[key] = op[~0]
-                else:
-                    self.copied[key] = self._append(replace(op, inputs=(tensor, *op.inputs[1:])), None)
+                same = next((user for user in self.users.get(place_of(tensor), ()) if _returns_same(user, op)), None)
+                copied = replace(op, inputs=(tensor, *op.inputs[1:]))
+                self.copied[key] = self._append(copied, None) if same is None else same[~0]
             tensor = self.copied[key]
         return tensor
 
@@ -200,9 +203,11 @@ class Completion:
         """Append a copy of an operator with results of its own, which are those of ``source``; return its first result."""
         outputs = tuple(None if t is None else self._add_tensor(t) for t in op.outputs)
         self.operators.append(replace(op, subgraph=self.graph.index, index=len(self.operators), outputs=outputs))
+        if source is not None:
+            self.alignment.operators[place_of(source)] = self.operators[-1]
         for own, made in zip(source.outputs if source else (), outputs, strict=False):
             if own is not None and made is not None:
-                self.known[place_of(own)] = made
+                self.known[place_of(own)] = self.alignment.tensors[place_of(own)] = made
         assert outputs[0] is not None
         return outputs[0]
 
@@ -214,6 +219,15 @@ def with_graph(model: Model, graph: Subgraph) -> Model:
 def _is_list(tensor: Tensor) -> bool:
     """True for a constant that may hold sizes or axes."""
     return tensor.dtype in ("int32", "int64") and prod(tensor.shape) <= MOST_NUMBERS
+
+
+def _returns_same(one: Operator, two: Operator) -> bool:
+    """True if two operators of one operand and constants return the same for the same operand."""
+    if (one.code, one.version, len(one.inputs)) != (two.code, two.version, len(two.inputs)):
+        return False
+    pairs = list(zip(one.inputs[1:], two.inputs[1:], strict=True))
+    equal = all(a is b or (a and b and a.is_constant and b.is_constant and equal_constants(a, b)) for a, b in pairs)
+    return equal and dict(one.options) == dict(two.options) and one[~0].dims == two[~0].dims
 
 
 def _are_equal(one: Subgraph, two: Subgraph) -> bool:

@@ -18,7 +18,9 @@ from onnx_tflite_plugin.normalize.alignment import (
     Alignment,
     Form,
     Misaligned,
+    Place,
     Views,
+    place_of,
 )
 from onnx_tflite_plugin.normalize.completion import Completion, with_graph
 from onnx_tflite_plugin.normalize.resizing import NamedAxes, make_dynamic
@@ -30,10 +32,18 @@ SEQUENCE = "sequence"
 """Name of the dynamic size."""
 
 
+class Places(NamedTuple):
+    """Tensors and operators of another signature by the places in the joined model that are equal to them."""
+
+    tensors: Mapping[Place, Place]
+    operators: Mapping[Place, Place]
+
+
 class Joined(NamedTuple):
     """A model of several signatures. ``lengths``: the number of tokens in each; ``places``: where the number is an input's size.
 
-    ``head``: the tensor from which scores are computed, each token in isolation; None if there is none.
+    ``head``: the tensor from which scores are computed, each token in isolation; None if there is none. ``equal``: what the model has of
+    each signature but that of the prompt.
     """
 
     model: Model
@@ -41,6 +51,7 @@ class Joined(NamedTuple):
     lengths: Mapping[str, int]
     places: NamedAxes
     head: Tensor | None
+    equal: Mapping[str, Places]
 
 
 def join_signatures(model: Model, host: Host, target: Target) -> Joined:
@@ -75,7 +86,34 @@ def join_signatures(model: Model, host: Host, target: Target) -> Joined:
     signature = replace(prompt, key=single.key, outputs=outputs)
     others = tuple(one for one in model.signatures if one is not single)
     whole = replace(joined, signatures=(*others, signature), root=prompt.subgraph)
-    return Joined(whole, signature, {**lengths, single.key: 1}, places, completion.head)
+    equal = {key: _equal_places(alignment, joined) for key, alignment in alignments.items()}
+    return Joined(whole, signature, {**lengths, single.key: 1}, places, completion.head, equal)
+
+
+def _equal_places(alignment: Alignment, joined: Model) -> Places:
+    """Return the tensors of equal elements and shapes, and the operators, that an alignment found; views by what they return."""
+    one, two = alignment.one, alignment.two
+    operators: dict[Place, Place] = {}
+    for place, op in alignment.operators.items():
+        operators.setdefault(place_of(op), place)
+    tensors: dict[Place, Place] = {}
+    found = {(place_of(tensor), two.form.sizes(tensor)): place for place, tensor in alignment.tensors.items()}
+    by_root = {place_of(tensor): place for place, tensor in alignment.tensors.items()}
+    views: dict[tuple[Place, tuple[int, ...]], Operator] = {}
+    for op in one.form.model.subgraphs[one.form.signature.subgraph].operators:
+        if one.is_view_of(op):
+            views.setdefault((place_of(one.root(op[~0])), one.form.sizes(op[~0])), op)
+    for (place, sizes), own in found.items():
+        graph, index = own
+        if one.form.sizes(one.form.model.subgraphs[graph].tensors[index]) == sizes:
+            tensors.setdefault(place, own)
+    for op in joined.main.operators:
+        if two.is_view_of(op) and (root := by_root.get(place_of(two.root(op[~0])))) is not None:
+            view = views.get((root, two.form.sizes(op[~0])))
+            if view is not None:
+                tensors.setdefault(place_of(op[~0]), place_of(view[~0]))
+                operators.setdefault(place_of(op), place_of(view))
+    return Places(tensors, operators)
 
 
 def _select_signatures(model: Model) -> tuple[Signature, Signature]:

@@ -16,8 +16,17 @@ import numpy as np
 from onnx_tflite_plugin.errors import InconclusiveError, InvalidModel, VerificationError
 from onnx_tflite_plugin.graph.decoder import NEXT
 from onnx_tflite_plugin.graph.int8_faults import describe_int8_fault
-from onnx_tflite_plugin.graph.metadata import Part, forgets, props, read_lengths, read_origin, read_renames
+from onnx_tflite_plugin.graph.metadata import (
+    Part,
+    forgets,
+    props,
+    read_lengths,
+    read_origin,
+    read_renames,
+    replace_places,
+)
 from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.normalize.joining import Places
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.authored import Described
@@ -103,8 +112,13 @@ class Examined:
         self.least = 0  # of dynamic sizes behind axis 0
         self.seconds = 0.0  # of a run in LiteRT
 
-    def other(self, signature: str, tolerance: Tolerance | float | None, progress: Progress) -> Examined:
-        """Return the same model with another signature that it is of: without the outputs that this does not have."""
+    def other(
+        self, signature: str, tolerance: Tolerance | float | None, progress: Progress, equal: Places | None
+    ) -> Examined:
+        """Return the same model with another signature that it is of: without the outputs that this does not have.
+
+        ``equal``: what it has of the signature; None for the one whose tensors its values are named after.
+        """
         names = structure.entry(structure.read(self.trial.data), signature)
         names = names.rename(read_renames(props(self.session.proto.metadata_props)))
         proto = type(self.session.proto)()
@@ -113,6 +127,8 @@ class Examined:
         proto.graph.output.extend(
             one for one in self.session.proto.graph.output if one.name.removesuffix(NEXT) in names.output_names
         )
+        if equal is not None:
+            rename_places(proto, equal)
         session = OnnxRuntime(proto, folder=self.session.folder)
         return Examined(self.trial.data, proto, signature, tolerance, progress, session=session)
 
@@ -348,3 +364,13 @@ class Examined:
 def _are_equal_runs(runs: Sequence[Run]) -> bool:
     """True if every run has the same inputs, as when the user gave them all or there are none."""
     return all(np.array_equal(one, other) for arrays in runs[1:] for one, other in zip(arrays, runs[0], strict=True))
+
+
+def rename_places(proto: ModelProto, equal: Places) -> None:
+    """Name the tensors and operators of another signature in the metadata of nodes and values."""
+    graph = proto.graph
+    for one in (*graph.node, *graph.input, *graph.value_info, *graph.output):
+        given = props(one.metadata_props)
+        replace_places(given, equal.tensors, equal.operators)
+        for entry in one.metadata_props:
+            entry.value = given[entry.key]

@@ -18,9 +18,11 @@ from onnx_tflite_plugin.graph.names import resolve_keys
 from onnx_tflite_plugin.graph.randomness import random_nodes
 from onnx_tflite_plugin.graph.serialized import Converted
 from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.normalize.alignment import Misaligned
+from onnx_tflite_plugin.normalize.joining import Places, join_signatures
 from onnx_tflite_plugin.options import VerifyOptions
 from onnx_tflite_plugin.progress import Progress
-from onnx_tflite_plugin.source import Section, Source, check_source, read_bytes
+from onnx_tflite_plugin.source import Section, Source, check_source, read, read_bytes
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.trial import PATIENCE, Run
 from onnx_tflite_plugin.verify.criteria import Tolerance
@@ -93,11 +95,20 @@ def verify(
     common = _Asked(inputs, seed, runs, shapes, ranges or {}, tolerance is None, bisect, host)
     if not lengths or signature is not None or inputs is not None or shapes is not None:
         return _verify_entry(examined, common, lengths.get(examined.trial.signature or ""), partial, told)
-    found = {}
+    found, equal = {}, _equal_places(data, host)
     for key, length in lengths.items():
-        of_key = examined if key == examined.trial.signature else examined.other(key, tolerance, told)
+        of_key = examined.other(key, tolerance, told, equal.get(key))
         found[key] = _verify_entry(of_key, common, length, partial, told)
     return merge_verifications(found)
+
+
+def _equal_places(data: bytes, host: Host | None) -> Mapping[str, Places]:
+    """Return what a model of several signatures has of each; nothing if they cannot be joined again."""
+    used = host or Host()
+    try:
+        return join_signatures(read(data), used, used.targets.named("onnxruntime")).equal
+    except (Misaligned, ConversionError):
+        return {}
 
 
 def _verify_entry(examined: Examined, given: _Asked, length: int | None, partial: bool, told: Progress) -> Verification:
