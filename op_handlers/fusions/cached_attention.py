@@ -28,7 +28,7 @@ from onnx_tflite_plugin.api import (
     fusion,
     out,
 )
-from op_handlers.kernels.masks import attention_window
+from op_handlers.kernels.masks import attention_window, position_input
 from op_handlers.kernels.views import Makers, View, has_sizes, makers_of, positions, view_of
 from op_handlers.tensor.slicing import dynamic_update_slice
 
@@ -205,6 +205,11 @@ class _Finder:
             "window": window,
         }
         inputs = [q.source, keys.write[1], values.write[1], keys.tensor, values.tensor, keys.position, masks.source]
+        if options["tokens"] is None:
+            places = position_input(keys.position, self.makers)
+            if places is None:
+                return None
+            inputs.append(places)
         return Region(inputs, [result, keys.write[out(0)], values.write[out(0)]], options)
 
     def _window(self, mask: Tensor, keys: Cache) -> int | None:
@@ -276,7 +281,8 @@ def attention_axes(at: Instance) -> str:
     """Return the axes of queries, new keys and values, and caches."""
     q, k, v = at.op.options.letters
     slots = [q, k.replace("s", "t"), v.replace("s", "t"), k, v]
-    return ", ".join(" ".join(slot) for slot in slots) + f", _, _ -> _, {' '.join(k)}, {' '.join(v)}"
+    rest = ", _" * (len(at.op.inputs) - len(slots))
+    return ", ".join(" ".join(slot) for slot in slots) + f"{rest} -> _, {' '.join(k)}, {' '.join(v)}"
 
 
 def attention_layout(at: Instance) -> Implicit:
@@ -295,15 +301,23 @@ def attention_layout(at: Instance) -> Implicit:
     quantization=NotQuantizable(),
 )
 def cached_attention(
-    ctx: Context, q: Value, k: Value, v: Value, keys: Value, values: Value, position: Value, _mask: Value
+    ctx: Context,
+    q: Value,
+    k: Value,
+    v: Value,
+    keys: Value,
+    values: Value,
+    position: Value,
+    _mask: Value,
+    places: Value | None = None,
 ) -> tuple[Value, Value, Value]:
     """Emit com.microsoft's GroupQueryAttention, which writes new keys and values into the caches."""
     options = ctx.options
     counts = (options.heads, options.groups, options.groups)
     rows = [ctx.ops.Reshape(x, [1, -1, n * options.depth]) for x, n in zip((q, k, v), counts, strict=True)]
     first = ctx.ops.Reshape(ctx.ops.Cast(position, to="int32"), [1])
-    if options.tokens is None:
-        tokens: ValueLike = ctx.ops.Cast(ctx.ops.Slice(ctx.ops.Shape(rows[1]), [1], [2]), to="int32")
+    if places is not None:  # of all layers, so that they have the number in common
+        tokens: ValueLike = ctx.ops.Cast(ctx.ops.Shape(places), to="int32")
     else:
         tokens = np.asarray([options.tokens], np.int32)
     total = ctx.ops.Add(first, tokens)

@@ -22,7 +22,7 @@ def attention_window(mask: Tensor, position: Tensor, makers: Makers, tokens: int
 
     The mask is computed at many positions of the first token. A mask that is a graph input counts as causal.
     """
-    places = _position_input(position, makers)
+    places = position_input(position, makers)
     if places is None or places.shape != (tokens,):
         return None
     window: int | None = None
@@ -48,7 +48,7 @@ def attention_window(mask: Tensor, position: Tensor, makers: Makers, tokens: int
     return window
 
 
-def _position_input(position: Tensor, makers: Makers) -> Tensor | None:
+def position_input(position: Tensor, makers: Makers) -> Tensor | None:
     """Return the vector of positions whose first element is the position of a write."""
     tensor = position
     while (op := makers.get(tensor)) is not None:

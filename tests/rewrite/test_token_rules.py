@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 import onnxruntime
@@ -91,6 +92,14 @@ def rows_graph(given: str, nodes: str, back: list[int]) -> Any:
     return make
 
 
+def block_rows(gemm: str = "Gemm (a, d)") -> Any:
+    """Return a product of rows by a matrix of 4 bits in blocks, as a graph."""
+    nodes = f"d = DequantizeLinear <axis = 0, block_size = 16> (w, ws) a = Reshape (x, flat) b = {gemm} y = Reshape (b, back)"
+    stored = {"w": np.arange(224).reshape(32, 7).astype(ml_dtypes.int4), "ws": random_array(2, 7, seed="scales")}
+    shapes = {"flat": np.array([-1, 32]), "back": np.array([2, 3, 7]), "bias": random_array(7, seed="bias")}
+    return graph(f"(float[2,3,32] x) => (float[2,3,7] y) {{ {nodes} }}", **stored, **shapes)
+
+
 ALONE, RESHAPED = {"MatMul": 1, "Reshape": 0, "Gemm": 0}, {"MatMul": 1, "Reshape": 1, "Gemm": 0}
 
 test_tensors_are_multiplied_without_reshapes = rule_test(
@@ -100,6 +109,8 @@ test_tensors_are_multiplied_without_reshapes = rule_test(
     Case("int8, one scale", project((1, 1), weight((7, 5), "int8", None)), within=1e-5, nodes=ALONE),
     Case("int8, a scale per row", project((1, 1), weight((7, 5), "int8", 0)), within=1e-5, nodes=ALONE),
     Case("a graph", rows_graph("2,3,5", ROWS, [2, 3, 7]), nodes=ALONE),
+    Case("weights in blocks", block_rows(), within=1e-5, nodes=ALONE),
+    declines("weights in blocks with a bias", block_rows("Gemm (a, d, bias)"), "adds"),
     Case("two dynamic sizes", rows_graph("m,n,5", ROWS, [3, 2, 7]), nodes=RESHAPED),
     declines("a size of the rows", rows_graph("2,3,5", ROWS, [0, 7]), "copied"),
     declines("columns", rows_graph("5,2,5", ROWS.replace("flat", "first").replace("<", "<transA = 1, "), [2, 5, 7]), "transposes"),

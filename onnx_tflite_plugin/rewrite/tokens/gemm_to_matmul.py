@@ -17,12 +17,16 @@ from onnx_tflite_plugin.source.model import Array
 
 
 class Match(NamedTuple):
-    """A Gemm between a Reshape to rows and one back; ``shape``: the shape of the MatMul's result."""
+    """A Gemm between a Reshape to rows and one back; ``shape``: the shape of the MatMul's result.
+
+    ``by_rows``: the matrix is to be transposed; one in blocks has its columns first already.
+    """
 
     gemm: ir.Node
     flat: ir.Node
     back: ir.Node
     shape: Sequence[int | None]
+    by_rows: bool
 
 
 def check(gemm: ir.Node) -> Match:
@@ -30,20 +34,23 @@ def check(gemm: ir.Node) -> Match:
     rows = gemm.inputs[0]
     flat = require_match(producer(rows, "Reshape") or _before_rounding(rows))
     back = require_match(only_user(gemm.outputs[0], "Reshape"), "the product is not reshaped back")
-    require(_is_plain(gemm), "the Gemm adds, scales or transposes its operands, or is not of floats")
-    require(_is_stored_once(gemm.inputs[1]), "the matrix is computed, or read by others")
+    blocks = _block_shape(gemm.inputs[1])
+    by_rows = blocks is None
+    require(_is_plain(gemm, by_rows), "the Gemm adds, scales or transposes its operands, or is not of floats")
+    require(blocks or _is_stored_once(gemm.inputs[1]), "the matrix is computed, or read by others")
     whole = require_match(sizes(flat.inputs[0]), "the rank of the tensor is unknown")
-    matrix = require_match(constant_shape(gemm.inputs[1]))
+    matrix = blocks[::-1] if blocks else require_match(constant_shape(gemm.inputs[1]))
     target = require_match(constant(back.inputs[1]), "the shape of the result is computed")
     require(target.all(), "the shape of the result is copied from the rows")
     require(whole[-1] == matrix[1], "the rows are not the last axis of the tensor")
-    return Match(gemm, flat, back, [*whole[:-1], matrix[0]])
+    return Match(gemm, flat, back, [*whole[:-1], matrix[0]], by_rows)
 
 
 def rewrite(editor: Editor, match: Match) -> None:
     """Emit MatMul of the tensor; the Reshape after it stays if it makes another shape."""
-    gemm, flat, back, shape = match
-    editor.rebuild(gemm, [1], _transpose)
+    gemm, flat, back, shape, by_rows = match
+    if by_rows:
+        editor.rebuild(gemm, [1], _transpose)
     with editor.replacing(gemm):
         product = editor.emit("MatMul", _tensor(editor, gemm.inputs[0], flat), gemm.inputs[1])
     product.type = gemm.outputs[0].type
@@ -72,12 +79,21 @@ def _tensor(editor: Editor, rows: ir.Value | None, flat: ir.Node) -> ir.Value | 
     return editor.emit("DequantizeLinear", *parts)
 
 
-def _is_plain(gemm: ir.Node) -> bool:
+def _block_shape(matrix: ir.Value | None) -> tuple[int, ...] | None:
+    """Return the shape of a matrix that is dequantized in blocks; None for others."""
+    dequantize = producer(matrix, "DequantizeLinear")
+    return constant_shape(matrix) if dequantize is not None and integer(dequantize, "block_size", 0) else None
+
+
+def _is_plain(gemm: ir.Node, by_rows: bool) -> bool:
     """True for a float product by the rows of a matrix, and nothing more."""
     others = gemm.attributes.keys() & {"alpha", "beta", "transA"}
     in_isolation = all(value is None for value in gemm.inputs[2:])
     return (
-        in_isolation and not others and integer(gemm, "transB", 0) == 1 and gemm.outputs[0].dtype == ir.DataType.FLOAT
+        in_isolation
+        and not others
+        and integer(gemm, "transB", 0) == by_rows
+        and gemm.outputs[0].dtype == ir.DataType.FLOAT
     )
 
 
