@@ -12,6 +12,7 @@ from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
+from onnx_tflite_plugin.api.declarations import Handler
 from onnx_tflite_plugin.errors import Problem
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.normalize.alignment import (
@@ -57,7 +58,7 @@ class Joined(NamedTuple):
 def join_signatures(model: Model, host: Host, target: Target) -> Joined:
     """Return one model of all signatures. Raises Misaligned with the first difference, ConversionError if sizes cannot be derived."""
 
-    def handler_of(op: Operator):  # type: ignore[no-untyped-def]
+    def handler_of(op: Operator) -> Handler | None:
         taken = host.take(op, target, target.opsets[2])
         return None if isinstance(taken, Problem) else taken.handler
 
