@@ -1,0 +1,65 @@
+"""``--signature all``: one model where signatures differ in the number of tokens only, one each with the reason otherwise."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from conformance.language_model import Sizes, language_model
+from tests.cli.test_several_models import model
+from tests.helpers.command import Run
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(language_model(Sizes("columns", simplifies=True, layers=3)))
+    return path
+
+
+def written(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("*.onnx"))
+
+
+def test_signatures_of_a_language_model_are_one_file(source: Path, run: Run) -> None:
+    code, out, _ = run("convert", source, "--signature", "all", "--attention", "causal", "--verify")
+    assert code == 0
+    assert written(source.parent) == ["model.onnx"]
+    assert "'prefill_5', 'decode' in one model, which takes any number of tokens" in out
+    assert run("verify", source, source.with_suffix(".onnx"))[0] == 0
+
+
+def test_each_signature_is_a_file_if_asked_for(source: Path, run: Run) -> None:
+    assert run("convert", source, "--signature", "each")[0] == 0
+    assert written(source.parent) == ["model.decode.onnx", "model.prefill_5.onnx"]
+
+
+def test_the_report_has_the_number_of_tokens_of_each_signature(source: Path, run: Run) -> None:
+    report = json.loads(run("convert", source, "--signature", "all", "--json").out)
+    assert report["lengths"] == {"prefill_5": 5, "decode": 1}
+    assert report["other_signatures"] == []
+
+
+def test_the_first_difference_of_other_signatures_is_told(tmp_path: Path, run: Run) -> None:
+    path = tmp_path / "m.tflite"
+    path.write_bytes(model(signatures=2))
+    code, out, _ = run("convert", path, "--signature", "all")
+    assert code == 0
+    assert written(tmp_path) == ["m.first_one.onnx", "m.second.onnx"]
+    assert "the signatures are not one model: inputs of signatures" in " ".join(out.split())
+
+
+def test_scores_of_the_last_token_need_one_model(tmp_path: Path, run: Run) -> None:
+    path = tmp_path / "m.tflite"
+    path.write_bytes(model(signatures=2))
+    code, _, err = run("convert", path, "--signature", "all", "--logits", "last")
+    assert code == 2
+    assert "--logits last: the signatures are not one model" in " ".join(err.split())
+    assert not written(tmp_path)
+
+
+def test_options_for_one_signature_make_one_file_each(source: Path, run: Run) -> None:
+    _, out, _ = run("convert", source, "--signature", "all", "--dynamic-batch")
+    assert "--dynamic-batch is for one signature" in " ".join(out.split())
