@@ -21,6 +21,7 @@ from onnx_tflite_plugin.errors import InvalidModel, UnsupportedOperator
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.targets import target_named
 from onnx_tflite_plugin.verify import Tolerance
+from onnx_tflite_plugin.verify.comparison.rounding import weight_scale
 from onnx_tflite_plugin.verify.runtimes import structure
 
 ROWS, DEPTH, OUT = 3, 768, 173  # more weights than are multiplied as real numbers on rounded rows
@@ -136,6 +137,14 @@ def test_a_block_is_the_largest_power_of_two_that_divides_the_files() -> None:
 def test_weights_with_a_scale_per_block_count_as_dynamic_quantization() -> None:
     """LiteRT quantizes their activations as for weights with one scale, so the same tolerance applies."""
     assert Tolerance.of(structure.read(layer(32))).of_range == 2e-2
+
+
+def test_the_largest_scale_of_the_blocks_is_read_for_ties_of_activations() -> None:
+    data = layer(32, first=0.7)
+    (operator,) = structure.read(data).main.operators
+    scales = structure.block_scales(data, 0)
+    assert scales == {operator[1].index: float(np.float16(0.7))}
+    assert weight_scale(operator, scales) == float(np.float16(0.7))
 
 
 def test_a_block_that_float16_rounds_to_a_scale_of_0_adds_nothing() -> None:

@@ -16,8 +16,11 @@ _UNDEFINED = 2.0**31  # times an integer of 32 bits
 _TOO_WIDE = 2.0**19  # times an operand of a sum
 
 
-def weight_scale(operator: Operator) -> float:
-    """Return the largest scale of weights that meet quantized activations; 0 for other operators."""
+def weight_scale(operator: Operator, by_block: Mapping[int, float]) -> float:
+    """Return the largest scale of weights that meet quantized activations; 0 for other operators.
+
+    ``by_block``: that of tensors quantized in blocks, by index.
+    """
     if not is_dynamic_range(operator):
         return 0.0
     scales = [
@@ -25,7 +28,8 @@ def weight_scale(operator: Operator) -> float:
         for t in operator.inputs
         if t is not None and t.is_constant and is_quantized(t) and isinstance(t.quantization, Quantization)
     ]
-    return max((max(scale) for scale in scales), default=0.0)
+    blocks = [by_block.get(t.index, 0.0) for t in operator.inputs if t is not None]
+    return max((*blocks, *(max(scale) for scale in scales)), default=0.0)
 
 
 def reason_undecided(operators: Sequence[Operator], found: Comparison) -> str:

@@ -6,6 +6,7 @@ package that runs the model. Values stay unread; a constant only shows that it h
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -124,6 +125,28 @@ def _signature_side(
     return tuple(tensor for tensor, _ in ends), tuple(name for _, name in ends)
 
 
+def block_scales(data: bytes, subgraph: int) -> dict[int, float]:
+    """Return the largest scale of each tensor of a subgraph that is quantized in blocks, by its index. Raises InvalidModel."""
+    schema = optional("ai_edge_litert.schema_py_generated")
+    model = schema.Model.GetRootAs(data)
+    graph = model.Subgraphs(subgraph)
+    found = {}
+    for k in range(graph.TensorsLength()):
+        quantization = graph.Tensors(k).Quantization()
+        if quantization is None or quantization.DetailsType() != schema.QuantizationDetails.BlockwiseQuantization:
+            continue
+        details = schema.BlockwiseQuantization()
+        details.Init(quantization.Details().Bytes, quantization.Details().Pos)
+        try:
+            buffer = model.Buffers(graph.Tensors(details.Scales()).Buffer())
+            start, size = buffer.Offset(), buffer.Size()
+            stored = buffer.DataAsNumpy() if buffer.DataLength() else data[start : start + size]
+            found[k] = float(np.frombuffer(stored, np.float16).max(initial=0))
+        except (struct.error, ValueError, AttributeError) as error:
+            raise InvalidModel(f"the scales of tensor {k} cannot be read: {error}") from error
+    return found
+
+
 def is_stateful(model: Model) -> bool:
     """True if LiteRT keeps anything from run to run."""
     return any(
@@ -236,7 +259,7 @@ _NIBBLES = {"int4", "uint4", "int2"}
 def is_dynamic_range(operator: Operator) -> bool:
     """True if float activations meet int8 or smaller weights, so that the kernel quantizes the activations.
 
-    Weights of 4 and 2 bits may have a scale per block, which this module does not read.
+    Weights of 4 and 2 bits may have a scale per block (``block_scales``).
     """
     weights = any(
         slot is not None and slot.dtype in _WEIGHTS and (slot.quantization is not None or slot.dtype in _NIBBLES)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from onnx_tflite_plugin.verify.criteria import Tolerance
 from onnx_tflite_plugin.verify.inputs.drawn import may_reorder
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRTError
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
-from onnx_tflite_plugin.verify.runtimes.structure import is_dynamic_range
+from onnx_tflite_plugin.verify.runtimes.structure import block_scales, is_dynamic_range
 from onnx_tflite_plugin.verify.runtimes.structure import operands as operands_of
 from onnx_tflite_plugin.verify.submodels.cut import CutModel
 from onnx_tflite_plugin.verify.submodels.expand import Expanded
@@ -285,8 +286,13 @@ class Engine:
             inherited_step(submodel.tensor, self.cut.producers, tolerance, self.cut.cut | self.entered),
         )
         if kernels != FLOAT_WEIGHTS:
-            floor = max(floor, criteria.ROUNDED * largest * max(map(weight_scale, submodel.operators)))
+            scale = max(weight_scale(op, self._block_scales) for op in submodel.operators)
+            floor = max(floor, criteria.ROUNDED * largest * scale)
         return compare(str(submodel.tensor), [actual], {kernels: [expected]}, tolerance, floor=floor)
+
+    @cached_property
+    def _block_scales(self) -> dict[int, float]:
+        return block_scales(self.trial.data, self.trial.entry.subgraph.index)
 
     def _find_match(self, submodel: Submodel, one: OperandSet, actual: Array) -> Comparison | None:
         """Return the comparison with the first answer that a submodel matches; None if it matches none."""
