@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from onnx_tflite_plugin.options import ConvertOptions, VerifyOptions
     from onnx_tflite_plugin.report import Report
     from onnx_tflite_plugin.runtime import Session
+    from onnx_tflite_plugin.source.bundle import bundle_parts
     from onnx_tflite_plugin.verify import Verification, verify
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "Verification",
     "VerifyOptions",
     "__version__",
+    "bundle_parts",
     "convert",
     "inspect",
     "verify",
@@ -51,6 +53,7 @@ _MODULES = {
     "Session": "runtime",
     "Verification": "verify",
     "VerifyOptions": "options",
+    "bundle_parts": "source.bundle",
     "convert": "conversion",
     "inspect": "inspection",
 }

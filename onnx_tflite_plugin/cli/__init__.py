@@ -31,14 +31,19 @@ _COMMANDS = ("convert", "inspect", "verify", "report", "bench", "handlers", "con
 
 
 class Modules(Commands):
-    """Commands, most used first, each imported on use from the module of its name."""
+    """Commands, most used first, each imported on use from the module of its name; then those of packs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
+        from onnx_tflite_plugin.cli.pack_commands import list_pack_commands
+
+        names = dict.fromkeys(command.name for command in list_pack_commands())
+        return [*_COMMANDS, *(name for name in names if name not in _COMMANDS)]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in _COMMANDS:
-            return None
+            from onnx_tflite_plugin.cli.pack_commands import find_pack_command
+
+            return find_pack_command(name)
         written = name.replace("-", "_")
         command: click.Command = getattr(import_module(f"{__name__}.{written}"), written)
         return command

@@ -8,6 +8,7 @@ with ``LITERTLM`` and a version; byte 24 holds the end of its header, byte 32 be
 from __future__ import annotations
 
 import io
+import os
 import struct
 import zipfile
 import zlib
@@ -18,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from onnx_tflite_plugin.errors import InvalidModel, Problem
-from onnx_tflite_plugin.source.content import Content, FileContent, Section
+from onnx_tflite_plugin.source.content import Content, FileContent, Section, read_bytes
 from onnx_tflite_plugin.source.flatbuffer import DAMAGED, File, Layout
 from onnx_tflite_plugin.source.streams import stream_of
 
@@ -57,12 +58,16 @@ _KINDS = (
 
 @dataclass(frozen=True)
 class Member:
-    """One file or section of a bundle. ``load`` returns the content of a model."""
+    """One file or section of a bundle. ``load`` returns the content of a model, or of a section of a LiteRT-LM bundle."""
 
     name: str
     kind: str
     size: int
     load: Callable[[], bytes | Section] = field(default=bytes, repr=False, compare=False)
+
+    def read(self) -> bytes:
+        """Return the content as bytes."""
+        return read_bytes(self.load())
 
 
 def is_bundle(path: Path) -> bool:
@@ -75,6 +80,13 @@ def is_bundle(path: Path) -> bool:
 def starts_bundle(start: bytes) -> bool:
     """True if the first bytes are those of a zip archive or of a LiteRT-LM bundle."""
     return start.startswith((ZIP, LITERT_LM))
+
+
+def bundle_parts(path: str | os.PathLike[str]) -> list[Member]:
+    """Return the parts of a bundle, in file order. Raises InvalidModel for a file that is none, and OSError."""
+    if not is_bundle(Path(path)):
+        raise _invalid_bundle(os.fspath(path), "bundle", "it is no LiteRT-LM bundle and no zip archive of models", "")
+    return members(Path(path), os.fspath(path))
 
 
 def members(source: Path | bytes, name: str) -> list[Member]:
@@ -208,7 +220,7 @@ def _list_sections(content: Content, name: str) -> Iterator[Member]:
                 named = value.text("value")
         part = f"section {k}" + (f" {named}" if named else "")
         load = partial(Section, content, start, stop - start, f"{name}: {part}")
-        yield Member(part, kind, stop - start, load) if kind == MODEL else Member(part, kind, stop - start)
+        yield Member(part, kind, stop - start, load)
 
 
 def _invalid_bundle(name: str, where: str, reason: str, hint: str = DAMAGED) -> InvalidModel:

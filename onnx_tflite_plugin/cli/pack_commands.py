@@ -1,0 +1,68 @@
+"""Commands of packs: entry points of the group ``onnx_tflite_plugin.commands``, each loaded only if it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import EntryPoint
+from typing import NamedTuple
+
+import click
+
+from onnx_tflite_plugin.cli.failures import UsageProblem
+from onnx_tflite_plugin.errors import PackError
+from onnx_tflite_plugin.guard import Failed, Mismatch, attribute_errors
+from onnx_tflite_plugin.installed import PROJECT, entry_points, iterate_distributions
+
+GROUP = f"{PROJECT}.commands"
+
+
+class PackCommand(NamedTuple):
+    """One command of an installed pack, not loaded yet."""
+
+    name: str
+    pack: str
+    entry: EntryPoint
+
+    def load(self) -> click.Command:
+        """Return the command; one that reports the reason if the pack does not have it, or has something else there."""
+        try:
+            with attribute_errors(f"command {self.name!r}", self.pack, self.entry.value.partition(":")[0]):
+                command = self.entry.load()
+                if not isinstance(command, click.Command):
+                    raise Mismatch(f"{self.entry.value} is {type(command).__name__}, not a click.Command")
+                return command
+        except Failed as failed:
+            return _unusable_command(self.name, f"the command cannot be used: {failed.reason}")
+
+
+def _unusable_command(name: str, reason: str) -> click.Command:
+    """Return a command that raises PackError, whatever its arguments."""
+
+    def fail(arguments: tuple[str, ...]) -> None:
+        raise PackError(reason)
+
+    anything = click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED)
+    settings = {"ignore_unknown_options": True}
+    return click.Command(name, callback=fail, params=[anything], help=reason, context_settings=settings)
+
+
+def list_pack_commands() -> list[PackCommand]:
+    """Return the commands of all installed packs, by name."""
+    found: dict[tuple[str, str], PackCommand] = {}
+    for distribution in iterate_distributions():
+        text = distribution.entry_points_text
+        if f"[{GROUP}]" not in text:
+            continue
+        pack, _ = distribution.name_and_requirements()
+        for entry in entry_points(text, (GROUP,)):
+            found.setdefault((entry.name, pack), PackCommand(entry.name, pack, entry))
+    return [found[key] for key in sorted(found)]
+
+
+def find_pack_command(name: str) -> click.Command | None:
+    """Return the command of a pack; None if no pack has one of the name. Raises UsageProblem if several do."""
+    found: Sequence[PackCommand] = [command for command in list_pack_commands() if command.name == name]
+    if len(found) > 1:
+        packs = " and ".join(command.pack for command in found)
+        raise UsageProblem(f"{packs} each have a command {name!r}; uninstall one of these packs")
+    return found[0].load() if found else None

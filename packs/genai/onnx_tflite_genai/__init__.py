@@ -1,0 +1,1 @@
+"""Folders that onnxruntime-genai runs, from LiteRT bundles of language models."""

@@ -1,0 +1,134 @@
+"""The parts of a LiteRT-LM bundle: the model, the tokenizer, and the metadata with start and stop tokens and the chat template."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from onnx_tflite_plugin import ConversionError
+
+if TYPE_CHECKING:
+    from onnx_tflite_plugin.source import Section
+    from onnx_tflite_plugin.source.bundle import Member
+
+MODEL, TOKENIZER, SENTENCEPIECE, METADATA = (
+    "model",
+    "tokenizer (Hugging Face)",
+    "SentencePiece tokenizer",
+    "LLM metadata",
+)
+_START, _STOP, _TEMPLATE = 1, 2, 7  # fields of LlmMetadata, runtime/proto/llm_metadata.proto of LiteRT-LM
+_IDS, _TEXT = 1, 2  # fields of TokenUnion; TokenIds has its numbers in field 1, runtime/proto/token.proto
+_MOST = 1 << 28  # bytes of a tokenizer
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """What a bundle tells of its tokens, as numbers or as texts. ``template``: a chat template in Jinja, or empty."""
+
+    start_ids: tuple[int, ...] = ()
+    start_text: str = ""
+    stop_ids: tuple[int, ...] = ()
+    stop_texts: tuple[str, ...] = ()
+    template: str = ""
+
+
+def model_of(parts: Sequence[Member]) -> bytes | Section:
+    """Return the language model of a bundle. Raises ConversionError unless it has one model."""
+    models = [part for part in parts if part.kind == MODEL]
+    language = [part for part in models if "prefill" in part.name] or models
+    if len(language) != 1:
+        listed = ", ".join(part.name for part in language) or "none"
+        raise ConversionError(f"the bundle has {len(language)} language models ({listed}), where one is needed")
+    return language[0].load()
+
+
+def read_tokenizer(parts: Sequence[Member]) -> bytes:
+    """Return ``tokenizer.json``. Raises ConversionError if the bundle has none, or it is damaged."""
+    found = next((part for part in parts if part.kind == TOKENIZER), None)
+    if found is None:
+        other = " but a SentencePiece model" if any(part.kind == SENTENCEPIECE for part in parts) else ""
+        raise ConversionError(
+            f"the bundle has no tokenizer.json{other}: save one with transformers (AutoTokenizer(...).save_pretrained) and"
+            " name it with --tokenizer"
+        )
+    stored = found.read()  # the size as 8 bytes, then the text, compressed
+    unpacker = zlib.decompressobj()
+    try:
+        words = unpacker.decompress(stored[8:], _MOST)
+    except zlib.error as error:
+        raise ConversionError(f"the tokenizer in {found.name} is damaged: {error}") from error
+    if len(words) != int.from_bytes(stored[:8], "little"):
+        raise ConversionError(f"the tokenizer in {found.name} is damaged: it has {len(words)} bytes")
+    return words
+
+
+def read_metadata(parts: Sequence[Member]) -> Metadata:
+    """Return the metadata; nothing if the bundle has none. Raises ConversionError if it is damaged."""
+    found = next((part for part in parts if part.kind == METADATA), None)
+    if found is None:
+        return Metadata()
+    start: tuple[tuple[int, ...], str] = (), ""
+    stops: list[tuple[tuple[int, ...], str]] = []
+    template = ""
+    for number, value in _fields(found.read()):
+        if isinstance(value, bytes) and number == _START:
+            start = _read_token(value)
+        elif isinstance(value, bytes) and number == _STOP:
+            stops.append(_read_token(value))
+        elif isinstance(value, bytes) and number == _TEMPLATE:
+            template = value.decode(errors="replace")
+    ids = tuple(one[0] for one, _ in stops if len(one) == 1)  # onnxruntime-genai stops at single tokens
+    return Metadata(*start, ids, tuple(text for _, text in stops if text), template)
+
+
+def _read_token(union: bytes) -> tuple[tuple[int, ...], str]:
+    """Return a token's numbers, or its text."""
+    ids: list[int] = []
+    text = ""
+    for number, value in _fields(union):
+        if number == _IDS and isinstance(value, bytes):
+            for inner, one in _fields(value):
+                if inner == 1:
+                    ids += [one] if isinstance(one, int) else _varints(one)
+        elif number == _TEXT and isinstance(value, bytes):
+            text = value.decode(errors="replace")
+    return tuple(ids), text
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield number and value of each field of a protobuf message. Raises ConversionError if it is damaged."""
+    at = 0
+    while at < len(message):
+        tag, at = _varint(message, at)
+        kind = tag & 7
+        if kind == 0:
+            value, at = _varint(message, at)
+            yield tag >> 3, value
+            continue
+        size, at = _varint(message, at) if kind == 2 else ({1: 8, 5: 4}.get(kind, -1), at)
+        if size < 0 or at + size > len(message):
+            raise ConversionError("the metadata of the bundle are damaged: a field leads beyond their end")
+        yield tag >> 3, message[at : at + size]
+        at += size
+
+
+def _varints(data: bytes) -> list[int]:
+    numbers, at = [], 0
+    while at < len(data):
+        number, at = _varint(data, at)
+        numbers.append(number)
+    return numbers
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return an integer of variable length, and the position after it."""
+    value = shift = 0
+    while at < len(data) and shift < 64:
+        value |= (data[at] & 127) << shift
+        at, shift = at + 1, shift + 7
+        if not data[at - 1] & 128:
+            return value, at
+    raise ConversionError("the metadata of the bundle are damaged: an integer does not end")

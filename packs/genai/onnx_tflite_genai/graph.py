@@ -1,0 +1,110 @@
+"""The interface of onnxruntime-genai around a converted language model.
+
+It gives token numbers and a mask of ones, of which the positions follow, and one buffer for each past and present cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from onnx_tflite_plugin import ConversionError
+
+ATTENTION = "GroupQueryAttention"
+_TOKENS, _MASK = "input_ids", "attention_mask"
+_PAST_KEY, _PAST_VALUE = 3, 4  # operands of GroupQueryAttention; its results 1 and 2 are the present ones
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """Sizes of a language model."""
+
+    layers: int
+    heads: int
+    groups: int
+    depth: int
+    slots: int
+    vocabulary: int
+
+
+def adapt(model: onnx.ModelProto) -> Decoder:
+    """Replace the inputs and outputs of a converted model by those of onnxruntime-genai, in place; return its sizes.
+
+    Raises ConversionError for a model whose caches are not all read by GroupQueryAttention, or that takes other inputs.
+    """
+    graph = model.graph
+    layers = [node for node in graph.node if node.op_type == ATTENTION]
+    names: dict[str, str] = {}
+    for k, node in enumerate(layers):
+        names |= {
+            node.input[_PAST_KEY]: f"past_key_values.{k}.key",
+            node.input[_PAST_VALUE]: f"past_key_values.{k}.value",
+            node.output[1]: f"present.{k}.key",
+            node.output[2]: f"present.{k}.value",
+        }
+    read = {name for node in graph.node for name in node.input}
+    inputs = [info for info in graph.input if info.name in read]  # a mask that was declared causal is not read
+    others = [info for info in inputs if info.name not in names]
+    tokens = [info for info in others if _shape(info)[:1] == [1] and len(_shape(info)) == 2]
+    positions = [info for info in others if len(_shape(info)) == 1]
+    scores = [info for info in graph.output if info.name not in names]
+    if not layers or len(others) != 2 or len(tokens) != 1 or len(positions) != 1 or len(scores) != 1:
+        listed = ", ".join(info.name for info in others)
+        raise ConversionError(
+            f"the model is no decoder that onnxruntime-genai can run: {len(layers)} layers have attention over a cache as"
+            f" one operator, and besides caches it takes {listed or 'nothing'}; needed are tokens and positions alone"
+        )
+    caches = [info for info in inputs if info.name in names]
+    _, groups, slots, depth = map(int, _shape(caches[0]))
+    heads = next(attribute.i for attribute in layers[0].attribute if attribute.name == "num_heads")
+    decoder = Decoder(len(layers), heads, groups, depth, slots, int(_shape(scores[0])[-1]))
+    _rename(graph, {**names, scores[0].name: "logits"})
+    del graph.input[:]
+    graph.input.extend(
+        [
+            helper.make_tensor_value_info(_TOKENS, TensorProto.INT64, [1, "sequence"]),
+            helper.make_tensor_value_info(_MASK, TensorProto.INT64, [1, "total"]),
+            *caches,
+        ]
+    )
+    nodes = [*_position_nodes(tokens[0], positions[0]), *graph.node]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    graph.initializer.extend(
+        numpy_helper.from_array(np.array(value, np.int64), f"genai/{name}")
+        for name, value in (("axis", [0]), ("one", 1))
+    )
+    return decoder
+
+
+def _position_nodes(tokens: onnx.ValueInfoProto, positions: onnx.ValueInfoProto) -> list[onnx.NodeProto]:
+    """Return the nodes that make tokens and their positions: as many as there are tokens, up to the number of ones in the mask."""
+    dtypes = [info.type.tensor_type.elem_type for info in (tokens, positions)]
+    return [
+        helper.make_node("Cast", [_TOKENS], [tokens.name], to=dtypes[0]),
+        helper.make_node("Shape", [_TOKENS], ["genai/shape"], start=1, end=2),
+        helper.make_node("Squeeze", ["genai/shape", "genai/axis"], ["genai/count"]),
+        helper.make_node("ReduceSum", [_MASK], ["genai/total"], keepdims=0),
+        helper.make_node("Sub", ["genai/total", "genai/count"], ["genai/start"]),
+        helper.make_node("Range", ["genai/start", "genai/total", "genai/one"], ["genai/positions"]),
+        helper.make_node("Cast", ["genai/positions"], [positions.name], to=dtypes[1]),
+    ]
+
+
+def _rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:
+    """Rename values, also where the bodies of nodes read them."""
+    for node in graph.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+        node.output[:] = [names.get(name, name) for name in node.output]
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                _rename(attribute.g, names)
+    for info in (*graph.input, *graph.output, *graph.value_info):
+        info.name = names.get(info.name, info.name)
+
+
+def _shape(info: onnx.ValueInfoProto) -> list[int | str]:
+    return [dim.dim_value or dim.dim_param for dim in info.type.tensor_type.shape.dim]

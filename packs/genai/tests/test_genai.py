@@ -1,0 +1,194 @@
+"""Text from onnxruntime-genai and the folder that the command writes, beside what LiteRT generates."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import flatbuffers
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from onnx_tflite_genai.bundle import read_metadata
+
+from conformance.language_model import Sizes, language_model
+from onnx_tflite_plugin import bundle_parts
+from onnx_tflite_plugin.cli import cli
+from onnx_tflite_plugin.runtime import Session
+from onnx_tflite_plugin.verify import LiteRT
+
+MODEL, SENTENCEPIECE, METADATA, TOKENIZER = 3, 4, 5, 6
+SIZES = Sizes()
+PROMPT = "hello"
+END = 1  # the number of the token </s>
+TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+
+
+def tokenizer() -> bytes:
+    """Return a tokenizer of letters, as many as the model has tokens."""
+    letters = ["Ġ", *"abcdefghijklmnopqrstuvwxyz", "A", "B"]
+    vocabulary = {"<s>": 0, "</s>": END, **{letter: 2 + k for k, letter in enumerate(letters)}}
+    assert len(vocabulary) == SIZES.vocabulary
+    special = [
+        {
+            "id": k,
+            "content": text,
+            "special": True,
+            **dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False),
+        }
+        for text, k in (("<s>", 0), ("</s>", END))
+    ]
+    pieces = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    model = {"type": "BPE", "vocab": vocabulary, "merges": [], "fuse_unk": False, "byte_fallback": False}
+    return json.dumps(
+        {"version": "1.0", "added_tokens": special, "pre_tokenizer": pieces, "decoder": pieces, "model": model}
+    ).encode()
+
+
+def field(number: int, value: int | bytes) -> bytes:
+    """Return a protobuf field of small size."""
+    if isinstance(value, int):
+        return bytes([number << 3, value])
+    return bytes([number << 3 | 2, len(value)]) + value
+
+
+def metadata() -> bytes:
+    """Return start and stop token, one by number and one by text, and a chat template."""
+    return (
+        field(1, field(1, field(1, b"\0"))) + field(2, field(2, b"</s>")) + field(5, 19) + field(7, TEMPLATE.encode())
+    )
+
+
+def litert_lm(sections: list[tuple[int, bytes]]) -> bytes:
+    """Return a bundle of these sections: litertlm_header_schema.fbs of LiteRT-LM."""
+    builder = flatbuffers.Builder(1024)
+    at, tables, body = 16384, [], b""
+    for kind, content in sections:
+        builder.StartObject(4)
+        builder.PrependUint64Slot(1, at + len(body), 0)
+        body += content
+        builder.PrependUint64Slot(2, at + len(body), 0)
+        builder.PrependUint8Slot(3, kind, 0)
+        tables.append(builder.EndObject())
+    builder.StartVector(4, len(tables), 4)
+    for table in reversed(tables):
+        builder.PrependUOffsetTRelative(table)
+    objects = builder.EndVector()
+    builder.StartObject(1)
+    builder.PrependUOffsetTRelativeSlot(0, objects, 0)
+    listed = builder.EndObject()
+    builder.StartObject(2)
+    builder.PrependUOffsetTRelativeSlot(1, listed, 0)
+    builder.Finish(builder.EndObject())
+    header = bytes(builder.Output())
+    front = b"LITERTLM" + struct.pack("<IIIIQ", 1, 0, 0, 0, 32 + len(header)) + header
+    return front + bytes(at - len(front)) + body
+
+
+def packed(words: bytes) -> bytes:
+    return struct.pack("<Q", len(words)) + zlib.compress(words)
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    path = tmp_path / "chat.litertlm"
+    sections = [(METADATA, metadata()), (TOKENIZER, packed(tokenizer())), (MODEL, language_model(SIZES))]
+    path.write_bytes(litert_lm(sections))
+    return path
+
+
+def run(*arguments: object) -> str:
+    result = CliRunner().invoke(cli, list(map(str, arguments)))
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def generate_in_litert(tokens: list[int], count: int) -> list[int]:
+    """Return greedy tokens, each computed by the signature of a single token."""
+    runner = LiteRT(language_model(SIZES), "builtin", signature="decode")
+    caches = {
+        t: np.zeros(x.shape, np.float32) for t, x in zip(runner.entry.input_names, runner.entry.inputs, strict=True)
+    }
+    made: list[int] = []
+    for position, token in enumerate([*tokens, *[None] * (count - 1)]):
+        caches["tokens"] = np.array([[made[-1] if token is None else token]], np.int32)
+        caches["input_pos"] = np.array([position], np.int32)
+        results = dict(zip(runner.entry.output_names, runner.run(caches), strict=True))
+        caches |= {name: results[name] for name in caches if name in results}
+        if position >= len(tokens) - 1:
+            made.append(int(results["logits"].argmax()))
+    return made
+
+
+def test_onnxruntime_genai_generates_what_litert_does(bundle: Path, tmp_path: Path) -> None:
+    genai: Any = pytest.importorskip("onnxruntime_genai")
+    assert "2 layers, 31 tokens, 19 slots" in run("genai", bundle, tmp_path / "chat")
+    model = genai.Model(str(tmp_path / "chat"))
+    words = genai.Tokenizer(model)
+    tokens = [int(one) for one in words.encode(PROMPT)]
+    assert tokens == [2 + 1 + ord(letter) - ord("a") for letter in PROMPT]
+    generator = genai.Generator(model, genai.GeneratorParams(model))
+    generator.append_tokens(np.array([tokens], np.int32))
+    made: list[int] = []
+    while not generator.is_done() and len(made) < 9:
+        generator.generate_next_token()
+        made.append(int(generator.get_next_tokens()[0]))
+    expected = generate_in_litert(tokens, 9)
+    expected = expected[: expected.index(END) + 1] if END in expected else expected
+    assert made == expected
+    (tmp_path / "model.tflite").write_bytes(language_model(SIZES))
+    run("convert", tmp_path / "model.tflite", tmp_path / "whole.onnx", "--signature", "all", "--attention", "causal")
+    assert Session(tmp_path / "whole.onnx").generate(tokens, len(made)) == made
+    assert words.decode(tokens) == PROMPT
+    assert (
+        words.apply_chat_template(json.dumps([{"role": "user", "content": PROMPT}]), add_generation_prompt=False)
+        == PROMPT
+    )
+
+
+def test_the_folder_names_tokens_and_sizes(bundle: Path, tmp_path: Path) -> None:
+    run("genai", bundle, tmp_path / "chat")
+    config = json.loads((tmp_path / "chat" / "genai_config.json").read_text())["model"]
+    assert (config["bos_token_id"], config["eos_token_id"], config["vocab_size"]) == (0, END, SIZES.vocabulary)
+    assert config["context_length"] == SIZES.slots
+    sizes = ("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_size")
+    assert [config["decoder"][name] for name in sizes] == [SIZES.layers, SIZES.heads, SIZES.groups, SIZES.depth]
+    written = json.loads((tmp_path / "chat" / "tokenizer_config.json").read_text())
+    assert (written["bos_token"], written["eos_token"], written["chat_template"]) == ("<s>", "</s>", TEMPLATE)
+    assert (tmp_path / "chat" / "tokenizer.json").read_bytes() == tokenizer()
+    assert {path.name for path in (tmp_path / "chat").iterdir()} == {
+        "model.onnx", "model.onnx.data", "genai_config.json", "tokenizer.json", "tokenizer_config.json",
+    }  # fmt: skip
+
+
+def test_a_tokenizer_that_the_bundle_lacks_is_asked_for(tmp_path: Path) -> None:
+    path, words = tmp_path / "chat.litertlm", tmp_path / "words.json"
+    path.write_bytes(litert_lm([(SENTENCEPIECE, b"words"), (MODEL, language_model(SIZES))]))
+    refused = CliRunner().invoke(cli, ["genai", str(path), str(tmp_path / "chat")])
+    assert refused.exit_code == 1
+    assert "no tokenizer.json but a SentencePiece model" in refused.output
+    assert "--tokenizer" in refused.output
+    assert not (tmp_path / "chat").exists()
+    words.write_bytes(tokenizer())
+    assert "set eos_token_id" in run("genai", path, tmp_path / "chat", "--tokenizer", words)
+
+
+def test_a_model_that_is_no_decoder_is_refused(tmp_path: Path) -> None:
+    digits = Path(__file__).parents[3] / "examples" / "digits_float.tflite"
+    words = tmp_path / "words.json"
+    words.write_bytes(tokenizer())
+    refused = CliRunner().invoke(cli, ["genai", str(digits), str(tmp_path / "chat"), "--tokenizer", str(words)])
+    assert refused.exit_code == 2
+    assert "the file has 1 signatures" in refused.output
+    assert not (tmp_path / "chat").exists()
+
+
+@pytest.mark.parametrize("cut", [1, 4, 9])
+def test_damaged_metadata_are_refused(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "chat.litertlm"
+    path.write_bytes(litert_lm([(METADATA, metadata()[:-cut] + b"\xff" * (cut > 4))]))
+    with pytest.raises(Exception, match="metadata of the bundle are damaged"):
+        read_metadata(bundle_parts(path))
