@@ -5,13 +5,21 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from onnx_tflite_plugin import ConversionError
 
-if TYPE_CHECKING:
-    from onnx_tflite_plugin.source import Section
-    from onnx_tflite_plugin.source.bundle import Member
+
+class Part(Protocol):
+    """A part of a bundle, as ``bundle_parts`` lists them. ``load`` returns what ``convert`` takes."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    def read(self) -> bytes: ...
+    def load(self) -> Any: ...
+
 
 MODEL, TOKENIZER, SENTENCEPIECE, METADATA = (
     "model",
@@ -26,7 +34,7 @@ _MOST = 1 << 28  # bytes of a tokenizer
 
 @dataclass(frozen=True)
 class Metadata:
-    """What a bundle tells of its tokens, as numbers or as texts. ``template``: a chat template in Jinja, or empty."""
+    """Start and stop tokens of a bundle, as numbers or as texts. ``template``: a chat template in Jinja, or empty."""
 
     start_ids: tuple[int, ...] = ()
     start_text: str = ""
@@ -35,7 +43,7 @@ class Metadata:
     template: str = ""
 
 
-def model_of(parts: Sequence[Member]) -> bytes | Section:
+def model_of(parts: Sequence[Part]) -> Any:
     """Return the language model of a bundle. Raises ConversionError unless it has one model."""
     models = [part for part in parts if part.kind == MODEL]
     language = [part for part in models if "prefill" in part.name] or models
@@ -45,7 +53,7 @@ def model_of(parts: Sequence[Member]) -> bytes | Section:
     return language[0].load()
 
 
-def read_tokenizer(parts: Sequence[Member]) -> bytes:
+def read_tokenizer(parts: Sequence[Part]) -> bytes:
     """Return ``tokenizer.json``. Raises ConversionError if the bundle has none, or it is damaged."""
     found = next((part for part in parts if part.kind == TOKENIZER), None)
     if found is None:
@@ -65,7 +73,7 @@ def read_tokenizer(parts: Sequence[Member]) -> bytes:
     return words
 
 
-def read_metadata(parts: Sequence[Member]) -> Metadata:
+def read_metadata(parts: Sequence[Part]) -> Metadata:
     """Return the metadata; nothing if the bundle has none. Raises ConversionError if it is damaged."""
     found = next((part for part in parts if part.kind == METADATA), None)
     if found is None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import struct
+import subprocess
+import sys
 import zlib
 from pathlib import Path
 from typing import Any
@@ -11,14 +13,13 @@ from typing import Any
 import flatbuffers
 import numpy as np
 import pytest
+from ai_edge_litert.interpreter import Interpreter
 from click.testing import CliRunner
 from onnx_tflite_genai.bundle import read_metadata
+from onnx_tflite_genai.command import genai
 
 from conformance.language_model import Sizes, language_model
-from onnx_tflite_plugin import bundle_parts
-from onnx_tflite_plugin.cli import cli
-from onnx_tflite_plugin.runtime import Session
-from onnx_tflite_plugin.verify import LiteRT
+from onnx_tflite_plugin import ConversionError, Session, bundle_parts, convert
 
 MODEL, SENTENCEPIECE, METADATA, TOKENIZER = 3, 4, 5, 6
 SIZES = Sizes()
@@ -101,22 +102,30 @@ def bundle(tmp_path: Path) -> Path:
 
 
 def run(*arguments: object) -> str:
-    result = CliRunner().invoke(cli, list(map(str, arguments)))
-    assert result.exit_code == 0, result.output
-    return result.output
+    """Run the command as users do."""
+    command = [sys.executable, "-m", "onnx_tflite_plugin", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def refusal(*arguments: object) -> str:
+    """Return the message with which the command refuses."""
+    result = CliRunner().invoke(genai, list(map(str, arguments)))
+    assert isinstance(result.exception, ConversionError), result.output
+    return str(result.exception)
 
 
 def generate_in_litert(tokens: list[int], count: int) -> list[int]:
     """Return greedy tokens, each computed by the signature of a single token."""
-    runner = LiteRT(language_model(SIZES), "builtin", signature="decode")
-    caches = {
-        t: np.zeros(x.shape, np.float32) for t, x in zip(runner.entry.input_names, runner.entry.inputs, strict=True)
-    }
+    interpreter = Interpreter(model_content=language_model(SIZES))
+    runner = interpreter.get_signature_runner("decode")
+    caches = {name: np.zeros(info["shape"], np.float32) for name, info in runner.get_input_details().items()}
     made: list[int] = []
     for position, token in enumerate([*tokens, *[None] * (count - 1)]):
         caches["tokens"] = np.array([[made[-1] if token is None else token]], np.int32)
         caches["input_pos"] = np.array([position], np.int32)
-        results = dict(zip(runner.entry.output_names, runner.run(caches), strict=True))
+        results = runner(**caches)
         caches |= {name: results[name] for name in caches if name in results}
         if position >= len(tokens) - 1:
             made.append(int(results["logits"].argmax()))
@@ -124,13 +133,13 @@ def generate_in_litert(tokens: list[int], count: int) -> list[int]:
 
 
 def test_onnxruntime_genai_generates_what_litert_does(bundle: Path, tmp_path: Path) -> None:
-    genai: Any = pytest.importorskip("onnxruntime_genai")
+    runtime: Any = pytest.importorskip("onnxruntime_genai")
     assert "2 layers, 31 tokens, 19 slots" in run("genai", bundle, tmp_path / "chat")
-    model = genai.Model(str(tmp_path / "chat"))
-    words = genai.Tokenizer(model)
+    model = runtime.Model(str(tmp_path / "chat"))
+    words = runtime.Tokenizer(model)
     tokens = [int(one) for one in words.encode(PROMPT)]
     assert tokens == [2 + 1 + ord(letter) - ord("a") for letter in PROMPT]
-    generator = genai.Generator(model, genai.GeneratorParams(model))
+    generator = runtime.Generator(model, runtime.GeneratorParams(model))
     generator.append_tokens(np.array([tokens], np.int32))
     made: list[int] = []
     while not generator.is_done() and len(made) < 9:
@@ -139,9 +148,8 @@ def test_onnxruntime_genai_generates_what_litert_does(bundle: Path, tmp_path: Pa
     expected = generate_in_litert(tokens, 9)
     expected = expected[: expected.index(END) + 1] if END in expected else expected
     assert made == expected
-    (tmp_path / "model.tflite").write_bytes(language_model(SIZES))
-    run("convert", tmp_path / "model.tflite", tmp_path / "whole.onnx", "--signature", "all", "--attention", "causal")
-    assert Session(tmp_path / "whole.onnx").generate(tokens, len(made)) == made
+    converted = convert(language_model(SIZES), signature="all", attention="causal")
+    assert Session(converted).generate(tokens, len(made)) == made
     assert words.decode(tokens) == PROMPT
     assert (
         words.apply_chat_template(json.dumps([{"role": "user", "content": PROMPT}]), add_generation_prompt=False)
@@ -167,10 +175,9 @@ def test_the_folder_names_tokens_and_sizes(bundle: Path, tmp_path: Path) -> None
 def test_a_tokenizer_that_the_bundle_lacks_is_asked_for(tmp_path: Path) -> None:
     path, words = tmp_path / "chat.litertlm", tmp_path / "words.json"
     path.write_bytes(litert_lm([(SENTENCEPIECE, b"words"), (MODEL, language_model(SIZES))]))
-    refused = CliRunner().invoke(cli, ["genai", str(path), str(tmp_path / "chat")])
-    assert refused.exit_code == 1
-    assert "no tokenizer.json but a SentencePiece model" in refused.output
-    assert "--tokenizer" in refused.output
+    refused = refusal(path, tmp_path / "chat")
+    assert "no tokenizer.json but a SentencePiece model" in refused
+    assert "--tokenizer" in refused
     assert not (tmp_path / "chat").exists()
     words.write_bytes(tokenizer())
     assert "set eos_token_id" in run("genai", path, tmp_path / "chat", "--tokenizer", words)
@@ -180,9 +187,7 @@ def test_a_model_that_is_no_decoder_is_refused(tmp_path: Path) -> None:
     digits = Path(__file__).parents[3] / "examples" / "digits_float.tflite"
     words = tmp_path / "words.json"
     words.write_bytes(tokenizer())
-    refused = CliRunner().invoke(cli, ["genai", str(digits), str(tmp_path / "chat"), "--tokenizer", str(words)])
-    assert refused.exit_code == 2
-    assert "the file has 1 signatures" in refused.output
+    assert "the file has 1 signatures" in refusal(digits, tmp_path / "chat", "--tokenizer", words)
     assert not (tmp_path / "chat").exists()
 
 
@@ -190,5 +195,5 @@ def test_a_model_that_is_no_decoder_is_refused(tmp_path: Path) -> None:
 def test_damaged_metadata_are_refused(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "chat.litertlm"
     path.write_bytes(litert_lm([(METADATA, metadata()[:-cut] + b"\xff" * (cut > 4))]))
-    with pytest.raises(Exception, match="metadata of the bundle are damaged"):
+    with pytest.raises(ConversionError, match="metadata of the bundle are damaged"):
         read_metadata(bundle_parts(path))
