@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import click
 import onnx
 
 import onnx_tflite_plugin as otp
-from onnx_tflite_genai.bundle import Metadata, model_of, read_metadata, read_tokenizer
-from onnx_tflite_genai.config import make_config, make_tokenizer_config
+from onnx_tflite_genai.bundle import model_of, read_metadata, read_tokenizer
+from onnx_tflite_genai.config import SpecialTokens, make_config, make_tokenizer_config
 from onnx_tflite_genai.graph import adapt
 
 
@@ -22,24 +23,28 @@ from onnx_tflite_genai.graph import adapt
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A tokenizer.json of Hugging Face, if the bundle holds none.",
 )
-def genai(bundle: Path, folder: Path, tokenizer: Path | None) -> None:
+@click.option(
+    "--stop", "stops", multiple=True, metavar="TOKEN", help="A token that ends the text, if the bundle names none."
+)
+def genai(bundle: Path, folder: Path, tokenizer: Path | None, stops: tuple[str, ...]) -> None:
     """Write a folder for onnxruntime-genai from the BUNDLE (.litertlm or .tflite) of a language model.
 
     The folder holds the model, its weights, genai_config.json and the tokenizer. onnxruntime_genai.Model(DIR) generates text.
     """
     parts = otp.bundle_parts(bundle) if bundle.suffix != ".tflite" else []
     metadata = read_metadata(parts)
+    metadata = replace(metadata, stop_texts=(*metadata.stop_texts, *stops))
     words = tokenizer.read_bytes() if tokenizer is not None else read_tokenizer(parts)
+    special = SpecialTokens.of(json.loads(words), metadata)
     conversion = otp.convert(model_of(parts) if parts else bundle, signature="all", attention="causal", logits="last")
     model = conversion.proto
     decoder = adapt(model)
     folder.mkdir(parents=True, exist_ok=True)
     _save(model, folder)
     (folder / "tokenizer.json").write_bytes(words)
-    _write(folder / "tokenizer_config.json", make_tokenizer_config(words, metadata))
-    _write(folder / "genai_config.json", make_config(decoder, metadata, json.loads(words)))
+    _write(folder / "tokenizer_config.json", make_tokenizer_config(special, metadata))
+    _write(folder / "genai_config.json", make_config(decoder, special))
     click.echo(f"wrote {folder}: {decoder.layers} layers, {decoder.vocabulary} tokens, {decoder.slots} slots")
-    _warn(metadata)
 
 
 def _save(model: onnx.ModelProto, folder: Path) -> None:
@@ -51,8 +56,3 @@ def _save(model: onnx.ModelProto, folder: Path) -> None:
 
 def _write(path: Path, content: object) -> None:
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def _warn(metadata: Metadata) -> None:
-    if not metadata.stop_ids and not metadata.stop_texts:
-        click.echo("the bundle names no stop token: set eos_token_id in genai_config.json", err=True)

@@ -2,29 +2,57 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from onnx_tflite_genai.bundle import Metadata
 from onnx_tflite_genai.graph import Decoder
+from onnx_tflite_plugin import ConversionError
 
 TYPE = "decoder"
 """The model type of onnxruntime-genai that takes any decoder by the names of its inputs and outputs."""
 
 
-def make_config(decoder: Decoder, metadata: Metadata, tokenizer: Mapping[str, Any]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class SpecialTokens:
+    """Start and stop tokens, each a number with its text."""
+
+    start: tuple[int, str] | None
+    stops: tuple[tuple[int, str], ...]
+
+    @classmethod
+    def of(cls, tokenizer: Mapping[str, Any], metadata: Metadata) -> SpecialTokens:
+        """Return the tokens of the metadata. Raises ConversionError if the tokenizer lacks one, or there is no stop token."""
+        ids = token_ids(tokenizer)
+        texts = {number: text for text, number in ids.items()}
+
+        def find(numbers: Sequence[int], names: Sequence[str]) -> list[tuple[int, str]]:
+            unknown = [name for name in names if name not in ids]
+            if unknown:
+                raise ConversionError(f"the tokenizer has no token {unknown[0]!r}; name one that it has")
+            found = [(number, texts.get(number, "")) for number in (*numbers, *(ids[name] for name in names))]
+            return list(dict.fromkeys(found))
+
+        stops = find(metadata.stop_ids, metadata.stop_texts)
+        if not stops:
+            special = ", ".join(one["content"] for one in tokenizer.get("added_tokens", ())[:9]) or "none"
+            raise ConversionError(
+                f"no token ends the text: name one with --stop (special tokens of the tokenizer: {special})"
+            )
+        starts = find(metadata.start_ids, [metadata.start_text] if metadata.start_text else [])
+        return cls(starts[0] if starts else None, tuple(stops))
+
+
+def make_config(decoder: Decoder, special: SpecialTokens) -> dict[str, Any]:
     """Return ``genai_config.json``. The caches have a fixed number of slots, which is the greatest length."""
-    ids = token_ids(tokenizer)
-    stops = [*metadata.stop_ids, *(ids[text] for text in metadata.stop_texts if text in ids)]
-    start = [*metadata.start_ids, *([ids[metadata.start_text]] if metadata.start_text in ids else [])]
-    ends = list(dict.fromkeys(stops)) or [decoder.vocabulary]
+    ends = [number for number, _ in special.stops]
     return {
         "model": {
             "type": TYPE,
             "context_length": decoder.slots,
             "vocab_size": decoder.vocabulary,
-            **({"bos_token_id": start[0]} if start else {}),
+            **({"bos_token_id": special.start[0]} if special.start else {}),
             "eos_token_id": ends if len(ends) > 1 else ends[0],
             "pad_token_id": ends[0],
             "decoder": {
@@ -58,19 +86,14 @@ def make_config(decoder: Decoder, metadata: Metadata, tokenizer: Mapping[str, An
     }
 
 
-def make_tokenizer_config(tokenizer: bytes, metadata: Metadata) -> dict[str, Any]:
+def make_tokenizer_config(special: SpecialTokens, metadata: Metadata) -> dict[str, Any]:
     """Return ``tokenizer_config.json``, with the chat template of the bundle."""
-    texts = {number: text for text, number in token_ids(json.loads(tokenizer)).items()}
-    start = metadata.start_text or next((texts[one] for one in metadata.start_ids if one in texts), "")
-    stops = [*metadata.stop_texts, *(texts[one] for one in metadata.stop_ids if one in texts)]
-    config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
-    if start:
-        config["bos_token"] = start
-    if stops:
-        config["eos_token"] = stops[0]
-    if metadata.template:
-        config["chat_template"] = metadata.template
-    return config
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        **({"bos_token": special.start[1]} if special.start else {}),
+        "eos_token": special.stops[0][1],
+        **({"chat_template": metadata.template} if metadata.template else {}),
+    }
 
 
 def token_ids(tokenizer: Mapping[str, Any]) -> dict[str, int]:

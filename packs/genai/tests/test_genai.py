@@ -180,14 +180,19 @@ def test_a_tokenizer_that_the_bundle_lacks_is_asked_for(tmp_path: Path) -> None:
     assert "--tokenizer" in refused
     assert not (tmp_path / "chat").exists()
     words.write_bytes(tokenizer())
-    assert "set eos_token_id" in run("genai", path, tmp_path / "chat", "--tokenizer", words)
+    given = path, tmp_path / "chat", "--tokenizer", words
+    assert "name one with --stop (special tokens of the tokenizer: <s>, </s>)" in refusal(*given)
+    assert "the tokenizer has no token '<end>'" in refusal(*given, "--stop", "<end>")
+    assert not (tmp_path / "chat").exists()
+    run("genai", *given, "--stop", "</s>")
+    assert json.loads((tmp_path / "chat" / "genai_config.json").read_text())["model"]["eos_token_id"] == END
 
 
 def test_a_model_that_is_no_decoder_is_refused(tmp_path: Path) -> None:
     digits = Path(__file__).parents[3] / "examples" / "digits_float.tflite"
     words = tmp_path / "words.json"
     words.write_bytes(tokenizer())
-    assert "the file has 1 signatures" in refusal(digits, tmp_path / "chat", "--tokenizer", words)
+    assert "the file has 1 signatures" in refusal(digits, tmp_path / "chat", "--tokenizer", words, "--stop", "</s>")
     assert not (tmp_path / "chat").exists()
 
 
