@@ -11,7 +11,7 @@ import onnx
 
 import onnx_tflite_plugin as otp
 from onnx_tflite_genai.bundle import model_of, read_metadata, read_tokenizer
-from onnx_tflite_genai.config import SpecialTokens, make_config, make_tokenizer_config
+from onnx_tflite_genai.config import SpecialTokens, make_config, make_tokenizer_config, parse_tokenizer
 from onnx_tflite_genai.graph import adapt
 
 
@@ -35,7 +35,7 @@ def genai(bundle: Path, folder: Path, tokenizer: Path | None, stops: tuple[str, 
     metadata = read_metadata(parts)
     metadata = replace(metadata, stop_texts=(*metadata.stop_texts, *stops))
     words = tokenizer.read_bytes() if tokenizer is not None else read_tokenizer(parts)
-    special = SpecialTokens.of(json.loads(words), metadata)
+    special = SpecialTokens.of(parse_tokenizer(words), metadata)
     conversion = otp.convert(model_of(parts) if parts else bundle, signature="all", attention="causal", logits="last")
     model = conversion.proto
     decoder = adapt(model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -94,6 +95,19 @@ def make_tokenizer_config(special: SpecialTokens, metadata: Metadata) -> dict[st
         "eos_token": special.stops[0][1],
         **({"chat_template": metadata.template} if metadata.template else {}),
     }
+
+
+def parse_tokenizer(words: bytes) -> dict[str, Any]:
+    """Return the content of ``tokenizer.json``. Raises ConversionError if it is something else."""
+    try:
+        content = json.loads(words)
+    except ValueError as error:
+        raise ConversionError(
+            f"the tokenizer is no JSON text: {error}; give the tokenizer.json of Hugging Face"
+        ) from error
+    if not isinstance(content, dict) or "model" not in content:
+        raise ConversionError("the tokenizer has no model: give the tokenizer.json of Hugging Face")
+    return content
 
 
 def token_ids(tokenizer: Mapping[str, Any]) -> dict[str, int]:

@@ -179,8 +179,11 @@ def test_a_tokenizer_that_the_bundle_lacks_is_asked_for(tmp_path: Path) -> None:
     assert "no tokenizer.json but a SentencePiece model" in refused
     assert "--tokenizer" in refused
     assert not (tmp_path / "chat").exists()
-    words.write_bytes(tokenizer())
     given = path, tmp_path / "chat", "--tokenizer", words
+    for content, reason in ((b"words", "no JSON text"), (b"{}", "has no model")):
+        words.write_bytes(content)
+        assert reason in refusal(*given, "--stop", "</s>")
+    words.write_bytes(tokenizer())
     assert "name one with --stop (special tokens of the tokenizer: <s>, </s>)" in refusal(*given)
     assert "the tokenizer has no token '<end>'" in refusal(*given, "--stop", "<end>")
     assert not (tmp_path / "chat").exists()
