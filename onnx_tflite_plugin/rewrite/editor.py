@@ -101,6 +101,15 @@ class Editor:
             value = node.inputs[slot]
             if value is not None:
                 node.replace_input_with(slot, self._rebuilt(node, value, change))
+                self._release(value)
+
+    def _release(self, value: ir.Value) -> None:
+        """Remove a constant that nobody uses any more: with all weights changed, both forms would be in memory."""
+        constants = self.graph.initializers
+        if constants.get(value.name or "") is value and not (
+            value.uses() or value.is_graph_input() or value.is_graph_output()
+        ):
+            del constants[value.name or ""]
 
     def _rebuilt(self, user: ir.Node, value: ir.Value, change: Callable[[Array, float], Array]) -> ir.Value:
         array, node = constant(value), value.producer()
