@@ -62,6 +62,12 @@ class Emitter:
         self._label = ""
         self._marks: dict[str, str] = {}
 
+    def clear(self) -> None:
+        """Forget the emitted nodes and values, which the graph has."""
+        self.nodes = []
+        self._constants.clear()
+        self._registered.clear()
+
     @contextmanager
     def within(self, label: str, marks: Mapping[str, str]) -> Iterator[None]:
         """Name nodes emitted inside after ``label`` and give them the metadata ``marks``."""

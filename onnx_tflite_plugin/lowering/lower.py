@@ -70,6 +70,8 @@ def lower(
     result = ir.Model(graph, ir_version=ir_version(emitter.opset), producer_name="onnx-tflite-plugin")
     write_states(result.metadata_props, carried, reset=reset)
     _infer_missing_shapes(result)
+    scope.values.clear()
+    emitter.clear()
     return result
 
 

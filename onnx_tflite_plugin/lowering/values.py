@@ -60,6 +60,11 @@ class Values:
         self._resources: dict[Tensor, Resource] = {}
         self._fake_quantized: dict[ir.Value, Quantization] = {}
 
+    def clear(self) -> None:
+        """Forget all values, so that those which a rewrite replaces are freed: the scope is part of a cycle."""
+        for kept in (self._made, self._constants, self._native, self._resources, self._fake_quantized):
+            kept.clear()
+
     # --- operator outputs -------------------------------------------------------------------
 
     def put(

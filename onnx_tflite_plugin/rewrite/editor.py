@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
@@ -16,12 +17,16 @@ from onnx_tflite_plugin.lowering.schemas import schema_of, signature_of
 from onnx_tflite_plugin.rewrite.matching import Affine, constant, label_of, sizes
 from onnx_tflite_plugin.source.model import Array
 
+_MOST_RELEASED = 1 << 27
+"""Bytes of replaced constants that may wait for a collection, which takes 0.1 s for a model of so many weights."""
+
 
 class Editor:
     """Writer of nodes into a model, in its main graph unless a node of another graph is replaced."""
 
     def __init__(self, model: ir.Model) -> None:
         self.model, self.graph = model, model.graph
+        self._released = 0
 
     @cached_property
     def emitter(self) -> Emitter:
@@ -104,12 +109,20 @@ class Editor:
                 self._release(value)
 
     def _release(self, value: ir.Value) -> None:
-        """Remove a constant that nobody uses any more: with all weights changed, both forms would be in memory."""
+        """Remove a constant that nobody uses any more: with all weights changed, both forms would be in memory.
+
+        Replaced nodes and their values are cycles, which are collected as soon as they hold much.
+        """
         constants = self.graph.initializers
-        if constants.get(value.name or "") is value and not (
-            value.uses() or value.is_graph_input() or value.is_graph_output()
-        ):
-            del constants[value.name or ""]
+        if constants.get(value.name or "") is not value or value.uses() or value.is_graph_input():
+            return
+        if value.is_graph_output() or value.const_value is None:
+            return
+        del constants[value.name or ""]
+        self._released += value.const_value.nbytes
+        if self._released > _MOST_RELEASED:
+            self._released = 0
+            gc.collect()
 
     def _rebuilt(self, user: ir.Node, value: ir.Value, change: Callable[[Array, float], Array]) -> ir.Value:
         array, node = constant(value), value.producer()

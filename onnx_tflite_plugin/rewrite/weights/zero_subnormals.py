@@ -17,6 +17,7 @@ from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require
 from onnx_tflite_plugin.source.model import Array
 
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+_BLOCK = 1 << 20  # weights tested at a time: few networks have subnormal ones
 _NORMAL = np.finfo(np.float32).smallest_normal
 
 Uses = tuple[ir.Value, Sequence[tuple[ir.Node, int]]]
@@ -43,11 +44,14 @@ def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[Uses]:
 def check(uses: Uses) -> Match:
     """Return the match, if some weights are subnormal."""
     array = require_match(constant(uses[0]))
-    small = np.abs(array) < _NORMAL
-    require(small.any())  # false in most networks
-    subnormal = small & (array != 0)
-    require(subnormal.any())
-    return Match(uses, np.where(subnormal, np.float32(0), array))
+    flat = array.reshape(-1)
+    require(any(_subnormals(flat[start : start + _BLOCK]).any() for start in range(0, flat.size, _BLOCK)))
+    return Match(uses, np.where(_subnormals(array), np.float32(0), array))
+
+
+def _subnormals(array: Array) -> Array:
+    """Return which numbers are subnormal."""
+    return np.asarray((np.abs(array) < _NORMAL) & (array != 0))
 
 
 def rewrite(editor: Editor, match: Match) -> None:
