@@ -42,7 +42,7 @@ from op_handlers.image.convolution import (
     strides_and_dilations,
     transpose_conv,
 )
-from op_handlers.kernels.hybrid import is_hybrid, is_shallow, rounding_layers
+from op_handlers.kernels.hybrid import is_hybrid, is_nonnegative, is_shallow, rounding_layers
 from op_handlers.kernels.operands import reinterpret_uint8_weights
 from op_handlers.matrix.batch_matmul import batch_matmul
 from op_handlers.matrix.fully_connected import (
@@ -85,7 +85,7 @@ def match_cheap_rounding(match: Match) -> Mapping[str, Any] | Decline:
     products = max(elements, results) * weights // max(match[w].shape[0], match[w].shape[-1])
     if elements > MAX_FREE_ELEMENTS and products < elements * MIN_PRODUCTS_PER_ELEMENT:
         return Decline("rounding the activations would take as long as the product")
-    return dict(op.options)
+    return {**op.options, "nonnegative": is_nonnegative(graph, match[x])}
 
 
 # --- rounding ---------------------------------------------------------------------------------
@@ -105,11 +105,10 @@ def round_activations(
     if symmetric:
         steps_taken = ops.Div(127.0, ops.Max(ops.ReduceMax(ops.Abs(value), [*reduced_axes]), MIN_RANGE))
     else:
-        highest, lowest = (
-            ops.Max(ops.ReduceMax(value, [*reduced_axes]), MIN_RANGE),
-            ops.Min(ops.ReduceMin(value, [*reduced_axes]), 0.0),
-        )
-        steps_taken = ops.Div(255.0, ops.Sub(highest, lowest))
+        extent = ops.Max(ops.ReduceMax(value, [*reduced_axes]), MIN_RANGE)
+        if not ctx.options.nonnegative:
+            extent = ops.Sub(extent, ops.Min(ops.ReduceMin(value, [*reduced_axes]), 0.0))
+        steps_taken = ops.Div(255.0, extent)
     return ops.Div(ops.Round(ops.Mul(value, steps_taken)), steps_taken)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from math import prod
 from weakref import WeakKeyDictionary
 
@@ -72,3 +73,33 @@ def is_shallow(graph: Subgraph) -> bool:
     """True if so few layers round activations that each rounding is visible in the results."""
     layers, elements = rounding_layers(graph)
     return layers <= MAX_LAYERS or elements <= MAX_ELEMENTS
+
+
+_CLAMPING = ("ADD", "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "MUL")
+"""Operators of floats that apply a fused RELU or RELU6."""
+_NONNEGATIVE = ("LOGISTIC", "RELU", "RELU6", "RELU_0_TO_1", "SOFTMAX")
+_KEEPS_SIGN = ("AVERAGE_POOL_2D", "CONCATENATION", "MAX_POOL_2D", "MEAN", "PAD", "RESHAPE")
+"""Operators whose result has no negative value if no operand has one."""
+_NONNEGATIVE_TENSORS: WeakKeyDictionary[Subgraph, frozenset[int]] = WeakKeyDictionary()
+
+
+def is_nonnegative(graph: Subgraph, tensor: Tensor) -> bool:
+    """True if the float operators that compute a tensor of the subgraph leave no negative value.
+
+    The result is cached per subgraph.
+    """
+    if graph not in _NONNEGATIVE_TENSORS:
+        found: set[int] = set()
+        for op in graph.operators:
+            if _has_nonnegative_result(op, found):
+                found.update(result.index for result in op.outputs if result is not None and result.dtype == "float32")
+        _NONNEGATIVE_TENSORS[graph] = frozenset(found)
+    return tensor.index in _NONNEGATIVE_TENSORS[graph]
+
+
+def _has_nonnegative_result(op: Operator, nonnegative: Collection[int]) -> bool:
+    """True if an operator has no negative results. ``nonnegative``: tensors that have no negative values."""
+    if op.code in _CLAMPING:
+        return op.options.fused_activation_function in ("RELU", "RELU6")
+    operands = [tensor.index for tensor in op.inputs if tensor is not None and tensor.dtype == "float32"]
+    return op.code in _NONNEGATIVE or (op.code in _KEEPS_SIGN and all(index in nonnegative for index in operands))

@@ -5,12 +5,14 @@ Images and rows differ in range, so that a scale for all of them is seen.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from conformance.builder import TensorRef
 from conformance.case import Case, Tolerance
 from conformance.cases.fusions.convolution import ROW, decomposed_case, depthwise
 from conformance.cases.image.convolution import conv
@@ -18,8 +20,8 @@ from conformance.cases.image.convolution_transposed import transpose_conv
 from conformance.cases.matrix.batch_matmul import times
 from conformance.cases.matrix.fully_connected import dense
 from conformance.cases.matrix.fully_connected_int4 import in_blocks
-from conformance.models import random_array, tensor
-from conformance.weights import weight
+from conformance.models import Net, constant, net, random_array, tensor
+from conformance.weights import product, weight
 
 TIGHT = Tolerance(of_range=2e-6)
 WHY = "what is rounded as the kernel does it has LiteRT's numbers"
@@ -90,6 +92,51 @@ def pixels() -> Iterator[Case]:
         yield alike(conv(f"{text} rounded one by one", shape=shape, **hybrid), "CONV_2D_ROUNDED", shape)
     opened = conv("pixels rounded one by one, images open", shape=(None, 5, 7, 11), **hybrid)
     yield alike(opened, "CONV_2D_ROUNDED", (3, 5, 7, 11), (1, 5, 7, 11))
+    yield from nonnegative_pixels()
+
+
+def nonnegative_pixels() -> Iterator[Case]:
+    """Yield products of pixels whose lowest value is known to be 0, and of such as only look so."""
+    shape = (3, 5, 7, 11)
+    x = tensor(*shape)
+
+    def relu(model: Net) -> TensorRef:
+        return model.call("RELU", [x], x)
+
+    def relu_in_part(model: Net) -> TensorRef:
+        image = model.place(x)
+        parts = [model.call("RELU", [image], x), image]
+        return model.call("CONCATENATION", parts, tensor(3, 5, 7, 22), axis=3)
+
+    def pooled(model: Net) -> TensorRef:
+        window = {"padding": "VALID", "stride_h": 1, "stride_w": 1, "filter_height": 2, "filter_width": 2}
+        return model.call("MAX_POOL_2D", [relu(model)], tensor(3, 4, 6, 11), **window)
+
+    def shifted(activation: str) -> Callable[[Net], TensorRef]:
+        shift = constant(random_array(11))
+        return lambda model: model.call("ADD", [x, shift], x, fused_activation_function=activation)
+
+    lowest_is_zero: Mapping[str, tuple[Callable[[Net], TensorRef], bool]] = {
+        "RELU": (relu, True),
+        "RELU and MAX_POOL_2D": (pooled, True),
+        "ADD with RELU6": (shifted("RELU6"), True),
+        "ADD": (shifted("NONE"), False),
+        "RELU of half the channels": (relu_in_part, False),
+    }
+    for text, (draw, is_zero) in lowest_is_zero.items():
+        case = net("CONV_2D", f"pixels rounded after {text}", partial(multiply_pixels, draw))
+        yield replace(alike(case, "CONV_2D_ROUNDED", shape), nodes={"ReduceMax": 1, "ReduceMin": 0 if is_zero else 1})
+
+
+def multiply_pixels(draw: Callable[[Net], TensorRef], model: Net) -> None:
+    """Multiply each pixel of the drawn image by int8 weights."""
+    image = draw(model)
+    x = model.spec(image)
+    depth = x.shape[-1] or 1
+    w = weight((13, 1, 1, depth), "int8", 0)
+    y = product(x, w, (*x.shape[:-1], 13), depth)
+    bias = model.place(constant(random_array(13)))
+    model.output(model.call("CONV_2D", [image, model.place(w), bias], y, padding="SAME", stride_h=1, stride_w=1))
 
 
 def rows() -> Iterator[Case]:
