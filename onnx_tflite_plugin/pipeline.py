@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from onnx_tflite_plugin.api import VERSION
-from onnx_tflite_plugin.binding.bound import BoundModel
+from onnx_tflite_plugin.binding.bound import BoundGraph, BoundModel
 from onnx_tflite_plugin.binding.declared import resolve
 from onnx_tflite_plugin.binding.fusion import Fused, fuse
 from onnx_tflite_plugin.diagnosis.packs import pack_declarations
 from onnx_tflite_plugin.graph.kernels import window_warnings
 from onnx_tflite_plugin.graph.metadata import (
     read_states,
+    write_activations,
     write_authored,
     write_causal,
     write_lengths,
@@ -152,6 +153,8 @@ class Pipeline:
             repairs=normalized.repairs,
         )
         write_lengths(finished.metadata_props, normalized.lengths)
+        if (size := activation_bytes(planned.model.main)) is not None:
+            write_activations(finished.metadata_props, size)
         if self.attends:
             write_causal(finished.metadata_props)
         pairs = zip((*stored.inputs, *stored.outputs), (*names.inputs, *names.outputs), strict=True)
@@ -339,3 +342,9 @@ class Pipeline:
 def packs_of(model: BoundModel) -> frozenset[str]:
     """Return the op packs that convert the model's operators."""
     return frozenset(bound.pack for bound in model.operators())
+
+
+def activation_bytes(graph: BoundGraph) -> int | None:
+    """Return the number of bytes of all results of operators; None if a size is dynamic."""
+    results = [tensor for bound in graph.operators for tensor in bound.op.outputs if tensor is not None]
+    return sum(map(tensor_bytes, results)) if all(tensor.is_static for tensor in results) else None

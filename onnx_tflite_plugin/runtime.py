@@ -28,7 +28,7 @@ import os
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,52 +38,26 @@ from onnx_tflite_plugin.errors import MissingExtra
 from onnx_tflite_plugin.graph.decoder import Decoder, Interface, recognize_decoder
 from onnx_tflite_plugin.graph.int8_faults import describe_int8_fault
 from onnx_tflite_plugin.graph.metadata import CarriedState, is_causal, read_authored, read_states
+from onnx_tflite_plugin.graph.ort_arrays import BoundArrays, can_bind
 from onnx_tflite_plugin.graph.ort_caches import BoundCaches
-from onnx_tflite_plugin.graph.ort_values import UNKNOWN_TO_NUMPY, dtype_of, from_value, to_value
+from onnx_tflite_plugin.graph.ort_options import choose_options
+from onnx_tflite_plugin.graph.ort_ports import RUNTIME_DTYPES, Port, check_array, port_of
+from onnx_tflite_plugin.graph.ort_values import UNKNOWN_TO_NUMPY, from_value, to_value
 from onnx_tflite_plugin.graph.serialized import Converted
 from onnx_tflite_plugin.source.model import Array
-
-_RENAMED = {
-    "float": "float32",
-    "double": "float64",
-    "string": "object",
-}  # ONNX Runtime's names that differ from numpy's
-
-
-@dataclass(frozen=True, slots=True)
-class Port:
-    """An input or output. Dynamic dimensions are None or a name; ``scale`` is None if it has none, or one per channel."""
-
-    name: str
-    type: str
-    shape: tuple[int | str | None, ...]
-    scale: float | None = None
-    zero_point: int = 0
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Return the dtype in numpy, or in ml_dtypes if numpy lacks it."""
-        own = UNKNOWN_TO_NUMPY.get(self.type)
-        return np.dtype(own[0] if own else _RENAMED.get(self.type, self.type))
-
-    @property
-    def static_shape(self) -> tuple[int, ...]:
-        """Return the shape, dynamic dimensions as 1."""
-        return tuple(size if isinstance(size, int) else 1 for size in self.shape)
-
-    def __str__(self) -> str:
-        sizes = ", ".join("?" if size is None else str(size) for size in self.shape)
-        return f"{'string' if self.type == 'string' else self.dtype.name} [{sizes}]"
 
 
 class Session:
     """One model and its states. Not thread-safe: threads would share the states.
 
     ``model``: the path of an ONNX file, its content, or a ``Conversion``.
-    ``providers`` and ``options`` (an ``onnxruntime.SessionOptions``) are passed to ONNX Runtime. ``inputs`` and ``outputs``
-    are the model's own, without the states. ``states_of``: a session of another signature of the same file, with which
-    states of equal names are shared. Raises MissingExtra without onnxruntime, FileNotFoundError, and ValueError if ONNX
-    Runtime cannot load the model, or a shared state differs.
+    ``providers`` and ``options`` (an ``onnxruntime.SessionOptions``) are passed to ONNX Runtime. Without ``options``, threads
+    do not wait busily, a model with less than 1 MiB of intermediate tensors runs in one thread, and one with up to 64 MiB
+    does not reuse their memory, which is faster.
+    ``inputs`` and ``outputs`` are the model's own, without the states. ``states_of``: a session of another signature of
+    the same file, with which states of equal names are shared.
+    Raises MissingExtra without onnxruntime, FileNotFoundError, and ValueError if ONNX Runtime cannot load the model, or a
+    shared state differs.
     """
 
     def __init__(
@@ -100,19 +74,11 @@ class Session:
             raise MissingExtra("onnxruntime", "runtime") from error
         if fault := describe_int8_fault(onnxruntime):
             warnings.warn(fault, RuntimeWarning, stacklevel=2)
-        if isinstance(model, str | os.PathLike):
-            model = os.fspath(model)
-            if not Path(model).is_file():
-                raise FileNotFoundError(f"there is no file {model!r}")
-        elif not isinstance(model, bytes):
-            if not hasattr(model, "proto"):
-                raise TypeError(f"a model must be a path, bytes or a Conversion, not {type(model).__name__}")
-            model = model.proto.SerializeToString()
-        if options is None:
-            options = onnxruntime.SessionOptions()
-            options.log_severity_level = 3  # otherwise ONNX Runtime warns of every state's default value
+        stored = _path_or_content(model)
         try:
-            self._session = onnxruntime.InferenceSession(model, options, providers=list(providers))
+            if options is None:
+                options = choose_options(onnxruntime, stored)
+            self._session = onnxruntime.InferenceSession(stored, options, providers=list(providers))
             metadata = self._session.get_modelmeta().custom_metadata_map
             states = read_states(metadata)
         except Exception as error:
@@ -120,20 +86,24 @@ class Session:
         self._ort_value = onnxruntime.OrtValue
         self._next_states: dict[str, str] = {state.output: state.input for state in states}
         quantized = _quantization(metadata)
-        fed = [replace(_port(port), **quantized.get(port.name, {})) for port in self._session.get_inputs()]
-        defaults = [_port(port) for port in self._session.get_overridable_initializers()]
+        fed = [replace(port_of(port), **quantized.get(port.name, {})) for port in self._session.get_inputs()]
+        defaults = [port_of(port) for port in self._session.get_overridable_initializers()]
         self._ports = {port.name: port for port in (*fed, *defaults)}
-        results = [replace(_port(port), **quantized.get(port.name, {})) for port in self._session.get_outputs()]
+        results = [replace(port_of(port), **quantized.get(port.name, {})) for port in self._session.get_outputs()]
         causal = is_causal(metadata)
         self._decoder = None if states else _decoder(fed, results, heads_first=causal)
         pairs = self._decoder.caches if self._decoder else {}
         self._next_states |= {output: name for name, output in pairs.items()}
         self._caches = BoundCaches(self._session, pairs, in_place=causal)
-        carried = self._state_names
+        self._state_names = carried = frozenset(self._next_states.values())
         self.inputs = tuple(port for port in fed if port.name not in carried)
         self.outputs = tuple(port for port in results if port.name not in self._next_states)
+        self._input_ports = {port.name: port for port in self.inputs}
+        by_name = {port.name: port for port in results}
+        self._results = (*self.outputs, *(by_name[name] for name in self._next_states))
         used = (*self.inputs, *self.outputs, *(self._ports[name] for name in carried))
         self._bytewise = any(port.type in UNKNOWN_TO_NUMPY for port in used)
+        self._arrays = self._bind_arrays()
         self._initial = {state.input: self._initial_value(state) for state in states if state.initial is not None}
         self._initial |= {name: np.zeros(self._ports[name].static_shape, np.float32) for name in pairs}
         self._carried: dict[str, Any] = {}
@@ -151,10 +121,12 @@ class Session:
         for name, value in self._initial.items():
             self._carried.setdefault(name, value)
 
-    @property
-    def _state_names(self) -> set[str]:
-        """Return the names of the session's states."""
-        return {*self._next_states.values()}
+    def _bind_arrays(self) -> BoundArrays | None:
+        """Return states and outputs in memory of their own; None if their sizes are dynamic, or the model has caches."""
+        states = [self._ports[name] for name in self._state_names]
+        if self._decoder is not None or self._bytewise or not all(map(can_bind, (*states, *self._results))):
+            return None
+        return BoundArrays(self._session, states, self._results)
 
     def __repr__(self) -> str:
         ends = " → ".join(", ".join(port.name for port in ports[:3]) for ports in (self.inputs, self.outputs))
@@ -191,7 +163,7 @@ class Session:
             if name not in self._state_names:
                 listed = ", ".join(map(repr, sorted(self._state_names))) or "none"
                 raise ValueError(f"there is no state {name!r}; the model's states are {listed}")
-        arrays = {name: np.array(_check_array(array, self._ports[name], "state")) for name, array in states.items()}
+        arrays = {name: np.array(check_array(array, self._ports[name], "state")) for name, array in states.items()}
         self._set_states({**self._initial, **arrays})
 
     def stream(self) -> Session:
@@ -201,6 +173,7 @@ class Session:
         other._caches = BoundCaches(
             self._session, self._decoder.caches if self._decoder else {}, in_place=self._caches.in_place
         )
+        other._arrays = other._bind_arrays()
         other.reset()
         return other
 
@@ -213,18 +186,20 @@ class Session:
         if self._decoder is not None:
             found = self._caches.run(self._check_inputs(inputs), self._carried, [port.name for port in self.outputs])
             return {port.name: from_value(value, port.type) for port, value in zip(self.outputs, found, strict=True)}
-        feeds = {**self._own_states(), **self._check_inputs(inputs)}
-        names = [port.name for port in self.outputs]
-        wanted = [*names, *self._next_states]
-        if self._bytewise:
+        checked, states = self._check_inputs(inputs), self._own_states()
+        names, wanted = [port.name for port in self.outputs], [port.name for port in self._results]
+        results: Sequence[Array]
+        if self._arrays is not None:
+            results = returned = self._arrays.run(checked, states)
+        elif self._bytewise:
             values = {
                 name: value if isinstance(value, self._ort_value) else to_value(value, self._ports[name].type)
-                for name, value in feeds.items()
+                for name, value in {**states, **checked}.items()
             }
             returned = self._session.run_with_ort_values(wanted, values)
             results = [from_value(value, port.type) for value, port in zip(returned, self.outputs, strict=False)]
         else:
-            results = returned = self._session.run(wanted, feeds)
+            results = returned = self._session.run(wanted, {**states, **checked})
         self._carried.update(zip(self._next_states.values(), returned[len(names) :], strict=True))
         return dict(zip(names, results, strict=False))
 
@@ -291,17 +266,22 @@ class Session:
     def _check_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
         if not isinstance(inputs, Mapping):
             raise TypeError(f"inputs are arrays by name, not {type(inputs).__name__}")
-        ports = {port.name: port for port in self.inputs}
-        listed = ", ".join(f"{port.name!r}" for port in self.inputs) or "none"
+        ports = self._input_ports
+        if inputs.keys() != ports.keys():
+            self._report_names(inputs)
+        return {name: check_array(inputs[name], port) for name, port in ports.items()}
+
+    def _report_names(self, inputs: Mapping[str, Any]) -> None:
+        """Raise ValueError for the first name that is not an input's, or for the inputs that are missing."""
+        ports = self._input_ports
+        listed = ", ".join(f"{name!r}" for name in ports) or "none"
         for name in inputs:
-            if name in self._next_states.values():
+            if name in self._state_names:
                 raise ValueError(f"{name!r} is a state, not an input: the session carries it, and reset() resets it")
             if name not in ports:
                 raise ValueError(f"there is no input {name!r}; the model's inputs are {listed}")
         missing = [name for name in ports if name not in inputs]
-        if missing:
-            raise ValueError(f"no array for {', '.join(map(repr, missing))}; the model's inputs are {listed}")
-        return {name: _check_array(inputs[name], port) for name, port in ports.items()}
+        raise ValueError(f"no array for {', '.join(map(repr, missing))}; the model's inputs are {listed}")
 
     def _initial_value(self, state: CarriedState) -> Array:
         """Return the value before the first run: a scalar for all elements, or a list in C order."""
@@ -314,9 +294,23 @@ class Session:
         return np.array(from_value(value, port.type) if isinstance(value, self._ort_value) else value)
 
 
+def _path_or_content(model: str | Path | bytes | Converted) -> str | bytes:
+    """Return a model's path, or its content. Raises FileNotFoundError, and TypeError for other objects."""
+    if isinstance(model, bytes):
+        return model
+    if not isinstance(model, str | os.PathLike):
+        if not hasattr(model, "proto"):
+            raise TypeError(f"a model must be a path, bytes or a Conversion, not {type(model).__name__}")
+        return bytes(model.proto.SerializeToString())
+    path = os.fspath(model)
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"there is no file {path!r}")
+    return path
+
+
 def _decoder(inputs: Sequence[Port], outputs: Sequence[Port], *, heads_first: bool) -> Decoder | None:
     """Return the interface of a language model whose caches are float32 of static shapes; None for other models."""
-    known = [Interface(port.name, _RENAMED.get(port.type, port.type), port.shape) for port in inputs]
+    known = [Interface(port.name, RUNTIME_DTYPES.get(port.type, port.type), port.shape) for port in inputs]
     found = recognize_decoder(known, [port.name for port in outputs], heads_first=heads_first)
     before, after = ({port.name: port for port in ports} for ports in (inputs, outputs))
     pairs = found.caches.items() if found else ()
@@ -324,10 +318,6 @@ def _decoder(inputs: Sequence[Port], outputs: Sequence[Port], *, heads_first: bo
         return None
     kept = [before[name] for name, _ in pairs]
     return found if all(port.type == "float" and port.shape == port.static_shape for port in kept) else None
-
-
-def _port(info: Any) -> Port:
-    return Port(info.name, dtype_of(info), tuple(info.shape))
 
 
 def _quantization(metadata: Mapping[str, str]) -> dict[str, dict[str, Any]]:
@@ -341,42 +331,3 @@ def _quantization(metadata: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         for one in (*facts.get("inputs", ()), *facts.get("outputs", ()))
         if len(one.get("scale", ())) == 1 and len(one.get("zero_point", ())) == 1
     }
-
-
-def _suggest_conversion(array: Array, port: Port) -> str:
-    """Return how to convert an array of another dtype: by quantization if floats are given for quantized values."""
-    if array.dtype.kind != "f" or port.dtype.kind not in "iu" or port.scale is None:
-        return f"convert the array if intended: array.astype({port.dtype.name!r})"
-    limits = np.iinfo(port.dtype)
-    quantized = f"np.round(array / {port.scale:.9g}) + {port.zero_point}"
-    return f"quantize it: np.clip({quantized}, {limits.min}, {limits.max}).astype({port.dtype.name!r})"
-
-
-def _check_array(given: Any, port: Port, kind: str = "input") -> Array:
-    """Return the array if it matches the input. Raises ValueError otherwise."""
-    what = f"{kind} {port.name!r} is {port}"
-    array = np.asarray(given)
-    if port.type == "string":
-        if array.dtype.kind not in "OSU":
-            raise ValueError(f"{what}, not {array.dtype.name}")
-        texts = [
-            item.decode(errors="surrogateescape") if isinstance(item, bytes) else item
-            for item in array.reshape(-1).tolist()
-        ]
-        array = np.array(texts, object).reshape(array.shape)
-    elif array.dtype != port.dtype:
-        if hasattr(given, "dtype"):
-            raise ValueError(f"{what}, not {array.dtype.name}; {_suggest_conversion(array, port)}")
-        try:
-            array = np.asarray(given, port.dtype)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise ValueError(f"{what}; the given value cannot be converted: {error}") from None
-    if port.shape and not _matches_shape(array.shape, port.shape):  # [] in ONNX Runtime is a scalar or an unknown rank
-        raise ValueError(f"{what}; the array has shape {list(array.shape)}")
-    return array
-
-
-def _matches_shape(sizes: Sequence[int], declared: Sequence[int | str | None]) -> bool:
-    return len(sizes) == len(declared) and all(
-        n == size for n, size in zip(sizes, declared, strict=True) if isinstance(size, int)
-    )

@@ -10,6 +10,7 @@ Every key and its text is written and read only here.
 | model | ``attention`` | ``causal`` if masks were declared causal, so that caches are written in place |
 | model | ``signature`` | the key of the converted signature |
 | model | ``lengths`` | JSON, ``{key: tokens}`` of all signatures, if the model is of several |
+| model | ``activations`` | the number of bytes of all intermediate tensors; none if a size is dynamic |
 | model | ``renamed`` | JSON, ``{name: new name}`` of graph inputs and outputs |
 | model | ``part`` | JSON, ``{"inputs": [...], "outputs": [...]}``: the tensors between which the subgraph was cut |
 | model | ``source`` | JSON, the author's description of the model: see :func:`write_authored` |
@@ -35,7 +36,7 @@ PREFIX = "onnx_tflite_plugin."
 _STATE, _WEIGHTS = PREFIX + "state", PREFIX + "weights"
 _ATTENTION, _RENAMED = PREFIX + "attention", PREFIX + "renamed"
 _SIGNATURE, _PART, _SOURCE = PREFIX + "signature", PREFIX + "part", PREFIX + "source"
-_LENGTHS = PREFIX + "lengths"
+_LENGTHS, _ACTIVATIONS = PREFIX + "lengths", PREFIX + "activations"
 
 
 class Entry(Protocol):
@@ -141,9 +142,20 @@ def read_weights(given: Mapping[str, str]) -> Mapping[str, int]:
     return products if isinstance(products, dict) else {}
 
 
+def write_activations(given: MutableMapping[str, str], size: int) -> None:
+    """Write the number of bytes of all intermediate tensors."""
+    given[_ACTIVATIONS] = str(size)
+
+
+def read_activations(given: Mapping[str, str]) -> int | None:
+    """Return the number of bytes of all intermediate tensors; None if unknown."""
+    text = given.get(_ACTIVATIONS, "")
+    return int(text) if text.isdecimal() else None
+
+
 def remove_origin(given: MutableMapping[str, str]) -> None:
     """Remove the entries that hold only for the whole model: states, signature, cut, author's description."""
-    for key in (_STATE, _SIGNATURE, _LENGTHS, _PART, _SOURCE, _RENAMED):
+    for key in (_STATE, _SIGNATURE, _LENGTHS, _PART, _SOURCE, _RENAMED, _ACTIVATIONS):
         given.pop(key, None)
 
 

@@ -165,3 +165,25 @@ def test_a_number_beyond_the_dtype_is_refused_as_what_does_not_fit() -> None:
 def test_text_may_be_an_array_of_bytes() -> None:
     session = handing_on(TensorProto.STRING, [2], "a")
     assert session.run({"a": np.array([b"one", b"two"])})["a out"].tolist() == ["one", "two"]
+
+
+def test_later_runs_leave_earlier_results_unchanged() -> None:
+    session = Session(adding("a"))
+    first = session.run({"x": X})["y"]
+    kept = first.copy()
+    session.run({"x": 3 * X})
+    np.testing.assert_array_equal(first, kept)
+
+
+def test_state_starts_anew_after_a_reset_between_runs() -> None:
+    session = Session(adding("a", "b"))
+    first = session.run({"x": X})["y"]
+    session.run({"x": X})
+    session.reset()
+    np.testing.assert_array_equal(session.run({"x": X})["y"], first)
+
+
+def test_array_of_any_memory_order_is_accepted() -> None:
+    session = handing_on(TensorProto.FLOAT, (2, 3), "a")
+    array = np.arange(6, dtype=np.float32).reshape(3, 2).T
+    np.testing.assert_array_equal(session.run({"a": array})["a out"], array)

@@ -22,6 +22,8 @@ from onnx_tflite_plugin.source.model import Array
 _IMAGE = 4  # channels of an image at most: padding its convolution costs next to nothing
 _WASTE = 1.35  # factor of channels above which other dense kernels of more than one tap lose more than the block gains
 _LARGER = 1.15  # factor by which blocks of 16 may need more channels than blocks of 8
+# With 1.35 face_detection_back takes 0.83 of the time on AVX-512 (Xeon, Sapphire Rapids) but 1.31 on AVX2; the mean of 12
+# networks is 0.97 and 1.05.
 _SMALL = 4096  # elements up to which a tensor may be cut back to its original channels
 
 

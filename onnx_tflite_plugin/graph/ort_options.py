@@ -1,0 +1,88 @@
+"""Options of an ONNX Runtime session, chosen by what a converted model says of itself."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from onnx_tflite_plugin.graph.metadata import read_activations
+
+SMALL = 2**20
+"""Bytes of intermediate tensors below which a second thread does not pay.
+
+Models of 0.1 to 0.8 MiB (keyword spotting, wake words at 96 pixels: 0.1 to 0.4 ms) take the same time with one thread as
+with two, and 1.3 to 1.5 times as long with two that do not spin.
+"""
+ABUNDANT = 2**26
+"""Bytes of intermediate tensors up to which they may all have memory of their own.
+
+ONNX Runtime then takes 0.91 to 0.95 of the time for transformers and networks of many small nodes, and the same for the rest
+(Intel Xeon, Sapphire Rapids, ONNX Runtime 1.32).
+"""
+_METADATA, _KEY, _VALUE = 14, 1, 2
+"""Numbers of fields: ModelProto.metadata_props, StringStringEntryProto.key and value."""
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+
+def choose_options(package: Any, model: str | bytes) -> Any:
+    """Return options for a model, a path or its content: threads that do not spin, one for small models, memory not reused.
+
+    ``package``: onnxruntime.
+    """
+    options = package.SessionOptions()
+    options.log_severity_level = 3  # otherwise ONNX Runtime warns of every state's default value
+    size = read_activations(stored_metadata(model))
+    if size is not None and size <= SMALL:
+        options.intra_op_num_threads = 1
+    else:
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.enable_mem_reuse = size is None or size > ABUNDANT
+    return options
+
+
+def stored_metadata(model: str | bytes) -> dict[str, str]:
+    """Return a model's metadata without reading its graph; empty if the file is malformed."""
+    try:
+        with io.BytesIO(model) if isinstance(model, bytes) else Path(model).open("rb") as stream:
+            entries = [dict(_fields(io.BytesIO(entry))) for number, entry in _fields(stream) if number == _METADATA]
+        return {entry[_KEY].decode(): entry[_VALUE].decode() for entry in entries}
+    except (EOFError, KeyError, ValueError):
+        return {}
+
+
+def _fields(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Yield number and content of the byte fields of a protobuf message; other fields and the graph are skipped."""
+    while (tag := _varint(stream, optional=True)) is not None:
+        number, kind = tag >> 3, tag & 7
+        if kind == _VARINT:
+            _varint(stream)
+        elif kind in (_FIXED64, _FIXED32):
+            stream.seek(8 if kind == _FIXED64 else 4, io.SEEK_CUR)
+        elif kind == _BYTES:
+            size = _varint(stream) or 0
+            if number in (_KEY, _VALUE, _METADATA):
+                content = stream.read(size)
+                if len(content) < size:
+                    raise EOFError
+                yield number, content
+            else:
+                stream.seek(size, io.SEEK_CUR)
+        else:
+            raise ValueError(f"field {number} has the unknown kind {kind}")
+
+
+def _varint(stream: BinaryIO, *, optional: bool = False) -> int | None:
+    """Return the next number of variable length; None at the end if ``optional``. Raises EOFError within one."""
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = stream.read(1)
+        if not byte:
+            if optional and not shift:
+                return None
+            raise EOFError
+        value |= (byte[0] & 0x7F) << shift
+        if byte[0] < 0x80:
+            return value
+    raise ValueError("a number of more than 64 bits")

@@ -1,0 +1,88 @@
+"""Inputs and outputs of an ONNX Runtime session, and the checks of the arrays that are fed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.graph.ort_values import UNKNOWN_TO_NUMPY, dtype_of
+from onnx_tflite_plugin.source.model import Array
+
+RUNTIME_DTYPES = {"float": "float32", "double": "float64", "string": "object"}
+"""NumPy's names of dtypes by ONNX Runtime's, where they differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input or output. Dynamic dimensions are None or a name; ``scale`` is None if it has none, or one per channel."""
+
+    name: str
+    type: str
+    shape: tuple[int | str | None, ...]
+    scale: float | None = None
+    zero_point: int = 0
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Return the dtype in numpy, or in ml_dtypes if numpy lacks it."""
+        own = UNKNOWN_TO_NUMPY.get(self.type)
+        return np.dtype(own[0] if own else RUNTIME_DTYPES.get(self.type, self.type))
+
+    @property
+    def static_shape(self) -> tuple[int, ...]:
+        """Return the shape, dynamic dimensions as 1."""
+        return tuple(size if isinstance(size, int) else 1 for size in self.shape)
+
+    def __str__(self) -> str:
+        sizes = ", ".join("?" if size is None else str(size) for size in self.shape)
+        return f"{'string' if self.type == 'string' else self.dtype.name} [{sizes}]"
+
+
+def port_of(info: Any) -> Port:
+    """Return the port that an ``onnxruntime.NodeArg`` describes."""
+    return Port(info.name, dtype_of(info), tuple(info.shape))
+
+
+def _suggest_conversion(array: Array, port: Port) -> str:
+    """Return how to convert an array of another dtype: by quantization if floats are given for quantized values."""
+    if array.dtype.kind != "f" or port.dtype.kind not in "iu" or port.scale is None:
+        return f"convert the array if intended: array.astype({port.dtype.name!r})"
+    limits = np.iinfo(port.dtype)
+    quantized = f"np.round(array / {port.scale:.9g}) + {port.zero_point}"
+    return f"quantize it: np.clip({quantized}, {limits.min}, {limits.max}).astype({port.dtype.name!r})"
+
+
+def check_array(given: Any, port: Port, kind: str = "input") -> Array:
+    """Return the array if it matches the input. Raises ValueError otherwise."""
+    array = np.asarray(given)
+    if array.dtype == port.dtype and port.type != "string" and _fits_shape(array, port):
+        return array  # before the texts below are composed, which takes longer than a small model runs
+    what = f"{kind} {port.name!r} is {port}"
+    if port.type == "string":
+        if array.dtype.kind not in "OSU":
+            raise ValueError(f"{what}, not {array.dtype.name}")
+        texts = [
+            item.decode(errors="surrogateescape") if isinstance(item, bytes) else item
+            for item in array.reshape(-1).tolist()
+        ]
+        array = np.array(texts, object).reshape(array.shape)
+    elif array.dtype != port.dtype:
+        if hasattr(given, "dtype"):
+            raise ValueError(f"{what}, not {array.dtype.name}; {_suggest_conversion(array, port)}")
+        try:
+            array = np.asarray(given, port.dtype)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ValueError(f"{what}; the given value cannot be converted: {error}") from None
+    if not _fits_shape(array, port):
+        raise ValueError(f"{what}; the array has shape {list(array.shape)}")
+    return array
+
+
+def _fits_shape(array: Array, port: Port) -> bool:
+    """True if the array has the port's static sizes; [] in ONNX Runtime is a scalar or an unknown rank."""
+    return not port.shape or (
+        array.ndim == len(port.shape)
+        and all(n == size for n, size in zip(array.shape, port.shape, strict=True) if isinstance(size, int))
+    )
