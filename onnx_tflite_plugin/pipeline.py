@@ -115,6 +115,7 @@ class Pipeline:
         self.bound: BoundModel | None = None
         self.applied: tuple[str, ...] = ()
         self.attends = False
+        self.traits = Counter[str]()
         self.warnings: list[str] = []
 
     @np.errstate(all="ignore")  # constants are computed with IEEE semantics, as in kernels
@@ -189,7 +190,10 @@ class Pipeline:
         for failed in fused.failed.values():
             self.host.warn(f"{failed.reason}; it is left out")
         self.applied = tuple(fused.applied)
-        self.attends = any(one.trait == _ATTENTION and one.name in fused.applied for _, one in fusions)
+        self.traits = Counter[str]()
+        for trait, name in {(one.trait, one.name) for _, one in fusions if one.trait and one.name in fused.applied}:
+            self.traits[trait] += fused.applied[name]
+        self.attends = _ATTENTION in self.traits
         if self.options.attention == "causal" and not self.attends:
             self.host.warn(
                 "--attention causal: no attention over a cache was recognized; the model is as without the option"
@@ -326,6 +330,7 @@ class Pipeline:
             ),
             transposed_for_speed=layout.chosen_for_speed,
             fused=fused.applied,
+            traits=dict(sorted(self.traits.items())),
             passes=rewritten.passes,
             fusions_declined=tuple(fused.declined),
             packs=dict(Counter(bound.pack for bound in model.operators())),

@@ -32,8 +32,9 @@ class Report:
     any rewrite; ``transposed`` names the tensors and the operators that require it. ``moved`` counts operators with a layout
     other than the file's or their ONNX operator's; without any, the plan is the local one. ``transposed_for_speed``: operators
     whose speed made the plan move more bytes than necessary, with the byte equivalents (8 kB per microsecond) that each
-    saves. ``passes``: rewrites for speed, with the number of places each changed. ``fusions_declined``: fusions that
-    did not apply, and why. ``finished_by``: packs whose hook got the finished model. ``weights``: 8-bit products by the
+    saves. ``passes``: rewrites for speed, with the number of places each changed. ``traits``: fused operators by the trait
+    of the target that they require. ``fusions_declined``: fusions that did not apply, and why. ``finished_by``: packs
+    whose hook got the finished model. ``weights``: 8-bit products by the
     dtype of their weights.
     ``repairs``: wrong entries of the file, and the values used instead.
     ``domains``: domains of operators that need a library of kernels registered with the session.
@@ -57,6 +58,7 @@ class Report:
     lengths: Mapping[str, int] = field(default_factory=dict)
     transposed_for_speed: tuple[tuple[str, int], ...] = ()
     fused: Mapping[str, int] = field(default_factory=dict)
+    traits: Mapping[str, int] = field(default_factory=dict)
     passes: Mapping[str, int] = field(default_factory=dict)
     fusions_declined: tuple[str, ...] = ()
     packs: Mapping[str, int] = field(default_factory=dict)

@@ -108,7 +108,7 @@ def summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> li
             [f"{plural(count, 'tensor')}: {text}, the same values" for text, count in report.storage.items()],
         )
     ]
-    rows += [Row("weights", list(_weights(report)))]
+    rows += [Row("weights", list(_weights(report))), Row("rounding", list(_rounding_lines(report)))]
     rows += [Row("fused", list(_fusion_lines(report))), Row("rewritten", list(_passes(report)))]
     rows += [Row("states", list(_states(report)))]
     rows += [Row("packs", list(_packs(report)))]
@@ -207,6 +207,22 @@ def _runtime(report: Report) -> list[str]:
     """Return a line on the runtime that the model is for, if it is for one only."""
     note = forms.describe_runtime(report.weights, report.nodes)
     return [note] if note else []
+
+
+_ROUNDING = {
+    "rounds_activations": "activations rounded to 8 bits as in LiteRT; --optimize speed omits it, which is faster and nearer "
+    "to the float network",
+    "multiplies_dynamically": "8-bit products with one scale for all activations; LiteRT has one for each row or image",
+}
+"""Texts about operators of dynamic quantization, by the trait of the target that they require."""
+
+
+def _rounding_lines(report: Report) -> Iterator[str]:
+    yield from (
+        f"{plural(report.traits[trait], 'layer')}: {text}"
+        for trait, text in _ROUNDING.items()
+        if trait in report.traits
+    )
 
 
 def _fusion_lines(report: Report) -> Iterator[str]:

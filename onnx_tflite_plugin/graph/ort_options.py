@@ -1,4 +1,4 @@
-"""Options of an ONNX Runtime session, chosen by what a converted model says of itself."""
+"""Options of an ONNX Runtime session, chosen by the metadata of a converted model."""
 
 from __future__ import annotations
 

@@ -301,6 +301,16 @@ def test_what_a_pack_brings_is_a_cell_each_and_nothing_is_a_dash() -> None:
 
 
 @pytest.mark.parametrize(
+    ("trait", "text"),
+    [("rounds_activations", "3 layers: activations rounded"), ("multiplies_dynamically", "3 layers: 8-bit products")],
+)
+def test_summary_says_how_dynamic_quantization_is_computed(tmp_path: Path, trait: str, text: str) -> None:
+    (line,) = rows(tmp_path, traits={trait: 3})["rounding"]
+    assert line.startswith(text)
+    assert "rounding" not in rows(tmp_path, traits={"attends_causally": 3})
+
+
+@pytest.mark.parametrize(
     ("details", "packs", "cells"),
     [
         (False, False, ["A", 3, "does it"]),

@@ -124,7 +124,9 @@ def test_images_of_an_open_batch_share_a_scale_where_a_network_is_deep() -> None
 
 
 def test_images_of_an_open_batch_have_scales_of_their_own_where_that_can_be_seen() -> None:
-    assert convert(images(2)).report.fused == {"CONV_2D_ROUNDED": 2}
+    report = convert(images(2)).report
+    assert report.fused == {"CONV_2D_ROUNDED": 2}
+    assert report.traits == {"rounds_activations": 2}
 
 
 ROUNDED = conv("", weights="int8", per_axis=True)
