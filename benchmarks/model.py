@@ -161,11 +161,24 @@ class Converted:
             converter.name,
             graph=count_operators(_graph(optimized)),
             error=_describe_error(worst) if worst else "",
-            within=worst is None or worst.ok,
+            within=not any(map(is_wrong, comparisons)),
         )
 
     def run(self) -> object:
         return self._session.run(None, self._feeds)
+
+
+MAX_MEAN = {"step": 1.0, "range": 0.005, "value": 0.0}
+"""Mean error, in the unit of a comparison, up to which an output beyond its tolerance may be one of rounding.
+
+Rounding adds up in deep networks: of 60 networks, two right ones have outputs beyond the tolerance on random inputs, with a
+mean error of 0.02 steps and 0.001 of the range.
+"""
+
+
+def is_wrong(comparison: Comparison) -> bool:
+    """True if an output is beyond its tolerance by more than single roundings."""
+    return not comparison.ok and bool(comparison.problem or comparison.mean > MAX_MEAN[comparison.unit])
 
 
 def _compare_outputs(examined: Examined) -> Sequence[Comparison]:

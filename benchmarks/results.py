@@ -27,8 +27,8 @@ class Graph:
 class Outcome:
     """One converter's model. ``seconds`` a run, ``ratio`` to LiteRT in the same round, ``error`` to its outputs.
 
-    ``best``: the ratio of the fastest rounds, which other work on the machine changes least. ``within``: whether the error
-    is inside the band that ``verify`` allows. ``problem`` says why there is no more: what happened, a colon, the reason.
+    ``best``: the ratio of the fastest rounds, which other work on the machine changes least. ``within``: False
+    if the error is more than single roundings. ``problem`` says why there is no more: what happened, a colon, the reason.
     """
 
     converter: str

@@ -27,7 +27,7 @@ from benchmarks.peers import COMMANDS, Ours, Peer, Unconverted, install_pack
 from benchmarks.results import Graph, Outcome, Row
 from conformance.models import Net, Spec, constant, tensor
 from onnx_tflite_plugin.cli.failures import UsageProblem
-from onnx_tflite_plugin.verify import verify
+from onnx_tflite_plugin.verify import Comparison, verify
 from onnx_tflite_plugin.verify.times.bench import Spread
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -225,6 +225,21 @@ class TestRow:
         (outcome,) = bench(tmp_path / "abs.tflite", "abs", [Written(other)], 2).outcomes
         assert not outcome.within
         assert outcome.error.endswith("of range")
+
+    @pytest.mark.parametrize(
+        ("unit", "distance", "mean", "wrong"),
+        [
+            ("step", 1, 1.0, False),
+            ("step", 9, 0.02, False),
+            ("step", 9, 1.5, True),
+            ("range", 0.004, 0.001, False),
+            ("range", 0.2, 0.02, True),
+            ("value", 3, 0.001, True),
+        ],
+    )
+    def test_single_roundings_are_not_wrong(self, unit: Any, distance: float, mean: float, wrong: bool) -> None:
+        comparison = Comparison("y", unit, distance, 0.1, 1 if unit == "step" else 1e-3, mean=mean)
+        assert model.is_wrong(comparison) is wrong
 
     def test_the_error_is_the_one_that_verify_reports(self, tmp_path: Path) -> None:
         """A sigmoid far below zero: ONNX Runtime's has the rounding of one half, a thousand times the range of what comes out."""
