@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -108,6 +109,20 @@ def test_one_channel_may_come_through_a_reshape() -> None:
     applied = Applied("fold_width", first((1, 13, 32, 1), 8, (3, 3), 2, "SAME"))
     assert not any(node.op_type == "Transpose" for node in applied.before.graph.node[:4])
     assert applied.count == 1
+
+
+@pytest.mark.parametrize(("features", "folds_by_processor"), [(7, False), (37, True)])
+@pytest.mark.parametrize("batch", [3, None])
+def test_image_of_one_channel_may_be_a_reshaped_row(batch: int | None, features: int, folds_by_processor: bool) -> None:
+    def draw(net: Network) -> TensorRef:
+        row = net.input(replace(image(1, 1, 1, 1), shape=(batch, 11 * 32)))
+        size = constant([-1, 11, 32, 1])
+        return net.conv(net.like("RESHAPE", row, size, shape=(batch, 11, 32, 1)), features, (3, 5), 2)
+
+    applied = Applied("fold_width", draw, batch=5) if batch is None else Applied("fold_width", draw)
+    assert applied.count == 1
+    assert applied.equal
+    assert bool(applied.nodes("If")) is folds_by_processor
 
 
 def test_a_fused_activation_stays_behind_the_folded_convolution() -> None:

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.rewrite.channels.padding import Convolution
 from onnx_tflite_plugin.rewrite.editor import Editor
-from onnx_tflite_plugin.rewrite.images.fold_width import Folding, Match, Window, channels_last, emit_folded
+from onnx_tflite_plugin.rewrite.images.fold_width import Folding, Image, Match, Window, emit_folded, image_of
 from onnx_tflite_plugin.rewrite.matching import BLOCK, CHANNELS_LAST, QuantizedConv, nodes_of, producer, sizes
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require, require_match
 from onnx_tflite_plugin.rewrite.weights.products import LEAST
@@ -27,26 +27,26 @@ def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[QuantizedConv]:
 
 
 def check(unit: QuantizedConv) -> Match:
-    """Return the match with dense weights; its image is ``None`` if the data must be transposed."""
+    """Return the match with dense weights; its image has no value if the data must be transposed."""
     dense = _dense(unit)
     shape = require_match(sizes(unit.data.inputs[0]), "the rank of the image is unknown")
-    window = require_match(
-        Window.of(dense, [shape[0], *shape[2:], shape[1]]), "the convolution is dilated, or a size dynamic"
-    )
+    last = [shape[0], *shape[2:], shape[1]]
+    window = require_match(Window.of(dense, last), "the convolution is dilated, or a size dynamic")
     folding = _folding(window)
-    image, between = channels_last(unit.data)
+    image = image_of(unit.data)
     if image is None:
         require(_is_of_convolution(unit.data), "the image is not stored channels last")
-        between = [unit.data]
-    return Match(dense, window, folding, image, between)
+        image = Image(None, last, None, [unit.data])
+    return Match(dense, window, folding, image)
 
 
 def rewrite(editor: Editor, match: Match) -> None:
     """Emit the folded dense convolution."""
     unit = match.unit
-    if match.image is None:
+    if match.image.value is None:
         with editor.replacing(unit.conv):
-            match = match._replace(image=editor.emit("Transpose", unit.data.inputs[0], perm=CHANNELS_LAST))
+            last = editor.emit("Transpose", unit.data.inputs[0], perm=CHANNELS_LAST)
+        match = match._replace(image=match.image._replace(value=last))
     with editor.replacing(unit.conv):
         value = emit_folded(editor, match)
     editor.replace_value(unit.quantize.outputs[0], value)

@@ -153,8 +153,21 @@ def best(window: Window) -> Folding | None:
     return cheapest if cheapest and cheapest.work.cost(window.symmetric) + NODES < unfolded else None
 
 
+class Image(NamedTuple):
+    """The elements of an image ``[N, H, W, C]`` of shape ``sizes`` in order of memory, whatever the shape of ``value``.
+
+    ``channels_first``: the node that makes ``[N, C, H, W]`` of it, if there is one; ``between``: nodes that then quantize it,
+    in order.
+    """
+
+    value: ir.Value | None
+    sizes: Sequence[int | None] | None
+    channels_first: ir.Node | None
+    between: Sequence[ir.Node]
+
+
 class Match(NamedTuple):
-    """A quantized convolution that reads ``image``, channels last, through the nodes ``between``, and its folding.
+    """A quantized convolution, its folding, and the image that it reads.
 
     ``by_processor``: it folds only if int8 products are exact where the model is loaded.
     """
@@ -162,8 +175,7 @@ class Match(NamedTuple):
     unit: QuantizedConv
     window: Window
     folding: Folding
-    image: ir.Value | None
-    between: Sequence[ir.Node]
+    image: Image
     by_processor: bool = False
 
 
@@ -177,15 +189,15 @@ def check(place: tuple[QuantizedConv, str]) -> Match | Decline:
     """Return the match, if the convolution of a channels-last image is cheaper folded."""
     unit, weights_dtype = place
     require(integer(unit.conv, "group", 1) == 1)
-    image, between = channels_last(unit.data)
-    window = require_match(Window.of(unit, sizes(image)))
+    image = require_match(image_of(unit.data), "the convolution reads no image of channels last")
+    window = require_match(Window.of(unit, image.sizes))
     folding = require_match(best(window), "no number of columns divides the image and costs less")
     weights = folding.weights_of(unit, window)
     stays_int8 = _is_exact(weights) or (weights.dtype == np.int8 and weights_dtype in ("int8", "keep"))
     if stays_int8 or folding.work.cost_of_uint8 < window.work.cost_of_uint8:
-        return Match(unit, window, folding, image, between)
+        return Match(unit, window, folding, image)
     if weights.dtype == np.int8 and weights_dtype == "auto" and not (weights == LEAST).any():
-        return Match(unit, window, folding, image, between, by_processor=True)
+        return Match(unit, window, folding, image, by_processor=True)
     return Decline("the weights become uint8, for which folding costs more")
 
 
@@ -218,8 +230,9 @@ def emit_folded(editor: Editor, match: Match) -> ir.Value:
     unit, window, folding = match.unit, match.window, match.folding
     (height, columns, channels), (rows, across, features) = window.image, window.result
     weights = folding.weights_of(unit, window)
-    value = editor.emit("Reshape", match.image, [-1, height, columns // folding.width, folding.width * channels])
-    value = _channels_first(editor, value, match.between)
+    shape = [-1, height, columns // folding.width, folding.width * channels]
+    value = editor.emit("Transpose", editor.emit("Reshape", match.image.value, shape), perm=CHANNELS_FIRST)
+    value = _quantize(editor, value, match.image)
     operands = [editor.dequantize(unit.weights.tile(folding.columns, weights))]
     if unit.bias is not None:
         operands.append(editor.dequantize(unit.bias.tile(folding.columns)))
@@ -237,36 +250,41 @@ def _emit_unfolded(editor: Editor, match: Match) -> ir.Value:
     """Emit the convolution as it was; returns its quantized result."""
     unit = match.unit
     operands = [editor.dequantize(affine) for affine in (unit.weights, unit.bias) if affine is not None]
-    value = editor.emit("Conv", _channels_first(editor, match.image, match.between), *operands, like=unit.conv)
+    image = match.image
+    assert image.channels_first is not None
+    assert image.value is not None
+    value = editor.clone_on(image.channels_first, image.value)
+    value = editor.emit("Conv", _quantize(editor, value, image), *operands, like=unit.conv)
     return editor.clone_on(unit.quantize, value)
 
 
-def _channels_first(editor: Editor, image: ir.Value | None, between: Sequence[ir.Node]) -> ir.Value:
-    value = editor.emit("Transpose", image, perm=CHANNELS_FIRST)
-    for node in between:
+def _quantize(editor: Editor, value: ir.Value, image: Image) -> ir.Value:
+    for node in image.between:
         value = editor.clone_on(node, value)
     return value
 
 
-def channels_last(data: ir.Node) -> tuple[ir.Value | None, list[ir.Node]]:
-    """Return the channels-last value that a convolution reads, and the nodes that quantize it on the way, in order."""
+def image_of(data: ir.Node) -> Image | None:
+    """Return the image, channels last, that a convolution reads; ``None`` if it is made channels first in another way."""
     between: list[ir.Node] = []
     value = data.outputs[0]
     while node := producer(value, "QuantizeLinear", "DequantizeLinear"):
         parameters = Affine.of(node)
         if parameters is None or not parameters.per_tensor or node.inputs[0] is None:
-            return None, []
+            return None
         between.insert(0, node)
         value = node.inputs[0]
-    transposed = producer(value, "Reshape", "Transpose")
-    if transposed is None or not _makes_channels_first(transposed):
-        return None, []
-    return transposed.inputs[0], between
+    maker = producer(value, "Reshape", "Transpose")
+    if maker is None or not _makes_channels_first(maker):
+        return None
+    first = sizes(maker.outputs[0])
+    shape = sizes(maker.inputs[0]) if first is None else [first[0], *first[2:], first[1]]
+    return Image(maker.inputs[0], shape, maker, between)
 
 
 def _makes_channels_first(node: ir.Node) -> bool:
-    """True if a node makes ``[N, C, H, W]`` of ``[N, H, W, C]``; for one channel a Reshape does."""
+    """True if a node makes ``[N, C, H, W]`` of ``[N, H, W, C]``; for one channel a Reshape of the same elements does."""
     if node.op_type == "Transpose":
         return ints(node, "perm", []) == CHANNELS_FIRST
-    before, after = sizes(node.inputs[0]), sizes(node.outputs[0])
-    return before is not None and after is not None and len(before) == 4 and after == [before[0], 1, *before[1:3]]
+    after = sizes(node.outputs[0])
+    return after is not None and len(after) == 4 and after[1] == 1
