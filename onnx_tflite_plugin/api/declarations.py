@@ -206,6 +206,8 @@ class Handler(Checked):
     ``holds_batch``: operands, or options, whose first number is the size of axis 0 that output 0 has from its operand, with
     the number that stands for any size: ``{1: -1}`` for RESHAPE. It keeps a dynamic dimension dynamic. If a size of operand 0
     has a name, the number that holds it is replaced likewise, whatever the axis.
+    ``shape_options``: options that change the shapes of results, but not their elements: ``{"keep_dims"}``. Signatures that
+    become one model may differ in them.
     ``converts``: dtypes of output 0, by the dtype of the first activation, if both are float or quantized;
     ``"*"`` is any. Dtypes that are not listed stay unchanged, as without ``converts``; a file that changes them is refused.
     ``kernel``: a NumPy reference for operators without a LiteRT kernel: ``kernel(op, *operands)`` returns an
@@ -246,6 +248,7 @@ class Handler(Checked):
     evaluate: Evaluate | None = None
     sizes: SizesOf | None = None
     holds_batch: Mapping[int | str, int] = field(default_factory=dict)
+    shape_options: Collection[str] = ()
     converts: Mapping[str, Collection[str]] = field(default_factory=dict)
     aliases: tuple[str, ...] = ()
     kernel: Kernel | None = None
@@ -295,6 +298,7 @@ class Declarations(TypedDict, total=False):
     evaluate: Evaluate | None
     sizes: SizesOf | None
     holds_batch: Mapping[int | str, int]
+    shape_options: Collection[str]
     converts: Mapping[str, Collection[str]]
     aliases: tuple[str, ...]
     kernel: Kernel | None

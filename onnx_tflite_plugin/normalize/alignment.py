@@ -164,7 +164,8 @@ class Alignment:
         handler = self.handler_of(one)
         if handler is None:
             return "is not supported"
-        skipped = {*handler.subgraphs, *(name for name in handler.holds_batch if isinstance(name, str))}
+        sizes = (name for name in handler.holds_batch if isinstance(name, str))
+        skipped = {*handler.subgraphs, *handler.shape_options, *sizes}
         for name in one.options.keys() | two.options.keys():
             if name not in skipped and one.options.get(name) != two.options.get(name):
                 return f"option {name} is {one.options.get(name)} against {two.options.get(name)}"

@@ -72,6 +72,7 @@ def reduction_handler(
         quantization=quantization,
         accepts=accepts,
         sizes=reduction_shape,
+        shape_options={"keep_dims"},
     )
 
 

@@ -105,6 +105,35 @@ def two_signatures(first: str, second: str, *, rows: tuple[int, int] = (1, 5)) -
     return model.build()
 
 
+def mean_in_two_forms() -> bytes:
+    """Return a model that divides by a mean, whose axis of size 1 the signature of one token keeps."""
+    model = ModelBuilder()
+    for key, count in (("decode", 1), ("prefill", 5)):
+        g = model.main if key == "decode" else model.subgraph(key)
+        x, y = g.input(f"{key}_x", (1, count, 7)), g.tensor(f"{key}_y", (1, count, 7))
+        column = g.tensor(f"{key}_column", (1, count, 1))
+        axes = g.constant(f"{key}_axes", np.array([2], np.int32))
+        if key == "decode":
+            g.operator("MEAN", [x, axes], [column], {"keep_dims": True})
+        else:
+            mean = g.tensor(f"{key}_mean", (1, count))
+            g.operator("MEAN", [x, axes], [mean], {"keep_dims": False})
+            g.operator("RESHAPE", [mean, g.constant(f"{key}_shape", np.array([1, count, 1], np.int32))], [column])
+        g.operator("SUB", [x, column], [y])
+        g.output(y)
+        model.signature(key, {"x": x}, {"y": y}, g.index)
+    return model.build()
+
+
+def test_reductions_that_keep_an_axis_in_one_signature_are_joined() -> None:
+    source = mean_in_two_forms()
+    joined = OnnxRuntime(convert(source, signature="all").proto)
+    for key, count in (("decode", 1), ("prefill", 5)):
+        x = np.random.default_rng(count).normal(size=(1, count, 7)).astype(np.float32)
+        (expected,), (found,) = LiteRT(source, signature=key).run({"x": x}), joined.run({"x": x})
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("model", "reason"),
     [
