@@ -10,9 +10,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from conformance.blame import false_layout, wrong_in_every_layout
 from conformance.bounds import tolerance
 from conformance.case import Case
+from conformance.layout_errors import false_layout, wrong_in_every_layout
 from conformance.meaning import meaning_of
 from conformance.unmatched import explain_unmatched
 from conformance.variants import Variant, select_variants, variants_of
@@ -28,9 +28,9 @@ from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.source.model import Array, Model
 from onnx_tflite_plugin.verify import Comparison, LiteRTError, OnnxRuntime, Tolerance, Trial, draw
 from onnx_tflite_plugin.verify.comparison.trial import Run, Session
-from onnx_tflite_plugin.verify.runtimes.around import Gaps, overridden, own_kernels
-from onnx_tflite_plugin.verify.runtimes.gaps import lacking
 from onnx_tflite_plugin.verify.runtimes.structure import Entry, entry, read
+from onnx_tflite_plugin.verify.runtimes.substitutes import find_missing_kernels
+from onnx_tflite_plugin.verify.runtimes.substitution import Substitutes, find_overridden_operators, find_pack_kernels
 
 Status = Literal["passed", "failed", "skipped", "known"]
 Runs = Sequence[Run]
@@ -187,21 +187,21 @@ class CaseTrial:
 
     @cached_property
     def trial(self) -> Trial:
-        return Trial(self.data, self.model, self.entry, self.tolerance, gaps=self._gaps())
+        return Trial(self.data, self.model, self.entry, self.tolerance, substitutes=self._substitutes())
 
-    def _gaps(self) -> Gaps:
+    def _substitutes(self) -> Substitutes:
         """Who computes what LiteRT lacks: the case's kernel, or the handlers'. Raises LiteRTError where nobody does."""
         if self.case.reference is not None:
-            return Gaps()
+            return Substitutes()
         index = self.entry.subgraph.index
-        kept = overridden(self.source, index, self.host)
-        missing = [*lacking(self.data, self.entry), *(self.entry.subgraph.operators[k] for k in kept)]
+        kept = find_overridden_operators(self.source, index, self.host)
+        missing = [*find_missing_kernels(self.data, self.entry), *(self.entry.subgraph.operators[k] for k in kept)]
         given = {self.case.op: self.case.kernel} if self.case.kernel is not None else {}
-        own, reasons = own_kernels(self.source, index, [op.index for op in missing], self.host, given)
+        own, reasons = find_pack_kernels(self.source, index, [op.index for op in missing], self.host, given)
         if lost := next((op for op in missing if op.index in reasons), None):
             install = _INSTALL if reasons[lost.index].endswith(NOBODY) else ""
-            raise LiteRTError(f"LiteRT has no kernel of {lost.code}, and {reasons[lost.index]}{install}")
-        return Gaps(own)
+            raise LiteRTError(f"LiteRT has no kernel for {lost.code}, and {reasons[lost.index]}{install}")
+        return Substitutes(own)
 
     @cached_property
     def reference_outputs(self) -> Mapping[str, Runs]:

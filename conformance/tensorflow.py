@@ -1,6 +1,6 @@
 """Cases of TensorFlow's select operators, with the results that its own kernels gave (``python -m tools.tensorflow_cases``).
 
-LiteRT's package has no kernel of them. Each case is tried with the sizes of the file known, and once more with them unknown.
+LiteRT's package has no kernel for them. Each case is tried with the sizes of the file known, and once more with them unknown.
 """
 
 from __future__ import annotations

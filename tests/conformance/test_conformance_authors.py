@@ -69,7 +69,7 @@ def test_the_case_may_bring_the_kernel_and_it_is_held_against_the_lowering() -> 
     bare = handler(CODE, max_version=1, layout=Attribute())(flip().lower)
     case = {"custom_options": {"axis": 1}}
     without = run_lowering(unary(CODE, "x", tensor(1, 5, 7, 3), **case), bare)
-    assert f"LiteRT has no kernel of CUSTOM.Flip, and handler {__name__}:remap of inline declares none" in without.text
+    assert f"LiteRT has no kernel for CUSTOM.Flip, and handler {__name__}:remap of inline declares no reference kernel" in without.text
     assert run_lowering(unary(CODE, "x", tensor(1, 5, 7, 3), kernel=flip_reference, **case), bare).status == "passed"
     assert run_lowering(unary(CODE, "x", tensor(1, 5, 7, 3), kernel=lambda op, x: x, **case), bare).status == "failed"
 
@@ -144,7 +144,7 @@ def test_where_nobody_converts_an_operator_that_is_said_and_not_that_litert_lack
     x, y = tensor(2, 5, dtype="int8"), tensor(2, 10, dtype="int8")
     handlers = {} if declared is None else {CODE: double(Terminate(), **declared)}
     result = run_case(in_isolation(CODE, "x", [x], y, custom_options={"axis": 1}), Host(handlers=handlers))
-    assert f"LiteRT has no kernel of {CODE}, and nobody converts it: {reason}" in result.text
+    assert f"LiteRT has no kernel for {CODE}, and no handler converts it: {reason}" in result.text
     assert "kernel=" not in result.text
 
 

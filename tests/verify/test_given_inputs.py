@@ -13,14 +13,14 @@ from PIL import Image
 from onnx_tflite_plugin.errors import InvalidInputs
 from onnx_tflite_plugin.source.authored import TensorMetadata
 from onnx_tflite_plugin.source.model import Array, Tensor
-from onnx_tflite_plugin.verify.inputs.user_data import image, runs_of
+from onnx_tflite_plugin.verify.inputs.user_data import image, input_runs
 from tests.helpers.verify_graphs import entry_of, slot, subgraph
 
 PAIR = slot(0, shape=(1, 3)), slot(1, shape=(1, 5))
 
 
 def runs(given: Any, *tensors: Tensor, nan: bool = False) -> list[dict[str, Array]]:
-    return runs_of(entry_of(subgraph(inputs=tensors or PAIR)), given, nan=nan)
+    return input_runs(entry_of(subgraph(inputs=tensors or PAIR)), given, nan=nan)
 
 
 class TestRuns:

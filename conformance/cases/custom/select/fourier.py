@@ -1,4 +1,4 @@
-"""Fourier transforms and complex numbers, as TensorFlow computes them."""
+"""TensorFlow's Fourier transforms and operators on complex numbers."""
 
 from __future__ import annotations
 

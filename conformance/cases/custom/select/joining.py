@@ -1,4 +1,4 @@
-"""Tensors joined and taken apart, as TensorFlow computes them."""
+"""TensorFlow's operators that concatenate and split tensors."""
 
 from __future__ import annotations
 

@@ -13,12 +13,12 @@ from conformance.builder import ModelBuilder, quant
 from conformance.models import Net, tensor
 from onnx_tflite_plugin.graph.metadata import props, read_authored
 from onnx_tflite_plugin.host.unknown import domain_and_name
+from onnx_tflite_plugin.presentation.graph_io import Edge, author_metadata
+from onnx_tflite_plugin.presentation.snippet import snippet
 from onnx_tflite_plugin.source import metadata, read
 from onnx_tflite_plugin.source.authored import TensorMetadata
 from onnx_tflite_plugin.source.content import Content
 from onnx_tflite_plugin.source.metadata import read_metadata
-from onnx_tflite_plugin.telling.edges import Edge, author_metadata
-from onnx_tflite_plugin.telling.snippet import snippet
 from onnx_tflite_plugin.verify import verify
 from tests.helpers.metadata_files import IMAGE, LABELS, SCORES, classifier, single
 
