@@ -1,4 +1,4 @@
-"""Text from onnxruntime-genai and the folder that the command writes, beside what LiteRT generates."""
+"""Tokens from onnxruntime-genai with the folder that the command writes, compared with LiteRT's."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def field(number: int, value: int | bytes) -> bytes:
 
 
 def metadata() -> bytes:
-    """Return start and stop token, one by number and one by text, and a chat template."""
+    """Return bundle metadata: a start token by number, a stop token by text, and a chat template."""
     return (
         field(1, field(1, field(1, b"\0"))) + field(2, field(2, b"</s>")) + field(5, 19) + field(7, TEMPLATE.encode())
     )
