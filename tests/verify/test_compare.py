@@ -288,7 +288,7 @@ class TestBias:
     def test_counts_only_where_no_more_than_a_step_is_allowed(self) -> None:
         expected = vary(40).ravel()
         off = expected + np.int8(1)
-        assert "the same way nearly everywhere" in compare_run(off, expected).problem
+        assert "in the same direction in nearly all elements" in compare_run(off, expected).problem
         assert compare_run(off, expected, tolerance=Tolerance(steps=2)).ok
         assert compare_run(off.astype(np.int32), expected.astype(np.int32), tolerance=Tolerance(integers=1)).ok
 

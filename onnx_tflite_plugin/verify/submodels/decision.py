@@ -1,4 +1,4 @@
-"""Verdict on a conversion: from its submodels, with the end-to-end errors of the outputs reported beside."""
+"""Verdict on a conversion from its submodels, and notes on the end-to-end errors of the outputs."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from onnx_tflite_plugin.verify.submodels.engine import Decision, Engine, Finding
 from onnx_tflite_plugin.verify.submodels.saving import MODELS, SavedSubmodel
 from onnx_tflite_plugin.verify.verification import Verification
 
-RANDOM_NUMBERS = "the model draws random numbers, which no two runtimes do alike"
-FUSION = "without its graph optimizations ONNX Runtime agrees: one of its fusions makes the difference"
+RANDOM_NUMBERS = "the model draws random numbers, which differ between runtimes"
+FUSION = "without graph optimizations ONNX Runtime agrees: one of its fusions causes the difference"
 _LISTED = 3  # outputs whose error is a note
 _OPERANDS = "on LiteRT's own operands"
 
@@ -57,9 +57,9 @@ def decide(pair: ModelPair, runs: Sequence[Run], *, random: bool, exact: bool) -
 def conclude(
     pair: ModelPair, outputs: Sequence[Comparison], decision: Decision, *, settles: bool = True
 ) -> Verification:
-    """Return the verdict: a submodel that differs decides.
+    """Return the verdict: the models differ if a submodel differs.
 
-    Else outputs beyond their tolerance are right if all submodels agree (``settles``).
+    If all submodels agree, outputs beyond their tolerance are accepted (``settles``).
     """
     values = pair.tensors.output_values()
     agreed = {name: decision.agreed[value] for name, value in values.items() if value in decision.agreed and settles}
