@@ -37,8 +37,8 @@ def inspect(model: Path, details: bool, as_json: bool, **chosen: Any) -> None:
     """Show the contents of a model and which pack converts each operator.
 
     MODEL is a file, or - for stdin. Inputs and outputs, signatures, states, metadata, operators.
-    Of a bundle (MediaPipe's .task, LiteRT-LM) its parts.
-    Converts nothing. Exits with 0 even if handlers are missing, which it shows.
+    For a bundle (MediaPipe's .task, LiteRT-LM) lists its parts. Converts nothing. Shows missing handlers, and then exits
+    with 0 too.
     """
     on_failure(as_json=as_json)
     from onnx_tflite_plugin.source.bundle import is_bundle
