@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.results import ALL, LEAST_SECONDS, OURS, Mean, Row, means
-from benchmarks.table import what
+from benchmarks.table import outcome_of
 from onnx_tflite_plugin.cli.output import plural
 from onnx_tflite_plugin.errors import MissingExtra
 
@@ -45,7 +45,7 @@ def draw(rows: Sequence[Row], path: Path, notes: Sequence[str] = ()) -> None:
         for k, one in enumerate(row.outcomes):
             place, color = top + (k + 0.5) * _BAR, _COLORS.get(one.converter, "gray")
             if one.ratio is None:
-                axes.annotate(f" {what(one.problem)}", (1, place), va="center", size=_SMALL, color=color)
+                axes.annotate(f" {outcome_of(one.problem)}", (1, place), va="center", size=_SMALL, color=color)
                 continue
             ratio = one.ratio.median
             axes.barh(place, ratio - 1, _BAR * 0.85, left=1, color=color)
