@@ -128,8 +128,8 @@ def test_progress_is_told_stage_by_stage_and_logged(caplog: pytest.LogCaptureFix
     with caplog.at_level(logging.INFO, "onnx_tflite_plugin"):
         otp.convert(DIGITS, progress=stages.append, verify=True)
     assert stages[0] == "reading"
-    told = ["planning the layout", "lowering", "checking"]
-    assert [stage for stage in stages if stage in told] == told
+    reported = ["planning the layout", "lowering", "checking"]
+    assert [stage for stage in stages if stage in reported] == reported
     assert "ONNX Runtime, run 1 of 3" in stages
     logged = [record.getMessage() for record in caplog.records]
     assert [text.rpartition(":")[0] for text in logged] == stages

@@ -175,8 +175,8 @@ def remembering(stored: bool, **state: Any) -> OnnxRuntime:
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, (2,))
     made = helper.make_graph(nodes, "g", ends[:2], [ends[2], y], constants)
     model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
-    told = {"input": "in", "output": "out", "dtype": "float32", "shape": [2], **state}
-    helper.set_model_props(model, {"onnx_tflite_plugin.state": json.dumps([told])})
+    reported = {"input": "in", "output": "out", "dtype": "float32", "shape": [2], **state}
+    helper.set_model_props(model, {"onnx_tflite_plugin.state": json.dumps([reported])})
     return OnnxRuntime(model)
 
 

@@ -90,9 +90,9 @@ def test_sizes_that_the_file_leaves_open_are_larger_where_no_other_inputs_are_ta
 )
 def test_the_first_refusal_is_told_where_none_are_taken(inputs: Any, shapes: Any, tries: int, hint: str) -> None:
     run = Runs(lambda x: False)
-    with pytest.raises(LiteRTError) as told:
+    with pytest.raises(LiteRTError) as raised:
         pair(None, None, 3).draw_accepted_inputs(run, inputs, 0, shapes=shapes)
-    assert str(told.value) == f"refusal 1{hint}"
+    assert str(raised.value) == f"refusal 1{hint}"
     assert len(run.seen) == tries
 
 
@@ -105,9 +105,9 @@ def test_the_first_refusal_is_told_where_none_are_taken(inputs: Any, shapes: Any
 )  # fmt: skip
 def test_a_kernel_that_is_lacking_is_told_at_once(code: str, said: str) -> None:
     run = Runs(lambda x: False, NoKernel(code))
-    with pytest.raises(InconclusiveError) as told:
+    with pytest.raises(InconclusiveError) as raised:
         pair(3).draw_accepted_inputs(run, None, 0)
-    assert str(told.value).startswith(said)
+    assert str(raised.value).startswith(said)
     assert len(run.seen) == 1
 
 

@@ -233,8 +233,8 @@ def test_the_command_shows_kinds_and_the_worst_five(run: Run) -> None:
     assert kinds[0].split()[:2] == ["operators", "number"]
     assert kinds[-1].split()[0] == "all"
     assert len(worst) == 6
-    told = json.loads(run("bench", INT8, "--rounds", 3, "--profile", "--json").out)
-    assert {"operators", "codes", "nodes", "litert", "onnxruntime"} <= told["operators"][0].keys()
+    reported = json.loads(run("bench", INT8, "--rounds", 3, "--profile", "--json").out)
+    assert {"operators", "codes", "nodes", "litert", "onnxruntime"} <= reported["operators"][0].keys()
 
 
 def test_a_run_takes_as_long_as_the_processor_works_on_it() -> None:

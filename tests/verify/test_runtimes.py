@@ -262,9 +262,9 @@ def negation() -> tuple[bytes, onnx.ModelProto]:
 
 
 def test_each_run_of_each_runtime_is_told_as_it_begins() -> None:
-    told: list[str] = []
-    assert verify(*negation(), runs=2, progress=told.append).ok
-    assert told[:8] == [
+    reported: list[str] = []
+    assert verify(*negation(), runs=2, progress=reported.append).ok
+    assert reported[:8] == [
         "loading both models",
         *(f"LiteRT (xnnpack), run {k} of 2" for k in (1, 2)),
         "submodels on the same operands",

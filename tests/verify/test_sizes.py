@@ -74,7 +74,7 @@ def test_fixed_sizes_are_the_onnx_model_s_and_open_ones_what_runs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stored", "dims", "told"),
+    ("stored", "dims", "reported"),
     [
         ((None, 3), ["n", 3], True),
         ((None, 3), [7, 3], True),
@@ -85,9 +85,9 @@ def test_fixed_sizes_are_the_onnx_model_s_and_open_ones_what_runs() -> None:
     ],
 )
 def test_whether_the_file_leaves_open_what_the_onnx_model_does(
-    stored: tuple[int | None, ...], dims: list[int | str | None], told: bool
+    stored: tuple[int | None, ...], dims: list[int | str | None], reported: bool
 ) -> None:
-    assert sizes((slot(0, shape=stored), dims)).dynamic_in_file is told
+    assert sizes((slot(0, shape=stored), dims)).dynamic_in_file is reported
 
 
 class TestRows:
