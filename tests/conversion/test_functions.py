@@ -75,7 +75,7 @@ def test_a_session_runs_a_conversion_a_file_and_content(tmp_path: Path) -> None:
         (lambda c: otp.convert(3), TypeError, "not int"),
         (lambda c: otp.convert(DIGITS, progress=3), TypeError, "not int"),
         (lambda c: otp.convert(DIGITS.parent), InvalidModel, "it is a directory"),
-        (lambda c: otp.verify(DIGITS, None), TypeError, "as ModelProto or Conversion, not as NoneType"),
+        (lambda c: otp.verify(DIGITS, None), TypeError, "onnx is NoneType; pass a path"),
         (lambda c: otp.verify(DIGITS, DIGITS), InvalidOnnx, "it is a TFLite model"),
         (lambda c: otp.verify(DIGITS, c, runs=0), ValueError, "runs is 0; it must be at least 1"),
         (lambda c: otp.verify(DIGITS, c, inputs=[1, 2]), TypeError, "inputs are arrays by input name"),
