@@ -180,7 +180,7 @@ def test_a_tokenizer_that_the_bundle_lacks_is_asked_for(tmp_path: Path) -> None:
     assert "--tokenizer" in refused
     assert not (tmp_path / "chat").exists()
     given = path, tmp_path / "chat", "--tokenizer", words
-    for content, reason in ((b"words", "no JSON text"), (b"{}", "has no model")):
+    for content, reason in ((b"words", "not valid JSON"), (b"{}", "has no model")):
         words.write_bytes(content)
         assert reason in refusal(*given, "--stop", "</s>")
     words.write_bytes(tokenizer())
