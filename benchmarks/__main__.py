@@ -87,7 +87,7 @@ def benchmark(
             writable(written, sources=tuple(models.values()))
     try:
         if png is not None:
-            chart.available()
+            chart.require_matplotlib()
         peers = list(install_pack(pythons, timeout, peer_cache))
         converters: list[Converter] = [Ours(optimize, target), *(peer for peer in peers if not isinstance(peer, str))]
         about = [machine(), "converters: " + "; ".join(f"{one.name} {one.version}" for one in converters)]

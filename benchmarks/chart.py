@@ -1,4 +1,4 @@
-"""The results as a picture: a bar a model and converter, on a logarithmic axis, starting from LiteRT's time."""
+"""Bar chart of the results: one bar per model and converter, on a logarithmic axis that starts at LiteRT's time."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.results import ALL, LEAST_SECONDS, OURS, Mean, Row, means
-from benchmarks.table import what
+from benchmarks.table import outcome_of
 from onnx_tflite_plugin.cli.output import plural
 from onnx_tflite_plugin.errors import MissingExtra
 
-# Okabe and Ito's, which color-blind readers tell apart.
-_COLOURS = {OURS: "#0072B2", "tf2onnx": "#E69F00", "tflite2onnx": "#009E73"}
+# palette of Okabe and Ito, distinguishable with color blindness
+_COLORS = {OURS: "#0072B2", "tf2onnx": "#E69F00", "tflite2onnx": "#009E73"}
 _WIDTH = 11  # inches
 _BAR, _GAP = 0.2, 0.14  # inches for a bar, and between models
 _MARGIN = 1.9  # inches for title, axis and notes
 _SMALL = 8  # points
 
 
-def available() -> None:
-    """Raises MissingExtra without matplotlib."""
+def require_matplotlib() -> None:
+    """Raise MissingExtra if matplotlib is not installed."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
@@ -27,7 +27,7 @@ def available() -> None:
 
 
 def draw(rows: Sequence[Row], path: Path, notes: Sequence[str] = ()) -> None:
-    """Write the PNG. Models that LiteRT does not run are not in it."""
+    """Write the PNG, without the models that LiteRT does not run."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
@@ -43,9 +43,9 @@ def draw(rows: Sequence[Row], path: Path, notes: Sequence[str] = ()) -> None:
     for row in shown:
         labeled[top + len(row.outcomes) * _BAR / 2] = _label(row)
         for k, one in enumerate(row.outcomes):
-            place, color = top + (k + 0.5) * _BAR, _COLOURS.get(one.converter, "gray")
+            place, color = top + (k + 0.5) * _BAR, _COLORS.get(one.converter, "gray")
             if one.ratio is None:
-                axes.annotate(f" {what(one.problem)}", (1, place), va="center", size=_SMALL, color=color)
+                axes.annotate(f" {outcome_of(one.problem)}", (1, place), va="center", size=_SMALL, color=color)
                 continue
             ratio = one.ratio.median
             axes.barh(place, ratio - 1, _BAR * 0.85, left=1, color=color)
@@ -70,7 +70,7 @@ def draw(rows: Sequence[Row], path: Path, notes: Sequence[str] = ()) -> None:
     axes.set_title("Time in ONNX Runtime ÷ time in LiteRT, one thread (left of 1: faster than LiteRT)", size=11)
     overall = _overall(shown)
     for name in names:
-        axes.barh(0, 0, left=1, color=_COLOURS.get(name, "gray"), label=_legend_entry(name, overall.get(name)))
+        axes.barh(0, 0, left=1, color=_COLORS.get(name, "gray"), label=_legend_entry(name, overall.get(name)))
     if names:
         title = f"geometric mean over models that take LiteRT more than {LEAST_SECONDS * 1000:g} ms"
         figure.legend(loc="outside upper center", ncols=len(names), frameon=False, title=title if overall else None)
@@ -85,13 +85,13 @@ def _label(row: Row) -> str:
 
 
 def _limits(rows: Sequence[Row]) -> tuple[float, float]:
-    """Room for every bar and the number beside it."""
+    """Return the limits of the x axis, with room for every bar and its number."""
     ends = [end for row in rows for one in row.outcomes if one.ratio for end in (one.ratio.low, one.ratio.high)]
     return min([0.6, *(end / 1.3 for end in ends)]), max([1.7, *(end * 1.3 for end in ends)])
 
 
 def _overall(rows: Sequence[Row]) -> dict[str, Mean]:
-    """Each converter's mean over all kinds."""
+    """Return the mean of each converter over all kinds of models."""
     averages = list(means(rows))
     whole = [mean for mean in averages if mean.kind == ALL] or averages
     return {mean.converter: mean for mean in whole}

@@ -1,4 +1,4 @@
-"""Counts what ONNX Runtime made of a model: the graph it runs, as ``optimized_model_filepath`` has it."""
+"""Count the nodes of the optimized graph that ONNX Runtime runs (``optimized_model_filepath``)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from benchmarks.results import Graph
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
 
-# QLinearConv, QGemm, QAttention; NhwcMaxPool is made for 8-bit integers only. An operator whose plain form takes
-# integers (MaxPool, Concat, Clip) is neither fused nor unfused: nothing tells it from the same on floats.
+# QLinearConv, QGemm, QAttention; NhwcMaxPool exists for 8-bit integers only. Operators that support integers and floats under
+# one name (MaxPool, Concat, Clip) count as neither fused nor unfused.
 _FUSED = re.compile(r"Q[A-Z]\w*|MatMulInteger\w*|ConvInteger|DynamicQuantize(MatMul|LSTM)|NhwcMaxPool")
 _MOVES = re.compile(
     r"Concat|DepthToSpace|Expand|Flatten|Gather|Identity|Pad|Reorder(In|Out)put|Reshape|Slice|SpaceToDepth|Split"
@@ -21,7 +21,7 @@ _MOVES = re.compile(
 
 
 def count_operators(graph: GraphProto) -> Graph:
-    """Its counts, inner graphs included."""
+    """Return the counts of a graph and its inner graphs."""
     graphs = list(_graphs(graph))
     nodes = [node for one in graphs for node in one.node]
     return Graph(
@@ -45,11 +45,11 @@ def _is_fused(node: NodeProto) -> bool:
 
 
 def _count_unfused(graph: GraphProto) -> int:
-    """Operators that compute on floats on a way from dequantizing to quantizing; those that only move data are not.
+    """Return the number of operators that compute on floats between dequantization and quantization, without data movement.
 
-    Dequantizing is DequantizeLinear, or a Cast of what QuantizeLinear gave and the Mul after it.
+    Dequantization is a DequantizeLinear, or the Cast of a QuantizeLinear result and the Mul after it.
     """
-    kinds: dict[str, str] = {}  # what is known of a value: "stored" integers, those "cast", or "float"
+    kinds: dict[str, str] = {}  # per value: "stored" quantized values, "cast" ones, or "float"
     computing = []
     for node in graph.node:
         operands = {kinds[name] for name in node.input if name in kinds}
@@ -75,7 +75,7 @@ def _count_unfused(graph: GraphProto) -> int:
 
 
 def _values_to_quantize(graph: GraphProto) -> set[str]:
-    """The values that QuantizeLinear takes, and all they are computed from."""
+    """Return the operands of QuantizeLinear, and all values that they are computed from."""
     quantized: set[str] = set()
     for node in reversed(graph.node):
         if node.op_type == "QuantizeLinear":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from benchmarks.results import Outcome, Row, means
-from benchmarks.table import what
+from benchmarks.table import outcome_of
 
 
 def page(rows: Sequence[Row], notes: Sequence[str]) -> str:
@@ -38,14 +38,14 @@ def _networks(rows: Sequence[Row], names: Sequence[str]) -> Iterator[str]:
     for row in sorted(rows, key=lambda row: (row.kind, row.model)):
         outcomes = {outcome.converter: outcome for outcome in row.outcomes}
         cells = [_cell(outcomes[name]) if name in outcomes else "–" for name in names]
-        time = what(row.problem) if row.seconds is None else f"{1000 * row.seconds.median:.3f}"
+        time = outcome_of(row.problem) if row.seconds is None else f"{1000 * row.seconds.median:.3f}"
         yield line((escape_markdown(row.model), row.kind, time, *cells))
 
 
 def _cell(outcome: Outcome) -> str:
     """The ratio; where outputs are not within the tolerance, that too."""
     if outcome.ratio is None:
-        return what(outcome.problem)
+        return outcome_of(outcome.problem)
     return f"{outcome.ratio.median:.2f}{'' if outcome.within else ' (wrong)'}"
 
 

@@ -22,7 +22,7 @@ from onnx_tflite_plugin.cli.output import plural
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.source.model import Array, Model, Operator
 from onnx_tflite_plugin.verify import Comparison, LiteRT, LiteRTError, OnnxRuntime, draw
-from onnx_tflite_plugin.verify.examined import Examined
+from onnx_tflite_plugin.verify.model_pair import ModelPair
 from onnx_tflite_plugin.verify.runtimes import structure
 from onnx_tflite_plugin.verify.runtimes.litert import start_litert
 from onnx_tflite_plugin.verify.times.bench import Spread
@@ -151,11 +151,11 @@ class Converted:
             session = OnnxRuntime(target, optimized=optimized)
         with _failing("has another interface"):
             session.tensor_values = session.tensor_values or tuple(guess_tensors(original.entry, session))
-            examined = Examined(original.data, target, None, None, lambda stage: None, session=session)
+            pair = ModelPair(original.data, target, None, None, lambda stage: None, session=session)
         with _failing("does not run"):
-            comparisons = _compare_outputs(examined)
+            comparisons = _compare_outputs(pair)
         session.reset()
-        self._session, self._feeds = session.session, session.feeds(examined.pairs.feeds(original.inputs))
+        self._session, self._feeds = session.session, session.feeds(pair.pairs.feeds(original.inputs))
         worst = max(comparisons, key=lambda one: (not one.ok, one.distance), default=None)
         self.outcome = Outcome(
             converter.name,
@@ -181,12 +181,12 @@ def is_wrong(comparison: Comparison) -> bool:
     return not comparison.ok and bool(comparison.problem or comparison.mean > MAX_MEAN[comparison.unit])
 
 
-def _compare_outputs(examined: Examined) -> Sequence[Comparison]:
+def _compare_outputs(pair: ModelPair) -> Sequence[Comparison]:
     """One comparison an output, as ``verify`` makes it. Some converters forget what a model remembers: those are run once."""
-    runs = 1 if examined.stateful and not examined.session.states else RUNS
-    drawn, expected = examined.reference_outputs(None, 0, runs, None, {})
-    actual = examined.trial.actual(examined.session, drawn)
-    return examined.trial.compare_outputs(actual, expected)
+    runs = 1 if pair.stateful and not pair.session.states else RUNS
+    drawn, expected = pair.reference_outputs(None, 0, runs, None, {})
+    actual = pair.trial.actual(pair.session, drawn)
+    return pair.trial.compare_outputs(actual, expected)
 
 
 @contextlib.contextmanager

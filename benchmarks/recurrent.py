@@ -18,7 +18,7 @@ import onnx_tflite_plugin as otp
 from benchmarks import keras_recurrent
 from benchmarks.__main__ import machine
 from benchmarks.markdown import escape_markdown, heading, line
-from benchmarks.table import what
+from benchmarks.table import outcome_of
 from conformance.cases.sequence.lstm.bidirectional import Both
 from conformance.cases.sequence.svdf import Svdf
 from conformance.lstms import STEP, Lstm
@@ -116,7 +116,11 @@ def page(rows: list[Row], notes: list[str]) -> str:
         cells = (one.nodes, one.once, one.often, f"{one.microseconds:.0f}", f"{one.ratio:.2f}")
         lines.append(
             line(
-                (escape_markdown(one.name), one.kind, *(("", "", "", "", what(one.problem)) if one.problem else cells))
+                (
+                    escape_markdown(one.name),
+                    one.kind,
+                    *(("", "", "", "", outcome_of(one.problem)) if one.problem else cells),
+                )
             )
         )
     return "\n".join([*lines, ""])

@@ -51,7 +51,7 @@ def models(rows: Sequence[Row]) -> Table:
     )
     for row in rows:
         first = (clean(row.model), row.kind, LITERT)
-        table.add_row(*first, _milliseconds(row.seconds) if row.seconds else Text(what(row.problem), "red"))
+        table.add_row(*first, _milliseconds(row.seconds) if row.seconds else Text(outcome_of(row.problem), "red"))
         for outcome in row.outcomes:
             table.add_row("", "", *_cells(outcome))
     return table
@@ -92,7 +92,7 @@ def _table(*headings: str) -> Table:
 def _cells(outcome: Outcome) -> Iterator[str | Text]:
     yield outcome.converter
     if not (outcome.seconds and outcome.ratio and outcome.best and outcome.graph):
-        yield Text(what(outcome.problem), "red")
+        yield Text(outcome_of(outcome.problem), "red")
         return
     ratio, graph = outcome.ratio, outcome.graph
     yield _milliseconds(outcome.seconds)
@@ -107,7 +107,7 @@ def _milliseconds(seconds: Spread) -> str:
     return f"{seconds.median * 1000:.3f}"
 
 
-def what(problem: str) -> str:
+def outcome_of(problem: str) -> str:
     """Return the outcome without its reason."""
     return problem.partition(":")[0]
 

@@ -49,7 +49,7 @@ def quant(
     minimum: Sequence[float] | None = None,
     maximum: Sequence[float] | None = None,
 ) -> Table:
-    """Affine quantization; one zero point serves all scales."""
+    """Return affine quantization; a single zero point applies to all scales."""
     scales = np.atleast_1d(np.asarray(scale, np.float64))
     points = np.broadcast_to(np.asarray(zero_point), scales.shape)
     fields = {"scale": scales, "zero_point": points, "quantized_dimension": axis, "min": minimum, "max": maximum}
@@ -57,7 +57,7 @@ def quant(
 
 
 def blockwise(scales: int, block_size: int, zero_points: int | None = None) -> Table:
-    """Blocks of ``block_size`` along the last axis; ``scales`` and ``zero_points`` are tensors of the same subgraph."""
+    """Return blockwise quantization along the last axis; ``scales`` and ``zero_points`` are tensors of the same subgraph."""
     points = -1 if zero_points is None else int(zero_points)
     details = Table("BlockwiseQuantization", {"scales": int(scales), "zero_points": points, "block_size": block_size})
     return Table("QuantizationParameters", {"details_type": "BlockwiseQuantization", "details": details})
@@ -92,7 +92,7 @@ class GraphBuilder:
         quantization: Table | None = None,
         signature: Sequence[int | None] | None = None,
     ) -> TensorRef:
-        """A tensor that is also a graph input."""
+        """Add a tensor that is also a graph input."""
         ref = self.tensor(name, shape, dtype, quantization=quantization, signature=signature)
         self.inputs.append(ref)
         return ref
@@ -114,7 +114,7 @@ class GraphBuilder:
         sparsity: Table | None = None,
         listed: tuple[str, Sequence[int | None]] | None = None,
     ) -> TensorRef:
-        """A tensor computed at runtime, or a variable. ``listed``: dtype and shape of the tensors that a variant lists.
+        """Add a tensor computed at runtime, or a variable. ``listed``: dtype and shape of the tensors in a variant's list.
 
         ``None`` or -1 in ``shape`` is a dynamic size (stored as 1, and as -1 in the signature, unless ``signature``
         is given); a shape of ``None`` is an unknown rank.
@@ -156,7 +156,7 @@ class GraphBuilder:
         external: bool = False,
         signature: Sequence[int | None] | None = None,
     ) -> TensorRef:
-        """A constant tensor; strings, int4, uint4 and int2 (ml_dtypes) are packed as the schema wants.
+        """Add a constant tensor; strings, int4, uint4 and int2 (ml_dtypes) are packed as the schema requires.
 
         ``dtype`` converts the value (default: its own); ``external`` puts the bytes after the flatbuffer.
         """
@@ -175,7 +175,7 @@ class GraphBuilder:
         index: str = "int32",
         quantization: Table | None = None,
     ) -> TensorRef:
-        """A constant stored sparse: ``formats`` has "dense" or "csr" for each dimension, see ``storage.sparse``."""
+        """Add a constant in sparse storage: ``formats`` has "dense" or "csr" for each dimension, see ``storage.sparse``."""
         array, kind = array_and_dtype(value, None)
         sparsity, kept = sparse(array, formats, order=order, blocks=blocks, index=index)
         buffer = self.model.buffer(buffer_bytes(kept, kind))
@@ -195,7 +195,7 @@ class GraphBuilder:
         intermediates: Sequence[int | None] = (),
         mutating: Sequence[int] = (),
     ) -> None:
-        """One operator call: ``code`` is the schema's name, ``CUSTOM.<code>``, ``COMPOSITE.<name>`` or a raw number.
+        """Add an operator: ``code`` is the schema's name, ``CUSTOM.<code>``, ``COMPOSITE.<name>`` or a raw number.
 
         The options table follows from the code (``options_table=""`` writes none, not even an empty one). A mapping as
         ``custom_options`` becomes a flexbuffer map. ``mutating`` holds the tensors among the inputs that are mutated.
@@ -265,7 +265,7 @@ class ModelBuilder:
         return self.subgraphs[-1]
 
     def signature(self, key: str, inputs: Mapping[str, int], outputs: Mapping[str, int], subgraph: int = 0) -> None:
-        """A named entry: names mapped to tensors of a subgraph."""
+        """Add a signature, which maps names to tensors of a subgraph."""
         maps = {
             side: [Table("TensorMap", {"name": name, "tensor_index": int(ref)}) for name, ref in named.items()]
             for side, named in (("inputs", inputs), ("outputs", outputs))
@@ -281,16 +281,16 @@ class ModelBuilder:
         return len(self._buffers) - 1
 
     def external(self, data: bytes) -> _External:
-        """Bytes to keep after the flatbuffer."""
+        """Add bytes to store after the FlatBuffer."""
         self._externals.append(_External(data))
         return self._externals[-1]
 
     def operator_code(self, builtin: int, custom: str, version: int) -> int:
-        """The index of an operator code, added when new."""
+        """Return the index of an operator code, which is added if it is new."""
         return self._codes.setdefault((builtin, custom, version), len(self._codes))
 
     def build(self) -> bytes:
-        """The file."""
+        """Return the file."""
         if not self._externals:
             return self._encode()
         position = len(_pad_to_alignment(self._encode()))
@@ -301,7 +301,7 @@ class ModelBuilder:
         return b"".join(map(_pad_to_alignment, [self._encode(), *(item.data for item in self._externals)]))
 
     def table(self) -> Table:
-        """The file's root table, with all its children."""
+        """Return the root table of the file with all its children."""
         codes = [
             Table(
                 "OperatorCode",
@@ -330,7 +330,7 @@ class ModelBuilder:
 
 
 def serialize_table(model: Table) -> bytes:
-    """A file of a root table."""
+    """Return the file of a root table."""
     builder = flatbuffers.Builder(1024)
     builder.Finish(encode(builder, model), file_identifier=b"TFL3")
     return bytes(builder.Output())
@@ -347,7 +347,7 @@ def _buffer(item: bytes | _External) -> Table:
 
 
 def _resolve_option_offsets(graph: Table) -> Table:
-    """The subgraph with external custom options resolved to their offset."""
+    """Return the subgraph with external custom options resolved to their offset."""
     operators = [
         Table(
             table.name,

@@ -67,7 +67,7 @@ class Case:
                 f"{self.id}: nodes and fuses are collections of names, ({self.nodes or self.fuses!r},) for one"
             )
         if self.tolerance is not None and not self.why:
-            raise ValueError(f"{self.id}: a tolerance of its own needs the kernel's reason, in why")
+            raise ValueError(f"{self.id}: tolerance= needs why=, the reason in the kernel")
 
     @property
     def id(self) -> str:

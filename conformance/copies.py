@@ -32,7 +32,7 @@ class Copy:
 
 
 def copy_cases(op: str, copy: Copy) -> Iterator[Case]:
-    """The kernel ignores the result's parameters."""
+    """Yield cases in which the kernel ignores the quantization parameters of the result."""
     for dtype in ("int8", "uint8", "int16"):
         for place in BOTH:
             name = f"{dtype} copied to other parameters, which the kernel ignores"
@@ -43,7 +43,7 @@ def copy_cases(op: str, copy: Copy) -> Iterator[Case]:
 
 
 def copy_refused(op: str, copy: Copy) -> Iterator[Case]:
-    """The kernel insists on the input's parameters."""
+    """Yield cases in which the kernel requires the quantization parameters of the input."""
     for dtype in ("int8", "uint8"):
         name, results = f"{dtype} copied to other parameters", copy.results(dtype)
         yield in_isolation(

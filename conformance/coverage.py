@@ -38,7 +38,7 @@ class Coverage:
 
     @property
     def text(self) -> str:
-        """One sentence."""
+        """Return one sentence on the coverage."""
         converted = len(self.full) + len(self.part)
         return (
             f"Of the {len(REGISTERED)} builtin operators that LiteRT registers, {converted} convert: {len(self.full)} in every "
@@ -70,7 +70,7 @@ def coverage(handlers: Mapping[str, Handler], cases: Sequence[Case]) -> Coverage
 
 
 def formless(handlers: Mapping[str, Handler]) -> dict[str, str]:
-    """Operators whose handlers decline them in every model, with the reason."""
+    """Return the operators whose handlers decline every model, with the reason."""
     return {code: each.accepts.reason for code, each in handlers.items() if isinstance(each.accepts, Decline)}
 
 
@@ -93,7 +93,7 @@ def gaps(tried: Suite) -> Iterator[str]:
         elif op in refused or all(case.dtype.startswith("complex") for case in mine):
             continue  # nothing brings complex numbers into another order
         elif not (_keeps_source_order(loaded.get((op, pack))) or _has_transposed_case(mine, host)):
-            yield f"{op} of {pack} has no case that works in another order than the file's"
+            yield f"{op} of {pack} has no case that passes in another layout than the file's"
         if pack != BUILTIN and mine and (op, pack) in loaded:  # what is built in is held against LiteRT's registrations
             yield from (
                 f"{op} of {pack} has no case {text}" for text in _untested_declarations(op, loaded[op, pack], mine)

@@ -14,7 +14,7 @@ from onnx_tflite_plugin.targets import target_named
 
 
 def instances(model: Model, code: str) -> Iterator[Operator]:
-    """The calls of an operator, by its own code or by the builtin one that it comes as."""
+    """Return the operators of a model with a code, or with the builtin code under which the file stores it."""
     return (op for graph in model.subgraphs for op in graph.operators if code in (op.code, op.builtin))
 
 

@@ -39,7 +39,7 @@ class Sizes:
 
     @property
     def cache_shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Shapes of keys and values."""
+        """Return the shapes of the key and value caches."""
         if self.form == "rows":
             return ((1, self.slots, self.groups, self.depth),) * 2
         return (1, self.groups, self.slots, self.depth), (1, self.groups, self.depth, self.slots)

@@ -20,7 +20,7 @@ STATE = (0.0081, -3)
 
 
 def begin(graph: GraphBuilder, state: TensorRef, dtype: str) -> None:
-    """A variable tensor that begins with constants of another dtype, as float16 files have it."""
+    """Add a variable tensor initialized by constants of another dtype, as in float16 files."""
     value = random_array(*state.shape, seed=state.name, low=-0.7, high=0.7).astype(dtype)
     graph.operator("DEQUANTIZE", [graph.constant(f"{state.name}:begun", value)], [state])
 
@@ -109,7 +109,7 @@ class Lstm:
         )
 
     def vector(self, size: int, name: str, step: float, most: float = 0.6) -> Spec:
-        """A bias or coefficients: float32, or int32 and int16 of scale ``step``."""
+        """Return a bias or coefficients: float32, or int32 and int16 of scale ``step``."""
         more = {"b input": -4.0 if self.holds else self.open, "b forget": 7.0 if self.holds else self.open}
         values = random_array(size, seed=self.seed + name, low=-most, high=most) + more.get(name, 0)
         if self.dtype == "float32":
@@ -117,13 +117,13 @@ class Lstm:
         return constant((values / step).astype("int32"), "int32", 1.0)
 
     def coefficients(self, size: int, name: str) -> Spec:
-        """Coefficients of a layer normalization: int16 where activations are int8, else float32."""
+        """Return the coefficients of a layer normalization: int16 if activations are int8, else float32."""
         if self.dtype == "int8":
             return constant(random_array(size, dtype="int16", seed=name), None, 2.1e-5)
         return constant(0.5 * random_array(size, seed=self.seed + name))
 
     def peephole_weights(self, name: str) -> Spec:
-        """Peepholes are of the matrices' dtype; int16 where activations are int8."""
+        """Return peephole weights in the dtype of the matrices; int16 if activations are int8."""
         if self.dtype == "int8" or self.weights == "float32":
             return self.coefficients(self.cells, name)
         return constant(
@@ -133,7 +133,7 @@ class Lstm:
         )
 
     def operands(self) -> list[Spec | None]:
-        """All but the states, which follow after 18."""
+        """Return all operands except the states, which follow operand 18."""
         gates = [None if self.coupled and gate == "input" else gate for gate in GATES]
         size, shape = self.cells, (self.cells, self.output_size)
         matrices = [None if gate is None else self.matrix(size, self.inputs, f"x {gate}") for gate in gates]
@@ -172,7 +172,7 @@ class Lstm:
         return state
 
     def between(self, model: Net) -> Sequence[TensorRef]:
-        """The intermediates, which hold scales only."""
+        """Return the intermediate tensors, which hold only scales."""
         if self.dtype != "int8":
             return ()
         kinds = [
@@ -186,7 +186,7 @@ class Lstm:
         ]
 
     def place_weights(self, model: Net, spec: Spec) -> TensorRef:
-        """Constants of float16 come through DEQUANTIZE, as converters leave them."""
+        """Add the weights; float16 constants are followed by DEQUANTIZE, as in converted files."""
         if not self.halved or spec.value is None or spec.dtype != "float32":
             return model.place(spec)
         weights = constant(spec.value.astype("float16"), "float16")

@@ -10,7 +10,7 @@ from onnx.defs import get_schema, has
 
 
 def meaning_of(proto: ModelProto) -> bytes:
-    """Equal for models that compute the same in the same way: their graphs are, and so is every version of an operator.
+    """Return a key that is equal for models with equal graphs and equal versions of every operator.
 
     An opset is a list of versions: of two that give all operators of a model the same ones, either may stand in the file.
     """
@@ -25,7 +25,7 @@ def meaning_of(proto: ModelProto) -> bytes:
 
 
 def _operators(proto: ModelProto) -> Iterator[tuple[str, str]]:
-    """Domain and type of every node, in whichever graph or function."""
+    """Yield domain and type of every node in all graphs and functions."""
     left: list[GraphProto | FunctionProto] = [proto.graph, *proto.functions]
     while left:
         for node in left.pop().node:
@@ -36,5 +36,5 @@ def _operators(proto: ModelProto) -> Iterator[tuple[str, str]]:
 
 @cache
 def _since(domain: str, op_type: str, opset: int) -> int:
-    """The opset that brought the version of an operator; the opset itself where ONNX does not define the operator."""
+    """Return the opset that introduced the version of an operator; the opset itself if ONNX does not define the operator."""
     return int(get_schema(op_type, opset, domain).since_version) if has(op_type, opset, domain) else opset

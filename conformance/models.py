@@ -46,7 +46,7 @@ class Spec:
         return None if self.scale is None else quant(self.scale, self.zero_point, self.axis)
 
     def rescale(self, factor: float, zero_point: int | None = None) -> Spec:
-        """The same with other parameters, where it is quantized."""
+        """Return the spec with other quantization parameters, if it is quantized."""
         if self.scale is None:
             return self
         changed = self.zero_point if zero_point is None else zero_point
@@ -66,7 +66,7 @@ def tensor(
     zero_point: int | None = None,
     name: str = "",
 ) -> Spec:
-    """An activation; 8 and 16 bit integers are quantized unless ``scale`` is 0."""
+    """Return an activation; integers of 8 and 16 bits are quantized unless ``scale`` is 0."""
     usual = QUANTIZED.get(dtype)
     if (usual is None and scale is None) or scale == 0:
         return Spec(shape, dtype, name=name)
@@ -81,7 +81,7 @@ def constant(
     zero_point: int | Sequence[int] = 0,
     axis: int = 0,
 ) -> Spec:
-    """A constant operand; plain numbers are float32 or int32."""
+    """Return a constant operand; Python numbers become float32 or int32."""
     array = np.asarray(value)
     if dtype is None and not isinstance(value, np.ndarray):
         dtype = {"float64": "float32", "int64": "int32"}.get(array.dtype.name)
@@ -92,7 +92,7 @@ def constant(
 def random_array(
     *shape: int, dtype: str = "float32", seed: str = "", low: float | None = None, high: float | None = None
 ) -> Array:
-    """Reproducible values: normal, or integers over the dtype's range (32 and 64 bit: small), or between bounds."""
+    """Return reproducible random values: normal, or integers over the dtype's range (32 and 64 bits: small), or between bounds."""
     generator = np.random.default_rng(crc32(f"{seed}{shape}{dtype}".encode()))
     kind = _numpy(dtype)
     if dtype == "bool":
@@ -138,14 +138,14 @@ class Net:
         return self._remember_spec(spec, self.graph.input(name, spec.shape, spec.dtype, quantization=spec.quantization))
 
     def result(self, spec: Spec) -> TensorRef:
-        """A tensor that an operator will compute."""
+        """Add a tensor that an operator will compute."""
         name = spec.name or f"t{len(self.graph.tensors)}"
         return self._remember_spec(
             spec, self.graph.tensor(name, spec.shape, spec.dtype, quantization=spec.quantization)
         )
 
     def place(self, spec: Spec) -> TensorRef:
-        """A constant, or a graph input."""
+        """Add a constant or a graph input."""
         if spec.value is None:
             return self.input(spec)
         return self._remember_spec(
@@ -157,7 +157,7 @@ class Net:
         self, code: str, inputs: Sequence[Spec | TensorRef | None], *outputs: Spec,
         custom_options: Any = None, version: Any = None, **options: Any,
     ) -> TensorRef:  # fmt: skip
-        """One operator on tensors made before, or on specs placed now; returns its first output."""
+        """Add an operator on existing tensors or on new specs; return its first output."""
         return next(
             iter(self.calls(code, inputs, *outputs, custom_options=custom_options, version=version, **options)),
             TensorRef(-1),
@@ -167,7 +167,7 @@ class Net:
         self, code: str, inputs: Sequence[Spec | TensorRef | None], *outputs: Spec,
         custom_options: Any = None, version: Any = None, **options: Any,
     ) -> list[TensorRef]:  # fmt: skip
-        """The same for an operator of several outputs; returns all of them."""
+        """Add an operator with several outputs; return all of them."""
         refs = [self.place(operand) if isinstance(operand, Spec) else operand for operand in inputs]
         results = [self.result(spec) for spec in outputs]
         version = version or FIRST_VERSION.get(code, 1)
@@ -194,7 +194,7 @@ class Net:
         )
 
     def select_channels(self, ref: TensorRef, spec: Spec, channels: Sequence[int]) -> TensorRef:
-        """A 1 x 1 convolution whose output channel ``k`` is input channel ``channels[k]``."""
+        """Add a 1 x 1 convolution whose output channel ``k`` is input channel ``channels[k]``."""
         weights = np.zeros((len(channels), 1, 1, self._specs[ref].shape[-1] or 1))
         weights[range(len(channels)), 0, 0, channels] = 1
         w = {
@@ -226,7 +226,7 @@ class Net:
             self.graph.output(ref)
 
     def without_rank(self, *refs: TensorRef) -> None:
-        """The file tells no rank of these tensors, as old converters write results whose shape they do not know."""
+        """Remove the rank of these tensors from the file, as old converters do for results of unknown shape."""
         for ref in refs:
             fields = {**self.graph.tensors[ref].fields, "shape": (), "shape_signature": None, "has_rank": False}
             self.graph.tensors[ref] = Table("Tensor", fields)
@@ -242,7 +242,7 @@ class Net:
 
 
 def net(op: str, name: str, draw: Callable[[Net], Any], **case: Any) -> Case:
-    """A case of a model that ``draw`` builds."""
+    """Return a case of a model that ``draw`` builds."""
 
     def build() -> bytes:
         model = Net()
@@ -256,7 +256,7 @@ def in_isolation(
     op: str, name: str, inputs: Sequence[Spec | None], *outputs: Spec, options: Options | None = None,
     custom_options: Any = None, version: Any = None, **case: Any,
 ) -> Case:  # fmt: skip
-    """One operator; what is no constant is a graph input, every result a graph output.
+    """Return a case of one operator; operands that are not constant are graph inputs, results are graph outputs.
 
     ``custom_options``: a custom operator's, a mapping that becomes a FlexBuffer, or bytes. ``version``: by default the
     first that LiteRT registers.
@@ -274,7 +274,7 @@ def between_convolutions(
     op: str, name: str, inputs: Sequence[Spec | None], *outputs: Spec, options: Options | None = None,
     custom_options: Any = None, version: Any = None, **case: Any,
 ) -> Case:  # fmt: skip
-    """One operator whose images come from convolutions and go to convolutions; other operands and results as they are.
+    """Return a case of one operator with a convolution before each image operand and after each image result.
 
     The least-cost plan needs a Transpose at each graph input and output only, unless ``transposes`` says otherwise.
     """
@@ -306,7 +306,7 @@ def _whole(spec: Spec) -> bool:
 
 
 def _dtype(inputs: Sequence[Spec | None]) -> str:
-    """The dtype of the first operand that is computed, else of the first."""
+    """Return the dtype of the first operand that is not constant, else of the first operand."""
     specs = [spec for spec in inputs if spec is not None]
     return next((spec.dtype for spec in specs if spec.value is None), specs[0].dtype if specs else "float32")
 
@@ -316,7 +316,7 @@ BOTH: tuple[Placed, Placed] = (in_isolation, between_convolutions)
 
 
 def in_bfloat16(op: str, operands: Sequence[Spec | None], *results: Spec, name: str = "bfloat16", **more: Any) -> Case:
-    """One operator on bfloat16, cast from and to float32: nothing hands such numbers to ONNX Runtime.
+    """Return a case of one operator on bfloat16, cast from and to float32, because ONNX Runtime's Python API has no bfloat16 inputs.
 
     Every float32 operand and result is one; ``options`` among the case's keywords are the operator's.
     """
@@ -339,21 +339,21 @@ def in_bfloat16(op: str, operands: Sequence[Spec | None], *results: Spec, name: 
 
 
 def unary(op: str, name: str, x: Spec, y: Spec | None = None, place: Placed = in_isolation, **case: Any) -> Case:
-    """``y = op(x)``; the result is like ``x`` unless given."""
+    """Return a case of ``y = op(x)``; the result is like ``x`` unless given."""
     return place(op, name, [x], y or replace(x, name=""), **case)
 
 
 def binary(
     op: str, name: str, x: Spec, y: Spec, z: Spec | None = None, place: Placed = in_isolation, **case: Any
 ) -> Case:
-    """``z = op(x, y)``; the result is like the computed operand, in the broadcast shape."""
+    """Return a case of ``z = op(x, y)``; the result is like the operand that is not constant, in the broadcast shape."""
     result = z or replace(x if x.value is None else y, name="", value=None)
     shape = np.broadcast_shapes(*(tuple(1 if size is None else size for size in spec.shape) for spec in (x, y)))
     return place(op, name, [x, y], result if z else result.with_shape(*shape), **case)
 
 
 def opsets(dtype: str = "float32", place: Placed = in_isolation) -> tuple[int | None, ...]:
-    """Every opset that can, of an operator alone; between convolutions what matters is the order."""
+    """Return every supported opset for an operator in isolation; between convolutions, where the layout is tested, only the default."""
     return (None,) if place is between_convolutions else (None, 26) if dtype == "int16" else EVERY_OPSET
 
 

@@ -45,7 +45,7 @@ def convert_one(
     """
     like = next((spec for spec in inputs if spec is not None and spec.value is None), None)
     if like is None and not outputs:
-        raise ValueError("no input is computed: say what the results are, outputs=[tensor(...)]")
+        raise ValueError("all inputs are constant, so the results are unknown; pass outputs=[tensor(...)]")
     results = outputs or [replace(like, name="")] if like is not None else outputs
     place = between_convolutions if between else in_isolation
     name = "custom_options" if handler.code.startswith(NAMED_BY_THE_FILE) else "options"

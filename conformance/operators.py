@@ -22,7 +22,7 @@ from onnx_tflite_plugin.codes import COMPOSITE, CUSTOM, bare
 
 
 def split(code: str | int) -> tuple[int, str, str]:
-    """(builtin code, custom code, composite name) of an operator's name."""
+    """Return (builtin code, custom code, composite name) for the name of an operator."""
     if not isinstance(code, str):
         return code, "", ""
     if code.startswith(CUSTOM):
@@ -33,7 +33,7 @@ def split(code: str | int) -> tuple[int, str, str]:
 
 
 def options_fields(builtin: int, given: Mapping[str, Any], table: str | None) -> dict[str, Any]:
-    """The operator's fields for its options: which union, which table."""
+    """Return the fields of an operator for its options: union and table."""
     name = next((name for name, value in enum("BuiltinOperator").items() if value == builtin), f"operator {builtin}")
     if table is None:
         table = options_table(name)

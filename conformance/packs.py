@@ -41,7 +41,7 @@ class Suite:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Warnings about installed packs so far that are not among the problems."""
+        """Return the warnings about installed packs that are not among the problems."""
         told = {problem.reason for problem in self.problems}
         return (*(text for text in self.host.warnings if text not in told), *self.passed_over)
 
@@ -134,7 +134,7 @@ def loading_problems(pack: str) -> list[Problem]:
 
 
 def brought() -> dict[str, tuple[int, str]]:
-    """By pack, how many cases it brings, and why they do not load where they do not."""
+    """Return, by pack, the number of its cases, or the reason why they do not load."""
     counted: dict[str, tuple[int, str]] = {}
     for dist, entry in _entries():
         count, failure = counted.get(dist, (0, ""))
@@ -146,7 +146,7 @@ def brought() -> dict[str, tuple[int, str]]:
 
 
 def _entries() -> Iterator[tuple[str, EntryPoint]]:
-    """(pack, entry point), each once: a distribution may be on the path twice."""
+    """Yield (pack, entry point), each once, although a distribution may be on the path twice."""
     seen = set()
     for distribution in iterate_distributions():
         try:
@@ -161,7 +161,7 @@ def _entries() -> Iterator[tuple[str, EntryPoint]]:
 
 
 def _load_cases(dist: str, entry: EntryPoint) -> list[Case]:
-    """The cases after an entry point. Raises Failed."""
+    """Return the cases of an entry point. Raises Failed."""
     with attribute_errors(f"cases {entry.name}", dist, entry.value.partition(":")[0]):
         given = entry.load()
         cases: Iterable[object] = given() if callable(given) else given

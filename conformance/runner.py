@@ -10,9 +10,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from conformance.blame import false_layout, wrong_in_every_layout
 from conformance.bounds import tolerance
 from conformance.case import Case
+from conformance.layout_errors import false_layout, wrong_in_every_layout
 from conformance.meaning import meaning_of
 from conformance.unmatched import explain_unmatched
 from conformance.variants import Variant, select_variants, variants_of
@@ -28,9 +28,9 @@ from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.source.model import Array, Model
 from onnx_tflite_plugin.verify import Comparison, LiteRTError, OnnxRuntime, Tolerance, Trial, draw
 from onnx_tflite_plugin.verify.comparison.trial import Run, Session
-from onnx_tflite_plugin.verify.runtimes.around import Gaps, overridden, own_kernels
-from onnx_tflite_plugin.verify.runtimes.gaps import lacking
 from onnx_tflite_plugin.verify.runtimes.structure import Entry, entry, read
+from onnx_tflite_plugin.verify.runtimes.substitutes import find_missing_kernels
+from onnx_tflite_plugin.verify.runtimes.substitution import Substitutes, find_overridden_operators, find_pack_kernels
 
 Status = Literal["passed", "failed", "skipped", "known"]
 Runs = Sequence[Run]
@@ -61,7 +61,7 @@ class CaseResult:
 def run_case(
     case: Case, host: Host | None = None, variants: Sequence[Variant] | None = None, *, place: int | None = None
 ) -> CaseResult:
-    """The outcome of one case; nothing is raised that the case itself causes.
+    """Return the outcome of one case; errors that the case causes are part of it.
 
     It is tried in all its variants, in these, or in those that its ``place`` among the cases of its operator picks.
     """
@@ -98,7 +98,7 @@ def mismatches(case: Case, host: Host, **options: Any) -> list[str]:
 
 def _as_known_failure(case: Case, status: Status, reasons: Sequence[str]) -> tuple[Status, list[str]]:
     if status == "passed":
-        return "failed", ["it passes although it is marked as known to fail"]
+        return "failed", ["the case passes although it is marked as a known failure"]
     return "known", [case.known, *reasons]
 
 
@@ -141,14 +141,14 @@ class CaseTrial:
 
     @cached_property
     def source(self) -> Model:
-        """The file as the converter reads it, once for all variants."""
+        """Return the model as the converter reads it; cached for all variants."""
         return source.read(self.data)
 
     # --- what is expected ---------------------------------------------------------------------
 
     @cached_property
     def runs(self) -> list[list[Array]]:
-        """The inputs of each run, those at other sizes last."""
+        """Return the inputs of each run; runs with other dynamic sizes come last."""
         given = self._inputs_by_run()
         return [
             *draw(self.entry, given=given, runs=self.case.runs, nan=True),
@@ -172,7 +172,7 @@ class CaseTrial:
             yield {"given": {**given, **repeated}, "shapes": shapes}
 
     def _inputs_by_run(self) -> Any:
-        """The case's inputs by run, and floats drawn from its span."""
+        """Return the given inputs by run, with random floats from the case's span."""
         given, span = self.case.given, self.case.span
         runs = [given or {}] * self.case.runs if given is None or isinstance(given, Mapping) else given
         return [{**(self._random_floats(run, *span) if span else {}), **arrays} for run, arrays in enumerate(runs)]
@@ -187,25 +187,25 @@ class CaseTrial:
 
     @cached_property
     def trial(self) -> Trial:
-        return Trial(self.data, self.model, self.entry, self.tolerance, gaps=self._gaps())
+        return Trial(self.data, self.model, self.entry, self.tolerance, substitutes=self._substitutes())
 
-    def _gaps(self) -> Gaps:
-        """Who computes what LiteRT lacks: the case's kernel, or the handlers'. Raises LiteRTError where nobody does."""
+    def _substitutes(self) -> Substitutes:
+        """Return the kernels for operators that LiteRT lacks: the case's, or the handlers'. Raises LiteRTError if there is none."""
         if self.case.reference is not None:
-            return Gaps()
+            return Substitutes()
         index = self.entry.subgraph.index
-        kept = overridden(self.source, index, self.host)
-        missing = [*lacking(self.data, self.entry), *(self.entry.subgraph.operators[k] for k in kept)]
+        kept = find_overridden_operators(self.source, index, self.host)
+        missing = [*find_missing_kernels(self.data, self.entry), *(self.entry.subgraph.operators[k] for k in kept)]
         given = {self.case.op: self.case.kernel} if self.case.kernel is not None else {}
-        own, reasons = own_kernels(self.source, index, [op.index for op in missing], self.host, given)
+        own, reasons = find_pack_kernels(self.source, index, [op.index for op in missing], self.host, given)
         if lost := next((op for op in missing if op.index in reasons), None):
             install = _INSTALL if reasons[lost.index].endswith(NOBODY) else ""
-            raise LiteRTError(f"LiteRT has no kernel of {lost.code}, and {reasons[lost.index]}{install}")
-        return Gaps(own)
+            raise LiteRTError(f"LiteRT has no kernel for {lost.code}, and {reasons[lost.index]}{install}")
+        return Substitutes(own)
 
     @cached_property
     def reference_outputs(self) -> Mapping[str, Runs]:
-        """Outputs of each run by kernel set, or by the case's own reference; afresh in each where states are reset."""
+        """Return the outputs of each run by kernel set, or from the case's reference; states are reset if the option says so."""
         if self.case.reference is not None:
             reference = self.case.reference
             return {"reference function": [[np.asarray(a) for a in reference(arrays)] for arrays in self.runs]}
@@ -229,7 +229,7 @@ class CaseTrial:
             if self.case.kernel_refuses in str(error):
                 return "skipped", [f"LiteRT refuses it: {self.case.kernel_refuses}"]
             return "failed", [f"LiteRT refuses it for another reason: {error}"]
-        return "failed", [f"LiteRT runs it; it was to refuse with {self.case.kernel_refuses!r}"]
+        return "failed", [f"LiteRT runs the model, expected a refusal with {self.case.kernel_refuses!r}"]
 
     def refusals(self, variants: Sequence[Variant]) -> tuple[Status, list[str]]:
         said = _Mismatches()
@@ -238,7 +238,7 @@ class CaseTrial:
                 continue
             try:
                 self.convert(variant)
-                said.add(variant, f"it was converted, not refused with {self.case.refused!r}")
+                said.add(variant, f"the model was converted, expected a refusal with {self.case.refused!r}")
             except OnnxTooOld:
                 continue
             except ConversionError as error:
@@ -327,11 +327,11 @@ class CaseTrial:
             return False
 
     def run(self, conversion: Conversion) -> Runs:
-        """The outputs of each run, in the TFLite model's orders."""
+        """Return the outputs of each run, in the order and layout of the TFLite model."""
         return self.run_in(OnnxRuntime(conversion.proto))
 
     def run_in(self, session: Session) -> Runs:
-        """The same in a session of the converted model, wherever it computes."""
+        """Return the outputs of each run of a session of the converted model."""
         return self.trial.actual(session, self.runs)
 
     def mismatches(self, actual: Runs, expected: Mapping[str, Runs]) -> Iterator[str]:
@@ -346,7 +346,7 @@ class CaseTrial:
             yield f"the least plan has {report.transposes} Transposes, it may have {most}"
 
     def _missing_expectations(self, conversion: Conversion) -> Iterator[str]:
-        """Nodes and fusions that the case asks for and the conversion lacks."""
+        """Yield a message per node and fusion that the case expects and the conversion lacks."""
         report = conversion.report
         nodes = self.case.nodes if isinstance(self.case.nodes, Mapping) else dict.fromkeys(self.case.nodes)
         for name, wanted in nodes.items():
@@ -367,7 +367,7 @@ class CaseTrial:
 
 
 def channels_first(face: Entry) -> dict[str, str]:
-    """``--layout`` for every graph input and output of rank 3 and up: the last axis goes second.
+    """Return ``--layout`` options that move the last axis to position 1, for every graph input and output of rank 3 and more.
 
     Complex numbers stay as they are: their pairs are an axis of the ONNX model only.
     """

@@ -144,7 +144,7 @@ class _Recorder:
 
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
-    """The end of an error about a wrong name: the nearest right one, and all of them where they are few."""
+    """Return the end of a message about a wrong name: the closest valid name, or all names if there are few."""
     names = list(known)
     near = difflib.get_close_matches(wrong, names, n=1)
     listed = ", ".join(names if len(names) <= 40 else difflib.get_close_matches(wrong, names, n=8, cutoff=0.4))
@@ -153,7 +153,7 @@ def did_you_mean(wrong: str, known: Iterable[str]) -> str:
 
 @cache
 def fields_of(table: str) -> Mapping[str, Field]:
-    """The fields of a table by their snake_case name, in slot order."""
+    """Return the fields of a table by their snake_case name, in slot order."""
     if not hasattr(tflite, table + "Start"):
         if table not in _LATER_TABLES:
             raise BuilderError(f"the schema has no table {table!r}: {did_you_mean(table, options_tables())}")
@@ -177,7 +177,7 @@ def fields_of(table: str) -> Mapping[str, Field]:
 
 
 def _element(table: str, camel: str) -> str:
-    """The number type of a vector's elements, from the names the generated reader uses ("" for tables)."""
+    """Return the number type of a vector's elements, from names in the generated reader; "" for tables."""
     names = getattr(getattr(tflite, table), camel).__code__.co_names
     flags = [name.removesuffix("Flags") for name in names if name.endswith("Flags") and name != "UOffsetTFlags"]
     return flags[0] if flags else ""
@@ -185,13 +185,13 @@ def _element(table: str, camel: str) -> str:
 
 @cache
 def enum(name: str) -> Mapping[str, int]:
-    """An enum's (or a union's) values by name."""
+    """Return the values of an enum or union by name."""
     own = {key: value for key, value in vars(getattr(tflite, name)).items() if isinstance(value, int)}
     return {**own, **_LATER_ENUM_VALUES.get(name, {})}
 
 
 def enum_value(name: str, value: str | int) -> int:
-    """The number of an enum's value given by name (in any case) or by number."""
+    """Return the number of an enum value, given by name (in any case) or by number."""
     if not isinstance(value, str):
         return int(value)
     values = enum(name)
@@ -208,7 +208,7 @@ def options_tables() -> tuple[str, ...]:
 
 @cache
 def options_table(code: str) -> str:
-    """The options table of a builtin operator by the schema's naming habit; "" where it has none."""
+    """Return the name of the options table of a builtin operator, by the schema's naming convention; "" if there is none."""
     if code in _SHARED_TABLES:
         return _SHARED_TABLES[code]
     wanted = code.replace("_", "").lower() + "options"
@@ -248,7 +248,7 @@ def _slots(table: str) -> int:
 
 @cache
 def _bounds(number: str) -> tuple[int, int]:
-    """The least and the greatest whole number of a type."""
+    """Return the minimum and maximum of an integer type."""
     info = np.iinfo(_NUMPY[number])
     return int(info.min), int(info.max)
 

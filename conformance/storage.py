@@ -18,7 +18,7 @@ _INDEX_VECTORS = {"uint8": "Uint8Vector", "uint16": "Uint16Vector", "int32": "In
 
 
 def buffer_bytes(value: Array, dtype: str) -> bytes:
-    """The bytes of a constant of that dtype as a TFLite buffer holds them."""
+    """Return the bytes of a constant in a TFLite buffer."""
     if dtype == "string":
         return pack_strings(value)
     if dtype in PACKED_BITS:
@@ -29,7 +29,7 @@ def buffer_bytes(value: Array, dtype: str) -> bytes:
 
 
 def pack_bits(value: Array, bits: int) -> bytes:
-    """Several elements a byte, the first in the lowest bits; the last byte is filled with zeros."""
+    """Return several elements packed per byte, the first in the lowest bits; the last byte is filled with zeros."""
     per_byte = 8 // bits
     flat = value.astype(np.int8).reshape(-1).view(np.uint8) & np.uint8((1 << bits) - 1)
     lanes = np.pad(flat, (0, -flat.size % per_byte)).reshape(-1, per_byte)
@@ -38,7 +38,7 @@ def pack_bits(value: Array, bits: int) -> bytes:
 
 
 def pack_strings(value: Array) -> bytes:
-    """TFLite's string buffer: the count, count + 1 offsets from its start, then the bytes."""
+    """Return TFLite's string buffer: the count, count + 1 offsets from its start, then the bytes."""
     items = [item if isinstance(item, bytes) else str(item).encode() for item in value.reshape(-1)]
     offsets = 4 * (len(items) + 2) + np.cumsum([0, *(len(item) for item in items)], dtype=np.int64)
     return np.array([len(items), *offsets], "<i4").tobytes() + b"".join(items)
@@ -52,7 +52,7 @@ def sparse(
     blocks: Sequence[tuple[int, int]] = (),
     index: str = "int32",
 ) -> tuple[Table, Array]:
-    """A dense array as TFLite's sparse storage: the ``SparsityParameters`` table and the values kept.
+    """Return TFLite's sparse storage of a dense array: the ``SparsityParameters`` table and the stored values.
 
     ``formats`` says "dense" or "csr" for each dimension in traversal order, the blocks' last; ``order`` is the
     traversal order (default: in order); ``blocks`` holds (dimension, size) for each block dimension;
@@ -90,7 +90,7 @@ def sparse(
 
 
 def _split_blocks(dense: Array, blocks: Sequence[tuple[int, int]]) -> Array:
-    """The array with each blocked dimension split: the block's inner dimension goes last."""
+    """Return the array with each blocked dimension split; the inner dimension of a block goes last."""
     for dimension, size in blocks:
         shape = dense.shape
         if shape[dimension] % size:
@@ -103,7 +103,7 @@ def _split_blocks(dense: Array, blocks: Sequence[tuple[int, int]]) -> Array:
 
 
 def array_and_dtype(value: Any, dtype: str | None) -> tuple[Array, str]:
-    """The array and TFLite's name of its dtype; plain Python numbers become float32 and int32."""
+    """Return the array and TFLite's name of its dtype; Python numbers become float32 and int32."""
     array = np.asarray(value)
     if dtype == "string" or (dtype is None and array.dtype.kind in "OSU"):
         return np.asarray(value, object), "string"

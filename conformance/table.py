@@ -39,9 +39,9 @@ generates this page from the handlers and the conformance cases.
 
 - **Dtypes.** The number below a dtype counts the cases that pass with it. Each case is converted for every target and every layout plan,
   and also with graph inputs and outputs channels first for at least one target. Its results are compared with LiteRT's. Weights of
-  4 and 2 bits count under those dtypes, whatever the activations; "by block" means a scale per block.
+  4 and 2 bits count under those dtypes, whatever the activations; "by block" means one scale per block.
 - **Difference.** The largest difference from the nearer of LiteRT's builtin and XNNPACK kernels, for results of 8 and 16 bits: "equal",
-  or "1 step" of the quantized values, which few elements reach. Floats may differ by 1e-5 of their range, and by 2e-2 for float
+  or "1 step" of the quantized values, which only few elements differ by. Floats may differ by 1e-5 of their range, and by 2e-2 for float
   activations on integer weights. Other results must be equal unless a tolerance is given.
 - **Processors.** Products are exact on every processor, because `--weights-dtype auto` selects int8 or uint8 weights at load time. One
   operator of ONNX Runtime rounds differently on processors without AVX2 (x86 before 2013): its 8-bit addition is off by 1 for two in a
@@ -53,8 +53,8 @@ LAYOUTS = """\
 - **Layout.** *Implicit*: channels first in ONNX. *Transparent*: the layout of the neighbors. *Attribute*: the same, with axis numbers,
   pads and masks remapped. *Terminate*: the layout of the file, except for what is passed to subgraphs and back.
 - **Quantization.** *Dequantized*: DequantizeLinear, float, QuantizeLinear, which runtimes fuse. *SameScale*: integers pass through if
-  scales agree. *Raw*: computes on the quantized values. *Integer*: the same, with their scales. *Lookup*: takes results from a table.
-  *FixedOutputRange*: *Dequantized* with the output scale that the kernel demands.
+  scales agree. *Raw*: computes on the quantized values. *Integer*: computes on the quantized values and their scales. *Lookup*: takes
+  results from a table. *FixedOutputRange*: *Dequantized* with the output scale that the kernel demands.
 - **Fused activations** are treated as in LiteRT's kernels. Recurrent layers apply `TANH` and `SIGN_BIT`, and so does FULLY_CONNECTED with
   float activations and integer weights. Arithmetic, convolutions and pooling ignore them. Other operators refuse them.
 """
@@ -63,12 +63,12 @@ LAYOUTS = """\
 VERSIONS = f"""\
 Converted models in the default opset load in ONNX Runtime {OLDEST_RUNTIME} and later. The exceptions follow. Other opsets:
 {", ".join(f"{opset} loads from {version} on" for opset, version in LOADED_FROM.items())}.
-SPACE_TO_BATCH_ND with a block or paddings known at runtime, before a convolution of images of one row, loads from 1.31 on.
+SPACE_TO_BATCH_ND with a runtime block or paddings, before a convolution of images of height 1, loads from 1.31 on.
 """
 
 
 def table(host: Host | None = None) -> str:
-    """The file's text."""
+    """Return the text of the page."""
     host = host or Host(packs="builtin")
     handlers = [(code, handler) for code, _, handler in host.handlers() if isinstance(handler, Handler)]
     cases = builtin()
@@ -94,7 +94,7 @@ def _coverage(covered: Coverage, refused: Mapping[str, str]) -> Iterator[str]:
 
 
 def readme(host: Host | None = None) -> str:
-    """The README with its line on coverage as it should be."""
+    """Return the README with its coverage line updated."""
     host = host or Host(packs="builtin")
     handlers = {code: handler for code, _, handler in host.handlers() if isinstance(handler, Handler)}
     before, mark, rest = README.read_text(encoding="utf-8").partition(f"{COVERED}\n")
@@ -139,7 +139,7 @@ def _differences(code: str, cases: Sequence[Case]) -> str:
 
 
 def _operators_of(case: Case) -> list[Operator]:
-    """The calls of the case's operator; none where a fusion's case spells it out in others."""
+    """Return the operators of the model that the case tests; none if the case of a fusion contains only other operators."""
     return list(instances(read(case.build()), case.op))
 
 
@@ -152,7 +152,7 @@ def _difference(case: Case) -> str:
 
 
 def _declared_kinds(handler: Handler, cases: Sequence[Case], host: Host) -> list[str]:
-    """The kinds of layout and of quantization that it declares, in the cases where these depend on the model."""
+    """Return the kinds of layout and quantization that a handler declares, over all cases if they depend on the model."""
     asked = callable(handler.layout) or callable(handler.quantization)
     each = [one for case in cases for one in declarations(case, host)] if asked else []
     layouts = [one.layout for one in each] if callable(handler.layout) else [handler.layout]
@@ -161,7 +161,7 @@ def _declared_kinds(handler: Handler, cases: Sequence[Case], host: Host) -> list
 
 
 def _versions(handlers: Mapping[str, Handler], cases: Sequence[Case], host: Host) -> Iterator[str]:
-    """The operators and dtypes of which some conversion in the default opset needs a newer ONNX Runtime than the oldest."""
+    """Yield a line per operator and dtype whose conversion in the default opset needs a newer ONNX Runtime than the oldest one."""
     needed: dict[tuple[str, str, str], set[str]] = {}
     for case in cases:
         suspected = case.dtype in NARROW or callable(handlers[case.op].min_opset) if case.op in handlers else False

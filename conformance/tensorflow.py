@@ -1,6 +1,6 @@
-"""Cases of TensorFlow's select operators, with the results that its own kernels gave (``python -m tools.tensorflow_cases``).
+"""Cases of TensorFlow's select operators, with results of TensorFlow's kernels (``python -m tools.tensorflow_cases``).
 
-LiteRT's package has no kernel of them. Each case is tried with the sizes of the file known, and once more with them unknown.
+LiteRT's package has no kernel for them. Each case is converted with static and with dynamic shapes.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Stored:
 
     @property
     def options(self) -> bytes:
-        """The operator's options in a file: a FlexBuffer vector of its name and its NodeDef."""
+        """Return the operator's options in a file: a FlexBuffer vector of its name and its NodeDef."""
         return select_options(self.op, self.node)
 
 
 def select_options(name: str, node: bytes) -> bytes:
-    """The options of a select operator, as TensorFlow's converter writes them."""
+    """Return the options of a select operator in the format of TensorFlow's converter."""
     from flatbuffers import flexbuffers
 
     builder = flexbuffers.Builder()
@@ -56,7 +56,7 @@ DTYPES = {"float32": 1, "float64": 2, "int32": 3, "int64": 9, "bool": 10, "float
 
 
 def node(op: str, attributes: Mapping[str, Any] | None = None, name: str = "op") -> bytes:
-    """A NodeDef message: attributes that are numbers, flags, lists of integers, texts, or names of dtypes."""
+    """Return a NodeDef message; attributes are numbers, booleans, lists of integers, texts, or names of dtypes."""
     entries = [
         _field(5, _field(1, key.encode()) + _field(2, _attribute(value))) for key, value in (attributes or {}).items()
     ]
@@ -91,7 +91,7 @@ def _varint(value: int) -> bytes:
 
 @cache
 def stored_cases() -> tuple[Stored, ...]:
-    """Every case of the file."""
+    """Return all stored cases."""
     with (files("conformance") / "cases/custom/select/tensorflow.npz").open("rb") as file:
         members = np.load(file)
         index, data = json.loads(members["index"].tobytes()), members["data"].tobytes()
@@ -119,10 +119,10 @@ def stored_cases() -> tuple[Stored, ...]:
     )
 
 
-def of_tensorflow(
+def tensorflow_cases(
     *operators: str, fixed_alone: Sequence[str] = (), dtypes: Sequence[str] = (), **given: Any
 ) -> Iterator[Case]:
-    """The stored cases of operators. ``fixed_alone``: those that need the sizes of the file, by "operator, name".
+    """Yield the stored cases of operators. ``fixed_alone``: cases that need static shapes, by "operator, name".
 
     ``dtypes``: those of the first operand, all by default.
     """
@@ -135,7 +135,7 @@ def of_tensorflow(
 
 
 def case(one: Stored, name: str, *, known: bool, **given: Any) -> Case:
-    """A model of the operator alone; ``known``: whether the file has its sizes."""
+    """Return a case of the operator in isolation; ``known``: the file has static shapes."""
     run_time = [array for array, constant in zip(one.operands, one.constant, strict=True) if not constant]
     inputs = {f"x{k}": array for k, array in enumerate(run_time)}
     dtype = (run_time or one.operands)[0].dtype.name

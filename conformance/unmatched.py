@@ -83,7 +83,7 @@ def _match_operands(
         tensor, where = present[k], f"operand {k} of {bound.label}"
         if isinstance(operand, Operand):
             if operand.constant and not tensor.is_constant:
-                return (count, f"{where} is no constant, as {operand.name!r} must be"), seen
+                return (count, f"{where} is not constant, but the pattern's {operand.name!r} is"), seen
             if (first := seen.get(operand, tensor)) is not tensor and not tensor.is_constant:
                 return (
                     count,

@@ -53,7 +53,7 @@ EVERY = 6  # so many cases of a kind share the variants that each of them could 
 
 
 def number_cases(cases: Iterable[Case]) -> Iterator[tuple[Case, int]]:
-    """Each with its place among those of its kind: of one operator and dtype, tried for the same targets and opsets."""
+    """Yield each case with its number among the cases of one operator and dtype with the same targets and opsets."""
     seen: Counter[tuple[object, ...]] = Counter()
     for case in cases:
         kind = case.op, case.dtype, tuple(case.targets), tuple(case.opsets)

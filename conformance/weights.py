@@ -16,19 +16,19 @@ SUB_BYTE = {"int4": 4.3, "int2": 1.1}  # and of int4 and int2
 WEIGHTS = {"float32": "float32", "int8": "int8", "uint8": "uint8", "int16": "int8"}
 ROUNDED = (
     "kernels round float activations to 8 bits before they multiply integer weights, which not every target does; the "
-    "difference goes with the terms, so it may exceed 0.02 of a range that an activation cuts, or of terms that cancel"
+    "error is proportional to the terms of a sum, so it may exceed 0.02 of the range if terms cancel or an activation clips"
 )
 """Reason for the known differences of results on integer weights."""
 BIASES = {"float32": "float32", "int8": "int32", "uint8": "int32", "int16": "int64"}
 
 
 def column_of(dtype: str, weights: str | None) -> str:
-    """The column of the support table: weights of 4 or 2 bits are what a case is about."""
+    """Return the column of the support table: the dtype of 4-bit or 2-bit weights, else of the activations."""
     return weights if weights in ("int4", "int2") else dtype
 
 
 def weight(shape: Sequence[int], dtype: str, per_axis: int | None = None, seed: str = "w") -> Spec:
-    """Drawn weights; integers have a scale, or one along an axis that differs by up to a factor of four."""
+    """Return random weights; integers have one scale, or scales along an axis that differ by up to a factor of four."""
     if dtype == "float32":
         return constant(random_array(*shape, seed=seed))
     values = random_array(*shape, dtype=dtype, seed=seed, low={"int4": -7, "int2": -2, "uint8": 0}.get(dtype, -127))
@@ -41,7 +41,7 @@ def weight(shape: Sequence[int], dtype: str, per_axis: int | None = None, seed: 
 
 
 def product(x: Spec, w: Spec, shape: Sequence[int | None], depth: int, zero_point: int | None = None) -> Spec:
-    """The result, with a scale under which sums of ``depth`` products fill its dtype."""
+    """Return the result, with a scale such that sums of ``depth`` products fill the range of its dtype."""
     if x.scale is None:
         return Spec(tuple(shape))
     spread = SUB_BYTE.get(w.dtype, SPREAD)
@@ -52,7 +52,7 @@ def product(x: Spec, w: Spec, shape: Sequence[int | None], depth: int, zero_poin
 
 
 def bias(x: Spec, w: Spec, channels: int, dtype: str, depth: int, stored: float = 1.0) -> Spec:
-    """A bias as large as the sums. ``stored``: how far off the scale in the file is, which the kernels ignore."""
+    """Return a bias as large as the sums. ``stored``: factor of a wrong scale in the file, which the kernels ignore."""
     if x.scale is None:
         return constant(random_array(channels, seed="b"))
     scales = np.broadcast_to(float(np.asarray(x.scale)) * np.asarray(w.scale), (channels,))
@@ -63,7 +63,7 @@ def bias(x: Spec, w: Spec, channels: int, dtype: str, depth: int, stored: float 
 
 
 def block_weights(model: Net, shape: Sequence[int], size: int, dtype: str = "int4", flat: bool = False) -> TensorRef:
-    """Drawn weights with a scale for each ``size`` of a row; ``flat``: the scales have one axis."""
+    """Return random weights with a scale per ``size`` elements of a row; ``flat``: the scales have one axis."""
     *outer, depth = shape
     drawn_scales = random_array(*outer, depth // size, dtype="float16", seed="scales", low=0.05, high=0.2)
     ref = model.graph.constant("scales", drawn_scales.reshape(-1) if flat else drawn_scales)
@@ -71,10 +71,10 @@ def block_weights(model: Net, shape: Sequence[int], size: int, dtype: str = "int
 
 
 def fold_weights(case: Case) -> Case:
-    """The same with float weights in the file, which every opset can hold."""
+    """Return the weights as floats, which every opset supports."""
     return replace(case, name=f"{case.name}, folded", options={"weights": "fold"}, opsets=(None, 13))
 
 
 def scales(per_axis: bool) -> str:
-    """For a case's name."""
+    """Return a description of the scales, for the name of a case."""
     return "with a scale each" if per_axis else "with one scale"

@@ -55,7 +55,7 @@ class Conversion:
         return f"<Conversion: {self.report.line}>"
 
     def _repr_html_(self) -> str:
-        from onnx_tflite_plugin.telling.notebook import as_html
+        from onnx_tflite_plugin.presentation.notebook import as_html
 
         report = self.report
         return as_html(report.line, report.inputs, report.outputs, self.snippet("model.onnx"), report.warnings)
@@ -74,7 +74,7 @@ class Conversion:
 
     def snippet(self, path: str) -> str:
         """Return the lines of Python that run the model saved at ``path``."""
-        from onnx_tflite_plugin.telling.snippet import snippet
+        from onnx_tflite_plugin.presentation.snippet import snippet
 
         report = self.report
         return snippet(path, report.inputs, states=bool(report.states), domains=report.domains)

@@ -18,12 +18,12 @@ from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.normalize.contents import complete_lists
 from onnx_tflite_plugin.options import ConvertOptions
+from onnx_tflite_plugin.presentation.graph_io import author_metadata
 from onnx_tflite_plugin.source import check_source, read
 from onnx_tflite_plugin.source.authored import Described, TensorMetadata
 from onnx_tflite_plugin.source.metadata import describe_interface
 from onnx_tflite_plugin.source.model import Model, Operator, Tensor
 from onnx_tflite_plugin.targets import Target, target_named
-from onnx_tflite_plugin.telling.edges import author_metadata
 
 BY_INSTANCE = "by instance"
 

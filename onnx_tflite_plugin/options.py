@@ -47,15 +47,17 @@ class VerifyOptions(CheckedOptions):
         metavar="PATH",
     )  # fmt: skip
     ranges: Mapping[str, tuple[float, float]] = _option(
-        VERIFICATION, dict, "Least and largest random value of an input that is not given.",
+        VERIFICATION, dict, "Minimum and maximum of the random values of an input.",
         flag="--range", metavar="NAME=LOW:HIGH",
     )  # fmt: skip
     seed: int = _option(VERIFICATION, 0, "Seed of the random inputs.", metavar="N")
-    runs: int = _option(VERIFICATION, 3, "Successive runs, which carry states on.", metavar="N", minimum=1)
+    runs: int = _option(
+        VERIFICATION, 3, "Number of successive runs; states are carried from run to run.", metavar="N", minimum=1
+    )
     tolerance: float | None = _option(
         VERIFICATION,
         None,
-        "Largest error of float outputs, as a share of their range; by default the model's.",
+        "Largest error of float outputs, as a share of their range; the default depends on the model.",
         metavar="SHARE",
         minimum=0,
     )
@@ -66,20 +68,19 @@ class VerifyOptions(CheckedOptions):
 class ConvertOptions(CheckedOptions):
     """Options of :func:`onnx_tflite_plugin.convert` and of the command ``convert``."""
 
-    target: str = _option(COMMON, "onnxruntime", "Runtime to write for; op packs may bring more.")
+    target: str = _option(COMMON, "onnxruntime", "Runtime to convert for; op packs may add targets.")
     opset: int | None = _option(
         COMMON, None, "ONNX opset; by default the target's, raised if an operator needs it.", metavar="N"
     )
     optimize: Optimize = _option(
         COMMON, "faithful",
-        "faithful rearranges operators where the runtime gains and no value changes, speed also where a rounding is "
-        "skipped; none leaves every operator as it is written; readable also stores weights of 8 bits as uint8, without an If, and "
-        "names constants after their use.",
+        "faithful applies fusions and rewrites that change no value, speed also those that skip a rounding; none applies "
+        "none; readable applies none, stores 8-bit weights as uint8 without an If, and names constants after their use.",
     )  # fmt: skip
     signature: str | None = _option(
         COMMON, None,
         "Key of the signature to convert; by default the main subgraph's. all makes one model of all signatures if they differ "
-        "in the length of a sequence only; otherwise the command writes a file for each, as it does for each.",
+        "only in the length of a sequence, otherwise one file per signature; each always writes one file per signature.",
         metavar="KEY|all|each",
     )  # fmt: skip
     verify: bool | VerifyOptions = _option(
@@ -138,8 +139,8 @@ class ConvertOptions(CheckedOptions):
     )  # fmt: skip
     attention: Literal["file", "causal"] = _option(
         ADVANCED, "file",
-        "Attention of language models over a key-value cache: as in the file, or one operator that writes the cache. causal "
-        "declares that masks given as inputs are causal and positions are consecutive; caches get the operator's layout.",
+        "Attention of language models over a key-value cache: file keeps the operators of the file; causal uses one "
+        "operator that writes the cache, and declares that masks among the inputs are causal and positions consecutive.",
     )  # fmt: skip
     logits: Literal["all", "last"] = _option(
         ADVANCED, "all",
@@ -153,11 +154,11 @@ class ConvertOptions(CheckedOptions):
     )
     check: Literal["auto", "full", "standard"] = _option(
         ADVANCED, "auto",
-        "Open the result in ONNX Runtime before it is written: auto where that is cheap or in doubt, full always, "
-        "standard never.",
+        "Open the result in ONNX Runtime before it is written: auto if that is cheap or the result is doubtful, full "
+        "always, standard never.",
     )  # fmt: skip
     on_fusion_error: Literal["skip", "raise"] = _option(
-        ADVANCED, "skip", "A conversion that fails with fusions: repeat it without them, or fail."
+        ADVANCED, "skip", "If a conversion fails with fusions: skip repeats it without them, raise fails."
     )
     keep_unknown: bool = _option(
         ADVANCED, False,
@@ -179,17 +180,17 @@ class ConvertOptions(CheckedOptions):
         super().__post_init__()
         if self.keep_unknown and self.verify:
             raise UnsupportedOption(
-                "--keep-unknown and --verify: no runtime here can run the operators that are kept, so that nothing "
-                "can be compared; leave out one of the two"
+                "--keep-unknown and --verify: no installed runtime can run unknown operators, so the model "
+                "cannot be compared; omit one of the options"
             )
         if self.logits == "last" and self.signature != ALL:
             raise UnsupportedOption(
-                "--logits last: scores of several tokens are those of a model of all signatures; add --signature all"
+                "--logits last: only a model of all signatures has scores of several tokens; add --signature all"
             )
         if self.layout_plan == "local" and self.io_layout == "onnx":
             raise UnsupportedOption(
-                "--layout-plan local and --io-layout onnx: local keeps the source's layout everywhere, so that onnx has "
-                "nothing to follow; leave out one of the two"
+                "--layout-plan local and --io-layout onnx: local keeps the source's layout everywhere, so --io-layout "
+                "has no effect; omit one of the options"
             )
 
 
@@ -199,7 +200,7 @@ class BenchOptions(CheckedOptions):
 
     threads: int = _option(COMMON, 1, "Threads of each runtime.", metavar="N", minimum=1)
     rounds: int = _option(
-        COMMON, 20, "Rounds; in each, both runtimes are timed for some 20 ms.", metavar="N", minimum=3
+        COMMON, 20, "Number of rounds; in each round both runtimes are timed for about 20 ms.", metavar="N", minimum=3
     )
 
 

@@ -41,6 +41,8 @@ from onnx_tflite_plugin.normalize.dimensions import name_dimensions
 from onnx_tflite_plugin.normalize.joining import SEQUENCE
 from onnx_tflite_plugin.normalize.stage import Normalized
 from onnx_tflite_plugin.options import ConvertOptions
+from onnx_tflite_plugin.presentation.facts import doc_string, facts
+from onnx_tflite_plugin.presentation.graph_io import attention_hints, dynamic_input_warnings, edges
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.quantization.dequantization import dequantize_model
 from onnx_tflite_plugin.quantization.opset import plan_storage_and_opset
@@ -58,8 +60,6 @@ from onnx_tflite_plugin.rewrite.weights.separate_constants import SeparateConsta
 from onnx_tflite_plugin.source.metadata import describe_interface
 from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.targets import Target
-from onnx_tflite_plugin.telling.edges import attention_hints, dynamic_input_warnings, edges
-from onnx_tflite_plugin.telling.facts import doc_string, facts
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -334,7 +334,7 @@ class Pipeline:
             passes=rewritten.passes,
             fusions_declined=tuple(fused.declined),
             packs=dict(Counter(bound.pack for bound in model.operators())),
-            finished_by=self.host.hooks.finishing(),
+            finished_by=self.host.hooks.finish_packs(),
             overrides=dict(self.host.overrides),
             states=tuple(state.input for state in read_states(rewritten.model.metadata_props)),
             domains=foreign_domains(rewritten.model),

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from onnx_tflite_plugin.telling.edges import Edge
+from onnx_tflite_plugin.presentation.graph_io import Edge
 
 if TYPE_CHECKING:
     import onnx_ir as ir

@@ -228,7 +228,9 @@ class Session:
                 f"{len(given)} tokens from position {start} and {count} more: the caches hold {self._decoder.slots}"
             )
         if prompt is not None and prompt._carried is not self._carried:
-            raise ValueError("the session of the prompt has other caches; create one of both with states_of the other")
+            raise ValueError(
+                "the sessions of prompt and decoder have different caches; create one with states_of=the other"
+            )
         done = 0 if prompt is None else prompt._run_prompt(given[:-1], start)
         result: list[int] = []
         while len(result) < count:
@@ -245,7 +247,7 @@ class Session:
     def _run_prompt(self, tokens: Sequence[int], start: int) -> int:
         """Run as many tokens as fit the length of a run; returns their number."""
         if self._decoder is None:
-            raise ValueError("the session of the prompt is not of a language model")
+            raise ValueError("prompt is not the session of a language model")
         length = self._decoder.length or max(len(tokens), 1)
         whole = len(tokens) // length * length
         for first in range(0, whole, length):

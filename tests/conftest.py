@@ -94,7 +94,7 @@ APART = {
     "benchmarks": "benchmarks parts",
     "cli": "cli commands isolation several_models new_pack",
     "conformance": "conformance_runner coverage",
-    "conversion": "examples files real_networks targets telling",
+    "conversion": "examples files real_networks targets presentation",
     "fusions": "loading",
     "layout": "random_plans solver",
     "packs": "core_names_no_operator hostile_packs",

@@ -20,7 +20,7 @@ TOOLS = frozenset({"matplotlib", "mypy", "ruff"})
 
 
 def minimum_versions(extras: Sequence[str] = EXTRAS) -> Iterator[str]:
-    """``name==version`` for the requirements and those of the extras, each package once."""
+    """Return ``name==version`` for the requirements and those of the extras, each package once."""
     setup = ConfigParser()
     setup.read(SETUP, encoding="utf-8")
     listed = [setup["options"]["install_requires"], *(setup["options.extras_require"][extra] for extra in extras)]
@@ -33,7 +33,7 @@ def minimum_versions(extras: Sequence[str] = EXTRAS) -> Iterator[str]:
 
 
 def minimum(requirement: Requirement) -> str:
-    """The version after ``>=``. Raises ValueError where the requirement has none."""
+    """Return the version after ``>=``. Raises ValueError if the requirement has none."""
     versions = [specifier.version for specifier in requirement.specifier if specifier.operator == ">="]
     if len(versions) != 1:
         raise ValueError(f"setup.cfg: the requirement {requirement} must have one minimum version, >=VERSION")

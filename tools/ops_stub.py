@@ -70,7 +70,7 @@ def stub() -> str:
 
 
 def method(schema: onnx.defs.OpSchema) -> Iterator[str]:
-    """Its declarations: two where ``outputs`` decides between one value and several."""
+    """Return the declarations of a method: two if ``outputs`` decides between one value and several."""
     least, most = max(schema.min_output, 1), schema.max_output
     if most == 1:
         yield from format_declaration(schema, "", "Value")

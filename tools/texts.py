@@ -74,6 +74,8 @@ def _literal(node: ast.AST) -> str | None:
         return node.value
     if isinstance(node, ast.JoinedStr):
         return "".join(
-            str(p.value) if isinstance(p, ast.Constant) else f"{{{ast.unparse(p)[2:-1]}}}" for p in node.values
+            f"{{{ast.unparse(p.value)}}}" if isinstance(p, ast.FormattedValue) else str(p.value)
+            for p in node.values
+            if isinstance(p, ast.FormattedValue | ast.Constant)
         )
     return None

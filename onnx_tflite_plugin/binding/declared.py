@@ -46,7 +46,7 @@ class At(NamedTuple):
 def resolve(model: BoundModel, target: Target, opset: int) -> BoundModel:
     """Return the model with the declarations of every operator.
 
-    Raises HandlerError with all that refuse, fail or are invalid.
+    Raises HandlerError with all declarations that refuse, fail or are invalid.
     """
     problems: list[Problem] = []
     heading = REFUSED
@@ -70,7 +70,7 @@ def resolve(model: BoundModel, target: Target, opset: int) -> BoundModel:
 def resolve_operator(bound: Bound, target: Target, opset: int) -> Bound:
     """Return the operator with its declarations.
 
-    Raises Failed if one fails or is invalid, Refusal if one refuses.
+    Raises Failed if a declaration fails or is invalid, Refusal if it refuses.
     """
     handler, op = bound.handler, bound.op
     read = _Reader(handler, bound.pack, At(op, target, opset), bound.label)
@@ -229,7 +229,7 @@ def size_of_output(bound: Bound, target: Target, opset: int) -> Dims | None:
 
 
 def declared_behavior(bound: Bound, target: Target, opset: int) -> Behavior | None:
-    """Return the declared quantization behavior; ``None`` if the function fails, which is reported when all is read."""
+    """Return the declared quantization behavior; ``None`` if the function fails; ``resolve`` reports the failure."""
     read = _Reader(bound.handler, bound.pack, At(bound.op, target, opset), label(bound.op))
     try:
         declared: Behavior = read("quantization", bound.handler.quantization, Behavior)
@@ -239,7 +239,7 @@ def declared_behavior(bound: Bound, target: Target, opset: int) -> Behavior | No
 
 
 def fused_activation(bound: Bound, target: Target, opset: int) -> str:
-    """Return the fused activation's name; "NONE" if reading it fails, which is reported when all is read."""
+    """Return the fused activation's name; "NONE" if reading it fails; ``resolve`` reports the failure."""
     try:
         return _activation_name(_Reader(bound.handler, bound.pack, At(bound.op, target, opset), label(bound.op)))
     except (Failed, Refusal):

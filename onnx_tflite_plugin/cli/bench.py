@@ -80,7 +80,7 @@ def _print_profile(rows: Sequence[OperatorTime]) -> None:
     kinds = by_code(rows)
     shown = kinds if len(kinds) <= _KINDS + 1 else kinds[:_KINDS]
     left = [row for row in rows if tuple(format_names(row.codes)) not in {kind.codes for kind in shown}]
-    rest = [KindTime.of((f"{len(kinds) - len(shown)} kinds more",), left)] if left else []
+    rest = [KindTime.of((f"{len(kinds) - len(shown)} more kinds",), left)] if left else []
     table = [
         (" + ".join(kind.codes), kind.number, *_microseconds(kind.litert, kind.onnxruntime))
         for kind in (*shown, *rest, KindTime.of(("all",), rows))

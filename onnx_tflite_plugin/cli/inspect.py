@@ -37,8 +37,8 @@ def inspect(model: Path, details: bool, as_json: bool, **chosen: Any) -> None:
     """Show the contents of a model and which pack converts each operator.
 
     MODEL is a file, or - for stdin. Inputs and outputs, signatures, states, metadata, operators.
-    Of a bundle (MediaPipe's .task, LiteRT-LM) its parts.
-    Converts nothing. Exits with 0 even if handlers are missing, which it shows.
+    For a bundle (MediaPipe's .task, LiteRT-LM) lists its parts. Converts nothing. Shows missing handlers, and then exits
+    with 0 too.
     """
     on_failure(as_json=as_json)
     from onnx_tflite_plugin.source.bundle import is_bundle
@@ -63,7 +63,7 @@ def inspect(model: Path, details: bool, as_json: bool, **chosen: Any) -> None:
 
 
 def _show(model: Path, contents: Mapping[str, Any], details: bool) -> None:
-    from onnx_tflite_plugin.telling.facts import author_description
+    from onnx_tflite_plugin.presentation.facts import author_description
 
     graphs, operators = contents["subgraphs"], contents["operators"]
     total = sum(row["count"] for row in operators)
@@ -137,7 +137,7 @@ def _missing(row: Mapping[str, Any]) -> str:
 
 def _edge(tensor: Mapping[str, Any]) -> list[str]:
     """Return the lines of a graph input or output, with its metadata."""
-    from onnx_tflite_plugin.telling.edges import Edge
+    from onnx_tflite_plugin.presentation.graph_io import Edge
 
     said = Edge(tensor["name"], tensor["dtype"], (), **tensor["metadata"])
     return [_tensor(tensor), *(f"  {text}" for text in metadata_lines(said))]

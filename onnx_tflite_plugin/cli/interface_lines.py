@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from onnx_tflite_plugin.cli.output import at_most, shorten
 
 if TYPE_CHECKING:
-    from onnx_tflite_plugin.telling.edges import Edge
+    from onnx_tflite_plugin.presentation.graph_io import Edge
 
 _MOST = 8
 _BRIEF = 3

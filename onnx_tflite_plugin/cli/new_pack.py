@@ -26,13 +26,13 @@ from onnx_tflite_plugin.files import write
     required=True,
     metavar="CODE",
     help="The operator: its name, CUSTOM.<code> or COMPOSITE.<name>; may be percent-encoded. A family CUSTOM.<prefix>* "
-    "with --like claim, a name in capitals with --like fusion, in small letters with --like target.",
+    "with --like claim, a name in capitals with --like fusion, a name in small letters with --like target.",
 )
 @click.option(
     "--like",
     type=click.Choice(list(KINDS)),
-    help="What the pack begins as: an operator by element, like a convolution, along an axis with two outputs, with "
-    "options that are a C struct, with a quantization behavior of its own; several operators as one; a family of operators; a target.",
+    help="Kind of pack: an elementwise operator, a convolution, a reduction with two outputs, an operator with a C struct as "
+    "options, an operator with a new quantization behavior, a fusion, a family of operators, or a target.",
 )
 @click.option(
     "--name",

@@ -125,7 +125,7 @@ def working(text: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]
 
 @contextmanager
 def redirect_stdout_to_stderr() -> Iterator[None]:
-    """Send everything that Python or C print inside to stderr: stdout is the command's, and op packs may print."""
+    """Send everything that Python or C print inside to stderr: only the command may write to stdout, and op packs may print."""
     for stream in (sys.stdout, sys.__stdout__):
         if stream is not None:
             stream.flush()
@@ -146,7 +146,7 @@ def redirect_stdout_to_stderr() -> Iterator[None]:
 
 @contextmanager
 def ignore_broken_pipe() -> Iterator[None]:
-    """Ignore a broken pipe while printing: the work is done, and a reader that left is no failure."""
+    """Ignore a broken pipe while printing: the work is done, and a closed reader is not a failure."""
     try:
         yield
         sys.stdout.flush()
@@ -174,7 +174,7 @@ def _console(file: TextIO | None = None) -> Console:
 def print_error(label: str, lines: Sequence[str], color: str = "red") -> None:
     """Print a block on stderr: a colored label, then the lines, the first beside it."""
     plain = False if os.environ.get("NO_COLOR") else None
-    indent = " " * (len(label) + 1)  # of the first line, which is beside the label
+    indent = " " * (len(label) + 1)  # the first line is on the line of the label
     parts = [f"{indent if k == 0 else ' '} {clean(line)}" for k, line in enumerate(lines)]
     if sys.stderr.isatty():
         width = _console(sys.stderr).width
@@ -209,10 +209,10 @@ def at_most(lines: Sequence[str], limit: int, rest: str = "--json shows all") ->
 
 
 def format_counts(counts: Sequence[tuple[str, int]], limit: int = 6) -> str:
-    """Return counts as text: ``53 Conv, 10 Add, … and 4 kinds more``."""
+    """Return counts as text: ``53 Conv, 10 Add, … and 4 more kinds``."""
     shown = counts if len(counts) <= limit + 1 else counts[:limit]
     left = len(counts) - len(shown)
-    return ", ".join([*(f"{number} {name}" for name, number in shown), *([f"… and {left} kinds more"] if left else [])])
+    return ", ".join([*(f"{number} {name}" for name, number in shown), *([f"… and {left} more kinds"] if left else [])])
 
 
 def log_to_stderr(verbosity: int) -> None:

@@ -25,7 +25,7 @@ class Pack:
 
     @classmethod
     def read(cls, folder: Path) -> Pack | None:
-        """Return the pack in a folder; ``None`` without a ``setup.cfg``. Raises UsageProblem if that names no pack or package."""
+        """Return the pack in a folder; ``None`` without a ``setup.cfg``. Raises UsageProblem if the file does not name pack and package."""
         try:
             text = (folder / FILE).read_text(encoding="utf-8")
         except (FileNotFoundError, NotADirectoryError):

@@ -44,12 +44,15 @@ class Kind:
 
 _HANDLER = "onnx_tflite_plugin.handlers =\n    $entry = $package.$module:$function"
 _SERVED = (
-    "Say in {handler}'s `kernel` what the operator computes, in NumPy.",
-    "Declare what is true of it: `layout`, `axes`, `quantization`, `max_version`.",
-    "Write the lowering; `ctx.ops` emits ONNX operators, `ctx.options` and `ctx.op.custom_options` hold the file's.",
+    "Implement the operator in NumPy, in `kernel` of {handler}.",
+    "Declare its `layout`, `axes`, `quantization` and `max_version`.",
+    "Write the lowering; `ctx.ops` emits ONNX operators, `ctx.options` and `ctx.op.custom_options` hold the options of the file.",
 )
 _OWN = Kind(
-    _HANDLER, "the handler: its kernel in NumPy, what it declares, its lowering", "its kernel says the results", _SERVED
+    _HANDLER,
+    "the handler: its kernel in NumPy, its declaration, its lowering",
+    "expected results come from its kernel",
+    _SERVED,
 )
 
 
@@ -76,34 +79,34 @@ KINDS: Mapping[str, Kind] = {
     "behavior": Kind(
         _HANDLER,
         "the quantization behavior, and the handler that declares it",
-        "its kernel says the results",
+        "expected results come from its kernel",
         ("Return from {handler}'s `choose_arithmetic` what the lowering gets, and override the traits.", *_SERVED),
     ),
     "fusion": _Fusion(
         "onnx_tflite_plugin.fusions =\n    $function = $package.$module:$function [ABS]",
         "the fusion: its pattern, when it applies, its lowering",
-        "where the fusion must apply",
+        "models in which the fusion must apply",
         (
-            "Spell the pattern in {handler}, and in `where` when a match is none.",
-            "List in `setup.cfg`, in the brackets, an operator that each pattern holds, the rarest best.",
-            "Declare the new operator as a handler's, and write its lowering.",
+            "Define the pattern in {handler}, and reject unsuitable matches in `check`.",
+            "In `setup.cfg`, list in brackets an operator that every pattern contains; choose the rarest.",
+            "Declare the new operator as for a handler, and write its lowering.",
         ),
         wanted="a name for the fusion, in capitals: MY_FUSION",
     ),
     "claim": _Claim(
         "onnx_tflite_plugin.hooks =\n    $module = $package.$module",
-        "the hook `claim`, and the handlers that it answers with",
-        "its kernels say the results",
-        ("Answer in {handler}'s `claim` with the handler of each operator of the family, or with why there is none.",),
+        "the hook `claim`, and the handlers that it returns",
+        "expected results come from its kernels",
+        ("Return the handler of each operator of the family from `claim` in {handler}, or a Decline with the reason.",),
         wanted="a family of custom operators, CUSTOM.<prefix>*",
     ),
     "target": _Target(
         "onnx_tflite_plugin.targets =\n    $entry = $package.$module:TARGET",
-        "the target: what differs from a built-in one",
+        "the target: differences from a built-in one",
         "",
         (
             "Describe the runtime in {handler}: opsets, dtypes with kernels, missing operators, rewrite rules.",
-            "Convert models of yours and run them in the runtime; add what failed to the traits and to the tests.",
+            "Convert your models and run them in the runtime; add each failure to the traits and to the tests.",
         ),
         placeholder=False,
         wanted="a name for the target, in small letters: my-npu",
@@ -116,17 +119,17 @@ KINDS: Mapping[str, Kind] = {
 WRAPPED = Kind(
     _HANDLER,
     "the handler: the built-in one's declarations, and a lowering of this pack",
-    "LiteRT says the results",
+    "expected results come from LiteRT",
     (
-        "{handler} hands every call on to the built-in lowering. Write a better one, or change what it declares.",
-        "Add cases for what only this pack converts.",
+        "{handler} calls the built-in lowering. Write a better one, or change its declaration.",
+        "Add cases for models that only this pack converts.",
     ),
     placeholder=False,
 )
 REFERENCE = Kind(
     _HANDLER,
-    "the handler: what the operator declares, and its lowering",
-    "in numpy what must come out",
+    "the handler: its declaration and its lowering",
+    "expected results, in NumPy",
     ("Fill in operands and options in the cases, and drop `reference`: LiteRT has the kernel.", *_SERVED[1:]),
 )
 

@@ -80,7 +80,7 @@ def _plan(folder: Path | None, tflite: Path, onnx: Path, inputs: Path | None) ->
     """Raise UsageProblem if the submodel that ``--bisect`` writes would replace a file that is compared."""
     if folder is None:
         return
-    from onnx_tflite_plugin.verify.submodels.saved import PARTS
+    from onnx_tflite_plugin.verify.submodels.saving import PARTS
 
     outputs = Outputs()
     outputs.read(tflite, "the TFLite model")

@@ -90,7 +90,7 @@ class Hooks:
             self._serves[f"{code}@{pack}"] = code
 
     def add(self, plugin: object, code: str, pack: str) -> None:
-        """Register a pack's hooks, warn of misspelled ones, and configure them. Raises Failed."""
+        """Register and configure the hooks of a pack; warn about misspelled ones. Raises Failed."""
         with attribute_errors(f"hooks {code}", pack, plugin):
             self.register(plugin, code, pack)
             for text in _find_uncalled_hooks(plugin):
@@ -112,8 +112,8 @@ class Hooks:
             {(hook.pack, name) for name in NAMES for hook in self._implementations(name) if not _is_own(hook.plugin)}
         )
 
-    def finishing(self) -> tuple[str, ...]:
-        """Return the packs that get the finished model, in order."""
+    def finish_packs(self) -> tuple[str, ...]:
+        """Return the packs with a ``finish`` hook, in the order of their calls."""
         return tuple(dict.fromkeys(hook.pack for hook in self._implementations("finish")))
 
     def _implementations(self, name: str, code: str = "") -> Sequence[Hook]:
@@ -155,7 +155,7 @@ class Hooks:
                 if answer is not None:
                     yield hook.pack, answer
 
-    def registered(self, code: str) -> list[tuple[str, object]]:
+    def registered_handlers(self, code: str) -> list[tuple[str, object]]:
         """Return (pack, plugin) of handlers registered for an operator by entry points."""
         return [(hook.pack, hook.plugin) for hook in self._implementations("claim", code) if _is_own(hook.plugin)]
 
@@ -210,7 +210,7 @@ class Hooks:
     def finish(self, model: ir.Model, used: Collection[str], check: Check = lambda before, after: "") -> ir.Model:
         """Pass the finished model to the hook of every pack. Changes of failed hooks are undone.
 
-        Raises HandlerError if a pack that the model uses fails, or if the model is invalid before.
+        Raises HandlerError if the model is already invalid, or if a pack that the model uses fails.
         """
         hooks = self._implementations("finish")
         if not hooks:
@@ -240,7 +240,7 @@ class Hooks:
 
     def _skip_hook(self, hook: Hook, failed: Failed) -> None:
         self.leave_out(hook.pack, failed, [hook.name])
-        self.warn(f"{failed.reason}; it is left out")
+        self.warn(f"{failed.reason}; the hook is skipped")
 
 
 def _call_claim(hook: Hook, at: At) -> Handler | Decline | None:
@@ -252,20 +252,20 @@ def _call_claim(hook: Hook, at: At) -> Handler | Decline | None:
             return Decline(str(refusal))
         if not (answer is None or isinstance(answer, Handler | Decline)):
             raise Mismatch(f"it returned {describe(answer)}, not a Handler, a Decline or None")
-    if isinstance(answer, Handler) and not _is_own(hook.plugin):  # the host's own check first
+    if isinstance(answer, Handler) and not _is_own(hook.plugin):  # the host checks its own handlers later
         return check_acceptance(answer, hook.pack, at) or answer
     return answer
 
 
 def _check_renames(given: object, names: Sequence[str], taken: Set[str]) -> None:
-    """Raise Mismatch unless a hook returned new names that are free, for names that the model has."""
+    """Raise Mismatch unless a hook returned a mapping from existing names to new, unused names."""
     if given is None:
         return
     if not isinstance(given, Mapping) or not all(isinstance(text, str) for pair in given.items() for text in pair):
         raise Mismatch(f"it returned {describe(given)}, not a mapping of names or None")
     unknown = [old for old in given if old not in names]
     if unknown:
-        raise Mismatch(f"it renames {unknown[0]!r}, which is no graph input or output")
+        raise Mismatch(f"it renames {unknown[0]!r}, which is not a graph input or output")
     if wrong := unusable_names([*given.values()], {*names, *taken}):
         raise Mismatch(f"its new name {wrong[0]!r} is empty or taken")
 

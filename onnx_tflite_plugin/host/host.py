@@ -257,7 +257,9 @@ class Host:
     def registered(self, code: str) -> list[tuple[str, Handler]]:
         """Return (pack, handler) of handlers registered for an operator; the built-in one only if there is no other."""
         self._load_handlers(code)
-        found = [(pack, one.handler) for pack, one in self.hooks.registered(code) if isinstance(one, Registration)]
+        found = [
+            (pack, one.handler) for pack, one in self.hooks.registered_handlers(code) if isinstance(one, Registration)
+        ]
         return [each for each in found if canonical(each[0]) != canonical(BUILTIN)] or found
 
     # --- claims -------------------------------------------------------------------------------

@@ -185,7 +185,7 @@ def _layout_constraints(model: BoundModel, can_squeeze: CanSqueeze) -> dict[Boun
 def _misfit_problem(bound: Bound, error: Exception) -> Problem:
     """Return the problem of an operator whose declared axes do not fit; the file's if a built-in handler's ranks differ."""
     if isinstance(error, RankError) and bound.pack == BUILTIN:
-        return Contradiction(bound.label, str(error), "the operands have other axes than the operator takes")
+        return Contradiction(bound.label, str(error), "the operands do not have the axes that the operator requires")
     whose = f"the declaration of {bound.handler.name} in {bound.pack}"
     if bound.pack == BUILTIN:
         return Problem(bound.label, str(error), whose)

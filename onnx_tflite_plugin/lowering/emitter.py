@@ -141,7 +141,7 @@ class Emitter:
         """Emit one node and return its outputs. Raises LookupError or TypeError for an operator, arity or attribute not in ONNX.
 
         Operands that are attributes in other opsets may be given as either. An operator of a newer opset becomes the function that
-        ONNX defines for it; without one, Refusal is raised with the opset that the node needs. If the target has no kernel of the
+        ONNX defines for it; without one, Refusal is raised with the opset that the node needs. If the target has no kernel for the
         operands' dtype, they are cast to the dtype it computes in, and the results back.
         """
         version = self.domains.setdefault(domain, _VERSIONS.get(domain, 1))

@@ -152,7 +152,7 @@ class Operands:
             is_data = slot not in declared.holds_axes and slot not in declared.indexed_by_axis
             if is_data and self.bound.op.tensor(slot) is not None:
                 return slot
-        raise LookupError("holds_axes and indexed_by_axis leave no operand whose axes could be meant")
+        raise LookupError("all operands are in holds_axes or indexed_by_axis, so no operand has axes to permute")
 
     def _dequantize_bias(self, slot: int, tensor: Tensor) -> ir.Value:
         """Return an integer bias as floats. Its scale is input scale x weight scale; kernels ignore the stored one."""

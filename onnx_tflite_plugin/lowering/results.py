@@ -38,7 +38,7 @@ def finish_output(ctx: Context, k: int, value: ValueOrResource | None) -> ir.Val
     tensor = ctx.op.tensor(~k)
     if tensor is None:
         return None
-    if tensor.is_variable and tensor in ctx.scope.used:  # users of a constant have a constant tensor in its place
+    if tensor.is_variable and tensor in ctx.scope.used:  # consumers of constants get a constant tensor instead
         raise Refusal(
             f"the output is the variable tensor {tensor.name!r}; only a constant initial value of it is supported"
         )
@@ -65,7 +65,7 @@ def finish_output(ctx: Context, k: int, value: ValueOrResource | None) -> ir.Val
     value = _convert_to_planned_storage(ctx, ~k, _restore_axis_order(ctx, ~k, value))
     _check_dtype(ctx, value, tensor, form, k)
     _check_shape(ctx, value, tensor, k)
-    if tensor.fake_quantization is not None and not _is_moved(ctx, tensor.fake_quantization):
+    if tensor.fake_quantization is not None and not _is_fake_quantized(ctx, tensor.fake_quantization):
         value = ctx.scope.values.fake_quantize(value, tensor.fake_quantization, ctx.layout(~k))
     ctx.scope.values.put(tensor, value, ctx.layout(~k), form)
     return value
@@ -79,18 +79,18 @@ def _convert_to_planned_storage(ctx: Context, slot: int, value: ir.Value) -> ir.
     return ctx.scope.values.requantize(value, delivered, planned, ctx.layout(slot))
 
 
-def _is_moved(ctx: Context, quantization: Quantization) -> bool:
-    """True if the operator only moves values that are rounded to these parameters already."""
+def _is_fake_quantized(ctx: Context, quantization: Quantization) -> bool:
+    """True if the operator only moves values that are already rounded to these parameters."""
     data = [ctx.op[slot] for slot in data_slots(ctx.bound) if slot >= 0 and ctx.op[slot].dtype == "float32"]
     return ctx.bound.declared.quantization.moves_values and all(t.fake_quantization == quantization for t in data)
 
 
 def _restore_axis_order(ctx: Context, slot: int, value: ir.Value) -> ir.Value:
     """Return an output with per-axis entries in the file's axis order."""
-    of = ctx.bound.declared.indexed_by_axis.get(slot)
-    if of is None:
+    indexed = ctx.bound.declared.indexed_by_axis.get(slot)
+    if indexed is None:
         return value
-    perm = ctx.perm(of)
+    perm = ctx.perm(indexed)
     back = [perm.index(axis) for axis in range(len(perm))]
     if back == sorted(back):
         return value
@@ -160,7 +160,9 @@ def activate_output(ctx: Context, value: ir.Value, k: int) -> ir.Value:
         raise _dtype_error(ctx, value.type.dtype, ctx.op[~k], onnx_dtype(storage.dtype), k)
     clips_after = ctx.target.clips_integers and ctx.target.has_kernel("Clip", storage.dtype)
     if not clips_after and not clamp.is_idle:
-        if ctx.target.quantizes_moves:  # quantizing before a clip, too, changes no result: both are monotonic
+        if (
+            ctx.target.quantizes_moves
+        ):  # an extra quantization before the clip changes no result, because both are monotonic
             value = values.dequantize(values.quantize(value, storage, ctx.layout(~k)), storage, ctx.layout(~k))
         value = apply_activation(ctx.scope, value, activation)
     value = values.quantize(value, storage, ctx.layout(~k))

@@ -1,7 +1,7 @@
 """ONNX schemas, and operators adapted to the schema of the model's opset.
 
-Over the opsets attributes became operands. They are matched by name: an operand that the schema lacks becomes the
-attribute of that name, and the reverse.
+Newer opsets turned some attributes into operands. Both are matched by name: an operand that the schema lacks becomes the
+attribute of that name, and vice versa.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from onnx_tflite_plugin.checked import did_you_mean
 
 @cache
 def schema_of(op_type: str, opset: int, domain: str) -> onnx.defs.OpSchema | None:
-    """Return the schema of a node; ``None`` in a domain of which ONNX has no schemas.
+    """Return the schema of a node; ``None`` in a domain for which ONNX has no schemas.
 
     Raises Refusal if only a newer opset has the operator, LookupError with the opset if the domain has no such operator.
     """
@@ -34,7 +34,7 @@ def schema_of(op_type: str, opset: int, domain: str) -> onnx.defs.OpSchema | Non
 
 
 def _describe_missing_operator(op_type: str, opset: int, domain: str) -> str:
-    """Return a message on an operator that no later opset has, with the opset if an earlier one has it, else the nearest name."""
+    """Return a message about a missing operator: the opset, if another opset has the operator, else the closest name."""
     known = {schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == domain}
     named = f"{domain}.{op_type}" if domain else op_type
     if op_type in known:
@@ -64,7 +64,7 @@ def decomposition(op_type: str, opset: int, domain: str) -> onnx.FunctionProto |
 def require_newer_opset(
     op_type: str, domain: str, opset: int, what: str, fits: Callable[[onnx.defs.OpSchema], bool]
 ) -> None:
-    """Raise Refusal with the first opset after ``opset`` that has ``what``: whose schema ``fits``; return if none has."""
+    """Raise Refusal with the first opset after ``opset`` whose schema ``fits``; return if there is none. ``what``: for the message."""
     if (newest := _newest_schema(op_type, domain)) is None or newest.since_version <= opset:
         return
     for version in range(opset + 1, newest.since_version + 1):
@@ -84,10 +84,11 @@ def attributes_of(schema: onnx.defs.OpSchema) -> Mapping[str, ir.AttributeType]:
 
 
 class Signature(NamedTuple):
-    """Operands and outputs of a schema, of which the last may repeat; ``inputs`` and ``outputs`` are their type names.
+    """Operands and outputs of a schema; the last operand and the last output may repeat.
 
-    ``uniform``: outputs that have one dtype, however often they repeat. ``only``: the dtype of each type name with a single
-    one. ``required``: operands that a node may not leave out. ``optional``: outputs that it may.
+    ``least`` and ``most``: number of operands. ``inputs`` and ``outputs``: type names. ``uniform``: outputs whose repetitions have
+    one dtype. ``only``: dtypes by type name, for type names with a single dtype. ``required``: operands that a node must have.
+    ``optional``: outputs that a node may omit.
     """
 
     least: int
@@ -121,7 +122,7 @@ def signature_of(schema: onnx.defs.OpSchema) -> Signature:
 
 
 def require_dtypes(schema: onnx.defs.OpSchema, opset: int, dtypes: Sequence[ir.DataType | None]) -> None:
-    """Raise Refusal if a newer opset is the first to support an operand's dtype; None is an unknown one."""
+    """Raise Refusal if a newer opset is the first to support an operand's dtype; ``None`` stands for an unknown dtype."""
     for k, dtype in enumerate(dtypes):
         if dtype is not None and not _allows(schema, k, dtype):
             what = f"{schema.name} of {dtype.name.lower()}"
@@ -168,7 +169,7 @@ def _domains() -> frozenset[str]:
 def fit_to_opset(
     schema: onnx.defs.OpSchema, opset: int, operands: list[Any], attributes: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Return operands and attributes as the schema of the opset has them.
+    """Return operands and attributes in the form of the opset's schema.
 
     Raises Refusal if an operand would have to be an attribute but is a runtime value, or if the opset lacks an attribute.
     """
@@ -189,7 +190,7 @@ def fit_to_opset(
         elif name not in names:
             what = f"{schema.name} with {name}"
             require_newer_opset(schema.name, schema.domain, opset, what, partial(_has_attribute, name=name))
-    # What newer opsets may leave out is an empty constant, such as the scales of Resize before opset 13.
+    # An empty constant replaces an operand that is optional only in newer opsets, such as the scales of Resize before opset 13.
     required = signature_of(schema).required
     absent = [operand is None and any(required[k : k + 1]) for k, operand in enumerate(given)]
     return [np.zeros(0, np.float32) if empty else one for one, empty in zip(given, absent, strict=True)], kept

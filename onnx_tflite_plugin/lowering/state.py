@@ -73,17 +73,17 @@ class State:
 
     @property
     def initial_value(self) -> Array:
-        """Return the value before the first run; 0 if none is known, which LiteRT refuses to read."""
+        """Return the value before the first run; 0 if no operator sets it (LiteRT refuses to read such a state)."""
         if self.initial is None:
             spend(prod(d or 1 for d in self.dims), 8, f"the initial value of the state {self.name!r}")
         initial = np.zeros([d or 1 for d in self.dims]) if self.initial is None else self.initial
         return np.asarray(initial, onnx_dtype(self.dtype).numpy())
 
     def set(self, value: Value) -> None:
-        """Set the next value; while CALL_ONCE runs, the initial one. Raises Refusal if operators have read the state before."""
+        """Set the next value, or the initial value while CALL_ONCE runs. Raises Refusal if an operator has already used the state."""
         if self.initializing and self.current is not None:
             text = f"the operator sets the initial value of the state {self.name!r} after operators that use it"
-            raise Refusal(f"{text}, so only LiteRT's first run uses it there")
+            raise Refusal(f"{text}; only LiteRT's first run uses the initial value there")
         if self.initializing:
             try:
                 self.initial = evaluate_constant(
@@ -134,10 +134,10 @@ class States:
                 state.initializing = False
 
     def states_of_subgraphs(self, model: BoundModel, subgraphs: Iterable[int]) -> list[State]:
-        """Return the states that the subgraphs, or those they call, may read or write, declared so that they can be carried.
+        """Return the states that the subgraphs, or those they call, may read or write, each with dtype and shape declared.
 
-        A resource that is passed in from outside may be any state mentioned so far. Variable tensors start again: the tensors of
-        a called subgraph are allocated anew at each run (Eval, kernels/while.cc).
+        A resource operand of the subgraph may be any state mentioned so far. Variable tensors are reset: LiteRT allocates the tensors
+        of a called subgraph at each run (Eval, kernels/while.cc).
         """
         states: dict[str, State] = {}
         for key, bound in _state_users(model, subgraphs, set()):

@@ -61,7 +61,7 @@ class Values:
         self._fake_quantized: dict[ir.Value, Quantization] = {}
 
     def clear(self) -> None:
-        """Forget all values, so that those which a rewrite replaces are freed: the scope is part of a cycle."""
+        """Drop all values: the scope is part of a reference cycle, which would keep weights that rewrites replace in memory."""
         for kept in (self._made, self._constants, self._native, self._resources, self._fake_quantized):
             kept.clear()
 
@@ -70,9 +70,9 @@ class Values:
     def put(
         self, tensor: Tensor, value: ValueOrResource, layout: TensorLayout, form: Form, *, outer: bool = False
     ) -> None:
-        """Set the producer's value of a tensor; the next value of a variable replaces all values derived from the last.
+        """Set the value of a tensor; values derived from an earlier value of the same tensor are dropped.
 
-        ``outer``: the value is another subgraph's, whose name and shape it keeps.
+        ``outer``: the value belongs to another subgraph and keeps its name and shape.
         """
         if isinstance(value, Resource):
             self._resources[tensor] = value
@@ -197,7 +197,7 @@ class Values:
         return self.emitter.emit("Reshape", [value, [-1 if d is None else d for d in dims]], zero)[0]
 
     def requantize(self, value: ir.Value, start: Storage, end: Storage, layout: TensorLayout) -> ir.Value:
-        """Return quantized values in another storage of the same scale; a scale of 0, which means none, is replaced by 1."""
+        """Return quantized values in another storage of the same scale; a scale of 0 (no scale) is replaced by 1."""
         return self.quantize(
             self.dequantize(value, replace_zero_scales(start), layout), replace_zero_scales(end), layout
         )
@@ -235,7 +235,9 @@ class Values:
         scale, zero_point, axis = self._parameters(storage, layout)
         producer = value.producer()
         if storage.dtype in PACKED and producer is not None and producer.op_type == "Relu":
-            value = self._emit("Max", value, 0.0)  # ONNX Runtime drops a Relu before it, whatever the zero point
+            value = self._emit(
+                "Max", value, 0.0
+            )  # ONNX Runtime drops a Relu before QuantizeLinear, whatever the zero point
         if axis is None and _is_rescaling(producer, scale, zero_point):
             lowest = (INTEGER_RANGE[storage.dtype][0] - float(zero_point)) * float(scale)
             value = self._emit("Max", value, lowest)
@@ -316,8 +318,7 @@ class Values:
 def _is_rescaling(producer: ir.Node | None, scale: Array, zero_point: Array) -> bool:
     """Return True if a Q/DQ pair changes the parameters of one dtype with no node in between.
 
-    ONNX Runtime merges two such pairs in a row into one with its own parameters, which loses the first rounding
-    (DoubleQDQPairsRemover).
+    ONNX Runtime merges two consecutive Q/DQ pairs into one pair and so loses the first rounding (DoubleQDQPairsRemover).
     """
     if producer is None or producer.op_type != "DequantizeLinear":
         return False

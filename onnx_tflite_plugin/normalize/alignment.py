@@ -110,17 +110,17 @@ class Alignment:
         inputs, own = two.ends(two.signature.inputs), one.ends(one.signature.inputs)
         outputs, more = two.ends(two.signature.outputs), one.ends(one.signature.outputs)
         if inputs.keys() != own.keys():
-            raise Misaligned(f"{keys} have other inputs: {min(inputs.keys() ^ own.keys())!r}")
+            raise Misaligned(f"{keys} have different inputs: {min(inputs.keys() ^ own.keys())!r}")
         if not outputs.keys() <= more.keys():
-            raise Misaligned(f"{keys} have other outputs: {min(outputs.keys() - more.keys())!r}")
+            raise Misaligned(f"{keys} have different outputs: {min(outputs.keys() - more.keys())!r}")
         for name, tensor in inputs.items():
             self.given[place_of(own[name])] = place_of(tensor)
             if one.sizes(own[name]) != two.sizes(tensor) or own[name].dtype != tensor.dtype:
-                raise Misaligned(f"{keys}: input {name!r} has other sizes")
+                raise Misaligned(f"{keys}: input {name!r} has different sizes or dtypes")
             self.tensors[place_of(own[name])] = tensor
         for name, tensor in outputs.items():
             if one.sizes(more[name]) != two.sizes(tensor):
-                raise Misaligned(f"{keys}: output {name!r} has other sizes")
+                raise Misaligned(f"{keys}: output {name!r} has different sizes")
             self._add(more[name], tensor)
         while self.waiting:
             self._compare(*self.waiting.pop())
@@ -141,7 +141,7 @@ class Alignment:
         where = maker.index if maker is not None and maker.subgraph == self.one.form.signature.subgraph else 1 << 30
         if not self._fits(one, two):
             texts = [f"{list(form.sizes(t))} of {t.dtype}" for form, t in ((self.one.form, one), (self.two.form, two))]
-            self.differences.append((where, f"tensor {one} is {' against '.join(texts)}"))
+            self.differences.append((where, f"tensor {one} is {' and '.join(texts)}"))
         elif one.is_variable or two.is_variable:
             self.differences.append((where, f"tensor {one} is a state"))
         elif maker is None or second is None:
@@ -198,7 +198,7 @@ class Alignment:
         for index, other in zip(*indices, strict=True):
             graph, second = self.one.form.model.subgraphs[index], self.two.form.model.subgraphs[other]
             if (len(graph.inputs), len(graph.outputs)) != (len(second.inputs), len(second.outputs)):
-                return f"calls subgraphs {index} and {other}, which have other inputs or outputs"
+                return f"calls subgraphs {index} and {other}, which have different inputs or outputs"
             for own, theirs in zip(graph.inputs, second.inputs, strict=True):
                 if self.given.setdefault(place_of(own), place_of(theirs)) != place_of(theirs):
                     return f"calls subgraph {index} for several subgraphs of {self.two.form.signature.key!r}"

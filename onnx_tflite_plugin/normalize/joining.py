@@ -128,7 +128,7 @@ def _select_signatures(model: Model) -> tuple[Signature, Signature]:
     for one in others:
         if one.inputs.keys() != single.inputs.keys():
             name = min(one.inputs.keys() ^ single.inputs.keys())
-            raise Misaligned(f"signatures {single.key!r} and {one.key!r} have other inputs: {name!r}")
+            raise Misaligned(f"signatures {single.key!r} and {one.key!r} have different inputs: {name!r}")
     return single, max(others, key=elements)
 
 

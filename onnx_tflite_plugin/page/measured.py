@@ -12,7 +12,7 @@ from onnx_tflite_plugin.graph.metadata import TensorValue
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.trial import Run
-from onnx_tflite_plugin.verify.examined import Examined
+from onnx_tflite_plugin.verify.model_pair import ModelPair
 from onnx_tflite_plugin.verify.run import verify
 from onnx_tflite_plugin.verify.submodels.decision import decide
 from onnx_tflite_plugin.verify.times.nodes import node_times
@@ -31,14 +31,14 @@ def measure_errors(
     """
     verification = verify(tflite, onnx, host=Host())
     verdict, wrong = _sentence(verification), verification.verdict == "differs"
-    examined = Examined(tflite, onnx, None, None, lambda stage: None)
+    pair = ModelPair(tflite, onnx, None, None, lambda stage: None)
     try:
-        examined.fill(Host)
-        drawn, _ = examined.reference_outputs(None, 0, 1, None, {})
+        pair.fill(Host)
+        drawn, _ = pair.reference_outputs(None, 0, 1, None, {})
     except InconclusiveError:
         return [], verdict, wrong, {}, 0.0
-    compared = _errors(examined, drawn)
-    tensors = examined.entry.subgraph.tensors
+    compared = _errors(pair, drawn)
+    tensors = pair.entry.subgraph.tensors
     errors = [
         {
             "tensor": value.tensor,
@@ -50,16 +50,16 @@ def measure_errors(
         }
         for comparison, value in compared
     ]
-    seconds, rest = _by_operator(onnx, examined.pairs.feeds(drawn[0]), runs)
+    seconds, rest = _by_operator(onnx, pair.pairs.feeds(drawn[0]), runs)
     return errors, verdict, wrong, seconds, rest
 
 
-def _errors(examined: Examined, drawn: Sequence[Run]) -> list[tuple[Comparison, TensorValue]]:
+def _errors(pair: ModelPair, drawn: Sequence[Run]) -> list[tuple[Comparison, TensorValue]]:
     """Return the error of every tensor along the network; without quantization, on LiteRT's own operands."""
-    if not examined.tensors.is_dequantized:
-        return list(examined.tensors.errors(drawn))
-    decision = decide(examined, drawn, random=False, exact=True)
-    values = {value.name: value for values in examined.tensors.values.values() for value in values}
+    if not pair.tensors.is_dequantized:
+        return list(pair.tensors.errors(drawn))
+    decision = decide(pair, drawn, random=False, exact=True)
+    values = {value.name: value for values in pair.tensors.values.values() for value in values}
     wrong = {one.submodel.value.name: one.comparison for one in decision.differing}
     return [(one, values[name]) for name, one in {**decision.agreed, **wrong}.items()]
 

@@ -1,7 +1,7 @@
-"""Runs a TFLite model in LiteRT and its ONNX model in ONNX Runtime, and says how far apart they are.
+"""Comparison of a TFLite model in LiteRT with its ONNX model in ONNX Runtime.
 
-``verify`` is the whole of it; ``LiteRT``, ``OnnxRuntime``, ``draw`` and ``compare`` are its parts, for tests
-that need one alone. Neither runtime is imported before something runs.
+``verify`` makes the whole comparison; ``LiteRT``, ``OnnxRuntime``, ``draw`` and ``compare`` are single steps of it, for tests.
+Neither runtime is imported before a model runs.
 """
 
 import sys
@@ -13,7 +13,7 @@ from onnx_tflite_plugin.verify.comparison.distance import Distance, measure
 from onnx_tflite_plugin.verify.comparison.tensors import Divergence
 from onnx_tflite_plugin.verify.comparison.trial import Trial
 from onnx_tflite_plugin.verify.criteria import Tolerance
-from onnx_tflite_plugin.verify.inputs.drawn import draw
+from onnx_tflite_plugin.verify.inputs.random_inputs import draw
 from onnx_tflite_plugin.verify.run import verify
 from onnx_tflite_plugin.verify.runtimes.litert import KERNEL_SETS, LiteRT, LiteRTError
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime, OrtError

@@ -1,4 +1,4 @@
-"""One model in both runtimes, side by side."""
+"""Comparison of one model in LiteRT and ONNX Runtime: ``verify``."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from onnx_tflite_plugin.source import Section, Source, check_source, read, read_
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.trial import PATIENCE, Run
 from onnx_tflite_plugin.verify.criteria import Tolerance
-from onnx_tflite_plugin.verify.examined import Examined
 from onnx_tflite_plugin.verify.inputs.causal import causal_inputs
 from onnx_tflite_plugin.verify.inputs.user_data import Given
+from onnx_tflite_plugin.verify.model_pair import ModelPair
 from onnx_tflite_plugin.verify.runtimes.child import record_crashes
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRTError
 from onnx_tflite_plugin.verify.runtimes.processor import depends
@@ -41,11 +41,9 @@ if TYPE_CHECKING:
 
     from onnx_tflite_plugin.verify.runtimes.structure import Entry
 
-_DEPENDENT = (
-    "its int8 weights are exact only where the processor adds uint8 x int8 products exactly; another may differ"
-)
+_DEPENDENT = "results with its int8 weights are exact only on processors that add uint8 x int8 products exactly"
 MAX_ELEMENTS = 2**27
-"""Elements of the inputs and outputs of all runs: three runs of 173 million take 69 s, most of it to move them between processes."""
+"""Limit for elements of the inputs and outputs of all runs: three runs with 173 million take 69 s, mostly to copy between processes."""
 _NAN = "every output is NaN in both runtimes on these inputs; give others with --inputs or --range"
 
 
@@ -67,43 +65,43 @@ def verify(
 ) -> Verification:
     """Run a TFLite model in LiteRT and its conversion in ONNX Runtime on the same inputs, and compare every output.
 
-    Every submodel runs on the same operands in both runtimes, which decides; the errors of the outputs are reported.
+    Every submodel runs on the same operands in both runtimes, which determines the verdict; output errors are reported too.
 
     ``inputs``: arrays by name, a list of such mappings (one per run), an .npz, .npy or image file, or a folder of these (one
     per run); an array that stacks several inputs along its first axis is as many runs. Other inputs are random, from
     ``seed``, within ``ranges`` (least and largest value by input name).
     ``runs``: successive invocations in one session per runtime, so that states are carried. A model with large inputs and
-    outputs runs fewer times. One more run has other sizes if the ONNX model has dynamic dimensions, LiteRT takes them, and
-    neither ``inputs`` nor ``shapes`` sets them.
+    outputs runs fewer times. Dynamic dimensions have other sizes in one more run if LiteRT supports it and neither ``inputs`` nor
+    ``shapes`` sets them.
     ``tolerance``: a share of the range for float outputs, or a whole ``Tolerance``; the default follows from the model.
-    ``shapes``: dynamic sizes by input name. ``signature``: by default the one that was converted; each of them for a model of
-    several, unless ``inputs`` or ``shapes`` are given.
+    ``shapes``: dynamic sizes by input name. ``signature``: by default the one that was converted. A model made of several
+    signatures is compared with each, unless ``inputs`` or ``shapes`` are given.
     ``bisect``: a folder for the submodels that differ, for a bug report. ``progress`` is called with each stage.
-    ``host``: where the handlers of operators that LiteRT lacks are looked up; their kernels compute these operators. Without
-    such a kernel the rest is compared and the verdict is inconclusive, which ``partial`` accepts.
+    ``host``: where the handlers of operators that LiteRT lacks are looked up; their kernels compute these operators. If there is
+    no such kernel, the other operators are compared and the verdict is inconclusive, which ``partial`` accepts.
 
-    Raises InvalidInputs for inputs that do not fit, VerificationError where a model does not run, InvalidModel and
-    InvalidOnnx for files that are none, MissingExtra, OSError, TypeError.
+    Raises InvalidInputs for inputs that do not fit, VerificationError if a model does not run, InvalidModel and InvalidOnnx
+    for invalid files, MissingExtra, OSError, TypeError.
     """
     if runs < 1:
-        raise ValueError(f"runs is at least 1, not {runs}")
-    told = progress or (lambda stage: None)
-    told("loading both models")
+        raise ValueError(f"runs is {runs}; it must be at least 1")
+    report = progress or (lambda stage: None)
+    report("loading both models")
     data = content(tflite)
-    examined = Examined(data, model_of(onnx), signature, tolerance, told)
-    lengths = read_lengths(props(examined.session.proto.metadata_props))
+    pair = ModelPair(data, model_of(onnx), signature, tolerance, report)
+    lengths = read_lengths(props(pair.session.proto.metadata_props))
     common = _Asked(inputs, seed, runs, shapes, ranges or {}, tolerance is None, bisect, host)
     if not lengths or signature is not None or inputs is not None or shapes is not None:
-        return _verify_entry(examined, common, lengths.get(examined.trial.signature or ""), partial, told)
+        return _verify_entry(pair, common, lengths.get(pair.trial.signature or ""), partial, report)
     found, equal = {}, _equal_places(data, host)
     for key, length in lengths.items():
-        of_key = examined.other(key, tolerance, told, equal.get(key))
-        found[key] = _verify_entry(of_key, common, length, partial, told)
+        of_key = pair.other(key, tolerance, report, equal.get(key))
+        found[key] = _verify_entry(of_key, common, length, partial, report)
     return merge_verifications(found)
 
 
 def _equal_places(data: bytes, host: Host | None) -> Mapping[str, Places]:
-    """Return what a model of several signatures has of each; nothing if they cannot be joined again."""
+    """Return the tensors and operators that a joined model shares with each signature; empty if the signatures cannot be joined."""
     used = host or Host()
     try:
         return join_signatures(read(data), used, used.targets.named("onnxruntime")).equal
@@ -111,26 +109,28 @@ def _equal_places(data: bytes, host: Host | None) -> Mapping[str, Places]:
         return {}
 
 
-def _verify_entry(examined: Examined, given: _Asked, length: int | None, partial: bool, told: Progress) -> Verification:
-    """Compare one signature. ``length``: its number of tokens, if the model is of several."""
-    entry = examined.entry
+def _verify_entry(
+    pair: ModelPair, given: _Asked, length: int | None, partial: bool, progress: Progress
+) -> Verification:
+    """Compare one signature. ``length``: its number of tokens, for a model made of several signatures."""
+    entry = pair.entry
     stored = [tensor.name for tensor in entry.inputs]
     ranges = resolve_keys(given.ranges, entry.input_names, stored, "--range")
     shapes = None if given.shapes is None else resolve_keys(given.shapes, entry.input_names, stored, "--input-shape")
-    inputs = causal_inputs(examined.session, given.runs, length) if given.inputs is None else given.inputs
+    inputs = causal_inputs(pair.session, given.runs, length) if given.inputs is None else given.inputs
     asked = given._replace(inputs=inputs, shapes=shapes, ranges=ranges)
     with record_crashes() as crashes:
         try:
-            verification = _run_and_compare(examined, asked, told)
+            verification = _run_and_compare(pair, asked, progress)
         except InconclusiveError as error:
             verification = Verification((), (), 0, reasons=(error.message,))
-    reasons = (*examined.reasons, *(one for one in verification.reasons if one not in examined.reasons))
+    reasons = (*pair.reasons, *(one for one in verification.reasons if one not in pair.reasons))
     notes = (*verification.notes, *dict.fromkeys(crashes))
     return replace(verification, notes=notes, reasons=reasons, partial=partial)
 
 
 class _Asked(NamedTuple):
-    """The arguments of ``verify``. ``exact``: no tolerance was given besides the model's own."""
+    """Arguments of ``verify``. ``exact``: the caller gave no tolerance."""
 
     inputs: Given
     seed: int
@@ -143,68 +143,68 @@ class _Asked(NamedTuple):
 
 
 def affordable_runs(entry: Entry, runs: int) -> int:
-    """Return the number of runs, or fewer if inputs and outputs of so many have more than MAX_ELEMENTS elements."""
+    """Return the number of runs, reduced until their inputs and outputs have at most MAX_ELEMENTS elements."""
     size = sum(prod(n or 1 for n in tensor.dims) for tensor in (*entry.inputs, *entry.outputs))
     return max(1, min(runs, MAX_ELEMENTS // max(size, 1)))
 
 
-def _run_and_compare(examined: Examined, asked: _Asked, told: Progress) -> Verification:
-    """Run both models, compare the outputs end to end, and decide by the submodels."""
-    notes = examined.fill(asked.host or Host)
-    random = any(True for _ in random_nodes(examined.session.proto.graph))
-    runs = affordable_runs(examined.entry, asked.runs)
-    drawn, expected = examined.reference_outputs(asked.inputs, asked.seed, runs, asked.shapes, asked.ranges)
+def _run_and_compare(pair: ModelPair, asked: _Asked, progress: Progress) -> Verification:
+    """Run both models, compare the outputs end to end, and determine the verdict from the submodels."""
+    notes = pair.fill(asked.host or Host)
+    random = any(True for _ in random_nodes(pair.session.proto.graph))
+    runs = affordable_runs(pair.entry, asked.runs)
+    drawn, expected = pair.reference_outputs(asked.inputs, asked.seed, runs, asked.shapes, asked.ranges)
     if not random and asked.inputs is None and not asked.shapes:
-        resized = examined.extend(drawn, expected, asked.seed)
+        resized = pair.extend(drawn, expected, asked.seed)
         notes = (resized, *notes) if resized else notes
-    told("submodels on the same operands")
+    progress("submodels on the same operands")
     try:
-        decision = decide(examined, drawn, random=random, exact=asked.exact)
+        decision = decide(pair, drawn, random=random, exact=asked.exact)
     except ConversionError as error:
         if random:
             raise InconclusiveError(f"{RANDOM_NUMBERS}, and {error.message}") from error
         decision = Decision(error=error.message)
-    _add_builtin_outputs(examined, decision, drawn, expected)
-    outputs = () if random else _compare_outputs(examined, drawn, expected)
-    fused = examined.differs_by_fusion(outputs, drawn, expected)
+    _add_builtin_outputs(pair, decision, drawn, expected)
+    outputs = () if random else _compare_outputs(pair, drawn, expected)
+    fused = pair.differs_by_fusion(outputs, drawn, expected)
     notes = (FUSION, *notes) if fused else notes
-    verification = conclude(examined, outputs, decision, settles=not fused)
-    wrong = tuple(one for one in examined.compare_batch() if not one.ok)
+    verification = conclude(pair, outputs, decision, settles=not fused)
+    wrong = tuple(one for one in pair.compare_batch() if not one.ok)
     verification = replace(verification, comparisons=(*verification.comparisons, *wrong))
-    if depends(examined.session.proto):
+    if depends(pair.session.proto):
         notes = (*notes, _DEPENDENT)
     if verification.verdict == "differs":
         if asked.bisect is not None and decision.differing:
-            notes = (save_submodels(examined, decision, Path(asked.bisect)), *notes)
-        notes = (*examined.hints(drawn, expected), *notes)
+            notes = (save_submodels(pair, decision, Path(asked.bisect)), *notes)
+        notes = (*pair.hints(drawn, expected), *notes)
     return replace(
         verification,
         kernels=tuple(expected),
-        runs=len(drawn) + (examined.batch is not None),
+        runs=len(drawn) + (pair.batch is not None),
         notes=(*verification.notes, *notes),
     )
 
 
 def _add_builtin_outputs(
-    examined: Examined, decision: Decision, drawn: Sequence[Run], expected: dict[str, list[Run]]
+    pair: ModelPair, decision: Decision, drawn: Sequence[Run], expected: dict[str, list[Run]]
 ) -> None:
-    """Add the outputs of the builtin kernels, which may round otherwise: those of the submodels' runs, if there are any."""
+    """Add the outputs of the builtin kernels, which may round differently; reuse those of the submodels' runs."""
     if len(decision.outputs) == len(drawn):
         expected["builtin"] = decision.outputs
     elif decision.error and "builtin" not in expected:
         with suppress(LiteRTError):
-            outputs = examined.trial.litert("builtin", drawn, fresh=examined.fresh, patience=PATIENCE)
+            outputs = pair.trial.litert("builtin", drawn, fresh=pair.fresh, patience=PATIENCE)
             expected["builtin"] = [*outputs]
 
 
 def _compare_outputs(
-    examined: Examined, drawn: Sequence[Run], expected: Mapping[str, Sequence[Run]]
+    pair: ModelPair, drawn: Sequence[Run], expected: Mapping[str, Sequence[Run]]
 ) -> tuple[Comparison, ...]:
     """Compare the outputs end to end."""
-    actual = examined.trial.actual(examined.session, drawn)
+    actual = pair.trial.actual(pair.session, drawn)
     if _all_nan(actual) and any(array.size for arrays in drawn for array in arrays):
-        examined.reasons = (*examined.reasons, _NAN)
-    return examined.trial.compare_outputs(actual, expected)
+        pair.reasons = (*pair.reasons, _NAN)
+    return pair.trial.compare_outputs(actual, expected)
 
 
 def _all_nan(actual: Sequence[Run]) -> bool:
@@ -222,7 +222,5 @@ def model_of(onnx: Any) -> ModelProto | bytes | Path:
         return Path(onnx)
     proto = getattr(onnx, "proto", onnx)
     if not isinstance(proto, bytes) and not hasattr(proto, "graph"):
-        raise TypeError(
-            f"an ONNX model is given by path or content, as ModelProto or Conversion, not as {type(onnx).__name__}"
-        )
+        raise TypeError(f"onnx is {type(onnx).__name__}; pass a path, bytes, a ModelProto or a Conversion")
     return proto  # type: ignore[no-any-return]

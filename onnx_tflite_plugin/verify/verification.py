@@ -15,10 +15,10 @@ Verdict = Literal["agrees", "differs", "inconclusive"]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Verification:
-    """Verdict on a conversion, with what it rests on.
+    """Verdict on a conversion, with the comparisons that it is based on.
 
-    ``comparisons`` are in the order of the model's outputs, ``kernels`` the kernel sets compared with, ``processor`` the
-    one that both ran on. ``operators``: the number of operators that were compared with LiteRT on its own operands.
+    ``comparisons`` are in the order of the model's outputs, ``kernels`` the kernel sets of LiteRT, ``processor`` the
+    processor that both runtimes ran on. ``operators``: the number of operators that were compared with LiteRT on its own operands.
     ``reasons``: why the verdict is inconclusive although nothing compared differs. ``partial``: the caller accepts an
     inconclusive verdict.
     """
@@ -35,7 +35,7 @@ class Verification:
 
     def __repr__(self) -> str:
         verdict, first, *others = [line.strip() for line in self.text.splitlines()][: 1 + len(self.comparisons)]
-        more = f"; and {len(others)} outputs more" if others else ""
+        more = f"; and {len(others)} more outputs" if others else ""
         return f"<Verification: {verdict}; {first}{more}>"
 
     @property
@@ -74,9 +74,9 @@ class Verification:
 
 
 def merge_verifications(found: Mapping[str, Verification]) -> Verification:
-    """Return the verdict on a model of several signatures, each of which counts."""
+    """Return the verdict on a joined model from the verifications of its signatures."""
 
-    def named(key: str, texts: tuple[str, ...]) -> tuple[str, ...]:
+    def prefix(key: str, texts: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(f"{key}: {text}" for text in texts)
 
     every = [*found.values()]
@@ -86,7 +86,7 @@ def merge_verifications(found: Mapping[str, Verification]) -> Verification:
         kernels=tuple(dict.fromkeys(name for one in every for name in one.kernels)),
         runs=sum(one.runs for one in every),
         diverging=next((one.diverging for one in every if one.diverging is not None), None),
-        notes=tuple(note for key, one in found.items() for note in named(key, one.notes)),
-        reasons=tuple(reason for key, one in found.items() for reason in named(key, one.reasons)),
+        notes=tuple(note for key, one in found.items() for note in prefix(key, one.notes)),
+        reasons=tuple(reason for key, one in found.items() for reason in prefix(key, one.reasons)),
         operators=sum(one.operators for one in every),
     )

@@ -45,9 +45,9 @@ def match_few_rows(match: Match) -> Mapping[str, Any] | Decline:
     if not isinstance(quantization, Quantization) or any(quantization.zero_point) or quantization.axis != 0:
         return Decline("the weights have no scale per row, or zero points")
     if match[x].rank < 2 or depth % MIN_BLOCK:
-        return Decline(f"rows of {depth} elements are no blocks of {MIN_BLOCK} and more")
+        return Decline(f"rows of {depth} elements do not divide into blocks of {MIN_BLOCK} or more")
     if None not in match[x].dims and prod(match[x].shape) > MAX_ROWS * depth:
-        return Decline("the rows are so many that products of int8 are faster")
+        return Decline("there are so many rows that int8 products are faster")
     ((_, dense),) = match.calls.items()
     return dict(dense.options)
 

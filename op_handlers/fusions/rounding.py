@@ -73,7 +73,7 @@ def match_cheap_rounding(match: Match) -> Mapping[str, Any] | Decline:
     if not is_hybrid(op) or match[x].dtype != "float32" or match[x].is_constant:
         return Decline("")
     if op.code.startswith("CONV_2D") and not isinstance(match_large_conv(match), Decline):
-        return Decline("the products are so many that integers with a scale per tensor are faster")
+        return Decline("there are so many products that integers with a scale per tensor are faster")
     if op.code == "DEPTHWISE_CONV_2D" and reads_beyond_scales(op):
         return Decline("LiteRT's kernel reads beyond the end of the single scale")
     graph = match.graphs[op.subgraph]

@@ -78,7 +78,7 @@ def exponential(ctx: Context, x: Value) -> Value:
 
 @handler("LOG", max_version=2, layout=Transparent(), quantization=Lookup(interpolated_table(log)))
 def logarithm(ctx: Context, x: Value) -> Value:
-    """Emit Log; numbers up to 0 give the quantized minimum (LogLUTPrepare, elementwise.cc)."""
+    """Emit Log; non-positive values give the quantized minimum (LogLUTPrepare, elementwise.cc)."""
     return ctx.ops.Log(ctx.ops.Max(x, 0.0) if ctx.is_quantized else x)
 
 

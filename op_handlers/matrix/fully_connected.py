@@ -112,7 +112,7 @@ def check_blocks(op: Operator) -> Decline | None:
     blocked = f"the weights have a scale per {w.blocks.block_size} elements, for which LiteRT"
     if rows < 4 or depth < 32 or depth % 2:
         return Decline(
-            f"{blocked} wants 4 rows and more, of an even length from 32 on, or reads no scales; use blocks of 32"
+            f"{blocked} requires at least 4 rows, of an even length of 32 or more, or ignores the scales; use blocks of 32"
         )
     return None
 

@@ -31,7 +31,7 @@ def matrix_set_diag(ctx: Context, x: Value, diagonal: Value) -> Value:
 
 
 def emit_runtime_set_diag(ctx: Context, x: Value, diagonal: Value) -> Value:
-    """Set the diagonal of matrices of dynamic shape: each row's element, and the last one below its end."""
+    """Emit Where with each row's diagonal element; rows below the end of the diagonal repeat the last one and are masked."""
     shape = ctx.ops.Shape(x)
     rows, columns = (ctx.ops.Gather(shape, np.asarray(axis)) for axis in (-2, -1))
     last = ctx.ops.Sub(ctx.ops.Min(rows, columns), np.int64(1))

@@ -117,14 +117,14 @@ def test_an_operator_without_its_quantization_is_another_instance(call_record: A
     assert calls == expected
 
 
-@pytest.mark.parametrize(("asked", "told"), [(None, 26), (15, 15)])
-def test_an_instance_tells_operator_target_and_opset(asked: int | None, told: int, call_record: Any) -> None:
+@pytest.mark.parametrize(("asked", "reported"), [(None, 26), (15, 15)])
+def test_an_instance_tells_operator_target_and_opset(asked: int | None, reported: int, call_record: Any) -> None:
     _, instances, function = call_record
     convert_with(make_handler(**every(function)), network(), target="generic", opset=asked)
     assert {at.op.code for at in instances} == {CODE}
     assert {at.op.index for at in instances} == {0, 1}
     assert {at.target.has_kernel("Pad", "int16") for at in instances} == {False}
-    assert {at.opset for at in instances} == {told}
+    assert {at.opset for at in instances} == {reported}
 
 
 def test_a_context_is_an_instance() -> None:

@@ -269,9 +269,9 @@ def test_conformance_exits_as_its_command_says(run: Run, monkeypatch: pytest.Mon
 
 def test_conformance_as_json(run: Run) -> None:
     code, out, _ = run("conformance", "--op", "FLOOR", "--json")
-    told = json.loads(out)
-    assert (code, told["passed"]) == (0, True)
-    assert {case["operator"] for case in told["cases"]} == {"FLOOR"}
+    reported = json.loads(out)
+    assert (code, reported["passed"]) == (0, True)
+    assert {case["operator"] for case in reported["cases"]} == {"FLOOR"}
     code, out, _ = run("conformance", "--op", "NOTHING", "--json")
     assert code == 2
     assert json.loads(out)["error"]["message"] == "no handler and no case for NOTHING"

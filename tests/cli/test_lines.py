@@ -47,7 +47,7 @@ def test_long_names_and_lists_are_shortened() -> None:
     assert at_most(["a", "b", "c"], 2) == ["a", "b", "c"]
     assert at_most(["a", "b", "c", "d"], 2) == ["a", "b", "… and 2 more (--json shows all)"]
     assert format_counts([("A", 3), ("B", 2), ("C", 1)], 2) == "3 A, 2 B, 1 C"
-    assert format_counts([("A", 3), ("B", 2), ("C", 1), ("D", 1)], 2) == "3 A, 2 B, … and 2 kinds more"
+    assert format_counts([("A", 3), ("B", 2), ("C", 1), ("D", 1)], 2) == "3 A, 2 B, … and 2 more kinds"
     assert (plural(1, "node"), plural(0, "node"), plural(2, "node")) == ("1 node", "0 nodes", "2 nodes")
 
 

@@ -99,16 +99,16 @@ def test_a_named_size_is_left_open_under_its_name_and_a_number_fixed(run: Run, n
 def test_options_about_data_imply_verification(
     run: Run, neg_path: Path, options: list[object], runs: int | None
 ) -> None:
-    told = json.loads(run("convert", neg_path, "--json", *options).out)
-    assert (told["verification"] or {}).get("runs") == runs
-    assert 0 <= told["seconds"] < 60
+    reported = json.loads(run("convert", neg_path, "--json", *options).out)
+    assert (reported["verification"] or {}).get("runs") == runs
+    assert 0 <= reported["seconds"] < 60
 
 
 def test_given_data_and_a_tolerance_reach_the_verification(run: Run, neg_path: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "in.npz", x=np.ones((2, 3), np.float32))
-    told = json.loads(run("convert", neg_path, "--json", "--inputs", tmp_path / "in.npz", "--tolerance", 0.25).out)
-    assert told["verification"]["runs"] == 1
-    assert told["verification"]["outputs"][0]["tolerance"] == 0.25
+    reported = json.loads(run("convert", neg_path, "--json", "--inputs", tmp_path / "in.npz", "--tolerance", 0.25).out)
+    assert reported["verification"]["runs"] == 1
+    assert reported["verification"]["outputs"][0]["tolerance"] == 0.25
 
 
 # --- where models come from and go ------------------------------------------------------------

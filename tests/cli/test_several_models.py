@@ -104,9 +104,9 @@ def test_a_folder_goes_into_another_with_its_subfolders(run: Run, folder: Path, 
 
 
 def test_many_models_as_json(run: Run, folder: Path) -> None:
-    told = json.loads(run("convert", folder, "--json")[1])
-    assert (told["converted"], told["refused"]) == (2, 2)
-    assert [("error" in one) for one in told["models"]] == [False, True, True, False]
+    reported = json.loads(run("convert", folder, "--json")[1])
+    assert (reported["converted"], reported["refused"]) == (2, 2)
+    assert [("error" in one) for one in reported["models"]] == [False, True, True, False]
 
 
 # --- signatures -------------------------------------------------------------------------------
@@ -140,8 +140,8 @@ def test_a_bundle_is_converted_with_bundles_inside(run: Run, tmp_path: Path) -> 
     (tmp_path / "gesture.task").write_bytes(zip_entries({"detector.tflite": model(), "hand.task": inner}))
     assert run("convert", tmp_path / "gesture.task")[0] == 0
     assert {file.name for file in (tmp_path / "gesture").iterdir()} == {"detector.onnx", "hand.task_hand.onnx"}
-    told = json.loads(run("inspect", tmp_path / "gesture.task", "--json")[1])
-    assert [(part["name"], part["kind"]) for part in told["parts"]] == [
+    reported = json.loads(run("inspect", tmp_path / "gesture.task", "--json")[1])
+    assert [(part["name"], part["kind"]) for part in reported["parts"]] == [
         ("detector.tflite", "model"),
         ("hand.task/hand.tflite", "model"),
         ("hand.task/labels.txt", "txt"),

@@ -16,10 +16,10 @@ from onnx_tflite_plugin.cli.jobs import Job
 from onnx_tflite_plugin.cli.output import Row
 from onnx_tflite_plugin.cli.summary import brief_summary, summary, verification_lines, warning_row
 from onnx_tflite_plugin.errors import ConversionError, Problem
+from onnx_tflite_plugin.presentation.graph_io import Edge
 from onnx_tflite_plugin.report import Report, Transposed
 from onnx_tflite_plugin.rewrite import RULES
 from onnx_tflite_plugin.rewrite.weights.dtypes import describe_runtime
-from onnx_tflite_plugin.telling.edges import Edge
 from onnx_tflite_plugin.verify.times.bench import Benchmark, Spread
 from onnx_tflite_plugin.verify.times.profile import OperatorTime
 

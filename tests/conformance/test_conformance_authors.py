@@ -69,7 +69,10 @@ def test_the_case_may_bring_the_kernel_and_it_is_held_against_the_lowering() -> 
     bare = handler(CODE, max_version=1, layout=Attribute())(flip().lower)
     case = {"custom_options": {"axis": 1}}
     without = run_lowering(unary(CODE, "x", tensor(1, 5, 7, 3), **case), bare)
-    assert f"LiteRT has no kernel of CUSTOM.Flip, and handler {__name__}:remap of inline declares none" in without.text
+    assert (
+        f"LiteRT has no kernel for CUSTOM.Flip, and handler {__name__}:remap of inline declares no reference kernel"
+        in without.text
+    )
     assert run_lowering(unary(CODE, "x", tensor(1, 5, 7, 3), kernel=flip_reference, **case), bare).status == "passed"
     assert run_lowering(unary(CODE, "x", tensor(1, 5, 7, 3), kernel=lambda op, x: x, **case), bare).status == "failed"
 
@@ -90,7 +93,7 @@ def test_options_that_are_bytes_reach_handler_and_kernel_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("layout", "meant"),
     [
-        (Transparent(), "Attribute with ctx.axis is meant"),
+        (Transparent(), "declare Attribute and use ctx.axis"),
         (Attribute(), "an axis number or an entry per axis is not remapped (ctx.axis"),
     ],
 )
@@ -100,7 +103,7 @@ def test_a_failure_names_the_declaration_that_is_false(layout: Any, meant: str) 
         unary(CODE, "x", tensor(1, 5, 7, 3), place=between_convolutions, custom_options={"axis": 1}), lowered
     )
     assert result.status == "failed"
-    assert f"layout={type(layout).__name__} is not true: with axes 0,3,1,2 the result differs by " in result.text
+    assert f"layout={type(layout).__name__} is wrong: with axes 0,3,1,2 the result differs by " in result.text
     assert meant in result.text
 
 
@@ -124,7 +127,7 @@ def test_a_declaration_that_fails_the_conversion_is_named_with_its_handler_and_n
     result = run_lowering(case, double(Transparent()))
     assert f"handler {__name__}:lower of inline failed: the emitted value has size" in result.text
     assert "it declares layout=Transparent(), quantization=Dequantized()" in result.text
-    assert "layout=Transparent is not true: in another order than the file's it does not convert;" in result.text
+    assert "layout=Transparent is wrong: in another layout than the file's it does not convert;" in result.text
     assert "report" not in result.text
     assert run_lowering(replace(case, transposes=None), double(Terminate())).ok
 
@@ -144,7 +147,7 @@ def test_where_nobody_converts_an_operator_that_is_said_and_not_that_litert_lack
     x, y = tensor(2, 5, dtype="int8"), tensor(2, 10, dtype="int8")
     handlers = {} if declared is None else {CODE: double(Terminate(), **declared)}
     result = run_case(in_isolation(CODE, "x", [x], y, custom_options={"axis": 1}), Host(handlers=handlers))
-    assert f"LiteRT has no kernel of {CODE}, and nobody converts it: {reason}" in result.text
+    assert f"LiteRT has no kernel for {CODE}, and no handler converts it: {reason}" in result.text
     assert "kernel=" not in result.text
 
 
@@ -153,7 +156,7 @@ def test_a_lowering_that_is_wrong_in_the_files_order_is_not_blamed_on_the_layout
         unary(CODE, "x", tensor(1, 5, 7, 3), custom_options={"axis": 1}), flip(lower=lambda ctx, x: ctx.ops.Neg(x))
     )
     assert result.status == "failed"
-    assert "is not true" not in result.text
+    assert "is wrong" not in result.text
 
 
 @pytest.mark.parametrize("right", [True, False])

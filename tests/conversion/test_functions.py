@@ -75,9 +75,9 @@ def test_a_session_runs_a_conversion_a_file_and_content(tmp_path: Path) -> None:
         (lambda c: otp.convert(3), TypeError, "not int"),
         (lambda c: otp.convert(DIGITS, progress=3), TypeError, "not int"),
         (lambda c: otp.convert(DIGITS.parent), InvalidModel, "it is a directory"),
-        (lambda c: otp.verify(DIGITS, None), TypeError, "as ModelProto or Conversion, not as NoneType"),
+        (lambda c: otp.verify(DIGITS, None), TypeError, "onnx is NoneType; pass a path"),
         (lambda c: otp.verify(DIGITS, DIGITS), InvalidOnnx, "it is a TFLite model"),
-        (lambda c: otp.verify(DIGITS, c, runs=0), ValueError, "runs is at least 1"),
+        (lambda c: otp.verify(DIGITS, c, runs=0), ValueError, "runs is 0; it must be at least 1"),
         (lambda c: otp.verify(DIGITS, c, inputs=[1, 2]), TypeError, "inputs are arrays by input name"),
         (lambda c: otp.verify(DIGITS, c, inputs=np.zeros((1, 8, 8, 1))), TypeError, "not ndarray"),
         (lambda c: c.save(DIGITS.parent), IsADirectoryError, "name the file to write"),
@@ -104,8 +104,8 @@ def test_warnings_are_logged_and_shown_in_a_notebook(
 
 
 def test_names_in_a_notebook_are_text() -> None:
-    from onnx_tflite_plugin.telling.edges import Edge
-    from onnx_tflite_plugin.telling.notebook import as_html
+    from onnx_tflite_plugin.presentation.graph_io import Edge
+    from onnx_tflite_plugin.presentation.notebook import as_html
 
     assert "<script>" not in as_html("a <script>", [Edge("<script>x</script>", "float32", (1,))], [], "<script>")
 
@@ -128,8 +128,8 @@ def test_progress_is_told_stage_by_stage_and_logged(caplog: pytest.LogCaptureFix
     with caplog.at_level(logging.INFO, "onnx_tflite_plugin"):
         otp.convert(DIGITS, progress=stages.append, verify=True)
     assert stages[0] == "reading"
-    told = ["planning the layout", "lowering", "checking"]
-    assert [stage for stage in stages if stage in told] == told
+    reported = ["planning the layout", "lowering", "checking"]
+    assert [stage for stage in stages if stage in reported] == reported
     assert "ONNX Runtime, run 1 of 3" in stages
     logged = [record.getMessage() for record in caplog.records]
     assert [text.rpartition(":")[0] for text in logged] == stages

@@ -134,7 +134,7 @@ def test_a_model_that_is_no_language_model_generates_nothing() -> None:
 
 
 def test_a_prompt_session_with_other_caches_is_refused() -> None:
-    with pytest.raises(ValueError, match="has other caches"):
+    with pytest.raises(ValueError, match="have different caches"):
         session(ROWS, "decode").generate(TOKENS, 1, prompt=session(ROWS, "prefill_5"))
 
 

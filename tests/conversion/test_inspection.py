@@ -50,17 +50,17 @@ def test_inspection_survives_recursive_and_missing_subgraphs() -> None:
         for index in calls:
             graph.operator("CALL_ONCE", [], [], {"init_subgraph_index": index})
         graph.output(graph.input("x", (2, 3)))
-    told = otp.inspect(model.build())
-    assert [graph["called"] for graph in told["subgraphs"]] == [True, True, False]
-    assert [(row["count"], row["called"]) for row in told["operators"]] == [(4, True), (1, False)]
+    reported = otp.inspect(model.build())
+    assert [graph["called"] for graph in reported["subgraphs"]] == [True, True, False]
+    assert [(row["count"], row["called"]) for row in reported["operators"]] == [(4, True), (1, False)]
 
 
 def test_operators_are_looked_up_in_the_host_that_is_given() -> None:
     model = ModelBuilder()
     chain(model.main, ("CUSTOM.Mine", 1))
     mine = replace(builtin("ABS"), code="CUSTOM.Mine")
-    told = otp.inspect(model.build(), host=Host(handlers={"CUSTOM.Mine": mine}))
-    assert (told["missing"], told["operators"][0]["pack"]) == ([], "inline")
+    reported = otp.inspect(model.build(), host=Host(handlers={"CUSTOM.Mine": mine}))
+    assert (reported["missing"], reported["operators"][0]["pack"]) == ([], "inline")
 
 
 def test_an_edge_without_a_rank_has_no_shape() -> None:
@@ -68,8 +68,8 @@ def test_an_edge_without_a_rank_has_no_shape() -> None:
     x, y = model.main.input("x", (2, 3)), model.main.tensor("y", None)
     model.main.operator("ABS", [x], [y])
     model.main.output(y)
-    told = otp.inspect(model.build())
-    assert [edge["shape"] for edge in (*told["inputs"], *told["outputs"])] == [[2, 3], None]
+    reported = otp.inspect(model.build())
+    assert [edge["shape"] for edge in (*reported["inputs"], *reported["outputs"])] == [[2, 3], None]
 
 
 def test_blockwise_quantization_lists_block_size_and_scale_tensor() -> None:
@@ -78,13 +78,13 @@ def test_blockwise_quantization_lists_block_size_and_scale_tensor() -> None:
     net.output(net.call("FULLY_CONNECTED", [net.input(tensor(3, 64)), weights, None], tensor(3, 5)))
     net.graph.output(weights)
     scales = next(held.index for held in read(net.build()).main.tensors if held.name == "scales")
-    told = otp.inspect(net.build())["outputs"]
-    assert [edge["quantization"] for edge in told] == [None, {"scales": scales, "block_size": 32}]
+    reported = otp.inspect(net.build())["outputs"]
+    assert [edge["quantization"] for edge in reported] == [None, {"scales": scales, "block_size": 32}]
 
 
 def test_a_handler_that_only_declines_is_listed_with_its_reason() -> None:
-    told = describe_handler("ABS", "a-pack", replace(builtin("ABS"), accepts=Decline("no kernel")))
-    assert (told["code"], told["pack"], told["error"]) == ("ABS", "a-pack", "no kernel")
+    reported = describe_handler("ABS", "a-pack", replace(builtin("ABS"), accepts=Decline("no kernel")))
+    assert (reported["code"], reported["pack"], reported["error"]) == ("ABS", "a-pack", "no kernel")
     assert describe_handler("ABS", "a-pack", builtin("ABS"))["error"] == ""
 
 

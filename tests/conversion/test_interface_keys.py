@@ -43,7 +43,7 @@ def test_layout_accepts_either_name_and_positions_of_inputs(key: str) -> None:
 @pytest.mark.parametrize("key", ["a", "serving_x:0", "0"])
 def test_range_accepts_either_name_and_positions(key: str) -> None:
     assert verify(model(), otp.convert(model()).proto, ranges={key: (3.0, 5.0)}).ok
-    with pytest.raises(otp.ConversionError, match="input 'a': 5 to 3 is no range"):
+    with pytest.raises(otp.ConversionError, match="input 'a': the range 5 to 3 is empty"):
         verify(model(), otp.convert(model()).proto, ranges={key: (5.0, 3.0)})
 
 

@@ -98,7 +98,7 @@ def test_a_hook_renames_and_the_option_takes_precedence(tmp_path: Path, monkeypa
     ("returned", "reason"),
     [
         ("['a']", "not a mapping of names"),
-        ("{'nosuch': 'x'}", "'nosuch', which is no graph input or output"),
+        ("{'nosuch': 'x'}", "'nosuch', which is not a graph input or output"),
         ("{'a': 'c'}", "'c' is empty or taken"),
         ("1 / 0", "ZeroDivisionError"),
     ],

@@ -116,16 +116,16 @@ def test_the_line_says_how_many_outputs_it_leaves_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("outputs", "told"),
+    ("outputs", "reported"),
     [("a", "a"), ("abc", "a, b, c"), ("abcd", "a, b, c and 1 more"), ("abcde", "a, b, c and 2 more")],
 )
-def test_the_line_names_three_outputs_and_counts_the_others(outputs: str, told: str) -> None:
+def test_the_line_names_three_outputs_and_counts_the_others(outputs: str, reported: str) -> None:
     report = otp.convert(builtin()[0].build()).report
     edges = tuple(replace(report.outputs[0], name=name) for name in outputs)
-    assert f" → {told}; " in replace(report, outputs=edges).line
+    assert f" → {reported}; " in replace(report, outputs=edges).line
 
 
-@pytest.mark.parametrize(("transposed", "told"), [(0, "0 Transposes"), (1, "1 Transpose"), (2, "2 Transposes")])
-def test_the_line_ends_with_the_transposes_that_are_left(transposed: int, told: str) -> None:
+@pytest.mark.parametrize(("transposed", "reported"), [(0, "0 Transposes"), (1, "1 Transpose"), (2, "2 Transposes")])
+def test_the_line_ends_with_the_transposes_that_are_left(transposed: int, reported: str) -> None:
     report = otp.convert(builtin()[0].build()).report
-    assert replace(report, transposes=transposed).line.endswith(f" nodes, {told}")
+    assert replace(report, transposes=transposed).line.endswith(f" nodes, {reported}")

@@ -208,8 +208,8 @@ def test_shapes_that_fit_no_input_are_refused(shapes: dict[str, tuple[int, ...]]
         convert(classifier([-1, 30]), input_shape=shapes)
 
 
-@pytest.mark.parametrize(("stored", "told"), [(5, 5), (0, None)])
-def test_runtime_sizes_are_stored_sizes_unless_derived(stored: int, told: int | None) -> None:
+@pytest.mark.parametrize(("stored", "reported"), [(5, 5), (0, None)])
+def test_runtime_sizes_are_stored_sizes_unless_derived(stored: int, reported: int | None) -> None:
     model = ModelBuilder()
     g = model.main
     g.operator("ABS", [g.input("x", (2, 3))], [a := g.tensor("a", (3, 2))])  # which is of another shape
@@ -218,7 +218,7 @@ def test_runtime_sizes_are_stored_sizes_unless_derived(stored: int, told: int | 
     g.output(a, y)
     derived = derive_shapes(read(model.build()), Host(packs="builtin"), TARGETS["generic"])
     assert derived is not None
-    assert {t.name: t.dims for t in derived.main.outputs} == {"a": (2, 3), "y": (told, 2)}
+    assert {t.name: t.dims for t in derived.main.outputs} == {"a": (2, 3), "y": (reported, 2)}
 
 
 def test_dynamic_batch_follows_the_derived_shape_of_a_stale_result() -> None:

@@ -234,5 +234,5 @@ def test_operands_that_do_not_fit_are_refused_not_failed() -> None:
     generator = random.Random(7)
     for _ in range(400):
         one = generator.choice(stored_cases())
-        told = refusal(odd_shapes(generator, one))
-        assert "please report" not in told, (one.op, one.name, told)
+        reported = refusal(odd_shapes(generator, one))
+        assert "please report" not in reported, (one.op, one.name, reported)

@@ -37,11 +37,11 @@ def adding(*states: str, dtype: Any = TensorProto.FLOAT, sizes: Sequence[Any] = 
     )
     proto.ir_version = 10
     shape = [size if isinstance(size, int) else -1 for size in sizes]
-    told = [
+    reported = [
         {"input": state, "output": f"{state}:next", "dtype": name, "shape": shape, "initial": initial}
         for state in states
     ]
-    helper.set_model_props(proto, {PREFIX + "state": json.dumps(told)})
+    helper.set_model_props(proto, {PREFIX + "state": json.dumps(reported)})
     return bytes(proto.SerializeToString())
 
 

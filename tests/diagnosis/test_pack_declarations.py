@@ -24,9 +24,9 @@ def test_a_pack_s_handler_is_named_with_the_first_operator_that_it_lowers() -> N
         x = model.call("NEG", [model.call("ABS", [x], tensor(2, 3))], tensor(2, 3, name=name))
     model.output(x)
     host = Host(packs="builtin", handlers={"NEG": replace(builtin("NEG"))})
-    told = pack_declarations(host.bind(read(model.build()), TARGETS["generic"], 18))
-    assert [where for where, _ in told.values()] == ["op 1 NEG v1 'one'"]
-    assert [problem.where for problem in attribute_to_packs("here", told).problems] == ["op 1 NEG v1 'one'"]
+    reported = pack_declarations(host.bind(read(model.build()), TARGETS["generic"], 18))
+    assert [where for where, _ in reported.values()] == ["op 1 NEG v1 'one'"]
+    assert [problem.where for problem in attribute_to_packs("here", reported).problems] == ["op 1 NEG v1 'one'"]
 
 
 @pytest.mark.parametrize(("rank", "error"), [(4, HandlerError), (2, InvalidModel)])
@@ -43,7 +43,7 @@ def test_contradiction_of_built_in_handler_is_attributed_to_file(rank: int, erro
         raise NotImplementedError
 
     bound = Host(packs="builtin", handlers={"CUSTOM.Mine": lower}).bind(read(model.build()), TARGETS["generic"], 18)
-    with pytest.raises(ConversionError) as told:
+    with pytest.raises(ConversionError) as raised:
         check_consistent(bound, TARGETS["generic"], 18)
-    assert type(told.value) is error
-    assert any("by the declarations of handler" in problem.reason for problem in told.value.problems)
+    assert type(raised.value) is error
+    assert any("by the declarations of handler" in problem.reason for problem in raised.value.problems)

@@ -53,9 +53,9 @@ def test_unknown_shapes_are_no_contradiction() -> None:
     graph = subgraph(inputs=[slot(0)], outputs=[slot(1, shape=()), slot(2, shape=(5, 7))])
     assert shape_contradiction(made_of(graph), {}) is None
     assert shape_contradiction(made_of(graph), {"shapes": {"1": [3], "2": [5, 7]}}) is None
-    told = shape_contradiction(made_of(graph), {"shapes": {"2": [5, 11]}})
-    assert told is not None
-    (problem,) = told.problems
+    reported = shape_contradiction(made_of(graph), {"shapes": {"2": [5, 11]}})
+    assert reported is not None
+    (problem,) = reported.problems
     assert isinstance(problem, Contradiction)
     assert problem.where == "subgraphs[0].tensors[2].shape"
     assert problem.reason == "tensor 2 't2' is of shape [5, 7], but LiteRT computes [5, 11]"
@@ -77,15 +77,15 @@ def test_failure_is_attributed_to_file_that_litert_contradicts(
 ) -> None:
     error = ConversionError("why", [Problem("op 1", "another"), OURS])
     monkeypatch.setattr(diagnosis, "probe_file", lambda source: {"refused": "it is odd"})
-    told = check_with_litert(error, divide())
-    assert isinstance(told, InvalidModel)
-    assert [(one.where, one.reason) for one in told.problems] == [("op 3", "it is odd")]
+    reported = check_with_litert(error, divide())
+    assert isinstance(reported, InvalidModel)
+    assert [(one.where, one.reason) for one in reported.problems] == [("op 3", "it is odd")]
     monkeypatch.setattr(diagnosis, "probe_file", lambda source: {"shapes": {"1": [5]}})
-    told = check_with_litert(error, divide())
-    assert isinstance(told, InvalidModel)
-    assert [one.where for one in told.problems] == ["subgraphs[0].tensors[1].shape"]
+    reported = check_with_litert(error, divide())
+    assert isinstance(reported, InvalidModel)
+    assert [one.where for one in reported.problems] == ["subgraphs[0].tensors[1].shape"]
     for nothing in ({}, {"shapes": {"1": [3]}}):
-        monkeypatch.setattr(diagnosis, "probe_file", lambda source, told=nothing: told)
+        monkeypatch.setattr(diagnosis, "probe_file", lambda source, reported=nothing: reported)
         assert check_with_litert(error, divide()) is error
 
 
@@ -95,7 +95,7 @@ SHAPES = {"shapes": {"0": [3]}}
 
 
 @pytest.mark.parametrize(
-    ("code", "printed", "told"),
+    ("code", "printed", "reported"),
     [
         (0, json.dumps(SHAPES), SHAPES),
         (0, json.dumps({"refused": "it is odd"}), {"refused": "it is odd"}),
@@ -107,7 +107,7 @@ SHAPES = {"shapes": {"0": [3]}}
     ],
 )
 def test_file_that_crashes_litert_is_invalid_unless_limits_ended_it(
-    monkeypatch: pytest.MonkeyPatch, code: int, printed: str, told: dict[str, Any]
+    monkeypatch: pytest.MonkeyPatch, code: int, printed: str, reported: dict[str, Any]
 ) -> None:
     seen: list[bytes] = []
 
@@ -116,7 +116,7 @@ def test_file_that_crashes_litert_is_invalid_unless_limits_ended_it(
         return subprocess.CompletedProcess(command, code, printed.encode(), b"")
 
     monkeypatch.setattr(subprocess, "run", run)
-    assert probe_file(b"content") == told
+    assert probe_file(b"content") == reported
     assert seen == [b"content"]
 
 

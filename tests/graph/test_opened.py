@@ -68,5 +68,5 @@ SMALLEST = """<ir_version: 8, opset_import: ["": 18]> g (float[2, 3] a, {0}[2, 3
 @pytest.mark.parametrize(("dtype", "helps"), [("int32", True), ("uint64", False)])
 def test_opset_is_suggested_if_every_node_has_a_kernel(dtype: str, helps: bool) -> None:
     model = ir.from_proto(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(SMALLEST.format(dtype))))
-    told = suggest_options(model, "Could not find an implementation for ReduceMin(18) node with name ''", (18, 20))
-    assert ("--opset 20 may help" in told) is helps
+    reported = suggest_options(model, "Could not find an implementation for ReduceMin(18) node with name ''", (18, 20))
+    assert ("--opset 20 may help" in reported) is helps

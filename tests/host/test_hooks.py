@@ -116,9 +116,9 @@ def test_a_claim_may_refuse_and_one_that_is_no_answer_fails() -> None:
 
 
 def misspelt(plugin: object) -> list[str]:
-    told: list[str] = []
-    Hooks({}, told.append).add(plugin, "hooks", "a-pack")
-    return told
+    reported: list[str] = []
+    Hooks({}, reported.append).add(plugin, "hooks", "a-pack")
+    return reported
 
 
 def test_functions_that_look_like_hooks_are_told() -> None:
@@ -165,11 +165,11 @@ def test_hook_that_removes_a_dtype_is_reported_and_undone() -> None:
         def finish(self, model: ir.Model) -> None:
             model.graph.outputs[0].type = None
 
-    told: list[str] = []
-    made = Hooks({}, told.append)
+    reported: list[str] = []
+    made = Hooks({}, reported.append)
     made.add(Untyped(), "hooks", "a-pack")
     model = made.finish(otp.convert(unary_model("NEG"), packs="builtin").model, ())
-    assert "from 'y' float [2, 3] to 'y' ? [2, 3]" in told[0]
+    assert "from 'y' float [2, 3] to 'y' ? [2, 3]" in reported[0]
     assert model.graph.outputs[0].dtype == ir.DataType.FLOAT
 
 

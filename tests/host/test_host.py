@@ -121,7 +121,7 @@ def test_pack_for_another_version_is_reported_once_and_as_remedy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "reported"),
     [
         ("CUSTOM.A", ""),
         ("CUSTOM.", "the operator's name after the dot is missing"),
@@ -130,11 +130,11 @@ def test_pack_for_another_version_is_reported_once_and_as_remedy() -> None:
         ("neg", "TFLite has no operator 'neg'; did you mean 'NEG'?; a custom operator is CUSTOM.neg"),
     ],
 )
-def test_entry_point_named_after_no_operator_causes_warning(code: str, told: str) -> None:
+def test_entry_point_named_after_no_operator_causes_warning(code: str, reported: str) -> None:
     host = Host(offers=[offer("a-pack", code)])
-    assert [told in warning for warning in host.warnings] == ([True] if told else [])
+    assert [reported in warning for warning in host.warnings] == ([True] if reported else [])
     ((named, pack, served),) = host.handlers()
-    assert (named, pack, isinstance(served, Failed)) == (code, "a-pack", bool(told))
+    assert (named, pack, isinstance(served, Failed)) == (code, "a-pack", bool(reported))
 
 
 def test_named_packs_that_are_installed_cause_no_warning() -> None:

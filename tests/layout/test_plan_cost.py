@@ -241,15 +241,15 @@ def test_price_depends_on_whether_the_declared_axes_are_innermost(
     code: str, shape: tuple[int, ...], asked: set[bool]
 ) -> None:
     """But for axes of size 1."""
-    told: list[tuple[str, bool, int]] = []
+    seen_values: list[tuple[str, bool, int]] = []
 
     def prices(along: AxisPrice, last: bool, size: int) -> int:
-        told.append((along.onnx, last, size))
+        seen_values.append((along.onnx, last, size))
         return 1
 
     make_plan(chain("Image", code, "Image", shape=shape), prices=prices)
-    assert {last for _, last, _ in told} == asked
-    assert {(onnx, size) for onnx, _, size in told} == ({("Own", 4 * prod(shape))} if asked else set())
+    assert {last for _, last, _ in seen_values} == asked
+    assert {(onnx, size) for onnx, _, size in seen_values} == ({("Own", 4 * prod(shape))} if asked else set())
 
 
 @pytest.mark.parametrize(("price", "cost", "bought"), [(0, 2, 0), (1, 2, 0), (3, 4, 3)])

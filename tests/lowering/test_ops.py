@@ -316,17 +316,17 @@ def test_scalar_has_the_dtype_in_which_its_slot_is_delivered(
     operand: Spec, other: Spec, behavior: Behavior, wanted: str
 ) -> None:
     """Whatever the other operands are."""
-    told = []
+    reported = []
 
     def lower(ctx: Context, _x: Any, y: Any) -> Any:
-        told.append(ctx.scalar(3).dtype.name)
+        reported.append(ctx.scalar(3).dtype.name)
         return ctx.ops.Identity(y)
 
     model = Net()
     model.output(model.call(CODE, [operand, other], other))
     declared = handler_of(lower, axes="a b, a b -> a b", quantization=behavior)
     convert(model.build(), host=Host(packs="builtin", handlers={CODE: declared}))
-    assert told == [wanted]
+    assert reported == [wanted]
 
 
 @pytest.mark.parametrize(

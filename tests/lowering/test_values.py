@@ -161,9 +161,9 @@ def test_a_value_that_stands_for_several_tensors_is_named_after_the_first() -> N
     handed_on = handler("RELU", max_version=2, layout=Transparent())(lambda ctx, x: x)
     graph = otp.convert(build_model(chain), host=Host(packs="builtin", handlers={"RELU": handed_on})).model.graph
     assert [node.outputs[0].name for node in graph] == ["made", "y"]
-    told = read_tensor("made", graph[0].outputs[0].metadata_props)
-    assert told is not None
-    assert told.tensor == 1
+    reported = read_tensor("made", graph[0].outputs[0].metadata_props)
+    assert reported is not None
+    assert reported.tensor == 1
 
 
 @pytest.mark.parametrize(

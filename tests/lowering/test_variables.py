@@ -95,8 +95,8 @@ def test_an_operator_without_results_writes_its_variable() -> None:
 def test_a_variable_that_nobody_changes_is_handed_on_as_it_is() -> None:
     conversion = convert_model(read)
     states = [value for value in conversion.model.graph.outputs if value.name != "total"]
-    told = [(value.name, tuple(value.shape or ()), value.dtype) for value in states]
-    assert told == [("held:next", SHAPE, ir.DataType.FLOAT)]
+    reported = [(value.name, tuple(value.shape or ()), value.dtype) for value in states]
+    assert reported == [("held:next", SHAPE, ir.DataType.FLOAT)]
     session = Session(conversion)
     session.restore({"held": FED[0]})
     for x in FED:

@@ -120,5 +120,5 @@ def test_verification_of_an_older_file_reads_what_its_lists_hold() -> None:
     verification = otp.convert(older(), verify=True).verification
     assert verification is not None
     assert verification.verdict == "inconclusive"
-    assert "LiteRT has no kernel of CUSTOM.FlexTensorList" in verification.text
+    assert "LiteRT has no kernel for CUSTOM.FlexTensorList" in verification.text
     assert "does not store the shape and dtype" not in verification.text

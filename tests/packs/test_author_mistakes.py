@@ -178,7 +178,7 @@ def test_message_of_a_mistake_names_fact_and_remedy(provoke: Provoke, name: str)
 
 def test_letters_that_name_axes_wrongly_are_shown_where_no_layout_is_right(provoke: Provoke) -> None:
     printed = provoke((HANDLER, "n h w c, o j k c, o -> n y x o", "n w h c, o j k c, o -> n y x o"), like="conv")
-    assert "it differs in every layout: axes='n w h c, o j k c, o -> n y x o' and Implicit(onnx=" in printed
+    assert "the result differs in every layout: axes='n w h c, o j k c, o -> n y x o' and Implicit(onnx=" in printed
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_letters_that_name_axes_wrongly_are_shown_where_no_layout_is_right(provo
         ('"DIV"', '"MUL"', "the model has no MUL, the last operator of the pattern"),
         ('Call("ABS", x)', 'x', "operand 0 of op 1 ADD v1 't3' is 't1', but 'x' of the pattern is 'x0' elsewhere"),
         ('Call("ABS", x)', 'Call("ABS", x, x)', "op 0 ABS v1 't1' has 1 operands, the pattern's ABS has 2"),
-        ("operands(\"x\")", "operands(\"x\", constant=True)", "operand 0 of op 2 DIV v1 'y0' is no constant, as 'x' must be"),
+        ("operands(\"x\")", "operands(\"x\", constant=True)", "operand 0 of op 2 DIV v1 'y0' is not constant, but the pattern's 'x' is"),
         ('"ABS", x', '"ABS", x, keep=True', "op 0 ABS v1 't1' has keep=None, the pattern has keep=True"),
     ],
 )  # fmt: skip

@@ -85,16 +85,16 @@ def test_a_process_that_ends_or_takes_too_long_is_a_bug_and_replaced() -> None:
 @pytest.mark.parametrize(("stage", "kind"), [("convert", "bug"), ("compare", "uncompared"), ("ask", "invalid")])
 def test_a_process_that_dies_is_judged_by_what_it_did(stage: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with Child() as child:
-        told = cycle([stage, {"ended": -signal.SIGABRT}])
-        monkeypatch.setattr(child, "_answer", lambda deadline, seconds: next(told))
+        reported = cycle([stage, {"ended": -signal.SIGABRT}])
+        monkeypatch.setattr(child, "_answer", lambda deadline, seconds: next(reported))
         outcome = child.try_file(add().build())
         assert (outcome.kind, outcome.text) == (kind, f"SIGABRT in {stage}")
 
 
 def test_a_file_that_another_process_gets_over_is_no_bug(monkeypatch: pytest.MonkeyPatch) -> None:
     with Child() as child:
-        told = iter(["convert", {"ended": -signal.SIGABRT}, "convert", ["equal", "", "", "", 0.1]])
-        monkeypatch.setattr(child, "_answer", lambda deadline, seconds: next(told))
+        reported = iter(["convert", {"ended": -signal.SIGABRT}, "convert", ["equal", "", "", "", 0.1]])
+        monkeypatch.setattr(child, "_answer", lambda deadline, seconds: next(reported))
         assert child.try_file(add().build()).kind == "equal"
 
 

@@ -78,9 +78,9 @@ def test_a_process_that_dies_is_told_and_the_next_model_is_tried(monkeypatch: py
 
     monkeypatch.setitem(DRAWERS, "KILLED", deadly)
     models = [Model(1, 0, ("ABS",)), Model(1, 0, ("KILLED",)), Model(1, 0, ("ABS",))]
-    told = list(outcomes(models))
-    assert [outcome.kind for outcome in told] == ["equal", "not run", "equal"]
-    assert told[1].text == "LiteRT died of -9"
+    reported = list(outcomes(models))
+    assert [outcome.kind for outcome in reported] == ["equal", "not run", "equal"]
+    assert reported[1].text == "LiteRT died of -9"
 
 
 def test_classes_of_differences_leave_out_numbers() -> None:

@@ -42,7 +42,7 @@ ROOMS = (
     "lowering",
     "rewrite",
     "normalize",
-    "telling",
+    "presentation",
     "verify",
     "target_options",
     "report",

@@ -273,8 +273,8 @@ def test_for_speed_a_target_runs_its_passes_in_order_and_the_report_names_them(t
         Counter(node.op_type for node in conversion.model.graph.all_nodes()).most_common()
     )
     path = tmp_path / "m.onnx"
-    [told] = [row for row in summary(conversion, conversion.save(path), 1.0) if row.label == "rewritten"]
-    assert [line for line in told.lines if line.endswith(": 1 place")] == [
+    [reported] = [row for row in summary(conversion, conversion.save(path), 1.0) if row.label == "rewritten"]
+    assert [line for line in reported.lines if line.endswith(": 1 place")] == [
         f"{RULES[name].summary}: 1 place" for name in ORDER if name not in COUNTS
     ]
 

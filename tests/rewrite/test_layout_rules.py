@@ -98,7 +98,7 @@ test_scale_and_offset_are_one_convolution = rule_test(
     declines("29 channels", lambda net: normalize(net, 29), "no multiple of 4"),
     declines("a single pixel", scale_and_shift(1, 16, 1, 1), "single pixel"),
     declines("three axes", scale_and_shift(16, 16, 7, axes=3), "not of an image"),
-    declines("integers", scale_and_shift(1, 16, 5, 7, op="MAXIMUM", dtype="int32"), "not of floats"),
+    declines("integers", scale_and_shift(1, 16, 5, 7, op="MAXIMUM", dtype="int32"), "not float"),
 )
 
 
@@ -157,7 +157,7 @@ test_bounds_are_fused_with_a_convolution = rule_test(
     declines("no convolution after it", lambda net: clip(net, last=True), "no operator in the blocked layout"),
     declines("integers", lambda net: clip(net, dtype="int8")),
     declines("a constant term", lambda net: clip(net, term=constant(random_array(1, 11, 13, 16))), "constant, or broadcast"),
-    declines("the sum is an output", lambda net: clip(net, read=True), "read by others"),
+    declines("the sum is an output", lambda net: clip(net, read=True), "has other users"),
     declines("a bound per channel", activate(bound=random_array(16, dtype="float32")), "no scalar"),
     declines(
         "an operand per channel", clip_graph(SUM.replace("b = Conv (x, w)", "m = GlobalAveragePool (x) b = Conv (m, w)")),
@@ -384,7 +384,7 @@ test_zeros_of_channels_come_from_a_convolution = rule_test(
     Case("a graph", pad_graph()),
     declines("no sum", lambda net: residual(net, summed=False)),
     declines("rows too", lambda net: residual(net, around=(1, 0)), "height"),
-    declines("integers", lambda net: residual(net, dtype="int8"), "not of floats"),
+    declines("integers", lambda net: residual(net, dtype="int8"), "not float"),
     declines("29 channels", lambda net: residual(net, channels=29), "no multiple of 4"),
     declines("256 channels", lambda net: residual(net, channels=256), "more than 128 channels"),
     declines("nothing to append", lambda net: residual(net, (0, 0))),
@@ -394,7 +394,7 @@ test_zeros_of_channels_come_from_a_convolution = rule_test(
     declines("other axes", pad_graph("Pad (x, pads, zero, axes)"), "not all four axes"),
     declines("reflected", pad_graph('Pad <mode = "reflect"> (x, pads)'), "other values than zeros"),
     declines("no convolution in the sum", pad_graph(other="Concat <axis = 1> (x, x)"), "no convolution"),
-    declines("64 bits", pad_graph(kind="double"), "not of floats"),
+    declines("64 bits", pad_graph(kind="double"), "not float"),
 )
 
 

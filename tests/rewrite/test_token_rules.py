@@ -116,9 +116,9 @@ test_tensors_are_multiplied_without_reshapes = rule_test(
     declines("columns", rows_graph("5,2,5", ROWS.replace("flat", "first").replace("<", "<transA = 1, "), [2, 5, 7]), "transposes"),
     declines(
         "a scale per column", rows_graph("2,3,5", ROWS.replace("b =", "k = Mul (w, each) b =").replace("a, w", "a, k"), [2, 3, 7]),
-        "computed, or read",
+        "computed, or has other users",
     ),
-    declines("the matrix is read", project(table=True), "read by others"),
+    declines("the matrix is read", project(table=True), "has other users"),
     declines("a bias", project(biased=True), "adds"),
     declines("rows of several", project(flat=(2, 7), back=(7, 2)), "not the last axis"),
 )  # fmt: skip
@@ -187,8 +187,8 @@ def norm_graph(nodes: str, given: str = "float[2,5,7] r", made: str = "") -> Any
 test_sum_before_norm_is_not_fused = rule_test(
     "sum_before_norm",
     Case("a graph", norm_graph(NORM), nodes={"Add": 0, "Sum": 1}, fused={"SkipLayerNormalization": 0}),
-    declines("a sum that others read", norm_graph(f"{NORM} z = Neg (s)", made=", float[2,5,7] z"), "read by others"),
-    declines("a sum that is an output", norm_graph(NORM, made=", float[2,5,7] s"), "read by others"),
+    declines("a sum that others read", norm_graph(f"{NORM} z = Neg (s)", made=", float[2,5,7] z"), "has other users"),
+    declines("a sum that is an output", norm_graph(NORM, made=", float[2,5,7] s"), "has other users"),
     declines("a row for each token", norm_graph(NORM, "float[7] r"), "broadcast"),
     declines("a constant addend", norm_graph(NORM.replace("r)", "bias)"), ""), "constant"),
     declines("no sum", norm_graph(NORM.replace("Add", "Mul"))),

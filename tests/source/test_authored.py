@@ -1,4 +1,4 @@
-"""TFLite metadata: what is not known of it is left out, and what it says stays with the tensor that it says it of."""
+"""TFLite metadata: unknown entries are ignored, and descriptions are assigned to the right tensor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.helpers.metadata_files import LABELS, classifier, serialize, with_fil
 
 
 def metadata_of_input(slots: dict[int, Any], model: bytes = b"") -> Metadata:
-    """The metadata of a model whose one input is said to be this."""
+    """Return the metadata of a model with one input, which has this description."""
     read_back = read_metadata(serialize({3: [{2: [slots]}]}), Content(model))
     assert read_back is not None
     return read_back
@@ -24,24 +24,24 @@ def metadata_of_input(slots: dict[int, Any], model: bytes = b"") -> Metadata:
 @pytest.mark.parametrize(
     ("number", "kind"), [(0, ""), (1, "feature"), (2, "image"), (3, "bounding box"), (4, "audio"), (5, ""), (255, "")]
 )
-def test_contents_that_the_schema_does_not_have_yet_are_of_no_kind(number: int, kind: str) -> None:
+def test_content_types_of_newer_schemas_have_no_kind(number: int, kind: str) -> None:
     assert metadata_of_input({3: {0: ("Uint8", number)}}).inputs[0][0].kind == kind
 
 
 @pytest.mark.parametrize(
     ("number", "kind"), [(-1, ""), (0, ""), (1, "descriptions"), (5, "vocabulary"), (6, "index"), (7, "")]
 )
-def test_associated_files_that_the_schema_does_not_have_yet_are_of_no_kind(number: int, kind: str) -> None:
+def test_file_types_of_newer_schemas_have_no_kind(number: int, kind: str) -> None:
     (file,) = metadata_of_input({6: [{0: "words.txt", 2: ("Int8", number)}]}).inputs[0][0].files
     assert (file.name, file.kind) == ("words.txt", kind)
 
 
-def test_process_units_without_their_options_say_nothing() -> None:
+def test_process_units_without_options_are_ignored() -> None:
     (one,) = metadata_of_input({4: [{0: ("Uint8", 1)}, {0: ("Uint8", 3)}, {0: ("Uint8", 2), 1: {}}]}).inputs[0]
     assert (one.mean, one.std, one.threshold) == ((), (), None)
 
 
-def test_files_of_the_model_and_of_its_subgraphs_are_the_models() -> None:
+def test_files_of_model_and_subgraphs_are_merged() -> None:
     content = serialize({3: [{4: [{0: "of the subgraph"}]}], 6: [{0: "of the model"}]})
     read_back = read_metadata(content, Content(b""))
     assert read_back is not None
@@ -55,8 +55,8 @@ def test_subgraphs_beyond_the_metadata_have_no_description() -> None:
         graph.operator("NEG", [x], [y])
         graph.output(y)
     model.metadata("TFLITE_METADATA", classifier())
-    told = describe_interface(read(model.build()))
-    assert {place: one.name for place, one in told.items()} == {(0, 0): "image", (0, 1): "scores"}
+    described = describe_interface(read(model.build()))
+    assert {place: one.name for place, one in described.items()} == {(0, 0): "image", (0, 1): "scores"}
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_subgraphs_beyond_the_metadata_have_no_description() -> None:
         (3, len("Katze\nHund") - 1, ()),
     ],
 )
-def test_of_the_files_behind_a_model_so_many_are_read_and_so_many_bytes(
+def test_number_and_bytes_of_appended_files_are_limited(
     most: int, size: int, labels: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metadata, "MOST_FILES", most)

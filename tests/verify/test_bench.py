@@ -104,9 +104,9 @@ def test_the_command_converts_what_is_not_given(quick: None, run: Run, tmp_path:
         "LiteRT", "ONNX", "ratio", "measured"
     ]  # fmt: skip
     (path,) = otp.convert(DIGITS).save(tmp_path / "digits.onnx")
-    told = json.loads(run("bench", DIGITS, path, "--rounds", 3, "--json").out)
-    assert told["rounds"] == 3
-    assert told["ratio"]["low"] <= told["ratio"]["median"] <= told["ratio"]["high"]
+    reported = json.loads(run("bench", DIGITS, path, "--rounds", 3, "--json").out)
+    assert reported["rounds"] == 3
+    assert reported["ratio"]["low"] <= reported["ratio"]["median"] <= reported["ratio"]["high"]
 
 
 def test_data_that_does_not_fit_is_refused() -> None:

@@ -60,11 +60,11 @@ class TestDistance:
     @pytest.mark.parametrize(
         ("actual", "expected", "problem"),
         [
-            (np.zeros((2, 1), np.float32), np.zeros(2, np.float32), "shape [2, 1] for [2]"),
-            (np.zeros((), np.float32), np.zeros(1, np.float32), "shape [] for [1]"),
-            (np.zeros(2, np.float64), np.zeros(2, np.float32), "dtype float64 for float32"),
-            (np.zeros(2, np.uint8), np.zeros(2, np.int8), "dtype uint8 for int8"),
-            (np.zeros(2, np.int64), np.zeros(2, np.int32), "dtype int64 for int32"),
+            (np.zeros((2, 1), np.float32), np.zeros(2, np.float32), "shape [2, 1], expected [2]"),
+            (np.zeros((), np.float32), np.zeros(1, np.float32), "shape [], expected [1]"),
+            (np.zeros(2, np.float64), np.zeros(2, np.float32), "dtype float64, expected float32"),
+            (np.zeros(2, np.uint8), np.zeros(2, np.int8), "dtype uint8, expected int8"),
+            (np.zeros(2, np.int64), np.zeros(2, np.int32), "dtype int64, expected int32"),
         ],
     )
     def test_other_shapes_and_dtypes_are_problems(self, actual: Array, expected: Array, problem: str) -> None:
@@ -74,12 +74,12 @@ class TestDistance:
     @pytest.mark.parametrize(
         ("actual", "expected", "problem"),
         [
-            ([np.nan, 1], [0, 1], "NaN in other places (1 elements, first at [0]: nan for 0.0)"),
-            ([0, np.nan, np.nan], [0, 1, 2], "NaN in other places (2 elements, first at [1]: nan for 1.0)"),
-            ([0, 1], [0, np.nan], "NaN in other places"),
-            ([np.inf, 1], [3e38, 1], "+inf in other places"),
-            ([np.inf, 1], [-np.inf, 1], "+inf in other places"),
-            ([0, 1], [-np.inf, 1], "-inf in other places"),
+            ([np.nan, 1], [0, 1], "NaN at other positions (1 elements, first at [0]: nan, expected 0.0)"),
+            ([0, np.nan, np.nan], [0, 1, 2], "NaN at other positions (2 elements, first at [1]: nan, expected 1.0)"),
+            ([0, 1], [0, np.nan], "NaN at other positions"),
+            ([np.inf, 1], [3e38, 1], "+inf at other positions"),
+            ([np.inf, 1], [-np.inf, 1], "+inf at other positions"),
+            ([0, 1], [-np.inf, 1], "-inf at other positions"),
         ],
     )
     def test_nan_and_infinity_in_other_places_are_problems(
@@ -220,7 +220,7 @@ class TestKernelSets:
         good, bad = array(1, 2), array(1, 3)
         assert not compare("y", [good, bad], {"a": [good, good]}, Tolerance()).ok
         found = compare("y", [np.zeros((3, 1), np.int8), bad], {"a": [np.zeros(3, np.int8), bad]}, Tolerance())
-        assert (found.problem, found.distance) == ("shape [3, 1] for [3]", np.inf)
+        assert (found.problem, found.distance) == ("shape [3, 1], expected [3]", np.inf)
 
     def test_numbers_are_of_all_runs_in_the_unit_of_the_output(self) -> None:
         """A range of 8 over two runs; infinity is no part of a range."""
@@ -245,7 +245,7 @@ def test_the_text_of_a_comparison_has_its_numbers() -> None:
     wrong = compare_run(array(0, 1.5), array(0, 1)).text
     assert wrong == "max 0.5 of the output's range (tolerance 0.001, nearest a)"
     assert compare_run(array(7, dtype="int32"), array(9, dtype="int32")).text.startswith("max 2, 100.0 % of elements")
-    assert compare_run(array(1), array(1, 2)).text == "shape [1] for [2]"
+    assert compare_run(array(1), array(1, 2)).text == "shape [1], expected [2]"
 
 
 class TestBias:
@@ -288,7 +288,7 @@ class TestBias:
     def test_counts_only_where_no_more_than_a_step_is_allowed(self) -> None:
         expected = vary(40).ravel()
         off = expected + np.int8(1)
-        assert "the same way nearly everywhere" in compare_run(off, expected).problem
+        assert "in the same direction in nearly all elements" in compare_run(off, expected).problem
         assert compare_run(off, expected, tolerance=Tolerance(steps=2)).ok
         assert compare_run(off.astype(np.int32), expected.astype(np.int32), tolerance=Tolerance(integers=1)).ok
 

@@ -45,7 +45,7 @@ def test_a_weight_that_is_one_step_off_is_found_in_every_form(form: str) -> None
     assert verify(data, otp.convert(data, weights_dtype=form)).ok
     found = verify(data, change_fields(otp.convert(data, weights_dtype=form).proto, 8 * 16 * 9, one_step))
     assert found.verdict == "differs"
-    assert "of the weights have another value than in the file" in found.text
+    assert "of the weights differ from the file" in found.text
     assert found.diverging is not None
     assert found.diverging.operator.index == 1
 

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx_tflite_plugin.errors import InvalidInputs
 from onnx_tflite_plugin.graph.serialized import read_onnx
 from onnx_tflite_plugin.source.model import Dims, Operator, Options, Quantization, Subgraph, Tensor
-from onnx_tflite_plugin.verify.inputs import drawn, user_data
+from onnx_tflite_plugin.verify.inputs import random_inputs, user_data
 from onnx_tflite_plugin.verify.runtimes import structure
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
 from onnx_tflite_plugin.verify.runtimes.packages import optional
@@ -64,9 +64,9 @@ IDS = tensor(0, "int32", (3,))
 def test_a_vector_numbers_axes_beside_an_operand_that_it_permutes(
     x: Tensor, result: Tensor, shape: tuple[int, ...], axes: bool
 ) -> None:
-    assert drawn._numbers_axes(graph((x, IDS), result), IDS, shape) is axes
-    assert not drawn._numbers_axes(graph((IDS, x), result), IDS, shape)
-    assert not drawn._numbers_axes(graph((x, IDS, x), result), IDS, shape)
+    assert random_inputs._numbers_axes(graph((x, IDS), result), IDS, shape) is axes
+    assert not random_inputs._numbers_axes(graph((IDS, x), result), IDS, shape)
+    assert not random_inputs._numbers_axes(graph((x, IDS, x), result), IDS, shape)
 
 
 @pytest.mark.parametrize(
@@ -83,24 +83,24 @@ def test_a_vector_numbers_axes_beside_an_operand_that_it_permutes(
 )
 def test_numbers_of_rows_give_one_each(table: Tensor | None, result: Tensor, rows: int) -> None:
     of = graph((table, IDS), result, None)
-    assert drawn._rows(of.operators[0], 0) == rows
+    assert random_inputs._rows(of.operators[0], 0) == rows
     if rows:
-        assert drawn._whole_range(of, IDS, 0) == (0, rows)
+        assert random_inputs._whole_range(of, IDS, 0) == (0, rows)
 
 
 def test_integers_of_plain_arithmetic_may_be_negative_and_indices_stay_within_the_least_size() -> None:
-    low, high = drawn._whole_range(graph((IDS, IDS), tensor(2, "int32", (3,))), IDS, 0)
+    low, high = random_inputs._whole_range(graph((IDS, IDS), tensor(2, "int32", (3,))), IDS, 0)
     assert low == -high < 0
     of = graph((tensor(1, "float32", (5, 1, 4)), IDS), tensor(2, "float32", (3, 2)))
-    assert drawn._whole_range(of, IDS, 0) == (0, 4)
-    assert [drawn._whole_range(of, IDS, caution) for caution in (1, 2)] == [(1, 2), (0, 1)]
+    assert random_inputs._whole_range(of, IDS, 0) == (0, 4)
+    assert [random_inputs._whole_range(of, IDS, caution) for caution in (1, 2)] == [(1, 2), (0, 1)]
 
 
 def test_thresholds_are_the_constants_that_integers_are_compared_with_and_their_neighbours() -> None:
     bound, other = (tensor(1, dtype, (2,), data=Stored(Numbers(5, 2**31 - 1))) for dtype in ("int32", "int64"))
     truth = tensor(2, "bool", (3,))
-    assert drawn._thresholds(graph((IDS, bound), truth), IDS).tolist() == [4, 5, 6, 2**31 - 2, 2**31 - 1]
-    assert drawn._thresholds(graph((bound, IDS), truth), IDS).size == 5
+    assert random_inputs._thresholds(graph((IDS, bound), truth), IDS).tolist() == [4, 5, 6, 2**31 - 2, 2**31 - 1]
+    assert random_inputs._thresholds(graph((bound, IDS), truth), IDS).size == 5
     for others in (
         graph((IDS, other), truth),
         graph((IDS, bound, None, bound), truth),
@@ -108,7 +108,7 @@ def test_thresholds_are_the_constants_that_integers_are_compared_with_and_their_
         graph((IDS, bound), tensor(2, "int32", (3,))),
         graph((tensor(7, "int32", (3,)), bound), truth),
     ):
-        assert not drawn._thresholds(others, IDS).size
+        assert not random_inputs._thresholds(others, IDS).size
 
 
 @pytest.mark.parametrize(
@@ -123,8 +123,8 @@ def test_thresholds_are_the_constants_that_integers_are_compared_with_and_their_
 )
 def test_floats_that_are_quantized_right_away_are_drawn_over_what_integers_can_hold(result: Tensor, span: Any) -> None:
     x = tensor(0, "float32", (3,))
-    assert drawn._float_range(graph((x,), result), x) == span
-    assert drawn._float_range(graph((x, tensor(7, "float32", (3,))), result), x) is None
+    assert random_inputs._float_range(graph((x,), result), x) == span
+    assert random_inputs._float_range(graph((x, tensor(7, "float32", (3,))), result), x) is None
 
 
 # --- what is given ----------------------------------------------------------------------------
@@ -175,8 +175,8 @@ def remembering(stored: bool, **state: Any) -> OnnxRuntime:
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, (2,))
     made = helper.make_graph(nodes, "g", ends[:2], [ends[2], y], constants)
     model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
-    told = {"input": "in", "output": "out", "dtype": "float32", "shape": [2], **state}
-    helper.set_model_props(model, {"onnx_tflite_plugin.state": json.dumps([told])})
+    reported = {"input": "in", "output": "out", "dtype": "float32", "shape": [2], **state}
+    helper.set_model_props(model, {"onnx_tflite_plugin.state": json.dumps([reported])})
     return OnnxRuntime(model)
 
 

@@ -13,14 +13,14 @@ from PIL import Image
 from onnx_tflite_plugin.errors import InvalidInputs
 from onnx_tflite_plugin.source.authored import TensorMetadata
 from onnx_tflite_plugin.source.model import Array, Tensor
-from onnx_tflite_plugin.verify.inputs.user_data import image, runs_of
+from onnx_tflite_plugin.verify.inputs.user_data import image, input_runs
 from tests.helpers.verify_graphs import entry_of, slot, subgraph
 
 PAIR = slot(0, shape=(1, 3)), slot(1, shape=(1, 5))
 
 
 def runs(given: Any, *tensors: Tensor, nan: bool = False) -> list[dict[str, Array]]:
-    return runs_of(entry_of(subgraph(inputs=tensors or PAIR)), given, nan=nan)
+    return input_runs(entry_of(subgraph(inputs=tensors or PAIR)), given, nan=nan)
 
 
 class TestRuns:
@@ -118,17 +118,17 @@ class TestFit:
 
     def test_transposing_is_proposed_only_where_the_channels_are_known(self) -> None:
         for last, hint in ((5, True), (None, False)):
-            with pytest.raises(InvalidInputs) as told:
+            with pytest.raises(InvalidInputs) as raised:
                 runs({"t0": np.zeros((2, 5, 7, 3))}, slot(0, shape=(2, 7, 3, last)))
-            assert ("x.transpose(0, 2, 3, 1)" in str(told.value)) is hint
+            assert ("x.transpose(0, 2, 3, 1)" in str(raised.value)) is hint
 
 
 class TestImage:
     @staticmethod
-    def of(folder: Path, tensor: Tensor, told: TensorMetadata | None = None) -> Array:
+    def of(folder: Path, tensor: Tensor, metadata: TensorMetadata | None = None) -> Array:
         pixels = np.arange(72).reshape(4, 6, 3).astype(np.uint8)
         Image.fromarray(pixels).save(folder / "p.png")
-        return image(folder / "p.png", "x", tensor, told or TensorMetadata())
+        return image(folder / "p.png", "x", tensor, metadata or TensorMetadata())
 
     @pytest.mark.parametrize(
         ("dims", "shape"),
@@ -145,16 +145,16 @@ class TestImage:
             self.of(tmp_path, slot(0, shape=shape))
 
     def test_normalized_values_are_quantized_to_the_nearest_integer(self, tmp_path: Path) -> None:
-        told = TensorMetadata(mean=(0.0,), std=(1.0,))
+        metadata = TensorMetadata(mean=(0.0,), std=(1.0,))
         pixels = np.arange(72).reshape(1, 4, 6, 3)
         for dtype in ("uint8", "int16"):
             x = slot(0, dtype, (1, 4, 6, 3), 2.8, zero_point=3)
-            assert (self.of(tmp_path, x, told) == np.rint(pixels / 2.8) + 3).all()
-        half = self.of(tmp_path, slot(0, "float16", (1, 4, 6, 3)), told)
+            assert (self.of(tmp_path, x, metadata) == np.rint(pixels / 2.8) + 3).all()
+        half = self.of(tmp_path, slot(0, "float16", (1, 4, 6, 3)), metadata)
         assert (half.dtype, half.max()) == (np.float16, 71)
-        scaled = self.of(tmp_path, slot(0, "float32", (1, 4, 6, 3), 0.5, zero_point=3), told)
+        scaled = self.of(tmp_path, slot(0, "float32", (1, 4, 6, 3), 0.5, zero_point=3), metadata)
         assert (scaled == pixels).all()
         for half_told in (TensorMetadata(mean=(9.0,)), TensorMetadata(std=(9.0,))):
             assert np.allclose(self.of(tmp_path, slot(0, shape=(1, 4, 6, 3)), half_told), pixels / 255)
-        plain = self.of(tmp_path, slot(0, "uint8", (1, 4, 6, 3)), told)
+        plain = self.of(tmp_path, slot(0, "uint8", (1, 4, 6, 3)), metadata)
         assert (plain == pixels).all()

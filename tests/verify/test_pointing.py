@@ -10,12 +10,12 @@ import pytest
 
 from onnx_tflite_plugin.graph.metadata import TensorValue
 from onnx_tflite_plugin.source.model import Operator, Options, Quantization, Tensor
-from onnx_tflite_plugin.verify import examined
+from onnx_tflite_plugin.verify import model_pair
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.tensors import Divergence, HeldTensors
 from onnx_tflite_plugin.verify.comparison.trial import pair_values
 from onnx_tflite_plugin.verify.criteria import Tolerance
-from onnx_tflite_plugin.verify.examined import Examined
+from onnx_tflite_plugin.verify.model_pair import ModelPair
 from onnx_tflite_plugin.verify.runtimes.ort import OrtError
 from onnx_tflite_plugin.verify.runtimes.structure import is_stateful
 
@@ -102,15 +102,15 @@ def test_a_processor_is_blamed_where_the_model_passes_without_its_saturating_pro
             raise OrtError("it does not run")
         return config
 
-    monkeypatch.setattr(examined, "describe_int8_fault", lambda onnxruntime: "")
-    monkeypatch.setattr(examined, "multiplies_exactly", lambda: exactly)
-    monkeypatch.setattr(examined, "OnnxRuntime", runtime)
+    monkeypatch.setattr(model_pair, "describe_int8_fault", lambda onnxruntime: "")
+    monkeypatch.setattr(model_pair, "multiplies_exactly", lambda: exactly)
+    monkeypatch.setattr(model_pair, "OnnxRuntime", runtime)
     trial = SimpleNamespace(
         actual=lambda session, runs: session, compare_outputs=lambda actual, expected: [RIGHT, precise]
     )
     stub = SimpleNamespace(onnx=None, trial=trial, session=SimpleNamespace(folder=None))
-    hints = Examined.hints(stub, [], {})  # type: ignore[arg-type]
-    assert any("saturates its int8 products" in hint for hint in hints) is blamed
+    hints = ModelPair.hints(stub, [], {})  # type: ignore[arg-type]
+    assert any("saturates int8 products of the model" in hint for hint in hints) is blamed
 
 
 # --- inputs and outputs, paired ---------------------------------------------------------------

@@ -18,11 +18,11 @@ from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import OnnxRuntime
 from onnx_tflite_plugin.verify.runtimes import structure
+from onnx_tflite_plugin.verify.runtimes.extraction import cut_file
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRT
-from onnx_tflite_plugin.verify.runtimes.part import cut_file
 from onnx_tflite_plugin.verify.times import profile
-from onnx_tflite_plugin.verify.times.alone import least, times_alone
 from onnx_tflite_plugin.verify.times.bench import Benchmark, bench
+from onnx_tflite_plugin.verify.times.isolation import isolated_times, smallest_model
 from onnx_tflite_plugin.verify.times.nodes import _subtract_overhead, _time_run, label_nodes, node_times
 from onnx_tflite_plugin.verify.times.profile import KindTime, OperatorTime, by_code, format_names
 from tests.helpers.command import Run
@@ -91,7 +91,7 @@ def test_the_row_that_loses_most_is_first(profiled: tuple[bytes, Benchmark]) -> 
 def test_what_onnx_runtime_is_quicker_at_comes_last_and_what_gains_most_at_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(profile, "times_alone", lambda data, groups, *given: [1.0 + k for k in range(len(groups))])
+    monkeypatch.setattr(profile, "isolated_times", lambda data, groups, *given: [1.0 + k for k in range(len(groups))])
     losses = [row.loss for row in bench(INT8, otp.convert(INT8), rounds=3, profiled=True).operators]
     assert all(loss < 0 for loss in losses)
     assert losses == sorted(losses, reverse=True)
@@ -130,7 +130,7 @@ def test_weights_that_an_operator_makes_of_constants_come_with_their_reader() ->
     graph = structure.read(net.build()).main
     groups = [[operator] for operator in graph.operators]
     fed = {graph.inputs[0].index: np.ones((1, 7, 11, CHANNELS), np.float32)}
-    dequantize, conv_2d = times_alone(net.build(), groups, graph, fed, 3)
+    dequantize, conv_2d = isolated_times(net.build(), groups, graph, fed, 3)
     assert dequantize is None
     assert conv_2d is not None
 
@@ -155,11 +155,11 @@ def test_operators_that_do_not_run_alone_have_no_time_in_litert() -> None:
     """Nothing is fed to one that reads constants alone."""
     data = network()
     graph = structure.read(data).main
-    assert times_alone(data, [graph.operators[:1]], graph, {}, 3) == [None]
+    assert isolated_times(data, [graph.operators[:1]], graph, {}, 3) == [None]
 
 
 def test_the_smallest_model_runs() -> None:
-    (result,) = LiteRT(least(), "builtin").run([np.array([-3], np.float32)])
+    (result,) = LiteRT(smallest_model(), "builtin").run([np.array([-3], np.float32)])
     assert result.tolist() == [0]
 
 
@@ -233,8 +233,8 @@ def test_the_command_shows_kinds_and_the_worst_five(run: Run) -> None:
     assert kinds[0].split()[:2] == ["operators", "number"]
     assert kinds[-1].split()[0] == "all"
     assert len(worst) == 6
-    told = json.loads(run("bench", INT8, "--rounds", 3, "--profile", "--json").out)
-    assert {"operators", "codes", "nodes", "litert", "onnxruntime"} <= told["operators"][0].keys()
+    reported = json.loads(run("bench", INT8, "--rounds", 3, "--profile", "--json").out)
+    assert {"operators", "codes", "nodes", "litert", "onnxruntime"} <= reported["operators"][0].keys()
 
 
 def test_a_run_takes_as_long_as_the_processor_works_on_it() -> None:

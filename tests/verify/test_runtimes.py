@@ -25,11 +25,18 @@ from onnx_tflite_plugin.verify import LiteRT, LiteRTError, verify
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.tensors import Divergence
 from onnx_tflite_plugin.verify.runtimes import structure
-from onnx_tflite_plugin.verify.runtimes.around import Around, Gaps, Own, Part, _check_states, own_kernels
-from onnx_tflite_plugin.verify.runtimes.borrowed import Borrowed
 from onnx_tflite_plugin.verify.runtimes.litert import start_litert
+from onnx_tflite_plugin.verify.runtimes.onnx_results import OnnxResults
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
 from onnx_tflite_plugin.verify.runtimes.packages import quiet
+from onnx_tflite_plugin.verify.runtimes.substitution import (
+    PackKernel,
+    Part,
+    PartitionedLiteRT,
+    Substitutes,
+    _check_states,
+    find_pack_kernels,
+)
 from onnx_tflite_plugin.verify.times.profile import OperatorTime
 from onnx_tflite_plugin.verify.verification import Verification
 from tests.helpers.verify_graphs import entry_of, operator, slot, subgraph
@@ -121,8 +128,8 @@ def test_every_tensor_is_kept_by_the_part_that_computes_it() -> None:
     data = net.build()
     host = Host(keep_unknown=True)
     entry = structure.entry(structure.read(data))
-    own, _ = own_kernels(read(data), 0, [1], host, {CODE: twice})
-    around = Around(data, "builtin", entry, Gaps(own), preserve=True)
+    own, _ = find_pack_kernels(read(data), 0, [1], host, {CODE: twice})
+    around = PartitionedLiteRT(data, "builtin", entry, Substitutes(own), preserve=True)
     given = random_array(2, 5)
     (result,) = around.run([given])
     absolute = np.abs(given)
@@ -147,8 +154,8 @@ def test_what_an_operator_takes_of_constants_is_computed_first(kernels: str) -> 
     net.output(net.call("ADD", [y, absolute], tensor(2, 5)))
     data = net.build()
     entry = structure.entry(structure.read(data))
-    (own,) = own_kernels(read(data), 0, [3], Host(keep_unknown=True), {CODE: lambda op, w, x: w * x})[0].values()
-    around = Around(data, kernels, entry, Gaps({3: own}))
+    (own,) = find_pack_kernels(read(data), 0, [3], Host(keep_unknown=True), {CODE: lambda op, w, x: w * x})[0].values()
+    around = PartitionedLiteRT(data, kernels, entry, Substitutes({3: own}))
     assert [piece if isinstance(piece, int) else sorted(piece.operators) for piece in around.pieces] == [
         [0, 1], [2], 3, [4],
     ]  # fmt: skip
@@ -177,19 +184,19 @@ def test_a_variable_lives_in_one_part_of_litert_and_a_resource_in_none(
     pieces = [
         piece if isinstance(piece, int) else Part(frozenset(piece), (), (), frozenset(), b"") for piece in stretches
     ]
-    entry, gaps = entry_of(subgraph(*made)), Gaps(borrowed={k: made[k] for k in apart})
+    entry, substitutes = entry_of(subgraph(*made)), Substitutes(from_onnx={k: made[k] for k in apart})
     if not shared:
-        _check_states(entry, pieces, gaps)
+        _check_states(entry, pieces, substitutes)
         return
-    with pytest.raises(InconclusiveError, match="these cannot share the state 't9'"):
-        _check_states(entry, pieces, gaps)
+    with pytest.raises(InconclusiveError, match="the parts cannot share state 't9'"):
+        _check_states(entry, pieces, substitutes)
 
 
 def test_a_variable_of_a_pack_s_kernel_begins_as_in_litert() -> None:
     state = slot(9, "int8", (2,), 0.5, zero_point=-7, variable=True)
     op = operator([slot(0), state], [slot(1)])
-    gaps = Gaps(own={0: Own(op, lambda op, x, state: x, "inline", False, {})})
-    assert _check_states(entry_of(subgraph(op)), [0], gaps)[9].tolist() == [-7, -7]
+    substitutes = Substitutes(pack_kernels={0: PackKernel(op, lambda op, x, state: x, "inline", False, {})})
+    assert _check_states(entry_of(subgraph(op)), [0], substitutes)[9].tolist() == [-7, -7]
 
 
 @pytest.mark.parametrize(("floats", "scale"), [(False, 1.0), (True, 0.5)])
@@ -205,7 +212,7 @@ def test_a_kernel_is_handed_integers_or_floats_as_its_handler_says_and_none_for_
     x, w, y = slot(0, "int8", (2, 3), 0.5), slot(1, "int8", (1, 3), 0.5, values=held), slot(2, "int8", (2, 3), 0.5)
     w = replace(w, data=SimpleNamespace(array=held))  # type: ignore[arg-type]
     given = np.arange(6, dtype=np.int8).reshape(2, 3)
-    found = Own(operator([x, None, w], [None, y]), kernel, "pack", floats, {}).run({0: given})
+    found = PackKernel(operator([x, None, w], [None, y]), kernel, "pack", floats, {}).run({0: given})
     np.testing.assert_array_equal(seen[0], given * np.float32(scale))
     assert seen[0].dtype == (np.float32 if floats else np.int8)
     assert seen[1] is None
@@ -224,18 +231,18 @@ def test_an_integer_bias_is_in_products_of_two_scales(bias: Array, handed: list[
     tensors = slot(0, "int8", (2,), 0.5), slot(1, "int8", (2,), 0.5), slot(2, bias.dtype.name, (2,), 123.0)
     op = operator(tensors, [slot(3, shape=(2,))])
     arrays = {0: np.zeros(2, np.int8), 1: np.zeros(2, np.int8), 2: bias}
-    Own(op, lambda op, *given: seen.append(given[2]) or np.zeros(2), "pack", True, {2: (0, 1)}).run(arrays)
+    PackKernel(op, lambda op, *given: seen.append(given[2]) or np.zeros(2), "pack", True, {2: (0, 1)}).run(arrays)
     assert (seen[0].tolist(), seen[0].dtype) == (handed, np.float32)
 
 
 def test_a_borrowed_result_of_another_rank_than_the_file_s_is_refused() -> None:
     output = slot(1, shape=(2, 3))
-    borrowed: Any = Borrowed.__new__(Borrowed)
-    borrowed.values = {output: TensorValue("v", 0, 1, order=(0, 2, 1))}
-    borrowed.session = SimpleNamespace(values=lambda: {"v": np.zeros((2, 3))})
-    borrowed.pairs = SimpleNamespace(run=lambda session, inputs: None)
+    results: Any = OnnxResults.__new__(OnnxResults)
+    results.values = {output: TensorValue("v", 0, 1, order=(0, 2, 1))}
+    results.session = SimpleNamespace(values=lambda: {"v": np.zeros((2, 3))})
+    results.pairs = SimpleNamespace(run=lambda session, inputs: None)
     with pytest.raises(VerificationError, match="holds tensor 1 't1' in another shape than the file"):
-        borrowed([])
+        results([])
 
 
 # --- ONNX Runtime -----------------------------------------------------------------------------
@@ -255,16 +262,16 @@ def negation() -> tuple[bytes, onnx.ModelProto]:
 
 
 def test_each_run_of_each_runtime_is_told_as_it_begins() -> None:
-    told: list[str] = []
-    assert verify(*negation(), runs=2, progress=told.append).ok
-    assert told[:8] == [
+    reported: list[str] = []
+    assert verify(*negation(), runs=2, progress=reported.append).ok
+    assert reported[:8] == [
         "loading both models",
         *(f"LiteRT (xnnpack), run {k} of 2" for k in (1, 2)),
         "submodels on the same operands",
         *(f"LiteRT (builtin), all tensors, run {k} of 2" for k in (1, 2)),
         *(f"ONNX Runtime, run {k} of 2" for k in (1, 2)),
     ]
-    with pytest.raises(ValueError, match="runs is at least 1, not 0"):
+    with pytest.raises(ValueError, match="runs is 0; it must be at least 1"):
         verify(*negation(), runs=0)
 
 
@@ -289,7 +296,7 @@ def test_a_verification_says_what_it_ran_on_which_outputs_agree_and_where_to_loo
     ]
     assert repr(right) == (
         "<Verification: outputs within tolerance of LiteRT's xnnpack and builtin kernels, 1 run; ok     t: max 1 LSB, "
-        "10.0 % of elements differ (tolerance 1 LSB); and 1 outputs more>"
+        "10.0 % of elements differ (tolerance 1 LSB); and 1 more outputs>"
     )
     assert replace(right, operators=1).text.startswith("1 operator agrees with LiteRT's xnnpack and builtin kernels")
     assert replace(right, operators=5, runs=2).text.startswith(

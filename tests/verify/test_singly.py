@@ -189,7 +189,7 @@ def test_what_c_leaves_undefined_in_litert_is_inconclusive() -> None:
     data = build_model(far_beyond_32_bits)
     judged = verify(data, otp.convert(data).proto)
     assert judged.verdict == "inconclusive", judged.text
-    assert "'t5' of SUB: LiteRT multiplies by more than its kernels shift" in judged.text
+    assert "'t5' of SUB: LiteRT's rescaling factor exceeds the kernel's shift" in judged.text
 
 
 def test_without_quantization_a_tensor_and_what_saturates_of_it_are_one_value_and_right() -> None:

@@ -47,8 +47,8 @@ def test_dynamic_sizes_are_one_more_than_is_stored_or_than_runs_and_alike_where_
         (slot(3, shape=(2, 2)), ["a", 2, 2]),
         (slot(4, shape=(1, 11)), [None, None]),
     )
-    assert found.open(0) == {"t0": (4, 6, 2), "t1": (4, 2), "t4": (2, 12)}
-    assert found.open(64) == {"t0": (4, 65, 65), "t1": (4, 2), "t4": (2, 65)}
+    assert found.other_sizes(0) == {"t0": (4, 6, 2), "t1": (4, 2), "t4": (2, 12)}
+    assert found.other_sizes(64) == {"t0": (4, 65, 65), "t1": (4, 2), "t4": (2, 65)}
 
 
 def test_sizes_are_told_in_the_file_s_order_and_complex_numbers_have_no_axis_of_pairs() -> None:
@@ -58,13 +58,13 @@ def test_sizes_are_told_in_the_file_s_order_and_complex_numbers_have_no_axis_of_
         orders={"t0": (2, 0, 1)},
     )
     assert found.onnx_shapes(0) == {"t0": (2, 3, 5), "t1": (2, 3)}
-    assert found.open(0) == {"t0": (2, 4, 5), "t1": (3, 3)}
+    assert found.other_sizes(0) == {"t0": (2, 4, 5), "t1": (3, 3)}
     assert [tensor.dims for tensor in found.as_converted().inputs] == [(2, None, 5), (None, 3)]
 
 
 def test_another_rank_leaves_the_file_s_sizes() -> None:
     found = sizes((slot(0, shape=(1, 5)), ["n", 5, 1]))
-    assert (found.open(0), found.onnx_shapes(0), found.as_converted().inputs[0].dims) == ({}, {}, (1, 5))
+    assert (found.other_sizes(0), found.onnx_shapes(0), found.as_converted().inputs[0].dims) == ({}, {}, (1, 5))
 
 
 def test_fixed_sizes_are_the_onnx_model_s_and_open_ones_what_runs() -> None:
@@ -74,7 +74,7 @@ def test_fixed_sizes_are_the_onnx_model_s_and_open_ones_what_runs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stored", "dims", "told"),
+    ("stored", "dims", "reported"),
     [
         ((None, 3), ["n", 3], True),
         ((None, 3), [7, 3], True),
@@ -85,9 +85,9 @@ def test_fixed_sizes_are_the_onnx_model_s_and_open_ones_what_runs() -> None:
     ],
 )
 def test_whether_the_file_leaves_open_what_the_onnx_model_does(
-    stored: tuple[int | None, ...], dims: list[int | str | None], told: bool
+    stored: tuple[int | None, ...], dims: list[int | str | None], reported: bool
 ) -> None:
-    assert sizes((slot(0, shape=stored), dims)).open_in_file is told
+    assert sizes((slot(0, shape=stored), dims)).dynamic_in_file is reported
 
 
 class TestRows:

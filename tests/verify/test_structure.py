@@ -12,7 +12,7 @@ from conformance.builder import ModelBuilder, quant
 from onnx_tflite_plugin.errors import InvalidModel, UnsupportedOption
 from onnx_tflite_plugin.source import read as own
 from onnx_tflite_plugin.source.model import Model, Tensor
-from onnx_tflite_plugin.verify.runtimes.structure import Stored, entering, entry, operands, producers, read
+from onnx_tflite_plugin.verify.runtimes.structure import Stored, entry, external_operands, operands, producers, read
 
 
 def everything() -> bytes:
@@ -137,9 +137,9 @@ def test_what_operators_take_make_and_need_from_outside() -> None:
     assert {graph.tensors[index].name: op.index for index, op in producers(graph).items()} == {
         "y": 0, "f": 1, "": 2, "ž": 3,
     }  # fmt: skip
-    assert [tensor.name for tensor in entering([dequantize, gelu, odd])] == ["y"]
-    assert [tensor.name for tensor in entering([gelu, odd])] == ["f"]
-    assert [tensor.name for tensor in entering([odd])] == ["", "f"]
+    assert [tensor.name for tensor in external_operands([dequantize, gelu, odd])] == ["y"]
+    assert [tensor.name for tensor in external_operands([gelu, odd])] == ["f"]
+    assert [tensor.name for tensor in external_operands([odd])] == ["", "f"]
 
 
 @pytest.mark.parametrize("data", [b"", b"\x08\x00\x00\x00TFL3", everything()[:200]])

@@ -40,6 +40,6 @@ def test_values_of_another_graph_or_of_no_tensor_or_floats_of_integers_are_not_c
 
 
 def test_a_divergence_names_the_onnx_value_where_that_is_called_otherwise() -> None:
-    told = [Divergence(slot(2), operator([slot(0)], [slot(2)]), name, OFF).text for name in ("t2", "v")]
-    assert "ONNX value" not in told[0]
-    assert "(ONNX value 'v')" in told[1]
+    reported = [Divergence(slot(2), operator([slot(0)], [slot(2)]), name, OFF).text for name in ("t2", "v")]
+    assert "ONNX value" not in reported[0]
+    assert "(ONNX value 'v')" in reported[1]

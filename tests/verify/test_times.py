@@ -11,8 +11,8 @@ from onnx import NodeProto, TensorProto, helper
 
 from onnx_tflite_plugin.graph.metadata import node_props
 from onnx_tflite_plugin.verify.times import bench, profile
-from onnx_tflite_plugin.verify.times.alone import _Alone
 from onnx_tflite_plugin.verify.times.bench import TURN, WARM, Spread
+from onnx_tflite_plugin.verify.times.isolation import _IsolatedOperators
 from onnx_tflite_plugin.verify.times.nodes import NodeTime, _middle, _names, _operators, _subtract_overhead, label_nodes
 from onnx_tflite_plugin.verify.times.profile import (
     Group,
@@ -188,7 +188,7 @@ def test_results_of_a_group_are_those_that_others_read_or_the_model_returns() ->
     t = [slot(k) for k in range(5)]
     first = operator([t[0]], [t[1], None, t[2]])
     second = operator([t[1], None], [t[3], t[4]], index=1)
-    alone: Any = _Alone.__new__(_Alone)
+    alone: Any = _IsolatedOperators.__new__(_IsolatedOperators)
     alone._ends = {2}
     alone._readers = {0: {0}, 1: {1}, 4: {2}}
     assert alone._read_outside([first]) == [1, 2]
@@ -234,7 +234,7 @@ def test_a_model_is_profiled_for_a_second_but_neither_too_often_nor_too_seldom(
         return [NodeTime("Abs", k, taken[k]) for k in range(3)]
 
     monkeypatch.setattr(profile, "node_times", measure)
-    monkeypatch.setattr(profile, "times_alone", lambda data, groups, graph, tensors, runs: [0.125, None, 0.875])
+    monkeypatch.setattr(profile, "isolated_times", lambda data, groups, graph, tensors, runs: [0.125, None, 0.875])
     proto: Any = SimpleNamespace(graph=SimpleNamespace(node=nodes))
     rows = profile.profile(trial, proto, [], {}, seconds, lambda stage: None)
     assert [row.operators for row in rows] == [(0,), (1,), (2,)]

@@ -301,7 +301,7 @@ class TestVerify:
 
         found = verify(build_model(build), channels_first())
         assert found.text == (
-            "inconclusive: LiteRT has no kernel of CUSTOM.Nobody (1), and no op pack declares one, and nothing is left to compare"
+            "inconclusive: LiteRT has no kernel for CUSTOM.Nobody (1), and no op pack declares one, and no operator remains to compare"
         )
         with pytest.raises(InvalidModel):
             verify(b"not a model at all", channels_first())

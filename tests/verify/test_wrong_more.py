@@ -1,4 +1,4 @@
-"""More models that are wrong where random inputs seldom reach: verify fails each, and passes the same model unspoilt."""
+"""Planted errors that random inputs rarely show: ``verify`` fails the wrong model and passes the correct one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.helpers.wrong_models import Wrong, change_nodes, forget_state, intege
 
 
 def thresholds(net: Network) -> TensorRef:
-    """Integers beside a number that nobody would draw."""
+    """Compare integers with a constant that random integers rarely hit."""
     return net.call("GREATER_EQUAL", [net.input(Spec((5, 7), "int32")), constant(np.int32(1234))], Spec((5, 7), "bool"))
 
 
@@ -54,7 +54,7 @@ def first_of_equals(net: Network) -> TensorRef:
     )
 
 
-def rows_of_two(net: Network) -> TensorRef:
+def table_rows(net: Network) -> TensorRef:
     ids = net.input(Spec((1, 29), "int32", name="ids"))
     return net.call("GATHER", [constant(random_array(307, 7), "float32"), ids], Spec((1, 29, 7)), axis=0)
 
@@ -69,11 +69,11 @@ def cumulative(net: Network) -> TensorRef:
     return net.call("CUMSUM", [net.input(tensor(3, 7)), constant(np.int32(1))], tensor(3, 7))
 
 
-# --- what is spoilt ---------------------------------------------------------------------------
+# --- planted errors ------------------------------------------------------------------------------
 
 
-def other_branch(proto: onnx.ModelProto) -> None:
-    """Compute the untaken branch twice as large."""
+def double_other_branch(proto: onnx.ModelProto) -> None:
+    """Double the result of the branch that is not taken."""
     [node] = [node for node in proto.graph.node if node.op_type == "If"]
     [branch] = [attribute.g for attribute in node.attribute if attribute.name == "else_branch"]
     name = branch.output[0].name
@@ -84,8 +84,8 @@ def other_branch(proto: onnx.ModelProto) -> None:
     branch.node.append(helper.make_node("Add", ["half", "half"], [name]))
 
 
-def one_step(proto: onnx.ModelProto) -> None:
-    """The zero point of the result, by 1."""
+def shift_zero_point(proto: onnx.ModelProto) -> None:
+    """Add 1 to the zero point of the result."""
     name = proto.graph.output[0].name
     [last] = [node for node in proto.graph.node if name in node.output]
     [stored] = [stored for stored in proto.graph.initializer if stored.name == last.input[2]]
@@ -94,7 +94,7 @@ def one_step(proto: onnx.ModelProto) -> None:
     last.input[2] = "another"
 
 
-def attribute(name: str, value: Any) -> Callable[[onnx.NodeProto], None]:
+def set_attribute(name: str, value: Any) -> Callable[[onnx.NodeProto], None]:
     def change(node: onnx.NodeProto) -> None:
         kept = [held for held in node.attribute if held.name != name]
         del node.attribute[:]
@@ -103,8 +103,8 @@ def attribute(name: str, value: Any) -> Callable[[onnx.NodeProto], None]:
     return change
 
 
-def late(proto: onnx.ModelProto) -> None:
-    """The next value in place of the last."""
+def return_next_state(proto: onnx.ModelProto) -> None:
+    """Return the next value of the state instead of the last one."""
     output = proto.graph.output[0].name
     following = proto.graph.output[1].name
     for node in proto.graph.node:
@@ -114,30 +114,30 @@ def late(proto: onnx.ModelProto) -> None:
     proto.graph.node.append(helper.make_node("Identity", [following], [output]))
 
 
-def one_more(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def increment_threshold(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return array + 1 if array.size == 1 and array.item() == 1234 else array
 
 
-def half_the_rows(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def reverse_every_other_row(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.where(np.arange(len(array))[:, None] % 2, array, array[::-1])
 
 
 WRONG: dict[str, Wrong] = {
-    "the branch not taken": Wrong(branches("IF", 2), other_branch, Net),
-    "a zero point one step off": Wrong(integers, one_step),
-    "a threshold by one": Wrong(thresholds, of_size(1, one_more)),
+    "the branch not taken": Wrong(branches("IF", 2), double_other_branch, Net),
+    "a zero point one step off": Wrong(integers, shift_zero_point),
+    "a threshold by one": Wrong(thresholds, of_size(1, increment_threshold)),
     "an epsilon a thousand times as large": Wrong(
-        normalize, change_nodes("LayerNormalization", attribute("epsilon", 1.0))
+        normalize, change_nodes("LayerNormalization", set_attribute("epsilon", 1.0))
     ),
     "slopes of other channels": Wrong(slopes, of_size(4, lambda a: a[..., ::-1] if a.min() >= 0.2 else a)),
-    "a remainder with the other sign": Wrong(remainders, change_nodes("Mod", attribute("fmod", 1))),
-    "the last of equals": Wrong(first_of_equals, change_nodes("ArgMax", attribute("select_last_index", 1))),
-    "every other row of a table": Wrong(rows_of_two, of_size(307 * 7, half_the_rows)),
+    "a remainder with the other sign": Wrong(remainders, change_nodes("Mod", set_attribute("fmod", 1))),
+    "the last of equals": Wrong(first_of_equals, change_nodes("ArgMax", set_attribute("select_last_index", 1))),
+    "every other row of a table": Wrong(table_rows, of_size(307 * 7, reverse_every_other_row)),
     "pixels read half a pixel off": Wrong(
-        resize, change_nodes("Resize", attribute("coordinate_transformation_mode", "asymmetric"))
+        resize, change_nodes("Resize", set_attribute("coordinate_transformation_mode", "asymmetric"))
     ),
-    "a sum that leaves out what it stands at": Wrong(cumulative, change_nodes("CumSum", attribute("exclusive", 1))),
-    "a state that is handed on too early": Wrong(previous_input("float32"), late, Memory),
+    "an exclusive cumulative sum": Wrong(cumulative, change_nodes("CumSum", set_attribute("exclusive", 1))),
+    "a state that is updated too early": Wrong(previous_input("float32"), return_next_state, Memory),
 }
 
 
@@ -155,12 +155,12 @@ def negate(*shape: int) -> bytes:
     return net.build()
 
 
-def test_an_input_of_another_rank_is_of_another_model() -> None:
+def test_input_of_other_rank_suggests_another_model() -> None:
     with pytest.raises(VerificationError, match=r"has 3 axes in the ONNX model, 'x0' 2 in .* of another model\?"):
         verify(negate(2, 3), otp.convert(negate(2, 3, 5)).proto)
 
 
-def test_states_are_carried_where_the_inputs_are_given_once() -> None:
+def test_states_are_carried_with_inputs_for_one_run() -> None:
     data, before, after = Wrong(running_sum("float32"), forget_state, Memory, (("state", "reset"),)).models()
     given = {"x0": np.ones((3, 5), np.float32)}
     assert verify(data, before, inputs=given).runs == 3
@@ -168,8 +168,8 @@ def test_states_are_carried_where_the_inputs_are_given_once() -> None:
 
 
 @pytest.mark.parametrize(("steps", "fails"), [(1, False), (10, True)])
-def test_operators_without_quantization_are_near_what_the_kernels_round(steps: int, fails: bool) -> None:
-    """A bias that is off by so many steps of the result."""
+def test_float_conversion_is_within_rounding_of_quantized_kernels(steps: int, fails: bool) -> None:
+    """The bias is wrong by ``steps`` quantization steps of the result."""
     net = Network()
     net.output(integers(net))
     data = net.build()

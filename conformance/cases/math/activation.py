@@ -276,5 +276,5 @@ def int16() -> Iterator[Case]:
         moved, made = replace(x, scale=1 / 128, zero_point=255), replace(x, scale=0.0012, zero_point=7)
         yield unary("GELU", f"{name} with zero points", moved, made, options=options)
     far = {"x0": np.array([1.6e38, 1.8e38, 3e38, -3e38, 2.0], np.float32)}
-    options, doubled = {"approximate": True}, "ONNX Runtime doubles before it halves, so it is infinite from 1.7e38 on"
+    options, doubled = {"approximate": True}, "ONNX Runtime computes 2 * x first, which is infinite from 1.7e38 on"
     yield unary("GELU", "float32 beyond 1.7e38, approximate", tensor(5), options=options, given=far, known=doubled)

@@ -28,15 +28,15 @@ def cases() -> Iterator[Case]:
     yield rfft_case("transforms of length 1", (3, 7, 11), (4, 1), refused="confuses real and imaginary parts")
     yield rfft_case("at opset 13", (8, 16), (8, 16), opsets=(13,), refused="opset 17")
     yield rfft_case("lengths that are no power of two", (6, 10), (6, 10), kernel_refuses="IsPowerOfTwo")
-    x, lengths_at_run_time = tensor(3, 7, 11), tensor(2, dtype="int32", name="lengths")
+    x, runtime_lengths = tensor(3, 7, 11), tensor(2, dtype="int32", name="lengths")
     y = tensor(3, None, None, dtype="complex64")
     given = int32s(lengths=[4, 16])
-    mixed = "for transforms of length 1 the kernel mixes up real and imaginary parts (Rfft2dReorder, rfft2d.cc)"
+    mixed = "the kernel confuses real and imaginary parts of transforms of length 1 (Rfft2dReorder, rfft2d.cc)"
     odd = int32s(lengths=[4, 1])
     yield in_isolation(
-        "RFFT2D", "transforms of length 1, known at runtime", [x, lengths_at_run_time], y, given=odd, known=mixed
+        "RFFT2D", "transforms of length 1, known at runtime", [x, runtime_lengths], y, given=odd, known=mixed
     )
-    yield in_isolation("RFFT2D", "lengths known at runtime", [x, lengths_at_run_time], y, given=given)
+    yield in_isolation("RFFT2D", "lengths known at runtime", [x, runtime_lengths], y, given=given)
 
 
 def rfft_case(name: str, shape: Sequence[int], lengths: Sequence[int], **case: Any) -> Case:

@@ -53,9 +53,7 @@ def quantize() -> Iterator[Case]:
         dtype="int8",
     )
     far = {"x0": np.array([3e9, np.inf, -3e9, -np.inf], np.float32)}
-    open_ = (
-        "beyond 32 bits C leaves the integer open: x86 gives the lowest, ARM the nearest as ONNX does (AffineQuantize)"
-    )
+    open_ = "the conversion is undefined in C beyond 32 bits: x86 returns the lowest integer, ARM saturates as ONNX does (AffineQuantize)"
     wide = tensor(4, dtype="int16", scale=1.0)
     yield unary("QUANTIZE", "float32 beyond 32 bits to int16", tensor(4), wide, given=far, dtype="int16", known=open_)
     for dtype in ("int8", "uint8"):

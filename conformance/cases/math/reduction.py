@@ -305,12 +305,11 @@ def arg_max() -> Iterator[Case]:
     ties = np.array([[2, 7, 7, 1], [0, 0, 0, 0], [-1, -1, -5, -1]], np.float32)
     yield arg("ARG_MAX", "the first of equals", 1, shape=(3, 4), given={"x0": ties})
     nan_known = (
-        "ONNX leaves NaN to the runtime, whose first one wins; to pass over it costs two more passes over the input"
+        "ONNX does not define the result for NaN, and ONNX Runtime returns the first NaN; "
+        "skipping NaN costs two more passes over the input"
     )
     nan = np.array([[np.nan, 1, 2], [1, np.nan, 0]], np.float32)
-    yield arg(
-        "ARG_MAX", "not a number, which the kernel passes over", 1, shape=(2, 3), given={"x0": nan}, known=nan_known
-    )
+    yield arg("ARG_MAX", "not a number, which the kernel skips", 1, shape=(2, 3), given={"x0": nan}, known=nan_known)
     yield in_isolation(
         "ARG_MAX",
         "an int64 axis",

@@ -78,7 +78,7 @@ def least() -> Iterator[Case]:
     ties = np.array([[2, 1, 7, 1], [0, 0, 0, 0], [9, -1, -5, -5]], np.float32)
     yield arg("ARG_MIN", "the first of equals", 1, shape=(3, 4), given={"x0": ties})
     nan = np.array([[np.nan, 1, 2], [1, np.nan, 0]], np.float32)
-    nan_known = "as of ARG_MAX: ONNX leaves NaN to the runtime, whose first one wins"
+    nan_known = "ONNX does not define the result for NaN, and ONNX Runtime returns the first NaN"
     yield arg("ARG_MIN", "not a number", 1, shape=(2, 3), given={"x0": nan}, known=nan_known)
     for kind in (np.array(1), np.array([1])):
         operands, options = [tensor(*IMAGE), constant(kind)], {"output_type": "INT32"}

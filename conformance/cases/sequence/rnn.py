@@ -112,7 +112,7 @@ def cases() -> Iterator[Case]:
             for activation in ("NONE", "RELU", "RELU_N1_TO_1", "RELU6"):
                 yield rnn(f"float32 on {weights} with {activation}", op=op, weights=weights, activation=activation)
         if op != BOTH:
-            flipped = {"known": "a sum near 0 that the rounding of weights and states moves over it has another sign"}
+            flipped = {"known": "rounding of weights and states changes the sign of a sum near 0"}
             yield rnn("float32 on uint8 with SIGN_BIT", flipped, op=op, weights="uint8", activation="SIGN_BIT")
         yield rnn("float32 on int8, quantized with zero points", op=op, weights="int8", asymmetric=True)
         yield rnn("float32 with weights that are graph inputs", {"span": (-0.3, 0.3)}, op=op, given=True)

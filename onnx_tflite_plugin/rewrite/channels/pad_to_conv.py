@@ -56,7 +56,7 @@ def _channel_padding(node: ir.Node) -> tuple[int, int]:
     pads = require_match(constant(node.inputs[1]), "the pads are computed")
     value = constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] is not None else np.zeros(())
     mode = node.attributes.get("mode")
-    require(image.dtype == ir.DataType.FLOAT, "the image is not of floats")
+    require(image.dtype == ir.DataType.FLOAT, "the image is not float")
     require(pads.shape == (8,) and len(node.inputs) <= 3, "not all four axes of an image are given")
     require(value is not None and not value.any(), "other values than zeros are padded")
     require(mode is None or mode.as_string() == "constant", "other values than zeros are padded")

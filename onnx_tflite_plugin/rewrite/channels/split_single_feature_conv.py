@@ -20,7 +20,7 @@ def check(node: ir.Node) -> Convolution:
     convolution = require_match(Convolution.of(node), "the weights or the bias are computed")
     image, (features, channels, *kernel) = node.inputs[0], convolution.shape
     require(features == 1)
-    require(image is not None and image.dtype == ir.DataType.FLOAT, "the image is not of floats")
+    require(image is not None and image.dtype == ir.DataType.FLOAT, "the image is not float")
     require(producer(image, "DequantizeLinear") is None, "the convolution is quantized")
     require(len(kernel) == 2, "the convolution is not of images")
     require(channels % (BLOCK // 2) == 0, f"the number of input channels is no multiple of {BLOCK // 2}")

@@ -33,7 +33,7 @@ class Match(NamedTuple):
 def check(node: ir.Node) -> Match:
     """Return the match, if a float image is in the blocked layout before and after its constant bounds."""
     image, bounds = require_match(node.inputs[0]), _bounds(node)
-    require(only_user(image, node.op_type), "the unbounded image is read by others")
+    require(only_user(image, node.op_type), "the unbounded image has other users")
     shape = require_match(sizes(node.outputs[0]), "the rank of the image is unknown")
     require(len(shape) == 4 and shape[2:] != [1, 1], "the tensor is no image, or a single pixel")
     channels = shape[1]
@@ -73,7 +73,7 @@ def _bounds(node: ir.Node) -> Sequence[ir.Value | Array | None]:
 
 def _require_blocks_before(image: ir.Value, shape: list[int | None]) -> None:
     """Raise Refusal unless a value is a sum with a convolution's result, or an activation of one."""
-    require(image.dtype in (None, ir.DataType.FLOAT), "the image is not of floats")
+    require(image.dtype in (None, ir.DataType.FLOAT), "the image is not float")
     if activation := producer(image, *_FUSED_WITH_CONV):
         require(producer(activation.inputs[0], "Conv"), "the activation is not of a convolution")
         return

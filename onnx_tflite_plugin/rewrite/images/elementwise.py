@@ -13,7 +13,7 @@ from onnx_tflite_plugin.source.model import Array
 
 @dataclass(frozen=True)
 class WithConstant:
-    """DequantizeLinear of data of ``shape`` and of a constant, which is operand ``slot``, an operator, and QuantizeLinear."""
+    """A quantized operator on ``data`` of ``shape`` and a constant in ``slot``: DequantizeLinear of both, the node, QuantizeLinear."""
 
     node: ir.Node
     data: ir.Node
@@ -41,6 +41,6 @@ class WithConstant:
 
     @property
     def integers(self) -> Array:
-        """The integers of the constant."""
+        """Quantized values of the constant."""
         assert self.constant.integers is not None
         return self.constant.integers

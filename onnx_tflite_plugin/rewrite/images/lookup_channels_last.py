@@ -34,7 +34,7 @@ def check(node: ir.Node) -> Match:
     flatten = require_match(producer(node.inputs[1], "Reshape"))
     restore = require_match(only_user(node.outputs[0], "Reshape"))
     shape = constant(restore.inputs[1])
-    require(only_user(flatten.outputs[0], "GatherElements") is node, "the values are read by others, too")
+    require(only_user(flatten.outputs[0], "GatherElements") is node, "the values have other users")
     require(shape is not None and shape.shape == (4,))
     assert shape is not None
     require(shape[1] > 1 and (shape[2:] != 1).any())

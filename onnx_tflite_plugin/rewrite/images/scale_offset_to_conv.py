@@ -39,7 +39,7 @@ def check_float(mul: ir.Node) -> FloatMatch:
     channels = shape[1]
     require(channels and channels % DIVISOR == 0, f"the number of channels is no multiple of {DIVISOR}")
     (value, factor), (_, offset) = _operands(mul, channels or 0), _operands(add, channels or 0)
-    require(value.dtype == ir.DataType.FLOAT, "the image is not of floats")
+    require(value.dtype == ir.DataType.FLOAT, "the image is not float")
     require(producer(value, *_BLOCKED), "the image is not in the blocked layout")
     require(shape[2:] != [1, 1], "the image is a single pixel")
     require(sizes(value) == shape, "the image is broadcast")

@@ -76,7 +76,7 @@ RULES = (
     RuleDeclaration(
         __name__,
         "columns_before_rows",
-        "rows that are all split into the same columns are split after these",
+        "equal column Splits of all rows are moved before the Split into rows",
         Gain(1, 2.4, 2.4, 2.4),
         frozenset({"Split"}),
         after=("activations_before_split",),

@@ -2,7 +2,7 @@
 
 Between a DequantizeLinear with one scale and a QuantizeLinear, ONNX Runtime rounds float weights of Conv or Gemm to 8 bits
 (WeightBiasQuantization), and it moves such a node across Reshape and Transpose. It changes neither the operands of element-wise
-operators, for which it has no kernel of 16 bits, nor tensors with a scale along an axis.
+operators, for which it has no kernel for 16 bits, nor tensors with a scale along an axis.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ def check_sums(split: ir.Node) -> Sums:
     require(_is_same_split(split, other), "the Splits are not of convolutions, or have other lengths")
     require(any(add.outputs[0].uses() or add.outputs[0].is_graph_output() for add in adds))  # else added from the other
     apart = all(only_user(part, "Add") is add for part, add in zip(other.outputs, adds, strict=True))
-    require(apart, "a part is read by others")
+    require(apart, "a part has other users")
     return Sums(split, other, adds)
 
 

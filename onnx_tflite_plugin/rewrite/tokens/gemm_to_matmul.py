@@ -36,8 +36,8 @@ def check(gemm: ir.Node) -> Match:
     back = require_match(only_user(gemm.outputs[0], "Reshape"), "the product is not reshaped back")
     blocks = _block_shape(gemm.inputs[1])
     by_rows = blocks is None
-    require(_is_plain(gemm, by_rows), "the Gemm adds, scales or transposes its operands, or is not of floats")
-    require(blocks or _is_stored_once(gemm.inputs[1]), "the matrix is computed, or read by others")
+    require(_is_plain(gemm, by_rows), "the Gemm adds, scales or transposes its operands, or is not float")
+    require(blocks or _is_stored_once(gemm.inputs[1]), "the matrix is computed, or has other users")
     whole = require_match(sizes(flat.inputs[0]), "the rank of the tensor is unknown")
     matrix = blocks[::-1] if blocks else require_match(constant_shape(gemm.inputs[1]))
     target = require_match(constant(back.inputs[1]), "the shape of the result is computed")

@@ -17,7 +17,7 @@ from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require
 def check(norm: ir.Node) -> ir.Node:
     """Return the Add before a LayerNormalization."""
     add = require_match(producer(norm.inputs[0], "Add"))
-    require(only_user(add.outputs[0], "LayerNormalization") is norm, "the sum is read by others")
+    require(only_user(add.outputs[0], "LayerNormalization") is norm, "the sum has other users")
     first, second = map(sizes, add.inputs)
     require(first is not None and first == second, "an addend is broadcast")
     require(all(constant(value) is None for value in add.inputs), "an addend is constant")

@@ -1,1 +1,1 @@
-"""Runs of both runtimes paired, and how far apart their results may be."""
+"""Comparison of the results of both runtimes, and the tolerances."""

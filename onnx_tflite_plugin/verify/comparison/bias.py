@@ -1,4 +1,4 @@
-"""Errors within the tolerance that are no rounding: the same way nearly everywhere, or large for their channel."""
+"""Errors within the tolerance that are no rounding: in the same direction in nearly all elements, or large for their channel."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import criteria
 from onnx_tflite_plugin.verify.criteria import Tolerance
 
-_FEW = 32  # elements below which a mean says nothing
-_DISTINCT = 8  # numbers of a column below which their mean says nothing
-_ROWS = 8  # elements of a channel of floats below which its range says nothing
+_FEW = 32  # minimum number of elements for a meaningful mean
+_DISTINCT = 8  # minimum number of distinct values per column for a meaningful mean
+_ROWS = 8  # minimum number of elements per float channel for a meaningful range
 _TINY = 2.0**-126
 
 
 def describe_bias(actual: Sequence[Array], expected: Sequence[Array], mean: float, tolerance: Tolerance) -> str:
-    """Describe another zero point, bias or rounding of quantized results; empty for usual rounding.
+    """Describe a wrong zero point, bias or rounding of quantized results; empty for usual rounding.
 
     ``mean``: the mean absolute error in steps.
     """
@@ -29,10 +29,10 @@ def describe_bias(actual: Sequence[Array], expected: Sequence[Array], mean: floa
     flat, numbers = (np.concatenate([array.reshape(-1) for array in arrays]) for arrays in (moves, expected))
     (bias,) = _biases(flat[:, None], numbers[:, None])
     if abs(bias) > criteria.BIAS:
-        return f"off by {bias:+.2f} LSB on average, the same way nearly everywhere"
+        return f"off by {bias:+.2f} LSB on average, in the same direction in nearly all elements"
     strict = tolerance.by_channel and expected[0].dtype.itemsize == 1
     if strict and np.ptp(numbers.astype(np.int64)) < criteria.FEW_STEPS and mean > criteria.FEW_STEPS_MEAN:
-        return f"off by {mean:.2g} LSB on average, in a tensor that spans few"
+        return f"off by {mean:.2g} LSB on average, in a tensor with few distinct values"
     channels = {move.shape[-1] for move in moves if move.ndim > 1}
     if len(channels) != 1 or len(flat) // min(channels) < _FEW:
         return ""
@@ -43,12 +43,14 @@ def describe_bias(actual: Sequence[Array], expected: Sequence[Array], mean: floa
 
 
 def _biases(moves: Array, numbers: Array) -> Array:
-    """Return the mean error of each column; 0 for one that hardly varies or has few numbers, which may all be ties.
+    """Return the mean error of each column; 0 for a column with little variation or few distinct values, which may all be ties.
 
-    A number counts once however often it occurs: the one that most elements have, as after a bound, may be a tie.
+    Each distinct value counts once: the most frequent value, for example the bound of a clip, may be a tie.
     """
     known, rank = np.unique(numbers, return_inverse=True)
-    pairs = rank.reshape(numbers.shape) + len(known) * np.arange(numbers.shape[1])  # of a column and one of its numbers
+    pairs = rank.reshape(numbers.shape) + len(known) * np.arange(
+        numbers.shape[1]
+    )  # one number per column and distinct value
     found, place, counts = np.unique(pairs, return_inverse=True, return_counts=True)
     each = np.bincount(place.reshape(-1), moves.reshape(-1)) / counts
     column = found // len(known)

@@ -1,4 +1,4 @@
-"""The distance between arrays: the worst difference of two elements, the mean, how many differ."""
+"""Error between two arrays: maximum and mean absolute difference, and number of elements that differ."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ NIBBLES = {"int4": "int8", "int2": "int8", "uint4": "uint8"}
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """Between two arrays: the worst absolute difference (1 for text and booleans), the sum of all, how many differ.
+    """Error between two arrays: maximum absolute difference (1 for text and booleans), sum of differences, elements that differ.
 
-    ``problem`` says why they cannot be compared at all: shape, dtype, other places of NaN or infinity.
+    ``problem``: the reason why the arrays cannot be compared: shape, dtype, or positions of NaN or infinity.
     """
 
     worst: float = 0.0
@@ -50,9 +50,9 @@ def measure(actual: Array, expected: Array) -> Distance:
     """Return the maximum error between two arrays of one shape and dtype; complex numbers may be pairs along a last axis."""
     actual, expected = comparable(actual), comparable(expected)
     if actual.dtype != expected.dtype:
-        return Distance(problem=f"dtype {actual.dtype} for {expected.dtype}")
+        return Distance(problem=f"dtype {actual.dtype}, expected {expected.dtype}")
     if actual.shape != expected.shape:
-        return Distance(problem=f"shape {list(actual.shape)} for {list(expected.shape)}")
+        return Distance(problem=f"shape {list(actual.shape)}, expected {list(expected.shape)}")
     if expected.dtype.kind == "f":
         return _measure_floats(actual, expected)
     differs = actual != expected
@@ -64,7 +64,7 @@ def measure(actual: Array, expected: Array) -> Distance:
 
 
 def _measure_floats(actual: Array, expected: Array) -> Distance:
-    """Return the distance of finite arrays block by block, which takes a third of the time if they are large."""
+    """Return the error of floats, computed block by block, which takes a third of the time for large arrays."""
     total, here, there = Distance(), actual.reshape(-1), expected.reshape(-1)
     for start in range(0, expected.size, _BLOCK):
         block, other = here[start : start + _BLOCK], there[start : start + _BLOCK]
@@ -75,13 +75,13 @@ def _measure_floats(actual: Array, expected: Array) -> Distance:
 
 
 def _measure_infinite(actual: Array, expected: Array) -> Distance:
-    """Return the distance of floats some of which are NaN or infinite."""
+    """Return the error of floats with NaN or infinite elements."""
     for what, test in (("NaN", np.isnan), ("+inf", np.isposinf), ("-inf", np.isneginf)):
         here, there = test(actual), test(expected)
         if wrong := int(np.count_nonzero(here != there)):
             k = tuple(int(i) for i in np.argwhere(here != there)[0])
-            at = f"at {list(k)}: {actual[k]} for {expected[k]}"
-            return Distance(math.inf, wrong, expected.size, f"{what} in other places ({wrong} elements, first {at})")
+            at = f"at {list(k)}: {actual[k]}, expected {expected[k]}"
+            return Distance(math.inf, wrong, expected.size, f"{what} at other positions ({wrong} elements, first {at})")
     finite = np.isfinite(expected)
     return replace(_measure_finite(actual[finite], expected[finite]), elements=expected.size)
 
@@ -95,7 +95,7 @@ def _measure_finite(actual: Array, expected: Array) -> Distance:
 
 
 def comparable(array: Array) -> Array:
-    """Return the array in a dtype that numpy can compare: complex as pairs, int4 and int2 as int8, text as bytes objects."""
+    """Return the array in a dtype that numpy can compare: complex numbers as pairs, int4 and int2 as int8, text as bytes."""
     array = np.asarray(array)
     name = array.dtype.name
     if array.dtype.kind == "c":

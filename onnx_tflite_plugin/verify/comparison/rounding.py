@@ -1,4 +1,4 @@
-"""Roundings of LiteRT's operators: which round, how finely, and where C++ leaves the result undefined."""
+"""Rounding of LiteRT's operators: which operators round, to which step, and whose results are undefined in C++."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from onnx_tflite_plugin.verify.criteria import GROUP_MEAN, STEPPED, Tolerance
 from onnx_tflite_plugin.verify.runtimes.dequantized import is_quantized
 from onnx_tflite_plugin.verify.runtimes.structure import is_dynamic_range, operands
 
-_UNDEFINED = 2.0**31  # times an integer of 32 bits
-_TOO_WIDE = 2.0**19  # times an operand of a sum
+_UNDEFINED = 2.0**31  # rescaling factor of a 32-bit integer that the kernel cannot shift
+_TOO_WIDE = 2.0**19  # the same for an operand of a sum
 
 
 def weight_scale(operator: Operator, by_block: Mapping[int, float]) -> float:
-    """Return the largest scale of weights that meet quantized activations; 0 for other operators.
+    """Return the largest weight scale of an operator that quantizes its activations; 0 for other operators.
 
-    ``by_block``: that of tensors quantized in blocks, by index.
+    ``by_block``: the largest scale of each blockwise quantized tensor, by index.
     """
     if not is_dynamic_range(operator):
         return 0.0
@@ -32,20 +32,20 @@ def weight_scale(operator: Operator, by_block: Mapping[int, float]) -> float:
     return max((*blocks, *(max(scale) for scale in scales)), default=0.0)
 
 
-def reason_undecided(operators: Sequence[Operator], found: Comparison) -> str:
-    """Return why a submodel that matches none of LiteRT's answers may be right; empty if it is wrong."""
+def undecided_reason(operators: Sequence[Operator], found: Comparison) -> str:
+    """Return the reason why a submodel may be right although it matches no reference; empty if it is wrong."""
     if any(_has_undefined_shift(op) for op in operators):
-        return "LiteRT multiplies by more than its kernels shift, which C++ leaves undefined"
+        return "LiteRT's rescaling factor exceeds the kernel's shift, so its result is undefined in C++"
     if any(_is_finer_than_float32(op) for op in operators):
-        return "its int16 products are scaled to steps that float32 sums do not resolve"
+        return "one step of the int16 result is smaller than the rounding error of float32 sums"
     rounding = [op for op in operators if rounds(op)]
     if len(rounding) > 1 and found.unit == "step" and found.distance <= 2 * len(rounding) and found.mean <= GROUP_MEAN:
-        return f"{len(rounding)} operators round, and the ONNX model does not hold what is between them"
+        return f"{len(rounding)} operators round, and the ONNX model does not hold the tensors between them"
     return ""
 
 
 def rounds(operator: Operator) -> bool:
-    """True if a result is quantized otherwise than the operands."""
+    """True if a result has other quantization parameters than the operands."""
     scales = {_scale(t) for t in operator.inputs if t is not None and not t.is_constant}
     return any(t is not None and is_quantized(t) and _scale(t) not in scales for t in operator.outputs)
 
@@ -58,8 +58,8 @@ def _scale(tensor: Tensor) -> tuple[object, ...]:
 def _has_undefined_shift(operator: Operator) -> bool:
     """True if integers are multiplied by more than kernels shift (MultiplyByQuantizedMultiplier, internal/common.cc).
 
-    By 2^31, as where a mask of -1e36 is quantized, or by more than 2^20 of a half in a difference that was zero on the calibration
-    data (MultiplyByQuantizedMultiplierSmallerThanOneExp, internal/optimized/integer_ops/sub.h).
+    The factor is 2^31 or more, for example for a quantized mask of -1e36; or 2^19 or more for an operand of a difference that was
+    zero on the calibration data (MultiplyByQuantizedMultiplierSmallerThanOneExp, internal/optimized/integer_ops/sub.h).
     """
     factors, results = (
         [t.quantization.scale[0] for t in slots if t is not None and isinstance(t.quantization, Quantization)]
@@ -84,8 +84,8 @@ def inherited_step(
 ) -> float:
     """Return the dequantized step of the integers that a float tensor was computed from; 0 if there are none.
 
-    A network that dequantizes its result cannot be nearer than they are. The way back goes through operators
-    with a single computed operand, up to the tensors that both are ``given``, by index, which are off by nothing.
+    The error of a dequantized result cannot be smaller than that step. The search goes upstream through operators with a single
+    computed operand, up to the tensors that are ``given`` to both runtimes, by index, and therefore exact.
     """
     seen = set()
     while tensor.index not in seen:

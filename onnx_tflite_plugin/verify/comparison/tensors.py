@@ -13,8 +13,8 @@ from onnx_tflite_plugin.source.model import Array, Operator, Tensor
 from onnx_tflite_plugin.verify.comparison.compare import Comparison, compare
 from onnx_tflite_plugin.verify.comparison.trial import Pairs, Run, Trial, dtype_to_restore, pair_values
 from onnx_tflite_plugin.verify.runtimes.dequantized import as_stored, is_float, is_quantized
+from onnx_tflite_plugin.verify.runtimes.extraction import cut_file
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
-from onnx_tflite_plugin.verify.runtimes.part import cut_file
 from onnx_tflite_plugin.verify.runtimes.structure import producers
 
 if TYPE_CHECKING:

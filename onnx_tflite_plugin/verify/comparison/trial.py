@@ -21,10 +21,10 @@ from onnx_tflite_plugin.verify.comparison.compare import Comparison, compare
 from onnx_tflite_plugin.verify.comparison.distance import as_pairs
 from onnx_tflite_plugin.verify.comparison.rounding import inherited_step
 from onnx_tflite_plugin.verify.criteria import Tolerance
-from onnx_tflite_plugin.verify.runtimes.around import Around, Gaps
 from onnx_tflite_plugin.verify.runtimes.dequantized import as_float, as_stored, is_float, is_integer
 from onnx_tflite_plugin.verify.runtimes.litert import Endless, LiteRT, LiteRTError, NoKernel
 from onnx_tflite_plugin.verify.runtimes.structure import Entry, producers
+from onnx_tflite_plugin.verify.runtimes.substitution import PartitionedLiteRT, Substitutes
 
 if TYPE_CHECKING:
     from onnx import ValueInfoProto
@@ -33,12 +33,12 @@ Run = Sequence[Array]
 """The inputs or the outputs of one invocation, in the TFLite model's order."""
 
 PATIENCE = 20.0  # seconds of processor time that a run with loops may take
-_SLOWER = 200  # times that a set of kernels may take as long as the one before it
+_SLOWER = 200  # factor by which a kernel set may be slower than the one before it
 KERNELS = ("xnnpack", "builtin", "reference")
 
 
 def patience_after(seconds: float) -> float:
-    """Return the seconds that a run may take in other kernels than those that took so long."""
+    """Return the time limit of a run with another kernel set, given the seconds that the first one took."""
     return max(PATIENCE, _SLOWER * seconds)
 
 
@@ -59,9 +59,9 @@ class Session(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A TFLite model, the entry that is run, and how near to LiteRT's its results must be.
+    """A TFLite model, the entry that is run, and the tolerance.
 
-    ``progress`` is told each run as it begins. ``gaps``: the operators that LiteRT lacks, and who computes them.
+    ``progress`` is called when a run begins. ``substitutes``: replacements of operators that LiteRT has no kernel for.
     """
 
     data: bytes
@@ -70,9 +70,11 @@ class Trial:
     tolerance: Tolerance
     signature: str | None = None
     progress: Progress = lambda stage: None
-    gaps: Gaps = field(default_factory=Gaps)
+    substitutes: Substitutes = field(default_factory=Substitutes)
 
-    def session(self, kernels: str, *, preserve: bool = False, patience: float | None = None) -> LiteRT | Around:
+    def session(
+        self, kernels: str, *, preserve: bool = False, patience: float | None = None
+    ) -> LiteRT | PartitionedLiteRT:
         """Return a session of the original model with one of LiteRT's kernel sets.
 
         Models that may loop have a ``patience`` by default. Raises LiteRTError if it does not load.
@@ -80,8 +82,8 @@ class Trial:
         entries = {self.model.main.index, *(signature.subgraph for signature in self.model.signatures)}
         if patience is None and any(graph.index not in entries for graph in self.model.subgraphs):
             patience = PATIENCE
-        if self.gaps.own or self.gaps.borrowed:
-            return Around(self.data, kernels, self.entry, self.gaps, preserve=preserve)
+        if self.substitutes.pack_kernels or self.substitutes.from_onnx:
+            return PartitionedLiteRT(self.data, kernels, self.entry, self.substitutes, preserve=preserve)
         return LiteRT(
             self.data, kernels, signature=self.signature, preserve=preserve, known=self.model, patience=patience
         )
@@ -151,7 +153,7 @@ class Trial:
             yield arrays
 
     def step(self, tensor: Tensor, producers: Mapping[int, Operator]) -> float:
-        """Return the least error of a float tensor: the step of the integers before it."""
+        """Return the smallest possible error of a float tensor: the step of the quantized values that it is computed from."""
         return inherited_step(tensor, producers, self.tolerance, {entered.index for entered in self.entry.inputs})
 
     def compare_outputs(self, actual: Sequence[Run], expected: Mapping[str, Sequence[Run]]) -> tuple[Comparison, ...]:
@@ -166,14 +168,14 @@ class Trial:
                 floor=self.step(tensor, makers),
             )
             for k, (tensor, name) in enumerate(zip(self.entry.outputs, self.entry.output_names, strict=True))
-            if tensor.index not in self.gaps.tensors
+            if tensor.index not in self.substitutes.tensors
         )
 
 
 class Pairs:
-    """The inputs and outputs of an ONNX model, each with the TFLite tensor it stands for, in that model's order.
+    """The inputs and outputs of an ONNX model, each with its TFLite tensor, in the order of the TFLite model.
 
-    Raises VerificationError where the numbers of inputs or outputs differ, or one has integers for the other's floats.
+    Raises VerificationError if the numbers of inputs or outputs differ, or if one has integers and the other floats.
     """
 
     def __init__(self, entry: Entry, session: Session) -> None:
@@ -193,9 +195,9 @@ class Pairs:
         self._returned = [info.name for info in session.outputs]
 
     def _check_rank(self, info: ValueInfoProto, tensor: Tensor) -> None:
-        """Raise VerificationError if an input has a rank that no conversion gives it."""
+        """Raise VerificationError if an input has a rank that no conversion of this TFLite model has."""
         value = self.values.get(info.name)
-        if not tensor.shape:  # as old converters wrote of any shape; LiteRT takes an input of any rank in its place
+        if not tensor.shape:  # old converters stored [] for any shape; LiteRT accepts any rank for such an input
             return
         if not info.type.tensor_type.HasField("shape") or tensor.dtype.startswith("complex"):
             return
@@ -242,7 +244,7 @@ def _check_sizes(info: ValueInfoProto, array: Array, tensor: Tensor) -> None:
     if said.HasField("shape") and not fits and not stale:
         listed = ", ".join(map(str, sizes))
         raise VerificationError(
-            f"output {info.name!r} is [{listed}] by what the ONNX model says, and {list(array.shape)}"
+            f"output {info.name!r} has shape {list(array.shape)}, but the ONNX model declares [{listed}]"
         )
 
 
@@ -269,5 +271,5 @@ def pair_values(side: str, names: Sequence[str], infos: Sequence[ValueInfoProto]
 
 
 def dtype_to_restore(tensor: Tensor, array: Array) -> np.dtype[np.generic]:
-    """Return the dtype that a shifted value is restored to: the tensor's."""
+    """Return the dtype that a shifted value is restored to, the dtype of the tensor."""
     return np.dtype(tensor.dtype) if tensor.dtype in ("int8", "uint8", "int16", "uint16") else array.dtype

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.source.model import Model, Tensor
-from onnx_tflite_plugin.verify.inputs.drawn import draw
+from onnx_tflite_plugin.verify.inputs.random_inputs import draw
 from onnx_tflite_plugin.verify.inputs.sizes import plausible_shape
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRT
 from onnx_tflite_plugin.verify.runtimes.structure import Entry

@@ -25,7 +25,7 @@ class InputSizes:
     """Sizes of the inputs of one model.
 
     ``entry``: as the TFLite file has it; ``pairs``: its inputs beside those of the ONNX model. ``known``: sizes that inputs
-    have in the whole model, by tensor index, where this one is a part of it.
+    have in the whole model, by tensor index, if this model is a submodel of it.
     """
 
     def __init__(self, entry: Entry, pairs: Pairs, known: Mapping[int, tuple[int, ...]] | None = None) -> None:
@@ -41,10 +41,10 @@ class InputSizes:
         )
         return replace(self.entry, inputs=inputs)
 
-    def open(self, least: int, *, apart: bool = False) -> dict[str, tuple[int, ...]]:
+    def other_sizes(self, least: int, *, per_axis: bool = False) -> dict[str, tuple[int, ...]]:
         """Return shapes of inputs with dynamic dimensions: per symbolic dimension, one more than the stored size.
 
-        ``apart``: the second symbolic dimension gets two more, and so on, so that one in place of another shows.
+        ``per_axis``: the second symbolic dimension gets two more, and so on, so that an exchange of two dimensions is found.
         """
         sizes: dict[str, int] = {}
         shapes = {}
@@ -52,12 +52,12 @@ class InputSizes:
             if len(dims) == tensor.rank and any(isinstance(size, str) for size in dims):
                 for axis, size in enumerate(dims):
                     if isinstance(size, str):
-                        sizes.setdefault(size, _run(tensor, axis, least) + 1 + (len(sizes) if apart else 0))
+                        sizes.setdefault(size, _run(tensor, axis, least) + 1 + (len(sizes) if per_axis else 0))
                 shapes[name] = tuple(sizes[size] if isinstance(size, str) else size for size in dims)
         return shapes
 
     @property
-    def open_in_file(self) -> bool:
+    def dynamic_in_file(self) -> bool:
         """True if the file has the same dynamic sizes as the ONNX model."""
         return all(
             not isinstance(size, str) or stored is None
@@ -101,7 +101,7 @@ class InputSizes:
         return ""
 
     def onnx_shapes(self, least: int) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of inputs that the ONNX model fixes otherwise than the file; dynamic dimensions are at ``least``."""
+        """Return the input shapes of the ONNX model; dynamic dimensions have the size ``least`` or the stored one."""
         return {
             name: tuple(size if isinstance(size, int) else _run(tensor, axis, least) for axis, size in enumerate(dims))
             for tensor, name, dims in self._dims()
@@ -140,7 +140,7 @@ class InputSizes:
 
 
 def _run(tensor: Tensor, axis: int, least: int) -> int:
-    """Return the size of a dynamic axis in a run: never 0, where all runtimes agree; that of an image if it is one."""
+    """Return the size of a dynamic axis in a run: at least 1, and ``IMAGE`` for height and width of an image."""
     image = tensor.rank == 4 and axis in (1, 2) and tensor.dims[axis] is None and tensor.shape[3] in _CHANNELS
     stored = tensor.shape[axis]
     return IMAGE if image and stored <= 1 and not least else max(stored, least if axis else 0, 1)
@@ -155,7 +155,7 @@ def plausible_shape(tensor: Tensor) -> tuple[int, ...]:
 
 
 def _fits(shape: Sequence[int], dims: Sequence[int | str]) -> bool:
-    """True if an array has the shape of the ONNX model, in the sizes that it fixes."""
+    """True if an array has the shape of the ONNX model in all static dimensions."""
     return len(shape) == len(dims) and all(
         isinstance(size, str) or n == size for n, size in zip(shape, dims, strict=True)
     )

@@ -53,5 +53,5 @@ def _limits(operator: Operator, sizes: Tensor) -> Sequence[int]:
         numbers = [int(size) for size in sizes.data.numbers(sizes.dtype)[: sizes.shape[0]]]
         return numbers if len(numbers) == sizes.shape[0] else [0]
     result = next((slot.dims for slot in operator.outputs if slot is not None), ())
-    told = [*result, *[None] * sizes.shape[0]][: sizes.shape[0]]
-    return [_SIZE if size is None else size for size in told]
+    known = [*result, *[None] * sizes.shape[0]][: sizes.shape[0]]
+    return [_SIZE if size is None else size for size in known]

@@ -26,7 +26,7 @@ IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".webp")
 _POSITIONAL = re.compile(r"arr_(\d+)")  # what numpy calls arrays that were saved without names
 
 
-def runs_of(
+def input_runs(
     entry: Entry, given: Given, described: Described | None = None, *, nan: bool = False
 ) -> list[dict[str, Array]]:
     """Return the arrays of each run under the entry's names, in the tensors' dtypes; empty if nothing is given.
@@ -105,7 +105,7 @@ def _arrays(entry: Entry, path: Path) -> dict[str, Any]:
     return arrays
 
 
-def image(path: Path, name: str, tensor: Tensor, told: TensorMetadata) -> Array:
+def image(path: Path, name: str, tensor: Tensor, metadata: TensorMetadata) -> Array:
     """Return an image for the tensor ``[1, height, width, channels]``: resized, and normalized according to the metadata.
 
     Without normalization in the metadata, integers are the pixels (int8: minus 128), and floats are from 0 to 1.
@@ -124,14 +124,14 @@ def image(path: Path, name: str, tensor: Tensor, told: TensorMetadata) -> Array:
             pixels = np.asarray(sized, np.float32)
     except OSError as error:
         raise InvalidInputs(f"{path} cannot be read as an image: {error}") from error
-    return _normalize_image(pixels.reshape(1, *pixels.shape[:2], channels), tensor, told)
+    return _normalize_image(pixels.reshape(1, *pixels.shape[:2], channels), tensor, metadata)
 
 
-def _normalize_image(pixels: Array, tensor: Tensor, told: TensorMetadata) -> Array:
+def _normalize_image(pixels: Array, tensor: Tensor, metadata: TensorMetadata) -> Array:
     quantization = tensor.quantization if isinstance(tensor.quantization, Quantization) else None
     integers = tensor.dtype in ("int8", "uint8", "int16")
-    if told.mean and told.std:
-        values: Array = (pixels - np.asarray(told.mean, np.float32)) / np.asarray(told.std, np.float32)
+    if metadata.mean and metadata.std:
+        values: Array = (pixels - np.asarray(metadata.mean, np.float32)) / np.asarray(metadata.std, np.float32)
     elif integers:
         return (pixels - (128 if tensor.dtype == "int8" else 0)).astype(tensor.dtype)
     else:

@@ -38,11 +38,11 @@ class Endless(LiteRTError):
 
 
 class NoKernel(LiteRTError):
-    """LiteRT has no kernel of an operator, in whichever subgraph. ``code``: the operator's."""
+    """LiteRT has no kernel for an operator, in whichever subgraph. ``code``: the operator's."""
 
     def __init__(self, code: str) -> None:
         self.code = code
-        super().__init__(f"LiteRT has no kernel of {code}")
+        super().__init__(f"LiteRT has no kernel for {code}")
 
 
 def find_unresolved_operator(text: str) -> str:

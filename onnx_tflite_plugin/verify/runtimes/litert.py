@@ -12,6 +12,7 @@ from onnx_tflite_plugin.source.dtypes import HANDLES
 from onnx_tflite_plugin.source.model import Array, Model
 from onnx_tflite_plugin.verify.runtimes import structure
 from onnx_tflite_plugin.verify.runtimes.child import Crashed, InChild
+from onnx_tflite_plugin.verify.runtimes.extraction import cut_file
 from onnx_tflite_plugin.verify.runtimes.interpreter import (
     KERNEL_SETS,
     Endless,
@@ -22,7 +23,6 @@ from onnx_tflite_plugin.verify.runtimes.interpreter import (
     find_unresolved_operator,
 )
 from onnx_tflite_plugin.verify.runtimes.packages import optional
-from onnx_tflite_plugin.verify.runtimes.part import cut_file
 
 __all__ = [
     "KERNEL_SETS",

@@ -164,7 +164,7 @@ def operands(operator: Operator) -> Iterator[Tensor]:
     return (tensor for tensor in operator.inputs if tensor is not None and not tensor.is_constant)
 
 
-def entering(operators: Sequence[Operator]) -> list[Tensor]:
+def external_operands(operators: Sequence[Operator]) -> list[Tensor]:
     """Return the tensors that the operators read and none of them computes."""
     computed = {tensor.index for op in operators for tensor in op.outputs if tensor is not None}
     return list({t.index: t for op in operators for t in operands(op) if t.index not in computed}.values())

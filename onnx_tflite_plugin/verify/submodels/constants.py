@@ -42,7 +42,7 @@ def compare_constants(entry: Entry, session: OnnxRuntime) -> Iterator[tuple[Oper
             shares = [_overlap(values, array) for array in held.get(op.index, ())]
             best = max(shares, default=0.0)
             if _LIKE <= best < 1:
-                wrong = f"{1 - best:.1%} of the weights have another value than in the file"
+                wrong = f"{1 - best:.1%} of the weights differ from the file"
                 yield op, Comparison(f"{tensor.name} of {op.code}", "value", float("inf"), 1 - best, 0.0, problem=wrong)
 
 

@@ -1,4 +1,4 @@
-"""Verdict on a conversion: from its submodels, with the end-to-end errors of the outputs reported beside."""
+"""Verdict on a conversion from its submodels, and notes on the end-to-end errors of the outputs."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ from onnx_tflite_plugin.graph.randomness import random_operators
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.tensors import Divergence
 from onnx_tflite_plugin.verify.comparison.trial import Run, patience_after
-from onnx_tflite_plugin.verify.examined import Examined
+from onnx_tflite_plugin.verify.model_pair import ModelPair
 from onnx_tflite_plugin.verify.submodels.constants import compare_constants
 from onnx_tflite_plugin.verify.submodels.engine import Decision, Engine, Finding
-from onnx_tflite_plugin.verify.submodels.saved import MODELS, SavedSubmodel
+from onnx_tflite_plugin.verify.submodels.saving import MODELS, SavedSubmodel
 from onnx_tflite_plugin.verify.verification import Verification
 
-RANDOM_NUMBERS = "the model draws random numbers, which no two runtimes do alike"
-FUSION = "without its graph optimizations ONNX Runtime agrees: one of its fusions makes the difference"
+RANDOM_NUMBERS = "the model draws random numbers, which differ between runtimes"
+FUSION = "without graph optimizations ONNX Runtime agrees: one of its fusions causes the difference"
 _LISTED = 3  # outputs whose error is a note
 _OPERANDS = "on LiteRT's own operands"
 
 
-def decide(examined: Examined, runs: Sequence[Run], *, random: bool, exact: bool) -> Decision:
+def decide(pair: ModelPair, runs: Sequence[Run], *, random: bool, exact: bool) -> Decision:
     """Compare every submodel. ``random``: the model draws random numbers; ``exact``: no tolerance was given.
 
     Raises ConversionError if the submodels do not run, InconclusiveError for random numbers of unknown operators.
     """
-    skipped = set(examined.trial.gaps.tensors)
+    skipped = set(pair.trial.substitutes.tensors)
     if random:
-        drawing = random_operators(examined.session.proto.graph)
+        drawing = random_operators(pair.session.proto.graph)
         if not drawing:
             raise InconclusiveError(RANDOM_NUMBERS)
-        examined.reasons = (*examined.reasons, f"{RANDOM_NUMBERS}; its other operators were compared {_OPERANDS}")
-        operators = examined.entry.subgraph.operators
+        pair.reasons = (*pair.reasons, f"{RANDOM_NUMBERS}; its other operators were compared {_OPERANDS}")
+        operators = pair.entry.subgraph.operators
         skipped |= {t.index for k in drawing for t in operators[k].outputs if t is not None}
-    constants = list(compare_constants(examined.entry, examined.session))
-    if examined.reason_without_submodels:
-        return Decision(error=examined.reason_without_submodels, constants=constants)
-    allowed = None if exact else examined.trial.tolerance
+    constants = list(compare_constants(pair.entry, pair.session))
+    if pair.reason_without_submodels:
+        return Decision(error=pair.reason_without_submodels, constants=constants)
+    allowed = None if exact else pair.trial.tolerance
     engine = Engine(
-        examined.trial,
-        examined.session,
+        pair.trial,
+        pair.session,
         skipped=skipped,
         allowed=allowed,
-        stateful=examined.stateful,
-        fresh=examined.fresh,
-        patience=patience_after(examined.seconds),
+        stateful=pair.stateful,
+        fresh=pair.fresh,
+        patience=patience_after(pair.seconds),
     )
     decision = engine.decide(runs)
     decision.constants = constants
@@ -55,13 +55,13 @@ def decide(examined: Examined, runs: Sequence[Run], *, random: bool, exact: bool
 
 
 def conclude(
-    examined: Examined, outputs: Sequence[Comparison], decision: Decision, *, settles: bool = True
+    pair: ModelPair, outputs: Sequence[Comparison], decision: Decision, *, settles: bool = True
 ) -> Verification:
-    """Return the verdict: a submodel that differs decides.
+    """Return the verdict: the models differ if a submodel differs.
 
-    Else outputs beyond their tolerance are right if all submodels agree (``settles``).
+    If all submodels agree, outputs beyond their tolerance are accepted (``settles``).
     """
-    values = examined.tensors.output_values()
+    values = pair.tensors.output_values()
     agreed = {name: decision.agreed[value] for name, value in values.items() if value in decision.agreed and settles}
     if decision.differing:
         first = decision.differing[0]
@@ -75,10 +75,10 @@ def conclude(
     if not outputs:
         outputs = tuple(replace(one, name=name) for name, one in agreed.items())
     if decision.undecided:
-        examined.reasons = (*examined.reasons, *decision.undecided[:2])
-    if decision.error and examined.rounds and not all(one.ok for one in outputs):
+        pair.reasons = (*pair.reasons, *decision.undecided[:2])
+    if decision.error and pair.rounds and not all(one.ok for one in outputs):
         reason = f"operators were not compared: {decision.error}; rounding may add up to the error of the outputs"
-        examined.reasons = (*examined.reasons, reason)
+        pair.reasons = (*pair.reasons, reason)
         errors = _list_errors([one for one in outputs if not one.ok])
         return Verification(tuple(one for one in outputs if one.ok), (), 0, notes=errors)
     failed = [one.name for one in outputs if not one.ok]
@@ -100,10 +100,10 @@ def _list_errors(outputs: Sequence[Comparison], ending: str = "") -> tuple[str, 
     return (*lines, *([f"{more} more outputs differ end to end as well"] if more > 0 else []))
 
 
-def save_submodels(examined: Examined, decision: Decision, folder: Path) -> str:
+def save_submodels(pair: ModelPair, decision: Decision, folder: Path) -> str:
     """Write the submodels that differ, each once, and return a note that names their operators and files."""
     findings = {one.submodel.value.name: one for one in reversed(decision.differing)}
-    found = [saved for one in [*findings.values()][::-1] if (saved := _save(examined, one)) is not None]
+    found = [saved for one in [*findings.values()][::-1] if (saved := _save(pair, one)) is not None]
     if not found:
         return "the submodels that differ cannot be taken out of the ONNX model"
     files = [file for names, saved in zip(MODELS, found, strict=False) for file in saved.save(folder, names)]
@@ -112,14 +112,14 @@ def save_submodels(examined: Examined, decision: Decision, folder: Path) -> str:
     return f"the submodels that differ, {', '.join(codes[:3])}{more}: {', '.join(map(str, files))}"
 
 
-def _save(examined: Examined, finding: Finding) -> SavedSubmodel | None:
+def _save(pair: ModelPair, finding: Finding) -> SavedSubmodel | None:
     """Return a submodel as a pair of files; None if the ONNX model has none between these tensors."""
     submodel, one = finding.submodel, finding.operands
-    leaves = [examined.entry.subgraph.tensors[index] for index in sorted(submodel.leaves)]
+    leaves = [pair.entry.subgraph.tensors[index] for index in sorted(submodel.leaves)]
     try:
-        part = examined.tensors.submodel(leaves, submodel.tensor, submodel.value.name)
+        part = pair.tensors.submodel(leaves, submodel.tensor, submodel.value.name)
     except ConversionError:
         return None
-    entered = {t.index: array for t, array in zip(examined.entry.inputs, one.inputs, strict=True)}
+    entered = {t.index: array for t, array in zip(pair.entry.inputs, one.inputs, strict=True)}
     arrays = {**entered, **one.operands}
     return None if part is None else SavedSubmodel(*part, [arrays[t.index] for t in leaves], submodel.operators)

@@ -17,11 +17,11 @@ from onnx_tflite_plugin.graph.metadata import TensorValue, belongs_to, is_causal
 from onnx_tflite_plugin.source.model import Array, Operator, Tensor
 from onnx_tflite_plugin.verify import criteria
 from onnx_tflite_plugin.verify.comparison.compare import Comparison, compare
-from onnx_tflite_plugin.verify.comparison.rounding import inherited_step, reason_undecided, rounds, weight_scale
+from onnx_tflite_plugin.verify.comparison.rounding import inherited_step, rounds, undecided_reason, weight_scale
 from onnx_tflite_plugin.verify.comparison.tensors import HeldTensors
 from onnx_tflite_plugin.verify.comparison.trial import Run, Trial
 from onnx_tflite_plugin.verify.criteria import Tolerance
-from onnx_tflite_plugin.verify.inputs.drawn import may_reorder
+from onnx_tflite_plugin.verify.inputs.random_inputs import may_reorder
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRTError
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
 from onnx_tflite_plugin.verify.runtimes.structure import block_scales, is_dynamic_range
@@ -177,7 +177,7 @@ class Engine:
 
     def _takes_random_operands(self) -> bool:
         """False if LiteRT lacks operators, if nothing saturates as in LiteRT, or if masks were declared causal."""
-        whole = not (self.trial.gaps.own or self.trial.gaps.borrowed)
+        whole = not (self.trial.substitutes.pack_kernels or self.trial.substitutes.from_onnx)
         return whole and not self.dequantized and not is_causal(props(self.session.proto.metadata_props))
 
     # --- random operands ----------------------------------------------------------------------
@@ -296,7 +296,7 @@ class Engine:
 
     def _find_match(self, submodel: Submodel, one: OperandSet, actual: Array) -> Comparison | None:
         """Return the comparison with the first answer that a submodel matches; None if it matches none."""
-        if self.trial.gaps.own or self.trial.gaps.borrowed:
+        if self.trial.substitutes.pack_kernels or self.trial.substitutes.from_onnx:
             return None
         index = submodel.tensor.index
         missing = False
@@ -313,7 +313,7 @@ class Engine:
     def _record_mismatch(self, submodel: Submodel, one: OperandSet, found: Comparison) -> None:
         """Record a submodel as differing, or as undecided with the reason; random operands alone say nothing then."""
         codes = " and ".join(dict.fromkeys(op.code for op in submodel.operators))
-        if reason := reason_undecided(submodel.operators, found):
+        if reason := undecided_reason(submodel.operators, found):
             if one.kind == "observed":
                 self.decision.undecided.append(f"{submodel.tensor.name!r} of {codes}: {reason}")
             return

@@ -64,7 +64,7 @@ def expand(
     try:
         model = schema.ModelT.InitFromPackedBuf(data)
     except (struct.error, ValueError, TypeError) as error:
-        raise InvalidModel("the file cannot be expanded: one of its offsets leads nowhere") from error
+        raise InvalidModel("the file cannot be expanded: an offset is invalid") from error
     for buffer in model.buffers:
         if buffer.data is None and buffer.offset > 1:
             buffer.data = np.frombuffer(data, np.uint8, buffer.size, buffer.offset)

@@ -1,4 +1,4 @@
-"""Random operands of submodels: values like LiteRT's own, values at which functions break, and values far beyond."""
+"""Random operands of submodels: values in the observed range, special values, and values far beyond the range."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from math import isqrt
 import numpy as np
 
 from onnx_tflite_plugin.source.model import Array, Subgraph, Tensor
-from onnx_tflite_plugin.verify.inputs.drawn import compared_constants, is_plain
+from onnx_tflite_plugin.verify.inputs.random_inputs import compared_constants, is_plain
 from onnx_tflite_plugin.verify.runtimes.dequantized import is_quantized
 
 KINDS = ("uniform", "special", "wide")
-"""Uniform in the observed range; half special values and ends, a quarter equal neighbors; far beyond the observed maximum."""
+"""Kinds of operands: uniform in the observed range; half special values, a quarter repeated elements; up to 8 times the range."""
 
 _SPECIAL = (-1.5, -0.5, 0.0, 0.5, 1.0, 3.0, 6.0)
-_SHARE = 0.5  # of elements that are special values
-_EQUAL = 0.25  # of elements that are equal to the one before
-_PEAKS = 0.1  # of elements that are not the least
+_SHARE = 0.5  # fraction of special values
+_EQUAL = 0.25  # fraction of elements equal to the previous element
+_PEAKS = 0.1  # fraction of elements above the minimum
 _BEYOND = 8.0  # times the observed maximum
 _QUANTIZED = ("int8", "uint8", "int16")
 
@@ -25,7 +25,7 @@ _QUANTIZED = ("int8", "uint8", "int16")
 def random_operands(
     kind: str, graph: Subgraph, tensors: Sequence[Tensor], observed: Mapping[int, Array], counters: Collection[int]
 ) -> dict[int, Array]:
-    """Return an array for each tensor, of the observed shape; integers that may be indices keep what was observed.
+    """Return an array for each tensor, of the observed shape; integers that may be indices keep their observed values.
 
     ``counters``: scalars that loops count to; they are 0 among the special values, so that a loop may run zero times.
     """
@@ -34,19 +34,19 @@ def random_operands(
     for tensor in tensors:
         array = observed[tensor.index]
         if kind == "special" and tensor.index in counters:
-            drawn = np.zeros_like(array)
+            values = np.zeros_like(array)
         elif array.dtype == np.bool_:
-            drawn = ~array
+            values = ~array
         elif is_quantized(tensor) and tensor.dtype in _QUANTIZED and array.size:
-            drawn = _integers(generator, kind, tensor, array)
+            values = _integers(generator, kind, tensor, array)
         elif array.dtype == np.float32 and array.size:
-            drawn = _floats(generator, kind, array, compared_constants(graph, tensor))
+            values = _floats(generator, kind, array, compared_constants(graph, tensor))
         elif kind == "wide" and array.dtype in (np.int32, np.int64) and is_plain(graph, tensor):
-            most = isqrt(np.iinfo(array.dtype).max)  # two such have a product
-            drawn = generator.integers(-most, most, array.shape)
+            most = isqrt(np.iinfo(array.dtype).max)  # so that a product of two does not overflow
+            values = generator.integers(-most, most, array.shape)
         else:
-            drawn = array
-        operands[tensor.index] = np.asarray(drawn, array.dtype).reshape(array.shape)
+            values = array
+        operands[tensor.index] = np.asarray(values, array.dtype).reshape(array.shape)
     return operands
 
 
@@ -70,9 +70,10 @@ def _floats(generator: np.random.Generator, kind: str, array: Array, compared: A
     if low >= 0 and high > 1 and not np.any(np.mod(finite, 1)):  # numbers that may be indices
         return array if kind == "wide" else np.rint(generator.uniform(low, high, array.shape))
     if kind == "special":
-        met = np.array([*_SPECIAL, low, high], np.float32)
-        met = np.concatenate([met, np.resize(compared, max(compared.size, len(met)))]) if compared.size else met
-        return _with_special(generator, array, met)
+        special = np.array([*_SPECIAL, low, high], np.float32)
+        if compared.size:
+            special = np.concatenate([special, np.resize(compared, max(compared.size, len(special)))])
+        return _with_special(generator, array, special)
     if kind == "wide":
         most = _BEYOND * min(max(abs(low), abs(high), 2.0**-10), 2.0**60)
         low, high = -most if low < 0 else 0.0, most
@@ -88,10 +89,10 @@ def _with_special(generator: np.random.Generator, array: Array, values: Array) -
     """
     chosen = np.random.default_rng(0).random(array.size)
     flat = np.where(chosen < _SHARE + _EQUAL, np.roll(array.reshape(-1), 1), array.reshape(-1))
-    places = np.flatnonzero(chosen < _SHARE)
-    drawn = generator.choice(values, places.size)
-    drawn[: len(values)] = generator.permutation(values)[: places.size]
-    flat[places] = drawn
+    positions = np.flatnonzero(chosen < _SHARE)
+    special = generator.choice(values, positions.size)
+    special[: len(values)] = generator.permutation(values)[: positions.size]
+    flat[positions] = special
     return flat.reshape(array.shape)
 
 

@@ -14,8 +14,8 @@ from onnx_tflite_plugin.graph.serialized import Converted
 from onnx_tflite_plugin.options import BenchOptions, VerifyOptions
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source.model import Array
-from onnx_tflite_plugin.verify.examined import Examined
 from onnx_tflite_plugin.verify.inputs.user_data import Given
+from onnx_tflite_plugin.verify.model_pair import ModelPair
 from onnx_tflite_plugin.verify.run import content, model_of
 from onnx_tflite_plugin.verify.runtimes.litert import start_litert
 from onnx_tflite_plugin.verify.runtimes.processor import processor
@@ -78,26 +78,26 @@ def bench(
     ``inputs`` as for ``verify``; of several runs the first. ``profiled``: operator by operator too, each runtime in one
     thread. Raises as ``verify`` does.
     """
-    told = progress or (lambda stage: None)
-    told("loading both models")
-    examined = Examined(content(tflite), model_of(onnx), signature, None, told, threads=threads)
-    trial = examined.trial
-    (arrays, *_), original = examined.draw_accepted_inputs(
+    report = progress or (lambda stage: None)
+    report("loading both models")
+    pair = ModelPair(content(tflite), model_of(onnx), signature, None, report, threads=threads)
+    trial = pair.trial
+    (arrays, *_), original = pair.draw_accepted_inputs(
         lambda drawn: start_litert(trial.data, drawn[0], signature=trial.signature, known=trial.model, threads=threads),
         inputs,
         seed,
     )
-    session = examined.session
-    session.run(examined.pairs.feeds(arrays))  # whatever ONNX Runtime refuses is an OrtError here
+    session = pair.session
+    session.run(pair.pairs.feeds(arrays))  # whatever ONNX Runtime refuses is an OrtError here
     session.reset()
-    feeds = session.feeds(examined.pairs.feeds(arrays))
+    feeds = session.feeds(pair.pairs.feeds(arrays))
     names = [info.name for info in session.outputs]
     clock: Callable[[], float] = time.process_time if threads == 1 else time.perf_counter
     runs: list[Callable[[], Any]] = [lambda: original.run(arrays), lambda: session.invoke(names, feeds)]
     counts = [_count(run) for run in runs]
     seconds: list[list[float]] = [[], []]
     for number in range(rounds):
-        told(f"round {number + 1} of {rounds}")
+        report(f"round {number + 1} of {rounds}")
         for k in (0, 1) if number % 2 else (1, 0):
             start = clock()
             for _ in range(counts[k]):
@@ -107,7 +107,7 @@ def bench(
     litert, onnxruntime = map(Spread.of, seconds)
     operators: Sequence[OperatorTime] = ()
     if profiled:
-        operators = profile(trial, session.proto, arrays, feeds, onnxruntime.median, told)
+        operators = profile(trial, session.proto, arrays, feeds, onnxruntime.median, report)
     return Benchmark(
         litert, onnxruntime, Spread.of(ratios), rounds, threads,
         "processor time" if threads == 1 else "wall-clock time", original.kernels, processor(), tuple(operators),

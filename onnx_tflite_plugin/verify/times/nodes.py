@@ -1,7 +1,7 @@
 """Time each node of ONNX Runtime's own graph, and find the TFLite operator that it computes.
 
-ONNX Runtime keeps no metadata of nodes, and names the nodes that it makes after values: so what is profiled is a copy
-whose nodes and values are named after operators.
+ONNX Runtime drops the metadata of nodes, and names new nodes after values. Therefore the profiled model is a copy whose nodes and
+values are named after TFLite operators.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
-_LABEL = re.compile(r"(?<![^\W_])op(\d+)#\d+")  # behind what ONNX Runtime puts before names that it takes from a branch
+_LABEL = re.compile(r"(?<![^\W_])op(\d+)#\d+")  # ONNX Runtime adds a prefix to names from a branch
 
 
 @dataclass(frozen=True, slots=True)
 class NodeTime:
-    """A node of the optimized graph: ``seconds`` a run, and the first operator that it computes, None where it is unknown."""
+    """A node of the optimized graph: ``seconds`` per run, and the first TFLite operator that it computes, None if unknown."""
 
     op_type: str
     operator: int | None
@@ -38,9 +38,9 @@ class NodeTime:
 
 
 def node_times(proto: ModelProto, feeds: Mapping[str, Array], runs: int) -> list[NodeTime]:
-    """Return the times of the nodes of the main graph, in one thread; a node's inner graphs are part of its time.
+    """Return the times of the nodes of the main graph, in one thread; a node's time includes its inner graphs.
 
-    Seconds are means of the middle half of ``runs`` without the profiler's overhead. Raises OrtError if the model does not run.
+    A time is the mean of the middle half of ``runs``, less the profiler's overhead. Raises OrtError if the model does not run.
     """
     import onnx
 
@@ -84,7 +84,7 @@ def _time_run(proto: ModelProto, feeds: Mapping[str, Array], runs: int) -> float
 
 
 def _subtract_overhead(seconds: Sequence[float], slots: Sequence[int], whole: float) -> Iterator[float]:
-    """Yield times without the profiler's overhead, which add up to the whole: it writes the size of every operand and result."""
+    """Return times less the profiler's overhead, which is proportional to the number of operands; their sum is ``whole``."""
     excess = max(0.0, sum(seconds) - whole) / max(1, sum(slots))
     return (max(0.0, taken - excess * count) for taken, count in zip(seconds, slots, strict=True))
 
@@ -92,7 +92,7 @@ def _subtract_overhead(seconds: Sequence[float], slots: Sequence[int], whole: fl
 def label_nodes(proto: ModelProto) -> ModelProto:
     """Return a copy whose nodes and values are named ``op3#7`` after their operator, except for inputs and outputs.
 
-    Constants of a single node are named too: where ONNX Runtime replaces a node, these are all that is left of its names.
+    Constants with a single user are renamed too: if ONNX Runtime replaces a node, only their names remain.
     """
     copy = type(proto)()
     copy.CopyFrom(proto)
@@ -116,7 +116,7 @@ def label_nodes(proto: ModelProto) -> ModelProto:
 
 
 def _all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
-    """Yield the nodes, also of inner graphs: ONNX Runtime replaces an If by the branch that it selects at load time."""
+    """Yield all nodes with those of inner graphs, because ONNX Runtime replaces an If by a branch at load time."""
     for node in graph.node:
         yield node
         for inner in _inner_graphs(node):
@@ -142,7 +142,7 @@ def _rename(graph: GraphProto, renamed: Mapping[str, str]) -> None:
 
 
 def _middle(times: list[int]) -> float:
-    """Return the mean of the middle half: profiles have whole microseconds, and other processes interrupt now and then."""
+    """Return the mean of the middle half: a median is too coarse for whole microseconds, and a mean includes interruptions."""
     low, high = np.percentile(times, (25, 75))
     return float(np.mean([time for time in times if low <= time <= high]))
 

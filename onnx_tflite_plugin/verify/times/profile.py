@@ -17,7 +17,7 @@ from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source.model import Array, Operator, Tensor
 from onnx_tflite_plugin.verify.comparison.trial import Run, Trial
 from onnx_tflite_plugin.verify.runtimes.structure import operands
-from onnx_tflite_plugin.verify.times.alone import times_alone
+from onnx_tflite_plugin.verify.times.isolation import isolated_times
 from onnx_tflite_plugin.verify.times.nodes import NodeTime, node_times
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def profile(
     original.run(arrays)
     progress(f"timing {len(groups)} operators in LiteRT")
     graph = trial.entry.subgraph
-    alone = times_alone(trial.data, [group.operators for group in groups], graph, original.tensors(), rounds)
+    alone = isolated_times(trial.data, [group.operators for group in groups], graph, original.tensors(), rounds)
     rows = (group.time_of(litert) for group, litert in zip(groups, alone, strict=True))
     return sorted(rows, key=lambda row: -row.loss)
 

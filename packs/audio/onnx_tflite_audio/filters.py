@@ -13,7 +13,7 @@ from onnx_tflite_plugin.api import Array, Context, Decline, Instance, Operator, 
 
 
 def channel_matrix(frequencies: int, channels: int, given: list[Array]) -> Array:
-    """Return ``[frequencies, channels]``: a channel has its own weights, the channel before it the unweights."""
+    """Return ``[frequencies, channels]``: in each band a channel has the weights, and the channel before it the unweights."""
     weights, unweights, starts, firsts, widths = (array.astype(np.int64) for array in given)
     total = np.zeros((frequencies, channels + 2), np.int64)
     for channel in range(channels + 1):
@@ -100,9 +100,9 @@ def compute_roots(op: Operator, x: Array, bits: Array) -> Array:
 def square_root(ctx: Context, x: Value, bits: Value) -> Value:
     """Emit Sqrt of float64, corrected by the integer remainder: the float root is off by 1 at most."""
     ops = ctx.ops
-    whole = ops.Cast(x, to="int64")  # what is left over is small, so that it is right though these wrap
+    whole = ops.Cast(x, to="int64")  # the remainder is small, so it is exact although its operands wrap
     guess = ops.Cast(ops.Sqrt(ops.Cast(x, to="float64")), to="int64")
-    for _ in range(2):  # down where it is too large, and then up
+    for _ in range(2):  # first correct roots that are too large, then those that are too small
         left = ops.Sub(whole, ops.Mul(guess, guess))
         low, high = ops.Less(left, np.int64(0)), ops.Greater(left, ops.Add(guess, guess))
         guess = ops.Add(ops.Sub(guess, ops.Cast(low, to="int64")), ops.Cast(high, to="int64"))
@@ -119,8 +119,8 @@ def square_root(ctx: Context, x: Value, bits: Value) -> Value:
 
 SEGMENTS = 128
 ABOVE = np.rint([65536 * (math.log2(1 + k / SEGMENTS) - k / SEGMENTS) for k in range(SEGMENTS + 1)]).astype(np.int64)
-"""By how much the logarithm of 1 to 2 lies above the line, in 65536ths: the kernel's table."""
-LN_2 = 45426  # the same unit
+"""The kernel's table: log2(1 + x) - x for x from 0 to 1, in units of 2^-16."""
+LN_2 = 45426  # in units of 2^-16
 
 
 def check_log_options(at: Instance) -> Decline | None:
@@ -177,7 +177,7 @@ def log(ctx: Context, x: Value) -> Value:
 
 # --- gain control -----------------------------------------------------------------------------
 
-ENTRIES = 4 * 32 - 6 + 3  # that the greatest number reads
+ENTRIES = 4 * 32 - 6 + 3  # number of table entries that the largest input reads
 
 
 def check_pcan(at: Instance) -> Decline | None:
@@ -191,7 +191,7 @@ def check_pcan(at: Instance) -> Decline | None:
 
 
 def apply_gain(op: Operator, x: Array, noise: Array, table: Array) -> Array:
-    """Compute ApplyPcanAutoGainControlFixed (pcan_argc_fixed.cc): a gain by noise, and a curve that shrinks small results."""
+    """Compute ApplyPcanAutoGainControlFixed (pcan_argc_fixed.cc): a gain that depends on noise, and a curve that reduces small results."""
     result = []
     lut = table.astype(np.int64)
     for signal, estimate in zip(map(int, x), map(int, noise), strict=True):
@@ -227,7 +227,7 @@ def pcan(ctx: Context, x: Value, noise: Value, table: Value) -> Value:
     c0, c1, c2 = (ops.Gather(lut[k:], first) for k in range(3))
     slope = ops.Add(shift_right(ctx, ops.Mul(c2, part), 5), ops.Mul(c1, 32))
     curve = ops.Add(shift_right(ctx, ops.Add(ops.Mul(slope, part), 1 << 14), 15), c0)
-    wrapped = ops.Sub(ops.Mod(ops.Add(curve, 1 << 15), 1 << 16), 1 << 15)  # it is an int16
+    wrapped = ops.Sub(ops.Mod(ops.Add(curve, 1 << 15), 1 << 16), 1 << 15)  # wraps as int16
     gain = ops.Where(ops.LessOrEqual(estimate, np.int64(2)), ops.Gather(lut, emit_min(ctx, estimate, 2)), wrapped)
     product = ops.Cast(ops.Mul(ops.Cast(x, to="int64"), ops.Mod(gain, 1 << 32)), to="uint64")
     shifted = ops.BitShift(product, np.uint64(ctx.options.snr_shift), direction="RIGHT")

@@ -77,7 +77,7 @@ def rfft(ctx: Context, x: Value) -> Value:
     dims = ctx.op[0].dims
     if is_product(length, dims[-1] or 0):
         return ops.Reshape(emit_rfft(ctx, x, dims, length), [*sizes, length + 2])
-    # Before 1.25 ONNX Runtime takes the axis of a single frame for another.
+    # ONNX Runtime before 1.25 transforms a wrong axis if there is a single frame.
     parts = ops.DFT(ops.Unsqueeze(x, [0, -1]), np.asarray(length), np.asarray(len(sizes) + 1), onesided=1)
     return ops.Reshape(parts, [*sizes, length + 2])
 

@@ -11,7 +11,7 @@ LEAST, MOST = -(1 << 15), (1 << 15) - 1
 
 
 def check_frames(at: Instance) -> Decline | None:
-    """Return a Decline unless frames are as long as the window, in which steps the kernel reads the input."""
+    """Return a Decline unless frames are as long as the window; the kernel reads the input in steps of that length."""
     if "shift" not in at.op.options:
         return Decline("the options lack shift")
     length, frame = at.op[1].dims[-1], at.op[0].dims[-1]

@@ -49,7 +49,7 @@ def model_of(parts: Sequence[Part]) -> Any:
     language = [part for part in models if "prefill" in part.name] or models
     if len(language) != 1:
         listed = ", ".join(part.name for part in language) or "none"
-        raise ConversionError(f"the bundle has {len(language)} language models ({listed}), where one is needed")
+        raise ConversionError(f"the bundle has {len(language)} language models ({listed}); it must have one")
     return language[0].load()
 
 

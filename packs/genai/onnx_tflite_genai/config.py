@@ -103,7 +103,7 @@ def parse_tokenizer(words: bytes) -> dict[str, Any]:
         content = json.loads(words)
     except ValueError as error:
         raise ConversionError(
-            f"the tokenizer is no JSON text: {error}; give the tokenizer.json of Hugging Face"
+            f"the tokenizer is not valid JSON: {error}; give the tokenizer.json of Hugging Face"
         ) from error
     if not isinstance(content, dict) or "model" not in content:
         raise ConversionError("the tokenizer has no model: give the tokenizer.json of Hugging Face")

@@ -54,8 +54,8 @@ def adapt(model: onnx.ModelProto) -> Decoder:
     if not layers or len(others) != 2 or len(tokens) != 1 or len(positions) != 1 or len(scores) != 1:
         listed = ", ".join(info.name for info in others)
         raise ConversionError(
-            f"the model is no decoder that onnxruntime-genai can run: {len(layers)} layers have attention over a cache as"
-            f" one operator, and besides caches it takes {listed or 'nothing'}; needed are tokens and positions alone"
+            f"onnxruntime-genai cannot run the model: {len(layers)} layers have attention over a cache as"
+            f" one operator, and besides caches it takes {listed or 'nothing'}; expected only tokens and positions"
         )
     caches = [info for info in inputs if info.name in names]
     _, groups, slots, depth = map(int, _shape(caches[0]))

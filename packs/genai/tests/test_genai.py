@@ -1,4 +1,4 @@
-"""Text from onnxruntime-genai and the folder that the command writes, beside what LiteRT generates."""
+"""Tokens from onnxruntime-genai with the folder that the command writes, compared with LiteRT's."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def field(number: int, value: int | bytes) -> bytes:
 
 
 def metadata() -> bytes:
-    """Return start and stop token, one by number and one by text, and a chat template."""
+    """Return bundle metadata: a start token by number, a stop token by text, and a chat template."""
     return (
         field(1, field(1, field(1, b"\0"))) + field(2, field(2, b"</s>")) + field(5, 19) + field(7, TEMPLATE.encode())
     )
@@ -180,7 +180,7 @@ def test_a_tokenizer_that_the_bundle_lacks_is_asked_for(tmp_path: Path) -> None:
     assert "--tokenizer" in refused
     assert not (tmp_path / "chat").exists()
     given = path, tmp_path / "chat", "--tokenizer", words
-    for content, reason in ((b"words", "no JSON text"), (b"{}", "has no model")):
+    for content, reason in ((b"words", "not valid JSON"), (b"{}", "has no model")):
         words.write_bytes(content)
         assert reason in refusal(*given, "--stop", "</s>")
     words.write_bytes(tokenizer())

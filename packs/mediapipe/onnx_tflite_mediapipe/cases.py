@@ -62,7 +62,7 @@ def convolutions() -> Iterator[Case]:
 
 
 def pool(padding: int, strides: tuple[int, int], size: tuple[int, int], activation: int = 0) -> bytes:
-    """``TfLitePoolParams``; height before width here, width before height there."""
+    """Return ``TfLitePoolParams``, which have width before height, from pairs of height and width."""
     return struct.pack("<6i", padding, *strides[::-1], *size[::-1], activation) + bytes(16)
 
 
@@ -106,7 +106,7 @@ def unpoolings() -> Iterator[Case]:
     yield in_isolation(op, "given indices", [x, tensor(2, 5, 7, 11)], y, **one)
 
     def there_and_back(model: Net) -> None:
-        """Pooled between convolutions, and put back: indices of one convention meet those of the other."""
+        """Pool between convolutions, and unpool: indices of one convention are used with the other."""
         image = model.input_through_conv(tensor(2, 10, 21, 3))
         small = tensor(2, 5, 7, 3)
         pooled, places = model.calls("CUSTOM.MaxPoolingWithArgmax2D", [image], small, small, custom_options=options)
@@ -193,5 +193,5 @@ def matrices() -> Iterator[Case]:
 
 
 def case_of_version_2(op: str, name: str, inputs: Any, output: Any, options: Any, **more: Any) -> Case:
-    """One operator of version 2."""
+    """Return a case of one operator of version 2."""
     return in_isolation(op, name, inputs, output, custom_options=options, version=2, **more)

@@ -8,7 +8,7 @@ from onnx_tflite_plugin.api import Context, Dims, Implicit, Refusal, Value, hand
 
 
 def conv_transpose_pads(padding: str, sizes: Dims, kernel: Dims, strides: tuple[int, int]) -> list[int]:
-    """``[top, left, bottom, right]`` that the output lacks (Prepare, transpose_conv_bias.cc).
+    """Return ``[top, left, bottom, right]``, the pads that reduce the output (Prepare, transpose_conv_bias.cc).
 
     Raises Refusal for SAME on dynamic sizes.
     """

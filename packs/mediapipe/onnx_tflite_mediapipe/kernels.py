@@ -77,7 +77,7 @@ def transform_tensor(op: Operator, image: Array, matrix: Array) -> Array:
         if not (0 <= x <= width - 1 and 0 <= y <= height - 1):
             continue
         left, top = math.floor(x), math.floor(y)
-        below, beside = min(top + 1, height - 1), min(left + 1, width - 1)  # beyond the edge their share is 0
+        below, beside = min(top + 1, height - 1), min(left + 1, width - 1)  # beyond the edge their weight is 0
         upper = (left + 1 - x) * image[0, top, left] + (x - left) * image[0, top, beside]
         lower = (left + 1 - x) * image[0, below, left] + (x - left) * image[0, below, beside]
         result[0, row, column] = (top + 1 - y) * upper + (y - top) * lower

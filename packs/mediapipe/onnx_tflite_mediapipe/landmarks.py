@@ -49,7 +49,7 @@ NEEDED = (
 
 
 def crop_landmarks(op: Operator) -> tuple[int, ...]:
-    """Return the landmarks of the crop in pairs; an odd last one is repeated, which changes no extreme."""
+    """Return the landmarks of the crop in pairs; an odd last landmark is repeated, which does not change the box."""
     return tuple(int(index) for index in op.options.subset_idxs)
 
 
@@ -77,7 +77,7 @@ def check_crop(at: Instance) -> Decline | None:
     kernel=kernels.transform_matrix,
 )
 def transform_matrix(ctx: Context, landmarks: Value) -> Value:
-    """A rotation between two landmarks, and the box around some of them; ``[1, 4, 4]``.
+    """Emit the ``[1, 4, 4]`` transform of a crop: the rotation between two landmarks, and the box around some landmarks.
 
     The kernel rotates by ``r = target - atan2(dy, dx)``. Only the cosine and the sine of r are needed, which follow from
     those of the two angles: ``dx / hypot`` and ``dy / hypot``.

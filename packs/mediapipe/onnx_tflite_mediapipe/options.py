@@ -49,7 +49,7 @@ def window(op: Operator) -> Window:
 
 
 def _bounds(number: int) -> tuple[float | None, float | None]:
-    """Return the bounds of a fused activation; the kernels leave results as they are for one that is not known."""
+    """Return the bounds of a fused activation; for an unknown activation the kernels do not change results."""
     name = ACTIVATIONS[number] if 0 <= number < len(ACTIVATIONS) else "NONE"
     return activation_bounds(effective_activation(ActivationKernel.CLAMPED, name)) or (None, None)
 

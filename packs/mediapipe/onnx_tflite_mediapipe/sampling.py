@@ -10,7 +10,7 @@ from onnx_tflite_plugin.api import Context, Decline, Implicit, Instance, Refusal
 
 
 def check_batch(at: Instance) -> Decline | None:
-    """Return a Decline for a batch, of which the kernel transforms the first image only."""
+    """Return a Decline for batches, because the kernel transforms only the first image."""
     return check_version(at) or (
         None if at.op[0].dims[0] == 1 else Decline("the operator transforms only the first image of a batch")
     )

@@ -1,4 +1,4 @@
-"""Unity Sentis: the target ``portable`` with the operators that Sentis supports, at opset 13 of the 7 to 15 that it documents."""
+"""Unity Sentis: the target ``portable`` with the operators that Sentis supports, at opset 13 (Unity documents 7 to 15)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import onnx
 from onnx_tflite_plugin.api import Target, builtin_target
 
 OPERATORS = Path(__file__).with_name("operators.txt")
-"""Supported ONNX operators, one a line, after comments that name the source."""
+"""Supported ONNX operators, one per line; comments at the top name the source."""
 
 REMEDIES = {
     "If": "Sentis has no branches; --outputs leaves the operator out",

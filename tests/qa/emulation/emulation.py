@@ -136,8 +136,8 @@ class Emulator:
         return [f"{name}:{DEBIAN[machine]}" for name in dict.fromkeys([*own, *libraries])]
 
     def _needs(self, names: Sequence[str]) -> list[str]:
-        told = self._apt("apt-cache", "depends", *names).splitlines()
-        return [line.split(": ")[1] for line in told if "Depends: " in line and "<" not in line]
+        reported = self._apt("apt-cache", "depends", *names).splitlines()
+        return [line.split(": ")[1] for line in reported if "Depends: " in line and "<" not in line]
 
     def _site(self, folder: Path, machine: Machine, python: str) -> None:
         """The packages of this environment, built for the other kind of machine and its Python."""

@@ -46,13 +46,13 @@ def main(path: str, target: str) -> None:
     print(json.dumps({"features": features()}), flush=True)
     for job in json.loads(jobs.read_text()):
         start = time.perf_counter()
-        told: dict[str, Any] = {"job": job["name"]}
+        reported: dict[str, Any] = {"job": job["name"]}
         print(json.dumps({"started": job["name"]}), flush=True)
         try:
             run(job, jobs.parent, out)
         except Exception as error:
-            told["error"] = " ".join(str(error).split())
-        print(json.dumps({**told, "seconds": time.perf_counter() - start}), flush=True)
+            reported["error"] = " ".join(str(error).split())
+        print(json.dumps({**reported, "seconds": time.perf_counter() - start}), flush=True)
 
 
 if __name__ == "__main__":

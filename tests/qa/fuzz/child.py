@@ -70,15 +70,15 @@ class Child:
             process.stdin.flush()
             while True:
                 seconds = 60.0 if stage == "start" else self.seconds + (COMPARING if stage in RUNNING else 0)
-                told = self._answer(start + seconds, seconds)
-                if isinstance(told, list):
-                    return Outcome.of(told)
-                if isinstance(told, str):
-                    stage, start = told, time.monotonic()
-                elif "ended" in told and stage != "start":  # before, it had not taken the file: the next one does
-                    return self._failure(stage, DIED, f"{_exit_name(told['ended'])} in {stage}")
+                reported = self._answer(start + seconds, seconds)
+                if isinstance(reported, list):
+                    return Outcome.of(reported)
+                if isinstance(reported, str):
+                    stage, start = reported, time.monotonic()
+                elif "ended" in reported and stage != "start":  # before, it had not taken the file: the next one does
+                    return self._failure(stage, DIED, f"{_exit_name(reported['ended'])} in {stage}")
                 else:
-                    self._serving = told.get("serves", self._serving)
+                    self._serving = reported.get("serves", self._serving)
         except TimeoutError:
             self.stop()
             return self._failure(stage, "over its time", f"over {self.seconds} s in {stage}")

@@ -23,7 +23,7 @@ from onnx_tflite_plugin.source.model import Array, BlockwiseQuantization, Operat
 from onnx_tflite_plugin.verify import LiteRT, LiteRTError
 from onnx_tflite_plugin.verify.comparison.distance import comparable
 from onnx_tflite_plugin.verify.comparison.trial import KERNELS, Run
-from onnx_tflite_plugin.verify.examined import Examined
+from onnx_tflite_plugin.verify.model_pair import ModelPair
 
 DISAGREE = "LiteRT's kernel sets disagree"
 LARGE = 1e8
@@ -37,9 +37,9 @@ class Trial:
 
     def __init__(self, data: bytes, onnx: bytes) -> None:
         self.data, self.model = data, read(data)
-        self.examined = Examined(data, onnx, None, None, lambda stage: None)
-        self.inputs, self.expected = self.examined.reference_outputs(None, 0, 3, None, {})
-        self.examined.extend(self.inputs, self.expected, 0)
+        self.pair = ModelPair(data, onnx, None, None, lambda stage: None)
+        self.inputs, self.expected = self.pair.reference_outputs(None, 0, 3, None, {})
+        self.pair.extend(self.inputs, self.expected, 0)
 
     @property
     def tensors(self) -> Iterator[Tensor]:
@@ -68,15 +68,15 @@ class Trial:
         Each kernel set runs more than once: a second interpreter shows reads out of bounds, and float inputs changed in the last bits
         show how far rounding is amplified. Builtin kernels that refuse what XNNPACK runs disagree with it.
         """
-        trial, nudged = self.examined.trial, [[_nudge(array) for array in arrays] for arrays in self.inputs]
-        actual = trial.actual(self.examined.session, self.inputs)
+        trial, nudged = self.pair.trial, [[_nudge(array) for array in arrays] for arrays in self.inputs]
+        actual = trial.actual(self.pair.session, self.inputs)
         floats = all(array.dtype.kind == "f" for arrays in actual for array in arrays)
         if all(comparison.ok for comparison in trial.compare_outputs(actual, self.expected)):
             return False  # an operator differs on other inputs than the model's
         sets: dict[str, list[Run]] = {}
         for kernels, inputs in product(KERNELS, [self.inputs, self.inputs, *([nudged] if floats else [])]):
             try:
-                sets[f"{kernels} {len(sets)}"] = [*trial.litert(kernels, inputs, fresh=self.examined.fresh)]
+                sets[f"{kernels} {len(sets)}"] = [*trial.litert(kernels, inputs, fresh=self.pair.fresh)]
             except LiteRTError:
                 if kernels == "builtin" and sets:
                     return True

@@ -136,10 +136,10 @@ def run_file(data: bytes, answers: TextIO) -> Outcome:
     ):
         return outcome("uncompared", "size")
     _tell(answers, "compare")
-    kind, *told = _compare(data, proto, conversion)
+    kind, *reported = _compare(data, proto, conversion)
     if kind == "different" and (reason := _excuse(data, proto)):
-        return outcome("excused", reason, *told[1:])
-    return outcome(kind, *told)
+        return outcome("excused", reason, *reported[1:])
+    return outcome(kind, *reported)
 
 
 def _size(tensor: Tensor) -> int:
@@ -190,8 +190,8 @@ def _limit(extra: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _tell(answers: TextIO, told: Any) -> None:
-    answers.write(json.dumps(told) + "\n")
+def _tell(answers: TextIO, reported: Any) -> None:
+    answers.write(json.dumps(reported) + "\n")
     answers.flush()
 
 

@@ -1,4 +1,4 @@
-"""Operators that work element by element, Softmax and its kin: what goes wrong with them."""
+"""Planted bugs in elementwise operators, Softmax and normalization."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from onnx_tflite_plugin.api import ActivationKernel, Dequantized, FusedActivation, Raw
-from tests.qa.mutations.planting import Mutation, leave_out, the_files_axis, with_attributes
+from tests.qa.mutations.planting import Mutation, file_axis, leave_out, with_attributes
 
 
 def _scale(ctx: Any, value: Any) -> Any:
@@ -25,7 +25,7 @@ def _add_floor(ctx: Any, x: Any, y: Any) -> Any:
     return ctx.ops.Cast(ctx.ops.Floor(quotient), to="int32")
 
 
-def _upside_down(ctx: Any, x: Any, y: Any) -> Any:
+def _swap_operands(ctx: Any, x: Any, y: Any) -> Any:
     return ctx.ops.Sub(y, x)
 
 
@@ -33,7 +33,7 @@ def _without_upper_bound(ctx: Any, x: Any) -> Any:
     return ctx.ops.Mul(x, ctx.ops.Div(ctx.ops.Relu(ctx.ops.Add(x, 3.0)), 6.0))
 
 
-def _straight(ctx: Any, x: Any) -> Any:
+def _hard_sigmoid(ctx: Any, x: Any) -> Any:
     return ctx.ops.HardSigmoid(x, alpha=0.25, beta=0.5)
 
 
@@ -86,7 +86,7 @@ MUTATIONS = (
         "slopes are aligned by ONNX", "PRELU", ("PRELU-as_many_rows_as_channels",), fields={"axes": "..., _ -> ..."}
     ),
     Mutation(
-        "approximate is not looked at",
+        "approximate is ignored",
         "GELU",
         ("GELU-float32,_approximate,_another_scale",),
         options={"approximate": False},
@@ -110,22 +110,22 @@ MUTATIONS = (
         ("SOFTMAX-float32,_beta_0.3",),
         fields={"lower": lambda ctx, x: _scale(ctx, ctx.ops.Softmax(x, axis=ctx.axis(-1)))},
     ),
-    Mutation("beta is not looked at", "SOFTMAX", ("SOFTMAX-float32,_beta_0.3",), options={"beta": 1.0}),
+    Mutation("beta is ignored", "SOFTMAX", ("SOFTMAX-float32,_beta_0.3",), options={"beta": 1.0}),
     Mutation("along axis 1", "SOFTMAX", ("SOFTMAX-float32_of_rank_3",), emits={"Softmax": with_attributes(axis=1)}),
     Mutation(
         "along the file's axis",
         "LOG_SOFTMAX",
         ("LOG_SOFTMAX-float32_of_shape_(2,_3,_11)",),
-        sees={"axis": the_files_axis},
+        sees={"axis": file_axis},
     ),
     Mutation(
-        "no least length", "L2_NORMALIZATION", ("L2_NORMALIZATION-uint8,_a_row_of_zeros",), emits={"Max": leave_out}
+        "no minimum length", "L2_NORMALIZATION", ("L2_NORMALIZATION-uint8,_a_row_of_zeros",), emits={"Max": leave_out}
     ),
     Mutation(
         "along the file's axis",
         "L2_NORMALIZATION",
         ("L2_NORMALIZATION-float32_of_shape_(2,_3,_5,_1)",),
-        sees={"axis": the_files_axis},
+        sees={"axis": file_axis},
     ),
     *(
         Mutation("the activation is left out", code, (case,), fields={"activation": None})
@@ -155,18 +155,18 @@ MUTATIONS = (
         ("ADD-uint8,_both_broadcast_between_convolutions",),
         fields={"axes": "..., _ -> ..."},
     ),
-    Mutation("operands change places", "SUB", ("SUB-float32",), fields={"lower": _upside_down}),
+    Mutation("operands are swapped", "SUB", ("SUB-float32",), fields={"lower": _swap_operands}),
     Mutation("integers that overflow saturate", "MUL", ("MUL-int32_that_wraps_around",), fields={"lower": _saturating}),
     Mutation("no upper bound", "HARD_SWISH", ("HARD_SWISH-float32",), fields={"lower": _without_upper_bound}),
-    Mutation("a straight line", "LOGISTIC", ("LOGISTIC-float32",), fields={"lower": _straight}),
+    Mutation("a piecewise linear function", "LOGISTIC", ("LOGISTIC-float32",), fields={"lower": _hard_sigmoid}),
     Mutation(
-        "along the last axis of the planned order",
+        "along the last axis of the planned layout",
         "SOFTMAX",
         ("SOFTMAX-float32_between_convolutions",),
         emits={"Softmax": with_attributes(axis=-1)},
     ),
     Mutation(
-        "slopes of int16 are slopes",
+        "int16 slopes are read as 16-bit values",
         "PRELU",
         ("PRELU-int16_by_int16_slopes,_of_which_the_kernel_reads_bytes",),
         fields={"types": ""},

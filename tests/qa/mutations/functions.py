@@ -172,10 +172,8 @@ MUTATIONS = (
         ("REDUCE_ALL-axes_[1,_2]_kept",),
         emits={"Not": lambda true, x: x},
     ),
-    Mutation(
-        "keep_dims is not looked at", "REDUCE_ANY", ("REDUCE_ANY-axes_[1,_2]_kept",), options={"keep_dims": False}
-    ),
-    Mutation("exclusive is not looked at", "CUMSUM", ("CUMSUM-axis_1_exclusive",), options={"exclusive": False}),
+    Mutation("keep_dims is ignored", "REDUCE_ANY", ("REDUCE_ANY-axes_[1,_2]_kept",), options={"keep_dims": False}),
+    Mutation("exclusive is ignored", "CUMSUM", ("CUMSUM-axis_1_exclusive",), options={"exclusive": False}),
     Mutation(
         "the axis is the file's", "CUMSUM", ("CUMSUM-axis_1_reverse_between_convolutions",), fields={"holds_axes": ()}
     ),

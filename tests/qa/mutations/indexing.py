@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.qa.mutations.planting import Mutation, leave_out, the_files_axis, with_attributes
+from tests.qa.mutations.planting import Mutation, file_axis, leave_out, with_attributes
 
 OVERWRITING = {"ScatterElements": with_attributes(reduction=None)}
 ADDING = {"ScatterElements": with_attributes(reduction="add")}
@@ -51,7 +51,7 @@ MUTATIONS = (
         "the axis is the file's",
         "TOPK_V2",
         ("TOPK_V2-float32_of_channels_between_convolutions",),
-        sees={"axis": the_files_axis},
+        sees={"axis": file_axis},
     ),
     Mutation("the smallest", "TOPK_V2", ("TOPK_V2-k_of_rank_1",), emits={"TopK": with_attributes(largest=0)}),
     Mutation("repeats overwrite", "SCATTER_ND", ("SCATTER_ND-one_place_only",), emits=OVERWRITING),
@@ -68,7 +68,7 @@ MUTATIONS = (
         emits={"Where": _swap},
     ),
     Mutation(
-        "time and batch change places",
+        "time and batch are swapped",
         "REVERSE_SEQUENCE",
         ("REVERSE_SEQUENCE-uint8",),
         emits={"ReverseSequence": _axes_swapped},

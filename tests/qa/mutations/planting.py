@@ -84,6 +84,6 @@ def leave_out(_true: Any, x: Any, *_rest: Any, **_attributes: Any) -> Any:
     return x
 
 
-def the_files_axis(ctx: Any, axis: int, slot: int = 0) -> int:
+def file_axis(ctx: Any, axis: int, slot: int = 0) -> int:
     """The axis number as it stands in the file."""
     return int(axis % ctx.op[slot].rank)

@@ -41,10 +41,10 @@ MUTATIONS = (
         fields={"activation": "fused_activation_function"},
     ),
     Mutation(
-        "adj_x is not looked at", "BATCH_MATMUL", ("BATCH_MATMUL-square_adj_x",), fields={"axes": _adjoint(True, False)}
+        "adj_x is ignored", "BATCH_MATMUL", ("BATCH_MATMUL-square_adj_x",), fields={"axes": _adjoint(True, False)}
     ),
     Mutation(
-        "adj_y is not looked at", "BATCH_MATMUL", ("BATCH_MATMUL-square_adj_y",), fields={"axes": _adjoint(False, True)}
+        "adj_y is ignored", "BATCH_MATMUL", ("BATCH_MATMUL-square_adj_y",), fields={"axes": _adjoint(False, True)}
     ),
     Mutation(
         "the last axis is the row",

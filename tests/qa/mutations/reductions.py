@@ -24,7 +24,7 @@ MUTATIONS = (
         )
         for code in ("SUM", "REDUCE_MAX")
     ),
-    Mutation("keep_dims is not looked at", "MEAN", ("MEAN-axes_[1]_kept",), options={"keep_dims": False}),
+    Mutation("keep_dims is ignored", "MEAN", ("MEAN-axes_[1]_kept",), options={"keep_dims": False}),
     Mutation("the axes are the file's", "MEAN", ("MEAN-rank_3_kept",), fields={"holds_axes": ()}),
     Mutation(
         "another output scale rescales",
@@ -62,7 +62,7 @@ MUTATIONS = (
         ("REDUCE_MAX-axes_[1]_kept_between_convolutions",),
         fields={"holds_axes": ()},
     ),
-    Mutation("keep_dims is not looked at", "REDUCE_MIN", ("REDUCE_MIN-axes_[1]_kept",), options={"keep_dims": False}),
+    Mutation("keep_dims is ignored", "REDUCE_MIN", ("REDUCE_MIN-axes_[1]_kept",), options={"keep_dims": False}),
     Mutation(
         "the rank of a result is whatever a Reshape takes",
         "REDUCE_PROD",

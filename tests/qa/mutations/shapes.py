@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from onnx_tflite_plugin.api import Dequantized
-from tests.qa.mutations.planting import Mutation, the_files_axis
+from tests.qa.mutations.planting import Mutation, file_axis
 
 
 def _one_before(ctx: Any, axis: int, slot: int = 0) -> int:
@@ -24,8 +24,8 @@ def _numberless(true: Any, x: Any, pads: Any, _number: Any = None, **attributes:
 
 
 MUTATIONS = (
-    Mutation("the shape of the planned order", "SHAPE", ("SHAPE-static,_int32",), fields={"indexed_by_axis": {}}),
-    Mutation("the axis is the file's", "EXPAND_DIMS", ("EXPAND_DIMS-bool",), sees={"axis": the_files_axis}),
+    Mutation("the shape of the planned layout", "SHAPE", ("SHAPE-static,_int32",), fields={"indexed_by_axis": {}}),
+    Mutation("the axis is the file's", "EXPAND_DIMS", ("EXPAND_DIMS-bool",), sees={"axis": file_axis}),
     Mutation(
         "a negative axis counts in the operand's axes",
         "EXPAND_DIMS",
@@ -33,12 +33,12 @@ MUTATIONS = (
         sees={"axis": _one_before},
     ),
     Mutation("a negative axis counts in the operands' axes", "PACK", ("PACK-axis_-4",), sees={"axis": _one_before}),
-    Mutation("the axis is the file's", "PACK", ("PACK-one_operand",), sees={"axis": the_files_axis}),
+    Mutation("the axis is the file's", "PACK", ("PACK-one_operand",), sees={"axis": file_axis}),
     Mutation(
         "the axis is the file's",
         "UNPACK",
         ("UNPACK-one_part", "UNPACK-all_axes_of_one_size,_along_axis_1"),
-        sees={"axis": the_files_axis},
+        sees={"axis": file_axis},
     ),
     Mutation(
         "the multiples stay in the file's order",

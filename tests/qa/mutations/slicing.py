@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from onnx_tflite_plugin.api import Dequantized, Raw
-from tests.qa.mutations.planting import Mutation, leave_out, the_files_axis, with_attributes
+from tests.qa.mutations.planting import Mutation, file_axis, leave_out, with_attributes
 
 
 def _split_value_first(ctx: Any, x: Any, _axis: Any) -> Any:
@@ -25,7 +25,7 @@ def _size_as_is(ctx: Any, x: Any, begin: Any, size: Any) -> Any:
 
 
 MUTATIONS = (
-    Mutation("the axis is the file's", "CONCATENATION", ("CONCATENATION-rank_5",), sees={"axis": the_files_axis}),
+    Mutation("the axis is the file's", "CONCATENATION", ("CONCATENATION-rank_5",), sees={"axis": file_axis}),
     Mutation(
         "uint8 of other scales passes through",
         "CONCATENATION",
@@ -54,7 +54,7 @@ MUTATIONS = (
         "the axis is the file's",
         "GATHER",
         ("GATHER-an_unknown_batch", "GATHER-all_axes_of_one_size,_along_axis_1_between_convolutions"),
-        sees={"axis": the_files_axis},
+        sees={"axis": file_axis},
     ),
     Mutation(
         "the axis is the file's", "SPLIT", ("SPLIT-float32_axis_1_between_convolutions",), fields={"holds_axes": ()}
@@ -63,7 +63,7 @@ MUTATIONS = (
         "the axes are the file's",
         "STRIDED_SLICE",
         ("STRIDED_SLICE-float32_every_other_between_convolutions",),
-        sees={"axis": the_files_axis},
+        sees={"axis": file_axis},
     ),
     *(
         Mutation(

@@ -56,8 +56,8 @@ class Trial(Protocol):
     def label(self) -> tuple[str, str, str]:
         """Its operator, its dtype, and how it is converted."""
 
-    def try_model(self, told: Stage) -> Outcome:
-        """Return the outcome; ``told`` is called when the converter begins."""
+    def try_model(self, reported: Stage) -> Outcome:
+        """Return the outcome; ``reported`` is called when the converter begins."""
 
 
 class Outcome(NamedTuple):
@@ -85,7 +85,7 @@ class Model:
         drawn, variant = self.case()
         return drawn.op, drawn.dtype, variant.text
 
-    def try_model(self, told: Stage) -> Outcome:
+    def try_model(self, reported: Stage) -> Outcome:
         drawn, variant = self.case()
         try:
             trial = CaseTrial(drawn, HOST)
@@ -96,7 +96,7 @@ class Model:
                 expected = trial.reference_outputs
         except LiteRTError as error:
             return Outcome("not run", str(error))
-        told.converting()
+        reported.converting()
         try:
             turned = trial.layout_options() if variant.plan == "turned" else {}
             actual = trial.run(trial.convert(variant, turned))
@@ -128,15 +128,15 @@ class NetworkModel:
     def label(self) -> tuple[str, str, str]:
         return "NETWORK", kind(self.seed, self.number), str(self.options())
 
-    def try_model(self, told: Stage) -> Outcome:
+    def try_model(self, reported: Stage) -> Outcome:
         try:
             data = network(self.seed, self.number)
         except RuntimeError as error:
             return Outcome("not run", str(error))
-        told.converting()
+        reported.converting()
         try:
             conversion = convert(data, host=HOST, **self.options())
-            told.comparing()
+            reported.comparing()
             verification = verify(data, conversion, host=HOST, runs=2)
         except LiteRTError as error:
             return Outcome("not run", str(error))
@@ -195,12 +195,12 @@ def outcomes(models: Sequence[Trial]) -> Iterator[Outcome]:
         converting = False
         with os.fdopen(reader) as pipe:
             for line in pipe:
-                told = json.loads(line)
-                converting = told == "converting"
-                if isinstance(told, str):
+                reported = json.loads(line)
+                converting = reported == "converting"
+                if isinstance(reported, str):
                     continue
                 done += 1
-                yield Outcome(*told)
+                yield Outcome(*reported)
         _, status = os.waitpid(child, 0)
         if done < len(models):
             done += 1
@@ -208,16 +208,16 @@ def outcomes(models: Sequence[Trial]) -> Iterator[Outcome]:
             yield Outcome(CRASH, text) if converting else Outcome("not run", f"LiteRT {text}")
 
 
-def _serve(models: Sequence[Trial], told: Stage) -> None:
+def _serve(models: Sequence[Trial], reported: Stage) -> None:
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 2)
     for model in models:
         signal.setitimer(signal.ITIMER_PROF, SECONDS)  # of processors: on a busy machine time passes as well
         signal.alarm(10 * SECONDS)
         try:
-            told.finish(model.try_model(told))
+            reported.finish(model.try_model(reported))
         except Exception as error:
-            told.finish(Outcome(CRASH, f"{type(error).__name__}: {error}"))
+            reported.finish(Outcome(CRASH, f"{type(error).__name__}: {error}"))
     os._exit(0)
 
 

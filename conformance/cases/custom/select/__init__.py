@@ -1,1 +1,1 @@
-"""Select operators: TensorFlow's own, held against what its kernels give."""
+"""Cases of select operators, compared with results of TensorFlow's kernels."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from conformance.case import Case
 from conformance.models import in_isolation, tensor
-from conformance.tensorflow import node, of_tensorflow, select_options
+from conformance.tensorflow import node, select_options, tensorflow_cases
 
 OPERATORS = (
     "Add",
@@ -30,7 +30,7 @@ OPERATORS = (
 
 
 def cases() -> Iterator[Case]:
-    yield from of_tensorflow(*OPERATORS)
+    yield from tensorflow_cases(*OPERATORS)
     yield from refusals()
 
 

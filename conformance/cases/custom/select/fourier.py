@@ -1,11 +1,11 @@
-"""Fourier transforms and complex numbers, as TensorFlow computes them."""
+"""TensorFlow's Fourier transforms and operators on complex numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from conformance.case import Case
-from conformance.tensorflow import of_tensorflow
+from conformance.tensorflow import tensorflow_cases
 
 OPERATORS = (
     "Angle",
@@ -22,4 +22,4 @@ OPERATORS = (
 
 
 def cases() -> Iterator[Case]:
-    yield from of_tensorflow(*OPERATORS)
+    yield from tensorflow_cases(*OPERATORS)

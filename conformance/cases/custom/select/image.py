@@ -10,7 +10,7 @@ import numpy as np
 
 from conformance.case import Case
 from conformance.models import constant, in_isolation, tensor
-from conformance.tensorflow import case, node, of_tensorflow, select_options, stored_cases
+from conformance.tensorflow import case, node, select_options, stored_cases, tensorflow_cases
 from onnx_tflite_plugin.source.model import Array
 
 OPERATORS = (
@@ -42,7 +42,7 @@ ORDERED: Mapping[str, Mapping[str, Any]] = {
 
 
 def cases() -> Iterator[Case]:
-    yield from of_tensorflow(*OPERATORS, fixed_alone=FIXED)
+    yield from tensorflow_cases(*OPERATORS, fixed_alone=FIXED)
     yield from channels_first()
     yield from refusals()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from conformance.case import Case
-from conformance.tensorflow import of_tensorflow
+from conformance.tensorflow import tensorflow_cases
 
 OPERATORS = (
     "BatchMatMul",
@@ -17,4 +17,4 @@ OPERATORS = (
 
 
 def cases() -> Iterator[Case]:
-    yield from of_tensorflow(*OPERATORS)
+    yield from tensorflow_cases(*OPERATORS)

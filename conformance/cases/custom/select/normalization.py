@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from conformance.case import Case
 from conformance.models import in_isolation, tensor
-from conformance.tensorflow import node, of_tensorflow, select_options
+from conformance.tensorflow import node, select_options, tensorflow_cases
 
 OPERATORS = (
     "FusedBatchNorm",
@@ -16,7 +16,7 @@ OPERATORS = (
 
 
 def cases() -> Iterator[Case]:
-    yield from of_tensorflow(*OPERATORS)
+    yield from tensorflow_cases(*OPERATORS)
     x, each = tensor(1, 5, 7, 3), [tensor(3)] * 4
     options = select_options("FusedBatchNormV3", node("FusedBatchNormV3"))  # is_training is True where it is left out
     why = "normalizes by the statistics of each batch"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from conformance.case import Case
-from conformance.tensorflow import of_tensorflow
+from conformance.tensorflow import tensorflow_cases
 
 OPERATORS = (
     "All",
@@ -28,4 +28,4 @@ FIXED = (
 
 
 def cases() -> Iterator[Case]:
-    yield from of_tensorflow(*OPERATORS, fixed_alone=FIXED)
+    yield from tensorflow_cases(*OPERATORS, fixed_alone=FIXED)

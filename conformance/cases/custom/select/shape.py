@@ -8,7 +8,7 @@ import numpy as np
 
 from conformance.case import Case
 from conformance.models import constant, in_isolation, tensor
-from conformance.tensorflow import node, of_tensorflow, select_options
+from conformance.tensorflow import node, select_options, tensorflow_cases
 
 OPERATORS = (
     "BroadcastTo",
@@ -31,7 +31,7 @@ FIXED = ("Squeeze, every axis",)
 
 
 def cases() -> Iterator[Case]:
-    yield from of_tensorflow(*OPERATORS, fixed_alone=FIXED)
+    yield from tensorflow_cases(*OPERATORS, fixed_alone=FIXED)
     x, y = tensor(3, 5, 7, dtype="int8"), tensor(7, 3, 5, dtype="int8")
     options = select_options("Transpose", node("Transpose"))
     perm = constant(np.asarray([2, 0, 1], np.int32))

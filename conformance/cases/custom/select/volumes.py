@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from conformance.case import Case
-from conformance.tensorflow import case, node, of_tensorflow, stored_cases
+from conformance.tensorflow import case, node, stored_cases, tensorflow_cases
 
 OPERATORS = (
     "AvgPool3D",
@@ -17,7 +17,7 @@ OPERATORS = (
 
 
 def cases() -> Iterator[Case]:
-    yield from of_tensorflow(*OPERATORS)
+    yield from tensorflow_cases(*OPERATORS)
     for one in stored_cases():
         if one.op in OPERATORS:
             given = {"ksize": (1, 1, 2, 3, 2), "strides": (1, 1, 1, 2, 2), "padding": one.name, "data_format": "NCDHW"}

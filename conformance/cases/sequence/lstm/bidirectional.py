@@ -127,7 +127,7 @@ def cases() -> Iterator[Case]:
         # What it projects grows, and with it the rounding of what is multiplied.
         yield both(f"float32 on {weights} that projects", {"runs": 1}, time=1, each={**each, "outputs": OUTPUTS})
         yield both(f"float32 on {weights}, crossed", each=each, auxiliary=AUXILIARY, crossed=True)
-    grown = "a cell that nothing bounds carries what the kernels' rounding of activations adds from step to step"
+    grown = "without a bound on the cell, the kernels' rounding errors of activations add up from step to step"
     unbounded: dict[str, Any] = {"each": {"weights": "int8"}, "fused_activation_function": "RELU"}
     yield both("float32 on int8 with RELU over fifty runs", {**LONG, "known": grown}, **unbounded)
     yield both("float32 on int8, quantized with zero points", each={"weights": "int8"}, asymmetric_quantize_inputs=True)

@@ -1,4 +1,4 @@
-"""Results of operators that LiteRT has no kernel of, from the ONNX model, so that those downstream can be compared."""
+"""Results of operators that LiteRT has no kernel for, taken from the ONNX model so that LiteRT can run the operators after them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 
-class Borrowed:
-    """Results of ``ops`` in a run, of those that the ONNX model holds."""
+class OnnxResults:
+    """Callable that returns the results of ``ops`` for the inputs of a run, as far as the ONNX model holds them."""
 
     def __init__(
         self, onnx: ModelProto | bytes | Path, entry: Entry, session: OnnxRuntime, ops: Iterable[Operator]

@@ -247,12 +247,12 @@ class TestRanges:
 
     @pytest.mark.parametrize("dtype", ["string", "bool", "complex64"])
     def test_what_has_no_order_has_no_range(self, dtype: str) -> None:
-        with pytest.raises(InvalidInputs, match="of which no range is drawn"):
+        with pytest.raises(InvalidInputs, match="so --range does not apply"):
             draw_one(slot(0, dtype, MANY), ranges={"t0": (0, 1)})
 
     @pytest.mark.parametrize("given", [(2.0, 1.0), (float("nan"), 1.0), (0.0, float("nan"))])
     def test_ends_in_another_order_or_no_numbers_are_refused(self, given: tuple[float, float]) -> None:
-        with pytest.raises(InvalidInputs, match="is no range"):
+        with pytest.raises(InvalidInputs, match="is empty"):
             draw_one(slot(0, shape=MANY), ranges={"t0": given})
 
 
@@ -266,5 +266,5 @@ def test_given_runs_set_their_number_and_inputs_given_once_are_in_every_run() ->
 
 
 def test_of_what_holds_no_numbers_nothing_is_drawn() -> None:
-    with pytest.raises(VerificationError, match="input 0 't0' is a resource: nothing can be drawn for it"):
+    with pytest.raises(VerificationError, match="input 0 't0' is resource, for which there are no random values"):
         draw(entry_of(subgraph(inputs=[slot(0, "resource")])))

@@ -1,4 +1,4 @@
-"""A part of a TFLite file as a file of its own, for LiteRT to run beside the ONNX model of that part."""
+"""Extraction of a submodel from a TFLite file, for comparison with the ONNX model of the same operators."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _LARGEST = 2_000_000_000  # bytes of constants; a FlatBuffer's limit is 2 GiB
 def cut_file(data: bytes, subgraph: Subgraph, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
     """Return the model whose ``subgraph`` only computes tensors ``outputs`` from tensors ``inputs``, by index.
 
-    That subgraph is the first one then. Unused content and signatures are left out.
+    It becomes subgraph 0 of the new file. Unused content and signatures are left out.
     """
     return Cutter(data, subgraph).part(inputs, outputs)
 
 
 class Cutter:
-    """Cuts parts out of one file, which is unpacked once."""
+    """Extracts submodels from one file, which is unpacked once."""
 
     def __init__(self, data: bytes, subgraph: Subgraph) -> None:
         self._schema = optional("ai_edge_litert.schema_py_generated")
         try:
             self._model = self._schema.ModelT.InitFromPackedBuf(data)
-        except (struct.error, ValueError, TypeError) as error:  # it follows offsets that nothing else does
-            raise InvalidModel("the file cannot be cut into parts: one of its offsets leads nowhere") from error
+        except (struct.error, ValueError, TypeError) as error:  # reads offsets that nothing else reads
+            raise InvalidModel("no submodel can be cut out of the file: an offset is invalid") from error
         self._data, self._subgraph = data, subgraph
 
     def part(self, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
@@ -58,7 +58,7 @@ class Cutter:
         buffers = _buffers(model)
         model.buffers = [self._inside(buffer) if k in buffers else empty for k, buffer in enumerate(model.buffers)]
         if sum(len(buffer.data) for buffer in model.buffers if buffer.data is not None) > _LARGEST:
-            raise InvalidModel("the part holds more than 2 GB, which no FlatBuffer does")
+            raise InvalidModel("the submodel holds more than 2 GB, the limit of a FlatBuffer")
         builder = flatbuffers.Builder(1024)
         builder.Finish(model.Pack(builder), file_identifier=b"TFL3")
         return bytes(builder.Output())
@@ -82,7 +82,7 @@ def _slots(graph: Any) -> Collection[int]:
 
 
 def _buffers(model: Any) -> Collection[int]:
-    """Return the buffers of metadata and of those tensors."""
+    """Return the buffers of metadata and of the tensors that ``_slots`` returns."""
     used = {entry.buffer for entry in model.metadata or ()}
     for subgraph in model.subgraphs:
         used |= {subgraph.tensors[k].buffer for k in _slots(subgraph)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from onnx_tflite_plugin.telling.edges import Edge
+from onnx_tflite_plugin.presentation.graph_io import Edge
 
 
 def as_html(line: str, inputs: Sequence[Edge], outputs: Sequence[Edge], code: str, warnings: Sequence[str] = ()) -> str:

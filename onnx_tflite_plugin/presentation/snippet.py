@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from onnx_tflite_plugin.telling.edges import Edge
+    from onnx_tflite_plugin.presentation.graph_io import Edge
 
 _FITS = 42  # characters of the inputs on one line, at a terminal of 80 columns
 _LINE = 67  # characters of a line beside the label

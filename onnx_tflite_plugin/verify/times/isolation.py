@@ -1,4 +1,4 @@
-"""Times of TFLite operators in isolation: each is a model of its own, fed with the operands it has in the whole model."""
+"""Times of TFLite operators in isolation: each runs as a model of its own, on the operands that it has in the whole model."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from onnx_tflite_plugin.source.model import Array, Operator, Subgraph
+from onnx_tflite_plugin.verify.runtimes.extraction import Cutter
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRT, LiteRTError, start_litert
 from onnx_tflite_plugin.verify.runtimes.packages import optional
-from onnx_tflite_plugin.verify.runtimes.part import Cutter
-from onnx_tflite_plugin.verify.runtimes.structure import entering, operands
+from onnx_tflite_plugin.verify.runtimes.structure import external_operands, operands
 
-_CALLS = 8  # of the smallest model: as many samples more
+_CALLS = 8  # sessions of the smallest model, whose median time is the cost of a call
 
 
-def times_alone(
+def isolated_times(
     data: bytes, groups: Sequence[Sequence[Operator]], subgraph: Subgraph, tensors: Mapping[int, Array], rounds: int
 ) -> list[float | None]:
-    """Return processor time per run of each group of operators without the cost of a call; None if it does not run in isolation.
+    """Return processor time per run of each group of operators, less the cost of a call; None if it does not run in isolation.
 
-    ``tensors``: the tensors of LiteRT for each. Groups run in turns, so that, as in the whole model, weights and values are
-    not in the cache from the last run of the same operator. The result is the median of ``rounds``.
+    ``tensors``: values of LiteRT's tensors by index. Groups run in turns: as in the whole model, weights and values are then no
+    longer in the cache from the previous run of the same operator. The result is the median of ``rounds``.
     """
-    alone = _Alone(data, subgraph, tensors)
+    alone = _IsolatedOperators(data, subgraph, tensors)
     calls = [_call() for _ in range(_CALLS)]
     runs = [alone.run(operators) for operators in groups]
     ready = [*calls, *(run for run in runs if run is not None)]
@@ -39,7 +39,7 @@ def times_alone(
     return [None if run is None else next(times) for run in runs]
 
 
-class _Alone:
+class _IsolatedOperators:
     def __init__(self, data: bytes, subgraph: Subgraph, tensors: Mapping[int, Array]) -> None:
         self._subgraph, self._tensors = subgraph, tensors
         self._cutter = Cutter(data, subgraph)
@@ -54,11 +54,11 @@ class _Alone:
                 self._readers.setdefault(tensor.index, set()).add(operator.index)
 
     def run(self, operators: Sequence[Operator]) -> Callable[[], object] | None:
-        """Run these operators with either set of kernels; None if neither takes them.
+        """Return a function that runs these operators, with XNNPACK or builtin kernels; None if neither supports them.
 
-        Operators that compute constants for them are included: kernels prepare weights that they know.
+        Operators that compute their constant operands are included, because kernels prepare constant weights in advance.
         """
-        inputs = [tensor for tensor in entering(operators) if tensor.index not in self._stored]
+        inputs = [tensor for tensor in external_operands(operators) if tensor.index not in self._stored]
         outputs = self._read_outside(operators)
         if not inputs or not outputs or any(tensor.index not in self._tensors for tensor in inputs):
             return None
@@ -70,7 +70,7 @@ class _Alone:
             return None
 
     def _read_outside(self, operators: Sequence[Operator]) -> list[int]:
-        """Return the results of a group that others need."""
+        """Return the results of a group that other operators need, and outputs of the subgraph."""
         inside = {operator.index for operator in operators}
         results = (tensor.index for operator in operators for tensor in operator.outputs if tensor is not None)
         return [index for index in results if index in self._ends or self._readers.get(index, set()) - inside]
@@ -83,12 +83,12 @@ def _invocation(session: LiteRT) -> Callable[[], object]:
 
 def _call() -> Callable[[], object]:
     """Return an invocation of the smallest model. Raises LiteRTError."""
-    session = LiteRT(least(), "builtin", isolated=False)
+    session = LiteRT(smallest_model(), "builtin", isolated=False)
     session.run([np.zeros(1, np.float32)])
     return _invocation(session)
 
 
-def least() -> bytes:
+def smallest_model() -> bytes:
     """Return the smallest model, RELU of one float, which takes the time of a bare call."""
     import flatbuffers
 

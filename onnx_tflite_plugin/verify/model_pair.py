@@ -1,4 +1,4 @@
-"""Both models, their inputs and outputs paired, and the inputs of every run."""
+"""A TFLite model and its ONNX model with their inputs and outputs matched, and the inputs of every run."""
 
 from __future__ import annotations
 
@@ -37,38 +37,38 @@ from onnx_tflite_plugin.verify.comparison.rounding import rounds
 from onnx_tflite_plugin.verify.comparison.tensors import HeldTensors
 from onnx_tflite_plugin.verify.comparison.trial import Pairs, Run, Trial, patience_after
 from onnx_tflite_plugin.verify.criteria import Tolerance
-from onnx_tflite_plugin.verify.inputs import drawn as drawing
+from onnx_tflite_plugin.verify.inputs import random_inputs
 from onnx_tflite_plugin.verify.inputs.part_sizes import shapes_in_whole
 from onnx_tflite_plugin.verify.inputs.sizes import InputSizes
 from onnx_tflite_plugin.verify.inputs.user_data import Given
 from onnx_tflite_plugin.verify.runtimes import structure
 from onnx_tflite_plugin.verify.runtimes.child import record_crashes
-from onnx_tflite_plugin.verify.runtimes.gaps import find_gaps
+from onnx_tflite_plugin.verify.runtimes.extraction import cut_file
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRTError, NoKernel
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime, OrtError
 from onnx_tflite_plugin.verify.runtimes.packages import optional
-from onnx_tflite_plugin.verify.runtimes.part import cut_file
 from onnx_tflite_plugin.verify.runtimes.processor import multiplies_exactly
 from onnx_tflite_plugin.verify.runtimes.structure import is_dynamic_range
+from onnx_tflite_plugin.verify.runtimes.substitutes import find_substitutes
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
 Ran = TypeVar("Ran")
 
-_WIDE = 64  # for dynamic sizes where those of the file are too small to run, as those of images are that it stores as 1
-_LONG = 2048  # for sounds, of which a model takes at least a window of some 500 samples
-_MOST = 2**23  # elements of such an input: two dynamic sizes, not three
-_CONDITIONS = 3  # that are met in all combinations
-_MOST_BYTES = 1 << 29  # of all tensors, which both runtimes keep
-_MOST_VALUES = 10_000  # ONNX Runtime takes quadratic time over the outputs of a model: 0.12 s for 3,000
+_WIDE = 64  # dynamic sizes of images, which files store as 1, if the model does not run with the stored sizes
+_LONG = 2048  # dynamic sizes of audio, of which models need a window of at least some 500 samples
+_MOST = 2**23  # elements of an input of these sizes: allows two dynamic dimensions, not three
+_CONDITIONS = 3  # boolean inputs whose combinations are all tried
+_MOST_BYTES = 1 << 29  # of all tensors together, because both runtimes keep them
+_MOST_VALUES = 10_000  # ONNX Runtime takes quadratic time in the number of outputs: 0.12 s for 3,000
 _PRECISE = {"session.x64quantprecision": "1"}  # exact on x86 before VNNI, too
 
 
-class Examined:
-    """The two models, their inputs and outputs paired, and the inputs of every run.
+class ModelPair:
+    """A TFLite model and its ONNX model with their inputs and outputs matched, and the inputs of every run.
 
-    ``session``: of the ONNX model, where there is one already.
+    ``session``: an existing session of the ONNX model.
     """
 
     def __init__(
@@ -107,17 +107,18 @@ class Examined:
         self.stateful = structure.is_stateful(model)
         self.fresh = self.stateful and forgets(props(self.session.proto.metadata_props))
         self.host: Host | None = None
-        self.batch: tuple[list[Array], list[list[Array]]] | None = None  # a run that LiteRT does not take, and its rows
+        self.batch: tuple[list[Array], list[list[Array]]] | None = None  # a batch that LiteRT refuses, and its elements
         self.reasons: tuple[str, ...] = ()  # why a verdict is inconclusive
-        self.least = 0  # of dynamic sizes behind axis 0
-        self.seconds = 0.0  # of a run in LiteRT
+        self.least = 0  # minimum of dynamic sizes after axis 0
+        self.seconds = 0.0  # per run in LiteRT
 
     def other(
         self, signature: str, tolerance: Tolerance | float | None, progress: Progress, equal: Places | None
-    ) -> Examined:
-        """Return the same model with another signature that it is of: without the outputs that this does not have.
+    ) -> ModelPair:
+        """Return the pair for another signature of a joined model, without outputs that the signature does not have.
 
-        ``equal``: what it has of the signature; None for the one whose tensors its values are named after.
+        ``equal``: tensors and operators that the model shares with the signature; None for the signature after which the
+        model's values are named.
         """
         names = structure.entry(structure.read(self.trial.data), signature)
         names = names.rename(read_renames(props(self.session.proto.metadata_props)))
@@ -130,41 +131,41 @@ class Examined:
         if equal is not None:
             rename_places(proto, equal)
         session = OnnxRuntime(proto, folder=self.session.folder)
-        return Examined(self.trial.data, proto, signature, tolerance, progress, session=session)
+        return ModelPair(self.trial.data, proto, signature, tolerance, progress, session=session)
 
     def fill(self, host: Host | Callable[[], Host]) -> tuple[str, ...]:
-        """Assign each operator that LiteRT lacks to the kernel of its pack, or to the ONNX model; return the notes.
+        """Assign each operator that LiteRT lacks to a kernel of its pack or to the ONNX model; return notes for the user.
 
-        What the ONNX model computes itself is not compared, which is added to ``reasons``. Raises InconclusiveError if
-        nothing is left to compare.
+        Operators assigned to the ONNX model are not compared; ``reasons`` says so. Raises InconclusiveError if no operator
+        remains to compare.
         """
         self.host = host if isinstance(host, Host) else host()
-        gaps, notes, reasons = find_gaps(
+        substitutes, notes, reasons = find_substitutes(
             self.trial.data, self.trial.model, self.entry, self.onnx, self.session, self.host
         )
-        self.trial = replace(self.trial, gaps=gaps)
-        if gaps.borrowed and {tensor.index for tensor in self.entry.outputs} <= gaps.tensors:
-            raise InconclusiveError(f"{'; '.join(reasons)}, and nothing is left to compare")
-        self.reasons += tuple(f"{reason}: not compared, the rest is" for reason in reasons)
+        self.trial = replace(self.trial, substitutes=substitutes)
+        if substitutes.from_onnx and {tensor.index for tensor in self.entry.outputs} <= substitutes.tensors:
+            raise InconclusiveError(f"{'; '.join(reasons)}, and no operator remains to compare")
+        self.reasons += tuple(f"{reason}: these operators were not compared" for reason in reasons)
         return notes
 
     @cached_property
     def tensors(self) -> HeldTensors:
-        """Return the tensors that values of the ONNX model hold."""
+        """TFLite tensors that values of the ONNX model hold."""
         return HeldTensors(self.trial, self.session, fresh=self.fresh)
 
     def _origin(self) -> tuple[str | None, Part | None]:
-        """Return the signature and the part that the ONNX model was converted from. Raises VerificationError."""
+        """Return the signature and the submodel that the ONNX model was converted from. Raises VerificationError."""
         try:
             return read_origin(props(self.session.proto.metadata_props))
         except ValueError as error:
             raise VerificationError(str(error)) from error
 
     def _cut(self, data: bytes, part: Part) -> bytes:
-        """Return the same part of the file. Raises VerificationError if the file has no such tensors."""
+        """Return the submodel between the same tensors. Raises VerificationError if the file has no such tensors."""
         count = len(self.entry.subgraph.tensors)
         if not all(0 <= k < count for k in (*part.inputs, *part.outputs)):
-            raise VerificationError(f"the ONNX model is a part of another file: this one has only {count} tensors")
+            raise VerificationError(f"the ONNX model is a submodel of another file: this file has only {count} tensors")
         return cut_file(data, self.entry.subgraph, part.inputs, part.outputs)
 
     def input_metadata(self) -> Described:
@@ -201,10 +202,10 @@ class Examined:
         shapes: Mapping[str, Sequence[int]] | None = None,
         ranges: Mapping[str, tuple[float, float]] | None = None,
     ) -> tuple[list[list[Array]], Ran]:
-        """Return each run's inputs and the result of ``run`` on them. If it raises LiteRTError, random inputs are drawn again."""
+        """Return each run's inputs and the result of ``run`` on them. If it raises LiteRTError, other random inputs are tried."""
         asked = shapes or {}
         refusal: LiteRTError | None = None
-        told = self.input_metadata() if isinstance(inputs, str | os.PathLike) else None
+        metadata = self.input_metadata() if isinstance(inputs, str | os.PathLike) else None
         for avoided, caution, self.least in (
             (0, 0, 0),
             (1, 0, 0),
@@ -215,7 +216,7 @@ class Examined:
             (0, 0, 1),
             (0, 0, _LONG),
         ):
-            if avoided and (inputs is not None or not drawing.whole(self.entry)):
+            if avoided and (inputs is not None or not random_inputs.has_integers(self.entry)):
                 continue
             if self.least and (
                 inputs is not None or asked or self.sizes.onnx_shapes(self.least) == self.sizes.onnx_shapes(0)
@@ -223,10 +224,10 @@ class Examined:
                 continue
             if self.least == _LONG and max(map(prod, self.sizes.onnx_shapes(_LONG).values())) > _MOST:
                 continue
-            drawn = drawing.draw(
+            drawn = random_inputs.draw(
                 self.sizes.as_converted() if inputs is not None else self.entry,
                 given=inputs, shapes={**self.sizes.onnx_shapes(self.least), **asked}, seed=seed, runs=runs, caution=caution,
-                avoided=avoided, ranges=ranges, described=told,
+                avoided=avoided, ranges=ranges, described=metadata,
             )  # fmt: skip
             if not self.stateful and _are_equal_runs(drawn):
                 drawn = drawn[:1]
@@ -235,31 +236,31 @@ class Examined:
                     return drawn, run(drawn)
             except NoKernel as error:
                 inside = any(op.code == error.code for op in self.entry.subgraph.operators)
-                called = "which stands in a subgraph that others call: there no kernel of a pack takes its place"
-                reason = "so that there is nothing to compare with" if inside else called
+                called = "and it is in a called subgraph, where no reference kernel can replace it"
+                reason = "so there is no reference to compare with" if inside else called
                 raise InconclusiveError(f"{error}, {reason}") from error
             except LiteRTError as error:
                 refusal = refusal or error
         if not asked and (mismatch := self.sizes.mismatch()):
             raise VerificationError(
-                f"{mismatch}, with which LiteRT does not run: is that the conversion of another model? ({refusal})"
+                f"{mismatch}, and LiteRT does not run with that shape: is the ONNX model the conversion of another file? ({refusal})"
             ) from refusal
-        hint = "" if inputs is not None else "; where the random inputs are the reason, give some"
+        hint = "" if inputs is not None else "; if the random inputs are the reason, pass your own with --inputs"
         raise LiteRTError(f"{refusal}{hint}") from refusal
 
     def enough(self, runs: int) -> int:
-        """Return the number of runs: as many as requested, or as it takes to meet conditions in all combinations."""
-        return runs if runs == 1 else max(runs, 1 << min(len(drawing.conditions(self.entry)), _CONDITIONS))
+        """Return the number of runs: as requested, or more to try all combinations of boolean inputs."""
+        return runs if runs == 1 else max(runs, 1 << min(len(random_inputs.condition_names(self.entry)), _CONDITIONS))
 
     def extend(self, drawn: list[list[Array]], expected: dict[str, list[Run]], seed: int) -> str:
-        """Add a run in which each size that the ONNX model leaves open is another, and say which; empty where there is none.
+        """Add a run with other sizes of the dynamic dimensions; return a note on it, empty if none was added.
 
-        A batch that LiteRT does not take, or whose rows it joins, is compared with the ONNX model's own rows (``batch``); other
-        sizes that LiteRT does not take are left out, and so are those that the file leaves open and neither runtime takes.
+        If LiteRT refuses another batch size, or mixes the elements of a batch, the ONNX model is compared with its own results
+        for single elements (``batch``). Other sizes that LiteRT refuses are not tried.
         """
         if self.stateful or not self.single:
             return ""
-        for others in (self.sizes.open(self.least, apart=True), self.sizes.open(self.least)):
+        for others in (self.sizes.other_sizes(self.least, per_axis=True), self.sizes.other_sizes(self.least)):
             if others and (said := self._add_resized_run(others, drawn, expected, seed)):
                 return said
         return ""
@@ -271,10 +272,10 @@ class Examined:
         expected: dict[str, list[Run]],
         seed: int,
     ) -> str:
-        """Add a run of these shapes, and say so; empty where LiteRT does not take them."""
-        (more,) = drawing.draw(self.entry, shapes={**self.sizes.onnx_shapes(self.least), **others}, seed=seed)
+        """Add a run with these shapes; return a note on it, empty if LiteRT refuses them."""
+        (more,) = random_inputs.draw(self.entry, shapes={**self.sizes.onnx_shapes(self.least), **others}, seed=seed)
         sizes = ", ".join(f"{name} {[*shape]}" for name, shape in others.items())
-        note = f"had dynamic sizes changed: {sizes}"
+        note = f"with other dynamic sizes: {sizes}"
         patience = patience_after(self.seconds)
         try:  # XNNPACK does not check all sizes; builtin kernels do
             outputs = {
@@ -286,18 +287,18 @@ class Examined:
             rows = self.sizes.rows(more, None)
             if not rows:
                 return ""
-            if self.sizes.open_in_file and not self._runs(more):
-                return f"neither runtime takes other sizes: {sizes}"
+            if self.sizes.dynamic_in_file and not self._runs(more):
+                return f"neither runtime accepts other dynamic sizes: {sizes}"
         if rows:
             self.batch = (more, rows)
-            return f"one more run {note}; LiteRT takes no such batch, so that it was compared with its own rows"
+            return f"one more run {note}; LiteRT refuses this batch size, so each element was compared with a batch of 1 in ONNX Runtime"
         drawn.append(more)
         for kernels in expected:
             expected[kernels] = [*expected[kernels], outputs[kernels]]
         return f"run {len(drawn)} {note}"
 
     def compare_batch(self) -> tuple[Comparison, ...]:
-        """Compare the outputs of a batch with those of its rows, both by the ONNX model; empty where LiteRT takes it."""
+        """Compare the ONNX model's outputs for a batch with those for its elements; empty if LiteRT runs the batch."""
         if self.batch is None:
             return ()
         more, rows = self.batch
@@ -324,19 +325,18 @@ class Examined:
             return "the ONNX model does not say which tensors its values hold"
         if size <= _MOST_BYTES and count <= _MOST_VALUES:
             return ""
-        many = f"they make {count} tensors" if count > _MOST_VALUES else f"they make {size >> 20} MiB"
-        return f"{many}"
+        return f"there are {count} tensors" if count > _MOST_VALUES else f"the tensors take {size >> 20} MiB"
 
     @property
     def rounds(self) -> bool:
-        """True if operators of the file round to quantized numbers, so that small errors grow along the network."""
+        """True if operators of the file round to quantized values, so that small errors grow along the network."""
         operators = (op for graph in self.trial.model.subgraphs for op in graph.operators)
         return any(rounds(op) or is_dynamic_range(op) for op in operators)
 
     def differs_by_fusion(
         self, outputs: Sequence[Comparison], runs: Sequence[Run], expected: Mapping[str, Sequence[Run]]
     ) -> bool:
-        """True if numbers that fail agree without ONNX Runtime's graph optimizations, which submodels do not show."""
+        """True if failing outputs agree without ONNX Runtime's graph optimizations; submodels do not show such errors."""
         if not any(not one.ok and one.unit != "value" for one in outputs):
             return False
         try:
@@ -357,17 +357,19 @@ class Examined:
             return ()
         if not all(comparison.ok for comparison in self.trial.compare_outputs(actual, expected)):
             return ()
-        reason = "this processor saturates its int8 products (with session.x64quantprecision=1 it passes)"
-        return (f"{reason}: convert it with --weights-dtype auto or uint8",)
+        reason = (
+            "this processor saturates int8 products of the model (with session.x64quantprecision=1 the outputs agree)"
+        )
+        return (f"{reason}; convert with --weights-dtype auto or uint8",)
 
 
 def _are_equal_runs(runs: Sequence[Run]) -> bool:
-    """True if every run has the same inputs, as when the user gave them all or there are none."""
+    """True if every run has the same inputs, for example because the user gave all of them."""
     return all(np.array_equal(one, other) for arrays in runs[1:] for one, other in zip(arrays, runs[0], strict=True))
 
 
 def rename_places(proto: ModelProto, equal: Places) -> None:
-    """Name the tensors and operators of another signature in the metadata of nodes and values."""
+    """Replace tensors and operators in the metadata of nodes and values by their equivalents in another signature."""
     graph = proto.graph
     for one in (*graph.node, *graph.input, *graph.value_info, *graph.output):
         given = props(one.metadata_props)

@@ -13,12 +13,12 @@ from conformance.builder import ModelBuilder, quant
 from conformance.models import Net, tensor
 from onnx_tflite_plugin.graph.metadata import props, read_authored
 from onnx_tflite_plugin.host.unknown import domain_and_name
+from onnx_tflite_plugin.presentation.graph_io import Edge, author_metadata
+from onnx_tflite_plugin.presentation.snippet import snippet
 from onnx_tflite_plugin.source import metadata, read
 from onnx_tflite_plugin.source.authored import TensorMetadata
 from onnx_tflite_plugin.source.content import Content
 from onnx_tflite_plugin.source.metadata import read_metadata
-from onnx_tflite_plugin.telling.edges import Edge, author_metadata
-from onnx_tflite_plugin.telling.snippet import snippet
 from onnx_tflite_plugin.verify import verify
 from tests.helpers.metadata_files import IMAGE, LABELS, SCORES, classifier, single
 
@@ -336,20 +336,25 @@ def test_the_file_carries_on_what_the_author_says() -> None:
     assert proto.producer_name == "onnx-tflite-plugin"
     assert proto.producer_version == otp.__version__
     assert proto.doc_string == "pets\ntells pets apart"
-    told = read_authored(props(proto.metadata_props))
-    assert (told["name"], told["version"], told["author"], told["license"]) == ("pets", "v7", "somebody", "MIT")
-    (x,), (y,) = told["inputs"], told["outputs"]
+    reported = read_authored(props(proto.metadata_props))
+    assert (reported["name"], reported["version"], reported["author"], reported["license"]) == (
+        "pets",
+        "v7",
+        "somebody",
+        "MIT",
+    )
+    (x,), (y,) = reported["inputs"], reported["outputs"]
     assert (x["mean"], x["std"], x["kind"]) == ([127.5], [63.5], "image")
     assert (y["labels"], y["threshold"]) == (LABELS, 0.25)
 
 
 def test_the_file_says_what_its_integers_mean() -> None:
-    told = read_authored(props(otp.convert(two_inputs().build()).proto.metadata_props))
-    assert [(edge["name"], edge["tensor"], edge["scale"], edge["zero_point"]) for edge in told["inputs"]] == [
+    reported = read_authored(props(otp.convert(two_inputs().build()).proto.metadata_props))
+    assert [(edge["name"], edge["tensor"], edge["scale"], edge["zero_point"]) for edge in reported["inputs"]] == [
         ("b", "second:0", [0.5], [-3]),
         ("a", "first:0", [0.25], [7]),
     ]
-    assert set(told) == {"inputs", "outputs"}, "what the author leaves out is not carried on as empty"
+    assert set(reported) == {"inputs", "outputs"}, "what the author leaves out is not carried on as empty"
 
 
 def test_what_a_converter_wrote_is_no_description() -> None:

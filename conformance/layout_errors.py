@@ -1,4 +1,4 @@
-"""Find the layout declaration of a handler that is false, if a case fails only in another layout than the file's."""
+"""Find a wrong layout declaration of a handler, if a case fails only in another layout than the file's."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.verify.runtimes.ort import tensor_values
 
 MEANT = {
-    Transparent: "Attribute with ctx.axis is meant, or `axes` that say which axes the slots share",
+    Transparent: "declare Attribute and use ctx.axis, or declare the shared axes with `axes`",
     Attribute: "an axis number or an entry per axis is not remapped (ctx.axis, ctx.permute_entries, holds_axes, indexed_by_axis), "
-    "or `axes` are others",
+    "or `axes` is wrong",
 }
 
 
 def false_layout(code: str, model: Model, host: Host, conversion: Conversion | None, difference: str) -> str:
-    """Return the layout declaration that fits, or "" if only the file's layout was used. ``model`` is the reader's."""
+    """Return a message on the wrong layout declaration, or "" if only the file's layout was used. ``model``: as read from the file."""
     for op in instances(model, code):
         declarations = declarations_of(op, host)
         layout = None if declarations is None else declarations.layout
         if not isinstance(layout, Transparent | Attribute):
-            continue  # an order that is the operator's own is wrong in every plan
-        orders = [] if conversion is None else list(_orders(op, conversion))
-        if conversion is not None and not orders:
+            continue  # the operator's own layout is the same in every plan
+        layouts = [] if conversion is None else list(_layouts(op, conversion))
+        if conversion is not None and not layouts:
             continue
         kind = type(layout)
         differs = (
-            f"with axes {orders[0]} the result differs by {difference}"
-            if orders
-            else "in another order than the file's it does not convert"
+            f"with axes {layouts[0]} the result differs by {difference}"
+            if layouts
+            else "in another layout than the file's it does not convert"
         )
-        return f"layout={kind.__name__} is not true: {differs}; {MEANT[kind]}"
+        return f"layout={kind.__name__} is wrong: {differs}; {MEANT[kind]}"
     return ""
 
 
 def wrong_in_every_layout(code: str, model: Model, host: Host) -> Iterator[str]:
-    """Yield what to check if results differ whatever the layout: the letters of a pack's handler with a layout of its own."""
+    """Yield a message on an Implicit declaration of a pack if results differ in every layout."""
     for op in instances(model, code):
         declared = declarations_of(op, host)
         if declared is not None and isinstance(declared.layout, Implicit) and not _is_builtin(op, host):
             named = f"axes={declared.axes!r} and Implicit(onnx={dict(declared.layout.onnx)!r})"
-            yield f"it differs in every layout: {named} name an axis wrongly, or the lowering or the kernel is wrong"
+            yield f"the result differs in every layout: {named} may name a wrong axis, or the lowering or the kernel is wrong"
             return
 
 
@@ -52,8 +52,8 @@ def _is_builtin(op: Operator, host: Host) -> bool:
     return all(pack == BUILTIN for pack, _ in host.registered(op.code))
 
 
-def _orders(op: Operator, conversion: Conversion) -> Iterator[str]:
-    """The orders other than the file's in which the model holds operands and results of the operator."""
+def _layouts(op: Operator, conversion: Conversion) -> Iterator[str]:
+    """Yield the layouts, other than the file's, in which the model holds operands and results of the operator."""
     tensors = {t.index for t in (*op.inputs, *op.outputs) if t is not None}
     for value in tensor_values(conversion.proto):
         if value.subgraph == op.subgraph and value.tensor in tensors and value.order is not None:

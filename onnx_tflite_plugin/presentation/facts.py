@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from onnx_tflite_plugin.presentation.graph_io import Edge
 from onnx_tflite_plugin.source.authored import Metadata
 from onnx_tflite_plugin.source.model import Model
-from onnx_tflite_plugin.telling.edges import Edge
 
 _OF_MODEL = ("name", "description", "version", "author", "license")
 _GENERATED = ("MLIR Converted.", "TOCO Converted.")  # default descriptions of converters

@@ -1,7 +1,7 @@
-"""LiteRT around operators that it has no kernel of: it runs what lies between them, and their own kernels run them.
+"""Runs of models with operators that LiteRT has no kernel for: LiteRT runs the operators in between.
 
-A handler may declare what its operator computes in NumPy (``kernel``). Of an operator that has none the results are
-borrowed (``borrowed``).
+The missing operators run in NumPy, by the ``kernel`` that their handler declares. If an operator has none, its results are
+taken from the ONNX model (``onnx_results``).
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from onnx_tflite_plugin.source.dtypes import HANDLES
 from onnx_tflite_plugin.source.model import Array, Model, Operator, Quantization, Tensor, agree
 from onnx_tflite_plugin.targets import target_named
 from onnx_tflite_plugin.verify.runtimes.dequantized import as_float, as_stored
+from onnx_tflite_plugin.verify.runtimes.extraction import cut_file
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRT
-from onnx_tflite_plugin.verify.runtimes.part import cut_file
 from onnx_tflite_plugin.verify.runtimes.structure import Entry
 
-Borrow = Callable[[Sequence[Array]], Mapping[int, Array]]
+ReadResults = Callable[[Sequence[Array]], Mapping[int, Array]]
 
-_BORROWED, _UNSHARED = -1, -2  # in place of the number of a piece that uses a state
+_FROM_ONNX, _UNSHARED = -1, -2  # in place of the number of a piece that uses a state
 _NOTHING = np.empty(0, np.float32)  # an output that is neither computed nor compared
 
 
-def overriding(operators: Iterable[Operator], host: Host) -> set[str]:
-    """Return the codes of operators of which a handler declares ``overrides_kernel``."""
+def find_overridden_codes(operators: Iterable[Operator], host: Host) -> set[str]:
+    """Return the codes of operators for which a handler declares ``overrides_kernel``."""
     codes = dict.fromkeys(op.code for op in operators)
     return {code for code in codes if any(handler.overrides_kernel for _, handler in host.registered(code))}
 
 
-def overridden(model: Model, subgraph: int, host: Host) -> list[int]:
+def find_overridden_operators(model: Model, subgraph: int, host: Host) -> list[int]:
     """Return the indices of operators whose handlers keep LiteRT from running them (``overrides_kernel``)."""
     target = target_named("onnxruntime")
     operators = model.subgraphs[subgraph].operators
-    codes = overriding(operators, host)
+    codes = find_overridden_codes(operators, host)
     indices = []
     for op in operators:
         if op.code not in codes:
@@ -57,8 +57,8 @@ def overridden(model: Model, subgraph: int, host: Host) -> list[int]:
 
 
 @dataclass(frozen=True, eq=False)
-class Own:
-    """One operator as its pack's kernel computes it. A variable operand is the state itself, which the kernel changes."""
+class PackKernel:
+    """One operator with its reference kernel of a pack. The kernel may change a variable operand, which is the state."""
 
     op: Operator
     kernel: Kernel
@@ -118,9 +118,9 @@ def _as_stored(tensor: Tensor, k: int, array: Array, *, resized: bool) -> Array:
     return as_stored(tensor, array).astype(tensor.dtype)
 
 
-def own_kernels(
+def find_pack_kernels(
     model: Model, subgraph: int, indices: Iterable[int], host: Host, given: Mapping[str, Kernel] | None = None
-) -> tuple[dict[int, Own], dict[int, str]]:
+) -> tuple[dict[int, PackKernel], dict[int, str]]:
     """Return the kernels of operators by index, and the reason for each operator without one.
 
     Kernels are those ``given`` by code, else those that handlers declare. ``model``: as the project's reader has it.
@@ -131,17 +131,17 @@ def own_kernels(
         op = model.subgraphs[subgraph].operators[index]
         bound = host.take(op, target, target.opsets[2])
         if not isinstance(bound, Bound):
-            reasons[index] = f"nobody converts it: {'; '.join((bound.reason, *host.skipped_packs()))}"
+            reasons[index] = f"no handler converts it: {'; '.join((bound.reason, *host.skipped_packs()))}"
             continue
         kernel = (given or {}).get(op.code, bound.handler.kernel)
         if kernel is None:
             reasons[index] = (
-                f"handler {bound.handler.name} of {bound.pack} declares none; give @handler a kernel= in NumPy"
+                f"handler {bound.handler.name} of {bound.pack} declares no reference kernel; pass kernel= to @handler"
             )
             continue
         behavior = resolve_operator(bound, target, target.opsets[2]).declared.quantization
         floats, biases, stored = behavior.takes_floats, behavior.biases, behavior.file_slots
-        kernels[index] = Own(bound.op, kernel, bound.pack, floats, biases, stored)
+        kernels[index] = PackKernel(bound.op, kernel, bound.pack, floats, biases, stored)
     return kernels, reasons
 
 
@@ -157,32 +157,36 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Gaps:
-    """Operators of a model that LiteRT lacks, by index: those with a kernel of their pack, and those ``borrowed`` from the ONNX model.
+class Substitutes:
+    """Replacements of operators that LiteRT has no kernel for, by operator index.
 
-    ``borrow``: the results of the borrowed ones by tensor, from the inputs of a run.
+    ``pack_kernels`` compute operators in NumPy. ``from_onnx``: operators whose results are taken from the ONNX model;
+    ``onnx_results`` returns these results by tensor, given the inputs of a run.
     """
 
-    own: Mapping[int, Own] = field(default_factory=dict)
-    borrowed: Mapping[int, Operator] = field(default_factory=dict)
-    borrow: Borrow | None = None
+    pack_kernels: Mapping[int, PackKernel] = field(default_factory=dict)
+    from_onnx: Mapping[int, Operator] = field(default_factory=dict)
+    onnx_results: ReadResults | None = None
 
     @property
     def tensors(self) -> frozenset[int]:
         """Return the tensors that the ONNX model computes for LiteRT."""
-        return frozenset(t.index for op in self.borrowed.values() for t in op.outputs if t is not None)
+        return frozenset(t.index for op in self.from_onnx.values() for t in op.outputs if t is not None)
 
 
-class Around:
-    """A model in LiteRT but for its gaps; runs as ``LiteRT`` does. A variable tensor lives in the part, or with the kernel, that uses it.
+class PartitionedLiteRT:
+    """A model of which LiteRT runs all but the substituted operators, with the interface of ``LiteRT``.
 
+    A variable tensor belongs to the part or the kernel that uses it.
     Raises InconclusiveError for a state that several parts would have to share.
     """
 
-    def __init__(self, data: bytes, kernels: str, entry: Entry, gaps: Gaps, *, preserve: bool = False) -> None:
-        self.kernels, self.entry, self.gaps = kernels, entry, gaps
-        self.pieces = list(_pieces(data, entry, {*gaps.own, *gaps.borrowed}))
-        self.states = _check_states(entry, self.pieces, gaps)
+    def __init__(
+        self, data: bytes, kernels: str, entry: Entry, substitutes: Substitutes, *, preserve: bool = False
+    ) -> None:
+        self.kernels, self.entry, self.substitutes = kernels, entry, substitutes
+        self.pieces = list(_pieces(data, entry, {*substitutes.pack_kernels, *substitutes.from_onnx}))
+        self.states = _check_states(entry, self.pieces, substitutes)
         self.sessions = {
             piece: LiteRT(piece.data, kernels if piece.inputs else "builtin", preserve=preserve)
             for piece in self.pieces
@@ -194,14 +198,14 @@ class Around:
         """Invoke once, with inputs in the model's order; return the outputs in its order."""
         self.values = {tensor.index: array for tensor, array in zip(self.entry.inputs, inputs, strict=True)}
         self.values |= self.states
-        if self.gaps.borrow is not None:
-            self.values |= self.gaps.borrow(inputs)
+        if self.substitutes.onnx_results is not None:
+            self.values |= self.substitutes.onnx_results(inputs)
         for piece in self.pieces:
             if isinstance(piece, Part):
                 results = self.sessions[piece].run([self.values[k] for k in piece.inputs])
                 self.values |= dict(zip(piece.outputs, results, strict=True))
-            elif piece in self.gaps.own:
-                self.values |= self.gaps.own[piece].run(self.values)
+            elif piece in self.substitutes.pack_kernels:
+                self.values |= self.substitutes.pack_kernels[piece].run(self.values)
         self.states = {index: self.values[index] for index in self.states}
         return [self.values.get(tensor.index, _NOTHING) for tensor in self.entry.outputs]
 
@@ -213,10 +217,10 @@ class Around:
         return kept
 
 
-def _check_states(entry: Entry, pieces: Sequence[Part | int], gaps: Gaps) -> dict[int, Array]:
+def _check_states(entry: Entry, pieces: Sequence[Part | int], substitutes: Substitutes) -> dict[int, Array]:
     """Return the initial values of variable tensors that packs' kernels use.
 
-    Raises InconclusiveError for a state used in several pieces; borrowed operators share those of the ONNX model.
+    Raises InconclusiveError for a state used in several pieces; operators whose results come from the ONNX model share its states.
     """
     users: dict[Tensor, set[int]] = {}
     owned: dict[int, Array] = {}
@@ -226,39 +230,39 @@ def _check_states(entry: Entry, pieces: Sequence[Part | int], gaps: Gaps) -> dic
             states = {t for t in (*op.inputs, *op.outputs) if t is not None and (t.is_variable or t.dtype in HANDLES)}
             for tensor in states:
                 kept = k if tensor.is_variable else _UNSHARED
-                users.setdefault(tensor, set()).add(_BORROWED if piece in gaps.borrowed else kept)
-                if piece in gaps.own and tensor.is_variable:
+                users.setdefault(tensor, set()).add(_FROM_ONNX if piece in substitutes.from_onnx else kept)
+                if piece in substitutes.pack_kernels and tensor.is_variable:
                     owned[tensor.index] = _initial(tensor)
     shared = next((tensor for tensor, parts in users.items() if len(parts) > 1 or _UNSHARED in parts), None)
     if shared is not None:
         raise InconclusiveError(
-            f"LiteRT lacks an operator of the model, which runs in parts then, and these cannot share the state {shared.name!r}"
+            f"LiteRT has no kernel for an operator, so the model runs in parts; the parts cannot share state {shared.name!r}"
         )
     return owned
 
 
 def _initial(tensor: Tensor) -> Array:
-    """Return what LiteRT begins a variable tensor with: zeros, or the zero point of int8 (ResetVariableTensor, core/subgraph.cc)."""
+    """Return the initial value of a variable tensor in LiteRT: zeros, or the zero point of int8 (ResetVariableTensor, core/subgraph.cc)."""
     known = tensor.dtype == "int8" and isinstance(tensor.quantization, Quantization)
     point = tensor.quantization.zero_point[0] if known and isinstance(tensor.quantization, Quantization) else 0
     return np.full(tensor.shape, point, tensor.dtype)
 
 
-def _pieces(data: bytes, entry: Entry, apart: set[int]) -> Iterator[Part | int]:
-    """Return the operators in order: stretches that LiteRT runs, and the index of each that it does not.
+def _pieces(data: bytes, entry: Entry, substituted: set[int]) -> Iterator[Part | int]:
+    """Yield the model in execution order: a ``Part`` that LiteRT runs, or the index of an operator that it cannot run.
 
-    Operators on constants alone whose results are needed elsewhere come first, in a part without inputs: XNNPACK gives no
-    access to weights that it dequantizes.
+    If such an operator needs results that are computed from constants, these come first, in a part without inputs: XNNPACK
+    gives no access to weights that it dequantizes.
     """
     graph = entry.subgraph
-    fixed = _constant_operators(graph.operators, apart)
+    fixed = _constant_operators(graph.operators, substituted)
     if fixed:
         yield _part(data, entry, fixed)
     stretch: list[Operator] = []
     for op in (*graph.operators, None):
         if op in fixed:
             continue
-        if op is not None and op.index not in apart:
+        if op is not None and op.index not in substituted:
             stretch.append(op)
             continue
         if stretch:
@@ -268,14 +272,14 @@ def _pieces(data: bytes, entry: Entry, apart: set[int]) -> Iterator[Part | int]:
             yield op.index
 
 
-def _constant_operators(operators: Sequence[Operator], apart: set[int]) -> list[Operator]:
-    """Return the operators on constants alone that compute operands of the operators in ``apart``."""
+def _constant_operators(operators: Sequence[Operator], substituted: set[int]) -> list[Operator]:
+    """Return the operators that compute operands of the ``substituted`` operators from constants only."""
     makers: dict[int, Operator] = {}
     for op in operators:
         given = [t.is_constant or t.index in makers for t in op.inputs if t is not None]
-        if op.index not in apart and given and all(given):
+        if op.index not in substituted and given and all(given):
             makers |= {t.index: op for t in op.outputs if t is not None}
-    wanted = [t.index for op in operators if op.index in apart for t in op.inputs if t is not None]
+    wanted = [t.index for op in operators if op.index in substituted for t in op.inputs if t is not None]
     chosen: set[Operator] = set()
     while wanted:
         maker = makers.get(wanted.pop())

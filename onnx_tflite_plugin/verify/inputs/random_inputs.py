@@ -12,14 +12,14 @@ from onnx_tflite_plugin.errors import InvalidInputs, VerificationError
 from onnx_tflite_plugin.source.authored import Described
 from onnx_tflite_plugin.source.model import Array, Operator, Quantization, Subgraph, Tensor
 from onnx_tflite_plugin.verify.inputs.sparse import sparse
-from onnx_tflite_plugin.verify.inputs.user_data import Given, dtype_of, runs_of
+from onnx_tflite_plugin.verify.inputs.user_data import Given, dtype_of, input_runs
 from onnx_tflite_plugin.verify.runtimes.structure import Entry, Stored, operands
 
-_QUANTIZED = {"int8", "uint8", "int16"}  # drawn over the whole range of the dtype
+_QUANTIZED = {"int8", "uint8", "int16"}  # random over the whole range of the dtype
 _NIBBLES = {"int4": (np.int8, -8, 8), "uint4": (np.uint8, 0, 16), "int2": (np.int8, -2, 2)}
 _WHOLE = {"int32", "int64", "uint16", "uint32", "uint64"}
-_BOUND = 10  # integers are drawn below this, or below the smallest size they may index
-_MOST = 4096  # elements of a constant that an input is drawn near
+_BOUND = 10  # upper bound of integers, unless the smallest size they may index is lower
+_MOST = 4096  # elements of a compared constant near which random values of an input lie
 _TEXTS = ("", "a", "onnx", "tflite", "Hello, world", "žluťoučký kůň")
 
 
@@ -41,12 +41,12 @@ def draw(
     ``given`` is one mapping for all runs, one per run (which then sets their number), a file or a folder, see
     :mod:`.user_data`. ``described`` is the metadata of the inputs, for images. ``shapes`` sets dynamic sizes, ``ranges`` the
     least and the largest random value, both by input name. ``nan``: given arrays may hold NaN. ``caution`` makes random
-    inputs harder to refuse: at 1 nothing is negative and wide integers are 1, at 2 they are 0. ``avoided``, without caution:
-    at 1 no wide integer is 0, as a divisor must be, at 2 none is negative either.
+    inputs more likely to be accepted: at 1 no value is negative and wide integers are 1, at 2 they are 0. ``avoided``, without
+    caution: at 1 no wide integer is 0 (for divisors), at 2 none is negative either.
     """
-    named = runs_of(entry, given, described, nan=nan) or [{}]
+    named = input_runs(entry, given, described, nan=nan) or [{}]
     check_ranges(entry, ranges or {})
-    places = {name: k for k, name in enumerate(conditions(entry))}
+    places = {name: k for k, name in enumerate(condition_names(entry))}
     return [
         [
             given_arrays[name]
@@ -72,37 +72,36 @@ def shape_of(tensor: Tensor, name: str, shapes: Mapping[str, Sequence[int]] | No
     return tuple((shapes or {}).get(name, tensor.shape))
 
 
-def conditions(entry: Entry) -> list[str]:
-    """Return the inputs that are one truth value each, by name."""
+def condition_names(entry: Entry) -> list[str]:
+    """Return the names of inputs that are a single boolean."""
     inputs = zip(entry.inputs, entry.input_names, strict=True)
     return [name for tensor, name in inputs if tensor.dtype == "bool" and prod(tensor.shape) == 1]
 
 
 def _condition(shape: tuple[int, ...], turn: int, pair: int, place: int) -> Array:
-    """Return both values in turn, opposite ones for neighboring conditions.
+    """Return True and False in alternating runs, opposite values for neighboring conditions.
 
-    From pair to pair of runs other conditions share the value of the first, so that each combination comes once in as many
-    runs as there are combinations.
+    In each pair of runs other conditions have the value of the first, so that n combinations take n runs.
     """
     together = place > 0 and bool(pair >> (place - 1) & 1)
     return np.full(shape, (turn % 2 == place % 2) != together)
 
 
-def whole(entry: Entry) -> bool:
+def has_integers(entry: Entry) -> bool:
     """True if an input has integers to which ``avoided`` applies."""
     return any(tensor.dtype in _WHOLE for tensor in entry.inputs)
 
 
 def check_ranges(entry: Entry, ranges: Mapping[str, tuple[float, float]]) -> None:
-    """Raise InvalidInputs for a range of an input that the model does not have, or that has no numbers."""
+    """Raise InvalidInputs for a range of an unknown input, or of an input that is not numeric."""
     for name, (low, high) in ranges.items():
         if name not in entry.input_names:
             raise InvalidInputs(f"no input is called {name!r}; the model's inputs are {', '.join(entry.input_names)}")
         dtype = entry.inputs[entry.input_names.index(name)].dtype
         if dtype in ("string", "bool") or dtype.startswith("complex"):
-            raise InvalidInputs(f"input {name!r} is {dtype}, of which no range is drawn")
+            raise InvalidInputs(f"input {name!r} is {dtype}, so --range does not apply")
         if not low <= high:
-            raise InvalidInputs(f"input {name!r}: {low:g} to {high:g} is no range")
+            raise InvalidInputs(f"input {name!r}: the range {low:g} to {high:g} is empty")
 
 
 def _random(
@@ -119,7 +118,7 @@ def _random(
     if span is not None:
         return _within(generator, tensor, shape, span)
     if dtype == "string":
-        least = 0 if shape else 1  # LiteRT takes no empty text alone
+        least = 0 if shape else 1  # LiteRT refuses a single empty text
         return np.asarray(np.array(_TEXTS, object)[generator.integers(least, len(_TEXTS), shape)], object).reshape(
             shape
         )
@@ -141,8 +140,12 @@ def _random(
         values = generator.integers(0 if dtype.startswith("u") else low, high, shape).astype(dtype)
         if not caution and _numbers_axes(graph, tensor, shape):
             return generator.permutation(len(values)).astype(dtype)
-        told = np.empty(0, dtype) if caution else _thresholds(graph, tensor)
-        values = np.where(generator.random(shape) < 0.5, generator.choice(told, shape), values) if told.size else values
+        thresholds = np.empty(0, dtype) if caution else _thresholds(graph, tensor)
+        values = (
+            np.where(generator.random(shape) < 0.5, generator.choice(thresholds, shape), values)
+            if thresholds.size
+            else values
+        )
         if avoided and not caution:
             values = np.where(values == 0, 1, np.abs(values) if avoided > 1 else values).astype(dtype)
         return np.asarray(values)
@@ -150,16 +153,16 @@ def _random(
         parts = generator.standard_normal((2, *shape))
         return cast("Array", (parts[0] + 1j * parts[1]).astype(dtype))
     if "float" not in dtype:
-        raise VerificationError(f"input {tensor} is a {dtype}: nothing can be drawn for it")
+        raise VerificationError(f"input {tensor} is {dtype}, for which there are no random values; pass --inputs")
     low_high = _float_range(graph, tensor)
     values = np.asarray(generator.uniform(*low_high, shape) if low_high else generator.standard_normal(shape))
-    return np.asarray(np.abs(values) if caution else values, dtype_of(dtype))  # abs of a scalar is no array
+    return np.asarray(np.abs(values) if caution else values, dtype_of(dtype))  # abs of a scalar is not an array
 
 
 def may_reorder(op: Operator) -> bool:
-    """True if the operator has several results and more than two operands, so that it may order equal values in its own way.
+    """True if the operator has several results and more than two operands, so that kernels may order equal values differently.
 
-    Kernels that take boxes off a heap do so (non_max_suppression.h).
+    An example are kernels that pop boxes off a heap (non_max_suppression.h).
     """
     return len(op.inputs) > 2 and len(op.outputs) > 1
 
@@ -196,13 +199,13 @@ def _whole_range(graph: Subgraph, tensor: Tensor, caution: int) -> tuple[int, in
                 if slot is not None and slot.dtype in _WHOLE and slot.index not in reached:
                     reached.add(slot.index)
                     waiting.append(slot.index)
-    if tables and len(sizes) == 1:  # numbers of rows, and nothing else that anybody indexes with
+    if tables and len(sizes) == 1:  # only row numbers of tables
         return 0, min(tables)
     return (-_BOUND if arithmetic else 0), min([*sizes, *tables])
 
 
 def is_plain(graph: Subgraph, tensor: Tensor) -> bool:
-    """True if integers are plain numbers that index nothing: operands of arithmetic, or converted to floats one by one."""
+    """True if integers are no indices: they are operands of arithmetic, or converted to floats elementwise."""
     readers = [op for op in graph.operators if any(t is not None and t.index == tensor.index for t in op.inputs)]
     made = [[t for t in op.outputs if t is not None] for op in readers if len(op.inputs) == 1]
     floats = all(len(slots) == 1 and slots[0].dtype == "float32" and slots[0].shape == tensor.shape for slots in made)
@@ -210,7 +213,7 @@ def is_plain(graph: Subgraph, tensor: Tensor) -> bool:
 
 
 def _thresholds(graph: Subgraph, tensor: Tensor) -> Array:
-    """Return constants that an integer input is compared with, and their neighbors, which random integers hardly ever meet."""
+    """Return constants that an integer input is compared with, and their neighbors, which random integers rarely hit."""
     numbers = compared_constants(graph, tensor).astype(np.int64)
     limits = np.iinfo(tensor.dtype)
     near = np.unique(np.concatenate([numbers, numbers - 1, numbers + 1])) if numbers.size else numbers
@@ -218,7 +221,7 @@ def _thresholds(graph: Subgraph, tensor: Tensor) -> Array:
 
 
 def compared_constants(graph: Subgraph, tensor: Tensor) -> Array:
-    """Return constants that meet an input in an operator with one truth value per element, such as a comparison."""
+    """Return constants to which an operator with a boolean per element, such as a comparison, compares an input."""
     constants = [np.empty(0, np.int64)]
     for operator in graph.operators:
         slots = [slot for slot in operator.inputs if slot is not None]
@@ -233,9 +236,9 @@ def compared_constants(graph: Subgraph, tensor: Tensor) -> Array:
 
 
 def _numbers_axes(graph: Subgraph, tensor: Tensor, shape: tuple[int, ...]) -> bool:
-    """True if a vector has one entry per axis of the operand beside it, whose result has the same sizes.
+    """True if a vector has one entry per axis of the first operand, and the result has that operand's sizes.
 
-    Such a vector must be a permutation: kernels read beyond the end otherwise.
+    Such a vector must be a permutation; otherwise kernels read beyond the end.
     """
     for operator in graph.operators:
         slots, results = ([slot for slot in side if slot is not None] for side in (operator.inputs, operator.outputs))
@@ -244,14 +247,14 @@ def _numbers_axes(graph: Subgraph, tensor: Tensor, shape: tuple[int, ...]) -> bo
         x, result = slots[0], results[0]
         as_wide = not result.rank or None in result.dims or sorted(result.shape) == sorted(x.shape)
         elementwise = x.dtype == tensor.dtype and x.shape[-1:] in (shape, (1,))
-        ranked = shape[0] == x.rank > 1 and result.rank in (0, x.rank)  # 0 is what the file tells of an unknown one
+        ranked = shape[0] == x.rank > 1 and result.rank in (0, x.rank)  # the file stores an unknown rank as 0
         if ranked and x.dtype == result.dtype and as_wide and not elementwise:
             return True
     return False
 
 
 def _rows(operator: Operator, index: int) -> int:
-    """Return the number of rows of the table that this operand picks from."""
+    """Return the number of rows of the table that this operand indexes; 0 if it indexes none."""
     ids = next(slot for slot in operator.inputs if slot is not None and slot.index == index)
     for table in operator.inputs:
         for result in operator.outputs:

@@ -1,4 +1,4 @@
-"""Operators that LiteRT lacks, and the replacement of each: the kernel of its pack, or the ONNX model itself."""
+"""Search for operators that LiteRT has no kernel for, and for the replacement of each (see ``substitution``)."""
 
 from __future__ import annotations
 
@@ -13,23 +13,28 @@ from onnx_tflite_plugin.normalize.contents import complete_lists
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Model, Operator
 from onnx_tflite_plugin.targets import target_named
-from onnx_tflite_plugin.verify.runtimes.around import Gaps, overridden, overriding, own_kernels
-from onnx_tflite_plugin.verify.runtimes.borrowed import Borrowed
+from onnx_tflite_plugin.verify.runtimes.extraction import cut_file
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRT, LiteRTError, NoKernel
+from onnx_tflite_plugin.verify.runtimes.onnx_results import OnnxResults
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
-from onnx_tflite_plugin.verify.runtimes.part import cut_file
 from onnx_tflite_plugin.verify.runtimes.structure import Entry
+from onnx_tflite_plugin.verify.runtimes.substitution import (
+    Substitutes,
+    find_overridden_codes,
+    find_overridden_operators,
+    find_pack_kernels,
+)
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-_MOST_REFUSALS = 2  # handlers without a kernel that are named
+_MOST_REFUSALS = 2  # operators without a kernel whose reason is reported
 
 
-def find_gaps(
+def find_substitutes(
     data: bytes, model: Model, entry: Entry, onnx: ModelProto | bytes | Path, session: OnnxRuntime, host: Host
-) -> tuple[Gaps, tuple[str, ...], tuple[str, ...]]:
-    """Return the gaps of a model, notes on them, and the reasons why a comparison cannot cover all operators.
+) -> tuple[Substitutes, tuple[str, ...], tuple[str, ...]]:
+    """Return the substitutes of a model, notes for the user, and the reasons why not all operators can be compared.
 
     Raises VerificationError if a pack fails.
     """
@@ -37,32 +42,37 @@ def find_gaps(
     nested = any(
         op.code.startswith(CUSTOM) for graph in model.subgraphs if graph.index != index for op in graph.operators
     )
-    lacked = lacking(data, entry, nested=nested)
-    if not lacked and not overriding(operators, host):
-        return Gaps(), (), ()
+    lacked = find_missing_kernels(data, entry, nested=nested)
+    if not lacked and not find_overridden_codes(operators, host):
+        return Substitutes(), (), ()
     source = complete_lists(read(data), host, target_named("onnxruntime"))
-    missing = list(dict.fromkeys([*lacked, *(operators[k] for k in overridden(source, index, host))]))
+    missing = list(dict.fromkeys([*lacked, *(operators[k] for k in find_overridden_operators(source, index, host))]))
     if not missing:
-        return Gaps(), (), ()
-    own, refusals = own_kernels(source, index, [op.index for op in missing], host)
+        return Substitutes(), (), ()
+    own, refusals = find_pack_kernels(source, index, [op.index for op in missing], host)
     notes = (
-        [f"{_codes(one.op for one in own.values())}: their packs' kernels compute them, LiteRT the rest"] if own else []
+        [
+            f"{_codes(one.op for one in own.values())}: computed by the reference kernels of their packs; LiteRT runs the rest"
+        ]
+        if own
+        else []
     )
     without = {op.index: op for op in missing if op.index not in own}
     if not without:
-        return Gaps(own), tuple(notes), ()
-    reason = f"LiteRT has no kernel of {_codes(without.values())}, and no op pack declares one"
+        return Substitutes(own), tuple(notes), ()
+    reason = f"LiteRT has no kernel for {_codes(without.values())}, and no op pack declares one"
     notes += [f"op {k} {without[k].code}: {why}" for k, why in refusals.items() if k in without][:_MOST_REFUSALS]
     held = {value.tensor for value in session.tensor_values if value.subgraph == index}
     borrowed = _with_dependents(operators, without, held)
-    gaps = Gaps(own, borrowed, Borrowed(onnx, entry, session, borrowed.values()))
-    return gaps, tuple(notes), (reason,)
+    substitutes = Substitutes(own, borrowed, OnnxResults(onnx, entry, session, borrowed.values()))
+    return substitutes, tuple(notes), (reason,)
 
 
-def lacking(data: bytes, entry: Entry, *, nested: bool = False) -> list[Operator]:
-    """Return the operators of the entry's subgraph that LiteRT has no kernel of, in order.
+def find_missing_kernels(data: bytes, entry: Entry, *, nested: bool = False) -> list[Operator]:
+    """Return the operators of the entry's subgraph that LiteRT has no kernel for, in execution order.
 
-    Each custom code is tried in isolation; with ``nested`` every operator, for one may call a subgraph with such a code.
+    One operator of each custom code is tried in isolation. ``nested``: every operator is tried, because it may call a subgraph
+    with a custom operator.
     """
 
     def trial_key(op: Operator) -> str:
@@ -86,7 +96,7 @@ def lacking(data: bytes, entry: Entry, *, nested: bool = False) -> list[Operator
 def _with_dependents(
     operators: Iterable[Operator], chosen: Mapping[int, Operator], held: Collection[int]
 ) -> dict[int, Operator]:
-    """Return the chosen operators and those that need a result of one that the ONNX model does not hold."""
+    """Return the chosen operators, and those downstream that need a tensor which the ONNX model does not hold."""
     missing: set[int] = set()
     result: dict[int, Operator] = {}
     for op in operators:

@@ -1,4 +1,4 @@
-"""Operators that LiteRT lacks: their packs' kernels compute them, LiteRT the rest; without a kernel the rest is compared."""
+"""Models with operators that LiteRT lacks: reference kernels of packs compute them, and LiteRT the others."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.options import VerifyOptions
 from onnx_tflite_plugin.page.measured import measure_errors
 from onnx_tflite_plugin.source.model import Array
-from onnx_tflite_plugin.verify.examined import Examined
+from onnx_tflite_plugin.verify.model_pair import ModelPair
 from onnx_tflite_plugin.verify.runtimes import structure
-from onnx_tflite_plugin.verify.runtimes.around import _constant_operators
+from onnx_tflite_plugin.verify.runtimes.substitution import _constant_operators
 from onnx_tflite_plugin.verify.times.bench import bench
 from tests.helpers.command import Run
 from tests.helpers.verify_graphs import operator, slot
@@ -63,7 +63,7 @@ def test_a_packs_kernel_computes_what_litert_lacks_and_litert_the_rest(dtype: st
     assert result.ok, result.text
     assert len(result.comparisons) == 2
     assert result.kernels == ("xnnpack", "builtin")
-    assert f"{CODE} (1): their packs' kernels compute them, LiteRT the rest" in result.text
+    assert f"{CODE} (1): computed by the reference kernels of their packs; LiteRT runs the rest" in result.text
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
@@ -132,8 +132,8 @@ def test_without_a_kernel_the_rest_is_compared_and_the_verdict_is_inconclusive(p
     result = verify_model(network(), shrink(kernel=None), partial=partial)
     assert (result.verdict, result.ok) == ("inconclusive", partial)
     assert len(result.comparisons) == 2
-    assert result.text.startswith(f"inconclusive: LiteRT has no kernel of {CODE} (1), and no op pack declares one")
-    assert "lower of inline declares none; give @handler a kernel= in NumPy" in result.text
+    assert result.text.startswith(f"inconclusive: LiteRT has no kernel for {CODE} (1), and no op pack declares one")
+    assert "lower of inline declares no reference kernel; pass kernel= to @handler" in result.text
 
 
 def test_partly_compared_is_what_comes_behind_the_operator_too() -> None:
@@ -152,7 +152,7 @@ def test_partly_compared_is_what_comes_behind_the_operator_too() -> None:
 def test_where_nothing_is_left_to_compare_the_verdict_is_inconclusive_too() -> None:
     result = verify_model(network(last=True, before=False), shrink(kernel=None))
     assert (result.verdict, result.comparisons) == ("inconclusive", ())
-    assert "nothing is left to compare" in result.text
+    assert "no operator remains to compare" in result.text
 
 
 def test_operators_between_one_without_a_kernel_and_the_next_value_of_the_onnx_model_are_not_compared_either() -> None:
@@ -164,7 +164,7 @@ def test_operators_between_one_without_a_kernel_and_the_next_value_of_the_onnx_m
     del info.metadata_props[:]
     result = otp.verify(data, proto, host=host)
     assert result.verdict == "inconclusive"
-    assert f"no kernel of {CODE} (1)" in result.text
+    assert f"no kernel for {CODE} (1)" in result.text
     assert len(result.comparisons) == 1
 
 
@@ -261,7 +261,7 @@ def test_a_cell_keeps_its_state_in_the_part_that_litert_runs() -> None:
 def test_a_state_that_parts_would_have_to_share_is_named() -> None:
     result = verify_model(remembering(cell=False).build(), shrink())
     assert result.verdict == "inconclusive"
-    assert "runs in parts then, and these cannot share the state 'handle'" in result.text
+    assert "so the model runs in parts; the parts cannot share state 'handle'" in result.text
 
 
 def test_an_operator_in_a_called_subgraph_is_told_as_what_no_kernel_computes() -> None:
@@ -273,12 +273,12 @@ def test_an_operator_in_a_called_subgraph_is_told_as_what_no_kernel_computes() -
     case = either("shrunk", [tensor(2, 3)], [shrinking, pass_through])
     result = verify_model(case.build(), shrink())
     assert result.verdict == "inconclusive"
-    assert "LiteRT has no kernel of IF (1), and no op pack declares one" in result.text
+    assert "LiteRT has no kernel for IF (1), and no op pack declares one" in result.text
 
 
 def test_a_benchmark_says_that_there_is_nothing_to_compare_with() -> None:
     with pytest.raises(
-        VerificationError, match=rf"^LiteRT has no kernel of {CODE}, so that there is nothing to compare"
+        VerificationError, match=rf"^LiteRT has no kernel for {CODE}, so there is no reference to compare with"
     ):
         bench(network(), otp.convert(network(), host=Host(handlers={CODE: shrink()})).proto)
 
@@ -289,10 +289,10 @@ def test_the_page_compares_what_the_kernels_of_packs_and_litert_compute(monkeypa
     tensors, verdict, wrong, _, _ = measure_errors(network(), otp.convert(network(), host=host).proto, 3)
     assert not wrong
     assert tensors
-    assert f"{CODE} (1): their packs' kernels compute them, LiteRT the rest" in verdict
+    assert f"{CODE} (1): computed by the reference kernels of their packs; LiteRT runs the rest" in verdict
     monkeypatch.setattr("onnx_tflite_plugin.page.measured.Host", Host)
     _, verdict, _, _, _ = measure_errors(network(), otp.convert(network(), host=host).proto, 3)
-    assert verdict.startswith(f"inconclusive: LiteRT has no kernel of {CODE} (1)")
+    assert verdict.startswith(f"inconclusive: LiteRT has no kernel for {CODE} (1)")
 
 
 def test_of_what_only_tensorflow_has_kernels_of_it_is_told_that_it_converts() -> None:
@@ -303,7 +303,7 @@ def test_of_what_only_tensorflow_has_kernels_of_it_is_told_that_it_converts() ->
     verification = otp.convert(data, verify=True).verification
     assert verification is not None
     assert verification.verdict == "inconclusive"
-    assert "no kernel of CUSTOM.FlexTensorListReserve (1)" in verification.text
+    assert "no kernel for CUSTOM.FlexTensorListReserve (1)" in verification.text
 
 
 def test_what_follows_from_constants_alone_is_taken_apart_only_where_it_is_wanted() -> None:
@@ -321,14 +321,14 @@ def test_what_follows_from_constants_alone_is_taken_apart_only_where_it_is_wante
     assert _constant_operators(operators, set()) == []
 
 
-def kept_of(net: Net, given: Array) -> tuple[Examined, dict[int, Array]]:
+def kept_of(net: Net, given: Array) -> tuple[ModelPair, dict[int, Array]]:
     """A network with the operator that LiteRT lacks, and every tensor after a run."""
     data, host = net.build(), Host(handlers={CODE: shrink()})
-    examined = Examined(data, otp.convert(data, host=host).proto, None, None, lambda stage: None)
-    examined.fill(host)
-    session = examined.trial.session("builtin", preserve=True)
+    pair = ModelPair(data, otp.convert(data, host=host).proto, None, None, lambda stage: None)
+    pair.fill(host)
+    session = pair.trial.session("builtin", preserve=True)
     session.run([given])
-    return examined, session.tensors()
+    return pair, session.tensors()
 
 
 def test_a_tensor_is_that_of_the_part_that_computes_it() -> None:
@@ -339,9 +339,9 @@ def test_a_tensor_is_that_of_the_part_that_computes_it() -> None:
     net.graph.operator(CODE, [x], [y], custom_options={"by": 0.25})
     net.output(net.call("ABS", [y], tensor(5, 7)))
     given = random_array(5, 7)
-    examined, kept = kept_of(net, given)
+    pair, kept = kept_of(net, given)
     np.testing.assert_array_equal(kept[1], -given)
-    np.testing.assert_array_equal(kept[2], shrunk(examined.entry.subgraph.operators[1], -given))
+    np.testing.assert_array_equal(kept[2], shrunk(pair.entry.subgraph.operators[1], -given))
     np.testing.assert_array_equal(kept[3], np.abs(kept[2]))
 
 
