@@ -1,5 +1,7 @@
-"""The table-driven test of a rewrite rule: a network or an ONNX graph, the number of places that the rule changes or a part of the
-reason why it declines, and the resulting model. Outputs before and after are compared in ONNX Runtime.
+"""Table-driven tests of rewrite rules.
+
+A case is a network or an ONNX graph. It states the number of places that the rule changes, or a part of the reason why it
+declines. ONNX Runtime compares the outputs before and after the rule.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ class Case:
 
 
 def declines(text: str, of: Made, reason: str = "") -> Case:
-    """Return a case that the rule declines for a reason; it is empty if nobody would expect the rewrite."""
+    """Return a case that the rule declines. ``reason`` is empty if the rule does not match at all."""
     return Case(text, of, 0, reason)
 
 
@@ -52,7 +54,7 @@ def graph(text: str, opset: int = 21, **stored: Any) -> Callable[[], ir.Model]:
 
 
 def rule_test(rule: str, *cases: Case) -> Callable[[Case], None]:
-    """Return the test of a rule, or of several that follow each other, ``one + other``; one case each."""
+    """Return a parametrized test of a rule, or of several consecutive rules, ``one + other``."""
 
     @pytest.mark.parametrize("case", cases, ids=[case.text for case in cases])
     def test(case: Case) -> None:

@@ -40,12 +40,12 @@ def _any_size(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def everything(net: Network) -> tuple[TensorRef, ...]:
-    """Something for each pass."""
+    """Build a network in which every pass applies."""
     return (*narrow(net), wide(net))
 
 
 def narrow(net: Network) -> tuple[TensorRef, ...]:
-    """Something for each pass but those of 16 bits."""
+    """Build a network in which every pass applies, except the 16-bit passes."""
     first = integers(net), floats(net), mask(net), uint8_weights(net), tiny_weights(net), normalize(net), clip_sum(net)
     return (
         *first,
@@ -68,7 +68,7 @@ def narrow(net: Network) -> tuple[TensorRef, ...]:
 
 
 def halves(net: Network) -> list[TensorRef]:
-    """Two slices that are all of a tensor."""
+    """Build two slices that cover a whole tensor."""
     x = net.input(image(1, 10, dtype="float32"))
     cut = [net.call("SLICE", [x, constant([0, at]), constant([1, 5])], tensor(1, 5)) for at in (0, 5)]
     return [net.like("NEG", half) for half in cut]
@@ -88,19 +88,19 @@ def masked_weights(net: Network) -> TensorRef:
 
 
 def batched_dense(net: Network) -> TensorRef:
-    """A dense layer of rows that stay apart."""
+    """Build a dense layer over a batch of rows."""
     x, weights = net.input(image(3, 5, 7, dtype="float32")), constant(random_array(11, 7, seed="kept"))
     return net.call("FULLY_CONNECTED", [x, weights], tensor(3, 5, 11), keep_num_dims=True)
 
 
 def clip_sum(net: Network) -> TensorRef:
-    """A bound of a sum of convolutions."""
+    """Build a clipped sum of convolutions."""
     x = net.conv(net.input(image(1, 5, 7, 16, dtype="float32")), 16, (1, 1))
     return net.conv(net.like("ADD", x, net.conv(x, 16, (1, 1)), fused_activation_function="RELU6"), 16, (1, 1))
 
 
 def tiny_weights(net: Network) -> TensorRef:
-    """A dense layer with weights that are next to nothing."""
+    """Build a dense layer with tiny weights."""
     weights = random_array(7, 11, dtype="float32", seed="decayed")
     weights[3] = 3e-40
     return net.call(
@@ -109,14 +109,14 @@ def tiny_weights(net: Network) -> TensorRef:
 
 
 def dense_with_sum(net: Network) -> TensorRef:
-    """A dense layer beside others, which are added."""
+    """Build a dense layer and others that are added to it."""
     weights = constant(random_array(7, 11, dtype="float32", seed="summed"))
     rows = net.call("FULLY_CONNECTED", [net.input(image(5, 11, dtype="float32")), weights, None], tensor(5, 7))
     return net.like("ADD", rows, net.input(image(5, 7, dtype="float32")))
 
 
 def dense_per_step(net: Network) -> TensorRef:
-    """A dense layer of each of two time steps."""
+    """Build one dense layer per time step, for two steps."""
     x, weights = (
         net.input(image(2, 1, 11, dtype="float32")),
         constant(random_array(7, 11, dtype="float32", seed="steps")),
@@ -126,7 +126,7 @@ def dense_per_step(net: Network) -> TensorRef:
 
 
 def int8_dense_per_step(net: Network) -> TensorRef:
-    """A dense layer of integers of each of three time steps, one after the other."""
+    """Build one int8 dense layer per time step, for three consecutive steps."""
     given, weights = image(3, 1, 11, dtype="int8"), weight((7, 11), "int8", 0)
     x, shared, made = net.input(given), net.place(weights), product(given, weights, (1, 7), 11)
     steps = [net.call("GATHER", [x, constant(k)], given.with_shape(1, 11), axis=0) for k in range(3)]
@@ -142,14 +142,14 @@ def wide(net: Network) -> TensorRef:
 
 
 def gates(net: Network) -> list[TensorRef]:
-    """Two parts that go through one activation."""
+    """Build two parts with the same activation."""
     parts = [tensor(1, 5)] * 2
     halves = net.calls("SPLIT", [constant(1), net.input(image(1, 10, dtype="float32"))], *parts, num_splits=2)
     return [net.like("TANH", half) for half in halves]
 
 
 def convolutional_loop(net: Network) -> Sequence[TensorRef]:
-    """Three sums of convolutions of two images in a loop, whose condition is reshaped twice."""
+    """Build a loop with three sums of convolutions of two images, and a condition that is reshaped twice."""
     image = tensor(2, 5, 7, 3)
 
     def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
@@ -176,7 +176,7 @@ def normalize(net: Network) -> TensorRef:
 
 
 def uint8_weights(net: Network) -> TensorRef:
-    """uint8 weights, of which one is further from its zero point than int8 holds, and an average."""
+    """Build uint8 weights, one of which does not fit int8 with a zero point of 0, and an average."""
     x = net.conv(net.input(image(1, 15, 17, 16, dtype="uint8")), 16, (1, 1), outside=[(3, 0, 0, 7)])
     x = net.conv(x, 96, (1, 1), outside=[(3, 0, 0, 7)])
     window = {"filter_height": 3, "filter_width": 2, "stride_h": 3, "stride_w": 2, "padding": "VALID"}
@@ -206,7 +206,7 @@ def look_up(net: Network) -> TensorRef:
 
 
 def mask(net: Network) -> TensorRef:
-    """A convolution of one feature."""
+    """Build a convolution with one output channel."""
     return net.conv(net.input(image(1, 67, 71, 16, dtype="float32")), 1, (3, 3), name="mask")
 
 
@@ -224,7 +224,7 @@ def integers(net: Network) -> TensorRef:
 
 
 def reorder(net: Network) -> TensorRef:
-    """A convolution with weights of neighbors that overflow."""
+    """Build a convolution whose adjacent weights overflow."""
     x = net.conv(net.input(image(1, 16, 32, 7)), 16, (1, 1))
     return net.conv(x, 16, (1, 1), change=overflowing)
 
@@ -240,32 +240,32 @@ def columns(net: Network) -> list[TensorRef]:
 
 
 def tanh_and_row(net: Network) -> TensorRef:
-    """TANH of 8 bits, and a row of it that is added to rows."""
+    """Build an 8-bit TANH whose single row is added to several rows."""
     x = net.call("TANH", [net.input(tensor(1, 7, dtype="int8", scale=0.03))], Spec((1, 7), "int8", 1 / 128, 0))
     row = net.like("RESHAPE", x, constant([7]), shape=(7,))
     return net.like("ADD", row, net.like("RELU", net.input(tensor(5, 7, dtype="int8"))), shape=(5, 7))
 
 
 def tint(net: Network) -> TensorRef:
-    """A factor for each color."""
+    """Build a multiplication by one factor per color."""
     return net.like(
         "MUL", net.input(image(1, 7, 11, 3, dtype="float32")), constant(random_array(3, dtype="float32"), None)
     )
 
 
 def few_channels(net: Network) -> TensorRef:
-    """A convolution by channel of few."""
+    """Build a depthwise convolution of few channels."""
     return net.conv(net.input(image(1, 23, 32, 8)), 8, (3, 3), deep=True)
 
 
 def overflowing(drawn: Array) -> Array:
-    """Small weights, but for two of neighbors."""
+    """Return small weights, except for two adjacent ones."""
     small = drawn.astype(int) // 5
     small[3, 0, 0, :2] = 90
     return small
 
 
-def test_for_speed_a_target_runs_its_passes_in_order_and_the_report_names_them(tmp_path: Path) -> None:
+def test_optimize_speed_runs_all_passes_in_order_and_reports_them(tmp_path: Path) -> None:
     data = build_model(everything)
     conversion = otp.convert(data, optimize="speed", verify=True)
     assert list(conversion.report.passes.items()) == [(name, COUNTS.get(name, 1)) for name in ORDER]
@@ -279,26 +279,26 @@ def test_for_speed_a_target_runs_its_passes_in_order_and_the_report_names_them(t
     ]
 
 
-def test_exact_passes_run_unless_they_are_refused() -> None:
+def test_exact_passes_run_by_default() -> None:
     report = otp.convert(build_model(everything), verify=True).report
     assert report.passes.keys() == {name for name in ORDER if RULES[name].exact}
 
 
 @pytest.mark.parametrize("options", [{"optimize": "none"}, {"optimize": "speed", "target": "generic"}], ids=str)
-def test_where_it_is_refused_or_for_another_target_nothing_is_rewritten(options: dict[str, str]) -> None:
+def test_no_pass_runs_with_optimize_none_or_for_generic_target(options: dict[str, str]) -> None:
     conversion = otp.convert(build_model(everything), **options)
     assert not conversion.report.passes
     assert len([node for node in conversion.proto.graph.node if node.op_type == "ConvTranspose"]) == 1
 
 
 @pytest.mark.parametrize("opset", [13, 21, pytest.param(26, marks=pytest.mark.needs("onnx", "1.21", "opset 26"))])
-def test_passes_write_what_every_opset_has(opset: int) -> None:
-    older = opset < 21  # nothing quantizes to 16 bits, and LayerNormalization is decomposed
+def test_passes_work_at_every_opset(opset: int) -> None:
+    older = opset < 21  # no 16-bit QuantizeLinear; LayerNormalization is decomposed
     conversion = otp.convert(build_model(narrow if older else everything), optimize="speed", opset=opset, verify=True)
     assert conversion.report.passes.keys() == {*ORDER} - ({"dequantize_int16", "sum_before_norm"} if older else set())
 
 
-def test_every_node_says_which_operator_it_comes_from() -> None:
+def test_every_node_keeps_its_source_operator_in_metadata() -> None:
     conversion = otp.convert(build_model(everything), optimize="speed")
     for node in conversion.proto.graph.node:
         found = {p.key.removeprefix(MARK): p.value for p in node.metadata_props}
@@ -310,7 +310,7 @@ def test_every_node_says_which_operator_it_comes_from() -> None:
 
 
 @pytest.mark.parametrize("name", ["folded", "wide", "last"])
-def test_the_first_tensor_that_parts_is_still_found(name: str) -> None:
+def test_verify_finds_first_diverging_tensor_after_rewrites(name: str) -> None:
     data = build_model(integers)
     proto = otp.convert(data).proto
     makers = {out: node for node in proto.graph.node for out in node.output}
@@ -331,16 +331,16 @@ def test_the_first_tensor_that_parts_is_still_found(name: str) -> None:
 @pytest.mark.parametrize(
     ("example", "passes"), [("digits_float.tflite", {}), ("digits_int8.tflite", {"fold_width": 1})]
 )
-def test_a_trained_network_verifies(example: str, passes: dict[str, int]) -> None:
+def test_trained_network_verifies_with_optimize_speed(example: str, passes: dict[str, int]) -> None:
     assert otp.convert(EXAMPLES / example, optimize="speed", verify=True).report.passes == passes
 
 
-def test_reading_the_targets_does_not_load_the_graph_layer() -> None:
+def test_importing_targets_does_not_import_onnx_ir() -> None:
     code = "import sys, onnx_tflite_plugin.targets; sys.exit('onnx_ir' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_a_conversion_imports_the_passes_whose_operators_the_model_has(tmp_path: Path) -> None:
+def test_conversion_imports_only_passes_for_operators_in_the_model(tmp_path: Path) -> None:
     path = tmp_path / "mask.tflite"
     path.write_bytes(build_model(mask))
     code = (

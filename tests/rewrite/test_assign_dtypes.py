@@ -1,4 +1,4 @@
-"""Tests of weights selected at load time: ONNX Runtime's graph, and that every form gives the same quantized values."""
+"""Tests of weights selected at load time: the graph in ONNX Runtime, and equal results with every ``weights_dtype``."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ PRECISE = {"session.x64quantprecision": "1"}
 
 
 def full_range(*shape: int) -> Array:
-    """Weights of -127 to 127, as converters write them."""
+    """Return weights from -127 to 127, as converters write them."""
     return np.maximum(random_array(*shape, dtype="int8"), -127)
 
 
 def convolutions(net: Network) -> Any:
-    """Full-range weights in convolutions of each kind, and a dense layer."""
+    """Build convolutions of each kind and a dense layer, with full-range weights."""
     x = net.conv(net.input(image(1, 11, 13, 3)), 17, name="first")
     x = net.conv(x, 17, deep=True, name="depthwise")
     x = net.conv(x, 34, deep=True, name="multiplied")
@@ -44,7 +44,7 @@ def convolutions(net: Network) -> Any:
 
 
 def dense() -> bytes:
-    """Two products of one weight."""
+    """Return a model with two products that share a weight."""
     model = ModelBuilder()
     g = model.main
     x, y = (
@@ -60,7 +60,7 @@ def dense() -> bytes:
 
 
 def loop_model() -> bytes:
-    """A dense layer inside the body of a WHILE, its weight from outside."""
+    """Return a model with a dense layer in the body of a WHILE; the weight is defined outside."""
     model = ModelBuilder()
     g = model.main
     own_scale = quant(0.5, 3)
@@ -82,7 +82,7 @@ def loop_model() -> bytes:
 
 
 def dynamic() -> bytes:
-    """A dense layer of float32 by int8, large enough to quantize its activations."""
+    """Return a float32 dense layer with int8 weights, large enough for dynamic quantization."""
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (17, 1031))
@@ -97,7 +97,7 @@ each = pytest.mark.parametrize("network", NETWORKS)
 
 
 class Loaded:
-    """A model in ONNX Runtime, and the graph it made of it."""
+    """A model loaded in ONNX Runtime, and the optimized graph."""
 
     def __init__(self, proto: onnx.ModelProto, folder: Path, config: dict[str, str] | None = None) -> None:
         options = onnxruntime.SessionOptions()
@@ -116,7 +116,7 @@ class Loaded:
 
     @property
     def dtypes(self) -> Counter[str]:
-        """Constant matrices and kernels by dtype."""
+        """Number of constant matrices and kernels by dtype."""
         graphs = [self.optimized.graph, *self.optimized.graph.subgraphs()]
         stored = {value for graph in graphs for value in graph.initializers.values()}
         return Counter(
@@ -148,7 +148,7 @@ def convert_model(network: str, form: str) -> otp.Conversion:
 
 
 @each
-def test_the_choice_is_the_form_that_is_exact_here(network: str, tmp_path: Path) -> None:
+def test_auto_selects_the_weights_that_are_exact_on_this_processor(network: str, tmp_path: Path) -> None:
     forms = {form: Loaded(convert_model(network, form).proto, tmp_path) for form in ("auto", "uint8", "int8")}
     chosen = forms["int8" if multiplies_exactly() else "uint8"]
     assert forms["auto"].operators == chosen.operators
@@ -160,7 +160,7 @@ def test_the_choice_is_the_form_that_is_exact_here(network: str, tmp_path: Path)
 
 
 @each
-def test_with_its_branches_swapped_it_is_the_other_form(network: str, tmp_path: Path) -> None:
+def test_auto_with_swapped_branches_equals_the_other_weights_dtype(network: str, tmp_path: Path) -> None:
     model = ir.from_proto(convert_model(network, "auto").proto)
     for node in model.graph.all_nodes():
         if node.op_type == "If" and node.inputs[0] is not None and node.inputs[0].name == PROBE:
@@ -175,13 +175,13 @@ def test_with_its_branches_swapped_it_is_the_other_form(network: str, tmp_path: 
 
 
 @each
-def test_it_loads_with_quantized_precision_and_agrees(network: str, tmp_path: Path) -> None:
+def test_auto_gives_equal_results_with_x64quantprecision(network: str, tmp_path: Path) -> None:
     proto = convert_model(network, "auto").proto
     assert same(Loaded(proto, tmp_path, PRECISE).run(), Loaded(proto, tmp_path).run())
 
 
 @each
-def test_the_forms_are_counted_and_kept_in_the_metadata(network: str) -> None:
+def test_weights_dtypes_are_counted_in_report_and_metadata(network: str) -> None:
     auto, uint8, int8 = (convert_model(network, form) for form in ("auto", "uint8", "int8"))
     assert (
         auto.report.weights["chosen"]
@@ -194,28 +194,28 @@ def test_the_forms_are_counted_and_kept_in_the_metadata(network: str) -> None:
     assert "If" not in uint8.report.nodes | int8.report.nodes
 
 
-def choices(conversion: otp.Conversion) -> list[ir.Node]:
+def if_nodes(conversion: otp.Conversion) -> list[ir.Node]:
     return [node for node in conversion.model.graph.all_nodes() if node.op_type == "If"]
 
 
-def test_the_weights_of_a_graph_are_chosen_by_one_node_and_named_after_who_takes_them() -> None:
+def test_one_if_selects_all_weights_of_a_graph_and_names_them_by_consumer() -> None:
     conversion = convert_model("convolutions", "auto")
-    (choice,) = choices(conversion)
+    (choice,) = if_nodes(conversion)
     assert len(choice.outputs) == conversion.report.weights["chosen"] > 2
     for value in choice.outputs:
         (user,) = (use.node for use in value.uses())
         assert str(value.name).startswith(str(user.name).rpartition("/")[0] + "/")
 
 
-def test_weights_in_a_body_are_chosen_there() -> None:
-    """ONNX Runtime takes a product for a quantized one where what dequantizes its operands is of the same graph."""
-    (choice,) = choices(convert_model("looped", "auto"))
+def test_weights_used_in_a_loop_body_are_selected_in_the_body() -> None:
+    """ONNX Runtime fuses a quantized product only if the DequantizeLinear nodes of its operands are in the same graph."""
+    (choice,) = if_nodes(convert_model("looped", "auto"))
     (user,) = (use.node for use in choice.outputs[0].uses())
     assert choice.graph is user.graph
 
 
 @pytest.mark.parametrize("form", ["auto", "int8"])
-def test_no_two_weights_share_an_initializer(form: str) -> None:
+def test_weights_do_not_share_initializers(form: str) -> None:
     model = ir.from_proto(convert_model("dense", form).proto)
     parts = [
         value
@@ -228,8 +228,8 @@ def test_no_two_weights_share_an_initializer(form: str) -> None:
     assert len(set(parts)) == 6
 
 
-def test_a_weight_of_the_least_int8_is_uint8_everywhere() -> None:
-    """ARM64 wraps a product of -128 and 0 - 256."""
+def test_weight_of_minus_128_is_always_uint8() -> None:
+    """ARM64 wraps the product of -128 and 0 - 256."""
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (5, 7), "int8", quantization=quant(0.5, 3))
@@ -242,8 +242,8 @@ def test_a_weight_of_the_least_int8_is_uint8_everywhere() -> None:
     assert otp.convert(model.build(), weights_dtype="int8").report.weights == {"int8, processor-dependent": 1}
 
 
-def test_the_hybrid_product_itself_is_chosen() -> None:
-    """Its operand's dtype differs from branch to branch."""
+def test_if_selects_the_whole_dynamically_quantized_product() -> None:
+    """The dtype of its operand differs between the branches."""
     model = convert_model("dynamic", "auto").model
     (choice,) = (node for node in model.graph.all_nodes() if node.op_type == "If")
     branches = [choice.attributes[name].as_graph() for name in ("then_branch", "else_branch")]
@@ -251,15 +251,15 @@ def test_the_hybrid_product_itself_is_chosen() -> None:
     assert choice.outputs[0].dtype == ir.DataType.INT32
 
 
-def test_under_speed_patches_and_rearranged_convolutions_keep_the_rule() -> None:
+def test_no_product_overflows_with_optimize_speed() -> None:
     for data in (conv("", **HYBRID).build(), build_model(convolutions)):
         model = otp.convert(data, optimize="speed").model
         check_overflow(model)
         assert all(product.exact or product.guarded for product in products(model))
 
 
-def test_a_large_weight_that_products_share_is_stored_once_as_uint8() -> None:
-    """Copies would let a cell that is decomposed grow with its time steps."""
+def test_large_weight_shared_by_products_is_stored_once_as_uint8() -> None:
+    """With copies, the file of a decomposed cell would grow with the number of time steps."""
     model = ModelBuilder()
     g = model.main
     w = g.constant("w", full_range(1031, 521), quantization=quant(0.01, 0))

@@ -67,15 +67,15 @@ BODIES = {"merge_gate_convs": "Loop"}
 
 
 class Bounds(NamedTuple):
-    """Error allowed: integers in steps, floats as a part of the largest."""
+    """Allowed error: in steps for integers, relative to the largest value for floats."""
 
     steps: int = 1
     part: float = 1e-5
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_a_pass_keeps_what_is_computed(name: str, monkeypatch: pytest.MonkeyPatch, thorough: bool) -> None:
-    """Try every third of many changes, so that each kind is among them; ``--thorough`` tries all."""
+def test_pass_keeps_results_of_changed_models(name: str, monkeypatch: pytest.MonkeyPatch, thorough: bool) -> None:
+    """Try every third change, which includes each kind; ``--thorough`` tries all."""
     monkeypatch.setattr(pad_channels, "LITTLE", 0)
     bounds, inner = Bounds() if RULES[name].exact else Bounds(2, 0.02), BODIES.get(name, "")
     proto = otp.convert(build_model(DRAWN[name]), weights_dtype="int8", optimize="none").proto
@@ -91,7 +91,7 @@ def test_a_pass_keeps_what_is_computed(name: str, monkeypatch: pytest.MonkeyPatc
 
 
 def _rewritten(name: str, proto: onnx.ModelProto) -> onnx.ModelProto | None:
-    """``None`` where a pass finds nothing to rewrite."""
+    """Return the rewritten model, or ``None`` if a pass finds nothing to rewrite."""
     model = ir.from_proto(proto)
     return ir.to_proto(model) if apply(name, model) else None
 

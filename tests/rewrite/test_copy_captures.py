@@ -1,4 +1,4 @@
-"""Dequantized values that inner graphs capture are copied where ONNX Runtime would end the process."""
+"""Dequantized values that inner graphs capture are copied if ONNX Runtime would otherwise abort the process."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_moved_captures_are_copied(between: str, shape: str, copies: int) -> Non
 
 
 @pytest.mark.parametrize("target", ["onnxruntime", "generic"])
-def test_a_reshaped_input_of_a_branch_loads(target: str) -> None:
+def test_branch_with_a_reshaped_input_loads(target: str) -> None:
     model = ModelBuilder()
     main = model.main
     x = main.input("x", (2, 3, 5), "int8", quantization=quant(0.25, 3))

@@ -1,4 +1,4 @@
-"""Values that bodies capture become constants where constants make them, and stay where they do not."""
+"""Captured values become constants if they are computed from constants only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of an image become channels of its convolution: not a bit changes, and only where it is faster."""
+"""Width folding of a first convolution: columns become channels if that is faster, with bit-identical results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FOLDED = [
     ((3, 13, 32, 3), 8, (3, 3), 2, "SAME"),
 ]
 
-# As many features that products with 0 cost more than the positions they spare, where uint8 is multiplied by uint8.
+# So many features that folding pays off only with int8 weights, not with uint8.
 CHOSEN = [
     ((1, 11, 32, 3), 19, (3, 3), 1, "SAME"),
     ((1, 13, 32, 3), 32, (3, 3), 2, "SAME"),
@@ -47,7 +47,7 @@ def first(shape: Sequence[int | None], features: int, *settings: Any, dtype: str
 
 
 @pytest.mark.parametrize("settings", FOLDED, ids=str)
-def test_folding_an_image_changes_no_bit(settings: tuple[Any, ...]) -> None:
+def test_folded_convolution_is_bit_identical(settings: tuple[Any, ...]) -> None:
     applied = Applied("fold_width", first(*settings))
     assert applied.count == 1
     assert applied.equal
@@ -58,7 +58,7 @@ def test_folding_an_image_changes_no_bit(settings: tuple[Any, ...]) -> None:
 
 
 @pytest.mark.parametrize("settings", CHOSEN, ids=str)
-def test_what_costs_more_without_vnni_is_folded_by_processor_and_changes_no_bit(settings: tuple[Any, ...]) -> None:
+def test_if_selects_folding_that_pays_off_only_with_vnni(settings: tuple[Any, ...]) -> None:
     applied = Applied("fold_width", first(*settings))
     assert applied.count == 1
     assert applied.equal
@@ -74,7 +74,7 @@ def test_what_costs_more_without_vnni_is_folded_by_processor_and_changes_no_bit(
     assert not {"If", "Transpose", "Conv"} & {*applied.ort_op_counts}
 
 
-def test_both_convolutions_of_a_choice_count_as_one_and_each_is_exact_where_it_runs() -> None:
+def test_convolutions_in_both_branches_count_as_one_and_are_guarded() -> None:
     data = build_model(first(*CHOSEN[0]))
     for form, expected in (("auto", {"chosen": 1}), ("uint8", {"uint8": 1})):
         converted = otp.convert(data, weights_dtype=form)
@@ -93,7 +93,7 @@ def _nodes(graph: onnx.GraphProto, op_type: str) -> list[onnx.NodeProto]:
 
 
 @pytest.mark.parametrize("per_axis", [True, False])
-def test_what_a_folded_column_does_not_reach_is_at_the_weights_zero_point(per_axis: bool) -> None:
+def test_unused_folded_weights_equal_the_zero_point(per_axis: bool) -> None:
     applied = Applied("fold_width", first((1, 13, 32, 3), 8, (3, 3), 2, "SAME", dtype="uint8", per_axis=per_axis))
     [conv] = applied.nodes("Conv")
     assert applied.count == 1
@@ -101,11 +101,11 @@ def test_what_a_folded_column_does_not_reach_is_at_the_weights_zero_point(per_ax
     assert np.count_nonzero(applied.constant_values(conv, 1) == 119 - 128) > applied.constant_values(conv, 1).size / 4
 
 
-def test_folding_leaves_an_open_batch_open() -> None:
+def test_folding_keeps_a_dynamic_batch() -> None:
     assert Applied("fold_width", first((None, 13, 32, 3), 8, (3, 3), 2, "SAME"), batch=5).equal
 
 
-def test_one_channel_may_come_through_a_reshape() -> None:
+def test_single_channel_image_is_folded_without_transpose() -> None:
     applied = Applied("fold_width", first((1, 13, 32, 1), 8, (3, 3), 2, "SAME"))
     assert not any(node.op_type == "Transpose" for node in applied.before.graph.node[:4])
     assert applied.count == 1
@@ -113,7 +113,9 @@ def test_one_channel_may_come_through_a_reshape() -> None:
 
 @pytest.mark.parametrize(("features", "folds_by_processor"), [(7, False), (37, True)])
 @pytest.mark.parametrize("batch", [3, None])
-def test_image_of_one_channel_may_be_a_reshaped_row(batch: int | None, features: int, folds_by_processor: bool) -> None:
+def test_single_channel_image_reshaped_from_a_row_is_folded(
+    batch: int | None, features: int, folds_by_processor: bool
+) -> None:
     def draw(net: Network) -> TensorRef:
         row = net.input(replace(image(1, 1, 1, 1), shape=(batch, 11 * 32)))
         size = constant([-1, 11, 32, 1])
@@ -125,7 +127,7 @@ def test_image_of_one_channel_may_be_a_reshaped_row(batch: int | None, features:
     assert bool(applied.nodes("If")) is folds_by_processor
 
 
-def test_a_fused_activation_stays_behind_the_folded_convolution() -> None:
+def test_folded_convolution_keeps_its_fused_activation() -> None:
     applied = Applied("fold_width", first((1, 13, 32, 3), 8, (3, 3), 2, "SAME", fused_activation_function="RELU"))
     assert applied.count == 1
     assert applied.equal
@@ -143,28 +145,28 @@ UNFOLDED: dict[str, Draw] = {
 }
 
 
-def least(drawn: Array) -> Array:
-    """-128, which no other of the same sum makes overflow."""
+def with_minus_128(drawn: Array) -> Array:
+    """Return weights with one -128 that overflows with no other weight of its sum."""
     weights = drawn // 4
     weights[0] = 0
     weights[0, 1, 1, 1] = -128
     return weights
 
 
-UNFOLDED["-128 among weights that cost more as uint8"] = first(*CHOSEN[0], change=least)
+UNFOLDED["-128 among weights that cost more as uint8"] = first(*CHOSEN[0], change=with_minus_128)
 UNFOLDED["-128 among weights that overflow"] = first(
     *CHOSEN[0], change=lambda drawn: np.where(drawn == drawn.min(), -128, drawn)
 )
 
 
 @pytest.mark.parametrize("name", UNFOLDED)
-def test_what_does_not_gain_by_folding_is_left_alone(name: str) -> None:
+def test_convolution_without_gain_is_not_folded(name: str) -> None:
     applied = Applied("fold_width", UNFOLDED[name])
     assert applied.count == 0
     assert applied.after == ir.to_proto(ir.from_proto(applied.before))
 
 
-def test_an_image_on_its_side_is_left_alone() -> None:
+def test_image_with_swapped_height_and_width_is_not_folded() -> None:
     def draw(net: Network) -> TensorRef:
         x = net.input(image(1, 64, 32, 3))
         return net.conv(net.like("TRANSPOSE", x, constant([0, 2, 1, 3]), shape=(1, 32, 64, 3)), 8, (3, 3), 2)
@@ -175,14 +177,14 @@ def test_an_image_on_its_side_is_left_alone() -> None:
     assert applied.count == 0
 
 
-def test_a_folded_result_may_be_the_graphs_own() -> None:
+def test_folded_result_may_be_a_graph_output() -> None:
     draw = first((1, 13, 32, 3), 8, (3, 3), 2, "SAME", dtype="uint8")
     applied = Applied("fold_width", draw, io_layout="onnx", layout={"x0": "NHWC:NHWC"})
     assert applied.count == 1
     assert applied.equal
 
 
-def test_only_images_are_folded_not_what_convolutions_made() -> None:
+def test_only_first_convolutions_are_folded() -> None:
     def draw(net: Network) -> TensorRef:
         return net.conv(net.conv(net.input(image(1, 13, 32, 7)), 3, name="inner"), 8)
 

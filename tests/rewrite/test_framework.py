@@ -26,18 +26,18 @@ def declare(name: str, *after: str) -> RuleDeclaration:
     return RuleDeclaration(__name__, name, name, Needed("a test"), after=after)
 
 
-def test_target_lists_rules_in_an_order_that_they_allow() -> None:
+def test_default_target_lists_rules_in_a_valid_order() -> None:
     assert [rule.name for rule in sort_rules(RULES[name] for name in ORDER)] == [*ORDER]
 
 
-def test_rules_follow_those_they_name_in_whatever_order_they_come() -> None:
-    done = [rule.name for rule in sort_rules(RULES[name] for name in reversed(ORDER))]
-    places = {name: place for place, name in enumerate(done)}
-    assert sorted(done) == sorted(ORDER)
+def test_sort_rules_places_each_rule_after_those_it_names() -> None:
+    ordered = [rule.name for rule in sort_rules(RULES[name] for name in reversed(ORDER))]
+    places = {name: place for place, name in enumerate(ordered)}
+    assert sorted(ordered) == sorted(ORDER)
     assert all(places[before] < places[name] for name in ORDER for before in RULES[name].after)
 
 
-def test_rules_in_a_circle_are_an_error() -> None:
+def test_cyclic_rule_order_is_rejected() -> None:
     with pytest.raises(ValueError, match="one, other"):
         sort_rules([declare("one", "other"), declare("other", "one")])
 
@@ -50,13 +50,13 @@ def test_every_rule_loads_and_states_its_benefit(name: str) -> None:
     assert {*rule.after} <= RULES.keys()
 
 
-def test_a_rule_that_is_not_needed_gains_somewhere() -> None:
-    """Two per cent of one network at least; elsewhere its gain is on processors where it was not measured."""
+def test_optional_rules_gain_at_least_two_percent() -> None:
+    """Each gains that much in at least one network. The exception gains on processors where it was not measured."""
     small = {name for name in ORDER if isinstance(gain := RULES[name].benefit, Gain) and gain.best < 2}
     assert small == {"zero_subnormals"}
 
 
-def test_reasons_are_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_decline_reasons_are_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     def check(node: ir.Node) -> ir.Node | Decline:
         require(node.op_type != "Abs", "it is Abs")
         return node if node.op_type == "Neg" else Decline("it is Relu")
@@ -71,7 +71,7 @@ def test_reasons_are_counted_and_logged(caplog: pytest.LogCaptureFixture) -> Non
     assert "rewrite split_single_feature_conv: not applied (1x): the number of input channels" in caplog.text
 
 
-def test_a_pass_raises_its_own_error() -> None:
+def test_error_of_a_pass_is_raised_unchanged() -> None:
     class Failing(InPlacePass):
         def call(self, model: ir.Model) -> PassResult:
             return PassResult(model, False)
@@ -83,7 +83,7 @@ def test_a_pass_raises_its_own_error() -> None:
         run_passes(graph("(float[3] x) => (float[3] y) { y = Abs (x) }")(), [Failing()])
 
 
-def test_ablation_times_the_rules_that_change_a_network() -> None:
+def test_ablation_measures_only_rules_that_change_the_network() -> None:
     assert ablate(INT8, "speed", rounds=1).keys() == {"fold_width"}
     with disable_rule("fold_width"):
         assert not ablate(INT8, "speed", rounds=1)

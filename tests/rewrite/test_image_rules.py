@@ -30,7 +30,7 @@ def average(
     shape: Sequence[int | None], kernel: tuple[int, int], strides: tuple[int, int] = (1, 1), padding: str = "SAME",
     dtype: str = "int8", *, between: bool = True,
 ) -> Draw:  # fmt: skip
-    """A network of one average; int8, which stays int8 at the ends of a network, after a convolution."""
+    """Build a network of one average. An int8 average follows a convolution, because graph inputs stay int8."""
 
     def draw(net: Network) -> TensorRef:
         (_, *size, channels), (tall, wide) = shape, kernel
@@ -103,7 +103,7 @@ test_averages_become_a_convolution_or_a_product = rule_test(
 
 
 def normalize(net: Network, dtype: str = "int8", channels: int = 32, **multiplied: Any) -> TensorRef:
-    """A scale and an offset per channel after a convolution: some are zero, negative, or of very different size."""
+    """Build a scale and an offset per channel after a convolution; some are zero, negative, or of very different size."""
     x = net.conv(net.input(image(1, 7, 11, 5, dtype=dtype)), channels, (1, 1))
     given = net.spec(x)
     low = {"int8": -128, "uint8": 0}.get(dtype, -1)
@@ -123,7 +123,7 @@ def int8_per(*shape: int, seed: str = "k") -> Spec:
 
 
 def scale_int8(factor: Spec | None, *, rows: int = 7, added: bool = True, read: bool = False) -> Draw:
-    """A factor, by default an input, and an offset per channel; ``read``: the product is an output too."""
+    """Build a factor (by default an input) and an offset per channel; ``read``: the product is also an output."""
 
     def draw(net: Network) -> tuple[TensorRef, ...]:
         x = net.conv(net.input(image(1, rows, 11, 3)), 16)
@@ -178,7 +178,7 @@ def scale(
     shape: Sequence[int | None] = (1, 23, 29, 3), op: str = "MUL", factor: Sequence[int] | None = None,
     dtype: str = "float32", *, first: bool = False,
 ) -> Draw:  # fmt: skip
-    """An image and a constant, by default of its channels; ``dtype``: that of the constant, or of both."""
+    """Build an operator on an image and a constant, by default per channel; ``dtype``: of the constant, or of both."""
 
     def draw(net: Network) -> TensorRef:
         sizes = [size or 1 for size in shape]
@@ -213,7 +213,7 @@ def constant_graph(nodes: str, kind: str = "float") -> Any:
     )  # fmt: skip
 
 
-test_a_float_constant_is_repeated_for_a_row = rule_test(
+test_float_constant_is_repeated_along_a_row = rule_test(
     "widen_constants",
     *(
         Case(f"{op} {first}", scale(op=op, first=first))
@@ -253,7 +253,7 @@ def quantized_constant(*axes: int) -> Any:
     return graph(f"(uint8[1,23,29,3] x) => (uint8[{result}] y) {{ {nodes} }}", k=k, **POINTS)
 
 
-test_a_quantized_constant_is_repeated_for_rows = rule_test(
+test_quantized_constant_is_repeated_along_rows = rule_test(
     "widen_quantized_constants",
     *(
         Case(f"{op} {first}", scale(op=op, first=first, dtype="uint8", factor=(1, 1, 1, 3)), nodes={"Reshape": 2})
@@ -280,7 +280,7 @@ def deep(
     channels: int = 8, kernel: tuple[int, int] = (3, 3), size: tuple[int | None, int] = (23, 32), features: int = 1,
     stride: int = 1, dtype: str = "int8", batch: int | None = 1, *, maker: str = "CONV_2D", **options: Any,
 ) -> Draw:  # fmt: skip
-    """A depthwise convolution with ``features`` per channel, of another's result, pooled, or of an image."""
+    """Build a depthwise convolution with ``features`` per channel; its input is another result, a pooled one, or an image."""
 
     def draw(net: Network) -> TensorRef:
         x = net.input(image(batch, *size, channels if maker == "" else 3, dtype=dtype))
@@ -325,7 +325,7 @@ test_columns_become_channels_of_a_dense_convolution = rule_test(
 )  # fmt: skip
 
 
-def test_folded_products_overflow_nowhere() -> None:
+def test_folded_products_do_not_overflow() -> None:
     applied = Applied("fold_depthwise", deep(7))
     maker, dense = applied.nodes("Conv")
     assert applied.constant_values(dense, 1).shape[:2] == (4 * applied.constant_values(maker, 1).shape[0],) * 2
@@ -356,7 +356,7 @@ def enlarge(net: Network, kernel: Sequence[int], stride: Sequence[int], padding:
     ids=str,
 )  # fmt: skip
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
-def test_a_transposed_convolution_computes_several_positions(case: tuple[Any, ...], dtype: str) -> None:
+def test_transposed_convolution_computes_several_positions_at_once(case: tuple[Any, ...], dtype: str) -> None:
     applied = Applied("conv_transpose_to_conv", lambda net: enlarge(net, *case, dtype))
     assert applied.count == 1
     assert applied.steps <= 1
@@ -387,11 +387,11 @@ test_transposed_convolutions = rule_test(
 @pytest.mark.parametrize(
     ("size", "kernel", "stride", "pads"), [(5, 3, 2, (0, 0)), (5, 2, 1, (2, 0)), (5, 2, 2, (0, 2))]
 )
-def test_an_axis_that_pads_cannot_express_is_none(size: int, kernel: int, stride: int, pads: tuple[int, int]) -> None:
+def test_axis_that_pads_cannot_express_is_declined(size: int, kernel: int, stride: int, pads: tuple[int, int]) -> None:
     assert Axis.of(size, kernel, stride, pads, 0) is None
 
 
-def test_an_axis_reads_each_weight_of_its_phase() -> None:
+def test_phases_of_an_axis_cover_each_weight() -> None:
     axis = Axis.of(5, 3, 2, (0, 1), 0)
     assert axis == Axis(stride=2, pad=0, kernel=3, blocks=5, first=0, last=1, after=0)
     assert axis is not None

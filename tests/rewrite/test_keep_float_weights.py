@@ -1,4 +1,4 @@
-"""Weights of float products between quantized parts stay as they are, and integer kernels on the same tensor integer."""
+"""Float weights between quantized parts stay float, and integer kernels on the same tensor stay integer."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from onnx_tflite_plugin.verify import verify
 from tests.helpers.passes_networks import RULES, Network, apply, parse_model
 
 
-def in_part(net: Network, *, moved: bool = False, scale: float = 0.05) -> TensorRef:
-    """A convolution of floats between DEQUANTIZE and QUANTIZE; ``moved``: after a transposition."""
+def float_part(net: Network, *, moved: bool = False, scale: float = 0.05) -> TensorRef:
+    """Build a float convolution between DEQUANTIZE and QUANTIZE; ``moved``: after a transposition."""
     x = net.input(tensor(1, 5, 5, 3, dtype="int8", scale=scale))
     floats = net.call("DEQUANTIZE", [x], Spec((1, 5, 5, 3)))
     if moved:
@@ -29,7 +29,7 @@ def in_part(net: Network, *, moved: bool = False, scale: float = 0.05) -> Tensor
 
 def build_model(*, moved: bool = False, scale: float = 0.05) -> bytes:
     net = Network()
-    net.output(in_part(net, moved=moved, scale=scale))
+    net.output(float_part(net, moved=moved, scale=scale))
     return net.build()
 
 
@@ -46,8 +46,8 @@ def test_float_weights_are_not_quantized(target: str, scale: float, moved: bool)
 
 
 @pytest.mark.parametrize("moved", [False, True])
-def test_without_the_rewrite_they_are(moved: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once ONNX Runtime leaves float weights alone, the rewrite can go."""
+def test_onnx_runtime_quantizes_float_weights_without_the_rewrite(moved: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If this test fails with a newer ONNX Runtime, the rewrite is no longer needed."""
     monkeypatch.setitem(
         RULES, "keep_float_weights", RULES["keep_float_weights"]._replace(operators=frozenset({"none"}))
     )
@@ -55,7 +55,7 @@ def test_without_the_rewrite_they_are(moved: bool, monkeypatch: pytest.MonkeyPat
     assert not verify(data, otp.convert(data)).ok
 
 
-def test_integer_kernels_keep_their_operand() -> None:
+def test_integer_kernel_keeps_its_quantized_operand() -> None:
     proto = otp.convert(build_model()).proto
     made = makers(proto)
     first = {made[node.input[0]].op_type for node in proto.graph.node if node.op_type == "Conv"}
@@ -67,7 +67,7 @@ def test_integer_kernels_keep_their_operand() -> None:
 
 
 UNIT = "a = DequantizeLinear (x, s, p) b = Conv (a, w) y = QuantizeLinear (b, s, p)"
-TURNED = "t = Transpose <perm = [0, 1, 3, 2]>"
+TRANSPOSED = "t = Transpose <perm = [0, 1, 3, 2]>"
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,9 @@ TURNED = "t = Transpose <perm = [0, 1, 3, 2]>"
         (UNIT + " z = Relu (b)", 0),
         (UNIT.replace("Conv", "MatMul"), 1),
         (UNIT.replace("Conv", "MatMul").replace("y =", "c = Add (b, w) y =").replace("(b, s", "(c, s"), 1),
-        (UNIT.replace("b = Conv (a", f"{TURNED} (a) u = MaxPool <kernel_shape = [1, 1]> (t) b = Conv (u"), 1),
+        (UNIT.replace("b = Conv (a", f"{TRANSPOSED} (a) u = MaxPool <kernel_shape = [1, 1]> (t) b = Conv (u"), 1),
         (UNIT.replace("b = Conv (a", "t = Relu (a) b = Conv (t"), 0),
-        (UNIT.replace("y =", f"c = Relu (b) {TURNED} (c) y =").replace("(b, s", "(t, s"), 1),
+        (UNIT.replace("y =", f"c = Relu (b) {TRANSPOSED} (c) y =").replace("(b, s", "(t, s"), 1),
         (UNIT.replace("y =", "c = Sigmoid (b) y =").replace("(b, s", "(c, s"), 0),
     ],
     ids=[
@@ -97,7 +97,7 @@ TURNED = "t = Transpose <perm = [0, 1, 3, 2]>"
         "a function after it",
     ],
 )
-def test_what_onnx_runtime_would_quantize_is_kept_from_it(nodes: str, count: int) -> None:
+def test_rewrite_applies_if_onnx_runtime_would_quantize_the_weights(nodes: str, count: int) -> None:
     scale, point = np.float32(0.05), np.uint8(120)
     stored = {"s": scale, "p": point, "ss": np.full(3, scale), "pp": np.full(3, point), "w": random_array(3, 3, 1, 1)}
     outputs = "uint8[1,3,c,h] y" + (", float[1,3,c,h] z" if " z = " in nodes else "")
@@ -106,7 +106,7 @@ def test_what_onnx_runtime_would_quantize_is_kept_from_it(nodes: str, count: int
     assert apply("keep_float_weights", model) == count
 
 
-def test_what_is_written_into_an_inner_graph_has_names_of_its_own() -> None:
+def test_names_written_into_an_inner_graph_are_unique() -> None:
     branches = (
         "then_branch = taken () => (uint8[1,3,1,1] taken_y) "
         "{ a = DequantizeLinear (x, s, p) m = Mul (o, o) b = Conv (a, w, m) taken_y = QuantizeLinear (b, s, p) }, "

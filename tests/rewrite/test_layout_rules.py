@@ -44,7 +44,7 @@ def each(*shape: int, seed: str, dtype: str = "float32") -> Spec:
 
 
 def normalize(net: Network, channels: int = 16, shape: tuple[int, ...] = ()) -> TensorRef:
-    """Batch normalization before an activation and a convolution; ``shape``: that of the scale."""
+    """Build batch normalization before an activation and a convolution; ``shape``: of the scale."""
     x = relu(net, channels)
     y = net.like("MUL", x, each(*(shape or (1, 1, 1, channels)), seed="scale"))
     y = net.like("ADD", y, each(1, 1, 1, channels, seed="offset"), fused_activation_function="RELU6")
@@ -52,7 +52,7 @@ def normalize(net: Network, channels: int = 16, shape: tuple[int, ...] = ()) -> 
 
 
 def normalize_and_read(net: Network, read: str, offset: str = "") -> tuple[TensorRef, TensorRef]:
-    """A convolution of a normalized image; ``read``: the tensor that is an output too; ``offset``: an operator that makes it."""
+    """Build a convolution of a normalized image; ``read``: a tensor that is also an output; ``offset``: the operator that computes it."""
     x = relu(net)
     y = net.like("MUL", x, each(1, 1, 1, 16, seed="a"))
     z = net.like("ADD", y, net.like(offset, x) if offset else each(1, 1, 1, 16, seed="b"))
@@ -60,7 +60,7 @@ def normalize_and_read(net: Network, read: str, offset: str = "") -> tuple[Tenso
 
 
 def scale_and_shift(*shape: int, op: str = "RELU", dtype: str = "float32", axes: int = 4) -> Draw:
-    """A scale and an offset for each element of axis 1, of the result of ``op``."""
+    """Build a scale and an offset per element of axis 1 for the result of ``op``."""
 
     def draw(net: Network) -> TensorRef:
         x = net.input(image(*shape, dtype=dtype))
@@ -79,7 +79,7 @@ def broadcast(net: Network) -> TensorRef:
 
 ONE_CONV = {"Conv": 3, "Mul": 0, "Add": 0}
 
-test_scale_and_offset_are_one_convolution = rule_test(
+test_scale_and_offset_become_one_convolution = rule_test(
     "scale_offset_to_conv",
     Case("four axes", normalize, within=1e-6, nodes=ONE_CONV),
     Case("one axis", lambda net: normalize(net, shape=(16,)), within=1e-6, nodes=ONE_CONV),
@@ -109,7 +109,7 @@ def clip(
     net: Network, channels: int = 16, batch: int | None = 1, *, bound: str = "RELU6", dtype: str = "float32",
     size: tuple[int, int] = (11, 13), last: bool = False, term: Spec | None = None, read: bool = False,
 ) -> TensorRef | tuple[TensorRef, TensorRef]:  # fmt: skip
-    """A residual connection with a bound on its sum before another convolution; ``read``: the sum is an output."""
+    """Build a residual connection whose sum is clipped before a convolution; ``read``: the sum is also an output."""
     x = net.conv(net.input(image(batch, *size, 3, dtype=dtype)), channels, name="before")
     other = net.conv(x, channels, name="inside") if term is None else term
     total = net.like("ADD", x, other, **({} if read else {"fused_activation_function": bound}))
@@ -119,7 +119,7 @@ def clip(
 
 
 def activate(op: str = "MAXIMUM", bound: float | Array = -0.25) -> Draw:
-    """A bound of an activation, before another convolution."""
+    """Build a clipped activation before another convolution."""
 
     def draw(net: Network) -> TensorRef:
         x = net.like("LEAKY_RELU", net.conv(floats(net, 1, 11, 13, 3), 16), alpha=0.5)
@@ -141,7 +141,7 @@ def clip_graph(nodes: str) -> Any:
     )  # fmt: skip
 
 
-test_bounds_are_fused_with_a_convolution = rule_test(
+test_clips_are_fused_with_a_convolution = rule_test(
     "clip_to_conv",
     *(
         Case(f"{bound} of {channels} channels", lambda net, c=channels, b=bound: clip(net, c, bound=b), within=1e-6, fused=BLOCKED)
@@ -196,7 +196,7 @@ def gate(
 @pytest.mark.parametrize("swap", [False, True])
 @pytest.mark.parametrize("batch", [1, None, 3])
 @pytest.mark.parametrize(("channels", "silu"), [(16, False), (20, False), (48, False), (48, True)])
-def test_a_scaled_image_stays_in_the_blocked_layout(channels: int, batch: int | None, swap: bool, silu: bool) -> None:
+def test_scaled_image_stays_in_blocked_layout(channels: int, batch: int | None, swap: bool, silu: bool) -> None:
     def draw(net: Network) -> TensorRef:
         return gate(net, channels, batch=batch, swap=swap, silu=silu)
 
@@ -209,8 +209,8 @@ def test_a_scaled_image_stays_in_the_blocked_layout(channels: int, batch: int | 
     assert applied.ort_op_counts["Upsample"] == 1
 
 
-def test_weights_that_are_dequantized_at_load_time_are_floats(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a network that is too large for activations to be rounded."""
+def test_weights_dequantized_at_load_time_count_as_float(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The network is so large that activations are not quantized."""
     monkeypatch.setattr(hybrid, "MAX_LAYERS", 0)
     monkeypatch.setattr(hybrid, "MAX_ELEMENTS", 0)
     applied = Applied("squeeze_excite_blocks", lambda net: gate(net, batch=None, weights="int8"), batch=2)
@@ -228,7 +228,7 @@ def gate_graph(given: str, nodes: str, images: int = 1) -> Any:
 
 OF_ITSELF, GIVEN = "a = Conv (x, w) m = GlobalAveragePool (a)", "float[{},3,5,7] x, float[1,16,1,1] m"
 
-test_a_scale_is_repeated = rule_test(
+test_squeeze_and_excitation_scale_is_repeated = rule_test(
     "squeeze_excite_blocks",
     Case("floats", gate_graph("float[1,3,5,7] x", OF_ITSELF)),
     Case("a scale that is an input", gate_graph(GIVEN.format(1), "a = Conv (x, w)")),
@@ -243,7 +243,7 @@ test_a_scale_is_repeated = rule_test(
 )
 
 
-def test_image_that_is_reshaped_later_keeps_its_batch() -> None:
+def test_image_reshaped_later_keeps_its_batch() -> None:
     passes = otp.convert(build_model(lambda net: gate(net, batch=None))).report.passes
     assert {"squeeze_excite_blocks", "image_channels_to_width"} <= passes.keys()
 
@@ -255,7 +255,7 @@ def look_up(
     net: Network, batch: int | None = 1, channels: int = 16, size: tuple[int, int] = (5, 7), *,
     first: bool = True, last: bool = True, added: bool = False,
 ) -> TensorRef:  # fmt: skip
-    """HARD_SWISH between 8-bit convolutions; ``added``: of a sum; ``first``, ``last``: which convolutions there are."""
+    """Build HARD_SWISH between 8-bit convolutions; ``added``: of a sum; ``first``, ``last``: which convolutions exist."""
     x = net.input(image(batch, *size, channels, dtype="int8"))
     x = net.conv(x, channels, (3, 3)) if first else x
     x = net.like("ADD", x, net.conv(x, channels, (1, 1))) if added else x
@@ -263,7 +263,7 @@ def look_up(
     return net.conv(y, 7, (1, 1)) if last else y
 
 
-test_a_lookup_between_convolutions_is_done_channels_last = rule_test(
+test_lookup_between_convolutions_is_channels_last = rule_test(
     "lookup_channels_last",
     Case("an image", look_up),
     Case("a sum", lambda net: look_up(net, added=True)),
@@ -277,7 +277,7 @@ test_a_lookup_between_convolutions_is_done_channels_last = rule_test(
 
 
 @pytest.mark.parametrize("batch", [1, None])
-def test_transposes_of_lookups_cancel_out_in_onnx_runtime(batch: int | None) -> None:
+def test_lookup_transposes_cancel_in_onnx_runtime(batch: int | None) -> None:
     applied = Applied("lookup_channels_last", lambda net: look_up(net, batch=batch), batch=3)
     assert applied.ort_op_counts["Transpose"] < op_counts_after_optimization(finish_model(applied.before))["Transpose"]
 
@@ -316,7 +316,7 @@ def plane_graph(nodes: str) -> Any:
 ONE = {"Transpose": 1, "Reshape": 1}
 SIZE = (1, 41, 37, 3)
 
-test_an_image_of_few_channels_is_not_transposed = rule_test(
+test_image_of_few_channels_is_not_transposed = rule_test(
     "image_channels_to_width",
     *(
         Case(text, first(*shape, **options), within=1e-6, nodes=ONE)
@@ -353,7 +353,7 @@ def residual(
     net: Network, pads: tuple[int, int] = (0, 16), channels: int = 16, dtype: str = "float32",
     around: tuple[int, int] = (0, 0), *, summed: bool = True,
 ) -> TensorRef:  # fmt: skip
-    """A tensor with more channels before and after its own, and a sum with a convolution's result."""
+    """Build a tensor padded with channels on both sides, and its sum with a convolution's result."""
     x = net.conv(net.input(image(1, 5, 7, 3, dtype=dtype)), channels, (1, 1), fused_activation_function="RELU")
     shape = (1, 5 + sum(around), 7, channels + sum(pads))
     padded = net.like("PAD", x, constant([[0, 0], [*around], [0, 0], [*pads]]), shape=shape)
@@ -375,7 +375,7 @@ def pad_graph(
     )  # fmt: skip
 
 
-test_zeros_of_channels_come_from_a_convolution = rule_test(
+test_zero_channels_are_computed_by_a_convolution = rule_test(
     "pad_to_conv",
     *(
         Case(str(pads), lambda net, pads=pads: residual(net, pads), within=1e-6, nodes={"Pad": 0, "Conv": 3})
@@ -412,7 +412,7 @@ def feature_graph(axes: str) -> Any:
     )
 
 
-test_one_output_channel_is_computed_channel_by_channel = rule_test(
+test_single_output_channel_is_computed_per_input_channel = rule_test(
     "split_single_feature_conv",
     *(
         Case(text, feature(*shape, **options), within=1e-5, nodes={"Conv": 2})
@@ -440,7 +440,7 @@ BRANCHES = {case.id: case for case in builtin() if case.op in ("IF", "STABLEHLO_
 
 @pytest.mark.parametrize("target", ["onnxruntime", "generic"])
 @pytest.mark.parametrize("name", ["IF-an_image_between_convolutions", "STABLEHLO_CASE-an_image_between_convolutions"])
-def test_a_reshape_stands_between_a_convolution_and_an_inner_graph(name: str, target: str) -> None:
+def test_reshape_separates_a_convolution_from_an_inner_graph(name: str, target: str) -> None:
     data = BRANCHES[name].build()
     model = otp.convert(data, target=target).model
     [choice] = [node for node in model.graph if node.op_type == "If"]

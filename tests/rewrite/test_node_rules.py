@@ -1,4 +1,4 @@
-"""Rules that save nodes of small networks: Splits, Reshapes, additions after products, and what tokens are multiplied by."""
+"""Rules that save nodes in small networks: Splits, Reshapes, additions after products, and products of tokens."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STORED = {"int16": (1 / 32768, 0), "int8": (1 / 256, -128), "float32": (None, 0)
 def gates(
     operators: Sequence[str] = GATES, dtype: str = "int16", cells: int = 5, rows: int | None = 1, *, read: bool = False
 ) -> Draw:
-    """A dense layer of some gates, and an operator for each; ``read``: the first is read by another too."""
+    """Build a dense layer of several gates and one operator per gate; ``read``: the first gate has another consumer."""
 
     def spec(op: str) -> Spec:
         scale, point = (1 / 128, 0) if dtype == "int8" and op == "TANH" else STORED[dtype]
@@ -50,7 +50,7 @@ def split_graph(nodes: str, factor: Sequence[int] = ()) -> Any:
 
 SCALED = "d = Mul (a, f) e = Mul (b, f) g = Mul (c, f) h = Sub (d, e) y = Sub (h, g)"
 
-test_operators_of_most_parts_are_computed_before_the_split = rule_test(
+test_operator_on_most_parts_moves_before_the_split = rule_test(
     "activations_before_split",
     *(
         Case(" ".join(ops), gates(ops), nodes={"Sigmoid": 1, "Slice": ops.count("TANH")})
@@ -75,7 +75,7 @@ test_operators_of_most_parts_are_computed_before_the_split = rule_test(
 def grid(
     widths: Sequence[Sequence[int]] = ((7, 2, 3),) * 5, axis: int = 1, dtype: str = "float32", *, read: bool = False
 ) -> Draw:
-    """One row for each of ``widths``, split into columns of these; ``read``: a row is read as it is."""
+    """Build a Split into rows, each split into columns of its ``widths``; ``read``: one row has another consumer."""
 
     def draw(net: Network) -> tuple[TensorRef, ...]:
         count, width = len(widths), sum(widths[0])
@@ -93,7 +93,7 @@ def grid(
     return draw
 
 
-test_rows_are_split_into_columns_first = rule_test(
+test_columns_are_split_before_rows = rule_test(
     "columns_before_rows",
     Case("floats", grid(), nodes={"Split": 4}),
     Case("int8", grid(dtype="int8"), nodes={"Split": 4}),
@@ -114,7 +114,7 @@ def multiply(net: Network, x: TensorRef, features: int, seed: str, *, biased: bo
 
 
 def unroll(net: Network) -> TensorRef:
-    """Two time steps: products with the input and the last output, in either order, and a bias."""
+    """Build two time steps: products with the input and the last output, in either order, and a bias."""
     bias, last = constant(random_array(7)), net.input(tensor(3, 7))
     for step in range(2):
         x = net.input(tensor(3, 5))
@@ -130,7 +130,7 @@ def add_to_product(
     rows: int | None = 3, added: int | None = 3, dtype: str = "float32", *, flat: bool = False, biased: bool = False,
     read: bool = False,
 ) -> Draw:  # fmt: skip
-    """A product of ``rows`` and a tensor that is added; ``flat``: reshaped in between; ``read``: the product is an output."""
+    """Build a product of ``rows`` plus a tensor; ``flat``: reshaped in between; ``read``: the product is an output."""
 
     def draw(net: Network) -> tuple[TensorRef, ...]:
         x = net.input(tensor(rows, 5, dtype=dtype))
@@ -147,7 +147,7 @@ def add_to_product(
 
 GEMM = {"Gemm": 1, "Add": 0, "Reshape": 0}
 
-test_an_addition_becomes_the_bias_of_a_product = rule_test(
+test_addition_becomes_the_bias_of_a_product = rule_test(
     "add_to_gemm",
     Case("time steps", unroll, 4, within=1e-6, nodes={"Gemm": 4, "Add": 0}),
     Case("a Reshape in between", add_to_product(1, 1, flat=True), within=1e-6, nodes=GEMM),
@@ -160,7 +160,7 @@ test_an_addition_becomes_the_bias_of_a_product = rule_test(
 )
 
 
-def test_added_products_have_the_order_and_metadata_of_time_steps() -> None:
+def test_added_products_keep_order_and_metadata_of_time_steps() -> None:
     applied = Applied("add_to_gemm", unroll)
     assert [node.op_type for node in applied.after.graph.node] == ["Gemm", "Gemm", "Tanh"] * 2
     with_bias, recurrent = applied.nodes("Gemm")[2:]
@@ -174,13 +174,13 @@ def test_added_products_have_the_order_and_metadata_of_time_steps() -> None:
 
 
 def dense(net: Network, batch: int | None = 1) -> TensorRef:
-    """A product of rows that stay apart, with Reshapes around it."""
+    """Build a product over a batch of rows, with Reshapes around it."""
     x, operands = net.input(tensor(batch, 5, 7)), [constant(random_array(12, 7)), constant(random_array(12))]
     return net.call("FULLY_CONNECTED", [x, *operands], tensor(batch, 5, 12), keep_num_dims=True)
 
 
 def heads(net: Network, batch: int | None = 1, *, read: bool = False, computed: bool = False) -> tuple[TensorRef, ...]:
-    """The rows of a product split into heads; ``read``: the rows are read too; ``computed``: the shape is an input."""
+    """Build a product split into heads; ``read``: its rows have another consumer; ``computed``: the shape is an input."""
     rows = dense(net, batch)
     shape = net.input(tensor(4, dtype="int32", scale=0)) if computed else constant([-1, 5, 3, 4])
     result = tensor(*[None] * 4) if computed else tensor(batch, 5, 3, 4)
@@ -192,7 +192,7 @@ def reshape_graph(nodes: str) -> Any:
     return graph(f"(float[3,5] x) => (float[n,m] y) {{ a = Reshape (x, flat) {nodes} }}", **shapes)
 
 
-test_only_the_last_of_several_reshapes_remains = rule_test(
+test_consecutive_reshapes_become_the_last_one = rule_test(
     "merge_reshapes",
     Case("heads", heads, nodes={"Reshape": 2}),
     Case("a dynamic batch", lambda net: heads(net, None), nodes={"Reshape": 2}, batch=2),
@@ -210,7 +210,7 @@ test_only_the_last_of_several_reshapes_remains = rule_test(
 @pytest.mark.parametrize(
     ("sizes", "kept"), [([5, 7], ["1,2"]), ([-1, 7], ["1,2"]), ([7, 5], []), ([1, 5, 7], [])], ids=str
 )
-def test_the_tensor_of_a_merged_reshape_is_kept_without_its_leading_axis(sizes: list[int], kept: list[str]) -> None:
+def test_merged_reshape_keeps_its_tensor_without_the_leading_axis(sizes: list[int], kept: list[str]) -> None:
     nodes = "a = Relu (x) b = Reshape (a, whole) c = Reshape (b, flat) y = Abs (c)"
     text = f"(float[35] x) => (float[{','.join('mnk'[: len(sizes)])}] y) {{ {nodes} }}"
     model = graph(text, whole=np.array([1, 5, 7]), flat=np.array(sizes))()
@@ -231,7 +231,7 @@ def drop_axes(
     *,
     read: bool = False,
 ) -> Draw:
-    """A computed tensor without some axes, added to an input; ``read``: it is an output too."""
+    """Build a computed tensor without some axes, added to an input; ``read``: it is also an output."""
 
     def draw(net: Network) -> tuple[TensorRef, ...]:
         made = net.like("RELU", net.input(tensor(*shape, dtype=dtype)))
@@ -275,7 +275,7 @@ test_unit_axes_are_not_dropped_before_broadcasts = rule_test(
 
 
 def pack_products(axis: int, count: int = 3, rows: int | None = 2, *, read: bool = False) -> Draw:
-    """Products of an input, stacked along a new axis; ``read``: one is read with its axis too."""
+    """Build products of an input, stacked along a new axis; ``read``: one has another consumer after its Unsqueeze."""
 
     def draw(net: Network) -> tuple[TensorRef, ...]:
         x, part, shape = net.input(tensor(rows, 5)), tensor(rows, 5), [rows, 5]

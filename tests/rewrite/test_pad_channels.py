@@ -22,18 +22,18 @@ pytestmark = pytest.mark.int8_products
 
 @pytest.fixture(autouse=True)
 def _any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small networks stand for large ones."""
+    """Apply the rule to small networks too."""
     monkeypatch.setattr(pad_channels, "LITTLE", 0)
 
 
 def separable(net: Network, dtype: str = "float32", features: int = 29) -> TensorRef:
-    """A convolution, one by channel, and one that reads its channels."""
+    """Build a pointwise, a depthwise and another pointwise convolution."""
     x = net.conv(net.input(image(1, 11, 13, 7, dtype=dtype)), features, (1, 1), name="wide")
     return net.conv(net.conv(x, features, (3, 5), deep=True, name="deep"), 32, (1, 1))
 
 
 def loop_values(net: Network, dtype: str = "float32") -> TensorRef:
-    """Padding that goes through everything that can carry it, by two ways that meet."""
+    """Build two branches of all operators that pass padding on, and their sum."""
     x = net.input(image(1, 11, 13, 7, dtype=dtype))
     a, b = (net.conv(x, 29, (1, 1), name=name, fused_activation_function="RELU6") for name in ("a", "b"))
     a = net.conv(a, 29, (3, 3), deep=True, name="deep")
@@ -56,7 +56,7 @@ def loop_values(net: Network, dtype: str = "float32") -> TensorRef:
 
 
 def join(net: Network, dtype: str = "float32") -> TensorRef:
-    """Padded tensors side by side, with one between them that is not."""
+    """Build a concatenation of two padded tensors and one that needs no padding."""
     x = net.input(image(1, 11, 13, 7, dtype=dtype))
     parts = [net.conv(x, n, (1, 1), name=f"part{n}") for n in (29, 32, 27)]
     first = net.spec(parts[0])
@@ -66,7 +66,7 @@ def join(net: Network, dtype: str = "float32") -> TensorRef:
 
 @pytest.mark.parametrize("draw", [separable, loop_values, join], ids=lambda draw: draw.__name__)
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
-def test_padded_channels_change_no_number(draw: Callable[..., TensorRef], dtype: str) -> None:
+def test_padding_does_not_change_results(draw: Callable[..., TensorRef], dtype: str) -> None:
     applied = Applied("pad_channels", lambda net: draw(net, dtype))
     assert applied.count == {separable: 1, loop_values: 2, join: 2}[draw]
     assert applied.equal if dtype == "int8" else applied.near(1e-5)
@@ -77,7 +77,7 @@ def test_padded_channels_change_no_number(draw: Callable[..., TensorRef], dtype:
         assert not {"Conv", "FusedConv"} & applied.ort_op_counts.keys()
 
 
-def test_what_is_new_has_weights_of_zero_in_front_and_behind() -> None:
+def test_new_channels_have_zero_weights_in_producer_and_consumer() -> None:
     applied = Applied("pad_channels", separable)
     wide, deep, last = applied.nodes("Conv")
     assert [applied.constant_values(conv, 1).shape for conv in (wide, deep, last)] == [
@@ -91,7 +91,7 @@ def test_what_is_new_has_weights_of_zero_in_front_and_behind() -> None:
     assert np.all(applied.constant_values(last, 1)[:, :29].any(axis=1))
 
 
-def test_narrow_weights_stay_narrow() -> None:
+def test_int8_weights_stay_int8() -> None:
     def draw(net: Network) -> TensorRef:
         x = net.conv(net.input(image(1, 5, 3, 7, dtype="float32")), 29, (1, 1), weights="int8")
         return net.conv(net.conv(x, 29, deep=True, weights="int8"), 32, (1, 1), weights="int8")
@@ -106,7 +106,7 @@ def test_narrow_weights_stay_narrow() -> None:
     )
 
 
-def test_weights_with_a_zero_point_that_read_padded_channels_are_at_it() -> None:
+def test_weights_of_padded_channels_equal_the_zero_point() -> None:
     def draw(net: Network) -> TensorRef:
         x = net.conv(net.input(image(1, 11, 13, 7, dtype="uint8")), 29, (1, 1), point=128)
         return net.conv(x, 32, (1, 1))
@@ -118,20 +118,20 @@ def test_weights_with_a_zero_point_that_read_padded_channels_are_at_it() -> None
 
 
 @pytest.mark.parametrize(("kernel", "count"), [((3, 1), 1), ((1, 1), 0)])
-def test_a_large_tensor_is_cut_back_where_its_kernel_gathers_its_input(kernel: Sequence[int], count: int) -> None:
+def test_large_output_is_sliced_if_its_kernel_is_not_pointwise(kernel: Sequence[int], count: int) -> None:
     applied = Applied("pad_channels", lambda net: net.conv(net.input(image(1, 97, 11, 8)), 7, kernel))
     assert applied.count == count
     assert applied.equal
 
 
 @pytest.mark.parametrize(("features", "count"), [(8, 0), (12, 1), (18, 1), (20, 0), (16, 0), (7, 1)])
-def test_integers_are_padded_to_what_kernels_have_fast_paths_for(features: int, count: int) -> None:
+def test_int8_channels_are_padded_to_fast_path_sizes(features: int, count: int) -> None:
     applied = Applied("pad_channels", lambda net: net.conv(net.conv(net.input(image(1, 11, 13, 7)), features), 32))
     assert applied.count == count
     assert applied.equal
 
 
-def test_a_small_tensor_is_cut_back_for_whoever_needs_it_whole() -> None:
+def test_small_tensor_is_sliced_for_consumers_that_need_its_size() -> None:
     def draw(net: Network) -> tuple[TensorRef, TensorRef]:
         x = net.conv(net.input(image(1, 5, 7, 3, dtype="float32")), 29, (1, 1), name="cut")
         return net.like("SOFTMAX", x, beta=1.0), net.conv(net.conv(x, 29, deep=True), 32, (1, 1))
@@ -145,14 +145,14 @@ def test_a_small_tensor_is_cut_back_for_whoever_needs_it_whole() -> None:
     assert not applied.marks(cut.input[0])
 
 
-def test_a_padded_graph_output_is_cut_back_under_its_name() -> None:
+def test_padded_graph_output_is_sliced_and_keeps_its_name() -> None:
     applied = Applied("pad_channels", lambda net: net.conv(net.input(image(1, 5, 7, 3)), 13, name="out"))
     assert applied.count == 1
     assert applied.equal
     assert applied.after.graph.output[0].name == "out"
 
 
-def test_channels_with_gaps_are_gathered_for_whoever_needs_them_whole() -> None:
+def test_channels_with_gaps_are_gathered_for_other_consumers() -> None:
     def draw(net: Network) -> TensorRef:
         x = net.input(image(1, 3, 5, 7, dtype="float32"))
         parts = [net.conv(x, n, (1, 1), name=f"part{n}") for n in (29, 27)]
@@ -174,7 +174,7 @@ def grow(net: Network) -> TensorRef:
     return net.conv(x, 32, (1, 1))
 
 
-def test_padding_in_other_places_is_not_the_same() -> None:
+def test_tensors_padded_at_other_channels_are_not_added_directly() -> None:
     def draw(net: Network) -> TensorRef:
         x = net.input(image(1, 3, 5, 7, dtype="float32"))
         parts = [net.conv(x, n, (1, 1), name=f"part{n}") for n in (29, 27, 56)]
@@ -187,14 +187,14 @@ def test_padding_in_other_places_is_not_the_same() -> None:
     assert {"Gather", "Slice"} <= {node.op_type for node in applied.after.graph.node}
 
 
-def test_a_padded_result_may_be_the_graphs_own() -> None:
+def test_small_padded_graph_output_keeps_its_shape() -> None:
     applied = Applied("pad_channels", lambda net: wide(net, rows=3), io_layout="onnx")
     assert applied.count == 1
     assert applied.near(1e-6)
     assert applied.after.graph.output[0].type.tensor_type.shape.dim[1].dim_value == 29
 
 
-def test_a_large_result_that_is_the_graphs_own_is_not_cut_back() -> None:
+def test_large_graph_output_is_not_padded() -> None:
     assert Applied("pad_channels", wide, io_layout="onnx").count == 0
 
 
@@ -206,7 +206,7 @@ def stack(net: Network) -> TensorRef:
 
 WIDE, COSTLY = "fast path, or padding wastes too much", "would be cut off again"
 
-test_padding_without_a_gain = rule_test(
+test_declines_padding_without_gain = rule_test(
     "pad_channels",
     declines("blocks", lambda net: separable(net, features=32), WIDE),
     declines("no reader that works on blocks", lambda net: net.conv(wide(net, 28), 32), COSTLY),
@@ -225,7 +225,7 @@ test_padding_without_a_gain = rule_test(
 )  # fmt: skip
 
 
-def test_a_channel_that_is_put_in_has_a_scale_like_any_other() -> None:
+def test_added_channels_have_a_positive_scale() -> None:
     """Some runtimes refuse a scale of 0."""
     applied = Applied("pad_channels", lambda net: separable(net, "int8"))
     assert applied.count == 1
@@ -236,11 +236,9 @@ def test_a_channel_that_is_put_in_has_a_scale_like_any_other() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scales", "points", "taken"), [(7, 0, True), (1, 5, True), (7, 5, False)], ids=["scales", "a point", "points"]
+    ("scales", "points", "accepted"), [(7, 0, True), (1, 5, True), (7, 5, False)], ids=["scales", "a point", "points"]
 )
-def test_weights_with_a_zero_point_for_each_channel_are_none_that_channels_are_put_into(
-    scales: int, points: int, taken: bool
-) -> None:
+def test_per_channel_nonzero_zero_points_are_rejected(scales: int, points: int, accepted: bool) -> None:
     each = (lambda array: array) if scales > 1 else (lambda array: array[0])
     stored = {
         "w": random_array(7, 3, 1, 1, dtype="int8"),
@@ -251,11 +249,11 @@ def test_weights_with_a_zero_point_for_each_channel_are_none_that_channels_are_p
     nodes = f"d = DequantizeLinear {axis} (w, s, z) y = Conv (x, d)"
     model = parse_model(f"(float[1,3,5,5] x) => (float[1,7,5,5] y) {{ {nodes} }}", **stored)
     convolution = Convolution.of(model.graph.node(1))
-    assert (convolution is not None) == taken
+    assert (convolution is not None) == accepted
     assert convolution is None or convolution.symmetric == (points == 0)
 
 
-def test_a_scale_for_each_channel_of_a_result_is_left_alone() -> None:
+def test_result_with_per_channel_scale_is_not_padded() -> None:
     applied = Applied("pad_channels", lambda net: separable(net, "int8"))
     assert applied.count == 1
     proto = applied.before
@@ -276,11 +274,11 @@ def test_a_scale_for_each_channel_of_a_result_is_left_alone() -> None:
     ("features", "wide"),
     [(29, 32), (11, 16), (728, 736), (44, 48), (56, 64), (19, 24), (22, 24), (8, 8), (40, 40), (96, 96)],
 )
-def test_blocks_of_16_are_filled_where_blocks_of_8_lose_little_by_it(features: int, wide: int) -> None:
+def test_round_up_prefers_16_unless_8_wastes_much_less(features: int, wide: int) -> None:
     assert pad_channels.round_up(features) == wide
 
 
-def test_what_multiplies_little_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_convolution_with_few_multiplications_is_not_padded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pad_channels, "LITTLE", 29 * 7 * 11 * 13 + 1)
     assert Applied("pad_channels", separable).count == 0
     monkeypatch.setattr(pad_channels, "LITTLE", 29 * 7 * 11 * 13)
@@ -295,9 +293,9 @@ def test_what_multiplies_little_is_left_alone(monkeypatch: pytest.MonkeyPatch) -
         "a = Conv (x, few) m, i = MaxPool <kernel_shape = [2, 2]> (a) y = Conv (m, w)",
         "a = Conv (x, few) m = Reshape (x, open) b = Concat <axis = 1> (a, m) y = Relu (b)",
     ],
-    ids=["one feature for many", "one feature", "places of the largest", "beside an open number of channels"],
+    ids=["one feature for many", "one feature", "MaxPool indices", "beside a dynamic number of channels"],
 )
-def test_padding_reaches_no_result(nodes: str) -> None:
+def test_padding_never_reaches_a_graph_output(nodes: str) -> None:
     shapes = {"one": 1, "few": 7}
     stored = {name: random_array(size, 4, 1, 1) for name, size in shapes.items()} | {
         "each": random_array(1, 7, 1, 1),
@@ -314,7 +312,7 @@ def test_padding_reaches_no_result(nodes: str) -> None:
     assert agrees("pad_channels", model)
 
 
-def test_a_convolution_of_an_image_may_grow_by_more() -> None:
+def test_first_convolution_may_grow_by_more_than_a_third() -> None:
     def draw(net: Network) -> TensorRef:
         return net.conv(
             net.conv(net.conv(net.input(image(1, 47, 11, 3, dtype="float32")), 4), 4, deep=True), 32, (1, 1)
@@ -323,7 +321,7 @@ def test_a_convolution_of_an_image_may_grow_by_more() -> None:
     assert Applied("pad_channels", draw).count == 1
 
 
-def test_one_feature_becomes_a_block_of_them() -> None:
+def test_one_feature_is_padded_to_a_block() -> None:
     stored = {"one": random_array(1, 4, 1, 1), "single": random_array(1, 1, 1, 1), "last": random_array(3, 1, 1, 1)}
     nodes = "a = Conv (x, one) b = Mul (a, single) y = Conv (b, last)"
     model = parse_model(f"(float[1,4,5,7] x) => (float[1,3,5,7] y) {{ {nodes} }}", **stored)

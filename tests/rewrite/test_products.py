@@ -1,4 +1,4 @@
-"""Overflow of int8 operands of products: the rule against 16-bit sums, and the products that are found in a model."""
+"""Overflow of 16-bit sums in products with int8 operands: the criterion, and how products are found in a model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.helpers.passes_networks import parse_model
 U8, I8, I32, F32 = TensorProto.UINT8, TensorProto.INT8, TensorProto.INT32, TensorProto.FLOAT
 
 
-def settle(model: ir.Model, option: str) -> dict[str, int]:
+def assign_weight_dtypes(model: ir.Model, option: str) -> dict[str, int]:
     """Assign the dtypes of weights without the postcondition."""
     assign = AssignWeightDtypes(option)
     assign.call(model)
@@ -40,27 +40,27 @@ def saturates(rows: Array) -> bool:
 
 @settings(deadline=None)  # a busy machine is no failure
 @given(st.integers(1, 9), st.integers(1, 3), st.data())
-def test_the_rule_is_what_saturating_addition_does(depth: int, rows: int, data: st.DataObject) -> None:
+def test_overflows_matches_saturating_addition(depth: int, rows: int, data: st.DataObject) -> None:
     near = st.one_of(st.integers(-127, 127), st.sampled_from([-127, -65, -64, -63, -1, 0, 1, 63, 64, 65, 127]))
     weights = np.array(data.draw(st.lists(near, min_size=depth * rows, max_size=depth * rows)), np.int8)
     assert overflows(weights.reshape(rows, depth)) == saturates(weights.reshape(rows, depth))
 
 
 @pytest.mark.parametrize("pair", [(64, 65), (-64, -65), (127, 2)])
-def test_two_products_of_255_overflow_from_a_sum_of_129_on(pair: tuple[int, int]) -> None:
+def test_adjacent_weights_overflow_from_a_sum_of_129(pair: tuple[int, int]) -> None:
     assert overflows(np.array([pair], np.int8))
     assert not overflows(np.array([pair], np.int8) - np.sign(np.array([[0, pair[1]]], np.int8)))
     assert not overflows(np.array([[pair[0], 0, pair[1], 0]], np.int8))
 
 
-def test_overflow_is_found_in_the_last_of_many_rows() -> None:
+def test_overflow_is_found_in_the_last_row() -> None:
     weights = np.ones((70_001, 3), np.int8)
     assert not overflows(weights)
     weights[-1, :2] = 65
     assert overflows(weights)
 
 
-# --- where products are -----------------------------------------------------------------------
+# --- products in models -----------------------------------------------------------------------
 
 
 def tensor_proto(name: str, array: Array) -> TensorProto:
@@ -78,7 +78,7 @@ def model(
     out: int = F32,
     extra: Sequence[TensorProto] = (),
 ) -> ir.Model:
-    """A model of uint8 ``x`` and int8 ``w``, constant or fed, scale 1 and zero points 0."""
+    """Return a model of uint8 ``x`` and int8 ``w`` (constant or graph input), scale 1 and zero points 0."""
     constants = [
         tensor_proto("scale", np.float32(1)),
         tensor_proto("zero_x", np.uint8(0)),
@@ -94,7 +94,7 @@ def model(
     return ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8))
 
 
-def only(planted_model: ir.Model) -> Product:
+def only_product(planted_model: ir.Model) -> Product:
     (product,) = products(planted_model)
     return product
 
@@ -107,69 +107,69 @@ def unit(op_type: str, weights: Array | None, data: Sequence[int | None], **attr
 @pytest.mark.parametrize(
     ("shape", "pair", "exact"),
     [
-        ((5, 3, 2, 2), [(0, 0, 0, 0), (0, 1, 0, 0)], False),  # channels 0 and 1 at one place of the kernel
+        ((5, 3, 2, 2), [(0, 0, 0, 0), (0, 1, 0, 0)], False),  # channels 0 and 1 at one kernel position
         ((5, 3, 2, 2), [(0, 1, 0, 0), (0, 2, 0, 0)], True),  # channels 1 and 2: not a pair
-        ((5, 3, 2, 2), [(0, 2, 0, 0), (0, 0, 0, 1)], False),  # the last channel, and the first of the next place
-        ((5, 3, 2, 2), [(0, 0, 0, 0), (0, 0, 0, 1)], True),  # one channel at two places
+        ((5, 3, 2, 2), [(0, 2, 0, 0), (0, 0, 0, 1)], False),  # the last channel, and the first of the next position
+        ((5, 3, 2, 2), [(0, 0, 0, 0), (0, 0, 0, 1)], True),  # one channel at two positions
         ((5, 1, 3), [(2, 0, 0), (2, 0, 1)], False),
         ((5, 2, 3, 2, 2), [(1, 0, 1, 1, 0), (1, 1, 1, 1, 0)], False),
     ],
 )
-def test_a_kernel_is_paired_place_by_place_along_its_channels(
+def test_conv_weights_are_paired_along_channels_per_kernel_position(
     shape: tuple[int, ...], pair: list[tuple[int, ...]], exact: bool
 ) -> None:
     weights = np.zeros(shape, np.int8)
     for place in pair:
         weights[place] = 65
     product_model = unit("Conv", weights, [1, shape[1], *[7] * (len(shape) - 2)])
-    assert only(product_model).exact == exact
+    assert only_product(product_model).exact == exact
 
 
-def test_what_convolves_each_channel_by_itself_is_exact_with_any_weights_but_the_least() -> None:
+def test_depthwise_convolution_is_exact_without_minus_128() -> None:
     weights = np.full((7, 1, 3, 3), 127, np.int8)
-    assert only(unit("Conv", weights, [1, 7, 11, 11], group=7)).exact
+    assert only_product(unit("Conv", weights, [1, 7, 11, 11], group=7)).exact
     doubled = np.full((14, 1, 3, 3), 127, np.int8)
-    assert not only(unit("Conv", doubled, [1, 7, 11, 11], group=7)).exact
+    assert not only_product(unit("Conv", doubled, [1, 7, 11, 11], group=7)).exact
     weights[3, 0, 1, 1] = -128
-    assert not only(unit("Conv", weights, [1, 7, 11, 11], group=7)).exact
+    assert not only_product(unit("Conv", weights, [1, 7, 11, 11], group=7)).exact
 
 
 @pytest.mark.parametrize(
     ("op_type", "attributes", "along"),
     [("MatMul", {}, 0), ("Gemm", {}, 0), ("Gemm", {"transB": 1}, 1)],
 )
-def test_a_matrix_is_paired_along_the_axis_that_is_summed(op_type: str, attributes: dict[str, int], along: int) -> None:
+def test_matrix_weights_are_paired_along_the_summed_axis(op_type: str, attributes: dict[str, int], along: int) -> None:
     for axis in (0, 1):
         weights = np.zeros((4, 4), np.int8)
         weights[:2, 0] = 65
         weights = weights if axis == 0 else weights.T
         product_model = unit(op_type, weights, [5, 4], **attributes)
-        assert only(product_model).exact == (axis != along)
+        assert only_product(product_model).exact == (axis != along)
 
 
-def test_what_is_moved_on_its_way_may_be_paired_anyhow() -> None:
+def test_any_two_transposed_weights_may_be_adjacent() -> None:
     nodes = [
         dequantize("x", "a"), dequantize("w", "b"),
         helper.make_node("Transpose", ["b"], ["t"], perm=[1, 0]), helper.make_node("MatMul", ["a", "t"], ["y"]),
     ]  # fmt: skip
     weights = np.zeros((3, 4), np.int8)
     weights[0, 0], weights[2, 3] = 65, 64
-    assert not only(model(nodes, weights, [5, 4])).exact
+    assert not only_product(model(nodes, weights, [5, 4])).exact
     weights[0, 0] = 64
-    assert only(model(nodes, weights, [5, 4])).exact
+    assert only_product(model(nodes, weights, [5, 4])).exact
 
 
-def test_activations_of_int8_that_are_computed_are_never_taken_for_exact() -> None:
-    assert not only(unit("MatMul", None, [5, 3])).exact
-    assert not only(model([helper.make_node("MatMulInteger", ["x", "w"], ["y"])], None, [5, 3], I32)).exact
+def test_computed_int8_operand_is_not_exact() -> None:
+    assert not only_product(unit("MatMul", None, [5, 3])).exact
+    assert not only_product(model([helper.make_node("MatMulInteger", ["x", "w"], ["y"])], None, [5, 3], I32)).exact
 
 
-def test_two_int8_operands_are_both_made_uint8() -> None:
+def test_product_of_two_int8_operands_becomes_uint8() -> None:
     """ARM64 without dotprod wraps -128 times -128, twice."""
     nodes = [helper.make_node("MatMulInteger", ["w", "other"], ["y"])]
     product_model = model(nodes, None, [5, 3], I32, [tensor_proto("other", np.full((2, 3), -128, np.int8))])
     assert {product.slot for product in products(product_model)} == {0, 1}
-    settle(product_model, "auto")
+    assign_weight_dtypes(product_model, "auto")
     check(product_model)
     inputs = [{"x": np.zeros((5, 3), np.uint8), "w": np.full((3, 2), value, np.int8)} for value in (-128, 127)]
     for feeds, expected in zip(inputs, (2 * 128 * 128, -2 * 127 * 128), strict=True):
@@ -177,7 +177,7 @@ def test_two_int8_operands_are_both_made_uint8() -> None:
         assert (sums == expected).all()
 
 
-def test_weights_that_two_products_move_are_chosen_once_and_before_all_that_use_them() -> None:
+def test_weights_transposed_for_two_products_are_selected_once() -> None:
     nodes = [
         dequantize("w", "b"), helper.make_node("Transpose", ["b"], ["t"], perm=[1, 0]),
         dequantize("x", "a"), dequantize("v", "c"), helper.make_node("MatMul", ["a", "c"], ["ac"]),
@@ -187,20 +187,20 @@ def test_weights_that_two_products_move_are_chosen_once_and_before_all_that_use_
     matrix = np.array([[127, 5, -127], [127, 127, 3], [-7, 127, 127]], np.int8)
     others = [tensor_proto("v", matrix[::-1].copy()), tensor_proto("zero_v", np.int8(0))]
 
-    def build_unsettled() -> ir.Model:
+    def build_unassigned() -> ir.Model:
         whole = model(nodes, matrix, [5, 3], extra=others)
         whole.graph.opset_imports[""], whole.ir_version = 19, 9  # the first that the evaluator has
         return whole
 
     feeds = {"x": np.arange(15, dtype=np.uint8).reshape(5, 3)}
-    expected = ReferenceEvaluator(ir.to_proto(build_unsettled())).run(None, feeds)
+    expected = ReferenceEvaluator(ir.to_proto(build_unassigned())).run(None, feeds)
     for form in ("auto", "uint8"):
-        planted_model = build_unsettled()
-        assert sum(settle(planted_model, form).values()) == 4
+        planted_model = build_unassigned()
+        assert sum(assign_weight_dtypes(planted_model, form).values()) == 4
         check(planted_model)
         proto = ir.to_proto(planted_model)
-        chosen = [len(node.output) for node in proto.graph.node if node.op_type == "If"]
-        assert chosen == ([3] if form == "auto" else [])
+        if_outputs = [len(node.output) for node in proto.graph.node if node.op_type == "If"]
+        assert if_outputs == ([3] if form == "auto" else [])
         assert np.array_equal(ReferenceEvaluator(proto).run(None, feeds), expected)
 
 
@@ -210,7 +210,7 @@ WIDE = np.full((3, 2), 127, np.int8)
 
 
 def loop_model(weights: Array) -> ir.Model:
-    """The product inside the body of a Loop."""
+    """Return a model with the product in the body of a Loop."""
     body = helper.make_graph(
         [dequantize("x", "a"), dequantize("w", "b"), helper.make_node("MatMul", ["a", "b"], ["ab"]),
          helper.make_node("Identity", ["go"], ["on"])],
@@ -223,7 +223,7 @@ def loop_model(weights: Array) -> ir.Model:
 
 
 def swap_branches(planted_model: ir.Model) -> ir.Model:
-    """With the branches of every choice exchanged."""
+    """Swap the branches of every If."""
     for node in planted_model.graph.all_nodes():
         if node.op_type == "If":
             then, other = (node.attributes[name].as_graph() for name in ("then_branch", "else_branch"))
@@ -232,9 +232,9 @@ def swap_branches(planted_model: ir.Model) -> ir.Model:
     return planted_model
 
 
-def with_least(planted_model: ir.Model) -> ir.Model:
-    """With a weight of -128 after the probe."""
-    settle(planted_model, "auto")
+def with_minus_128(planted_model: ir.Model) -> ir.Model:
+    """Set a weight to -128 after the dtypes are assigned."""
+    assign_weight_dtypes(planted_model, "auto")
     (value,) = (v for v in planted_model.graph.initializers.values() if v.name is not None and v.name.startswith("w"))
     weights = WIDE.copy()
     weights[1, 1] = -128
@@ -242,8 +242,8 @@ def with_least(planted_model: ir.Model) -> ir.Model:
     return planted_model
 
 
-def settle_auto(planted_model: ir.Model) -> ir.Model:
-    settle(planted_model, "auto")
+def assign_auto(planted_model: ir.Model) -> ir.Model:
+    assign_weight_dtypes(planted_model, "auto")
     return planted_model
 
 
@@ -259,13 +259,13 @@ def products_of_integers(weights: Array) -> ir.Model:
         lambda: unit("MatMul", None, [5, 3]),
         lambda: products_of_integers(WIDE),
         lambda: loop_model(WIDE),
-        lambda: swap_branches(settle_auto(unit("MatMul", WIDE, [5, 3]))),
-        lambda: swap_branches(settle_auto(products_of_integers(WIDE))),
-        lambda: with_least(unit("MatMul", WIDE, [5, 3])),
+        lambda: swap_branches(assign_auto(unit("MatMul", WIDE, [5, 3]))),
+        lambda: swap_branches(assign_auto(products_of_integers(WIDE))),
+        lambda: with_minus_128(unit("MatMul", WIDE, [5, 3])),
     ],
     ids=["dense", "convolution", "fed", "integers", "in a loop", "branches swapped", "integers, swapped", "-128"],
 )
-def test_the_rule_refuses_what_may_overflow(planted: object) -> None:
+def test_check_overflow_rejects_products_that_may_overflow(planted: object) -> None:
     with pytest.raises(TargetRefusal, match=r"operand 1 is int8 that overflows"):
         check(planted())  # type: ignore[operator]
 
@@ -281,47 +281,45 @@ def test_the_rule_refuses_what_may_overflow(planted: object) -> None:
     ],
     ids=["dense", "fed", "integers", "in a loop"],
 )
-def test_every_form_but_int8_passes_the_rule(planted: object, form: str) -> None:
+def test_auto_and_uint8_pass_check_overflow(planted: object, form: str) -> None:
     planted_model = planted()  # type: ignore[operator]
-    settle(planted_model, form)
+    assign_weight_dtypes(planted_model, form)
     check(planted_model)
     assert len(list(products(planted_model))) == (
         0 if form == "uint8" or "w" in {v.name for v in planted_model.graph.inputs} else 1
     )
 
 
-@pytest.mark.parametrize(("slot", "turned"), [(0, 0), (0, 1), (1, 0), (1, 1)])
-def test_either_operand_of_a_product_is_summed_along_what_both_have(slot: int, turned: int) -> None:
+@pytest.mark.parametrize(("slot", "transposed"), [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_gemm_operands_are_paired_along_the_shared_axis(slot: int, transposed: int) -> None:
     along = np.array([[100, 100], [0, 0]], np.int8)  # along its rows two overflow
     for array, exact in ((along, False), (along.T, True)):
-        stored = array if turned == slot else array.T
-        nodes = (
-            f"c = DequantizeLinear (k, s) y = Gemm <{('transA', 'transB')[slot]} = {turned}> ({('c, x', 'x, c')[slot]})"
-        )
+        stored = array if transposed == slot else array.T
+        nodes = f"c = DequantizeLinear (k, s) y = Gemm <{('transA', 'transB')[slot]} = {transposed}> ({('c, x', 'x, c')[slot]})"
         model = parse_model(f"(float[2,2] x) => (float[2,2] y) {{ {nodes} }}", k=stored, s=np.float32(1))
         assert [product.exact for product in products(model)] == [exact]
 
 
-def test_no_weights_overflow_nowhere() -> None:
+def test_empty_weights_do_not_overflow() -> None:
     nodes = "c = DequantizeLinear (k, s) y = MatMul (x, c)"
     model = parse_model(f"(float[3,0] x) => (float[3,5] y) {{ {nodes} }}", k=np.zeros((0, 5), np.int8), s=np.float32(1))
     assert [product.exact for product in products(model)] == [True]
 
 
-def test_weights_with_scales_of_blocks_are_multiplied_as_floats() -> None:
+def test_blockwise_weights_are_no_integer_product() -> None:
     nodes = "c = DequantizeLinear <axis = 0, block_size = 2> (k, s) y = MatMul (x, c)"
     stored = {"k": np.full((4, 5), 127, np.int8), "s": np.ones((2, 5), np.float32)}
     assert [*products(parse_model(f"(float[3,4] x) => (float[3,5] y) {{ {nodes} }}", **stored))] == []
 
 
-def test_a_product_of_integers_gets_weights_of_uint8_with_the_zero_point_that_is_theirs() -> None:
+def test_qlinear_conv_weights_and_zero_point_become_uint8() -> None:
     nodes = "y = QLinearConv (x, s, p, k, s, zero, wide, p)"
     stored = {
         "k": np.full((5, 3, 1, 1), 100, np.int8), "zero": np.int8(3), "p": np.uint8(7), "s": np.float32(0.05),
         "wide": np.float32(9),
     }  # fmt: skip
     model = parse_model(f"(uint8[1,3,2,2] x) => (uint8[1,5,2,2] y) {{ {nodes} }}", **stored)
-    assert settle(model, "uint8") == {"uint8": 1}
+    assert assign_weight_dtypes(model, "uint8") == {"uint8": 1}
     [conv] = model.graph
     assert [value.dtype.name for value in conv.inputs] == [
         "UINT8", "FLOAT", "UINT8", "UINT8", "FLOAT", "UINT8", "FLOAT", "UINT8",
@@ -329,7 +327,7 @@ def test_a_product_of_integers_gets_weights_of_uint8_with_the_zero_point_that_is
     assert [int(conv.inputs[slot].const_value.numpy().max()) for slot in (2, 3, 5)] == [7, 228, 131]
 
 
-def test_a_group_of_several_channels_adds_them_up() -> None:
+def test_group_of_two_channels_may_overflow() -> None:
     nodes = "c = DequantizeLinear (k, s) y = Conv <group = 2> (x, c)"
     stored = {"k": np.full((2, 2, 1, 1), 100, np.int8), "s": np.float32(1)}
     model = parse_model(f"(float[1,4,3,5] x) => (float[1,2,3,5] y) {{ {nodes} }}", **stored)
@@ -342,31 +340,31 @@ def if_output_counts(model: ir.Model) -> list[int]:
     return [len(node.outputs) for node in model.graph if node.op_type == "If"]
 
 
-def test_what_several_products_take_turned_is_chosen_once() -> None:
+def test_transposed_weight_of_two_products_has_one_if_output() -> None:
     nodes = "c = DequantizeLinear (k, s) t = Transpose (c) a = MatMul (x, t) b = MatMul (t, z) y = Add (a, b)"
     stored = {"k": np.full((2, 2), 100, np.int8), "s": np.float32(1)}
     model = parse_model(f"(float[2,2] x, float[2,2] z) => (float[2,2] y) {{ {nodes} }}", **stored)
-    assert settle(model, "auto") == {"chosen": 2}
+    assert assign_weight_dtypes(model, "auto") == {"chosen": 2}
     assert if_output_counts(model) == [1]
 
 
-def test_both_operands_of_a_product_are_chosen() -> None:
+def test_two_constant_operands_are_selected_by_one_if() -> None:
     nodes = "c = DequantizeLinear (k, s) d = DequantizeLinear (l, s) a = MatMul (c, d) y = Add (a, x)"
     stored = {"k": np.full((2, 2), 100, np.int8), "l": np.full((2, 2), 101, np.int8), "s": np.float32(1)}
     model = parse_model(f"(float[2,2] x) => (float[2,2] y) {{ {nodes} }}", **stored)
-    assert settle(model, "auto") == {"chosen": 2}
+    assert assign_weight_dtypes(model, "auto") == {"chosen": 2}
     assert if_output_counts(model) == [2]
 
 
 @pytest.mark.parametrize("opset", [21, 23])
 @pytest.mark.parametrize("form", ["auto", "uint8"])
-def test_what_is_written_has_dtype_and_shape(form: str, opset: int) -> None:
+def test_written_values_have_dtype_and_shape(form: str, opset: int) -> None:
     nodes = (
         "c = DequantizeLinear (k, s) a = MatMul (x, c) b = MatMulInteger (u, k) d = Cast <to = 1> (b) y = Add (a, d)"
     )
     stored = {"k": np.full((2, 2), 100, np.int8), "s": np.float32(1)}
     model = parse_model(f"(float[2,2] x, uint8[2,2] u) => (float[2,2] y) {{ {nodes} }}", opset, **stored)
-    settle(model, form)
+    assign_weight_dtypes(model, form)
     check(model)
     kinds = ("DequantizeLinear", "If", "MatMulInteger")
     written = [value for node in model.graph if node.op_type in kinds for value in node.outputs]
@@ -375,15 +373,15 @@ def test_what_is_written_has_dtype_and_shape(form: str, opset: int) -> None:
     assert all((name or "").startswith(PROBE) for name in probing)
 
 
-def test_results_that_nobody_reads_are_left_out() -> None:
+def test_unused_optional_outputs_are_removed() -> None:
     nodes = "y, places = MaxPool <kernel_shape = [2, 2]> (x)"
     model = parse_model(f"(float[1,1,3,5] x) => (float[1,1,2,4] y) {{ {nodes} }}")
-    settle(model, "auto")
+    assign_weight_dtypes(model, "auto")
     assert [len(node.outputs) for node in model.graph] == [1]
 
 
-def test_what_is_cut_and_joined_again_and_again_is_looked_through_once() -> None:
-    """As chunks of a linear attention are: 2 ** 60 ways lead back from the product to its operand."""
+def test_repeated_split_and_concat_is_traced_in_linear_time() -> None:
+    """Chunks of linear attention have this form: 2 ** 60 paths lead from the product back to its operand."""
     moves = " ".join(
         f"a{k}, b{k} = Split <axis = 1> (x{k}) x{k + 1} = Concat <axis = 1> (b{k}, a{k})" for k in range(60)
     )

@@ -25,7 +25,7 @@ def convolution(net: Network, x: TensorRef, features: int) -> TensorRef:
 
 
 def convolutions(batch: int | None = 1, *, summed: bool = False) -> Draw:
-    """Two convolutions of an int16 image; ``summed``: with a residual connection."""
+    """Build two convolutions of an int16 image; ``summed``: with a residual connection."""
 
     def draw(net: Network) -> TensorRef:
         x = convolution(net, net.input(tensor(batch, 7, 11, 3, dtype="int16")), 5)
@@ -35,7 +35,7 @@ def convolutions(batch: int | None = 1, *, summed: bool = False) -> Draw:
 
 
 def dense(rows: int, columns: int = 7, *, both: bool = False) -> Draw:
-    """A dense layer, or the sum of two."""
+    """Build a dense layer, or the sum of two."""
 
     def draw(net: Network) -> TensorRef:
         given, made = tensor(rows, columns, dtype="int16"), []
@@ -95,7 +95,7 @@ def test_int16_scales_are_repeated_along_channels_only_where_needed() -> None:
 
 
 def layer(gates: int = 4, cells: int = 5, *, half: bool = False, biased: bool = True, read: bool = False) -> Draw:
-    """A convolutional recurrent layer: each gate reads an input of three channels and the last output.
+    """Build a convolutional recurrent layer; each gate reads an input of three channels and the last output.
 
     ``half``: constants of float16. ``read``: the product of a gate with the input is used twice.
     """
@@ -139,7 +139,7 @@ def layer(gates: int = 4, cells: int = 5, *, half: bool = False, biased: bool = 
     ],
     ids=str,
 )
-def test_gates_of_one_image_are_one_convolution(options: dict[str, bool], counts: list[int]) -> None:
+def test_gates_of_one_image_become_one_convolution(options: dict[str, bool], counts: list[int]) -> None:
     applied = Applied("merge_gate_convs + add_before_split", layer(**options))
     assert applied.near(1e-6)
     (node,) = applied.nodes("Loop")
@@ -170,7 +170,7 @@ def branch(nodes: str) -> Any:
 
 FEWER = "fewer than 3 convolutions"
 
-test_convolutions_that_are_merged_differ_in_their_constants_only = rule_test(
+test_merged_convolutions_differ_only_in_constants = rule_test(
     "merge_gate_convs + add_before_split",
     Case("one image", branch(EQUAL)),
     Case("sums", branch(f"{OF_X} i = Conv (z, b) j = Conv (z, c) k = Conv (z, a) {SUMS}"), 3),
@@ -193,7 +193,7 @@ FEATURES, INPUTS, IN_ORDER = 7, 5, (0, 1, 2, 3)
 def steps(
     places: Sequence[int], dtype: str, *, batch: int | None = 3, biased: Sequence[int] = (), others: Sequence[int] = ()
 ) -> Draw:
-    """A dense layer of some of 4 rows, each with a scale of its own; ``others`` have weights of their own."""
+    """Build dense layers, one per row, each row with its scale; ``others``: rows with different weights."""
 
     def draw(net: Network) -> tuple[TensorRef, ...]:
         given = tensor(4, batch, INPUTS, dtype=dtype)
@@ -234,7 +234,7 @@ def rows_graph(
 
 BEYOND = "exceed the integers that float32 holds"
 
-test_products_of_all_rows_are_one = rule_test(
+test_products_of_rows_are_merged = rule_test(
     "merge_step_gemms",
     *(
         Case(f"{places} {dtype} {biased}", steps(places, dtype, biased=biased), nodes={"Gemm": 1})
@@ -261,7 +261,7 @@ test_products_of_all_rows_are_one = rule_test(
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int16"])
-def test_split_results_are_the_tensors_that_each_product_made(dtype: str) -> None:
+def test_split_outputs_keep_the_tensors_of_the_merged_products(dtype: str) -> None:
     before, after = (Applied(rule, steps(IN_ORDER, dtype)) for rule in ("merge_reshapes", "merge_step_gemms"))
     names = [*after.nodes("Split")[0].output]
     assert [node.output[0] for node in before.nodes("QuantizeLinear") if node.output[0] in names] == names
@@ -287,7 +287,7 @@ def clip(scale: float, point: int = -18, dtype: str = "int8", result: float = 1 
 NEAR_A_HALF = float(np.arctanh(64.5 / 128 * (1 + 1e-7)) / (127 + 18))
 """A scale at which the result of the largest integer is just above a half."""
 
-test_other_tanh_stays = rule_test(
+test_declines_tanh_of_other_parameters = rule_test(
     "tanh_to_sigmoid",
     declines("a result near a half", clip(NEAR_A_HALF), "close to a half"),
     declines("another scale", clip(0.02, result=1 / 100), "1/128"),
@@ -299,7 +299,7 @@ test_other_tanh_stays = rule_test(
 @pytest.mark.parametrize(
     ("scale", "point", "dtype"), [(0.022615, -18, "int8"), (0.1, 0, "int8"), (0.0137, 110, "uint8"), (1e3, 0, "int8")]
 )
-def test_sigmoid_gives_the_same_256_integers(scale: float, point: int, dtype: str) -> None:
+def test_sigmoid_equals_tanh_for_all_256_values(scale: float, point: int, dtype: str) -> None:
     applied = Applied("tanh_to_sigmoid", clip(scale, point, dtype))
     assert applied.count == 1
     assert applied.ort_op_counts["QLinearSigmoid"] == 1

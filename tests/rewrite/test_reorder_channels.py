@@ -1,4 +1,4 @@
-"""Channels are put into an order in which neighbors do not overflow: no bit changes, and int8 is exact on every processor."""
+"""Channels are reordered so that adjacent weights do not overflow, with bit-identical results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PASS = "reorder_channels"
 
 
 def large(*groups: tuple[int, ...], size: int = 90) -> Callable[[Array], Array]:
-    """Weights of at most 31, but for those of each group of channels for a feature of its own, which overflow two by two."""
+    """Return a change of weights to at most 31, except in ``groups``: channels that overflow pairwise, one output feature per group."""
 
     def change(drawn: Array) -> Array:
         weights = drawn.astype(int) * 31 // 127
@@ -46,7 +46,7 @@ def chain(
     kernel: tuple[int, int] = (1, 1),
     dtype: str = "int8",
 ) -> Draw:
-    """A convolution and one that reads it."""
+    """Build two consecutive convolutions."""
 
     def draw(net: Network) -> TensorRef:
         x = net.conv(
@@ -58,14 +58,14 @@ def chain(
 
 
 def residual(net: Network) -> TensorRef:
-    """Two read one tensor, the second a sum with it; each has other channels that overflow, so has none alone the order of both."""
+    """Build two readers of one tensor, the second through a sum; different channels overflow in each, so both must agree on an order."""
     x = net.conv(net.input(image(1, 11, 13, 7)), 24, (1, 1), name="a")
     y = net.conv(net.conv(x, 32, (1, 1), change=large((2, 3))), 24, (1, 1), change=large())
     return net.conv(net.like("ADD", x, y), 32, (1, 1), change=large((3, 8, 9), size=-90))
 
 
 def between(net: Network) -> TensorRef:
-    """Through a convolution by channel and a pool."""
+    """Build a depthwise convolution and a pool between two convolutions."""
     x = net.conv(net.input(image(1, 11, 13, 5)), 24, (1, 1))
     x = net.conv(x, 24, (3, 3), deep=True)
     pool = {"filter_height": 2, "filter_width": 2, "stride_h": 1, "stride_w": 1, "padding": "VALID"}
@@ -74,14 +74,14 @@ def between(net: Network) -> TensorRef:
 
 
 def around_itself(net: Network) -> TensorRef:
-    """One that reads the tensor to which its result is added."""
+    """Build a convolution whose result is added to its operand."""
     x = net.conv(net.input(image(1, 11, 13, 7)), 24, (1, 1))
     y = net.like("ADD", x, net.conv(x, 24, (3, 3), change=large((2, 3))))
     return net.conv(y, 32, (1, 1), change=large())
 
 
 def inexact(proto: onnx.ModelProto) -> list[str]:
-    """The nodes whose int8 weights overflow on some processors."""
+    """Return the names of nodes whose int8 weights overflow on some processors."""
     return [str(product.node.name) for product in products(ir.from_proto(proto)) if not product.exact]
 
 
@@ -98,7 +98,7 @@ def inexact(proto: onnx.ModelProto) -> list[str]:
     ],
     ids=["1x1", "3x3", "negative", "uint8", "residual", "between", "around itself"],
 )
-def test_who_overflows_gets_other_neighbours(draw: Draw, gaining: int) -> None:
+def test_overflowing_channels_get_other_neighbors(draw: Draw, gaining: int) -> None:
     applied = Applied(PASS, draw)
     assert applied.count == gaining
     assert len(inexact(applied.before)) - len(inexact(applied.after)) == gaining
@@ -106,8 +106,8 @@ def test_who_overflows_gets_other_neighbours(draw: Draw, gaining: int) -> None:
     assert {"Conv", "FusedConv"}.isdisjoint(applied.ort_op_counts)
 
 
-def test_of_two_that_want_other_orders_the_costlier_has_it() -> None:
-    """Channel 0 would fit only 3 in one, and only 2 in the other."""
+def test_costlier_of_two_conflicting_readers_decides_the_order() -> None:
+    """In one reader channel 0 can only be next to 3, in the other only next to 2."""
 
     def draw(net: Network) -> tuple[TensorRef, ...]:
         x = net.conv(net.input(image(1, 11, 13, 7)), 4, (1, 1))
@@ -120,8 +120,8 @@ def test_of_two_that_want_other_orders_the_costlier_has_it() -> None:
     assert applied.equal
 
 
-def test_what_is_exact_stays_so() -> None:
-    """Channels 0 and 1 fit only each other, as they have it."""
+def test_exact_reader_stays_exact() -> None:
+    """In the exact reader channels 0 and 1 must stay adjacent."""
 
     def draw(net: Network) -> tuple[TensorRef, ...]:
         x = net.conv(net.input(image(1, 11, 13, 7)), 6, (1, 1))
@@ -150,7 +150,7 @@ def first(net: Network) -> TensorRef:
 
 
 def least(drawn: Array) -> Array:
-    """Two that overflow, which others would not, and -128, which no order makes exact."""
+    """Return weights with one overflowing pair that reordering could separate, and a -128 that no order makes exact."""
     weights = np.zeros_like(drawn)
     weights[5, 0, 0, 2] = -128
     weights[6, 0, 0, [8, 9]] = 90
@@ -159,7 +159,7 @@ def least(drawn: Array) -> Array:
 
 NO_ORDER, SHARED = "no order was found", "another operator than convolutions mixes them"
 
-test_orders_that_are_impossible_or_useless = rule_test(
+test_declines_impossible_or_useless_orders = rule_test(
     PASS,
     declines("another reader", slice_channels, SHARED),
     declines("channels of an input", first, SHARED),
@@ -173,8 +173,8 @@ test_orders_that_are_impossible_or_useless = rule_test(
 )
 
 
-def test_a_scale_for_each_channel_on_the_way_keeps_their_order() -> None:
-    """A channel would be rounded with the parameters of another."""
+def test_per_channel_requantization_prevents_reordering() -> None:
+    """Otherwise a channel would be rounded with the parameters of another channel."""
     model = ir.from_proto(Applied(PASS, chain()).before)
     *_, reader = (node for node in model.graph if node.op_type == "Conv")
     dequantize = reader.inputs[0].producer()
@@ -198,20 +198,18 @@ def test_a_scale_for_each_channel_on_the_way_keeps_their_order() -> None:
     assert apply(PASS, ir.from_proto(onnx.shape_inference.infer_shapes(proto))) == 0
 
 
-def test_channels_in_another_order_are_no_tensor_of_the_file() -> None:
+def test_reordered_tensor_has_no_tensor_metadata() -> None:
     applied = Applied(PASS, chain())
     assert not applied.marks("maker")
     assert applied.marks("reader")
 
 
-# --- who fits whom ----------------------------------------------------------------------------
+# --- pairing ----------------------------------------------------------------------------------
 
 
 @settings(deadline=None)  # a busy machine is no failure
 @given(st.integers(1, 6), st.integers(1, 3), st.data())
-def test_an_order_holds_every_channel_once_and_none_overflows_with_its_neighbour(
-    pairs: int, width: int, data: st.DataObject
-) -> None:
+def test_neighbors_is_a_permutation_without_overflow(pairs: int, width: int, data: st.DataObject) -> None:
     near = st.sampled_from([-127, -65, -64, -63, -1, 0, 1, 2, 63, 64, 65, 127])
     size = 2 * pairs * width
     rows = np.array(data.draw(st.lists(near, min_size=size, max_size=size)), np.int8).reshape(2 * pairs, width)
@@ -223,21 +221,21 @@ def test_an_order_holds_every_channel_once_and_none_overflows_with_its_neighbour
         assert overflows(rows.T)
 
 
-def test_two_that_are_left_over_take_the_partners_of_others() -> None:
-    """0 fits 1 and 2, 1 fits 3: 0 takes 1, which has more large weights than 2."""
+def test_leftover_channels_take_partners_from_other_pairs() -> None:
+    """Channel 0 fits 1 and 2, and 1 fits 3. First 0 takes 1, which has more large weights than 2."""
     rows = np.zeros((4, 8), np.int8)
     for column, channels in enumerate([(2, 3), (0, 3), (1, 2), (0,), (0,), (0,), (1,), (1,)]):
         rows[list(channels), column] = 127
     assert neighbors(rows) == [0, 2, 1, 3]
 
 
-def test_a_channel_that_fits_none_ends_it() -> None:
+def test_no_order_if_a_channel_fits_no_other() -> None:
     assert neighbors(np.array([[127], [2], [2], [2]], np.int8)) is None
     assert neighbors(np.array([[127], [1], [2], [2]], np.int8)) == [0, 1, 2, 3]
 
 
-def test_more_than_there_are_partners_for_end_it() -> None:
-    """Three channels of zeros fit any, of which there are five that fit no other."""
+def test_no_order_if_partners_are_too_few() -> None:
+    """Three channels of zeros fit every channel, but five channels fit only those."""
     rows = np.full((8, 3), 127, np.int8)
     rows[[1, 4, 6]] = 0
     assert neighbors(rows) is None

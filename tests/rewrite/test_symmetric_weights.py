@@ -1,4 +1,4 @@
-"""Weights of uint8 get a zero point of 0 where int8 holds them, or what they meet is made twice: no bit changes."""
+"""uint8 weights become symmetric int8; a weight that int8 cannot hold is split over a duplicated channel."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def chain(
     reader: tuple[int, int] = (1, 1),
     biased: bool = True,
 ) -> TensorRef:
-    """A convolution and one that reads it, whose weights are too far from their zero point where ``outside``."""
+    """Build two consecutive convolutions; weights at the indices ``outside`` do not fit int8 with a zero point of 0."""
     x = net.input(image(1, 11, 13, 16, dtype="uint8"))
     x = net.conv(x, features, (1, 1), outside=[(5, 0, 0, 3)], name="maker", biased=biased)
     return net.conv(x, 96, reader, outside=outside, name="reader", biased=biased)
 
 
 def residual(net: Network) -> TensorRef:
-    """Two that read one tensor and a sum with it, each with its own weights outside; a fourth has none."""
+    """Build readers of one tensor and of a sum with it, each with different weights outside int8; the last has none."""
     x = net.input(image(1, 11, 13, 16, dtype="uint8"))
     a = net.conv(x, 24, (1, 1), outside=[(5, 0, 0, 3)], name="a", fused_activation_function="RELU6")
     b = net.conv(net.conv(a, 96, (1, 1), outside=[(7, 0, 0, 2), (11, 0, 0, 19)]), 24, (1, 1), outside=[(0, 0, 0, 1)])
@@ -45,14 +45,14 @@ def residual(net: Network) -> TensorRef:
 
 
 def around_itself(net: Network) -> TensorRef:
-    """One that reads the tensor to which its result is added."""
+    """Build a convolution whose result is added to its operand."""
     x = net.conv(net.input(image(1, 11, 13, 16, dtype="uint8")), 24, (1, 1), outside=[])
     y = net.like("ADD", x, net.conv(x, 24, (1, 1), outside=[(5, 0, 0, 5), (7, 0, 0, 5)]))
     return net.conv(y, 96, (1, 1), outside=[(95, 0, 0, 7)])
 
 
 def between(net: Network) -> TensorRef:
-    """Through a convolution by channel and a pool."""
+    """Build a depthwise convolution and a pool between two convolutions."""
     x = net.conv(net.input(image(1, 11, 13, 5, dtype="uint8")), 17, (1, 1), outside=[])
     x = net.conv(x, 17, (3, 3), deep=True, outside=[(0, 1, 2, 3)])
     pool = {"filter_height": 2, "filter_width": 2, "stride_h": 1, "stride_w": 1, "padding": "VALID"}
@@ -61,7 +61,7 @@ def between(net: Network) -> TensorRef:
 
 
 def weights(applied: Applied) -> dict[str, np.ndarray]:
-    """Integers of each convolution that has a zero point of 0, by node."""
+    """Return the quantized weights of convolutions with a zero point of 0, by node name."""
     makers = {name: node for node in applied.after.graph.node for name in node.output}
     stored = {one.name: onnx.numpy_helper.to_array(one) for one in applied.after.graph.initializer}
     return {
@@ -73,9 +73,7 @@ def weights(applied: Applied) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("biased", [True, False])
 @pytest.mark.parametrize("reader", [(1, 1), (1, 2)], ids=str)
-def test_an_input_channel_is_made_twice_for_a_weight_that_int8_does_not_hold(
-    reader: tuple[int, int], biased: bool
-) -> None:
+def test_channel_is_duplicated_for_a_weight_that_exceeds_int8(reader: tuple[int, int], biased: bool) -> None:
     applied = Applied(
         "symmetric_weights", lambda net: chain(net, (7, 0, 0, 5), (31, 0, 0, 22), reader=reader, biased=biased)
     )
@@ -91,7 +89,7 @@ def test_an_input_channel_is_made_twice_for_a_weight_that_int8_does_not_hold(
 
 
 @pytest.mark.parametrize("point", [1, 254])
-def test_a_weight_twice_as_large_as_int8_takes_two_more_channels(point: int) -> None:
+def test_weight_twice_as_large_as_int8_needs_two_more_channels(point: int) -> None:
     applied = Applied(
         "symmetric_weights",
         lambda net: net.conv(
@@ -104,7 +102,7 @@ def test_a_weight_twice_as_large_as_int8_takes_two_more_channels(point: int) -> 
     assert last[7, [5, 24, 25], 0, 0].astype(int).sum() == (254 if point == 1 else -254)
 
 
-def test_tensors_that_meet_have_the_channels_that_any_of_their_readers_wants_twice() -> None:
+def test_added_tensors_duplicate_the_channels_of_all_readers() -> None:
     applied = Applied("symmetric_weights", residual)
     assert applied.equal
     assert applied.count == len(weights(applied)) == 3
@@ -112,7 +110,7 @@ def test_tensors_that_meet_have_the_channels_that_any_of_their_readers_wants_twi
     assert shapes == [(28, 16), (96, 28), (28, 96), (96, 28), (96, 28)]
 
 
-def test_a_convolution_may_make_and_read_the_same_channels() -> None:
+def test_convolution_may_produce_and_read_the_same_channels() -> None:
     applied = Applied("symmetric_weights", around_itself)
     assert applied.equal
     assert applied.count == 3
@@ -123,7 +121,7 @@ def test_a_convolution_may_make_and_read_the_same_channels() -> None:
     ]
 
 
-def test_channels_are_followed_through_pools_and_convolutions_by_channel() -> None:
+def test_duplicated_channels_pass_through_pools_and_depthwise() -> None:
     applied = Applied("symmetric_weights", between)
     assert applied.equal
     first, deep, last = applied.nodes("Conv")
@@ -136,7 +134,7 @@ def test_channels_are_followed_through_pools_and_convolutions_by_channel() -> No
     assert next(a.i for a in deep.attribute if a.name == "group") == 20
 
 
-def test_weights_that_int8_holds_get_a_zero_point_of_0_wherever_they_are() -> None:
+def test_weights_that_fit_int8_get_a_zero_point_of_0() -> None:
     applied = Applied(
         "symmetric_weights",
         lambda net: net.conv(net.input(image(1, 11, 13, 3, dtype="uint8")), 17, (3, 3), outside=[]),
@@ -170,8 +168,8 @@ def narrowing(net: Network) -> TensorRef:
     return net.conv(x, 2, (1, 1), outside=[(1, 0, 0, 5)])
 
 
-def hardly(net: Network) -> TensorRef:
-    """Weights around 0 save 9 per cent with VNNI; without, four channels more cost as much."""
+def small_gain(net: Network) -> TensorRef:
+    """Build a product for which symmetric weights save 9 % with VNNI, and four more channels cost as much without VNNI."""
     x = net.conv(net.input(image(1, 11, 13, 128, dtype="uint8")), 16, (1, 1), outside=[(5, 0, 0, 3)])
     return net.conv(x, 48, (1, 1), outside=[(7, 0, 0, 5)])
 
@@ -184,13 +182,13 @@ def uint8_constant() -> ir.Model:
 
 IMPOSSIBLE = "more input channels are impossible or cost more"
 
-test_channels_that_are_not_doubled = rule_test(
+test_declines_to_duplicate_channels = rule_test(
     "symmetric_weights",
     *(
         declines(text, draw, IMPOSSIBLE)
         for text, draw in (
             ("channels of an input", first), ("another reader", slice_channels), ("many channels", many),
-            ("few features, many input channels", narrowing), ("a small gain", hardly),
+            ("few features, many input channels", narrowing), ("a small gain", small_gain),
         )
     ),
     declines("symmetric weights", int8_input),
@@ -198,8 +196,8 @@ test_channels_that_are_not_doubled = rule_test(
 )  # fmt: skip
 
 
-def test_only_who_gains_by_it_decides_which_channels_are_made_twice() -> None:
-    """-128 with a zero point of 0 already stays as it is."""
+def test_only_gaining_readers_decide_which_channels_are_duplicated() -> None:
+    """The reader whose zero point already is 0 does not change."""
 
     def least(drawn: Array) -> Array:
         drawn[0, 0, 0, 2] = 0
@@ -218,7 +216,7 @@ def test_only_who_gains_by_it_decides_which_channels_are_made_twice() -> None:
     assert len(np.unique(made[25:])) == 1
 
 
-def test_weights_that_see_one_channel_gain_nothing_by_two() -> None:
+def test_depthwise_input_channels_are_not_duplicated() -> None:
     def draw(net: Network) -> TensorRef:
         x = net.conv(net.input(image(1, 11, 13, 16, dtype="uint8")), 24, (1, 1), outside=[(5, 0, 0, 3)])
         return net.conv(net.conv(x, 24, (3, 3), deep=True, outside=[(0, 1, 1, 7)]), 96, (1, 1), outside=[])

@@ -1,4 +1,4 @@
-"""Operators that a target lacks, and int8 that it does not load if it is moved between DQ and Q."""
+"""Operators that a target lacks, and int8 moved between DequantizeLinear and QuantizeLinear, which ONNX Runtime does not load."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REFUSED = [
     (f"a = {DQ}", "t = Transpose (a)", "b = Mul (t, c)", f"y = {Q}"),
     (f"a = {DQ}", "m = Mul (a, c)", "b = Transpose (m)", f"y = {Q}"),
 ]
-TAKEN = [
+ACCEPTED = [
     (f"a = {DQ}", "b = Transpose (a)", f"y = {Q}"),
     (f"a = {DQ}", "t = Transpose (a)", "r = Relu (t)", "b = Relu (r)", f"y = {Q}"),
     (f"a = {DQ}", "r = Relu (a)", "t = Reshape (r, n)", "b = Relu (t)", f"y = {Q}"),
@@ -38,15 +38,15 @@ TAKEN = [
 
 
 @pytest.mark.parametrize("nodes", REFUSED, ids=range(len(REFUSED)))
-def test_int8_that_is_moved_beside_what_computes_is_refused_from_that_opset_on(nodes: tuple[str, ...]) -> None:
+def test_int8_moved_next_to_a_computation_is_refused_from_opset_21(nodes: tuple[str, ...]) -> None:
     with pytest.raises(TargetRefusal, match=r"ONNX Runtime does not load int8 around .* at opset 21"):
         check_model(model(*nodes), TARGET, 21)
     check_model(model(*nodes), TARGET, 20)
     check_model(model(*nodes, dtype="uint8"), TARGET, 21)
 
 
-@pytest.mark.parametrize("nodes", TAKEN, ids=range(len(TAKEN)))
-def test_int8_that_is_moved_alone_or_away_from_both_ends_is_taken(nodes: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("nodes", ACCEPTED, ids=range(len(ACCEPTED)))
+def test_int8_moved_elsewhere_is_accepted(nodes: tuple[str, ...]) -> None:
     check_model(model(*nodes), TARGET, 21)
 
 
@@ -58,7 +58,7 @@ def test_int8_that_is_moved_alone_or_away_from_both_ends_is_taken(nodes: tuple[s
         (("r = Relu (a)", "m = MatMul (c2, r)", "b = Add (m, c)"), False),
     ],
 )
-def test_matmul_and_add_of_int8_are_one_unit_that_is_refused_too(between: tuple[str, ...], refused: bool) -> None:
+def test_int8_matmul_followed_by_add_is_refused(between: tuple[str, ...], refused: bool) -> None:
     proto = onnx.parser.parse_model(
         f"""<ir_version: 10, opset_import: ["" : 21]> graph (int8[2, 3] x, float[3, 2] c2) => (int8[3, 3] y)
         <float s = {{0.5}}, int8 z = {{0}}, float c = {{2}}> {{ a = {DQ} {" ".join(between)} y = {Q} }}"""
@@ -67,7 +67,7 @@ def test_matmul_and_add_of_int8_are_one_unit_that_is_refused_too(between: tuple[
         check_model(ir.from_proto(proto), TARGET, 21)
 
 
-def test_what_a_runtime_runs_no_operator_on_has_no_kernel_of_any() -> None:
+def test_wildcard_excludes_a_dtype_for_all_operators() -> None:
     target = Target("test", (13, 18, 26), no_integer_kernel={"*": frozenset({"int4"}), "Pad": frozenset({"int16"})})
     kernels = [
         target.has_kernel(*row) for row in (("Add", "int4"), ("Pad", "int4"), ("Pad", "int16"), ("Add", "int16"))
@@ -75,13 +75,13 @@ def test_what_a_runtime_runs_no_operator_on_has_no_kernel_of_any() -> None:
     assert kernels == [False, False, False, True]
 
 
-def test_operators_that_a_target_lacks_are_named_with_the_way_out() -> None:
+def test_missing_operator_is_refused_with_its_remedy() -> None:
     target = Target("test", (13, 18, 26), lacks={"Relu": "leave it out"})
     with pytest.raises(TargetRefusal, match=r"target test has no Relu \(leave it out\)"):
         check_model(model(f"a = {DQ}", "r = Relu (a)", "b = Reshape (r, n)", f"y = {Q}"), target, 18)
 
 
-def test_another_domains_operator_of_that_name_is_another() -> None:
+def test_operator_of_another_domain_is_not_refused() -> None:
     target = Target("test", (13, 18, 26), lacks={"Relu": "leave it out"})
     text = """<ir_version: 10, opset_import: ["" : 21, "elsewhere" : 1]> graph (float[3] x) => (float[3] y)
         { y = elsewhere.Relu (x) }"""

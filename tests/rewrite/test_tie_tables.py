@@ -1,4 +1,4 @@
-"""A table of 4 bits that is also the weights of a product: stored once, with the results of both."""
+"""A 4-bit table that is also the weights of a product is stored once, and results do not change."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ SCALES = np.random.default_rng(4).uniform(0.01, 0.1, (ROWS, DEPTH // BLOCK)).ast
 PRODUCT = "MatMul (x, d)"
 
 
-def packed(numbers: Any = NUMBERS) -> Any:
+def pack_nibbles(numbers: Any = NUMBERS) -> Any:
     pairs = (numbers + 8).astype(np.uint8).reshape(ROWS, DEPTH // BLOCK, BLOCK // 2, 2)
     return pairs[..., 0] | pairs[..., 1] << 4
 
 
-def tied(product: str = PRODUCT, **other: Any) -> Any:
-    """Return a graph that looks rows up in a table, and multiplies by its numbers."""
+def tied_graph(product: str = PRODUCT, **other: Any) -> Any:
+    """Return a graph that gathers rows of a table, and multiplies by the same table."""
     text = f"""(int64[5] ids, float[3,{DEPTH}] x) => (uint8[5,2,16] rows, float[5,2] s, float[3,{ROWS}] y) {{
         rows = Gather (table, ids) s = Gather (scales, ids)
         d = DequantizeLinear <axis = 0, block_size = {BLOCK}> (w, ws)
         y = {product} }}"""
-    stored = {"table": packed(), "scales": SCALES, "w": NUMBERS.T.astype(ml_dtypes.int4), "ws": SCALES.T.copy()}
+    stored = {"table": pack_nibbles(), "scales": SCALES, "w": NUMBERS.T.astype(ml_dtypes.int4), "ws": SCALES.T.copy()}
     return graph(text, 21, **{**stored, "bias": np.ones(ROWS, np.float32), **other})
 
 
 changed = NUMBERS.copy()
 changed[5, 9] ^= 1
 
-test_a_product_by_a_table_reads_the_bytes_of_the_table = rule_test(
+test_product_reads_the_bytes_of_the_table = rule_test(
     "tie_tables",
-    harness.Case("MatMul", tied(), nodes={"MatMulNBits": 1, "DequantizeLinear": 0}, within=1e-5),
-    harness.Case("Gemm", tied("Gemm (x, d)"), nodes={"MatMulNBits": 1, "DequantizeLinear": 0}, within=1e-5),
-    declines("another number", tied(table=packed(changed)), "no table has the same numbers"),
-    declines("another scale", tied(scales=SCALES * np.float32(1.5)), "no table has the same numbers"),
-    declines("a bias", tied("Gemm (x, d, bias)"), "has a bias"),
-    declines("weights in columns", tied("Gemm <transB = 0, alpha = 2.0> (x, d)"), "has a bias"),
+    harness.Case("MatMul", tied_graph(), nodes={"MatMulNBits": 1, "DequantizeLinear": 0}, within=1e-5),
+    harness.Case("Gemm", tied_graph("Gemm (x, d)"), nodes={"MatMulNBits": 1, "DequantizeLinear": 0}, within=1e-5),
+    declines("another number", tied_graph(table=pack_nibbles(changed)), "no table has the same numbers"),
+    declines("another scale", tied_graph(scales=SCALES * np.float32(1.5)), "no table has the same numbers"),
+    declines("a bias", tied_graph("Gemm (x, d, bias)"), "has a bias"),
+    declines("weights in columns", tied_graph("Gemm <transB = 0, alpha = 2.0> (x, d)"), "has a bias"),
 )
 
 
@@ -58,14 +58,14 @@ PACKED = [x for x in indexing.cases() if x.op == "EMBEDDING_LOOKUP" and x.name.s
 
 
 @pytest.mark.parametrize("case", PACKED, ids=lambda case: case.name)
-def test_packed_rows_are_litert_rows(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gathered_packed_rows_equal_litert(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handlers, "MIN_PACKED", 0)
     result = run_case(case, Host())
     assert result.status == "passed", result.reasons
 
 
-def head(rows: int = 300, depth: int = 768) -> bytes:
-    """Return a model that looks rows up in a table of 4 bits, and multiplies them by all of its rows."""
+def embedding_and_scores(rows: int = 300, depth: int = 768) -> bytes:
+    """Return a model that gathers rows of a 4-bit table, and multiplies them by the whole table."""
     model = ModelBuilder()
     g = model.main
     ids, found, y = g.input("ids", (5,), "int32"), g.tensor("found", (5, depth)), g.tensor("y", (5, rows))
@@ -80,9 +80,9 @@ def head(rows: int = 300, depth: int = 768) -> bytes:
 
 
 @pytest.mark.needs("onnxruntime", "1.25", "fusing weights with a scale per block")
-def test_embedding_and_scores_of_a_model_share_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_embedding_and_scores_share_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handlers, "MIN_PACKED", 0)
-    data = head()
+    data = embedding_and_scores()
     conversion = convert(data, verify=VerifyOptions(inputs={"ids": np.array([7, 0, 299, 3, 3], np.int32)}))
     assert conversion.report.passes["tie_tables"] == 1
     assert conversion.proto.ByteSize() < len(data) * 1.2

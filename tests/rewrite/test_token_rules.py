@@ -23,7 +23,7 @@ from tests.rewrite.harness import Case, declines, graph, rule_test
 def slices(
     net: Network, *bounds: tuple[int, int], axis: int = 2, shape: Sequence[int | None] = (2, 3, 7), rows: int = 3
 ) -> tuple[TensorRef, ...]:
-    """Parts of an axis, each negated; ``rows``: the number of elements taken of axis 1."""
+    """Build slices of an axis, each negated; ``rows``: the number of elements of axis 1."""
     x, made = net.input(tensor(*shape)), []
     for begin, end in bounds:
         first = [begin if k == axis else 0 for k in range(len(shape))]
@@ -41,7 +41,7 @@ def slice_graph(first: str) -> Any:
     return graph(f"(float[3,7] x) => (float[3,m] y, float[3,n] z) {{ {nodes} }}", last=np.array([-1]), **stored)
 
 
-test_slices_side_by_side_are_one_split = rule_test(
+test_adjacent_slices_become_one_split = rule_test(
     "slices_to_split",
     Case("two", lambda net: slices(net, (0, 4), (4, 7)), nodes={"Slice": 0, "Split": 1}),
     Case("three", lambda net: slices(net, (4, 5), (5, 7), (0, 4)), nodes={"Slice": 0, "Split": 1}),
@@ -63,7 +63,7 @@ def project(
     lead: Sequence[int | None] = (2, 3), weights: Spec | None = None, flat: Sequence[int] = (), back: Sequence[int] = (),
     *, biased: bool = False, table: bool = False,
 ) -> Draw:  # fmt: skip
-    """A dense layer that keeps the axes, or has the shape ``flat`` and then ``back``; ``table``: the matrix is read too."""
+    """Build a dense layer that keeps the axes, or reshapes to ``flat`` and ``back``; ``table``: the matrix has another consumer."""
 
     def draw(net: Network) -> tuple[TensorRef, ...]:
         x, depth = net.input(tensor(*lead, 5)), 5 * 6 // int(np.prod(flat[:1])) if flat else 5
@@ -93,7 +93,7 @@ def rows_graph(given: str, nodes: str, back: list[int]) -> Any:
 
 
 def block_rows(gemm: str = "Gemm (a, d)") -> Any:
-    """Return a product of rows by a matrix of 4 bits in blocks, as a graph."""
+    """Return a graph that multiplies rows by a 4-bit matrix with a scale per block."""
     nodes = f"d = DequantizeLinear <axis = 0, block_size = 16> (w, ws) a = Reshape (x, flat) b = {gemm} y = Reshape (b, back)"
     stored = {"w": np.arange(224).reshape(32, 7).astype(ml_dtypes.int4), "ws": random_array(2, 7, seed="scales")}
     shapes = {"flat": np.array([-1, 32]), "back": np.array([2, 3, 7]), "bias": random_array(7, seed="bias")}
@@ -124,7 +124,7 @@ test_tensors_are_multiplied_without_reshapes = rule_test(
 )  # fmt: skip
 
 
-def test_a_transposed_matrix_stays_int8() -> None:
+def test_transposed_matrix_stays_int8() -> None:
     applied = Applied("gemm_to_matmul", project((1, 1), weight((7, 5), "int8", 0)))
     (node,) = applied.nodes("MatMul")
     assert (applied.constant_values(node, 1).dtype, applied.constant_values(node, 1).shape) == ("int8", (5, 7))
@@ -136,7 +136,7 @@ SUBNORMAL, LEAST = np.float32(3e-40), np.finfo(np.float32).smallest_normal
 
 
 def speckle(*shape: int, tiny: np.float32 = SUBNORMAL) -> Array:
-    """Return weights of which every third is tiny, of either sign."""
+    """Return weights, every third of them tiny and of either sign."""
     weights = random_array(*shape, seed="w", dtype="float32")
     weights.reshape(-1)[::3] = tiny
     weights.reshape(-1)[::6] = -tiny
@@ -167,7 +167,7 @@ test_subnormal_weights_become_zeros = rule_test(
 )
 
 
-def test_no_other_weight_becomes_zero() -> None:
+def test_normal_weights_do_not_become_zero() -> None:
     applied = Applied("zero_subnormals", conv)
     weights = applied.constant_values(applied.nodes("Conv")[0], 1)
     assert np.count_nonzero(weights == 0) == -(-weights.size // 3)
@@ -201,7 +201,7 @@ test_sum_before_norm_is_not_fused = rule_test(
 def mask_graph(
     nodes: str = "s = Add (x, mask) w = Softmax <axis = -1> (s)", hidden: float = -1e9, tokens: int = 32
 ) -> Any:
-    """Attention weights of ``tokens`` tokens, each of which sees itself and earlier ones, times a matrix."""
+    """Return causal attention weights of ``tokens`` tokens, times a matrix."""
     shape = (2, 3, tokens, tokens)
     mask = np.triu(np.full(shape[2:], hidden, np.float32), 1)
     stored = {

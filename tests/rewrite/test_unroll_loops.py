@@ -1,4 +1,4 @@
-"""--unroll spells out loops that are known to run seldom enough, and no others; the results stay LiteRT's."""
+"""``--unroll`` unrolls loops with a constant trip count up to the limit, and no others; results equal LiteRT's."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def loops(data: bytes, most: int) -> Counter[str]:
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_a_loop_that_runs_seldom_enough_is_decomposed(name: str) -> None:
+def test_loop_of_few_iterations_is_unrolled(name: str) -> None:
     draw, trips = DRAWN[name]
     data = build_model(draw)
     assert loops(data, trips) == {}
@@ -53,7 +53,7 @@ def test_a_loop_that_runs_seldom_enough_is_decomposed(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_what_is_decomposed_agrees_with_litert(name: str) -> None:
+def test_unrolled_loop_agrees_with_litert(name: str) -> None:
     draw, trips = DRAWN[name]
     data = build_model(draw)
     conversion = convert(data, host=Host(packs="builtin"), unroll=trips)
@@ -61,12 +61,12 @@ def test_what_is_decomposed_agrees_with_litert(name: str) -> None:
     assert verify(data, conversion.proto, runs=4).ok
 
 
-def test_a_loop_of_any_length_stays_one() -> None:
+def test_loop_of_dynamic_length_is_kept() -> None:
     data = build_model(Layer("RNN", open=True, every=False, wrong="axis").draw)
     assert loops(data, 1000) == {"Loop": 1}
 
 
-def test_a_target_without_control_flow_takes_a_loop_that_is_decomposed() -> None:
+def test_target_without_control_flow_accepts_unrolled_loops() -> None:
     data = build_model(DRAWN["Loop"][0])
     with pytest.raises(ConversionError, match="Loop"):
         convert(data, host=Host(packs="builtin"), target="tvm")
@@ -78,44 +78,44 @@ COUNTED = """
     <ir_version: 8, opset_import: ["" : 17]>
     counted (float[2,3] x, bool go) => (float[2,3] y)
     <int64 three = {3}, bool yes = {1}, bool no = {0}> {
-        y = LOOP (three, GO, x) <body = body (int64 k, bool told, float[2,3] one) => (bool on, float[2,3] other) {
+        y = LOOP (three, GO, x) <body = body (int64 k, bool go_on, float[2,3] one) => (bool on, float[2,3] other) {
             other = Neg (one)
             on = ON
         }>
     }
 """
-"""A Loop that runs three times where nothing ends it."""
+"""A Loop that runs three times unless its condition ends it."""
 
 
 @pytest.mark.parametrize(
     ("start", "on", "count"),
     [
-        ("yes", "Identity (told)", 1),
+        ("yes", "Identity (go_on)", 1),
         ("", "Identity (yes)", 1),
         ("yes", "Identity (yes)", 1),
-        ("no", "Identity (told)", 0),
-        ("go", "Identity (told)", 0),
+        ("no", "Identity (go_on)", 0),
+        ("go", "Identity (go_on)", 0),
         ("yes", "Identity (no)", 0),
-        ("yes", "Not (told)", 0),
+        ("yes", "Not (go_on)", 0),
         ("", "Identity (go)", 0),
     ],
 )
-def test_a_loop_that_a_condition_may_end_stays_one(start: str, on: str, count: int) -> None:
+def test_loop_that_its_condition_may_end_is_kept(start: str, on: str, count: int) -> None:
     text = COUNTED.replace("LOOP", "Loop").replace("GO", start).replace("ON", on)
     model = ir.from_proto(onnx.parser.parse_model(text))
     assert apply("unroll_loops", model, unroll=3) == count
     assert {node.op_type for node in model.graph} == ({"Neg", "Identity"} if count else {"Loop"})
 
 
-def test_a_loop_of_another_domain_stays_one() -> None:
-    text = COUNTED.replace("LOOP", "elsewhere.Loop").replace("GO", "yes").replace("ON", "Identity (told)")
+def test_loop_of_another_domain_is_kept() -> None:
+    text = COUNTED.replace("LOOP", "elsewhere.Loop").replace("GO", "yes").replace("ON", "Identity (go_on)")
     assert apply("unroll_loops", ir.from_proto(onnx.parser.parse_model(text)), unroll=3) == 0
 
 
 @pytest.mark.parametrize(
     ("axes", "count"), [("scan_input_axes = [0]", 1), ("scan_input_axes = [1]", 0), ("scan_output_axes = [1]", 0)]
 )
-def test_a_scan_along_another_axis_stays_one(axes: str, count: int) -> None:
+def test_scan_along_another_axis_is_kept(axes: str, count: int) -> None:
     body = "step (float[3] sum, float[3] row) => (float[3] after, float[3] seen) { after = Add (sum, row) seen = Neg (row) }"
     scan = f"y, all = Scan <num_scan_inputs = 1, {axes}, body = {body}> (x, z)"
     assert (
@@ -137,8 +137,8 @@ def compute(model: ir.Model, **given: Array) -> list[Array]:
     ("directions", "back_in", "back_out"),
     [("", 1, 1), ("scan_input_directions = [1], ", -1, 1), ("scan_output_directions = [1, 0], ", 1, -1)],
 )
-def test_what_a_body_hands_on_as_it_is_comes_out_as_it_went_in(directions: str, back_in: int, back_out: int) -> None:
-    """A carried value that stays, two that change places, and the rows themselves, which ONNX Runtime's own Scan leaves unset."""
+def test_values_that_a_scan_body_passes_through_are_unchanged(directions: str, back_in: int, back_out: int) -> None:
+    """Cover an unchanged carried value, two swapped ones, and the rows themselves, which ONNX Runtime's Scan leaves unset."""
     body = (
         "step (float[3] kept, float[3] one, float[3] two, float[3] row) => "
         "(float[3] kept, float[3] two, float[3] after, float[3] row, float[3] seen) "
