@@ -1,4 +1,4 @@
-"""Values that operators share with their subgraphs: which layouts are free, and the weights of subgraphs."""
+"""Boundary values of subgraphs: which layouts are free, and how execution counts weight them."""
 
 from __future__ import annotations
 
@@ -106,9 +106,7 @@ def test_subgraph_with_undeclared_caller_keeps_file_layout() -> None:
     ],
     ids=["whole", "an axis left out", "an axis in two parts"],
 )
-def test_only_permutations_of_whole_axes_cross_a_boundary(
-    order: tuple[AxisPart, ...], perms: list[tuple[int, ...]]
-) -> None:
+def test_boundary_layouts_only_permute_axes(order: tuple[AxisPart, ...], perms: list[tuple[int, ...]]) -> None:
     model = ModelBuilder()
     then, other = add_subgraph(model, "then", add_abs), add_subgraph(model, "else", add_abs)
     g = model.main

@@ -1,4 +1,4 @@
-"""--channels-first: images of inputs and outputs have their channels after the batch, others are as in the file."""
+"""``--channels-first`` transposes image inputs and outputs only."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def network() -> bytes:
 
 
 @pytest.mark.parametrize("target", ["onnxruntime", "portable"])
-def test_images_are_channels_first_and_others_as_in_the_file(target: str) -> None:
+def test_only_images_become_channels_first(target: str) -> None:
     conversion = otp.convert(network(), target=target, channels_first=True)
     shapes = {edge.name: edge.shape for edge in (*conversion.report.inputs, *conversion.report.outputs)}
     assert shapes == {
@@ -43,6 +43,6 @@ def test_images_are_channels_first_and_others_as_in_the_file(target: str) -> Non
         np.testing.assert_allclose(given, right, rtol=1e-4, atol=1e-4)
 
 
-def test_a_named_layout_precedes_channels_first() -> None:
+def test_layout_option_overrides_channels_first() -> None:
     conversion = otp.convert(network(), channels_first=True, layout={"image": "NHWC:NWCH"})
     assert [edge.shape for edge in conversion.report.inputs] == [(2, 7, 3, 5), (11, 13)]

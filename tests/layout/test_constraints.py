@@ -1,4 +1,4 @@
-"""Layouts that an operator can work in: each slot keeps the order of the axes that the handler requires."""
+"""Layouts that an operator supports: each slot keeps the axis order that the handler requires."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def lower_batched(ctx: Context, x: Value) -> Value:
 
 
 @pytest.mark.parametrize(("order", "admitted"), [("nbt", True), ("bnt", True), ("ntb", False), ("tnb", False)])
-def test_neighboring_unordered_axes_change_places_only_with_each_other(order: str, admitted: bool) -> None:
+def test_only_adjacent_unordered_axes_may_be_swapped(order: str, admitted: bool) -> None:
     model = ModelBuilder()
     g = model.main
     g.operator("CUSTOM.Batched", [g.input("x", (2, 3, 5))], [y := g.tensor("y", (2, 3, 5))])
@@ -37,7 +37,7 @@ def test_neighboring_unordered_axes_change_places_only_with_each_other(order: st
     assert layout_constraint(operator).is_allowed(tuple(LetterPart(letter) for letter in order)) == admitted
 
 
-def test_terminate_rejects_layout_that_only_the_output_shows() -> None:
+def test_terminate_rejects_layout_visible_only_in_the_output() -> None:
     model = ModelBuilder()
     g = model.main
     w = g.constant("w", np.ones((5, 7), np.float32))

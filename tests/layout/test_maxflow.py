@@ -24,7 +24,7 @@ def least_sink_side(excess: list[int], capacities: dict[tuple[int, int], int]) -
 @pytest.mark.parametrize("largest", [1, 2, 7])
 @pytest.mark.parametrize("seed", range(20))
 def test_saturate_returns_the_smallest_sink_side(seed: int, largest: int) -> None:
-    """Arcs of one direction and of both directions; ``largest`` is the largest excess and capacity."""
+    """Try one-way and two-way arcs; ``largest`` is the largest excess and capacity."""
     random = np.random.default_rng([seed, largest])
     excess = [int(amount) for amount in random.integers(-largest, largest + 1, 6)]
     arcs = {(int(a), int(b)) for a, b in random.integers(0, 6, (9, 2)) if a != b}
@@ -32,14 +32,14 @@ def test_saturate_returns_the_smallest_sink_side(seed: int, largest: int) -> Non
     assert Network([*excess], capacities).saturate(Work(100_000)) == least_sink_side(excess, capacities)
 
 
-def test_a_single_unit_reaches_the_sink_over_a_chain_of_arcs_in_both_directions() -> None:
+def test_flow_passes_a_chain_of_two_way_arcs() -> None:
     network = Network([1, 0, 0, -1], {(0, 1): 1, (1, 0): 1, (1, 2): 1, (2, 1): 1, (2, 3): 1})
     assert network.demand() == 1
     network.saturate(Work(1000))
     assert network.demand() == 0
 
 
-def test_work_up_to_the_limit_is_allowed() -> None:
+def test_saturate_may_use_all_of_the_work_limit() -> None:
     work = Work(2)
     work.spend(2)
     assert work.left == 0

@@ -28,7 +28,7 @@ from onnx_tflite_plugin.targets import TARGETS
 SHAPE = (2, 5, 7, 3)
 FIRST = (0, 3, 1, 2)  # channels first
 BYTES = 4 * prod(SHAPE)
-MOVED = BYTES + TRANSPOSE_COST + RESHAPE_COST
+COPIED = BYTES + TRANSPOSE_COST + RESHAPE_COST
 
 
 def lowering(ctx: Context, *operands: Value) -> Value:
@@ -115,7 +115,7 @@ def test_transpose_costs_bytes_and_a_constant() -> None:
         (BYTES, source_layout(SHAPE), layout_of_permutation(SHAPE, FIRST)),
         (BYTES, layout_of_permutation(SHAPE, FIRST), source_layout(SHAPE)),
     ]
-    assert (plan.cost, plan.exact, plan.differences) == (2 * MOVED, True, 0)
+    assert (plan.cost, plan.exact, plan.differences) == (2 * COPIED, True, 0)
 
 
 def test_consumers_of_one_layout_share_a_transpose() -> None:
@@ -125,7 +125,7 @@ def test_consumers_of_one_layout_share_a_transpose() -> None:
     g.output(*(add_operator(g, code, x, name) for code, name in (("Image", "a"), ("Stays", "b"), ("Image", "c"))))
     plan = make_plan(bind_model(model))
     assert transposes(plan)[0] == ("x", "graph input", ["op 0", "op 2"])
-    assert plan.cost == 3 * MOVED
+    assert plan.cost == 3 * COPIED
 
 
 @pytest.mark.parametrize("exact", [True, False])
@@ -150,7 +150,7 @@ def test_transparent_operators_follow_neighbors_except_in_local_plan(
 ) -> None:
     model = chain(*codes)
     plan = make_plan(model, local=local)
-    assert (plan.differences, plan.cost, len(plan.transposes)) == (moved, cost * MOVED, cost)
+    assert (plan.differences, plan.cost, len(plan.transposes)) == (moved, cost * COPIED, cost)
     assert (plan.exact, plan.method == "local") == (not local, local)
     for operator in model.operators():
         wanted = plan.layout(operator, 0)
@@ -179,7 +179,7 @@ def test_free_interface_layout_is_the_cheapest() -> None:
         layout_of_permutation(SHAPE, FIRST),
         layout_of_permutation(SHAPE, FIRST),
     )
-    assert (plan.cost, plan.differences) == (2 * MOVED, 2)
+    assert (plan.cost, plan.differences) == (2 * COPIED, 2)
     plan = make_plan(chain("Stays", "Image"), free="xb")
     assert transposes(plan) == [("a", "op 0", ["op 1"])]
     assert plan.differences == 1
@@ -214,10 +214,10 @@ def test_transposes_in_loops_count_per_assumed_iteration() -> None:
     y = g.tensor("y", SHAPE)
     g.operator("WHILE", [g.input("x", SHAPE)], [y], {"cond_subgraph_index": 1, "body_subgraph_index": 2})
     g.output(add_operator(g, "Stays", add_operator(g, "Image", y, "d"), "e"))
-    assert make_plan(bind_model(model)).cost == 2 * MOVED + 2 * LOOP_ITERATIONS * MOVED
+    assert make_plan(bind_model(model)).cost == 2 * COPIED + 2 * LOOP_ITERATIONS * COPIED
 
 
-def test_unit_axes_are_kept_if_leaving_them_out_costs_as_much() -> None:
+def test_unit_axes_are_kept_if_removing_them_saves_nothing() -> None:
     still = chain("Image", shape=(2, 1, 1, 3))
     assert (make_plan(still).cost, make_plan(still).transposes) == (2 * RESHAPE_COST, ())
     line = make_plan(chain("Line", shape=(2, 1, 7, 3)))
@@ -240,7 +240,7 @@ def test_unit_axes_are_kept_if_leaving_them_out_costs_as_much() -> None:
 def test_price_depends_on_whether_the_declared_axes_are_innermost(
     code: str, shape: tuple[int, ...], asked: set[bool]
 ) -> None:
-    """But for axes of size 1."""
+    """Axes of size 1 do not count."""
     seen_values: list[tuple[str, bool, int]] = []
 
     def prices(along: AxisPrice, last: bool, size: int) -> int:
@@ -255,17 +255,17 @@ def test_price_depends_on_whether_the_declared_axes_are_innermost(
 @pytest.mark.parametrize(("price", "cost", "bought"), [(0, 2, 0), (1, 2, 0), (3, 4, 3)])
 def test_expensive_layout_is_avoided_and_reported(price: int, cost: int, bought: int) -> None:
     def prices(along: AxisPrice, last: bool, size: int) -> int:
-        return price * MOVED if last else 0
+        return price * COPIED if last else 0
 
     plan = make_plan(chain("Image", "Both", "Any", "Image"), prices=prices)
-    assert plan.cost == cost * MOVED + (price * MOVED if cost == 2 else 0)
+    assert plan.cost == cost * COPIED + (price * COPIED if cost == 2 else 0)
     assert [(words(label), gain) for label, gain in plan.chosen_for_speed] == (
-        [("op 1", bought * MOVED)] if bought else []
+        [("op 1", bought * COPIED)] if bought else []
     )
 
 
 def test_all_handlers_with_misfitting_axes_are_reported() -> None:
-    """A fault of the file is reported beside them."""
+    """A defect of the file is reported as well."""
     bad = {
         "CUSTOM.Any": declare("Any", layout=Transparent(), axes="a b -> a b"),
         "CUSTOM.Image": declare("Image", layout=Implicit({0: "a c"}), axes="a b c d -> a b c d"),

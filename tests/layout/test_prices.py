@@ -1,4 +1,4 @@
-"""Operators between convolutions that leave channels first where another layout is faster despite Transposes."""
+"""Operators between convolutions that are faster channels last, even with two Transposes."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def test_small_integer_resize_stays_channels_first() -> None:
 
 @pytest.mark.parametrize(("axis", "found"), [(2, 4), (3, 2)])
 def test_gather_axis_is_not_innermost(axis: int, found: int) -> None:
-    """With channels first, columns are innermost and channels are not."""
+    """With channels first, the columns are innermost instead of the channels."""
     x = tensor(1, 16, 16, 32)
     places = constant([0] * x.shape[axis])
     assert transpose_count("onnxruntime", "GATHER", x, x, places, axis=axis) == found
 
 
 def test_report_names_operators_transposed_for_speed() -> None:
-    """ABS may have any layout, too, but gains nothing from it."""
+    """ABS supports any layout too, but is not faster in another one."""
     x = tensor(1, 16, 16, 32, dtype="int8")
     model = Net()
     resized = model.call(

@@ -23,7 +23,7 @@ from onnx_tflite_plugin.targets import TARGETS
 
 
 class Network:
-    """A random float network: each operator takes tensors made before."""
+    """A random float network: each operator uses earlier tensors."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -202,7 +202,7 @@ def test_candidates_per_operator_are_bounded(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize(("shared", "orders"), [("nothing", 1), ("a constant", 1), ("an input", 2)])
 def test_shared_constant_does_not_propagate_layouts(shared: str, orders: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ADD takes a convolution's output. MUL has only graph inputs and outputs, and what it shares with ADD."""
+    """ADD uses a convolution's output. MUL shares a constant with ADD; its other tensors are graph inputs and outputs."""
     counts, network = count_candidates(monkeypatch), Network(0)
     network.conv(network.pool[0])
     filtered = network.pool[-1]
@@ -225,7 +225,7 @@ def test_shared_constant_does_not_propagate_layouts(shared: str, orders: int, mo
     ],
     ids=["built-in", "of a pack"],
 )
-def test_a_rank_that_a_declaration_does_not_fit_is_due_to_the_file_unless_a_pack_declared_it(
+def test_rank_mismatch_is_attributed_to_file_or_pack(
     handlers: dict[str, Handler], error: type[ConversionError], text: str
 ) -> None:
     model = ModelBuilder()

@@ -61,7 +61,7 @@ def test_image_is_kept_if_the_target_keeps_unit_axes(op: str, dtype: str) -> Non
 
 
 @pytest.mark.parametrize("name", ["a row under three rows of kernel", "a column under two columns of kernel"])
-def test_kernel_larger_than_a_line_stays_two_dimensional(name: str) -> None:
+def test_kernel_larger_than_the_unit_axis_stays_two_dimensional(name: str) -> None:
     assert rank(convert_net(ONE[name], "generic")) == 2
 
 
@@ -86,7 +86,7 @@ def test_padding_and_dilation_are_fused_in_one_dimension(setting: Conv, dtype: s
 
 
 def test_sequence_to_image_reshapes_are_shared() -> None:
-    """Three causal convolutions, each after a pad of a sequence: one Unsqueeze before them, one Squeeze after."""
+    """Three causal convolutions, each after a sequence pad, need one Unsqueeze before and one Squeeze after them."""
 
     def draw(model: Net) -> None:
         ref = model.input(tensor(2, 11, 3))
@@ -109,7 +109,7 @@ def test_sequence_to_image_reshapes_are_shared() -> None:
     assert reshapes(proto) == 2
 
 
-def test_restore_inserts_axes_that_the_layout_leaves_out() -> None:
+def test_restore_inserts_missing_unit_axes() -> None:
     tensor_ = np.arange(2 * 5 * 3).reshape(2, 1, 5, 3)
     left_out = TensorValue("v", 0, 0, order=(0, 3, 2))
     restored = left_out.restore(tensor_[:, 0].transpose(0, 2, 1), tensor_.dtype)

@@ -28,7 +28,7 @@ fast = settings(derandomize=True, deadline=None)
 
 @st.composite
 def problems(draw: st.DrawFn, most_labels: int = 3, keys: str = "abc", *, aligned: bool = False) -> LabelingProblem:
-    """Draw a problem of up to six variables. ``aligned``: a label means the same key everywhere."""
+    """Draw a problem of up to six variables. ``aligned``: each label is the same key for all variables."""
     sizes = draw(st.lists(st.integers(1, most_labels), min_size=1, max_size=6))
     prices = tuple(tuple(draw(st.integers(-3, 5)) for _ in range(size)) for size in sizes)
 
@@ -191,7 +191,7 @@ def test_moves_change_several_variables_at_once(labeled: Callable[[LabelingProbl
     assert labeled(LabelingProblem(((0, 0, 0),) * 5, wires)) == (2,) * 5
 
 
-def test_interrupted_search_has_most_of_the_gain() -> None:
+def test_interrupted_search_finds_most_of_the_gain() -> None:
     gained = possible = 0
     for problem in dense_problems(60):
         solution, source = solve(problem, table_limit=0, work_limit=4000), cost(problem, [0] * 8)
@@ -282,7 +282,7 @@ def test_greedy_result_is_a_single_variable_optimum(problem: LabelingProblem) ->
     assert cost(problem, labels) <= cost(problem, [0] * len(labels))
 
 
-def test_hard_component_does_not_use_up_work_of_others() -> None:
+def test_hard_component_leaves_work_for_the_others() -> None:
     hard, offset = lattice(30, 40, 1), 1200
     easy = [Wire(5, Pin(None, ("other",)), (Pin(offset + k, BOTH),)) for k in range(10)]
     solution = solve(LabelingProblem(hard.prices + ((0, 1),) * 10, (*hard.wires, *easy)), work_limit=10_000)

@@ -47,7 +47,7 @@ def random_layout(dims: Sequence[int], inner: Sequence[int], draw: random.Random
 
 
 def elements(order: TensorLayout, dims: Sequence[int]) -> np.ndarray:
-    """Return the source position of each element of a tensor in the order of a layout."""
+    """Return the source index of each element, in the order of a layout."""
     strides = [prod(dims[axis + 1 :]) for axis in range(len(dims))]
     places = np.zeros((), np.int64)
     for atom in order:
@@ -67,8 +67,8 @@ def test_coalesce_keeps_the_order_of_elements(seed: int) -> None:
 
 @pytest.mark.parametrize("alike", [True, False])
 @pytest.mark.parametrize("seed", range(60))
-def test_conversion_puts_elements_where_the_layout_has_them(seed: int, alike: bool) -> None:
-    """Including layouts that both split an axis by sizes that do not divide each other."""
+def test_conversion_places_elements_as_the_layout_requires(seed: int, alike: bool) -> None:
+    """Layouts may split an axis at sizes that do not divide each other."""
     draw = random.Random(seed)
     dims = [draw.choice((1, 2, 3, 4, 6, 12)) for _ in range(draw.randint(1, 4))]
     inner = cuts(dims, draw)
@@ -123,7 +123,7 @@ def test_has_adjacent_parts() -> None:
     assert has_adjacent_parts(())
 
 
-def test_sizes_dynamic_on_one_side_need_no_conversion() -> None:
+def test_size_dynamic_in_one_layout_needs_no_conversion() -> None:
     start: TensorLayout = (AxisPart(0, 1, 55), AxisPart(1, 1, None))
     end: TensorLayout = (AxisPart(0, 1, None), AxisPart(1, 1, 5))
     assert plan_conversion(start, end) == plan_conversion(end, start) == LayoutConversion(None, None, None)
@@ -156,7 +156,7 @@ def test_products_with_a_dynamic_size_are_dynamic() -> None:
     assert (element_count((2, None, 3)), element_count((2, None, 3), dynamic_size=11)) == (6, 66)
 
 
-def test_moved_unit_axis_is_a_reshape() -> None:
+def test_transposing_a_unit_axis_is_a_reshape() -> None:
     assert plan_conversion(source_layout((1, 5, 3)), layout_of_permutation((1, 5, 3), (1, 0, 2))) == LayoutConversion(
         None, None, (5, 1, 3)
     )

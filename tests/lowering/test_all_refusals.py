@@ -1,4 +1,4 @@
-"""Every refusal of a model is reported in one run, also of operators downstream of another that is refused."""
+"""All refusals of a model are reported in one run, also downstream of a refused operator."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def refusing(code: str, reason: str) -> Handler:
 
 @handler("CUSTOM.Raises", max_version=1, layout=Transparent())
 def raises(ctx: Context, x: Value) -> Value:
-    """Raise an exception that is no refusal."""
+    """Raise an exception other than Refusal."""
     raise ValueError("bad luck")
 
 
@@ -49,7 +49,7 @@ def problems_of(*chains: tuple[str, ...]) -> list[str]:
     return [f"{problem.where}: {problem.reason}" for problem in caught.value.problems]
 
 
-def test_refusals_downstream_of_a_refusal_are_reported_after_it() -> None:
+def test_downstream_refusals_are_reported_last() -> None:
     assert problems_of(("CUSTOM.First", "ABS", "CUSTOM.Second"), ("CUSTOM.Second",)) == [
         "op 0 CUSTOM.First v1 'y00': no first of FLOAT [2, 3]",
         "op 3 CUSTOM.Second v1 'y10': no second of FLOAT [2, 3]",
@@ -57,12 +57,12 @@ def test_refusals_downstream_of_a_refusal_are_reported_after_it() -> None:
     ]
 
 
-def test_an_exception_downstream_of_a_refusal_may_be_a_consequence_and_is_left_out() -> None:
+def test_exception_downstream_of_a_refusal_is_not_reported() -> None:
     (only,) = problems_of(("CUSTOM.First", "CUSTOM.Raises", "ABS"))
     assert only.startswith("op 0 CUSTOM.First")
 
 
-def test_a_refusal_downstream_of_an_exception_is_reported() -> None:
+def test_refusal_downstream_of_an_exception_is_reported() -> None:
     first, second = problems_of(("CUSTOM.Raises", "CUSTOM.First"))
     assert "ValueError: bad luck" in first
     assert second.startswith("op 1 CUSTOM.First")

@@ -32,7 +32,7 @@ def dequantize(given: bool, target: str) -> set[str]:
 
 @pytest.mark.parametrize("given", [False, True])
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
-def test_a_bias_of_16_bit_activations_is_of_32_or_64_bits_known_or_not(dtype: str, given: bool) -> None:
+def test_int16_activations_accept_int32_and_int64_biases(dtype: str, given: bool) -> None:
     assert otp.convert(dense(tensor(3, 7, dtype="int16"), dtype, given=given), verify=True).verification
 
 
@@ -43,13 +43,13 @@ def test_constant_bias_of_float_weights_is_float() -> None:
 
 
 @pytest.mark.parametrize("given", [False, True])
-def test_tensorrt_dequantizes_no_bias(given: bool) -> None:
+def test_tensorrt_has_no_quantized_bias(given: bool) -> None:
     """TensorRT dequantizes only 8-bit integers."""
     assert dequantize(given, "tensorrt") == {"INT8"}
     assert dequantize(given, "generic") == {"INT8", "INT32"}
 
 
-def test_an_integer_bias_of_weights_without_a_scale_is_refused() -> None:
+def test_integer_bias_of_unquantized_weights_is_refused() -> None:
     assert WEIGHTS.value is not None
     data = dense(tensor(3, 7, dtype="int8"), "int32", weights=constant(WEIGHTS.value))
     with pytest.raises(ConversionError, match="the bias is int32, but the input or weight is not quantized"):

@@ -1,4 +1,4 @@
-"""Results that are computed at conversion are constants for the operators that use them."""
+"""Results of ``evaluate`` are constants for the operators that use them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def floor_handler(evaluate: Callable[[Instance], Any], **more: Any) -> Handler:
 
 
 def add_floor(value: Array = VALUE, shown: bool = False) -> bytes:
-    """Return a model of an input plus the floor of a constant, which may be an output, too."""
+    """Return a model of an input plus the floor of a constant; ``shown``: the floor is also an output."""
     model = Net()
     result = model.call("FLOOR", [constant(value)], tensor(2, 3))
     total = model.call("ADD", [tensor(2, 3), result], tensor(2, 3))
@@ -50,26 +50,26 @@ def floor_of(at: Instance) -> Array | None:
     return None if array is None else np.floor(array)
 
 
-def test_nothing_is_left_to_compute() -> None:
+def test_evaluated_operator_emits_no_node() -> None:
     assert convert_model(add_floor(), {"FLOOR": floor_handler(floor_of)}).report.nodes == {"Add": 1}
 
 
-def test_the_operator_still_counts_as_converted() -> None:
+def test_evaluated_operator_counts_as_converted() -> None:
     assert convert_model(add_floor(), {"FLOOR": floor_handler(floor_of)}).report.operators == {"ADD": 1, "FLOOR": 1}
 
 
-def test_it_may_be_a_graph_output_too() -> None:
+def test_evaluated_graph_output_is_computed() -> None:
     assert convert_model(add_floor(shown=True), {"FLOOR": floor_handler(floor_of)}).report.nodes == {
         "Add": 1,
         "Floor": 1,
     }
 
 
-def test_what_is_not_known_is_computed() -> None:
+def test_operator_without_a_constant_result_is_computed() -> None:
     assert convert_model(add_floor(), {"FLOOR": floor_handler(lambda at: None)}).report.nodes == {"Floor": 1, "Add": 1}
 
 
-def test_results_of_known_results_are_known() -> None:
+def test_evaluation_propagates_to_the_next_operator() -> None:
     model = Net()
     once = model.call("FLOOR", [constant(VALUE)], tensor(2, 3))
     twice = model.call("FLOOR", [once], tensor(2, 3))
@@ -77,7 +77,7 @@ def test_results_of_known_results_are_known() -> None:
     assert convert_model(model.build(), {"FLOOR": floor_handler(floor_of)}).report.nodes == {"Add": 1}
 
 
-def test_handlers_are_asked_with_the_constant_in_place() -> None:
+def test_accepts_sees_the_evaluated_constant() -> None:
     seen: list[bool] = []
 
     def accepts(at: Instance) -> Decline | None:
@@ -99,14 +99,16 @@ def test_handlers_are_asked_with_the_constant_in_place() -> None:
     ],
     ids=["shape", "dtype", "failure"],
 )
-def test_a_value_that_contradicts_the_file_names_the_handler(evaluate: Callable[[Instance], Any], text: str) -> None:
+def test_evaluated_value_that_contradicts_the_file_names_handler(
+    evaluate: Callable[[Instance], Any], text: str
+) -> None:
     with pytest.raises(HandlerError, match=f"{__name__}:floor of inline") as caught:
         convert_model(add_floor(), {"FLOOR": floor_handler(evaluate)})
     assert text in str(caught.value)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
-def test_sparse_weights_cost_what_dense_ones_cost(dtype: str) -> None:
+def test_sparse_weights_convert_to_the_same_graph_as_dense_weights(dtype: str) -> None:
     def network(sparse: bool) -> bytes:
         model = Net()
         x, w = tensor(1, 5, 7, 3, dtype=dtype), weight((4, 3, 2, 3), dtype, 0)
@@ -135,7 +137,7 @@ def with_slopes(model: Net, slopes: Any) -> None:
     model.output(model.output_through_conv(model.call("PRELU", [x, slopes], tensor(1, 5, 7, 3))))
 
 
-def test_slopes_of_float16_are_decided_by_as_slopes_of_float32_are() -> None:
+def test_float16_slopes_convert_like_float32_slopes() -> None:
     half, wide = Net(), Net()
     slopes = random_array(1, 1, 3).astype(np.float16)
     with_slopes(half, widen(half, slopes))
@@ -144,7 +146,7 @@ def test_slopes_of_float16_are_decided_by_as_slopes_of_float32_are() -> None:
 
 
 @pytest.mark.parametrize("weights", ["keep", "fold"])
-def test_float16_weights_stay_float16_unless_they_are_folded(weights: str) -> None:
+def test_float16_weights_stay_float16_unless_folded(weights: str) -> None:
     model = Net()
     w = widen(model, random_array(64, 1, 1, 32))
     image = tensor(1, 5, 7, 64)
@@ -157,7 +159,7 @@ def test_float16_weights_stay_float16_unless_they_are_folded(weights: str) -> No
     assert conversion.report.nodes.get("Mul", 0) == (1 if weights == "keep" else 0)
 
 
-def test_dequantized_int8_constants_are_seen() -> None:
+def test_dequantized_int8_slopes_count_as_constants() -> None:
     model = Net()
     w = model.call("DEQUANTIZE", [constant(random_array(1, 1, 3, dtype="int8"), None, 0.013, 5)], tensor(1, 1, 3))
     with_slopes(model, w)

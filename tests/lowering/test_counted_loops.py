@@ -27,7 +27,7 @@ def in_body(node: onnx.NodeProto) -> list[str]:
 
 
 @pytest.mark.parametrize("name", STACKED)
-def test_rows_written_in_turn_are_stacked_by_the_loop(name: str) -> None:
+def test_rows_written_in_order_become_a_scan_output(name: str) -> None:
     node = loop_of(STACKED[name])
     assert not {"Concat", "Slice"} & {*in_body(node)}
     rows = STACKED[name]
@@ -36,11 +36,11 @@ def test_rows_written_in_turn_are_stacked_by_the_loop(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CARRIED)
-def test_an_array_that_anybody_else_sees_is_carried(name: str) -> None:
+def test_array_used_elsewhere_is_loop_carried(name: str) -> None:
     assert "Concat" in in_body(loop_of(CARRIED[name]))
 
 
-def test_a_condition_that_only_counts_is_not_asked() -> None:
+def test_condition_on_the_counter_becomes_a_trip_count() -> None:
     assert not {"Less", "And"} & {*in_body(loop_of(Rows()))}
     assert "And" in in_body(loop_of(Rows(exits=True)))
 
@@ -74,7 +74,7 @@ def test_transposes_are_placed_outside_of_loops() -> None:
     model, spec = Net(), tensor(2, 5, 7, 3)
 
     def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
-        """A softmax along what lies innermost in the file."""
+        """Emit a softmax along the innermost axis of the file."""
         return [call_like(graph, "SOFTMAX", [values[0]], values[0], beta=1.0)]
 
     (result,) = loop(model, [model.input_through_conv(spec)], [spec], body)
@@ -83,9 +83,9 @@ def test_transposes_are_placed_outside_of_loops() -> None:
     assert "Transpose" not in in_body(node)
 
 
-def test_sequences_of_three_axes_go_through_a_loop_in_any_order() -> None:
-    model, spec, turned = Net(), tensor(2, 5, 7), tensor(2, 7, 5)
-    x = model.call("TRANSPOSE", [spec, constant([0, 2, 1])], turned)
-    (y,) = loop(model, [x], [turned], lambda graph, values: [call_like(graph, "ABS", [values[0]], values[0])])
+def test_loop_carries_sequences_in_any_layout() -> None:
+    model, spec, transposed = Net(), tensor(2, 5, 7), tensor(2, 7, 5)
+    x = model.call("TRANSPOSE", [spec, constant([0, 2, 1])], transposed)
+    (y,) = loop(model, [x], [transposed], lambda graph, values: [call_like(graph, "ABS", [values[0]], values[0])])
     model.output(model.call("TRANSPOSE", [y, constant([0, 2, 1])], spec))
     assert convert(model.build(), host=Host(packs="builtin")).report.transposes == 0

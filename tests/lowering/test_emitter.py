@@ -1,4 +1,4 @@
-"""Nodes and constants as emitted, without a model."""
+"""Tests of emitted nodes and constants, without a model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def emitter(opset: int = 18) -> Emitter:
     return Emitter(opset, UniqueNames(), TARGETS["generic"].widens)
 
 
-def test_constants_are_one_where_all_of_them_is_equal() -> None:
+def test_equal_constants_are_shared() -> None:
     builder, long = emitter(), np.arange(997, dtype=np.float32)
     other = long.copy()
     other[-1] += 1
@@ -34,7 +34,7 @@ def test_constants_are_one_where_all_of_them_is_equal() -> None:
     assert builder.constant(long) is not builder.constant(long[None])
 
 
-def test_operands_that_are_left_out_at_the_end_are_no_inputs() -> None:
+def test_trailing_absent_operands_are_dropped() -> None:
     builder = emitter()
     clip = builder.emit("Clip", [floats([1]), None, None], {})[0].producer()
     pad = builder.emit("Clip", [floats([1]), None, floats(2)], {})[0].producer()
@@ -43,18 +43,18 @@ def test_operands_that_are_left_out_at_the_end_are_no_inputs() -> None:
     assert (len(clip.inputs), len(pad.inputs)) == (1, 3)
 
 
-def test_a_node_has_all_results_that_the_operator_must_have() -> None:
+def test_node_has_all_required_outputs() -> None:
     assert len(emitter().emit("TopK", [floats([1, 2, 3]), [2]], {})) == 2
 
 
-def test_a_domain_has_one_version_throughout_a_model() -> None:
+def test_each_domain_has_one_version() -> None:
     builder = emitter()
     builder.emit("ArrayFeatureExtractor", [floats([[1, 2]]), [0]], {}, domain="ai.onnx.ml")
     builder.foreign("com.example", "Anything", [], {}, [None])
     assert builder.domains == {"": 18, "ai.onnx.ml": 3, "com.example": 1}
 
 
-def test_nodes_are_named_and_marked_after_what_they_are_emitted_within() -> None:
+def test_nodes_take_name_and_metadata_of_the_innermost_scope() -> None:
     builder = emitter()
     with builder.within("op3", {"mark": "outer"}):
         with builder.within("op5", {"mark": "inner"}):
@@ -68,7 +68,7 @@ def test_nodes_are_named_and_marked_after_what_they_are_emitted_within() -> None
     ]
 
 
-def test_attributes_of_an_operator_without_a_schema_take_lists_and_tuples() -> None:
+def test_foreign_operator_accepts_list_and_tuple_attributes() -> None:
     builder = emitter()
     builder.foreign("com.example", "Anything", [], {"a": (2, 3), "b": [2.5], "c": floats([[7]])}, [("int8", (2,))])
     (node,) = builder.nodes
@@ -86,14 +86,14 @@ def test_number_lists_become_list_attributes_and_arrays_tensors() -> None:
     assert kinds == {"a": ir.AttributeType.INTS, "b": ir.AttributeType.TENSOR, "c": ir.AttributeType.INT}
 
 
-def test_a_result_has_the_dtype_that_an_attribute_names() -> None:
+def test_output_dtype_follows_the_dtype_attribute() -> None:
     builder = emitter()
     assert builder.emit("Cast", [floats([1])], {"to": "int8"})[0].dtype == ir.DataType.INT8
     assert builder.emit("RandomUniform", [], {"shape": [2], "dtype": "float16"})[0].dtype == ir.DataType.FLOAT16
 
 
 @pytest.mark.parametrize("inputs", [0, 4])
-def test_an_operator_of_another_number_of_operands_is_a_type_error(inputs: int) -> None:
+def test_wrong_number_of_operands_raises_type_error(inputs: int) -> None:
     with pytest.raises(TypeError, match="takes 1 to 3 inputs"):
         emitter().emit("Clip", [floats([1])] * inputs, {})
 
@@ -112,7 +112,7 @@ def test_an_operator_of_another_number_of_operands_is_a_type_error(inputs: int) 
     ],
 )
 @pytest.mark.parametrize("dtype", ["int32", "int64", "uint8"])
-def test_a_table_is_read_element_by_element_where_its_shape_can_be_said(
+def test_gather_entries_uses_gather_elements_for_static_shapes(
     dims: tuple[int | None, ...], nodes: list[str], dtype: str
 ) -> None:
     builder = emitter()
@@ -126,7 +126,7 @@ def test_a_table_is_read_element_by_element_where_its_shape_can_be_said(
         assert along == (1 if dims == (1, 7, 1) else 0)
 
 
-def test_one_axis_becomes_a_list_of_one_where_it_is_an_attribute() -> None:
+def test_scalar_axis_operand_becomes_a_list_attribute() -> None:
     node = emitter(17).emit("ReduceMax", [floats([[1, 2]]), np.asarray(1)], {})[0].producer()
     assert node is not None
     assert list(node.attributes["axes"].as_ints()) == [1]

@@ -36,16 +36,16 @@ def ends(model: ModelBuilder, **options: object) -> tuple[list[str | None], list
     return [value.name for value in graph.inputs], [value.name for value in graph.outputs]
 
 
-def test_an_empty_or_repeated_name_is_told_apart_by_the_tensors_index() -> None:
+def test_empty_or_repeated_names_get_the_tensor_index() -> None:
     assert ends(chain("y", "x", "", "y")) == (["x"], ["y", "x#2", "#3", "y#4"])
 
 
-def test_outputs_keep_the_files_positions_under_the_signatures_names() -> None:
+def test_outputs_keep_file_order_and_signature_names() -> None:
     assert ends(chain("a", "b", "c", signature={"last": 2, "first": 0})) == (["x"], ["first", "b", "last"])
 
 
-def test_positions_are_those_of_the_interpreter() -> None:
-    """Code that was written for ``get_output_details()`` reads the same tensor from ONNX Runtime."""
+def test_output_positions_equal_those_of_the_interpreter() -> None:
+    """Code written for ``get_output_details()`` reads the same tensor from ONNX Runtime."""
     model = ModelBuilder()
     g = model.main
     x, y = g.input("x", (2, 3)), g.input("y", (2, 3))
@@ -105,11 +105,11 @@ def test_letters_that_do_not_permute_the_axes_are_refused(letters: str) -> None:
         otp.convert(chain("y").build(), layout={"x": letters})
 
 
-def test_a_name_that_is_told_apart_is_no_other_tensors_name_either() -> None:
+def test_disambiguated_name_does_not_collide_with_another_tensor() -> None:
     assert ends(chain("x#3", "y", "x")) == (["x"], ["x#3", "y", "x#3#3"])
 
 
-def test_a_tensor_inside_that_a_signature_calls_an_input_is_none() -> None:
+def test_internal_tensor_named_as_signature_input_is_ignored() -> None:
     model = chain("a", "b")
     model.signature("main", {"inside": 1, "x": 0}, {"b": 2})
     assert ends(model) == (["x"], ["a", "b"])
@@ -117,7 +117,7 @@ def test_a_tensor_inside_that_a_signature_calls_an_input_is_none() -> None:
 
 @pytest.mark.parametrize("subgraph", [0, 1])
 @pytest.mark.parametrize("shape", [(), SHAPE])
-def test_a_signature_output_that_nothing_computes_is_refused(subgraph: int, shape: tuple[int, ...]) -> None:
+def test_signature_output_that_is_never_computed_is_refused(subgraph: int, shape: tuple[int, ...]) -> None:
     """LiteRT has no value for it either; existing outputs can be selected by name."""
     model = chain("a")
     graph = (model.main, model.subgraph("other"))[subgraph]

@@ -1,4 +1,4 @@
-"""``Lookup``: the host looks up results of quantized values in a table, in any storage dtype."""
+"""Tests of ``Lookup``: table lookup of quantized results in any storage dtype."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def in_table_order(dtype: str) -> Array:
 
 
 def squares(at: Instance) -> Array:
-    """Return a table whose entries identify their index: no formula of the scales gives them."""
+    """Return a table of squares; no formula of the scales gives these entries."""
     x, limits = in_table_order(at.op[0].dtype), np.iinfo(at.op[0].dtype)
     return x * x % limits.max
 
@@ -38,7 +38,7 @@ def square_handler(table: Any = squares, dtypes: tuple[str, ...] = ("int8", "uin
 
 
 def convert_model(declared: Handler, dtype: str, dims: tuple[int | None, ...] = (2, 3), **options: Any) -> Conversion:
-    """Convert an operator between two of the same kind, so that it is kept in the target's dtype."""
+    """Convert two consecutive operators, so that the tensor between them has the target's dtype."""
     model, x = Net(), tensor(*dims, dtype=dtype)
     y = x.rescale(1.7)
     model.output(model.call(CODE, [model.call(CODE, [x], y)], y))
@@ -48,7 +48,7 @@ def convert_model(declared: Handler, dtype: str, dims: tuple[int | None, ...] = 
 @pytest.mark.parametrize("target", ["onnxruntime", "generic"])
 @pytest.mark.parametrize("dims", [(2, 3), (7,), (None, 3), (None, None)], ids=str)
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
-def test_every_stored_integer_gives_its_entry(dtype: str, dims: tuple[int | None, ...], target: str) -> None:
+def test_each_quantized_value_selects_its_entry(dtype: str, dims: tuple[int | None, ...], target: str) -> None:
     limits = np.iinfo(dtype)
     shape = (7,) if len(dims) == 1 else (2, 3)
     x = np.resize(np.asarray([limits.min, -1 if limits.min else 1, 0, 1, 11, limits.max, 13], dtype), shape)
@@ -60,7 +60,7 @@ def test_every_stored_integer_gives_its_entry(dtype: str, dims: tuple[int | None
 
 
 def test_table_is_indexed_by_file_values_between_weighted_layers() -> None:
-    """Dense layers before and after, which change nothing, keep activations as uint8."""
+    """Identity dense layers before and after keep activations as uint8."""
     model, y = Net(), tensor(2, 3, dtype="int8", scale=0.5, zero_point=0)
     eye = constant(np.eye(3) * 127, "int8", scale=1 / 127)
     dense = model.call("FULLY_CONNECTED", [y, eye], y)
@@ -84,13 +84,13 @@ def test_table_is_indexed_by_file_values_if_only_the_operand_is_shifted() -> Non
     np.testing.assert_array_equal(found, given.astype(np.int64) ** 2 % 127)
 
 
-def test_another_dtype_is_dequantized() -> None:
+def test_dtype_without_a_table_is_dequantized() -> None:
     nodes = [node.op_type for node in convert_model(square_handler(dtypes=("int16",)), "int8").proto.graph.node]
     assert nodes.count("Mul") == 2
     assert "GatherElements" not in nodes
 
 
-def test_without_its_quantization_the_operator_is_lowered() -> None:
+def test_handler_lowers_the_operator_if_quantization_is_dropped() -> None:
     nodes = [node.op_type for node in convert_model(square_handler(), "int8", quantization="float").proto.graph.node]
     assert nodes == ["Mul", "Mul"]
 
@@ -113,6 +113,6 @@ def test_without_its_quantization_the_operator_is_lowered() -> None:
         (square_handler(lambda at: 1 / 0), "failed: ZeroDivisionError"),
     ],
 )
-def test_what_does_not_fit_is_refused(declared: Handler, text: str) -> None:
+def test_invalid_tables_are_refused(declared: Handler, text: str) -> None:
     with pytest.raises(ConversionError, match=text):
         convert_model(declared, "int8")

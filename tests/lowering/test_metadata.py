@@ -22,7 +22,7 @@ from onnx_tflite_plugin.graph.metadata import TensorValue
     ],
 )
 @pytest.mark.parametrize("shift", [0, 128])
-def test_a_value_gives_its_tensor_back(
+def test_restore_inverts_apply(
     shape: tuple[int, ...], order: tuple[int, ...] | None, held: tuple[int, ...], shift: int
 ) -> None:
     value = TensorValue("v", 0, 0, order, shift)
@@ -36,7 +36,7 @@ def test_a_value_gives_its_tensor_back(
     np.testing.assert_array_equal(restored.reshape(shape), array)
 
 
-def test_a_part_of_a_model_says_nothing_that_holds_for_the_whole_alone() -> None:
+def test_remove_origin_drops_metadata_of_the_whole_model() -> None:
     given = {"author's": "kept"}
     metadata.write_states(given, [metadata.CarriedState("h", "h:next", "float32", (2, 3))])
     metadata.write_origin(given, "serving", metadata.Part((2,), (3, 5)))

@@ -51,7 +51,7 @@ def convert_model(lower: Callable[..., Any], opset: int | None = None) -> Conver
     return convert(model.build(), host=Host(packs="builtin", handlers={CODE: handler_of(lower)}), opset=opset)
 
 
-def test_the_stub_is_what_the_schemas_say() -> None:
+def test_stub_matches_the_schemas() -> None:
     if onnx.defs.onnx_opset_version() < OPSET:
         pytest.skip(f"this version of onnx has no opset {OPSET}")
     assert STUB.read_text(encoding="utf-8") == stub(), "python -m tools.ops_stub --write"
@@ -65,9 +65,9 @@ def emit(opset: int, op_type: str, *operands: Any, **attributes: Any) -> Any:
 
 
 @pytest.mark.parametrize(("opset", "operands"), [(13, 1), (17, 1), (18, 2), (26, 2)])
-@pytest.mark.parametrize("spelled", ["operand", "array", "attribute"])
-def test_axes_are_an_operand_or_an_attribute_by_opset(spelled: str, opset: int, operands: int) -> None:
-    axes = {"operand": ([2, 5],), "array": (np.asarray([2, 5]),), "attribute": ()}[spelled]
+@pytest.mark.parametrize("form", ["operand", "array", "attribute"])
+def test_axes_are_an_operand_or_an_attribute_by_opset(form: str, opset: int, operands: int) -> None:
+    axes = {"operand": ([2, 5],), "array": (np.asarray([2, 5]),), "attribute": ()}[form]
     node = emit(opset, "ReduceMax", X, *axes, keepdims=0, **({} if axes else {"axes": [2, 5]}))
     assert len(node.inputs) == operands
     found = node.attributes["axes"].as_ints() if operands == 1 else node.inputs[1].const_value.numpy().tolist()
@@ -76,13 +76,13 @@ def test_axes_are_an_operand_or_an_attribute_by_opset(spelled: str, opset: int, 
 
 
 @pytest.mark.parametrize("opset", [17, 20])
-def test_a_number_of_no_axes_becomes_one_number(opset: int) -> None:
+def test_rank_0_operand_becomes_a_scalar_attribute(opset: int) -> None:
     node = emit(opset, "DFT", np.zeros((1, 2, 3, 2), np.float32), None, np.asarray(2))
     axis = node.attributes["axis"].as_int() if opset < 20 else int(node.inputs[2].const_value.numpy())
     assert axis == 2
 
 
-def test_an_operand_that_is_left_out_becomes_no_attribute() -> None:
+def test_absent_operand_becomes_no_attribute() -> None:
     assert "axes" not in emit(13, "ReduceMax", X, None).attributes
 
 
@@ -105,7 +105,7 @@ def test_runtime_axes_for_an_attribute_name_the_opset_needed() -> None:
         ("Reducemax", {}, "ONNX has no operator Reducemax; did you mean 'ReduceMax'?"),
     ],
 )
-def test_what_no_opset_spells_so_is_refused(op_type: str, given: dict[str, Any], text: str) -> None:
+def test_operators_and_attributes_unknown_to_onnx_are_rejected(op_type: str, given: dict[str, Any], text: str) -> None:
     with pytest.raises((TypeError, LookupError), match=text):
         emit(17, op_type, X, **given)
 
@@ -123,7 +123,7 @@ def test_what_no_opset_spells_so_is_refused(op_type: str, given: dict[str, Any],
         (13, "LogSoftmax", (X.astype(np.int8),), {}, ""),
     ],
 )
-def test_a_node_of_a_newer_opset_names_it(
+def test_node_that_needs_a_newer_opset_names_it(
     opset: int, op_type: str, operands: tuple[Any, ...], given: dict[str, Any], needs: str
 ) -> None:
     """A dtype that no opset allows is left to the checks of the finished model."""
@@ -134,7 +134,7 @@ def test_a_node_of_a_newer_opset_names_it(
         emit(opset, op_type, *operands, **given)
 
 
-def test_an_operator_of_a_newer_opset_becomes_its_function() -> None:
+def test_operator_of_a_newer_opset_is_decomposed() -> None:
     builder = Emitter(11, UniqueNames())
     values = [builder.constant(X), builder.constant(-X)]
     builder.emit("GreaterOrEqual", values, {})
@@ -142,7 +142,7 @@ def test_an_operator_of_a_newer_opset_becomes_its_function() -> None:
     assert emit(12, "GreaterOrEqual", *values).op_type == "GreaterOrEqual"
 
 
-def test_required_operands_that_newer_opsets_leave_out_are_empty_constants() -> None:
+def test_operand_required_in_older_opsets_is_an_empty_constant() -> None:
     sizes = np.asarray([3, 5])
     old, new = (emit(opset, "Resize", X, None, None, sizes, mode="linear") for opset in (11, 13))
     assert [one is None for one in new.inputs] == [False, True, True, False]
@@ -152,7 +152,7 @@ def test_required_operands_that_newer_opsets_leave_out_are_empty_constants() -> 
 # --- other domains ------------------------------------------------------------------------------
 
 
-def test_an_operator_of_a_runtime_s_own_domain_runs_there() -> None:
+def test_operator_of_the_onnx_runtime_domain_runs() -> None:
     def lower(ctx: Context, x: Any, _axis: Any) -> Any:
         return ctx.ops.domain("com.microsoft").QuickGelu(x, alpha=1.5)
 
@@ -175,7 +175,7 @@ def test_an_operator_of_a_runtime_s_own_domain_runs_there() -> None:
         (np.zeros((2, 3), np.int8), "TENSOR"),
     ],
 )
-def test_attributes_of_another_domain_have_the_type_of_what_is_given(value: Any, kind: str) -> None:
+def test_attributes_of_another_domain_keep_the_type_of_the_value(value: Any, kind: str) -> None:
     node = Emitter(17, UniqueNames()).emit("Own", [X], {"given": value}, domain="com.example")[0].producer()
     assert node is not None
     assert node.attributes["given"].type.name == kind
@@ -189,7 +189,7 @@ def test_missing_required_constant_is_refused_by_name() -> None:
         convert_model(lambda ctx, x, axis: ctx.ops.Mul(x, ctx.require_constant(1).astype(np.float32)))
 
 
-def test_an_array_is_no_value() -> None:
+def test_array_in_place_of_a_value_is_rejected() -> None:
     with pytest.raises(
         ConversionError, match=r"a ndarray is not a value of the model; make constants with ctx.constant_value"
     ):
@@ -231,7 +231,7 @@ def test_dtype_without_a_kernel_is_widened(
     assert types(op_type, *operands, **attributes) == (nodes, dtype)
 
 
-def test_what_reduces_decides_which_dtypes_a_scatter_has() -> None:
+def test_scatter_is_widened_only_with_a_reduction() -> None:
     places = np.zeros((2, 3), np.int64)
     assert types("ScatterElements", FLAG, places, FLAG, reduction="max")[0] == [
         "Cast",
@@ -242,7 +242,7 @@ def test_what_reduces_decides_which_dtypes_a_scatter_has() -> None:
     assert types("ScatterElements", FLAG, places, FLAG)[0] == ["ScatterElements"]
 
 
-def test_constants_of_a_handler_are_written_in_the_wider_dtype() -> None:
+def test_handler_constants_are_widened() -> None:
     emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].widens)
     x = emitter.register(set_type(ir.Value(name="x"), "int16", (2, 3)))
     emitter.emit("Max", [x, np.asarray(7, np.int16)], {})
@@ -263,14 +263,14 @@ def test_widening_tables_name_onnx_operators_and_wider_dtypes() -> None:
                 assert bits(wide) > bits(narrow) or (narrow, wide) == ("bool", "uint8"), (target.name, key)
 
 
-def test_an_operand_that_must_be_a_constant_may_be_left_out() -> None:
+def test_required_constant_may_be_absent() -> None:
     model = ModelBuilder()
     g = model.main
     x, y = g.input("x", X.shape), g.tensor("y", (2, 5))
     g.operator("FULLY_CONNECTED", [x, g.constant("w", np.ones((5, 3), np.float32)), None], [y])
     g.output(y)
-    asking = replace(builtin("FULLY_CONNECTED"), requires_constant={1, 2})
-    host = Host(packs="builtin", handlers={"FULLY_CONNECTED": asking})
+    requiring = replace(builtin("FULLY_CONNECTED"), requires_constant={1, 2})
+    host = Host(packs="builtin", handlers={"FULLY_CONNECTED": requiring})
     assert [node.op_type for node in convert(model.build(), host=host).proto.graph.node] == ["Gemm"]
 
 
@@ -312,10 +312,8 @@ def test_ambiguous_reshape_of_dynamic_dimensions_is_refused(computed: bool) -> N
         (tensor(2, 3, dtype="int8", scale=0.5), tensor(2, 3), Raw(), "int8"),
     ],
 )
-def test_scalar_has_the_dtype_in_which_its_slot_is_delivered(
-    operand: Spec, other: Spec, behavior: Behavior, wanted: str
-) -> None:
-    """Whatever the other operands are."""
+def test_scalar_has_the_dtype_of_its_slot(operand: Spec, other: Spec, behavior: Behavior, wanted: str) -> None:
+    """The dtypes of other operands do not matter."""
     reported = []
 
     def lower(ctx: Context, _x: Any, y: Any) -> Any:

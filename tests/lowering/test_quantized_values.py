@@ -58,7 +58,7 @@ def numbers(quantization: Quantization) -> Array:
         ({"quantizes": frozenset({"uint8"})}, False, "Mul"),
     ],
 )
-def test_dequantized_values_are_scaled_distances_from_zero_point(
+def test_dequantize_subtracts_zero_point_and_multiplies_by_scale(
     order: TensorLayout, quantization: Quantization, traits: dict[str, object], multiply: bool, node: str
 ) -> None:
     values = values_of(**traits)
@@ -95,7 +95,7 @@ def test_quantize_rounds_and_saturates(
 
 @pytest.mark.parametrize("weights", list(Weights))
 @pytest.mark.parametrize("order", ORDERS)
-def test_constant_has_the_same_real_values_in_each_form(order: TensorLayout, weights: Weights) -> None:
+def test_constant_has_the_same_real_values_in_each_storage(order: TensorLayout, weights: Weights) -> None:
     tensor = Tensor(0, 0, "w", "int8", DIMS, DIMS, Known(Q), ONE)
     values, moved = values_of(), Quantization((0.25,), (121,), 0)
     values.plan = values.plan._replace(shifted={tensor: Storage("uint8", 128, moved)})
@@ -114,7 +114,7 @@ def test_constant_has_the_same_real_values_in_each_form(order: TensorLayout, wei
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_complex_numbers_are_pairs_along_a_last_axis_in_every_layout(order: TensorLayout) -> None:
+def test_complex_numbers_are_pairs_on_the_last_axis_in_every_layout(order: TensorLayout) -> None:
     z = (Q + 1j * Q[::-1]).astype(np.complex64)
     wanted = np.stack([z.real, z.imag], -1).transpose(*layout_axes(order), 3)
     np.testing.assert_array_equal(arrange_constant(z, order), wanted, strict=True)
@@ -136,7 +136,7 @@ RESCALING = {
 
 @pytest.mark.parametrize("case", RESCALING)
 @pytest.mark.parametrize("computed", [True, False])
-def test_rescaled_quantized_values_are_clipped_in_between(case: str, computed: bool) -> None:
+def test_rescaling_inserts_a_clip_between_two_qdq_pairs(case: str, computed: bool) -> None:
     """ONNX Runtime merges two Q/DQ pairs and loses the first rounding; graph inputs have no pair before them."""
     is_clipped, scale, zero_point, dtype = RESCALING[case]
     values = values_of()

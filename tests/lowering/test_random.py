@@ -1,4 +1,4 @@
-"""Random numbers: the kernels' distributions, and seeds that do what the kernels' do."""
+"""Random number operators: distributions and seeds equal those of LiteRT's kernels."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def shares(classes: Array) -> Array:
 
 
 @pytest.mark.parametrize("op", CONTINUOUS)
-def test_mean_and_variance_are_the_kernels(op: str) -> None:
+def test_mean_and_variance_equal_the_kernel(op: str) -> None:
     data = model(op, 7, 3)
     mean, variance = MOMENTS[op]
     bound = 5 * sqrt(variance / COUNT)
@@ -48,14 +48,14 @@ def test_mean_and_variance_are_the_kernels(op: str) -> None:
 
 
 @pytest.mark.parametrize("op", CONTINUOUS)
-def test_quantiles_are_the_kernels(op: str) -> None:
+def test_quantiles_equal_the_kernel(op: str) -> None:
     data = model(op, 7, 3)
     points = np.linspace(0.02, 0.98, 25)
     ours, theirs = (np.quantile(numbers, points) for numbers in (convert_model(data)[0], kernels(data)))
     assert np.abs(ours - theirs).max() < 0.08
 
 
-def test_classes_have_the_kernels_shares() -> None:
+def test_class_frequencies_equal_the_kernel() -> None:
     """Classes with nonfinite logits are never drawn."""
     data = model("MULTINOMIAL", 7, 3)
     ours, theirs = shares(convert_model(data)[0]), shares(kernels(data))
@@ -64,19 +64,19 @@ def test_classes_have_the_kernels_shares() -> None:
 
 
 @pytest.mark.parametrize("op", [*CONTINUOUS, "MULTINOMIAL"])
-def test_a_seed_gives_each_session_the_same_numbers(op: str) -> None:
+def test_equal_seeds_give_equal_numbers_in_each_session(op: str) -> None:
     data = model(op, 7, 3)
     assert (convert_model(data)[0] == convert_model(data)[0]).all()
 
 
 @pytest.mark.parametrize("op", [*CONTINUOUS, "MULTINOMIAL"])
 @pytest.mark.parametrize("other", [(7, 4), (8, 3), (0, 0)])
-def test_another_seed_gives_other_numbers(op: str, other: tuple[int, int]) -> None:
+def test_different_seeds_give_different_numbers(op: str, other: tuple[int, int]) -> None:
     assert (convert_model(model(op, 7, 3))[0] != convert_model(model(op, *other))[0]).any()
 
 
 @pytest.mark.parametrize("op", [*CONTINUOUS, "MULTINOMIAL"])
-def test_each_run_of_a_session_draws_anew(op: str) -> None:
+def test_each_run_gives_different_numbers(op: str) -> None:
     first, second = convert_model(model(op, 7, 3), runs=2)
     assert (first != second).any()
 

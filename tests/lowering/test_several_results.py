@@ -35,7 +35,7 @@ SPLIT: dict[str, Parts] = {
 
 @pytest.mark.parametrize("negated", [0, 1])
 @pytest.mark.parametrize("op", SPLIT)
-def test_each_result_is_kept_as_its_readers_have_it(op: str, negated: int) -> None:
+def test_each_output_has_the_storage_dtype_of_its_consumers(op: str, negated: int) -> None:
     """NEG reads the file's quantized values where a target stores 8 bits as uint8."""
     net = Net()
     x = net.input(tensor(2, 5, 11, dtype="int8"))

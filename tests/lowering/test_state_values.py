@@ -36,25 +36,25 @@ def state_of(dims: tuple[int | None, ...] = (2, 3)) -> State:
 
 
 @pytest.mark.parametrize(("dtype", "dims"), [("int32", (2, 3)), ("float32", (2, 5)), ("float32", (2, 3, 1))])
-def test_a_state_has_one_dtype_and_shape(dtype: str, dims: tuple[int, ...]) -> None:
+def test_state_with_two_dtypes_or_shapes_is_refused(dtype: str, dims: tuple[int, ...]) -> None:
     with pytest.raises(Refusal, match="in ONNX a state has one dtype and shape"):
         state_of().declare(dtype, dims)
 
 
-def test_a_size_that_is_left_open_agrees_with_any() -> None:
+def test_dynamic_size_matches_any_size() -> None:
     state = state_of((None, 3))
     state.declare("float32", (2, 3))
     assert state.initial_value.shape == (1, 3)
 
 
-def test_a_state_that_is_assigned_before_it_is_read_has_an_input() -> None:
+def test_state_assigned_before_it_is_read_has_an_input() -> None:
     state = state_of()
     state.set(state.emitter.constant(X))
     assert state.input is not None
     assert state.get() is not state.input
 
 
-def test_a_first_value_comes_before_any_other() -> None:
+def test_initial_value_after_first_use_is_refused() -> None:
     state = state_of()
     state.get()
     state.initializing = True
@@ -63,8 +63,8 @@ def test_a_first_value_comes_before_any_other() -> None:
 
 
 @pytest.mark.parametrize(("opset", "axis"), [(17, 1), (20, 2)])
-def test_a_first_value_is_computed_as_the_models_opset_has_its_operators(opset: int, axis: int) -> None:
-    """The default axis of DFT: 1 before opset 20, then the last but one."""
+def test_initial_value_is_computed_at_the_opset_of_the_model(opset: int, axis: int) -> None:
+    """The default axis of DFT is 1 before opset 20, and -2 from then on."""
     builder = emitter(opset)
     signal = np.arange(30, dtype=np.float32).reshape(1, 3, 5, 2)
     (spectrum,) = builder.emit("DFT", [signal], {})
@@ -75,13 +75,13 @@ def test_a_first_value_is_computed_as_the_models_opset_has_its_operators(opset: 
     )
 
 
-def test_a_first_value_may_be_made_by_what_lacks_an_operand() -> None:
+def test_initial_value_may_use_operators_with_absent_operands() -> None:
     builder = emitter()
     (clipped,) = builder.emit("Clip", [X, None, np.float32(4)], {})
     np.testing.assert_array_equal(evaluate_constant(clipped, builder.domains, "a test"), X.clip(None, 4))
 
 
-def test_what_depends_on_an_input_is_no_first_value() -> None:
+def test_initial_value_that_depends_on_an_input_is_rejected() -> None:
     builder = emitter()
     x = builder.register(set_type(ir.Value(name="x"), "float32", (2, 3)))
     (sums,) = builder.emit("Add", [X, x], {})
@@ -98,14 +98,12 @@ def test_variable_starts_with_zero_bytes_or_the_int8_zero_point(dtype: str, firs
     np.testing.assert_array_equal(states.variable_state(tensor, "v").initial_value, np.full((2, 3), first))
 
 
-@pytest.mark.parametrize("sized", ["told", "computed"])
-def test_a_first_value_that_takes_more_than_the_budget_is_not_computed(
-    sized: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A few bytes of a file may request arrays of any size, by constants or computed sizes."""
+@pytest.mark.parametrize("sized", ["constant", "computed"])
+def test_initial_value_beyond_the_budget_is_not_computed(sized: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small file may request arrays of any size, by constant or computed sizes."""
     monkeypatch.setenv(ENVIRONMENT, "1000")
     builder = emitter()
-    sizes = np.asarray([13, 17]) if sized == "told" else builder.emit("Concat", [[13], [17]], {"axis": 0})[0]
+    sizes = np.asarray([13, 17]) if sized == "constant" else builder.emit("Concat", [[13], [17]], {"axis": 0})[0]
     (large,) = builder.emit("Expand", [np.asarray(2, np.float32), sizes], {})
     with pytest.raises(OverBudget, match="would take 1768 bytes"):
         evaluate_constant(large, builder.domains, "a test")
@@ -120,7 +118,7 @@ def test_zero_initial_value_beyond_the_budget_is_refused(monkeypatch: pytest.Mon
     assert state_of((7, 17)).initial_value.shape == (7, 17)
 
 
-def test_a_state_is_known_from_its_first_value_on() -> None:
+def test_state_is_assigned_once_read_or_set() -> None:
     read, given, assigned = state_of(), state_of(), state_of()
     assert not read.is_assigned
     read.get()
@@ -129,7 +127,7 @@ def test_a_state_is_known_from_its_first_value_on() -> None:
     assert (read.is_assigned, given.is_assigned, assigned.is_assigned) == (True, True, True)
 
 
-def test_a_variable_that_nothing_uses_is_a_result_too() -> None:
+def test_unused_variable_output_is_kept() -> None:
     model = ModelBuilder()
     x, y = model.main.input("x", (2, 3)), model.main.tensor("y", (2, 3))
     model.main.operator("ABS", [x], [y])

@@ -39,7 +39,7 @@ def build_model(draw: Callable[[Net], None]) -> bytes:
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_layer_that_begins_at_zero_is_one_node_without_state_inputs(name: str) -> None:
+def test_layer_with_zero_initial_state_is_one_node_without_states(name: str) -> None:
     draw, onnx = LAYERS[name]
     conversion = otp.convert(build_model(draw), state="reset")
     assert [value.name for value in conversion.model.graph.inputs] == ["x0"]
@@ -50,7 +50,7 @@ def test_a_layer_that_begins_at_zero_is_one_node_without_state_inputs(name: str)
 
 
 @pytest.mark.parametrize("draw", [*(draw for draw, _ in LAYERS.values()), Svdf().draw, Svdf("int8", "int8").draw])
-def test_what_a_run_leaves_matters_fifty_runs_on(draw: Callable[[Net], None]) -> None:
+def test_state_still_matters_after_fifty_runs(draw: Callable[[Net], None]) -> None:
     """A session that is reset before the last run diverges from LiteRT; one that is not agrees."""
     data, rng = build_model(draw), np.random.default_rng(3)
     session, original = Session(otp.convert(data).proto.SerializeToString()), LiteRT(data, "builtin")
@@ -70,14 +70,14 @@ def test_what_a_run_leaves_matters_fifty_runs_on(draw: Callable[[Net], None]) ->
 
 @pytest.mark.parametrize("layer", [Lstm(outputs=13), Lstm(outputs=5, biased=False, major=True, peephole=True)])
 @pytest.mark.parametrize("state", ["io", "reset"])
-def test_a_layer_that_projects_is_one_node(layer: Lstm, state: str) -> None:
+def test_layer_with_projection_is_one_node(layer: Lstm, state: str) -> None:
     conversion = otp.convert(build_model(layer.draw), state=state)
     assert conversion.report.nodes["LSTM"] == 1
     assert not {"Scan", "Loop", "If"} & {node.op_type for node in conversion.model.graph}
 
 
 @pytest.mark.parametrize("options", [{"cell_clip": 0.9}, {"proj_clip": 0.9}])
-def test_bounds_of_a_layer_that_projects_are_said_step_by_step(options: dict[str, float]) -> None:
+def test_clipped_layer_with_projection_becomes_a_scan(options: dict[str, float]) -> None:
     nodes = otp.convert(build_model(Lstm(outputs=13, options=tuple(options.items())).draw)).report.nodes
     assert (nodes["Scan"], nodes.get("LSTM", 0)) == (1, 0)
 
@@ -96,7 +96,7 @@ def read_as(shape: tuple[int, ...]) -> bytes:
 
 
 @pytest.mark.parametrize(("shape", "together"), [((5, 6), 2), ((6, 5), 0), ((1, 5, 6), 0)])
-def test_a_state_that_is_seen_in_two_shapes_stays_in_the_files_order(shape: tuple[int, ...], together: int) -> None:
+def test_state_used_in_two_shapes_keeps_the_file_layout(shape: tuple[int, ...], together: int) -> None:
     target = TARGETS["onnxruntime"]
     model = resolve(Host(packs="builtin").bind(read(read_as(shape)), target, 18), target, 18)
     groups, pinned = state_groups(
@@ -106,7 +106,7 @@ def test_a_state_that_is_seen_in_two_shapes_stays_in_the_files_order(shape: tupl
     assert len(pinned) == 2 - together
 
 
-def test_one_value_may_be_what_comes_next_of_two_states() -> None:
+def test_two_states_may_have_the_same_next_value() -> None:
     """State a starts at 1, b at 2; both become x + a, and y = x + a + b."""
     model = ModelBuilder()
     init, g = model.subgraph("init"), model.main
@@ -133,14 +133,14 @@ def test_one_value_may_be_what_comes_next_of_two_states() -> None:
     assert np.array_equal(*session.save().values())
 
 
-def test_a_state_that_is_left_constant_is_a_result_beside_the_constant() -> None:
+def test_constant_next_state_is_copied_by_identity() -> None:
     graph = otp.convert(build_model(constant_state)).proto.graph
     (state,) = (value.name for value in graph.output if value.name.endswith(":next"))
     assert [node.op_type for node in graph.node if state in node.output] == ["Identity"]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
-def test_an_input_that_is_remembered_as_it_is_keeps_its_name(dtype: str) -> None:
+def test_input_stored_as_state_keeps_its_name(dtype: str) -> None:
     conversion = otp.convert(build_model(previous_input(dtype)))
     assert [value.name for value in conversion.model.graph.inputs] == ["x0", "state"]
     assert [edge.name for edge in conversion.report.inputs] == ["x0"]

@@ -24,28 +24,28 @@ from onnx_tflite_plugin.verify import verify
 from tests.helpers.drawing import build_model
 
 DIMS = (2, 3)
-TURNED = layout_of_permutation(DIMS, (1, 0))
+TRANSPOSED = layout_of_permutation(DIMS, (1, 0))
 
 
-def test_what_is_read_after_a_variable_is_written_is_its_next_value() -> None:
+def test_reading_a_variable_after_a_write_returns_the_new_value() -> None:
     target = TARGETS["onnxruntime"]
     emitter = Emitter(18, UniqueNames(), target.widens)
     values = Values(emitter, StoragePlan(target, {}, {}))
     variable = Tensor(0, 0, "v", "float32", DIMS, DIMS, None, None, True)
-    turned = []
+    transposed = []
     for name in ("before", "after"):
         value = emitter.register(set_type(ir.Value(name=name), "float32", DIMS))
         values.put(variable, value, source_layout(DIMS), STORED)
-        turned += [values.get(variable, TURNED), values.get(variable, TURNED)]
-        node = turned[-1].producer()
+        transposed += [values.get(variable, TRANSPOSED), values.get(variable, TRANSPOSED)]
+        node = transposed[-1].producer()
         assert node is not None
         assert (node.op_type, node.inputs[0]) == ("Transpose", value)
-    assert turned[0] is turned[1]
-    assert turned[2] is turned[3]
-    assert turned[0] is not turned[2]
+    assert transposed[0] is transposed[1]
+    assert transposed[2] is transposed[3]
+    assert transposed[0] is not transposed[2]
 
 
-def test_every_order_is_made_of_the_tensor_as_its_operator_made_it() -> None:
+def test_layouts_are_derived_from_the_value_of_the_producer() -> None:
     """Layouts are derived from the producer's value, not from each other, unless they differ only in unit axes."""
     emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].widens)
     values = Values(emitter, StoragePlan(TARGETS["onnxruntime"], {}, {}))
@@ -56,12 +56,12 @@ def test_every_order_is_made_of_the_tensor_as_its_operator_made_it() -> None:
     )
     values.put(tensor, made, source_layout(dims), STORED)
     orders = [layout_of_permutation(dims, perm) for perm in ((1, 0, 2, 3), (2, 1, 0, 3), (1, 3, 0, 2))]
-    turned, other, unit = (values.get(tensor, order).producer() for order in orders)
-    assert turned is not None
+    transposed, other, unit = (values.get(tensor, order).producer() for order in orders)
+    assert transposed is not None
     assert other is not None
     assert unit is not None
-    assert (turned.inputs[0], other.inputs[0]) == (made, made)
-    assert unit.inputs[0] is turned.outputs[0]
+    assert (transposed.inputs[0], other.inputs[0]) == (made, made)
+    assert unit.inputs[0] is transposed.outputs[0]
 
 
 def test_forwarded_operand_keeps_its_known_sizes() -> None:
@@ -73,8 +73,8 @@ def test_forwarded_operand_keeps_its_known_sizes() -> None:
     assert value.shape == ir.Shape([None, 3])
 
 
-def test_a_size_of_0_is_asked_for_and_not_taken_from_the_operand() -> None:
-    """In Reshape, 0 means the operand's size at that place unless allowzero is set."""
+def test_reshape_to_size_0_does_not_copy_the_operand_size() -> None:
+    """In Reshape, 0 copies the operand's size at that axis unless allowzero is set."""
     emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].widens)
     values = Values(emitter, StoragePlan(TARGETS["onnxruntime"], {}, {}))
     x = emitter.register(set_type(ir.Value(name="x"), "float32", (3, 0)))
@@ -103,10 +103,10 @@ def test_generated_names_do_not_collide_with_file_names() -> None:
 
 
 @pytest.mark.parametrize(("before", "dims"), [((None, 2, None), (2, None, None)), ((None, 6), (None, 2, None))])
-def test_sizes_that_only_a_run_tells_stay_where_they_are(
+def test_reshape_with_reordered_dynamic_sizes_is_rejected(
     before: tuple[int | None, ...], dims: tuple[int | None, ...]
 ) -> None:
-    """Except for axes of size 1; a Reshape could not tell the sizes apart."""
+    """A Reshape can infer only one size. Axes of size 1 may be inserted or removed."""
     emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].widens)
     values = Values(emitter, StoragePlan(TARGETS["onnxruntime"], {}, {}))
     x = emitter.register(set_type(ir.Value(name="x"), "float32", before))
@@ -115,7 +115,7 @@ def test_sizes_that_only_a_run_tells_stay_where_they_are(
 
 
 @pytest.mark.parametrize(("dtype", "nodes"), [("int8", 2), ("int4", 3)])
-def test_a_relu_is_bounded_again_before_4_bits_alone(dtype: str, nodes: int) -> None:
+def test_clip_is_emitted_only_before_4_bit_quantization(dtype: str, nodes: int) -> None:
     """ONNX Runtime drops a Relu before 4-bit QuantizeLinear, whatever the zero point."""
     emitter = Emitter(21, UniqueNames(), TARGETS["generic"].widens)
     values = Values(emitter, StoragePlan(TARGETS["generic"], {}, {}))
@@ -135,7 +135,7 @@ RESCALED = [
 
 
 @pytest.mark.parametrize(("dtype", "code", "after"), RESCALED)
-def test_integers_that_are_rescaled_twice_in_a_row_are_rounded_twice(dtype: str, code: str, after: float) -> None:
+def test_values_rescaled_twice_are_rounded_twice(dtype: str, code: str, after: float) -> None:
     """ONNX Runtime merges two adjacent Q/DQ pairs."""
     least = np.iinfo(dtype).min
     net = Net()
@@ -150,7 +150,7 @@ def test_integers_that_are_rescaled_twice_in_a_row_are_rounded_twice(dtype: str,
     assert verify(data, otp.convert(data)).ok
 
 
-def test_a_value_that_stands_for_several_tensors_is_named_after_the_first() -> None:
+def test_forwarded_value_keeps_the_name_of_the_first_tensor() -> None:
     def chain(g: GraphBuilder) -> int:
         t = g.input("x", (2, 3))
         for code, name in (("ABS", "made"), ("RELU", "handed on"), ("NEG", "y")):
@@ -158,8 +158,8 @@ def test_a_value_that_stands_for_several_tensors_is_named_after_the_first() -> N
             g.operator(code, [operand], [t])
         return t
 
-    handed_on = handler("RELU", max_version=2, layout=Transparent())(lambda ctx, x: x)
-    graph = otp.convert(build_model(chain), host=Host(packs="builtin", handlers={"RELU": handed_on})).model.graph
+    forward_operand = handler("RELU", max_version=2, layout=Transparent())(lambda ctx, x: x)
+    graph = otp.convert(build_model(chain), host=Host(packs="builtin", handlers={"RELU": forward_operand})).model.graph
     assert [node.outputs[0].name for node in graph] == ["made", "y"]
     reported = read_tensor("made", graph[0].outputs[0].metadata_props)
     assert reported is not None
@@ -177,7 +177,7 @@ def test_a_value_that_stands_for_several_tensors_is_named_after_the_first() -> N
         ((None, 1, None), (1, None, None), ["Squeeze", "Unsqueeze"]),
     ],
 )
-def test_axes_of_size_1_come_and_go_without_sizes(
+def test_unit_axes_are_inserted_and_removed_without_a_shape(
     before: tuple[int | None, ...], dims: tuple[int | None, ...], kinds: list[str]
 ) -> None:
     emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].widens)
@@ -186,7 +186,7 @@ def test_axes_of_size_1_come_and_go_without_sizes(
     assert [node.op_type for node in emitter.nodes] == kinds
 
 
-def test_integers_of_scale_0_are_kept_in_another_way_at_a_scale_of_1() -> None:
+def test_scale_0_is_replaced_by_1() -> None:
     """0 means no scale, and division by it is impossible."""
     kept = Storage("int8", 0, Quantization((0.0, 0.5), (3, 5), 0))
     parameters = replace_zero_scales(kept).quantization

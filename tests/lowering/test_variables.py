@@ -24,7 +24,7 @@ FIRST = {0: "n c h w", 1: "n c h w"}
 
 @handler(GROWN, max_version=1, layout=Implicit({**FIRST, out(0): "n c h w"}), axes="n h w c, n h w c -> n h w c")
 def add_to_variable(ctx: Any, x: Any, held: Any) -> Any:
-    """Add to the variable, channels first."""
+    """Add the operand to the variable, channels first."""
     total = ctx.ops.Add(x, held)
     ctx.assign(1, total)
     return total
@@ -39,7 +39,7 @@ def assign_to_variable(ctx: Any, x: Any, held: Any) -> tuple[()]:
 
 @handler("CUSTOM.Read", max_version=1, layout=Terminate())
 def read(ctx: Any, x: Any, held: Any) -> Any:
-    """Return the sum; change nothing."""
+    """Return the sum of operand and variable, without changing the variable."""
     return ctx.ops.Sub(x, held)
 
 
@@ -85,14 +85,14 @@ def test_variable_is_transposed_once_for_all_readers() -> None:
     assert conversion.report.transposes == convert_model(add_to_variable).report.transposes
 
 
-def test_an_operator_without_results_writes_its_variable() -> None:
+def test_operator_without_outputs_writes_its_variable() -> None:
     held = np.zeros(SHAPE)
     for x, y in zip(FED, runs_of(convert_model(assign_to_variable), FED), strict=True):
         held = x - held
         np.testing.assert_array_equal(y, x + held)
 
 
-def test_a_variable_that_nobody_changes_is_handed_on_as_it_is() -> None:
+def test_unchanged_variable_is_passed_through() -> None:
     conversion = convert_model(read)
     states = [value for value in conversion.model.graph.outputs if value.name != "total"]
     reported = [(value.name, tuple(value.shape or ()), value.dtype) for value in states]
@@ -104,7 +104,7 @@ def test_a_variable_that_nobody_changes_is_handed_on_as_it_is() -> None:
         np.testing.assert_array_equal(session.save()["held"], FED[0])
 
 
-def test_an_operator_whose_result_is_a_variable_in_every_run_is_refused() -> None:
+def test_operator_whose_output_is_a_variable_is_refused() -> None:
     model = ModelBuilder()
     g = model.main
     x, held, y = g.input("x", SHAPE), g.tensor("held", SHAPE, variable=True), g.tensor("y", SHAPE)
@@ -115,11 +115,11 @@ def test_an_operator_whose_result_is_a_variable_in_every_run_is_refused() -> Non
         otp.convert(model.build())
 
 
-def test_a_value_of_another_conversion_is_no_operand() -> None:
+def test_value_of_another_conversion_is_rejected() -> None:
     given: list[Any] = []
 
     @handler(KEPT, max_version=1, layout=Terminate())
-    def keeping(ctx: Any, x: Any, held: Any) -> tuple[()]:
+    def keep_first_operand(ctx: Any, x: Any, held: Any) -> tuple[()]:
         given.append(x)
         ctx.assign(1, ctx.ops.Add(given[0], held))
         return ()
@@ -130,7 +130,7 @@ def test_a_value_of_another_conversion_is_no_operand() -> None:
         x, held = g.input("x", SHAPE), g.tensor("held", SHAPE, variable=True)
         g.operator(KEPT, [x, held], [])
         g.output(held)
-        return otp.convert(model.build(), host=Host(packs="builtin", handlers={KEPT: keeping}))
+        return otp.convert(model.build(), host=Host(packs="builtin", handlers={KEPT: keep_first_operand}))
 
     twice()
     with pytest.raises(ConversionError, match="operand 'x' is not a value of this model"):

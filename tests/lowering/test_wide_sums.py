@@ -1,4 +1,4 @@
-"""int16 results equal LiteRT's but for ties: its kernels multiply 64-bit sums by 15 bits, so up to 16 % are off by one."""
+"""int16 results differ from LiteRT's by at most one, because its kernels multiply 64-bit sums by 15 bits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime
 
 IMAGE, SCALE = (2, 5, 7, 11), 3.1e-4
 PLACED = {"padding": "SAME", "stride_h": 2, "stride_w": 2}
-FEW = 0.01  # of the results: halves, and what floats round off
+FEW = 0.01  # of the results: ties, and sums that floats round
 
 
 def weights(*shape: int, axis: int, per_channel: bool) -> tuple[Spec, Spec]:
@@ -56,9 +56,7 @@ def product(net: Net, x: Spec, per_channel: bool) -> None:
         (product, False),
     ],
 )
-def test_of_results_of_int16_one_in_a_hundred_is_off(
-    drawn_by: Callable[[Net, Spec, bool], None], per_channel: bool
-) -> None:
+def test_few_int16_results_differ_by_one(drawn_by: Callable[[Net, Spec, bool], None], per_channel: bool) -> None:
     net = Net()
     drawn_by(net, tensor(*IMAGE, dtype="int16", scale=SCALE), per_channel)
     model = net.model.build()
