@@ -1,4 +1,4 @@
-"""Fused activations: operators are bound with the activation that their kernels apply, whoever declares the kernels."""
+"""Fused activations: operators are bound with the activation that their kernels apply, for built-in and pack handlers."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ TARGET = TARGETS["onnxruntime"]
 OPTION = "fused_activation_function"
 
 
-def one(code: str, activation: str, dtype: str = "float32", weights: str = "") -> bytes:
-    """An operator of two operands, or a dense layer."""
+def single_operator_model(code: str, activation: str, dtype: str = "float32", weights: str = "") -> bytes:
+    """Return a model of one binary operator or one dense layer."""
     model = Net()
     operands = [tensor(3, 7, dtype=dtype), tensor(3, 7, dtype=dtype)]
     if weights:
@@ -47,7 +47,7 @@ def one(code: str, activation: str, dtype: str = "float32", weights: str = "") -
 
 
 def bind_model(data: bytes, **handlers: Handler) -> str:
-    """The activation that the only operator of a file is bound with."""
+    """Return the activation with which the only operator of a file is bound."""
     (operator,) = Host(packs="builtin", handlers=handlers).bind(read(data), TARGET, 21).operators()
     return str(operator.op.options[OPTION])
 
@@ -66,19 +66,19 @@ def test_every_kernel_family_applies_or_refuses_every_activation(kernel: Activat
 
 
 def outcome(kernel: ActivationKernel, name: str) -> str:
-    """The activation that is applied, or why none is."""
+    """Return the activation that is applied, or the reason of the refusal."""
     try:
         return effective_activation(kernel, name)
     except Refusal as refusal:
         return str(refusal)
 
 
-def test_a_name_that_is_no_activation_is_refused() -> None:
+def test_unknown_activation_is_refused() -> None:
     with pytest.raises(Refusal, match="the fused activation SIGNUM is unknown"):
         effective_activation(ActivationKernel.CLAMPED, "SIGNUM")
 
 
-def test_activations_that_clamp_have_bounds_and_others_none() -> None:
+def test_only_clamping_activations_have_bounds() -> None:
     assert {name: activation_bounds(name) for name in SCHEMA} == {
         "NONE": (None, None),
         "RELU": (0.0, None),
@@ -92,35 +92,35 @@ def test_activations_that_clamp_have_bounds_and_others_none() -> None:
 @pytest.mark.parametrize(
     ("data", "applied"),
     [
-        (one("ADD", "TANH"), "NONE"),
-        (one("ADD", "RELU6"), "RELU6"),
-        (one("ADD", "SIGN_BIT", "int8"), "NONE"),
-        (one("FULLY_CONNECTED", "TANH", weights="int8"), "TANH"),
-        (one("FULLY_CONNECTED", "RELU", weights="float32"), "RELU"),
+        (single_operator_model("ADD", "TANH"), "NONE"),
+        (single_operator_model("ADD", "RELU6"), "RELU6"),
+        (single_operator_model("ADD", "SIGN_BIT", "int8"), "NONE"),
+        (single_operator_model("FULLY_CONNECTED", "TANH", weights="int8"), "TANH"),
+        (single_operator_model("FULLY_CONNECTED", "RELU", weights="float32"), "RELU"),
     ],
     ids=["ADD TANH", "ADD RELU6", "int8 ADD SIGN_BIT", "hybrid TANH", "float RELU"],
 )
-def test_an_operator_is_bound_with_the_activation_that_is_applied(data: bytes, applied: str) -> None:
+def test_operator_is_bound_with_the_effective_activation(data: bytes, applied: str) -> None:
     assert bind_model(data) == applied
 
 
-def test_a_packs_handler_names_its_own_kernels() -> None:
+def test_pack_handler_may_choose_the_activation_kernel() -> None:
     def kernels(at: Instance) -> ActivationKernel:
         return ActivationKernel.ELEMENTWISE if at.op[0].dtype == "float32" else ActivationKernel.CLAMPED
 
     add = replace(builtin("ADD"), activation=FusedActivation(kernels))
-    assert bind_model(one("ADD", "TANH"), ADD=add) == "TANH"
-    assert bind_model(one("ADD", "TANH", "int8"), ADD=add) == "NONE"
+    assert bind_model(single_operator_model("ADD", "TANH"), ADD=add) == "TANH"
+    assert bind_model(single_operator_model("ADD", "TANH", "int8"), ADD=add) == "NONE"
 
 
-def test_an_activation_that_a_function_names_is_applied() -> None:
+def test_activation_returned_by_a_function_is_applied() -> None:
     add = replace(builtin("ADD"), activation=lambda at: "TANH")
-    ours, expected = compute(one("ADD", "RELU"), ADD=add)
+    ours, expected = compute(single_operator_model("ADD", "RELU"), ADD=add)
     np.testing.assert_allclose(ours, np.tanh(expected), atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["TANH", "SIGN_BIT"])
-def test_a_quantized_result_is_quantized_after_its_activation(name: str) -> None:
+def test_result_is_quantized_after_its_activation(name: str) -> None:
     applied = FusedActivation(ActivationKernel.ELEMENTWISE)
     model = Net()
     x = tensor(3, 7, dtype="int8", scale=0.02, zero_point=3)
@@ -137,24 +137,24 @@ def activate(fused: FusedActivation) -> Handler:
     return replace(builtin("ADD"), activation=fused)
 
 
-def test_a_lowering_applies_what_it_declares_to_apply_inside() -> None:
+def test_activation_declared_inside_is_not_applied_twice() -> None:
     def twice(ctx: Context, x: Value, y: Value) -> Any:
         return ctx.ops.Add(ctx.activate(x), ctx.activate(y))
 
     inside = FusedActivation(ActivationKernel.ELEMENTWISE, inside=True)
     add = replace(activate(inside), lower=twice)
-    data = one("ADD", "SIGN_BIT")
+    data = single_operator_model("ADD", "SIGN_BIT")
     given = {"x0": random_array(3, 7, seed="x"), "x1": random_array(3, 7, seed="y")}
     conversion = convert(data, host=Host(packs="builtin", handlers={"ADD": add}))
     (ours,) = Session(conversion).run(given).values()
     np.testing.assert_array_equal(ours, sum((values < 0).astype(np.float32) for values in given.values()))
 
 
-def test_a_kernel_family_that_refuses_declines_the_operator() -> None:
+def test_refused_activation_declines_the_operator() -> None:
     refuses = activate(FusedActivation(ActivationKernel.UNFUSED))
     with pytest.raises(ConversionError, match="declined by inline: LiteRT refuses a fused RELU"):
-        convert(one("ADD", "RELU"), host=Host(offers=[], handlers={"ADD": refuses}))
-    assert bind_model(one("ADD", "NONE"), ADD=refuses) == "NONE"
+        convert(single_operator_model("ADD", "RELU"), host=Host(offers=[], handlers={"ADD": refuses}))
+    assert bind_model(single_operator_model("ADD", "NONE"), ADD=refuses) == "NONE"
 
 
 def compute(data: bytes, **handlers: Handler) -> tuple[Any, Any]:

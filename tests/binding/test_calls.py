@@ -1,4 +1,4 @@
-"""Subgraphs that call subgraphs: no circles, no names or operators without bound."""
+"""Subgraphs that call subgraphs: no recursion, and bounded names and operator counts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def condition(model: ModelBuilder) -> None:
 
 
 def nested(depth: int, names: Sequence[str] = ("loop",)) -> bytes:
-    """Loops inside each other, one for each name in a body; the innermost adds."""
+    """Return nested loops, one per name in each body; the innermost body adds."""
     model = ModelBuilder()
     x = model.main.input("x", ())
     model.main.output(loop(model.main, x, 1, 2, "loop"))
@@ -55,8 +55,8 @@ def nested(depth: int, names: Sequence[str] = ("loop",)) -> bytes:
     return model.build()
 
 
-def asking(depth: int) -> bytes:
-    """Conditions that are loops, whose conditions are loops."""
+def nested_conditions(depth: int) -> bytes:
+    """Return loops nested in the conditions of loops."""
     model = ModelBuilder()
     x = model.main.input("x", ())
     model.main.output(loop(model.main, x, 2, 1, "loop"))
@@ -73,8 +73,8 @@ def asking(depth: int) -> bytes:
     return model.build()
 
 
-def stale() -> bytes:
-    """A loop over three numbers whose condition stores that they are seven."""
+def loop_with_stale_condition() -> bytes:
+    """Return a loop over three numbers; its condition stores a loop_with_stale_condition size of seven."""
     model = ModelBuilder()
     model.main.output(loop(model.main, model.main.input("x", (3,)), 1, 2, "loop"))
     graph = model.subgraph("condition")
@@ -90,12 +90,12 @@ def stale() -> bytes:
 
 
 def test_condition_operands_keep_sizes_despite_stored_ones() -> None:
-    data = stale()
+    data = loop_with_stale_condition()
     verification = verify(data, otp.convert(data))
     assert verification.ok, verification.text
 
 
-def test_names_grow_by_one_part_a_level() -> None:
+def test_node_names_grow_by_one_part_per_level() -> None:
     names = [node.name or "" for node in otp.convert(nested(12)).model.graph.all_nodes()]
     assert 10 < max(name.count("op") for name in names) <= 14
     assert max(map(len, names)) < 120
@@ -115,20 +115,21 @@ def test_recursive_subgraph_is_refused_before_lowering(through: int) -> None:
         otp.convert(model.build())
 
 
-def test_what_is_called_ever_deeper_is_refused() -> None:
+def test_calls_nested_more_than_64_deep_are_refused() -> None:
     assert otp.convert(nested(20)).report.operators["WHILE"] == 20
     with pytest.raises(ConversionError, match="subgraph calls are nested more than 64 deep"):
         otp.convert(nested(70))
 
 
-def test_conditions_in_conditions_are_written_once_at_each_level() -> None:
+def test_nested_conditions_grow_linearly() -> None:
     counts = [
-        sum(1 for _ in otp.convert(asking(depth), check="standard").model.graph.all_nodes()) for depth in (10, 20, 30)
+        sum(1 for _ in otp.convert(nested_conditions(depth), check="standard").model.graph.all_nodes())
+        for depth in (10, 20, 30)
     ]
     assert counts[2] - counts[1] == counts[1] - counts[0] < 100
 
 
-def test_what_doubles_at_each_level_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loops_that_double_per_level_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     twice = "first", "second"
     assert otp.convert(nested(5, twice))
     monkeypatch.setattr(scope, "MAX_INLINED", 500)
@@ -136,8 +137,8 @@ def test_what_doubles_at_each_level_is_refused(monkeypatch: pytest.MonkeyPatch) 
         otp.convert(nested(30, twice))
 
 
-def build_composite(scale: float, zero_point: int, *, remembers: bool = False) -> bytes:
-    """A composite called twice that adds its operand to itself, or to its state, which then becomes the sum.
+def build_composite(scale: float, zero_point: int, *, stateful: bool = False) -> bytes:
+    """Return a model that calls a composite twice; it adds its operand to itself, or to its state, which then becomes the sum.
 
     ``scale`` and ``zero_point`` are of the tensors inside.
     """
@@ -145,7 +146,7 @@ def build_composite(scale: float, zero_point: int, *, remembers: bool = False) -
     inner = model.subgraph("sum")
     a, b, y = (inner.tensor(n, (2, 37), "int8", quantization=quant(scale, zero_point)) for n in "aby")
     inner.inputs.append(a)
-    if remembers:
+    if stateful:
         float_a = inner.tensor("float_a", (2, 37))
         kept, total = inner.tensor("kept", (2, 37), variable=True), inner.tensor("total", (2, 37))
         inner.operator("DEQUANTIZE", [a], [float_a])
@@ -160,7 +161,7 @@ def build_composite(scale: float, zero_point: int, *, remembers: bool = False) -
     options = {"decomposition_subgraph_index": inner.index, "composite_attributes": {"axes": [1]}}
     for name in ("first", "second"):
         result = g.tensor(name, (2, 37), "int8", quantization=quant(0.05, 3))
-        g.operator("COMPOSITE.test.sum", [x] if remembers else [x, x], [result], options)
+        g.operator("COMPOSITE.test.sum", [x] if stateful else [x, x], [result], options)
         x = result
     g.output(x)
     return model.build()
@@ -174,7 +175,7 @@ def test_call_is_inlined_only_if_both_sides_have_equal_scales() -> None:
     assert verify(build_composite(0.02, 20), called).ok
 
 
-def test_operators_in_calls_in_calls_say_which_calls_they_stand_within() -> None:
+def test_inlined_operators_record_all_enclosing_calls() -> None:
     model = ModelBuilder()
     options = [{"decomposition_subgraph_index": k, "composite_attributes": {}} for k in (1, 2)]
     graphs = [model.main, model.subgraph("outer"), model.subgraph("inner")]
@@ -226,8 +227,8 @@ def doubling(levels: int) -> bytes:
     return model.build()
 
 
-def test_calls_expand_to_the_operators_of_the_file_and_some_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file holds 7 operators; 4 + 8 calls and 8 results take the places of calls."""
+def test_expanded_operators_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file holds 7 operators. 4 + 8 calls and 8 results replace the calls."""
     monkeypatch.setattr(inlining, "MOST_ADDED", 13)
     conversion = otp.convert(doubling(3))
     assert conversion.report.operators == {"TANH": 8}
@@ -237,28 +238,28 @@ def test_calls_expand_to_the_operators_of_the_file_and_some_more(monkeypatch: py
         otp.convert(doubling(3))
 
 
-def test_composites_that_double_without_end_are_refused_soon() -> None:
+def test_composites_that_double_per_level_are_refused_early() -> None:
     start = time.process_time()
     with pytest.raises(TooLarge, match=r"expands the model to more than 20,121 operators"):
         otp.convert(doubling(60))
     assert time.process_time() - start < 20
 
 
-def test_copies_of_tensors_and_operators_have_hashes_of_their_own() -> None:
-    """Else every table of a model's tensors or operators takes quadratic time."""
+def test_copies_of_tensors_and_operators_have_distinct_hashes() -> None:
+    """Otherwise dictionaries of tensors or operators would take quadratic time."""
     bound = Host().bind(read(doubling(6)), TARGETS["generic"], 21)
     assert len({hash(call.op) for call in bound.operators()}) == 64
     assert len({hash(call.op[out(0)]) for call in bound.operators()}) == 64
 
 
-def test_a_call_whose_subgraph_remembers_stays_one() -> None:
-    data = build_composite(0.05, 3, remembers=True)
+def test_call_of_a_stateful_subgraph_is_not_inlined() -> None:
+    data = build_composite(0.05, 3, stateful=True)
     conversion = otp.convert(data)
     assert conversion.report.operators["COMPOSITE.test.sum"] == 2
     assert verify(data, conversion).ok
 
 
-def test_a_composite_that_calls_itself_is_refused() -> None:
+def test_recursive_composite_is_refused() -> None:
     model = ModelBuilder()
     options = {"decomposition_subgraph_index": 1, "composite_attributes": {"axes": [1]}}
     for graph in (model.main, model.subgraph("again")):
@@ -297,7 +298,7 @@ def test_constant_graph_input_is_refused_without_operators() -> None:
         otp.convert(model.build())
 
 
-def test_of_a_subgraph_that_nobody_calls_nothing_is_asked() -> None:
+def test_subgraph_without_caller_is_not_validated() -> None:
     model = ModelBuilder()
     g, spare = model.main, model.subgraph("spare")
     g.operator("ABS", [g.input("x", (2, 3))], [y := g.tensor("y", (2, 3))])
@@ -310,7 +311,7 @@ def test_of_a_subgraph_that_nobody_calls_nothing_is_asked() -> None:
 
 
 @pytest.mark.parametrize("inner", [(2, 3), (None, 3)])
-def test_branch_may_know_sizes_that_the_call_lacks(inner: Dims) -> None:
+def test_branch_may_have_static_sizes_where_the_call_is_dynamic(inner: Dims) -> None:
     model = ModelBuilder()
     g = model.main
     operands = [g.input("asked", (), "bool"), g.input("x", None)]

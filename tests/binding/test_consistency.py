@@ -1,4 +1,4 @@
-"""Files that contradict themselves: refused as InvalidModel naming operator and field, or taken as LiteRT takes them."""
+"""Inconsistent files are refused with operator and field, or accepted with LiteRT's interpretation."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def product_with_scales_by_axis(g: GraphBuilder) -> int:
 
 
 def unary(code: str, scale: float, dtype: str = "int8") -> Draw:
-    """An operator whose operand has this scale, and its result the same."""
+    """Return an operator whose operand and result have this scale."""
 
     def draw(g: GraphBuilder) -> int:
         x, y = (g.tensor(name, (2, 3), dtype, quantization=quant(scale)) for name in "xy")
@@ -120,7 +120,7 @@ def convolution_with_a_bias(bias: int) -> Draw:
 
 
 def convolution_with_biases(count: int) -> Draw:
-    """Two channels, and another number of biases."""
+    """Return a convolution of two channels with a different number of biases."""
 
     def convolution(g: GraphBuilder) -> int:
         x, w = g.input("x", (1, 7, 5, 3)), g.constant("w", np.ones((2, 1, 1, 3), np.float32))
@@ -132,7 +132,7 @@ def convolution_with_biases(count: int) -> Draw:
 
 
 def pad_by(rows: int) -> Draw:
-    """Two axes, and paddings of another number."""
+    """Return a PAD of two axes with a different number of paddings."""
 
     def pad(g: GraphBuilder) -> int:
         x, y = g.input("x", (2, 3)), g.tensor("y", (2, 3))
@@ -143,7 +143,7 @@ def pad_by(rows: int) -> Draw:
 
 
 def branch(dtype: str, *, constant: bool = False) -> Draw:
-    """A condition whose second branch takes ``dtype``, or a constant for its input."""
+    """Return an IF whose second branch has an input of ``dtype``, or a constant as its input."""
 
     def conditional(g: GraphBuilder) -> int:
         for name in ("then", "else"):
@@ -163,7 +163,7 @@ def branch(dtype: str, *, constant: bool = False) -> Draw:
 
 
 def loop(rank: int) -> Draw:
-    """A loop whose body takes a tensor of another rank than it is given."""
+    """Return a loop whose body has an input of another rank than the operand."""
 
     def while_more(g: GraphBuilder) -> int:
         for name, shape, dtype in (("condition", (), "bool"), ("body", (2, 3), "float32")):
@@ -181,7 +181,7 @@ def loop(rank: int) -> Draw:
 
 
 def branch_with_variable(g: GraphBuilder) -> int:
-    """A condition of which a branch gives a variable of its own."""
+    """Return an IF with a branch that returns a variable tensor."""
     for name in ("then", "else"):
         inner = g.model.subgraph(name)
         inner.input("a", (2, 3))
@@ -219,7 +219,7 @@ REFUSED: list[tuple[Draw, str]] = [
 
 
 @pytest.mark.parametrize(("draw", "text"), REFUSED, ids=[draw.__name__ for draw, _ in REFUSED])
-def test_a_contradiction_is_an_invalid_model_that_names_operator_and_field(draw: Draw, text: str) -> None:
+def test_inconsistency_is_refused_with_operator_and_field(draw: Draw, text: str) -> None:
     with pytest.raises(InvalidModel) as caught:
         otp.convert(build_model(draw))
     assert text in str(caught.value)
@@ -235,16 +235,16 @@ def test_a_contradiction_is_an_invalid_model_that_names_operator_and_field(draw:
         unary("SQRT", 1e-38),
     ],
 )
-def test_numbers_and_dtypes_that_kernels_take_are_no_contradiction(draw: Draw) -> None:
+def test_values_and_dtypes_that_kernels_accept_convert(draw: Draw) -> None:
     assert otp.convert(build_model(draw)).proto.graph.node
 
 
-def test_a_rank_that_fits_is_no_contradiction() -> None:
+def test_matching_rank_converts() -> None:
     assert verify(build_model(pool(4)), otp.convert(build_model(pool(4))).proto).ok
 
 
 def convolve(g: GraphBuilder) -> int:
-    """A convolution whose stored sizes are those of another stride, and an operator after it that has them too."""
+    """Return a convolution whose stored sizes belong to another stride, and an operator with the same wrong sizes."""
     x, w = g.input("x", (1, 7, 5, 3)), g.constant("w", np.ones((2, 1, 1, 3), np.float32))
     y, z = g.tensor("y", (1, 7, 5, 2)), g.tensor("z", (1, 7, 5, 2))
     g.operator(
@@ -264,7 +264,7 @@ def test_stale_stored_sizes_are_derived_as_in_litert() -> None:
 
 
 def range_of_constants(g: GraphBuilder) -> int:
-    """A range whose stored size is another than its constants say: no graph input takes part in it."""
+    """Return a RANGE of constants with a wrong stored size."""
     x, r, y = g.input("x", (5,), "int32"), g.tensor("r", (4,), "int32"), g.tensor("y", (5,), "int32")
     g.operator(
         "RANGE", [g.constant(name, np.array(k, np.int32)) for name, k in (("from", 0), ("to", 5), ("by", 1))], [r]
@@ -273,7 +273,7 @@ def range_of_constants(g: GraphBuilder) -> int:
     return y
 
 
-def test_stored_sizes_of_what_is_made_of_constants_alone_give_way_too() -> None:
+def test_stale_sizes_of_constant_results_are_derived() -> None:
     assert verify(build_model(range_of_constants), otp.convert(build_model(range_of_constants))).ok
 
 
@@ -284,8 +284,8 @@ def scalar_size(g: GraphBuilder) -> int:
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
-def test_float_result_with_scale_of_integers_is_integer_as_in_litert(dtype: str) -> None:
-    """One after the other: what follows from the first is seen when that is settled."""
+def test_float_result_with_a_scale_becomes_integer_as_in_litert(dtype: str) -> None:
+    """Dtypes are derived operator by operator, so the second correction depends on the first."""
 
     def draw(g: GraphBuilder) -> int:
         x, y = g.input("x", (2, 3), dtype, quantization=Q), g.tensor("y", (2, 3), dtype, quantization=Q)
@@ -340,7 +340,7 @@ def test_fixed_output_range_requires_the_kernels_scale_and_zero_point(
 
 
 def pick_beside_unit_axis(g: GraphBuilder) -> int:
-    """Old converters keep the axis that ARG_MAX leaves out; the operator after it goes by what is there."""
+    """Old converters store the axis that ARG_MAX removes; the next operator uses the actual shape."""
     x, axis = g.input("x", (5, 7)), g.constant("axis", np.array(1, np.int32))
     y, z = g.tensor("y", (5, 1), "int32"), g.tensor("z", (5, 1), "int32")
     g.operator("ARG_MAX", [x, axis], [y], {"output_type": "INT32"})
@@ -355,8 +355,8 @@ def test_stale_stored_ranks_are_derived_as_in_litert() -> None:
 
 
 @pytest.mark.parametrize(("code", "shape"), [("ADD_N", (2, 3)), ("CONCATENATION", (4, 3)), ("PACK", (2, 2, 3))])
-def test_an_absent_one_among_any_number_of_operands_is_refused(code: str, shape: tuple[int, ...]) -> None:
-    """LiteRT's kernels end the process."""
+def test_absent_operand_of_a_variadic_operator_is_refused(code: str, shape: tuple[int, ...]) -> None:
+    """LiteRT's kernels abort the process."""
 
     def join(g: GraphBuilder) -> int:
         x, y = g.input("x", (2, 3)), g.tensor("y", shape)
@@ -369,7 +369,7 @@ def test_an_absent_one_among_any_number_of_operands_is_refused(code: str, shape:
         otp.convert(build_model(join))
 
 
-def test_an_operand_may_be_absent_whose_parameter_says_that_it_is_not_used() -> None:
+def test_operand_may_be_absent_if_its_parameter_has_an_underscore() -> None:
     def one(ctx: Context, x: Value, _other: Value) -> Value:
         return ctx.ops.Abs(x)
 

@@ -1,4 +1,4 @@
-"""Tests that declarations are read once per operator, with its instance, and checked, a fusion's included."""
+"""Tests that declarations of handlers and fusions are read once per instance and checked."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CODE = "CUSTOM.Plain"
 
 
 def make_handler(**declared: Any) -> Handler:
-    """A handler of an operator that is Abs."""
+    """Return a handler that emits Abs."""
 
     @handler(CODE, max_version=1, **{"layout": Transparent(), "quantization": Dequantized(), **declared})
     def plain(ctx: Context, x: Any) -> Any:
@@ -71,7 +71,7 @@ Seen = Callable[[str, Any], Callable[[Instance], Any]]
 
 @pytest.fixture
 def call_record() -> tuple[Counter[tuple[str, int, str]], list[Instance], Seen]:
-    """A declared function that counts its calls by name, operator and dtype, and keeps what it was given."""
+    """Return a declared function that counts its calls by name, operator and dtype, and records its instances."""
     calls: Counter[tuple[str, int, str]] = Counter()
     instances: list[Instance] = []
 
@@ -103,31 +103,31 @@ def every(function: Seen) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("options", [{}, {"optimize": "speed"}, {"layout_plan": "local"}], ids=str)
-def test_every_declared_function_is_called_once_an_operator(options: dict[str, Any], call_record: Any) -> None:
+def test_each_declared_function_is_called_once_per_operator(options: dict[str, Any], call_record: Any) -> None:
     calls, _, function = call_record
     convert_with(make_handler(**every(function)), network(dtype="int8"), **options)
     assert calls == {(name, index, "int8"): 1 for name in every(function) for index in (0, 1)}
 
 
-def test_an_operator_without_its_quantization_is_another_instance(call_record: Any) -> None:
+def test_declarations_are_read_again_if_quantization_is_dropped(call_record: Any) -> None:
     calls, _, function = call_record
     convert_with(make_handler(**every(function)), network(1, dtype="int8"), quantization="float")
     expected = {(name, 0, dtype): 1 for name in every(function) for dtype in ("int8", "float32")}
-    del expected["evaluate", 0, "float32"]  # what is constant is known before
+    del expected["evaluate", 0, "float32"]  # constants are evaluated earlier
     assert calls == expected
 
 
-@pytest.mark.parametrize(("asked", "reported"), [(None, 26), (15, 15)])
-def test_an_instance_tells_operator_target_and_opset(asked: int | None, reported: int, call_record: Any) -> None:
+@pytest.mark.parametrize(("requested", "reported"), [(None, 26), (15, 15)])
+def test_instance_has_operator_target_and_opset(requested: int | None, reported: int, call_record: Any) -> None:
     _, instances, function = call_record
-    convert_with(make_handler(**every(function)), network(), target="generic", opset=asked)
+    convert_with(make_handler(**every(function)), network(), target="generic", opset=requested)
     assert {at.op.code for at in instances} == {CODE}
     assert {at.op.index for at in instances} == {0, 1}
     assert {at.target.has_kernel("Pad", "int16") for at in instances} == {False}
     assert {at.opset for at in instances} == {reported}
 
 
-def test_a_context_is_an_instance() -> None:
+def test_context_is_an_instance() -> None:
     def double(at: Instance) -> int:
         return 2 * at.op[0].rank + (at.opset > 0) + at.target.has_kernel("Abs", "float32")
 
@@ -142,7 +142,7 @@ def test_a_context_is_an_instance() -> None:
     assert (y == 6).all()
 
 
-def test_a_declared_function_may_refuse() -> None:
+def test_declared_function_may_raise_refusal() -> None:
     def layout(at: Instance) -> Transparent:
         raise Refusal("it is too odd; make it even")
 
@@ -153,7 +153,7 @@ def test_a_declared_function_may_refuse() -> None:
         convert_with(make_handler(layout=layout), network(1))
 
 
-def test_accepts_may_refuse_as_it_declines() -> None:
+def test_refusal_raised_by_accepts_is_a_decline() -> None:
     def accepts(at: Instance) -> Decline | None:
         raise Refusal("it is too odd")
 
@@ -161,8 +161,8 @@ def test_accepts_may_refuse_as_it_declines() -> None:
         convert_with(make_handler(accepts=accepts), network(1))
 
 
-def test_an_option_that_an_operator_has_not_holds_no_activation() -> None:
-    """An activation in silence forgotten would be wrong numbers."""
+def test_activation_option_that_does_not_exist_is_an_error() -> None:
+    """An activation that is silently ignored would cause wrong results."""
     add = replace(builtin("ADD"), activation="fused_activation")
     model = Net()
     model.output(model.call("ADD", [tensor(2, 3), tensor(2, 3)], tensor(2, 3), fused_activation_function="RELU"))
@@ -171,7 +171,7 @@ def test_an_option_that_an_operator_has_not_holds_no_activation() -> None:
 
 
 @pytest.mark.parametrize(("price", "transposes"), [(None, 2), (Price(inner=1000.0), 4)])
-def test_a_price_of_its_own_moves_an_operator_to_the_order_it_is_fast_in(price: Price | None, transposes: int) -> None:
+def test_axis_price_moves_an_operator_to_its_fast_layout(price: Price | None, transposes: int) -> None:
     along = None if price is None else AxisPrice("Mine", "c", price=price)
     declared = make_handler(layout=Attribute(), axes="n h w c -> n h w c", axis_price=along)
     x = tensor(1, 16, 16, 32)
@@ -179,32 +179,32 @@ def test_a_price_of_its_own_moves_an_operator_to_the_order_it_is_fast_in(price: 
     assert convert_with(declared, case.build()).report.transposes == transposes
 
 
-def test_what_a_target_prices_goes_before_the_handler_s_own() -> None:
+def test_target_price_overrides_handler_price() -> None:
     along = AxisPrice("Softmax", "c", price=Price(last=7.0))
     assert TARGETS["onnxruntime"].price(along, last=True, nbytes=10) == 0
     assert TARGETS["generic"].price(along, last=True, nbytes=10) == 70
 
 
-def test_a_built_in_handler_is_there_to_be_wrapped() -> None:
+def test_builtin_returns_the_built_in_handler() -> None:
     assert builtin("ADD").code == "ADD"
     with pytest.raises(LookupError, match=r"no built-in handler of 'CUSTOM.No'"):
         builtin("CUSTOM.No")
 
 
-def test_what_a_state_is_called_is_asked_once() -> None:
-    handle, asked = builtin("VAR_HANDLE"), Counter[tuple[int, int]]()
+def test_state_name_function_is_called_once() -> None:
+    handle, call_counts = builtin("VAR_HANDLE"), Counter[tuple[int, int]]()
     assert handle.effects is not None
     assert handle.effects.names is not None
     name = handle.effects.names
 
     def names(at: Instance) -> str:
-        asked[at.op.subgraph, at.op.index] += 1
+        call_counts[at.op.subgraph, at.op.index] += 1
         return name(at)
 
     case = next(case for case in builtin_cases() if case.op == "ASSIGN_VARIABLE" and case.counts)
     assert convert_with(replace(handle, effects=Effects(names=names)), case.build()).report.states
-    assert asked
-    assert set(asked.values()) == {1}
+    assert call_counts
+    assert set(call_counts.values()) == {1}
 
 
 # --- fusions ----------------------------------------------------------------------------------
@@ -221,9 +221,7 @@ def twice(**declared: Any) -> Fusion:
 
 
 @pytest.mark.parametrize(("opset", "applied", "declined"), [(17, 0, ["needs opset 18"]), (18, 1, []), (None, 1, [])])
-def test_the_opset_of_a_fusion_may_hang_on_what_it_replaces(
-    opset: int | None, applied: int, declined: list[str]
-) -> None:
+def test_fusion_opset_may_depend_on_the_instance(opset: int | None, applied: int, declined: list[str]) -> None:
     seen: list[str] = []
 
     def newest(at: Instance) -> int:
@@ -238,7 +236,7 @@ def test_the_opset_of_a_fusion_may_hang_on_what_it_replaces(
     assert seen == ["TWICE"]
 
 
-def test_a_fusion_that_fails_leaves_its_operators_as_they_are() -> None:
+def test_failed_fusion_keeps_its_operators() -> None:
     target = TARGETS["onnxruntime"]
     bound = Host(packs="builtin").bind(read(network(4, code="ABS")), target, 18)
     done = fuse(bound, [("mine", twice(check=lambda match: 1 / 0))], target)
@@ -264,7 +262,7 @@ def flat(shapes: Any) -> Handler:
         ("int16", ["Reshape", "Cast", "Mul", "Abs", "QuantizeLinear", "Reshape"]),
     ],
 )
-def test_operands_and_results_are_reshaped_as_integers(dtype: str, nodes: list[str]) -> None:
+def test_quantized_operands_are_reshaped_without_dequantization(dtype: str, nodes: list[str]) -> None:
     conversion = convert_with(flat({0: (None,), ~0: (6,)}), network(1, dtype=dtype))
     assert [node.op_type for node in conversion.proto.graph.node if node.op_type != "Sub"] == nodes
     x = (np.arange(6).reshape(2, 3) - 2).astype(dtype)
@@ -280,13 +278,13 @@ def test_operands_and_results_are_reshaped_as_integers(dtype: str, nodes: list[s
         (lambda at: {0: 6}, "it returned a dict, not a mapping of int to"),
     ],
 )
-def test_shapes_that_fit_no_operand_are_refused(shapes: Any, text: str) -> None:
+def test_declared_shape_that_does_not_fit_is_an_error(shapes: Any, text: str) -> None:
     with pytest.raises(HandlerError, match=f"^declarations of handlers do not match their operators:\n.*{text}"):
         convert_with(flat(shapes), network(1))
 
 
 @pytest.mark.parametrize("axis", [2, -3, 7])
-def test_an_axis_that_the_operand_does_not_have_is_refused(axis: int) -> None:
+def test_axis_beyond_the_rank_is_an_error(axis: int) -> None:
     @handler(CODE, max_version=1, layout=Attribute(), quantization=Dequantized())
     def softmax(ctx: Context, x: Any) -> Any:
         return ctx.ops.Softmax(x, axis=ctx.axis(axis))

@@ -1,4 +1,4 @@
-"""Scale and zero point that a file gives a float tensor: no kernel looks at them, and no conversion does."""
+"""Quantization parameters of float tensors are ignored, as in LiteRT's kernels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MODELS = (
 
 
 def add_parameters(model: Table) -> bytes:
-    """The file with parameters for each float tensor, no two neighbors' alike."""
+    """Return the file with different quantization parameters for each float tensor."""
     copy = deepcopy(model)
     tensors = [tensor for graph in copy.fields["subgraphs"] for tensor in graph.fields["tensors"]]
     for k, tensor in enumerate(tensors):
@@ -38,7 +38,7 @@ def add_parameters(model: Table) -> bytes:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_parameters_of_float_tensors_change_nothing(name: str) -> None:
+def test_quantization_parameters_of_float_tensors_are_ignored(name: str) -> None:
     seed = seed_model([case.id for case in cases()].index(name))
     assert seed is not None
     data = add_parameters(seed.table)

@@ -45,7 +45,7 @@ def bind_model(
 
 
 class TestPatterns:
-    """x, then A of it, then B of that and of a constant."""
+    """Patterns on the graph B(A(x), constant)."""
 
     x, a, b, other, c = (tensor(k, constant=3.0 if k == 4 else None) for k in range(5))
     X, C = Operand("x"), Operand("c", constant=True)
@@ -53,34 +53,34 @@ class TestPatterns:
     def match_tensors(
         self, pattern: Call, *more: Bound, outputs: tuple[Tensor, ...] = (), last: Bound | None = None
     ) -> dict[str, int] | None:
-        """The tensors of the match that ends in B, by the operands' names."""
+        """Return the tensors of the match that ends in B, by operand name."""
         last = last or bind_model(1, "B", [self.a, self.c], self.b)
         operators = (bind_model(0, "A", [self.x], self.a, options={"n": 2}), last, *more)
         graph = BoundGraph(Subgraph(0, "", (), (self.x,), outputs or (self.b,), ()), operators)
         match = Finder(graph, ()).find(pattern, last, set())
         return None if match is None else {operand.name: t.index for operand, t in match.tensors.items()}
 
-    def test_operators_in_a_chain_match_with_what_they_take_from_outside(self) -> None:
+    def test_chain_matches_with_its_outer_operands(self) -> None:
         assert self.match_tensors(Call("B", Call("A", self.X), self.C)) == {"x": 0, "c": 4}
         assert self.match_tensors(Call("B", Call("C", self.X), self.C)) is None
         assert self.match_tensors(Call("B", Call("A", self.X))) is None
         assert self.match_tensors(Call("B", self.C, Call("A", self.X))) is None
 
-    def test_operands_match_in_either_order_where_it_commutes(self) -> None:
+    def test_commutative_operands_match_in_either_order(self) -> None:
         assert self.match_tensors(Call("B", self.C, Call("A", self.X), commutes=True)) == {"x": 0, "c": 4}
 
-    def test_what_is_used_elsewhere_too_does_not_match_unless_it_is_shared(self) -> None:
+    def test_result_used_elsewhere_matches_only_if_shared(self) -> None:
         user = bind_model(2, "D", [None, self.a], self.other)
         assert self.match_tensors(Call("B", Call("A", self.X), self.C), user) is None
         assert self.match_tensors(Call("B", Call("A", self.X), self.C), outputs=(self.a, self.b)) is None
         assert self.match_tensors(Call("B", Call("A", self.X, shared=True), self.C), user) == {"x": 0, "c": 4}
 
-    def test_options_and_constants_must_be_what_the_pattern_says(self) -> None:
+    def test_options_and_constants_must_match_the_pattern(self) -> None:
         assert self.match_tensors(Call("B", Call("A", self.X, n=2), self.C))
         assert self.match_tensors(Call("B", Call("A", self.X, n=3), self.C)) is None
         assert self.match_tensors(Call("B", Call("A", Operand("x", constant=True)), self.C)) is None
 
-    def test_one_operand_stands_for_one_tensor_or_equal_constants(self) -> None:
+    def test_repeated_operand_matches_one_tensor_or_equal_constants(self) -> None:
         def twice(one: Tensor, two: Tensor, operand: Operand) -> bool:
             last = bind_model(1, "B", [one, two], self.b)
             return self.match_tensors(Call("B", operand, operand), last=last) is not None
@@ -94,7 +94,7 @@ class TestPatterns:
         assert not twice(self.c, tensor(7, "float64", constant=3.0), self.C)
         assert not twice(self.c, tensor(7, "int32", constant=np.array([0, 16392], np.int32)), self.C)
 
-    def test_another_result_of_an_operator_is_another_operand(self) -> None:
+    def test_pattern_distinguishes_outputs_of_an_operator(self) -> None:
         split = bind_model(0, "A", [self.x], self.other, self.a)
         last = bind_model(1, "B", [self.a], self.b)
         graph = BoundGraph(Subgraph(0, "", (), (self.x,), (self.b,), ()), (split, last))
@@ -103,7 +103,7 @@ class TestPatterns:
 
 
 class TestBeside:
-    """A of x, B of y, C of z, whose results are all one operator's."""
+    """Placement of an operator fused from A, B and C, which do not depend on each other."""
 
     x, a, b, c = (tensor(k) for k in range(4))
 
@@ -116,7 +116,7 @@ class TestBeside:
         match = finder.find(pattern, root, set() if gone is None else {operators[gone]})
         return None if match is None else finder.insertion_index(pattern, match)
 
-    def test_operators_side_by_side_are_one_at_the_last_of_them(self) -> None:
+    def test_fused_siblings_are_placed_at_the_last_one(self) -> None:
         a, b, c = (
             bind_model(0, "A", [self.x], self.a),
             bind_model(1, "B", [self.x], self.b),
@@ -134,12 +134,12 @@ class TestBeside:
         assert self.place(a, bind_model(1, "E", [self.a], used), b, c) == 0
         assert self.place(a, bind_model(1, "E", [self.a], made), bind_model(2, "B", [made], self.b), c) is None
 
-    def test_none_of_them_takes_the_result_of_another(self) -> None:
+    def test_siblings_must_not_depend_on_each_other(self) -> None:
         b, c = bind_model(0, "B", [self.x], self.b), bind_model(1, "C", [self.x], self.c)
         assert self.place(b, c, bind_model(2, "A", [self.x], self.a)) == 2
         assert self.place(b, c, bind_model(2, "A", [self.b], self.a)) is None
 
-    def test_an_operator_that_another_match_took_is_none_of_this_one(self) -> None:
+    def test_operator_of_another_match_is_not_matched_again(self) -> None:
         a, b, c = (
             bind_model(0, "A", [self.x], self.a),
             bind_model(1, "B", [self.x], self.b),
@@ -155,7 +155,7 @@ def two(ctx: Any, x: Any, y: Any) -> Any: ...
 def optional(ctx: Any, x: Any, y: Any | None, _z: Any = None) -> Any: ...
 def several(ctx: Any, x: Any, *rest: Tensor) -> Any: ...
 def any_number(ctx: Any, *rest: Tensor | None) -> Any: ...
-def untold(ctx: Any, *rest) -> Any: ...  # type: ignore[no-untyped-def]
+def unannotated(ctx: Any, *rest) -> Any: ...  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.parametrize(
@@ -174,11 +174,11 @@ def untold(ctx: Any, *rest) -> Any: ...  # type: ignore[no-untyped-def]
         (several, "", "0 operands, and X takes 1 or more"),
         (several, "xx-", "absent"),
         (any_number, "--", ""),
-        (untold, "x-", ""),
-        (max, "x-x", ""),  # which tells no parameters
+        (unannotated, "x-", ""),
+        (max, "x-x", ""),  # a built-in without a signature
     ],
 )
-def test_a_handler_takes_as_many_operands_as_its_parameters_say(lower: Any, present: str, reason: str) -> None:
+def test_check_arity_compares_operands_with_the_parameters(lower: Any, present: str, reason: str) -> None:
     given = bind_model(
         0, "X", [tensor(k) if one == "x" else None for k, one in enumerate(present)], tensor(9), lower=lower
     )
@@ -191,7 +191,7 @@ def test_a_handler_takes_as_many_operands_as_its_parameters_say(lower: Any, pres
 TARGET = target_named("onnxruntime")
 
 
-def odd(inputs: Sequence[Tensor | None], result: Tensor | None, **declared: Any) -> list[str]:
+def invalid_dtype_fields(inputs: Sequence[Tensor | None], result: Tensor | None, **declared: Any) -> list[str]:
     declared = {"quantization": Dequantized(), **declared}
     return [field for field, _ in find_invalid_dtypes(bind_model(0, "X", inputs, result, **declared), TARGET, 21)]
 
@@ -199,49 +199,49 @@ def odd(inputs: Sequence[Tensor | None], result: Tensor | None, **declared: Any)
 INT8, FLOAT, BARE = tensor(0, "int8", 0.5), tensor(1), tensor(2, "int8")
 
 
-def test_float_and_quantized_are_not_mixed_unless_it_is_declared() -> None:
-    assert odd([FLOAT], FLOAT) == odd([INT8], INT8) == []
-    assert odd([FLOAT], INT8) == odd([INT8], FLOAT) == ["outputs[0]"]
-    assert odd([INT8], FLOAT, converts={"int8": ("float32",)}) == []
-    assert odd([None], FLOAT) == odd([INT8], None) == []
+def test_float_and_quantized_tensors_mix_only_if_declared() -> None:
+    assert invalid_dtype_fields([FLOAT], FLOAT) == invalid_dtype_fields([INT8], INT8) == []
+    assert invalid_dtype_fields([FLOAT], INT8) == invalid_dtype_fields([INT8], FLOAT) == ["outputs[0]"]
+    assert invalid_dtype_fields([INT8], FLOAT, converts={"int8": ("float32",)}) == []
+    assert invalid_dtype_fields([None], FLOAT) == invalid_dtype_fields([INT8], None) == []
 
 
-def test_weights_of_another_dtype_are_no_operand_that_decides() -> None:
+def test_weights_do_not_decide_the_result_dtype() -> None:
     weight = tensor(3, "int8", 0.5, constant=[1])
-    assert odd([weight, FLOAT], FLOAT, quantization=Dequantized(weights=(0,))) == []
-    assert odd([weight, INT8], FLOAT, quantization=Dequantized(weights=(0,))) == ["outputs[0]"]
+    assert invalid_dtype_fields([weight, FLOAT], FLOAT, quantization=Dequantized(weights=(0,))) == []
+    assert invalid_dtype_fields([weight, INT8], FLOAT, quantization=Dequantized(weights=(0,))) == ["outputs[0]"]
 
 
-def test_a_constant_decides_only_where_nothing_else_does() -> None:
-    assert odd([tensor(3, constant=[1.0]), INT8], INT8) == []
-    assert odd([tensor(3, constant=[1.0]), INT8], FLOAT) == ["outputs[0]"]
+def test_constants_decide_only_without_other_operands() -> None:
+    assert invalid_dtype_fields([tensor(3, constant=[1.0]), INT8], INT8) == []
+    assert invalid_dtype_fields([tensor(3, constant=[1.0]), INT8], FLOAT) == ["outputs[0]"]
 
 
-def test_integers_without_a_scale_are_none_that_a_kernel_computes_with() -> None:
-    assert odd([BARE], INT8) == ["inputs[0]"]
-    assert odd([BARE], INT8, quantization=Raw()) == []
-    assert odd([tensor(3, "int64")], INT8) == ["outputs[0]"]
+def test_integers_without_scale_are_invalid_for_quantized_kernels() -> None:
+    assert invalid_dtype_fields([BARE], INT8) == ["inputs[0]"]
+    assert invalid_dtype_fields([BARE], INT8, quantization=Raw()) == []
+    assert invalid_dtype_fields([tensor(3, "int64")], INT8) == ["outputs[0]"]
 
 
-def test_a_scale_for_each_coordinate_is_a_weight_s() -> None:
+def test_per_axis_scale_is_valid_only_for_weights() -> None:
     each = tensor(4, "int8", quantization=Quantization((0.5, 0.25), (0, 0), 0))
-    assert odd([INT8], each) == ["outputs[0]"]
-    assert odd([each], INT8) == ["inputs[0]"]
+    assert invalid_dtype_fields([INT8], each) == ["outputs[0]"]
+    assert invalid_dtype_fields([each], INT8) == ["inputs[0]"]
     known = replace(each, data=Evaluated(np.ones(2)))
-    assert odd([known, INT8], INT8, layout=Terminate()) == []
-    assert odd([known, INT8], INT8, layout=Transparent()) == ["inputs[0]"]
-    assert odd([FLOAT], each, converts={"*": ("*",)}) == []
+    assert invalid_dtype_fields([known, INT8], INT8, layout=Terminate()) == []
+    assert invalid_dtype_fields([known, INT8], INT8, layout=Transparent()) == ["inputs[0]"]
+    assert invalid_dtype_fields([FLOAT], each, converts={"*": ("*",)}) == []
 
 
-def test_a_scale_of_0_is_none_to_compute_with() -> None:
+def test_scale_of_0_is_invalid_for_quantized_kernels() -> None:
     none = tensor(4, "int8", quantization=Quantization((0.0,), (0,)))
-    assert odd([none], INT8) == ["inputs[0]"]
-    assert odd([INT8], none) == ["outputs[0]"]
-    assert odd([none], none, quantization=Raw()) == []
-    assert odd([replace(none, data=Evaluated(np.ones(2))), INT8], INT8) == []
+    assert invalid_dtype_fields([none], INT8) == ["inputs[0]"]
+    assert invalid_dtype_fields([INT8], none) == ["outputs[0]"]
+    assert invalid_dtype_fields([none], none, quantization=Raw()) == []
+    assert invalid_dtype_fields([replace(none, data=Evaluated(np.ones(2))), INT8], INT8) == []
 
 
-def test_bounds_of_what_passes_through_need_a_scale() -> None:
+def test_activation_bounds_of_unscaled_integers_are_invalid() -> None:
     def clip(name: str, result: Tensor, **declared: Any) -> list[str]:
         made = bind_model(0, "X", [BARE], result, options={"act": name}, activation="act", **declared)
         return [reason for _, reason in find_invalid_dtypes(made, TARGET, 21) if "need a scale" in reason]
@@ -253,7 +253,7 @@ def test_bounds_of_what_passes_through_need_a_scale() -> None:
     assert not clip("RELU6", BARE, quantization=Dequantized())
 
 
-def test_floats_with_a_scale_are_integers_where_the_operand_is() -> None:
+def test_float_results_with_a_scale_follow_the_operand_dtype() -> None:
     def stale_of(operand: Tensor, zero_point: int = 3, **declared: Any) -> list[tuple[tuple[int, int], str]]:
         result = tensor(5, ignored_quantization=Quantization((0.5,), (zero_point,)))
         return list(
@@ -284,10 +284,10 @@ class TestCalls:
         graph = Subgraph(0, "", self.inner, *ends, op)
         return inlining._pair_boundary(call.op, graph) if inlining._is_expandable(graph) else None
 
-    def test_a_call_s_tensors_take_the_place_of_the_subgraph_s(self) -> None:
+    def test_call_operands_replace_subgraph_tensors(self) -> None:
         assert self.pair() == {self.inner[0]: self.outer[0], self.inner[2]: self.outer[1]}
 
-    def test_a_call_stays_where_they_do_not_match_one_to_one(self) -> None:
+    def test_call_is_kept_if_tensors_do_not_match_one_to_one(self) -> None:
         assert self.pair(outputs=(2, 2)) is None
         assert self.pair(outputs=(0,)) is None
         assert self.pair(inputs=(0, 0)) is None
@@ -298,11 +298,11 @@ class TestCalls:
         "other",
         [{"dtype": "int32"}, {"dims": (None, 3)}, {"quantization": Quantization((1.0,), (0,))}, {"is_variable": True}],
     )
-    def test_a_call_stays_where_an_operand_is_another(self, other: dict[str, Any]) -> None:
+    def test_call_is_kept_if_an_operand_differs(self, other: dict[str, Any]) -> None:
         assert self.pair(bind_model(0, "CALL", [replace(self.outer[0], **other)], self.outer[1])) is None
 
 
-def test_what_a_reader_gives_or_a_writer_takes_is_no_resource() -> None:
+def test_state_slot_is_the_value_not_the_resource() -> None:
     handle, value = tensor(0, "resource"), tensor(1)
     assert states.state_slot(bind_model(0, "READ", [handle], value)) == ~0
     assert states.state_slot(bind_model(0, "ASSIGN", [handle, value])) == 1
@@ -313,7 +313,7 @@ def test_what_a_reader_gives_or_a_writer_takes_is_no_resource() -> None:
 @pytest.mark.parametrize(
     ("taken", "given", "expected"), [((0, 3), (2, 3), True), ((2, 3), (2, 0), True), ((2, 3), (2, 3), False)]
 )
-def test_sizes_are_in_doubt_where_an_operand_or_a_result_has_no_elements(
+def test_sizes_are_doubtful_if_a_tensor_is_empty(
     taken: tuple[int, ...], given: tuple[int, ...], expected: bool
 ) -> None:
     x, y = (replace(tensor(k), shape=shape) for k, shape in enumerate((taken, given)))

@@ -1,4 +1,4 @@
-"""Constants with an entry for each axis of another operand, and numbers of axes: what kernels would read beyond is refused."""
+"""Constants with one entry per axis, and axis numbers: constants of a wrong size are refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onnx_tflite_plugin.verify import verify
 
 
 def slice_image(begin: Array, size: Array) -> bytes:
-    """Part of an image of 3 by 5."""
+    """Return a SLICE of a 3 x 5 image."""
     model = ModelBuilder()
     g = model.main
     operands = [g.input("x", (3, 5)), g.constant("begin", begin), g.constant("size", size)]
@@ -22,7 +22,7 @@ def slice_image(begin: Array, size: Array) -> bytes:
     return model.build()
 
 
-def test_an_entry_for_each_axis_is_taken() -> None:
+def test_one_entry_per_axis_is_accepted() -> None:
     data = slice_image(np.int32([1, 2]), np.int32([2, 3]))
     assert verify(data, otp.convert(data)).ok
 
@@ -37,7 +37,7 @@ def test_an_entry_for_each_axis_is_taken() -> None:
     ids=["none", "too few", "too many"],
 )
 @pytest.mark.parametrize("name", ["begin", "size"])
-def test_a_constant_of_other_entries_is_named_with_what_it_has(name: str, given: Array, has: str) -> None:
+def test_constant_with_wrong_entries_is_refused(name: str, given: Array, has: str) -> None:
     whole = {"begin": np.int32([1, 2]), "size": np.int32([2, 3])}
     with pytest.raises(InvalidModel) as refused:
         otp.convert(slice_image(**{**whole, name: given}))
@@ -49,7 +49,7 @@ def test_a_constant_of_other_entries_is_named_with_what_it_has(name: str, given:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int16", "bool"])
-def test_numbers_of_axes_are_whole_numbers(dtype: str) -> None:
+def test_axis_numbers_must_be_integers(dtype: str) -> None:
     model = ModelBuilder()
     g = model.main
     operands = [g.input("x", (3, 5)), g.constant("axis", np.ones(1, dtype))]

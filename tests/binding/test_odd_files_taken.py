@@ -1,4 +1,4 @@
-"""Files a table field away from a conformance case that LiteRT takes: they are taken as it takes them."""
+"""Conformance files with one changed field that LiteRT still runs: results equal LiteRT's."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ TAKEN: list[tuple[str, list[Change]]] = [
 
 
 @pytest.mark.parametrize(("case", "changes"), TAKEN, ids=[case for case, _ in TAKEN])
-def test_what_litert_takes_is_taken_as_it_takes_it(case: str, changes: list[Change]) -> None:
+def test_odd_files_that_litert_runs_agree_with_litert(case: str, changes: list[Change]) -> None:
     data = change_fields(case, *changes)
     verification = verify(data, otp.convert(data).proto)
     assert verification.ok, verification.text

@@ -1,4 +1,4 @@
-"""Tests of reading one operator: label, called subgraphs, declarations that fit or not, unused numbers."""
+"""Tests of reading one operator: label, called subgraphs, valid and invalid declarations, invalid numbers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TARGET = TARGETS["generic"]
 
 
 def read(options: Mapping[str, Any] | None = None, **declarations: Any) -> Declared:
-    """The declarations of an operator of two operands, of which the second is absent, and one result."""
+    """Return the declarations of an operator with one present operand, one absent operand and one result."""
     return resolve_operator(bind_model(3, "X", [X, None], Y, options=options, **declarations), TARGET, 18).declared
 
 
@@ -45,12 +45,12 @@ def test_label_names_first_result_and_subgraph() -> None:
     assert label(replace(op, subgraph=2, outputs=())) == "subgraph 2 op 3 X v1"
 
 
-def test_subgraphs_are_called_by_the_numbers_that_options_hold() -> None:
+def test_called_subgraphs_are_read_from_options() -> None:
     op = bind_model(3, "X", [X], Y, options={"body": 2, "cases": (0, -1, 5), "none": -1, "name": "4"}).op
     assert subgraph_indices(("body", "cases", "none", "name", "absent"), op) == (2, 0, -1, 5, -1)
 
 
-def test_what_calls_subgraphs_or_touches_states_hands_tensors_on() -> None:
+def test_operator_with_subgraphs_or_effects_accesses_states() -> None:
     assert read({"body": 0}, subgraphs=("body",)).accesses_states
     assert read(effects=Effects(reads=(0,), names=lambda at: "state")).accesses_states
     assert not read().accesses_states
@@ -63,7 +63,7 @@ def calls(*pairs: tuple[int, tuple[int, ...]]) -> None:
     )
 
 
-def test_a_subgraph_may_be_called_twice_and_by_none_of_its_parts() -> None:
+def test_subgraph_may_be_called_twice_but_not_recursively() -> None:
     calls((0, (1, 2)), (1, (3,)), (2, (3,)), (0, (3,)))
     for circle in (((0, (0,)),), ((0, (1,)), (1, (0,))), ((0, (1,)), (1, (3,)), (1, (2,)), (2, (4, 1)))):
         with pytest.raises(
@@ -87,7 +87,7 @@ def test_a_subgraph_may_be_called_twice_and_by_none_of_its_parts() -> None:
         ({"activation": lambda at: "RELUX"}, "'RELUX' is not an activation"),
     ],
 )
-def test_declarations_of_what_an_operator_has_not_do_not_fit_it(declared: dict[str, Any], text: str) -> None:
+def test_declarations_of_missing_slots_or_options_fail(declared: dict[str, Any], text: str) -> None:
     if not text:
         assert read(**declared).activation == "NONE"
         return
@@ -95,14 +95,14 @@ def test_declarations_of_what_an_operator_has_not_do_not_fit_it(declared: dict[s
         read(**declared)
 
 
-def test_an_activation_that_is_not_known_is_refused() -> None:
+def test_unknown_activation_is_refused() -> None:
     with pytest.raises(Refusal, match="the fused activation SIGNUM is unknown"):
         read({"fused": "SIGNUM"}, activation="fused")
     with pytest.raises(LookupError, match="the declarations of op 3 X v1 't1' are not read yet"):
         _ = bind_model(3, "X", [X], Y).declared
 
 
-def test_declarations_of_what_an_operator_has_are_what_is_read() -> None:
+def test_valid_declarations_are_returned_unchanged() -> None:
     found = read(
         output_quantization={out(0): Dequantized()},
         reshapes={0: (None, 3), out(0): (6,)},
@@ -131,12 +131,12 @@ def test_declarations_of_what_an_operator_has_are_what_is_read() -> None:
         ),
     ],
 )
-def test_what_decides_order_and_dtype_is_told_as_it_is_written(declared: dict[str, Any], text: str) -> None:
+def test_declarations_are_formatted_as_written(declared: dict[str, Any], text: str) -> None:
     assert declarations(read(**declared)) == text
 
 
 def invalid_fields(options: Mapping[str, Any], *inputs: Tensor | None) -> list[str]:
-    """The fields of an operator that hold numbers which no kernel computes with."""
+    """Return the fields of an operator whose numbers no kernel supports."""
     return [where for where, _ in find_invalid_numbers(bind_model(0, "X", inputs, Y, options=options))]
 
 
@@ -150,7 +150,7 @@ def test_nan_options_and_infinite_integer_scales_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("largest", "dtype", "scale", "odd"),
+    ("largest", "dtype", "scale", "is_invalid"),
     [
         (BIAS_LIMIT, "int64", 0.5, False),
         (BIAS_LIMIT + 1, "int64", 0.5, True),
@@ -159,8 +159,10 @@ def test_nan_options_and_infinite_integer_scales_are_refused() -> None:
         (2**31 - 1, "int32", 0.5, False),
     ],
 )
-def test_a_bias_is_less_than_what_a_sum_may_reach(largest: int, dtype: str, scale: float | None, odd: bool) -> None:
+def test_bias_beyond_the_accumulator_range_is_invalid(
+    largest: int, dtype: str, scale: float | None, is_invalid: bool
+) -> None:
     bias = tensor(5, dtype, scale, constant=np.asarray([2, largest, 3], dtype))
-    assert invalid_fields({}, X, None, bias) == (["inputs[2]"] if odd else [])
+    assert invalid_fields({}, X, None, bias) == (["inputs[2]"] if is_invalid else [])
     assert invalid_fields({}, replace(bias, data=None)) == []
     assert invalid_fields({}, replace(bias, data=tensor(6, dtype, constant=np.zeros(0, dtype)).data)) == []

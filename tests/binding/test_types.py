@@ -1,4 +1,4 @@
-"""``types``: the dtypes that a kernel takes are declared, and any other is refused before conversion, by name."""
+"""``types``: operators with undeclared dtypes are refused before conversion."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def product(types: Any) -> Handler:
 
 
 def converts(types: Any, *dtypes: str) -> str:
-    """Nothing where a model of operands of these dtypes, the last the result's, converts; else why it does not."""
+    """Return the error of a conversion, empty if it succeeds. The last dtype is that of the result, the others of operands."""
     model = Net()
     *inputs, y = (tensor(2, 3, dtype=dtype, scale=0) for dtype in dtypes)
     model.output(model.call(CODE, inputs, y))
@@ -43,7 +43,7 @@ def converts(types: Any, *dtypes: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("types", "dtypes", "taken"),
+    ("types", "dtypes", "accepted"),
     [
         ("float32 int32", ("float32", "float32"), True),
         ("float32 int32", ("int32", "int64", "int32"), True),
@@ -68,8 +68,8 @@ def converts(types: Any, *dtypes: str) -> str:
         ("float32...", ("float32", "int32", "float32"), False),
     ],
 )
-def test_an_operator_converts_where_a_row_has_its_dtypes(types: Any, dtypes: tuple[str, ...], taken: bool) -> None:
-    assert (converts(types, *dtypes) == "") == taken
+def test_operator_converts_if_a_row_has_its_dtypes(types: Any, dtypes: tuple[str, ...], accepted: bool) -> None:
+    assert (converts(types, *dtypes) == "") == accepted
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_an_operator_converts_where_a_row_has_its_dtypes(types: Any, dtypes: tup
         ),
     ],
 )
-def test_a_refusal_names_the_operands_and_results_that_the_rows_name(types: Any, said: str) -> None:
+def test_dtype_refusal_lists_operands_and_results_of_the_rows(types: Any, said: str) -> None:
     net = Net()
     net.output(net.call("ABS", [tensor(2, 3)], tensor(2, 3)))
     (op,) = read(net.build()).main.operators
@@ -117,7 +117,7 @@ def test_dtype_refusal_mentions_litert_only_if_it_has_a_kernel() -> None:
         (7, r"Handler\(types=...\) takes"),
     ],
 )
-def test_a_row_that_cannot_be_read_is_named_where_it_is_written(types: Any, text: str) -> None:
+def test_malformed_row_raises_type_error_at_declaration(types: Any, text: str) -> None:
     with pytest.raises(TypeError, match=text):
         product(types)
 
@@ -130,13 +130,13 @@ def test_a_row_that_cannot_be_read_is_named_where_it_is_written(types: Any, text
         (lambda at: "flaot32", "'flaot32' is not a dtype"),
     ],
 )
-def test_a_function_of_the_instance_that_fails_is_blamed(types: Any, text: str) -> None:
+def test_failing_types_function_is_named(types: Any, text: str) -> None:
     said = converts(types, "int32", "int32")
     assert f"types of handler {__name__}:lower" in said
     assert text in said
 
 
-def test_a_fusion_leaves_other_dtypes_alone() -> None:
+def test_fusion_skips_other_dtypes() -> None:
     (x,) = operands("x")
 
     @fusion("TWICE", pattern=Call("NEG", Call("NEG", x)), inputs=(x,), layout=Transparent(), types="float32")
@@ -154,16 +154,16 @@ def test_a_fusion_leaves_other_dtypes_alone() -> None:
     assert apply_fusion("int32") == {}
 
 
-def test_built_in_handlers_take_every_dtype_that_litert_registers() -> None:
-    """In some slot: a table's column counts weights too."""
-    taken = {
+def test_built_in_handlers_support_every_dtype_of_litert() -> None:
+    """A dtype may occur in any slot, because columns of the support table count weights too."""
+    accepted = {
         code: {
             name for row in as_rows(found.types) for side in parse_row(row) for slot in side for name in slot.split()
         }
         for code, _, found in Host(packs="builtin").handlers()
         if isinstance(found, Handler) and not callable(found.types) and found.types
     }
-    listed = {code: names for code, names in taken.items() if not any(name[0] in "_T" for name in names)}
+    listed = {code: names for code, names in accepted.items() if not any(name[0] in "_T" for name in names)}
     assert len(listed) > 8
     builtin = {code: names for code, names in listed.items() if code in REGISTERED and code != "STABLEHLO_CASE"}
     lacking = {code: REGISTERED[code].dtypes - names for code, names in builtin.items()}
@@ -185,10 +185,8 @@ def test_dtype_that_onnx_lacks_is_refused_by_operator_and_dtype(code: str, dtype
     ("code", "dtype", "refused"),
     [("QUANTIZE", "float32", False), ("QUANTIZE", "int8", True), ("NEG", "int8", True), ("RESHAPE", "int8", True)],
 )
-def test_only_of_floats_integers_with_a_scale_for_each_coordinate_are_made(
-    code: str, dtype: str, refused: bool
-) -> None:
-    """Kernels that bring integers to another scale read one."""
+def test_per_axis_result_requires_a_float_operand(code: str, dtype: str, refused: bool) -> None:
+    """Kernels that requantize read one scale only."""
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (3, 5), dtype, quantization=quant(0.5, 7) if dtype == "int8" else None)

@@ -1,4 +1,4 @@
-"""Tests of the functions of packs that are called as hooks, and of the claims that count."""
+"""Tests of pack hooks, and of the claims of operators that apply."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AT = At(OPERATOR, SimpleNamespace(name="t"), 21)  # type: ignore[arg-type]
 
 
 class Claims:
-    """A pack's plugin, which declines for a reason, or says nothing."""
+    """Plugin of a pack that claims an operator, declines, or returns None."""
 
     def __init__(self, reason: str = "") -> None:
         self.reason = reason
@@ -35,7 +35,7 @@ class Claims:
 
 
 class EntryPoint(Claims):
-    """A handler's, which the host wraps."""
+    """Entry point of a handler, as the host wraps it."""
 
     __module__ = "onnx_tflite_plugin.host.host"
 
@@ -51,7 +51,7 @@ def claims(made: Hooks, *, offered: bool = False) -> list[tuple[str, str]]:
     return [(pack, answer.reason) for pack, answer in made.claims(AT, offered) if isinstance(answer, Decline | Failed)]
 
 
-def test_every_pack_is_asked_the_last_first_and_silence_is_no_claim() -> None:
+def test_claims_are_in_reverse_pack_order_without_none() -> None:
     made = hooks((Claims("a"), "hooks", "a-pack"), (Claims(), "hooks", "b-pack"), (Claims("c"), "hooks", "c-pack"))
     assert claims(made) == [("c-pack", "c"), ("a-pack", "a")]
 
@@ -63,7 +63,7 @@ def test_hook_is_not_called_if_the_packs_entry_point_applies() -> None:
     assert claims(made) == [("b-pack", "b"), ("a-pack", "entry")]
 
 
-def test_handlers_of_other_operators_have_nothing_to_say() -> None:
+def test_entry_point_of_another_operator_is_no_claim() -> None:
     made = hooks((EntryPoint("entry"), "Y", "a-pack"), (Claims("hook"), "hooks", "a-pack"))
     assert claims(made) == [("a-pack", "hook")]
 
@@ -74,12 +74,12 @@ def test_built_in_hook_is_called_unless_another_pack_has_an_entry_point() -> Non
     assert claims(made, offered=True) == []
 
 
-def test_only_packs_hooks_are_listed_and_handlers_are_none() -> None:
+def test_implementations_lists_hooks_but_no_handlers() -> None:
     made = hooks((EntryPoint("entry"), "X", "a-pack"), (Claims("b"), "hooks", "b-pack"))
     assert made.implementations() == [("b-pack", "claim")]
 
 
-def test_hooks_are_listed_by_pack_in_whatever_order_they_came() -> None:
+def test_hooks_are_listed_by_pack_name() -> None:
     made = hooks(*((Claims(pack), "hooks", pack) for pack in "dbeac"))
     assert made.implementations() == [(pack, "claim") for pack in "abcde"]
 
@@ -95,7 +95,7 @@ def test_skipped_hooks_fail_only_models_that_use_the_pack() -> None:
         made.check({"a-pack"})
 
 
-def test_a_claim_may_refuse_and_one_that_is_no_answer_fails() -> None:
+def test_claim_may_refuse_but_not_return_another_type() -> None:
     class Refuses:
         @hookimpl
         def claim(self) -> None:
@@ -115,13 +115,13 @@ def test_a_claim_may_refuse_and_one_that_is_no_answer_fails() -> None:
     assert "not a Handler, a Decline or None" in failed.reason
 
 
-def misspelt(plugin: object) -> list[str]:
+def misspelled(plugin: object) -> list[str]:
     reported: list[str] = []
     Hooks({}, reported.append).add(plugin, "hooks", "a-pack")
     return reported
 
 
-def test_functions_that_look_like_hooks_are_told() -> None:
+def test_misspelled_hooks_are_reported() -> None:
     class Plugin:
         def finish(self, model: object) -> None: ...
 
@@ -136,14 +136,14 @@ def test_functions_that_look_like_hooks_are_told() -> None:
         @hookimpl
         def clam(self, op: object) -> None: ...
 
-    said = [text.partition("of a-pack: ")[2] for text in misspelt(Plugin())]
+    said = [text.partition("of a-pack: ")[2] for text in misspelled(Plugin())]
     assert any(text.startswith("'finish' is not called, because it lacks @hookimpl") for text in said)
     assert any(text.startswith("'finsh' is not a hook") for text in said)
     assert any(text.startswith("there is no hook 'clam'") and "claim" in text for text in said)
     assert len(said) == 3
 
 
-def test_a_pack_is_configured_with_the_options_once_and_no_other_is() -> None:
+def test_only_the_given_pack_is_configured_and_only_once() -> None:
     class Configured:
         def __init__(self) -> None:
             self.seen: list[object] = []
@@ -173,7 +173,7 @@ def test_hook_that_removes_a_dtype_is_reported_and_undone() -> None:
     assert model.graph.outputs[0].dtype == ir.DataType.FLOAT
 
 
-def test_a_value_that_no_node_makes_is_restored_too() -> None:
+def test_value_without_a_producer_is_restored() -> None:
     value = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([2, 3]))
     seen = _ValueSnapshot(value)
     assert not seen.has_changed
@@ -216,7 +216,7 @@ def test_hooks_that_fail_to_configure_are_skipped(tmp_path: Path, monkeypatch: p
         otp.convert(unary_model("SIN"))
 
 
-def test_a_hook_that_fails_is_warned_of_once_and_not_called_again(
+def test_failing_hook_causes_one_warning_and_is_not_called_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tired = """

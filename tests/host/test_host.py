@@ -1,4 +1,4 @@
-"""Who takes an operator, of packs that are given as entry points: nothing is installed here."""
+"""Tests of how a host selects the pack for an operator. Packs are entry points in memory; nothing is installed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ X, Y = (Tensor(0, k, name, "float32", (2, 3), (2, 3)) for k, name in enumerate("
 
 
 class Entry:
-    """An entry point, loaded already."""
+    """An entry point that is already loaded."""
 
     name = "it"
     value = f"{__name__}:it"
@@ -61,8 +61,8 @@ def operator(code: str = "ABS", version: int = 1) -> Operator:
     return Operator(0, 0, code, code, version, Options("none"), (X,), (Y,))
 
 
-def taker(host: Host, op: Operator | None = None) -> str:
-    """The pack that takes an operator, or why none does."""
+def selected_pack(host: Host, op: Operator | None = None) -> str:
+    """Return the pack that handles an operator, or the text of the error."""
     taken = host.take(op or operator(), TARGET, 21)
     return taken.pack if isinstance(taken, Bound) else taken.reason
 
@@ -75,47 +75,47 @@ def fails(at: Any) -> Decline:
     raise IndexError("nothing there")
 
 
-def test_a_pack_that_declines_is_no_warning_and_one_that_fails_is() -> None:
+def test_failing_pack_causes_a_warning_and_declining_pack_none() -> None:
     host = Host(offers=[offer(BUILTIN), offer("a-pack", accepts=declines)])
-    assert (taker(host), host.warnings) == (BUILTIN, [])
+    assert (selected_pack(host), host.warnings) == (BUILTIN, [])
     host = Host(offers=[offer(BUILTIN), offer("a-pack", accepts=fails)])
-    assert taker(host) == BUILTIN
+    assert selected_pack(host) == BUILTIN
     (warning,) = host.warnings
     assert warning.startswith("accepts of handler")
     assert warning.endswith("; it is skipped")
 
 
-def test_the_first_of_the_preferred_packs_that_takes_an_operator_has_it() -> None:
+def test_first_preferred_pack_that_accepts_wins() -> None:
     offers = [offer(BUILTIN), offer("a-pack"), offer("B_pack"), offer("c-pack", accepts=declines)]
-    assert "claimed by two packs, B_pack and a-pack" in taker(Host(offers=offers))
-    assert taker(Host(offers=offers, prefer=["c-pack", "b.pack", "a-pack"])) == "B_pack"
-    assert taker(Host(offers=offers, prefer=["c-pack", "a-pack", "b.pack"])) == "a-pack"
-    assert taker(Host(offers=offers, prefer=[BUILTIN])) == BUILTIN
-    assert taker(Host(offers=offers, block=["A.Pack"])) == "B_pack"
-    assert taker(Host(offers=offers, packs="builtin")) == BUILTIN
-    assert taker(Host(offers=offers, packs=" builtin, a_pack ,")) == "a-pack"
+    assert "claimed by two packs, B_pack and a-pack" in selected_pack(Host(offers=offers))
+    assert selected_pack(Host(offers=offers, prefer=["c-pack", "b.pack", "a-pack"])) == "B_pack"
+    assert selected_pack(Host(offers=offers, prefer=["c-pack", "a-pack", "b.pack"])) == "a-pack"
+    assert selected_pack(Host(offers=offers, prefer=[BUILTIN])) == BUILTIN
+    assert selected_pack(Host(offers=offers, block=["A.Pack"])) == "B_pack"
+    assert selected_pack(Host(offers=offers, packs="builtin")) == BUILTIN
+    assert selected_pack(Host(offers=offers, packs=" builtin, a_pack ,")) == "a-pack"
 
 
-def test_only_what_takes_an_operator_from_the_built_in_pack_is_an_override() -> None:
+def test_only_replacing_a_built_in_handler_is_an_override() -> None:
     host = Host(offers=[offer(BUILTIN), offer("a-pack"), offer("a-pack", "CUSTOM.A")])
     for code in ("ABS", "CUSTOM.A"):
-        assert taker(host, operator(code)) == "a-pack"
+        assert selected_pack(host, operator(code)) == "a-pack"
     assert host.overrides == {"ABS": "a-pack"}
     host = Host(offers=[offer(BUILTIN), offer("a-pack")], prefer=[BUILTIN])
-    assert (taker(host), host.overrides) == (BUILTIN, {})
+    assert (selected_pack(host), host.overrides) == (BUILTIN, {})
 
 
-def test_a_version_is_served_up_to_the_newest_that_the_pack_knows() -> None:
+def test_operator_version_beyond_max_version_is_refused() -> None:
     host = Host(offers=[offer(BUILTIN, version=3)])
-    assert taker(host, operator(version=3)) == BUILTIN
-    assert taker(host, operator(version=4)) == f"version 4 is newer than the 3 that {BUILTIN} knows"
+    assert selected_pack(host, operator(version=3)) == BUILTIN
+    assert selected_pack(host, operator(version=4)) == f"version 4 is newer than the 3 that {BUILTIN} knows"
 
 
 def test_pack_for_another_version_is_reported_once_and_as_remedy() -> None:
     host = Host(offers=[offer("a-pack", unmet="~=9.1"), offer("a-pack", "NEG", unmet="~=9.1")])
     assert len(host.warnings) == 1
     assert "a-pack is left out: it is made for onnx-tflite-plugin ~=9.1" in host.warnings[0]
-    assert "a-pack, which serves it, is left out" in taker(host)
+    assert "a-pack, which serves it, is left out" in selected_pack(host)
     assert len(host.warnings) == 1
     assert host.serving() == []
 
@@ -130,7 +130,7 @@ def test_pack_for_another_version_is_reported_once_and_as_remedy() -> None:
         ("neg", "TFLite has no operator 'neg'; did you mean 'NEG'?; a custom operator is CUSTOM.neg"),
     ],
 )
-def test_entry_point_named_after_no_operator_causes_warning(code: str, reported: str) -> None:
+def test_entry_point_of_an_unknown_operator_causes_warning(code: str, reported: str) -> None:
     host = Host(offers=[offer("a-pack", code)])
     assert [reported in warning for warning in host.warnings] == ([True] if reported else [])
     ((named, pack, served),) = host.handlers()
@@ -141,13 +141,13 @@ def test_named_packs_that_are_installed_cause_no_warning() -> None:
     assert Host(offers=[offer("a-pack")], prefer=["A_Pack", BUILTIN], block=["inline"]).warnings == []
 
 
-def test_blocking_a_pack_that_is_not_installed_is_a_warning() -> None:
+def test_blocking_a_missing_pack_causes_warning() -> None:
     host = Host(offers=[offer("a-pack")], block=["more"])
     assert host.warnings == ["no op pack 'more' is installed, so --block more has no effect"]
 
 
 @pytest.mark.parametrize("selection", [{"prefer": ["a-pak"]}, {"packs": "builtin,a-pak"}, {"packs": ["a-pak"]}])
-def test_selecting_a_pack_that_is_not_installed_is_an_error(selection: Any) -> None:
+def test_selecting_a_missing_pack_is_an_error(selection: Any) -> None:
     with pytest.raises(
         UnsupportedOption,
         match="no op pack 'a-pak' is installed, only a-pack, onnx-tflite-plugin; did you mean 'a-pack'",
@@ -155,14 +155,14 @@ def test_selecting_a_pack_that_is_not_installed_is_an_error(selection: Any) -> N
         Host(offers=[offer("a-pack")], **selection)
 
 
-def test_what_is_served_is_listed_by_operator_then_by_pack() -> None:
+def test_serving_is_sorted_by_operator_then_pack() -> None:
     host = Host(offers=[offer("b-pack", "NEG"), offer("b-pack"), offer("a-pack", "NEG")])
     assert host.serving() == [("ABS", "b-pack"), ("NEG", "a-pack"), ("NEG", "b-pack")]
     assert [(code, pack) for code, pack, _ in host.handlers()] == host.serving()
     assert [pack for _, pack, _ in host.handlers(["NEG"])] == ["a-pack", "b-pack"]
 
 
-def test_an_operator_that_is_missing_is_told_by_its_place_and_how_often() -> None:
+def test_missing_operator_is_described_by_location_and_count() -> None:
     first = operator()
     inner = replace(first, subgraph=2, index=5, outputs=(None, Y), version=3)
     assert _describe_location([first]) == "ABS v1 (op 0, output 'y')"
@@ -170,7 +170,7 @@ def test_an_operator_that_is_missing_is_told_by_its_place_and_how_often() -> Non
     assert _describe_location([replace(first, outputs=())]) == "ABS v1 (op 0)"
 
 
-def test_a_problem_without_a_next_step_ends_with_its_reason() -> None:
+def test_problem_without_hint_has_no_brackets() -> None:
     assert str(Problem("op 0", "it is wrong")) == "op 0: it is wrong"
     assert str(Problem("op 0", "it is wrong", "mend it")) == "op 0: it is wrong (mend it)"
 
@@ -194,7 +194,7 @@ def negate_abs(ctx: Any, x: Any) -> Any:
 
 
 def chain(*codes: str, stored: tuple[int, ...] = (2, 3)) -> bytes:
-    """One operator after the other; what is stored of all results are these sizes."""
+    """Return a chain of operators whose results all have these stored sizes."""
     model = ModelBuilder()
     value = model.main.input("x", (2, 3))
     for k, code in enumerate(codes):
@@ -225,7 +225,7 @@ def test_missing_operator_is_attributed_to_converter_without_pack_failure(failin
     assert (missing.ours if isinstance(missing, Blamed) else None) is ours
 
 
-def test_a_failure_of_the_converter_is_its_own_and_may_be_the_files_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_converter_failure_is_an_internal_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def raise_index_error(model: object) -> int:
         raise IndexError("nothing there")
 
@@ -237,7 +237,7 @@ def test_a_failure_of_the_converter_is_its_own_and_may_be_the_files_fault(monkey
     assert problem.ours
 
 
-def test_failure_on_declarations_of_a_packs_fusion_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_in_declarations_of_a_fusion_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def raise_index_error(model: object) -> int:
         raise IndexError("nothing there")
 
@@ -249,11 +249,11 @@ def test_failure_on_declarations_of_a_packs_fusion_names_it(monkeypatch: pytest.
         otp.convert(chain("ABS", "NEG"), host=host)
 
 
-def test_a_model_without_8_bit_products_says_nothing_of_weights() -> None:
+def test_model_without_8_bit_products_has_no_weights_metadata() -> None:
     assert [key for key in otp.convert(chain("ABS")).model.metadata_props if "weights" in key] == []
 
 
-def test_what_a_hook_changes_of_a_copied_model_leaves_the_model_as_it_was() -> None:
+def test_changing_a_copied_model_keeps_the_original() -> None:
     model = ModelBuilder()
     x, w = model.main.input("x", (2, 3)), model.main.constant("w", np.arange(3, dtype=np.float32))
     y = model.main.tensor("y", (2, 3))
@@ -274,9 +274,7 @@ def test_what_a_hook_changes_of_a_copied_model_leaves_the_model_as_it_was() -> N
 # --- what is installed ------------------------------------------------------------------------
 
 
-def test_a_distribution_that_offers_nothing_is_not_read_further(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_metadata_of_other_distributions_is_not_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     info = tmp_path / "other-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_bytes(b"Name: other\nAuthor: M\xfcller\n")
@@ -289,7 +287,7 @@ def test_a_distribution_that_offers_nothing_is_not_read_further(
 
 
 @pytest.mark.parametrize("kind", ["wheel", "egg", "egg-info"])
-def test_packs_are_found_as_every_tool_leaves_them(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packs_are_found_in_every_install_format(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / {"wheel": "old.whl", "egg": "old-1.0-py3.11.egg", "egg-info": "site"}[kind]
     info = {"wheel": "old_pack-1.0.dist-info", "egg": "EGG-INFO", "egg-info": "old_pack-1.0.egg-info"}[kind]
     texts = {
@@ -308,7 +306,7 @@ def test_packs_are_found_as_every_tool_leaves_them(kind: str, tmp_path: Path, mo
     assert [(one.code, one.group) for one in discover() if one.pack == "old-pack"] == [("ABS", HANDLERS)]
 
 
-def test_an_empty_entry_of_the_path_is_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_path_entry_is_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path, "here-pack", "here_pack", "", "[onnx_tflite_plugin.handlers]\nABS = here_pack:it\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path / "nowhere"), "", *sys.path])

@@ -23,17 +23,17 @@ def draw(root: int) -> Model:
     return replace(read(model.build()), root=root)
 
 
-def test_sizes_that_are_open_are_stored_as_one() -> None:
+def test_dynamic_sizes_are_stored_as_1() -> None:
     tensor = draw(0).main.inputs[0]
     assert resize_tensor(tensor, (2, 3)) is tensor
     other = resize_tensor(tensor, (None, 7, 3))
     assert (other.dims, other.shape, other.has_rank) == ((None, 7, 3), (1, 7, 3), True)
-    untold = replace(tensor, shape=(), dims=(), has_rank=False)
-    assert resize_tensor(untold, ()) is untold
+    without_rank = replace(tensor, shape=(), dims=(), has_rank=False)
+    assert resize_tensor(without_rank, ()) is without_rank
 
 
 @pytest.mark.parametrize("root", [0, 1, 2])
-def test_resized_tensors_replace_the_main_subgraphs(root: int) -> None:
+def test_resized_tensors_replace_those_of_the_main_subgraph(root: int) -> None:
     model = draw(root)
     x, y, z = model.main.tensors
     changed = with_dims(model, {x: (7, 3), y: (7, 3), z: (11,)})
@@ -48,15 +48,15 @@ def test_resized_tensors_replace_the_main_subgraphs(root: int) -> None:
     assert with_main(changed, model.main).subgraphs == model.subgraphs
 
 
-def test_a_tensor_that_is_known_to_be_a_scalar_has_a_rank() -> None:
+def test_tensor_derived_as_scalar_has_a_rank() -> None:
     model = draw(0)
-    untold = replace(model.main.inputs[0], shape=(), dims=(), has_rank=False)
-    scalar = with_main(model, replace(model.main, inputs=(untold,)))
-    assert with_dims(scalar, {untold: ()}).main.inputs[0].has_rank
+    without_rank = replace(model.main.inputs[0], shape=(), dims=(), has_rank=False)
+    scalar = with_main(model, replace(model.main, inputs=(without_rank,)))
+    assert with_dims(scalar, {without_rank: ()}).main.inputs[0].has_rank
 
 
 def test_changed_dtype_restores_the_disregarded_scale() -> None:
-    """In any subgraph."""
+    """This holds in every subgraph."""
     model = draw(0)
     changed = with_dtypes(model, {(1, 1): "int8"})
     before, after = model.subgraphs[1].outputs[0], changed.subgraphs[1].outputs[0]

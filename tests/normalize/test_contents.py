@@ -1,4 +1,4 @@
-"""Lists whose element type the file does not store, combined from what handlers declare."""
+"""Tensor lists whose element type the file does not store: types are derived from declarations of handlers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_declared_contents_are_merged(
     assert merge(one, other) == merge(other, one) == together
 
 
-def test_lists_are_known_inside_of_loops_and_branches() -> None:
+def test_list_contents_are_derived_in_loops_and_branches() -> None:
     model = Net()
     loops(model)
     drop_variant_tensors(model.model)
@@ -62,7 +62,7 @@ def test_lists_are_known_inside_of_loops_and_branches() -> None:
     assert {tensor.dims for tensor in arrays} == {(None, *WHOLE)}
 
 
-def test_a_list_that_operators_contradict_stays_unknown() -> None:
+def test_list_with_conflicting_declarations_stays_unknown() -> None:
     model = read(older(reserved=(2, 5)))
     assert variants(complete_lists(model, Host(packs="builtin"), GENERIC)) == variants(model)
 
@@ -71,7 +71,7 @@ def test_inspect_lists_handlers_of_lists_in_older_files() -> None:
     assert inspect(older(), host=Host(packs="builtin"))["missing"] == []
 
 
-def test_contents_that_fail_are_a_warning_and_the_list_stays_unknown() -> None:
+def test_failing_list_contents_cause_a_warning() -> None:
     def raise_key_error(at: Instance) -> ListContents:
         raise KeyError("element_dtype")
 
@@ -106,7 +106,7 @@ def test_pack_declares_contents_of_its_lists() -> None:
     assert (made.dtype, made.dims) == ("float32", (None, 3))
 
 
-def test_a_list_without_a_node_def_is_refused() -> None:
+def test_list_operator_without_node_def_is_refused() -> None:
     model = Net()
     write_list(model, WHOLE)
     drop_variant_tensors(model.model)
@@ -116,7 +116,7 @@ def test_a_list_without_a_node_def_is_refused() -> None:
         convert(model.build(), host=Host(packs="builtin"))
 
 
-def test_verification_of_an_older_file_reads_what_its_lists_hold() -> None:
+def test_verification_derives_list_contents_of_older_files() -> None:
     verification = otp.convert(older(), verify=True).verification
     assert verification is not None
     assert verification.verdict == "inconclusive"

@@ -19,7 +19,7 @@ from onnx_tflite_plugin.targets import TARGETS
 Draw = Callable[[GraphBuilder], None]
 
 
-def behind(draw: Draw, host: Host | None = None, **given: Dims) -> Mapping[str, Dims]:
+def derived_shapes(draw: Draw, host: Host | None = None, **given: Dims) -> Mapping[str, Dims]:
     """Return the derived shapes of tensors by name."""
     builder = ModelBuilder()
     draw(builder.main)
@@ -43,12 +43,12 @@ def test_independent_tensors_keep_their_shape() -> None:
         g.operator("CONCATENATION", [a, b], [c := g.tensor("c", (4, 3))], {"axis": 0})
         g.output(c)
 
-    assert behind(draw, x=(5, 3)) == {"x": (5, 3), "a": (5, 3), "c": (7, 3)}
+    assert derived_shapes(draw, x=(5, 3)) == {"x": (5, 3), "a": (5, 3), "c": (7, 3)}
 
 
 @pytest.mark.parametrize(("stored", "follow"), [((2, 3), {}), ((3, 2), {"y": (2, 3)})])
 def test_shape_computed_from_constants_is_used(stored: tuple[int, int], follow: Mapping[str, Dims]) -> None:
-    """If it equals the stored one nothing has changed."""
+    """If the shape equals the stored one, nothing has changed."""
 
     def draw(g: GraphBuilder) -> None:
         sides = [g.constant("rows", np.int32(2)), g.constant("columns", np.int32(3))]
@@ -56,14 +56,14 @@ def test_shape_computed_from_constants_is_used(stored: tuple[int, int], follow: 
         g.operator("RESHAPE", [g.input("z", (6,)), shape], [y := g.tensor("y", stored)])
         g.output(y)
 
-    assert behind(draw, z=(6,)) == {"z": (6,), "y": (2, 3)}
+    assert derived_shapes(draw, z=(6,)) == {"z": (6,), "y": (2, 3)}
 
     def beside(g: GraphBuilder) -> None:
         draw(g)
         g.operator("ABS", [g.input("x", (5,))], [w := g.tensor("w", (5,))])
         g.output(w)
 
-    assert behind(beside, x=(7,)) == {"x": (7,), "w": (7,), **follow}
+    assert derived_shapes(beside, x=(7,)) == {"x": (7,), "w": (7,), **follow}
 
 
 def test_sizes_are_computed_through_arithmetic() -> None:
@@ -74,7 +74,7 @@ def test_sizes_are_computed_through_arithmetic() -> None:
         g.operator("BROADCAST_TO", [g.input("z", (1, 1)), d], [y := g.tensor("y", (2, 6))])
         g.output(y)
 
-    assert behind(draw, x=(5, 7)) == {"x": (5, 7), "s": (2,), "d": (2,), "y": (5, 14)}
+    assert derived_shapes(draw, x=(5, 7)) == {"x": (5, 7), "s": (2,), "d": (2,), "y": (5, 14)}
 
 
 def test_derived_rank_replaces_the_stored_one_downstream() -> None:
@@ -83,7 +83,7 @@ def test_derived_rank_replaces_the_stored_one_downstream() -> None:
         g.operator("ABS", [a], [b := g.tensor("b", (6, 5))])
         g.output(b)
 
-    assert behind(draw, x=(2, 15)) == {"x": (2, 15), "a": (2, 3, 5), "b": (2, 3, 5)}
+    assert derived_shapes(draw, x=(2, 15)) == {"x": (2, 15), "a": (2, 3, 5), "b": (2, 3, 5)}
 
 
 @pytest.mark.parametrize("stored", [(2,), (2, 3, 1)])
@@ -93,17 +93,17 @@ def test_impossible_rank_is_corrected_by_one(stored: tuple[int, ...]) -> None:
         g.operator("FULLY_CONNECTED", [g.input("x", (2, 5)), w, None], [y := g.tensor("y", stored)])
         g.output(y)
 
-    assert behind(draw, x=(7, 5)) == {"x": (7, 5), "y": (7, 3)}
+    assert derived_shapes(draw, x=(7, 5)) == {"x": (7, 5), "y": (7, 3)}
 
 
 @pytest.mark.parametrize("stored", [(2, 5), (2, 5, 7), (2, 5, 7, 3, 1)])
-def test_image_has_rank_4_whatever_is_stored(stored: tuple[int, ...]) -> None:
+def test_image_has_rank_4_despite_the_stored_rank(stored: tuple[int, ...]) -> None:
     def draw(g: GraphBuilder) -> None:
         window = {"padding": "VALID", "stride_h": 1, "stride_w": 1, "filter_height": 2, "filter_width": 3}
         g.operator("MAX_POOL_2D", [g.input("x", (2, 5, 7, 3))], [y := g.tensor("y", stored)], window)
         g.output(y)
 
-    assert behind(draw, x=(11, 5, 7, 3)) == {"x": (11, 5, 7, 3), "y": (11, 4, 5, 3)}
+    assert derived_shapes(draw, x=(11, 5, 7, 3)) == {"x": (11, 5, 7, 3), "y": (11, 4, 5, 3)}
 
 
 def test_rank_off_by_more_than_one_is_refused() -> None:
@@ -112,7 +112,7 @@ def test_rank_off_by_more_than_one_is_refused() -> None:
         g.output(y)
 
     with pytest.raises(UnsupportedOperator, match="do not fit a tensor of rank 2"):
-        behind(draw, x=(11, 6, 10, 3))
+        derived_shapes(draw, x=(11, 6, 10, 3))
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_per_axis_operands_cannot_be_resized(code: str, dtype: str, index: tuple
         g.output(y)
 
     with pytest.raises(UnsupportedOperator, match=f"op 0 {code} .*operand 1 has an entry per axis of another operand"):
-        behind(draw, entries=(index[0] + 1, *index[1:]))
+        derived_shapes(draw, entries=(index[0] + 1, *index[1:]))
 
 
 def reverse_per_channel(g: GraphBuilder) -> None:
@@ -139,9 +139,9 @@ def reverse_per_channel(g: GraphBuilder) -> None:
 
 
 def test_axis_with_scales_cannot_be_resized() -> None:
-    assert behind(reverse_per_channel, x=(5, 3)) == {"x": (5, 3), "y": (5, 3)}
+    assert derived_shapes(reverse_per_channel, x=(5, 3)) == {"x": (5, 3), "y": (5, 3)}
     with pytest.raises(UnsupportedOperator, match="'y' has 3 scales along axis 1"):
-        behind(reverse_per_channel, x=(2, 5))
+        derived_shapes(reverse_per_channel, x=(2, 5))
 
 
 def test_stateful_operators_cannot_be_resized() -> None:
@@ -154,7 +154,7 @@ def test_stateful_operators_cannot_be_resized() -> None:
         g.output(y)
 
     with pytest.raises(UnsupportedOperator, match="state 'state' has shape"):
-        behind(draw, x=(7, 3))
+        derived_shapes(draw, x=(7, 3))
 
 
 def test_operator_without_derived_shapes_is_named() -> None:
@@ -167,9 +167,9 @@ def test_operator_without_derived_shapes_is_named() -> None:
     with pytest.raises(
         UnsupportedOperator, match=r"op 1 CUSTOM.Unknown v1 'b': no installed pack has a handler"
     ) as caught:
-        behind(draw, x=(5, 3))
+        derived_shapes(draw, x=(5, 3))
     assert len(caught.value.problems) == 1
-    assert behind(draw) == {}
+    assert derived_shapes(draw) == {}
 
 
 def test_contradicting_shapes_are_reported_without_consequences() -> None:
@@ -179,7 +179,7 @@ def test_contradicting_shapes_are_reported_without_consequences() -> None:
         g.output(y)
 
     with pytest.raises(UnsupportedOperator) as caught:
-        behind(draw, x=(5, 3))
+        derived_shapes(draw, x=(5, 3))
     assert str(caught.value).endswith("op 0 ADD v1 'y': Incompatible dimensions")
 
 
@@ -196,8 +196,8 @@ def test_failing_handler_is_named_with_its_function() -> None:
         return ctx.ops.Abs(x)
 
     host = Host(packs="builtin", handlers={"CUSTOM.Mine": lower})
-    assert behind(draw, host, x=(2, 3))["y"] == (2, 3)
+    assert derived_shapes(draw, host, x=(2, 3))["y"] == (2, 3)
     with pytest.raises(
         UnsupportedOperator, match=r"op 0 CUSTOM.Mine v1 'y': axes declared by handler .* of inline failed: KeyError: 5"
     ):
-        behind(draw, host, x=(5, 3))
+        derived_shapes(draw, host, x=(5, 3))

@@ -1,4 +1,4 @@
-"""Names of dynamic dimensions: one name for sizes that are always equal, and none for any others."""
+"""Names of dynamic dimensions: sizes share a name only if they are always equal."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def dims_after_naming(text: str, given: Mapping[tuple[str, int], str] | None = N
     }
 
 
-def test_a_size_and_a_constant_is_never_the_size_of_another_input() -> None:
-    """Whatever sample sizes are used."""
+def test_size_plus_constant_is_not_named_after_another_input() -> None:
+    """This must hold for all sample sizes."""
     for rows in range(1, 40):
         found = dims_after_naming(
             f"(float[?, 3] x, float[?, 3] y) => (float[?, 3] longer, float[?, 3] same)"
@@ -37,28 +37,28 @@ def test_a_size_and_a_constant_is_never_the_size_of_another_input() -> None:
         assert found == {"x": ["x_dim0", 3], "y": ["y_dim0", 3], "longer": [None, 3], "same": ["y_dim0", 3]}
 
 
-def test_each_output_has_the_names_of_the_inputs_whose_sizes_it_has() -> None:
+def test_outputs_inherit_dimension_names_from_inputs() -> None:
     text = (
-        "(float[?, ?] x, float[?] y) => (float[?, ?] turned, float[?] negated, float[?] flat) <int64[1] all = {-1}>"
-        "{ turned = Transpose<perm = [1, 0]>(x)\n negated = Neg(y)\n flat = Reshape(x, all) }"
+        "(float[?, ?] x, float[?] y) => (float[?, ?] transposed, float[?] negated, float[?] flat) <int64[1] all = {-1}>"
+        "{ transposed = Transpose<perm = [1, 0]>(x)\n negated = Neg(y)\n flat = Reshape(x, all) }"
     )
     assert dims_after_naming(text, {("x", 1): "columns"}) == {
         "x": ["x_dim0", "columns"],
         "y": ["y_dim0"],
-        "turned": ["columns", "x_dim0"],
+        "transposed": ["columns", "x_dim0"],
         "negated": ["y_dim0"],
         "flat": [None],
     }
 
 
-def test_a_size_that_has_a_name_keeps_it() -> None:
+def test_named_dimension_keeps_its_name() -> None:
     assert dims_after_naming("(float[N, ?] x) => (float[N, ?] y) { y = Neg(x) }") == {
         "x": ["N", "x_dim1"],
         "y": ["N", "x_dim1"],
     }
 
 
-def test_sizes_of_all_operands_that_must_be_equal_have_one_name() -> None:
+def test_dimensions_that_must_be_equal_share_a_name() -> None:
     assert dims_after_naming("(float[?, 2] x, float[?, 3] y, float[?, 5] z) => (float[?, 10] w) { w = Concat<axis = 1>(x, y, z) }") == {
         "x": ["x_dim0", 2], "y": ["x_dim0", 3], "z": ["x_dim0", 5], "w": ["x_dim0", 10],
     }  # fmt: skip
@@ -72,7 +72,7 @@ def test_broadcastable_sizes_have_separate_names() -> None:
     assert [found[name][0] for name in "xypq"] == ["x_dim0", "x_dim0", "p_dim0", "q_dim0"]
 
 
-def test_what_has_no_rank_or_another_than_is_stored_has_no_names() -> None:
+def test_values_without_a_reliable_rank_get_no_names() -> None:
     found = dims_after_naming("(float[?] x, float[] y) => (float[?, ?] z, float[] w) { z = Neg(x)\n w = Neg(y) }")
     assert found == {"x": ["x_dim0"], "y": [], "z": ["x_dim0", None], "w": []}
 
@@ -85,7 +85,7 @@ def test_size_equal_to_another_axis_is_not_merged() -> None:
 
 
 def test_sizes_that_cannot_be_equal_have_separate_names() -> None:
-    """One input has one row more than the other."""
+    """One input has one more row than the other."""
     found = dims_after_naming(
         "(float[?, 2] x, float[?, 2] y) => (float[?, 4] z) <float[1, 2] row = {0, 0}>"
         "{ longer = Concat<axis = 0>(x, row)\n z = Concat<axis = 1>(longer, y) }"

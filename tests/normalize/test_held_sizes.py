@@ -1,4 +1,4 @@
-"""Sizes that constants hold and that become dynamic by name, as the sequence length of a language model."""
+"""Sizes stored in constants that become dynamic by name, such as the sequence length of a language model."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def dynamic() -> Conversion:
 
 
 @pytest.mark.parametrize("length", [1, 2, STORED, 7])
-def test_every_length_gives_the_results_of_the_model_of_that_length(dynamic: Conversion, length: int) -> None:
+def test_each_length_equals_the_model_of_that_static_length(dynamic: Conversion, length: int) -> None:
     expected = LiteRT(decoder(length)).run(feeds(length))
     found = OnnxRuntime(dynamic.proto).run(feeds(length))
     for right, value in zip(expected, found, strict=True):
@@ -88,7 +88,7 @@ def test_the_cache_keeps_its_static_shape(dynamic: Conversion) -> None:
         ([128, 128], [2, 128, 64], 1, None),
     ],
 )
-def test_an_axis_is_held_by_the_entry_that_has_it_in_whole(
+def test_axis_size_is_held_by_the_entry_of_the_whole_axis(
     sizes: Sequence[int], dims: Sequence[int], axis: int, entry: int | None
 ) -> None:
     assert entry_of_axis(sizes, dims, axis, {128}) == entry

@@ -55,7 +55,7 @@ def test_contradiction_is_reported_without_its_source_path(rows: int) -> None:
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(5, 7), (LONGEST, 7)])
-def test_shapes_that_are_computed_are_followed_where_no_vector_is_long(rows: int, columns: int) -> None:
+def test_computed_shapes_are_inferred_through_short_vectors(rows: int, columns: int) -> None:
     text = (
         f"(float[{rows}, {columns}] x) => (float[?, ?] y) <int64[2] turned = {{1, 0}}>"
         "{ shape = Shape(x)\n back = Gather(shape, turned)\n y = Reshape(x, back) }"

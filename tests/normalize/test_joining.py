@@ -1,4 +1,4 @@
-"""Signatures of a prompt and of a single token as one model: which are joined, and what differs in those that are not."""
+"""Joining the signatures of a prompt and of a single token: which are joined, and which differences prevent it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def litert_scores(sizes: Sizes, tokens: list[int]) -> Array:
 
 @pytest.mark.parametrize("attention", ["file", "causal"])
 @pytest.mark.parametrize("sizes", FORMS, ids=NAMES)
-def test_scores_of_every_position_and_length_are_litert(sizes: Sizes, attention: str) -> None:
+def test_scores_equal_litert_at_every_position_and_length(sizes: Sizes, attention: str) -> None:
     tokens = [3, 17, 5, 23, 11, 2, 29, 8, 0, 30, 4]
     expected = litert_scores(sizes, tokens)
     model = OnnxRuntime(join(sizes, attention=attention).proto)
@@ -83,7 +83,7 @@ def test_attention_of_all_layers_is_one_operator_each(sizes: Sizes) -> None:
     assert not report.other_signatures
 
 
-def test_the_size_has_a_name_in_inputs_and_outputs() -> None:
+def test_sequence_dimension_is_named_in_inputs_and_outputs() -> None:
     for attention in ("file", "causal"):
         report = join(FORMS[3], attention=attention).report
         shapes = {x.name: x.shape for x in (*report.inputs, *report.outputs)}
@@ -94,7 +94,7 @@ def test_the_size_has_a_name_in_inputs_and_outputs() -> None:
 
 
 def two_signatures(first: str, second: str, *, rows: tuple[int, int] = (1, 5)) -> bytes:
-    """Return ``decode``, of one row by default, and ``prefill``, of these operators between x and y."""
+    """Return a model with ``decode`` (one row by default) and ``prefill``, each with these operators between x and y."""
     model = ModelBuilder()
     for key, code, count in (("decode", first, rows[0]), ("prefill", second, rows[1])):
         g = model.main if key == "decode" else model.subgraph(key)
@@ -106,7 +106,7 @@ def two_signatures(first: str, second: str, *, rows: tuple[int, int] = (1, 5)) -
 
 
 def mean_in_two_forms() -> bytes:
-    """Return a model that divides by a mean, whose axis of size 1 the signature of one token keeps."""
+    """Return a model that divides by a mean; only the signature of one token keeps its axis of size 1."""
     model = ModelBuilder()
     for key, count in (("decode", 1), ("prefill", 5)):
         g = model.main if key == "decode" else model.subgraph(key)
@@ -143,13 +143,13 @@ def test_reductions_that_keep_an_axis_in_one_signature_are_joined() -> None:
     ],
     ids=["another operator", "two tokens", "equal sizes"],
 )
-def test_the_first_difference_is_named(model: bytes, reason: str) -> None:
+def test_first_difference_is_reported(model: bytes, reason: str) -> None:
     with pytest.raises(SignaturesDiffer, match="use --signature each") as raised:
         convert(model, signature="all")
     assert reason in str(raised.value)
 
 
-def test_constants_of_other_values_are_a_difference() -> None:
+def test_different_constants_prevent_joining() -> None:
     model = ModelBuilder()
     for key, count, added in (("decode", 1, 2.0), ("prefill", 5, 3.0)):
         g = model.main if key == "decode" else model.subgraph(key)
@@ -169,7 +169,7 @@ def test_options_for_one_signature_are_refused(options: dict[str, Any]) -> None:
         join(FORMS[0], **options)
 
 
-def test_a_mask_given_as_input_has_as_many_rows_as_tokens() -> None:
+def test_mask_input_has_one_row_per_token() -> None:
     model = OnnxRuntime(join(FORMS[1]).proto)
     mask = next(x for x in model.inputs if x.name == "mask")
     assert mask.type.tensor_type.shape.dim[2].dim_param == "sequence"
@@ -178,7 +178,7 @@ def test_a_mask_given_as_input_has_as_many_rows_as_tokens() -> None:
 
 @pytest.mark.parametrize("attention", ["file", "causal"])
 @pytest.mark.parametrize("sizes", FORMS, ids=NAMES)
-def test_scores_of_the_last_token_are_those_of_all_tokens(sizes: Sizes, attention: str) -> None:
+def test_logits_last_equals_the_last_row_of_logits_all(sizes: Sizes, attention: str) -> None:
     every, last = (join(sizes, attention=attention, logits=logits) for logits in ("all", "last"))
     assert next(x.shape for x in last.report.outputs if x.name == "logits") == (1, 1, sizes.vocabulary)
     given = feeds(sizes, {"tokens": np.array([[3, 17, 5, 23]], np.int32)}, 0)
@@ -195,6 +195,6 @@ def test_scores_of_the_last_token_are_those_of_all_tokens(sizes: Sizes, attentio
     np.testing.assert_allclose(results[1], results[0][:, -1:], rtol=1e-5, atol=1e-6)
 
 
-def test_scores_of_the_last_token_are_for_all_signatures_only() -> None:
+def test_logits_last_requires_signature_all() -> None:
     with pytest.raises(UnsupportedOption, match="add --signature all"):
         convert(language_model(FORMS[0]), signature="decode", logits="last")

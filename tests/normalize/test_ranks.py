@@ -18,13 +18,15 @@ from onnx_tflite_plugin.source.model import Dims, Model
 Shape = Sequence[int | None] | None
 
 
-def untold(draw: Callable[[GraphBuilder], None]) -> Model:
+def without_rank(draw: Callable[[GraphBuilder], None]) -> Model:
     model = ModelBuilder()
     draw(model.main)
     return read(model.build())
 
 
-def follows(code: str, operands: Sequence[Any], stored: Shape, options: dict[str, Any] | None = None) -> Dims | None:
+def derive_shape(
+    code: str, operands: Sequence[Any], stored: Shape, options: dict[str, Any] | None = None
+) -> Dims | None:
     """Return the derived shape of an operator's output for a stored one; arrays are constants, shapes graph inputs."""
 
     def draw(g: GraphBuilder) -> None:
@@ -36,7 +38,7 @@ def follows(code: str, operands: Sequence[Any], stored: Shape, options: dict[str
         g.operator(code, refs, [y], options)
         g.output(y)
 
-    (result,) = complete_shapes(untold(draw), Host(packs="builtin")).main.outputs
+    (result,) = complete_shapes(without_rank(draw), Host(packs="builtin")).main.outputs
     return result.dims if result.has_rank else None
 
 
@@ -67,7 +69,7 @@ ROWS = np.ones((2, 1), np.float32)
         ("RESHAPE", [(2, 15), np.asarray([6, 5], np.int32)], None, (6, 5)),
         ("SQUEEZE", [(1, 3, 1)], None, (3,)),
         ("EXPAND_DIMS", [(1, 5, 1, 2, 3), np.asarray(0, np.int32)], None, (1, 1, 5, 1, 2, 3)),
-        ("EXPAND_DIMS", [(None, 3), np.asarray(0, np.int32)], (1, 3), (1, 3)),  # of another rank than follows
+        ("EXPAND_DIMS", [(None, 3), np.asarray(0, np.int32)], (1, 3), (1, 3)),  # the stored rank is wrong
         ("CUSTOM.Unknown", [(2, 3)], None, None),
         ("SUM", [(2, 3), np.asarray([0, 1], np.int32)], None, ()),
     ],
@@ -75,11 +77,11 @@ ROWS = np.ones((2, 1), np.float32)
 def test_missing_ranks_and_dynamic_sizes_are_derived(
     code: str, operands: Sequence[Any], stored: Shape, dims: Dims | None
 ) -> None:
-    assert follows(code, operands, stored) == dims
+    assert derive_shape(code, operands, stored) == dims
 
 
 def test_derived_shapes_propagate_to_the_next_operator() -> None:
-    """Including numbers, such as the shape operand of a RESHAPE."""
+    """Values are propagated too, such as the shape operand of a RESHAPE."""
 
     def draw(g: GraphBuilder) -> None:
         x = g.input("x", (2, 3, 5))
@@ -89,7 +91,7 @@ def test_derived_shapes_propagate_to_the_next_operator() -> None:
         g.operator("ADD", [c, a], [d := g.tensor("d", None)])
         g.output(b, c, d)
 
-    main = complete_shapes(untold(draw), Host(packs="builtin")).main
+    main = complete_shapes(without_rank(draw), Host(packs="builtin")).main
     assert [tensor.dims for tensor in main.outputs] == [(3,), (2, 3, 5), (2, 3, 5)]
 
 
@@ -101,7 +103,7 @@ def test_shapes_are_derived_with_absent_operands() -> None:
         g.operator("FULLY_CONNECTED", [g.input("y", (2, 3)), w, None], [c := g.tensor("c", None)])
         g.output(*halves, c)
 
-    main = complete_shapes(untold(draw), Host(packs="builtin")).main
+    main = complete_shapes(without_rank(draw), Host(packs="builtin")).main
     assert [tensor.dims for tensor in main.outputs] == [(1, 3), (1, 3), (2, 5)]
 
 
@@ -118,7 +120,7 @@ def test_complete_model_is_unchanged_without_lowering(
         g.output(a, b, c, d)
 
     monkeypatch.setattr(Sizes, "bind", lambda sizes, op: pytest.fail("tried"))
-    model = untold(draw)
+    model = without_rank(draw)
     assert complete_shapes(model, Host(packs="builtin")) is model
 
 
@@ -127,5 +129,5 @@ def test_model_without_derivable_shapes_is_unchanged() -> None:
         g.operator("ADD", [g.input("x", (None, 3)), g.constant("c", ROWS)], [y := g.tensor("y", (2, 3))])
         g.output(y)
 
-    model = untold(draw)
+    model = without_rank(draw)
     assert complete_shapes(model, Host(packs="builtin")) is model

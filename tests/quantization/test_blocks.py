@@ -54,7 +54,7 @@ def op_counts_after_optimization(conversion: otp.Conversion, folder: Path) -> Co
 
 @pytest.mark.needs("onnxruntime", "1.25", "fusing weights with a scale per block")
 @pytest.mark.parametrize(("size", "kept"), [(16, 16), (32, 32), (48, 16), (96, 32), (256, 256), (768, 256)])
-def test_onnxruntime_multiplies_by_blocks_as_they_are_stored(size: int, kept: int, tmp_path: Path) -> None:
+def test_onnxruntime_fuses_blockwise_weights(size: int, kept: int, tmp_path: Path) -> None:
     conversion = otp.convert(layer(size))
     [node] = [node for node in conversion.proto.graph.node if node.op_type == "DequantizeLinear"]
     assert {a.name: a.i for a in node.attribute} == {"axis": 0, "block_size": kept}
@@ -63,22 +63,22 @@ def test_onnxruntime_multiplies_by_blocks_as_they_are_stored(size: int, kept: in
 
 
 @pytest.mark.parametrize("size", [1, 3, 8])
-def test_blocks_that_do_not_fuse_are_real_numbers(size: int) -> None:
+def test_blocks_that_do_not_fuse_become_float_weights(size: int) -> None:
     assert [node.op_type for node in otp.convert(layer(size)).proto.graph.node] == ["Gemm"]
 
 
-def test_another_target_gets_the_files_blocks() -> None:
+def test_generic_target_keeps_the_block_size_of_the_file() -> None:
     nodes = otp.convert(layer(3), target="generic").proto.graph.node
     assert [{a.name: a.i for a in node.attribute} for node in nodes if node.op_type == "DequantizeLinear"] == [
         {"axis": 0, "block_size": 3}
     ]
 
 
-def test_a_target_without_4_bits_gets_real_numbers() -> None:
+def test_target_without_4_bit_dtypes_gets_float_weights() -> None:
     assert [node.op_type for node in otp.convert(layer(32), target="tvm").proto.graph.node] == ["Gemm"]
 
 
-def test_a_target_without_the_opset_of_2_bits_gets_bytes() -> None:
+def test_target_without_the_2_bit_opset_gets_int8_weights() -> None:
     [case] = [case for case in builtin() if case.id == "FULLY_CONNECTED-float32_by_int2_rows_of_13_with_a_scale_each"]
     conversion = otp.convert(case.build(), target="openvino")
     assert conversion.report.storage == {"int2 stored as int8": 1}
@@ -86,7 +86,7 @@ def test_a_target_without_the_opset_of_2_bits_gets_bytes() -> None:
 
 
 @pytest.mark.parametrize("opset", [24, 25])
-def test_integers_of_2_bits_need_opset_25(opset: int) -> None:
+def test_2_bit_weights_need_opset_25(opset: int) -> None:
     [case] = [case for case in builtin() if case.id == "FULLY_CONNECTED-int8_with_int2_weights"]
     if opset == 25:
         assert otp.convert(case.build(), target="generic", opset=opset).report.opset == 25
@@ -95,7 +95,7 @@ def test_integers_of_2_bits_need_opset_25(opset: int) -> None:
         otp.convert(case.build(), target="generic", opset=opset)
 
 
-def test_folded_blocks_are_the_numbers_of_kept_ones() -> None:
+def test_folded_and_kept_blocks_give_equal_results() -> None:
     kept, folded = otp.convert(layer(32), target="generic"), otp.convert(layer(32), weights="fold")
     x = np.random.default_rng(1).standard_normal((ROWS, DEPTH)).astype(np.float32)
     exact = onnxruntime.SessionOptions()
@@ -109,7 +109,7 @@ def test_folded_blocks_are_the_numbers_of_kept_ones() -> None:
     np.testing.assert_allclose(models[0], models[1], rtol=1e-5, atol=1e-3)
 
 
-def test_a_plan_that_cuts_blocks_folds_them() -> None:
+def test_layout_that_splits_blocks_folds_the_weights() -> None:
     handlers = {code: handler for code, _, handler in Host(packs="builtin").handlers() if isinstance(handler, Handler)}
     any_order = replace(
         handlers["FULLY_CONNECTED"],
@@ -122,24 +122,24 @@ def test_a_plan_that_cuts_blocks_folds_them() -> None:
     assert result.status == "passed", result.text
 
 
-def test_an_opset_before_blocks_is_refused_with_both_ways_out() -> None:
+def test_opset_without_blocks_is_refused_with_both_remedies() -> None:
     with pytest.raises(UnsupportedOperator, match=r"needs opset 21.*--opset 21 or --weights fold"):
         otp.convert(layer(32), opset=20)
     assert otp.convert(layer(32), opset=20, weights="fold").report.opset == 20
 
 
-def test_a_block_is_the_largest_power_of_two_that_divides_the_files() -> None:
+def test_onnxruntime_block_is_a_power_of_two_that_divides_the_file_block() -> None:
     onnxruntime_, generic = target_named("onnxruntime"), target_named("generic")
     assert [onnxruntime_.block(size) for size in (8, 16, 24, 40, 80, 192, 1024)] == [0, 16, 0, 0, 16, 64, 256]
     assert [generic.block(size) for size in (8, 24, 1024)] == [8, 24, 1024]
 
 
 def test_weights_with_a_scale_per_block_count_as_dynamic_quantization() -> None:
-    """LiteRT quantizes their activations as for weights with one scale, so the same tolerance applies."""
+    """LiteRT quantizes the activations as for weights with one scale, so the same tolerance applies."""
     assert Tolerance.of(structure.read(layer(32))).of_range == 2e-2
 
 
-def test_the_largest_scale_of_the_blocks_is_read_for_ties_of_activations() -> None:
+def test_weight_scale_is_the_largest_scale_of_the_blocks() -> None:
     data = layer(32, first=0.7)
     (operator,) = structure.read(data).main.operators
     scales = structure.block_scales(data, 0)
@@ -147,13 +147,13 @@ def test_the_largest_scale_of_the_blocks_is_read_for_ties_of_activations() -> No
     assert weight_scale(operator, scales) == float(np.float16(0.7))
 
 
-def test_a_block_that_float16_rounds_to_a_scale_of_0_adds_nothing() -> None:
-    """As barely initialized weights have. XNNPACK refuses such blocks; LiteRT's own kernel multiplies by 0."""
+def test_block_with_scale_0_adds_nothing() -> None:
+    """Barely initialized weights have such blocks. XNNPACK refuses them; LiteRT's builtin kernel multiplies by 0."""
     data = layer(32, first=0.0)
     assert otp.verify(data, otp.convert(data)).ok
 
 
 @pytest.mark.parametrize("first", [-0.1, float("nan"), float("inf")])
-def test_scales_of_blocks_are_finite_and_not_negative(first: float) -> None:
+def test_negative_or_nonfinite_block_scales_are_refused(first: float) -> None:
     with pytest.raises(InvalidModel, match=r"scales: tensor 2 'scales' holds a value that is negative or not finite"):
         otp.convert(layer(32, first=first))

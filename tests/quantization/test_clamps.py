@@ -24,7 +24,7 @@ from onnx_tflite_plugin.source.model import Quantization
         ("NONE", "int8", 0.05, 3, (None, None)),
     ],
 )
-def test_a_bound_that_the_dtypes_own_end_does_is_none(
+def test_bound_at_the_end_of_the_dtype_is_omitted(
     activation: str, dtype: str, scale: float, zero_point: int, bounds: tuple[int | None, int | None]
 ) -> None:
     """CalculateActivationRangeQuantized, kernel_util.cc."""
@@ -33,6 +33,6 @@ def test_a_bound_that_the_dtypes_own_end_does_is_none(
     assert clamp.is_idle == (bounds == (None, None))
 
 
-def test_a_scale_of_0_has_no_bounds() -> None:
+def test_bounds_at_scale_0_are_refused() -> None:
     with pytest.raises(Refusal, match="a scale of 0"):
         quantized_clamp_bounds("RELU6", "int8", Quantization((0.0,), (3,), 0))

@@ -1,4 +1,4 @@
-"""``--quantization float``: nothing is quantized, and each operator computes what LiteRT's does without rounding."""
+"""``--quantization float``: no tensor is quantized, and each operator computes LiteRT's result without rounding."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RESCALING = (
     "RESIZE_BILINEAR", "SOFTMAX", "STRIDED_SLICE", "SUB", "SUM", "TANH", "TRANSPOSE", "TRANSPOSE_CONV",
 )  # fmt: skip
 # What hangs on a rounding, or on a kernel that ignores a scale, is another number without quantization.
-APART = (
+DIFFERENT = (
     "ignores", "to int32", "MUL_and_ADD", "left_alone", "decomposed_in_integers", "every int16", "halves round up",
     "count as 0", "computed weights with a zero point", "of scale 0.0471", "rounds twice", "to a scale of 2",
 )  # fmt: skip
@@ -41,19 +41,19 @@ def host() -> Host:
 
 
 @pytest.mark.parametrize("op", RESCALING)
-def test_each_operator_computes_what_the_kernel_rounds(op: str, host: Host, thorough: bool) -> None:
+def test_each_operator_equals_the_kernel_without_rounding(op: str, host: Host, thorough: bool) -> None:
     """Every third case of each dtype; ``--thorough`` tries all."""
     cases = [
         case
         for case in quantized_cases_of(op, 1 if thorough else 3)
-        if not any(part.replace("_", " ") in case.name.replace("_", " ") for part in APART)
+        if not any(part.replace("_", " ") in case.name.replace("_", " ") for part in DIFFERENT)
         and not (op in COARSE and case.dtype == "int16")
     ]
     assert cases
     assert {case.id: texts for case in cases if (texts := mismatches(case, host, quantization="float"))} == {}
 
 
-def test_nothing_quantized_is_left() -> None:
+def test_no_tensor_is_quantized() -> None:
     graph = otp.convert(DIGITS, quantization="float").proto.graph
     assert {"QuantizeLinear", "DequantizeLinear", "Cast"}.isdisjoint(node.op_type for node in graph.node)
     kinds = {v.type.tensor_type.elem_type for v in (*graph.input, *graph.value_info, *graph.output)}
@@ -61,7 +61,7 @@ def test_nothing_quantized_is_left() -> None:
     assert {v.type.tensor_type.elem_type for v in (*graph.input, *graph.output)} == {onnx.TensorProto.FLOAT}
 
 
-def test_stored_integers_that_become_something_else_are_refused() -> None:
+def test_operators_on_stored_integers_are_refused() -> None:
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (2, 3), "int8", quantization=quant(0.5, -3))
@@ -75,7 +75,7 @@ def test_stored_integers_that_become_something_else_are_refused() -> None:
 
 @pytest.mark.parametrize("op", ["NEG", "MATRIX_DIAG", "STABLEHLO_MULTIPLY"])
 def test_operators_on_bare_quantized_values_are_refused(op: str) -> None:
-    """These kernels ignore zero points and scales: -q has another meaning than -x, and q * q than x * x."""
+    """These kernels ignore zero points and scales, so -q does not stand for -x, nor q * q for x * x."""
     scaled = [case for case in quantized_cases_of(op) if case.dtype == "int8"]
     assert scaled
     for case in scaled:
@@ -84,7 +84,7 @@ def test_operators_on_bare_quantized_values_are_refused(op: str) -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_handler_that_takes_quantized_operands_alone_is_asked_again(fails: bool) -> None:
+def test_accepts_is_called_again_without_quantization(fails: bool) -> None:
     def accepts_quantized_only(at: Instance) -> Decline | None:
         if at.op[0].quantization is not None:
             return None
@@ -106,7 +106,7 @@ def test_a_handler_that_takes_quantized_operands_alone_is_asked_again(fails: boo
         otp.convert(model.build(), host=host, quantization="float")
 
 
-def test_a_bias_that_is_computed_has_no_form_without_quantization() -> None:
+def test_computed_integer_bias_is_refused() -> None:
     model = ModelBuilder()
     g = model.main
     q = quant(0.5, -3)
@@ -120,13 +120,13 @@ def test_a_bias_that_is_computed_has_no_form_without_quantization() -> None:
 
 
 def test_verify_runs_each_operator_on_litert_values() -> None:
-    """A whole network without rounding diverges from LiteRT; none of its operators does on its own."""
+    """Without rounding a network diverges from LiteRT, although each operator agrees in isolation."""
     verification = verify(DIGITS, otp.convert(DIGITS, quantization="float").proto.SerializeToString())
     assert verification.ok, verification.text
     assert "every operator agrees on LiteRT's own operands" in verification.text
 
 
-def test_verify_finds_the_operator_that_is_wrong_without_quantization() -> None:
+def test_verify_finds_the_wrong_operator() -> None:
     proto = otp.convert(DIGITS, quantization="float").proto
     weights = next(i for i in proto.graph.initializer if len(i.dims) == 4)
     array = onnx.numpy_helper.to_array(weights).copy()
@@ -138,7 +138,7 @@ def test_verify_finds_the_operator_that_is_wrong_without_quantization() -> None:
     assert verification.diverging.operator.code == "CONV_2D"
 
 
-def test_what_a_loop_carries_is_float_in_its_subgraphs_too() -> None:
+def test_loop_carried_values_are_float_in_subgraphs() -> None:
     for case in quantized_cases_of("WHILE"):
         data = case.build()
         verification = verify(data, otp.convert(data, quantization="float"), runs=1)

@@ -1,4 +1,4 @@
-"""Tensors kept in the file's dtype do not change results; an operator may have one on each side, as in a subgraph."""
+"""Tensors kept in the file's dtype do not change results, also if inputs and outputs of an operator differ in storage."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ SHAPE = (2, 3)
 Q = quant(0.05, 3)
 
 
-def one_an_operator() -> list[Case]:
-    """Return the simplest case of each operator that takes int8."""
+def simplest_int8_cases() -> list[Case]:
+    """Return the simplest case of each operator that supports int8."""
     first: dict[str, Case] = {}
     for case in sorted(builtin(), key=lambda case: len(case.name)):
         if case.dtype.startswith("int8") and not (case.refused or case.known or case.kernel_refuses):
@@ -38,8 +38,8 @@ def host() -> Host:
 
 
 @pytest.mark.parametrize("side", ["inputs", "outputs"])
-@pytest.mark.parametrize("case", one_an_operator(), ids=lambda case: case.id)
-def test_int8_on_one_side_and_uint8_on_the_other(
+@pytest.mark.parametrize("case", simplest_int8_cases(), ids=lambda case: case.id)
+def test_inputs_and_outputs_may_differ_in_storage_dtype(
     case: Case, side: str, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def tensors_on_side(model: BoundModel, *_: Any) -> set[Tensor]:
@@ -53,8 +53,8 @@ def test_int8_on_one_side_and_uint8_on_the_other(
 
 @pytest.mark.parametrize("code", ["HARD_SWISH", "QUANTIZE", "PAD"])
 @pytest.mark.parametrize("first", [True, False])
-def test_an_operator_between_a_subgraph_s_interface_and_one_with_weights(code: str, first: bool) -> None:
-    """A lookup table, a rescaling and a constant of the result's zero point."""
+def test_operator_between_subgraph_boundary_and_weighted_operator(code: str, first: bool) -> None:
+    """Try a lookup table, a rescaling and a constant with the result's zero point."""
     model = ModelBuilder()
     for name in ("then", "else"):
         inner = model.subgraph(name)

@@ -33,7 +33,7 @@ def dense(g: GraphBuilder, dtype: str, weights: str) -> int:
         ("int8", "int8", 22, "--opset 22"),
     ],
 )
-def test_folding_helps_where_constants_alone_need_a_newer_opset(
+def test_folding_is_suggested_if_only_constants_need_a_newer_opset(
     dtype: str, weights: str, least: int, hint: str
 ) -> None:
     host = Host(packs="builtin", handlers={"FULLY_CONNECTED": replace(builtin("FULLY_CONNECTED"), min_opset=least)})
@@ -43,6 +43,6 @@ def test_folding_helps_where_constants_alone_need_a_newer_opset(
 
 
 @pytest.mark.parametrize("least", [20, 22])
-def test_the_targets_default_is_raised_to_what_an_operator_needs(least: int) -> None:
+def test_default_opset_is_raised_if_an_operator_needs_it(least: int) -> None:
     host = Host(packs="builtin", handlers={"FULLY_CONNECTED": replace(builtin("FULLY_CONNECTED"), min_opset=least)})
     assert otp.convert(build_model(lambda g: dense(g, "int8", "int8")), host=host).model.opset_imports[""] == least

@@ -1,4 +1,4 @@
-"""``output_quantization``: outputs with a behavior of their own."""
+"""``output_quantization``: outputs whose behavior differs from the operator's."""
 
 from __future__ import annotations
 
@@ -90,14 +90,14 @@ def test_output_behavior_overrides_the_operators(behavior: Behavior, dtype: str,
 
 
 @pytest.mark.parametrize("behavior", [Raw(shift_safe=True), SameScale()], ids=str)
-def test_integers_of_the_others_are_not_dequantized(behavior: Behavior) -> None:
+def test_other_outputs_use_quantized_operands(behavior: Behavior) -> None:
     graph = convert_model(largest(behavior), "int8").proto.graph
     (largest_of,) = (node for node in graph.node if node.op_type == "ReduceMax")
     makers = {name: node.op_type for node in graph.node for name in node.output}
     assert makers.get(largest_of.input[0]) != "DequantizeLinear"
 
 
-def test_without_quantization_both_are_float() -> None:
+def test_all_outputs_are_float_if_quantization_is_dropped() -> None:
     nodes = [
         n.op_type for n in convert_model(largest(Raw(shift_safe=True)), "int8", quantization="float").proto.graph.node
     ]

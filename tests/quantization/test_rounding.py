@@ -30,7 +30,7 @@ def test_bounds_round_half_away_from_zero(activation: str, scale: float) -> None
 
 @pytest.mark.parametrize("zero_point", [0, 71])
 def test_int32_is_rounded_not_truncated(zero_point: int) -> None:
-    """The kernel rounds twice, so one in 50 results is off by one; with truncation every other one would be."""
+    """The kernel rounds twice, so one in 50 results is off by one. With truncation half of them would be."""
     model = Net()
     wide = replace(tensor(997, dtype="int32", scale=1.0), zero_point=zero_point)
     model.output(model.call("QUANTIZE", [tensor(997, dtype="int16", scale=0.029314)], wide))

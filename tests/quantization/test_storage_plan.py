@@ -78,7 +78,7 @@ def test_weighted_operators_use_the_target_dtype_and_others_the_files() -> None:
     assert storage_by_name(*plan_model(bare)) == {"x": "int8", "y": "int8"}
 
 
-def test_one_weighted_operator_decides_for_its_neighbors() -> None:
+def test_weighted_operator_decides_the_dtype_of_its_neighbors() -> None:
     def both(g: GraphBuilder) -> None:
         x = int8_input(g)
         g.output(dense(g, x))
@@ -109,13 +109,13 @@ def test_subgraph_interfaces_keep_the_files_dtype(behavior: Raw | SameScale) -> 
 
 
 def test_states_keep_the_files_dtype() -> None:
-    def remembering(g: GraphBuilder) -> None:
+    def stateful(g: GraphBuilder) -> None:
         x, state = int8_input(g), g.tensor("state", SHAPE, "int8", quantization=Q, variable=True)
         total = g.tensor("total", SHAPE, "int8", quantization=Q)
         g.operator("ADD", [dense(g, x, "inner"), state], [total])
         g.output(total)
 
-    dtypes = storage_by_name(*plan_model(remembering))
+    dtypes = storage_by_name(*plan_model(stateful))
     assert (dtypes["state"], dtypes["inner"], dtypes["total"]) == ("int8", "uint8", "uint8")
 
 
@@ -128,8 +128,8 @@ def assign(g: GraphBuilder, value: int | None = None, name: str = "state") -> in
     return handle
 
 
-def test_a_resource_variable_is_stored_as_what_is_read_and_assigned() -> None:
-    def remembering(g: GraphBuilder) -> None:
+def test_resource_variable_has_the_dtype_of_its_reads_and_writes() -> None:
+    def stateful(g: GraphBuilder) -> None:
         inner = g.model.subgraph("before the first run")
         assign(inner, inner.constant("initial", np.ones(SHAPE, np.int8), quantization=Q))
         g.operator("CALL_ONCE", [], [], {"init_subgraph_index": inner.index})
@@ -138,23 +138,23 @@ def test_a_resource_variable_is_stored_as_what_is_read_and_assigned() -> None:
         assign(g, dense(g, before, "after"))
         g.output(dense(g, int8_input(g)))
 
-    dtypes = storage_by_name(*plan_model(remembering))
+    dtypes = storage_by_name(*plan_model(stateful))
     assert (dtypes["initial"], dtypes["before"], dtypes["after"]) == ("uint8", "uint8", "uint8")
 
 
-def test_a_resource_variable_stays_as_it_is_where_one_of_its_users_does() -> None:
-    def remembering(g: GraphBuilder) -> None:
+def test_resource_variable_keeps_its_dtype_if_a_user_does() -> None:
+    def stateful(g: GraphBuilder) -> None:
         before = g.tensor("before", SHAPE, "int8", quantization=Q)
         g.operator("READ_VARIABLE", [assign(g)], [before])
         assign(g, call(g, "NEG", dense(g, before, "inner"), "less"))
         g.output(dense(g, int8_input(g)))
 
-    dtypes = storage_by_name(*plan_model(remembering))
+    dtypes = storage_by_name(*plan_model(stateful))
     assert (dtypes["before"], dtypes["less"], dtypes["y"]) == ("int8", "int8", "uint8")
 
 
 def test_variables_that_share_a_value_keep_the_same_dtype() -> None:
-    def remembering(g: GraphBuilder) -> None:
+    def stateful(g: GraphBuilder) -> None:
         before = g.tensor("before", SHAPE, "int8", quantization=Q)
         g.operator("READ_VARIABLE", [assign(g, name="second")], [before])
         both = dense(g, before, "both")
@@ -163,7 +163,7 @@ def test_variables_that_share_a_value_keep_the_same_dtype() -> None:
         assign(g, call(g, "NEG", dense(g, before, "inner"), "less"), "first")
         g.output(dense(g, int8_input(g)))
 
-    dtypes = storage_by_name(*plan_model(remembering))
+    dtypes = storage_by_name(*plan_model(stateful))
     assert (dtypes["before"], dtypes["both"], dtypes["less"], dtypes["y"]) == ("int8", "int8", "int8", "uint8")
 
 
@@ -190,7 +190,7 @@ def test_bare_quantized_arithmetic_keeps_the_files_dtype() -> None:
     ]
 
 
-def test_weights_that_are_computed_are_kept_as_activations_are() -> None:
+def test_computed_weights_are_stored_like_activations() -> None:
     def draw(g: GraphBuilder) -> None:
         rows = g.input("rows", (3, 3), "int8", quantization=Q)
         y = g.tensor("y", SHAPE, "int8", quantization=Q)
@@ -239,7 +239,7 @@ def test_quantized_values_are_rescaled_only_if_parameters_differ() -> None:
     ("activations", "how"),
     [("int8", Weights.DEQUANTIZED), ("int16", Weights.MULTIPLIED), ("float32", Weights.MULTIPLIED)],
 )
-def test_weights_become_float_as_the_activations_do(activations: str, how: Weights) -> None:
+def test_weights_are_dequantized_like_their_activations(activations: str, how: Weights) -> None:
     def draw(g: GraphBuilder) -> None:
         q = {"int8": Q, "int16": quant(0.01), "float32": None}[activations]
         w = g.constant("w", np.ones((3, 3), np.int8), quantization=quant(0.1))
@@ -260,7 +260,7 @@ def add(among: tuple[int, ...] | None) -> Handler:
     return lower
 
 
-def test_only_the_slots_that_must_agree_are_asked_whether_they_do() -> None:
+def test_same_scale_compares_only_the_declared_slots() -> None:
     def draw(g: GraphBuilder) -> None:
         other = g.input("other", SHAPE, "int8", quantization=quant(0.5, 7))
         y = g.tensor("y", SHAPE, "int8", quantization=Q)
@@ -272,8 +272,8 @@ def test_only_the_slots_that_must_agree_are_asked_whether_they_do() -> None:
         assert [*plan.arithmetic.values()] == [arithmetic]
 
 
-def adding_up(entries: int) -> bytes:
-    """Return a model of two entry points: "count" adds its input to an int8 state; "tell" returns twice the state."""
+def shared_state_model(entries: int) -> bytes:
+    """Return a model of two signatures: "count" adds its input to an int8 state; "tell" returns twice the state."""
     model = ModelBuilder()
     shape = (1, 5)
     init, main, tell = model.subgraph("init"), model.main, model.subgraph("tell")
@@ -303,11 +303,11 @@ def adding_up(entries: int) -> bytes:
     return model.build()
 
 
-def test_a_state_that_several_entries_share_is_stored_as_in_the_file() -> None:
-    """One entry reads what another wrote, and neither conversion sees the other's operators."""
+def test_state_shared_by_signatures_keeps_the_file_dtype() -> None:
+    """One signature reads what the other wrote, and neither conversion sees the operators of the other."""
 
     def state_dtypes(entries: int, signature: str) -> dict[str, str]:
-        converted = otp.convert(adding_up(entries), signature=signature)
+        converted = otp.convert(shared_state_model(entries), signature=signature)
         return {str(value.name): str(value.dtype) for value in converted.model.graph.inputs if value.name == "v"}
 
     assert state_dtypes(1, "count") == {"v": "UINT8"}
@@ -315,7 +315,7 @@ def test_a_state_that_several_entries_share_is_stored_as_in_the_file() -> None:
 
 
 @pytest.mark.parametrize(("scale", "taken"), [(1 / 256, True), (1.0005 / 256, True), (1.005 / 256, False)])
-def test_a_scale_that_a_kernel_insists_on_may_be_off_by_a_thousandth(scale: float, taken: bool) -> None:
+def test_required_output_scale_has_a_tolerance_of_one_thousandth(scale: float, taken: bool) -> None:
     def soften(g: GraphBuilder) -> None:
         y = g.tensor("y", SHAPE, "int8", quantization=quant(scale, -128))
         g.operator("SOFTMAX", [int8_input(g)], [y], {"beta": 1.0})
@@ -351,7 +351,7 @@ def test_weights_need_a_scale_per_output_channel(code: str, channels: int, axis:
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_channels_are_those_of_the_result_where_no_bias_is_declared(axis: int) -> None:
+def test_output_channels_are_known_without_a_bias(axis: int) -> None:
     def multiply(g: GraphBuilder) -> None:
         w = g.constant("w", np.ones((3, 3), np.int8), quantization=quant([0.1, 0.2, 0.3], axis=axis))
         y = g.tensor("y", SHAPE, "int8", quantization=Q)
@@ -368,7 +368,7 @@ def test_channels_are_those_of_the_result_where_no_bias_is_declared(axis: int) -
         plan_model(multiply, FULLY_CONNECTED=without_bias)
 
 
-def test_every_operator_that_cannot_take_integers_is_named_at_once() -> None:
+def test_all_operators_with_wrong_scales_are_reported_together() -> None:
     def soft(g: GraphBuilder) -> None:
         for name in ("one", "two"):
             y = g.tensor(name, SHAPE, "int8", quantization=quant(0.5, 3))
@@ -396,7 +396,7 @@ def test_unsupported_or_disagreeing_quantized_operands_are_refused() -> None:
         plan_model(one, ABS=replace(builtin("ABS"), quantization=SameScale(unequal="refuse")))
 
 
-def test_a_scale_per_block_is_of_weights_that_a_handler_reads_in_blocks() -> None:
+def test_blockwise_scales_need_a_handler_that_declares_blocks() -> None:
     @handler("TANH", max_version=3, layout=Transparent(), quantization=Dequantized())
     def other(ctx: Context, x: Value) -> Value:
         return x

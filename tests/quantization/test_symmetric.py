@@ -1,4 +1,4 @@
-"""Models requantized to symmetric int8: zero points of 0, the file's ranges, and results near LiteRT's."""
+"""Models requantized to symmetric int8: zero points of 0, the ranges of the file, and results close to LiteRT's."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def quantization_parameters(proto: onnx.ModelProto) -> list[tuple[np.ndarray, np
 
 @pytest.mark.parametrize(("dtype", "zero_point", "weights"), [("int8", -13, 0), ("uint8", 117, 128), ("uint8", 3, 121)])
 @pytest.mark.parametrize("target", ["tensorrt", "generic"])
-def test_results_are_near_those_of_the_file(dtype: str, zero_point: int, weights: int, target: str) -> None:
+def test_results_are_close_to_litert(dtype: str, zero_point: int, weights: int, target: str) -> None:
     data = convolution(dtype, zero_point, weights)
     conversion = otp.convert(data, target=target, quantization="symmetric")
     assert WARNING in conversion.report.warnings
@@ -66,7 +66,7 @@ def test_results_are_near_those_of_the_file(dtype: str, zero_point: int, weights
 
 
 @pytest.mark.parametrize(("dtype", "zero_point", "weights"), [("int8", -13, 0), ("uint8", 117, 128), ("uint8", 3, 121)])
-def test_tensorrt_gets_int8_with_zero_points_of_0(dtype: str, zero_point: int, weights: int) -> None:
+def test_tensorrt_gets_int8_with_zero_point_0(dtype: str, zero_point: int, weights: int) -> None:
     proto = otp.convert(convolution(dtype, zero_point, weights), target="tensorrt", quantization="symmetric").proto
     parameters = quantization_parameters(proto)
     assert len(parameters) == 3  # the input's two, and the weights'
@@ -74,13 +74,13 @@ def test_tensorrt_gets_int8_with_zero_points_of_0(dtype: str, zero_point: int, w
     assert [info.type.tensor_type.elem_type for info in proto.graph.input] == [onnx.TensorProto.FLOAT]
 
 
-def test_ranges_cover_those_of_the_file() -> None:
+def test_symmetric_range_covers_the_range_of_the_file() -> None:
     assert symmetric_range(Quantization((0.5,), (0,)), "int8").scale[0] * 127 == pytest.approx(0.5 * 128)
     assert symmetric_range(Quantization((0.5,), (-128,)), "int8").scale[0] * 127 == pytest.approx(0.5 * 254)
     assert symmetric_range(Quantization((0.5,), (100,)), "uint8").scale[0] * 127 == pytest.approx(0.5 * 155)
 
 
-def test_values_that_are_only_moved_are_not_quantized_again() -> None:
+def test_transposed_values_are_not_requantized() -> None:
     proto = otp.convert(convolution("int8", 5, 0, moved=True), target="tensorrt", quantization="symmetric").proto
     counts = Counter(node.op_type for node in proto.graph.node)
     assert counts["QuantizeLinear"] == 2  # of the input and of the convolution

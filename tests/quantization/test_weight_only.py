@@ -47,9 +47,7 @@ def run(conversion: otp.Conversion) -> np.ndarray:
 
 
 @pytest.mark.parametrize("weights", ["int8", "float16"])
-def test_kept_weights_are_a_fraction_of_the_file_and_the_same_numbers(
-    weights: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kept_weights_are_small_and_give_equal_results(weights: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The network is too large for its activations to be rounded."""
     monkeypatch.setattr(hybrid, "MAX_LAYERS", 0)
     monkeypatch.setattr(hybrid, "MAX_ELEMENTS", 0)
@@ -68,7 +66,7 @@ def test_target_for_compressed_weights_gets_dequantize_linear() -> None:
     assert operators(otp.convert(network(), target="openvino"))["DequantizeLinear"] == 1
 
 
-def test_sixteen_bit_activations_never_meet_real_weights_between_dq_and_q() -> None:
+def test_float_weights_of_int16_activations_are_not_between_dq_and_q() -> None:
     """ONNX Runtime would round the weights to 8 bits with one scale for all channels."""
     converted = [
         otp.convert(network("int16"), weights=how, optimize=o) for how in ("keep", "fold") for o in ("faithful", "none")

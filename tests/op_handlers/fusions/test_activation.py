@@ -1,4 +1,4 @@
-"""An activation decomposed in any usual way is one operator; what only looks like one stays as it is."""
+"""Decomposed activations in every usual form become one operator; similar patterns are not fused."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from onnx_tflite_plugin.host import Host
 
 Draw = Callable[[Net], None]
 
-SPELLED = [("GELU", name, spelling.term_model(term)) for name, term in spelling.GELU.items()]
-SPELLED += [("HARD_SWISH", name, spelling.term_model(term)) for name, term in spelling.HARD_SWISH.items()]
-SPELLED += [("PRELU", name, spelling.term_model(term)) for name, term in spelling.PRELU.items() if "one" not in name]
-OTHERS = (spelling.NO_GELU, spelling.NO_HARD_SWISH, spelling.NO_PRELU)
-ALIKE = [(name, spelling.term_model(term)) for others in OTHERS for name, term in others.items()]
+DECOMPOSED = [("GELU", name, spelling.term_model(term)) for name, term in spelling.GELU.items()]
+DECOMPOSED += [("HARD_SWISH", name, spelling.term_model(term)) for name, term in spelling.HARD_SWISH.items()]
+DECOMPOSED += [("PRELU", name, spelling.term_model(term)) for name, term in spelling.PRELU.items() if "one" not in name]
+SIMILAR = (spelling.NO_GELU, spelling.NO_HARD_SWISH, spelling.NO_PRELU)
+ALIKE = [(name, spelling.term_model(term)) for others in SIMILAR for name, term in others.items()]
 ALIKE.append(("slopes of more images", spelling.of_more_images))
 for first in (spelling.GELU["of PyTorch"], spelling.HARD_SWISH["x ramp 1/6"]):
     ALIKE.append(("two tensors", spelling.two_tensors(first)))
@@ -34,15 +34,15 @@ def convert_model(draw: Draw, **options: Any) -> tuple[Mapping[str, int], Mappin
     return report.fused, report.nodes
 
 
-@pytest.mark.parametrize(("op", "name", "draw"), SPELLED, ids=[f"{op}-{name}" for op, name, _ in SPELLED])
-def test_what_is_decomposed_is_one_operator(op: str, name: str, draw: Draw) -> None:
+@pytest.mark.parametrize(("op", "name", "draw"), DECOMPOSED, ids=[f"{op}-{name}" for op, name, _ in DECOMPOSED])
+def test_decomposed_activation_becomes_one_operator(op: str, name: str, draw: Draw) -> None:
     fused, nodes = convert_model(draw, opset=20)
     assert fused == {op: 1}
     assert nodes == {{"GELU": "Gelu", "HARD_SWISH": "HardSwish", "PRELU": "PRelu"}[op]: 1}
 
 
 @pytest.mark.parametrize(("name", "draw"), ALIKE, ids=[name for name, _ in ALIKE])
-def test_what_looks_alike_is_left_alone(name: str, draw: Draw) -> None:
+def test_similar_pattern_is_not_fused(name: str, draw: Draw) -> None:
     fused, _ = convert_model(draw, opset=20)
     assert fused == {}
 
@@ -51,8 +51,6 @@ def test_what_looks_alike_is_left_alone(name: str, draw: Draw) -> None:
     ("target", "expected"),
     [("generic", {"Mul": 4, "Add": 2, "Pow": 1, "Tanh": 1}), ("onnxruntime", {"com.microsoft.FastGelu": 1})],
 )
-def test_gelu_below_the_opset_that_has_it_is_decomposed_or_onnx_runtimes_own(
-    target: str, expected: dict[str, int]
-) -> None:
+def test_gelu_in_older_opsets_is_decomposed_or_com_microsoft(target: str, expected: dict[str, int]) -> None:
     draw = spelling.term_model(spelling.GELU["of PyTorch"])
     assert convert_model(draw, opset=13, target=target) == ({"GELU": 1}, expected)

@@ -1,4 +1,4 @@
-"""Arithmetic with constants goes into the weights before it; the report says where it could not."""
+"""Arithmetic with constants is folded into the weights before it; the report lists where it was not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def report(draw: spelling.Draw) -> Report:
 
 
 @pytest.mark.parametrize(("op", "name"), SHOULD, ids=[f"{op}-{name}" for op, name in SHOULD])
-def test_steps_become_weights(op: str, name: str) -> None:
+def test_arithmetic_is_folded_into_weights(op: str, name: str) -> None:
     outcome = report(spelling.behind(op, spelling.ABSORBED[name]))
     assert outcome.fused == {f"{op}_ARITHMETIC": 1}
     assert not {"Mul", "Add", "Sub"} & outcome.nodes.keys()
@@ -30,20 +30,20 @@ def test_steps_become_weights(op: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", spelling.LEFT)
-def test_what_weights_cannot_hold_stays(name: str) -> None:
+def test_arithmetic_that_weights_cannot_express_stays(name: str) -> None:
     last = spelling.LEFT[name][-1]
     outcome = report(spelling.behind("CONV_2D", spelling.LEFT[name]))
     assert {"MUL": "Mul", "ADD": "Add", "SUB": "Sub"}[last[1] if last[0] == "C" else last[0]] in outcome.nodes
 
 
-def test_of_three_steps_the_longest_run_is_taken() -> None:
+def test_longest_foldable_run_is_folded() -> None:
     outcome = report(spelling.behind("CONV_2D", [*ONE, ("ADD", ("C",)), *ONE]))
     assert outcome.fused == {"CONV_2D_ARITHMETIC": 1}
     assert outcome.nodes == {"Reshape": 1, "Transpose": 1, "Conv": 1, "Mul": 1}
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
-def test_integers_decline_for_what_is_rounded_in_between(dtype: str) -> None:
+def test_integer_model_is_declined_because_it_rounds_in_between(dtype: str) -> None:
     outcome = report(spelling.quantized_model(dtype))
     assert not outcome.fused
     assert any(
@@ -51,13 +51,13 @@ def test_integers_decline_for_what_is_rounded_in_between(dtype: str) -> None:
     )
 
 
-def test_an_activation_that_cannot_be_passed_is_the_reason() -> None:
+def test_activation_in_between_is_the_decline_reason() -> None:
     outcome = report(spelling.behind("CONV_2D", [("ADD", ("C",))], activation="RELU"))
     assert [reason.rpartition(": ")[2] for reason in outcome.fusions_declined] == [
         "an activation between the operators cannot be merged"
     ]
 
 
-def test_every_member_is_reported_as_converted() -> None:
+def test_all_fused_operators_count_as_converted() -> None:
     outcome = report(spelling.behind("CONV_2D", [*ONE, ("ADD", ("C",))]))
     assert outcome.operators == {"ADD": 1, "CONV_2D": 1, "MUL": 1}

@@ -1,4 +1,4 @@
-"""Tests of products by 4 and 2 bit weights in blocks: the models that take them, and ONNX Runtime's fused operator."""
+"""Tests of products with 4-bit and 2-bit blockwise weights: the models that use them, and ONNX Runtime's fused operator."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def convert_model(case: Case, **options: Any) -> Conversion:
 
 @pytest.mark.parametrize("case", list(cases()), ids=lambda case: case.id)
 @pytest.mark.needs("onnxruntime", "1.25", "fusing weights with a scale per block")
-def test_onnx_runtime_makes_one_product_of_blocks(case: Case, tmp_path: Path) -> None:
+def test_onnx_runtime_fuses_a_blockwise_product(case: Case, tmp_path: Path) -> None:
     conversion = convert_model(case)
     assert conversion.report.fused == {FUSION: 1}
     assert conversion.report.opset == 21
@@ -38,14 +38,14 @@ def test_onnx_runtime_makes_one_product_of_blocks(case: Case, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("depth", "block"), [(384, 128), (576, 64), (1056, 32), (1280, 128)])
-def test_a_block_is_the_largest_power_of_two_up_to_128_that_divides_the_rows(depth: int, block: int) -> None:
+def test_block_size_is_a_power_of_two_up_to_128_that_divides_the_rows(depth: int, block: int) -> None:
     proto = convert_model(dense("one row", (1, depth), out=347, **INT4)).proto
     [node] = [node for node in proto.graph.node if node.op_type == "DequantizeLinear"]
     assert {a.name: a.i for a in node.attribute} == {"axis": 0, "block_size": block}
 
 
-def test_blocks_are_multiplied_by_the_floats_that_the_file_means() -> None:
-    """Exact where ONNX Runtime multiplies the dequantized weights, as without its fusion."""
+def test_blockwise_product_equals_folded_weights() -> None:
+    """Compare without ONNX Runtime's fusion, which rounds differently."""
     exact = onnxruntime.SessionOptions()
     exact.add_session_config_entry("session.disable_quant_qdq", "1")
     x = np.random.default_rng(1).standard_normal((1, 384)).astype(np.float32)
@@ -69,7 +69,7 @@ def test_blocks_are_multiplied_by_the_floats_that_the_file_means() -> None:
     ],
     ids=lambda case: case.name,
 )
-def test_others_are_multiplied_as_before(case: Case) -> None:
+def test_other_products_are_not_fused(case: Case) -> None:
     report = convert_model(case).report
     assert FUSION not in report.fused
     assert report.opset == 18
@@ -77,7 +77,7 @@ def test_others_are_multiplied_as_before(case: Case) -> None:
 
 @pytest.mark.parametrize("weights", [INT4, INT2])
 @pytest.mark.parametrize(("options", "opset"), [({"opset": 18}, 18), ({"opset": 20}, 20), ({"weights": "fold"}, 18)])
-def test_an_older_opset_or_float_weights_are_given_as_requested(
+def test_requested_opset_or_float_weights_prevent_blocks(
     weights: dict[str, Any], options: dict[str, Any], opset: int
 ) -> None:
     report = convert_model(dense("large", (1, 384), out=347, **weights), **options).report
@@ -90,5 +90,5 @@ def test_other_targets_get_no_repeated_scales(target: str) -> None:
     assert FUSION not in convert_model(LARGE, target=target).report.fused
 
 
-def test_the_file_is_as_small_as_4_bits_are() -> None:
+def test_file_size_is_that_of_4_bit_weights() -> None:
     assert convert_model(LARGE).proto.ByteSize() < 384 * 347 * 0.6

@@ -1,4 +1,4 @@
-"""Attention over caches as one operator: which models get it, in which layout, and if their tokens are LiteRT's."""
+"""Attention over caches as one operator: which models get it, in which layout, and that tokens equal LiteRT's."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_greedy_tokens_equal_litert(sizes: Sizes) -> None:
 
 
 @pytest.mark.parametrize("sizes", FORMS, ids=NAMES)
-def test_caches_of_all_signatures_have_the_operators_layout_without_a_transpose(sizes: Sizes) -> None:
+def test_caches_of_all_signatures_need_no_transpose(sizes: Sizes) -> None:
     for signature in ("prefill_5", "decode"):
         report = convert_model(sizes, signature).report
         shapes = {tuple(x.shape) for x in (*report.inputs, *report.outputs) if x.name.startswith("kv")}
@@ -77,30 +77,30 @@ def test_caches_of_all_signatures_have_the_operators_layout_without_a_transpose(
             assert "Transpose" not in report.nodes
 
 
-def test_without_the_option_attention_and_caches_are_the_files() -> None:
+def test_attention_of_the_file_is_the_default() -> None:
     report = convert(language_model(FORMS[0]), signature="decode").report
     assert "CACHED_ATTENTION" not in report.fused
     assert {tuple(x.shape) for x in report.inputs if x.name.startswith("kv")} == {(1, 19, 2, 8)}
 
 
-def test_a_window_is_an_attribute() -> None:
+def test_sliding_window_becomes_an_attribute() -> None:
     nodes = [n for n in convert_model(FORMS[2], "decode").proto.graph.node if n.op_type == "GroupQueryAttention"]
     assert [a.i for n in nodes for a in n.attribute if a.name == "local_window_size"] == [7, 7]
 
 
 @pytest.mark.parametrize(("sizes", "warned"), [(FORMS[0], False), (FORMS[2], True)], ids=["all", "window"])
-def test_the_version_that_applies_windows_is_told(sizes: Sizes, warned: bool) -> None:
+def test_window_that_needs_a_newer_onnx_runtime_causes_warning(sizes: Sizes, warned: bool) -> None:
     warnings = convert_model(sizes, "decode").report.warnings
     assert any("needs ONNX Runtime 1.24" in warning for warning in warnings) == warned
 
 
-def test_a_model_without_such_attention_says_so_and_keeps_its_layout() -> None:
+def test_model_without_cached_attention_is_reported_and_unchanged() -> None:
     conversion = convert_model(replace(FORMS[0], depth=12), "decode")
     assert any("no attention over a cache" in warning for warning in conversion.report.warnings)
     assert {tuple(x.shape) for x in conversion.report.inputs if x.name.startswith("kv")} == {(1, 19, 2, 12)}
 
 
 @pytest.mark.parametrize("target", ["generic", "openvino"])
-def test_a_target_without_the_operator_is_refused(target: str) -> None:
+def test_target_without_the_operator_is_refused(target: str) -> None:
     with pytest.raises(UnsupportedOption, match=f"target {target} has no operator for attention over a cache"):
         convert_model(FORMS[0], "decode", target=target)

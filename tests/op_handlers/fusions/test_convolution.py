@@ -1,4 +1,4 @@
-"""Padding and dilation decomposed around a convolution are its own; what only looks so stays as it is."""
+"""Decomposed padding and dilation are fused into the convolution; similar patterns are not."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def convert_model(setting: Conv) -> tuple[Mapping[str, int], Mapping[str, int]]:
 @pytest.mark.parametrize(("kind", "setting"), [("PADDED", c) for _, c in PADDED] + [("DILATED", c) for _, c in DILATED],
                          ids=[name for name, _ in PADDED + DILATED])  # fmt: skip
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
-def test_what_is_decomposed_is_one_convolution(kind: str, setting: Conv, dtype: str) -> None:
+def test_decomposed_padding_or_dilation_becomes_one_convolution(kind: str, setting: Conv, dtype: str) -> None:
     number = None if dtype == "int8" else setting.number
     fused, nodes = convert_model(replace(setting, dtype=dtype, number=number))
     assert fused == {f"{setting.op}_{kind}": 1}
@@ -44,7 +44,7 @@ def test_what_is_decomposed_is_one_convolution(kind: str, setting: Conv, dtype: 
 
 
 @pytest.mark.parametrize("setting", spelling.SHARED.values(), ids=spelling.SHARED)
-def test_what_several_operators_read_is_each_convolutions_own_and_stays_for_the_others(setting: Conv) -> None:
+def test_shared_padding_is_fused_into_each_convolution(setting: Conv) -> None:
     fused, nodes = convert_model(setting)
     twice = setting.again == "CONV_2D"
     assert fused == {f"CONV_2D_{'DILATED' if setting.block else 'PADDED'}": 1 + twice}
@@ -53,7 +53,7 @@ def test_what_several_operators_read_is_each_convolutions_own_and_stays_for_the_
 
 
 @pytest.mark.parametrize("setting", spelling.ALONE.values(), ids=spelling.ALONE)
-def test_what_looks_alike_is_left_alone(setting: Conv) -> None:
+def test_similar_pattern_is_not_fused(setting: Conv) -> None:
     fused, nodes = convert_model(setting)
     assert fused == {}
     assert AROUND & nodes.keys()

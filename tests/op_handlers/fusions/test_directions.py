@@ -1,4 +1,4 @@
-"""Two LSTMs, one of them on what is reversed, are one of two directions; what only looks so stays two."""
+"""Two LSTMs, one of them on the reversed sequence, become one bidirectional LSTM; similar pairs stay two."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def reversals(found: Conversion) -> int:
 
 
 @pytest.mark.parametrize("pair", TOGETHER.values(), ids=TOGETHER)
-def test_both_directions_are_one_operator_and_nothing_is_reversed(pair: Pair) -> None:
+def test_bidirectional_pair_becomes_one_operator_without_reversal(pair: Pair) -> None:
     found = convert_model(pair)
     assert found.report.fused[ONE] == 1
     assert reversals(found) == 0
@@ -60,19 +60,19 @@ def test_both_directions_are_one_operator_and_nothing_is_reversed(pair: Pair) ->
 
 
 @pytest.mark.parametrize("pair", TURNED.values(), ids=TURNED)
-def test_what_is_not_reversed_again_is_reversed_behind_the_one_operator(pair: Pair) -> None:
+def test_output_that_stays_reversed_is_reversed_after_fusion(pair: Pair) -> None:
     found = convert_model(pair)
     assert found.report.fused[ONE] == 1
     assert directions(found) == ["bidirectional"]
 
 
 @pytest.mark.parametrize("pair", APART.values(), ids=APART)
-def test_what_differs_stays_two(pair: Pair) -> None:
+def test_pair_that_differs_is_not_fused(pair: Pair) -> None:
     assert ONE not in convert_model(pair).report.fused
 
 
 @pytest.mark.parametrize("pair", ALONE.values(), ids=ALONE)
-def test_one_from_the_end_needs_nothing_reversed(pair: Pair) -> None:
+def test_single_backward_layer_needs_no_reversal(pair: Pair) -> None:
     found = convert_model(pair)
     assert found.report.fused == {BACKWARDS: 1}
     assert reversals(found) == 0

@@ -27,7 +27,7 @@ def convert_model(case: Case, **options: object) -> Conversion:
 
 
 @pytest.mark.parametrize("case", list(cases()), ids=lambda case: case.id)
-def test_the_cases_are_of_what_they_say(case: Case) -> None:
+def test_dynamic_cases_use_dynamic_quantization(case: Case) -> None:
     report = convert_model(case).report
     assert report.fused.keys() <= FUSIONS
     assert report.nodes["DynamicQuantizeLinear"] == 1
@@ -39,12 +39,12 @@ def test_the_cases_are_of_what_they_say(case: Case) -> None:
     [case for case in cases() if "stride" not in case.name and "patches" not in case.name],
     ids=lambda case: case.id,
 )
-def test_onnx_runtime_makes_one_operator_of_it(case: Case, tmp_path: Path) -> None:
+def test_onnx_runtime_fuses_the_dynamic_product(case: Case, tmp_path: Path) -> None:
     OnnxRuntime(convert_model(case).proto, optimized=tmp_path / "optimized.onnx")
     assert "DynamicQuantizeMatMul" in {node.op_type for node in onnx.load(tmp_path / "optimized.onnx").graph.node}
 
 
-def test_pixels_that_are_taken_once_are_taken_as_they_stand() -> None:
+def test_pointwise_convolution_needs_no_patches() -> None:
     sizes = {**HYBRID, "out": 131, "kernel": (3, 5)}
     assert "Gather" in convert_model(conv("", **PATCHES)).report.nodes
     assert "Gather" in convert_model(conv("", **{**sizes, "shape": (1, 1, 7, 127)})).report.nodes
@@ -52,8 +52,8 @@ def test_pixels_that_are_taken_once_are_taken_as_they_stand() -> None:
         assert not {"Gather", "Pad", "Reshape"} & convert_model(alone).report.nodes.keys()
 
 
-def test_padding_goes_into_the_patches() -> None:
-    """The fusion of the PAD comes first, for its result is in a pattern."""
+def test_padding_is_fused_into_the_patches() -> None:
+    """The PAD is fused first, because its result occurs in the pattern."""
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (1, 11, 13, 31))
@@ -68,14 +68,14 @@ def test_padding_goes_into_the_patches() -> None:
 
 
 @pytest.mark.parametrize("options", [{"weights": "fold"}, {"quantization": "float"}])
-def test_real_weights_are_multiplied_as_such(options: dict[str, str]) -> None:
+def test_float_weights_are_not_quantized(options: dict[str, str]) -> None:
     report = convert_model(conv("", **PIXELS), optimize="speed", **options).report
     assert not report.fused
     assert not {"MatMulInteger", "DynamicQuantizeLinear", "Cast"} & report.nodes.keys()
 
 
 @pytest.mark.parametrize("target", ["generic", "openvino", "tvm", "tensorrt"])
-def test_only_onnxruntime_gets_them(target: str) -> None:
+def test_only_target_onnxruntime_quantizes_dynamically(target: str) -> None:
     assert not convert_model(conv("", **PIXELS), target=target).report.fused
 
 
@@ -95,12 +95,12 @@ def test_only_onnxruntime_gets_them(target: str) -> None:
     ],
     ids=lambda case: case.name,
 )
-def test_what_would_not_gain_stays(case: Case) -> None:
+def test_product_without_gain_is_not_fused(case: Case) -> None:
     assert not FUSIONS & convert_model(case).report.fused.keys()
 
 
 def images(layers: int) -> bytes:
-    """Convolutions, one after the other, of a batch that is known only at runtime."""
+    """Return a chain of convolutions with a dynamic batch."""
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (None, 13, 17, 71))
@@ -118,12 +118,12 @@ def random_weights(channels: int) -> Array:
     return np.random.default_rng(0).integers(-127, 128, (channels, 1, 1, channels)).astype(np.int8)
 
 
-def test_images_of_an_open_batch_share_a_scale_where_a_network_is_deep() -> None:
+def test_deep_network_of_dynamic_batch_shares_one_scale() -> None:
     assert convert(images(25)).report.fused == {"CONV_2D_DYNAMIC": 25}
     assert verify(images(25), convert(images(25)).proto).ok
 
 
-def test_images_of_an_open_batch_have_scales_of_their_own_where_that_can_be_seen() -> None:
+def test_shallow_network_of_dynamic_batch_has_a_scale_per_image() -> None:
     report = convert(images(2)).report
     assert report.fused == {"CONV_2D_ROUNDED": 2}
     assert report.traits == {"rounds_activations": 2}
@@ -133,7 +133,7 @@ ROUNDED = conv("", weights="int8", per_axis=True)
 
 
 @pytest.mark.parametrize("options", [{"weights": "fold"}, {"quantization": "float"}, {"optimize": "speed"}])
-def test_activations_are_rounded_for_integer_weights_that_stay_and_not_for_speed(options: dict[str, str]) -> None:
+def test_activations_are_rounded_by_default_but_not_for_speed(options: dict[str, str]) -> None:
     assert convert_model(ROUNDED).report.fused == {"CONV_2D_ROUNDED": 1}
     assert not convert_model(ROUNDED, **options).report.fused
 
@@ -151,7 +151,7 @@ def network(layers: int, units: int) -> bytes:
     return model.build()
 
 
-def test_deep_networks_are_not_rounded_whose_numbers_differ_whether_they_are_or_not(
+def test_deep_large_networks_are_not_rounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert convert(network(29, 7)).report.fused == {"FULLY_CONNECTED_ROUNDED": 29}
@@ -162,7 +162,7 @@ def test_deep_networks_are_not_rounded_whose_numbers_differ_whether_they_are_or_
     assert "25 layers round their activations" in report.fusions_declined[0]
 
 
-def test_many_elements_are_rounded_only_beside_many_products() -> None:
+def test_large_activations_are_rounded_only_for_many_products() -> None:
     deep = conv("", op="DEPTHWISE_CONV_2D", shape=(1, 131, 127, 4), out=4, weights="int8", per_axis=True)
     assert not convert_model(deep).report.fused
     many = conv("", shape=(1, 131, 127, 4), out=11, weights="int8", per_axis=True)

@@ -1,4 +1,4 @@
-"""A pattern is found where the whole of it is, and nothing else."""
+"""Tests of pattern matching and regions of fusions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_call_has_as_many_operands_as_the_operator(taken: tuple[Any, ...], bia
 
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize("second", [0, 1])
-def test_an_operand_that_names_an_output_follows_that_one_alone(first: int, second: int) -> None:
+def test_indexed_call_matches_only_that_output(first: int, second: int) -> None:
     split = Call("SPLIT", axis := operands("axis")[0], x)
     pattern = Call("CONCATENATION", split[1], split)  # the call alone is its first output
 
@@ -61,7 +61,7 @@ def test_an_operand_that_names_an_output_follows_that_one_alone(first: int, seco
 
 @pytest.mark.parametrize(("one", "other"), [("ABS", "ABS"), ("ABS", "NEG")])
 @pytest.mark.parametrize("shared", [True, False])
-def test_two_operators_of_a_pattern_are_two_of_the_graph(one: str, other: str, shared: bool) -> None:
+def test_two_calls_match_two_different_operators(one: str, other: str, shared: bool) -> None:
     """Build a sum of two operators on one operand, or of one operator twice."""
     left, right = Call(one, x), Call(other, x)
 
@@ -80,7 +80,7 @@ def test_two_operators_of_a_pattern_are_two_of_the_graph(one: str, other: str, s
 
 
 @pytest.mark.parametrize("biased", [True, False])
-def test_a_pattern_s_operand_has_a_constant_s_numbers_or_none(biased: bool) -> None:
+def test_match_constant_returns_the_array_or_none(biased: bool) -> None:
     found: list[object] = []
 
     def where(match: Match) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def test_a_pattern_s_operand_has_a_constant_s_numbers_or_none(biased: bool) -> N
     assert [array is not None for array in found] == [False, biased]
 
 
-def test_where_a_fusion_refuses_what_it_found_each_operator_stays() -> None:
+def test_refused_fusion_keeps_its_operators() -> None:
     def where(match: Match) -> dict[str, Any]:
         raise Refusal("its scale is odd")
 
@@ -120,7 +120,7 @@ def test_where_a_fusion_refuses_what_it_found_each_operator_stays() -> None:
 
 
 @pytest.mark.parametrize("second", ["constant", "other constant", "input"])
-def test_an_operand_that_stands_twice_in_a_pattern_is_one_tensor_or_equal_constants(second: str) -> None:
+def test_repeated_operand_is_one_tensor_or_equal_constants(second: str) -> None:
     @fusion("DOUBLED", pattern=Call("ADD", x, Call("ABS", x)), inputs=[x], layout=Terminate())
     def double(ctx: Context, *inputs: Any) -> Any:
         raise NotImplementedError
@@ -141,7 +141,7 @@ def test_an_operand_that_stands_twice_in_a_pattern_is_one_tensor_or_equal_consta
     assert bool(done.applied) == (second == "constant")
 
 
-def test_an_output_that_cannot_be_is_a_mistake_at_its_line() -> None:
+def test_negative_output_index_raises_type_error() -> None:
     with pytest.raises(TypeError, match=r"SPLIT\[-1\]: outputs count from 0"):
         Call("SPLIT", x)[-1]
 
@@ -167,11 +167,11 @@ def fuse_pattern(regions: Found) -> Fused:
 
 
 def region(first: int, last: int) -> Found:
-    """From the operand of one operator to the result of another."""
+    """Return a fusion whose region reaches from the operand of one operator to the result of another."""
     return lambda operators: [Region((operators[first][0],), (operators[last][~0],), {"of": last})]
 
 
-def test_a_region_is_one_operator_and_what_others_use_stays_for_them() -> None:
+def test_region_becomes_one_operator_and_keeps_shared_ones() -> None:
     done = fuse_pattern(region(0, 2))
     (graph,) = done.model.graphs
     assert done.applied == {"FOUND": 1}
@@ -180,19 +180,19 @@ def test_a_region_is_one_operator_and_what_others_use_stays_for_them() -> None:
     assert [member.code for member in graph.operators[2].members] == ["ABS", "NEG"]
 
 
-def test_of_a_region_nothing_stays_that_nobody_uses() -> None:
+def test_unused_operators_of_a_region_are_removed() -> None:
     (graph,) = fuse_pattern(region(2, 3)).model.graphs
     assert [bound.op.code for bound in graph.operators] == ["ABS", "FLOOR", "FOUND"]
 
 
-def test_a_region_stands_before_the_first_that_takes_a_result_of_it() -> None:
-    """Operands, all that it waits for, are there from the start; FLOOR takes its first result before NEG, its last member."""
+def test_region_is_placed_before_its_first_consumer() -> None:
+    """All operands are available from the start. FLOOR uses the first result before NEG, the last operator of the region."""
     done = fuse_pattern(lambda operators: [Region((operators[0][0],), (operators[0][~0], operators[2][~0]), {})])
     assert [bound.op.code for bound in done.model.graphs[0].operators] == ["FOUND", "FLOOR", "SQRT"]
 
 
-def test_what_stays_of_a_region_stands_behind_the_results_that_it_takes() -> None:
-    """ABS and SQRT are results; NEG between them, of which another operator is in need, takes the first."""
+def test_kept_operators_are_placed_after_the_region() -> None:
+    """ABS and SQRT are results. NEG between them stays for another operator and uses the first result."""
 
     @fusion("FOUND", regions=lambda ops: [Region((ops[0][0],), (ops[0][~0], ops[2][~0]), {})], layout=Terminate())
     def find(ctx: Context, *inputs: Any) -> Any:
@@ -209,8 +209,8 @@ def test_what_stays_of_a_region_stands_behind_the_results_that_it_takes() -> Non
     assert [each.op.code for each in graph.operators] == ["FOUND", "NEG", "FLOOR"]
 
 
-def test_a_region_whose_result_another_gives_already_beside_what_others_take_is_declined() -> None:
-    """Both have ABS as a result; of the first, that of FLOOR is one too."""
+def test_region_with_a_result_of_another_region_is_declined() -> None:
+    """Both regions have the result of ABS; the first also has that of FLOOR."""
 
     def two(operators: Sequence[Operator]) -> Iterable[Region]:
         return [Region((operators[0][0],), (operators[0][~0], operators[k][~0]), {}) for k in (1, 2)]
@@ -220,7 +220,7 @@ def test_a_region_whose_result_another_gives_already_beside_what_others_take_is_
     assert "an operator at the end of the region has other results that are used" in done.declined[0]
 
 
-def test_a_region_whose_result_is_needed_before_its_operands_are_there_is_declined() -> None:
+def test_region_needed_before_its_operands_is_declined() -> None:
     def around(operators: Sequence[Operator]) -> Iterable[Region]:
         return [Region((operators[0][0], operators[3][~0]), (operators[1][~0], operators[2][~0]), {})]
 
@@ -240,7 +240,7 @@ def test_a_region_whose_result_is_needed_before_its_operands_are_there_is_declin
         ),
     ],
 )
-def test_what_finds_no_regions_leaves_the_fusion_out(found: Found, text: str) -> None:
+def test_fusion_without_regions_does_not_apply(found: Found, text: str) -> None:
     done = fuse_pattern(found)
     assert text in str(done.failed["FOUND"])
     assert [bound.op.code for graph in done.model.graphs for bound in graph.operators] == [
@@ -252,7 +252,7 @@ def test_what_finds_no_regions_leaves_the_fusion_out(found: Found, text: str) ->
 
 
 @pytest.mark.parametrize("given", [{}, {"pattern": Call("ABS", x), "inputs": (x,), "regions": region(0, 1)}])
-def test_a_fusion_has_a_pattern_or_finds_regions(given: Any) -> None:
+def test_fusion_needs_a_pattern_or_regions(given: Any) -> None:
     with pytest.raises(TypeError, match="needs either a pattern or a function that finds regions"):
         fusion("FOUND", layout=Terminate(), **given)
 
@@ -268,8 +268,8 @@ def test_a_fusion_has_a_pattern_or_finds_regions(given: Any) -> None:
         (["other", "plain"], "other"),
     ],
 )
-def test_what_rounds_no_other_way_comes_first_and_then_what_finds_regions(offered: list[str], first: str) -> None:
-    """Each would take the one operator; of two alike the first that is offered has it."""
+def test_exact_fusions_apply_first_then_regions(offered: list[str], first: str) -> None:
+    """Each fusion matches the only operator. Among equals the first one offered applies."""
 
     def of(name: str) -> Fusion:
         how: dict[str, Any] = {"pattern": Call("ABS", x), "inputs": (x,)}
@@ -289,7 +289,7 @@ def test_what_rounds_no_other_way_comes_first_and_then_what_finds_regions(offere
 
 @pytest.mark.parametrize("fails", ["axes", "lowering", "result"])
 @pytest.mark.usefixtures("falls_back")
-def test_where_fused_operators_do_not_convert_each_does_on_its_own(fails: str) -> None:
+def test_fusion_is_skipped_if_its_operator_does_not_convert(fails: str) -> None:
     @fusion(
         "ALMOST",
         pattern=Call("ABS", x),

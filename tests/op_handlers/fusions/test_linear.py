@@ -1,4 +1,4 @@
-"""Looking for recurrent layers takes time in proportion to the operators, whatever these are."""
+"""The search for recurrent layers takes linear time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def graph(model: ModelBuilder) -> Subgraph:
 
 
 def chain(g: GraphBuilder, code: str, count: int) -> None:
-    """Operators of one code, each on the result of the one before, twice where it takes two operands."""
+    """Return a chain of operators of one code; binary operators use the previous result twice."""
     x = g.input("x", SIZE)
     for k in range(count):
         y = g.tensor(f"y{k}", SIZE)
@@ -39,7 +39,7 @@ def chain(g: GraphBuilder, code: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("code", ["TANH", "RELU", "ADD", "MUL"])
-def test_a_long_chain_asks_for_few_sums_of_each_tensor(code: str) -> None:
+def test_long_chain_requests_few_sums_per_tensor(code: str) -> None:
     model = ModelBuilder()
     chain(model.main, code, 400)
     cells = Counted(graph(model).operators)
@@ -47,15 +47,15 @@ def test_a_long_chain_asks_for_few_sums_of_each_tensor(code: str) -> None:
     assert cells.asked < 400 * 20
 
 
-def test_sums_that_double_are_read_once_each() -> None:
-    """Read anew for each operand, the last of these would be read 2**60 times."""
+def test_nested_sums_are_read_once_each() -> None:
+    """Without a cache the first sum would be read 2**60 times."""
     model = ModelBuilder()
     chain(model.main, "ADD", 60)
     main = graph(model)
     assert Body(main.operators).sums(main.outputs[0]) is None
 
 
-def test_sums_of_more_products_than_a_cell_has_are_none() -> None:
+def test_sums_of_too_many_products_are_no_cell() -> None:
     model = ModelBuilder()
     g = model.main
     w, total = g.constant("w", np.eye(8, dtype=np.float32)), None

@@ -1,4 +1,4 @@
-"""Tests that fusions load only if one of their operators is present, and that their entry points are true."""
+"""Tests that fusions load only if one of their operators is present, and that entry points match the patterns."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def single(path: Path, code: str) -> Path:
 
 
 @pytest.mark.parametrize(("code", "modules"), [("ADD", []), ("MUL", ["op_handlers.fusions.activation"])])
-def test_a_conversion_imports_the_fusions_of_its_operators_alone(tmp_path: Path, code: str, modules: list[str]) -> None:
+def test_conversion_imports_only_fusions_for_its_operators(tmp_path: Path, code: str, modules: list[str]) -> None:
     script = (
         "import sys, onnx_tflite_plugin; onnx_tflite_plugin.convert(sys.argv[1]);"
         "print([name for name in sorted(sys.modules) if name.startswith('op_handlers.fusions.')])"
@@ -73,7 +73,7 @@ def test_a_conversion_imports_the_fusions_of_its_operators_alone(tmp_path: Path,
     assert ran.stdout.strip() == str(modules)
 
 
-def test_the_built_in_entry_points_are_true_to_their_patterns() -> None:
+def test_built_in_entry_points_match_their_patterns() -> None:
     host = Host(packs="builtin")
     assert len(host.fusions()) > 10
     assert all(offer.needs for offer in host.offers if offer.group == FUSIONS)
@@ -81,26 +81,26 @@ def test_the_built_in_entry_points_are_true_to_their_patterns() -> None:
 
 
 @pytest.mark.parametrize("present", [{"NEG"}, {"CUSTOM.First.Of", "ADD"}])
-def test_one_of_the_listed_operators_is_enough_even_with_dots_in_its_name(present: set[str]) -> None:
+def test_one_listed_operator_loads_the_fusion(present: set[str]) -> None:
     assert load_fusions(present, offer("one", " [CUSTOM.First.Of, NEG]")) == (["ONE"], [])
 
 
-def test_without_any_of_the_listed_operators_nothing_is_imported() -> None:
+def test_fusion_without_listed_operators_is_not_imported() -> None:
     assert load_fusions({"ADD", "CUSTOM", "First"}, offer("one", " [CUSTOM.First.Of,NEG]")) == ([], [])
     assert load_fusions({"ADD"}, offer("one", " [NEG]", module="no_such_module")) == ([], [])
 
 
-def test_a_fusion_that_starts_with_the_result_of_another_comes_with_it() -> None:
+def test_fusion_of_a_fusion_result_is_loaded_with_it() -> None:
     chain = offer("two", " [ONE]"), offer("one", " [CUSTOM.First.Of, NEG]")
     assert load_fusions({"NEG", "ABS"}, *chain) == (["TWO", "ONE"], [])
     assert load_fusions({"ABS"}, *chain) == ([], [])
 
 
-def test_a_fusion_that_lists_nothing_is_loaded_for_any_model() -> None:
+def test_fusion_without_a_list_is_always_loaded() -> None:
     assert load_fusions({"ADD"}, offer("one")) == (["ONE"], [])
 
 
-def test_all_are_loaded_where_no_operators_are_given() -> None:
+def test_all_fusions_are_loaded_without_operators() -> None:
     assert load_fusions(None, offer("one", " [CUSTOM.First.Of, NEG]"), offer("two", " [ONE]")) == (["ONE", "TWO"], [])
 
 
@@ -111,13 +111,13 @@ def test_all_are_loaded_where_no_operators_are_given() -> None:
         (" [CUSTOM.First.Of, NEG, MUL]", "needs MUL, which no pattern of ONE has"),
     ],
 )
-def test_an_entry_point_that_contradicts_its_patterns_is_named(needs: str, reason: str) -> None:
+def test_entry_point_that_contradicts_its_patterns_is_reported(needs: str, reason: str) -> None:
     names, (warning,) = load_fusions({"NEG"}, offer("one", needs))
     assert names == ["ONE"]
     assert f"the entry point one of a-pack {reason}" in warning
 
 
-def test_what_is_no_fusion_or_does_not_load_is_left_out_with_a_warning() -> None:
+def test_invalid_fusion_is_skipped_with_a_warning() -> None:
     names, (first, second) = load_fusions(
         {"NEG"}, offer("no_fusion"), offer("one", module="no_such_module"), offer("one")
     )
@@ -126,18 +126,18 @@ def test_what_is_no_fusion_or_does_not_load_is_left_out_with_a_warning() -> None
     assert "no_such_module" in second
 
 
-def test_a_warning_is_said_once_however_many_models_a_host_converts() -> None:
+def test_warning_is_reported_once_per_host() -> None:
     host = Host(offers=[offer("no_fusion")])
     assert host.fusions() == host.fusions() == []
     assert len(host.warnings) == 1
 
 
-misspelt = fuse_pattern("SPELT", Call("ABBS", Call("NEGG", x)))
+misspelled = fuse_pattern("SPELT", Call("ABBS", Call("NEGG", x)))
 of_a_fusion = fuse_pattern("OUTER", Call("ABS", Call("ONE", x)))
 
 
-def test_an_operator_of_a_pattern_that_nothing_has_is_told_with_the_nearest() -> None:
-    _, (warning,) = load_fusions(None, offer("misspelt"))
+def test_unknown_operator_in_a_pattern_is_reported_with_a_suggestion() -> None:
+    _, (warning,) = load_fusions(None, offer("misspelled"))
     assert warning == (
         "the fusion SPELT of a-pack looks for 'ABBS', which is neither an operator nor a fusion; did you mean 'ABS'?, "
         "and for 'NEGG', which is neither an operator nor a fusion; did you mean 'NEG'?"
@@ -148,7 +148,7 @@ beside = fuse_pattern("BESIDE", Call("ABS", x, siblings=(Call("NEGG", Call("SIGN
 pair = fuse_pattern("PAIR", Call("ABS", x, siblings=(Call("SIGN", x),)))
 
 
-def test_an_operator_beside_a_pattern_is_one_of_it() -> None:
+def test_sibling_operators_belong_to_the_pattern() -> None:
     assert [name for name in ("NEGG", "SIGNN") if f"'{name}'" in load_fusions(None, offer("beside"))[1][0]] == [
         "NEGG",
         "SIGNN",
@@ -156,7 +156,7 @@ def test_an_operator_beside_a_pattern_is_one_of_it() -> None:
     assert load_fusions({"SIGN"}, offer("pair", " [SIGN]")) == (["PAIR"], [])
 
 
-def test_custom_operators_and_other_fusions_may_be_in_a_pattern() -> None:
+def test_pattern_may_contain_custom_operators_and_fusions() -> None:
     assert load_fusions({"ABS"}, offer("one"), offer("of_a_fusion"))[1] == []
 
 
@@ -165,7 +165,7 @@ def subtract(ctx: Context, x: Value, y: Value) -> Value:
     raise NotImplementedError
 
 
-def test_an_entry_point_bears_the_name_of_its_handlers_operator_or_an_alias() -> None:
+def test_entry_point_is_named_after_the_operator_or_an_alias() -> None:
     def handler_of(name: str) -> Handler:
         return Offer(name, "a-pack", HANDLERS, EntryPoint(name, f"{__name__}:subtract", HANDLERS)).handler()
 

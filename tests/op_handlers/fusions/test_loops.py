@@ -1,4 +1,4 @@
-"""A loop that is exactly a recurrent layer is one node of ONNX; what only looks so stays a loop."""
+"""A loop that is a recurrent layer becomes one ONNX node; similar loops stay loops."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def convert_model(layer: Layer, older: bool = False) -> Conversion:
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_layer_is_one_node(name: str) -> None:
+def test_recurrent_loop_becomes_one_node(name: str) -> None:
     layer, report = LAYERS[name], convert_model(LAYERS[name]).report
     assert report.fused == {"WHILE_RECURRENT": 1}
     assert report.nodes[layer.kind.split()[0]] == layer.stages
@@ -40,14 +40,14 @@ def test_a_layer_is_one_node(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALIKE)
-def test_what_looks_alike_stays_a_loop(name: str) -> None:
+def test_similar_loop_is_not_fused(name: str) -> None:
     report = convert_model(ALIKE[name]).report
     assert not {"WHILE_RECURRENT"} & report.fused.keys()
     assert report.nodes["Loop"] == 1
 
 
 def outputs_of_both(layer: Layer, older: bool = False) -> tuple[Conversion, list[Array], list[Array]]:
-    """Return the outputs of a layer on a TensorFlow list, which LiteRT cannot run, and of its twin on an array."""
+    """Return the outputs of a layer on a TensorFlow list, which LiteRT cannot run, and of the equivalent layer on an array."""
     model, conversion = Net(), convert_model(replace(layer, listed=True), older)
     layer.draw(model)
     tables = [model.graph.tensors[index].fields for index in model.graph.inputs]
@@ -59,7 +59,7 @@ def outputs_of_both(layer: Layer, older: bool = False) -> tuple[Conversion, list
 
 @pytest.mark.parametrize("older", [False, True], ids=["described", "older file"])
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_layer_that_writes_into_a_list_is_one_node(name: str, older: bool) -> None:
+def test_recurrent_loop_on_a_list_becomes_one_node(name: str, older: bool) -> None:
     conversion, actual, expected = outputs_of_both(LAYERS[name], older)
     assert conversion.report.fused == {"WHILE_RECURRENT": 1}
     for one, other in zip(actual, expected, strict=True):
@@ -67,19 +67,19 @@ def test_a_layer_that_writes_into_a_list_is_one_node(name: str, older: bool) -> 
 
 
 @pytest.mark.parametrize("name", ALIKE)
-def test_a_loop_that_writes_into_a_list_gives_what_it_does_with_an_array(name: str) -> None:
+def test_loop_on_a_list_equals_loop_on_an_array(name: str) -> None:
     conversion, actual, expected = outputs_of_both(ALIKE[name])
     assert conversion.report.nodes["Loop"] == 1
     for one, other in zip(actual, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
-def test_zeros_that_a_layer_begins_with_are_left_out() -> None:
+def test_zero_initial_state_is_omitted() -> None:
     [node] = [node for node in convert_model(Layer(every=False)).proto.graph.node if node.op_type == "LSTM"]
     assert list(node.input[4:]) == []
 
 
-def test_weights_of_float16_stay_as_small_as_in_the_file() -> None:
+def test_float16_weights_stay_float16() -> None:
     proto = convert_model(Layer(weights="float16")).proto
     large = [one for one in proto.graph.initializer if np.prod(one.dims) > 100]
     assert {one.data_type for one in large} == {onnx.TensorProto.FLOAT16}
@@ -95,16 +95,16 @@ def directions(pair: Pair) -> Counter[str]:
 
 
 @pytest.mark.parametrize("name", TOGETHER)
-def test_both_directions_are_one_node(name: str) -> None:
+def test_two_directions_become_one_node(name: str) -> None:
     assert directions(TOGETHER[name]) == {"bidirectional": 1}
 
 
 @pytest.mark.parametrize("name", APART)
-def test_directions_that_differ_stay_apart(name: str) -> None:
+def test_different_directions_stay_two_nodes(name: str) -> None:
     assert directions(APART[name]) == {"forward": 2 * APART[name].of.stages}
 
 
-def test_nothing_is_reversed_around_both_directions() -> None:
+def test_bidirectional_node_needs_no_reversal() -> None:
     model = Net()
     Pair(Layer("GRU")).draw(model)
     nodes = convert(model.build(), host=Host(packs="builtin")).report.nodes
@@ -121,10 +121,10 @@ def loops_and_layers(masked: Masked) -> Counter[str]:
 
 
 @pytest.mark.parametrize("name", MASKED)
-def test_a_layer_under_a_mask_is_one_node(name: str) -> None:
+def test_masked_recurrent_loop_becomes_one_node(name: str) -> None:
     assert loops_and_layers(MASKED[name]) == {MASKED[name].of.kind.split()[0]: 1}
 
 
 @pytest.mark.parametrize("name", MASKED_ALIKE)
-def test_what_looks_like_a_layer_under_a_mask_stays_a_loop(name: str) -> None:
+def test_similar_masked_loop_is_not_fused(name: str) -> None:
     assert loops_and_layers(MASKED_ALIKE[name]) == {"Loop": 1}

@@ -1,4 +1,4 @@
-"""Pixels repeated step by step are one operator; what only looks so stays as it is."""
+"""Decomposed nearest-neighbor upsampling becomes one Resize; similar patterns are not fused."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def convert_model(draw: spelling.Draw) -> Report:
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 @pytest.mark.parametrize("times", [(2, 2), (3, 1), (1, 2)])
-def test_rows_and_columns_repeated_are_one_resize(dtype: str, times: tuple[int, int]) -> None:
+def test_repeated_rows_and_columns_become_one_resize(dtype: str, times: tuple[int, int]) -> None:
     report = convert_model(spelling.nearest_as_products(dtype, *times))
     assert report.fused == {"UPSAMPLING_2D": 1}
     assert report.nodes["Resize"] == 1
@@ -27,7 +27,7 @@ def test_rows_and_columns_repeated_are_one_resize(dtype: str, times: tuple[int, 
 
 
 @pytest.mark.parametrize("draw", spelling.ALIKE.values(), ids=spelling.ALIKE)
-def test_what_looks_alike_is_left_alone(draw: spelling.Draw) -> None:
+def test_similar_pattern_is_not_fused(draw: spelling.Draw) -> None:
     report = convert_model(draw)
     assert report.fused == {}
     assert report.nodes["Tile"] == 2

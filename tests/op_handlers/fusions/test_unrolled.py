@@ -1,4 +1,4 @@
-"""Steps that are exactly those of a recurrent layer are one node of ONNX; what only looks so stays."""
+"""Unrolled steps of a recurrent layer become one ONNX node; similar steps are not fused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def convert_model(layer: Layer) -> Conversion:
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_the_steps_of_a_layer_are_one_node(name: str) -> None:
+def test_unrolled_layer_becomes_one_node(name: str) -> None:
     layer, report = LAYERS[name], convert_model(LAYERS[name]).report
     assert report.fused == {FUSION: layer.stages}
     assert report.nodes[layer.kind.split()[0]] == layer.stages
@@ -25,19 +25,19 @@ def test_the_steps_of_a_layer_are_one_node(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALIKE)
-def test_what_looks_alike_is_no_layer_or_several(name: str) -> None:
+def test_similar_steps_become_no_layer_or_several(name: str) -> None:
     layer, count = ALIKE[name]
     assert convert_model(layer).report.fused.get(FUSION, 0) == count
 
 
-def test_a_layer_that_goes_back_says_so_in_place_of_turning_its_sequence() -> None:
+def test_backward_layer_uses_the_direction_attribute() -> None:
     conversion = convert_model(LAYERS["LSTM from the end"])
     (node,) = (node for node in conversion.proto.graph.node if node.op_type == "LSTM")
     assert [a.s for a in node.attribute if a.name == "direction"] == [b"reverse"]
     assert "Slice" not in conversion.report.nodes
 
 
-def test_outputs_of_single_steps_are_cut_out_of_all() -> None:
+def test_outputs_of_single_steps_are_sliced_from_all_outputs() -> None:
     model = Net()
     layer = Layer(joined="")
     layer.draw(model)

@@ -1,4 +1,4 @@
-"""A fusion does not look through variables: who reads one before it is computed gets what the last run left."""
+"""Fusions do not look through variables: reading one before it is computed returns the value of the last run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from onnx_tflite_plugin.targets import TARGETS
 
 
 def pad(*, variable: bool, first: bool) -> bytes:
-    """A convolution of what a PAD makes; ``first``: the convolution runs before it."""
+    """Return a convolution of a PAD's result; ``first``: the convolution runs before the PAD."""
     model = ModelBuilder()
     g = model.main
     x, between = g.input("x", (1, 5, 7, 3)), g.tensor("between", (1, 7, 9, 3), variable=variable)
@@ -38,18 +38,18 @@ def pad(*, variable: bool, first: bool) -> bytes:
     return model.build()
 
 
-def test_what_lies_between_is_no_variable() -> None:
+def test_tensor_between_fused_operators_is_no_variable() -> None:
     assert otp.convert(pad(variable=False, first=False)).report.fused == {"CONV_2D_PADDED": 1}
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_a_variable_between_keeps_operators_apart(first: bool) -> None:
+def test_variable_between_operators_prevents_fusion(first: bool) -> None:
     with pytest.raises(HandlerError, match="PAD v1 'between': the output is the variable tensor 'between'"):
         otp.convert(pad(variable=True, first=first))
 
 
 @pytest.mark.parametrize("variable", [True, False])
-def test_what_finds_regions_is_held_to_it_too(variable: bool) -> None:
+def test_variable_inside_a_region_prevents_fusion(variable: bool) -> None:
     def between(ops: Any) -> list[Region]:
         pad, convolution = ops
         return [Region((*pad.inputs, *convolution.inputs[1:]), (convolution[~0],), {})]
