@@ -1,4 +1,4 @@
-"""Tests that declarations are checked against their annotated types, and of the messages."""
+"""Tests of checking declarations against their annotated types, and of the messages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from onnx_tflite_plugin.checked import describe, did_you_mean, format_type, has_
         (Mapping[str, Sequence[int | str]], [{"x": [1, "n"]}], [{"x": "1,2"}, {"x": b"12"}, {0: [1]}, {"x": [True]}]),
     ],
 )
-def test_a_value_fits_its_annotation(hint: Any, taken: list[Any], refused: list[Any]) -> None:
+def test_values_are_compared_with_annotations(hint: Any, taken: list[Any], refused: list[Any]) -> None:
     assert [value for value in taken if not has_type(value, hint)] == []
     assert [value for value in refused if has_type(value, hint)] == []
 
@@ -52,7 +52,7 @@ def test_a_value_fits_its_annotation(hint: Any, taken: list[Any], refused: list[
         (Mapping[str, Sequence[int | str]], "a mapping of str to a sequence of int or str"),
     ],
 )
-def test_an_annotation_is_spelled_in_words(hint: Any, words: str) -> None:
+def test_annotations_are_described_in_words(hint: Any, words: str) -> None:
     assert format_type(hint) == words
 
 
@@ -68,17 +68,17 @@ def test_an_annotation_is_spelled_in_words(hint: Any, words: str) -> None:
         ("x" * 100, "the str '" + "x" * 71),
     ],
 )
-def test_a_value_is_told_by_its_type_and_small_ones_in_full(value: object, words: str) -> None:
+def test_describe_gives_the_type_and_small_values(value: object, words: str) -> None:
     assert describe(value) == words
 
 
-def test_a_keyword_that_handlers_do_not_have_is_told_with_the_nearest() -> None:
+def test_unknown_keyword_is_reported_with_a_suggestion() -> None:
     given: dict[str, Any] = {"quantisation": Raw()}
     with pytest.raises(TypeError, match="@handler takes no keyword 'quantisation'; did you mean 'quantization'"):
         handler("CUSTOM.A", max_version=1, layout=Terminate(), **given)(lambda ctx, x: x)
 
 
-def test_only_a_name_that_is_near_is_proposed() -> None:
+def test_only_similar_names_are_suggested() -> None:
     assert did_you_mean("layot", ["layout", "types"]) == "; did you mean 'layout'?"
     assert did_you_mean("xyz", ["layout", "types"]) == ""
     assert did_you_mean("typ", ["type", "types"]) == "; did you mean 'type'?"

@@ -1,4 +1,4 @@
-"""Fourier transforms as products: equal to NumPy's at lengths of every kind, in each part, and back."""
+"""Fourier transforms as matrix products equal NumPy's for lengths of every kind, forward and inverse."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run(x: np.ndarray[Any, Any], y: tuple[int, ...], emit: Any) -> np.ndarray[An
 
 
 def parts(spectrum: np.ndarray[Any, Any]) -> dict[Part, np.ndarray[Any, Any]]:
-    """Return the forms of a spectrum."""
+    """Return the representations of a spectrum."""
     return {
         "pairs": np.stack([spectrum.real, spectrum.imag], axis=-1),
         "real": spectrum.real,
@@ -65,5 +65,5 @@ def test_inverse_equals_numpy_and_ignores_imaginary_ends(points: int) -> None:
     assert np.abs(found - expected).max() <= 3e-6 * np.abs(expected).max() + 1e-12
 
 
-def test_large_or_empty_transforms_are_no_products() -> None:
+def test_only_transforms_of_limited_size_are_products() -> None:
     assert [is_product(points, points) for points in (0, 1, 8192, 16384, 65536)] == [False, True, True, False, False]

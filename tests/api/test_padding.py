@@ -18,7 +18,7 @@ def kernel_pads(size: int, kernel: int, stride: int, dilation: int) -> tuple[int
     return total // 2, total // 2 + total % 2
 
 
-def test_same_is_as_the_kernel_counts_it_and_the_smaller_half_goes_before() -> None:
+def test_same_padding_equals_the_kernel() -> None:
     for size, kernel, stride, dilation in itertools.product((1, 5, 8), (1, 2, 3, 7), (1, 2, 3), (1, 2)):
         before, after = kernel_pads(size, kernel, stride, dilation)
         pads = conv_pads("SAME", (size, 11), (kernel, 3), (stride, 2), (dilation, 1))
@@ -30,7 +30,7 @@ def test_same_is_as_the_kernel_counts_it_and_the_smaller_half_goes_before() -> N
     ("kernel", "stride", "dilation", "pads"),
     [(3, 1, 1, [1, 1]), (4, 1, 1, [1, 2]), (3, 1, 2, [2, 2]), (1, 1, 1, [0, 0]), (1, 3, 1, [0, 0])],
 )
-def test_same_of_dynamic_size_depends_on_none_where_nothing_is_skipped(
+def test_same_padding_with_stride_1_works_for_dynamic_sizes(
     kernel: int, stride: int, dilation: int, pads: list[int]
 ) -> None:
     assert conv_pads("SAME", (None,), (kernel,), (stride,), (dilation,)) == pads
@@ -74,7 +74,7 @@ def test_transposed_convolution_inverts_every_convolution_size() -> None:
 @pytest.mark.parametrize(
     ("output", "size", "reason"), [(None, 3, "dynamic shape"), (9, None, "dynamic shape"), (9, 3, "cannot come from")]
 )
-def test_a_transposed_convolution_to_a_size_that_none_gives_is_refused(
+def test_impossible_output_size_of_transposed_convolution_is_refused(
     output: int | None, size: int | None, reason: str
 ) -> None:
     with pytest.raises(Refusal, match=reason):

@@ -17,12 +17,12 @@ from onnx_tflite_plugin.source import read
 
 
 @pytest.mark.parametrize("old", renamed.EXPORTS)
-def test_an_old_export_is_the_new_one(old: str) -> None:
+def test_old_export_is_the_new_export(old: str) -> None:
     with pytest.warns(DeprecationWarning, match=rf"api\.{old} is now {renamed.EXPORTS[old]}"):
         assert getattr(api, old) is getattr(api, renamed.EXPORTS[old])
 
 
-def test_an_unknown_export_is_an_attribute_error() -> None:
+def test_unknown_export_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
         api.Nothing  # noqa: B018
 

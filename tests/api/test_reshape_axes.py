@@ -50,12 +50,12 @@ from onnx_tflite_plugin.source.model import Dims
         ((5, 2), (5,), None),
     ],
 )
-def test_axes_are_related_where_their_boundaries_nest(before: Dims, after: Dims, expected: str | None) -> None:
+def test_reshape_axes_relates_nested_axis_boundaries(before: Dims, after: Dims, expected: str | None) -> None:
     assert reshape_axes(before, after) == expected
 
 
 def boundaries(shape: tuple[int, ...]) -> set[int]:
-    """Elements at and below each axis."""
+    """Return the number of elements at and below each axis."""
     return {math.prod(shape[k:]) for k in range(len(shape) + 1)}
 
 
@@ -80,12 +80,12 @@ def test_shapes_of_24_elements_are_related_if_boundaries_nest() -> None:
             assert all(axis or size == 1 for axis, size in zip(axes, shape, strict=True))
 
 
-def test_slots_without_axes_are_spelled_as_such() -> None:
+def test_format_axes_writes_underscore_for_slots_without_axes() -> None:
     assert format_axes([["a", "b"], None, ["c"]], ["b"], ["c", "a"]) == "a b, _, c -> b, c a"
 
 
 @pytest.mark.parametrize(("held", "expected"), [([2, -1, 0, 2], (0, 2)), (-2, (1,)), ([], ()), (None, None)])
-def test_axes_of_a_constant_count_from_0_in_order_and_once(held: object, expected: tuple[int, ...] | None) -> None:
+def test_constant_axes_are_normalized_sorted_and_unique(held: object, expected: tuple[int, ...] | None) -> None:
     class Op:
         def constant(self, slot: int) -> object:
             return None if held is None or slot != 1 else np.array(held, np.int32)

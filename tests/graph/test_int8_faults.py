@@ -1,4 +1,4 @@
-"""ONNX Runtime's fault on processors with AMX: who is warned of it."""
+"""Warnings about ONNX Runtime's wrong 8-bit products on processors with AMX."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onnx_tflite_plugin.graph.int8_faults import describe_int8_fault
 
 
 def runtime(version: str, last: int | None = None) -> Any:
-    """Return the installed runtime as if of another version; ``last`` replaces the last element of each result."""
+    """Simulate another version of the installed runtime; ``last`` replaces the last element of each result."""
 
     class Changed(onnxruntime.InferenceSession):
         def run(self, *given: Any) -> Any:
@@ -28,18 +28,18 @@ def runtime(version: str, last: int | None = None) -> Any:
     return module
 
 
-def test_one_wrong_element_is_described_with_version_and_remedy() -> None:
+def test_wrong_element_is_reported_with_version_and_remedy() -> None:
     fault = describe_int8_fault(runtime("1.24.4", 324488067))
     assert "onnxruntime 1.24.4 computes 8-bit products wrongly" in fault
     assert "upgrade to onnxruntime 1.25" in fault
 
 
 @pytest.mark.int8_products
-def test_right_products_are_not_described() -> None:
+def test_correct_products_are_not_reported() -> None:
     assert describe_int8_fault(runtime("1.22.0")) == ""
 
 
-def test_later_versions_are_not_tried() -> None:
+def test_later_versions_are_not_tested() -> None:
     assert describe_int8_fault(runtime("1.25.0", 324488067)) == ""
 
 

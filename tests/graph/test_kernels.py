@@ -1,4 +1,4 @@
-"""Versions of ONNX Runtime that load a form, compared with the installed one."""
+"""First versions of ONNX Runtime that load an opset or dtype, compared with the installed version."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def loads(nodes: list[onnx.NodeProto], opset: int) -> bool:
 
 
 @pytest.mark.parametrize("opset", range(13, 27))
-def test_an_opset_loads_from_the_version_that_the_table_says(opset: int) -> None:
+def test_opset_loads_from_the_version_in_the_table(opset: int) -> None:
     if opset > NEWEST:
         pytest.skip(f"opset {opset} needs a newer onnx than {onnx.__version__}")
     first = Version(LOADED_FROM.get(opset, OLDEST_RUNTIME))
@@ -38,7 +38,7 @@ def test_an_opset_loads_from_the_version_that_the_table_says(opset: int) -> None
 
 
 @pytest.mark.parametrize("dtype", [TensorProto.INT4, TensorProto.UINT4])
-def test_4_bit_integers_are_cast_from_the_version_that_the_table_says(dtype: int) -> None:
+def test_4_bit_casts_load_from_the_version_in_the_table(dtype: int) -> None:
     nodes = [
         helper.make_node("Cast", ["x"], ["narrow"], to=dtype),
         helper.make_node("Cast", ["narrow"], ["y"], to=TensorProto.FLOAT),
@@ -50,11 +50,9 @@ def test_4_bit_integers_are_cast_from_the_version_that_the_table_says(dtype: int
     ("opset", "casts", "version"),
     [(21, ("float",), ""), (21, ("int4",), "1.23"), (25, ("int2",), "1.24"), (26, ("int4",), "1.25")],
 )
-def test_a_model_needs_the_newer_version_of_its_opset_and_its_casts(
-    opset: int, casts: tuple[str, ...], version: str
-) -> None:
+def test_model_needs_the_newest_version_of_opset_and_casts(opset: int, casts: tuple[str, ...], version: str) -> None:
     assert first_runtime(opset, casts) == version
 
 
-def test_setup_cfg_and_the_table_name_the_same_oldest_runtime() -> None:
+def test_setup_cfg_and_table_agree_on_the_oldest_runtime() -> None:
     assert f"onnxruntime=={OLDEST_RUNTIME}" in minimum_versions()

@@ -1,4 +1,4 @@
-"""Tests that a model's metadata reads back as it was written, and that foreign text is reported or ignored."""
+"""Tests that metadata is read back unchanged, and that foreign text is reported or ignored."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OF_WHOLE_MODELS = ("state", "signature", "part", "source")
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "float32"])
 @pytest.mark.parametrize("order", [None, *permutations(range(3)), (1, 3, 2), (2, -1, 1, 0), (3, -1, 1), (-1,)])
-def test_a_value_holds_the_tensor_in_its_order_and_gives_it_back(order: tuple[int, ...] | None, dtype: str) -> None:
+def test_tensor_metadata_restores_layout_and_dtype(order: tuple[int, ...] | None, dtype: str) -> None:
     shape = {(1, 3, 2): (1, 2, 5, 3), (3, -1, 1): (1, 2, 1, 3), (-1,): ()}.get(order or (), (2, 5, 3))
     array = (np.arange(np.prod(shape)).reshape(shape) % 120 - (dtype == "int8") * 60).astype(dtype)
     shift = {"int8": 128, "uint8": -128}.get(dtype, 0)
@@ -41,7 +41,7 @@ def test_a_value_holds_the_tensor_in_its_order_and_gives_it_back(order: tuple[in
     ("initial", "first"),
     [(None, [[0, 0, 0], [0, 0, 0]]), (7, [[7] * 3] * 2), ([1, 2, 3, 4, 5, 6], [[1, 2, 3], [4, 5, 6]])],
 )
-def test_a_state_begins_with_zeros_one_number_or_a_list_in_c_order(initial: object, first: list[list[int]]) -> None:
+def test_initial_state_is_zeros_a_scalar_or_a_flat_list(initial: object, first: list[list[int]]) -> None:
     given: dict[str, str] = {}
     metadata.write_states(given, [CarriedState("in", "out", "int32", (2, 3))])
     (state,) = metadata.read_states(given)
@@ -50,7 +50,7 @@ def test_a_state_begins_with_zeros_one_number_or_a_list_in_c_order(initial: obje
     assert state.first().dtype == np.int32
 
 
-def test_a_model_without_states_says_nothing_and_one_that_forgets_says_so() -> None:
+def test_reset_states_are_recorded_in_metadata() -> None:
     given: dict[str, str] = {}
     metadata.write_states(given, [])
     assert given == {}
@@ -62,14 +62,14 @@ def test_a_model_without_states_says_nothing_and_one_that_forgets_says_so() -> N
 @pytest.mark.parametrize(
     ("signature", "part"), [(None, None), ("serve", None), (None, Part((2,), (5, 7))), ("serve", Part((), (3,)))]
 )
-def test_what_of_a_file_was_converted_is_read_as_it_was_written(signature: str | None, part: Part | None) -> None:
+def test_origin_is_read_as_written(signature: str | None, part: Part | None) -> None:
     given: dict[str, str] = {}
     metadata.write_origin(given, signature, part)
     assert len(given) == (signature is not None) + (part is not None)
     assert metadata.read_origin(given) == (signature, part)
 
 
-def test_metadata_of_whole_models_is_removed_and_foreign_kept() -> None:
+def test_remove_origin_keeps_foreign_metadata() -> None:
     given = {"author": "somebody", PREFIX + "weights": "{}", **{PREFIX + key: "x" for key in OF_WHOLE_MODELS}}
     metadata.remove_origin(given)
     assert given == {"author": "somebody", PREFIX + "weights": "{}"}
@@ -80,7 +80,7 @@ def test_metadata_of_whole_models_is_removed_and_foreign_kept() -> None:
 @pytest.mark.parametrize(
     "text", ["", "[", "3", '{"inputs": [1]}', '[{"input": "x"}]', '{"inputs": ["a"], "outputs": []}']
 )
-def test_text_that_is_not_what_is_written_is_told_or_says_nothing(text: str) -> None:
+def test_malformed_metadata_is_reported_or_ignored(text: str) -> None:
     for key, read in (("state", metadata.read_states), ("part", metadata.read_origin)):
         with pytest.raises(ValueError, match=rf"the model's {PREFIX}{key} cannot be read"):
             read({PREFIX + key: text})
@@ -90,7 +90,7 @@ def test_text_that_is_not_what_is_written_is_told_or_says_nothing(text: str) -> 
             metadata.read_authored({PREFIX + "source": text})
 
 
-def test_facts_that_an_author_gives_are_kept_and_empty_ones_are_not() -> None:
+def test_empty_authored_entries_are_dropped() -> None:
     given: dict[str, str] = {}
     metadata.write_authored(given, {"name": "", "inputs": []})
     assert (given, metadata.read_authored(given)) == ({}, {})
@@ -101,7 +101,7 @@ def test_facts_that_an_author_gives_are_kept_and_empty_ones_are_not() -> None:
     assert metadata.read_weights({}) == {}
 
 
-def test_a_node_tells_what_it_was_lowered_from_and_by_whom() -> None:
+def test_node_metadata_names_operator_handler_and_pack() -> None:
     given = metadata.node_props([(0, 3), (2, 5), (0, 4)], "handler", "pack", "name")
     assert metadata.source_operators(given) == ((0, 3), (2, 5), (0, 4))
     assert metadata.belongs_to(given) == (3, 4)

@@ -1,4 +1,4 @@
-"""Tests that models are opened in ONNX Runtime if that is cheap or their dtypes are rare, and of the refusal."""
+"""Tests of when a model is opened in ONNX Runtime, and of the refusal if that fails."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def open_model(asked: str, dtype: str = "FLOAT", size: int = 1, domain: str = ""
     return False
 
 
-def test_what_is_cheap_or_of_rare_dtypes_is_opened_unasked() -> None:
+def test_auto_check_opens_small_models_and_rare_dtypes() -> None:
     assert open_model("auto")
     assert not any(open_model("auto", dtype, size=CHEAP + 1) for dtype in COMMON)
     assert all(open_model("auto", dtype, size=CHEAP + 1) for dtype in ("FLOAT16", "INT16", "DOUBLE", "STRING"))
@@ -40,7 +40,7 @@ def test_full_check_always_opens_and_standard_never() -> None:
     assert not open_model("standard")
 
 
-def test_what_wants_a_library_of_kernels_is_not_opened_unasked() -> None:
+def test_auto_check_does_not_open_models_with_custom_kernels() -> None:
     assert not open_model("auto", domain="a.library")
     assert open_model("auto", domain="com.microsoft")
 

@@ -40,7 +40,7 @@ def model_of(activations: str | None) -> bytes:
         (None, 0, True),
     ],
 )
-def test_size_of_intermediate_tensors_decides(activations: str | None, threads: int, reuses: bool) -> None:
+def test_size_of_intermediate_tensors_selects_the_options(activations: str | None, threads: int, reuses: bool) -> None:
     options = choose_options(onnxruntime, model_of(activations))
     assert (options.intra_op_num_threads, options.enable_mem_reuse) == (threads, reuses)
 
@@ -54,11 +54,11 @@ def test_metadata_is_read_from_content_and_from_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", [1, 2, 9, 4100, -1])
-def test_malformed_file_has_no_metadata_to_choose_by(end: int) -> None:
+def test_malformed_file_gets_default_options(end: int) -> None:
     assert PREFIX + "activations" not in stored_metadata(model_of("7")[:end])
 
 
-def test_converted_model_says_how_large_its_intermediate_tensors_are() -> None:
+def test_converted_model_records_the_size_of_intermediate_tensors() -> None:
     conversion = otp.convert(EXAMPLE)
     main = conversion.source.main
     results = [tensor for operator in main.operators for tensor in operator.outputs if tensor is not None]
@@ -67,6 +67,6 @@ def test_converted_model_says_how_large_its_intermediate_tensors_are() -> None:
     assert 0 < int(stored[PREFIX + "activations"]) <= size  # fused operators have fewer results
 
 
-def test_dynamic_model_says_no_size() -> None:
+def test_dynamic_model_records_no_size() -> None:
     conversion = otp.convert(EXAMPLE, dynamic_batch=True)
     assert PREFIX + "activations" not in stored_metadata(conversion.proto.SerializeToString())

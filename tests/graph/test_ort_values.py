@@ -1,4 +1,4 @@
-"""Tests of names, metadata of values, and arrays whose dtype numpy lacks."""
+"""Tests of unique names, metadata of values, and arrays of dtypes that NumPy lacks."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.graph.ort_values import dtype_of, from_value, to_value
 
 
-def test_the_first_comer_keeps_a_name_and_no_number_is_given_twice() -> None:
+def test_unique_names_add_unused_numbers() -> None:
     names = UniqueNames()
-    asked = ["a", "a#1", "a", "a", "b", "a#2", "a#1"]
-    assert [names.unique(name) for name in asked] == ["a", "a#1", "a#2", "a#3", "b", "a#2#1", "a#1#1"]
+    requested = ["a", "a#1", "a", "a", "b", "a#2", "a#1"]
+    assert [names.unique(name) for name in requested] == ["a", "a#1", "a#2", "a#3", "b", "a#2#1", "a#1#1"]
 
 
 NEEDS_INT2 = pytest.mark.needs("onnxruntime", "1.24", "int2")
@@ -38,7 +38,7 @@ NEEDS_INT2 = pytest.mark.needs("onnxruntime", "1.24", "int2")
     ],
 )
 @pytest.mark.parametrize("shape", [(), (0,), (5,), (3, 7)])
-def test_onnx_runtime_gives_back_what_it_is_given(name: str, dtype: Any, shape: tuple[int, ...]) -> None:
+def test_arrays_survive_the_conversion_to_ort_values(name: str, dtype: Any, shape: tuple[int, ...]) -> None:
     numbers = np.arange(int(np.prod(shape))) % (4 if "2" in name[-1] and "int" in name else 13)
     array = (numbers - (0 if name.startswith("u") else 2)).astype(dtype).reshape(shape)
     back = from_value(to_value(array, name), name)
@@ -46,19 +46,19 @@ def test_onnx_runtime_gives_back_what_it_is_given(name: str, dtype: Any, shape: 
     assert back.tobytes() == array.tobytes()
 
 
-def test_a_dtype_is_called_as_onnx_runtime_does_without_the_tensor() -> None:
+def test_dtype_names_equal_those_of_onnx_runtime() -> None:
     assert dtype_of(SimpleNamespace(type="tensor(int4)")) == "int4"
 
 
 class TestMetadata:
-    def test_states_are_read_as_they_are_written(self) -> None:
+    def test_states_are_read_as_written(self) -> None:
         states = (CarriedState("in", "out", "float32", (2, -1)), CarriedState("i", "o", "int8", ()))
         given: dict[str, str] = {}
         metadata.write_states(given, states)
         assert metadata.read_states(given) == states
         assert not metadata.forgets(given)
 
-    def test_a_model_without_states_says_nothing_and_one_that_forgets_says_so(self) -> None:
+    def test_reset_states_are_recorded(self) -> None:
         given: dict[str, str] = {}
         metadata.write_states(given, [])
         assert (given, metadata.read_states(given), metadata.forgets(given)) == ({}, (), False)
@@ -66,18 +66,18 @@ class TestMetadata:
         assert (metadata.read_states(given), metadata.forgets(given)) == ((), True)
 
     @pytest.mark.parametrize("text", ["{", "[1]", '[{"input": "a"}]', "null"])
-    def test_states_that_nobody_wrote_cannot_be_read(self, text: str) -> None:
+    def test_malformed_states_are_rejected(self, text: str) -> None:
         with pytest.raises(ValueError, match="state cannot be read"):
             metadata.read_states({metadata.PREFIX + "state": text})
 
     @pytest.mark.parametrize(
         ("initial", "first"), [(None, [0, 0, 0]), (2, [2, 2, 2]), ([4], [4, 4, 4]), ([1, 2, 3], [1, 2, 3])]
     )
-    def test_a_state_begins_with_zeros_one_number_or_a_list(self, initial: object, first: list[int]) -> None:
+    def test_initial_state_is_zeros_a_scalar_or_a_list(self, initial: object, first: list[int]) -> None:
         array = CarriedState("i", "o", "int16", (3, 1), initial).first()
         assert (array.dtype.name, array.shape, array.reshape(-1).tolist()) == ("int16", (3, 1), first)
 
-    def test_what_was_cut_is_read_as_it_is_written(self) -> None:
+    def test_part_is_read_as_written(self) -> None:
         given: dict[str, str] = {}
         metadata.write_origin(given, None, None)
         assert given == {}
@@ -88,7 +88,7 @@ class TestMetadata:
         with pytest.raises(ValueError, match="part cannot be read"):
             metadata.read_origin(given)
 
-    def test_what_holds_for_a_whole_model_is_taken_out_and_the_rest_stays(self) -> None:
+    def test_remove_origin_keeps_the_rest(self) -> None:
         given = {"theirs": "x"}
         metadata.write_weights(given, {"int8": 3})
         kept = dict(given)
@@ -103,16 +103,16 @@ class TestMetadata:
         assert given == {"theirs": "x"}
 
     @pytest.mark.parametrize("text", ["{", "[]"])
-    def test_weights_that_nobody_wrote_are_none(self, text: str) -> None:
+    def test_malformed_weights_are_ignored(self, text: str) -> None:
         assert metadata.read_weights({metadata.PREFIX + "weights": text}) == {}
 
-    def test_nodes_say_what_they_were_lowered_from_and_by_whom(self) -> None:
+    def test_node_metadata_names_operator_handler_and_pack(self) -> None:
         given = metadata.node_props([(0, 3), (2, 5)], "FLOOR", "a-pack", "floor")
         assert metadata.source_operators(given) == ((0, 3), (2, 5))
         assert metadata.source_handler(given) == ("FLOOR", "a-pack")
         assert (metadata.source_operators({}), metadata.source_handler({})) == ((), ("", ""))
 
-    def test_what_is_said_of_a_value_takes_the_place_of_what_was_said(self) -> None:
+    def test_new_tensor_metadata_replaces_the_old(self) -> None:
         given: dict[str, str] = {}
         metadata.write_tensor(given, 1, 7, form="float", order="0,2,1", shift=-128)
         assert metadata.read_tensor("v", given) == TensorValue("v", 1, 7, (0, 2, 1), -128, "float")
@@ -121,6 +121,6 @@ class TestMetadata:
         assert metadata.holds_tensor(given)
         assert not metadata.holds_tensor({})
 
-    @pytest.mark.parametrize("said", [{}, {"tensor": "3"}, {"tensor": "0:3", "order": "0,2*3"}])
-    def test_a_value_that_holds_no_tensor_or_one_by_parts_of_axes_tells_none(self, said: dict[str, str]) -> None:
-        assert metadata.read_tensor("v", {metadata.PREFIX + key: text for key, text in said.items()}) is None
+    @pytest.mark.parametrize("props", [{}, {"tensor": "3"}, {"tensor": "0:3", "order": "0,2*3"}])
+    def test_value_without_a_whole_tensor_has_no_tensor_metadata(self, props: dict[str, str]) -> None:
+        assert metadata.read_tensor("v", {metadata.PREFIX + key: text for key, text in props.items()}) is None

@@ -47,14 +47,14 @@ def constants(model: ir.Model) -> list[ir.Value]:
     return [value for value in model.graph.initializers.values() if value.const_value is not None]
 
 
-def test_weights_are_back_after_writing() -> None:
+def test_weights_are_restored_after_writing() -> None:
     model = otp.convert(layer("float32")).model
     before = [value.const_value for value in constants(model)]
     stream(model)
     assert [value.const_value for value in constants(model)] == before
 
 
-def test_states_with_large_initial_values_stay_inputs_once() -> None:
+def test_states_with_large_initial_values_are_listed_once() -> None:
     text = "(float[29,31] s) => (float[29,31] y) { y = Neg (s) }"
     model = parse_model(text, 18, s=np.ones((29, 31), np.float32))
     proto = streaming.proto_to_check(model)
@@ -62,7 +62,7 @@ def test_states_with_large_initial_values_stay_inputs_once() -> None:
     assert not find_violation(proto)
 
 
-def test_contradictions_with_large_weights_are_found() -> None:
+def test_shape_errors_with_large_weights_are_found() -> None:
     text = "(float[3,41] x) => (float[3,53] y) { y = MatMul (x, w) }"
     assert not find_violation(streaming.proto_to_check(parse_model(text, 18, w=np.ones((41, 53), np.float32))))
     wrong = parse_model(text, 18, w=np.ones((43, 53), np.float32))

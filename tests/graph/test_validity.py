@@ -1,4 +1,4 @@
-"""Tests of invalid ONNX: who is at fault, and what the message says."""
+"""Tests of invalid ONNX models: attribution to file, pack, target or converter, and messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def value(name: str, *shape: int, dtype: ir.DataType = ir.DataType.FLOAT) -> ir.
 
 
 def model(op_type: str, inputs: list[ir.Value], result: ir.Value, pack: str = "", handler: str = "H") -> ir.Model:
-    """A valid node in front, then one that is perhaps not."""
+    """Return a model with a valid node followed by the given one."""
     first = ir.node(
         "Identity", [inputs[0]], outputs=[value("same", *inputs[0].shape, dtype=inputs[0].dtype)], name="first"
     )  # type: ignore[misc,arg-type]
@@ -44,12 +44,12 @@ def size_that_does_not_follow(pack: str = "") -> ir.Model:
     return model("Neg", [value("x", 2, 3)], value("y", 2, 5), pack)
 
 
-def test_a_valid_model_passes() -> None:
+def test_valid_model_passes() -> None:
     valid = model("Neg", [value("x", 2, 3)], value("y", 2, 3))
     check_valid(valid, to_proto(valid))
 
 
-def test_a_built_in_handler_s_size_that_does_not_follow_is_the_files_fault() -> None:
+def test_wrong_size_of_built_in_handler_is_attributed_to_file() -> None:
     error = refuse(size_that_does_not_follow(BUILTIN))
     assert isinstance(error, InvalidModel)
     assert error.problems[0].where == "subgraphs[0].operators[7]: Neg 'second'"
@@ -57,7 +57,7 @@ def test_a_built_in_handler_s_size_that_does_not_follow_is_the_files_fault() -> 
     assert "size 3 in axis 1, but it is 5 in the file " in error.problems[0].reason
 
 
-def test_a_pack_s_size_that_does_not_follow_is_the_pack_s_fault() -> None:
+def test_wrong_size_of_pack_handler_is_attributed_to_pack() -> None:
     error = refuse(size_that_does_not_follow("a-pack"))
     assert isinstance(error, HandlerError)
     assert error.problems[0].where == "Neg 'second'"
@@ -68,19 +68,19 @@ def test_a_pack_s_size_that_does_not_follow_is_the_pack_s_fault() -> None:
     assert "declares" not in other
 
 
-def test_a_rank_that_does_not_follow_is_called_one() -> None:
+def test_wrong_rank_is_reported() -> None:
     error = refuse(model("Neg", [value("x", 2, 3)], value("y", 2, 3, 1), BUILTIN))
     assert isinstance(error, InvalidModel)
     assert "the emitted value has rank 2, but it is 3 in the file" in error.problems[0].reason
 
 
-def test_operands_that_do_not_go_together_are_the_files_fault_too() -> None:
+def test_incompatible_operands_are_attributed_to_file() -> None:
     error = refuse(model("MatMul", [value("x", 2, 3), value("w", 5, 7)], value("y", 2, 7), BUILTIN))
     assert isinstance(error, InvalidModel)
     assert "the shapes and dtypes of the operands are inconsistent" in error.problems[0].reason
 
 
-def test_what_nobody_says_to_have_lowered_is_the_converter_s_fault() -> None:
+def test_node_without_handler_metadata_is_attributed_to_converter() -> None:
     error = refuse(size_that_does_not_follow())
     assert isinstance(error, HandlerError)
     assert error.problems[0].where == "the model"
@@ -89,7 +89,7 @@ def test_what_nobody_says_to_have_lowered_is_the_converter_s_fault() -> None:
 @pytest.mark.parametrize(
     ("dtype", "hint"), [(ir.DataType.INT8, "--quantization float"), (ir.DataType.STRING, "")], ids=["int8", "string"]
 )
-def test_a_dtype_that_onnx_does_not_define_is_the_target_s(dtype: ir.DataType, hint: str) -> None:
+def test_dtype_unsupported_by_onnx_is_attributed_to_target(dtype: ir.DataType, hint: str) -> None:
     of = model("Exp", [value("x", 2, dtype=dtype)], value("y", 2, dtype=dtype), "a-pack")
     error = refuse(of)
     assert isinstance(error, TargetRefusal)
@@ -99,7 +99,7 @@ def test_a_dtype_that_onnx_does_not_define_is_the_target_s(dtype: ir.DataType, h
     assert isinstance(refuse(of, {("H", "a-pack"): ("X", "quantization=q")}), HandlerError)
 
 
-def test_a_node_of_no_operator_is_told_as_the_checker_tells_it() -> None:
+def test_unknown_operator_is_reported_with_the_checker_message() -> None:
     error = refuse(model("Exp", [value("x", 2, dtype=ir.DataType.INT8)], value("y", 2, dtype=ir.DataType.INT8)))
     assert isinstance(error, TargetRefusal)
     assert error.problems[0].where == "the model"
@@ -113,7 +113,7 @@ def test_error_is_attributed_to_the_exact_node_name() -> None:
     assert refuse(of).problems[0].where == "subgraphs[0].operators[7]: Neg 'op1/Neg_1'"
 
 
-def test_weights_are_counted_in_bytes_and_text_by_its_length() -> None:
+def test_weight_bytes_include_text_length() -> None:
     tensors = {
         "f": ir.tensor(np.zeros((2, 3), np.float32)),
         "n": ir.tensor(np.zeros(8, ml_dtypes.int4)),
@@ -124,7 +124,7 @@ def test_weights_are_counted_in_bytes_and_text_by_its_length() -> None:
     assert weight_bytes(ir.Model(graph, ir_version=10)) == 24 + 4 + 5
 
 
-def test_constants_say_their_shape_themselves_in_inner_graphs_too() -> None:
+def test_remove_constant_infos_includes_inner_graphs() -> None:
     def inner_graph(name: str, *inner: onnx.NodeProto) -> onnx.GraphProto:
         infos = [onnx.helper.make_tensor_value_info(each, onnx.TensorProto.FLOAT, (3,)) for each in ("w", "v")]
         stored = [onnx.numpy_helper.from_array(np.ones(3, np.float32), "w")]

@@ -1,4 +1,4 @@
-"""A short run of the fuzzer with a fixed seed, and the fuzzer itself: what it takes for what."""
+"""A short run of the fuzzer with a fixed seed, and tests of how it classifies outcomes."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def test_no_mutated_model_is_a_bug(child: Child, thorough: bool) -> None:
     assert tally.kinds["invalid"] > count / 10
 
 
-def test_outcomes_are_told_apart(child: Child) -> None:
+def test_outcomes_are_classified(child: Child) -> None:
     data = add().build()
     assert child.try_file(data).kind == "equal"
     assert child.try_file(data[:40]).kind == "invalid"
     assert child.try_file(large()).kind == "refused"
 
 
-def test_a_process_that_ends_or_takes_too_long_is_a_bug_and_replaced() -> None:
+def test_crashed_or_slow_process_is_a_bug_and_is_replaced() -> None:
     with Child(seconds=0.0) as impatient:
         outcome = impatient.try_file(add().build())
         assert (outcome.kind, outcome.sort.partition(":")[0]) == ("bug", "over its time")
@@ -83,7 +83,7 @@ def test_a_process_that_ends_or_takes_too_long_is_a_bug_and_replaced() -> None:
 
 
 @pytest.mark.parametrize(("stage", "kind"), [("convert", "bug"), ("compare", "uncompared"), ("ask", "invalid")])
-def test_a_process_that_dies_is_judged_by_what_it_did(stage: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_crash_is_classified_by_its_stage(stage: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with Child() as child:
         reported = cycle([stage, {"ended": -signal.SIGABRT}])
         monkeypatch.setattr(child, "_answer", lambda deadline, seconds: next(reported))
@@ -91,14 +91,14 @@ def test_a_process_that_dies_is_judged_by_what_it_did(stage: str, kind: str, mon
         assert (outcome.kind, outcome.text) == (kind, f"SIGABRT in {stage}")
 
 
-def test_a_file_that_another_process_gets_over_is_no_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_crash_that_does_not_repeat_is_no_bug(monkeypatch: pytest.MonkeyPatch) -> None:
     with Child() as child:
         reported = iter(["convert", {"ended": -signal.SIGABRT}, "convert", ["equal", "", "", "", 0.1]])
         monkeypatch.setattr(child, "_answer", lambda deadline, seconds: next(reported))
         assert child.try_file(add().build()).kind == "equal"
 
 
-def test_an_input_follows_from_its_seed_and_number_alone() -> None:
+def test_input_depends_only_on_seed_and_number() -> None:
     first = [made for made, _ in zip(inputs(SEED), range(12), strict=False)]
     assert len({made.data for made in first}) > 8
     again = one(SEED, int(first[3].name.split()[0].partition(":")[2]))
@@ -114,7 +114,7 @@ def test_every_mutation_changes_some_model() -> None:
     assert sum(data is not None and data != before for data in tables) > 150
 
 
-def test_what_is_not_needed_for_an_outcome_is_left_out() -> None:
+def test_minimise_removes_irrelevant_changes() -> None:
     original = bytes(64)
     data = bytearray(original)
     data[20], data[50] = 7, 9
@@ -123,7 +123,7 @@ def test_what_is_not_needed_for_an_outcome_is_left_out() -> None:
 
 
 def wrong(model: onnx.ModelProto) -> bytes:
-    """The model with other outputs: the differences of the right ones from themselves, or their complements."""
+    """Return the model with wrong outputs: x - x, or the complement for booleans."""
     types = onnx.TensorProto
     opposites = {types.FLOAT: "Sub", types.BOOL: "Not"}
     for output in model.graph.output:
@@ -138,7 +138,7 @@ def wrong(model: onnx.ModelProto) -> bytes:
 
 
 def another(code: str) -> Change:
-    """The model's first kind of operator is another."""
+    """Replace the model's first operator code by another."""
     number = enum("BuiltinOperator")[code]
     return lambda model: model.fields["operator_codes"][0].fields.update(
         builtin_code=number, deprecated_builtin_code=min(number, 127)
@@ -166,8 +166,8 @@ EXCUSED: list[tuple[str, str, Change]] = [
 
 
 @pytest.mark.parametrize(("reason", "case", "change"), EXCUSED, ids=[f"{row[0]}: {row[1]}" for row in EXCUSED])
-def test_a_difference_is_excused_by_what_litert_does_with_the_file(reason: str, case: str, change: Change) -> None:
-    """The outputs are wrong on purpose: what is excused does not depend on them."""
+def test_difference_is_excused_by_litert_behavior(reason: str, case: str, change: Change) -> None:
+    """The outputs are wrong on purpose, because the excuse depends on the file only."""
     data = change_fields(case, change)
     assert excuses.excuse(data, wrong(convert_model(read(data), HOST).proto)) == reason
 
@@ -183,12 +183,12 @@ SOUND = [
 
 
 @pytest.mark.parametrize("case", SOUND)
-def test_a_wrong_conversion_of_a_sound_file_is_not_excused(case: str) -> None:
+def test_wrong_conversion_of_a_valid_file_is_not_excused(case: str) -> None:
     data = change_fields(case)
     assert excuses.excuse(data, wrong(convert_model(read(data), HOST).proto)) == ""
 
 
-def test_what_lies_within_the_spread_of_the_kernel_sets_counts_as_equal() -> None:
+def test_values_between_the_kernel_sets_count_as_equal() -> None:
     sets = [np.array(values, np.float32) for values in ([1, 1, np.inf, 1], [2, 1, 5, 1])]
     settled = excuses._settle(np.array([1.5, 3, 7, np.nan], np.float32), sets)
     np.testing.assert_array_equal(settled, np.array([1, 3, np.inf, np.nan], np.float32))

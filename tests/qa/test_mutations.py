@@ -1,6 +1,6 @@
-"""Each trap of the operators reference, planted as a bug, fails the case that the table ``mutations`` names for it.
+"""Each bug in the table ``mutations`` makes the conformance cases fail that the table lists for it.
 
-It also fails one of the operator's cases in the variants that the suite tries.
+It also fails one case of the operator in the variants that the suite tries.
 """
 
 from __future__ import annotations
@@ -31,9 +31,7 @@ def handlers() -> dict[str, Handler]:
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.id)
-def test_a_trap_planted_as_a_bug_fails_the_case_written_for_it(
-    mutation: Mutation, handlers: dict[str, Handler]
-) -> None:
+def test_planted_bug_fails_its_cases(mutation: Mutation, handlers: dict[str, Handler]) -> None:
     offers = [offer for offer in Host(packs="builtin").offers if offer.group == FUSIONS] if mutation.fusions else []
     sound = Host(offers=offers, handlers=handlers)
     mutant = Host(offers=offers, handlers={**handlers, mutation.code: mutation.mutate(handlers[mutation.code])})
@@ -59,7 +57,7 @@ def test_a_trap_planted_as_a_bug_fails_the_case_written_for_it(
 
 
 def as_tried(case: Case, place: int) -> Sequence[Variant]:
-    """The variants of a case that the suite tries."""
+    """Return the variants of a case that the suite tries."""
     return select_variants(case, place, [*variants_of(case)])
 
 

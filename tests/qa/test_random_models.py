@@ -1,4 +1,4 @@
-"""Models of single operators, drawn: what ONNX Runtime gives is what LiteRT does. ``python -m tests.qa.random_models`` tries more."""
+"""Random models of single operators: ONNX Runtime agrees with LiteRT. ``python -m tests.qa.random_models`` tries more."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ANOTHER_SEQUENCE = {
 OF_TENSORFLOW = re.compile(r"CUSTOM\.Flex\w+")
 
 
-def test_every_operator_of_the_support_table_is_drawn() -> None:
+def test_random_models_cover_the_support_table() -> None:
     table = (ROOT / "docs/reference/operators.md").read_text()
     supported = set(re.findall(r"^\| ([A-Z][\w.]+) \|", table, re.MULTILINE))
     unknown_to_litert = {code for code in supported if OF_TENSORFLOW.fullmatch(code)}
@@ -40,7 +40,7 @@ def test_every_operator_of_the_support_table_is_drawn() -> None:
 @pytest.mark.parametrize(
     ("options", "count", "most"), [([], 100, 4 / 5), (["--networks"], 30, 5 / 6)], ids=["operators", "networks"]
 )
-def test_drawn_models_give_the_kernels_numbers(options: list[str], count: int, most: float, thorough: bool) -> None:
+def test_random_models_agree_with_litert(options: list[str], count: int, most: float, thorough: bool) -> None:
     """``--thorough`` draws five times as many."""
     count *= 5 if thorough else 1
     command = [sys.executable, "-m", "tests.qa.random_models", *options, "--seed", "101", "--count", str(count)]
@@ -49,7 +49,7 @@ def test_drawn_models_give_the_kernels_numbers(options: list[str], count: int, m
     assert int(re.findall(r"(\d+) equal", done.stdout)[0]) > most * count
 
 
-def test_networks_are_of_every_kind_and_made_of_all_that_they_may_be() -> None:
+def test_random_networks_cover_all_kinds_and_steps() -> None:
     models = [read(build_model(2, number, {})[1]) for number in range(150)]
     made = {op.code for model in models for op in model.main.operators}
     single = STEPS.keys() & REGISTERED.keys()
@@ -58,7 +58,7 @@ def test_networks_are_of_every_kind_and_made_of_all_that_they_may_be() -> None:
     assert dtypes >= {"float32", "int8", "uint8", "int16"}
 
 
-def test_networks_of_each_kind_are_converted_with_many_options() -> None:
+def test_each_kind_of_network_is_converted_with_many_options() -> None:
     """The name of the kind does not determine the options."""
     labels = {NetworkModel(2, number).label()[1:] for number in range(300)}
     kinds = {kind for kind, _ in labels}
@@ -66,12 +66,12 @@ def test_networks_of_each_kind_are_converted_with_many_options() -> None:
     assert all(len({options for name, options in labels if name == kind}) >= 4 for kind in kinds)
 
 
-def test_a_model_is_the_same_in_every_run_and_depends_on_its_number_alone() -> None:
+def test_random_model_depends_only_on_its_number() -> None:
     first, again, other = (Model(5, number, operators()).case()[0] for number in (3, 3, 4))
     assert first.build() == again.build() != other.build()
 
 
-def test_a_process_that_dies_is_told_and_the_next_model_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_crash_is_reported_and_the_next_model_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     def deadly(draw: Draw, op: str) -> Case:
         case = DRAWERS["ABS"](draw, "ABS")
         return replace(case, build=lambda: os.kill(os.getpid(), signal.SIGKILL) or b"") if op == "KILLED" else case

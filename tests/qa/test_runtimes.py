@@ -1,4 +1,4 @@
-"""The matrix of runtimes, with those that are in the tests' own environment, and the table made from its results."""
+"""The matrix of runtimes, with the runtimes of the test environment, and the table of its results."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_reference_evaluator_has_no_dequantize_linear_at_the_default_opset(tmp_p
     assert "DequantizeLinear" in second
 
 
-def test_wrong_results_are_named(tmp_path: Path) -> None:
+def test_wrong_results_are_reported(tmp_path: Path) -> None:
     model = convert_model(INT8, "generic", tmp_path)
     right = list(model.source.results)
     assert find_error(model, right) == ""
@@ -66,7 +66,7 @@ def test_dropped_quantization_is_compared_with_another_runtime(tmp_path: Path) -
     assert "differs by" in find_error(model, [floats[0] + np.float32(0.1), *floats[1:]], floats)
 
 
-def test_a_runtime_that_crashes_is_started_again(tmp_path: Path) -> None:
+def test_crashed_runtime_is_restarted(tmp_path: Path) -> None:
     model = convert_model(FLOAT, "generic", tmp_path)
     worker = Worker("onnxruntime", sys.executable)
     try:

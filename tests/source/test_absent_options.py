@@ -1,4 +1,4 @@
-"""Options of an operator: what its table holds, and what a table would that the file leaves out."""
+"""Options of an operator: fields in its table, and defaults of fields or tables that the file omits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bundles are listed without unpacking them, and each model is in memory once, when it is converted."""
+"""Bundles are listed without unpacking them, and each model is loaded only while it is converted."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def archive(path: Path, contents: dict[str, bytes], method: int = zipfile.ZIP_ST
 
 @contextmanager
 def peak() -> Iterator[Callable[[], float]]:
-    """Measure the largest amount of memory in MiB that is in use inside."""
+    """Measure the peak memory inside, in MiB."""
     tracemalloc.start()
     try:
         yield lambda: tracemalloc.get_traced_memory()[1] / MIB
@@ -55,7 +55,7 @@ def peak() -> Iterator[Callable[[], float]]:
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA])
 @pytest.mark.parametrize("inner", [None, zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 @pytest.mark.parametrize("front", [b"", b"#!/bin/sh\n"])
-def test_every_member_is_read_as_it_was_packed(tmp_path: Path, method: int, inner: int | None, front: bytes) -> None:
+def test_members_are_read_byte_for_byte(tmp_path: Path, method: int, inner: int | None, front: bytes) -> None:
     models = {"a.tflite": model(3), "b.tflite": model(5)}
     path = archive(tmp_path / "n.task", models, method, front)
     if inner is not None and not front:
@@ -67,7 +67,7 @@ def test_every_member_is_read_as_it_was_packed(tmp_path: Path, method: int, inne
         assert [read(part.load()).main.inputs[0].shape for part in parts] == [(2, 3), (2, 5)]
 
 
-def test_a_stored_member_is_a_section_and_a_compressed_one_unpacked(tmp_path: Path) -> None:
+def test_stored_member_is_a_section_and_compressed_member_is_unpacked(tmp_path: Path) -> None:
     inner = archive(tmp_path / "n.task", {"m.tflite": model()}).read_bytes()
     stored = members(archive(tmp_path / "s.task", {"m.tflite": model(), "n.task": inner}), "s")
     assert [type(part.load()) for part in stored] == [Section, Section]
@@ -85,7 +85,7 @@ def test_listing_a_bundle_takes_no_memory_for_its_members(tmp_path: Path, method
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_a_member_is_in_memory_once(tmp_path: Path, method: int) -> None:
+def test_member_is_in_memory_only_once(tmp_path: Path, method: int) -> None:
     path = archive(tmp_path / "b.task", {"m.tflite": START + bytes(48 * MIB)}, method)
     (part,) = members(path, "b.task")
     with peak() as used:
@@ -104,10 +104,8 @@ def test_a_large_stored_member_is_not_read_before_it_is_used(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("name", ["n.tflite", "n.task"])
-def test_a_small_bundle_that_unpacks_to_very_much_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    """Before any of it is unpacked."""
+def test_decompression_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """The refusal comes before any member is unpacked."""
     monkeypatch.setattr(bundles, "UNPACKED_BYTES", 32 * MIB)
     content = (START if name == "n.tflite" else bundles.ZIP) + bytes(64 * MIB)
     path = archive(tmp_path / "b.task", {name: content}, zipfile.ZIP_DEFLATED)
@@ -117,7 +115,7 @@ def test_a_small_bundle_that_unpacks_to_very_much_is_refused(
         assert used() < 4
 
 
-def test_members_count_together_towards_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_size_limit_applies_to_all_members_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bundles, "UNPACKED_BYTES", 5 * MIB)
     parts = {f"{k}.tflite": START + bytes(2 * MIB) for k in range(2)}
     assert len(members(archive(tmp_path / "2.task", parts, zipfile.ZIP_DEFLATED), "2")) == 2
@@ -127,7 +125,9 @@ def test_members_count_together_towards_the_limit(tmp_path: Path, monkeypatch: p
     assert len(members(archive(tmp_path / "s.task", parts), "s")) == 3  # stored: nothing is unpacked
 
 
-def test_what_is_no_model_is_not_unpacked_and_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_members_that_are_no_models_are_not_unpacked_or_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(bundles, "UNPACKED_BYTES", MIB)
     path = archive(tmp_path / "b.task", {"words.bin": bytes(8 * MIB), "m.tflite": model()}, zipfile.ZIP_DEFLATED)
     assert [part.kind for part in members(path, "b.task")] == ["bin", "model"]

@@ -1,4 +1,4 @@
-"""The bytes of a model, read from its file where they are needed."""
+"""Bytes of a model that are read from its file on demand."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROWS = 997
 
 
 def model() -> bytes:
-    """A model whose constant spans several pages."""
+    """Return a model whose constant spans several pages."""
     built = ModelBuilder()
     g = built.main
     x = g.input("x", (1, ROWS))

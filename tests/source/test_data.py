@@ -1,4 +1,4 @@
-"""Constants: every element type, packing, strings, sparsity, and where the bytes may be."""
+"""Constants: every element type, packing, strings, sparsity, and locations of the bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.source.writer import Model, Operator, Tensor, sparsity, strings, unar
 
 
 def constant(shape: Sequence[int], dtype: str, data: bytes, **more: Any) -> Any:
-    """Return the array that the reader makes of ``data``."""
+    """Return ``data`` as the reader decodes it."""
     tensor = Tensor("c", shape, NAMES.index(dtype), data, **more)
     return read(unary(tensors=[Tensor("x"), Tensor("y"), tensor]).write()).main.tensors[2].array
 
@@ -108,12 +108,12 @@ def test_broken_strings_are_refused(data: bytes) -> None:
         constant((2,), "string", data)
 
 
-def test_a_huge_string_tensor_in_a_small_buffer_costs_nothing() -> None:
+def test_huge_string_tensor_in_a_small_buffer_is_refused_at_once() -> None:
     with pytest.raises(InvalidModel):
         constant((1 << 30,), "string", struct.pack("<3i", 1 << 30, 12, 12))
 
 
-def test_buffers_and_options_behind_the_flatbuffer(tmp_path: Path) -> None:
+def test_buffers_and_options_after_the_flatbuffer(tmp_path: Path) -> None:
     model = unary(
         tensors=[Tensor("x"), Tensor("y"), Tensor("w", (2,), buffer=1)],
         operators=[Operator((0, 2), large=(1 << 20, 3))],
@@ -138,8 +138,8 @@ def test_inline_options_precede_options_after_the_flatbuffer() -> None:
     assert read(model.write()).main.operators[0].custom_options == b"own"
 
 
-def test_an_offset_of_1_is_none_as_in_litert() -> None:
-    """BufferHasValidOffset: what is not above 1 stands for nothing, and a buffer without data is no constant."""
+def test_offset_of_1_is_unset_as_in_litert() -> None:
+    """BufferHasValidOffset: an offset of 0 or 1 is unset, and a buffer without data is no constant."""
     model = unary(tensors=[Tensor("x"), Tensor("y"), Tensor("z", (2,), buffer=1)])
     model.buffers = [(1, 8)]
     assert read(model.write()).main.tensors[2].data is None
@@ -171,7 +171,7 @@ def test_a_tensor_computed_at_run_time_has_no_array() -> None:
 def encode(
     dense: Any, order: Sequence[int], csr: set[int], blocks: dict[int, int], widths: Sequence[str]
 ) -> tuple[Any, list[Any]]:
-    """Store ``dense`` in the schema's sparse format, straight from its description: (values, levels).
+    """Return ``dense`` in the sparse format of the schema, written after its description: (values, levels).
 
     ``blocks`` maps an axis to the size of its blocks, ``csr`` holds the levels to compress.
     """
@@ -286,18 +286,18 @@ def test_broken_sparsity_is_refused(message: str) -> None:
     assert f"subgraphs[0].tensors[2].{place}{message}" in str(caught.value)
 
 
-def test_a_small_constant_may_unfold_as_often_as_it_likes() -> None:
+def test_small_sparse_constant_may_expand_without_limit() -> None:
     array = constant((100_003,), "float32", np.float32(7).tobytes(), sparsity=sparsity((0,), (), [ONE_OF_MANY]))
     assert (np.flatnonzero(array).tolist(), array[5]) == ([5], 7)
 
 
-def test_a_decompression_bomb_is_refused_before_it_unfolds() -> None:
+def test_sparse_decompression_bomb_is_refused() -> None:
     levels = [ONE_OF_MANY]
     with pytest.raises(InvalidModel, match="would take 1200000000 in memory"):
         constant((300_000_000,), "float32", bytes(4), sparsity=sparsity((0,), (), levels))
 
 
-def test_one_buffer_read_in_many_shapes_counts_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_buffer_decoded_in_many_shapes_counts_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "DECODED_BYTES", 1 << 10)
     tensors = [
         Tensor("x"),

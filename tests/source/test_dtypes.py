@@ -18,10 +18,10 @@ from onnx_tflite_plugin.source.dtypes import bits, size_in_file, size_in_memory
         ("int64", 120, 120),
     ],
 )
-def test_elements_smaller_than_a_byte_share_one_in_the_file_alone(dtype: str, in_file: int, decoded: int) -> None:
+def test_sub_byte_elements_are_packed_only_in_the_file(dtype: str, in_file: int, decoded: int) -> None:
     assert (size_in_file(dtype, (3, 5)), size_in_memory(dtype, (3, 5), 0)) == (in_file, decoded)
 
 
-def test_text_is_as_long_as_it_is_stored_and_an_object_each() -> None:
+def test_string_sizes_are_stored_bytes_and_one_object_each() -> None:
     assert (bits("string"), bits("resource"), bits("variant")) == (0, 0, 0)
     assert size_in_memory("string", (3, 5), 7) == 15 * 48 + 7

@@ -1,4 +1,4 @@
-"""Options of custom operators and composites as FlexBuffers hold them."""
+"""Options of custom operators and composites, stored as FlexBuffers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def flexbuffer_bytes(value: Any) -> bytes:
 
 
 def with_entry(add: str, *given: Any) -> bytes:
-    """A map of one entry, ``a``, written by a method of the package's builder."""
+    """Return a map with one entry, ``a``, written by a method of the package's builder."""
     builder = flatbuffers.flexbuffers.Builder()
     with builder.Map():
         builder.Key("a")
@@ -47,12 +47,12 @@ def test_flexbuffer_entry_is_scalar_text_bytes_or_tuple(add: str, given: tuple[A
 
 
 @pytest.mark.parametrize("value", [[1, 2], 7, "text"])
-def test_what_is_no_map_has_no_options(value: Any) -> None:
+def test_content_other_than_a_map_gives_no_options(value: Any) -> None:
     assert dict(decode_attributes(flexbuffer_bytes(value), "T").items()) == {}
 
 
 @pytest.mark.parametrize("data", [b"\x01", b"\xff\xff\xff", bytes([7, 7, 0x24, 1])])
-def test_what_is_damaged_is_a_value_error(data: bytes) -> None:
+def test_damaged_content_raises_value_error(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         decode_attributes(data, "T")
 

@@ -35,12 +35,12 @@ TWO = [Tensor("x"), Tensor("y"), Tensor("z")]
 
 
 def weights(**changes: Any) -> Model:
-    """x, y and a constant float32 tensor of shape [2, 3]."""
+    """Return x, y and a constant float32 tensor of shape [2, 3]."""
     return unary(tensors=[X, Y, Tensor(**({"name": "w", "shape": (2, 3), "data": bytes(24)} | changes))])
 
 
 def in_blocks(scales: int) -> Model:
-    """Blocks of 1 with zero points."""
+    """Return a model with blocks of size 1 and zero points."""
     held = Tensor("s", (scales,), tflite.TensorType.FLOAT16, b"\0\x3c" * scales)
     w = Tensor("w", (2, 3), tflite.TensorType.INT8, bytes(6), details=(2, details(1, 3, 1)))
     return Model([Subgraph([X, held, w, Tensor("z", (6,), tflite.TensorType.INT8, b"\0\0\0\0\0\1")])])
@@ -195,7 +195,7 @@ def big_buffer(offset: int, size: int) -> Model:
 
 
 @pytest.mark.parametrize(("message", "build"), CASES, ids=[message for message, _ in CASES])
-def test_a_contradiction_is_refused_by_name(message: str, build: Callable[[], Model]) -> None:
+def test_inconsistency_is_refused_with_its_field(message: str, build: Callable[[], Model]) -> None:
     with pytest.raises(InvalidModel) as caught:
         read(build().write())
     head, line = str(caught.value).splitlines()
@@ -213,7 +213,7 @@ def test_an_external_buffer_is_named_with_its_file() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"TFL3", b"This is an invalid model.", b"\x1c\x00\x00\x00TFL2" + bytes(90)])
-def test_other_files_are_no_tflite_files(data: bytes, tmp_path: Path) -> None:
+def test_files_of_other_formats_are_refused(data: bytes, tmp_path: Path) -> None:
     with pytest.raises(InvalidModel, match=r"not a TFLite file \(no TFL3 identifier\)"):
         read(data)
     path = tmp_path / "other.bin"
@@ -222,7 +222,7 @@ def test_other_files_are_no_tflite_files(data: bytes, tmp_path: Path) -> None:
         read(path)
 
 
-def test_a_missing_file_is_the_callers_error(tmp_path: Path) -> None:
+def test_missing_file_raises_an_os_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read(tmp_path / "none.tflite")
 
@@ -235,7 +235,7 @@ def test_a_model_without_buffers_is_refused() -> None:
 
 
 def share(*, operands: int, tensors: int, operators: int, subgraphs: int) -> bytes:
-    """One tensor, one operator and one subgraph, each listed so many times."""
+    """Return a file that lists one tensor, one operator and one subgraph this many times."""
     builder = flatbuffers.Builder(1024)
     tensor = table(builder, "Tensor", Shape=vector(builder, (4,)))
     operator = table(builder, "Operator", Inputs=vector(builder, [0] * operands), Outputs=vector(builder, ()))
@@ -266,15 +266,15 @@ def share(*, operands: int, tensors: int, operators: int, subgraphs: int) -> byt
     ],
     ids=["tables", "operands"],
 )
-def test_what_many_places_share_does_not_multiply(data: bytes, what: str) -> None:
-    """50,000 subgraphs that are one and the same would be 10^9 operators from 300 kB."""
+def test_shared_tables_that_would_multiply_are_refused(data: bytes, what: str) -> None:
+    """50,000 references to one subgraph would expand to 10^9 operators from 300 kB."""
     started = time.perf_counter()
     with pytest.raises(InvalidModel, match=rf"more than \d+ {what} in \d+ bytes"):
         read(data)
     assert time.perf_counter() - started < 10
 
 
-def test_text_that_many_tensors_share_is_copied_once() -> None:
+def test_shared_text_is_copied_once() -> None:
     builder = flatbuffers.Builder(1024)
     tensor = table(builder, "Tensor", Shape=vector(builder, (4,)), Name=builder.CreateString("x" * 50_000))
     subgraph = table(builder, "SubGraph", Tensors=vector(builder, [tensor] * 11, "table"))
@@ -285,7 +285,7 @@ def test_text_that_many_tensors_share_is_copied_once() -> None:
 
 
 def small_model() -> bytes:
-    """A file with one of nearly everything."""
+    """Return a file with nearly every kind of content."""
     model = conv()
     model.subgraphs = [
         Subgraph(
@@ -325,7 +325,7 @@ def decode_all(data: bytes) -> None:
                 assert tensor.array.shape == tensor.shape
 
 
-def test_damaged_files_give_a_model_or_one_clear_line() -> None:
+def test_damaged_files_are_read_or_refused_in_one_line() -> None:
     data = small_model()
     decode_all(data)
     chance = random.Random(2026)

@@ -75,13 +75,13 @@ def test_options_of_a_custom_operator_are_those_of_the_file() -> None:
         ((0, -5, None, 1), "ADD"),
     ],
 )
-def test_the_operators_number_is_the_larger_of_two_fields(code: Any, expected: str) -> None:
+def test_operator_code_is_the_larger_of_two_fields(code: Any, expected: str) -> None:
     model = unary()
     model.codes = [code]
     assert read(model.write()).main.operators[0].code == expected
 
 
-def test_a_composite_has_its_name_in_the_second_options() -> None:
+def test_composite_name_is_read_from_builtin_options_2() -> None:
     fields = {
         "Name": "odml.rms_norm",
         "DecompositionSubgraphIndex": 7,
@@ -103,7 +103,7 @@ def test_a_composite_has_its_name_in_the_second_options() -> None:
 
 
 def of(code: int, **fields: Any) -> Model:
-    """One operator of a builtin code."""
+    """Return a model of one operator with a builtin code."""
     model = unary(operators=[Operator(**fields)])
     model.codes = [(min(code, 127), code, None, 1)]
     return model
@@ -143,7 +143,7 @@ def cast_to(number: int) -> Any:
     return lambda builder: table(builder, "CastOptions", OutDataType=number)
 
 
-def test_unknown_options_are_kept_apart_from_none() -> None:
+def test_unknown_options_differ_from_no_options() -> None:
     built = (200, options("AbsOptions"))
     parsed = read(of(4711, options=built).write()).main.operators[0].options
     assert (parsed.table, dict(parsed)) == ("builtin_options[200]", {})
@@ -158,8 +158,8 @@ def test_unknown_operator_keeps_its_options_table(code: int) -> None:
 
 
 @pytest.mark.parametrize(("code", "own"), [(0, "AddOptions"), (18, "MulOptions"), (101, "AbsOptions"), (19, "")])
-def test_a_table_of_another_operator_is_passed_over(code: int, own: str) -> None:
-    """LiteRT asks each operator for its own table: a MUL does not gain the RELU of an ADD's."""
+def test_options_table_of_another_operator_is_ignored(code: int, own: str) -> None:
+    """LiteRT reads only the table of the operator's type, so a MUL does not get the RELU of an ADD table."""
     parsed = (
         read(of(code, options=(11, options("AddOptions", FusedActivationFunction=1))).write()).main.operators[0].options
     )
@@ -207,7 +207,7 @@ def test_every_options_table_has_snake_case_fields() -> None:
     assert default_options("ArgMaxOptions").output_type == "FLOAT32"
 
 
-def test_operator_names_are_the_schemas() -> None:
+def test_operator_names_equal_the_schema() -> None:
     names = operator_names()
     assert (names[0], names[32], names[127], names[208]) == (
         "ADD",
@@ -247,7 +247,7 @@ def test_signatures_and_metadata() -> None:
     assert signature.outputs == {"out": 1}
 
 
-def test_an_empty_tensor_nobody_fills_is_an_empty_constant() -> None:
+def test_empty_tensor_without_producer_is_an_empty_constant() -> None:
     empty = Tensor("shape", (0,), tflite.TensorType.INT32)
     tensors = [Tensor("x"), Tensor("y"), empty, Tensor("given", (0,)), Tensor("grows", (0,), signature=(-1,))]
     model = unary(tensors=tensors, operators=[Operator((0, 2))], inputs=(0, 3, 4))
@@ -256,12 +256,12 @@ def test_an_empty_tensor_nobody_fills_is_an_empty_constant() -> None:
     assert (y.is_constant, given.is_constant, grows.is_constant) == (False, False, False)
 
 
-def test_buffer_0_and_empty_buffers_hold_nothing() -> None:
+def test_buffer_0_and_empty_buffers_are_no_constants() -> None:
     model = unary(tensors=[Tensor("x", data=b""), Tensor("y", buffer=0)])
     assert not any(tensor.is_constant for tensor in read(model.write()).main.tensors)
 
 
-def test_a_scalar_nobody_fills_is_an_absent_operand() -> None:
+def test_scalar_without_producer_is_an_absent_operand() -> None:
     tensors = [Tensor("x"), Tensor("y"), Tensor("shape", None, tflite.TensorType.INT32)]
     [operator] = read(unary(tensors=tensors, operators=[Operator((0, 2))]).write()).main.operators
     assert operator.inputs[1] is None
@@ -279,7 +279,7 @@ def test_rank_is_unknown_by_flag_and_for_computed_tensors_of_old_files() -> None
 @pytest.mark.parametrize(
     ("slot", "said"), [(0, "ABS has no input 0"), (2, "no input 2"), (~0, "no output 0"), (~1, "no output 1")]
 )
-def test_an_operand_that_is_absent_is_named_by_its_slot(slot: int, said: str) -> None:
+def test_absent_operand_is_reported_with_its_slot(slot: int, said: str) -> None:
     operator = Operator((-1, 0), (-1,))
     (op,) = read(unary(operators=[operator], outputs=(0,)).write()).main.operators
     assert op[1].name == "x"
@@ -305,7 +305,7 @@ RESOURCE = tflite.TensorType.RESOURCE
         ([], None),
     ],
 )
-def test_a_variant_of_one_kind_of_tensor_is_an_array_of_one_axis_more(lists: Any, expected: object) -> None:
+def test_variant_list_of_one_type_is_an_array_with_one_more_axis(lists: Any, expected: object) -> None:
     variant = Tensor("list", None, tflite.TensorType.VARIANT, lists=lists)
     read_back = read(unary(tensors=[Tensor("x"), variant]).write()).main.tensors[1]
     assert (read_back.dtype, read_back.dims, read_back.shape) == (expected or ("variant", (), ()))
@@ -330,8 +330,8 @@ def test_a_zero_point_may_be_either_end_of_the_dtype(zero_point: int) -> None:
     )
 
 
-def test_a_weights_scale_along_an_axis_may_be_negative_as_in_litert() -> None:
-    """QuantizeMultiplier takes it; a single scale may not be."""
+def test_per_axis_weight_scale_may_be_negative_as_in_litert() -> None:
+    """QuantizeMultiplier supports it. A per-tensor scale must not be negative."""
     weights = Tensor("w", (2, 3), INT8, bytes(6), scale=[0.5, -0.25], zero_point=[0, 0])
     tensor = read(unary(tensors=[Tensor("x"), Tensor("y"), weights]).write()).main.tensors[2]
     assert tensor.quantization == Quantization((0.5, -0.25), (0, 0), 0)
@@ -352,7 +352,7 @@ def test_quantization_with_details(quantization: Any, expected: object) -> None:
 
 
 @pytest.mark.parametrize("zero_points", [-1, 0, 2, 3])  # none, what a writer leaves out, the scales, zeros
-def test_blocks_hold_their_scales(zero_points: int) -> None:
+def test_blockwise_quantization_has_scales(zero_points: int) -> None:
     scales = Tensor("scales", (2, 3), tflite.TensorType.FLOAT16, np.array([1, 2, 3, 4, 5, 0.1], np.float16).tobytes())
     zeros = Tensor("zeros", (6,), INT8, bytes(6))
     weights = Tensor("w", (2, 12), tflite.TensorType.INT4, bytes(12), details=(2, details(2, zero_points, 4)))
@@ -363,14 +363,14 @@ def test_blocks_hold_their_scales(zero_points: int) -> None:
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("inf")])
-def test_odd_scales_pass_as_in_litert(scale: float) -> None:
+def test_odd_scales_are_accepted_as_in_litert(scale: float) -> None:
     model = unary(tensors=[Tensor("x", scale=[scale], zero_point=[0]), Tensor("y", scale=[], zero_point=[])])
     x, y = read(model.write()).main.tensors
     assert x.ignored_quantization == Quantization((scale,), (0,))
     assert y.quantization is None
 
 
-def test_text_has_no_scale_whatever_the_file_says() -> None:
+def test_string_tensor_has_no_scale() -> None:
     text = Tensor("x", (2,), tflite.TensorType.STRING, scale=[0.5], zero_point=[3])
     assert read(unary(tensors=[text, Tensor("y")]).write()).main.tensors[0].quantization is None
 
@@ -380,6 +380,6 @@ def test_names_that_are_not_utf8_are_escaped() -> None:
     assert read(data).main.tensors[0].name == "\\xff\n"
 
 
-def test_reading_is_what_imports_the_schema() -> None:
+def test_schema_is_imported_on_first_read() -> None:
     code = "import sys, onnx_tflite_plugin.source.reader; sys.exit('tflite' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

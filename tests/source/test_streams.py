@@ -1,4 +1,4 @@
-"""Bytes in memory read as a file is."""
+"""Bytes in memory with the interface of a file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnx_tflite_plugin.source.streams import stream_of
 CONTENT = bytes(range(251)) * 97
 
 
-def test_it_is_read_piece_by_piece_from_wherever_it_is_set() -> None:
+def test_read_continues_from_the_seek_position() -> None:
     with stream_of(Content(CONTENT)) as stream:
         assert stream.read(7) == CONTENT[:7]
         assert stream.seek(5, io.SEEK_CUR) == 12
@@ -23,6 +23,6 @@ def test_it_is_read_piece_by_piece_from_wherever_it_is_set() -> None:
         assert (stream.seek(len(CONTENT) + 3), stream.read(2)) == (len(CONTENT) + 3, b"")
 
 
-def test_nothing_is_before_its_start() -> None:
+def test_seek_before_the_start_is_an_error() -> None:
     with stream_of(Content(CONTENT)) as stream, pytest.raises(OSError, match="a position before the start"):
         stream.seek(-1)

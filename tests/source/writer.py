@@ -19,7 +19,7 @@ VECTORS = {"Int32": (1, "<i4"), "Uint16": (2, "<u2"), "Uint8": (3, "<u1")}
 
 
 def vector(builder: flatbuffers.Builder, values: Sequence[Any] | bytes | None, dtype: str = "<i4") -> int:
-    """A vector of numbers, or of offsets if ``dtype`` is "table"; 0 for None."""
+    """Write a vector of numbers, or of offsets if ``dtype`` is "table"; return 0 for None."""
     if values is None:
         return 0
     if dtype == "table":
@@ -32,7 +32,7 @@ def vector(builder: flatbuffers.Builder, values: Sequence[Any] | bytes | None, d
 
 
 def table(builder: flatbuffers.Builder, name: str, slots: int = 0, **fields: Any) -> int:
-    """A table by the package's writers. ``slots`` makes room for fields of ``raw``: (slot, "Int32", value)."""
+    """Write a table with the package's writers. ``slots`` reserves fields for ``raw``: (slot, "Int32", value)."""
     raw = fields.pop("raw", ())
     if slots:
         builder.StartObject(slots)
@@ -235,7 +235,7 @@ def _operator(builder: flatbuffers.Builder, operator: Operator) -> int:
 
 
 def options(name: str, **fields: Any) -> Build:
-    """The options table ``name``: fields in the package's spelling, strings and lists of ints built first."""
+    """Return a writer of the options table ``name``; fields have the package's names, strings and lists are written first."""
 
     def build(builder: flatbuffers.Builder) -> int:
         values = dict(fields)
@@ -250,12 +250,12 @@ def options(name: str, **fields: Any) -> Build:
 
 
 def unary(**changes: Any) -> Model:
-    """x [4] → ABS → y [4]: ``changes`` replace fields of its subgraph."""
+    """Return the model x [4] → ABS → y [4]; ``changes`` replace fields of its subgraph."""
     parts: dict[str, Any] = {"tensors": [Tensor("x"), Tensor("y")], "operators": [Operator()]}
     return Model([Subgraph(**(parts | changes))], codes=[(101, 101, None, 1)])
 
 
-def test_the_writer_writes_what_the_reader_reads() -> None:
+def test_written_model_can_be_read() -> None:
     model = read(unary().write())
     assert [tensor.name for tensor in model.main.tensors] == ["x", "y"]
     assert [operator.code for operator in model.main.operators] == ["ABS"]

@@ -37,7 +37,7 @@ def test_an_optimized_file_keeps_the_selection_of_its_processor(tmp_path: Path) 
     assert "QLinearConv" in after
 
 
-def test_weights_of_uint8_leave_nothing_to_select(tmp_path: Path) -> None:
+def test_uint8_weights_need_no_if(tmp_path: Path) -> None:
     assert not {"If", "MatMulInteger"} & {node.op_type for node in convert_model("uint8").graph.node}
 
 
@@ -45,7 +45,7 @@ def test_weights_of_uint8_leave_nothing_to_select(tmp_path: Path) -> None:
     ("options", "there"),
     [([], True), (["--weights-dtype", "uint8"], False), (["--target", "generic"], False)],
 )
-def test_models_with_an_if_say_that_they_are_for_onnx_runtime(options: list[str], there: bool, tmp_path: Path) -> None:
+def test_models_with_an_if_record_the_target(options: list[str], there: bool, tmp_path: Path) -> None:
     path = tmp_path / "digits.onnx"
     result = CliRunner().invoke(cli, ["convert", str(DIGITS), str(path), "-v", *options])
     assert result.exit_code == 0, result.output

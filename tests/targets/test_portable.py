@@ -1,4 +1,4 @@
-"""The target ``portable``: floats, constants and plain nodes, with the numbers of the file."""
+"""The target ``portable``: float tensors, constants and plain nodes, with equal results."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_short_loops_are_unrolled_and_long_ones_kept() -> None:
 
 
 def test_clipped_cells_need_no_branch() -> None:
-    """Few cells reach their bound, which an If checks where the target has one."""
+    """Few cells reach their bound; targets with If check it at runtime."""
     net = Net()
     Lstm(options=(("cell_clip", 7.0),)).draw(net)
     for target, branches_there in (("generic", True), ("portable", False)):

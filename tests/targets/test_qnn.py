@@ -1,4 +1,4 @@
-"""The target ``qnn``: each operator between DQ and Q, none on integers, and LiteRT's results."""
+"""The target ``qnn``: each operator is between DequantizeLinear and QuantizeLinear, and results equal LiteRT's."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ INTEGERS = {onnx.TensorProto.INT8, onnx.TensorProto.UINT8, onnx.TensorProto.INT1
 OPERATORS = ("TRANSPOSE", "RESHAPE", "CONCATENATION", "MAX_POOL_2D", "FULLY_CONNECTED", "PAD", "CONV_2D")
 
 
-def touching(proto: onnx.ModelProto) -> set[str]:
-    """Return the operators that read integers of 8 or 16 bits."""
+def integer_consumers(proto: onnx.ModelProto) -> set[str]:
+    """Return the operators that read 8-bit or 16-bit integers."""
     inferred = onnx.shape_inference.infer_shapes(proto).graph
     kinds = {v.name: v.type.tensor_type.elem_type for v in (*inferred.value_info, *inferred.input)}
     kinds |= {stored.name: stored.data_type for stored in inferred.initializer}
@@ -43,7 +43,7 @@ def test_quantized_operators_stand_between_dq_and_q_and_are_right(op: str) -> No
         except ConversionError as refusal:  # kernels that copy bytes of another scale; 16 bits at an old opset
             refusals.append(str(refusal))
             continue
-        assert touching(proto) <= {"DequantizeLinear"}, case.id
+        assert integer_consumers(proto) <= {"DequantizeLinear"}, case.id
         found = trial.problems(Variant("qnn", None, "least"))
         if found:
             wrong[case.id] = found
@@ -74,7 +74,7 @@ def test_requantization_is_dq_and_q_without_integer_operators(scale: float) -> N
     model = ModelBuilder()
     requantize(scale)(model.main)
     proto = otp.convert(model.build(), target="qnn").proto
-    assert touching(proto) <= {"DequantizeLinear"}
+    assert integer_consumers(proto) <= {"DequantizeLinear"}
     x = np.arange(-128, 128, 12).astype(np.int8)[:21].reshape(3, 7)
     (wanted,) = LiteRT(model.build(), "builtin").run([x])
     (found,) = OnnxRuntime(proto).run([x])
@@ -88,7 +88,7 @@ def test_tables_of_hard_swish_become_floats() -> None:
     g.output(y := g.tensor("y", (16, 16), "int8", quantization=quant(0.04, -117)))
     g.operator("HARD_SWISH", [x], [y])
     proto = otp.convert(model.build(), target="qnn").proto
-    assert touching(proto) <= {"DequantizeLinear"}
+    assert integer_consumers(proto) <= {"DequantizeLinear"}
     given = np.arange(-128, 128).astype(np.int8).reshape(16, 16)
     (wanted,) = LiteRT(model.build(), "builtin").run([given])
     (found,) = OnnxRuntime(proto).run([given])
@@ -138,14 +138,14 @@ LSTMS = [
 @pytest.mark.parametrize("target", ["qnn", "portable"])
 @pytest.mark.parametrize("layer", LSTMS)
 def test_integer_lstms_are_within_two_steps_without_integer_operators(layer: Lstm, target: str) -> None:
-    """Their biases follow a normalization or projection, whatever scale the file gives them."""
+    """The biases belong to a normalization or projection, and their scale in the file does not matter."""
     net = Net()
     layer.draw(net)
     proto = otp.convert(net.build(), target=target, state="reset").proto
     x = np.random.default_rng(0).integers(-128, 128, [size or 1 for size in layer.x.shape]).astype(np.int8)
     (wanted,) = LiteRT(net.build(), "builtin").run([x])
     if target == "qnn":
-        assert touching(proto) <= {"DequantizeLinear"}
+        assert integer_consumers(proto) <= {"DequantizeLinear"}
         (found,) = OnnxRuntime(proto).run([x])
     else:
         scale, zero_point = np.float32(layer.x.scale), np.float32(layer.x.zero_point)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Targets are plugins: a pack brings one, and it is found, checked and used like a built-in one."""
+"""Targets are plugins: a pack's target is found, checked and used like a built-in one."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ NPU = replace(
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    bring(tmp_path / "site", "npu-pack", "npu_pack", SOURCE, "npu = npu_pack:NPU")
+    install_targets(tmp_path / "site", "npu-pack", "npu_pack", SOURCE, "npu = npu_pack:NPU")
     monkeypatch.syspath_prepend(tmp_path / "site")
     return tmp_path / "site"
 
 
-def bring(folder: Path, pack: str, module: str, source: str, entry_points: str) -> None:
-    """Install a pack whose targets are these entry points."""
+def install_targets(folder: Path, pack: str, module: str, source: str, entry_points: str) -> None:
+    """Install a pack with these entry points of targets."""
     install(folder, pack, module, source, f"[onnx_tflite_plugin.targets]\n{indent(entry_points, '')}\n")
 
 
@@ -113,7 +113,7 @@ def test_operators_of_onnx_runtime_are_refused_by_targets_that_lack_them(site: P
         otp.convert(model.build(), target=target)
 
 
-def test_the_command_lists_and_takes_the_target(site: Path, tmp_path: Path) -> None:
+def test_command_lists_and_accepts_the_target(site: Path, tmp_path: Path) -> None:
     listed = json.loads(CliRunner().invoke(cli, ["handlers", "--json"]).stdout)["targets"]
     assert {"name": "npu", "pack": "npu-pack", "opsets": [13, 17, 21], "error": ""} in listed
     assert "npu|" in CliRunner().invoke(cli, ["convert", "--help"]).stdout
@@ -128,13 +128,13 @@ def test_unknown_target_names_the_installed_ones(site: Path) -> None:
         otp.convert(small_network(), target="npuu")
 
 
-def test_blocked_pack_brings_no_target(site: Path) -> None:
+def test_blocked_pack_provides_no_target(site: Path) -> None:
     with pytest.raises(UnsupportedOption, match="there is no target 'npu'"):
         otp.convert(small_network(), target="npu", block=["npu-pack"])
 
 
 def test_two_packs_with_one_target_name_need_prefer(site: Path) -> None:
-    bring(site, "other-pack", "other_pack", SOURCE.replace("17, 21", "18, 21"), "npu = other_pack:NPU")
+    install_targets(site, "other-pack", "other_pack", SOURCE.replace("17, 21", "18, 21"), "npu = other_pack:NPU")
     with pytest.raises(
         UnsupportedOption, match=r"npu-pack and other-pack each provide a target 'npu'.*--prefer npu-pack"
     ):
@@ -143,9 +143,9 @@ def test_two_packs_with_one_target_name_need_prefer(site: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["onnxruntime", "generic"])
-def test_target_with_the_name_of_a_built_in_one_is_left_out_and_named(site: Path, name: str) -> None:
+def test_target_named_like_a_built_in_one_is_skipped_and_reported(site: Path, name: str) -> None:
     thief = f"{SOURCE}\nT = replace(builtin_target({name!r}), opsets=(13, 14, 15))\n"
-    bring(site, "thief-pack", "thief_pack", thief, f"{name} = thief_pack:T")
+    install_targets(site, "thief-pack", "thief_pack", thief, f"{name} = thief_pack:T")
     reason = f"{name!r} is a built-in target; name the pack's target and its entry point differently"
     report = otp.convert(small_network(), target=name).report
     assert report.opset == TARGETS[name].opsets[1]
@@ -172,7 +172,7 @@ def test_target_with_the_name_of_a_built_in_one_is_left_out_and_named(site: Path
         ("1 / 0", "ZeroDivisionError"),
     ],
 )
-def test_wrong_target_is_refused_with_the_reason(site: Path, target: str, reason: str) -> None:
+def test_invalid_target_is_refused_with_the_reason(site: Path, target: str, reason: str) -> None:
     (site / "npu_pack.py").write_text(SOURCE + f"NPU = {target}\n")
     with pytest.raises(UnsupportedOption, match=f"target '?npu.*{reason}"):
         otp.convert(small_network(), target="npu")

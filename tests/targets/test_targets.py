@@ -1,4 +1,4 @@
-"""Targets refuse what they cannot hold, by tensor and rule, and compute the results of LiteRT otherwise."""
+"""Targets either refuse a model, naming tensor and rule, or give LiteRT's results."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ AROUND_0 = ("ADD", "CONCATENATION", "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNE
 
 @pytest.mark.parametrize("op", AROUND_0)
 def test_symmetric_quantization_converts_for_tensorrt_or_is_refused(op: str, host: Host) -> None:
-    """The cases' own zero points are none that TensorRT takes; their references have those.
+    """TensorRT does not support the zero points of the cases, but references are computed with them.
 
     Computed as floats between DQ and Q: fused, int8 products overflow on some processors in ONNX Runtime, not in TensorRT.
     """
@@ -92,7 +92,7 @@ def test_symmetric_quantization_converts_for_tensorrt_or_is_refused(op: str, hos
     assert taken > 1
 
 
-def test_means_around_0_differ_for_tensorrt_at_halves_alone() -> None:
+def test_tensorrt_means_differ_only_at_ties() -> None:
     model, image = Net(), Spec((2, 6, 8, 3), "int8", 0.047)
     window = {"filter_width": 2, "filter_height": 2, "stride_w": 1, "stride_h": 1, "padding": "VALID"}
     model.output(model.call("AVERAGE_POOL_2D", [image], image.with_shape(2, 5, 7, 3), **window))
@@ -100,12 +100,12 @@ def test_means_around_0_differ_for_tensorrt_at_halves_alone() -> None:
     (wanted,) = LiteRT(model.build(), "builtin").run([x])
     (y,) = OnnxRuntime(otp.convert(model.build(), target="tensorrt").proto).run([x])
     sums = sum(x[:, i : i + 5, j : j + 7].astype(np.int16) for i in (0, 1) for j in (0, 1))
-    apart = y.astype(np.int16) - wanted
-    assert set(np.unique(apart)) == {-1, 0, 1}
-    assert (sums[apart != 0] % 4 == 2).all()
+    difference = y.astype(np.int16) - wanted
+    assert set(np.unique(difference)) == {-1, 0, 1}
+    assert (sums[difference != 0] % 4 == 2).all()
 
 
-def test_each_target_refuses_some_and_takes_most_of_the_quantized_cases(host: Host) -> None:
+def test_each_target_accepts_most_quantized_cases(host: Host) -> None:
     taken = {}
     for target in ("openvino", "tvm"):
         outcomes = [
@@ -144,7 +144,7 @@ def test_int8_network_loads_at_every_target_opset_or_is_refused(target: str, ops
 
 
 def network(dtype: str, zero_point: int, *, weight_zero_point: int = 0, then: str = "") -> bytes:
-    """A convolution with a bias, quantized throughout."""
+    """Return a fully quantized convolution with a bias."""
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (1, 5, 7, 3), dtype, quantization=quant(0.05, zero_point))
@@ -172,7 +172,7 @@ def nodes(model: otp.Conversion) -> list[onnx.NodeProto]:
     return list(model.proto.graph.node)
 
 
-def test_tensorrt_takes_zero_points_of_0_only() -> None:
+def test_tensorrt_accepts_only_zero_point_0() -> None:
     with pytest.raises(
         TargetRefusal,
         match=r"tensor 0 'x' .* supports only zero points of 0; the tensor is int8 with zero point 3, and 1 more",
@@ -197,7 +197,7 @@ def test_tensorrt_gets_uint8_around_128_as_int8_around_0() -> None:
         otp.convert(network("uint8", 127, weight_zero_point=128), target="tensorrt")
 
 
-def test_tensorrt_gets_weights_with_a_zero_point_as_real_numbers() -> None:
+def test_tensorrt_gets_weights_with_a_zero_point_as_floats() -> None:
     kinds = {}
     for zero_point in (128, 120):
         conversion = otp.convert(network("uint8", 128, weight_zero_point=zero_point), target="tensorrt")
@@ -205,7 +205,7 @@ def test_tensorrt_gets_weights_with_a_zero_point_as_real_numbers() -> None:
     assert kinds == {128: {onnx.TensorProto.INT8}, 120: {onnx.TensorProto.FLOAT}}
 
 
-def test_tensorrt_gets_biases_as_real_numbers() -> None:
+def test_tensorrt_gets_float_biases() -> None:
     def dequantize_biases(target: str) -> int:
         conversion = otp.convert(network("int8", 0), target=target)
         stored = {i.name: i.data_type for i in conversion.proto.graph.initializer}
@@ -215,8 +215,8 @@ def test_tensorrt_gets_biases_as_real_numbers() -> None:
     assert (dequantize_biases("generic"), dequantize_biases("tensorrt")) == (1, 0)
 
 
-def test_nothing_but_q_dq_and_cast_touches_narrow_integers_for_tensorrt(host: Host) -> None:
-    """Transposes, reshapes and copies as well stand between DQ and Q."""
+def test_tensorrt_reads_narrow_integers_only_in_q_dq_and_cast(host: Host) -> None:
+    """Transposes, reshapes and copies are between DequantizeLinear and QuantizeLinear too."""
     tried = 0
     for op in ("TRANSPOSE", "RESHAPE", "CONCATENATION", "MAX_POOL_2D", "FULLY_CONNECTED", "PAD", "CONV_2D"):
         every = quantized_cases_of(op)
@@ -227,14 +227,14 @@ def test_nothing_but_q_dq_and_cast_touches_narrow_integers_for_tensorrt(host: Ho
                 continue
             inferred = onnx.shape_inference.infer_shapes(proto).graph
             kinds = {v.name: v.type.tensor_type.elem_type for v in (*inferred.value_info, *inferred.input)}
-            touching = {node.op_type for node in inferred.node if any(kinds.get(name) in NARROW for name in node.input)}
-            assert touching <= {"QuantizeLinear", "DequantizeLinear", "Cast"}, case.id
-            tried += bool(touching)
+            readers = {node.op_type for node in inferred.node if any(kinds.get(name) in NARROW for name in node.input)}
+            assert readers <= {"QuantizeLinear", "DequantizeLinear", "Cast"}, case.id
+            tried += bool(readers)
     assert tried >= 13
 
 
 def symmetric(data: bytes) -> bytes:
-    """The model with zero points of 0, and of 128 where integers are unsigned."""
+    """Return the model with zero points of 0, or of 128 for unsigned integers."""
     model = schema_py_generated.ModelT.InitFromPackedBuf(data)
     for subgraph in model.subgraphs:
         for tensor in subgraph.tensors:
@@ -246,12 +246,12 @@ def symmetric(data: bytes) -> bytes:
     return bytes(builder.Output())
 
 
-def test_tensorrt_refuses_operators_on_the_integers_themselves() -> None:
+def test_tensorrt_refuses_operators_on_quantized_values() -> None:
     with pytest.raises(HandlerError, match=r"EQUAL .* which target tensorrt does not support"):
         otp.convert(network("int8", 0, then="EQUAL"), target="tensorrt")
 
 
-def test_tensorrt_refuses_what_its_parser_does_not_know() -> None:
+def test_tensorrt_refuses_operators_unknown_to_its_parser() -> None:
     model = ModelBuilder()
     g = model.main
     x, w = (g.input(name, shape, "int8", quantization=quant(0.1, 0)) for name, shape in (("x", (3, 5)), ("w", (5, 7))))
@@ -269,7 +269,7 @@ def test_openvino_refuses_16_bit_integers_by_name() -> None:
         otp.convert(network("int16", 0), target="openvino")
 
 
-def test_a_refusal_points_to_a_conversion_that_works() -> None:
+def test_suggested_remedy_of_a_refusal_works() -> None:
     with pytest.raises(TargetRefusal, match="--quantization float"):
         otp.convert(network("int16", 0), target="openvino")
     otp.convert(network("int16", 0), target="openvino", quantization="float")
@@ -277,7 +277,7 @@ def test_a_refusal_points_to_a_conversion_that_works() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"layout_plan": "local"}, {"quantization": "float"}])
 def test_tvm_resizes_the_last_two_axes(options: dict[str, str]) -> None:
-    """Its front end takes them for height and width whatever the sizes say."""
+    """TVM's frontend always treats these axes as height and width."""
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (1, 5, 7, 11), "int8", quantization=quant(0.1, 3))
@@ -311,7 +311,7 @@ def test_tvm_refuses_inner_graphs() -> None:
         otp.convert(loop.build(), target="tvm")
 
 
-def test_tvm_takes_an_if() -> None:
+def test_tvm_accepts_if() -> None:
     from conformance.cases.control import branches
 
     branch = next(case for case in branches.cases() if case.op == "IF")
@@ -319,7 +319,7 @@ def test_tvm_takes_an_if() -> None:
 
 
 @pytest.mark.parametrize(("target", "dtype"), [("openvino", "UINT8"), ("tvm", "INT8"), ("generic", "INT8")])
-def test_activations_have_the_dtype_of_the_runtime_s_kernels(target: str, dtype: str) -> None:
+def test_activations_have_the_dtype_of_the_kernels(target: str, dtype: str) -> None:
     conversion = otp.convert(network("int8", 3), target=target)
     stored = {i.name: i.data_type for i in conversion.proto.graph.initializer}
     (conv,) = (node for node in nodes(conversion) if node.op_type == "Conv")
@@ -331,7 +331,7 @@ def test_activations_have_the_dtype_of_the_runtime_s_kernels(target: str, dtype:
 
 @pytest.mark.parametrize("target", ["generic", "openvino", "tvm"])
 @pytest.mark.parametrize(("op", "onnx_name"), [("MAX_POOL_2D", "MaxPool"), ("SELECT_V2", "Where")])
-def test_operators_that_few_runtimes_have_for_int8_stand_between_dq_and_q(target: str, op: str, onnx_name: str) -> None:
+def test_operators_rarely_supported_for_int8_are_between_dq_and_q(target: str, op: str, onnx_name: str) -> None:
     model = ModelBuilder()
     g, q = model.main, quant(0.1, 3)
     x, z = (g.input(name, (2, 5, 7, 3), "int8", quantization=q) for name in ("x", "z"))
@@ -353,7 +353,7 @@ def test_operators_that_few_runtimes_have_for_int8_stand_between_dq_and_q(target
     np.testing.assert_array_equal(found, wanted)
 
 
-def test_max_pool_of_int8_computes_on_integers_where_onnx_runtime_loads_nothing_else() -> None:
+def test_int8_max_pool_is_integer_if_onnx_runtime_requires_it() -> None:
     model = ModelBuilder()
     g, q = model.main, quant(0.1, 3)
     x = g.input("x", (2, 5, 7, 3), "int8", quantization=q)
@@ -366,7 +366,7 @@ def test_max_pool_of_int8_computes_on_integers_where_onnx_runtime_loads_nothing_
         onnxruntime.InferenceSession(proto.SerializeToString())
 
 
-def test_max_pool_of_int8_computes_on_integers_where_other_operators_raise_the_opset() -> None:
+def test_int8_max_pool_is_integer_if_the_opset_is_raised() -> None:
     """int4 weights need opset 21."""
     model = ModelBuilder()
     g, q = model.main, quant(0.1, 3)
@@ -390,8 +390,8 @@ def test_max_pool_of_int8_computes_on_integers_where_other_operators_raise_the_o
 # --- what ONNX Runtime does not load ----------------------------------------------------------
 
 
-def test_int8_that_onnx_runtime_would_not_load_is_refused_and_nothing_else(host: Host) -> None:
-    """From opset 21 on it carries Q and DQ across a Reshape, says int8 on the Q it puts in, and makes it uint8."""
+def test_only_int8_that_onnx_runtime_cannot_load_is_refused(host: Host) -> None:
+    """From opset 21 on, ONNX Runtime moves Q and DQ across a Reshape, and the inserted Q has inconsistent dtypes."""
     refusals, loaded = set(), 0
     for op in ("ADD", "SUB", "FULLY_CONNECTED", "TRANSPOSE", "UNIDIRECTIONAL_SEQUENCE_LSTM"):
         for case in quantized_cases_of(op)[::3]:
@@ -409,8 +409,8 @@ def test_int8_that_onnx_runtime_would_not_load_is_refused_and_nothing_else(host:
 
 
 @pytest.mark.parametrize(("added", "refused"), [("Add", True), ("Mul", False)])
-def test_a_product_of_int8_that_something_is_added_to_is_refused(added: str, refused: bool) -> None:
-    """ONNX Runtime makes one node of both, and then finds no type for it."""
+def test_int8_product_followed_by_add_is_refused(added: str, refused: bool) -> None:
+    """ONNX Runtime fuses both nodes, and then does not find a type for the result."""
     model = onnx.parser.parse_model(f"""
         <ir_version: 10, opset_import: ["": 21]>
         g (int8[2, 3] x, int8[3, 5] w, float[5] b, float s, int8 z) => (float[2, 5] y) {{

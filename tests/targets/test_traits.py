@@ -22,7 +22,7 @@ def target(**traits: Any) -> Target:
 
 
 @pytest.mark.parametrize(("size", "kept"), [(32, 32), (96, 32), (8, 0), (16, 16), (24, 0), (512, 256), (256, 256)])
-def test_a_block_is_kept_by_the_largest_power_of_two_that_a_product_takes(size: int, kept: int) -> None:
+def test_block_is_the_largest_fused_power_of_two(size: int, kept: int) -> None:
     assert target(fused_blocks=(16, 256)).block(size) == kept
     assert target().block(size) == size
 
@@ -36,7 +36,7 @@ def test_target_price_precedes_operator_price() -> None:
     assert target().price(free, True, 10) == int(Price().last * 10)
 
 
-def test_a_kernel_that_no_operator_has_is_had_by_none() -> None:
+def test_wildcard_excludes_a_dtype_for_all_operators() -> None:
     some = target(no_integer_kernel={"Conv": frozenset({"int8"}), "*": frozenset({"int16"})})
     assert [some.has_kernel(onnx, dtype) for onnx in ("Conv", "Add") for dtype in ("int8", "int16", "uint8")] == [
         False, False, True, True, False, True,

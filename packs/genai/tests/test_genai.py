@@ -29,7 +29,7 @@ TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 
 
 def tokenizer() -> bytes:
-    """Return a tokenizer of letters, as many as the model has tokens."""
+    """Return a tokenizer with one letter per token of the model."""
     letters = ["Ġ", *"abcdefghijklmnopqrstuvwxyz", "A", "B"]
     vocabulary = {"<s>": 0, "</s>": END, **{letter: 2 + k for k, letter in enumerate(letters)}}
     assert len(vocabulary) == SIZES.vocabulary
