@@ -1,4 +1,4 @@
-"""Files a table field away from a conformance case."""
+"""Models of conformance cases with changed table fields."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Change = Callable[[Table], None]
 
 
 def change_fields(case: str, *changes: Change) -> bytes:
-    """The file of a case's model with some of its fields others."""
+    """Return the file of a case's model after some changes."""
     seed = seed_model([case.id for case in cases()].index(case))
     assert seed is not None
     model = deepcopy(seed.table)
@@ -26,7 +26,7 @@ def change_fields(case: str, *changes: Change) -> bytes:
 
 
 def tensor(number: int, **fields: Any) -> Change:
-    """A tensor of the main subgraph, a negative number counted from the last one."""
+    """Change fields of a tensor of the main subgraph; negative numbers count from the last tensor."""
     return lambda model: model.fields["subgraphs"][0].fields["tensors"][number].fields.update(fields)  # type: ignore[no-any-return]
 
 
@@ -37,27 +37,27 @@ def option(name: str, value: Any) -> Change:
 
 
 def operands(*numbers: int) -> Change:
-    """The first operator's."""
+    """Replace the operands of the first operator."""
     return lambda model: model.fields["subgraphs"][0].fields["operators"][0].fields.update(inputs=list(numbers))  # type: ignore[no-any-return]
 
 
 def results(*numbers: int, operator: int = 0) -> Change:
-    """An operator's."""
+    """Replace the results of an operator."""
     return lambda model: model.fields["subgraphs"][0].fields["operators"][operator].fields.update(outputs=list(numbers))  # type: ignore[no-any-return]
 
 
 def outputs(*numbers: int, graph: int = 0) -> Change:
-    """A subgraph's."""
+    """Replace the outputs of a subgraph."""
     return lambda model: model.fields["subgraphs"][graph].fields.update(outputs=list(numbers))  # type: ignore[no-any-return]
 
 
 def without(field: str) -> Change:
-    """The main subgraph leaves a field out."""
+    """Remove a field of the main subgraph."""
     return lambda model: model.fields["subgraphs"][0].fields.pop(field)  # type: ignore[no-any-return]
 
 
 def order_operators(*numbers: int) -> Change:
-    """The main subgraph's operators in another order."""
+    """Reorder the operators of the main subgraph."""
 
     def change(model: Table) -> None:
         fields = model.fields["subgraphs"][0].fields
@@ -80,14 +80,14 @@ def set_shared_name(name: str) -> Change:
 
 
 def option2(name: str, value: Any) -> Change:
-    """An option of an operator that keeps its options in ``builtin_options2``."""
+    """Change an option of an operator whose options are in ``builtin_options2``."""
     return lambda model: (
         model.fields["subgraphs"][0].fields["operators"][0].fields["builtin_options2"].fields.update({name: value})
     )
 
 
 def change_subgraph_tensor(graph: int, name: str, **fields: Any) -> Change:
-    """A tensor of another subgraph."""
+    """Change fields of a tensor of another subgraph."""
 
     def change(model: Table) -> None:
         tensors = model.fields["subgraphs"][graph].fields["tensors"]
@@ -101,7 +101,7 @@ def buffer(number: int, values: list[int] | list[float], dtype: str = "int32") -
 
 
 def change_constant(graph: int, name: str, values: list[int]) -> Change:
-    """Return the value of a constant in another subgraph."""
+    """Change the value of a constant in another subgraph."""
 
     def change(model: Table) -> None:
         tensors = model.fields["subgraphs"][graph].fields["tensors"]
@@ -117,7 +117,7 @@ def set_parameters(number: int, scale: list[float], zero_point: list[int]) -> Ch
 
 
 def copy_parameters(number: int, other: int) -> Change:
-    """A tensor with the parameters of another."""
+    """Copy the quantization parameters of another tensor."""
 
     def change(model: Table) -> None:
         tensors = model.fields["subgraphs"][0].fields["tensors"]

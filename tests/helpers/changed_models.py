@@ -1,4 +1,4 @@
-"""A model with one thing changed at a time, near what a rewrite rewrites: what it asks for is missing, or another."""
+"""Variants of an ONNX model with one change each, near the nodes that a rewrite changes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from conformance.models import random_array
 from onnx_tflite_plugin.source.model import Array
 
 ELSEWHERE = "elsewhere"
-"""A domain, whose operators may do anything."""
+"""A domain of unknown operators."""
 _DEFAULTS = {"dilations": 1, "strides": 1}
 _ALIGNED = {"auto_pad": "SAME_LOWER"}
 _IDLE = {"saturate"}  # of Cast, where nothing is float8
 
 
 class Changed(NamedTuple):
-    """``what`` is so in ``model``; nobody says that it can be run."""
+    """A changed ``model``, which may be invalid; ``what`` describes the change."""
 
     what: str
     model: onnx.ModelProto
@@ -70,20 +70,20 @@ def changes_near(model: onnx.ModelProto, near: Set[str], inner: str = "") -> Ite
 
 
 def graph(model: onnx.ModelProto, inner: str = "") -> onnx.GraphProto:
-    """The main graph, or the body of an operator."""
+    """Return the main graph, or the body of an operator."""
     bodies = (a.g for node in model.graph.node if node.op_type == inner for a in node.attribute if a.name == "body")
     return next(bodies, model.graph)
 
 
 def touched_values(before: onnx.GraphProto, after: onnx.GraphProto) -> Set[str]:
-    """Operands and results of nodes that a rewrite replaced or changed."""
+    """Return operands and results of nodes that a rewrite replaced or changed."""
     kept = {node.SerializeToString(deterministic=True) for node in after.node}
     gone = [node for node in before.node if node.SerializeToString(deterministic=True) not in kept]
     return {name for node in gone for name in (*node.input, *node.output) if name}
 
 
 def others(array: Array) -> Iterator[Array]:
-    """Other numbers of the same dtype and shape: the last of them, and if they are floats all."""
+    """Yield arrays of the same dtype and shape: one with another last element, and for floats one with all others."""
     if not array.size:
         return
     last = (np.arange(array.size) == array.size - 1).reshape(array.shape)
@@ -98,7 +98,7 @@ def others(array: Array) -> Iterator[Array]:
 
 
 def results(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> Mapping[str, Any] | None:
-    """Its outputs by name, by its nodes as they stand; ``None`` where it cannot be run."""
+    """Return the outputs of a model by name, without graph optimization; ``None`` if it cannot be run."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
@@ -145,7 +145,7 @@ def _store(one: onnx.TensorProto, array: Array) -> None:
 def _by_channel(
     given: onnx.GraphProto, nodes: Iterable[tuple[int, onnx.NodeProto]]
 ) -> Iterator[tuple[int, Array, Array]]:
-    """Nodes that quantize or dequantize with one scale, and as many scales and zero points as axis 1 has elements."""
+    """Yield nodes that quantize or dequantize per tensor, with a scale and zero point per element of axis 1 instead."""
     stored = {one.name: numpy_helper.to_array(one) for one in given.initializer}
     shapes = {name: array.shape for name, array in stored.items()}
     for info in (*given.input, *given.value_info):
@@ -171,7 +171,7 @@ def _set(node: onnx.NodeProto, attribute: onnx.AttributeProto) -> None:
 
 
 def _attributes(node: onnx.NodeProto) -> Iterator[onnx.AttributeProto]:
-    """Attributes with other values than they have, or have by default."""
+    """Yield attributes with values other than the present or default ones."""
     given = {one.name: onnx.helper.get_attribute_value(one) for one in node.attribute}
     for name, declared in onnx.defs.get_schema(node.op_type).attributes.items():
         if name in _IDLE:
@@ -194,7 +194,7 @@ def _values(name: str, value: Any, kind: onnx.defs.OpSchema.AttrType) -> Iterabl
 
 
 def _infer_dims(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with the shapes that follow from its nodes."""
+    """Return the model with inferred shapes."""
     del model.graph.value_info[:]
     for one in model.graph.output:
         one.type.tensor_type.ClearField("shape")

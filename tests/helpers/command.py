@@ -1,4 +1,4 @@
-"""The command line as tests run it."""
+"""Running the command line in tests."""
 
 from __future__ import annotations
 

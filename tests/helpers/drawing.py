@@ -1,4 +1,4 @@
-"""Models of one output, drawn by a function."""
+"""Models with one output, built by a function."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Draw = Callable[[GraphBuilder], int]
 
 
 def build_model(draw: Draw) -> bytes:
-    """A model whose output ``draw`` returns."""
+    """Return a model whose output is the result of ``draw``."""
     model = ModelBuilder()
     model.main.output(draw(model.main))
     return model.build()

@@ -1,4 +1,4 @@
-"""TFLite metadata to test with: tables given as data, written slot for slot, and a zip after the model."""
+"""TFLite metadata for tests: tables written from data, and a zip archive after the model."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def with_files(model: bytes) -> bytes:
 
 
 def single(metadata: bytes, *, files: bool = True) -> bytes:
-    """``y = -x`` with this metadata, and the files that it names after it."""
+    """Return ``y = -x`` with this metadata, and the associated files appended."""
     model = ModelBuilder()
     g = model.main
     x, y = g.input("x", (1, 2, 2, 3)), g.tensor("y", (1, 2, 2, 3))

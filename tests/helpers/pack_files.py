@@ -1,4 +1,4 @@
-"""Op packs as pip leaves them behind, installed in a folder, and Python with that folder on its path."""
+"""Op packs installed into a folder as by pip, and Python with that folder on its path."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from conformance.builder import ModelBuilder
 
 
 def install_pack(folder: Path, site: Path) -> EntryPoints:
-    """Write what ``pip install -e`` leaves behind, from setup.cfg as setuptools reads it, and return the entry points."""
+    """Write the files of ``pip install -e`` from setup.cfg, and return the entry points."""
     config = ConfigParser()
     config.optionxform = str  # type: ignore[assignment,method-assign]
     config.read(folder / "setup.cfg", encoding="utf-8")
@@ -39,7 +39,7 @@ def python(folder: Path, site: Path, *arguments: str, others: Sequence[Path] = (
 
 
 def install(folder: Path, name: str, module: str, source: str, entry_points: str) -> None:
-    """Write what pip installs: a module, and a dist-info with entry points. An imported module of the same name is forgotten."""
+    """Write a module and a dist-info with entry points, as pip does; remove an imported module of the same name."""
     sys.modules.pop(module, None)
     folder.mkdir(exist_ok=True)
     (folder / f"{module}.py").write_text(dedent(source))

@@ -28,7 +28,7 @@ Draw = Callable[["Network"], Any]
 
 
 class Network(Net):
-    """A network drawn convolution by convolution; weights and scales are drawn so that results fill their dtype."""
+    """A network built operator by operator; random weights and scales make results use the range of their dtype."""
 
     def conv(
         self,
@@ -48,7 +48,7 @@ class Network(Net):
         biased: bool = True,
         **options: Any,
     ) -> TensorRef:
-        """CONV_2D, or DEPTHWISE_CONV_2D.
+        """Add CONV_2D, or DEPTHWISE_CONV_2D.
 
         ``outside``: where weights of uint8 are further from their zero point than int8 holds. ``change``: of what was drawn.
         """
@@ -78,13 +78,13 @@ class Network(Net):
     def like(
         self, op: str, *operands: TensorRef | Spec, shape: Sequence[int] | None = None, **options: Any
     ) -> TensorRef:
-        """An operator whose result is stored as its first operand is."""
+        """Add an operator whose result has the dtype and parameters of its first operand."""
         first = operands[0] if isinstance(operands[0], Spec) else self.spec(operands[0])
         return self.call(op, list(operands), replace(first.with_shape(*(shape or first.shape)), name=""), **options)
 
 
 def _within(w: Spec, outside: Sequence[tuple[int, ...]]) -> Spec:
-    """Weights that are at most 127 from their zero point, but for some."""
+    """Return weights within 127 of their zero point, except at some indices."""
     assert w.value is not None
     assert isinstance(w.zero_point, int)
     value = w.value.clip(max(0, w.zero_point - 127), min(255, w.zero_point + 127))
@@ -135,7 +135,7 @@ class Applied:
 
     @property
     def steps(self) -> int:
-        """The largest distance between integers."""
+        """Return the largest difference between integer outputs."""
         return max(int(np.abs(first.astype(int) - second).max()) for first, second in self.outputs)
 
     def near(self, tolerance: float) -> bool:
@@ -145,7 +145,7 @@ class Applied:
         return [node for node in self.after.graph.node if node.op_type == op_type]
 
     def constant_values(self, node: onnx.NodeProto, slot: int) -> Array:
-        """A constant operand, or the integers that a DequantizeLinear or Cast and Mul dequantize."""
+        """Return a constant operand, or the quantized values that DequantizeLinear, or Cast and Mul, dequantize."""
         stored = {one.name: one for one in self.after.graph.initializer}
         makers = {name: one for one in self.after.graph.node for name in one.output}
         name = node.input[slot]
@@ -163,7 +163,7 @@ class Applied:
 
 
 def finish_model(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The model as a conversion writes it."""
+    """Return the model as a conversion writes it."""
     model = ir.from_proto(proto)
     run_passes(model, [AssignWeightDtypes("auto")])
     return ir.to_proto(model)
@@ -193,7 +193,7 @@ def image(*shape: int | None, dtype: str = "int8") -> Spec:
 
 
 def parse_model(graph: str, opset: int = 21, **stored: Array) -> ir.Model:
-    """A model in ONNX's textual syntax, ``(inputs) => (outputs) { nodes }``, and the constants in it by name."""
+    """Return a model from ONNX's text format, ``(inputs) => (outputs) { nodes }``, with constants by name."""
     model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}, "elsewhere" : 1]> drawn {graph}')
     model.graph.initializer.extend(
         onnx.numpy_helper.from_array(np.asarray(array), name) for name, array in stored.items()

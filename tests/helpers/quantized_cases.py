@@ -1,4 +1,4 @@
-"""The built-in cases that hold quantized tensors, by operator: what is tried again under other targets and options."""
+"""Built-in cases with quantized tensors by operator, for tests of other targets and options."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from onnx_tflite_plugin.source import read
 
 @cache
 def quantized_cases_of(op: str, every: int = 1) -> tuple[Case, ...]:
-    """Those of an operator; of each dtype every so-manieth alone, from the first."""
+    """Return the quantized cases of an operator; ``every``: only every n-th case of each dtype."""
     chosen = (case for case, place in number_cases(_of(op)) if place % every == 0)
-    return tuple(case for case in chosen if case.counts and _for_any(case) and _holds_integers(case))
+    return tuple(case for case in chosen if case.counts and _supports_other_targets(case) and _holds_integers(case))
 
 
 def _of(op: str) -> Iterator[Case]:
     return (case for case in builtin() if case.op == op)
 
 
-def _for_any(case: Case) -> bool:
-    """True if the case requires nothing that only the target ``onnxruntime`` promises."""
+def _supports_other_targets(case: Case) -> bool:
+    """True if the case applies to other targets than ``onnxruntime``."""
     return set(case.targets) != {"onnxruntime"}
 
 

@@ -1,4 +1,4 @@
-"""Graphs of a TFLite file made by hand, as verification sees them, where no file needs to be run."""
+"""Handmade TFLite graphs for tests of verification that run no file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def slot(
     variable: bool = False,
     graph: int = 0,
 ) -> Tensor:
-    """A tensor, constant where it has ``values``; None of a shape is stored as 1."""
+    """Return a tensor, constant if it has ``values``; None in a shape is stored as 1."""
     scales = () if scale is None else scale if isinstance(scale, tuple) else (scale,)
     data = None
     if values is not None:

@@ -1,4 +1,4 @@
-"""Pairs of a TFLite and an ONNX model, made by hand, that tests of verify share."""
+"""Handmade pairs of a TFLite and an ONNX model for tests of verification."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def build_model(build: Callable[[Any], None], name: str = "") -> bytes:
 
 
 def build_chain(g: Any) -> None:
-    """x + c, negated, absolute."""
+    """Return a model of |-(x + c)|."""
     x = g.input("x", (1, 2, 3, 5))
     tensors = [g.tensor(name, (1, 2, 3, 5)) for name in ("sum", "negated", "y")]
     g.operator("ADD", [x, g.constant("c", np.arange(5, dtype=np.float32))], [tensors[0]])
@@ -56,7 +56,7 @@ def onnx_model(
 
 
 def channels_first(offset: float = 0.0, middle: str = "Neg", scale: float = 1.0) -> onnx.ModelProto:
-    """``chained`` as a converter might write it: transposed, with its values annotated."""
+    """Return ``build_chain`` as a converter might write it: transposed, with metadata of its values."""
     constant = np.arange(5, dtype=np.float32).reshape(5, 1, 1)
     constant[3] += offset
     nodes = [
@@ -79,7 +79,7 @@ def channels_first(offset: float = 0.0, middle: str = "Neg", scale: float = 1.0)
 
 
 def two_signatures() -> bytes:
-    """NEG of the main subgraph, EXP of another, each with a signature."""
+    """Return NEG in the main subgraph and EXP in another, each with a signature."""
     model = ModelBuilder()
     for name, code in (("first", "NEG"), ("second", "EXP")):
         graph = model.main if name == "first" else model.subgraph(name)

@@ -1,4 +1,4 @@
-"""Models that are spoilt where it hardly shows."""
+"""Models with small errors that verification must find."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Spoil = Callable[[onnx.ModelProto], None]
 
 @dataclass(frozen=True)
 class Wrong:
-    """A network, and what is spoilt in the model it becomes."""
+    """A network, and the error that is planted in its ONNX model."""
 
     draw: Draw
     spoil: Spoil
@@ -44,7 +44,7 @@ class Wrong:
 
 
 def of_size(size: int, change: Callable[[Array], Array]) -> Spoil:
-    """The constants of so many elements, changed."""
+    """Change the constants with this number of elements."""
 
     def spoil(proto: onnx.ModelProto) -> None:
         for stored in proto.graph.initializer:
@@ -56,7 +56,7 @@ def of_size(size: int, change: Callable[[Array], Array]) -> Spoil:
 
 
 def change_nodes(op_type: str, change: Callable[[onnx.NodeProto], None]) -> Spoil:
-    """Every node of an operator, changed."""
+    """Change every node of an operator."""
 
     def spoil(proto: onnx.ModelProto) -> None:
         for node in proto.graph.node:
@@ -67,7 +67,7 @@ def change_nodes(op_type: str, change: Callable[[onnx.NodeProto], None]) -> Spoi
 
 
 def forget_state(proto: onnx.ModelProto) -> None:
-    """The state is lost, and nothing says so."""
+    """Remove the state, without a record in the metadata."""
     for entry in [*proto.metadata_props]:
         if entry.key.endswith(".state"):
             proto.metadata_props.remove(entry)

@@ -39,7 +39,7 @@ def main(
     minimise: float,
     keep: Path,
 ) -> None:
-    """Mutate models until time is up and keep what should not happen, made small; or try FILES.
+    """Mutate models until time is up and keep a minimized file of each unexpected outcome; or try FILES.
 
     Exits with 1 where something was a bug, or a difference that no rule of ``excuses`` covers.
     """

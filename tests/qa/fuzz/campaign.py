@@ -1,4 +1,4 @@
-"""Many inputs in turn, drawn from one seed: input ``k`` of a seed is the same in every run."""
+"""Random inputs from one seed: input ``k`` of a seed is the same in every run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WORSE: tuple[Kind, ...] = ("bug", "different")
 
 
 class Input(NamedTuple):
-    """``name`` says how to make it again; ``original`` is the file it was made from."""
+    """A file to try. ``name`` identifies seed and number; ``original`` is the file before its mutation."""
 
     name: str
     data: bytes
@@ -50,7 +50,7 @@ class Tally:
 
 
 def inputs(seed: int, start: int = 0) -> Iterator[Input]:
-    """Inputs without end."""
+    """Yield inputs without end."""
     number = start
     while True:
         made = one(seed, number)
@@ -60,7 +60,7 @@ def inputs(seed: int, start: int = 0) -> Iterator[Input]:
 
 
 def one(seed: int, number: int) -> Input | None:
-    """Input ``number`` of a seed; ``None`` where its model is not to be had, or cannot be written."""
+    """Return input ``number`` of a seed; ``None`` if its model does not exist or cannot be written."""
     draw = structure.Draw(f"{seed}:{number}")
     case = _case(seed, number // TOGETHER)
     model = seed_model(case)
@@ -83,7 +83,7 @@ def _case(seed: int, number: int) -> int:
 def run(
     seed: int, child: Child, *, count: int | None = None, seconds: float | None = None, start: int = 0
 ) -> Iterator[tuple[Input, Outcome]]:
-    """Each input and its outcome, until so many are tried or time is up."""
+    """Yield each input and its outcome, up to a number of inputs or a time."""
     begun = time.monotonic()
     for tried, made in enumerate(inputs(seed, start)):
         if (count is not None and tried >= count) or (seconds is not None and time.monotonic() - begun > seconds):
@@ -106,7 +106,7 @@ def judge(made: Input, child: Child) -> Outcome:
 
 
 def keep_file(folder: Path, made: Input, outcome: Outcome, child: Child, *, seconds: float = 30.0) -> Path:
-    """Write a file that should not do what it does, as small as may be."""
+    """Write a minimized file with an unexpected outcome."""
 
     def same(data: bytes) -> bool:
         return child.try_file(data).key == outcome.key

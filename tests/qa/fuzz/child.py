@@ -114,7 +114,7 @@ class Child:
         return self._process
 
     def _answer(self, deadline: float, seconds: float) -> Any:
-        """The next line of the child. Raises TimeoutError, EOFError.
+        """Return the next line of the child. Raises TimeoutError, EOFError.
 
         A process that the machine gave no ``seconds`` of its processors is waited for longer, up to a bound.
         """

@@ -1,4 +1,4 @@
-"""Differences between LiteRT and the conversion of a fuzzed file that prove no fault of the converter.
+"""Differences between LiteRT and a converted fuzzed file that are no defect of the converter.
 
 One rule covers most of them: LiteRT's own kernel sets disagree with each other on the same inputs, and our result lies within their
 spread. ``DOCUMENTED`` is the rest, as data: properties of a file, or of LiteRT's run of it, with which LiteRT computes something that

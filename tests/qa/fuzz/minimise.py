@@ -1,4 +1,4 @@
-"""A file that does the same with less in it: tables and numbers are left out as long as the outcome stays."""
+"""Minimization of a file: tables and numbers are removed as long as the outcome does not change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Same = Callable[[bytes], bool]
 
 
 def minimise(data: bytes, original: bytes, same: Same, seconds: float = 30.0) -> bytes:
-    """The file with as many of its changes undone as ``same`` allows, then with what else may be zeros.
+    """Return the file with as many changes undone, and as many other bytes zeroed, as ``same`` allows.
 
     ``original``: what it was mutated from; where their sizes differ, as a structural mutation's do, it is of no help.
     """
@@ -37,7 +37,7 @@ def minimise(data: bytes, original: bytes, same: Same, seconds: float = 30.0) ->
 
 
 def _differing(one: bytes, other: bytes) -> Iterator[tuple[int, int]]:
-    """Runs of bytes in which two files differ."""
+    """Return the ranges of bytes in which two files differ."""
     start = None
     for at, (a, b) in enumerate(zip(one, other, strict=True)):
         if a != b and start is None:

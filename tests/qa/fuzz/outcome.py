@@ -22,7 +22,7 @@ KINDS: dict[Kind, str] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """``sort`` tells outcomes of one kind apart: an exception's type, or which bound was broken. ``where``: file and line."""
+    """Outcome of a file. ``sort``: the exception type, or the limit that was exceeded. ``where``: file and line."""
 
     kind: Kind
     sort: str = ""

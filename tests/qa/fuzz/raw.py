@@ -1,4 +1,4 @@
-"""Mutations of a file's bytes, which know nothing of what they mean."""
+"""Mutations of a file's bytes, regardless of their meaning."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ WORDS = (0, 1, 2, 4, 8, 255, 256, 65535, 65536, 1 << 24, 2**31 - 1, 2**31, 2**32
 
 
 def mutate(data: bytes, seed: int) -> bytes:
-    """The file with one to six bytes or words changed; rarely cut, or with a part of it put in again."""
+    """Return the file with one to six changed bytes or words; rarely truncated, or with a repeated range."""
     draw, changed = random.Random(seed), bytearray(data)
     kind = draw.randrange(12)
     if kind == 0:

@@ -1,4 +1,4 @@
-"""Models to begin with: the conformance cases', as the tables they are written from."""
+"""Seeds of the fuzzer: models of the conformance cases, as builder tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LARGEST = 20_000  # bytes of a model; what is mutated in larger ones is mostly w
 
 @cache
 def cases() -> tuple[Case, ...]:
-    """Those that convert and that LiteRT runs."""
+    """Return the cases that convert and that LiteRT runs."""
     return tuple(case for case in builtin() if case.counts and case.reference is None and case.kernel is None)
 
 
@@ -26,7 +26,7 @@ def ids() -> tuple[bytes, ...]:
 
 
 class Seed(NamedTuple):
-    """A case's model as the table it is written from, and as a file."""
+    """Model of a case, as a builder table and as a file."""
 
     table: Table
     data: bytes
@@ -34,7 +34,7 @@ class Seed(NamedTuple):
 
 @lru_cache(maxsize=1)
 def seed_model(number: int) -> Seed | None:
-    """A case's model; ``None`` for one that no builder made, or is large."""
+    """Return the model of a case; ``None`` if it is large, or was not made by the builder."""
     built: list[Table] = []
 
     def build(self: ModelBuilder) -> bytes:

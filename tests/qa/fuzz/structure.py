@@ -1,4 +1,4 @@
-"""Mutations of a model's tables: fields that get values a file might hold, and references that lead elsewhere."""
+"""Mutations of a model's tables: plausible field values, and changed references."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Mutation = Callable[["Draw", Table], bool]
 
 
 class Draw(random.Random):
-    """Random choices among what a model holds."""
+    """Random choices among the tables of a model."""
 
     def graph(self, model: Table) -> Any:
         return self.choice(model.fields["subgraphs"])
@@ -65,7 +65,7 @@ class Draw(random.Random):
 
 
 def mutate(model: Table, seed: int) -> bytes | None:
-    """The file of a model with one to three mutations; ``None`` where nothing of it can be written."""
+    """Return the file of a model with one to three mutations; ``None`` if it cannot be written."""
     draw, copy = Draw(seed), deepcopy(model)
     wanted = draw.choice((1, 1, 1, 2, 3))
     for _ in range(20):
@@ -127,7 +127,7 @@ def flags(draw: Draw, model: Table) -> bool:
 
 
 def scales(draw: Draw, model: Table) -> bool:
-    """Parameters dropped, taken from another tensor, of another number, or with odd values."""
+    """Drop quantization parameters, copy another tensor's, change their number, or set odd values."""
     tensor = draw.tensor(model)
     kind = draw.randrange(6)
     if kind == 0:
@@ -149,7 +149,7 @@ def scales(draw: Draw, model: Table) -> bool:
 
 
 def contents(draw: Draw, model: Table) -> bool:
-    """A constant's bytes: cut, grown, drawn again, or one number in them another."""
+    """Truncate, extend or randomize the bytes of a constant, or change one number."""
     held = [table for table in model.fields["buffers"][1:] if isinstance(table.fields.get("data"), bytes | np.ndarray)]
     if not held:
         return False
@@ -173,7 +173,7 @@ def contents(draw: Draw, model: Table) -> bool:
 
 
 def operands(draw: Draw, model: Table) -> bool:
-    """An operand absent, another tensor, one more or fewer, two that trade places."""
+    """Remove, replace, add or swap operands."""
     chosen = draw.operator(model)
     if chosen is None:
         return False
@@ -196,7 +196,7 @@ def operands(draw: Draw, model: Table) -> bool:
 
 
 def code(draw: Draw, model: Table) -> bool:
-    """Another operator, or another version of it."""
+    """Change the operator code or its version."""
     table = draw.choice(model.fields["operator_codes"])
     if draw.random() < 0.2:
         return _set(table, "version", draw.choice((0, 1, 2, 3, 5, 9, 99)))
@@ -206,7 +206,7 @@ def code(draw: Draw, model: Table) -> bool:
 
 
 def options(draw: Draw, model: Table) -> bool:
-    """A field of the options another number, another table of options, or none."""
+    """Change a number in the options, replace the options table, or remove it."""
     chosen = draw.operator(model)
     if chosen is None:
         return False
@@ -242,7 +242,7 @@ def options(draw: Draw, model: Table) -> bool:
 
 
 def order(draw: Draw, model: Table) -> bool:
-    """An operator gone, twice, or elsewhere."""
+    """Remove, repeat or move an operator."""
     graph = draw.graph(model)
     operators = list(graph.fields["operators"])
     if not operators:
@@ -258,7 +258,7 @@ def order(draw: Draw, model: Table) -> bool:
 
 
 def ends(draw: Draw, model: Table) -> bool:
-    """A graph input or output more, fewer, or another."""
+    """Add, remove or replace a graph input or output."""
     graph = draw.graph(model)
     field = draw.choice(("inputs", "outputs"))
     held = [int(number) for number in graph.fields[field]]

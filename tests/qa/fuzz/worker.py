@@ -1,4 +1,4 @@
-"""The child: converts files it is given and compares them with LiteRT, telling the parent which stage it is in.
+"""Worker process: converts files, compares them with LiteRT, and reports its stage to the parent.
 
 A request on standard input is a file's size on a line, then its bytes; the answers are lines of JSON: the name of a
 stage as it begins, at last the fields of an ``Outcome``. Whoever serves is a fork of a process that has imported
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def _load_all() -> None:
-    """Import whatever a conversion or a comparison may, once for all processes that serve."""
+    """Import all modules of conversion and comparison, once for all forked processes."""
     optional("onnxruntime"), optional("ai_edge_litert.interpreter")
     HOST.handlers(), HOST.fusions()
     for module in walk_packages(onnx_tflite_plugin.__path__, "onnx_tflite_plugin."):
@@ -79,7 +79,7 @@ def _load_all() -> None:
 
 
 def serve(answers: TextIO) -> bool:
-    """Answer so many requests; whether there are no more."""
+    """Answer this many requests; return True at the end of the input."""
     with os.fdopen(os.dup(0), "rb", buffering=0) as requests:  # what is not read belongs to the next process
         for _ in range(FILES_EACH):
             size = requests.readline()
@@ -174,7 +174,7 @@ def _compare(data: bytes, proto: bytes, conversion: Conversion) -> tuple[Kind, s
 
 
 def _deepest(error: BaseException | None) -> str:
-    """``file:line`` of the innermost frame that is the project's."""
+    """Return ``file:line`` of the innermost frame in this project."""
     if error is None:
         return ""
     frames = traceback.extract_tb(error.__traceback__)
@@ -183,7 +183,7 @@ def _deepest(error: BaseException | None) -> str:
 
 
 def _limit(extra: int) -> None:
-    """No more than ``extra`` bytes of addresses beyond those in use, and no core files."""
+    """Limit the address space to ``extra`` bytes beyond those in use, and disable core files."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     most = pages * resource.getpagesize() + extra
     resource.setrlimit(resource.RLIMIT_AS, (most, most))

@@ -1,4 +1,4 @@
-"""Bugs to plant, by family, each with the cases that must fail for it."""
+"""Bugs to plant by operator family, each with the cases that must fail because of it."""
 
 from tests.qa.mutations import (
     audio,

@@ -12,7 +12,7 @@ SPECTROGRAM, MFCC = "CUSTOM.AudioSpectrogram", "CUSTOM.Mfcc"
 
 
 def _in_float32(true: Any, rows: Any, hann: Any) -> Any:
-    """The windowed samples, rounded."""
+    """Round the windowed samples to float32."""
     return true(rows, hann.astype(np.float32).astype(np.float64)) if isinstance(hann, np.ndarray) else true(rows, hann)
 
 
@@ -23,7 +23,7 @@ def _symmetric(true: Any, rows: Any, hann: Any) -> Any:
 
 
 def _higher(true: Any, energies: Any, floor: Any) -> Any:
-    """A floor of another height."""
+    """Use another floor of the logarithm."""
     return true(energies, np.float32(1e-6))
 
 

@@ -1,4 +1,4 @@
-"""Branches: which one runs, what it leaves behind."""
+"""Planted bugs in branches: which one runs, and its effects on states."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.qa.mutations.planting import Mutation
 
 
 def turn(true: Any, condition: Any, **attributes: Any) -> Any:
-    """The branches change places."""
+    """Swap the branches."""
     taken, other = attributes["then_branch"], attributes["else_branch"]
     return true(condition, **{**attributes, "then_branch": other, "else_branch": taken})
 

@@ -1,4 +1,4 @@
-"""Conversions, control flow and state: what goes wrong with them."""
+"""Planted bugs in conversions, control flow and states."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.qa.mutations.planting import Mutation
 
 
 def _bytes(ctx: Any, x: Any) -> Any:
-    """Bytes of one scale are handed on: only their zero points differ, by 128."""
+    """Pass bytes of equal scale on, although zero points differ by 128."""
     before, after = ctx.op[0].quantization, ctx.op[out(0)].quantization
     if before is None or after is None or before.scale != after.scale or ctx.op[0].dtype == ctx.op[out(0)].dtype:
         return x

@@ -1,4 +1,4 @@
-"""Convolutions and pools: what goes wrong with them."""
+"""Planted bugs in convolutions and pools."""
 
 from __future__ import annotations
 

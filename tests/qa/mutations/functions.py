@@ -1,4 +1,4 @@
-"""Functions of numbers, sequences and places: what goes wrong with them."""
+"""Planted bugs in elementwise functions, sequences and indices."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _above_only(ctx: Any, x: Any) -> Any:
 
 
 def _first_of(*places: int) -> Any:
-    """Some operands only."""
+    """Keep only the first operands."""
     return lambda ctx, *operands: ctx.ops.Sum(*(operands[k] for k in places))
 
 

@@ -1,4 +1,4 @@
-"""Images and blocks of pixels: what goes wrong with them."""
+"""Planted bugs in operators on images and blocks of pixels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators that scatter, sort, reverse, look up and suppress: what goes wrong with them."""
+"""Planted bugs in operators that scatter, sort, reverse, look up and suppress."""
 
 from __future__ import annotations
 

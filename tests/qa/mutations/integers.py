@@ -1,4 +1,4 @@
-"""Arithmetic of the kernels on integers, repeated to the last bit: what goes wrong with it."""
+"""Planted bugs in the bit-exact integer arithmetic of the kernels."""
 
 from __future__ import annotations
 

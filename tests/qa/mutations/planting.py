@@ -1,4 +1,4 @@
-"""Known mistakes in handlers, as data that ``test_mutations`` reads.
+"""Planted bugs in handlers, as data for ``test_mutations``.
 
 Nothing on disk is changed, and no mistake names a private function. A mistake is another declaration (``fields``), other ONNX nodes
 (``emits``, called instead of ``ctx.ops.<key>`` with the function that makes the right one), or another view of the operator (``sees``:
@@ -35,7 +35,7 @@ class Mutation:
         return f"{self.code}-{self.trap}".replace(" ", "_")
 
     def mutate(self, handler: Handler) -> Handler:
-        """The handler with the mistake in it."""
+        """Return the handler with the bug."""
         lower = self.fields.get("lower", handler.lower)
         if self.emits or self.sees or self.options:
             return replace(
@@ -45,7 +45,7 @@ class Mutation:
 
 
 class _Context:
-    """A context that answers as the mutation says, else as it is."""
+    """A context that returns the mutation's answers, and otherwise delegates."""
 
     def __init__(self, ctx: Any, mutation: Mutation) -> None:
         self._ctx = ctx
@@ -75,15 +75,15 @@ class _Ops:
 
 
 def with_attributes(**given: Any) -> Callable[..., Any]:
-    """The node gets other attributes."""
+    """Emit the node with other attributes."""
     return lambda true, *operands, **attributes: true(*operands, **{**attributes, **given})
 
 
 def leave_out(_true: Any, x: Any, *_rest: Any, **_attributes: Any) -> Any:
-    """No node: its first operand."""
+    """Return the first operand instead of emitting the node."""
     return x
 
 
 def file_axis(ctx: Any, axis: int, slot: int = 0) -> int:
-    """The axis number as it stands in the file."""
+    """Return the axis number of the file, without mapping it to the layout."""
     return int(axis % ctx.op[slot].rank)

@@ -1,4 +1,4 @@
-"""Matrix products, and weights of 4 and 2 bits: what goes wrong with them."""
+"""Planted bugs in matrix products and 4-bit and 2-bit weights."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.qa.mutations.planting import Change, Mutation, with_attributes
 
 
 def _adjoint(x: bool, y: bool) -> Change:
-    """The axes of operands that are not turned though the options say so."""
+    """Return the axes without the transpositions of the adjoint options."""
 
     def axes(at: Any) -> str:
         from op_handlers.matrix.batch_matmul import product_axes

@@ -1,4 +1,4 @@
-"""Recurrent operators: the order of gates, what is bounded, what is carried, what the integer kernel rounds."""
+"""Planted bugs in recurrent operators: order of gates, clipping, states, rounding of the integer kernel."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ SEQUENCE, STEP = "UNIDIRECTIONAL_SEQUENCE_LSTM", "LSTM"
 
 
 def first_of_two(true: Any, *operands: Any, **attributes: Any) -> Any:
-    """The condition is taken for granted."""
+    """Treat the condition as true."""
     return true(operands[0], **{**attributes, "else_branch": attributes["then_branch"]})
 
 
 def from_zero(true: Any, numbers: Any, point: Any) -> Any:
-    """The state's zero point is left out, not that of the inputs."""
+    """Ignore the zero point of the state, but not that of the inputs."""
     return numbers if isinstance(point, np.int64) else true(numbers, point)
 
 

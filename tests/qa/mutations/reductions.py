@@ -1,4 +1,4 @@
-"""Reductions: what goes wrong with them."""
+"""Planted bugs in reductions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators that rename, regroup, stack, repeat and pad axes: what goes wrong with them."""
+"""Planted bugs in operators that reshape, stack, repeat and pad."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.qa.mutations.planting import Mutation, file_axis
 
 
 def _one_before(ctx: Any, axis: int, slot: int = 0) -> int:
-    """A negative axis counts in the axes of input 0."""
+    """Count a negative axis in the axes of input 0 instead of the result."""
     return int(ctx.axis(axis % ctx.op[0].rank if axis < 0 and ctx.op[0].rank else axis, slot))
 
 

@@ -1,4 +1,4 @@
-"""Operators that cut, join and pick: what goes wrong with them."""
+"""Planted bugs in operators that slice, concatenate and gather."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _third(_true: Any, _condition: Any, _x: Any, y: Any) -> Any:
 
 
 def _size_as_is(ctx: Any, x: Any, begin: Any, size: Any) -> Any:
-    """-1 is the number before 0."""
+    """Treat size -1 as a number instead of "to the end"."""
     first, length = (ctx.ops.Cast(value, to="int64") for value in (begin, size))
     return ctx.ops.Slice(x, first, ctx.ops.Add(first, length), list(range(ctx.op[0].rank)))
 

@@ -1,4 +1,4 @@
-"""StableHLO operators, windows and composites: what goes wrong with them."""
+"""Planted bugs in StableHLO operators, windows and composites."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Converted models in the hands of other tools: each in an environment of its own, results compared before and after."""
+"""Converted models processed by other tools, each in a separate environment; results are compared before and after."""

@@ -35,7 +35,7 @@ TIMEOUT = 900  # seconds for all models of a tool
 
 @dataclass(frozen=True)
 class Converted:
-    """One model in one form: its file, inputs as .npz, and the outputs that ONNX Runtime has of them."""
+    """A model converted with some options: its file, inputs as .npz, and the outputs in ONNX Runtime."""
 
     name: str
     path: Path
@@ -67,7 +67,7 @@ def main() -> int:
 
 
 def _print_results(tool: Tool, results: Sequence[tuple[str, str]]) -> int:
-    """Print what came of a tool's models; the number of those that failed."""
+    """Print the results of a tool and return the number of failures."""
     wrong = [(name, text) for name, text in results if text]
     print(f"{tool.name}: {len(results) - len(wrong)} of {len(results)} models", flush=True)
     for name, text in wrong:
@@ -97,7 +97,7 @@ def _default(folder: Path) -> list[Path]:
 
 
 def _convert_model(files: Sequence[Path], folder: Path, fold: bool) -> Iterator[Converted]:
-    """Each model once; those that are refused are named and left out."""
+    """Convert each model once; refused models are reported and skipped."""
     folder.mkdir()
     for number, file in enumerate(files):
         try:
@@ -146,7 +146,7 @@ def _environment(tool: Tool) -> None:
 
 
 def _run_tool(tool: Tool, models: Sequence[Converted], folder: Path) -> list[tuple[str, str]]:
-    """Each model's name with what went wrong; empty where nothing did."""
+    """Return the error of each model by name; empty if there is none."""
     out = Path(tempfile.mkdtemp(dir=folder))
     targets = [out / f"{number}.{'npz' if tool.runs else 'onnx'}" for number in range(len(models))]
     problems: list[str] = []

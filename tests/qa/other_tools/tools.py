@@ -1,4 +1,4 @@
-"""The tools, what each needs, and how near its result must be to the model it was given."""
+"""The tools, their requirements, and the tolerance of their results."""
 
 from __future__ import annotations
 

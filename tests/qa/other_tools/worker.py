@@ -1,4 +1,4 @@
-"""Runs in a tool's environment: ``change`` of a tool's script on each model, a line of JSON for each that is through.
+"""Worker in the environment of a tool: applies ``change`` of its script to each model, and prints one JSON line per model.
 
 ``worker.py SCRIPT`` reads ``[[source, target, inputs], …]`` from stdin; the script is a function's body, its operands
 ``source``, ``target`` and ``inputs`` (a mapping of arrays). What a tool prints goes to stderr.
