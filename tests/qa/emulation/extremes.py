@@ -1,4 +1,4 @@
-"""Products at the ends of their dtypes: where two neighboring products along K can overflow 16 bits, these do."""
+"""Products at the ends of their dtypes, which overflow 16 bits wherever two adjacent products along K can."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BIASES = {"float32": "float32", "int8": "int32", "uint8": "int32", "int16": "int
 
 
 def ends(count: int, depth: int) -> Array:
-    """int8 weights [count, depth], K last. Rows in turn: all 127, all -128, pairs of either, one after the other, drawn."""
+    """Return int8 weights [count, depth], K last. Rows alternate: all 127, all -128, pairs of either, alternating, random."""
     k = np.arange(depth)
     patterns = (
         np.full(depth, 127),
@@ -37,7 +37,7 @@ def ends(count: int, depth: int) -> Array:
 
 
 def activations(shape: Sequence[int], dtype: str) -> list[Array]:
-    """One array a run: all at one end, all at the other, pairs of channels, either at random, drawn; float32 in [-1, 1]."""
+    """Return one array per run: all at one end, all at the other, pairs of channels, random ends, random; float32 in [-1, 1]."""
     if dtype == "float32":
         return [(array / 128).astype(np.float32) for array in activations(shape, "int8")]
     low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
@@ -52,7 +52,7 @@ def activations(shape: Sequence[int], dtype: str) -> list[Array]:
 
 
 def weight(values: Array, least: int, dtype: str = "int8", per_axis: int | None = None) -> Spec:
-    """int8 weights from ``least`` on, with one scale or one along an axis; under uint8 activations they are 128 more."""
+    """Return int8 weights from ``least`` on, with a per-tensor or per-axis scale; uint8 (128 more) for uint8 activations."""
     values = np.maximum(values, least).astype(np.int8)
     if dtype == "uint8":
         return constant((values.astype(np.int16) + 128).astype(np.uint8), None, SCALE, 128)
@@ -63,7 +63,7 @@ def weight(values: Array, least: int, dtype: str = "int8", per_axis: int | None 
 
 
 def result(x: Spec, shape: Sequence[int], depth: int) -> Spec:
-    """A scale under which sums of ``depth`` products reach the ends of the dtype: an overflow is tens of steps."""
+    """Return a result spec whose scale lets sums of ``depth`` products reach the ends of the dtype; an overflow is tens of steps."""
     if x.scale is None:
         return Spec(tuple(shape))
     scale = float(np.asarray(x.scale)) * SCALE * depth * 128
@@ -71,13 +71,13 @@ def result(x: Spec, shape: Sequence[int], depth: int) -> Spec:
 
 
 def zeros(x: Spec, w: Spec, count: int) -> Spec:
-    """A bias of zeros."""
+    """Return a bias of zeros."""
     scales = None if x.scale is None else (float(np.asarray(x.scale)) * np.atleast_1d(np.asarray(w.scale))).tolist()
     return constant(np.zeros(count), BIASES[x.dtype], scales)
 
 
 def with_inputs(case: Case, **inputs: Sequence[Array]) -> Case:
-    """The case on these arrays, one a run, by input name."""
+    """Return the case with these arrays by input name, one per run."""
     return replace(
         case, given=[dict(zip(inputs, arrays, strict=True)) for arrays in zip(*inputs.values(), strict=True)]
     )
@@ -97,7 +97,7 @@ def conv(
     groups: int = 1,
     per_axis: bool = False,
 ) -> Case:
-    """CONV_2D over an image [n, h, w, c], padded at its edges."""
+    """Return CONV_2D over an image [n, h, w, c], padded at its edges."""
     x, depth = tensor(*shape, dtype=dtype), prod(kernel) * shape[-1] // groups
     w = weight(ends(out, depth).reshape(out, *kernel, -1), least, dtype, 0 if per_axis else None)
     options = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
@@ -109,7 +109,7 @@ def conv(
 def depthwise(
     name: str, shape: Sequence[int], multiplier: int = 1, kernel: int = 3, *, dtype: str = "int8", least: int = -127
 ) -> Case:
-    """DEPTHWISE_CONV_2D over an image [n, h, w, c], padded at its edges."""
+    """Return DEPTHWISE_CONV_2D over an image [n, h, w, c], padded at its edges."""
     out, depth = shape[-1] * multiplier, kernel * kernel
     x = tensor(*shape, dtype=dtype)
     w = weight(np.ascontiguousarray(ends(out, depth).T).reshape(1, kernel, kernel, out), least, dtype)
@@ -120,7 +120,7 @@ def depthwise(
 
 
 def reorder(name: str, shape: Sequence[int], out: int) -> Case:
-    """CONV_2D of channels that another hands on as they are, some of whose neighbors overflow while others would not."""
+    """Return CONV_2D after an identity CONV_2D; some adjacent channels overflow, and another order would not."""
     x, channels = tensor(*shape, dtype="int8"), shape[-1]
     same = weight(127 * np.eye(channels).reshape(channels, 1, 1, channels), -127)
     values = np.where(np.arange(channels) < channels // 4, 127, 0) * np.where(np.arange(out) % 2, -1, 1)[:, np.newaxis]
@@ -140,7 +140,7 @@ def reorder(name: str, shape: Sequence[int], out: int) -> Case:
 
 
 def transpose(name: str, shape: Sequence[int], out: int, *, dtype: str = "int8", least: int = -127) -> Case:
-    """TRANSPOSE_CONV of an image [n, h, w, c] by a kernel of 3 x 3 with stride 2."""
+    """Return TRANSPOSE_CONV of an image [n, h, w, c] with a 3 x 3 kernel and stride 2."""
     n, height, width, channels = shape
     x, wanted = tensor(*shape, dtype=dtype), (n, 2 * height, 2 * width, out)
     w = weight(ends(out, 9 * channels).reshape(out, 3, 3, channels), least, dtype)
@@ -151,7 +151,7 @@ def transpose(name: str, shape: Sequence[int], out: int, *, dtype: str = "int8",
 
 
 def dense(name: str, shape: tuple[int, int], out: int, *, dtype: str = "int8", least: int = -127) -> Case:
-    """FULLY_CONNECTED of rows [n, k]; of -128 under float rows only XNNPACK tells what they give."""
+    """Return FULLY_CONNECTED of rows [n, k]; for float rows and weights of -128, only XNNPACK gives a reference."""
     x, w = tensor(*shape, dtype=dtype), weight(ends(out, shape[-1]), least, dtype)
     y = result(x, (shape[0], out), shape[-1])
     case = with_inputs(in_isolation("FULLY_CONNECTED", name, [x, w, zeros(x, w, out)], y), x0=activations(shape, dtype))
@@ -161,7 +161,7 @@ def dense(name: str, shape: tuple[int, int], out: int, *, dtype: str = "int8", l
 
 
 def matmul(name: str, shape: Sequence[int], out: int, *, stored: bool, least: int = -127) -> Case:
-    """BATCH_MATMUL of int8 rows [..., k] by int8 columns [k, out], which are a constant or an input."""
+    """Return BATCH_MATMUL of int8 rows [..., k] by int8 columns [k, out], a constant or an input."""
     x, w = tensor(*shape, dtype="int8"), weight(np.ascontiguousarray(ends(out, shape[-1]).T), least)
     y, arrays = result(x, (*shape[:-1], out), shape[-1]), activations(shape, "int8")
     if stored:
@@ -176,7 +176,7 @@ def matmul(name: str, shape: Sequence[int], out: int, *, stored: bool, least: in
 
 
 def loop_case(name: str, shape: tuple[int, int], *, dtype: str = "int8", least: int = -127) -> Case:
-    """A WHILE of a few turns, each of which multiplies the rows [n, k] that it carries by one, and that by [k, k].
+    """Return a WHILE of a few iterations; each multiplies the carried rows [n, k] by 1, and then by [k, k].
 
     What a loop carries keeps the file's dtype; what lies between two products of its body need not.
     """
@@ -212,7 +212,7 @@ def loop_case(name: str, shape: tuple[int, int], *, dtype: str = "int8", least: 
 
 @dataclass(frozen=True)
 class Cell(Lstm):
-    """An LSTM on int8 matrices at their ends, with a scale under which gates stay between theirs."""
+    """An LSTM with int8 matrices at their ends, and a scale that keeps gates inside their range."""
 
     weights: str = "int8"
     inputs: int = 32
@@ -226,6 +226,6 @@ class Cell(Lstm):
 
 
 def _loop_values(graph: GraphBuilder, x: Spec, y: Spec) -> list[TensorRef]:
-    """Return the values that the loop carries: the number of turns, the rows, the last product."""
+    """Return the loop-carried values: the iteration number, the rows, the last product."""
     specs = {"turn": Spec((), "int32"), "rows": x, "product": y}
     return [graph.input(name, s.shape, s.dtype, quantization=s.quantization) for name, s in specs.items()]

@@ -1,4 +1,4 @@
-"""The processors that models are tried on, as data: what qemu is told, and what must be seen of it from inside."""
+"""The emulated processors as data: their names in qemu, and the features that must be detected on them."""
 
 from __future__ import annotations
 

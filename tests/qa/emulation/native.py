@@ -1,4 +1,4 @@
-"""This x86 processor as if it had fewer vector instructions, at full speed: ``cpuid.c`` preloaded into a command."""
+"""Hides vector instructions of this x86 processor from a command, by preloading ``cpuid.c``; runs at full speed."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ MASKS: Mapping[str, Processor] = {
 
 
 class Unsupported(Exception):
-    """CPUID cannot be hidden here; the reason."""
+    """Raised with the reason if CPUID cannot be hidden here."""
 
 
 def mask_processor(mask: str, folder: Path) -> dict[str, str]:
-    """The environment variables under which a command sees what ``mask`` leaves. Raises Unsupported.
+    """Return environment variables that hide the instructions of ``mask`` from a command. Raises Unsupported.
 
     The library is compiled into ``folder``. Threads, forks and what is executed inherit it; a child that gets an
     environment of its own without LD_PRELOAD, and a program that is linked statically, do not.
@@ -50,7 +50,7 @@ def mask_processor(mask: str, folder: Path) -> dict[str, str]:
 
 
 def _build_library(folder: Path) -> Path:
-    """The library, compiled unless it is there already."""
+    """Return the path of the library; compile it if necessary."""
     library = folder / f"cpuid-{sha256(SOURCE.read_bytes()).hexdigest()[:16]}.so"
     if library.exists():
         return library

@@ -1,4 +1,4 @@
-"""A model's way to another processor and back: what LiteRT gives here, what to run there, what came of it."""
+"""Trials of models on other processors: LiteRT's results here, jobs for the worker, and comparison of its results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DEFAULT = Variant("onnxruntime", None, "least")
 
 
 class _Recorded:
-    """A session that keeps what it is fed, and runs here."""
+    """A local session that records its feeds."""
 
     def __init__(self, session: OnnxRuntime) -> None:
         self.session = session
@@ -43,7 +43,7 @@ class _Recorded:
 
 
 class _Replayed:
-    """A session that gives what another one gave, run by run."""
+    """A session that returns recorded outputs of another session, run by run."""
 
     def __init__(self, recorded: _Recorded, given: Iterable[Sequence[Array]]) -> None:
         self.inputs, self.outputs, self.tensor_values = recorded.inputs, recorded.outputs, recorded.tensor_values
@@ -54,7 +54,7 @@ class _Replayed:
 
 
 class Converted:
-    """One conversion of an entry. ``planted``: every product's weights are int8, whatever overflows."""
+    """One conversion of an entry. ``planted``: the weights of all products are int8, even if they overflow."""
 
     def __init__(self, entry: Entry, host: Host, *, planted: bool = False) -> None:
         self.entry = entry
@@ -119,7 +119,7 @@ class Models:
 
 
 def convert_entries(entries: Iterable[Entry], part: str = "") -> Models:
-    """The entries whose names hold a part, each as users get it and, where that may overflow, in static int8.
+    """Convert the entries whose names contain a text, with default options and, if that may overflow, with static int8.
 
     Of each kind of overflow one is planted whatever the part is.
     """
@@ -145,7 +145,7 @@ def convert_entries(entries: Iterable[Entry], part: str = "") -> Models:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One model on one processor. ``text`` says how far it is off, or why it did not run."""
+    """One model on one processor. ``text``: its error, or the reason why it did not run."""
 
     name: str
     planted: bool
@@ -163,7 +163,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Report:
-    """All models on one processor; ``mistaken``: what the processor is not as it should be, or why it went no further."""
+    """All models on one processor; ``mistaken``: wrong features of the processor, or the reason why the trial stopped."""
 
     processor: Processor
     outcomes: tuple[Outcome, ...]
@@ -186,7 +186,7 @@ class Report:
 
 
 def try_on(processor: Processor, command: Command, models: Models, folder: Path) -> Report:
-    """Run the models with a command; ``folder`` takes what the worker reads and writes."""
+    """Run the models with a command; ``folder`` is for files of the worker."""
     folder.mkdir(parents=True)
     chosen = {str(k): one for k, one in enumerate(models.on(processor))}
     jobs = folder / "jobs.json"
@@ -195,11 +195,11 @@ def try_on(processor: Processor, command: Command, models: Models, folder: Path)
     arguments = [*command.start, str(WORKER), str(jobs), str(folder)]
     try:
         ran = subprocess.run(arguments, env=command.environment, capture_output=True, text=True, timeout=TIMEOUT)
-        told, said, status = ran.stdout, ran.stderr, ran.returncode
+        output, errors, status = ran.stdout, ran.stderr, ran.returncode
     except subprocess.TimeoutExpired as error:
-        told, said, status = _text(error.stdout), f"no end after {TIMEOUT} s", 1
+        output, errors, status = _text(error.stdout), f"no end after {TIMEOUT} s", 1
     seconds = time.perf_counter() - start
-    lines = [json.loads(line) for line in told.splitlines()]
+    lines = [json.loads(line) for line in output.splitlines()]
     features = next((line["features"] for line in lines if "features" in line), None)
     done = {line["job"]: line for line in lines if "job" in line}
     begun = [line["started"] for line in lines if "started" in line]
@@ -208,24 +208,24 @@ def try_on(processor: Processor, command: Command, models: Models, folder: Path)
         mistaken = f"emulated as a processor {mistaken}"
     if status:
         at = f" at {chosen[begun[-1]].name}" if begun and begun[-1] not in done else ""
-        mistaken = f"ended with status {status}{at}: {_end(said)}"
+        mistaken = f"ended with status {status}{at}: {_end(errors)}"
     outcomes = tuple(_outcome(one, done.get(name), folder / f"{name}.npz") for name, one in chosen.items())
     return Report(processor, outcomes, mistaken, seconds)
 
 
-def _outcome(model: Converted, told: Mapping[str, Any] | None, outputs: Path) -> Outcome:
-    if told is None or "error" in told:
-        text = "it was not reached" if told is None else f"ONNX Runtime: {told['error']}"
+def _outcome(model: Converted, record: Mapping[str, Any] | None, outputs: Path) -> Outcome:
+    if record is None or "error" in record:
+        text = "it was not reached" if record is None else f"ONNX Runtime: {record['error']}"
         return Outcome(model.name, model.planted, within=model.planted, text=text)
     compared = model.compare(outputs)
     worst = max(compared, key=lambda one: (not one.ok, one.distance))
-    return Outcome(model.name, model.planted, all(one.ok for one in compared), worst.text, told["seconds"])
+    return Outcome(model.name, model.planted, all(one.ok for one in compared), worst.text, record["seconds"])
 
 
 def _text(output: bytes | str | None) -> str:
     return output.decode(errors="replace") if isinstance(output, bytes) else output or ""
 
 
-def _end(said: str) -> str:
-    lines = [line for line in said.splitlines() if "TCG doesn't support" not in line]
-    return lines[-1] if lines else "it said nothing"
+def _end(errors: str) -> str:
+    lines = [line for line in errors.splitlines() if "TCG doesn't support" not in line]
+    return lines[-1] if lines else "it printed nothing"

@@ -1,4 +1,4 @@
-"""Runs converted models in ONNX Runtime and writes what they give. Needs numpy and onnxruntime alone: it is emulated.
+"""Runs converted models in ONNX Runtime and writes their outputs. Needs only NumPy and onnxruntime, because it is emulated.
 
 ``worker.py JOBS OUT [START]``: jobs.json lists the models; OUT/<job>.npz gets the outputs. Standard output has one JSON
 object a line: the processor's features first, then one a model, with the seconds it took or its error.
@@ -24,7 +24,7 @@ def features() -> list[str]:
 
 
 def run(job: dict[str, Any], folder: Path, out: Path) -> None:
-    """One model: a session with one thread and default optimizations, states handed on from run to run."""
+    """Run one model in a session with one thread and default optimizations, passing states from run to run."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = options.inter_op_num_threads = 1

@@ -1,4 +1,4 @@
-"""Single operators drawn at random, converted, and compared with LiteRT.
+"""Random models of single operators and networks, converted and compared with LiteRT.
 
 ``python -m tests.qa.random_models --seed 7 --count 2000`` tries more than
 ``tests/qa/test_random_models.py`` does. Model ``k`` of a seed is the same in every run.

@@ -1,4 +1,4 @@
-"""Operators that cut, join, pick and scatter."""
+"""Random operators that slice, concatenate, gather and scatter."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def cut(draw: Draw, op: str) -> Case:
 
 @draws("STRIDED_SLICE")
 def slice_strided(draw: Draw, op: str) -> Case:
-    """Entries for axes, an ellipsis, new axes and dropped ones; numpy says what that gives."""
+    """Return a STRIDED_SLICE with random masks; NumPy computes the result shape."""
     x = draw.data(draw.spec(draw.shape(1), draw.dtype(op)), fixed=0)
     rank = x.array.ndim
     begin: list[int] = []

@@ -15,18 +15,18 @@ from conformance.models import FIRST_VERSION, Net, Spec, constant, is_image, net
 from conformance.registered import REGISTERED
 from onnx_tflite_plugin.source.model import Array
 
-OTHER_SIZES = (6, 13)  # what is of dynamic size is tried at, too
+OTHER_SIZES = (6, 13)  # further sizes at which dynamic dimensions are tried
 PRIMES = (2, 3, 5, 7, 11)
 STORED = ("float32", "int8", "uint8", "int16")
 QUANTIZED = ("int8", "uint8", "int16")
 MOVED = (*STORED, "int32", "int64", "bool")
 FUSED = ("NONE", "NONE", "RELU", "RELU6", "RELU_N1_TO_1")
 
-UNTYPED = frozenset({"int4", "int2", "bfloat16"})  # weights' dtypes, and those that no input has
+UNTYPED = frozenset({"int4", "int2", "bfloat16"})  # dtypes of weights only, and dtypes that no graph input has
 
 
 class Draw:
-    """One model's random numbers."""
+    """Random number generator of one model."""
 
     def __init__(self, seed: int, number: int = 0) -> None:
         self.random = np.random.default_rng([seed, number])
@@ -38,16 +38,16 @@ class Draw:
         return bool(self.random.random() < share)
 
     def between(self, low: int, high: int) -> int:
-        """A whole number, either end included."""
+        """Return a random integer, both ends included."""
         return int(self.random.integers(low, high, endpoint=True))
 
     def dtype(self, op: str, *without: str) -> str:
-        """One that LiteRT's kernel takes."""
+        """Return a random dtype that LiteRT's kernel supports."""
         return str(self.pick(*sorted(REGISTERED[op].dtypes - UNTYPED - set(without))))
 
     def shape(self, least: int = 0, most: int = 4, ones: float = 0.12) -> tuple[int, ...]:
         sizes = [int(size) for size in self.random.permutation(PRIMES)][: self.between(least, most)]
-        empty = self.chance(0.08)  # an axis of no elements is rare: all others after it hardly matter then
+        empty = self.chance(0.08)  # empty axes are rare, because they make all others irrelevant
         return tuple(1 if self.chance(ones) else 0 if empty and self.chance(0.4) else size for size in sizes)
 
     def broadcast(self, whole: Sequence[int]) -> tuple[int, ...]:
@@ -55,11 +55,11 @@ class Draw:
         return tuple(1 if self.chance(0.25) else size for size in kept)
 
     def axis(self, rank: int, behind: int = 0) -> int:
-        """One of an operand's, counted from either end; ``behind``: as many more as the result has."""
+        """Return a random axis, counted from either end; ``behind``: the number of additional axes of the result."""
         return self.between(-rank - behind, rank - 1 + behind)
 
     def spec(self, shape: Sequence[int], dtype: str) -> Spec:
-        """Integers of 8 and 16 bits with parameters, of which zero points lie at the dtype's ends now and then."""
+        """Return a spec; 8-bit and 16-bit integers have quantization parameters, sometimes with zero points at the ends."""
         if dtype not in QUANTIZED:
             return Spec(tuple(shape), dtype)
         limits = np.iinfo(dtype)
@@ -83,12 +83,12 @@ class Draw:
         return np.asarray(self.random.integers(low, high, shape, endpoint=True, dtype=dtype))
 
     def texts(self, shape: tuple[int, ...]) -> Array:
-        """Some that are equal, empty or begin alike; UTF-8."""
+        """Return random UTF-8 texts; some are equal, empty or share a prefix."""
         choices = np.array([b"", b"a", b"ab", "é".encode(), "日本".encode(), b"0", b"-1.5"], object)
         return np.asarray(choices[self.random.integers(0, len(choices), shape)], object).reshape(shape)
 
     def odd_numbers(self, spec: Spec) -> Array:
-        """Some of them infinite, tiny, huge, or -0."""
+        """Return random numbers; some are infinite, tiny, huge, or -0."""
         numbers = self.numbers(spec)
         if spec.dtype == "float32" and numbers.size and self.chance(0.3):
             odd = np.array([np.inf, -np.inf, -0.0, 1e-30, 1e38, -1e20, 0.5, 1.5], np.float32)
@@ -100,13 +100,13 @@ class Draw:
     # --- operands -----------------------------------------------------------------------------
 
     def data(self, spec: Spec, fixed: float = 0.2, odd: bool = False) -> Operand:
-        """Drawn numbers; ``fixed``: how likely they are a constant."""
+        """Return an operand of random numbers; ``fixed``: the probability that it is a constant."""
         if spec.dtype == "string" and not spec.shape:
-            fixed = 1.0  # LiteRT's Python takes the address of a string without axes for the string
+            fixed = 1.0  # for a string scalar LiteRT's Python reads the address as the string
         return Operand(spec, (self.odd_numbers if odd else self.numbers)(spec), fixed)
 
     def like(self, operand: Operand, shape: Sequence[int] | None = None) -> Spec:
-        """A result of an operand's dtype and parameters."""
+        """Return a result spec with an operand's dtype and parameters."""
         return operand.spec if shape is None else operand.spec.with_shape(*shape)
 
 
@@ -126,7 +126,7 @@ class Operand:
 
 
 def table(values: Any, dtype: str = "int32", fixed: float = 0.75) -> Operand:
-    """Axes, sizes, indices: constants, mostly."""
+    """Return an operand of axes, sizes or indices, usually a constant."""
     array = np.asarray(values, dtype)
     return Operand(Spec(array.shape, dtype), array, fixed, True)
 
@@ -143,7 +143,7 @@ RARE: dict[str, tuple[float, Drawer]] = {}
 
 
 def draws(*ops: str, rarely: float = 0.0) -> Callable[[Drawer], Drawer]:
-    """``rarely``: the share of these operators' models that it draws, beside another."""
+    """Register a function for operators; ``rarely``: its share of their models, if another function draws the rest."""
 
     def register(drawer: Drawer) -> Drawer:
         if rarely:
@@ -175,8 +175,8 @@ def operator(
     plain: bool = False, alike: bool = False, closed: bool = False, shapeless: bool = False,
     version: int | None = None, **options: Any,
 ) -> Case:  # fmt: skip
-    """A case of one operator. ``plain``: nothing is drawn around it; ``alike``: its operands have one shape. ``closed``:
-    the kernel does not look whether its operands' sizes fit. ``shapeless``: what it gives LiteRT alone knows.
+    """Return a case of one operator. ``plain``: without surroundings; ``alike``: operands have one shape. ``closed``:
+    the kernel does not check the sizes of operands. ``shapeless``: only LiteRT knows the shapes of results.
     """
     around = Surroundings() if plain else Surroundings.draw(draw)
     if closed and around.open:
@@ -244,7 +244,7 @@ def result(spec: Spec, around: Surroundings) -> Spec:
 
 
 def choose_version(draw: Draw, op: str) -> int:
-    """The newest that LiteRT registers, as a rule."""
+    """Return an operator version, usually the newest that LiteRT registers."""
     newest = REGISTERED[op].version if op in REGISTERED else 1
     return newest if draw.chance(0.7) else draw.between(FIRST_VERSION.get(op, 1), newest)
 

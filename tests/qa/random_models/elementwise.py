@@ -1,4 +1,4 @@
-"""Operators of one and two operands, element by element."""
+"""Random elementwise operators of one and two operands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every module that draws; importing it registers them."""
+"""Imports all modules that register random operators."""
 
 from tests.qa.random_models import (
     audio,

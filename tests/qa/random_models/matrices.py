@@ -1,4 +1,4 @@
-"""Products of matrices, tables of embeddings, and sparse weights."""
+"""Random matrix products, embedding tables and sparse weights."""
 
 from __future__ import annotations
 

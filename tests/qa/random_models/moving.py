@@ -1,4 +1,4 @@
-"""Operators that move elements or name their axes anew."""
+"""Random operators that move elements or reshape."""
 
 from __future__ import annotations
 

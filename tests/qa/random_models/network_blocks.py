@@ -1,4 +1,4 @@
-"""Blocks of several operators, as networks spell out what ONNX has operators or fused kernels of; each may be one that is nearly so."""
+"""Random blocks of operators that ONNX expresses with one operator or a fused kernel, and near misses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BYTES = ("float32", "int8", "uint8")
 
 
 def scale(n: Network, x: TensorRef, *, shifted: bool = True) -> TensorRef:
-    """By a factor of each channel, and with a bias of each."""
+    """Scale per channel, and add a bias per channel."""
     channels = n.shape(x)[-1]
     y = n.apply("MUL", [x, n.operand(np.float32(1) + n.numbers(channels, spread=0.2))])
     return n.apply("ADD", [y, n.operand(n.numbers(channels, spread=0.3))]) if shifted else y
@@ -40,7 +40,7 @@ def reshape(n: Network, x: TensorRef, *shape: int) -> TensorRef:
 
 
 def vectors(n: Network, x: TensorRef) -> tuple[int, ...]:
-    """The shape of what is normalized along its last axis: of one number nothing but rounding is left."""
+    """Return a shape to normalize along the last axis, which has more than one element; otherwise only rounding errors remain."""
     shape = n.rank(x, 2, 3, 4)
     if shape[-1] < 2:
         raise Unfit
@@ -48,7 +48,7 @@ def vectors(n: Network, x: TensorRef) -> tuple[int, ...]:
 
 
 def mean(n: Network, x: TensorRef, *axes: int) -> TensorRef:
-    """The axes stay."""
+    """Add a mean that keeps the axes."""
     kept = [1 if k in axes else size for k, size in enumerate(n.shape(x))]
     return n.apply("MEAN", [x, n.table(axes)], kept, keep_dims=True)
 
@@ -105,7 +105,7 @@ def slopes(n: Network, x: TensorRef) -> None:
 
 @block()
 def gate(n: Network, x: TensorRef) -> None:
-    """Half of the channels by the other half."""
+    """Multiply half of the channels by the other half."""
     *rows, channels = n.rank(x, 2, 3, 4)
     if channels % 2:
         raise Unfit
@@ -139,7 +139,7 @@ def layer_norm(n: Network, x: TensorRef) -> None:
 
 @block(dtypes=FLOATS)
 def batch_norm_of_a_layer(n: Network, x: TensorRef) -> None:
-    """As Keras writes it: the factor is multiplied before the mean is taken off."""
+    """Add batch normalization as Keras writes it: the factor is multiplied before the mean is subtracted."""
     shape = vectors(n, x)
     middle = mean(n, x, len(shape) - 1)
     spread = mean(n, n.apply("SQUARED_DIFFERENCE", [x, middle]), len(shape) - 1)
@@ -179,7 +179,7 @@ def soft_maximum(n: Network, x: TensorRef) -> None:
 
 @block()
 def of_each_channel(n: Network, x: TensorRef) -> None:
-    """Batch normalization behind something that has a bias of its own."""
+    """Add batch normalization after an operator with a bias."""
     n.rank(x, 2, 3, 4)
     scale(n, x)
 
@@ -231,7 +231,7 @@ def attention(n: Network, x: TensorRef) -> None:
 
 @block(dtypes=("float32", "int8", "int16"))
 def rotate(n: Network, x: TensorRef) -> None:
-    """Positions, as language models turn them in."""
+    """Add a rotary position embedding."""
     *rows, width = n.rank(x, 3, 4)
     if width % 2:
         raise Unfit
@@ -309,7 +309,7 @@ def shuffle(n: Network, x: TensorRef) -> None:
 
 @block()
 def residual(n: Network, x: TensorRef) -> None:
-    """Two pointwise convolutions beside the identity."""
+    """Add a residual block of two pointwise convolutions."""
     c = n.rank(x, 4)[-1]
     inner = pointwise(n, x, n.draw.pick(3, 8), "RELU6")
     n.apply("ADD", [x, pointwise(n, inner, c)], fused_activation_function=n.activation_function())
@@ -317,7 +317,7 @@ def residual(n: Network, x: TensorRef) -> None:
 
 @block()
 def group(n: Network, x: TensorRef) -> None:
-    """A convolution of groups, as SPLIT, convolutions and CONCATENATION."""
+    """Add a grouped convolution as SPLIT, convolutions and CONCATENATION."""
     *rows, c = n.rank(x, 4)
     if c % 2:
         raise Unfit
@@ -332,7 +332,7 @@ def group(n: Network, x: TensorRef) -> None:
 
 @block()
 def of_one_dimension(n: Network, x: TensorRef) -> None:
-    """A convolution over time, as exporters write it: an axis of 1 more, and less."""
+    """Add a convolution over time as exporters write it: with an inserted and removed axis of size 1."""
     batch, steps, c = n.rank(x, 3)
     at = n.draw.pick(1, 2)
     image = (batch, 1, steps, c) if at == 1 else (batch, steps, 1, c)
@@ -350,7 +350,7 @@ def of_one_dimension(n: Network, x: TensorRef) -> None:
 
 @block(dtypes=FLOATS)
 def channels_first(n: Network, x: TensorRef) -> None:
-    """As PyTorch's exports: there and back around each operator."""
+    """Add a block with a TRANSPOSE before and after each operator, as in PyTorch exports."""
     batch, h, w, c = n.rank(x, 4)
     first = transpose(n, x, 0, 3, 1, 2)
     y = n.apply("ADD", [first, n.operand(n.numbers(1, c, 1, 1))]) if n.draw.chance(0.5) else first

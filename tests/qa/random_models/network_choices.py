@@ -146,7 +146,7 @@ def volume(n: Network, x: TensorRef) -> None:
 
 @step("EMBEDDING_LOOKUP", weight=0.4)
 def look_up(n: Network, x: TensorRef) -> None:
-    """Rows of a table, by where each row of activations is largest."""
+    """Gather rows of a table by the ARG_MAX of activations."""
     rows, width = n.rank(x, 2)
     if n.dtype != "float32":
         raise Unfit
@@ -183,7 +183,7 @@ def compare(n: Network, x: TensorRef) -> None:
 
 @block(dtypes=("float32", "int8", "uint8", "int16"), weight=0.8)
 def reshape_by_shape(n: Network, x: TensorRef) -> None:
-    """The batch is read of the shape, the rest follows, as Keras writes it."""
+    """Add a RESHAPE whose batch is read from SHAPE, as Keras writes it."""
     shape = n.rank(x, 2, 3, 4)
     sizes = n.aside("SHAPE", [x], Spec((len(shape),), "int32"), out_type="INT32")
     batch = n.aside(
@@ -199,7 +199,7 @@ def reshape_by_shape(n: Network, x: TensorRef) -> None:
 
 @block(dtypes=("float32",), weight=0.5)
 def fill_by_shape(n: Network, x: TensorRef) -> None:
-    """A tensor of one number, as large as another."""
+    """Add a FILL with the shape of another tensor."""
     shape = n.rank(x, 2, 3, 4)
     sizes = n.aside("SHAPE", [x], Spec((len(shape),), "int32"), out_type="INT32")
     whole = n.aside("FILL", [*sizes, n.near(0.5)], n.activation(shape))
@@ -211,7 +211,7 @@ def fill_by_shape(n: Network, x: TensorRef) -> None:
 
 @block(dtypes=("float32",), weight=0.6)
 def run_lstm(n: Network, x: TensorRef) -> None:
-    """An LSTM, or one in each direction."""
+    """Add an LSTM, or one per direction."""
     batch, steps, width = n.rank(x, 3)
     if batch * steps > 20 or width > 40:
         raise Unfit

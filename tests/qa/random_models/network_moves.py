@@ -171,7 +171,7 @@ def depth(n: Network, x: TensorRef) -> None:
 
 @step("SPACE_TO_BATCH_ND", weight=0.5)
 def dilate(n: Network, x: TensorRef) -> None:
-    """A convolution between, as older converters spell dilations out."""
+    """Add a convolution between SPACE_TO_BATCH_ND and BATCH_TO_SPACE_ND, as older converters write dilation."""
     batch, h, w, c = n.rank(x, 4)
     extra = [4 + size % 2 for size in (h, w)]
     high, wide = (h + extra[0]) // 2, (w + extra[1]) // 2

@@ -1,4 +1,4 @@
-"""Blocks of random networks."""
+"""Random single steps of networks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.qa.random_models.windows import Window
 
 
 def window(n: Network, size: tuple[int, int], dilates: bool = True) -> tuple[list[int], dict[str, Any], list[int]]:
-    """Kernel, options, and the sizes they give."""
+    """Return kernel, options, and the resulting sizes."""
     drawn = Window(n.draw, size, dilates)
     return drawn.kernel, drawn.options("h", "w") | (drawn.dilations("h", "w") if dilates else {}), drawn.result
 

@@ -1,4 +1,4 @@
-"""Networks of several operators, drawn: of floats, with weights of 8 bits, or of integers throughout, calibrated on random inputs.
+"""Random networks of several operators: float, with 8-bit weights, or fully quantized and calibrated on random inputs.
 
 ``python -m tests.qa.random_models --networks`` tries more than
 ``tests/qa/test_random_models.py`` does. Around single operators that are drawn is
@@ -41,7 +41,7 @@ Draws = Callable[["Network", TensorRef], None]
 
 
 class Step(NamedTuple):
-    """``weight``: how often it is drawn, in networks of these activations."""
+    """A registered step. ``weight``: its frequency in networks of these activations."""
 
     weight: float
     dtypes: Collection[str]
@@ -76,12 +76,12 @@ def block(weight: float = 1.0, dtypes: Collection[str] = STORED) -> Callable[[Dr
 
 
 class Unfit(Exception):
-    """A step that cannot take the tensor it is given."""
+    """Raised by a step that does not support the given tensor."""
 
 
 @dataclass
 class Network:
-    """Model ``number`` of a seed. ``ranges``: of each tensor, from a run in float; without them it is that float network."""
+    """Network ``number`` of a seed. ``ranges``: of each tensor from a float run; without them the network is float."""
 
     draw: Draw
     kind: str
@@ -128,14 +128,14 @@ class Network:
         return tuple(size or 0 for size in self.net.spec(ref).shape)
 
     def rank(self, ref: TensorRef, *ranks: int) -> tuple[int, ...]:
-        """The shape. Raises Unfit where it has another number of axes."""
+        """Return the shape. Raises Unfit if the rank is different."""
         shape = self.shape(ref)
         if len(shape) not in ranks:
             raise Unfit
         return shape
 
     def activation(self, shape: Sequence[int], *, like: TensorRef | None = None, fixed: Any = None) -> Spec:
-        """A result; with the parameters of another, or with those that a kernel insists on, or by its range."""
+        """Add a result tensor with the parameters of another, those that a kernel requires, or those of its range."""
         if prod(shape) > LARGEST or not all(shape):
             raise Unfit
         number = len(self.asked)
@@ -156,7 +156,7 @@ class Network:
         return np.asarray(self.draw.random.normal(0, spread, shape), np.float32)
 
     def operand(self, array: Array, like: TensorRef | None = None) -> Spec:
-        """A constant among activations, with the parameters of its own range or of another tensor."""
+        """Add a constant operand with the parameters of its range or of another tensor."""
         if self.dtype == "float32" or self.ranges is None:
             return constant(array)
         scale, point = parameters(float(array.min(initial=0)), float(array.max(initial=0)), self.dtype)
@@ -171,7 +171,7 @@ class Network:
         return constant(np.asarray(values, np.int32))
 
     def weights(self, x: TensorRef, array: Array, axis: int, bias: Array | None) -> list[Spec | TensorRef | None]:
-        """Weights and bias, as this kind of network has them."""
+        """Add weights and a bias in the dtypes of this kind of network."""
         several, biased = self.draw.chance(0.7), self.draw.chance(0.7) or self.code != "FULLY_CONNECTED"
         b = bias if biased else None
         if self.kind == "float32" or self.ranges is None or (self.kind == "dynamic" and not several):
@@ -206,7 +206,7 @@ class Network:
     # --- operators ----------------------------------------------------------------------------
 
     def call(self, inputs: Sequence[Any], *results: Spec, code: str = "", **options: Any) -> TensorRef:
-        """One operator, by default the one that is to be drawn; returns its first result."""
+        """Add an operator, by default the current one, and return its first result."""
         code = code or self.code
         while inputs[-1] is None:  # the hybrid kernels count operands
             inputs = inputs[:-1]
@@ -223,20 +223,20 @@ class Network:
         self, code: str, inputs: Sequence[Any], shape: Sequence[int] | None = None, *, like: TensorRef | None = None,
         **options: Any,
     ) -> TensorRef:  # fmt: skip
-        """One operator of a block; the result has the first operand's shape, and parameters of its own unless it is ``like`` another."""
+        """Add an operator of a block; the result has the first operand's shape, and the parameters of ``like`` if given."""
         fixed = {**LOWEST, **PARAMETERS}.get(code)
         y = self.activation(self.shape(inputs[0]) if shape is None else shape, like=like, fixed=fixed)
         return self.call(inputs, y, code=code, **options)
 
     def aside(self, code: str, inputs: Sequence[Any], *results: Spec, **options: Any) -> list[TensorRef]:
-        """One operator whose results are no activations."""
+        """Add an operator whose results are no activations."""
         made = self.net.calls(code, inputs, *results, version=REGISTERED[code].version, **options)
         self.read.update(i for i in inputs if isinstance(i, TensorRef))
         self.beside += made
         return made
 
     def coarse(self, result: Spec, inputs: Sequence[Any]) -> Spec:
-        """A step of an operand is no more than so many of the result, or else one that is rounded otherwise becomes many."""
+        """Return a result scale so coarse that one step of an operand is at most this many steps of the result."""
         specs = [self.net.spec(i) for i in inputs if isinstance(i, TensorRef)]
         steps = [float(np.asarray(spec.scale)) for spec in specs if spec.scale is not None and np.ndim(spec.scale) == 0]
         if result not in self.free or not steps:
@@ -244,18 +244,18 @@ class Network:
         return replace(result, scale=max(float(np.asarray(result.scale)), max(steps) / FINEST))
 
     def near(self, value: float) -> Spec:
-        """A number that a block is known by; now and then it is another."""
+        """Return a number that a fusion requires, or sometimes another number."""
         return self.operand(np.asarray(value * (1.5 if self.draw.chance(0.08) else 1.0), np.float32))
 
     def rescale(self, x: TensorRef, like: TensorRef | None = None) -> TensorRef:
-        """With other parameters, by a QUANTIZE; in float it adds nothing."""
+        """Add a QUANTIZE to other parameters; nothing in float networks."""
         y = self.activation(self.shape(x), like=like)
         if self.ranges is None:
             return self.call([x, self.operand(np.zeros(1, np.float32))], y, code="ADD")
         return self.call([x], y, code="QUANTIZE")
 
     def other(self, x: TensorRef) -> TensorRef:
-        """Another tensor of its shape; itself where there is none."""
+        """Return another tensor of the same shape, or the tensor itself if there is none."""
         shape = self.shape(x)
         return self.draw.pick(*[ref for ref in self.pool if self.shape(ref) == shape])
 
@@ -280,19 +280,19 @@ def kind(seed: int, number: int) -> str:
 
 
 def input_shape(seed: int, number: int) -> tuple[int, ...]:
-    """That of its one input."""
+    """Return the shape of the only input."""
     made, _ = build_model(seed, number, None)
     return made.shape(made.pool[0])
 
 
 def network(seed: int, number: int) -> bytes:
-    """Network ``number`` of a seed. Raises RuntimeError where LiteRT does not run it in float."""
+    """Return network ``number`` of a seed. Raises RuntimeError if LiteRT does not run it in float."""
     floats, data = build_model(seed, number, None)
     return data if floats.kind == "float32" else build_model(seed, number, ranges(floats, data, number))[1]
 
 
 def build_model(seed: int, number: int, found: Ranges | None) -> tuple[Network, bytes]:
-    """In float, or with the ranges that were found."""
+    """Build the network in float, or with the measured ranges."""
     draw = Draw(seed, number)
     made = Network(draw, draw.pick(*KINDS), found)
     return made, made.build(draw.between(2, 12))

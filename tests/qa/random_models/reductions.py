@@ -1,4 +1,4 @@
-"""Operators along axes: sums, extremes, sorting, windows of a running sum, segments."""
+"""Random operators along axes: sums, extremes, sorting, cumulative sums, segments."""
 
 from __future__ import annotations
 

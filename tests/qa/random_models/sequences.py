@@ -1,4 +1,4 @@
-"""Recurrent operators over three runs, and suppression of boxes."""
+"""Random recurrent operators over three runs, and non-maximum suppression."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights that operators of different kinds share: in one subgraph, across branches and loops, across signatures."""
+"""Random weights shared by operators of different kinds, in one subgraph, across branches, loops and signatures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ IMAGE = (2, 5, 7)
 
 @dataclass(frozen=True)
 class Use:
-    """One operator on the weights; ``w`` has its own shape and scales, the file stores its numbers once."""
+    """One operator on the shared weights; ``w`` has its shape and scales, and the buffer is shared."""
 
     kind: str
     x: Spec
@@ -52,7 +52,7 @@ def add_constant(graph: GraphBuilder, spec: Spec, name: str) -> TensorRef:
 
 
 def draw_use(draw: Draw, kind: str, numbers: Array, x_dtype: str, kept: bool = False) -> Use:
-    """``kept``: the result has the parameters of what goes in, as a loop carries it on."""
+    """Draw a use; ``kept``: the result has the parameters of the operand, because a loop carries it."""
     rows, *kernel, depth = numbers.shape
     terms = prod(kernel) * (1 if kind == "DEPTHWISE_CONV_2D" else depth)
     flat = kind == "FULLY_CONNECTED"
@@ -73,7 +73,7 @@ def draw_use(draw: Draw, kind: str, numbers: Array, x_dtype: str, kept: bool = F
 
 
 def weight_of(draw: Draw, numbers: Array, axis: int, dynamic: bool) -> Spec:
-    """With parameters of this use: one scale, or one for each of its channels."""
+    """Return the weights with the parameters of this use: a per-tensor or per-channel scale."""
     if numbers.dtype == np.float32:
         return constant(numbers)
     if numbers.dtype == np.uint8:

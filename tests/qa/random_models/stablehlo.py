@@ -1,4 +1,4 @@
-"""StableHLO's operators of slices and windows."""
+"""Random StableHLO operators on slices and windows."""
 
 from __future__ import annotations
 

@@ -24,18 +24,18 @@ def fill(draw: Draw, dtype: str) -> Spec:
 
 @draws("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE")
 def running_sum(draw: Draw, op: str) -> Case:
-    """A running sum, which begins with what was drawn; read before or after it is assigned."""
+    """Return a running sum with a random initial value; it is read before or after the assignment."""
     x = fill(draw, draw.pick(*ADDED))
-    begun, late = draw.numbers(x), draw.chance(0.5)
+    initial, reads_after = draw.numbers(x), draw.chance(0.5)
     given = [{"x0": draw.numbers(x)} for _ in range(3)]
 
     @remembering
     def build(model: Memory) -> None:
-        state = model.variable(x, begun)
+        state = model.variable(x, initial)
         before = model.read(state, x)
         after = model.call("ADD", [model.input(x), before], x)
         state.assign(after)
-        model.output(model.read(state, x) if late else before, after)
+        model.output(model.read(state, x) if reads_after else before, after)
 
     return net(op, "drawn", build, dtype=x.dtype, given=given)
 

@@ -1,4 +1,4 @@
-"""Trials of random models, each in a process that may die of it."""
+"""Trials of random models, each in a separate process that may crash."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ UNROUNDED = ("quantization", "target", "optimize")  # what such options make of 
 
 
 class Trial(Protocol):
-    """A model to be tried."""
+    """A model to try."""
 
     @property
     def seed(self) -> int: ...
@@ -54,14 +54,14 @@ class Trial(Protocol):
     def number(self) -> int: ...
 
     def label(self) -> tuple[str, str, str]:
-        """Its operator, its dtype, and how it is converted."""
+        """Operator, dtype and conversion options."""
 
     def try_model(self, reported: Stage) -> Outcome:
         """Return the outcome; ``reported`` is called when the converter begins."""
 
 
 class Outcome(NamedTuple):
-    """``not run``: LiteRT refuses the model, or dies of it. ``crash``: the process died after LiteRT had run it."""
+    """Outcome of a trial. ``not run``: LiteRT refused or crashed. ``crash``: the process crashed after LiteRT ran."""
 
     kind: Kind
     text: str = ""
@@ -69,7 +69,7 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class Model:
-    """Model ``number`` of a seed, of one of the operators."""
+    """Random model ``number`` of a seed, of one of the operators."""
 
     seed: int
     number: int
@@ -108,7 +108,7 @@ class Model:
 
 @dataclass(frozen=True)
 class NetworkModel:
-    """Network ``number`` of a seed."""
+    """Random network ``number`` of a seed."""
 
     seed: int
     number: int
@@ -148,7 +148,7 @@ class NetworkModel:
 
 
 def _small(comparisons: Iterable[Comparison]) -> bool:
-    """True if integers differ by no more than finer scales make of one step, or in few elements."""
+    """True if integers differ by a few steps, as finer scales cause, or in few elements."""
     return all(
         one.ok or (one.unit == "step" and (one.distance <= HANDED_ON * one.tolerance or one.differing <= FEW))
         for one in comparisons
@@ -166,7 +166,7 @@ def operators() -> tuple[str, ...]:
 
 
 class Stage:
-    """Lines of JSON from the process that tries to the one that asked."""
+    """Writer of JSON lines from the trial process to its parent."""
 
     def __init__(self, descriptor: int) -> None:
         self._pipe = os.fdopen(descriptor, "w")
@@ -175,7 +175,7 @@ class Stage:
         print(json.dumps("converting"), file=self._pipe, flush=True)
 
     def comparing(self) -> None:
-        """LiteRT's turn has come again."""
+        """Report that LiteRT runs again, for the comparison."""
         print(json.dumps("comparing"), file=self._pipe, flush=True)
 
     def finish(self, outcome: Outcome) -> None:
@@ -183,7 +183,7 @@ class Stage:
 
 
 def outcomes(models: Sequence[Trial]) -> Iterator[Outcome]:
-    """One for each model."""
+    """Yield the outcome of each model."""
     done = 0
     while done < len(models):
         reader, writer = os.pipe()
@@ -243,5 +243,5 @@ class Tally:
 
 
 def general(text: str) -> str:
-    """A message without its numbers and names."""
+    """Return a message without its numbers and names."""
     return re.sub(r"'[^']*'|\"[^\"]*\"|[-+]?\d[\d.e+-]*|\[[^]]*\]|\([^)]*\)", "…", " ".join(text.split()))[:90]

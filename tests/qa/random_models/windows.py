@@ -1,4 +1,4 @@
-"""Convolutions, pools and resizes."""
+"""Random convolutions, pools and resizes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def random_quantized_weights(draw: Draw, shape: tuple[int, ...], dtype: str, axi
 
 
 def bias(draw: Draw, w: Operand, x: Operand, channels: int) -> list[Operand | None]:
-    """Now and then none."""
+    """Return a bias, or sometimes none."""
     if draw.chance(0.15):
         return draw.pick([None], []) if x.spec.dtype == "float32" else [None]
     if x.spec.dtype == "float32":
@@ -46,13 +46,13 @@ def bias(draw: Draw, w: Operand, x: Operand, channels: int) -> list[Operand | No
 
 
 def bias_type(x: Operand, bias_given: Sequence[Operand | None]) -> dict[str, str]:
-    """Without it the kernels of int16 take an int32 bias for one of int64."""
+    """Return the option of the bias dtype; without it int16 kernels read an int32 bias as int64."""
     given = bias_given[0] if bias_given else None
     return {"quantized_bias_type": given.spec.dtype.upper()} if x.spec.dtype == "int16" and given else {}
 
 
 def result_spec(draw: Draw, x: Operand, w: Operand, terms: int) -> Spec:
-    """A result whose scale suits sums of so many products."""
+    """Return a result spec whose scale fits sums of this many products."""
     if x.spec.scale is None:
         return Spec((), x.spec.dtype)
     y = draw.spec((), x.spec.dtype)
@@ -66,7 +66,7 @@ def image(draw: Draw, dtype: str, rank: int = 2) -> Operand:
 
 
 class Window:
-    """Kernel, strides, dilations and padding over the spatial axes, and the sizes that they give."""
+    """Kernel, strides, dilations and padding over the spatial axes, and the resulting sizes."""
 
     def __init__(self, draw: Draw, size: tuple[int, ...], dilates: bool) -> None:
         rank = len(size)
