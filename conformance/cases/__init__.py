@@ -16,10 +16,10 @@ from conformance.case import Case
 
 @cache
 def builtin() -> tuple[Case, ...]:
-    """Every case of the built-in handlers."""
+    """Return every case of the built-in handlers."""
     return tuple(case for name in modules() for case in import_module(name).cases())
 
 
 def modules() -> Iterator[str]:
-    """The full names of the modules that hold cases."""
+    """Yield the full names of the modules with cases."""
     return (module.name for module in walk_packages(__path__, f"{__name__}.") if not module.ispkg)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import onnx_tflite_plugin as otp
-from conformance.cases.custom.lists import WHOLE, drop_variant_tensors, loops, write_list
+from conformance.cases.custom.lists import STATIC, drop_variant_tensors, loops, write_list
 from conformance.models import Net
 from onnx_tflite_plugin.api import Instance, ListContents, Terminate, handler
 from onnx_tflite_plugin.conversion import convert
@@ -22,7 +22,7 @@ GENERIC = target_named("generic")
 
 def older(reserved: tuple[int, ...] | None = None) -> bytes:
     model = Net()
-    write_list(model, WHOLE, reserved=reserved)
+    write_list(model, STATIC, reserved=reserved)
     drop_variant_tensors(model.model)
     return model.build()
 
@@ -59,7 +59,7 @@ def test_list_contents_are_derived_in_loops_and_branches() -> None:
     assert not variants(after)
     arrays = [t for graph in after.subgraphs for t in graph.tensors if t.name.endswith(("list", "made list"))]
     assert arrays
-    assert {tensor.dims for tensor in arrays} == {(None, *WHOLE)}
+    assert {tensor.dims for tensor in arrays} == {(None, *STATIC)}
 
 
 def test_list_with_conflicting_declarations_stays_unknown() -> None:
@@ -108,7 +108,7 @@ def test_pack_declares_contents_of_its_lists() -> None:
 
 def test_list_operator_without_node_def_is_refused() -> None:
     model = Net()
-    write_list(model, WHOLE)
+    write_list(model, STATIC)
     drop_variant_tensors(model.model)
     for k, table in enumerate(model.graph.operators):
         model.graph.operators[k] = type(table)(table.name, {**table.fields, "custom_options": None})

@@ -1,4 +1,4 @@
-"""IF and STABLEHLO_CASE: every branch, what it hands on or leaves alone, other shapes, states, one inside the other."""
+"""IF and STABLEHLO_CASE: each branch, values that a branch passes through, other shapes, states, nested operators."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def both(op: str, case: Callable[..., Case], n: int) -> Iterator[Case]:
     if op == "IF":
         yield net(op, "one inside the other", nested(op, n), **runs_of(op))
         yield net(op, "a branch that changes a variable and gives no numbers", counting(op, n, 0), **runs_of(op))
-    # The kernel of STABLEHLO_CASE takes every subgraph of the file for a branch, that which it stands in too.
+    # The kernel of STABLEHLO_CASE treats every subgraph of the file as a branch, even the one that contains it.
     alone = {"kernel_refuses": "num_inputs != subgraph->inputs().size()"} if op == "STABLEHLO_CASE" else {}
     yield net(op, "a variable that one branch changes", counting(op, n), **runs_of(op), **alone)
     reset = {"options": {"state": "reset"}}
@@ -87,7 +87,7 @@ def branching(
     branches: Sequence[Branch],
     results: Sequence[Spec] | None = None,
 ) -> list[TensorRef]:
-    """One operator of the current subgraph, each of its branches a subgraph."""
+    """Add an operator to the current subgraph, with a subgraph per branch."""
     graphs = [model.model.subgraph(f"branch {k}") for k in range(len(branches))]
     for graph, branch in zip(graphs, branches, strict=True):
         graph.output(*branch(graph, loop_inputs(graph, specs)))
@@ -197,7 +197,7 @@ def image(op: str, n: int) -> Callable[[Net], None]:
 
 
 def conv_branches(op: str, n: int, dtype: str) -> Callable[[Net], None]:
-    """Its products are in the branch, which ONNX Runtime's fusions look into."""
+    """Build a convolution in a branch, where ONNX Runtime's fusions find its products."""
     spec = tensor(2, 5, 7, 3, dtype=dtype)
 
     def convolution(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
@@ -217,7 +217,7 @@ def conv_branches(op: str, n: int, dtype: str) -> Callable[[Net], None]:
 
 
 def counting(op: str, n: int, size: int = 3) -> Callable[[Net], None]:
-    """One branch adds to a variable; how often it ran is seen afterwards, and in the next run. ``size``: of the result."""
+    """Build a branch that adds to a variable, read in the same and in the next run. ``size``: of the result."""
     spec, made = tensor(3), tensor(size)
 
     def adding(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
@@ -242,7 +242,7 @@ def counting(op: str, n: int, size: int = 3) -> Callable[[Net], None]:
 
 
 def nested(op: str, n: int) -> Callable[[Net], None]:
-    """Both are asked the same: the inner one tells apart what the outer one does not."""
+    """Build nested operators with the same condition; the inner one distinguishes cases that the outer one does not."""
 
     def draw(model: Net) -> None:
         specs = [asking(op), X]
@@ -296,7 +296,7 @@ def inside(op: str, n: int) -> Callable[[Net], None]:
 
 
 def remembering_cell(op: str, n: int) -> Callable[[Net], None]:
-    """A branch has variable tensors of its own."""
+    """Build a branch with variable tensors."""
 
     def draw(model: Net) -> None:
         spec = tensor(3, 11)

@@ -17,7 +17,7 @@ def cases() -> Iterator[Case]:
 
 @remembering
 def computed_initial_value(model: Memory) -> None:
-    """The initial value is the sum of two constants, reshaped."""
+    """Build a variable whose initial value is the reshaped sum of two constants."""
     spec = tensor(2, 3)
     setup = model.model.subgraph("set up")
     parts = [setup.constant(name, random_array(6, seed=name)) for name in ("a", "b")]

@@ -1,4 +1,4 @@
-"""STABLEHLO_COMPOSITE: its decomposition, planned with what surrounds it, or called where the two do not fit."""
+"""STABLEHLO_COMPOSITE: its decomposition is inlined, or called if tensors do not match."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def negate(body: GraphBuilder, x: TensorRef) -> TensorRef:
 
 
 def add_operands(body: GraphBuilder, values: list[TensorRef]) -> list[TensorRef]:
-    """The sum of two operands, like the first."""
+    """Add the two operands; the result is like the first."""
     fields = body.tensors[values[0]].fields
     y = body.tensor(
         "sum",

@@ -1,4 +1,4 @@
-"""WHILE: the condition comes first, what the body hands on unchanged is captured, shapes and states may change."""
+"""WHILE: evaluation order of the condition, captured values, changing shapes and states."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from conformance.case import Case
 from conformance.cases.state.variables import Memory, Variable, remembering
 from conformance.models import Net, Spec, constant, net, random_array, tensor
 
-PLAN = tensor(5, dtype="bool", name="plan")  # whether to go on, one entry an iteration: what a loop counts with
+PLAN = tensor(5, dtype="bool", name="plan")  # one entry per iteration: True to go on
 RESET = {"state": "reset"}
 STEPS = [{"plan": np.array([True] * k + [False] * (5 - k))} for k in (2, 0, 5, 1)]
 
@@ -61,7 +61,7 @@ Body = Callable[[GraphBuilder, Sequence[TensorRef]], Sequence[TensorRef]]
 
 
 def like(graph: GraphBuilder, ref: TensorRef, name: str) -> TensorRef:
-    """A tensor with the shape, dtype and quantization of another of the same subgraph."""
+    """Return a tensor with the shape, dtype and quantization of another tensor of the subgraph."""
     fields = graph.tensors[ref].fields
     return graph.tensor(
         name, ref.shape, ref.dtype, quantization=fields["quantization"], signature=fields["shape_signature"]
@@ -88,7 +88,7 @@ def loop(
     results: Sequence[Spec] | None = None,
     plan: TensorRef | None = None,
 ) -> list[TensorRef]:
-    """A WHILE that goes on as long as the plan says; the first carried value is the rest of the plan.
+    """Add a WHILE that runs as long as the plan says; the first carried value is the rest of the plan.
 
     ``made``: what the subgraphs know of the values where they change.
     """
@@ -109,14 +109,14 @@ def loop(
 
 
 def loop_inputs(graph: GraphBuilder, carried: Sequence[Spec]) -> list[TensorRef]:
-    """The subgraph's inputs: all values carried."""
+    """Add the carried values as inputs of the subgraph."""
     return [
         graph.input(f"v{k}", spec.shape, spec.dtype, quantization=spec.quantization) for k, spec in enumerate(carried)
     ]
 
 
 def drop_first_entry(graph: GraphBuilder, plan: TensorRef) -> TensorRef:
-    """The plan without its first entry, and no at the end."""
+    """Return the plan without its first entry, padded with False at the end."""
     rest = graph.tensor("rest", (4,), "bool")
     begin, end, stride = (graph.constant(name, [value]) for name, value in (("from", 1), ("to", 5), ("by", 1)))
     graph.operator("STRIDED_SLICE", [plan, begin, end, stride], [rest])
@@ -150,7 +150,7 @@ def rotate_and_negate(body: GraphBuilder, values: Sequence[TensorRef]) -> list[T
 
 
 def overtaken(body: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
-    """Each is handed to the next slot, where the kernel has already put another number."""
+    """Shift the values by one slot; the kernel has already overwritten the next slot."""
     a, b, _ = values
     return [add(body, a, b), a, b]
 
@@ -162,7 +162,7 @@ def append_rows(body: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorR
 
 
 def unranked_before_loop(model: Net) -> None:
-    """One number, of which the file does not tell the rank where it is made, but where the loop takes it."""
+    """Build a loop over a scalar whose rank is stored only inside the loop."""
     x, number = tensor(2, 3), tensor()
     later = model.graph.tensor("made", None)
     model.graph.operator("RESHAPE", [model.input(tensor(1)), model.place(constant(np.zeros(0, np.int32)))], [later])
@@ -174,7 +174,7 @@ def unranked_before_loop(model: Net) -> None:
 
 
 def image(model: Net) -> None:
-    """An image is changed by the loop, in the order that the convolutions around it have."""
+    """Build a loop on an image, which should have the layout of the convolutions around it."""
     spec = tensor(2, 5, 7, 3)
 
     def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
@@ -186,7 +186,7 @@ def image(model: Net) -> None:
 
 
 def filter_in_loop(dtype: str, model: Net) -> None:
-    """An image under one filter after the other, so that what the loop hands on lies as the filter wants it."""
+    """Build a loop of convolutions; the carried image should have the layout of the convolution."""
     spec = tensor(2, 5, 7, 3, dtype=dtype)
 
     def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
@@ -203,7 +203,7 @@ def filter_in_loop(dtype: str, model: Net) -> None:
 
 
 def swap_images(model: Net) -> None:
-    """Two images that change places, of which one comes from a convolution: both lie alike."""
+    """Build a loop that swaps two images, one from a convolution; both should have the same layout."""
     spec = tensor(2, 5, 7, 3)
     refs = [model.input_through_conv(spec), model.input(spec)]
     one, other = loop(model, refs, [spec, spec], lambda graph, values: [add(graph, *values), values[0]])
@@ -211,7 +211,7 @@ def swap_images(model: Net) -> None:
 
 
 def add_to_variable(graph: GraphBuilder, handle: TensorRef, value: TensorRef) -> None:
-    """A variable grows by a value."""
+    """Add a value to a variable."""
     total = like(graph, value, "held")
     graph.operator("READ_VARIABLE", [handle], [total])
     graph.operator("ASSIGN_VARIABLE", [handle, add(graph, total, value)], [])
@@ -219,7 +219,7 @@ def add_to_variable(graph: GraphBuilder, handle: TensorRef, value: TensorRef) ->
 
 @remembering
 def count_in_body(model: Memory) -> None:
-    """The body adds to a variable; how often it ran is seen afterwards, and in the next run."""
+    """Build a body that adds to a variable, which is read afterwards and in the next run."""
     spec = tensor(3)
     state = model.variable(spec, np.zeros(3))
     before = model.read(state, spec)
@@ -246,7 +246,7 @@ def variable_of_body(model: Net) -> None:
 
 
 def rnn_state_in_body(model: Net) -> None:
-    """An RNN whose result nobody uses: what follows of it is what it leaves in its state."""
+    """Build an RNN whose result is unused; only its state has an effect."""
     spec = tensor(3, 5)
 
     def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
@@ -262,7 +262,7 @@ def rnn_state_in_body(model: Net) -> None:
 
 @remembering
 def variable_handle_carried(model: Memory) -> None:
-    """The handle is one of the values carried, as TensorFlow writes it."""
+    """Build a loop that carries the handle of a variable, as TensorFlow writes it."""
     spec = tensor(3)
     state = model.variable(spec, np.zeros(3))
 
@@ -301,7 +301,7 @@ def loop_in_condition(depth: int, model: Net) -> None:
 
 
 def repeat_step(model: Net, values: Sequence[Spec], step: float, depth: int, kept: bool = False) -> dict[str, int]:
-    """Subgraphs of a loop that adds a step to the first of some values, and to others these themselves.
+    """Add subgraphs of a loop that adds ``step`` to the first values and passes the others through.
 
     ``kept``: condition and body add the number to a variable.
     """

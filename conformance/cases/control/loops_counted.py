@@ -1,4 +1,4 @@
-"""WHILE that counts and writes a row of an array at each time step, as TensorArrays, tf.map_fn and tf.scan are converted."""
+"""WHILE that counts and writes one array row per iteration, as TensorArray, tf.map_fn and tf.scan are converted."""
 
 from __future__ import annotations
 

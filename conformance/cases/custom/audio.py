@@ -37,7 +37,7 @@ def frames(samples: int, window: int, stride: int) -> int:
 
 
 def spectrogram(name: str, samples: int | None, window: float, stride: float, **case: Any) -> Case:
-    """One spectrogram; ``channels``, ``squared`` and ``without``, options to leave out, are popped from ``case``."""
+    """Return a spectrogram case; ``channels``, ``squared`` and ``without`` (options to omit) are popped from ``case``."""
     channels, squared, without = case.pop("channels", 1), case.pop("squared", True), case.pop("without", ())
     options = {"window_size": window, "stride": stride, "magnitude_squared": squared}
     window, stride = int(window), int(stride)
@@ -75,7 +75,7 @@ def spectrograms() -> Iterator[Case]:
 
 
 def cepstrum(name: str, options: Mapping[str, Any] = {}, rate: int | None = 16000, **case: Any) -> Case:
-    """One Mfcc; ``channels`` and ``bins`` are popped from ``case``. A rate of None is known at runtime, 16000 and others."""
+    """Return an Mfcc case; ``channels`` and ``bins`` are popped from ``case``. A rate of None is a graph input."""
     channels, width = case.pop("channels", 1), case.pop("bins", BINS)
     filters = {**FILTERS, **options}
     powers = Spec((channels, FRAMES, width), name="powers")
@@ -114,7 +114,7 @@ def cepstra() -> Iterator[Case]:
 
 
 def edges() -> Array:
-    """Powers of those frequencies alone that no filter takes, in part infinite."""
+    """Return powers, partly infinite, of only those frequencies that no filter uses."""
     powers = np.zeros((1, FRAMES, BINS), np.float32)
     powers[..., 0], powers[..., 129:] = np.inf, -3
     return powers

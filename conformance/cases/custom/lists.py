@@ -1,4 +1,4 @@
-"""TensorFlow's lists of tensors, which LiteRT has no kernels of: what they are is computed in NumPy."""
+"""TensorFlow's tensor lists, for which LiteRT has no kernels; references are computed in NumPy."""
 
 from __future__ import annotations
 
@@ -16,24 +16,28 @@ from conformance.schema import enum_value
 from onnx_tflite_plugin.source.model import Array
 
 PREFIX = "CUSTOM.FlexTensorList"
-OPEN, WHOLE = (None, 3), (2, 3)
+DYNAMIC, STATIC = (None, 3), (2, 3)
 
 
 def cases() -> Iterator[Case]:
-    usual: dict[str, Any] = {"opsets": EVERY_OPSET}
-    for shape in (OPEN, WHOLE):
+    every_opset: dict[str, Any] = {"opsets": EVERY_OPSET}
+    for shape in (DYNAMIC, STATIC):
         for operator in ("Reserve", "SetItem", "Stack"):
             yield case(
-                operator, f"two of {shape}", partial(write_list, shape=shape), put, **(usual if shape is OPEN else {})
+                operator,
+                f"two of {shape}",
+                partial(write_list, shape=shape),
+                put,
+                **(every_opset if shape is DYNAMIC else {}),
             )
         for operator in ("FromTensor", "GetItem"):
             yield case(operator, f"one of {shape}", partial(read, shape=shape), row_and_all)
     for operator in ("Reserve", "SetItem", "Stack"):
-        yield case(operator, "int32 at places known at runtime", partial(write_list, shape=WHOLE, dtype="int32"), put)
+        yield case(operator, "int32 at places known at runtime", partial(write_list, shape=STATIC, dtype="int32"), put)
         yield case(
             operator,
             "unknown tensors",
-            untold,
+            without_contents,
             put,
             refused="does not store the shape and dtype of the list's elements",
         )
@@ -41,22 +45,22 @@ def cases() -> Iterator[Case]:
 
 
 def older() -> Iterator[Case]:
-    """Files that do not say what their lists hold, as TensorFlow wrote them before 2.13; their operators do."""
-    for shape in (OPEN, WHOLE):
+    """Yield files without stored list contents, as TensorFlow wrote them before 2.13; only their operators have the dtype."""
+    for shape in (DYNAMIC, STATIC):
         for operator in ("Reserve", "SetItem", "Stack"):
             yield case(operator, f"two of {shape}, an older file", old(partial(write_list, shape=shape)), put)
         for operator in ("FromTensor", "GetItem"):
             yield case(operator, f"one of {shape}, an older file", old(partial(read, shape=shape)), row_and_all)
-    whole: dict[str, Any] = {"shape": WHOLE, "dtype": "int32"}
+    whole: dict[str, Any] = {"shape": STATIC, "dtype": "int32"}
     yield case("Reserve", "int32, an older file", old(partial(write_list, **whole)), put)
-    yield case("Reserve", "of unknown rank, an older file", old(partial(write_list, shape=WHOLE, reserved=-1)), put)
+    yield case("Reserve", "of unknown rank, an older file", old(partial(write_list, shape=STATIC, reserved=-1)), put)
     nested = {"reference": rows_of_loops, "sizes": ()}
     for operator in ("Reserve", "SetItem", "Stack"):
         yield net(PREFIX + operator, "through loops and branches, an older file", old(loops), **nested)
     yield case(
         "SetItem",
         "of two sizes, an older file",
-        old(partial(write_list, shape=WHOLE, reserved=(2, 5))),
+        old(partial(write_list, shape=STATIC, reserved=(2, 5))),
         put,
         refused="does not store the shape and dtype of the list's elements",
     )
@@ -76,7 +80,7 @@ def put(arrays: Sequence[Array]) -> list[Array]:
 
 
 def row_and_all(arrays: Sequence[Array]) -> list[Array]:
-    """One row, and all of them."""
+    """Return one row, and all rows."""
     rows, place = arrays
     return [rows[int(place)], rows]
 
@@ -92,7 +96,7 @@ def sizes(shape: Sequence[int | None]) -> Array:
 def write_list(
     model: Net, shape: tuple[int | None, ...], dtype: str = "float32", reserved: int | tuple[int, ...] | None = None
 ) -> None:
-    """``reserved``: what the list is reserved for, if not for tensors of this shape."""
+    """Build a list of five tensors and write two. ``reserved``: the reserved element shape, by default ``shape``."""
     lists = [items(model, f"list{k}", shape, dtype) for k in range(3)]
     of, count = model.place(constant(sizes(shape))), model.place(constant(np.asarray(5, np.int32)))
     first_of = of if reserved is None else model.place(constant(np.asarray(reserved, np.int32)))
@@ -107,9 +111,9 @@ def write_list(
     model.graph.output(rows)
 
 
-def untold(model: Net) -> None:
-    """The same, in a file that says nothing of the tensors."""
-    write_list(model, WHOLE)
+def without_contents(model: Net) -> None:
+    """Build the same list in a file that stores neither shape nor dtype of the elements."""
+    write_list(model, STATIC)
     for k, table in enumerate(model.graph.tensors):
         fields = {name: value for name, value in table.fields.items() if name != "variant_tensors"}
         model.graph.tensors[k] = replace(table, fields=fields)
@@ -141,7 +145,7 @@ def old(draw: Callable[[Net], None]) -> Callable[[Net], None]:
 
 
 def drop_variant_tensors(model: ModelBuilder) -> None:
-    """Leave out what lists hold; give each operator on lists its NodeDef, with the dtype that was left out."""
+    """Remove the stored list contents; add a NodeDef with the dtype to each list operator."""
     codes = list(model._codes)
     for graph in model.subgraphs:
         listed = [table.fields.get("variant_tensors") for table in graph.tensors]
@@ -150,7 +154,7 @@ def drop_variant_tensors(model: ModelBuilder) -> None:
             if not f"CUSTOM.{name}".startswith(PREFIX):
                 continue
             slots = (*table.fields["inputs"], *table.fields["outputs"])
-            (dtype, *_) = (told[0].fields["type"] for slot in slots if (told := listed[slot]))
+            (dtype, *_) = (contents[0].fields["type"] for slot in slots if (contents := listed[slot]))
             options = node_def(name.removeprefix("Flex"), DTYPES[dtype])
             graph.operators[k] = replace(table, fields={**table.fields, "custom_options": options})
         for k, table in enumerate(graph.tensors):
@@ -159,11 +163,11 @@ def drop_variant_tensors(model: ModelBuilder) -> None:
 
 
 DTYPES = {enum_value("TensorType", "float32"): 1, enum_value("TensorType", "int32"): 3}
-"""TensorFlow's DataType of each type of a tensor."""
+"""TensorFlow's DataType by TFLite's TensorType."""
 
 
 def node_def(name: str, dtype: int) -> bytes:
-    """The options of a select operator: a FlexBuffer vector of its name and a NodeDef with the attribute element_dtype."""
+    """Return the options of a select operator: a FlexBuffer vector of its name and a NodeDef with ``element_dtype``."""
     from flatbuffers import flexbuffers
 
     def field(number: int, data: bytes) -> bytes:
@@ -181,10 +185,10 @@ OUTER, INNER = 3, 2
 
 
 def loops(model: Net) -> None:
-    """A list that a loop in a loop writes into, in one branch the tensor and in the other one its negative."""
-    x = model.input(tensor(*WHOLE))
+    """Build nested loops that write a tensor into a list in one branch, and its negative in the other."""
+    x = model.input(tensor(*STATIC))
     of, count = model.place(constant(np.asarray(-1, np.int32))), model.place(constant(np.asarray(6, np.int32)))
-    listed = items(model, "list", WHOLE)
+    listed = items(model, "list", STATIC)
     model.graph.operator(PREFIX + "Reserve", [of, count], [listed])
     place = model.place(constant(np.asarray(0, np.int32)))
 
@@ -192,15 +196,15 @@ def loops(model: Net) -> None:
         return loop(graph, values, INNER, put_row)
 
     _, after, _ = loop(model.graph, [place, listed, x], OUTER, inner)
-    rows = model.result(tensor(OUTER * INNER, *WHOLE))
+    rows = model.result(tensor(OUTER * INNER, *STATIC))
     model.graph.operator(PREFIX + "Stack", [after, of], [rows])
     model.output(rows)
 
 
 def loop_values(graph: GraphBuilder, name: str) -> list[TensorRef]:
-    """A place, the list, and a tensor."""
-    listed = graph.tensor(f"{name} list", (), "variant", listed=("float32", WHOLE))
-    return [graph.tensor(f"{name} place", (), "int32"), listed, graph.tensor(f"{name} x", WHOLE)]
+    """Return an index, the list, and a tensor."""
+    listed = graph.tensor(f"{name} list", (), "variant", listed=("float32", STATIC))
+    return [graph.tensor(f"{name} place", (), "int32"), listed, graph.tensor(f"{name} x", STATIC)]
 
 
 def loop(
@@ -209,7 +213,7 @@ def loop(
     times: int,
     body: Callable[[GraphBuilder, Sequence[TensorRef]], list[TensorRef]],
 ) -> list[TensorRef]:
-    """A WHILE that counts beside what it carries."""
+    """Add a WHILE that counts, and carries other values."""
     model, subgraphs, values_of = graph.model, [], list[list[TensorRef]]()
     for name in ("cond", "body"):
         inside = model.subgraph(f"{name} of {times}")
@@ -232,7 +236,7 @@ def loop(
 
 
 def put_row(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
-    """Put the tensor, or its negative at odd places, at a place of the list; the next place, and the tensor plus itself."""
+    """Write the tensor (negated at odd indices) into the list; return the next index, the list, and the doubled tensor."""
     place, listed, x = values
     two, zero = (graph.constant(name, np.asarray(n, np.int32)) for name, n in (("two", 2), ("zero", 0)))
     rest, even = graph.tensor("rest", (), "int32"), graph.tensor("even", (), "bool")
@@ -244,7 +248,7 @@ def put_row(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]
         branch.inputs += loop_values(branch, "given")
         at, into, item = branch.inputs
         if name == "else":
-            negative = branch.tensor("negative", WHOLE)
+            negative = branch.tensor("negative", STATIC)
             branch.operator("NEG", [item], [negative])
             item = negative
         (_, result, _) = loop_values(branch, "made")

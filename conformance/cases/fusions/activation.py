@@ -1,4 +1,4 @@
-"""GELU, HARD_SWISH and PRELU decomposed, and what looks like them and is something else."""
+"""Decomposed GELU, HARD_SWISH and PRELU, and similar patterns that are no activation."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def cases() -> Iterator[Case]:
 
 
 def of_more_images(model: Net) -> None:
-    """Slopes for two images, which make two of one."""
+    """Build slopes for a batch of two, which broadcast one image to two."""
     one, two = tensor(1, *IMAGE[1:]), tensor(*IMAGE)
     x = model.input(one)
     negative = model.call("NEG", [model.call("RELU", [model.call("NEG", [x], one)], one)], one)
@@ -123,7 +123,7 @@ def of_more_images(model: Net) -> None:
 
 
 def term_model(term: Term, image: Spec | None = None, *, inside: bool = False) -> Callable[[Net], None]:
-    """A model that computes the term, or does so between convolutions."""
+    """Return a model of the term, or of the term between convolutions."""
     like = image or tensor(*IMAGE)
 
     def draw(model: Net) -> None:
@@ -135,7 +135,7 @@ def term_model(term: Term, image: Spec | None = None, *, inside: bool = False) -
 
 
 def two_tensors(term: Term) -> Callable[[Net], None]:
-    """The last factor x is another tensor: a gate, which is no activation."""
+    """Return a model whose last factor is another tensor: a gate instead of an activation."""
     code, *terms = term
 
     def draw(model: Net) -> None:
@@ -168,7 +168,7 @@ def with_intermediate_output(term: Term) -> Callable[[Net], None]:
 
 
 def write_term(model: Net, term: Term, like: Spec, variables: Mapping[str, TensorRef]) -> TensorRef:
-    """The operators of a term."""
+    """Add the operators of a term."""
     if term in SLOPES:
         return model.place(constant(random_array(*SLOPES[term], seed="slopes", low=-0.7, high=1.8)))
     if isinstance(term, str):

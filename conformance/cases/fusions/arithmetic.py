@@ -1,4 +1,4 @@
-"""Arithmetic with constants behind convolutions and dense layers, and what looks like it and must stay where it is."""
+"""Arithmetic with constants after convolutions and dense layers, and similar patterns that must not be folded."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def cases() -> Iterator[Case]:
             yield net(op, f"with {name} behind", behind(op, steps), transposes=None if op == "FULLY_CONNECTED" else 2)
         zero = net(
             op, "", behind(op, [("MUL", ("C",))], biased=0.0)
-        )  # some kernels insist on a bias, or crash without one
+        )  # some kernels require a bias, or crash without one
         yield net(op, "without bias, MUL behind", behind(op, [("MUL", ("C",))], biased=None), reference=by_litert(zero))
         yield net(
             op, "MUL and ADD behind at every opset", behind(op, [("MUL", ("C",)), ("ADD", ("C",))]), opsets=EVERY_OPSET
@@ -78,7 +78,7 @@ LEFT: Mapping[str, Sequence[Step]] = {
 
 
 def base(model: Net, op: str, biased: float | None = 1.0, activation: str = "NONE") -> TensorRef:
-    """A layer of three channels; ``biased``: how large its bias is."""
+    """Add a layer of three channels; ``biased``: the magnitude of its bias."""
     x = tensor(*IMAGE)
     w = {"DEPTHWISE_CONV_2D": (1, 3, 2, 6), "FULLY_CONNECTED": (4, 3)}.get(op, (4, 3, 2, 3))
     y = tensor(*MADE[op])
@@ -120,7 +120,7 @@ def behind(op: str, steps: Sequence[Step], biased: float | None = 1.0, activatio
 
 
 def square(model: Net) -> None:
-    """A constant (C, 1, 1) after an image of C rows: it has as many numbers as channels, and is not along them."""
+    """Build a constant (C, 1, 1) after an image of C rows, which is not per channel although it has as many elements."""
     weights = constant(random_array(3, 1, 1, 5, seed="w"))
     size = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
     ref = model.call(
@@ -130,7 +130,7 @@ def square(model: Net) -> None:
 
 
 def rows() -> Iterator[Case]:
-    """A dense layer that keeps its rank, and one after a flatten, whose weights' columns have moved."""
+    """Yield a dense layer that keeps its rank, and one after a flatten, whose weight columns are permuted."""
 
     def keep_rows(model: Net) -> None:
         operands = [tensor(2, 5, 3), constant(random_array(4, 3)), constant(random_array(4))]
@@ -153,7 +153,7 @@ def rows() -> Iterator[Case]:
 
 
 def integers() -> Iterator[Case]:
-    """Integers are rounded in between; weights of integers are not touched."""
+    """Yield quantized models, which round in between and must not be folded."""
     for dtype in ("int8", "uint8", "int16"):
         yield net("CONV_2D", f"{dtype} with MUL and ADD behind", quantized_model(dtype), dtype=dtype)
 

@@ -1,4 +1,4 @@
-"""Products by matrices that groups share, repeated for each of them, and what looks like them and is something else."""
+"""Products with matrices that are repeated for the heads of a group, and similar patterns that must not be fused."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from conformance.case import Case
 from conformance.models import Net, constant, net, tensor
 
-OP = "BATCH_MATMUL"  # counted with the product
+OP = "BATCH_MATMUL"  # the support table counts these cases for the product
 
 
 def cases() -> Iterator[Case]:

@@ -81,7 +81,7 @@ def attention(
 
 
 def other(name: str, sizes: Sizes, **case: Any) -> Case:
-    """Attention that the operator of the runtime cannot express, and that stays as in the file."""
+    """Return attention that the runtime's operator cannot express, which stays as in the file."""
     return attention(name, sizes, 1, nodes={NODE: 0}, **case)
 
 

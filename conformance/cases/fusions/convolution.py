@@ -1,4 +1,4 @@
-"""Convolutions with their padding or their dilation decomposed around them, and what looks like it and is not."""
+"""Convolutions with decomposed padding or dilation, and similar patterns that must not be fused."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ class Conv:
     activation: str = "NONE"
     bias: Literal["drawn", "zero", "none"] = "drawn"
     per_axis: bool = False
-    weights: str = ""  # those of the dtype
+    weights: str = ""  # by default the dtype's
     rows: Rows = ((1, 2), (2, 0))
     block: Sequence[int] = ()
     crops: Rows = ()
     around: Rows | None = None  # all four rows, batches and channels too
     code: str = "PAD"
-    number: int | None = None  # what PADV2 pads with
+    number: int | None = None  # the padding value of PADV2
     scaled: float = 1.0  # the padded image's scale
     opening: str = "RESHAPE"
     closing: str = "SQUEEZE"
     unit: int = 1
-    again: Literal["", "RELU", "CONV_2D"] = ""  # the padded image, or its batches, are used a second time, by that
+    again: Literal["", "RELU", "CONV_2D"] = ""  # second consumer of the padded image or its batches
 
     def __call__(self, model: Net) -> None:
         x = tensor(*self.shape, dtype=self.dtype)
@@ -95,7 +95,7 @@ class Conv:
         return model.call("BATCH_TO_SPACE_ND", operands, spec.with_shape(n // prod(self.block), *wide, c))
 
     def image(self, model: Net, ref: TensorRef) -> TensorRef:
-        """A sequence as one row or one column."""
+        """Return a sequence as an image of one row or one column."""
         spec = model.spec(ref)
         if len(spec.shape) == 4:
             return ref
@@ -217,5 +217,5 @@ def decomposed_case(name: str, setting: Conv, opsets: Sequence[int | None] = (No
     case = net(setting.op, f"decomposed, {name}", setting, dtype=setting.dtype, opsets=opsets, targets=targets)
     if setting.bias != "none":
         return case
-    twin = decomposed_case(name, replace(setting, bias="zero"))  # LiteRT insists on a bias, or crashes without one
+    twin = decomposed_case(name, replace(setting, bias="zero"))  # LiteRT requires a bias, or crashes without one
     return replace(case, reference=lambda arrays: LiteRT(twin.build(), "builtin").run(arrays))

@@ -1,4 +1,4 @@
-"""LSTMs on sequences that are reversed around them, alone and beside one that is not, and what only looks so."""
+"""LSTMs on reversed sequences, with and without a forward LSTM, and similar patterns that must not be fused."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Pair:
         )
 
     def select_steps(self, model: Net, y: TensorRef) -> TensorRef:
-        """All steps, or the last one as Keras takes it."""
+        """Return all steps, or the last one as Keras selects it."""
         if not self.last:
             return y
         batch, _, size = self.of.y.shape
@@ -144,7 +144,7 @@ def cases() -> Iterator[Case]:
 
 
 def between(model: Net) -> None:
-    """A sequence that convolutions make and take."""
+    """Build a bidirectional pair between convolutions."""
     of = KERAS
     batch, time, size = of.x.shape
     image = model.input_through_conv(of.x.with_shape(batch, 1, time, size))

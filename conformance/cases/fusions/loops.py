@@ -1,4 +1,4 @@
-"""Recurrent layers as loops, the way Keras 3 spells them, and loops that look like one and are none."""
+"""Recurrent layers as loops, as Keras 3 writes them, and similar loops that must not be fused."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ class Layer:
 
     @property
     def remembers(self) -> int:
-        """States of a stage."""
+        """Return the number of states of a stage."""
         return 2 if self.kind == "LSTM" else 1
 
     def draw(self, model: Net) -> None:
         model.graph.output(*self.loop(model, model.input(tensor(self.time, self.batch, INPUTS, name="x"))))
 
     def loop(self, model: Net, x: TensorRef) -> list[TensorRef]:
-        """The operator on a sequence: its results but the first counter and what it only hands on."""
+        """Add the layer; return its results except the first counter and values that it only passes through."""
         states = [self.start(model, f"{self.seed}state{k}") for k in range(self.remembers * self.stages)]
         outputs = (self.time if self.every else 1, self.batch, UNITS)
         outside = Step(model.graph, self)
@@ -90,13 +90,13 @@ class Layer:
     def _value(
         self, graph: GraphBuilder, name: str, k: int, shape: tuple[int | None, ...], dtype: str = "float32"
     ) -> TensorRef:
-        """One of the values carried, of which the third is the array."""
+        """Return one of the carried values; the third is the array."""
         if self.listed and k == 2:
             return graph.tensor(name, (), "variant", listed=("float32", (None, UNITS)))
         return graph.tensor(name, shape, dtype)
 
     def start(self, model: Net, name: str) -> TensorRef:
-        """A state that the loop begins with."""
+        """Return the initial value of a state."""
         if self.starts:
             return model.input(tensor(self.batch, UNITS, name=name))
         return model.place(constant(np.zeros((self.batch, UNITS)), "float32"))
@@ -172,7 +172,7 @@ class Step:
         return self.graph.constant(f"k{len(self.graph.tensors)}", array)
 
     def length(self, x: TensorRef) -> TensorRef:
-        """The size of the first axis, or of another one where that is what is wrong."""
+        """Return the size of the first axis, or of another axis if that is the planted difference."""
         first = 1 if self.layer.wrong == "axis" else 0
         bounds = [self.vector(first), self.vector(first + 1), self.vector(1)]
         return self.call(
@@ -184,7 +184,7 @@ class Step:
         )
 
     def activate_sum(self, *sums: TensorRef) -> TensorRef:
-        """The sum of two under the layer's activation."""
+        """Return the activated sum of two products."""
         if self.layer.fused:
             return self.call("ADD", [*sums], (self.layer.batch, UNITS), fused_activation_function=self.layer.activation)
         return self.state(self.layer.activation, self.state("ADD", *sums))
@@ -199,7 +199,7 @@ class Step:
         return self.call(code, list(inputs), (self.layer.batch, UNITS))
 
     def product(self, x: TensorRef, inputs: int, rows: int, bias: bool, seed: str) -> TensorRef:
-        """FULLY_CONNECTED by weights of the layer's dtype."""
+        """Add a FULLY_CONNECTED with weights of the layer's dtype."""
         array = random_array(rows, inputs, dtype="float32", seed=self.layer.seed + seed) * 0.4
         biases = (
             [self.constant(random_array(rows, dtype="float32", seed=f"{self.layer.seed}{seed} bias"))]
@@ -273,7 +273,7 @@ class Step:
         return [self.activate_sum(inward, back)]
 
     def replace_row(self, array: TensorRef, row: TensorRef, now: TensorRef, following: TensorRef) -> TensorRef:
-        """The array with one row replaced: what is before it, the row, what is behind."""
+        """Return the array with one row replaced: the rows before it, the row, the rows after it."""
         batch, flat = self.layer.batch, self.vector(1)
         until = self.call(
             "CONCATENATION", [self.call("RESHAPE", [now, flat], (1,), "int32"), self.vector(-1, -1)], (3,), "int32"
@@ -323,5 +323,5 @@ def cases() -> Iterator[Case]:
 
 
 def sizes(layer: Layer) -> tuple[int, ...]:
-    """Lengths to try; LiteRT gives no array without rows."""
+    """Return lengths to try; LiteRT cannot return an array without rows."""
     return (0, 2, 7) if layer.open and not layer.every else (2, 7)

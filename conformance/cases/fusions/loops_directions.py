@@ -1,4 +1,4 @@
-"""Recurrent layers as loops in both directions, the way Keras spells them, and pairs that are not that."""
+"""Bidirectional recurrent layers as loops, as Keras writes them, and similar pairs that must not be fused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recurrent layers as loops under a mask, the way Keras spells them, and loops that look like one and are none."""
+"""Masked recurrent layers as loops, as Keras writes them, and similar loops that must not be fused."""
 
 from __future__ import annotations
 

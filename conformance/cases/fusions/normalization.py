@@ -1,4 +1,4 @@
-"""LayerNormalization decomposed, and what looks like it and is something else."""
+"""Decomposed LayerNormalization, and similar patterns that must not be fused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from conformance.case import Case
 from conformance.models import Net, constant, net, random_array, tensor
 
 IMAGE = (2, 5, 7, 3)
-OP = "MEAN"  # counted with the operator that only a normalization needs
+OP = "MEAN"  # the support table counts these cases for MEAN, which only normalizations need
 
 
 def cases() -> Iterator[Case]:
@@ -54,7 +54,7 @@ def cases() -> Iterator[Case]:
 
 
 def normalization_case(name: str, write: Callable[..., TensorRef]) -> Case:
-    """Between convolutions, where it wants the channels last: two transposes there, two at the edges."""
+    """Return a normalization between convolutions, which needs channels last: two Transposes inside, two at the ends."""
 
     def draw(model: Net) -> None:
         model.output(model.output_through_conv(write(model, model.input_through_conv(tensor(*IMAGE)))))
@@ -119,7 +119,7 @@ def mean(model: Net, x: TensorRef, over: tuple[int, ...]) -> TensorRef:
 
 
 def small(model: Net, code: str, like: TensorRef, *more: Any) -> TensorRef:
-    """An operator on one number per normalized part."""
+    """Add an operator on one number per normalized part."""
     return model.call(code, [like, *more], tensor(*like.shape))
 
 

@@ -1,4 +1,4 @@
-"""Pixels repeated as Keras spells it, rows and then columns, and what looks like it and is not."""
+"""Pixels repeated by rows and then columns, as Keras writes it, and similar patterns that must not be fused."""
 
 from __future__ import annotations
 

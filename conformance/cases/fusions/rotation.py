@@ -1,4 +1,4 @@
-"""Rotary embeddings decomposed, and what looks like them and is something else."""
+"""Decomposed rotary embeddings, and similar patterns that must not be fused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from conformance.builder import TensorRef
 from conformance.case import Case
 from conformance.models import Net, constant, net, tensor
 
-OP = "SUB"  # counted with the operator that makes the first half
+OP = "SUB"  # the support table counts these cases for the operator of the first half
 ROWS = (2, 3, 5, 14)
 NODE = "com.microsoft.RotaryEmbedding"
 

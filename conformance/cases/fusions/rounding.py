@@ -35,19 +35,19 @@ def cases() -> Iterator[Case]:
 
 
 def uneven(*shape: int) -> np.ndarray[Any, Any]:
-    """One image, or row, larger than the other and further from 0."""
+    """Return inputs with one image or row larger than the others and further from 0."""
     parts = [random_array(*shape[1:], seed=f"part {k}") * 3**k + k for k in range(shape[0])]
     return np.stack(parts).astype(np.float32)
 
 
 def alike(case: Case, fusion: str, *shapes: Sequence[int], name: str = "x0") -> Case:
-    """LiteRT's numbers, of inputs of these shapes."""
+    """Return the case with inputs of these shapes, compared with LiteRT."""
     given: Sequence[Mapping[str, Any]] = [{name: uneven(*shape)} for shape in shapes]
     return replace(case, given=given, fuses=(fusion,), targets=("onnxruntime",), tolerance=TIGHT, why=WHY, sizes=())
 
 
 def images() -> Iterator[Case]:
-    """A scale an image: from 255 steps over its range, or 127 to its largest magnitude."""
+    """Yield cases with a scale per image: 255 steps over its range, or 127 to its largest magnitude."""
     shape = (3, 5, 7, 11)
     hybrid: Mapping[str, Any] = {"shape": shape, "out": 13, "weights": "int8", "per_axis": True}
     variants: Mapping[str, Mapping[str, Any]] = {
@@ -77,7 +77,7 @@ def images() -> Iterator[Case]:
 
 
 def sequences() -> Iterator[Case]:
-    """One row of zeros and what they surround."""
+    """Yield cases with a row of zeros and other rows around it."""
     row = replace(ROW, weights="int8", per_axis=True)
     for setting in (row, depthwise(row), replace(row, kernel=(3, 1), unit=2)):
         along = "row" if setting.unit == 1 else "column"
@@ -86,7 +86,7 @@ def sequences() -> Iterator[Case]:
 
 
 def pixels() -> Iterator[Case]:
-    """XNNPACK takes a convolution of single pixels as the product of rows that it is."""
+    """Yield convolutions of single pixels, which XNNPACK computes as a product of rows."""
     hybrid: Mapping[str, Any] = {"kernel": (1, 1), "out": 13, "weights": "int8", "per_axis": True}
     for text, shape in {"pixels": (3, 5, 7, 11), "pixels of one image": (1, 5, 7, 11)}.items():
         yield alike(conv(f"{text} rounded one by one", shape=shape, **hybrid), "CONV_2D_ROUNDED", shape)
@@ -140,7 +140,7 @@ def multiply_pixels(draw: Callable[[Net], TensorRef], model: Net) -> None:
 
 
 def rows() -> Iterator[Case]:
-    """A scale a row."""
+    """Yield cases with a scale per row."""
     fused = "FULLY_CONNECTED_ROUNDED"
     for text, weights, per_axis in (
         ("int8", "int8", True),

@@ -1,4 +1,4 @@
-"""Recurrent layers decomposed into steps, as PyTorch exports them and as Keras unrolls them, and what only looks so."""
+"""Recurrent layers as unrolled steps, from PyTorch and Keras, and similar steps that must not be fused."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Layer:
 
 @dataclass
 class Steps(loops.Step):
-    """The operators of one layer's steps."""
+    """Builder of the operators of one layer's steps."""
 
     def __init__(self, model: Net, layer: Layer, stage: int) -> None:
         super().__init__(model.graph, loops.Layer(layer.kind, batch=layer.batch), UNITS if stage else INPUTS)
@@ -83,7 +83,7 @@ class Steps(loops.Step):
         return self.call(code, list(inputs), self.shape)
 
     def begin(self) -> list[TensorRef]:
-        """The states; none where they are zeros, which converters leave out."""
+        """Return the initial states; none if they are zeros, which converters omit."""
         count = 2 if self.spelled.kind == "LSTM" else 1
         if self.spelled.starts:
             return [self.model.input(tensor(*self.shape, name=f"start{self.stage}{k}")) for k in range(count)]
@@ -107,7 +107,7 @@ class Steps(loops.Step):
         return [rows[k] for k in self.spelled.order]
 
     def dense(self, x: TensorRef, inputs: int, shape: tuple[int, ...], seed: str) -> TensorRef:
-        """Rows times the layer's weights, and their bias."""
+        """Return rows times the layer's weights, plus a bias."""
         rows, seed = shape[-1], f"{seed}{self.stage}"
         weights, bias = random_array(rows, inputs, seed=seed) * np.float32(0.4), random_array(rows, seed=f"{seed} bias")
         return self.call("FULLY_CONNECTED", [x, self._weights(weights), self.constant(bias)], shape, keep_num_dims=True)
@@ -161,7 +161,7 @@ class Steps(loops.Step):
         return self.torch_lstm(sums, cells)
 
     def gates(self, sums: TensorRef) -> list[TensorRef]:
-        """Parts of sums, (1, B, n) each."""
+        """Return the parts of sums, of shape (1, B, n) each."""
         begins = [self.vector(0, 0, k * UNITS) for k in range(GATES[self.spelled.kind])]
         return [self.call("SLICE", [sums, begin, self.vector(*self.shape)], self.shape) for begin in begins]
 
@@ -183,7 +183,7 @@ class Steps(loops.Step):
         return self.state("ADD", self.state("MUL", self.state("SUB", before, fresh), share), fresh)
 
     def together(self, outputs: list[TensorRef]) -> TensorRef:
-        """All outputs in one tensor."""
+        """Return all outputs in one tensor."""
         sizes = [*self.shape]
         if self.spelled.joined == "PACK":
             sizes.insert(self.spelled.axis, len(outputs))

@@ -15,7 +15,7 @@ from conformance.weights import BIASES, ROUNDED, WEIGHTS, bias, column_of, produ
 from onnx_tflite_plugin.verify import LiteRT
 
 IMAGE = (2, 5, 7, 3)
-COMPUTED = "computed weights with a zero point"  # at which kernels of int8 and int16 do not look
+COMPUTED = "computed weights with a zero point"  # which int8 and int16 kernels ignore
 FUSED = ("RELU", "RELU6", "RELU_N1_TO_1")
 
 
@@ -52,7 +52,7 @@ def conv(
     absent: bool = False,
     **options: Any,
 ) -> Case:
-    """A convolution alone. ``biased`` is the bias's dtype, ``None`` for no bias. Options in capitals' names go to the case."""
+    """Return a convolution case. ``biased``: the bias's dtype, or ``None``. Keywords that are fields of ``Case`` go to the case."""
     case = {key: options.pop(key) for key in [*options] if key in Case.__dataclass_fields__}
     n, *size, channels = shape
     assert channels is not None
@@ -100,7 +100,7 @@ def by_litert(twin: Case) -> Reference:
 
 
 def geometry(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
-    """SAME puts the odd row behind; dilation widens the kernel; VALID drops what the stride leaves."""
+    """Yield padding, stride and dilation: SAME puts the odd row at the end; VALID drops the rest of a stride."""
     for padding in ("SAME", "VALID"):
         yield conv(f"{padding} 3x2", op=op, padding=padding, opsets=EVERY_OPSET, **more)
         yield conv(f"{padding} 2x4 stride 2x3", op=op, padding=padding, kernel=(2, 4), stride=(2, 3), **more)
@@ -125,7 +125,7 @@ def geometry(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
 
 
 def open_sizes(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
-    """Height and width are known only at runtime: what SAME adds follows from them, odd and even."""
+    """Yield dynamic height and width, odd and even, on which SAME padding depends."""
     kernels = {"3x2 stride 2x1": ((3, 2), (2, 1)), "4x3 stride 2": ((4, 3), (2, 2)), "1x1 stride 3": ((1, 1), (3, 3))}
     shape = (2, None, None, more.get("shape", IMAGE)[3])
     more = {key: value for key, value in more.items() if key != "shape"}
@@ -142,7 +142,7 @@ def open_sizes(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
 
 
 def groups() -> Iterator[Case]:
-    """Groups are implied: the filter has fewer input channels than the image."""
+    """Yield implied groups: the filter has fewer input channels than the image."""
     for dtype in ("float32", "int8"):
         yield conv(f"{dtype} in three groups", shape=(2, 5, 7, 6), out=9, groups=3, dtype=dtype)
     yield conv("float32 in as many groups as channels", shape=(2, 5, 7, 6), out=12, groups=6)
@@ -198,7 +198,7 @@ def dtypes() -> Iterator[Case]:
 
 
 def negative_scales(op: str, dtype: str) -> Callable[[Net], None]:
-    """Batch normalization with a negative gamma, folded into the weights' scales."""
+    """Return a batch normalization with a negative gamma, folded into the weights' scales."""
 
     def draw(model: Net) -> None:
         x, axis = tensor(2, 5, 7, 3, dtype=dtype), 0 if op == "CONV_2D" else 3
@@ -227,7 +227,7 @@ def runtime_weights(model: Net) -> None:
 
 
 def activations(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
-    """The output's zero point is inside its dtype: the activation cuts integers, and cannot be left out."""
+    """Yield activations that clip, because the output's zero point is inside its dtype."""
     for dtype in ("float32", "int8", "uint8", "int16"):
         for activation in FUSED:
             yield conv(f"{dtype} with {activation}", op=op, dtype=dtype, fused_activation_function=activation, **more)
@@ -249,7 +249,7 @@ def activations(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
 
 
 def chains() -> Iterator[Case]:
-    """Nothing stands between convolutions that follow each other."""
+    """Yield consecutive convolutions, between which no node must be added."""
 
     def chain(dtype: str) -> Callable[[Net], None]:
         def draw(model: Net) -> None:

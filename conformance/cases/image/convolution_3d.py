@@ -61,7 +61,7 @@ def conv(
     activation: str = "NONE",
     **case: Any,
 ) -> Case:
-    """One operator. The volume is its input, or the output of a transposed one; a bias of None is an absent operand."""
+    """Return a case of one operator on a graph input, or on a transposed convolution; a bias of None is an absent operand."""
     n, *size, channels = volume
     result_size = outputs(padding, size, kernel, stride, dilation)
     options = settings(padding, stride, dilation, activation)
@@ -110,7 +110,7 @@ def biases(op: str) -> Iterator[Case]:
 
 
 def plain(model: Net, op: str, x: Any, channels: int, shape: Sequence[int]) -> TensorRef:
-    """A convolution of 3 x 3 x 3 that keeps the size."""
+    """Add a 3 x 3 x 3 convolution that keeps the size."""
     spec = x if not isinstance(x, TensorRef) else model.spec(x)
     before, y = spec.shape[-1] or 1, tensor(*shape, channels)
     if op == "CONV_3D":
@@ -152,7 +152,7 @@ def networks(op: str) -> Iterator[Case]:
 
 
 def runtime_size_cases() -> Iterator[Case]:
-    """Transposed convolutions of every geometry with runtime sizes, from which the padding of SAME follows."""
+    """Yield transposed convolutions of every geometry with runtime sizes, on which SAME padding depends."""
     volumes = ((1, 5, 7, 11), (2, 7, 6, 13))
     for padding in ("SAME", "VALID"):
         for kernel, stride, dilation in (*WINDOWS, *ODD):
@@ -170,7 +170,7 @@ def runtime_size_cases() -> Iterator[Case]:
 
 
 def sizes() -> Iterator[Case]:
-    """Sizes that are not in the file, weights that are graph inputs."""
+    """Yield dynamic sizes, and weights that are graph inputs."""
     given = [{"x0": random_array(n, 3, 5, 7, 2)} for n in (1, 3)]
     x, y = tensor(None, 3, 5, 7, 2), tensor(None, 3, 5, 7, 3)
     w = constant(random_array(3, 3, 3, 2, 3))
@@ -204,7 +204,7 @@ def sizes() -> Iterator[Case]:
     asked = {"shape": np.array([2, 3, 5, 7, 3], np.int32)}
     weights = constant(random_array(3, 3, 3, 3, 2))
     operands = [shape, weights, tensor(*VOLUME)]
-    # Where the file knows the shape of the output, it is taken at its word.
+    # A static output shape in the file is used as it is.
     options = settings("SAME", (1, 1, 1))
     yield in_isolation(
         "CONV_3D_TRANSPOSE",

@@ -1,4 +1,4 @@
-"""Filters of 4 bits: an odd number of elements ends within a byte; scales per tensor and channel, and what no kernel unpacks."""
+"""4-bit filters: an odd number of elements, scales per tensor and per channel, and weights that no kernel unpacks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def kernels() -> Iterator[Case]:
 
 
 def refusal_cases() -> Iterator[Case]:
-    """LiteRT takes these, reads past the end of the weights or leaves out what it does not know, and says nothing."""
+    """Yield files that LiteRT runs silently although it misreads the weights."""
     unpacked = "which LiteRT's kernel does not unpack"
     yield conv("uint8 by int4", dtype="uint8", weights="int4", refused=f"int4 with uint8 activations, {unpacked}")
     yield conv("float32 by int2", weights="int2", refused=f"int2 with float32 activations, {unpacked}")

@@ -127,7 +127,7 @@ def transpose_conv(
     if at_run_time:
         images = [random_array(batch, *size, channels, dtype=dtype) for batch in (n, 1)]
         case["given"] = [{"asked": np.array([len(i), *wanted[1:]], np.int32), "image": i} for i in images]
-        case["sizes"] = ()  # the kernel insists that both agree
+        case["sizes"] = ()  # the kernel requires that both agree
         asked = tensor(4, dtype="int32", name="asked")
         x, y = replace(x.with_shape(None, None, None, channels), name="image"), y.with_shape(None, None, None, out)
     operands = [asked, w, x, *b]

@@ -1,4 +1,4 @@
-"""NON_MAX_SUPPRESSION box for box: thresholds that are met exactly, flat boxes, corners in either order, soft scores."""
+"""NON_MAX_SUPPRESSION: exact thresholds, empty boxes, corners in either order, soft scores."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def cases() -> Iterator[Case]:
 
 
 def crowd(number: int, seed: int = 0) -> Array:
-    """Boxes around a few centers, so that many overlap."""
+    """Return boxes around a few centers, so that many overlap."""
     random = np.random.default_rng(seed)
     centers = random.uniform(0, 3, (7, 2))[random.integers(0, 7, number)] + random.normal(0, 0.2, (number, 2))
     sizes = random.uniform(0.5, 1.5, (number, 2))
@@ -29,7 +29,7 @@ def crowd(number: int, seed: int = 0) -> Array:
 
 
 def distinct(number: int, seed: int = 0) -> Array:
-    """Scores in (0, 1), no two alike: which of equals comes first is up to the kernel's heap."""
+    """Return different scores in (0, 1); the order of equal scores depends on the kernel's heap."""
     return np.random.default_rng(seed).permutation(np.linspace(0.01, 0.99, number)).astype(np.float32)
 
 

@@ -1,4 +1,4 @@
-"""Pools: padding is no part of a mean and never the largest; activations cut integers."""
+"""Pools: padding counts neither for means nor for maxima; activations clip integers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def cases() -> Iterator[Case]:
 
 
 def open_sizes(op: str) -> Iterator[Case]:
-    """Height and width are known only at runtime, odd and even."""
+    """Yield dynamic height and width, odd and even."""
     for dtype in ("float32",) if op == "L2_POOL_2D" else ("float32", "int8", "uint8", "int16"):
         given = [{"x0": random_array(2, h, w, 3, dtype=dtype)} for h, w in ((5, 7), (8, 11), (6, 6))]
         case: dict[str, Any] = {"shape": (2, None, None, 3), "given": given}
@@ -65,7 +65,7 @@ def open_sizes(op: str) -> Iterator[Case]:
 
 
 def l2_pools() -> Iterator[Case]:
-    """The root of the mean of what is no padding."""
+    """Yield L2 pools, the root of the mean of squares without padding."""
     op = "L2_POOL_2D"
     for place in BOTH:
         for padding in ("SAME", "VALID"):

@@ -1,4 +1,4 @@
-"""RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR: ways to place pixels, and sizes at which float32 arithmetic rounds to another one."""
+"""RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR: coordinate modes, and sizes at which float32 arithmetic rounds differently."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MODES = {
     "align_corners": {"align_corners": True},
     "both": {"half_pixel_centers": True, "align_corners": True},
 }
-# From and to: where floor or round of the float32 product is not that of the exact one.
+# Input and output sizes for which floor or round of the float32 product differs from the exact product.
 ROUNDED = {
     "legacy": ((2, 82), (26, 22), (6, 74), (14, 46), (44, 22)),
     "half_pixel_centers": ((2, 41), (6, 37), (4, 55)),
@@ -43,7 +43,7 @@ def cases() -> Iterator[Case]:
 
 
 def resize_transposed(perm: Sequence[int], images: int | None = 2) -> Callable[[Net], None]:
-    """Axes that ONNX Runtime does not resize where a transpose behind, moved in front, brings them."""
+    """Return a Resize that ONNX Runtime does not support if a later Transpose is moved before it."""
 
     def draw(model: Net) -> None:
         image = model.call("RESIZE_BILINEAR", [tensor(images, 5, 7, 3), constant([11, 14])], tensor(images, 11, 14, 3))
@@ -155,7 +155,7 @@ def dtypes() -> Iterator[Case]:
 
 
 def fast_forms() -> Iterator[Case]:
-    """Many floats stay channels first and many integers go channels last; so does what Gather moves."""
+    """Yield large images: floats stay channels first, integers and gathered images become channels last."""
     for dtype, transposes in (("float32", 2), ("int8", 4)):
         x = tensor(1, 16, 16, 32, dtype=dtype)
         yield nearest(
@@ -167,7 +167,7 @@ def fast_forms() -> Iterator[Case]:
 
 
 def runtime_size_cases() -> Iterator[Case]:
-    """The kernel's places in 1/1024 where sizes are known only at runtime."""
+    """Yield runtime sizes, for which positions are computed in 1/1024 as in the kernel."""
     size = tensor(2, dtype="int32", name="size")
     for mode in ("legacy", "half_pixel_centers", "align_corners"):
         x = tensor(*IMAGE, dtype="int16")
@@ -182,7 +182,7 @@ def runtime_size_cases() -> Iterator[Case]:
 
 
 def runtime_sizes() -> Iterator[Case]:
-    """The same pixels where sizes are known only at runtime."""
+    """Yield the same pixels with runtime sizes."""
     size = tensor(2, dtype="int32", name="size")
     for mode in MODES:
         for dtype in ("float32", "int8", "uint8"):
@@ -207,7 +207,7 @@ def runtime_sizes() -> Iterator[Case]:
 
 
 def computed_size(model: Net) -> None:
-    """Old converters store no shape after a size that is computed, nor any that follows."""
+    """Build a computed size, after which old converters store no shapes."""
     ref = model.input(tensor(*IMAGE))
     for k in (0, 1):
         sizes, both, twice, larger, y = (model.graph.tensor(f"{name}{k}", None, dtype) for name, dtype in UNSTORED)
@@ -233,7 +233,7 @@ def copies() -> Iterator[Case]:
 
 
 def halves() -> Iterator[Case]:
-    """XNNPACK rounds them up (xnn_s8_ibilinear), the kernel without it away from 0; QuantizeLinear would take the even one."""
+    """Yield ties: XNNPACK rounds them up (xnn_s8_ibilinear), the builtin kernel away from 0, QuantizeLinear to even."""
     for dtype in ("int8", "uint8"):
         for to, reference in ((10, _upsample_reference), (5, _downsample_reference)):
             x = tensor(1, 15 - to, 30 - 2 * to, 3, dtype=dtype, scale=0.047, zero_point=7)

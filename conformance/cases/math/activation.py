@@ -1,4 +1,4 @@
-"""Activations as operators of their own: slopes of any sign, integers with tables, and what converters spell out."""
+"""Activation operators: slopes of either sign, integers with tables, and decomposed forms."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ IMAGE = (2, 5, 7, 3)
 BYTES = ("int8", "uint8")
 REAL = ("float32", "int8", "uint8", "int16")
 WIDE = (-10.0, 10.0)  # both sides of every bound
-# The kernels have two arithmetics, and take what is near a power of two for one; in TANH's, products may wrap around.
+# The kernels use fixed point for scales close to a power of two, and tables otherwise; products of TANH may wrap.
 WORD_SCALES = {
     "2^-13": 2.0**-13,
     "2^-12": 2.0**-12,
@@ -53,7 +53,7 @@ def cases() -> Iterator[Case]:
 
 
 def activations() -> Iterator[Case]:
-    """Alone: with the same parameters a clamp of integers, with others a rescaling too."""
+    """Yield single operators: a clamp of integers with equal parameters, otherwise also a rescaling."""
     for op in ("RELU", "RELU6"):
         for dtype in REAL:
             x = tensor(*IMAGE, dtype=dtype)
@@ -72,7 +72,7 @@ def activations() -> Iterator[Case]:
 
 
 def ranges() -> Iterator[Case]:
-    """LOGISTIC insists on its output's parameters; HARD_SWISH rescales."""
+    """Yield LOGISTIC, which requires fixed output parameters, and HARD_SWISH, which rescales."""
     fixed = {"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 0)}
     for dtype in REAL:
         x = tensor(*IMAGE, dtype=dtype)
@@ -108,7 +108,7 @@ def ranges() -> Iterator[Case]:
 
 
 def hard_swishes() -> Iterator[Case]:
-    """Every integer: the kernel rounds in a fixed point of 16 bits, where every hundredth result is another."""
+    """Yield all integers: 16-bit fixed-point rounding of the kernel changes every hundredth result."""
     for dtype, low in (("int8", -128), ("uint8", 0)):
         every = np.arange(low, low + 256).astype(dtype)
         for scale, zero_point, made_scale, made_point in (
@@ -132,18 +132,18 @@ def hard_swishes() -> Iterator[Case]:
 
 
 def edges(op: str, *more: float, name: str = "", **case: Any) -> Case:
-    """Large and tiny numbers, zeros of both signs, and more."""
+    """Return a case with large and tiny numbers and signed zeros."""
     values = np.array([*EDGES, *more], np.float32)
     return unary(op, f"float32 edges{name}", tensor(len(values)), given={"x0": values}, runs=1, **case)
 
 
 def to(x: Spec, factor: float, shift: int) -> Spec:
-    """A result like ``x`` with another scale and, where its dtype may have one, another zero point."""
+    """Return a spec like ``x`` with another scale and, if its dtype allows it, another zero point."""
     return x.rescale(factor, 0 if x.dtype == "int16" else int(np.asarray(x.zero_point)) + shift)
 
 
 def clamp_cases() -> Iterator[Case]:
-    """With the same parameters a clamp of integers, with others a rescaling too; the bounds are inside every range."""
+    """Yield clamps: of integers with equal parameters, otherwise also a rescaling; bounds are inside every range."""
     for op in ("RELU_N1_TO_1", "RELU_0_TO_1"):
         for dtype in ("float32", *BYTES):
             x = tensor(*IMAGE, dtype=dtype)
@@ -157,7 +157,7 @@ def clamp_cases() -> Iterator[Case]:
 
 
 def leaky() -> Iterator[Case]:
-    """Alpha is any number: a maximum of x and alpha x would be wrong above 1."""
+    """Yield any alpha; max(x, alpha x) would be wrong above 1."""
     for dtype in ("float32", *BYTES, "int16"):
         x = tensor(*IMAGE, dtype=dtype)
         for alpha in (0.2, 1.7, -0.3):
@@ -169,7 +169,7 @@ def leaky() -> Iterator[Case]:
 
 
 def prelu_cases() -> Iterator[Case]:
-    """PRELU's slopes broadcast from TFLite's last axis, which is ONNX's second between convolutions."""
+    """Yield slopes that broadcast from TFLite's last axis, which is ONNX's second between convolutions."""
     for dtype in ("float32", *BYTES, "int16"):
         x, y = tensor(*IMAGE, dtype=dtype), to(tensor(*IMAGE, dtype=dtype), 1.3, 9)
         for shape in ((3,), (1, 1, 3), (7, 1), (5, 7, 3), (1,), (2, 1, 1, 3)):
@@ -203,7 +203,7 @@ def prelu_cases() -> Iterator[Case]:
 
 
 def slope(dtype: str, *shape: int) -> Spec:
-    """Constant slopes of both signs, some beyond 1; quantized with parameters of their own (int16 takes int8)."""
+    """Return constant slopes of both signs, some beyond 1, with their own parameters (int8 for int16)."""
     if dtype == "float32":
         return constant(random_array(*shape, seed="slope", low=-0.7, high=1.8))
     kind = "int8" if dtype == "int16" else dtype
@@ -211,7 +211,7 @@ def slope(dtype: str, *shape: int) -> Spec:
 
 
 def steep(model: Net) -> None:
-    """Slopes of up to 100000: a lowering that adds and subtracts x times the slope loses digits of positive numbers."""
+    """Build slopes of up to 100000; adding and subtracting x times the slope would lose digits of positive numbers."""
     image = tensor(1, 5, 7, 16)
     x = model.input_through_conv(image)
     slopes = constant(np.geomspace(1e-3, 1e5, 16).astype(np.float32))
@@ -219,7 +219,7 @@ def steep(model: Net) -> None:
 
 
 def inside_integers(model: Net) -> None:
-    """The lowering of a float operator must not be taken for a quantized one by the runtime."""
+    """Build a float operator that the runtime must not fuse into a quantized one."""
     stored, floats = tensor(2, 5, 7, 16, dtype="int8"), tensor(2, 5, 7, 16)
     x = model.call("DEQUANTIZE", [model.input_through_conv(stored)], floats)
     y = model.call("PRELU", [x, slope("float32", 16)], floats)
@@ -230,7 +230,7 @@ def inside_integers(model: Net) -> None:
 
 
 def lookup_cases() -> Iterator[Case]:
-    """The kernels look 8 bit integers up in a table of the float function, whatever the output's scale."""
+    """Yield 8-bit integers of any output scale, for which kernels use a table of the float function."""
     ends = {"ELU": (1.0, 0), "GELU": (1.0, -90), "TANH": (1 / 128 / 0.047, 5)}
     for op, dtypes in (("ELU", ("int8",)), ("GELU", BYTES), ("TANH", BYTES)):
         settings = [{"approximate": False}, {"approximate": True}] if op == "GELU" else [{}]

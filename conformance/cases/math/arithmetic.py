@@ -1,4 +1,4 @@
-"""Arithmetic of two operands: broadcasting in every order, scales that differ, activations fused, quotients, powers, extremes."""
+"""Binary arithmetic: broadcasting, different scales, fused activations, division, powers, extremes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def cases() -> Iterator[Case]:
 
 
 def shapeless() -> Iterator[Case]:
-    """Old converters store no shape for results that they did not know; the operands broadcast to it."""
+    """Yield results without a stored shape, as old converters write them; the shape is the broadcast of the operands."""
 
     def draw(shape: tuple[int | None, ...]) -> Callable[[Net], None]:
         def drawing(model: Net) -> None:
@@ -69,7 +69,7 @@ def shapeless() -> Iterator[Case]:
 
 
 def operands(op: str, dtype: str) -> tuple[Spec, Spec, Spec]:
-    """Three tensors of which no two have the same parameters."""
+    """Return three specs with different quantization parameters."""
     x = tensor(*IMAGE, dtype=dtype)
     shift = 0 if dtype == "int16" else 11
     y = x.rescale(0.6, int(np.asarray(x.zero_point)) + shift)
@@ -83,7 +83,7 @@ def arithmetic(op: str) -> Iterator[Case]:
         for place in BOTH:
             yield binary(op, dtype, x, y, z, place, opsets=EVERY_OPSET if dtype != "int16" else (None, 26))
         for activation in (*FUSED, "TANH", "SIGN_BIT"):
-            # The output's zero point is not at an end of its dtype: the activation cuts inside.
+            # The output's zero point is not at an end of its dtype, so the activation clips.
             out = z.rescale(0.7)
             place = BOTH[activation in FUSED]
             options = {"fused_activation_function": activation}
@@ -147,7 +147,7 @@ def multiplication_cases() -> Iterator[Case]:
 
 
 def powers_of_two() -> Iterator[Case]:
-    """An option of the first int16 files; the arithmetic is the same up to one more rounding."""
+    """Yield an option of the first int16 files; results are equal up to one more rounding."""
     for op in ("ADD", "SUB"):
         y = tensor(*IMAGE, dtype="int16", scale=2.0**-11)
         yield binary(
@@ -156,7 +156,7 @@ def powers_of_two() -> Iterator[Case]:
 
 
 def halves() -> Iterator[Case]:
-    """An image and a constant, as in ``x / 127.5 - 1``: every one of its values comes to a half."""
+    """Yield an image and a constant, as in ``x / 127.5 - 1``; every result is a tie."""
     for op, sign, point in (("ADD", 1, 0), ("SUB", -1, 128)):
         for dtype, least in (("int8", -128), ("uint8", 0)):
             x = tensor(256, dtype=dtype, scale=2 / 255, zero_point=least)
@@ -184,7 +184,7 @@ def with_half_a_step(sign: int, least: int, point: int) -> Callable[[Sequence[An
 
 
 def broadcast() -> Iterator[Case]:
-    """Lower ranks are aligned from the right in TFLite's axes; channels first, that is not where ONNX aligns them."""
+    """Yield lower ranks, which TFLite aligns from the right; with channels first, ONNX would align other axes."""
     for dtype in ("float32", "int8", "uint8"):
         x, y, z = operands("ADD", dtype)
         for shape in ((), (1,), (7, 3), (5, 1, 1), (5, 1, 3), (2, 1, 1, 3), (1, 5, 7, 1)):
@@ -226,7 +226,7 @@ def integers_between(dtype: str, low: int, high: int, *shape: int, seed: str = "
 
 
 def division_cases() -> Iterator[Case]:
-    """Integer quotients are cut towards zero; the kernel refuses to divide them by 0."""
+    """Yield integer division, which truncates toward zero; the kernel refuses division by 0."""
     above: dict[str, Any] = {"span": (0.5, 3.0)}
     for place in BOTH:
         yield binary("DIV", "float32", tensor(*IMAGE), tensor(*IMAGE), place=place, opsets=opsets(place=place), **above)
@@ -257,7 +257,7 @@ DIVISOR = constant(random_array(*IMAGE, low=0.3, high=2.0))
 
 
 def quotient_cases() -> Iterator[Case]:
-    """Dividends are away from 0: the kernel makes noise of quotients far below one step."""
+    """Yield dividends that are not close to 0, because the kernel is inaccurate for quotients below one step."""
     settings = {"int8": (0.021, -5, 0.09), "uint8": (0.021, 12, 0.09), "int16": (1e-4, 0, 8e-4)}
     for dtype, (scale, point, result) in settings.items():
         x = tensor(*IMAGE, dtype=dtype)
@@ -287,7 +287,7 @@ def quotient_cases() -> Iterator[Case]:
 
 
 def away(x: Spec) -> Array:
-    """Integers of which none is near the zero point."""
+    """Return integers that are not close to the zero point."""
     shape, point = tuple(size or 1 for size in x.shape), int(np.asarray(x.zero_point))
     values = random_array(*shape, dtype=x.dtype, seed="away").astype(np.int32)
     near = np.abs(values - point) < (2000 if x.dtype == "int16" else 20)
@@ -347,7 +347,7 @@ def differences() -> Iterator[Case]:
 
 
 def parameters(dtype: str, widest: float) -> tuple[Spec, Spec, Spec]:
-    """Three tensors of which no two have the same parameters."""
+    """Return three specs with different quantization parameters."""
     x = tensor(*IMAGE, dtype=dtype)
     point = int(np.asarray(x.zero_point))
     return x, x.rescale(0.6, point + 11), x.rescale(widest, point - 110)
@@ -376,7 +376,7 @@ def maximum() -> Iterator[Case]:
 
 
 def minimum() -> Iterator[Case]:
-    """Stored numbers are compared, whatever the scales."""
+    """Yield extremes, which compare quantized values regardless of scales."""
     for dtype in ("float32", *BYTES, "int16"):
         x = tensor(*IMAGE, dtype=dtype)
         for place in BOTH:

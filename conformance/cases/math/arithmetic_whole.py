@@ -1,4 +1,4 @@
-"""Arithmetic of two operands: quotients rounded down and remainders, bits, angles; sums of many, and integers without a scale."""
+"""Binary arithmetic: floor division and remainders, bits, angles, sums of many operands, integers without a scale."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def cases() -> Iterator[Case]:
 
 
 def bare() -> Iterator[Case]:
-    """int16 without a scale is plain integers, which wrap around; SUB's kernel crashes on it, others take it for quantized."""
+    """Yield int16 without a scale, which wraps; SUB's kernel crashes on it, and others treat it as quantized."""
     for op in ("ADD", "MUL"):
         x = tensor(4, 3, dtype="int16", scale=0)
         yield binary(op, "int16 without scale", x, x)
@@ -71,7 +71,7 @@ def nonzero_integers(dtype: str) -> Array:
 
 
 def divisor(shape: tuple[int, ...], dtype: str) -> Array:
-    """No number is 0, which the kernels refuse."""
+    """Return divisors without 0, which the kernels refuse."""
     drawn_numbers = random_array(*shape, dtype="int32", low=-9, high=9, seed="divisor")
     whole = np.where(drawn_numbers == 0, 4, drawn_numbers)
     return (whole / 4).astype(dtype) if "float" in dtype else whole.astype(dtype)
@@ -82,7 +82,7 @@ def whole(dtype: str, scale: float | None = 0) -> Spec:
 
 
 def quotients() -> Iterator[Case]:
-    """Towards minus infinity; the rest has the divisor's sign."""
+    """Yield floor division; the remainder has the sign of the divisor."""
     dtypes = {"FLOOR_DIV": ["float32", "int32", "int16", "int8"]}
     dtypes["FLOOR_MOD"] = [*dtypes["FLOOR_DIV"], "int64"]
     for op, kinds in dtypes.items():
@@ -134,7 +134,7 @@ def signed_operands(dtype: str) -> dict[str, Array]:
 
 
 def angles() -> Iterator[Case]:
-    """Every quadrant, both zeros, infinities."""
+    """Yield every quadrant, both zeros, infinities."""
     ends = [0.0, -0.0, 1.0, -1.0, 2.5, -1e-3, 1e30, -1e30, 1e-30, np.inf, -np.inf, np.nan]
     grid = np.array(list(product(ends, ends))).T
     for dtype in ("float32", "float64", "float16"):
@@ -155,7 +155,7 @@ def angles() -> Iterator[Case]:
 
 
 def shift_cases() -> Iterator[Case]:
-    """Rounded down, also below zero; the shift is cut to the dtype's bits."""
+    """Yield shifts, which round down, also below zero; the shift is limited to the dtype's bits."""
     for dtype in ("int8", "uint8", "int16", "uint16", "int32", "uint32"):
         limits = np.iinfo(dtype)
         numbers = [int(limits.min), int(limits.max), 0, 1, 77, 100 if limits.min == 0 else -100]
@@ -191,7 +191,7 @@ def exclusive() -> Iterator[Case]:
 
 
 def many() -> Iterator[Case]:
-    """Two or more of one shape."""
+    """Yield two or more operands of one shape."""
     for dtype in ("float32", "int32"):
         for count in (2, 3, 7):
             x = tensor(*IMAGE, dtype=dtype)

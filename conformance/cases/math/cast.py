@@ -1,4 +1,4 @@
-"""CAST: floats saturate to the range of integers, integers wrap around, quantization is not looked at."""
+"""CAST: floats saturate to the integer range, integers wrap, quantization is ignored."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def of(values: Array, after: str, name: str, **case: Any) -> Case:
 
 
 def edges(dtype: str) -> Array:
-    """Around the limits of every integer dtype."""
+    """Return numbers around the limits of every integer dtype."""
     if dtype == "bool":
         return np.array([False, True, True])
     with np.errstate(all="ignore"):
@@ -48,7 +48,7 @@ def edges(dtype: str) -> Array:
 
 
 def sub_byte() -> Iterator[Case]:
-    """Dtypes that numpy lacks; integers of less than a byte are cut to their range too."""
+    """Yield dtypes that NumPy lacks; integers below one byte saturate too."""
     values = np.array([*LIMITS, -8.9, 7.9, 15.9, -2.5, 1e30, -1e30, *INFINITE], np.float32)
     for dtype in ("int4", "uint4", "int2", "bfloat16"):
         least = LEAST.get(dtype, 13)
@@ -60,7 +60,7 @@ def sub_byte() -> Iterator[Case]:
             yield net("CAST", f"float32 to {dtype} at opset {least - 1}", draw, dtype=dtype, **old)
     for dtype in ("int4", "int2"):
         yield net("CAST", f"{dtype} that is a constant", constant_model(dtype), dtype=dtype, opsets=(None, 26))
-    for dtype in ("int4", "uint4", "bfloat16"):  # LiteRT's interface takes no int2
+    for dtype in ("int4", "uint4", "bfloat16"):  # LiteRT's interface does not support int2
         x, y = Spec((2, 3, 5), dtype), Spec((2, 3, 5))
         yield unary("CAST", f"{dtype} that is given, to float32", x, y, dtype=dtype)
     for dtype in ("int4", "uint4", "int2", "bfloat16"):
@@ -80,7 +80,7 @@ def there_and_back(dtype: str, size: int, after: str = "float32") -> Callable[[N
 
 
 def constant_model(dtype: str) -> Callable[[Net], None]:
-    """A constant, whose dtype no operand that is computed has."""
+    """Return a model with a constant of a dtype that computed operands cannot have."""
 
     def draw(model: Net) -> None:
         numbers = np.arange(-2, 2).astype(getattr(ml_dtypes, dtype))
@@ -108,7 +108,7 @@ def complex_image(model: Net) -> None:
 
 
 def integer_cases() -> Iterator[Case]:
-    """Quantized operands and results are taken for bare integers."""
+    """Yield quantized operands and results, which are treated as plain integers."""
     for place in BOTH:
         for dtype in ("int8", "uint8", "int16"):
             x = tensor(*IMAGE, dtype=dtype)

@@ -1,4 +1,4 @@
-"""BITCAST: the same bits as another dtype, of the same width or another."""
+"""BITCAST: the same bits as another dtype, of equal or different width."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def cast(before: str, after: str, shape: tuple[int, ...], result: tuple[int, ...
 
 
 def every_bit(dtype: str, *shape: int) -> Array:
-    """Numbers whose parts read as real ones are none of the many NaNs."""
+    """Return numbers whose parts, read as floats, are not NaN."""
     width = np.dtype(dtype).itemsize
     stored = np.random.default_rng(7).integers(0, 256, (*shape, width)).astype(np.uint8)
     stored[..., 1::2] &= 0x3F

@@ -1,4 +1,4 @@
-"""Comparisons: of integers in the kernel's 256ths, whatever their scales."""
+"""Comparisons: quantized values are compared in 256ths, regardless of scales."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def cases() -> Iterator[Case]:
 
 
 def comparison_case(op: str, name: str, x: Spec, y: Spec, place: Placed = in_isolation, **case: Any) -> Case:
-    """Two operands of few different numbers, so that some are equal, and where they are less, equal or greater."""
+    """Return a case whose operands have few different numbers, so that all three orders occur."""
     shape = np.broadcast_shapes(*(tuple(size or 1 for size in spec.shape) for spec in (x, y)))
     inputs = [spec for spec in (x, y) if spec.value is None]
     given = {f"x{k}": few(spec, place, f"{op}{k}") for k, spec in enumerate(inputs)}
@@ -49,7 +49,7 @@ def comparison_case(op: str, name: str, x: Spec, y: Spec, place: Placed = in_iso
 
 
 def few(spec: Spec, place: Placed = in_isolation, seed: str = "") -> Array:
-    """Numbers of a small range, around the zero point."""
+    """Return numbers from a small range around the zero point."""
     more = 2 if place is between_convolutions and is_image(spec) else 0
     shape = tuple(size or 1 for size in spec.shape)
     shape = (*shape[:-1], shape[-1] + more) if more else shape
@@ -61,7 +61,7 @@ def few(spec: Spec, place: Placed = in_isolation, seed: str = "") -> Array:
 
 
 def opsets(place: Placed, x: Spec) -> tuple[int | None, ...]:
-    """Every opset that can, and quantized int16 needs 21; between convolutions what matters is the order."""
+    """Return every supported opset for single operators (quantized int16 needs 21); between convolutions only the default."""
     quantized_int16 = x.dtype == "int16" and x.scale is not None
     return (None,) if place is between_convolutions else (None, 26) if quantized_int16 else EVERY_OPSET
 
@@ -95,7 +95,7 @@ def whole(op: str) -> Iterator[Case]:
 
 
 def int8_cases(op: str) -> Iterator[Case]:
-    """The kernel compares whole 256ths: different numbers may be equal, different scales meet by rounding."""
+    """Yield int8 and uint8: the kernel compares whole 256ths, so different numbers may be equal."""
     for dtype in BYTES:
         x = tensor(*IMAGE, dtype=dtype)
         point = int(np.asarray(x.zero_point))
@@ -130,7 +130,7 @@ def int8_cases(op: str) -> Iterator[Case]:
 
 
 def every_pair(op: str, dtype: str, scale: float, other: float) -> Case:
-    """All stored numbers near the zero points against each other."""
+    """Return a case that compares all pairs of quantized values near the zero points."""
     point = -5 if dtype == "int8" else 122
     x = tensor(256, 1, dtype=dtype, scale=scale, zero_point=point)
     y = tensor(256, dtype=dtype, scale=other, zero_point=point + (scale != other))
@@ -142,7 +142,7 @@ def every_pair(op: str, dtype: str, scale: float, other: float) -> Case:
 
 
 def int16() -> Iterator[Case]:
-    """EQUAL and NOT_EQUAL rescale int16; EQUAL takes it without a scale as well."""
+    """Yield int16: EQUAL and NOT_EQUAL rescale it; EQUAL also supports it without a scale."""
     for op in EQUATED:
         for scale in (0.0003, 0.0091, 0.3):
             for factor in (1.0, 1.5):
@@ -175,7 +175,7 @@ def strings() -> Iterator[Case]:
 
 
 def odd_scales() -> Iterator[Case]:
-    """LiteRT ends the process where a scale is 0 or 1, and shifts by a negative number where it is above 1."""
+    """Yield scales outside (0, 1): LiteRT aborts at 0 and 1, and shifts by a negative number above 1."""
     for op in ("EQUAL", "GREATER"):
         for dtype in BYTES:
             x = tensor(7, dtype=dtype, scale=0)

@@ -36,7 +36,7 @@ def logic() -> Iterator[Case]:
 
 
 def conditions_model(op: str) -> Callable[[Net], None]:
-    """A selection by conditions on a convolution's result, one of them the same for a whole column."""
+    """Return a selection by conditions on a convolution's result; one condition is constant per column."""
 
     def draw(model: Net) -> None:
         x, seen = model.input_through_conv(tensor(*IMAGE)), Spec(IMAGE, "bool")

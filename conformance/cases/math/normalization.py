@@ -1,4 +1,4 @@
-"""Normalization along the last axis: lengths near 0, and the only parameters the kernel takes."""
+"""Normalization along the last axis: lengths close to 0, and the fixed output parameters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def cases() -> Iterator[Case]:
 
 
 def neighbors() -> Iterator[Case]:
-    """LOCAL_RESPONSE_NORMALIZATION: alpha weighs the sum, not the mean, of the squares of radius channels either side."""
+    """Yield LOCAL_RESPONSE_NORMALIZATION: alpha multiplies the sum, not the mean, of squares of neighboring channels."""
     op = "LOCAL_RESPONSE_NORMALIZATION"
     for place in BOTH:
         for radius in (0, 1, 2, 5, 11, 1 << 20):
@@ -41,7 +41,7 @@ def neighbors() -> Iterator[Case]:
 
 
 def l2_normalization() -> Iterator[Case]:
-    """Lengths below 1e-6 count as 1e-6: a row of zeros stays, a shorter one does not get length 1."""
+    """Yield lengths below 1e-6, which count as 1e-6: a row of zeros stays, a shorter one does not get length 1."""
     fixed = {"int8": (1 / 128, 0), "uint8": (1 / 128, 128)}
     yield from ranks("L2_NORMALIZATION", fixed)
     rows = np.array([[0, 0, 0], [1e-8, 0, 0], [3e-7, -4e-7, 0], [3e-6, 4e-6, 0], [1e15, -1e15, 0]], np.float32)
@@ -56,7 +56,7 @@ def l2_normalization() -> Iterator[Case]:
         "tolerance": Tolerance(steps=0),
         "why": "the kernel rounds long rows to integers and halves these",
     }
-    for largest in (3, 127):  # once, or not at all, and up to twice
+    for largest in (3, 127):  # the kernel halves these rows at most once, or up to twice
         rows = random_array(3, 577, dtype="int8", low=-largest - 1, high=largest)
         rows[0] = np.where(rows[0] < 0, -largest - 1, largest)
         name = f"int8, long rows up to {largest}, the longest of which the kernel rounds twice"

@@ -1,4 +1,4 @@
-"""REDUCE_PROD: which axes, integers that wrap around, quantized ones rounded at each product."""
+"""REDUCE_PROD: axes, integers that wrap, and quantized values that are rounded after each product."""
 
 from __future__ import annotations
 
@@ -87,14 +87,14 @@ def product(
 
 
 def odd(dtype: str, *shape: int) -> Array:
-    """Numbers of the dtype's whole range whose product is never 0."""
+    """Return numbers from the whole range of the dtype whose product is never 0."""
     limits = np.iinfo(dtype)
     numbers = np.random.default_rng(7).integers(limits.min, limits.max, shape, dtype)
     return np.asarray(numbers | np.asarray(1, dtype))
 
 
 def int8_cases(dtype: str, keep: bool) -> Iterator[Case]:
-    """Numbers around 1, so that products neither vanish nor leave the range."""
+    """Yield numbers around 1, so that products neither vanish nor exceed the range."""
     for over, shape in (
         ([1], (5, 3)),
         ([0], (5, 3)),
@@ -112,7 +112,7 @@ def int8_cases(dtype: str, keep: bool) -> Iterator[Case]:
 
 
 def runtime_size_cases(dtype: str) -> Iterator[Case]:
-    """Every number of factors has a multiplier of its own; of one the kernel copies, whatever the scales."""
+    """Yield runtime sizes: the multiplier depends on the number of factors; a single factor is copied."""
     scale, point = PARAMETERS[dtype]
     shape = (2, 5, 1, 3)
     x = tensor(*shape, dtype=dtype, scale=scale, zero_point=point)

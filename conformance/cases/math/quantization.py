@@ -1,4 +1,4 @@
-"""Between floats and integers: every pair of dtypes the kernels know, and scales along an axis."""
+"""QUANTIZE and DEQUANTIZE: every pair of dtypes that the kernels support, and per-axis scales."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def quantize() -> Iterator[Case]:
         narrow = tensor(4, dtype=dtype, scale=1.0)
         yield unary("QUANTIZE", f"float32 beyond 32 bits to {dtype}", tensor(4), narrow, given=far, dtype=dtype)
     for dtype in ("int4", "uint4"):
-        # ONNX Runtime cannot hand int4 out, so it is dequantized.
+        # ONNX Runtime cannot return int4, so it is dequantized.
         yield net("QUANTIZE", f"float32 to {dtype}", there_and_back(dtype), dtype=dtype, opsets=opsets(dtype))
-        behind = there_and_back(dtype, "RELU")  # which ONNX Runtime drops before 4 bits
+        behind = there_and_back(dtype, "RELU")  # ONNX Runtime drops a Relu before 4-bit QuantizeLinear
         yield net("QUANTIZE", f"float32 behind RELU to {dtype}", behind, dtype=dtype, opsets=opsets(dtype))
     for axis in range(4):
         scales = random_array(IMAGE[axis], seed="scale", low=0.01, high=0.05).tolist()
@@ -213,7 +213,7 @@ def dequantize() -> Iterator[Case]:
 
 
 def add_to_image(stored: Spec) -> Callable[[Net], None]:
-    """The dequantized constant is added to an image that is channels first."""
+    """Return a model that adds a dequantized constant to a channels-first image."""
 
     def draw(model: Net) -> None:
         image = tensor(*IMAGE)

@@ -15,7 +15,7 @@ RANGES = ((-1.0, 1.0), (0.0, 6.0), (-6.0, 0.0), (-0.1, 5.3), (-1e-3, 2e-3), (-12
 
 
 def cases() -> Iterator[Case]:
-    """The range is moved so that 0 is at a step, with halves rounded up."""
+    """Yield FAKE_QUANT with ranges that are shifted so that 0 is a step, rounding half up."""
     for low, high in RANGES:
         for bits in (8, 16, 4, 2, 1):
             wide = (2 * low - 0.1, 2 * high + 0.1)

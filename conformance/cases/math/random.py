@@ -1,4 +1,4 @@
-"""Random numbers: what is certain of them. Their distributions are tried in tests/lowering/test_random.py."""
+"""Random numbers: certain properties only. tests/lowering/test_random.py compares distributions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def cases() -> Iterator[Case]:
 def bounds_case(
     op: str, name: str, seeds: tuple[int, int], bounds: tuple[float, float], fixed: bool = True, **more: Any
 ) -> Case:
-    """Every number lies between the bounds."""
+    """Return a case whose numbers must be within the bounds."""
 
     def draw(model: Net) -> None:
         shape = constant([2, 5, 7]) if fixed else tensor(3, dtype="int32", name="shape")
@@ -44,7 +44,7 @@ def bounds_case(
 
 
 def certain(dtype: str, fixed: bool) -> Case:
-    """One class has all of the shares; infinite logits have none."""
+    """Return a case in which one class has probability 1; infinite logits have probability 0."""
     low = np.float32(-200)
     logits = np.array([[0, low, np.inf], [low, np.nan, 3], [-np.inf, 5, low], [1e30, np.inf, -1e30]], np.float32)
     samples = constant(5) if fixed else tensor(dtype="int32", name="samples")

@@ -1,4 +1,4 @@
-"""Reductions: which axes, kept or dropped, and where they lie in the layout; sums are rescaled, extremes compared as stored."""
+"""Reductions: axes, kept or removed, and their layout; sums are rescaled, extremes compare quantized values."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ EXACT: Mapping[str, Any] = {"tolerance": Tolerance(steps=0), "why": "the kernel 
 
 
 def means_in_fixed_point() -> Iterator[Case]:
-    """Two roundings, and a product that wraps around where the result's scale is a hundred millionth."""
+    """Yield means with two roundings, and a product that wraps for an output scale of 1e-8."""
     for factor in (0.3, 0.7, 5.0, 1e-8, 1e-5, 1e9):
         for axes in ([1, 2], [3], [3, 3, -1], [0, 1, 2, 3], []):
             yield mean(f"int16 axes {axes} at {factor:g} of the scale", axes, False, "int16", factor=factor, **EXACT)
         yield mean(f"int16 between at {factor:g}", [1, 2], True, "int16", between_convolutions, factor=factor, **EXACT)
-    # What floats of 0.047 add up to is 1e-9 where it should be 0.
+    # Float sums of 0.047 are 1e-9 instead of 0.
     cancelling = np.tile(np.array([-5 - 110, -5 + 23, -5 + 87], np.int8), (2, 5, 7, 1))
     for keep in (True, False):
         case: dict[str, Any] = {"given": {"x0": cancelling}, "factor": 1e-8}
@@ -82,7 +82,7 @@ def means() -> Iterator[Case]:
                     1 / 9000,
                     1 / 8000,
                     1e9,
-                ):  # of 35 elements 1/8960 is the least that ONNX Runtime pools
+                ):  # 1/8960 is the smallest scale that ONNX Runtime pools for 35 elements
                     text = f"{dtype} axes [1, 2] at {factor:.3g} of the scale"
                     yield mean(text, [1, 2], keep, dtype, between_convolutions, factor=factor)
         yield mean("axes [1, 2] at every opset", [1, 2], keep, opsets=EVERY_OPSET)
@@ -110,7 +110,7 @@ def means() -> Iterator[Case]:
     runtime = tensor(2, dtype="int32", name="axes")
     for place in BOTH:
         given = {"axes": np.array([1, -1], np.int32)}
-        # Where they lie is not known when the plan is made: the file's order is restored.
+        # The axes are unknown when the layout is planned, so the file's layout is restored.
         yield place(
             "MEAN",
             "axes known at runtime, kept",
@@ -172,7 +172,7 @@ def axes(op: str) -> Iterator[Case]:
     options, runtime = {"keep_dims": True}, tensor(2, dtype="int32", name="axes")
     given = {"axes": np.array([1, -1], np.int32)}
     for place in BOTH:
-        # Where they lie is not known when the plan is made: the file's order is restored.
+        # The axes are unknown when the layout is planned, so the file's layout is restored.
         yield place(
             op,
             "axes known at runtime",
@@ -266,7 +266,7 @@ def extremes() -> Iterator[Case]:
 
 
 def nothing() -> Iterator[Case]:
-    """Axes of no elements."""
+    """Yield reductions over empty axes."""
     yield reduce("SUM", "no elements", [1], shape=(2, 0, 3))
     yield reduce("SUM", "no results", [1], shape=(0, 5, 3))
     for keep in (True, False):

@@ -1,4 +1,4 @@
-"""Reductions: of bool, products, places of the least, running sums."""
+"""Reductions of bool, ARG_MIN and ARG_MAX, CUMSUM."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def logic(op: str) -> Iterator[Case]:
 
 
 def logic_case(op: str, name: str, over: Any, keep: bool, shape: Sequence[int] = IMAGE, **case: Any) -> Case:
-    """Mostly what leaves results of both kinds."""
+    """Return a case whose results include both True and False."""
     rare = random_array(*shape, dtype="int32", low=0, high=9, seed=op) == 0
     given = {"x0": rare if op == "REDUCE_ANY" else ~rare}
     y = tensor(*shape_after_reduction(shape, np.ravel(np.asarray(over, np.int32)).tolist(), keep), dtype="bool")

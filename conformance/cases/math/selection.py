@@ -1,4 +1,4 @@
-"""Selection by conditions: of elements, of rows, of what is stored."""
+"""Selection by conditions: of elements, of rows, of quantized values."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def selection(
 
 
 def select_cases() -> Iterator[Case]:
-    """Stored numbers are copied, whatever the scales."""
+    """Yield selections, which copy quantized values regardless of scales."""
     flags = Spec(IMAGE, "bool")
     for op in ("SELECT", "SELECT_V2"):
         for dtype in (*WIDE, *BYTES, "int16"):
@@ -87,7 +87,7 @@ def select_cases() -> Iterator[Case]:
 
 
 def rows() -> Iterator[Case]:
-    """A condition of rank 1 stands for axis 0, where broadcasting would take it for the last."""
+    """Yield conditions of rank 1, which apply to axis 0 instead of the last axis."""
     flags = Spec((), "bool")
     for dtype in ("float32", "int8", "int16", "bool", "complex64"):
         for shape in ((3, 5, 3), (5, 7), (2, 5, 7, 3), (7,), (3, 3)):
@@ -123,7 +123,7 @@ def rows() -> Iterator[Case]:
 
 
 def select_rows(dtype: str) -> Callable[[Net], None]:
-    """Without the batch axis the rows are an image's, and channels first is another order of them."""
+    """Return a selection of the rows of an image without batch axis, whose order differs with channels first."""
 
     def draw(model: Net) -> None:
         image = tensor(1, 5, 7, 3, dtype=dtype)

@@ -1,4 +1,4 @@
-"""Along the last TFLite axis, which may be any axis of the layout; SOFTMAX's beta scales the input."""
+"""SOFTMAX and LOG_SOFTMAX along the last TFLite axis in any layout; beta scales the input."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def softmax() -> Iterator[Case]:
 
 
 def of_dynamic_size(op: str, dtype: str) -> Case:
-    """An axis of any size, one among them."""
+    """Return a case whose axis has a dynamic size, including 1."""
     x = tensor(3, None, dtype=dtype)
     scale, point = {"SOFTMAX": FIXED, "LOG_SOFTMAX": {"int8": (1 / 16, 127), "uint8": (1 / 16, 255)}}[op][dtype]
     rows = [{"x0": random_array(3, size, dtype=dtype)} for size in (5, 1, 11)]
@@ -59,7 +59,7 @@ def of_dynamic_size(op: str, dtype: str) -> Case:
 
 
 def softmax_of_int16() -> Iterator[Case]:
-    """The kernel's tables: of confident classes small shares are 2, sums of every size have a power of two below them."""
+    """Yield int16 with the kernel's tables: small shares of confident classes are 2, and sums of every magnitude occur."""
 
     def case(name: str, scale: float, *shape: int | None, place: Placed = in_isolation, **more: Any) -> Case:
         x = tensor(*shape, dtype="int16", scale=scale)
@@ -81,12 +81,12 @@ def softmax_of_int16() -> Iterator[Case]:
 
 
 def output_of(x: Spec) -> Spec:
-    """The output the kernel insists on."""
+    """Return the output spec that the kernel requires."""
     return Spec(x.shape, x.dtype, *FIXED[x.dtype]) if x.dtype in FIXED else x
 
 
 def ranks(op: str, fixed: dict[str, tuple[float, int]]) -> Iterator[Case]:
-    """Every dtype and rank, with the only parameters the kernel takes for its output."""
+    """Yield every dtype and rank, with the output parameters that the kernel requires."""
     for dtype in ("float32", *fixed):
         x = tensor(*IMAGE, dtype=dtype)
         for place in BOTH:
@@ -113,7 +113,7 @@ def log_softmax() -> Iterator[Case]:
 
 
 def one_element() -> Iterator[Case]:
-    """An axis of one element has all of it."""
+    """Yield axes of size 1, where the result is 1."""
     for op in ("SOFTMAX", "LOG_SOFTMAX"):
         for dtype in ("float32", "int8", "uint8", "int16") if op == "SOFTMAX" else ("float32", "int8", "uint8"):
             x = tensor(2, 5, 7, 1, dtype=dtype)

@@ -1,4 +1,4 @@
-"""Functions of one operand: integers by tables, roots and logarithms of what has none, infinities."""
+"""Unary functions: integers with tables, roots and logarithms outside of their domain, infinities."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def negation_cases() -> Iterator[Case]:
 
 
 def floor_cases() -> Iterator[Case]:
-    """Downwards, also below zero: not cut off, not rounded; signed zeros and infinities stay."""
+    """Yield FLOOR, which rounds down, also below zero; signed zeros and infinities do not change."""
     edges = np.array([-2.5, -1.0, -0.5, -0.0, 0.0, 0.5, 0.999, 1.5, 2.5, -8388609.0, np.inf, -np.inf], np.float32)
     yield unary("FLOOR", "float32 at its edges", tensor(12), given={"x0": edges}, opsets=EVERY_OPSET)
     yield unary("FLOOR", "float32", tensor(2, 5, 7, 3), place=between_convolutions)
@@ -92,7 +92,7 @@ def exponentials() -> Iterator[Case]:
 
 
 def logarithms() -> Iterator[Case]:
-    """Quantized values of 0 or less give the dtype's lowest value, whatever real number that is."""
+    """Yield quantized values of 0 or less, which give the lowest value of the dtype."""
     for place in BOTH:
         yield unary("LOG", "float32", tensor(*IMAGE), place=place, span=(0.01, 9.0), opsets=opsets(place=place))
         for dtype, result in (("int8", (0.021, 17)), ("int16", (0.0002, 0))):
@@ -113,7 +113,7 @@ def logarithms() -> Iterator[Case]:
 
 
 def roots() -> Iterator[Case]:
-    """The kernels refuse to take the root of negative integers, so the operands are at or above their zero point."""
+    """Yield operands at or above their zero point, because kernels refuse roots of negative integers."""
     least = {"int8": -128, "int16": 0}
     for op, ratio in (("SQRT", 0.6), ("RSQRT", 0.25)):
         for place in BOTH:

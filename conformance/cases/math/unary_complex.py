@@ -1,4 +1,4 @@
-"""Functions of one operand: parts and lengths of complex numbers, intervals."""
+"""Unary functions: parts and magnitudes of complex numbers, intervals."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def cases() -> Iterator[Case]:
 
 
 def buckets() -> Iterator[Case]:
-    """A number that equals a boundary lies above it."""
+    """Yield numbers equal to a boundary, which belong to the bucket above it."""
     ends = [-np.inf, -1.5, -1.49, -0.25, 0.0, 0.5, 99.99, 100.0, np.inf, np.nan]
     for dtype in ("float32", "float64"):
         yield bucket(f"{dtype} at boundaries", dtype, (10,), given={"x0": np.array(ends, dtype)}, opsets=EVERY_OPSET)

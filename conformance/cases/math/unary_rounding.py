@@ -1,4 +1,4 @@
-"""Functions of one operand: rounding, signs, waves."""
+"""Unary functions: rounding, sign, sine and cosine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def cases() -> Iterator[Case]:
 
 
 def ceil_cases() -> Iterator[Case]:
-    """Upwards, also below zero."""
+    """Yield CEIL, which rounds up, also below zero."""
     yield unary("CEIL", "float32 at its edges", tensor(14), given={"x0": EDGES}, opsets=EVERY_OPSET)
     yield unary("CEIL", "float32", tensor(*IMAGE), place=between_convolutions, span=(-9.0, 9.0))
     yield unary("CEIL", "a scalar", tensor())
@@ -32,7 +32,7 @@ def ceil_cases() -> Iterator[Case]:
 
 
 def round_cases() -> Iterator[Case]:
-    """Halves to the even number."""
+    """Yield ROUND, which rounds half to even."""
     halves = np.arange(-9, 9, dtype=np.float32) / 2
     for dtype in ("float32", "float16"):
         given = {"x0": halves.astype(dtype)}

@@ -1,4 +1,4 @@
-"""BATCH_MATMUL: adjoints, batches that broadcast, every pair of dtypes; images, flattened images and attention."""
+"""BATCH_MATMUL: adjoints, broadcast batches, every pair of dtypes; images, flattened images and attention."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def cases() -> Iterator[Case]:
 
 
 def transpose_matrix(spec: Spec, swap: bool) -> Spec:
-    """With rows and columns in the other order, as an adjoint is stored."""
+    """Return the spec with rows and columns swapped, as an adjoint is stored."""
     if not swap:
         return spec
     *batch, rows, columns = spec.shape
@@ -62,7 +62,7 @@ def times(
     y: Spec | None = None,
     **case: Any,
 ) -> Case:
-    """The product of rows ``x`` and columns ``w``, of which an adjoint is stored with rows and columns swapped."""
+    """Return the product of rows ``x`` and columns ``w``; adjoints are stored with rows and columns swapped."""
     options = {"adj_x": adjoint[0], "adj_y": adjoint[1], **case.pop("more", {})}
     text = name + "".join(f" {which}" for which, on in zip(("adj_x", "adj_y"), adjoint, strict=True) if on)
     return place(
@@ -108,7 +108,7 @@ def adjoints() -> Iterator[Case]:
 
 
 def broadcast() -> Iterator[Case]:
-    """Batches are aligned from the right; a size of 1 is repeated."""
+    """Yield batches that are aligned from the right; a size of 1 is repeated."""
     pairs = (
         ((2, 3, 5, 7), (7, 3)),
         ((5, 7), (2, 3, 7, 3)),
@@ -145,7 +145,7 @@ def int8_cases() -> Iterator[Case]:
 
 
 def two_roundings_cases() -> Iterator[Case]:
-    """Sums of int8 are rounded to fractions of a step and then to whole ones; with a power of two both have halves."""
+    """Yield int8 sums that are rounded twice, to fractions of a step and to steps; with a power of two both can be ties."""
     why = "the kernel multiplies and rounds in fixed point"
     exact: dict[str, Any] = {"tolerance": Tolerance(steps=0), "why": why, "targets": ("onnxruntime",)}
     x, w = (tensor(*shape, dtype="int8", scale=2.0**-6) for shape in ((3, 37, 19), (3, 19, 41)))
@@ -155,7 +155,7 @@ def two_roundings_cases() -> Iterator[Case]:
 
 
 def bare() -> Iterator[Case]:
-    """int8 to int32: what the file stores is multiplied, whatever the zero points and scales."""
+    """Yield int8 to int32, which multiplies quantized values regardless of zero points and scales."""
     for scale in (None, 0):
         text = "" if scale is None else " without scales"
         x, w = tensor(2, 5, 7, dtype="int8", scale=scale), tensor(2, 7, 3, dtype="int8", scale=scale)
@@ -174,7 +174,7 @@ def bare() -> Iterator[Case]:
 
 
 def hybrid() -> Iterator[Case]:
-    """Floats by int8: the kernel quantizes the rows as it runs, we do not."""
+    """Yield float rows by int8, which the kernel quantizes at runtime and the converter does not."""
     for adjoint in ADJOINTS:
         for per_axis in (None, 1):
             w = weight((7, 3), "int8", per_axis)
@@ -187,7 +187,7 @@ def hybrid() -> Iterator[Case]:
         more={"asymmetric_quantize_inputs": True},
     )
     yield times("float32 by int8 constants in batches", tensor(2, 5, 7), weight((2, 7, 3), "int8", 2))
-    # XNNPACK answers zeros, so that it cannot say what is right.
+    # XNNPACK returns zeros, so it is no reference.
     columns = tensor(7, 3, dtype="int8", zero_point=0)
     ideal: dict[str, Any] = {
         "reference": lambda arrays: [arrays[0] @ (arrays[1] * np.float32(0.047))],
@@ -204,7 +204,7 @@ def hybrid() -> Iterator[Case]:
 
 
 def images() -> Iterator[Case]:
-    """Rows are the channels of a pixel, so that an image comes back channels last."""
+    """Yield rows that are the channels of pixels, so that an image becomes channels last."""
     for dtype in ("float32", "int8", "int16"):
         x = tensor(*IMAGE, dtype=dtype)
         other = replace(tensor(2, 5, 11, 3, dtype=dtype), zero_point=0)
@@ -237,7 +237,7 @@ def chains() -> Iterator[Case]:
 
 
 def swap_batches(model: Net) -> None:
-    """The order of batches is nobody's business but that of graph inputs and outputs."""
+    """Build swapped batch axes, which must not matter except for graph inputs and outputs."""
     x, w = (
         model.call("TRANSPOSE", [tensor(3, 2, *matrix), constant([1, 0, 2, 3])], tensor(2, 3, *matrix))
         for matrix in ((5, 7), (7, 11))
@@ -250,7 +250,7 @@ def swap_batches(model: Net) -> None:
 
 
 def flatten_then_multiply(dtype: str) -> Callable[[Net], None]:
-    """The rows of the constant follow the order in which an image was flattened."""
+    """Return a product whose constant rows follow the layout of the flattened image."""
 
     def draw(model: Net) -> None:
         image = tensor(*IMAGE, dtype=dtype)
@@ -263,7 +263,7 @@ def flatten_then_multiply(dtype: str) -> Callable[[Net], None]:
 
 
 def attention(dtype: str) -> Callable[[Net], None]:
-    """Heads are brought forward and back; the adjoint of the keys is part of the one Transpose they need."""
+    """Return attention with transposed heads; the adjoint of the keys must be part of their single Transpose."""
 
     def draw(model: Net) -> None:
         query, key, value = (model.input(spec) for spec in heads(dtype))
@@ -277,7 +277,7 @@ def attention(dtype: str) -> Callable[[Net], None]:
 
 
 def heads(dtype: str) -> Sequence[Spec]:
-    """Batch, sequence, heads, depth."""
+    """Return specs of (batch, sequence, heads, depth)."""
     return [replace(tensor(2, size, 3, 11, dtype=dtype), zero_point=0) for size in (5, 7, 7)]
 
 
@@ -291,7 +291,7 @@ def transpose_rows(model: Net, ref: Any) -> Any:
 
 
 def vanishing() -> Iterator[Case]:
-    """The kernel takes several scales of an operand for none."""
+    """Yield operands with several scales, which the kernel treats as no scale."""
     for dtype in ("int8", "int16"):
         x = tensor(2, 5, 7, dtype=dtype, zero_point=0)
         name = f"{dtype} by int8 constants with scales per column, which count as 0"

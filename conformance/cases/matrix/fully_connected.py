@@ -1,4 +1,4 @@
-"""FULLY_CONNECTED: what is a row, whose columns follow the layout, and every pair of dtypes."""
+"""FULLY_CONNECTED: lengths of rows, weight columns that follow the layout, and every pair of dtypes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def dense(
     options: dict[str, Any] | None = None,
     **case: Any,
 ) -> Case:
-    """One layer; ``depth`` is the length of a weight's row where it is not the last axis."""
+    """Return a layer case; ``depth``: the length of a weight row if it is not the last axis of the input."""
     x = tensor(*shape, dtype=dtype)
     depth = depth or shape[-1] or 1
     w = weight((out, depth), weights or WEIGHTS[dtype], 0 if per_axis else None)
@@ -61,7 +61,7 @@ def dense(
 
 
 def rows() -> Iterator[Case]:
-    """A row is as long as the weight's, whatever the rank of the input; the result has rank 2 unless asked otherwise."""
+    """Yield inputs of any rank; a row is as long as the weight's, and the result has rank 2 by default."""
     yield dense("rank 2", opsets=EVERY_OPSET)
     yield dense("rank 1", (11,))
     yield dense("rank 3 to rows", (2, 5, 11))
@@ -116,7 +116,7 @@ def rows() -> Iterator[Case]:
 
 
 def row_of_biases(dtype: str) -> Callable[[Net], None]:
-    """Kernels ask for as many elements as there are units, in whatever shape."""
+    """Return a bias of any shape, which only needs as many elements as there are units."""
 
     def draw(model: Net) -> None:
         x, w = tensor(2, 11, dtype=dtype), weight((5, 11), WEIGHTS[dtype])
@@ -129,7 +129,7 @@ def row_of_biases(dtype: str) -> Callable[[Net], None]:
 
 
 def weights_without_shape(model: Net) -> None:
-    """Old converters store no shape for what a transposition makes."""
+    """Build transposed weights without a stored shape, as old converters write them."""
     turned, result = model.graph.tensor("turned", None, "float32"), model.result(tensor(2, 5))
     operands = [model.input(tensor(2, 11)), turned, model.place(constant(random_array(5)))]
     model.graph.operator("TRANSPOSE", [model.input(tensor(11, 5)), model.place(constant([1, 0]))], [turned])
@@ -221,7 +221,7 @@ def activations() -> Iterator[Case]:
 
 
 def flatten_cases() -> Iterator[Case]:
-    """An image is flattened channels first; the columns of the weight follow, and the image is not transposed."""
+    """Yield images that are flattened channels first; weight columns are permuted instead of the image."""
     for dtype in ("float32", "int8", "uint8", "int16"):
         yield net(OP, f"{dtype} after a flatten", reshape_then_dense(dtype, (2, 105)), dtype=dtype, transposes=1)
     yield net(

@@ -38,7 +38,7 @@ def activation_case(
 
 
 def hybrid() -> Iterator[Case]:
-    """EvalHybrid and EvalHybridDense4Bit apply what XNNPACK refuses, and round rows as these kernels do."""
+    """Yield activations that EvalHybrid and EvalHybridDense4Bit apply and XNNPACK refuses."""
     for activation in (*CURVES, "RELU_N1_TO_1"):
         for weights in ("int8", "int4", "int2"):
             for per_axis in (False, True):
@@ -79,7 +79,7 @@ def dense_chain(model: Net) -> None:
 
 
 def elsewhere() -> Iterator[Case]:
-    """Prepare refuses what is no clamp; where weights have a scale per block the kernel sets disagree."""
+    """Yield activations that Prepare refuses, and blockwise weights, for which the kernel sets disagree."""
     refuses = "params->activation == kTfLiteActRelu"
     for activation in CURVES:
         refused: dict[str, Any] = {"refused": f"LiteRT refuses a fused {activation}", "kernel_refuses": refuses}

@@ -54,7 +54,7 @@ def in_blocks(
     activation: str = "NONE",
     **case: Any,
 ) -> Case:
-    """One layer of ``out`` rows in blocks of ``size``."""
+    """Return a layer of ``out`` rows with blocks of ``size``."""
 
     def draw(model: Net) -> None:
         x = model.place(tensor(*shape))
@@ -87,7 +87,7 @@ def blocks() -> Iterator[Case]:
 
 
 def flatten_then_dense(model: Net) -> None:
-    """Blocks lie across the image's channels, so its elements must come in the file's order."""
+    """Build blocks across the image's channels, which require the element order of the file."""
     x = model.call("RESHAPE", [model.input_through_conv(tensor(2, 4, 8, 3)), constant([2, 96])], tensor(2, 96))
     model.output(model.call(DENSE, [x, block_weights(model, (7, 96), 32), None], tensor(2, 7)))
 
@@ -98,7 +98,7 @@ def shared_weights(model: Net) -> None:
 
 
 def refusal_cases() -> Iterator[Case]:
-    """LiteRT takes these, reads past the end of the weights or leaves out what it does not know, and says nothing."""
+    """Yield files that LiteRT runs silently although it misreads the weights."""
     unpacked = "which LiteRT's kernel does not unpack"
     for weights in ("int4", "int2"):
         yield dense(

@@ -11,7 +11,7 @@ from conformance.case import Case
 from conformance.models import Net, Spec, constant, net, random_array, tensor
 
 OP = "CUSTOM.TFLite_Detection_PostProcess"
-CLASSES, ANCHORS = 3, 2  # of each place of a feature map
+CLASSES, ANCHORS = 3, 2  # per position of a feature map
 MAPS = ((7, 5), (4, 3))
 PLACES = sum(height * width for height, width in MAPS) * ANCHORS
 
@@ -23,7 +23,7 @@ def cases() -> Iterator[Case]:
 
 
 def detector(regular: bool, dtype: str) -> Case:
-    """Every place of the result is filled, for the kernel leaves the others as they were."""
+    """Return a detector that fills every result, because the kernel does not initialize the others."""
     options = {
         "max_detections": 6,
         "max_classes_per_detection": 1,
@@ -72,7 +72,7 @@ QUANTUM = 0.047  # the scale of ``tensor(dtype="uint8")``
 
 
 def head(model: Net, x: Any, places: int, width: int, dtype: str) -> Any:
-    """``[1, places * ANCHORS, width]`` by a convolution over a feature map."""
+    """Add a convolution over a feature map; return it as ``[1, places * ANCHORS, width]``."""
     *sizes, _ = model.spec(x).shape
     y = conv(model, x, tensor(*sizes, ANCHORS * width, dtype=dtype), stride=1)
     after = (1, places * ANCHORS, width)
@@ -80,7 +80,7 @@ def head(model: Net, x: Any, places: int, width: int, dtype: str) -> Any:
 
 
 def anchors(dtype: str) -> Spec:
-    """Centers on a grid over the image, sizes of a fifth and a half of it: y, x, height, width."""
+    """Return anchors on a grid over the image, a fifth and a half of its size: y, x, height, width."""
     rows = []
     for height, width in MAPS:
         for row, column, k in np.ndindex(height, width, ANCHORS):

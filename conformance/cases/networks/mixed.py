@@ -1,4 +1,4 @@
-"""Float arithmetic between quantized parts, as networks have it that are quantized in part: weights of float32 must stay so."""
+"""Float arithmetic between quantized parts, as in partly quantized networks: float32 weights must stay float."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from conformance.case import EVERY_OPSET, Case
 from conformance.models import Net, Spec, constant, net, random_array, tensor
 
-OUTLIER = 40.0  # times the other weights: with one scale of 8 bits for all, those would be a step or two
+OUTLIER = 40.0  # factor of the outlier; with one 8-bit scale, the other weights would be one or two steps
 IMAGE, VOLUME = (2, 5, 7, 3), (1, 2, 5, 7, 3)
 STRIDES: dict[str, int] = {"stride_h": 1, "stride_w": 1}
 PRODUCTS: dict[str, tuple[Sequence[int], Sequence[int], Sequence[int], dict[str, Any]]] = {
@@ -26,7 +26,7 @@ def cases() -> Iterator[Case]:
     for op in PRODUCTS:
         for dtype in ("int8", "uint8", "int16"):
             yield between(op, dtype, opsets=EVERY_OPSET if dtype == "int8" else (None,))
-        if op not in ("CONV_2D", "DEPTHWISE_CONV_2D"):  # which must have one
+        if op not in ("CONV_2D", "DEPTHWISE_CONV_2D"):  # which require a bias
             yield between(op, "int8", biased=False)
         yield between(op, "int8", stored="float16")
     for op in ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"):
@@ -42,7 +42,7 @@ def between(
 
 
 def drawing(op: str, dtype: str, activation: str, biased: bool, stored: str) -> Callable[[Net], None]:
-    """DEQUANTIZE, a product, QUANTIZE."""
+    """Return a network of DEQUANTIZE, a product and QUANTIZE."""
     shape, weights, result, options = PRODUCTS[op]
     features = result[-1]
     if op in ("FULLY_CONNECTED", "CONV_2D", "DEPTHWISE_CONV_2D"):

@@ -81,7 +81,7 @@ def rankless(
 
 
 def chain(dtype: str) -> Callable[[Net], None]:
-    """A convolution, a pool, a flattening and a mean between an image and a vector, all of unknown ranks."""
+    """Return a chain from an image to a vector, whose results have no stored rank."""
 
     def draw(model: Net) -> None:
         x = tensor(*IMAGE, dtype=dtype)
@@ -106,7 +106,7 @@ def chain(dtype: str) -> Callable[[Net], None]:
 
 
 def nothing(model: Net) -> None:
-    """Sizes of 0 are derived anew, and ranks with them."""
+    """Build stored sizes of 0, which are derived again, as are the ranks."""
     y = model.call("RESHAPE", [tensor(0, 5, 7), constant([5, -1, 7, 2])], Spec(()))
     model.without_rank(y)
     model.output(y)

@@ -66,7 +66,7 @@ class Line:
         return model.call("RESHAPE", [ref, sizes], spec.with_shape(*shape))
 
     def pair(self, along: int, other: int) -> tuple[int, int]:
-        """Height and width."""
+        """Return height and width."""
         return (other, along) if self.unit == 1 else (along, other)
 
     def product(self, model: Net, ref: TensorRef) -> TensorRef:
@@ -155,7 +155,7 @@ Draw = Callable[[Net], None]
 
 
 def chain(*layers: Callable[[Net, TensorRef], TensorRef], unit: int = 1) -> Callable[[str], Draw]:
-    """A sequence, steps on the image it makes, and the mean over its length."""
+    """Return a chain of image operators on a sequence, and the mean over its length."""
 
     def of(dtype: str) -> Draw:
         def draw(model: Net) -> None:
@@ -175,7 +175,7 @@ def chain(*layers: Callable[[Net, TensorRef], TensorRef], unit: int = 1) -> Call
 
 
 def conv(model: Net, ref: TensorRef) -> TensorRef:
-    """As many channels as before, and the same length."""
+    """Add a convolution that keeps channels and length."""
     spec = model.spec(ref)
     channels = spec.shape[3] or 1
     unit = 1 if spec.shape[1] == 1 else 2
@@ -192,13 +192,13 @@ def max_pool(model: Net, ref: TensorRef) -> TensorRef:
 
 
 def residual_add(model: Net, ref: TensorRef) -> TensorRef:
-    """The sum of an image and its convolution."""
+    """Add an image and its convolution."""
     y = conv(model, ref)
     return model.call("ADD", [ref, y], replace(model.spec(y), name=""))
 
 
 def scale_step(*shape: int) -> Callable[[Net, TensorRef], TensorRef]:
-    """Times a constant of another rank, or of the same."""
+    """Return a multiplication by a constant of the same or another rank."""
 
     def step(model: Net, ref: TensorRef) -> TensorRef:
         spec = model.spec(ref)
@@ -212,7 +212,7 @@ def scale_step(*shape: int) -> Callable[[Net, TensorRef], TensorRef]:
 
 
 def transpose_rows(model: Net, ref: TensorRef) -> TensorRef:
-    """Rows for columns."""
+    """Transpose rows and columns."""
     spec = model.spec(ref)
     n, height, width, channels = spec.shape
     return model.call("TRANSPOSE", [ref, constant([0, 2, 1, 3])], spec.with_shape(n, width, height, channels))

@@ -1,4 +1,4 @@
-"""Spectra of windows, as audio models take them: complex numbers made real, and the graph of speech commands."""
+"""Spectra of windows in audio models: complex numbers converted to real, and the speech commands graph."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def cases() -> Iterator[Case]:
 
 
 def spectrum(x: Spec, code: str) -> Callable[[Net], None]:
-    """Windows ``[n, t, 16]`` as rows of images of height 1; the axis of size 1 goes while the numbers are complex."""
+    """Return spectra of windows ``[n, t, 16]``, as images of height 1; the unit axis is removed for complex numbers."""
 
     def draw(model: Net) -> None:
         n, t, _ = x.shape
@@ -41,7 +41,7 @@ def spectrum(x: Spec, code: str) -> Callable[[Net], None]:
 
 
 def commands(model: Net) -> None:
-    """Samples and their rate to the probabilities of words, by an image of one channel."""
+    """Build the graph from samples and sample rate to word probabilities, with a single-channel image in between."""
     window, stride, coefficients, words = 320, 160, 11, 5
     count = frames(3001, window, stride)
     options = {"window_size": window, "stride": stride, "magnitude_squared": True}
@@ -67,6 +67,6 @@ def commands(model: Net) -> None:
 
 
 def without_shapes(model: Net) -> None:
-    """The same as old converters write it: no result has a shape."""
+    """Build the same graph without stored result shapes, as old converters write it."""
     commands(model)
     model.without_rank(*{ref for table in model.graph.operators for ref in table.fields["outputs"]})

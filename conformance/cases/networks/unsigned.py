@@ -1,4 +1,4 @@
-"""Sizes that a file does not call open: what a tool puts between operators may have only the sizes that the tool saw."""
+"""Dynamic sizes without shape_signature: tools insert operators with the sizes that they saw."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def cases() -> Iterator[Case]:
 
 
 def computed_sizes(op: str, dtype: str) -> Callable[[Net], None]:
-    """Downstream operators compute their sizes."""
+    """Return a model in which downstream operators compute their sizes."""
 
     def draw(model: Net) -> None:
         integers, floats = tensor(None, None, 3, dtype=dtype, zero_point=0), Spec((None, None, 3))

@@ -1,4 +1,4 @@
-"""Each is refused with its own reason, however it is called."""
+"""Operators that are refused with a reason of their own in every model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recurrent layers without gates: every activation, both directions, auxiliary inputs, states carried over fifty runs."""
+"""Plain RNNs: every activation, both directions, auxiliary inputs, states over fifty runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RESET = {"options": {"state": "reset"}}
 
 @dataclass(frozen=True)
 class Rnn:
-    """One operator. ``auxiliary`` is the width of that input, ``crossed`` whether it has weights of its own."""
+    """One operator. ``auxiliary``: the width of that input; ``crossed``: it has weights."""
 
     op: str = SEQUENCE
     weights: str = "float32"
@@ -44,7 +44,7 @@ class Rnn:
         return tensor(self.time, self.batch, size) if self.major else tensor(self.batch, self.time, size)
 
     def matrix(self, rows: int, columns: int, name: str) -> Spec:
-        """Small enough for what is not bounded to stay small over many runs."""
+        """Return weights so small that unbounded activations stay small over many runs."""
         if self.weights == "float32":
             weights = constant(0.12 * random_array(rows, columns, seed=name))
             return Spec((rows, columns)) if self.given else weights
@@ -54,7 +54,7 @@ class Rnn:
         )
 
     def layer(self, model: Net, units: int, name: str) -> list[TensorRef]:
-        """Weights, recurrent weights, bias and state of one direction."""
+        """Return weights, recurrent weights, bias and state of one direction."""
         specs = [
             self.matrix(units, INPUTS, f"x {name}"),
             self.matrix(units, units, f"h {name}"),

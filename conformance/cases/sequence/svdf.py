@@ -1,4 +1,4 @@
-"""SVDF: ranks, memories of one run and more, every activation, hybrid and integer, states carried over fifty runs."""
+"""SVDF: ranks, memory sizes, every activation, hybrid and integer, states over fifty runs."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def cases() -> Iterator[Case]:
 
 
 def of_bytes() -> Iterator[Case]:
-    """As TensorFlow Lite for Microcontrollers computes it: LiteRT writes beyond the end of such a state."""
+    """Yield 8-bit states, compared with TensorFlow Lite for Microcontrollers; LiteRT writes beyond the end of such states."""
     exact = {"kernel": run_micro, "tolerance": Tolerance(steps=0), "why": "every rounding is the kernel's"}
     options: dict[str, dict[str, Any]] = {
         "int8": {},

@@ -1,4 +1,4 @@
-"""STABLEHLO_ADD, AND, MAXIMUM, MINIMUM, MULTIPLY and SHIFT_LEFT: every dtype of the kernels, integers at their ends."""
+"""STABLEHLO_ADD, AND, MAXIMUM, MINIMUM, MULTIPLY and SHIFT_LEFT: every dtype of the kernels, integers at their limits."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ def pair(op: str, name: str, dtype: str, **case: Any) -> Case:
 
 
 def at_the_ends(op: str, dtype: str) -> Case:
-    """Every pair of the dtype's ends and their neighbors: sums and products wrap."""
+    """Return a case with all pairs of the dtype's limits and their neighbors; sums and products wrap."""
     ends = np.iinfo(dtype)
     beyond = (
         [2**32 - 65536, -(2**33) - 1] if ends.bits == 64 and ends.min else []
-    )  # whose lower 32 bits are in another order
+    )  # the order of their lower 32 bits differs
     numbers = np.array([ends.min, ends.min + 1, 1, 3, *beyond, ends.max - 1, ends.max], dtype)
     x, y = np.meshgrid(numbers, numbers)
     spec = tensor(*x.shape, dtype=dtype, scale=0)

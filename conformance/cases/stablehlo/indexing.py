@@ -1,4 +1,4 @@
-"""STABLEHLO_GATHER and STABLEHLO_SCATTER: indices of any shape, on any axes, beyond every end."""
+"""STABLEHLO_GATHER and STABLEHLO_SCATTER: indices of any shape, on any axis, inside and outside the bounds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def cases() -> Iterator[Case]:
 
 
 def anywhere(shape: Sequence[int], dtype: str = "int32", low: int = -3, high: int = 12) -> np.ndarray[Any, Any]:
-    """Indices of which some are before the first element and some after the last."""
+    """Return indices, some before the first element and some after the last."""
     return random_array(*shape, dtype=dtype, seed="places", low=low, high=high)
 
 
@@ -46,7 +46,7 @@ def gather(
     dtype: str = "float32",
     **options: Any,
 ) -> Iterator[Case]:
-    """With indices known as the model runs, and with the same as a constant."""
+    """Yield a case with runtime indices, and one with constant indices."""
     x, indices_given = tensor(*shape, dtype=dtype, scale=0), anywhere(indices, kind)
     for where, spec in (("", tensor(*indices, dtype=kind, name="places")), (", constant", constant(indices_given))):
         given = None if where else {"places": indices_given}

@@ -1,4 +1,4 @@
-"""STABLEHLO_PAD and DILATE: at the edges, between elements, cropped, all at once, on every axis."""
+"""STABLEHLO_PAD and DILATE: padding at the edges, between elements, negative, combined, on every axis."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def cases() -> Iterator[Case]:
 
 
 def number(x: Spec, value: float = 1, *shape: int) -> Spec:
-    """A constant of a tensor's dtype and parameters."""
+    """Return a scalar constant with the tensor's dtype and parameters."""
     return replace(constant(np.full(shape, value), x.dtype), scale=x.scale, zero_point=x.zero_point)
 
 

@@ -1,4 +1,4 @@
-"""STABLEHLO_RNG_BIT_GENERATOR: both generators, every dtype, counters that carry, numbers that end within a block."""
+"""STABLEHLO_RNG_BIT_GENERATOR: both generators, every dtype, counters with carry, sizes that end within a block."""
 
 from __future__ import annotations
 

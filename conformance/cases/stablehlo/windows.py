@@ -136,7 +136,7 @@ def cases() -> Iterator[Case]:
 
 
 def initial_value(x: Spec, initial: Any) -> Spec:
-    """The initial value, which no reduction takes for nothing unless it is given so."""
+    """Return an initial value that affects the result, unless it is given."""
     if isinstance(initial, Spec):
         return initial
     value = 2 if initial is None else initial

@@ -1,4 +1,4 @@
-"""Tables that CALL_ONCE or the graph itself fills: text to integers and integers to text, repeats, defaults."""
+"""Hash tables that CALL_ONCE or the graph fills: text to integers and integers to text, duplicates, defaults."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def cases() -> Iterator[Case]:
 
 
 def lookup_keys(keys: Array) -> Array:
-    """Every key, some of them twice, and one that is not there."""
+    """Return every key, some of them twice, and a missing key."""
     other = np.array([b"x"], object) if keys.dtype == object else np.array([5], np.int64)
     return np.concatenate([keys, other, keys[::-1], other])[:12].reshape(2, 3, 2)
 
 
 def rows_found(model: Net) -> None:
-    """Old converters store no shape for what is found, nor for the rows that it picks."""
+    """Build a lookup and a GATHER without stored shapes, as old converters write them."""
     found, rows = model.graph.tensor("found", None, "int64"), model.graph.tensor("rows", None, "float32")
     numbers = np.arange(1, 6, dtype=np.int64)
     operands = [
@@ -72,7 +72,7 @@ def rows_found(model: Net) -> None:
 
 
 class Table:
-    """A table in one subgraph."""
+    """Hash table of one subgraph."""
 
     def __init__(self, graph: GraphBuilder, keys: Array, values: Array, number: int = 3) -> None:
         self.graph, self.keys, self.values = graph, keys, values
@@ -91,7 +91,7 @@ class Table:
 
 
 def table(model: Net, keys: Array, values: Array, once: bool = True, number: int = 3) -> Table:
-    """A table of the main graph, filled by CALL_ONCE or in place."""
+    """Add a table to the main graph, filled by CALL_ONCE or in place."""
     if once:
         setup = model.model.subgraph(f"set up {number}")
         Table(setup, keys, values, number).fill()
@@ -144,7 +144,7 @@ def two(keys: Array, values: Array) -> Callable[[Net], None]:
 
 
 def table_size(keys: Array, values: Array) -> Callable[[Net], None]:
-    """Its size plus a graph input, so that there is something to run."""
+    """Return a model of the table's size plus a graph input, so that LiteRT has an operator to run."""
 
     def draw(model: Net) -> None:
         size = model.call("HASHTABLE_SIZE", [table(model, keys, values).handle], Spec((1,), "int64"))

@@ -1,4 +1,4 @@
-"""Resource variables: what CALL_ONCE assigns is there at the first run, what a run assigns at the next."""
+"""Resource variables: CALL_ONCE assigns the value of the first run, each run that of the next."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ IMAGE = (2, 5, 7, 3)
 
 
 class Variable:
-    """A variable in one subgraph: its handle, reading and assigning."""
+    """Variable of one subgraph: handle, reads and writes."""
 
     def __init__(self, graph: GraphBuilder, name: str = "state", container: str = "") -> None:
         self.graph = graph
@@ -51,10 +51,10 @@ class Variable:
 
 
 class Memory(Net):
-    """A net with variables."""
+    """Model with variables."""
 
     def variable(self, spec: Spec, initial: object | None = None, name: str = "state", container: str = "") -> Variable:
-        """A variable of the main graph; ``initial`` is assigned by CALL_ONCE."""
+        """Add a variable to the main graph; CALL_ONCE assigns ``initial``."""
         if initial is not None:
             setup = self.model.subgraph(f"set up {container}{name}")
             value = np.asarray(initial, spec.dtype)
@@ -104,7 +104,7 @@ def previous_input(dtype: str) -> Callable[[Net], None]:
 
 
 def image_between(dtype: str) -> Callable[[Net], None]:
-    """The state is an image in the middle of a network: floats may be kept channels first, integers had better stay."""
+    """Return an image state in the middle of a network; floats may be channels first, integers should not."""
 
     @remembering
     def draw(model: Memory) -> None:
@@ -186,7 +186,7 @@ def assign_before_read(model: Memory) -> None:
 
 @remembering
 def two_variables(model: Memory) -> None:
-    """They change places, one negated."""
+    """Build two variables that are swapped, one negated."""
     spec = tensor(4)
     x = model.input(spec)
     first, second = (model.variable(spec, np.full(4, start), name) for name, start in (("first", 1), ("second", 5)))

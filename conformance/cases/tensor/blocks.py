@@ -1,4 +1,4 @@
-"""Blocks of pixels that become depth or batches and back: order inside the block, padding, crops, odd sizes."""
+"""DEPTH_TO_SPACE, SPACE_TO_DEPTH and the batch variants: order inside a block, padding, crops, odd sizes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def cases() -> Iterator[Case]:
 
 
 def shapes(op: str, size: int, shape: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Before and after: ``shape`` is the side with the larger depth."""
+    """Return the shapes before and after; ``shape`` is the side with the larger depth."""
     n, h, w, d = shape
     wide, deep = (n, h * size, w * size, d), (n, h, w, d * size * size)
     return (deep, wide) if op == DEPTH else (wide, deep)
@@ -46,7 +46,7 @@ def depth_space_case(
 
 
 def depth() -> Iterator[Case]:
-    """The place in the block comes before the depth: DCR, not CRD."""
+    """Yield blocks whose position precedes the depth: DCR, not CRD."""
     for op in (DEPTH, SPACE):
         for dtype in ("float32", "int8", "uint8"):
             x = tensor(dtype=dtype)
@@ -70,7 +70,7 @@ def depth() -> Iterator[Case]:
         )
         large = shapes(op, 2, (1, 16, 16, 16))
         for dtype, transposes in (("float32", 2), ("int8", 5)):
-            # Channels last is so much faster for many integers that it is worth two Transposes (and stands for one).
+            # Channels last is faster for many integers, even with two Transposes (it replaces one).
             x = tensor(*large[0], dtype=dtype)
             yield unary(
                 op,
@@ -84,7 +84,7 @@ def depth() -> Iterator[Case]:
 
 
 def one_after_another() -> Iterator[Case]:
-    """There, an activation on the deep side, and back."""
+    """Yield an operator, an activation on the deeper side, and the inverse operator."""
 
     def draw(model: Net) -> None:
         x = model.input_through_conv(tensor(2, 6, 4, 3))
@@ -115,7 +115,7 @@ def to_batch(
 
 
 def to_batches() -> Iterator[Case]:
-    """Blocks differ in height and width, paddings at every edge; integers are padded with the zero point."""
+    """Yield blocks with different height and width and padding at every edge; integers are padded with the zero point."""
     for dtype in ("float32", "int8", "uint8", "int16"):
         x = tensor(2, 5, 7, 3, dtype=dtype)
         only: dict[str, Any] = {"targets": ("onnxruntime",)} if dtype == "int16" else {}
@@ -153,7 +153,7 @@ def to_image(
 
 
 def to_space() -> Iterator[Case]:
-    """Crops come after; a crop may be wider than a block."""
+    """Yield crops after the operator; a crop may be wider than a block."""
     for dtype in ("float32", "int8", "uint8", "int16"):
         x = tensor(12, 5, 3, 7, dtype=dtype)
         for place in BOTH:
@@ -173,7 +173,7 @@ def to_space() -> Iterator[Case]:
 
 
 def running() -> Iterator[Case]:
-    """Blocks, paddings and crops known only at runtime, one of them or both."""
+    """Yield block sizes, paddings and crops that are runtime values."""
     for op, shape, rows in ((BATCH, (2, 5, 7, 3), [[1, 2], [2, 0]]), (FLAT, (12, 5, 3, 7), [[1, 3], [2, 0]])):
         settings = {"block": np.array([2, 3], np.int32), "rows": np.asarray(rows, np.int32)}
         line = {"block": np.array([3], np.int32), "rows": np.array([[3, 1]], np.int32)}
@@ -192,7 +192,7 @@ def running() -> Iterator[Case]:
 def runtime_setting_case(
     op: str, name: str, x: Spec, settings: dict[str, Array], keys: Sequence[str], place: Placed = in_isolation
 ) -> Case:  # fmt: skip
-    """``keys``: which operands are graph inputs."""
+    """Return a case; ``keys``: operands that are graph inputs."""
     operands = [
         tensor(*array.shape, dtype="int32", name=key) if key in keys else constant(array)
         for key, array in settings.items()
@@ -209,7 +209,7 @@ def runtime_setting_case(
 
 
 def open_sizes() -> Iterator[Case]:
-    """No size but the channels is known."""
+    """Yield sizes that are all dynamic except for the channels."""
     runs = [{"x0": random_array(*shape, 8)} for shape in ((1, 6, 4), (3, 4, 6))]
     for op in (DEPTH, SPACE):
         for target in ("onnxruntime", "generic"):

@@ -67,5 +67,5 @@ def set_diag_cases() -> Iterator[Case]:
         given = [(n, m) for n, m in given if (dims[-2] or n, dims[-1] or m) == (n, m)]
         runs = [{"x0": random_array(*batch, n, m), "x1": random_array(*batch, min(n, m))} for n, m in given]
         operands = [tensor(*dims), tensor(*batch, None)]
-        # At other sizes the kernel does not look whether the two fit.
+        # The kernel does not check other sizes.
         yield in_isolation(SET, f"an unknown {name}", operands, tensor(*dims), given=runs, runs=len(runs), sizes=())

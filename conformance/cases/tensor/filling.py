@@ -1,4 +1,4 @@
-"""FILL, ZEROS_LIKE, RANGE and ONE_HOT: tensors of a few numbers, which may be known only at runtime."""
+"""FILL, ZEROS_LIKE, RANGE and ONE_HOT, with constant and runtime operands."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ SEQUENCES = ((0, 7, 1), (3, 20, 5), (3, 18, 5), (-4, -11, -2), (5, 5, 3), (5, 5,
 
 
 def sequences() -> Iterator[Case]:
-    """Numbers known, or known at runtime; a float is the sum of those before it, rounded each time."""
+    """Yield RANGE of constants and runtime values; a float is the rounded sum of the previous element and the step."""
     for dtype in ("float32", "int32", "int64"):
         for numbers in SEQUENCES:
             yield range_case(f"{dtype} {list(numbers)}", numbers, dtype)
@@ -134,7 +134,7 @@ def sequences() -> Iterator[Case]:
 def range_case(name: str, numbers: Sequence[float], dtype: str, fixed: bool = False, **case: Any) -> Case:
     values = dict(zip(("start", "limit", "delta"), (np.array(number, dtype) for number in numbers), strict=True))
     operands = [constant(value) if fixed else tensor(dtype=dtype, name=key) for key, value in values.items()]
-    if numbers[0] == numbers[1]:  # LiteRT's Python interface cannot hand out what is empty
+    if numbers[0] == numbers[1]:  # LiteRT's Python interface cannot return empty results
         case["reference"] = lambda arrays: [np.zeros(0, dtype)]
     return in_isolation(
         "RANGE",
@@ -149,7 +149,7 @@ def range_case(name: str, numbers: Sequence[float], dtype: str, fixed: bool = Fa
 
 
 def one_hot() -> Iterator[Case]:
-    """An index that is no class is off: a negative one too."""
+    """Yield indices that are no class, including negative ones, which give the off value."""
     for axis in (-1, 0, 1, 2):
         yield hot(f"axis {axis}", (2, 5), axis)
     yield hot("int16", (2, 5), 1, dtype="int16", kernel_refuses="failed to invoke")

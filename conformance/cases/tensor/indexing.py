@@ -46,7 +46,7 @@ def gather_case(
     fixed: bool = True,
     **case: Any,
 ) -> Case:
-    """``shape`` is that of the indices, which are drawn: a constant where ``fixed``, else known at runtime."""
+    """Return a case with random indices of ``shape``: a constant if ``fixed``, else a runtime value."""
     size, at = x.shape[axis] or 1, axis % len(x.shape)
     first = shared % (len(shape) + 1) if shared >= 0 else shared + len(shape)
     numbers = random_array(*shape, dtype="int32", seed=name, low=0, high=size - 1).astype(kind)
@@ -115,7 +115,7 @@ def from_narrow_table(model: Net) -> None:
 
 
 def batches() -> Iterator[Case]:
-    """The picked axis may stand behind axes that are no batch; indices may have no axis of their own."""
+    """Yield gathered axes after axes that are no batch; indices may have only batch axes."""
     x = tensor(*IMAGE)
     for axis in (1, 2, 3, -1):
         for shape in ((2,), (2, 4), (2, 4, 3)):
@@ -133,7 +133,7 @@ def batches() -> Iterator[Case]:
 
 
 def scalar_index_cases() -> Iterator[Case]:
-    """One index takes an axis away; the others keep the order they have between convolutions."""
+    """Yield scalar indices, which remove an axis; the others keep their layout between convolutions."""
 
     def draw(axis: int, dtype: str) -> Callable[[Net], None]:
         def row(model: Net) -> None:
@@ -202,7 +202,7 @@ def gather_nd(
     place: Placed = in_isolation,
     **case: Any,
 ) -> Case:
-    """``rows`` places of the first ``depth`` axes of an image: a constant where ``fixed``, else known at runtime."""
+    """Return a case with ``rows`` indices of the first ``depth`` axes: a constant if ``fixed``, else a runtime value."""
     x = tensor(*IMAGE, dtype=dtype)
     each = [random_array(*rows, 1, dtype="int32", seed=f"{axis}", low=0, high=IMAGE[axis] - 1) for axis in range(depth)]
     numbers = np.concatenate(each, axis=-1).astype(kind)
@@ -253,7 +253,7 @@ PLACES = {"ids": np.array([6, 1, 0, 1, 2], np.int32)}
 
 
 def embedding_case(name: str, table: Spec, wide: str = "", **case: Any) -> Case:
-    """Five rows of a table of seven, as it is or dequantized (``wide``)."""
+    """Return a lookup of five rows in a table of seven, stored or dequantized (``wide``)."""
     y = replace(table, value=None).with_shape(5, *table.shape[1:])
     places = tensor(5, dtype="int32", scale=0, name="ids")
     operands = [places, table]
@@ -307,7 +307,7 @@ def block_table(name: str, dtype: str, size: int, wide: str, **case: Any) -> Cas
 
 
 def tables_refused() -> Iterator[Case]:
-    """LiteRT reads past the end of a row, or refuses."""
+    """Yield tables that LiteRT refuses or reads past the end of a row."""
     yield embedding_case(
         "int4 rows of 13", weight((7, 13), "int4"), "float32", refused="end within a byte, and the kernel reads beyond"
     )

@@ -1,4 +1,4 @@
-"""CONCATENATION along each axis from both ends, and PACK, whose new axis counts in the result's."""
+"""CONCATENATION along each axis from both ends, and PACK, whose axis counts in the result."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def pack_case(name: str, parts: Sequence[Spec], axis: int, **case: Any) -> Case:
 
 
 def stacks() -> Iterator[Case]:
-    """A negative axis counts from the end of the result, which is one longer."""
+    """Yield PACK; a negative axis counts from the end of the result, which has one more axis."""
     for axis in (*AXES, 4, -5):
         yield pack_case(f"axis {axis}", [tensor(*IMAGE), tensor(*IMAGE)], axis)
         yield net("PACK", f"axis {axis} between convolutions", swap_images(axis, "float32"), transposes=4)
@@ -123,7 +123,7 @@ def stacks() -> Iterator[Case]:
 
 
 def swap_images(axis: int, dtype: str) -> Callable[[Net], None]:
-    """Two images are stacked, worked on, taken apart and given in the other order."""
+    """Return two images that are stacked, processed, split and returned in the other order."""
 
     def draw(model: Net) -> None:
         x = tensor(*IMAGE, dtype=dtype)

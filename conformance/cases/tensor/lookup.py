@@ -1,4 +1,4 @@
-"""HASHTABLE_LOOKUP, keys that are there and not, and EMBEDDING_LOOKUP_SPARSE with each combiner."""
+"""HASHTABLE_LOOKUP with present and missing keys, and EMBEDDING_LOOKUP_SPARSE with each combiner."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def sparse_case(
     name: str, combiner: str, indices: Any, sizes: Sequence[int], table: Sequence[int] = (7, 5),
     running: Sequence[str] = (), **case: Any,
 ) -> Case:  # fmt: skip
-    """``running``: the operands that are not constants."""
+    """Return a case; ``running``: operands that are not constants."""
     settings = {
         "ids": random_array(len(indices), dtype="int32", seed=name, low=0, high=table[0] - 1),
         "indices": np.asarray(indices, np.int32),

@@ -1,4 +1,4 @@
-"""Elements in another order: the largest in front, backwards, each once."""
+"""TOPK_V2, REVERSE_V2, REVERSE_SEQUENCE and UNIQUE."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def top(
 
 
 def largest() -> Iterator[Case]:
-    """Drawn integers of 8 bits repeat: of equals, the first comes first."""
+    """Yield 8-bit integers with duplicates; among equals, the lower index comes first."""
     for dtype in ("float32", "int8", "uint8", "int16", "int32", "int64"):
         x = tensor(3, 311, dtype=dtype)
         yield top(f"{dtype}, 7 of 311", x, 7, opsets=opsets(dtype))
@@ -158,7 +158,7 @@ def reverse_sequence_case(
 
 
 def sequences() -> Iterator[Case]:
-    """Every pair of axes; lengths from none to all."""
+    """Yield every pair of axes, with lengths from zero to all."""
     x = tensor(2, 5, 7, 3)
     for time in range(4):
         for batch in range(4):

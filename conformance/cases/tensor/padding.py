@@ -1,4 +1,4 @@
-"""PAD, PADV2 and MIRROR_PAD: zero points, numbers, mirror images with and without the edge, at every edge of every axis."""
+"""PAD, PADV2 and MIRROR_PAD: zero points, values, mirrors with and without the edge, at both ends of every axis."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def pad(
 
 
 def pads() -> Iterator[Case]:
-    """Integers are padded with the zero point, which dequantizes to 0."""
+    """Yield padding of integers, whose value is the zero point, which dequantizes to 0."""
     for dtype in (*REAL, "float16", "int32", "int64", "bool"):
         x = tensor(*IMAGE, dtype=dtype)
-        # ONNX Runtime has no Pad of int16, which the generic target is right to emit.
+        # ONNX Runtime has no Pad of int16, but the generic target may emit it.
         only: dict[str, Any] = {"targets": ("onnxruntime",)} if dtype == "int16" else {}
         yield pad(dtype, x, ROWS, opsets=opsets(dtype), **only)
         if dtype in REAL:
@@ -80,7 +80,7 @@ def pads() -> Iterator[Case]:
         x = tensor(*IMAGE, dtype=dtype)
         padded = x.with_shape(3, 7, 11, 5)
         for place in BOTH:
-            # They are turned from pairs to befores and afters: a Transpose, but of 8 numbers.
+            # Pairs become begins and ends by a Transpose of 8 numbers.
             given = {"rows": np.asarray(ROWS, np.int32)}
             yield place("PAD", f"{dtype}, paddings known at runtime", [x, rows], padded, given=given, transposes=3)
     rows_by_run = [{"rows": np.asarray(rows, np.int32)} for rows in (ROWS, [[1, 0], [0, 0], [0, 2], [3, 1]])]
@@ -100,7 +100,7 @@ def pad_then_conv(model: Net) -> None:
 
 
 def runs(dtype: str) -> dict[str, Any]:
-    """ONNX Runtime has no Pad of int16, which the generic target is right to emit."""
+    """Return options that exclude int16 from the generic target, because ONNX Runtime has no Pad of int16."""
     return {"targets": ("onnxruntime",)} if dtype == "int16" else {}
 
 
@@ -112,7 +112,7 @@ def pad_shape(x: Spec, rows: Sequence[Sequence[int]]) -> Spec:
 
 
 def number(x: Spec, value: float, *shape: int) -> Spec:
-    """A constant with the parameters of a tensor: stored, where that is quantized."""
+    """Return a scalar constant with the tensor's parameters, quantized if the tensor is."""
     return replace(constant(np.full(shape, value), x.dtype), scale=x.scale, zero_point=x.zero_point)
 
 
@@ -130,7 +130,7 @@ def padv2_case(
 
 
 def numbers() -> Iterator[Case]:
-    """A quantized number is one of the tensor's own integers."""
+    """Yield padding values of quantized tensors, which are quantized values."""
     for dtype in REAL:
         x = tensor(*IMAGE, dtype=dtype)
         for place in BOTH:
@@ -190,7 +190,7 @@ def mirror_pad_case(
 
 
 def mirrors() -> Iterator[Case]:
-    """REFLECT leaves the edge out, SYMMETRIC repeats it; by one, it is all that is repeated."""
+    """Yield REFLECT, which omits the edge, and SYMMETRIC, which repeats it."""
     for mode in MODES:
         for dtype in REAL:
             for place in BOTH:
@@ -211,7 +211,7 @@ def mirrors() -> Iterator[Case]:
                 f"rank {len(shape)}", tensor(*shape), mode, [[i % 3, 2 - i % 3] for i in range(len(shape))]
             )
         large = tensor(1, 32, 32, 16)
-        most = 4 if mode == "SYMMETRIC" else 2  # what Gather moves goes channels last for speed
+        most = 4 if mode == "SYMMETRIC" else 2  # Gather is faster channels last
         yield mirror_pad_case("many pixels", large, mode, [[0, 0], [2, 2], [2, 2], [0, 0]], BOTH[1], transposes=most)
         x = tensor(*IMAGE, dtype="int8")
         y, options, refuses = pad_shape(x, PLANE).rescale(2), {"mode": mode}, "params.scale"

@@ -1,4 +1,4 @@
-"""TILE and BROADCAST_TO: along each axis, of every rank, as often as known when it runs."""
+"""TILE and BROADCAST_TO along each axis and at every rank, with constant and runtime counts."""
 
 from __future__ import annotations
 

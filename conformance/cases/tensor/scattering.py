@@ -1,4 +1,4 @@
-"""SCATTER_ND, whose repeats add up, and SPARSE_TO_DENSE, of whose repeats the last stays."""
+"""SCATTER_ND, which adds duplicates, and SPARSE_TO_DENSE, where the last duplicate wins."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def cases() -> Iterator[Case]:
 
 
 def coordinates(rows: Sequence[int], sizes: Sequence[int], seed: str = "") -> Any:
-    """Drawn, with repeats where there are enough."""
+    """Return random indices, with duplicates if there are enough rows."""
     each = [
         random_array(*rows, 1, dtype="int32", seed=f"{seed}{k}", low=0, high=size - 1) for k, size in enumerate(sizes)
     ]
@@ -70,7 +70,7 @@ def sums() -> Iterator[Case]:
 
 
 def many_updates(model: Net) -> None:
-    """Enough work that a runtime would share it out among threads."""
+    """Build enough updates that a runtime would use several threads."""
     places, updates = tensor(20011, 1, dtype="int32", name="places"), tensor(20011, 64, dtype="int32")
     refs = [model.place(places), model.place(updates), model.place(constant([2, 64]))]
     zero = model.call("SUB", [refs[0], refs[0]], tensor(20011, 1, dtype="int32"))
@@ -78,7 +78,7 @@ def many_updates(model: Net) -> None:
 
 
 def sums_of_dtypes() -> Iterator[Case]:
-    """Integers wrap, bool is or."""
+    """Yield sums of each dtype: integers wrap, and bool is a logical or."""
     for dtype in ("int8", "uint8", "int32", "int64", "bool"):
         for fixed in (True, False):
             text = "constant" if fixed else "running"

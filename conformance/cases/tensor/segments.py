@@ -1,4 +1,4 @@
-"""Segments in order and in any: negative ones, empty ones, ids of several axes, integers that wrap."""
+"""Segment operators with sorted and unsorted ids: negative ids, empty segments, ids of several axes, integers that wrap."""
 
 from __future__ import annotations
 

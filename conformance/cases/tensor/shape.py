@@ -1,4 +1,4 @@
-"""Operators that move nothing: what they rename, regroup or report lies elsewhere in the layout."""
+"""Operators on shapes: RESHAPE, SQUEEZE, EXPAND_DIMS, SHAPE and RANK, whose axes depend on the layout."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def reshapes() -> Iterator[Case]:
     for after in ((2, 105), (10, 21), (70, 3), (210,), (2, 35, 3), (2, 5, 21), (1, 2, 5, 7, 3), (6, 35)):
         for dtype in ("float32", "int8"):
             yield reshape(f"{dtype} to {after}", IMAGE, after, dtype, BOTH[1])
-    # Images whose axes are other axes: the elements of one row come from several.
+    # Reshaped images: elements of one row come from several rows.
     images = (
         ((2, 5, 7, 3), (2, 7, 5, 3)),
         ((2, 6, 10, 3), (2, 15, 4, 3)),
@@ -134,7 +134,7 @@ def reshapes() -> Iterator[Case]:
 
 
 def runtime_shapes() -> Iterator[Case]:
-    """The shape operand is computed: the file knows the rank, at best."""
+    """Yield computed shape operands, for which the file stores the rank at most."""
     x = tensor(2, 15)
     shape = tensor(2, dtype="int32", name="shape")
     runs = [{"shape": np.array(given, np.int32)} for given in ([5, 6], [3, 10], [30, 1], [-1, 2])]
@@ -175,7 +175,7 @@ def runtime_shapes() -> Iterator[Case]:
 
 
 def channel_shuffle(model: Net) -> None:
-    """ShuffleNet: channels are cut in two, exchanged and joined."""
+    """Build the channel shuffle of ShuffleNet: channels are split, swapped and concatenated."""
     image = tensor(2, 5, 7, 6)
     cut = model.call("RESHAPE", [model.input_through_conv(image), constant([2, 5, 7, 2, 3])], tensor(2, 5, 7, 2, 3))
     turned = model.call("TRANSPOSE", [cut, constant([0, 1, 2, 4, 3])], tensor(2, 5, 7, 3, 2))
@@ -237,7 +237,7 @@ def expand_dims_case(name: str, x: Spec, axis: int, kind: str = "int32", **case:
 
 
 def put_in() -> Iterator[Case]:
-    """A negative axis counts from the end of the result, which is one longer."""
+    """Yield EXPAND_DIMS; a negative axis counts from the end of the result, which has one more axis."""
     for axis in (*AXES, 4, -5):
         yield expand_dims_case(f"axis {axis}", tensor(*IMAGE), axis)
         yield net(
@@ -330,7 +330,7 @@ def transposes() -> Iterator[Case]:
 
 
 def shapes() -> Iterator[Case]:
-    """Asked of an image that is channels first, it is the file's shape, and no Transpose is made to ask."""
+    """Yield SHAPE of a channels-first image, which must be the file's shape without a Transpose."""
     for dtype in ("int8", "uint8", "int16", "int32", "int64", "bool"):
         of, y = tensor(*IMAGE, dtype=dtype), tensor(4, dtype="int32")
         yield unary("SHAPE", f"static, of {dtype}", of, y, options={"out_type": "INT32"})
@@ -361,7 +361,7 @@ def shapes() -> Iterator[Case]:
         )
     nothing: dict[str, Any] = {
         "reference": lambda arrays: [np.zeros(0, np.int32)]
-    }  # LiteRT's Python interface cannot hand it out
+    }  # LiteRT's Python interface cannot return it
     yield unary("SHAPE", "of a scalar", tensor(), tensor(0, dtype="int32"), options={"out_type": "INT32"}, **nothing)
     yield unary("SHAPE", "int8", tensor(*IMAGE, dtype="int8"), tensor(4, dtype="int32"), options={"out_type": "INT32"})
     yield between_convolutions(
@@ -402,7 +402,7 @@ def copies() -> Iterator[Case]:
 
 
 def ranks() -> Iterator[Case]:
-    """Known before anything runs; what uses it sees a constant."""
+    """Yield RANK, which is a constant for the operators that use it."""
     for dtype in ("float32", "int8", "uint8", "int16", "int32", "int64", "bool", "string"):
         for shape in ((), (7,), (2, 0, 3), IMAGE):
             yield unary("RANK", f"{dtype} of shape {list(shape)}", tensor(*shape, dtype=dtype), tensor(dtype="int32"))

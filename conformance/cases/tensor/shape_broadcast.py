@@ -49,7 +49,7 @@ def cases() -> Iterator[Case]:
 
 
 def draw(model: Net) -> None:
-    """As converters write it: the shape of one operand with that of another."""
+    """Build the broadcast shape of two operands, as converters write it."""
     x, y = model.place(tensor(2, 1, 3)), model.place(tensor(5, 1))
     first = model.call("SHAPE", [x], tensor(3, dtype="int32"), out_type="INT32")
     both = model.call(OP, [first, constant([5, 1])], tensor(3, dtype="int32"))

@@ -1,4 +1,4 @@
-"""TRANSPOSE by a perm known only at runtime."""
+"""TRANSPOSE with a runtime permutation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SLICE and STRIDED_SLICE: sizes to the end, masks, strides of both signs, bounds as it runs."""
+"""SLICE and STRIDED_SLICE: sizes to the end, masks, strides of both signs, runtime bounds."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def piece(
 
 
 def pieces() -> Iterator[Case]:
-    """A size of -1 reaches to the end, wherever the begin is."""
+    """Yield sizes of -1, which reach to the end from any begin."""
     for dtype in REAL:
         for place in BOTH:
             yield piece(dtype, tensor(*IMAGE, dtype=dtype), (1, 0, 2, 1), (1, 4, -1, -1), place, opsets=opsets(dtype))
@@ -118,7 +118,7 @@ def runtime_pieces() -> Iterator[Case]:
 
 
 def masks(index: Any) -> tuple[list[int], list[int], list[int], dict[str, int]]:
-    """numpy's index as begin, end, strides and masks."""
+    """Return begin, end, strides and masks of a NumPy index."""
     items = index if isinstance(index, tuple) else (index,)
     begin, end, strides = ([0] * len(items) for _ in range(3))
     options = dict.fromkeys(("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask"), 0)
@@ -279,7 +279,7 @@ def raw(
 
 
 def runtime_slices() -> Iterator[Case]:
-    """Begin and end are computed; strides and masks are in the file."""
+    """Yield computed begin and end; strides and masks are constants."""
 
     def runtime(
         name: str,
@@ -321,7 +321,7 @@ def runtime_slices() -> Iterator[Case]:
     yield runtime("one row", [s[:, 2], s[:, 0], s[:, -1]], image, (2, 7, 3), BOTH[1])
     yield runtime("of dynamic size", [s[1:4], s[0:1], s[-99:99]], tensor(5, 7), (None, 7))
     yield runtime("an ellipsis", [s[..., 1:3], s[..., 0:2]], image, (2, 5, 7, 2), BOTH[1])
-    # LiteRT's Python interface cannot hand out a result that turns out to be empty.
+    # LiteRT's Python interface cannot return a result that is empty at runtime.
     nothing: dict[str, Any] = {"reference": lambda arrays: [np.zeros(0, np.float32)]}
     yield runtime("nothing", [s[3:2], s[9:12], s[-1:1]], tensor(5), (None,), **nothing)
     yield runtime("backwards from before the first", [s[-99:-100:-1]], tensor(5), (None,), **nothing)

@@ -1,4 +1,4 @@
-"""DYNAMIC_UPDATE_SLICE: an update in the place of a slice, moved inside where it would reach out."""
+"""DYNAMIC_UPDATE_SLICE: replaces a slice; a start beyond the bounds is moved inside."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def put(
     fixed: bool = True,
     **case: Any,
 ) -> Case:
-    """An update of ``shape`` at ``start``: a constant where ``fixed``, else known at runtime."""
+    """Return an update of ``shape`` at ``start``: a constant if ``fixed``, else a runtime value."""
     numbers = np.asarray(start, kind)
     first = constant(numbers) if fixed else tensor(len(start), dtype=kind, scale=0, name="start")
     given = {} if fixed else {"given": {"start": numbers}}
@@ -95,7 +95,7 @@ def dtypes() -> Iterator[Case]:
 
 
 def of_nibbles(model: Net) -> None:
-    """Rows of five: they start within a byte."""
+    """Build rows of five 4-bit elements, which start within a byte."""
     x = constant(random_array(3, 5, dtype="int4", seed="x"), None, 0.2, 1)
     update = constant(random_array(2, 3, dtype="int4", seed="update"), None, 0.2, 1)
     y = model.call(OP, [x, update, constant([1, 1])], Spec((3, 5), "int4", 0.2, 1))

@@ -1,4 +1,4 @@
-"""DENSIFY: sparse constants of every format before what takes constant weights: float32, float16 and quantized."""
+"""DENSIFY: sparse constants of every format as constant weights: float32, float16 and quantized."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def cases() -> Iterator[Case]:
 
 
 def sparsify(value: Array, seed: str = "zeros") -> Array:
-    """Most elements are zero."""
+    """Set most elements to zero."""
     kept = random_array(*value.shape, seed=seed, low=0, high=1) < 0.4
     return np.where(kept, value, np.zeros((), value.dtype)).astype(value.dtype)
 
 
 def dense(model: Net, spec: Spec, kinds: Sequence[str] = (), **storage: Any) -> TensorRef:
-    """A sparse constant, and the operator that makes it dense."""
+    """Add a sparse constant and DENSIFY."""
     assert spec.value is not None
     kinds = kinds or ["dense"] * (spec.value.ndim - 1) + ["csr"]
     weights = model.graph.sparse(
@@ -57,7 +57,7 @@ def formats() -> Iterator[Case]:
 
 
 def storage_case(name: str, kinds: Sequence[str], dtype: str = "float32", **storage: Any) -> Case:
-    """The dense value itself is what the model gives, and what it adds to its input."""
+    """Return a model that outputs the dense constant, and its sum with the input."""
 
     def draw(model: Net) -> None:
         value = (
@@ -73,7 +73,7 @@ def storage_case(name: str, kinds: Sequence[str], dtype: str = "float32", **stor
 
 
 def weights() -> Iterator[Case]:
-    """Taken as constant weights are: no Transpose, no work as the model runs."""
+    """Yield sparse weights, which must convert like constant weights: without a Transpose or work at runtime."""
     for dtype in ("float32", "int8", "int16"):
         opsets = EVERY_OPSET if dtype != "int16" else (None, 26)
         for per_axis in (False, True)[: 1 if dtype == "float32" else 2]:
@@ -154,7 +154,7 @@ def sparse_matmul(model: Net) -> None:
 
 
 def elsewhere() -> Iterator[Case]:
-    """As an operand that must follow the layout, and twice."""
+    """Yield DENSIFY before an operand that must follow the layout, and with two consumers."""
 
     def add_sparse(model: Net) -> None:
         x = model.input_through_conv(tensor(*IMAGE))

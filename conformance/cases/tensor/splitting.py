@@ -1,4 +1,4 @@
-"""SPLIT, SPLIT_V and UNPACK: each axis from both ends, sizes as it runs, parts that nobody uses."""
+"""SPLIT, SPLIT_V and UNPACK: each axis from both ends, runtime sizes, unused parts."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def split_v(
 
 
 def split_size_cases() -> Iterator[Case]:
-    """Sizes differ; one may be -1, which is the rest."""
+    """Yield different sizes, one of which may be -1 for the rest."""
     for dtype in REAL:
         for place in BOTH:
             yield split_v(dtype, tensor(*IMAGE, dtype=dtype), (2, 4, 1), 2, place, opsets=opsets(dtype))
@@ -202,7 +202,7 @@ def unpack_cases() -> Iterator[Case]:
 
 
 def cube_apart(axis: int) -> Callable[[Net], None]:
-    """The first slice of an image that comes from a convolution; along another axis it has the same shape."""
+    """Return the first slice of a convolution's result; slices along other axes have the same shape."""
 
     def draw(model: Net) -> None:
         x = tensor(3, 3, 3, 3)
@@ -212,7 +212,7 @@ def cube_apart(axis: int) -> Callable[[Net], None]:
 
 
 def reverse_slices(axis: int, other: int, dtype: str) -> Callable[[Net], None]:
-    """An image is cut into slices, which are stacked the other way round."""
+    """Return an image that is split into slices and stacked in reverse order."""
 
     def draw(model: Net) -> None:
         x = tensor(*IMAGE, dtype=dtype)

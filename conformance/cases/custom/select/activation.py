@@ -1,4 +1,4 @@
-"""Activations, as TensorFlow computes them."""
+"""TensorFlow's activations."""
 
 from __future__ import annotations
 

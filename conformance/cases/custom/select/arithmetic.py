@@ -1,4 +1,4 @@
-"""Arithmetic, as TensorFlow computes them."""
+"""TensorFlow's arithmetic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparisons, logic and selection, as TensorFlow computes them."""
+"""TensorFlow's comparisons, logic and selection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images, as TensorFlow computes them."""
+"""TensorFlow's operators on images."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def cases() -> Iterator[Case]:
 
 
 def channels_first() -> Iterator[Case]:
-    """TensorFlow has kernels of this order for other devices: the stored results of channels last, with their axes moved."""
+    """Yield the stored channels-last results with permuted axes; TensorFlow has channels-first kernels only for GPUs."""
     for one in stored_cases():
         given = ORDERED.get(f"{one.op}, {one.name}")
         if given is None:

@@ -1,4 +1,4 @@
-"""Matrix products, as TensorFlow computes them."""
+"""TensorFlow's matrix products."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Normalization, as TensorFlow computes them."""
+"""TensorFlow's normalization."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patches of images, as TensorFlow computes them."""
+"""TensorFlow's operators that extract patches of images."""
 
 from __future__ import annotations
 

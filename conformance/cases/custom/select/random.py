@@ -1,4 +1,4 @@
-"""Random numbers: what is certain of them, for their sequences are no other generator's."""
+"""Random numbers: only certain properties are compared, because sequences differ between generators."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def cases() -> Iterator[Case]:
 def bounds_case(
     op: str, name: str, seeds: dict[str, int], dtype: str = "int32", fixed: bool = True, **more: Any
 ) -> Case:
-    """Every number lies between bounds."""
+    """Return a case whose numbers must be within bounds."""
     given = {} if fixed else {"shape": np.asarray([2, 5, 7], dtype)}
     draw = partial(draw_within_bounds, op=op, seeds=seeds, dtype=dtype, fixed=fixed)
     return net(PREFIX + op, name, draw, given=given, reference=true, dtype="float32", sizes=(), **more)

@@ -1,4 +1,4 @@
-"""Reductions, as TensorFlow computes them."""
+"""TensorFlow's reductions."""
 
 from __future__ import annotations
 

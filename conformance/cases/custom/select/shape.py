@@ -1,4 +1,4 @@
-"""Shapes, as TensorFlow computes them."""
+"""TensorFlow's operators on shapes."""
 
 from __future__ import annotations
 

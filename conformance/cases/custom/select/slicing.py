@@ -1,4 +1,4 @@
-"""Elements picked, padded and filled in, as TensorFlow computes them."""
+"""TensorFlow's operators that slice, pad and fill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of one operand, as TensorFlow computes them."""
+"""TensorFlow's functions of one operand."""
 
 from __future__ import annotations
 

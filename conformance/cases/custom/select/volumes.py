@@ -1,4 +1,4 @@
-"""Volumes, as TensorFlow computes them."""
+"""TensorFlow's operators on volumes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LSTMs in both directions: parts, outputs beside each other and apart, auxiliary inputs, states over fifty runs."""
+"""Bidirectional LSTMs: optional parts, merged and separate outputs, auxiliary inputs, states over fifty runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONG = {"runs": 50}
 
 @dataclass(frozen=True)
 class Both:
-    """One operator. ``auxiliary`` is the width of that input, ``crossed`` whether it has weights of its own."""
+    """One operator. ``auxiliary``: the width of that input; ``crossed``: it has weights."""
 
     major: bool = True
     merged: bool = True
@@ -34,7 +34,7 @@ class Both:
         return Lstm(batch=self.batch, time=self.time, major=self.major, **{**self.each, **changed})
 
     def operands(self, model: Net, layer: Lstm, name: str) -> list[TensorRef | None]:
-        """Matrices, peepholes, biases and projection of one direction, drawn for it alone."""
+        """Return random matrices, peepholes, biases and projection of one direction."""
         return [None if spec is None else model.place(spec) for spec in Named(layer, name).operands()[1:]]
 
     def draw(self, model: Net) -> None:
@@ -60,7 +60,7 @@ class Both:
 
 
 class Named:
-    """The operands of a layer, drawn under a name so that two directions differ."""
+    """Operands of a layer whose random values depend on a name, so that both directions differ."""
 
     def __init__(self, layer: Lstm, name: str) -> None:
         self.layer, self.name = layer, name
@@ -124,7 +124,7 @@ def cases() -> Iterator[Case]:
         each = {"weights": weights}
         yield both(f"float32 on {weights}", LONG, each=each)
         yield both(f"float32 on {weights}, outputs apart", merged=False, each=each)
-        # What it projects grows, and with it the rounding of what is multiplied.
+        # The projection grows, and so does the rounding error of the products.
         yield both(f"float32 on {weights} that projects", {"runs": 1}, time=1, each={**each, "outputs": OUTPUTS})
         yield both(f"float32 on {weights}, crossed", each=each, auxiliary=AUXILIARY, crossed=True)
     grown = "without a bound on the cell, the kernels' rounding errors of activations add up from step to step"

@@ -1,4 +1,4 @@
-"""LSTM, one time step at a time and over sequences: each optional part alone and together, states carried from run to run."""
+"""LSTM steps and sequences: each optional part in isolation and combined, with states over several runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OUTPUTS = 13
 
 
 def lstm(name: str, case: dict[str, Any] | None = None, **fields: Any) -> Case:
-    """One operator; whatever is no field of it is an option."""
+    """Return a case of one operator; keywords that are no fields of ``Lstm`` are options."""
     layer_fields = {key: value for key, value in fields.items() if key in Lstm.__dataclass_fields__}
     options = tuple((key, value) for key, value in fields.items() if key not in layer_fields)
     return Lstm(**layer_fields, options=options).case(name, **(case or {}))
@@ -164,7 +164,7 @@ def inside(body: GraphBuilder, values: Sequence[TensorRef]) -> Sequence[TensorRe
 
 
 def clip_case(clip: float, weights: str = "float32", shuts: float = 0.0, time: int = TIME) -> Case:
-    """Cells run up to the bound for ten time steps, and then down; unbounded they would have farther to go."""
+    """Return a case whose cells reach the bound within ten steps and then decrease."""
     up = np.full((BATCH, time, INPUTS), 2.0, np.float32)
     rising = -(-2 * TIME // time)
     runs = [{"x0": x} for x in (*[up] * rising, -up, -up, -up)]
@@ -175,7 +175,7 @@ def clip_case(clip: float, weights: str = "float32", shuts: float = 0.0, time: i
 
 
 def two_layers(dtype: str, clip: float) -> Callable[[Net], None]:
-    """The second one takes what the first gives: nothing is transposed between them."""
+    """Return two consecutive layers, between which nothing must be transposed."""
     weights = "int8" if dtype == "int8" else "float32"
 
     def draw(model: Net) -> None:
