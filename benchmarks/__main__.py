@@ -27,7 +27,7 @@ from onnx_tflite_plugin.verify.runtimes.processor import processor
 
 
 def _pythons(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> Mapping[str, str]:
-    """Reads repeated ``NAME=PATH``."""
+    """Return repeated ``NAME=PATH`` options as a mapping."""
     by_name = {}
     for text in given:
         name, _, path = text.partition("=")
@@ -112,7 +112,7 @@ def benchmark(
 
 
 def name_models(paths: Sequence[Path]) -> dict[str, Path]:
-    """The models of files and folders by the shortest end of their path that no other has. Raises UsageProblem."""
+    """Return models of files and folders by the shortest unique end of their path. Raises UsageProblem."""
     files: dict[Path, Path] = {}
     for path in paths:
         inside = sorted(path.rglob("*.tflite")) if path.is_dir() else [readable(path)]
@@ -129,7 +129,7 @@ def name_models(paths: Sequence[Path]) -> dict[str, Path]:
 
 
 def machine() -> str:
-    """The processor with how it multiplies, and what runs on it."""
+    """Return a description of the processor, how it multiplies, and the installed runtimes."""
     try:
         runtimes = f"LiteRT {version('ai-edge-litert')}, ONNX Runtime {version('onnxruntime')}"
     except ImportError as error:

@@ -1,6 +1,6 @@
 """``python -m benchmarks.growth``: processor seconds and memory of conversions of 1,000, 10,000 and more operators.
 
-Six shapes of graph, each a trap of its own: a chain, a residual net, blocks that look like steps of a recurrent layer,
+Six kinds of graphs, each with a different risk: a chain, a residual net, blocks that look like steps of a recurrent layer,
 composites that all call one subgraph, one tensor that all operators read, and all results joined by one operator. Every
 conversion is a process of its own, so that its peak of memory is known; what the imports take is in it. A time per operator
 that rises with their number is a place that is not linear.
@@ -26,7 +26,7 @@ SIZES = (1_000, 10_000)
 
 
 def chain(g: GraphBuilder, count: int) -> None:
-    """Each operator reads what the one before it made."""
+    """Build a chain of operators."""
     x = g.input("x", (1, 8))
     for k in range(count):
         y = g.tensor(f"y{k}", (1, 8))
@@ -36,7 +36,7 @@ def chain(g: GraphBuilder, count: int) -> None:
 
 
 def residual(g: GraphBuilder, count: int) -> None:
-    """Blocks of a convolution, a RELU and an ADD of what went in."""
+    """Build blocks of a convolution, a RELU and a residual ADD."""
     x, size = g.input("x", (1, 4, 4, 8)), (1, 4, 4, 8)
     w, b = g.constant("w", np.eye(8, dtype=np.float32).reshape(8, 1, 1, 8)), g.constant("b", np.zeros(8, np.float32))
     for k in range(count // 3):
@@ -49,7 +49,7 @@ def residual(g: GraphBuilder, count: int) -> None:
 
 
 def steps(g: GraphBuilder, count: int) -> None:
-    """Blocks of a convolution, an ADD and a TANH, as steps of a recurrent layer end."""
+    """Build blocks of a convolution, an ADD and a TANH, as in steps of a recurrent layer."""
     x, size = g.input("x", (1, 4, 4, 8)), (1, 4, 4, 8)
     w, b = g.constant("w", np.eye(8, dtype=np.float32).reshape(8, 1, 1, 8)), g.constant("b", np.zeros(8, np.float32))
     for k in range(count // 3):
@@ -62,7 +62,7 @@ def steps(g: GraphBuilder, count: int) -> None:
 
 
 def calls(g: GraphBuilder, count: int) -> None:
-    """Composites, one after the other, of one subgraph of one operator."""
+    """Build consecutive composites that call one subgraph of one operator."""
     inner = g.model.subgraph("inner")
     inner.operator("NEG", [inner.input("x", (1, 8))], [y := inner.tensor("y", (1, 8))])
     inner.output(y)
@@ -76,7 +76,7 @@ def calls(g: GraphBuilder, count: int) -> None:
 
 
 def fan(g: GraphBuilder, count: int) -> None:
-    """One tensor read by all operators, and all their results graph outputs."""
+    """Build operators that all read one tensor; all results are graph outputs."""
     x = g.input("x", (1, 8))
     for k in range(count):
         g.operator("ABS", [x], [y := g.tensor(f"y{k}", (1, 8))])
@@ -84,7 +84,7 @@ def fan(g: GraphBuilder, count: int) -> None:
 
 
 def join_readers(g: GraphBuilder, count: int) -> None:
-    """One tensor read by all operators but the last, which joins their results, each of them twice."""
+    """Build operators that all read one tensor, and one that joins their results, each of them twice."""
     x = g.input("x", (1, 8))
     parts = [g.tensor(f"y{k}", (1, 8)) for k in range(count - 1)]
     for y in parts:
@@ -99,7 +99,7 @@ SHAPES: dict[str, Callable[[GraphBuilder, int], None]] = {
 
 
 def measure(shape: str, count: int) -> dict[str, float]:
-    """Processor seconds of one conversion here, and the most bytes that this process has held."""
+    """Return processor seconds of one conversion in this process, and its peak memory in bytes."""
     from onnx_tflite_plugin import convert
 
     small, model = ModelBuilder(), ModelBuilder()
@@ -146,7 +146,7 @@ def main(shapes: Sequence[str], sizes: Sequence[int], picture: Path | None, one:
 
 
 def draw(found: dict[str, list[dict[str, float]]], sizes: Sequence[int], path: Path) -> None:
-    """Seconds and megabytes over operators, all logarithmic: what is linear runs along the diagonal."""
+    """Plot seconds and megabytes against operators on logarithmic axes; linear growth is a diagonal."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -33,7 +33,7 @@ _CALIBRATION = 4  # images
 
 
 def write(folder: Path, kinds: Sequence[str] = KINDS) -> None:
-    """``NAME_KIND.tflite`` for every architecture and kind; what is there already is left."""
+    """Write ``NAME_KIND.tflite`` for every architecture and kind; existing files are kept."""
     import tensorflow as tf
 
     for name, architecture in ARCHITECTURES.items():
@@ -48,7 +48,7 @@ def write(folder: Path, kinds: Sequence[str] = KINDS) -> None:
 
 
 def normalize(network: Any, tf: Any, rng: np.random.Generator) -> None:
-    """Statistics of batch normalization as training might leave them: scales around 1, offsets around 0."""
+    """Randomize batch normalization statistics: scales around 1, offsets around 0."""
     for layer in network.layers:
         if isinstance(layer, tf.keras.layers.BatchNormalization):
             weights = {
@@ -59,7 +59,7 @@ def normalize(network: Any, tf: Any, rng: np.random.Generator) -> None:
 
 
 def convert_model(network: Any, kind: str, tf: Any) -> bytes:
-    """The network as TFLite; ``int8``: quantized with its inputs and outputs; this and ``int16x8`` are calibrated on noise."""
+    """Return the network as TFLite; ``int8`` (with int8 inputs and outputs) and ``int16x8`` are calibrated on noise."""
     converter = tf.lite.TFLiteConverter.from_keras_model(network)
     integers = {
         "int8": tf.lite.OpsSet.TFLITE_BUILTINS_INT8,

@@ -27,7 +27,7 @@ _OUTCOME = "outcome of"
 
 
 def write(folder: Path) -> None:
-    """``VERSION_LAYER_KIND.tflite`` of all that the converter can make; what is there already is left."""
+    """Write ``VERSION_LAYER_KIND.tflite`` for all layers that the converter supports; existing files are kept."""
     for version, layers in LAYERS.items():
         environment = {**os.environ, "TF_USE_LEGACY_KERAS": str(int(version == "keras2")), "TF_CPP_MIN_LOG_LEVEL": "3"}
         for layer in layers:
@@ -43,7 +43,7 @@ def write(folder: Path) -> None:
 
 
 def network(layer: str, tf: Any) -> Any:
-    """One layer, and a dense one behind what gives a sequence."""
+    """Build one layer, and a dense layer after it if it returns a sequence."""
     layers, shape = tf.keras.layers, IMAGE if layer == "convlstm" else (TIME, FEATURES)
     made = {
         "lstm": lambda: [layers.LSTM(UNITS, return_sequences=True)],
@@ -63,7 +63,7 @@ def network(layer: str, tf: Any) -> Any:
 
 
 def convert_model(model: Any, kind: str, tf: Any) -> bytes:
-    """The network as TFLite; int8 with its inputs and outputs, calibrated on noise."""
+    """Return the network as TFLite; int8 with int8 inputs and outputs, calibrated on noise."""
     shape, sets = (1, *model.inputs[0].shape[1:]), tf.lite.OpsSet
     converter = tf.lite.TFLiteConverter.from_keras_model(model)
     if kind != "float":

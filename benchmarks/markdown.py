@@ -17,7 +17,7 @@ def page(rows: Sequence[Row], notes: Sequence[str]) -> str:
 
 
 def _means(rows: Sequence[Row], names: Sequence[str]) -> Iterator[str]:
-    """The geometric mean of each kind by converter, over the networks that it converts."""
+    """Return the geometric mean of each kind by converter, over the networks that it converts."""
     by_kind = {(mean.kind, mean.converter): mean for mean in means(rows)}
     yield from heading(("kind", *names))
     for kind in dict.fromkeys(kind for kind, _ in by_kind):
@@ -43,23 +43,23 @@ def _networks(rows: Sequence[Row], names: Sequence[str]) -> Iterator[str]:
 
 
 def _cell(outcome: Outcome) -> str:
-    """The ratio; where outputs are not within the tolerance, that too."""
+    """Return the ratio, marked if outputs are beyond the tolerance."""
     if outcome.ratio is None:
         return outcome_of(outcome.problem)
     return f"{outcome.ratio.median:.2f}{'' if outcome.within else ' (wrong)'}"
 
 
 def heading(cells: Sequence[str]) -> Iterator[str]:
-    """Names of columns, and what divides them from the rows."""
+    """Return the heading of a table: column names and the separator line."""
     yield line(cells)
     yield line(["---"] * len(cells))
 
 
 def line(cells: Sequence[str]) -> str:
-    """One row."""
+    """Return one table row."""
     return f"| {' | '.join(cells)} |"
 
 
 def escape_markdown(text: str) -> str:
-    """A text that no mark of Markdown changes."""
+    """Return a text in which Markdown syntax has no effect."""
     return text.replace("|", "\\|").replace("_", "\\_")

@@ -36,8 +36,10 @@ _CRASHED = "crashes: the process that ran it is gone"
 
 
 def bench_in_process(source: Path, name: str, converters: Sequence[Converter], rounds: int) -> Row:
-    """As :func:`bench`, in a process of its own, where memory begins afresh and a runtime may crash: then whose model did
-    it is found out, and the others are measured without it.
+    """Benchmark as :func:`bench` does, in a separate process.
+
+    Its memory starts at zero, and a runtime may crash. After a crash the model that caused it is found, and the others are
+    measured without it.
     """
     if row := _run_in_process(source, name, converters, rounds):
         return row
@@ -51,7 +53,7 @@ def bench_in_process(source: Path, name: str, converters: Sequence[Converter], r
 
 
 def _run_in_process(source: Path, name: str, converters: Sequence[Converter], rounds: int) -> Row | None:
-    """The row from another process; None where it crashed."""
+    """Return the row from another process; None if it crashed."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         try:
             return pool.submit(bench, source, name, converters, rounds).result()
@@ -62,7 +64,7 @@ def _run_in_process(source: Path, name: str, converters: Sequence[Converter], ro
 
 
 def bench(source: Path, name: str, converters: Sequence[Converter], rounds: int) -> Row:
-    """One model's row."""
+    """Return the row of one model."""
     try:
         original = Original(source)
     except ConversionError as error:
@@ -133,7 +135,7 @@ class Original:
         raise refusal
 
     def run(self) -> object:
-        """One call as a program makes it, arrays in and arrays out, as ONNX Runtime's is."""
+        """Run a session once as a program does, with arrays in and arrays out."""
         interpreter = self._interpreter
         for tensor, array in zip(self.entry.inputs, self.inputs, strict=True):
             interpreter.set_tensor(tensor.index, array)
@@ -182,7 +184,7 @@ def is_wrong(comparison: Comparison) -> bool:
 
 
 def _compare_outputs(pair: ModelPair) -> Sequence[Comparison]:
-    """One comparison an output, as ``verify`` makes it. Some converters forget what a model remembers: those are run once."""
+    """Return one comparison per output, as in ``verify``; models that lost their states are run once."""
     runs = 1 if pair.stateful and not pair.session.states else RUNS
     drawn, expected = pair.reference_outputs(None, 0, runs, None, {})
     actual = pair.trial.actual(pair.session, drawn)
@@ -191,7 +193,7 @@ def _compare_outputs(pair: ModelPair) -> Sequence[Comparison]:
 
 @contextlib.contextmanager
 def _failing(what: str) -> Iterator[None]:
-    """A failure of the converted model, told as such."""
+    """Return a failure of the converted model as an error text."""
     try:
         yield
     except ConversionError as error:
@@ -205,7 +207,7 @@ def _graph(path: Path) -> GraphProto:
 
 
 def _describe_error(comparison: Comparison) -> str:
-    """``1 step``, ``2.1e-06 of the range``."""
+    """Return an error as text: ``1 step``, ``2.1e-06 of the range``."""
     if comparison.problem:
         return comparison.problem
     distance = comparison.distance

@@ -33,7 +33,7 @@ WHEELS: Mapping[str, Sequence[str]] = {
 
 
 def fetch(folder: Path, wheels: Mapping[str, Sequence[str]] = WHEELS) -> list[Path]:
-    """The released networks, as PACKAGE/NAME.tflite. Raises CalledProcessError where a package cannot be had."""
+    """Download the released networks as PACKAGE/NAME.tflite. Raises CalledProcessError if a package is not available."""
     files = []
     for requirement, names in wheels.items():
         with tempfile.TemporaryDirectory() as scratch:

@@ -79,7 +79,7 @@ class Peer:
     cache: Path | None = None
 
     def convert(self, source: Path, target: Path) -> None:
-        """As its command does, once a file and version where there is a cache. Beyond ``timeout`` seconds it is ended."""
+        """Convert with the peer's command, ended after ``timeout`` seconds; results are cached by file and version."""
         if self.cache is None:
             self._convert(source, target)
             return
@@ -121,14 +121,14 @@ class Peer:
 
 
 def digest(path: Path) -> str:
-    """Tells a file's content from any other's."""
+    """Return a hash of a file's content."""
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
 def install_pack(
     pythons: Mapping[str, str], timeout: float = TIMEOUT, cache: Path | None = None
 ) -> Iterator[Peer | str]:
-    """Each peer that is there, or the line that says it is not. ``pythons``: whose interpreter is not this one."""
+    """Return the available converters, and a message for each missing one. ``pythons``: their interpreters."""
     for name in COMMANDS:
         python = pythons.get(name, sys.executable)
         try:

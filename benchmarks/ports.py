@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def guess_tensors(entry: Entry, session: Session) -> Iterator[TensorValue]:
-    """The tensor that each input and output holds, and in which order.
+    """Return the tensor of each input and output, and its layout.
 
     Channels first is told by the shape, so a tensor that looks the same either way is taken to be as it was.
     Raises VerificationError where their numbers differ.

@@ -16,7 +16,7 @@ _CHANGED = "with changes"
 
 
 def commit() -> str:
-    """The commit that this checkout is of, and whether files differ from it; "no commit" outside of one."""
+    """Return the commit of this checkout and whether files differ from it; "no commit" outside of a checkout."""
     command = ["git", "describe", "--always", "--abbrev=10", "--exclude=*", f"--dirty= {_CHANGED}"]
     try:
         done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
@@ -26,13 +26,13 @@ def commit() -> str:
 
 
 def as_text(rows: Sequence[Row], about: Sequence[str]) -> str:
-    """Seconds, ratios and counts as they were found; what was not found is null."""
+    """Return the measured seconds, ratios and counts as JSON; missing values are null."""
     content = {"about": about, "models": [asdict(row) for row in rows], "means": [asdict(mean) for mean in means(rows)]}
     return json.dumps(content, indent=2, allow_nan=False) + "\n"
 
 
 def resume(path: Path, about: Sequence[str], digests: Mapping[str, str]) -> dict[str, Row]:
-    """The rows of an earlier run by model, where it ran the same way: machine, converters, commit, rounds (``about``).
+    """Return rows of an earlier run by model, if machine, converters, commit and rounds (``about``) are equal.
 
     ``digests``: of the models' files; a row of another file is left out, as are all where files differ from the commit.
     """

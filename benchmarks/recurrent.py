@@ -1,4 +1,4 @@
-"""``python -m benchmarks.recurrent FOLDER``: recurrent layers, what becomes of each, how far it is from LiteRT and how fast.
+"""``python -m benchmarks.recurrent FOLDER``: ONNX nodes, errors and speed of recurrent layers.
 
 ``--keras PYTHON`` makes the layers of Keras with the tensorflow and the tf_keras that this Python has. LiteRT's own operators,
 of which no converter makes every kind, are written here.
@@ -67,7 +67,7 @@ class Row:
 
 
 def operators() -> Iterator[tuple[str, Callable[[Net], None]]]:
-    """LiteRT's operators by name and dtypes."""
+    """Yield LiteRT's recurrent operators by name and dtypes."""
     for kind, dtypes in DTYPES.items():
         for name, part in PARTS.items():
             yield f"op_{name}_{kind}", Lstm(**{**LAYER, **part, **dtypes}).draw
@@ -103,13 +103,13 @@ def row(path: Path, rounds: int) -> Row:
 
 
 def describe_errors(verification: Verification) -> str:
-    """The largest distances, and whether one is beyond its tolerance."""
+    """Return the largest errors, and whether one exceeds its tolerance."""
     distances = dict.fromkeys(one.text.partition(" (")[0] for one in verification.comparisons)
     return "; ".join(distances) + ("" if verification.ok else ", beyond its tolerance")
 
 
 def page(rows: list[Row], notes: list[str]) -> str:
-    """The table in Markdown."""
+    """Return the table in Markdown."""
     lines = [*(f"- {escape_markdown(note)}" for note in notes), ""]
     lines += heading(("layer", "kind", "nodes", "1 run", f"{MANY} runs", "LiteRT µs", "time"))
     for one in sorted(rows, key=lambda one: (one.name, one.kind)):

@@ -58,7 +58,7 @@ class Row:
         return self.seconds is not None and self.seconds.median > LEAST_SECONDS
 
     def time_of(self, converter: str) -> tuple[float, float] | None:
-        """A converter's ratio and its best, where it has them."""
+        """Return a converter's ratio and its best ratio, if measured."""
         times = (one for one in self.outcomes if one.converter == converter)
         return next(((one.ratio.median, one.best) for one in times if one.ratio and one.best), None)
 
@@ -84,7 +84,7 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 
 def means(rows: Sequence[Row]) -> Iterator[Mean]:
-    """One a kind and converter that has a ratio to count, then over all kinds where there is more than one."""
+    """Return one mean per kind and converter, and over all kinds if there are several."""
     sorted_rows = [row for row in rows if row.kind]
     kinds = sorted({row.kind for row in sorted_rows})
     names = list(dict.fromkeys(one.converter for row in sorted_rows for one in row.outcomes))

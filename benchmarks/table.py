@@ -34,7 +34,7 @@ def show(rows: Sequence[Row], notes: Sequence[str]) -> None:
 
 
 def models(rows: Sequence[Row]) -> Table:
-    """LiteRT's time, then each converter's."""
+    """Return LiteRT's time and that of each converter, per model."""
     table = _table(
         "model",
         "kind",
@@ -58,7 +58,7 @@ def models(rows: Sequence[Row]) -> Table:
 
 
 def reasons(rows: Sequence[Row]) -> Iterator[str]:
-    """Each problem once, with the models that have it."""
+    """Return each problem once, with its models."""
     met: dict[str, list[str]] = {}
     for row in rows:
         problems = [(LITERT, row.problem), *((one.converter, one.problem) for one in row.outcomes)]
@@ -70,7 +70,7 @@ def reasons(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def summary(rows: Sequence[Row]) -> Table:
-    """The geometric means; ours over the same models where a converter leaves some out."""
+    """Return the geometric means; ours also over the models that each other converter supports."""
     table = _table("kind", "converter", "mean ratio", "best", "models", "ours on the same")
     for mean in means(rows):
         counted = f"{mean.counted} of {mean.models}"
@@ -113,7 +113,7 @@ def outcome_of(problem: str) -> str:
 
 
 def shorten(text: str, longest: int = _LONGEST) -> str:
-    """Its beginning, and that there is more."""
+    """Return the beginning of a text, with an ellipsis."""
     text = clean(text)
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 

@@ -19,13 +19,13 @@ HERE = Path(__file__).parent
 
 
 def encode(images: npt.NDArray[np.uint8], dtype: str) -> npt.NDArray[Any]:
-    """Pixels from 0 to 16 as a model takes them: 0 to 1, for int8 in steps of 1/255 from -128."""
+    """Return pixels (0 to 16) as model input: floats from 0 to 1, or int8 in steps of 1/255 from -128."""
     shade = images[..., None] / np.float32(16)
     return np.round(shade * 255 - 128).astype(np.int8) if dtype == "int8" else shade
 
 
 def classify(model: bytes, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
-    """The probability of each digit, a row per image; the model takes one at a time."""
+    """Return the probability of each digit, one row per image; the model processes one image at a time."""
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     (taken,) = session.get_inputs()
     dtype = "int8" if taken.type == "tensor(int8)" else "float32"

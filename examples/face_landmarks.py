@@ -37,7 +37,7 @@ def photo(path: Path) -> Image:
 
 
 def drawing() -> Image:
-    """Ellipses, painted over each other: center, radii (rows first, as shares of the image) and color."""
+    """Draw a face of ellipses: center, radii (rows first, relative to the image) and color."""
     rows, columns = np.mgrid[0 : 1 : SIZE * 1j, 0 : 1 : SIZE * 1j]
     image = np.full((SIZE, SIZE, 3), 0.55)
     brown, skin, white, dark, red = (
@@ -71,7 +71,7 @@ def drawing() -> Image:
 
 # %% Running it: the names are the TFLite file's, the axis order is NHWC.
 def landmarks(onnx: bytes, image: Image) -> tuple[Image, float]:
-    """Points ``[468, 3]`` (x, y as shares of the image, and depth), and the probability that there is a face."""
+    """Return points ``[468, 3]`` (x and y relative to the image, and depth), and the probability of a face."""
     session = onnxruntime.InferenceSession(onnx, providers=["CPUExecutionProvider"])
     points, score = session.run(None, {"input_1": image[None]})
     return points.reshape(468, 3) / SIZE, float(1 / (1 + np.exp(-score.item())))

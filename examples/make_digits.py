@@ -58,7 +58,7 @@ LAYERS = (
 
 
 def models(parameters: Arrays, images: Array) -> dict[str, bytes]:
-    """Both files; ``images`` show how large each activation becomes."""
+    """Return both files; ``images`` calibrate the ranges of activations."""
     activations = network.forward(parameters, images)
     shapes = {name: (1, *values.shape[1:]) for name, values in activations.items()}
     feeds = {layer.name: layer.inputs[0] for layer in LAYERS if layer.weighted}
@@ -69,7 +69,7 @@ def models(parameters: Arrays, images: Array) -> dict[str, bytes]:
 
 
 def write(stored: Mapping[str, Stored], shapes: Mapping[str, tuple[int, ...]]) -> bytes:
-    """The .tflite file of the layers with these tensors."""
+    """Return the .tflite file of the layers with these tensors."""
     dtype = stored["image"].dtype
     model = ModelBuilder(f"handwritten digits, {dtype}")
     graph = model.main
@@ -97,7 +97,7 @@ def _quantization(tensor: Stored) -> Any:
 
 
 def digits() -> tuple[Array, Array, Array, Array]:
-    """scikit-learn's digits, a fifth of each class kept for the test: images and labels to train on, then to test on."""
+    """Return scikit-learn's digits with a fifth of each class for the test: training images and labels, then test ones."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
@@ -110,7 +110,7 @@ def digits() -> tuple[Array, Array, Array, Array]:
 
 
 def measure(model: bytes, images: Array, labels: Array) -> tuple[float, float]:
-    """The accuracy in LiteRT, and of the converted model in ONNX Runtime."""
+    """Return the accuracy in LiteRT, and that of the converted model in ONNX Runtime."""
     original = LiteRT(model)
     (taken,) = original.entry.inputs
     scores = np.concatenate([original.run([image[None]])[0] for image in encode(images, taken.dtype)])
@@ -120,7 +120,7 @@ def measure(model: bytes, images: Array, labels: Array) -> tuple[float, float]:
 
 
 def make() -> None:
-    """Train, quantize and measure; files are written once both models are as good as they should be."""
+    """Train, quantize and measure; write files only if both models are accurate enough."""
     images, labels, test_images, test_labels = digits()
     shown = encode(images, "float32")
     files = models(network.train(shown, labels), shown)
@@ -150,7 +150,7 @@ def check() -> None:
 
 
 def structure(model: bytes) -> list[Any]:
-    """Operators with their versions, options and operands; how tensors are quantized, not the numbers."""
+    """Return operators with versions, options and operands, and quantization parameters without the weights."""
 
     def described(tensor: Any) -> Any:
         known = tensor.quantization

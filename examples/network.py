@@ -25,7 +25,7 @@ EPOCHS, BATCH, RATE = 60, 32, 0.01
 
 
 def initial(seed: int = 0) -> Arrays:
-    """He's initial weights, and biases of 0."""
+    """Return He's initial weights, and biases of 0."""
     generator = np.random.default_rng(seed)
     parameters = {}
     for name, shape in SHAPES.items():
@@ -37,7 +37,7 @@ def initial(seed: int = 0) -> Arrays:
 
 
 def forward(p: Arrays, image: Array) -> Arrays:
-    """Every activation, by name."""
+    """Return every activation by name."""
     edges = relu(np.einsum("nyxti,oti->nyxo", taps(image), flat(p["edges/weights"]), optimize=True) + p["edges/bias"])
     strokes = relu(np.einsum("nyxtc,tc->nyxc", taps(edges, 2), flat(p["strokes/weights"])[0]) + p["strokes/bias"])
     mixed = relu(strokes @ p["mixed/weights"][:, 0, 0].T + p["mixed/bias"])
@@ -58,7 +58,7 @@ def forward(p: Arrays, image: Array) -> Arrays:
 
 
 def backward(p: Arrays, a: Arrays, labels: Array) -> Arrays:
-    """The gradient of the mean cross entropy for every parameter; each ``d_`` is the loss's slope in that activation."""
+    """Return the gradient of the mean cross entropy for every parameter; ``d_`` variables are gradients of activations."""
     d_logits = (a["probabilities"] - np.eye(10, dtype=np.float32)[labels]) / len(labels)
     height, width = a["parts"].shape[1:3]
     d_features = d_logits @ p["logits/weights"]
@@ -80,7 +80,7 @@ def backward(p: Arrays, a: Arrays, labels: Array) -> Arrays:
 
 
 def train(images: Array, labels: Array, epochs: int = EPOCHS, seed: int = 0) -> Arrays:
-    """Adam with a learning rate that falls to 0 along a cosine."""
+    """Train with Adam and a learning rate that decreases to 0 along a cosine."""
     generator = np.random.default_rng(seed)
     p = initial(seed)
     mean, square = ({name: np.zeros_like(value) for name, value in p.items()} for _ in range(2))
@@ -105,19 +105,19 @@ def relu(x: Array) -> Array:
 
 
 def flat(weights: Array) -> Array:
-    """Kernel height and width as one axis of taps."""
+    """Return weights with kernel height and width as one axis of taps."""
     return weights.reshape(weights.shape[0], -1, weights.shape[-1])
 
 
 def taps(x: Array, stride: int = 1) -> Array:
-    """The 3×3 neighborhood of every output position: ``n y x tap c``, zeros outside, placed as TFLite's SAME."""
+    """Return the 3×3 neighborhood of every output position, ``n y x tap c``, with zeros outside, as in TFLite's SAME."""
     before, after = same(x.shape[1], stride)
     padded = np.pad(x, ((0, 0), (before, after), (before, after), (0, 0)))
     return np.stack([padded[window] for window in windows(x.shape[1], stride)], axis=3)
 
 
 def scatter(d_taps: Array, shape: tuple[int, ...], stride: int = 1) -> Array:
-    """The gradient of ``taps``: every tap's slope added where the tap was read."""
+    """Return the gradient of ``taps``: add every tap's gradient where the tap was read."""
     size = shape[1]
     before, after = same(size, stride)
     padded = np.zeros((shape[0], before + size + after, before + size + after, shape[3]), d_taps.dtype)
@@ -127,7 +127,7 @@ def scatter(d_taps: Array, shape: tuple[int, ...], stride: int = 1) -> Array:
 
 
 def same(size: int, stride: int) -> tuple[int, int]:
-    """TFLite's padding before and after an axis for a kernel of 3; the odd one goes after."""
+    """Return TFLite's padding before and after an axis for a kernel of 3; the odd one comes after."""
     total = (-(-size // stride) - 1) * stride + 3 - size
     return total // 2, total - total // 2
 

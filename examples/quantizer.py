@@ -28,13 +28,13 @@ class Stored:
 
 
 def as_float(parameters: Arrays, activations: Arrays) -> dict[str, Stored]:
-    """Everything as it was trained."""
+    """Return all tensors as trained."""
     computed = {name: Stored() for name in activations}
     return computed | {name: Stored(value=value) for name, value in parameters.items()}
 
 
 def as_int8(parameters: Arrays, activations: Arrays, feeds: Mapping[str, str]) -> dict[str, Stored]:
-    """Everything as integers; ``feeds`` says which activation each layer with weights reads."""
+    """Return all tensors quantized; ``feeds`` maps each layer with weights to the activation that it reads."""
     stored = {name: activation(values) for name, values in activations.items()}
     stored["probabilities"] = Stored("int8", scale=np.array([1 / 256]), zero_point=LOWEST)  # what SOFTMAX insists on
     for layer, source in feeds.items():
@@ -45,7 +45,7 @@ def as_int8(parameters: Arrays, activations: Arrays, feeds: Mapping[str, str]) -
 
 
 def activation(values: Array) -> Stored:
-    """The calibrated range spread over all 256 steps, 0 being one of them.
+    """Return parameters that spread the calibrated range over all 256 steps; 0 is one of them.
 
     What a RELU left starts at 0, so its zero point is the lowest int8 and saturation does the RELU's work.
     """
@@ -55,7 +55,7 @@ def activation(values: Array) -> Stored:
 
 
 def weights(values: Array) -> Stored:
-    """Symmetric around 0: the largest weight becomes ±127, a channel at a time for convolutions."""
+    """Return symmetric weights: the largest becomes ±127, per channel for convolutions."""
     axis = 3 if values.shape[0] == 1 else 0  # depthwise kernels have their channels last
     others = tuple(k for k in range(values.ndim) if k != axis) if values.ndim == 4 else None
     largest = np.abs(values).max(axis=others, keepdims=True).astype(np.float64)
@@ -64,6 +64,6 @@ def weights(values: Array) -> Stored:
 
 
 def bias(values: Array, source: Stored, kernel: Stored) -> Stored:
-    """No scale of its own: input scale × weight scale, so that it adds to the accumulator as it is."""
+    """Return the bias with the scale input scale × weight scale, so that it can be added to the accumulator."""
     scale = source.scale * kernel.scale
     return Stored("int32", np.round(values / scale).astype(np.int32), scale)

@@ -85,7 +85,7 @@ def method(schema: onnx.defs.OpSchema) -> Iterator[str]:
 
 
 def format_declaration(schema: onnx.defs.OpSchema, outputs: str, returned: str) -> list[str]:
-    """One declaration, broken into lines as ruff has it."""
+    """Return one declaration, broken into lines as ruff does."""
     parameters = ["self", *operands(schema)]
     keywords = [*([outputs] if outputs else []), *attributes(schema)]
     if keywords and not parameters[-1].startswith("*"):
@@ -113,13 +113,13 @@ def operands(schema: onnx.defs.OpSchema) -> list[str]:
 
 
 def parameter_name(name: str) -> str:
-    """A parameter's name: no keyword, and none that attributes might have."""
+    """Return a parameter name that is neither a keyword nor an attribute name."""
     name = name.lower()
     return f"{name}_" if iskeyword(name) or name in ("outputs", "self") else name
 
 
 def attributes(schema: onnx.defs.OpSchema) -> list[str]:
-    """Those without which the operator means nothing first."""
+    """Return the attributes, required ones first."""
     taken = {parameter_name(formal.name) for formal in schema.inputs}
     given = [a for a in schema.attributes.values() if a.type in TYPES and a.name not in taken]
     parameters = []

@@ -115,7 +115,7 @@ def _is(path: Path, text: str) -> bool:
 
 
 def drawings() -> dict[str, str]:
-    """The text of each picture by its file's name."""
+    """Return the text of each picture by file name."""
     return {
         f"{name}.svg": _memory(title) if not rows else _chains(title, rows) for name, (title, rows) in PICTURES.items()
     }

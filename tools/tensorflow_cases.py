@@ -29,7 +29,7 @@ FILE = Path(__file__).parents[1] / "conformance/cases/custom/select/tensorflow.n
 
 
 def node_of(row: Row) -> Any:
-    """The NodeDef, with the dtypes and counts that follow from the operands."""
+    """Return the NodeDef, with the dtypes and counts of the operands."""
     definition = op_def_registry.get(row.op)
     node = tf.compat.v1.NodeDef(name="op", op=row.op, input=[f"i{k}" for k in range(len(row.operands))])
     arrays = [one.array if isinstance(one, Constant) else one for one in row.operands]
@@ -57,7 +57,7 @@ def node_of(row: Row) -> Any:
 
 
 def run(row: Row, node: Any) -> list[Array]:
-    """The results of TensorFlow's kernel."""
+    """Return the results of TensorFlow's kernel."""
     with tf.Graph().as_default() as graph:
         arrays = [one.array if isinstance(one, Constant) else one for one in row.operands]
         feeds = {}

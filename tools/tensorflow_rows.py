@@ -36,7 +36,7 @@ SEED = np.random.default_rng(11)
 
 
 def real(*shape: int, dtype: str = "float32", low: float = -4, high: float = 4) -> Array:
-    """Multiples of 1/16 that are not all alike, which compress well."""
+    """Return different multiples of 1/16, which compress well."""
     values = SEED.integers(int(low * 16), int(high * 16), shape, endpoint=True)
     return np.asarray(values / 16).astype(dtype) if "int" not in dtype else np.asarray(values // 16).astype(dtype)
 
@@ -423,7 +423,7 @@ def patches() -> Iterator[Row]:
 
 
 def every_row() -> list[Row]:
-    """All cases, in the order in which they are stored."""
+    """Yield all cases in the order in which they are stored."""
     families = (unary, activation, arithmetic, comparison, shape, joining, slicing, reduction, matrix, fourier, image,
                 volumes, normalization, patches)  # fmt: skip
     return [row for family in families for row in family()]

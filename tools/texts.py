@@ -40,7 +40,7 @@ def python_texts(path: str) -> Iterator[Text]:
     """Yield the docstrings and the messages of a Python file in the order of its lines."""
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
     docstrings = {
-        id(statement.value)  # also those of constants and fields, which stand after them
+        id(statement.value)  # includes docstrings after constants and fields
         for node in ast.walk(tree)
         if isinstance(node, _DOCUMENTED)
         for statement in node.body

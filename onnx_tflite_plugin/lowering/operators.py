@@ -64,7 +64,7 @@ def _lower_or_substitute(scope: Scope, bound: Bound) -> None:
 
 
 def _put_placeholders(scope: Scope, bound: Bound) -> None:
-    """Give the results of an operator that have no value one of the planned dtype and layout."""
+    """Create placeholders of the planned dtype and layout for the results of an operator that have no value."""
     for k, tensor in enumerate(bound.op.outputs):
         if tensor is None or tensor.dtype in HANDLES:
             continue
@@ -77,7 +77,7 @@ def _put_placeholders(scope: Scope, bound: Bound) -> None:
 
 
 def initialize_variable(scope: Scope, tensor: Tensor) -> None:
-    """Give a variable tensor that nothing has assigned yet the value of its state."""
+    """Set a variable tensor to the value of its state, unless an operator has already assigned it."""
     if tensor.is_variable and not scope.values.has(tensor):
         state = scope.states.variable_state(tensor, scope.values.state_name(tensor))
         scope.values.put(tensor, state.get(), source_layout(tensor.dims), FILE)
@@ -109,7 +109,7 @@ def _lower_operator(scope: Scope, bound: Bound) -> tuple[ir.Value | None, ...]:
     if _is_empty(bound):
         return tuple(_emit_empty(scope, tensor) for tensor in bound.op.outputs if tensor is not None)
     ctx = Context(scope, bound)
-    calls = bound.declared.subgraphs  # a subgraph's operators see the operands as tensors of their own
+    calls = bound.declared.subgraphs  # subgraphs rename the operands
     given = [(x, _value_signature(x)) for x in ctx.inputs if isinstance(x, ir.Value) and not calls]
     table = bound.declared.quantization.lookup_table
     if table is not None and ctx.uses_integers:

@@ -16,7 +16,8 @@ def plan_storage_and_opset(
 ) -> tuple[StoragePlan, int]:
     """Return the storage plan and the opset; see :func:`plan_storage` and :func:`choose_opset` for arguments and errors.
 
-    From ``no_int8_from`` on, ONNX Runtime does not load ``no_int8_moves`` of int8 between DQ and Q, so these compute on integers.
+    From opset ``no_int8_from`` on, ONNX Runtime does not load the operators ``no_int8_moves`` of int8 between DequantizeLinear and
+    QuantizeLinear. They then compute on integers.
     """
     storage = plan_storage(model, target, fold=fold)
     opset = choose_opset(model, storage, asked, target)

@@ -57,7 +57,7 @@ def declare_pack_pass(name: str, pack: str) -> RuleDeclaration:
 
 
 def sort_rules(rules: Iterable[RuleDeclaration]) -> list[RuleDeclaration]:
-    """Rules in the order given, except that each follows all rules of its ``after``."""
+    """Return the rules in the given order, except that each follows all rules of its ``after``."""
     waiting, done = list(rules), list[RuleDeclaration]()
     while waiting:
         names = {rule.name for rule in waiting}

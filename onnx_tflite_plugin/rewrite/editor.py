@@ -18,7 +18,7 @@ from onnx_tflite_plugin.rewrite.matching import Affine, constant, label_of, size
 from onnx_tflite_plugin.source.model import Array
 
 _MOST_RELEASED = 1 << 27
-"""Bytes of replaced constants that may wait for a collection, which takes 0.1 s for a model of so many weights."""
+"""Bytes of replaced constants after which garbage is collected; a collection takes 0.1 s for that many weights."""
 
 
 class Editor:
@@ -101,7 +101,7 @@ class Editor:
         new.name = name
 
     def rebuild(self, node: ir.Node, slots: Iterable[int], change: Callable[[Array, float], Array]) -> None:
-        """Change the constants of some operands, stored or dequantized; ``change`` is called with an array and the integer that means 0."""
+        """Change the constants of some operands, stored or dequantized; ``change`` gets an array and its zero point."""
         for slot in slots:
             value = node.inputs[slot]
             if value is not None:
@@ -109,9 +109,9 @@ class Editor:
                 self._release(value)
 
     def _release(self, value: ir.Value) -> None:
-        """Remove a constant that nobody uses any more: with all weights changed, both forms would be in memory.
+        """Remove a constant that is no longer used; otherwise old and new weights would be in memory together.
 
-        Replaced nodes and their values are cycles, which are collected as soon as they hold much.
+        Replaced nodes and their values are reference cycles, which are collected once they hold much memory.
         """
         constants = self.graph.initializers
         if constants.get(value.name or "") is not value or value.uses() or value.is_graph_input():
@@ -153,12 +153,12 @@ class Editor:
 
 
 def clear_metadata(value: ir.Value) -> None:
-    """Remove the metadata of a value whose content no longer is what the metadata says."""
+    """Remove the metadata of a value whose content has changed."""
     remove_own(value.metadata_props)
 
 
 def keep_tensor(value: ir.Value, shape: Sequence[int | None] | None, reshaped: ir.Value) -> None:
-    """Note on a value the TFLite tensor of ``reshaped``, which is the value with more leading axes of size 1.
+    """Copy the tensor metadata of ``reshaped`` to ``value``, which is the same without leading unit axes.
 
     ``shape``: the value's shape, with None or -1 for one unknown size.
     """

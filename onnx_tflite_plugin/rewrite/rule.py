@@ -85,12 +85,12 @@ class RewriteRule(Generic[Place, Match]):
 
 
 def nodes(*op_types: str) -> Pattern[ir.Node]:
-    """Pattern: the nodes of the main graph that are one of these operators."""
+    """Return a pattern that matches nodes of the main graph with one of these operators."""
     return lambda model, _: nodes_of(model.graph, *op_types)
 
 
 def nodes_of_all_graphs(*op_types: str) -> Pattern[ir.Node]:
-    """Pattern: the same nodes in the main graph and in all inner graphs."""
+    """Return a pattern that matches such nodes in the main graph and in all inner graphs."""
     return lambda model, _: nodes_of(model.graph.all_nodes(), *op_types)
 
 

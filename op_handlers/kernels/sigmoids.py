@@ -83,7 +83,7 @@ def interpolate_sigmoid(x: Array) -> Array:
 
 
 def sigmoid_table() -> Array:
-    """Return sigmoid(k / 24) in 16 bits, raised by half of the interpolation error in the middle; 1 at the end.
+    """Return sigmoid(k / 24) in 16 bits, plus half of the interpolation error at the midpoint; 1 at the end.
 
     (sigmoid_table_uint16, internal/common.h)
     """

@@ -92,7 +92,7 @@ def multiply_halves(ctx: Context, x: Value, axis: int, size: int) -> Value:
 
 
 def emit_product_along(ctx: Context, x: Value, axes: Value) -> Value:
-    """Multiply along axes known at runtime: each axis is split into parts, one part for axes that are kept."""
+    """Multiply along runtime axes; an axis that is kept is one part of the Loop, a reduced axis one part per element."""
     ops, gone = ctx.ops, reduction_flags(ctx, axes)
     for axis, reduces in enumerate(gone):
         size = ops.Gather(ops.Shape(x), np.asarray(axis))
@@ -206,7 +206,7 @@ def emit_quantized_product_along(
     sets = list(product((0, 1), repeat=rank))
     row = ops.ReduceSum(ops.Mul(concatenate(ctx, gone), 2 ** np.arange(rank)[::-1]), keepdims=0)
     counts = [prod(size for size, reduces in zip(sizes, each, strict=True) if reduces) for each in sets]
-    unscaled = np.ones(3, np.int64)  # of one factor, which is copied
+    unscaled = np.ones(3, np.int64)  # for a single factor, which is copied
     scalings = np.stack(
         [np.stack(rescaling_of_product(before, after, count)) if count > 1 else unscaled for count in counts]
     )
