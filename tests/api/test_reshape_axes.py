@@ -67,13 +67,13 @@ def test_shapes_of_24_elements_are_related_if_boundaries_nest() -> None:
         if math.prod(s) == 24
     ]
     for before, after in itertools.product(shapes, shapes):
-        said = reshape_axes(before, after)
+        axes = reshape_axes(before, after)
         cuts = sorted(boundaries(before) | boundaries(after))
-        assert (said is not None) == all(high % low == 0 for low, high in itertools.pairwise(cuts)), (before, after)
-        if said is None:
+        assert (axes is not None) == all(high % low == 0 for low, high in itertools.pairwise(cuts)), (before, after)
+        if axes is None:
             continue
         left, right = (
-            [re.findall(r"a\d+", axis) for axis in re.findall(r"\(.*?\)|\S+", side)] for side in said.split("->")
+            [re.findall(r"a\d+", axis) for axis in re.findall(r"\(.*?\)|\S+", side)] for side in axes.split("->")
         )
         assert [name for axis in left for name in axis] == [name for axis in right for name in axis]
         for axes, shape in ((left, before), (right, after)):

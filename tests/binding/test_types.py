@@ -73,7 +73,7 @@ def test_operator_converts_if_a_row_has_its_dtypes(types: Any, dtypes: tuple[str
 
 
 @pytest.mark.parametrize(
-    ("types", "said"),
+    ("types", "message"),
     [
         ((), ""),
         ("float32", ""),
@@ -85,19 +85,19 @@ def test_operator_converts_if_a_row_has_its_dtypes(types: Any, dtypes: tuple[str
         ),
     ],
 )
-def test_dtype_refusal_lists_operands_and_results_of_the_rows(types: Any, said: str) -> None:
+def test_dtype_refusal_lists_operands_and_results_of_the_rows(types: Any, message: str) -> None:
     net = Net()
     net.output(net.call("ABS", [tensor(2, 3)], tensor(2, 3)))
     (op,) = read(net.build()).main.operators
-    assert refusal(op, types, "it takes") == said
+    assert refusal(op, types, "it takes") == message
 
 
 def test_dtype_refusal_mentions_litert_only_if_it_has_a_kernel() -> None:
-    said = converts(("float32, float32 int8 -> float32", "int8, _"), "int32", "int64", "int32")
-    assert "CUSTOM.Product v1 (op 0" in said
-    assert f"no kernel for dtypes int32, int64 -> int32; {__name__}:lower declares " in said
-    assert "float32, float32 or int8 -> float32; int8, any" in said
-    assert "LiteRT" not in said
+    message = converts(("float32, float32 int8 -> float32", "int8, _"), "int32", "int64", "int32")
+    assert "CUSTOM.Product v1 (op 0" in message
+    assert f"no kernel for dtypes int32, int64 -> int32; {__name__}:lower declares " in message
+    assert "float32, float32 or int8 -> float32; int8, any" in message
+    assert "LiteRT" not in message
     net = Net()
     net.output(net.call("RFFT2D", [tensor(2, 8), constant(np.array([2, 8]))], tensor(2, 5, dtype="complex64")))
     with pytest.raises(
@@ -131,9 +131,9 @@ def test_malformed_row_raises_type_error_at_declaration(types: Any, text: str) -
     ],
 )
 def test_failing_types_function_is_named(types: Any, text: str) -> None:
-    said = converts(types, "int32", "int32")
-    assert f"types of handler {__name__}:lower" in said
-    assert text in said
+    message = converts(types, "int32", "int32")
+    assert f"types of handler {__name__}:lower" in message
+    assert text in message
 
 
 def test_fusion_skips_other_dtypes() -> None:

@@ -12,14 +12,14 @@ from onnx_tflite_plugin.graph.kernels import suggest_options
 from onnx_tflite_plugin.graph.opening import CHEAP, COMMON, check_opens, foreign_domains, should_open
 
 
-def open_model(asked: str, dtype: str = "FLOAT", size: int = 1, domain: str = "") -> bool:
+def open_model(check: str, dtype: str = "FLOAT", size: int = 1, domain: str = "") -> bool:
     x = ir.Value(name="x", type=ir.TensorType(ir.DataType[dtype]), shape=ir.Shape(()))
     node = ir.node("NoSuchOperator", [x], domain=domain)
     node.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
     weights = ir.Value(name="w", const_value=ir.tensor(np.zeros(size, np.uint8)))
     graph = ir.Graph(node.inputs, node.outputs, nodes=[node], initializers=[weights], opset_imports={"": 21})
     model = ir.Model(graph, ir_version=10)
-    if not should_open(model, asked):
+    if not should_open(model, check):
         return False
     try:
         check_opens(model, ir.to_proto(model).SerializeToString(), (13, 21))

@@ -101,7 +101,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in kB on Linux")
-def test_a_large_conversion_takes_little_more_memory_than_the_file(tmp_path: Path) -> None:
+def test_peak_memory_of_a_large_conversion_is_close_to_the_file_size(tmp_path: Path) -> None:
     small, large = tmp_path / "small.tflite", tmp_path / "large.tflite"
     small.write_bytes(layer("float32"))
     large.write_bytes(layer("float32", 3001, 4001))

@@ -62,8 +62,8 @@ def test_wrong_size_of_pack_handler_is_attributed_to_pack() -> None:
     assert isinstance(error, HandlerError)
     assert error.problems[0].where == "Neg 'second'"
     assert "handler H of a-pack failed: the emitted value has size" in error.problems[0].reason
-    said = refuse(size_that_does_not_follow("a-pack"), {("H", "a-pack"): ("X", "sizes=f")}).problems[0].reason
-    assert "but it is 5 by the file and the handler's declarations; it declares sizes=f" in said
+    reason = refuse(size_that_does_not_follow("a-pack"), {("H", "a-pack"): ("X", "sizes=f")}).problems[0].reason
+    assert "but it is 5 by the file and the handler's declarations; it declares sizes=f" in reason
     other = refuse(size_that_does_not_follow("a-pack"), {("H", "b-pack"): ("X", "sizes=f")}).problems[0].reason
     assert "declares" not in other
 

@@ -136,11 +136,11 @@ def test_misspelled_hooks_are_reported() -> None:
         @hookimpl
         def clam(self, op: object) -> None: ...
 
-    said = [text.partition("of a-pack: ")[2] for text in misspelled(Plugin())]
-    assert any(text.startswith("'finish' is not called, because it lacks @hookimpl") for text in said)
-    assert any(text.startswith("'finsh' is not a hook") for text in said)
-    assert any(text.startswith("there is no hook 'clam'") and "claim" in text for text in said)
-    assert len(said) == 3
+    messages = [text.partition("of a-pack: ")[2] for text in misspelled(Plugin())]
+    assert any(text.startswith("'finish' is not called, because it lacks @hookimpl") for text in messages)
+    assert any(text.startswith("'finsh' is not a hook") for text in messages)
+    assert any(text.startswith("there is no hook 'clam'") and "claim" in text for text in messages)
+    assert len(messages) == 3
 
 
 def test_only_the_given_pack_is_configured_and_only_once() -> None:

@@ -227,7 +227,7 @@ def test_unit_axes_are_kept_if_removing_them_saves_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "shape", "asked"),
+    ("code", "shape", "expected"),
     [
         ("Rows", (2, 5, 7, 3), {False}),
         ("Rows", (2, 5, 1, 3), {False, True}),  # channels first, rows are innermost
@@ -238,7 +238,7 @@ def test_unit_axes_are_kept_if_removing_them_saves_nothing() -> None:
     ],
 )
 def test_price_depends_on_whether_the_declared_axes_are_innermost(
-    code: str, shape: tuple[int, ...], asked: set[bool]
+    code: str, shape: tuple[int, ...], expected: set[bool]
 ) -> None:
     """Axes of size 1 do not count."""
     seen_values: list[tuple[str, bool, int]] = []
@@ -248,8 +248,8 @@ def test_price_depends_on_whether_the_declared_axes_are_innermost(
         return 1
 
     make_plan(chain("Image", code, "Image", shape=shape), prices=prices)
-    assert {last for _, last, _ in seen_values} == asked
-    assert {(onnx, size) for onnx, _, size in seen_values} == ({("Own", 4 * prod(shape))} if asked else set())
+    assert {last for _, last, _ in seen_values} == expected
+    assert {(onnx, size) for onnx, _, size in seen_values} == ({("Own", 4 * prod(shape))} if expected else set())
 
 
 @pytest.mark.parametrize(("price", "cost", "bought"), [(0, 2, 0), (1, 2, 0), (3, 4, 3)])

@@ -93,7 +93,7 @@ def test_initial_value_that_depends_on_an_input_is_rejected() -> None:
 def test_variable_starts_with_zero_bytes_or_the_int8_zero_point(dtype: str, first: int) -> None:
     """ResetVariableTensor, core/subgraph.cc."""
     tensor = Tensor(0, 0, "v", dtype, (2, 3), (2, 3), None, Quantization((0.5,), (7,), 0), True)
-    layout = cast(LayoutPlan, None)  # which orders states that subgraphs share alone
+    layout = cast(LayoutPlan, None)  # used only for states that subgraphs share
     states = States(emitter(), layout, StoragePlan(TARGETS["generic"], {}, {}))
     np.testing.assert_array_equal(states.variable_state(tensor, "v").initial_value, np.full((2, 3), first))
 

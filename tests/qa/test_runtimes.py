@@ -35,7 +35,7 @@ def test_examples_are_right_in_onnx_runtime_and_the_reference_evaluator(target: 
     assert outcomes == ["right"] * 4
 
 
-def test_reference_evaluator_has_no_dequantize_linear_at_the_default_opset(tmp_path: Path) -> None:
+def test_reference_evaluator_lacks_dequantize_linear_at_the_default(tmp_path: Path) -> None:
     (row,) = run_matrix([INT8], ["onnxruntime"], [], tmp_path)["rows"]
     first, second = row["outcomes"].values()
     assert first == "right"
@@ -127,7 +127,7 @@ def test_operators_outside_a_list_are_named_also_in_inner_graphs() -> None:
     assert missing_operators(model, frozenset(everything - inner)) == inner
 
 
-def test_portable_examples_need_nothing_outside_the_lists() -> None:
+def test_portable_examples_use_only_listed_operators() -> None:
     for file in (INT8, FLOAT):
         model = otp.convert(file, target="portable").model
         assert {name: missing_operators(model, read_list(path)) for name, path in LISTS.items()} == dict.fromkeys(

@@ -277,13 +277,13 @@ def test_rank_is_unknown_by_flag_and_for_computed_tensors_of_old_files() -> None
 
 
 @pytest.mark.parametrize(
-    ("slot", "said"), [(0, "ABS has no input 0"), (2, "no input 2"), (~0, "no output 0"), (~1, "no output 1")]
+    ("slot", "message"), [(0, "ABS has no input 0"), (2, "no input 2"), (~0, "no output 0"), (~1, "no output 1")]
 )
-def test_absent_operand_is_reported_with_its_slot(slot: int, said: str) -> None:
+def test_absent_operand_is_reported_with_its_slot(slot: int, message: str) -> None:
     operator = Operator((-1, 0), (-1,))
     (op,) = read(unary(operators=[operator], outputs=(0,)).write()).main.operators
     assert op[1].name == "x"
-    with pytest.raises(LookupError, match=said):
+    with pytest.raises(LookupError, match=message):
         op[slot]
 
 

@@ -66,7 +66,7 @@ def test_prefixes_of_onnx_compose_need_a_model_without_if(weights_dtype: str, va
 
 
 @pytest.mark.parametrize(("opset", "loads"), [(18, False), (19, True)])
-def test_float16_converter_needs_the_opset_whose_scales_may_be_float16(opset: int, loads: bool) -> None:
+def test_float16_converter_needs_an_opset_with_float16_scales(opset: int, loads: bool) -> None:
     float16 = pytest.importorskip("onnxconverter_common.float16")
     proto = otp.convert(DIGITS, opset=opset).proto
     halved = float16.convert_float_to_float16(proto, keep_io_types=True).SerializeToString()

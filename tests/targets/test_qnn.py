@@ -34,7 +34,7 @@ def integer_consumers(proto: onnx.ModelProto) -> set[str]:
 
 
 @pytest.mark.parametrize("op", OPERATORS)
-def test_quantized_operators_stand_between_dq_and_q_and_are_right(op: str) -> None:
+def test_quantized_operators_are_between_dq_and_q_and_correct(op: str) -> None:
     host, taken, wrong, refusals = Host(packs="builtin"), 0, {}, list[str]()
     for case in quantized_cases_of(op, 4):
         try:
@@ -157,7 +157,7 @@ def test_integer_lstms_are_within_two_steps_without_integer_operators(layer: Lst
 
 @pytest.mark.parametrize("activation", ["RELU", "RELU6", "RELU_N1_TO_1"])
 @pytest.mark.parametrize("op", ["CONV_2D", "ADD"])
-def test_fused_activations_stand_between_dq_and_q_of_their_own(op: str, activation: str) -> None:
+def test_fused_activations_have_separate_dq_and_q_nodes(op: str, activation: str) -> None:
     """The output's zero point is inside its range, so that the activation clips."""
     model = ModelBuilder()
     g = model.main

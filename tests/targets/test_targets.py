@@ -76,20 +76,20 @@ def test_symmetric_quantization_converts_for_tensorrt_or_is_refused(op: str, hos
 
     Computed as floats between DQ and Q: fused, int8 products overflow on some processors in ONNX Runtime, not in TensorRT.
     """
-    wrong, taken = {}, 0
+    wrong, accepted = {}, 0
     for case in [case for case in quantized_cases_of(op) if case.reference is None and case.dtype != "int16"][:12]:
         around = replace(case, build=lambda case=case: symmetric(case.build()))
         try:
             trial = CaseTrial(around, host)
             session = OnnxRuntime(trial.convert(Variant("tensorrt", None, "least")).proto, optimizes=False)
             found = [*trial.mismatches(trial.run_in(session), trial.reference_outputs)]
-            taken += 1
+            accepted += 1
         except ConversionError as refusal:
             found = [] if "target tensorrt" in str(refusal) or "opset" in str(refusal) else [str(refusal)]
         if found:
             wrong[case.id] = found
     assert not wrong
-    assert taken > 1
+    assert accepted > 1
 
 
 def test_tensorrt_means_differ_only_at_ties() -> None:
@@ -106,14 +106,14 @@ def test_tensorrt_means_differ_only_at_ties() -> None:
 
 
 def test_each_target_accepts_most_quantized_cases(host: Host) -> None:
-    taken = {}
+    accepted = {}
     for target in ("openvino", "tvm"):
         outcomes = [
             _converts(case.build(), target, host) for op in ("CONV_2D", "ADD") for case in quantized_cases_of(op)[::5]
         ]
-        taken[target] = sum(outcomes) / len(outcomes)
-    assert taken["tvm"] == 1
-    assert 0.5 < taken["openvino"] < 1  # int16 is refused
+        accepted[target] = sum(outcomes) / len(outcomes)
+    assert accepted["tvm"] == 1
+    assert 0.5 < accepted["openvino"] < 1  # int16 is refused
 
 
 def _converts(data: bytes, target: str, host: Host) -> bool:
@@ -419,12 +419,12 @@ def test_int8_product_followed_by_add_is_refused(added: str, refused: bool) -> N
             m = MatMul (fx, fw)
             y = {added} (m, b)
         }}""")
-    said = ""
+    message = ""
     try:
         check_model(ir.from_proto(onnx.shape_inference.infer_shapes(model)), TARGETS["generic"], 21)
     except TargetRefusal as refusal:
-        said = str(refusal)
-    assert ("int8 around MatMul and Add at opset 21" in said) == refused
+        message = str(refusal)
+    assert ("int8 around MatMul and Add at opset 21" in message) == refused
 
 
 def test_the_same_models_load_one_opset_below_and_for_onnxruntime(host: Host) -> None:

@@ -132,7 +132,7 @@ def generate_in_litert(tokens: list[int], count: int) -> list[int]:
     return made
 
 
-def test_onnxruntime_genai_generates_what_litert_does(bundle: Path, tmp_path: Path) -> None:
+def test_onnxruntime_genai_generates_the_tokens_of_litert(bundle: Path, tmp_path: Path) -> None:
     runtime: Any = pytest.importorskip("onnxruntime_genai")
     assert "2 layers, 31 tokens, 19 slots" in run("genai", bundle, tmp_path / "chat")
     model = runtime.Model(str(tmp_path / "chat"))
@@ -172,7 +172,7 @@ def test_the_folder_names_tokens_and_sizes(bundle: Path, tmp_path: Path) -> None
     }  # fmt: skip
 
 
-def test_a_tokenizer_that_the_bundle_lacks_is_asked_for(tmp_path: Path) -> None:
+def test_bundle_without_tokenizer_is_refused(tmp_path: Path) -> None:
     path, words = tmp_path / "chat.litertlm", tmp_path / "words.json"
     path.write_bytes(litert_lm([(SENTENCEPIECE, b"words"), (MODEL, language_model(SIZES))]))
     refused = refusal(path, tmp_path / "chat")

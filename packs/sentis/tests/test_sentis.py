@@ -40,7 +40,7 @@ def test_an_operator_that_sentis_lacks_is_refused_by_name() -> None:
         convert(model.build(), target="sentis")
 
 
-def test_the_list_and_what_is_missing_are_disjoint() -> None:
+def test_supported_and_missing_operators_are_disjoint() -> None:
     assert not supported_operators() & missing_operators().keys()
     assert {"Conv", "LSTM"} <= supported_operators()
     assert {"If", "Loop", "QuantizeLinear", "ReverseSequence"} <= missing_operators().keys()

@@ -48,8 +48,8 @@ def test_pointwise_convolution_needs_no_patches() -> None:
     sizes = {**HYBRID, "out": 131, "kernel": (3, 5)}
     assert "Gather" in convert_model(conv("", **PATCHES)).report.nodes
     assert "Gather" in convert_model(conv("", **{**sizes, "shape": (1, 1, 7, 127)})).report.nodes
-    for alone in (conv("", **PIXELS), conv("", **{**sizes, "shape": (1, 1, 1, 127)})):
-        assert not {"Gather", "Pad", "Reshape"} & convert_model(alone).report.nodes.keys()
+    for pointwise in (conv("", **PIXELS), conv("", **{**sizes, "shape": (1, 1, 1, 127)})):
+        assert not {"Gather", "Pad", "Reshape"} & convert_model(pointwise).report.nodes.keys()
 
 
 def test_padding_is_fused_into_the_patches() -> None:

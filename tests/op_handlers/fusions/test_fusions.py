@@ -42,7 +42,7 @@ def test_a_call_has_as_many_operands_as_the_operator(taken: tuple[Any, ...], bia
 @pytest.mark.parametrize("second", [0, 1])
 def test_indexed_call_matches_only_that_output(first: int, second: int) -> None:
     split = Call("SPLIT", axis := operands("axis")[0], x)
-    pattern = Call("CONCATENATION", split[1], split)  # the call alone is its first output
+    pattern = Call("CONCATENATION", split[1], split)  # a call without an index is its first output
 
     @fusion("SWAPPED", pattern=pattern, inputs=[x, axis], layout=Terminate())
     def swap(ctx: Context, *inputs: Any) -> Any:

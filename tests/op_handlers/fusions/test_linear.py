@@ -17,10 +17,10 @@ SIZE = (3, 8)
 class Counted(Unrolled):
     """Counts how often sums are requested."""
 
-    asked = 0
+    requests = 0
 
     def sums(self, tensor: Tensor) -> Sums | None:
-        self.asked += 1
+        self.requests += 1
         return super().sums(tensor)
 
 
@@ -44,7 +44,7 @@ def test_long_chain_requests_few_sums_per_tensor(code: str) -> None:
     chain(model.main, code, 400)
     cells = Counted(graph(model).operators)
     assert not list(cells.chains())
-    assert cells.asked < 400 * 20
+    assert cells.requests < 400 * 20
 
 
 def test_nested_sums_are_read_once_each() -> None:

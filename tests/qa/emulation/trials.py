@@ -202,12 +202,12 @@ def try_on(processor: Processor, command: Command, models: Models, folder: Path)
     lines = [json.loads(line) for line in output.splitlines()]
     features = next((line["features"] for line in lines if "features" in line), None)
     done = {line["job"]: line for line in lines if "job" in line}
-    begun = [line["started"] for line in lines if "started" in line]
+    started = [line["started"] for line in lines if "started" in line]
     mistaken = processor.mistaken(features) if features is not None else "it did not come up"
     if mistaken and features is not None:
         mistaken = f"emulated as a processor {mistaken}"
     if status:
-        at = f" at {chosen[begun[-1]].name}" if begun and begun[-1] not in done else ""
+        at = f" at {chosen[started[-1]].name}" if started and started[-1] not in done else ""
         mistaken = f"ended with status {status}{at}: {_end(errors)}"
     outcomes = tuple(_outcome(one, done.get(name), folder / f"{name}.npz") for name, one in chosen.items())
     return Report(processor, outcomes, mistaken, seconds)

@@ -48,13 +48,13 @@ def main(
             for path in files:
                 click.echo(f"{path.stem} {child.try_file(path.read_bytes()).line}")
             return
-        tally, begun = Tally(), time.monotonic()
+        tally, started_at = Tally(), time.monotonic()
         for made, outcome in run(seed, child, count=count, seconds=seconds, start=start):
             if outcome.kind in WORSE:
                 click.echo(f"{made.name}: {outcome.line[:300]}")
             if tally.add(made, outcome):
                 keep_file(keep, made, outcome, child, seconds=minimise)
-        report(tally, time.monotonic() - begun, seed)
+        report(tally, time.monotonic() - started_at, seed)
     sys.exit(1 if tally.kinds["bug"] or tally.kinds["different"] else 0)
 
 

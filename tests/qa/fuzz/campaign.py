@@ -76,17 +76,17 @@ def one(seed: int, number: int) -> Input | None:
 @lru_cache(maxsize=1)
 def _case(seed: int, number: int) -> int:
     """Return the case with the smallest hash, so that an added case changes few of the inputs."""
-    begun, encoded_ids = crc32(f"{seed}:{number}:".encode()), ids()
-    return min(range(len(encoded_ids)), key=lambda k: crc32(encoded_ids[k], begun))
+    prefix, encoded_ids = crc32(f"{seed}:{number}:".encode()), ids()
+    return min(range(len(encoded_ids)), key=lambda k: crc32(encoded_ids[k], prefix))
 
 
 def run(
     seed: int, child: Child, *, count: int | None = None, seconds: float | None = None, start: int = 0
 ) -> Iterator[tuple[Input, Outcome]]:
     """Yield each input and its outcome, up to a number of inputs or a time."""
-    begun = time.monotonic()
+    started_at = time.monotonic()
     for tried, made in enumerate(inputs(seed, start)):
-        if (count is not None and tried >= count) or (seconds is not None and time.monotonic() - begun > seconds):
+        if (count is not None and tried >= count) or (seconds is not None and time.monotonic() - started_at > seconds):
             return
         yield made, judge(made, child)
 

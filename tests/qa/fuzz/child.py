@@ -118,7 +118,7 @@ class Child:
 
         A process that the machine gave no ``seconds`` of its processors is waited for longer, up to a bound.
         """
-        begun, last = self._processor_seconds(), deadline + 5 * seconds
+        start, last = self._processor_seconds(), deadline + 5 * seconds
         assert self._process is not None
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
@@ -127,7 +127,7 @@ class Child:
             while b"\n" not in self._unread:
                 left = deadline - time.monotonic()
                 if left <= 0 or not selector.select(left):
-                    if time.monotonic() > last or self._processor_seconds() - begun >= seconds:
+                    if time.monotonic() > last or self._processor_seconds() - start >= seconds:
                         raise TimeoutError
                     deadline = time.monotonic() + 1
                     continue

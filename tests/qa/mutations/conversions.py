@@ -63,7 +63,7 @@ MUTATIONS = (
         fields={"lower": _bytes},
     ),
     Mutation(
-        "the condition is asked after the first step",
+        "the condition is evaluated after the first step",
         "WHILE",
         ("WHILE-uint8,_a_running_sum",),
         emits={"Loop": _at_least_once},

@@ -30,13 +30,13 @@ def main(seed: int, start: int, count: int, ops: tuple[str, ...], networks: bool
     models: list[Trial] = (
         [NetworkModel(seed, k) for k in numbers] if networks else [Model(seed, k, ops or operators()) for k in numbers]
     )
-    tally, begun = Tally(), time.monotonic()
+    tally, started_at = Tally(), time.monotonic()
     for model, outcome in zip(models, outcomes(models), strict=True):
         first = tally.add(model, outcome)
         if first and (everything or outcome.kind != "not run"):
             click.echo(f"{seed}:{model.number} {outcome.kind} {' '.join(model.label())}: {outcome.text[:400]}")
             sys.stdout.flush()
-    report(tally, time.monotonic() - begun, seed)
+    report(tally, time.monotonic() - started_at, seed)
     sys.exit(1 if tally.kinds["different"] or tally.kinds["crash"] else 0)
 
 

@@ -20,12 +20,12 @@ def cut(draw: Draw, op: str) -> Case:
         draw.between(0 if draw.chance(0.2) else min(1, n - at), n - at)
         for n, at in zip(x.array.shape, begin, strict=True)
     ]
-    asked = [
+    requested = [
         -1 if at + n == size and draw.chance(0.4) else n
         for at, n, size in zip(begin, taken, x.array.shape, strict=True)
     ]
     kind = draw.pick("int32", "int64")
-    return operator(draw, op, [x, table(begin, kind), table(asked, kind)], x.spec.with_shape(*taken))
+    return operator(draw, op, [x, table(begin, kind), table(requested, kind)], x.spec.with_shape(*taken))
 
 
 @draws("STRIDED_SLICE")
@@ -96,8 +96,8 @@ def split(draw: Draw, op: str) -> Case:
     results, whole = [part(size) for size in wanted], draw.data(part(sum(wanted)), fixed=0)
     if op == "SPLIT":
         return operator(draw, op, [table(axis, fixed=1.0), whole], *results, num_splits=parts)
-    asked = [-1 if j == 0 and draw.chance(0.3) else size for j, size in enumerate(wanted)]
-    lengths = table(asked, draw.pick("int32", "int64"))
+    requested = [-1 if j == 0 and draw.chance(0.3) else size for j, size in enumerate(wanted)]
+    lengths = table(requested, draw.pick("int32", "int64"))
     return operator(draw, op, [whole, lengths, table(axis, fixed=1.0)], *results, num_splits=parts)
 
 

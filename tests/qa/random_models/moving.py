@@ -35,8 +35,8 @@ def transpose(draw: Draw, op: str) -> Case:
     rank = x.array.ndim
     perm = [int(axis) for axis in draw.random.permutation(rank)]
     shape = [x.array.shape[axis] for axis in perm]
-    asked = [axis - rank if draw.chance(0.1) else axis for axis in perm]
-    return operator(draw, op, [x, table(asked, fixed=0.6)], x.spec.with_shape(*shape))
+    requested = [axis - rank if draw.chance(0.1) else axis for axis in perm]
+    return operator(draw, op, [x, table(requested, fixed=0.6)], x.spec.with_shape(*shape))
 
 
 @draws("EXPAND_DIMS")
@@ -55,8 +55,8 @@ def squeeze(draw: Draw, op: str) -> Case:
     shape, rank = x.array.shape, x.array.ndim
     ones = [axis for axis, size in enumerate(shape) if size == 1 and draw.chance(0.7)]
     kept = [size for axis, size in enumerate(shape) if axis not in ones and (ones or size != 1)]
-    asked = [axis - rank if draw.chance(0.3) else axis for axis in ones]
-    return operator(draw, op, [x], x.spec.with_shape(*kept), squeeze_dims=asked)
+    requested = [axis - rank if draw.chance(0.3) else axis for axis in ones]
+    return operator(draw, op, [x], x.spec.with_shape(*kept), squeeze_dims=requested)
 
 
 @draws("TILE")

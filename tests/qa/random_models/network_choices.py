@@ -221,7 +221,7 @@ def run_lstm(n: Network, x: TensorRef) -> None:
         turned = n.apply("REVERSE_V2", [x, n.table([1])], like=x)
         each.append(n.apply("REVERSE_V2", [lstm(n, turned, width), n.table([1])]))
         n.apply("CONCATENATION", each, (batch, steps, 2 * CELLS), axis=n.draw.pick(2, -1))
-    if n.draw.chance(0.5):  # what comes of the last step alone
+    if n.draw.chance(0.5):  # only the output of the last step
         last = [n.table([0, -1, 0]), n.table([0, 0, 0]), n.table([1, 1, 1])]
         masks = {"begin_mask": 5, "end_mask": 7, "shrink_axis_mask": 2}
         n.apply("STRIDED_SLICE", [each[0], *last], (batch, CELLS), like=each[0], **masks)

@@ -93,9 +93,9 @@ class Network:
         self.pool: list[TensorRef] = []
         self.beside: list[TensorRef] = []  # indices and the like, which few operators take
         self.read: set[TensorRef] = set()
-        self.asked: dict[Spec, int] = {}
+        self.requested: dict[Spec, int] = {}
         self.free: set[Spec] = set()  # whose parameters are those of their range
-        self.numbered: dict[TensorRef, int] = {}  # activations in the order in which they were asked for
+        self.numbered: dict[TensorRef, int] = {}  # activations in the order in which they were requested
 
     @property
     def dtype(self) -> str:
@@ -138,9 +138,9 @@ class Network:
         """Add a result tensor with the parameters of another, those that a kernel requires, or those of its range."""
         if prod(shape) > LARGEST or not all(shape):
             raise Unfit
-        number = len(self.asked)
+        number = len(self.requested)
         spec = Spec(tuple(shape), "float32")
-        self.asked[spec] = number
+        self.requested[spec] = number
         if self.ranges is None or self.dtype == "float32":
             return spec
         if fixed is not None:
@@ -214,7 +214,7 @@ class Network:
         made = self.net.calls(code, inputs, *results, version=REGISTERED[code].version, **options)
         self.read.update(i for i in inputs if isinstance(i, TensorRef))
         self.numbered.update(
-            {ref: self.asked[spec] for ref, spec in zip(made, results, strict=True) if spec in self.asked}
+            {ref: self.requested[spec] for ref, spec in zip(made, results, strict=True) if spec in self.requested}
         )
         self.pool += made
         return made[0]

@@ -129,10 +129,10 @@ def transpose(draw: Draw, op: str) -> Case:
     x = draw.data(draw.spec((batch, *window.result, depth), y.spec.dtype), fixed=0)
     w = weights(draw, (out, *window.kernel, depth), x.spec.dtype, 0)
     result = result_spec(draw, x, w, prod(window.kernel) * depth).with_shape(batch, *size, out)
-    asked = table(y.array.shape, fixed=0.7)
+    requested = table(y.array.shape, fixed=0.7)
     options = {**window.options("h", "w"), "fused_activation_function": draw.pick(*FUSED)}
     extra = [] if draw.chance(0.4) else [one for one in bias(draw, w, x, out) if one]
-    return operator(draw, op, [asked, w, x, *extra], result, closed=True, **options, **bias_type(x, extra))
+    return operator(draw, op, [requested, w, x, *extra], result, closed=True, **options, **bias_type(x, extra))
 
 
 @draws("CONV_3D", "CONV_3D_TRANSPOSE")
@@ -149,8 +149,8 @@ def deep(draw: Draw, op: str) -> Case:
         return operator(draw, op, [volume, w, *bias(draw, w, volume, other)], y, **options)
     x = draw.data(Spec((batch, *window.result, other)), fixed=0)
     w = always(constant(draw.random.normal(0, 0.4, (*window.kernel, channels, other)).astype(np.float32)))
-    asked = table(volume.array.shape, fixed=0.7)
-    operands = [asked, w, x, *bias(draw, w, x, channels)]
+    requested = table(volume.array.shape, fixed=0.7)
+    operands = [requested, w, x, *bias(draw, w, x, channels)]
     return operator(draw, op, operands, Spec(volume.array.shape), closed=True, **options)
 
 
