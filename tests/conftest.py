@@ -1,4 +1,4 @@
-"""Fixtures of several modules."""
+"""Fixtures that several modules use."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def pytest_collection_finish() -> None:
 
 
 class FailedFusions(logging.Handler):
-    """Fails the test in which a conversion skips a fusion, unless the test ``allows`` it."""
+    """Log handler that fails a test in which a conversion skips a fusion, unless the test ``allows`` it."""
 
     allows = False
 
@@ -79,7 +79,7 @@ def falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command in this process."""
+    """Return a function that runs a command in this process."""
 
     def call(*arguments: object) -> Ran:
         with pytest.raises(SystemExit) as left:

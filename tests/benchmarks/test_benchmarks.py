@@ -1,4 +1,4 @@
-"""The benchmark: every model and converter gets its line, and what cannot be measured is said in its place."""
+"""Tests of the benchmark: one line per model and converter, or the reason why it was not measured."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ FAKE = """
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Path]:
-    """The command on the example models, with no other converter, and the folder it wrote to."""
+    """Run the command on the example models without other converters; return the result and its folder."""
     folder = tmp_path_factory.mktemp("benchmark")
     arguments = [FLOAT, INT8, "--rounds", "2", "--png", folder / "ratios.png", "--json", folder / "ratios.json"]
     arguments += ["--peer-python", f"tf2onnx={folder / 'none'}", "--peer-python", f"tflite2onnx={NOBODY}"]
@@ -68,7 +68,7 @@ class TestCommand:
             assert 0 < ours["best"] < 1000
             assert ours["graph"]["nodes"] > 0
 
-    def test_the_table_names_machine_models_and_absent_converters(self, whole: tuple[Result, Path]) -> None:
+    def test_table_names_machine_models_and_absent_converters(self, whole: tuple[Result, Path]) -> None:
         text = whole[0].output
         assert "1 thread each, LiteRT" in text
         assert "digits_float" in text
@@ -76,7 +76,7 @@ class TestCommand:
         assert "tf2onnx is left out" in text
         assert f"tflite2onnx is left out: it is not installed in {NOBODY}" in text
 
-    def test_the_picture_shows_a_bar_in_our_colour(self, whole: tuple[Result, Path]) -> None:
+    def test_picture_has_a_bar_in_our_color(self, whole: tuple[Result, Path]) -> None:
         from matplotlib.image import imread
 
         image = imread(whole[1] / "ratios.png")
@@ -84,7 +84,7 @@ class TestCommand:
         blue = np.abs(image[..., :3] - np.array([0, 0x72, 0xB2]) / 255).max(axis=-1) < 0.01
         assert blue.sum() > 1000
 
-    def test_a_picture_without_matplotlib_is_refused_before_any_work(
+    def test_picture_without_matplotlib_is_refused_at_once(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         monkeypatch.setitem(sys.modules, "matplotlib", None)
@@ -93,15 +93,13 @@ class TestCommand:
         assert "onnx-tflite-plugin[benchmark]" in result.output
 
     @pytest.mark.parametrize("given", ["tf2onnx", "tf2onnx=", "else=python"])
-    def test_a_peer_is_a_known_name_and_a_path(self, given: str) -> None:
+    def test_peer_option_needs_a_known_name_and_a_path(self, given: str) -> None:
         result = CliRunner().invoke(benchmark, [str(INT8), "--peer-python", given])
         assert result.exit_code == 2
         assert "NAME=PATH" in result.output
 
-    def test_each_model_is_written_as_it_is_done_and_measured_once(
-        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
-        """The second model is interrupted; the next run of the same commit goes on with it."""
+    def test_interrupted_benchmark_is_resumed(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        """The second model is interrupted; the next run of the same commit continues with it."""
         (tmp_path / "b.tflite").write_bytes(INT8.read_bytes())
         (tmp_path / "a.tflite").write_bytes(FLOAT.read_bytes())
         target, table = tmp_path / "rows.json", tmp_path / "rows.md"
@@ -133,14 +131,14 @@ class TestCommand:
         CliRunner().invoke(benchmark, [*arguments, "--rounds", "2"])
         assert asked == ["a", "b", "b", "a", "a", "b"]
 
-    def test_files_that_differ_from_the_commit_are_measured_anew(
+    def test_models_are_measured_again_if_the_checkout_is_modified(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         for commit in ("commit 1234567890", "commit 1234567890 with changes", "no commit"):
             (tmp_path / "rows.json").write_text(record.as_text([Row("a", digest="d")], [commit]))
             assert bool(record.resume(tmp_path / "rows.json", [commit], {"a": "d"})) is (commit[-1] == "0")
 
-    def test_models_are_named_by_the_shortest_end_that_tells_them_apart(self, tmp_path: Path) -> None:
+    def test_models_are_named_by_the_shortest_unique_path_suffix(self, tmp_path: Path) -> None:
         for place in ("a/one/net.tflite", "a/two/net.tflite", "a/two/other.tflite", "a/two/notes.txt"):
             (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / place).touch()
@@ -177,7 +175,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Fatal:
-    """A converter that takes the process with it."""
+    """A converter that crashes the process."""
 
     name: str = "fatal"
     version: str = "1"
@@ -191,7 +189,7 @@ def crash(*_: Any) -> Row:
 
 
 class TestRow:
-    def test_a_model_that_is_refused_says_why(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_refused_model_has_a_reason(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(otp, "convert", partial(otp.convert, block=("onnx-tflite-plugin",)))
         row = bench(FLOAT, "digits", [Ours()], 2)
         (ours,) = row.outcomes
@@ -200,26 +198,26 @@ class TestRow:
         assert ours.ratio is None
         assert row.seconds is not None
 
-    def test_a_model_that_litert_cannot_run_says_why(self, tmp_path: Path) -> None:
+    def test_model_that_litert_cannot_run_has_a_reason(self, tmp_path: Path) -> None:
         (tmp_path / "bad.tflite").write_bytes(b"not a model")
         row = bench(tmp_path / "bad.tflite", "bad", [Ours()], 2)
         assert row.problem.startswith("does not run: ")
         assert row.outcomes == ()
 
-    def test_a_crash_costs_one_line(self) -> None:
+    def test_crash_affects_one_row_only(self) -> None:
         row = bench_in_process(FLOAT, "digits", [Fatal(), Ours()], 2)
         assert row.seconds is not None
         fatal, ours = row.outcomes
         assert (fatal.converter, fatal.problem) == ("fatal", "crashes: the process that ran it is gone")
         assert ours.ratio is not None
 
-    def test_a_crash_of_litert_is_its_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_crash_of_litert_is_attributed_to_litert(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(model, "bench", crash)
         row = bench_in_process(FLOAT, "digits", [Ours()], 2)
         assert row.problem.startswith("crashes: ")
         assert row.outcomes == ()
 
-    def test_wrong_numbers_are_seen(self, tmp_path: Path) -> None:
+    def test_wrong_results_are_reported(self, tmp_path: Path) -> None:
         (tmp_path / "abs.tflite").write_bytes(unary("ABS"))
         other = self.model("Neg", [1, 2, 3, 5])
         (outcome,) = bench(tmp_path / "abs.tflite", "abs", [Written(other)], 2).outcomes
@@ -237,12 +235,12 @@ class TestRow:
             ("value", 3, 0.001, True),
         ],
     )
-    def test_single_roundings_are_not_wrong(self, unit: Any, distance: float, mean: float, wrong: bool) -> None:
+    def test_rounding_differences_are_tolerated(self, unit: Any, distance: float, mean: float, wrong: bool) -> None:
         comparison = Comparison("y", unit, distance, 0.1, 1 if unit == "step" else 1e-3, mean=mean)
         assert model.is_wrong(comparison) is wrong
 
-    def test_the_error_is_the_one_that_verify_reports(self, tmp_path: Path) -> None:
-        """A sigmoid far below zero: ONNX Runtime's has the rounding of one half, a thousand times the range of what comes out."""
+    def test_error_equals_that_of_verify(self, tmp_path: Path) -> None:
+        """For a sigmoid far below zero, ONNX Runtime's rounding error is a thousand times the range of the result."""
         net = Net()
         shifted = net.call("ADD", [tensor(1, 7), constant(np.full((1, 7), -60, np.float32))], tensor(1, 7))
         net.output(net.call("LOGISTIC", [shifted], tensor(1, 7)))
@@ -254,7 +252,7 @@ class TestRow:
         assert share == pytest.approx(max(one.distance for one in verification.comparisons), rel=0.1)
         assert share > 1e-3
 
-    def test_another_number_of_inputs_is_another_interface(self, tmp_path: Path) -> None:
+    def test_different_number_of_inputs_is_a_different_interface(self, tmp_path: Path) -> None:
         net = Net()
         net.output(net.call("ADD", [tensor(1, 2), tensor(1, 2)], tensor(1, 2)))
         (tmp_path / "add.tflite").write_bytes(net.build())
@@ -262,8 +260,8 @@ class TestRow:
         assert outcome.problem.startswith("has another interface: ")
 
     @pytest.mark.parametrize("wrong", [False, True])
-    def test_channels_first_and_real_numbers_are_taken_back(self, tmp_path: Path, wrong: bool) -> None:
-        """As some converters have it: float inputs and outputs, channels first, of a quantized model."""
+    def test_channels_first_and_float_outputs_are_converted_back(self, tmp_path: Path, wrong: bool) -> None:
+        """Some converters give quantized models float inputs and outputs, channels first."""
         net, shape = Net(), (1, 3, 5, 7)
         stored = np.random.default_rng(1).integers(-128, 128, shape).astype(np.int8)
         operands: list[Spec | Any] = [tensor(*shape, dtype="int8"), constant(stored, scale=0.047, zero_point=-5)]
@@ -289,7 +287,7 @@ class TestRow:
 class TestPeers:
     @pytest.fixture
     def fake(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-        """Installs a tf2onnx that does what it is told."""
+        """Install a fake tf2onnx with a given behavior."""
 
         def install(body: str) -> None:
             package, info = tmp_path / "tf2onnx", tmp_path / "tf2onnx-7.5.dist-info"
@@ -302,7 +300,7 @@ class TestPeers:
 
         return install
 
-    def test_an_installed_one_takes_part(self, fake: Callable[[str], None]) -> None:
+    def test_installed_peer_is_measured(self, fake: Callable[[str], None]) -> None:
         fake(
             "import onnx_tflite_plugin as otp\nassert sys.argv[-2:] == ['--opset', '18']\notp.convert(source).save(target)"
         )
@@ -325,7 +323,7 @@ class TestPeers:
         with pytest.raises(Unconverted, match="No module named"):
             replace(peer, version="7.6").convert(tmp_path / "b", tmp_path / "out.onnx")
 
-    def test_a_failure_is_kept_for_its_timeout(self, fake: Callable[[str], None], tmp_path: Path) -> None:
+    def test_failure_is_cached_for_its_timeout(self, fake: Callable[[str], None], tmp_path: Path) -> None:
         fake("sys.exit(0)")
         peer = Peer("tf2onnx", "7.5", sys.executable, timeout=10, cache=tmp_path / "cache")
         (tmp_path / "a").write_text("a")
@@ -346,7 +344,7 @@ class TestPeers:
         ],
         ids=["raises", "writes nothing", "takes too long", "writes nonsense"],
     )
-    def test_what_goes_wrong_is_said(self, fake: Callable[[str], None], body: str, problem: str) -> None:
+    def test_failures_of_peers_are_reported(self, fake: Callable[[str], None], body: str, problem: str) -> None:
         fake(body)
         row = bench(FLOAT, "digits", [Ours(), Peer("tf2onnx", "7.5", sys.executable, timeout=1)], 2)
         ours, peer = row.outcomes

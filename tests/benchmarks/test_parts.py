@@ -1,4 +1,4 @@
-"""The parts of the benchmark: its clock, its means, what it counts in a graph, and the kind it takes a model for."""
+"""Tests of the benchmark's clock, means, node counts and classification of models."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ INT8 = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
 class TestClock:
     @pytest.fixture
     def run(self, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, float], measure.Run]:
-        """Makes runs that take so many seconds of a made-up clock, and writes down who ran."""
+        """Return runs that take this many seconds of a fake clock and record their order."""
         self.now, self.speed, self.order = 0.0, 1.0, list[str]()
         monkeypatch.setattr(measure, "clock", lambda: self.now)
 
@@ -43,7 +43,7 @@ class TestClock:
         batch = measure.PIECE / 1e-5
         assert measured.count("short") == pytest.approx(3 * measure.PIECES * batch, rel=0.02)
 
-    def test_what_others_do_now_and_then_is_left_out(self, run: Callable[[str, float], measure.Run]) -> None:
+    def test_occasional_interruptions_are_ignored(self, run: Callable[[str, float], measure.Run]) -> None:
         quick = run("a", 0.002)
 
         def disturb() -> None:
@@ -55,7 +55,7 @@ class TestClock:
         np.testing.assert_allclose([one, other], [[0.002] * 4, [0.006] * 4])
 
     @pytest.mark.parametrize(("slowest", "pieces"), [(0.01, measure.PIECES), (0.025, 2), (1, 1)])
-    def test_a_sample_has_no_more_pieces_than_the_slowest_does_in_its_time(
+    def test_samples_have_as_few_pieces_as_the_slowest_run(
         self, run: Callable[[str, float], measure.Run], slowest: float, pieces: int
     ) -> None:
         runs = [run("quick", 2 * measure.PIECE), run("slow", slowest)]
@@ -67,7 +67,7 @@ class TestClock:
         (quick, slow), (quick_in_three, slow_in_three) = counts
         assert (quick_in_three - quick, slow_in_three - slow) == (2 * pieces, 2 * pieces)
 
-    def test_a_machine_that_slows_down_leaves_the_ratio(self, run: Callable[[str, float], measure.Run]) -> None:
+    def test_ratio_does_not_depend_on_machine_speed(self, run: Callable[[str, float], measure.Run]) -> None:
         slowing = run("a", 0.02)
 
         def first() -> None:
@@ -88,7 +88,7 @@ class TestMeans:
         assert geometric_mean([0.25, 4]) == pytest.approx(1)
         assert geometric_mean([2, 2, 16]) == pytest.approx(4)
 
-    def test_models_that_take_litert_little_time_do_not_count(self) -> None:
+    def test_very_fast_models_are_excluded_from_means(self) -> None:
         rows = [
             self.row("a", "float", 1e-3, ours=2, peer=4),
             self.row("b", "float", 1e-3, ours=8, peer=None),
@@ -126,7 +126,7 @@ class TestMeans:
 
 
 def graph(*nodes: tuple[str, str, str], domain: str = "") -> onnx.GraphProto:
-    """Nodes as (operator, inputs, outputs), names one letter each."""
+    """Build a graph of nodes (operator, inputs, outputs) with one-letter names."""
     return helper.make_graph(
         [helper.make_node(op, list(inputs), list(outputs), domain=domain) for op, inputs, outputs in nodes], "g", [], []
     )
@@ -181,13 +181,13 @@ class TestGraph:
             ([(op, "a", "b") for op in ("DynamicQuantizeMatMul", "DynamicQuantizeLinear", "QuantizeLinear")], 1, 0),
         ],
     )
-    def test_integer_operators_are_fused_and_float_ones_between_dequantizing_and_quantizing_unfused(
+    def test_fused_and_unfused_quantized_operators_are_counted(
         self, nodes: list[tuple[str, str, str]], fused: int, unfused: int
     ) -> None:
         counts = count_operators(graph(*nodes))
         assert (counts.fused, counts.unfused) == (fused, unfused)
 
-    def test_inner_graphs_count(self) -> None:
+    def test_nodes_of_inner_graphs_are_counted(self) -> None:
         inner = graph(
             ("DequantizeLinear", "a", "b"), ("Conv", "b", "c"), ("QuantizeLinear", "c", "d"), ("Transpose", "d", "e")
         )
@@ -196,8 +196,8 @@ class TestGraph:
         )
         assert count_operators(outer) == Graph(fused=0, unfused=2, transposes=2, nodes=9)
 
-    def test_int8_activations_are_what_keeps_convolutions_from_fusing(self) -> None:
-        """The target generic leaves int8 as it is, which ONNX Runtime computes in float."""
+    def test_convolutions_of_int8_activations_are_not_fused(self) -> None:
+        """The target generic keeps int8 activations, which ONNX Runtime computes in float."""
         row = bench(INT8, "digits", [Ours(), Ours(target="generic")], 1)
         ours, generic = (one.graph for one in row.outcomes)
         assert ours is not None
@@ -210,12 +210,12 @@ class TestKind:
     @pytest.mark.parametrize(
         ("dtype", "expected"), [("float32", "float"), ("int8", "int8"), ("uint8", "int8"), ("int16", "int16")]
     )
-    def test_what_results_are_stored_as(self, dtype: str, expected: str) -> None:
+    def test_kind_follows_the_dtype_of_most_results(self, dtype: str, expected: str) -> None:
         net = Net()
         net.output(net.call("RELU", [tensor(2, 3, dtype=dtype)], tensor(2, 3, dtype=dtype)))
         assert kind(structure.read(net.build())) == expected
 
-    def test_float_operands_of_integer_weights_are_quantized_as_it_runs(self) -> None:
+    def test_float_operands_of_integer_weights_are_dynamic_range(self) -> None:
         net = Net()
         weights = constant(np.ones((5, 3), np.int8), scale=0.1)
         net.output(net.call("FULLY_CONNECTED", [tensor(2, 3), weights, None], tensor(2, 5)))

@@ -1,4 +1,4 @@
-"""The published table: where its networks come from, and how it is written."""
+"""Tests of the published table: its networks and its format."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ DIGITS = Path(__file__).parents[2] / "examples" / "digits_float.tflite"
 GRAPH = Graph(fused=0, unfused=0, transposes=0, nodes=1)
 
 
-def test_the_table_names_forty_networks() -> None:
+def test_table_has_forty_networks() -> None:
     released = sum(len(names) for names in networks.WHEELS.values())
     made = len(networks.keras_networks.ARCHITECTURES) * len(networks.keras_networks.KINDS)
     assert released + made == 40
 
 
-def test_only_the_named_networks_of_a_wheel_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_listed_networks_of_a_wheel_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
 
     def unpack(folder: Path, requirements: list[str]) -> Path:
@@ -48,7 +48,7 @@ def outcome(name: str, ratio: float, *, within: bool = True) -> Outcome:
     return Outcome(name, seconds=spread, ratio=spread, best=ratio, graph=GRAPH, within=within)
 
 
-def test_a_row_has_every_converter_beside_litert() -> None:
+def test_row_has_every_converter_besides_litert() -> None:
     rows = [
         Row("a_net", "int8", Spread(0.004, 0.004, 0.004), (outcome("ours", 0.5), outcome("peer", 2.0, within=False))),
         Row("b", "int8", Spread(0.001, 0.001, 0.001), (outcome("ours", 2.0), Outcome("peer", problem="fails: why"))),
@@ -62,7 +62,7 @@ def test_a_row_has_every_converter_beside_litert() -> None:
     assert "| c |  | does not run | – | – |" in lines
 
 
-def test_the_command_writes_the_table(tmp_path: Path) -> None:
+def test_command_writes_the_table(tmp_path: Path) -> None:
     target = tmp_path / "table.md"
     arguments = [str(DIGITS), "--rounds", "1", "--markdown", str(target)]
     arguments += ["--peer-python", "tf2onnx=false", "--peer-python", "tflite2onnx=false"]

@@ -1,4 +1,4 @@
-"""The table of recurrent layers: what is in it, and how a row reads."""
+"""Tests of the table of recurrent layers: its layers and its rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from benchmarks.recurrent import Row, operators, page, recurrent
 
 
-def test_a_row_has_the_nodes_both_distances_and_the_time(tmp_path: Path) -> None:
+def test_row_has_nodes_both_errors_and_the_time(tmp_path: Path) -> None:
     table = tmp_path / "table.md"
     arguments = [str(tmp_path / "layers"), "--rounds", "3", "--only", "svdf_int8", "--markdown", str(table)]
     result = CliRunner().invoke(recurrent, arguments)
@@ -22,7 +22,7 @@ def test_a_row_has_the_nodes_both_distances_and_the_time(tmp_path: Path) -> None
     assert float(ratio) > 0
 
 
-def test_every_operator_is_there_in_every_kind_that_litert_computes() -> None:
+def test_table_has_each_operator_in_each_kind_of_litert() -> None:
     kinds: dict[str, set[str]] = {}
     for name, _ in operators():
         layer, _, kind = name.rpartition("_")
@@ -33,7 +33,7 @@ def test_every_operator_is_there_in_every_kind_that_litert_computes() -> None:
     assert all(each == {"float", "float16", "dynamic", "int8"} for each in kinds.values())
 
 
-def test_a_layer_that_fails_says_why() -> None:
+def test_failed_layer_has_a_reason() -> None:
     assert (
         page([Row("gru", "int8", problem="fails: no kernel")], []).splitlines()[-1]
         == "| gru | int8 |  |  |  |  | fails |"

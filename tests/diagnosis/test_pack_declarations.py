@@ -17,7 +17,7 @@ from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.targets import TARGETS
 
 
-def test_a_pack_s_handler_is_named_with_the_first_operator_that_it_lowers() -> None:
+def test_pack_handler_is_named_with_its_first_operator() -> None:
     model = Net()
     x = model.input(tensor(2, 3))
     for name in ("one", "two"):
@@ -31,7 +31,7 @@ def test_a_pack_s_handler_is_named_with_the_first_operator_that_it_lowers() -> N
 
 @pytest.mark.parametrize(("rank", "error"), [(4, HandlerError), (2, InvalidModel)])
 def test_contradiction_of_built_in_handler_is_attributed_to_file(rank: int, error: type[ConversionError]) -> None:
-    """The pack's handler takes a float for the number of an axis; the pooling after it has four axes, or two."""
+    """The pack's handler uses a float as axis number; the pooling after it has four axes, or two."""
     shape = tensor(*(2, 3, 5, 7)[-rank:])
     model = Net()
     x = model.call("CUSTOM.Mine", [shape, constant(np.float32(1))], shape)

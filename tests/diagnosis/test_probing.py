@@ -1,4 +1,4 @@
-"""Tests of attribution: shapes that the file stores against those that LiteRT computes."""
+"""Tests of attribution: stored shapes compared with those that LiteRT computes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OURS = Blamed("op 3", "why", "report it", ours=True)
 
 
 def divide(size: int = 3, stored: int = 3) -> bytes:
-    """A quotient of integers, which LiteRT refuses by zero."""
+    """Build an integer division; LiteRT refuses a divisor of 0."""
     model = ModelBuilder()
     g = model.main
     x, y = g.input("x", (size,), "int32"), g.tensor("y", (stored,), "int32")
@@ -32,8 +32,8 @@ def divide(size: int = 3, stored: int = 3) -> bytes:
     return model.build()
 
 
-def by_nothing() -> bytes:
-    """A quotient by zero, whatever comes in."""
+def divide_by_zero() -> bytes:
+    """Build a division by 0 for every input."""
     model = ModelBuilder()
     g = model.main
     x, zero, y = g.input("x", (3,), "int32"), g.tensor("zero", (3,), "int32"), g.tensor("y", (3,), "int32")
@@ -44,7 +44,7 @@ def by_nothing() -> bytes:
 
 
 @pytest.mark.parametrize(("batch", "blamed"), [(None, False), (1, True)])
-def test_a_shape_contradicts_what_litert_computes_but_where_it_is_open(batch: int | None, blamed: bool) -> None:
+def test_static_dimensions_may_contradict_litert(batch: int | None, blamed: bool) -> None:
     graph = subgraph(inputs=[slot(0)], outputs=[slot(1, shape=(batch, 4))])
     assert (shape_contradiction(made_of(graph), {"shapes": {"1": [3, 4]}}) is not None) is blamed
 
@@ -64,7 +64,7 @@ def test_unknown_shapes_are_no_contradiction() -> None:
 @pytest.mark.parametrize(
     "problems", [[], [Problem("op 3", "why")], [Blamed("op 3", "why", "", ours=False)]], ids=["none", "plain", "theirs"]
 )
-def test_litert_is_not_asked_about_what_is_not_blamed_on_the_converter(
+def test_litert_is_probed_only_for_failures_of_the_converter(
     monkeypatch: pytest.MonkeyPatch, problems: list[Problem]
 ) -> None:
     monkeypatch.setattr(diagnosis, "probe_file", pytest.fail)
@@ -120,7 +120,7 @@ def test_file_that_crashes_litert_is_invalid_unless_limits_ended_it(
     assert seen == [b"content"]
 
 
-def test_nothing_is_told_of_what_cannot_be_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_failed_probe_attributes_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def late(command: list[str], **options: Any) -> Any:
         raise subprocess.TimeoutExpired(command, 1)
 
@@ -138,9 +138,9 @@ def test_nothing_is_told_of_what_cannot_be_asked(monkeypatch: pytest.MonkeyPatch
     assert probe_file(b"1") == {}
 
 
-def test_a_model_that_zeros_stop_is_run_with_ones(tmp_path: Path) -> None:
+def test_model_that_fails_for_zeros_is_run_with_ones(tmp_path: Path) -> None:
     (path := tmp_path / "m.tflite").write_bytes(divide(5, 5))
     assert probe(str(path)) == probe(divide(5, 5)) == {"shapes": {"0": [5], "1": [5], "2": [1]}}
     assert probe(divide(5, 3))["shapes"]["1"] == [5]
     assert "refused" in probe(b"nothing")
-    assert "refused" in probe(by_nothing())
+    assert "refused" in probe(divide_by_zero())

@@ -1,4 +1,4 @@
-"""A headless browser, where there is one."""
+"""A headless browser, if one is installed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BROWSER = next(
 
 
 def render_page(page: Path) -> tuple[str, list[str]]:
-    """The document once its scripts have run, and the lines of the console."""
+    """Return the document after its scripts have run, and the lines of the console."""
     assert BROWSER is not None, "a browser is needed: chromium or google-chrome on PATH"
     done = subprocess.run(
         [

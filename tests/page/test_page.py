@@ -66,7 +66,7 @@ def test_wrong_tensor_is_marked_only_if_outputs_are_wrong(
 
 
 def test_page_without_quantization_agrees_with_verify() -> None:
-    """The values of a whole network leave LiteRT's; each operator by itself does not."""
+    """The values of a whole network differ from LiteRT's, but each operator agrees in isolation."""
     conversion = otp.convert(DIGITS, quantization="float", verify=True)
     page = gather(DIGITS.read_bytes(), conversion.proto, "digits")
     assert conversion.verification is not None
@@ -120,14 +120,14 @@ def test_states_are_listed_separately_and_compared() -> None:
     assert not page.wrong
 
 
-def test_without_the_runtimes_the_page_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_names_missing_runtimes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     page = gather(DIGITS.read_bytes(), otp.convert(DIGITS).proto, "digits")
     assert page.errors == []
     assert any("onnxruntime is not installed" in note for note in page.notes)
 
 
-def test_names_cannot_leave_the_page(digits: Page) -> None:
+def test_names_are_escaped(digits: Page) -> None:
     rude = "</script><script>alert(1)</script>{style}<img src=x>"
     page = Page(rude, digits.facts, [{**digits.operators[0], "name": rude}], [])
     text = html(page)
@@ -135,13 +135,13 @@ def test_names_cannot_leave_the_page(digits: Page) -> None:
     assert "<img" not in text
 
 
-def test_nothing_is_fetched(digits: Page) -> None:
+def test_page_needs_no_network(digits: Page) -> None:
     text = html(digits)
     assert not re.findall(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=[\"']?(?!data:|[\"'])", text)
     assert "Permission is hereby granted" in text
 
 
-def test_the_commands_write_it(tmp_path: Path, run: Run) -> None:
+def test_commands_write_the_page(tmp_path: Path, run: Run) -> None:
     path = tmp_path / "d.onnx"
     run("convert", DIGITS, path, "--report", tmp_path / "a.html")
     run("report", DIGITS, path)
@@ -154,7 +154,7 @@ def test_the_commands_write_it(tmp_path: Path, run: Run) -> None:
 
 
 def large(count: int) -> Page:
-    """A network of branches that join, and a chain beside it."""
+    """Return a network of merging branches, and a separate chain."""
     operator: dict[str, Any] = {
         "code": "CONV_2D", "name": "t", "dtype": "int8", "shape": [1, None, 3], "layout": "Implicit",
         "quantization": "Dequantized", "nodes": ["Conv"], "float_island": False, "microseconds": 3.5, "wrong": "", "first": False,
@@ -171,7 +171,7 @@ def large(count: int) -> Page:
 
 @pytest.mark.skipif(BROWSER is None and "CI" not in os.environ, reason="no chromium")
 @pytest.mark.parametrize("kind", ["digits", "large"])
-def test_a_browser_draws_it_without_an_error(tmp_path: Path, digits: Page, kind: str) -> None:
+def test_browser_renders_the_page_without_errors(tmp_path: Path, digits: Page, kind: str) -> None:
     path = tmp_path / "page.html"
     path.write_text(html(digits if kind == "digits" else large(2000)), encoding="utf-8")
     dom, console = render_page(path)
@@ -181,9 +181,7 @@ def test_a_browser_draws_it_without_an_error(tmp_path: Path, digits: Page, kind:
 
 
 @pytest.mark.skipif(BROWSER is None and "CI" not in os.environ, reason="no chromium")
-def test_the_page_shows_the_metadata_and_why_nothing_was_compared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_page_shows_metadata_and_the_reason_for_no_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     data = single(classifier())
     path = tmp_path / "page.html"

@@ -1,4 +1,4 @@
-"""Facts on the page, one by one."""
+"""Tests of single facts on the page."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def info(name: str, *shape: int | str | None, dtype: int = TensorProto.FLOAT) ->
     return helper.make_tensor_value_info(name, dtype, shape)
 
 
-def test_nodes_are_counted_by_kind_the_most_frequent_first() -> None:
+def test_node_kinds_are_sorted_by_frequency() -> None:
     assert _count_names(["Add", "Conv", "Conv", "Mul"]) == ["2 Conv", "Add", "Mul"]
     assert _count_names([]) == []
 
@@ -50,7 +50,7 @@ def test_nodes_are_counted_by_kind_the_most_frequent_first() -> None:
         (info("x", dtype=TensorProto.INT8), "int8", []),
     ],
 )
-def test_an_edge_has_its_dtype_and_sizes_and_what_its_author_says_of_it(
+def test_edge_has_dtype_shape_and_authored_description(
     given: onnx.ValueInfoProto, dtype: str, shape: list[int | str | None]
 ) -> None:
     authored = [{"name": "y", "labels": ["b"]}, {"name": "x", "labels": ["a"]}]
@@ -100,14 +100,14 @@ def test_operators_are_those_of_the_converted_signature() -> None:
         assert [op.code for op in _subgraph_of(source, proto).operators] == [code]
 
 
-def test_a_tensor_is_an_edge_from_its_maker_to_each_reader_once() -> None:
+def test_tensor_has_one_edge_per_consumer() -> None:
     x, y, z, w = slot(0), slot(1), slot(2), slot(3, values=np.ones(1))
     operators = [operator([x], [y, None]), operator([y, y, None, w, x], [z], index=1), operator([y], [w], index=2)]
     found = [(edge["from"], edge["to"], edge["name"]) for edge in _edges(operators, [])]
     assert found == [(0, 1, "t1"), (0, 2, "t1")]
 
 
-def test_states_are_listed_apart_unless_removed() -> None:
+def test_states_are_listed_separately_unless_removed() -> None:
     graph = helper.make_graph(
         [helper.make_node("Identity", ["x"], ["y"]), helper.make_node("Identity", ["kept"], ["kept:next"])],
         "g",
@@ -155,7 +155,7 @@ def test_inputs_and_outputs_are_ends_of_edges() -> None:
     assert found == [("input0", 0, "t0"), (0, "output0", "t1")]
 
 
-def test_a_node_of_several_operators_is_told_with_each() -> None:
+def test_node_of_several_operators_is_listed_for_each() -> None:
     nodes = [helper.make_node(kind, ["a"], ["b"]) for kind in ("Conv", "Relu", "Abs")]
     for node, places in zip(nodes, ([(0, 3), (0, 5)], [(0, 5)], []), strict=True):
         helper.set_model_props(node, node_props(places, "", "", ""))  # type: ignore[arg-type]
@@ -164,7 +164,7 @@ def test_a_node_of_several_operators_is_told_with_each() -> None:
 
 
 def calls() -> bytes:
-    """0: ABS, 1 and 2: calls of EXP and of a call of NEG, 3: a call of one of two branches, 4: SIN."""
+    """Return operators 0: ABS, 1 and 2: calls of EXP and of a call of NEG, 3: an IF with two branches, 4: SIN."""
     model = ModelBuilder()
     g = model.main
     x, picked = g.input("x", (2, 3)), g.input("c", (), "bool")
@@ -219,7 +219,7 @@ def test_inlined_nodes_belong_to_the_call() -> None:
 # --- progress ---------------------------------------------------------------------------------
 
 
-def test_each_stage_is_told_as_it_begins_and_logged_once_as_it_ends(caplog: pytest.LogCaptureFixture) -> None:
+def test_stages_are_reported_at_start_and_logged_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
     heard: list[tuple[str, int]] = []
     with caplog.at_level(logging.INFO, "onnx_tflite_plugin"):
         stages = Stages(lambda stage: heard.append((stage, len(caplog.records))))

@@ -1,4 +1,4 @@
-"""Modules that few conversions need are imported and not run."""
+"""Tests that modules which few conversions need are loaded lazily."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ def test_a_conversion_does_not_import_verify() -> None:
     assert run(script) == "[]"
 
 
-def test_symbolic_sizes_compute_as_ever() -> None:
+def test_symbolic_sizes_still_compute() -> None:
     script = "import onnx_tflite_plugin, onnx_ir; print(onnx_ir.SymbolicDim('batch') * 2 + 1)"
     assert run(script) == "2*batch + 1"
 

@@ -1,4 +1,4 @@
-"""The documentation: what it shows runs, the options it names exist, its pictures are what their script draws."""
+"""Tests of the documentation: samples run, options exist, pictures equal the output of their script."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ RUN = [page for page in PAGES if any(block.language in ("sh", "python") for bloc
 
 @pytest.mark.parametrize("page", RUN, ids=names(RUN))
 @pytest.mark.int8_products
-def test_the_samples_of_a_page_run_in_order_from_a_clean_folder(
+def test_samples_of_a_page_run_in_a_clean_folder(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
     folder = tmp_path / "checkout"
@@ -48,7 +48,7 @@ def test_the_samples_of_a_page_run_in_order_from_a_clean_folder(
 
 
 @pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
-def test_a_page_names_no_option_that_does_not_exist(page: Path) -> None:
+def test_page_names_only_existing_options(page: Path) -> None:
     context = click.Context(cli)
     commands = [cli.get_command(context, name) for name in cli.list_commands(context)]
     there = {option for command in commands if command for param in command.params for option in param.opts}
@@ -61,19 +61,19 @@ def test_every_block_of_a_page_has_a_language(page: Path) -> None:
     assert {block.language for block in blocks(page)} <= LANGUAGES
 
 
-def test_every_page_is_in_a_section_and_says_who_needs_it() -> None:
+def test_every_page_is_in_a_section_and_names_its_readers() -> None:
     for page in PAGES[1:]:
         section = page.relative_to(DOCS).parts[0]
         assert section in (*SECTIONS, "index.md"), page
         assert re.search(r"^(For|Read this) ", page.read_text(encoding="utf-8"), re.MULTILINE), page
 
 
-def test_most_pages_run_something() -> None:
+def test_most_pages_have_samples() -> None:
     assert len(RUN) > len(PAGES) / 2
     assert "README.md" in names(RUN)
 
 
-def test_pictures_are_what_their_script_draws() -> None:
+def test_pictures_equal_the_output_of_their_script() -> None:
     assert {path.name: path.read_text(encoding="utf-8") for path in FOLDER.iterdir()} == drawings()
     shown = {name for page in PAGES for name in re.findall(r"\]\(pictures/(.+?)\)", page.read_text(encoding="utf-8"))}
     assert shown == set(drawings())
@@ -82,7 +82,7 @@ def test_pictures_are_what_their_script_draws() -> None:
 @pytest.mark.parametrize(
     "name", ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "CHANGELOG.md", "examples/README.md"]
 )
-def test_links_between_files_lead_somewhere(name: str) -> None:
+def test_links_between_files_are_valid(name: str) -> None:
     page = ROOT / name
     links = re.findall(r"\]\((?!https?://|#)([^)#\s]+)", page.read_text(encoding="utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
@@ -95,7 +95,7 @@ def test_the_changelog_of_the_site_links_its_pages(address: str) -> None:
     assert text == f"[all](../how-to/run.md), {rules}"
 
 
-def test_the_site_is_built_from_files_of_this_repository_alone() -> None:
+def test_site_is_built_only_from_files_of_this_repository() -> None:
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     assert "https://" not in text
     assert "font: false" in text

@@ -1,4 +1,4 @@
-"""The reference of op packs names every member, and the guides every kind of pack."""
+"""Tests that the reference names every member of the pack API, and the guides every kind of pack."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_the_guide_names_every_kind_of_pack() -> None:
 
 
 def members(kind: type) -> set[str]:
-    """The public members of a class: fields, properties, methods."""
+    """Return the public members of a class: fields, properties, methods."""
     names = {name for name in vars(kind) if not name.startswith("_")}
     return names | {field.name for field in fields(kind)} if hasattr(kind, "__dataclass_fields__") else names
 

@@ -1,4 +1,4 @@
-"""The package flows one way: no module imports in a circle, none imports a room after its own.
+"""Tests of the import order: no import cycles, and no import of a later package.
 
 The graph is read from the syntax trees, so imports inside functions and those for type checkers count: a circle that
 runs late is a circle. Rooms may be imported only by rooms further down in :data:`ROOMS`.
@@ -61,7 +61,7 @@ Graph = Mapping[str, frozenset[str]]
 
 
 def graph(roots: Mapping[str, Path]) -> Graph:
-    """Each module with the modules of these packages that it imports anywhere in its text."""
+    """Return each module with the modules of these packages that it imports anywhere."""
     files = {}
     for name, folder in roots.items():
         for file in folder.rglob("*.py"):
@@ -81,7 +81,7 @@ def imports(texts: Mapping[str, tuple[str, bool]]) -> Graph:
 
 
 def _imported_modules(tree: ast.AST, inside: str, modules: Collection[str]) -> Iterator[str]:
-    """Modules that are imported; ``from package import module`` names the module, and not the package."""
+    """Return the imported modules; ``from package import module`` counts as the module, not the package."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in modules)
@@ -97,7 +97,7 @@ def _imported_modules(tree: ast.AST, inside: str, modules: Collection[str]) -> I
 
 
 def circles(edges: Graph) -> list[list[str]]:
-    """The sets of modules that import one another, each sorted: strongly connected components of more than one."""
+    """Return import cycles: strongly connected components of more than one module, each sorted."""
     reached = {module: _reachable_from(module, edges) for module in edges}
     rings = {tuple(sorted({a, *(b for b in reached[a] if a in reached[b])})) for a in edges}
     return [list(ring) for ring in sorted(rings) if len(ring) > 1]
@@ -114,7 +114,7 @@ def _reachable_from(start: str, edges: Graph) -> set[str]:
 
 
 def upward(edges: Graph, rooms: Sequence[str]) -> list[str]:
-    """``module -> module`` for each import of a room that comes later than the importer's own."""
+    """Return ``module -> module`` for each import of a later package."""
     rank = {room: k for k, room in enumerate(rooms)}
     return sorted(
         f"{module} -> {other}"
@@ -125,7 +125,7 @@ def upward(edges: Graph, rooms: Sequence[str]) -> list[str]:
 
 
 def _room(module: str) -> str:
-    """The package itself, which re-exports ``convert``, stands with what it re-exports."""
+    """Return the room of a module; the root package belongs to the room of ``convert``, which it re-exports."""
     return [*module.split("."), "inspection"][1]
 
 
@@ -134,7 +134,7 @@ def package() -> Graph:
     return graph({PACKAGE: Path(onnx_tflite_plugin.__file__).parent})
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
+def test_no_import_cycles() -> None:
     roots = {
         module.__name__: Path(str(module.__file__)).parent for module in (onnx_tflite_plugin, op_handlers, conformance)
     }
@@ -143,11 +143,11 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert circles(edges) == []
 
 
-def test_no_room_imports_one_further_down(package: Graph) -> None:
+def test_no_room_imports_a_later_room(package: Graph) -> None:
     assert upward(package, ROOMS) == []
 
 
-def test_every_room_has_its_place_in_the_order(package: Graph) -> None:
+def test_every_room_is_in_the_import_order(package: Graph) -> None:
     assert sorted({_room(module) for module in package}) == sorted(ROOMS)
     assert len(set(ROOMS)) == len(ROOMS)
 
@@ -164,7 +164,7 @@ def test_every_room_has_its_place_in_the_order(package: Graph) -> None:
         "if TYPE_CHECKING:\n    from p.b import x",
     ],
 )
-def test_however_it_is_written_an_import_closes_a_circle(text: str) -> None:
+def test_every_form_of_import_counts_for_cycles(text: str) -> None:
     edges = imports(
         {"p": ("", True), "p.a": (text, False), "p.b": ("import p.c", False), "p.c": ("from . import a", False)}
     )
@@ -173,13 +173,13 @@ def test_however_it_is_written_an_import_closes_a_circle(text: str) -> None:
     assert upward(edges, ["c", "b", "a"]) == ["p.c -> p.a"]
 
 
-def test_a_relative_import_from_the_parents_package_is_followed() -> None:
+def test_relative_import_from_the_parent_package_is_followed() -> None:
     edges = imports({"p.r": ("", True), "p.r.a": ("from ..s.b import x", False), "p.s.b": ("from ..r import a", False)})
     assert circles(edges) == [["p.r.a", "p.s.b"]]
 
 
-def test_one_module_knows_the_keys_of_a_models_metadata() -> None:
-    """Everybody else reads and writes them by its functions."""
+def test_only_one_module_uses_metadata_keys() -> None:
+    """All other modules use its functions."""
     folder = Path(onnx_tflite_plugin.__file__).parent
     key = re.compile(
         r"onnx_tflite_plugin\.(state|weights|operators|handler|pack|tensor|form|order|shift|signature|part)\b"

@@ -13,7 +13,7 @@ PACKAGES = ("onnx_tflite_plugin", "op_handlers", "conformance")
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_folder_with_modules_is_a_package(package: str) -> None:
-    """setuptools leaves the others out of the wheel, and the checkout hides it."""
+    """setuptools omits other folders from the wheel, which is not noticed in a checkout."""
     folders = {file.parent for file in (ROOT / package).rglob("*.py")}
     assert [folder for folder in folders if not (folder / "__init__.py").exists()] == []
 

@@ -1,4 +1,4 @@
-"""Tests that handlers and cases live in matching folders: op_handlers by family, conformance/cases alike."""
+"""Tests that op_handlers and conformance/cases have the same folders and modules."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ KERNELS = "kernels."
 
 
 def modules() -> Iterator[str]:
-    """Every module of op_handlers, as ``math.arithmetic``."""
+    """Return every module of op_handlers, as ``math.arithmetic``."""
     prefix = f"{op_handlers.__name__}."
     return (m.name.removeprefix(prefix) for m in walk_packages(op_handlers.__path__, prefix) if not m.ispkg)
 
 
 def registered_modules(group: str) -> dict[str, str]:
-    """The module of each built-in entry point, by name."""
+    """Return the module of each built-in entry point by name."""
     found = (entry for entry in entry_points(group=group) if entry.dist and entry.dist.name == BUILTIN)
     return {entry.name: entry.module.removeprefix(f"{op_handlers.__name__}.") for entry in found}
 
@@ -39,7 +39,7 @@ CASES = sorted(name.removeprefix(f"{cases.__name__}.") for name in cases.modules
 
 
 def handler_module(module: str) -> str | None:
-    """The module of op_handlers that a module of cases is for: its own name, or with a topic behind, ``resize_nearest``."""
+    """Return the module of op_handlers for a module of cases; its name may have a topic as suffix, ``resize_nearest``."""
     folder, _, name = module.rpartition(".")
     parts = name.split("_")
     names = (f"{folder}." + "_".join(parts[:n]) for n in range(len(parts), 0, -1))
@@ -47,13 +47,13 @@ def handler_module(module: str) -> str | None:
 
 
 @pytest.mark.parametrize("module", WITH_HANDLERS)
-def test_handlers_have_their_cases_at_the_same_place(module: str) -> None:
+def test_handlers_and_cases_have_matching_modules(module: str) -> None:
     assert module in CASES
 
 
 @pytest.mark.parametrize("module", [name for name in CASES if not name.startswith(NETWORKS)])
-def test_cases_stand_where_the_handlers_they_try_do(module: str) -> None:
-    """Those of a fusion try the operators that it replaces, wherever these are."""
+def test_cases_are_in_the_module_of_their_handlers(module: str) -> None:
+    """Cases of a fusion test the operators that it replaces, in any module."""
     mirror = handler_module(module)
     assert mirror is not None, f"op_handlers has no {module}"
     tried = {case.op for case in import_module(f"{cases.__name__}.{module}").cases()}
@@ -72,7 +72,7 @@ def test_every_handler_of_a_module_has_cases_there() -> None:
     assert {(module, op) for op, module in OPERATORS.items()} - tried == set()
 
 
-def test_a_case_stands_in_one_module() -> None:
+def test_case_ids_are_unique_across_modules() -> None:
     owners: dict[str, str] = {}
     for module in CASES:
         for case in import_module(f"{cases.__name__}.{module}").cases():
@@ -84,7 +84,7 @@ def test_every_module_has_a_family() -> None:
 
 
 @pytest.mark.parametrize("module", sorted(modules()))
-def test_kernels_hold_no_handler_and_elsewhere_each_is_registered(module: str) -> None:
+def test_kernels_have_no_handlers_and_all_others_are_registered(module: str) -> None:
     loaded = vars(import_module(f"{op_handlers.__name__}.{module}"))
     handlers = [value for value in loaded.values() if isinstance(value, Handler)]
     fusions = [name for name, value in loaded.items() if isinstance(value, Fusion)]
@@ -97,7 +97,7 @@ def test_kernels_hold_no_handler_and_elsewhere_each_is_registered(module: str) -
 
 @pytest.mark.parametrize("group", [HANDLERS, FUSIONS])
 def test_entry_points_are_in_alphabetical_order(group: str) -> None:
-    """So that branches that add some seldom meet on a line."""
+    """Alphabetical order avoids merge conflicts."""
     config = ConfigParser()
     config.optionxform = str  # type: ignore[assignment,method-assign]
     config.read(Path(__file__).parents[2] / "setup.cfg", encoding="utf-8")

@@ -1,1 +1,1 @@
-"""Code of users that mypy checks: of a wrong keyword it complains, or the comment that expects this is unused."""
+"""User code for mypy: each wrong keyword must be an error, or its ``type: ignore`` is reported as unused."""
