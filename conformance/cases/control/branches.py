@@ -15,10 +15,10 @@ from conformance.lstms import STEP, Lstm
 from conformance.models import Net, Spec, constant, net, random_array, tensor
 
 Branch = Callable[[GraphBuilder, Sequence[TensorRef]], Sequence[TensorRef]]
-ASKED = Spec((), "bool", name="asked")
+CONDITION = Spec((), "bool", name="asked")
 INDEX = Spec((), "int32", name="index")
-EITHER = [{"asked": np.array(answer)} for answer in (True, False, False, True)]
-EACH = [{"index": np.array(index, np.int32)} for index in (0, 1, 2, 3, -1, 1)]
+CONDITION_RUNS = [{"asked": np.array(answer)} for answer in (True, False, False, True)]
+INDEX_RUNS = [{"index": np.array(index, np.int32)} for index in (0, 1, 2, 3, -1, 1)]
 X = tensor(2, 3)
 
 
@@ -29,20 +29,20 @@ def cases() -> Iterator[Case]:
         )
     yield either("float32 with an answer of one axis", [X], [double, negate], asked=Spec((1,), "bool", name="asked"))
     yield either("every opset", [X], [double, negate], opsets=EVERY_OPSET)
-    yield from both("IF", either, 2)
+    yield from shared_cases("IF", either, 2)
     for dtype in ("float32", "int8", "uint8", "int16", "int32", "int64"):
         yield one_of(f"{dtype}, of three", [tensor(2, 3, dtype=dtype)], [pass_through, sums(dtype), third], dtype=dtype)
     yield one_of("every opset", [X], [double, negate, pass_through], opsets=EVERY_OPSET)
     yield one_of("one branch only", [X], [double])
     yield one_of("an index of one axis", [X], [double, negate], asked=Spec((1,), "int32", name="index"))
-    yield from both("STABLEHLO_CASE", one_of, 3)
+    yield from shared_cases("STABLEHLO_CASE", one_of, 3)
     other = {"refused": "different quantization parameters inside and outside"}
     yield one_of(
         "int8, of other parameters inside", [tensor(2, 3, dtype="int8")], [rescale, pass_through], dtype="int8", **other
     )
 
 
-def both(op: str, case: Callable[..., Case], n: int) -> Iterator[Case]:
+def shared_cases(op: str, case: Callable[..., Case], n: int) -> Iterator[Case]:
     """Yield the cases that IF and STABLEHLO_CASE share, with ``n`` branches."""
     rest: list[Branch] = [double] * (n - 1)
     yield case("two results that change places", [X, X], [negate_and_swap, *[pass_through] * (n - 1)])
@@ -65,8 +65,8 @@ def both(op: str, case: Callable[..., Case], n: int) -> Iterator[Case]:
     yield net(op, "a variable that one branch changes", counting(op, n), **runs_of(op), **alone)
     reset = {"options": {"state": "reset"}}
     yield net(op, "a variable, every run anew", counting(op, n), **runs_of(op), **alone, **reset)
-    yield net(op, "a loop inside", looping(op, n), **runs_of(op), **alone)
-    yield net(op, "inside a loop", inside(op, n), **runs_of(op), **alone)
+    yield net(op, "a loop inside", loop_in_branch(op, n), **runs_of(op), **alone)
+    yield net(op, "inside a loop", branch_in_loop(op, n), **runs_of(op), **alone)
     yield net(op, "a cell of its own in a branch", remembering_cell(op, n), **runs_of(op))
 
 
@@ -74,11 +74,11 @@ def both(op: str, case: Callable[..., Case], n: int) -> Iterator[Case]:
 
 
 def runs_of(op: str) -> dict[str, Any]:
-    runs = EITHER if op == "IF" else EACH
+    runs = CONDITION_RUNS if op == "IF" else INDEX_RUNS
     return {"given": runs, "runs": len(runs)}
 
 
-def branching(
+def add_branches(
     model: Net,
     op: str,
     asked: TensorRef,
@@ -99,11 +99,11 @@ def branching(
     return outputs
 
 
-def asking(op: str) -> Spec:
-    return ASKED if op == "IF" else INDEX
+def selector_spec(op: str) -> Spec:
+    return CONDITION if op == "IF" else INDEX
 
 
-def case_of(
+def branch_case(
     op: str,
     name: str,
     specs: Sequence[Spec],
@@ -112,23 +112,23 @@ def case_of(
     asked: Spec | None = None,
     **case: Any,
 ) -> Case:
-    question = asked or asking(op)
+    selector = asked or selector_spec(op)
 
     def draw(model: Net) -> None:
-        answer = model.input(question)
-        model.output(*branching(model, op, answer, [model.input(spec) for spec in specs], specs, branches, results))
+        answer = model.input(selector)
+        model.output(*add_branches(model, op, answer, [model.input(spec) for spec in specs], specs, branches, results))
 
     runs = runs_of(op)
-    runs["given"] = [{key: value.reshape(question.shape) for key, value in run.items()} for run in runs["given"]]
+    runs["given"] = [{key: value.reshape(selector.shape) for key, value in run.items()} for run in runs["given"]]
     return net(op, name, draw, **{**runs, **case})
 
 
 def either(name: str, specs: Sequence[Spec], branches: Sequence[Branch], **case: Any) -> Case:
-    return case_of("IF", name, specs, branches, **case)
+    return branch_case("IF", name, specs, branches, **case)
 
 
 def one_of(name: str, specs: Sequence[Spec], branches: Sequence[Branch], **case: Any) -> Case:
-    return case_of("STABLEHLO_CASE", name, specs, branches, **case)
+    return branch_case("STABLEHLO_CASE", name, specs, branches, **case)
 
 
 # --- branches ---------------------------------------------------------------------------------
@@ -187,8 +187,8 @@ def image(op: str, n: int) -> Callable[[Net], None]:
         return [call_like(graph, "ADD", [values[0], graph.constant("row", random_array(7, 1))], values[0])]
 
     def draw(model: Net) -> None:
-        asked = model.input(asking(op))
-        (result,) = branching(
+        asked = model.input(selector_spec(op))
+        (result,) = add_branches(
             model, op, asked, [model.input_through_conv(spec)], [spec], [row, *[pass_through] * (n - 1)]
         )
         model.output(model.output_through_conv(result))
@@ -210,8 +210,8 @@ def conv_branches(op: str, n: int, dtype: str) -> Callable[[Net], None]:
         return [y]
 
     def draw(model: Net) -> None:
-        asked, x = model.input(asking(op)), model.input(spec)
-        model.output(*branching(model, op, asked, [x], [spec], [convolution, *[pass_through] * (n - 1)]))
+        asked, x = model.input(selector_spec(op)), model.input(spec)
+        model.output(*add_branches(model, op, asked, [x], [spec], [convolution, *[pass_through] * (n - 1)]))
 
     return draw
 
@@ -233,9 +233,9 @@ def counting(op: str, n: int, size: int = 3) -> Callable[[Net], None]:
     @remembering
     def draw(model: Memory) -> None:
         state = model.variable(spec, np.zeros(3))
-        asked, before = model.input(asking(op)), model.read(state, spec)
+        asked, before = model.input(selector_spec(op)), model.read(state, spec)
         branches: list[Branch] = [adding, *[lambda graph, values: drop_first(graph, negate(graph, values))] * (n - 1)]
-        (result,) = branching(model, op, asked, [model.input(spec)], [spec], branches, [made])
+        (result,) = add_branches(model, op, asked, [model.input(spec)], [spec], branches, [made])
         model.output(before, result, model.read(state, spec))
 
     return draw
@@ -245,7 +245,7 @@ def nested(op: str, n: int) -> Callable[[Net], None]:
     """Build nested operators with the same condition; the inner one distinguishes cases that the outer one does not."""
 
     def draw(model: Net) -> None:
-        specs = [asking(op), X]
+        specs = [selector_spec(op), X]
 
         def twice(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
             return double(graph, values[1:])
@@ -253,16 +253,16 @@ def nested(op: str, n: int) -> Callable[[Net], None]:
         def inner(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
             within = Net()
             within.model, within.graph = model.model, graph
-            return branching(within, op, values[0], values, specs, [twice, *[second] * (n - 1)], [X])
+            return add_branches(within, op, values[0], values, specs, [twice, *[second] * (n - 1)], [X])
 
         asked = model.input(specs[0])
         refs = [asked, model.input(X)]
-        model.output(*branching(model, op, asked, refs, specs, [*[inner] * (n - 1), twice], [X]))
+        model.output(*add_branches(model, op, asked, refs, specs, [*[inner] * (n - 1), twice], [X]))
 
     return draw
 
 
-def looping(op: str, n: int) -> Callable[[Net], None]:
+def loop_in_branch(op: str, n: int) -> Callable[[Net], None]:
     def draw(model: Net) -> None:
         def inner(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
             net_inside = Net()
@@ -270,27 +270,27 @@ def looping(op: str, n: int) -> Callable[[Net], None]:
             plan = graph.constant("plan", np.array([True, True, True, False, False]))
             return loop(net_inside, values, [X], double, plan=plan)
 
-        asked = model.input(asking(op))
-        model.output(*branching(model, op, asked, [model.input(X)], [X], [inner, *[negate] * (n - 1)]))
+        asked = model.input(selector_spec(op))
+        model.output(*add_branches(model, op, asked, [model.input(X)], [X], [inner, *[negate] * (n - 1)]))
 
     return draw
 
 
-def inside(op: str, n: int) -> Callable[[Net], None]:
+def branch_in_loop(op: str, n: int) -> Callable[[Net], None]:
     """Return a model in which a loop carries the condition."""
 
     def draw(model: Net) -> None:
-        question = asking(op)
+        selector = selector_spec(op)
 
         def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
             net_inside = Net()
             net_inside.model, net_inside.graph = model.model, graph
-            (result,) = branching(net_inside, op, values[0], values[1:], [X], [double, *[negate] * (n - 1)])
+            (result,) = add_branches(net_inside, op, values[0], values[1:], [X], [double, *[negate] * (n - 1)])
             return [values[0], result]
 
-        refs = [model.input(question), model.input(X)]
+        refs = [model.input(selector), model.input(X)]
         plan = model.place(constant(np.array([True, True, True, False, False])))
-        model.output(loop(model, refs, [question, X], body, plan=plan)[1])
+        model.output(loop(model, refs, [selector, X], body, plan=plan)[1])
 
     return draw
 
@@ -306,7 +306,7 @@ def remembering_cell(op: str, n: int) -> Callable[[Net], None]:
             net_inside.model, net_inside.graph = model.model, graph
             return [Lstm(op=STEP, inputs=11).call(net_inside, values[0])]
 
-        asked = model.input(asking(op))
-        model.output(*branching(model, op, asked, [model.input(spec)], [spec], [cell, *[negate] * (n - 1)]))
+        asked = model.input(selector_spec(op))
+        model.output(*add_branches(model, op, asked, [model.input(spec)], [spec], [cell, *[negate] * (n - 1)]))
 
     return draw

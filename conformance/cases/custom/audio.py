@@ -121,7 +121,7 @@ def edges() -> Array:
 
 
 def both() -> Iterator[Case]:
-    """Tones, whose quiet frequencies the logarithm shows, and silence.
+    """Yield tones, whose quiet frequencies become visible in the logarithm, and silence.
 
     Those of the short tone, in numbers that float32 has, are quieter than the floor if nothing is rounded to float32.
     """

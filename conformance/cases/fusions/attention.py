@@ -45,7 +45,7 @@ def shared_matrices_case(
     swapped: bool = False,
     opsets: tuple[int | None, ...] = (None,),
 ) -> Case:
-    """``heads_last``: the batches lie after the rows and are transposed. ``repeated``: what is.
+    """Return a case. ``heads_last``: heads follow the rows and are transposed. ``repeated``: the operand that is repeated.
 
     ``others``: the sizes that the matrices are reshaped to before the TRANSPOSE. ``swapped``: it transposes the batches too.
     """

@@ -50,7 +50,7 @@ def attention(
     shifts: bool = False,
     **case: Any,
 ) -> Case:
-    """``allowed``: the constant table of the mask. ``writes``: one more cache. ``shifts``: values are written elsewhere."""
+    """Return a case. ``allowed``: constant mask table. ``writes``: one more cache. ``shifts``: values are written elsewhere."""
 
     def draw(model: Net) -> None:
         positions = model.input(tensor(count, dtype="int32", name="positions"))

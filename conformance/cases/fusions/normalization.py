@@ -73,7 +73,7 @@ def columns(
     whole: bool = True,
     leading: tuple[int, ...] = (),
 ) -> Case:
-    """As litert-torch leaves it: means of rank 1 or more, put back by RESHAPE; ``whole``: whether it is one node.
+    """Return a case as litert-torch writes it: means of rank 1 or more, then RESHAPE; ``whole``: it becomes one node.
 
     ``leading``: axes of the scale and the offset before the last, all of which the result has.
     """
@@ -221,7 +221,7 @@ def rms_case(
     whole: bool = True,
     opsets: tuple[int | None, ...] = (None, 13, 26),
 ) -> Case:
-    """``back``: what is made a column again where the mean is without its axis; ``other``: the squares are of another tensor."""
+    """Return a case. ``back``: the operator that restores the removed axis of the mean; ``other``: squares of another tensor."""
     column = tuple(1 if axis == over else n for axis, n in enumerate(shape))
     flat = tuple(n for axis, n in enumerate(shape) if axis != over)
 

@@ -15,7 +15,7 @@ Draw = Callable[[Net], None]
 def steps(
     model: Net, ref: TensorRef, x: Spec, shapes: Sequence[Sequence[int]], times: Sequence[Sequence[int]]
 ) -> TensorRef:
-    """Three shapes and what is repeated in the first two of them."""
+    """Reshape to each of three shapes; TILE the first two by ``times``."""
     for shape, factors in zip(shapes, times, strict=False):
         ref = model.call("RESHAPE", [ref, constant(list(shape))], x.with_shape(*shape))
         wide = [n * t for n, t in zip(shape, factors, strict=True)]

@@ -42,7 +42,7 @@ def rotary_case(
     joined: Sequence[int] = (0, 1),
     **case: Any,
 ) -> Case:
-    """``starts``: where the halves begin; ``rest``: the size requested of the second; ``joined``: which comes first."""
+    """Return a case. ``starts``: of both halves; ``rest``: requested size of the second; ``joined``: order of concatenation."""
     half = (shape[-1] or 0) // 2
     part = tensor(*shape[:-1], half)
     begins = (0, half) if starts is None else starts

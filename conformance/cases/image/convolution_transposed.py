@@ -106,7 +106,7 @@ def transpose_conv(
     at_run_time: bool = False,
     **case: Any,
 ) -> Case:
-    """``extra``: how far the output is from the usual size. ``at_run_time``: no size but the channels is in the file."""
+    """Return a case. ``extra``: added to the usual output size. ``at_run_time``: all sizes but the channels are dynamic."""
     n, *size, channels = shape
     usual = [
         s * t if padding == "SAME" else s * t + max(k - t, 0) for s, k, t in zip(size, kernel, stride, strict=True)

@@ -140,7 +140,7 @@ def reduce(
     scale: float | None = None,
     **case: Any,
 ) -> Case:
-    """``factor``: the output's scale against the input's; a sum's is larger, an extreme's the same, unless given."""
+    """Return a case. ``factor``: output scale over input scale; by default larger for sums, equal for extremes."""
     x = tensor(*shape, dtype=dtype, scale=scale)
     listed = np.ravel(np.asarray(over, np.int32))
     y = x.with_shape(*shape_after_reduction(shape, listed.tolist(), keep)).rescale(

@@ -38,7 +38,7 @@ def scatter_add_case(
     name: str, rows: Sequence[int], depth: int, dtype: str = "float32", *, places: Any = None, fixed: bool = True,
     sized: bool = True, spec: Spec | None = None, **case: Any,
 ) -> Case:  # fmt: skip
-    """``fixed``: the places are a constant, ``sized``: the shape is."""
+    """Return a case. ``fixed``: indices are constant; ``sized``: the shape is constant."""
     places = coordinates(rows, SHAPE[:depth], name) if places is None else np.asarray(places, np.int32)
     shape = np.asarray(SHAPE, np.int32)
     operands = [

@@ -53,7 +53,7 @@ def unsorted_segment_case(
     op: str, name: str, ids: Any, shape: Sequence[int], count: int, dtype: str = "float32", fixed: bool = True,
     counted: bool = True, **case: Any,
 ) -> Case:  # fmt: skip
-    """``fixed``: the ids are a constant, ``counted``: the number of segments is."""
+    """Return a case. ``fixed``: ids are constant; ``counted``: the number of segments is constant."""
     numbers = np.asarray(ids, np.int32)
     operands = [
         tensor(*shape, dtype=dtype),

@@ -11,7 +11,7 @@ import numpy as np
 
 from conformance.builder import GraphBuilder, TensorRef
 from conformance.case import Case
-from conformance.cases.control.branches import ASKED, EITHER, branching
+from conformance.cases.control.branches import CONDITION, CONDITION_RUNS, add_branches
 from conformance.cases.control.loops import STEPS, loop
 from conformance.models import Net, Spec, constant, net
 from onnx_tflite_plugin.source.model import Array
@@ -125,16 +125,16 @@ def share(draw: Draw, op: str) -> Case:
             def inside(subgraph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
                 return [second.emit(subgraph, values[0], buffer)]
 
-            asked = [model.input(ASKED)] if place == "IF" else []
+            asked = [model.input(CONDITION)] if place == "IF" else []
             refs = [model.input(second.x)]
             results = (
-                branching(model, "IF", asked[0], refs, [second.x], [inside, inside], [second.y])
+                add_branches(model, "IF", asked[0], refs, [second.x], [inside, inside], [second.y])
                 if asked
                 else loop(model, refs, [second.x], inside)
             )
         graph.output(y, *results)
 
     # Round a loop once: what an integer is off by goes on into the next iteration.
-    runs: Any = {"IF": EITHER[:2], "WHILE": STEPS[1::2]}.get(place)
+    runs: Any = {"IF": CONDITION_RUNS[:2], "WHILE": STEPS[1::2]}.get(place)
     given = {"given": runs, "runs": len(runs)} if runs else {"runs": 1}
     return net(op, f"drawn, {outer} and {inner} on the same weights: {place}", build, dtype=x_dtype, **given)
