@@ -127,7 +127,7 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what ``needs(package, version, why)`` marks if the package is older, and ``int8_products`` if they are wrong here."""
+    """Skip tests marked ``needs(package, version, why)`` for older packages, and ``int8_products`` if products are wrong here."""
     for marker in item.iter_markers("needs"):
         package, version, why = marker.args
         if Version(installed(package)) < Version(version):

@@ -11,7 +11,7 @@ from onnx_tflite_plugin.api.padding import conv_pads, conv_transpose_pads, paddi
 
 
 def kernel_pads(size: int, kernel: int, stride: int, dilation: int) -> tuple[int, int]:
-    """``ComputePaddingWithOffset``: before, and before with the offset after."""
+    """Return ``ComputePaddingWithOffset``: padding before, and padding before plus the offset."""
     extent = (kernel - 1) * dilation + 1
     outputs = (size + stride - 1) // stride
     total = max((outputs - 1) * stride + extent - size, 0)

@@ -27,7 +27,7 @@ def test_only_listed_networks_of_a_wheel_are_used(tmp_path: Path, monkeypatch: p
     asked: list[list[str]] = []
 
     def unpack(folder: Path, requirements: list[str]) -> Path:
-        """Two networks, as a wheel has them."""
+        """Write two networks as in an unpacked wheel."""
         asked.append(requirements)
         (folder / "package").mkdir()
         for name in ("one", "other"):

@@ -340,7 +340,7 @@ def test_fixed_output_range_requires_the_kernels_scale_and_zero_point(
 
 
 def pick_beside_unit_axis(g: GraphBuilder) -> int:
-    """Old converters store the axis that ARG_MAX removes; the next operator uses the actual shape."""
+    """Build ARG_MAX with a stored axis that it removes, as old converters write it, and a following operator."""
     x, axis = g.input("x", (5, 7)), g.constant("axis", np.array(1, np.int32))
     y, z = g.tensor("y", (5, 1), "int32"), g.tensor("z", (5, 1), "int32")
     g.operator("ARG_MAX", [x, axis], [y], {"output_type": "INT32"})

@@ -33,7 +33,7 @@ COUNTS = {"merge_gate_convs": 2}
 
 @pytest.fixture(autouse=True)
 def _any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small networks stand for large ones."""
+    """Apply rules to small networks too."""
     monkeypatch.setattr(pad_channels, "LITTLE", 0)
     monkeypatch.setattr(split_single_feature_conv, "LITTLE", 0)
     monkeypatch.setattr(bound_masked_scores, "MIN_ELEMENTS", 0)
@@ -75,13 +75,13 @@ def halves(net: Network) -> list[TensorRef]:
 
 
 def residual_norm(net: Network) -> TensorRef:
-    """The normalized sum of two inputs."""
+    """Build the normalized sum of two inputs."""
     x, residual = (net.input(tensor(*normalization.IMAGE)) for _ in range(2))
     return normalization.keras(net, net.like("ADD", x, residual))
 
 
 def masked_weights(net: Network) -> TensorRef:
-    """Attention weights of three tokens, each of which sees itself."""
+    """Build causal attention weights of three tokens."""
     mask = np.where(np.eye(3), 0, -100).astype(np.float32)
     scores = net.like("ADD", net.input(tensor(1, 2, 3, 3)), constant(mask))
     return net.like("NEG", net.call("SOFTMAX", [scores], tensor(1, 2, 3, 3), beta=1.0))
@@ -135,7 +135,7 @@ def int8_dense_per_step(net: Network) -> TensorRef:
 
 
 def wide(net: Network) -> TensorRef:
-    """An activation of 16 bits."""
+    """Build a 16-bit activation."""
     return net.call(
         "LOGISTIC", [net.input(image(5, 7, dtype="int16"))], tensor(5, 7, dtype="int16", scale=1 / 32768, zero_point=0)
     )
@@ -170,7 +170,7 @@ def convolutional_loop(net: Network) -> Sequence[TensorRef]:
 
 
 def normalize(net: Network) -> TensorRef:
-    """A factor for each of three channels."""
+    """Build a multiplication by one factor per channel."""
     factor = constant(random_array(1, 1, 1, 3, dtype="uint8", low=40, high=99), None, 0.015, 3)
     return net.like("MUL", net.input(image(1, 23, 29, 3, dtype="uint8")), factor)
 
@@ -184,7 +184,7 @@ def uint8_weights(net: Network) -> TensorRef:
 
 
 def floats(net: Network) -> TensorRef:
-    """Batch normalization before an activation, zeros appended to the channels of a residual connection, and a gate."""
+    """Build batch normalization before an activation, a residual connection with appended zero channels, and a gate."""
     x = net.conv(
         net.input(image(1, 5, 7, 3, dtype="float32")), 16, (1, 1), fused_activation_function="RELU", name="before"
     )
@@ -200,7 +200,7 @@ def floats(net: Network) -> TensorRef:
 
 
 def look_up(net: Network) -> TensorRef:
-    """HARD_SWISH between 8-bit convolutions."""
+    """Build HARD_SWISH between 8-bit convolutions."""
     x = net.conv(net.input(image(1, 5, 7, 16, dtype="int8")), 16, (1, 1))
     return net.conv(net.like("HARD_SWISH", x), 16, (1, 1))
 
@@ -230,7 +230,7 @@ def reorder(net: Network) -> TensorRef:
 
 
 def columns(net: Network) -> list[TensorRef]:
-    """Rows that are split into two columns each."""
+    """Build rows that are split into two columns each."""
     rows = net.calls("SPLIT", [constant(0), net.input(tensor(3, 10))], *[tensor(1, 10)] * 3, num_splits=3)
     return [
         net.like("ABS", column)

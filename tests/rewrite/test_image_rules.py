@@ -336,7 +336,7 @@ def test_folded_products_do_not_overflow() -> None:
 
 
 def enlarge(net: Network, kernel: Sequence[int], stride: Sequence[int], padding: str, dtype: str = "int8") -> TensorRef:
-    """TRANSPOSE_CONV between convolutions."""
+    """Build TRANSPOSE_CONV between convolutions."""
     x = net.conv(net.input(image(1, 5, 7, 3, dtype=dtype)), 16, (1, 1))
     given, sides = net.spec(x), zip((5, 7), kernel, stride, strict=True)
     made = [n * s if padding == "SAME" else (n - 1) * s + max(k, s) for n, k, s in sides]

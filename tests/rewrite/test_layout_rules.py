@@ -32,7 +32,7 @@ def floats(net: Network, *shape: int | None) -> TensorRef:
 
 
 def relu(net: Network, features: int = 16, batch: int | None = 1, size: tuple[int, int] = (5, 7)) -> TensorRef:
-    """A convolution and its activation."""
+    """Build a convolution with its activation."""
     return net.conv(floats(net, batch, *size, 3), features, (1, 1), fused_activation_function="RELU")
 
 
@@ -175,7 +175,7 @@ def gate(
     net: Network, channels: int = 32, dtype: str = "float32", batch: int | None = 1, size: tuple[int, int] = (5, 7), *,
     swap: bool = False, dense: bool = False, last: bool = False, weights: str | None = None, silu: bool = False,
 ) -> TensorRef:  # fmt: skip
-    """Squeeze and excitation before another convolution; ``dense``: the scale does not come from a convolution.
+    """Build squeeze-and-excitation before a convolution; ``dense``: a dense layer computes the scale.
 
     ``silu``: the image is activated by x * sigmoid(x), and its mean is reshaped to an image, as EfficientNet does.
     """

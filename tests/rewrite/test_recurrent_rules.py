@@ -162,7 +162,7 @@ OF_X = "f = Conv (x, a) g = Conv (x, b) h = Conv (x, c)"
 
 
 def branch(nodes: str) -> Any:
-    """A branch with kernels ``a``, ``b`` and ``c``, ``d`` of a single feature, ``e`` of groups, and a bias ``v``."""
+    """Build a branch with kernels ``a``, ``b`` and ``c``, ``d`` with one feature, ``e`` with groups, and a bias ``v``."""
     kernels = {name: random_array(3, 2, 1, 1, seed=name) for name in "abc"}
     others = {"d": random_array(1, 2, 1, 1), "e": random_array(4, 1, 1, 1), "v": random_array(3), "n": np.full(3, 3)}
     return graph(BRANCH.replace("NODES", nodes), **kernels, **others)
@@ -216,7 +216,7 @@ def steps(
 def rows_graph(
     rows: int = 3, depth: int = 5, points: str = "ppp", weights: type = np.int8, largest: int | None = None
 ) -> Any:
-    """Rows of uint8 multiplied by 127, quantized with zero points of these names; ``largest``: one element of a bias."""
+    """Return uint8 rows multiplied by 127 and quantized with these zero points; ``largest``: one element of a bias."""
     kinds, zero = {"p": "uint8", "q": "int8"}, "p" if weights is np.uint8 else "zero"
     operands = "w" if largest is None else "w, b"
     nodes = f"w = DequantizeLinear (k, s, {zero}) b = DequantizeLinear (biases, t, none) " + "".join(
@@ -273,7 +273,7 @@ def test_split_outputs_keep_the_tensors_of_the_merged_products(dtype: str) -> No
 
 
 def clip(scale: float, point: int = -18, dtype: str = "int8", result: float = 1 / 128) -> Draw:
-    """TANH of a graph input."""
+    """Build TANH of a graph input."""
     zero_point = {"int8": 0, "uint8": 128, "int16": 0}[dtype]
     step = 1 / 32768 if dtype == "int16" else result
 

@@ -295,7 +295,7 @@ def strings(*texts: bytes) -> bytes:
 
 
 def sparsity(order: Sequence[int], block_map: Sequence[int], levels: Sequence[Any]) -> Any:
-    """``levels``: a size, or (segments, indices, their types)."""
+    """Return a sparsity table; ``levels``: a size, or (segments, indices, their types)."""
 
     def build(builder: Any) -> int:
         metadata = []

@@ -10,7 +10,7 @@ POWERS = 1 << np.arange(33, dtype=np.int64)
 
 
 def shift_right(ctx: Context, x: Value, bits: int) -> Value:
-    """Shift a signed number right, rounding down: the remainder is subtracted first."""
+    """Shift a signed number right, rounding down; the remainder is subtracted first."""
     step = 1 << bits
     return ctx.ops.Div(ctx.ops.Sub(x, ctx.ops.Mod(x, step)), step)
 

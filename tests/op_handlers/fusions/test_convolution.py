@@ -25,7 +25,7 @@ AROUND = {"Pad", "Reshape", "Slice"}
 
 
 def convert_model(setting: Conv) -> tuple[Mapping[str, int], Mapping[str, int]]:
-    """Fusions and nodes by name."""
+    """Return fusions and nodes by name."""
     model = Net()
     setting(model)
     report = convert(model.build(), host=Host(packs="builtin"), optimize="none").report

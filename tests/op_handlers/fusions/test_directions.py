@@ -45,7 +45,7 @@ def scans(found: Conversion) -> bool:
 
 
 def reversals(found: Conversion) -> int:
-    """Slices that go backwards."""
+    """Return the number of slices with negative steps."""
     held = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in found.proto.graph.initializer}
     slices = [node for node in everywhere(found.proto.graph) if node.op_type == "Slice" and len(node.input) == 5]
     return sum(bool((held[node.input[4]] < 0).any()) for node in slices)

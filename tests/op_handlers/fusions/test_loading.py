@@ -47,7 +47,7 @@ def offer(name: str, needs: str = "", module: str = __name__) -> Offer:
 
 
 def load_fusions(present: set[str] | None, *offers: Offer) -> tuple[list[str], list[str]]:
-    """Names of the fusions that are loaded, and warnings."""
+    """Return names of the loaded fusions, and warnings."""
     host = Host(offers=offers)
     return [found.name for _, found in host.fusions(present)], host.warnings
 

@@ -22,7 +22,7 @@ from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime
 
 
 def convert_model(layer: Layer, older: bool = False) -> Conversion:
-    """``older``: the file does not say what its lists hold."""
+    """Convert a loop; ``older``: the file does not store the contents of lists."""
     model = Net()
     layer.draw(model)
     if older:

@@ -113,7 +113,7 @@ def _settle(actual: Array, expected: Sequence[Array]) -> Array:
 
 
 def large_numbers(trial: Trial) -> bool:
-    """A float constant, option or scale that is not finite, beyond 1e8, or so close to 0 that products underflow."""
+    """True for a float constant, option or scale that is not finite, beyond 1e8, or so close to 0 that products underflow."""
     floats = [t.array.astype(np.float64) for t in trial.constants if t.dtype in ("float16", "float32", "float64")]
     options = [value for op in trial.operators for value in op.options.values() if isinstance(value, float)]
     stored = [q for t in trial.tensors for q in (t.quantization, t.ignored_quantization)]
@@ -128,7 +128,7 @@ def large_numbers(trial: Trial) -> bool:
 
 
 def other_shapes(trial: Trial) -> bool:
-    """Stored shapes other than LiteRT computes: as it prepares the file, as it runs, or in a called subgraph."""
+    """True for stored shapes that LiteRT computes differently: in Prepare, at runtime, or in a called subgraph."""
     if shape_contradiction(trial.model, probe(trial.data)) is not None:
         return True
     stored = {tensor.index: tensor for tensor in trial.model.main.tensors if tensor.has_rank and not tensor.is_constant}
@@ -142,7 +142,7 @@ def other_shapes(trial: Trial) -> bool:
 
 
 def division_by_zero(trial: Trial) -> bool:
-    """A divisor that is 0 or subnormal: XNNPACK returns infinity, kernels that clip return the largest float."""
+    """True for a divisor that is 0 or subnormal: XNNPACK returns infinity, clipping kernels the largest float."""
     divisions = [op for op in trial.operators if op.code in ("DIV", "FLOOR_DIV", "FLOOR_MOD")]
     constants = [op[1].array for op in divisions if op[1].is_constant]
     main = [op[1] for op in divisions if op in trial.model.main.operators]
@@ -156,12 +156,12 @@ def division_by_zero(trial: Trial) -> bool:
 
 
 def integer_overflow(trial: Trial) -> bool:
-    """Sums or rescaled results that 32 bits do not hold, at the extremes of the dtypes (MultiplyByQuantizedMultiplier, common.cc)."""
+    """True for sums or rescaled results that exceed 32 bits at the limits of the dtypes (MultiplyByQuantizedMultiplier, common.cc)."""
     return any(_largest(op) >= 2**31 for op in trial.operators)
 
 
 def _largest(op: Operator) -> float:
-    """The largest sum of products and bias of a quantized operator, shifted left as the kernel does before it multiplies."""
+    """Return the largest sum of products and bias of a quantized operator, after the kernel's left shift."""
     operands = [t for t in op.inputs if t is not None and t.dtype in QUANTIZED and _scale(t)]
     result = op.tensor(~0) if op.outputs else None
     if not operands or result is None:
@@ -185,7 +185,7 @@ def _zero_point(tensor: Tensor) -> int:
 
 
 def reads_beyond(trial: Trial) -> bool:
-    """A constant with more bytes than its shape, of which kernels read rows, or fewer scales than channels (depthwise_conv.cc)."""
+    """True for a constant of which kernels read rows beyond its shape, or too few scales (depthwise_conv.cc)."""
     sizes = [(t, getattr(t.data, "_size", None)) for t in trial.constants if t.dtype != "string" and not _sparse(t)]
     return any(size is not None and size > size_in_file(t.dtype, t.shape) for t, size in sizes) or any(
         op.code == "DEPTHWISE_CONV_2D"
@@ -197,13 +197,13 @@ def reads_beyond(trial: Trial) -> bool:
 
 
 def other_booleans(trial: Trial) -> bool:
-    """Stored booleans other than 0 and 1: some kernels compare their bytes, some combine them bit by bit."""
+    """True for stored booleans other than 0 and 1, which kernels compare as bytes or combine bit by bit."""
     constants = [t for t in trial.constants if t.dtype == "bool" and getattr(t.data, "_size", None) is not None]
     return any((t.data._bytes(t.array.size) > 1).any() for t in constants)  # type: ignore[union-attr]
 
 
 def sparse_as_dense(trial: Trial) -> bool:
-    """A sparse constant that is an output, or an operand of a kernel that reads the stored numbers as they are."""
+    """True for a sparse constant that is an output, or an operand of a kernel that reads it as dense."""
     dense = [t for op in trial.operators if op.code not in ("DENSIFY", "FULLY_CONNECTED") for t in op.inputs]
     return any(t is not None and _sparse(t) for t in (*trial.model.main.outputs, *dense))
 
@@ -213,14 +213,14 @@ def _sparse(tensor: Tensor) -> bool:
 
 
 def has_aliased_inputs(trial: Trial) -> bool:
-    """A graph input listed twice, or one that is an output and a state that the kernel overwrites (lstm.cc)."""
+    """True for a graph input that is listed twice, or is also an output and a state that the kernel overwrites (lstm.cc)."""
     inputs, outputs = trial.model.main.inputs, trial.model.main.outputs
     states = [t for op in trial.operators if op.code == "LSTM" for t in op.inputs]
     return len({t.index for t in inputs}) < len(inputs) or any(t in inputs and t in states for t in outputs)
 
 
 def is_undefined_in_cpp(trial: Trial) -> bool:
-    """Shifts by a negative number or by more than the dtype's bits, and 64-bit sizes cut to 32 (broadcast_args.cc)."""
+    """True for shifts by a negative or too large number, and 64-bit sizes truncated to 32 (broadcast_args.cc)."""
     shifts = [op[1] for op in trial.operators if op.code in ("STABLEHLO_SHIFT_LEFT", "RIGHT_SHIFT")]
     sizes = [t for op in trial.operators if op.code == "BROADCAST_ARGS" for t in op.inputs if t and t.dtype == "int64"]
     return any(
