@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 from onnx_tflite_plugin.verify.times.bench import Spread
 
-LEAST_SECONDS = 1e-4  # below it the fixed costs of a call decide, which say nothing about a converter
+LEAST_SECONDS = 1e-4  # faster models measure the fixed cost of a call, not the converter
 ALL = "all"
 OURS = "ours"
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """ONNX Runtime's optimized graph: operators on integers, and float ones between dequantizing and quantizing."""
+    """Operator counts of ONNX Runtime's optimized graph. ``unfused``: float operators between dequantization and quantization."""
 
     fused: int
     unfused: int
@@ -25,10 +25,10 @@ class Graph:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One converter's model. ``seconds`` a run, ``ratio`` to LiteRT in the same round, ``error`` to its outputs.
+    """Result of one converter. ``seconds``: per run; ``ratio``: to LiteRT in the same round; ``error``: of the outputs.
 
-    ``best``: the ratio of the fastest rounds, which other work on the machine changes least. ``within``: False
-    if the error is more than single roundings. ``problem`` says why there is no more: what happened, a colon, the reason.
+    ``best``: ratio of the fastest rounds, which other processes affect least. ``within``: False if the error exceeds
+    single rounding differences. ``problem``: what failed, a colon, and the reason.
     """
 
     converter: str
@@ -43,7 +43,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One model: ``seconds`` a run in LiteRT, or the ``problem`` that kept LiteRT from running it. ``digest``: its file's."""
+    """One model. ``seconds``: per run in LiteRT; ``problem``: the reason why LiteRT does not run it; ``digest``: hash of the file."""
 
     model: str
     kind: str = ""
@@ -65,9 +65,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """The geometric mean of a converter's ratios, and of the best, over the ``counted`` of all ``models`` of a kind.
+    """Geometric means of a converter's ratios and best ratios for a kind. ``counted`` of ``models`` models are included.
 
-    ``ours``: the mean of our ratios over those of the counted that we convert, None for none.
+    ``ours``: mean of our ratios over the same models, as far as we convert them; None if we convert none.
     """
 
     kind: str

@@ -24,22 +24,22 @@ from conformance.models import (
     tensor,
 )
 
-TOP, BACK, SEQUENCE, ONCE = "TOPK_V2", "REVERSE_V2", "REVERSE_SEQUENCE", "UNIQUE"
+TOPK, REVERSE, REVERSE_SEQUENCE, UNIQUE = "TOPK_V2", "REVERSE_V2", "REVERSE_SEQUENCE", "UNIQUE"
 IMAGE = (2, 5, 7, 3)
 
 
 def cases() -> Iterator[Case]:
-    yield from largest()
-    yield from backwards()
-    yield from backwards_refused()
-    yield from sequences()
+    yield from topk_cases()
+    yield from reverse_cases()
+    yield from refused_reverse_cases()
+    yield from reverse_sequence_cases()
     yield from unique_size_cases()
 
 
 # --- sorted -----------------------------------------------------------------------------------
 
 
-def top(
+def topk_case(
     name: str,
     x: Spec,
     k: int,
@@ -55,94 +55,94 @@ def top(
     size = max(k, 0) if fixed else None
     outputs = [replace(x, name="").with_shape(*shape, size), tensor(*shape, size, dtype=places, scale=0)]
     given = {**given, **case.pop("given", {})}
-    return place(TOP, name, [x, number], *outputs, **{"dtype": x.dtype, "given": given or None, **case})
+    return place(TOPK, name, [x, number], *outputs, **{"dtype": x.dtype, "given": given or None, **case})
 
 
-def largest() -> Iterator[Case]:
+def topk_cases() -> Iterator[Case]:
     """Yield 8-bit integers with duplicates; among equals, the lower index comes first."""
     for dtype in ("float32", "int8", "uint8", "int16", "int32", "int64"):
         x = tensor(3, 311, dtype=dtype)
-        yield top(f"{dtype}, 7 of 311", x, 7, opsets=opsets(dtype))
-        yield top(f"{dtype}, all of 311", x, 311)
-        yield top(f"{dtype}, k known at runtime", x, 5, fixed=False)
+        yield topk_case(f"{dtype}, 7 of 311", x, 7, opsets=opsets(dtype))
+        yield topk_case(f"{dtype}, all of 311", x, 311)
+        yield topk_case(f"{dtype}, k known at runtime", x, 5, fixed=False)
         few = {"x0": random_array(5, 13, dtype="int32", low=0, high=2).astype(dtype)}
-        yield top(f"{dtype} of few values", tensor(5, 13, dtype=dtype, scale=0), 6, given=few)
+        yield topk_case(f"{dtype} of few values", tensor(5, 13, dtype=dtype, scale=0), 6, given=few)
         if dtype in ("float32", "int8", "uint8", "int16"):
-            yield top(f"{dtype} of channels", tensor(*IMAGE, dtype=dtype), 2, BOTH[1], transposes=3)
+            yield topk_case(f"{dtype} of channels", tensor(*IMAGE, dtype=dtype), 2, BOTH[1], transposes=3)
     x = tensor(3, 11)
     for kind in ("int32", "int16"):
         for places in ("int32", "int16"):
             for fixed in (True, False):
                 text = "constant" if fixed else "running"
-                yield top(f"{text} {kind} k, {places} places", x, 3, kind=kind, places=places, fixed=fixed)
-    yield top("a vector", tensor(11), 3)
-    yield top("one of one", tensor(5, 1), 1)
-    yield top("none", x, 0)
-    yield top("a negative number", x, -2)
-    yield top("none, known at runtime", x, 0, fixed=False, kernel_refuses="Invalid tensor size")
-    yield top("rank 5", tensor(2, 3, 2, 5, 7), 4)
-    yield top("of no rows", tensor(0, 7), 4)
+                yield topk_case(f"{text} {kind} k, {places} places", x, 3, kind=kind, places=places, fixed=fixed)
+    yield topk_case("a vector", tensor(11), 3)
+    yield topk_case("one of one", tensor(5, 1), 1)
+    yield topk_case("none", x, 0)
+    yield topk_case("a negative number", x, -2)
+    yield topk_case("none, known at runtime", x, 0, fixed=False, kernel_refuses="Invalid tensor size")
+    yield topk_case("rank 5", tensor(2, 3, 2, 5, 7), 4)
+    yield topk_case("of no rows", tensor(0, 7), 4)
     infinite = np.array([[3, -np.inf, np.inf, 0.0, -0.0, np.inf, -1]], np.float32)
-    yield top("infinities, and zeros of both signs", tensor(1, 7), 7, given={"x0": infinite})
+    yield topk_case("infinities, and zeros of both signs", tensor(1, 7), 7, given={"x0": infinite})
     unknown = np.array([[np.nan, 3, np.nan, 7, -1, 2, 5], [1, 2, 3, 4, 5, 6, np.nan]], np.float32)
     for number in (2, 5, 7):
-        yield top(f"NaN, {number} of 7", tensor(2, 7), number, given={"x0": unknown})
+        yield topk_case(f"NaN, {number} of 7", tensor(2, 7), number, given={"x0": unknown})
     k = constant(np.array([3], np.int32))
-    yield in_isolation(TOP, "k of rank 1", [x, k], tensor(3, 3), tensor(3, 3, dtype="int32"))
+    yield in_isolation(TOPK, "k of rank 1", [x, k], tensor(3, 3), tensor(3, 3, dtype="int32"))
     sizes = [{"x0": random_array(n, 11)} for n in (3, 1)]
     outputs = [tensor(None, 3), tensor(None, 3, dtype="int32")]
-    yield in_isolation(TOP, "an unknown batch", [tensor(None, 11), constant(3)], *outputs, given=sizes)
+    yield in_isolation(TOPK, "an unknown batch", [tensor(None, 11), constant(3)], *outputs, given=sizes)
     refuses = "TopK k is higher"
     outputs = [tensor(3, 12), tensor(3, 12, dtype="int32")]
-    yield in_isolation(TOP, "more than there are", [x, constant(12)], *outputs, kernel_refuses=refuses)
+    yield in_isolation(TOPK, "more than there are", [x, constant(12)], *outputs, kernel_refuses=refuses)
 
 
 # --- reversed ---------------------------------------------------------------------------------
 
 
-def back(
+def reverse_case(
     name: str, x: Spec, axes: Sequence[int], place: Placed = in_isolation, fixed: bool = True, **case: Any
 ) -> Case:
     numbers = np.asarray(axes, np.int32)
     operand = constant(numbers) if fixed else tensor(len(axes), dtype="int32", name="axes")
     given = {} if fixed else {"given": int32s(axes=axes)}
-    return place(BACK, name, [x, operand], replace(x, name=""), **{"dtype": x.dtype, **given, **case})
+    return place(REVERSE, name, [x, operand], replace(x, name=""), **{"dtype": x.dtype, **given, **case})
 
 
-def backwards() -> Iterator[Case]:
+def reverse_cases() -> Iterator[Case]:
     x = tensor(*IMAGE)
     for axes in ([0], [1], [2], [3], [-1], [-3], [1, 2], [2, 1], [-2, 3], [0, 1, 2, 3]):
         for fixed in (True, False):
             text = "" if fixed else " known at runtime"
-            yield back(f"axes {axes}{text}", x, axes, BOTH[1], fixed)
+            yield reverse_case(f"axes {axes}{text}", x, axes, BOTH[1], fixed)
     any_number = tensor(None, dtype="int32", name="axes")
     numbers = [int32s(axes=axes) for axes in ([1], [1, 2], [-3, -2, -1])]
     for place in BOTH:
-        yield place(BACK, "any number of axes known at runtime", [x, any_number], x, given=numbers, sizes=())
-    yield back("axis 1", x, [1], opsets=EVERY_OPSET)
+        yield place(REVERSE, "any number of axes known at runtime", [x, any_number], x, given=numbers, sizes=())
+    yield reverse_case("axis 1", x, [1], opsets=EVERY_OPSET)
     for dtype in ("int8", "uint8", "int16"):
         for place in BOTH:
-            yield back(dtype, tensor(*IMAGE, dtype=dtype), [1, 2], place)
+            yield reverse_case(dtype, tensor(*IMAGE, dtype=dtype), [1, 2], place)
     for dtype in ("float16", "int32", "int64", "bool", "int8", "uint8", "int16"):
-        yield back(f"{dtype} without scale", tensor(3, 5, dtype=dtype, scale=0), [1])
-    yield net(BACK, "bfloat16", of_bfloat16, dtype="bfloat16")
-    yield back("a vector", tensor(7), [0])
-    yield back("an axis of one", tensor(3, 1, 5), [1])
-    yield back("rank 8", tensor(1, 2, 1, 3, 2, 1, 2, 3), [3, 4])
+        yield reverse_case(f"{dtype} without scale", tensor(3, 5, dtype=dtype, scale=0), [1])
+    yield net(REVERSE, "bfloat16", of_bfloat16, dtype="bfloat16")
+    yield reverse_case("a vector", tensor(7), [0])
+    yield reverse_case("an axis of one", tensor(3, 1, 5), [1])
+    yield reverse_case("rank 8", tensor(1, 2, 1, 3, 2, 1, 2, 3), [3, 4])
     sizes = [{"x0": random_array(n, 5)} for n in (3, 1)]
-    yield back("an unknown batch", tensor(None, 5), [0, 1], given=sizes)
-    yield from copy_cases(BACK, Copy([IMAGE], [constant([2])]))
+    yield reverse_case("an unknown batch", tensor(None, 5), [0, 1], given=sizes)
+    yield from copy_cases(REVERSE, Copy([IMAGE], [constant([2])]))
 
 
 def of_bfloat16(model: Net) -> None:
     x = model.call("CAST", [tensor(3, 5)], tensor(3, 5, dtype="bfloat16"))
-    y = model.call(BACK, [x, constant([1])], tensor(3, 5, dtype="bfloat16"))
+    y = model.call(REVERSE, [x, constant([1])], tensor(3, 5, dtype="bfloat16"))
     model.output(model.call("CAST", [y], tensor(3, 5)))
 
 
-def backwards_refused() -> Iterator[Case]:
+def refused_reverse_cases() -> Iterator[Case]:
     refuses = "Non-contiguous `axes` not supported"
-    yield back("axes apart", tensor(*IMAGE), [0, 2], kernel_refuses=refuses)
+    yield reverse_case("axes apart", tensor(*IMAGE), [0, 2], kernel_refuses=refuses)
 
 
 def reverse_sequence_case(
@@ -154,10 +154,10 @@ def reverse_sequence_case(
     given = {} if fixed else {"given": {"lengths": numbers}}
     options = {"seq_dim": time, "batch_dim": batch}
     case = {"dtype": x.dtype, **given, **case}
-    return place(SEQUENCE, name, [x, operand], replace(x, name=""), options=options, **case)
+    return place(REVERSE_SEQUENCE, name, [x, operand], replace(x, name=""), options=options, **case)
 
 
-def sequences() -> Iterator[Case]:
+def reverse_sequence_cases() -> Iterator[Case]:
     """Yield every pair of axes, with lengths from zero to all."""
     x = tensor(2, 5, 7, 3)
     for time in range(4):
@@ -181,7 +181,7 @@ def sequences() -> Iterator[Case]:
     sizes = [{"x0": random_array(n, 5), **int32s(lengths=[4, 2, 5][:n])} for n in (3, 1)]
     operands = [tensor(None, 5), tensor(None, dtype="int32", name="lengths")]
     options = {"seq_dim": 1, "batch_dim": 0}
-    yield in_isolation(SEQUENCE, "an unknown batch", operands, tensor(None, 5), options=options, given=sizes)
+    yield in_isolation(REVERSE_SEQUENCE, "an unknown batch", operands, tensor(None, 5), options=options, given=sizes)
     refuses = "Type 'INT8' is not supported by reverse_sequence"
     yield reverse_sequence_case("int8", tensor(2, 5, dtype="int8"), 1, 0, [3, 5], kernel_refuses=refuses)
 
@@ -199,18 +199,18 @@ def unique_size_cases() -> Iterator[Case]:
             options = {"idx_out_type": places.upper()}
             every = EVERY_OPSET if places == "int32" else (None,)
             yield in_isolation(
-                ONCE, f"{dtype}, {places} places", [x], *outputs, options=options, given=few, opsets=every
+                UNIQUE, f"{dtype}, {places} places", [x], *outputs, options=options, given=few, opsets=every
             )
     for dtype in ("int8", "uint8", "int16"):
         x = tensor(311, dtype=dtype)
         outputs = [x.with_shape(None), tensor(311, dtype="int32")]
-        yield in_isolation(ONCE, f"{dtype} with scale", [x], *outputs, options={"idx_out_type": "INT32"})
+        yield in_isolation(UNIQUE, f"{dtype} with scale", [x], *outputs, options={"idx_out_type": "INT32"})
     options = {"idx_out_type": "INT32"}
     wide = {"x0": np.array([2**40, -(2**40), 2**40 + 1, 2**40], np.int64)}
     outputs = [tensor(None, dtype="int64"), tensor(4, dtype="int32")]
     yield in_isolation(
-        ONCE, "numbers beyond 32 bits", [tensor(4, dtype="int64")], *outputs, options=options, given=wide
+        UNIQUE, "numbers beyond 32 bits", [tensor(4, dtype="int64")], *outputs, options=options, given=wide
     )
     for name, size, refuses in (("one element", 1, ""), ("no elements", 0, "Invalid tensor size")):
         outputs = [tensor(None), tensor(size, dtype="int32")]
-        yield in_isolation(ONCE, name, [tensor(size)], *outputs, options=options, kernel_refuses=refuses)
+        yield in_isolation(UNIQUE, name, [tensor(size)], *outputs, options=options, kernel_refuses=refuses)

@@ -59,7 +59,7 @@ def conclude(
 ) -> Verification:
     """Return the verdict: the models differ if a submodel differs.
 
-    If all submodels agree, outputs beyond their tolerance are accepted (``settles``).
+    ``settles``: outputs beyond their tolerance are accepted if all submodels agree.
     """
     values = pair.tensors.output_values()
     agreed = {name: decision.agreed[value] for name, value in values.items() if value in decision.agreed and settles}
@@ -94,7 +94,7 @@ def conclude(
 
 
 def _list_errors(outputs: Sequence[Comparison], ending: str = "") -> tuple[str, ...]:
-    """Return a line for each of the first outputs with its error end to end, and the number of the others."""
+    """Return the end-to-end errors of the first outputs, one line each, and the number of further outputs."""
     lines = [f"{one.name!r} end to end: {one.text}{ending}" for one in outputs[:_LISTED]]
     more = len(outputs) - _LISTED
     return (*lines, *([f"{more} more outputs differ end to end as well"] if more > 0 else []))

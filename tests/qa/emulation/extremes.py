@@ -17,9 +17,9 @@ from onnx_tflite_plugin.verify import LiteRT
 
 SCALE = 0.013  # of the weights
 LEAST = (-127, -128)
-"""The least weight of a model. On -128 processors other than x86 are wrong too, and so are, under float activations, LiteRT's
-builtin kernels on x86: they negate in int8 (DotProdInt8x4x4, optimized/sse_tensor_utils.cc)."""
-TURNS = 3
+"""Smallest weight of a model. With -128, other processors than x86 are wrong too. For float activations, LiteRT's builtin kernels
+on x86 are also wrong, because they negate in int8 (DotProdInt8x4x4, optimized/sse_tensor_utils.cc)."""
+ITERATIONS = 3
 BIASES = {"float32": "float32", "int8": "int32", "uint8": "int32", "int16": "int64"}
 
 
@@ -145,7 +145,7 @@ def transpose(name: str, shape: Sequence[int], out: int, *, dtype: str = "int8",
     x, wanted = tensor(*shape, dtype=dtype), (n, 2 * height, 2 * width, out)
     w = weight(ends(out, 9 * channels).reshape(out, 3, 3, channels), least, dtype)
     options = {"padding": "SAME", "stride_h": 2, "stride_w": 2}
-    y = result(x, wanted, 4 * channels)  # at most four places of the kernel meet a pixel
+    y = result(x, wanted, 4 * channels)  # at most four kernel elements contribute to a pixel
     case = in_isolation("TRANSPOSE_CONV", name, [constant(list(wanted)), w, x], y, options=options)
     return with_inputs(replace(case, dtype=dtype), x0=activations(shape, dtype))
 
@@ -178,7 +178,7 @@ def matmul(name: str, shape: Sequence[int], out: int, *, stored: bool, least: in
 def loop_case(name: str, shape: tuple[int, int], *, dtype: str = "int8", least: int = -127) -> Case:
     """Return a WHILE of a few iterations; each multiplies the carried rows [n, k] by 1, and then by [k, k].
 
-    What a loop carries keeps the file's dtype; what lies between two products of its body need not.
+    Carried values keep the file's dtype; values between the two products of the body need not.
     """
     x, depth = tensor(*shape, dtype=dtype), shape[-1]
     w, y = weight(ends(depth, depth), least), result(x, shape, depth)
@@ -188,7 +188,7 @@ def loop_case(name: str, shape: tuple[int, int], *, dtype: str = "int8", least: 
         cond, body = model.model.subgraph("cond"), model.model.subgraph("body")
         turn, *_ = _loop_values(cond, x, y)
         more = cond.tensor("more", (), "bool")
-        cond.operator("LESS", [turn, cond.constant("turns", np.int32(TURNS))], [more])
+        cond.operator("LESS", [turn, cond.constant("turns", np.int32(ITERATIONS))], [more])
         cond.output(more)
         turn, value, _ = _loop_values(body, x, y)
         following = body.tensor("following", (), "int32")
