@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import onnx_tflite_plugin as otp
-from conformance.cases.custom.lists import STATIC, drop_variant_tensors, loops, write_list
+from conformance.cases.custom.lists import STATIC, drop_variant_tensors, nested_loops, write_list
 from conformance.models import Net
 from onnx_tflite_plugin.api import Instance, ListContents, Terminate, handler
 from onnx_tflite_plugin.conversion import convert
@@ -51,7 +51,7 @@ def test_declared_contents_are_merged(
 
 def test_list_contents_are_derived_in_loops_and_branches() -> None:
     model = Net()
-    loops(model)
+    nested_loops(model)
     drop_variant_tensors(model.model)
     before = read(model.build())
     after = complete_lists(before, Host(packs="builtin"), GENERIC)

@@ -19,9 +19,9 @@ def cases() -> Iterator[Case]:
     for dtype in ("float32", "int8", "uint8", "int16", "int32"):
         x = tensor(*IMAGE, dtype=dtype)
         yield composite_case(f"{dtype}, a sum", [x, x], [x], add_operands, dtype=dtype)
-    yield net(OP, "int8 between convolutions", between, dtype="int8", transposes=2)
-    yield net(OP, "a name used twice", twice)
-    yield net(OP, "one within another", within)
+    yield net(OP, "int8 between convolutions", composite_between_convs, dtype="int8", transposes=2)
+    yield net(OP, "a name used twice", called_twice)
+    yield net(OP, "one within another", nested_composite)
     x, y = tensor(2, 3), tensor(3)
     yield composite_case("two results", [x, y], [x, x], lambda body, v: [*add_operands(body, v), negate(body, v[0])])
     yield composite_case("a constant operand", [x, constant(random_array(3))], [x], add_operands)
@@ -91,7 +91,7 @@ def composite_case(
     return net(OP, name, draw, dtype=dtype)
 
 
-def between(model: Net) -> None:
+def composite_between_convs(model: Net) -> None:
     """Build an inlined composite between convolutions: no Transpose is left and quantized values stay quantized."""
     x = tensor(*IMAGE, dtype="int8")
     index = decomposition(model, [x, x], add_operands)
@@ -99,7 +99,7 @@ def between(model: Net) -> None:
     model.output(model.output_through_conv(call_composite(model, index, [ref, ref], [x])[0]))
 
 
-def twice(model: Net) -> None:
+def called_twice(model: Net) -> None:
     x = tensor(2, 3)
     index = decomposition(model, [x, x], add_operands)
     ref = model.input(x)
@@ -107,7 +107,7 @@ def twice(model: Net) -> None:
     model.output(*call_composite(model, index, [first, ref], [x]))
 
 
-def within(model: Net) -> None:
+def nested_composite(model: Net) -> None:
     x = tensor(2, 3)
     innermost = decomposition(model, [x, x], add_operands)
 

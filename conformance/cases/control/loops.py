@@ -23,7 +23,7 @@ def cases() -> Iterator[Case]:
     x = tensor(2, 3)
     yield loop_case("values captured from outside", [x, tensor(3), tensor(2, 1)], captures)
     yield loop_case("values that change places", [x, x, x], rotate_and_negate)
-    yield loop_case("values that are overtaken", [x, x, x], overtaken)
+    yield loop_case("values that are overtaken", [x, x, x], shift_values)
     yield loop_case(
         "a value that nothing in the body uses",
         [x, tensor(4)],
@@ -46,7 +46,7 @@ def cases() -> Iterator[Case]:
     yield net("WHILE", "a variable whose handle is carried", variable_handle_carried, given=STEPS)
     yield net("WHILE", "a variable that only the body knows", variable_of_body, given=STEPS)
     yield net("WHILE", "a layer of which the body uses its variable tensor alone", rnn_state_in_body, given=STEPS)
-    yield net("WHILE", "one inside the other", nested, given=STEPS[:2])
+    yield net("WHILE", "one inside the other", nested_loops, given=STEPS[:2])
     starts = [{"n": np.float32(n)} for n in (0, 5, 20)]
     yield net("WHILE", "a condition that is a loop", partial(loop_in_condition, 1), given=starts)
     yield net(
@@ -149,7 +149,7 @@ def rotate_and_negate(body: GraphBuilder, values: Sequence[TensorRef]) -> list[T
     return [call_like(body, "NEG", [value], value) for value in (b, c, a)]
 
 
-def overtaken(body: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+def shift_values(body: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
     """Shift the values by one slot; the kernel has already overwritten the next slot."""
     a, b, _ = values
     return [add(body, a, b), a, b]
@@ -275,7 +275,7 @@ def variable_handle_carried(model: Memory) -> None:
     model.output(result, model.read(state, spec))
 
 
-def nested(model: Net) -> None:
+def nested_loops(model: Net) -> None:
     spec = tensor(2, 3)
 
     def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:

@@ -25,7 +25,7 @@ BINS, FRAMES = 257, 7
 def cases() -> Iterator[Case]:
     yield from spectrograms()
     yield from cepstra()
-    yield from both()
+    yield from signal_cases()
 
 
 def bins(window: int) -> int:
@@ -103,7 +103,7 @@ def cepstra() -> Iterator[Case]:
     silence = {"powers": np.zeros((1, FRAMES, BINS), np.float32)}
     yield cepstrum("silence", given=silence)
     for rate, text in ((16000, ""), (None, ", rate at runtime")):
-        given = {"powers": edges(), **({} if rate else {"rate": np.asarray([16000], np.int32)})}
+        given = {"powers": powers_outside_filters(), **({} if rate else {"rate": np.asarray([16000], np.int32)})}
         yield cepstrum(f"only omitted options{text}", {}, rate, given=given)
     yield cepstrum("dynamic channels", channels=None, sizes=())
     yield cepstrum("a rate of 0", rate=0, refused="requires a positive one")
@@ -113,14 +113,14 @@ def cepstra() -> Iterator[Case]:
     yield cepstrum("limits that fall", {"upper_frequency_limit": 20}, refused="requires 0 <= lower < upper")
 
 
-def edges() -> Array:
+def powers_outside_filters() -> Array:
     """Return powers, partly infinite, of only those frequencies that no filter uses."""
     powers = np.zeros((1, FRAMES, BINS), np.float32)
     powers[..., 0], powers[..., 129:] = np.inf, -3
     return powers
 
 
-def both() -> Iterator[Case]:
+def signal_cases() -> Iterator[Case]:
     """Yield tones, whose quiet frequencies become visible in the logarithm, and silence.
 
     Those of the short tone, in numbers that float32 has, are quieter than the floor if nothing is rounded to float32.

@@ -27,41 +27,63 @@ def cases() -> Iterator[Case]:
                 operator,
                 f"two of {shape}",
                 partial(write_list, shape=shape),
-                put,
+                written_list,
                 **(every_opset if shape is DYNAMIC else {}),
             )
         for operator in ("FromTensor", "GetItem"):
             yield case(operator, f"one of {shape}", partial(read, shape=shape), row_and_all)
     for operator in ("Reserve", "SetItem", "Stack"):
-        yield case(operator, "int32 at places known at runtime", partial(write_list, shape=STATIC, dtype="int32"), put)
+        yield case(
+            operator, "int32 at places known at runtime", partial(write_list, shape=STATIC, dtype="int32"), written_list
+        )
         yield case(
             operator,
             "unknown tensors",
             without_contents,
-            put,
+            written_list,
             refused="does not store the shape and dtype of the list's elements",
         )
-    yield from older()
+    yield from older_file_cases()
 
 
-def older() -> Iterator[Case]:
+def older_file_cases() -> Iterator[Case]:
     """Yield files without stored list contents, as TensorFlow wrote them before 2.13; only their operators have the dtype."""
     for shape in (DYNAMIC, STATIC):
         for operator in ("Reserve", "SetItem", "Stack"):
-            yield case(operator, f"two of {shape}, an older file", old(partial(write_list, shape=shape)), put)
+            yield case(
+                operator,
+                f"two of {shape}, an older file",
+                without_stored_contents(partial(write_list, shape=shape)),
+                written_list,
+            )
         for operator in ("FromTensor", "GetItem"):
-            yield case(operator, f"one of {shape}, an older file", old(partial(read, shape=shape)), row_and_all)
+            yield case(
+                operator,
+                f"one of {shape}, an older file",
+                without_stored_contents(partial(read, shape=shape)),
+                row_and_all,
+            )
     whole: dict[str, Any] = {"shape": STATIC, "dtype": "int32"}
-    yield case("Reserve", "int32, an older file", old(partial(write_list, **whole)), put)
-    yield case("Reserve", "of unknown rank, an older file", old(partial(write_list, shape=STATIC, reserved=-1)), put)
+    yield case("Reserve", "int32, an older file", without_stored_contents(partial(write_list, **whole)), written_list)
+    yield case(
+        "Reserve",
+        "of unknown rank, an older file",
+        without_stored_contents(partial(write_list, shape=STATIC, reserved=-1)),
+        written_list,
+    )
     nested = {"reference": rows_of_loops, "sizes": ()}
     for operator in ("Reserve", "SetItem", "Stack"):
-        yield net(PREFIX + operator, "through loops and branches, an older file", old(loops), **nested)
+        yield net(
+            PREFIX + operator,
+            "through loops and branches, an older file",
+            without_stored_contents(nested_loops),
+            **nested,
+        )
     yield case(
         "SetItem",
         "of two sizes, an older file",
-        old(partial(write_list, shape=STATIC, reserved=(2, 5))),
-        put,
+        without_stored_contents(partial(write_list, shape=STATIC, reserved=(2, 5))),
+        written_list,
         refused="does not store the shape and dtype of the list's elements",
     )
 
@@ -71,7 +93,7 @@ def case(operator: str, name: str, draw: Any, reference: Any, **given: Any) -> C
     return net(PREFIX + operator, name, draw, reference=reference, given=places, sizes=(), **given)
 
 
-def put(arrays: Sequence[Array]) -> list[Array]:
+def written_list(arrays: Sequence[Array]) -> list[Array]:
     """Write the second of five list elements and the one at the given index."""
     first, place, second = arrays
     result = np.zeros((5, *first.shape), first.dtype)
@@ -85,11 +107,11 @@ def row_and_all(arrays: Sequence[Array]) -> list[Array]:
     return [rows[int(place)], rows]
 
 
-def items(model: Net, name: str, shape: Sequence[int | None], dtype: str = "float32") -> TensorRef:
+def list_tensor(model: Net, name: str, shape: Sequence[int | None], dtype: str = "float32") -> TensorRef:
     return model.graph.tensor(name, (), "variant", listed=(dtype, shape))
 
 
-def sizes(shape: Sequence[int | None]) -> Array:
+def shape_operand(shape: Sequence[int | None]) -> Array:
     return np.asarray([-1 if size is None else size for size in shape], np.int32)
 
 
@@ -97,8 +119,8 @@ def write_list(
     model: Net, shape: tuple[int | None, ...], dtype: str = "float32", reserved: int | tuple[int, ...] | None = None
 ) -> None:
     """Build a list of five tensors and write two. ``reserved``: the reserved element shape, by default ``shape``."""
-    lists = [items(model, f"list{k}", shape, dtype) for k in range(3)]
-    of, count = model.place(constant(sizes(shape))), model.place(constant(np.asarray(5, np.int32)))
+    lists = [list_tensor(model, f"list{k}", shape, dtype) for k in range(3)]
+    of, count = model.place(constant(shape_operand(shape))), model.place(constant(np.asarray(5, np.int32)))
     first_of = of if reserved is None else model.place(constant(np.asarray(reserved, np.int32)))
     model.graph.operator(PREFIX + "Reserve", [first_of, count], [lists[0]])
     first = model.input(tensor(*shape, dtype=dtype))
@@ -122,7 +144,7 @@ def without_contents(model: Net) -> None:
 def read(model: Net, shape: tuple[int | None, ...]) -> None:
     x = model.input(tensor(5, *shape))
     place = model.input(tensor(dtype="int32", name="place"))
-    of, listed = model.place(constant(sizes(shape))), items(model, "list", shape)
+    of, listed = model.place(constant(shape_operand(shape))), list_tensor(model, "list", shape)
     model.graph.operator(PREFIX + "FromTensor", [x, of], [listed])
     one, rows = model.result(tensor(*shape)), model.result(tensor(5, *shape))
     model.graph.operator(PREFIX + "GetItem", [listed, place, of], [one])
@@ -134,7 +156,7 @@ def read(model: Net, shape: tuple[int | None, ...]) -> None:
 # --- older files ------------------------------------------------------------------------------
 
 
-def old(draw: Callable[[Net], None]) -> Callable[[Net], None]:
+def without_stored_contents(draw: Callable[[Net], None]) -> Callable[[Net], None]:
     """Return a function that draws the same without variant_tensors, with the NodeDef of each operator."""
 
     def build(model: Net) -> None:
@@ -184,11 +206,11 @@ def node_def(name: str, dtype: int) -> bytes:
 OUTER, INNER = 3, 2
 
 
-def loops(model: Net) -> None:
+def nested_loops(model: Net) -> None:
     """Build nested loops that write a tensor into a list in one branch, and its negative in the other."""
     x = model.input(tensor(*STATIC))
     of, count = model.place(constant(np.asarray(-1, np.int32))), model.place(constant(np.asarray(6, np.int32)))
-    listed = items(model, "list", STATIC)
+    listed = list_tensor(model, "list", STATIC)
     model.graph.operator(PREFIX + "Reserve", [of, count], [listed])
     place = model.place(constant(np.asarray(0, np.int32)))
 

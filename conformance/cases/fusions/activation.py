@@ -23,26 +23,30 @@ C_X_X = ("MUL", ("MUL", C, "x"), "x")
 POWER = ("MUL", C, ("POW", "x", 3.0))
 
 
-def bell(inner: Term) -> Term:
+def gaussian(inner: Term) -> Term:
     return ("ADD", ("TANH", inner), 1.0)
 
 
-CURVE = bell(("MUL", ("ADD", "x", CUBIC), K))
+CURVE = gaussian(("MUL", ("ADD", "x", CUBIC), K))
 
 GELU: Mapping[str, Term] = {
     "of PyTorch": ("MUL", "x", ("MUL", CURVE, 0.5)),
-    "of Keras": ("MUL", ("MUL", 0.5, "x"), bell(("MUL", K, ("ADD", "x", POWER)))),
+    "of Keras": ("MUL", ("MUL", 0.5, "x"), gaussian(("MUL", K, ("ADD", "x", POWER)))),
     "of BERT": ("MUL", "x", ("MUL", 0.5, ("ADD", 1.0, ("TANH", ("MUL", K, ("ADD", POWER, "x")))))),
     "of Hugging Face": ("MUL", ("MUL", "x", CURVE), 0.5),
-    "with C x x": ("MUL", ("MUL", "x", 0.5), bell(("MUL", ("MUL", "x", K), ("ADD", C_X_X, 1.0)))),
-    "with C x^2": ("MUL", bell(("MUL", ("MUL", "x", ("ADD", 1.0, ("MUL", C, SQUARE))), K)), ("MUL", 0.5, "x")),
+    "with C x x": ("MUL", ("MUL", "x", 0.5), gaussian(("MUL", ("MUL", "x", K), ("ADD", C_X_X, 1.0)))),
+    "with C x^2": ("MUL", gaussian(("MUL", ("MUL", "x", ("ADD", 1.0, ("MUL", C, SQUARE))), K)), ("MUL", 0.5, "x")),
 }
 NO_GELU: Mapping[str, Term] = {
     "0.6": ("MUL", "x", ("MUL", CURVE, 0.6)),
     "1.1": ("MUL", "x", ("MUL", ("ADD", ("TANH", CURVE[1][1]), 1.1), 0.5)),
-    "another slope": ("MUL", "x", ("MUL", bell(("MUL", ("ADD", "x", CUBIC), 0.8)), 0.5)),
-    "another cubic": ("MUL", "x", ("MUL", bell(("MUL", ("ADD", "x", ("MUL", ("MUL", SQUARE, "x"), 0.05)), K)), 0.5)),
-    "a square": ("MUL", "x", ("MUL", bell(("MUL", ("ADD", "x", ("MUL", C, ("POW", "x", 2.0))), K)), 0.5)),
+    "another slope": ("MUL", "x", ("MUL", gaussian(("MUL", ("ADD", "x", CUBIC), 0.8)), 0.5)),
+    "another cubic": (
+        "MUL",
+        "x",
+        ("MUL", gaussian(("MUL", ("ADD", "x", ("MUL", ("MUL", SQUARE, "x"), 0.05)), K)), 0.5),
+    ),
+    "a square": ("MUL", "x", ("MUL", gaussian(("MUL", ("ADD", "x", ("MUL", C, ("POW", "x", 2.0))), K)), 0.5)),
     "an activation inside": ("MUL", "x", ("MUL", CURVE, 0.5, "RELU6")),
     "an activation behind": ("MUL", "x", ("MUL", CURVE, 0.5), "RELU6"),
     "a difference": ("MUL", "x", ("MUL", ("SUB", CURVE[1], 1.0), 0.5)),
@@ -101,7 +105,7 @@ def cases() -> Iterator[Case]:
             span = (-2.0, 7.0) if "quotient" in name else WIDE
             yield net(op, f"decomposed with {name}", term_model(term), span=span)
         if op == "PRELU":
-            yield net(op, "decomposed with slopes of more images", of_more_images)
+            yield net(op, "decomposed with slopes of more images", slopes_per_image)
             continue
         first = next(iter(forms.values()))
         yield net(op, "decomposed of two tensors", two_tensors(first), span=WIDE)
@@ -113,7 +117,7 @@ def cases() -> Iterator[Case]:
         yield net(op, "decomposed in integers", term_model(first, stored, inside=True), dtype="int8", **steps)
 
 
-def of_more_images(model: Net) -> None:
+def slopes_per_image(model: Net) -> None:
     """Build slopes for a batch of two, which broadcast one image to two."""
     one, two = tensor(1, *IMAGE[1:]), tensor(*IMAGE)
     x = model.input(one)

@@ -30,19 +30,34 @@ Draw = Callable[[Net], None]
 def cases() -> Iterator[Case]:
     for op in MADE:
         for name, steps in ABSORBED.items():
-            yield net(op, f"with {name} behind", behind(op, steps), transposes=None if op == "FULLY_CONNECTED" else 2)
+            yield net(
+                op,
+                f"with {name} behind",
+                layer_then_steps(op, steps),
+                transposes=None if op == "FULLY_CONNECTED" else 2,
+            )
         zero = net(
-            op, "", behind(op, [("MUL", ("C",))], biased=0.0)
+            op, "", layer_then_steps(op, [("MUL", ("C",))], biased=0.0)
         )  # some kernels require a bias, or crash without one
-        yield net(op, "without bias, MUL behind", behind(op, [("MUL", ("C",))], biased=None), reference=by_litert(zero))
         yield net(
-            op, "MUL and ADD behind at every opset", behind(op, [("MUL", ("C",)), ("ADD", ("C",))]), opsets=EVERY_OPSET
+            op,
+            "without bias, MUL behind",
+            layer_then_steps(op, [("MUL", ("C",))], biased=None),
+            reference=by_litert(zero),
+        )
+        yield net(
+            op,
+            "MUL and ADD behind at every opset",
+            layer_then_steps(op, [("MUL", ("C",)), ("ADD", ("C",))]),
+            opsets=EVERY_OPSET,
         )
     for name, steps in LEFT.items():
-        yield net("CONV_2D", f"with {name} behind, left alone", behind("CONV_2D", steps))
-    yield net("CONV_2D", "with a constant along as many rows as there are channels behind, left alone", square)
-    yield from rows()
-    yield from integers()
+        yield net("CONV_2D", f"with {name} behind, left alone", layer_then_steps("CONV_2D", steps))
+    yield net(
+        "CONV_2D", "with a constant along as many rows as there are channels behind, left alone", constant_along_rows
+    )
+    yield from dense_cases()
+    yield from quantized_cases()
     yield from second_reader_cases()
 
 
@@ -77,7 +92,7 @@ LEFT: Mapping[str, Sequence[Step]] = {
 }
 
 
-def base(model: Net, op: str, biased: float | None = 1.0, activation: str = "NONE") -> TensorRef:
+def add_layer(model: Net, op: str, biased: float | None = 1.0, activation: str = "NONE") -> TensorRef:
     """Add a layer of three channels; ``biased``: the magnitude of its bias."""
     x = tensor(*IMAGE)
     w = {"DEPTHWISE_CONV_2D": (1, 3, 2, 6), "FULLY_CONNECTED": (4, 3)}.get(op, (4, 3, 2, 3))
@@ -99,7 +114,7 @@ def random_factor(shape: Any, channels: int, seed: str) -> Spec:
     return constant(random_array(*(channels if size == "C" else size for size in shape), seed=seed))
 
 
-def then(model: Net, ref: TensorRef, step: Step, seed: str) -> TensorRef:
+def add_steps(model: Net, ref: TensorRef, step: Step, seed: str) -> TensorRef:
     first = step[0] == "C"
     code, shape, *activation = step[1:] if first else step
     before = replace(model.spec(ref), name="")
@@ -109,50 +124,54 @@ def then(model: Net, ref: TensorRef, step: Step, seed: str) -> TensorRef:
     return model.call(code, operands, result, fused_activation_function=activation[0] if activation else "NONE")
 
 
-def behind(op: str, steps: Sequence[Step], biased: float | None = 1.0, activation: str = "NONE") -> Draw:
+def layer_then_steps(op: str, steps: Sequence[Step], biased: float | None = 1.0, activation: str = "NONE") -> Draw:
     def draw(model: Net) -> None:
-        ref = base(model, op, biased, activation)
+        ref = add_layer(model, op, biased, activation)
         for k, step in enumerate(steps):
-            ref = then(model, ref, step, str(k))
+            ref = add_steps(model, ref, step, str(k))
         model.output(ref)
 
     return draw
 
 
-def square(model: Net) -> None:
+def constant_along_rows(model: Net) -> None:
     """Build a constant (C, 1, 1) after an image of C rows, which is not per channel although it has as many elements."""
     weights = constant(random_array(3, 1, 1, 5, seed="w"))
     size = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
     ref = model.call(
         "CONV_2D", [tensor(2, 3, 7, 5), weights, constant(random_array(3, seed="b"))], tensor(2, 3, 7, 3), **size
     )
-    model.output(then(model, ref, ("MUL", (3, 1, 1)), "0"))
+    model.output(add_steps(model, ref, ("MUL", (3, 1, 1)), "0"))
 
 
-def rows() -> Iterator[Case]:
+def dense_cases() -> Iterator[Case]:
     """Yield a dense layer that keeps its rank, and one after a flatten, whose weight columns are permuted."""
 
     def keep_rows(model: Net) -> None:
         operands = [tensor(2, 5, 3), constant(random_array(4, 3)), constant(random_array(4))]
         ref = model.call("FULLY_CONNECTED", operands, tensor(2, 5, 4), keep_num_dims=True)
-        model.output(then(model, ref, ("MUL", ("C",)), "0"))
+        model.output(add_steps(model, ref, ("MUL", ("C",)), "0"))
 
     def flatten_rows(model: Net) -> None:
         flat = model.call("RESHAPE", [model.input_through_conv(tensor(*IMAGE)), constant([2, 105])], tensor(2, 105))
         ref = model.call(
             "FULLY_CONNECTED", [flat, constant(random_array(4, 105)), constant(random_array(4))], tensor(2, 4)
         )
-        model.output(then(model, ref, ("MUL", ("C",)), "0"))
+        model.output(add_steps(model, ref, ("MUL", ("C",)), "0"))
 
     yield net("FULLY_CONNECTED", "rank kept, MUL behind", keep_rows)
     yield net("FULLY_CONNECTED", "a flatten in front, MUL behind", flatten_rows, transposes=1)
     for activation, shape in (("RELU", "positive"), ("RELU6", 1 / 6)):
         for op in MADE:
-            yield net(op, f"{activation}, MUL behind", behind(op, [("MUL", shape)], activation=activation))
-    yield net("CONV_2D", "RELU6, MUL per channel behind", behind("CONV_2D", [("MUL", "positive")], activation="RELU6"))
+            yield net(op, f"{activation}, MUL behind", layer_then_steps(op, [("MUL", shape)], activation=activation))
+    yield net(
+        "CONV_2D",
+        "RELU6, MUL per channel behind",
+        layer_then_steps("CONV_2D", [("MUL", "positive")], activation="RELU6"),
+    )
 
 
-def integers() -> Iterator[Case]:
+def quantized_cases() -> Iterator[Case]:
     """Yield quantized models, which round in between and must not be folded."""
     for dtype in ("int8", "uint8", "int16"):
         yield net("CONV_2D", f"{dtype} with MUL and ADD behind", quantized_model(dtype), dtype=dtype)
@@ -161,7 +180,7 @@ def integers() -> Iterator[Case]:
         x, w = tensor(*IMAGE), weight((4, 3, 2, 3), "int8", 0)
         operands = [x, w, constant(random_array(4))]
         ref = model.call("CONV_2D", operands, tensor(2, 5, 7, 4), padding="SAME", stride_h=1, stride_w=1)
-        model.output(then(model, ref, ("MUL", ("C",)), "0"))
+        model.output(add_steps(model, ref, ("MUL", ("C",)), "0"))
 
     yield net("CONV_2D", "float32 with int8 weights, MUL behind", hybrid)
 
@@ -184,29 +203,29 @@ def second_reader_cases() -> Iterator[Case]:
     """Yield models whose product has a second reader or an operand that is not constant, so nothing is fused."""
 
     def twice(model: Net) -> None:
-        ref = base(model, "CONV_2D")
-        model.output(then(model, ref, ("MUL", ("C",)), "0"), then(model, ref, ("ADD", ("C",)), "1"))
+        ref = add_layer(model, "CONV_2D")
+        model.output(add_steps(model, ref, ("MUL", ("C",)), "0"), add_steps(model, ref, ("ADD", ("C",)), "1"))
 
     def product_is_output(model: Net) -> None:
-        ref = base(model, "CONV_2D")
-        model.output(ref, then(model, ref, ("MUL", ("C",)), "0"))
+        ref = add_layer(model, "CONV_2D")
+        model.output(ref, add_steps(model, ref, ("MUL", ("C",)), "0"))
 
     def between(model: Net) -> None:
-        ref = then(model, base(model, "CONV_2D"), ("MUL", ("C",)), "0")
-        model.output(ref, then(model, ref, ("ADD", ("C",)), "1"))
+        ref = add_steps(model, add_layer(model, "CONV_2D"), ("MUL", ("C",)), "0")
+        model.output(ref, add_steps(model, ref, ("ADD", ("C",)), "1"))
 
     def runtime_addend(model: Net) -> None:
-        ref = base(model, "CONV_2D")
+        ref = add_layer(model, "CONV_2D")
         model.output(model.call("ADD", [ref, tensor(4)], tensor(2, 5, 7, 4)))
 
     def itself(model: Net) -> None:
-        ref = base(model, "CONV_2D")
+        ref = add_layer(model, "CONV_2D")
         model.output(model.call("MUL", [ref, ref], tensor(2, 5, 7, 4)))
 
     def three(model: Net) -> None:
-        ref = base(model, "CONV_2D")
+        ref = add_layer(model, "CONV_2D")
         for k, code in enumerate(("MUL", "ADD", "MUL")):
-            ref = then(model, ref, (code, ("C",)), str(k))
+            ref = add_steps(model, ref, (code, ("C",)), str(k))
         model.output(ref)
 
     for name, draw in (
@@ -229,12 +248,12 @@ def second_reader_cases() -> Iterator[Case]:
             stride_h=1,
             stride_w=1,
         )
-        model.output(then(model, ref, ("MUL", ("C",)), "0"))
+        model.output(add_steps(model, ref, ("MUL", ("C",)), "0"))
 
     def runtime_factor(model: Net) -> None:
         operands = [tensor(*IMAGE), constant(random_array(4, 3, 2, 3)), tensor(4)]
         ref = model.call("CONV_2D", operands, tensor(2, 5, 7, 4), padding="SAME", stride_h=1, stride_w=1)
-        model.output(then(model, ref, ("MUL", ("C",)), "0"))
+        model.output(add_steps(model, ref, ("MUL", ("C",)), "0"))
 
     yield net("CONV_2D", "with float16 weights, MUL behind", half)
     yield net("CONV_2D", "with a bias that is an input, MUL behind", runtime_factor)

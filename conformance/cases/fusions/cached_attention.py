@@ -32,12 +32,12 @@ def cases() -> Iterator[Case]:
     yield attention("of one token to one group", replace(COLUMNS, groups=1), 1)
     yield attention("of five tokens within seven", replace(ROWS, window=7), 5)
     yield attention("of one token, and a write that nothing reads", ROWS, 1, writes=True)
-    yield other("of heads of 12 elements", replace(ROWS, depth=12))
-    yield other("to later tokens", ROWS, allowed=np.ones((19, 19), bool))
-    yield other(
+    yield unsupported_attention("of heads of 12 elements", replace(ROWS, depth=12))
+    yield unsupported_attention("to later tokens", ROWS, allowed=np.ones((19, 19), bool))
+    yield unsupported_attention(
         "to tokens and none before the third", ROWS, allowed=np.tril(np.ones((19, 19), bool)) & (np.arange(19) != 2)
     )
-    yield other("to keys of another position", ROWS, shifts=True)
+    yield unsupported_attention("to keys of another position", ROWS, shifts=True)
 
 
 def attention(
@@ -80,7 +80,7 @@ def attention(
     return net(OP, f"attention over a cache {name}", draw, **{**options, **case})
 
 
-def other(name: str, sizes: Sizes, **case: Any) -> Case:
+def unsupported_attention(name: str, sizes: Sizes, **case: Any) -> Case:
     """Return attention that the runtime's operator cannot express, which stays as in the file."""
     return attention(name, sizes, 1, nodes={NODE: 0}, **case)
 

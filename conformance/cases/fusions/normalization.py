@@ -21,36 +21,36 @@ def cases() -> Iterator[Case]:
         for shifted in (True, False):
             name = f"{'scaled' if scaled else 'plain'}{', shifted' if shifted else ''}"
             yield normalization_case(f"of Keras, {name}", partial(keras, scaled=scaled, shifted=shifted))
-            yield normalization_case(f"of PyTorch, {name}", partial(pytorch, scaled=scaled, shifted=shifted))
+            yield normalization_case(f"of PyTorch, {name}", partial(pytorch_case, scaled=scaled, shifted=shifted))
     for square in ("SQUARE", "POW", "SQUARED_DIFFERENCE"):
-        yield normalization_case(f"of PyTorch, by {square}", partial(pytorch, square=square))
-    yield normalization_case("of PyTorch, by a quotient", partial(pytorch, quotient=True))
+        yield normalization_case(f"of PyTorch, by {square}", partial(pytorch_case, square=square))
+    yield normalization_case("of PyTorch, by a quotient", partial(pytorch_case, quotient=True))
     for scaled, shifted in ((True, True), (False, False), (True, False), (False, True)):
         name = f"{'scaled' if scaled else 'plain'}{', shifted' if shifted else ''}"
-        yield columns(name, (2, 5, 7), (2,), scaled=scaled, shifted=shifted)
-    yield columns("over axes of size 1 too", (1, 5, 7), (0, 2))
-    yield columns("of rows", (5, 7), (-1,))
-    yield columns("of dynamic size", (None, 5, 7), (2,))
+        yield litert_torch_case(name, (2, 5, 7), (2,), scaled=scaled, shifted=shifted)
+    yield litert_torch_case("over axes of size 1 too", (1, 5, 7), (0, 2))
+    yield litert_torch_case("of rows", (5, 7), (-1,))
+    yield litert_torch_case("of dynamic size", (None, 5, 7), (2,))
     for name, scaled, shifted in (("a scale", True, False), ("an offset", False, True), ("both", True, True)):
         more = f"{name} of more axes"
-        yield columns(more, (1, 5, 7), (0, 2), scaled=scaled, shifted=shifted, leading=(1, 1, 1))
-    yield columns("over the middle axis", (2, 5, 1), (1, 2), whole=False)
-    yield columns("from another number than 0", (2, 5, 7), (2,), start=0.25, whole=False)
+        yield litert_torch_case(more, (1, 5, 7), (0, 2), scaled=scaled, shifted=shifted, leading=(1, 1, 1))
+    yield litert_torch_case("over the middle axis", (2, 5, 1), (1, 2), whole=False)
+    yield litert_torch_case("from another number than 0", (2, 5, 7), (2,), start=0.25, whole=False)
     yield unfused_case("over other axes", partial(keras, axes=(1, 2)))
     yield unfused_case("over all but the first axis", partial(keras, axes=(1, 2, 3)))
     yield unfused_case("with an activation", partial(keras, activation="RELU"))
-    yield unfused_case("with a power of 3", partial(pytorch, square="POW", power=3.0))
+    yield unfused_case("with a power of 3", partial(pytorch_case, square="POW", power=3.0))
     yield unfused_case("with a scale per row", partial(keras, scale=(7, 1)))
     for scale in ((7, 3), (5, 7, 3), (5, 1, 3), (2, 1, 1, 3)):
         name = "x".join(map(str, scale))
         yield unfused_case(f"of Keras with a scale of {name}", partial(keras, scale=scale))
-        yield unfused_case(f"of PyTorch with a scale of {name}", partial(pytorch, scale=scale))
-        yield unfused_case(f"of PyTorch with an offset of {name}", partial(pytorch, offset=scale))
+        yield unfused_case(f"of PyTorch with a scale of {name}", partial(pytorch_case, scale=scale))
+        yield unfused_case(f"of PyTorch with an offset of {name}", partial(pytorch_case, offset=scale))
         yield rms_case(f"with a scale of {name}", shape=IMAGE, over=3, scale=scale, whole=False, opsets=(None,))
-    yield columns("with a scale of 5x7", (2, 5, 7), (2,), scaled=True, leading=(5,), whole=False)
-    yield columns("with an offset of 5x7", (2, 5, 7), (2,), shifted=True, leading=(5,), whole=False)
+    yield litert_torch_case("with a scale of 5x7", (2, 5, 7), (2,), scaled=True, leading=(5,), whole=False)
+    yield litert_torch_case("with an offset of 5x7", (2, 5, 7), (2,), shifted=True, leading=(5,), whole=False)
     yield unfused_case("with the mean looked into", partial(keras, look=True))
-    yield from of_squares()
+    yield from squares_case()
 
 
 def normalization_case(name: str, write: Callable[..., TensorRef]) -> Case:
@@ -62,7 +62,7 @@ def normalization_case(name: str, write: Callable[..., TensorRef]) -> Case:
     return net(OP, f"LayerNormalization {name}", draw, transposes=4, opsets=(None, 13, 17, 26))
 
 
-def columns(
+def litert_torch_case(
     name: str,
     shape: tuple[int | None, ...],
     over: tuple[int, ...],
@@ -118,7 +118,7 @@ def mean(model: Net, x: TensorRef, over: tuple[int, ...]) -> TensorRef:
     return model.call("MEAN", [x, constant(list(over), "int32")], tensor(*shape), keep_dims=True)
 
 
-def small(model: Net, code: str, like: TensorRef, *more: Any) -> TensorRef:
+def add_per_part(model: Net, code: str, like: TensorRef, *more: Any) -> TensorRef:
     """Add an operator on one number per normalized part."""
     return model.call(code, [like, *more], tensor(*like.shape))
 
@@ -137,7 +137,7 @@ def keras(
     image = tensor(*IMAGE)
     average = mean(model, x, axes)
     variance = mean(model, model.call("SQUARED_DIFFERENCE", [x, average], image), axes)
-    inverse = small(model, "RSQRT", small(model, "ADD", variance, constant(1e-3)))
+    inverse = add_per_part(model, "RSQRT", add_per_part(model, "ADD", variance, constant(1e-3)))
     like = tensor(*np.broadcast_shapes(inverse.shape, scale if scaled else ()))
     factor = model.call("MUL", [inverse, constant(random_array(*scale))], like) if scaled else inverse
     if shifted:
@@ -148,7 +148,7 @@ def keras(
             tensor(*np.broadcast_shapes(inverse.shape, scale if scaled else (), (3,))),
         )
     else:
-        offset = model.call("MUL", [small(model, "NEG", average), factor], like)
+        offset = model.call("MUL", [add_per_part(model, "NEG", average), factor], like)
     if look:
         model.output(average)
     return model.call(
@@ -156,7 +156,7 @@ def keras(
     )
 
 
-def pytorch(
+def pytorch_case(
     model: Net,
     x: TensorRef,
     *,
@@ -178,11 +178,11 @@ def pytorch(
         "SQUARED_DIFFERENCE": [x, average],
     }
     variance = mean(model, model.call(square, operands[square], image), (3,))
-    spread = small(model, "ADD", variance, constant(20.0 if power == 3.0 else 1e-5))
+    spread = add_per_part(model, "ADD", variance, constant(20.0 if power == 3.0 else 1e-5))
     if quotient:
-        y = model.call("DIV", [centred, small(model, "SQRT", spread)], image)
+        y = model.call("DIV", [centred, add_per_part(model, "SQRT", spread)], image)
     else:
-        y = model.call("MUL", [centred, small(model, "RSQRT", spread)], image)
+        y = model.call("MUL", [centred, add_per_part(model, "RSQRT", spread)], image)
     y = model.call("MUL", [y, constant(random_array(*scale, seed="scale"))], image) if scaled else y
     return model.call("ADD", [y, constant(random_array(*offset, seed="offset"))], image) if shifted else y
 
@@ -190,7 +190,7 @@ def pytorch(
 # --- by the root of the mean square -------------------------------------------------------------
 
 
-def of_squares() -> Iterator[Case]:
+def squares_case() -> Iterator[Case]:
     for square in ("MUL", "SQUARE", "POW"):
         yield rms_case(f"by {square}", square=square)
     yield rms_case("by a quotient", quotient=True)

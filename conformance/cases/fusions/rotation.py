@@ -23,13 +23,13 @@ def cases() -> Iterator[Case]:
     yield rotary_case("by angles of higher rank", angles=(1, 1, 5, 7))
     yield rotary_case("of an open batch", (None, 3, 5, 14))
     yield rotary_case("with rests of any length", rest=-1)
-    yield alike("by angles for all rows", angles=(7,))
-    yield alike("by angles of each head", (2, 5, 1, 14), angles=(5, 1, 7))
-    yield alike("by one angle a row", angles=(5, 1))
-    yield alike("of halves exchanged", starts=(7, 0))
-    yield alike("of a part", (2, 3, 5, 17))
-    yield alike("of three axes", (3, 5, 14))
-    yield alike("backwards", joined=(1, 0))
+    yield similar_cases("by angles for all rows", angles=(7,))
+    yield similar_cases("by angles of each head", (2, 5, 1, 14), angles=(5, 1, 7))
+    yield similar_cases("by one angle a row", angles=(5, 1))
+    yield similar_cases("of halves exchanged", starts=(7, 0))
+    yield similar_cases("of a part", (2, 3, 5, 17))
+    yield similar_cases("of three axes", (3, 5, 14))
+    yield similar_cases("backwards", joined=(1, 0))
 
 
 def rotary_case(
@@ -72,6 +72,6 @@ def rotary_case(
     return net(OP, f"rotary embedding {name}", draw, **{"targets": ("onnxruntime",), "nodes": {NODE: 1}, **case})
 
 
-def alike(name: str, *shape: Any, **case: Any) -> Case:
+def similar_cases(name: str, *shape: Any, **case: Any) -> Case:
     """Yield patterns that resemble a rotation of a matrix's rows, but are none."""
     return rotary_case(f"that is none, {name}", *shape, nodes={NODE: 0}, **case)

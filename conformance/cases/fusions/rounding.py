@@ -28,25 +28,25 @@ WHY = "what is rounded as the kernel does it has LiteRT's numbers"
 
 
 def cases() -> Iterator[Case]:
-    yield from images()
-    yield from sequences()
-    yield from pixels()
-    yield from rows()
+    yield from image_cases()
+    yield from sequence_cases()
+    yield from pixel_cases()
+    yield from row_cases()
 
 
-def uneven(*shape: int) -> np.ndarray[Any, Any]:
+def uneven_inputs(*shape: int) -> np.ndarray[Any, Any]:
     """Return inputs with one image or row larger than the others and further from 0."""
     parts = [random_array(*shape[1:], seed=f"part {k}") * 3**k + k for k in range(shape[0])]
     return np.stack(parts).astype(np.float32)
 
 
-def alike(case: Case, fusion: str, *shapes: Sequence[int], name: str = "x0") -> Case:
+def compared_with_litert(case: Case, fusion: str, *shapes: Sequence[int], name: str = "x0") -> Case:
     """Return the case with inputs of these shapes, compared with LiteRT."""
-    given: Sequence[Mapping[str, Any]] = [{name: uneven(*shape)} for shape in shapes]
+    given: Sequence[Mapping[str, Any]] = [{name: uneven_inputs(*shape)} for shape in shapes]
     return replace(case, given=given, fuses=(fusion,), targets=("onnxruntime",), tolerance=TIGHT, why=WHY, sizes=())
 
 
-def images() -> Iterator[Case]:
+def image_cases() -> Iterator[Case]:
     """Yield cases with a scale per image: 255 steps over its range, or 127 to its largest magnitude."""
     shape = (3, 5, 7, 11)
     hybrid: Mapping[str, Any] = {"shape": shape, "out": 13, "weights": "int8", "per_axis": True}
@@ -63,35 +63,39 @@ def images() -> Iterator[Case]:
     }
     for text, more in variants.items():
         options = {**hybrid, **more}
-        yield alike(conv(text, **options), "CONV_2D_ROUNDED", options["shape"])
+        yield compared_with_litert(conv(text, **options), "CONV_2D_ROUNDED", options["shape"])
     one = {**hybrid, "shape": (1, 5, 7, 11)}
-    yield alike(conv("one image rounded", **one), "CONV_2D_ROUNDED", one["shape"])
+    yield compared_with_litert(conv("one image rounded", **one), "CONV_2D_ROUNDED", one["shape"])
     opened = {**hybrid, "shape": (None, 5, 7, 11)}
-    yield alike(conv("images rounded whose number is open", **opened), "CONV_2D_ROUNDED", shape, (1, 5, 7, 11))
+    yield compared_with_litert(
+        conv("images rounded whose number is open", **opened), "CONV_2D_ROUNDED", shape, (1, 5, 7, 11)
+    )
     deep = {**hybrid, "op": "DEPTHWISE_CONV_2D", "out": 22}
-    yield alike(conv("images of each channel rounded one by one", **deep), "DEPTHWISE_CONV_2D_ROUNDED", shape)
+    yield compared_with_litert(
+        conv("images of each channel rounded one by one", **deep), "DEPTHWISE_CONV_2D_ROUNDED", shape
+    )
     for per_axis in (True, False):
         text = "images rounded one by one" + ("" if per_axis else ", for one scale")
         case = transpose_conv(text, weights="int8", per_axis=per_axis)
         yield replace(case, fuses=("TRANSPOSE_CONV_ROUNDED",), targets=("onnxruntime",), tolerance=TIGHT, why=WHY)
 
 
-def sequences() -> Iterator[Case]:
+def sequence_cases() -> Iterator[Case]:
     """Yield cases with a row of zeros and other rows around it."""
     row = replace(ROW, weights="int8", per_axis=True)
     for setting in (row, depthwise(row), replace(row, kernel=(3, 1), unit=2)):
         along = "row" if setting.unit == 1 else "column"
         case = decomposed_case(f"a sequence in a {along} rounded one by one", setting)
-        yield alike(case, f"{setting.op}_ROUNDED", setting.shape)
+        yield compared_with_litert(case, f"{setting.op}_ROUNDED", setting.shape)
 
 
-def pixels() -> Iterator[Case]:
+def pixel_cases() -> Iterator[Case]:
     """Yield convolutions of single pixels, which XNNPACK computes as a product of rows."""
     hybrid: Mapping[str, Any] = {"kernel": (1, 1), "out": 13, "weights": "int8", "per_axis": True}
     for text, shape in {"pixels": (3, 5, 7, 11), "pixels of one image": (1, 5, 7, 11)}.items():
-        yield alike(conv(f"{text} rounded one by one", shape=shape, **hybrid), "CONV_2D_ROUNDED", shape)
+        yield compared_with_litert(conv(f"{text} rounded one by one", shape=shape, **hybrid), "CONV_2D_ROUNDED", shape)
     opened = conv("pixels rounded one by one, images open", shape=(None, 5, 7, 11), **hybrid)
-    yield alike(opened, "CONV_2D_ROUNDED", (3, 5, 7, 11), (1, 5, 7, 11))
+    yield compared_with_litert(opened, "CONV_2D_ROUNDED", (3, 5, 7, 11), (1, 5, 7, 11))
     yield from nonnegative_pixels()
 
 
@@ -125,7 +129,10 @@ def nonnegative_pixels() -> Iterator[Case]:
     }
     for text, (draw, is_zero) in lowest_is_zero.items():
         case = net("CONV_2D", f"pixels rounded after {text}", partial(multiply_pixels, draw))
-        yield replace(alike(case, "CONV_2D_ROUNDED", shape), nodes={"ReduceMax": 1, "ReduceMin": 0 if is_zero else 1})
+        yield replace(
+            compared_with_litert(case, "CONV_2D_ROUNDED", shape),
+            nodes={"ReduceMax": 1, "ReduceMin": 0 if is_zero else 1},
+        )
 
 
 def multiply_pixels(draw: Callable[[Net], TensorRef], model: Net) -> None:
@@ -139,7 +146,7 @@ def multiply_pixels(draw: Callable[[Net], TensorRef], model: Net) -> None:
     model.output(model.call("CONV_2D", [image, model.place(w), bias], y, padding="SAME", stride_h=1, stride_w=1))
 
 
-def rows() -> Iterator[Case]:
+def row_cases() -> Iterator[Case]:
     """Yield cases with a scale per row."""
     fused = "FULLY_CONNECTED_ROUNDED"
     for text, weights, per_axis in (
@@ -151,25 +158,25 @@ def rows() -> Iterator[Case]:
         ("int2 of one scale", "int2", False),
     ):
         hybrid: Mapping[str, Any] = {"out": 13, "weights": weights, "per_axis": per_axis}
-        yield alike(dense(f"rows rounded one by one, for {text}", (3, 44), **hybrid), fused, (3, 44))
-        yield alike(dense(f"one row rounded, for {text}", (1, 44), **hybrid), fused, (1, 44))
+        yield compared_with_litert(dense(f"rows rounded one by one, for {text}", (3, 44), **hybrid), fused, (3, 44))
+        yield compared_with_litert(dense(f"one row rounded, for {text}", (1, 44), **hybrid), fused, (1, 44))
     int8: Mapping[str, Any] = {"out": 13, "weights": "int8", "per_axis": True}
-    yield alike(dense("rows rounded that stay apart", (3, 5, 11), keep=True, **int8), fused, (3, 5, 11))
-    yield alike(dense("rows rounded, of a flatten", (3, 5, 11), depth=55, **int8), fused, (3, 5, 11))
-    yield alike(dense("rows rounded whose number is open", (None, 11), **int8), fused, (3, 11), (1, 11))
+    yield compared_with_litert(dense("rows rounded that stay apart", (3, 5, 11), keep=True, **int8), fused, (3, 5, 11))
+    yield compared_with_litert(dense("rows rounded, of a flatten", (3, 5, 11), depth=55, **int8), fused, (3, 5, 11))
+    yield compared_with_litert(dense("rows rounded whose number is open", (None, 11), **int8), fused, (3, 11), (1, 11))
     many = dense("rows rounded of which two numbers are open", (None, None, 11), keep=True, **int8)
-    yield alike(many, fused, (3, 5, 11), (1, 2, 11))
+    yield compared_with_litert(many, fused, (3, 5, 11), (1, 2, 11))
     for text, shape, outputs, size in (
         ("blocks of 32", (3, 96), 7, 32),
         ("blocks of 96", (3, 480), 7, 96),
         ("blocks of 64, rows that stay apart", (3, 5, 320), 11, 64),
     ):
         case = in_blocks(f"rows rounded one by one, for {text}", shape, outputs, size, keep=len(shape) > 2)
-        yield alike(case, fused, shape)
-    zeros = alike(dense("a row of zeros between others", (3, 11), **int8), fused, (3, 11))
-    yield replace(zeros, given=[{"x0": uneven(3, 11) * np.array([[1], [0], [1]], np.float32)}])
+        yield compared_with_litert(case, fused, shape)
+    zeros = compared_with_litert(dense("a row of zeros between others", (3, 11), **int8), fused, (3, 11))
+    yield replace(zeros, given=[{"x0": uneven_inputs(3, 11) * np.array([[1], [0], [1]], np.float32)}])
     for text, axis in (("", 1), (" of one scale", None)):
         product = times(f"rows rounded one by one, for int8{text}", tensor(2, 5, 7), weight((7, 3), "int8", axis))
-        yield alike(product, "BATCH_MATMUL_ROUNDED", (2, 5, 7))
+        yield compared_with_litert(product, "BATCH_MATMUL_ROUNDED", (2, 5, 7))
     turned = times("columns rounded one by one", tensor(2, 5, 7), weight((7, 3), "int8"), (True, False))
-    yield alike(turned, "BATCH_MATMUL_ROUNDED", (2, 7, 5))
+    yield compared_with_litert(turned, "BATCH_MATMUL_ROUNDED", (2, 7, 5))

@@ -20,12 +20,12 @@ FUSED = ("RELU", "RELU6", "RELU_N1_TO_1")
 
 
 def cases() -> Iterator[Case]:
-    yield from geometry()
-    yield from open_sizes()
+    yield from geometry_cases()
+    yield from dynamic_size_cases()
     yield from groups()
-    yield from dtypes()
-    yield from activations()
-    yield from chains()
+    yield from dtype_cases()
+    yield from activation_cases()
+    yield from chain_cases()
     yield from depthwise()
 
 
@@ -99,7 +99,7 @@ def by_litert(twin: Case) -> Reference:
 # --- CONV_2D ----------------------------------------------------------------------------------
 
 
-def geometry(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
+def geometry_cases(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
     """Yield padding, stride and dilation: SAME puts the odd row at the end; VALID drops the rest of a stride."""
     for padding in ("SAME", "VALID"):
         yield conv(f"{padding} 3x2", op=op, padding=padding, opsets=EVERY_OPSET, **more)
@@ -124,7 +124,7 @@ def geometry(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
         yield conv("one channel in and out", shape=(2, 5, 7, 1), out=1)
 
 
-def open_sizes(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
+def dynamic_size_cases(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
     """Yield dynamic height and width, odd and even, on which SAME padding depends."""
     kernels = {"3x2 stride 2x1": ((3, 2), (2, 1)), "4x3 stride 2": ((4, 3), (2, 2)), "1x1 stride 3": ((1, 1), (3, 3))}
     shape = (2, None, None, more.get("shape", IMAGE)[3])
@@ -151,7 +151,7 @@ def groups() -> Iterator[Case]:
     )
 
 
-def dtypes() -> Iterator[Case]:
+def dtype_cases() -> Iterator[Case]:
     for dtype in ("int8", "uint8", "int16"):
         opsets = EVERY_OPSET if dtype != "int16" else (None, 26)
         yield conv(dtype, dtype=dtype, opsets=opsets)
@@ -226,7 +226,7 @@ def runtime_weights(model: Net) -> None:
     model.output(model.call("CONV_2D", operands, tensor(2, 5, 7, 4), padding="SAME", stride_h=1, stride_w=1))
 
 
-def activations(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
+def activation_cases(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
     """Yield activations that clip, because the output's zero point is inside its dtype."""
     for dtype in ("float32", "int8", "uint8", "int16"):
         for activation in FUSED:
@@ -248,7 +248,7 @@ def activations(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
     )
 
 
-def chains() -> Iterator[Case]:
+def chain_cases() -> Iterator[Case]:
     """Yield consecutive convolutions, between which no node must be added."""
 
     def chain(dtype: str) -> Callable[[Net], None]:
@@ -277,9 +277,9 @@ def chains() -> Iterator[Case]:
 
 def depthwise() -> Iterator[Case]:
     op = "DEPTHWISE_CONV_2D"
-    yield from geometry(op, out=6)
-    yield from open_sizes(op, out=6)
-    yield from activations(op, out=3)
+    yield from geometry_cases(op, out=6)
+    yield from dynamic_size_cases(op, out=6)
+    yield from activation_cases(op, out=3)
     for dtype in ("int8", "uint8", "int16"):
         for multiplier in (1, 2):
             yield conv(f"{dtype} with multiplier {multiplier}", op=op, dtype=dtype, out=3 * multiplier)

@@ -40,11 +40,11 @@ def refusal_cases() -> Iterator[Case]:
     deep: dict[str, Any] = {"op": "DEPTHWISE_CONV_2D", "dtype": "int16", "out": 6}
     yield conv("int16 by int4", weights="int4", refused=f"int4 with int16 activations, {unpacked}", **deep)
     yield net(
-        "CONV_2D", "a filter in blocks", in_a_filter, refused="has a scale per block, which the kernel does not read"
+        "CONV_2D", "a filter in blocks", filter_cases, refused="has a scale per block, which the kernel does not read"
     )
 
 
-def in_a_filter(model: Net) -> None:
+def filter_cases(model: Net) -> None:
     x = model.place(tensor(1, 5, 7, 32))
     w = block_weights(model, (3, 1, 1, 32), 32)
     model.output(model.call("CONV_2D", [x, w, constant(random_array(3))], tensor(1, 5, 7, 3), stride_h=1, stride_w=1))

@@ -46,12 +46,12 @@ def cases() -> Iterator[Case]:
         "kernel_refuses": "FLOAT16 not currently supported",
     }
     yield pool("AVERAGE_POOL_2D", "float16 with TANH", "float16", "SAME", activation="TANH", **refused)
-    yield from l2_pools()
+    yield from l2_pool_cases()
     for op in ("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D"):
-        yield from open_sizes(op)
+        yield from dynamic_size_cases(op)
 
 
-def open_sizes(op: str) -> Iterator[Case]:
+def dynamic_size_cases(op: str) -> Iterator[Case]:
     """Yield dynamic height and width, odd and even."""
     for dtype in ("float32",) if op == "L2_POOL_2D" else ("float32", "int8", "uint8", "int16"):
         given = [{"x0": random_array(2, h, w, 3, dtype=dtype)} for h, w in ((5, 7), (8, 11), (6, 6))]
@@ -64,7 +64,7 @@ def open_sizes(op: str) -> Iterator[Case]:
     yield pool(op, name, "float32", "SAME", (2, 2), (3, 3), shape=(2, None, None, 3), refused="--input-shape")
 
 
-def l2_pools() -> Iterator[Case]:
+def l2_pool_cases() -> Iterator[Case]:
     """Yield L2 pools, the root of the mean of squares without padding."""
     op = "L2_POOL_2D"
     for place in BOTH:

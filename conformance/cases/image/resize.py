@@ -36,10 +36,10 @@ def cases() -> Iterator[Case]:
     yield from bilinear()
     yield from sizes()
     yield from dtypes()
-    yield from fast_forms()
-    yield from runtime_sizes()
+    yield from large_image_cases()
+    yield from nearest_runtime_size_cases()
     yield from copies()
-    yield from halves()
+    yield from tie_cases()
 
 
 def resize_transposed(perm: Sequence[int], images: int | None = 2) -> Callable[[Net], None]:
@@ -154,7 +154,7 @@ def dtypes() -> Iterator[Case]:
     yield nearest("int64", "legacy", (10, 14), x, kernel_refuses="requires float, uint8, int8 or int16")
 
 
-def fast_forms() -> Iterator[Case]:
+def large_image_cases() -> Iterator[Case]:
     """Yield large images: floats stay channels first, integers and gathered images become channels last."""
     for dtype, transposes in (("float32", 2), ("int8", 4)):
         x = tensor(1, 16, 16, 32, dtype=dtype)
@@ -181,7 +181,7 @@ def runtime_size_cases() -> Iterator[Case]:
         )  # fmt: skip
 
 
-def runtime_sizes() -> Iterator[Case]:
+def nearest_runtime_size_cases() -> Iterator[Case]:
     """Yield the same pixels with runtime sizes."""
     size = tensor(2, dtype="int32", name="size")
     for mode in MODES:
@@ -232,7 +232,7 @@ def copies() -> Iterator[Case]:
     yield from copy_cases("RESIZE_BILINEAR", Copy([(2, 4, 9, 3)], [constant([4, 9])]))
 
 
-def halves() -> Iterator[Case]:
+def tie_cases() -> Iterator[Case]:
     """Yield ties: XNNPACK rounds them up (xnn_s8_ibilinear), the builtin kernel away from 0, QuantizeLinear to even."""
     for dtype in ("int8", "uint8"):
         for to, reference in ((10, _upsample_reference), (5, _downsample_reference)):

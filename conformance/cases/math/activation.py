@@ -44,15 +44,15 @@ EDGES = (-88.0, -6.0, -1.0, -1e-6, -0.0, 0.0, 1e-6, 0.5, 1.0, 6.0)
 
 
 def cases() -> Iterator[Case]:
-    yield from activations()
-    yield from ranges()
+    yield from activation_cases()
+    yield from output_range_cases()
     yield from clamp_cases()
-    yield from leaky()
+    yield from leaky_relu_cases()
     yield from prelu_cases()
     yield from lookup_cases()
 
 
-def activations() -> Iterator[Case]:
+def activation_cases() -> Iterator[Case]:
     """Yield single operators: a clamp of integers with equal parameters, otherwise also a rescaling."""
     for op in ("RELU", "RELU6"):
         for dtype in REAL:
@@ -71,7 +71,7 @@ def activations() -> Iterator[Case]:
         )
 
 
-def ranges() -> Iterator[Case]:
+def output_range_cases() -> Iterator[Case]:
     """Yield LOGISTIC, which requires fixed output parameters, and HARD_SWISH, which rescales."""
     fixed = {"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 0)}
     for dtype in REAL:
@@ -98,7 +98,7 @@ def ranges() -> Iterator[Case]:
                 span=WIDE,
                 opsets=EVERY_OPSET,
             )
-    yield from hard_swishes()
+    yield from hard_swish_cases()
     yield unary(
         "HARD_SWISH",
         "int16",
@@ -107,7 +107,7 @@ def ranges() -> Iterator[Case]:
     )
 
 
-def hard_swishes() -> Iterator[Case]:
+def hard_swish_cases() -> Iterator[Case]:
     """Yield all integers: 16-bit fixed-point rounding of the kernel changes every hundredth result."""
     for dtype, low in (("int8", -128), ("uint8", 0)):
         every = np.arange(low, low + 256).astype(dtype)
@@ -131,13 +131,13 @@ def hard_swishes() -> Iterator[Case]:
     yield unary("HARD_SWISH", "int8 to a scale that is much smaller", x, x.rescale(1 / 256), refused=refused)
 
 
-def edges(op: str, *more: float, name: str = "", **case: Any) -> Case:
+def extreme_value_case(op: str, *more: float, name: str = "", **case: Any) -> Case:
     """Return a case with large and tiny numbers and signed zeros."""
     values = np.array([*EDGES, *more], np.float32)
     return unary(op, f"float32 edges{name}", tensor(len(values)), given={"x0": values}, runs=1, **case)
 
 
-def to(x: Spec, factor: float, shift: int) -> Spec:
+def rescaled_result(x: Spec, factor: float, shift: int) -> Spec:
     """Return a spec like ``x`` with another scale and, if its dtype allows it, another zero point."""
     return x.rescale(factor, 0 if x.dtype == "int16" else int(np.asarray(x.zero_point)) + shift)
 
@@ -150,28 +150,28 @@ def clamp_cases() -> Iterator[Case]:
             for place in BOTH:
                 yield unary(op, dtype, x, place=place, span=WIDE, opsets=opsets(place=place))
                 if dtype != "float32":
-                    yield unary(op, f"{dtype} to another scale", x, to(x, 0.5, -30), place)
+                    yield unary(op, f"{dtype} to another scale", x, rescaled_result(x, 0.5, -30), place)
         ends = tensor(*IMAGE, dtype="int8", scale=1 / 127, zero_point=0)
         yield unary(op, "int8 whose range is near the activation's", tensor(*IMAGE, dtype="int8"), ends)
         yield unary(op, "int16", tensor(*IMAGE, dtype="int16"), kernel_refuses="Only float32, uint8, int8 supported")
 
 
-def leaky() -> Iterator[Case]:
+def leaky_relu_cases() -> Iterator[Case]:
     """Yield any alpha; max(x, alpha x) would be wrong above 1."""
     for dtype in ("float32", *BYTES, "int16"):
         x = tensor(*IMAGE, dtype=dtype)
         for alpha in (0.2, 1.7, -0.3):
-            y, options = to(x, 1.9, 17), {"alpha": alpha}
+            y, options = rescaled_result(x, 1.9, 17), {"alpha": alpha}
             yield unary("LEAKY_RELU", f"{dtype}, alpha {alpha}", x, y, options=options, opsets=opsets(dtype))
         for place in BOTH:
             yield unary("LEAKY_RELU", dtype, x, place=place, options={"alpha": 0.1})
-    yield edges("LEAKY_RELU", np.inf, -np.inf, np.nan, options={"alpha": 0.1})
+    yield extreme_value_case("LEAKY_RELU", np.inf, -np.inf, np.nan, options={"alpha": 0.1})
 
 
 def prelu_cases() -> Iterator[Case]:
     """Yield slopes that broadcast from TFLite's last axis, which is ONNX's second between convolutions."""
     for dtype in ("float32", *BYTES, "int16"):
-        x, y = tensor(*IMAGE, dtype=dtype), to(tensor(*IMAGE, dtype=dtype), 1.3, 9)
+        x, y = tensor(*IMAGE, dtype=dtype), rescaled_result(tensor(*IMAGE, dtype=dtype), 1.3, 9)
         for shape in ((3,), (1, 1, 3), (7, 1), (5, 7, 3), (1,), (2, 1, 1, 3)):
             slopes = slope(dtype, *shape)
             for place in BOTH:
@@ -198,8 +198,8 @@ def prelu_cases() -> Iterator[Case]:
     yield in_isolation(
         "PRELU", "int16 by int16 slopes, of which the kernel reads bytes", operands, operands[0], refused=text
     )
-    yield net("PRELU", "steep slopes that nothing takes", steep, transposes=2, span=(0.0, 3.0))
-    yield net("PRELU", "float32 between integers", inside_integers, dtype="int8")
+    yield net("PRELU", "steep slopes that nothing takes", steep_slopes, transposes=2, span=(0.0, 3.0))
+    yield net("PRELU", "float32 between integers", float_between_quantized, dtype="int8")
 
 
 def slope(dtype: str, *shape: int) -> Spec:
@@ -210,7 +210,7 @@ def slope(dtype: str, *shape: int) -> Spec:
     return random_constant(tensor(*shape, dtype=kind, scale=0.011, zero_point=90 if kind == "uint8" else -21), "slope")
 
 
-def steep(model: Net) -> None:
+def steep_slopes(model: Net) -> None:
     """Build slopes of up to 100000; adding and subtracting x times the slope would lose digits of positive numbers."""
     image = tensor(1, 5, 7, 16)
     x = model.input_through_conv(image)
@@ -218,7 +218,7 @@ def steep(model: Net) -> None:
     model.output(model.output_through_conv(model.call("PRELU", [x, slopes], image)))
 
 
-def inside_integers(model: Net) -> None:
+def float_between_quantized(model: Net) -> None:
     """Build a float operator that the runtime must not fuse into a quantized one."""
     stored, floats = tensor(2, 5, 7, 16, dtype="int8"), tensor(2, 5, 7, 16)
     x = model.call("DEQUANTIZE", [model.input_through_conv(stored)], floats)
@@ -239,11 +239,13 @@ def lookup_cases() -> Iterator[Case]:
             for dtype in ("float32", *dtypes):
                 x = tensor(*IMAGE, dtype=dtype)
                 for place in BOTH:
-                    y = to(x, *ends[op])
+                    y = rescaled_result(x, *ends[op])
                     yield unary(op, dtype + name, x, y, place, options=options, span=WIDE, opsets=opsets(place=place))
-                yield unary(op, f"{dtype}{name}, another scale", x, to(x, 0.63, 31), options=options, span=WIDE)
+                yield unary(
+                    op, f"{dtype}{name}, another scale", x, rescaled_result(x, 0.63, 31), options=options, span=WIDE
+                )
             infinite = () if op == "GELU" else (np.inf, -np.inf, np.nan)
-            yield edges(op, *infinite, name=name, options=options)
+            yield extreme_value_case(op, *infinite, name=name, options=options)
             if op != "ELU":
                 x = tensor(*IMAGE, dtype="float16")
                 yield unary(op, f"float16{name}", x, options=options, span=WIDE, opsets=EVERY_OPSET)

@@ -38,18 +38,18 @@ def cases() -> Iterator[Case]:
     for op in ("ADD", "SUB", "MUL"):
         yield from arithmetic(op)
     yield from multiplication_cases()
-    yield from shapeless()
-    yield from powers_of_two()
-    yield from halves()
-    yield from broadcast()
+    yield from shapeless_result_cases()
+    yield from power_of_two_scale_cases()
+    yield from tie_cases()
+    yield from broadcast_cases()
     yield from division_cases()
-    yield from powers()
+    yield from power_cases()
     yield from differences()
-    yield from maximum()
-    yield from minimum()
+    yield from maximum_cases()
+    yield from minimum_cases()
 
 
-def shapeless() -> Iterator[Case]:
+def shapeless_result_cases() -> Iterator[Case]:
     """Yield results without a stored shape, as old converters write them; the shape is the broadcast of the operands."""
 
     def draw(shape: tuple[int | None, ...]) -> Callable[[Net], None]:
@@ -146,7 +146,7 @@ def multiplication_cases() -> Iterator[Case]:
         )
 
 
-def powers_of_two() -> Iterator[Case]:
+def power_of_two_scale_cases() -> Iterator[Case]:
     """Yield an option of the first int16 files; results are equal up to one more rounding."""
     for op in ("ADD", "SUB"):
         y = tensor(*IMAGE, dtype="int16", scale=2.0**-11)
@@ -155,7 +155,7 @@ def powers_of_two() -> Iterator[Case]:
         )
 
 
-def halves() -> Iterator[Case]:
+def tie_cases() -> Iterator[Case]:
     """Yield an image and a constant, as in ``x / 127.5 - 1``; every result is a tie."""
     for op, sign, point in (("ADD", 1, 0), ("SUB", -1, 128)):
         for dtype, least in (("int8", -128), ("uint8", 0)):
@@ -183,7 +183,7 @@ def with_half_a_step(sign: int, least: int, point: int) -> Callable[[Sequence[An
     return round_half
 
 
-def broadcast() -> Iterator[Case]:
+def broadcast_cases() -> Iterator[Case]:
     """Yield lower ranks, which TFLite aligns from the right; with channels first, ONNX would align other axes."""
     for dtype in ("float32", "int8", "uint8"):
         x, y, z = operands("ADD", dtype)
@@ -263,12 +263,12 @@ def quotient_cases() -> Iterator[Case]:
         x = tensor(*IMAGE, dtype=dtype)
         y = tensor(*IMAGE, dtype=dtype, scale=scale, zero_point=point)
         z = tensor(*IMAGE, dtype=dtype, scale=result)
-        part = replace(y.with_shape(7, 3), value=away(y.with_shape(7, 3)))
+        part = replace(y.with_shape(7, 3), value=away_from_zero_point(y.with_shape(7, 3)))
         for place in BOTH:
             wide = x.with_shape(2, 5, 7, 5) if place is between_convolutions else x
-            given = {"x0": away(wide)}
+            given = {"x0": away_from_zero_point(wide)}
             yield binary("DIV", f"{dtype} by a constant", x, part, z, place, given=given, opsets=opsets(dtype, place))
-        given = {"x0": away(x), "x1": away(y)}
+        given = {"x0": away_from_zero_point(x), "x1": away_from_zero_point(y)}
         yield binary("DIV", dtype, x, y, z, given=given, opsets=opsets(dtype))
         yield binary("DIV", f"{dtype} out of range", x, y, z.rescale(0.01), given=given)
         for activation in FUSED:
@@ -286,7 +286,7 @@ def quotient_cases() -> Iterator[Case]:
     yield binary("DIV", "int8 quotients near 0", x, x, x.rescale(2.0), given=given, known=reason)
 
 
-def away(x: Spec) -> Array:
+def away_from_zero_point(x: Spec) -> Array:
     """Return integers that are not close to the zero point."""
     shape, point = tuple(size or 1 for size in x.shape), int(np.asarray(x.zero_point))
     values = random_array(*shape, dtype=x.dtype, seed="away").astype(np.int32)
@@ -294,7 +294,7 @@ def away(x: Spec) -> Array:
     return np.where(near, values + (4000 if x.dtype == "int16" else 40), values).astype(x.dtype)
 
 
-def powers() -> Iterator[Case]:
+def power_cases() -> Iterator[Case]:
     base: dict[str, Any] = {"span": (0.1, 3.0)}
     for place in BOTH:
         yield binary("POW", "float32", tensor(*IMAGE), tensor(*IMAGE), place=place, opsets=opsets(place=place), **base)
@@ -353,7 +353,7 @@ def parameters(dtype: str, widest: float) -> tuple[Spec, Spec, Spec]:
     return x, x.rescale(0.6, point + 11), x.rescale(widest, point - 110)
 
 
-def maximum() -> Iterator[Case]:
+def maximum_cases() -> Iterator[Case]:
     for dtype in REAL:
         x = tensor(*IMAGE, dtype=dtype)
         for place in BOTH:
@@ -375,7 +375,7 @@ def maximum() -> Iterator[Case]:
         yield binary("MAXIMUM", dtype, tensor(*IMAGE, dtype=dtype), tensor(5, 1, 1, dtype=dtype))
 
 
-def minimum() -> Iterator[Case]:
+def minimum_cases() -> Iterator[Case]:
     """Yield extremes, which compare quantized values regardless of scales."""
     for dtype in ("float32", *BYTES, "int16"):
         x = tensor(*IMAGE, dtype=dtype)

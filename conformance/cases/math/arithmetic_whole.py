@@ -30,15 +30,15 @@ DIVISORS = ((), (3,), (7, 1), (5, 1, 3))
 
 
 def cases() -> Iterator[Case]:
-    yield from quotients()
-    yield from angles()
+    yield from floor_division_cases()
+    yield from angle_cases()
     yield from shift_cases()
     yield from exclusive()
     yield from many()
-    yield from bare()
+    yield from unscaled_int16_cases()
 
 
-def bare() -> Iterator[Case]:
+def unscaled_int16_cases() -> Iterator[Case]:
     """Yield int16 without a scale, which wraps; SUB's kernel crashes on it, and others treat it as quantized."""
     for op in ("ADD", "MUL"):
         x = tensor(4, 3, dtype="int16", scale=0)
@@ -81,7 +81,7 @@ def whole(dtype: str, scale: float | None = 0) -> Spec:
     return tensor(*IMAGE, dtype=dtype, scale=scale)
 
 
-def quotients() -> Iterator[Case]:
+def floor_division_cases() -> Iterator[Case]:
     """Yield floor division; the remainder has the sign of the divisor."""
     dtypes = {"FLOOR_DIV": ["float32", "int32", "int16", "int8"]}
     dtypes["FLOOR_MOD"] = [*dtypes["FLOOR_DIV"], "int64"]
@@ -133,7 +133,7 @@ def signed_operands(dtype: str) -> dict[str, Array]:
     return {"x0": grid[0], "x1": grid[1]}
 
 
-def angles() -> Iterator[Case]:
+def angle_cases() -> Iterator[Case]:
     """Yield every quadrant, both zeros, infinities."""
     ends = [0.0, -0.0, 1.0, -1.0, 2.5, -1e-3, 1e30, -1e30, 1e-30, np.inf, -np.inf, np.nan]
     grid = np.array(list(product(ends, ends))).T

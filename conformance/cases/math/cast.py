@@ -25,9 +25,9 @@ def cases() -> Iterator[Case]:
     for before in (*REAL, *WHOLE):
         for after in (*REAL, *WHOLE):
             opsets = EVERY_OPSET if before == "float32" else (None,)
-            yield of(edges(before), after, f"{before} to {after}", opsets=opsets)
-    yield from sub_byte()
-    yield from complexes()
+            yield of(limit_values(before), after, f"{before} to {after}", opsets=opsets)
+    yield from sub_byte_cases()
+    yield from complex_cases()
     yield from integer_cases()
 
 
@@ -36,7 +36,7 @@ def of(values: Array, after: str, name: str, **case: Any) -> Case:
     return unary("CAST", name, x, y, given={"x0": values}, runs=1, **case)
 
 
-def edges(dtype: str) -> Array:
+def limit_values(dtype: str) -> Array:
     """Return numbers around the limits of every integer dtype."""
     if dtype == "bool":
         return np.array([False, True, True])
@@ -47,7 +47,7 @@ def edges(dtype: str) -> Array:
     return np.array([0, 1, limits.min, limits.max, limits.max // 2 + 1, limits.max // 3], dtype)
 
 
-def sub_byte() -> Iterator[Case]:
+def sub_byte_cases() -> Iterator[Case]:
     """Yield dtypes that NumPy lacks; integers below one byte saturate too."""
     values = np.array([*LIMITS, -8.9, 7.9, 15.9, -2.5, 1e30, -1e30, *INFINITE], np.float32)
     for dtype in ("int4", "uint4", "int2", "bfloat16"):
@@ -90,13 +90,13 @@ def constant_model(dtype: str) -> Callable[[Net], None]:
     return draw
 
 
-def complexes() -> Iterator[Case]:
+def complex_cases() -> Iterator[Case]:
     """Yield casts from and to complex numbers: the real part is kept, and (real, imaginary) stays the last axis."""
     pairs = np.array([1.5 + 2j, -300.7 - 1j, 0 + 5j, complex(np.nan, 1), complex(np.inf, -1), 0j], np.complex64)
     for dtype in ("float32", "float16", "int8", "int32", "int64", "bool", "complex64"):
         yield of(pairs, dtype, f"complex64 to {dtype}", dtype="complex64", opsets=EVERY_OPSET)
     for dtype in ("float32", "int16", "bool"):
-        yield of(edges(dtype), "complex64", f"{dtype} to complex64", opsets=EVERY_OPSET)
+        yield of(limit_values(dtype), "complex64", f"{dtype} to complex64", opsets=EVERY_OPSET)
     yield net("CAST", "complex64 between convolutions", complex_image, dtype="complex64", transposes=2)
     fixed = Spec((5,), "complex64", value=pairs[:5])
     yield in_isolation("CAST", "a complex64 constant to float32", [fixed], tensor(5), dtype="complex64")

@@ -32,23 +32,23 @@ PARTS = ((), (3,), (7, 1), (5, 1, 3))
 
 def cases() -> Iterator[Case]:
     for op in (*EQUATED, *ORDERED):
-        yield from floats(op)
+        yield from float_cases(op)
         yield from whole(op)
         yield from int8_cases(op)
-    yield from int16()
-    yield from strings()
-    yield from odd_scales()
+    yield from int16_cases()
+    yield from string_cases()
+    yield from odd_scale_cases()
 
 
 def comparison_case(op: str, name: str, x: Spec, y: Spec, place: Placed = in_isolation, **case: Any) -> Case:
     """Return a case whose operands have few different numbers, so that all three orders occur."""
     shape = np.broadcast_shapes(*(tuple(size or 1 for size in spec.shape) for spec in (x, y)))
     inputs = [spec for spec in (x, y) if spec.value is None]
-    given = {f"x{k}": few(spec, place, f"{op}{k}") for k, spec in enumerate(inputs)}
+    given = {f"x{k}": few_values(spec, place, f"{op}{k}") for k, spec in enumerate(inputs)}
     return place(op, name, [x, y], Spec(shape, "bool"), **{"given": given, "opsets": opsets(place, x), **case})
 
 
-def few(spec: Spec, place: Placed = in_isolation, seed: str = "") -> Array:
+def few_values(spec: Spec, place: Placed = in_isolation, seed: str = "") -> Array:
     """Return numbers from a small range around the zero point."""
     more = 2 if place is between_convolutions and is_image(spec) else 0
     shape = tuple(size or 1 for size in spec.shape)
@@ -66,12 +66,12 @@ def opsets(place: Placed, x: Spec) -> tuple[int | None, ...]:
     return (None,) if place is between_convolutions else (None, 26) if quantized_int16 else EVERY_OPSET
 
 
-def floats(op: str) -> Iterator[Case]:
+def float_cases(op: str) -> Iterator[Case]:
     x = tensor(*IMAGE)
     for place in BOTH:
         yield comparison_case(op, "float32", x, x, place)
         for shape in PARTS:
-            part = replace(x.with_shape(*shape), value=few(x.with_shape(*shape)))
+            part = replace(x.with_shape(*shape), value=few_values(x.with_shape(*shape)))
             yield comparison_case(op, f"float32 and a constant {shape}", x, part, place, opsets=(None,))
             yield comparison_case(op, f"a constant {shape} and float32", part, x, place, opsets=(None,))
     yield comparison_case(op, "float32 of rank 5 and 2", tensor(2, 3, 5, 1, 7), tensor(3, 1), opsets=(None,))
@@ -104,7 +104,7 @@ def int8_cases(op: str) -> Iterator[Case]:
             yield comparison_case(op, f"{dtype} of different scales", x, x.rescale(1.5, point + 3), place)
             part = x.with_shape(7, 1).rescale(0.5, point - 2)
             yield comparison_case(
-                op, f"{dtype} and a constant of another scale", x, replace(part, value=few(part)), place
+                op, f"{dtype} and a constant of another scale", x, replace(part, value=few_values(part)), place
             )
             yield comparison_case(
                 op, f"{dtype} of one scale and different zero points", x, x.rescale(1, point + 2), place, opsets=(None,)
@@ -115,7 +115,7 @@ def int8_cases(op: str) -> Iterator[Case]:
                     yield every_pair(op, dtype, scale, other)
         x = tensor(None, None, 3, dtype=dtype)
         given = [{"x0": random_array(n, 5, 3, dtype=dtype)} for n in (1, 4)]
-        y = replace(x.with_shape(3).rescale(1.5), value=few(x.with_shape(3)))
+        y = replace(x.with_shape(3).rescale(1.5), value=few_values(x.with_shape(3)))
         yield in_isolation(op, f"{dtype} of dynamic size", [x, y], Spec((None, None, 3), "bool"), given=given)
     if op in EQUATED:
         return
@@ -141,7 +141,7 @@ def every_pair(op: str, dtype: str, scale: float, other: float) -> Case:
     )
 
 
-def int16() -> Iterator[Case]:
+def int16_cases() -> Iterator[Case]:
     """Yield int16: EQUAL and NOT_EQUAL rescale it; EQUAL also supports it without a scale."""
     for op in EQUATED:
         for scale in (0.0003, 0.0091, 0.3):
@@ -162,7 +162,7 @@ def int16() -> Iterator[Case]:
     yield net("LESS", "bfloat16", draw, dtype="bfloat16", opsets=EVERY_OPSET)
 
 
-def strings() -> Iterator[Case]:
+def string_cases() -> Iterator[Case]:
     texts = np.array([b"a", b"b", b"", b"abc", "\u017elu\u0165".encode()], object)
     other = np.array([b"a", b"c", b"", b"ab", "\u017elu\u0165".encode()], object)
     given = {"x0": texts, "x1": other}
@@ -174,7 +174,7 @@ def strings() -> Iterator[Case]:
         yield in_isolation(op, "strings at opset 18", [x, x], y, given=given, refused="opset 19", opsets=(18,))
 
 
-def odd_scales() -> Iterator[Case]:
+def odd_scale_cases() -> Iterator[Case]:
     """Yield scales outside (0, 1): LiteRT aborts at 0 and 1, and shifts by a negative number above 1."""
     for op in ("EQUAL", "GREATER"):
         for dtype in BYTES:

@@ -16,11 +16,11 @@ IMAGE = (2, 5, 7, 3)
 
 
 def cases() -> Iterator[Case]:
-    yield from l2_normalization()
-    yield from neighbors()
+    yield from l2_normalization_cases()
+    yield from local_response_cases()
 
 
-def neighbors() -> Iterator[Case]:
+def local_response_cases() -> Iterator[Case]:
     """Yield LOCAL_RESPONSE_NORMALIZATION: alpha multiplies the sum, not the mean, of squares of neighboring channels."""
     op = "LOCAL_RESPONSE_NORMALIZATION"
     for place in BOTH:
@@ -40,7 +40,7 @@ def neighbors() -> Iterator[Case]:
     yield unary(op, "rank 3", tensor(3, 5, 7), options=options, kernel_refuses="NumDimensions")
 
 
-def l2_normalization() -> Iterator[Case]:
+def l2_normalization_cases() -> Iterator[Case]:
     """Yield lengths below 1e-6, which count as 1e-6: a row of zeros stays, a shorter one does not get length 1."""
     fixed = {"int8": (1 / 128, 0), "uint8": (1 / 128, 128)}
     yield from ranks("L2_NORMALIZATION", fixed)

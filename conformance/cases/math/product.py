@@ -38,7 +38,10 @@ def cases() -> Iterator[Case]:
         operands, y = [tensor(*IMAGE, dtype=dtype), axes], tensor(2, 1, 7, 1, dtype=dtype)
         yield in_isolation("REDUCE_PROD", f"{dtype}, axes known at runtime", operands, y, options=options, given=given)
     for dtype in ("int32", "int64"):
-        arrays = [{"x0": odd(dtype, *IMAGE), "axes": np.array(over, np.int32)} for over in ([1, -1], [3, -2], [0, 2])]
+        arrays = [
+            {"x0": nonzero_values(dtype, *IMAGE), "axes": np.array(over, np.int32)}
+            for over in ([1, -1], [3, -2], [0, 2])
+        ]
         operands, y = [tensor(*IMAGE, dtype=dtype), axes], tensor(None, None, dtype=dtype)
         name = f"{dtype}, axes known at runtime, dropped"
         yield in_isolation(
@@ -59,7 +62,7 @@ def cases() -> Iterator[Case]:
     )
     for dtype in ("int32", "int64"):
         x, y = tensor(3, None, dtype=dtype), tensor(3, dtype=dtype)
-        arrays = [{"x0": odd(dtype, 3, n)} for n in (1, 5)]
+        arrays = [{"x0": nonzero_values(dtype, 3, n)} for n in (1, 5)]
         yield in_isolation("REDUCE_PROD", f"{dtype} of dynamic size", [x, constant([1])], y, given=arrays, runs=2)
     x, y = tensor(3, 7, dtype="uint8"), tensor(3, dtype="uint8")
     operands = [x, constant([1])]
@@ -79,14 +82,14 @@ def product(
 ) -> Case:
     x = tensor(*shape, dtype=dtype, scale=scale)
     if dtype in ("int32", "int64", "int8", "int16", "uint8") and scale == 0 and 0 not in shape:
-        case = {"given": {"x0": odd(dtype, *shape)}, **case}
+        case = {"given": {"x0": nonzero_values(dtype, *shape)}, **case}
     y = x.with_shape(*shape_after_reduction(shape, np.ravel(np.asarray(over, np.int32)).tolist(), keep))
     operands = [x, constant(np.asarray(over, np.int32))]
     text = f"{name} {'kept' if keep else 'dropped'}"
     return place("REDUCE_PROD", text, operands, y, options={"keep_dims": keep}, **case)
 
 
-def odd(dtype: str, *shape: int) -> Array:
+def nonzero_values(dtype: str, *shape: int) -> Array:
     """Return numbers from the whole range of the dtype whose product is never 0."""
     limits = np.iinfo(dtype)
     numbers = np.random.default_rng(7).integers(limits.min, limits.max, shape, dtype)

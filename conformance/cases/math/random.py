@@ -21,8 +21,8 @@ def cases() -> Iterator[Case]:
         yield bounds_case(op, "a shape known at runtime", (3, 11), bounds, fixed=False)
     for dtype in ("int32", "int64"):
         for fixed in (True, False):
-            yield certain(dtype, fixed)
-    yield from nothing_drawn()
+            yield certain_class_case(dtype, fixed)
+    yield from empty_case()
 
 
 def bounds_case(
@@ -43,7 +43,7 @@ def bounds_case(
     return net(op, name, draw, given=None if fixed else int32s(shape=[2, 5, 7]), **more)
 
 
-def certain(dtype: str, fixed: bool) -> Case:
+def certain_class_case(dtype: str, fixed: bool) -> Case:
     """Return a case in which one class has probability 1; infinite logits have probability 0."""
     low = np.float32(-200)
     logits = np.array([[0, low, np.inf], [low, np.nan, 3], [-np.inf, 5, low], [1e30, np.inf, -1e30]], np.float32)
@@ -57,7 +57,7 @@ def certain(dtype: str, fixed: bool) -> Case:
     )
 
 
-def nothing_drawn() -> Iterator[Case]:
+def empty_case() -> Iterator[Case]:
     shape = constant([2, 3], "int64")
     for op in CERTAIN:
         fixed = constant([2, 3])

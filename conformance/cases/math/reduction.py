@@ -16,14 +16,14 @@ EXTREMES = ("REDUCE_MAX", "REDUCE_MIN")
 
 
 def cases() -> Iterator[Case]:
-    yield from means()
+    yield from mean_cases()
     yield from means_in_fixed_point()
     for op in ("SUM", *EXTREMES):
         yield from axes(op)
         yield from int8_cases(op)
     yield from integers()
-    yield from extremes()
-    yield from nothing()
+    yield from extreme_cases()
+    yield from empty_axis_cases()
     yield from arg_max()
 
 
@@ -64,7 +64,7 @@ def means_in_fixed_point() -> Iterator[Case]:
         yield mean("int8 that cancels out, of a small scale", [3], keep, "int8", **case)
 
 
-def means() -> Iterator[Case]:
+def mean_cases() -> Iterator[Case]:
     for keep in (True, False):
         for axes in ([0], [1], [2], [3], [1, 2], [1, 3], [2, 3], [0, 1, 2, 3], [0, 1, 2]):
             for place in BOTH:
@@ -246,7 +246,7 @@ def integers() -> Iterator[Case]:
     yield reduce("SUM", "int8 that saturates", [1, 2], dtype="int8", factor=0.5)
 
 
-def extremes() -> Iterator[Case]:
+def extreme_cases() -> Iterator[Case]:
     for op in EXTREMES:
         for dtype in ("int8", "uint8"):
             for place in BOTH:
@@ -265,7 +265,7 @@ def extremes() -> Iterator[Case]:
         yield reduce(op, "int8 at the ends of its range", [1], dtype="int8", shape=(3, 3), given=ends)
 
 
-def nothing() -> Iterator[Case]:
+def empty_axis_cases() -> Iterator[Case]:
     """Yield reductions over empty axes."""
     yield reduce("SUM", "no elements", [1], shape=(2, 0, 3))
     yield reduce("SUM", "no results", [1], shape=(0, 5, 3))

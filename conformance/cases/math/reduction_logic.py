@@ -17,17 +17,17 @@ IMAGE = (2, 5, 7, 3)
 
 def cases() -> Iterator[Case]:
     for op in ("REDUCE_ANY", "REDUCE_ALL"):
-        yield from logic(op)
-    yield from least()
+        yield from logic_cases(op)
+    yield from arg_min_cases()
     for op in ("ARG_MIN", "ARG_MAX"):
-        yield from axis_as_it_runs(op)
-    yield from running()
+        yield from runtime_axis_cases(op)
+    yield from cumsum_cases()
 
 
 # --- bool -------------------------------------------------------------------------------------
 
 
-def logic(op: str) -> Iterator[Case]:
+def logic_cases(op: str) -> Iterator[Case]:
     for keep in (True, False):
         for over in ([0], [3], [1, 2], [-1, 1], [1, 1, -3], [0, 1, 2, 3], []):
             yield logic_case(op, f"axes {over}", over, keep)
@@ -58,7 +58,7 @@ def logic_case(op: str, name: str, over: Any, keep: bool, shape: Sequence[int] =
 # --- places -----------------------------------------------------------------------------------
 
 
-def least() -> Iterator[Case]:
+def arg_min_cases() -> Iterator[Case]:
     for axis in (0, 1, 2, 3, -1, -2):
         for place in BOTH:
             yield arg("ARG_MIN", f"axis {axis}", axis, place=place)
@@ -87,7 +87,7 @@ def least() -> Iterator[Case]:
         )
 
 
-def axis_as_it_runs(op: str) -> Iterator[Case]:
+def runtime_axis_cases(op: str) -> Iterator[Case]:
     for axis in (0, 1, -1):
         y = tensor(None, None, None, dtype="int32")
         options, operands = {"output_type": "INT32"}, [tensor(*IMAGE), tensor(dtype="int32", name="axis")]
@@ -101,7 +101,7 @@ def axis_as_it_runs(op: str) -> Iterator[Case]:
 # --- running sums -----------------------------------------------------------------------------
 
 
-def running() -> Iterator[Case]:
+def cumsum_cases() -> Iterator[Case]:
     for axis in (0, 1, 2, 3, -1, -3):
         for exclusive in (False, True):
             for reverse in (False, True):

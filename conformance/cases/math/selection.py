@@ -31,8 +31,8 @@ WIDE = ("float32", "float16", "int32", "int64", "bool", "complex64")
 
 def cases() -> Iterator[Case]:
     yield from select_cases()
-    yield from rows()
-    yield from single_elements()
+    yield from row_condition_cases()
+    yield from single_element_cases()
 
 
 def selection(
@@ -86,7 +86,7 @@ def select_cases() -> Iterator[Case]:
     )
 
 
-def rows() -> Iterator[Case]:
+def row_condition_cases() -> Iterator[Case]:
     """Yield conditions of rank 1, which apply to axis 0 instead of the last axis."""
     flags = Spec((), "bool")
     for dtype in ("float32", "int8", "int16", "bool", "complex64"):
@@ -137,7 +137,7 @@ def select_rows(dtype: str) -> Callable[[Net], None]:
     return draw
 
 
-def single_elements() -> Iterator[Case]:
+def single_element_cases() -> Iterator[Case]:
     """Yield operands of one element, for which the file's output shape holds whatever the ranks."""
     flags = Spec((), "bool")
     for op in ("SELECT", "SELECT_V2"):

@@ -15,10 +15,10 @@ from conformance.models import BOTH, Placed, Spec, between_convolutions, in_isol
 def cases() -> Iterator[Case]:
     yield from softmax()
     yield from log_softmax()
-    yield from one_element()
+    yield from unit_axis_cases()
     for op in ("SOFTMAX", "LOG_SOFTMAX"):
         for dtype in ("int8", "uint8"):
-            yield of_dynamic_size(op, dtype)
+            yield dynamic_size_case(op, dtype)
 
 
 IMAGE = (2, 5, 7, 3)
@@ -30,15 +30,15 @@ def softmax() -> Iterator[Case]:
         x = tensor(*IMAGE, dtype=dtype)
         opsets = EVERY_OPSET if dtype != "int16" else (None, 26)
         for place in BOTH:
-            yield unary("SOFTMAX", dtype, x, output_of(x), place, options={"beta": 1.0}, opsets=opsets)
-            yield unary("SOFTMAX", f"{dtype}, beta 0.3", x, output_of(x), place, options={"beta": 0.3})
+            yield unary("SOFTMAX", dtype, x, required_output(x), place, options={"beta": 1.0}, opsets=opsets)
+            yield unary("SOFTMAX", f"{dtype}, beta 0.3", x, required_output(x), place, options={"beta": 0.3})
         for shape in ((11,), (3, 11), (2, 3, 11)):
             y = x.with_shape(*shape)
-            yield unary("SOFTMAX", f"{dtype} of rank {len(shape)}", y, output_of(y), options={"beta": 1.0})
+            yield unary("SOFTMAX", f"{dtype} of rank {len(shape)}", y, required_output(y), options={"beta": 1.0})
     for beta in (1.0, 0.3):
         yield unary("SOFTMAX", f"float16, beta {beta}", tensor(*IMAGE, dtype="float16"), options={"beta": beta})
     yield unary("SOFTMAX", "beta 2.5 on large numbers", tensor(*IMAGE), options={"beta": 2.5}, span=(-80.0, 80.0))
-    yield from softmax_of_int16()
+    yield from int16_softmax_cases()
     image = tensor(1, 17, 23, 64)
     yield unary("SOFTMAX", "many channels", image, place=between_convolutions, options={"beta": 1.0})
     x = tensor(*IMAGE, dtype="int8")
@@ -48,7 +48,7 @@ def softmax() -> Iterator[Case]:
     )
 
 
-def of_dynamic_size(op: str, dtype: str) -> Case:
+def dynamic_size_case(op: str, dtype: str) -> Case:
     """Return a case whose axis has a dynamic size, including 1."""
     x = tensor(3, None, dtype=dtype)
     scale, point = {"SOFTMAX": FIXED, "LOG_SOFTMAX": {"int8": (1 / 16, 127), "uint8": (1 / 16, 255)}}[op][dtype]
@@ -58,12 +58,12 @@ def of_dynamic_size(op: str, dtype: str) -> Case:
     return unary(op, f"{dtype}, an axis of dynamic size", x, y, options=options, given=rows, opsets=EVERY_OPSET)
 
 
-def softmax_of_int16() -> Iterator[Case]:
+def int16_softmax_cases() -> Iterator[Case]:
     """Yield int16 with the kernel's tables: small shares of confident classes are 2, and sums of every magnitude occur."""
 
     def case(name: str, scale: float, *shape: int | None, place: Placed = in_isolation, **more: Any) -> Case:
         x = tensor(*shape, dtype="int16", scale=scale)
-        return unary("SOFTMAX", f"int16, {name}", x, output_of(x), place, options={"beta": 1.0}, **more)
+        return unary("SOFTMAX", f"int16, {name}", x, required_output(x), place, options={"beta": 1.0}, **more)
 
     yield case("101 confident classes", 0.01, 7, 101)
     yield case("1009 classes nearly alike", 1e-6, 3, 1009)
@@ -80,7 +80,7 @@ def softmax_of_int16() -> Iterator[Case]:
     yield case("of dynamic size", 0.001, None, 11, given=given)
 
 
-def output_of(x: Spec) -> Spec:
+def required_output(x: Spec) -> Spec:
     """Return the output spec that the kernel requires."""
     return Spec(x.shape, x.dtype, *FIXED[x.dtype]) if x.dtype in FIXED else x
 
@@ -112,7 +112,7 @@ def log_softmax() -> Iterator[Case]:
     yield unary("LOG_SOFTMAX", "equal large numbers", tensor(3, 5), given=same)
 
 
-def one_element() -> Iterator[Case]:
+def unit_axis_cases() -> Iterator[Case]:
     """Yield axes of size 1, where the result is 1."""
     for op in ("SOFTMAX", "LOG_SOFTMAX"):
         for dtype in ("float32", "int8", "uint8", "int16") if op == "SOFTMAX" else ("float32", "int8", "uint8"):

@@ -19,11 +19,11 @@ IMAGE = (2, 5, 7, 3)
 def cases() -> Iterator[Case]:
     yield from negation_cases()
     yield from floor_cases()
-    yield from squares()
-    yield from magnitudes()
-    yield from exponentials()
-    yield from logarithms()
-    yield from roots()
+    yield from square_cases()
+    yield from abs_cases()
+    yield from exp_cases()
+    yield from log_cases()
+    yield from sqrt_cases()
 
 
 def negation_cases() -> Iterator[Case]:
@@ -49,12 +49,12 @@ def floor_cases() -> Iterator[Case]:
     yield unary("FLOOR", "float16", tensor(2, 5, 7, 3, dtype="float16"), span=(-9.0, 9.0), opsets=EVERY_OPSET)
 
 
-def squares() -> Iterator[Case]:
+def square_cases() -> Iterator[Case]:
     yield unary("SQUARE", "float32", tensor(*IMAGE), opsets=EVERY_OPSET)
     yield unary("SQUARE", "float32", tensor(*IMAGE), place=between_convolutions)
 
 
-def magnitudes() -> Iterator[Case]:
+def abs_cases() -> Iterator[Case]:
     yield unary("ABS", "float16", tensor(*IMAGE, dtype="float16"), opsets=EVERY_OPSET)
     for dtype in ("float32", "int8", "int16"):
         x = tensor(*IMAGE, dtype=dtype)
@@ -69,7 +69,7 @@ def magnitudes() -> Iterator[Case]:
     yield unary("ABS", "uint8", tensor(*IMAGE, dtype="uint8"), kernel_refuses="UINT8 is unsupported by op Abs")
 
 
-def exponentials() -> Iterator[Case]:
+def exp_cases() -> Iterator[Case]:
     for place in BOTH:
         yield unary("EXP", "float32", tensor(*IMAGE), place=place, span=(-9.0, 3.0), opsets=opsets(place=place))
         x = tensor(*IMAGE, dtype="int8", scale=0.021, zero_point=17)
@@ -91,7 +91,7 @@ def exponentials() -> Iterator[Case]:
     yield unary("EXP", "float32 edges", tensor(8), given=ends)
 
 
-def logarithms() -> Iterator[Case]:
+def log_cases() -> Iterator[Case]:
     """Yield quantized values of 0 or less, which give the lowest value of the dtype."""
     for place in BOTH:
         yield unary("LOG", "float32", tensor(*IMAGE), place=place, span=(0.01, 9.0), opsets=opsets(place=place))
@@ -112,7 +112,7 @@ def logarithms() -> Iterator[Case]:
     yield unary("LOG", "uint8", tensor(7, dtype="uint8"), kernel_refuses="UINT8 is unsupported by op Log")
 
 
-def roots() -> Iterator[Case]:
+def sqrt_cases() -> Iterator[Case]:
     """Yield operands at or above their zero point, because kernels refuse roots of negative integers."""
     least = {"int8": -128, "int16": 0}
     for op, ratio in (("SQRT", 0.6), ("RSQRT", 0.25)):

@@ -23,29 +23,33 @@ def cases() -> Iterator[Case]:
     yield in_isolation(
         "COMPLEX_ABS", "squares out of range", [tensor(7, dtype="complex64")], tensor(7), given={"x0": sizes}
     )
-    yield from buckets()
+    yield from bucketize_cases()
 
 
-def buckets() -> Iterator[Case]:
+def bucketize_cases() -> Iterator[Case]:
     """Yield numbers equal to a boundary, which belong to the bucket above it."""
     ends = [-np.inf, -1.5, -1.49, -0.25, 0.0, 0.5, 99.99, 100.0, np.inf, np.nan]
     for dtype in ("float32", "float64"):
-        yield bucket(f"{dtype} at boundaries", dtype, (10,), given={"x0": np.array(ends, dtype)}, opsets=EVERY_OPSET)
+        yield bucketize_case(
+            f"{dtype} at boundaries", dtype, (10,), given={"x0": np.array(ends, dtype)}, opsets=EVERY_OPSET
+        )
     for dtype in ("int32", "int64"):
         large = np.array([2**24 + 1, 2**24, 2**24 + 2, -1, 0, 7], dtype)
-        yield bucket(f"{dtype}, compared as float32", dtype, (6,), (-0.5, 7.0, 2.0**24), given={"x0": large})
+        yield bucketize_case(f"{dtype}, compared as float32", dtype, (6,), (-0.5, 7.0, 2.0**24), given={"x0": large})
     for shape in (IMAGE, (), (0, 3)):
-        yield bucket(f"shape {list(shape)}", "float32", shape)
-    yield bucket("one boundary", "float32", (7,), (0.0,))
-    yield bucket("no boundary", "float32", (7,), ())
-    yield bucket("float32", "float32", IMAGE, place=between_convolutions)
-    yield bucket("boundaries that descend", "float32", (7,), (1.0, 0.0), kernel_refuses="Expected sorted boundaries")
+        yield bucketize_case(f"shape {list(shape)}", "float32", shape)
+    yield bucketize_case("one boundary", "float32", (7,), (0.0,))
+    yield bucketize_case("no boundary", "float32", (7,), ())
+    yield bucketize_case("float32", "float32", IMAGE, place=between_convolutions)
+    yield bucketize_case(
+        "boundaries that descend", "float32", (7,), (1.0, 0.0), kernel_refuses="Expected sorted boundaries"
+    )
     given = [{"x0": random_array(n, 3)} for n in (1, 5)]
     x, y = tensor(None, 3), tensor(None, 3, dtype="int32")
     yield in_isolation("BUCKETIZE", "unknown batch", [x], y, options={"boundaries": list(BOUNDS)}, given=given, runs=2)
 
 
-def bucket(
+def bucketize_case(
     name: str,
     dtype: str,
     shape: Sequence[int],

@@ -19,8 +19,8 @@ EDGES = np.array(
 def cases() -> Iterator[Case]:
     yield from ceil_cases()
     yield from round_cases()
-    yield from signs()
-    yield from waves()
+    yield from sign_cases()
+    yield from sin_cos_cases()
 
 
 def ceil_cases() -> Iterator[Case]:
@@ -44,7 +44,7 @@ def round_cases() -> Iterator[Case]:
     yield unary("ROUND", "nothing", tensor(2, 0, 3))
 
 
-def signs() -> Iterator[Case]:
+def sign_cases() -> Iterator[Case]:
     ends = np.array([-np.inf, -1e-40, -0.0, 0.0, 1e-40, 3.0, np.inf, np.nan])
     for dtype in ("float32", "float64"):
         given = {"x0": ends.astype(dtype)}
@@ -55,7 +55,7 @@ def signs() -> Iterator[Case]:
     yield unary("SIGN", "a scalar", tensor())
 
 
-def waves() -> Iterator[Case]:
+def sin_cos_cases() -> Iterator[Case]:
     angles: Array = np.array([0.0, -0.0, 1e-30, 0.5, -3.14159265, 100.0, -12345.678, 1e6, np.inf, np.nan], np.float32)
     for op in ("SIN", "COS"):
         yield unary(op, "float32 of any size", tensor(10), given={"x0": angles}, opsets=EVERY_OPSET)

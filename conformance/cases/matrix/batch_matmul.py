@@ -31,15 +31,15 @@ ADJOINTS = ((False, False), (True, False), (False, True), (True, True))
 
 
 def cases() -> Iterator[Case]:
-    yield from adjoints()
-    yield from broadcast()
+    yield from adjoint_cases()
+    yield from broadcast_cases()
     yield from int8_cases()
     yield from two_roundings_cases()
-    yield from bare()
-    yield from hybrid()
-    yield from images()
-    yield from chains()
-    yield from vanishing()
+    yield from unscaled_int32_cases()
+    yield from hybrid_cases()
+    yield from image_cases()
+    yield from chain_cases()
+    yield from several_scales_cases()
     yield from refusal_cases()
 
 
@@ -89,7 +89,7 @@ def symmetric(*shape: int, dtype: str = "int8", seed: str = "w") -> Spec:
 # --- shapes -----------------------------------------------------------------------------------
 
 
-def adjoints() -> Iterator[Case]:
+def adjoint_cases() -> Iterator[Case]:
     for adjoint in ADJOINTS:
         yield times("rank 2", tensor(5, 7), tensor(7, 3), adjoint, opsets=EVERY_OPSET)
         yield times("rank 3", tensor(2, 5, 7), tensor(2, 7, 3), adjoint)
@@ -107,7 +107,7 @@ def adjoints() -> Iterator[Case]:
     yield times("unknown rows", tensor(2, None, 7), tensor(2, 7, 3), y=tensor(2, None, 3), given=given, runs=2)
 
 
-def broadcast() -> Iterator[Case]:
+def broadcast_cases() -> Iterator[Case]:
     """Yield batches that are aligned from the right; a size of 1 is repeated."""
     pairs = (
         ((2, 3, 5, 7), (7, 3)),
@@ -154,7 +154,7 @@ def two_roundings_cases() -> Iterator[Case]:
         yield times(text, x, w, y=replace(result(x, w), scale=divisor * 2.0**-12), **exact)
 
 
-def bare() -> Iterator[Case]:
+def unscaled_int32_cases() -> Iterator[Case]:
     """Yield int8 to int32, which multiplies quantized values regardless of zero points and scales."""
     for scale in (None, 0):
         text = "" if scale is None else " without scales"
@@ -173,7 +173,7 @@ def bare() -> Iterator[Case]:
     )
 
 
-def hybrid() -> Iterator[Case]:
+def hybrid_cases() -> Iterator[Case]:
     """Yield float rows by int8, which the kernel quantizes at runtime and the converter does not."""
     for adjoint in ADJOINTS:
         for per_axis in (None, 1):
@@ -203,7 +203,7 @@ def hybrid() -> Iterator[Case]:
 # --- in a layout ------------------------------------------------------------------------------
 
 
-def images() -> Iterator[Case]:
+def image_cases() -> Iterator[Case]:
     """Yield rows that are the channels of pixels, so that an image becomes channels last."""
     for dtype in ("float32", "int8", "int16"):
         x = tensor(*IMAGE, dtype=dtype)
@@ -229,7 +229,7 @@ def most(place: Placed, transposes: int) -> dict[str, Any]:
     return {"transposes": transposes} if place is between_convolutions else {}
 
 
-def chains() -> Iterator[Case]:
+def chain_cases() -> Iterator[Case]:
     yield net(OP, "between batches that trade places", swap_batches, transposes=0)
     for dtype in ("float32", "int8", "int16"):
         yield net(OP, f"{dtype} after a flatten", flatten_then_multiply(dtype), dtype=dtype, transposes=1)
@@ -290,7 +290,7 @@ def transpose_rows(model: Net, ref: Any) -> Any:
 # --- what is refused --------------------------------------------------------------------------
 
 
-def vanishing() -> Iterator[Case]:
+def several_scales_cases() -> Iterator[Case]:
     """Yield operands with several scales, which the kernel treats as no scale."""
     for dtype in ("int8", "int16"):
         x = tensor(2, 5, 7, dtype=dtype, zero_point=0)

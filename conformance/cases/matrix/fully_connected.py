@@ -18,9 +18,9 @@ OP = "FULLY_CONNECTED"
 
 
 def cases() -> Iterator[Case]:
-    yield from rows()
-    yield from dtypes()
-    yield from activations()
+    yield from row_length_cases()
+    yield from dtype_cases()
+    yield from activation_cases()
     yield from flatten_cases()
 
 
@@ -60,7 +60,7 @@ def dense(
     )
 
 
-def rows() -> Iterator[Case]:
+def row_length_cases() -> Iterator[Case]:
     """Yield inputs of any rank; a row is as long as the weight's, and the result has rank 2 by default."""
     yield dense("rank 2", opsets=EVERY_OPSET)
     yield dense("rank 1", (11,))
@@ -95,7 +95,7 @@ def rows() -> Iterator[Case]:
     yield between_convolutions(
         OP, "an image on weights that are a graph input", [tensor(*IMAGE), tensor(4, 105)], tensor(2, 4)
     )
-    yield net(OP, "sparse weights", sparse)
+    yield net(OP, "sparse weights", sparse_cases)
     for dtype in ("float32", "uint8"):
         for shape in ((3, 4), (1, 5)):
             name = f"{dtype} rows that are too short, of {prod(shape)} elements"
@@ -137,14 +137,14 @@ def weights_without_shape(model: Net) -> None:
     model.graph.output(result)
 
 
-def sparse(model: Net) -> None:
+def sparse_cases(model: Net) -> None:
     values = random_array(4, 16)
     values[random_array(4, 16, seed="zeros", low=0, high=1) < 0.7] = 0
     w = model.graph.sparse("w", values, ["dense", "csr"])
     model.output(model.call(OP, [tensor(2, 16), w, constant(random_array(4))], tensor(2, 4)))
 
 
-def dtypes() -> Iterator[Case]:
+def dtype_cases() -> Iterator[Case]:
     for dtype in ("int8", "uint8", "int16"):
         yield dense(dtype, dtype=dtype, opsets=EVERY_OPSET if dtype != "int16" else (None, 26))
         yield dense(f"{dtype} without bias", dtype=dtype, biased=None)
@@ -200,7 +200,7 @@ def half_weights(model: Net) -> None:
     model.output(model.call(OP, [tensor(2, 11), w], tensor(2, 4)))
 
 
-def activations() -> Iterator[Case]:
+def activation_cases() -> Iterator[Case]:
     for dtype in ("float32", "int8", "uint8", "int16"):
         for activation in ("RELU", "RELU6", "RELU_N1_TO_1"):
             yield dense(f"{dtype} with {activation}", dtype=dtype, options={"fused_activation_function": activation})

@@ -25,8 +25,8 @@ SPANS = {"SIGN_BIT": (-0.2, 0.2)}
 
 
 def cases() -> Iterator[Case]:
-    yield from hybrid()
-    yield from elsewhere()
+    yield from hybrid_cases()
+    yield from refused_activation_cases()
 
 
 def activation_case(
@@ -37,7 +37,7 @@ def activation_case(
     return dense(f"{name} with {activation}", shape or (3, 13), options=options, **case)
 
 
-def hybrid() -> Iterator[Case]:
+def hybrid_cases() -> Iterator[Case]:
     """Yield activations that EvalHybrid and EvalHybridDense4Bit apply and XNNPACK refuses."""
     for activation in (*CURVES, "RELU_N1_TO_1"):
         for weights in ("int8", "int4", "int2"):
@@ -78,7 +78,7 @@ def dense_chain(model: Net) -> None:
     model.output(x)
 
 
-def elsewhere() -> Iterator[Case]:
+def refused_activation_cases() -> Iterator[Case]:
     """Yield activations that Prepare refuses, and blockwise weights, for which the kernel sets disagree."""
     refuses = "params->activation == kTfLiteActRelu"
     for activation in CURVES:

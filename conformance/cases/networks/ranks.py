@@ -20,7 +20,7 @@ def cases() -> Iterator[Case]:
     yield from of_one_operator()
     for dtype in ("float32", "int8"):
         yield net("CONV_2D", f"{dtype} in a chain of no rank", chain(dtype), dtype=dtype)
-    yield net("RESHAPE", "no elements, of no rank", nothing)
+    yield net("RESHAPE", "no elements, of no rank", stored_sizes_of_0)
 
 
 def of_one_operator() -> Iterator[Case]:
@@ -105,7 +105,7 @@ def chain(dtype: str) -> Callable[[Net], None]:
     return draw
 
 
-def nothing(model: Net) -> None:
+def stored_sizes_of_0(model: Net) -> None:
     """Build stored sizes of 0, which are derived again, as are the ranks."""
     y = model.call("RESHAPE", [tensor(0, 5, 7), constant([5, -1, 7, 2])], Spec(()))
     model.without_rank(y)

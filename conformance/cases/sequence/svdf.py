@@ -144,13 +144,13 @@ def cases() -> Iterator[Case]:
     insists = {"refused": "requires RELU", "kernel_refuses": "params->activation != kTfLiteActRelu"}
     for activation in ("NONE", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT"):
         yield svdf(f"int8 with {activation}", insists, activation=activation, **whole)
-    yield from of_bytes()
+    yield from int8_state_cases()
 
 
 # --- a state of 8 bits ------------------------------------------------------------------------
 
 
-def of_bytes() -> Iterator[Case]:
+def int8_state_cases() -> Iterator[Case]:
     """Yield 8-bit states, compared with TensorFlow Lite for Microcontrollers; LiteRT writes beyond the end of such states."""
     exact = {"kernel": run_micro, "tolerance": Tolerance(steps=0), "why": "every rounding is the kernel's"}
     options: dict[str, dict[str, Any]] = {

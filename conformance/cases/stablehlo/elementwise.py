@@ -21,7 +21,7 @@ def cases() -> Iterator[Case]:
         for dtype in (*FLOATS, *BITS, "bool"):
             yield pair(op, dtype, dtype, opsets=opsets() if dtype in ("float32", "int8", "bool") else (None,))
             if dtype not in (*FLOATS, "bool"):
-                yield at_the_ends(op, dtype)
+                yield limits_case(op, dtype)
         for dtype in ("int8", "uint8"):
             x = tensor(*IMAGE, dtype=dtype)
             for place in BOTH:
@@ -63,7 +63,7 @@ def pair(op: str, name: str, dtype: str, **case: Any) -> Case:
     return in_isolation(op, name, [x, x], x, **case)
 
 
-def at_the_ends(op: str, dtype: str) -> Case:
+def limits_case(op: str, dtype: str) -> Case:
     """Return a case with all pairs of the dtype's limits and their neighbors; sums and products wrap."""
     ends = np.iinfo(dtype)
     beyond = (

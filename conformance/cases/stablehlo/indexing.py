@@ -28,11 +28,13 @@ OPERAND = (5, 7, 11)
 
 
 def cases() -> Iterator[Case]:
-    yield from gathers()
-    yield from scatters()
+    yield from gather_cases()
+    yield from scatter_cases()
 
 
-def anywhere(shape: Sequence[int], dtype: str = "int32", low: int = -3, high: int = 12) -> np.ndarray[Any, Any]:
+def indices_beyond_bounds(
+    shape: Sequence[int], dtype: str = "int32", low: int = -3, high: int = 12
+) -> np.ndarray[Any, Any]:
     """Return indices, some before the first element and some after the last."""
     return random_array(*shape, dtype=dtype, seed="places", low=low, high=high)
 
@@ -47,7 +49,7 @@ def gather(
     **options: Any,
 ) -> Iterator[Case]:
     """Yield a case with runtime indices, and one with constant indices."""
-    x, indices_given = tensor(*shape, dtype=dtype, scale=0), anywhere(indices, kind)
+    x, indices_given = tensor(*shape, dtype=dtype, scale=0), indices_beyond_bounds(indices, kind)
     for where, spec in (("", tensor(*indices, dtype=kind, name="places")), (", constant", constant(indices_given))):
         given = None if where else {"places": indices_given}
         yield in_isolation(
@@ -55,7 +57,7 @@ def gather(
         )
 
 
-def gathers() -> Iterator[Case]:
+def gather_cases() -> Iterator[Case]:
     rows: dict[str, Any] = {
         "offset_dims": [1, 2],
         "collapsed_slice_dims": [0],
@@ -68,7 +70,11 @@ def gathers() -> Iterator[Case]:
     yield from gather("int64 places", OPERAND, (3, 1), (3, 7, 11), "int64", **rows)
     x = tensor(*OPERAND, dtype="int8")
     yield in_isolation(
-        "STABLEHLO_GATHER", "int8 with a scale", [x, constant(anywhere((3, 1)))], x.with_shape(3, 7, 11), options=rows
+        "STABLEHLO_GATHER",
+        "int8 with a scale",
+        [x, constant(indices_beyond_bounds((3, 1)))],
+        x.with_shape(3, 7, 11),
+        options=rows,
     )
     yield from gather(
         "windows of one axis", OPERAND, (2, 1), (5, 2, 3, 11),
@@ -97,7 +103,7 @@ def gathers() -> Iterator[Case]:
     yield from gather("no slice", OPERAND, (0, 1), (0, 7, 11), **rows)
     runs = [{"x0": random_array(5, n, 11)} for n in (7, 13)]
     options = {"offset_dims": [0, 2, 3], "start_index_map": [1], "index_vector_dim": 1, "slice_sizes": [5, 3, 11]}
-    operands = [tensor(5, None, 11), constant(anywhere((2, 1)))]
+    operands = [tensor(5, None, 11), constant(indices_beyond_bounds((2, 1)))]
     yield in_isolation(
         "STABLEHLO_GATHER", "an axis of dynamic size", operands, tensor(5, 2, 3, 11), options=options, given=runs
     )
@@ -175,7 +181,7 @@ def scatter(
     x, new, indices_given = (
         tensor(*OPERAND, dtype=dtype, scale=0),
         tensor(*updates, dtype=dtype, scale=0),
-        anywhere(indices, kind),
+        indices_beyond_bounds(indices, kind),
     )
     options = {"index_vector_dim": len(indices) - 1, **options}
     for where, spec in (("", tensor(*indices, dtype=kind, name="places")), (", constant", constant(indices_given))):
@@ -183,7 +189,7 @@ def scatter(
         yield scattering(f"{name}{where}", x, spec, new, how, options=options, given=given)
 
 
-def scatters() -> Iterator[Case]:
+def scatter_cases() -> Iterator[Case]:
     rows: dict[str, Any] = {
         "update_window_dims": [1, 2],
         "inserted_window_dims": [0],

@@ -19,12 +19,12 @@ NOWHERE = [[0, 0], [0, 0]]
 
 
 def cases() -> Iterator[Case]:
-    yield from depth()
-    yield from one_after_another()
-    yield from to_batches()
-    yield from to_space()
-    yield from running()
-    yield from open_sizes()
+    yield from depth_space_cases()
+    yield from inverse_pair_cases()
+    yield from to_batch_cases()
+    yield from to_space_cases()
+    yield from runtime_setting_cases()
+    yield from dynamic_size_cases()
     yield from refusal_cases()
 
 
@@ -45,7 +45,7 @@ def depth_space_case(
     return unary(op, name, x.with_shape(*before), x.with_shape(*after), place, options={"block_size": size}, **case)
 
 
-def depth() -> Iterator[Case]:
+def depth_space_cases() -> Iterator[Case]:
     """Yield blocks whose position precedes the depth: DCR, not CRD."""
     for op in (DEPTH, SPACE):
         for dtype in ("float32", "int8", "uint8"):
@@ -83,7 +83,7 @@ def depth() -> Iterator[Case]:
             )
 
 
-def one_after_another() -> Iterator[Case]:
+def inverse_pair_cases() -> Iterator[Case]:
     """Yield an operator, an activation on the deeper side, and the inverse operator."""
 
     def draw(model: Net) -> None:
@@ -114,7 +114,7 @@ def to_batch(
     return place(BATCH, name, [x, *settings], y, **{"dtype": x.dtype, **case})
 
 
-def to_batches() -> Iterator[Case]:
+def to_batch_cases() -> Iterator[Case]:
     """Yield blocks with different height and width and padding at every edge; integers are padded with the zero point."""
     for dtype in ("float32", "int8", "uint8", "int16"):
         x = tensor(2, 5, 7, 3, dtype=dtype)
@@ -152,7 +152,7 @@ def to_image(
     return place(FLAT, name, [x, *settings], y, **{"dtype": x.dtype, **case})
 
 
-def to_space() -> Iterator[Case]:
+def to_space_cases() -> Iterator[Case]:
     """Yield crops after the operator; a crop may be wider than a block."""
     for dtype in ("float32", "int8", "uint8", "int16"):
         x = tensor(12, 5, 3, 7, dtype=dtype)
@@ -172,7 +172,7 @@ def to_space() -> Iterator[Case]:
     )
 
 
-def running() -> Iterator[Case]:
+def runtime_setting_cases() -> Iterator[Case]:
     """Yield block sizes, paddings and crops that are runtime values."""
     for op, shape, rows in ((BATCH, (2, 5, 7, 3), [[1, 2], [2, 0]]), (FLAT, (12, 5, 3, 7), [[1, 3], [2, 0]])):
         settings = {"block": np.array([2, 3], np.int32), "rows": np.asarray(rows, np.int32)}
@@ -208,7 +208,7 @@ def runtime_setting_case(
     return place(op, name, [x, *operands], y, dtype=x.dtype, given=given, transposes=None)
 
 
-def open_sizes() -> Iterator[Case]:
+def dynamic_size_cases() -> Iterator[Case]:
     """Yield sizes that are all dynamic except for the channels."""
     runs = [{"x0": random_array(*shape, 8)} for shape in ((1, 6, 4), (3, 4, 6))]
     for op in (DEPTH, SPACE):

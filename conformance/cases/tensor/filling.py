@@ -29,8 +29,8 @@ SIZES = ("int32", "int64")
 def cases() -> Iterator[Case]:
     yield from fill_cases()
     yield from zeros()
-    yield from sequences()
-    yield from one_hot()
+    yield from range_cases()
+    yield from one_hot_cases()
 
 
 # --- FILL -------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def zeros() -> Iterator[Case]:
 SEQUENCES = ((0, 7, 1), (3, 20, 5), (3, 18, 5), (-4, -11, -2), (5, 5, 3), (5, 5, -3), (7, -1, -8))
 
 
-def sequences() -> Iterator[Case]:
+def range_cases() -> Iterator[Case]:
     """Yield RANGE of constants and runtime values; a float is the rounded sum of the previous element and the step."""
     for dtype in ("float32", "int32", "int64"):
         for numbers in SEQUENCES:
@@ -148,32 +148,34 @@ def range_case(name: str, numbers: Sequence[float], dtype: str, fixed: bool = Fa
 # --- ONE_HOT ----------------------------------------------------------------------------------
 
 
-def one_hot() -> Iterator[Case]:
+def one_hot_cases() -> Iterator[Case]:
     """Yield indices that are no class, including negative ones, which give the off value."""
     for axis in (-1, 0, 1, 2):
-        yield hot(f"axis {axis}", (2, 5), axis)
-    yield hot("int16", (2, 5), 1, dtype="int16", kernel_refuses="failed to invoke")
+        yield one_hot_case(f"axis {axis}", (2, 5), axis)
+    yield one_hot_case("int16", (2, 5), 1, dtype="int16", kernel_refuses="failed to invoke")
     for dtype in ("float32", "int8", "uint8", "int32", "int64", "bool"):
         for fixed in (True, False):
             text = f"{dtype}{', known values' if fixed else ''}"
-            yield hot(text, (2, 5), 1, dtype=dtype, fixed=fixed, opsets=EVERY_OPSET if dtype != "bool" else (None, 13))
-    yield hot("int64 indices", (2, 5), -1, index="int64")
+            yield one_hot_case(
+                text, (2, 5), 1, dtype=dtype, fixed=fixed, opsets=EVERY_OPSET if dtype != "bool" else (None, 13)
+            )
+    yield one_hot_case("int64 indices", (2, 5), -1, index="int64")
     far = np.array([2**32 + 1, -(2**32), 2, -1, 2**31 + 3], np.int64)
-    yield hot("int64 indices cut to 32 bits", (5,), -1, index="int64", given={"x0": far})
+    yield one_hot_case("int64 indices cut to 32 bits", (5,), -1, index="int64", given={"x0": far})
     for shape in ((), (7,), (0, 3), (2, 3, 5, 7)):
-        yield hot(f"indices of shape {list(shape)}", shape, -1)
-        yield hot(f"indices of shape {list(shape)}, first axis", shape, 0)
-    yield hot("no class", (2, 5), -1, depth=0)
-    yield hot("one class", (2, 5), 0, depth=1)
-    yield hot("depth known at runtime", (2, 5), 1, at_run_time=True)
-    yield hot("depth known at runtime, last axis", (2, 5), -1, at_run_time=True)
-    yield hot("int8 of a scale", (2, 5), 1, dtype="int8", scale=0.3)
-    yield hot("uint8 of a scale", (2, 5), 1, dtype="uint8", scale=0.3, fixed=False)
+        yield one_hot_case(f"indices of shape {list(shape)}", shape, -1)
+        yield one_hot_case(f"indices of shape {list(shape)}, first axis", shape, 0)
+    yield one_hot_case("no class", (2, 5), -1, depth=0)
+    yield one_hot_case("one class", (2, 5), 0, depth=1)
+    yield one_hot_case("depth known at runtime", (2, 5), 1, at_run_time=True)
+    yield one_hot_case("depth known at runtime, last axis", (2, 5), -1, at_run_time=True)
+    yield one_hot_case("int8 of a scale", (2, 5), 1, dtype="int8", scale=0.3)
+    yield one_hot_case("uint8 of a scale", (2, 5), 1, dtype="uint8", scale=0.3, fixed=False)
     for axis in (-1, 1):
-        yield hot(f"axis {axis}", (2, 5, 7), axis, place=between_convolutions, transposes=None)
+        yield one_hot_case(f"axis {axis}", (2, 5, 7), axis, place=between_convolutions, transposes=None)
 
 
-def hot(
+def one_hot_case(
     name: str,
     shape: Sequence[int],
     axis: int,

@@ -25,14 +25,14 @@ READ_BACK: dict[str, Any] = {
 def cases() -> Iterator[Case]:
     yield from along_axes()
     yield from dtypes()
-    yield from batches()
+    yield from batch_cases()
     yield from scalar_index_cases()
-    yield from corners()
+    yield from corner_cases()
     yield from gather_nd_cases()
     yield from nonzero()
-    yield from tables()
-    yield from tables_in_blocks()
-    yield from tables_refused()
+    yield from table_cases()
+    yield from blockwise_table_cases()
+    yield from refused_table_cases()
 
 
 def gather_case(
@@ -114,7 +114,7 @@ def from_narrow_table(model: Net) -> None:
     model.output(model.call("DEQUANTIZE", [rows], tensor(4, 6)))
 
 
-def batches() -> Iterator[Case]:
+def batch_cases() -> Iterator[Case]:
     """Yield gathered axes after axes that are no batch; indices may have only batch axes."""
     x = tensor(*IMAGE)
     for axis in (1, 2, 3, -1):
@@ -158,7 +158,7 @@ def scalar_index_cases() -> Iterator[Case]:
             )
 
 
-def corners() -> Iterator[Case]:
+def corner_cases() -> Iterator[Case]:
     yield gather_case("one of rank 1", tensor(5), (), 0)
     yield gather_case("rank 6", tensor(2, 3, 2, 2, 3, 2), (4,), 4)
     yield gather_case("nothing", tensor(5, 3), (0,), 0)
@@ -262,7 +262,7 @@ def embedding_case(name: str, table: Spec, wide: str = "", **case: Any) -> Case:
     )
 
 
-def tables() -> Iterator[Case]:
+def table_cases() -> Iterator[Case]:
     for dtype in ("float32", "float16", "int32"):
         yield embedding_case(f"{dtype} as it is", constant(random_array(7, 11, dtype=dtype)))
     for dtype in ("int8", "uint8"):
@@ -291,7 +291,7 @@ def tables() -> Iterator[Case]:
     yield embedding_case("uint8 to float32, which the kernel reads as int8", unsigned, "float32")
 
 
-def tables_in_blocks() -> Iterator[Case]:
+def blockwise_table_cases() -> Iterator[Case]:
     for dtype, size in (("int4", 4), ("int4", 6), ("int2", 4)):
         for wide in ("float32", "float16"):
             yield block_table(f"{dtype} to {wide} in blocks of {size}", dtype, size, wide)
@@ -306,7 +306,7 @@ def block_table(name: str, dtype: str, size: int, wide: str, **case: Any) -> Cas
     return net(LOOKUP, name, draw, **{"dtype": f"{dtype} by block", "given": PLACES, **case})
 
 
-def tables_refused() -> Iterator[Case]:
+def refused_table_cases() -> Iterator[Case]:
     """Yield tables that LiteRT refuses or reads past the end of a row."""
     yield embedding_case(
         "int4 rows of 13", weight((7, 13), "int4"), "float32", refused="end within a byte, and the kernel reads beyond"

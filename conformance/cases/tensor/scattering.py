@@ -16,11 +16,11 @@ FROM_16 = (None, 16, 21, 26)
 
 
 def cases() -> Iterator[Case]:
-    yield from sums()
+    yield from scatter_add_cases()
     yield from sums_of_dtypes()
-    yield from sums_refused()
-    yield from dense()
-    yield from dense_refused()
+    yield from refused_sum_cases()
+    yield from sparse_to_dense_cases()
+    yield from refused_dense_cases()
 
 
 # --- sums -------------------------------------------------------------------------------------
@@ -51,7 +51,7 @@ def scatter_add_case(
     return in_isolation(ADD, name, operands, y, **{"dtype": dtype, "given": given or None, **case})
 
 
-def sums() -> Iterator[Case]:
+def scatter_add_cases() -> Iterator[Case]:
     for depth in (1, 2, 3, 4):
         for fixed in (True, False):
             text = "constant" if fixed else "running"
@@ -88,7 +88,7 @@ def sums_of_dtypes() -> Iterator[Case]:
         yield scatter_add_case(f"{dtype} at each place once", (3,), 2, dtype, places=[[4, 6], [0, 1], [4, 5]])
 
 
-def sums_refused() -> Iterator[Case]:
+def refused_sum_cases() -> Iterator[Case]:
     outside, refuses = [[1, 7]], "index out of bounds"
     yield scatter_add_case("a place outside", (1,), 2, places=outside, kernel_refuses=refuses)
     yield scatter_add_case("a place counted from the end", (1,), 2, places=[[-1, 2]], kernel_refuses=refuses)
@@ -118,7 +118,7 @@ def sparse_to_dense_case(
 REPEATED = [[1, 0], [2, 4], [1, 0], [0, 3], [2, 4]]
 
 
-def dense() -> Iterator[Case]:
+def sparse_to_dense_cases() -> Iterator[Case]:
     for dtype in ("float32", "int32", "int64", "int8", "uint8"):
         for kind in ("int32", "int64"):
             for fixed in (True, False):
@@ -150,5 +150,5 @@ def dense() -> Iterator[Case]:
     yield in_isolation(SPARSE, "many values of one place", operands, tensor(7, 2), given=many)
 
 
-def dense_refused() -> Iterator[Case]:
+def refused_dense_cases() -> Iterator[Case]:
     yield sparse_to_dense_case("a place outside", [[1, 5]], (3, 5), tensor(1), kernel_refuses="SPARSE_TO_DENSE")

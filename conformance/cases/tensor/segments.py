@@ -16,9 +16,9 @@ UNSORTED = ("UNSORTED_SEGMENT_SUM", "UNSORTED_SEGMENT_PROD", *EXTREMES)
 
 
 def cases() -> Iterator[Case]:
-    yield from in_order()
+    yield from sorted_cases()
     for op in UNSORTED:
-        yield from in_any_order(op)
+        yield from unsorted_cases(op)
 
 
 def segment_sum_case(
@@ -33,7 +33,7 @@ def segment_sum_case(
     )
 
 
-def in_order() -> Iterator[Case]:
+def sorted_cases() -> Iterator[Case]:
     ids = [0, 0, 1, 2, 2, 2, 3]
     for dtype in ("float32", "int32"):
         for fixed in (True, False):
@@ -67,7 +67,7 @@ def unsorted_segment_case(
     )
 
 
-def in_any_order(op: str) -> Iterator[Case]:
+def unsorted_cases(op: str) -> Iterator[Case]:
     ids = [3, 0, 3, 1, 0, 0, 5]
     some = [3, -1, 3, 1, -7, 0, 5]
     first = 18 if op in EXTREMES else 16

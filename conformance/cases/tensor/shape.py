@@ -34,13 +34,13 @@ TEXT = {"x0": np.array([[b"a", b"bc", b""], [b"d", b"e", b"fgh"]], object)}
 
 
 def cases() -> Iterator[Case]:
-    yield from reshapes()
-    yield from squeezes()
-    yield from put_in()
-    yield from transposes()
-    yield from shapes()
+    yield from reshape_cases()
+    yield from squeeze_cases()
+    yield from expand_dims_cases()
+    yield from transpose_cases()
+    yield from shape_cases()
     yield from copies()
-    yield from ranks()
+    yield from rank_cases()
 
 
 DTYPES = ("float32", "float16", "int8", "uint8", "int16", "int32", "int64", "uint32", "bool", "string")
@@ -61,7 +61,7 @@ def reshape(
     return place("RESHAPE", name, [x, constant(np.asarray(after, np.int32))], x.with_shape(*after), **case)
 
 
-def reshapes() -> Iterator[Case]:
+def reshape_cases() -> Iterator[Case]:
     for dtype in DTYPES:
         yield reshape(dtype, IMAGE, (2, 105), dtype, opsets=EVERY_OPSET if dtype != "int16" else (None, 26))
     for after in ((2, 105), (10, 21), (70, 3), (210,), (2, 35, 3), (2, 5, 21), (1, 2, 5, 7, 3), (6, 35)):
@@ -185,7 +185,7 @@ def channel_shuffle(model: Net) -> None:
 # --- SQUEEZE ----------------------------------------------------------------------------------
 
 
-def squeezes() -> Iterator[Case]:
+def squeeze_cases() -> Iterator[Case]:
     def squeeze(
         name: str,
         before: Sequence[int | None],
@@ -236,7 +236,7 @@ def expand_dims_case(name: str, x: Spec, axis: int, kind: str = "int32", **case:
     )
 
 
-def put_in() -> Iterator[Case]:
+def expand_dims_cases() -> Iterator[Case]:
     """Yield EXPAND_DIMS; a negative axis counts from the end of the result, which has one more axis."""
     for axis in (*AXES, 4, -5):
         yield expand_dims_case(f"axis {axis}", tensor(*IMAGE), axis)
@@ -286,7 +286,7 @@ def there_and_back(axis: int, dtype: str) -> Callable[[Net], None]:
 # --- TRANSPOSE --------------------------------------------------------------------------------
 
 
-def transposes() -> Iterator[Case]:
+def transpose_cases() -> Iterator[Case]:
     def transpose(
         name: str,
         shape: Sequence[int],
@@ -329,7 +329,7 @@ def transposes() -> Iterator[Case]:
 # --- SHAPE ------------------------------------------------------------------------------------
 
 
-def shapes() -> Iterator[Case]:
+def shape_cases() -> Iterator[Case]:
     """Yield SHAPE of a channels-first image, which must be the file's shape without a Transpose."""
     for dtype in ("int8", "uint8", "int16", "int32", "int64", "bool"):
         of, y = tensor(*IMAGE, dtype=dtype), tensor(4, dtype="int32")
@@ -401,7 +401,7 @@ def copies() -> Iterator[Case]:
     yield from copy_refused("EXPAND_DIMS", Copy([(2, 5, 1, 7, 3)], [constant(2)]))
 
 
-def ranks() -> Iterator[Case]:
+def rank_cases() -> Iterator[Case]:
     """Yield RANK, which is a constant for the operators that use it."""
     for dtype in ("float32", "int8", "uint8", "int16", "int32", "int64", "bool", "string"):
         for shape in ((), (7,), (2, 0, 3), IMAGE):

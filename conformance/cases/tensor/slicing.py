@@ -36,17 +36,17 @@ READ_BACK: dict[str, Any] = {
 
 
 def cases() -> Iterator[Case]:
-    yield from pieces()
-    yield from runtime_pieces()
-    yield from slices()
-    yield from runtime_slices()
+    yield from slice_cases()
+    yield from runtime_size_cases()
+    yield from strided_slice_cases()
+    yield from runtime_strided_cases()
     yield from copies()
 
 
 # --- SLICE ------------------------------------------------------------------------------------
 
 
-def piece(
+def slice_case(
     name: str,
     x: Spec,
     begin: Sequence[int],
@@ -60,26 +60,28 @@ def piece(
     return place("SLICE", name, [x, *bounds], replace(x, name="").with_shape(*shape), **{"dtype": x.dtype, **case})
 
 
-def pieces() -> Iterator[Case]:
+def slice_cases() -> Iterator[Case]:
     """Yield sizes of -1, which reach to the end from any begin."""
     for dtype in REAL:
         for place in BOTH:
-            yield piece(dtype, tensor(*IMAGE, dtype=dtype), (1, 0, 2, 1), (1, 4, -1, -1), place, opsets=opsets(dtype))
+            yield slice_case(
+                dtype, tensor(*IMAGE, dtype=dtype), (1, 0, 2, 1), (1, 4, -1, -1), place, opsets=opsets(dtype)
+            )
     for axis in range(4):
         begin, size = [int(k == axis) for k in range(4)], [1 if k == axis else -1 for k in range(4)]
-        yield piece(f"axis {axis}", tensor(*IMAGE), begin, size, BOTH[1])
+        yield slice_case(f"axis {axis}", tensor(*IMAGE), begin, size, BOTH[1])
     for dtype in ("int32", "int64", "bool"):
-        yield piece(dtype, tensor(5, 3, dtype=dtype), (1, 1), (3, -1))
-    yield piece("int64 operands", tensor(*IMAGE), (1, 0, 2, 1), (1, 4, -1, 2), BOTH[1], kind="int64")
-    yield piece("all axes of one size", tensor(4, 4, 4, 4), (0, 1, 2, 0), (2, 2, 2, 2), BOTH[1])
-    yield piece("everything", tensor(*IMAGE), (0, 0, 0, 0), (2, -1, 7, -1), BOTH[1])
-    yield piece("nothing", tensor(5, 3), (2, 0), (0, -1))
+        yield slice_case(dtype, tensor(5, 3, dtype=dtype), (1, 1), (3, -1))
+    yield slice_case("int64 operands", tensor(*IMAGE), (1, 0, 2, 1), (1, 4, -1, 2), BOTH[1], kind="int64")
+    yield slice_case("all axes of one size", tensor(4, 4, 4, 4), (0, 1, 2, 0), (2, 2, 2, 2), BOTH[1])
+    yield slice_case("everything", tensor(*IMAGE), (0, 0, 0, 0), (2, -1, 7, -1), BOTH[1])
+    yield slice_case("nothing", tensor(5, 3), (2, 0), (0, -1))
     for shape in ((5,), (3, 5, 2), (2, 3, 2, 5, 2), (2, 3, 2, 3, 2, 3)):
-        yield piece(
+        yield slice_case(
             f"rank {len(shape)}", tensor(*shape), [1] * len(shape), [-1 if k % 2 else 1 for k in range(len(shape))]
         )
     yield net("SLICE", "int4", sub_byte, dtype="int4", opsets=(None, 26), **READ_BACK)
-    yield piece("text", tensor(2, 3, dtype="string"), (1, 0), (1, 2), given=TEXT)
+    yield slice_case("text", tensor(2, 3, dtype="string"), (1, 0), (1, 2), given=TEXT)
     x, y = tensor(*IMAGE, dtype="int8"), tensor(2, 3, 7, 3, dtype="int8")
     bounds = [constant([0, 1, 0, 0]), constant([2, 3, 7, 3])]
     yield in_isolation(
@@ -97,7 +99,7 @@ def sub_byte(model: Net) -> None:
     model.output(model.call("DEQUANTIZE", [part], tensor(3, 4)))
 
 
-def runtime_pieces() -> Iterator[Case]:
+def runtime_size_cases() -> Iterator[Case]:
     begin, size = tensor(4, dtype="int32", name="begin"), tensor(4, dtype="int32", name="size")
     bounds = int32s(begin=(1, 0, 2, 1), size=(1, 4, -1, 2))
     for dtype in ("float32", "int8", "uint8"):
@@ -152,7 +154,7 @@ def strided_slice_case(name: str, index: Any, x: Spec | None = None, place: Plac
     )
 
 
-def slices() -> Iterator[Case]:
+def strided_slice_cases() -> Iterator[Case]:
     s = np.s_
     whole = {
         "begin and end": s[0:1, 1:4, 2:7, 1:3],
@@ -278,7 +280,7 @@ def raw(
     )
 
 
-def runtime_slices() -> Iterator[Case]:
+def runtime_strided_cases() -> Iterator[Case]:
     """Yield computed begin and end; strides and masks are constants."""
 
     def runtime(

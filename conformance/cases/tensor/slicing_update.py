@@ -19,13 +19,13 @@ READ_BACK, WHY = Tolerance(of_range=1e-6), "dequantized, for neither runtime han
 
 def cases() -> Iterator[Case]:
     yield from constant_start_cases()
-    yield from running_starts()
+    yield from runtime_start_cases()
     yield from dtypes()
     yield from corners()
     yield from refusal_cases()
 
 
-def put(
+def update_case(
     name: str,
     x: Spec,
     shape: Sequence[int],
@@ -46,32 +46,34 @@ def put(
 def constant_start_cases() -> Iterator[Case]:
     x = tensor(*IMAGE)
     for place in BOTH:
-        yield put("one axis", x, (2, 5, 2, 3), (0, 0, 3, 0), place, opsets=EVERY_OPSET)
-        yield put("every axis", x, (1, 3, 2, 1), (1, 1, 4, 2), place)
-        yield put("channels", x, (2, 5, 7, 2), (0, 0, 0, 1), place)
-        yield put("in front", x, (2, 2, 7, 3), (0, 0, 0, 0), place)
-    yield put("after the end", x, (2, 2, 3, 3), (0, 4, 6, 0))
-    yield put("before the beginning", x, (2, 2, 3, 3), (0, -4, -1, 0))
-    yield put("all of it, wherever it starts", x, IMAGE, (1, 2, 3, 1), BOTH[1])
+        yield update_case("one axis", x, (2, 5, 2, 3), (0, 0, 3, 0), place, opsets=EVERY_OPSET)
+        yield update_case("every axis", x, (1, 3, 2, 1), (1, 1, 4, 2), place)
+        yield update_case("channels", x, (2, 5, 7, 2), (0, 0, 0, 1), place)
+        yield update_case("in front", x, (2, 2, 7, 3), (0, 0, 0, 0), place)
+    yield update_case("after the end", x, (2, 2, 3, 3), (0, 4, 6, 0))
+    yield update_case("before the beginning", x, (2, 2, 3, 3), (0, -4, -1, 0))
+    yield update_case("all of it, wherever it starts", x, IMAGE, (1, 2, 3, 1), BOTH[1])
 
 
-def running_starts() -> Iterator[Case]:
+def runtime_start_cases() -> Iterator[Case]:
     x = tensor(*IMAGE)
     for kind in ("int32", "int64"):
         for place in BOTH:
-            yield put(f"{kind} start known at runtime", x, (1, 3, 2, 1), (1, 1, 4, 2), place, kind, fixed=False)
-    yield put("a running start after the end", x, (2, 2, 3, 3), (1, 4, 9, 0), fixed=False)
-    yield put("a running start in front", x, (2, 2, 3, 3), (-1, -4, -1, 0), BOTH[1], fixed=False)
+            yield update_case(f"{kind} start known at runtime", x, (1, 3, 2, 1), (1, 1, 4, 2), place, kind, fixed=False)
+    yield update_case("a running start after the end", x, (2, 2, 3, 3), (1, 4, 9, 0), fixed=False)
+    yield update_case("a running start in front", x, (2, 2, 3, 3), (-1, -4, -1, 0), BOTH[1], fixed=False)
     cache = tensor(1, 13, 2, 5)
     turns = [int32s(start=[0, at, 0, 0]) for at in (0, 5, 12)]
-    yield put("a row of a cache", cache, (1, 1, 2, 5), (0, 0, 0, 0), fixed=False, given=turns, opsets=EVERY_OPSET)
+    yield update_case(
+        "a row of a cache", cache, (1, 1, 2, 5), (0, 0, 0, 0), fixed=False, given=turns, opsets=EVERY_OPSET
+    )
     for place in BOTH:
         rows: dict[str, Any] = {"given": [int32s(start=[0, 0, at, 0]) for at in (3, 9, -2)], "nodes": {"ScatterND": 1}}
-        yield put("rows behind several", tensor(*IMAGE), (2, 5, 2, 3), (0, 0, 0, 0), place, fixed=False, **rows)
+        yield update_case("rows behind several", tensor(*IMAGE), (2, 5, 2, 3), (0, 0, 0, 0), place, fixed=False, **rows)
     last = [int32s(start=[0, 0, at]) for at in (6, 0, 8)]
-    yield put("a column of a cache", tensor(2, 5, 7), (2, 5, 1), (0, 0, 0), fixed=False, given=last)
+    yield update_case("a column of a cache", tensor(2, 5, 7), (2, 5, 1), (0, 0, 0), fixed=False, given=last)
     many: dict[str, Any] = {"given": int32s(start=[0, 3, 0]), "nodes": {"ScatterND": 0}}
-    yield put("more rows than are counted", tensor(1, 271, 2), (1, 257, 2), (0, 0, 0), fixed=False, **many)
+    yield update_case("more rows than are counted", tensor(1, 271, 2), (1, 257, 2), (0, 0, 0), fixed=False, **many)
     operands = [tensor(None, 7, 3), tensor(None, 2, 3), tensor(3, dtype="int32", name="start")]
     sizes = [{"x0": random_array(n, 7, 3), "x1": random_array(n, 2, 3), **int32s(start=[0, 4, 0])} for n in (2, 5)]
     yield in_isolation(OP, "an unknown batch", operands, tensor(None, 7, 3), given=sizes)
@@ -82,19 +84,19 @@ def dtypes() -> Iterator[Case]:
         for fixed in (True, False):
             for place in BOTH:
                 name = f"{dtype}, start {'constant' if fixed else 'running'}"
-                yield put(name, tensor(*IMAGE, dtype=dtype), (1, 3, 2, 1), (1, 1, 4, 2), place, fixed=fixed)
+                yield update_case(name, tensor(*IMAGE, dtype=dtype), (1, 3, 2, 1), (1, 1, 4, 2), place, fixed=fixed)
         x = tensor(*IMAGE, dtype=dtype)
         operands = [x, x.with_shape(2, 2, 3, 3), constant([0, 3, 1, 0])]
         yield in_isolation(OP, f"{dtype} of other parameters, which the kernel ignores",
                     [operands[0], operands[1].rescale(2.0), operands[2]], x.rescale(0.5), dtype=dtype)  # fmt: skip
     for dtype in ("float16", "int32", "int64", "bool", "uint32"):
-        yield put(dtype, tensor(3, 5, dtype=dtype), (2, 2), (1, 2))
+        yield update_case(dtype, tensor(3, 5, dtype=dtype), (2, 2), (1, 2))
     for dtype in ("int8", "int16"):
-        yield put(f"{dtype} without scale", tensor(3, 5, dtype=dtype, scale=0), (2, 2), (1, 2))
-    yield net(OP, "int4", of_nibbles, dtype="int4", opsets=(None, 26), tolerance=READ_BACK, why=WHY)
+        yield update_case(f"{dtype} without scale", tensor(3, 5, dtype=dtype, scale=0), (2, 2), (1, 2))
+    yield net(OP, "int4", int4_rows, dtype="int4", opsets=(None, 26), tolerance=READ_BACK, why=WHY)
 
 
-def of_nibbles(model: Net) -> None:
+def int4_rows(model: Net) -> None:
     """Build rows of five 4-bit elements, which start within a byte."""
     x = constant(random_array(3, 5, dtype="int4", seed="x"), None, 0.2, 1)
     update = constant(random_array(2, 3, dtype="int4", seed="update"), None, 0.2, 1)
@@ -103,11 +105,11 @@ def of_nibbles(model: Net) -> None:
 
 
 def corners() -> Iterator[Case]:
-    yield put("a vector", tensor(7), (3,), (2,), fixed=False)
-    yield put("a scalar", tensor(), (), ())
-    yield put("an update of one element", tensor(3, 5), (1, 1), (2, 4))
-    yield put("an update of no elements", tensor(3, 5), (0, 2), (2, 4))
-    yield put("rank 6", tensor(2, 3, 2, 5, 3, 2), (1, 2, 1, 3, 2, 1), (1, 1, 1, 2, 1, 0), fixed=False)
+    yield update_case("a vector", tensor(7), (3,), (2,), fixed=False)
+    yield update_case("a scalar", tensor(), (), ())
+    yield update_case("an update of one element", tensor(3, 5), (1, 1), (2, 4))
+    yield update_case("an update of no elements", tensor(3, 5), (0, 2), (2, 4))
+    yield update_case("rank 6", tensor(2, 3, 2, 5, 3, 2), (1, 2, 1, 3, 2, 1), (1, 1, 1, 2, 1, 0), fixed=False)
 
 
 def refusal_cases() -> Iterator[Case]:

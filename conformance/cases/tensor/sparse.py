@@ -23,8 +23,8 @@ Operands = list[Spec | TensorRef | None]
 def cases() -> Iterator[Case]:
     yield from formats()
     yield from weights()
-    yield from elsewhere()
-    yield net(OP, "int4", of_four_bits, kernel_refuses="Type 18 not supported")
+    yield from other_consumer_cases()
+    yield net(OP, "int4", int4_weights, kernel_refuses="Type 18 not supported")
 
 
 def sparsify(value: Array, seed: str = "zeros") -> Array:
@@ -153,7 +153,7 @@ def sparse_matmul(model: Net) -> None:
     )
 
 
-def elsewhere() -> Iterator[Case]:
+def other_consumer_cases() -> Iterator[Case]:
     """Yield DENSIFY before an operand that must follow the layout, and with two consumers."""
 
     def add_sparse(model: Net) -> None:
@@ -176,7 +176,7 @@ def elsewhere() -> Iterator[Case]:
     )
 
 
-def of_four_bits(model: Net) -> None:
+def int4_weights(model: Net) -> None:
     table = weight((5, 16), "int4")
     w = model.graph.sparse("w", table.value, ["dense", "csr"], quantization=table.quantization)
     model.output(model.call("DENSIFY", [w], replace(table, value=None)))

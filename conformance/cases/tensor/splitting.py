@@ -32,7 +32,7 @@ REAL = ("float32", "int8", "uint8", "int16")
 
 
 def cases() -> Iterator[Case]:
-    yield from splits()
+    yield from split_cases()
     yield from split_size_cases()
     yield from runtime_parts()
     yield from unpack_cases()
@@ -52,7 +52,7 @@ def split(name: str, x: Spec, axis: int, parts: int, place: Placed = in_isolatio
     )
 
 
-def splits() -> Iterator[Case]:
+def split_cases() -> Iterator[Case]:
     image = (2, 6, 10, 9)
     for axis, parts in ((0, 2), (1, 3), (2, 5), (3, 3), (-1, 3), (-2, 2), (-3, 2), (-4, 2)):
         yield split(f"float32 axis {axis}", tensor(*image), axis, parts, BOTH[1])
@@ -152,7 +152,7 @@ def runtime_parts() -> Iterator[Case]:
 # --- UNPACK -----------------------------------------------------------------------------------
 
 
-def without(shape: Sequence[int], axis: int) -> tuple[int, ...]:
+def unused_parts(shape: Sequence[int], axis: int) -> tuple[int, ...]:
     at = axis % len(shape)
     return (*shape[:at], *shape[at + 1 :])
 
@@ -166,7 +166,7 @@ def unpack(model: Net, x: TensorRef, parts: Sequence[Spec], axis: int) -> list[T
 def unpack_case(name: str, x: Spec, axis: int, **case: Any) -> Case:
     shape = [size or 0 for size in x.shape]
     n = shape[axis]
-    parts = [replace(x, name="").with_shape(*without(shape, axis))] * n
+    parts = [replace(x, name="").with_shape(*unused_parts(shape, axis))] * n
     return in_isolation("UNPACK", name, [x], *parts, options={"axis": axis, "num": n}, **case)
 
 
@@ -187,7 +187,7 @@ def unpack_cases() -> Iterator[Case]:
     yield in_bfloat16("UNPACK", [tensor(5, 3)], *[tensor(5)] * 3, options={"axis": 1, "num": 3})
     yield net("UNPACK", "rows that become columns between convolutions", reverse_slices(1, 2, "float32"))
     for axis in (1, 3):
-        yield net("UNPACK", f"all axes of one size, along axis {axis}", cube_apart(axis))
+        yield net("UNPACK", f"all axes of one size, along axis {axis}", first_slice(axis))
     yield unpack_case("one part", tensor(5, 1, 3), 1)
     yield unpack_case("scalars", tensor(4), 0)
     x = tensor(*IMAGE, dtype="int8")
@@ -201,7 +201,7 @@ def unpack_cases() -> Iterator[Case]:
     yield net("UNPACK", "parts that nobody uses", unused)
 
 
-def cube_apart(axis: int) -> Callable[[Net], None]:
+def first_slice(axis: int) -> Callable[[Net], None]:
     """Return the first slice of a convolution's result; slices along other axes have the same shape."""
 
     def draw(model: Net) -> None:
@@ -217,7 +217,7 @@ def reverse_slices(axis: int, other: int, dtype: str) -> Callable[[Net], None]:
     def draw(model: Net) -> None:
         x = tensor(*IMAGE, dtype=dtype)
         n = IMAGE[axis]
-        part = without(IMAGE, axis)
+        part = unused_parts(IMAGE, axis)
         at = other % 4
         parts = unpack(model, model.input_through_conv(x), [x.with_shape(*part)] * n, axis)
         stack = model.call("PACK", parts[::-1], x.with_shape(*part[:at], n, *part[at:]), axis=other, values_count=n)

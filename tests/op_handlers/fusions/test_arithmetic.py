@@ -23,7 +23,7 @@ def report(draw: spelling.Draw) -> Report:
 
 @pytest.mark.parametrize(("op", "name"), SHOULD, ids=[f"{op}-{name}" for op, name in SHOULD])
 def test_arithmetic_is_folded_into_weights(op: str, name: str) -> None:
-    outcome = report(spelling.behind(op, spelling.ABSORBED[name]))
+    outcome = report(spelling.layer_then_steps(op, spelling.ABSORBED[name]))
     assert outcome.fused == {f"{op}_ARITHMETIC": 1}
     assert not {"Mul", "Add", "Sub"} & outcome.nodes.keys()
     assert outcome.nodes[NODES[op]] == 1
@@ -32,12 +32,12 @@ def test_arithmetic_is_folded_into_weights(op: str, name: str) -> None:
 @pytest.mark.parametrize("name", spelling.LEFT)
 def test_arithmetic_that_weights_cannot_express_stays(name: str) -> None:
     last = spelling.LEFT[name][-1]
-    outcome = report(spelling.behind("CONV_2D", spelling.LEFT[name]))
+    outcome = report(spelling.layer_then_steps("CONV_2D", spelling.LEFT[name]))
     assert {"MUL": "Mul", "ADD": "Add", "SUB": "Sub"}[last[1] if last[0] == "C" else last[0]] in outcome.nodes
 
 
 def test_longest_foldable_run_is_folded() -> None:
-    outcome = report(spelling.behind("CONV_2D", [*ONE, ("ADD", ("C",)), *ONE]))
+    outcome = report(spelling.layer_then_steps("CONV_2D", [*ONE, ("ADD", ("C",)), *ONE]))
     assert outcome.fused == {"CONV_2D_ARITHMETIC": 1}
     assert outcome.nodes == {"Reshape": 1, "Transpose": 1, "Conv": 1, "Mul": 1}
 
@@ -52,12 +52,12 @@ def test_integer_model_is_declined_because_it_rounds_in_between(dtype: str) -> N
 
 
 def test_activation_in_between_is_the_decline_reason() -> None:
-    outcome = report(spelling.behind("CONV_2D", [("ADD", ("C",))], activation="RELU"))
+    outcome = report(spelling.layer_then_steps("CONV_2D", [("ADD", ("C",))], activation="RELU"))
     assert [reason.rpartition(": ")[2] for reason in outcome.fusions_declined] == [
         "an activation between the operators cannot be merged"
     ]
 
 
 def test_all_fused_operators_count_as_converted() -> None:
-    outcome = report(spelling.behind("CONV_2D", [*ONE, ("ADD", ("C",))]))
+    outcome = report(spelling.layer_then_steps("CONV_2D", [*ONE, ("ADD", ("C",))]))
     assert outcome.operators == {"ADD": 1, "CONV_2D": 1, "MUL": 1}

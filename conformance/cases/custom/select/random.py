@@ -31,7 +31,7 @@ def bounds_case(
     """Return a case whose numbers must be within bounds."""
     given = {} if fixed else {"shape": np.asarray([2, 5, 7], dtype)}
     draw = partial(draw_within_bounds, op=op, seeds=seeds, dtype=dtype, fixed=fixed)
-    return net(PREFIX + op, name, draw, given=given, reference=true, dtype="float32", sizes=(), **more)
+    return net(PREFIX + op, name, draw, given=given, reference=certain_properties, dtype="float32", sizes=(), **more)
 
 
 def draw_within_bounds(model: Net, op: str, seeds: dict[str, int], dtype: str, fixed: bool) -> None:
@@ -47,5 +47,5 @@ def draw_within_bounds(model: Net, op: str, seeds: dict[str, int], dtype: str, f
     )
 
 
-def true(arrays: Sequence[Array]) -> list[Array]:
+def certain_properties(arrays: Sequence[Array]) -> list[Array]:
     return [np.ones((2, 5, 7), bool)] * 2
