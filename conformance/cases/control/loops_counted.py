@@ -18,13 +18,13 @@ ROWS, SIZE = 5, 3
 
 @dataclass(frozen=True)
 class Rows:
-    """A loop that computes row ``t`` of an array from row ``t`` of x, with variations of it and near misses.
+    """Loop that computes row ``t`` of an array from row ``t`` of x, with variations and near misses.
 
-    ``trips``: time steps, by default the operand ``n``. ``first``: what a second counter begins with. ``open``: x has any
-    number of rows, the array as many. ``exits``: it ends as soon as a sum reaches a bound. ``reads``: each row is added to
-    the one before. ``back``: the last row is written first. ``shown``: the condition looks at the array, too.
-    ``flat``: what is written has no axis of size 1 in front before it is reshaped. ``kept``: the array is changed as a whole.
-    ``lags``: the second counter is given the first one's number. ``parts``: the row is one of several results.
+    ``trips``: time steps, by default the operand ``n``. ``first``: initial value of a second counter. ``open``: x and the array
+    have a dynamic number of rows. ``exits``: the loop ends once a sum reaches a bound. ``reads``: each row is added to the
+    previous one. ``back``: the last row is written first. ``shown``: the condition also reads the array. ``flat``: a row has
+    no leading unit axis before it is reshaped. ``kept``: the whole array is changed. ``lags``: the second counter gets the
+    value of the first. ``parts``: the row is one of several results.
     """
 
     dtype: str = "float32"

@@ -22,7 +22,7 @@ Rows = Sequence[Sequence[int]]
 
 @dataclass(frozen=True)
 class Conv:
-    """A convolution, and the zeros, blocks and crops around it; one row of each for a sequence."""
+    """Convolution with decomposed padding, blocks and crops around it; one row of each for a sequence."""
 
     op: str = "CONV_2D"
     dtype: str = "float32"

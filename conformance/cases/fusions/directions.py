@@ -16,10 +16,10 @@ PLAIN = Lstm()
 
 @dataclass(frozen=True)
 class Pair:
-    """One LSTM from the end, and one from the start unless ``alone``, joined by an operator or kept apart.
+    """Backward LSTM, and a forward LSTM unless ``alone``; both outputs are merged by an operator or kept separate.
 
-    ``behind``: whether what comes from the end is reversed again; ``last``: only the last step is used.
-    ``axes``: what is reversed in front and behind. ``back``: further fields of the one from the end.
+    ``behind``: the backward output is reversed again; ``last``: only the last step is used.
+    ``axes``: the axes that are reversed before and after. ``back``: other fields of the backward LSTM.
     """
 
     of: Lstm = PLAIN

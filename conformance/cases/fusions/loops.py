@@ -19,12 +19,12 @@ KINDS = ("LSTM", "GRU", "GRU before", "RNN")
 
 @dataclass(frozen=True)
 class Layer:
-    """A loop over ``TIME`` time steps. What is changed of it, one field at a time, makes it none of ONNX's layers.
+    """Loop over ``TIME`` time steps that is a recurrent layer. Changing one field makes it a loop that must not be fused.
 
-    ``open``: over as many as the sequence turns out to have. ``stages``: cells, each of which sees what the one before gives.
-    ``fused``: whether an activation belongs to the operator before it. ``sized``: gates are cut by their sizes.
-    ``wrong``: what is not as it seems. ``seed``: of the weights. ``listed``: TensorFlow's list takes the place of the array,
-    of which the file does not say how large the batch is.
+    ``open``: the number of steps is dynamic. ``stages``: consecutive cells, each on the output of the previous one.
+    ``fused``: the activation is fused into the operator before it. ``sized``: gates are split by their sizes.
+    ``wrong``: the planted difference. ``seed``: of the weights. ``listed``: a TensorFlow list replaces the array, and the
+    file does not store the batch size of its elements.
     """
 
     kind: str = "LSTM"

@@ -16,10 +16,10 @@ EVERY, LAST = 1, 2  # results of a loop after its counter: the array, the first 
 
 @dataclass(frozen=True)
 class Pair:
-    """A loop over a sequence and one over its reverse, what they give side by side. ``back``: the second, where it differs.
+    """Loop over a sequence and one over its reverse, with merged outputs. ``back``: fields in which the second loop differs.
 
-    ``behind``: whether all outputs of the second are reversed again behind; ``axes``: what is reversed in front and behind.
-    ``kept``: whether the first state of both is an output, too. ``looked_into``: whether the reversed sequence is.
+    ``behind``: all outputs of the second loop are reversed again; ``axes``: the axes that are reversed before and after.
+    ``kept``: the first state of both loops is also an output. ``looked_into``: the reversed sequence is also an output.
     """
 
     of: Layer = LSTM

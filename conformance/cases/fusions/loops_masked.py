@@ -15,9 +15,9 @@ from conformance.models import Net, constant, net, tensor
 
 @dataclass(frozen=True)
 class Masked:
-    """A layer of which some time steps change nothing. ``above``: where numbers of the mask's input are above it, a step counts.
+    """Layer in which masked time steps change nothing. ``above``: a step counts if elements of the mask's input exceed this.
 
-    ``of.wrong``: "twice" where the cells are not masked, "other" where another mask is shown by.
+    ``of.wrong``: "twice" if the cells are not masked, "other" if another mask selects the outputs.
     """
 
     of: Layer

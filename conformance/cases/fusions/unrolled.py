@@ -23,12 +23,12 @@ FUSION = "UNROLLED_RECURRENT"
 
 @dataclass(frozen=True)
 class Layer:
-    """``STEPS`` steps of one cell. ``keras``: each step multiplies its own row; else all are multiplied at once before.
+    """``STEPS`` unrolled steps of one cell. ``keras``: each step multiplies its row; otherwise all rows are multiplied at once.
 
-    ``starts``: it begins with states that are handed in, else with zeros, of which PyTorch's first step has nothing left.
-    ``order``: the rows that the steps see. ``joined``: how the outputs come together, along ``axis``, the last first where
-    ``turned``; "" gives the last one alone. ``cells``: those of the last step are given, too. ``stages``: layers, each of
-    which sees what the one before gives. ``wrong``: what is not as it seems.
+    ``starts``: initial states are inputs; otherwise they are zeros, which the first step of PyTorch omits.
+    ``order``: rows that the steps read. ``joined``: how outputs are merged along ``axis``, in reverse order if ``turned``;
+    "" returns only the last one. ``cells``: the cell states of the last step are also outputs. ``stages``: consecutive
+    layers, each on the output of the previous one. ``wrong``: the planted difference.
     """
 
     kind: str = "LSTM"

@@ -20,10 +20,10 @@ POOLS = ("MAX_POOL_2D", "AVERAGE_POOL_2D")
 
 @dataclass(frozen=True)
 class Line:
-    """One operator on a sequence; what goes along the axis of size 1 is there to be mistaken for what goes along it.
+    """One operator on a sequence stored as an image; its settings along the unit axis differ, so that swapped axes are noticed.
 
-    ``unit``: that axis, 1 or 2. ``other``: kernel, stride and dilation along it. ``opening``, ``closing``: how the
-    sequence becomes an image and one again; "" for a graph input or output that is an image.
+    ``unit``: the unit axis, 1 or 2. ``other``: kernel, stride and dilation along it. ``opening``, ``closing``: the operators
+    that convert the sequence to an image and back; "" for a graph input or output that is an image.
     """
 
     op: str = "CONV_2D"

@@ -22,9 +22,9 @@ OUTPUTS = {"int8": (0.0293, -17)}
 
 @dataclass(frozen=True)
 class Svdf:
-    """One operator of ``units`` * ``rank`` filters. ``bytes``: its state has 8 bits, of this scale and zero point (``kept``).
+    """One operator with ``units`` * ``rank`` filters. ``bytes``: its state has 8 bits, with this scale and zero point (``kept``).
 
-    ``halves``: scales are powers of two, so that many sums lie halfway between two integers.
+    ``halves``: scales are powers of two, so that many sums are ties.
     """
 
     dtype: str = "float32"

@@ -37,7 +37,7 @@ REGIONS = {
 
 @dataclass(frozen=True)
 class Window:
-    """Per axis: size, stride, dilation, dilation of the operand, padding before and behind."""
+    """Settings per axis: size, stride, dilation, dilation of the operand, padding before and after."""
 
     sizes: Sequence[int]
     strides: Sequence[int] = ()
