@@ -109,3 +109,27 @@ def test_conformance_without_litert_names_the_extra(run: Run, monkeypatch: pytes
     ran = run("conformance", "--op", "ADD")
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == 'error: ai-edge-litert is not installed: pip install "onnx-tflite-plugin[verify]"\n'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        (["convrt", "a.tflite"], "No such command 'convrt'; did you mean 'convert'?"),
+        (["a.tflite"], "No such command 'a.tflite'; to convert it: otp convert a.tflite"),
+        (["zzz"], "No such command 'zzz'."),
+        (["convert", DIGITS, "-o", "a.onnx"], "'-o': the file to write is an argument, MODEL [MODEL.onnx]"),
+        (["convert", DIGITS, "--output=a.onnx"], "'--output': the file to write is an argument, MODEL [MODEL.onnx]"),
+        (["convert", DIGITS, "--outputs", "a.onnx"], "the file to write is an argument: convert MODEL MODEL.onnx"),
+        (["convert", DIGITS, "--outputs", "zzz"], "names are those of the TFLite file, which Netron shows"),
+        (["convert", DIGITS, "--input-shape", "0=-1,8,8,1"], "'-1' is no size: give a number, or a name for a dynamic"),
+        (["convert", DIGITS, "--range", "0=a:b"], "'0=a:b' is not of the form NAME=LOW:HIGH\n"),
+        (
+            ["convert", EXAMPLES / "language_model.tflite", "--signature", "x"],
+            "available signatures: 'prefill_5', 'decode'\n",
+        ),
+    ],
+)
+def test_wrong_words_on_the_command_line_get_the_right_ones(run: Run, arguments: list[str], answer: str) -> None:
+    ran = run(*arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert answer in ran.err
