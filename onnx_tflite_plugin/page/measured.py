@@ -21,6 +21,8 @@ from onnx_tflite_plugin.verify.verification import Verification
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+_LISTED = 4  # names of outputs with equal results
+
 
 def measure_errors(
     tflite: bytes, onnx: ModelProto, runs: int
@@ -37,7 +39,8 @@ def measure_errors(
         drawn, _ = examined.reference_outputs(None, 0, 1, None, {})
     except InconclusiveError:
         return [], verdict, wrong, {}, 0.0
-    compared = _errors(examined, drawn)
+    outputs = _output_comparisons(examined, verification)
+    compared = [(outputs.get(value.name, one), value) for one, value in _errors(examined, drawn)]
     tensors = examined.entry.subgraph.tensors
     errors = [
         {
@@ -64,9 +67,23 @@ def _errors(examined: Examined, drawn: Sequence[Run]) -> list[tuple[Comparison, 
     return [(one, values[name]) for name, one in {**decision.agreed, **wrong}.items()]
 
 
+def _output_comparisons(examined: Examined, verification: Verification) -> dict[str, Comparison]:
+    """Return the verdict's comparison of each output, by ONNX value: with the kernel set that agrees best, so that the
+    page does not contradict its verdict. LiteRT keeps intermediate tensors of the builtin kernels only.
+    """
+    values = examined.tensors.output_values()
+    return {values[one.name]: one for one in verification.comparisons if one.name in values}
+
+
 def _sentence(verification: Verification) -> str:
-    """Return a verdict in one line."""
-    outputs = [f"{one.name}: {one.text}" for one in verification.comparisons]
+    """Return a verdict in one line, with the outputs of one text together."""
+    names: dict[str, list[str]] = {}
+    for one in verification.comparisons:
+        names.setdefault(one.text, []).append(one.name)
+    outputs = [
+        f"{', '.join(named[:_LISTED])}{f' and {len(named) - _LISTED} more' if len(named) > _LISTED else ''}: {text}"
+        for text, named in names.items()
+    ]
     if verification.verdict == "inconclusive":
         return f"inconclusive: {'; '.join((*verification.reasons, *outputs, *verification.notes))}"
     return "; ".join((verification.text.splitlines()[0], *outputs, *verification.notes))

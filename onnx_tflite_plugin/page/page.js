@@ -50,7 +50,7 @@ function summary() {
     const labels = one.labels ? `${one.labels.length} labels: ${one.labels.slice(0, 3).join(", ")}${one.labels.length > 3 ? "…" : ""}` : "";
     const told = [one.description, one.mean ? `(x - ${one.mean}) / ${one.std}` : "", one.range ? `values ${one.range[0]} to ${one.range[1]}` : "",
       one.threshold === undefined ? "" : `score threshold ${+one.threshold.toPrecision(6)}`, labels];
-    return [side, one.name, `${one.dtype} ${sizes(one.shape)}`, scale, told.filter(Boolean).join("; ")];
+    return [side, one.name, `${one.dtype} ${sizes(one.shape)}`, scale, told.filter(Boolean).map((text) => text.replace(/\.$/, "")).join("; ")];
   };
   const states = facts.states.map((one) => ["state", `${one.name}, next: ${one.next}`, `${one.dtype} ${sizes(one.shape)}`, "", ""]);
   table(element("edges"), ["", "name", "type", "quantization", "metadata"],
@@ -198,7 +198,7 @@ function details(index) {
 function errors() {
   const parent = element("errors");
   if (!page.errors.length) { element("errors-hint").textContent = "Not compared."; return; }
-  element("errors-hint").textContent = "Along the network: the error as a share of the tolerance. Beyond 1 a tensor is outside the tolerance of a single operator" + (page.wrong ? ". " : page.errors.some((one) => !one.ok) ? "; the outputs are within theirs, so these are rounding errors that accumulate. " : ". ") + page.compared;
+  element("errors-hint").textContent = "Along the network: the error as a share of the tolerance. Beyond 1 a tensor is outside the tolerance of a single operator" + (page.wrong ? ". " : page.errors.some((one) => !one.ok) ? "; the outputs are within theirs, so these are rounding errors that accumulate. Intermediate tensors are compared with LiteRT's builtin kernels, whose rounding differs from XNNPACK's. " : ". ") + page.compared;
   const NS = "http://www.w3.org/2000/svg";
   const width = 1200, height = 180, left = 46, floor = 1e-4;
   const svg = document.createElementNS(NS, "svg");
