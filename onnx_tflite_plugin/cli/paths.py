@@ -38,7 +38,7 @@ def writable(path: Path, *, sources: tuple[Path, ...] = ()) -> Path:
             f"{folder} is not a directory" if folder.exists() else f"there is no directory {folder}; make it first"
         )
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise UsageProblem(f"the directory {folder} cannot be written to")
+        raise UsageProblem(f"the directory {folder} cannot be written to; name a file in another directory")
     return path
 
 

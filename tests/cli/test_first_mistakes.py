@@ -79,15 +79,22 @@ def test_a_signal_ends_the_command_within_a_second_with_a_reason(
     assert err.splitlines() == [f"error: {word}"]
 
 
-def test_an_early_interruption_has_no_traceback() -> None:
-    code = dedent("""
-        import runpy, sys
+@pytest.mark.parametrize(
+    "start",
+    [
+        'import runpy; runpy.run_module("onnx_tflite_plugin", run_name="__main__")',
+        'from importlib.metadata import entry_points; entry_points(group="console_scripts")["onnx-tflite"].load()',
+    ],
+)
+def test_an_early_interruption_has_no_traceback(start: str) -> None:
+    code = dedent(f"""
+        import sys
         class Interrupts:
             def find_spec(self, name, *_):
                 if name == "onnx_tflite_plugin.cli":
                     raise KeyboardInterrupt
         sys.meta_path.insert(0, Interrupts())
-        runpy.run_module("onnx_tflite_plugin", run_name="__main__")
+        {start}
     """)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (130, "error: interrupted\n")
