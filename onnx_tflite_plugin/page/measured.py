@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from onnx_tflite_plugin.errors import InconclusiveError
 from onnx_tflite_plugin.graph.metadata import TensorValue
+from onnx_tflite_plugin.graph.names import resolve_keys
 from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.options import VerifyOptions
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.trial import Run
 from onnx_tflite_plugin.verify.examined import Examined
@@ -25,18 +27,23 @@ _LISTED = 4  # names of outputs with equal results
 
 
 def measure_errors(
-    tflite: bytes, onnx: ModelProto, runs: int
+    tflite: bytes, onnx: ModelProto, runs: int, options: VerifyOptions | None = None
 ) -> tuple[list[dict[str, Any]], str, bool, dict[int, float], float]:
     """Return tensor errors in execution order, the verdict, True for a failure, and seconds per run: by operator, others.
 
-    Raises ConversionError if a model does not run, MissingExtra without the runtimes.
+    ``options``: data and tolerance. The verdict is on all of the data, the errors of tensors and the times on the first inputs.
+    Raises ConversionError if a model does not run, InvalidInputs for data that do not fit, MissingExtra without the runtimes.
     """
-    verification = verify(tflite, onnx, host=Host())
+    options = options or VerifyOptions()
+    verification = verify(tflite, onnx, host=Host(), **vars(options))
     verdict, wrong = _sentence(verification), verification.verdict == "differs"
-    examined = Examined(tflite, onnx, None, None, lambda stage: None)
+    examined = Examined(tflite, onnx, None, options.tolerance, lambda stage: None)
+    entry = examined.entry
+    ranges = resolve_keys(options.ranges, entry.input_names, [tensor.name for tensor in entry.inputs], "--range")
     try:
         examined.fill(Host)
-        drawn, _ = examined.reference_outputs(None, 0, 1, None, {})
+        drawn, _ = examined.reference_outputs(options.inputs, options.seed, 1, None, ranges)
+        drawn = drawn[:1]
     except InconclusiveError:
         return [], verdict, wrong, {}, 0.0
     outputs = _output_comparisons(examined, verification)

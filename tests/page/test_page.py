@@ -79,6 +79,30 @@ def test_outputs_with_equal_results_are_named_together() -> None:
     assert measured._sentence(verification).endswith(f"; y0, y1, y2, y3 and 2 more: {equal.text}")
 
 
+def test_page_is_about_the_data_that_are_given(run: Run, tmp_path: Path) -> None:
+    """Stacked inputs are as many runs of the verdict; the errors of tensors are those of the first."""
+    np.savez(tmp_path / "d.npz", image=np.arange(320).reshape(5, 8, 8, 1) % 100 - 50)
+    onnx_path, page_path = tmp_path / "d.onnx", tmp_path / "d.html"
+    data = ("--inputs", tmp_path / "d.npz")
+    ran = run("convert", DIGITS, onnx_path, "--report", page_path, *data)
+    assert ran.code == 0, ran.err
+    assert "5 runs" in page_path.read_text(encoding="utf-8")
+    given, drawn = (json.loads(run("report", DIGITS, onnx_path, "--json", *more).out) for more in (data, ()))
+    assert "5 runs" in given["verdict"]
+    assert "3 runs" in drawn["verdict"]
+    assert [error["name"] for error in given["errors"]] == [error["name"] for error in drawn["errors"]]
+
+
+def test_data_that_do_not_fit_are_an_error_of_the_report(run: Run, tmp_path: Path) -> None:
+    otp.convert(DIGITS).save(tmp_path / "d.onnx")
+    np.save(tmp_path / "d.npy", np.zeros((1, 7), np.int8))
+    ran = run("report", DIGITS, tmp_path / "d.onnx", "--inputs", tmp_path / "d.npy")
+    assert (ran.code, ran.out) == (2, "")
+    assert "image" in ran.err
+    assert not (tmp_path / "d.html").exists()
+    assert run("report", DIGITS, tmp_path / "d.onnx", "--inputs", tmp_path / "none.npy").code == 2
+
+
 def test_wrong_tensor_is_marked_only_if_outputs_are_wrong(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
