@@ -153,9 +153,9 @@ function graph() {
     layout: { name: "preset", positions: (node) => positions.get(node.id()), fit: true },
     style: [
       { selector: "node", style: { shape: "round-rectangle", width: "data(width)", height: 34, "background-color": "data(colour)",
-        label: "data(label)", color: "#1c2330", "text-wrap": "wrap", "text-valign": "center", "font-size": 10, "border-width": 1, "border-color": "#8a94a6", "min-zoomed-font-size": 5 } },
+        label: "data(label)", color: "#1c2330", "text-wrap": "wrap", "text-valign": "center", "font-size": 10, "line-height": 1.25, "border-width": 1, "border-color": "#8a94a6", "min-zoomed-font-size": 5 } },
       { selector: "edge", style: { width: 1.2, "line-color": "#9aa3b2", "target-arrow-color": "#9aa3b2", "target-arrow-shape": "triangle", "curve-style": "bezier", "arrow-scale": 0.8,
-        label: "data(label)", "font-size": 7, color: soft, "text-background-color": paper, "text-background-opacity": 0.8, "min-zoomed-font-size": 7 } },
+        label: "data(label)", "font-size": 7, color: soft, "text-background-color": paper, "text-background-opacity": 1, "text-background-padding": 2, "min-zoomed-font-size": 7 } },
       { selector: ".bent", style: { "curve-style": "round-segments", "segment-weights": "data(weights)", "segment-distances": "data(distances)", "segment-radii": 20, "edge-distances": "node-position" } },
       { selector: ".forced", style: { "border-width": 3, "border-color": "#c2410c" } },
       { selector: ".island", style: { "border-width": 3, "border-color": "#8b5cf6" } },
