@@ -19,7 +19,7 @@ from conformance.variants import Variant, select_variants, variants_of
 from onnx_tflite_plugin import source
 from onnx_tflite_plugin.conversion import Conversion, convert_model
 from onnx_tflite_plugin.diagnosis.litert import check_with_litert
-from onnx_tflite_plugin.errors import Blamed, ConversionError, OnnxTooOld
+from onnx_tflite_plugin.errors import Blamed, ConversionError, MissingExtra, OnnxTooOld
 from onnx_tflite_plugin.graph.kernels import describe_old_runtime
 from onnx_tflite_plugin.guard import Terminated, debug, format_error
 from onnx_tflite_plugin.host import Host
@@ -80,7 +80,7 @@ def run_case(
             status, reasons = trial.refusals(variants)
         else:
             status, reasons = trial.failures(variants)
-    except (KeyboardInterrupt, Terminated):
+    except (KeyboardInterrupt, Terminated, MissingExtra):
         raise
     except BaseException as error:  # whatever a case or its reference raises
         debug(error)
@@ -275,6 +275,8 @@ class CaseTrial:
             except OnnxTooOld as error:
                 newer.setdefault(_line(error))
                 continue
+            except MissingExtra:
+                raise
             except ConversionError as error:
                 wrong[variant] = None, _line(error)
                 said.add(variant, _line(error))

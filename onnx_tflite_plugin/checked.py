@@ -57,6 +57,20 @@ def has_type(value: object, hint: Any) -> bool:
     return isinstance(value, origin or hint or NoneType)
 
 
+def find_mismatch(value: object, hint: Any) -> tuple[str, object]:
+    """Return what of a value does not have its annotated type: the first wrong entry with its key, else the value itself."""
+    origin, of = get_origin(hint), get_args(hint)
+    entries: Iterable[tuple[object, object]] = ()
+    if origin is Mapping and isinstance(value, Mapping):
+        wrong_keys = [key for key in value if not has_type(key, of[0])]
+        if wrong_keys:
+            return "'s key", wrong_keys[0]
+        entries, of = value.items(), of[1:]
+    elif origin is Sequence and isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        entries = enumerate(value)
+    return next(((f"[{key!r}]", entry) for key, entry in entries if not has_type(entry, of[0])), ("", value))
+
+
 def format_type(hint: Any) -> str:
     """Return an annotated type for messages: ``Implicit, Transparent or a function``."""
     origin, of = get_origin(hint), get_args(hint)

@@ -290,8 +290,10 @@ class Raw(Behavior):
         if operator.has_kernel(tensors[0], self.onnx) and not (floats and operator.dequantizes(self.onnx)):
             return Arithmetic.STORED if self.shift_safe else Arithmetic.FILE
         if not floats:
-            text = f"the kernel works on raw {tensors[0].dtype}, for which target {operator.target} has no {self.onnx}"
-            raise Refusal(text.rstrip())
+            raise Refusal(
+                f"the kernel works on raw {tensors[0].dtype}, for which target {operator.target} has no "
+                f"{self.onnx or 'kernel'}; --quantization float converts it"
+            )
         return Arithmetic.FLOAT
 
     @property

@@ -465,7 +465,8 @@ def _missing_handler_problem(op: Operator, answers: Sequence[Answer]) -> Problem
 
 def _remedy(code: str) -> str:
     named = quote(code, safe="._-")
-    return f"an op pack can convert it; create one with: onnx-tflite new-pack DIR --op {named}"
+    pack = f"an op pack can convert it; create one with: onnx-tflite new-pack DIR --op {named}"
+    return f"{pack}; or convert the part of the model without it: --inputs-at TENSOR or --outputs TENSOR"
 
 
 def _describe_skipped_hooks(pack: str) -> str:

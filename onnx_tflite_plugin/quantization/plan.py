@@ -152,15 +152,18 @@ def _check_rules(model: BoundModel, plan: StoragePlan) -> None:
             if rule:
                 broken.setdefault(rule, {}).setdefault(tensor, bound)
     if broken:
-        problems = [_target_problem(rule, tensors) for rule, tensors in broken.items()]
+        problems = [_target_problem(rule, tensors, plan) for rule, tensors in broken.items()]
         raise TargetRefusal(f"target {plan.target.name} cannot hold every tensor:", problems)
 
 
-def _target_problem(rule: str, tensors: Mapping[Tensor, Bound]) -> Problem:
+def _target_problem(rule: str, tensors: Mapping[Tensor, Bound], plan: StoragePlan) -> Problem:
     """Return the problem of tensors that break a rule of the target: the first, and the number of others."""
     (tensor, bound), *others = tensors.items()
     quantization = affine(tensor)
     zero_point = f" with zero point {quantization.zero_point[0]}" if quantization else ""
+    storage = plan.storage(tensor)
+    if storage.quantization and storage.dtype != tensor.dtype:
+        zero_point += f", which is {storage.quantization.zero_point[0]} in {storage.dtype}"
     more = f", and {len(others)} more tensors break the rule" if others else ""
     where = f"tensor {tensor} of {bound.label}"
     remedy = "--quantization symmetric changes their parameters, --quantization float drops them"

@@ -11,6 +11,8 @@ from onnx_tflite_plugin.verify.comparison.tensors import Divergence
 from onnx_tflite_plugin.verify.runtimes.processor import processor
 
 Verdict = Literal["agrees", "differs", "inconclusive"]
+NOT_COMPARED = "operators were not compared"
+"""Beginning of a note or a reason if only the outputs were compared, end to end."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -68,7 +70,8 @@ class Verification:
         if self.verdict == "differs":
             return f"NOT within tolerance of {kernels}, {runs}, on {self.processor}"
         if not self.operators:
-            return f"outputs within tolerance of {kernels}, {runs}"
+            rest = f"; {NOT_COMPARED}" if any(note.startswith(NOT_COMPARED) for note in self.notes) else ""
+            return f"outputs within tolerance of {kernels}, {runs}{rest}"
         operators = "1 operator agrees" if self.operators == 1 else f"{self.operators} operators agree"
         return f"{operators} with {kernels} on the same operands, {runs}"
 

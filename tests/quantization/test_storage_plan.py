@@ -217,7 +217,9 @@ def test_unsupported_dtypes_are_moved_as_floats_but_not_computed_on(code: str, t
     if taken:
         assert [*plan_model(draw, "tensorrt")[1].arithmetic.values()] == [Arithmetic.FLOAT]
         return
-    with pytest.raises(HandlerError, match="the kernel works on raw int8, for which target tensorrt has no"):
+    with pytest.raises(
+        HandlerError, match=r"raw int8, for which target tensorrt has no kernel; --quantization float converts it$"
+    ):
         plan_model(draw, "tensorrt")
 
 
