@@ -76,6 +76,26 @@ def test_an_entry_point_of_a_missing_module_names_the_nearest_one(provoke: Provo
     assert "pip install -e" in printed
 
 
+def test_an_entry_point_of_a_missing_attribute_names_the_nearest_one(provoke: Provoke) -> None:
+    printed = provoke(("setup.cfg", "author.acme:acme", "author.acme:acmee"))
+    assert "module 'author.acme' has no 'acmee'; did you mean 'acme'? correct the entry point" in printed
+    assert "pip install -e" in printed
+
+
+def test_entry_points_of_a_group_that_does_not_exist_name_the_nearest_one(provoke: Provoke) -> None:
+    printed = provoke(("setup.cfg", "onnx_tflite_plugin.handlers", "onnx_tflite_plugin.handler"))
+    unused = "entry point CUSTOM.Acme = author.acme:acme of author is unused"
+    assert (
+        f"{unused}: there is no group 'onnx_tflite_plugin.handler'; did you mean 'onnx_tflite_plugin.handlers'?"
+        in printed
+    )
+
+
+def test_an_entry_point_without_the_prefix_of_custom_operators_is_reported_once(provoke: Provoke) -> None:
+    printed = provoke(("setup.cfg", "CUSTOM.Acme = ", "Acme = "))
+    assert printed.count("TFLite has no operator 'Acme'; a custom operator is CUSTOM.Acme") == 1
+
+
 def test_an_entry_point_of_another_operator_names_the_one_of_its_handler(provoke: Provoke) -> None:
     printed = provoke(("setup.cfg", "CUSTOM.Acme = ", "CUSTOM.Acmee = "))
     assert "it is a handler of 'CUSTOM.Acme'; name the entry point CUSTOM.Acme, or declare aliases=" in printed
