@@ -1,4 +1,4 @@
-"""Command ``handlers``: all installed handlers, fusions, hooks, targets and packs."""
+"""Command ``handlers``: all installed handlers, fusions, hooks, targets, commands and packs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option("--details", is_flag=True, help="Layout category and quantization behavior instead of the summary.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, and nothing else.")
 def handlers(details: bool, as_json: bool) -> None:
-    """List the installed handlers, fusions, hooks, targets and packs.
+    """List the installed handlers, fusions, hooks, targets, commands and packs.
 
     Handlers with the newest version of the operator that they convert; unusable ones are listed with the reason. Packs with
     their version, number of entries, the built-in handlers that they override, and their errors.
@@ -41,7 +41,7 @@ def handlers(details: bool, as_json: bool) -> None:
         print_json(installed)
         return
     rows = installed["handlers"]
-    packs = {row["pack"] for row in (*rows, *installed["fusions"], *installed["hooks"], *installed["targets"])}
+    packs = {row["pack"] for kind in _KINDS for row in installed[kind]}
     pack = ("pack",) if packs - {BUILTIN} else ()
     headings = ("operator", "version", *pack, *(("layout", "quantization") if details else ("summary",)))
     print_table(headings, (_row(row, details, bool(pack)) for row in rows), numeric=(1,))
@@ -64,24 +64,32 @@ def handlers(details: bool, as_json: bool) -> None:
     )
     print_table(("target", *pack, "opsets", "wrong"), targets)
     click.echo()
+    if installed["commands"]:
+        print_table(("command", "pack"), ([row["command"], row["pack"]] for row in installed["commands"]))
+        click.echo()
     print_table(_PACKS, ([_cell(row, name) for name in _PACKS] for row in installed["packs"]), numeric=_NUMBERS)
     click.echo()
     total = f"{plural(len(rows), 'handler')} and {plural(len(installed['fusions']), 'fusion')} of {plural(len(packs), 'pack')}"
     print_rows(row for row in (Row("total", [total]), warning_row(installed["warnings"])) if row.lines)
 
 
+_KINDS = ("handlers", "fusions", "hooks", "targets", "commands")
+
+
 def _list_installed() -> dict[str, Any]:
     from onnx_tflite_plugin.api import Handler
+    from onnx_tflite_plugin.cli.pack_commands import list_pack_commands
     from onnx_tflite_plugin.host import Host
     from onnx_tflite_plugin.inspection import describe_handler
 
     host = Host()
-    rows = []
+    rows, failures = [], []
     for code, pack, handler in host.handlers():
         if isinstance(handler, Handler):
             rows.append(describe_handler(code, pack, handler))
         else:
             rows.append({"code": code, "pack": pack, "error": handler.reason})
+            failures.append(rows[-1])
     fusions = [
         {
             "name": fusion.name,
@@ -92,12 +100,14 @@ def _list_installed() -> dict[str, Any]:
         }
         for pack, fusion in host.fusions()
     ]
+    commands = [{"pack": command.pack, "command": command.name} for command in list_pack_commands()]
     return {
         "handlers": rows,
         "fusions": sorted(fusions, key=lambda row: (row["name"], row["pack"])),
         "hooks": [{"pack": pack, "hook": name} for pack, name in host.hooks.implementations()],
         "targets": [_target(*found) for found in host.targets],
-        "packs": list(_packs(host, rows, fusions)),
+        "commands": commands,
+        "packs": list(_packs(host, rows, failures, fusions, commands)),
         "warnings": host.warnings,
     }
 
@@ -113,14 +123,21 @@ def _opsets(row: dict[str, Any]) -> str:
     return "-" if row["opsets"] is None else "{0} to {2}, {1} by default".format(*row["opsets"])
 
 
-_PACKS = ("pack", "version", "handlers", "fusions", "hooks", "cases", "overrides", "wrong")
-_NUMBERS = (2, 3, 5)
+_PACKS = ("pack", "version", "handlers", "fusions", "hooks", "commands", "cases", "overrides", "wrong")
+_NUMBERS = (2, 3, 6)
 
 
 def _packs(
-    host: Host, handlers: Sequence[dict[str, Any]], fusions: Sequence[dict[str, Any]]
+    host: Host,
+    handlers: Sequence[dict[str, Any]],
+    failures: Sequence[dict[str, Any]],
+    fusions: Sequence[dict[str, Any]],
+    commands: Sequence[dict[str, Any]],
 ) -> Iterator[dict[str, Any]]:
-    """Yield what each installed pack provides. Its cases are loaded, except the built-in ones, which are thousands."""
+    """Yield what each installed pack provides. Its cases are loaded, except the built-in ones, which are thousands.
+
+    ``failures``: the handlers that do not load, unlike those that refuse every operator on purpose.
+    """
     from importlib.metadata import version
 
     from conformance.packs import brought
@@ -129,10 +146,10 @@ def _packs(
     cases = brought()
     hooks = host.hooks.implementations()
     own = {row["code"] for row in handlers if row["pack"] == BUILTIN}
-    for pack in sorted({offer.pack for offer in discover()} | {*cases}):
+    for pack in sorted({offer.pack for offer in discover()} | {*cases} | {row["pack"] for row in commands}):
         mine = [row for row in handlers if row["pack"] == pack]
         count, failure = cases.get(pack, (0, ""))
-        wrong = [f"{row['code']}: {row['error']}" for row in mine if row["error"] and pack != BUILTIN]
+        wrong = [f"{row['code']}: {row['error']}" for row in failures if row["pack"] == pack != BUILTIN]
         wrong += [text for text in (*host.warnings, failure) if pack in text and pack != BUILTIN]
         yield {
             "pack": pack,
@@ -140,6 +157,7 @@ def _packs(
             "handlers": sum(not row["error"] for row in mine),
             "fusions": sum(row["pack"] == pack for row in fusions),
             "hooks": [name for owner, name in hooks if owner == pack],
+            "commands": [row["command"] for row in commands if row["pack"] == pack],
             "cases": count,
             "overrides": [row["code"] for row in mine if pack != BUILTIN and row["code"] in own],
             "wrong": list(dict.fromkeys(wrong)),
