@@ -209,7 +209,9 @@ class CaseTrial:
         if self.case.reference is not None:
             reference = self.case.reference
             return {"reference function": [[np.asarray(a) for a in reference(arrays)] for arrays in self.runs]}
-        return self.trial.reference_outputs(self.runs, fresh=self.case.options.get("state") == "reset")
+        outputs = self.trial.reference_outputs(self.runs, fresh=self.case.options.get("state") == "reset")
+        own = any(op.index in self.trial.gaps.own and op.code == self.case.op for op in self.entry.subgraph.operators)
+        return {f"{kernels} around the reference kernel" if own else kernels: runs for kernels, runs in outputs.items()}
 
     @cached_property
     def tolerance(self) -> Tolerance:
@@ -234,7 +236,7 @@ class CaseTrial:
     def refusals(self, variants: Sequence[Variant]) -> tuple[Status, list[str]]:
         said = _Mismatches()
         for variant in variants:
-            if variant.plan == "turned":
+            if variant.plan == "channels-first":
                 continue
             try:
                 self.convert(variant)
@@ -256,8 +258,8 @@ class CaseTrial:
         newer: dict[str, None] = {}
         for variant in variants:
             least = variant._replace(plan="least")
-            turned = self.layout_options() if variant.plan == "turned" else {}
-            if (variant.plan == "local" and moved.get(least) == 0) or (variant.plan == "turned" and not turned):
+            turned = self.layout_options() if variant.plan == "channels-first" else {}
+            if (variant.plan == "local" and moved.get(least) == 0) or (variant.plan == "channels-first" and not turned):
                 continue
             try:
                 conversion = self.convert(variant, turned)

@@ -90,8 +90,8 @@ def test_options_that_are_bytes_reach_handler_and_kernel_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("layout", "meant"),
     [
-        (Transparent(), "Attribute with ctx.axis is meant"),
-        (Attribute(), "an axis number or an entry per axis is not remapped (ctx.axis"),
+        (Transparent(), "declare Attribute() and use ctx.axis"),
+        (Attribute(), "remap each axis number and each entry per axis (ctx.axis"),
     ],
 )
 def test_a_failure_names_the_declaration_that_is_false(layout: Any, meant: str) -> None:
@@ -124,7 +124,10 @@ def test_a_declaration_that_fails_the_conversion_is_named_with_its_handler_and_n
     result = run_lowering(case, double(Transparent()))
     assert f"handler {__name__}:lower of inline failed: the emitted value has size" in result.text
     assert "it declares layout=Transparent(), quantization=Dequantized()" in result.text
-    assert "layout=Transparent is not true: in another order than the file's it does not convert;" in result.text
+    assert (
+        "layout=Transparent is not true: in another layout than the file's the operator does not convert;"
+        in result.text
+    )
     assert "report" not in result.text
     assert run_lowering(replace(case, transposes=None), double(Terminate())).ok
 
