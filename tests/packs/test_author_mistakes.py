@@ -144,6 +144,8 @@ def test_a_case_that_fails_in_pytest_shows_no_traceback(tmp_path: Path, write: C
 
 LOWERING = "return ctx.ops.Softsign(x)"
 INT8_CASE = 'unary(OP, "int8", tensor(2, 5, 7, 3, dtype="int8"), place=between_convolutions)'
+FLOAT_CASE = 'unary(OP, "float32", tensor(2, 5, 7, 3), place=between_convolutions)'
+OTHER_SHAPE = 'in_isolation(OP, "float32", [tensor(2, 5, 7, 3)], tensor(2, 5, 7, 4))'
 NO_SCALE = 'in_isolation(OP, "int8", [tensor(2, 5, 7, 3, dtype="int8")], replace(tensor(2, 5, 7, 3, dtype="int8"), scale=None))'
 IMPORTS = "from dataclasses import replace\nfrom conformance.models import in_isolation,"
 MISTAKES = {
@@ -176,6 +178,18 @@ MISTAKES = {
     "quantized values where floats are meant": (
         [(HANDLER, "Dequantized()", "SameScale()"), (HANDLER, "Dequantized, ", "SameScale, ")],
         ["ONNX has no Softsign of int8; quantization=Dequantized() would compute on floats"],
+    ),
+    "no quantization": (
+        [(HANDLER, "    quantization=Dequantized(),\n", "")],
+        ["are quantized, but the handler supports only floats", "declare quantization= in @handler of author.acme:acme"],
+    ),
+    "float16 where the output is quantized": (
+        [(HANDLER, LOWERING, "return ctx.ops.Cast(ctx.ops.Softsign(x), to='float16')")],
+        ["output 0 is float16, but its tensor 't4' is int8; the converter quantizes float32; convert it with ctx.ops.Cast"],
+    ),
+    "another shape in a case": (
+        [(CASES, FLOAT_CASE, OTHER_SHAPE), (CASES, "from conformance.models import", IMPORTS)],
+        ["output 0 of the kernel has shape [2, 5, 7, 3], but 'y0' has [2, 5, 7, 4] in the model; correct the kernel"],
     ),
     "a table of floats": (
         [
