@@ -21,7 +21,9 @@ class Checked:
         for name, hint in _hints(cls):
             value = getattr(self, name)
             if not has_type(value, hint):
-                raise TypeError(f"{type(self).__name__}({name}=...) takes {format_type(hint)}, not {describe(value)}")
+                raise TypeError(
+                    f"{type(self).__name__}({name}=...) takes {format_type(hint)}, not {_describe_content(value)}"
+                )
 
 
 @cache
@@ -81,6 +83,16 @@ def describe(value: object) -> str:
     if isinstance(value, str | int | float):
         return f"the {type(value).__name__} {value!r}"[:80]
     return f"a {type(value).__name__}" if value is not None else "None"
+
+
+def _describe_content(value: object) -> str:
+    """Return a description of a value, with the content of a small container."""
+    if isinstance(value, tuple | list | dict | set | frozenset) and len(text := repr(value)) <= _LONGEST:
+        return f"the {type(value).__name__} {text}"
+    return describe(value)
+
+
+_LONGEST = 60
 
 
 def check_keywords(function: str, given: Iterable[str], known: Collection[str]) -> None:

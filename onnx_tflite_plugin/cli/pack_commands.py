@@ -25,17 +25,27 @@ class PackCommand(NamedTuple):
     name: str
     pack: str
     entry: EntryPoint
+    requirements: tuple[str, ...] = ()
 
     def load(self) -> click.Command:
         """Return the command; one that reports the reason if the pack does not have it, or has something else there."""
         try:
             with attribute_errors(f"command {self.name!r}", self.pack, self._module):
+                self._check_version()
                 command = self.entry.load()
                 if not isinstance(command, click.Command):
                     raise Mismatch(f"{self.entry.value} is {type(command).__name__}, not a click.Command")
                 return self._with_attribution(command)
         except Failed as failed:
             return _unusable_command(self.name, f"the command cannot be used: {failed.reason}")
+
+    def _check_version(self) -> None:
+        """Raise Mismatch if the pack is made for another version."""
+        from onnx_tflite_plugin.api import VERSION
+        from onnx_tflite_plugin.host.offers import unmet
+
+        if wanted := unmet(self.requirements):
+            raise Mismatch(f"{self.pack} is made for onnx-tflite-plugin {wanted}, this is {VERSION}")
 
     def _with_attribution(self, command: click.Command) -> click.Command:
         """Return a copy of a command that raises PackError, with pack, file and line, for an unexpected exception."""
@@ -80,9 +90,9 @@ def list_pack_commands() -> list[PackCommand]:
         text = distribution.entry_points_text
         if f"[{GROUP}]" not in text:
             continue
-        pack, _ = distribution.name_and_requirements()
+        pack, requirements = distribution.name_and_requirements()
         for entry in entry_points(text, (GROUP,)):
-            found.setdefault((entry.name, pack), PackCommand(entry.name, pack, entry))
+            found.setdefault((entry.name, pack), PackCommand(entry.name, pack, entry, requirements))
     return [found[key] for key in sorted(found)]
 
 

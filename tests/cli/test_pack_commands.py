@@ -80,6 +80,13 @@ def test_a_command_that_cannot_be_used_names_its_pack(
     assert run("--help")[0] == 0
 
 
+def test_a_command_of_a_pack_for_another_version_is_refused(run: Run, offered: list[PackCommand]) -> None:
+    offered.append(offer("greet", f"{HERE}:greet")._replace(requirements=("onnx-tflite-plugin~=9.1.0",)))
+    code, _, err = run("greet", "you")
+    assert code == 1
+    assert "pack is made for onnx-tflite-plugin ~=9.1.0, this is " in err
+
+
 def test_two_packs_with_one_command_are_a_usage_error(run: Run, offered: list[PackCommand]) -> None:
     offered += [offer("greet", f"{HERE}:greet", pack) for pack in ("one", "two")]
     code, _, err = run("greet", "you")

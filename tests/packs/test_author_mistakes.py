@@ -243,6 +243,16 @@ def test_hook_that_is_not_called_is_told_before_the_cases_that_need_it(provoke: 
     assert printed.index("'claim' is not called, because it lacks @hookimpl") < printed.index("failed:")
 
 
+def test_argument_that_a_hook_is_not_given_is_named_with_the_nearest_one(provoke: Provoke) -> None:
+    printed = provoke((HANDLER, "target: Target, opset", "targt: Target, opset"), op="CUSTOM.Acme*", like="claim")
+    assert "hook 'claim' has no argument 'targt'; did you mean 'target'? arguments: op, opset, target" in printed
+
+
+def test_trait_of_another_type_is_shown_with_its_value(provoke: Provoke) -> None:
+    printed = provoke(("author/my_npu.py", "(13, 17, 21)", "(13, 21)"), op="my-npu", like="target")
+    assert "Target(opsets=...) takes a tuple of int, int, int, not the tuple (13, 21)" in printed
+
+
 def test_hook_that_claims_with_something_else_is_told_once_for_all_operators(provoke: Provoke) -> None:
     edit = (HANDLER, "return replace(elementwise, code=op.code)", "return elementwise.lower")
     printed = provoke(edit, op="CUSTOM.Acme*", like="claim")
