@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
+from urllib.parse import quote
 
 import numpy as np
 
@@ -35,7 +36,10 @@ from onnx_tflite_plugin.verify.runtimes.structure import Entry, entry, read
 Status = Literal["passed", "failed", "skipped", "known"]
 Runs = Sequence[Run]
 
-_INSTALL = "; entry points come from what is installed: after a change of setup.cfg, pip install -e again"
+_INSTALL = (
+    "; add an entry point {name} = package.module:function to the group onnx_tflite_plugin.handlers in setup.cfg, "
+    "then run pip install -e again"
+)
 EXACT = 1e-5  # of the range: the models around an operator add no rounding of their own
 
 
@@ -199,8 +203,9 @@ class CaseTrial:
         given = {self.case.op: self.case.kernel} if self.case.kernel is not None else {}
         own, reasons = own_kernels(self.source, index, [op.index for op in missing], self.host, given)
         if lost := next((op for op in missing if op.index in reasons), None):
-            install = _INSTALL if reasons[lost.index].endswith(NOBODY) else ""
-            raise LiteRTError(f"LiteRT has no kernel of {lost.code}, and {reasons[lost.index]}{install}")
+            name = quote(lost.code, safe="._-").replace("%", "%%")  # setup.cfg interpolates
+            install = _INSTALL.format(name=name) if reasons[lost.index].endswith(NOBODY) else ""
+            raise LiteRTError(f"LiteRT has no kernel for {lost.code}, and {reasons[lost.index]}{install}")
         return Gaps(own)
 
     @cached_property

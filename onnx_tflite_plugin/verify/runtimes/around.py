@@ -135,7 +135,7 @@ def own_kernels(
         op = model.subgraphs[subgraph].operators[index]
         bound = host.take(op, target, target.opsets[2])
         if not isinstance(bound, Bound):
-            reasons[index] = f"nobody converts it: {'; '.join((bound.reason, *host.skipped_packs()))}"
+            reasons[index] = f"no handler takes the operator: {'; '.join((bound.reason, *host.skipped_packs()))}"
             continue
         kernel = (given or {}).get(op.code, bound.handler.kernel)
         if kernel is None:
