@@ -153,6 +153,10 @@ MISTAKES = {
         [(HANDLER, "ctx.ops.Softsign", "ctx.ops.SoftSign")],
         ["ONNX has no operator SoftSign; did you mean 'Softsign'?"],
     ),
+    "operator name in full": (
+        [(HANDLER, LOWERING, "return ctx.ops.Subtract(x, x)")],
+        ["ONNX has no operator Subtract; did you mean 'Sub'?"],
+    ),
     "wrong attribute": (
         [(HANDLER, LOWERING, "return ctx.ops.LeakyRelu(x, aplha=0.1)")],
         ["LeakyRelu has no attribute aplha; did you mean 'alpha'?"],
