@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from onnx_tflite_plugin.cli.failures import on_failure
+from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure
 from onnx_tflite_plugin.cli.output import (
     Row,
     at_most,
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 
 @click.command()
+@click.option("--pack", metavar="PACK", help="Only what this pack brings.")
 @click.option("--details", is_flag=True, help="Layout category and quantization behavior instead of the summary.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, and nothing else.")
-def handlers(details: bool, as_json: bool) -> None:
+def handlers(pack: str | None, details: bool, as_json: bool) -> None:
     """List the installed handlers, fusions, hooks, targets, commands and packs.
 
     Handlers with the newest version of the operator that they convert; unusable ones are listed with the reason. Packs with
@@ -37,33 +38,37 @@ def handlers(details: bool, as_json: bool) -> None:
     on_failure(as_json=as_json)
     with redirect_stdout_to_stderr():
         installed = _list_installed()
+    if pack is not None:
+        installed = _select_pack(installed, pack)
     if as_json:
         print_json(installed)
         return
     rows = installed["handlers"]
     packs = {row["pack"] for kind in _KINDS for row in installed[kind]}
-    pack = ("pack",) if packs - {BUILTIN} else ()
-    headings = ("operator", "version", *pack, *(("layout", "quantization") if details else ("summary",)))
-    print_table(headings, (_row(row, details, bool(pack)) for row in rows), numeric=(1,))
-    if installed["fusions"]:
+    column = ("pack",) if packs - {BUILTIN} else ()
+    if rows:
+        headings = ("operator", "version", *column, *(("layout", "quantization") if details else ("summary",)))
+        print_table(headings, (_row(row, details, bool(column)) for row in rows), numeric=(1,))
         click.echo()
+    if installed["fusions"]:
         print_table(
-            ("fusion", *pack, "runs", "of operators"),
+            ("fusion", *column, "runs", "of operators"),
             (
-                [row["name"], *([_pack(row["pack"])] if pack else ()), _when(row), ", ".join(row["roots"])]
+                [row["name"], *([_pack(row["pack"])] if column else ()), _when(row), ", ".join(row["roots"])]
                 for row in installed["fusions"]
             ),
         )
-    if installed["hooks"]:
         click.echo()
+    if installed["hooks"]:
         print_table(("hook", "pack"), ([row["hook"], row["pack"]] for row in installed["hooks"]))
-    click.echo()
-    targets = (
-        [row["name"], *([_pack(row["pack"])] if pack else ()), _opsets(row), row["error"] or "-"]
-        for row in installed["targets"]
-    )
-    print_table(("target", *pack, "opsets", "wrong"), targets)
-    click.echo()
+        click.echo()
+    if installed["targets"]:
+        targets = (
+            [row["name"], *([_pack(row["pack"])] if column else ()), _opsets(row), row["error"] or "-"]
+            for row in installed["targets"]
+        )
+        print_table(("target", *column, "opsets", "wrong"), targets)
+        click.echo()
     if installed["commands"]:
         print_table(("command", "pack"), ([row["command"], row["pack"]] for row in installed["commands"]))
         click.echo()
@@ -110,6 +115,20 @@ def _list_installed() -> dict[str, Any]:
         "packs": list(_packs(host, rows, failures, fusions, commands)),
         "warnings": host.warnings,
     }
+
+
+def _select_pack(installed: dict[str, Any], pack: str) -> dict[str, Any]:
+    """Return what one pack brings, and the warnings that name it. Raises UsageProblem if it is not installed."""
+    from onnx_tflite_plugin.checked import did_you_mean
+    from onnx_tflite_plugin.host.offers import canonical
+
+    names = {canonical(row["pack"]): row["pack"] for row in installed["packs"]}
+    name = names.get(canonical(pack))
+    if name is None:
+        near = did_you_mean(canonical(pack), names) or ";"
+        raise UsageProblem(f"no pack {pack!r} is installed{near} installed packs: {', '.join(sorted(names.values()))}")
+    chosen = {kind: [row for row in installed[kind] if row["pack"] == name] for kind in (*_KINDS, "packs")}
+    return {**chosen, "warnings": [text for text in installed["warnings"] if name in text]}
 
 
 def _target(name: str, pack: str, found: Target | Failed) -> dict[str, Any]:

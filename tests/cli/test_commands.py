@@ -246,6 +246,22 @@ def test_handlers_lists_the_commands_of_packs(run: Run, tmp_path: Path, monkeypa
     assert "greet    only-a-command" in run("handlers")[1]
 
 
+def test_handlers_of_one_pack_are_listed_alone(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    install(tmp_path, "small-pack", "[onnx_tflite_plugin.handlers]\nCUSTOM.Small = op_handlers.math.unary:absolute\n")
+    found = json.loads(run("handlers", "--pack", "Small_Pack", "--json")[1])
+    assert [row["code"] for row in found["handlers"]] == ["CUSTOM.Small"]
+    assert [row["pack"] for row in found["packs"]] == ["small-pack"]
+    assert found["fusions"] == found["hooks"] == found["targets"] == found["commands"] == []
+    assert "ADD" not in run("handlers", "--pack", "small-pack")[1]
+    code, _, err = run("handlers", "--pack", "smal-pack")
+    assert code == 2
+    assert (
+        "no pack 'smal-pack' is installed; did you mean 'small-pack'? installed packs: onnx-tflite-plugin, small-pack"
+        in err
+    )
+
+
 def test_handlers_that_refuse_on_purpose_are_nothing_wrong_with_their_pack(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
