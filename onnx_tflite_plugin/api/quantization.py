@@ -372,8 +372,9 @@ class NotQuantizable(Behavior):
     """Refuse quantized operands: the kernel has no quantized implementation."""
 
     def choose_arithmetic(self, operator: QuantizedOperator) -> Arithmetic:
-        names = ", ".join(f"{t.name!r} ({t.dtype})" for t in operator.tensors)
-        raise Refusal(f"the operator has no quantized implementation, but {names} is quantized")
+        names = " and ".join(f"{t.name!r} ({t.dtype})" for t in operator.tensors)
+        are = "is" if len(operator.tensors) == 1 else "are"
+        raise Refusal(f"{names} {are} quantized, but the handler supports only floats")
 
     @property
     def is_quantizable(self) -> bool:

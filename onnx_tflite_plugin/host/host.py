@@ -53,6 +53,7 @@ from onnx_tflite_plugin.host.offers import (
     Offer,
     canonical,
     discover,
+    find_group_problem,
     find_name_problem,
     find_needs_problem,
     find_unknown_operators,
@@ -155,15 +156,11 @@ class Host:
     # --- loading ------------------------------------------------------------------------------
 
     def _warn_of_packs(self, offers: Iterable[Offer]) -> None:
-        """Warn of packs for another version and of entry points named after no operator, without loading them."""
+        """Warn of packs for another version, and of entry points with an unknown operator or group, without loading them."""
         for offer in offers:
             if offer.unmet:
                 self.warn(f"{offer.pack} is left out: {_version_reason(offer)}")
-            elif (
-                offer.group == HANDLERS
-                and canonical(offer.pack) != BUILTIN
-                and (reason := find_name_problem(offer.code))
-            ):
+            elif canonical(offer.pack) != BUILTIN and (reason := _find_offer_problem(offer)):
                 self.warn(f"{offer.named} of {offer.pack} is unused: {reason}")
 
     def _load_hooks(self) -> None:
@@ -249,7 +246,7 @@ class Host:
                 continue
             try:
                 if canonical(offer.pack) != BUILTIN and (reason := find_name_problem(offer.code)):
-                    raise Failed(offer.pack, f"{offer.named} of {offer.pack}: {reason}")
+                    raise Failed(offer.pack, f"{offer.named} of {offer.pack} is unused: {reason}")
                 yield offer.code, offer.pack, offer.handler()
             except Failed as failed:
                 yield offer.code, offer.pack, failed
@@ -420,6 +417,11 @@ class Host:
     def _record_override(self, op: Operator, pack: str, claims: list[tuple[str, Handler]]) -> None:
         if canonical(pack) != canonical(BUILTIN) and any(canonical(p) == canonical(BUILTIN) for p, _ in claims):
             self.overrides[op.code] = pack
+
+
+def _find_offer_problem(offer: Offer) -> str:
+    """Return the reason why an entry point is unused, without loading it; empty if it is used."""
+    return find_group_problem(offer.group) or (find_name_problem(offer.code) if offer.group == HANDLERS else "")
 
 
 def _is_builtin_target(offer: Offer) -> bool:

@@ -15,7 +15,7 @@ from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.binding.states import States, by_key, state_tensor
 from onnx_tflite_plugin.checked import describe
 from onnx_tflite_plugin.errors import HandlerError, Problem, TargetRefusal
-from onnx_tflite_plugin.guard import Failed, Mismatch, attribute_errors
+from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, attribute_errors
 from onnx_tflite_plugin.renamed import OPERATOR, renamed_attributes
 from onnx_tflite_plugin.source.affine import affine, is_quantized
 from onnx_tflite_plugin.source.model import BlockwiseQuantization, Operator, Quantization, Tensor
@@ -128,7 +128,7 @@ def plan_storage(model: BoundModel, target: Target, *, fold: bool = False) -> St
         try:
             arithmetic[bound] = _choose_arithmetic(bound, target)
         except Refusal as refusal:
-            problems.append(Problem(bound.label, str(refusal)))
+            problems.append(Problem(bound.label, str(refusal), _describe_remedy(bound)))
         except Failed as failed:
             problems.append(failed.problem(bound.label))
     if problems:
@@ -234,6 +234,13 @@ class _QuantizedOperator:
 
     def dequantizes(self, onnx: str) -> bool:
         return onnx in self.runtime.dequantizes
+
+
+def _describe_remedy(bound: Bound) -> str:
+    """Return the remedy for the author of a pack whose handler declares no quantization; empty for other handlers."""
+    if bound.pack == BUILTIN or bound.declared.quantization.is_quantizable:
+        return ""
+    return f"to support it, declare quantization= in @handler of {bound.handler.name}; Dequantized() computes on floats"
 
 
 def _choose_arithmetic(bound: Bound, target: Target) -> Arithmetic:

@@ -389,7 +389,7 @@ def test_unsupported_or_disagreeing_quantized_operands_are_refused() -> None:
         g.output(y)
 
     with pytest.raises(
-        HandlerError, match=r"the operator has no quantized implementation, but 'x' \(int8\), 'y' \(int8\) is quantized"
+        HandlerError, match=r"'x' \(int8\) and 'y' \(int8\) are quantized, but the handler supports only floats"
     ):
         plan_model(one, ABS=replace(builtin("ABS"), quantization=NotQuantizable()))
     with pytest.raises(
