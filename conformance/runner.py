@@ -215,7 +215,10 @@ class CaseTrial:
             reference = self.case.reference
             return {"reference function": [[np.asarray(a) for a in reference(arrays)] for arrays in self.runs]}
         outputs = self.trial.reference_outputs(self.runs, fresh=self.case.options.get("state") == "reset")
-        own = any(op.index in self.trial.substitutes.pack_kernels and op.code == self.case.op for op in self.entry.subgraph.operators)
+        own = any(
+            op.index in self.trial.substitutes.pack_kernels and op.code == self.case.op
+            for op in self.entry.subgraph.operators
+        )
         return {f"{kernels} around the reference kernel" if own else kernels: runs for kernels, runs in outputs.items()}
 
     @cached_property

@@ -69,7 +69,10 @@ def test_the_case_may_bring_the_kernel_and_it_is_held_against_the_lowering() -> 
     bare = handler(CODE, max_version=1, layout=Attribute())(flip().lower)
     case = {"custom_options": {"axis": 1}}
     without = run_lowering(unary(CODE, "x", tensor(1, 5, 7, 3), **case), bare)
-    assert f"LiteRT has no kernel for CUSTOM.Flip, and handler {__name__}:remap of inline declares no reference kernel" in without.text
+    assert (
+        f"LiteRT has no kernel for CUSTOM.Flip, and handler {__name__}:remap of inline declares no reference kernel"
+        in without.text
+    )
     assert run_lowering(unary(CODE, "x", tensor(1, 5, 7, 3), kernel=flip_reference, **case), bare).status == "passed"
     assert run_lowering(unary(CODE, "x", tensor(1, 5, 7, 3), kernel=lambda op, x: x, **case), bare).status == "failed"
 
@@ -125,8 +128,7 @@ def test_a_declaration_that_fails_the_conversion_is_named_with_its_handler_and_n
     assert f"handler {__name__}:lower of inline failed: the emitted value has size" in result.text
     assert "it declares layout=Transparent(), quantization=Dequantized()" in result.text
     assert (
-        "layout=Transparent is wrong: in another layout than the file's the operator does not convert;"
-        in result.text
+        "layout=Transparent is wrong: in another layout than the file's the operator does not convert;" in result.text
     )
     assert "report" not in result.text
     assert run_lowering(replace(case, transposes=None), double(Terminate())).ok
