@@ -232,6 +232,8 @@ class Sizes:
         shapes = infer(skeleton(model))
         if resized:
             _check_states(model, shapes)
+        for constant in model.graph.initializers.values():
+            constant.const_value = None  # weights; the model is part of a reference cycle
         if key is not None:
             self.known[key] = computed, shapes
         return computed, shapes
