@@ -193,6 +193,7 @@ def _run_and_compare(pair: ModelPair, asked: _Asked, progress: Progress) -> Veri
         verification,
         kernels=tuple(expected),
         runs=len(drawn) + (pair.batch is not None),
+        by_packs=len(pair.trial.substitutes.pack_kernels),
         notes=(*verification.notes, *notes),
     )
 

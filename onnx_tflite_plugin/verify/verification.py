@@ -20,9 +20,9 @@ class Verification:
     """Verdict on a conversion, with the comparisons that it is based on.
 
     ``comparisons`` are in the order of the model's outputs, ``kernels`` the kernel sets of LiteRT, ``processor`` the
-    processor that both runtimes ran on. ``operators``: the number of operators that were compared with LiteRT on its own operands.
-    ``reasons``: why the verdict is inconclusive although nothing compared differs. ``partial``: the caller accepts an
-    inconclusive verdict.
+    processor that both runtimes ran on. ``operators``: the number of operators that were compared with LiteRT on its own
+    operands; ``by_packs``: the number of those that the reference kernels of packs compute. ``reasons``: why the verdict is
+    inconclusive although nothing compared differs. ``partial``: the caller accepts an inconclusive verdict.
     """
 
     comparisons: tuple[Comparison, ...]
@@ -34,6 +34,7 @@ class Verification:
     reasons: tuple[str, ...] = ()
     partial: bool = False
     operators: int = 0
+    by_packs: int = 0
 
     def __repr__(self) -> str:
         verdict, first, *others = [line.strip() for line in self.text.splitlines()][: 1 + len(self.comparisons)]
@@ -73,6 +74,8 @@ class Verification:
             rest = f"; {NOT_COMPARED}" if any(note.startswith(NOT_COMPARED) for note in self.notes) else ""
             return f"outputs within tolerance of {kernels}, {runs}{rest}"
         operators = "1 operator agrees" if self.operators == 1 else f"{self.operators} operators agree"
+        if self.by_packs:
+            kernels += f", {self.by_packs} of them with the reference kernels of packs,"
         return f"{operators} with {kernels} on the same operands, {runs}"
 
 
@@ -92,4 +95,5 @@ def merge_verifications(found: Mapping[str, Verification]) -> Verification:
         notes=tuple(note for key, one in found.items() for note in prefix(key, one.notes)),
         reasons=tuple(reason for key, one in found.items() for reason in prefix(key, one.reasons)),
         operators=sum(one.operators for one in every),
+        by_packs=sum(one.by_packs for one in every),
     )

@@ -306,6 +306,9 @@ def test_a_verification_says_what_it_ran_on_which_outputs_agree_and_where_to_loo
     assert replace(right, operators=5, runs=2).text.startswith(
         "5 operators agree with LiteRT's xnnpack and builtin kernels on the same operands, 2 runs\n"
     )
+    assert replace(right, operators=5, by_packs=2).text.startswith(
+        "5 operators agree with LiteRT's xnnpack and builtin kernels, 2 of them with the reference kernels of packs, on the same"
+    )
     divergence = Divergence(y, operator([x], [y], code="A", index=7), "v", WRONG)
     failed = Verification((replace(WRONG, nearest="builtin"),), ("builtin",), 3, "here", divergence)
     assert failed.text.splitlines() == [
