@@ -24,7 +24,7 @@ from onnx_tflite_plugin.errors import Blamed, ConversionError, MissingExtra, Onn
 from onnx_tflite_plugin.graph.kernels import describe_old_runtime
 from onnx_tflite_plugin.guard import Terminated, debug, format_error
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.host.host import NOBODY
+from onnx_tflite_plugin.host.missing_operators import NOBODY
 from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.source.model import Array, Model
 from onnx_tflite_plugin.verify import Comparison, LiteRTError, OnnxRuntime, Tolerance, Trial, draw

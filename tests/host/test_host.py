@@ -20,7 +20,7 @@ from onnx_tflite_plugin.errors import Blamed, InternalError, Problem, Unsupporte
 from onnx_tflite_plugin.guard import BUILTIN, Failed
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.host.hooks import copy_model
-from onnx_tflite_plugin.host.host import _describe_location
+from onnx_tflite_plugin.host.missing_operators import describe_location
 from onnx_tflite_plugin.host.offers import FUSIONS, HANDLERS, Offer, discover
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Operator, Options, Tensor
@@ -165,9 +165,9 @@ def test_what_is_served_is_listed_by_operator_then_by_pack() -> None:
 def test_an_operator_that_is_missing_is_told_by_its_place_and_how_often() -> None:
     first = operator()
     inner = replace(first, subgraph=2, index=5, outputs=(None, Y), version=3)
-    assert _describe_location([first]) == "ABS v1 (op 0, output 'y')"
-    assert _describe_location([inner, first, first]) == "ABS v3 (subgraph 2 op 5, output 'y', 3 in all)"
-    assert _describe_location([replace(first, outputs=())]) == "ABS v1 (op 0)"
+    assert describe_location([first]) == "ABS v1 (op 0, output 'y')"
+    assert describe_location([inner, first, first]) == "ABS v3 (subgraph 2 op 5, output 'y', 3 in all)"
+    assert describe_location([replace(first, outputs=())]) == "ABS v1 (op 0)"
 
 
 def test_a_problem_without_a_next_step_ends_with_its_reason() -> None:
