@@ -45,7 +45,7 @@ def multiplications(op: Operator) -> int:
         case "FULLY_CONNECTED":
             return results * weights.shape[-1]
         case "BATCH_MATMUL":
-            return results * op[0].shape[-2 if op.options.adj_x else -1]
+            return results * op[0].shape[-2 if op.options.get("adj_x") else -1]
     return 0
 
 

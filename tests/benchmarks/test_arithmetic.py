@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,16 @@ import pytest
 from benchmarks.arithmetic import least_seconds, multiplications, rate
 from benchmarks.peers import OpenVINO
 from conformance.builder import ModelBuilder
-from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.source import Options, read
 from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.verify.times.bench import Spread
 
 REFERENCE = Spread(0.002, 0.001, 0.003)
+
+
+def test_matrix_product_without_options_is_counted() -> None:
+    (op,) = one("BATCH_MATMUL", [(2, 5, 7), (2, 7, 3)], (2, 5, 3)).main.operators
+    assert multiplications(replace(op, options=Options({}))) == 2 * 5 * 7 * 3
 
 
 def one(code: str, shapes: list[tuple[int, ...]], result: tuple[int, ...], **options: Any) -> Model:
