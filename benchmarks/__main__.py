@@ -14,7 +14,7 @@ import click
 from benchmarks import chart, record
 from benchmarks.markdown import page
 from benchmarks.model import bench_in_process
-from benchmarks.peers import COMMANDS, TIMEOUT, Converter, Ours, digest, install_pack
+from benchmarks.peers import COMMANDS, TIMEOUT, Converter, OpenVINO, Ours, digest, install_pack
 from benchmarks.table import show
 from onnx_tflite_plugin import files
 from onnx_tflite_plugin.cli.failures import UsageProblem
@@ -72,9 +72,12 @@ def _pythons(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -
     "--peer-cache", metavar="FOLDER", type=click.Path(path_type=Path, file_okay=False),
     help="Keep other converters' models there, and the reasons of those that fail.",
 )  # fmt: skip
+@click.option(
+    "--openvino", metavar="PYTHON", help="A Python that has openvino, which reads the models itself; timed after the others.",
+)  # fmt: skip
 def benchmark(
     paths: Sequence[Path], rounds: int, png: Path | None, as_json: Path | None, as_markdown: Path | None, optimize: Optimize, target: str,
-    pythons: Mapping[str, str], timeout: float, peer_cache: Path | None,
+    pythons: Mapping[str, str], timeout: float, peer_cache: Path | None, openvino: str | None,
 ) -> None:  # fmt: skip
     """Time models in LiteRT and, converted, in ONNX Runtime.
 
@@ -97,7 +100,11 @@ def benchmark(
         for k, (name, path) in enumerate(models.items(), 1):
             if name not in by_name:
                 with working(f"{k} of {len(models)}: {name}"):
-                    by_name[name] = replace(bench_in_process(path, name, converters, rounds), digest=digests[name])
+                    row = replace(bench_in_process(path, name, converters, rounds), digest=digests[name])
+                    if openvino is not None and row.seconds is not None:
+                        read = OpenVINO(openvino).measure(path, rounds, row.seconds)
+                        row = replace(row, outcomes=(*row.outcomes, read))
+                    by_name[name] = row
             rows = [by_name[name] for name in models if name in by_name]
             notes = [*about, f"{len(rows)} of {plural(len(models), 'model')}"]
             if as_json is not None:

@@ -34,12 +34,13 @@ def _means(rows: Sequence[Row], names: Sequence[str]) -> Iterator[str]:
 
 
 def _networks(rows: Sequence[Row], names: Sequence[str]) -> Iterator[str]:
-    yield from heading(("network", "kind", "LiteRT ms", *names))
+    yield from heading(("network", "kind", "limit ms", "LiteRT ms", *names))
     for row in sorted(rows, key=lambda row: (row.kind, row.model)):
         outcomes = {outcome.converter: outcome for outcome in row.outcomes}
         cells = [_cell(outcomes[name]) if name in outcomes else "–" for name in names]
         time = outcome_of(row.problem) if row.seconds is None else f"{1000 * row.seconds.median:.3f}"
-        yield line((escape_markdown(row.model), row.kind, time, *cells))
+        least = "–" if row.least is None else f"{1000 * row.least:.3f}"
+        yield line((escape_markdown(row.model), row.kind, least, time, *cells))
 
 
 def _cell(outcome: Outcome) -> str:

@@ -13,6 +13,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.arithmetic import least_seconds
 from benchmarks.graph import count_operators
 from benchmarks.measure import interleave_runs
 from benchmarks.peers import Converter, Unconverted
@@ -88,7 +89,7 @@ def bench(source: Path, name: str, converters: Sequence[Converter], rounds: int)
             ratio=Spread.of(seconds / reference),
             best=float(seconds.min() / reference.min()),
         )
-    return Row(name, original.kind, Spread.of(reference), tuple(outcomes))
+    return Row(name, original.kind, Spread.of(reference), tuple(outcomes), least=least_seconds(original.model))
 
 
 def kind(model: Model) -> str:

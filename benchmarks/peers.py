@@ -14,9 +14,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Protocol
 
-from benchmarks.results import OURS
+import numpy as np
+
+from benchmarks.results import OURS, Outcome
 from onnx_tflite_plugin import files
 from onnx_tflite_plugin.options import ConvertOptions, Optimize
+from onnx_tflite_plugin.verify.times.bench import Spread
 
 TIMEOUT = 300
 
@@ -118,6 +121,28 @@ class Peer:
             lines = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
             nothing = f"nothing was written, exit status {done.returncode}"
             raise Unconverted(f"fails: {lines[-1].strip() if lines else nothing}")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenVINO:
+    """OpenVINO, which reads .tflite files itself, in a process of its own. ``python``: an interpreter that has it."""
+
+    python: str
+    name: str = "OpenVINO"
+
+    def measure(self, source: Path, rounds: int, reference: Spread) -> Outcome:
+        """Return its time and the ratio to LiteRT's median, which was measured before."""
+        command = [self.python, str(Path(__file__).with_name("openvino_reader.py")), str(source.resolve()), str(rounds)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return Outcome(self.name, problem=f"fails: {error}")
+        if done.returncode:
+            lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+            return Outcome(self.name, problem=f"fails: {lines[-1]}")
+        seconds = np.array(json.loads(done.stdout.splitlines()[-1])["seconds"])
+        best = float(seconds.min() / reference.low)
+        return Outcome(self.name, seconds=Spread.of(seconds), ratio=Spread.of(seconds / reference.median), best=best)
 
 
 def digest(path: Path) -> str:

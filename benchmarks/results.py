@@ -43,7 +43,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One model. ``seconds``: per run in LiteRT; ``problem``: the reason why LiteRT does not run it; ``digest``: hash of the file."""
+    """One model. ``seconds``: per run in LiteRT; ``problem``: the reason why LiteRT does not run it; ``digest``: hash of the file.
+
+    ``least``: seconds that its multiplications take at the processor's highest rate, None without any.
+    """
 
     model: str
     kind: str = ""
@@ -51,6 +54,7 @@ class Row:
     outcomes: tuple[Outcome, ...] = ()
     problem: str = ""
     digest: str = ""
+    least: float | None = None
 
     @property
     def counts(self) -> bool:

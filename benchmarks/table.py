@@ -91,7 +91,7 @@ def _table(*headings: str) -> Table:
 
 def _cells(outcome: Outcome) -> Iterator[str | Text]:
     yield outcome.converter
-    if not (outcome.seconds and outcome.ratio and outcome.best and outcome.graph):
+    if not (outcome.seconds and outcome.ratio and outcome.best):
         yield Text(outcome_of(outcome.problem), "red")
         return
     ratio, graph = outcome.ratio, outcome.graph
@@ -99,7 +99,8 @@ def _cells(outcome: Outcome) -> Iterator[str | Text]:
     yield f"{ratio.median:.2f}"
     yield f"{ratio.low:.2f}–{ratio.high:.2f}"
     yield f"{outcome.best:.2f}"
-    yield from map(str, (graph.fused, graph.unfused, graph.transposes, graph.nodes))
+    counts = ("–",) * 4 if graph is None else (graph.fused, graph.unfused, graph.transposes, graph.nodes)
+    yield from map(str, counts)
     yield outcome.error if outcome.within else Text(f"{outcome.error} !", "red")
 
 
@@ -123,6 +124,6 @@ def _legend() -> str:
         "\nms: processor time of a run, median of the rounds. ratio: to LiteRT in the same round, median and quartiles."
         "\nbest: the ratio of the fastest rounds; where it is far from the ratio, other work kept the machine busy."
         "\nfused: operators on integers in ONNX Runtime's graph; unfused: float ones between dequantizing and quantizing."
-        "\nerror: largest difference to LiteRT's outputs; ! beyond what verify allows."
+        "\nerror: largest difference to LiteRT's outputs; ! more than single roundings."
         f"\nMeans: geometric, over models that take LiteRT more than {LEAST_SECONDS * 1000:g} ms.\n"
     )

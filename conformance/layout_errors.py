@@ -12,9 +12,9 @@ from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.verify.runtimes.ort import tensor_values
 
 MEANT = {
-    Transparent: "declare Attribute and use ctx.axis, or declare the shared axes with `axes`",
-    Attribute: "an axis number or an entry per axis is not remapped (ctx.axis, ctx.permute_entries, holds_axes, indexed_by_axis), "
-    "or `axes` is wrong",
+    Transparent: "declare Attribute() and use ctx.axis, or declare the `axes` that the slots share",
+    Attribute: "remap each axis number and each entry per axis (ctx.axis, ctx.permute_entries, holds_axes, indexed_by_axis), "
+    "or correct `axes`",
 }
 
 
@@ -24,7 +24,7 @@ def false_layout(code: str, model: Model, host: Host, conversion: Conversion | N
         declarations = declarations_of(op, host)
         layout = None if declarations is None else declarations.layout
         if not isinstance(layout, Transparent | Attribute):
-            continue  # the operator's own layout is the same in every plan
+            continue  # a layout that the operator fixes is wrong in every plan
         layouts = [] if conversion is None else list(_layouts(op, conversion))
         if conversion is not None and not layouts:
             continue
@@ -32,7 +32,7 @@ def false_layout(code: str, model: Model, host: Host, conversion: Conversion | N
         differs = (
             f"with axes {layouts[0]} the result differs by {difference}"
             if layouts
-            else "in another layout than the file's it does not convert"
+            else "in another layout than the file's the operator does not convert"
         )
         return f"layout={kind.__name__} is wrong: {differs}; {MEANT[kind]}"
     return ""
@@ -53,7 +53,7 @@ def _is_builtin(op: Operator, host: Host) -> bool:
 
 
 def _layouts(op: Operator, conversion: Conversion) -> Iterator[str]:
-    """Yield the layouts, other than the file's, in which the model holds operands and results of the operator."""
+    """Yield the layouts, other than the file's, of the operator's operands and results in the model."""
     tensors = {t.index for t in (*op.inputs, *op.outputs) if t is not None}
     for value in tensor_values(conversion.proto):
         if value.subgraph == op.subgraph and value.tensor in tensors and value.order is not None:

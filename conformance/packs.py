@@ -7,7 +7,7 @@ onnx_tflite_plugin.cases =
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 
@@ -82,7 +82,7 @@ def suite(pack: str | None = None, op: str | None = None) -> Suite:
     fusions = [(one.name, dist) for dist, one in host.fusions() if pack is None or canonical(dist) == chosen]
     problems += unloaded.values()
     if pack is not None:
-        problems += _pack_problems(host, pack)
+        problems += _pack_problems(host, pack, unloaded.values())
     kept = {id(case): case for case in cases if (op is None or case.op == op) and case.op not in unloaded}
     packs |= {**dict(fusions), **dict(handlers)}
     return Suite(
@@ -115,14 +115,15 @@ def _handler_problems(host: Host, tried: Sequence[tuple[str, str]], cases: Seque
     return problems
 
 
-def _pack_problems(host: Host, pack: str) -> list[Problem]:
-    """Return the warnings of a host of one pack, and the targets of the pack that do not load."""
+def _pack_problems(host: Host, pack: str, handlers: Collection[Problem]) -> list[Problem]:
+    """Return the warnings of a host of one pack, except those about ``handlers``, and targets that do not load."""
     targets = [
         Problem(f"target {name}", target.reason)
         for name, dist, target in host.targets
         if isinstance(target, Failed) and canonical(dist) == canonical(pack)
     ]
-    return [*(Problem(pack, text) for text in host.warnings), *targets]
+    known = " ".join(problem.reason for problem in handlers)
+    return [*(Problem(pack, text) for text in host.warnings if text not in known), *targets]
 
 
 def loading_problems(pack: str) -> list[Problem]:
@@ -130,7 +131,8 @@ def loading_problems(pack: str) -> list[Problem]:
     host = _host_to_try(pack)
     tried = [(code, dist) for code, dist in host.serving() if canonical(dist) == canonical(pack)]
     host.fusions()  # adds warnings
-    return [*_handler_problems(host, tried, ()).values(), *_pack_problems(host, pack)]
+    handlers = _handler_problems(host, tried, ()).values()
+    return [*handlers, *_pack_problems(host, pack, handlers)]
 
 
 def brought() -> dict[str, tuple[int, str]]:

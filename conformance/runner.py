@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
+from urllib.parse import quote
 
 import numpy as np
 
@@ -19,11 +20,11 @@ from conformance.variants import Variant, select_variants, variants_of
 from onnx_tflite_plugin import source
 from onnx_tflite_plugin.conversion import Conversion, convert_model
 from onnx_tflite_plugin.diagnosis.litert import check_with_litert
-from onnx_tflite_plugin.errors import Blamed, ConversionError, OnnxTooOld
+from onnx_tflite_plugin.errors import Blamed, ConversionError, MissingExtra, OnnxTooOld
 from onnx_tflite_plugin.graph.kernels import describe_old_runtime
 from onnx_tflite_plugin.guard import Terminated, debug, format_error
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.host.host import NOBODY
+from onnx_tflite_plugin.host.missing_operators import NOBODY
 from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.source.model import Array, Model
 from onnx_tflite_plugin.verify import Comparison, LiteRTError, OnnxRuntime, Tolerance, Trial, draw
@@ -35,7 +36,10 @@ from onnx_tflite_plugin.verify.runtimes.substitution import Substitutes, find_ov
 Status = Literal["passed", "failed", "skipped", "known"]
 Runs = Sequence[Run]
 
-_INSTALL = "; entry points come from what is installed: after a change of setup.cfg, pip install -e again"
+_INSTALL = (
+    "; add an entry point {name} = package.module:function to the group onnx_tflite_plugin.handlers in setup.cfg, "
+    "then run pip install -e again"
+)
 EXACT = 1e-5  # of the range: the models around an operator add no rounding of their own
 
 
@@ -80,7 +84,7 @@ def run_case(
             status, reasons = trial.refusals(variants)
         else:
             status, reasons = trial.failures(variants)
-    except (KeyboardInterrupt, Terminated):
+    except (KeyboardInterrupt, Terminated, MissingExtra):
         raise
     except BaseException as error:  # whatever a case or its reference raises
         debug(error)
@@ -199,7 +203,8 @@ class CaseTrial:
         given = {self.case.op: self.case.kernel} if self.case.kernel is not None else {}
         own, reasons = find_pack_kernels(self.source, index, [op.index for op in missing], self.host, given)
         if lost := next((op for op in missing if op.index in reasons), None):
-            install = _INSTALL if reasons[lost.index].endswith(NOBODY) else ""
+            name = quote(lost.code, safe="._-").replace("%", "%%")  # setup.cfg interpolates
+            install = _INSTALL.format(name=name) if reasons[lost.index].endswith(NOBODY) else ""
             raise LiteRTError(f"LiteRT has no kernel for {lost.code}, and {reasons[lost.index]}{install}")
         return Substitutes(own)
 
@@ -209,7 +214,12 @@ class CaseTrial:
         if self.case.reference is not None:
             reference = self.case.reference
             return {"reference function": [[np.asarray(a) for a in reference(arrays)] for arrays in self.runs]}
-        return self.trial.reference_outputs(self.runs, fresh=self.case.options.get("state") == "reset")
+        outputs = self.trial.reference_outputs(self.runs, fresh=self.case.options.get("state") == "reset")
+        own = any(
+            op.index in self.trial.substitutes.pack_kernels and op.code == self.case.op
+            for op in self.entry.subgraph.operators
+        )
+        return {f"{kernels} around the reference kernel" if own else kernels: runs for kernels, runs in outputs.items()}
 
     @cached_property
     def tolerance(self) -> Tolerance:
@@ -234,7 +244,7 @@ class CaseTrial:
     def refusals(self, variants: Sequence[Variant]) -> tuple[Status, list[str]]:
         said = _Mismatches()
         for variant in variants:
-            if variant.plan == "turned":
+            if variant.plan == "channels-first":
                 continue
             try:
                 self.convert(variant)
@@ -256,8 +266,8 @@ class CaseTrial:
         newer: dict[str, None] = {}
         for variant in variants:
             least = variant._replace(plan="least")
-            turned = self.layout_options() if variant.plan == "turned" else {}
-            if (variant.plan == "local" and moved.get(least) == 0) or (variant.plan == "turned" and not turned):
+            turned = self.layout_options() if variant.plan == "channels-first" else {}
+            if (variant.plan == "local" and moved.get(least) == 0) or (variant.plan == "channels-first" and not turned):
                 continue
             try:
                 conversion = self.convert(variant, turned)
@@ -275,6 +285,8 @@ class CaseTrial:
             except OnnxTooOld as error:
                 newer.setdefault(_line(error))
                 continue
+            except MissingExtra:
+                raise
             except ConversionError as error:
                 wrong[variant] = None, _line(error)
                 said.add(variant, _line(error))

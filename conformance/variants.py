@@ -21,7 +21,7 @@ from conformance.case import Case
 
 
 class Variant(NamedTuple):
-    """One conversion of a case. ``plan`` is "least", "local", or "turned": graph inputs and outputs channels first."""
+    """One conversion of a case. ``plan`` is "least", "local", or "channels-first": graph inputs and outputs are."""
 
     target: str
     opset: int | None
@@ -39,14 +39,14 @@ def variants_of(case: Case, *, turns: bool = True) -> Iterator[Variant]:
     the case asks for more of it.
     """
     targets, first = case.targets, crc32(case.id.encode())
-    turned, local = targets[first % len(targets)], targets[(first + 1) % len(targets)]
-    once = turns and turned != targets[0] and not (case.refused or case.nodes or case.fuses)
+    transposed, local = targets[first % len(targets)], targets[(first + 1) % len(targets)]
+    once = turns and transposed != targets[0] and not (case.refused or case.nodes or case.fuses)
     for k, opset in enumerate(case.opsets):
         for target in targets if k == 0 else (targets[(first + k) % len(targets)],):
-            if not (once and k == 0 and target == turned):
+            if not (once and k == 0 and target == transposed):
                 yield Variant(target, opset, "least")
     yield Variant(local, case.opsets[0], "local")
-    yield Variant(turned, case.opsets[0], "turned")
+    yield Variant(transposed, case.opsets[0], "channels-first")
 
 
 EVERY = 6  # so many cases of a kind share the variants that each of them could be tried in

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
-from functools import cache
+from functools import cache, partial
 from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -21,7 +21,9 @@ class Checked:
         for name, hint in _hints(cls):
             value = getattr(self, name)
             if not has_type(value, hint):
-                raise TypeError(f"{type(self).__name__}({name}=...) takes {format_type(hint)}, not {describe(value)}")
+                raise TypeError(
+                    f"{type(self).__name__}({name}=...) takes {format_type(hint)}, not {_describe_content(value)}"
+                )
 
 
 @cache
@@ -57,6 +59,20 @@ def has_type(value: object, hint: Any) -> bool:
     return isinstance(value, origin or hint or NoneType)
 
 
+def find_mismatch(value: object, hint: Any) -> tuple[str, object]:
+    """Return what of a value does not have its annotated type: the first wrong entry with its key, else the value itself."""
+    origin, of = get_origin(hint), get_args(hint)
+    entries: Iterable[tuple[object, object]] = ()
+    if origin is Mapping and isinstance(value, Mapping):
+        wrong_keys = [key for key in value if not has_type(key, of[0])]
+        if wrong_keys:
+            return "'s key", wrong_keys[0]
+        entries, of = value.items(), of[1:]
+    elif origin is Sequence and isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        entries = enumerate(value)
+    return next(((f"[{key!r}]", entry) for key, entry in entries if not has_type(entry, of[0])), ("", value))
+
+
 def format_type(hint: Any) -> str:
     """Return an annotated type for messages: ``Implicit, Transparent or a function``."""
     origin, of = get_origin(hint), get_args(hint)
@@ -83,6 +99,16 @@ def describe(value: object) -> str:
     return f"a {type(value).__name__}" if value is not None else "None"
 
 
+def _describe_content(value: object) -> str:
+    """Return a description of a value, with the content of a small container."""
+    if isinstance(value, tuple | list | dict | set | frozenset) and len(text := repr(value)) <= _LONGEST:
+        return f"the {type(value).__name__} {text}"
+    return describe(value)
+
+
+_LONGEST = 60
+
+
 def check_keywords(function: str, given: Iterable[str], known: Collection[str]) -> None:
     """Raise TypeError for an unknown keyword of a decorator, with the nearest known one."""
     for name in given:
@@ -91,8 +117,14 @@ def check_keywords(function: str, given: Iterable[str], known: Collection[str]) 
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return ``; did you mean 'layout'?``; empty if no known name is similar."""
+    """Return ``; did you mean 'layout'?``; empty if no known name is similar or an abbreviation, such as Sub of Subtract."""
     from difflib import get_close_matches
 
-    near = get_close_matches(name, list(known), 1)
+    names = list(known)
+    near = get_close_matches(name, names, 1) or sorted(filter(partial(_abbreviates, name), names), key=len)[-1:]
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _abbreviates(name: str, known: str) -> bool:
+    """True if a known name of three letters or more is how the name begins."""
+    return len(known) >= 3 and name.lower().startswith(known.lower())

@@ -61,7 +61,7 @@ class Conversion:
         return as_html(report.line, report.inputs, report.outputs, self.snippet("model.onnx"), report.warnings)
 
     def verify(self, **options: Any) -> Verification:
-        """Compare the model with LiteRT on the file that it was converted from; options as in :func:`verify`.
+        """Compare the model with LiteRT on the file that it was converted from; options as in ``otp.verify``.
 
         Raises VerificationError if a model does not run, MissingExtra without LiteRT or ONNX Runtime, ValueError if the
         conversion has no file.
@@ -81,7 +81,7 @@ class Conversion:
 
     @cached_property
     def proto(self) -> onnx.ModelProto:
-        """Return the model as protobuf. Raises EncodeError above 2 GiB: use :meth:`save`."""
+        """Return the model as protobuf. Raises EncodeError above 2 GiB: use ``save``."""
         return to_proto(self.model)
 
     def save(self, path: str | Path) -> list[Path]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Literal, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
-from onnx_tflite_plugin.checked import check_keywords, describe, did_you_mean, format_type, has_type
+from onnx_tflite_plugin.checked import check_keywords, describe, did_you_mean, find_mismatch, format_type, has_type
 from onnx_tflite_plugin.errors import UnsupportedOption
 
 Shape = Sequence[int | str]
@@ -263,6 +263,8 @@ class Option:
         failed = f"{self.name} is {describe(value)}, so no work was done"
         if not has_type(value, str if self.choices else self.type):
             form = f"{self.flag} {self.metavar or ''}".rstrip()
+            key, wrong = find_mismatch(value, self.type)
+            failed = f"{self.name}{key} is {describe(wrong)}, so no work was done"
             raise TypeError(f"{failed}; give {format_type(self.type)} ({form} of the command)")
         if self.choices and value not in self.choices:
             raise UnsupportedOption(f"{failed}; give {format_type(self.type)}{did_you_mean(str(value), self.choices)}")

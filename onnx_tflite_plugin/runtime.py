@@ -82,6 +82,11 @@ class Session:
             metadata = self._session.get_modelmeta().custom_metadata_map
             states = read_states(metadata)
         except Exception as error:
+            if _is_tflite(stored):
+                raise ValueError(
+                    "the model cannot be loaded: it is a TFLite model, and a Session runs its conversion; "
+                    "give onnx_tflite_plugin.convert(model)"
+                ) from None
             raise ValueError(f"the model cannot be loaded: {error}") from error
         self._ort_value = onnxruntime.OrtValue
         self._next_states: dict[str, str] = {state.output: state.input for state in states}
@@ -320,6 +325,14 @@ def _decoder(inputs: Sequence[Port], outputs: Sequence[Port], *, heads_first: bo
         return None
     kept = [before[name] for name, _ in pairs]
     return found if all(port.type == "float" and port.shape == port.static_shape for port in kept) else None
+
+
+def _is_tflite(model: str | bytes) -> bool:
+    """True for the path or the content of a TFLite file."""
+    if isinstance(model, bytes):
+        return model[4:8] == b"TFL3"
+    with Path(model).open("rb") as file:
+        return file.read(8)[4:] == b"TFL3"
 
 
 def _quantization(metadata: Mapping[str, str]) -> dict[str, dict[str, Any]]:

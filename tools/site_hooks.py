@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: the version, the link to the repository, and the changelog as a page.
+"""Hooks of mkdocs: the version, the link to the repository, docstrings, and the changelog as a page.
 
 mkdocs.yml names this file; nothing is written to ``docs/``.
 """
@@ -14,6 +14,7 @@ from onnx_tflite_plugin.api import VERSION
 
 ROOT = Path(__file__).parents[1]
 CHANGELOG = "reference/changelog.md"
+ROLE = re.compile(r":(?:attr|class|func|meth|mod):(?=<code>)")
 RELATIVE_LINK = re.compile(r"\[([^\]]+)\]\((?!https?://|#)([^)]+)\)")
 
 
@@ -33,6 +34,11 @@ def on_files(files: Any, config: Any) -> Any:
     text = changelog((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), repository())
     files.append(File.generated(config, CHANGELOG, content=text))
     return files
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Return a page without the roles of docstrings, ``:func:`` and the like, which Markdown does not know."""
+    return ROLE.sub("", html)
 
 
 def repository() -> str:

@@ -290,8 +290,10 @@ class Raw(Behavior):
         if operator.has_kernel(tensors[0], self.onnx) and not (floats and operator.dequantizes(self.onnx)):
             return Arithmetic.STORED if self.shift_safe else Arithmetic.FILE
         if not floats:
-            text = f"the kernel works on raw {tensors[0].dtype}, for which target {operator.target} has no {self.onnx}"
-            raise Refusal(text.rstrip())
+            raise Refusal(
+                f"the kernel works on raw {tensors[0].dtype}, for which target {operator.target} has no "
+                f"{self.onnx or 'kernel'}; --quantization float converts it"
+            )
         return Arithmetic.FLOAT
 
     @property
@@ -370,8 +372,9 @@ class NotQuantizable(Behavior):
     """Refuse quantized operands: the kernel has no quantized implementation."""
 
     def choose_arithmetic(self, operator: QuantizedOperator) -> Arithmetic:
-        names = ", ".join(f"{t.name!r} ({t.dtype})" for t in operator.tensors)
-        raise Refusal(f"the operator has no quantized implementation, but {names} is quantized")
+        names = " and ".join(f"{t.name!r} ({t.dtype})" for t in operator.tensors)
+        are = "is" if len(operator.tensors) == 1 else "are"
+        raise Refusal(f"{names} {are} quantized, but the handler supports only floats")
 
     @property
     def is_quantizable(self) -> bool:

@@ -107,6 +107,8 @@ def _microseconds(litert: float | None, ours: float) -> tuple[str, str, str]:
 def _rows(benchmark: Benchmark) -> list[Row]:
     ratio = benchmark.ratio
     verdict = "faster" if ratio.high < 1 else "slower" if ratio.low > 1 else "equal, within the spread"
+    if verdict == "slower" and not benchmark.operators:
+        verdict += "; --profile lists the operators that lose"
     threads = f"{benchmark.threads} thread{'s' if benchmark.threads > 1 else ''}"
     how = f"{benchmark.clock}, {threads}, medians and quartiles of {benchmark.rounds} rounds"
     return [

@@ -107,7 +107,9 @@ def convert(
         conversion = run(source, signature=job.signature, progress=wrap(stage), **options)
         files = [] if job.output == STREAM else conversion.save(job.output)
         if page is not None:
-            write_page(page, read_bytes(source), conversion.proto, Path(job.name).name, conversion.report, wrap(stage))
+            data = given if isinstance(given, VerifyOptions) else None
+            name = Path(job.name).name
+            write_page(page, read_bytes(source), conversion.proto, name, conversion.report, wrap(stage), data)
     exit_code = verification_exit_code(conversion.verification)
     if job.output == STREAM:
         conversion.write(sys.stdout.buffer)

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import click
 
+from onnx_tflite_plugin.checked import did_you_mean
 from onnx_tflite_plugin.cli.output import print_error, print_json, shorten
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.guard import DEBUG, Terminated, debug
@@ -51,6 +52,20 @@ class Commands(click.Group):
             print_json({"error": details})
             sys.exit(error.exit_code)
         sys.exit(code if isinstance(code, int) else 0)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command to run. An unknown name gets the nearest command; a model without one gets ``convert``."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            name = args[0]
+            if name.endswith((".tflite", ".lite", ".task")):
+                remedy = f"; to convert it: {ctx.info_name} convert {name}"
+            else:
+                remedy = did_you_mean(name, self.list_commands(ctx))
+            raise click.UsageError(f"{error.message.rstrip('.')}{remedy or '.'}", ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""Command ``handlers``: all installed handlers, fusions, hooks, targets and packs."""
+"""Command ``handlers``: all installed handlers, fusions, hooks, targets, commands and packs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from onnx_tflite_plugin.cli.failures import on_failure
+from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure
 from onnx_tflite_plugin.cli.output import (
     Row,
     at_most,
@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 
 
 @click.command()
+@click.option("--pack", metavar="PACK", help="Only what this pack brings.")
 @click.option("--details", is_flag=True, help="Layout category and quantization behavior instead of the summary.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, and nothing else.")
-def handlers(details: bool, as_json: bool) -> None:
-    """List the installed handlers, fusions, hooks, targets and packs.
+def handlers(pack: str | None, details: bool, as_json: bool) -> None:
+    """List the installed handlers, fusions, hooks, targets, commands and packs.
 
     Handlers with the newest version of the operator that they convert; unusable ones are listed with the reason. Packs with
     their version, number of entries, the built-in handlers that they override, and their errors.
@@ -37,51 +38,63 @@ def handlers(details: bool, as_json: bool) -> None:
     on_failure(as_json=as_json)
     with redirect_stdout_to_stderr():
         installed = _list_installed()
+    if pack is not None:
+        installed = _select_pack(installed, pack)
     if as_json:
         print_json(installed)
         return
     rows = installed["handlers"]
-    packs = {row["pack"] for row in (*rows, *installed["fusions"], *installed["hooks"], *installed["targets"])}
-    pack = ("pack",) if packs - {BUILTIN} else ()
-    headings = ("operator", "version", *pack, *(("layout", "quantization") if details else ("summary",)))
-    print_table(headings, (_row(row, details, bool(pack)) for row in rows), numeric=(1,))
-    if installed["fusions"]:
+    packs = {row["pack"] for kind in _KINDS for row in installed[kind]}
+    column = ("pack",) if packs - {BUILTIN} else ()
+    if rows:
+        headings = ("operator", "version", *column, *(("layout", "quantization") if details else ("summary",)))
+        print_table(headings, (_row(row, details, bool(column)) for row in rows), numeric=(1,))
         click.echo()
+    if installed["fusions"]:
         print_table(
-            ("fusion", *pack, "runs", "of operators"),
+            ("fusion", *column, "runs", "of operators"),
             (
-                [row["name"], *([_pack(row["pack"])] if pack else ()), _when(row), ", ".join(row["roots"])]
+                [row["name"], *([_pack(row["pack"])] if column else ()), _when(row), ", ".join(row["roots"])]
                 for row in installed["fusions"]
             ),
         )
-    if installed["hooks"]:
         click.echo()
+    if installed["hooks"]:
         print_table(("hook", "pack"), ([row["hook"], row["pack"]] for row in installed["hooks"]))
-    click.echo()
-    targets = (
-        [row["name"], *([_pack(row["pack"])] if pack else ()), _opsets(row), row["error"] or "-"]
-        for row in installed["targets"]
-    )
-    print_table(("target", *pack, "opsets", "wrong"), targets)
-    click.echo()
+        click.echo()
+    if installed["targets"]:
+        targets = (
+            [row["name"], *([_pack(row["pack"])] if column else ()), _opsets(row), row["error"] or "-"]
+            for row in installed["targets"]
+        )
+        print_table(("target", *column, "opsets", "wrong"), targets)
+        click.echo()
+    if installed["commands"]:
+        print_table(("command", "pack"), ([row["command"], row["pack"]] for row in installed["commands"]))
+        click.echo()
     print_table(_PACKS, ([_cell(row, name) for name in _PACKS] for row in installed["packs"]), numeric=_NUMBERS)
     click.echo()
     total = f"{plural(len(rows), 'handler')} and {plural(len(installed['fusions']), 'fusion')} of {plural(len(packs), 'pack')}"
     print_rows(row for row in (Row("total", [total]), warning_row(installed["warnings"])) if row.lines)
 
 
+_KINDS = ("handlers", "fusions", "hooks", "targets", "commands")
+
+
 def _list_installed() -> dict[str, Any]:
     from onnx_tflite_plugin.api import Handler
+    from onnx_tflite_plugin.cli.pack_commands import list_pack_commands
     from onnx_tflite_plugin.host import Host
     from onnx_tflite_plugin.inspection import describe_handler
 
     host = Host()
-    rows = []
+    rows, failures = [], []
     for code, pack, handler in host.handlers():
         if isinstance(handler, Handler):
             rows.append(describe_handler(code, pack, handler))
         else:
             rows.append({"code": code, "pack": pack, "error": handler.reason})
+            failures.append(rows[-1])
     fusions = [
         {
             "name": fusion.name,
@@ -92,14 +105,30 @@ def _list_installed() -> dict[str, Any]:
         }
         for pack, fusion in host.fusions()
     ]
+    commands = [{"pack": command.pack, "command": command.name} for command in list_pack_commands()]
     return {
         "handlers": rows,
         "fusions": sorted(fusions, key=lambda row: (row["name"], row["pack"])),
         "hooks": [{"pack": pack, "hook": name} for pack, name in host.hooks.implementations()],
         "targets": [_target(*found) for found in host.targets],
-        "packs": list(_packs(host, rows, fusions)),
+        "commands": commands,
+        "packs": list(_packs(host, rows, failures, fusions, commands)),
         "warnings": host.warnings,
     }
+
+
+def _select_pack(installed: dict[str, Any], pack: str) -> dict[str, Any]:
+    """Return what one pack brings, and the warnings that name it. Raises UsageProblem if it is not installed."""
+    from onnx_tflite_plugin.checked import did_you_mean
+    from onnx_tflite_plugin.host.offers import canonical
+
+    names = {canonical(row["pack"]): row["pack"] for row in installed["packs"]}
+    name = names.get(canonical(pack))
+    if name is None:
+        near = did_you_mean(canonical(pack), names) or ";"
+        raise UsageProblem(f"no pack {pack!r} is installed{near} installed packs: {', '.join(sorted(names.values()))}")
+    chosen = {kind: [row for row in installed[kind] if row["pack"] == name] for kind in (*_KINDS, "packs")}
+    return {**chosen, "warnings": [text for text in installed["warnings"] if name in text]}
 
 
 def _target(name: str, pack: str, found: Target | Failed) -> dict[str, Any]:
@@ -113,14 +142,21 @@ def _opsets(row: dict[str, Any]) -> str:
     return "-" if row["opsets"] is None else "{0} to {2}, {1} by default".format(*row["opsets"])
 
 
-_PACKS = ("pack", "version", "handlers", "fusions", "hooks", "cases", "overrides", "wrong")
-_NUMBERS = (2, 3, 5)
+_PACKS = ("pack", "version", "handlers", "fusions", "hooks", "commands", "cases", "overrides", "wrong")
+_NUMBERS = (2, 3, 6)
 
 
 def _packs(
-    host: Host, handlers: Sequence[dict[str, Any]], fusions: Sequence[dict[str, Any]]
+    host: Host,
+    handlers: Sequence[dict[str, Any]],
+    failures: Sequence[dict[str, Any]],
+    fusions: Sequence[dict[str, Any]],
+    commands: Sequence[dict[str, Any]],
 ) -> Iterator[dict[str, Any]]:
-    """Yield what each installed pack provides. Its cases are loaded, except the built-in ones, which are thousands."""
+    """Yield what each installed pack provides. Its cases are loaded, except the built-in ones, which are thousands.
+
+    ``failures``: the handlers that do not load, unlike those that refuse every operator on purpose.
+    """
     from importlib.metadata import version
 
     from conformance.packs import brought
@@ -129,10 +165,10 @@ def _packs(
     cases = brought()
     hooks = host.hooks.implementations()
     own = {row["code"] for row in handlers if row["pack"] == BUILTIN}
-    for pack in sorted({offer.pack for offer in discover()} | {*cases}):
+    for pack in sorted({offer.pack for offer in discover()} | {*cases} | {row["pack"] for row in commands}):
         mine = [row for row in handlers if row["pack"] == pack]
         count, failure = cases.get(pack, (0, ""))
-        wrong = [f"{row['code']}: {row['error']}" for row in mine if row["error"] and pack != BUILTIN]
+        wrong = [f"{row['code']}: {row['error']}" for row in failures if row["pack"] == pack != BUILTIN]
         wrong += [text for text in (*host.warnings, failure) if pack in text and pack != BUILTIN]
         yield {
             "pack": pack,
@@ -140,6 +176,7 @@ def _packs(
             "handlers": sum(not row["error"] for row in mine),
             "fusions": sum(row["pack"] == pack for row in fusions),
             "hooks": [name for owner, name in hooks if owner == pack],
+            "commands": [row["command"] for row in commands if row["pack"] == pack],
             "cases": count,
             "overrides": [row["code"] for row in mine if pack != BUILTIN and row["code"] in own],
             "wrong": list(dict.fromkeys(wrong)),

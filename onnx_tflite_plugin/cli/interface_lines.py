@@ -29,9 +29,10 @@ def interface_lines(edges: Sequence[Edge]) -> list[str]:
 
 
 def brief_interface(edges: Sequence[Edge]) -> str:
-    """Return names, dtypes and shapes in one line; of more than three inputs or outputs the first three and their number."""
-    texts = [f"{shorten(edge.name) or repr('')} {edge.dtype} {shape(edge.shape)}" for edge in edges[:_BRIEF]]
-    more = len(edges) - _BRIEF
+    """Return names, dtypes and shapes in one line; of more than four inputs or outputs the first three and their number."""
+    shown = _BRIEF if len(edges) > _BRIEF + 1 else len(edges)
+    texts = [f"{shorten(edge.name) or repr('')} {edge.dtype} {shape(edge.shape)}" for edge in edges[:shown]]
+    more = len(edges) - shown
     return ", ".join(texts) + (f", … and {more} more" if more > 0 else "")
 
 

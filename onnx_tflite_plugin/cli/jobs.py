@@ -21,6 +21,9 @@ STREAM = Path("-")
 SUFFIXES = (".tflite", ".lite")
 """Suffixes of the model files in a folder."""
 
+_SOURCES = (*SUFFIXES, ".task", ".litertlm")
+"""Suffixes of files that are converted, and so are not outputs: a shell expands ``*.tflite`` to two arguments."""
+
 Separate = Callable[["Path | bytes | Section"], str]
 """Returns why the signatures of a model are not one model; empty if they are."""
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
@@ -76,6 +79,11 @@ def jobs(
     for job in expanded:
         if job.output != STREAM:
             outputs.write(job.output, f"{job.name!r}", remedy)
+        if job.output.suffix.lower() in _SOURCES:
+            raise UsageProblem(
+                f"{job.output} has the name of a TFLite model, and an ONNX model would be written to it; name an .onnx "
+                "file, or give a folder to convert several models"
+            )
     return expanded, single and len(expanded) == 1 and expanded[0].output == given[0].output
 
 

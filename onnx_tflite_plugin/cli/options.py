@@ -22,8 +22,23 @@ _OTHERS = "Output"
 _ORDER = (COMMON, SHAPES, LAYOUT, QUANTIZATION, VERIFICATION, ADVANCED, _OTHERS)
 
 
+_OUTPUT_OPTIONS = ("-o", "--out", "--output")
+"""Options of other tools for the file to write."""
+
+
 class Grouped(click.Command):
     """Command whose help lists its options by group."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments. An option for the output, which other tools have, gets the argument that is here."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if error.option_name not in _OUTPUT_OPTIONS or all(param.name != "output" for param in self.params):
+                raise
+            usage = " ".join(self.collect_usage_pieces(ctx)[1:])
+            text = f"No such option {error.option_name!r}: the file to write is an argument, {usage}"
+            raise click.UsageError(text, ctx) from None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}
@@ -128,7 +143,10 @@ def _target_names() -> Sequence[str]:
 
 
 def pair_callback(form: str, read: Callable[[str], Any]) -> Callable[..., Mapping[str, Any]]:
-    """Return a callback that reads repeated ``NAME=VALUE``, split at the last ``=`` since names may contain one."""
+    """Return a callback that reads repeated ``NAME=VALUE``, split at the last ``=`` since names may contain one.
+
+    ``read`` raises ValueError with an explanation of its own: one that it passes on from Python says nothing to a user.
+    """
 
     def callback(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> Mapping[str, Any]:
         values: dict[str, Any] = {}
@@ -140,8 +158,9 @@ def pair_callback(form: str, read: Callable[[str], Any]) -> Callable[..., Mappin
                 if name in values:
                     raise click.BadParameter(f"{name!r} is given more than once", ctx, param)
                 values[name] = read(value)
-            except ValueError:
-                raise click.BadParameter(f"{text!r} is not of the form {form}", ctx, param) from None
+            except ValueError as error:
+                reason = f"; {error}" if str(error) else ""
+                raise click.BadParameter(f"{text!r} is not of the form {form}{reason}", ctx, param) from None
         return values
 
     return callback
@@ -150,7 +169,10 @@ def pair_callback(form: str, read: Callable[[str], Any]) -> Callable[..., Mappin
 def _parse_range(text: str) -> tuple[float, float]:
     """Return the numbers of ``-1:1``. Raises ValueError."""
     low, _, high = text.partition(":")
-    least, most = float(low), float(high)
+    try:
+        least, most = float(low), float(high)
+    except ValueError:
+        raise ValueError from None
     if not least <= most:
         raise ValueError
     return least, most
@@ -159,8 +181,9 @@ def _parse_range(text: str) -> tuple[float, float]:
 def _parse_sizes(text: str) -> tuple[int | str, ...]:
     """Return the sizes of ``1,224,224,3`` or ``N,224,224,3``. Raises ValueError."""
     parts = [part.strip() for part in text.split(",")]
-    if any(not part.isdigit() and not part.isidentifier() for part in parts):
-        raise ValueError
+    wrong = next((part for part in parts if not part.isdigit() and not part.isidentifier()), None)
+    if wrong is not None:
+        raise ValueError(f"{wrong!r} is no size: give a number, or a name for a dynamic dimension")
     return tuple(int(part) if part.isdigit() else part for part in parts)
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from importlib.metadata import EntryPoint
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
 from onnx_tflite_plugin.cli.failures import UsageProblem
-from onnx_tflite_plugin.errors import PackError
-from onnx_tflite_plugin.guard import Failed, Mismatch, attribute_errors
+from onnx_tflite_plugin.errors import ConversionError, PackError, Problem
+from onnx_tflite_plugin.guard import DEBUG, Failed, Mismatch, attribute_errors
 from onnx_tflite_plugin.installed import PROJECT, entry_points, iterate_distributions
 
 GROUP = f"{PROJECT}.commands"
+_REPORTED = (click.ClickException, click.exceptions.Exit, click.Abort, ConversionError, MemoryError, OSError)
+"""Exceptions that are reported as those of built-in commands are."""
 
 
 class PackCommand(NamedTuple):
@@ -22,17 +25,51 @@ class PackCommand(NamedTuple):
     name: str
     pack: str
     entry: EntryPoint
+    requirements: tuple[str, ...] = ()
 
     def load(self) -> click.Command:
         """Return the command; one that reports the reason if the pack does not have it, or has something else there."""
         try:
-            with attribute_errors(f"command {self.name!r}", self.pack, self.entry.value.partition(":")[0]):
+            with attribute_errors(f"command {self.name!r}", self.pack, self._module):
+                self._check_version()
                 command = self.entry.load()
                 if not isinstance(command, click.Command):
                     raise Mismatch(f"{self.entry.value} is {type(command).__name__}, not a click.Command")
-                return command
+                return self._with_attribution(command)
         except Failed as failed:
             return _unusable_command(self.name, f"the command cannot be used: {failed.reason}")
+
+    def _check_version(self) -> None:
+        """Raise Mismatch if the pack is made for another version."""
+        from onnx_tflite_plugin.api import VERSION
+        from onnx_tflite_plugin.host.offers import unmet
+
+        if wanted := unmet(self.requirements):
+            raise Mismatch(f"{self.pack} is made for onnx-tflite-plugin {wanted}, this is {VERSION}")
+
+    def _with_attribution(self, command: click.Command) -> click.Command:
+        """Return a copy of a command that raises PackError, with pack, file and line, for an unexpected exception."""
+
+        def invoke(ctx: click.Context) -> Any:
+            try:
+                with attribute_errors(f"command {self.name!r}", self.pack, self._module, passes=_REPORTED):
+                    try:
+                        return command.invoke(ctx)
+                    except SystemExit as ended:
+                        end = ended
+                raise end
+            except Failed as failed:
+                hint = f"report it to the authors of {self.pack}; {DEBUG}=1 shows the traceback"
+                problem = Problem(self.pack, failed.reason, hint)
+                raise PackError("the command of an op pack failed:", [problem]) from failed
+
+        guarded = copy(command)
+        guarded.invoke = invoke  # type: ignore[method-assign]
+        return guarded
+
+    @property
+    def _module(self) -> str:
+        return self.entry.value.partition(":")[0]
 
 
 def _unusable_command(name: str, reason: str) -> click.Command:
@@ -53,9 +90,9 @@ def list_pack_commands() -> list[PackCommand]:
         text = distribution.entry_points_text
         if f"[{GROUP}]" not in text:
             continue
-        pack, _ = distribution.name_and_requirements()
+        pack, requirements = distribution.name_and_requirements()
         for entry in entry_points(text, (GROUP,)):
-            found.setdefault((entry.name, pack), PackCommand(entry.name, pack, entry))
+            found.setdefault((entry.name, pack), PackCommand(entry.name, pack, entry, requirements))
     return [found[key] for key in sorted(found)]
 
 

@@ -25,7 +25,7 @@ def readable(path: Path) -> Path:
 
 
 def writable(path: Path, *, sources: tuple[Path, ...] = ()) -> Path:
-    """Return a path where a file may be put. Raises UsageProblem for a folder that is missing or closed, or for a source."""
+    """Return a path where a file may be put. Raises UsageProblem for a folder that is missing or closed, or for a TFLite file."""
     folder = path.parent
     if path.is_dir():
         raise UsageProblem(f"{path} is a directory; name the file to write")
@@ -33,12 +33,14 @@ def writable(path: Path, *, sources: tuple[Path, ...] = ()) -> Path:
         raise UsageProblem(f"{path} is not a regular file")
     if path.exists() and any(path.samefile(source) for source in sources):
         raise UsageProblem(f"{path} is the model itself; name another file to write")
+    if path.is_file() and os.access(path, os.R_OK) and _is_tflite(path):
+        raise UsageProblem(f"{path} is a TFLite model, which would be replaced; name another file to write")
     if not folder.is_dir():
         raise UsageProblem(
             f"{folder} is not a directory" if folder.exists() else f"there is no directory {folder}; make it first"
         )
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise UsageProblem(f"the directory {folder} cannot be written to")
+        raise UsageProblem(f"the directory {folder} cannot be written to; name a file in another directory")
     return path
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from onnx_tflite_plugin import files
 from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure, shorten_names
 from onnx_tflite_plugin.cli.isolation import isolate_command
+from onnx_tflite_plugin.cli.options import Grouped, add_options, check_exists
 from onnx_tflite_plugin.cli.output import Row, format_size, print_json, print_rows, redirect_stdout_to_stderr, working
 from onnx_tflite_plugin.cli.outputs import Outputs
 from onnx_tflite_plugin.cli.paths import check_pair
 from onnx_tflite_plugin.cli.summary import INCONCLUSIVE
+from onnx_tflite_plugin.options import VerifyOptions
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -23,12 +25,13 @@ if TYPE_CHECKING:
     from onnx_tflite_plugin.report import Report
 
 
-@click.command()
+@click.command(cls=Grouped)
 @click.argument("tflite", metavar="MODEL.tflite", type=click.Path(path_type=Path))
 @click.argument("onnx", metavar="MODEL.onnx", type=click.Path(path_type=Path))
 @click.argument("output", metavar="[REPORT.html]", required=False, type=click.Path(path_type=Path))
+@add_options(VerifyOptions, "inputs", "ranges", "seed", "tolerance")
 @click.option("--json", "as_json", is_flag=True, help="Print what the page shows as JSON; no page is written.")
-def report(tflite: Path, onnx: Path, output: Path | None, as_json: bool) -> None:
+def report(tflite: Path, onnx: Path, output: Path | None, as_json: bool, **options: Any) -> None:
     """Write a page about a conversion.
 
     One HTML file that needs no network: inputs and outputs, the network with the nodes of each operator, the error of every
@@ -37,10 +40,14 @@ def report(tflite: Path, onnx: Path, output: Path | None, as_json: bool) -> None
     """
     on_failure(as_json=as_json)
     check_pair(tflite, onnx)
+    check_exists(options["inputs"])
+    given = VerifyOptions(**options)
     output = html_path(output or onnx.with_suffix(".html"))
     outputs = Outputs()
     outputs.read(tflite, "the TFLite model")
     outputs.read(onnx, "the ONNX model")
+    if given.inputs is not None:
+        outputs.read(given.inputs, "the data of --inputs")
     if not as_json:
         outputs.write(output, "the report", "name another file for the report")
         outputs.prepare(folders=False)
@@ -53,9 +60,9 @@ def report(tflite: Path, onnx: Path, output: Path | None, as_json: bool) -> None
 
     with working(f"reading {onnx.name}") as stage, redirect_stdout_to_stderr():
         if as_json:
-            page = gather(tflite.read_bytes(), model, tflite.name, progress=wrap(stage))
+            page = gather(tflite.read_bytes(), model, tflite.name, options=given, progress=wrap(stage))
         else:
-            page = write_page(output, tflite.read_bytes(), model, tflite.name, None, wrap(stage))
+            page = write_page(output, tflite.read_bytes(), model, tflite.name, None, wrap(stage), given)
     exit_code = 3 if page.wrong else INCONCLUSIVE if page.verdict.startswith("inconclusive: ") else 0
     if as_json:
         print_json(page.as_dict())
@@ -79,12 +86,18 @@ def html_path(path: Path) -> Path:
 
 
 def write_page(
-    output: Path, tflite: bytes, onnx: ModelProto, title: str, report: Report | None, progress: Progress
+    output: Path,
+    tflite: bytes,
+    onnx: ModelProto,
+    title: str,
+    report: Report | None,
+    progress: Progress,
+    options: VerifyOptions | None = None,
 ) -> Page:
     """Write the page about a conversion atomically; ``report`` is the conversion's, if available."""
     from onnx_tflite_plugin.page.gather import gather
     from onnx_tflite_plugin.page.html import html
 
-    page = gather(tflite, onnx, title, report=report, progress=progress)
+    page = gather(tflite, onnx, title, report=report, options=options, progress=progress)
     files.write(files.place_of(output), html(page).encode())
     return page

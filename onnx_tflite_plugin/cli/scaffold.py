@@ -13,7 +13,7 @@ from onnx_tflite_plugin.codes import CUSTOM, bare
 
 _LONGEST = 40
 _TAKEN = frozenset(
-    {"cases", "kernel", "settings", "refused", "axes", "axis_of", "where", "claim", "elementwise"}
+    {"cases", "kernel", "read_settings", "check_options", "axes", "axis_of", "check", "claim", "elementwise"}
     | {"handler", "builtin", "original", "lower", "replace", "context", "dequantized", "transparent", "any"}
     | {"annotations", "dataclass", "out"}
 )
@@ -44,15 +44,12 @@ class Kind:
 
 _HANDLER = "onnx_tflite_plugin.handlers =\n    $entry = $package.$module:$function"
 _SERVED = (
-    "Implement the operator in NumPy, in `kernel` of {handler}.",
-    "Declare its `layout`, `axes`, `quantization` and `max_version`.",
+    "Write `kernel` in {handler}: the operator in NumPy.",
+    "Declare `layout`, `axes`, `quantization` and `max_version`.",
     "Write the lowering; `ctx.ops` emits ONNX operators, `ctx.options` and `ctx.op.custom_options` hold the options of the file.",
 )
 _OWN = Kind(
-    _HANDLER,
-    "the handler: its kernel in NumPy, its declaration, its lowering",
-    "expected results come from its kernel",
-    _SERVED,
+    _HANDLER, "the handler: kernel in NumPy, declaration and lowering", "results are compared with the kernel", _SERVED
 )
 
 
@@ -79,25 +76,27 @@ KINDS: Mapping[str, Kind] = {
     "behavior": Kind(
         _HANDLER,
         "the quantization behavior, and the handler that declares it",
-        "expected results come from its kernel",
-        ("Return from {handler}'s `choose_arithmetic` what the lowering gets, and override the traits.", *_SERVED),
+        "results are compared with the kernel",
+        ("Return from `choose_arithmetic` in {handler} what the lowering gets, and override the traits.", *_SERVED),
     ),
     "fusion": _Fusion(
         "onnx_tflite_plugin.fusions =\n    $function = $package.$module:$function [ABS]",
         "the fusion: its pattern, when it applies, its lowering",
-        "models in which the fusion must apply",
+        "in some the fusion must apply",
         (
-            "Define the pattern in {handler}, and reject unsuitable matches in `check`.",
-            "In `setup.cfg`, list in brackets an operator that every pattern contains; choose the rarest.",
-            "Declare the new operator as for a handler, and write its lowering.",
+            "Write the pattern in {handler}, and in `check` the reasons to decline a match.",
+            "List in `setup.cfg`, in brackets, an operator that each pattern contains, preferably the rarest.",
+            "Declare the new operator like a handler, and write its lowering.",
         ),
         wanted="a name for the fusion, in capitals: MY_FUSION",
     ),
     "claim": _Claim(
         "onnx_tflite_plugin.hooks =\n    $module = $package.$module",
         "the hook `claim`, and the handlers that it returns",
-        "expected results come from its kernels",
-        ("Return the handler of each operator of the family from `claim` in {handler}, or a Decline with the reason.",),
+        "results are compared with the kernels",
+        (
+            "Return from `claim` in {handler} the handler for each operator of the family, or a `Decline` with the reason.",
+        ),
         wanted="a family of custom operators, CUSTOM.<prefix>*",
     ),
     "target": _Target(
@@ -118,19 +117,19 @@ KINDS: Mapping[str, Kind] = {
 """Kinds that ``--like`` accepts."""
 WRAPPED = Kind(
     _HANDLER,
-    "the handler: the built-in one's declarations, and a lowering of this pack",
-    "expected results come from LiteRT",
+    "the built-in handler with a lowering of this pack",
+    "results are compared with LiteRT",
     (
-        "{handler} calls the built-in lowering. Write a better one, or change its declaration.",
-        "Add cases for models that only this pack converts.",
+        "{handler} calls the built-in lowering. Write a better one, or change the declaration.",
+        "Add cases for what only this pack converts.",
     ),
     placeholder=False,
 )
 REFERENCE = Kind(
     _HANDLER,
-    "the handler: its declaration and its lowering",
-    "expected results, in NumPy",
-    ("Fill in operands and options in the cases, and drop `reference`: LiteRT has the kernel.", *_SERVED[1:]),
+    "the handler: declaration and lowering",
+    "results are compared with a reference in NumPy",
+    ("Add operands and options to the cases, and remove `reference`: LiteRT has the kernel.", *_SERVED[1:]),
 )
 
 

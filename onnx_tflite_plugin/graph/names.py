@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
@@ -15,8 +16,15 @@ MAX_INTERNAL_NAME = 60
 
 
 def shorten_name(name: str) -> str:
-    """Return the end of a name, which tells more than its beginning: the scopes of a framework."""
-    return name if len(name) <= MAX_INTERNAL_NAME else name[-MAX_INTERNAL_NAME:].lstrip("/;:")
+    """Return the end of a name, which tells more than its beginning: the scopes of a framework.
+
+    It begins with a whole scope if the last scope is short enough.
+    """
+    if len(name) <= MAX_INTERNAL_NAME:
+        return name
+    end = name[-MAX_INTERNAL_NAME - 1 :]
+    scopes = re.search(r"[/;:]+(.*[^/;:].*)", end, re.DOTALL)
+    return scopes[1] if scopes else end[1:].lstrip("/;:")
 
 
 class UniqueNames:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from onnx_tflite_plugin.errors import Problem, TargetRefusal
+from onnx_tflite_plugin.errors import MissingExtra, Problem, TargetRefusal
 from onnx_tflite_plugin.graph.kernels import suggest_options
 from onnx_tflite_plugin.graph.validity import weight_bytes
 
@@ -24,12 +24,16 @@ COMMON = frozenset({"FLOAT", "UINT8", "INT8", "INT32", "INT64", "BOOL"})
 
 
 def should_open(model: ir.Model, asked: str) -> bool:
-    """True if the model is to be opened, and ONNX Runtime is installed.
+    """True if the model is to be opened. Raises MissingExtra for "full" without ONNX Runtime.
 
-    ``asked``: "full", "standard" (never), or "auto" (if opening is cheap or the dtypes are doubtful, and no operator needs a
-    library of its own).
+    ``asked``: "full", "standard" (never), or "auto" (if ONNX Runtime is installed, opening is cheap or the dtypes are
+    doubtful, and no operator needs a library of its own).
     """
-    if asked == "standard" or find_spec("onnxruntime") is None:
+    if asked == "standard":
+        return False
+    if find_spec("onnxruntime") is None:
+        if asked == "full":
+            raise MissingExtra("onnxruntime")
         return False
     cheap_or_doubtful = weight_bytes(model) <= CHEAP or _uses_uncommon_dtypes(model)
     return asked == "full" or (not foreign_domains(model) and cheap_or_doubtful)

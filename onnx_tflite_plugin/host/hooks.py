@@ -92,6 +92,8 @@ class Hooks:
     def add(self, plugin: object, code: str, pack: str) -> None:
         """Register and configure the hooks of a pack; warn about misspelled ones. Raises Failed."""
         with attribute_errors(f"hooks {code}", pack, plugin):
+            if wrong := _find_wrong_argument(plugin):
+                raise Mismatch(wrong)
             self.register(plugin, code, pack)
             for text in _find_uncalled_hooks(plugin):
                 self.warn(f"hooks {code} of {pack}: {text}")
@@ -294,6 +296,21 @@ def _find_uncalled_hooks(plugin: object) -> Iterator[str]:
             wanted = {hook: _arguments(getattr(hookspecs, hook)) for hook in NAMES if repr(hook) in near}
             if any(_arguments(function) and _arguments(function) <= of for of in wanted.values()):
                 yield f"{name!r} is not a hook{near}"
+
+
+def _find_wrong_argument(plugin: object) -> str:
+    """Return a message on an argument that a hook declares but is not given; empty if there is none."""
+    marker = f"{hookspecs.PROJECT}_impl"
+    for name, function in _functions(plugin):
+        marked = getattr(function, marker, None)
+        called = name if marked is None else marked["specname"] or name
+        if marked is None or called not in NAMES:
+            continue
+        given = _arguments(getattr(hookspecs, called))
+        for argument in sorted(_arguments(function) - given):
+            near = did_you_mean(argument, given)
+            return f"hook {called!r} has no argument {argument!r}{near or ';'} arguments: {', '.join(sorted(given))}"
+    return ""
 
 
 def _functions(plugin: object) -> Iterator[tuple[str, Any]]:

@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import quote
 
 from onnx_tflite_plugin.api import VERSION
 from onnx_tflite_plugin.api.declarations import Decline, Handler
@@ -21,30 +20,19 @@ from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.binding.activation import resolve_activation
 from onnx_tflite_plugin.binding.bound import (
     Bound,
-    BoundGraph,
     BoundModel,
-    check_calls,
-    check_filled,
-    find_missing_subgraphs,
 )
-from onnx_tflite_plugin.binding.consistency import Unfit, check_arity
-from onnx_tflite_plugin.binding.declared import At, check_acceptance, subgraph_indices
-from onnx_tflite_plugin.binding.evaluation import Evaluation
-from onnx_tflite_plugin.binding.inlining import Inlining
-from onnx_tflite_plugin.binding.rewriting import Place, rewrite_operator
+from onnx_tflite_plugin.binding.consistency import check_arity
+from onnx_tflite_plugin.binding.declared import At, check_acceptance
 from onnx_tflite_plugin.checked import did_you_mean
-from onnx_tflite_plugin.codes import UNKNOWN
 from onnx_tflite_plugin.errors import (
-    CONTRADICTION,
-    Blamed,
-    Contradiction,
-    InvalidModel,
     Problem,
-    UnsupportedOperator,
     UnsupportedOption,
 )
 from onnx_tflite_plugin.guard import BUILTIN, INLINE, Failed
 from onnx_tflite_plugin.host.hooks import Hooks
+from onnx_tflite_plugin.host.missing_operators import Answer, describe_skipped_hooks, missing_handler_problem
+from onnx_tflite_plugin.host.model_binding import ModelBinding
 from onnx_tflite_plugin.host.offers import (
     FUSIONS,
     HANDLERS,
@@ -53,6 +41,7 @@ from onnx_tflite_plugin.host.offers import (
     Offer,
     canonical,
     discover,
+    find_group_problem,
     find_name_problem,
     find_needs_problem,
     find_unknown_operators,
@@ -60,10 +49,6 @@ from onnx_tflite_plugin.host.offers import (
 from onnx_tflite_plugin.host.targets import Targets
 from onnx_tflite_plugin.host.unknown import domain_and_name, placeholder_handler
 from onnx_tflite_plugin.source.model import Model, Operator
-
-NOBODY = "no installed pack has a handler for it"
-Answer = tuple[str, Decline | Failed]
-"""A pack, and the reason why it does not claim an operator."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,15 +140,11 @@ class Host:
     # --- loading ------------------------------------------------------------------------------
 
     def _warn_of_packs(self, offers: Iterable[Offer]) -> None:
-        """Warn of packs for another version and of entry points named after no operator, without loading them."""
+        """Warn of packs for another version, and of entry points with an unknown operator or group, without loading them."""
         for offer in offers:
             if offer.unmet:
                 self.warn(f"{offer.pack} is left out: {_version_reason(offer)}")
-            elif (
-                offer.group == HANDLERS
-                and canonical(offer.pack) != BUILTIN
-                and (reason := find_name_problem(offer.code))
-            ):
+            elif canonical(offer.pack) != BUILTIN and (reason := _find_offer_problem(offer)):
                 self.warn(f"{offer.named} of {offer.pack} is unused: {reason}")
 
     def _load_hooks(self) -> None:
@@ -249,7 +230,7 @@ class Host:
                 continue
             try:
                 if canonical(offer.pack) != BUILTIN and (reason := find_name_problem(offer.code)):
-                    raise Failed(offer.pack, f"{offer.named} of {offer.pack}: {reason}")
+                    raise Failed(offer.pack, f"{offer.named} of {offer.pack} is unused: {reason}")
                 yield offer.code, offer.pack, offer.handler()
             except Failed as failed:
                 yield offer.code, offer.pack, failed
@@ -267,71 +248,9 @@ class Host:
     def bind(self, model: Model, target: Target, opset: int) -> BoundModel:
         """Bind a handler to each reachable operator.
 
-        Raises UnsupportedOperator with all unsupported operators.
+        Raises UnsupportedOperator with all unsupported operators, and InvalidModel for calls that contradict each other.
         """
-        missing: dict[tuple[str, str], list[Operator]] = defaultdict(list)
-        contradictions: list[Problem] = []
-        reasons: dict[tuple[str, str], Problem] = {}
-        graphs: dict[int, BoundGraph] = {}
-        calls: dict[tuple[int, Operator], Sequence[int]] = {}
-        inlining, waiting = Inlining(model), [model.root]
-        while waiting:
-            index = waiting.pop()
-            if index in graphs:
-                continue
-            bound: list[Bound] = []
-            evaluation = Evaluation()
-            for op, taken in self._bind_operators(
-                inlining, model.subgraphs[index].operators, evaluation, (index,), target, opset
-            ):
-                if isinstance(taken, Bound):
-                    bound.append(taken)
-                    evaluation.add_result(taken, target, opset)
-                    calls[index, taken.op] = subgraph_indices(taken.handler.subgraphs, taken.op)
-                    missing_subgraphs = find_missing_subgraphs(taken.op, calls[index, taken.op], len(model.subgraphs))
-                    contradictions += missing_subgraphs
-                    waiting.extend(() if missing_subgraphs else calls[index, taken.op])
-                elif isinstance(taken, Contradiction):
-                    contradictions.append(taken)
-                else:
-                    missing[op.code, taken.reason].append(op)
-                    reasons[op.code, taken.reason] = taken
-            graphs[index] = BoundGraph(model.subgraphs[index], tuple(bound))
-        if contradictions:
-            raise InvalidModel(CONTRADICTION, contradictions)
-        if missing:
-            problems = [replace(problem, where=_describe_location(missing[key])) for key, problem in reasons.items()]
-            for pack, failures in self.hooks.failures.items():  # a skipped hook might have claimed them
-                problems += [failed.problem(_describe_skipped_hooks(pack)) for failed in failures]
-            raise UnsupportedOperator("operators that cannot be converted:", problems)
-        check_calls(calls)
-        check_filled(graphs[index] for index in sorted(graphs))
-        return BoundModel(model, tuple(graphs.get(g.index, BoundGraph(g, ())) for g in model.subgraphs))
-
-    def _bind_operators(
-        self,
-        inlining: Inlining,
-        operators: Sequence[Operator],
-        evaluation: Evaluation,
-        within: tuple[int, ...],
-        target: Target,
-        opset: int,
-    ) -> Iterator[tuple[Operator, Bound | Problem]]:
-        """Yield each operator with its handler, or the problem that there is none.
-
-        Calls are replaced by the operators of the inlined subgraph, and operators with ``rewrite`` by their replacements.
-        ``within``: the subgraph and those being inlined into it.
-        """
-        for op in operators:
-            taken = self.take(evaluation.substitute(op), target, opset)
-            inner = inlining.operators(taken, within) if isinstance(taken, Bound) else None
-            if isinstance(taken, Bound) and inner is not None:
-                outer = (*within, taken.op.options[taken.handler.inlines])
-                yield from self._bind_operators(inlining, inner, evaluation, outer, target, opset)
-            elif isinstance(taken, Bound) and taken.handler.rewrite is not None:
-                yield from rewrite_operator(Place(taken, target, opset), evaluation.substitute)
-            else:
-                yield op, taken
+        return ModelBinding(model, self.take, self.hooks.failures, target, opset).bind()
 
     def take(self, op: Operator, target: Target, opset: int) -> Bound | Problem:
         """Return the operator with its handler, or a problem. ``opset``: as passed to declared functions."""
@@ -349,7 +268,7 @@ class Host:
     def skipped_packs(self) -> list[str]:
         """Return the packs whose hooks are skipped, with reasons: they might have claimed unsupported operators."""
         return [
-            f"{_describe_skipped_hooks(pack)}: {failed.reason}"
+            f"{describe_skipped_hooks(pack)}: {failed.reason}"
             for pack, all_ in self.hooks.failures.items()
             for failed in all_
         ]
@@ -361,7 +280,7 @@ class Host:
             claims, more = self._collect_claims(At(replace(op, code=op.builtin), target, opset))
             declined += more
         if not claims:
-            return _missing_handler_problem(op, [*declined, *((failed.pack, failed) for failed in failures)])
+            return missing_handler_problem(op, [*declined, *((failed.pack, failed) for failed in failures)])
         settled = self._choose_claim(op, claims)
         if isinstance(settled, Problem):
             return settled
@@ -372,11 +291,11 @@ class Host:
         try:
             applied = resolve_activation(handler, pack, At(op, target, opset))
         except Failed as failed:
-            return _missing_handler_problem(op, [(pack, failed)])
+            return missing_handler_problem(op, [(pack, failed)])
         return (
             Bound(applied, handler, pack, (applied,))
             if isinstance(applied, Operator)
-            else _missing_handler_problem(op, [(pack, applied)])
+            else missing_handler_problem(op, [(pack, applied)])
         )
 
     def _collect_claims(self, at: At) -> tuple[list[tuple[str, Handler]], list[Answer]]:
@@ -422,6 +341,11 @@ class Host:
             self.overrides[op.code] = pack
 
 
+def _find_offer_problem(offer: Offer) -> str:
+    """Return the reason why an entry point is unused, without loading it; empty if it is used."""
+    return find_group_problem(offer.group) or (find_name_problem(offer.code) if offer.group == HANDLERS else "")
+
+
 def _is_builtin_target(offer: Offer) -> bool:
     return offer.group == TARGETS and canonical(offer.pack) == BUILTIN
 
@@ -429,47 +353,6 @@ def _is_builtin_target(offer: Offer) -> bool:
 def _pack_names(packs: str | Iterable[str]) -> set[str]:
     names = packs.split(",") if isinstance(packs, str) else packs
     return {canonical(name.strip()) for name in names if name.strip() and name.strip() != "builtin"}
-
-
-def _describe_location(ops: Sequence[Operator]) -> str:
-    first = ops[0]
-    named = next((f", output {t.name!r}" for t in first.outputs if t is not None), "")
-    place = f"subgraph {first.subgraph} " if first.subgraph else ""
-    more = f", {len(ops)} in all" if len(ops) > 1 else ""
-    return f"{first.code} v{first.version} ({place}op {first.index}{named}{more})"
-
-
-def _missing_handler_problem(op: Operator, answers: Sequence[Answer]) -> Problem:
-    """Return the problem that no pack takes an operator, with reasons and remedies."""
-    wrong = next((answer for pack, answer in answers if isinstance(answer, Unfit) and pack == BUILTIN), None)
-    if wrong is not None:
-        return wrong.problem
-    if answers:
-        texts = dict.fromkeys(
-            answer.reason if isinstance(answer, Failed) else f"declined by {pack}: {answer.reason}"
-            for pack, answer in answers
-        )
-        reason, hint = "; ".join(texts), "; ".join(dict.fromkeys(filter(None, (a.hint for _, a in answers))))
-        failed = [answer for _, answer in answers if isinstance(answer, Failed)]
-        if not failed:
-            return Problem(op.code, reason, hint)
-        return Blamed(op.code, reason, hint, all(answer.pack == BUILTIN for answer in failed))
-    hint = _remedy(op.code)
-    if op.code.startswith(UNKNOWN):
-        number = op.code.removeprefix(UNKNOWN)
-        return Problem(
-            op.code, f"operator code {number} is not in the schema this version knows; the file is newer", hint
-        )
-    return Problem(op.code, NOBODY, hint)
-
-
-def _remedy(code: str) -> str:
-    named = quote(code, safe="._-")
-    return f"an op pack can convert it; create one with: onnx-tflite new-pack DIR --op {named}"
-
-
-def _describe_skipped_hooks(pack: str) -> str:
-    return f"{pack}, whose hooks are left out"
 
 
 def _version_reason(offer: Offer) -> str:

@@ -25,6 +25,8 @@ from onnx_tflite_plugin.installed import Installed, entry_points, iterate_distri
 HANDLERS, FUSIONS, HOOKS, TARGETS = GROUPS = tuple(
     f"{PROJECT}.{kind}" for kind in ("handlers", "fusions", "hooks", "targets")
 )
+_ALL_GROUPS = (*GROUPS, f"{PROJECT}.commands", f"{PROJECT}.cases")
+_GROUP = re.compile(rf"^\s*\[\s*({re.escape(PROJECT)}\.[^\]]*?)\s*\]", re.M)
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,10 @@ class Offer:
             except ModuleNotFoundError as error:
                 if error.name and f"{module}.".startswith(f"{error.name}."):
                     raise Mismatch(_describe_missing_module(error.name)) from error
+                raise
+            except AttributeError as error:
+                if missing := _describe_missing_attribute(module, self.entry.attr):
+                    raise Mismatch(missing) from error
                 raise
 
     def handler(self) -> Handler:
@@ -125,16 +131,29 @@ def _describe_missing_module(name: str) -> str:
     package = name.rpartition(".")[0]
     found = {f"{package}.{one.name}" for one in iter_modules(sys.modules[package].__path__)} if package else set()
     near = did_you_mean(name, found) or ";"
-    return f"there is no module {name!r}{near} correct the entry point, and install the pack again (pip install -e)"
+    return f"there is no module {name!r}{near} {_REINSTALL}"
+
+
+def _describe_missing_attribute(module: str, attribute: str) -> str:
+    """Return a message on an attribute that an imported module lacks, with the nearest one; empty if it has it."""
+    names, name = vars(sys.modules[module]) if module in sys.modules else None, attribute.partition(".")[0]
+    if names is None or not name or name in names:
+        return ""
+    near = did_you_mean(name, names) or ";"
+    return f"module {module!r} has no {name!r}{near} {_REINSTALL}"
+
+
+_REINSTALL = "correct the entry point, and install the pack again (pip install -e)"
 
 
 @cache
 def _parse_offers(text: str, pack: str, requirements: tuple[str, ...]) -> tuple[Offer, ...]:
-    """Return the offers in a distribution's metadata.
+    """Return the offers in a distribution's metadata, including those of groups of the project that do not exist.
 
     Cached, because hosts for many files read the same metadata.
     """
-    missing, entries = unmet(requirements), entry_points(text, GROUPS)
+    unknown = {*_GROUP.findall(text)}.difference(_ALL_GROUPS)
+    missing, entries = unmet(requirements), entry_points(text, {*GROUPS, *unknown})
     return tuple(Offer(unquote(entry.name), pack, entry.group, entry, missing) for entry in entries)
 
 
@@ -155,7 +174,12 @@ def find_name_problem(code: str) -> str:
     names = {*operator_names().values()}
     if code in names:
         return ""
-    return f"TFLite has no operator {code!r}{did_you_mean(code.upper(), names)}; a custom operator is {CUSTOM}{code}"
+    return f"TFLite has no operator {code!r}; a custom operator is {CUSTOM}{code}{did_you_mean(code.upper(), names)}"
+
+
+def find_group_problem(group: str) -> str:
+    """Return the reason why the entry points of a group are unused; empty if the group exists."""
+    return "" if group in _ALL_GROUPS else f"there is no group {group!r}{did_you_mean(group, _ALL_GROUPS)}"
 
 
 def find_unknown_operators(fusion: Fusion, others: Callable[[], Collection[str]]) -> str:

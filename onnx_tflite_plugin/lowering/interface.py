@@ -31,7 +31,7 @@ def select_signature(model: Model, key: str | None) -> Signature | None:
         return next((one for one in model.signatures if one.subgraph == model.root), None)
     signature = next((one for one in model.signatures if one.key == key), None)
     if signature is None:
-        listed = ", ".join(repr(one.key) for one in model.signatures) or "none"
+        listed = ", ".join(repr(one.key) for one in model.signatures) or "none; leave --signature out"
         raise UnsupportedOption(f"the model has no signature {key!r}; available signatures: {listed}")
     return signature
 

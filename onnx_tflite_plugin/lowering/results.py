@@ -59,6 +59,7 @@ def finish_output(ctx: Context, k: int, value: ValueOrResource | None) -> ir.Val
     reshapes = ~k in ctx.bound.declared.reshapes
     if reshapes and not ctx.target.clips_integers:
         value = ctx.reshape_to_slot(value, ~k)
+    _check_float(ctx, value, tensor, k)
     value = activate_output(ctx, value, k)
     if reshapes and ctx.target.clips_integers:
         value = ctx.reshape_to_slot(value, ~k)
@@ -97,6 +98,19 @@ def _restore_axis_order(ctx: Context, slot: int, value: ir.Value) -> ir.Value:
     if value.const_value is not None:
         return ctx.scope.emitter.constant(value.const_value.numpy()[back])
     return ctx.node("Gather", value, back, axis=0)
+
+
+def _check_float(ctx: Context, value: ir.Value, tensor: Tensor, k: int) -> None:
+    """Raise Mismatch if a pack's lowering returns another float dtype than float32 for an output that is to be quantized."""
+    dtype = None if value.type is None else value.type.dtype
+    if ctx.bound.pack != BUILTIN and affine(tensor) is not None and dtype in _NOT_QUANTIZED:
+        remedy = "the converter quantizes float32; convert it with ctx.ops.Cast(value, to='float32')"
+        raise Mismatch(
+            f"output {k} is {_dtype_name(dtype)}, but its tensor {tensor.name!r} is {tensor.dtype}; {remedy}"
+        )
+
+
+_NOT_QUANTIZED = frozenset({ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE})
 
 
 def _check_dtype(ctx: Context, value: ir.Value, tensor: Tensor, form: Form, k: int) -> None:

@@ -76,7 +76,12 @@ def _find_tensor(main: Subgraph, by_name: dict[str, Tensor], name: str, flag: st
     near = difflib.get_close_matches(
         name, {*by_name, *(tensor.name for tensor in main.tensors if not tensor.is_constant)}
     )
-    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+    if near:
+        hint = f"; did you mean {' or '.join(map(repr, near))}?"
+    elif name.endswith(".onnx"):
+        hint = "; the file to write is an argument: convert MODEL MODEL.onnx"
+    else:
+        hint = "; names are those of the TFLite file, which Netron shows, and #12 is the tensor of that index"
     raise UnsupportedOption(f"{flag} {name}: no tensor has this name{hint}")
 
 

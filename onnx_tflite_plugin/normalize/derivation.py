@@ -42,6 +42,7 @@ from onnx_tflite_plugin.source.dtypes import HANDLES
 from onnx_tflite_plugin.source.model import Array, Dims, Model, Operator, Subgraph, Tensor, agree
 from onnx_tflite_plugin.targets import Target
 
+_REMEDY = "keep the stored size, or leave the operator out with --outputs TENSOR"
 HIGHEST_RANK = 6  # the last rank that is tried
 
 
@@ -83,7 +84,7 @@ class Sizes:
                     continue
                 problems = error.problems if isinstance(error, ConversionError) else ()
                 reason = problems[0].reason if problems else str(error)
-                raise UnsupportedOperator(self.message, [Problem(label(op), reason)]) from error
+                raise UnsupportedOperator(self.message, [Problem(label(op), reason, _REMEDY)]) from error
             is_resized = any(tensor in dims for tensor in op.inputs if tensor is not None)
             for tensor, (sizes, value) in results.items():
                 if is_resized or sizes != tensor.dims:
@@ -231,6 +232,8 @@ class Sizes:
         shapes = infer(skeleton(model))
         if resized:
             _check_states(model, shapes)
+        for constant in model.graph.initializers.values():
+            constant.const_value = None  # weights; the model is part of a reference cycle
         if key is not None:
             self.known[key] = computed, shapes
         return computed, shapes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Mapping
 
 import onnx
@@ -57,6 +58,10 @@ def _replace_float_arithmetic(graph: onnx.GraphProto, real: Collection[str | Non
             _replace_float_arithmetic(attribute.g, real)
 
 
+_UNEQUAL = re.compile(r"Can't merge shape info\..*Inferred=(\d+) Declared=(\d+) Dimension=(\d+)")
+"""ONNX's message about operands whose sizes must be equal, as those of a concatenation."""
+
+
 def infer(proto: onnx.ModelProto, sizes: Mapping[tuple[str, int], int] | None = None) -> list[Dims | None]:
     """Return the shapes of the graph's outputs; ``sizes``: of graph inputs, by name and axis.
 
@@ -94,7 +99,12 @@ def _infer_graph(model: onnx.ModelProto) -> onnx.GraphProto:
 
 def _error_text(error: Exception) -> str:
     """Return the first message of an inference error, without its source path and consequences downstream."""
-    return " ".join(str(error).split()).rpartition("ShapeInferenceError] ")[2].partition(" (op_type:")[0]
+    text = " ".join(str(error).split()).rpartition("ShapeInferenceError] ")[2].partition(" (op_type:")[0]
+    unequal = _UNEQUAL.search(text)
+    if unequal is None:
+        return text
+    inferred, declared, axis = unequal.groups()
+    return f"sizes {inferred} and {declared} along axis {axis} must be equal"
 
 
 def _dims(info: onnx.ValueInfoProto) -> Dims | None:

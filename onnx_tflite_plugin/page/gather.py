@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.errors import ConversionError, InvalidInputs
 from onnx_tflite_plugin.graph.metadata import belongs_to, props, read_authored, read_origin, read_states
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.inspection import handlers_of, kinds_of
@@ -20,6 +20,7 @@ from onnx_tflite_plugin.targets import target_named
 if TYPE_CHECKING:
     import onnx
 
+    from onnx_tflite_plugin.options import VerifyOptions
     from onnx_tflite_plugin.report import Report
 
 _PROFILED = 10  # runs
@@ -48,11 +49,18 @@ class Page:
 
 
 def gather(
-    tflite: bytes, onnx: onnx.ModelProto, title: str, *, report: Report | None = None, progress: Progress | None = None
+    tflite: bytes,
+    onnx: onnx.ModelProto,
+    title: str,
+    *,
+    report: Report | None = None,
+    options: VerifyOptions | None = None,
+    progress: Progress | None = None,
 ) -> Page:
     """Return all available facts about a conversion; without the runtimes, no comparison and no times.
 
-    ``report``: that of the conversion, if available.
+    ``report``: that of the conversion, if available. ``options``: data and tolerance of the comparison. Raises InvalidInputs
+    for data that do not fit.
     """
     start_stage = progress or (lambda stage: None)
     model = read(tflite)
@@ -67,11 +75,13 @@ def gather(
         from onnx_tflite_plugin.page.measured import measure_errors
 
         start_stage("comparing every tensor with LiteRT")
-        errors, verdict, wrong, seconds, other = measure_errors(tflite, onnx, _PROFILED)
+        errors, verdict, wrong, seconds, other = measure_errors(tflite, onnx, _PROFILED, options)
         if other:
             notes.append(
                 f"{1e6 * other:.0f} µs per run are spent in nodes that ONNX Runtime fused from several operators"
             )
+    except InvalidInputs:
+        raise
     except ConversionError as error:
         notes.append(f"not compared and not timed: {error}")
     producers = {tensor.index: op.index for op in graph for tensor in op.outputs if tensor is not None}

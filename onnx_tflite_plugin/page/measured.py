@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from onnx_tflite_plugin.errors import InconclusiveError
 from onnx_tflite_plugin.graph.metadata import TensorValue
+from onnx_tflite_plugin.graph.names import resolve_keys
 from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.options import VerifyOptions
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.trial import Run
 from onnx_tflite_plugin.verify.model_pair import ModelPair
@@ -21,23 +23,31 @@ from onnx_tflite_plugin.verify.verification import Verification
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+_LISTED = 4  # names of outputs with equal results
+
 
 def measure_errors(
-    tflite: bytes, onnx: ModelProto, runs: int
+    tflite: bytes, onnx: ModelProto, runs: int, options: VerifyOptions | None = None
 ) -> tuple[list[dict[str, Any]], str, bool, dict[int, float], float]:
     """Return tensor errors in execution order, the verdict, True for a failure, and seconds per run: by operator, others.
 
-    Raises ConversionError if a model does not run, MissingExtra without the runtimes.
+    ``options``: data and tolerance. The verdict is on all of the data, the errors of tensors and the times on the first inputs.
+    Raises ConversionError if a model does not run, InvalidInputs for data that do not fit, MissingExtra without the runtimes.
     """
-    verification = verify(tflite, onnx, host=Host())
+    options = options or VerifyOptions()
+    verification = verify(tflite, onnx, host=Host(), **vars(options))
     verdict, wrong = _sentence(verification), verification.verdict == "differs"
-    pair = ModelPair(tflite, onnx, None, None, lambda stage: None)
+    pair = ModelPair(tflite, onnx, None, options.tolerance, lambda stage: None)
+    entry = pair.entry
+    ranges = resolve_keys(options.ranges, entry.input_names, [tensor.name for tensor in entry.inputs], "--range")
     try:
         pair.fill(Host)
-        drawn, _ = pair.reference_outputs(None, 0, 1, None, {})
+        drawn, _ = pair.reference_outputs(options.inputs, options.seed, 1, None, ranges)
+        drawn = drawn[:1]
     except InconclusiveError:
         return [], verdict, wrong, {}, 0.0
-    compared = _errors(pair, drawn)
+    outputs = _output_comparisons(pair, verification)
+    compared = [(outputs.get(value.name, one), value) for one, value in _errors(pair, drawn)]
     tensors = pair.entry.subgraph.tensors
     errors = [
         {
@@ -64,9 +74,23 @@ def _errors(pair: ModelPair, drawn: Sequence[Run]) -> list[tuple[Comparison, Ten
     return [(one, values[name]) for name, one in {**decision.agreed, **wrong}.items()]
 
 
+def _output_comparisons(pair: ModelPair, verification: Verification) -> dict[str, Comparison]:
+    """Return the verdict's comparison of each output, by ONNX value: with the kernel set that agrees best, so that the
+    page does not contradict its verdict. LiteRT keeps intermediate tensors of the builtin kernels only.
+    """
+    values = pair.tensors.output_values()
+    return {values[one.name]: one for one in verification.comparisons if one.name in values}
+
+
 def _sentence(verification: Verification) -> str:
-    """Return a verdict in one line."""
-    outputs = [f"{one.name}: {one.text}" for one in verification.comparisons]
+    """Return a verdict in one line, with the outputs of one text together."""
+    names: dict[str, list[str]] = {}
+    for one in verification.comparisons:
+        names.setdefault(one.text, []).append(one.name)
+    outputs = [
+        f"{', '.join(named[:_LISTED])}{f' and {len(named) - _LISTED} more' if len(named) > _LISTED else ''}: {text}"
+        for text, named in names.items()
+    ]
     if verification.verdict == "inconclusive":
         return f"inconclusive: {'; '.join((*verification.reasons, *outputs, *verification.notes))}"
     return "; ".join((verification.text.splitlines()[0], *outputs, *verification.notes))

@@ -50,7 +50,7 @@ function summary() {
     const labels = one.labels ? `${one.labels.length} labels: ${one.labels.slice(0, 3).join(", ")}${one.labels.length > 3 ? "…" : ""}` : "";
     const told = [one.description, one.mean ? `(x - ${one.mean}) / ${one.std}` : "", one.range ? `values ${one.range[0]} to ${one.range[1]}` : "",
       one.threshold === undefined ? "" : `score threshold ${+one.threshold.toPrecision(6)}`, labels];
-    return [side, one.name, `${one.dtype} ${sizes(one.shape)}`, scale, told.filter(Boolean).join("; ")];
+    return [side, one.name, `${one.dtype} ${sizes(one.shape)}`, scale, told.filter(Boolean).map((text) => text.replace(/\.$/, "")).join("; ")];
   };
   const states = facts.states.map((one) => ["state", `${one.name}, next: ${one.next}`, `${one.dtype} ${sizes(one.shape)}`, "", ""]);
   table(element("edges"), ["", "name", "type", "quantization", "metadata"],
@@ -153,9 +153,9 @@ function graph() {
     layout: { name: "preset", positions: (node) => positions.get(node.id()), fit: true },
     style: [
       { selector: "node", style: { shape: "round-rectangle", width: "data(width)", height: 34, "background-color": "data(colour)",
-        label: "data(label)", color: "#1c2330", "text-wrap": "wrap", "text-valign": "center", "font-size": 10, "border-width": 1, "border-color": "#8a94a6", "min-zoomed-font-size": 5 } },
+        label: "data(label)", color: "#1c2330", "text-wrap": "wrap", "text-valign": "center", "font-size": 10, "line-height": 1.25, "border-width": 1, "border-color": "#8a94a6", "min-zoomed-font-size": 5 } },
       { selector: "edge", style: { width: 1.2, "line-color": "#9aa3b2", "target-arrow-color": "#9aa3b2", "target-arrow-shape": "triangle", "curve-style": "bezier", "arrow-scale": 0.8,
-        label: "data(label)", "font-size": 7, color: soft, "text-background-color": paper, "text-background-opacity": 0.8, "min-zoomed-font-size": 7 } },
+        label: "data(label)", "font-size": 7, color: soft, "text-background-color": paper, "text-background-opacity": 1, "text-background-padding": 2, "min-zoomed-font-size": 7 } },
       { selector: ".bent", style: { "curve-style": "round-segments", "segment-weights": "data(weights)", "segment-distances": "data(distances)", "segment-radii": 20, "edge-distances": "node-position" } },
       { selector: ".forced", style: { "border-width": 3, "border-color": "#c2410c" } },
       { selector: ".island", style: { "border-width": 3, "border-color": "#8b5cf6" } },
@@ -198,7 +198,7 @@ function details(index) {
 function errors() {
   const parent = element("errors");
   if (!page.errors.length) { element("errors-hint").textContent = "Not compared."; return; }
-  element("errors-hint").textContent = "Along the network: the error as a share of the tolerance. Beyond 1 a tensor is outside the tolerance of a single operator" + (page.wrong ? ". " : page.errors.some((one) => !one.ok) ? "; the outputs are within theirs, so these are rounding errors that accumulate. " : ". ") + page.compared;
+  element("errors-hint").textContent = "Along the network: the error as a share of the tolerance. Beyond 1 a tensor is outside the tolerance of a single operator" + (page.wrong ? ". " : page.errors.some((one) => !one.ok) ? "; the outputs are within theirs, so these are rounding errors that accumulate. Intermediate tensors are compared with LiteRT's builtin kernels, whose rounding differs from XNNPACK's. " : ". ") + page.compared;
   const NS = "http://www.w3.org/2000/svg";
   const width = 1200, height = 180, left = 46, floor = 1e-4;
   const svg = document.createElementNS(NS, "svg");

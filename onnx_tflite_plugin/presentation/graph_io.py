@@ -22,10 +22,22 @@ if TYPE_CHECKING:
 class Edge:
     """One input or output of the ONNX model.
 
-    ``shape``: a dynamic dimension is its name, or ``None``. ``scale`` and ``zero_point`` (one, or one per element of
-    ``axis``) are the quantization parameters; both are empty for other dtypes. ``tensor`` is the name in the TFLite file.
-    The remaining fields come from the file's metadata: the model takes ``(x - mean) / std`` of an image or a sound, values
-    are within ``range``, scores below ``threshold`` are to be ignored.
+    Attributes:
+        name: name in the ONNX model.
+        dtype: dtype, such as ``"float32"``.
+        shape: sizes; a dynamic dimension is its name, or ``None``.
+        tensor: name in the TFLite file.
+        scale: scale of a quantized tensor, or one per element of ``axis``; empty for other dtypes.
+        zero_point: zero point of a quantized tensor, likewise.
+        axis: axis of the scales, if there are several.
+        kind: content that the metadata states, such as an image.
+        description: description of the author.
+        mean: the model takes ``(x - mean) / std`` of an image or a sound.
+        std: see ``mean``.
+        range: minimum and maximum of the values.
+        threshold: scores below it are to be ignored.
+        labels: labels of the elements.
+        files: names of the files that belong to it.
     """
 
     name: str

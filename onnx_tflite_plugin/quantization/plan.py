@@ -15,7 +15,7 @@ from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.binding.states import States, by_key, state_tensor
 from onnx_tflite_plugin.checked import describe
 from onnx_tflite_plugin.errors import HandlerError, Problem, TargetRefusal
-from onnx_tflite_plugin.guard import Failed, Mismatch, attribute_errors
+from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, attribute_errors
 from onnx_tflite_plugin.renamed import OPERATOR, renamed_attributes
 from onnx_tflite_plugin.source.affine import affine, is_quantized
 from onnx_tflite_plugin.source.model import BlockwiseQuantization, Operator, Quantization, Tensor
@@ -128,7 +128,7 @@ def plan_storage(model: BoundModel, target: Target, *, fold: bool = False) -> St
         try:
             arithmetic[bound] = _choose_arithmetic(bound, target)
         except Refusal as refusal:
-            problems.append(Problem(bound.label, str(refusal)))
+            problems.append(Problem(bound.label, str(refusal), _describe_remedy(bound)))
         except Failed as failed:
             problems.append(failed.problem(bound.label))
     if problems:
@@ -152,15 +152,18 @@ def _check_rules(model: BoundModel, plan: StoragePlan) -> None:
             if rule:
                 broken.setdefault(rule, {}).setdefault(tensor, bound)
     if broken:
-        problems = [_target_problem(rule, tensors) for rule, tensors in broken.items()]
+        problems = [_target_problem(rule, tensors, plan) for rule, tensors in broken.items()]
         raise TargetRefusal(f"target {plan.target.name} cannot hold every tensor:", problems)
 
 
-def _target_problem(rule: str, tensors: Mapping[Tensor, Bound]) -> Problem:
+def _target_problem(rule: str, tensors: Mapping[Tensor, Bound], plan: StoragePlan) -> Problem:
     """Return the problem of tensors that break a rule of the target: the first, and the number of others."""
     (tensor, bound), *others = tensors.items()
     quantization = affine(tensor)
     zero_point = f" with zero point {quantization.zero_point[0]}" if quantization else ""
+    storage = plan.storage(tensor)
+    if storage.quantization and storage.dtype != tensor.dtype:
+        zero_point += f", which is {storage.quantization.zero_point[0]} in {storage.dtype}"
     more = f", and {len(others)} more tensors break the rule" if others else ""
     where = f"tensor {tensor} of {bound.label}"
     remedy = "--quantization symmetric changes their parameters, --quantization float drops them"
@@ -231,6 +234,13 @@ class _QuantizedOperator:
 
     def dequantizes(self, onnx: str) -> bool:
         return onnx in self.runtime.dequantizes
+
+
+def _describe_remedy(bound: Bound) -> str:
+    """Return the remedy for the author of a pack whose handler declares no quantization; empty for other handlers."""
+    if bound.pack == BUILTIN or bound.declared.quantization.is_quantizable:
+        return ""
+    return f"to support it, declare quantization= in @handler of {bound.handler.name}; Dequantized() computes on floats"
 
 
 def _choose_arithmetic(bound: Bound, target: Target) -> Arithmetic:

@@ -12,33 +12,61 @@ from onnx_tflite_plugin.graph.names import UniqueNames, shorten_name
 from onnx_tflite_plugin.lowering.schemas import schema_of
 
 _GENERATED = re.compile(r".*/constant(#\d+)?$", re.DOTALL)
-_ROLES = {"W": "weight", "B": "bias", "C": "bias", "R": "recurrence"}
-"""Formal names of operands that say little."""
+_ROLES = {"W": "weight", "R": "recurrence", "A": "operand", "B": "operand", "C": "operand"}
+"""Roles by formal names of operands that say little."""
+_OWN_ROLES = {
+    **{(operator, "B"): "bias" for operator in ("Conv", "ConvTranspose", "LSTM", "GRU", "RNN")},
+    **{(operator, "B"): "weight" for operator in ("Gemm", "MatMul", "MatMulInteger")},
+    ("Gemm", "C"): "bias",
+}
+"""Roles by operator and formal name, where they differ."""
 _PARAMETERS = {1: "scale", 2: "zero_point"}
 _QUANTIZING = ("DequantizeLinear", "QuantizeLinear")
 
 
+MOST_NUMBERS = 64
+"""Elements of a constant up to which there is a copy for each name that its uses suggest."""
+
+
 class NameConstants(InPlacePass):
-    """Rename constants whose name only numbers them; those of the file keep the names of their tensors."""
+    """Rename constants whose name only numbers them; those of the file keep the names of their tensors.
+
+    Small ones that several operands share are copied.
+    """
 
     def call(self, model: ir.Model) -> PassResult:
         graph = model.graph
         names = UniqueNames()
+        uses: dict[ir.Value, list[tuple[ir.Node, int]]] = {}
         for node in graph.all_nodes():
-            for value in (*node.inputs, *node.outputs):
-                if value is not None and value.name and not _GENERATED.match(value.name):
-                    names.claim(value.name)
-        renamed = 0
-        for node in graph.all_nodes():
+            for result in node.outputs:
+                names.claim(result.name or "")
             for slot, value in enumerate(node.inputs):
-                if value is None or not value.name or not _GENERATED.match(value.name):
+                if value is None or not value.name:
                     continue
-                if graph.initializers.get(value.name) is value:
-                    del graph.initializers[value.name]
-                    value.name = names.unique(_name(node, slot, graph.opset_imports[""]))
-                    graph.register_initializer(value)
-                    renamed += 1
-        return PassResult(model, renamed > 0)
+                if _GENERATED.match(value.name) and graph.initializers.get(value.name) is value:
+                    uses.setdefault(value, []).append((node, slot))
+                else:
+                    names.claim(value.name)
+        for value, places in uses.items():
+            del graph.initializers[value.name or ""]
+            copies: dict[str, ir.Value] = {}
+            for node, slot in places if _is_small(value) else places[:1]:
+                name = _name(node, slot, graph.opset_imports[""])
+                if name not in copies:
+                    copies[name] = copied = _copy(value) if copies else value
+                    copied.name = names.unique(name)
+                    graph.register_initializer(copied)
+                node.replace_input_with(slot, copies[name])
+        return PassResult(model, bool(uses))
+
+
+def _copy(value: ir.Value) -> ir.Value:
+    return ir.Value(name=value.name, shape=value.shape, type=value.type, const_value=value.const_value)
+
+
+def _is_small(value: ir.Value) -> bool:
+    return value.const_value is not None and value.const_value.size <= MOST_NUMBERS
 
 
 def _name(node: ir.Node, slot: int, opset: int) -> str:
@@ -59,4 +87,4 @@ def _role(node: ir.Node, slot: int, opset: int) -> str:
     if schema is None or not schema.inputs:
         return f"operand{slot}"
     formal = schema.inputs[min(slot, len(schema.inputs) - 1)].name
-    return _ROLES.get(formal, formal.lower())
+    return _OWN_ROLES.get((node.op_type, formal)) or _ROLES.get(formal, formal.lower())

@@ -67,21 +67,33 @@ def verify(
 
     Every submodel runs on the same operands in both runtimes, which determines the verdict; output errors are reported too.
 
-    ``inputs``: arrays by name, a list of such mappings (one per run), an .npz, .npy or image file, or a folder of these (one
-    per run); an array that stacks several inputs along its first axis is as many runs. Other inputs are random, from
-    ``seed``, within ``ranges`` (least and largest value by input name).
-    ``runs``: successive invocations in one session per runtime, so that states are carried. A model with large inputs and
-    outputs runs fewer times. Dynamic dimensions have other sizes in one more run if LiteRT supports it and neither ``inputs`` nor
-    ``shapes`` sets them.
-    ``tolerance``: a share of the range for float outputs, or a whole ``Tolerance``; the default follows from the model.
-    ``shapes``: dynamic sizes by input name. ``signature``: by default the one that was converted. A model made of several
-    signatures is compared with each, unless ``inputs`` or ``shapes`` are given.
-    ``bisect``: a folder for the submodels that differ, for a bug report. ``progress`` is called with each stage.
-    ``host``: where the handlers of operators that LiteRT lacks are looked up; their kernels compute these operators. If there is
-    no such kernel, the other operators are compared and the verdict is inconclusive, which ``partial`` accepts.
+    Args:
+        tflite: path or content of the TFLite model.
+        onnx: the converted model: a path, its content, a ModelProto or a Conversion.
+        inputs: arrays by name, a list of such mappings (one per run), an .npz, .npy or image file, or a folder of these (one
+            per run). An array that stacks several inputs along its first axis is as many runs. Other inputs are random.
+        seed: seed of random inputs.
+        runs: successive invocations in one session per runtime, so that states are carried. A model with large inputs and
+            outputs runs fewer times. One more run has other sizes if the ONNX model has dynamic dimensions, LiteRT takes
+            them, and neither ``inputs`` nor ``shapes`` sets them.
+        tolerance: a share of the range for float outputs, or a whole ``Tolerance``; the default follows from the model.
+        ranges: minimum and maximum of random values, by input name.
+        signature: by default the one that was converted; each of them for a model of several, unless ``inputs`` or
+            ``shapes`` are given.
+        shapes: sizes of inputs with dynamic dimensions, by input name.
+        bisect: a folder for the submodels that differ, for a bug report.
+        partial: accept a comparison that leaves out operators without a kernel; otherwise its verdict is inconclusive.
+        host: the installed packs to use. The kernels of their handlers compute operators that LiteRT lacks.
+        progress: called with the name of each stage as it begins.
 
-    Raises InvalidInputs for inputs that do not fit, VerificationError if a model does not run, InvalidModel and InvalidOnnx
-    for invalid files, MissingExtra, OSError, TypeError.
+    Raises:
+        InvalidInputs: inputs do not match the model.
+        VerificationError: a model does not run.
+        InvalidModel: the file is not a TFLite model.
+        InvalidOnnx: the file is not an ONNX model.
+        MissingExtra: LiteRT or ONNX Runtime is not installed.
+        OSError: a file cannot be read.
+        TypeError: an argument has the wrong type.
     """
     if runs < 1:
         raise ValueError(f"runs is {runs}; it must be at least 1")
@@ -181,6 +193,7 @@ def _run_and_compare(pair: ModelPair, asked: _Asked, progress: Progress) -> Veri
         verification,
         kernels=tuple(expected),
         runs=len(drawn) + (pair.batch is not None),
+        by_packs=len(pair.trial.substitutes.pack_kernels),
         notes=(*verification.notes, *notes),
     )
 

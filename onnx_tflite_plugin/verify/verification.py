@@ -11,6 +11,8 @@ from onnx_tflite_plugin.verify.comparison.tensors import Divergence
 from onnx_tflite_plugin.verify.runtimes.processor import processor
 
 Verdict = Literal["agrees", "differs", "inconclusive"]
+NOT_COMPARED = "operators were not compared"
+"""Beginning of a note or a reason if only the outputs were compared, end to end."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -18,9 +20,9 @@ class Verification:
     """Verdict on a conversion, with the comparisons that it is based on.
 
     ``comparisons`` are in the order of the model's outputs, ``kernels`` the kernel sets of LiteRT, ``processor`` the
-    processor that both runtimes ran on. ``operators``: the number of operators that were compared with LiteRT on its own operands.
-    ``reasons``: why the verdict is inconclusive although nothing compared differs. ``partial``: the caller accepts an
-    inconclusive verdict.
+    processor that both runtimes ran on. ``operators``: the number of operators that were compared with LiteRT on its own
+    operands; ``by_packs``: the number of those that the reference kernels of packs compute. ``reasons``: why the verdict is
+    inconclusive although nothing compared differs. ``partial``: the caller accepts an inconclusive verdict.
     """
 
     comparisons: tuple[Comparison, ...]
@@ -32,6 +34,7 @@ class Verification:
     reasons: tuple[str, ...] = ()
     partial: bool = False
     operators: int = 0
+    by_packs: int = 0
 
     def __repr__(self) -> str:
         verdict, first, *others = [line.strip() for line in self.text.splitlines()][: 1 + len(self.comparisons)]
@@ -68,8 +71,11 @@ class Verification:
         if self.verdict == "differs":
             return f"NOT within tolerance of {kernels}, {runs}, on {self.processor}"
         if not self.operators:
-            return f"outputs within tolerance of {kernels}, {runs}"
+            rest = f"; {NOT_COMPARED}" if any(note.startswith(NOT_COMPARED) for note in self.notes) else ""
+            return f"outputs within tolerance of {kernels}, {runs}{rest}"
         operators = "1 operator agrees" if self.operators == 1 else f"{self.operators} operators agree"
+        if self.by_packs:
+            kernels += f", {self.by_packs} of them with the reference kernels of packs,"
         return f"{operators} with {kernels} on the same operands, {runs}"
 
 
@@ -89,4 +95,5 @@ def merge_verifications(found: Mapping[str, Verification]) -> Verification:
         notes=tuple(note for key, one in found.items() for note in prefix(key, one.notes)),
         reasons=tuple(reason for key, one in found.items() for reason in prefix(key, one.reasons)),
         operators=sum(one.operators for one in every),
+        by_packs=sum(one.by_packs for one in every),
     )

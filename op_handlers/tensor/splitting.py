@@ -111,7 +111,8 @@ def unpack(ctx: Context, x: Value) -> Value | tuple[Value | None, ...]:
     """Emit a Gather per used part; Squeeze for a single part."""
     axis, n = ctx.axis(ctx.options.axis), len(ctx.op.outputs)
     if ctx.shape(0)[axis] not in (None, n):
-        raise Refusal(f"size {ctx.shape(0)[axis]} is unpacked into {n} results")
+        outputs = f"{n} output{'s' if n > 1 else ''}"
+        raise Refusal(f"axis {axis} has size {ctx.shape(0)[axis]}, and the operator has {outputs}")
     if n == 1:
         return ctx.ops.Squeeze(x, [axis])
     return tuple(ctx.ops.Gather(x, np.asarray(k), axis=axis) if ctx.is_used(k) else None for k in range(n))

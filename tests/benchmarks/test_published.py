@@ -51,15 +51,21 @@ def outcome(name: str, ratio: float, *, within: bool = True) -> Outcome:
 def test_row_has_every_converter_besides_litert() -> None:
     rows = [
         Row("a_net", "int8", Spread(0.004, 0.004, 0.004), (outcome("ours", 0.5), outcome("peer", 2.0, within=False))),
-        Row("b", "int8", Spread(0.001, 0.001, 0.001), (outcome("ours", 2.0), Outcome("peer", problem="fails: why"))),
+        Row(
+            "b",
+            "int8",
+            Spread(0.001, 0.001, 0.001),
+            (outcome("ours", 2.0), Outcome("peer", problem="fails: why")),
+            least=0.00025,
+        ),
         Row("c", problem="does not run: no"),
     ]
     lines = page(rows, ["a | b"]).splitlines()
     assert lines[0] == r"- a \| b"
     assert "| int8 | 1.00 (2 of 2) | 2.00 (1 of 2; ours on these: 0.50) |" in lines
-    assert r"| a\_net | int8 | 4.000 | 0.50 | 2.00 (wrong) |" in lines
-    assert "| b | int8 | 1.000 | 2.00 | fails |" in lines
-    assert "| c |  | does not run | – | – |" in lines
+    assert r"| a\_net | int8 | – | 4.000 | 0.50 | 2.00 (wrong) |" in lines
+    assert "| b | int8 | 0.250 | 1.000 | 2.00 | fails |" in lines
+    assert "| c |  | – | does not run | – | – |" in lines
 
 
 def test_command_writes_the_table(tmp_path: Path) -> None:

@@ -251,7 +251,7 @@ def test_unsupported_operator_is_kept_as_a_node_on_request(run: Run, tmp_path: P
         (["--input-shape", "x=1,-2,3,5"], "is not of the form NAME=N,224,224,3"),
         (["--outputs", "why"], "--outputs why: no tensor has this name"),
         (["--keep-unknown", "--verify"], "no installed runtime can run"),
-        (["--signature", "nobody"], "no signature 'nobody'; available signatures: none"),
+        (["--signature", "nobody"], "no signature 'nobody'; available signatures: none; leave --signature out"),
         (["--no-such-option"], "No such option"),
     ],
 )

@@ -236,6 +236,45 @@ def test_handlers_lists_every_one_in_a_stable_order(run: Run) -> None:
     assert all(error.startswith("not expressible in ONNX: ") for error in errors)
 
 
+def test_handlers_lists_the_commands_of_packs(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    install(tmp_path, "only-a-command", "[onnx_tflite_plugin.commands]\ngreet = no_such_module:greet\n")
+    found = json.loads(run("handlers", "--json")[1])
+    assert {"pack": "only-a-command", "command": "greet"} in found["commands"]
+    (row,) = [row for row in found["packs"] if row["pack"] == "only-a-command"]
+    assert row["commands"] == ["greet"]
+    assert "greet    only-a-command" in run("handlers")[1]
+
+
+def test_handlers_of_one_pack_are_listed_alone(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    install(tmp_path, "small-pack", "[onnx_tflite_plugin.handlers]\nCUSTOM.Small = op_handlers.math.unary:absolute\n")
+    found = json.loads(run("handlers", "--pack", "Small_Pack", "--json")[1])
+    assert [row["code"] for row in found["handlers"]] == ["CUSTOM.Small"]
+    assert [row["pack"] for row in found["packs"]] == ["small-pack"]
+    assert found["fusions"] == found["hooks"] == found["targets"] == found["commands"] == []
+    assert "ADD" not in run("handlers", "--pack", "small-pack")[1]
+    code, _, err = run("handlers", "--pack", "smal-pack")
+    assert code == 2
+    assert (
+        "no pack 'smal-pack' is installed; did you mean 'small-pack'? installed packs: onnx-tflite-plugin, small-pack"
+        in err
+    )
+
+
+def test_handlers_that_refuse_on_purpose_are_nothing_wrong_with_their_pack(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    entry = "SKIP_GRAM = op_handlers.refused.operators:skip_gram"
+    install(tmp_path, "refusing-pack", f"[onnx_tflite_plugin.handlers]\n{entry}\n")
+    found = json.loads(run("handlers", "--json")[1])
+    (handler,) = [row for row in found["handlers"] if row["pack"] == "refusing-pack"]
+    assert handler["error"]
+    (pack,) = [row for row in found["packs"] if row["pack"] == "refusing-pack"]
+    assert pack["wrong"] == []
+
+
 def test_handlers_that_do_not_load_are_shown_with_the_reason(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,15 +79,22 @@ def test_a_signal_ends_the_command_within_a_second_with_a_reason(
     assert err.splitlines() == [f"error: {word}"]
 
 
-def test_an_early_interruption_has_no_traceback() -> None:
-    code = dedent("""
-        import runpy, sys
+@pytest.mark.parametrize(
+    "start",
+    [
+        'import runpy; runpy.run_module("onnx_tflite_plugin", run_name="__main__")',
+        'from importlib.metadata import entry_points; entry_points(group="console_scripts")["onnx-tflite"].load()',
+    ],
+)
+def test_an_early_interruption_has_no_traceback(start: str) -> None:
+    code = dedent(f"""
+        import sys
         class Interrupts:
             def find_spec(self, name, *_):
                 if name == "onnx_tflite_plugin.cli":
                     raise KeyboardInterrupt
         sys.meta_path.insert(0, Interrupts())
-        runpy.run_module("onnx_tflite_plugin", run_name="__main__")
+        {start}
     """)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (130, "error: interrupted\n")
@@ -102,3 +109,34 @@ def test_bench_warns_of_noise_and_of_more_threads_than_processors(monkeypatch: p
     threads, noise = warned(SimpleNamespace(threads=3, litert=calm, onnxruntime=noisy))
     assert "3 threads share 2 processors" in threads
     assert "ONNX Runtime vary by more than 50%" in noise
+
+
+def test_conformance_without_litert_names_the_extra(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ai_edge_litert.interpreter", None)
+    ran = run("conformance", "--op", "ADD")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == 'error: ai-edge-litert is not installed: pip install "onnx-tflite-plugin[verify]"\n'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        (["convrt", "a.tflite"], "No such command 'convrt'; did you mean 'convert'?"),
+        (["a.tflite"], "No such command 'a.tflite'; to convert it: otp convert a.tflite"),
+        (["zzz"], "No such command 'zzz'."),
+        (["convert", DIGITS, "-o", "a.onnx"], "'-o': the file to write is an argument, MODEL [MODEL.onnx]"),
+        (["convert", DIGITS, "--output=a.onnx"], "'--output': the file to write is an argument, MODEL [MODEL.onnx]"),
+        (["convert", DIGITS, "--outputs", "a.onnx"], "the file to write is an argument: convert MODEL MODEL.onnx"),
+        (["convert", DIGITS, "--outputs", "zzz"], "names are those of the TFLite file, which Netron shows"),
+        (["convert", DIGITS, "--input-shape", "0=-1,8,8,1"], "'-1' is no size: give a number, or a name for a dynamic"),
+        (["convert", DIGITS, "--range", "0=a:b"], "'0=a:b' is not of the form NAME=LOW:HIGH\n"),
+        (
+            ["convert", EXAMPLES / "language_model.tflite", "--signature", "x"],
+            "available signatures: 'prefill_5', 'decode'\n",
+        ),
+    ],
+)
+def test_wrong_words_on_the_command_line_get_the_right_ones(run: Run, arguments: list[str], answer: str) -> None:
+    ran = run(*arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert answer in ran.err

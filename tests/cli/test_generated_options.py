@@ -93,6 +93,21 @@ def test_type_error_names_option_value_and_remedy(option: Option) -> None:
         cls(**{option.name: 1j})
 
 
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"input_shape": {"x": (1, 2), "y": "1,2"}}, "input_shape['y'] is the str '1,2'"),
+        ({"rename": {1: "y"}}, "rename's key is the int 1"),
+        ({"outputs": ["y", 3]}, "outputs[1] is the int 3"),
+        ({"outputs": "y"}, "outputs is the str 'y'"),
+        ({"input_shape": [1, 2]}, "input_shape is a list"),
+    ],
+)
+def test_type_error_names_the_wrong_entry(given: dict[str, Any], named: str) -> None:
+    with pytest.raises(TypeError, match=f"^{re.escape(named)}, so no work was done; give a "):
+        ConvertOptions(**given)
+
+
 @pytest.mark.parametrize("option", [one for one in CONVERT if one.choices], **ids)
 def test_invalid_choice_lists_valid_ones(option: Option) -> None:
     given = option.choices[0] + "x"

@@ -360,3 +360,19 @@ def test_a_piped_model_may_go_where_an_older_one_is(run: Run, tmp_path: Path, mo
     monkeypatch.setattr(sys, "stdin", Piped)
     (tmp_path / "m.onnx").write_bytes(b"older")
     assert run("convert", "-", tmp_path / "m.onnx").code == 0
+
+
+def test_a_second_model_is_not_replaced_by_the_conversion_of_the_first(run: Run, tmp_path: Path) -> None:
+    """A shell expands ``convert *.tflite`` to two arguments where a folder holds two models."""
+    (first := tmp_path / "a.tflite").write_bytes(model())
+    for name in ("b.tflite", "b.LITE", "b.bin"):
+        (second := tmp_path / name).write_bytes(model("EXP"))
+        ran = run("convert", first, second)
+        assert (ran.code, ran.out) == (2, "")
+        assert second.read_bytes() == model("EXP")
+    assert "is a TFLite model, which would be replaced; name another file" in ran.err
+    ran = run("convert", first, tmp_path / "new.tflite")
+    assert "has the name of a TFLite model" in ran.err
+    assert not (tmp_path / "new.tflite").exists()
+    (tmp_path / "folder.tflite").mkdir()
+    assert run("convert", first, tmp_path / "folder.tflite").code == 0

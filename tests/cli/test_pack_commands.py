@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.metadata import EntryPoint
 
 import click
@@ -17,6 +18,21 @@ from tests.helpers.command import Run
 def greet(name: str) -> None:
     """Greet somebody."""
     click.echo(f"hello {name}")
+
+
+@click.command()
+@click.argument("path")
+def fail(path: str) -> None:
+    """Raise an exception that no command expects, or that of a missing file."""
+    if path:
+        open(path)  # noqa: SIM115
+    raise ZeroDivisionError("nothing to divide by")
+
+
+@click.command()
+def end() -> None:
+    """End with an exit status of its own."""
+    sys.exit(7)
 
 
 something = "no command"
@@ -64,8 +80,39 @@ def test_a_command_that_cannot_be_used_names_its_pack(
     assert run("--help")[0] == 0
 
 
+def test_a_command_of_a_pack_for_another_version_is_refused(run: Run, offered: list[PackCommand]) -> None:
+    offered.append(offer("greet", f"{HERE}:greet")._replace(requirements=("onnx-tflite-plugin~=9.1.0",)))
+    code, _, err = run("greet", "you")
+    assert code == 1
+    assert "pack is made for onnx-tflite-plugin ~=9.1.0, this is " in err
+
+
 def test_two_packs_with_one_command_are_a_usage_error(run: Run, offered: list[PackCommand]) -> None:
     offered += [offer("greet", f"{HERE}:greet", pack) for pack in ("one", "two")]
     code, _, err = run("greet", "you")
     assert code == 2
     assert "one and two each have a command 'greet'" in err
+
+
+def test_an_exception_in_a_command_is_attributed_to_its_pack(run: Run, offered: list[PackCommand]) -> None:
+    offered.append(offer("fail", f"{HERE}:fail"))
+    code, _, err = run("fail", "")
+    assert code == 1
+    assert "pack: command 'fail' of pack failed: ZeroDivisionError: nothing to divide by" in err
+    assert "test_pack_commands.py:" in err
+    assert "report it to the authors of pack; ONNX_TFLITE_PLUGIN_DEBUG=1 shows the traceback" in err
+    assert "internal error" not in err
+
+
+def test_a_missing_file_is_reported_by_a_command_of_a_pack_as_by_a_built_in_one(
+    run: Run, offered: list[PackCommand]
+) -> None:
+    offered.append(offer("fail", f"{HERE}:fail"))
+    code, _, err = run("fail", "no_such_file")
+    assert code == 2
+    assert "no_such_file: No such file or directory" in err
+
+
+def test_the_exit_status_of_a_command_of_a_pack_is_kept(run: Run, offered: list[PackCommand]) -> None:
+    offered.append(offer("end", f"{HERE}:end"))
+    assert run("end") == (7, "", "")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from configparser import ConfigParser
 from pathlib import Path
 
@@ -13,6 +15,8 @@ from onnx_tflite_plugin.cli.failures import UsageProblem
 from onnx_tflite_plugin.cli.new_pack import _distribution, _kind
 from onnx_tflite_plugin.cli.pack_config import Pack
 from onnx_tflite_plugin.cli.scaffold import KINDS, check_kind, files, files_for_pack, identifier, literal
+from tools.language import read_rules
+from tools.texts import page_texts, python_texts
 
 GROUP = "onnx_tflite_plugin.handlers"
 
@@ -158,3 +162,46 @@ def test_a_package_that_is_not_there_or_none_is_refused(tmp_path: Path, packages
     (tmp_path / "setup.cfg").write_text(f"[metadata]\nname = mine\n[options]\npackages = {packages}\n")
     with pytest.raises(UsageProblem, match="does not name the distribution and the package"):
         Pack.read(tmp_path)
+
+
+STARTS = {
+    **dict.fromkeys(("elementwise", "conv", "reduction", "custom-struct", "behavior"), "CUSTOM.Acme"),
+    "fusion": "ACME",
+    "claim": "CUSTOM.acme.*",
+    "target": "my-acme",
+    "wrapped": "ABS",
+    "reference": "COMPOSITE.acme",
+}
+
+
+@pytest.fixture
+def scaffold(tmp_path: Path, like: str) -> Path:
+    """A folder with the files of a pack."""
+    for name, content in files(STARTS[like], like, "acme", "acme").items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content, encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize("like", STARTS)
+def test_a_new_pack_is_formatted_and_has_nothing_to_lint(scaffold: Path) -> None:
+    for command in (
+        ["check", "--select", "E,F,I,UP", "--line-length", "140"],
+        ["format", "--check", "--line-length", "120"],
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *command, "--isolated", "--no-cache", "."],
+            cwd=scaffold,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("like", STARTS)
+def test_a_new_pack_is_written_in_the_words_of_this_project(scaffold: Path) -> None:
+    rules = read_rules()
+    pages = [text for page in scaffold.rglob("*.md") for text in page_texts(str(page))]
+    modules = [text for module in scaffold.rglob("*.py") for text in python_texts(str(module))]
+    assert [problem for text in (*pages, *modules) for problem in rules.problems(text)] == []

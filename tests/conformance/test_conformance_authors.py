@@ -93,8 +93,8 @@ def test_options_that_are_bytes_reach_handler_and_kernel_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("layout", "meant"),
     [
-        (Transparent(), "declare Attribute and use ctx.axis"),
-        (Attribute(), "an axis number or an entry per axis is not remapped (ctx.axis"),
+        (Transparent(), "declare Attribute() and use ctx.axis"),
+        (Attribute(), "remap each axis number and each entry per axis (ctx.axis"),
     ],
 )
 def test_a_failure_names_the_declaration_that_is_false(layout: Any, meant: str) -> None:
@@ -127,7 +127,9 @@ def test_a_declaration_that_fails_the_conversion_is_named_with_its_handler_and_n
     result = run_lowering(case, double(Transparent()))
     assert f"handler {__name__}:lower of inline failed: the emitted value has size" in result.text
     assert "it declares layout=Transparent(), quantization=Dequantized()" in result.text
-    assert "layout=Transparent is wrong: in another layout than the file's it does not convert;" in result.text
+    assert (
+        "layout=Transparent is wrong: in another layout than the file's the operator does not convert;" in result.text
+    )
     assert "report" not in result.text
     assert run_lowering(replace(case, transposes=None), double(Terminate())).ok
 
@@ -138,16 +140,16 @@ def test_a_declaration_that_fails_the_conversion_is_named_with_its_handler_and_n
         ({"types": "float32"}, f"declined by inline: no kernel for dtypes int8; {__name__}:lower declares"),
         ({"accepts": lambda at: Decline("it is too long")}, "declined by inline: it is too long"),
         ({"accepts": lambda at: 1 / 0}, f"accepts of handler {__name__}:lower of inline failed: ZeroDivisionError"),
-        (None, "no installed pack has a handler for it; entry points come from what is installed: after a change"),
+        (None, "no installed pack has a handler for it; add an entry point CUSTOM.Flip = "),
     ],
 )  # fmt: skip
-def test_where_nobody_converts_an_operator_that_is_said_and_not_that_litert_lacks_it(
+def test_an_operator_without_a_handler_is_reported_as_such_and_not_as_one_without_a_kernel(
     declared: Any, reason: str
 ) -> None:
     x, y = tensor(2, 5, dtype="int8"), tensor(2, 10, dtype="int8")
     handlers = {} if declared is None else {CODE: double(Terminate(), **declared)}
     result = run_case(in_isolation(CODE, "x", [x], y, custom_options={"axis": 1}), Host(handlers=handlers))
-    assert f"LiteRT has no kernel for {CODE}, and no handler converts it: {reason}" in result.text
+    assert f"LiteRT has no kernel for {CODE}, and no handler takes the operator: {reason}" in result.text
     assert "kernel=" not in result.text
 
 

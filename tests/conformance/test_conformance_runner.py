@@ -85,7 +85,7 @@ def test_a_wrong_result_fails_with_the_variants_that_have_it() -> None:
     result = run_case(unary("NEG", "here", X, targets=("onnxruntime",)), wrong("NEG"))
     (reason,) = result.reasons
     assert not result.ok
-    assert reason.startswith("onnxruntime least, onnxruntime turned: y0: max ")
+    assert reason.startswith("onnxruntime least, onnxruntime channels-first: y0: max ")
 
 
 def test_too_many_transposes_fail() -> None:
@@ -138,6 +138,11 @@ def test_a_reference_stands_in_for_litert() -> None:
     assert run_case(case, wrong("CUSTOM.Plus")).status == "passed"
     off = replace(case, reference=lambda inputs: [inputs[0] + 2])
     assert "nearest reference function" in run_case(off, wrong("CUSTOM.Plus")).text
+
+
+def test_a_difference_from_the_kernel_of_a_pack_names_it() -> None:
+    host = wrong("CUSTOM.Plus", kernel=lambda op, x: x)
+    assert "nearest xnnpack around the reference kernel)" in run_case(unary("CUSTOM.Plus", "here", X), host).text
 
 
 def test_inputs_are_given_drawn_from_a_span_or_both(host: Host) -> None:

@@ -18,7 +18,9 @@ def test_every_target_and_every_opset_is_tried() -> None:
         tried = list(variants_of(unary("NEG", name, X, opsets=(None, 13, 17))))
         assert {(one.target, one.opset) for one in tried} >= {("onnxruntime", None), ("generic", None)}
         assert {one.opset for one in tried if one.plan == "least"} == {None, 13, 17}
-        (local,), (turned,) = ([one.target for one in tried if one.plan == plan] for plan in ("local", "turned"))
+        (local,), (turned,) = (
+            [one.target for one in tried if one.plan == plan] for plan in ("local", "channels-first")
+        )
         assert {local, turned} == {"onnxruntime", "generic"}
 
 
@@ -29,7 +31,9 @@ def test_a_second_target_turns_edges_or_keeps_the_file_s_order_and_does_both_whe
     def second_variant_use(*, turns: bool, **asked: Any) -> set[bool]:
         tried = (list(variants_of(unary("NEG", name, X, **asked), turns=turns)) for name in names)
         return {
-            second in variants for variants in tried if ("generic", "turned") in {(v.target, v.plan) for v in variants}
+            second in variants
+            for variants in tried
+            if ("generic", "channels-first") in {(v.target, v.plan) for v in variants}
         }
 
     assert second_variant_use(turns=True) == {False}

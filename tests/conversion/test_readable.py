@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import onnx
+import onnx_ir as ir
 import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder
+from onnx_tflite_plugin.rewrite.name_constants import NameConstants
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -48,6 +50,44 @@ def test_constants_are_named_by_tensor_or_role() -> None:
     } <= stored
     assert not [name for name in stored if name.rpartition("/")[2].startswith("constant")]
     assert len(stored) == len(graph.initializer)
+
+
+def test_shared_constant_has_a_copy_for_each_role() -> None:
+    graph = otp.convert(EXAMPLES / "digits_int8.tflite", optimize="readable").proto.graph
+    quantizing = [node for node in graph.node if node.op_type == "QuantizeLinear"]
+    assert len(quantizing) > 3
+    for node in quantizing:
+        tensor = node.output[0].partition("#")[0]
+        assert all(name.startswith(tensor) for name in node.input[1:]), node
+    assert len({name for node in quantizing for name in node.input[1:]}) > len(quantizing)
+
+
+@pytest.mark.parametrize(
+    ("node", "role"),
+    [
+        ("Conv(x, w, numbers)", "bias"),
+        ("Gemm(x, numbers)", "weight"),
+        ("Gemm(x, w, numbers)", "bias"),
+        ("MatMul(x, numbers)", "weight"),
+        ("Mul(x, numbers)", "operand"),
+        ("Div(numbers, x)", "operand"),
+        ("Reshape(x, numbers)", "shape"),
+    ],
+)
+def test_role_depends_on_the_operator(node: str, role: str) -> None:
+    header = '<ir_version: 9, opset_import: ["" : 18]>'
+    model = ir.from_proto(
+        onnx.parser.parse_model(f"{header} g (float[2] x, float[2] w) => (float[2] y) {{ y = {node} }}")
+    )
+    stored = ir.Value(name="numbers", const_value=ir.tensor([1.0]))
+    (only,) = model.graph
+    for slot, value in enumerate(only.inputs):
+        if value is not None and value.name == "numbers":
+            only.replace_input_with(slot, stored)
+    stored.name = "op0/constant"
+    model.graph.register_initializer(stored)
+    assert NameConstants()(model).modified
+    assert stored.name == f"{only.op_type.lower()}/{role}"
 
 
 @pytest.mark.parametrize("optimize", ["none", "readable", "faithful"])

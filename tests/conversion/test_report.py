@@ -80,8 +80,9 @@ def test_raw_integers_of_unequal_scales_need_a_target_kernel() -> None:
     x, y = (net.input(Spec((2, 3), "int8", scale, 0, name=name)) for name, scale in (("x", 0.1), ("y", 0.3)))
     asked = net.input(Spec((2, 3), "bool", name="asked"))
     net.output(net.call("SELECT_V2", [asked, x, y], Spec((2, 3), "int8", 0.2, 0)))
-    with pytest.raises(ConversionError, match="the kernel works on raw int8"):
+    with pytest.raises(ConversionError, match="raw int8, for which target tensorrt has no Where; --quantization float"):
         otp.convert(net.build(), target="tensorrt")
+    assert otp.convert(net.build(), target="tensorrt", quantization="float").report.outputs[0].dtype == "float32"
 
 
 def test_a_constant_has_the_sizes_it_is_stored_in_whatever_its_signature() -> None:

@@ -324,6 +324,10 @@ def test_what_cannot_be_loaded_is_told(tmp_path: Path) -> None:
         Session(tmp_path / "no.onnx")
     with pytest.raises(ValueError, match="the model cannot be loaded"):
         Session(b"no model")
+    tflite = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
+    for model in (tflite, tflite.read_bytes()):
+        with pytest.raises(ValueError, match=r"it is a TFLite model.*give onnx_tflite_plugin\.convert\(model\)"):
+            Session(model)
 
 
 def test_weights_beside_the_model_are_found(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from onnx_tflite_plugin.errors import TargetRefusal
+from onnx_tflite_plugin.errors import MissingExtra, TargetRefusal
 from onnx_tflite_plugin.graph.kernels import suggest_options
 from onnx_tflite_plugin.graph.opening import CHEAP, COMMON, check_opens, foreign_domains, should_open
 
@@ -70,3 +70,10 @@ def test_opset_is_suggested_if_every_node_has_a_kernel(dtype: str, helps: bool) 
     model = ir.from_proto(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(SMALLEST.format(dtype))))
     reported = suggest_options(model, "Could not find an implementation for ReduceMin(18) node with name ''", (18, 20))
     assert ("--opset 20 may help" in reported) is helps
+
+
+def test_full_check_without_onnx_runtime_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onnx_tflite_plugin.graph.opening.find_spec", lambda name: None)
+    assert not open_model("auto")
+    with pytest.raises(MissingExtra, match="onnxruntime is not installed"):
+        open_model("full")

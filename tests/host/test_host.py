@@ -20,7 +20,7 @@ from onnx_tflite_plugin.errors import Blamed, InternalError, Problem, Unsupporte
 from onnx_tflite_plugin.guard import BUILTIN, Failed
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.host.hooks import copy_model
-from onnx_tflite_plugin.host.host import _describe_location
+from onnx_tflite_plugin.host.missing_operators import describe_location
 from onnx_tflite_plugin.host.offers import FUSIONS, HANDLERS, Offer, discover
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Operator, Options, Tensor
@@ -127,7 +127,7 @@ def test_pack_for_another_version_is_reported_once_and_as_remedy() -> None:
         ("CUSTOM.", "the operator's name after the dot is missing"),
         ("UNKNOWN_300", ""),
         ("NEG", ""),
-        ("neg", "TFLite has no operator 'neg'; did you mean 'NEG'?; a custom operator is CUSTOM.neg"),
+        ("neg", "TFLite has no operator 'neg'; a custom operator is CUSTOM.neg; did you mean 'NEG'?"),
     ],
 )
 def test_entry_point_of_an_unknown_operator_causes_warning(code: str, reported: str) -> None:
@@ -165,9 +165,9 @@ def test_serving_is_sorted_by_operator_then_pack() -> None:
 def test_missing_operator_is_described_by_location_and_count() -> None:
     first = operator()
     inner = replace(first, subgraph=2, index=5, outputs=(None, Y), version=3)
-    assert _describe_location([first]) == "ABS v1 (op 0, output 'y')"
-    assert _describe_location([inner, first, first]) == "ABS v3 (subgraph 2 op 5, output 'y', 3 in all)"
-    assert _describe_location([replace(first, outputs=())]) == "ABS v1 (op 0)"
+    assert describe_location([first]) == "ABS v1 (op 0, output 'y')"
+    assert describe_location([inner, first, first]) == "ABS v3 (subgraph 2 op 5, output 'y', 3 in all)"
+    assert describe_location([replace(first, outputs=())]) == "ABS v1 (op 0)"
 
 
 def test_problem_without_hint_has_no_brackets() -> None:

@@ -180,7 +180,9 @@ def test_contradicting_shapes_are_reported_without_consequences() -> None:
 
     with pytest.raises(UnsupportedOperator) as caught:
         derived_shapes(draw, x=(5, 3))
-    assert str(caught.value).endswith("op 0 ADD v1 'y': Incompatible dimensions")
+    (problem,) = caught.value.problems
+    assert (problem.where, problem.reason) == ("op 0 ADD v1 'y'", "Incompatible dimensions")
+    assert problem.hint == "keep the stored size, or leave the operator out with --outputs TENSOR"
 
 
 def test_failing_handler_is_named_with_its_function() -> None:

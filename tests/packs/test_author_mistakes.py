@@ -76,6 +76,26 @@ def test_an_entry_point_of_a_missing_module_names_the_nearest_one(provoke: Provo
     assert "pip install -e" in printed
 
 
+def test_an_entry_point_of_a_missing_attribute_names_the_nearest_one(provoke: Provoke) -> None:
+    printed = provoke(("setup.cfg", "author.acme:acme", "author.acme:acmee"))
+    assert "module 'author.acme' has no 'acmee'; did you mean 'acme'? correct the entry point" in printed
+    assert "pip install -e" in printed
+
+
+def test_entry_points_of_a_group_that_does_not_exist_name_the_nearest_one(provoke: Provoke) -> None:
+    printed = provoke(("setup.cfg", "onnx_tflite_plugin.handlers", "onnx_tflite_plugin.handler"))
+    unused = "entry point CUSTOM.Acme = author.acme:acme of author is unused"
+    assert (
+        f"{unused}: there is no group 'onnx_tflite_plugin.handler'; did you mean 'onnx_tflite_plugin.handlers'?"
+        in printed
+    )
+
+
+def test_an_entry_point_without_the_prefix_of_custom_operators_is_reported_once(provoke: Provoke) -> None:
+    printed = provoke(("setup.cfg", "CUSTOM.Acme = ", "Acme = "))
+    assert printed.count("TFLite has no operator 'Acme'; a custom operator is CUSTOM.Acme") == 1
+
+
 def test_an_entry_point_of_another_operator_names_the_one_of_its_handler(provoke: Provoke) -> None:
     printed = provoke(("setup.cfg", "CUSTOM.Acme = ", "CUSTOM.Acmee = "))
     assert "it is a handler of 'CUSTOM.Acme'; name the entry point CUSTOM.Acme, or declare aliases=" in printed
@@ -124,12 +144,18 @@ def test_a_case_that_fails_in_pytest_shows_no_traceback(tmp_path: Path, write: C
 
 LOWERING = "return ctx.ops.Softsign(x)"
 INT8_CASE = 'unary(OP, "int8", tensor(2, 5, 7, 3, dtype="int8"), place=between_convolutions)'
+FLOAT_CASE = 'unary(OP, "float32", tensor(2, 5, 7, 3), place=between_convolutions)'
+OTHER_SHAPE = 'in_isolation(OP, "float32", [tensor(2, 5, 7, 3)], tensor(2, 5, 7, 4))'
 NO_SCALE = 'in_isolation(OP, "int8", [tensor(2, 5, 7, 3, dtype="int8")], replace(tensor(2, 5, 7, 3, dtype="int8"), scale=None))'
 IMPORTS = "from dataclasses import replace\nfrom conformance.models import in_isolation,"
 MISTAKES = {
     "wrong operator name": (
         [(HANDLER, "ctx.ops.Softsign", "ctx.ops.SoftSign")],
         ["ONNX has no operator SoftSign; did you mean 'Softsign'?"],
+    ),
+    "operator name in full": (
+        [(HANDLER, LOWERING, "return ctx.ops.Subtract(x, x)")],
+        ["ONNX has no operator Subtract; did you mean 'Sub'?"],
     ),
     "wrong attribute": (
         [(HANDLER, LOWERING, "return ctx.ops.LeakyRelu(x, aplha=0.1)")],
@@ -156,6 +182,18 @@ MISTAKES = {
     "quantized values where floats are meant": (
         [(HANDLER, "Dequantized()", "SameScale()"), (HANDLER, "Dequantized, ", "SameScale, ")],
         ["ONNX has no Softsign of int8; quantization=Dequantized() would compute on floats"],
+    ),
+    "no quantization": (
+        [(HANDLER, "    quantization=Dequantized(),\n", "")],
+        ["are quantized, but the handler supports only floats", "declare quantization= in @handler of author.acme:acme"],
+    ),
+    "float16 where the output is quantized": (
+        [(HANDLER, LOWERING, "return ctx.ops.Cast(ctx.ops.Softsign(x), to='float16')")],
+        ["output 0 is float16, but its tensor 't4' is int8; the converter quantizes float32; convert it with ctx.ops.Cast"],
+    ),
+    "another shape in a case": (
+        [(CASES, FLOAT_CASE, OTHER_SHAPE), (CASES, "from conformance.models import", IMPORTS)],
+        ["output 0 of the kernel has shape [2, 5, 7, 3], but 'y0' has [2, 5, 7, 4] in the model; correct the kernel"],
     ),
     "a table of floats": (
         [
@@ -207,6 +245,16 @@ def test_target_that_does_not_load_fails_the_trial_of_its_pack(provoke: Provoke)
 def test_hook_that_is_not_called_is_told_before_the_cases_that_need_it(provoke: Provoke) -> None:
     printed = provoke((HANDLER, "@hookimpl\n", ""), op="CUSTOM.Acme*", like="claim")
     assert printed.index("'claim' is not called, because it lacks @hookimpl") < printed.index("failed:")
+
+
+def test_argument_that_a_hook_is_not_given_is_named_with_the_nearest_one(provoke: Provoke) -> None:
+    printed = provoke((HANDLER, "target: Target, opset", "targt: Target, opset"), op="CUSTOM.Acme*", like="claim")
+    assert "hook 'claim' has no argument 'targt'; did you mean 'target'? arguments: op, opset, target" in printed
+
+
+def test_trait_of_another_type_is_shown_with_its_value(provoke: Provoke) -> None:
+    printed = provoke(("author/my_npu.py", "(13, 17, 21)", "(13, 21)"), op="my-npu", like="target")
+    assert "Target(opsets=...) takes a tuple of int, int, int, not the tuple (13, 21)" in printed
 
 
 def test_hook_that_claims_with_something_else_is_told_once_for_all_operators(provoke: Provoke) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,11 @@ import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
+from onnx_tflite_plugin.page import measured
 from onnx_tflite_plugin.page.gather import Page, gather
 from onnx_tflite_plugin.page.html import html
+from onnx_tflite_plugin.verify.comparison.compare import Comparison
+from onnx_tflite_plugin.verify.verification import Verification
 from tests.helpers.command import Run
 from tests.helpers.metadata_files import LABELS, classifier, single
 from tests.page.browser import BROWSER, render_page
@@ -51,6 +55,52 @@ def test_every_tensor_is_compared_and_the_first_wrong_one_is_marked(digits: Page
     assert page.wrong
     assert [error["operator"] for error in page.errors if error["first_wrong"]] == [1]
     assert [op["index"] for op in page.operators if op["wrong"]] == [1]
+
+
+def test_outputs_have_the_comparison_of_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Intermediate tensors are those of LiteRT's builtin kernels, which an output need not match."""
+    errors = measured._errors
+
+    def all_wrong(*given: Any) -> Any:
+        return [(replace(one, distance=9.0), value) for one, value in errors(*given)]
+
+    monkeypatch.setattr(measured, "_errors", all_wrong)
+    page = gather(DIGITS.read_bytes(), otp.convert(DIGITS).proto, "digits")
+    assert not page.wrong
+    *intermediate, output = page.errors
+    assert not any(error["ok"] for error in intermediate)
+    assert output["ok"]
+    assert f"probabilities: {output['text']}" in page.verdict
+
+
+def test_outputs_with_equal_results_are_named_together() -> None:
+    equal = Comparison("y0", "step", 0.0, 0.0, 1.0)
+    verification = Verification(tuple(replace(equal, name=f"y{k}") for k in range(6)), ("builtin",), 1)
+    assert measured._sentence(verification).endswith(f"; y0, y1, y2, y3 and 2 more: {equal.text}")
+
+
+def test_page_is_about_the_data_that_are_given(run: Run, tmp_path: Path) -> None:
+    """Stacked inputs are as many runs of the verdict; the errors of tensors are those of the first."""
+    np.savez(tmp_path / "d.npz", image=np.arange(320).reshape(5, 8, 8, 1) % 100 - 50)
+    onnx_path, page_path = tmp_path / "d.onnx", tmp_path / "d.html"
+    data = ("--inputs", tmp_path / "d.npz")
+    ran = run("convert", DIGITS, onnx_path, "--report", page_path, *data)
+    assert ran.code == 0, ran.err
+    assert "5 runs" in page_path.read_text(encoding="utf-8")
+    given, drawn = (json.loads(run("report", DIGITS, onnx_path, "--json", *more).out) for more in (data, ()))
+    assert "5 runs" in given["verdict"]
+    assert "3 runs" in drawn["verdict"]
+    assert [error["name"] for error in given["errors"]] == [error["name"] for error in drawn["errors"]]
+
+
+def test_data_that_do_not_fit_are_an_error_of_the_report(run: Run, tmp_path: Path) -> None:
+    otp.convert(DIGITS).save(tmp_path / "d.onnx")
+    np.save(tmp_path / "d.npy", np.zeros((1, 7), np.int8))
+    ran = run("report", DIGITS, tmp_path / "d.onnx", "--inputs", tmp_path / "d.npy")
+    assert (ran.code, ran.out) == (2, "")
+    assert "image" in ran.err
+    assert not (tmp_path / "d.html").exists()
+    assert run("report", DIGITS, tmp_path / "d.onnx", "--inputs", tmp_path / "none.npy").code == 2
 
 
 def test_wrong_tensor_is_marked_only_if_outputs_are_wrong(

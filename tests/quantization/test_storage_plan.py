@@ -217,7 +217,9 @@ def test_unsupported_dtypes_are_moved_as_floats_but_not_computed_on(code: str, t
     if taken:
         assert [*plan_model(draw, "tensorrt")[1].arithmetic.values()] == [Arithmetic.FLOAT]
         return
-    with pytest.raises(HandlerError, match="the kernel works on raw int8, for which target tensorrt has no"):
+    with pytest.raises(
+        HandlerError, match=r"raw int8, for which target tensorrt has no kernel; --quantization float converts it$"
+    ):
         plan_model(draw, "tensorrt")
 
 
@@ -387,7 +389,7 @@ def test_unsupported_or_disagreeing_quantized_operands_are_refused() -> None:
         g.output(y)
 
     with pytest.raises(
-        HandlerError, match=r"the operator has no quantized implementation, but 'x' \(int8\), 'y' \(int8\) is quantized"
+        HandlerError, match=r"'x' \(int8\) and 'y' \(int8\) are quantized, but the handler supports only floats"
     ):
         plan_model(one, ABS=replace(builtin("ABS"), quantization=NotQuantizable()))
     with pytest.raises(

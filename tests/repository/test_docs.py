@@ -13,7 +13,7 @@ from onnx_tflite_plugin.cli import cli
 from tests.helpers.command import Run
 from tests.helpers.samples import LANGUAGES, Samples, blocks
 from tools.pictures import FOLDER, drawings
-from tools.site_hooks import changelog
+from tools.site_hooks import changelog, on_page_content
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -99,3 +99,8 @@ def test_site_is_built_only_from_files_of_this_repository() -> None:
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     assert "https://" not in text
     assert "font: false" in text
+
+
+def test_roles_of_docstrings_do_not_show_on_the_site() -> None:
+    html = "<p>options as in :func:<code>verify</code>, see :meth:<code>save</code> (a: b)</p>"
+    assert on_page_content(html) == "<p>options as in <code>verify</code>, see <code>save</code> (a: b)</p>"

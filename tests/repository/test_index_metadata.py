@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import runpy
+from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
+DISTRIBUTIONS = [ROOT, *sorted(file.parent for file in (ROOT / "packs").glob("*/setup.cfg"))]
 SETUP = runpy.run_path(str(ROOT / "setup.py"))
 
 
@@ -27,6 +29,34 @@ def test_no_address_is_invented() -> None:
 
 def test_every_lint_of_ci_runs_before_a_commit() -> None:
     ci, hooks = (ROOT / ".ci" / "run").read_text(), (ROOT / ".pre-commit-config.yaml").read_text()
-    for tool in ("ruff check", "ruff format", "mypy"):
+    for tool in ("ruff check", "ruff format", "mypy", "python -m tools.language"):
         assert tool in ci
         assert f"entry: {tool}" in hooks
+
+
+def read_setup(folder: Path) -> ConfigParser:
+    config = ConfigParser()
+    config.read(folder / "setup.cfg", encoding="utf-8")
+    return config
+
+
+@pytest.mark.parametrize("folder", DISTRIBUTIONS, ids=lambda folder: folder.name)
+def test_every_distribution_states_what_an_index_shows(folder: Path) -> None:
+    metadata = read_setup(folder)["metadata"]
+    assert metadata["license_expression"] == "Apache-2.0"
+    licenses = metadata["license_files"].split()
+    assert licenses[0] == "LICENSE"
+    assert (folder / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+    assert metadata["author"]
+    assert metadata["keywords"]
+    classifiers = metadata["classifiers"].split("\n")
+    assert {f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13)} <= {*classifiers}
+    assert not any(one.startswith("License ::") for one in classifiers)  # not allowed beside an expression
+
+
+@pytest.mark.parametrize("folder", DISTRIBUTIONS[1:], ids=lambda folder: folder.name)
+def test_packs_require_no_older_packages_than_the_converter(folder: Path) -> None:
+    own = {*read_setup(ROOT)["options"]["install_requires"].split("\n")}
+    names = {re.split(r"[<>=~!]", text)[0]: text for text in own}
+    for text in filter(None, read_setup(folder)["options"]["install_requires"].split("\n")):
+        assert text == names.get(re.split(r"[<>=~!]", text)[0], text)

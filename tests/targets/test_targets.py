@@ -179,6 +179,10 @@ def test_tensorrt_accepts_only_zero_point_0() -> None:
     ):
         otp.convert(network("int8", 3), target="tensorrt")
     otp.convert(network("int8", 0), target="tensorrt")
+    with pytest.raises(
+        TargetRefusal, match=r"the tensor is uint8 with zero point 0, which is -128 in int8, and 1 more"
+    ):
+        otp.convert(network("uint8", 0, weight_zero_point=128), target="tensorrt")
 
 
 def test_tensorrt_quantizes_to_int8_only() -> None:

@@ -298,9 +298,16 @@ def test_a_verification_says_what_it_ran_on_which_outputs_agree_and_where_to_loo
         "<Verification: outputs within tolerance of LiteRT's xnnpack and builtin kernels, 1 run; ok     t: max 1 LSB, "
         "10.0 % of elements differ (tolerance 1 LSB); and 1 more outputs>"
     )
+    only_outputs = replace(right, notes=("operators were not compared: out of memory",)).text
+    assert only_outputs.startswith(
+        "outputs within tolerance of LiteRT's xnnpack and builtin kernels, 1 run; operators were not compared\n"
+    )
     assert replace(right, operators=1).text.startswith("1 operator agrees with LiteRT's xnnpack and builtin kernels")
     assert replace(right, operators=5, runs=2).text.startswith(
         "5 operators agree with LiteRT's xnnpack and builtin kernels on the same operands, 2 runs\n"
+    )
+    assert replace(right, operators=5, by_packs=2).text.startswith(
+        "5 operators agree with LiteRT's xnnpack and builtin kernels, 2 of them with the reference kernels of packs, on the same"
     )
     divergence = Divergence(y, operator([x], [y], code="A", index=7), "v", WRONG)
     failed = Verification((replace(WRONG, nearest="builtin"),), ("builtin",), 3, "here", divergence)

@@ -294,3 +294,18 @@ def test_a_batch_that_builtin_kernels_refuse_leaves_the_other_runs_compared() ->
     net.output(net.call("TRANSPOSE_CONV", [shape, weights, x], result, padding="VALID", stride_h=2, stride_w=2))
     found = verify(net.build(), otp.convert(net.build()))
     assert (found.verdict, found.operators) == ("agrees", 1), found.text
+
+
+def test_operators_on_complex_numbers_are_compared() -> None:
+    """An ONNX model has complex numbers as pairs, which ONNX Runtime must be given for LiteRT's complex64."""
+    net = Net()
+    x = net.input(tensor(2, 5, 1, 16))
+    spectra = net.call("RFFT2D", [x, constant(np.int32([1, 16]))], tensor(2, 5, 1, 9, dtype="complex64"))
+    turned = net.call("TRANSPOSE", [spectra, constant(np.int32([1, 0, 2, 3]))], tensor(5, 2, 1, 9, dtype="complex64"))
+    net.output(net.call("COMPLEX_ABS", [turned], tensor(5, 2, 1, 9)))
+    proto = otp.convert(net.build(), optimize="none").proto
+    found = verify(net.build(), proto)
+    assert (found.verdict, found.operators, found.notes) == ("agrees", 3, ()), found.text
+    (root,) = (node for node in proto.graph.node if node.op_type == "Sqrt")
+    root.op_type = "Neg"
+    assert verify(net.build(), proto).verdict == "differs"

@@ -257,7 +257,8 @@ def pair_values(side: str, names: Sequence[str], infos: Sequence[ValueInfoProto]
     if len(names) != len(infos):
         listed = ", ".join(info.name for info in infos)
         raise VerificationError(
-            f"the TFLite model has {len(names)} {side}s ({', '.join(names)}), the ONNX model {len(infos)} ({listed})"
+            f"the TFLite model has {len(names)} {side}s ({', '.join(names)}), the ONNX model {len(infos)} ({listed}): "
+            "is that the conversion of another model?"
         )
     by_name = {info.name: info for info in infos}
     if set(by_name) != set(names):

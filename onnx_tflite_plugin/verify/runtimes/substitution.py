@@ -114,7 +114,11 @@ def _as_stored(tensor: Tensor, k: int, array: Array, *, resized: bool) -> Array:
     """Return a result as the file stores it. ``resized``: operands have other sizes than in the file, so the result may too."""
     dims = (None,) * tensor.rank if resized else tensor.dims
     if not agree(dims, array.shape):
-        raise Mismatch(f"its output {k} is {list(array.shape)}, the file's is {[d or '?' for d in tensor.dims]}")
+        stored = ["?" if size is None else size for size in tensor.dims]
+        raise Mismatch(
+            f"output {k} of the kernel has shape {list(array.shape)}, but {tensor.name!r} has {stored} in the model; "
+            "correct the kernel, or the shape of the model or case"
+        )
     return as_stored(tensor, array).astype(tensor.dtype)
 
 
@@ -131,7 +135,7 @@ def find_pack_kernels(
         op = model.subgraphs[subgraph].operators[index]
         bound = host.take(op, target, target.opsets[2])
         if not isinstance(bound, Bound):
-            reasons[index] = f"no handler converts it: {'; '.join((bound.reason, *host.skipped_packs()))}"
+            reasons[index] = f"no handler takes the operator: {'; '.join((bound.reason, *host.skipped_packs()))}"
             continue
         kernel = (given or {}).get(op.code, bound.handler.kernel)
         if kernel is None:

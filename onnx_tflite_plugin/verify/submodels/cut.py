@@ -9,6 +9,7 @@ import numpy as np
 
 from onnx_tflite_plugin.graph.metadata import TensorValue, belongs_to, props
 from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.verify.comparison.distance import as_pairs
 from onnx_tflite_plugin.verify.comparison.trial import Pairs, dtype_to_restore
 from onnx_tflite_plugin.verify.runtimes.dequantized import as_float, as_stored, is_float
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
@@ -94,7 +95,8 @@ class CutModel:
         feeds = self.pairs.feeds(inputs)
         for value in self._fed:
             array = operands[value.tensor]
-            fed = as_float(tensors[value.tensor], array) if value.name in self.floats else array
+            fed = as_pairs(array) if array.dtype.kind == "c" else array
+            fed = as_float(tensors[value.tensor], fed) if value.name in self.floats else fed
             feeds[self.given[value.name]] = value.apply(fed)
         self.session.run(feeds)
         returned = self.session.values()

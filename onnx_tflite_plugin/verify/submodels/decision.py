@@ -15,7 +15,7 @@ from onnx_tflite_plugin.verify.model_pair import ModelPair
 from onnx_tflite_plugin.verify.submodels.constants import compare_constants
 from onnx_tflite_plugin.verify.submodels.engine import Decision, Engine, Finding
 from onnx_tflite_plugin.verify.submodels.saving import MODELS, SavedSubmodel
-from onnx_tflite_plugin.verify.verification import Verification
+from onnx_tflite_plugin.verify.verification import NOT_COMPARED, Verification
 
 RANDOM_NUMBERS = "the model draws random numbers, which differ between runtimes"
 FUSION = "without graph optimizations ONNX Runtime agrees: one of its fusions causes the difference"
@@ -77,7 +77,7 @@ def conclude(
     if decision.undecided:
         pair.reasons = (*pair.reasons, *decision.undecided[:2])
     if decision.error and pair.rounds and not all(one.ok for one in outputs):
-        reason = f"operators were not compared: {decision.error}; rounding may add up to the error of the outputs"
+        reason = f"{NOT_COMPARED}: {decision.error}; rounding may add up to the error of the outputs"
         pair.reasons = (*pair.reasons, reason)
         errors = _list_errors([one for one in outputs if not one.ok])
         return Verification(tuple(one for one in outputs if one.ok), (), 0, notes=errors)
@@ -89,7 +89,7 @@ def conclude(
         for one in outputs
     )
     if decision.error:
-        notes = (f"operators were not compared: {decision.error}", *notes)
+        notes = (f"{NOT_COMPARED}: {decision.error}", *notes)
     return Verification(settled, (), 0, notes=notes, operators=decision.operators)
 
 

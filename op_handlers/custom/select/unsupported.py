@@ -13,5 +13,6 @@ def claim(op: Operator) -> Decline | None:
         return None
     return Decline(
         f"the operator is TensorFlow's {op.code.removeprefix(PREFIX)}, which LiteRT runs through TensorFlow (a select operator)",
-        "export the model with TFLITE_BUILTINS only, or convert it with an op pack: onnx-tflite new-pack",
+        "export the model with TFLITE_BUILTINS only, or convert it with an op pack: onnx-tflite new-pack; or convert the part of "
+        "the model without it: --inputs-at TENSOR or --outputs TENSOR",
     )

@@ -52,6 +52,7 @@ def _save(model: onnx.ModelProto, folder: Path) -> None:
     for name in ("model.onnx", "model.onnx.data"):
         (folder / name).unlink(missing_ok=True)
     onnx.save(model, folder / "model.onnx", save_as_external_data=True, location="model.onnx.data", size_threshold=1024)
+    (folder / "model.onnx.data").chmod((folder / "model.onnx").stat().st_mode)  # onnx lets its owner alone read it
 
 
 def _write(path: Path, content: object) -> None:

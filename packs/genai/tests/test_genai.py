@@ -170,6 +170,7 @@ def test_the_folder_names_tokens_and_sizes(bundle: Path, tmp_path: Path) -> None
     assert {path.name for path in (tmp_path / "chat").iterdir()} == {
         "model.onnx", "model.onnx.data", "genai_config.json", "tokenizer.json", "tokenizer_config.json",
     }  # fmt: skip
+    assert len({path.stat().st_mode for path in (tmp_path / "chat").iterdir()}) == 1
 
 
 def test_bundle_without_tokenizer_is_refused(tmp_path: Path) -> None:

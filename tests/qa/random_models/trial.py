@@ -78,7 +78,7 @@ class Model:
     def case(self) -> tuple[Case, Variant]:
         draw = Draw(self.seed, self.number)
         drawn = case(draw, draw.pick(*self.ops))
-        plan = "turned" if draw.chance(0.2) else "least"
+        plan = "channels-first" if draw.chance(0.2) else "least"
         return drawn, Variant(draw.pick("onnxruntime", "onnxruntime", "onnxruntime", "generic"), None, plan)
 
     def label(self) -> tuple[str, str, str]:
@@ -98,7 +98,7 @@ class Model:
             return Outcome("not run", str(error))
         reported.converting()
         try:
-            turned = trial.layout_options() if variant.plan == "turned" else {}
+            turned = trial.layout_options() if variant.plan == "channels-first" else {}
             actual = trial.run(trial.convert(variant, turned))
         except (OrtError, ConversionError) as error:
             return failure_outcome(error)

@@ -1,0 +1,50 @@
+"""Seconds per run of .tflite files in OpenVINO, which reads them itself: ``python openvino_reader.py FILE ROUNDS``.
+
+Run by a Python that has OpenVINO. Prints JSON: ``{"version": ..., "seconds": [...]}``, processor time of one thread.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+import numpy as np
+import openvino  # type: ignore[import-not-found]
+
+PIECE = 0.01
+"""Seconds that the runs of a round take together."""
+
+
+def measure(path: str, rounds: int) -> list[float]:
+    """Return the processor time of a run in each round, on zeros."""
+    settings = {
+        "INFERENCE_NUM_THREADS": 1,
+        "NUM_STREAMS": 1,
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": "f32",  # bfloat16 by default where the processor has it
+    }
+    compiled = openvino.Core().compile_model(openvino.Core().read_model(path), "CPU", settings)
+    request = compiled.create_infer_request()
+    inputs = [
+        np.zeros(
+            [size.get_length() if size.is_static else 1 for size in port.partial_shape], port.element_type.to_dtype()
+        )
+        for port in compiled.inputs
+    ]
+    start = time.process_time()
+    request.infer(inputs)
+    start = time.process_time()
+    request.infer(inputs)
+    repeats = max(1, round(PIECE / max(time.process_time() - start, 1e-6)))
+    seconds = []
+    for _ in range(rounds):
+        start = time.process_time()
+        for _ in range(repeats):
+            request.infer(inputs)
+        seconds.append((time.process_time() - start) / repeats)
+    return seconds
+
+
+if __name__ == "__main__":
+    print(json.dumps({"version": openvino.__version__, "seconds": measure(sys.argv[1], int(sys.argv[2]))}))

@@ -1,0 +1,59 @@
+"""Problems of operators that no handler converts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from urllib.parse import quote
+
+from onnx_tflite_plugin.api.declarations import Decline
+from onnx_tflite_plugin.binding.consistency import Unfit
+from onnx_tflite_plugin.codes import UNKNOWN
+from onnx_tflite_plugin.errors import Blamed, Problem
+from onnx_tflite_plugin.guard import BUILTIN, Failed
+from onnx_tflite_plugin.source.model import Operator
+
+NOBODY = "no installed pack has a handler for it"
+Answer = tuple[str, Decline | Failed]
+"""A pack, and the reason why it does not claim an operator."""
+
+
+def describe_location(ops: Sequence[Operator]) -> str:
+    first = ops[0]
+    named = next((f", output {t.name!r}" for t in first.outputs if t is not None), "")
+    place = f"subgraph {first.subgraph} " if first.subgraph else ""
+    more = f", {len(ops)} in all" if len(ops) > 1 else ""
+    return f"{first.code} v{first.version} ({place}op {first.index}{named}{more})"
+
+
+def missing_handler_problem(op: Operator, answers: Sequence[Answer]) -> Problem:
+    """Return the problem that no pack takes an operator, with reasons and remedies."""
+    wrong = next((answer for pack, answer in answers if isinstance(answer, Unfit) and pack == BUILTIN), None)
+    if wrong is not None:
+        return wrong.problem
+    if answers:
+        texts = dict.fromkeys(
+            answer.reason if isinstance(answer, Failed) else f"declined by {pack}: {answer.reason}"
+            for pack, answer in answers
+        )
+        reason, hint = "; ".join(texts), "; ".join(dict.fromkeys(filter(None, (a.hint for _, a in answers))))
+        failed = [answer for _, answer in answers if isinstance(answer, Failed)]
+        if not failed:
+            return Problem(op.code, reason, hint)
+        return Blamed(op.code, reason, hint, all(answer.pack == BUILTIN for answer in failed))
+    hint = _remedy(op.code)
+    if op.code.startswith(UNKNOWN):
+        number = op.code.removeprefix(UNKNOWN)
+        return Problem(
+            op.code, f"operator code {number} is not in the schema this version knows; the file is newer", hint
+        )
+    return Problem(op.code, NOBODY, hint)
+
+
+def _remedy(code: str) -> str:
+    named = quote(code, safe="._-")
+    pack = f"an op pack can convert it; create one with: onnx-tflite new-pack DIR --op {named}"
+    return f"{pack}; or convert the part of the model without it: --inputs-at TENSOR or --outputs TENSOR"
+
+
+def describe_skipped_hooks(pack: str) -> str:
+    return f"{pack}, whose hooks are left out"

@@ -1,0 +1,114 @@
+"""Binding of a model: a handler for each operator that the main subgraph reaches, or all problems at once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from onnx_tflite_plugin.api.target import Target
+from onnx_tflite_plugin.binding.bound import (
+    Bound,
+    BoundGraph,
+    BoundModel,
+    check_calls,
+    check_filled,
+    find_missing_subgraphs,
+)
+from onnx_tflite_plugin.binding.declared import subgraph_indices
+from onnx_tflite_plugin.binding.evaluation import Evaluation
+from onnx_tflite_plugin.binding.inlining import Inlining
+from onnx_tflite_plugin.binding.rewriting import Place, rewrite_operator
+from onnx_tflite_plugin.errors import CONTRADICTION, Contradiction, InvalidModel, Problem, UnsupportedOperator
+from onnx_tflite_plugin.guard import Failed
+from onnx_tflite_plugin.host.missing_operators import describe_location, describe_skipped_hooks
+from onnx_tflite_plugin.source.model import Model, Operator
+
+Take = Callable[[Operator, Target, int], Bound | Problem]
+"""Function that returns an operator with its handler, or the problem that there is none."""
+
+
+class ModelBinding:
+    """The operators of a model with their handlers, as far as they are bound.
+
+    ``skipped``: failures of hooks that are skipped, by pack: they might have claimed an operator without a handler.
+    """
+
+    def __init__(
+        self, model: Model, take: Take, skipped: Mapping[str, Sequence[Failed]], target: Target, opset: int
+    ) -> None:
+        self.model, self.take, self.skipped = model, take, skipped
+        self.target, self.opset = target, opset
+        self.inlining = Inlining(model)
+        self.graphs: dict[int, BoundGraph] = {}
+        self.calls: dict[tuple[int, Operator], Sequence[int]] = {}
+        self.contradictions: list[Problem] = []
+        self.missing: dict[tuple[str, str], list[Operator]] = defaultdict(list)
+        self.reasons: dict[tuple[str, str], Problem] = {}
+
+    def bind(self) -> BoundModel:
+        """Return the bound model. Raises InvalidModel and UnsupportedOperator with all problems."""
+        waiting = [self.model.root]
+        while waiting:
+            index = waiting.pop()
+            if index not in self.graphs:
+                waiting += self._bind_graph(index)
+        if self.contradictions:
+            raise InvalidModel(CONTRADICTION, self.contradictions)
+        if self.missing:
+            raise UnsupportedOperator("operators that cannot be converted:", self._missing_problems())
+        check_calls(self.calls)
+        check_filled(self.graphs[index] for index in sorted(self.graphs))
+        graphs = (self.graphs.get(graph.index, BoundGraph(graph, ())) for graph in self.model.subgraphs)
+        return BoundModel(self.model, tuple(graphs))
+
+    def _bind_graph(self, index: int) -> list[int]:
+        """Bind the operators of a subgraph; return the subgraphs that they call."""
+        bound: list[Bound] = []
+        called: list[int] = []
+        evaluation = Evaluation()
+        operators = self.model.subgraphs[index].operators
+        for op, taken in self._bind_operators(operators, evaluation, (index,)):
+            if isinstance(taken, Bound):
+                bound.append(taken)
+                evaluation.add_result(taken, self.target, self.opset)
+                indices = subgraph_indices(taken.handler.subgraphs, taken.op)
+                self.calls[index, taken.op] = indices
+                absent = find_missing_subgraphs(taken.op, indices, len(self.model.subgraphs))
+                self.contradictions += absent
+                called.extend(() if absent else indices)
+            elif isinstance(taken, Contradiction):
+                self.contradictions.append(taken)
+            else:
+                self.missing[op.code, taken.reason].append(op)
+                self.reasons[op.code, taken.reason] = taken
+        self.graphs[index] = BoundGraph(self.model.subgraphs[index], tuple(bound))
+        return called
+
+    def _bind_operators(
+        self, operators: Sequence[Operator], evaluation: Evaluation, within: tuple[int, ...]
+    ) -> Iterator[tuple[Operator, Bound | Problem]]:
+        """Yield each operator with its handler, or the problem that there is none.
+
+        Calls are replaced by the operators of the inlined subgraph, and operators with ``rewrite`` by their replacements.
+        ``within``: the subgraph and those being inlined into it.
+        """
+        for op in operators:
+            taken = self.take(evaluation.substitute(op), self.target, self.opset)
+            inner = self.inlining.operators(taken, within) if isinstance(taken, Bound) else None
+            if isinstance(taken, Bound) and inner is not None:
+                outer = (*within, taken.op.options[taken.handler.inlines])
+                yield from self._bind_operators(inner, evaluation, outer)
+            elif isinstance(taken, Bound) and taken.handler.rewrite is not None:
+                yield from rewrite_operator(Place(taken, self.target, self.opset), evaluation.substitute)
+            else:
+                yield op, taken
+
+    def _missing_problems(self) -> list[Problem]:
+        """Return a problem for each kind of operator without a handler, and for each skipped hook."""
+        problems = [
+            replace(problem, where=describe_location(self.missing[key])) for key, problem in self.reasons.items()
+        ]
+        for pack, failures in self.skipped.items():
+            problems += [failed.problem(describe_skipped_hooks(pack)) for failed in failures]
+        return problems

@@ -1,0 +1,29 @@
+"""Names of internal values, after long names of the TFLite file."""
+
+from __future__ import annotations
+
+import pytest
+
+from onnx_tflite_plugin.graph.names import MAX_INTERNAL_NAME, shorten_name
+
+SCOPE = "FeatureExtractor/MobilenetV1"
+
+
+PAD = "reflection_pad1d/MirrorPad"
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("model/conv1/Relu", "model/conv1/Relu"),
+        (f"{SCOPE}/Conv2d_1_depthwise/weights", f"{SCOPE}/Conv2d_1_depthwise/weights"),
+        (f"net/{SCOPE}/MobilenetV1/Conv2d_1_depthwise/weights", "MobilenetV1/MobilenetV1/Conv2d_1_depthwise/weights"),
+        (f"a/{PAD};model/cq_t2010v2_1/{PAD}", f"MirrorPad;model/cq_t2010v2_1/{PAD}"),
+        ("a" * MAX_INTERNAL_NAME + "/b", "b"),
+        ("a" * 70, "a" * MAX_INTERNAL_NAME),
+        ("scope/" + "a" * MAX_INTERNAL_NAME, "a" * MAX_INTERNAL_NAME),
+        ("/" * 70, ""),
+    ],
+)
+def test_a_long_name_begins_with_a_whole_scope(name: str, short: str) -> None:
+    assert shorten_name(name) == short
