@@ -60,7 +60,7 @@ def has_type(value: object, hint: Any) -> bool:
 
 
 def find_mismatch(value: object, hint: Any) -> tuple[str, object]:
-    """Return what of a value does not have its annotated type: the first wrong entry with its key, else the value itself."""
+    """Return what of a value does not have its annotated type: the first wrong entry with its keys, else the value itself."""
     origin, of = get_origin(hint), get_args(hint)
     entries: Iterable[tuple[object, object]] = ()
     if origin is Mapping and isinstance(value, Mapping):
@@ -70,7 +70,11 @@ def find_mismatch(value: object, hint: Any) -> tuple[str, object]:
         entries, of = value.items(), of[1:]
     elif origin is Sequence and isinstance(value, Sequence) and not isinstance(value, str | bytes):
         entries = enumerate(value)
-    return next(((f"[{key!r}]", entry) for key, entry in entries if not has_type(entry, of[0])), ("", value))
+    for key, entry in entries:
+        if not has_type(entry, of[0]):
+            inner, wrong = find_mismatch(entry, of[0])
+            return f"[{key!r}]{inner}", wrong
+    return "", value
 
 
 def format_type(hint: Any) -> str:

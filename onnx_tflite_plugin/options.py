@@ -74,8 +74,9 @@ class ConvertOptions(CheckedOptions):
     )
     optimize: Optimize = _option(
         COMMON, "faithful",
-        "faithful applies fusions and rewrites that change no value, speed also those that skip a rounding; none applies "
-        "none; readable applies none, stores 8-bit weights as uint8 without an If, and names constants after their use.",
+        "faithful applies rewrites that change no value, speed also rewrites and fusions that skip a rounding; none applies no "
+        "rewrite; readable neither, stores 8-bit weights as uint8 without an If, and names constants after their use. "
+        "Fusions that change no value apply in every mode.",
     )  # fmt: skip
     signature: str | None = _option(
         COMMON, None,

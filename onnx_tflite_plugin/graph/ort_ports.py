@@ -46,7 +46,16 @@ def port_of(info: Any) -> Port:
 
 
 def _suggest_conversion(array: Array, port: Port) -> str:
-    """Return how to convert an array of another dtype: by quantization if floats are given for quantized values."""
+    """Return how to convert an array of another dtype.
+
+    Floats are quantized for quantized values; integers of another sign are shifted, or they would wrap around.
+    """
+    if port.dtype.kind in "iu" and port.scale is not None and {array.dtype.name, port.dtype.name} == {"int8", "uint8"}:
+        shift = "- 128" if port.dtype.name == "int8" else "+ 128"
+        return (
+            f"the input has quantized values of scale {port.scale:.9g} and zero point {port.zero_point}; if the array has the same "
+            f"scale, shift it: (array.astype('int16') {shift}).astype({port.dtype.name!r})"
+        )
     if array.dtype.kind != "f" or port.dtype.kind not in "iu" or port.scale is None:
         return f"convert the array if intended: array.astype({port.dtype.name!r})"
     limits = np.iinfo(port.dtype)

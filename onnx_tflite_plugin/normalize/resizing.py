@@ -67,7 +67,13 @@ def _parse_shapes(
                 f"{flag}: no graph input has this name; the model's inputs are {', '.join(by_name)}"
             )
         if len(shape) != by_name[name].rank and by_name[name].rank:  # a converter may have written [] for any shape
-            raise UnsupportedOption(f"{flag}: the input has {by_name[name].rank} axes, {list(by_name[name].shape)}")
+            raise UnsupportedOption(
+                f"{flag}: {len(shape)} sizes are given, but the input has {by_name[name].rank} axes, {list(by_name[name].shape)}"
+            )
+        if 0 in shape and 0 not in by_name[name].dims:
+            raise UnsupportedOption(
+                f"{flag}: with a size of 0 every result is empty; give sizes of at least 1, or a name"
+            )
     return {by_name[name]: tuple(shape) for name, shape in shapes.items()}
 
 

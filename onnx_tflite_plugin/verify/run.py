@@ -234,6 +234,6 @@ def model_of(onnx: Any) -> ModelProto | bytes | Path:
     if isinstance(onnx, str | os.PathLike):
         return Path(onnx)
     proto = getattr(onnx, "proto", onnx)
-    if not isinstance(proto, bytes) and not hasattr(proto, "graph"):
+    if not isinstance(proto, bytes) and not hasattr(proto, "SerializeToString"):
         raise TypeError(f"onnx is {type(onnx).__name__}; pass a path, bytes, a ModelProto or a Conversion")
     return proto  # type: ignore[no-any-return]

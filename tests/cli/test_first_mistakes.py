@@ -35,6 +35,15 @@ def test_floats_for_a_quantized_input_are_told_how_to_quantize() -> None:
     session.run({"image": quantized})
 
 
+def test_integers_of_another_sign_are_shifted_and_do_not_wrap_around() -> None:
+    session = otp.Session(otp.convert(DIGITS))
+    pixels = np.arange(64, dtype=np.uint8).reshape(1, 8, 8, 1) * 4
+    with pytest.raises(ValueError, match=r"quantized values of scale .* and zero point -128") as caught:
+        session.run({"image": pixels})
+    shifted = eval(str(caught.value).partition("shift it: ")[2], {"array": pixels})
+    np.testing.assert_array_equal(shifted.astype(int) + 128, pixels)
+
+
 def test_integers_for_a_float_input_are_told_to_convert() -> None:
     session = otp.Session(otp.convert(EXAMPLES / "digits_float.tflite"))
     with pytest.raises(ValueError, match=r"convert the array if intended: array\.astype\('float32'\)"):

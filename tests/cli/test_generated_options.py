@@ -98,6 +98,7 @@ def test_type_error_names_option_value_and_remedy(option: Option) -> None:
     [
         ({"input_shape": {"x": (1, 2), "y": "1,2"}}, "input_shape['y'] is the str '1,2'"),
         ({"rename": {1: "y"}}, "rename's key is the int 1"),
+        ({"input_shape": {"x": (2, 1.5)}}, "input_shape['x'][1] is the float 1.5"),
         ({"outputs": ["y", 3]}, "outputs[1] is the int 3"),
         ({"outputs": "y"}, "outputs is the str 'y'"),
         ({"input_shape": [1, 2]}, "input_shape is a list"),

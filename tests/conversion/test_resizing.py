@@ -200,7 +200,8 @@ def test_dynamic_sizes_may_be_named_beside_a_pinned_one() -> None:
     ("shapes", "text"),
     [
         ({"y": (1, 4, 6, 3)}, "no graph input has this name; the model's inputs are x0"),
-        ({"x0": (1, 4)}, "the input has 4 axes"),
+        ({"x0": (1, 4)}, "2 sizes are given, but the input has 4 axes"),
+        ({"x0": (0, 4, 6, 3)}, "with a size of 0 every result is empty"),
     ],
 )
 def test_shapes_that_fit_no_input_are_refused(shapes: dict[str, tuple[int, ...]], text: str) -> None:
