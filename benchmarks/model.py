@@ -122,7 +122,7 @@ class Original:
         self.entry = structure.entry(self.model)
         self.kind = kind(self.model)
         self.inputs, session = self._start()
-        self._interpreter = session.interpreter
+        self.run = session.prepare(self.inputs)
 
     def _start(self) -> tuple[list[Array], LiteRT]:
         refusal: LiteRTError | None = None
@@ -134,14 +134,6 @@ class Original:
                 refusal = refusal or error
         assert refusal is not None
         raise refusal
-
-    def run(self) -> object:
-        """Run a session once as a program does, with arrays in and arrays out."""
-        interpreter = self._interpreter
-        for tensor, array in zip(self.entry.inputs, self.inputs, strict=True):
-            interpreter.set_tensor(tensor.index, array)
-        interpreter.invoke()
-        return [interpreter.get_tensor(tensor.index) for tensor in self.entry.outputs]
 
 
 class Converted:

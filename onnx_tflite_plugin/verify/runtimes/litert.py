@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -113,6 +113,16 @@ class LiteRT:
     def run(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
         """Invoke once, with inputs by name or in the model's order; return the outputs in its order."""
         return self.engine.run([_encode_text(array) for array in self._order_inputs(inputs)])
+
+    def prepare(self, arrays: Sequence[Array]) -> Callable[[], object]:
+        """Return a function that runs once as a program does, inputs in and outputs out, for measurements.
+
+        ``run`` also checks its inputs, which takes as long as a small model. Requires a run on inputs of these shapes in this
+        process.
+        """
+        if not isinstance(self.engine, InProcess):
+            raise AttributeError("LiteRT runs in another process, so that its runs cannot be measured here")
+        return self.engine.prepare(self._order_inputs(arrays))
 
     def allocate(self) -> None:
         """Allocate all tensors at the stored sizes. Raises NoKernel for an operator without kernel."""

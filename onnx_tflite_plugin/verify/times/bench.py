@@ -93,7 +93,7 @@ def bench(
     feeds = session.feeds(pair.pairs.feeds(arrays))
     names = [info.name for info in session.outputs]
     clock: Callable[[], float] = time.process_time if threads == 1 else time.perf_counter
-    runs: list[Callable[[], Any]] = [lambda: original.run(arrays), lambda: session.invoke(names, feeds)]
+    runs: list[Callable[[], Any]] = [original.prepare(arrays), lambda: session.invoke(names, feeds)]
     counts = [_count(run) for run in runs]
     seconds: list[list[float]] = [[], []]
     for number in range(rounds):
