@@ -122,6 +122,7 @@ class Host:
         self._loaded: dict[str, list[Failed]] = {}
         self._fusion_offers = [offer for offer in self.offers if offer.group == FUSIONS]
         self._fusions: dict[int, Fusion | None] = {}
+        self.unused: list[Problem] = []
         self._warn_of_packs(admitted)
         for text in self.targets.refused:
             self.warn(text)
@@ -146,6 +147,9 @@ class Host:
                 self.warn(f"{offer.pack} is left out: {_version_reason(offer)}")
             elif canonical(offer.pack) != BUILTIN and (reason := _find_offer_problem(offer)):
                 self.warn(f"{offer.named} of {offer.pack} is unused: {reason}")
+                self.unused.append(
+                    Problem(f"{offer.named} of {offer.pack}", f"the entry point is unused: {reason}", "")
+                )
 
     def _load_hooks(self) -> None:
         for offer in self.offers:
@@ -250,7 +254,7 @@ class Host:
 
         Raises UnsupportedOperator with all unsupported operators, and InvalidModel for calls that contradict each other.
         """
-        return ModelBinding(model, self.take, self.hooks.failures, target, opset).bind()
+        return ModelBinding(model, self.take, self.hooks.failures, self.unused, target, opset).bind()
 
     def take(self, op: Operator, target: Target, opset: int) -> Bound | Problem:
         """Return the operator with its handler, or a problem. ``opset``: as passed to declared functions."""

@@ -31,13 +31,20 @@ Take = Callable[[Operator, Target, int], Bound | Problem]
 class ModelBinding:
     """The operators of a model with their handlers, as far as they are bound.
 
-    ``skipped``: failures of hooks that are skipped, by pack: they might have claimed an operator without a handler.
+    ``skipped``: failures of hooks that are skipped, by pack; ``unused``: entry points that are unused. Either might have been for
+    an operator without a handler.
     """
 
     def __init__(
-        self, model: Model, take: Take, skipped: Mapping[str, Sequence[Failed]], target: Target, opset: int
+        self,
+        model: Model,
+        take: Take,
+        skipped: Mapping[str, Sequence[Failed]],
+        unused: Sequence[Problem],
+        target: Target,
+        opset: int,
     ) -> None:
-        self.model, self.take, self.skipped = model, take, skipped
+        self.model, self.take, self.skipped, self.unused = model, take, skipped, unused
         self.target, self.opset = target, opset
         self.inlining = Inlining(model)
         self.graphs: dict[int, BoundGraph] = {}
@@ -105,10 +112,10 @@ class ModelBinding:
                 yield op, taken
 
     def _missing_problems(self) -> list[Problem]:
-        """Return a problem for each kind of operator without a handler, and for each skipped hook."""
+        """Return a problem for each kind of operator without a handler, each skipped hook and each unused entry point."""
         problems = [
             replace(problem, where=describe_location(self.missing[key])) for key, problem in self.reasons.items()
         ]
         for pack, failures in self.skipped.items():
             problems += [failed.problem(describe_skipped_hooks(pack)) for failed in failures]
-        return problems
+        return [*problems, *self.unused]

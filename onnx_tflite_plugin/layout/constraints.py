@@ -169,6 +169,11 @@ def _implicit_letters(op: Operator, declaration: Implicit, declared: str) -> dic
     present = [slot for slot in declaration.onnx if op.tensor(slot) is not None]
     letters = {slot: ["".join(group) for group in groups_of.get(slot) or ()] for slot in present}
     for slot, of in letters.items():
+        if "..." in of:
+            raise AxesError(
+                f"slot {slot}: layout=Implicit requires the layout {declaration.onnx[slot]!r}, whose letters are not in the axes "
+                f"{' '.join(of)!r}; write the letter of each axis in place of '...'"
+            )
         if len(of) != op[slot].rank:
             raise RankError(f"slot {slot}: axes {' '.join(of)!r} do not fit a tensor of rank {op[slot].rank}")
     return letters

@@ -16,11 +16,11 @@ from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.api import Call, Decline, Handler, Terminate, Transparent, fusion, handler, operands
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.conversion import convert_model
-from onnx_tflite_plugin.errors import Blamed, InternalError, Problem, UnsupportedOption
+from onnx_tflite_plugin.errors import Blamed, InternalError, Problem, UnsupportedOperator, UnsupportedOption
 from onnx_tflite_plugin.guard import BUILTIN, Failed
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.host.hooks import copy_model
-from onnx_tflite_plugin.host.missing_operators import describe_location
+from onnx_tflite_plugin.host.missing_operators import NOBODY, describe_location
 from onnx_tflite_plugin.host.offers import FUSIONS, HANDLERS, Offer, discover
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Operator, Options, Tensor
@@ -135,6 +135,20 @@ def test_entry_point_of_an_unknown_operator_causes_warning(code: str, reported: 
     assert [reported in warning for warning in host.warnings] == ([True] if reported else [])
     ((named, pack, served),) = host.handlers()
     assert (named, pack, isinstance(served, Failed)) == (code, "a-pack", bool(reported))
+
+
+def test_unused_entry_point_is_a_problem_of_a_model_that_is_refused() -> None:
+    model = ModelBuilder()
+    model.main.operator("CUSTOM.Mine", [model.main.input("x", (2,))], [y := model.main.tensor("y", (2,))])
+    model.main.output(y)
+    host = Host(offers=[offer("a-pack", "neg")])
+    with pytest.raises(UnsupportedOperator) as caught:
+        host.bind(read(model.build()), TARGET, 18)
+    assert [problem.reason.partition(":")[0] for problem in caught.value.problems] == [
+        NOBODY,
+        "the entry point is unused",
+    ]
+    assert "of a-pack" in caught.value.problems[1].where
 
 
 def test_named_packs_that_are_installed_cause_no_warning() -> None:

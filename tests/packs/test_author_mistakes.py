@@ -171,6 +171,13 @@ MISTAKES = {
         [(HANDLER, "layout=Transparent(),", "layout=Transparent(), axes='n h w c -> n h w',")],
         ["axes 'n h w' of output 0 do not fit a tensor of rank 4; write a letter for each axis", "axes='n h w c -> n h w', at "],
     ),
+    "axes of any number where a layout is required": (
+        [
+            (HANDLER, "layout=Transparent(),", "layout=Implicit(onnx={0: 'n c h w'}), axes='... -> ...',"),
+            (HANDLER, "Transparent", "Implicit"),
+        ],
+        ["layout=Implicit requires the layout 'n c h w', whose letters are not in the axes '...'; write the letter of each axis"],
+    ),
     "exchanged axes": (
         [(HANDLER, "layout=Transparent(),", "layout=Transparent(), axes='... h w c -> ... w h c',")],
         ["the emitted value has size 5 in axis 1, but it is 7 by the file and the handler's declarations"],
