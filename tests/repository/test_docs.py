@@ -23,7 +23,7 @@ SECTIONS = ("tutorials", "how-to", "reference", "explanation")
 OTHERS = {
     "--tflite", "--output", "--inputs-as-nchw", "--outputs-as-nchw", "--signature_def", "--dequantize", "--large_model",
     "--custom-ops", "--op-pack", "--help", "--write", "--png", "--peer-python", "--peer-cache", "--markdown", "--keras",
-    "--no-deps",
+    "--no-deps", "--openvino",
 }  # fmt: skip
 
 
