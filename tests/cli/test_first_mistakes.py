@@ -123,7 +123,7 @@ def test_bench_warns_of_noise_and_of_more_threads_than_processors(monkeypatch: p
 def test_conformance_without_litert_names_the_extra(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ai_edge_litert.interpreter", None)
     ran = run("conformance", "--op", "ADD")
-    assert (ran.code, ran.out) == (2, "")
+    assert (ran.code, ran.out.strip()) == (2, "")
     assert ran.err == 'error: ai-edge-litert is not installed: pip install "onnx-tflite-plugin[verify]"\n'
 
 
