@@ -105,14 +105,14 @@ class InProcess:
             self._call_in_time(self.interpreter.invoke)
             return [np.asarray(self.interpreter.get_tensor(index)) for index in self.plan.outputs]
 
-    def prepare(self, arrays: Sequence[Array]) -> Callable[[], object]:
+    def prepare(self, arrays: Sequence[Array]) -> Callable[[], Any]:
         """Return a function that sets these inputs, invokes and gets the outputs, without checks; they ran before."""
         interpreter, outputs = self.interpreter, self.plan.outputs
         if self._runner is not None:
             return partial(self._runner, **dict(zip(self.plan.input_names, arrays, strict=True)))
         given = [*zip(self.plan.inputs, arrays, strict=True)]
 
-        def invoke() -> object:
+        def invoke() -> Any:
             for index, array in given:
                 interpreter.set_tensor(index, array)
             interpreter.invoke()

@@ -112,9 +112,9 @@ class LiteRT:
 
     def run(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
         """Invoke once, with inputs by name or in the model's order; return the outputs in its order."""
-        return self.engine.run([_encode_text(array) for array in self._order_inputs(inputs)])
+        return self.engine.run(self._order_inputs(inputs))
 
-    def prepare(self, arrays: Sequence[Array]) -> Callable[[], object]:
+    def prepare(self, arrays: Sequence[Array]) -> Callable[[], Any]:
         """Return a function that runs once as a program does, inputs in and outputs out, for measurements.
 
         ``run`` also checks its inputs, which takes as long as a small model. Requires a run on inputs of these shapes in this
@@ -141,7 +141,7 @@ class LiteRT:
         if len(inputs) != len(names):
             raise LiteRTError(f"the model has {len(names)} inputs; given {len(inputs)}")
         return [
-            np.asarray(array, _WIDENED.get(tensor.dtype))
+            _encode_text(np.asarray(array, _WIDENED.get(tensor.dtype)))
             for array, tensor in zip(inputs, self.entry.inputs, strict=True)
         ]
 
