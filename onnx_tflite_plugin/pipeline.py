@@ -103,8 +103,8 @@ class Rewritten(NamedTuple):
 class Pipeline:
     """Stages of one conversion, each run once; ``stages`` is called with the name of each as it begins.
 
-    ``fuses``: apply fusions. ``bound``: the current bound operators. ``applied``: fusions that applied. ``attends``: attention over
-    caches is one operator.
+    ``fuses``: apply fusions. ``bound``: the current bound operators. ``applied``: fusions that applied. ``traits``: number of
+    fused operators, by the trait of the target that they require.
     """
 
     def __init__(
@@ -114,7 +114,6 @@ class Pipeline:
         self.highest = options.opset or target.opsets[2]
         self.bound: BoundModel | None = None
         self.applied: tuple[str, ...] = ()
-        self.attends = False
         self.traits = Counter[str]()
         self.warnings: list[str] = []
 
@@ -170,6 +169,11 @@ class Pipeline:
         write_authored(finished.metadata_props, facts(model, report.inputs, report.outputs))
         return Converted(finished, report, model)
 
+    @property
+    def attends(self) -> bool:
+        """True if attention over caches is one operator."""
+        return _ATTENTION in self.traits
+
     # --- stages -------------------------------------------------------------------------------
 
     def change_quantization(self, bound: BoundModel) -> BoundModel:
@@ -193,7 +197,6 @@ class Pipeline:
         self.traits = Counter[str]()
         for trait, name in {(one.trait, one.name) for _, one in fusions if one.trait and one.name in fused.applied}:
             self.traits[trait] += fused.applied[name]
-        self.attends = _ATTENTION in self.traits
         if self.options.attention == "causal" and not self.attends:
             self.host.warn(
                 "--attention causal: no attention over a cache was recognized; the model is as without the option"

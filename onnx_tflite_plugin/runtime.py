@@ -192,7 +192,7 @@ class Session:
             found = self._caches.run(self._check_inputs(inputs), self._carried, [port.name for port in self.outputs])
             return {port.name: from_value(value, port.type) for port, value in zip(self.outputs, found, strict=True)}
         checked, states = self._check_inputs(inputs), self._own_states()
-        names, wanted = [port.name for port in self.outputs], [port.name for port in self._results]
+        names = [port.name for port in self.outputs]
         results: Sequence[Array]
         if self._arrays is not None:
             results = returned = self._arrays.run(checked, states)
@@ -201,10 +201,10 @@ class Session:
                 name: value if isinstance(value, self._ort_value) else to_value(value, self._ports[name].type)
                 for name, value in {**states, **checked}.items()
             }
-            returned = self._session.run_with_ort_values(wanted, values)
+            returned = self._session.run_with_ort_values([port.name for port in self._results], values)
             results = [from_value(value, port.type) for value, port in zip(returned, self.outputs, strict=False)]
         else:
-            results = returned = self._session.run(wanted, {**states, **checked})
+            results = returned = self._session.run([port.name for port in self._results], {**states, **checked})
         self._carried.update(zip(self._next_states.values(), returned[len(names) :], strict=True))
         return dict(zip(names, results, strict=False))
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Set
+from functools import wraps
 from math import prod
+from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from onnx_tflite_plugin.api import Operator, Quantization, Subgraph, Tensor
 
+T = TypeVar("T")
 WEIGHT_DTYPES = ("int8", "uint8", "int4", "int2")
 MAX_LAYERS, MAX_ELEMENTS = 24, 2**17
 """Limits up to which rounding activations is worth its time: layers of a network, elements of all activations.
@@ -55,18 +58,24 @@ def float_activations(op: Operator) -> list[Tensor]:
     return [slot for slot in op.inputs if slot is not None and slot.dtype == "float32" and not slot.is_constant]
 
 
-_LAYERS: WeakKeyDictionary[Subgraph, tuple[int, int]] = WeakKeyDictionary()
+def cache_per_subgraph(compute: Callable[[Subgraph], T]) -> Callable[[Subgraph], T]:
+    """Return the function with its results cached as long as each subgraph exists."""
+    results: WeakKeyDictionary[Subgraph, T] = WeakKeyDictionary()
+
+    @wraps(compute)
+    def cached(graph: Subgraph) -> T:
+        if graph not in results:
+            results[graph] = compute(graph)
+        return results[graph]
+
+    return cached
 
 
+@cache_per_subgraph
 def rounding_layers(graph: Subgraph) -> tuple[int, int]:
-    """Return the number of layers of a subgraph that round activations, and their total number of elements.
-
-    The result is cached per subgraph.
-    """
-    if graph not in _LAYERS:
-        layers = [op for op in graph.operators if is_hybrid(op)]
-        _LAYERS[graph] = len(layers), sum(map(activation_elements, layers))
-    return _LAYERS[graph]
+    """Return the number of layers of a subgraph that round activations, and their total number of elements."""
+    layers = [op for op in graph.operators if is_hybrid(op)]
+    return len(layers), sum(map(activation_elements, layers))
 
 
 def is_shallow(graph: Subgraph) -> bool:
@@ -80,21 +89,21 @@ _CLAMPING = ("ADD", "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "MUL")
 _NONNEGATIVE = ("LOGISTIC", "RELU", "RELU6", "RELU_0_TO_1", "SOFTMAX")
 _KEEPS_SIGN = ("AVERAGE_POOL_2D", "CONCATENATION", "MAX_POOL_2D", "MEAN", "PAD", "RESHAPE")
 """Operators whose result has no negative value if no operand has one."""
-_NONNEGATIVE_TENSORS: WeakKeyDictionary[Subgraph, frozenset[int]] = WeakKeyDictionary()
 
 
 def is_nonnegative(graph: Subgraph, tensor: Tensor) -> bool:
-    """True if the float operators that compute a tensor of the subgraph leave no negative value.
+    """True if the float operators that compute a tensor of the subgraph leave no negative value."""
+    return tensor.index in nonnegative_tensors(graph)
 
-    The result is cached per subgraph.
-    """
-    if graph not in _NONNEGATIVE_TENSORS:
-        found: set[int] = set()
-        for op in graph.operators:
-            if _has_nonnegative_result(op, found):
-                found.update(result.index for result in op.outputs if result is not None and result.dtype == "float32")
-        _NONNEGATIVE_TENSORS[graph] = frozenset(found)
-    return tensor.index in _NONNEGATIVE_TENSORS[graph]
+
+@cache_per_subgraph
+def nonnegative_tensors(graph: Subgraph) -> Set[int]:
+    """Return the indices of the float tensors that no operator leaves a negative value in."""
+    found: set[int] = set()
+    for op in graph.operators:
+        if _has_nonnegative_result(op, found):
+            found.update(result.index for result in op.outputs if result is not None and result.dtype == "float32")
+    return found
 
 
 def _has_nonnegative_result(op: Operator, nonnegative: Collection[int]) -> bool:

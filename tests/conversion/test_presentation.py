@@ -82,14 +82,19 @@ def test_what_a_signature_leaves_out_keeps_the_tensors_name() -> None:
     assert names(conversion) == ["image", "z", "w", "result"]
 
 
-def test_report_and_metadata_name_the_signatures() -> None:
+def two_signatures() -> bytes:
+    """Return the model with two inputs, and a signature ``negate`` of a second subgraph."""
     model = two_inputs()
     other = model.subgraph("other")
     u, v = other.input("u", (5,)), other.tensor("v", (5,))
     other.operator("NEG", [u], [v])
     other.output(v)
     model.signature("negate", {"u": u}, {"v": v}, subgraph=1)
-    data = model.build()
+    return model.build()
+
+
+def test_report_and_metadata_name_the_signatures() -> None:
+    data = two_signatures()
     assert otp.convert(data).report.other_signatures == ("negate",)
     negated = otp.convert(data, signature="negate")
     assert negated.report.other_signatures == ("serve",)
@@ -97,13 +102,7 @@ def test_report_and_metadata_name_the_signatures() -> None:
 
 
 def test_sizes_of_another_subgraphs_signature_can_be_set() -> None:
-    model = two_inputs()
-    other = model.subgraph("other")
-    u, v = other.input("u", (5,)), other.tensor("v", (5,))
-    other.operator("NEG", [u], [v])
-    other.output(v)
-    model.signature("negate", {"u": u}, {"v": v}, subgraph=1)
-    conversion = otp.convert(model.build(), signature="negate", input_shape={"u": [7]}, verify=True)
+    conversion = otp.convert(two_signatures(), signature="negate", input_shape={"u": [7]}, verify=True)
     assert [edge.shape for edge in (*conversion.report.inputs, *conversion.report.outputs)] == [(7,), (7,)]
 
 
