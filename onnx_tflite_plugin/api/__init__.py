@@ -21,6 +21,7 @@ from onnx_tflite_plugin.api.axes import (
     reshape_axes,
     reshape_axes_of,
 )
+from onnx_tflite_plugin.api.behavior import Arithmetic, Behavior, QuantizedOperator
 from onnx_tflite_plugin.api.budget import spend
 from onnx_tflite_plugin.api.builtins import builtin, builtin_target
 from onnx_tflite_plugin.api.context import Context, Resource, State
@@ -50,14 +51,11 @@ from onnx_tflite_plugin.api.padding import Padding, conv_pads, conv_transpose_pa
 from onnx_tflite_plugin.api.patterns import Call, Check, Fusion, Match, Operand, Output, Region, fusion, operands
 from onnx_tflite_plugin.api.price import Price
 from onnx_tflite_plugin.api.quantization import (
-    Arithmetic,
-    Behavior,
     Dequantized,
     FixedOutputRange,
     Integer,
     Lookup,
     NotQuantizable,
-    QuantizedOperator,
     Raw,
     SameScale,
 )

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict, Unpack
 
 from onnx_tflite_plugin.api.activations import FusedActivation
+from onnx_tflite_plugin.api.behavior import Behavior
 from onnx_tflite_plugin.api.dtypes import check_rows
 from onnx_tflite_plugin.api.instance import Instance as Instance
 from onnx_tflite_plugin.api.price import Price
-from onnx_tflite_plugin.api.quantization import Behavior, NotQuantizable, OutputBehavior
+from onnx_tflite_plugin.api.quantization import NotQuantizable, OutputBehavior
 from onnx_tflite_plugin.checked import Checked, check_keywords
 from onnx_tflite_plugin.renamed import DECLARATIONS, rename_keywords
 from onnx_tflite_plugin.source.model import Array, Dims, Operator

@@ -1,165 +1,16 @@
-"""Quantization behaviors: how a kernel treats quantized tensors.
-
-A handler declares one (``quantization=Dequantized()``). A pack may define its own: a frozen dataclass derived from
-:class:`Behavior` with :meth:`Behavior.choose_arithmetic` and the traits that differ from their defaults.
-"""
+"""Built-in quantization behaviors, of which a handler declares one: ``quantization=Dequantized()``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
-from types import MappingProxyType
-from typing import Literal, Protocol
+from typing import Literal
 
+from onnx_tflite_plugin.api.behavior import Arithmetic, Behavior, Parameters, QuantizedOperator, check_output_parameters
 from onnx_tflite_plugin.api.instance import Instance
 from onnx_tflite_plugin.api.refusal import Refusal
-from onnx_tflite_plugin.checked import Checked
 from onnx_tflite_plugin.source.affine import affine
-from onnx_tflite_plugin.source.model import Array, Operator, Tensor
-
-Parameters = Mapping[str, tuple[float, int]]
-"""Scale and zero point by dtype."""
-
-
-class Arithmetic(Enum):
-    """Form of the values on which a handler computes, and in which it takes and returns quantized tensors."""
-
-    UNQUANTIZED = "unquantized"  # no data operand is quantized: each keeps its dtype
-    FLOAT = "float"  # dequantized operands; the host quantizes the result
-    STORED = "stored"  # quantized values in the storage plan's dtype
-    FILE = "file"  # quantized values as in the file
-
-
-class QuantizedOperator(Protocol):
-    """An operator with quantized tensors, as a behavior sees it before planning."""
-
-    @property
-    def op(self) -> Operator:
-        """Return the operator as in the file."""
-
-    @property
-    def target(self) -> str:
-        """Return the name of the target, for messages."""
-
-    @property
-    def tensors(self) -> Sequence[Tensor]:
-        """Return the quantized data tensors except those of ``output_quantization``; at least one."""
-
-    @property
-    def outputs(self) -> Sequence[Tensor]:
-        """Return the outputs except those of ``output_quantization``."""
-
-    @property
-    def accesses_states(self) -> bool:
-        """True if it reads or writes states, whose values other operators use unchanged."""
-
-    def quantized(self, slots: Iterable[int]) -> Sequence[Tensor]:
-        """Return the quantized tensors in some slots."""
-
-    def letters(self, slot: int) -> Sequence[str]:
-        """Return the declared letters of the slot's axes, a group or ``...`` as one; empty if none are declared."""
-
-    def has_kernel(self, tensor: Tensor, onnx: str = "") -> bool:
-        """True if the target runs the ONNX operator on the tensor's quantized values; any operator for ``""``."""
-
-    def dequantizes(self, onnx: str) -> bool:
-        """True if the target has the ONNX operator between DQ and Q wherever that gives the same values."""
-
-
-@dataclass(frozen=True)
-class Behavior(Checked):
-    """Treatment of quantized tensors by a kernel.
-
-    Defaults are those of a kernel without quantized tensors.
-    """
-
-    def choose_arithmetic(self, operator: QuantizedOperator) -> Arithmetic:
-        """Return the form of the values on which the handler computes.
-
-        Raises Refusal if the operator cannot be converted. It is called only if a tensor under this behavior is
-        quantized.
-        """
-        raise NotImplementedError(f"{type(self).__name__} does not define choose_arithmetic")
-
-    # traits of slots
-
-    @property
-    def biases(self) -> Mapping[int, tuple[int, int | float]]:
-        """Return the slots of biases, each with the two slots whose scales multiply to its scale, or a slot and a scale."""
-        return MappingProxyType({})
-
-    @property
-    def weight_slots(self) -> tuple[int, ...]:
-        """Return the slots whose constants are weights rather than activations."""
-        return ()
-
-    @property
-    def block_slots(self) -> tuple[int, ...]:
-        """Return the slots whose constants may have blockwise scales."""
-        return ()
-
-    @property
-    def file_slots(self) -> tuple[int, ...]:
-        """Return the slots that the handler gets as in the file, whatever the arithmetic."""
-        return ()
-
-    @property
-    def constant_slots(self) -> tuple[int, ...]:
-        """Return the slots whose constants the handler reads at conversion time and stores in a dtype of its own."""
-        return ()
-
-    @property
-    def output_parameters(self) -> Parameters:
-        """Return the scale and zero point that the kernel requires of its outputs, by dtype."""
-        return MappingProxyType({})
-
-    @property
-    def lookup_table(self) -> Callable[[Instance], Array] | None:
-        """Return a function that makes a lookup table, used instead of the handler on quantized values; None if there is none."""
-        return None
-
-    # traits of the kernel
-
-    @property
-    def is_quantizable(self) -> bool:
-        """True if the kernel supports quantized tensors."""
-        return True
-
-    @property
-    def computes_real_values(self) -> bool:
-        """True if the kernel computes on the real values of quantized tensors."""
-        return False
-
-    @property
-    def needs_scale(self) -> bool:
-        """True if the kernel computes with the scale, so that a scale of 0 is an error."""
-        return False
-
-    @property
-    def moves_values(self) -> bool:
-        """True if quantized values may pass from an operand to a result unchanged."""
-        return False
-
-    @property
-    def rescales(self) -> bool:
-        """True if the kernel multiplies each operand by its scale."""
-        return False
-
-    @property
-    def takes_floats(self) -> bool:
-        """True if the handler's reference ``kernel=`` takes and returns float32 instead of quantized values."""
-        return False
-
-    @property
-    def keeps_file_values(self) -> bool:
-        """True if the result depends on the stored bytes, which the storage plan must therefore not change."""
-        return False
-
-    @property
-    def allows_shifted_states(self) -> bool:
-        """True if a state that the operator reads or writes may be stored with a number added to its values."""
-        return False
+from onnx_tflite_plugin.source.model import Array, Tensor
 
 
 @dataclass(frozen=True)
@@ -382,18 +233,6 @@ class NotQuantizable(Behavior):
 
 
 OutputBehavior = Dequantized | FixedOutputRange
-
-
-def check_output_parameters(behavior: Behavior, outputs: Iterable[Tensor]) -> None:
-    """Raise Refusal for an output whose scale or zero point differs from that required by the kernel for its dtype."""
-    for tensor in outputs:
-        quantization, required = affine(tensor), behavior.output_parameters.get(tensor.dtype)
-        if quantization is None or required is None:
-            continue
-        (scale, zero_point), found = required, (quantization.scale[0], quantization.zero_point[0])
-        if abs(found[0] - scale) > 1e-3 * scale or found[1] != zero_point:
-            wanted = f"scale {scale:g} and zero point {zero_point}"
-            raise Refusal(f"the kernel requires {wanted}, the file has {found[0]:g} and {found[1]}")
 
 
 def _check_channels(operator: QuantizedOperator, weight: int) -> None:

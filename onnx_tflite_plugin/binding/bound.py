@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from onnx_tflite_plugin.api.behavior import Behavior
 from onnx_tflite_plugin.api.declarations import (
     Axes,
     AxisPrice,
@@ -14,7 +15,7 @@ from onnx_tflite_plugin.api.declarations import (
     Layout,
     SubgraphBoundary,
 )
-from onnx_tflite_plugin.api.quantization import Behavior, OutputBehavior
+from onnx_tflite_plugin.api.quantization import OutputBehavior
 from onnx_tflite_plugin.errors import CONTRADICTION, Contradiction, InvalidModel
 from onnx_tflite_plugin.source.flatbuffer import REFUSED
 from onnx_tflite_plugin.source.model import Dims, Model, Operator, Subgraph, Tensor

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from onnx_tflite_plugin.api.activations import ACTIVATIONS
+from onnx_tflite_plugin.api.behavior import Behavior
 from onnx_tflite_plugin.api.declarations import (
     Axes,
     AxisPrice,
@@ -23,7 +24,7 @@ from onnx_tflite_plugin.api.declarations import (
     WidenedConstant,
 )
 from onnx_tflite_plugin.api.dtypes import refusal
-from onnx_tflite_plugin.api.quantization import Behavior, OutputBehavior
+from onnx_tflite_plugin.api.quantization import OutputBehavior
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.activation import activation_declaration, resolve_activation
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel, Declared, label

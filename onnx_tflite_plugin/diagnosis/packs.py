@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 
+from onnx_tflite_plugin.api.behavior import Behavior
 from onnx_tflite_plugin.api.declarations import Layout
-from onnx_tflite_plugin.api.quantization import Behavior
 from onnx_tflite_plugin.binding.bound import BoundModel, Declared
 from onnx_tflite_plugin.errors import Blamed, InternalError
 from onnx_tflite_plugin.guard import BUILTIN, Failed

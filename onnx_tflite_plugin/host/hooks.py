@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
-from copy import copy
 from inspect import isfunction
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,7 +21,13 @@ from onnx_tflite_plugin.binding.declared import At, check_acceptance
 from onnx_tflite_plugin.checked import describe, did_you_mean
 from onnx_tflite_plugin.errors import HandlerError, Problem
 from onnx_tflite_plugin.graph.names import unusable_names
-from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, attribute_errors, format_error
+from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, attribute_errors
+from onnx_tflite_plugin.host.model_changes import (
+    ValueSnapshot,
+    copy_model,
+    describe_interface_change,
+    describe_violation,
+)
 from onnx_tflite_plugin.source.model import Operator
 
 if TYPE_CHECKING:
@@ -176,7 +181,7 @@ class Hooks:
         """
         problems: list[Problem] = []
         for hook in self._implementations("after_lowering"):
-            snapshots = [_ValueSnapshot(value) for value in outputs if value is not None]
+            snapshots = [ValueSnapshot(value) for value in outputs if value is not None]
             try:
                 with hook.attribute_errors(label(op)):
                     hook(op=op, outputs=outputs)
@@ -331,75 +336,3 @@ def _functions(plugin: object) -> Iterator[tuple[str, Any]]:
 def _arguments(function: Any) -> set[str]:
     code = function.__code__
     return {*code.co_varnames[: code.co_argcount]} - {"self", "cls"}
-
-
-class _ValueSnapshot:
-    """Snapshot of a value and the node that computes it, before a hook sees them."""
-
-    def __init__(self, value: ir.Value) -> None:
-        self.value, self.node = value, value.producer()
-        self._before = self._current()
-
-    def _current(self) -> tuple[tuple[Any, ...], ...]:
-        value, node = self.value, self.node
-        shape = None if value.shape is None else value.shape.copy()
-        described = (value.name, copy(value.type), shape, value.const_value)
-        if node is None:
-            return (described,)
-        return described, (node.op_type, node.domain, node.name), tuple(node.inputs), tuple(node.attributes.items())
-
-    @property
-    def has_changed(self) -> bool:
-        return any(
-            len(was) != len(now) or any(a is not b and a != b for a, b in zip(was, now, strict=True))
-            for was, now in zip(self._before, self._current(), strict=True)
-        )
-
-    def restore(self) -> None:
-        """Restore the value and its node."""
-        value, node = self.value, self.node
-        described, *of_node = self._before
-        value.name, value.type, value.shape, value.const_value = described
-        if node is not None:
-            (node.op_type, node.domain, node.name), inputs, attributes = of_node
-            node.resize_inputs(len(inputs))
-            for k, operand in enumerate(inputs):
-                node.replace_input_with(k, operand)
-            node.attributes.clear()
-            node.attributes.update(attributes)
-
-
-def copy_model(model: ir.Model) -> ir.Model:
-    """Return a model with its own graph, nodes, values and dtypes; only tensors are shared."""
-    copied = model.clone()
-    for graph in copied.graphs():
-        values = {*graph.inputs, *graph.initializers.values(), *(value for node in graph for value in node.outputs)}
-        for value in values:
-            value.type = copy(value.type)
-    return copied
-
-
-def describe_interface_change(before: ir.Model, after: ir.Model) -> str:
-    """Return a description of changed inputs or outputs of the graph; empty if they are unchanged."""
-    for side in ("inputs", "outputs"):
-        was, now = ([_format_value(value) for value in getattr(model.graph, side)] for model in (before, after))
-        if was != now:
-            return f"it changed the graph's {side}, from {', '.join(was) or 'none'} to {', '.join(now) or 'none'}"
-    return ""
-
-
-def describe_violation(model: ir.Model) -> str:
-    """Return the reason why a model that a pack changed is not valid ONNX; empty if it is valid."""
-    from onnx_tflite_plugin.graph.streaming import proto_to_check
-    from onnx_tflite_plugin.graph.validity import find_violation
-
-    try:
-        wrong = find_violation(proto_to_check(model))
-    except Exception as error:
-        wrong = format_error(error)
-    return wrong and f"it leaves an invalid model: {wrong}"
-
-
-def _format_value(value: ir.Value) -> str:
-    dtype = "?" if value.type is None else value.type.dtype.name.lower()
-    return f"{value.name!r} {dtype} {list(value.shape) if value.shape is not None else '?'}"

@@ -13,20 +13,21 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import onnx_ir as ir
 
+from onnx_tflite_plugin.api.behavior import Arithmetic
 from onnx_tflite_plugin.api.ops import Ops
-from onnx_tflite_plugin.api.quantization import Arithmetic
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.api.values import Value
 from onnx_tflite_plugin.binding.bound import Bound, label
 from onnx_tflite_plugin.layout.tensor_layout import TensorLayout, physical_shape
 from onnx_tflite_plugin.lowering.activation import apply_activation
+from onnx_tflite_plugin.lowering.arrays import integer_array
 from onnx_tflite_plugin.lowering.emitter import Operand, require_value
 from onnx_tflite_plugin.lowering.lookup import gather_entries
 from onnx_tflite_plugin.lowering.operands import Operands
 from onnx_tflite_plugin.lowering.scope import Scope
 from onnx_tflite_plugin.lowering.state import State
-from onnx_tflite_plugin.lowering.values import FILE, STORED, Resource, ValueOrResource, integer_array
+from onnx_tflite_plugin.lowering.values import FILE, STORED, Resource, ValueOrResource
 from onnx_tflite_plugin.quantization.plan import Storage, data_slots, form_of
 from onnx_tflite_plugin.renamed import CONTEXT, renamed_attributes
 from onnx_tflite_plugin.source.affine import affine

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.api.quantization import Arithmetic
+from onnx_tflite_plugin.api.behavior import Arithmetic
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.layout.tensor_layout import TensorLayout, layout_axes, source_layout
+from onnx_tflite_plugin.lowering.arrays import arrange_constant
 from onnx_tflite_plugin.lowering.emitter import Operand
 from onnx_tflite_plugin.lowering.scope import Scope
-from onnx_tflite_plugin.lowering.values import FILE, FLOAT, STORED, ValueOrResource, arrange_constant
+from onnx_tflite_plugin.lowering.values import FILE, FLOAT, STORED, ValueOrResource
 from onnx_tflite_plugin.quantization.delivery import storage_of_slot
 from onnx_tflite_plugin.quantization.plan import Form, Storage, Weights, form_of
 from onnx_tflite_plugin.source.affine import affine, bias_scale

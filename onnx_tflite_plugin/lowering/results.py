@@ -13,10 +13,11 @@ from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.checked import describe
 from onnx_tflite_plugin.guard import BUILTIN, Mismatch
 from onnx_tflite_plugin.lowering.activation import apply_activation
+from onnx_tflite_plugin.lowering.arrays import physical_dims
 from onnx_tflite_plugin.lowering.context import Context
 from onnx_tflite_plugin.lowering.emitter import onnx_dtype, require_value
 from onnx_tflite_plugin.lowering.lookup import gather_entries
-from onnx_tflite_plugin.lowering.values import FILE, STORED, Resource, ValueOrResource, physical_dims
+from onnx_tflite_plugin.lowering.values import FILE, STORED, Resource, ValueOrResource
 from onnx_tflite_plugin.quantization.activation import Clamp, quantized_clamp_bounds
 from onnx_tflite_plugin.quantization.delivery import uses_file_integers
 from onnx_tflite_plugin.quantization.plan import Form, Storage, data_slots

@@ -22,7 +22,6 @@ from onnx_tflite_plugin.binding.declared import resolve, resolve_operator, size_
 from onnx_tflite_plugin.binding.evaluation import Evaluated
 from onnx_tflite_plugin.binding.rewriting import final
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel, Problem, UnsupportedOperator
-from onnx_tflite_plugin.graph.metadata import read_states
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import Host
@@ -34,10 +33,10 @@ from onnx_tflite_plugin.lowering.interface import InterfaceNames
 from onnx_tflite_plugin.lowering.lower import lower
 from onnx_tflite_plugin.normalize.changes import resize_tensor, with_main
 from onnx_tflite_plugin.normalize.equality import MOST_NUMBERS, describe_shapes, reads_no_subgraph
+from onnx_tflite_plugin.normalize.fixed_sizes import check_free, check_scales, check_states
 from onnx_tflite_plugin.normalize.held_sizes import fill_declared, replace_axis, replace_batch
 from onnx_tflite_plugin.normalize.inference import infer, skeleton
 from onnx_tflite_plugin.quantization.plan import plan_storage
-from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.dtypes import HANDLES
 from onnx_tflite_plugin.source.model import Array, Dims, Model, Operator, Subgraph, Tensor, agree
 from onnx_tflite_plugin.targets import Target
@@ -198,7 +197,7 @@ class Sizes:
         if resized and bound.declared.subgraphs and not handles:
             return {tensor: (sizes, None) for tensor, sizes in self._subgraph_results(op, bound.declared, dims).items()}
         if any(tensor in dims for tensor in operands):
-            _check_free(bound, [tensor for tensor in resized if tensor.shape or bound.declared.accesses_states])
+            check_free(bound, [tensor for tensor in resized if tensor.shape or bound.declared.accesses_states])
         if handles:
             raise Refusal("the resource has a fixed size")
         if sizes is not None and opened[0] is not None:
@@ -215,7 +214,7 @@ class Sizes:
             own = sizes if tensor is op.outputs[0] else None
             found = (None,) * (tensor.rank if tensor.has_rank else rank or 0) if inferred is None else inferred
             found = fill_declared(found, own)[: -1 if inferred and tensor.dtype.startswith("complex") else None]
-            _check_scales(tensor, found)
+            check_scales(tensor, found)
             results[tensor] = found, value
         return results
 
@@ -231,7 +230,7 @@ class Sizes:
         computed = _constant_results(model) if values else [None] * len(op.outputs)
         shapes = infer(skeleton(model))
         if resized:
-            _check_states(model, shapes)
+            check_states(model, shapes)
         for constant in model.graph.initializers.values():
             constant.const_value = None  # weights; the model is part of a reference cycle
         if key is not None:
@@ -333,39 +332,6 @@ def _merge_shapes(one: Dims | None, other: Dims | None) -> Dims | None:
     if len(one) != len(other):
         raise Refusal(f"a tensor has shape {list(one)} or {list(other)}, depending on the subgraph")
     return tuple(a if a == b else None for a, b in zip(one, other, strict=True))
-
-
-def _check_free(bound: Bound, changed: Collection[Tensor]) -> None:
-    """Raise Refusal if an operand cannot have another size."""
-    op, declared = bound.op, bound.declared
-    if declared.accesses_states:
-        raise Refusal("the operator reads or writes a state, which has a fixed shape")
-    by_axis = {*declared.holds_axes, *declared.indexed_by_axis}
-    for slot, tensor in enumerate(op.inputs):
-        if slot in by_axis and any(tensor is not None and tensor.index == other.index for other in changed):
-            raise Refusal(f"operand {slot} has an entry per axis of another operand")
-
-
-def _check_states(model: ir.Model, shapes: Sequence[Dims | None]) -> None:
-    """Raise Refusal if an operator's state would have another shape after a run, or an unknown one.
-
-    ``shapes``: those of the graph outputs, in order.
-    """
-    places = {str(value.name): place for place, value in enumerate(model.graph.outputs)}
-    for state in read_states(model.metadata_props):
-        after = shapes[places[state.output]]
-        if after != state.shape:
-            text = "of unknown shape" if after is None else f"of shape {list(after)}"
-            raise Refusal(f"the operator's state of shape {list(state.shape)} would be {text} after a run")
-
-
-def _check_scales(tensor: Tensor, dims: Dims) -> None:
-    """Raise Refusal if the number of scales is not the size of their axis."""
-    quantization = affine(tensor)
-    if quantization is None or not quantization.per_axis:
-        return
-    if dims[quantization.axis : quantization.axis + 1] != (len(quantization.scale),):
-        raise Refusal(f"{tensor.name!r} has {len(quantization.scale)} scales along axis {quantization.axis}")
 
 
 def _rank(tensor: Tensor, op: Operator, operands: Mapping[Tensor, Tensor]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnx_tflite_plugin.api.quantization import Arithmetic
+from onnx_tflite_plugin.api.behavior import Arithmetic
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.quantization.plan import Storage, StoragePlan, file_storage, shift_storage
 from onnx_tflite_plugin.source.affine import affine

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from onnx_tflite_plugin.api.quantization import Arithmetic, check_output_parameters
+from onnx_tflite_plugin.api.behavior import Arithmetic, check_output_parameters
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.binding.axes import slots_of

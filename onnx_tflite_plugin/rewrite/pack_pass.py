@@ -13,7 +13,8 @@ from onnx_tflite_plugin.errors import Blamed, HandlerError
 from onnx_tflite_plugin.graph.streaming import proto_to_check
 from onnx_tflite_plugin.graph.validity import check_valid
 from onnx_tflite_plugin.guard import Failed, Mismatch, attribute_errors
-from onnx_tflite_plugin.host.hooks import Check, copy_model, describe_interface_change, describe_violation
+from onnx_tflite_plugin.host.hooks import Check
+from onnx_tflite_plugin.host.model_changes import copy_model, describe_interface_change, describe_violation
 from onnx_tflite_plugin.rewrite.declaration import PACK_PASS
 
 if TYPE_CHECKING:

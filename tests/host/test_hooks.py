@@ -16,7 +16,8 @@ from onnx_tflite_plugin.binding.declared import At
 from onnx_tflite_plugin.errors import HandlerError
 from onnx_tflite_plugin.guard import BUILTIN, Failed
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.host.hooks import Hooks, _ValueSnapshot
+from onnx_tflite_plugin.host.hooks import Hooks
+from onnx_tflite_plugin.host.model_changes import ValueSnapshot
 from tests.helpers.pack_files import install, unary_model
 
 OPERATOR: Any = SimpleNamespace(code="X", index=0, subgraph=0, version=1, inputs=(), outputs=())
@@ -175,7 +176,7 @@ def test_hook_that_removes_a_dtype_is_reported_and_undone() -> None:
 
 def test_value_without_a_producer_is_restored() -> None:
     value = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([2, 3]))
-    seen = _ValueSnapshot(value)
+    seen = ValueSnapshot(value)
     assert not seen.has_changed
     value.name, value.shape = "y", ir.Shape([3, 2])
     assert seen.has_changed

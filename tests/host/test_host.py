@@ -19,8 +19,8 @@ from onnx_tflite_plugin.conversion import convert_model
 from onnx_tflite_plugin.errors import Blamed, InternalError, Problem, UnsupportedOperator, UnsupportedOption
 from onnx_tflite_plugin.guard import BUILTIN, Failed
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.host.hooks import copy_model
 from onnx_tflite_plugin.host.missing_operators import NOBODY, describe_location
+from onnx_tflite_plugin.host.model_changes import copy_model
 from onnx_tflite_plugin.host.offers import FUSIONS, HANDLERS, Offer, discover
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Operator, Options, Tensor
