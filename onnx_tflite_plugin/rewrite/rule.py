@@ -54,7 +54,7 @@ class RewriteRule(Generic[Place, Match]):
     """A rewrite of a finished model, with the vocabulary of ``@fusion``.
 
     ``pattern`` yields the places of a model that may be rewritten, ``check`` returns the match at a place, or a Decline; the
-    reason is empty where nobody would expect the rewrite. ``check`` may raise Refusal instead (see :func:`required`).
+    reason is empty where nobody would expect the rewrite. ``check`` may raise Refusal instead (see :func:`require`).
     ``rewrite`` changes the model, and returns the number of changes if it is not one.
     """
 

@@ -49,7 +49,7 @@ def declines(text: str, of: Made, reason: str = "") -> Case:
 
 
 def graph(text: str, opset: int = 21, **stored: Any) -> Callable[[], ir.Model]:
-    """Return a function that parses an ONNX graph, with constants by name."""
+    """Return a function that parses ``(inputs) => (outputs) {nodes}``, ONNX's text format, with constants by name."""
     return lambda: parse_model(text, opset, **{name: np.asarray(array) for name, array in stored.items()})
 
 

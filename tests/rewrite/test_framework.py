@@ -15,7 +15,7 @@ from onnx_tflite_plugin.errors import TargetRefusal
 from onnx_tflite_plugin.rewrite import RULES
 from onnx_tflite_plugin.rewrite.declaration import Gain, Needed, RuleDeclaration, sort_rules
 from onnx_tflite_plugin.rewrite.rule import RewriteRule, apply_rules, load_rule, nodes, require, run_passes
-from onnx_tflite_plugin.targets import target_named
+from onnx_tflite_plugin.targets import TARGETS, target_named
 from tests.rewrite.harness import graph
 
 INT8 = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
@@ -48,6 +48,12 @@ def test_every_rule_loads_and_states_its_benefit(name: str) -> None:
     assert isinstance(load_rule(rule), RewriteRule)
     assert isinstance(rule.benefit, Needed) or rule.benefit.worst <= rule.benefit.mean <= rule.benefit.best
     assert {*rule.after} <= RULES.keys()
+
+
+def test_every_rule_is_named_by_a_target() -> None:
+    named = {name for target in TARGETS.values() for name in target.passes}
+    of_every_target = {"copy_captures", "keep_float_weights", "reshape_before_if", "unroll_loops"}
+    assert RULES.keys() - named == of_every_target
 
 
 def test_optional_rules_gain_at_least_two_percent() -> None:
