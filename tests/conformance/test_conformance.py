@@ -14,7 +14,7 @@ from conformance.cases import builtin
 from conformance.coverage import gaps
 from conformance.packs import Suite
 from conformance.runner import run_case
-from conformance.table import read_table, table
+from conformance.table import README, read_table, readme, table
 from conformance.variants import number_cases
 from onnx_tflite_plugin.host import BUILTIN, Host
 from onnx_tflite_plugin.verify import Tolerance
@@ -82,3 +82,7 @@ def test_bounds_are_of_operators_that_have_cases() -> None:
 
 def test_the_support_table_is_up_to_date(host: Host) -> None:
     assert read_table() == table(host), "python -m conformance.table --write"
+
+
+def test_the_coverage_in_the_readme_is_up_to_date(host: Host) -> None:
+    assert README.read_text(encoding="utf-8") == readme(host), "python -m conformance.table --write"

@@ -10,7 +10,9 @@ import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
-from conformance.table import table
+from conformance.cases import builtin
+from conformance.table import handler_row
+from onnx_tflite_plugin.api import Handler
 from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.host import Host
 from tests.helpers.pack_files import install
@@ -136,7 +138,9 @@ def test_behavior_that_chooses_no_arithmetic_is_attributed_to_its_pack(site: Pat
         otp.convert(halve_between_sums())
 
 
-@pytest.mark.needs("onnx", "1.21", "opset 26, which a row of the table needs")
 def test_support_table_names_the_behavior_of_a_pack(site: Path) -> None:
-    row = next(line for line in table(Host(packs="halve-pack")).splitlines() if line.startswith("| CUSTOM.Halve |"))
-    assert "| Terminate | Offsets |" in row
+    host = Host(packs="halve-pack")
+    handler = next(handler for code, _, handler in host.handlers() if code == "CUSTOM.Halve")
+    assert isinstance(handler, Handler)
+    row = handler_row("CUSTOM.Halve", handler, builtin(), host)
+    assert row.startswith("| CUSTOM.Halve | 1 | Terminate | Offsets |")
