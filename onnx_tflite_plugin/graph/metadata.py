@@ -212,11 +212,7 @@ def write_lengths(given: MutableMapping[str, str], lengths: Mapping[str, int]) -
 
 def read_lengths(given: Mapping[str, str]) -> dict[str, int]:
     """Return the number of tokens in each signature that the model is of; empty if it is of one, or the text is malformed."""
-    try:
-        lengths = json.loads(given.get(_LENGTHS, "{}"))
-    except ValueError:
-        return {}
-    return {str(key): int(size) for key, size in lengths.items()} if isinstance(lengths, dict) else {}
+    return {key: int(size) for key, size in _read_object(given, _LENGTHS).items()}
 
 
 def write_renames(given: MutableMapping[str, str], renames: Mapping[str, str]) -> None:
@@ -227,11 +223,16 @@ def write_renames(given: MutableMapping[str, str], renames: Mapping[str, str]) -
 
 def read_renames(given: Mapping[str, str]) -> dict[str, str]:
     """Return the new names of graph inputs and outputs by their names in the file; empty if missing or malformed."""
+    return {old: str(new) for old, new in _read_object(given, _RENAMED).items()}
+
+
+def _read_object(given: Mapping[str, str], key: str) -> dict[str, Any]:
+    """Return a JSON object; empty if missing or malformed."""
     try:
-        renames = json.loads(given.get(_RENAMED, "{}"))
+        read = json.loads(given.get(key, "{}"))
     except ValueError:
         return {}
-    return {str(old): str(new) for old, new in renames.items()} if isinstance(renames, dict) else {}
+    return read if isinstance(read, dict) else {}
 
 
 # --- nodes ------------------------------------------------------------------------------------

@@ -35,8 +35,8 @@ def constant_shape(value: ir.Value | None, depth: int = 3) -> tuple[int, ...] | 
     return of_constants[0] if node.op_type == "DequantizeLinear" else np.broadcast_shapes(*of_constants)
 
 
-def captured_values(model: ir.Model) -> list[ir.Value]:
-    """Return the values that a node computes and an inner graph reads, by name."""
+def captured_values(model: ir.Model, _: object) -> list[ir.Value]:
+    """Return the values that a node computes and an inner graph reads, by name; a pattern of rules."""
     captured = {
         value
         for node in model.graph.all_nodes()

@@ -57,7 +57,7 @@ def test_every_rule_is_named_by_a_target() -> None:
 
 
 def test_optional_rules_gain_at_least_two_percent() -> None:
-    """Each gains that much in at least one network. The exception gains on processors where it was not measured."""
+    """Each gains that much in at least one network. The exception gains in networks with more subnormal weights."""
     small = {name for name in ORDER if isinstance(gain := RULES[name].benefit, Gain) and gain.best < 2}
     assert small == {"zero_subnormals"}
 

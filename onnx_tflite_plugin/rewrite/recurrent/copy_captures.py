@@ -6,21 +6,14 @@ operands (QDQPropagation), and ends the process if an If, Loop or Scan captures 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import onnx_ir as ir
 
 from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.matching import captured_values
-from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require, require_match
+from onnx_tflite_plugin.rewrite.rule import RewriteRule, require, require_match
 
 _PASSED = frozenset({"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice", "MaxPool"})
 """Operators that ONNX Runtime moves a DequantizeLinear after."""
-
-
-def pattern(model: ir.Model, options: RewriteOptions) -> Iterator[ir.Value]:
-    """Yield the values that a node computes and an inner graph captures."""
-    yield from captured_values(model)
 
 
 def check(value: ir.Value) -> ir.Value:
@@ -44,4 +37,4 @@ def rewrite(editor: Editor, value: ir.Value) -> None:
         user.replace_input_with(slot, copy)
 
 
-copy_captures = RewriteRule(pattern, check, rewrite)
+copy_captures = RewriteRule(captured_values, check, rewrite)

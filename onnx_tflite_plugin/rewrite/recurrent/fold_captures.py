@@ -6,8 +6,6 @@ initializers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import onnx_ir as ir
 
 from onnx_tflite_plugin.api.declarations import Decline
@@ -15,12 +13,7 @@ from onnx_tflite_plugin.graph.constants import NotConstant, evaluate_constant, p
 from onnx_tflite_plugin.graph.randomness import RANDOM
 from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.matching import captured_values
-from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule
-
-
-def pattern(model: ir.Model, options: RewriteOptions) -> Iterator[ir.Value]:
-    """Yield the values that a node computes and an inner graph captures."""
-    yield from captured_values(model)
+from onnx_tflite_plugin.rewrite.rule import RewriteRule
 
 
 def check(value: ir.Value) -> ir.Value | Decline:
@@ -42,7 +35,7 @@ def rewrite(editor: Editor, value: ir.Value) -> None:
     editor.replace_value(value, editor.store(array, value))
 
 
-fold_captures = RewriteRule(pattern, check, rewrite)
+fold_captures = RewriteRule(captured_values, check, rewrite)
 
 
 def _is_repeatable(node: ir.Node) -> bool:

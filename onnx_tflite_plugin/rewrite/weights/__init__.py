@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from onnx_tflite_plugin.rewrite.declaration import Gain, Needed, RuleDeclaration
+from onnx_tflite_plugin.rewrite.declaration import XEON, Gain, Needed, RuleDeclaration
 
 RULES = (
     RuleDeclaration(
         __name__,
         "zero_subnormals",
         "subnormal weights, which LiteRT treats as zeros, are stored as zeros",
-        # Its gain is on processors that multiply subnormal numbers by microcode, where it was not measured.
-        Gain(1, 0.3, 0.3, 0.3),
+        # The one network has two such weights. With 1 % of them a convolution of 256 channels takes 199 ms instead of 6.8 on
+        # an Intel Xeon, which multiplies them by microcode.
+        Gain(1, 0.9, 0.9, 0.9, XEON),
     ),
     RuleDeclaration(
         __name__,
