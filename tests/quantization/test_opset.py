@@ -40,6 +40,7 @@ def test_folding_is_suggested_if_only_constants_need_a_newer_opset(
     with pytest.raises(UnsupportedOperator) as refused:
         otp.convert(build_model(lambda g: dense(g, dtype, weights)), target="generic", opset=20, host=host)
     assert [problem.hint for problem in refused.value.problems] == [hint]
+    assert "FULLY_CONNECTED" in refused.value.problems[0].where
 
 
 @pytest.mark.parametrize("least", [20, 22])

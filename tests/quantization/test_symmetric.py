@@ -20,8 +20,11 @@ from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
 CASES = {case.id: case for case in builtin()}
 
 
-def convolution(dtype: str, zero_point: int, weights: int, *, moved: bool = False) -> bytes:
-    """Return a convolution of 3 to 11 channels with weights of the zero point ``weights``; ``moved``: reshaped, then RELU."""
+def convolution(dtype: str, zero_point: int, weights: int, *, moved: bool = False, shown: bool = False) -> bytes:
+    """Return a convolution of 3 to 11 channels with weights of the zero point ``weights``.
+
+    ``moved``: its result is reshaped and goes through RELU. ``shown``: it is an output too.
+    """
     model, rng = ModelBuilder(), np.random.default_rng(7)
     g, low = model.main, 0 if dtype == "uint8" else -127
     x = g.input("x", (1, 5, 7, 3), dtype, quantization=quant(0.023, zero_point))
@@ -31,6 +34,8 @@ def convolution(dtype: str, zero_point: int, weights: int, *, moved: bool = Fals
     y = g.tensor("y", (1, 5, 7, 11), dtype, quantization=quant(0.031, zero_point))
     options = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
     g.operator("CONV_2D", [x, kernel, bias], [y], options)
+    if shown:
+        g.output(y)
     if moved:
         z = g.tensor("z", (35, 11), dtype, quantization=quant(0.031, zero_point))
         g.operator("RESHAPE", [y, g.constant("shape", np.array([35, 11], np.int32))], [z])
@@ -78,6 +83,21 @@ def test_symmetric_range_covers_the_range_of_the_file() -> None:
     assert symmetric_range(Quantization((0.5,), (0,)), "int8").scale[0] * 127 == pytest.approx(0.5 * 128)
     assert symmetric_range(Quantization((0.5,), (-128,)), "int8").scale[0] * 127 == pytest.approx(0.5 * 254)
     assert symmetric_range(Quantization((0.5,), (100,)), "uint8").scale[0] * 127 == pytest.approx(0.5 * 155)
+
+
+def test_symmetric_weights_use_the_whole_range() -> None:
+    proto = otp.convert(convolution("uint8", 3, 121), target="tensorrt", quantization="symmetric").proto
+    (weights,) = (numpy_helper.to_array(one) for one in proto.graph.initializer if len(one.dims) == 4)
+    assert np.abs(weights.astype(int)).max() == 127
+
+
+def test_output_is_rounded_only_if_an_operator_reads_it() -> None:
+    model = convolution("int8", 5, 0, moved=True, shown=True)
+    proto = otp.convert(model, target="tensorrt", quantization="symmetric").proto
+    makers = {name: node for node in proto.graph.node for name in node.output}
+    transpose, relu = (makers[value.name] for value in proto.graph.output)
+    assert (transpose.op_type, relu.op_type) == ("Transpose", "Relu")
+    assert makers[transpose.input[0]].op_type == "DequantizeLinear"
 
 
 def test_transposed_values_are_not_requantized() -> None:
