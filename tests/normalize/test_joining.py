@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ FORMS = [
 NAMES = ["rows", "columns", "simplified rows", "simplified columns"]
 
 
+@cache
 def join(sizes: Sizes, **options: Any) -> Conversion:
     return convert(language_model(sizes), signature="all", **options)
 
@@ -65,7 +67,8 @@ def test_scores_equal_litert_at_every_position_and_length(sizes: Sizes, attentio
 
 @pytest.mark.parametrize("sizes", FORMS, ids=NAMES)
 def test_verify_compares_both_signatures(sizes: Sizes) -> None:
-    conversion = join(sizes, attention="causal", verify=VerifyOptions(runs=2))
+    model = language_model(sizes)
+    conversion = convert(model, signature="all", attention="causal", verify=VerifyOptions(runs=2))
     assert conversion.verification is not None
     assert conversion.verification.ok
     assert conversion.verification.runs == 4
@@ -166,7 +169,7 @@ def test_different_constants_prevent_joining() -> None:
 )
 def test_options_for_one_signature_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(SignaturesDiffer, match="is for one signature"):
-        join(FORMS[0], **options)
+        convert(language_model(FORMS[0]), signature="all", **options)
 
 
 def test_mask_input_has_one_row_per_token() -> None:
@@ -179,7 +182,7 @@ def test_mask_input_has_one_row_per_token() -> None:
 @pytest.mark.parametrize("attention", ["file", "causal"])
 @pytest.mark.parametrize("sizes", FORMS, ids=NAMES)
 def test_logits_last_equals_the_last_row_of_logits_all(sizes: Sizes, attention: str) -> None:
-    every, last = (join(sizes, attention=attention, logits=logits) for logits in ("all", "last"))
+    every, last = join(sizes, attention=attention), join(sizes, attention=attention, logits="last")
     assert next(x.shape for x in last.report.outputs if x.name == "logits") == (1, 1, sizes.vocabulary)
     given = feeds(sizes, {"tokens": np.array([[3, 17, 5, 23]], np.int32)}, 0)
     results = []
