@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -12,6 +12,7 @@ from onnx_tflite_plugin.errors import ConversionError, InvalidInputs
 from onnx_tflite_plugin.graph.metadata import belongs_to, props, read_authored, read_origin, read_states
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.inspection import handlers_of, kinds_of
+from onnx_tflite_plugin.page.groups import Group, group_operators, unowned_nodes
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Model, Operator, Subgraph, Tensor
@@ -28,8 +29,9 @@ _PROFILED = 10  # runs
 
 @dataclass(frozen=True)
 class Page:
-    """Content of the page: ``facts`` about the model and its interface, ``operators`` in the TFLite file's order, ``edges``
-    between them and the ``ends``, its inputs and outputs. ``compared``: how many tensors were compared, and why not all.
+    """Content of the page: ``facts`` about the model and its interface, ``operators`` in execution order, ``edges`` between
+    them and the ``ends``, its inputs and outputs. Operators that share nodes are one entry, so that every node counts once.
+    ``compared``: how many tensors were compared, and why not all.
     """
 
     title: str
@@ -66,36 +68,44 @@ def gather(
     model = read(tflite)
     start_stage("reading both models")
     graph = _subgraph_of(model, onnx).operators
-    nodes = _nodes(onnx)
+    groups = group_operators(graph, onnx)
+    leaders = {op.index: group.index for group in groups for op in group.operators}
     notes: list[str] = []
     errors: list[dict[str, Any]] = []
     seconds: dict[int, float] = {}
+    other = 0.0
     verdict, wrong = "", False
     try:
         from onnx_tflite_plugin.page.measured import measure_errors
 
         start_stage("comparing every tensor with LiteRT")
         errors, verdict, wrong, seconds, other = measure_errors(tflite, onnx, _PROFILED, options)
-        if other:
-            notes.append(
-                f"{1e6 * other:.0f} µs per run are spent in nodes that ONNX Runtime fused from several operators"
-            )
     except InvalidInputs:
         raise
     except ConversionError as error:
         notes.append(f"not compared and not timed: {error}")
-    producers = {tensor.index: op.index for op in graph for tensor in op.outputs if tensor is not None}
+    producers = {tensor.index: leaders[op.index] for op in graph for tensor in op.outputs if tensor is not None}
     first = next((k for k, error in enumerate(errors) if not error["ok"]), None) if wrong else None
     errors = [
         {**error, "operator": producers.get(error["tensor"]), "first_wrong": k == first}
         for k, error in enumerate(errors)
     ]
-    operators = list(_operators(model, graph, nodes, seconds, errors))
-    facts = {**_facts(tflite, onnx, operators), "line": report.line if report else ""}
-    ends = list(_ends(_subgraph_of(model, onnx)))
-    edges = list(_edges(graph, ends))
+    operators = list(_operators(model, graph, groups, seconds, errors))
+    facts = {
+        **_facts(tflite, onnx, len(graph)),
+        "line": report.line if report else "",
+        "unowned": _count_names(unowned_nodes(onnx)),
+        "unowned_microseconds": round(1e6 * other, 2),
+    }
+    names = {end["tensor"]: end["name"] for side in ("inputs", "outputs") for end in facts[side] if end.get("tensor")}
+    ends = list(_ends(_subgraph_of(model, onnx), names))
+    edges = list(_edges(graph, ends, leaders))
+    transposes = [
+        {**one, "operators": list(dict.fromkeys(leaders[index] for index in one["operators"]))}
+        for one in _transposes(onnx)
+    ]
     compared = _describe_coverage(graph, errors)
-    return Page(title, facts, operators, edges, list(_transposes(onnx)), ends, errors, compared, verdict, wrong, notes)
+    return Page(title, facts, operators, edges, transposes, ends, errors, compared, verdict, wrong, notes)
 
 
 def _subgraph_of(model: Model, onnx: onnx.ModelProto) -> Subgraph:
@@ -117,45 +127,42 @@ def _describe_coverage(operators: Sequence[Operator], errors: Sequence[Mapping[s
     return f"{found} of {len(results)} results of operators were compared.{rest}"
 
 
-def _nodes(onnx: onnx.ModelProto) -> dict[int, list[str]]:
-    """Return the ONNX operator types of each TFLite operator of the main graph."""
-    nodes: dict[int, list[str]] = defaultdict(list)
-    for node in onnx.graph.node:
-        for index in belongs_to(props(node.metadata_props)):
-            nodes[index].append(node.op_type)
-    return nodes
-
-
 def _operators(
     model: Model,
     operators: Sequence[Operator],
-    nodes: Mapping[int, Sequence[str]],
+    groups: Sequence[Group],
     seconds: Mapping[int, float],
     errors: Sequence[Mapping[str, Any]],
 ) -> Iterator[dict[str, Any]]:
+    """Yield each group of operators with its nodes and its time; the output is that of its last operator."""
     target = target_named("onnxruntime")
     taken = handlers_of(model, Host(), target)
     quantized = any(_format_quantization(tensor) for op in operators for tensor in op.outputs if tensor is not None)
     wrong = {error["tensor"]: error["text"] for error in errors if error["first_wrong"]}
     inputs = {tensor for graph in model.subgraphs for tensor in graph.inputs if graph.operators is operators}
-    for op in operators:
-        layout, quantization = kinds_of(taken[op], target)
-        output = next((tensor for tensor in op.outputs if tensor is not None), None)
-        floats = quantized and output is not None and output.dtype.startswith("float")
+    for group in groups:
+        ops = group.operators
+        layout, quantization = kinds_of(taken[ops[0]], target) if len(ops) == 1 else ("Fused", "")
+        output = next((tensor for tensor in ops[-1].outputs if tensor is not None), None)
+        results = [tensor for op in ops for tensor in op.outputs if tensor is not None]
+        times = [seconds[op.index] for op in ops if op.index in seconds]
         yield {
-            "index": op.index,
-            "code": op.code,
+            "index": group.index,
+            "place": group.place,
+            "operators": [op.index for op in ops],
+            "codes": [op.code for op in ops],
+            "code": group.code,
             "name": "" if output is None else output.name,
             "dtype": "" if output is None else output.dtype,
             "shape": [] if output is None else list(output.dims),
             "layout": layout,
             "quantization": quantization,
-            "nodes": _count_names(nodes.get(op.index, ())),
-            "float_island": floats,
-            "microseconds": round(1e6 * seconds[op.index], 2) if op.index in seconds else None,
-            "first": any(tensor in inputs for tensor in op.inputs),
-            "constant": bool(op.inputs) and all(t is None or t.is_constant for t in op.inputs),
-            "wrong": next((wrong[t.index] for t in op.outputs if t is not None and t.index in wrong), ""),
+            "nodes": _count_names(group.nodes),
+            "float_island": quantized and output is not None and output.dtype.startswith("float"),
+            "microseconds": round(1e6 * sum(times), 2) if times else None,
+            "first": any(tensor in inputs for op in ops for tensor in op.inputs),
+            "constant": all(op.inputs and all(t is None or t.is_constant for t in op.inputs) for op in ops),
+            "wrong": next((wrong[tensor.index] for tensor in results if tensor.index in wrong), ""),
         }
 
 
@@ -167,18 +174,25 @@ def _count_names(names: Sequence[str]) -> list[str]:
     return [name if count == 1 else f"{count} {name}" for name, count in Counter(names).most_common()]
 
 
-def _ends(graph: Subgraph) -> Iterator[dict[str, Any]]:
-    """Yield the inputs and outputs of the subgraph, with ids that no operator has."""
+def _ends(graph: Subgraph, names: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """Yield the inputs and outputs of the subgraph, with ids that no operator has.
+
+    ``names``: names in the ONNX model by TFLite tensor, if they differ.
+    """
     for side, tensors in (("input", graph.inputs), ("output", graph.outputs)):
         for k, tensor in enumerate(tensors):
-            end = {"index": f"{side}{k}", "side": side, "tensor": tensor.index, "name": tensor.name}
+            end = {"index": f"{side}{k}", "side": side, "tensor": tensor.index}
+            end["name"] = names.get(tensor.name, tensor.name)
             yield {**end, "dtype": tensor.dtype, "shape": list(tensor.dims)}
 
 
-def _edges(operators: Sequence[Operator], ends: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the edges between inputs, operators and outputs, one per tensor."""
+def _edges(
+    operators: Sequence[Operator], ends: Sequence[Mapping[str, Any]], leaders: Mapping[int, int]
+) -> Iterator[dict[str, Any]]:
+    """Yield the edges between inputs, groups of operators (by their leaders) and outputs, one per tensor and consumer."""
     producers: dict[int, Any] = {end["tensor"]: end["index"] for end in ends if end["side"] == "input"}
-    producers |= {tensor.index: op.index for op in operators for tensor in op.outputs if tensor is not None}
+    producers |= {tensor.index: leaders[op.index] for op in operators for tensor in op.outputs if tensor is not None}
+    drawn = set()
 
     def edge(tensor: Mapping[str, Any], to: Any) -> dict[str, Any]:
         return {
@@ -189,13 +203,15 @@ def _edges(operators: Sequence[Operator], ends: Sequence[Mapping[str, Any]]) -> 
 
     for op in operators:
         for tensor in dict.fromkeys(t for t in op.inputs if t is not None and not t.is_constant):
-            if tensor.index in producers:
+            to = leaders[op.index]
+            if producers.get(tensor.index, to) != to and (tensor.index, to) not in drawn:
+                drawn.add((tensor.index, to))
                 facts = {"tensor": tensor.index, "name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.dims)}
-                yield edge(facts, op.index)
+                yield edge(facts, to)
     yield from (edge(end, end["index"]) for end in ends if end["side"] == "output" and end["tensor"] in producers)
 
 
-def _facts(tflite: bytes, onnx: onnx.ModelProto, operators: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _facts(tflite: bytes, onnx: onnx.ModelProto, operators: int) -> dict[str, Any]:
     given = props(onnx.metadata_props)
     authored = read_authored(given)
     constants = sum(tensor.ByteSize() for tensor in onnx.graph.initializer)
@@ -206,7 +222,7 @@ def _facts(tflite: bytes, onnx: onnx.ModelProto, operators: Sequence[Mapping[str
         "onnx_bytes": onnx.ByteSize(),
         "constant_bytes": constants,
         "opset": next((entry.version for entry in onnx.opset_import if entry.domain == ""), None),
-        "operators": len(operators),
+        "operators": operators,
         "nodes": len(onnx.graph.node),
         "inputs": [_edge(info, authored.get("inputs", ())) for name, info in inputs.items() if name not in states],
         "outputs": [

@@ -1,9 +1,9 @@
 "use strict";
 const page = JSON.parse(document.getElementById("data").textContent);
-const COLOURS = { Implicit: "#f2b8a0", Transparent: "#bfd7f5", Attribute: "#c9e7c4", Terminate: "#d9d3e8", "Input or output": "#fff3bf" };
+const COLOURS = { Implicit: "#f2b8a0", Transparent: "#bfd7f5", Attribute: "#c9e7c4", Terminate: "#d9d3e8", Fused: "#f3d9a4", "Input or output": "#fff3bf" };
 const MEANING = {
   Implicit: "channels first in ONNX", Transparent: "any layout", Attribute: "any layout, axes remapped",
-  Terminate: "the file's layout only", "Input or output": "of the model",
+  Terminate: "the file's layout only", Fused: "several operators of the file with the same ONNX nodes", "Input or output": "of the model",
 };
 const element = (id) => document.getElementById(id);
 
@@ -37,6 +37,8 @@ function size(bytes) {
 
 /** "op 12 CONV_2D v3 'name'" without version and name. */
 const place = (label) => label.replace(/^(op \d+ \S+).*$/s, "$1");
+/** "3–14 LAYER_NORMALIZATION (12 operators)" of an entry of the page. */
+const named = (index) => { const op = page.operators.find((one) => one.index === index); return op ? `${op.place} ${op.code}` : `${index}`; };
 const sizes = (shape) => `[${shape.map((n) => (n === null ? "?" : n)).join(", ")}]`;
 
 function summary() {
@@ -53,8 +55,9 @@ function summary() {
     return [side, one.name, `${one.dtype} ${sizes(one.shape)}`, scale, told.filter(Boolean).map((text) => text.replace(/\.$/, "")).join("; ")];
   };
   const states = facts.states.map((one) => ["state", `${one.name}, next: ${one.next}`, `${one.dtype} ${sizes(one.shape)}`, "", ""]);
-  table(element("edges"), ["", "name", "type", "quantization", "metadata"],
-    [...facts.inputs.map(edge("input")), ...facts.outputs.map(edge("output")), ...states]);
+  const lines = [...facts.inputs.map(edge("input")), ...facts.outputs.map(edge("output")), ...states];
+  const used = ["", "name", "type", "quantization", "metadata"].map((text, k) => [text, k]).filter(([, k]) => k < 3 || lines.some((line) => line[k]));
+  table(element("edges"), used.map(([text]) => text), lines.map((line) => used.map(([, k]) => line[k])));
   const rows = [["TFLite file", size(facts.tflite_bytes)], ["ONNX model", `${size(facts.onnx_bytes)}, of which constants ${size(facts.constant_bytes)}`],
     ["operators of the main graph", facts.operators], ["nodes of the main graph", facts.nodes], ["opset", facts.opset], ...Object.entries(facts.authored)];
   table(element("facts"), ["", ""], rows);
@@ -132,7 +135,7 @@ function graph() {
   const elements = [];
   const widths = new Map();
   for (const op of operators) {
-    const label = `${op.layout === "Input or output" ? "" : `${op.index} `}${op.code}\n${op.nodes.slice(0, 3).join(", ")}${op.nodes.length > 3 ? ", …" : ""}`;
+    const label = `${op.layout === "Input or output" ? "" : `${op.place} `}${op.code}\n${op.nodes.slice(0, 3).join(", ")}${op.nodes.length > 3 ? ", …" : ""}`;
     const width = Math.max(90, 6.4 * Math.max(...label.split("\n").map((line) => line.length)) + 12);
     widths.set(op.index, width);
     const classes = [forced.has(op.index) ? "forced" : "", op.float_island ? "island" : "", op.wrong ? "wrong" : ""];
@@ -185,12 +188,15 @@ function details(index) {
     make("p", `${end.dtype} ${sizes(end.shape)}`, aside);
     return;
   }
-  make("h3", `${op.index} ${op.code}`, aside);
+  make("h3", `${op.place} ${op.code}`, aside);
   const list = make("dl", null, aside);
   const error = page.errors.find((one) => one.operator === op.index);
   const who = page.transposes.filter((one) => one.operators.includes(op.index)).map((one) => `${one.tensor} ${one.perm}`);
-  const facts = [["output", op.name], ["type", `${op.dtype} ${sizes(op.shape)}`], ["ONNX nodes", op.nodes.join(", ") || "none: computed at conversion, or part of another"],
-    ["layout category", op.layout], ["quantization", op.quantization], ["time a run", op.microseconds === null ? "" : `${op.microseconds} µs`],
+  const timed = page.operators.some((one) => one.microseconds !== null) && op.nodes.length;
+  const facts = [["operators", op.codes.length > 1 ? op.operators.map((number, k) => `${number} ${op.codes[k]}`).join(", ") : ""],
+    ["output", op.name], ["type", `${op.dtype} ${sizes(op.shape)}`], ["ONNX nodes", op.nodes.join(", ") || "none: computed at conversion, or part of another"],
+    ["layout category", op.layout === "Fused" ? "" : op.layout], ["quantization", op.quantization],
+    ["time per run", op.microseconds !== null ? `${op.microseconds} µs` : timed ? "none: ONNX Runtime removed the nodes or fused them into a neighbor's" : ""],
     ["against LiteRT", error ? error.text : ""], ["Transposes", who.join("; ")]];
   for (const [name, text] of facts) if (text) { make("dt", name, list); make("dd", text, list); }
 }
@@ -223,7 +229,7 @@ function errors() {
   shares.forEach((share, k) => {
     const mark = draw("circle", { cx: left + (k + 0.5) * step, cy: y(share), r: k === first ? 6 : 3, fill: page.errors[k].ok ? "#3f6fd1" : beyond, class: k === first ? "first" : "" });
     const title = document.createElementNS(NS, "title");
-    title.textContent = `${page.errors[k].operator ?? "input"} ${page.errors[k].name}: ${page.errors[k].text}`;
+    title.textContent = `${page.errors[k].operator === null ? "input" : named(page.errors[k].operator)} ${page.errors[k].name}: ${page.errors[k].text}`;
     mark.appendChild(title);
     mark.addEventListener("click", () => page.errors[k].operator !== null && details(page.errors[k].operator));
   });
@@ -233,33 +239,44 @@ function errors() {
 
 function times() {
   const timed = page.operators.filter((op) => op.microseconds).sort((a, b) => b.microseconds - a.microseconds);
-  const total = timed.reduce((sum, op) => sum + op.microseconds, 0);
-  if (!timed.length) { make("p", "Not timed.", element("times"), { class: "hint" }); return; }
-  const rows = table(element("times"), ["operator", "µs a run", "share", ""], timed.slice(0, 25).map((op) => [`${op.index} ${op.code}`, op.microseconds.toFixed(1), `${(100 * op.microseconds / total).toFixed(1)} %`, ""]), [1, 2]);
+  const parent = element("times"), other = page.facts.unowned_microseconds || 0;
+  const total = timed.reduce((sum, op) => sum + op.microseconds, other);
+  if (!timed.length) { make("p", "Not timed.", parent, { class: "hint" }); return; }
+  make("p", `One thread, ${(total / 1000).toPrecision(3)} ms per run in all. Operators that share nodes are one row.`, parent, { class: "hint" });
+  const share = (microseconds) => `${(100 * microseconds / total).toFixed(1)} %`;
+  const rows = table(parent, ["operator", "µs per run", "share", ""], timed.slice(0, 25).map((op) => [named(op.index), op.microseconds.toFixed(1), share(op.microseconds), ""]), [1, 2]);
   rows.querySelectorAll("tbody tr").forEach((row, k) => make("span", null, row.lastChild, { class: "bar", style: `width:${300 * timed[k].microseconds / timed[0].microseconds}px` }));
-  if (timed.length > 25) make("p", `and ${timed.length - 25} more, ${(100 * timed.slice(25).reduce((sum, op) => sum + op.microseconds, 0) / total).toFixed(1)} % together`, element("times"), { class: "hint" });
+  const rest = timed.slice(25).reduce((sum, op) => sum + op.microseconds, 0);
+  if (rest) make("p", `${timed.length - 25} more operators: ${share(rest)} together`, parent, { class: "hint" });
+  if (other) make("p", `nodes of no single operator: ${other.toFixed(1)} µs, ${share(other)}`, parent, { class: "hint" });
 }
 
 function transposes() {
   if (!page.transposes.length) { make("p", "None.", element("transposes"), { class: "hint" }); return; }
-  const operator = (index) => `${index} ${(page.operators.find((one) => one.index === index) || {}).code || ""}`;
-  table(element("transposes"), ["tensor", "perm", "elements", "operators"], page.transposes.map((one) => [one.tensor, one.perm, one.elements === null ? "" : one.elements, one.operators.map(operator).join(", ")]), [2]);
+  table(element("transposes"), ["tensor", "perm", "elements", "operators"], page.transposes.map((one) => [one.tensor, one.perm, one.elements === null ? "" : one.elements, one.operators.map(named).join(", ")]), [2]);
 }
 
 function operators() {
   const counts = new Map();
+  const count = (nodes, texts) => {
+    for (const text of texts) {
+      const [, times, name] = text.match(/^(?:(\d+) )?(.*)$/);
+      nodes.set(name, (nodes.get(name) || 0) + Number(times || 1));
+    }
+    return nodes;
+  };
+  const becomes = (nodes) => [...nodes].sort((a, b) => b[1] - a[1]).map(([name, times]) => `${times} ${name}`).join(", ");
   for (const op of page.operators) {
     const key = `${op.code}|${op.layout}`;
     const row = counts.get(key) || { op, count: 0, microseconds: 0, nodes: new Map() };
     row.count += 1; row.microseconds += op.microseconds || 0;
-    for (const text of op.nodes) {
-      const [, times, name] = text.match(/^(?:(\d+) )?(.*)$/);
-      row.nodes.set(name, (row.nodes.get(name) || 0) + Number(times || 1));
-    }
+    count(row.nodes, op.nodes);
     counts.set(key, row);
   }
-  const rows = [...counts.values()].sort((a, b) => b.count - a.count);
-  table(element("operators"), ["operator", "count", "layout", "becomes", "µs"], rows.map((row) => [row.op.code, row.count, row.op.layout, [...row.nodes].sort((a, b) => b[1] - a[1]).map(([name, times]) => `${times} ${name}`).join(", "), row.microseconds ? row.microseconds.toFixed(1) : ""]), [1, 4]);
+  const rows = [...counts.values()].sort((a, b) => b.count - a.count).map((row) => [row.op.code, row.count, row.op.layout, becomes(row.nodes), row.microseconds ? row.microseconds.toFixed(1) : ""]);
+  const unowned = page.facts.unowned || [];
+  if (unowned.length) rows.push(["of no operator", "", "", becomes(count(new Map(), unowned)), ""]);
+  table(element("operators"), ["operator", "count", "layout", "becomes", "µs per run"], rows, [1, 4]);
 }
 
 for (const part of [summary, legend, graph, errors, times, transposes, operators]) part();

@@ -209,7 +209,10 @@ def large(count: int) -> Page:
         "code": "CONV_2D", "name": "t", "dtype": "int8", "shape": [1, None, 3], "layout": "Implicit",
         "quantization": "Dequantized", "nodes": ["Conv"], "float_island": False, "microseconds": 3.5, "wrong": "", "first": False,
     }  # fmt: skip
-    operators = [{**operator, "index": k, "float_island": k % 50 == 0} for k in range(count)]
+    operators = [
+        {**operator, "index": k, "place": str(k), "operators": [k], "codes": ["CONV_2D"], "float_island": k % 50 == 0}
+        for k in range(count)
+    ]
     edges = [{"from": k, "to": k + 1, "name": "t", "dtype": "int8", "shape": [1, 3]} for k in range(count - 1)]
     edges += [{"from": k, "to": k + 7, "name": "t", "dtype": "int8", "shape": [1, 3]} for k in range(0, count - 7, 10)]
     facts = {

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, quant
+from conformance.cases.fusions import normalization
 from onnx_tflite_plugin.graph.metadata import CarriedState, belongs_to, node_props, props, write_states
 from onnx_tflite_plugin.page.gather import (
     _count_names,
@@ -20,21 +21,30 @@ from onnx_tflite_plugin.page.gather import (
     _edges,
     _ends,
     _facts,
-    _nodes,
     _operators,
     _subgraph_of,
     _transposes,
+    gather,
 )
+from onnx_tflite_plugin.page.groups import group_operators
 from onnx_tflite_plugin.progress import Stages
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.verify.runtimes import structure
+from onnx_tflite_plugin.verify.times import profile
 from onnx_tflite_plugin.verify.times.nodes import NodeTime, label_nodes
-from onnx_tflite_plugin.verify.times.profile import group_operators
 from tests.helpers.verify_graphs import operator, slot
 
 
 def info(name: str, *shape: int | str | None, dtype: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, dtype, shape)
+
+
+def model_of(*nodes: tuple[str, list[int]]) -> Any:
+    """Return a model of nodes with the operators of the main subgraph that they belong to."""
+    made = [helper.make_node(kind, ["a"], ["b"]) for kind, _ in nodes]
+    for node, (kind, operators) in zip(made, nodes, strict=True):
+        helper.set_model_props(node, node_props([(0, k) for k in operators], f"pack:{kind.lower()}", "", ""))  # type: ignore[arg-type]
+    return SimpleNamespace(graph=SimpleNamespace(node=made))
 
 
 def test_node_kinds_are_sorted_by_frequency() -> None:
@@ -74,7 +84,8 @@ def test_operator_has_output_time_and_error() -> None:
     errors = [
         {"tensor": 1, "text": "off", "first_wrong": True}, {"tensor": 2, "text": "far off", "first_wrong": False},
     ]  # fmt: skip
-    rows = list(_operators(source, operators, {0: ["DequantizeLinear"]}, {0: 1.23456e-6, 2: 7e-6}, errors))
+    groups = group_operators(operators, model_of(("DequantizeLinear", [0])))
+    rows = list(_operators(source, operators, groups, {0: 1.23456e-6, 2: 7e-6}, errors))
     assert [(row["index"], row["code"], row["name"], row["dtype"], row["shape"]) for row in rows] == [
         (0, "DEQUANTIZE", "f", "float32", [2, 3]), (1, "NEG", "y", "float32", [2, 3]), (2, "QUANTIZE", "z", "int8", [2, 3]),
         (3, "VAR_HANDLE", "h", "resource", []), (4, "ASSIGN_VARIABLE", "", "", []),
@@ -103,7 +114,7 @@ def test_operators_are_those_of_the_converted_signature() -> None:
 def test_tensor_has_one_edge_per_consumer() -> None:
     x, y, z, w = slot(0), slot(1), slot(2), slot(3, values=np.ones(1))
     operators = [operator([x], [y, None]), operator([y, y, None, w, x], [z], index=1), operator([y], [w], index=2)]
-    found = [(edge["from"], edge["to"], edge["name"]) for edge in _edges(operators, [])]
+    found = [(edge["from"], edge["to"], edge["name"]) for edge in _edges(operators, [], {0: 0, 1: 1, 2: 2})]
     assert found == [(0, 1, "t1"), (0, 2, "t1")]
 
 
@@ -120,7 +131,7 @@ def test_states_are_listed_separately_unless_removed() -> None:
     states = [CarriedState(name, f"{name}:next", "float32", (3,), None) for name in ("kept", "gone")]
     write_states(given, states)
     helper.set_model_props(model, given)
-    facts = _facts(b"12345", model, [{}] * 3)
+    facts = _facts(b"12345", model, 3)
     names = {side: [one["name"] for one in facts[side]] for side in ("inputs", "outputs", "states")}
     assert names == {"inputs": ["x"], "outputs": ["y"], "states": ["kept"]}
     assert facts["states"][0]["next"] == "kept:next"
@@ -146,21 +157,61 @@ def test_every_transpose_of_the_file_is_listed_with_its_operators() -> None:
 def test_inputs_and_outputs_are_ends_of_edges() -> None:
     x, y = slot(0), slot(1)
     graph: Any = SimpleNamespace(inputs=(x,), outputs=(y,))
-    ends = list(_ends(graph))
+    ends = list(_ends(graph, {"t1": "scores"}))
     assert [(end["index"], end["side"], end["name"]) for end in ends] == [
         ("input0", "input", "t0"),
-        ("output0", "output", "t1"),
+        ("output0", "output", "scores"),
     ]
-    found = [(edge["from"], edge["to"], edge["name"]) for edge in _edges([operator([x], [y])], ends)]
-    assert found == [("input0", 0, "t0"), (0, "output0", "t1")]
+    found = [(edge["from"], edge["to"], edge["name"]) for edge in _edges([operator([x], [y])], ends, {0: 0})]
+    assert found == [("input0", 0, "t0"), (0, "output0", "scores")]
 
 
-def test_node_of_several_operators_is_listed_for_each() -> None:
-    nodes = [helper.make_node(kind, ["a"], ["b"]) for kind in ("Conv", "Relu", "Abs")]
-    for node, places in zip(nodes, ([(0, 3), (0, 5)], [(0, 5)], []), strict=True):
-        helper.set_model_props(node, node_props(places, "", "", ""))  # type: ignore[arg-type]
-    model: Any = SimpleNamespace(graph=SimpleNamespace(node=nodes))
-    assert _nodes(model) == {3: ["Conv"], 5: ["Conv", "Relu"]}
+def test_node_of_several_operators_is_counted_once() -> None:
+    """Operators that share a node are one group, which holds the nodes of each."""
+    operators = [operator([slot(k)], [slot(k + 1)], index=k) for k in range(7)]
+    nodes = (("Conv", [3, 5]), ("Relu", [5]), ("Add", [5, 6]), ("Exp", [4]), ("Abs", []))
+    groups = group_operators(operators, model_of(*nodes))
+    assert [(group.index, group.place, group.nodes) for group in groups] == [
+        (0, "0", ()), (1, "1", ()), (2, "2", ()), (4, "4", ("Exp",)), (3, "3, 5, 6", ("Conv", "Relu", "Add")),
+    ]  # fmt: skip
+    assert groups[-1].handler == "conv"
+
+
+def test_group_is_named_after_few_operators_or_its_handler() -> None:
+    def code(*codes: str) -> str:
+        operators = [operator([slot(k)], [slot(k + 1)], code=code, index=k) for k, code in enumerate(codes)]
+        (group,) = group_operators(operators, model_of(("Norm", list(range(len(codes))))))
+        return group.code
+
+    assert code("ADD") == "ADD"
+    assert code("PAD", "CONV_2D") == "PAD, CONV_2D"
+    assert code("SLICE", "SLICE", "ADD") == "2 SLICE, ADD"
+    assert code("MEAN", "SUB", "MUL", "ADD", "MUL") == "NORM (5 operators)"
+
+
+def test_time_of_a_fusion_is_that_of_its_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LayerNormalization is one entry with one node and one time, not one entry per operator of the file."""
+    data = next(
+        case for case in normalization.cases() if case.name == "LayerNormalization of Keras, scaled, shifted"
+    ).build()
+    proto = otp.convert(data).proto
+    (norm,) = (node for node in proto.graph.node if node.op_type == "LayerNormalization")
+    first, *_, last = belongs_to(props(norm.metadata_props))
+    monkeypatch.setattr(
+        "onnx_tflite_plugin.page.measured.measure_errors",
+        lambda *given: ([], "within", False, {first: 4e-6, last: 1e-6}, 3e-6),
+    )
+    page = gather(data, proto, "m")
+    (fused,) = (row for row in page.operators if first in row["operators"])
+    assert "LayerNormalization" in fused["nodes"]
+    assert len(fused["operators"]) > 4
+    assert (fused["microseconds"], fused["layout"]) == (5.0, "Fused")
+    assert fused["code"] == f"LAYER_NORMALIZATION ({len(fused['operators'])} operators)"
+    assert [row["microseconds"] for row in page.operators if row is not fused] == [None] * (len(page.operators) - 1)
+    assert page.facts["unowned_microseconds"] == 3.0
+    counted = sum(int(text.split()[0]) if " " in text else 1 for row in page.operators for text in row["nodes"])
+    assert counted + len(page.facts["unowned"]) == page.facts["nodes"]
+    assert not any(edge["from"] == edge["to"] for edge in page.edges)
 
 
 def calls() -> bytes:
@@ -200,7 +251,10 @@ def calls() -> bytes:
 
 def test_inlined_nodes_belong_to_the_call() -> None:
     proto = otp.convert(calls()).proto
-    assert _nodes(proto) == {0: ["Abs"], 1: ["Exp", "Neg"], 2: ["Exp", "Neg"], 3: ["Reshape", "If"], 4: ["Sin"]}
+    groups = group_operators(read(calls()).main.operators, proto)
+    assert {group.index: group.nodes for group in groups} == {
+        0: ("Abs",), 1: ("Exp", "Neg"), 2: ("Exp", "Neg"), 3: ("Reshape", "If"), 4: ("Sin",),
+    }  # fmt: skip
     (branching,) = (node for node in proto.graph.node if node.op_type == "If")
     inner = [node for attribute in branching.attribute for node in attribute.g.node]
     assert {belongs_to(props(node.metadata_props)) for node in inner} == {(3,)}
@@ -208,7 +262,9 @@ def test_inlined_nodes_belong_to_the_call() -> None:
     assert named == ["op0", "op1", "op1", "op2", "op2", "op3", "op3", "op4"]
     operators = structure.read(calls()).main.operators
     groups = list(
-        group_operators(operators, proto, [NodeTime("Abs", 0, 1.0), NodeTime("Neg", 2, 3.0), NodeTime("X", None, 5.0)])
+        profile.group_operators(
+            operators, proto, [NodeTime("Abs", 0, 1.0), NodeTime("Neg", 2, 3.0), NodeTime("X", None, 5.0)]
+        )
     )
     assert ((), (5.0,)) in [
         (tuple(op.index for op in group.operators), tuple(node.seconds for node in group.nodes)) for group in groups

@@ -1,0 +1,85 @@
+"""Operators of the file that share ONNX nodes: the page counts each node once."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from onnx_tflite_plugin.graph.metadata import belongs_to, props, source_handler
+from onnx_tflite_plugin.presentation.places import format_places
+from onnx_tflite_plugin.source.model import Operator
+
+if TYPE_CHECKING:
+    import onnx
+
+_NAMED = 3  # kinds of operators that a group's name lists
+
+
+@dataclass(frozen=True)
+class Group:
+    """Operators that share nodes, in execution order, with the types of these nodes. Most groups hold one operator.
+
+    ``handler``: the handler that lowered the first shared node; empty for one operator.
+    """
+
+    operators: tuple[Operator, ...]
+    nodes: tuple[str, ...] = ()
+    handler: str = ""
+
+    @property
+    def index(self) -> int:
+        return self.operators[0].index
+
+    @property
+    def place(self) -> str:
+        """Return the numbers of the operators: ``3–14``."""
+        return format_places([op.index for op in self.operators])
+
+    @property
+    def code(self) -> str:
+        """Return the codes of few kinds of operators, otherwise the name of the handler that fused them."""
+        counts = Counter(op.code for op in self.operators)
+        if len(counts) > _NAMED:
+            return f"{self.handler.upper() or 'fused'} ({len(self.operators)} operators)"
+        return ", ".join(code if count == 1 else f"{count} {code}" for code, count in counts.items())
+
+
+def group_operators(operators: Sequence[Operator], onnx: onnx.ModelProto) -> list[Group]:
+    """Return the groups in the order of their last operators; only the nodes of the main graph count."""
+    leaders: dict[int, int] = {}
+    handlers: dict[int, str] = {}
+    owned: list[tuple[int, str]] = []
+
+    def leader(index: int) -> int:
+        while (parent := leaders.get(index, index)) != index:
+            index = parent
+        return index
+
+    for node in onnx.graph.node:
+        given = props(node.metadata_props)
+        sources = belongs_to(given)
+        if not sources:
+            continue
+        owned.append((sources[0], node.op_type))
+        for other in sources[1:]:
+            low, high = sorted((leader(sources[0]), leader(other)))
+            leaders[high] = low
+            handlers.setdefault(other, source_handler(given)[0].rpartition(":")[2])
+    members: dict[int, list[Operator]] = defaultdict(list)
+    nodes: dict[int, list[str]] = defaultdict(list)
+    for op in operators:
+        members[leader(op.index)].append(op)
+    for index, kind in owned:
+        nodes[leader(index)].append(kind)
+    groups = [
+        Group(tuple(ops), tuple(nodes[first]), next((handlers[op.index] for op in ops if op.index in handlers), ""))
+        for first, ops in members.items()
+    ]
+    return sorted(groups, key=lambda group: group.operators[-1].index)
+
+
+def unowned_nodes(onnx: onnx.ModelProto) -> list[str]:
+    """Return the types of the nodes that belong to no operator."""
+    return [node.op_type for node in onnx.graph.node if not belongs_to(props(node.metadata_props))]
