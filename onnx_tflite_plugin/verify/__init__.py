@@ -4,6 +4,7 @@
 Neither runtime is imported before a model runs.
 """
 
+import inspect
 import sys
 from types import ModuleType
 from typing import Any
@@ -46,4 +47,7 @@ class _Callable(ModuleType):
 
 
 _Callable.__call__.__doc__ = verify.__doc__
-sys.modules[__name__].__class__ = _Callable
+_module = sys.modules[__name__]
+_module.__class__ = _Callable
+_module.__doc__ = f"verify{inspect.signature(verify)}\n\n{inspect.getdoc(verify)}"  # printed by help(verify)
+delattr(_module, "__all__")  # it would make help(verify) print 700 lines of classes after the function

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pydoc
 from pathlib import Path
 
 import numpy as np
@@ -399,3 +400,11 @@ def test_initializers_in_a_file_of_their_own_are_described_once(
     assert data.stat().st_size > 1000
     assert not {t.name for t in proto.graph.initializer} & {info.name for info in proto.graph.value_info}
     assert verify(digits, path).ok
+
+
+def test_help_on_verify_is_that_of_the_function() -> None:
+    lines = pydoc.render_doc(otp.verify, renderer=pydoc.plaintext).splitlines()
+    (title,) = (line for line in lines if line.strip().startswith("onnx_tflite_plugin.verify - verify(tflite"))
+    assert "tolerance: " in title
+    assert lines[lines.index("DESCRIPTION") + 1].strip() == (verify.__doc__ or "").splitlines()[0]
+    assert len(lines) < 80
